@@ -1,0 +1,85 @@
+/* alloc.c - memory through the host's hooks */
+#include "base/alloc.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "paceline.h"
+
+static void *(*hook_allocate)(size_t) = malloc;
+static void *(*hook_resize)(void *, size_t) = realloc;
+static void (*hook_release)(void *) = free;
+
+void pl_memory_hooks(void *(*allocate)(size_t), void *(*resize)(void *, size_t), void (*release)(void *))
+{
+    hook_allocate = allocate ? allocate : malloc;
+    hook_resize = resize ? resize : realloc;
+    hook_release = release ? release : free;
+}
+
+void *pl_alloc(size_t bytes)
+{
+    void *memory = hook_allocate(bytes ? bytes : 1);
+    return memory ? memset(memory, 0, bytes) : NULL;
+}
+
+void *pl_alloc_array(size_t count, size_t size)
+{
+    size_t bytes;
+    return __builtin_mul_overflow(count, size, &bytes) ? NULL : pl_alloc(bytes);
+}
+
+void *pl_resize(void *memory, size_t bytes)
+{
+    return hook_resize(memory, bytes ? bytes : 1);
+}
+
+void pl_free(void *memory)
+{
+    if (memory)
+        hook_release(memory);
+}
+
+char *pl_strdup(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = pl_alloc(bytes);
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
+int pl_grow(void **array, int count, int *room, size_t size)
+{
+    if (count < *room)
+        return PL_OK;
+    if (*room > INT32_MAX / 2)
+        return PL_ENOMEM;
+    int wanted = *room ? 2 * *room : 8;
+    void *larger = (size_t)wanted > SIZE_MAX / size ? NULL : pl_resize(*array, (size_t)wanted * size);
+    if (!larger)
+        return PL_ENOMEM;
+    *array = larger;
+    *room = wanted;
+    return PL_OK;
+}
+
+char *pl_text(const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    char *text = length < 0 ? NULL : pl_alloc((size_t)length + 1);
+    if (text)
+        vsnprintf(text, (size_t)length + 1, format, again);
+    va_end(again);
+    va_end(args);
+    return text;
+}
+
+void pl_text_free(char *text)
+{
+    pl_free(text);
+}

@@ -1,0 +1,13 @@
+/* clock.h - time: monotonic for every deadline, wall for what people read */
+#ifndef PL_BASE_CLOCK_H
+#define PL_BASE_CLOCK_H
+
+#include <stdint.h>
+
+#define PL_SECOND INT64_C(1000000000)
+#define PL_MILLISECOND INT64_C(1000000)
+
+int64_t pl_now(void);                                       /* ns, monotonic, from an arbitrary start */
+double pl_wall_clock(void);                                 /* s since 1970 */
+
+#endif

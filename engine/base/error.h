@@ -1,0 +1,13 @@
+/* error.h - what the engine adds to pl_fail() of paceline.h */
+#ifndef PL_BASE_ERROR_H
+#define PL_BASE_ERROR_H
+
+#include "paceline.h"
+
+/* Puts "where: " (printf) before the text of an error on its way up; returns its code. */
+int pl_pass(pl_error_t *err, const char *format, ...) PL_PRINTF(2, 3);
+
+/* PL_ENOMEM with its text. */
+int pl_no_memory(pl_error_t *err);
+
+#endif

@@ -1,0 +1,426 @@
+/* paceline.h - the door: everything a program or an extension includes
+ *
+ * Read from the top: errors, memory and logs, options, the engine, a trainer, a module, data, callbacks.  What follows
+ * after "Extensions" is for authors of strategies, accelerators and launchers.
+ *
+ * Rules that hold everywhere.  What can fail returns PL_OK or a negative PL_E… and takes a pl_error_t as its last
+ * parameter (may be NULL); constructors return the object or NULL; on failure outputs are untouched.  `_new/_free`,
+ * `_ref/_unref` pair up; freeing NULL is fine.  A `T *` argument is borrowed for the call.  Unless a comment says
+ * otherwise a function may be called from any thread, one thread at a time per object.  The library installs no signal
+ * handler, never exits, prints nothing and changes no global state of the host. */
+#ifndef PACELINE_H
+#define PACELINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define PL_API __attribute__((visibility("default")))
+#define PL_PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
+#else
+#define PL_API
+#define PL_PRINTF(text, first)
+#endif
+
+/* ---- Errors ------------------------------------------------------------------------------------------------- */
+
+/* X(name, number, what it means) */
+#define PL_ERRORS(X)                                                                         \
+    X(PL_EINVAL, -1, "a value that is not allowed")                                          \
+    X(PL_ENOMEM, -2, "out of memory")                                                        \
+    X(PL_EIO, -3, "a file or device could not be read or written")                           \
+    X(PL_EFORMAT, -4, "a file or message is not what it should be")                          \
+    X(PL_ENOTFOUND, -5, "no such name, file or part")                                        \
+    X(PL_EEXIST, -6, "there already")                                                        \
+    X(PL_ESTATE, -7, "not possible in this state")                                           \
+    X(PL_EHIERARCHY, -8, "a call to the same or a higher level")                             \
+    X(PL_EPROTOCOL, -9, "a message that breaks the protocol")                                \
+    X(PL_ETIMEOUT, -10, "a limit of time has passed")                                        \
+    X(PL_ECANCELLED, -11, "cancelled by the caller")                                         \
+    X(PL_EBUSY, -12, "too much at once")                                                     \
+    X(PL_EPEER, -13, "the other side failed or is gone")                                     \
+    X(PL_ESTUCK, -14, "an actor does not answer and cannot be killed")                       \
+    X(PL_ENAN, -15, "a loss or gradient is not finite")                                      \
+    X(PL_EUNSUPPORTED, -16, "this build, device or part cannot do it")                       \
+    X(PL_EUSER, -17, "a function of the user's failed")                                      \
+    X(PL_EBUG, -18, "a mistake in Paceline itself")
+
+typedef enum pl_code {
+    PL_OK = 0,
+#define PL_X(name, number, text) name = number,
+    PL_ERRORS(PL_X)
+#undef PL_X
+} pl_code_t;
+
+#define PL_ERROR_TEXT 512
+#define PL_ERROR_WHERE 96
+
+typedef struct pl_error {
+    int code;                                               /* PL_OK or PL_E… */
+    char where[PL_ERROR_WHERE];                             /* "rank 0 accelerator.cpu"; "" when unknown */
+    char text[PL_ERROR_TEXT];                               /* what is wrong and what to do; one line */
+} pl_error_t;
+
+/* Writes code and text (printf) into *err, unless err is NULL; returns code. */
+PL_API int pl_fail(pl_error_t *err, int code, const char *format, ...) PL_PRINTF(3, 4);
+
+/* "PL_EINVAL"; "PL_OK" for 0; "PL_E?" for an unknown number.  Static. */
+PL_API const char *pl_code_name(int code);
+
+/* The sentence of PL_ERRORS.  Static. */
+PL_API const char *pl_code_text(int code);
+
+/* ---- Memory and logs ---------------------------------------------------------------------------------------- */
+
+/* Functions that allocate for Paceline from now on; call before anything else, from one thread.
+ * NULL stands for the C library's.  They must be thread-safe. */
+PL_API void pl_memory_hooks(void *(*allocate)(size_t bytes), void *(*resize)(void *memory, size_t bytes),
+                            void (*release)(void *memory));
+
+typedef enum pl_log_level { PL_LOG_ERROR, PL_LOG_WARNING, PL_LOG_INFO, PL_LOG_DEBUG } pl_log_level_t;
+
+/* One log line: `actor` is "loop.epoch" or ""; text has no newline.  Called on the thread that logs: return soon. */
+typedef void (*pl_log_hook_t)(pl_log_level_t level, int rank, const char *actor, const char *text, void *user);
+
+/* Where log lines go [nowhere], up to `level`.  Process-wide: call it before anything else. */
+PL_API void pl_log_hook(pl_log_hook_t hook, pl_log_level_t level, void *user);
+
+/* ---- Parts and their options -------------------------------------------------------------------------------- */
+
+typedef struct pl_ints {
+    int count;
+    int64_t value[16];
+} pl_ints_t;
+
+/* All of something, a share of it, or a count: 1.0 and 0.1 are shares, 100 is a count. */
+typedef struct pl_amount {
+    double value;
+    bool is_share;
+} pl_amount_t;
+
+typedef enum pl_option_type {
+    PL_OPTION_END,
+    PL_OPTION_INT,                                          /* int64_t */
+    PL_OPTION_FLOAT,                                        /* double */
+    PL_OPTION_BOOL,                                         /* bool */
+    PL_OPTION_TEXT,                                         /* const char *, never NULL; owned by the binding */
+    PL_OPTION_INTS,                                         /* pl_ints_t */
+    PL_OPTION_AMOUNT,                                       /* pl_amount_t */
+} pl_option_type_t;
+
+/* One option of a part: the one description that run files, --set, help, manual page and completion share. */
+typedef struct pl_option {
+    const char *name;                                       /* "hidden" */
+    pl_option_type_t type;
+    size_t offset;                                          /* of the field in the part's struct */
+    const char *fallback;                                   /* the default, as JSON: "128", "[128]", "\"relu\"";
+                                                               "\"auto\"": taken from what the data knows under the
+                                                               same name; NULL: must be given */
+    const char *range;                                      /* numbers: "1..", "0..1", "(0..1]"; text: "relu|gelu|tanh";
+                                                               [anything] */
+    const char *help;                                       /* one clause, with the unit */
+} pl_option_t;
+
+#define PL_FIELD_(part, field, kind, fallback, range, help) {#field, kind, offsetof(part, field), fallback, range, help}
+#define PL_INT(part, field, fallback, range, help) PL_FIELD_(part, field, PL_OPTION_INT, fallback, range, help)
+#define PL_FLOAT(part, field, fallback, range, help) PL_FIELD_(part, field, PL_OPTION_FLOAT, fallback, range, help)
+#define PL_BOOL(part, field, fallback, help) PL_FIELD_(part, field, PL_OPTION_BOOL, fallback, NULL, help)
+#define PL_TEXT(part, field, fallback, range, help) PL_FIELD_(part, field, PL_OPTION_TEXT, fallback, range, help)
+#define PL_INTS(part, field, fallback, range, help) PL_FIELD_(part, field, PL_OPTION_INTS, fallback, range, help)
+#define PL_AMOUNT(part, field, fallback, help) PL_FIELD_(part, field, PL_OPTION_AMOUNT, fallback, NULL, help)
+#define PL_OPTIONS_END {NULL, PL_OPTION_END, 0, NULL, NULL, NULL}
+
+/* Every table of functions starts with these: what the registry, the run file and `paceline list` need to know. */
+#define PL_PART                                                                              \
+    const char *name;                                       /* in run files; unique in its role */ \
+    const char *help;                                       /* one clause  [""] */           \
+    size_t size;                                            /* of the part's own struct; it starts zeroed, options filled in */ \
+    const pl_option_t *options                              /* [none] */
+
+typedef struct pl_part {
+    PL_PART;
+} pl_part_t;
+
+/* One entry of the table given to pl_init() or exported by a plug-in. */
+typedef struct pl_registration {
+    const char *role;                                       /* "module", "dataset", "callback", "optimizer", "scheduler",
+                                                               "strategy", "accelerator", "launcher" */
+    const void *table;                                      /* pl_module_ops_t … ; static */
+} pl_registration_t;
+
+#define PL_REGISTRATIONS_END {NULL, NULL}
+
+/* A plug-in (FILE.so) exports one function of this type and this name; it returns a static table. */
+#define PL_PLUGIN_SYMBOL "paceline_plugin"
+typedef const pl_registration_t *(*pl_plugin_t)(void);
+
+/* Makes parts known by name, in this process.  The table is borrowed for ever.
+ * PL_EEXIST: a role and name that is there already with another table. */
+PL_API int pl_register(const pl_registration_t *registrations, pl_error_t *err);
+
+/* Loads FILE.so and registers what it exports.  Loading the same file twice is fine. */
+PL_API int pl_plugin_load(const char *file, pl_error_t *err);
+
+/* The part of that role and name, or NULL with PL_ENOTFOUND naming the nearest. */
+PL_API const void *pl_part_find(const char *role, const char *name, pl_error_t *err);
+
+/* The k-th part of a role in order of name, or NULL: for listing. */
+PL_API const pl_part_t *pl_part_at(const char *role, int k);
+
+/* ---- Graphs ------------------------------------------------------------------------------------------------- */
+
+#define PL_DIMS 5
+
+typedef enum pl_dtype { PL_F32, PL_F64, PL_I32, PL_I64, PL_U8 } pl_dtype_t;
+
+typedef struct pl_shape {
+    int rank;                                               /* 0: a scalar */
+    int64_t dim[PL_DIMS];
+} pl_shape_t;
+
+typedef enum pl_stage { PL_TRAIN, PL_VALIDATE, PL_TEST, PL_PREDICT } pl_stage_t;
+
+/* A graph being described by a module's step.  The first error sticks: later calls do nothing and return a node that
+ * says so, and whoever asked for the graph gets the error.  One thread. */
+typedef struct pl_graph pl_graph_t;
+
+/* A value of a graph, by number: copy it freely.  It belongs to the graph that made it. */
+typedef struct pl_node {
+    int32_t id;
+} pl_node_t;
+
+/* How a parameter starts; a pure function of (seed, path, element). */
+typedef struct pl_init_rule {
+    enum { PL_INIT_ZEROS, PL_INIT_CONSTANT, PL_INIT_NORMAL, PL_INIT_UNIFORM } kind;
+    double a;                                               /* the constant; the deviation; the bound of uniform(-a, a) */
+} pl_init_rule_t;
+
+/* How ranks agree on a state tensor. */
+typedef enum pl_agree { PL_AGREE_RANK0, PL_AGREE_MEAN, PL_AGREE_NONE } pl_agree_t;
+
+PL_API pl_init_rule_t pl_zeros(void);
+PL_API pl_init_rule_t pl_constant(double value);
+PL_API pl_init_rule_t pl_normal(double deviation);
+PL_API pl_init_rule_t pl_uniform(double bound);
+
+/* Fails the graph: for modules that find their options impossible.  Returns an invalid node. */
+PL_API pl_node_t pl_graph_fail(pl_graph_t *g, int code, const char *format, ...) PL_PRINTF(3, 4);
+
+/* Names made after this have "h.3." before them, until the matching end. */
+PL_API void pl_scope(pl_graph_t *g, const char *format, ...) PL_PRINTF(2, 3);
+PL_API void pl_scope_end(pl_graph_t *g);
+
+/* The shape of a node; rank 0 after an error. */
+PL_API pl_shape_t pl_shape_of(pl_graph_t *g, pl_node_t x);
+PL_API int64_t pl_dim(pl_graph_t *g, pl_node_t x, int axis);       /* axis from the end when negative */
+PL_API pl_shape_t pl_shape(int rank, ...);                          /* int64_t or int each: pl_shape(2, 3, 4) takes ints */
+#define PL_SHAPE(...)                                                                        \
+    ((pl_shape_t){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
+
+/* A field of the batch, by the data set's name for it: [batch, …]. */
+PL_API pl_node_t pl_input(pl_graph_t *g, const char *name);
+/* Whether the batch has such a field (predicting may have no labels). */
+PL_API bool pl_has_input(pl_graph_t *g, const char *name);
+/* A parameter, trained; float32.  The same path twice is the same storage (tied weights) and needs the same shape. */
+PL_API pl_node_t pl_param(pl_graph_t *g, const char *name, pl_shape_t shape, pl_init_rule_t init);
+/* State that is not trained, such as running statistics; float32. */
+PL_API pl_node_t pl_state(pl_graph_t *g, const char *name, pl_shape_t shape, pl_init_rule_t init, pl_agree_t agree);
+/* A constant scalar, float32. */
+PL_API pl_node_t pl_scalar(pl_graph_t *g, double value);
+/* 0, 1, … n-1 as int32 [n]: positions. */
+PL_API pl_node_t pl_range(pl_graph_t *g, int64_t n);
+
+/* What the step is for. */
+PL_API void pl_output(pl_graph_t *g, const char *name, pl_node_t x);
+/* A loss is a pair: (sum over the samples or tokens, their weight), two scalars. */
+typedef struct pl_loss {
+    pl_node_t sum;                                          /* [] */
+    pl_node_t weight;                                       /* [] samples or tokens behind the sum */
+} pl_loss_t;
+PL_API void pl_loss(pl_graph_t *g, pl_loss_t loss);
+typedef enum pl_log_when { PL_ON_EPOCH = 1, PL_ON_STEP = 2 } pl_log_when_t;
+/* A figure to log: sum and weight add up over batches and ranks; the stage prefixes the name (val_acc). */
+PL_API void pl_log(pl_graph_t *g, const char *name, pl_loss_t figure, pl_log_when_t when);
+
+/* Operators.  Shapes: B batch, T tokens, C channels or classes; "..." any leading axes.  Element-wise ones broadcast
+ * as NumPy does.  Axes count from the end when negative. */
+PL_API pl_node_t pl_add(pl_graph_t *g, pl_node_t a, pl_node_t b);
+PL_API pl_node_t pl_sub(pl_graph_t *g, pl_node_t a, pl_node_t b);
+PL_API pl_node_t pl_mul(pl_graph_t *g, pl_node_t a, pl_node_t b);
+PL_API pl_node_t pl_div(pl_graph_t *g, pl_node_t a, pl_node_t b);
+PL_API pl_node_t pl_neg(pl_graph_t *g, pl_node_t x);
+PL_API pl_node_t pl_exp(pl_graph_t *g, pl_node_t x);
+PL_API pl_node_t pl_log_of(pl_graph_t *g, pl_node_t x);            /* natural logarithm (pl_log logs a figure) */
+PL_API pl_node_t pl_sqrt(pl_graph_t *g, pl_node_t x);
+PL_API pl_node_t pl_relu(pl_graph_t *g, pl_node_t x);
+PL_API pl_node_t pl_gelu(pl_graph_t *g, pl_node_t x);              /* by erf */
+PL_API pl_node_t pl_gelu_tanh(pl_graph_t *g, pl_node_t x);         /* tanh approximation */
+PL_API pl_node_t pl_sigmoid(pl_graph_t *g, pl_node_t x);
+PL_API pl_node_t pl_tanh(pl_graph_t *g, pl_node_t x);
+PL_API pl_node_t pl_scale(pl_graph_t *g, pl_node_t x, double factor);
+/* Reductions over `axes` (axis_count of them; 0: all), kept as size 1 when keep. */
+PL_API pl_node_t pl_sum(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count, bool keep);
+PL_API pl_node_t pl_mean(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count, bool keep);
+PL_API pl_node_t pl_max(pl_graph_t *g, pl_node_t x, int axis, bool keep);       /* gradient to the first largest */
+PL_API pl_node_t pl_argmax(pl_graph_t *g, pl_node_t x, int axis);               /* -> int32, axis removed */
+/* Shapes. */
+PL_API pl_node_t pl_reshape(pl_graph_t *g, pl_node_t x, pl_shape_t shape);      /* one dim may be -1 */
+PL_API pl_node_t pl_flatten(pl_graph_t *g, pl_node_t x, int from_axis);         /* [a, b, c], 1 -> [a, b*c] */
+PL_API pl_node_t pl_permute(pl_graph_t *g, pl_node_t x, const int *order);      /* rank of x entries */
+PL_API pl_node_t pl_slice(pl_graph_t *g, pl_node_t x, int axis, int64_t from, int64_t to);
+PL_API pl_node_t pl_concat(pl_graph_t *g, const pl_node_t *x, int count, int axis);
+/* Products.  a [..., M, K] (or [..., K, M] when transpose_a), b [..., K, N]; leading axes broadcast. */
+PL_API pl_node_t pl_matmul(pl_graph_t *g, pl_node_t a, pl_node_t b, bool transpose_a, bool transpose_b);
+/* x [..., K] -> [..., units]; parameters NAME.weight [units, K] and, unless no bias, NAME.bias [units];
+ * both start uniform(-1/sqrt(K), 1/sqrt(K)) as in torch.nn.Linear. */
+PL_API pl_node_t pl_linear(pl_graph_t *g, const char *name, pl_node_t x, int64_t units);
+typedef struct pl_linear_options {
+    bool no_bias;
+    const pl_init_rule_t *weight;                           /* [uniform] */
+    const pl_init_rule_t *bias;                             /* [uniform] */
+} pl_linear_options_t;
+PL_API pl_node_t pl_linear_with(pl_graph_t *g, const char *name, pl_node_t x, int64_t units,
+                                const pl_linear_options_t *options);
+/* x [B, C, H, W] -> [B, channels, H', W']; NAME.weight [channels, C, kernel, kernel], NAME.bias [channels];
+ * cross-correlation as in torch.nn.Conv2d. */
+typedef struct pl_conv_options {
+    int64_t kernel, stride, padding;                        /* stride 0 means 1 */
+    bool no_bias;
+} pl_conv_options_t;
+PL_API pl_node_t pl_conv2d(pl_graph_t *g, const char *name, pl_node_t x, int64_t channels,
+                           const pl_conv_options_t *options);
+PL_API pl_node_t pl_max_pool2d(pl_graph_t *g, pl_node_t x, int64_t kernel, int64_t stride, int64_t padding);
+/* Over batch and space of [B, C, ...]; NAME.weight, NAME.bias [C], state NAME.running_mean, NAME.running_var [C].
+ * Batch statistics when training, running ones otherwise. */
+PL_API pl_node_t pl_batch_norm(pl_graph_t *g, const char *name, pl_node_t x, double momentum, double epsilon);
+/* Over the last axis; NAME.weight, NAME.bias [C] start at 1 and 0. */
+PL_API pl_node_t pl_layer_norm(pl_graph_t *g, const char *name, pl_node_t x, double epsilon);
+/* indices int32 or int64 [...] -> [..., width]; NAME.weight [rows, width]. */
+PL_API pl_node_t pl_embedding(pl_graph_t *g, const char *name, pl_node_t indices, int64_t rows, int64_t width,
+                              pl_init_rule_t init);
+PL_API pl_node_t pl_softmax(pl_graph_t *g, pl_node_t x);           /* over the last axis */
+/* Zero with probability p and scaled by 1/(1-p) when training; the identity otherwise. */
+PL_API pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p);
+/* q, k, v [B, heads, T, d] -> [B, heads, T, d]; scores scaled by 1/sqrt(d); causal: a token sees itself and earlier. */
+typedef struct pl_attention_options {
+    bool causal;
+    double dropout;
+} pl_attention_options_t;
+PL_API pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
+                              const pl_attention_options_t *options);
+/* logits [..., C], targets int32/int64 [...]; targets equal to ignore_index (when has_ignore) count nothing. */
+typedef struct pl_cross_entropy_options {
+    bool has_ignore;
+    int64_t ignore_index;
+} pl_cross_entropy_options_t;
+PL_API pl_loss_t pl_cross_entropy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                                  const pl_cross_entropy_options_t *options);
+PL_API pl_loss_t pl_mse(pl_graph_t *g, pl_node_t x, pl_node_t target);          /* sum of squares over all elements, their count */
+PL_API pl_loss_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                             const pl_cross_entropy_options_t *options);
+
+/* ---- Modules ------------------------------------------------------------------------------------------------ */
+
+typedef struct pl_module_ops {
+    PL_PART;
+    /* Describes one step for a stage and the shapes at hand; self is the part's struct with its options.  Called in
+     * the rank, once per (stage, shapes), never per batch.  Must be a pure function of its arguments. */
+    void (*step)(pl_graph_t *g, const void *self, pl_stage_t stage);
+} pl_module_ops_t;
+
+/* ---- Optimizers and schedules -------------------------------------------------------------------------------- */
+
+#define PL_SLOTS 4
+#define PL_SCALARS 8
+
+/* The nodes of one range of parameters, all [n] or scalars; filled in for the optimizer's update. */
+typedef struct pl_update {
+    pl_node_t param;                                        /* [n] */
+    pl_node_t grad;                                         /* [n] of the mean loss, already clipped */
+    pl_node_t slot[PL_SLOTS];                               /* [n] the optimizer's own state, zero at the start */
+    pl_node_t lr;                                           /* [] */
+    pl_node_t scalar[PL_SCALARS];                           /* [] what scalars() wrote for this step */
+    bool decay;                                             /* whether weight decay applies to this range */
+} pl_update_t;
+
+typedef struct pl_optimizer_ops {
+    PL_PART;                                                /* options must have "lr" as the first, a float */
+    int (*slots)(const void *self);                         /* how many slots update() uses, 0 to PL_SLOTS */
+    /* Describes the update of any range with element-wise operators and pl_assign(); once per plan. */
+    void (*update)(pl_graph_t *g, const void *self, const pl_update_t *u);
+    /* What changes with the step, counted from 1: bias corrections and such  [nothing] */
+    void (*scalars)(const void *self, uint64_t step, float scalar[PL_SCALARS]);
+} pl_optimizer_ops_t;
+
+/* target (a parameter or slot) becomes value when the plan is replayed. */
+PL_API void pl_assign(pl_graph_t *g, pl_node_t target, pl_node_t value);
+
+typedef struct pl_scheduler_ops {
+    PL_PART;
+    /* Factor on the optimizer's lr at `step` (from 0) of `total` optimizer steps (0: unknown); pure. */
+    double (*factor)(const void *self, uint64_t step, uint64_t total);
+} pl_scheduler_ops_t;
+
+/* ---- Data --------------------------------------------------------------------------------------------------- */
+
+#define PL_FIELDS 8
+
+/* One field of a sample. */
+typedef struct pl_field {
+    char name[32];                                          /* "x", "y": what pl_input() asks for */
+    pl_dtype_t dtype;
+    pl_shape_t shape;                                       /* of one sample, without the batch axis */
+} pl_field_t;
+
+/* What a data set says of itself when opened. */
+typedef struct pl_data_info {
+    int64_t samples;
+    int field_count;
+    pl_field_t field[PL_FIELDS];
+    bool ordered;                                           /* splits must be contiguous (text), and were made by
+                                                               the data set itself from the request's share */
+    char *facts;                                            /* JSON object: {"classes": 10, "vocabulary": "…"}; fills
+                                                               module options left "auto" and is stored with the weights;
+                                                               from pl_text(), freed by the caller  [NULL] */
+} pl_data_info_t;
+
+/* What is asked of a data set. */
+typedef struct pl_data_request {
+    pl_stage_t stage;                                       /* train and validate read the training data, test and
+                                                               predict the test data where there are two */
+    double from, to;                                        /* share of the data, for ordered sets: [from, to) */
+    uint64_t seed;
+} pl_data_request_t;
+
+/* Which samples to read into a batch. */
+typedef struct pl_read_request {
+    const int64_t *index;                                   /* [count], each in [0, samples) */
+    int count;
+    uint64_t seed, epoch;                                   /* randomness is a pure function of these and the index */
+    pl_stage_t stage;
+} pl_read_request_t;
+
+typedef struct pl_dataset_ops {
+    PL_PART;
+    /* Opens files, checks them, fills *info.  Data thread. */
+    int (*open)(void *self, const pl_data_request_t *request, pl_data_info_t *info, pl_error_t *err);
+    /* Writes request->count samples: field[k] is [count, …] of the k-th field, contiguous.  Several data threads at
+     * once; must not change self. */
+    int (*read)(const void *self, const pl_read_request_t *request, void *const field[], pl_error_t *err);
+    void (*close)(void *self);                              /* data thread; also after a failed open  [nothing to do] */
+} pl_dataset_ops_t;
+
+/* A copy of text (printf) in Paceline's memory, or NULL; pl_text_free() frees it. */
+PL_API char *pl_text(const char *format, ...) PL_PRINTF(1, 2);
+PL_API void pl_text_free(char *text);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* PACELINE_H */

@@ -1,0 +1,148 @@
+/* tap.c - tests that are sentences: Test Anything Protocol on standard output */
+#include "tap.h"
+
+#include <ftw.h>
+#include <math.h>
+#include <regex.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int tests, failures;
+
+static void report(bool truth, const char *text, const char *file, int line)
+{
+    printf("%sok %d - %s\n", truth ? "" : "not ", ++tests, text);
+    if (!truth) {
+        failures++;
+        printf("#   at %s:%d\n", file, line);
+    }
+    fflush(stdout);
+}
+
+#define SENTENCE                                                                             \
+    char text[512];                                                                          \
+    va_list args;                                                                            \
+    va_start(args, format);                                                                  \
+    vsnprintf(text, sizeof text, format, args);                                              \
+    va_end(args)
+
+bool tap_ok(bool truth, const char *file, int line, const char *format, ...)
+{
+    SENTENCE;
+    report(truth, text, file, line);
+    return truth;
+}
+
+bool tap_is_int(long long got, long long want, const char *file, int line, const char *format, ...)
+{
+    SENTENCE;
+    report(got == want, text, file, line);
+    if (got != want)
+        tap_diag("got %lld, want %lld", got, want);
+    return got == want;
+}
+
+bool tap_is_text(const char *got, const char *want, const char *file, int line, const char *format, ...)
+{
+    SENTENCE;
+    bool same = got && want ? !strcmp(got, want) : got == want;
+    report(same, text, file, line);
+    if (!same)
+        tap_diag("got \"%s\", want \"%s\"", got ? got : "(null)", want ? want : "(null)");
+    return same;
+}
+
+bool tap_like(const char *got, const char *pattern, const char *file, int line, const char *format, ...)
+{
+    SENTENCE;
+    regex_t re;
+    bool match = false;
+    if (regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB) == 0) {
+        match = got && regexec(&re, got, 0, NULL, 0) == 0;
+        regfree(&re);
+    }
+    report(match, text, file, line);
+    if (!match)
+        tap_diag("got \"%s\", want a match of /%s/", got ? got : "(null)", pattern);
+    return match;
+}
+
+bool tap_is_near(double got, double want, double tolerance, const char *file, int line, const char *format, ...)
+{
+    SENTENCE;
+    bool near = fabs(got - want) <= tolerance * fmax(1, fabs(want));
+    report(near, text, file, line);
+    if (!near)
+        tap_diag("got %.9g, want %.9g within %g", got, want, tolerance);
+    return near;
+}
+
+void tap_run(const char *name, void (*test)(void))
+{
+    printf("# %s\n", name);
+    fflush(stdout);
+    test();
+}
+
+void tap_diag(const char *format, ...)
+{
+    SENTENCE;
+    printf("#   %s\n", text);
+    fflush(stdout);
+}
+
+void tap_skip(const char *format, ...)
+{
+    SENTENCE;
+    printf("ok %d # SKIP %s\n", ++tests, text);
+    fflush(stdout);
+}
+
+int tap_done(void)
+{
+    printf("1..%d\n", tests);
+    return failures ? 1 : 0;
+}
+
+static char folder[64];
+
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *walk)
+{
+    (void)status, (void)type, (void)walk;
+    return remove(path);
+}
+
+static void remove_folder(void)
+{
+    nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+const char *tap_folder(void)
+{
+    if (!folder[0]) {
+        strcpy(folder, "/tmp/paceline-t-XXXXXX");
+        if (!mkdtemp(folder)) {
+            perror(folder);
+            exit(99);
+        }
+        atexit(remove_folder);
+    }
+    return folder;
+}
+
+const char *tap_data(const char *name)
+{
+    static char path[4096];
+    const char *root = getenv("PACELINE_TEST_DATA");
+    if (!root || !*root)
+        return NULL;
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    if (access(path, R_OK) == 0)
+        return path;
+    report(false, "the test data are where PACELINE_TEST_DATA says", __FILE__, __LINE__);
+    tap_diag("no %s", path);
+    return NULL;
+}
