@@ -1,0 +1,94 @@
+/* map.c - from numbers to pointers: a hash table with open addressing
+ *
+ * Linear probing; removing shifts back what follows, so there are no tombstones and a long life costs nothing. */
+#include "base/map.h"
+
+#include "base/alloc.h"
+#include "base/random.h"
+#include "paceline.h"
+
+static size_t slot_home(const pl_map_t *map, uint64_t key)
+{
+    return (size_t)pl_mix(key, 0) & (map->room - 1);
+}
+
+/* Where key is, or the free slot where it would be. */
+static size_t slot_find(const pl_map_t *map, uint64_t key)
+{
+    size_t at = slot_home(map, key);
+    while (map->key[at] && map->key[at] != key)
+        at = (at + 1) & (map->room - 1);
+    return at;
+}
+
+static int map_widen(pl_map_t *map)
+{
+    pl_map_t wider = {.room = map->room ? 2 * map->room : 16};
+    wider.key = pl_alloc_array(wider.room, sizeof *wider.key);
+    wider.value = pl_alloc_array(wider.room, sizeof *wider.value);
+    if (!wider.key || !wider.value) {
+        pl_map_release(&wider);
+        return PL_ENOMEM;
+    }
+    for (size_t k = 0; k < map->room; k++)
+        if (map->key[k])
+            pl_map_put(&wider, map->key[k], map->value[k]);
+    pl_map_release(map);
+    *map = wider;
+    return PL_OK;
+}
+
+int pl_map_put(pl_map_t *map, uint64_t key, void *value)
+{
+    if (2 * (map->count + 1) > map->room && map_widen(map) != PL_OK)
+        return PL_ENOMEM;
+    size_t at = slot_find(map, key);
+    map->count += !map->key[at];
+    map->key[at] = key;
+    map->value[at] = value;
+    return PL_OK;
+}
+
+void *pl_map_get(const pl_map_t *map, uint64_t key)
+{
+    if (!map->room)
+        return NULL;
+    size_t at = slot_find(map, key);
+    return map->key[at] ? map->value[at] : NULL;
+}
+
+void *pl_map_take(pl_map_t *map, uint64_t key)
+{
+    if (!map->room)
+        return NULL;
+    size_t hole = slot_find(map, key), mask = map->room - 1;
+    if (!map->key[hole])
+        return NULL;
+    void *value = map->value[hole];
+    for (size_t at = (hole + 1) & mask; map->key[at]; at = (at + 1) & mask)
+        if (((at - slot_home(map, map->key[at])) & mask) >= ((at - hole) & mask)) {
+            map->key[hole] = map->key[at];
+            map->value[hole] = map->value[at];
+            hole = at;
+        }
+    map->key[hole] = 0;
+    map->count--;
+    return value;
+}
+
+void *pl_map_any(const pl_map_t *map, uint64_t *key)
+{
+    for (size_t k = 0; k < map->room; k++)
+        if (map->key[k]) {
+            *key = map->key[k];
+            return map->value[k];
+        }
+    return NULL;
+}
+
+void pl_map_release(pl_map_t *map)
+{
+    pl_free(map->key);
+    pl_free(map->value);
+    *map = (pl_map_t){0};
+}

@@ -1,0 +1,311 @@
+/* actor.c - actors: made, started, ended
+ *
+ * An actor ends in order: no new calls, its children one after the other, then the answers it still owes, the one to
+ * `start` last.  A child that does not end within the runtime's grace is given up as stuck and its memory kept: on a
+ * thread nobody can be killed. */
+#include <event2/event.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "runtime/actors.h"
+
+static uint32_t actors_made;                                /* atomic; a number is never used again */
+
+/* ---- making ---- */
+
+static actor_t *actor_new(const pl_actor_ops_t *ops, pl_reactor_t *reactor, uint32_t parent, pl_error_t *err)
+{
+    uint32_t kind = pl_kind_enter(ops->name, ops->level, err);
+    if (!kind)
+        return NULL;
+    actor_t *actor = pl_alloc(sizeof *actor + ops->size);
+    if (!actor) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    actor->ops = ops;
+    actor->reactor = reactor;
+    actor->parent = parent;
+    actor->address = (pl_address_t){reactor->thread, __atomic_add_fetch(&actors_made, 1, __ATOMIC_RELAXED), kind};
+    if (pl_map_put(&reactor->actors, actor->address.actor, actor) == PL_OK)
+        return actor;
+    pl_free(actor);
+    pl_no_memory(err);
+    return NULL;
+}
+
+int pl_actor_root(pl_reactor_t *reactor, const pl_actor_ops_t *ops, void **self, pl_error_t *err)
+{
+    actor_t *actor = actor_new(ops, reactor, 0, err);
+    if (!actor)
+        return err ? err->code : PL_ENOMEM;
+    actor->state = ACTOR_ALIVE;
+    *self = actor->self;
+    return PL_OK;
+}
+
+static void timers_release(actor_t *actor)
+{
+    while (actor->timers) {
+        pl_timer_t *next = actor->timers->next;
+        event_free(actor->timers->event);
+        pl_free(actor->timers);
+        actor->timers = next;
+    }
+}
+
+/* Frees an actor with all that still hangs on it; nobody is told. */
+static void actor_free(actor_t *actor)
+{
+    if (actor->ops->release && actor->state != ACTOR_NEW)
+        actor->ops->release(actor->self);
+    timers_release(actor);
+    while (actor->open)
+        call_drop(actor->open);
+    if (actor->start)
+        call_drop(actor->start);
+    while (actor->made)
+        made_drop(actor->made);
+    pl_map_take(&actor->reactor->actors, actor->address.actor);
+    pl_free(actor);
+}
+
+void pl_actors_reap(pl_reactor_t *reactor)
+{
+    while (reactor->dead) {
+        actor_t *actor = reactor->dead;
+        reactor->dead = actor->next_dead;
+        actor_free(actor);
+    }
+}
+
+void pl_actors_release(pl_reactor_t *reactor)
+{
+    uint64_t key;
+    pl_actors_reap(reactor);
+    for (actor_t *actor; (actor = pl_map_any(&reactor->actors, &key));)
+        actor_free(actor);
+    pl_map_release(&reactor->actors);
+    pl_map_release(&reactor->calls);
+}
+
+/* ---- spawning ---- */
+
+static pl_reactor_t *thread_new(actor_t *parent, pl_where_t where, pl_error_t *err)
+{
+    int rank = where == PL_OWN_THREAD ? parent->reactor->rank : (int)where;
+    return pl_reactor_new(parent->reactor->runtime, rank, err);
+}
+
+uint64_t pl_spawn(void *self, const pl_actor_ops_t *ops, pl_where_t where, const pl_start_t *start, pl_how_t how,
+                  pl_address_t *at, pl_error_t *err)
+{
+    actor_t *parent = actor_of(self);
+    pl_reactor_t *own = where == PL_SAME_THREAD ? NULL : thread_new(parent, where, err);
+    pl_reactor_t *reactor = where == PL_SAME_THREAD ? parent->reactor : own;
+    actor_t *child = reactor ? actor_new(ops, reactor, parent->address.actor, err) : NULL;
+    if (!child || (own && pl_reactor_start(own, ops->name, err) != PL_OK)) {
+        pl_reactor_free(own);
+        return 0;
+    }
+    pl_address_t address = child->address;
+    uint64_t number = pl_call_start(self, address, start, how, err);
+    if (number) {
+        ((pl_made_call_t *)pl_map_get(&parent->reactor->calls, number))->thread = own;
+        *at = address;
+    } else if (own) {
+        pl_reactor_unlink(parent->reactor, own->thread);
+        pl_reactor_stop(own);
+    } else {
+        actor_free(child);
+    }
+    return number;
+}
+
+void pl_actor_ready(void *self)
+{
+    actor_t *actor = actor_of(self);
+    if (actor->start)
+        pl_progress_start(actor->start, &(pl_start_progress_t){.state = "ready"});
+}
+
+/* ---- ending ---- */
+
+void actor_child_ended(actor_t *actor, pl_made_call_t *made)
+{
+    if (!made->thread)
+        return;
+    pl_reactor_unlink(actor->reactor, made->thread->thread);
+    pl_reactor_stop(made->thread);
+    made->thread = NULL;
+}
+
+static pl_made_call_t *newest_child(actor_t *actor)
+{
+    pl_made_call_t *made = actor->made;
+    while (made && !made->is_child)
+        made = made->next;
+    return made;
+}
+
+static void actor_die(actor_t *actor)
+{
+    pl_error_t gone;
+    pl_fail(&gone, PL_ECANCELLED, "%s has ended", actor->ops->name);
+    while (actor->open)
+        pl_call_fail(actor->open, &gone);
+    if (actor->start) {
+        pl_error_t err = {0};
+        pl_start_reply_t reply = {0};
+        bool failed = actor->end_error.code != PL_OK;
+        int answered = call_answer(actor->start, failed ? PL_KIND_ERROR : PL_KIND_REPLY,
+                                   failed ? (void *)&actor->end_error : (void *)&reply, &err);
+        for (int tries = 0; tries < 100 && answered == PL_ENOMEM; tries++)
+            answered = call_answer(actor->start, PL_KIND_ERROR, &err, NULL);
+        call_drop(actor->start);
+    }
+    actor->state = ACTOR_DEAD;
+    actor->next_dead = actor->reactor->dead;
+    actor->reactor->dead = actor;
+}
+
+/* A child that never ended: its thread, memory and sockets are left alone. */
+static void actor_give_up(actor_t *actor, pl_made_call_t *child)
+{
+    pl_fail(&actor->end_error, PL_ESTUCK, "%s does not end; its memory is kept: use a launcher that runs ranks as "
+            "processes, which can be killed", pl_kind_name(child->to.kind));
+    pl_log_line(PL_LOG_ERROR, actor->reactor->rank, actor->ops->name, "%s", actor->end_error.text);
+    made_drop(child);
+}
+
+static void grace_over(void *self)
+{
+    actor_t *actor = actor_of(self);
+    pl_made_call_t *child = newest_child(actor);
+    if (actor->state == ACTOR_ENDING && child)
+        actor_give_up(actor, child);
+    if (actor->state == ACTOR_ENDING)
+        actor_go_on_ending(actor);
+}
+
+void actor_go_on_ending(actor_t *actor)
+{
+    pl_made_call_t *child = newest_child(actor);
+    if (!child) {
+        actor_die(actor);
+        return;
+    }
+    if (!child->cancelled) {
+        made_cancel(child);
+        pl_after(actor->self, actor->reactor->runtime->grace_ms, grace_over, NULL);
+    }
+}
+
+void actor_begin_end(actor_t *actor, const pl_error_t *error)
+{
+    if (actor->state != ACTOR_ALIVE)
+        return;
+    actor->state = ACTOR_ENDING;
+    if (error)
+        actor->end_error = *error;
+    for (pl_made_call_t *made = actor->made, *next; made; made = next) {
+        next = made->next;
+        if (made->is_child)
+            continue;
+        made_cancel(made);
+        made_drop(made);
+    }
+    actor_go_on_ending(actor);
+}
+
+void pl_actor_end(void *self, const pl_error_t *error)
+{
+    actor_t *actor = actor_of(self);
+    if (error && actor->start)
+        pl_call_fail(actor->start, error);
+    else
+        actor_begin_end(actor, error);
+}
+
+/* ---- small things ---- */
+
+static void timer_fired(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    pl_timer_t *timer = user;
+    actor_t *actor = timer->actor;
+    if (actor->state == ACTOR_DEAD)
+        return;
+    actor->reactor->cause = timer->cause;
+    timer->then(actor->self);
+    actor->reactor->cause = 0;
+}
+
+static pl_timer_t *timer_of(actor_t *actor, void (*then)(void *))
+{
+    for (pl_timer_t *timer = actor->timers; timer; timer = timer->next)
+        if (timer->then == then)
+            return timer;
+    pl_timer_t *timer = pl_alloc(sizeof *timer);
+    if (!timer)
+        return NULL;
+    *timer = (pl_timer_t){.actor = actor, .then = then, .next = actor->timers};
+    timer->event = event_new(actor->reactor->base, -1, 0, timer_fired, timer);
+    if (!timer->event) {
+        pl_free(timer);
+        return NULL;
+    }
+    return actor->timers = timer;
+}
+
+int pl_after(void *self, int milliseconds, void (*then)(void *self), pl_error_t *err)
+{
+    actor_t *actor = actor_of(self);
+    pl_timer_t *timer = timer_of(actor, then);
+    struct timeval in = {milliseconds / 1000, milliseconds % 1000 * 1000};
+    if (!timer || event_add(timer->event, &in) != 0)
+        return pl_no_memory(err);
+    timer->cause = actor->reactor->cause;
+    return PL_OK;
+}
+
+void pl_peers_add(pl_peers_t *peers, const char *role, pl_address_t at)
+{
+    if (peers->count == PL_PEERS_MOST)
+        return;
+    snprintf(peers->peer[peers->count].role, sizeof peers->peer[0].role, "%s", role);
+    peers->peer[peers->count++].at = at;
+}
+
+pl_address_t pl_peer(void *self, const char *role)
+{
+    const pl_peers_t *peers = &actor_of(self)->peers;
+    for (uint32_t k = 0; k < peers->count; k++)
+        if (!strcmp(peers->peer[k].role, role))
+            return peers->peer[k].at;
+    return (pl_address_t){0};
+}
+
+bool pl_is_nobody(pl_address_t at)
+{
+    return at.actor == 0;
+}
+
+const char *pl_actor_name(void *self)
+{
+    return actor_of(self)->ops->name;
+}
+
+int pl_actor_rank(void *self)
+{
+    return actor_of(self)->reactor->rank;
+}
+
+const pl_address_t *pl_actor_address(void *self)
+{
+    return &actor_of(self)->address;
+}

@@ -1,0 +1,22 @@
+/* monitor.h - the stream: every message, offered once and without waiting, to who watches */
+#ifndef PL_RUNTIME_MONITOR_H
+#define PL_RUNTIME_MONITOR_H
+
+#include "runtime/reactor.h"
+
+/* A hub on its own thread that publishes at endpoint: ipc://… or tcp://127.0.0.1:PORT, "*" for any port; nothing else.
+ * lossless: nothing is dropped, memory grows instead; for tests.  It becomes runtime->monitor. */
+int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless, pl_error_t *err);
+
+/* Where it publishes, after "*" was replaced. */
+const char *pl_monitor_endpoint(const pl_runtime_t *runtime);
+/* How many subscriptions there are. */
+int pl_monitor_watchers(const pl_runtime_t *runtime);
+
+/* Publishes what is left and ends.  No thread of the runtime may send any more. */
+void pl_monitor_stop(pl_runtime_t *runtime);
+
+/* Hands the hub a copy of a frame that is about to be sent.  Costs next to nothing while nobody watches. */
+void pl_monitor_offer(pl_reactor_t *reactor, const pl_frame_t *frame);
+
+#endif

@@ -1,0 +1,58 @@
+/* socket.h - the one wrapper around ZeroMQ: opens, sends, receives, tells libevent
+ *
+ * ZMQ_FD is edge-triggered and our own sends swallow edges; whoever owns a socket any other way loses messages.  So all
+ * of it is here: receiving in batches of at most 64 messages and 1 ms, re-reading ZMQ_EVENTS after every batch and
+ * every send, and going on by a zero timeout so that timers of the same loop are not starved. */
+#ifndef PL_RUNTIME_SOCKET_H
+#define PL_RUNTIME_SOCKET_H
+
+#include "runtime/message.h"
+
+struct event_base;
+typedef struct pl_socket pl_socket_t;
+
+/* The process's ZeroMQ context, made at first use and ended with the last release; NULL with an error. */
+void *pl_context_acquire(pl_error_t *err);
+void pl_context_release(void);
+
+typedef enum pl_socket_type { PL_SOCKET_ROUTER, PL_SOCKET_DEALER, PL_SOCKET_PUSH, PL_SOCKET_PULL, PL_SOCKET_XPUB,
+                              PL_SOCKET_SUB } pl_socket_type_t;
+
+typedef struct pl_socket_spec {
+    pl_socket_type_t type;
+    const char *endpoint;                                   /* "inproc://…", "ipc://…", "tcp://127.0.0.1:*" */
+    bool bind;                                              /* otherwise connect */
+    uint32_t identity;                                      /* of a DEALER: how a ROUTER finds it  [none] */
+    int high_water_mark;                                    /* messages; 0: no limit */
+    int linger_ms;                                          /* to get the last messages out when closing */
+} pl_socket_spec_t;
+
+/* One message has come: its last part, and for a ROUTER who sent it.  The zmq_msg_t may be moved from. */
+typedef void (*pl_on_message_t)(void *user, uint32_t identity, void *zmq_message);
+
+/* base NULL: no events; the caller polls by pl_socket_receive. */
+pl_socket_t *pl_socket_open(const pl_socket_spec_t *spec, struct event_base *base, pl_on_message_t on_message, void *user,
+                            pl_error_t *err);
+void pl_socket_close(pl_socket_t *socket);
+
+/* Sends a frame, consumed also on failure; identity is for ROUTERs.  PL_EBUSY: high water mark reached.  PL_EPEER: a
+ * ROUTER does not know the identity. */
+int pl_socket_send(pl_socket_t *socket, uint32_t identity, pl_frame_t **frame_p, pl_error_t *err);
+
+/* Sends bytes that are no frame (monitoring): head and tail as two parts from an XPUB, as one from others. */
+int pl_socket_send_bytes(pl_socket_t *socket, pl_bytes_t head, pl_bytes_t tail, pl_error_t *err);
+
+/* Delivers all that is waiting now, beyond any budget. */
+void pl_socket_drain(pl_socket_t *socket);
+
+/* Waits up to timeout_ms for one message of a socket without events and copies its last part; the size, 0 when none
+ * came, or an error. */
+int64_t pl_socket_receive(pl_socket_t *socket, void *data, size_t room, int timeout_ms, pl_error_t *err);
+
+/* A SUB socket takes what starts with topic. */
+int pl_socket_subscribe(pl_socket_t *socket, const char *topic, pl_error_t *err);
+
+/* The endpoint it is bound to, after "*" was replaced. */
+int pl_socket_endpoint(pl_socket_t *socket, char *text, size_t room, pl_error_t *err);
+
+#endif
