@@ -103,6 +103,12 @@ typedef struct pl_amount {
     bool is_share;
 } pl_amount_t;
 
+/* Another part by name, with options of its own: "shm" or {"name": "shm", "slots": 4} in a run file. */
+typedef struct pl_choice {
+    const char *name;                                       /* "auto" when it is left to whoever asks; NULL: none */
+    const char *options;                                    /* a JSON object: "{\"slots\":4}", "{}" */
+} pl_choice_t;
+
 typedef enum pl_option_type {
     PL_OPTION_END,
     PL_OPTION_INT,                                          /* int64_t */
@@ -111,6 +117,7 @@ typedef enum pl_option_type {
     PL_OPTION_TEXT,                                         /* const char *, never NULL; owned by the binding */
     PL_OPTION_INTS,                                         /* pl_ints_t */
     PL_OPTION_AMOUNT,                                       /* pl_amount_t */
+    PL_OPTION_PART,                                         /* pl_choice_t, its texts owned by the binding */
 } pl_option_type_t;
 
 /* One option of a part: the one description that run files, --set, help, manual page and completion share. */
@@ -120,9 +127,10 @@ typedef struct pl_option {
     size_t offset;                                          /* of the field in the part's struct */
     const char *fallback;                                   /* the default, as JSON: "128", "[128]", "\"relu\"";
                                                                "\"auto\"": taken from what the data knows under the
-                                                               same name; NULL: must be given */
+                                                               same name, unless auto is in the range as a word of its
+                                                               own; NULL: must be given; a part: "auto" or none ("null") */
     const char *range;                                      /* numbers: "1..", "0..1", "(0..1]"; text: "relu|gelu|tanh";
-                                                               [anything] */
+                                                               part: its role; [anything] */
     const char *help;                                       /* one clause, with the unit */
 } pl_option_t;
 
@@ -133,6 +141,7 @@ typedef struct pl_option {
 #define PL_TEXT(part, field, fallback, range, help) PL_FIELD_(part, field, PL_OPTION_TEXT, fallback, range, help)
 #define PL_INTS(part, field, fallback, range, help) PL_FIELD_(part, field, PL_OPTION_INTS, fallback, range, help)
 #define PL_AMOUNT(part, field, fallback, help) PL_FIELD_(part, field, PL_OPTION_AMOUNT, fallback, NULL, help)
+#define PL_CHOICE(part, field, fallback, role, help) PL_FIELD_(part, field, PL_OPTION_PART, fallback, role, help)
 #define PL_OPTIONS_END {NULL, PL_OPTION_END, 0, NULL, NULL, NULL}
 
 /* Every table of functions starts with these: what the registry, the run file and `paceline list` need to know. */
@@ -148,8 +157,9 @@ typedef struct pl_part {
 
 /* One entry of the table given to pl_init() or exported by a plug-in. */
 typedef struct pl_registration {
-    const char *role;                                       /* "module", "dataset", "callback", "optimizer", "scheduler",
-                                                               "strategy", "accelerator", "launcher" */
+    const char *role;                                       /* "module", "dataset", "optimizer", "scheduler", "callback",
+                                                               "logger", "accelerator", "strategy", "collective",
+                                                               "launcher" */
     const void *table;                                      /* pl_module_ops_t … ; static */
 } pl_registration_t;
 
@@ -159,18 +169,52 @@ typedef struct pl_registration {
 #define PL_PLUGIN_SYMBOL "paceline_plugin"
 typedef const pl_registration_t *(*pl_plugin_t)(void);
 
-/* Makes parts known by name, in this process.  The table is borrowed for ever.
- * PL_EEXIST: a role and name that is there already with another table. */
+/* Makes parts known by name, in this process: all of them or, after an error, none.  The tables are borrowed for ever.
+ * PL_EEXIST: a role and name that is there already with another table; PL_EINVAL: an unknown role, or an option whose
+ * default or range is wrong.  Any thread. */
 PL_API int pl_register(const pl_registration_t *registrations, pl_error_t *err);
 
-/* Loads FILE.so and registers what it exports.  Loading the same file twice is fine. */
+/* Loads FILE.so and registers what it exports.  A file without '/' is looked for in the folders of
+ * PACELINE_PLUGIN_PATH (a:b:c) and then where Paceline's own are installed.  Loading the same file twice is fine.
+ * Any thread. */
 PL_API int pl_plugin_load(const char *file, pl_error_t *err);
 
-/* The part of that role and name, or NULL with PL_ENOTFOUND naming the nearest. */
+/* The part of that role and name, or NULL with PL_ENOTFOUND naming the nearest.  Any thread. */
 PL_API const void *pl_part_find(const char *role, const char *name, pl_error_t *err);
 
-/* The k-th part of a role in order of name, or NULL: for listing. */
+/* The k-th part of a role in order of name, or NULL: for listing.  Any thread. */
 PL_API const pl_part_t *pl_part_at(const char *role, int k);
+
+/* ---- Run files and options ----------------------------------------------------------------------------------- */
+
+/* A run: what a run file says, and what was set on top of it.  Keys are paths: "module.hidden", "trainer.devices",
+ * "callbacks.0.monitor".  Errors say file:line:column, the key and the nearest known name. */
+typedef struct pl_options pl_options_t;
+
+/* A run that says nothing: all defaults. */
+PL_API pl_options_t *pl_options_new(pl_error_t *err);
+
+/* A run file, or its text (`name` is what errors call it).  Keys and values that need no part to be judged are checked
+ * here; those of parts by pl_options_check(), because plug-ins are loaded only then. */
+PL_API pl_options_t *pl_options_load(const char *path, pl_error_t *err);
+PL_API pl_options_t *pl_options_parse(const char *text, const char *name, pl_error_t *err);
+
+PL_API pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err);
+PL_API void pl_options_free(pl_options_t *o);
+
+/* As --set KEY=VALUE: the value is JSON when it reads as JSON, else a text.  Setting an option of a part keeps its name
+ * ("ddp" becomes {"name": "ddp", …}); a list grows by setting the element behind its last. */
+PL_API int pl_options_set(pl_options_t *o, const char *key, const char *value, pl_error_t *err);
+
+/* The value of a key or its default: a text bare, everything else as JSON; NULL: nothing there, or out of memory.
+ * pl_text_free() frees it. */
+PL_API char *pl_options_get(const pl_options_t *o, const char *key);
+
+/* Loads the plug-ins the run names and checks every key and value against the tables of the parts. */
+PL_API int pl_options_check(const pl_options_t *o, pl_error_t *err);
+
+/* The whole run with every default, as a run file; pl_text_free() frees it.  Checks it first. */
+PL_API char *pl_options_print(const pl_options_t *o, pl_error_t *err);
 
 /* ---- Graphs ------------------------------------------------------------------------------------------------- */
 

@@ -1,0 +1,209 @@
+/* bind.c - a part as a run describes it: its struct filled in, its texts kept
+ *
+ * The binding is the JSON values themselves, one for each option: the texts of the struct point into them. */
+#include "base/bind.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/nearest.h"
+#include "base/option.h"
+
+struct pl_binding {
+    json_t *values;                                         /* option's name -> value */
+};
+
+static int fail_unknown(const pl_option_t *table, const char *key, pl_error_t *err)
+{
+    char text[PL_NEAREST_TEXT];
+    pl_nearest_t nearest;
+    pl_nearest_init(&nearest, key);
+    for (; table && table->name; table++)
+        pl_nearest_offer(&nearest, table->name);
+    return pl_fail(err, PL_EINVAL, "has no option \"%s\": %s", key, pl_nearest_text(&nearest, text));
+}
+
+static int check_keys(const pl_option_t *table, const json_t *object, pl_error_t *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+        if (strcmp(key, "name") && !pl_option_find(table, key))
+            return fail_unknown(table, key, err);
+    return PL_OK;
+}
+
+/* A new reference to the option's value: given, known to the data, or the default. */
+static json_t *choose(const pl_option_t *option, const json_t *object, const json_t *facts, pl_error_t *err)
+{
+    json_t *given = json_object_get(object, option->name), *value = NULL;
+    bool automatic = pl_option_is_automatic(option) && (!given || pl_is_auto(given));
+    if (automatic && option->type != PL_OPTION_PART) {
+        value = json_object_get(facts, option->name);
+        if (!value) {
+            pl_fail(err, PL_EINVAL, "needs \"%s\", which the data does not tell: give \"%s\" yourself (%s)",
+                    option->name, option->name, option->help ? option->help : "");
+            return NULL;
+        }
+    } else if (given) {
+        value = given;
+    } else if (option->fallback) {
+        return pl_option_fallback(option, err);
+    } else {
+        pl_fail(err, PL_EINVAL, "needs \"%s\": %s", option->name, option->help ? option->help : "it has no default");
+        return NULL;
+    }
+    value = json_deep_copy(value);
+    if (!value)
+        pl_no_memory(err);
+    return value;
+}
+
+const char *pl_part_name(const json_t *value)
+{
+    const json_t *name = json_is_object(value) ? json_object_get(value, "name") : value;
+    if (json_is_object(value) && !name)
+        return "auto";
+    return json_string_value(name);
+}
+
+/* The options of a value that names a part, without the name, as text in a JSON string. */
+static json_t *options_as_text(const json_t *value)
+{
+    json_t *options = json_is_object(value) ? json_copy((json_t *)value) : json_object();
+    json_object_del(options, "name");
+    char *text = options ? pl_json_write(options, PL_JSON_COMPACT) : NULL;
+    json_t *string = text ? json_string(text) : NULL;
+    pl_free(text);
+    json_decref(options);
+    return string;
+}
+
+/* {"name": …, "options": "…"} takes the place of the value that was read. */
+static int bind_choice(json_t *values, const pl_option_t *option, const json_t *value, pl_choice_t *choice)
+{
+    *choice = (pl_choice_t){NULL, "{}"};
+    if (json_is_null(value))
+        return PL_OK;
+    json_t *texts = json_object();
+    int rc = json_object_set_new(texts, "name", json_string(pl_part_name(value)));
+    if (rc == 0)
+        rc = json_object_set_new(texts, "options", options_as_text(value));
+    if (rc == 0) {
+        choice->name = json_string_value(json_object_get(texts, "name"));
+        choice->options = json_string_value(json_object_get(texts, "options"));
+        rc = json_object_set(values, option->name, texts);
+    }
+    json_decref(texts);
+    return rc == 0 ? PL_OK : PL_ENOMEM;
+}
+
+static int bind_option(json_t *values, const pl_option_t *option, const json_t *object, const json_t *facts,
+                       char *part, pl_error_t *err)
+{
+    json_t *value = choose(option, object, facts, err);
+    if (!value)
+        return err->code;
+    void *field = part + option->offset;
+    int rc = pl_option_read(option, value, field, err);
+    if (rc != PL_OK)
+        rc = pl_fail(err, rc, "\"%s\" %s", option->name, err->text);
+    else if (option->type == PL_OPTION_PART)
+        rc = bind_choice(values, option, value, field);
+    else
+        rc = json_object_set(values, option->name, value) == 0 ? PL_OK : PL_ENOMEM;
+    json_decref(value);
+    return rc;
+}
+
+int pl_bind(const pl_option_t *table, const json_t *object, const json_t *facts, void *part, pl_binding_t **binding_p,
+            pl_error_t *err)
+{
+    pl_error_t why = {0};
+    int rc = check_keys(table, object, err);
+    if (rc != PL_OK)
+        return rc;
+    pl_binding_t *binding = pl_alloc(sizeof *binding);
+    if (binding)
+        binding->values = json_object();
+    if (!binding || !binding->values)
+        rc = PL_ENOMEM;
+    for (; rc == PL_OK && table && table->name; table++)
+        rc = bind_option(binding->values, table, object, facts, part, &why);
+    if (rc == PL_OK) {
+        *binding_p = binding;
+        return PL_OK;
+    }
+    pl_binding_free(binding);
+    return rc == PL_ENOMEM ? pl_no_memory(err) : pl_fail(err, rc, "%s", why.text);
+}
+
+void pl_binding_free(pl_binding_t *binding)
+{
+    if (!binding)
+        return;
+    json_decref(binding->values);
+    pl_free(binding);
+}
+
+/* ---- Instances ---- */
+
+static int instance_bind(pl_instance_t *made, const pl_instance_request_t *request, pl_error_t *err)
+{
+    const pl_part_t *part = made->ops;
+    const json_t *object = json_is_object(request->value) ? request->value : NULL;
+    pl_error_t why = {0};
+    made->self = pl_alloc(part->size);
+    if (!made->self)
+        return pl_no_memory(err);
+    int rc = pl_bind(part->options, object, request->facts, made->self, &made->binding, &why);
+    if (rc == PL_OK || rc == PL_ENOMEM)
+        return rc == PL_OK ? rc : pl_no_memory(err);
+    return pl_fail(err, rc, "%s \"%s\" %s", request->role, part->name, why.text);
+}
+
+int pl_instance_make(pl_instance_t *instance, const pl_instance_request_t *request, pl_error_t *err)
+{
+    const char *name = request->value ? pl_part_name(request->value) : "auto";
+    if (!name)
+        return pl_fail(err, PL_EINVAL, "no %s is named", request->role);
+    if (!strcmp(name, "auto") && request->automatic)
+        name = request->automatic;
+    pl_instance_t made = {.ops = pl_part_find(request->role, name, err)};
+    if (!made.ops)
+        return err ? err->code : PL_ENOTFOUND;
+    int rc = instance_bind(&made, request, err);
+    if (rc == PL_OK)
+        *instance = made;
+    else
+        pl_instance_release(&made);
+    return rc;
+}
+
+void pl_instance_release(pl_instance_t *instance)
+{
+    pl_binding_free(instance->binding);
+    pl_free(instance->self);
+    *instance = (pl_instance_t){0};
+}
+
+int pl_instance_of_choice(pl_instance_t *instance, const char *role, const pl_choice_t *choice, const char *automatic,
+                          pl_error_t *err)
+{
+    if (!choice->name)
+        return pl_fail(err, PL_EINVAL, "no %s is named", role);
+    json_t *value = pl_json_value(choice->options, strlen(choice->options), err);
+    if (!value)
+        return err ? err->code : PL_ENOMEM;
+    int rc = PL_ENOMEM;
+    if (json_object_set_new(value, "name", json_string(choice->name)) == 0) {
+        pl_instance_request_t request = {.role = role, .value = value, .automatic = automatic};
+        rc = pl_instance_make(instance, &request, err);
+    } else {
+        pl_no_memory(err);
+    }
+    json_decref(value);
+    return rc;
+}

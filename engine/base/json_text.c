@@ -1,0 +1,250 @@
+/* json_text.c - JSON text to values and back, beyond what jansson does */
+#include "base/json_text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_place.h"
+#include "base/utf8.h"
+
+/* ---- Reading ---- */
+
+char *pl_json_prefix(const char *name, int line, int column, char prefix[PL_JSON_PREFIX])
+{
+    char shown[PL_JSON_PREFIX - 32];
+    size_t length = strlen(name);
+    bool cut = length >= sizeof shown;                      /* the end of a path says more than its start */
+    snprintf(prefix, PL_JSON_PREFIX, "%s%s:%d:%d: ", cut ? "…" : "",
+             pl_utf8_show(cut ? name + length - sizeof shown / 2 : name, shown, sizeof shown), line, column);
+    return prefix;
+}
+
+/* jansson's position is behind the token at fault, except that of a byte it cannot decode. */
+static size_t fault_offset(const char *text, size_t length, const json_error_t *error)
+{
+    size_t at = error->position > 0 ? (size_t)error->position : 0;
+    enum json_error_code code = json_error_code(error);
+    if (at > length)
+        return length;
+    if (code == json_error_invalid_utf8 || code == json_error_premature_end_of_input)
+        return at;
+    return pl_json_token_start(text, length, at);
+}
+
+/* The key that stands at that offset, quotes included. */
+static const char *fault_key(const char *text, const json_error_t *error, size_t start, char shown[PL_JSON_SHOWN])
+{
+    char key[PL_JSON_SHOWN];
+    snprintf(key, sizeof key, "%.*s", error->position - (int)start, text + start);
+    return pl_utf8_show(key, shown, PL_JSON_SHOWN);
+}
+
+static int fail_syntax(const char *text, size_t length, const char *name, const json_error_t *error, pl_error_t *err)
+{
+    if (json_error_code(error) == json_error_out_of_memory)
+        return pl_no_memory(err);
+    char prefix[PL_JSON_PREFIX], shown[JSON_ERROR_TEXT_LENGTH];
+    size_t start = fault_offset(text, length, error);
+    pl_json_place_t place = pl_json_place_at(text, start);
+    pl_json_prefix(name, place.line, place.column, prefix);
+    if (json_error_code(error) == json_error_duplicate_key)
+        return pl_fail(err, PL_EFORMAT, "%skey %s is there twice: remove one", prefix,
+                       fault_key(text, error, start, shown));
+    return pl_fail(err, PL_EFORMAT, "%snot JSON: %s", prefix, pl_utf8_show(error->text, shown, sizeof shown));
+}
+
+json_t *pl_json_read(const char *text, size_t length, const char *name, pl_error_t *err)
+{
+    json_error_t error;
+    char prefix[PL_JSON_PREFIX];
+    if (length == 0) {
+        pl_fail(err, PL_EFORMAT, "%sempty: an object such as {\"module\": …} is expected",
+                pl_json_prefix(name, 1, 1, prefix));
+        return NULL;
+    }
+    json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    if (!value) {
+        fail_syntax(text, length, name, &error, err);
+        return NULL;
+    }
+    if (json_is_object(value))
+        return value;
+    json_decref(value);
+    pl_fail(err, PL_EFORMAT, "%sa list: an object such as {\"module\": …} is expected",
+            pl_json_prefix(name, 1, 1, prefix));
+    return NULL;
+}
+
+json_t *pl_json_value(const char *text, size_t length, pl_error_t *err)
+{
+    json_error_t error;
+    json_t *value = json_loadb(text, length, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
+    if (!value && json_error_code(&error) == json_error_out_of_memory)
+        pl_no_memory(err);
+    else if (!value)
+        pl_fail(err, PL_EFORMAT, "not JSON: %s", error.text);
+    return value;
+}
+
+/* ---- Writing ---- */
+
+typedef struct writer {
+    char *text;
+    size_t length, room;
+    pl_json_layout_t layout;
+    bool failed;
+} writer_t;
+
+static void put(writer_t *w, const char *bytes, size_t count)
+{
+    if (w->failed)
+        return;
+    if (count >= w->room - w->length) {
+        size_t room = 2 * w->room + count + 256;
+        char *larger = pl_resize(w->text, room);
+        if (!larger) {
+            w->failed = true;
+            return;
+        }
+        w->text = larger;
+        w->room = room;
+    }
+    memcpy(w->text + w->length, bytes, count);
+    w->length += count;
+    w->text[w->length] = '\0';
+}
+
+static void put_text(writer_t *w, const char *text)
+{
+    put(w, text, strlen(text));
+}
+
+static void put_string(writer_t *w, const char *text)
+{
+    put(w, "\"", 1);
+    for (const char *p = text; *p; p++) {
+        char escape[8];
+        if (*p == '"' || *p == '\\')
+            put(w, (char[]){'\\', *p}, 2);
+        else if (*p == '\n')
+            put(w, "\\n", 2);
+        else if ((unsigned char)*p < 0x20)
+            put(w, escape, (size_t)snprintf(escape, sizeof escape, "\\u%04x", (unsigned)*p));
+        else
+            put(w, p, 1);
+    }
+    put(w, "\"", 1);
+}
+
+/* The fewest digits that read back as the same number; by jansson, because printf() obeys the host's locale. */
+static void put_real(writer_t *w, const json_t *value)
+{
+    char text[64];
+    for (size_t digits = 15; digits <= 17; digits++) {
+        size_t length = json_dumpb(value, text, sizeof text, JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
+        json_t *again = length > 0 && length < sizeof text ? json_loadb(text, length, JSON_DECODE_ANY, NULL) : NULL;
+        bool same = again && json_real_value(again) == json_real_value(value);
+        json_decref(again);
+        if (same) {
+            put(w, text, length);
+            return;
+        }
+    }
+    w->failed = true;
+}
+
+static void put_break(writer_t *w, int depth)
+{
+    if (w->layout == PL_JSON_COMPACT)
+        return;
+    put(w, "\n", 1);
+    for (int i = 0; i < depth; i++)
+        put(w, "  ", 2);
+}
+
+static void put_value(writer_t *w, const json_t *value, int depth);
+
+static void put_object(writer_t *w, const json_t *object, int depth)
+{
+    const char *key;
+    json_t *value;
+    bool first = true;
+    put(w, "{", 1);
+    json_object_foreach((json_t *)object, key, value) {
+        put(w, ",", first ? 0 : 1);
+        first = false;
+        put_break(w, depth + 1);
+        put_string(w, key);
+        put(w, ": ", w->layout == PL_JSON_COMPACT ? 1 : 2);
+        put_value(w, value, depth + 1);
+    }
+    if (!first)
+        put_break(w, depth);
+    put(w, "}", 1);
+}
+
+static bool is_plain(const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *value = json_array_get(list, i);
+        if (json_is_object(value) || json_is_array(value))
+            return false;
+    }
+    return true;
+}
+
+static void put_list(writer_t *w, const json_t *list, int depth)
+{
+    bool on_one_line = is_plain(list);
+    put(w, "[", 1);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        put(w, ",", i ? 1 : 0);
+        if (!on_one_line)
+            put_break(w, depth + 1);
+        else if (i && w->layout == PL_JSON_INDENTED)
+            put(w, " ", 1);
+        put_value(w, json_array_get(list, i), depth + 1);
+    }
+    if (!on_one_line)
+        put_break(w, depth);
+    put(w, "]", 1);
+}
+
+static void put_value(writer_t *w, const json_t *value, int depth)
+{
+    char text[32];
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: put_object(w, value, depth); break;
+    case JSON_ARRAY: put_list(w, value, depth); break;
+    case JSON_STRING: put_string(w, json_string_value(value)); break;
+    case JSON_INTEGER:
+        snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        put_text(w, text);
+        break;
+    case JSON_REAL: put_real(w, value); break;
+    case JSON_TRUE: put_text(w, "true"); break;
+    case JSON_FALSE: put_text(w, "false"); break;
+    case JSON_NULL: put_text(w, "null"); break;
+    }
+}
+
+char *pl_json_write(const json_t *value, pl_json_layout_t layout)
+{
+    writer_t w = {.layout = layout};
+    put_value(&w, value, 0);
+    if (w.failed) {
+        pl_free(w.text);
+        return NULL;
+    }
+    return w.text;
+}
+
+const char *pl_json_show(const json_t *value, char shown[PL_JSON_SHOWN])
+{
+    char *text = pl_json_write(value, PL_JSON_COMPACT);
+    pl_utf8_show(text ? text : "…", shown, PL_JSON_SHOWN);
+    pl_free(text);
+    return shown;
+}

@@ -1,0 +1,33 @@
+/* json_text.h - JSON text to values and back, beyond what jansson does
+ *
+ * Reading: every error says file:line:column of the token at fault.  Writing: numbers as short as they can be (0.1, not
+ * 0.10000000000000001) and short lists on one line, for people; the memory is Paceline's own. */
+#ifndef PL_BASE_JSON_TEXT_H
+#define PL_BASE_JSON_TEXT_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+#include "paceline.h"
+
+#define PL_JSON_SHOWN 64
+
+/* The object in text; `name` is what errors call it.  No key twice. */
+json_t *pl_json_read(const char *text, size_t length, const char *name, pl_error_t *err);
+
+/* Any one value, such as a default or the VALUE of --set. */
+json_t *pl_json_value(const char *text, size_t length, pl_error_t *err);
+
+/* "run.json:3:18: " or "", for the start of an error. */
+#define PL_JSON_PREFIX 160
+char *pl_json_prefix(const char *name, int line, int column, char prefix[PL_JSON_PREFIX]);
+
+typedef enum pl_json_layout { PL_JSON_COMPACT, PL_JSON_INDENTED } pl_json_layout_t;
+
+/* The value as text, to be freed by pl_text_free(); NULL: out of memory. */
+char *pl_json_write(const json_t *value, pl_json_layout_t layout);
+
+/* The value as a word of an error message: compact, cut when long. */
+const char *pl_json_show(const json_t *value, char shown[PL_JSON_SHOWN]);
+
+#endif

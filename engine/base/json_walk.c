@@ -1,0 +1,117 @@
+/* json_walk.c - JSON values by path */
+#include "base/json_walk.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/utf8.h"
+
+#define STEP_MOST 128                                       /* bytes of one step */
+#define STEPS_MOST 16
+#define SHOWN 160
+
+/* The step at *path, and *path behind it and its dot; false: none, or none that any key could match. */
+static bool next_step(const char **path, char step[STEP_MOST])
+{
+    size_t length = strcspn(*path, ".");
+    if (length == 0 || length >= STEP_MOST)
+        return false;
+    memcpy(step, *path, length);
+    step[length] = '\0';
+    *path += length;
+    if (**path == '.' && (*path)[1] != '\0')
+        (*path)++;
+    return true;
+}
+
+static bool is_index(const char *step)
+{
+    size_t digits = strspn(step, "0123456789");
+    return digits > 0 && digits < 9 && step[digits] == '\0';
+}
+
+static json_t *child(const json_t *value, const char *step)
+{
+    if (json_is_array(value))
+        return is_index(step) ? json_array_get(value, (size_t)atoi(step)) : NULL;
+    if (json_is_string(value))
+        return strcmp(step, "name") ? NULL : (json_t *)value;
+    return json_object_get(value, step);
+}
+
+const json_t *pl_json_walk(const json_t *root, const char *path)
+{
+    char step[STEP_MOST];
+    const json_t *value = root;
+    do {
+        if (!next_step(&path, step))
+            return NULL;
+        value = child(value, step);
+    } while (value && *path);
+    return value;
+}
+
+/* ---- Putting ---- */
+
+static int put_child(json_t *holder, const char *step, json_t *value, pl_error_t *err)
+{
+    if (json_is_object(holder))
+        return json_object_set_new(holder, step, value) == 0 ? PL_OK : pl_no_memory(err);
+    size_t count = json_array_size(holder), index = is_index(step) ? (size_t)atoi(step) : count + 1;
+    if (index > count) {
+        json_decref(value);
+        return pl_fail(err, PL_EINVAL, "\"%s\" is no place in a list of %zu: the first is 0, the next new one %zu", step,
+                       count, count);
+    }
+    int rc = index < count ? json_array_set_new(holder, index, value) : json_array_append_new(holder, value);
+    return rc == 0 ? PL_OK : pl_no_memory(err);
+}
+
+/* What stands in the way to `next` below holder's step, or takes its place there: something that can hold keys. */
+static int make_way(json_t *holder, const char *step, const char *next, json_t **way_p, pl_error_t *err)
+{
+    char shown[PL_JSON_SHOWN], index[STEP_MOST];
+    json_t *there = child(holder, step);
+    if (json_is_object(there) || json_is_array(there)) {
+        *way_p = there;
+        return PL_OK;
+    }
+    if (there && !json_is_string(there) && !json_is_null(there))
+        return pl_fail(err, PL_EINVAL, "\"%s\" is %s, which has no keys", step, pl_json_show(there, shown));
+    bool of_list = !json_is_string(there) && next_step(&next, index) && is_index(index);
+    json_t *way = of_list ? json_array() : json_object();
+    if (way && json_is_string(there) && json_object_set(way, "name", there) != 0) {
+        json_decref(way);
+        way = NULL;
+    }
+    *way_p = way;
+    return put_child(holder, step, way, err);
+}
+
+static int put_at(json_t *root, const char *path, json_t *value, pl_error_t *err)
+{
+    char step[STEP_MOST];
+    json_t *holder = root;
+    for (int steps = 0; steps < STEPS_MOST && next_step(&path, step); steps++) {
+        if (*path == '\0')
+            return put_child(holder, step, json_incref(value), err);
+        int rc = make_way(holder, step, path, &holder, err);
+        if (rc != PL_OK)
+            return rc;
+    }
+    return pl_fail(err, PL_EINVAL, "a key is names with dots between, such as trainer.devices");
+}
+
+int pl_json_put(json_t *root, const char *path, json_t *value, pl_error_t *err)
+{
+    char shown[SHOWN];
+    pl_error_t why = {0};
+    int rc = put_at(root, path, value, &why);
+    json_decref(value);
+    if (rc == PL_OK || rc == PL_ENOMEM)
+        return rc == PL_OK ? rc : pl_no_memory(err);
+    return pl_fail(err, rc, "cannot set \"%s\": %s", pl_utf8_show(path, shown, sizeof shown), why.text);
+}

@@ -1,0 +1,73 @@
+/* nearest.c - the name somebody may have meant */
+#include "base/nearest.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LONGEST 48
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Optimal string alignment; row[0] is the current row, row[1] and row[2] the two before. */
+int pl_edit_distance(const char *a, const char *b)
+{
+    size_t rows = strlen(a), columns = strlen(b);
+    if (rows > LONGEST || columns > LONGEST)
+        return INT_MAX;
+    int space[3][LONGEST + 1], *row[3] = {space[0], space[1], space[2]};
+    for (size_t j = 0; j <= columns; j++)
+        row[0][j] = (int)j;
+    for (size_t i = 1; i <= rows; i++) {
+        int *oldest = row[2];
+        row[2] = row[1], row[1] = row[0], row[0] = oldest;
+        row[0][0] = (int)i;
+        for (size_t j = 1; j <= columns; j++) {
+            row[0][j] = least(row[1][j - 1] + (a[i - 1] != b[j - 1]), least(row[1][j], row[0][j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[0][j] = least(row[0][j], row[2][j - 2] + 1);
+        }
+    }
+    return row[0][columns];
+}
+
+void pl_nearest_init(pl_nearest_t *nearest, const char *wanted)
+{
+    *nearest = (pl_nearest_t){.wanted = wanted, .distance = INT_MAX};
+}
+
+static void list_name(pl_nearest_t *nearest, const char *name)
+{
+    static const char more[] = "…";
+    const char *comma = nearest->length ? ", " : "";
+    size_t room = sizeof nearest->known - sizeof more - 2, length = strlen(comma) + strlen(name);
+    if (nearest->full)
+        return;
+    nearest->full = nearest->length + length > room;
+    nearest->length += (size_t)sprintf(nearest->known + nearest->length, "%s%s", comma, nearest->full ? more : name);
+}
+
+void pl_nearest_offer(pl_nearest_t *nearest, const char *name)
+{
+    int distance = pl_edit_distance(nearest->wanted, name);
+    if (distance < nearest->distance) {
+        nearest->distance = distance;
+        nearest->name = name;
+    }
+    list_name(nearest, name);
+}
+
+const char *pl_nearest_text(const pl_nearest_t *nearest, char text[PL_NEAREST_TEXT])
+{
+    int allowed = 1 + (int)strlen(nearest->wanted) / 4;
+    if (nearest->name && nearest->distance <= allowed)
+        snprintf(text, PL_NEAREST_TEXT, "did you mean \"%s\"?", nearest->name);
+    else if (nearest->length)
+        snprintf(text, PL_NEAREST_TEXT, "known are %s", nearest->known);
+    else
+        snprintf(text, PL_NEAREST_TEXT, "none is known");
+    return text;
+}

@@ -1,0 +1,240 @@
+/* option.c - one option: what its table entry allows, and a JSON value put into a part's struct */
+#include "base/option.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/nearest.h"
+#include "base/range.h"
+
+#define INTS_MOST ((int)(sizeof((pl_ints_t *)0)->value / sizeof(int64_t)))
+
+typedef int (*read_t)(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err);
+
+/* ---- Values ---- */
+
+/* `takes an integer (1..16) or "auto", not 0`: with the range and the word auto where they apply. */
+static int fail_value(const pl_option_t *option, const json_t *value, const char *kind, pl_error_t *err)
+{
+    char shown[PL_JSON_SHOWN], range[64] = "";
+    if (option->range && option->type != PL_OPTION_PART)
+        snprintf(range, sizeof range, " (%s)", option->range);
+    const char *or_auto = pl_option_is_automatic(option) ? " or \"auto\"" : "";
+    return pl_fail(err, PL_EINVAL, "takes %s%s%s, not %s", kind, range, or_auto, pl_json_show(value, shown));
+}
+
+static int read_integer(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+{
+    pl_range_t range;
+    int rc = pl_range_parse(option->range, &range, err);
+    if (rc != PL_OK)
+        return rc;
+    int64_t integer = json_integer_value(value);
+    if (!json_is_integer(value) || !pl_range_holds_integer(&range, integer))
+        return fail_value(option, value, "an integer", err);
+    *(int64_t *)field = integer;
+    return PL_OK;
+}
+
+static int read_number(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+{
+    pl_range_t range;
+    int rc = pl_range_parse(option->range, &range, err);
+    if (rc != PL_OK)
+        return rc;
+    double number = json_number_value(value);
+    if (!json_is_number(value) || !pl_range_holds_number(&range, number))
+        return fail_value(option, value, "a number", err);
+    *(double *)field = number;
+    return PL_OK;
+}
+
+static int read_truth(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+{
+    if (!json_is_boolean(value))
+        return fail_value(option, value, "true or false", err);
+    *(bool *)field = json_is_true(value);
+    return PL_OK;
+}
+
+/* The word of "relu|gelu|tanh" at *choices, and *choices behind it; false at the end or when it is too long. */
+static bool next_choice(const char **choices, char word[64])
+{
+    size_t length = strcspn(*choices, "|");
+    if (length == 0 || length >= 64)
+        return false;
+    memcpy(word, *choices, length);
+    word[length] = '\0';
+    *choices += length + ((*choices)[length] == '|');
+    return true;
+}
+
+static bool is_choice(const char *choices, const char *text)
+{
+    char word[64];
+    while (next_choice(&choices, word))
+        if (!strcmp(word, text))
+            return true;
+    return false;
+}
+
+static int fail_choice(const pl_option_t *option, const json_t *value, pl_error_t *err)
+{
+    char best[64] = "", word[64], shown[PL_JSON_SHOWN];
+    int least = 3;
+    for (const char *choices = option->range; next_choice(&choices, word);) {
+        int distance = pl_edit_distance(json_string_value(value), word);
+        if (distance < least) {
+            least = distance;
+            strcpy(best, word);
+        }
+    }
+    return pl_fail(err, PL_EINVAL, "takes %s, not %s%s%s%s", option->range, pl_json_show(value, shown),
+                   *best ? ": did you mean \"" : "", best, *best ? "\"?" : "");
+}
+
+static int read_text(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+{
+    if (!json_is_string(value))
+        return fail_value(option, value, option->range ? "one of" : "text", err);
+    const char *text = json_string_value(value);
+    if (option->range && !is_choice(option->range, text))
+        return fail_choice(option, value, err);
+    *(const char **)field = text;
+    return PL_OK;
+}
+
+static int read_integers(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+{
+    pl_ints_t ints = {.count = (int)json_array_size(value)};
+    if (!json_is_array(value) || json_array_size(value) > (size_t)INTS_MOST)
+        return fail_value(option, value, "a list of at most 16 integers", err);
+    for (int i = 0; i < ints.count; i++) {
+        int rc = read_integer(option, json_array_get(value, (size_t)i), &ints.value[i], err);
+        if (rc != PL_OK)
+            return rc == PL_ENOMEM ? rc : fail_value(option, value, "a list of integers", err);
+    }
+    *(pl_ints_t *)field = ints;
+    return PL_OK;
+}
+
+/* 1 is one of them, 1.0 is all of them. */
+static int read_amount(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+{
+    static const char kind[] = "a share up to 1.0 or a whole count";
+    pl_range_t range;
+    int rc = pl_range_parse(option->range, &range, err);
+    if (rc != PL_OK)
+        return rc;
+    pl_amount_t amount = {json_number_value(value), json_is_real(value)};
+    if (!json_is_number(value) || amount.value < 0 || (amount.is_share && amount.value > 1))
+        return fail_value(option, value, kind, err);
+    if (!pl_range_holds_number(&range, amount.value))
+        return fail_value(option, value, kind, err);
+    *(pl_amount_t *)field = amount;
+    return PL_OK;
+}
+
+static int read_part(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+{
+    (void)field;
+    const json_t *name = json_is_object(value) ? json_object_get(value, "name") : value;
+    bool none = json_is_null(value) && option->fallback && !strcmp(option->fallback, "null");
+    if (none || json_is_string(name) || (json_is_object(value) && !name))
+        return PL_OK;
+    return fail_value(option, value, "a name or an object with a \"name\"", err);
+}
+
+int pl_option_read(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+{
+    static const read_t readers[] = {
+        [PL_OPTION_INT] = read_integer,    [PL_OPTION_FLOAT] = read_number,  [PL_OPTION_BOOL] = read_truth,
+        [PL_OPTION_TEXT] = read_text,      [PL_OPTION_INTS] = read_integers, [PL_OPTION_AMOUNT] = read_amount,
+        [PL_OPTION_PART] = read_part,
+    };
+    return readers[option->type](option, value, field, err);
+}
+
+/* ---- Defaults ---- */
+
+const pl_option_t *pl_option_find(const pl_option_t *table, const char *name)
+{
+    for (; table && table->name; table++)
+        if (!strcmp(table->name, name))
+            return table;
+    return NULL;
+}
+
+json_t *pl_option_fallback(const pl_option_t *option, pl_error_t *err)
+{
+    return option->fallback ? pl_json_value(option->fallback, strlen(option->fallback), err) : json_null();
+}
+
+bool pl_option_is_automatic(const pl_option_t *option)
+{
+    bool a_word_like_others = option->type == PL_OPTION_TEXT && option->range && is_choice(option->range, "auto");
+    return option->fallback && !strcmp(option->fallback, "\"auto\"") && !a_word_like_others;
+}
+
+bool pl_is_auto(const json_t *value)
+{
+    return json_is_string(value) && !strcmp(json_string_value(value), "auto");
+}
+
+/* ---- Tables ---- */
+
+static size_t field_bytes(pl_option_type_t type)
+{
+    static const size_t bytes[] = {
+        [PL_OPTION_INT] = sizeof(int64_t),    [PL_OPTION_FLOAT] = sizeof(double),
+        [PL_OPTION_BOOL] = sizeof(bool),      [PL_OPTION_TEXT] = sizeof(const char *),
+        [PL_OPTION_INTS] = sizeof(pl_ints_t), [PL_OPTION_AMOUNT] = sizeof(pl_amount_t),
+        [PL_OPTION_PART] = sizeof(pl_choice_t),
+    };
+    return (size_t)type < sizeof bytes / sizeof *bytes ? bytes[type] : 0;
+}
+
+/* err is not NULL in these. */
+static int fallback_check(const pl_option_t *option, pl_error_t *err)
+{
+    if (option->type == PL_OPTION_PART && option->fallback && strcmp(option->fallback, "\"auto\"") &&
+        strcmp(option->fallback, "null"))
+        return pl_fail(err, PL_EINVAL, "names a part: its default can only be \"auto\" or null");
+    if (!option->fallback || pl_option_is_automatic(option))
+        return PL_OK;
+    json_t *fallback = pl_option_fallback(option, err);
+    if (!fallback)
+        return err->code;
+    pl_field_value_t field;
+    int rc = pl_option_read(option, fallback, &field, err);
+    json_decref(fallback);
+    return rc;
+}
+
+static int entry_check(const pl_part_t *part, const pl_option_t *option, pl_error_t *err)
+{
+    pl_range_t range;
+    size_t bytes = field_bytes(option->type);
+    if (bytes == 0)
+        return pl_fail(err, PL_EINVAL, "is of no known type");
+    if (option->offset > part->size || part->size - option->offset < bytes)
+        return pl_fail(err, PL_EINVAL, "lies outside the part's struct of %zu bytes", part->size);
+    if (!strcmp(option->name, "name") || pl_option_find(part->options, option->name) != option)
+        return pl_fail(err, PL_EINVAL, "has the name of another key");
+    bool has_words = option->type == PL_OPTION_TEXT || option->type == PL_OPTION_PART;
+    int rc = has_words ? PL_OK : pl_range_parse(option->range, &range, err);
+    return rc == PL_OK ? fallback_check(option, err) : rc;
+}
+
+int pl_option_table_check(const char *role, const pl_part_t *part, pl_error_t *err)
+{
+    for (const pl_option_t *option = part->options; option && option->name; option++) {
+        pl_error_t why = {0};
+        int rc = entry_check(part, option, &why);
+        if (rc != PL_OK)
+            return pl_fail(err, rc, "option \"%s\" of %s \"%s\": %s", option->name, role, part->name, why.text);
+    }
+    return PL_OK;
+}

@@ -1,0 +1,241 @@
+/* options.c - a run: read, changed, printed, and handed to the actors in pieces */
+#include "base/options.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/json_walk.h"
+#include "base/option.h"
+#include "base/run_check.h"
+#include "base/run_fill.h"
+
+/* ---- Making ---- */
+
+pl_options_t *pl_options_new(pl_error_t *err)
+{
+    pl_options_t *o = pl_alloc(sizeof *o);
+    if (o) {
+        o->root = json_object();
+        o->set = json_object();
+    }
+    if (o && o->root && o->set)
+        return o;
+    pl_options_free(o);
+    pl_no_memory(err);
+    return NULL;
+}
+
+void pl_options_free(pl_options_t *o)
+{
+    if (!o)
+        return;
+    json_decref(o->root);
+    json_decref(o->set);
+    pl_free(o->name);
+    pl_free(o->text);
+    pl_free(o);
+}
+
+pl_options_t *pl_options_take(char *text, size_t length, const char *name, pl_error_t *err)
+{
+    pl_options_t *o = pl_options_new(err);
+    if (!o) {
+        pl_free(text);
+        return NULL;
+    }
+    o->text = text;
+    o->length = length;
+    o->name = pl_strdup(name);
+    int rc = o->name ? PL_OK : pl_no_memory(err);
+    json_t *root = rc == PL_OK ? pl_json_read(text, length, name, err) : NULL;
+    if (root) {
+        json_decref(o->root);
+        o->root = root;
+        rc = pl_run_check(o, PL_CHECK_SHALLOW, err);
+    }
+    if (root && rc == PL_OK)
+        return o;
+    pl_options_free(o);
+    return NULL;
+}
+
+pl_options_t *pl_options_parse(const char *text, const char *name, pl_error_t *err)
+{
+    char *copy = pl_strdup(text);
+    if (copy)
+        return pl_options_take(copy, strlen(copy), name, err);
+    pl_no_memory(err);
+    return NULL;
+}
+
+pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err)
+{
+    pl_options_t *clone = pl_alloc(sizeof *clone);
+    if (clone) {
+        clone->root = json_deep_copy(o->root);
+        clone->set = json_deep_copy(o->set);
+        clone->name = o->name ? pl_strdup(o->name) : NULL;
+        clone->text = o->text ? pl_strdup(o->text) : NULL;
+        clone->length = o->length;
+    }
+    if (clone && clone->root && clone->set && !clone->name == !o->name && !clone->text == !o->text)
+        return clone;
+    pl_options_free(clone);
+    pl_no_memory(err);
+    return NULL;
+}
+
+/* ---- Whole ---- */
+
+int pl_options_check(const pl_options_t *o, pl_error_t *err)
+{
+    return pl_run_check(o, PL_CHECK_DEEP, err);
+}
+
+static char *write_text(const json_t *value, pl_json_layout_t layout, pl_error_t *err)
+{
+    char *text = pl_json_write(value, layout);
+    if (!text)
+        pl_no_memory(err);
+    return text;
+}
+
+char *pl_options_print(const pl_options_t *o, pl_error_t *err)
+{
+    if (pl_options_check(o, err) != PL_OK)
+        return NULL;
+    json_t *filled = pl_run_fill(o->root, err);
+    char *text = filled ? write_text(filled, PL_JSON_INDENTED, err) : NULL;
+    json_decref(filled);
+    return text;
+}
+
+char *pl_options_text(const pl_options_t *o, pl_error_t *err)
+{
+    return write_text(o->root, PL_JSON_COMPACT, err);
+}
+
+/* ---- Values ---- */
+
+const json_t *pl_options_value(const pl_options_t *o, const char *path)
+{
+    const json_t *value = pl_json_walk(o->root, path);
+    return json_is_null(value) ? NULL : value;
+}
+
+char *pl_options_get(const pl_options_t *o, const char *key)
+{
+    const json_t *value = pl_options_value(o, key);
+    json_t *filled = value ? NULL : pl_run_fill(o->root, NULL);
+    if (!value)
+        value = pl_json_walk(filled, key);
+    char *text = NULL;
+    if (json_is_string(value))
+        text = pl_strdup(json_string_value(value));
+    else if (value)
+        text = pl_json_write(value, PL_JSON_COMPACT);
+    json_decref(filled);
+    return text;
+}
+
+int pl_options_count(const pl_options_t *o, const char *list)
+{
+    return (int)json_array_size(json_object_get(o->root, list));
+}
+
+const char *pl_options_part_name(const pl_options_t *o, const char *path)
+{
+    const json_t *value = pl_options_value(o, path);
+    if (value)
+        return pl_part_name(value);
+    const char *key = strncmp(path, "trainer.", 8) ? NULL : path + 8;
+    const pl_option_t *option = key ? pl_option_find(pl_trainer_table, key) : NULL;
+    return option && option->type == PL_OPTION_PART ? "auto" : NULL;
+}
+
+/* ---- Pieces ---- */
+
+int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer, pl_binding_t **binding_p, pl_error_t *err)
+{
+    const json_t *object = json_object_get(o->root, "trainer"), *devices = json_object_get(object, "devices");
+    json_t *facts = json_object();
+    int rc = json_object_set_new(facts, "devices", json_integer(1));
+    if (rc == 0)
+        rc = json_object_set_new(facts, "max_epochs", json_integer(pl_default_epochs(object)));
+    rc = rc == 0 ? pl_bind(pl_trainer_table, object, facts, trainer, binding_p, err) : pl_no_memory(err);
+    if (rc == PL_OK && (!devices || pl_is_auto(devices)))
+        trainer->devices = 0;
+    json_decref(facts);
+    return rc;
+}
+
+/* The general keys of a data section: an object of its own, to be decref'd. */
+static json_t *general_keys(const json_t *data, pl_error_t *err)
+{
+    json_t *general = json_object();
+    bool failed = !general;
+    for (const pl_option_t *option = pl_data_table; !failed && option->name; option++) {
+        json_t *value = json_object_get(data, option->name);
+        failed = value && json_object_set(general, option->name, value) != 0;
+    }
+    if (!failed)
+        return general;
+    json_decref(general);
+    pl_no_memory(err);
+    return NULL;
+}
+
+int pl_options_data(const pl_options_t *o, pl_data_options_t *data, pl_binding_t **binding_p, pl_error_t *err)
+{
+    json_t *general = general_keys(json_object_get(o->root, "data"), err);
+    if (!general)
+        return PL_ENOMEM;
+    int rc = pl_bind(pl_data_table, general, NULL, data, binding_p, err);
+    json_decref(general);
+    return rc;
+}
+
+int pl_options_part(const pl_options_t *o, const pl_part_request_t *request, pl_instance_t *instance, pl_error_t *err)
+{
+    pl_instance_request_t wanted = {request->role, pl_options_value(o, request->path), request->automatic, NULL};
+    if (!wanted.value && !wanted.automatic)
+        return pl_fail(err, PL_ENOTFOUND, "the run names no %s: give \"%s\"", request->role, request->path);
+    json_t *facts = request->facts ? pl_json_value(request->facts, strlen(request->facts), err) : NULL;
+    if (request->facts && !facts)
+        return err ? err->code : PL_EFORMAT;
+    wanted.facts = facts;
+    int rc = pl_instance_make(instance, &wanted, err);
+    json_decref(facts);
+    return rc;
+}
+
+bool pl_options_has_sources(const pl_options_t *o)
+{
+    return pl_data_has_sources(json_object_get(o->root, "data"));
+}
+
+static int source_alone(const json_t *data, pl_instance_t *instance, pl_error_t *err)
+{
+    json_t *part = pl_data_source_part(data, err);
+    if (!part)
+        return PL_ENOMEM;
+    pl_instance_request_t request = {.role = "dataset", .value = part};
+    int rc = pl_instance_make(instance, &request, err);
+    json_decref(part);
+    return rc;
+}
+
+int pl_options_source(const pl_options_t *o, pl_stage_t stage, pl_instance_t *instance, pl_error_t *err)
+{
+    const json_t *data = pl_options_value(o, "data");
+    if (!data)
+        return pl_fail(err, PL_ENOTFOUND, "the run names no data: give \"data\"");
+    if (!pl_data_has_sources(data))
+        return source_alone(data, instance, err);
+    pl_instance_request_t request = {.role = "dataset", .value = json_object_get(data, pl_source_name(stage))};
+    if (!request.value || json_is_null(request.value))
+        return pl_fail(err, PL_ENOTFOUND, "the run names no such source: give \"data.%s\"", pl_source_name(stage));
+    return pl_instance_make(instance, &request, err);
+}

@@ -1,0 +1,344 @@
+/* run_check.c - a run held against the tables
+ *
+ * The walk follows the tables, never the file: what a table does not name is an error where it stands.  Paths grow on
+ * the stack, and only an error turns its path into file:line:column. */
+#include "base/run_check.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json_place.h"
+#include "base/json_text.h"
+#include "base/nearest.h"
+#include "base/option.h"
+#include "base/run_fill.h"
+#include "base/utf8.h"
+
+#define PATH_TEXT 120
+
+typedef struct checker {
+    const pl_options_t *o;
+    bool deep;
+    pl_error_t *err;
+} checker_t;
+
+/* What the keys of one object may be. */
+typedef struct schema {
+    const pl_option_t *table[2];
+    const char *any_of;                                     /* or an option of any part of this role  [no] */
+    bool named;                                             /* "name" is a key */
+    bool open;                                              /* other keys are judged later */
+} schema_t;
+
+typedef pl_json_path_t path_t;
+
+/* ---- Errors ---- */
+
+/* Whether the key or one above it was set after the file was read: then the file has no place for it. */
+static bool was_set(const checker_t *c, const char *path)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(c->o->set, key, value) {
+        size_t length = strlen(key);
+        if (!strncmp(path, key, length) && (path[length] == '\0' || path[length] == '.'))
+            return true;
+    }
+    return false;
+}
+
+/* The error of a value or key: "run.json:3:18: " before the text (printf). */
+static PL_PRINTF(5, 6) int fail_at(const checker_t *c, const path_t *path, pl_json_part_t part, int code,
+                                   const char *format, ...)
+{
+    char text[PL_ERROR_TEXT], prefix[PL_JSON_PREFIX] = "", whole[PATH_TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    pl_json_place_t place;
+    if (c->o->text && !was_set(c, pl_json_path_text(path, whole, sizeof whole)) &&
+        pl_json_place_find(c->o->text, c->o->length, path, part, &place))
+        pl_json_prefix(c->o->name, place.line, place.column, prefix);
+    return pl_fail(c->err, code, "%s%s", prefix, text);
+}
+
+/* The path as errors show it, in quotes by the caller. */
+static char *show_path(const path_t *path, char shown[PATH_TEXT])
+{
+    char text[2 * PATH_TEXT];
+    return pl_utf8_show(pl_json_path_text(path, text, sizeof text), shown, PATH_TEXT);
+}
+
+/* `"trainer.devices" takes an integer (1..), not 0` */
+static int fail_value(const checker_t *c, const path_t *path, const pl_error_t *why)
+{
+    char shown[PATH_TEXT];
+    if (why->code == PL_ENOMEM)
+        return pl_no_memory(c->err);
+    return fail_at(c, path, PL_JSON_VALUE, why->code, "\"%s\" %s", show_path(path, shown), why->text);
+}
+
+static int fail_form(const checker_t *c, const path_t *path, const char *wanted, const json_t *value)
+{
+    char shown[PATH_TEXT], shown_value[PL_JSON_SHOWN];
+    return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL, "\"%s\" takes %s, not %s", show_path(path, shown), wanted,
+                   pl_json_show(value, shown_value));
+}
+
+static void offer_table(pl_nearest_t *nearest, const pl_option_t *table)
+{
+    for (; table && table->name; table++)
+        pl_nearest_offer(nearest, table->name);
+}
+
+static int fail_unknown(const checker_t *c, const path_t *path, const schema_t *schema)
+{
+    char shown[PATH_TEXT], text[PL_NEAREST_TEXT];
+    const pl_part_t *part;
+    pl_nearest_t nearest;
+    pl_nearest_init(&nearest, path->key);
+    if (schema->named)
+        pl_nearest_offer(&nearest, "name");
+    offer_table(&nearest, schema->table[0]);
+    offer_table(&nearest, schema->table[1]);
+    for (int k = 0; schema->any_of && (part = pl_part_at(schema->any_of, k)); k++)
+        offer_table(&nearest, part->options);
+    return fail_at(c, path, PL_JSON_KEY, PL_EINVAL, "unknown key \"%s\": %s", show_path(path, shown),
+                   pl_nearest_text(&nearest, text));
+}
+
+/* ---- Objects ---- */
+
+static int check_part(const checker_t *c, const path_t *path, const char *role, bool may_be_auto, const json_t *value);
+
+static int check_option(const checker_t *c, const path_t *path, const pl_option_t *option, const json_t *value)
+{
+    pl_error_t why = {0};
+    pl_field_value_t field;
+    if (option->type != PL_OPTION_PART && pl_option_is_automatic(option) && pl_is_auto(value))
+        return PL_OK;
+    if (pl_option_read(option, value, &field, &why) != PL_OK)
+        return fail_value(c, path, &why);
+    if (option->type != PL_OPTION_PART || json_is_null(value))
+        return PL_OK;
+    return check_part(c, path, option->range, pl_option_is_automatic(option), value);
+}
+
+/* Of an option that several parts have, the value must suit one of them. */
+static int check_any_of(const checker_t *c, const path_t *path, const schema_t *schema, const json_t *value)
+{
+    const pl_part_t *part;
+    pl_error_t why = {0};
+    checker_t trial = *c;
+    trial.err = &why;
+    for (int k = 0; (part = pl_part_at(schema->any_of, k)); k++) {
+        const pl_option_t *option = pl_option_find(part->options, path->key);
+        if (option && check_option(&trial, path, option, value) == PL_OK)
+            return PL_OK;
+    }
+    return why.code == PL_OK ? fail_unknown(c, path, schema) : pl_fail(c->err, why.code, "%s", why.text);
+}
+
+static int check_key(const checker_t *c, const path_t *path, const schema_t *schema, const json_t *value)
+{
+    const pl_option_t *option = pl_option_find(schema->table[0], path->key);
+    if (!option)
+        option = pl_option_find(schema->table[1], path->key);
+    if (option)
+        return check_option(c, path, option, value);
+    if (schema->open || (schema->named && !strcmp(path->key, "name")))
+        return PL_OK;
+    return schema->any_of ? check_any_of(c, path, schema, value) : fail_unknown(c, path, schema);
+}
+
+static int check_missing(const checker_t *c, const path_t *path, const pl_option_t *table, const json_t *object)
+{
+    char shown[PATH_TEXT];
+    for (; table && table->name; table++)
+        if (!table->fallback && !json_object_get(object, table->name))
+            return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL, "\"%s\" needs \"%s\": %s", show_path(path, shown),
+                           table->name, table->help ? table->help : "it has no default");
+    return PL_OK;
+}
+
+static int check_object(const checker_t *c, const path_t *path, const schema_t *schema, const json_t *object)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value) {
+        path_t at = {.up = path, .key = key};
+        int rc = check_key(c, &at, schema, value);
+        if (rc != PL_OK)
+            return rc;
+    }
+    int rc = check_missing(c, path, schema->table[0], object);
+    return rc == PL_OK ? check_missing(c, path, schema->table[1], object) : rc;
+}
+
+/* ---- Parts ---- */
+
+/* The path to the name in a part: its own, or that of the text which is the name. */
+static const path_t *name_path(const path_t *path, const json_t *value, path_t *room)
+{
+    *room = (path_t){.up = path, .key = "name"};
+    return json_object_get(value, "name") ? room : path;
+}
+
+static int find_part(const checker_t *c, const path_t *path, const char *role, const json_t *value,
+                     const pl_part_t **part)
+{
+    char shown[PATH_TEXT], shown_name[PATH_TEXT];
+    pl_error_t why = {0};
+    path_t room;
+    const path_t *at = name_path(path, value, &room);
+    if (json_is_object(value) && at == path)
+        return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL, "\"%s\" needs \"name\": which %s it is",
+                       show_path(path, shown), role);
+    *part = pl_part_find(role, pl_utf8_show(pl_part_name(value), shown_name, sizeof shown_name), &why);
+    if (*part)
+        return PL_OK;
+    return fail_at(c, at, PL_JSON_VALUE, why.code, "\"%s\": %s", show_path(at, shown), why.text);
+}
+
+/* `general` is a table of further keys in the same object  [none]. */
+static int check_named(const checker_t *c, const path_t *path, const char *role, const json_t *value,
+                       const pl_option_t *general)
+{
+    const pl_part_t *part = NULL;
+    schema_t schema = {.table = {NULL, general}, .named = true, .open = !c->deep};
+    if (c->deep) {
+        int rc = find_part(c, path, role, value, &part);
+        if (rc != PL_OK)
+            return rc;
+        schema.table[0] = part->options;
+    }
+    return check_object(c, path, &schema, json_is_object(value) ? value : NULL);
+}
+
+static int check_part(const checker_t *c, const path_t *path, const char *role, bool may_be_auto, const json_t *value)
+{
+    const char *name = pl_part_name(value);
+    if (!name)
+        return fail_form(c, path, "a name or an object with a \"name\"", value);
+    if (!may_be_auto || strcmp(name, "auto"))
+        return check_named(c, path, role, value, NULL);
+    schema_t schema = {.any_of = role, .named = true, .open = !c->deep};
+    return check_object(c, path, &schema, json_is_object(value) ? value : NULL);
+}
+
+/* ---- Sections ---- */
+
+static int check_sources(const checker_t *c, const path_t *path, const json_t *data)
+{
+    const schema_t schema = {.table = {pl_source_table, pl_data_table}};
+    path_t name = {.up = path, .key = "name"}, split = {.up = path, .key = "val_split"};
+    if (json_object_get(data, "name"))
+        return fail_at(c, &name, PL_JSON_KEY, PL_EINVAL,
+                       "\"data\" is one source with a \"name\", or has \"train\", \"val\", \"test\", \"predict\": not both");
+    int rc = check_object(c, path, &schema, data);
+    bool has_val = json_is_object(json_object_get(data, "val")) || json_is_string(json_object_get(data, "val"));
+    if (rc == PL_OK && has_val && json_number_value(json_object_get(data, "val_split")) > 0)
+        return fail_at(c, &split, PL_JSON_KEY, PL_EINVAL,
+                       "\"data.val_split\" and \"data.val\" contradict each other: remove one");
+    return rc;
+}
+
+static int check_data(const checker_t *c, const path_t *path, const json_t *data)
+{
+    if (pl_data_has_sources(data))
+        return check_sources(c, path, data);
+    if (!pl_part_name(data))
+        return fail_form(c, path, "a name, an object with a \"name\", or one with \"train\", \"val\", …", data);
+    return check_named(c, path, "dataset", data, pl_data_table);
+}
+
+static int check_trainer(const checker_t *c, const path_t *path, const json_t *trainer)
+{
+    const schema_t schema = {.table = {pl_trainer_table, NULL}};
+    if (!json_is_object(trainer))
+        return fail_form(c, path, "an object", trainer);
+    return check_object(c, path, &schema, trainer);
+}
+
+static int check_file(const checker_t *c, const path_t *path, const json_t *file)
+{
+    pl_error_t why = {0};
+    if (!json_is_string(file) || !*json_string_value(file))
+        return fail_form(c, path, "the name of a shared object", file);
+    if (!c->deep || pl_plugin_load(json_string_value(file), &why) == PL_OK)
+        return PL_OK;
+    return fail_at(c, path, PL_JSON_VALUE, why.code, "%s", why.text);
+}
+
+static int check_list(const checker_t *c, const path_t *path, const pl_section_t *section, const json_t *list)
+{
+    bool of_files = section->kind == PL_SECTION_FILES;
+    if (!json_is_array(list))
+        return fail_form(c, path, of_files ? "a list of file names" : "a list of parts", list);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *value = json_array_get(list, i);
+        path_t at = {.up = path, .index = i};
+        int rc = of_files ? check_file(c, &at, value) : check_part(c, &at, section->role, false, value);
+        if (rc != PL_OK)
+            return rc;
+    }
+    return PL_OK;
+}
+
+static int check_section(const checker_t *c, const pl_section_t *section, const json_t *value)
+{
+    path_t path = {.key = section->name};
+    if (!value)
+        return PL_OK;
+    switch (section->kind) {
+    case PL_SECTION_PART:
+        return json_is_null(value) ? PL_OK : check_part(c, &path, section->role, false, value);
+    case PL_SECTION_DATA: return json_is_null(value) ? PL_OK : check_data(c, &path, value);
+    case PL_SECTION_TRAINER: return check_trainer(c, &path, value);
+    case PL_SECTION_PARTS:
+    case PL_SECTION_FILES: return check_list(c, &path, section, value);
+    }
+    return PL_OK;
+}
+
+static const pl_section_t *section_find(const char *name)
+{
+    for (const pl_section_t *section = pl_sections; section->name; section++)
+        if (!strcmp(section->name, name))
+            return section;
+    return NULL;
+}
+
+static int check_section_names(const checker_t *c)
+{
+    char shown[PATH_TEXT], text[PL_NEAREST_TEXT];
+    const char *key;
+    json_t *value;
+    json_object_foreach(c->o->root, key, value) {
+        if (section_find(key))
+            continue;
+        path_t path = {.key = key};
+        pl_nearest_t nearest;
+        pl_nearest_init(&nearest, key);
+        for (const pl_section_t *section = pl_sections; section->name; section++)
+            pl_nearest_offer(&nearest, section->name);
+        return fail_at(c, &path, PL_JSON_KEY, PL_EINVAL, "unknown key \"%s\": %s", show_path(&path, shown),
+                       pl_nearest_text(&nearest, text));
+    }
+    return PL_OK;
+}
+
+int pl_run_check(const pl_options_t *o, pl_check_depth_t depth, pl_error_t *err)
+{
+    const checker_t c = {.o = o, .deep = depth == PL_CHECK_DEEP, .err = err};
+    int rc = check_section_names(&c);
+    if (rc == PL_OK)                                        /* the parts in them are needed for all that follows */
+        rc = check_section(&c, section_find("plugins"), json_object_get(o->root, "plugins"));
+    for (const pl_section_t *section = pl_sections; rc == PL_OK && section->name; section++)
+        if (section->kind != PL_SECTION_FILES)
+            rc = check_section(&c, section, json_object_get(o->root, section->name));
+    return rc;
+}

@@ -1,0 +1,189 @@
+/* run_fill.c - a run with every default in it
+ *
+ * What comes out can be read in again and comes out the same: keys in the order of the tables, "auto" where only the
+ * data or the machine can tell. */
+#include "base/run_fill.h"
+
+#include <string.h>
+
+#include "base/bind.h"
+#include "base/error.h"
+#include "base/option.h"
+#include "base/run.h"
+
+/* err is never NULL in the static functions. */
+static int put(json_t *object, const char *key, json_t *value, pl_error_t *err)
+{
+    return json_object_set_new(object, key, value) == 0 ? PL_OK : pl_no_memory(err);
+}
+
+static json_t *fill_part(const char *role, const json_t *value, pl_error_t *err);
+
+static json_t *fill_option(const pl_option_t *option, const json_t *given, pl_error_t *err)
+{
+    if (!given)
+        return pl_option_fallback(option, err);
+    if (option->type == PL_OPTION_PART && pl_part_name(given))
+        return fill_part(option->range, given, err);
+    json_t *copy = json_deep_copy(given);
+    if (!copy)
+        pl_no_memory(err);
+    return copy;
+}
+
+/* Every option of the table that object lacks or has; null ones are left out. */
+static int fill_table(json_t *filled, const pl_option_t *table, const json_t *object, pl_error_t *err)
+{
+    for (; table && table->name; table++) {
+        json_t *value = fill_option(table, json_object_get(object, table->name), err);
+        if (!value)
+            return err->code;
+        int rc = json_is_null(value) ? PL_OK : put(filled, table->name, json_incref(value), err);
+        json_decref(value);
+        if (rc != PL_OK)
+            return rc;
+    }
+    return PL_OK;
+}
+
+/* What no table names stays as it is. */
+static int keep_rest(json_t *filled, const json_t *object, pl_error_t *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+        if (!json_object_get(filled, key) && !json_is_null(value))
+            if (json_object_set_new(filled, key, json_deep_copy(value)) != 0)
+                return pl_no_memory(err);
+    return PL_OK;
+}
+
+static json_t *finish(json_t *filled, int rc)
+{
+    if (rc == PL_OK)
+        return filled;
+    json_decref(filled);
+    return NULL;
+}
+
+static json_t *fill_named(const char *role, const char *name, const json_t *value, pl_error_t *err)
+{
+    const pl_part_t *part = name ? pl_part_find(role, name, NULL) : NULL;
+    json_t *filled = json_object();
+    int rc = filled ? PL_OK : pl_no_memory(err);
+    if (rc == PL_OK && name)
+        rc = put(filled, "name", json_string(name), err);
+    if (rc == PL_OK)
+        rc = fill_table(filled, part ? part->options : NULL, value, err);
+    if (rc == PL_OK)
+        rc = keep_rest(filled, value, err);
+    return finish(filled, rc);
+}
+
+/* "auto" stays a word unless it has options; a known part becomes an object. */
+static json_t *fill_part(const char *role, const json_t *value, pl_error_t *err)
+{
+    const char *name = pl_part_name(value);
+    size_t names = json_object_get(value, "name") ? 1 : 0;
+    if (strcmp(name, "auto") || json_object_size(value) > names)
+        return fill_named(role, name, value, err);
+    json_t *word = json_string(name);
+    if (!word)
+        pl_no_memory(err);
+    return word;
+}
+
+bool pl_data_has_sources(const json_t *data)
+{
+    for (const pl_option_t *source = pl_source_table; source->name; source++)
+        if (json_object_get(data, source->name))
+            return true;
+    return false;
+}
+
+json_t *pl_data_source_part(const json_t *data, pl_error_t *err)
+{
+    json_t *part = json_is_object(data) ? json_copy((json_t *)data) : json_object();
+    int rc = part ? PL_OK : pl_no_memory(err);
+    if (rc == PL_OK && json_is_string(data))
+        rc = put(part, "name", json_incref((json_t *)data), err);
+    for (const pl_option_t *option = pl_data_table; rc == PL_OK && option->name; option++)
+        json_object_del(part, option->name);
+    return finish(part, rc);
+}
+
+/* A data section may name sources, or be one. */
+static json_t *fill_data(const json_t *data, pl_error_t *err)
+{
+    json_t *filled = NULL, *part;
+    int rc = PL_ENOMEM;
+    if (pl_data_has_sources(data)) {
+        filled = json_object();
+        rc = fill_table(filled, pl_source_table, data, err);
+    } else if ((part = pl_data_source_part(data, err))) {
+        filled = fill_named("dataset", json_string_value(json_object_get(part, "name")), part, err);
+        rc = filled ? PL_OK : err->code;
+        json_decref(part);
+    }
+    if (rc == PL_OK)
+        rc = fill_table(filled, pl_data_table, data, err);
+    return finish(filled, rc);
+}
+
+int64_t pl_default_epochs(const json_t *trainer)
+{
+    const json_t *steps = json_object_get(trainer, "max_steps");
+    return steps && json_integer_value(steps) != -1 ? -1 : 1000;
+}
+
+static json_t *fill_trainer(const json_t *trainer, pl_error_t *err)
+{
+    json_t *filled = json_object();
+    int rc = fill_table(filled, pl_trainer_table, trainer, err);
+    if (rc == PL_OK && pl_is_auto(json_object_get(filled, "max_epochs")))
+        rc = put(filled, "max_epochs", json_integer(pl_default_epochs(trainer)), err);
+    if (rc == PL_OK)
+        rc = keep_rest(filled, trainer, err);
+    return finish(filled, rc);
+}
+
+static json_t *fill_list(const pl_section_t *section, const json_t *list, pl_error_t *err)
+{
+    json_t *filled = json_array();
+    int rc = filled ? PL_OK : pl_no_memory(err);
+    for (size_t i = 0; rc == PL_OK && i < json_array_size(list); i++) {
+        const json_t *value = json_array_get(list, i);
+        json_t *entry = section->role ? fill_part(section->role, value, err) : json_deep_copy(value);
+        if (json_array_append_new(filled, entry) != 0)
+            rc = pl_no_memory(err);
+    }
+    return finish(filled, rc);
+}
+
+static json_t *fill_section(const pl_section_t *section, const json_t *value, pl_error_t *err)
+{
+    switch (section->kind) {
+    case PL_SECTION_PART: return fill_part(section->role, value, err);
+    case PL_SECTION_DATA: return fill_data(value, err);
+    case PL_SECTION_TRAINER: return fill_trainer(value, err);
+    case PL_SECTION_PARTS:
+    case PL_SECTION_FILES: return fill_list(section, value, err);
+    }
+    return NULL;
+}
+
+json_t *pl_run_fill(const json_t *root, pl_error_t *err)
+{
+    pl_error_t why = {0};
+    json_t *filled = json_object();
+    int rc = filled ? PL_OK : pl_no_memory(&why);
+    for (const pl_section_t *section = pl_sections; rc == PL_OK && section->name; section++) {
+        const json_t *value = json_object_get(root, section->name);
+        bool has_defaults = section->kind != PL_SECTION_PART && section->kind != PL_SECTION_DATA;
+        if (!has_defaults && (!value || json_is_null(value)))
+            continue;
+        json_t *section_filled = fill_section(section, value, &why);
+        rc = section_filled ? put(filled, section->name, section_filled, &why) : why.code;
+    }
+    return rc == PL_OK ? filled : (pl_fail(err, rc, "%s", why.text), finish(filled, rc));
+}

@@ -1,0 +1,22 @@
+/* run_fill.h - a run with every default in it */
+#ifndef PL_BASE_RUN_FILL_H
+#define PL_BASE_RUN_FILL_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "paceline.h"
+
+/* A new run in the order of the tables; of parts that nobody knows only what is given. */
+json_t *pl_run_fill(const json_t *root, pl_error_t *err);
+
+/* Whether a data section names sources apart. */
+bool pl_data_has_sources(const json_t *data);
+
+/* A new object: what a data section says to its data set, without the general keys; to be decref'd. */
+json_t *pl_data_source_part(const json_t *data, pl_error_t *err);
+
+/* What max_epochs is when it is not given: without a limit of steps there must be one of epochs. */
+int64_t pl_default_epochs(const json_t *trainer);
+
+#endif
