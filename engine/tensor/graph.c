@@ -274,6 +274,11 @@ const pl_value_t *pl_input_of(const pl_graph_t *g, const pl_op_t *op, int k)
     return &g->value[op->input[k]];
 }
 
+pl_shape_t pl_input_shape(const pl_graph_t *g, const pl_op_t *op, int k)
+{
+    return pl_input_of(g, op, k)->shape;
+}
+
 bool pl_wants(const pl_graph_t *g, const pl_op_t *op, int k)
 {
     return k < op->input_count && g->value[op->input[k]].grad;
@@ -284,7 +289,7 @@ int pl_want_float(pl_graph_t *g, const pl_op_t *op, int count)
     for (int k = 0; k < count; k++)
         if (pl_input_of(g, op, k)->dtype != PL_F32)
             return pl_refuse(g, "%s takes float32, got %s %s", pl_operators[op->code].name,
-                             pl_dtype_name(pl_input_of(g, op, k)->dtype), PL_TEXT_OF(pl_input_of(g, op, k)->shape));
+                             pl_dtype_name(pl_input_of(g, op, k)->dtype), PL_TEXT_OF(pl_input_shape(g, op, k)));
     return PL_OK;
 }
 
@@ -295,7 +300,7 @@ static int op_outputs(pl_graph_t *g, pl_op_t *op)
     for (int k = 0; k < op->output_count; k++) {
         out[k] = (pl_value_t){.source = PL_FROM_OP, .index = k, .op = g->op_count};
         if (op->input_count)
-            out[k].shape = pl_input_of(g, op, 0)->shape;
+            out[k].shape = pl_input_shape(g, op, 0);
     }
     int code = pl_rules_of(op->code)->shape(g, op, out);
     if (code != PL_OK)

@@ -21,7 +21,7 @@ void pl_assign(pl_graph_t *g, pl_node_t target, pl_node_t value)
 static int shape_guard(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     (void)out;
-    pl_shape_t x = pl_input_of(g, op, 0)->shape;
+    pl_shape_t x = pl_input_shape(g, op, 0);
     if (x.rank)
         return pl_refuse(g, "guard takes a scalar, got %s", PL_TEXT_OF(x));
     return pl_want_float(g, op, 1);

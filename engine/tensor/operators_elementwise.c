@@ -15,7 +15,7 @@ static int shape_unary(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 
 static int shape_binary(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    pl_shape_t a = pl_input_of(g, op, 0)->shape, b = pl_input_of(g, op, 1)->shape;
+    pl_shape_t a = pl_input_shape(g, op, 0), b = pl_input_shape(g, op, 1);
     if (pl_want_float(g, op, 2) != PL_OK)
         return PL_EINVAL;
     if (!pl_broadcast_shapes(a, b, &out->shape))
@@ -35,7 +35,7 @@ static void gradient_add(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node
 {
     for (int k = 0; k < 2; k++)
         if (pl_wants(g, op, k))
-            dx[k] = pl_sum_to(g, dy, pl_input_of(g, op, k)->shape);
+            dx[k] = pl_sum_to(g, dy, pl_input_shape(g, op, k));
 }
 
 pl_node_t pl_sub(pl_graph_t *g, pl_node_t a, pl_node_t b)
@@ -46,9 +46,9 @@ pl_node_t pl_sub(pl_graph_t *g, pl_node_t a, pl_node_t b)
 static void gradient_sub(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
     if (pl_wants(g, op, 0))
-        dx[0] = pl_sum_to(g, dy, pl_input_of(g, op, 0)->shape);
+        dx[0] = pl_sum_to(g, dy, pl_input_shape(g, op, 0));
     if (pl_wants(g, op, 1))
-        dx[1] = pl_neg(g, pl_sum_to(g, dy, pl_input_of(g, op, 1)->shape));
+        dx[1] = pl_neg(g, pl_sum_to(g, dy, pl_input_shape(g, op, 1)));
 }
 
 pl_node_t pl_mul(pl_graph_t *g, pl_node_t a, pl_node_t b)
@@ -60,7 +60,7 @@ static void gradient_mul(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node
 {
     for (int k = 0; k < 2; k++)
         if (pl_wants(g, op, k))
-            dx[k] = pl_sum_to(g, pl_mul(g, dy, pl_node_of(op->input[1 - k])), pl_input_of(g, op, k)->shape);
+            dx[k] = pl_sum_to(g, pl_mul(g, dy, pl_node_of(op->input[1 - k])), pl_input_shape(g, op, k));
 }
 
 pl_node_t pl_div(pl_graph_t *g, pl_node_t a, pl_node_t b)
@@ -73,9 +73,9 @@ static void gradient_div(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node
 {
     pl_node_t b = pl_node_of(op->input[1]), y = pl_node_of(op->output[0]);
     if (pl_wants(g, op, 0))
-        dx[0] = pl_sum_to(g, pl_div(g, dy, b), pl_input_of(g, op, 0)->shape);
+        dx[0] = pl_sum_to(g, pl_div(g, dy, b), pl_input_shape(g, op, 0));
     if (pl_wants(g, op, 1))
-        dx[1] = pl_neg(g, pl_sum_to(g, pl_div(g, pl_mul(g, dy, y), b), pl_input_of(g, op, 1)->shape));
+        dx[1] = pl_neg(g, pl_sum_to(g, pl_div(g, pl_mul(g, dy, y), b), pl_input_shape(g, op, 1)));
 }
 
 /* ---- One input ---- */

@@ -11,7 +11,7 @@
 
 static int shape_matmul(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    pl_shape_t a = pl_input_of(g, op, 0)->shape, b = pl_input_of(g, op, 1)->shape;
+    pl_shape_t a = pl_input_shape(g, op, 0), b = pl_input_shape(g, op, 1);
     const bool ta = op->attr.transpose_a, tb = op->attr.transpose_b;
     if (pl_want_float(g, op, 2) != PL_OK)
         return PL_EINVAL;
@@ -64,15 +64,15 @@ static void gradient_matmul(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_n
 
 static int shape_linear(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    pl_shape_t x = pl_input_of(g, op, 0)->shape, w = pl_input_of(g, op, 1)->shape;
+    pl_shape_t x = pl_input_shape(g, op, 0), w = pl_input_shape(g, op, 1);
     if (pl_want_float(g, op, op->input_count) != PL_OK)
         return PL_EINVAL;
     if (x.rank != 2 || w.rank != 2 || x.dim[1] != w.dim[1])
         return pl_refuse(g, "linear takes x [..., K] and a weight [units, K], got %s and %s", PL_TEXT_OF(x),
                          PL_TEXT_OF(w));
-    if (op->input_count == 3 && !pl_same_shape(pl_input_of(g, op, 2)->shape, PL_SHAPE(w.dim[0])))
+    if (op->input_count == 3 && !pl_same_shape(pl_input_shape(g, op, 2), PL_SHAPE(w.dim[0])))
         return pl_refuse(g, "linear takes a bias [%lld], got %s", (long long)w.dim[0],
-                         PL_TEXT_OF(pl_input_of(g, op, 2)->shape));
+                         PL_TEXT_OF(pl_input_shape(g, op, 2)));
     out->shape.dim[1] = w.dim[0];
     return PL_OK;
 }
@@ -99,7 +99,7 @@ static int64_t windows(int64_t size, int64_t kernel, const pl_attr_t *attr)
 
 static int shape_conv2d(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    pl_shape_t x = pl_input_of(g, op, 0)->shape, w = pl_input_of(g, op, 1)->shape;
+    pl_shape_t x = pl_input_shape(g, op, 0), w = pl_input_shape(g, op, 1);
     if (pl_want_float(g, op, op->input_count) != PL_OK)
         return PL_EINVAL;
     if (x.rank != 4 || w.rank != 4 || x.dim[1] != w.dim[1] || w.dim[2] != w.dim[3])
@@ -108,9 +108,9 @@ static int shape_conv2d(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     if (op->attr.stride < 1 || op->attr.padding < 0)
         return pl_refuse(g, "conv2d takes a stride of at least 1 and a padding of at least 0, got %lld and %lld",
                          (long long)op->attr.stride, (long long)op->attr.padding);
-    if (op->input_count == 3 && !pl_same_shape(pl_input_of(g, op, 2)->shape, PL_SHAPE(w.dim[0])))
+    if (op->input_count == 3 && !pl_same_shape(pl_input_shape(g, op, 2), PL_SHAPE(w.dim[0])))
         return pl_refuse(g, "conv2d takes a bias [%lld], got %s", (long long)w.dim[0],
-                         PL_TEXT_OF(pl_input_of(g, op, 2)->shape));
+                         PL_TEXT_OF(pl_input_shape(g, op, 2)));
     out->shape = PL_SHAPE(x.dim[0], w.dim[0], windows(x.dim[2], w.dim[2], &op->attr),
                           windows(x.dim[3], w.dim[3], &op->attr));
     if (!out->shape.dim[2] || !out->shape.dim[3])
@@ -175,7 +175,7 @@ pl_node_t pl_max_pool2d(pl_graph_t *g, pl_node_t x, int64_t kernel, int64_t stri
 static void gradient_max_pool2d(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
     pl_attr_t attr = op->attr;
-    attr.shape = pl_input_of(g, op, 0)->shape;
+    attr.shape = pl_input_shape(g, op, 0);
     dx[0] = pl_emit(g, PL_OP_max_pool2d_grad, (pl_node_t[]){dy, pl_node_of(op->output[1])}, 2, &attr, NULL);
 }
 
@@ -183,7 +183,7 @@ static void gradient_max_pool2d(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, 
 
 static int shape_attention(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    pl_shape_t q = pl_input_of(g, op, 0)->shape, k = pl_input_of(g, op, 1)->shape, v = pl_input_of(g, op, 2)->shape;
+    pl_shape_t q = pl_input_shape(g, op, 0), k = pl_input_shape(g, op, 1), v = pl_input_shape(g, op, 2);
     if (pl_want_float(g, op, 3) != PL_OK)
         return PL_EINVAL;
     if (q.rank != 4 || !pl_same_shape(q, k) || !pl_same_shape(q, v))
@@ -216,7 +216,7 @@ pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v, con
 static int shape_attention_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     for (int i = 0; i < 3; i++)
-        out[i].shape = pl_input_of(g, op, 1 + i)->shape;
+        out[i].shape = pl_input_shape(g, op, 1 + i);
     return pl_want_float(g, op, 6);
 }
 

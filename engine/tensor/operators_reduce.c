@@ -40,7 +40,7 @@ pl_node_t pl_sum(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count, bo
 
 static void gradient_sum(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
-    pl_shape_t x = pl_input_of(g, op, 0)->shape, kept = x;
+    pl_shape_t x = pl_input_shape(g, op, 0), kept = x;
     for (int i = 0; i < kept.rank; i++)
         if (op->attr.axes >> i & 1)
             kept.dim[i] = 1;
@@ -94,7 +94,7 @@ pl_node_t pl_max(pl_graph_t *g, pl_node_t x, int axis, bool keep)
 
 static int shape_max_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    out->shape = pl_input_of(g, op, 1)->shape;
+    out->shape = pl_input_shape(g, op, 1);
     return pl_want_float(g, op, 3);
 }
 

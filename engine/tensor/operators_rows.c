@@ -17,9 +17,9 @@ static int want_indices(pl_graph_t *g, const pl_op_t *op, int k, pl_shape_t shap
 static int want_channels(pl_graph_t *g, const pl_op_t *op, int k, int64_t channels)
 {
     for (; k < op->input_count; k++)
-        if (!pl_same_shape(pl_input_of(g, op, k)->shape, PL_SHAPE(channels)))
+        if (!pl_same_shape(pl_input_shape(g, op, k), PL_SHAPE(channels)))
             return pl_refuse(g, "%s takes weight and bias [%lld], got %s", pl_operators[op->code].name,
-                             (long long)channels, PL_TEXT_OF(pl_input_of(g, op, k)->shape));
+                             (long long)channels, PL_TEXT_OF(pl_input_shape(g, op, k)));
     return PL_OK;
 }
 
@@ -58,7 +58,7 @@ static int shape_layer_norm(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 /* dx, dw, db of the shapes of x, w and b, which are inputs 1, 2 and (as w) 2. */
 static int shape_norm_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    out[1].shape = out[2].shape = pl_input_of(g, op, 2)->shape;
+    out[1].shape = out[2].shape = pl_input_shape(g, op, 2);
     return pl_want_float(g, op, 5);
 }
 
@@ -88,7 +88,7 @@ static int shape_batch_norm_with(pl_graph_t *g, const pl_op_t *op, pl_value_t *o
 
 static int shape_batch_norm(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    out[1].shape = out[2].shape = pl_input_of(g, op, 1)->shape;
+    out[1].shape = out[2].shape = pl_input_shape(g, op, 1);
     return shape_batch_norm_with(g, op, out);
 }
 
@@ -101,7 +101,7 @@ static void gradient_batch_norm(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, 
 
 static int shape_embedding(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    pl_shape_t indices = out->shape, w = pl_input_of(g, op, 1)->shape;
+    pl_shape_t indices = out->shape, w = pl_input_shape(g, op, 1);
     if (want_indices(g, op, 0, indices) != PL_OK)
         return PL_EINVAL;
     if (w.rank != 2 || pl_input_of(g, op, 1)->dtype != PL_F32 || indices.rank == PL_DIMS)
@@ -120,7 +120,7 @@ static int shape_embedding_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *ou
 
 static void gradient_embedding(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
-    pl_attr_t attr = {.shape = pl_input_of(g, op, 1)->shape};
+    pl_attr_t attr = {.shape = pl_input_shape(g, op, 1)};
     dx[1] = pl_emit(g, PL_OP_embedding_grad, (pl_node_t[]){pl_node_of(op->input[0]), dy}, 2, &attr, NULL);
 }
 
@@ -164,7 +164,7 @@ pl_loss_t pl_cross_entropy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
 
 static int shape_cross_entropy_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    out->shape = pl_input_of(g, op, 1)->shape;
+    out->shape = pl_input_shape(g, op, 1);
     return pl_want_float(g, op, 2);
 }
 

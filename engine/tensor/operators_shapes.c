@@ -9,7 +9,7 @@
 
 static int shape_broadcast(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    pl_shape_t x = pl_input_of(g, op, 0)->shape;
+    pl_shape_t x = pl_input_shape(g, op, 0);
     if (!pl_broadcast_shapes(x, op->attr.shape, &out->shape) || !pl_same_shape(out->shape, op->attr.shape))
         return pl_refuse(g, "broadcast: %s does not repeat to %s", PL_TEXT_OF(x), PL_TEXT_OF(op->attr.shape));
     out->dtype = pl_input_of(g, op, 0)->dtype;
@@ -25,14 +25,14 @@ pl_node_t pl_broadcast_to(pl_graph_t *g, pl_node_t x, pl_shape_t shape)
 
 static void gradient_broadcast(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
-    dx[0] = pl_sum_to(g, dy, pl_input_of(g, op, 0)->shape);
+    dx[0] = pl_sum_to(g, dy, pl_input_shape(g, op, 0));
 }
 
 /* ---- reshape ---- */
 
 static int shape_reshape(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    pl_shape_t x = pl_input_of(g, op, 0)->shape;
+    pl_shape_t x = pl_input_shape(g, op, 0);
     if (pl_elements(x) != pl_elements(op->attr.shape))
         return pl_refuse(g, "reshape keeps the number of elements: %s has %lld, %s has %lld", PL_TEXT_OF(x),
                          (long long)pl_elements(x), PL_TEXT_OF(op->attr.shape),
@@ -77,7 +77,7 @@ pl_node_t pl_reshape(pl_graph_t *g, pl_node_t x, pl_shape_t shape)
 
 static void gradient_reshape(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
-    dx[0] = pl_reshape(g, dy, pl_input_of(g, op, 0)->shape);
+    dx[0] = pl_reshape(g, dy, pl_input_shape(g, op, 0));
 }
 
 pl_node_t pl_flatten(pl_graph_t *g, pl_node_t x, int from_axis)
@@ -95,7 +95,7 @@ pl_node_t pl_flatten(pl_graph_t *g, pl_node_t x, int from_axis)
 
 static int shape_permute(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    pl_shape_t x = pl_input_of(g, op, 0)->shape;
+    pl_shape_t x = pl_input_shape(g, op, 0);
     unsigned seen = 0;
     for (int i = 0; i < x.rank; i++) {
         int from = op->attr.order[i];
@@ -120,7 +120,7 @@ pl_node_t pl_permute(pl_graph_t *g, pl_node_t x, const int *order)
 static void gradient_permute(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
     int inverse[PL_DIMS] = {0};
-    for (int i = 0; i < pl_input_of(g, op, 0)->shape.rank; i++)
+    for (int i = 0; i < pl_input_shape(g, op, 0).rank; i++)
         inverse[op->attr.order[i]] = i;
     dx[0] = pl_permute(g, dy, inverse);
 }
@@ -129,7 +129,7 @@ static void gradient_permute(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_
 
 static int shape_slice(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    pl_shape_t x = pl_input_of(g, op, 0)->shape;
+    pl_shape_t x = pl_input_shape(g, op, 0);
     const pl_attr_t *a = &op->attr;
     if (a->from < 0 || a->from >= a->to || a->to > x.dim[a->axis])
         return pl_refuse(g, "slice takes a range within 0 to %lld along axis %d of %s, got %lld to %lld",
@@ -154,7 +154,7 @@ static int shape_slice_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 static void gradient_slice(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
     pl_attr_t attr = {.axis = op->attr.axis, .from = op->attr.from, .to = op->attr.to,
-                      .shape = pl_input_of(g, op, 0)->shape};
+                      .shape = pl_input_shape(g, op, 0)};
     dx[0] = pl_emit(g, PL_OP_slice_grad, &dy, 1, &attr, NULL);
 }
 
@@ -164,7 +164,7 @@ static int shape_concat(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     const pl_value_t *first = pl_input_of(g, op, 0);
     int64_t length = 0;
     for (int k = 0; k < op->input_count; k++) {
-        pl_shape_t x = pl_input_of(g, op, k)->shape, like = first->shape;
+        pl_shape_t x = pl_input_shape(g, op, k), like = first->shape;
         if (x.rank > axis)
             like.dim[axis] = x.dim[axis];
         if (!pl_same_shape(x, like) || pl_input_of(g, op, k)->dtype != first->dtype)
@@ -190,7 +190,7 @@ static void gradient_concat(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_n
 {
     int64_t at = 0;
     for (int k = 0; k < op->input_count; k++) {
-        int64_t length = pl_input_of(g, op, k)->shape.dim[op->attr.axis];
+        int64_t length = pl_input_shape(g, op, k).dim[op->attr.axis];
         if (pl_wants(g, op, k))
             dx[k] = pl_slice(g, dy, op->attr.axis, at, at + length);
         at += length;
