@@ -168,6 +168,15 @@ typedef struct pl_registration {
 /* A plug-in (FILE.so) exports one function of this type and this name; it returns a static table. */
 #define PL_PLUGIN_SYMBOL "paceline_plugin"
 typedef const pl_registration_t *(*pl_plugin_t)(void);
+PL_API const pl_registration_t *paceline_plugin(void);              /* a plug-in's, for PL_PLUGIN() */
+
+/* Writes that function: PL_PLUGIN({"module", &mlp_module}) as the last line of the file. */
+#define PL_PLUGIN(...)                                                                       \
+    const pl_registration_t *paceline_plugin(void)                                           \
+    {                                                                                        \
+        static const pl_registration_t parts[] = {__VA_ARGS__, PL_REGISTRATIONS_END};        \
+        return parts;                                                                        \
+    }
 
 /* Makes parts known by name, in this process: all of them or, after an error, none.  The tables are borrowed for ever.
  * PL_EEXIST: a role and name that is there already with another table; PL_EINVAL: an unknown role, or an option whose
@@ -262,7 +271,7 @@ PL_API void pl_scope_end(pl_graph_t *g);
 /* The shape of a node; rank 0 after an error. */
 PL_API pl_shape_t pl_shape_of(pl_graph_t *g, pl_node_t x);
 PL_API int64_t pl_dim(pl_graph_t *g, pl_node_t x, int axis);       /* axis from the end when negative */
-PL_API pl_shape_t pl_shape(int rank, ...);                          /* int64_t or int each: pl_shape(2, 3, 4) takes ints */
+PL_API pl_shape_t pl_shape(int rank, ...);                          /* ints: pl_shape(3, 2, 3, 4); PL_SHAPE() takes int64_t */
 #define PL_SHAPE(...)                                                                        \
     ((pl_shape_t){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
 
@@ -338,6 +347,7 @@ typedef struct pl_conv_options {
 } pl_conv_options_t;
 PL_API pl_node_t pl_conv2d(pl_graph_t *g, const char *name, pl_node_t x, int64_t channels,
                            const pl_conv_options_t *options);
+/* stride 0 means kernel, so that windows do not overlap. */
 PL_API pl_node_t pl_max_pool2d(pl_graph_t *g, pl_node_t x, int64_t kernel, int64_t stride, int64_t padding);
 /* Over batch and space of [B, C, ...]; NAME.weight, NAME.bias [C], state NAME.running_mean, NAME.running_var [C].
  * Batch statistics when training, running ones otherwise. */

@@ -5,6 +5,7 @@
 #ifndef PL_BASE_RANDOM_H
 #define PL_BASE_RANDOM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,6 +34,38 @@ uint64_t pl_hash_bytes(const void *bytes, size_t count);
 uint64_t pl_random_u64(uint64_t key, uint64_t index);
 double pl_random_uniform(uint64_t key, uint64_t index);     /* [0, 1), 53 bits */
 double pl_random_normal(uint64_t key, uint64_t index);      /* mean 0, deviation 1 (Box-Muller) */
+
+/* What a dropout's mask is a pure function of, ready for many elements: stream is the operator's, shard numbers the
+ * micro-batches of the global batch. */
+typedef struct pl_dropout {
+    uint32_t key[2], step, shard;
+    double p;                                               /* probability of a zero */
+} pl_dropout_t;
+
+static inline pl_dropout_t pl_dropout_init(uint64_t seed, uint64_t step, uint64_t shard, uint64_t stream, double p)
+{
+    uint64_t key = pl_mix(seed, stream);
+    return (pl_dropout_t){{(uint32_t)key, (uint32_t)(key >> 32)}, (uint32_t)step,
+                          (uint32_t)shard ^ (uint32_t)(step >> 32), p};
+}
+
+/* Whether elements 4 block … 4 block + 3 stay: four at once, for kernels. */
+static inline void pl_dropout_keep4(const pl_dropout_t *d, uint64_t block, bool keep[4])
+{
+    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), d->step, d->shard};
+    uint32_t bits[4];
+    pl_philox(counter, d->key, bits);
+    for (int i = 0; i < 4; i++)
+        keep[i] = (bits[i] >> 8) * 0x1p-24 >= d->p;
+}
+
+/* Whether one element stays. */
+static inline bool pl_dropout_keep(const pl_dropout_t *d, uint64_t element)
+{
+    bool keep[4];
+    pl_dropout_keep4(d, element / 4, keep);
+    return keep[element % 4];
+}
 
 /* Where `index` of [0, n) goes in the shuffle named by key: a bijection of [0, n), in constant memory. */
 int64_t pl_permute_index(uint64_t key, int64_t n, int64_t index);

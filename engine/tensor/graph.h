@@ -68,6 +68,8 @@ typedef struct pl_attr {
     unsigned axes;                                          /* bit mask */
     bool keep, transpose_a, transpose_b, causal, has_ignore, accumulate;
     int order[PL_DIMS];
+    pl_shape_t shape;                                       /* the output's, where inputs do not tell: reshape,
+                                                               broadcast, range, and gradients of moves and products */
     int64_t from, to;
     int64_t kernel, stride, padding;
     uint64_t stream;                                        /* random stream: hash of the operator's path */

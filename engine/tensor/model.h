@@ -28,6 +28,10 @@ pl_model_t *pl_model_new(pl_error_t *err);
 void pl_model_free(pl_model_t *model);
 void pl_model_freeze(pl_model_t *model);
 
+/* Adds a tensor (its offset and count are filled in): what pl_param() and pl_state() do at first use.  PL_ENOTFOUND
+ * once the model is frozen.  What is returned lasts until the next one is added. */
+const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *tensor, pl_error_t *err);
+
 /* The tensor of that name, or NULL. */
 const pl_tensor_info_t *pl_model_find(const pl_model_t *model, const char *name);
 

@@ -1,0 +1,239 @@
+/* gradients.c - reverse mode: appends to a training step what computes its gradients
+ *
+ * Operations are walked backwards; what reaches a value from its readers is summed when the walk comes to the
+ * operation that made it.  A parameter's gradient is assigned as soon as the walk has passed its first reader, so that
+ * the end of the parameter list is ready early and can travel while the rest is still computed. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "tensor/model.h"
+#include "tensor/operators.h"
+
+typedef struct contribution {
+    int32_t value;                                          /* a part of d(loss)/d(some value) */
+    int next;                                               /* in the order of arrival, -1 ends */
+} contribution_t;
+
+typedef struct backward {
+    pl_graph_t *g;
+    int values, ops;                                        /* of the forward part */
+    int *first, *last;                                      /* [values] contributions to each, -1: none */
+    int *first_reader;                                      /* [values] operation, or ops */
+    contribution_t *part;
+    int parts, room;
+    bool *assigned;                                         /* [tensors of the model] */
+    bool accumulate;
+} backward_t;
+
+static void contribute(backward_t *b, int32_t to, pl_node_t part)
+{
+    pl_graph_t *g = b->g;
+    if (part.id < 0 || g->error.code)
+        return;
+    assert(pl_same_shape(g->value[part.id].shape, g->value[to].shape));
+    if (PL_GROW(b->part, b->parts, b->room) != PL_OK) {
+        pl_graph_fail(g, PL_ENOMEM, "out of memory");
+        return;
+    }
+    b->part[b->parts] = (contribution_t){part.id, -1};
+    if (b->last[to] < 0)
+        b->first[to] = b->parts;
+    else
+        b->part[b->last[to]].next = b->parts;
+    b->last[to] = b->parts++;
+}
+
+/* The part of a value's gradient that is the gradient of a slice beginning at `from`; NULL when there is none. */
+static const pl_op_t *slice_part(const backward_t *b, int32_t value, int64_t from)
+{
+    for (int i = b->first[value]; i >= 0; i = b->part[i].next) {
+        const pl_value_t *part = &b->g->value[b->part[i].value];
+        const pl_op_t *op = part->source == PL_FROM_OP ? &b->g->op[part->op] : NULL;
+        if (op && op->code == PL_OP_slice_grad && op->attr.from == from)
+            return op;
+    }
+    return NULL;
+}
+
+static int part_count(const backward_t *b, int32_t value)
+{
+    int count = 0;
+    for (int i = b->first[value]; i >= 0; i = b->part[i].next)
+        count++;
+    return count;
+}
+
+/* When the parts are gradients of slices that cut one axis without a gap, their sum is a concatenation: one copy
+ * instead of as many additions of mostly zeros.  An invalid node when it is not so. */
+static pl_node_t joined_slices(const backward_t *b, int32_t value)
+{
+    pl_node_t piece[PL_OP_INPUTS];
+    const int count = part_count(b, value);
+    const pl_op_t *op = slice_part(b, value, 0);
+    if (!op || count < 2 || count > PL_OP_INPUTS)
+        return PL_NO_NODE;
+    const int axis = op->attr.axis;
+    int64_t end = 0;
+    for (int i = 0; i < count; i++) {
+        op = slice_part(b, value, end);
+        if (!op || op->attr.axis != axis)
+            return PL_NO_NODE;
+        piece[i] = pl_node_of(op->input[0]);
+        end = op->attr.to;
+    }
+    return end == pl_dim(b->g, pl_node_of(value), axis) ? pl_concat(b->g, piece, count, axis) : PL_NO_NODE;
+}
+
+/* d(loss)/d(value), or an invalid node when the loss does not depend on it. */
+static pl_node_t total(backward_t *b, int32_t value)
+{
+    if (b->first[value] < 0)
+        return PL_NO_NODE;
+    pl_node_t sum = joined_slices(b, value);
+    if (sum.id >= 0 || b->g->error.code)
+        return sum;
+    sum = pl_node_of(b->part[b->first[value]].value);
+    for (int i = b->part[b->first[value]].next; i >= 0; i = b->part[i].next)
+        sum = pl_add(b->g, sum, pl_node_of(b->part[i].value));
+    return sum;
+}
+
+static void backward_through(backward_t *b, const pl_op_t *op)
+{
+    pl_graph_t *g = b->g;
+    if (op->output_count == 0 || !g->value[op->output[0]].grad)
+        return;
+    pl_node_t dy = total(b, op->output[0]), dx[PL_OP_INPUTS];
+    if (dy.id < 0)
+        return;
+    const pl_rules_t *rules = pl_rules_of(op->code);
+    if (!rules->gradient) {
+        pl_graph_fail(g, PL_EUNSUPPORTED, "%s has no gradient; the loss must not depend on a parameter through it",
+                      pl_operators[op->code].name);
+        return;
+    }
+    for (int k = 0; k < PL_OP_INPUTS; k++)
+        dx[k] = PL_NO_NODE;
+    rules->gradient(g, op, dy, dx);
+    for (int k = 0; k < op->input_count; k++)
+        if (pl_wants(g, op, k))
+            contribute(b, op->input[k], dx[k]);
+}
+
+/* ---- Into the region ---- */
+
+static void assign_grad(backward_t *b, int64_t offset, pl_node_t value)
+{
+    pl_node_t target = pl_region_view(b->g, PL_REGION_GRADS, offset, pl_shape_of(b->g, value));
+    pl_emit(b->g, PL_OP_assign, (pl_node_t[]){target, value}, 2, &(pl_attr_t){.accumulate = b->accumulate}, NULL);
+}
+
+static int tensor_at(const pl_model_t *model, int64_t offset)
+{
+    int k = 0;
+    while (model->tensor[k].region != PL_REGION_PARAMS || model->tensor[k].offset != offset)
+        k++;
+    return k;
+}
+
+static void finish_parameter(backward_t *b, int32_t value)
+{
+    pl_graph_t *g = b->g;
+    int k = tensor_at(g->model, g->value[value].offset);
+    pl_node_t sum = b->assigned[k] ? PL_NO_NODE : total(b, value);
+    if (sum.id < 0)
+        return;
+    b->assigned[k] = true;
+    assign_grad(b, g->model->tensor[k].offset, sum);
+}
+
+static bool is_parameter(const pl_value_t *v)
+{
+    return v->source == PL_FROM_REGION && v->index == PL_REGION_PARAMS;
+}
+
+static void walk(backward_t *b)
+{
+    pl_graph_t *g = b->g;
+    for (int i = b->ops - 1; i >= 0 && !g->error.code; i--) {
+        const pl_op_t op = g->op[i];                        /* a copy: g->op moves when it grows */
+        if (snprintf(g->scope, sizeof g->scope, "%s.", op.path) >= (int)sizeof g->scope || !op.path[0])
+            g->scope[0] = '\0';
+        backward_through(b, &op);
+        for (int k = 0; k < op.input_count && !g->error.code; k++)
+            if (is_parameter(&g->value[op.input[k]]) && b->first_reader[op.input[k]] == i)
+                finish_parameter(b, op.input[k]);
+    }
+    g->scope[0] = '\0';
+}
+
+/* Gradients of parameters that the loss does not reach; adding zeros would be for nothing. */
+static void assign_zeros(backward_t *b)
+{
+    const pl_model_t *model = b->g->model;
+    for (int i = 0; i < model->count && !b->accumulate; i++)
+        if (model->tensor[i].region == PL_REGION_PARAMS && !b->assigned[i])
+            assign_grad(b, model->tensor[i].offset,
+                        pl_broadcast_to(b->g, pl_scalar(b->g, 0), model->tensor[i].shape));
+}
+
+static int backward_init(backward_t *b)
+{
+    pl_graph_t *g = b->g;
+    b->values = g->value_count;
+    b->ops = g->op_count;
+    b->first = pl_alloc_array((size_t)b->values, sizeof *b->first);
+    b->last = pl_alloc_array((size_t)b->values, sizeof *b->last);
+    b->first_reader = pl_alloc_array((size_t)b->values, sizeof *b->first_reader);
+    b->assigned = pl_alloc_array((size_t)g->model->count, sizeof *b->assigned);
+    if (!b->first || !b->last || !b->first_reader || !b->assigned) {
+        pl_graph_fail(g, PL_ENOMEM, "out of memory");
+        return PL_ENOMEM;
+    }
+    for (int i = 0; i < b->values; i++) {
+        b->first[i] = b->last[i] = -1;
+        b->first_reader[i] = b->ops;
+    }
+    for (int i = b->ops - 1; i >= 0; i--)
+        for (int k = 0; k < g->op[i].input_count; k++)
+            b->first_reader[g->op[i].input[k]] = i;
+    return PL_OK;
+}
+
+static int check_step(pl_graph_t *g, pl_error_t *err)
+{
+    int code = pl_graph_check(g, err);
+    if (code != PL_OK)
+        return code;
+    if (g->stage != PL_TRAIN || !g->model)
+        return pl_fail(err, PL_ESTATE, "gradients are for a training step of a model");
+    if (!g->fetch_count || g->fetch[0].kind != PL_FETCH_FIGURE || strcmp(g->fetch[0].name, "loss"))
+        return pl_fail(err, PL_EINVAL, "the training step has no loss; end it with pl_loss()");
+    if (!g->value[g->fetch[0].value].grad)
+        return pl_fail(err, PL_EINVAL, "the loss does not depend on any parameter");
+    return PL_OK;
+}
+
+int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_t *err)
+{
+    int code = check_step(g, err);
+    if (code != PL_OK)
+        return code;
+    pl_model_freeze(g->model);                              /* from here on offsets are in the graph */
+    backward_t b = {.g = g, .accumulate = accumulate};
+    if (backward_init(&b) == PL_OK) {
+        assign_grad(&b, g->model->params, pl_node_of(g->fetch[0].value));
+        assign_grad(&b, g->model->params + 1, pl_node_of(g->fetch[0].weight));
+        contribute(&b, g->fetch[0].value, pl_scalar(g, 1 / nominal));
+        walk(&b);
+        assign_zeros(&b);
+    }
+    pl_free(b.first);
+    pl_free(b.last);
+    pl_free(b.first_reader);
+    pl_free(b.assigned);
+    pl_free(b.part);
+    return pl_graph_check(g, err);
+}

@@ -1,0 +1,392 @@
+/* graph.c - values, operations and the error that sticks
+ *
+ * Every operation, forward or backward, enters through pl_emit(), so that no graph exists whose shapes were not
+ * checked.  What a module says besides operators (inputs, parameters, outputs) is in describe.c. */
+#include "tensor/graph.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "tensor/operators.h"
+
+const pl_operator_t pl_operators[PL_OPCODES] = {
+#define PL_OPERATOR(name, inputs, outputs, precision, kind, meaning)                         \
+    [PL_OP_##name] = {#name, inputs, outputs, PL_PRECISION_##precision, PL_KIND_##kind},
+#include "tensor/operators.def"
+#undef PL_OPERATOR
+};
+
+const pl_rules_t *pl_rules_of(pl_opcode_t code)
+{
+    static const pl_rules_t *const tables[] = {
+        [PL_KIND_unary] = pl_elementwise_rules,
+        [PL_KIND_binary] = pl_elementwise_rules,
+        [PL_KIND_reduce] = pl_reduce_rules,
+        [PL_KIND_shape] = pl_shapes_rules,
+        [PL_KIND_product] = pl_product_rules,
+        [PL_KIND_row] = pl_rows_rules,
+        [PL_KIND_effect] = pl_effects_rules,
+    };
+    return &tables[pl_operators[code].kind][code];
+}
+
+/* ---- The graph and its error ---- */
+
+pl_graph_t *pl_graph_new(struct pl_model *model, pl_stage_t stage, const pl_field_t *fields, int field_count,
+                         int64_t batch_size, pl_error_t *err)
+{
+    if (field_count > PL_FIELDS || batch_size < 1) {
+        pl_fail(err, PL_EINVAL, "a graph takes up to %d fields and a batch of at least 1, got %d and %lld", PL_FIELDS,
+                field_count, (long long)batch_size);
+        return NULL;
+    }
+    pl_graph_t *g = pl_alloc(sizeof *g);
+    if (!g) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    g->model = model;
+    g->stage = stage;
+    g->batch_size = batch_size;
+    g->field_count = field_count;
+    if (field_count)
+        memcpy(g->field, fields, (size_t)field_count * sizeof *fields);
+    return g;
+}
+
+void pl_graph_free(pl_graph_t *g)
+{
+    if (!g)
+        return;
+    pl_free(g->value);
+    pl_free(g->op);
+    pl_free(g->fetch);
+    pl_free(g);
+}
+
+int pl_graph_check(const pl_graph_t *g, pl_error_t *err)
+{
+    if (g->error.code)
+        return pl_fail(err, g->error.code, "%s", g->error.text);
+    if (g->scope_depth)
+        return pl_fail(err, PL_ESTATE, "pl_scope(\"%.*s\") without its pl_scope_end()", (int)strlen(g->scope) - 1,
+                       g->scope);
+    return PL_OK;
+}
+
+const char *pl_path(const pl_graph_t *g, char path[static 64])
+{
+    memcpy(path, g->scope, 64);
+    size_t length = strlen(path);
+    if (length && path[length - 1] == '.')
+        path[length - 1] = '\0';
+    return path;
+}
+
+static void stick(pl_graph_t *g, int code, const char *format, va_list args)
+{
+    if (g->error.code)
+        return;
+    char path[64], text[PL_ERROR_TEXT - 66];
+    vsnprintf(text, sizeof text, format, args);
+    pl_path(g, path);
+    pl_fail(&g->error, code, "%s%s%s", path, *path ? ": " : "", text);
+}
+
+pl_node_t pl_graph_fail(pl_graph_t *g, int code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    stick(g, code, format, args);
+    va_end(args);
+    return PL_NO_NODE;
+}
+
+int pl_refuse(pl_graph_t *g, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    stick(g, PL_EINVAL, format, args);
+    va_end(args);
+    return PL_EINVAL;
+}
+
+/* ---- Shapes ---- */
+
+int64_t pl_elements(pl_shape_t shape)
+{
+    return pl_rows(shape, 0);
+}
+
+int64_t pl_rows(pl_shape_t shape, int inner)
+{
+    int64_t n = 1;
+    for (int i = 0; i < shape.rank - inner; i++)
+        n *= shape.dim[i];
+    return n;
+}
+
+size_t pl_dtype_size(pl_dtype_t dtype)
+{
+    static const size_t size[] = {[PL_F32] = 4, [PL_F64] = 8, [PL_I32] = 4, [PL_I64] = 8, [PL_U8] = 1};
+    return size[dtype];
+}
+
+const char *pl_dtype_name(pl_dtype_t dtype)
+{
+    static const char *const name[] = {
+        [PL_F32] = "float32", [PL_F64] = "float64", [PL_I32] = "int32", [PL_I64] = "int64", [PL_U8] = "uint8"};
+    return name[dtype];
+}
+
+bool pl_same_shape(pl_shape_t a, pl_shape_t b)
+{
+    return a.rank == b.rank && memcmp(a.dim, b.dim, (size_t)a.rank * sizeof *a.dim) == 0;
+}
+
+char *pl_shape_text(pl_shape_t shape, char text[static 64])
+{
+    int at = snprintf(text, 64, "[");
+    for (int i = 0; i < shape.rank && at < 60; i++)
+        at += snprintf(text + at, (size_t)(64 - at), "%s%lld", i ? ", " : "", (long long)shape.dim[i]);
+    snprintf(at < 63 ? text + at : text + 62, 2, "]");
+    return text;
+}
+
+pl_shape_t pl_shape(int rank, ...)
+{
+    pl_shape_t shape = {.rank = rank};
+    va_list args;
+    va_start(args, rank);
+    for (int i = 0; i < rank && i < PL_DIMS; i++)
+        shape.dim[i] = va_arg(args, int);
+    va_end(args);
+    return shape;
+}
+
+/* Ranks above PL_DIMS, sizes below one and products that overflow end here. */
+static int shape_check(pl_graph_t *g, pl_shape_t shape)
+{
+    if (shape.rank < 0 || shape.rank > PL_DIMS)
+        return pl_refuse(g, "a tensor has 0 to %d axes, got %d", PL_DIMS, shape.rank);
+    int64_t bytes = 8;
+    for (int i = 0; i < shape.rank; i++)
+        if (shape.dim[i] < 1 || __builtin_mul_overflow(bytes, shape.dim[i], &bytes))
+            return pl_refuse(g, "a tensor cannot have shape %s: sizes start at 1 and the whole must fit in memory",
+                             PL_TEXT_OF(shape));
+    return PL_OK;
+}
+
+bool pl_broadcast_shapes(pl_shape_t a, pl_shape_t b, pl_shape_t *out)
+{
+    pl_shape_t result = a.rank >= b.rank ? a : b;
+    for (int i = 1; i <= a.rank && i <= b.rank; i++) {
+        int64_t da = a.dim[a.rank - i], db = b.dim[b.rank - i];
+        if (da != db && da != 1 && db != 1)
+            return false;
+        result.dim[result.rank - i] = da == 1 ? db : da;
+    }
+    *out = result;
+    return true;
+}
+
+pl_shape_t pl_shape_of(pl_graph_t *g, pl_node_t x)
+{
+    if (g->error.code)
+        return (pl_shape_t){0};
+    if (x.id >= 0 && x.id < g->value_count)
+        return g->value[x.id].shape;
+    pl_graph_fail(g, PL_EINVAL, "a node that this graph did not make");
+    return (pl_shape_t){0};
+}
+
+int pl_axis_of(pl_graph_t *g, const char *operator, pl_node_t x, int axis)
+{
+    pl_shape_t shape = pl_shape_of(g, x);
+    int from_front = axis < 0 ? axis + shape.rank : axis;
+    if (g->error.code)
+        return -1;
+    if (from_front >= 0 && from_front < shape.rank)
+        return from_front;
+    pl_refuse(g, "%s takes an axis from %d to %d of %s, got %d", operator, -shape.rank, shape.rank - 1,
+              PL_TEXT_OF(shape), axis);
+    return -1;
+}
+
+int64_t pl_dim(pl_graph_t *g, pl_node_t x, int axis)
+{
+    int from_front = pl_axis_of(g, "dim", x, axis);
+    return from_front < 0 ? 1 : g->value[x.id].shape.dim[from_front];
+}
+
+/* ---- Values ---- */
+
+pl_node_t pl_node_of(int32_t value)
+{
+    return (pl_node_t){value};
+}
+
+pl_node_t pl_value_add(pl_graph_t *g, const pl_value_t *value)
+{
+    if (g->error.code || shape_check(g, value->shape) != PL_OK)
+        return PL_NO_NODE;
+    if (PL_GROW(g->value, g->value_count, g->value_room) != PL_OK)
+        return pl_graph_fail(g, PL_ENOMEM, "out of memory");
+    g->value[g->value_count] = *value;
+    return pl_node_of(g->value_count++);
+}
+
+pl_node_t pl_region_value(pl_graph_t *g, pl_region_t region, int64_t offset, pl_shape_t shape, bool grad)
+{
+    for (int32_t i = 0; i < g->value_count; i++) {
+        const pl_value_t *v = &g->value[i];
+        if (v->source == PL_FROM_REGION && v->index == (int)region && v->offset == offset &&
+            pl_same_shape(v->shape, shape))
+            return pl_node_of(i);
+    }
+    return pl_value_add(g, &(pl_value_t){.source = PL_FROM_REGION, .shape = shape, .index = (int)region,
+                                         .offset = offset, .op = -1, .grad = grad});
+}
+
+pl_node_t pl_region_view(pl_graph_t *g, pl_region_t region, int64_t offset, pl_shape_t shape)
+{
+    return pl_region_value(g, region, offset, shape, false);
+}
+
+pl_node_t pl_step_scalar(pl_graph_t *g, int slot)
+{
+    return pl_value_add(g, &(pl_value_t){.source = PL_FROM_SCALAR, .index = slot, .op = -1});
+}
+
+pl_node_t pl_scalar(pl_graph_t *g, double value)
+{
+    return pl_value_add(g, &(pl_value_t){.source = PL_FROM_CONSTANT, .constant = value, .op = -1});
+}
+
+/* ---- Operations ---- */
+
+const pl_value_t *pl_input_of(const pl_graph_t *g, const pl_op_t *op, int k)
+{
+    return &g->value[op->input[k]];
+}
+
+pl_shape_t pl_input_shape(const pl_graph_t *g, const pl_op_t *op, int k)
+{
+    return pl_input_of(g, op, k)->shape;
+}
+
+bool pl_wants(const pl_graph_t *g, const pl_op_t *op, int k)
+{
+    return k < op->input_count && g->value[op->input[k]].grad;
+}
+
+int pl_want_float(pl_graph_t *g, const pl_op_t *op, int count)
+{
+    for (int k = 0; k < count; k++)
+        if (pl_input_of(g, op, k)->dtype != PL_F32)
+            return pl_refuse(g, "%s takes float32, got %s %s", pl_operators[op->code].name,
+                             pl_dtype_name(pl_input_of(g, op, k)->dtype), PL_TEXT_OF(pl_input_shape(g, op, k)));
+    return PL_OK;
+}
+
+/* Only the first output carries a gradient: the others are what backward needs, or indices. */
+static int op_outputs(pl_graph_t *g, pl_op_t *op)
+{
+    pl_value_t out[PL_OP_OUTPUTS] = {0};
+    for (int k = 0; k < op->output_count; k++) {
+        out[k] = (pl_value_t){.source = PL_FROM_OP, .index = k, .op = g->op_count};
+        if (op->input_count)
+            out[k].shape = pl_input_shape(g, op, 0);
+    }
+    int code = pl_rules_of(op->code)->shape(g, op, out);
+    if (code != PL_OK)
+        return code;
+    for (int k = 0; k < op->input_count && out[0].dtype == PL_F32; k++)
+        out[0].grad |= pl_wants(g, op, k);
+    for (int k = 0; k < op->output_count; k++)
+        op->output[k] = pl_value_add(g, &out[k]).id;
+    return g->error.code;
+}
+
+pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs, int input_count, const pl_attr_t *attr,
+                  pl_node_t *extra)
+{
+    const pl_operator_t *operator = &pl_operators[code];
+    assert(input_count <= operator->inputs && pl_rules_of(code)->shape);
+    pl_op_t op = {.code = code, .input_count = input_count, .output_count = operator->outputs};
+    for (int k = 0; k < input_count && !g->error.code; k++) {
+        op.input[k] = inputs[k].id;
+        pl_shape_of(g, inputs[k]);
+    }
+    if (g->error.code)
+        return PL_NO_NODE;
+    if (attr)
+        op.attr = *attr;
+    pl_path(g, op.path);
+    if (PL_GROW(g->op, g->op_count, g->op_room) != PL_OK)
+        return pl_graph_fail(g, PL_ENOMEM, "out of memory");
+    if (op_outputs(g, &op) != PL_OK)
+        return PL_NO_NODE;
+    for (int k = 1; k < op.output_count && extra; k++)
+        extra[k - 1] = pl_node_of(op.output[k]);
+    g->op[g->op_count++] = op;
+    return op.output_count ? pl_node_of(op.output[0]) : PL_NO_NODE;
+}
+
+pl_node_t pl_emit1(pl_graph_t *g, pl_opcode_t code, pl_node_t x)
+{
+    return pl_emit(g, code, &x, 1, NULL, NULL);
+}
+
+pl_node_t pl_emit2(pl_graph_t *g, pl_opcode_t code, pl_node_t a, pl_node_t b)
+{
+    return pl_emit(g, code, (pl_node_t[]){a, b}, 2, NULL, NULL);
+}
+
+/* ---- Pruning ---- */
+
+static bool op_is_needed(const pl_op_t *op, const bool *needed)
+{
+    for (int k = 0; k < op->output_count; k++)
+        if (needed[op->output[k]])
+            return true;
+    return pl_operators[op->code].kind == PL_KIND_effect;
+}
+
+static void mark_fetches(const pl_graph_t *g, bool *needed)
+{
+    for (int i = 0; i < g->fetch_count; i++) {
+        needed[g->fetch[i].value] = true;
+        if (g->fetch[i].kind == PL_FETCH_FIGURE)
+            needed[g->fetch[i].weight] = true;
+    }
+}
+
+void pl_graph_prune(pl_graph_t *g)
+{
+    bool *needed = pl_alloc_array((size_t)g->value_count, sizeof *needed);
+    bool *keep = pl_alloc_array((size_t)g->op_count, sizeof *keep);
+    if (!needed || !keep)
+        goto done;                                          /* unpruned, the graph computes the same */
+    mark_fetches(g, needed);
+    for (int i = g->op_count - 1; i >= 0; i--) {
+        keep[i] = op_is_needed(&g->op[i], needed);
+        for (int k = 0; k < g->op[i].input_count && keep[i]; k++)
+            needed[g->op[i].input[k]] = true;
+    }
+    int kept = 0;
+    for (int i = 0; i < g->op_count; i++) {
+        for (int k = 0; k < g->op[i].output_count; k++)
+            g->value[g->op[i].output[k]].op = keep[i] ? kept : -1;
+        if (keep[i])
+            g->op[kept++] = g->op[i];
+    }
+    g->op_count = kept;
+done:
+    pl_free(needed);
+    pl_free(keep);
+}

@@ -1,0 +1,320 @@
+/* lifetimes.c - where each value of a graph lives, and from when to when
+ *
+ * First the views are traced to the memory they look at and the lives counted; then values that are made only to be
+ * assigned move to where they are assigned; then those that may take the place of an input that dies do so; the rest
+ * is laid out largest first, each into the smallest gap that is free for all of its life. */
+#include "tensor/lifetimes.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+typedef struct block {                                      /* bytes that values use one after the other */
+    int32_t owner;                                          /* the first of them */
+    int born, dies;
+    size_t bytes, offset;
+} block_t;
+
+typedef struct planner {
+    const pl_graph_t *g;
+    const pl_lifetime_rules_t *rules;
+    pl_home_t *home;
+    bool *done;
+    bool *plain;                                            /* [values] itself or the root's elements in their order */
+    bool *inherited;                                        /* [values] another one took its place */
+    block_t *block;                                         /* in order of offset, once laid out */
+    int blocks, room;
+    size_t arena;
+} planner_t;
+
+static int op_time(const planner_t *p, int op)
+{
+    return p->rules->time ? p->rules->time[op] : op;
+}
+
+static bool op_is_view(const planner_t *p, int op)
+{
+    if (p->g->op[op].code == PL_OP_reshape)
+        return true;
+    return p->rules->is_view && p->rules->is_view(p->g, op, p->rules->user);
+}
+
+static bool is_inside(const planner_t *p, int32_t value)
+{
+    return p->rules->inside && p->rules->inside[value];
+}
+
+static size_t value_bytes(const planner_t *p, int32_t value)
+{
+    const pl_value_t *v = &p->g->value[value];
+    size_t bytes = p->rules->bytes ? p->rules->bytes(p->g, value, p->rules->user)
+                                   : (size_t)pl_elements(v->shape) * pl_dtype_size(v->dtype);
+    return (bytes + PL_ARENA_ALIGN - 1) / PL_ARENA_ALIGN * PL_ARENA_ALIGN;
+}
+
+/* ---- Views and lives ---- */
+
+static void trace_views(planner_t *p)
+{
+    const pl_graph_t *g = p->g;
+    for (int32_t v = 0; v < g->value_count; v++) {
+        const bool outside = g->value[v].source != PL_FROM_OP;
+        p->home[v] = (pl_home_t){.place = outside ? PL_PLACE_OUTSIDE : PL_PLACE_NOWHERE, .root = v, .dies = -1};
+        p->plain[v] = true;
+    }
+    for (int i = 0; i < g->op_count; i++) {
+        for (int k = 0; k < g->op[i].output_count; k++)
+            p->home[g->op[i].output[k]].born = op_time(p, i);
+        if (!op_is_view(p, i))
+            continue;
+        int32_t from = g->op[i].input[0], to = g->op[i].output[0];
+        p->home[to].root = p->home[from].root;
+        p->home[to].place = p->home[from].place;
+        p->plain[to] = p->plain[from] && g->op[i].code == PL_OP_reshape;
+    }
+}
+
+static void lives_until(planner_t *p, int32_t value, int time)
+{
+    pl_home_t *home = &p->home[p->home[value].root];
+    if (home->dies < time)
+        home->dies = time;
+}
+
+static void count_lives(planner_t *p)
+{
+    const pl_graph_t *g = p->g;
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].input_count && !op_is_view(p, i); k++)
+            lives_until(p, g->op[i].input[k], op_time(p, i));
+    for (int i = 0; i < g->fetch_count; i++) {
+        lives_until(p, g->fetch[i].value, INT_MAX);
+        if (g->fetch[i].kind == PL_FETCH_FIGURE)
+            lives_until(p, g->fetch[i].weight, INT_MAX);
+    }
+}
+
+/* ---- Straight into the target of an assign ---- */
+
+static bool overlaps(const pl_value_t *a, const pl_value_t *b)
+{
+    return a->source == PL_FROM_REGION && b->source == PL_FROM_REGION && a->index == b->index &&
+           a->offset < b->offset + pl_elements(b->shape) && b->offset < a->offset + pl_elements(a->shape);
+}
+
+/* Whether operation i may look at `target` as the maker of `root` is about to write into it, or has. */
+static bool reader_agrees(const planner_t *p, int i, int k, int32_t target, int32_t root)
+{
+    const pl_graph_t *g = p->g;
+    int32_t seen = p->home[g->op[i].input[k]].root;
+    const pl_value_t *v = &g->value[seen], *t = &g->value[target];
+    if (!overlaps(v, t) || op_time(p, i) < p->home[root].born)
+        return true;
+    const bool same = v->offset == t->offset && pl_elements(v->shape) == pl_elements(t->shape);
+    return op_time(p, i) == p->home[root].born && same && p->rules->in_place &&
+           p->rules->in_place(g, g->value[root].op, g->op[i].input[k], p->rules->user);
+}
+
+/* Between making and assigning nobody may need what the target held, write to it, or stop the assign; afterwards
+ * nobody may write to it while the value is still read. */
+static bool may_move(const planner_t *p, int assign, int32_t root)
+{
+    const pl_graph_t *g = p->g;
+    const int32_t target = g->op[assign].input[0];
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_op_t *op = &g->op[i];
+        const bool between = i > g->value[root].op && i < assign;
+        if (between && op->code == PL_OP_guard)
+            return false;
+        const bool writes = op->code == PL_OP_assign && i != assign;
+        if (writes && overlaps(&g->value[op->input[0]], &g->value[target]) &&
+            (between || (i > assign && op_time(p, i) <= p->home[root].dies)))
+            return false;
+        const bool together = op_time(p, i) == p->home[root].born;
+        for (int k = op->code == PL_OP_assign ? 1 : 0; k < op->input_count && (i < assign || together); k++)
+            if (!reader_agrees(p, i, k, target, root))
+                return false;
+    }
+    return true;
+}
+
+static void move_to_targets(planner_t *p)
+{
+    const pl_graph_t *g = p->g;
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_op_t *op = &g->op[i];
+        if (op->code != PL_OP_assign || op->attr.accumulate)
+            continue;
+        int32_t root = p->home[op->input[1]].root;
+        if (g->value[root].source != PL_FROM_OP || p->home[root].place == PL_PLACE_TARGET || is_inside(p, root) ||
+            !p->plain[op->input[1]] || !may_move(p, i, root))
+            continue;
+        p->home[root].place = PL_PLACE_TARGET;
+        p->home[root].region = (pl_region_t)g->value[op->input[0]].index;
+        p->home[root].offset = g->value[op->input[0]].offset;
+        p->done[i] = true;
+    }
+}
+
+/* ---- The arena ---- */
+
+static block_t *block_of(planner_t *p, int32_t owner)
+{
+    int i = 0;
+    while (p->block[i].owner != owner)
+        i++;
+    return &p->block[i];
+}
+
+/* The value, read for the last time by what makes v, whose place v may take; -1 when there is none. */
+static int32_t predecessor(const planner_t *p, int32_t v)
+{
+    const pl_graph_t *g = p->g;
+    const int maker = g->value[v].op, now = op_time(p, maker);
+    int from = maker, to = maker;
+    while (from > 0 && op_time(p, from - 1) == now)
+        from--;
+    while (to + 1 < g->op_count && op_time(p, to + 1) == now)
+        to++;
+    for (int i = from; i <= to; i++)
+        for (int k = 0; k < g->op[i].input_count; k++) {
+            int32_t input = g->op[i].input[k], root = p->home[input].root;
+            if (p->home[root].place == PL_PLACE_ARENA && p->home[root].dies == now && p->home[root].born < now &&
+                p->plain[input] && !p->inherited[root] && value_bytes(p, root) >= value_bytes(p, v) &&
+                p->rules->in_place(g, maker, input, p->rules->user))
+                return root;
+        }
+    return -1;
+}
+
+/* Gives v, which owns its memory so far, a block or the place of a predecessor. */
+static int make_block(planner_t *p, int32_t v)
+{
+    pl_home_t *home = &p->home[v];
+    home->place = PL_PLACE_ARENA;
+    int32_t before = p->rules->in_place && p->g->value[v].index == 0 ? predecessor(p, v) : -1;
+    if (before >= 0) {
+        p->inherited[before] = true;
+        home->offset = p->home[before].offset;              /* the owner, until blocks have offsets */
+        block_of(p, (int32_t)home->offset)->dies = home->dies;
+        return PL_OK;
+    }
+    if (PL_GROW(p->block, p->blocks, p->room) != PL_OK)
+        return PL_ENOMEM;
+    p->block[p->blocks++] = (block_t){.owner = v, .born = home->born, .dies = home->dies, .bytes = value_bytes(p, v)};
+    home->offset = v;
+    return PL_OK;
+}
+
+static int make_blocks(planner_t *p)
+{
+    const pl_graph_t *g = p->g;
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].output_count; k++) {
+            int32_t v = g->op[i].output[k];
+            const pl_home_t *home = &p->home[v];
+            if (home->root != v || home->place != PL_PLACE_NOWHERE || home->dies < 0 || is_inside(p, v))
+                continue;
+            if (make_block(p, v) != PL_OK)
+                return PL_ENOMEM;
+        }
+    return PL_OK;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const block_t *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return x->owner - y->owner;                             /* the same plan every time */
+}
+
+/* The smallest gap that is free while b lives, among blocks [0, count), which are in order of offset. */
+static size_t best_offset(const block_t *placed, int count, const block_t *b)
+{
+    size_t end = 0, best = 0, best_gap = SIZE_MAX;
+    for (int i = 0; i < count; i++) {
+        if (placed[i].dies < b->born || b->dies < placed[i].born)
+            continue;
+        size_t gap = placed[i].offset > end ? placed[i].offset - end : 0;
+        if (gap >= b->bytes && gap < best_gap) {
+            best = end;
+            best_gap = gap;
+        }
+        if (placed[i].offset + placed[i].bytes > end)
+            end = placed[i].offset + placed[i].bytes;
+    }
+    return best_gap == SIZE_MAX ? end : best;
+}
+
+static void lay_out(planner_t *p)
+{
+    if (p->blocks)
+        qsort(p->block, (size_t)p->blocks, sizeof *p->block, by_size);
+    for (int i = 0; i < p->blocks; i++) {
+        block_t b = p->block[i];
+        b.offset = best_offset(p->block, i, &b);
+        if (b.offset + b.bytes > p->arena)
+            p->arena = b.offset + b.bytes;
+        int at = i;
+        for (; at > 0 && p->block[at - 1].offset > b.offset; at--)
+            p->block[at] = p->block[at - 1];
+        p->block[at] = b;
+    }
+}
+
+/* Owners become offsets, and views say what their roots say. */
+static void settle(planner_t *p)
+{
+    const pl_graph_t *g = p->g;
+    for (int32_t v = 0; v < g->value_count; v++) {
+        pl_home_t *home = &p->home[v];
+        if (home->root != v || home->place != PL_PLACE_ARENA)
+            continue;
+        const block_t *block = block_of(p, (int32_t)home->offset);
+        home->offset = (int64_t)block->offset;
+        home->root = block->owner;
+    }
+    for (int i = 0; i < g->op_count; i++)
+        if (op_is_view(p, i))
+            p->home[g->op[i].output[0]] = p->home[g->op[i].input[0]];
+}
+
+int pl_lifetimes_plan(pl_lifetimes_t *plan, const pl_graph_t *g, const pl_lifetime_rules_t *rules, pl_error_t *err)
+{
+    static const pl_lifetime_rules_t none;
+    const size_t values = (size_t)g->value_count;
+    planner_t p = {.g = g, .rules = rules ? rules : &none};
+    p.home = pl_alloc_array(values, sizeof *p.home);
+    p.done = pl_alloc_array((size_t)g->op_count, sizeof *p.done);
+    p.plain = pl_alloc_array(values, sizeof *p.plain);
+    p.inherited = pl_alloc_array(values, sizeof *p.inherited);
+    bool whole = p.home && p.done && p.plain && p.inherited;
+    if (whole) {
+        trace_views(&p);
+        count_lives(&p);
+        move_to_targets(&p);
+        whole = make_blocks(&p) == PL_OK;
+    }
+    if (whole) {
+        lay_out(&p);
+        settle(&p);
+        *plan = (pl_lifetimes_t){.home = p.home, .done = p.done, .arena = p.arena};
+    } else {
+        pl_free(p.home);
+        pl_free(p.done);
+    }
+    pl_free(p.plain);
+    pl_free(p.inherited);
+    pl_free(p.block);
+    return whole ? PL_OK : pl_no_memory(err);
+}
+
+void pl_lifetimes_release(pl_lifetimes_t *plan)
+{
+    pl_free(plan->home);
+    pl_free(plan->done);
+    *plan = (pl_lifetimes_t){0};
+}

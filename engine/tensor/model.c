@@ -1,0 +1,114 @@
+/* model.c - the named tensors of a module and where each lies in its flat region */
+#include "tensor/model.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/random.h"
+
+#define ALIGN 16                                            /* elements: a cache line of float32 */
+
+pl_init_rule_t pl_zeros(void)
+{
+    return (pl_init_rule_t){.kind = PL_INIT_ZEROS};
+}
+
+pl_init_rule_t pl_constant(double value)
+{
+    return (pl_init_rule_t){.kind = PL_INIT_CONSTANT, .a = value};
+}
+
+pl_init_rule_t pl_normal(double deviation)
+{
+    return (pl_init_rule_t){.kind = PL_INIT_NORMAL, .a = deviation};
+}
+
+pl_init_rule_t pl_uniform(double bound)
+{
+    return (pl_init_rule_t){.kind = PL_INIT_UNIFORM, .a = bound};
+}
+
+pl_model_t *pl_model_new(pl_error_t *err)
+{
+    pl_model_t *model = pl_alloc(sizeof *model);
+    if (!model)
+        pl_no_memory(err);
+    return model;
+}
+
+void pl_model_free(pl_model_t *model)
+{
+    if (!model)
+        return;
+    pl_free(model->tensor);
+    pl_free(model);
+}
+
+void pl_model_freeze(pl_model_t *model)
+{
+    model->frozen = true;
+}
+
+const pl_tensor_info_t *pl_model_find(const pl_model_t *model, const char *name)
+{
+    for (int i = 0; i < model->count; i++)
+        if (!strcmp(model->tensor[i].name, name))
+            return &model->tensor[i];
+    return NULL;
+}
+
+const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *tensor, pl_error_t *err)
+{
+    int64_t *end = tensor->region == PL_REGION_PARAMS ? &model->params : &model->state;
+    if (model->frozen) {
+        pl_fail(err, PL_ENOTFOUND, "%s is not among the model's tensors, which training has fixed: describe it in "
+                "every stage or leave it out of this one", tensor->name);
+        return NULL;
+    }
+    int64_t count = 1, next;
+    for (int i = 0; i < tensor->shape.rank; i++)
+        if (i == PL_DIMS || tensor->shape.dim[i] < 1 || __builtin_mul_overflow(count, tensor->shape.dim[i], &count)) {
+            char text[64];
+            pl_fail(err, PL_EINVAL, "%s cannot have shape %s", tensor->name, pl_shape_text(tensor->shape, text));
+            return NULL;
+        }
+    if (__builtin_add_overflow(*end, count, &next) || next > INT64_MAX / 8 - ALIGN) {
+        pl_fail(err, PL_EINVAL, "%s is too large", tensor->name);
+        return NULL;
+    }
+    if (PL_GROW(model->tensor, model->count, model->room) != PL_OK) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    pl_tensor_info_t *added = &model->tensor[model->count++];
+    *added = *tensor;
+    added->offset = *end;
+    added->count = count;
+    *end = (next + ALIGN - 1) / ALIGN * ALIGN;
+    return added;
+}
+
+static void tensor_init(const pl_tensor_info_t *tensor, uint64_t seed, float *data)
+{
+    const uint64_t key = pl_mix(seed, pl_hash(tensor->name));
+    const double a = tensor->init.a;
+    for (int64_t i = 0; i < tensor->count; i++) {
+        switch (tensor->init.kind) {
+        case PL_INIT_ZEROS: data[i] = 0; break;
+        case PL_INIT_CONSTANT: data[i] = (float)a; break;
+        case PL_INIT_NORMAL: data[i] = (float)(a * pl_random_normal(key, (uint64_t)i)); break;
+        case PL_INIT_UNIFORM: data[i] = (float)(a * (2 * pl_random_uniform(key, (uint64_t)i) - 1)); break;
+        }
+    }
+}
+
+void pl_model_init(const pl_model_t *model, pl_region_t region, uint64_t seed, float *data)
+{
+    int64_t size = region == PL_REGION_PARAMS ? model->params : model->state;
+    if (size)
+        memset(data, 0, (size_t)size * sizeof *data);
+    for (int i = 0; i < model->count; i++)
+        if (model->tensor[i].region == region)
+            tensor_init(&model->tensor[i], seed, data + model->tensor[i].offset);
+}

@@ -1,0 +1,33 @@
+/* operators_effects.c - operators that write a region, in the order in which they were described */
+#include "tensor/operators.h"
+
+static int shape_assign(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    (void)out;
+    const pl_value_t *target = pl_input_of(g, op, 0), *value = pl_input_of(g, op, 1);
+    if (target->source != PL_FROM_REGION)
+        return pl_refuse(g, "assign takes a parameter, a state or a slot to write to, got what is computed or read");
+    if (!pl_same_shape(target->shape, value->shape))
+        return pl_refuse(g, "assign takes a value of the target's shape %s, got %s", PL_TEXT_OF(target->shape),
+                         PL_TEXT_OF(value->shape));
+    return pl_want_float(g, op, 2);
+}
+
+void pl_assign(pl_graph_t *g, pl_node_t target, pl_node_t value)
+{
+    pl_emit2(g, PL_OP_assign, target, value);
+}
+
+static int shape_guard(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    (void)out;
+    pl_shape_t x = pl_input_shape(g, op, 0);
+    if (x.rank)
+        return pl_refuse(g, "guard takes a scalar, got %s", PL_TEXT_OF(x));
+    return pl_want_float(g, op, 1);
+}
+
+const pl_rules_t pl_effects_rules[PL_OPCODES] = {
+    [PL_OP_assign] = {shape_assign, NULL},
+    [PL_OP_guard] = {shape_guard, NULL},
+};

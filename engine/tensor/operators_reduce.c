@@ -1,0 +1,124 @@
+/* operators_reduce.c - sums, means and maxima over axes */
+#include "tensor/operators.h"
+
+/* ---- Sums ---- */
+
+static int shape_sum(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    pl_shape_t x = out->shape, y = {0};
+    if (pl_want_float(g, op, 1) != PL_OK)
+        return PL_EINVAL;
+    for (int i = 0; i < x.rank; i++) {
+        bool summed = op->attr.axes >> i & 1;
+        if (!summed || op->attr.keep)
+            y.dim[y.rank++] = summed ? 1 : x.dim[i];
+    }
+    out->shape = y;
+    return PL_OK;
+}
+
+/* The axes as a bit mask; all of them when none is named.  False when the graph has failed. */
+static bool axes_mask(pl_graph_t *g, const char *operator, pl_node_t x, const int *axes, int count, unsigned *mask)
+{
+    *mask = count ? 0 : (1u << pl_shape_of(g, x).rank) - 1;
+    for (int i = 0; i < count; i++) {
+        int axis = pl_axis_of(g, operator, x, axes[i]);
+        if (axis < 0)
+            return false;
+        *mask |= 1u << axis;
+    }
+    return !g->error.code;
+}
+
+pl_node_t pl_sum(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count, bool keep)
+{
+    pl_attr_t attr = {.keep = keep};
+    if (!axes_mask(g, "sum", x, axes, axis_count, &attr.axes))
+        return PL_NO_NODE;
+    return pl_emit(g, PL_OP_sum, &x, 1, &attr, NULL);
+}
+
+static void gradient_sum(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+{
+    pl_shape_t x = pl_input_shape(g, op, 0), kept = x;
+    for (int i = 0; i < kept.rank; i++)
+        if (op->attr.axes >> i & 1)
+            kept.dim[i] = 1;
+    dx[0] = pl_broadcast_to(g, pl_reshape(g, dy, kept), x);
+}
+
+pl_node_t pl_mean(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count, bool keep)
+{
+    unsigned mask;
+    if (!axes_mask(g, "mean", x, axes, axis_count, &mask))
+        return PL_NO_NODE;
+    int64_t count = 1;
+    for (int i = 0; i < pl_shape_of(g, x).rank; i++)
+        count *= mask >> i & 1 ? pl_dim(g, x, i) : 1;
+    return pl_scale(g, pl_sum(g, x, axes, axis_count, keep), 1.0 / (double)count);
+}
+
+pl_node_t pl_sum_to(pl_graph_t *g, pl_node_t dy, pl_shape_t shape)
+{
+    pl_shape_t from = pl_shape_of(g, dy);
+    if (g->error.code || pl_same_shape(from, shape))
+        return dy;
+    pl_attr_t attr = {0};
+    for (int i = 0; i < from.rank; i++) {
+        int k = i - (from.rank - shape.rank);
+        if (k < 0 || (shape.dim[k] == 1 && from.dim[i] != 1))
+            attr.axes |= 1u << i;
+    }
+    return pl_reshape(g, pl_emit(g, PL_OP_sum, &dy, 1, &attr, NULL), shape);
+}
+
+/* ---- Maxima ---- */
+
+static int shape_max(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    pl_shape_t x = out->shape, y = {0};
+    if (pl_want_float(g, op, 1) != PL_OK)
+        return PL_EINVAL;
+    for (int i = 0; i < x.rank; i++)
+        if (i != op->attr.axis || op->attr.keep)
+            y.dim[y.rank++] = i == op->attr.axis ? 1 : x.dim[i];
+    out->shape = y;
+    return PL_OK;
+}
+
+pl_node_t pl_max(pl_graph_t *g, pl_node_t x, int axis, bool keep)
+{
+    pl_attr_t attr = {.axis = pl_axis_of(g, "max", x, axis), .keep = keep};
+    return attr.axis < 0 ? PL_NO_NODE : pl_emit(g, PL_OP_max, &x, 1, &attr, NULL);
+}
+
+static int shape_max_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    out->shape = pl_input_shape(g, op, 1);
+    return pl_want_float(g, op, 3);
+}
+
+static void gradient_max(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+{
+    pl_node_t inputs[] = {dy, pl_node_of(op->input[0]), pl_node_of(op->output[0])};
+    dx[0] = pl_emit(g, PL_OP_max_grad, inputs, 3, &op->attr, NULL);
+}
+
+static int shape_argmax(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    out->dtype = PL_I32;
+    return shape_max(g, op, out);
+}
+
+pl_node_t pl_argmax(pl_graph_t *g, pl_node_t x, int axis)
+{
+    pl_attr_t attr = {.axis = pl_axis_of(g, "argmax", x, axis)};
+    return attr.axis < 0 ? PL_NO_NODE : pl_emit(g, PL_OP_argmax, &x, 1, &attr, NULL);
+}
+
+const pl_rules_t pl_reduce_rules[PL_OPCODES] = {
+    [PL_OP_sum] = {shape_sum, gradient_sum},
+    [PL_OP_max] = {shape_max, gradient_max},
+    [PL_OP_max_grad] = {shape_max_grad, NULL},
+    [PL_OP_argmax] = {shape_argmax, NULL},
+};

@@ -1,0 +1,223 @@
+/* operators_shapes.c - operators that move or repeat elements and compute nothing
+ *
+ * Any dtype may pass, except through concat, whose inputs must agree. */
+#include <string.h>
+
+#include "tensor/operators.h"
+
+/* ---- broadcast ---- */
+
+static int shape_broadcast(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    pl_shape_t x = pl_input_shape(g, op, 0);
+    if (!pl_broadcast_shapes(x, op->attr.shape, &out->shape) || !pl_same_shape(out->shape, op->attr.shape))
+        return pl_refuse(g, "broadcast: %s does not repeat to %s", PL_TEXT_OF(x), PL_TEXT_OF(op->attr.shape));
+    out->dtype = pl_input_of(g, op, 0)->dtype;
+    return PL_OK;
+}
+
+pl_node_t pl_broadcast_to(pl_graph_t *g, pl_node_t x, pl_shape_t shape)
+{
+    if (pl_same_shape(pl_shape_of(g, x), shape))
+        return x;
+    return pl_emit(g, PL_OP_broadcast, &x, 1, &(pl_attr_t){.shape = shape}, NULL);
+}
+
+static void gradient_broadcast(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+{
+    dx[0] = pl_sum_to(g, dy, pl_input_shape(g, op, 0));
+}
+
+/* ---- reshape ---- */
+
+static int shape_reshape(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    pl_shape_t x = pl_input_shape(g, op, 0);
+    if (pl_elements(x) != pl_elements(op->attr.shape))
+        return pl_refuse(g, "reshape keeps the number of elements: %s has %lld, %s has %lld", PL_TEXT_OF(x),
+                         (long long)pl_elements(x), PL_TEXT_OF(op->attr.shape),
+                         (long long)pl_elements(op->attr.shape));
+    out->shape = op->attr.shape;
+    out->dtype = pl_input_of(g, op, 0)->dtype;
+    return PL_OK;
+}
+
+/* Puts what is left of x's elements where shape has -1. */
+static int shape_complete(pl_graph_t *g, pl_shape_t x, pl_shape_t *shape)
+{
+    int unknown = -1;
+    int64_t known = 1;
+    bool bad = shape->rank < 0 || shape->rank > PL_DIMS;
+    for (int i = 0; i < shape->rank && !bad; i++) {
+        if (shape->dim[i] == -1 && unknown < 0)
+            unknown = i;
+        else
+            bad = shape->dim[i] < 1 || __builtin_mul_overflow(known, shape->dim[i], &known);
+    }
+    if (bad)
+        return pl_refuse(g, "reshape takes up to %d sizes of at least 1, one of which may be -1", PL_DIMS);
+    if (unknown < 0)
+        return PL_OK;
+    if (pl_elements(x) % known)
+        return pl_refuse(g, "reshape: the %lld elements of %s are not a multiple of %lld", (long long)pl_elements(x),
+                         PL_TEXT_OF(x), (long long)known);
+    shape->dim[unknown] = pl_elements(x) / known;
+    return PL_OK;
+}
+
+pl_node_t pl_reshape(pl_graph_t *g, pl_node_t x, pl_shape_t shape)
+{
+    pl_shape_t from = pl_shape_of(g, x);
+    if (g->error.code || shape_complete(g, from, &shape) != PL_OK)
+        return PL_NO_NODE;
+    if (pl_same_shape(from, shape))
+        return x;
+    return pl_emit(g, PL_OP_reshape, &x, 1, &(pl_attr_t){.shape = shape}, NULL);
+}
+
+static void gradient_reshape(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+{
+    dx[0] = pl_reshape(g, dy, pl_input_shape(g, op, 0));
+}
+
+pl_node_t pl_flatten(pl_graph_t *g, pl_node_t x, int from_axis)
+{
+    int from = pl_axis_of(g, "flatten", x, from_axis);
+    if (from < 0)
+        return PL_NO_NODE;
+    pl_shape_t shape = pl_shape_of(g, x);
+    shape.dim[from] = -1;
+    shape.rank = from + 1;
+    return pl_reshape(g, x, shape);
+}
+
+/* ---- permute ---- */
+
+static int shape_permute(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    pl_shape_t x = pl_input_shape(g, op, 0);
+    unsigned seen = 0;
+    for (int i = 0; i < x.rank; i++) {
+        int from = op->attr.order[i];
+        if (from < 0 || from >= x.rank || seen >> from & 1)
+            return pl_refuse(g, "permute takes each axis of %s once, from 0 on", PL_TEXT_OF(x));
+        seen |= 1u << from;
+        out->shape.dim[i] = x.dim[from];
+    }
+    out->dtype = pl_input_of(g, op, 0)->dtype;
+    return PL_OK;
+}
+
+pl_node_t pl_permute(pl_graph_t *g, pl_node_t x, const int *order)
+{
+    pl_attr_t attr = {0};
+    int rank = pl_shape_of(g, x).rank;
+    for (int i = 0; i < rank; i++)
+        attr.order[i] = order[i] < 0 ? order[i] + rank : order[i];
+    return pl_emit(g, PL_OP_permute, &x, 1, &attr, NULL);
+}
+
+static void gradient_permute(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+{
+    int inverse[PL_DIMS] = {0};
+    for (int i = 0; i < pl_input_shape(g, op, 0).rank; i++)
+        inverse[op->attr.order[i]] = i;
+    dx[0] = pl_permute(g, dy, inverse);
+}
+
+/* ---- slice and concat ---- */
+
+static int shape_slice(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    pl_shape_t x = pl_input_shape(g, op, 0);
+    const pl_attr_t *a = &op->attr;
+    if (a->from < 0 || a->from >= a->to || a->to > x.dim[a->axis])
+        return pl_refuse(g, "slice takes a range within 0 to %lld along axis %d of %s, got %lld to %lld",
+                         (long long)x.dim[a->axis], a->axis, PL_TEXT_OF(x), (long long)a->from, (long long)a->to);
+    out->shape.dim[a->axis] = a->to - a->from;
+    out->dtype = pl_input_of(g, op, 0)->dtype;
+    return PL_OK;
+}
+
+pl_node_t pl_slice(pl_graph_t *g, pl_node_t x, int axis, int64_t from, int64_t to)
+{
+    pl_attr_t attr = {.axis = pl_axis_of(g, "slice", x, axis), .from = from, .to = to};
+    return attr.axis < 0 ? PL_NO_NODE : pl_emit(g, PL_OP_slice, &x, 1, &attr, NULL);
+}
+
+static int shape_slice_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    out->shape = op->attr.shape;
+    return pl_want_float(g, op, 1);
+}
+
+static void gradient_slice(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+{
+    pl_attr_t attr = {.axis = op->attr.axis, .from = op->attr.from, .to = op->attr.to,
+                      .shape = pl_input_shape(g, op, 0)};
+    dx[0] = pl_emit(g, PL_OP_slice_grad, &dy, 1, &attr, NULL);
+}
+
+static int shape_concat(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    const int axis = op->attr.axis;
+    const pl_value_t *first = pl_input_of(g, op, 0);
+    int64_t length = 0;
+    for (int k = 0; k < op->input_count; k++) {
+        pl_shape_t x = pl_input_shape(g, op, k), like = first->shape;
+        if (x.rank > axis)
+            like.dim[axis] = x.dim[axis];
+        if (!pl_same_shape(x, like) || pl_input_of(g, op, k)->dtype != first->dtype)
+            return pl_refuse(g, "concat takes inputs of one type that differ along axis %d only, got %s %s and %s %s",
+                             axis, pl_dtype_name(first->dtype), PL_TEXT_OF(first->shape),
+                             pl_dtype_name(pl_input_of(g, op, k)->dtype), PL_TEXT_OF(x));
+        length += x.dim[axis];
+    }
+    out->shape.dim[axis] = length;
+    out->dtype = first->dtype;
+    return PL_OK;
+}
+
+pl_node_t pl_concat(pl_graph_t *g, const pl_node_t *x, int count, int axis)
+{
+    if (count < 1 || count > PL_OP_INPUTS)
+        return pl_graph_fail(g, PL_EINVAL, "concat takes 1 to %d inputs, got %d", PL_OP_INPUTS, count);
+    pl_attr_t attr = {.axis = pl_axis_of(g, "concat", x[0], axis)};
+    return attr.axis < 0 ? PL_NO_NODE : pl_emit(g, PL_OP_concat, x, count, &attr, NULL);
+}
+
+static void gradient_concat(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+{
+    int64_t at = 0;
+    for (int k = 0; k < op->input_count; k++) {
+        int64_t length = pl_input_shape(g, op, k).dim[op->attr.axis];
+        if (pl_wants(g, op, k))
+            dx[k] = pl_slice(g, dy, op->attr.axis, at, at + length);
+        at += length;
+    }
+}
+
+/* ---- range ---- */
+
+static int shape_range(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    (void)g;
+    out->shape = op->attr.shape;
+    out->dtype = PL_I32;
+    return PL_OK;
+}
+
+pl_node_t pl_range(pl_graph_t *g, int64_t n)
+{
+    return pl_emit(g, PL_OP_range, NULL, 0, &(pl_attr_t){.shape = PL_SHAPE(n)}, NULL);
+}
+
+const pl_rules_t pl_shapes_rules[PL_OPCODES] = {
+    [PL_OP_broadcast] = {shape_broadcast, gradient_broadcast},
+    [PL_OP_reshape] = {shape_reshape, gradient_reshape},
+    [PL_OP_permute] = {shape_permute, gradient_permute},
+    [PL_OP_slice] = {shape_slice, gradient_slice},
+    [PL_OP_slice_grad] = {shape_slice_grad, NULL},
+    [PL_OP_concat] = {shape_concat, gradient_concat},
+    [PL_OP_range] = {shape_range, NULL},
+};

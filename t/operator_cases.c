@@ -1,0 +1,470 @@
+/* operator_cases.c - small graphs, several for each operator, for every test that compares implementations */
+#include "operator_cases.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+/* ---- What the cases build ---- */
+
+static pl_node_t param(pl_graph_t *g, const operator_case_t *c, int k)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    return pl_param(g, names[k], c->shape[k], pl_zeros());
+}
+
+static pl_node_t build_add(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_add(g, param(g, c, 0), param(g, c, 1));
+}
+
+static pl_node_t build_sub(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_sub(g, param(g, c, 0), param(g, c, 1));
+}
+
+static pl_node_t build_mul(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_mul(g, param(g, c, 0), param(g, c, 1));
+}
+
+static pl_node_t build_square(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_mul(g, param(g, c, 0), param(g, c, 0));
+}
+
+static pl_node_t build_div(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_div(g, param(g, c, 0), param(g, c, 1));
+}
+
+static pl_node_t build_minimum(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_emit(g, PL_OP_minimum, (pl_node_t[]){param(g, c, 0), param(g, c, 1)}, 2, NULL, NULL);
+}
+
+/* arg[0] names the operator of one input and no attributes. */
+static pl_node_t build_unary(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t x = param(g, c, 0);
+    return pl_emit(g, (pl_opcode_t)c->arg[0], &x, 1, NULL, NULL);
+}
+
+static pl_node_t build_scale(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_scale(g, param(g, c, 0), c->p);
+}
+
+static pl_node_t build_dropout(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_dropout(g, param(g, c, 0), c->p);
+}
+
+/* Three element-wise operations that an accelerator may join: gelu(a + b) * a. */
+static pl_node_t build_chain(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t a = param(g, c, 0);
+    return pl_mul(g, pl_gelu(g, pl_add(g, a, param(g, c, 1))), a);
+}
+
+/* arg: number of axes, two axes, keep. */
+static pl_node_t build_sum(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_sum(g, param(g, c, 0), (int[]){(int)c->arg[1], (int)c->arg[2]}, (int)c->arg[0], c->arg[3]);
+}
+
+static pl_node_t build_mean(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_mean(g, param(g, c, 0), (int[]){(int)c->arg[1], (int)c->arg[2]}, (int)c->arg[0], c->arg[3]);
+}
+
+/* arg: axis, keep. */
+static pl_node_t build_max(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_max(g, param(g, c, 0), (int)c->arg[0], c->arg[1]);
+}
+
+static pl_node_t build_argmax(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_argmax(g, param(g, c, 0), (int)c->arg[0]);
+}
+
+/* a takes the shape that b has. */
+static pl_node_t build_broadcast(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t x = param(g, c, 0);
+    return pl_emit(g, PL_OP_broadcast, &x, 1, &(pl_attr_t){.shape = c->shape[1]}, NULL);
+}
+
+static pl_node_t build_reshape(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_reshape(g, param(g, c, 0), PL_SHAPE(c->arg[0], c->arg[1]));
+}
+
+/* arg: the order of four axes, three of them for a tensor of three. */
+static pl_node_t build_permute(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_permute(g, param(g, c, 0), (int[]){(int)c->arg[0], (int)c->arg[1], (int)c->arg[2], (int)c->arg[3]});
+}
+
+/* arg: axis, from, to. */
+static pl_node_t build_slice(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_slice(g, param(g, c, 0), (int)c->arg[0], c->arg[1], c->arg[2]);
+}
+
+/* The product of arg[1] equal parts along arg[0]: their gradients join again. */
+static pl_node_t build_parts(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t x = param(g, c, 0), part[4];
+    const int64_t count = c->arg[1], size = pl_dim(g, x, (int)c->arg[0]) / count;
+    for (int i = 0; i < count; i++)
+        part[i] = pl_slice(g, x, (int)c->arg[0], i * size, (i + 1) * size);
+    pl_node_t y = pl_mul(g, part[0], part[1]);
+    for (int i = 2; i < count; i++)
+        y = pl_mul(g, y, part[i]);
+    return y;
+}
+
+static pl_node_t build_concat(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t parts[3];
+    for (int k = 0; k < c->params; k++)
+        parts[k] = param(g, c, k);
+    return pl_concat(g, parts, c->params, (int)c->arg[0]);
+}
+
+/* Positions 0 to n-1 select rows of a, in their order. */
+static pl_node_t build_range(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_emit(g, PL_OP_embedding, (pl_node_t[]){pl_range(g, c->arg[0]), param(g, c, 0)}, 2, NULL, NULL);
+}
+
+/* arg: transpose_a, transpose_b. */
+static pl_node_t build_matmul(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_matmul(g, param(g, c, 0), param(g, c, 1), c->arg[0], c->arg[1]);
+}
+
+static pl_node_t emit_params(pl_graph_t *g, const operator_case_t *c, pl_opcode_t code, const pl_attr_t *attr)
+{
+    pl_node_t inputs[3];
+    for (int k = 0; k < c->params; k++)
+        inputs[k] = param(g, c, k);
+    return pl_emit(g, code, inputs, c->params, attr, NULL);
+}
+
+static pl_node_t build_linear(pl_graph_t *g, const operator_case_t *c)
+{
+    return emit_params(g, c, PL_OP_linear, NULL);
+}
+
+/* arg: stride, padding. */
+static pl_node_t build_conv2d(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_attr_t attr = {.kernel = c->shape[1].dim[2], .stride = c->arg[0], .padding = c->arg[1]};
+    return emit_params(g, c, PL_OP_conv2d, &attr);
+}
+
+/* arg: kernel, stride, padding. */
+static pl_node_t build_max_pool2d(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_max_pool2d(g, param(g, c, 0), c->arg[0], c->arg[1], c->arg[2]);
+}
+
+/* arg: causal; p: dropout. */
+static pl_node_t build_attention(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_attention_options_t options = {.causal = c->arg[0], .dropout = c->p};
+    return pl_attention(g, param(g, c, 0), param(g, c, 1), param(g, c, 2), &options);
+}
+
+/* q, k, v cut out of one tensor [B, T, 3C] as a language model does; arg: heads, causal. */
+static pl_node_t build_self_attention(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t x = param(g, c, 0), part[3];
+    const int64_t B = pl_dim(g, x, 0), T = pl_dim(g, x, 1), C = pl_dim(g, x, 2) / 3, heads = c->arg[0];
+    for (int i = 0; i < 3; i++)
+        part[i] = pl_permute(g, pl_reshape(g, pl_slice(g, x, 2, i * C, (i + 1) * C), PL_SHAPE(B, T, heads, C / heads)),
+                             (int[]){0, 2, 1, 3});
+    const pl_attention_options_t options = {.causal = c->arg[1]};
+    pl_node_t y = pl_attention(g, part[0], part[1], part[2], &options);
+    return pl_reshape(g, pl_permute(g, y, (int[]){0, 2, 1, 3}), PL_SHAPE(B, T, C));
+}
+
+static pl_node_t build_softmax(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_softmax(g, param(g, c, 0));
+}
+
+/* p: epsilon. */
+static pl_node_t build_layer_norm(pl_graph_t *g, const operator_case_t *c)
+{
+    return emit_params(g, c, PL_OP_layer_norm, &(pl_attr_t){.a = c->p});
+}
+
+/* With parameters of its own, so that the running statistics are there too; p: momentum. */
+static pl_node_t build_batch_norm(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_batch_norm(g, "bn", param(g, c, 0), c->p, 1e-5);
+}
+
+static pl_node_t build_embedding(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_emit(g, PL_OP_embedding, (pl_node_t[]){pl_input(g, "i"), param(g, c, 0)}, 2, NULL, NULL);
+}
+
+/* The loss, scaled by a third parameter when there is one. */
+static pl_node_t build_cross_entropy(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_cross_entropy_options_t options = {.has_ignore = c->ignore, .ignore_index = c->ignore};
+    pl_loss_t loss = pl_cross_entropy(g, param(g, c, 0), pl_input(g, "i"), &options);
+    pl_log(g, "weight", (pl_loss_t){loss.weight, loss.weight}, PL_ON_EPOCH);
+    return loss.sum;
+}
+
+static pl_node_t build_accuracy(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_cross_entropy_options_t options = {.has_ignore = c->ignore, .ignore_index = c->ignore};
+    pl_loss_t right = pl_accuracy(g, param(g, c, 0), pl_input(g, "i"), &options);
+    pl_log(g, "acc", right, PL_ON_EPOCH);
+    return right.sum;
+}
+
+static pl_node_t build_mse(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_mse(g, param(g, c, 0), param(g, c, 1)).sum;
+}
+
+/* arg: accumulate. */
+static pl_node_t build_assign(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t a = param(g, c, 0), b = param(g, c, 1);
+    pl_emit(g, PL_OP_assign, (pl_node_t[]){a, pl_scale(g, b, 2)}, 2, &(pl_attr_t){.accumulate = c->arg[0]}, NULL);
+    return pl_add(g, a, b);                                 /* a as it is after the assign */
+}
+
+/* The sum of a / p guards an assign: nothing happens when p is 0. */
+static pl_node_t build_guard(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t a = param(g, c, 0), y = pl_neg(g, a);
+    pl_node_t sum = pl_div(g, pl_sum(g, pl_exp(g, a), NULL, 0, false), pl_scalar(g, c->p));
+    pl_emit(g, PL_OP_guard, &sum, 1, NULL, NULL);
+    pl_assign(g, a, y);
+    return y;
+}
+
+#define S(...) PL_SHAPE(__VA_ARGS__)
+#define SCALAR {0}
+#define CASE(title, builder, count, ...) .name = title, .build = build_##builder, .params = count, .shape = {__VA_ARGS__}
+
+const operator_case_t operator_cases[] = {
+    {CASE("add", add, 2, S(3, 5), S(3, 5))},
+    {CASE("add, a row to each", add, 2, S(2, 3, 5), S(5))},
+    {CASE("add, a column and a row", add, 2, S(4, 1), S(1, 6))},
+    {CASE("add, a scalar", add, 2, SCALAR, S(2, 3))},
+    {CASE("add, five axes", add, 2, S(2, 1, 2, 1, 3), S(2, 3, 1, 2, 1))},
+    {CASE("add, long", add, 2, S(3, 1031), S(1031))},
+    {CASE("sub", sub, 2, S(3, 5), S(3, 5))},
+    {CASE("sub, broadcast", sub, 2, S(5), S(2, 3, 1))},
+    {CASE("mul", mul, 2, S(7), S(7))},
+    {CASE("mul, broadcast", mul, 2, S(3, 1, 2), S(4, 1))},
+    {CASE("mul by itself", square, 1, S(3, 4))},
+    {CASE("div", div, 2, S(3, 5), S(3, 5)), .low = 0.5, .high = 2},
+    {CASE("div, broadcast", div, 2, S(1, 5), S(4, 1)), .low = 0.5, .high = 2},
+    {CASE("minimum", minimum, 2, S(3, 5), S(3, 5)), .forward_only = true},
+    {CASE("minimum, with a scalar", minimum, 2, S(9), SCALAR), .forward_only = true},
+    {CASE("neg", unary, 1, S(3, 5)), .arg = {PL_OP_neg}},
+    {CASE("scale", scale, 1, S(3, 5)), .p = -1.25},
+    {CASE("exp", unary, 1, S(3, 5)), .arg = {PL_OP_exp}, .low = -4, .high = 4},
+    {CASE("log", unary, 1, S(3, 5)), .arg = {PL_OP_log}, .low = 0.25, .high = 8},
+    {CASE("sqrt", unary, 1, S(3, 5)), .arg = {PL_OP_sqrt}, .low = 0.25, .high = 8},
+    {CASE("relu", unary, 1, S(3, 37)), .arg = {PL_OP_relu}},
+    {CASE("relu, zeros", unary, 1, S(3, 7)), .arg = {PL_OP_relu}, .ties = true},
+    {CASE("gelu", unary, 1, S(3, 37)), .arg = {PL_OP_gelu}, .low = -6, .high = 6},
+    {CASE("gelu_tanh", unary, 1, S(3, 37)), .arg = {PL_OP_gelu_tanh}, .low = -6, .high = 6},
+    {CASE("sigmoid", unary, 1, S(3, 37)), .arg = {PL_OP_sigmoid}, .low = -6, .high = 6},
+    {CASE("tanh", unary, 1, S(3, 37)), .arg = {PL_OP_tanh}, .low = -6, .high = 6},
+    {CASE("dropout", dropout, 1, S(3, 37)), .p = 0.3},
+    {CASE("dropout, when validating", dropout, 1, S(3, 5)), .p = 0.3, .forward_only = true, .stage = PL_VALIDATE},
+    {CASE("a chain", chain, 2, S(4, 33), S(33))},
+    {CASE("sum, all", sum, 1, S(3, 5))},
+    {CASE("sum, the first axis", sum, 1, S(3, 5)), .arg = {1, 0}},
+    {CASE("sum, the last axis kept", sum, 1, S(3, 5)), .arg = {1, -1, 0, true}},
+    {CASE("sum, two outer axes", sum, 1, S(2, 3, 4)), .arg = {2, 0, 2}},
+    {CASE("sum, the middle", sum, 1, S(2, 3, 4)), .arg = {1, 1}},
+    {CASE("sum, long columns", sum, 1, S(70, 33)), .arg = {1, 0}},
+    {CASE("mean", mean, 1, S(2, 3, 4)), .arg = {2, 1, 2, true}},
+    {CASE("max, last axis", max, 1, S(3, 5)), .arg = {-1}},
+    {CASE("max, first axis kept", max, 1, S(3, 5)), .arg = {0, true}},
+    {CASE("max, the middle", max, 1, S(2, 5, 3)), .arg = {1}},
+    {CASE("max, ties", max, 1, S(5, 9)), .arg = {1}, .ties = true},
+    {CASE("argmax", argmax, 1, S(3, 5)), .arg = {-1}, .forward_only = true},
+    {CASE("argmax, ties", argmax, 1, S(2, 9, 3)), .arg = {1}, .ties = true, .forward_only = true},
+    {CASE("broadcast", broadcast, 1, S(3, 1), S(2, 3, 4))},
+    {CASE("broadcast, a scalar", broadcast, 1, SCALAR, S(2, 3))},
+    {CASE("reshape", reshape, 1, S(2, 3, 4)), .arg = {6, 4}},
+    {CASE("reshape, one size to be found", reshape, 1, S(2, 3, 4)), .arg = {-1, 3}},
+    {CASE("permute, transposed", permute, 1, S(3, 5)), .arg = {1, 0}},
+    {CASE("permute 0 2 1", permute, 1, S(2, 3, 4)), .arg = {0, 2, 1}},
+    {CASE("permute 1 0 2", permute, 1, S(2, 3, 4)), .arg = {1, 0, 2}},
+    {CASE("permute 1 2 0", permute, 1, S(2, 3, 4)), .arg = {1, 2, 0}},
+    {CASE("permute 2 0 1", permute, 1, S(2, 3, 4)), .arg = {2, 0, 1}},
+    {CASE("permute 2 1 0", permute, 1, S(2, 3, 4)), .arg = {2, 1, 0}},
+    {CASE("permute 0 2 1 3", permute, 1, S(2, 3, 4, 5)), .arg = {0, 2, 1, 3}},
+    {CASE("permute 3 1 0 2", permute, 1, S(2, 3, 4, 5)), .arg = {3, 1, 0, 2}},
+    {CASE("slice, rows", slice, 1, S(5, 3)), .arg = {0, 1, 4}},
+    {CASE("slice, columns", slice, 1, S(3, 5)), .arg = {-1, 2, 5}},
+    {CASE("slice, the middle", slice, 1, S(2, 5, 3)), .arg = {1, 0, 2}},
+    {CASE("slice, all parts", parts, 1, S(3, 8)), .arg = {1, 2}},
+    {CASE("slice, three parts", parts, 1, S(2, 3, 6)), .arg = {-1, 3}},
+    {CASE("concat", concat, 2, S(2, 3), S(4, 3)), .arg = {0}},
+    {CASE("concat, columns", concat, 3, S(2, 3), S(2, 1), S(2, 4)), .arg = {1}},
+    {CASE("range", range, 1, S(7, 3)), .arg = {5}},
+    {CASE("matmul", matmul, 2, S(3, 4), S(4, 5))},
+    {CASE("matmul, a transposed", matmul, 2, S(4, 3), S(4, 5)), .arg = {true}},
+    {CASE("matmul, b transposed", matmul, 2, S(3, 4), S(5, 4)), .arg = {false, true}},
+    {CASE("matmul, both transposed", matmul, 2, S(4, 3), S(5, 4)), .arg = {true, true}},
+    {CASE("matmul, batch", matmul, 2, S(2, 3, 4), S(2, 4, 5))},
+    {CASE("matmul, batch, a transposed", matmul, 2, S(2, 4, 3), S(2, 4, 5)), .arg = {true}},
+    {CASE("matmul, batch, b transposed", matmul, 2, S(2, 2, 3, 4), S(2, 2, 5, 4)), .arg = {false, true}},
+    {CASE("matmul, batch, both transposed", matmul, 2, S(2, 4, 3), S(2, 5, 4)), .arg = {true, true}},
+    {CASE("matmul, b for all", matmul, 2, S(2, 3, 4), S(4, 5))},
+    {CASE("matmul, b for all, transposed", matmul, 2, S(2, 3, 4), S(5, 4)), .arg = {false, true}},
+    {CASE("matmul, a for all", matmul, 2, S(3, 4), S(2, 4, 5))},
+    {CASE("matmul, a transposed, b for all", matmul, 2, S(2, 4, 3), S(4, 5)), .arg = {true}},
+    {CASE("matmul, broadcast both ways", matmul, 2, S(2, 1, 3, 4), S(1, 3, 4, 2))},
+    {CASE("linear", linear, 3, S(3, 4), S(5, 4), S(5))},
+    {CASE("linear without bias", linear, 2, S(3, 4), S(5, 4))},
+    {CASE("linear, one row", linear, 3, S(1, 7), S(2, 7), S(2))},
+    {CASE("linear, ragged", linear, 3, S(17, 33), S(19, 33), S(19))},
+    {CASE("conv2d", conv2d, 3, S(2, 3, 5, 6), S(4, 3, 3, 3), S(4)), .arg = {1, 0}},
+    {CASE("conv2d, padding", conv2d, 3, S(2, 3, 5, 6), S(4, 3, 3, 3), S(4)), .arg = {1, 1}},
+    {CASE("conv2d, stride", conv2d, 3, S(2, 2, 7, 6), S(3, 2, 3, 3), S(3)), .arg = {2, 1}},
+    {CASE("conv2d, stride, rest left over", conv2d, 2, S(1, 2, 8, 8), S(3, 2, 3, 3)), .arg = {3, 0}},
+    {CASE("conv2d, kernel 1", conv2d, 2, S(2, 3, 4, 4), S(5, 3, 1, 1)), .arg = {1, 0}},
+    {CASE("conv2d, sixteen channels", conv2d, 3, S(1, 16, 4, 4), S(16, 16, 3, 3), S(16)), .arg = {1, 1}},
+    {CASE("max_pool2d", max_pool2d, 1, S(2, 3, 4, 6)), .arg = {2, 2, 0}},
+    {CASE("max_pool2d, overlapping, padding", max_pool2d, 1, S(1, 2, 5, 6)), .arg = {3, 2, 1}},
+    {CASE("max_pool2d, rest left over", max_pool2d, 1, S(1, 2, 5, 7)), .arg = {2, 2, 0}},
+    {CASE("max_pool2d, ties", max_pool2d, 1, S(1, 2, 6, 6)), .arg = {2, 2, 0}, .ties = true},
+    {CASE("attention", attention, 3, S(2, 2, 5, 4), S(2, 2, 5, 4), S(2, 2, 5, 4))},
+    {CASE("attention, causal", attention, 3, S(2, 2, 5, 4), S(2, 2, 5, 4), S(2, 2, 5, 4)), .arg = {true}},
+    {CASE("attention, dropout", attention, 3, S(1, 2, 6, 4), S(1, 2, 6, 4), S(1, 2, 6, 4)), .arg = {true}, .p = 0.25},
+    {CASE("attention, one token", attention, 3, S(1, 1, 1, 3), S(1, 1, 1, 3), S(1, 1, 1, 3)), .arg = {true}},
+    {CASE("attention, ragged", attention, 3, S(1, 1, 19, 8), S(1, 1, 19, 8), S(1, 1, 19, 8)), .arg = {true}},
+    {CASE("attention, heads cut out", self_attention, 1, S(2, 5, 24)), .arg = {2, true}},
+    {CASE("softmax", softmax, 1, S(3, 5)), .low = -4, .high = 4},
+    {CASE("softmax, three axes", softmax, 1, S(2, 3, 17)), .low = -4, .high = 4},
+    {CASE("softmax, one class", softmax, 1, S(3, 1)), .forward_only = true},
+    {CASE("layer_norm", layer_norm, 3, S(3, 5), S(5), S(5)), .p = 1e-5},
+    {CASE("layer_norm, three axes", layer_norm, 3, S(2, 3, 33), S(33), S(33)), .p = 1e-5},
+    {CASE("layer_norm, when validating", layer_norm, 3, S(3, 5), S(5), S(5)), .p = 1e-5, .forward_only = true,
+     .stage = PL_VALIDATE},
+    {CASE("batch_norm", batch_norm, 1, S(6, 3)), .p = 0.1},
+    {CASE("batch_norm, images", batch_norm, 1, S(3, 2, 3, 4)), .p = 0.25},
+    {CASE("batch_norm, when validating", batch_norm, 1, S(3, 2, 3, 4)), .p = 0.1, .forward_only = true,
+     .stage = PL_VALIDATE},
+    {CASE("embedding", embedding, 1, S(5, 3)), .index = S(7), .classes = 5},
+    {CASE("embedding, tokens", embedding, 1, S(4, 6)), .index = S(2, 3), .classes = 4},
+    {CASE("cross_entropy", cross_entropy, 1, S(6, 5)), .index = S(6), .classes = 5, .low = -3, .high = 3},
+    {CASE("cross_entropy, tokens", cross_entropy, 1, S(2, 3, 17)), .index = S(2, 3), .classes = 17},
+    {CASE("cross_entropy, some ignored", cross_entropy, 1, S(7, 4)), .index = S(7), .classes = 4, .ignore = -1},
+    {CASE("accuracy", accuracy, 1, S(9, 4)), .index = S(9), .classes = 4, .forward_only = true},
+    {CASE("accuracy, ties, some ignored", accuracy, 1, S(15, 4)), .index = S(15), .classes = 4, .ignore = -1,
+     .ties = true, .forward_only = true},
+    {CASE("mse", mse, 2, S(3, 4), S(3, 4))},
+    {CASE("assign", assign, 2, S(3, 5), S(3, 5)), .forward_only = true},
+    {CASE("assign, added", assign, 2, S(3, 5), S(3, 5)), .arg = {true}, .forward_only = true},
+    {CASE("guard, finite", guard, 1, S(4)), .p = 2, .forward_only = true},
+    {CASE("guard, not finite", guard, 1, S(4)), .p = 0, .forward_only = true},
+};
+const int operator_case_count = sizeof operator_cases / sizeof *operator_cases;
+
+/* ---- Making a case ready ---- */
+
+/* Values by formula, rounded so that float32 holds them; with ties, multiples of 1/2. */
+static void fill(const operator_case_t *c, const pl_tensor_info_t *t, double *data)
+{
+    const bool positive = strstr(t->name, "var") != NULL, any = c->low == c->high || strlen(t->name) > 1;
+    const double low = positive ? 0.5 : any ? -1 : c->low, high = positive ? 2 : any ? 1 : c->high;
+    for (int64_t i = 0; i < t->count; i++) {
+        double wave = sin((double)(t->offset + i) * 1.7 + 0.3);
+        double x = low + (high - low) * (wave + 1) / 2;
+        data[t->offset + i] = c->ties ? rint(2 * x) / 2 : (float)x;
+    }
+}
+
+static int fill_all(operator_run_t *run, pl_error_t *err)
+{
+    const pl_model_t *model = run->model;
+    run->size[PL_REGION_PARAMS] = (size_t)model->params;
+    run->size[PL_REGION_GRADS] = run->of->forward_only ? 0 : (size_t)model->params + 2;
+    run->size[PL_REGION_STATE] = (size_t)model->state;
+    for (int r = 0; r < PL_REGIONS; r++)
+        if (run->size[r] && !(run->region[r] = pl_alloc_array(run->size[r], sizeof(double))))
+            return pl_no_memory(err);
+    for (int i = 0; i < model->count; i++)
+        fill(run->of, &model->tensor[i], run->region[model->tensor[i].region]);
+    const int64_t indices = run->of->index.rank ? pl_elements(run->of->index) : 0;
+    if (!indices)
+        return PL_OK;
+    run->index = pl_alloc_array((size_t)indices, sizeof *run->index);
+    for (int64_t i = 0; i < indices && run->index; i++)
+        run->index[i] = run->of->ignore && i % 3 == 1 ? run->of->ignore : (i * i + 1) % run->of->classes;
+    return run->index ? PL_OK : pl_no_memory(err);
+}
+
+/* The loss is the sum of y dy, with dy fixed: so dy is the gradient that y gets. */
+static void add_loss(pl_graph_t *g, pl_node_t y)
+{
+    pl_node_t dy = pl_state(g, "dy", pl_shape_of(g, y), pl_zeros(), PL_AGREE_RANK0);
+    pl_loss(g, (pl_loss_t){pl_sum(g, pl_mul(g, y, dy), NULL, 0, false), pl_scalar(g, 1)});
+}
+
+static int describe(operator_run_t *run, pl_error_t *err)
+{
+    const operator_case_t *c = run->of;
+    pl_field_t field = {.name = "i", .dtype = PL_I64, .shape = c->index};
+    if (c->index.rank) {
+        field.shape.rank--;
+        memmove(field.shape.dim, c->index.dim + 1, (size_t)field.shape.rank * sizeof *field.shape.dim);
+    }
+    run->graph = pl_graph_new(run->model, c->stage, &field, c->index.rank ? 1 : 0,
+                              c->index.rank ? c->index.dim[0] : 1, err);
+    if (!run->graph)
+        return PL_ENOMEM;
+    pl_node_t y = c->build(run->graph, c);
+    if (!c->forward_only)
+        add_loss(run->graph, y);
+    pl_output(run->graph, "y", y);
+    int code = pl_graph_check(run->graph, err);
+    if (code == PL_OK && !c->forward_only)
+        code = pl_graph_gradients(run->graph, 1, false, err);
+    pl_graph_prune(run->graph);
+    return code;
+}
+
+int operator_run_init(operator_run_t *run, const operator_case_t *of, pl_error_t *err)
+{
+    *run = (operator_run_t){.of = of, .seed = 42, .step = 7, .shard = 3};
+    run->model = pl_model_new(err);
+    int code = run->model ? describe(run, err) : PL_ENOMEM;
+    if (code == PL_OK)
+        code = fill_all(run, err);
+    if (code != PL_OK)
+        operator_run_release(run);
+    return code;
+}
+
+void operator_run_release(operator_run_t *run)
+{
+    for (int r = 0; r < PL_REGIONS; r++)
+        pl_free(run->region[r]);
+    pl_free(run->index);
+    pl_graph_free(run->graph);
+    pl_model_free(run->model);
+    *run = (operator_run_t){0};
+}

@@ -1,0 +1,93 @@
+/* operators.c - tests of the operators' gradients: every case against finite differences */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "operator_cases.h"
+#include "reference.h"
+#include "tap.h"
+
+/* The loss of a case's step with the parameters as they are in the run. */
+static double loss_of(operator_run_t *run)
+{
+    double figures[PL_FIELDS][2] = {{NAN}};
+    reference_replay_t replay = {.input = {run->index}, .seed = run->seed, .step = run->step, .shard = run->shard,
+                                 .figures = figures};
+    memcpy(replay.region, run->region, sizeof replay.region);
+    pl_error_t err;
+    if (reference_replay(run->graph, &replay, &err) != PL_OK) {
+        tap_diag("%s", err.text);
+        return NAN;
+    }
+    return figures[0][0];
+}
+
+/* Of up to a hundred parameters, spread over all of them. */
+static double worst_difference(operator_run_t *run, const double *grads)
+{
+    double worst = 0;
+    const size_t size = run->size[PL_REGION_PARAMS], every = size / 100 + 1;
+    for (size_t i = 0; i < size; i += every) {
+        double *x = &run->region[PL_REGION_PARAMS][i], keep = *x, h = 1e-5;
+        *x = keep + h;
+        double above = loss_of(run);
+        *x = keep - h;
+        double below = loss_of(run), slope = (above - below) / (2 * h);
+        *x = keep;
+        worst = fmax(worst, fabs(slope - grads[i]) / fmax(1, fabs(slope)));
+        if (isnan(slope))
+            return NAN;
+    }
+    return worst;
+}
+
+static void check_differences(const operator_case_t *c)
+{
+    operator_run_t run;
+    pl_error_t err = {0};
+    if (!ok(operator_run_init(&run, c, &err) == PL_OK, "%s can be described", c->name)) {
+        tap_diag("%s", err.text);
+        return;
+    }
+    size_t bytes = run.size[PL_REGION_GRADS] * sizeof(double);
+    double *grads = pl_alloc(bytes), largest = 0;
+    loss_of(&run);
+    memcpy(grads, run.region[PL_REGION_GRADS], bytes);
+    for (size_t i = 0; i < run.size[PL_REGION_PARAMS]; i++)
+        largest = fmax(largest, fabs(grads[i]));
+    double worst = worst_difference(&run, grads);
+    ok(worst < 1e-6 && largest > 1e-3, "%s has the gradient that differences show", c->name);
+    if (!(worst < 1e-6 && largest > 1e-3))
+        tap_diag("off by %g, the largest gradient is %g", worst, largest);
+    pl_free(grads);
+    operator_run_release(&run);
+}
+
+static void every_gradient_is_what_differences_show(void)
+{
+    for (int i = 0; i < operator_case_count; i++)
+        if (!operator_cases[i].forward_only && !operator_cases[i].ties)
+            check_differences(&operator_cases[i]);
+}
+
+static void every_operator_has_a_case(void)
+{
+    bool seen[PL_OPCODES] = {false};
+    for (int i = 0; i < operator_case_count; i++) {
+        operator_run_t run;
+        if (operator_run_init(&run, &operator_cases[i], NULL) != PL_OK)
+            continue;
+        for (int k = 0; k < run.graph->op_count; k++)
+            seen[run.graph->op[k].code] = true;
+        operator_run_release(&run);
+    }
+    for (int code = 0; code < PL_OPCODES; code++)
+        ok(seen[code], "there is a case with %s in t/operator_cases.c", pl_operators[code].name);
+}
+
+int main(void)
+{
+    run(every_operator_has_a_case);
+    run(every_gradient_is_what_differences_show);
+    return tap_done();
+}

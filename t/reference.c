@@ -1,0 +1,193 @@
+/* reference.c - a graph computed by plain loops in float64: what every kernel is held to
+ *
+ * Kernels are in reference_elementwise.c, _shapes.c (with reductions), _products.c and _rows.c. */
+#include "reference.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "reference_kernels.h"
+
+typedef struct interpreter {
+    const pl_graph_t *g;
+    reference_replay_t *replay;
+    double **value;                                         /* [values] */
+    bool *own;                                              /* [values] whether it is freed here */
+} interpreter_t;
+
+static double element(pl_dtype_t dtype, const void *data, int64_t i)
+{
+    switch (dtype) {
+    case PL_F32: return ((const float *)data)[i];
+    case PL_F64: return ((const double *)data)[i];
+    case PL_I32: return ((const int32_t *)data)[i];
+    case PL_I64: return (double)((const int64_t *)data)[i];
+    case PL_U8: return ((const uint8_t *)data)[i];
+    }
+    return NAN;
+}
+
+void reference_load(pl_dtype_t dtype, const void *from, int64_t n, double *to)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = element(dtype, from, i);
+}
+
+void reference_store(pl_dtype_t dtype, const double *from, int64_t n, void *to)
+{
+    for (int64_t i = 0; i < n; i++)
+        switch (dtype) {
+        case PL_F32: ((float *)to)[i] = (float)from[i]; break;
+        case PL_F64: ((double *)to)[i] = from[i]; break;
+        case PL_I32: ((int32_t *)to)[i] = (int32_t)from[i]; break;
+        case PL_I64: ((int64_t *)to)[i] = (int64_t)from[i]; break;
+        case PL_U8: ((uint8_t *)to)[i] = (uint8_t)from[i]; break;
+        }
+}
+
+int64_t reference_source(pl_shape_t shape, int64_t e, pl_shape_t from)
+{
+    int64_t index = 0, stride = 1;
+    for (int i = 1; i <= from.rank; i++) {
+        int64_t size = shape.dim[shape.rank - i], at = e % size;
+        e /= size;
+        index += from.dim[from.rank - i] == 1 ? 0 : at * stride;
+        stride *= from.dim[from.rank - i];
+    }
+    return index;
+}
+
+/* ---- Values that are there before the first operation ---- */
+
+static int value_init(interpreter_t *in, int32_t i, pl_error_t *err)
+{
+    const pl_value_t *v = &in->g->value[i];
+    const int64_t n = pl_elements(v->shape);
+    if (v->source == PL_FROM_OP)
+        return PL_OK;
+    if (v->source == PL_FROM_REGION) {
+        if (!in->replay->region[v->index])
+            return pl_fail(err, PL_EINVAL, "the graph needs region %d, which was not given", v->index);
+        in->value[i] = in->replay->region[v->index] + v->offset;
+        return PL_OK;
+    }
+    in->value[i] = pl_alloc_array((size_t)n, sizeof(double));
+    in->own[i] = true;
+    if (!in->value[i])
+        return pl_no_memory(err);
+    if (v->source == PL_FROM_INPUT)
+        reference_load(v->dtype, in->replay->input[v->index], n, in->value[i]);
+    else
+        in->value[i][0] = v->source == PL_FROM_SCALAR ? in->replay->scalar[v->index] : v->constant;
+    return PL_OK;
+}
+
+/* ---- Operations ---- */
+
+static reference_kernel_t kernel_of(pl_opcode_t code)
+{
+    if (reference_elementwise[code])
+        return reference_elementwise[code];
+    if (reference_shapes[code])
+        return reference_shapes[code];
+    return reference_products[code] ? reference_products[code] : reference_rows[code];
+}
+
+static int op_compute(interpreter_t *in, const pl_op_t *op, pl_error_t *err)
+{
+    reference_call_t call = {.op = op, .attr = &op->attr, .replay = in->replay, .err = err};
+    reference_kernel_t kernel = kernel_of(op->code);
+    if (!kernel)
+        return pl_fail(err, PL_EUNSUPPORTED, "%s: the reference has no %s", op->path, pl_operators[op->code].name);
+    for (int k = 0; k < op->input_count; k++) {
+        call.in[k] = in->value[op->input[k]];
+        call.in_shape[k] = in->g->value[op->input[k]].shape;
+    }
+    for (int k = 0; k < op->output_count; k++) {
+        int32_t v = op->output[k];
+        call.out_shape[k] = in->g->value[v].shape;
+        call.out[k] = in->value[v] = pl_alloc_array((size_t)pl_elements(call.out_shape[k]), sizeof(double));
+        in->own[v] = true;
+        if (!call.out[k])
+            return pl_no_memory(err);
+    }
+    kernel(&call);
+    return call.code;
+}
+
+static void op_assign(interpreter_t *in, const pl_op_t *op)
+{
+    double *target = in->value[op->input[0]];
+    const double *value = in->value[op->input[1]];
+    const int64_t n = pl_elements(in->g->value[op->input[0]].shape);
+    for (int64_t i = 0; i < n; i++)
+        target[i] = op->attr.accumulate ? target[i] + value[i] : value[i];
+}
+
+static int run_ops(interpreter_t *in, pl_error_t *err)
+{
+    for (int i = 0; i < in->g->op_count; i++) {
+        const pl_op_t *op = &in->g->op[i];
+        int code = PL_OK;
+        if (op->code == PL_OP_guard && !isfinite(in->value[op->input[0]][0])) {
+            in->replay->guarded = true;
+            return PL_OK;
+        }
+        if (op->code == PL_OP_reshape)
+            in->value[op->output[0]] = in->value[op->input[0]];
+        else if (op->code == PL_OP_assign)
+            op_assign(in, op);
+        else if (op->code != PL_OP_guard)
+            code = op_compute(in, op, err);
+        if (code != PL_OK)
+            return code;
+    }
+    return PL_OK;
+}
+
+/* What comes after a guard that stopped has no value. */
+static void hand_out(interpreter_t *in)
+{
+    int figures = 0, outputs = 0;
+    for (int i = 0; i < in->g->fetch_count; i++) {
+        const pl_fetch_t *f = &in->g->fetch[i];
+        const double *value = in->value[f->value];
+        if (f->kind == PL_FETCH_FIGURE) {
+            double *figure = in->replay->figures ? in->replay->figures[figures] : NULL;
+            if (figure && value && in->value[f->weight]) {
+                figure[0] = value[0];
+                figure[1] = in->value[f->weight][0];
+            }
+            figures++;
+        } else {
+            double *to = in->replay->output[outputs++];
+            if (to && value)
+                memcpy(to, value, (size_t)pl_elements(in->g->value[f->value].shape) * sizeof *to);
+        }
+    }
+}
+
+int reference_replay(const pl_graph_t *g, reference_replay_t *replay, pl_error_t *err)
+{
+    interpreter_t in = {.g = g, .replay = replay};
+    int code = PL_OK;
+    replay->guarded = false;
+    in.value = pl_alloc_array((size_t)g->value_count, sizeof *in.value);
+    in.own = pl_alloc_array((size_t)g->value_count, sizeof *in.own);
+    if (!in.value || !in.own)
+        code = pl_no_memory(err);
+    for (int32_t i = 0; i < g->value_count && code == PL_OK; i++)
+        code = value_init(&in, i, err);
+    if (code == PL_OK)
+        code = run_ops(&in, err);
+    if (code == PL_OK)
+        hand_out(&in);
+    for (int32_t i = 0; i < g->value_count && in.value && in.own; i++)
+        if (in.own[i])
+            pl_free(in.value[i]);
+    pl_free(in.value);
+    pl_free(in.own);
+    return code;
+}

@@ -1,0 +1,26 @@
+/* reference.h - a graph computed by plain loops in float64: what every kernel is held to */
+#ifndef T_REFERENCE_H
+#define T_REFERENCE_H
+
+#include "accelerators/accelerator.h"
+#include "tensor/graph.h"
+
+/* One replay.  Everything is the caller's; indices and integer values are doubles that hold whole numbers. */
+typedef struct reference_replay {
+    double *region[PL_REGIONS];                             /* those that the graph refers to; changed by assigns */
+    const void *input[PL_FIELDS];                           /* [batch, …] each, in the field's own type */
+    double scalar[PL_STEP_SCALARS];
+    uint64_t seed, step, shard;
+    double (*figures)[2];                                   /* out: [figures] sum, weight in order of fetch  [not wanted] */
+    double *output[PL_FIELDS];                              /* out: output fetches in their order  [not wanted] */
+    bool guarded;                                           /* out: a guard was not finite, the rest did not happen */
+} reference_replay_t;
+
+/* Runs the operations of g in their order.  PL_EUNSUPPORTED names an operator without a reference kernel. */
+int reference_replay(const pl_graph_t *g, reference_replay_t *replay, pl_error_t *err);
+
+/* Writes n doubles as elements of a type, and the other way. */
+void reference_store(pl_dtype_t dtype, const double *from, int64_t n, void *to);
+void reference_load(pl_dtype_t dtype, const void *from, int64_t n, double *to);
+
+#endif

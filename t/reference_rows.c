@@ -1,0 +1,233 @@
+/* reference_rows.c - reference kernels along rows: softmax, normalisation, embedding, cross entropy */
+#include <math.h>
+
+#include "base/error.h"
+#include "reference_kernels.h"
+
+static int64_t last(pl_shape_t shape)
+{
+    return shape.dim[shape.rank - 1];
+}
+
+static double log_sum_exp(const double *x, int64_t n)
+{
+    double largest = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        largest = fmax(largest, x[i]);
+    for (int64_t i = 0; i < n; i++)
+        sum += exp(x[i] - largest);
+    return largest + log(sum);
+}
+
+/* ---- softmax ---- */
+
+static void compute_softmax(reference_call_t *c)
+{
+    const int64_t n = last(c->in_shape[0]);
+    for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e += n) {
+        const double lse = log_sum_exp(c->in[0] + e, n);
+        for (int64_t i = 0; i < n; i++)
+            c->out[0][e + i] = exp(c->in[0][e + i] - lse);
+    }
+}
+
+static void compute_softmax_grad(reference_call_t *c)
+{
+    const int64_t n = last(c->in_shape[0]);
+    for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e += n) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            sum += c->in[0][e + i] * c->in[1][e + i];
+        for (int64_t i = 0; i < n; i++)
+            c->out[0][e + i] = c->in[1][e + i] * (c->in[0][e + i] - sum);
+    }
+}
+
+/* ---- Normalisation: a group is a row (layer) or a channel (batch) ---- */
+
+typedef struct groups {
+    bool rows;                                              /* layer_norm: the weight goes with the element */
+    int64_t count, size;                                    /* groups, elements of one */
+    int64_t channels, space;
+} groups_t;
+
+static groups_t groups_of(pl_shape_t x, bool rows)
+{
+    groups_t s = {.rows = rows};
+    if (rows) {
+        s.size = s.channels = last(x);
+        s.count = pl_elements(x) / s.size;
+        return s;
+    }
+    s.count = s.channels = x.dim[1];
+    s.size = pl_elements(x) / s.count;
+    s.space = s.size / x.dim[0];
+    return s;
+}
+
+/* The element of x that is the i-th of group k, and the channel whose weight it has. */
+static int64_t member(const groups_t *s, int64_t k, int64_t i, int64_t *channel)
+{
+    *channel = s->rows ? i : k;
+    return s->rows ? k * s->size + i : (i / s->space * s->channels + k) * s->space + i % s->space;
+}
+
+static void normalise(reference_call_t *c, bool rows)
+{
+    const groups_t s = groups_of(c->in_shape[0], rows);
+    int64_t channel;
+    for (int64_t k = 0; k < s.count; k++) {
+        double mean = 0, var = 0;
+        for (int64_t i = 0; i < s.size; i++)
+            mean += c->in[0][member(&s, k, i, &channel)] / (double)s.size;
+        for (int64_t i = 0; i < s.size; i++)
+            var += pow(c->in[0][member(&s, k, i, &channel)] - mean, 2) / (double)s.size;
+        const double rstd = 1 / sqrt(var + c->attr->a);
+        for (int64_t i = 0; i < s.size; i++) {
+            int64_t e = member(&s, k, i, &channel);
+            c->out[0][e] = (c->in[0][e] - mean) * rstd * c->in[1][channel] + c->in[2][channel];
+        }
+        c->out[1][k] = mean;
+        c->out[2][k] = rows ? rstd : var;
+    }
+}
+
+/* n = (x - mean) rstd: dx = rstd (dn - mean(dn) - n mean(dn n)), dn = dy w; dw = sum(dy n), db = sum(dy). */
+static void normalise_grad(reference_call_t *c, bool rows)
+{
+    const groups_t s = groups_of(c->in_shape[1], rows);
+    const double *dy = c->in[0], *x = c->in[1], *w = c->in[2];
+    int64_t channel;
+    for (int64_t k = 0; k < s.count; k++) {
+        const double mean = c->in[3][k], rstd = rows ? c->in[4][k] : 1 / sqrt(c->in[4][k] + c->attr->a);
+        double sum = 0, product = 0;
+        for (int64_t i = 0; i < s.size; i++) {
+            int64_t e = member(&s, k, i, &channel);
+            const double n = (x[e] - mean) * rstd;
+            sum += dy[e] * w[channel] / (double)s.size;
+            product += dy[e] * w[channel] * n / (double)s.size;
+            c->out[1][channel] += dy[e] * n;
+            c->out[2][channel] += dy[e];
+        }
+        for (int64_t i = 0; i < s.size; i++) {
+            int64_t e = member(&s, k, i, &channel);
+            c->out[0][e] = rstd * (dy[e] * w[channel] - sum - (x[e] - mean) * rstd * product);
+        }
+    }
+}
+
+static void compute_layer_norm(reference_call_t *c)
+{
+    normalise(c, true);
+}
+
+static void compute_layer_norm_grad(reference_call_t *c)
+{
+    normalise_grad(c, true);
+}
+
+static void compute_batch_norm(reference_call_t *c)
+{
+    normalise(c, false);
+}
+
+static void compute_batch_norm_grad(reference_call_t *c)
+{
+    normalise_grad(c, false);
+}
+
+static void compute_batch_norm_with(reference_call_t *c)
+{
+    const groups_t s = groups_of(c->in_shape[0], false);
+    for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e++) {
+        int64_t k = e / s.space % s.channels;
+        c->out[0][e] = (c->in[0][e] - c->in[3][k]) / sqrt(c->in[4][k] + c->attr->a) * c->in[1][k] + c->in[2][k];
+    }
+}
+
+/* ---- embedding ---- */
+
+/* Whether an index is in [0, n); says so when it is not. */
+static bool index_is_good(reference_call_t *c, double index, int64_t n)
+{
+    if (index >= 0 && index < (double)n)
+        return true;
+    c->code = pl_fail(c->err, PL_EINVAL, "%s: %s got index %.0f, outside [0, %lld)", c->op->path,
+                      pl_operators[c->op->code].name, index, (long long)n);
+    return false;
+}
+
+static void compute_embedding(reference_call_t *c)
+{
+    const int64_t width = last(c->in_shape[1]);
+    for (int64_t i = 0; i < pl_elements(c->in_shape[0]); i++)
+        for (int64_t k = 0; k < width && index_is_good(c, c->in[0][i], c->in_shape[1].dim[0]); k++)
+            c->out[0][i * width + k] = c->in[1][(int64_t)c->in[0][i] * width + k];
+}
+
+static void compute_embedding_grad(reference_call_t *c)
+{
+    const int64_t width = last(c->out_shape[0]);
+    for (int64_t i = 0; i < pl_elements(c->in_shape[0]); i++)
+        for (int64_t k = 0; k < width && index_is_good(c, c->in[0][i], c->out_shape[0].dim[0]); k++)
+            c->out[0][(int64_t)c->in[0][i] * width + k] += c->in[1][i * width + k];
+}
+
+/* ---- cross_entropy and correct ---- */
+
+static bool ignored(const reference_call_t *c, double target)
+{
+    return c->attr->has_ignore && target == (double)c->attr->from;
+}
+
+static void compute_cross_entropy(reference_call_t *c)
+{
+    const int64_t rows = c->in_shape[0].dim[0], n = c->in_shape[0].dim[1];
+    for (int64_t r = 0; r < rows; r++) {
+        const double target = c->in[1][r], lse = log_sum_exp(c->in[0] + r * n, n);
+        c->out[2][r] = lse;
+        if (ignored(c, target) || !index_is_good(c, target, n))
+            continue;
+        c->out[0][0] += lse - c->in[0][r * n + (int64_t)target];
+        c->out[1][0] += 1;
+    }
+}
+
+static void compute_cross_entropy_grad(reference_call_t *c)
+{
+    const int64_t rows = c->in_shape[1].dim[0], n = c->in_shape[1].dim[1];
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < n && !ignored(c, c->in[2][r]); i++)
+            c->out[0][r * n + i] = c->in[0][0] * (exp(c->in[1][r * n + i] - c->in[3][r]) -
+                                                  ((double)i == c->in[2][r]));
+}
+
+static void compute_correct(reference_call_t *c)
+{
+    const int64_t rows = c->in_shape[0].dim[0], n = c->in_shape[0].dim[1];
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t best = 0;
+        for (int64_t i = 1; i < n; i++)
+            if (c->in[0][r * n + i] > c->in[0][r * n + best])
+                best = i;
+        if (ignored(c, c->in[1][r]))
+            continue;
+        c->out[0][0] += (double)best == c->in[1][r];
+        c->out[1][0] += 1;
+    }
+}
+
+const reference_kernel_t reference_rows[PL_OPCODES] = {
+    [PL_OP_softmax] = compute_softmax,
+    [PL_OP_softmax_grad] = compute_softmax_grad,
+    [PL_OP_layer_norm] = compute_layer_norm,
+    [PL_OP_layer_norm_grad] = compute_layer_norm_grad,
+    [PL_OP_batch_norm] = compute_batch_norm,
+    [PL_OP_batch_norm_with] = compute_batch_norm_with,
+    [PL_OP_batch_norm_grad] = compute_batch_norm_grad,
+    [PL_OP_embedding] = compute_embedding,
+    [PL_OP_embedding_grad] = compute_embedding_grad,
+    [PL_OP_cross_entropy] = compute_cross_entropy,
+    [PL_OP_cross_entropy_grad] = compute_cross_entropy_grad,
+    [PL_OP_correct] = compute_correct,
+};

@@ -1,0 +1,127 @@
+/* reference_shapes.c - reference kernels that reduce, repeat or move elements */
+#include <math.h>
+#include <string.h>
+
+#include "reference_kernels.h"
+
+/* A tensor as [outer, size, inner] around one axis. */
+typedef struct around {
+    int64_t outer, size, inner;
+} around_t;
+
+static around_t around(pl_shape_t shape, int axis)
+{
+    around_t a = {1, shape.dim[axis], 1};
+    for (int i = 0; i < axis; i++)
+        a.outer *= shape.dim[i];
+    for (int i = axis + 1; i < shape.rank; i++)
+        a.inner *= shape.dim[i];
+    return a;
+}
+
+static void compute_sum(reference_call_t *c)
+{
+    pl_shape_t x = c->in_shape[0], kept = x;
+    for (int i = 0; i < x.rank; i++)
+        if (c->attr->axes >> i & 1)
+            kept.dim[i] = 1;
+    for (int64_t e = 0; e < pl_elements(x); e++)
+        c->out[0][reference_source(x, e, kept)] += c->in[0][e];
+}
+
+static int64_t first_largest(const double *x, around_t a, int64_t o, int64_t i)
+{
+    int64_t best = 0;
+    for (int64_t k = 1; k < a.size; k++)
+        if (x[(o * a.size + k) * a.inner + i] > x[(o * a.size + best) * a.inner + i])
+            best = k;
+    return best;
+}
+
+static void compute_max(reference_call_t *c)
+{
+    const around_t a = around(c->in_shape[0], c->attr->axis);
+    for (int64_t o = 0; o < a.outer; o++)
+        for (int64_t i = 0; i < a.inner; i++) {
+            int64_t k = first_largest(c->in[0], a, o, i);
+            c->out[0][o * a.inner + i] = c->op->code == PL_OP_argmax ? (double)k
+                                                                    : c->in[0][(o * a.size + k) * a.inner + i];
+        }
+}
+
+static void compute_max_grad(reference_call_t *c)
+{
+    const around_t a = around(c->in_shape[1], c->attr->axis);
+    for (int64_t o = 0; o < a.outer; o++)
+        for (int64_t i = 0; i < a.inner; i++)
+            c->out[0][(o * a.size + first_largest(c->in[1], a, o, i)) * a.inner + i] = c->in[0][o * a.inner + i];
+}
+
+static void compute_broadcast(reference_call_t *c)
+{
+    const pl_shape_t shape = c->out_shape[0];
+    for (int64_t e = 0; e < pl_elements(shape); e++)
+        c->out[0][e] = c->in[0][reference_source(shape, e, c->in_shape[0])];
+}
+
+static void compute_permute(reference_call_t *c)
+{
+    const pl_shape_t x = c->in_shape[0], y = c->out_shape[0];
+    int64_t stride[PL_DIMS];
+    for (int i = x.rank - 1; i >= 0; i--)
+        stride[i] = i == x.rank - 1 ? 1 : stride[i + 1] * x.dim[i + 1];
+    for (int64_t e = 0; e < pl_elements(y); e++) {
+        int64_t from = 0, rest = e;
+        for (int i = y.rank - 1; i >= 0; i--) {
+            from += rest % y.dim[i] * stride[c->attr->order[i]];
+            rest /= y.dim[i];
+        }
+        c->out[0][e] = c->in[0][from];
+    }
+}
+
+/* Copies between the whole and its part [from, from + part.size) along the axis. */
+static void compute_slice(reference_call_t *c)
+{
+    const bool back = c->op->code == PL_OP_slice_grad;
+    const around_t whole = around(back ? c->out_shape[0] : c->in_shape[0], c->attr->axis);
+    const around_t part = around(back ? c->in_shape[0] : c->out_shape[0], c->attr->axis);
+    const int64_t run = part.size * part.inner;
+    for (int64_t o = 0; o < whole.outer; o++) {
+        int64_t at = (o * whole.size + c->attr->from) * whole.inner;
+        memcpy(c->out[0] + (back ? at : o * run), c->in[0] + (back ? o * run : at), (size_t)run * sizeof(double));
+    }
+}
+
+static void compute_concat(reference_call_t *c)
+{
+    const around_t whole = around(c->out_shape[0], c->attr->axis);
+    int64_t from = 0;
+    for (int k = 0; k < c->op->input_count; k++) {
+        const around_t part = around(c->in_shape[k], c->attr->axis);
+        const int64_t run = part.size * part.inner;
+        for (int64_t o = 0; o < whole.outer; o++)
+            memcpy(c->out[0] + (o * whole.size + from) * whole.inner, c->in[k] + o * run,
+                   (size_t)run * sizeof(double));
+        from += part.size;
+    }
+}
+
+static void compute_range(reference_call_t *c)
+{
+    for (int64_t e = 0; e < pl_elements(c->out_shape[0]); e++)
+        c->out[0][e] = (double)e;
+}
+
+const reference_kernel_t reference_shapes[PL_OPCODES] = {
+    [PL_OP_sum] = compute_sum,
+    [PL_OP_max] = compute_max,
+    [PL_OP_max_grad] = compute_max_grad,
+    [PL_OP_argmax] = compute_max,
+    [PL_OP_broadcast] = compute_broadcast,
+    [PL_OP_permute] = compute_permute,
+    [PL_OP_slice] = compute_slice,
+    [PL_OP_slice_grad] = compute_slice,
+    [PL_OP_concat] = compute_concat,
+    [PL_OP_range] = compute_range,
+};
