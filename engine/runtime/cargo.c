@@ -1,0 +1,152 @@
+/* cargo.c - the objects that messages hand over: made and freed */
+#include "runtime/cargo.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+/* A zeroed object of that size, counted once; NULL with PL_ENOMEM. */
+static void *object_make(size_t size, void (*release)(pl_object_t *), pl_error_t *err)
+{
+    pl_object_t *object = pl_alloc(size);
+    if (object)
+        pl_object_init(object, release);
+    else
+        pl_no_memory(err);
+    return object;
+}
+
+static void job_release(pl_object_t *object)
+{
+    pl_job_t *job = (pl_job_t *)object;
+    pl_options_free(job->options);
+    pl_free(job->checkpoint);
+    pl_free(job->prompt);
+    pl_free(job);
+}
+
+pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *err)
+{
+    pl_job_t *job = object_make(sizeof *job, job_release, err);
+    if (!job)
+        return NULL;
+    job->stage = stage;
+    job->options = pl_options_clone(options, err);
+    if (job->options)
+        return job;
+    pl_object_unref(job);
+    return NULL;
+}
+
+static void outcome_release(pl_object_t *object)
+{
+    pl_outcome_t *outcome = (pl_outcome_t *)object;
+    pl_free(outcome->metrics);
+    pl_free(outcome->run_dir);
+    pl_free(outcome->text);
+    pl_object_unref(outcome->weights);
+    pl_object_unref(outcome->outputs);
+    pl_free(outcome);
+}
+
+pl_outcome_t *pl_outcome_new(pl_error_t *err)
+{
+    return object_make(sizeof(pl_outcome_t), outcome_release, err);
+}
+
+static int tensor_fill(pl_output_t *tensor, const char *name, pl_shape_t shape, const float *data, pl_error_t *err)
+{
+    int64_t elements = pl_elements(shape);
+    float *copy = elements < 0 ? NULL : pl_alloc_array((size_t)elements, sizeof *copy);
+    if (!copy)
+        return pl_no_memory(err);
+    if (data)
+        memcpy(copy, data, (size_t)elements * sizeof *copy);
+    *tensor = (pl_output_t){.shape = shape, .data = copy};
+    snprintf(tensor->name, sizeof tensor->name, "%s", name);
+    return PL_OK;
+}
+
+static void outputs_release(pl_object_t *object)
+{
+    pl_outputs_t *outputs = (pl_outputs_t *)object;
+    for (int k = 0; k < outputs->count; k++)
+        pl_free(outputs->output[k].data);
+    pl_free(outputs);
+}
+
+pl_outputs_t *pl_outputs_new(pl_error_t *err)
+{
+    return object_make(sizeof(pl_outputs_t), outputs_release, err);
+}
+
+int pl_outputs_add(pl_outputs_t *outputs, const char *name, pl_shape_t shape, pl_error_t *err)
+{
+    if (outputs->count == PL_FIELDS)
+        return pl_fail(err, PL_EBUSY, "more than %d outputs; leave out \"%s\"", PL_FIELDS, name);
+    int code = tensor_fill(&outputs->output[outputs->count], name, shape, NULL, err);
+    if (code == PL_OK)
+        outputs->count++;
+    return code;
+}
+
+static void floats_release(pl_object_t *object)
+{
+    pl_free(object);
+}
+
+pl_floats_t *pl_floats_new(size_t count, pl_error_t *err)
+{
+    pl_floats_t *floats = object_make(sizeof *floats + count * sizeof(float), floats_release, err);
+    if (floats)
+        floats->count = count;
+    return floats;
+}
+
+static void weights_release(pl_object_t *object)
+{
+    pl_weights_t *weights = (pl_weights_t *)object;
+    for (int k = 0; k < weights->count; k++)
+        pl_free(weights->tensor[k].data);
+    pl_free(weights->tensor);
+    pl_free(weights->module);
+    pl_free(weights->facts);
+    pl_free(weights);
+}
+
+pl_weights_t *pl_weights_new(pl_error_t *err)
+{
+    return object_make(sizeof(pl_weights_t), weights_release, err);
+}
+
+int pl_weights_add(pl_weights_t *weights, const char *name, pl_shape_t shape, const float *data, pl_error_t *err)
+{
+    int room = weights->count;                              /* few and rare: one more at a time */
+    pl_output_t *larger = pl_resize(weights->tensor, ((size_t)room + 1) * sizeof *larger);
+    if (!larger)
+        return pl_no_memory(err);
+    weights->tensor = larger;
+    int code = tensor_fill(&larger[room], name, shape, data, err);
+    if (code == PL_OK)
+        weights->count++;
+    return code;
+}
+
+static void holder_release(pl_object_t *object)
+{
+    pl_graph_free(((pl_graph_holder_t *)object)->graph);
+    pl_free(object);
+}
+
+pl_graph_holder_t *pl_graph_hold(pl_graph_t **graph_p, pl_error_t *err)
+{
+    pl_graph_holder_t *holder = object_make(sizeof *holder, holder_release, err);
+    if (holder)
+        holder->graph = *graph_p;
+    else
+        pl_graph_free(*graph_p);
+    *graph_p = NULL;
+    return holder;
+}

@@ -1,0 +1,128 @@
+/* cargo.h - the objects that messages hand over: what each HANDLE of messages.def points to
+ *
+ * Counted (pl_object_ref, pl_object_unref), shared by threads, and not changed once handed over unless a comment says
+ * who may. */
+#ifndef PL_RUNTIME_CARGO_H
+#define PL_RUNTIME_CARGO_H
+
+#include "base/bind.h"
+#include "paceline.h"
+#include "runtime/actor.h"
+#include "tensor/graph.h"
+
+/* What a run is to do: from the host down to the strategy. */
+typedef struct pl_job {
+    pl_object_t object;
+    pl_options_t *options;                                  /* checked; its own copy */
+    pl_stage_t stage;                                       /* PL_TRAIN: fit; PL_PREDICT */
+    char *checkpoint;                                       /* weights to start from  [NULL: fresh] */
+    char *prompt;                                           /* text to go on from  [NULL: predict the data] */
+    int64_t tokens;                                         /* to write after the prompt */
+    double temperature;                                     /* 0: always the likeliest */
+    int64_t top_k;                                          /* choose among the k likeliest; 0: all */
+} pl_job_t;
+
+pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *err);
+
+/* How a run ended: from the loop up to the host. */
+typedef struct pl_outcome {
+    pl_object_t object;
+    bool stopped;                                           /* by a stop, before its limit */
+    uint64_t global_step;
+    uint32_t epoch;                                         /* epochs done */
+    double seconds;                                         /* of the loop */
+    char *metrics;                                          /* JSON object: the newest figure of each name */
+    char *run_dir;                                          /* [NULL: none was made] */
+    struct pl_weights *weights;                             /* [NULL] */
+    struct pl_outputs *outputs;                             /* predictions, all samples in order  [NULL] */
+    char *text;                                             /* written after a prompt  [NULL] */
+} pl_outcome_t;
+
+pl_outcome_t *pl_outcome_new(pl_error_t *err);
+
+/* Fields and batch sizes of each stage, as plans are compiled for them. */
+typedef struct pl_layout {
+    pl_object_t object;
+    struct {
+        bool present;
+        int64_t samples;
+        int field_count;
+        pl_field_t field[PL_FIELDS];
+        int64_t batch_size;                                 /* of all batches but the last */
+        int64_t ragged;                                     /* of the last, when it is smaller; else 0 */
+    } stage[PL_PREDICT + 1];
+} pl_layout_t;
+
+/* An open data set: shared by the data connector and its readers. */
+typedef struct pl_dataset {
+    pl_object_t object;
+    pl_instance_t part;                                     /* pl_dataset_ops_t and its struct */
+    pl_data_request_t request;
+    pl_data_info_t info;                                    /* filled in by the reader that opens it */
+    bool opened;
+} pl_dataset_t;
+
+/* Samples in host memory; from a pool, to which it goes back by itself. */
+typedef struct pl_batch {
+    pl_object_t object;
+    struct pl_batch_pool *pool;
+    struct pl_batch *next;                                  /* in the pool's list */
+    pl_dataset_t *dataset;                                   /* counted */
+    pl_stage_t stage;
+    uint64_t seed, epoch;
+    int64_t count;                                          /* samples; up to the pool's batch size */
+    int64_t *index;                                         /* [count], in the source */
+    uint32_t batch_idx;                                     /* within the pass */
+    int field_count;
+    void *field[PL_FIELDS];                                 /* [count, …], 64-byte aligned; written by a reader */
+} pl_batch_t;
+
+/* Named tensors in host memory, float32. */
+typedef struct pl_output {
+    char name[64];
+    pl_shape_t shape;
+    float *data;                                            /* [shape] */
+} pl_output_t;
+
+/* What a forward pass gives besides figures; data is written by the accelerator. */
+typedef struct pl_outputs {
+    pl_object_t object;
+    int count;
+    pl_output_t output[PL_FIELDS];
+} pl_outputs_t;
+
+pl_outputs_t *pl_outputs_new(pl_error_t *err);
+/* Adds a tensor, zeroed. */
+int pl_outputs_add(pl_outputs_t *outputs, const char *name, pl_shape_t shape, pl_error_t *err);
+
+/* A region's elements. */
+typedef struct pl_floats {
+    pl_object_t object;
+    size_t count;
+    float data[];
+} pl_floats_t;
+
+pl_floats_t *pl_floats_new(size_t count, pl_error_t *err);
+
+/* The tensors of a module by name, with what is needed to use them again. */
+typedef struct pl_weights {
+    pl_object_t object;
+    int count;
+    pl_output_t *tensor;                                    /* names as in the module */
+    char *module;                                           /* JSON object: the module's section of the run */
+    char *facts;                                            /* JSON object: what the data knew */
+} pl_weights_t;
+
+pl_weights_t *pl_weights_new(pl_error_t *err);
+int pl_weights_add(pl_weights_t *weights, const char *name, pl_shape_t shape, const float *data, pl_error_t *err);
+
+/* A graph on its way to be compiled. */
+typedef struct pl_graph_holder {
+    pl_object_t object;
+    pl_graph_t *graph;                                      /* owned */
+} pl_graph_holder_t;
+
+/* Takes the graph over, also on failure. */
+pl_graph_holder_t *pl_graph_hold(pl_graph_t **graph_p, pl_error_t *err);
+
+#endif
