@@ -34,9 +34,12 @@ static void idx_bytes_are_a_view(void)
 {
     uint8_t file[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3, 4, 5, 255};
     pl_array_t array;
-    is_int(pl_idx_read(file, sizeof file, "file", &array, &err), PL_OK, "three axes of bytes");
-    ok(array.dtype == PL_U8 && array.shape.rank == 3 && array.count == 6, "type and size");
-    ok(array.shape.dim[0] == 2 && array.shape.dim[1] == 1 && array.shape.dim[2] == 3, "the axes");
+    is_int(pl_idx_read(file, sizeof file, "file", &array, &err), PL_OK,
+           "three axes of bytes");
+    ok(array.dtype == PL_U8 && array.shape.rank == 3 && array.count == 6,
+       "type and size");
+    ok(array.shape.dim[0] == 2 && array.shape.dim[1] == 1 && array.shape.dim[2] == 3,
+       "the axes");
     ok(array.data == file + 16, "the elements are where they were");
 }
 
@@ -46,7 +49,8 @@ static void idx_words_come_in_this_machines_order(void)
     uint8_t floats[] = {0, 0, 13, 1, 0, 0, 0, 1, 0xc0, 0x20, 0, 0};
     pl_array_t array;
     is_int(pl_idx_read(ints, sizeof ints, "file", &array, &err), PL_OK, "integers");
-    ok(array.dtype == PL_I32 && ((const int32_t *)array.data)[0] == -2 && ((const int32_t *)array.data)[1] == 65536,
+    ok(array.dtype == PL_I32 && ((const int32_t *)array.data)[0] == -2
+           && ((const int32_t *)array.data)[1] == 65536,
        "have their values");
     is_int(pl_idx_read(floats, sizeof floats, "file", &array, &err), PL_OK, "floats");
     ok(array.dtype == PL_F32 && *(const float *)array.data == -2.5f, "have theirs");
@@ -55,7 +59,8 @@ static void idx_words_come_in_this_machines_order(void)
 static void idx_refuses_what_it_cannot_hold(void)
 {
     ok(read_idx(IDX(0, 0, 8, 1, 0, 0, 0, 3, 1, 2), &err) == PL_EFORMAT, "too short");
-    like(err.text, "file: truncated at byte 10 of 11, in record 2", "the text says where");
+    like(err.text, "file: truncated at byte 10 of 11, in record 2",
+         "the text says where");
     ok(read_idx(IDX(0, 0, 8, 1, 0, 0, 0, 1, 1, 2), &err) == PL_EFORMAT, "too long");
     like(err.text, "file: byte 9: 1 bytes more", "the text says where");
     ok(read_idx(IDX(0, 0, 9, 1, 0, 0, 0, 1, 1), &err) == PL_EUNSUPPORTED, "signed bytes");
@@ -63,10 +68,14 @@ static void idx_refuses_what_it_cannot_hold(void)
     ok(read_idx(IDX(0, 0, 8, 6, 0, 0, 0, 1), &err) == PL_EFORMAT, "six axes");
     ok(read_idx(IDX(0, 0, 8, 0), &err) == PL_EFORMAT, "no axis");
     ok(read_idx(IDX(0x1f, 0x8b, 8, 1), &err) == PL_EFORMAT, "another format");
-    ok(read_idx(IDX(0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0), &err) == PL_EFORMAT,
+    ok(read_idx(IDX(0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
+                    255, 0),
+                &err)
+           == PL_EFORMAT,
        "a product past 2^63");
     like(err.text, "byte 4: .*more elements than can be", "the text says so");
-    ok(read_idx(IDX(0, 0, 13, 2, 128, 0, 0, 0, 128, 0, 0, 0), &err) == PL_EFORMAT, "2^62 floats");
+    ok(read_idx(IDX(0, 0, 13, 2, 128, 0, 0, 0, 128, 0, 0, 0), &err) == PL_EFORMAT,
+       "2^62 floats");
 }
 
 static void idx_survives_damage(void)
@@ -88,7 +97,8 @@ static void mnist_is_read(void)
     long sum = 0;
     for (int64_t i = 0; i < array.count; i++)
         sum += ((const uint8_t *)array.data)[i];
-    is_near((double)sum / (double)array.count / 255, 0.1307, 1e-4, "and the mean that everybody knows");
+    is_near((double)sum / (double)array.count / 255, 0.1307, 1e-4,
+            "and the mean that everybody knows");
     pl_array_release(&array);
 }
 
@@ -113,14 +123,21 @@ static int read_header(const char *header, size_t bytes)
 static void npy_files_of_numpy_are_read(void)
 {
     pl_array_t array;
-    is_int(pl_npy_load(file_of_tests("data/numpy.npy"), NO_LIMIT, &array, &err), PL_OK, "float32");
+    is_int(pl_npy_load(file_of_tests("data/numpy.npy"), NO_LIMIT, &array, &err), PL_OK,
+           "float32");
     const float *x = array.data;
-    ok(array.dtype == PL_F32 && array.shape.rank == 2 && array.shape.dim[0] == 2 && array.shape.dim[1] == 3, "[2, 3]");
-    ok(x[0] == 1.5f && x[1] == -2 && x[3] == 3e38f && x[4] == 1e-40f && signbit(x[5]), "have their values");
+    ok(array.dtype == PL_F32 && array.shape.rank == 2 && array.shape.dim[0] == 2
+           && array.shape.dim[1] == 3,
+       "[2, 3]");
+    ok(x[0] == 1.5f && x[1] == -2 && x[3] == 3e38f && x[4] == 1e-40f && signbit(x[5]),
+       "have their values");
     pl_array_release(&array);
-    is_int(pl_npy_load(file_of_tests("data/numpy_v3.npy"), NO_LIMIT, &array, &err), PL_OK, "int64, version 3");
+    is_int(pl_npy_load(file_of_tests("data/numpy_v3.npy"), NO_LIMIT, &array, &err), PL_OK,
+           "int64, version 3");
     const int64_t *n = array.data;
-    ok(array.dtype == PL_I64 && array.count == 4 && n[0] == -1 && n[1] == INT64_C(1) << 62 && n[3] == 7, "have theirs");
+    ok(array.dtype == PL_I64 && array.count == 4 && n[0] == -1 && n[1] == INT64_C(1) << 62
+           && n[3] == 7,
+       "have theirs");
     pl_array_release(&array);
 }
 
@@ -132,13 +149,18 @@ static void npy_comes_back_as_it_was_written(void)
     snprintf(path, sizeof path, "%s/written.npy", tap_folder());
     for (size_t i = 0; i < 5; i++)
         for (int rank = 0; rank <= 5; rank++) {
-            pl_array_t out = {.dtype = dtypes[i], .shape = {.rank = rank, .dim = {2, 1, 3, 1, 1}}, .data = numbers}, in;
+            pl_array_t out = {.dtype = dtypes[i],
+                              .shape = {.rank = rank, .dim = {2, 1, 3, 1, 1}},
+                              .data = numbers},
+                       in;
             int64_t count;
             size_t bytes;
             pl_array_size(out.dtype, &out.shape, &count, &bytes);
-            bool same = !pl_npy_write(path, &out, &err) && !pl_npy_load(path, NO_LIMIT, &in, &err);
-            if (!ok(same && in.dtype == out.dtype && in.count == count && in.shape.rank == rank
-                    && !memcmp(in.data, numbers, bytes) && (uintptr_t)in.data % pl_array_width(in.dtype) == 0,
+            bool same = !pl_npy_write(path, &out, &err)
+                        && !pl_npy_load(path, NO_LIMIT, &in, &err);
+            if (!ok(same && in.dtype == out.dtype && in.count == count
+                        && in.shape.rank == rank && !memcmp(in.data, numbers, bytes)
+                        && (uintptr_t)in.data % pl_array_width(in.dtype) == 0,
                     "type %d, %d axes", out.dtype, rank))
                 tap_diag("%s", err.text);
             pl_array_release(&in);
@@ -154,7 +176,8 @@ static void npy_writes_what_numpy_writes(void)
     pl_npy_load(file_of_tests("data/numpy.npy"), NO_LIMIT, &array, &err);
     is_int(pl_npy_write(path, &array, &err), PL_OK, "written");
     pl_array_release(&array);
-    uint8_t *ours = file_get(path, &size), *theirs = file_get(file_of_tests("data/numpy.npy"), &theirs_size);
+    uint8_t *ours = file_get(path, &size),
+            *theirs = file_get(file_of_tests("data/numpy.npy"), &theirs_size);
     ok(size == theirs_size && !memcmp(ours, theirs, size), "byte for byte");
     free(ours);
     free(theirs);
@@ -162,28 +185,48 @@ static void npy_writes_what_numpy_writes(void)
 
 static void npy_says_what_it_refuses(void)
 {
-    ok(!read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", 8), "the form of it is right");
-    ok(!read_header("{\"shape\":(2,1),\"fortran_order\":False,\"descr\":\"<f4\"}\n", 8), "any order and quotes");
-    is_int(read_header("{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", 8), PL_EUNSUPPORTED, "big endian");
+    ok(!read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", 8),
+       "the form of it is right");
+    ok(!read_header("{\"shape\":(2,1),\"fortran_order\":False,\"descr\":\"<f4\"}\n", 8),
+       "any order and quotes");
+    is_int(read_header("{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", 8),
+           PL_EUNSUPPORTED, "big endian");
     like(err.text, "file: byte 20: elements of type '>f4'", "is named with its place");
-    is_int(read_header("{'descr': '<f4', 'fortran_order': True, 'shape': (2,), }", 8), PL_EUNSUPPORTED, "Fortran order");
+    is_int(read_header("{'descr': '<f4', 'fortran_order': True, 'shape': (2,), }", 8),
+           PL_EUNSUPPORTED, "Fortran order");
     like(err.text, "file: byte 44: Fortran order", "is named with its place");
-    is_int(read_header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", 8), PL_EUNSUPPORTED,
-           "records");
-    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2), }", 8), PL_EFORMAT, "a shape that is none");
-    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (-2,), }", 8), PL_EFORMAT, "a negative axis");
-    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775808,), }", 8), PL_EFORMAT,
-           "an axis of 2^63");
+    is_int(read_header(
+               "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", 8),
+           PL_EUNSUPPORTED, "records");
+    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2), }", 8),
+           PL_EFORMAT, "a shape that is none");
+    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (-2,), }", 8),
+           PL_EFORMAT, "a negative axis");
+    is_int(
+        read_header(
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775808,), }",
+            8),
+        PL_EFORMAT, "an axis of 2^63");
     like(err.text, "byte [0-9]+: an axis must be", "the text says where");
-    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", 8), PL_EFORMAT,
-           "a product past 2^63");
-    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1), }", 4), PL_EFORMAT, "six axes");
-    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", 8), PL_EFORMAT, "too few elements");
+    is_int(
+        read_header(
+            "{'descr':'<f4','fortran_order':False,'shape':(4294967296,4294967296)}",
+            8),
+        PL_EFORMAT, "a product past 2^63");
+    is_int(read_header(
+               "{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1), }", 4),
+           PL_EFORMAT, "six axes");
+    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", 8),
+           PL_EFORMAT, "too few elements");
     like(err.text, "truncated at byte 75 of 79, in element 2", "the text says where");
-    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", 8), PL_EFORMAT, "too many");
-    is_int(read_header("{'descr': '<f4', 'fortran_order': False}", 8), PL_EFORMAT, "a key missing");
-    is_int(read_header("{'descr': '<f4', 'descr': '<f4', 'shape': (2,), }", 8), PL_EFORMAT, "a key twice");
-    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), } x", 8), PL_EFORMAT, "a tail");
+    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", 8),
+           PL_EFORMAT, "too many");
+    is_int(read_header("{'descr': '<f4', 'fortran_order': False}", 8), PL_EFORMAT,
+           "a key missing");
+    is_int(read_header("{'descr': '<f4', 'descr': '<f4', 'shape': (2,), }", 8),
+           PL_EFORMAT, "a key twice");
+    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), } x", 8),
+           PL_EFORMAT, "a tail");
 }
 
 static void npy_survives_damage(void)

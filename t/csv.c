@@ -25,7 +25,7 @@ static int parse(const char *text, pl_csv_header_t header)
 static bool holds(int64_t rows, int columns, const double *values)
 {
     return csv.rows == rows && csv.columns == columns
-        && !memcmp(csv.value, values, (size_t)(rows * columns) * sizeof *values);
+           && !memcmp(csv.value, values, (size_t)(rows * columns) * sizeof *values);
 }
 
 #define VALUES(...) (const double[]){__VA_ARGS__}
@@ -34,16 +34,22 @@ static void line_ends_and_quotes_are_as_the_standard_says(void)
 {
     ok(!parse("1,2\n3,4\n", PL_CSV_AUTO) && holds(2, 2, VALUES(1, 2, 3, 4)), "LF");
     ok(!parse("1,2\r\n3,4\r\n", PL_CSV_AUTO) && holds(2, 2, VALUES(1, 2, 3, 4)), "CRLF");
-    ok(!parse("1,2\n3,4", PL_CSV_AUTO) && holds(2, 2, VALUES(1, 2, 3, 4)), "no end after the last");
-    ok(!parse("1\r\n\r\n\n", PL_CSV_AUTO) && holds(1, 1, VALUES(1)), "empty lines at the end");
-    ok(!parse("\"1\",\" 2\"\r\n3,\"4\"", PL_CSV_AUTO) && holds(2, 2, VALUES(1, 2, 3, 4)), "quotes");
-    ok(!parse("\xEF\xBB\xBF 1 ,\t2\n", PL_CSV_AUTO) && holds(1, 2, VALUES(1, 2)), "a byte order mark, spaces");
+    ok(!parse("1,2\n3,4", PL_CSV_AUTO) && holds(2, 2, VALUES(1, 2, 3, 4)),
+       "no end after the last");
+    ok(!parse("1\r\n\r\n\n", PL_CSV_AUTO) && holds(1, 1, VALUES(1)),
+       "empty lines at the end");
+    ok(!parse("\"1\",\" 2\"\r\n3,\"4\"", PL_CSV_AUTO) && holds(2, 2, VALUES(1, 2, 3, 4)),
+       "quotes");
+    ok(!parse("\xEF\xBB\xBF 1 ,\t2\n", PL_CSV_AUTO) && holds(1, 2, VALUES(1, 2)),
+       "a byte order mark, spaces");
     is_int(csv.line[0], 1, "lines are counted from 1");
 }
 
 static void a_header_gives_names(void)
 {
-    ok(!parse("a,\"b \"\"c\"\"\",\"d\ne\"\r\n1,2,3\n", PL_CSV_AUTO) && holds(1, 3, VALUES(1, 2, 3)), "found by itself");
+    ok(!parse("a,\"b \"\"c\"\"\",\"d\ne\"\r\n1,2,3\n", PL_CSV_AUTO)
+           && holds(1, 3, VALUES(1, 2, 3)),
+       "found by itself");
     is_text(csv.name[1], "b \"c\"", "with quotes in it");
     is_text(csv.name[2], "d\ne", "with a line's end in it");
     is_int(csv.line[0], 3, "and lines are still counted");
@@ -89,9 +95,22 @@ static bool is_none(const char *text)
 static void numbers_are_rounded_correctly(void)
 {
     static const char *const texts[] = {
-        "0.1", "123456789012345", "1234567890123456789", "9007199254740993", "1e22", "1e23", "3.14159265358979323846",
-        "2.2250738585072011e-308", "4.9e-324", "1.7976931348623157e308", "0.000000000000000000000000000012345",
-        "100000000000000000000000", "7.2057594037927933e16", "1e-22", "123e-20", "5e-400",
+        "0.1",
+        "123456789012345",
+        "1234567890123456789",
+        "9007199254740993",
+        "1e22",
+        "1e23",
+        "3.14159265358979323846",
+        "2.2250738585072011e-308",
+        "4.9e-324",
+        "1.7976931348623157e308",
+        "0.000000000000000000000000000012345",
+        "100000000000000000000000",
+        "7.2057594037927933e16",
+        "1e-22",
+        "123e-20",
+        "5e-400",
     };
     int wrong = 0;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
@@ -101,14 +120,17 @@ static void numbers_are_rounded_correctly(void)
         }
     for (int i = 0; i < 100000; i++) {
         char text[64];
-        snprintf(text, sizeof text, "%.*g", 1 + i % 17, (i * 2654435761u % 1000003) * pow(10, i % 60 - 30));
+        snprintf(text, sizeof text, "%.*g", 1 + i % 17,
+                 (i * 2654435761u % 1000003) * pow(10, i % 60 - 30));
         wrong += !is_number(text, strtod(text, NULL));
     }
     is_int(wrong, 0, "as strtod() does");
-    ok(is_number("-0", -0.) && is_number("+1", 1) && is_number(".5", .5) && is_number("5.", 5) && is_number("1E+2", 100),
+    ok(is_number("-0", -0.) && is_number("+1", 1) && is_number(".5", .5)
+           && is_number("5.", 5) && is_number("1E+2", 100),
        "in every form");
-    ok(is_none("") && is_none(".") && is_none("-") && is_none("1e") && is_none("1e+") && is_none("0x10") && is_none("inf")
-       && is_none("nan") && is_none("1 2") && is_none("1,5") && is_none("--1") && is_none("1e400") && is_none("1_0"),
+    ok(is_none("") && is_none(".") && is_none("-") && is_none("1e") && is_none("1e+")
+           && is_none("0x10") && is_none("inf") && is_none("nan") && is_none("1 2")
+           && is_none("1,5") && is_none("--1") && is_none("1e400") && is_none("1_0"),
        "and nothing else");
     char many[900];
     memset(many, '1', sizeof many);
@@ -120,14 +142,17 @@ static void numbers_are_rounded_correctly(void)
 
 static void the_locale_does_not_matter(void)
 {
-    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "de_DE"};
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8",
+                                        "de_DE"};
     const char *set = NULL;
     for (size_t i = 0; i < 4 && !set; i++)
         set = setlocale(LC_NUMERIC, names[i]);
     if (!set)
         tap_skip("there is no locale with a decimal comma here");
     else
-        ok(is_number("1.5", 1.5) && is_number("3.14159265358979323846", 3.14159265358979323846), "under %s", set);
+        ok(is_number("1.5", 1.5)
+               && is_number("3.14159265358979323846", 3.14159265358979323846),
+           "under %s", set);
     setlocale(LC_NUMERIC, "C");
 }
 
@@ -148,7 +173,9 @@ static void csv_survives_damage(void)
 
 static int read_with_header(pl_error_t *error)
 {
-    static const char text[] = "a,b\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n";
+    static const char text[] =
+        "a,b\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n"
+        "1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n";
     return read_csv((const uint8_t *)text, sizeof text - 1, error);
 }
 
@@ -166,10 +193,14 @@ static void real_tables_are_read(void)
     }
     pl_csv_release(&csv);
     is_int(pl_csv_load(iris, NO_LIMIT, PL_CSV_AUTO, &csv, &err), PL_OK, "iris");
-    ok(csv.rows == 150 && csv.columns == 5 && csv.name && csv.value[0] == 5.1, "150 rows after a header");
+    ok(csv.rows == 150 && csv.columns == 5 && csv.name && csv.value[0] == 5.1,
+       "150 rows after a header");
     pl_csv_release(&csv);
-    is_int(pl_csv_load(tap_data("tabular/digits.csv.gz"), NO_LIMIT, PL_CSV_AUTO, &csv, &err), PL_OK, "digits");
-    ok(csv.rows == 1797 && csv.columns == 65 && !csv.name && csv.value[2] == 5, "1797 rows without one");
+    is_int(pl_csv_load(tap_data("tabular/digits.csv.gz"), NO_LIMIT, PL_CSV_AUTO, &csv,
+                       &err),
+           PL_OK, "digits");
+    ok(csv.rows == 1797 && csv.columns == 65 && !csv.name && csv.value[2] == 5,
+       "1797 rows without one");
 }
 
 int main(void)

@@ -21,9 +21,11 @@ static void set_option(void *self, const pl_option_t *option, const json_t *valu
     }
 }
 
-rig_t rig_open_share(const pl_dataset_ops_t *ops, pl_stage_t stage, double from, double to, const char *options)
+rig_t rig_open_share(const pl_dataset_ops_t *ops, pl_stage_t stage, double from,
+                     double to, const char *options)
 {
-    rig_t rig = {.ops = ops, .self = calloc(1, ops->size), .given = json_loads(options, 0, NULL)};
+    rig_t rig = {
+        .ops = ops, .self = calloc(1, ops->size), .given = json_loads(options, 0, NULL)};
     int used = 0;
     for (const pl_option_t *o = ops->options; o->type != PL_OPTION_END; o++) {
         json_t *value = json_object_get(rig.given, o->name);
@@ -36,8 +38,9 @@ rig_t rig_open_share(const pl_dataset_ops_t *ops, pl_stage_t stage, double from,
         set_option(rig.self, o, value);
     }
     if (used != (int)json_object_size(rig.given))
-        abort();                                            /* a test names an option that is not there */
-    rig.code = ops->open(rig.self, &(pl_data_request_t){stage, from, to, 42}, &rig.info, &rig.err);
+        abort();                            /* a test names an option that is not there */
+    rig.code = ops->open(rig.self, &(pl_data_request_t){stage, from, to, 42}, &rig.info,
+                         &rig.err);
     return rig;
 }
 
@@ -79,13 +82,15 @@ void rig_close(rig_t *rig)
     free(rig->self);
 }
 
-bool has_field(const rig_t *rig, int k, const char *name, pl_dtype_t dtype, const char *shape)
+bool has_field(const rig_t *rig, int k, const char *name, pl_dtype_t dtype,
+               const char *shape)
 {
     char text[128] = "";
     for (int i = 0; i < rig->info.field[k].shape.rank; i++)
-        sprintf(text + strlen(text), "%s%d", i ? "," : "", (int)rig->info.field[k].shape.dim[i]);
-    return k < rig->info.field_count && !strcmp(rig->info.field[k].name, name) && rig->info.field[k].dtype == dtype
-        && !strcmp(text, shape);
+        sprintf(text + strlen(text), "%s%d", i ? "," : "",
+                (int)rig->info.field[k].shape.dim[i]);
+    return k < rig->info.field_count && !strcmp(rig->info.field[k].name, name)
+           && rig->info.field[k].dtype == dtype && !strcmp(text, shape);
 }
 
 void refused(rig_t rig, int code, const char *pattern, const char *what)
@@ -107,7 +112,8 @@ static int open_and_close(pl_error_t *err)
     return code;
 }
 
-void opens_without_memory(const pl_dataset_ops_t *ops, const char *option, const char *value)
+void opens_without_memory(const pl_dataset_ops_t *ops, const char *option,
+                          const char *value)
 {
     tried = ops;
     snprintf(tried_options, sizeof tried_options, "{\"%s\": \"%s\"}", option, value);

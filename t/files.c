@@ -1,4 +1,4 @@
-/* files.c - what tests of file formats share: files to read, damage to them, memory that runs out */
+/* files.c - what tests of file formats share: files, damage, lack of memory */
 #include "files.h"
 
 #include <dirent.h>
@@ -38,7 +38,8 @@ const char *file_put_gzip(const char *name, const void *data, size_t size)
 {
     const char *path = path_of(tap_folder(), name);
     gzFile file = gzopen(path, "wb");
-    if (!file || gzwrite(file, data, (unsigned)size) != (int)size || gzclose(file) != Z_OK)
+    if (!file || gzwrite(file, data, (unsigned)size) != (int)size
+        || gzclose(file) != Z_OK)
         exit(99);
     return path;
 }
@@ -81,7 +82,9 @@ int files_in(const char *directory)
 static bool takes(reader_t reader, const uint8_t *data, size_t size, bool *accepted)
 {
     pl_error_t err = {0};
-    uint8_t *copy = malloc(size ? size : 1);                /* its own block, so that a sanitizer sees one byte too many */
+    uint8_t *copy =
+        malloc(size ? size
+                    : 1);  /* its own block, so that a sanitizer sees one byte too many */
     if (size)
         memcpy(copy, data, size);
     int code = reader(copy, size, &err);
@@ -90,7 +93,8 @@ static bool takes(reader_t reader, const uint8_t *data, size_t size, bool *accep
     return code == PL_OK || (code < 0 && err.code == code && err.text[0]);
 }
 
-void survives_damage(reader_t reader, const uint8_t *data, size_t size, bool prefixes_are_valid)
+void survives_damage(reader_t reader, const uint8_t *data, size_t size,
+                     bool prefixes_are_valid)
 {
     static const uint8_t changes[] = {0x01, 0x02, 0x10, 0x80, 0xff};
     size_t wrong = 0, accepted_count = 0;
@@ -151,7 +155,8 @@ void survives_lack_of_memory(int (*attempt)(pl_error_t *err))
         code = attempt(&err);
         if (blocks || (code && (code != PL_ENOMEM || err.code != code))) {
             wrong++;
-            tap_diag("allocation %ld: code %d, %ld blocks left, \"%s\"", nth + 1, code, blocks, err.text);
+            tap_diag("allocation %ld: code %d, %ld blocks left, \"%s\"", nth + 1, code,
+                     blocks, err.text);
         }
     }
     pl_memory_hooks(NULL, NULL, NULL);

@@ -14,6 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t last = 0;
     size_t bytes = (size_t)array.count * pl_array_width(array.dtype);
     for (size_t i = 0; i < bytes; i++)
-        last ^= ((const volatile uint8_t *)array.data)[i];  /* every element that is promised is there */
+        last ^= ((const volatile uint8_t *)
+                     array.data)[i];         /* every element that is promised is there */
     return last * 0;
 }

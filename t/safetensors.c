@@ -1,6 +1,7 @@
 /* safetensors.c - tests of engine/formats/safetensors_*.c and durable.c
  *
- * The system calls of a save are replaced here, so that each of them can be made to fail. */
+ * The system calls of a save are replaced here, so that each of them can be made to fail.
+ * */
 #include "formats/safetensors.h"
 
 #include <errno.h>
@@ -24,7 +25,7 @@ static pl_error_t err;
 /* ---- The system calls of a save, counted ---- */
 
 static int calls_until_failure = -1;                        /* -1: none fails */
-static char trace[64];                                      /* o open, w write, s sync, r rename, u unlink */
+static char trace[64];                   /* o open, w write, s sync, r rename, u unlink */
 static int synced[16], sync_count;
 
 static bool fails(char call)
@@ -84,7 +85,8 @@ static pl_safetensors_content_t content_two(void)
         {"flag", PL_U8, {.rank = 1, .dim = {3}}, "\x07\x08\x09"},
         {"wéight", PL_F32, {.rank = 2, .dim = {2, 3}}, numbers},
     };
-    static const pl_metadata_t metadata[] = {{"step", "12"}, {"note", "tést \"quoted\"\n"}};
+    static const pl_metadata_t metadata[] = {{"step", "12"},
+                                             {"note", "tést \"quoted\"\n"}};
     return (pl_safetensors_content_t){tensors, 2, metadata, 2};
 }
 
@@ -113,14 +115,21 @@ static void what_is_written_is_read_again(void)
     const char *path = folder_path("a.safetensors");
     is_int(pl_safetensors_write(path, &content, &err), PL_OK, "written");
     is_int(pl_safetensors_open(path, &file, &err), PL_OK, "opened");
-    ok(file.count == 2 && !strcmp(file.tensor[0].name, "flag"), "the order is the one given");
+    ok(file.count == 2 && !strcmp(file.tensor[0].name, "flag"),
+       "the order is the one given");
     const pl_safetensors_tensor_t *weight = pl_safetensors_find(&file, "wéight");
-    ok(weight && weight->loadable && weight->dtype == PL_F32 && weight->shape.rank == 2 && weight->shape.dim[1] == 3,
+    ok(weight && weight->loadable && weight->dtype == PL_F32 && weight->shape.rank == 2
+           && weight->shape.dim[1] == 3,
        "type and shape");
-    ok(!pl_safetensors_load(&file, weight, out, &err) && !memcmp(out, numbers, sizeof out), "bit by bit");
+    ok(!pl_safetensors_load(&file, weight, out, &err)
+           && !memcmp(out, numbers, sizeof out),
+       "bit by bit");
     is_text(pl_safetensors_metadata(&file, "step"), "12", "metadata");
-    is_text(pl_safetensors_metadata(&file, "note"), "tést \"quoted\"\n", "with every character");
-    ok(!pl_safetensors_metadata(&file, "nothing") && !pl_safetensors_find(&file, "nothing"), "and no other");
+    is_text(pl_safetensors_metadata(&file, "note"), "tést \"quoted\"\n",
+            "with every character");
+    ok(!pl_safetensors_metadata(&file, "nothing")
+           && !pl_safetensors_find(&file, "nothing"),
+       "and no other");
     is_int(file.tensor[0].offset % 8, 0, "the data begin at a multiple of 8");
     pl_safetensors_close(&file);
     unlink(path);
@@ -131,14 +140,22 @@ static void files_of_python_are_read(void)
     pl_safetensors_t file;
     float weight[6];
     int64_t bias[3];
-    is_int(pl_safetensors_open(file_of_tests("data/python.safetensors"), &file, &err), PL_OK, "opened");
+    is_int(pl_safetensors_open(file_of_tests("data/python.safetensors"), &file, &err),
+           PL_OK, "opened");
     is_int(file.count, 5, "five tensors");
     ok(!pl_safetensors_load(&file, pl_safetensors_find(&file, "weight"), weight, &err)
-       && !memcmp(weight, numbers, sizeof weight), "float32");
-    ok(!pl_safetensors_load(&file, pl_safetensors_find(&file, "bias"), bias, &err) && bias[2] == 3, "int64");
-    ok(!pl_safetensors_load(&file, pl_safetensors_find(&file, "empty"), bias, &err), "nothing, in a shape");
-    is_int(pl_safetensors_load(&file, pl_safetensors_find(&file, "half"), weight, &err), PL_EUNSUPPORTED, "half precision");
-    like(err.text, "python.safetensors: tensor 'half' at byte [0-9]+ is F16.*convert it to F32", "is refused by name");
+           && !memcmp(weight, numbers, sizeof weight),
+       "float32");
+    ok(!pl_safetensors_load(&file, pl_safetensors_find(&file, "bias"), bias, &err)
+           && bias[2] == 3,
+       "int64");
+    ok(!pl_safetensors_load(&file, pl_safetensors_find(&file, "empty"), bias, &err),
+       "nothing, in a shape");
+    is_int(pl_safetensors_load(&file, pl_safetensors_find(&file, "half"), weight, &err),
+           PL_EUNSUPPORTED, "half precision");
+    like(err.text,
+         "python.safetensors: tensor 'half' at byte [0-9]+ is F16.*convert it to F32",
+         "is refused by name");
     is_text(pl_safetensors_metadata(&file, "made by"), "tést \"quoted\"\n", "metadata");
     pl_safetensors_close(&file);
 }
@@ -161,59 +178,81 @@ static int read_header(const char *header, size_t bytes)
 }
 
 #define A "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}"
-#define REFUSED(header, bytes, pattern, what)                                                \
-    (is_int(read_header(header, bytes), PL_EFORMAT, what), like(err.text, pattern, "the text says what and where"))
+#define REFUSED(header, bytes, pattern, what) \
+    (is_int(read_header(header, bytes), PL_EFORMAT, what), \
+     like(err.text, pattern, "the text says what and where"))
 
 static void tensors_must_fill_the_file(void)
 {
-    is_int(read_header("{" A ",\"b\":{\"data_offsets\":[8,9],\"shape\":[],\"dtype\":\"U8\"} }  ", 9), PL_OK, "a good one");
+    is_int(read_header(
+               "{" A ",\"b\":{\"data_offsets\":[8,9],\"shape\":[],\"dtype\":\"U8\"} }  ",
+               9),
+           PL_OK, "a good one");
     is_int(read_header("{}", 0), PL_OK, "one of nothing");
     REFUSED("{" A ",\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,8]}}", 8,
             "file: tensor 'b' begins at byte [0-9]+, before byte", "an overlap");
     REFUSED("{" A ",\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[12,16]}}", 16,
             "file: tensor 'b' begins at byte [0-9]+, after byte", "a hole");
-    REFUSED("{" A "}", 7, "file: truncated at byte 69, in tensor 'a', which ends at 70", "too few bytes");
+    REFUSED("{" A "}", 7, "file: truncated at byte 69, in tensor 'a', which ends at 70",
+            "too few bytes");
     REFUSED("{" A "}", 9, "file: byte 70: the rest", "too many");
     REFUSED("{}", 1, "file: byte 10: the rest", "bytes of nobody");
     REFUSED("{" A "," A "}", 8, "", "a name twice, overlapping");
     REFUSED("{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},"
-            "\"\\u0061\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, "tensor 'a' is there twice",
-            "a name twice");
+            "\"\\u0061\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}",
+            0, "tensor 'a' is there twice", "a name twice");
 }
 
 static void hostile_numbers_are_refused(void)
 {
-#define T(shape, offsets) "{\"a\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
-    REFUSED(T("[9223372036854775808]", "[0,8]"), 8, "file: byte [0-9]+: the number is past", "2^63");
+#define T(shape, offsets) \
+    "{\"a\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
+    REFUSED(T("[9223372036854775808]", "[0,8]"), 8,
+            "file: byte [0-9]+: the number is past", "2^63");
     REFUSED(T("[-1]", "[0,8]"), 8, "file: byte 37: a whole number", "a negative axis");
     REFUSED(T("[2.0]", "[0,8]"), 8, "file: byte 38: ',' or ']'", "a fraction");
-    REFUSED(T("[4294967296,4294967296]", "[0,0]"), 0, "more elements than can be", "a product past 2^63");
+    REFUSED(T("[4294967296,4294967296]", "[0,0]"), 0, "more elements than can be",
+            "a product past 2^63");
     REFUSED(T("[4611686018427387904]", "[0,0]"), 0, "another number", "bytes past 2^63");
     REFUSED(T("[2]", "[8,0]"), 8, "data_offsets", "an end before its begin");
     REFUSED(T("[2]", "[0,9223372036854775807]"), 8, "another number", "an end far away");
-    REFUSED(T("[3]", "[0,8]"), 8, "tensor 'a' has 8 bytes", "a size that is not the shape's");
+    REFUSED(T("[3]", "[0,8]"), 8, "tensor 'a' has 8 bytes",
+            "a size that is not the shape's");
     REFUSED(T("[1,1,1,1,1,2]", "[0,8]"), 8, "at most 5 axes", "six axes");
     uint8_t file[16] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
     pl_safetensors_t open;
-    is_int(pl_safetensors_read(file, 16, "file", &open, &err), PL_EFORMAT, "a header of 2^64 - 1 bytes");
-    like(err.text, "file: byte 0: a header of 18446744073709551615 bytes; the longest is 104857600", "the text says so");
+    is_int(pl_safetensors_read(file, 16, "file", &open, &err), PL_EFORMAT,
+           "a header of 2^64 - 1 bytes");
+    like(err.text,
+         "file: byte 0: a header of 18446744073709551615 bytes; the longest is 104857600",
+         "the text says so");
 }
 
 static void the_header_is_read_strictly(void)
 {
-    REFUSED("{\"a\":{\"dtype\":\"Q4\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "unknown type", "an unknown type");
-    REFUSED("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "data_offsets is missing", "a key missing");
-    REFUSED("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "byte [0-9]+: .*twice",
-            "a key twice");
-    REFUSED("{\"__metadata__\":{\"k\":1}," A "}", 8, "byte [0-9]+: a text in quotes", "metadata that is no text");
-    REFUSED("{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"}," A "}", 8, "'k' twice", "metadata twice");
+    REFUSED("{\"a\":{\"dtype\":\"Q4\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
+            "unknown type", "an unknown type");
+    REFUSED("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "data_offsets is missing",
+            "a key missing");
+    REFUSED(
+        "{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],"
+            "\"data_offsets\":[0,8]}}",
+        8, "byte [0-9]+: .*twice", "a key twice");
+    REFUSED("{\"__metadata__\":{\"k\":1}," A "}", 8, "byte [0-9]+: a text in quotes",
+            "metadata that is no text");
+    REFUSED("{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"}," A "}", 8, "'k' twice",
+            "metadata twice");
     REFUSED("{" A "} x", 8, "byte [0-9]+: something stands after", "a tail");
     REFUSED(" {" A "}", 8, "byte 8: the header does not begin", "a space first");
     REFUSED("{\"\xff\":{}}", 0, "byte 10: not allowed in a text", "no UTF-8");
     REFUSED("{\"\\u0000\":{}}", 0, "not allowed", "a zero in a name");
     REFUSED("{\"\\ud800\":{}}", 0, "not allowed", "half a character");
-    is_int(read_header("{\"\\ud83d\\ude00\\n\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}", 1), PL_OK,
-           "a whole one is fine");
+    is_int(
+        read_header(
+            "{\"\\ud83d\\ude00\\n\":{\"dtype\":\"U8\",\"shape\":[],"
+                       "\"data_offsets\":[0,1]}}",
+            1),
+        PL_OK, "a whole one is fine");
 }
 
 static int read_file(const uint8_t *data, size_t size, pl_error_t *error)
@@ -239,11 +278,14 @@ static void a_file_cut_while_open_is_an_error(void)
     pl_safetensors_content_t content = content_two();
     float out[6];
     const char *path = folder_path("cut.safetensors");
-    ok(!pl_safetensors_write(path, &content, &err) && !pl_safetensors_open(path, &file, &err), "opened");
+    ok(!pl_safetensors_write(path, &content, &err)
+           && !pl_safetensors_open(path, &file, &err),
+       "opened");
     const pl_safetensors_tensor_t *weight = pl_safetensors_find(&file, "wéight");
     ok(truncate(path, (off_t)weight->offset + 5) == 0, "cut");
     is_int(pl_safetensors_load(&file, weight, out, &err), PL_EIO, "the load fails");
-    like(err.text, "cut.safetensors: cut at byte [0-9]+ since it was opened", "and names file and byte");
+    like(err.text, "cut.safetensors: cut at byte [0-9]+ since it was opened",
+         "and names file and byte");
     pl_safetensors_close(&file);
     unlink(path);
 }
@@ -276,15 +318,18 @@ static void each_call_of_a_save_may_fail(void)
         calls_fail_from(nth);
         code = pl_safetensors_write(path, &content, &err);
         bool replaced = strchr(trace, 'r') && strstr(trace, "rs");
-        if (files_saved() != 1 || holds(path, "old") == replaced || (code && !strstr(err.text, "b.safetensors"))) {
+        if (files_saved() != 1 || holds(path, "old") == replaced
+            || (code && !strstr(err.text, "b.safetensors"))) {
             wrong++;
-            tap_diag("call %d of \"%s\": code %d, %d files, \"%s\"", nth, trace, code, files_saved(), err.text);
+            tap_diag("call %d of \"%s\": code %d, %d files, \"%s\"", nth, trace, code,
+                     files_saved(), err.text);
         }
         retried += sync_count == 2 && synced[0] == synced[1] && !replaced;
     }
     calls_fail_from(-1);
     is_int(code, PL_OK, "after %d failures the save is done", nth - 1);
-    ok(nth > 20 && wrong == 0, "each left the old file, or the whole new one, and nothing beside it");
+    ok(nth > 20 && wrong == 0,
+       "each left the old file, or the whole new one, and nothing beside it");
     is_int(retried, 0, "a failed sync was never tried again");
     like(trace, "^$", "(the trace is off again)");
     unlink(path);
@@ -300,14 +345,16 @@ static void a_save_is_synced_in_order(void)
     struct stat status;
     mode_t mask = umask(0);
     umask(mask);
-    ok(stat(path, &status) == 0 && (status.st_mode & 0777) == (0666 & ~mask), "with the usual permissions");
+    ok(stat(path, &status) == 0 && (status.st_mode & 0777) == (0666 & ~mask),
+       "with the usual permissions");
     unlink(path);
 }
 
 static void a_full_disk_leaves_the_old_file(void)
 {
     static float large[30000];
-    const pl_safetensors_source_t tensor = {"large", PL_F32, {.rank = 1, .dim = {30000}}, large};
+    const pl_safetensors_source_t tensor = {
+        "large", PL_F32, {.rank = 1, .dim = {30000}}, large};
     const pl_safetensors_content_t content = {&tensor, 1, NULL, 0};
     struct rlimit limit, old;
     const char *path = folder_path("d.safetensors");
@@ -319,8 +366,11 @@ static void a_full_disk_leaves_the_old_file(void)
     int code = pl_safetensors_write(path, &content, &err);
     setrlimit(RLIMIT_FSIZE, &old);
     is_int(code, PL_EIO, "no room");
-    like(err.text, "d.safetensors: byte 50000 cannot be written: .*; what was there is untouched", "with file and byte");
-    ok(holds(path, "old") && files_saved() == 1, "the old file is there, and nothing else");
+    like(err.text,
+         "d.safetensors: byte 50000 cannot be written: .*; what was there is untouched",
+         "with file and byte");
+    ok(holds(path, "old") && files_saved() == 1,
+       "the old file is there, and nothing else");
     unlink(path);
 }
 
@@ -332,14 +382,24 @@ static void impossible_files_are_not_begun(void)
     is_int(pl_safetensors_write(path, &content, &err), PL_EINVAL, "a name twice");
     like(err.text, "tensor 'a' is there twice", "is named");
     two[1].name = "\xff";
-    is_int(pl_safetensors_write(path, &content, &err), PL_EINVAL, "a name that is no UTF-8");
+    is_int(pl_safetensors_write(path, &content, &err), PL_EINVAL,
+           "a name that is no UTF-8");
+    like(err.text, "the name of tensor 1 is no UTF-8", "is counted");
     two[1].name = "__metadata__";
     is_int(pl_safetensors_write(path, &content, &err), PL_EINVAL, "a reserved name");
     two[1] = (pl_safetensors_source_t){"b", PL_F32, {.rank = 1, .dim = {-1}}, "x"};
     is_int(pl_safetensors_write(path, &content, &err), PL_EINVAL, "a negative axis");
-    is_int(pl_safetensors_write("/nowhere/at/all", &content, &err), PL_EINVAL, "before anything is opened");
-    content.count = 1;
-    is_int(pl_safetensors_write("/nowhere/at/all", &content, &err), PL_ENOTFOUND, "no such directory");
+    is_int(pl_safetensors_write("/nowhere/at/all", &content, &err), PL_EINVAL,
+           "before anything is opened");
+    content = (pl_safetensors_content_t){two, 1,
+                                         (pl_metadata_t[]){{"k", "1"}, {"k", "2"}}, 2};
+    is_int(pl_safetensors_write(path, &content, &err), PL_EINVAL, "metadata twice");
+    content = (pl_safetensors_content_t){two, 1, &(pl_metadata_t){"k", "\xff"}, 1};
+    is_int(pl_safetensors_write(path, &content, &err), PL_EINVAL,
+           "metadata that is no UTF-8");
+    content.metadata_count = 0;
+    is_int(pl_safetensors_write("/nowhere/at/all", &content, &err), PL_ENOTFOUND,
+           "no such directory");
     is_int(files_saved(), 0, "no file was made");
 }
 

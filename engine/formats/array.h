@@ -1,7 +1,7 @@
-/* array.h - an array as a file holds it: element type, shape and where the elements lie
+/* array.h - an array as a file holds it
  *
- * What the readers of array formats hand back.  An array read from memory is a view of that memory; one loaded from a
- * path owns the bytes of the file. */
+ * What the readers of array formats hand back.  An array read from memory is a view of
+ * that memory; one loaded from a path owns the bytes of the file. */
 #ifndef PL_FORMATS_ARRAY_H
 #define PL_FORMATS_ARRAY_H
 
@@ -12,8 +12,8 @@ typedef struct pl_array {
     pl_dtype_t dtype;
     pl_shape_t shape;
     int64_t count;                                          /* elements */
-    const void *data;                                       /* [shape], last axis fastest, this machine's byte order */
-    pl_bytes_t owned;                                       /* the file that data lies in  [a view] */
+    const void *data;          /* [shape], last axis fastest, this machine's byte order */
+    pl_bytes_t owned;                           /* the file that data lies in  [a view] */
 } pl_array_t;
 
 void pl_array_release(pl_array_t *array);
@@ -21,7 +21,9 @@ void pl_array_release(pl_array_t *array);
 /* Bytes of one element. */
 size_t pl_array_width(pl_dtype_t dtype);
 
-/* Elements and bytes of a shape; false when a dimension is negative or a product too large. */
-bool pl_array_size(pl_dtype_t dtype, const pl_shape_t *shape, int64_t *count, size_t *bytes);
+/* Elements and bytes of a shape; false when a dimension is negative or a product too
+ * large. */
+bool pl_array_size(pl_dtype_t dtype, const pl_shape_t *shape, int64_t *count,
+                   size_t *bytes);
 
 #endif

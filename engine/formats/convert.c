@@ -1,6 +1,7 @@
 /* convert.c - elements of one type into another, fast enough to be done for each batch
  *
- * The inner loops have a constant length: so gcc uses vectors for them at -O2 as well, on any instruction set. */
+ * The inner loops have a constant length: so gcc uses vectors for them at -O2 as well, on
+ * any instruction set. */
 #include "formats/convert.h"
 
 #include <assert.h>
@@ -10,7 +11,8 @@
 
 #define BLOCK 64
 
-void pl_convert_u8_f32(const uint8_t *restrict in, size_t n, float scale, float shift, float *restrict out)
+void pl_convert_u8_f32(const uint8_t *restrict in, size_t n, float scale, float shift,
+                       float *restrict out)
 {
     size_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK)
@@ -20,15 +22,15 @@ void pl_convert_u8_f32(const uint8_t *restrict in, size_t n, float scale, float 
         out[i] = (float)in[i] * scale + shift;
 }
 
-#define CONVERT(name, from, to)                                                              \
-    static void name(const from *restrict in, size_t n, to *restrict out)                    \
-    {                                                                                        \
-        size_t i = 0;                                                                        \
-        for (; i + BLOCK <= n; i += BLOCK)                                                   \
-            for (size_t k = 0; k < BLOCK; k++)                                               \
-                out[i + k] = (to)in[i + k];                                                  \
-        for (; i < n; i++)                                                                   \
-            out[i] = (to)in[i];                                                              \
+#define CONVERT(name, from, to) \
+    static void name(const from *restrict in, size_t n, to *restrict out) \
+    { \
+        size_t i = 0; \
+        for (; i + BLOCK <= n; i += BLOCK) \
+            for (size_t k = 0; k < BLOCK; k++) \
+                out[i + k] = (to)in[i + k]; \
+        for (; i < n; i++) \
+            out[i] = (to)in[i]; \
     }
 
 CONVERT(f64_to_f32, double, float)

@@ -1,7 +1,7 @@
 /* csv.c - tables of numbers as comma-separated values (RFC 4180)
  *
- * A scanner takes one field after the other; what a record means (names, numbers) is decided above it.  Memory grows
- * with the fields that are there. */
+ * A scanner takes one field after the other; what a record means (names, numbers) is
+ * decided above it.  Memory grows with the fields that are there. */
 #include "formats/csv.h"
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ typedef struct csv_scan {
     const char *line_start;
     int64_t line;
     pl_csv_t csv;
-    int64_t room;                                           /* rows that there is memory for */
+    int64_t room;                                      /* rows that there is memory for */
     pl_error_t *err;
 } csv_scan_t;
 
@@ -58,7 +58,9 @@ static int csv_take_quoted(csv_scan_t *s, csv_field_t *field)
         s->at++;
     }
     if (s->at == s->end)
-        return pl_fail(s->err, PL_EFORMAT, PLACE "the quote that begins here does not end", PLACE_OF(s, field));
+        return pl_fail(s->err, PL_EFORMAT,
+                       PLACE "the quote that begins here does not end",
+                       PLACE_OF(s, field));
     field->length = (size_t)(s->at++ - field->text);
     return PL_OK;
 }
@@ -75,7 +77,9 @@ static int csv_take_end(csv_scan_t *s, csv_field_t *field)
     if (*s->at == '\r' && s->at + 1 < s->end && s->at[1] == '\n')
         s->at++;
     if (*s->at != '\n')
-        return pl_fail(s->err, PL_EFORMAT, PLACE "a ',' or the line's end must follow the field", PLACE_OF(s, field));
+        return pl_fail(s->err, PL_EFORMAT,
+                       PLACE "a ',' or the line's end must follow the field",
+                       PLACE_OF(s, field));
     s->at++;
     csv_new_line(s);
     return PL_OK;
@@ -93,7 +97,8 @@ static int csv_take_field(csv_scan_t *s, csv_field_t *field)
     while (s->at < s->end && *s->at != ',' && *s->at != '\n')
         s->at++;
     field->length = (size_t)(s->at - field->text);
-    bool crlf = s->at < s->end && *s->at == '\n' && field->length > 0 && s->at[-1] == '\r';
+    bool crlf = s->at < s->end && *s->at == '\n' && field->length > 0
+                && s->at[-1] == '\r';
     field->length -= crlf;
     return csv_take_end(s, field);
 }
@@ -143,7 +148,8 @@ static int csv_grow(csv_scan_t *s)
     int64_t *line = pl_resize(s->csv.line, (size_t)room * sizeof *line);
     s->csv.line = line ? line : s->csv.line;
     if (!value || !line)
-        return pl_fail(s->err, PL_ENOMEM, "%s: out of memory at line %lld", s->name, (long long)s->line);
+        return pl_fail(s->err, PL_ENOMEM, "%s: out of memory at line %lld", s->name,
+                       (long long)s->line);
     s->room = room;
     return PL_OK;
 }
@@ -157,18 +163,24 @@ static int csv_take_value(csv_scan_t *s, int column, double *value)
     if (code)
         return code;
     if (csv_is_empty(&field))
-        return pl_fail(s->err, PL_EFORMAT, PLACE "%s of %d is missing", PLACE_OF(s, &field),
-                       csv_field_text(s, column, text), s->csv.columns);
+        return pl_fail(s->err, PL_EFORMAT, PLACE "%s of %d is missing",
+                       PLACE_OF(s, &field), csv_field_text(s, column, text),
+                       s->csv.columns);
     if (!csv_number(&field, value))
-        return pl_fail(s->err, PL_EFORMAT, PLACE "%s: \"%.*s\" is not a finite number", PLACE_OF(s, &field),
-                       csv_field_text(s, column, text), (int)(field.length < 32 ? field.length : 32), field.text);
+        return pl_fail(s->err, PL_EFORMAT, PLACE "%s: \"%.*s\" is not a finite number",
+                       PLACE_OF(s, &field), csv_field_text(s, column, text),
+                       (int)(field.length < 32 ? field.length : 32), field.text);
     if (field.last && column + 1 < s->csv.columns)
-        return pl_fail(s->err, PL_EFORMAT, PLACE "%s of %d is missing: the line ends before it", s->name,
-                       (long long)field.line, (long long)(field.column + (int64_t)field.length),
+        return pl_fail(s->err, PL_EFORMAT,
+                       PLACE "%s of %d is missing: the line ends before it", s->name,
+                       (long long)field.line,
+                       (long long)(field.column + (int64_t)field.length),
                        csv_field_text(s, column + 1, text), s->csv.columns);
     if (!field.last && column + 1 == s->csv.columns)
-        return pl_fail(s->err, PL_EFORMAT, PLACE "more than %d fields, which the first line has", s->name,
-                       (long long)s->line, (long long)(s->at - s->line_start), s->csv.columns);
+        return pl_fail(s->err, PL_EFORMAT,
+                       PLACE "more than %d fields, which the first line has", s->name,
+                       (long long)s->line, (long long)(s->at - s->line_start),
+                       s->csv.columns);
     return PL_OK;
 }
 
@@ -185,7 +197,8 @@ static int csv_take_row(csv_scan_t *s)
     return code;
 }
 
-/* Counts the columns of the first record and sees whether all of them are numbers; takes nothing. */
+/* Counts the columns of the first record and sees whether all of them are numbers; takes
+ * nothing. */
 static int csv_look_at_first(csv_scan_t *s, bool *numbers)
 {
     csv_scan_t ahead = *s;
@@ -197,7 +210,8 @@ static int csv_look_at_first(csv_scan_t *s, bool *numbers)
         if (code)
             return code;
         if (++s->csv.columns > MOST_COLUMNS)
-            return pl_fail(s->err, PL_EFORMAT, PLACE "more than %d fields", PLACE_OF(s, &field), MOST_COLUMNS);
+            return pl_fail(s->err, PL_EFORMAT, PLACE "more than %d fields",
+                           PLACE_OF(s, &field), MOST_COLUMNS);
         *numbers = *numbers && (csv_is_empty(&field) || csv_number(&field, &number));
     } while (!field.last);
     return PL_OK;
@@ -208,7 +222,7 @@ static char *csv_name(const csv_field_t *field)
     char *name = pl_alloc(field->length + 1), *out = name;
     for (size_t i = 0; name && i < field->length; i++) {
         *out++ = field->text[i];
-        i += field->quoted && field->text[i] == '"';        /* the second of a doubled quote */
+        i += field->quoted && field->text[i] == '"';   /* the second of a doubled quote */
     }
     return name;
 }
@@ -243,7 +257,7 @@ static int csv_take_all(csv_scan_t *s, pl_csv_header_t header)
 {
     bool numbers;
     if (s->end - s->at >= 3 && !memcmp(s->at, "\xEF\xBB\xBF", 3))
-        s->line_start = s->at += 3;                         /* the mark that Windows programs put first */
+        s->line_start = s->at += 3;         /* the mark that Windows programs put first */
     csv_trim_end(s);
     if (s->at == s->end)
         return pl_fail(s->err, PL_EFORMAT, "%s: there is nothing in it", s->name);
@@ -255,11 +269,16 @@ static int csv_take_all(csv_scan_t *s, pl_csv_header_t header)
     return code;
 }
 
-int pl_csv_read(const void *data, size_t size, const char *name, pl_csv_header_t header, pl_csv_t *csv,
-                pl_error_t *err)
+int pl_csv_read(const void *data, size_t size, const char *name, pl_csv_header_t header,
+                pl_csv_t *csv, pl_error_t *err)
 {
     const char *text = data;
-    csv_scan_t s = {.name = name, .at = text, .end = text + size, .line_start = text, .line = 1, .err = err};
+    csv_scan_t s = {.name = name,
+                    .at = text,
+                    .end = text + size,
+                    .line_start = text,
+                    .line = 1,
+                    .err = err};
     int code = csv_take_all(&s, header);
     if (code)
         pl_csv_release(&s.csv);
@@ -268,7 +287,8 @@ int pl_csv_read(const void *data, size_t size, const char *name, pl_csv_header_t
     return code;
 }
 
-int pl_csv_load(const char *path, size_t limit, pl_csv_header_t header, pl_csv_t *csv, pl_error_t *err)
+int pl_csv_load(const char *path, size_t limit, pl_csv_header_t header, pl_csv_t *csv,
+                pl_error_t *err)
 {
     pl_bytes_t bytes;
     int code = pl_file_read(path, limit, &bytes, err);

@@ -12,9 +12,9 @@
 #include "base/error.h"
 
 #define ATTEMPTS 100
-#define PIECE ((size_t)1 << 30)                             /* one write() takes less than 2 GiB */
+#define PIECE ((size_t)1 << 30)                    /* one write() takes less than 2 GiB */
 
-static atomic_uint files;                                   /* begun by this process: makes names differ */
+static atomic_uint files;                  /* begun by this process: makes names differ */
 
 static void durable_release(pl_durable_t *file)
 {
@@ -31,13 +31,16 @@ static int durable_open_directory(pl_durable_t *file, pl_error_t *err)
     const char *slash = strrchr(file->path, '/');
     file->base = slash ? slash + 1 : file->path;
     if (!*file->base)
-        return pl_fail(err, PL_EINVAL, "%s: a file name is needed after the last '/'", file->path);
-    char *folder = slash ? pl_text("%.*s", (int)(slash - file->path) + 1, file->path) : pl_text(".");
+        return pl_fail(err, PL_EINVAL, "%s: a file name is needed after the last '/'",
+                       file->path);
+    char *folder = slash ? pl_text("%.*s", (int)(slash - file->path) + 1, file->path)
+                         : pl_text(".");
     if (!folder)
         return pl_no_memory(err);
     file->directory = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int code = file->directory >= 0 ? PL_OK
-        : pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s: %m", folder);
+    int code = PL_OK;
+    if (file->directory < 0)
+        code = pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s: %m", folder);
     pl_free(folder);
     return code;
 }
@@ -46,14 +49,17 @@ static int durable_create(pl_durable_t *file, pl_error_t *err)
 {
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         pl_free(file->temporary);
-        file->temporary = pl_text(".%s.%ld-%u.part", file->base, (long)getpid(), atomic_fetch_add(&files, 1));
+        file->temporary = pl_text(".%s.%ld-%u.part", file->base, (long)getpid(),
+                                  atomic_fetch_add(&files, 1));
         if (!file->temporary)
             return pl_no_memory(err);
-        file->fd = openat(file->directory, file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        file->fd = openat(file->directory, file->temporary,
+                          O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (file->fd >= 0)
             return PL_OK;
         if (errno != EEXIST && errno != EINTR)
-            return pl_fail(err, PL_EIO, "%s: cannot create %s beside it: %m", file->path, file->temporary);
+            return pl_fail(err, PL_EIO, "%s: cannot create %s beside it: %m", file->path,
+                           file->temporary);
     }
     return pl_fail(err, PL_EIO, "%s: cannot find a free name beside it", file->path);
 }
@@ -79,8 +85,10 @@ int pl_durable_write(pl_durable_t *file, const void *data, size_t size, pl_error
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return pl_fail(err, PL_EIO, "%s: byte %llu cannot be written: %m; what was there is untouched", file->path,
-                           (unsigned long long)file->written);
+            return pl_fail(
+                err, PL_EIO,
+                "%s: byte %llu cannot be written: %m; what was there is untouched",
+                file->path, (unsigned long long)file->written);
         rest += n;
         size -= (size_t)n;
         file->written += (uint64_t)n;
@@ -91,13 +99,19 @@ int pl_durable_write(pl_durable_t *file, const void *data, size_t size, pl_error
 static int durable_place(pl_durable_t *file, pl_error_t *err)
 {
     if (fsync(file->fd))
-        return pl_fail(err, PL_EIO, "%s: the disk did not take it: %m; what was there is untouched", file->path);
+        return pl_fail(err, PL_EIO,
+                       "%s: the disk did not take it: %m; what was there is untouched",
+                       file->path);
     int fd = file->fd;
     file->fd = -1;
     if (close(fd) && errno != EINTR)
-        return pl_fail(err, PL_EIO, "%s: the disk did not take it: %m; what was there is untouched", file->path);
+        return pl_fail(err, PL_EIO,
+                       "%s: the disk did not take it: %m; what was there is untouched",
+                       file->path);
     if (renameat(file->directory, file->temporary, file->directory, file->base))
-        return pl_fail(err, PL_EIO, "%s: cannot be put in place: %m; what was there is untouched", file->path);
+        return pl_fail(err, PL_EIO,
+                       "%s: cannot be put in place: %m; what was there is untouched",
+                       file->path);
     return PL_OK;
 }
 
@@ -109,8 +123,11 @@ int pl_durable_commit(pl_durable_t *file, pl_error_t *err)
         return code;
     }
     if (fsync(file->directory))
-        code = pl_fail(err, PL_EIO, "%s is in place, but its directory could not be synced: %m; after a power failure "
-                       "the old file may be back", file->path);
+        code = pl_fail(
+            err, PL_EIO,
+            "%s is in place, but its directory could not be synced: %m; after a power "
+            "failure the old file may be back",
+            file->path);
     durable_release(file);
     return code;
 }

@@ -21,16 +21,20 @@ static uint32_t big_endian_at(const uint8_t *p)
     return be32toh(word);
 }
 
-static int idx_magic(const uint8_t *p, size_t size, const char *name, pl_array_t *array, pl_error_t *err)
+static int idx_magic(const uint8_t *p, size_t size, const char *name, pl_array_t *array,
+                     pl_error_t *err)
 {
     if (size < 4 || p[0] || p[1])
         return pl_fail(err, PL_EFORMAT, "%s: byte 0: this is no IDX file", name);
     if (idx_dtype(p[2], &array->dtype))
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "%s: byte 2: elements of type 0x%02x; only 0x08 (bytes), 0x0c (int) and 0x0d (float) are read",
-                       name, p[2]);
+        return pl_fail(
+            err, PL_EUNSUPPORTED,
+            "%s: byte 2: elements of type 0x%02x; only 0x08 (bytes), 0x0c (int) and 0x0d "
+            "(float) are read",
+            name, p[2]);
     if (p[3] < 1 || p[3] > PL_DIMS)
-        return pl_fail(err, PL_EFORMAT, "%s: byte 3: %d axes; 1 to %d are possible", name, p[3], PL_DIMS);
+        return pl_fail(err, PL_EFORMAT, "%s: byte 3: %d axes; 1 to %d are possible", name,
+                       p[3], PL_DIMS);
     array->shape.rank = p[3];
     return PL_OK;
 }
@@ -43,7 +47,8 @@ static void idx_to_machine_order(uint8_t *data, int64_t count)
     }
 }
 
-int pl_idx_read(void *data, size_t size, const char *name, pl_array_t *array, pl_error_t *err)
+int pl_idx_read(void *data, size_t size, const char *name, pl_array_t *array,
+                pl_error_t *err)
 {
     uint8_t *p = data;
     pl_array_t found = {0};
@@ -52,17 +57,21 @@ int pl_idx_read(void *data, size_t size, const char *name, pl_array_t *array, pl
         return code;
     size_t start = 4 + 4 * (size_t)found.shape.rank, bytes;
     if (size < start)
-        return pl_fail(err, PL_EFORMAT, "%s: truncated at byte %zu, in the header", name, size);
+        return pl_fail(err, PL_EFORMAT, "%s: truncated at byte %zu, in the header", name,
+                       size);
     for (int i = 0; i < found.shape.rank; i++)
         found.shape.dim[i] = big_endian_at(p + 4 + 4 * i);
     if (!pl_array_size(found.dtype, &found.shape, &found.count, &bytes))
-        return pl_fail(err, PL_EFORMAT, "%s: byte 4: the axes make more elements than can be", name);
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: byte 4: the axes make more elements than can be", name);
     if (size - start < bytes)
-        return pl_fail(err, PL_EFORMAT, "%s: truncated at byte %zu of %zu, in record %zu", name, size, start + bytes,
+        return pl_fail(err, PL_EFORMAT, "%s: truncated at byte %zu of %zu, in record %zu",
+                       name, size, start + bytes,
                        (size - start) / (bytes / (size_t)found.shape.dim[0]));
     if (size - start > bytes)
-        return pl_fail(err, PL_EFORMAT, "%s: byte %zu: %zu bytes more than the header says", name, start + bytes,
-                       size - start - bytes);
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: byte %zu: %zu bytes more than the header says", name,
+                       start + bytes, size - start - bytes);
     if (found.dtype != PL_U8)
         idx_to_machine_order(p + start, found.count);
     found.data = p + start;

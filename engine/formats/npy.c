@@ -1,7 +1,7 @@
 /* npy.c - NumPy's .npy arrays
  *
- * The header is a literal of a Python dictionary.  Only what NumPy itself writes is understood: three keys, a text, a
- * truth value and a tuple of whole numbers. */
+ * The header is a literal of a Python dictionary.  Only what NumPy itself writes is
+ * understood: three keys, a text, a truth value and a tuple of whole numbers. */
 #include "formats/npy.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "formats/durable.h"
 
-#define ALIGNMENT 64                                        /* of the elements in what NumPy writes */
+#define ALIGNMENT 64                            /* of the elements in what NumPy writes */
 
 static const char npy_magic[] = "\x93NUMPY";
 #define MAGIC (sizeof npy_magic - 1)
@@ -33,7 +33,8 @@ typedef struct npy_header {
 
 static int npy_bad(const npy_header_t *h, const char *what)
 {
-    return pl_fail(h->err, PL_EFORMAT, "%s: byte %zu: %s", h->name, (size_t)(h->at - h->file), what);
+    return pl_fail(h->err, PL_EFORMAT, "%s: byte %zu: %s", h->name,
+                   (size_t)(h->at - h->file), what);
 }
 
 static void npy_skip_space(npy_header_t *h)
@@ -74,8 +75,11 @@ static int npy_descr(npy_header_t *h)
     npy_skip_space(h);
     const char *start = h->at;
     if (h->at < h->end && *h->at == '[')
-        return pl_fail(h->err, PL_EUNSUPPORTED, "%s: byte %zu: records of several fields cannot be read; save one array "
-                       "for each", h->name, (size_t)(h->at - h->file));
+        return pl_fail(
+            h->err, PL_EUNSUPPORTED,
+            "%s: byte %zu: records of several fields cannot be read; save one array for "
+            "each",
+            h->name, (size_t)(h->at - h->file));
     if (!npy_text(h, &text, &length))
         return npy_bad(h, "the element type is missing");
     h->has_descr = true;
@@ -84,8 +88,11 @@ static int npy_descr(npy_header_t *h)
             h->array.dtype = npy_types[i].dtype;
             return PL_OK;
         }
-    return pl_fail(h->err, PL_EUNSUPPORTED, "%s: byte %zu: elements of type '%.*s'; <f4, <f8, <i4, <i8 and |u1 are read: "
-                   "convert with astype()", h->name, (size_t)(start - h->file), (int)(length < 16 ? length : 16), text);
+    return pl_fail(
+        h->err, PL_EUNSUPPORTED,
+        "%s: byte %zu: elements of type '%.*s'; <f4, <f8, <i4, <i8 and |u1 are read: "
+        "convert with astype()",
+        h->name, (size_t)(start - h->file), (int)(length < 16 ? length : 16), text);
 }
 
 static int npy_order(npy_header_t *h)
@@ -94,8 +101,10 @@ static int npy_order(npy_header_t *h)
     if (npy_take(h, "False"))
         return PL_OK;
     if (npy_take(h, "True"))
-        return pl_fail(h->err, PL_EUNSUPPORTED, "%s: byte %zu: Fortran order; save numpy.ascontiguousarray(…) instead",
-                       h->name, (size_t)(h->at - h->file) - 4);
+        return pl_fail(
+            h->err, PL_EUNSUPPORTED,
+            "%s: byte %zu: Fortran order; save numpy.ascontiguousarray(…) instead",
+            h->name, (size_t)(h->at - h->file) - 4);
     return npy_bad(h, "True or False is missing");
 }
 
@@ -105,7 +114,8 @@ static bool npy_number(npy_header_t *h, int64_t *number)
     const char *start = h->at;
     int64_t n = 0;
     for (; h->at < h->end && *h->at >= '0' && *h->at <= '9'; h->at++)
-        if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, *h->at - '0', &n))
+        if (__builtin_mul_overflow(n, 10, &n)
+            || __builtin_add_overflow(n, *h->at - '0', &n))
             return false;
     *number = n;
     return h->at > start;
@@ -178,17 +188,20 @@ static int npy_find_header(npy_header_t *h, size_t size)
     if (size < 10 || memcmp(p, npy_magic, MAGIC))
         return npy_bad(h, "this is no .npy file");
     if (p[6] < 1 || p[6] > 3 || p[7])
-        return pl_fail(h->err, PL_EUNSUPPORTED, "%s: byte 6: version %d.%d; 1.0, 2.0 and 3.0 are read", h->name, p[6],
-                       p[7]);
+        return pl_fail(h->err, PL_EUNSUPPORTED,
+                       "%s: byte 6: version %d.%d; 1.0, 2.0 and 3.0 are read", h->name,
+                       p[6], p[7]);
     size_t start = p[6] == 1 ? 10 : 12;
     if (size < start)
-        return pl_fail(h->err, PL_EFORMAT, "%s: truncated at byte %zu, in the header", h->name, size);
+        return pl_fail(h->err, PL_EFORMAT, "%s: truncated at byte %zu, in the header",
+                       h->name, size);
     size_t length = (size_t)p[8] | (size_t)p[9] << 8;
     if (p[6] > 1)
         length |= (size_t)p[10] << 16 | (size_t)p[11] << 24;
     if (length > size - start)
-        return pl_fail(h->err, PL_EFORMAT, "%s: truncated at byte %zu: the header alone ends at %zu", h->name, size,
-                       start + length);
+        return pl_fail(h->err, PL_EFORMAT,
+                       "%s: truncated at byte %zu: the header alone ends at %zu", h->name,
+                       size, start + length);
     h->at = h->file + start;
     h->end = h->at + length;
     return PL_OK;
@@ -199,18 +212,23 @@ static int npy_check_size(const npy_header_t *h, size_t size, pl_array_t *array)
 {
     size_t start = (size_t)(h->end - h->file), bytes;
     if (!pl_array_size(array->dtype, &array->shape, &array->count, &bytes))
-        return pl_fail(h->err, PL_EFORMAT, "%s: the shape in the header makes more elements than can be", h->name);
+        return pl_fail(h->err, PL_EFORMAT,
+                       "%s: the shape in the header makes more elements than can be",
+                       h->name);
     if (size - start < bytes)
-        return pl_fail(h->err, PL_EFORMAT, "%s: truncated at byte %zu of %zu, in element %zu", h->name, size,
+        return pl_fail(h->err, PL_EFORMAT,
+                       "%s: truncated at byte %zu of %zu, in element %zu", h->name, size,
                        start + bytes, (size - start) / pl_array_width(array->dtype));
     if (size - start > bytes)
-        return pl_fail(h->err, PL_EFORMAT, "%s: byte %zu: %zu bytes more than the shape needs", h->name, start + bytes,
-                       size - start - bytes);
+        return pl_fail(h->err, PL_EFORMAT,
+                       "%s: byte %zu: %zu bytes more than the shape needs", h->name,
+                       start + bytes, size - start - bytes);
     array->data = h->end;
     return PL_OK;
 }
 
-int pl_npy_read(const void *data, size_t size, const char *name, pl_array_t *array, pl_error_t *err)
+int pl_npy_read(const void *data, size_t size, const char *name, pl_array_t *array,
+                pl_error_t *err)
 {
     npy_header_t h = {.name = name, .file = data, .at = data, .err = err};
     int code = npy_find_header(&h, size);
@@ -236,30 +254,35 @@ int pl_npy_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *e
         return code;
     }
     size_t width = pl_array_width(found.dtype);
-    if ((uintptr_t)found.data % width)                      /* a header of an odd length */
+    if ((uintptr_t)found.data % width)                     /* a header of an odd length */
         found.data = memmove(bytes.data, found.data, (size_t)found.count * width);
     found.owned = bytes;
     *array = found;
     return PL_OK;
 }
 
-/* The header of version 1, padded with spaces so that the elements are aligned; -> its length. */
+/* The header of version 1, padded with spaces so that the elements are aligned; -> its
+ * length. */
 static size_t npy_header_text(const pl_array_t *array, char text[static 512])
 {
     const char *descr = "";
     for (size_t i = 0; i < NPY_TYPES; i++)
         if (npy_types[i].dtype == array->dtype)
             descr = npy_types[i].descr;
-    int n = 10 + snprintf(text + 10, 300, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+    int n = 10
+            + snprintf(text + 10, 300,
+                       "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
     for (int i = 0; i < array->shape.rank; i++)
-        n += snprintf(text + n, 32, "%s%lld%s", i ? " " : "", (long long)array->shape.dim[i],
+        n += snprintf(text + n, 32, "%s%lld%s", i ? " " : "",
+                      (long long)array->shape.dim[i],
                       i + 1 < array->shape.rank || i == 0 ? "," : "");
     n += snprintf(text + n, 8, "), }");
     while ((n + 1) % ALIGNMENT)
         text[n++] = ' ';
     text[n++] = '\n';
     memcpy(text, npy_magic, MAGIC);
-    memcpy(text + MAGIC, (char[]){1, 0, (char)((n - 10) & 0xff), (char)((n - 10) >> 8)}, 4);
+    memcpy(text + MAGIC, (char[]){1, 0, (char)((n - 10) & 0xff), (char)((n - 10) >> 8)},
+           4);
     return (size_t)n;
 }
 

@@ -1,8 +1,9 @@
 /* number.c - decimal numbers of text, the same under every locale
  *
- * Up to 15 digits and a power of ten up to 22 are both exact in a double, so one multiplication or division rounds
- * correctly (Clinger, "How to read floating point numbers accurately", 1990, the fast path).  That is nearly every
- * number of a table; the rest goes to strtod() with its own locale. */
+ * Up to 15 digits and a power of ten up to 22 are both exact in a double, so one
+ * multiplication or division rounds correctly (Clinger, "How to read floating point
+ * numbers accurately", 1990, the fast path).  That is nearly every number of a table; the
+ * rest goes to strtod() with its own locale. */
 #include "formats/number.h"
 
 #include <locale.h>
@@ -11,15 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LONGEST 400                                         /* characters; numbers as people and programs write them are shorter */
+#define LONGEST 400                                         /* characters of a number */
 
-static const double ten_to[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-                                1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+static const double ten_to[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 
 typedef struct decimal {
-    bool negative, exact;                                   /* exact: digits hold all there are */
+    bool negative, exact;                           /* exact: digits hold all there are */
     uint64_t digits;
-    int count;                                              /* of significant digits in `digits` */
+    int count;                                     /* of significant digits in `digits` */
     int power;                                              /* of ten */
 } decimal_t;
 
@@ -28,7 +30,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-static const char *take_digits(const char *p, const char *end, decimal_t *d, int power_step)
+static const char *take_digits(const char *p, const char *end, decimal_t *d,
+                               int power_step)
 {
     for (; p < end && is_digit(*p); p++) {
         if (d->count >= 15) {
@@ -58,7 +61,8 @@ static const char *take_exponent(const char *p, const char *end, decimal_t *d)
     return p;
 }
 
-/* Splits a number by its grammar: [+-] digits [. digits] [e [+-] digits], with a digit before or after the point. */
+/* Splits a number by its grammar: [+-] digits [. digits] [e [+-] digits], with a digit
+ * before or after the point. */
 static bool take_decimal(const char *p, const char *end, decimal_t *d)
 {
     d->negative = p < end && *p == '-';

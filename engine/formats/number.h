@@ -5,8 +5,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The finite number that all of text[0..length) is, correctly rounded; false when it is none: empty, other characters,
- * too large, nan, inf, hexadecimal, or more than 400 characters.  *number is then untouched. */
+/* The finite number that all of text[0..length) is, correctly rounded; false when it is
+ * none: empty, other characters, too large, nan, inf, hexadecimal, or more than 400
+ * characters.  *number is then untouched. */
 bool pl_number(const char *text, size_t length, double *number);
 
 #endif

@@ -1,7 +1,7 @@
 /* safetensors_header.c - the header's text, taken apart
  *
- * A header is JSON of a fixed shape, so it is read without a tree: memory stays in proportion to what is kept, and an
- * error knows its byte. */
+ * A header is JSON of a fixed shape, so it is read without a tree: memory stays in
+ * proportion to what is kept, and an error knows its byte. */
 #include "formats/safetensors_header.h"
 
 #include <string.h>
@@ -17,11 +17,11 @@ static const struct {
     pl_dtype_t dtype;
     int64_t bytes;                                          /* of an element */
 } types[] = {
-    {"F32", true, PL_F32, 4},      {"F64", true, PL_F64, 8},      {"I32", true, PL_I32, 4},
-    {"I64", true, PL_I64, 8},      {"U8", true, PL_U8, 1},        {"BF16", false, PL_U8, 2},
-    {"F16", false, PL_U8, 2},      {"BOOL", false, PL_U8, 1},     {"I8", false, PL_U8, 1},
-    {"I16", false, PL_U8, 2},      {"U16", false, PL_U8, 2},      {"U32", false, PL_U8, 4},
-    {"U64", false, PL_U8, 8},      {"F8_E4M3", false, PL_U8, 1},  {"F8_E5M2", false, PL_U8, 1},
+    {"F32", true, PL_F32, 4}, {"F64", true, PL_F64, 8},     {"I32", true, PL_I32, 4},
+    {"I64", true, PL_I64, 8}, {"U8", true, PL_U8, 1},       {"BF16", false, PL_U8, 2},
+    {"F16", false, PL_U8, 2}, {"BOOL", false, PL_U8, 1},    {"I8", false, PL_U8, 1},
+    {"I16", false, PL_U8, 2}, {"U16", false, PL_U8, 2},     {"U32", false, PL_U8, 4},
+    {"U64", false, PL_U8, 8}, {"F8_E4M3", false, PL_U8, 1}, {"F8_E5M2", false, PL_U8, 1},
 };
 #define TYPES (sizeof types / sizeof *types)
 
@@ -41,7 +41,8 @@ static int scan_bad(const scan_t *s, const char *what)
 
 static void scan_space(scan_t *s)
 {
-    while (s->at < s->end && (*s->at == ' ' || *s->at == '\t' || *s->at == '\n' || *s->at == '\r'))
+    while (s->at < s->end
+           && (*s->at == ' ' || *s->at == '\t' || *s->at == '\n' || *s->at == '\r'))
         s->at++;
 }
 
@@ -104,7 +105,8 @@ static bool scan_escape(scan_t *s, uint32_t *code)
     return true;
 }
 
-/* A text after its first quote, into out, which has room for the raw text; -> its end there, or NULL. */
+/* A text after its first quote, into out, which has room for the raw text; -> its end
+ * there, or NULL. */
 static char *scan_characters(scan_t *s, char *out)
 {
     for (;;) {
@@ -134,13 +136,15 @@ static int scan_text(scan_t *s, char **text)
 {
     if (!scan_take(s, '"'))
         return scan_bad(s, "a text in quotes is missing");
-    char *made = pl_alloc(scan_raw_length(s) + 4);          /* a code point is put with four bytes at hand */
+    char *made = pl_alloc(scan_raw_length(s)
+                          + 4);          /* a code point is put with four bytes at hand */
     if (!made)
         return pl_no_memory(s->err);
     char *end = scan_characters(s, made);
     if (!end) {
         pl_free(made);
-        return scan_bad(s, "not allowed in a text (a text is UTF-8 and ends with a quote)");
+        return scan_bad(s,
+                        "not allowed in a text (a text is UTF-8 and ends with a quote)");
     }
     *end = '\0';
     *text = made;
@@ -167,7 +171,8 @@ static int scan_number(scan_t *s, int64_t *number)
     scan_space(s);
     const char *start = s->at;
     for (; s->at < s->end && *s->at >= '0' && *s->at <= '9'; s->at++)
-        if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, *s->at - '0', &n))
+        if (__builtin_mul_overflow(n, 10, &n)
+            || __builtin_add_overflow(n, *s->at - '0', &n))
             return scan_bad(s, "the number is past 2^63 - 1");
     if (s->at == start || (*start == '0' && s->at > start + 1))
         return scan_bad(s, "a whole number, 0 or more, is missing");
@@ -185,7 +190,8 @@ static int scan_numbers(scan_t *s, int64_t *number, int most, int *count)
         return PL_OK;
     do {
         if (*count == most)
-            return scan_bad(s, "too many numbers (a shape has at most 5 axes, an extent two ends)");
+            return scan_bad(
+                s, "too many numbers (a shape has at most 5 axes, an extent two ends)");
         int code = scan_number(s, &number[(*count)++]);
         if (!code)
             code = scan_next(s, ']', &more);
@@ -226,20 +232,27 @@ static int scan_extent(scan_t *s, pl_safetensors_tensor_t *tensor)
     return PL_OK;
 }
 
-static int scan_check_size(scan_t *s, const pl_safetensors_tensor_t *tensor, int64_t element)
+static int scan_check_size(scan_t *s, const pl_safetensors_tensor_t *tensor,
+                           int64_t element)
 {
     int64_t elements = 1;
     for (int i = 0; i < tensor->shape.rank; i++)
         if (__builtin_mul_overflow(elements, tensor->shape.dim[i], &elements))
-            return scan_bad(s, "before this stands a shape with more elements than can be");
-    if (__builtin_mul_overflow(elements, element, &elements) || (uint64_t)elements != tensor->size)
-        return pl_fail(s->err, PL_EFORMAT, "%s: byte %zu: tensor '%.64s' has %llu bytes, its shape and type need another "
-                       "number", s->file->name, PL_SAFETENSORS_PREFIX + (size_t)(s->at - s->start), tensor->name,
-                       (unsigned long long)tensor->size);
+            return scan_bad(s,
+                            "before this stands a shape with more elements than can be");
+    if (__builtin_mul_overflow(elements, element, &elements)
+        || (uint64_t)elements != tensor->size)
+        return pl_fail(
+            s->err, PL_EFORMAT,
+            "%s: byte %zu: tensor '%.64s' has %llu bytes, its shape and type need "
+            "another number",
+            s->file->name, PL_SAFETENSORS_PREFIX + (size_t)(s->at - s->start),
+            tensor->name, (unsigned long long)tensor->size);
     return PL_OK;
 }
 
-/* {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, each key once, in any order. */
+/* {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, each key once, in any
+ * order. */
 static int scan_tensor(scan_t *s, pl_safetensors_tensor_t *tensor)
 {
     enum { TYPE = 1, SHAPE = 2, EXTENT = 4, ALL = 7 };
@@ -253,16 +266,21 @@ static int scan_tensor(scan_t *s, pl_safetensors_tensor_t *tensor)
         int code = scan_word(s, key);
         if (code)
             return code;
-        int which = !strcmp(key, "dtype") ? TYPE : !strcmp(key, "shape") ? SHAPE
-            : !strcmp(key, "data_offsets") ? EXTENT : 0;
+        int which = !strcmp(key, "dtype")          ? TYPE
+                    : !strcmp(key, "shape")        ? SHAPE
+                    : !strcmp(key, "data_offsets") ? EXTENT
+                                                   : 0;
         if (!which || seen & which)
             return scan_bad(s, "before this stands a key that is unknown or there twice");
         seen |= which;
         if (!scan_take(s, ':'))
             return scan_bad(s, "':' is missing");
-        code = which == TYPE ? scan_type(s, tensor, &element)
-            : which == SHAPE ? scan_numbers(s, tensor->shape.dim, PL_DIMS, &tensor->shape.rank)
-            : scan_extent(s, tensor);
+        if (which == TYPE)
+            code = scan_type(s, tensor, &element);
+        else if (which == SHAPE)
+            code = scan_numbers(s, tensor->shape.dim, PL_DIMS, &tensor->shape.rank);
+        else
+            code = scan_extent(s, tensor);
         if (!code)
             code = scan_next(s, '}', &more);
         if (code)
@@ -322,14 +340,19 @@ static int scan_entry(scan_t *s)
     }
     if (!scan_take(s, ':'))
         return scan_bad(s, "':' is missing");
-    return is_metadata ? scan_metadata(s) : scan_tensor(s, &file->tensor[file->count - 1]);
+    if (is_metadata)
+        return scan_metadata(s);
+    return scan_tensor(s, &file->tensor[file->count - 1]);
 }
 
-int pl_safetensors_parse(pl_safetensors_t *file, const char *header, size_t size, pl_error_t *err)
+int pl_safetensors_parse(pl_safetensors_t *file, const char *header, size_t size,
+                         pl_error_t *err)
 {
-    scan_t s = {.file = file, .start = header, .at = header, .end = header + size, .err = err};
+    scan_t s = {
+        .file = file, .start = header, .at = header, .end = header + size, .err = err};
     if (size == 0 || *header != '{')
-        return scan_bad(&s, "the header does not begin with '{': this is no safetensors file");
+        return scan_bad(
+            &s, "the header does not begin with '{': this is no safetensors file");
     s.at++;
     bool more = !scan_take(&s, '}');
     while (more) {
@@ -340,5 +363,7 @@ int pl_safetensors_parse(pl_safetensors_t *file, const char *header, size_t size
             return code;
     }
     scan_space(&s);
-    return s.at == s.end ? PL_OK : scan_bad(&s, "something stands after the header's end");
+    if (s.at < s.end)
+        return scan_bad(&s, "something stands after the header's end");
+    return PL_OK;
 }

@@ -1,7 +1,8 @@
 /* stream.c - a whole file in memory, plain or gzip
  *
- * A file is sent through in pieces: the first decides whether it is compressed, each adds to the output.  Several gzip
- * members after one another are one file, as gzip itself has it; anything else after a member is an error. */
+ * A file is sent through in pieces: the first decides whether it is compressed, each adds
+ * to the output.  Several gzip members after one another are one file, as gzip itself has
+ * it; anything else after a member is an error. */
 #include "formats/stream.h"
 
 #include <errno.h>
@@ -54,11 +55,12 @@ static void zlib_free(void *opaque, void *memory)
 
 static int stream_too_large(const stream_t *s)
 {
-    return pl_fail(s->err, PL_EFORMAT, "%s: more than %zu bytes%s, which is the limit", s->name, s->limit,
-                   s->gzip ? " uncompressed" : "");
+    return pl_fail(s->err, PL_EFORMAT, "%s: more than %zu bytes%s, which is the limit",
+                   s->name, s->limit, s->gzip ? " uncompressed" : "");
 }
 
-/* Room for `extra` more bytes and the zero at the end; one byte past the limit shows that it is passed. */
+/* Room for `extra` more bytes and the zero at the end; one byte past the limit shows that
+ * it is passed. */
 static int stream_reserve(stream_t *s, size_t extra)
 {
     size_t most = s->limit > SIZE_MAX - 2 ? SIZE_MAX : s->limit + 2;
@@ -72,7 +74,8 @@ static int stream_reserve(stream_t *s, size_t extra)
     room = room < needed ? needed : room;
     uint8_t *larger = pl_resize(s->out.data, room);
     if (!larger)
-        return pl_fail(s->err, PL_ENOMEM, "%s: out of memory after %zu bytes", s->name, s->out.size);
+        return pl_fail(s->err, PL_ENOMEM, "%s: out of memory after %zu bytes", s->name,
+                       s->out.size);
     s->out.data = larger;
     s->room = room;
     return PL_OK;
@@ -102,8 +105,10 @@ static int stream_inflate_some(stream_t *s)
     if (status == Z_MEM_ERROR)
         return pl_no_memory(s->err);
     if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR)
-        return pl_fail(s->err, PL_EFORMAT, "%s: byte %llu: the gzip data are damaged (%s)", s->name,
-                       (unsigned long long)(s->taken - s->z.avail_in), s->z.msg ? s->z.msg : "zlib");
+        return pl_fail(s->err, PL_EFORMAT,
+                       "%s: byte %llu: the gzip data are damaged (%s)", s->name,
+                       (unsigned long long)(s->taken - s->z.avail_in),
+                       s->z.msg ? s->z.msg : "zlib");
     return s->out.size > s->limit ? stream_too_large(s) : PL_OK;
 }
 
@@ -138,8 +143,9 @@ static int stream_take(stream_t *s, const uint8_t *piece, size_t n)
 static int stream_end(stream_t *s, int code, pl_bytes_t *bytes)
 {
     if (!code && s->gzip && !s->member_done)
-        code = pl_fail(s->err, PL_EFORMAT, "%s: truncated: the gzip data end at byte %llu, too early", s->name,
-                       (unsigned long long)s->taken);
+        code = pl_fail(s->err, PL_EFORMAT,
+                       "%s: truncated: the gzip data end at byte %llu, too early",
+                       s->name, (unsigned long long)s->taken);
     if (!code)
         code = stream_reserve(s, 0);
     if (s->gzip)
@@ -155,7 +161,8 @@ static int stream_end(stream_t *s, int code, pl_bytes_t *bytes)
     return PL_OK;
 }
 
-int pl_bytes_read(const void *data, size_t size, const char *name, size_t limit, pl_bytes_t *bytes, pl_error_t *err)
+int pl_bytes_read(const void *data, size_t size, const char *name, size_t limit,
+                  pl_bytes_t *bytes, pl_error_t *err)
 {
     stream_t s = {.name = name, .limit = limit, .err = err};
     const uint8_t *all = data;
@@ -176,7 +183,8 @@ static int stream_read_file(stream_t *s, int fd)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            code = pl_fail(s->err, PL_EIO, "%s: byte %llu: %m", s->name, (unsigned long long)s->taken);
+            code = pl_fail(s->err, PL_EIO, "%s: byte %llu: %m", s->name,
+                           (unsigned long long)s->taken);
         if (n <= 0)
             break;
         code = stream_take(s, piece, (size_t)n);
@@ -188,7 +196,7 @@ static int stream_read_file(stream_t *s, int fd)
 static bool same_file(const struct stat *a, const struct stat *b)
 {
     return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec
-        && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+           && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
 static int stream_read_open(stream_t *s, int fd)
@@ -199,18 +207,26 @@ static int stream_read_open(stream_t *s, int fd)
     if (!S_ISREG(before.st_mode))
         return pl_fail(s->err, PL_EINVAL, "%s is not a regular file", s->name);
     int code = stream_read_file(s, fd);
-    if (!code && (fstat(fd, &after) || !same_file(&before, &after) || s->taken != (uint64_t)before.st_size))
-        code = pl_fail(s->err, PL_EIO, "%s changed while it was read, after byte %llu: try again", s->name,
-                       (unsigned long long)s->taken);
+    if (!code
+        && (fstat(fd, &after) || !same_file(&before, &after)
+            || s->taken != (uint64_t)before.st_size))
+        code = pl_fail(s->err, PL_EIO,
+                       "%s changed while it was read, after byte %llu: try again",
+                       s->name, (unsigned long long)s->taken);
     return code;
 }
 
 int pl_file_read(const char *path, size_t limit, pl_bytes_t *bytes, pl_error_t *err)
 {
-    /* Without O_NONBLOCK a pipe of that name would hold us until somebody writes to it. */
+    /* Without O_NONBLOCK a pipe of that name would hold us until somebody writes to it.
+     * */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : errno == ENOMEM ? PL_ENOMEM : PL_EIO, "%s: %m", path);
+        return pl_fail(err,
+                       errno == ENOENT   ? PL_ENOTFOUND
+                       : errno == ENOMEM ? PL_ENOMEM
+                                         : PL_EIO,
+                       "%s: %m", path);
     stream_t s = {.name = path, .limit = limit, .err = err};
     int code = stream_end(&s, stream_read_open(&s, fd), bytes);
     close(fd);

@@ -10,12 +10,12 @@
 #include "formats/utf8.h"
 
 #define BYTES 256
-#define CODES 0x110000                                      /* code points that there can be */
+#define CODES 0x110000                                 /* code points that there can be */
 
 struct pl_vocabulary {
     int size;
     bool is_bytes;
-    int32_t ascii[128];                                     /* token of a code point, or -1 */
+    int32_t ascii[128];                                 /* token of a code point, or -1 */
     uint32_t *code;                                         /* [size], rising  [bytes] */
     char *characters;
 };
@@ -28,7 +28,8 @@ static void vocabulary_index(pl_vocabulary_t *v)
 }
 
 /* From code points in rising order. */
-static pl_vocabulary_t *vocabulary_from_codes(const uint32_t *code, int count, pl_error_t *err)
+static pl_vocabulary_t *vocabulary_from_codes(const uint32_t *code, int count,
+                                              pl_error_t *err)
 {
     pl_vocabulary_t *v = pl_alloc(sizeof *v);
     if (v) {
@@ -84,7 +85,11 @@ pl_vocabulary_t *pl_vocabulary_new(const char *characters, pl_error_t *err)
     }
     pl_vocabulary_t *v = NULL;
     if (at < size)
-        pl_fail(err, PL_EINVAL, "vocabulary: byte %zu: characters must be UTF-8, distinct and in rising order", at);
+        pl_fail(
+            err, PL_EINVAL,
+            "vocabulary: byte %zu: characters must be UTF-8, distinct and in rising "
+            "order",
+            at);
     else
         v = vocabulary_from_codes(code, count, err);
     pl_free(code);
@@ -92,14 +97,16 @@ pl_vocabulary_t *pl_vocabulary_new(const char *characters, pl_error_t *err)
 }
 
 /* Marks each code point of a text in seen, one bit each. */
-static int vocabulary_mark(const uint8_t *text, size_t size, const char *name, uint8_t *seen, pl_error_t *err)
+static int vocabulary_mark(const uint8_t *text, size_t size, const char *name,
+                           uint8_t *seen, pl_error_t *err)
 {
     uint32_t code;
     int bytes;
     for (size_t at = 0; at < size; at += (size_t)bytes) {
         bytes = pl_utf8_get(text + at, size - at, &code);
         if (bytes == 0 || code == 0)
-            return pl_fail(err, PL_EFORMAT, "%s: byte %zu: %s; use the vocabulary \"byte\"", name, at,
+            return pl_fail(err, PL_EFORMAT,
+                           "%s: byte %zu: %s; use the vocabulary \"byte\"", name, at,
                            bytes ? "a zero" : "this is no UTF-8");
         seen[code >> 3] |= (uint8_t)(1u << (code & 7));
     }
@@ -119,7 +126,8 @@ static int vocabulary_collect(const uint8_t *seen, uint32_t *out)
     return count;
 }
 
-pl_vocabulary_t *pl_vocabulary_of(const void *text, size_t size, const char *name, pl_error_t *err)
+pl_vocabulary_t *pl_vocabulary_of(const void *text, size_t size, const char *name,
+                                  pl_error_t *err)
 {
     pl_vocabulary_t *v = NULL;
     uint32_t *code = NULL;
@@ -178,8 +186,8 @@ static int32_t vocabulary_find(const pl_vocabulary_t *v, uint32_t code)
     return low < v->size && v->code[low] == code ? low : -1;
 }
 
-int pl_vocabulary_encode(const pl_vocabulary_t *v, const void *text, size_t size, int32_t *token, size_t *count,
-                         pl_error_t *err)
+int pl_vocabulary_encode(const pl_vocabulary_t *v, const void *text, size_t size,
+                         int32_t *token, size_t *count, pl_error_t *err)
 {
     const uint8_t *p = text;
     size_t made = 0, at = 0;
@@ -193,15 +201,18 @@ int pl_vocabulary_encode(const pl_vocabulary_t *v, const void *text, size_t size
             return pl_fail(err, PL_EINVAL, "text: byte %zu: this is no UTF-8", at);
         token[made] = vocabulary_find(v, code);
         if (token[made++] < 0)
-            return pl_fail(err, PL_EINVAL, "text: byte %zu: the character '%.*s' (U+%04X) is not in the vocabulary", at,
-                           code < 0x20 ? 0 : bytes, (const char *)p + at, (unsigned)code);
+            return pl_fail(
+                err, PL_EINVAL,
+                "text: byte %zu: the character '%.*s' (U+%04X) is not in the vocabulary",
+                at, code < 0x20 ? 0 : bytes, (const char *)p + at, (unsigned)code);
         at += (size_t)bytes;
     }
     *count = made;
     return PL_OK;
 }
 
-char *pl_vocabulary_decode(const pl_vocabulary_t *v, const int32_t *token, size_t count, size_t *size, pl_error_t *err)
+char *pl_vocabulary_decode(const pl_vocabulary_t *v, const int32_t *token, size_t count,
+                           size_t *size, pl_error_t *err)
 {
     char *text = count > (SIZE_MAX - 1) / 4 ? NULL : pl_alloc(count * 4 + 1);
     if (!text) {
@@ -212,7 +223,8 @@ char *pl_vocabulary_decode(const pl_vocabulary_t *v, const int32_t *token, size_
     for (size_t i = 0; i < count; i++) {
         if (token[i] < 0 || token[i] >= v->size) {
             pl_free(text);
-            pl_fail(err, PL_EINVAL, "token %zu is %d; the vocabulary has 0 to %d", i, (int)token[i], v->size - 1);
+            pl_fail(err, PL_EINVAL, "token %zu is %d; the vocabulary has 0 to %d", i,
+                    (int)token[i], v->size - 1);
             return NULL;
         }
         if (v->is_bytes)

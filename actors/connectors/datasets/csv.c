@@ -1,7 +1,7 @@
 /* csv.c - a table of numbers: one column is the target, the others are features
  *
- * Whole-number targets are classes, others a value to predict.  Features are brought to mean 0 and deviation 1, column
- * by column, unless that is switched off. */
+ * Whole-number targets are classes, others a value to predict.  Features are brought to
+ * mean 0 and deviation 1, column by column, unless that is switched off. */
 #include "formats/csv.h"
 
 #include <math.h>
@@ -28,10 +28,13 @@ typedef struct csv {
 
 static const pl_option_t csv_options[] = {
     PL_TEXT(csv_t, path, NULL, NULL, "the file, plain or gzip"),
-    PL_TEXT(csv_t, header, "\"auto\"", "auto|yes|no", "whether the first line holds names; auto: when it is not all numbers"),
+    PL_TEXT(csv_t, header, "\"auto\"", "auto|yes|no",
+            "whether the first line holds names; auto: when it is not all numbers"),
     PL_INT(csv_t, label, "-1", "-1..", "column of the target, from 0; -1 for the last"),
-    PL_TEXT(csv_t, target, "\"auto\"", "auto|class|value|none",
-            "what the target is; auto: class when all are whole numbers from 0; none: every column is a feature"),
+    PL_TEXT(
+        csv_t, target, "\"auto\"", "auto|class|value|none",
+        "what the target is; auto: class when all are whole numbers from 0; none: every "
+        "column is a feature"),
     PL_BOOL(csv_t, standardize, "true", "bring each feature to mean 0 and deviation 1"),
     PL_OPTIONS_END,
 };
@@ -50,27 +53,35 @@ static bool is_class(double value)
 static int csv_find_target(csv_t *csv, pl_error_t *err)
 {
     const pl_csv_t *table = &csv->table;
-    csv->column = !strcmp(csv->target, "none") ? -1 : csv->label < 0 ? table->columns - 1 : (int)csv->label;
+    csv->column = !strcmp(csv->target, "none") ? -1
+                  : csv->label < 0             ? table->columns - 1
+                                               : (int)csv->label;
     csv->features = table->columns - (csv->column >= 0);
     if (csv->label >= table->columns)
-        return pl_fail(err, PL_EINVAL, "%s: label is %lld, but the columns are 0 to %d", csv->path,
-                       (long long)csv->label, table->columns - 1);
+        return pl_fail(err, PL_EINVAL, "%s: label is %lld, but the columns are 0 to %d",
+                       csv->path, (long long)csv->label, table->columns - 1);
     if (csv->features == 0)
-        return pl_fail(err, PL_EFORMAT, "%s: the only column is the label: there are no features", csv->path);
-    csv->kind = csv->column < 0 ? TARGET_NONE : !strcmp(csv->target, "value") ? TARGET_VALUE : TARGET_CLASS;
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: the only column is the label: there are no features",
+                       csv->path);
+    csv->kind = csv->column < 0                 ? TARGET_NONE
+                : !strcmp(csv->target, "value") ? TARGET_VALUE
+                                                : TARGET_CLASS;
     for (int64_t row = 0; row < csv->rows && csv->kind == TARGET_CLASS; row++) {
         double value = csv_at(csv, row, csv->column);
         if (is_class(value))
             continue;
         if (!strcmp(csv->target, "class"))
-            return pl_fail(err, PL_EFORMAT, "%s:%lld: the label is %g; classes are whole numbers from 0", csv->path,
-                           (long long)table->line[row], value);
+            return pl_fail(err, PL_EFORMAT,
+                           "%s:%lld: the label is %g; classes are whole numbers from 0",
+                           csv->path, (long long)table->line[row], value);
         csv->kind = TARGET_VALUE;
     }
     return PL_OK;
 }
 
-/* x = (value - *mean) * *factor brings a column to mean 0 and deviation 1; a constant one to 0. */
+/* x = (value - *mean) * *factor brings a column to mean 0 and deviation 1; a constant one
+ * to 0. */
 static void csv_moments(const csv_t *csv, int column, double *mean, double *factor)
 {
     double rows = (double)csv->rows, sum = 0, squares = 0;
@@ -84,7 +95,14 @@ static void csv_moments(const csv_t *csv, int column, double *mean, double *fact
         squares += distance * distance / rows;
     }
     *mean = constant ? csv_at(csv, 0, column) : sum;
-    *factor = constant ? 1 : 1 / sqrt(squares);
+    *factor = squares > 0 ? 1 / sqrt(squares) : 1;
+}
+
+static int csv_too_large(const csv_t *csv, int64_t row, int column, pl_error_t *err)
+{
+    return pl_fail(err, PL_EFORMAT, "%s:%lld: field %d is %g, too large for float32",
+                   csv->path, (long long)csv->table.line[row], column + 1,
+                   csv_at(csv, row, column));
 }
 
 static int csv_make_feature(csv_t *csv, int column, int feature, pl_error_t *err)
@@ -93,11 +111,10 @@ static int csv_make_feature(csv_t *csv, int column, int feature, pl_error_t *err
     if (csv->standardize)
         csv_moments(csv, column, &mean, &factor);
     for (int64_t row = 0; row < csv->rows; row++) {
-        float x = (float)((csv_at(csv, row, column) - mean) * factor);
-        if (!isfinite(x))
-            return pl_fail(err, PL_EFORMAT, "%s:%lld: field %d is %g, too large for float32", csv->path,
-                           (long long)csv->table.line[row], column + 1, csv_at(csv, row, column));
-        csv->x[row * csv->features + feature] = x;
+        double value = csv_at(csv, row, column);
+        if (!isfinite((float)value))
+            return csv_too_large(csv, row, column, err);
+        csv->x[row * csv->features + feature] = (float)((value - mean) * factor);
     }
     return PL_OK;
 }
@@ -110,8 +127,7 @@ static int csv_make_target(csv_t *csv, pl_error_t *err)
     for (int64_t row = 0; row < csv->rows; row++) {
         csv->y[row] = csv_at(csv, row, csv->column);
         if (!isfinite((float)csv->y[row]))
-            return pl_fail(err, PL_EFORMAT, "%s:%lld: the label is %g, too large for float32", csv->path,
-                           (long long)csv->table.line[row], csv->y[row]);
+            return csv_too_large(csv, row, csv->column, err);
     }
     return PL_OK;
 }
@@ -132,12 +148,14 @@ static int csv_make_all(csv_t *csv, pl_error_t *err)
 
 static int csv_load(csv_t *csv, pl_error_t *err)
 {
-    pl_csv_header_t header = !strcmp(csv->header, "yes") ? PL_CSV_YES : !strcmp(csv->header, "no") ? PL_CSV_NO
-        : PL_CSV_AUTO;
+    pl_csv_header_t header = !strcmp(csv->header, "yes")  ? PL_CSV_YES
+                             : !strcmp(csv->header, "no") ? PL_CSV_NO
+                                                          : PL_CSV_AUTO;
     int code = pl_csv_load(csv->path, pl_file_limit(), header, &csv->table, err);
     csv->rows = csv->table.rows;
     if (!code && csv->rows == 0)
-        code = pl_fail(err, PL_EFORMAT, "%s: there is nothing below the header", csv->path);
+        code = pl_fail(err, PL_EFORMAT, "%s: there is nothing below the header",
+                       csv->path);
     if (!code)
         code = csv_find_target(csv, err);
     if (!code)
@@ -154,7 +172,8 @@ static int64_t csv_classes(const csv_t *csv)
     return (int64_t)largest + 1;
 }
 
-static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info, pl_error_t *err)
+static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+                    pl_error_t *err)
 {
     csv_t *csv = self;
     (void)request;
@@ -162,17 +181,20 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
     if (code)
         return code;
     pl_shape_t shape = PL_SHAPE(csv->features);
-    pl_data_info_t found = {.samples = csv->rows, .facts = pl_dataset_facts(csv_classes(csv), &shape)};
+    pl_data_info_t found = {.samples = csv->rows,
+                            .facts = pl_dataset_facts(csv_classes(csv), &shape)};
     if (!found.facts)
         return pl_no_memory(err);
     pl_dataset_field(&found, "x", PL_F32, shape);
     if (csv->kind != TARGET_NONE)
-        pl_dataset_field(&found, "y", csv->kind == TARGET_CLASS ? PL_I64 : PL_F32, (pl_shape_t){0});
+        pl_dataset_field(&found, "y", csv->kind == TARGET_CLASS ? PL_I64 : PL_F32,
+                         (pl_shape_t){0});
     *info = found;
     return PL_OK;
 }
 
-static int csv_read(const void *self, const pl_read_request_t *request, void *const field[], pl_error_t *err)
+static int csv_read(const void *self, const pl_read_request_t *request,
+                    void *const field[], pl_error_t *err)
 {
     const csv_t *csv = self;
     int code = pl_dataset_check(csv->path, request, csv->rows, err);
@@ -180,7 +202,8 @@ static int csv_read(const void *self, const pl_read_request_t *request, void *co
         return code;
     float *x = field[0];
     for (int i = 0; i < request->count; i++, x += csv->features)
-        memcpy(x, csv->x + request->index[i] * csv->features, (size_t)csv->features * sizeof *x);
+        memcpy(x, csv->x + request->index[i] * csv->features,
+               (size_t)csv->features * sizeof *x);
     for (int i = 0; i < request->count && csv->kind == TARGET_CLASS; i++)
         ((int64_t *)field[1])[i] = (int64_t)csv->y[request->index[i]];
     for (int i = 0; i < request->count && csv->kind == TARGET_VALUE; i++)

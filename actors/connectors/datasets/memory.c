@@ -1,7 +1,8 @@
 /* memory.c - data that the program itself holds
  *
- * A run file can name no pointer, so a program registers what it has under a name first.  A source lives until nobody
- * has it open and its name is gone: replacing one while it is trained on is safe. */
+ * A run file can name no pointer, so a program registers what it has under a name first.
+ * A source lives until nobody has it open and its name is gone: replacing one while it is
+ * trained on is safe. */
 #include <pthread.h>
 #include <string.h>
 
@@ -14,8 +15,8 @@ typedef struct source {
     struct source *next;
     char *name, *facts;
     pl_memory_data_t data;
-    pl_arrays_t arrays;                                     /* what read gets  [the user's own read] */
-    int users;                                              /* data sets that have it open, and the list */
+    pl_arrays_t arrays;                        /* what read gets  [the user's own read] */
+    int users;                             /* data sets that have it open, and the list */
 } source_t;
 
 typedef struct memory {
@@ -24,7 +25,8 @@ typedef struct memory {
 } memory_t;
 
 static const pl_option_t memory_options[] = {
-    {"source", PL_OPTION_TEXT, offsetof(memory_t, name), NULL, NULL, "name given to pl_memory_data()"},
+    {"source", PL_OPTION_TEXT, offsetof(memory_t, name), NULL, NULL,
+     "name given to pl_memory_data()"},
     PL_OPTIONS_END,
 };
 
@@ -54,7 +56,8 @@ static source_t **source_find(const char *name)
     return at;
 }
 
-static source_t *source_new(const char *name, const pl_memory_data_t *data, pl_error_t *err)
+static source_t *source_new(const char *name, const pl_memory_data_t *data,
+                            pl_error_t *err)
 {
     source_t *source = pl_alloc(sizeof *source);
     if (source) {
@@ -92,10 +95,12 @@ static void source_replace(const char *name, source_t *source)
 static int source_check(const char *name, const pl_memory_data_t *data, pl_error_t *err)
 {
     if (data->samples < 1)
-        return pl_fail(err, PL_EINVAL, "memory data '%s': %lld samples; 1 is the least", name, (long long)data->samples);
+        return pl_fail(err, PL_EINVAL, "memory data '%s': %lld samples; 1 is the least",
+                       name, (long long)data->samples);
     if (data->field_count < 1 || data->field_count > PL_FIELDS)
-        return pl_fail(err, PL_EINVAL, "memory data '%s': %d fields; 1 to %d are possible", name, data->field_count,
-                       PL_FIELDS);
+        return pl_fail(err, PL_EINVAL,
+                       "memory data '%s': %d fields; 1 to %d are possible", name,
+                       data->field_count, PL_FIELDS);
     if (!data->read)
         return pl_fail(err, PL_EINVAL, "memory data '%s': read is missing", name);
     for (int i = 0; i < data->field_count; i++) {
@@ -103,12 +108,16 @@ static int source_check(const char *name, const pl_memory_data_t *data, pl_error
         int64_t count;
         size_t bytes;
         if (!field->name[0] || !memchr(field->name, '\0', sizeof field->name))
-            return pl_fail(err, PL_EINVAL, "memory data '%s': field %d needs a name of at most %zu bytes", name, i,
-                           sizeof field->name - 1);
+            return pl_fail(err, PL_EINVAL,
+                           "memory data '%s': field %d needs a name of at most %zu bytes",
+                           name, i, sizeof field->name - 1);
         if (field->shape.rank < 0 || field->shape.rank > PL_DIMS - 1
             || !pl_array_size(field->dtype, &field->shape, &count, &bytes) || count == 0)
-            return pl_fail(err, PL_EINVAL, "memory data '%s': field '%s' needs a shape of at most %d axes, none of them 0",
-                           name, field->name, PL_DIMS - 1);
+            return pl_fail(
+                err, PL_EINVAL,
+                "memory data '%s': field '%s' needs a shape of at most %d axes, none of "
+                "them 0",
+                name, field->name, PL_DIMS - 1);
     }
     return PL_OK;
 }
@@ -131,13 +140,16 @@ int pl_memory_data(const char *name, const pl_memory_data_t *data, pl_error_t *e
 
 int pl_memory_arrays(const char *name, const pl_arrays_t *arrays, pl_error_t *err)
 {
-    pl_memory_data_t data = {.samples = arrays->samples, .field_count = arrays->field_count, .facts = arrays->facts,
+    pl_memory_data_t data = {.samples = arrays->samples,
+                             .field_count = arrays->field_count,
+                             .facts = arrays->facts,
                              .read = pl_arrays_read};
     memcpy(data.field, arrays->field, sizeof data.field);
     int code = source_check(name, &data, err);
     for (int i = 0; i < data.field_count && !code; i++)
         if (!arrays->data[i])
-            code = pl_fail(err, PL_EINVAL, "memory data '%s': field '%s' has no array", name, arrays->field[i].name);
+            code = pl_fail(err, PL_EINVAL, "memory data '%s': field '%s' has no array",
+                           name, arrays->field[i].name);
     if (code)
         return code;
     source_t *source = source_new(name, &data, err);
@@ -150,7 +162,8 @@ int pl_memory_arrays(const char *name, const pl_arrays_t *arrays, pl_error_t *er
     return PL_OK;
 }
 
-int pl_arrays_read(void *user, const pl_read_request_t *request, void *const field[], pl_error_t *err)
+int pl_arrays_read(void *user, const pl_read_request_t *request, void *const field[],
+                   pl_error_t *err)
 {
     const pl_arrays_t *arrays = user;
     int code = pl_dataset_check("arrays", request, arrays->samples, err);
@@ -163,12 +176,14 @@ int pl_arrays_read(void *user, const pl_read_request_t *request, void *const fie
         const char *in = arrays->data[k];
         char *out = field[k];
         for (int i = 0; i < request->count; i++)
-            memcpy(out + (size_t)i * bytes, in + (size_t)request->index[i] * bytes, bytes);
+            memcpy(out + (size_t)i * bytes, in + (size_t)request->index[i] * bytes,
+                   bytes);
     }
     return PL_OK;
 }
 
-static int memory_open(void *self, const pl_data_request_t *request, pl_data_info_t *info, pl_error_t *err)
+static int memory_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+                       pl_error_t *err)
 {
     memory_t *memory = self;
     (void)request;
@@ -178,10 +193,14 @@ static int memory_open(void *self, const pl_data_request_t *request, pl_data_inf
         source->users++;
     pthread_mutex_unlock(&sources_lock);
     if (!source)
-        return pl_fail(err, PL_ENOTFOUND, "no memory data '%s' in this process: call pl_memory_data() first, in each "
-                       "process of the run", memory->name);
+        return pl_fail(
+            err, PL_ENOTFOUND,
+            "no memory data '%s' in this process: call pl_memory_data() first, in each "
+            "process of the run",
+            memory->name);
     memory->source = source;
-    pl_data_info_t found = {.samples = source->data.samples, .field_count = source->data.field_count};
+    pl_data_info_t found = {.samples = source->data.samples,
+                            .field_count = source->data.field_count};
     memcpy(found.field, source->data.field, sizeof found.field);
     found.facts = source->facts ? pl_text("%s", source->facts) : NULL;
     if (source->facts && !found.facts)
@@ -190,7 +209,8 @@ static int memory_open(void *self, const pl_data_request_t *request, pl_data_inf
     return PL_OK;
 }
 
-static int memory_read(const void *self, const pl_read_request_t *request, void *const field[], pl_error_t *err)
+static int memory_read(const void *self, const pl_read_request_t *request,
+                       void *const field[], pl_error_t *err)
 {
     const memory_t *memory = self;
     const pl_memory_data_t *data = &memory->source->data;
