@@ -469,6 +469,38 @@ typedef struct pl_dataset_ops {
     void (*close)(void *self);                              /* data thread; also after a failed open  [nothing to do] */
 } pl_dataset_ops_t;
 
+/* Data that the program itself holds: a source known by name in this process, which the run file calls
+ * {"name": "memory", "source": NAME}.  Under a launcher that starts processes each of them has to register it. */
+typedef struct pl_memory_data {
+    int64_t samples;
+    int field_count;
+    pl_field_t field[PL_FIELDS];
+    const char *facts;                                      /* as in pl_data_info_t  [none] */
+    /* As read() of pl_dataset_ops_t: several data threads at once. */
+    int (*read)(void *user, const pl_read_request_t *request, void *const field[], pl_error_t *err);
+    void *user;                                             /* for read; must stay while the source is in use */
+} pl_memory_data_t;
+
+/* Registers a source under a name, for data opened from now on; it takes the place of one that is there.  *data and what
+ * it names is copied, except what user points to; data NULL removes the name.  Sources in use stay until they are
+ * closed.  Any thread. */
+PL_API int pl_memory_data(const char *name, const pl_memory_data_t *data, pl_error_t *err);
+
+/* The simplest case: one array for each field. */
+typedef struct pl_arrays {
+    int64_t samples;
+    int field_count;
+    pl_field_t field[PL_FIELDS];
+    const void *data[PL_FIELDS];                            /* [samples, shape of the field]; must stay while in use */
+    const char *facts;                                      /* as in pl_data_info_t  [none] */
+} pl_arrays_t;
+
+/* Registers arrays under a name, as pl_memory_data() does. */
+PL_API int pl_memory_arrays(const char *name, const pl_arrays_t *arrays, pl_error_t *err);
+
+/* Reads samples out of arrays: user is a const pl_arrays_t *.  For a pl_memory_data_t of one's own. */
+PL_API int pl_arrays_read(void *user, const pl_read_request_t *request, void *const field[], pl_error_t *err);
+
 /* A copy of text (printf) in Paceline's memory, or NULL; pl_text_free() frees it. */
 PL_API char *pl_text(const char *format, ...) PL_PRINTF(1, 2);
 PL_API void pl_text_free(char *text);

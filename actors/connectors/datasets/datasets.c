@@ -1,0 +1,42 @@
+/* datasets.c - what the built-in data sets share */
+#include "actors/connectors/datasets/datasets.h"
+
+#include <stdio.h>
+
+int pl_dataset_check(const char *what, const pl_read_request_t *request, int64_t samples,
+                     pl_error_t *err)
+{
+    for (int i = 0; i < request->count; i++)
+        if (request->index[i] < 0 || request->index[i] >= samples)
+            return pl_fail(err, PL_EINVAL, "%s: there is no sample %lld of %lld", what,
+                           (long long)request->index[i], (long long)samples);
+    return PL_OK;
+}
+
+void pl_dataset_field(pl_data_info_t *info, const char *name, pl_dtype_t dtype,
+                      pl_shape_t shape)
+{
+    pl_field_t *field = &info->field[info->field_count++];
+    *field = (pl_field_t){.dtype = dtype, .shape = shape};
+    snprintf(field->name, sizeof field->name, "%s", name);
+}
+
+pl_shape_t pl_dataset_sample_shape(const pl_shape_t *shape)
+{
+    pl_shape_t sample = {.rank = shape->rank - 1};
+    for (int i = 0; i < sample.rank; i++)
+        sample.dim[i] = shape->dim[i + 1];
+    return sample;
+}
+
+char *pl_dataset_facts(int64_t classes, const pl_shape_t *shape)
+{
+    char axes[PL_DIMS * 24] = "", known[48] = "";
+    int length = 0;
+    for (int i = 0; i < shape->rank; i++)
+        length += snprintf(axes + length, sizeof axes - (size_t)length, "%s%lld",
+                           i ? ", " : "", (long long)shape->dim[i]);
+    if (classes > 0)
+        snprintf(known, sizeof known, "\"classes\": %lld, ", (long long)classes);
+    return pl_text("{%s\"shape\": [%s]}", known, axes);
+}

@@ -1,0 +1,31 @@
+/* datasets.h - the data sets that are built in, and what they share
+ *
+ * Each is one file with its options and one table, found by name like a user's own. */
+#ifndef PL_DATASETS_H
+#define PL_DATASETS_H
+
+#include "paceline.h"
+
+extern const pl_dataset_ops_t pl_csv_dataset;
+extern const pl_dataset_ops_t pl_idx_dataset;
+extern const pl_dataset_ops_t pl_memory_dataset;
+extern const pl_dataset_ops_t pl_npy_dataset;
+extern const pl_dataset_ops_t pl_text_dataset;
+
+/* Guards a read: every index lies in [0, samples).  PL_EINVAL names `what` and the index.
+ * */
+int pl_dataset_check(const char *what, const pl_read_request_t *request, int64_t samples,
+                     pl_error_t *err);
+
+/* Adds a field of that name, type and sample shape to *info, which has room. */
+void pl_dataset_field(pl_data_info_t *info, const char *name, pl_dtype_t dtype,
+                      pl_shape_t shape);
+
+/* The shape of one sample of an array whose first axis counts samples. */
+pl_shape_t pl_dataset_sample_shape(const pl_shape_t *shape);
+
+/* {"classes": 10, "shape": [1, 28, 28]} for pl_data_info_t, classes only when there are
+ * any; NULL: out of memory. */
+char *pl_dataset_facts(int64_t classes, const pl_shape_t *shape);
+
+#endif

@@ -1,0 +1,245 @@
+/* memory.c - data that the program itself holds
+ *
+ * A run file can name no pointer, so a program registers what it has under a name first.
+ * A source lives until nobody has it open and its name is gone: replacing one while it is
+ * trained on is safe. */
+#include <pthread.h>
+#include <string.h>
+
+#include "actors/connectors/datasets/datasets.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "formats/array.h"
+
+typedef struct source {
+    struct source *next;
+    char *name, *facts;
+    pl_memory_data_t data;
+    pl_arrays_t arrays;                        /* what read gets  [the user's own read] */
+    int users;                             /* data sets that have it open, and the list */
+} source_t;
+
+typedef struct memory {
+    const char *name;
+    source_t *source;
+} memory_t;
+
+static const pl_option_t memory_options[] = {
+    {"source", PL_OPTION_TEXT, offsetof(memory_t, name), NULL, NULL,
+     "name given to pl_memory_data()"},
+    PL_OPTIONS_END,
+};
+
+static pthread_mutex_t sources_lock = PTHREAD_MUTEX_INITIALIZER;
+static source_t *sources;
+
+static void source_free(source_t *source)
+{
+    pl_free(source->name);
+    pl_free(source->facts);
+    pl_free(source);
+}
+
+/* With the lock held. */
+static void source_unref(source_t *source)
+{
+    if (--source->users == 0)
+        source_free(source);
+}
+
+/* With the lock held: where the source of that name hangs, or the list's end. */
+static source_t **source_find(const char *name)
+{
+    source_t **at = &sources;
+    while (*at && strcmp((*at)->name, name))
+        at = &(*at)->next;
+    return at;
+}
+
+static source_t *source_new(const char *name, const pl_memory_data_t *data,
+                            pl_error_t *err)
+{
+    source_t *source = pl_alloc(sizeof *source);
+    if (source) {
+        source->name = pl_strdup(name);
+        source->facts = data->facts ? pl_strdup(data->facts) : NULL;
+    }
+    if (!source || !source->name || (data->facts && !source->facts)) {
+        if (source)
+            source_free(source);
+        pl_no_memory(err);
+        return NULL;
+    }
+    source->data = *data;
+    source->data.facts = source->facts;
+    source->users = 1;
+    return source;
+}
+
+/* Puts a source, or nothing, in the place of the name. */
+static void source_replace(const char *name, source_t *source)
+{
+    pthread_mutex_lock(&sources_lock);
+    source_t **at = source_find(name), *old = *at;
+    if (old) {
+        *at = old->next;
+        source_unref(old);
+    }
+    if (source) {
+        source->next = sources;
+        sources = source;
+    }
+    pthread_mutex_unlock(&sources_lock);
+}
+
+static int source_check(const char *name, const pl_memory_data_t *data, pl_error_t *err)
+{
+    if (data->samples < 1)
+        return pl_fail(err, PL_EINVAL, "memory data '%s': %lld samples; 1 is the least",
+                       name, (long long)data->samples);
+    if (data->field_count < 1 || data->field_count > PL_FIELDS)
+        return pl_fail(err, PL_EINVAL,
+                       "memory data '%s': %d fields; 1 to %d are possible", name,
+                       data->field_count, PL_FIELDS);
+    if (!data->read)
+        return pl_fail(err, PL_EINVAL, "memory data '%s': read is missing", name);
+    for (int i = 0; i < data->field_count; i++) {
+        const pl_field_t *field = &data->field[i];
+        int64_t count;
+        size_t bytes;
+        if (!field->name[0] || !memchr(field->name, '\0', sizeof field->name))
+            return pl_fail(err, PL_EINVAL,
+                           "memory data '%s': field %d needs a name of at most %zu bytes",
+                           name, i, sizeof field->name - 1);
+        if (field->shape.rank < 0 || field->shape.rank > PL_DIMS - 1
+            || !pl_array_size(field->dtype, &field->shape, &count, &bytes) || count == 0)
+            return pl_fail(
+                err, PL_EINVAL,
+                "memory data '%s': field '%s' needs a shape of at most %d axes, none of "
+                "them 0",
+                name, field->name, PL_DIMS - 1);
+    }
+    return PL_OK;
+}
+
+int pl_memory_data(const char *name, const pl_memory_data_t *data, pl_error_t *err)
+{
+    if (!data) {
+        source_replace(name, NULL);
+        return PL_OK;
+    }
+    int code = source_check(name, data, err);
+    if (code)
+        return code;
+    source_t *source = source_new(name, data, err);
+    if (!source)
+        return PL_ENOMEM;
+    source_replace(name, source);
+    return PL_OK;
+}
+
+int pl_memory_arrays(const char *name, const pl_arrays_t *arrays, pl_error_t *err)
+{
+    pl_memory_data_t data = {.samples = arrays->samples,
+                             .field_count = arrays->field_count,
+                             .facts = arrays->facts,
+                             .read = pl_arrays_read};
+    memcpy(data.field, arrays->field, sizeof data.field);
+    int code = source_check(name, &data, err);
+    for (int i = 0; i < data.field_count && !code; i++)
+        if (!arrays->data[i])
+            code = pl_fail(err, PL_EINVAL, "memory data '%s': field '%s' has no array",
+                           name, arrays->field[i].name);
+    if (code)
+        return code;
+    source_t *source = source_new(name, &data, err);
+    if (!source)
+        return PL_ENOMEM;
+    source->arrays = *arrays;
+    source->arrays.facts = source->facts;
+    source->data.user = &source->arrays;
+    source_replace(name, source);
+    return PL_OK;
+}
+
+int pl_arrays_read(void *user, const pl_read_request_t *request, void *const field[],
+                   pl_error_t *err)
+{
+    const pl_arrays_t *arrays = user;
+    int code = pl_dataset_check("arrays", request, arrays->samples, err);
+    if (code)
+        return code;
+    for (int k = 0; k < arrays->field_count; k++) {
+        int64_t count;
+        size_t bytes = 0;
+        pl_array_size(arrays->field[k].dtype, &arrays->field[k].shape, &count, &bytes);
+        const char *in = arrays->data[k];
+        char *out = field[k];
+        for (int i = 0; i < request->count; i++)
+            memcpy(out + (size_t)i * bytes, in + (size_t)request->index[i] * bytes,
+                   bytes);
+    }
+    return PL_OK;
+}
+
+static int memory_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+                       pl_error_t *err)
+{
+    memory_t *memory = self;
+    (void)request;
+    pthread_mutex_lock(&sources_lock);
+    source_t *source = *source_find(memory->name);
+    if (source)
+        source->users++;
+    pthread_mutex_unlock(&sources_lock);
+    if (!source)
+        return pl_fail(
+            err, PL_ENOTFOUND,
+            "no memory data '%s' in this process: call pl_memory_data() first, in each "
+            "process of the run",
+            memory->name);
+    memory->source = source;
+    pl_data_info_t found = {.samples = source->data.samples,
+                            .field_count = source->data.field_count};
+    memcpy(found.field, source->data.field, sizeof found.field);
+    found.facts = source->facts ? pl_text("%s", source->facts) : NULL;
+    if (source->facts && !found.facts)
+        return pl_no_memory(err);
+    *info = found;
+    return PL_OK;
+}
+
+static int memory_read(const void *self, const pl_read_request_t *request,
+                       void *const field[], pl_error_t *err)
+{
+    const memory_t *memory = self;
+    const pl_memory_data_t *data = &memory->source->data;
+    pl_error_t own = {0};
+    int code = pl_dataset_check(memory->name, request, data->samples, err);
+    if (code)
+        return code;
+    if (!data->read(data->user, request, field, &own))
+        return PL_OK;
+    return pl_fail(err, PL_EUSER, "memory data '%s': %s", memory->name,
+                   own.text[0] ? own.text : "its read function failed");
+}
+
+static void memory_close(void *self)
+{
+    memory_t *memory = self;
+    pthread_mutex_lock(&sources_lock);
+    if (memory->source)
+        source_unref(memory->source);
+    pthread_mutex_unlock(&sources_lock);
+    memory->source = NULL;
+}
+
+const pl_dataset_ops_t pl_memory_dataset = {
+    .name = "memory",
+    .help = "data that the program itself registered by pl_memory_data()",
+    .size = sizeof(memory_t),
+    .options = memory_options,
+    .open = memory_open,
+    .read = memory_read,
+    .close = memory_close,
+};

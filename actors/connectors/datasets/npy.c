@@ -1,0 +1,142 @@
+/* npy.c - samples in NumPy's .npy files
+ *
+ * One file holds x, another y if there is one; the first axis of both counts samples.
+ * What a graph cannot compute with is converted when it is read: bytes and doubles of x
+ * into float32, whole numbers of y into int64. */
+#include "formats/npy.h"
+
+#include "actors/connectors/datasets/datasets.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "formats/convert.h"
+
+typedef struct npy_field {
+    pl_array_t array;
+    pl_dtype_t dtype;                                       /* of what is read */
+    pl_shape_t shape;                                       /* of a sample */
+    size_t elements;                                        /* of a sample */
+} npy_field_t;
+
+typedef struct npy {
+    const char *x_path, *y_path;
+    npy_field_t field[2];                                   /* x, y */
+    int fields;
+    int64_t samples;
+} npy_t;
+
+static const pl_option_t npy_options[] = {
+    {"x", PL_OPTION_TEXT, offsetof(npy_t, x_path), NULL, NULL,
+     ".npy file of the samples, first axis"},
+    {"y", PL_OPTION_TEXT, offsetof(npy_t, y_path), "\"\"", NULL,
+     ".npy file of the targets, first axis; \"\" for none"},
+    PL_OPTIONS_END,
+};
+
+static bool is_whole(pl_dtype_t dtype)
+{
+    return dtype == PL_U8 || dtype == PL_I32 || dtype == PL_I64;
+}
+
+/* Loads one file as the next field. */
+static int npy_add(npy_t *npy, const char *path, bool target, pl_error_t *err)
+{
+    npy_field_t *field = &npy->field[npy->fields];
+    int code = pl_npy_load(path, pl_file_limit(), &field->array, err);
+    if (code)
+        return code;
+    npy->fields++;
+    const pl_array_t *array = &field->array;
+    if (array->shape.rank == 0 || array->shape.dim[0] == 0)
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: there are no samples in it: the first axis counts them",
+                       path);
+    if (target && array->shape.dim[0] != npy->samples)
+        return pl_fail(err, PL_EFORMAT, "%s: %lld samples, but %s has %lld", path,
+                       (long long)array->shape.dim[0], npy->x_path,
+                       (long long)npy->samples);
+    npy->samples = array->shape.dim[0];
+    field->shape = pl_dataset_sample_shape(&array->shape);
+    field->elements = (size_t)(array->count / npy->samples);
+    bool keep = array->dtype == PL_I32 || array->dtype == PL_I64;
+    field->dtype = target && is_whole(array->dtype) ? PL_I64
+                   : keep                           ? array->dtype
+                                                    : PL_F32;
+    return PL_OK;
+}
+
+/* One more than the largest of whole targets; 0 when they are none. */
+static int64_t npy_classes(const npy_t *npy)
+{
+    const pl_array_t *y = &npy->field[1].array;
+    int64_t largest = -1;
+    if (npy->fields < 2 || !is_whole(y->dtype))
+        return 0;
+    for (int64_t i = 0; i < y->count; i++) {
+        int64_t value = y->dtype == PL_U8    ? ((const uint8_t *)y->data)[i]
+                        : y->dtype == PL_I32 ? ((const int32_t *)y->data)[i]
+                                             : ((const int64_t *)y->data)[i];
+        largest = value > largest ? value : largest;
+    }
+    return largest < INT64_MAX ? largest + 1 : 0;
+}
+
+static int npy_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+                    pl_error_t *err)
+{
+    static const char *const names[] = {"x", "y"};
+    npy_t *npy = self;
+    (void)request;
+    int code = npy_add(npy, npy->x_path, false, err);
+    if (!code && *npy->y_path)
+        code = npy_add(npy, npy->y_path, true, err);
+    if (code)
+        return code;
+    pl_data_info_t found = {.samples = npy->samples};
+    found.facts = pl_dataset_facts(npy_classes(npy), &npy->field[0].shape);
+    if (!found.facts)
+        return pl_no_memory(err);
+    for (int i = 0; i < npy->fields; i++)
+        pl_dataset_field(&found, names[i], npy->field[i].dtype, npy->field[i].shape);
+    *info = found;
+    return PL_OK;
+}
+
+static void npy_read_field(const npy_field_t *field, const pl_read_request_t *request,
+                           char *out)
+{
+    const char *in = field->array.data;
+    size_t from = field->elements * pl_array_width(field->array.dtype);
+    size_t to = field->elements * pl_array_width(field->dtype);
+    for (int i = 0; i < request->count; i++)
+        pl_convert(field->array.dtype, in + (size_t)request->index[i] * from,
+                   field->dtype, out + (size_t)i * to, field->elements);
+}
+
+static int npy_read(const void *self, const pl_read_request_t *request,
+                    void *const field[], pl_error_t *err)
+{
+    const npy_t *npy = self;
+    int code = pl_dataset_check(npy->x_path, request, npy->samples, err);
+    if (code)
+        return code;
+    for (int i = 0; i < npy->fields; i++)
+        npy_read_field(&npy->field[i], request, field[i]);
+    return PL_OK;
+}
+
+static void npy_close(void *self)
+{
+    npy_t *npy = self;
+    for (int i = 0; i < 2; i++)
+        pl_array_release(&npy->field[i].array);
+}
+
+const pl_dataset_ops_t pl_npy_dataset = {
+    .name = "npy",
+    .help = "samples in NumPy's .npy files",
+    .size = sizeof(npy_t),
+    .options = npy_options,
+    .open = npy_open,
+    .read = npy_read,
+    .close = npy_close,
+};

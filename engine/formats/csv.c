@@ -1,0 +1,310 @@
+/* csv.c - tables of numbers as comma-separated values (RFC 4180)
+ *
+ * A scanner takes one field after the other; what a record means (names, numbers) is
+ * decided above it.  Memory grows with the fields that are there. */
+#include "formats/csv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "formats/number.h"
+
+#define MOST_COLUMNS (1 << 24)
+
+/* One field as it stands: between its commas or quotes, quotes in it still doubled. */
+typedef struct csv_field {
+    const char *text;
+    size_t length;
+    bool quoted, last;                                      /* last of its record */
+    int64_t line, column;                                   /* where it starts, from 1 */
+} csv_field_t;
+
+typedef struct csv_scan {
+    const char *name;
+    const char *at, *end;
+    const char *line_start;
+    int64_t line;
+    pl_csv_t csv;
+    int64_t room;                                      /* rows that there is memory for */
+    pl_error_t *err;
+} csv_scan_t;
+
+#define PLACE "%s:%lld:%lld: "
+#define PLACE_OF(s, field) (s)->name, (long long)(field)->line, (long long)(field)->column
+
+static void csv_new_line(csv_scan_t *s)
+{
+    s->line++;
+    s->line_start = s->at;
+}
+
+/* The rest of a quoted field, after its first quote: to the quote that is not doubled. */
+static int csv_take_quoted(csv_scan_t *s, csv_field_t *field)
+{
+    field->quoted = true;
+    field->text = s->at;
+    for (; s->at < s->end; s->at++) {
+        if (*s->at == '\n') {
+            s->at++;
+            csv_new_line(s);
+            s->at--;
+        }
+        if (*s->at != '"')
+            continue;
+        if (s->at + 1 == s->end || s->at[1] != '"')
+            break;
+        s->at++;
+    }
+    if (s->at == s->end)
+        return pl_fail(s->err, PL_EFORMAT,
+                       PLACE "the quote that begins here does not end",
+                       PLACE_OF(s, field));
+    field->length = (size_t)(s->at++ - field->text);
+    return PL_OK;
+}
+
+static int csv_take_end(csv_scan_t *s, csv_field_t *field)
+{
+    if (s->at < s->end && *s->at == ',') {
+        s->at++;
+        return PL_OK;
+    }
+    field->last = true;
+    if (s->at == s->end)
+        return PL_OK;
+    if (*s->at == '\r' && s->at + 1 < s->end && s->at[1] == '\n')
+        s->at++;
+    if (*s->at != '\n')
+        return pl_fail(s->err, PL_EFORMAT,
+                       PLACE "a ',' or the line's end must follow the field",
+                       PLACE_OF(s, field));
+    s->at++;
+    csv_new_line(s);
+    return PL_OK;
+}
+
+static int csv_take_field(csv_scan_t *s, csv_field_t *field)
+{
+    *field = (csv_field_t){.line = s->line, .column = s->at - s->line_start + 1};
+    if (s->at < s->end && *s->at == '"') {
+        s->at++;
+        int code = csv_take_quoted(s, field);
+        return code ? code : csv_take_end(s, field);
+    }
+    field->text = s->at;
+    while (s->at < s->end && *s->at != ',' && *s->at != '\n')
+        s->at++;
+    field->length = (size_t)(s->at - field->text);
+    bool crlf = s->at < s->end && *s->at == '\n' && field->length > 0
+                && s->at[-1] == '\r';
+    field->length -= crlf;
+    return csv_take_end(s, field);
+}
+
+/* Spaces around a number are not part of it. */
+static bool csv_number(const csv_field_t *field, double *number)
+{
+    const char *text = field->text;
+    size_t length = field->length;
+    for (; length > 0 && (*text == ' ' || *text == '\t'); text++)
+        length--;
+    while (length > 0 && (text[length - 1] == ' ' || text[length - 1] == '\t'))
+        length--;
+    return pl_number(text, length, number);
+}
+
+static bool csv_is_empty(const csv_field_t *field)
+{
+    for (size_t i = 0; i < field->length; i++)
+        if (field->text[i] != ' ' && field->text[i] != '\t')
+            return false;
+    return true;
+}
+
+/* "field 3 (petal_width)" into text, which it returns. */
+static const char *csv_field_text(const csv_scan_t *s, int column, char text[static 80])
+{
+    if (s->csv.name)
+        snprintf(text, 80, "field %d (%.48s)", column + 1, s->csv.name[column]);
+    else
+        snprintf(text, 80, "field %d", column + 1);
+    return text;
+}
+
+/* Makes room for one more row, at least doubling. */
+static int csv_grow(csv_scan_t *s)
+{
+    if (s->csv.rows < s->room)
+        return PL_OK;
+    int64_t room = s->room ? 2 * s->room : 16;
+    size_t values, bytes;
+    if (__builtin_mul_overflow((size_t)room, (size_t)s->csv.columns, &values)
+        || __builtin_mul_overflow(values, sizeof(double), &bytes))
+        return pl_no_memory(s->err);
+    double *value = pl_resize(s->csv.value, bytes);
+    s->csv.value = value ? value : s->csv.value;
+    int64_t *line = pl_resize(s->csv.line, (size_t)room * sizeof *line);
+    s->csv.line = line ? line : s->csv.line;
+    if (!value || !line)
+        return pl_fail(s->err, PL_ENOMEM, "%s: out of memory at line %lld", s->name,
+                       (long long)s->line);
+    s->room = room;
+    return PL_OK;
+}
+
+/* One field of a row; `column` from 0. */
+static int csv_take_value(csv_scan_t *s, int column, double *value)
+{
+    csv_field_t field;
+    char text[80];
+    int code = csv_take_field(s, &field);
+    if (code)
+        return code;
+    if (csv_is_empty(&field))
+        return pl_fail(s->err, PL_EFORMAT, PLACE "%s of %d is missing",
+                       PLACE_OF(s, &field), csv_field_text(s, column, text),
+                       s->csv.columns);
+    if (!csv_number(&field, value))
+        return pl_fail(s->err, PL_EFORMAT, PLACE "%s: \"%.*s\" is not a finite number",
+                       PLACE_OF(s, &field), csv_field_text(s, column, text),
+                       (int)(field.length < 32 ? field.length : 32), field.text);
+    if (field.last && column + 1 < s->csv.columns)
+        return pl_fail(s->err, PL_EFORMAT,
+                       PLACE "%s of %d is missing: the line ends before it", s->name,
+                       (long long)field.line,
+                       (long long)(field.column + (int64_t)field.length),
+                       csv_field_text(s, column + 1, text), s->csv.columns);
+    if (!field.last && column + 1 == s->csv.columns)
+        return pl_fail(s->err, PL_EFORMAT,
+                       PLACE "more than %d fields, which the first line has", s->name,
+                       (long long)s->line, (long long)(s->at - s->line_start),
+                       s->csv.columns);
+    return PL_OK;
+}
+
+static int csv_take_row(csv_scan_t *s)
+{
+    int code = csv_grow(s);
+    if (code)
+        return code;
+    double *row = s->csv.value + s->csv.rows * s->csv.columns;
+    s->csv.line[s->csv.rows] = s->line;
+    for (int column = 0; column < s->csv.columns && !code; column++)
+        code = csv_take_value(s, column, &row[column]);
+    s->csv.rows += !code;
+    return code;
+}
+
+/* Counts the columns of the first record and sees whether all of them are numbers; takes
+ * nothing. */
+static int csv_look_at_first(csv_scan_t *s, bool *numbers)
+{
+    csv_scan_t ahead = *s;
+    csv_field_t field;
+    *numbers = true;
+    do {
+        double number;
+        int code = csv_take_field(&ahead, &field);
+        if (code)
+            return code;
+        if (++s->csv.columns > MOST_COLUMNS)
+            return pl_fail(s->err, PL_EFORMAT, PLACE "more than %d fields",
+                           PLACE_OF(s, &field), MOST_COLUMNS);
+        *numbers = *numbers && (csv_is_empty(&field) || csv_number(&field, &number));
+    } while (!field.last);
+    return PL_OK;
+}
+
+static char *csv_name(const csv_field_t *field)
+{
+    char *name = pl_alloc(field->length + 1), *out = name;
+    for (size_t i = 0; name && i < field->length; i++) {
+        *out++ = field->text[i];
+        i += field->quoted && field->text[i] == '"';   /* the second of a doubled quote */
+    }
+    return name;
+}
+
+static int csv_take_names(csv_scan_t *s)
+{
+    s->csv.name = pl_alloc_array((size_t)s->csv.columns, sizeof *s->csv.name);
+    if (!s->csv.name)
+        return pl_no_memory(s->err);
+    for (int column = 0; column < s->csv.columns; column++) {
+        csv_field_t field;
+        int code = csv_take_field(s, &field);
+        if (code)
+            return code;
+        s->csv.name[column] = csv_name(&field);
+        if (!s->csv.name[column])
+            return pl_no_memory(s->err);
+    }
+    return PL_OK;
+}
+
+/* Lines at the end with nothing in them are no records. */
+static void csv_trim_end(csv_scan_t *s)
+{
+    const char *end = s->end;
+    while (end > s->at && (end[-1] == '\n' || end[-1] == '\r'))
+        end--;
+    s->end = end;
+}
+
+static int csv_take_all(csv_scan_t *s, pl_csv_header_t header)
+{
+    bool numbers;
+    if (s->end - s->at >= 3 && !memcmp(s->at, "\xEF\xBB\xBF", 3))
+        s->line_start = s->at += 3;         /* the mark that Windows programs put first */
+    csv_trim_end(s);
+    if (s->at == s->end)
+        return pl_fail(s->err, PL_EFORMAT, "%s: there is nothing in it", s->name);
+    int code = csv_look_at_first(s, &numbers);
+    if (!code && (header == PL_CSV_YES || (header == PL_CSV_AUTO && !numbers)))
+        code = csv_take_names(s);
+    while (!code && s->at < s->end)
+        code = csv_take_row(s);
+    return code;
+}
+
+int pl_csv_read(const void *data, size_t size, const char *name, pl_csv_header_t header,
+                pl_csv_t *csv, pl_error_t *err)
+{
+    const char *text = data;
+    csv_scan_t s = {.name = name,
+                    .at = text,
+                    .end = text + size,
+                    .line_start = text,
+                    .line = 1,
+                    .err = err};
+    int code = csv_take_all(&s, header);
+    if (code)
+        pl_csv_release(&s.csv);
+    else
+        *csv = s.csv;
+    return code;
+}
+
+int pl_csv_load(const char *path, size_t limit, pl_csv_header_t header, pl_csv_t *csv,
+                pl_error_t *err)
+{
+    pl_bytes_t bytes;
+    int code = pl_file_read(path, limit, &bytes, err);
+    if (code)
+        return code;
+    code = pl_csv_read(bytes.data, bytes.size, path, header, csv, err);
+    pl_bytes_release(&bytes);
+    return code;
+}
+
+void pl_csv_release(pl_csv_t *csv)
+{
+    for (int column = 0; csv->name && column < csv->columns; column++)
+        pl_free(csv->name[column]);
+    pl_free(csv->name);
+    pl_free(csv->line);
+    pl_free(csv->value);
+    *csv = (pl_csv_t){0};
+}

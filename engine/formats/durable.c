@@ -1,0 +1,140 @@
+/* durable.c - a file that is there whole or not at all */
+#include "formats/durable.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#define ATTEMPTS 100
+#define PIECE ((size_t)1 << 30)                    /* one write() takes less than 2 GiB */
+
+static atomic_uint files;                  /* begun by this process: makes names differ */
+
+static void durable_release(pl_durable_t *file)
+{
+    if (file->fd >= 0)
+        close(file->fd);
+    if (file->directory >= 0)
+        close(file->directory);
+    pl_free(file->temporary);
+    *file = (pl_durable_t){.fd = -1, .directory = -1};
+}
+
+static int durable_open_directory(pl_durable_t *file, pl_error_t *err)
+{
+    const char *slash = strrchr(file->path, '/');
+    file->base = slash ? slash + 1 : file->path;
+    if (!*file->base)
+        return pl_fail(err, PL_EINVAL, "%s: a file name is needed after the last '/'",
+                       file->path);
+    char *folder = slash ? pl_text("%.*s", (int)(slash - file->path) + 1, file->path)
+                         : pl_text(".");
+    if (!folder)
+        return pl_no_memory(err);
+    file->directory = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int code = PL_OK;
+    if (file->directory < 0)
+        code = pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s: %m", folder);
+    pl_free(folder);
+    return code;
+}
+
+static int durable_create(pl_durable_t *file, pl_error_t *err)
+{
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        pl_free(file->temporary);
+        file->temporary = pl_text(".%s.%ld-%u.part", file->base, (long)getpid(),
+                                  atomic_fetch_add(&files, 1));
+        if (!file->temporary)
+            return pl_no_memory(err);
+        file->fd = openat(file->directory, file->temporary,
+                          O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file->fd >= 0)
+            return PL_OK;
+        if (errno != EEXIST && errno != EINTR)
+            return pl_fail(err, PL_EIO, "%s: cannot create %s beside it: %m", file->path,
+                           file->temporary);
+    }
+    return pl_fail(err, PL_EIO, "%s: cannot find a free name beside it", file->path);
+}
+
+int pl_durable_open(pl_durable_t *file, const char *path, pl_error_t *err)
+{
+    pl_durable_t made = {.path = path, .fd = -1, .directory = -1};
+    int code = durable_open_directory(&made, err);
+    if (!code)
+        code = durable_create(&made, err);
+    if (code)
+        durable_release(&made);
+    else
+        *file = made;
+    return code;
+}
+
+int pl_durable_write(pl_durable_t *file, const void *data, size_t size, pl_error_t *err)
+{
+    const char *rest = data;
+    while (size > 0) {
+        ssize_t n = write(file->fd, rest, size < PIECE ? size : PIECE);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return pl_fail(
+                err, PL_EIO,
+                "%s: byte %llu cannot be written: %m; what was there is untouched",
+                file->path, (unsigned long long)file->written);
+        rest += n;
+        size -= (size_t)n;
+        file->written += (uint64_t)n;
+    }
+    return PL_OK;
+}
+
+static int durable_place(pl_durable_t *file, pl_error_t *err)
+{
+    if (fsync(file->fd))
+        return pl_fail(err, PL_EIO,
+                       "%s: the disk did not take it: %m; what was there is untouched",
+                       file->path);
+    int fd = file->fd;
+    file->fd = -1;
+    if (close(fd) && errno != EINTR)
+        return pl_fail(err, PL_EIO,
+                       "%s: the disk did not take it: %m; what was there is untouched",
+                       file->path);
+    if (renameat(file->directory, file->temporary, file->directory, file->base))
+        return pl_fail(err, PL_EIO,
+                       "%s: cannot be put in place: %m; what was there is untouched",
+                       file->path);
+    return PL_OK;
+}
+
+int pl_durable_commit(pl_durable_t *file, pl_error_t *err)
+{
+    int code = durable_place(file, err);
+    if (code) {
+        pl_durable_abandon(file);
+        return code;
+    }
+    if (fsync(file->directory))
+        code = pl_fail(
+            err, PL_EIO,
+            "%s is in place, but its directory could not be synced: %m; after a power "
+            "failure the old file may be back",
+            file->path);
+    durable_release(file);
+    return code;
+}
+
+void pl_durable_abandon(pl_durable_t *file)
+{
+    if (file->temporary)
+        unlinkat(file->directory, file->temporary, 0);
+    durable_release(file);
+}

@@ -1,0 +1,307 @@
+/* npy.c - NumPy's .npy arrays
+ *
+ * The header is a literal of a Python dictionary.  Only what NumPy itself writes is
+ * understood: three keys, a text, a truth value and a tuple of whole numbers. */
+#include "formats/npy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/durable.h"
+
+#define ALIGNMENT 64                            /* of the elements in what NumPy writes */
+
+static const char npy_magic[] = "\x93NUMPY";
+#define MAGIC (sizeof npy_magic - 1)
+
+static const struct {
+    pl_dtype_t dtype;
+    char descr[4];
+} npy_types[] = {
+    {PL_F32, "<f4"}, {PL_F64, "<f8"}, {PL_I32, "<i4"}, {PL_I64, "<i8"}, {PL_U8, "|u1"},
+};
+#define NPY_TYPES (sizeof npy_types / sizeof *npy_types)
+
+/* Where reading the header has got to. */
+typedef struct npy_header {
+    const char *name;
+    const char *file, *at, *end;
+    bool has_descr, has_order, has_shape;
+    pl_array_t array;
+    pl_error_t *err;
+} npy_header_t;
+
+static int npy_bad(const npy_header_t *h, const char *what)
+{
+    return pl_fail(h->err, PL_EFORMAT, "%s: byte %zu: %s", h->name,
+                   (size_t)(h->at - h->file), what);
+}
+
+static void npy_skip_space(npy_header_t *h)
+{
+    while (h->at < h->end && strchr(" \t\r\n", *h->at) && *h->at)
+        h->at++;
+}
+
+static bool npy_take(npy_header_t *h, const char *token)
+{
+    npy_skip_space(h);
+    size_t length = strlen(token);
+    if ((size_t)(h->end - h->at) < length || memcmp(h->at, token, length))
+        return false;
+    h->at += length;
+    return true;
+}
+
+/* A text in quotes, without escapes: where it starts, and its length. */
+static bool npy_text(npy_header_t *h, const char **text, size_t *length)
+{
+    npy_skip_space(h);
+    if (h->at == h->end || (*h->at != '\'' && *h->at != '"'))
+        return false;
+    const char *close = memchr(h->at + 1, *h->at, (size_t)(h->end - h->at) - 1);
+    if (!close)
+        return false;
+    *text = h->at + 1;
+    *length = (size_t)(close - *text);
+    h->at = close + 1;
+    return true;
+}
+
+static int npy_descr(npy_header_t *h)
+{
+    const char *text;
+    size_t length;
+    npy_skip_space(h);
+    const char *start = h->at;
+    if (h->at < h->end && *h->at == '[')
+        return pl_fail(
+            h->err, PL_EUNSUPPORTED,
+            "%s: byte %zu: records of several fields cannot be read; save one array for "
+            "each",
+            h->name, (size_t)(h->at - h->file));
+    if (!npy_text(h, &text, &length))
+        return npy_bad(h, "the element type is missing");
+    h->has_descr = true;
+    for (size_t i = 0; i < NPY_TYPES; i++)
+        if (length == 3 && !memcmp(text, npy_types[i].descr, 3)) {
+            h->array.dtype = npy_types[i].dtype;
+            return PL_OK;
+        }
+    return pl_fail(
+        h->err, PL_EUNSUPPORTED,
+        "%s: byte %zu: elements of type '%.*s'; <f4, <f8, <i4, <i8 and |u1 are read: "
+        "convert with astype()",
+        h->name, (size_t)(start - h->file), (int)(length < 16 ? length : 16), text);
+}
+
+static int npy_order(npy_header_t *h)
+{
+    h->has_order = true;
+    if (npy_take(h, "False"))
+        return PL_OK;
+    if (npy_take(h, "True"))
+        return pl_fail(
+            h->err, PL_EUNSUPPORTED,
+            "%s: byte %zu: Fortran order; save numpy.ascontiguousarray(…) instead",
+            h->name, (size_t)(h->at - h->file) - 4);
+    return npy_bad(h, "True or False is missing");
+}
+
+static bool npy_number(npy_header_t *h, int64_t *number)
+{
+    npy_skip_space(h);
+    const char *start = h->at;
+    int64_t n = 0;
+    for (; h->at < h->end && *h->at >= '0' && *h->at <= '9'; h->at++)
+        if (__builtin_mul_overflow(n, 10, &n)
+            || __builtin_add_overflow(n, *h->at - '0', &n))
+            return false;
+    *number = n;
+    return h->at > start;
+}
+
+static int npy_shape(npy_header_t *h)
+{
+    pl_shape_t shape = {0};
+    if (!npy_take(h, "("))
+        return npy_bad(h, "the shape is missing");
+    while (!npy_take(h, ")")) {
+        if (shape.rank == PL_DIMS)
+            return npy_bad(h, "the shape has more than 5 axes");
+        if (!npy_number(h, &shape.dim[shape.rank++]))
+            return npy_bad(h, "an axis must be a whole number from 0 to 2^63 - 1");
+        if (npy_take(h, ","))
+            continue;
+        if (shape.rank == 1 || !npy_take(h, ")"))
+            return npy_bad(h, "the shape does not end");
+        break;
+    }
+    h->array.shape = shape;
+    h->has_shape = true;
+    return PL_OK;
+}
+
+static int npy_entry(npy_header_t *h)
+{
+    const char *key;
+    size_t length;
+    if (!npy_text(h, &key, &length))
+        return npy_bad(h, "a key is missing");
+    if (!npy_take(h, ":"))
+        return npy_bad(h, "':' is missing");
+    if (length == 5 && !memcmp(key, "descr", 5) && !h->has_descr)
+        return npy_descr(h);
+    if (length == 13 && !memcmp(key, "fortran_order", 13) && !h->has_order)
+        return npy_order(h);
+    if (length == 5 && !memcmp(key, "shape", 5) && !h->has_shape)
+        return npy_shape(h);
+    return npy_bad(h, "before this stands a key that is unknown or there twice");
+}
+
+static int npy_dictionary(npy_header_t *h)
+{
+    if (!npy_take(h, "{"))
+        return npy_bad(h, "'{' is missing");
+    while (!npy_take(h, "}")) {
+        int code = npy_entry(h);
+        if (code)
+            return code;
+        if (npy_take(h, ","))
+            continue;
+        if (!npy_take(h, "}"))
+            return npy_bad(h, "'}' is missing");
+        break;
+    }
+    npy_skip_space(h);
+    if (h->at < h->end)
+        return npy_bad(h, "something stands after the header's end");
+    if (!h->has_descr || !h->has_order || !h->has_shape)
+        return npy_bad(h, "'descr', 'fortran_order' or 'shape' is missing");
+    return PL_OK;
+}
+
+/* Finds the header's text by magic, version and length. */
+static int npy_find_header(npy_header_t *h, size_t size)
+{
+    const uint8_t *p = (const uint8_t *)h->file;
+    if (size < 10 || memcmp(p, npy_magic, MAGIC))
+        return npy_bad(h, "this is no .npy file");
+    if (p[6] < 1 || p[6] > 3 || p[7])
+        return pl_fail(h->err, PL_EUNSUPPORTED,
+                       "%s: byte 6: version %d.%d; 1.0, 2.0 and 3.0 are read", h->name,
+                       p[6], p[7]);
+    size_t start = p[6] == 1 ? 10 : 12;
+    if (size < start)
+        return pl_fail(h->err, PL_EFORMAT, "%s: truncated at byte %zu, in the header",
+                       h->name, size);
+    size_t length = (size_t)p[8] | (size_t)p[9] << 8;
+    if (p[6] > 1)
+        length |= (size_t)p[10] << 16 | (size_t)p[11] << 24;
+    if (length > size - start)
+        return pl_fail(h->err, PL_EFORMAT,
+                       "%s: truncated at byte %zu: the header alone ends at %zu", h->name,
+                       size, start + length);
+    h->at = h->file + start;
+    h->end = h->at + length;
+    return PL_OK;
+}
+
+/* The elements are all that follows the header, no less and no more. */
+static int npy_check_size(const npy_header_t *h, size_t size, pl_array_t *array)
+{
+    size_t start = (size_t)(h->end - h->file), bytes;
+    if (!pl_array_size(array->dtype, &array->shape, &array->count, &bytes))
+        return pl_fail(h->err, PL_EFORMAT,
+                       "%s: the shape in the header makes more elements than can be",
+                       h->name);
+    if (size - start < bytes)
+        return pl_fail(h->err, PL_EFORMAT,
+                       "%s: truncated at byte %zu of %zu, in element %zu", h->name, size,
+                       start + bytes, (size - start) / pl_array_width(array->dtype));
+    if (size - start > bytes)
+        return pl_fail(h->err, PL_EFORMAT,
+                       "%s: byte %zu: %zu bytes more than the shape needs", h->name,
+                       start + bytes, size - start - bytes);
+    array->data = h->end;
+    return PL_OK;
+}
+
+int pl_npy_read(const void *data, size_t size, const char *name, pl_array_t *array,
+                pl_error_t *err)
+{
+    npy_header_t h = {.name = name, .file = data, .at = data, .err = err};
+    int code = npy_find_header(&h, size);
+    if (!code)
+        code = npy_dictionary(&h);
+    if (!code)
+        code = npy_check_size(&h, size, &h.array);
+    if (!code)
+        *array = h.array;
+    return code;
+}
+
+int pl_npy_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *err)
+{
+    pl_bytes_t bytes;
+    pl_array_t found;
+    int code = pl_file_read(path, limit, &bytes, err);
+    if (code)
+        return code;
+    code = pl_npy_read(bytes.data, bytes.size, path, &found, err);
+    if (code) {
+        pl_bytes_release(&bytes);
+        return code;
+    }
+    size_t width = pl_array_width(found.dtype);
+    if ((uintptr_t)found.data % width)                     /* a header of an odd length */
+        found.data = memmove(bytes.data, found.data, (size_t)found.count * width);
+    found.owned = bytes;
+    *array = found;
+    return PL_OK;
+}
+
+/* The header of version 1, padded with spaces so that the elements are aligned; -> its
+ * length. */
+static size_t npy_header_text(const pl_array_t *array, char text[static 512])
+{
+    const char *descr = "";
+    for (size_t i = 0; i < NPY_TYPES; i++)
+        if (npy_types[i].dtype == array->dtype)
+            descr = npy_types[i].descr;
+    int n = 10
+            + snprintf(text + 10, 300,
+                       "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+    for (int i = 0; i < array->shape.rank; i++)
+        n += snprintf(text + n, 32, "%s%lld%s", i ? " " : "",
+                      (long long)array->shape.dim[i],
+                      i + 1 < array->shape.rank || i == 0 ? "," : "");
+    n += snprintf(text + n, 8, "), }");
+    while ((n + 1) % ALIGNMENT)
+        text[n++] = ' ';
+    text[n++] = '\n';
+    memcpy(text, npy_magic, MAGIC);
+    memcpy(text + MAGIC, (char[]){1, 0, (char)((n - 10) & 0xff), (char)((n - 10) >> 8)},
+           4);
+    return (size_t)n;
+}
+
+int pl_npy_write(const char *path, const pl_array_t *array, pl_error_t *err)
+{
+    char header[512];
+    pl_durable_t file;
+    int64_t count;
+    size_t bytes;
+    if (!pl_array_size(array->dtype, &array->shape, &count, &bytes))
+        return pl_fail(err, PL_EINVAL, "%s: the array's shape is impossible", path);
+    int code = pl_durable_open(&file, path, err);
+    if (code)
+        return code;
+    code = pl_durable_write(&file, header, npy_header_text(array, header), err);
+    if (!code)
+        code = pl_durable_write(&file, array->data, bytes, err);
+    if (!code)
+        return pl_durable_commit(&file, err);
+    pl_durable_abandon(&file);
+    return code;
+}

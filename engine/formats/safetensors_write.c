@@ -1,0 +1,149 @@
+/* safetensors_write.c - named tensors in one file: writing */
+#include "formats/safetensors.h"
+
+#include <endian.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "formats/array.h"
+#include "formats/durable.h"
+#include "formats/utf8.h"
+
+#define ALIGNMENT 8                  /* of the data's start, by spaces after the header */
+
+static const char *const type_names[] = {
+    [PL_F32] = "F32", [PL_F64] = "F64", [PL_I32] = "I32",
+    [PL_I64] = "I64", [PL_U8] = "U8",
+};
+
+static json_t *describe(const pl_safetensors_source_t *tensor, size_t begin, size_t end)
+{
+    json_t *shape = json_array();
+    for (int i = 0; i < tensor->shape.rank; i++)
+        if (json_array_append_new(shape, json_integer(tensor->shape.dim[i]))) {
+            json_decref(shape);
+            return NULL;
+        }
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_names[tensor->dtype], "shape",
+                     shape, "data_offsets", (json_int_t)begin, (json_int_t)end);
+}
+
+static bool is_utf8(const char *text)
+{
+    uint32_t code;
+    int bytes = 1;
+    for (size_t at = 0, size = strlen(text); at < size && bytes > 0; at += (size_t)bytes)
+        bytes = pl_utf8_get(text + at, size - at, &code);
+    return bytes > 0;
+}
+
+static int add_tensors(json_t *header, const char *path,
+                       const pl_safetensors_content_t *content, pl_error_t *err)
+{
+    size_t begin = 0, bytes;
+    for (int i = 0; i < content->count; i++) {
+        const pl_safetensors_source_t *tensor = &content->tensor[i];
+        int64_t elements;
+        if (!pl_array_size(tensor->dtype, &tensor->shape, &elements, &bytes)
+            || bytes > INT64_MAX - begin)
+            return pl_fail(err, PL_EINVAL, "%s: tensor '%.64s' has an impossible shape",
+                           path, tensor->name);
+        if (!strcmp(tensor->name, "__metadata__"))
+            return pl_fail(err, PL_EINVAL, "%s: no tensor can be called __metadata__",
+                           path);
+        if (json_object_get(header, tensor->name))
+            return pl_fail(err, PL_EINVAL, "%s: tensor '%.64s' is there twice", path,
+                           tensor->name);
+        if (!is_utf8(tensor->name))
+            return pl_fail(err, PL_EINVAL, "%s: the name of tensor %d is no UTF-8", path,
+                           i);
+        if (json_object_set_new(header, tensor->name,
+                                describe(tensor, begin, begin + bytes)))
+            return pl_no_memory(err);
+        begin += bytes;
+    }
+    return PL_OK;
+}
+
+static int add_metadata(json_t *header, const char *path,
+                        const pl_safetensors_content_t *content, pl_error_t *err)
+{
+    json_t *map = content->metadata_count > 0 ? json_object() : NULL;
+    for (int i = 0; i < content->metadata_count; i++) {
+        const pl_metadata_t *entry = &content->metadata[i];
+        int code = PL_OK;
+        if (!is_utf8(entry->key) || !is_utf8(entry->value))
+            code = pl_fail(err, PL_EINVAL, "%s: metadata %d is no UTF-8", path, i);
+        else if (json_object_get(map, entry->key))
+            code = pl_fail(err, PL_EINVAL, "%s: metadata '%.64s' is there twice", path,
+                           entry->key);
+        else if (json_object_set_new(map, entry->key, json_string(entry->value)))
+            code = pl_no_memory(err);
+        if (code) {
+            json_decref(map);
+            return code;
+        }
+    }
+    if (map && json_object_set_new(header, "__metadata__", map))
+        return pl_no_memory(err);
+    return PL_OK;
+}
+
+static int write_header(pl_durable_t *file, const json_t *header, pl_error_t *err)
+{
+    static const char spaces[ALIGNMENT + 1] = "        ";
+    char *text = json_dumps(header, JSON_COMPACT);
+    if (!text)
+        return pl_no_memory(err);
+    size_t length = strlen(text), padding = (ALIGNMENT - length % ALIGNMENT) % ALIGNMENT;
+    uint64_t prefix = htole64(length + padding);
+    int code = PL_OK;
+    if (length + padding > PL_SAFETENSORS_HEADER)
+        code = pl_fail(err, PL_EINVAL,
+                       "%s: the header would have %zu bytes; the longest is %zu",
+                       file->path, length, PL_SAFETENSORS_HEADER);
+    if (!code)
+        code = pl_durable_write(file, &prefix, sizeof prefix, err);
+    if (!code)
+        code = pl_durable_write(file, text, length, err);
+    if (!code)
+        code = pl_durable_write(file, spaces, padding, err);
+    free(text);
+    return code;
+}
+
+static int write_file(const char *path, const json_t *header,
+                      const pl_safetensors_content_t *content, pl_error_t *err)
+{
+    pl_durable_t file;
+    int code = pl_durable_open(&file, path, err);
+    if (code)
+        return code;
+    code = write_header(&file, header, err);
+    for (int i = 0; i < content->count && !code; i++) {
+        int64_t elements;
+        size_t bytes;
+        pl_array_size(content->tensor[i].dtype, &content->tensor[i].shape, &elements,
+                      &bytes);
+        code = pl_durable_write(&file, content->tensor[i].data, bytes, err);
+    }
+    if (!code)
+        return pl_durable_commit(&file, err);
+    pl_durable_abandon(&file);
+    return code;
+}
+
+int pl_safetensors_write(const char *path, const pl_safetensors_content_t *content,
+                         pl_error_t *err)
+{
+    json_t *header = json_object();
+    int code = header ? add_metadata(header, path, content, err) : pl_no_memory(err);
+    if (!code)
+        code = add_tensors(header, path, content, err);
+    if (!code)
+        code = write_file(path, header, content, err);
+    json_decref(header);
+    return code;
+}

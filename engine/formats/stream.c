@@ -1,0 +1,234 @@
+/* stream.c - a whole file in memory, plain or gzip
+ *
+ * A file is sent through in pieces: the first decides whether it is compressed, each adds
+ * to the output.  Several gzip members after one another are one file, as gzip itself has
+ * it; anything else after a member is an error. */
+#include "formats/stream.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#define PIECE ((size_t)1 << 16)
+
+typedef struct stream {
+    const char *name;
+    size_t limit;
+    pl_error_t *err;
+    pl_bytes_t out;
+    size_t room;
+    uint64_t taken;                                         /* bytes of the file so far */
+    bool gzip, member_done;
+    z_stream z;
+} stream_t;
+
+void pl_bytes_release(pl_bytes_t *bytes)
+{
+    pl_free(bytes->data);
+    *bytes = (pl_bytes_t){0};
+}
+
+size_t pl_file_limit(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (size_t)pages / 2 * (size_t)size : (size_t)1 << 30;
+}
+
+static void *zlib_alloc(void *opaque, unsigned count, unsigned size)
+{
+    (void)opaque;
+    return pl_alloc_array(count, size);
+}
+
+static void zlib_free(void *opaque, void *memory)
+{
+    (void)opaque;
+    pl_free(memory);
+}
+
+static int stream_too_large(const stream_t *s)
+{
+    return pl_fail(s->err, PL_EFORMAT, "%s: more than %zu bytes%s, which is the limit",
+                   s->name, s->limit, s->gzip ? " uncompressed" : "");
+}
+
+/* Room for `extra` more bytes and the zero at the end; one byte past the limit shows that
+ * it is passed. */
+static int stream_reserve(stream_t *s, size_t extra)
+{
+    size_t most = s->limit > SIZE_MAX - 2 ? SIZE_MAX : s->limit + 2;
+    if (s->out.size > s->limit || extra > most - 1 - s->out.size)
+        return stream_too_large(s);
+    size_t needed = s->out.size + extra + 1;
+    if (needed <= s->room)
+        return PL_OK;
+    size_t room = s->room ? 2 * s->room : PIECE;
+    room = room > most ? most : room;
+    room = room < needed ? needed : room;
+    uint8_t *larger = pl_resize(s->out.data, room);
+    if (!larger)
+        return pl_fail(s->err, PL_ENOMEM, "%s: out of memory after %zu bytes", s->name,
+                       s->out.size);
+    s->out.data = larger;
+    s->room = room;
+    return PL_OK;
+}
+
+static int stream_copy(stream_t *s, const uint8_t *piece, size_t n)
+{
+    int code = stream_reserve(s, n);
+    if (code)
+        return code;
+    memcpy(s->out.data + s->out.size, piece, n);
+    s->out.size += n;
+    return s->out.size > s->limit ? stream_too_large(s) : PL_OK;
+}
+
+static int stream_inflate_some(stream_t *s)
+{
+    int code = stream_reserve(s, 1);
+    if (code)
+        return code;
+    size_t room = s->room - s->out.size - 1;
+    s->z.next_out = s->out.data + s->out.size;
+    s->z.avail_out = room > UINT_MAX ? UINT_MAX : (unsigned)room;
+    int status = inflate(&s->z, Z_NO_FLUSH);
+    s->out.size = (size_t)(s->z.next_out - s->out.data);
+    s->member_done = status == Z_STREAM_END;
+    if (status == Z_MEM_ERROR)
+        return pl_no_memory(s->err);
+    if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR)
+        return pl_fail(s->err, PL_EFORMAT,
+                       "%s: byte %llu: the gzip data are damaged (%s)", s->name,
+                       (unsigned long long)(s->taken - s->z.avail_in),
+                       s->z.msg ? s->z.msg : "zlib");
+    return s->out.size > s->limit ? stream_too_large(s) : PL_OK;
+}
+
+static int stream_inflate(stream_t *s, const uint8_t *piece, size_t n)
+{
+    s->z.next_in = (uint8_t *)piece;
+    s->z.avail_in = (unsigned)n;
+    int code = PL_OK;
+    do {
+        if (s->member_done)
+            inflateReset(&s->z);
+        code = stream_inflate_some(s);
+    } while (!code && (s->z.avail_in > 0 || (s->z.avail_out == 0 && !s->member_done)));
+    return code;
+}
+
+static int stream_take(stream_t *s, const uint8_t *piece, size_t n)
+{
+    bool first = s->taken == 0;
+    s->taken += n;
+    if (first && n >= 2 && piece[0] == 0x1f && piece[1] == 0x8b) {
+        s->z.zalloc = zlib_alloc;
+        s->z.zfree = zlib_free;
+        if (inflateInit2(&s->z, 15 + 16) != Z_OK)           /* 16: a gzip header */
+            return pl_no_memory(s->err);
+        s->gzip = true;
+    }
+    return s->gzip ? stream_inflate(s, piece, n) : stream_copy(s, piece, n);
+}
+
+/* Ends a stream: hands the bytes over when `code` says that all went well. */
+static int stream_end(stream_t *s, int code, pl_bytes_t *bytes)
+{
+    if (!code && s->gzip && !s->member_done)
+        code = pl_fail(s->err, PL_EFORMAT,
+                       "%s: truncated: the gzip data end at byte %llu, too early",
+                       s->name, (unsigned long long)s->taken);
+    if (!code)
+        code = stream_reserve(s, 0);
+    if (s->gzip)
+        inflateEnd(&s->z);
+    if (code) {
+        pl_bytes_release(&s->out);
+        return code;
+    }
+    uint8_t *smaller = pl_resize(s->out.data, s->out.size + 1);
+    s->out.data = smaller ? smaller : s->out.data;
+    s->out.data[s->out.size] = 0;
+    *bytes = s->out;
+    return PL_OK;
+}
+
+int pl_bytes_read(const void *data, size_t size, const char *name, size_t limit,
+                  pl_bytes_t *bytes, pl_error_t *err)
+{
+    stream_t s = {.name = name, .limit = limit, .err = err};
+    const uint8_t *all = data;
+    int code = PL_OK;
+    for (size_t at = 0; at < size && !code; at += PIECE)
+        code = stream_take(&s, all + at, size - at < PIECE ? size - at : PIECE);
+    return stream_end(&s, code, bytes);
+}
+
+static int stream_read_file(stream_t *s, int fd)
+{
+    uint8_t *piece = pl_alloc(PIECE);
+    if (!piece)
+        return pl_no_memory(s->err);
+    int code = PL_OK;
+    while (!code) {
+        ssize_t n = read(fd, piece, PIECE);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            code = pl_fail(s->err, PL_EIO, "%s: byte %llu: %m", s->name,
+                           (unsigned long long)s->taken);
+        if (n <= 0)
+            break;
+        code = stream_take(s, piece, (size_t)n);
+    }
+    pl_free(piece);
+    return code;
+}
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec
+           && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+static int stream_read_open(stream_t *s, int fd)
+{
+    struct stat before, after;
+    if (fstat(fd, &before))
+        return pl_fail(s->err, PL_EIO, "%s: %m", s->name);
+    if (!S_ISREG(before.st_mode))
+        return pl_fail(s->err, PL_EINVAL, "%s is not a regular file", s->name);
+    int code = stream_read_file(s, fd);
+    if (!code
+        && (fstat(fd, &after) || !same_file(&before, &after)
+            || s->taken != (uint64_t)before.st_size))
+        code = pl_fail(s->err, PL_EIO,
+                       "%s changed while it was read, after byte %llu: try again",
+                       s->name, (unsigned long long)s->taken);
+    return code;
+}
+
+int pl_file_read(const char *path, size_t limit, pl_bytes_t *bytes, pl_error_t *err)
+{
+    /* Without O_NONBLOCK a pipe of that name would hold us until somebody writes to it.
+     * */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return pl_fail(err,
+                       errno == ENOENT   ? PL_ENOTFOUND
+                       : errno == ENOMEM ? PL_ENOMEM
+                                         : PL_EIO,
+                       "%s: %m", path);
+    stream_t s = {.name = path, .limit = limit, .err = err};
+    int code = stream_end(&s, stream_read_open(&s, fd), bytes);
+    close(fd);
+    return code;
+}

@@ -1,0 +1,40 @@
+/* utf8.c - code points of UTF-8 text, strictly */
+#include "formats/utf8.h"
+
+int pl_utf8_get(const void *text, size_t size, uint32_t *code)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const uint8_t *p = text;
+    if (size == 0)
+        return 0;
+    if (p[0] < 0x80) {
+        *code = p[0];
+        return 1;
+    }
+    int bytes = p[0] < 0xC0 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF8 ? 4 : 0;
+    if (bytes == 0 || (size_t)bytes > size)
+        return 0;
+    uint32_t c = p[0] & (0x7Fu >> bytes);
+    for (int i = 1; i < bytes; i++) {
+        if ((p[i] & 0xC0) != 0x80)
+            return 0;
+        c = c << 6 | (p[i] & 0x3F);
+    }
+    if (c < least[bytes] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000))
+        return 0;
+    *code = c;
+    return bytes;
+}
+
+int pl_utf8_put(uint32_t code, char out[static 4])
+{
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    int bytes = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (int i = bytes - 1; i > 0; i--, code >>= 6)
+        out[i] = (char)(0x80 | (code & 0x3F));
+    out[0] = (char)(0xF00u >> bytes | code);
+    return bytes;
+}

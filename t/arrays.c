@@ -1,0 +1,309 @@
+/* arrays.c - tests of engine/formats/idx.c, npy.c and convert.c */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "files.h"
+#include "formats/convert.h"
+#include "formats/idx.h"
+#include "formats/npy.h"
+#include "tap.h"
+
+#define NO_LIMIT SIZE_MAX
+
+static pl_error_t err;
+
+/* ---- IDX ---- */
+
+/* A reader needs data that it may write to, aligned. */
+static int read_idx(const uint8_t *data, size_t size, pl_error_t *error)
+{
+    pl_array_t array;
+    uint8_t *copy = malloc(size ? size : 1);
+    if (size)
+        memcpy(copy, data, size);
+    int code = pl_idx_read(copy, size, "file", &array, error);
+    free(copy);
+    return code;
+}
+
+#define IDX(...) (const uint8_t[]){__VA_ARGS__}, sizeof((const uint8_t[]){__VA_ARGS__})
+
+static void idx_bytes_are_a_view(void)
+{
+    uint8_t file[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3, 4, 5, 255};
+    pl_array_t array;
+    is_int(pl_idx_read(file, sizeof file, "file", &array, &err), PL_OK,
+           "three axes of bytes");
+    ok(array.dtype == PL_U8 && array.shape.rank == 3 && array.count == 6,
+       "type and size");
+    ok(array.shape.dim[0] == 2 && array.shape.dim[1] == 1 && array.shape.dim[2] == 3,
+       "the axes");
+    ok(array.data == file + 16, "the elements are where they were");
+}
+
+static void idx_words_come_in_this_machines_order(void)
+{
+    uint8_t ints[] = {0, 0, 12, 1, 0, 0, 0, 2, 0xff, 0xff, 0xff, 0xfe, 0, 1, 0, 0};
+    uint8_t floats[] = {0, 0, 13, 1, 0, 0, 0, 1, 0xc0, 0x20, 0, 0};
+    pl_array_t array;
+    is_int(pl_idx_read(ints, sizeof ints, "file", &array, &err), PL_OK, "integers");
+    ok(array.dtype == PL_I32 && ((const int32_t *)array.data)[0] == -2
+           && ((const int32_t *)array.data)[1] == 65536,
+       "have their values");
+    is_int(pl_idx_read(floats, sizeof floats, "file", &array, &err), PL_OK, "floats");
+    ok(array.dtype == PL_F32 && *(const float *)array.data == -2.5f, "have theirs");
+}
+
+static void idx_refuses_what_it_cannot_hold(void)
+{
+    ok(read_idx(IDX(0, 0, 8, 1, 0, 0, 0, 3, 1, 2), &err) == PL_EFORMAT, "too short");
+    like(err.text, "file: truncated at byte 10 of 11, in record 2",
+         "the text says where");
+    ok(read_idx(IDX(0, 0, 8, 1, 0, 0, 0, 1, 1, 2), &err) == PL_EFORMAT, "too long");
+    like(err.text, "file: byte 9: 1 bytes more", "the text says where");
+    ok(read_idx(IDX(0, 0, 9, 1, 0, 0, 0, 1, 1), &err) == PL_EUNSUPPORTED, "signed bytes");
+    like(err.text, "byte 2: elements of type 0x09", "are named");
+    ok(read_idx(IDX(0, 0, 8, 6, 0, 0, 0, 1), &err) == PL_EFORMAT, "six axes");
+    ok(read_idx(IDX(0, 0, 8, 0), &err) == PL_EFORMAT, "no axis");
+    ok(read_idx(IDX(0x1f, 0x8b, 8, 1), &err) == PL_EFORMAT, "another format");
+    ok(read_idx(IDX(0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
+                    255, 0),
+                &err)
+           == PL_EFORMAT,
+       "a product past 2^63");
+    like(err.text, "byte 4: .*more elements than can be", "the text says so");
+    ok(read_idx(IDX(0, 0, 13, 2, 128, 0, 0, 0, 128, 0, 0, 0), &err) == PL_EFORMAT,
+       "2^62 floats");
+}
+
+static void idx_survives_damage(void)
+{
+    const uint8_t file[] = {0, 0, 12, 2, 0, 0, 0, 2, 0, 0, 0, 1, 9, 8, 7, 6, 5, 4, 3, 2};
+    survives_damage(read_idx, file, sizeof file, false);
+}
+
+static void mnist_is_read(void)
+{
+    const char *path = tap_data("mnist/train-images-idx3-ubyte.gz");
+    pl_array_t array;
+    if (!path) {
+        tap_skip("PACELINE_TEST_DATA is not set");
+        return;
+    }
+    is_int(pl_idx_load(path, NO_LIMIT, &array, &err), PL_OK, "the images are loaded");
+    ok(array.count == 60000 * 784 && array.shape.dim[1] == 28, "60000 of 28 by 28");
+    long sum = 0;
+    for (int64_t i = 0; i < array.count; i++)
+        sum += ((const uint8_t *)array.data)[i];
+    is_near((double)sum / (double)array.count / 255, 0.1307, 1e-4,
+            "and the mean that everybody knows");
+    pl_array_release(&array);
+}
+
+/* ---- NPY ---- */
+
+static int read_npy(const uint8_t *data, size_t size, pl_error_t *error)
+{
+    pl_array_t array;
+    return pl_npy_read(data, size, "file", &array, error);
+}
+
+/* Reads a version 1 file with that header and `bytes` of zeros. */
+static int read_header(const char *header, size_t bytes)
+{
+    uint8_t file[1024] = "\x93NUMPY\x01";
+    size_t length = strlen(header);
+    memcpy(file + 8, (uint8_t[]){(uint8_t)length, (uint8_t)(length >> 8)}, 2);
+    memcpy(file + 10, header, length);
+    return read_npy(file, 10 + length + bytes, &err);
+}
+
+static void npy_files_of_numpy_are_read(void)
+{
+    pl_array_t array;
+    is_int(pl_npy_load(file_of_tests("data/numpy.npy"), NO_LIMIT, &array, &err), PL_OK,
+           "float32");
+    const float *x = array.data;
+    ok(array.dtype == PL_F32 && array.shape.rank == 2 && array.shape.dim[0] == 2
+           && array.shape.dim[1] == 3,
+       "[2, 3]");
+    ok(x[0] == 1.5f && x[1] == -2 && x[3] == 3e38f && x[4] == 1e-40f && signbit(x[5]),
+       "have their values");
+    pl_array_release(&array);
+    is_int(pl_npy_load(file_of_tests("data/numpy_v3.npy"), NO_LIMIT, &array, &err), PL_OK,
+           "int64, version 3");
+    const int64_t *n = array.data;
+    ok(array.dtype == PL_I64 && array.count == 4 && n[0] == -1 && n[1] == INT64_C(1) << 62
+           && n[3] == 7,
+       "have theirs");
+    pl_array_release(&array);
+}
+
+static void npy_comes_back_as_it_was_written(void)
+{
+    static const int64_t numbers[] = {1, -2, INT64_MAX, 4, 5, 6};
+    static const pl_dtype_t dtypes[] = {PL_F32, PL_F64, PL_I32, PL_I64, PL_U8};
+    char path[4200];
+    snprintf(path, sizeof path, "%s/written.npy", tap_folder());
+    for (size_t i = 0; i < 5; i++)
+        for (int rank = 0; rank <= 5; rank++) {
+            pl_array_t out = {.dtype = dtypes[i],
+                              .shape = {.rank = rank, .dim = {2, 1, 3, 1, 1}},
+                              .data = numbers},
+                       in;
+            int64_t count;
+            size_t bytes;
+            pl_array_size(out.dtype, &out.shape, &count, &bytes);
+            bool same = !pl_npy_write(path, &out, &err)
+                        && !pl_npy_load(path, NO_LIMIT, &in, &err);
+            if (!ok(same && in.dtype == out.dtype && in.count == count
+                        && in.shape.rank == rank && !memcmp(in.data, numbers, bytes)
+                        && (uintptr_t)in.data % pl_array_width(in.dtype) == 0,
+                    "type %d, %d axes", out.dtype, rank))
+                tap_diag("%s", err.text);
+            pl_array_release(&in);
+        }
+}
+
+static void npy_writes_what_numpy_writes(void)
+{
+    size_t size, theirs_size;
+    pl_array_t array;
+    char path[4200];
+    snprintf(path, sizeof path, "%s/same.npy", tap_folder());
+    pl_npy_load(file_of_tests("data/numpy.npy"), NO_LIMIT, &array, &err);
+    is_int(pl_npy_write(path, &array, &err), PL_OK, "written");
+    pl_array_release(&array);
+    uint8_t *ours = file_get(path, &size),
+            *theirs = file_get(file_of_tests("data/numpy.npy"), &theirs_size);
+    ok(size == theirs_size && !memcmp(ours, theirs, size), "byte for byte");
+    free(ours);
+    free(theirs);
+}
+
+static void npy_says_what_it_refuses(void)
+{
+    ok(!read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", 8),
+       "the form of it is right");
+    ok(!read_header("{\"shape\":(2,1),\"fortran_order\":False,\"descr\":\"<f4\"}\n", 8),
+       "any order and quotes");
+    is_int(read_header("{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", 8),
+           PL_EUNSUPPORTED, "big endian");
+    like(err.text, "file: byte 20: elements of type '>f4'", "is named with its place");
+    is_int(read_header("{'descr': '<f4', 'fortran_order': True, 'shape': (2,), }", 8),
+           PL_EUNSUPPORTED, "Fortran order");
+    like(err.text, "file: byte 44: Fortran order", "is named with its place");
+    is_int(read_header(
+               "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", 8),
+           PL_EUNSUPPORTED, "records");
+    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2), }", 8),
+           PL_EFORMAT, "a shape that is none");
+    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (-2,), }", 8),
+           PL_EFORMAT, "a negative axis");
+    is_int(
+        read_header(
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775808,), }",
+            8),
+        PL_EFORMAT, "an axis of 2^63");
+    like(err.text, "byte [0-9]+: an axis must be", "the text says where");
+    is_int(
+        read_header(
+            "{'descr':'<f4','fortran_order':False,'shape':(4294967296,4294967296)}",
+            8),
+        PL_EFORMAT, "a product past 2^63");
+    is_int(read_header(
+               "{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1), }", 4),
+           PL_EFORMAT, "six axes");
+    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", 8),
+           PL_EFORMAT, "too few elements");
+    like(err.text, "truncated at byte 75 of 79, in element 2", "the text says where");
+    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", 8),
+           PL_EFORMAT, "too many");
+    is_int(read_header("{'descr': '<f4', 'fortran_order': False}", 8), PL_EFORMAT,
+           "a key missing");
+    is_int(read_header("{'descr': '<f4', 'descr': '<f4', 'shape': (2,), }", 8),
+           PL_EFORMAT, "a key twice");
+    is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), } x", 8),
+           PL_EFORMAT, "a tail");
+}
+
+static void npy_survives_damage(void)
+{
+    size_t size;
+    uint8_t *file = file_get(file_of_tests("data/numpy.npy"), &size);
+    survives_damage(read_npy, file, size, false);
+    free(file);
+}
+
+static int write_npy(pl_error_t *error)
+{
+    char path[4200];
+    pl_array_t array = {.shape = PL_SHAPE(1), .data = &(float){1}}, again;
+    snprintf(path, sizeof path, "%s/memory.npy", tap_folder());
+    int code = pl_npy_write(path, &array, error);
+    if (!code)
+        code = pl_npy_load(path, NO_LIMIT, &again, error);
+    if (!code)
+        pl_array_release(&again);
+    return code;
+}
+
+static void memory_may_run_out(void)
+{
+    survives_lack_of_memory(write_npy);
+}
+
+/* ---- Conversion ---- */
+
+static void conversions_keep_every_value(void)
+{
+    uint8_t bytes[333];
+    double doubles[333];
+    int32_t ints[333];
+    float floats[333];
+    int64_t longs[333];
+    int wrong = 0;
+    for (int i = 0; i < 333; i++) {
+        bytes[i] = (uint8_t)i;
+        doubles[i] = i / 7.;
+        ints[i] = i - 100;
+    }
+    pl_convert_u8_f32(bytes, 333, .5f, -1, floats);
+    for (int i = 0; i < 333; i++)
+        wrong += floats[i] != (float)bytes[i] * .5f - 1;
+    pl_convert(PL_U8, bytes, PL_F32, floats, 333);
+    for (int i = 0; i < 333; i++)
+        wrong += floats[i] != bytes[i];
+    pl_convert(PL_F64, doubles, PL_F32, floats, 333);
+    for (int i = 0; i < 333; i++)
+        wrong += floats[i] != (float)doubles[i];
+    pl_convert(PL_U8, bytes, PL_I64, longs, 333);
+    for (int i = 0; i < 333; i++)
+        wrong += longs[i] != bytes[i];
+    pl_convert(PL_I32, ints, PL_I64, longs, 333);
+    for (int i = 0; i < 333; i++)
+        wrong += longs[i] != ints[i];
+    pl_convert(PL_I64, longs, PL_I64, longs + 166, 100);
+    for (int i = 0; i < 100; i++)
+        wrong += longs[i] != longs[166 + i];
+    is_int(wrong, 0, "bytes, doubles and integers, the ends of the arrays too");
+}
+
+int main(void)
+{
+    run(idx_bytes_are_a_view);
+    run(idx_words_come_in_this_machines_order);
+    run(idx_refuses_what_it_cannot_hold);
+    run(idx_survives_damage);
+    run(mnist_is_read);
+    run(npy_files_of_numpy_are_read);
+    run(npy_comes_back_as_it_was_written);
+    run(npy_writes_what_numpy_writes);
+    run(npy_says_what_it_refuses);
+    run(npy_survives_damage);
+    run(memory_may_run_out);
+    run(conversions_keep_every_value);
+    return tap_done();
+}

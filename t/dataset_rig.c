@@ -1,0 +1,121 @@
+/* dataset_rig.c - a data set with its options, opened, and what it read */
+#include "dataset_rig.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "files.h"
+#include "tap.h"
+
+static void set_option(void *self, const pl_option_t *option, const json_t *value)
+{
+    char *field = (char *)self + option->offset;
+    switch (option->type) {
+    case PL_OPTION_INT: *(int64_t *)field = json_integer_value(value); break;
+    case PL_OPTION_FLOAT: *(double *)field = json_number_value(value); break;
+    case PL_OPTION_BOOL: *(bool *)field = json_is_true(value); break;
+    case PL_OPTION_TEXT: *(const char **)field = json_string_value(value); break;
+    default: abort();
+    }
+}
+
+rig_t rig_open_share(const pl_dataset_ops_t *ops, pl_stage_t stage, double from,
+                     double to, const char *options)
+{
+    rig_t rig = {
+        .ops = ops, .self = calloc(1, ops->size), .given = json_loads(options, 0, NULL)};
+    int used = 0;
+    for (const pl_option_t *o = ops->options; o->type != PL_OPTION_END; o++) {
+        json_t *value = json_object_get(rig.given, o->name);
+        used += value != NULL;
+        if (!value && o->fallback) {
+            value = json_loads(o->fallback, JSON_DECODE_ANY, NULL);
+            json_object_set_new(rig.given, o->name, value);
+            used++;
+        }
+        set_option(rig.self, o, value);
+    }
+    if (used != (int)json_object_size(rig.given))
+        abort();                            /* a test names an option that is not there */
+    rig.code = ops->open(rig.self, &(pl_data_request_t){stage, from, to, 42}, &rig.info,
+                         &rig.err);
+    return rig;
+}
+
+rig_t rig_open(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *format, ...)
+{
+    char options[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(options, sizeof options, format, args);
+    va_end(args);
+    return rig_open_share(ops, stage, 0, 1, options);
+}
+
+int rig_read_epoch(rig_t *rig, uint64_t epoch, int count, const int64_t *index)
+{
+    for (int k = 0; k < rig->info.field_count; k++) {
+        size_t bytes = 8;
+        for (int i = 0; i < rig->info.field[k].shape.rank; i++)
+            bytes *= (size_t)rig->info.field[k].shape.dim[i];
+        free(rig->field[k]);
+        rig->field[k] = malloc((size_t)count * bytes);
+    }
+    pl_read_request_t request = {index, count, 42, epoch, PL_TRAIN};
+    return rig->ops->read(rig->self, &request, rig->field, &rig->err);
+}
+
+int rig_read(rig_t *rig, int count, const int64_t *index)
+{
+    return rig_read_epoch(rig, 0, count, index);
+}
+
+void rig_close(rig_t *rig)
+{
+    for (int k = 0; k < PL_FIELDS; k++)
+        free(rig->field[k]);
+    rig->ops->close(rig->self);
+    pl_text_free(rig->info.facts);
+    json_decref(rig->given);
+    free(rig->self);
+}
+
+bool has_field(const rig_t *rig, int k, const char *name, pl_dtype_t dtype,
+               const char *shape)
+{
+    char text[128] = "";
+    for (int i = 0; i < rig->info.field[k].shape.rank; i++)
+        sprintf(text + strlen(text), "%s%d", i ? "," : "",
+                (int)rig->info.field[k].shape.dim[i]);
+    return k < rig->info.field_count && !strcmp(rig->info.field[k].name, name)
+           && rig->info.field[k].dtype == dtype && !strcmp(text, shape);
+}
+
+void refused(rig_t rig, int code, const char *pattern, const char *what)
+{
+    is_int(rig.code, code, "%s", what);
+    like(rig.err.text, pattern, "the text says what and where");
+    rig_close(&rig);
+}
+
+static const pl_dataset_ops_t *tried;
+static char tried_options[4400];
+
+static int open_and_close(pl_error_t *err)
+{
+    rig_t rig = rig_open_share(tried, PL_TRAIN, 0, 1, tried_options);
+    int code = rig.code;
+    *err = rig.err;
+    rig_close(&rig);
+    return code;
+}
+
+void opens_without_memory(const pl_dataset_ops_t *ops, const char *option,
+                          const char *value)
+{
+    tried = ops;
+    snprintf(tried_options, sizeof tried_options, "{\"%s\": \"%s\"}", option, value);
+    survives_lack_of_memory(open_and_close);
+}

@@ -1,0 +1,322 @@
+/* datasets.c - tests of actors/connectors/datasets: idx.c, csv.c, npy.c */
+#include "actors/connectors/datasets/datasets.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "dataset_rig.h"
+#include "files.h"
+#include "tap.h"
+
+/* ---- idx ---- */
+
+static const uint8_t two_images[] = {0, 0, 8, 3, 0, 0, 0, 2,   0,  0,
+                                     0, 1, 0, 0, 0, 2, 0, 255, 51, 102};
+static const uint8_t two_labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 3, 1};
+
+static void put_mnist(void)
+{
+    file_put("train-images-idx3-ubyte", two_images, sizeof two_images);
+    file_put_gzip("train-labels-idx1-ubyte.gz", two_labels, sizeof two_labels);
+}
+
+static void idx_gives_scaled_pixels_and_labels(void)
+{
+    put_mnist();
+    rig_t rig = rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", tap_folder());
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(rig.info.samples == 2 && !rig.info.ordered
+           && has_field(&rig, 0, "x", PL_F32, "1,1,2")
+           && has_field(&rig, 1, "y", PL_I64, ""),
+       "samples and fields");
+    is_text(rig.info.facts, "{\"classes\": 4, \"shape\": [1, 1, 2]}", "facts");
+    is_int(rig_read(&rig, INDEX(1, 0, 1)), PL_OK, "read");
+    const float *x = rig.field[0];
+    const int64_t *y = rig.field[1];
+    ok(fabsf(x[0] - .2f) < 1e-7f && fabsf(x[1] - .4f) < 1e-7f && x[2] == 0 && x[3] == 1,
+       "pixels from 0 to 1");
+    ok(y[0] == 1 && y[1] == 3 && y[2] == 1, "labels");
+    is_int(rig_read(&rig, INDEX(0, 2)), PL_EINVAL, "a sample that is not there");
+    like(rig.err.text, "no sample 2 of 2", "is named");
+    is_int(rig_read(&rig, INDEX(-1)), PL_EINVAL, "nor before the first");
+    rig_close(&rig);
+
+    rig = rig_open(&pl_idx_dataset, PL_VALIDATE,
+                   "{\"path\": \"%s\", \"mean\": 0.2, \"std\": 0.5}", tap_folder());
+    rig_read(&rig, INDEX(0));
+    x = rig.field[0];
+    ok(fabsf(x[0] + .4f) < 1e-6f && fabsf(x[1] - 1.6f) < 1e-6f, "normalised");
+    rig_close(&rig);
+}
+
+static void idx_names_what_is_wrong(void)
+{
+    put_mnist();
+    refused(rig_open(&pl_idx_dataset, PL_TEST, "{\"path\": \"%s\"}", tap_folder()),
+            PL_ENOTFOUND, "/t10k-images-idx3-ubyte: no such file, neither with .gz",
+            "a file that is not there");
+    refused(rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\", \"std\": 0}",
+                     tap_folder()),
+            PL_EINVAL, "std", "a deviation of 0");
+    const uint8_t three[] = {0, 0, 8, 1, 0, 0, 0, 3, 3, 1, 2};
+    file_put_gzip("train-labels-idx1-ubyte.gz", three, sizeof three);
+    refused(rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", tap_folder()),
+            PL_EFORMAT, "train-labels-idx1-ubyte: record 2: 3 labels for 2 images",
+            "labels without images");
+    file_put("train-images-idx3-ubyte", two_images, sizeof two_images - 1);
+    refused(rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", tap_folder()),
+            PL_EFORMAT,
+            "train-images-idx3-ubyte: truncated at byte 19 of 20, in record 1",
+            "a cut file");
+    file_put("train-images-idx3-ubyte", two_labels, sizeof two_labels);
+    refused(rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", tap_folder()),
+            PL_EFORMAT, "train-images.* 3 axes", "labels in the place of images");
+    file_put("train-images-idx3-ubyte", two_images, sizeof two_images);
+    file_put_gzip("train-labels-idx1-ubyte.gz", two_images, sizeof two_images);
+    refused(rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", tap_folder()),
+            PL_EFORMAT, "train-labels.* 1 axis", "images in the place of labels");
+    const uint8_t none[] = {0, 0, 8, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2};
+    file_put("train-images-idx3-ubyte", none, sizeof none);
+    refused(rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", tap_folder()),
+            PL_EFORMAT, "no images", "no images");
+}
+
+static void idx_predicts_without_labels(void)
+{
+    const char *images = file_put("t10k-images-idx3-ubyte", two_images,
+                                  sizeof two_images);
+    rig_t rig = rig_open(&pl_idx_dataset, PL_PREDICT, "{\"path\": \"%s\"}", tap_folder());
+    ok(rig.code == PL_OK && rig.info.field_count == 1 && !rig_read(&rig, INDEX(0)),
+       "only x is there");
+    is_text(rig.info.facts, "{\"shape\": [1, 1, 2]}", "and no classes");
+    rig_close(&rig);
+    refused(rig_open(&pl_idx_dataset, PL_TEST, "{\"path\": \"%s\"}", tap_folder()),
+            PL_ENOTFOUND, "t10k-labels", "a test needs them");
+    unlink(images);
+}
+
+static void mnist_is_served(void)
+{
+    const char *path = tap_data("mnist");
+    if (!path) {
+        tap_skip("PACELINE_TEST_DATA is not set");
+        return;
+    }
+    rig_t rig = rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path);
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    is_text(rig.info.facts, "{\"classes\": 10, \"shape\": [1, 28, 28]}", "facts");
+    int64_t index[64], best = INT64_MAX;
+    float *x = malloc(64 * 784 * sizeof *x);
+    int64_t y[64];
+    for (int round = 0; round < 300; round++) {
+        for (int i = 0; i < 64; i++)
+            index[i] = (i * 7919 + round * 104729) % 60000;
+        pl_read_request_t request = {index, 64, 42, 0, PL_TRAIN};
+        int64_t start = pl_now();
+        rig.ops->read(rig.self, &request, (void *const[]){x, y}, NULL);
+        int64_t taken = pl_now() - start;
+        best = taken < best ? taken : best;
+    }
+    tap_diag("64 samples in %.1f µs", (double)best / 1000);
+    index[0] = 0;
+    rig.ops->read(rig.self, &(pl_read_request_t){index, 1, 42, 0, PL_TRAIN},
+                  (void *const[]){x, y}, NULL);
+    ok(y[0] == 5 && fabsf(x[5 * 28 + 12] - 3 / 255.f) < 1e-6f && x[0] == 0,
+       "the first is the five that everybody knows");
+    free(x);
+    rig_close(&rig);
+    rig = rig_open(&pl_idx_dataset, PL_TEST, "{\"path\": \"%s\"}", tap_data("mnist"));
+    is_int(rig.info.samples, 10000, "the test set is the other one");
+    rig_close(&rig);
+}
+
+/* ---- csv ---- */
+
+static void csv_tells_classes_from_values(void)
+{
+    const char *classes = file_put_text("classes.csv", "a,b,c\n1,10,0\n2,10,2\n3,10,1\n");
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN,
+                         "{\"path\": \"%s\", \"standardize\": false}", classes);
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(rig.info.samples == 3 && has_field(&rig, 0, "x", PL_F32, "2")
+           && has_field(&rig, 1, "y", PL_I64, ""),
+       "whole labels are classes");
+    is_text(rig.info.facts, "{\"classes\": 3, \"shape\": [2]}", "facts");
+    rig_read(&rig, INDEX(2, 0));
+    ok(((float *)rig.field[0])[0] == 3 && ((float *)rig.field[0])[1] == 10
+           && ((float *)rig.field[0])[2] == 1,
+       "features as they are");
+    ok(((int64_t *)rig.field[1])[0] == 1 && ((int64_t *)rig.field[1])[1] == 0, "labels");
+    rig_close(&rig);
+
+    rig = rig_open(&pl_csv_dataset, PL_TRAIN,
+                   "{\"path\": \"%s\", \"target\": \"value\", \"label\": 0}", classes);
+    rig_read(&rig, INDEX(1));
+    ok(has_field(&rig, 1, "y", PL_F32, "") && ((float *)rig.field[1])[0] == 2,
+       "or values, when asked; any column");
+    is_text(rig.info.facts, "{\"shape\": [2]}", "without classes");
+    rig_close(&rig);
+
+    rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", \"target\": \"none\"}",
+                   classes);
+    ok(rig.info.field_count == 1 && has_field(&rig, 0, "x", PL_F32, "3"),
+       "or no target at all");
+    rig_close(&rig);
+
+    rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
+                   file_put_text("v.csv", "1,0.5\n2,-1\n"));
+    ok(has_field(&rig, 1, "y", PL_F32, "") && !rig_read(&rig, INDEX(1))
+           && ((float *)rig.field[1])[0] == -1,
+       "fractions are values by themselves");
+    rig_close(&rig);
+}
+
+static void csv_standardizes_each_column(void)
+{
+    const char *path = file_put_text("s.csv", "1,0.1,7,0\n2,0.1,7,1\n3,0.1,9,0\n");
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path);
+    rig_read(&rig, INDEX(0, 1, 2));
+    const float *x = rig.field[0];
+    float d = sqrtf(1.5f);
+    ok(fabsf(x[0] + d) < 1e-6f && fabsf(x[3]) < 1e-6f && fabsf(x[6] - d) < 1e-6f,
+       "mean 0, deviation 1");
+    ok(x[1] == 0 && x[4] == 0 && x[7] == 0, "a constant column is 0");
+    rig_close(&rig);
+}
+
+static void csv_names_what_is_wrong(void)
+{
+    const char *path = file_put_text("w.csv", "a,b\n1,0\n2,0.5\n1e300,1\n");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", \"target\": \"class\"}", path),
+            PL_EFORMAT, "w.csv:3: the label is 0.5; classes", "a label that is no class");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\"}", path),
+            PL_EFORMAT, "w.csv:4: field 1 is 1e\\+300, too large",
+            "a number past float32");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", \"label\": 2}", path),
+            PL_EINVAL, "label is 2, but the columns are 0 to 1",
+            "a column that is not there");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", \"header\": \"no\"}",
+                     path),
+            PL_EFORMAT, "w.csv:1:1: field 1: \"a\"", "a header that is not wanted");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
+                     file_put_text("h.csv", "a,b\n")),
+            PL_EFORMAT, "nothing below the header", "a header alone");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
+                     file_put_text("1.csv", "1\n2\n")),
+            PL_EFORMAT, "no features", "a label alone");
+}
+
+static void iris_and_digits_are_served(void)
+{
+    const char *path = tap_data("tabular/iris.csv");
+    if (!path) {
+        tap_skip("PACELINE_TEST_DATA is not set");
+        return;
+    }
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path);
+    ok(rig.info.samples == 150 && has_field(&rig, 0, "x", PL_F32, "4"), "iris");
+    is_text(rig.info.facts, "{\"classes\": 3, \"shape\": [4]}", "facts");
+    rig_close(&rig);
+    rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
+                   tap_data("tabular/digits.csv.gz"));
+    ok(rig.info.samples == 1797 && has_field(&rig, 0, "x", PL_F32, "64"), "digits");
+    is_text(rig.info.facts, "{\"classes\": 10, \"shape\": [64]}", "facts");
+    rig_close(&rig);
+}
+
+/* ---- npy ---- */
+
+static const char *put_npy(const char *name, const char *descr, const char *shape,
+                           const void *data, size_t size)
+{
+    char file[512] = "\x93NUMPY\x01";
+    int length = sprintf(file + 10,
+                         "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }\n",
+                         descr, shape);
+    memcpy(file + 8, (uint8_t[]){(uint8_t)length, 0}, 2);
+    memcpy(file + 10 + length, data, size);
+    return file_put(name, file, 10 + (size_t)length + size);
+}
+
+static void npy_serves_every_type(void)
+{
+    static const double doubles[] = {1, 2, 3, 4.5, 5, 6};
+    static const int32_t ints[] = {0, 4, 2};
+    const char *x = put_npy("x.npy", "<f8", "3, 2", doubles, sizeof doubles);
+    const char *y = put_npy("y.npy", "<i4", "3,", ints, sizeof ints);
+    rig_t rig = rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\", \"y\": \"%s\"}", x,
+                         y);
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(rig.info.samples == 3 && has_field(&rig, 0, "x", PL_F32, "2")
+           && has_field(&rig, 1, "y", PL_I64, ""),
+       "fields");
+    is_text(rig.info.facts, "{\"classes\": 5, \"shape\": [2]}", "facts");
+    is_int(rig_read(&rig, INDEX(1, 0)), PL_OK, "read");
+    ok(((float *)rig.field[0])[1] == 4.5f && ((float *)rig.field[0])[2] == 1
+           && ((int64_t *)rig.field[1])[0] == 4,
+       "doubles as float32, integers as int64");
+    rig_close(&rig);
+
+    rig = rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\"}",
+                   put_npy("u.npy", "|u1", "2, 1, 2", "\x01\x02\xff\x04", 4));
+    rig_read(&rig, INDEX(1));
+    ok(has_field(&rig, 0, "x", PL_F32, "1,2") && rig.info.field_count == 1
+           && ((float *)rig.field[0])[0] == 255,
+       "bytes as float32; no targets");
+    rig_close(&rig);
+
+    rig = rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\"}", y);
+    rig_read(&rig, INDEX(2));
+    ok(has_field(&rig, 0, "x", PL_I32, "") && *(int32_t *)rig.field[0] == 2,
+       "integers of x stay");
+    rig_close(&rig);
+}
+
+static void npy_names_what_is_wrong(void)
+{
+    const char *x = put_npy("x.npy", "|u1", "3,", "\x01\x02\x03", 3),
+               *y = put_npy("y.npy", "|u1", "2,", "\x01\x02", 2);
+    refused(rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\", \"y\": \"%s\"}", x, y),
+            PL_EFORMAT, "y.npy: 2 samples, but .*x.npy has 3",
+            "different numbers of samples");
+    refused(rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\"}",
+                     put_npy("s.npy", "|u1", "", "\x01", 1)),
+            PL_EFORMAT, "s.npy: there are no samples", "a scalar");
+    refused(rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\"}",
+                     put_npy("e.npy", "|u1", "0, 2", "", 0)),
+            PL_EFORMAT, "e.npy: there are no samples", "nothing");
+    refused(rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"/nowhere.npy\"}"),
+            PL_ENOTFOUND, "/nowhere.npy", "a file that is not there");
+}
+
+static void memory_may_run_out(void)
+{
+    put_mnist();
+    opens_without_memory(&pl_idx_dataset, "path", tap_folder());
+    opens_without_memory(&pl_csv_dataset, "path",
+                         file_put_text("m.csv", "a,b\n1,2\n3,4\n"));
+    opens_without_memory(&pl_npy_dataset, "x",
+                         put_npy("m.npy", "|u1", "2,", "\x01\x02", 2));
+}
+
+int main(void)
+{
+    run(idx_gives_scaled_pixels_and_labels);
+    run(idx_names_what_is_wrong);
+    run(idx_predicts_without_labels);
+    run(mnist_is_served);
+    run(csv_tells_classes_from_values);
+    run(csv_standardizes_each_column);
+    run(csv_names_what_is_wrong);
+    run(iris_and_digits_are_served);
+    run(npy_serves_every_type);
+    run(npy_names_what_is_wrong);
+    run(memory_may_run_out);
+    return tap_done();
+}

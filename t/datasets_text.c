@@ -1,0 +1,312 @@
+/* datasets_text.c - tests of actors/connectors/datasets: text.c, memory.c */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actors/connectors/datasets/datasets.h"
+#include "dataset_rig.h"
+#include "files.h"
+#include "formats/utf8.h"
+#include "tap.h"
+
+static pl_error_t err;
+
+/* ---- text ---- */
+
+static void consecutive_windows_count_each_target_once(void)
+{
+    for (int length = 2; length < 30; length++) {
+        char letters[32];
+        for (int i = 0; i < length; i++)
+            letters[i] = (char)('A' + i);
+        const char *path = file_put("letters.txt", letters, (size_t)length);
+        rig_t rig = rig_open(&pl_text_dataset, PL_VALIDATE,
+                             "{\"path\": \"%s\", \"context\": 5}", path);
+        int seen[32] = {0}, wrong = 0;
+        for (int64_t i = 0; i < rig.info.samples; i++) {
+            rig_read(&rig, INDEX(i));
+            const int64_t *x = rig.field[0], *y = rig.field[1];
+            for (int t = 0; t < 5; t++) {
+                wrong += y[t] >= 0 && y[t] != x[t] + 1;
+                wrong += y[t] < -1 || x[t] < 0;
+                seen[y[t] + 1]++;
+            }
+        }
+        for (int token = 1; token < length; token++)
+            wrong += seen[token + 1] != 1;
+        if (wrong || seen[1] || length == 29)
+            ok(!wrong && !seen[1], "of %d tokens each but the first is a target once",
+               length);
+        rig_close(&rig);
+    }
+}
+
+static void training_windows_are_a_function_of_seed_epoch_and_index(void)
+{
+    char letters[1000];
+    for (int i = 0; i < 1000; i++)
+        letters[i] = (char)(33 + i % 90);
+    const char *path = file_put("train.txt", letters, sizeof letters);
+    rig_t rig = rig_open(&pl_text_dataset, PL_TRAIN, "{\"path\": \"%s\", \"context\": 8}",
+                         path);
+    ok(rig.info.samples == 125 && rig.info.ordered
+           && has_field(&rig, 0, "x", PL_I64, "8"),
+       "tokens / context samples");
+    int64_t first[8], wrong = 0, distinct = 0, starts[90] = {0};
+    for (int64_t i = 0; i < 125; i++) {
+        rig_read(&rig, INDEX(i));
+        const int64_t *x = rig.field[0], *y = rig.field[1];
+        for (int t = 0; t < 8; t++)
+            wrong += y[t] != (x[t] + 1) % 90;
+        distinct += !starts[x[0]]++;
+    }
+    is_int(wrong, 0, "each window is whole");
+    ok(distinct > 40, "they begin anywhere (%d letters)", (int)distinct);
+    rig_read_epoch(&rig, 3, INDEX(7, 8));
+    memcpy(first, rig.field[0], sizeof first);
+    rig_read_epoch(&rig, 3, INDEX(8, 7));
+    ok(!memcmp(first, (int64_t *)rig.field[0] + 8, sizeof first),
+       "the same again, in any batch");
+    rig_read_epoch(&rig, 4, INDEX(7));
+    ok(memcmp(first, rig.field[0], sizeof first), "another in another epoch");
+    rig_close(&rig);
+
+    rig = rig_open(&pl_text_dataset, PL_TRAIN,
+                   "{\"path\": \"%s\", \"context\": 8, \"windows\": \"consecutive\"}",
+                   path);
+    rig_read(&rig, INDEX(1));
+    ok(*(int64_t *)rig.field[0] == 8, "or side by side, when asked");
+    rig_close(&rig);
+
+    rig = rig_open(&pl_text_dataset, PL_TRAIN, "{\"path\": \"%s\", \"context\": 5000}",
+                   path);
+    rig_read(&rig, INDEX(0));
+    const int64_t *y = rig.field[1];
+    ok(rig.info.samples == 1 && y[998] == 999 % 90 && y[999] == -1 && y[4999] == -1,
+       "a context past the text is padded");
+    rig_close(&rig);
+}
+
+static void shares_of_a_text_meet_without_overlap(void)
+{
+    char letters[101], options[4200];
+    for (int i = 0; i < 101; i++)
+        letters[i] = (char)(27 + i);
+    const char *path = file_put("share.txt", letters, sizeof letters);
+    snprintf(options, sizeof options, "{\"path\": \"%s\", \"context\": 200}", path);
+    rig_t train = rig_open_share(&pl_text_dataset, PL_TRAIN, 0, .9, options);
+    rig_t val = rig_open_share(&pl_text_dataset, PL_VALIDATE, .9, 1, options);
+    rig_read(&train, INDEX(0));
+    rig_read(&val, INDEX(0));
+    const int64_t *x = train.field[0], *y = train.field[1];
+    ok(x[0] == 0 && x[90] == 90 && y[89] == 90 && y[90] == -1,
+       "training ends before what validation begins with");
+    ok(*(int64_t *)val.field[0] == 91, "validation begins there");
+    is_text(train.info.facts, val.info.facts,
+            "and both know the vocabulary of the whole");
+    rig_close(&train);
+    rig_close(&val);
+    refused(rig_open_share(&pl_text_dataset, PL_TRAIN, 0, .01, options), PL_EFORMAT,
+            "has 1 tokens; 2 are the least", "a share of one token");
+    refused(rig_open_share(&pl_text_dataset, PL_TRAIN, .5, .5, options), PL_EINVAL,
+            "must lie in 0 to 1", "of none");
+    refused(rig_open_share(&pl_text_dataset, PL_TRAIN, 0, 1.5, options), PL_EINVAL,
+            "must lie in 0 to 1", "of more");
+}
+
+static void any_characters_and_bytes_are_tokens(void)
+{
+    char *many = calloc(1, 20000),
+         *at = many;                /* 3000 characters of 3 bytes, 600 of them distinct */
+    for (int i = 0; i < 3000; i++)
+        at += pl_utf8_put(0x4E00 + (uint32_t)i % 600, at);
+    const char *path = file_put_text("many.txt", many);
+    rig_t rig = rig_open(&pl_text_dataset, PL_TEST,
+                         "{\"path\": \"%s\", \"context\": 3000}", path);
+    is_int(rig.code, PL_OK, "more than 256 characters: %s", rig.err.text);
+    rig_read(&rig, INDEX(0));
+    ok(((int64_t *)rig.field[0])[2999] == 599 && ((int64_t *)rig.field[1])[0] == 1,
+       "each has its token");
+    like(rig.info.facts, "\"vocabulary_size\": 600.*\"context\": 3000", "are counted");
+    rig_close(&rig);
+    rig = rig_open(&pl_text_dataset, PL_TEST,
+                   "{\"path\": \"%s\", \"context\": 9000, \"vocabulary\": \"byte\"}",
+                   path);
+    is_text(rig.info.facts,
+            "{\"vocabulary_size\": 256, \"vocabulary\": \"\", \"context\": 9000}",
+            "bytes");
+    rig_read(&rig, INDEX(0));
+    int wrong = 0;
+    for (int i = 0; i < 9000; i++)
+        wrong += ((int64_t *)rig.field[0])[i] != (uint8_t)many[i];
+    is_int(wrong, 0, "as they are");
+    rig_close(&rig);
+    refused(rig_open(&pl_text_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
+                     file_put("bad.txt", "ab\xff", 3)),
+            PL_EFORMAT, "bad.txt: byte 2: .*\"byte\"", "text that is no UTF-8");
+    free(many);
+}
+
+static void tiny_shakespeare_has_65_characters(void)
+{
+    const char *path = tap_data("text/tinyshakespeare.txt");
+    if (!path) {
+        tap_skip("PACELINE_TEST_DATA is not set");
+        return;
+    }
+    rig_t rig = rig_open(&pl_text_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path);
+    is_int(rig.info.samples, 1115394 / 64, "all of it");
+    is_text(
+        rig.info.facts,
+        "{\"vocabulary_size\": 65, \"vocabulary\": \"\\n !$&',-.3:;?"
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+        "abcdefghijklmnopqrstuvwxyz\", \"context\": 64}",
+        "facts");
+    rig_close(&rig);
+}
+
+/* ---- memory ---- */
+
+static const float rows[3][2] = {{1, 2}, {3, 4}, {5, 6}};
+static const int64_t targets[3] = {7, 8, 9};
+
+static pl_arrays_t three_rows(void)
+{
+    return (pl_arrays_t){
+        .samples = 3,
+        .field_count = 2,
+        .facts = "{\"classes\": 10}",
+        .field = {{"x", PL_F32, {.rank = 1, .dim = {2}}}, {"y", PL_I64, {.rank = 0}}},
+        .data = {rows, targets}};
+}
+
+static void arrays_of_the_program_are_served(void)
+{
+    pl_arrays_t arrays = three_rows();
+    is_int(pl_memory_arrays("rows", &arrays, &err), PL_OK, "registered");
+    memset(&arrays, 0, sizeof arrays);                      /* it was copied */
+    rig_t rig = rig_open(&pl_memory_dataset, PL_TRAIN, "{\"source\": \"rows\"}");
+    is_int(rig.code, PL_OK, "opened");
+    ok(rig.info.samples == 3 && has_field(&rig, 0, "x", PL_F32, "2")
+           && has_field(&rig, 1, "y", PL_I64, ""),
+       "fields");
+    is_text(rig.info.facts, "{\"classes\": 10}", "facts");
+    is_int(rig_read(&rig, INDEX(2, 0)), PL_OK, "read");
+    ok(((float *)rig.field[0])[1] == 6 && ((float *)rig.field[0])[2] == 1
+           && ((int64_t *)rig.field[1])[0] == 9,
+       "values");
+    is_int(rig_read(&rig, INDEX(3)), PL_EINVAL, "a sample that is not there");
+    rig_close(&rig);
+    pl_memory_data("rows", NULL, &err);
+    refused(rig_open(&pl_memory_dataset, PL_TRAIN, "{\"source\": \"rows\"}"),
+            PL_ENOTFOUND, "no memory data 'rows' in this process",
+            "gone when it is removed");
+}
+
+static int read_squares(void *user, const pl_read_request_t *request, void *const field[],
+                        pl_error_t *error)
+{
+    for (int i = 0; i < request->count; i++) {
+        if (request->index[i] == 5)
+            return pl_fail(error, PL_EIO, "the fifth is broken");
+        if (request->index[i] == 6)
+            return 1;
+        ((float *)field[0])[i] = (float)(request->index[i] * request->index[i])
+                                 + *(float *)user;
+    }
+    return PL_OK;
+}
+
+static void a_function_of_the_program_is_served(void)
+{
+    float add = .5f;
+    const pl_memory_data_t squares = {.samples = 10,
+                                      .field_count = 1,
+                                      .field = {{"x", PL_F32, {0}}},
+                                      .read = read_squares,
+                                      .user = &add};
+    is_int(pl_memory_data("squares", &squares, &err), PL_OK, "registered");
+    rig_t rig = rig_open(&pl_memory_dataset, PL_TRAIN, "{\"source\": \"squares\"}");
+    ok(!rig_read(&rig, INDEX(3)) && *(float *)rig.field[0] == 9.5f && !rig.info.facts,
+       "read");
+    is_int(rig_read(&rig, INDEX(5)), PL_EUSER, "its failure");
+    is_text(rig.err.text, "memory data 'squares': the fifth is broken", "has its text");
+    is_int(rig_read(&rig, INDEX(6)), PL_EUSER, "a failure without a text");
+    is_text(rig.err.text, "memory data 'squares': its read function failed",
+            "has one too");
+    rig_close(&rig);
+    pl_memory_data("squares", NULL, &err);
+}
+
+static void a_source_in_use_outlives_its_name(void)
+{
+    pl_arrays_t arrays = three_rows();
+    pl_memory_arrays("rows", &arrays, &err);
+    rig_t rig = rig_open(&pl_memory_dataset, PL_TRAIN, "{\"source\": \"rows\"}");
+    arrays.samples = 2;
+    is_int(pl_memory_arrays("rows", &arrays, &err), PL_OK, "another of the same name");
+    ok(!rig_read(&rig, INDEX(2)), "the first is still served");
+    rig_t second = rig_open(&pl_memory_dataset, PL_TRAIN, "{\"source\": \"rows\"}");
+    is_int(second.info.samples, 2, "who opens now gets the second");
+    pl_memory_data("rows", NULL, &err);
+    ok(!rig_read(&rig, INDEX(2)) && !rig_read(&second, INDEX(1)),
+       "both are served without the name");
+    rig_close(&rig);
+    rig_close(&second);
+}
+
+static void impossible_sources_are_refused(void)
+{
+    pl_arrays_t arrays = three_rows();
+    arrays.samples = 0;
+    is_int(pl_memory_arrays("rows", &arrays, &err), PL_EINVAL, "no samples");
+    arrays = three_rows();
+    arrays.field_count = PL_FIELDS + 1;
+    is_int(pl_memory_arrays("rows", &arrays, &err), PL_EINVAL, "too many fields");
+    arrays = three_rows();
+    arrays.field[1].name[0] = '\0';
+    is_int(pl_memory_arrays("rows", &arrays, &err), PL_EINVAL, "a field without a name");
+    arrays = three_rows();
+    arrays.field[0].shape.dim[0] = -1;
+    is_int(pl_memory_arrays("rows", &arrays, &err), PL_EINVAL, "a negative shape");
+    arrays = three_rows();
+    arrays.data[1] = NULL;
+    is_int(pl_memory_arrays("rows", &arrays, &err), PL_EINVAL, "no array");
+    like(err.text, "memory data 'rows': field 'y' has no array", "is named");
+    pl_memory_data_t data = {
+        .samples = 1, .field_count = 1, .field = {{"x", PL_F32, {0}}}};
+    is_int(pl_memory_data("rows", &data, &err), PL_EINVAL, "no function");
+}
+
+static int register_and_remove(pl_error_t *error)
+{
+    pl_arrays_t arrays = three_rows();
+    int code = pl_memory_arrays("tried", &arrays, error);
+    pl_memory_data("tried", NULL, NULL);
+    return code;
+}
+
+static void memory_may_run_out(void)
+{
+    pl_arrays_t arrays = three_rows();
+    pl_memory_arrays("rows", &arrays, &err);
+    opens_without_memory(&pl_text_dataset, "path", file_put_text("m.txt", "some text"));
+    opens_without_memory(&pl_memory_dataset, "source", "rows");
+    pl_memory_data("rows", NULL, &err);
+    survives_lack_of_memory(register_and_remove);
+}
+
+int main(void)
+{
+    run(consecutive_windows_count_each_target_once);
+    run(training_windows_are_a_function_of_seed_epoch_and_index);
+    run(shares_of_a_text_meet_without_overlap);
+    run(any_characters_and_bytes_are_tokens);
+    run(tiny_shakespeare_has_65_characters);
+    run(arrays_of_the_program_are_served);
+    run(a_function_of_the_program_is_served);
+    run(a_source_in_use_outlives_its_name);
+    run(impossible_sources_are_refused);
+    run(memory_may_run_out);
+    return tap_done();
+}

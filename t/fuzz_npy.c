@@ -1,0 +1,20 @@
+/* fuzz_npy.c - any bytes as an .npy file */
+#include <stdint.h>
+
+#include "formats/npy.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    pl_array_t array;
+    pl_error_t err;
+    if (pl_npy_read(data, size, "fuzz", &array, &err))
+        return 0;
+    uint8_t last = 0;
+    size_t bytes = (size_t)array.count * pl_array_width(array.dtype);
+    for (size_t i = 0; i < bytes; i++)
+        last ^= ((const volatile uint8_t *)
+                     array.data)[i];         /* every element that is promised is there */
+    return last * 0;
+}
