@@ -233,6 +233,11 @@ void pl_actor_end(void *self, const pl_error_t *error)
 
 /* ---- small things ---- */
 
+bool pl_is_life(void *self, const pl_call_t *call)
+{
+    return call == actor_of(self)->start;
+}
+
 static void timer_fired(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;

@@ -192,6 +192,9 @@ PL_API uint64_t pl_spawn(void *self, const pl_actor_ops_t *ops, pl_where_t where
 /* Says that `start` went well: sends its progress "ready". */
 PL_API void pl_actor_ready(void *self);
 
+/* Whether a call is this actor's own `start`: what on_cancel() asks first. */
+PL_API bool pl_is_life(void *self, const pl_call_t *call);
+
 /* Ends this actor in order: refuses new calls, ends its children (last made first), fails the calls still open here,
  * then answers its `start`: with a reply, or with the error unless that is NULL.  Asynchronous; calling it twice is fine. */
 PL_API void pl_actor_end(void *self, const pl_error_t *error);
