@@ -8,8 +8,12 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/json_walk.h"
 #include "base/nearest.h"
 #include "base/option.h"
+#include "base/utf8.h"
+
+#define SHOWN 80
 
 struct pl_binding {
     json_t *values;                                         /* option's name -> value */
@@ -17,12 +21,13 @@ struct pl_binding {
 
 static int fail_unknown(const pl_option_t *table, const char *key, pl_error_t *err)
 {
-    char text[PL_NEAREST_TEXT];
+    char text[PL_NEAREST_TEXT], shown[SHOWN];
     pl_nearest_t nearest;
     pl_nearest_init(&nearest, key);
     for (; table && table->name; table++)
         pl_nearest_offer(&nearest, table->name);
-    return pl_fail(err, PL_EINVAL, "has no option \"%s\": %s", key, pl_nearest_text(&nearest, text));
+    return pl_fail(err, PL_EINVAL, "has no option \"%s\": %s", pl_utf8_show(key, shown, sizeof shown),
+                   pl_nearest_text(&nearest, text));
 }
 
 static int check_keys(const pl_option_t *table, const json_t *object, pl_error_t *err)
@@ -55,7 +60,7 @@ static json_t *choose(const pl_option_t *option, const json_t *object, const jso
         pl_fail(err, PL_EINVAL, "needs \"%s\": %s", option->name, option->help ? option->help : "it has no default");
         return NULL;
     }
-    value = json_deep_copy(value);
+    value = pl_json_copy(value);
     if (!value)
         pl_no_memory(err);
     return value;
@@ -72,7 +77,7 @@ const char *pl_part_name(const json_t *value)
 /* The options of a value that names a part, without the name, as text in a JSON string. */
 static json_t *options_as_text(const json_t *value)
 {
-    json_t *options = json_is_object(value) ? json_copy((json_t *)value) : json_object();
+    json_t *options = json_is_object(value) ? pl_json_copy(value) : json_object();
     json_object_del(options, "name");
     char *text = options ? pl_json_write(options, PL_JSON_COMPACT) : NULL;
     json_t *string = text ? json_string(text) : NULL;

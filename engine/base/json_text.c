@@ -21,6 +21,12 @@ char *pl_json_prefix(const char *name, int line, int column, char prefix[PL_JSON
     return prefix;
 }
 
+/* Not all places in jansson that run out of memory say so. */
+static bool is_no_memory(const json_error_t *error)
+{
+    return json_error_code(error) == json_error_out_of_memory || error->text[0] == '\0';
+}
+
 /* jansson's position is behind the token at fault, except that of a byte it cannot decode. */
 static size_t fault_offset(const char *text, size_t length, const json_error_t *error)
 {
@@ -43,7 +49,7 @@ static const char *fault_key(const char *text, const json_error_t *error, size_t
 
 static int fail_syntax(const char *text, size_t length, const char *name, const json_error_t *error, pl_error_t *err)
 {
-    if (json_error_code(error) == json_error_out_of_memory)
+    if (is_no_memory(error))
         return pl_no_memory(err);
     char prefix[PL_JSON_PREFIX], shown[JSON_ERROR_TEXT_LENGTH];
     size_t start = fault_offset(text, length, error);
@@ -80,11 +86,12 @@ json_t *pl_json_read(const char *text, size_t length, const char *name, pl_error
 json_t *pl_json_value(const char *text, size_t length, pl_error_t *err)
 {
     json_error_t error;
+    char shown[JSON_ERROR_TEXT_LENGTH];
     json_t *value = json_loadb(text, length, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
-    if (!value && json_error_code(&error) == json_error_out_of_memory)
+    if (!value && is_no_memory(&error))
         pl_no_memory(err);
     else if (!value)
-        pl_fail(err, PL_EFORMAT, "not JSON: %s", error.text);
+        pl_fail(err, PL_EFORMAT, "not JSON: %s", pl_utf8_show(error.text, shown, sizeof shown));
     return value;
 }
 

@@ -1,4 +1,4 @@
-/* json_walk.c - JSON values by path */
+/* json_walk.c - JSON values by path, and copies of them */
 #include "base/json_walk.h"
 
 #include <stdbool.h>
@@ -114,4 +114,36 @@ int pl_json_put(json_t *root, const char *path, json_t *value, pl_error_t *err)
     if (rc == PL_OK || rc == PL_ENOMEM)
         return rc == PL_OK ? rc : pl_no_memory(err);
     return pl_fail(err, rc, "cannot set \"%s\": %s", pl_utf8_show(path, shown, sizeof shown), why.text);
+}
+
+/* ---- Copies ---- */
+
+static bool copy_entries(json_t *copy, const json_t *object)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+        if (json_object_set_new(copy, key, pl_json_copy(value)) != 0)
+            return false;
+    return true;
+}
+
+static bool copy_elements(json_t *copy, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_array_append_new(copy, pl_json_copy(json_array_get(list, i))) != 0)
+            return false;
+    return true;
+}
+
+json_t *pl_json_copy(const json_t *value)
+{
+    if (!json_is_object(value) && !json_is_array(value))
+        return json_deep_copy(value);
+    json_t *copy = json_is_object(value) ? json_object() : json_array();
+    bool whole = json_is_object(value) ? copy_entries(copy, value) : copy_elements(copy, value);
+    if (copy && whole)
+        return copy;
+    json_decref(copy);
+    return NULL;
 }

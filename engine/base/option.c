@@ -1,7 +1,6 @@
 /* option.c - one option: what its table entry allows, and a JSON value put into a part's struct */
 #include "base/option.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -15,14 +14,16 @@ typedef int (*read_t)(const pl_option_t *option, const json_t *value, void *fiel
 
 /* ---- Values ---- */
 
-/* `takes an integer (1..16) or "auto", not 0`: with the range and the word auto where they apply. */
-static int fail_value(const pl_option_t *option, const json_t *value, const char *kind, pl_error_t *err)
+/* `takes an integer from 1 up or "auto", not 0`; range is NULL where numbers have no say. */
+static int fail_value(const pl_option_t *option, const json_t *value, const char *kind, const pl_range_t *range,
+                      pl_error_t *err)
 {
-    char shown[PL_JSON_SHOWN], range[64] = "";
-    if (option->range && option->type != PL_OPTION_PART)
-        snprintf(range, sizeof range, " (%s)", option->range);
-    const char *or_auto = pl_option_is_automatic(option) ? " or \"auto\"" : "";
-    return pl_fail(err, PL_EINVAL, "takes %s%s%s, not %s", kind, range, or_auto, pl_json_show(value, shown));
+    char shown[PL_JSON_SHOWN], words[PL_RANGE_WORDS] = "";
+    bool or_auto = option->type != PL_OPTION_PART && pl_option_is_automatic(option);
+    if (range)
+        pl_range_words(range, words);
+    return pl_fail(err, PL_EINVAL, "takes %s%s%s, not %s", kind, words, or_auto ? " or \"auto\"" : "",
+                   pl_json_show(value, shown));
 }
 
 static int read_integer(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
@@ -33,7 +34,7 @@ static int read_integer(const pl_option_t *option, const json_t *value, void *fi
         return rc;
     int64_t integer = json_integer_value(value);
     if (!json_is_integer(value) || !pl_range_holds_integer(&range, integer))
-        return fail_value(option, value, "an integer", err);
+        return fail_value(option, value, "an integer", &range, err);
     *(int64_t *)field = integer;
     return PL_OK;
 }
@@ -46,7 +47,7 @@ static int read_number(const pl_option_t *option, const json_t *value, void *fie
         return rc;
     double number = json_number_value(value);
     if (!json_is_number(value) || !pl_range_holds_number(&range, number))
-        return fail_value(option, value, "a number", err);
+        return fail_value(option, value, "a number", &range, err);
     *(double *)field = number;
     return PL_OK;
 }
@@ -54,7 +55,7 @@ static int read_number(const pl_option_t *option, const json_t *value, void *fie
 static int read_truth(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
 {
     if (!json_is_boolean(value))
-        return fail_value(option, value, "true or false", err);
+        return fail_value(option, value, "true or false", NULL, err);
     *(bool *)field = json_is_true(value);
     return PL_OK;
 }
@@ -98,7 +99,7 @@ static int fail_choice(const pl_option_t *option, const json_t *value, pl_error_
 static int read_text(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
 {
     if (!json_is_string(value))
-        return fail_value(option, value, option->range ? "one of" : "text", err);
+        return fail_value(option, value, option->range ? option->range : "text", NULL, err);
     const char *text = json_string_value(value);
     if (option->range && !is_choice(option->range, text))
         return fail_choice(option, value, err);
@@ -108,14 +109,19 @@ static int read_text(const pl_option_t *option, const json_t *value, void *field
 
 static int read_integers(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
 {
+    pl_range_t range;
+    int rc = pl_range_parse(option->range, &range, err);
+    if (rc != PL_OK)
+        return rc;
     pl_ints_t ints = {.count = (int)json_array_size(value)};
-    if (!json_is_array(value) || json_array_size(value) > (size_t)INTS_MOST)
-        return fail_value(option, value, "a list of at most 16 integers", err);
-    for (int i = 0; i < ints.count; i++) {
-        int rc = read_integer(option, json_array_get(value, (size_t)i), &ints.value[i], err);
-        if (rc != PL_OK)
-            return rc == PL_ENOMEM ? rc : fail_value(option, value, "a list of integers", err);
+    bool fits = json_is_array(value) && json_array_size(value) <= (size_t)INTS_MOST;
+    for (int i = 0; fits && i < ints.count; i++) {
+        const json_t *entry = json_array_get(value, (size_t)i);
+        ints.value[i] = json_integer_value(entry);
+        fits = json_is_integer(entry) && pl_range_holds_integer(&range, ints.value[i]);
     }
+    if (!fits)
+        return fail_value(option, value, "a list of at most 16 integers", &range, err);
     *(pl_ints_t *)field = ints;
     return PL_OK;
 }
@@ -130,9 +136,9 @@ static int read_amount(const pl_option_t *option, const json_t *value, void *fie
         return rc;
     pl_amount_t amount = {json_number_value(value), json_is_real(value)};
     if (!json_is_number(value) || amount.value < 0 || (amount.is_share && amount.value > 1))
-        return fail_value(option, value, kind, err);
+        return fail_value(option, value, kind, &range, err);
     if (!pl_range_holds_number(&range, amount.value))
-        return fail_value(option, value, kind, err);
+        return fail_value(option, value, kind, &range, err);
     *(pl_amount_t *)field = amount;
     return PL_OK;
 }
@@ -144,7 +150,7 @@ static int read_part(const pl_option_t *option, const json_t *value, void *field
     bool none = json_is_null(value) && option->fallback && !strcmp(option->fallback, "null");
     if (none || json_is_string(name) || (json_is_object(value) && !name))
         return PL_OK;
-    return fail_value(option, value, "a name or an object with a \"name\"", err);
+    return fail_value(option, value, "a name or an object with a \"name\"", NULL, err);
 }
 
 int pl_option_read(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)

@@ -23,7 +23,7 @@ typedef union pl_field_value {
 
 /* Writes the value into *field, which is of the option's type; texts are borrowed from value.  A part is only looked at
  * for its form, and not written.  The error starts with a verb, for the caller to put the key before: `takes an integer
- * (1..16), not 0`. */
+ * from 1 to 16, not 0`. */
 int pl_option_read(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err);
 
 /* The entry of that name, or NULL; a NULL table is empty. */

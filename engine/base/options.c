@@ -74,8 +74,8 @@ pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err)
 {
     pl_options_t *clone = pl_alloc(sizeof *clone);
     if (clone) {
-        clone->root = json_deep_copy(o->root);
-        clone->set = json_deep_copy(o->set);
+        clone->root = pl_json_copy(o->root);
+        clone->set = pl_json_copy(o->set);
         clone->name = o->name ? pl_strdup(o->name) : NULL;
         clone->text = o->text ? pl_strdup(o->text) : NULL;
         clone->length = o->length;

@@ -110,8 +110,8 @@ static json_t *parse_value(const char *text, pl_error_t *err)
 static int changed(const pl_options_t *o, const char *key, json_t *value, pl_options_t *copy, pl_error_t *err)
 {
     *copy = *o;
-    copy->root = json_deep_copy(o->root);
-    copy->set = json_copy(o->set);
+    copy->root = pl_json_copy(o->root);
+    copy->set = pl_json_copy(o->set);
     if (!copy->root || !copy->set || json_object_set_new(copy->set, key, json_true()) != 0) {
         json_decref(value);
         return pl_no_memory(err);

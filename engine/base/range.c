@@ -2,6 +2,7 @@
 #include "base/range.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json_text.h"
@@ -9,7 +10,7 @@
 /* The JSON number in [from, to); nothing there is no end. */
 static int end_parse(const char *from, const char *to, pl_range_end_t *end, pl_error_t *err)
 {
-    end->there = from < to;
+    *end = (pl_range_end_t){.there = from < to, .open = end->open, .text = from, .length = (int)(to - from)};
     if (!end->there)
         return PL_OK;
     pl_error_t why = {0};
@@ -46,6 +47,21 @@ int pl_range_parse(const char *text, pl_range_t *range, pl_error_t *err)
     if (rc == PL_OK)
         *range = parsed;
     return rc;
+}
+
+char *pl_range_words(const pl_range_t *range, char words[PL_RANGE_WORDS])
+{
+    const pl_range_end_t *low = &range->low, *high = &range->high;
+    int used = 0;
+    words[0] = '\0';
+    if (low->there)
+        used = snprintf(words, PL_RANGE_WORDS, " %s %.*s%s", low->open ? "above" : "from", low->length, low->text,
+                        high->there && low->open ? "," : !high->there && !low->open ? " up" : "");
+    if (high->there && used < PL_RANGE_WORDS) {
+        const char *word = low->there && !low->open ? high->open ? "to below" : "to" : high->open ? "below" : "up to";
+        snprintf(words + used, (size_t)(PL_RANGE_WORDS - used), " %s %.*s", word, high->length, high->text);
+    }
+    return words;
 }
 
 /* -1, 0, 1 as value is below, at or above the end. */

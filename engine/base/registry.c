@@ -12,6 +12,9 @@
 #include "base/nearest.h"
 #include "base/option.h"
 #include "base/run.h"
+#include "base/utf8.h"
+
+#define SHOWN 80
 
 typedef struct entry {
     const char *role;
@@ -151,7 +154,7 @@ int pl_register(const pl_registration_t *registrations, pl_error_t *err)
 
 const void *pl_part_find(const char *role, const char *name, pl_error_t *err)
 {
-    char text[PL_NEAREST_TEXT];
+    char text[PL_NEAREST_TEXT], shown[SHOWN];
     pl_nearest_t nearest;
     pl_nearest_init(&nearest, name);
     pthread_mutex_lock(&lock);
@@ -160,7 +163,8 @@ const void *pl_part_find(const char *role, const char *name, pl_error_t *err)
         pl_nearest_offer(&nearest, entries[i].part->name);
     pthread_mutex_unlock(&lock);
     if (!part)
-        pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role, name, pl_nearest_text(&nearest, text));
+        pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role,
+                pl_utf8_show(name, shown, sizeof shown), pl_nearest_text(&nearest, text));
     return part;
 }
 

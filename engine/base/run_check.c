@@ -190,14 +190,14 @@ static const path_t *name_path(const path_t *path, const json_t *value, path_t *
 static int find_part(const checker_t *c, const path_t *path, const char *role, const json_t *value,
                      const pl_part_t **part)
 {
-    char shown[PATH_TEXT], shown_name[PATH_TEXT];
+    char shown[PATH_TEXT];
     pl_error_t why = {0};
     path_t room;
     const path_t *at = name_path(path, value, &room);
     if (json_is_object(value) && at == path)
         return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL, "\"%s\" needs \"name\": which %s it is",
                        show_path(path, shown), role);
-    *part = pl_part_find(role, pl_utf8_show(pl_part_name(value), shown_name, sizeof shown_name), &why);
+    *part = pl_part_find(role, pl_part_name(value), &why);
     if (*part)
         return PL_OK;
     return fail_at(c, at, PL_JSON_VALUE, why.code, "\"%s\": %s", show_path(at, shown), why.text);

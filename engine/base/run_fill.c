@@ -8,6 +8,7 @@
 
 #include "base/bind.h"
 #include "base/error.h"
+#include "base/json_walk.h"
 #include "base/option.h"
 #include "base/run.h"
 
@@ -25,7 +26,7 @@ static json_t *fill_option(const pl_option_t *option, const json_t *given, pl_er
         return pl_option_fallback(option, err);
     if (option->type == PL_OPTION_PART && pl_part_name(given))
         return fill_part(option->range, given, err);
-    json_t *copy = json_deep_copy(given);
+    json_t *copy = pl_json_copy(given);
     if (!copy)
         pl_no_memory(err);
     return copy;
@@ -53,7 +54,7 @@ static int keep_rest(json_t *filled, const json_t *object, pl_error_t *err)
     json_t *value;
     json_object_foreach((json_t *)object, key, value)
         if (!json_object_get(filled, key) && !json_is_null(value))
-            if (json_object_set_new(filled, key, json_deep_copy(value)) != 0)
+            if (json_object_set_new(filled, key, pl_json_copy(value)) != 0)
                 return pl_no_memory(err);
     return PL_OK;
 }
@@ -103,7 +104,7 @@ bool pl_data_has_sources(const json_t *data)
 
 json_t *pl_data_source_part(const json_t *data, pl_error_t *err)
 {
-    json_t *part = json_is_object(data) ? json_copy((json_t *)data) : json_object();
+    json_t *part = json_is_object(data) ? pl_json_copy(data) : json_object();
     int rc = part ? PL_OK : pl_no_memory(err);
     if (rc == PL_OK && json_is_string(data))
         rc = put(part, "name", json_incref((json_t *)data), err);
@@ -153,7 +154,7 @@ static json_t *fill_list(const pl_section_t *section, const json_t *list, pl_err
     int rc = filled ? PL_OK : pl_no_memory(err);
     for (size_t i = 0; rc == PL_OK && i < json_array_size(list); i++) {
         const json_t *value = json_array_get(list, i);
-        json_t *entry = section->role ? fill_part(section->role, value, err) : json_deep_copy(value);
+        json_t *entry = section->role ? fill_part(section->role, value, err) : pl_json_copy(value);
         if (json_array_append_new(filled, entry) != 0)
             rc = pl_no_memory(err);
     }
