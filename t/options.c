@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/range.h"
 #include "base/utf8.h"
 #include "sample_parts.h"
 #include "scarce.h"
@@ -744,6 +745,49 @@ static void text_is_shown_as_one_line_of_utf8(void)
            !pl_utf8_ok("\xe2\x82", 2) && pl_utf8_ok("\xf0\x9f\x98\x80", 4), "what is UTF-8");
 }
 
+/* ---- Ranges ---- */
+
+static void a_range_holds_what_its_words_say(void)
+{
+    static const struct {
+        const char *text, *words;
+        bool holds[5];                                      /* 0, 0.5, 1, 2, 3 */
+    } cases[] = {{"1..", " from 1 up", {0, 0, 1, 1, 1}},
+                 {"(1..", " above 1", {0, 0, 0, 1, 1}},
+                 {"..1", " up to 1", {1, 1, 1, 0, 0}},
+                 {"..1)", " below 1", {1, 1, 0, 0, 0}},
+                 {"1..2", " from 1 to 2", {0, 0, 1, 1, 0}},
+                 {"[0..1]", " from 0 to 1", {1, 1, 1, 0, 0}},
+                 {"[0..1)", " from 0 to below 1", {1, 1, 0, 0, 0}},
+                 {"(0..1]", " above 0, up to 1", {0, 1, 1, 0, 0}},
+                 {"(0..1)", " above 0, below 1", {0, 1, 0, 0, 0}},
+                 {"0.5..2.5", " from 0.5 to 2.5", {0, 1, 1, 1, 0}},
+                 {"-1..1e0", " from -1 to 1e0", {1, 1, 1, 0, 0}},
+                 {"..", "", {1, 1, 1, 1, 1}},
+                 {NULL, "", {1, 1, 1, 1, 1}}};
+    static const double numbers[] = {0, 0.5, 1, 2, 3};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_range_t range;
+        char words[PL_RANGE_WORDS];
+        bool right = pl_range_parse(cases[i].text, &range, &err) == PL_OK;
+        for (int k = 0; right && k < 5; k++)
+            right = pl_range_holds_number(&range, numbers[k]) == cases[i].holds[k] &&
+                    (k == 1 || pl_range_holds_integer(&range, (int64_t)numbers[k]) == cases[i].holds[k]);
+        ok(right, "%s", cases[i].text ? cases[i].text : "no range");
+        is_text(pl_range_words(&range, words), cases[i].words, "in words");
+    }
+}
+
+static void integers_are_compared_exactly(void)
+{
+    pl_range_t range;
+    pl_range_parse("..9223372036854775806", &range, &err);
+    ok(pl_range_holds_integer(&range, INT64_MAX - 1) && !pl_range_holds_integer(&range, INT64_MAX), "at 63 bits");
+    is_int(pl_range_parse("1", &range, &err), PL_EINVAL, "no dots");
+    is_int(pl_range_parse("", &range, &err), PL_EINVAL, "nothing");
+    is_int(pl_range_parse("a..b", &range, &err), PL_EINVAL, "no numbers");
+}
+
 int main(void)
 {
     scarce_init();
@@ -783,6 +827,8 @@ int main(void)
     run(memory_may_run_out_anywhere);
     run(memory_may_run_out_while_an_error_is_found);
     run(a_plugin_that_the_run_names_is_loaded);
+    run(a_range_holds_what_its_words_say);
+    run(integers_are_compared_exactly);
     run(text_is_shown_as_one_line_of_utf8);
     return tap_done();
 }
