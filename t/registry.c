@@ -26,11 +26,14 @@ static void a_part_is_found_by_role_and_name(void)
 static void an_unknown_part_is_an_error_that_helps(void)
 {
     pl_part_find("callback", "early_stoping", &err);
-    is_text(err.text, "there is no callback \"early_stoping\": did you mean \"early_stopping\"?", "the nearest");
+    is_text(err.text,
+            "there is no callback \"early_stoping\": did you mean \"early_stopping\"?",
+            "the nearest");
     pl_part_find("optimizer", "lbfgs", &err);
     is_text(err.text, "there is no optimizer \"lbfgs\": known are adamw, sgd", "or all");
     pl_part_find("nothing", "x", &err);
-    is_text(err.text, "there is no nothing \"x\": none is known", "or that there are none");
+    is_text(err.text, "there is no nothing \"x\": none is known",
+            "or that there are none");
 }
 
 static void parts_are_listed_in_order(void)
@@ -50,13 +53,16 @@ static void the_same_table_twice_is_fine(void)
 
 static void another_table_of_that_name_is_refused_with_its_company(void)
 {
-    static const pl_part_t fresh = {"fresh", NULL, 0, NULL}, other = {"mlp", NULL, 0, NULL};
-    const pl_registration_t both[] = {{"module", &fresh}, {"module", &other}, PL_REGISTRATIONS_END};
+    static const pl_part_t fresh = {"fresh", NULL, 0, NULL},
+                           other = {"mlp", NULL, 0, NULL};
+    const pl_registration_t both[] = {
+        {"module", &fresh}, {"module", &other}, PL_REGISTRATIONS_END};
     is_int(pl_register(both, &err), PL_EEXIST, "refused");
     is_text(err.text, "there is another module \"mlp\" already: rename one", "by name");
     ok(!pl_part_find("module", "fresh", NULL), "and nothing was registered");
     static const pl_part_t twin = {"fresh", NULL, 0, NULL};
-    const pl_registration_t twins[] = {{"module", &fresh}, {"module", &twin}, PL_REGISTRATIONS_END};
+    const pl_registration_t twins[] = {
+        {"module", &fresh}, {"module", &twin}, PL_REGISTRATIONS_END};
     is_int(pl_register(twins, &err), PL_EEXIST, "two in one table as well");
 }
 
@@ -74,34 +80,46 @@ static void mistakes_of_authors_are_found(void)
         int64_t n;
         pl_choice_t c;
     } part_t;
-#define REFUSE(text, ...)                                                                    \
-    do {                                                                                     \
-        static const pl_option_t options[] = {__VA_ARGS__, PL_OPTIONS_END};                  \
-        static const pl_part_t part = {"bad", NULL, sizeof(part_t), options};                \
-        refused("module", &part, text);                                                      \
+#define REFUSE(text, ...)                                                                \
+    do {                                                                                 \
+        static const pl_option_t options[] = {__VA_ARGS__, PL_OPTIONS_END};              \
+        static const pl_part_t part = {"bad", NULL, sizeof(part_t), options};            \
+        refused("module", &part, text);                                                  \
     } while (0)
-    REFUSE("option \"n\" of module \"bad\": takes an integer from 1 up, not 0", PL_INT(part_t, n, "0", "1..", ""));
-    REFUSE("option \"n\" of module \"bad\": not JSON: invalid token near 'abc'", PL_INT(part_t, n, "abc", NULL, ""));
-    REFUSE("option \"n\" of module \"bad\": a range is written 1.. or (0..1], not 5", PL_INT(part_t, n, NULL, "5", ""));
-    REFUSE("option \"n\" of module \"bad\": x is no number", PL_INT(part_t, n, "1", "1..x", ""));
-    REFUSE("option \"n\" of module \"bad\": has the name of another key", PL_INT(part_t, n, "1", NULL, ""),
-           PL_INT(part_t, n, "1", NULL, ""));
-    REFUSE("option \"name\" of module \"bad\": has the name of another key", {"name", PL_OPTION_INT, 0, "1", NULL, ""});
+    REFUSE("option \"n\" of module \"bad\": takes an integer from 1 up, not 0",
+           PL_INT(part_t, n, "0", "1..", ""));
+    REFUSE("option \"n\" of module \"bad\": not JSON: invalid token near 'abc'",
+           PL_INT(part_t, n, "abc", NULL, ""));
+    REFUSE("option \"n\" of module \"bad\": a range is written 1.. or (0..1], not 5",
+           PL_INT(part_t, n, NULL, "5", ""));
+    REFUSE("option \"n\" of module \"bad\": x is no number",
+           PL_INT(part_t, n, "1", "1..x", ""));
+    REFUSE("option \"n\" of module \"bad\": has the name of another key",
+           PL_INT(part_t, n, "1", NULL, ""), PL_INT(part_t, n, "1", NULL, ""));
+    REFUSE("option \"name\" of module \"bad\": has the name of another key",
+           {"name", PL_OPTION_INT, 0, "1", NULL, ""});
     REFUSE("option \"m\" of module \"bad\": lies outside the part's struct of 24 bytes",
            {"m", PL_OPTION_INT, 24, "1", NULL, ""});
-    REFUSE("option \"m\" of module \"bad\": is of no known type", {"m", (pl_option_type_t)99, 0, "1", NULL, ""});
-    REFUSE("option \"c\" of module \"bad\": names a part: its default can only be \"auto\" or null",
+    REFUSE("option \"m\" of module \"bad\": is of no known type",
+           {"m", (pl_option_type_t)99, 0, "1", NULL, ""});
+    REFUSE("option \"c\" of module \"bad\": names a part: its default can only be "
+           "\"auto\" or null",
            PL_CHOICE(part_t, c, "\"shm\"", "collective", ""));
 }
 
 static void names_that_mean_something_else_are_refused(void)
 {
-    static const pl_option_t options[] = {{"batch_size", PL_OPTION_INT, 0, "1", NULL, ""}, PL_OPTIONS_END};
-    static const pl_part_t part = {"bad", NULL, 8, options}, nameless = {"", NULL, 0, NULL}, any = {"auto", NULL, 0, NULL};
-    refused("dataset", &part, "option \"batch_size\" of dataset \"bad\" has the name of a key of every data section");
+    static const pl_option_t options[] = {{"batch_size", PL_OPTION_INT, 0, "1", NULL, ""},
+                                          PL_OPTIONS_END};
+    static const pl_part_t part = {"bad", NULL, 8, options},
+                           nameless = {"", NULL, 0, NULL}, any = {"auto", NULL, 0, NULL};
+    refused("dataset", &part,
+            "option \"batch_size\" of dataset \"bad\" has the name of a key of every "
+            "data section");
     refused("module", &nameless, "a module has no name, or \"auto\" for its name");
     refused("module", &any, "a module has no name, or \"auto\" for its name");
-    refused("modul", &any, "there are no parts of the role \"modul\": did you mean \"module\"?");
+    refused("modul", &any,
+            "there are no parts of the role \"modul\": did you mean \"module\"?");
 }
 
 /* ---- Threads ---- */
@@ -117,9 +135,11 @@ static void *register_many(void *argument)
     int thread = *(int *)argument;
     long wrong = 0;
     for (int i = 0; i < PARTS; i++) {
-        snprintf(many_names[thread][i], sizeof many_names[thread][i], "%c%d", "wxyz"[thread], i);
+        snprintf(many_names[thread][i], sizeof many_names[thread][i], "%c%d",
+                 "wxyz"[thread], i);
         many[thread][i] = (pl_part_t){many_names[thread][i], NULL, 0, NULL};
-        const pl_registration_t one[] = {{"logger", &many[thread][i]}, PL_REGISTRATIONS_END};
+        const pl_registration_t one[] = {{"logger", &many[thread][i]},
+                                         PL_REGISTRATIONS_END};
         wrong += pl_register(one, NULL) != PL_OK;
         wrong += pl_part_find("logger", many_names[thread][i], NULL) != &many[thread][i];
         wrong += pl_part_at("logger", i) == NULL;
@@ -161,12 +181,16 @@ static void a_bare_name_is_looked_for_in_folders(void)
 {
     char path[8192];
     unsetenv("PACELINE_PLUGIN_PATH");
-    is_int(pl_plugin_load("sample_plugin.so", &err), PL_ENOTFOUND, "not where Paceline is installed");
-    like(err.text, "^no plug-in sample_plugin.so in PACELINE_PLUGIN_PATH \\(not set\\) nor in /.*: give its path",
+    is_int(pl_plugin_load("sample_plugin.so", &err), PL_ENOTFOUND,
+           "not where Paceline is installed");
+    like(err.text,
+         "^no plug-in sample_plugin.so in PACELINE_PLUGIN_PATH \\(not set\\) nor in /.*: "
+         "give its path",
          "and the error says where it was looked for");
     snprintf(path, sizeof path, "/nonexistent::%s", plugin_folder());
     setenv("PACELINE_PLUGIN_PATH", path, 1);
-    is_int(pl_plugin_load("sample_plugin.so", &err), PL_OK, "but in a folder of PACELINE_PLUGIN_PATH");
+    is_int(pl_plugin_load("sample_plugin.so", &err), PL_OK,
+           "but in a folder of PACELINE_PLUGIN_PATH");
     ok(pl_part_find("module", "guest", &err), "its part is there");
     unsetenv("PACELINE_PLUGIN_PATH");
 }
@@ -191,9 +215,11 @@ static void a_file_that_is_no_plugin_says_so(void)
     fclose(file);
     is_int(pl_plugin_load(path, &err), PL_EFORMAT, "a text");
     like(err.text, "text.so", "is named");
-    ok(dladdr((void *)(uintptr_t)strlen, &libc) && strchr(libc.dli_fname, '/'), "another library");
+    ok(dladdr((void *)(uintptr_t)strlen, &libc) && strchr(libc.dli_fname, '/'),
+       "another library");
     is_int(pl_plugin_load(libc.dli_fname, &err), PL_EFORMAT, "without our function");
-    like(err.text, "is no plug-in: it exports no function paceline_plugin\\(\\)", "says what it lacks");
+    like(err.text, "is no plug-in: it exports no function paceline_plugin\\(\\)",
+         "says what it lacks");
 }
 
 /* ---- Memory and names ---- */
@@ -210,7 +236,9 @@ static int register_fresh(void *user)
         several[i] = (pl_registration_t){"optimizer", &parts[*next]};
     }
     int rc = pl_register(several, &err);
-    bool there = pl_part_find("optimizer", several[0].table ? ((const pl_part_t *)several[0].table)->name : "", NULL);
+    bool there = pl_part_find(
+        "optimizer", several[0].table ? ((const pl_part_t *)several[0].table)->name : "",
+        NULL);
     return there == (rc == PL_OK) ? rc : PL_EBUG;
 }
 
@@ -243,7 +271,8 @@ static void a_long_list_of_names_is_cut(void)
 int main(void)
 {
     scarce_init();
-    is_int(pl_register(sample_parts, &err), PL_OK, "the samples are in order: %s", err.text);
+    is_int(pl_register(sample_parts, &err), PL_OK, "the samples are in order: %s",
+           err.text);
     run(a_part_is_found_by_role_and_name);
     run(an_unknown_part_is_an_error_that_helps);
     run(parts_are_listed_in_order);

@@ -10,13 +10,12 @@ void scarce_init(void);
 void scarce_fail(int n);
 /* Whether it came to that. */
 bool scarce_failed(void);
-/* Whether requests are spared: neither counted nor failing; returns what it was. */
-bool scarce_spare(bool spare);
 /* Blocks in use. */
 long scarce_live(void);
 
-/* Runs work(user) with the first, second, … request failing until none does; work returns an error code, which must be
- * PL_ENOMEM or, where that is told otherwise, 0; and nothing may stay behind.  Reports two tests. */
+/* Runs work(user) with the first, second, … request failing until none does; work returns
+ * an error code, which must be PL_ENOMEM or, where that is told otherwise, 0; and nothing
+ * may stay behind.  Reports two tests. */
 void scarce_try(int (*work)(void *user), void *user, const char *name);
 
 #endif

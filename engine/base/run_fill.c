@@ -1,7 +1,7 @@
 /* run_fill.c - a run with every default in it
  *
- * What comes out can be read in again and comes out the same: keys in the order of the tables, "auto" where only the
- * data or the machine can tell. */
+ * What comes out can be read in again and comes out the same: keys in the order of the
+ * tables, "auto" where only the data or the machine can tell. */
 #include "base/run_fill.h"
 
 #include <string.h>
@@ -20,7 +20,8 @@ static int put(json_t *object, const char *key, json_t *value, pl_error_t *err)
 
 static json_t *fill_part(const char *role, const json_t *value, pl_error_t *err);
 
-static json_t *fill_option(const pl_option_t *option, const json_t *given, pl_error_t *err)
+static json_t *fill_option(const pl_option_t *option, const json_t *given,
+                           pl_error_t *err)
 {
     if (!given)
         return pl_option_fallback(option, err);
@@ -33,13 +34,15 @@ static json_t *fill_option(const pl_option_t *option, const json_t *given, pl_er
 }
 
 /* Every option of the table that object lacks or has; null ones are left out. */
-static int fill_table(json_t *filled, const pl_option_t *table, const json_t *object, pl_error_t *err)
+static int fill_table(json_t *filled, const pl_option_t *table, const json_t *object,
+                      pl_error_t *err)
 {
     for (; table && table->name; table++) {
         json_t *value = fill_option(table, json_object_get(object, table->name), err);
         if (!value)
             return err->code;
-        int rc = json_is_null(value) ? PL_OK : put(filled, table->name, json_incref(value), err);
+        int rc = json_is_null(value) ? PL_OK
+                                     : put(filled, table->name, json_incref(value), err);
         json_decref(value);
         if (rc != PL_OK)
             return rc;
@@ -67,7 +70,8 @@ static json_t *finish(json_t *filled, int rc)
     return NULL;
 }
 
-static json_t *fill_named(const char *role, const char *name, const json_t *value, pl_error_t *err)
+static json_t *fill_named(const char *role, const char *name, const json_t *value,
+                          pl_error_t *err)
 {
     const pl_part_t *part = name ? pl_part_find(role, name, NULL) : NULL;
     json_t *filled = json_object();
@@ -122,7 +126,8 @@ static json_t *fill_data(const json_t *data, pl_error_t *err)
         filled = json_object();
         rc = fill_table(filled, pl_source_table, data, err);
     } else if ((part = pl_data_source_part(data, err))) {
-        filled = fill_named("dataset", json_string_value(json_object_get(part, "name")), part, err);
+        filled = fill_named("dataset", json_string_value(json_object_get(part, "name")),
+                            part, err);
         rc = filled ? PL_OK : err->code;
         json_decref(part);
     }
@@ -154,14 +159,16 @@ static json_t *fill_list(const pl_section_t *section, const json_t *list, pl_err
     int rc = filled ? PL_OK : pl_no_memory(err);
     for (size_t i = 0; rc == PL_OK && i < json_array_size(list); i++) {
         const json_t *value = json_array_get(list, i);
-        json_t *entry = section->role ? fill_part(section->role, value, err) : pl_json_copy(value);
+        json_t *entry =
+            section->role ? fill_part(section->role, value, err) : pl_json_copy(value);
         if (json_array_append_new(filled, entry) != 0)
             rc = pl_no_memory(err);
     }
     return finish(filled, rc);
 }
 
-static json_t *fill_section(const pl_section_t *section, const json_t *value, pl_error_t *err)
+static json_t *fill_section(const pl_section_t *section, const json_t *value,
+                            pl_error_t *err)
 {
     switch (section->kind) {
     case PL_SECTION_PART: return fill_part(section->role, value, err);
@@ -178,9 +185,11 @@ json_t *pl_run_fill(const json_t *root, pl_error_t *err)
     pl_error_t why = {0};
     json_t *filled = json_object();
     int rc = filled ? PL_OK : pl_no_memory(&why);
-    for (const pl_section_t *section = pl_sections; rc == PL_OK && section->name; section++) {
+    for (const pl_section_t *section = pl_sections; rc == PL_OK && section->name;
+         section++) {
         const json_t *value = json_object_get(root, section->name);
-        bool has_defaults = section->kind != PL_SECTION_PART && section->kind != PL_SECTION_DATA;
+        bool has_defaults =
+            section->kind != PL_SECTION_PART && section->kind != PL_SECTION_DATA;
         if (!has_defaults && (!value || json_is_null(value)))
             continue;
         json_t *section_filled = fill_section(section, value, &why);
