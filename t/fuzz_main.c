@@ -1,15 +1,17 @@
 /* fuzz_main.c - feeds a libFuzzer target mutated inputs where there is no libFuzzer
  *
- * A target t/fuzz_NAME.c has only LLVMFuzzerTestOneInput() and is linked with this main(); its seeds lie in
- * t/corpus/NAME/.  Every input is a pure function of its number, so a death is repeated by its number alone:
+ * A target t/fuzz_NAME.c has only LLVMFuzzerTestOneInput() and is linked with this
+ * main(); its seeds lie in t/corpus/NAME/.  Every input is a pure function of its number,
+ * so a death is repeated by its number alone:
  *
- *   t/fuzz_NAME                                  about a second of inputs, as `make check` does
- *   FUZZ_SECONDS=600 t/fuzz_NAME                 longer
- *   FUZZ_FIRST=81 FUZZ_INPUTS=1 t/fuzz_NAME      input 81 again; FUZZ_SAVE=FILE keeps it
- *   t/fuzz_NAME FILE…                            these files as they are
+ *   t/fuzz_NAME                               about a second, as `make check` does
+ *   FUZZ_SECONDS=600 t/fuzz_NAME              longer
+ *   FUZZ_FIRST=81 FUZZ_INPUTS=1 t/fuzz_NAME   input 81 again; FUZZ_SAVE=FILE keeps it
+ *   t/fuzz_NAME FILE…                         these files as they are
  *
- * Beside deaths it finds inputs that leave memory behind, ask for far too much of it, or take seconds.  With clang the
- * same target goes to the real thing: -fsanitize=fuzzer,address and without this file. */
+ * Beside deaths it finds inputs that leave memory behind, ask for far too much of it, or
+ * take seconds.  With clang the same target goes to the real thing:
+ * -fsanitize=fuzzer,address and without this file. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdint.h>
@@ -72,8 +74,9 @@ static void counted_release(void *memory)
 static void tell_number(void)
 {
     char text[96];
-    int length = snprintf(text, sizeof text, "#   died on input %llu: FUZZ_FIRST=%llu FUZZ_INPUTS=1\n",
-                          (unsigned long long)input_number, (unsigned long long)input_number);
+    int length = snprintf(
+        text, sizeof text, "#   died on input %llu: FUZZ_FIRST=%llu FUZZ_INPUTS=1\n",
+        (unsigned long long)input_number, (unsigned long long)input_number);
     ssize_t written = write(STDOUT_FILENO, text, (size_t)length);
     (void)written;
 }
@@ -130,7 +133,8 @@ static void seeds_read(const char *program)
     char folder[4096], path[8192];
     for (const char *later; name && (later = strstr(name + 1, "fuzz_"));)
         name = later;
-    snprintf(folder, sizeof folder, "%s/t/corpus/%s", top ? top : ".", name ? name + 5 : "");
+    snprintf(folder, sizeof folder, "%s/t/corpus/%s", top ? top : ".",
+             name ? name + 5 : "");
     DIR *dir = opendir(folder);
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
@@ -178,8 +182,9 @@ static void splice(input_t *in, size_t at, size_t cut, const uint8_t *other, siz
 /* Numbers that parsers stumble over, in 1 to 8 bytes, either end first. */
 static void put_number(input_t *in, size_t at)
 {
-    static const uint64_t numbers[] = {0, 1, 0x7f, 0x80, 0xff, 0x100, 0x7fff, 0xffff, 0x10000, 0x7fffffff, 0x80000000,
-                                       0xffffffff, UINT64_C(0x100000000), INT64_MAX, UINT64_C(1) << 63, UINT64_MAX};
+    static const uint64_t numbers[] = {
+        0, 1, 0x7f, 0x80, 0xff, 0x100, 0x7fff, 0xffff, 0x10000, 0x7fffffff, 0x80000000,
+        0xffffffff, UINT64_C(0x100000000), INT64_MAX, UINT64_C(1) << 63, UINT64_MAX};
     uint64_t number = numbers[draw(in, sizeof numbers / sizeof *numbers)];
     size_t width = (size_t)1 << draw(in, 4);
     bool big_end_first = draw(in, 2);
@@ -205,7 +210,8 @@ static void repeat_piece(input_t *in, size_t at, size_t count)
 static void mutate(input_t *in)
 {
     static const char odd[] = "\0\n\r\"\\/{}[](),:;.-+eE0 19\x7f\x80\xbf\xc0\xe2\xff";
-    size_t at = draw(in, in->size + 1), left = in->size - at, piece = draw(in, (left > 32 ? 32 : left) + 1);
+    size_t at = draw(in, in->size + 1), left = in->size - at,
+           piece = draw(in, (left > 32 ? 32 : left) + 1);
     uint8_t byte = (uint8_t)odd[draw(in, sizeof odd - 1)];
     switch (draw(in, 9)) {
     case 0: splice(in, at, 0, &byte, 1); break;
@@ -251,7 +257,8 @@ static void input_save(const uint8_t *bytes, size_t size)
     fclose(file);
 }
 
-/* A copy of exactly that size, so that a sanitizer sees one byte too many.  False when memory stays behind. */
+/* A copy of exactly that size, so that a sanitizer sees one byte too many.  False when
+ * memory stays behind. */
 static bool feed(const uint8_t *bytes, size_t size)
 {
     uint8_t *copy = malloc(size ? size : 1);
@@ -269,16 +276,19 @@ static bool feed(const uint8_t *bytes, size_t size)
 static void feed_seeds(void)
 {
     for (int i = 0; i < seed_count; i++)
-        ok(feed(seeds[i].bytes, seeds[i].size), "%s leaves nothing behind", strrchr(seeds[i].path, '/') + 1);
+        ok(feed(seeds[i].bytes, seeds[i].size), "%s leaves nothing behind",
+           strrchr(seeds[i].path, '/') + 1);
 }
 
 static void feed_mutations(void)
 {
-    uint64_t first = setting("FUZZ_FIRST", 0), count = setting("FUZZ_INPUTS", 100000), leaks = 0, done = 0;
+    uint64_t first = setting("FUZZ_FIRST", 0), count = setting("FUZZ_INPUTS", 100000),
+             leaks = 0, done = 0;
     int64_t until = pl_now() + (int64_t)setting("FUZZ_SECONDS", 1) * PL_SECOND;
     input_t in = {.room = 1 << 12};
     for (int i = 0; i < seed_count; i++)
-        in.room = seeds[i].size + (1 << 12) > in.room ? seeds[i].size + (1 << 12) : in.room;
+        in.room =
+            seeds[i].size + (1 << 12) > in.room ? seeds[i].size + (1 << 12) : in.room;
     in.bytes = malloc(in.room);
     while (done < count && (done == 0 || pl_now() < until)) {
         input_number = first + done++;
@@ -289,7 +299,8 @@ static void feed_mutations(void)
     free(in.bytes);
     ok(leaks == 0, "no input leaves memory behind");
     ok(largest_request <= MEMORY_LIMIT, "no input asks for too much memory");
-    tap_diag("%llu inputs, largest request %zu bytes", (unsigned long long)done, largest_request);
+    tap_diag("%llu inputs, largest request %zu bytes", (unsigned long long)done,
+             largest_request);
 }
 
 int main(int argc, char **argv)
@@ -301,7 +312,7 @@ int main(int argc, char **argv)
             seed_read(argv[i]);
     else
         seeds_read(argv[0]);
-    feed(NULL, 0);                                          /* what is made once and kept is made now */
+    feed(NULL, 0);                          /* what is made once and kept is made now */
     feed_seeds();
     if (argc == 1 && seed_count > 0)
         feed_mutations();

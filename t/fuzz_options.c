@@ -1,7 +1,7 @@
 /* fuzz_options.c - run files of any bytes
  *
- * What is read must print, and what was printed must read as the same run; what is refused must say why, where and in
- * one line. */
+ * What is read must print, and what was printed must read as the same run; what is
+ * refused must say why, where and in one line. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,8 @@ static void must_bind(const pl_options_t *o)
     pl_binding_t *binding;
     pl_instance_t instance = {0};
     must(pl_options_trainer(o, &trainer, &binding, &err) == PL_OK);
-    must(trainer.depth >= 1 && trainer.seed >= 0 && trainer.accelerator.name && trainer.default_root_dir);
+    must(trainer.depth >= 1 && trainer.seed >= 0 && trainer.accelerator.name &&
+         trainer.default_root_dir);
     pl_binding_free(binding);
     must(pl_options_data(o, &data, &binding, &err) == PL_OK && data.batch_size >= 1);
     pl_binding_free(binding);

@@ -1,6 +1,10 @@
 /* sample_parts.c - parts with options of every type, that do nothing */
 #include "sample_parts.h"
 
+#include <stdio.h>
+
+#include "tap.h"
+
 typedef struct adamw {
     double lr, weight_decay;
 } adamw_t;
@@ -12,7 +16,8 @@ typedef struct watcher {
 
 static const pl_option_t mlp_options[] = {
     PL_INTS(sample_mlp_t, hidden, "[128]", "1..", "units of each hidden layer"),
-    PL_TEXT(sample_mlp_t, activation, "\"relu\"", "relu|gelu|tanh", "what follows a layer"),
+    PL_TEXT(sample_mlp_t, activation, "\"relu\"", "relu|gelu|tanh",
+            "what follows a layer"),
     PL_INT(sample_mlp_t, classes, "\"auto\"", "2..", "classes"),
     PL_TEXT(sample_mlp_t, vocabulary, "\"\"", NULL, "characters"),
     PL_INTS(sample_mlp_t, shape, "\"auto\"", "1..", "of a sample"),
@@ -35,18 +40,25 @@ static const pl_option_t ddp_options[] = {
     PL_INT(sample_ddp_t, bucket_mb, "25", "1..", "size of a bucket, MiB"),
     PL_BOOL(sample_ddp_t, replace_sampler, "true", "split the data among ranks"),
     PL_CHOICE(sample_ddp_t, collective, "\"auto\"", "collective", "what moves gradients"),
-    PL_CHOICE(sample_ddp_t, spare, "null", "collective", "what moves them when that fails"),
+    PL_CHOICE(sample_ddp_t, spare, "null", "collective",
+              "what moves them when that fails"),
     PL_AMOUNT(sample_ddp_t, share, "0.5", "share or count of ranks"),
     PL_OPTIONS_END,
 };
 
-#define NUMBER(type, name, fallback, range, help) {#name, PL_OPTION_INT, offsetof(type, number), fallback, range, help}
+#define NUMBER(type, name, fallback, range, help)                                        \
+    {                                                                                    \
+#name, PL_OPTION_INT, offsetof(type, number), fallback, range, help              \
+    }
 
-static const pl_option_t shm_options[] = {NUMBER(sample_number_t, slots, "2", "1..64", "slots"), PL_OPTIONS_END};
-static const pl_option_t cpu_options[] = {NUMBER(sample_number_t, threads, "0", "0..", "threads"), PL_OPTIONS_END};
-static const pl_option_t cuda_options[] = {NUMBER(sample_number_t, stream, "0", "0..9", "stream"), PL_OPTIONS_END};
-static const pl_option_t cosine_options[] = {NUMBER(sample_number_t, warmup_steps, "0", "0..", "steps"),
-                                             PL_OPTIONS_END};
+static const pl_option_t shm_options[] = {
+    NUMBER(sample_number_t, slots, "2", "1..64", "slots"), PL_OPTIONS_END};
+static const pl_option_t cpu_options[] = {
+    NUMBER(sample_number_t, threads, "0", "0..", "threads"), PL_OPTIONS_END};
+static const pl_option_t cuda_options[] = {
+    NUMBER(sample_number_t, stream, "0", "0..9", "stream"), PL_OPTIONS_END};
+static const pl_option_t cosine_options[] = {
+    NUMBER(sample_number_t, warmup_steps, "0", "0..", "steps"), PL_OPTIONS_END};
 static const pl_option_t watcher_options[] = {
     PL_TEXT(watcher_t, monitor, "\"val_loss\"", NULL, "figure to watch"),
     PL_INT(watcher_t, patience, "3", "1..", "validations without a better one"),
@@ -57,15 +69,18 @@ static const pl_part_t mlp = {"mlp", "a sample", sizeof(sample_mlp_t), mlp_optio
 static const pl_part_t idx = {"idx", "a sample", sizeof(sample_idx_t), idx_options};
 static const pl_part_t adamw = {"adamw", "a sample", sizeof(adamw_t), adamw_options};
 static const pl_part_t sgd = {"sgd", "a sample", 0, NULL};
-static const pl_part_t cosine = {"cosine", "a sample", sizeof(sample_number_t), cosine_options};
+static const pl_part_t cosine = {"cosine", "a sample", sizeof(sample_number_t),
+                                 cosine_options};
 static const pl_part_t ddp = {"ddp", "a sample", sizeof(sample_ddp_t), ddp_options};
 static const pl_part_t single = {"single", "a sample", 0, NULL};
 static const pl_part_t shm = {"shm", "a sample", sizeof(sample_number_t), shm_options};
 static const pl_part_t cpu = {"cpu", "a sample", sizeof(sample_number_t), cpu_options};
 static const pl_part_t cuda = {"cuda", "a sample", sizeof(sample_number_t), cuda_options};
 static const pl_part_t in_line = {"inline", "a sample", 0, NULL};
-static const pl_part_t model_checkpoint = {"model_checkpoint", "a sample", sizeof(watcher_t), watcher_options};
-static const pl_part_t early_stopping = {"early_stopping", "a sample", sizeof(watcher_t), watcher_options};
+static const pl_part_t model_checkpoint = {"model_checkpoint", "a sample",
+                                           sizeof(watcher_t), watcher_options};
+static const pl_part_t early_stopping = {"early_stopping", "a sample", sizeof(watcher_t),
+                                         watcher_options};
 static const pl_part_t csv = {"csv", "a sample", 0, NULL};
 static const pl_part_t tensorboard = {"tensorboard", "a sample", 0, NULL};
 
@@ -77,3 +92,22 @@ const pl_registration_t sample_parts[] = {
     {"callback", &early_stopping}, {"logger", &csv},   {"logger", &tensorboard},
     PL_REGISTRATIONS_END,
 };
+
+pl_options_t *sample_run(const char *text)
+{
+    pl_error_t err = {0};
+    pl_options_t *o = pl_options_parse(text, "run.json", &err);
+    if (!o)
+        tap_diag("%s", err.text);
+    return o;
+}
+
+const char *sample_file(const char *name, const char *bytes, size_t length)
+{
+    static char path[4096];
+    snprintf(path, sizeof path, "%s/%s", tap_folder(), name);
+    FILE *file = fopen(path, "wb");
+    fwrite(bytes, 1, length, file);
+    fclose(file);
+    return path;
+}

@@ -1,4 +1,5 @@
-/* sample_parts.h - parts with options of every type, that do nothing: what run files of tests name */
+/* sample_parts.h - parts with options of every type, that do nothing: what run files of
+ * tests name */
 #ifndef T_SAMPLE_PARTS_H
 #define T_SAMPLE_PARTS_H
 
@@ -27,5 +28,11 @@ typedef struct sample_number {
 } sample_number_t;
 
 extern const pl_registration_t sample_parts[];
+
+/* The run of that text, called "run.json"; NULL is diagnosed. */
+pl_options_t *sample_run(const char *text);
+
+/* The path of a new file with those bytes in tap_folder(), until the next call. */
+const char *sample_file(const char *name, const char *bytes, size_t length);
 
 #endif

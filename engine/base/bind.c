@@ -1,6 +1,7 @@
 /* bind.c - a part as a run describes it: its struct filled in, its texts kept
  *
- * The binding is the JSON values themselves, one for each option: the texts of the struct point into them. */
+ * The binding is the JSON values themselves, one for each option: the texts of the struct
+ * point into them. */
 #include "base/bind.h"
 
 #include <string.h>
@@ -8,21 +9,27 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/json_walk.h"
 #include "base/nearest.h"
 #include "base/option.h"
+#include "base/utf8.h"
+
+#define SHOWN 80
 
 struct pl_binding {
-    json_t *values;                                         /* option's name -> value */
+    json_t *values;                         /* option's name -> value */
 };
 
 static int fail_unknown(const pl_option_t *table, const char *key, pl_error_t *err)
 {
-    char text[PL_NEAREST_TEXT];
+    char text[PL_NEAREST_TEXT], shown[SHOWN];
     pl_nearest_t nearest;
     pl_nearest_init(&nearest, key);
     for (; table && table->name; table++)
         pl_nearest_offer(&nearest, table->name);
-    return pl_fail(err, PL_EINVAL, "has no option \"%s\": %s", key, pl_nearest_text(&nearest, text));
+    return pl_fail(err, PL_EINVAL, "has no option \"%s\": %s",
+                   pl_utf8_show(key, shown, sizeof shown),
+                   pl_nearest_text(&nearest, text));
 }
 
 static int check_keys(const pl_option_t *table, const json_t *object, pl_error_t *err)
@@ -36,15 +43,17 @@ static int check_keys(const pl_option_t *table, const json_t *object, pl_error_t
 }
 
 /* A new reference to the option's value: given, known to the data, or the default. */
-static json_t *choose(const pl_option_t *option, const json_t *object, const json_t *facts, pl_error_t *err)
+static json_t *choose(const pl_option_t *option, const json_t *object,
+                      const json_t *facts, pl_error_t *err)
 {
     json_t *given = json_object_get(object, option->name), *value = NULL;
     bool automatic = pl_option_is_automatic(option) && (!given || pl_is_auto(given));
     if (automatic && option->type != PL_OPTION_PART) {
         value = json_object_get(facts, option->name);
         if (!value) {
-            pl_fail(err, PL_EINVAL, "needs \"%s\", which the data does not tell: give \"%s\" yourself (%s)",
-                    option->name, option->name, option->help ? option->help : "");
+            pl_fail(err, PL_EINVAL, "needs \"%s\", which the data does not tell: "
+                    "give \"%s\" yourself (%s)", option->name, option->name,
+                    option->help ? option->help : "");
             return NULL;
         }
     } else if (given) {
@@ -52,10 +61,11 @@ static json_t *choose(const pl_option_t *option, const json_t *object, const jso
     } else if (option->fallback) {
         return pl_option_fallback(option, err);
     } else {
-        pl_fail(err, PL_EINVAL, "needs \"%s\": %s", option->name, option->help ? option->help : "it has no default");
+        pl_fail(err, PL_EINVAL, "needs \"%s\": %s", option->name,
+                option->help ? option->help : "it has no default");
         return NULL;
     }
-    value = json_deep_copy(value);
+    value = pl_json_copy(value);
     if (!value)
         pl_no_memory(err);
     return value;
@@ -69,10 +79,10 @@ const char *pl_part_name(const json_t *value)
     return json_string_value(name);
 }
 
-/* The options of a value that names a part, without the name, as text in a JSON string. */
+/* The options of a value that names a part, without the name, as a JSON string. */
 static json_t *options_as_text(const json_t *value)
 {
-    json_t *options = json_is_object(value) ? json_copy((json_t *)value) : json_object();
+    json_t *options = json_is_object(value) ? pl_json_copy(value) : json_object();
     json_object_del(options, "name");
     char *text = options ? pl_json_write(options, PL_JSON_COMPACT) : NULL;
     json_t *string = text ? json_string(text) : NULL;
@@ -82,7 +92,8 @@ static json_t *options_as_text(const json_t *value)
 }
 
 /* {"name": …, "options": "…"} takes the place of the value that was read. */
-static int bind_choice(json_t *values, const pl_option_t *option, const json_t *value, pl_choice_t *choice)
+static int bind_choice(json_t *values, const pl_option_t *option, const json_t *value,
+                       pl_choice_t *choice)
 {
     *choice = (pl_choice_t){NULL, "{}"};
     if (json_is_null(value))
@@ -100,8 +111,8 @@ static int bind_choice(json_t *values, const pl_option_t *option, const json_t *
     return rc == 0 ? PL_OK : PL_ENOMEM;
 }
 
-static int bind_option(json_t *values, const pl_option_t *option, const json_t *object, const json_t *facts,
-                       char *part, pl_error_t *err)
+static int bind_option(json_t *values, const pl_option_t *option, const json_t *object,
+                       const json_t *facts, char *part, pl_error_t *err)
 {
     json_t *value = choose(option, object, facts, err);
     if (!value)
@@ -118,8 +129,8 @@ static int bind_option(json_t *values, const pl_option_t *option, const json_t *
     return rc;
 }
 
-int pl_bind(const pl_option_t *table, const json_t *object, const json_t *facts, void *part, pl_binding_t **binding_p,
-            pl_error_t *err)
+int pl_bind(const pl_option_t *table, const json_t *object, const json_t *facts,
+            void *part, pl_binding_t **binding_p, pl_error_t *err)
 {
     pl_error_t why = {0};
     int rc = check_keys(table, object, err);
@@ -150,7 +161,8 @@ void pl_binding_free(pl_binding_t *binding)
 
 /* ---- Instances ---- */
 
-static int instance_bind(pl_instance_t *made, const pl_instance_request_t *request, pl_error_t *err)
+static int instance_bind(pl_instance_t *made, const pl_instance_request_t *request,
+                         pl_error_t *err)
 {
     const pl_part_t *part = made->ops;
     const json_t *object = json_is_object(request->value) ? request->value : NULL;
@@ -158,13 +170,15 @@ static int instance_bind(pl_instance_t *made, const pl_instance_request_t *reque
     made->self = pl_alloc(part->size);
     if (!made->self)
         return pl_no_memory(err);
-    int rc = pl_bind(part->options, object, request->facts, made->self, &made->binding, &why);
+    int rc = pl_bind(part->options, object, request->facts, made->self, &made->binding,
+                     &why);
     if (rc == PL_OK || rc == PL_ENOMEM)
         return rc == PL_OK ? rc : pl_no_memory(err);
     return pl_fail(err, rc, "%s \"%s\" %s", request->role, part->name, why.text);
 }
 
-int pl_instance_make(pl_instance_t *instance, const pl_instance_request_t *request, pl_error_t *err)
+int pl_instance_make(pl_instance_t *instance, const pl_instance_request_t *request,
+                     pl_error_t *err)
 {
     const char *name = request->value ? pl_part_name(request->value) : "auto";
     if (!name)
@@ -189,7 +203,8 @@ void pl_instance_release(pl_instance_t *instance)
     *instance = (pl_instance_t){0};
 }
 
-int pl_instance_of_choice(pl_instance_t *instance, const char *role, const pl_choice_t *choice, const char *automatic,
+int pl_instance_of_choice(pl_instance_t *instance, const char *role,
+                          const pl_choice_t *choice, const char *automatic,
                           pl_error_t *err)
 {
     if (!choice->name)
@@ -199,7 +214,8 @@ int pl_instance_of_choice(pl_instance_t *instance, const char *role, const pl_ch
         return err ? err->code : PL_ENOMEM;
     int rc = PL_ENOMEM;
     if (json_object_set_new(value, "name", json_string(choice->name)) == 0) {
-        pl_instance_request_t request = {.role = role, .value = value, .automatic = automatic};
+        pl_instance_request_t request = {
+            .role = role, .value = value, .automatic = automatic};
         rc = pl_instance_make(instance, &request, err);
     } else {
         pl_no_memory(err);

@@ -1,7 +1,8 @@
 /* bind.h - a part as a run describes it: its struct filled in, its texts kept
  *
- * A run says "mlp" or {"name": "mlp", "hidden": [128]}; an actor needs the table of functions and a struct with every
- * option in it.  What the run leaves "auto" comes from facts: what the data says of itself. */
+ * A run says "mlp" or {"name": "mlp", "hidden": [128]}; an actor needs the table of
+ * functions and a struct with every option in it.  What the run leaves "auto" comes from
+ * facts: what the data says of itself. */
 #ifndef PL_BASE_BIND_H
 #define PL_BASE_BIND_H
 
@@ -12,36 +13,41 @@
 /* Owns the texts of a bound struct; free it after the struct's last use. */
 typedef struct pl_binding pl_binding_t;
 
-/* Fills the struct `part` as the table says: from object (NULL: nothing given), from facts (NULL: none) where it says
- * auto, else from the defaults.  A key that the table lacks is an error, except "name".  On failure part is undefined. */
-int pl_bind(const pl_option_t *table, const json_t *object, const json_t *facts, void *part, pl_binding_t **binding_p,
-            pl_error_t *err);
+/* Fills the struct `part` as the table says: from object (NULL: nothing given), from
+ * facts (NULL: none) where it says auto, else from the defaults.  A key that the table
+ * lacks is an error, except "name".  On failure part is undefined. */
+int pl_bind(const pl_option_t *table, const json_t *object, const json_t *facts,
+            void *part, pl_binding_t **binding_p, pl_error_t *err);
 void pl_binding_free(pl_binding_t *binding);
 
 /* A part in use. */
 typedef struct pl_instance {
-    const void *ops;                                        /* pl_module_ops_t … of its role */
-    void *self;                                             /* its struct */
+    const void *ops;                        /* pl_module_ops_t … of its role */
+    void *self;                             /* its struct */
     pl_binding_t *binding;
 } pl_instance_t;
 
 /* What one is made from. */
 typedef struct pl_instance_request {
-    const char *role;                                       /* "accelerator" */
-    const json_t *value;                                    /* "cpu", {"name": "cpu", …}  [all is auto] */
-    const char *automatic;                                  /* what "auto" or no name means here  [an error] */
-    const json_t *facts;                                    /* [none] */
+    const char *role;                       /* "accelerator" */
+    const json_t *value;                    /* "cpu", {"name": "cpu", …}  [all is auto] */
+    const char *automatic;             /* what "auto" or no name means here  [an error] */
+    const json_t *facts;                    /* [none] */
 } pl_instance_request_t;
 
-/* Finds the part, makes its zeroed struct and binds it.  instance_release() undoes it, of a zeroed instance too. */
-int pl_instance_make(pl_instance_t *instance, const pl_instance_request_t *request, pl_error_t *err);
+/* Finds the part, makes its zeroed struct and binds it.  instance_release() undoes it, of
+ * a zeroed instance too. */
+int pl_instance_make(pl_instance_t *instance, const pl_instance_request_t *request,
+                     pl_error_t *err);
 void pl_instance_release(pl_instance_t *instance);
 
 /* The same from an option of type part, such as a strategy's collective. */
-int pl_instance_of_choice(pl_instance_t *instance, const char *role, const pl_choice_t *choice, const char *automatic,
+int pl_instance_of_choice(pl_instance_t *instance, const char *role,
+                          const pl_choice_t *choice, const char *automatic,
                           pl_error_t *err);
 
-/* The name in "cpu" or {"name": "cpu"}; "auto" when an object has none, NULL when there is nothing.  Borrowed. */
+/* The name in "cpu" or {"name": "cpu"}; "auto" when an object has none, NULL when there
+ * is nothing.  Borrowed. */
 const char *pl_part_name(const json_t *value);
 
 #endif

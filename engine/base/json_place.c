@@ -32,7 +32,7 @@ static void skip_string(cursor_t *c)
 
 static bool is_word(char c)
 {
-    return !is_space(c) && !strchr(",:[]{}\"", c);          /* strchr() finds the NUL too */
+    return !is_space(c) && !strchr(",:[]{}\"", c); /* strchr() finds the NUL too */
 }
 
 static void skip_token(cursor_t *c)
@@ -117,17 +117,19 @@ static bool enter(cursor_t *c, const pl_json_path_t *path, const char **key_at)
     char expected = path->key ? '{' : '[';
     if (*c->at != expected)
         return false;
-    return path->key ? enter_object(c, path->key, key_at) : enter_list(c, path->index, key_at);
+    return path->key ? enter_object(c, path->key, key_at)
+                     : enter_list(c, path->index, key_at);
 }
 
-bool pl_json_place_find(const char *text, size_t length, const pl_json_path_t *path, pl_json_part_t part,
-                        pl_json_place_t *place)
+bool pl_json_place_find(const char *text, size_t length, const pl_json_path_t *path,
+                        pl_json_part_t part, pl_json_place_t *place)
 {
     cursor_t c = {text, text + length};
     const char *key_at = text;
     if (!enter(&c, path, &key_at) || c.at >= c.end)
         return false;
-    *place = pl_json_place_at(text, (size_t)((part == PL_JSON_KEY ? key_at : c.at) - text));
+    const char *at = part == PL_JSON_KEY ? key_at : c.at;
+    *place = pl_json_place_at(text, (size_t)(at - text));
     return true;
 }
 

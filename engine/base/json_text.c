@@ -15,13 +15,20 @@ char *pl_json_prefix(const char *name, int line, int column, char prefix[PL_JSON
 {
     char shown[PL_JSON_PREFIX - 32];
     size_t length = strlen(name);
-    bool cut = length >= sizeof shown;                      /* the end of a path says more than its start */
-    snprintf(prefix, PL_JSON_PREFIX, "%s%s:%d:%d: ", cut ? "…" : "",
-             pl_utf8_show(cut ? name + length - sizeof shown / 2 : name, shown, sizeof shown), line, column);
+    bool cut = length >= sizeof shown;    /* the end of a path says more than its start */
+    pl_utf8_show(cut ? name + length - sizeof shown / 2 : name, shown, sizeof shown);
+    snprintf(prefix, PL_JSON_PREFIX, "%s%s:%d:%d: ", cut ? "…" : "", shown, line, column);
     return prefix;
 }
 
-/* jansson's position is behind the token at fault, except that of a byte it cannot decode. */
+/* Not all places in jansson that run out of memory say so. */
+static bool is_no_memory(const json_error_t *error)
+{
+    return json_error_code(error) == json_error_out_of_memory || error->text[0] == '\0';
+}
+
+/* jansson's position is behind the token at fault, except that of a byte it cannot
+ * decode. */
 static size_t fault_offset(const char *text, size_t length, const json_error_t *error)
 {
     size_t at = error->position > 0 ? (size_t)error->position : 0;
@@ -34,16 +41,18 @@ static size_t fault_offset(const char *text, size_t length, const json_error_t *
 }
 
 /* The key that stands at that offset, quotes included. */
-static const char *fault_key(const char *text, const json_error_t *error, size_t start, char shown[PL_JSON_SHOWN])
+static const char *fault_key(const char *text, const json_error_t *error, size_t start,
+                             char shown[PL_JSON_SHOWN])
 {
     char key[PL_JSON_SHOWN];
     snprintf(key, sizeof key, "%.*s", error->position - (int)start, text + start);
     return pl_utf8_show(key, shown, PL_JSON_SHOWN);
 }
 
-static int fail_syntax(const char *text, size_t length, const char *name, const json_error_t *error, pl_error_t *err)
+static int fail_syntax(const char *text, size_t length, const char *name,
+                       const json_error_t *error, pl_error_t *err)
 {
-    if (json_error_code(error) == json_error_out_of_memory)
+    if (is_no_memory(error))
         return pl_no_memory(err);
     char prefix[PL_JSON_PREFIX], shown[JSON_ERROR_TEXT_LENGTH];
     size_t start = fault_offset(text, length, error);
@@ -52,7 +61,8 @@ static int fail_syntax(const char *text, size_t length, const char *name, const 
     if (json_error_code(error) == json_error_duplicate_key)
         return pl_fail(err, PL_EFORMAT, "%skey %s is there twice: remove one", prefix,
                        fault_key(text, error, start, shown));
-    return pl_fail(err, PL_EFORMAT, "%snot JSON: %s", prefix, pl_utf8_show(error->text, shown, sizeof shown));
+    return pl_fail(err, PL_EFORMAT, "%snot JSON: %s", prefix,
+                   pl_utf8_show(error->text, shown, sizeof shown));
 }
 
 json_t *pl_json_read(const char *text, size_t length, const char *name, pl_error_t *err)
@@ -80,11 +90,14 @@ json_t *pl_json_read(const char *text, size_t length, const char *name, pl_error
 json_t *pl_json_value(const char *text, size_t length, pl_error_t *err)
 {
     json_error_t error;
-    json_t *value = json_loadb(text, length, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
-    if (!value && json_error_code(&error) == json_error_out_of_memory)
+    char shown[JSON_ERROR_TEXT_LENGTH];
+    json_t *value =
+        json_loadb(text, length, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
+    if (!value && is_no_memory(&error))
         pl_no_memory(err);
     else if (!value)
-        pl_fail(err, PL_EFORMAT, "not JSON: %s", error.text);
+        pl_fail(err, PL_EFORMAT, "not JSON: %s",
+                pl_utf8_show(error.text, shown, sizeof shown));
     return value;
 }
 
@@ -131,20 +144,25 @@ static void put_string(writer_t *w, const char *text)
         else if (*p == '\n')
             put(w, "\\n", 2);
         else if ((unsigned char)*p < 0x20)
-            put(w, escape, (size_t)snprintf(escape, sizeof escape, "\\u%04x", (unsigned)*p));
+            put(w, escape,
+                (size_t)snprintf(escape, sizeof escape, "\\u%04x", (unsigned)*p));
         else
             put(w, p, 1);
     }
     put(w, "\"", 1);
 }
 
-/* The fewest digits that read back as the same number; by jansson, because printf() obeys the host's locale. */
+/* The fewest digits that read back as the same number; by jansson, because printf() obeys
+ * the host's locale. */
 static void put_real(writer_t *w, const json_t *value)
 {
     char text[64];
     for (size_t digits = 15; digits <= 17; digits++) {
-        size_t length = json_dumpb(value, text, sizeof text, JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
-        json_t *again = length > 0 && length < sizeof text ? json_loadb(text, length, JSON_DECODE_ANY, NULL) : NULL;
+        size_t length = json_dumpb(value, text, sizeof text,
+                                   JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
+        json_t *again = NULL;
+        if (length > 0 && length < sizeof text)
+            again = json_loadb(text, length, JSON_DECODE_ANY, NULL);
         bool same = again && json_real_value(again) == json_real_value(value);
         json_decref(again);
         if (same) {

@@ -1,7 +1,8 @@
 /* json_text.h - JSON text to values and back, beyond what jansson does
  *
- * Reading: every error says file:line:column of the token at fault.  Writing: numbers as short as they can be (0.1, not
- * 0.10000000000000001) and short lists on one line, for people; the memory is Paceline's own. */
+ * Reading: every error says file:line:column of the token at fault.  Writing: numbers as
+ * short as they can be (0.1, not 0.10000000000000001) and short lists on one line, for
+ * people; the memory is Paceline's own. */
 #ifndef PL_BASE_JSON_TEXT_H
 #define PL_BASE_JSON_TEXT_H
 

@@ -1,4 +1,4 @@
-/* json_walk.c - JSON values by path */
+/* json_walk.c - JSON values by path, and copies of them */
 #include "base/json_walk.h"
 
 #include <stdbool.h>
@@ -13,7 +13,8 @@
 #define STEPS_MOST 16
 #define SHOWN 160
 
-/* The step at *path, and *path behind it and its dot; false: none, or none that any key could match. */
+/* The step at *path, and *path behind it and its dot; false: none, or none that any key
+ * could match. */
 static bool next_step(const char **path, char step[STEP_MOST])
 {
     size_t length = strcspn(*path, ".");
@@ -60,18 +61,22 @@ static int put_child(json_t *holder, const char *step, json_t *value, pl_error_t
 {
     if (json_is_object(holder))
         return json_object_set_new(holder, step, value) == 0 ? PL_OK : pl_no_memory(err);
-    size_t count = json_array_size(holder), index = is_index(step) ? (size_t)atoi(step) : count + 1;
+    size_t count = json_array_size(holder);
+    size_t index = is_index(step) ? (size_t)atoi(step) : count + 1;
     if (index > count) {
         json_decref(value);
-        return pl_fail(err, PL_EINVAL, "\"%s\" is no place in a list of %zu: the first is 0, the next new one %zu", step,
-                       count, count);
+        return pl_fail(err, PL_EINVAL, "\"%s\" is no place in a list of %zu: "
+                       "the first is 0, the next new one %zu", step, count, count);
     }
-    int rc = index < count ? json_array_set_new(holder, index, value) : json_array_append_new(holder, value);
+    int rc = index < count ? json_array_set_new(holder, index, value)
+                           : json_array_append_new(holder, value);
     return rc == 0 ? PL_OK : pl_no_memory(err);
 }
 
-/* What stands in the way to `next` below holder's step, or takes its place there: something that can hold keys. */
-static int make_way(json_t *holder, const char *step, const char *next, json_t **way_p, pl_error_t *err)
+/* What stands in the way to `next` below holder's step, or takes its place there:
+ * something that can hold keys. */
+static int make_way(json_t *holder, const char *step, const char *next, json_t **way_p,
+                    pl_error_t *err)
 {
     char shown[PL_JSON_SHOWN], index[STEP_MOST];
     json_t *there = child(holder, step);
@@ -80,7 +85,8 @@ static int make_way(json_t *holder, const char *step, const char *next, json_t *
         return PL_OK;
     }
     if (there && !json_is_string(there) && !json_is_null(there))
-        return pl_fail(err, PL_EINVAL, "\"%s\" is %s, which has no keys", step, pl_json_show(there, shown));
+        return pl_fail(err, PL_EINVAL, "\"%s\" is %s, which has no keys", step,
+                       pl_json_show(there, shown));
     bool of_list = !json_is_string(there) && next_step(&next, index) && is_index(index);
     json_t *way = of_list ? json_array() : json_object();
     if (way && json_is_string(there) && json_object_set(way, "name", there) != 0) {
@@ -102,7 +108,8 @@ static int put_at(json_t *root, const char *path, json_t *value, pl_error_t *err
         if (rc != PL_OK)
             return rc;
     }
-    return pl_fail(err, PL_EINVAL, "a key is names with dots between, such as trainer.devices");
+    return pl_fail(err, PL_EINVAL,
+                   "a key is names with dots between, such as trainer.devices");
 }
 
 int pl_json_put(json_t *root, const char *path, json_t *value, pl_error_t *err)
@@ -113,5 +120,39 @@ int pl_json_put(json_t *root, const char *path, json_t *value, pl_error_t *err)
     json_decref(value);
     if (rc == PL_OK || rc == PL_ENOMEM)
         return rc == PL_OK ? rc : pl_no_memory(err);
-    return pl_fail(err, rc, "cannot set \"%s\": %s", pl_utf8_show(path, shown, sizeof shown), why.text);
+    return pl_fail(err, rc, "cannot set \"%s\": %s",
+                   pl_utf8_show(path, shown, sizeof shown), why.text);
+}
+
+/* ---- Copies ---- */
+
+static bool copy_entries(json_t *copy, const json_t *object)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+        if (json_object_set_new(copy, key, pl_json_copy(value)) != 0)
+            return false;
+    return true;
+}
+
+static bool copy_elements(json_t *copy, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_array_append_new(copy, pl_json_copy(json_array_get(list, i))) != 0)
+            return false;
+    return true;
+}
+
+json_t *pl_json_copy(const json_t *value)
+{
+    if (!json_is_object(value) && !json_is_array(value))
+        return json_deep_copy(value);
+    json_t *copy = json_is_object(value) ? json_object() : json_array();
+    bool whole = json_is_object(value) ? copy_entries(copy, value)
+                                       : copy_elements(copy, value);
+    if (copy && whole)
+        return copy;
+    json_decref(copy);
+    return NULL;
 }

@@ -1,4 +1,5 @@
-/* json_walk.h - JSON values by path: "trainer.devices", "callbacks.0.name" */
+/* json_walk.h - JSON values by path: "trainer.devices", "callbacks.0.name"; and copies of
+ * them */
 #ifndef PL_BASE_JSON_WALK_H
 #define PL_BASE_JSON_WALK_H
 
@@ -9,8 +10,12 @@
 /* The value there or NULL.  A text is short for an object with that "name".  Borrowed. */
 const json_t *pl_json_walk(const json_t *root, const char *path);
 
-/* Puts value there (consumed, also on failure) and makes what is missing on the way: objects, or a list where the next
- * step is a number; a text on the way becomes {"name": text}.  After an error root may have changed. */
+/* Puts value there (consumed, also on failure) and makes what is missing on the way:
+ * objects, or a list where the next step is a number; a text on the way becomes {"name":
+ * text}.  After an error root may have changed. */
 int pl_json_put(json_t *root, const char *path, json_t *value, pl_error_t *err);
+
+/* A deep copy, or NULL without memory: jansson's own loses keys then and says nothing. */
+json_t *pl_json_copy(const json_t *value);
 
 #endif

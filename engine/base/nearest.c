@@ -12,7 +12,7 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
-/* Optimal string alignment; row[0] is the current row, row[1] and row[2] the two before. */
+/* Optimal string alignment; row[0] is the current row, the others the two before. */
 int pl_edit_distance(const char *a, const char *b)
 {
     size_t rows = strlen(a), columns = strlen(b);
@@ -26,7 +26,8 @@ int pl_edit_distance(const char *a, const char *b)
         row[2] = row[1], row[1] = row[0], row[0] = oldest;
         row[0][0] = (int)i;
         for (size_t j = 1; j <= columns; j++) {
-            row[0][j] = least(row[1][j - 1] + (a[i - 1] != b[j - 1]), least(row[1][j], row[0][j - 1]) + 1);
+            row[0][j] = least(row[1][j - 1] + (a[i - 1] != b[j - 1]),
+                              least(row[1][j], row[0][j - 1]) + 1);
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
                 row[0][j] = least(row[0][j], row[2][j - 2] + 1);
         }
@@ -43,11 +44,13 @@ static void list_name(pl_nearest_t *nearest, const char *name)
 {
     static const char more[] = "…";
     const char *comma = nearest->length ? ", " : "";
-    size_t room = sizeof nearest->known - sizeof more - 2, length = strlen(comma) + strlen(name);
+    size_t room = sizeof nearest->known - sizeof more - 2,
+           length = strlen(comma) + strlen(name);
     if (nearest->full)
         return;
     nearest->full = nearest->length + length > room;
-    nearest->length += (size_t)sprintf(nearest->known + nearest->length, "%s%s", comma, nearest->full ? more : name);
+    nearest->length += (size_t)sprintf(nearest->known + nearest->length, "%s%s", comma,
+                                       nearest->full ? more : name);
 }
 
 void pl_nearest_offer(pl_nearest_t *nearest, const char *name)

@@ -1,7 +1,7 @@
 /* nearest.h - the name somebody may have meant
  *
- * An error that knows the right word saves a look into the manual.  Offer every known name in turn, then ask for the
- * sentence; nothing is allocated. */
+ * An error that knows the right word saves a look into the manual.  Offer every known
+ * name in turn, then ask for the sentence; nothing is allocated. */
 #ifndef PL_BASE_NEAREST_H
 #define PL_BASE_NEAREST_H
 
@@ -11,12 +11,12 @@
 #define PL_NEAREST_TEXT 300
 
 typedef struct pl_nearest {
-    const char *wanted;                                     /* what was given; borrowed */
-    const char *name;                                       /* the nearest so far  [none]; borrowed */
-    int distance;                                           /* edits from wanted to name */
-    bool full;                                              /* known takes no more */
-    size_t length;                                          /* of known */
-    char known[PL_NEAREST_TEXT - 20];                       /* "a, b, c", as far as there is room */
+    const char *wanted;                     /* what was given; borrowed */
+    const char *name;                       /* the nearest so far  [none]; borrowed */
+    int distance;                           /* edits from wanted to name */
+    bool full;                              /* known takes no more */
+    size_t length;                          /* of known */
+    char known[PL_NEAREST_TEXT - 20];       /* "a, b, c", as far as there is room */
 } pl_nearest_t;
 
 void pl_nearest_init(pl_nearest_t *nearest, const char *wanted);
@@ -25,7 +25,8 @@ void pl_nearest_offer(pl_nearest_t *nearest, const char *name);
 /* `did you mean "hidden"?` when something is near, else `known are a, b, c`. */
 const char *pl_nearest_text(const pl_nearest_t *nearest, char text[PL_NEAREST_TEXT]);
 
-/* Edits (a letter added, dropped, changed, or two swapped) between two names; long ones count as far apart. */
+/* Edits (a letter added, dropped, changed, or two swapped) between two names; long ones
+ * count as far apart. */
 int pl_edit_distance(const char *a, const char *b);
 
 #endif

@@ -1,7 +1,7 @@
-/* option.c - one option: what its table entry allows, and a JSON value put into a part's struct */
+/* option.c - one option: what its table entry allows, and a JSON value put into a part's
+ * struct */
 #include "base/option.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -11,21 +11,25 @@
 
 #define INTS_MOST ((int)(sizeof((pl_ints_t *)0)->value / sizeof(int64_t)))
 
-typedef int (*read_t)(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err);
+typedef int (*read_t)(const pl_option_t *option, const json_t *value, void *field,
+                      pl_error_t *err);
 
 /* ---- Values ---- */
 
-/* `takes an integer (1..16) or "auto", not 0`: with the range and the word auto where they apply. */
-static int fail_value(const pl_option_t *option, const json_t *value, const char *kind, pl_error_t *err)
+/* `takes an integer from 1 up or "auto", not 0`; range is NULL where none applies. */
+static int fail_value(const pl_option_t *option, const json_t *value, const char *kind,
+                      const pl_range_t *range, pl_error_t *err)
 {
-    char shown[PL_JSON_SHOWN], range[64] = "";
-    if (option->range && option->type != PL_OPTION_PART)
-        snprintf(range, sizeof range, " (%s)", option->range);
-    const char *or_auto = pl_option_is_automatic(option) ? " or \"auto\"" : "";
-    return pl_fail(err, PL_EINVAL, "takes %s%s%s, not %s", kind, range, or_auto, pl_json_show(value, shown));
+    char shown[PL_JSON_SHOWN], words[PL_RANGE_WORDS] = "";
+    bool or_auto = option->type != PL_OPTION_PART && pl_option_is_automatic(option);
+    if (range)
+        pl_range_words(range, words);
+    return pl_fail(err, PL_EINVAL, "takes %s%s%s, not %s", kind, words,
+                   or_auto ? " or \"auto\"" : "", pl_json_show(value, shown));
 }
 
-static int read_integer(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+static int read_integer(const pl_option_t *option, const json_t *value, void *field,
+                        pl_error_t *err)
 {
     pl_range_t range;
     int rc = pl_range_parse(option->range, &range, err);
@@ -33,12 +37,13 @@ static int read_integer(const pl_option_t *option, const json_t *value, void *fi
         return rc;
     int64_t integer = json_integer_value(value);
     if (!json_is_integer(value) || !pl_range_holds_integer(&range, integer))
-        return fail_value(option, value, "an integer", err);
+        return fail_value(option, value, "an integer", &range, err);
     *(int64_t *)field = integer;
     return PL_OK;
 }
 
-static int read_number(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+static int read_number(const pl_option_t *option, const json_t *value, void *field,
+                       pl_error_t *err)
 {
     pl_range_t range;
     int rc = pl_range_parse(option->range, &range, err);
@@ -46,20 +51,22 @@ static int read_number(const pl_option_t *option, const json_t *value, void *fie
         return rc;
     double number = json_number_value(value);
     if (!json_is_number(value) || !pl_range_holds_number(&range, number))
-        return fail_value(option, value, "a number", err);
+        return fail_value(option, value, "a number", &range, err);
     *(double *)field = number;
     return PL_OK;
 }
 
-static int read_truth(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+static int read_truth(const pl_option_t *option, const json_t *value, void *field,
+                      pl_error_t *err)
 {
     if (!json_is_boolean(value))
-        return fail_value(option, value, "true or false", err);
+        return fail_value(option, value, "true or false", NULL, err);
     *(bool *)field = json_is_true(value);
     return PL_OK;
 }
 
-/* The word of "relu|gelu|tanh" at *choices, and *choices behind it; false at the end or when it is too long. */
+/* The word of "relu|gelu|tanh" at *choices, and *choices behind it; false at the end or
+ * when it is too long. */
 static bool next_choice(const char **choices, char word[64])
 {
     size_t length = strcspn(*choices, "|");
@@ -91,14 +98,17 @@ static int fail_choice(const pl_option_t *option, const json_t *value, pl_error_
             strcpy(best, word);
         }
     }
-    return pl_fail(err, PL_EINVAL, "takes %s, not %s%s%s%s", option->range, pl_json_show(value, shown),
-                   *best ? ": did you mean \"" : "", best, *best ? "\"?" : "");
+    return pl_fail(err, PL_EINVAL, "takes %s, not %s%s%s%s", option->range,
+                   pl_json_show(value, shown), *best ? ": did you mean \"" : "", best,
+                   *best ? "\"?" : "");
 }
 
-static int read_text(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+static int read_text(const pl_option_t *option, const json_t *value, void *field,
+                     pl_error_t *err)
 {
     if (!json_is_string(value))
-        return fail_value(option, value, option->range ? "one of" : "text", err);
+        return fail_value(option, value, option->range ? option->range : "text", NULL,
+                          err);
     const char *text = json_string_value(value);
     if (option->range && !is_choice(option->range, text))
         return fail_choice(option, value, err);
@@ -106,22 +116,29 @@ static int read_text(const pl_option_t *option, const json_t *value, void *field
     return PL_OK;
 }
 
-static int read_integers(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+static int read_integers(const pl_option_t *option, const json_t *value, void *field,
+                         pl_error_t *err)
 {
+    pl_range_t range;
+    int rc = pl_range_parse(option->range, &range, err);
+    if (rc != PL_OK)
+        return rc;
     pl_ints_t ints = {.count = (int)json_array_size(value)};
-    if (!json_is_array(value) || json_array_size(value) > (size_t)INTS_MOST)
-        return fail_value(option, value, "a list of at most 16 integers", err);
-    for (int i = 0; i < ints.count; i++) {
-        int rc = read_integer(option, json_array_get(value, (size_t)i), &ints.value[i], err);
-        if (rc != PL_OK)
-            return rc == PL_ENOMEM ? rc : fail_value(option, value, "a list of integers", err);
+    bool fits = json_is_array(value) && json_array_size(value) <= (size_t)INTS_MOST;
+    for (int i = 0; fits && i < ints.count; i++) {
+        const json_t *entry = json_array_get(value, (size_t)i);
+        ints.value[i] = json_integer_value(entry);
+        fits = json_is_integer(entry) && pl_range_holds_integer(&range, ints.value[i]);
     }
+    if (!fits)
+        return fail_value(option, value, "a list of at most 16 integers", &range, err);
     *(pl_ints_t *)field = ints;
     return PL_OK;
 }
 
 /* 1 is one of them, 1.0 is all of them. */
-static int read_amount(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+static int read_amount(const pl_option_t *option, const json_t *value, void *field,
+                       pl_error_t *err)
 {
     static const char kind[] = "a share up to 1.0 or a whole count";
     pl_range_t range;
@@ -129,29 +146,34 @@ static int read_amount(const pl_option_t *option, const json_t *value, void *fie
     if (rc != PL_OK)
         return rc;
     pl_amount_t amount = {json_number_value(value), json_is_real(value)};
-    if (!json_is_number(value) || amount.value < 0 || (amount.is_share && amount.value > 1))
-        return fail_value(option, value, kind, err);
+    if (!json_is_number(value) || amount.value < 0 ||
+        (amount.is_share && amount.value > 1))
+        return fail_value(option, value, kind, &range, err);
     if (!pl_range_holds_number(&range, amount.value))
-        return fail_value(option, value, kind, err);
+        return fail_value(option, value, kind, &range, err);
     *(pl_amount_t *)field = amount;
     return PL_OK;
 }
 
-static int read_part(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+static int read_part(const pl_option_t *option, const json_t *value, void *field,
+                     pl_error_t *err)
 {
     (void)field;
     const json_t *name = json_is_object(value) ? json_object_get(value, "name") : value;
-    bool none = json_is_null(value) && option->fallback && !strcmp(option->fallback, "null");
+    bool none =
+        json_is_null(value) && option->fallback && !strcmp(option->fallback, "null");
     if (none || json_is_string(name) || (json_is_object(value) && !name))
         return PL_OK;
-    return fail_value(option, value, "a name or an object with a \"name\"", err);
+    return fail_value(option, value, "a name or an object with a \"name\"", NULL, err);
 }
 
-int pl_option_read(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err)
+int pl_option_read(const pl_option_t *option, const json_t *value, void *field,
+                   pl_error_t *err)
 {
     static const read_t readers[] = {
-        [PL_OPTION_INT] = read_integer,    [PL_OPTION_FLOAT] = read_number,  [PL_OPTION_BOOL] = read_truth,
-        [PL_OPTION_TEXT] = read_text,      [PL_OPTION_INTS] = read_integers, [PL_OPTION_AMOUNT] = read_amount,
+        [PL_OPTION_INT] = read_integer,   [PL_OPTION_FLOAT] = read_number,
+        [PL_OPTION_BOOL] = read_truth,    [PL_OPTION_TEXT] = read_text,
+        [PL_OPTION_INTS] = read_integers, [PL_OPTION_AMOUNT] = read_amount,
         [PL_OPTION_PART] = read_part,
     };
     return readers[option->type](option, value, field, err);
@@ -169,13 +191,17 @@ const pl_option_t *pl_option_find(const pl_option_t *table, const char *name)
 
 json_t *pl_option_fallback(const pl_option_t *option, pl_error_t *err)
 {
-    return option->fallback ? pl_json_value(option->fallback, strlen(option->fallback), err) : json_null();
+    return option->fallback
+               ? pl_json_value(option->fallback, strlen(option->fallback), err)
+               : json_null();
 }
 
 bool pl_option_is_automatic(const pl_option_t *option)
 {
-    bool a_word_like_others = option->type == PL_OPTION_TEXT && option->range && is_choice(option->range, "auto");
-    return option->fallback && !strcmp(option->fallback, "\"auto\"") && !a_word_like_others;
+    bool a_word_like_others = option->type == PL_OPTION_TEXT && option->range &&
+                              is_choice(option->range, "auto");
+    return option->fallback && !strcmp(option->fallback, "\"auto\"") &&
+           !a_word_like_others;
 }
 
 bool pl_is_auto(const json_t *value)
@@ -199,9 +225,10 @@ static size_t field_bytes(pl_option_type_t type)
 /* err is not NULL in these. */
 static int fallback_check(const pl_option_t *option, pl_error_t *err)
 {
-    if (option->type == PL_OPTION_PART && option->fallback && strcmp(option->fallback, "\"auto\"") &&
-        strcmp(option->fallback, "null"))
-        return pl_fail(err, PL_EINVAL, "names a part: its default can only be \"auto\" or null");
+    if (option->type == PL_OPTION_PART && option->fallback &&
+        strcmp(option->fallback, "\"auto\"") && strcmp(option->fallback, "null"))
+        return pl_fail(err, PL_EINVAL,
+                       "names a part: its default can only be \"auto\" or null");
     if (!option->fallback || pl_option_is_automatic(option))
         return PL_OK;
     json_t *fallback = pl_option_fallback(option, err);
@@ -220,8 +247,10 @@ static int entry_check(const pl_part_t *part, const pl_option_t *option, pl_erro
     if (bytes == 0)
         return pl_fail(err, PL_EINVAL, "is of no known type");
     if (option->offset > part->size || part->size - option->offset < bytes)
-        return pl_fail(err, PL_EINVAL, "lies outside the part's struct of %zu bytes", part->size);
-    if (!strcmp(option->name, "name") || pl_option_find(part->options, option->name) != option)
+        return pl_fail(err, PL_EINVAL, "lies outside the part's struct of %zu bytes",
+                       part->size);
+    if (!strcmp(option->name, "name") ||
+        pl_option_find(part->options, option->name) != option)
         return pl_fail(err, PL_EINVAL, "has the name of another key");
     bool has_words = option->type == PL_OPTION_TEXT || option->type == PL_OPTION_PART;
     int rc = has_words ? PL_OK : pl_range_parse(option->range, &range, err);
@@ -234,7 +263,8 @@ int pl_option_table_check(const char *role, const pl_part_t *part, pl_error_t *e
         pl_error_t why = {0};
         int rc = entry_check(part, option, &why);
         if (rc != PL_OK)
-            return pl_fail(err, rc, "option \"%s\" of %s \"%s\": %s", option->name, role, part->name, why.text);
+            return pl_fail(err, rc, "option \"%s\" of %s \"%s\": %s", option->name, role,
+                           part->name, why.text);
     }
     return PL_OK;
 }

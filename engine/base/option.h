@@ -1,7 +1,8 @@
-/* option.h - one option: what its table entry allows, and a JSON value put into a part's struct
+/* option.h - one option: what its table entry allows, and a JSON value put into a part's
+ * struct
  *
- * Files, --set, defaults and what the data knows all come through pl_option_read(), so that a value means the same
- * wherever it was written. */
+ * Files, --set, defaults and what the data knows all come through pl_option_read(), so
+ * that a value means the same wherever it was written. */
 #ifndef PL_BASE_OPTION_H
 #define PL_BASE_OPTION_H
 
@@ -21,10 +22,11 @@ typedef union pl_field_value {
     pl_choice_t choice;
 } pl_field_value_t;
 
-/* Writes the value into *field, which is of the option's type; texts are borrowed from value.  A part is only looked at
- * for its form, and not written.  The error starts with a verb, for the caller to put the key before: `takes an integer
- * (1..16), not 0`. */
-int pl_option_read(const pl_option_t *option, const json_t *value, void *field, pl_error_t *err);
+/* Writes the value into *field, which is of the option's type; texts are borrowed from
+ * value.  A part is only looked at for its form, and not written.  The error starts with
+ * a verb, for the caller to put the key before: `takes an integer from 1 up, not 0`. */
+int pl_option_read(const pl_option_t *option, const json_t *value, void *field,
+                   pl_error_t *err);
 
 /* The entry of that name, or NULL; a NULL table is empty. */
 const pl_option_t *pl_option_find(const pl_option_t *table, const char *name);
@@ -37,7 +39,8 @@ bool pl_option_is_automatic(const pl_option_t *option);
 /* Whether the value says so. */
 bool pl_is_auto(const json_t *value);
 
-/* Finds the mistakes of a part's author: a default out of range, a field outside the struct, a name twice. */
+/* Finds the mistakes of a part's author: a default out of range, a field outside the
+ * struct, a name twice. */
 int pl_option_table_check(const char *role, const pl_part_t *part, pl_error_t *err);
 
 #endif

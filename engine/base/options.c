@@ -38,7 +38,8 @@ void pl_options_free(pl_options_t *o)
     pl_free(o);
 }
 
-pl_options_t *pl_options_take(char *text, size_t length, const char *name, pl_error_t *err)
+pl_options_t *pl_options_take(char *text, size_t length, const char *name,
+                              pl_error_t *err)
 {
     pl_options_t *o = pl_options_new(err);
     if (!o) {
@@ -74,13 +75,14 @@ pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err)
 {
     pl_options_t *clone = pl_alloc(sizeof *clone);
     if (clone) {
-        clone->root = json_deep_copy(o->root);
-        clone->set = json_deep_copy(o->set);
+        clone->root = pl_json_copy(o->root);
+        clone->set = pl_json_copy(o->set);
         clone->name = o->name ? pl_strdup(o->name) : NULL;
         clone->text = o->text ? pl_strdup(o->text) : NULL;
         clone->length = o->length;
     }
-    if (clone && clone->root && clone->set && !clone->name == !o->name && !clone->text == !o->text)
+    if (clone && clone->root && clone->set && !clone->name == !o->name &&
+        !clone->text == !o->text)
         return clone;
     pl_options_free(clone);
     pl_no_memory(err);
@@ -157,14 +159,18 @@ const char *pl_options_part_name(const pl_options_t *o, const char *path)
 
 /* ---- Pieces ---- */
 
-int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer, pl_binding_t **binding_p, pl_error_t *err)
+int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
+                       pl_binding_t **binding_p, pl_error_t *err)
 {
-    const json_t *object = json_object_get(o->root, "trainer"), *devices = json_object_get(object, "devices");
+    const json_t *object = json_object_get(o->root, "trainer"),
+                 *devices = json_object_get(object, "devices");
     json_t *facts = json_object();
     int rc = json_object_set_new(facts, "devices", json_integer(1));
     if (rc == 0)
-        rc = json_object_set_new(facts, "max_epochs", json_integer(pl_default_epochs(object)));
-    rc = rc == 0 ? pl_bind(pl_trainer_table, object, facts, trainer, binding_p, err) : pl_no_memory(err);
+        rc = json_object_set_new(facts, "max_epochs",
+                                 json_integer(pl_default_epochs(object)));
+    rc = rc == 0 ? pl_bind(pl_trainer_table, object, facts, trainer, binding_p, err)
+                 : pl_no_memory(err);
     if (rc == PL_OK && (!devices || pl_is_auto(devices)))
         trainer->devices = 0;
     json_decref(facts);
@@ -187,7 +193,8 @@ static json_t *general_keys(const json_t *data, pl_error_t *err)
     return NULL;
 }
 
-int pl_options_data(const pl_options_t *o, pl_data_options_t *data, pl_binding_t **binding_p, pl_error_t *err)
+int pl_options_data(const pl_options_t *o, pl_data_options_t *data,
+                    pl_binding_t **binding_p, pl_error_t *err)
 {
     json_t *general = general_keys(json_object_get(o->root, "data"), err);
     if (!general)
@@ -197,12 +204,17 @@ int pl_options_data(const pl_options_t *o, pl_data_options_t *data, pl_binding_t
     return rc;
 }
 
-int pl_options_part(const pl_options_t *o, const pl_part_request_t *request, pl_instance_t *instance, pl_error_t *err)
+int pl_options_part(const pl_options_t *o, const pl_part_request_t *request,
+                    pl_instance_t *instance, pl_error_t *err)
 {
-    pl_instance_request_t wanted = {request->role, pl_options_value(o, request->path), request->automatic, NULL};
+    pl_instance_request_t wanted = {request->role, pl_options_value(o, request->path),
+                                    request->automatic, NULL};
     if (!wanted.value && !wanted.automatic)
-        return pl_fail(err, PL_ENOTFOUND, "the run names no %s: give \"%s\"", request->role, request->path);
-    json_t *facts = request->facts ? pl_json_value(request->facts, strlen(request->facts), err) : NULL;
+        return pl_fail(err, PL_ENOTFOUND, "the run names no %s: give \"%s\"",
+                       request->role, request->path);
+    json_t *facts = request->facts
+                        ? pl_json_value(request->facts, strlen(request->facts), err)
+                        : NULL;
     if (request->facts && !facts)
         return err ? err->code : PL_EFORMAT;
     wanted.facts = facts;
@@ -227,15 +239,19 @@ static int source_alone(const json_t *data, pl_instance_t *instance, pl_error_t 
     return rc;
 }
 
-int pl_options_source(const pl_options_t *o, pl_stage_t stage, pl_instance_t *instance, pl_error_t *err)
+int pl_options_source(const pl_options_t *o, pl_stage_t stage, pl_instance_t *instance,
+                      pl_error_t *err)
 {
     const json_t *data = pl_options_value(o, "data");
     if (!data)
         return pl_fail(err, PL_ENOTFOUND, "the run names no data: give \"data\"");
     if (!pl_data_has_sources(data))
         return source_alone(data, instance, err);
-    pl_instance_request_t request = {.role = "dataset", .value = json_object_get(data, pl_source_name(stage))};
+    pl_instance_request_t request = {
+        .role = "dataset", .value = json_object_get(data, pl_source_name(stage))};
     if (!request.value || json_is_null(request.value))
-        return pl_fail(err, PL_ENOTFOUND, "the run names no such source: give \"data.%s\"", pl_source_name(stage));
+        return pl_fail(err, PL_ENOTFOUND,
+                       "the run names no such source: give \"data.%s\"",
+                       pl_source_name(stage));
     return pl_instance_make(instance, &request, err);
 }

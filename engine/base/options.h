@@ -1,7 +1,8 @@
 /* options.h - what the actors ask a run for
  *
- * paceline.h has the functions that make, change and print a run.  Actors bind the sections they own; those of parts
- * are found by path: "module", "trainer.strategy", "callbacks.0". */
+ * paceline.h has the functions that make, change and print a run.  Actors bind the
+ * sections they own; those of parts are found by path: "module", "trainer.strategy",
+ * "callbacks.0". */
 #ifndef PL_BASE_OPTIONS_H
 #define PL_BASE_OPTIONS_H
 
@@ -11,20 +12,22 @@
 #include "base/run.h"
 #include "paceline.h"
 
-#define PL_RUN_FILE_MOST ((size_t)16 << 20)                 /* bytes */
+#define PL_RUN_FILE_MOST ((size_t)16 << 20) /* bytes */
 
 struct pl_options {
-    json_t *root;                                           /* as given: no defaults */
-    json_t *set;                                            /* the keys given to pl_options_set(), as keys */
-    char *name;                                             /* of the file  [the run came from no text] */
-    char *text;                                             /* what root was read from, for positions */
+    json_t *root;                           /* as given: no defaults */
+    json_t *set;                         /* the keys given to pl_options_set(), as keys */
+    char *name;                             /* of the file  [the run came from no text] */
+    char *text;                             /* what root was read from, for positions */
     size_t length;
 };
 
 /* A run from its text, which is consumed, also on failure: [length], then a NUL. */
-pl_options_t *pl_options_take(char *text, size_t length, const char *name, pl_error_t *err);
+pl_options_t *pl_options_take(char *text, size_t length, const char *name,
+                              pl_error_t *err);
 
-/* The value at a path, as given, or NULL; null counts as not given.  Borrowed, not to be changed. */
+/* The value at a path, as given, or NULL; null counts as not given.  Borrowed, not to be
+ * changed. */
 const json_t *pl_options_value(const pl_options_t *o, const char *path);
 
 /* Entries of a list: "callbacks", "loggers", "plugins". */
@@ -33,25 +36,33 @@ int pl_options_count(const pl_options_t *o, const char *list);
 /* The name of the part at a path; NULL: none given, "auto" included for the trainer's. */
 const char *pl_options_part_name(const pl_options_t *o, const char *path);
 
-/* The trainer's and the data's own options.  Free the binding after the struct's last use. */
-int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer, pl_binding_t **binding_p, pl_error_t *err);
-int pl_options_data(const pl_options_t *o, pl_data_options_t *data, pl_binding_t **binding_p, pl_error_t *err);
+/* The trainer's and the data's own options.  Free the binding after the struct's last
+ * use. */
+int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
+                       pl_binding_t **binding_p, pl_error_t *err);
+int pl_options_data(const pl_options_t *o, pl_data_options_t *data,
+                    pl_binding_t **binding_p, pl_error_t *err);
 
-/* The part at a path: `automatic` is the name that "auto" or nothing stands for [an error]; facts is the JSON object of
- * pl_data_info_t [none].  PL_ENOTFOUND: nothing is given there, or no such part. */
+/* The part at a path: `automatic` is the name that "auto" or nothing stands for [an
+ * error]; facts is the JSON object of pl_data_info_t [none].  PL_ENOTFOUND: nothing is
+ * given there, or no such part. */
 typedef struct pl_part_request {
     const char *role, *path;
     const char *automatic;
     const char *facts;
 } pl_part_request_t;
-int pl_options_part(const pl_options_t *o, const pl_part_request_t *request, pl_instance_t *instance, pl_error_t *err);
+int pl_options_part(const pl_options_t *o, const pl_part_request_t *request,
+                    pl_instance_t *instance, pl_error_t *err);
 
-/* The data set that a stage reads; PL_ENOTFOUND when the sources are given apart and this one is not. */
-int pl_options_source(const pl_options_t *o, pl_stage_t stage, pl_instance_t *instance, pl_error_t *err);
+/* The data set that a stage reads; PL_ENOTFOUND when the sources are given apart and this
+ * one is not. */
+int pl_options_source(const pl_options_t *o, pl_stage_t stage, pl_instance_t *instance,
+                      pl_error_t *err);
 /* Whether the stages have sources of their own. */
 bool pl_options_has_sources(const pl_options_t *o);
 
-/* The run as given, on one line: what workers get and pl_options_parse() reads.  pl_text_free() frees it. */
+/* The run as given, on one line: what workers get and pl_options_parse() reads.
+ * pl_text_free() frees it. */
 char *pl_options_text(const pl_options_t *o, pl_error_t *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* options_file.c - a run from a file, and one key set on top
  *
- * A change is made to a copy, checked, and takes the original's place only then: a failed one leaves no trace. */
+ * A change is made to a copy, checked, and takes the original's place only then: a failed
+ * one leaves no trace. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -55,7 +56,8 @@ static int open_file(const char *path, pl_error_t *err)
     struct stat status;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s", strerror(errno));
+        return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s",
+                       strerror(errno));
     if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode))
         return fd;
     close(fd);
@@ -84,7 +86,8 @@ pl_options_t *pl_options_load(const char *path, pl_error_t *err)
     int rc = read_file(path, &text, &length, &why);
     if (rc == PL_OK)
         return pl_options_take(text, length, path, err);
-    pl_fail(err, rc, "cannot read %s: %s", pl_utf8_show(path, shown, sizeof shown), why.text);
+    pl_fail(err, rc, "cannot read %s: %s", pl_utf8_show(path, shown, sizeof shown),
+            why.text);
     return NULL;
 }
 
@@ -107,12 +110,14 @@ static json_t *parse_value(const char *text, pl_error_t *err)
 }
 
 /* The changed copy: root and the keys that were set; the rest stays o's. */
-static int changed(const pl_options_t *o, const char *key, json_t *value, pl_options_t *copy, pl_error_t *err)
+static int changed(const pl_options_t *o, const char *key, json_t *value,
+                   pl_options_t *copy, pl_error_t *err)
 {
     *copy = *o;
-    copy->root = json_deep_copy(o->root);
-    copy->set = json_copy(o->set);
-    if (!copy->root || !copy->set || json_object_set_new(copy->set, key, json_true()) != 0) {
+    copy->root = pl_json_copy(o->root);
+    copy->set = pl_json_copy(o->set);
+    if (!copy->root || !copy->set ||
+        json_object_set_new(copy->set, key, json_true()) != 0) {
         json_decref(value);
         return pl_no_memory(err);
     }

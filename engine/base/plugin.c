@@ -1,6 +1,7 @@
 /* plugin.c - parts from a user's shared object
  *
- * A plug-in is never unloaded: its tables and code are in use for as long as the process lives. */
+ * A plug-in is never unloaded: its tables and code are in use for as long as the process
+ * lives. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -36,9 +37,12 @@ static int find_file(const char *file, char path[PATH_MAX], pl_error_t *err)
     }
     if (is_file(path, PL_PLUGIN_FOLDER, (int)strlen(PL_PLUGIN_FOLDER), file))
         return PL_OK;
-    return pl_fail(err, PL_ENOTFOUND, "no plug-in %s in PACELINE_PLUGIN_PATH (%s) nor in " PL_PLUGIN_FOLDER
-                   ": give its path, with a '/'", pl_utf8_show(file, shown, sizeof shown),
-                   folders ? pl_utf8_show(folders, shown_folders, sizeof shown_folders) : "not set");
+    return pl_fail(err, PL_ENOTFOUND,
+                   "no plug-in %s in PACELINE_PLUGIN_PATH (%s) nor in " PL_PLUGIN_FOLDER
+                   ": give its path, with a '/'",
+                   pl_utf8_show(file, shown, sizeof shown),
+                   folders ? pl_utf8_show(folders, shown_folders, sizeof shown_folders)
+                           : "not set");
 }
 
 static int plugin_register(void *library, const char *file, pl_error_t *err)
@@ -48,7 +52,9 @@ static int plugin_register(void *library, const char *file, pl_error_t *err)
         pl_plugin_t function;
     } entry = {dlsym(library, PL_PLUGIN_SYMBOL)};
     if (!entry.symbol)
-        return pl_fail(err, PL_EFORMAT, "%s is no plug-in: it exports no function " PL_PLUGIN_SYMBOL "()", file);
+        return pl_fail(err, PL_EFORMAT,
+                       "%s is no plug-in: it exports no function " PL_PLUGIN_SYMBOL "()",
+                       file);
     pl_error_t why = {0};
     int rc = pl_register(entry.function(), &why);
     return rc == PL_OK ? rc : pl_fail(err, rc, "plug-in %s: %s", file, why.text);
@@ -61,7 +67,8 @@ int pl_plugin_load(const char *file, pl_error_t *err)
     if (rc != PL_OK)
         return rc;
     if (access(path, F_OK) != 0)
-        return pl_fail(err, PL_ENOTFOUND, "there is no plug-in %s", pl_utf8_show(path, shown, sizeof shown));
+        return pl_fail(err, PL_ENOTFOUND, "there is no plug-in %s",
+                       pl_utf8_show(path, shown, sizeof shown));
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return pl_fail(err, PL_EFORMAT, "no shared object that can be loaded: %s",

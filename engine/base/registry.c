@@ -1,7 +1,8 @@
 /* registry.c - every part by its role and name
  *
- * Built-in parts, those of the program and those of plug-ins stand in one list, sorted by role and name, and nothing
- * tells them apart.  Parts are never taken out: whoever found one may keep the pointer. */
+ * Built-in parts, those of the program and those of plug-ins stand in one list, sorted by
+ * role and name, and nothing tells them apart.  Parts are never taken out: whoever found
+ * one may keep the pointer. */
 #include "base/registry.h"
 
 #include <pthread.h>
@@ -12,14 +13,18 @@
 #include "base/nearest.h"
 #include "base/option.h"
 #include "base/run.h"
+#include "base/utf8.h"
+
+#define SHOWN 80
 
 typedef struct entry {
     const char *role;
     const pl_part_t *part;
 } entry_t;
 
-const char *const pl_roles[] = {"module",      "dataset",  "optimizer",  "scheduler", "callback", "logger",
-                                "accelerator", "strategy", "collective", "launcher",  NULL};
+const char *const pl_roles[] = {"module",     "dataset",  "optimizer",   "scheduler",
+                                "callback",   "logger",   "accelerator", "strategy",
+                                "collective", "launcher", NULL};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static entry_t *entries;
@@ -50,7 +55,8 @@ static int position(const char *role, const char *name)
 static const pl_part_t *lookup(const char *role, const char *name)
 {
     int at = position(role, name);
-    return at < entry_count && compare(&entries[at], role, name) == 0 ? entries[at].part : NULL;
+    return at < entry_count && compare(&entries[at], role, name) == 0 ? entries[at].part
+                                                                      : NULL;
 }
 
 static void insert(const char *role, const pl_part_t *part)
@@ -73,15 +79,19 @@ static int role_check(const char *role, pl_error_t *err)
             return PL_OK;
         pl_nearest_offer(&nearest, pl_roles[i]);
     }
-    return pl_fail(err, PL_EINVAL, "there are no parts of the role \"%s\": %s", role, pl_nearest_text(&nearest, text));
+    return pl_fail(err, PL_EINVAL, "there are no parts of the role \"%s\": %s", role,
+                   pl_nearest_text(&nearest, text));
 }
 
 /* A data set's options stand in one object with these. */
 static int dataset_check(const pl_part_t *part, pl_error_t *err)
 {
     for (const pl_option_t *option = part->options; option && option->name; option++)
-        if (pl_option_find(pl_data_table, option->name) || pl_option_find(pl_source_table, option->name))
-            return pl_fail(err, PL_EINVAL, "option \"%s\" of dataset \"%s\" has the name of a key of every data section",
+        if (pl_option_find(pl_data_table, option->name) ||
+            pl_option_find(pl_source_table, option->name))
+            return pl_fail(err, PL_EINVAL,
+                           "option \"%s\" of dataset \"%s\" has the name of a key of "
+                           "every data section",
                            option->name, part->name);
     return PL_OK;
 }
@@ -93,19 +103,23 @@ static int part_check(const pl_registration_t *entry, pl_error_t *err)
     if (rc != PL_OK)
         return rc;
     if (!part || !part->name || !*part->name || !strcmp(part->name, "auto"))
-        return pl_fail(err, PL_EINVAL, "a %s has no name, or \"auto\" for its name", entry->role);
+        return pl_fail(err, PL_EINVAL, "a %s has no name, or \"auto\" for its name",
+                       entry->role);
     rc = pl_option_table_check(entry->role, part, err);
     if (rc == PL_OK && !strcmp(entry->role, "dataset"))
         rc = dataset_check(part, err);
     return rc;
 }
 
-/* The table that this role and name has among the entries before `end`, or in the registry. */
-static const void *table_before(const pl_registration_t *registrations, const pl_registration_t *end)
+/* The table that this role and name has among the entries before `end`, or in the
+ * registry. */
+static const void *table_before(const pl_registration_t *registrations,
+                                const pl_registration_t *end)
 {
     const char *name = ((const pl_part_t *)end->table)->name;
     for (const pl_registration_t *r = registrations; r < end; r++)
-        if (!strcmp(r->role, end->role) && !strcmp(((const pl_part_t *)r->table)->name, name))
+        if (!strcmp(r->role, end->role) &&
+            !strcmp(((const pl_part_t *)r->table)->name, name))
             return r->table;
     return lookup(end->role, name);
 }
@@ -116,7 +130,8 @@ static int insert_all(const pl_registration_t *registrations, int count, pl_erro
         const pl_registration_t *r = &registrations[i];
         const void *other = table_before(registrations, r);
         if (other && other != r->table)
-            return pl_fail(err, PL_EEXIST, "there is another %s \"%s\" already: rename one", r->role,
+            return pl_fail(err, PL_EEXIST,
+                           "there is another %s \"%s\" already: rename one", r->role,
                            ((const pl_part_t *)r->table)->name);
     }
     if (entry_count + count > entry_room) {
@@ -128,7 +143,8 @@ static int insert_all(const pl_registration_t *registrations, int count, pl_erro
         entry_room = room;
     }
     for (int i = 0; i < count; i++)
-        if (!lookup(registrations[i].role, ((const pl_part_t *)registrations[i].table)->name))
+        if (!lookup(registrations[i].role,
+                    ((const pl_part_t *)registrations[i].table)->name))
             insert(registrations[i].role, registrations[i].table);
     return PL_OK;
 }
@@ -151,16 +167,18 @@ int pl_register(const pl_registration_t *registrations, pl_error_t *err)
 
 const void *pl_part_find(const char *role, const char *name, pl_error_t *err)
 {
-    char text[PL_NEAREST_TEXT];
+    char text[PL_NEAREST_TEXT], shown[SHOWN];
     pl_nearest_t nearest;
     pl_nearest_init(&nearest, name);
     pthread_mutex_lock(&lock);
     const pl_part_t *part = lookup(role, name);
-    for (int i = position(role, ""); !part && i < entry_count && !strcmp(entries[i].role, role); i++)
+    for (int i = position(role, "");
+         !part && i < entry_count && !strcmp(entries[i].role, role); i++)
         pl_nearest_offer(&nearest, entries[i].part->name);
     pthread_mutex_unlock(&lock);
     if (!part)
-        pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role, name, pl_nearest_text(&nearest, text));
+        pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role,
+                pl_utf8_show(name, shown, sizeof shown), pl_nearest_text(&nearest, text));
     return part;
 }
 

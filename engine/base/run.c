@@ -13,8 +13,9 @@ const pl_section_t pl_sections[] = {
     {NULL, PL_SECTION_PART, NULL, NULL},
 };
 
-#define TRAINER(kind, field, fallback, range, help) PL_##kind(pl_trainer_options_t, field, fallback, range, help)
-#define TRAINER_AMOUNT(field, fallback, range, help)                                         \
+#define TRAINER(kind, field, fallback, range, help)                                      \
+    PL_##kind(pl_trainer_options_t, field, fallback, range, help)
+#define TRAINER_AMOUNT(field, fallback, range, help)                                     \
     PL_FIELD_(pl_trainer_options_t, field, PL_OPTION_AMOUNT, fallback, range, help)
 
 const pl_option_t pl_trainer_table[] = {
@@ -22,28 +23,40 @@ const pl_option_t pl_trainer_table[] = {
     TRAINER(INT, devices, "\"auto\"", "1..", "devices on each node"),
     TRAINER(CHOICE, strategy, "\"auto\"", "strategy", "how ranks work together"),
     TRAINER(CHOICE, launcher, "\"auto\"", "launcher", "how ranks are started"),
-    TRAINER(TEXT, precision, "\"32-true\"", "32-true", "number format of the computation"),
-    TRAINER(INT, max_epochs, "\"auto\"", "-1..", "epochs, -1 for no limit; auto: 1000 unless max_steps is given"),
+    TRAINER(TEXT, precision, "\"32-true\"", "32-true",
+            "number format of the computation"),
+    TRAINER(INT, max_epochs, "\"auto\"", "-1..",
+            "epochs, -1 for no limit; auto: 1000 unless max_steps is given"),
     TRAINER(INT, max_steps, "-1", "-1..", "optimizer steps, -1 for no limit"),
-    TRAINER(INT, accumulate_grad_batches, "1", "1..", "batches behind one optimizer step"),
-    TRAINER(FLOAT, gradient_clip_val, "0", "0..", "largest norm of the gradient, 0 for any"),
-    TRAINER_AMOUNT(val_check_interval, "1.0", "(0..", "validate after this share of the epoch or these many batches"),
-    TRAINER_AMOUNT(limit_train_batches, "1.0", NULL, "share or count of training batches in an epoch"),
-    TRAINER_AMOUNT(limit_val_batches, "1.0", NULL, "share or count of validation batches"),
-    TRAINER_AMOUNT(limit_predict_batches, "1.0", NULL, "share or count of batches to predict"),
+    TRAINER(INT, accumulate_grad_batches, "1", "1..",
+            "batches behind one optimizer step"),
+    TRAINER(FLOAT, gradient_clip_val, "0", "0..",
+            "largest norm of the gradient, 0 for any"),
+    TRAINER_AMOUNT(val_check_interval, "1.0", "(0..",
+                   "validate after this share of the epoch or these many batches"),
+    TRAINER_AMOUNT(limit_train_batches, "1.0", NULL,
+                   "share or count of training batches in an epoch"),
+    TRAINER_AMOUNT(limit_val_batches, "1.0", NULL,
+                   "share or count of validation batches"),
+    TRAINER_AMOUNT(limit_predict_batches, "1.0", NULL,
+                   "share or count of batches to predict"),
     TRAINER(INT, log_every_n_steps, "50", "1..", "optimizer steps between logged ones"),
     TRAINER(INT, seed, "42", "0..", "of every random number"),
     TRAINER(TEXT, default_root_dir, "\"runs\"", NULL, "folder of the run directories"),
     TRAINER(INT, depth, "2", "1..16", "steps in flight"),
-    TRAINER(FLOAT, step_timeout, "60", "(0..", "seconds without progress after which a rank counts as stuck"),
-    TRAINER(TEXT, run_name, "\"\"", NULL, "name of the run directory, empty for the next number"),
-    PL_BOOL(pl_trainer_options_t, enable_progress_bar, "true", "show a progress bar on a terminal"),
+    TRAINER(FLOAT, step_timeout, "60", "(0..",
+            "seconds without progress after which a rank counts as stuck"),
+    TRAINER(TEXT, run_name, "\"\"", NULL,
+            "name of the run directory, empty for the next number"),
+    PL_BOOL(pl_trainer_options_t, enable_progress_bar, "true",
+            "show a progress bar on a terminal"),
     PL_OPTIONS_END,
 };
 
 const pl_option_t pl_data_table[] = {
     PL_INT(pl_data_options_t, batch_size, "32", "1..", "samples in a batch of one rank"),
-    PL_FLOAT(pl_data_options_t, val_split, "0", "[0..1)", "share of the training data kept for validation"),
+    PL_FLOAT(pl_data_options_t, val_split, "0", "[0..1)",
+             "share of the training data kept for validation"),
     PL_BOOL(pl_data_options_t, shuffle, "true", "train in another order in each epoch"),
     PL_INT(pl_data_options_t, prefetch, "4", "1..", "batches prepared ahead"),
     PL_INT(pl_data_options_t, workers, "1", "1..", "data threads of a rank"),

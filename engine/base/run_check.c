@@ -1,7 +1,8 @@
 /* run_check.c - a run held against the tables
  *
- * The walk follows the tables, never the file: what a table does not name is an error where it stands.  Paths grow on
- * the stack, and only an error turns its path into file:line:column. */
+ * The walk follows the tables, never the file: what a table does not name is an error
+ * where it stands.  Paths grow on the stack, and only an error turns its path into
+ * file:line:column. */
 #include "base/run_check.h"
 
 #include <stdarg.h>
@@ -27,16 +28,17 @@ typedef struct checker {
 /* What the keys of one object may be. */
 typedef struct schema {
     const pl_option_t *table[2];
-    const char *any_of;                                     /* or an option of any part of this role  [no] */
-    bool named;                                             /* "name" is a key */
-    bool open;                                              /* other keys are judged later */
+    const char *any_of;                  /* or an option of any part of this role  [no] */
+    bool named;                             /* "name" is a key */
+    bool open;                              /* other keys are judged later */
 } schema_t;
 
 typedef pl_json_path_t path_t;
 
 /* ---- Errors ---- */
 
-/* Whether the key or one above it was set after the file was read: then the file has no place for it. */
+/* Whether the key or one above it was set after the file was read: then the file has no
+ * place for it. */
 static bool was_set(const checker_t *c, const char *path)
 {
     const char *key;
@@ -50,8 +52,8 @@ static bool was_set(const checker_t *c, const char *path)
 }
 
 /* The error of a value or key: "run.json:3:18: " before the text (printf). */
-static PL_PRINTF(5, 6) int fail_at(const checker_t *c, const path_t *path, pl_json_part_t part, int code,
-                                   const char *format, ...)
+static PL_PRINTF(5, 6) int fail_at(const checker_t *c, const path_t *path,
+                                   pl_json_part_t part, int code, const char *format, ...)
 {
     char text[PL_ERROR_TEXT], prefix[PL_JSON_PREFIX] = "", whole[PATH_TEXT];
     va_list args;
@@ -78,14 +80,16 @@ static int fail_value(const checker_t *c, const path_t *path, const pl_error_t *
     char shown[PATH_TEXT];
     if (why->code == PL_ENOMEM)
         return pl_no_memory(c->err);
-    return fail_at(c, path, PL_JSON_VALUE, why->code, "\"%s\" %s", show_path(path, shown), why->text);
+    return fail_at(c, path, PL_JSON_VALUE, why->code, "\"%s\" %s", show_path(path, shown),
+                   why->text);
 }
 
-static int fail_form(const checker_t *c, const path_t *path, const char *wanted, const json_t *value)
+static int fail_form(const checker_t *c, const path_t *path, const char *wanted,
+                     const json_t *value)
 {
     char shown[PATH_TEXT], shown_value[PL_JSON_SHOWN];
-    return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL, "\"%s\" takes %s, not %s", show_path(path, shown), wanted,
-                   pl_json_show(value, shown_value));
+    return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL, "\"%s\" takes %s, not %s",
+                   show_path(path, shown), wanted, pl_json_show(value, shown_value));
 }
 
 static void offer_table(pl_nearest_t *nearest, const pl_option_t *table)
@@ -106,19 +110,22 @@ static int fail_unknown(const checker_t *c, const path_t *path, const schema_t *
     offer_table(&nearest, schema->table[1]);
     for (int k = 0; schema->any_of && (part = pl_part_at(schema->any_of, k)); k++)
         offer_table(&nearest, part->options);
-    return fail_at(c, path, PL_JSON_KEY, PL_EINVAL, "unknown key \"%s\": %s", show_path(path, shown),
-                   pl_nearest_text(&nearest, text));
+    return fail_at(c, path, PL_JSON_KEY, PL_EINVAL, "unknown key \"%s\": %s",
+                   show_path(path, shown), pl_nearest_text(&nearest, text));
 }
 
 /* ---- Objects ---- */
 
-static int check_part(const checker_t *c, const path_t *path, const char *role, bool may_be_auto, const json_t *value);
+static int check_part(const checker_t *c, const path_t *path, const char *role,
+                      bool may_be_auto, const json_t *value);
 
-static int check_option(const checker_t *c, const path_t *path, const pl_option_t *option, const json_t *value)
+static int check_option(const checker_t *c, const path_t *path, const pl_option_t *option,
+                        const json_t *value)
 {
     pl_error_t why = {0};
     pl_field_value_t field;
-    if (option->type != PL_OPTION_PART && pl_option_is_automatic(option) && pl_is_auto(value))
+    if (option->type != PL_OPTION_PART && pl_option_is_automatic(option) &&
+        pl_is_auto(value))
         return PL_OK;
     if (pl_option_read(option, value, &field, &why) != PL_OK)
         return fail_value(c, path, &why);
@@ -128,7 +135,8 @@ static int check_option(const checker_t *c, const path_t *path, const pl_option_
 }
 
 /* Of an option that several parts have, the value must suit one of them. */
-static int check_any_of(const checker_t *c, const path_t *path, const schema_t *schema, const json_t *value)
+static int check_any_of(const checker_t *c, const path_t *path, const schema_t *schema,
+                        const json_t *value)
 {
     const pl_part_t *part;
     pl_error_t why = {0};
@@ -139,10 +147,12 @@ static int check_any_of(const checker_t *c, const path_t *path, const schema_t *
         if (option && check_option(&trial, path, option, value) == PL_OK)
             return PL_OK;
     }
-    return why.code == PL_OK ? fail_unknown(c, path, schema) : pl_fail(c->err, why.code, "%s", why.text);
+    return why.code == PL_OK ? fail_unknown(c, path, schema)
+                             : pl_fail(c->err, why.code, "%s", why.text);
 }
 
-static int check_key(const checker_t *c, const path_t *path, const schema_t *schema, const json_t *value)
+static int check_key(const checker_t *c, const path_t *path, const schema_t *schema,
+                     const json_t *value)
 {
     const pl_option_t *option = pl_option_find(schema->table[0], path->key);
     if (!option)
@@ -151,20 +161,24 @@ static int check_key(const checker_t *c, const path_t *path, const schema_t *sch
         return check_option(c, path, option, value);
     if (schema->open || (schema->named && !strcmp(path->key, "name")))
         return PL_OK;
-    return schema->any_of ? check_any_of(c, path, schema, value) : fail_unknown(c, path, schema);
+    return schema->any_of ? check_any_of(c, path, schema, value)
+                          : fail_unknown(c, path, schema);
 }
 
-static int check_missing(const checker_t *c, const path_t *path, const pl_option_t *table, const json_t *object)
+static int check_missing(const checker_t *c, const path_t *path, const pl_option_t *table,
+                         const json_t *object)
 {
     char shown[PATH_TEXT];
     for (; table && table->name; table++)
         if (!table->fallback && !json_object_get(object, table->name))
-            return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL, "\"%s\" needs \"%s\": %s", show_path(path, shown),
-                           table->name, table->help ? table->help : "it has no default");
+            return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL, "\"%s\" needs \"%s\": %s",
+                           show_path(path, shown), table->name,
+                           table->help ? table->help : "it has no default");
     return PL_OK;
 }
 
-static int check_object(const checker_t *c, const path_t *path, const schema_t *schema, const json_t *object)
+static int check_object(const checker_t *c, const path_t *path, const schema_t *schema,
+                        const json_t *object)
 {
     const char *key;
     json_t *value;
@@ -187,25 +201,27 @@ static const path_t *name_path(const path_t *path, const json_t *value, path_t *
     return json_object_get(value, "name") ? room : path;
 }
 
-static int find_part(const checker_t *c, const path_t *path, const char *role, const json_t *value,
-                     const pl_part_t **part)
+static int find_part(const checker_t *c, const path_t *path, const char *role,
+                     const json_t *value, const pl_part_t **part)
 {
-    char shown[PATH_TEXT], shown_name[PATH_TEXT];
+    char shown[PATH_TEXT];
     pl_error_t why = {0};
     path_t room;
     const path_t *at = name_path(path, value, &room);
     if (json_is_object(value) && at == path)
-        return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL, "\"%s\" needs \"name\": which %s it is",
-                       show_path(path, shown), role);
-    *part = pl_part_find(role, pl_utf8_show(pl_part_name(value), shown_name, sizeof shown_name), &why);
+        return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
+                       "\"%s\" needs \"name\": which %s it is", show_path(path, shown),
+                       role);
+    *part = pl_part_find(role, pl_part_name(value), &why);
     if (*part)
         return PL_OK;
-    return fail_at(c, at, PL_JSON_VALUE, why.code, "\"%s\": %s", show_path(at, shown), why.text);
+    return fail_at(c, at, PL_JSON_VALUE, why.code, "\"%s\": %s", show_path(at, shown),
+                   why.text);
 }
 
 /* `general` is a table of further keys in the same object  [none]. */
-static int check_named(const checker_t *c, const path_t *path, const char *role, const json_t *value,
-                       const pl_option_t *general)
+static int check_named(const checker_t *c, const path_t *path, const char *role,
+                       const json_t *value, const pl_option_t *general)
 {
     const pl_part_t *part = NULL;
     schema_t schema = {.table = {NULL, general}, .named = true, .open = !c->deep};
@@ -218,7 +234,8 @@ static int check_named(const checker_t *c, const path_t *path, const char *role,
     return check_object(c, path, &schema, json_is_object(value) ? value : NULL);
 }
 
-static int check_part(const checker_t *c, const path_t *path, const char *role, bool may_be_auto, const json_t *value)
+static int check_part(const checker_t *c, const path_t *path, const char *role,
+                      bool may_be_auto, const json_t *value)
 {
     const char *name = pl_part_name(value);
     if (!name)
@@ -237,12 +254,16 @@ static int check_sources(const checker_t *c, const path_t *path, const json_t *d
     path_t name = {.up = path, .key = "name"}, split = {.up = path, .key = "val_split"};
     if (json_object_get(data, "name"))
         return fail_at(c, &name, PL_JSON_KEY, PL_EINVAL,
-                       "\"data\" is one source with a \"name\", or has \"train\", \"val\", \"test\", \"predict\": not both");
+                       "\"data\" is one source with a \"name\", or has \"train\", "
+                       "\"val\", \"test\", \"predict\": not both");
     int rc = check_object(c, path, &schema, data);
-    bool has_val = json_is_object(json_object_get(data, "val")) || json_is_string(json_object_get(data, "val"));
-    if (rc == PL_OK && has_val && json_number_value(json_object_get(data, "val_split")) > 0)
-        return fail_at(c, &split, PL_JSON_KEY, PL_EINVAL,
-                       "\"data.val_split\" and \"data.val\" contradict each other: remove one");
+    bool has_val = json_is_object(json_object_get(data, "val")) ||
+                   json_is_string(json_object_get(data, "val"));
+    if (rc == PL_OK && has_val &&
+        json_number_value(json_object_get(data, "val_split")) > 0)
+        return fail_at(
+            c, &split, PL_JSON_KEY, PL_EINVAL,
+            "\"data.val_split\" and \"data.val\" contradict each other: remove one");
     return rc;
 }
 
@@ -251,7 +272,9 @@ static int check_data(const checker_t *c, const path_t *path, const json_t *data
     if (pl_data_has_sources(data))
         return check_sources(c, path, data);
     if (!pl_part_name(data))
-        return fail_form(c, path, "a name, an object with a \"name\", or one with \"train\", \"val\", …", data);
+        return fail_form(
+            c, path,
+            "a name, an object with a \"name\", or one with \"train\", \"val\", …", data);
     return check_named(c, path, "dataset", data, pl_data_table);
 }
 
@@ -273,30 +296,36 @@ static int check_file(const checker_t *c, const path_t *path, const json_t *file
     return fail_at(c, path, PL_JSON_VALUE, why.code, "%s", why.text);
 }
 
-static int check_list(const checker_t *c, const path_t *path, const pl_section_t *section, const json_t *list)
+static int check_list(const checker_t *c, const path_t *path, const pl_section_t *section,
+                      const json_t *list)
 {
     bool of_files = section->kind == PL_SECTION_FILES;
     if (!json_is_array(list))
-        return fail_form(c, path, of_files ? "a list of file names" : "a list of parts", list);
+        return fail_form(c, path, of_files ? "a list of file names" : "a list of parts",
+                         list);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *value = json_array_get(list, i);
         path_t at = {.up = path, .index = i};
-        int rc = of_files ? check_file(c, &at, value) : check_part(c, &at, section->role, false, value);
+        int rc = of_files ? check_file(c, &at, value)
+                          : check_part(c, &at, section->role, false, value);
         if (rc != PL_OK)
             return rc;
     }
     return PL_OK;
 }
 
-static int check_section(const checker_t *c, const pl_section_t *section, const json_t *value)
+static int check_section(const checker_t *c, const pl_section_t *section,
+                         const json_t *value)
 {
     path_t path = {.key = section->name};
     if (!value)
         return PL_OK;
     switch (section->kind) {
     case PL_SECTION_PART:
-        return json_is_null(value) ? PL_OK : check_part(c, &path, section->role, false, value);
-    case PL_SECTION_DATA: return json_is_null(value) ? PL_OK : check_data(c, &path, value);
+        return json_is_null(value) ? PL_OK
+                                   : check_part(c, &path, section->role, false, value);
+    case PL_SECTION_DATA:
+        return json_is_null(value) ? PL_OK : check_data(c, &path, value);
     case PL_SECTION_TRAINER: return check_trainer(c, &path, value);
     case PL_SECTION_PARTS:
     case PL_SECTION_FILES: return check_list(c, &path, section, value);
@@ -325,8 +354,8 @@ static int check_section_names(const checker_t *c)
         pl_nearest_init(&nearest, key);
         for (const pl_section_t *section = pl_sections; section->name; section++)
             pl_nearest_offer(&nearest, section->name);
-        return fail_at(c, &path, PL_JSON_KEY, PL_EINVAL, "unknown key \"%s\": %s", show_path(&path, shown),
-                       pl_nearest_text(&nearest, text));
+        return fail_at(c, &path, PL_JSON_KEY, PL_EINVAL, "unknown key \"%s\": %s",
+                       show_path(&path, shown), pl_nearest_text(&nearest, text));
     }
     return PL_OK;
 }
@@ -335,9 +364,11 @@ int pl_run_check(const pl_options_t *o, pl_check_depth_t depth, pl_error_t *err)
 {
     const checker_t c = {.o = o, .deep = depth == PL_CHECK_DEEP, .err = err};
     int rc = check_section_names(&c);
-    if (rc == PL_OK)                                        /* the parts in them are needed for all that follows */
-        rc = check_section(&c, section_find("plugins"), json_object_get(o->root, "plugins"));
-    for (const pl_section_t *section = pl_sections; rc == PL_OK && section->name; section++)
+    if (rc == PL_OK)               /* the parts in them are needed for all that follows */
+        rc = check_section(&c, section_find("plugins"),
+                           json_object_get(o->root, "plugins"));
+    for (const pl_section_t *section = pl_sections; rc == PL_OK && section->name;
+         section++)
         if (section->kind != PL_SECTION_FILES)
             rc = check_section(&c, section, json_object_get(o->root, section->name));
     return rc;

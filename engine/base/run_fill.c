@@ -1,13 +1,14 @@
 /* run_fill.c - a run with every default in it
  *
- * What comes out can be read in again and comes out the same: keys in the order of the tables, "auto" where only the
- * data or the machine can tell. */
+ * What comes out can be read in again and comes out the same: keys in the order of the
+ * tables, "auto" where only the data or the machine can tell. */
 #include "base/run_fill.h"
 
 #include <string.h>
 
 #include "base/bind.h"
 #include "base/error.h"
+#include "base/json_walk.h"
 #include "base/option.h"
 #include "base/run.h"
 
@@ -19,26 +20,29 @@ static int put(json_t *object, const char *key, json_t *value, pl_error_t *err)
 
 static json_t *fill_part(const char *role, const json_t *value, pl_error_t *err);
 
-static json_t *fill_option(const pl_option_t *option, const json_t *given, pl_error_t *err)
+static json_t *fill_option(const pl_option_t *option, const json_t *given,
+                           pl_error_t *err)
 {
     if (!given)
         return pl_option_fallback(option, err);
     if (option->type == PL_OPTION_PART && pl_part_name(given))
         return fill_part(option->range, given, err);
-    json_t *copy = json_deep_copy(given);
+    json_t *copy = pl_json_copy(given);
     if (!copy)
         pl_no_memory(err);
     return copy;
 }
 
 /* Every option of the table that object lacks or has; null ones are left out. */
-static int fill_table(json_t *filled, const pl_option_t *table, const json_t *object, pl_error_t *err)
+static int fill_table(json_t *filled, const pl_option_t *table, const json_t *object,
+                      pl_error_t *err)
 {
     for (; table && table->name; table++) {
         json_t *value = fill_option(table, json_object_get(object, table->name), err);
         if (!value)
             return err->code;
-        int rc = json_is_null(value) ? PL_OK : put(filled, table->name, json_incref(value), err);
+        int rc = json_is_null(value) ? PL_OK
+                                     : put(filled, table->name, json_incref(value), err);
         json_decref(value);
         if (rc != PL_OK)
             return rc;
@@ -53,7 +57,7 @@ static int keep_rest(json_t *filled, const json_t *object, pl_error_t *err)
     json_t *value;
     json_object_foreach((json_t *)object, key, value)
         if (!json_object_get(filled, key) && !json_is_null(value))
-            if (json_object_set_new(filled, key, json_deep_copy(value)) != 0)
+            if (json_object_set_new(filled, key, pl_json_copy(value)) != 0)
                 return pl_no_memory(err);
     return PL_OK;
 }
@@ -66,7 +70,8 @@ static json_t *finish(json_t *filled, int rc)
     return NULL;
 }
 
-static json_t *fill_named(const char *role, const char *name, const json_t *value, pl_error_t *err)
+static json_t *fill_named(const char *role, const char *name, const json_t *value,
+                          pl_error_t *err)
 {
     const pl_part_t *part = name ? pl_part_find(role, name, NULL) : NULL;
     json_t *filled = json_object();
@@ -103,7 +108,7 @@ bool pl_data_has_sources(const json_t *data)
 
 json_t *pl_data_source_part(const json_t *data, pl_error_t *err)
 {
-    json_t *part = json_is_object(data) ? json_copy((json_t *)data) : json_object();
+    json_t *part = json_is_object(data) ? pl_json_copy(data) : json_object();
     int rc = part ? PL_OK : pl_no_memory(err);
     if (rc == PL_OK && json_is_string(data))
         rc = put(part, "name", json_incref((json_t *)data), err);
@@ -121,7 +126,8 @@ static json_t *fill_data(const json_t *data, pl_error_t *err)
         filled = json_object();
         rc = fill_table(filled, pl_source_table, data, err);
     } else if ((part = pl_data_source_part(data, err))) {
-        filled = fill_named("dataset", json_string_value(json_object_get(part, "name")), part, err);
+        filled = fill_named("dataset", json_string_value(json_object_get(part, "name")),
+                            part, err);
         rc = filled ? PL_OK : err->code;
         json_decref(part);
     }
@@ -153,14 +159,16 @@ static json_t *fill_list(const pl_section_t *section, const json_t *list, pl_err
     int rc = filled ? PL_OK : pl_no_memory(err);
     for (size_t i = 0; rc == PL_OK && i < json_array_size(list); i++) {
         const json_t *value = json_array_get(list, i);
-        json_t *entry = section->role ? fill_part(section->role, value, err) : json_deep_copy(value);
+        json_t *entry =
+            section->role ? fill_part(section->role, value, err) : pl_json_copy(value);
         if (json_array_append_new(filled, entry) != 0)
             rc = pl_no_memory(err);
     }
     return finish(filled, rc);
 }
 
-static json_t *fill_section(const pl_section_t *section, const json_t *value, pl_error_t *err)
+static json_t *fill_section(const pl_section_t *section, const json_t *value,
+                            pl_error_t *err)
 {
     switch (section->kind) {
     case PL_SECTION_PART: return fill_part(section->role, value, err);
@@ -177,9 +185,11 @@ json_t *pl_run_fill(const json_t *root, pl_error_t *err)
     pl_error_t why = {0};
     json_t *filled = json_object();
     int rc = filled ? PL_OK : pl_no_memory(&why);
-    for (const pl_section_t *section = pl_sections; rc == PL_OK && section->name; section++) {
+    for (const pl_section_t *section = pl_sections; rc == PL_OK && section->name;
+         section++) {
         const json_t *value = json_object_get(root, section->name);
-        bool has_defaults = section->kind != PL_SECTION_PART && section->kind != PL_SECTION_DATA;
+        bool has_defaults =
+            section->kind != PL_SECTION_PART && section->kind != PL_SECTION_DATA;
         if (!has_defaults && (!value || json_is_null(value)))
             continue;
         json_t *section_filled = fill_section(section, value, &why);

@@ -13,10 +13,12 @@ json_t *pl_run_fill(const json_t *root, pl_error_t *err);
 /* Whether a data section names sources apart. */
 bool pl_data_has_sources(const json_t *data);
 
-/* A new object: what a data section says to its data set, without the general keys; to be decref'd. */
+/* A new object: what a data section says to its data set, without the general keys; to be
+ * decref'd. */
 json_t *pl_data_source_part(const json_t *data, pl_error_t *err);
 
-/* What max_epochs is when it is not given: without a limit of steps there must be one of epochs. */
+/* What max_epochs is when it is not given: without a limit of steps there must be one of
+ * epochs. */
 int64_t pl_default_epochs(const json_t *trainer);
 
 #endif

@@ -4,7 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Bytes of the character at p, at most `left`; 0: not UTF-8 (overlong forms and surrogates are not). */
+/* Bytes of the character at p, at most `left`; 0: not UTF-8 (overlong forms and
+ * surrogates are not). */
 static size_t character(const unsigned char *p, size_t left)
 {
     if (p[0] < 0x80)
@@ -42,7 +43,8 @@ char *pl_utf8_show(const char *text, char *shown, size_t size)
     size_t left = strlen(text), used = 0;
     while (left > 0) {
         const unsigned char *p = (const unsigned char *)text;
-        size_t valid = character(p, left), bytes = valid ? valid : 1, room = size - 1 - used;
+        size_t valid = character(p, left), bytes = valid ? valid : 1,
+               room = size - 1 - used;
         if (left > room && bytes + more_bytes > room) {
             memcpy(shown + used, more, more_bytes);
             used += more_bytes;

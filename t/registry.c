@@ -1,0 +1,291 @@
+/* registry.c - tests of engine/base/registry.c, plugin.c and nearest.c */
+#include "base/registry.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/nearest.h"
+#include "sample_parts.h"
+#include "scarce.h"
+#include "tap.h"
+
+static pl_error_t err;
+
+static void a_part_is_found_by_role_and_name(void)
+{
+    const pl_part_t *mlp = pl_part_find("module", "mlp", &err);
+    is_text(mlp ? mlp->name : NULL, "mlp", "the module");
+    ok(!pl_part_find("dataset", "mlp", &err), "but no data set of that name");
+    is_int(err.code, PL_ENOTFOUND, "and the error says so");
+}
+
+static void an_unknown_part_is_an_error_that_helps(void)
+{
+    pl_part_find("callback", "early_stoping", &err);
+    is_text(err.text,
+            "there is no callback \"early_stoping\": did you mean \"early_stopping\"?",
+            "the nearest");
+    pl_part_find("optimizer", "lbfgs", &err);
+    is_text(err.text, "there is no optimizer \"lbfgs\": known are adamw, sgd", "or all");
+    pl_part_find("nothing", "x", &err);
+    is_text(err.text, "there is no nothing \"x\": none is known",
+            "or that there are none");
+}
+
+static void parts_are_listed_in_order(void)
+{
+    is_text(pl_part_at("accelerator", 0)->name, "cpu", "first");
+    is_text(pl_part_at("accelerator", 1)->name, "cuda", "second");
+    ok(!pl_part_at("accelerator", 2) && !pl_part_at("accelerator", -1), "and no more");
+    ok(!pl_part_at("zzz", 0) && !pl_part_at("", 0), "nor of other roles");
+}
+
+static void the_same_table_twice_is_fine(void)
+{
+    is_int(pl_register(sample_parts, &err), PL_OK, "all again");
+    ok(!pl_part_at("accelerator", 2), "and none twice");
+    is_int(pl_register(NULL, &err), PL_OK, "nothing at all");
+}
+
+static void another_table_of_that_name_is_refused_with_its_company(void)
+{
+    static const pl_part_t fresh = {"fresh", NULL, 0, NULL},
+                           other = {"mlp", NULL, 0, NULL};
+    const pl_registration_t both[] = {
+        {"module", &fresh}, {"module", &other}, PL_REGISTRATIONS_END};
+    is_int(pl_register(both, &err), PL_EEXIST, "refused");
+    is_text(err.text, "there is another module \"mlp\" already: rename one", "by name");
+    ok(!pl_part_find("module", "fresh", NULL), "and nothing was registered");
+    static const pl_part_t twin = {"fresh", NULL, 0, NULL};
+    const pl_registration_t twins[] = {
+        {"module", &fresh}, {"module", &twin}, PL_REGISTRATIONS_END};
+    is_int(pl_register(twins, &err), PL_EEXIST, "two in one table as well");
+}
+
+static void refused(const char *role, const pl_part_t *part, const char *text)
+{
+    const pl_registration_t parts[] = {{role, part}, PL_REGISTRATIONS_END};
+    int rc = pl_register(parts, &err);
+    ok(rc < 0 && rc == err.code, "refused");
+    is_text(err.text, text, "because: %s", text);
+}
+
+static void mistakes_of_authors_are_found(void)
+{
+    typedef struct part {
+        int64_t n;
+        pl_choice_t c;
+    } part_t;
+#define REFUSE(text, ...)                                                                \
+    do {                                                                                 \
+        static const pl_option_t options[] = {__VA_ARGS__, PL_OPTIONS_END};              \
+        static const pl_part_t part = {"bad", NULL, sizeof(part_t), options};            \
+        refused("module", &part, text);                                                  \
+    } while (0)
+    REFUSE("option \"n\" of module \"bad\": takes an integer from 1 up, not 0",
+           PL_INT(part_t, n, "0", "1..", ""));
+    REFUSE("option \"n\" of module \"bad\": not JSON: invalid token near 'abc'",
+           PL_INT(part_t, n, "abc", NULL, ""));
+    REFUSE("option \"n\" of module \"bad\": a range is written 1.. or (0..1], not 5",
+           PL_INT(part_t, n, NULL, "5", ""));
+    REFUSE("option \"n\" of module \"bad\": x is no number",
+           PL_INT(part_t, n, "1", "1..x", ""));
+    REFUSE("option \"n\" of module \"bad\": has the name of another key",
+           PL_INT(part_t, n, "1", NULL, ""), PL_INT(part_t, n, "1", NULL, ""));
+    REFUSE("option \"name\" of module \"bad\": has the name of another key",
+           {"name", PL_OPTION_INT, 0, "1", NULL, ""});
+    REFUSE("option \"m\" of module \"bad\": lies outside the part's struct of 24 bytes",
+           {"m", PL_OPTION_INT, 24, "1", NULL, ""});
+    REFUSE("option \"m\" of module \"bad\": is of no known type",
+           {"m", (pl_option_type_t)99, 0, "1", NULL, ""});
+    REFUSE("option \"c\" of module \"bad\": names a part: its default can only be "
+           "\"auto\" or null",
+           PL_CHOICE(part_t, c, "\"shm\"", "collective", ""));
+}
+
+static void names_that_mean_something_else_are_refused(void)
+{
+    static const pl_option_t options[] = {{"batch_size", PL_OPTION_INT, 0, "1", NULL, ""},
+                                          PL_OPTIONS_END};
+    static const pl_part_t part = {"bad", NULL, 8, options},
+                           nameless = {"", NULL, 0, NULL}, any = {"auto", NULL, 0, NULL};
+    refused("dataset", &part,
+            "option \"batch_size\" of dataset \"bad\" has the name of a key of every "
+            "data section");
+    refused("module", &nameless, "a module has no name, or \"auto\" for its name");
+    refused("module", &any, "a module has no name, or \"auto\" for its name");
+    refused("modul", &any,
+            "there are no parts of the role \"modul\": did you mean \"module\"?");
+}
+
+/* ---- Threads ---- */
+
+#define THREADS 4
+#define PARTS 50
+
+static pl_part_t many[THREADS][PARTS];
+static char many_names[THREADS][PARTS][16];
+
+static void *register_many(void *argument)
+{
+    int thread = *(int *)argument;
+    long wrong = 0;
+    for (int i = 0; i < PARTS; i++) {
+        snprintf(many_names[thread][i], sizeof many_names[thread][i], "%c%d",
+                 "wxyz"[thread], i);
+        many[thread][i] = (pl_part_t){many_names[thread][i], NULL, 0, NULL};
+        const pl_registration_t one[] = {{"logger", &many[thread][i]},
+                                         PL_REGISTRATIONS_END};
+        wrong += pl_register(one, NULL) != PL_OK;
+        wrong += pl_part_find("logger", many_names[thread][i], NULL) != &many[thread][i];
+        wrong += pl_part_at("logger", i) == NULL;
+    }
+    return (void *)wrong;
+}
+
+static void threads_may_register_and_find_at_once(void)
+{
+    pthread_t threads[THREADS];
+    int numbers[THREADS], count = 0;
+    long wrong = 0;
+    for (int i = 0; i < THREADS; i++) {
+        numbers[i] = i;
+        pthread_create(&threads[i], NULL, register_many, &numbers[i]);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        void *result;
+        pthread_join(threads[i], &result);
+        wrong += (long)result;
+    }
+    while (pl_part_at("logger", count))
+        count++;
+    is_int(wrong, 0, "each found its own");
+    is_int(count, THREADS * PARTS + 2, "and all are there");
+}
+
+/* ---- Plug-ins ---- */
+
+static const char *plugin_folder(void)
+{
+    static char folder[4096];
+    const char *build = getenv("top_builddir");
+    snprintf(folder, sizeof folder, "%s/t/.libs", build ? build : ".");
+    return folder;
+}
+
+static void a_bare_name_is_looked_for_in_folders(void)
+{
+    char path[8192];
+    unsetenv("PACELINE_PLUGIN_PATH");
+    is_int(pl_plugin_load("sample_plugin.so", &err), PL_ENOTFOUND,
+           "not where Paceline is installed");
+    like(err.text,
+         "^no plug-in sample_plugin.so in PACELINE_PLUGIN_PATH \\(not set\\) nor in /.*: "
+         "give its path",
+         "and the error says where it was looked for");
+    snprintf(path, sizeof path, "/nonexistent::%s", plugin_folder());
+    setenv("PACELINE_PLUGIN_PATH", path, 1);
+    is_int(pl_plugin_load("sample_plugin.so", &err), PL_OK,
+           "but in a folder of PACELINE_PLUGIN_PATH");
+    ok(pl_part_find("module", "guest", &err), "its part is there");
+    unsetenv("PACELINE_PLUGIN_PATH");
+}
+
+static void a_path_is_taken_as_it_is_and_twice(void)
+{
+    char path[8192];
+    snprintf(path, sizeof path, "%s/sample_plugin.so", plugin_folder());
+    is_int(pl_plugin_load(path, &err), PL_OK, "once");
+    is_int(pl_plugin_load(path, &err), PL_OK, "and once more");
+    is_int(pl_plugin_load("./none.so", &err), PL_ENOTFOUND, "one that is not there");
+    is_text(err.text, "there is no plug-in ./none.so", "says so");
+}
+
+static void a_file_that_is_no_plugin_says_so(void)
+{
+    char path[8192];
+    Dl_info libc;
+    snprintf(path, sizeof path, "%s/text.so", tap_folder());
+    FILE *file = fopen(path, "w");
+    fputs("not a library\n", file);
+    fclose(file);
+    is_int(pl_plugin_load(path, &err), PL_EFORMAT, "a text");
+    like(err.text, "text.so", "is named");
+    ok(dladdr((void *)(uintptr_t)strlen, &libc) && strchr(libc.dli_fname, '/'),
+       "another library");
+    is_int(pl_plugin_load(libc.dli_fname, &err), PL_EFORMAT, "without our function");
+    like(err.text, "is no plug-in: it exports no function paceline_plugin\\(\\)",
+         "says what it lacks");
+}
+
+/* ---- Memory and names ---- */
+
+static int register_fresh(void *user)
+{
+    static pl_part_t parts[300];
+    static char names[300][16];
+    int *next = user;
+    pl_registration_t several[64] = {{NULL, NULL}};
+    for (int i = 0; i < 60; i++, (*next)++) {
+        snprintf(names[*next], sizeof names[*next], "part%d", *next);
+        parts[*next] = (pl_part_t){names[*next], NULL, 0, NULL};
+        several[i] = (pl_registration_t){"optimizer", &parts[*next]};
+    }
+    int rc = pl_register(several, &err);
+    bool there = pl_part_find(
+        "optimizer", several[0].table ? ((const pl_part_t *)several[0].table)->name : "",
+        NULL);
+    return there == (rc == PL_OK) ? rc : PL_EBUG;
+}
+
+static void without_memory_nothing_is_registered(void)
+{
+    int next = 0;
+    scarce_try(register_fresh, &next, "registering");
+}
+
+static void distances_count_edits(void)
+{
+    is_int(pl_edit_distance("max_epoch", "max_epochs"), 1, "added");
+    is_int(pl_edit_distance("adma", "adam"), 1, "swapped");
+    is_int(pl_edit_distance("kitten", "sitting"), 3, "the usual example");
+    is_int(pl_edit_distance("", "abc"), 3, "from nothing");
+    is_int(pl_edit_distance("same", "same"), 0, "to itself");
+}
+
+static void a_long_list_of_names_is_cut(void)
+{
+    char text[PL_NEAREST_TEXT];
+    pl_nearest_t nearest;
+    pl_nearest_init(&nearest, "wanted");
+    for (int i = 0; i < 100; i++)
+        pl_nearest_offer(&nearest, "something else");
+    pl_nearest_text(&nearest, text);
+    like(text, "^known are (something else, )+…$", "at a comma");
+}
+
+int main(void)
+{
+    scarce_init();
+    is_int(pl_register(sample_parts, &err), PL_OK, "the samples are in order: %s",
+           err.text);
+    run(a_part_is_found_by_role_and_name);
+    run(an_unknown_part_is_an_error_that_helps);
+    run(parts_are_listed_in_order);
+    run(the_same_table_twice_is_fine);
+    run(another_table_of_that_name_is_refused_with_its_company);
+    run(mistakes_of_authors_are_found);
+    run(names_that_mean_something_else_are_refused);
+    run(without_memory_nothing_is_registered);
+    run(threads_may_register_and_find_at_once);
+    run(a_bare_name_is_looked_for_in_folders);
+    run(a_path_is_taken_as_it_is_and_twice);
+    run(a_file_that_is_no_plugin_says_so);
+    run(distances_count_edits);
+    run(a_long_list_of_names_is_cut);
+    return tap_done();
+}
