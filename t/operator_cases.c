@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "formula.h"
 
 /* ---- What the cases build ---- */
 
@@ -385,16 +386,17 @@ const int operator_case_count = sizeof operator_cases / sizeof *operator_cases;
 
 /* ---- Making a case ready ---- */
 
-/* Values by formula, rounded so that float32 holds them; with ties, multiples of 1/2. */
-static void fill(const operator_case_t *c, const pl_tensor_info_t *t, double *data)
+/* Values by formula, `place` telling tensors of a region apart; with ties, multiples of 1/2.  The case's range is that
+ * of its own parameters. */
+static void fill(const operator_case_t *c, const pl_tensor_info_t *t, int place, double *data)
 {
-    const bool positive = strstr(t->name, "var") != NULL, any = c->low == c->high || strlen(t->name) > 1;
-    const double low = positive ? 0.5 : any ? -1 : c->low, high = positive ? 2 : any ? 1 : c->high;
-    for (int64_t i = 0; i < t->count; i++) {
-        double wave = sin((double)(t->offset + i) * 1.7 + 0.3);
-        double x = low + (high - low) * (wave + 1) / 2;
-        data[t->offset + i] = c->ties ? rint(2 * x) / 2 : (float)x;
-    }
+    const bool own = t->region == PL_REGION_PARAMS && strlen(t->name) == 1 && c->low < c->high;
+    double low = own ? c->low : -1, high = own ? c->high : 1;
+    if (strstr(t->name, "running_var"))
+        low = 0.5, high = 2;
+    formula_wave(t->count, 1 + place, low, high, data + t->offset);
+    for (int64_t i = 0; i < t->count && c->ties; i++)
+        data[t->offset + i] = rint(2 * data[t->offset + i]) / 2;
 }
 
 static int fill_all(operator_run_t *run, pl_error_t *err)
@@ -406,8 +408,11 @@ static int fill_all(operator_run_t *run, pl_error_t *err)
     for (int r = 0; r < PL_REGIONS; r++)
         if (run->size[r] && !(run->region[r] = pl_alloc_array(run->size[r], sizeof(double))))
             return pl_no_memory(err);
-    for (int i = 0; i < model->count; i++)
-        fill(run->of, &model->tensor[i], run->region[model->tensor[i].region]);
+    int place[PL_REGIONS] = {0};
+    for (int i = 0; i < model->count; i++) {
+        const pl_region_t region = model->tensor[i].region;
+        fill(run->of, &model->tensor[i], place[region]++, run->region[region]);
+    }
     const int64_t indices = run->of->index.rank ? pl_elements(run->of->index) : 0;
     if (!indices)
         return PL_OK;
@@ -436,6 +441,8 @@ static int describe(operator_run_t *run, pl_error_t *err)
                               c->index.rank ? c->index.dim[0] : 1, err);
     if (!run->graph)
         return PL_ENOMEM;
+    for (int k = 0; k < c->params; k++)                     /* here, for C leaves the order of arguments open */
+        param(run->graph, c, k);
     pl_node_t y = c->build(run->graph, c);
     if (!c->forward_only)
         add_loss(run->graph, y);

@@ -1,8 +1,12 @@
-/* operators.c - tests of the operators' gradients: every case against finite differences */
+/* operators.c - tests of the operators: every case against finite differences and against PyTorch */
+#include <jansson.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "formula.h"
 #include "operator_cases.h"
 #include "reference.h"
 #include "tap.h"
@@ -85,9 +89,72 @@ static void every_operator_has_a_case(void)
         ok(seen[code], "there is a case with %s in t/operator_cases.c", pl_operators[code].name);
 }
 
+/* ---- t/data/operators.json ---- */
+
+static bool is_digest(const double *values, int64_t count, const json_t *want)
+{
+    const digest_t w = {json_number_value(json_array_get(want, 0)), json_number_value(json_array_get(want, 1)),
+                        json_number_value(json_array_get(want, 2))};
+    return json_array_size(want) == 3 && digest_distance(digest_of(values, count), w, 1e-3) < 1e-6;
+}
+
+/* The tensors of a region against a list of digests, in their order. */
+static bool are_digests(const operator_run_t *run, pl_region_t of, const double *region, const json_t *want)
+{
+    size_t k = 0;
+    for (int i = 0; i < run->model->count && k < json_array_size(want); i++) {
+        const pl_tensor_info_t *t = &run->model->tensor[i];
+        if (t->region == of && !is_digest(region + t->offset, t->count, json_array_get(want, k++))) {
+            tap_diag("%s is different", t->name);
+            return false;
+        }
+    }
+    return k == json_array_size(want);
+}
+
+static void check_against_torch(const operator_case_t *c, const json_t *want)
+{
+    operator_run_t run;
+    if (!ok(operator_run_init(&run, c, NULL) == PL_OK, "%s can be described", c->name))
+        return;
+    const pl_fetch_t *fetch = &run.graph->fetch[run.graph->fetch_count - 1];
+    const int64_t count = pl_elements(run.graph->value[fetch->value].shape);
+    double *y = pl_alloc_array((size_t)count, sizeof *y);
+    reference_replay_t replay = {.input = {run.index}, .output = {y}};
+    memcpy(replay.region, run.region, sizeof replay.region);
+    bool same = reference_replay(run.graph, &replay, NULL) == PL_OK &&
+                is_digest(y, count, json_object_get(want, "y")) &&
+                are_digests(&run, PL_REGION_PARAMS, run.region[PL_REGION_GRADS], json_object_get(want, "gradients"));
+    if (json_object_get(want, "state"))
+        same = same && are_digests(&run, PL_REGION_STATE, run.region[PL_REGION_STATE], json_object_get(want, "state"));
+    ok(same, "%s gives what PyTorch gives", c->name);
+    pl_free(y);
+    operator_run_release(&run);
+}
+
+static void results_are_those_of_torch(void)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/t/data/operators.json", getenv("top_srcdir") ? getenv("top_srcdir") : "..");
+    json_error_t why;
+    json_t *data = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    if (!ok(data != NULL, "t/data/operators.json can be read"))
+        return;
+    size_t found = 0;
+    for (int i = 0; i < operator_case_count; i++) {
+        const json_t *want = json_object_get(data, operator_cases[i].name);
+        if (want)
+            check_against_torch(&operator_cases[i], want);
+        found += want != NULL;
+    }
+    is_int(found, json_object_size(data), "every result of PyTorch has its case");
+    json_decref(data);
+}
+
 int main(void)
 {
     run(every_operator_has_a_case);
     run(every_gradient_is_what_differences_show);
+    run(results_are_those_of_torch);
     return tap_done();
 }

@@ -1,0 +1,173 @@
+#!/usr/bin/python3
+# make_operators.py - what PyTorch computes for the cases of t/operator_cases.c: digests of y and of each gradient
+#
+# Run in this folder: ./make_operators.py > operators.json
+import json
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from formula import digest, wave
+
+
+def attention(q, k, v, causal):
+    scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), float("-inf"))
+    return scores.softmax(-1) @ v
+
+
+def self_attention(x):
+    B, T, C = x.shape[0], x.shape[1], x.shape[2] // 3
+    q, k, v = (part.reshape(B, T, 2, C // 2).transpose(1, 2) for part in x.split(C, 2))
+    return attention(q, k, v, True).transpose(1, 2).reshape(B, T, C)
+
+
+def parts(x, n, dim):
+    y = 1
+    for part in x.chunk(n, dim):
+        y = y * part
+    return y
+
+
+def batch_norm(x, weight, bias, mean, var):
+    return F.batch_norm(x, mean, var, weight, bias, training=True, momentum=M[0], eps=1e-5)
+
+
+M = [0.1]
+C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
+    ("add", torch.add, [(3, 5), (3, 5)]),
+    ("add, a row to each", torch.add, [(2, 3, 5), (5,)]),
+    ("add, a column and a row", torch.add, [(4, 1), (1, 6)]),
+    ("add, a scalar", torch.add, [(), (2, 3)]),
+    ("add, five axes", torch.add, [(2, 1, 2, 1, 3), (2, 3, 1, 2, 1)]),
+    ("add, long", torch.add, [(3, 1031), (1031,)]),
+    ("sub", torch.sub, [(3, 5), (3, 5)]),
+    ("sub, broadcast", torch.sub, [(5,), (2, 3, 1)]),
+    ("mul", torch.mul, [(7,), (7,)]),
+    ("mul, broadcast", torch.mul, [(3, 1, 2), (4, 1)]),
+    ("mul by itself", lambda a: a * a, [(3, 4)]),
+    ("div", torch.div, [(3, 5), (3, 5)], .5, 2),
+    ("div, broadcast", torch.div, [(1, 5), (4, 1)], .5, 2),
+    ("neg", torch.neg, [(3, 5)]),
+    ("scale", lambda a: a * -1.25, [(3, 5)]),
+    ("exp", torch.exp, [(3, 5)], -4, 4),
+    ("log", torch.log, [(3, 5)], .25, 8),
+    ("sqrt", torch.sqrt, [(3, 5)], .25, 8),
+    ("relu", torch.relu, [(3, 37)]),
+    ("gelu", F.gelu, [(3, 37)], -6, 6),
+    ("gelu_tanh", lambda a: F.gelu(a, approximate="tanh"), [(3, 37)], -6, 6),
+    ("sigmoid", torch.sigmoid, [(3, 37)], -6, 6),
+    ("tanh", torch.tanh, [(3, 37)], -6, 6),
+    ("a chain", lambda a, b: F.gelu(a + b) * a, [(4, 33), (33,)]),
+    ("sum, all", torch.sum, [(3, 5)]),
+    ("sum, the first axis", lambda a: a.sum(0), [(3, 5)]),
+    ("sum, the last axis kept", lambda a: a.sum(-1, keepdim=True), [(3, 5)]),
+    ("sum, two outer axes", lambda a: a.sum((0, 2)), [(2, 3, 4)]),
+    ("sum, the middle", lambda a: a.sum(1), [(2, 3, 4)]),
+    ("sum, long columns", lambda a: a.sum(0), [(70, 33)]),
+    ("mean", lambda a: a.mean((1, 2), keepdim=True), [(2, 3, 4)]),
+    ("max, last axis", lambda a: a.max(-1).values, [(3, 5)]),
+    ("max, first axis kept", lambda a: a.max(0, keepdim=True).values, [(3, 5)]),
+    ("max, the middle", lambda a: a.max(1).values, [(2, 5, 3)]),
+    ("broadcast", lambda a: a.expand(2, 3, 4), [(3, 1)]),
+    ("broadcast, a scalar", lambda a: a.expand(2, 3), [()]),
+    ("reshape", lambda a: a.reshape(6, 4), [(2, 3, 4)]),
+    ("reshape, one size to be found", lambda a: a.reshape(-1, 3), [(2, 3, 4)]),
+    ("permute, transposed", lambda a: a.t(), [(3, 5)]),
+    ("permute 0 2 1", lambda a: a.permute(0, 2, 1), [(2, 3, 4)]),
+    ("permute 1 0 2", lambda a: a.permute(1, 0, 2), [(2, 3, 4)]),
+    ("permute 1 2 0", lambda a: a.permute(1, 2, 0), [(2, 3, 4)]),
+    ("permute 2 0 1", lambda a: a.permute(2, 0, 1), [(2, 3, 4)]),
+    ("permute 2 1 0", lambda a: a.permute(2, 1, 0), [(2, 3, 4)]),
+    ("permute 0 2 1 3", lambda a: a.permute(0, 2, 1, 3), [(2, 3, 4, 5)]),
+    ("permute 3 1 0 2", lambda a: a.permute(3, 1, 0, 2), [(2, 3, 4, 5)]),
+    ("slice, rows", lambda a: a[1:4], [(5, 3)]),
+    ("slice, columns", lambda a: a[:, 2:5], [(3, 5)]),
+    ("slice, the middle", lambda a: a[:, 0:2], [(2, 5, 3)]),
+    ("slice, all parts", lambda a: parts(a, 2, 1), [(3, 8)]),
+    ("slice, three parts", lambda a: parts(a, 3, -1), [(2, 3, 6)]),
+    ("concat", lambda a, b: torch.cat([a, b], 0), [(2, 3), (4, 3)]),
+    ("concat, columns", lambda a, b, c: torch.cat([a, b, c], 1), [(2, 3), (2, 1), (2, 4)]),
+    ("range", lambda a: a[:5], [(7, 3)]),
+    ("matmul", lambda a, b: a @ b, [(3, 4), (4, 5)]),
+    ("matmul, a transposed", lambda a, b: a.mT @ b, [(4, 3), (4, 5)]),
+    ("matmul, b transposed", lambda a, b: a @ b.mT, [(3, 4), (5, 4)]),
+    ("matmul, both transposed", lambda a, b: a.mT @ b.mT, [(4, 3), (5, 4)]),
+    ("matmul, batch", lambda a, b: a @ b, [(2, 3, 4), (2, 4, 5)]),
+    ("matmul, batch, a transposed", lambda a, b: a.mT @ b, [(2, 4, 3), (2, 4, 5)]),
+    ("matmul, batch, b transposed", lambda a, b: a @ b.mT, [(2, 2, 3, 4), (2, 2, 5, 4)]),
+    ("matmul, batch, both transposed", lambda a, b: a.mT @ b.mT, [(2, 4, 3), (2, 5, 4)]),
+    ("matmul, b for all", lambda a, b: a @ b, [(2, 3, 4), (4, 5)]),
+    ("matmul, b for all, transposed", lambda a, b: a @ b.mT, [(2, 3, 4), (5, 4)]),
+    ("matmul, a for all", lambda a, b: a @ b, [(3, 4), (2, 4, 5)]),
+    ("matmul, a transposed, b for all", lambda a, b: a.mT @ b, [(2, 4, 3), (4, 5)]),
+    ("matmul, broadcast both ways", lambda a, b: a @ b, [(2, 1, 3, 4), (1, 3, 4, 2)]),
+    ("linear", F.linear, [(3, 4), (5, 4), (5,)]),
+    ("linear without bias", F.linear, [(3, 4), (5, 4)]),
+    ("linear, one row", F.linear, [(1, 7), (2, 7), (2,)]),
+    ("linear, ragged", F.linear, [(17, 33), (19, 33), (19,)]),
+    ("conv2d", F.conv2d, [(2, 3, 5, 6), (4, 3, 3, 3), (4,)]),
+    ("conv2d, padding", lambda *a: F.conv2d(*a, padding=1), [(2, 3, 5, 6), (4, 3, 3, 3), (4,)]),
+    ("conv2d, stride", lambda *a: F.conv2d(*a, stride=2, padding=1), [(2, 2, 7, 6), (3, 2, 3, 3), (3,)]),
+    ("conv2d, stride, rest left over", lambda *a: F.conv2d(*a, stride=3), [(1, 2, 8, 8), (3, 2, 3, 3)]),
+    ("conv2d, kernel 1", F.conv2d, [(2, 3, 4, 4), (5, 3, 1, 1)]),
+    ("conv2d, sixteen channels", lambda *a: F.conv2d(*a, padding=1), [(1, 16, 4, 4), (16, 16, 3, 3), (16,)]),
+    ("max_pool2d", lambda a: F.max_pool2d(a, 2), [(2, 3, 4, 6)]),
+    ("max_pool2d, overlapping, padding", lambda a: F.max_pool2d(a, 3, 2, 1), [(1, 2, 5, 6)]),
+    ("max_pool2d, rest left over", lambda a: F.max_pool2d(a, 2), [(1, 2, 5, 7)]),
+    ("max_pool2d, ties", lambda a: F.max_pool2d(a, 2), [(1, 2, 6, 6)], "ties"),
+    ("attention", lambda q, k, v: attention(q, k, v, False), [(2, 2, 5, 4)] * 3),
+    ("attention, causal", lambda q, k, v: attention(q, k, v, True), [(2, 2, 5, 4)] * 3),
+    ("attention, one token", lambda q, k, v: attention(q, k, v, True), [(1, 1, 1, 3)] * 3),
+    ("attention, ragged", lambda q, k, v: attention(q, k, v, True), [(1, 1, 19, 8)] * 3),
+    ("attention, heads cut out", self_attention, [(2, 5, 24)]),
+    ("softmax", lambda a: a.softmax(-1), [(3, 5)], -4, 4),
+    ("softmax, three axes", lambda a: a.softmax(-1), [(2, 3, 17)], -4, 4),
+    ("layer_norm", lambda a, w, b: F.layer_norm(a, w.shape, w, b), [(3, 5), (5,), (5,)]),
+    ("layer_norm, three axes", lambda a, w, b: F.layer_norm(a, w.shape, w, b), [(2, 3, 33), (33,), (33,)]),
+    ("batch_norm", batch_norm, [(6, 3), (3,), (3,)], "statistics", .1),
+    ("batch_norm, images", batch_norm, [(3, 2, 3, 4), (2,), (2,)], "statistics", .25),
+    ("embedding", lambda a, i: F.embedding(i, a), [(5, 3)], -1, 1, ((7,), 5, None)),
+    ("embedding, tokens", lambda a, i: F.embedding(i, a), [(4, 6)], -1, 1, ((2, 3), 4, None)),
+    ("cross_entropy", lambda a, i: F.cross_entropy(a, i, reduction="sum"), [(6, 5)], -3, 3, ((6,), 5, None)),
+    ("cross_entropy, tokens", lambda a, i: F.cross_entropy(a.flatten(0, 1), i.flatten(), reduction="sum"),
+     [(2, 3, 17)], -1, 1, ((2, 3), 17, None)),
+    ("cross_entropy, some ignored", lambda a, i: F.cross_entropy(a, i, reduction="sum", ignore_index=-1),
+     [(7, 4)], -1, 1, ((7,), 4, -1)),
+    ("mse", lambda a, b: F.mse_loss(a, b, reduction="sum"), [(3, 4), (3, 4)]),
+]
+
+
+def tensor(shape, place, low=-1.0, high=1.0, ties=False):
+    """the tensor that is number `place` of its region"""
+    data = wave(int(np.prod(shape)), 1 + place, low, high)
+    if ties:
+        data = np.rint(2 * data) / 2
+    return torch.tensor(data).reshape(shape)
+
+
+def indices(shape, classes, ignored):
+    n = int(np.prod(shape))
+    values = [ignored if ignored is not None and i % 3 == 1 else (i * i + 1) % classes for i in range(n)]
+    return torch.tensor(values).reshape(shape)
+
+
+def result(name, function, shapes, low=-1.0, high=1.0, index=None):
+    ties = low == "ties"
+    statistics = low == "statistics"
+    if statistics:
+        M[0] = high
+    if ties or statistics:
+        low, high = -1.0, 1.0
+    tensors = [tensor(s, k, *((low, high) if k == 0 or not statistics else (-1, 1)), ties).requires_grad_()
+               for k, s in enumerate(shapes)]
+    state = [tensor(shapes[1], 0), tensor(shapes[1], 1, .5, 2)] if statistics else []
+    y = function(*tensors, *state, *([indices(*index)] if index else []))
+    dy = tensor(y.shape, len(state), ties=ties)
+    y.backward(dy)
+    return {"y": digest(y.detach()), "gradients": [digest(t.grad) for t in tensors],
+            **({"state": [digest(s) for s in state]} if statistics else {})}
+
+
+print("{\n" + ",\n".join(json.dumps(c[0]) + ": " + json.dumps(result(*c)) for c in C) + "\n}")

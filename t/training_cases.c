@@ -1,0 +1,221 @@
+/* training_cases.c - small trainings whose every loss PyTorch has computed too (t/data/make_training.py) */
+#include "training_cases.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "formula.h"
+
+/* The example modules, each under a name of its own in this program. */
+const pl_registration_t *mlp_plugin(void);
+const pl_registration_t *cnn_plugin(void);
+const pl_registration_t *gpt_plugin(void);
+
+/* ---- A network with batch norm, over images and over vectors ---- */
+
+typedef struct bn_cnn {
+    int64_t classes;
+} bn_cnn_t;
+
+static const pl_option_t bn_cnn_options[] = {
+    PL_INT(bn_cnn_t, classes, "\"auto\"", "1..", "classes to tell apart"),
+    PL_OPTIONS_END,
+};
+
+static void bn_cnn_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)stage;
+    const bn_cnn_t *m = self;
+    const pl_conv_options_t conv = {.kernel = 3, .stride = 2, .padding = 1, .no_bias = true};
+    pl_node_t x = pl_conv2d(g, "conv1", pl_input(g, "x"), 5, &conv);
+    x = pl_relu(g, pl_batch_norm(g, "bn1", x, 0.1, 1e-5));
+    x = pl_linear(g, "fc1", pl_flatten(g, x, 1), 12);
+    x = pl_tanh(g, pl_batch_norm(g, "bn2", x, 0.1, 1e-5));
+    x = pl_linear(g, "fc2", x, m->classes);
+    pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), NULL));
+}
+
+static const pl_registration_t *bn_cnn_plugin(void)
+{
+    static const pl_module_ops_t module = {
+        .name = "bn_cnn", .size = sizeof(bn_cnn_t), .options = bn_cnn_options, .step = bn_cnn_step};
+    static const pl_registration_t parts[] = {{"module", &module}, PL_REGISTRATIONS_END};
+    return parts;
+}
+
+/* ---- The table ---- */
+
+#define SGD &pl_sgd_optimizer, "{\"lr\": 0.05, \"momentum\": 0.9, \"nesterov\": true, \"weight_decay\": 0.001}", 0
+#define ADAMW &pl_adamw_optimizer, "{\"lr\": 0.003, \"beta2\": 0.99, \"weight_decay\": 0.1}", 0.25
+#define MLP mlp_plugin, "{\"hidden\": [24, 16], \"activation\": \"gelu\", \"classes\": 5}"
+#define CNN cnn_plugin, "{\"channels\": [4, 6], \"hidden\": 16, \"classes\": 4}"
+#define BN_CNN bn_cnn_plugin, "{\"classes\": 4}"
+#define GPT gpt_plugin, "{\"layers\": 2, \"heads\": 2, \"width\": 16, \"context\": 10, \"vocabulary_size\": 11, \"bias\": true}"
+
+const training_case_t training_cases[] = {
+    {"mlp, sgd", MLP, SGD, false, PL_SHAPE(16, 20), 5},
+    {"mlp, adamw", MLP, ADAMW, false, PL_SHAPE(16, 20), 5},
+    {"cnn, sgd", CNN, SGD, false, PL_SHAPE(6, 1, 10, 10), 4},
+    {"cnn, adamw", CNN, ADAMW, false, PL_SHAPE(6, 1, 10, 10), 4},
+    {"cnn with batch norm, sgd", BN_CNN, SGD, false, PL_SHAPE(6, 2, 9, 9), 4},
+    {"cnn with batch norm, adamw", BN_CNN, ADAMW, false, PL_SHAPE(6, 2, 9, 9), 4},
+    {"gpt, sgd", GPT, SGD, true, PL_SHAPE(3, 8), 11},
+    {"gpt, adamw", GPT, ADAMW, true, PL_SHAPE(3, 8), 11},
+};
+const int training_case_count = sizeof training_cases / sizeof *training_cases;
+
+/* ---- Options from JSON ---- */
+
+/* Texts must outlive the part: the few that cases use are kept here. */
+static const char *kept_text(const char *text)
+{
+    static const char *const known[] = {"relu", "gelu", "tanh"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(text, known[i]))
+            return known[i];
+    return "";
+}
+
+static void option_set(const pl_option_t *option, char *self, const json_t *value)
+{
+    void *field = self + option->offset;
+    switch (option->type) {
+    case PL_OPTION_INT: *(int64_t *)field = json_integer_value(value); break;
+    case PL_OPTION_FLOAT: *(double *)field = json_number_value(value); break;
+    case PL_OPTION_BOOL: *(bool *)field = json_is_true(value); break;
+    case PL_OPTION_TEXT: *(const char **)field = kept_text(json_string_value(value)); break;
+    case PL_OPTION_INTS:
+        ((pl_ints_t *)field)->count = (int)json_array_size(value);
+        for (size_t i = 0; i < json_array_size(value); i++)
+            ((pl_ints_t *)field)->value[i] = json_integer_value(json_array_get(value, i));
+        break;
+    default: break;
+    }
+}
+
+void *training_part(const pl_part_t *part, const char *options)
+{
+    json_t *given = json_loads(options, JSON_REJECT_DUPLICATES, NULL);
+    char *self = given ? pl_alloc(part->size) : NULL;
+    for (const pl_option_t *o = part->options; self && o->type != PL_OPTION_END; o++) {
+        json_t *usual = json_loads(o->fallback, JSON_DECODE_ANY, NULL);
+        const json_t *value = json_object_get(given, o->name);
+        option_set(o, self, value ? value : usual);
+        json_decref(usual);
+    }
+    json_decref(given);
+    return self;
+}
+
+/* ---- A training ---- */
+
+static int describe(training_t *t, pl_error_t *err)
+{
+    const training_case_t *c = t->of;
+    const pl_module_ops_t *module = c->plugin()->table;
+    pl_field_t fields[2] = {{.name = "x", .dtype = c->tokens ? PL_I64 : PL_F32}, {.name = "y", .dtype = PL_I64}};
+    for (int i = 1; i < c->shape.rank; i++)
+        fields[0].shape.dim[fields[0].shape.rank++] = c->shape.dim[i];
+    if (c->tokens)
+        fields[1].shape = fields[0].shape;
+    t->nominal = (double)(c->tokens ? pl_elements(c->shape) : c->shape.dim[0]);
+    t->step = pl_graph_new(t->model, PL_TRAIN, fields, 2, c->shape.dim[0], err);
+    if (!t->step)
+        return PL_ENOMEM;
+    module->step(t->step, t->module, PL_TRAIN);
+    int code = pl_graph_gradients(t->step, t->nominal, false, err);
+    if (code != PL_OK)
+        return code;
+    pl_graph_prune(t->step);
+    t->update = pl_optimizer_graph((pl_optimizer_t){c->optimizer, t->options}, t->model, t->nominal, c->clip, err);
+    return t->update ? PL_OK : PL_EINVAL;
+}
+
+int training_init(training_t *t, const training_case_t *of, pl_error_t *err)
+{
+    const size_t n = (size_t)pl_elements(of->shape);
+    *t = (training_t){.of = of};
+    t->module = training_part((const pl_part_t *)of->plugin()->table, of->options);
+    t->options = training_part((const pl_part_t *)of->optimizer, of->optimizer_options);
+    t->model = pl_model_new(err);
+    t->x_samples = pl_alloc_array(n, sizeof *t->x_samples);
+    t->x_tokens = pl_alloc_array(n, sizeof *t->x_tokens);
+    t->y = pl_alloc_array(n, sizeof *t->y);
+    bool whole = t->module && t->options && t->model && t->x_samples && t->x_tokens && t->y;
+    int code = whole ? describe(t, err) : pl_no_memory(err);
+    if (code != PL_OK)
+        training_release(t);
+    return code;
+}
+
+void training_release(training_t *t)
+{
+    pl_graph_free(t->step);
+    pl_graph_free(t->update);
+    pl_model_free(t->model);
+    pl_free(t->module);
+    pl_free(t->options);
+    pl_free(t->x_samples);
+    pl_free(t->x_tokens);
+    pl_free(t->y);
+    *t = (training_t){0};
+}
+
+/* How many parameters have a name before this one's. */
+static int place_of(const pl_model_t *model, const char *name)
+{
+    int place = 0;
+    for (int i = 0; i < model->count; i++)
+        place += model->tensor[i].region == PL_REGION_PARAMS && strcmp(model->tensor[i].name, name) < 0;
+    return place;
+}
+
+static void parameter_fill(const training_t *t, const pl_tensor_info_t *p, double *data)
+{
+    const bool vector = p->shape.rank == 1, scale = vector && strstr(p->name, "weight");
+    const double bound = vector ? 0.1 : 1 / sqrt((double)(p->count / p->shape.dim[0])), centre = scale ? 1 : 0;
+    formula_wave(p->count, place_of(t->model, p->name), centre - bound, centre + bound, data + p->offset);
+}
+
+void training_fill(const training_t *t, pl_region_t region, double *data)
+{
+    for (int i = 0; i < t->model->count; i++) {
+        const pl_tensor_info_t *p = &t->model->tensor[i];
+        if (p->region == region && region == PL_REGION_PARAMS)
+            parameter_fill(t, p, data);
+        for (int64_t k = 0; k < p->count && p->region == region && region == PL_REGION_STATE; k++)
+            data[p->offset + k] = p->init.kind == PL_INIT_CONSTANT ? p->init.a : 0;
+    }
+}
+
+void training_batch(training_t *t, int step, const void *input[2])
+{
+    const int64_t n = pl_elements(t->of->shape), classes = t->of->classes;
+    input[0] = t->of->tokens ? (const void *)t->x_tokens : t->x_samples;
+    input[1] = t->y;
+    if (t->of->tokens) {
+        for (int64_t i = 0; i < n; i++) {
+            t->x_tokens[i] = (i * i + step) % classes;
+            t->y[i] = i % 7 == 3 ? -1 : (i * i + 2 * i + 1 + step) % classes;
+        }
+        return;
+    }
+    for (int64_t i = 0; i < t->of->shape.dim[0]; i++)
+        t->y[i] = (3 * i + step * step) % classes;
+    double *x = pl_alloc_array((size_t)n, sizeof *x);
+    if (!x)
+        return;
+    formula_wave(n, 100 + step, -1, 1, x);
+    for (int64_t i = 0; i < n; i++)
+        t->x_samples[i] = (float)x[i];
+    pl_free(x);
+}
+
+void training_scalars(const training_t *t, int step, float scalar[PL_STEP_SCALARS])
+{
+    const pl_optimizer_t optimizer = {t->of->optimizer, t->options};
+    pl_optimizer_scalars(optimizer, pl_optimizer_lr(optimizer), (uint64_t)step + 1, scalar);
+}
