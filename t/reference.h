@@ -4,6 +4,7 @@
 
 #include "accelerators/accelerator.h"
 #include "tensor/graph.h"
+#include "tensor/lifetimes.h"
 
 /* One replay.  Everything is the caller's; indices and integer values are doubles that hold whole numbers. */
 typedef struct reference_replay {
@@ -18,6 +19,11 @@ typedef struct reference_replay {
 
 /* Runs the operations of g in their order.  PL_EUNSUPPORTED names an operator without a reference kernel. */
 int reference_replay(const pl_graph_t *g, reference_replay_t *replay, pl_error_t *err);
+
+/* The same with values where a plan puts them, so that a plan that lets one overwrite another shows: an arena of
+ * doubles, four bytes of the plan each. */
+int reference_replay_planned(const pl_graph_t *g, const pl_lifetimes_t *plan, reference_replay_t *replay,
+                             pl_error_t *err);
 
 /* Writes n doubles as elements of a type, and the other way. */
 void reference_store(pl_dtype_t dtype, const double *from, int64_t n, void *to);
