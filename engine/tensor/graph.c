@@ -150,10 +150,11 @@ bool pl_same_shape(pl_shape_t a, pl_shape_t b)
 
 char *pl_shape_text(pl_shape_t shape, char text[static 64])
 {
+    const char *rest = shape.rank > PL_DIMS ? ", ..." : "";
     int at = snprintf(text, 64, "[");
-    for (int i = 0; i < shape.rank && at < 60; i++)
+    for (int i = 0; i < shape.rank && i < PL_DIMS && at < 50; i++)
         at += snprintf(text + at, (size_t)(64 - at), "%s%lld", i ? ", " : "", (long long)shape.dim[i]);
-    snprintf(at < 63 ? text + at : text + 62, 2, "]");
+    snprintf(at < 56 ? text + at : text + 56, 8, "%s]", rest);
     return text;
 }
 
