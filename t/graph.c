@@ -1,4 +1,5 @@
-/* graph.c - tests of graphs and models: names, layout, errors, gradients, running out of memory */
+/* graph.c - tests of graphs and models: names, layout, errors, gradients, running out
+ * of memory */
 #include "tensor/graph.h"
 
 #include <math.h>
@@ -67,11 +68,14 @@ static void an_error_names_the_path_and_what_would_work(void)
     pl_linear(rig.g, "fc2", param(&rig, "a", PL_SHAPE(64, 128)), 10);
     rig_again(&rig, PL_TRAIN);
     pl_linear(rig.g, "fc2", pl_param(rig.g, "b", PL_SHAPE(64, 100), pl_zeros()), 10);
-    is_text(rig_error(&rig), "fc2: linear takes x [..., 128], got [64, 100]", "of a layer");
+    is_text(rig_error(&rig), "fc2: linear takes x [..., 128], got [64, 100]",
+            "of a layer");
     rig_again(&rig, PL_TRAIN);
     pl_scope(rig.g, "h.%d", 3);
     pl_add(rig.g, param(&rig, "c", PL_SHAPE(3)), param(&rig, "d", PL_SHAPE(2, 4)));
-    like(rig_error(&rig), "^h\\.3: add takes two shapes that broadcast .*, got \\[3\\] and \\[2, 4\\]", "within a scope");
+    like(rig_error(&rig),
+         "^h\\.3: add takes two shapes that broadcast .*, got \\[3\\] and \\[2, 4\\]",
+         "within a scope");
     rig_release(&rig);
 }
 
@@ -79,21 +83,24 @@ static void the_first_error_sticks(void)
 {
     rig_t rig = rig_new();
     pl_node_t bad = pl_softmax(rig.g, pl_input(rig.g, "z"));
-    pl_loss(rig.g, pl_cross_entropy(rig.g, pl_linear(rig.g, "fc", bad, 10), pl_input(rig.g, "y"), NULL));
+    pl_loss(rig.g, pl_cross_entropy(rig.g, pl_linear(rig.g, "fc", bad, 10),
+                                    pl_input(rig.g, "y"), NULL));
     pl_scope(rig.g, "a");
-    like(rig_error(&rig), "no field \"z\"; it has \"x\", \"y\"", "and later calls do nothing");
+    like(rig_error(&rig), "no field \"z\"; it has \"x\", \"y\"",
+         "and later calls do nothing");
     is_int(rig.err.code, PL_ENOTFOUND, "with its code");
     is_int(rig.g->op_count, 0, "and no operation");
-    is_int(pl_graph_gradients(rig.g, 1, false, NULL), PL_ENOTFOUND, "gradients pass it on");
+    is_int(pl_graph_gradients(rig.g, 1, false, NULL), PL_ENOTFOUND,
+           "gradients pass it on");
     rig_release(&rig);
 }
 
 typedef pl_node_t (*mistake_t)(rig_t *rig);
-#define MISTAKE(name, expression)                                                            \
-    static pl_node_t name(rig_t *rig)                                                        \
-    {                                                                                        \
-        pl_graph_t *g = rig->g;                                                              \
-        return g ? (expression) : (pl_node_t){-1};                                           \
+#define MISTAKE(name, expression) \
+    static pl_node_t name(rig_t *rig) \
+    { \
+        pl_graph_t *g = rig->g; \
+        return g ? (expression) : (pl_node_t){-1}; \
     }
 
 MISTAKE(reshape_wrong, pl_reshape(g, pl_input(g, "x"), PL_SHAPE(64, 100)))
@@ -105,19 +112,30 @@ MISTAKE(axis_outside, pl_max(g, pl_input(g, "x"), 2, false))
 MISTAKE(sum_outside, pl_sum(g, pl_input(g, "x"), (int[]){-3}, 1, false))
 MISTAKE(integers, pl_relu(g, pl_input(g, "y")))
 MISTAKE(matmul_depth, pl_matmul(g, pl_input(g, "x"), pl_input(g, "x"), false, false))
-MISTAKE(matmul_vector, pl_matmul(g, pl_input(g, "x"), param(rig, "v", PL_SHAPE(784)), false, false))
-MISTAKE(conv_flat, pl_conv2d(g, "c", pl_input(g, "x"), 8, &(pl_conv_options_t){.kernel = 3}))
-MISTAKE(conv_large, pl_conv2d(g, "c", pl_reshape(g, pl_input(g, "x"), PL_SHAPE(64, 1, 28, 28)), 8,
-                              &(pl_conv_options_t){.kernel = 30}))
-MISTAKE(pool_padding, pl_max_pool2d(g, pl_reshape(g, pl_input(g, "x"), PL_SHAPE(64, 1, 28, 28)), 2, 2, 2))
-MISTAKE(attention_alike, pl_attention(g, param(rig, "q", PL_SHAPE(1, 1, 4, 8)), param(rig, "k", PL_SHAPE(1, 1, 4, 8)),
+MISTAKE(matmul_vector,
+        pl_matmul(g, pl_input(g, "x"), param(rig, "v", PL_SHAPE(784)), false, false))
+MISTAKE(conv_flat,
+        pl_conv2d(g, "c", pl_input(g, "x"), 8, &(pl_conv_options_t){.kernel = 3}))
+MISTAKE(conv_large,
+        pl_conv2d(g, "c", pl_reshape(g, pl_input(g, "x"), PL_SHAPE(64, 1, 28, 28)), 8,
+                  &(pl_conv_options_t){.kernel = 30}))
+MISTAKE(pool_padding,
+        pl_max_pool2d(g, pl_reshape(g, pl_input(g, "x"), PL_SHAPE(64, 1, 28, 28)), 2, 2,
+                      2))
+MISTAKE(attention_alike, pl_attention(g, param(rig, "q", PL_SHAPE(1, 1, 4, 8)),
+                                      param(rig, "k", PL_SHAPE(1, 1, 4, 8)),
                                       param(rig, "w", PL_SHAPE(1, 1, 5, 8)), NULL))
 MISTAKE(dropout_one, pl_dropout(g, pl_input(g, "x"), 1))
-MISTAKE(targets, pl_cross_entropy(g, pl_reshape(g, pl_input(g, "x"), PL_SHAPE(128, 392)), pl_input(g, "y"), NULL).sum)
-MISTAKE(float_targets, pl_cross_entropy(g, pl_input(g, "x"), param(rig, "t", PL_SHAPE(64)), NULL).sum)
+MISTAKE(targets, pl_cross_entropy(g, pl_reshape(g, pl_input(g, "x"), PL_SHAPE(128, 392)),
+                                  pl_input(g, "y"), NULL)
+                     .sum)
+MISTAKE(float_targets,
+        pl_cross_entropy(g, pl_input(g, "x"), param(rig, "t", PL_SHAPE(64)), NULL).sum)
 MISTAKE(mse_shapes, pl_mse(g, pl_input(g, "x"), param(rig, "t", PL_SHAPE(784))).sum)
 MISTAKE(float_indices, pl_embedding(g, "wte", pl_input(g, "x"), 10, 4, pl_zeros()))
-MISTAKE(concat_rows, pl_concat(g, (pl_node_t[]){pl_input(g, "x"), param(rig, "p", PL_SHAPE(64, 3))}, 2, 0))
+MISTAKE(concat_rows,
+        pl_concat(g, (pl_node_t[]){pl_input(g, "x"), param(rig, "p", PL_SHAPE(64, 3))}, 2,
+                  0))
 MISTAKE(concat_none, pl_concat(g, NULL, 0, 0))
 MISTAKE(size_zero, param(rig, "z", PL_SHAPE(3, 0)))
 MISTAKE(size_huge, param(rig, "z", PL_SHAPE(INT64_MAX / 2, 8)))
@@ -131,26 +149,39 @@ static void every_mistake_has_its_sentence(void)
         mistake_t make;
         const char *says;
     } mistakes[] = {
-        {reshape_wrong, "reshape keeps the number of elements: \\[64, 784\\] has 50176, \\[64, 100\\] has 6400"},
-        {reshape_unknown, "the 50176 elements of \\[64, 784\\] are not a multiple of 100"},
+        {reshape_wrong, "reshape keeps the number of elements: \\[64, 784\\] has 50176, "
+                        "\\[64, 100\\] has 6400"},
+        {reshape_unknown,
+         "the 50176 elements of \\[64, 784\\] are not a multiple of 100"},
         {reshape_two_unknown, "one of which may be -1"},
         {permute_twice, "permute takes each axis of \\[64, 784\\] once"},
-        {slice_outside, "slice takes a range within 0 to 784 along axis 1 of \\[64, 784\\], got 700 to 785"},
+        {slice_outside, "slice takes a range within 0 to 784 along axis 1 of \\[64, "
+                        "784\\], got 700 to 785"},
         {axis_outside, "max takes an axis from -2 to 1 of \\[64, 784\\], got 2"},
         {sum_outside, "sum takes an axis from -2 to 1 .* got -3"},
         {integers, "relu takes float32, got int64 \\[64\\]"},
-        {matmul_depth, "matmul multiplies along 784 of \\[64, 784\\] but 64 of \\[64, 784\\]"},
-        {matmul_vector, "matmul takes at least two axes each, got \\[64, 784\\] and \\[784\\]"},
+        {matmul_depth,
+         "matmul multiplies along 784 of \\[64, 784\\] but 64 of \\[64, 784\\]"},
+        {matmul_vector,
+         "matmul takes at least two axes each, got \\[64, 784\\] and \\[784\\]"},
         {conv_flat, "c: conv2d takes x \\[B, C, H, W\\].*, got \\[64, 784\\]"},
-        {conv_large, "c: conv2d: a window of 30 does not fit \\[64, 1, 28, 28\\] with padding 0"},
-        {pool_padding, "max_pool2d takes .* padding of up to half the kernel, got 2, 2 and 2"},
-        {attention_alike, "attention takes q, k and v .* alike, got \\[1, 1, 4, 8\\], .* and \\[1, 1, 5, 8\\]"},
+        {conv_large,
+         "c: conv2d: a window of 30 does not fit \\[64, 1, 28, 28\\] with padding 0"},
+        {pool_padding,
+         "max_pool2d takes .* padding of up to half the kernel, got 2, 2 and 2"},
+        {attention_alike, "attention takes q, k and v .* alike, got \\[1, 1, 4, 8\\], .* "
+                          "and \\[1, 1, 5, 8\\]"},
         {dropout_one, "dropout takes a probability from 0 up to but not 1, got 1"},
-        {targets, "cross_entropy takes logits \\[..., C\\] and targets \\[...\\], got \\[128, 392\\] and \\[64\\]"},
-        {float_targets, "cross_entropy takes indices int32 or int64 \\[64\\], got float32 \\[64\\]"},
-        {mse_shapes, "mse takes x and target of one shape, got \\[64, 784\\] and \\[784\\]"},
-        {float_indices, "wte: embedding takes indices int32 or int64 \\[64, 784\\], got float32"},
-        {concat_rows, "concat takes inputs of one type that differ along axis 0 only, got .*\\[64, 784\\].*\\[64, 3\\]"},
+        {targets, "cross_entropy takes logits \\[..., C\\] and targets \\[...\\], got "
+                  "\\[128, 392\\] and \\[64\\]"},
+        {float_targets,
+         "cross_entropy takes indices int32 or int64 \\[64\\], got float32 \\[64\\]"},
+        {mse_shapes,
+         "mse takes x and target of one shape, got \\[64, 784\\] and \\[784\\]"},
+        {float_indices,
+         "wte: embedding takes indices int32 or int64 \\[64, 784\\], got float32"},
+        {concat_rows, "concat takes inputs of one type that differ along axis 0 only, "
+                      "got .*\\[64, 784\\].*\\[64, 3\\]"},
         {concat_none, "concat takes 1 to 8 inputs, got 0"},
         {size_zero, "z cannot have shape \\[3, 0\\]"},
         {size_huge, "z cannot have shape"},
@@ -175,10 +206,14 @@ static void outputs_have_names_of_their_own(void)
     rig_again(&rig, PL_TRAIN);
     for (char name[] = "a"; name[0] < 'k'; name[0]++)
         pl_output(rig.g, name, pl_input(rig.g, "x"));
-    like(rig_error(&rig), "output \"i\" is one too many: a step gives out at most 8", "so is the ninth");
+    like(rig_error(&rig), "output \"i\" is one too many: a step gives out at most 8",
+         "so is the ninth");
     rig_again(&rig, PL_TRAIN);
-    pl_log(rig.g, "rate", (pl_loss_t){pl_input(rig.g, "x"), pl_scalar(rig.g, 1)}, PL_ON_STEP);
-    like(rig_error(&rig), "rate takes a sum \\[\\] and a weight \\[\\], got \\[64, 784\\] and \\[\\]", "and a figure "
+    pl_log(rig.g, "rate", (pl_loss_t){pl_input(rig.g, "x"), pl_scalar(rig.g, 1)},
+           PL_ON_STEP);
+    like(rig_error(&rig),
+         "rate takes a sum \\[\\] and a weight \\[\\], got \\[64, 784\\] and \\[\\]",
+         "and a figure "
          "that is no scalar");
     rig_release(&rig);
 }
@@ -195,8 +230,8 @@ static void parameters_are_named_by_their_scopes(void)
     pl_layer_norm(rig.g, "ln_1", pl_input(rig.g, "x"), 1e-5);
     pl_scope_end(rig.g);
     is_text(rig_error(&rig), "no error", "scopes and ends match");
-    static const char *const names[] = {"h.0.attn.c_attn.weight", "h.0.attn.c_attn.bias", "h.0.ln_1.weight",
-                                        "h.0.ln_1.bias"};
+    static const char *const names[] = {"h.0.attn.c_attn.weight", "h.0.attn.c_attn.bias",
+                                        "h.0.ln_1.weight", "h.0.ln_1.bias"};
     for (int i = 0; i < 4; i++)
         is_text(rig.model->tensor[i].name, names[i], "in order of first use");
     is_text(rig.g->op[0].path, "h.0.attn.c_attn", "operations have the path too");
@@ -207,7 +242,8 @@ static void scopes_must_match(void)
 {
     rig_t rig = rig_new();
     pl_scope(rig.g, "attn");
-    like(rig_error(&rig), "pl_scope\\(\"attn\"\\) without its pl_scope_end", "one without an end");
+    like(rig_error(&rig), "pl_scope\\(\"attn\"\\) without its pl_scope_end",
+         "one without an end");
     pl_scope_end(rig.g);
     pl_scope_end(rig.g);
     like(rig_error(&rig), "pl_scope_end\\(\\) without its pl_scope", "an end too much");
@@ -224,16 +260,19 @@ static void scopes_must_match(void)
 static void one_path_is_one_storage(void)
 {
     rig_t rig = rig_new();
-    pl_node_t w = param(&rig, "w", PL_SHAPE(3, 5)), again = param(&rig, "w", PL_SHAPE(3, 5));
+    pl_node_t w = param(&rig, "w", PL_SHAPE(3, 5)),
+              again = param(&rig, "w", PL_SHAPE(3, 5));
     is_int(again.id, w.id, "the same path twice is the same value");
     param(&rig, "v", PL_SHAPE(2));
     is_int(rig.model->tensor[1].offset, 16, "the next one starts at a multiple of 16");
     is_int(rig.model->params, 32, "and so would another");
     param(&rig, "w", PL_SHAPE(5, 3));
-    like(rig_error(&rig), "w is \\[3, 5\\], asked for as \\[5, 3\\]", "another shape is refused");
+    like(rig_error(&rig), "w is \\[3, 5\\], asked for as \\[5, 3\\]",
+         "another shape is refused");
     rig_again(&rig, PL_TRAIN);
     pl_state(rig.g, "w", PL_SHAPE(3, 5), pl_zeros(), PL_AGREE_MEAN);
-    like(rig_error(&rig), "w is a parameter in one place and state in another", "and another kind");
+    like(rig_error(&rig), "w is a parameter in one place and state in another",
+         "and another kind");
     rig_release(&rig);
 }
 
@@ -245,7 +284,8 @@ static void a_frozen_model_grows_no_more(void)
     param(&rig, "w", PL_SHAPE(3));
     is_text(rig_error(&rig), "no error", "what is there can be used");
     param(&rig, "v", PL_SHAPE(3));
-    like(rig_error(&rig), "v is not among the model's tensors", "what is not cannot be added");
+    like(rig_error(&rig), "v is not among the model's tensors",
+         "what is not cannot be added");
     rig_release(&rig);
 }
 
@@ -257,7 +297,8 @@ static void first_values_are_a_function_of_seed_and_name(void)
     pl_param(rig.g, "c", PL_SHAPE(3), pl_constant(7));
     pl_state(rig.g, "s", PL_SHAPE(4), pl_constant(1), PL_AGREE_RANK0);
     const pl_tensor_info_t *t = rig.model->tensor;
-    float *a = malloc((size_t)rig.model->params * sizeof *a), *b = malloc((size_t)rig.model->params * sizeof *b);
+    float *a = malloc((size_t)rig.model->params * sizeof *a),
+          *b = malloc((size_t)rig.model->params * sizeof *b);
     float state[16];
     double square = 0, largest = 0, mean = 0;
     pl_model_init(rig.model, PL_REGION_PARAMS, 42, a);
@@ -269,14 +310,17 @@ static void first_values_are_a_function_of_seed_and_name(void)
     }
     is_near(sqrt(square), 0.02, 5e-4, "normal numbers have their deviation");
     ok(largest < 0.5 && largest > 0.499 && fabs(mean) < 0.01, "uniform ones their bound");
-    ok(a[t[2].offset] == 7 && state[3] == 1 && state[4] == 0, "constants are constant, padding is zero");
+    ok(a[t[2].offset] == 7 && state[3] == 1 && state[4] == 0,
+       "constants are constant, padding is zero");
 
     rig_t other = rig_new();
     pl_param(other.g, "u", PL_SHAPE(10007), pl_uniform(0.5));
     pl_model_init(other.model, PL_REGION_PARAMS, 42, b);
-    ok(!memcmp(b, a + t[1].offset, 10007 * sizeof *b), "a tensor is the same in another place");
+    ok(!memcmp(b, a + t[1].offset, 10007 * sizeof *b),
+       "a tensor is the same in another place");
     pl_model_init(other.model, PL_REGION_PARAMS, 43, b);
-    ok(memcmp(b, a + t[1].offset, 10007 * sizeof *b) != 0, "and another with another seed");
+    ok(memcmp(b, a + t[1].offset, 10007 * sizeof *b) != 0,
+       "and another with another seed");
     free(a);
     free(b);
     rig_release(&rig);
@@ -346,7 +390,8 @@ static void gradients_come_in_reverse_and_early(void)
     rig_t rig = rig_new();
     pl_node_t x = pl_relu(rig.g, pl_linear(rig.g, "fc1", pl_input(rig.g, "x"), 16));
     x = pl_relu(rig.g, pl_linear(rig.g, "fc2", x, 16));
-    pl_loss(rig.g, pl_cross_entropy(rig.g, pl_linear(rig.g, "fc3", x, 10), pl_input(rig.g, "y"), NULL));
+    pl_loss(rig.g, pl_cross_entropy(rig.g, pl_linear(rig.g, "fc3", x, 10),
+                                    pl_input(rig.g, "y"), NULL));
     is_int(pl_graph_gradients(rig.g, 64, false, NULL), PL_OK, "three layers");
     int at[3];
     for (int i = 0; i < 3; i++)
@@ -356,7 +401,8 @@ static void gradients_come_in_reverse_and_early(void)
     for (int i = at[2]; i < rig.g->op_count; i++)
         second += !strcmp(rig.g->op[i].path, "fc2");
     ok(second > 0, "before anything of the layer before is computed");
-    ok(assign_of(rig.g, rig.model->params) < rig.g->op_count && assign_of(rig.g, rig.model->params + 1) < at[2],
+    ok(assign_of(rig.g, rig.model->params) < rig.g->op_count &&
+           assign_of(rig.g, rig.model->params + 1) < at[2],
        "loss and weight go to the end of the region");
     ok(rig.model->frozen, "and the model is frozen, for offsets are in the graph");
     rig_release(&rig);
@@ -367,26 +413,31 @@ static void a_tied_parameter_has_one_gradient(void)
     rig_t rig = rig_new();
     pl_node_t w = pl_param(rig.g, "w", PL_SHAPE(784, 784), pl_normal(0.1));
     pl_node_t x = pl_matmul(rig.g, pl_input(rig.g, "x"), w, false, false);
-    x = pl_matmul(rig.g, x, pl_param(rig.g, "w", PL_SHAPE(784, 784), pl_normal(0.1)), false, true);
+    x = pl_matmul(rig.g, x, pl_param(rig.g, "w", PL_SHAPE(784, 784), pl_normal(0.1)),
+                  false, true);
     pl_loss(rig.g, (pl_loss_t){mean_square(rig.g, x), pl_scalar(rig.g, 1)});
     pl_graph_gradients(rig.g, 1, false, NULL);
     is_int(op_count(rig.g, PL_OP_assign), 3, "one assign beside loss and weight");
     int assign = assign_of(rig.g, 0);
-    is_int(rig.g->op[rig.g->value[rig.g->op[assign].input[1]].op].code, PL_OP_add, "of a sum");
+    is_int(rig.g->op[rig.g->value[rig.g->op[assign].input[1]].op].code, PL_OP_add,
+           "of a sum");
     rig_release(&rig);
 }
 
-/* loss = 3 sum(w^2); v is not reached.  Replays twice with what is in the region to begin with. */
+/* loss = 3 sum(w^2); v is not reached.  Replays twice with what is in the region to
+ * begin with. */
 static void run_twice(bool accumulate, double *grads)
 {
     rig_t rig = rig_new();
     pl_node_t w = param(&rig, "w", PL_SHAPE(2));
     param(&rig, "v", PL_SHAPE(2));
-    pl_node_t sum = pl_scale(rig.g, pl_sum(rig.g, pl_mul(rig.g, w, w), NULL, 0, false), 3);
+    pl_node_t sum =
+        pl_scale(rig.g, pl_sum(rig.g, pl_mul(rig.g, w, w), NULL, 0, false), 3);
     pl_loss(rig.g, (pl_loss_t){sum, pl_scalar(rig.g, 4)});
     pl_graph_gradients(rig.g, 2, accumulate, NULL);
     double params[32] = {1, -2};
-    reference_replay_t replay = {.region = {[PL_REGION_PARAMS] = params, [PL_REGION_GRADS] = grads}};
+    reference_replay_t replay = {
+        .region = {[PL_REGION_PARAMS] = params, [PL_REGION_GRADS] = grads}};
     for (int i = 0; i < 2; i++)
         reference_replay(rig.g, &replay, NULL);
     rig_release(&rig);
@@ -409,7 +460,8 @@ static void gradients_of_slices_join(void)
 {
     training_t t;
     training_init(&t, &training_cases[6], NULL);
-    is_int(op_count(t.step, PL_OP_slice_grad), 0, "q, k and v of a GPT need no padded gradients");
+    is_int(op_count(t.step, PL_OP_slice_grad), 0,
+           "q, k and v of a GPT need no padded gradients");
     is_int(op_count(t.step, PL_OP_concat), 2, "but one concat in each block");
     training_release(&t);
 }
@@ -421,9 +473,11 @@ static void the_first_of_equal_ones_gets_the_gradient(void)
     pl_loss(rig.g, (pl_loss_t){pl_max(rig.g, w, 0, false), pl_scalar(rig.g, 1)});
     pl_graph_gradients(rig.g, 1, false, NULL);
     double params[16] = {1, 3, 3, 2}, grads[18] = {0};
-    reference_replay_t replay = {.region = {[PL_REGION_PARAMS] = params, [PL_REGION_GRADS] = grads}};
+    reference_replay_t replay = {
+        .region = {[PL_REGION_PARAMS] = params, [PL_REGION_GRADS] = grads}};
     reference_replay(rig.g, &replay, NULL);
-    ok(grads[0] == 0 && grads[1] == 1 && grads[2] == 0 && grads[3] == 0, "and nobody else");
+    ok(grads[0] == 0 && grads[1] == 1 && grads[2] == 0 && grads[3] == 0,
+       "and nobody else");
     rig_release(&rig);
 }
 
@@ -438,15 +492,18 @@ static void steps_without_gradients_say_why(void)
 {
     rig_t rig = rig_new();
     like(gradients_error(&rig), "no loss; end it with pl_loss", "without a loss");
-    pl_loss(rig.g, (pl_loss_t){mean_square(rig.g, pl_input(rig.g, "x")), pl_scalar(rig.g, 1)});
+    pl_loss(rig.g,
+            (pl_loss_t){mean_square(rig.g, pl_input(rig.g, "x")), pl_scalar(rig.g, 1)});
     like(gradients_error(&rig), "does not depend on any parameter", "without parameters");
     rig_again(&rig, PL_TRAIN);
     pl_scope(rig.g, "head");
     pl_node_t inputs[] = {param(&rig, "w", PL_SHAPE(2)), pl_scalar(rig.g, 1)};
     pl_node_t least = pl_emit(rig.g, PL_OP_minimum, inputs, 2, NULL, NULL);
     pl_scope_end(rig.g);
-    pl_loss(rig.g, (pl_loss_t){pl_sum(rig.g, least, NULL, 0, false), pl_scalar(rig.g, 1)});
-    like(gradients_error(&rig), "^head: minimum has no gradient", "through an operator that has none");
+    pl_loss(rig.g,
+            (pl_loss_t){pl_sum(rig.g, least, NULL, 0, false), pl_scalar(rig.g, 1)});
+    like(gradients_error(&rig), "^head: minimum has no gradient",
+         "through an operator that has none");
     rig_again(&rig, PL_VALIDATE);
     like(gradients_error(&rig), "for a training step", "when validating");
     rig_release(&rig);
@@ -459,7 +516,8 @@ static void pruning_keeps_what_is_read_or_has_an_effect(void)
     pl_exp(rig.g, pl_neg(rig.g, x));
     pl_node_t y = pl_relu(rig.g, x);
     pl_output(rig.g, "y", y);
-    pl_assign(rig.g, param(&rig, "w", PL_SHAPE(64)), pl_sum(rig.g, x, (int[]){1}, 1, false));
+    pl_assign(rig.g, param(&rig, "w", PL_SHAPE(64)),
+              pl_sum(rig.g, x, (int[]){1}, 1, false));
     is_int(rig.g->op_count, 5, "five operations");
     pl_graph_prune(rig.g);
     is_int(rig.g->op_count, 3, "of which three matter");

@@ -1,4 +1,5 @@
-/* lifetimes.c - tests of engine/tensor/lifetimes.c: plans must not change what is computed */
+/* lifetimes.c - tests of engine/tensor/lifetimes.c: plans must not change what is
+ * computed */
 #include "tensor/lifetimes.h"
 
 #include <math.h>
@@ -50,7 +51,8 @@ static void memory_release(memory_t *m)
 static bool memory_same(const memory_t *a, const memory_t *b)
 {
     for (int r = 0; r < PL_REGIONS; r++)
-        if (a->region[r] && memcmp(a->region[r], b->region[r], a->size[r] * sizeof(double)))
+        if (a->region[r] &&
+            memcmp(a->region[r], b->region[r], a->size[r] * sizeof(double)))
             return false;
     return true;
 }
@@ -68,8 +70,8 @@ static void replay_both(const operator_run_t *run, const pl_lifetimes_t *plan)
         memcpy(replay.region, m[i].region, sizeof replay.region);
         reference_replay_planned(run->graph, i ? plan : NULL, &replay, NULL);
     }
-    ok(!memcmp(y[0], y[1], n * sizeof(double)) && memory_same(&m[0], &m[1]), "%s: the same numbers as without a plan",
-       run->of->name);
+    ok(!memcmp(y[0], y[1], n * sizeof(double)) && memory_same(&m[0], &m[1]),
+       "%s: the same numbers as without a plan", run->of->name);
     for (int i = 0; i < 2; i++) {
         memory_release(&m[i]);
         pl_free(y[i]);
@@ -83,7 +85,8 @@ static void plans_do_not_change_any_operators_results(void)
         pl_lifetimes_t plan;
         if (operator_run_init(&run, &operator_cases[i], NULL) != PL_OK)
             continue;
-        if (ok(pl_lifetimes_plan(&plan, run.graph, &in_place, NULL) == PL_OK, "%s can be planned", run.of->name)) {
+        if (ok(pl_lifetimes_plan(&plan, run.graph, &in_place, NULL) == PL_OK,
+               "%s can be planned", run.of->name)) {
             replay_both(&run, &plan);
             pl_lifetimes_release(&plan);
         }
@@ -95,10 +98,13 @@ static void plans_do_not_change_any_operators_results(void)
 
 static size_t value_bytes(const pl_graph_t *g, int32_t v)
 {
-    return ((size_t)pl_elements(g->value[v].shape) * pl_dtype_size(g->value[v].dtype) + 63) / 64 * 64;
+    return ((size_t)pl_elements(g->value[v].shape) * pl_dtype_size(g->value[v].dtype) +
+            63) /
+           64 * 64;
 }
 
-/* Pairs of values that live at the same time in the same bytes without one having taken over from the other. */
+/* Pairs of values that live at the same time in the same bytes without one having
+ * taken over from the other. */
 static int collisions(const pl_graph_t *g, const pl_lifetimes_t *plan)
 {
     int count = 0;
@@ -110,8 +116,10 @@ static int collisions(const pl_graph_t *g, const pl_lifetimes_t *plan)
             const bool bytes = x->offset < y->offset + (int64_t)value_bytes(g, b) &&
                                y->offset < x->offset + (int64_t)value_bytes(g, a);
             const bool time = x->born <= y->dies && y->born <= x->dies;
-            const bool handed_on = x->root == y->root && (x->born == y->dies || y->born == x->dies);
-            const bool same = x->root == y->root && x->born == y->born && x->dies == y->dies;
+            const bool handed_on =
+                x->root == y->root && (x->born == y->dies || y->born == x->dies);
+            const bool same =
+                x->root == y->root && x->born == y->born && x->dies == y->dies;
             count += bytes && time && !handed_on && !same;
         }
     return count;
@@ -132,17 +140,21 @@ static void check_model(const training_case_t *c)
     pl_lifetimes_t plan;
     if (!ok(training_init(&t, c, NULL) == PL_OK, "%s can be described", c->name))
         return;
-    ok(pl_lifetimes_plan(&plan, t.step, &in_place, NULL) == PL_OK, "%s can be planned", c->name);
-    is_int(collisions(t.step, &plan), 0, "%s: no two values are in each other's way", c->name);
+    ok(pl_lifetimes_plan(&plan, t.step, &in_place, NULL) == PL_OK, "%s can be planned",
+       c->name);
+    is_int(collisions(t.step, &plan), 0, "%s: no two values are in each other's way",
+           c->name);
     const size_t all = sum_of_all(t.step);
-    ok(plan.arena < all * 2 / 3, "%s: %zu bytes instead of %zu", c->name, plan.arena, all);
+    ok(plan.arena < all * 2 / 3, "%s: %zu bytes instead of %zu", c->name, plan.arena,
+       all);
     int assigns = 0, done = 0;
     for (int i = 0; i < t.step->op_count; i++) {
         const pl_op_t *op = &t.step->op[i];
         assigns += op->code == PL_OP_assign;
         done += plan.done[i];
     }
-    ok(done >= assigns - 1, "%s: %d of %d assigns are done by who makes the value", c->name, done, assigns);
+    ok(done >= assigns - 1, "%s: %d of %d assigns are done by who makes the value",
+       c->name, done, assigns);
     pl_lifetimes_release(&plan);
     training_release(&t);
 }
@@ -206,9 +218,11 @@ static void what_stays_inside_a_fused_step_needs_no_memory(void)
     const int time[] = {0, 0, 0};
     const bool inside[] = {false, true, true, false};
     pl_lifetimes_t plan;
-    pl_lifetimes_plan(&plan, g, &(pl_lifetime_rules_t){.time = time, .inside = inside}, NULL);
+    pl_lifetimes_plan(&plan, g, &(pl_lifetime_rules_t){.time = time, .inside = inside},
+                      NULL);
     ok(plan.home[node[1].id].place == PL_PLACE_NOWHERE, "the first is nowhere");
-    ok(plan.home[node[0].id].place == PL_PLACE_OUTSIDE, "the parameter is where it always was");
+    ok(plan.home[node[0].id].place == PL_PLACE_OUTSIDE,
+       "the parameter is where it always was");
     ok(plan.home[node[3].id].place == PL_PLACE_ARENA, "the result is in the arena");
     is_int(plan.arena, 448, "which holds nothing else");
     pl_lifetimes_release(&plan);
@@ -235,21 +249,32 @@ static void a_chain_in_place_needs_one_value(void)
 
 /* ---- When a value must not move to its target ---- */
 
-typedef enum reason { NONE, GUARD_BETWEEN, OLD_VALUE_READ, OVERWRITTEN_LATER, ADDED, REGION_IS_INPUT } reason_t;
+typedef enum reason {
+    NONE,
+    GUARD_BETWEEN,
+    OLD_VALUE_READ,
+    OVERWRITTEN_LATER,
+    ADDED,
+    REGION_IS_INPUT
+} reason_t;
 
 /* y = exp(a); b becomes y; unless there is a reason against it, y is computed in b. */
 static bool moves(reason_t reason)
 {
     pl_model_t *model = pl_model_new(NULL);
     pl_graph_t *g = pl_graph_new(model, PL_PREDICT, NULL, 0, 1, NULL);
-    pl_node_t a = pl_param(g, "a", PL_SHAPE(4, 5), pl_zeros()), b = pl_param(g, "b", PL_SHAPE(20), pl_zeros());
+    pl_node_t a = pl_param(g, "a", PL_SHAPE(4, 5), pl_zeros()),
+              b = pl_param(g, "b", PL_SHAPE(20), pl_zeros());
     pl_node_t sum = pl_sum(g, a, NULL, 0, false);
-    pl_node_t y = pl_reshape(g, pl_exp(g, reason == REGION_IS_INPUT ? pl_reshape(g, b, PL_SHAPE(4, 5)) : a), PL_SHAPE(20));
+    pl_node_t y = pl_reshape(
+        g, pl_exp(g, reason == REGION_IS_INPUT ? pl_reshape(g, b, PL_SHAPE(4, 5)) : a),
+        PL_SHAPE(20));
     if (reason == GUARD_BETWEEN)
         pl_emit(g, PL_OP_guard, &sum, 1, NULL, NULL);
     if (reason == OLD_VALUE_READ)
         pl_output(g, "old", pl_neg(g, b));
-    pl_emit(g, PL_OP_assign, (pl_node_t[]){b, y}, 2, &(pl_attr_t){.accumulate = reason == ADDED}, NULL);
+    pl_emit(g, PL_OP_assign, (pl_node_t[]){b, y}, 2,
+            &(pl_attr_t){.accumulate = reason == ADDED}, NULL);
     if (reason == OVERWRITTEN_LATER) {
         pl_assign(g, b, pl_neg(g, b));
         pl_output(g, "y", y);
@@ -259,7 +284,8 @@ static bool moves(reason_t reason)
     pl_lifetimes_plan(&plan, g, NULL, NULL);
     bool moved = plan.home[y.id].place == PL_PLACE_TARGET;
     if (moved)
-        ok(plan.home[y.id].region == PL_REGION_PARAMS && plan.home[y.id].offset == 32, "it is where the target is");
+        ok(plan.home[y.id].region == PL_REGION_PARAMS && plan.home[y.id].offset == 32,
+           "it is where the target is");
     pl_lifetimes_release(&plan);
     pl_graph_free(g);
     pl_model_free(model);
@@ -273,7 +299,8 @@ static void a_value_moves_to_its_target_unless_that_shows(void)
     ok(!moves(OLD_VALUE_READ), "not while the old value is read");
     ok(!moves(OVERWRITTEN_LATER), "not when something else is assigned while it is read");
     ok(!moves(ADDED), "not when it is added");
-    ok(!moves(REGION_IS_INPUT), "not when it is made of what is there, unless that works in place");
+    ok(!moves(REGION_IS_INPUT),
+       "not when it is made of what is there, unless that works in place");
 }
 
 int main(void)

@@ -1,6 +1,8 @@
-/* reference.c - a graph computed by plain loops in float64: what every kernel is held to
+/* reference.c - a graph computed by plain loops in float64: what every kernel is held
+ * to
  *
- * Kernels are in reference_elementwise.c, _shapes.c (with reductions), _products.c and _rows.c. */
+ * Kernels are in reference_elementwise.c, _shapes.c (with reductions), _products.c and
+ * _rows.c. */
 #include "reference.h"
 
 #include <math.h>
@@ -13,9 +15,9 @@
 typedef struct interpreter {
     const pl_graph_t *g;
     reference_replay_t *replay;
-    double **value;                                         /* [values] */
-    bool *own;                                              /* [values] whether it is freed here */
-    const pl_lifetimes_t *plan;                             /* [each value has its own memory] */
+    double **value;                         /* [values] */
+    bool *own;                              /* [values] whether it is freed here */
+    const pl_lifetimes_t *plan;             /* [each value has its own memory] */
     double *arena;
 } interpreter_t;
 
@@ -71,7 +73,8 @@ static int value_init(interpreter_t *in, int32_t i, pl_error_t *err)
         return PL_OK;
     if (v->source == PL_FROM_REGION) {
         if (!in->replay->region[v->index])
-            return pl_fail(err, PL_EINVAL, "the graph needs region %d, which was not given", v->index);
+            return pl_fail(err, PL_EINVAL,
+                           "the graph needs region %d, which was not given", v->index);
         in->value[i] = in->replay->region[v->index] + v->offset;
         return PL_OK;
     }
@@ -82,7 +85,8 @@ static int value_init(interpreter_t *in, int32_t i, pl_error_t *err)
     if (v->source == PL_FROM_INPUT)
         reference_load(v->dtype, in->replay->input[v->index], n, in->value[i]);
     else
-        in->value[i][0] = v->source == PL_FROM_SCALAR ? in->replay->scalar[v->index] : v->constant;
+        in->value[i][0] =
+            v->source == PL_FROM_SCALAR ? in->replay->scalar[v->index] : v->constant;
     return PL_OK;
 }
 
@@ -105,7 +109,8 @@ static bool is_an_input(const reference_call_t *call, const double *memory)
     return false;
 }
 
-/* Memory for a value that call->op makes, zeroed unless it takes the place of an input. */
+/* Memory for a value that call->op makes, zeroed unless it takes the place of an
+ * input. */
 static double *output_new(interpreter_t *in, const reference_call_t *call, int32_t v)
 {
     const pl_home_t *home = in->plan ? &in->plan->home[v] : NULL;
@@ -114,7 +119,8 @@ static double *output_new(interpreter_t *in, const reference_call_t *call, int32
         in->own[v] = true;
         return in->value[v] = pl_alloc_array(n, sizeof(double));
     }
-    double *region = home->place == PL_PLACE_TARGET ? in->replay->region[home->region] : NULL;
+    double *region =
+        home->place == PL_PLACE_TARGET ? in->replay->region[home->region] : NULL;
     in->value[v] = region ? region + home->offset : in->arena + home->offset / 4;
     if (!is_an_input(call, in->value[v]))
         memset(in->value[v], 0, n * sizeof(double));
@@ -123,10 +129,14 @@ static double *output_new(interpreter_t *in, const reference_call_t *call, int32
 
 static int op_compute(interpreter_t *in, const pl_op_t *op, pl_error_t *err)
 {
-    reference_call_t call = {.op = op, .attr = &op->attr, .replay = in->replay, .err = err};
+    reference_call_t call = {.op = op,
+                             .attr = &op->attr,
+                             .replay = in->replay,
+                             .err = err};
     reference_kernel_t kernel = kernel_of(op->code);
     if (!kernel)
-        return pl_fail(err, PL_EUNSUPPORTED, "%s: the reference has no %s", op->path, pl_operators[op->code].name);
+        return pl_fail(err, PL_EUNSUPPORTED, "%s: the reference has no %s", op->path,
+                       pl_operators[op->code].name);
     for (int k = 0; k < op->input_count; k++) {
         call.in[k] = in->value[op->input[k]];
         call.in_shape[k] = in->g->value[op->input[k]].shape;
@@ -189,7 +199,8 @@ static void hand_out(interpreter_t *in)
         } else {
             double *to = in->replay->output[outputs++];
             if (to && value)
-                memcpy(to, value, (size_t)pl_elements(in->g->value[f->value].shape) * sizeof *to);
+                memcpy(to, value,
+                       (size_t)pl_elements(in->g->value[f->value].shape) * sizeof *to);
         }
     }
 }
@@ -199,8 +210,8 @@ int reference_replay(const pl_graph_t *g, reference_replay_t *replay, pl_error_t
     return reference_replay_planned(g, NULL, replay, err);
 }
 
-int reference_replay_planned(const pl_graph_t *g, const pl_lifetimes_t *plan, reference_replay_t *replay,
-                             pl_error_t *err)
+int reference_replay_planned(const pl_graph_t *g, const pl_lifetimes_t *plan,
+                             reference_replay_t *replay, pl_error_t *err)
 {
     interpreter_t in = {.g = g, .replay = replay, .plan = plan};
     int code = PL_OK;
