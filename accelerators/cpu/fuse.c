@@ -1,7 +1,7 @@
 /* fuse.c - which operations run together
  *
  * Operations are taken in their order; each may join an earlier unit as long as all it depends on has run by then:
- * its inputs, what it must not overwrite too soon, and guards before its effect.  Within a unit the order of the graph
+ * its inputs, what it must not overwrite too soon, and guards.  Within a unit the order of the graph
  * is kept, element by element: so what reads a piece of a region in full, element i for element i, may share a unit
  * with what assigns it. */
 #include "accelerators/cpu/fuse.h"
@@ -14,7 +14,7 @@
 
 typedef struct unit {
     int64_t elements;                                       /* 0: nothing may join */
-    int entries, lines, dropouts;                           /* of the program, at most */
+    int entries, lines, dropouts, totals;                   /* of the program, at most */
 } unit_t;
 
 typedef struct fuser {
@@ -23,17 +23,25 @@ typedef struct fuser {
     unit_t *unit;                                           /* [units] */
 } fuser_t;
 
+bool pl_is_total(const pl_graph_t *g, const pl_op_t *op)
+{
+    return op->code == PL_OP_sum && pl_elements(g->value[op->output[0]].shape) == 1;
+}
+
 bool pl_is_elementwise(const pl_graph_t *g, const pl_op_t *op)
 {
     const pl_op_kind_t kind = pl_operators[op->code].kind;
     if (op->code == PL_OP_broadcast)
         return g->value[op->output[0]].dtype == PL_F32;
+    if (pl_is_total(g, op))
+        return true;
     return kind == PL_KIND_unary || kind == PL_KIND_binary || op->code == PL_OP_assign;
 }
 
 int64_t pl_op_elements(const pl_graph_t *g, const pl_op_t *op)
 {
-    return pl_elements(g->value[op->code == PL_OP_assign ? op->input[0] : op->output[0]].shape);
+    const bool by_input = op->code == PL_OP_assign || op->code == PL_OP_sum;
+    return pl_elements(g->value[by_input ? op->input[0] : op->output[0]].shape);
 }
 
 bool pl_values_overlap(const pl_value_t *a, const pl_value_t *b)
@@ -73,7 +81,7 @@ static int floor_of_read(const fuser_t *f, int i, int32_t value)
     const bool whole = pl_elements(v->shape) == pl_op_elements(g, &g->op[i]);
     int floor = 0;
     if (v->source == PL_FROM_OP)
-        return after(f, v->op, whole);
+        return after(f, v->op, whole && !pl_is_total(g, &g->op[v->op]));
     if (v->source != PL_FROM_REGION)
         return 0;
     for (int j = 0; j < i; j++) {
@@ -84,7 +92,7 @@ static int floor_of_read(const fuser_t *f, int i, int32_t value)
     return floor;
 }
 
-/* ... which assigns to `target`: after all who read or wrote there, and after guards. */
+/* ... which assigns to `target`: after all who read or wrote there. */
 static int floor_of_assign(const fuser_t *f, int i, int32_t target)
 {
     const pl_graph_t *g = f->g;
@@ -92,8 +100,6 @@ static int floor_of_assign(const fuser_t *f, int i, int32_t target)
     int floor = 0;
     for (int j = 0; j < i; j++) {
         const pl_op_t *op = &g->op[j];
-        if (op->code == PL_OP_guard)
-            floor = larger(floor, after(f, j, false));
         for (int k = 0; k < op->input_count && op->code != PL_OP_reshape; k++) {
             const pl_value_t *v = &g->value[f->fusion->root[op->input[k]]];
             if (pl_values_overlap(v, t))
@@ -104,10 +110,14 @@ static int floor_of_assign(const fuser_t *f, int i, int32_t target)
     return floor;
 }
 
+/* What comes after a guard stays there: effects must, and the rest is most often what they wait for. */
 static int floor_of(const fuser_t *f, int i)
 {
     const pl_op_t *op = &f->g->op[i];
     int floor = op->code == PL_OP_assign ? floor_of_assign(f, i, op->input[0]) : 0;
+    for (int j = 0; j < i; j++)
+        if (f->g->op[j].code == PL_OP_guard)
+            floor = larger(floor, after(f, j, false));
     for (int k = 0; k < op->input_count; k++)
         if (is_read(op, k))
             floor = larger(floor, floor_of_read(f, i, op->input[k]));
@@ -153,7 +163,7 @@ static int find_unit(const fuser_t *f, int i)
             continue;
         int more = strangers(f, u, i);
         if (more >= 0 && f->unit[u].entries + more < PL_PROGRAM_OPERANDS && f->unit[u].lines < PL_PROGRAM_LINES &&
-            f->unit[u].dropouts < PL_PROGRAM_DROPOUTS)
+            f->unit[u].dropouts < PL_PROGRAM_DROPOUTS && f->unit[u].totals < PL_PROGRAM_TOTALS)
             return u;
     }
     return -1;
@@ -176,6 +186,7 @@ static void place(fuser_t *f, int i)
     f->unit[u].entries += more + 1;
     f->unit[u].lines++;
     f->unit[u].dropouts += op->code == PL_OP_dropout;
+    f->unit[u].totals += pl_is_total(f->g, op);
     f->fusion->unit[i] = u;
 }
 
@@ -214,7 +225,7 @@ static void find_inside(fuser_t *f)
     const pl_graph_t *g = f->g;
     bool *inside = f->fusion->inside;
     for (int i = 0; i < g->op_count; i++)
-        if (pl_is_elementwise(g, &g->op[i]) && g->op[i].output_count)
+        if (pl_is_elementwise(g, &g->op[i]) && g->op[i].output_count && !pl_is_total(g, &g->op[i]))
             inside[g->op[i].output[0]] = true;
     for (int i = 0; i < g->op_count; i++)
         for (int k = 0; k < g->op[i].input_count; k++) {

@@ -18,7 +18,9 @@ typedef struct pl_fusion {
 int pl_fuse(pl_fusion_t *fusion, pl_graph_t *g, pl_error_t *err);
 void pl_fusion_release(pl_fusion_t *fusion);
 
-/* Whether it works element by element; an assign does. */
+/* Whether it is a sum of all elements, which a program can take along. */
+bool pl_is_total(const pl_graph_t *g, const pl_op_t *op);
+/* Whether it works element by element; an assign and a total do. */
 bool pl_is_elementwise(const pl_graph_t *g, const pl_op_t *op);
 /* The elements that an element-wise operation runs over. */
 int64_t pl_op_elements(const pl_graph_t *g, const pl_op_t *op);

@@ -77,6 +77,8 @@ static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *use
             inputs |= fusion->root[maker->input[k]] == fusion->root[input] ? 1u << k : 0;
         return inputs && !(inputs & ~kernel_in_place(maker->code));
     }
+    if (pl_is_total(g, maker))
+        return false;                                       /* written at the end, where an input still matters */
     for (int i = op; i >= 0 && fusion->unit[i] == fusion->unit[op]; i--)
         for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
             if (fusion->root[g->op[i].input[k]] == fusion->root[input] &&

@@ -13,7 +13,8 @@
 
 typedef struct unit_program {
     pl_program_t program;
-    int dropouts;
+    int dropouts, totals;
+    int32_t total[PL_PROGRAM_TOTALS];                       /* the values they are for */
     double p[PL_PROGRAM_DROPOUTS];
     uint64_t stream[PL_PROGRAM_DROPOUTS];
 } unit_program_t;
@@ -261,11 +262,18 @@ static float add_dropout(composer_t *c, const pl_attr_t *attr)
     return (float)c->own->dropouts++;
 }
 
+static void compose_total(composer_t *c, const pl_op_t *op)
+{
+    const int x = input_operand(c, op, 0);
+    add_line(c, PL_LINE_total, x, x, x, (float)c->own->totals);
+    c->own->total[c->own->totals++] = op->output[0];
+}
+
 static void compose_op(composer_t *c, int i)
 {
     const pl_op_t *op = &c->g->op[i];
-    if (op->code == PL_OP_assign) {
-        compose_assign(c, op);
+    if (op->code == PL_OP_assign || op->code == PL_OP_sum) {
+        (op->code == PL_OP_assign ? compose_assign : compose_total)(c, op);
         free_registers(c, i);
         return;
     }
@@ -299,13 +307,40 @@ typedef struct program_job {
     const pl_dropout_t *dropout;
 } program_job_t;
 
+static int64_t block_count(const pl_program_t *p)
+{
+    return (p->count + p->block - 1) / p->block;
+}
+
+/* Scratch is the partial sums of all totals, then the registers of each thread. */
+static double *partial_sums(const unit_program_t *own, const pl_frame_t *f, int total)
+{
+    return (double *)f->scratch + total * block_count(&own->program);
+}
+
+static float *registers(const unit_program_t *own, const pl_frame_t *f, int part)
+{
+    const int64_t before = (own->totals * block_count(&own->program) * 2 + 15) / 16 * 16;
+    return (float *)f->scratch + before + (int64_t)part * own->program.registers * PL_BLOCK;
+}
+
 static void run_piece(void *user, int64_t from, int64_t to, int part)
 {
     const program_job_t *job = user;
-    const pl_program_t *p = &((const unit_program_t *)job->step->own)->program;
-    const pl_program_run_t run = {.at = job->frame->at, .dropout = job->dropout,
-                                  .scratch = (float *)job->frame->scratch + (int64_t)part * p->registers * PL_BLOCK};
-    job->frame->kernels->program(p, &run, from, to);
+    const unit_program_t *own = job->step->own;
+    pl_program_run_t run = {.at = job->frame->at, .dropout = job->dropout, .scratch = registers(own, job->frame, part)};
+    for (int k = 0; k < own->totals; k++)
+        run.partial[k] = partial_sums(own, job->frame, k);
+    job->frame->kernels->program(&own->program, &run, from, to);
+}
+
+/* In the order of the blocks, whoever has computed them. */
+static float total_of(const double *partial, int64_t n)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++)
+        sum += partial[i];
+    return (float)sum;
 }
 
 static int run_program(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
@@ -318,6 +353,9 @@ static int run_program(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
     program_job_t job = {s, f, dropout};
     const int threads = own->program.count < PL_PARALLEL_LEAST ? 1 : f->threads;
     pl_parallel_for(threads, own->program.count, own->program.block, run_piece, &job);
+    for (int k = 0; k < own->totals; k++)
+        if (f->at[own->total[k]])
+            *(float *)f->at[own->total[k]] = total_of(partial_sums(own, f, k), block_count(&own->program));
     return PL_OK;
 }
 
@@ -337,7 +375,8 @@ int pl_prepare_program(pl_step_t *s, const pl_builder_t *b, const pl_fusion_t *f
         compose_op(&c, i);
     }
     c.p->block = block_length(c.p);
-    s->scratch = (size_t)b->threads * (size_t)c.p->registers * PL_BLOCK * sizeof(float);
+    s->scratch = ((size_t)c.own->totals * (size_t)block_count(c.p) * 2 + 16 +
+                  (size_t)b->threads * (size_t)c.p->registers * PL_BLOCK) * sizeof(float);
     s->run = run_program;
     return PL_OK;
 }

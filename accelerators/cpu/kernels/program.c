@@ -45,7 +45,7 @@ static void line_dropout(float *to, const float *x, const pl_dropout_t *d, int64
         to[i] = factor[i] == 0.0f ? 0.0f : x[i] * factor[i];
 }
 
-static double line_sum(const float *x, int n)
+static double line_total(const float *x, int n)
 {
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
@@ -122,8 +122,8 @@ static void block_run(const pl_program_t *p, const pl_program_run_t *run, const 
         const pl_line_t *l = &p->line[k];
         if (l->code == PL_LINE_dropout)
             line_dropout(at[l->to], at[l->x], &run->dropout[(int)l->f], block->from, block->n);
-        else if (l->code == PL_LINE_sum)
-            run->partial[block->from / p->block] = line_sum(at[l->x], block->n);
+        else if (l->code == PL_LINE_total)
+            run->partial[(int)l->f][block->from / p->block] = line_total(at[l->x], block->n);
         else
             lines[l->code](at[l->to], at[l->x], at[l->y], at[l->z], l->f, block->n);
     }

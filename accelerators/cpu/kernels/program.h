@@ -12,6 +12,7 @@
 #define PL_PROGRAM_OPERANDS 64
 #define PL_PROGRAM_LINES 96
 #define PL_PROGRAM_DROPOUTS 8
+#define PL_PROGRAM_TOTALS 4
 
 /* X(name, what it writes): x, y and z stand for its operands, f for its number. */
 #define PL_LINES(X)                                                                          \
@@ -44,7 +45,7 @@ typedef enum pl_line_code {
     PL_LINES(PL_X)
 #undef PL_X
     PL_LINE_dropout,                                        /* of x, by run->dropout[(int)f] */
-    PL_LINE_sum,                                            /* of x over the block, into run->partial */
+    PL_LINE_total,                                          /* of x over the block, into run->partial[(int)f] */
 } pl_line_code_t;
 
 typedef struct pl_line {
@@ -70,12 +71,13 @@ typedef struct pl_program {
 } pl_program_t;
 
 /* What a run is given: where operands lie, its masks, a scratch of registers × PL_BLOCK floats for this thread, and
- * [blocks] partial sums. */
+ * 
+ * [blocks] partial sums of each total. */
 typedef struct pl_program_run {
     char *const *at;
     const pl_dropout_t *dropout;
     float *scratch;
-    double *partial;
+    double *partial[PL_PROGRAM_TOTALS];
 } pl_program_run_t;
 
 #endif
