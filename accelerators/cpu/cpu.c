@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/sysinfo.h>
 
 #include "accelerators/cpu/device.h"
@@ -14,18 +15,23 @@
 #include "base/error.h"
 
 #define ALIGN 64
+#define HUGE_PAGE ((size_t)2 << 20)                         /* asked for before memory is touched; may be refused */
 
 int pl_buffer_reserve(pl_buffer_t *buffer, size_t bytes, pl_error_t *err)
 {
     if (bytes <= buffer->bytes)
         return PL_OK;
-    char *memory = bytes < SIZE_MAX - ALIGN ? pl_alloc(bytes + ALIGN) : NULL;
+    const size_t align = bytes < HUGE_PAGE ? ALIGN : HUGE_PAGE;
+    char *memory = bytes < SIZE_MAX - align ? pl_resize(NULL, bytes + align) : NULL;
     if (!memory)
         return pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes on the device", bytes);
     pl_free(buffer->memory);
     buffer->memory = memory;
-    buffer->data = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN;
+    buffer->data = memory + (align - (uintptr_t)memory % align) % align;
     buffer->bytes = bytes;
+    if (align == HUGE_PAGE)
+        madvise(buffer->data, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    memset(buffer->data, 0, bytes);
     return PL_OK;
 }
 

@@ -162,6 +162,8 @@ static int find_unit(const fuser_t *f, int i)
         if (f->unit[u].elements != elements)
             continue;
         int more = strangers(f, u, i);
+        if (more < 0 && u == f->fusion->units - 1)
+            more = f->g->op[i].input_count;                 /* neighbours: most often they meet further on */
         if (more >= 0 && f->unit[u].entries + more < PL_PROGRAM_OPERANDS && f->unit[u].lines < PL_PROGRAM_LINES &&
             f->unit[u].dropouts < PL_PROGRAM_DROPOUTS && f->unit[u].totals < PL_PROGRAM_TOTALS)
             return u;
@@ -178,7 +180,9 @@ static void place(fuser_t *f, int i)
         f->fusion->unit[i] = v->source == PL_FROM_OP ? f->fusion->unit[v->op] : 0;
         return;
     }
-    int u = elementwise ? find_unit(f, i) : -1, more = u >= 0 ? strangers(f, u, i) : op->input_count;
+    int u = elementwise ? find_unit(f, i) : -1, more = u >= 0 ? strangers(f, u, i) : -1;
+    if (more < 0)
+        more = op->input_count;
     if (u < 0) {
         u = f->fusion->units++;
         f->unit[u].elements = elementwise ? pl_op_elements(f->g, op) : 0;
@@ -189,6 +193,45 @@ static void place(fuser_t *f, int i)
     f->unit[u].totals += pl_is_total(f->g, op);
     f->fusion->unit[i] = u;
 }
+
+/* ---- Scalars first ---- */
+
+/* Whether operation i must stay behind operation j. */
+static bool needs(const pl_graph_t *g, const pl_op_t *op, const pl_op_t *before)
+{
+    if (before->code == PL_OP_guard)
+        return true;
+    for (int k = 0; k < op->input_count; k++) {
+        for (int o = 0; o < before->output_count; o++)
+            if (before->output[o] == op->input[k])
+                return true;
+        if (before->code == PL_OP_assign &&
+            pl_values_overlap(&g->value[op->input[k]], &g->value[before->input[0]]))
+            return true;
+    }
+    return false;
+}
+
+/* What computes one number goes as far to the front as it may: between two long operations it would keep them from
+ * running together. */
+static void scalars_first(pl_graph_t *g)
+{
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_op_t op = g->op[i];
+        const pl_op_kind_t kind = pl_operators[op.code].kind;
+        if ((kind != PL_KIND_unary && kind != PL_KIND_binary) || pl_op_elements(g, &op) != 1)
+            continue;
+        int to = i;
+        for (; to > 0 && !needs(g, &op, &g->op[to - 1]); to--)
+            g->op[to] = g->op[to - 1];
+        g->op[to] = op;
+    }
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].output_count; k++)
+            g->value[g->op[i].output[k]].op = i;
+}
+
+/* ---- All of it ---- */
 
 /* Sorts operations by unit, keeping the order within each, and tells values of their new places. */
 static int reorder(fuser_t *f)
@@ -253,6 +296,7 @@ int pl_fuse(pl_fusion_t *fusion, pl_graph_t *g, pl_error_t *err)
     f.unit = pl_alloc_array((size_t)g->op_count, sizeof *f.unit);
     bool whole = fusion->unit && fusion->inside && fusion->root && f.unit;
     if (whole) {
+        scalars_first(g);
         for (int32_t v = 0; v < g->value_count; v++)
             fusion->root[v] = v;
         for (int i = 0; i < g->op_count; i++)

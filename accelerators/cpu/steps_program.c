@@ -11,6 +11,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
+#define FETCH_AHEAD_FROM 1000000                            /* elements of all operands */
+
 typedef struct unit_program {
     pl_program_t program;
     int dropouts, totals;
@@ -375,6 +377,7 @@ int pl_prepare_program(pl_step_t *s, const pl_builder_t *b, const pl_fusion_t *f
         compose_op(&c, i);
     }
     c.p->block = block_length(c.p);
+    c.p->fetch_ahead = c.p->count * c.p->operand_count >= FETCH_AHEAD_FROM;
     s->scratch = ((size_t)c.own->totals * (size_t)block_count(c.p) * 2 + 16 +
                   (size_t)b->threads * (size_t)c.p->registers * PL_BLOCK) * sizeof(float);
     s->run = run_program;

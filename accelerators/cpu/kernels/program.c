@@ -104,6 +104,38 @@ static void operands_start(const pl_program_t *p, const pl_program_run_t *run, b
     }
 }
 
+/* What the next block will read is asked for while this one is computed, a few cache lines after each line of the
+ * program: the processor by itself sees too many short runs, and all at once would be more than it can wait for. */
+typedef struct ahead {
+    int operand, at;                                        /* the next to ask for, elements into the next block */
+    int share;                                              /* cache lines at a time */
+} ahead_t;
+
+#define CACHE_LINE 16                                       /* elements */
+
+static ahead_t ahead_start(const pl_program_t *p)
+{
+    int linear = 0;
+    for (int k = 0; k < p->operand_count; k++)
+        linear += p->operand[k].kind == PL_OPERAND_LINEAR;
+    const int all = linear * (p->block / CACHE_LINE);
+    return (ahead_t){.share = p->fetch_ahead ? (all + p->line_count - 1) / p->line_count : 0};
+}
+
+static void ahead_ask(const pl_program_t *p, const block_t *block, ahead_t *ahead)
+{
+    for (int left = ahead->share; left > 0 && ahead->operand < p->operand_count;) {
+        if (p->operand[ahead->operand].kind != PL_OPERAND_LINEAR || ahead->at >= p->block) {
+            ahead->operand++;
+            ahead->at = 0;
+            continue;
+        }
+        __builtin_prefetch(block->at[ahead->operand] + p->block + ahead->at, 0, 3);
+        ahead->at += CACHE_LINE;
+        left--;
+    }
+}
+
 static void operands_load(const pl_program_t *p, const pl_program_run_t *run, block_t *block)
 {
     for (int k = 0; k < p->operand_count; k++) {
@@ -118,6 +150,7 @@ static void operands_load(const pl_program_t *p, const pl_program_run_t *run, bl
 static void block_run(const pl_program_t *p, const pl_program_run_t *run, const block_t *block)
 {
     float *const *at = block->at;
+    ahead_t ahead = ahead_start(p);
     for (int k = 0; k < p->line_count; k++) {
         const pl_line_t *l = &p->line[k];
         if (l->code == PL_LINE_dropout)
@@ -126,6 +159,7 @@ static void block_run(const pl_program_t *p, const pl_program_run_t *run, const 
             run->partial[(int)l->f][block->from / p->block] = line_total(at[l->x], block->n);
         else
             lines[l->code](at[l->to], at[l->x], at[l->y], at[l->z], l->f, block->n);
+        ahead_ask(p, block, &ahead);
     }
 }
 

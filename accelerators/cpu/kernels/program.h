@@ -66,6 +66,7 @@ typedef struct pl_program {
     int64_t count;                                          /* elements of each result */
     int block;                                              /* elements at a time, up to PL_BLOCK */
     int operand_count, line_count, registers;
+    bool fetch_ahead;                                       /* more data than the caches hold */
     pl_operand_t operand[PL_PROGRAM_OPERANDS];
     pl_line_t line[PL_PROGRAM_LINES];
 } pl_program_t;
