@@ -12,22 +12,22 @@
 
 /* ---- linear ---- */
 
-/* Says which x would fit a weight that is there already. */
+/* Whether x fits a weight that is there already; says which x would. */
 static bool linear_fits(pl_graph_t *g, pl_node_t x)
 {
     char name[80];
     pl_shape_t shape = pl_shape_of(g, x);
     if (g->error.code)
         return false;
-    if (shape.rank < 1)
-        return pl_refuse(g, "linear takes x [..., K], got a scalar") == PL_OK;
     snprintf(name, sizeof name, "%sweight", g->scope);
     const pl_tensor_info_t *weight = g->model ? pl_model_find(g->model, name) : NULL;
-    if (weight && weight->shape.rank == 2 &&
-        weight->shape.dim[1] != shape.dim[shape.rank - 1])
-        return pl_refuse(g, "linear takes x [..., %lld], got %s",
-                         (long long)weight->shape.dim[1], PL_TEXT_OF(shape)) == PL_OK;
-    return true;
+    if (shape.rank < 1)
+        pl_refuse(g, "linear takes x [..., K], got a scalar");
+    else if (weight && weight->shape.rank == 2 &&
+             weight->shape.dim[1] != shape.dim[shape.rank - 1])
+        pl_refuse(g, "linear takes x [..., %lld], got %s",
+                  (long long)weight->shape.dim[1], PL_TEXT_OF(shape));
+    return !g->error.code;
 }
 
 /* Rows of x times the layer's weight; the scope is the layer's. */
