@@ -119,6 +119,16 @@ static bool is_dense(const head_t *h, const pl_look_t *look)
     return h->width == h->columns && look->token == h->width;
 }
 
+/* Rows of whole vectors from one place to another; calls of memcpy() would cost more. */
+static void copy_rows(const float *from, int64_t from_row, float *to, int64_t to_row,
+                      int64_t rows, int64_t columns)
+{
+    for (int64_t t = 0; t < rows; t++)
+        for (int64_t e = 0; e < columns; e += LANES)
+            *(lanes_t *)(to + t * to_row + e) =
+                *(const lanes_t *)(from + t * from_row + e);
+}
+
 /* The tensor itself or a padded copy. */
 static side_t side_in(head_t *h, const pl_look_t *look)
 {
@@ -126,7 +136,9 @@ static side_t side_in(head_t *h, const pl_look_t *look)
     if (is_dense(h, look))
         return (side_t){from, look->token};
     float *copy = head_take(h, h->tokens * h->columns);
-    for (int64_t t = 0; t < h->tokens; t++) {
+    if (h->width == h->columns)
+        copy_rows(from, look->token, copy, h->columns, h->tokens, h->columns);
+    for (int64_t t = 0; t < h->tokens && h->width != h->columns; t++) {
         memcpy(copy + t * h->columns, from + t * look->token,
                (size_t)h->width * sizeof *copy);
         memset(copy + t * h->columns + h->width, 0,
@@ -152,7 +164,11 @@ static void side_clear(const head_t *h, side_t side)
 static void side_finish(const head_t *h, side_t side, const pl_look_t *look)
 {
     float *to = look_at(h, look);
-    for (int64_t t = 0; t < h->tokens && !is_dense(h, look); t++)
+    if (is_dense(h, look))
+        return;
+    if (h->width == h->columns)
+        copy_rows(side.at, side.row, to, look->token, h->tokens, h->columns);
+    for (int64_t t = 0; t < h->tokens && h->width != h->columns; t++)
         memcpy(to + t * look->token, side.at + t * side.row,
                (size_t)h->width * sizeof *to);
 }
@@ -253,8 +269,7 @@ PL_INLINE lanes_t largest(const float *score, int64_t keys, int64_t row)
     lanes_t most = *(const lanes_t *)score;
     for (int64_t j = 1; j < keys; j++) {
         const lanes_t x = *(const lanes_t *)(score + j * row);
-        const lane_numbers_t larger = x > most;
-        most = (lanes_t)(((lane_numbers_t)x & larger) | ((lane_numbers_t)most & ~larger));
+        most = (lanes_t)choose(x > most, (lane_numbers_t)x, (lane_numbers_t)most);
     }
     return most;
 }
