@@ -13,6 +13,15 @@
 
 static const int CREDIT = 64;
 
+/* A small frame that somebody waits for: tried until memory is there, within reason. */
+static pl_frame_t *frame_surely(const pl_envelope_t *e, const void *fields)
+{
+    pl_frame_t *frame = NULL;
+    for (int tries = 0; tries < 100 && !frame; tries++)
+        frame = pl_frame_new(e, fields, NULL);
+    return frame;
+}
+
 static void count(uint64_t *counter)
 {
     __atomic_add_fetch(counter, 1, __ATOMIC_RELAXED);
@@ -154,7 +163,7 @@ void made_cancel(pl_made_call_t *made)
         return;
     made->cancelled = true;
     pl_envelope_t e = envelope_of(made->actor, made->to, PL_KIND_CANCEL, made->message, made->number);
-    pl_frame_t *frame = pl_frame_new(&e, NULL, NULL);
+    pl_frame_t *frame = frame_surely(&e, NULL);
     if (!frame || pl_reactor_send(made->actor->reactor, &frame, NULL) != PL_OK)
         made->cancelled = false;                            /* whoever asks again tries again */
 }
@@ -295,7 +304,7 @@ static void refuse(pl_reactor_t *reactor, const pl_envelope_t *e, const pl_error
     back.kind = PL_KIND_ERROR;
     back.from_thread = reactor->thread, back.from_actor = e->to_actor, back.from_kind = e->to_kind;
     back.to_thread = e->from_thread, back.to_actor = e->from_actor, back.to_kind = e->from_kind;
-    pl_frame_t *frame = pl_frame_new(&back, error, NULL);
+    pl_frame_t *frame = frame_surely(&back, error);
     if (frame)
         pl_reactor_send(reactor, &frame, NULL);
 }

@@ -265,7 +265,9 @@ pl_frame_t *pl_frame_receive(void *zmq_message, pl_error_t *err)
     memcpy(&e, zmq_msg_data(zmq_message), sizeof e);
     if (envelope_check(&e, err) != PL_OK)
         return NULL;
-    pl_frame_t *frame = pl_alloc(sizeof *frame);
+    pl_frame_t *frame = NULL;                               /* tried hard: dropped, a call would never end */
+    for (int tries = 0; tries < 100 && !frame; tries++)
+        frame = pl_alloc(sizeof *frame);
     if (!frame) {
         pl_no_memory(err);
         return NULL;
