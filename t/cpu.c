@@ -1,5 +1,4 @@
-/* cpu.c - tests of what the CPU accelerator computes, on every instruction set there is
- */
+/* cpu.c - tests of what the CPU accelerator computes, on every instruction set */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -129,7 +128,7 @@ static void check_sizes(cpu_rig_t *rig)
         check_rows(rig, sizes[i]);
         check_elements(rig, sizes[i]);
     }
-    check_elements(rig, 12345);             /* several blocks for each of two threads */
+    check_elements(rig, 12345);         /* several blocks for each of two threads */
     check_attention(rig, "attention, causal", 17, 17);
     check_attention(rig, "attention, causal", 70, 16);
     check_attention(rig, "attention", 33, 64);
@@ -173,10 +172,10 @@ static double worst_ulps(const function_t *f, const float *x, const float *y, si
 static void check_functions(cpu_rig_t *rig)
 {
     static const function_t functions[] = {
-        {"exp", exp, -103, 88.7, 2},      {"exp", exp, -1, 1, 2},
-        {"log", log, 1e-40, 1e-37, 2},    {"log", log, 0.5, 2, 2},
-        {"log", log, 1, 1e30, 2},         {"tanh", tanh, -1, 1, 3},
-        {"tanh", tanh, -12, 12, 3},       {"sigmoid", sigmoid, -80, 20, 4},
+        {"exp", exp, -103, 88.7, 2},       {"exp", exp, -1, 1, 2},
+        {"log", log, 1e-40, 1e-37, 2},     {"log", log, 0.5, 2, 2},
+        {"log", log, 1, 1e30, 2},          {"tanh", tanh, -1, 1, 3},
+        {"tanh", tanh, -12, 12, 3},        {"sigmoid", sigmoid, -80, 20, 4},
         {"sqrt", sqrt, 1e-40, 1e30, 0.51},
     };
     for (size_t k = 0; k < sizeof functions / sizeof *functions; k++) {
@@ -189,9 +188,9 @@ static void check_functions(cpu_rig_t *rig)
         cpu_results_t got = {0};
         bool done = operator_run_init(&run, &c, NULL) == PL_OK &&
                     cpu_run(rig, &run, &got) == PL_OK;
-        double worst = done ? worst_ulps(f, got.region[PL_REGION_PARAMS], got.output,
-                                         20011)
-                            : INFINITY;
+        double worst =
+            done ? worst_ulps(f, got.region[PL_REGION_PARAMS], got.output, 20011)
+                 : INFINITY;
         ok(worst < f->ulps, "%s from %g to %g is within %.2f ulp", f->name, f->low,
            f->high, worst);
         cpu_results_release(&got);
@@ -207,13 +206,13 @@ static void functions_are_accurate_to_a_few_ulp(void)
 /* ---- NaN, infinities, zeros and denormals, as PyTorch has them ---- */
 
 #define SPECIALS 8
-static const float specials[SPECIALS] = {NAN,   INFINITY, -INFINITY,      0.0f,
-                                         -0.0f, 1e-40f,   -FLT_MAX, FLT_MAX};
+static const float specials[SPECIALS] = {NAN,   INFINITY, -INFINITY, 0.0f,
+                                         -0.0f, 1e-40f,   -FLT_MAX,  FLT_MAX};
 
 static void check_special(cpu_rig_t *rig, const char *name, const float want[SPECIALS])
 {
     operator_case_t c = cpu_case(name);
-    c.shape[0] = PL_SHAPE(3, SPECIALS);     /* more than one vector of each set */
+    c.shape[0] = PL_SHAPE(3, SPECIALS); /* more than one vector of each set */
     c.forward_only = true;
     operator_run_t run;
     cpu_results_t got = {0};
@@ -272,8 +271,8 @@ static void check_nan_in_rows(cpu_rig_t *rig)
 
 static void check_nan_in_windows(cpu_rig_t *rig)
 {
-    const float x[16] = {1, NAN, 5, 6, 2, 3, 7, 8, -INFINITY, -INFINITY, 0, -1,
-                         -INFINITY, -INFINITY, -2, -3};
+    const float x[16] = {1,         NAN,       5, 6,  2,         3,         7,  8,
+                         -INFINITY, -INFINITY, 0, -1, -INFINITY, -INFINITY, -2, -3};
     float y[4];
     ok(output_of(rig, "max_pool2d", PL_SHAPE(1, 1, 4, 4), x, y) && isnan(y[0]) &&
            y[1] == 8 && y[2] == -INFINITY && y[3] == 0,
@@ -282,8 +281,7 @@ static void check_nan_in_windows(cpu_rig_t *rig)
 
 static void check_specials(cpu_rig_t *rig)
 {
-    check_special(rig, "relu",
-                  (float[]){NAN, INFINITY, 0, 0, 0, 1e-40f, 0, FLT_MAX});
+    check_special(rig, "relu", (float[]){NAN, INFINITY, 0, 0, 0, 1e-40f, 0, FLT_MAX});
     check_special(rig, "exp", (float[]){NAN, INFINITY, 0, 1, 1, 1, 0, INFINITY});
     check_special(rig, "log",
                   (float[]){NAN, INFINITY, NAN, -INFINITY, -INFINITY, -92.1034037f, NAN,
@@ -292,8 +290,7 @@ static void check_specials(cpu_rig_t *rig)
                   (float[]){NAN, INFINITY, NAN, 0, 0, 9.99997e-21f, NAN, 1.84467435e19f});
     check_special(rig, "tanh", (float[]){NAN, 1, -1, 0, 0, 1e-40f, -1, 1});
     check_special(rig, "sigmoid", (float[]){NAN, 1, 0, 0.5f, 0.5f, 0.5f, 0, 1});
-    check_special(rig, "gelu",
-                  (float[]){NAN, INFINITY, NAN, 0, 0, 5e-41f, 0, FLT_MAX});
+    check_special(rig, "gelu", (float[]){NAN, INFINITY, NAN, 0, 0, 5e-41f, 0, FLT_MAX});
     check_special(rig, "gelu_tanh",
                   (float[]){NAN, INFINITY, NAN, 0, 0, 5e-41f, 0, FLT_MAX});
     check_nan_in_rows(rig);
