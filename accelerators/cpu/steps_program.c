@@ -173,20 +173,8 @@ static bool untouched(const composer_t *c, int32_t target, int from, int to)
     return true;
 }
 
-/* The target of the assign that a value inside may be written straight to, or -1. */
-static int32_t direct_target(const composer_t *c, int32_t value, int maker)
-{
-    for (int i = maker + 1; i < c->to; i++) {
-        const pl_op_t *op = &c->g->op[i];
-        if (op->code == PL_OP_assign && !op->attr.accumulate &&
-            c->fusion->root[op->input[1]] == value &&
-            untouched(c, op->input[0], maker + 1, i - 1))
-            return op->input[0];
-    }
-    return -1;
-}
-
-/* What is written there later would change a value that is still to be read. */
+/* Whether what operation `assign` writes to `target` is there for as long as the value is
+ * read. */
 static bool stays(const composer_t *c, int32_t target, int assign, int32_t value)
 {
     for (int i = assign + 1; i <= last_reader(c, value); i++)
@@ -196,14 +184,26 @@ static bool stays(const composer_t *c, int32_t target, int assign, int32_t value
     return true;
 }
 
+/* The target of the assign that a value inside may be written straight to, or -1. */
+static int32_t direct_target(const composer_t *c, int32_t value, int maker)
+{
+    for (int i = maker + 1; i < c->to; i++) {
+        const pl_op_t *op = &c->g->op[i];
+        if (op->code == PL_OP_assign && !op->attr.accumulate &&
+            c->fusion->root[op->input[1]] == value &&
+            untouched(c, op->input[0], maker + 1, i - 1) &&
+            stays(c, op->input[0], i, value))
+            return op->input[0];
+    }
+    return -1;
+}
+
 static int result_operand(composer_t *c, int i)
 {
     const int32_t value = c->g->op[i].output[0], target = direct_target(c, value, i);
     if (!c->fusion->inside[value])
         return linear_operand(c, value);
-    if (target >= 0 && stays(c, target, i, value))
-        return linear_operand(c, target);
-    return register_operand(c);
+    return target >= 0 ? linear_operand(c, target) : register_operand(c);
 }
 
 /* Gives back the registers of values read for the last time by operation i. */
