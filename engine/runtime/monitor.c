@@ -75,11 +75,12 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
     record->time = pl_now() - reactor->runtime->began;
     record->size = size;
     memcpy(record->frame, frame.data, size);
-    record->next = __atomic_load_n(&m->top, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(&m->top, &record->next, record, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-        continue;
-    const uint64_t one = 1;
-    if (!record->next && write(m->wake_fd, &one, sizeof one) < 0)
+    record_t *below = __atomic_load_n(&m->top, __ATOMIC_RELAXED);
+    do
+        record->next = below;
+    while (!__atomic_compare_exchange_n(&m->top, &below, record, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+    const uint64_t one = 1;                                 /* the record is the hub's by now */
+    if (!below && write(m->wake_fd, &one, sizeof one) < 0)
         return;                                             /* it counts to 2^64 */
 }
 
