@@ -77,7 +77,7 @@ json_t *__wrap_json_loadb(const char *text, size_t length, size_t flags,
 
 long scarce_live(void)
 {
-    return live;
+    return __atomic_load_n(&live, __ATOMIC_RELAXED);
 }
 
 void scarce_try(int (*work)(void *user), void *user, const char *name)
