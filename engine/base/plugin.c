@@ -20,8 +20,7 @@
 
 #define SHOWN 200
 /* Of the name of a part that may be looked for in a file. */
-#define NAME_CHARACTERS                                                                  \
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+#define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
 static const char own_folder[] = PL_PLUGIN_FOLDER;
 
@@ -32,7 +31,8 @@ static bool is_file(char path[PATH_MAX], const char *folder, int length, const c
 }
 
 /* The folders in their order: those of PACELINE_PLUGIN_PATH, then Paceline's own.  *at
- * starts as NULL; returns the length of the folder it was moved to, -1 behind the last. */
+ * starts as NULL; returns the length of the folder it was moved to, -1 behind the
+ * last. */
 static int next_folder(const char **at, int length)
 {
     const char *folders = getenv("PACELINE_PLUGIN_PATH");
@@ -131,8 +131,8 @@ static void load_folder(const char *folder)
     for (int i = 0; i < count; i++) {
         char path[PATH_MAX];
         pl_error_t why = {0};
-        if (is_file(path, folder, (int)strlen(folder), entries[i]->d_name) &&
-            pl_plugin_load(path, &why) != PL_OK)
+        if (is_file(path, folder, (int)strlen(folder), entries[i]->d_name)
+            && pl_plugin_load(path, &why) != PL_OK)
             pl_log_line(PL_LOG_WARNING, -1, "", "left out: %s", why.text);
         free(entries[i]);
     }

@@ -88,8 +88,8 @@ static int role_check(const char *role, pl_error_t *err)
 static int dataset_check(const pl_part_t *part, pl_error_t *err)
 {
     for (const pl_option_t *option = part->options; option && option->name; option++)
-        if (pl_option_find(pl_data_table, option->name) ||
-            pl_option_find(pl_source_table, option->name))
+        if (pl_option_find(pl_data_table, option->name)
+            || pl_option_find(pl_source_table, option->name))
             return pl_fail(err, PL_EINVAL,
                            "option \"%s\" of dataset \"%s\" has the name of a key of "
                            "every data section",
@@ -119,8 +119,8 @@ static const void *table_before(const pl_registration_t *registrations,
 {
     const char *name = ((const pl_part_t *)end->table)->name;
     for (const pl_registration_t *r = registrations; r < end; r++)
-        if (!strcmp(r->role, end->role) &&
-            !strcmp(((const pl_part_t *)r->table)->name, name))
+        if (!strcmp(r->role, end->role)
+            && !strcmp(((const pl_part_t *)r->table)->name, name))
             return r->table;
     return lookup(end->role, name);
 }
@@ -205,7 +205,7 @@ const void *pl_part_find(const char *role, const char *name, pl_error_t *err)
         return NULL;
     part = known(role, name);
     if (!part) {
-        pl_plugins_offer();                 /* its file may have another name */
+        pl_plugins_offer();                           /* its file may have another name */
         part = known(role, name);
     }
     if (!part)

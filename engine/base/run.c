@@ -15,9 +15,9 @@ const pl_section_t pl_sections[] = {
     {NULL, PL_SECTION_PART, NULL, NULL},
 };
 
-#define TRAINER(kind, field, fallback, range, help)                                      \
+#define TRAINER(kind, field, fallback, range, help) \
     PL_##kind(pl_trainer_options_t, field, fallback, range, help)
-#define TRAINER_AMOUNT(field, fallback, range, help)                                     \
+#define TRAINER_AMOUNT(field, fallback, range, help) \
     PL_FIELD_(pl_trainer_options_t, field, PL_OPTION_AMOUNT, fallback, range, help)
 
 const pl_option_t pl_trainer_table[] = {

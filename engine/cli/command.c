@@ -9,24 +9,37 @@
 
 /* ---- the tables ---- */
 
-#define ENTRY(kind_, command, field_, fallback_, least_, needed_, what_, help_)              \
-    {.name = #field_, .kind = CLI_KIND_##kind_, .offset = offsetof(cli_##command##_t, field_), .fallback = fallback_, \
-     .least = least_, .needed = needed_, .what = what_, .help = help_},
+#define ENTRY(kind_, command, field_, fallback_, least_, needed_, what_, help_) \
+    {.name = #field_, \
+     .kind = CLI_KIND_##kind_, \
+     .offset = offsetof(cli_##command##_t, field_), \
+     .fallback = fallback_, \
+     .least = least_, \
+     .needed = needed_, \
+     .what = what_, \
+     .help = help_},
 
 #define CLI_COMMAND(command, help, more) static const cli_option_t command##_options[] = {
-#define CLI_OPERAND(command, field, needed, what, help) ENTRY(OPERAND, command, field, 0, 0, needed, what, help)
-#define CLI_FLAG(command, field, help) ENTRY(FLAG, command, field, 0, 0, false, NULL, help)
-#define CLI_TEXT(command, field, what, help) ENTRY(TEXT, command, field, 0, 0, false, what, help)
-#define CLI_TEXTS(command, field, what, help) ENTRY(TEXTS, command, field, 0, 0, false, what, help)
-#define CLI_COUNT(command, field, fallback, least, what, help)                               \
+#define CLI_OPERAND(command, field, needed, what, help) \
+    ENTRY(OPERAND, command, field, 0, 0, needed, what, help)
+#define CLI_FLAG(command, field, help) \
+    ENTRY(FLAG, command, field, 0, 0, false, NULL, help)
+#define CLI_TEXT(command, field, what, help) \
+    ENTRY(TEXT, command, field, 0, 0, false, what, help)
+#define CLI_TEXTS(command, field, what, help) \
+    ENTRY(TEXTS, command, field, 0, 0, false, what, help)
+#define CLI_COUNT(command, field, fallback, least, what, help) \
     ENTRY(COUNT, command, field, fallback, least, false, what, help)
-#define CLI_REAL(command, field, fallback, least, what, help)                                \
+#define CLI_REAL(command, field, fallback, least, what, help) \
     ENTRY(REAL, command, field, fallback, least, false, what, help)
+/* clang-format off */
 #define CLI_END(command) {.name = NULL}};
+/* clang-format on */
 #include "cli/commands.def"
 
 const cli_command_t cli_commands[] = {
-#define CLI_COMMAND(command, help, more) {#command, help, more, sizeof(cli_##command##_t), command##_options},
+#define CLI_COMMAND(command, help, more) \
+    {#command, help, more, sizeof(cli_##command##_t), command##_options},
 #include "cli/commands.def"
     {.name = NULL},
 };
@@ -58,25 +71,30 @@ typedef struct reader {
     pl_error_t *err;
 } reader_t;
 
-static const cli_option_t *find_flag(const cli_command_t *command, const char *word, size_t length)
+static const cli_option_t *find_flag(const cli_command_t *command, const char *word,
+                                     size_t length)
 {
     char flag[64];
     for (const cli_option_t *option = command->options; option->name; option++)
-        if (option->kind != CLI_KIND_OPERAND && strlen(cli_option_flag(option, flag)) == length
+        if (option->kind != CLI_KIND_OPERAND
+            && strlen(cli_option_flag(option, flag)) == length
             && !strncmp(flag, word, length))
             return option;
     return NULL;
 }
 
-static int read_number(const reader_t *r, const cli_option_t *option, const char *word, double *value)
+static int read_number(const reader_t *r, const cli_option_t *option, const char *word,
+                       double *value)
 {
     char flag[64], *end;
     bool whole = option->kind == CLI_KIND_COUNT;
     errno = 0;
     *value = whole ? (double)strtoll(word, &end, 10) : strtod(word, &end);
-    if (!*word || *end || errno || !isfinite(*value) || *value < option->least || fabs(*value) > 1e15)
-        return pl_fail(r->err, PL_EINVAL, "%s takes %s from %g up, not \"%s\"", cli_option_flag(option, flag),
-                       whole ? "an integer" : "a number", option->least, word);
+    if (!*word || *end || errno || !isfinite(*value) || *value < option->least
+        || fabs(*value) > 1e15)
+        return pl_fail(r->err, PL_EINVAL, "%s takes %s from %g up, not \"%s\"",
+                       cli_option_flag(option, flag), whole ? "an integer" : "a number",
+                       option->least, word);
     return PL_OK;
 }
 
@@ -86,19 +104,12 @@ static int put(const reader_t *r, const cli_option_t *option, const char *word)
     cli_texts_t *texts = (cli_texts_t *)field;
     double number;
     switch (option->kind) {
-    case CLI_KIND_FLAG:
-        *(bool *)field = true;
-        return PL_OK;
+    case CLI_KIND_FLAG: *(bool *)field = true; return PL_OK;
     case CLI_KIND_OPERAND:
-    case CLI_KIND_TEXT:
-        *(const char **)field = word;
-        return PL_OK;
-    case CLI_KIND_TEXTS:
-        texts->text[texts->count++] = word;
-        return PL_OK;
+    case CLI_KIND_TEXT: *(const char **)field = word; return PL_OK;
+    case CLI_KIND_TEXTS: texts->text[texts->count++] = word; return PL_OK;
     case CLI_KIND_COUNT:
-    case CLI_KIND_REAL:
-        break;
+    case CLI_KIND_REAL: break;
     }
     int code = read_number(r, option, word, &number);
     if (code == PL_OK && option->kind == CLI_KIND_COUNT)
@@ -115,11 +126,12 @@ static int read_flag(reader_t *r, const char *word)
     size_t length = strcspn(word, "=");
     const cli_option_t *option = find_flag(r->command, word, length);
     if (!option)
-        return pl_fail(r->err, PL_EINVAL, "%s has no option %.*s: see paceline %s --help", r->command->name,
-                       (int)length, word, r->command->name);
+        return pl_fail(r->err, PL_EINVAL, "%s has no option %.*s: see paceline %s --help",
+                       r->command->name, (int)length, word, r->command->name);
     cli_option_flag(option, flag);
     if (option->kind == CLI_KIND_FLAG)
-        return word[length] ? pl_fail(r->err, PL_EINVAL, "%s takes no value", flag) : put(r, option, NULL);
+        return word[length] ? pl_fail(r->err, PL_EINVAL, "%s takes no value", flag)
+                            : put(r, option, NULL);
     if (word[length])
         return put(r, option, word + length + 1);
     if (r->at + 1 >= r->count)
@@ -130,18 +142,20 @@ static int read_flag(reader_t *r, const char *word)
 static int read_operand(const reader_t *r, const char *word)
 {
     for (const cli_option_t *option = r->command->options; option->name; option++)
-        if (option->kind == CLI_KIND_OPERAND && !*(const char **)(r->into + option->offset))
+        if (option->kind == CLI_KIND_OPERAND
+            && !*(const char **)(r->into + option->offset))
             return put(r, option, word);
-    return pl_fail(r->err, PL_EINVAL, "%s does not take \"%s\" as well: see paceline %s --help", r->command->name, word,
-                   r->command->name);
+    return pl_fail(r->err, PL_EINVAL,
+                   "%s does not take \"%s\" as well: see paceline %s --help",
+                   r->command->name, word, r->command->name);
 }
 
 static int check_needed(const reader_t *r)
 {
     for (const cli_option_t *option = r->command->options; option->name; option++)
         if (option->needed && !*(const char **)(r->into + option->offset))
-            return pl_fail(r->err, PL_EINVAL, "%s needs %s: see paceline %s --help", r->command->name, option->what,
-                           r->command->name);
+            return pl_fail(r->err, PL_EINVAL, "%s needs %s: see paceline %s --help",
+                           r->command->name, option->what, r->command->name);
     return PL_OK;
 }
 
@@ -181,9 +195,14 @@ static bool fill(const reader_t *r)
     return true;
 }
 
-void *cli_command_read(const cli_command_t *command, int count, char **words, bool *wants_help, pl_error_t *err)
+void *cli_command_read(const cli_command_t *command, int count, char **words,
+                       bool *wants_help, pl_error_t *err)
 {
-    reader_t r = {.command = command, .count = count, .words = words, .into = calloc(1, command->size), .err = err};
+    reader_t r = {.command = command,
+                  .count = count,
+                  .words = words,
+                  .into = calloc(1, command->size),
+                  .err = err};
     int code = r.into && fill(&r) ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory");
     *wants_help = false;
     if (code == PL_OK)
@@ -196,7 +215,8 @@ void *cli_command_read(const cli_command_t *command, int count, char **words, bo
 
 void cli_command_free(const cli_command_t *command, void *arguments)
 {
-    for (const cli_option_t *option = command->options; arguments && option->name; option++)
+    for (const cli_option_t *option = command->options; arguments && option->name;
+         option++)
         if (option->kind == CLI_KIND_TEXTS)
             free(((cli_texts_t *)((char *)arguments + option->offset))->text);
     free(arguments);

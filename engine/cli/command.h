@@ -1,4 +1,4 @@
-/* command.h - the commands of commands.def as structs and tables, and words put into them */
+/* command.h - the commands as structs and tables, and words put into them */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
@@ -17,16 +17,24 @@ typedef struct cli_texts {
 #define CLI_TEXTS(command, field, what, help) cli_texts_t field;
 #define CLI_COUNT(command, field, fallback, least, what, help) int64_t field;
 #define CLI_REAL(command, field, fallback, least, what, help) double field;
+/* clang-format off */
 #define CLI_END(command) } cli_##command##_t;
+/* clang-format on */
 #include "cli/commands.def"
 
-typedef enum cli_kind { CLI_KIND_OPERAND, CLI_KIND_FLAG, CLI_KIND_TEXT, CLI_KIND_TEXTS, CLI_KIND_COUNT,
-                        CLI_KIND_REAL } cli_kind_t;
+typedef enum cli_kind {
+    CLI_KIND_OPERAND,
+    CLI_KIND_FLAG,
+    CLI_KIND_TEXT,
+    CLI_KIND_TEXTS,
+    CLI_KIND_COUNT,
+    CLI_KIND_REAL
+} cli_kind_t;
 
 typedef struct cli_option {
-    const char *name;                                       /* "top_k"; shown as --top-k */
+    const char *name;                                      /* "top_k"; shown as --top-k */
     cli_kind_t kind;
-    size_t offset;                                          /* of the field in the command's struct */
+    size_t offset;                              /* of the field in the command's struct */
     double fallback, least;
     bool needed;                                            /* of an operand */
     const char *what, *help;
@@ -44,9 +52,11 @@ extern const cli_command_t cli_commands[];
 /* The command of that name, or NULL. */
 const cli_command_t *cli_command_find(const char *name);
 
-/* Reads the words behind the command's name into its struct, which cli_command_free() frees; NULL with an error.
- * *wants_help says that --help was among them, and then nothing else counts. */
-void *cli_command_read(const cli_command_t *command, int count, char **words, bool *wants_help, pl_error_t *err);
+/* Reads the words behind the command's name into its struct, which cli_command_free()
+ * frees; NULL with an error. *wants_help says that --help was among them, and then
+ * nothing else counts. */
+void *cli_command_read(const cli_command_t *command, int count, char **words,
+                       bool *wants_help, pl_error_t *err);
 void cli_command_free(const cli_command_t *command, void *arguments);
 
 /* "--top-k" */

@@ -1,7 +1,7 @@
 /* doctor.c - paceline doctor: what this machine and this build have, and what is amiss
  *
- * The compute library is asked through the loader: this command links to Paceline alone, and what Paceline links to
- * is there by name. */
+ * The compute library is asked through the loader: this command links to Paceline
+ * alone, and what Paceline links to is there by name. */
 #include <dlfcn.h>
 #include <event2/event.h>
 #include <sched.h>
@@ -16,7 +16,7 @@
 #include "cli/output.h"
 #include "config.h"
 
-enum { DESCRIPTORS = 1024 };                                /* fewer are worth a warning */
+enum { DESCRIPTORS = 1024 };                               /* fewer are worth a warning */
 
 typedef struct report {
     json_t *facts, *warnings;
@@ -43,7 +43,7 @@ static void warn(report_t *r, const char *format, ...)
 
 /* ---- libraries ---- */
 
-typedef struct dnnl_version_fields {                        /* the beginning of dnnl_version_t */
+typedef struct dnnl_version_fields {                 /* the beginning of dnnl_version_t */
     int major, minor, patch;
 } dnnl_version_fields_t;
 
@@ -54,8 +54,8 @@ static void look_at_onednn(report_t *r)
         const dnnl_version_fields_t *(*version)(void);
     } dnnl = {dlsym(RTLD_DEFAULT, "dnnl_version")};
     if (dnnl.symbol)
-        tell(r, "compute library", "oneDNN %d.%d.%d", dnnl.version()->major, dnnl.version()->minor,
-             dnnl.version()->patch);
+        tell(r, "compute library", "oneDNN %d.%d.%d", dnnl.version()->major,
+             dnnl.version()->minor, dnnl.version()->patch);
     else
         tell(r, "compute library", "none");
 }
@@ -71,7 +71,8 @@ static void look_at_openblas(report_t *r)
     const char *config = blas.config();
     tell(r, "BLAS", "%s", config);
     if (strstr(config, "SINGLE_THREADED"))
-        warn(r, "this OpenBLAS is the serial one, which gives wrong products when several threads use it: "
+        warn(r, "this OpenBLAS is the serial one, which gives wrong products when "
+                "several threads use it: "
                 "apt-get install libopenblas0-openmp");
 }
 
@@ -125,8 +126,8 @@ static void look_at_processor(report_t *r)
     proc_value("/proc/cpuinfo", "model name", model, sizeof model);
     proc_value("/proc/cpuinfo", "flags", flags, sizeof flags);
     int usable = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-    bool avx512 = has_word(flags, "avx512f") && has_word(flags, "avx512bw") && has_word(flags, "avx512dq")
-                  && has_word(flags, "avx512vl");
+    bool avx512 = has_word(flags, "avx512f") && has_word(flags, "avx512bw")
+                  && has_word(flags, "avx512dq") && has_word(flags, "avx512vl");
     bool avx2 = has_word(flags, "avx2") && has_word(flags, "fma");
     tell(r, "processor", "%s", *model ? model : "unknown");
     tell(r, "cores", "%d of %ld usable", usable, sysconf(_SC_NPROCESSORS_ONLN));
@@ -146,11 +147,14 @@ static void look_at_limits(report_t *r)
 {
     struct rlimit limit = {0};
     getrlimit(RLIMIT_NOFILE, &limit);
-    tell(r, "descriptors", "%llu, can be raised to %llu", (unsigned long long)limit.rlim_cur,
-         (unsigned long long)limit.rlim_max);
+    tell(r, "descriptors", "%llu, can be raised to %llu",
+         (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_max);
     if (limit.rlim_max < DESCRIPTORS)
-        warn(r, "at most %llu descriptors are allowed, which runs with many viewers or ranks will need: raise "
-                "the hard limit (ulimit -Hn)", (unsigned long long)limit.rlim_max);
+        warn(r,
+             "at most %llu descriptors are allowed, which runs with many viewers or "
+             "ranks will need: raise "
+             "the hard limit (ulimit -Hn)",
+             (unsigned long long)limit.rlim_max);
     if (access("/dev/shm", W_OK) != 0)
         warn(r, "/dev/shm cannot be written: ranks on this machine cannot share memory");
 }
@@ -161,10 +165,12 @@ static void look_at_parts(report_t *r)
     char names[512] = "";
     size_t at = 0;
     for (int k = 0; (part = pl_part_at("accelerator", k)) && at < sizeof names; k++)
-        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", k ? ", " : "", part->name);
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", k ? ", " : "",
+                               part->name);
     tell(r, "accelerators", "%s", *names ? names : "none");
     if (!*names)
-        warn(r, "no accelerator was built in: configure with oneDNN (apt-get install libdnnl-dev)");
+        warn(r, "no accelerator was built in: configure with oneDNN (apt-get install "
+                "libdnnl-dev)");
     const char *path = getenv("PACELINE_PLUGIN_PATH");
     tell(r, "plug-ins", "%s%s%s", path ? path : "", path ? ":" : "", PL_PLUGIN_FOLDER);
 }

@@ -32,13 +32,14 @@ static void show_metrics(json_t *metrics, const char *beginning)
 {
     const char *name;
     json_t *value;
-    json_object_foreach(metrics, name, value)
-        if (!strncmp(name, beginning, strlen(beginning))) {
-            if (json_is_number(value))
-                cli_print("%-12s %.4f\n", name, json_number_value(value));
-            else
-                cli_print("%-12s not finite\n", name);
-        }
+    json_object_foreach(metrics, name,
+                        value) if (!strncmp(name, beginning, strlen(beginning)))
+    {
+        if (json_is_number(value))
+            cli_print("%-12s %.4f\n", name, json_number_value(value));
+        else
+            cli_print("%-12s not finite\n", name);
+    }
 }
 
 static const char *plural(uint64_t count)
@@ -50,9 +51,12 @@ static void show_end(const pl_result_t *result, int signal)
 {
     char clock[24];
     bool stopped = !strcmp(result->status, "stopped");
-    cli_print("%s after %u epoch%s, %llu step%s in ", !stopped ? "done" : signal ? "stopped by a signal" : "stopped",
-              result->epoch, plural(result->epoch), (unsigned long long)result->global_step,
-              plural(result->global_step));
+    cli_print("%s after %u epoch%s, %llu step%s in ",
+              !stopped ? "done"
+              : signal ? "stopped by a signal"
+                       : "stopped",
+              result->epoch, plural(result->epoch),
+              (unsigned long long)result->global_step, plural(result->global_step));
     if (result->seconds < 60)
         cli_print("%.1f s\n", result->seconds);
     else
@@ -91,9 +95,11 @@ static void show_hints(const char *run_file, const char *run_dir)
     const char *paceline = cli_program();
     cli_print("\nnext you could try\n");
     if (writes_text(run_dir))
-        cli_print("  %s predict %s --checkpoint %s --prompt 'ROMEO:'\n", paceline, run_file, run_dir);
+        cli_print("  %s predict %s --checkpoint %s --prompt 'ROMEO:'\n", paceline,
+                  run_file, run_dir);
     else
-        cli_print("  %s predict %s --checkpoint %s | head\n", paceline, run_file, run_dir);
+        cli_print("  %s predict %s --checkpoint %s | head\n", paceline, run_file,
+                  run_dir);
     cli_print("  %s inspect %s\n", paceline, run_dir);
     cli_print("  %s fit %s --set optimizer.lr=3e-4\n", paceline, run_file);
 }
@@ -107,14 +113,15 @@ static int fit_done(cli_session_t *session, const pl_result_t *result)
     }
     json_t *metrics = json_loads(result->metrics, JSON_REJECT_DUPLICATES, NULL);
     if (cli_columns(stdout))
-        cli_print("\n");                                    /* apart from the progress above */
+        cli_print("\n");                               /* apart from the progress above */
     show_metrics(metrics, "val_");
     show_metrics(metrics, "train_");
     json_decref(metrics);
     show_end(result, session->signal);
     if (*result->run_dir)
         show_files(result->run_dir);
-    if (*result->run_dir && !session->signal && (isatty(STDOUT_FILENO) || getenv("PACELINE_HINTS")))
+    if (*result->run_dir && !session->signal
+        && (isatty(STDOUT_FILENO) || getenv("PACELINE_HINTS")))
         show_hints(arguments->run, result->run_dir);
     return CLI_DONE;
 }
@@ -137,7 +144,9 @@ int cli_fit(const cli_fit_t *arguments)
 {
     static const cli_work_t work = {fit_start, fit_progress, fit_done};
     pl_error_t err = {0};
-    cli_run_t run = {.file = arguments->run, .set = arguments->set, .plugins = arguments->plugin};
+    cli_run_t run = {.file = arguments->run,
+                     .set = arguments->set,
+                     .plugins = arguments->plugin};
     pl_options_t *options = cli_run_load(&run, &err);
     if (!options) {
         cli_error("%s", err.text);
@@ -145,7 +154,10 @@ int cli_fit(const cli_fit_t *arguments)
     }
     if (arguments->print_config)
         return print_config(options);
-    fit_t fit = {.session = {.work = &work, .arguments = arguments, .json = arguments->json, .options = options}};
+    fit_t fit = {.session = {.work = &work,
+                             .arguments = arguments,
+                             .json = arguments->json,
+                             .options = options}};
     cli_progress_begin(&fit.progress, options);
     return cli_session_run(&fit.session, arguments->monitor);
 }

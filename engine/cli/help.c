@@ -15,7 +15,8 @@ static int width(void)
     return columns < NARROWEST ? NARROWEST : columns > WIDEST ? WIDEST : columns;
 }
 
-/* The text in lines, each behind `indent` blanks; the first stands at column `at` already. */
+/* The text in lines, each behind `indent` blanks; the first stands at column `at`
+ * already. */
 static void wrap(const char *text, int at, int indent)
 {
     int room = width() - 1;
@@ -54,10 +55,12 @@ static void show_option(const cli_option_t *option)
 {
     char flag[64], left[160], text[256];
     cli_option_flag(option, flag);
-    bool operand = option->kind == CLI_KIND_OPERAND, number = option->kind >= CLI_KIND_COUNT;
-    snprintf(left, sizeof left, "%s%s%s", operand ? "" : flag, option->what && !operand ? " " : "",
-             option->what ? option->what : "");
-    snprintf(text, sizeof text, number ? "%s [%g]" : "%s", option->help, option->fallback);
+    bool operand = option->kind == CLI_KIND_OPERAND,
+         number = option->kind >= CLI_KIND_COUNT;
+    snprintf(left, sizeof left, "%s%s%s", operand ? "" : flag,
+             option->what && !operand ? " " : "", option->what ? option->what : "");
+    snprintf(text, sizeof text, number ? "%s [%g]" : "%s", option->help,
+             option->fallback);
     show_entry(left, text);
 }
 
@@ -90,13 +93,17 @@ void cli_show_overview(void)
         show_entry(left, command->help);
     }
     cli_print("\n");
-    wrap("paceline COMMAND --help explains a command, man paceline all of them, paceline list what a run file can say. "
-         "Results go to standard output, progress and messages to standard error.", 0, 0);
+    wrap("paceline COMMAND --help explains a command, man paceline all of them, paceline "
+         "list what a run file can say. "
+         "Results go to standard output, progress and messages to standard error.",
+         0, 0);
 }
 
 int cli_help(const cli_help_t *arguments)
 {
-    const cli_command_t *command = arguments->command ? cli_command_find(arguments->command) : NULL;
+    const cli_command_t *command = arguments->command
+                                       ? cli_command_find(arguments->command)
+                                       : NULL;
     if (!arguments->command)
         cli_show_overview();
     else if (command)

@@ -10,14 +10,16 @@
 #include "cli/output.h"
 #include "cli/weights.h"
 
-enum { TAIL = 1 << 16 };                                    /* bytes of metrics.jsonl that are looked at */
+enum { TAIL = 1 << 16 };                   /* bytes of metrics.jsonl that are looked at */
 
 /* ---- weights ---- */
 
 static const char *dtype_name(const json_t *tensor)
 {
-    static const char *const names[][2] = {{"F32", "float32"}, {"F64", "float64"}, {"F16", "float16"},
-                                           {"BF16", "bfloat16"}, {"I64", "int64"}, {"I32", "int32"}, {"U8", "uint8"}};
+    static const char *const names[][2] = {{"F32", "float32"}, {"F64", "float64"},
+                                           {"F16", "float16"}, {"BF16", "bfloat16"},
+                                           {"I64", "int64"},   {"I32", "int32"},
+                                           {"U8", "uint8"}};
     const char *dtype = json_string_value(json_object_get(tensor, "dtype"));
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!strcmp(names[k][0], dtype))
@@ -31,8 +33,9 @@ static const char *shape_text(const json_t *tensor, char text[64])
     size_t at = 0;
     text[0] = '\0';
     for (size_t axis = 0; axis < json_array_size(shape) && at < 64; axis++)
-        at += (size_t)snprintf(text + at, 64 - at, "%s%lld", axis ? "x" : "",
-                               (long long)json_integer_value(json_array_get(shape, axis)));
+        at +=
+            (size_t)snprintf(text + at, 64 - at, "%s%lld", axis ? "x" : "",
+                             (long long)json_integer_value(json_array_get(shape, axis)));
     return json_array_size(shape) ? text : "scalar";
 }
 
@@ -41,9 +44,9 @@ static int longest_name(json_t *header)
     const char *name;
     json_t *tensor;
     int longest = 0;
-    json_object_foreach(header, name, tensor)
-        if (strcmp(name, "__metadata__") && (int)strlen(name) > longest)
-            longest = (int)strlen(name);
+    json_object_foreach(header, name, tensor) if (strcmp(name, "__metadata__")
+                                                  && (int)strlen(name) > longest)
+        longest = (int)strlen(name);
     return longest;
 }
 
@@ -54,7 +57,8 @@ static void show_tensors(const char *path, const cli_weights_t *weights)
     char bytes[24], shape[64];
     int width = longest_name(weights->header), tensors = 0;
     int64_t elements = 0;
-    json_object_foreach(weights->header, name, tensor) {
+    json_object_foreach(weights->header, name, tensor)
+    {
         if (!strcmp(name, "__metadata__"))
             continue;
         tensors++;
@@ -62,10 +66,10 @@ static void show_tensors(const char *path, const cli_weights_t *weights)
     }
     cli_print("%s: %d tensors, %lld elements, %s\n", path, tensors, (long long)elements,
               cli_bytes((double)weights->file_bytes, bytes));
-    json_object_foreach(weights->header, name, tensor)
-        if (strcmp(name, "__metadata__"))
-            cli_print("  %-*s  %-8s %-14s %10s\n", width, name, dtype_name(tensor), shape_text(tensor, shape),
-                      cli_bytes((double)cli_tensor_bytes(tensor), bytes));
+    json_object_foreach(weights->header, name, tensor) if (strcmp(name, "__metadata__"))
+        cli_print("  %-*s  %-8s %-14s %10s\n", width, name, dtype_name(tensor),
+                  shape_text(tensor, shape),
+                  cli_bytes((double)cli_tensor_bytes(tensor), bytes));
 }
 
 /* Texts that would run over the line, such as a vocabulary, are cut on a terminal. */
@@ -74,10 +78,12 @@ static void show_metadata(const json_t *header)
     const char *name;
     json_t *value;
     int room = cli_columns(stdout) - 14;
-    json_object_foreach(json_object_get(header, "__metadata__"), name, value) {
+    json_object_foreach(json_object_get(header, "__metadata__"), name, value)
+    {
         const char *text = json_string_value(value) ? json_string_value(value) : "";
         bool cut = room > 3 && (int)strlen(text) > room;
-        cli_print("  %-10s %.*s%s\n", name, cut ? room - 3 : (int)strlen(text), text, cut ? "..." : "");
+        cli_print("  %-10s %.*s%s\n", name, cut ? room - 3 : (int)strlen(text), text,
+                  cut ? "..." : "");
     }
 }
 
@@ -100,7 +106,8 @@ static json_t *newest_metrics(const char *folder)
     }
     for (char *line = length ? text : NULL; line && *line;) {
         char *end = strchr(line, '\n');
-        json_t *figures = json_loadb(line, end ? (size_t)(end - line) : strlen(line), 0, NULL);
+        json_t *figures = json_loadb(line, end ? (size_t)(end - line) : strlen(line), 0,
+                                     NULL);
         json_object_update(newest, figures);
         json_decref(figures);
         line = end ? end + 1 : NULL;
@@ -115,11 +122,10 @@ static void show_metrics(json_t *metrics)
 {
     const char *name;
     json_t *value;
-    json_object_foreach(metrics, name, value)
-        if (json_is_integer(value))
-            cli_print("  %-12s %lld\n", name, (long long)json_integer_value(value));
-        else if (json_is_real(value) && strcmp(name, "time"))
-            cli_print("  %-12s %.6g\n", name, json_real_value(value));
+    json_object_foreach(metrics, name, value) if (json_is_integer(value))
+        cli_print("  %-12s %lld\n", name, (long long)json_integer_value(value));
+    else if (json_is_real(value) && strcmp(name, "time"))
+        cli_print("  %-12s %.6g\n", name, json_real_value(value));
 }
 
 /* "module mlp, data idx, …" */
@@ -129,8 +135,9 @@ static void show_parts(const json_t *run)
     cli_print("  ");
     for (int k = 0; k < 4; k++) {
         const json_t *part = json_object_get(run, sections[k]);
-        const char *name = json_is_string(part) ? json_string_value(part)
-                                                : json_string_value(json_object_get(part, "name"));
+        const char *name = json_is_string(part)
+                               ? json_string_value(part)
+                               : json_string_value(json_object_get(part, "name"));
         if (name)
             cli_print("%s%s %s", k ? ", " : "", sections[k], name);
     }
@@ -139,7 +146,8 @@ static void show_parts(const json_t *run)
 
 /* ---- both ---- */
 
-static json_t *as_json(const char *path, const json_t *run, json_t *metrics, const cli_weights_t *weights)
+static json_t *as_json(const char *path, const json_t *run, json_t *metrics,
+                       const cli_weights_t *weights)
 {
     json_t *json = json_pack("{s:s}", "path", path);
     if (run)
@@ -175,7 +183,8 @@ static int inspect_file(const cli_inspect_t *arguments)
     return CLI_DONE;
 }
 
-static void show_folder(const char *folder, const json_t *run, json_t *metrics, const cli_weights_t *weights)
+static void show_folder(const char *folder, const json_t *run, json_t *metrics,
+                        const cli_weights_t *weights)
 {
     cli_print("%s\n", folder);
     show_parts(run);
@@ -198,10 +207,12 @@ static int inspect_folder(const cli_inspect_t *arguments)
         return CLI_WRONG;
     }
     snprintf(path, sizeof path, "%s/run.json", arguments->path);
-    json_t *run = json_load_file(path, JSON_REJECT_DUPLICATES, NULL), *metrics = newest_metrics(arguments->path);
+    json_t *run = json_load_file(path, JSON_REJECT_DUPLICATES, NULL),
+           *metrics = newest_metrics(arguments->path);
     int status = run || has_weights ? CLI_DONE : CLI_WRONG;
     if (status == CLI_WRONG)
-        cli_error("%s is no run directory: it has neither run.json nor model.safetensors", arguments->path);
+        cli_error("%s is no run directory: it has neither run.json nor model.safetensors",
+                  arguments->path);
     else if (arguments->json)
         cli_print_json(as_json(arguments->path, run, metrics, &weights));
     else

@@ -9,8 +9,8 @@ enum { INDENT = 18 };
 
 /* ---- one option ---- */
 
-static const char *const type_names[] = {"", "integer", "number", "true|false", "text", "integers", "share or count",
-                                         "part"};
+static const char *const type_names[] = {
+    "", "integer", "number", "true|false", "text", "integers", "share or count", "part"};
 
 static const char *range_of(const pl_option_t *option)
 {
@@ -20,17 +20,22 @@ static const char *range_of(const pl_option_t *option)
 static void show_option(const pl_option_t *option)
 {
     char what[160];
-    snprintf(what, sizeof what, "%s%s%s%s", range_of(option), option->fallback ? "" : ", must be given",
-             option->fallback ? ", default " : "", option->fallback ? option->fallback : "");
+    snprintf(what, sizeof what, "%s%s%s%s", range_of(option),
+             option->fallback ? "" : ", must be given",
+             option->fallback ? ", default " : "",
+             option->fallback ? option->fallback : "");
     cli_print("    %-*s %s\n", INDENT, option->name, option->help);
     cli_print("    %-*s (%s)\n", INDENT, "", what);
 }
 
 static json_t *option_json(const pl_option_t *option)
 {
-    json_t *json = json_pack("{s:s, s:s, s:s}", "name", option->name, "type", type_names[option->type], "help",
+    json_t *json = json_pack("{s:s, s:s, s:s}", "name", option->name, "type",
+                             type_names[option->type], "help",
                              option->help ? option->help : "");
-    json_t *fallback = option->fallback ? json_loads(option->fallback, JSON_DECODE_ANY, NULL) : NULL;
+    json_t *fallback = option->fallback
+                           ? json_loads(option->fallback, JSON_DECODE_ANY, NULL)
+                           : NULL;
     if (fallback)
         json_object_set_new(json, "default", fallback);
     if (option->range)
@@ -57,8 +62,9 @@ static void show_part(const pl_part_t *part, const char *role)
 
 static void print_part_json(const char *role, const pl_part_t *part)
 {
-    cli_print_json(json_pack("{s:s, s:s, s:s, s:o}", "role", role, "name", part->name, "help",
-                             part->help ? part->help : "", "options", options_json(part->options)));
+    cli_print_json(json_pack("{s:s, s:s, s:s, s:o}", "role", role, "name", part->name,
+                             "help", part->help ? part->help : "", "options",
+                             options_json(part->options)));
 }
 
 static void list_role(const char *role, bool json)
@@ -133,9 +139,11 @@ static void fail_role(const char *word)
 static void list_section(const char *section, const pl_option_t *options, bool json)
 {
     if (json)
-        cli_print_json(json_pack("{s:s, s:o}", "section", section, "options", options_json(options)));
+        cli_print_json(json_pack("{s:s, s:o}", "section", section, "options",
+                                 options_json(options)));
     else
-        show_part(&(pl_part_t){section, "keys of this section itself", 0, options}, section);
+        show_part(&(pl_part_t){section, "keys of this section itself", 0, options},
+                  section);
 }
 
 static bool load_plugins(const cli_texts_t *plugins)

@@ -1,7 +1,8 @@
 /* monitor.c - paceline monitor: the stream of a run, as lines or as it is
  *
- * A subscriber of its own, as a client in any language would be: it knows the endpoint and the two frames (topic, JSON
- * object), nothing else.  Sequence numbers show what was lost on the way, unless topics leave out messages anyway. */
+ * A subscriber of its own, as a client in any language would be: it knows the endpoint
+ * and the two frames (topic, JSON object), nothing else.  Sequence numbers show what
+ * was lost on the way, unless topics leave out messages anyway. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -15,17 +16,17 @@
 
 enum {
     RANKS = 4096,                                           /* whose gaps are told */
-    QUEUE = 100000,                                         /* messages that may wait for us */
+    QUEUE = 100000,                                    /* messages that may wait for us */
     MESSAGE_MOST = 64 << 20,                                /* bytes */
-    TURN = 200,                                             /* ms between looks at the clock */
+    TURN = 200,                                        /* ms between looks at the clock */
     SILENCE = 3,                                            /* s until a hint is given */
 };
 
 typedef struct monitor {
     const cli_monitor_t *arguments;
-    void *context, *stream, *events;                        /* events: of the connection */
+    void *context, *stream, *events;                       /* events: of the connection */
     int64_t count;
-    json_int_t seq[RANKS];                                  /* the last of each rank; 0: none yet */
+    json_int_t seq[RANKS];                        /* the last of each rank; 0: none yet */
     double began;                                           /* s */
     bool hinted, parted;
 } monitor_t;
@@ -48,7 +49,8 @@ static double now(void)
 
 static int zmq_fail(pl_error_t *err, const char *what, const char *which)
 {
-    return pl_fail(err, PL_EINVAL, "%s \"%s\": %s", what, which, zmq_strerror(zmq_errno()));
+    return pl_fail(err, PL_EINVAL, "%s \"%s\": %s", what, which,
+                   zmq_strerror(zmq_errno()));
 }
 
 static void set_int(void *socket, int option, int value)
@@ -71,10 +73,12 @@ static int subscribe(const monitor_t *m, pl_error_t *err)
 {
     const cli_texts_t *topics = &m->arguments->topic;
     if (topics->count == 0)
-        return zmq_setsockopt(m->stream, ZMQ_SUBSCRIBE, "", 0) == 0 ? PL_OK : zmq_fail(err, "cannot subscribe to", "");
+        return zmq_setsockopt(m->stream, ZMQ_SUBSCRIBE, "", 0) == 0
+                   ? PL_OK
+                   : zmq_fail(err, "cannot subscribe to", "");
     for (int k = 0; k < topics->count; k++) {
         size_t length = strlen(topics->text[k]);
-        if (length >= 200)                                  /* longer ones are framed wrongly by some versions */
+        if (length >= 200)           /* longer ones are framed wrongly by some versions */
             return pl_fail(err, PL_EINVAL, "--topic takes at most 199 characters");
         if (zmq_setsockopt(m->stream, ZMQ_SUBSCRIBE, topics->text[k], length) != 0)
             return zmq_fail(err, "cannot subscribe to", topics->text[k]);
@@ -86,7 +90,8 @@ static int monitor_open(monitor_t *m, pl_error_t *err)
 {
     m->context = zmq_ctx_new();
     if (!m->context)
-        return pl_fail(err, PL_ENOMEM, "no ZeroMQ context: %s", zmq_strerror(zmq_errno()));
+        return pl_fail(err, PL_ENOMEM, "no ZeroMQ context: %s",
+                       zmq_strerror(zmq_errno()));
     zmq_ctx_set(m->context, ZMQ_BLOCKY, 0);
     m->stream = zmq_socket(m->context, ZMQ_SUB);
     m->events = zmq_socket(m->context, ZMQ_PAIR);
@@ -186,13 +191,16 @@ static void hint(monitor_t *m)
 
 static void follow(monitor_t *m)
 {
-    zmq_pollitem_t items[] = {{m->stream, 0, ZMQ_POLLIN, 0}, {m->events, 0, ZMQ_POLLIN, 0}};
+    zmq_pollitem_t items[] = {{m->stream, 0, ZMQ_POLLIN, 0},
+                              {m->events, 0, ZMQ_POLLIN, 0}};
     m->began = now();
     while (!is_enough(m) && !m->parted) {
-        double left = m->arguments->duration > 0 ? (m->began + m->arguments->duration - now()) * 1000 : TURN;
+        double left = m->arguments->duration > 0
+                          ? (m->began + m->arguments->duration - now()) * 1000
+                          : TURN;
         zmq_poll(items, 2, left < TURN ? (long)(left > 0 ? left + 1 : 0) : TURN);
         m->parted = items[1].revents & ZMQ_POLLIN;
-        take_messages(m);                                   /* also what came before the end of the connection */
+        take_messages(m);            /* also what came before the end of the connection */
         hint(m);
     }
 }
@@ -203,7 +211,8 @@ static int monitor_status(const monitor_t *m)
         return interrupted == SIGINT ? CLI_INTERRUPTED : CLI_DONE;
     if (m->count || cli_output_gone())
         return CLI_DONE;
-    cli_error("nothing came from %s: is a run publishing there (paceline fit --monitor)?", m->arguments->endpoint);
+    cli_error("nothing came from %s: is a run publishing there (paceline fit --monitor)?",
+              m->arguments->endpoint);
     return CLI_FAILED;
 }
 

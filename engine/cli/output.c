@@ -1,4 +1,4 @@
-/* output.c - what people and programs see: results on standard output, all else on standard error */
+/* output.c - results on standard output, all else on standard error */
 #include "cli/output.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of standard error */
-static char live[1024];                                     /* the line at the bottom; under lock */
+static char live[1024];                           /* the line at the bottom; under lock */
 static bool can_redraw, has_colour, has_utf8;
 static int write_error;                                     /* errno of standard output */
 
@@ -73,11 +73,15 @@ bool cli_has_live_line(void)
     return can_redraw;
 }
 
-static void show_log(pl_log_level_t level, int rank, const char *actor, const char *text, void *user)
+static void show_log(pl_log_level_t level, int rank, const char *actor, const char *text,
+                     void *user)
 {
     (void)rank, (void)user;
-    cli_note("%s%s%s%s", level == PL_LOG_WARNING ? "warning: " : level == PL_LOG_ERROR ? "error: " : "", actor,
-             *actor ? ": " : "", text);
+    cli_note("%s%s%s%s",
+             level == PL_LOG_WARNING ? "warning: "
+             : level == PL_LOG_ERROR ? "error: "
+                                     : "",
+             actor, *actor ? ": " : "", text);
 }
 
 /* ---- standard output ---- */
@@ -105,7 +109,8 @@ void cli_flush(void)
 
 void cli_print_json(json_t *object)
 {
-    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9))
+                        : NULL;
     if (!text)
         cli_error("out of memory: a line of JSON is missing");
     else
@@ -190,7 +195,9 @@ const char *cli_bytes(double bytes, char text[24])
 
 const char *cli_clock(double seconds, char text[24])
 {
-    long long s = seconds < 0 ? 0 : seconds > 3.6e8 ? 360000000 : (long long)(seconds + 0.5);
+    long long s = seconds < 0       ? 0
+                  : seconds > 3.6e8 ? 360000000
+                                    : (long long)(seconds + 0.5);
     if (s >= 3600)
         snprintf(text, 24, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
     else
@@ -211,6 +218,7 @@ const char *cli_program(void)
     *folder = '\0';
     size_t at = getcwd(here, sizeof here) ? strlen(here) : 0;
     bool below = at > 0 && !strncmp(path, here, at) && (path[at] == '/' || !path[at]);
-    snprintf(name, sizeof name, "%s%s/paceline", below ? "." : "", below ? path + at : path);
+    snprintf(name, sizeof name, "%s%s/paceline", below ? "." : "",
+             below ? path + at : path);
     return name;
 }

@@ -1,6 +1,7 @@
-/* output.h - what people and programs see: results on standard output, all else on standard error
+/* output.h - results on standard output, all else on standard error
  *
- * Lines of standard error may come from any thread while a progress line stands there; this file keeps them apart. */
+ * Lines of standard error may come from any thread while a progress line stands there;
+ * this file keeps them apart. */
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
 
@@ -8,11 +9,18 @@
 #include <paceline.h>
 #include <stdio.h>
 
-typedef enum cli_status { CLI_DONE = 0, CLI_FAILED = 1, CLI_WRONG = 2, CLI_INTERRUPTED = 130 } cli_status_t;
+typedef enum cli_status {
+    CLI_DONE = 0,
+    CLI_FAILED = 1,
+    CLI_WRONG = 2,
+    CLI_INTERRUPTED = 130
+} cli_status_t;
 
-/* Looks at the terminal and takes over SIGPIPE and Paceline's log; once, before anything else. */
+/* Looks at the terminal and takes over SIGPIPE and Paceline's log; once, before
+ * anything else. */
 void cli_output_begin(void);
-/* Writes out what is left; the status to leave with, which a failed write turns into CLI_FAILED. */
+/* Writes out what is left; the status to leave with, which a failed write turns into
+ * CLI_FAILED. */
 int cli_output_end(int status);
 
 /* To standard output (printf). */
@@ -27,7 +35,8 @@ bool cli_output_gone(void);
 void cli_error(const char *format, ...) PL_PRINTF(1, 2);
 void cli_note(const char *format, ...) PL_PRINTF(1, 2);
 
-/* The one line at the bottom of the terminal that is drawn again and again; "" removes it. */
+/* The one line at the bottom of the terminal that is drawn again and again; "" removes
+ * it. */
 void cli_live_line(const char *text);
 /* Whether there may be one: a terminal that can redraw. */
 bool cli_has_live_line(void);

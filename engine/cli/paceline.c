@@ -1,4 +1,4 @@
-/* paceline.c - the paceline command: finds the command's function and gives it its words */
+/* paceline.c - finds the function of a command and gives it its words */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +10,10 @@
 #include "config.h"
 
 /* The function of each command, taking its struct. */
-#define CLI_COMMAND(command, help, more)                                                     \
-    static int run_##command(const void *arguments)                                          \
-    {                                                                                        \
-        return cli_##command(arguments);                                                     \
+#define CLI_COMMAND(command, help, more) \
+    static int run_##command(const void *arguments) \
+    { \
+        return cli_##command(arguments); \
     }
 #include "cli/commands.def"
 
@@ -33,7 +33,8 @@ static void find_built_modules(void)
     if (!libtool)
         return;
     strcpy(libtool, "");
-    snprintf(path, sizeof path, "%s%s%s/examples/.libs", others ? others : "", others && *others ? ":" : "", folder);
+    snprintf(path, sizeof path, "%s%s%s/examples/.libs", others ? others : "",
+             others && *others ? ":" : "", folder);
     setenv("PACELINE_PLUGIN_PATH", path, 1);
 }
 

@@ -12,8 +12,8 @@
 typedef struct predict {
     cli_session_t session;
     cli_progress_t progress;
-    FILE *output;                                           /* stdout or --output; NULL: an array is written at the end */
-    bool prompted;                                          /* the prompt stands there already */
+    FILE *output;           /* stdout or --output; NULL: an array is written at the end */
+    bool prompted;                                   /* the prompt stands there already */
 } predict_t;
 
 static const cli_predict_t *arguments_of(const predict_t *predict)
@@ -52,7 +52,8 @@ static void text_came(predict_t *predict, const pl_progress_t *now)
 
 /* ---- classes ---- */
 
-/* The last axis of an output, which holds the scores of classes, and how often it stands in a sample. */
+/* The last axis of an output, which holds the scores of classes, and how often it
+ * stands in a sample. */
 typedef struct scores {
     const float *data;
     int64_t samples, each, classes;
@@ -61,7 +62,10 @@ typedef struct scores {
 static scores_t scores_of(const pl_result_tensor_t *output)
 {
     const pl_shape_t *shape = &output->shape;
-    scores_t scores = {.data = output->data, .samples = shape->dim[0], .each = 1, .classes = 1};
+    scores_t scores = {.data = output->data,
+                       .samples = shape->dim[0],
+                       .each = 1,
+                       .classes = 1};
     for (int axis = 1; axis < shape->rank - 1; axis++)
         scores.each *= shape->dim[axis];
     if (shape->rank > 1)
@@ -99,23 +103,29 @@ static json_t *numbers(const float *value, int64_t count)
     return list;
 }
 
-/* {"event": "prediction", "sample": 0, "class": 9, "logits": […]}: all that the module put out. */
+/* {"event": "prediction", "sample": 0, "class": 9, "logits": […]}: all that the module
+ * put out. */
 static json_t *answer_json(const pl_result_t *result, int64_t sample)
 {
-    json_t *json = json_pack("{s:s, s:I}", "event", "prediction", "sample", (json_int_t)sample);
+    json_t *json = json_pack("{s:s, s:I}", "event", "prediction", "sample",
+                             (json_int_t)sample);
     scores_t first = scores_of(&result->output[0]);
     if (first.classes > 1 && first.each == 1)
-        json_object_set_new(json, "class", json_integer(likeliest(first.data + sample * first.classes, first.classes)));
+        json_object_set_new(json, "class",
+                            json_integer(likeliest(first.data + sample * first.classes,
+                                                   first.classes)));
     for (int k = 0; k < result->output_count; k++) {
         scores_t s = scores_of(&result->output[k]);
         int64_t size = s.each * s.classes;
         if (sample < s.samples)
-            json_object_set_new(json, result->output[k].name, numbers(s.data + sample * size, size));
+            json_object_set_new(json, result->output[k].name,
+                                numbers(s.data + sample * size, size));
     }
     return json;
 }
 
-static int write_array(const char *path, const pl_result_tensor_t *output, pl_error_t *err)
+static int write_array(const char *path, const pl_result_tensor_t *output,
+                       pl_error_t *err)
 {
     scores_t s = scores_of(output);
     int64_t count = s.samples * s.each;
@@ -136,7 +146,8 @@ static int write_array(const char *path, const pl_result_tensor_t *output, pl_er
 static int write_classes(predict_t *predict, const pl_result_t *result, pl_error_t *err)
 {
     if (result->output_count == 0)
-        return pl_fail(err, PL_EUNSUPPORTED, "the module put out nothing to predict: it needs pl_output()");
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "the module put out nothing to predict: it needs pl_output()");
     const pl_result_tensor_t *output = &result->output[0];
     if (wants_array(arguments_of(predict)))
         return write_array(arguments_of(predict)->output, output, err);
@@ -154,8 +165,10 @@ static int write_classes(predict_t *predict, const pl_result_t *result, pl_error
 static int predict_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err)
 {
     const cli_predict_t *arguments = session->arguments;
-    const pl_prediction_t what = {.checkpoint = arguments->checkpoint, .prompt = arguments->prompt,
-                                  .tokens = arguments->tokens, .temperature = arguments->temperature,
+    const pl_prediction_t what = {.checkpoint = arguments->checkpoint,
+                                  .prompt = arguments->prompt,
+                                  .tokens = arguments->tokens,
+                                  .temperature = arguments->temperature,
                                   .top_k = arguments->top_k};
     return pl_trainer_predict(session->trainer, &what, on_done, session, err);
 }
@@ -195,7 +208,8 @@ static int output_open(predict_t *predict, pl_error_t *err)
         return PL_OK;
     predict->output = fopen(arguments->output, "we");
     return predict->output ? PL_OK
-                           : pl_fail(err, PL_EIO, "cannot write %s: %s", arguments->output, strerror(errno));
+                           : pl_fail(err, PL_EIO, "cannot write %s: %s",
+                                     arguments->output, strerror(errno));
 }
 
 static int output_close(predict_t *predict, int status)
@@ -217,9 +231,13 @@ static int output_close(predict_t *predict, int status)
 static int check(const cli_predict_t *arguments, pl_error_t *err)
 {
     if (!arguments->checkpoint)
-        return pl_fail(err, PL_EINVAL, "predict needs --checkpoint: a run directory or a .safetensors file");
+        return pl_fail(
+            err, PL_EINVAL,
+            "predict needs --checkpoint: a run directory or a .safetensors file");
     if (arguments->prompt && wants_array(arguments))
-        return pl_fail(err, PL_EINVAL, "text is no array: give --output a name that does not end in .npy");
+        return pl_fail(
+            err, PL_EINVAL,
+            "text is no array: give --output a name that does not end in .npy");
     return PL_OK;
 }
 
@@ -227,8 +245,11 @@ int cli_predict(const cli_predict_t *arguments)
 {
     static const cli_work_t work = {predict_start, predict_progress, predict_done};
     pl_error_t err = {0};
-    cli_run_t run = {.file = arguments->run, .set = arguments->set, .plugins = arguments->plugin};
-    predict_t predict = {.session = {.work = &work, .arguments = arguments, .json = arguments->json}};
+    cli_run_t run = {.file = arguments->run,
+                     .set = arguments->set,
+                     .plugins = arguments->plugin};
+    predict_t predict = {
+        .session = {.work = &work, .arguments = arguments, .json = arguments->json}};
     if (check(arguments, &err) == PL_OK)
         predict.session.options = cli_run_load(&run, &err);
     if (!predict.session.options || output_open(&predict, &err) != PL_OK) {

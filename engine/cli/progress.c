@@ -1,8 +1,9 @@
 /* progress.c - how far a run is, on standard error
  *
- * On a terminal one line is redrawn, at most ten times a second; elsewhere a plain line comes every few seconds.  Both
- * are made of the same pieces, and those that matter least are left out where the terminal is narrow.  A finished
- * validation leaves a line of its own behind. */
+ * On a terminal one line is redrawn, at most ten times a second; elsewhere a plain
+ * line comes every few seconds.  Both are made of the same pieces, and those that
+ * matter least are left out where the terminal is narrow.  A finished validation
+ * leaves a line of its own behind. */
 #include "cli/progress.h"
 
 #include <jansson.h>
@@ -13,8 +14,12 @@
 
 #include "cli/output.h"
 
-enum { PIECES = 16, BAR_LEAST = 6, BAR_MOST = 24,
-       BAR_WANTED = 60 };                                   /* columns from which on the bar goes before other pieces */
+enum {
+    PIECES = 16,
+    BAR_LEAST = 6,
+    BAR_MOST = 24,
+    BAR_WANTED = 60
+};                            /* columns from which on the bar goes before other pieces */
 
 #define SECOND INT64_C(1000000000)
 #define REDRAW (SECOND / 10)
@@ -40,7 +45,8 @@ static int64_t now_ns(void)
     return t.tv_sec * SECOND + t.tv_nsec;
 }
 
-static void add(pieces_t *pieces, int rank, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void add(pieces_t *pieces, int rank, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 static void add(pieces_t *pieces, int rank, const char *format, ...)
 {
@@ -81,7 +87,8 @@ static size_t join(const pieces_t *pieces, int from, char *text, size_t room)
     size_t at = 0;
     text[0] = '\0';
     for (int k = from; k < pieces->count && at < room; k++)
-        at += (size_t)snprintf(text + at, room - at, "%s%s", k > from ? "  " : "", pieces->piece[k].text);
+        at += (size_t)snprintf(text + at, room - at, "%s%s", k > from ? "  " : "",
+                               pieces->piece[k].text);
     return at;
 }
 
@@ -95,15 +102,18 @@ static int digits(uint64_t number)
 static void add_epoch(pieces_t *pieces, const cli_progress_t *p, const pl_progress_t *now)
 {
     if (p->max_epochs > 0 && p->max_epochs < 1000000)
-        add(pieces, 0, "epoch %*u/%lld", digits((uint64_t)p->max_epochs), now->epoch + 1, (long long)p->max_epochs);
+        add(pieces, 0, "epoch %*u/%lld", digits((uint64_t)p->max_epochs), now->epoch + 1,
+            (long long)p->max_epochs);
     else
         add(pieces, 0, "epoch %u", now->epoch + 1);
 }
 
-static void add_batch(pieces_t *pieces, int rank, const char *word, const pl_progress_t *now)
+static void add_batch(pieces_t *pieces, int rank, const char *word,
+                      const pl_progress_t *now)
 {
     if (now->batches)
-        add(pieces, rank, "%s%*u/%u", word, digits(now->batches), now->batch, now->batches);
+        add(pieces, rank, "%s%*u/%u", word, digits(now->batches), now->batch,
+            now->batches);
     else
         add(pieces, rank, "%sbatch %u", word, now->batch);
 }
@@ -120,13 +130,14 @@ static bool starts(const char *text, const char *with)
 }
 
 /* "train_loss 0.4123" for each metric whose name begins so. */
-static void add_metrics(pieces_t *pieces, int rank, json_t *metrics, const char *beginning)
+static void add_metrics(pieces_t *pieces, int rank, json_t *metrics,
+                        const char *beginning)
 {
     const char *name;
     json_t *value;
-    json_object_foreach(metrics, name, value)
-        if (starts(name, beginning) && json_is_number(value))
-            add(pieces, rank, "%.40s %.4f", name, json_number_value(value));
+    json_object_foreach(metrics, name,
+                        value) if (starts(name, beginning) && json_is_number(value))
+        add(pieces, rank, "%.40s %.4f", name, json_number_value(value));
 }
 
 /* "6.4e-4" */
@@ -144,11 +155,12 @@ static void add_lr(pieces_t *pieces, int rank, json_t *metrics)
     char text[24];
     const char *name;
     json_t *value;
-    json_object_foreach(metrics, name, value)
-        if (starts(name, "lr-") && json_is_number(value)) {
-            add(pieces, rank, "lr %s", short_exponent(json_number_value(value), text));
-            return;
-        }
+    json_object_foreach(metrics, name,
+                        value) if (starts(name, "lr-") && json_is_number(value))
+    {
+        add(pieces, rank, "lr %s", short_exponent(json_number_value(value), text));
+        return;
+    }
 }
 
 static void add_loss(pieces_t *pieces, int rank, json_t *metrics)
@@ -158,17 +170,20 @@ static void add_loss(pieces_t *pieces, int rank, json_t *metrics)
         add(pieces, rank, "loss %.3f", json_number_value(loss));
 }
 
-static void add_remaining(pieces_t *pieces, int rank, const cli_progress_t *p, const pl_progress_t *now, int64_t time)
+static void add_remaining(pieces_t *pieces, int rank, const cli_progress_t *p,
+                          const pl_progress_t *now, int64_t time)
 {
     char clock[24];
     uint64_t done = now->global_step - p->first_step;
     if (now->total_steps <= now->global_step || !done || time - p->began < SECOND)
         return;
     double each = (double)(time - p->began) / (double)done / SECOND;
-    add(pieces, rank, "%s left", cli_clock(each * (double)(now->total_steps - now->global_step), clock));
+    add(pieces, rank, "%s left",
+        cli_clock(each * (double)(now->total_steps - now->global_step), clock));
 }
 
-static void add_rate(pieces_t *pieces, int rank, const cli_progress_t *p, const char *unit)
+static void add_rate(pieces_t *pieces, int rank, const cli_progress_t *p,
+                     const char *unit)
 {
     if (p->rate > 0)
         add(pieces, rank, p->rate < 10 ? "%.1f%s" : "%.0f%s", p->rate, unit);
@@ -187,11 +202,13 @@ static size_t draw_bar(double share, int width, char *text, size_t room)
 {
     int full = (int)(share * width + 0.5);
     size_t at = 0;
-    const char *colour = cli_has_colour() ? "\033[36m" : "", *pale = cli_has_colour() ? "\033[90m" : "";
+    const char *colour = cli_has_colour() ? "\033[36m" : "",
+               *pale = cli_has_colour() ? "\033[90m" : "";
     at += (size_t)snprintf(text + at, room - at, "  %s", colour);
     for (int k = 0; k < width; k++)
         at += (size_t)snprintf(text + at, room - at, "%s%s", k == full ? pale : "",
-                               cli_has_utf8() ? (k < full ? "━" : "─") : (k < full ? "#" : "."));
+                               cli_has_utf8() ? (k < full ? "━" : "─")
+                                              : (k < full ? "#" : "."));
     at += (size_t)snprintf(text + at, room - at, "%s", *colour ? "\033[0m" : "");
     return at;
 }
@@ -203,9 +220,11 @@ static void draw(pieces_t *pieces, double share)
     int columns = cli_columns(stderr) - 1;
     fit_into(pieces, columns < BAR_WANTED ? columns : columns - BAR_LEAST - 2);
     int left = columns - width_of(pieces) - 2;
-    size_t at = (size_t)snprintf(line, sizeof line, "%.*s", columns > 0 ? columns : 0, pieces->piece[0].text);
+    size_t at = (size_t)snprintf(line, sizeof line, "%.*s", columns > 0 ? columns : 0,
+                                 pieces->piece[0].text);
     if (share >= 0 && left >= BAR_LEAST)
-        at += draw_bar(share, left < BAR_MOST ? left : BAR_MOST, line + at, sizeof line - at);
+        at += draw_bar(share, left < BAR_MOST ? left : BAR_MOST, line + at,
+                       sizeof line - at);
     if (pieces->count > 1) {
         at += (size_t)snprintf(line + at, sizeof line - at, "  ");
         join(pieces, 1, line + at, sizeof line - at);
@@ -225,7 +244,8 @@ static void tell(cli_progress_t *p, pieces_t *pieces, int64_t time)
     cli_note("%s", line);
 }
 
-static void show_train(cli_progress_t *p, const pl_progress_t *now, json_t *metrics, int64_t time)
+static void show_train(cli_progress_t *p, const pl_progress_t *now, json_t *metrics,
+                       int64_t time)
 {
     pieces_t pieces = {0};
     add_epoch(&pieces, p, now);
@@ -241,7 +261,8 @@ static void show_train(cli_progress_t *p, const pl_progress_t *now, json_t *metr
         tell(p, &pieces, time);
 }
 
-static void show_pass(cli_progress_t *p, const pl_progress_t *now, const char *word, int64_t time)
+static void show_pass(cli_progress_t *p, const pl_progress_t *now, const char *word,
+                      int64_t time)
 {
     pieces_t pieces = {0};
     if (strcmp(now->event, "predict"))
@@ -253,7 +274,8 @@ static void show_pass(cli_progress_t *p, const pl_progress_t *now, const char *w
         tell(p, &pieces, time);
 }
 
-static void show_validated(cli_progress_t *p, const pl_progress_t *now, json_t *metrics, int64_t time)
+static void show_validated(cli_progress_t *p, const pl_progress_t *now, json_t *metrics,
+                           int64_t time)
 {
     pieces_t pieces = {0};
     char clock[24];
@@ -275,7 +297,8 @@ static void measure_rate(cli_progress_t *p, const pl_progress_t *now, int64_t ti
     }
     if (time - p->rate_time < RATE_WINDOW)
         return;
-    double newest = (double)(now->batch - p->rate_batch) * SECOND / (double)(time - p->rate_time);
+    double newest = (double)(now->batch - p->rate_batch) * SECOND
+                    / (double)(time - p->rate_time);
     p->rate = p->rate > 0 ? 0.7 * p->rate + 0.3 * newest : newest;
     p->rate_time = time;
     p->rate_batch = now->batch;
@@ -295,7 +318,8 @@ static int64_t number_of(const pl_options_t *options, const char *key)
 void cli_progress_begin(cli_progress_t *p, const pl_options_t *options)
 {
     char *wanted = pl_options_get(options, "trainer.enable_progress_bar");
-    *p = (cli_progress_t){.bar = cli_has_live_line() && !(wanted && !strcmp(wanted, "false")),
+    *p = (cli_progress_t){.bar = cli_has_live_line()
+                                 && !(wanted && !strcmp(wanted, "false")),
                           .max_epochs = number_of(options, "trainer.max_epochs")};
     pl_text_free(wanted);
 }
@@ -303,23 +327,28 @@ void cli_progress_begin(cli_progress_t *p, const pl_options_t *options)
 void cli_progress_show(cli_progress_t *p, const pl_progress_t *now)
 {
     int64_t time = now_ns();
-    bool train = !strcmp(now->event, "train"), validated = !strcmp(now->event, "validated");
+    bool train = !strcmp(now->event, "train"),
+         validated = !strcmp(now->event, "validated");
     if (!p->began) {
         p->began = p->told = time;
         p->first_step = now->global_step;
     }
     if (train)
         measure_rate(p, now, time);
-    if (validated ? time - p->validated < VALIDATED_EVERY && now->global_step != now->total_steps
-                  : time - (p->bar ? p->drawn : p->told) < (p->bar ? REDRAW : PLAIN_EVERY))
+    if (validated
+            ? time - p->validated < VALIDATED_EVERY
+                  && now->global_step != now->total_steps
+            : time - (p->bar ? p->drawn : p->told) < (p->bar ? REDRAW : PLAIN_EVERY))
         return;
-    json_t *metrics = json_loads(now->metrics ? now->metrics : "", JSON_REJECT_DUPLICATES, NULL);
+    json_t *metrics = json_loads(now->metrics ? now->metrics : "", JSON_REJECT_DUPLICATES,
+                                 NULL);
     if (validated)
         show_validated(p, now, metrics, p->validated = time);
     else if (train)
         show_train(p, now, metrics, time);
     else if (strcmp(now->event, "text"))
-        show_pass(p, now, !strcmp(now->event, "predict") ? "predicting " : "validating ", time);
+        show_pass(p, now, !strcmp(now->event, "predict") ? "predicting " : "validating ",
+                  time);
     if (!validated)
         p->drawn = time;
     json_decref(metrics);

@@ -6,14 +6,14 @@
 #include <stdio.h>
 
 typedef struct cli_progress {
-    bool bar;                                               /* one line that is redrawn; otherwise a line now and then */
+    bool bar;                /* one line that is redrawn; otherwise a line now and then */
     int64_t max_epochs;                                     /* 0: unknown */
-    int64_t began, drawn, told, validated;                  /* ns, monotonic; 0: not yet */
+    int64_t began, drawn, told, validated;                 /* ns, monotonic; 0: not yet */
     uint64_t first_step;                                    /* the step at `began` */
     int64_t rate_time;                                      /* when rate_batch was */
     uint64_t rate_batch;
     uint32_t rate_epoch;
-    double rate;                                            /* batches/s; 0: not known yet */
+    double rate;                                         /* batches/s; 0: not known yet */
 } cli_progress_t;
 
 void cli_progress_begin(cli_progress_t *progress, const pl_options_t *options);

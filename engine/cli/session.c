@@ -1,7 +1,8 @@
 /* session.c - one run of the engine for a command: fit and predict
  *
- * The command's own loop carries signals and notifications.  The first Ctrl-C or SIGTERM asks the trainer to stop, the
- * second ends the process on the spot: whoever presses it twice does not want to wait. */
+ * The command's own loop carries signals and notifications.  The first Ctrl-C or
+ * SIGTERM asks the trainer to stop, the second ends the process on the spot: whoever
+ * presses it twice does not want to wait. */
 #include "cli/session.h"
 
 #include <event2/event.h>
@@ -17,7 +18,8 @@ enum { DESCRIPTORS = 65536 };
 
 static json_t *parsed(const char *text)
 {
-    json_t *value = json_loads(text && *text ? text : "{}", JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+    json_t *value = json_loads(text && *text ? text : "{}",
+                               JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
     return value ? value : json_object();
 }
 
@@ -25,20 +27,26 @@ json_t *cli_progress_json(const pl_progress_t *p)
 {
     if (!strcmp(p->event, "text"))
         return json_pack("{s:s, s:o}", "event", "text", "text", parsed(p->metrics));
-    return json_pack("{s:s, s:I, s:I, s:i, s:i, s:i, s:o}", "event", p->event, "global_step", (json_int_t)p->global_step,
-                     "total_steps", (json_int_t)p->total_steps, "epoch", (int)p->epoch, "batch", (int)p->batch,
-                     "batches", (int)p->batches, "metrics", parsed(p->metrics));
+    return json_pack("{s:s, s:I, s:I, s:i, s:i, s:i, s:o}", "event", p->event,
+                     "global_step", (json_int_t)p->global_step, "total_steps",
+                     (json_int_t)p->total_steps, "epoch", (int)p->epoch, "batch",
+                     (int)p->batch, "batches", (int)p->batches, "metrics",
+                     parsed(p->metrics));
 }
 
 json_t *cli_result_json(const pl_result_t *result)
 {
     const pl_error_t *error = &result->error;
-    json_t *json = json_pack("{s:s, s:s, s:s, s:I, s:i, s:o, s:f}", "event", "result", "status", result->status, "run_dir",
-                             result->run_dir, "global_step", (json_int_t)result->global_step, "epoch",
-                             (int)result->epoch, "metrics", parsed(result->metrics), "seconds", result->seconds);
+    json_t *json = json_pack("{s:s, s:s, s:s, s:I, s:i, s:o, s:f}", "event", "result",
+                             "status", result->status, "run_dir", result->run_dir,
+                             "global_step", (json_int_t)result->global_step, "epoch",
+                             (int)result->epoch, "metrics", parsed(result->metrics),
+                             "seconds", result->seconds);
     if (json && !strcmp(result->status, "failed"))
-        json_object_set_new(json, "error", json_pack("{s:s, s:s, s:s}", "code", pl_code_name(error->code), "where",
-                                                     error->where, "text", error->text));
+        json_object_set_new(json, "error",
+                            json_pack("{s:s, s:s, s:s}", "code",
+                                      pl_code_name(error->code), "where", error->where,
+                                      "text", error->text));
     return json;
 }
 
@@ -49,7 +57,9 @@ static int set_key(pl_options_t *options, const char *word, pl_error_t *err)
     char key[256];
     size_t length = strcspn(word, "=");
     if (!word[length] || !length || length >= sizeof key)
-        return pl_fail(err, PL_EINVAL, "--set takes KEY=VALUE, such as trainer.max_epochs=3, not \"%.80s\"", word);
+        return pl_fail(
+            err, PL_EINVAL,
+            "--set takes KEY=VALUE, such as trainer.max_epochs=3, not \"%.80s\"", word);
     memcpy(key, word, length);
     key[length] = '\0';
     return pl_options_set(options, key, word + length + 1, err);
@@ -101,8 +111,10 @@ static void on_signal(evutil_socket_t number, short what, void *user)
         _exit(CLI_INTERRUPTED);
     }
     session->signal = (int)number;
-    if (pl_trainer_stop(session->trainer, number == SIGINT ? "SIGINT" : "SIGTERM", NULL) == PL_OK)
-        cli_note("stopping after this step%s", number == SIGINT ? "; Ctrl-C again ends at once" : "");
+    if (pl_trainer_stop(session->trainer, number == SIGINT ? "SIGINT" : "SIGTERM", NULL)
+        == PL_OK)
+        cli_note("stopping after this step%s",
+                 number == SIGINT ? "; Ctrl-C again ends at once" : "");
 }
 
 static bool catch_signals(cli_session_t *session)

@@ -16,7 +16,9 @@ typedef struct cli_session cli_session_t;
 typedef struct cli_work {
     int (*start)(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err);
     void (*progress)(cli_session_t *session, const pl_progress_t *progress);
-    int (*done)(cli_session_t *session, const pl_result_t *result);      /* the exit status, of a run that did not fail */
+    int (*done)(
+        cli_session_t *session,
+        const pl_result_t *result);      /* the exit status, of a run that did not fail */
 } cli_work_t;
 
 struct cli_session {
@@ -28,7 +30,7 @@ struct cli_session {
     pl_engine_t *engine;
     pl_trainer_t *trainer;
     struct event *signals[2];
-    int signal;                                             /* the first that came; 0: none */
+    int signal;                                         /* the first that came; 0: none */
     int status;
 };
 

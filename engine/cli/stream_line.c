@@ -1,7 +1,8 @@
 /* stream_line.c - one message of the stream as a line for people
  *
- * Names stand in columns wide enough for the usual ones, so that a pair of call and reply is seen at a glance; a longer
- * name pushes its line to the right rather than being cut. */
+ * Names stand in columns wide enough for the usual ones, so that a pair of call and
+ * reply is seen at a glance; a longer name pushes its line to the right rather than
+ * being cut. */
 #include "cli/stream_line.h"
 
 #include <stdio.h>
@@ -9,14 +10,15 @@
 
 #include "cli/output.h"
 
-enum { TEXT_MOST = 120 };                                   /* characters of a field; a run file is one, too */
+enum { TEXT_MOST = 120 };              /* characters of a field; a run file is one, too */
 
 typedef struct line {
     char *text;
     size_t at, room;
 } line_t;
 
-static void add(line_t *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(line_t *line, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 static void add(line_t *line, const char *format, ...)
 {
@@ -25,7 +27,8 @@ static void add(line_t *line, const char *format, ...)
     int length = vsnprintf(line->text + line->at, line->room - line->at, format, args);
     va_end(args);
     if (length > 0)
-        line->at = line->at + (size_t)length < line->room ? line->at + (size_t)length : line->room - 1;
+        line->at = line->at + (size_t)length < line->room ? line->at + (size_t)length
+                                                          : line->room - 1;
 }
 
 static const char *text_of(const json_t *message, const char *key)
@@ -37,8 +40,11 @@ static const char *text_of(const json_t *message, const char *key)
 /* A call goes to the right, its answers come back. */
 static const char *arrow(const char *kind)
 {
-    static const char *const arrows[][3] = {{"call", "→", ">"}, {"progress", "⋯", "~"}, {"reply", "←", "<"},
-                                            {"error", "✗", "!"}, {"cancel", "⊘", "x"}};
+    static const char *const arrows[][3] = {{"call", "→", ">"},
+                                            {"progress", "⋯", "~"},
+                                            {"reply", "←", "<"},
+                                            {"error", "✗", "!"},
+                                            {"cancel", "⊘", "x"}};
     for (size_t k = 0; k < sizeof arrows / sizeof *arrows; k++)
         if (!strcmp(arrows[k][0], kind))
             return arrows[k][cli_has_utf8() ? 1 : 2];
@@ -77,8 +83,8 @@ static void add_ends(line_t *line, const json_t *message, int width)
 {
     const char *kind = text_of(message, "kind");
     bool down = !strcmp(kind, "call") || !strcmp(kind, "cancel");
-    add(line, "%-*s %s %-*s ", width, text_of(message, down ? "from" : "to"), arrow(kind), width,
-        text_of(message, down ? "to" : "from"));
+    add(line, "%-*s %s %-*s ", width, text_of(message, down ? "from" : "to"), arrow(kind),
+        width, text_of(message, down ? "to" : "from"));
 }
 
 void cli_stream_line(const json_t *message, int columns, char *text, size_t room)

@@ -5,7 +5,8 @@
 #include <jansson.h>
 #include <stddef.h>
 
-/* Writes time, from, to, name and fields of a stream object, in columns; cut at `columns` [0: whole]. */
+/* Writes time, from, to, name and fields of a stream object, in columns; cut at
+ * `columns` [0: whole]. */
 void cli_stream_line(const json_t *message, int columns, char *text, size_t room);
 
 #endif

@@ -6,11 +6,12 @@
 #include <paceline.h>
 
 typedef struct cli_weights {
-    json_t *header;                                         /* tensors by name, in the file's order, and __metadata__ */
+    json_t *header;           /* tensors by name, in the file's order, and __metadata__ */
     int64_t file_bytes;
 } cli_weights_t;
 
-/* Reads and checks the header; the error names the file.  Free with cli_weights_release(). */
+/* Reads and checks the header; the error names the file.  Free with
+ * cli_weights_release(). */
 int cli_weights_open(cli_weights_t *weights, const char *path, pl_error_t *err);
 void cli_weights_release(cli_weights_t *weights);
 
