@@ -292,11 +292,14 @@ monitor_follows_a_run_to_its_end() {
     start_stream followed
     mkfifo seen
     "$paceline" monitor "$stream" --json >seen 2>err.txt </dev/null &
-    local monitor=$! first
+    local monitor=$! message
     exec 5<seen
-    read -r first <&5
+    while read -r message <&5; do
+        echo "$message"
+        [[ $message == *'"name": "train_batch"'* ]] && break
+    done >seen.txt
     end_stream
-    { echo "$first"; cat <&5; } >seen.txt
+    cat <&5 >>seen.txt
     exec 5<&-
     wait "$monitor"
     status=$? err=$(cat err.txt) out=
