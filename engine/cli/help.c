@@ -5,50 +5,17 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 
-enum { LEFT = 24, NARROWEST = 40, WIDEST = 100 };
-
-static int width(void)
-{
-    int columns = cli_columns(stdout);
-    if (columns == 0)
-        return 80;
-    return columns < NARROWEST ? NARROWEST : columns > WIDEST ? WIDEST : columns;
-}
-
-/* The text in lines, each behind `indent` blanks; the first stands at column `at`
- * already. */
-static void wrap(const char *text, int at, int indent)
-{
-    int room = width() - 1;
-    while (*text) {
-        int length = (int)strcspn(text, " ");
-        if (at > indent && at + 1 + length > room) {
-            cli_print("\n");
-            at = 0;
-        }
-        if (at < indent) {
-            cli_print("%*s", indent - at, "");
-            at = indent;
-        } else if (at > indent) {
-            cli_print(" ");
-            at++;
-        }
-        cli_print("%.*s", length, text);
-        at += length;
-        text += length + (text[length] == ' ');
-    }
-    cli_print("\n");
-}
+enum { LEFT = 24, NARROW = 60 };                            /* columns */
 
 static void show_entry(const char *left, const char *text)
 {
-    int at = 2 + (int)strlen(left), indent = width() < 60 ? 8 : LEFT;
+    int at = 2 + (int)strlen(left), indent = cli_width() < NARROW ? 8 : LEFT;
     cli_print("  %s", left);
     if (at + 2 > indent) {
         cli_print("\n");
         at = 0;
     }
-    wrap(text, at, indent);
+    cli_wrap(text, at, indent);
 }
 
 static void show_option(const cli_option_t *option)
@@ -77,7 +44,7 @@ void cli_show_help(const cli_command_t *command)
 {
     show_usage(command);
     cli_print("\n");
-    wrap(command->more, 0, 0);
+    cli_wrap(command->more, 0, 0);
     cli_print("\n");
     for (const cli_option_t *option = command->options; option->name; option++)
         show_option(option);
@@ -93,10 +60,11 @@ void cli_show_overview(void)
         show_entry(left, command->help);
     }
     cli_print("\n");
-    wrap("paceline COMMAND --help explains a command, man paceline all of them, paceline "
-         "list what a run file can say. "
-         "Results go to standard output, progress and messages to standard error.",
-         0, 0);
+    cli_wrap(
+        "paceline COMMAND --help explains a command, man paceline all of them, paceline "
+        "list what a run file can say. "
+        "Results go to standard output, progress and messages to standard error.",
+        0, 0);
 }
 
 int cli_help(const cli_help_t *arguments)

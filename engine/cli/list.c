@@ -5,7 +5,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 
-enum { INDENT = 18 };
+enum { INDENT = 22 };                                       /* columns */
 
 /* ---- one option ---- */
 
@@ -20,12 +20,14 @@ static const char *range_of(const pl_option_t *option)
 static void show_option(const pl_option_t *option)
 {
     char what[160];
-    snprintf(what, sizeof what, "%s%s%s%s", range_of(option),
+    snprintf(what, sizeof what, "(%s%s%s%s)", range_of(option),
              option->fallback ? "" : ", must be given",
              option->fallback ? ", default " : "",
              option->fallback ? option->fallback : "");
-    cli_print("    %-*s %s\n", INDENT, option->name, option->help);
-    cli_print("    %-*s (%s)\n", INDENT, "", what);
+    cli_print("  %-*s", INDENT - 3, option->name);
+    int at = (int)strlen(option->name) + 2;
+    cli_wrap(option->help, at < INDENT - 1 ? INDENT - 1 : at, INDENT);
+    cli_wrap(what, 0, INDENT);
 }
 
 static json_t *option_json(const pl_option_t *option)

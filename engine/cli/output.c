@@ -11,6 +11,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+enum { NARROWEST = 40, WIDEST = 100 };                      /* columns of running text */
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of standard error */
 static char live[1024];                           /* the line at the bottom; under lock */
 static bool can_redraw, has_colour, has_utf8;
@@ -182,6 +184,37 @@ void cli_output_begin(void)
 }
 
 /* ---- words ---- */
+
+int cli_width(void)
+{
+    int columns = cli_columns(stdout);
+    if (columns == 0)
+        return 80;
+    return columns < NARROWEST ? NARROWEST : columns > WIDEST ? WIDEST : columns;
+}
+
+void cli_wrap(const char *text, int at, int indent)
+{
+    int room = cli_width() - 1;
+    while (*text) {
+        int length = (int)strcspn(text, " ");
+        if (at > indent && at + 1 + length > room) {
+            cli_print("\n");
+            at = 0;
+        }
+        if (at < indent) {
+            cli_print("%*s", indent - at, "");
+            at = indent;
+        } else if (at > indent) {
+            cli_print(" ");
+            at++;
+        }
+        cli_print("%.*s", length, text);
+        at += length;
+        text += length + (text[length] == ' ');
+    }
+    cli_print("\n");
+}
 
 const char *cli_bytes(double bytes, char text[24])
 {

@@ -46,6 +46,12 @@ int cli_columns(FILE *stream);
 bool cli_has_colour(void);
 bool cli_has_utf8(void);
 
+/* Columns for running text on standard output: 80 unless its terminal says otherwise. */
+int cli_width(void);
+/* Running text to standard output in lines, each behind `indent` blanks; the first stands
+ * at column `at` already. */
+void cli_wrap(const char *text, int at, int indent);
+
 /* "1.6 KiB", "240 MiB". */
 const char *cli_bytes(double bytes, char text[24]);
 /* "0:42", "1:02:03". */

@@ -10,7 +10,11 @@
 
 #include "cli/output.h"
 
-enum { TEXT_MOST = 120 };              /* characters of a field; a run file is one, too */
+enum {
+    TEXT_MOST = 120,                   /* characters of a field; a run file is one, too */
+    NARROW = 60,                                            /* columns */
+    WIDE = 100,
+};
 
 typedef struct line {
     char *text;
@@ -78,13 +82,16 @@ static void add_field(line_t *line, const char *name, const json_t *value)
         add(line, " %s=%s", name, json_is_true(value) ? "yes" : "no");
 }
 
-/* The caller on the left, whoever speaks. */
-static void add_ends(line_t *line, const json_t *message, int width)
+/* The caller on the left, whoever speaks; where there is no room for both, the other. */
+static void add_ends(line_t *line, const json_t *message, int columns)
 {
+    int width = columns && columns < WIDE ? 16 : 20;
     const char *kind = text_of(message, "kind");
     bool down = !strcmp(kind, "call") || !strcmp(kind, "cancel");
-    add(line, "%-*s %s %-*s ", width, text_of(message, down ? "from" : "to"), arrow(kind),
-        width, text_of(message, down ? "to" : "from"));
+    if (!columns || columns >= NARROW)
+        add(line, "%-*s ", width, text_of(message, down ? "from" : "to"));
+    add(line, "%s %-*s ", arrow(kind), columns && columns < NARROW ? 0 : width,
+        text_of(message, down ? "to" : "from"));
 }
 
 void cli_stream_line(const json_t *message, int columns, char *text, size_t room)
@@ -96,7 +103,7 @@ void cli_stream_line(const json_t *message, int columns, char *text, size_t room
     add(&line, "%9.4f ", json_number_value(json_object_get(message, "time")));
     if (rank > 0)
         add(&line, "%lld/", (long long)rank);
-    add_ends(&line, message, columns && columns < 100 ? 16 : 20);
+    add_ends(&line, message, columns);
     add(&line, "%s", text_of(message, "name"));
     json_object_foreach(json_object_get(message, "fields"), name, value)
         add_field(&line, name, value);
