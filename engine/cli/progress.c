@@ -217,7 +217,7 @@ static size_t draw_bar(double share, int width, char *text, size_t room)
 static void draw(pieces_t *pieces, double share)
 {
     char line[1024];
-    int columns = cli_columns(stderr) - 1;
+    int columns = cli_columns(stderr) - 3;                  /* the terminal may add ^C */
     fit_into(pieces, columns < BAR_WANTED ? columns : columns - BAR_LEAST - 2);
     int left = columns - width_of(pieces) - 2;
     size_t at = (size_t)snprintf(line, sizeof line, "%.*s", columns > 0 ? columns : 0,
