@@ -55,14 +55,16 @@ static void another_table_of_that_name_is_refused_with_its_company(void)
 {
     static const pl_part_t fresh = {"fresh", NULL, 0, NULL},
                            other = {"mlp", NULL, 0, NULL};
-    const pl_registration_t both[] = {
-        {"module", &fresh}, {"module", &other}, PL_REGISTRATIONS_END};
+    const pl_registration_t both[] = {{"module", &fresh},
+                                      {"module", &other},
+                                      PL_REGISTRATIONS_END};
     is_int(pl_register(both, &err), PL_EEXIST, "refused");
     is_text(err.text, "there is another module \"mlp\" already: rename one", "by name");
     ok(!pl_part_find("module", "fresh", NULL), "and nothing was registered");
     static const pl_part_t twin = {"fresh", NULL, 0, NULL};
-    const pl_registration_t twins[] = {
-        {"module", &fresh}, {"module", &twin}, PL_REGISTRATIONS_END};
+    const pl_registration_t twins[] = {{"module", &fresh},
+                                       {"module", &twin},
+                                       PL_REGISTRATIONS_END};
     is_int(pl_register(twins, &err), PL_EEXIST, "two in one table as well");
 }
 
@@ -80,11 +82,11 @@ static void mistakes_of_authors_are_found(void)
         int64_t n;
         pl_choice_t c;
     } part_t;
-#define REFUSE(text, ...)                                                                \
-    do {                                                                                 \
-        static const pl_option_t options[] = {__VA_ARGS__, PL_OPTIONS_END};              \
-        static const pl_part_t part = {"bad", NULL, sizeof(part_t), options};            \
-        refused("module", &part, text);                                                  \
+#define REFUSE(text, ...) \
+    do { \
+        static const pl_option_t options[] = {__VA_ARGS__, PL_OPTIONS_END}; \
+        static const pl_part_t part = {"bad", NULL, sizeof(part_t), options}; \
+        refused("module", &part, text); \
     } while (0)
     REFUSE("option \"n\" of module \"bad\": takes an integer from 1 up, not 0",
            PL_INT(part_t, n, "0", "1..", ""));
@@ -177,6 +179,35 @@ static const char *plugin_folder(void)
     return folder;
 }
 
+/* A link guest.so to the sample plug-in, in the folders. */
+static void link_guest(void)
+{
+    char file[8192], link[4096], *whole = NULL;
+    snprintf(file, sizeof file, "%s/sample_plugin.so", plugin_folder());
+    snprintf(link, sizeof link, "%s/guest.so", tap_folder());
+    whole = realpath(file, NULL);
+    ok(whole && symlink(whole, link) == 0, "there is a guest.so");
+    free(whole);
+    setenv("PACELINE_PLUGIN_PATH", tap_folder(), 1);
+}
+
+static void a_part_that_nobody_registered_is_looked_for_in_a_file_of_its_name(void)
+{
+    unsetenv("PACELINE_PLUGIN_PATH");
+    ok(!pl_part_find("module", "guest", &err), "not without the folder");
+    link_guest();
+    const pl_part_t *guest = pl_part_find("module", "guest", &err);
+    is_text(guest ? guest->name : NULL, "guest", "but with it");
+    ok(!pl_part_find("module", "../guest", &err), "a path is no name");
+    char broken[4096];
+    snprintf(broken, sizeof broken, "%s/broken.so", tap_folder());
+    fclose(fopen(broken, "w"));
+    ok(!pl_part_find("module", "broken", &err), "a broken file");
+    like(err.text, "broken.so", "is named");
+    unlink(broken);
+    unsetenv("PACELINE_PLUGIN_PATH");
+}
+
 static void a_bare_name_is_looked_for_in_folders(void)
 {
     char path[8192];
@@ -236,9 +267,10 @@ static int register_fresh(void *user)
         several[i] = (pl_registration_t){"optimizer", &parts[*next]};
     }
     int rc = pl_register(several, &err);
-    bool there = pl_part_find(
-        "optimizer", several[0].table ? ((const pl_part_t *)several[0].table)->name : "",
-        NULL);
+    bool there =
+        pl_part_find("optimizer",
+                     several[0].table ? ((const pl_part_t *)several[0].table)->name : "",
+                     NULL);
     return there == (rc == PL_OK) ? rc : PL_EBUG;
 }
 
@@ -282,6 +314,7 @@ int main(void)
     run(names_that_mean_something_else_are_refused);
     run(without_memory_nothing_is_registered);
     run(threads_may_register_and_find_at_once);
+    run(a_part_that_nobody_registered_is_looked_for_in_a_file_of_its_name);
     run(a_bare_name_is_looked_for_in_folders);
     run(a_path_is_taken_as_it_is_and_twice);
     run(a_file_that_is_no_plugin_says_so);

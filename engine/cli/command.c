@@ -198,13 +198,14 @@ static bool fill(const reader_t *r)
 void *cli_command_read(const cli_command_t *command, int count, char **words,
                        bool *wants_help, pl_error_t *err)
 {
-    reader_t r = {.command = command,
-                  .count = count,
-                  .words = words,
-                  .into = calloc(1, command->size),
-                  .err = err};
-    int code = r.into && fill(&r) ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory");
+    reader_t r = {.command = command, .count = count, .words = words, .err = err};
     *wants_help = false;
+    r.into = calloc(1, command->size);
+    if (!r.into) {
+        pl_fail(err, PL_ENOMEM, "out of memory");
+        return NULL;
+    }
+    int code = fill(&r) ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory");
     if (code == PL_OK)
         code = read_words(&r, wants_help);
     if (code == PL_OK)
