@@ -30,6 +30,7 @@ typedef struct relay {
 } relay_t;
 
 static relay_t *newest_relay;
+static int64_t evaluate_deadline;                           /* of the newest call that a relay got */
 
 static int relay_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
@@ -68,6 +69,7 @@ static int relay_evaluate(void *self, pl_call_t *call, const pl_body_t *body, pl
     relay_t *relay = self;
     pl_how_t limited = {.on_answer = relay_answer, .total_ms = 10000};
     (void)body;
+    evaluate_deadline = actor_of(self)->reactor->doing.deadline;
     relay->call = call;
     return pl_call_save(self, relay->next, &(pl_save_t){0}, limited, err) ? PL_OK : err->code;
 }
@@ -80,7 +82,7 @@ static int relay_train_epoch(void *self, pl_call_t *call, const pl_body_t *body,
     (void)body, (void)err;
     while (pl_now() < until)
         continue;
-    pl_call_save(self, relay->next, &(pl_save_t){.global_step = DO_KEEP}, (pl_how_t){0}, NULL);
+    pl_call_evaluate(self, relay->next, &(pl_evaluate_t){0}, (pl_how_t){0}, NULL);
     relay->deadline = newest_deadline(self);
     return pl_reply_train_epoch(call, &(pl_train_epoch_reply_t){0});
 }
@@ -115,14 +117,20 @@ static const pl_actor_ops_t relay_ops = {.name = "relay", .size = sizeof(relay_t
 static const pl_actor_ops_t epoch_relay_ops = {.name = "relay", .size = sizeof(relay_t), .level = PL_LEVEL_EPOCH_LOOP,
                                                .handlers = relay_handlers, .release = relay_release};
 
-static pl_address_t relay_to_bee(const pl_actor_ops_t *ops)
+static pl_address_t relay_to(pl_address_t next, const pl_actor_ops_t *ops)
 {
-    pl_address_t bee, relay;
+    pl_address_t relay;
     pl_start_t start = {.options = ""};
-    rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
-    pl_peers_add(&start.peers, "next", bee);
+    pl_peers_add(&start.peers, "next", next);
     pl_spawn(rig.queen, ops, PL_SAME_THREAD, &start, rig_how, &relay, NULL);
     return relay;
+}
+
+static pl_address_t relay_to_bee(void)
+{
+    pl_address_t bee;
+    rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
+    return relay_to(bee, &relay_ops);
 }
 
 /* A keeper has a boss on a thread of its own, which has bees. */
@@ -206,7 +214,7 @@ static void a_handler_may_answer_after_it_ended_its_actor(void)
 static void an_answer_does_not_hand_its_limit_on(void)
 {
     rig_open();
-    pl_address_t relay = relay_to_bee(&relay_ops);
+    pl_address_t relay = relay_to_bee();
     rig_order(relay, 0);
     rig_wait(1);
     is_int(newest_relay->deadline, 0, "a call made when one with a limit was answered has none of its own");
@@ -216,11 +224,14 @@ static void an_answer_does_not_hand_its_limit_on(void)
 static void a_limit_that_has_passed_is_still_a_limit(void)
 {
     rig_open();
-    pl_address_t relay = relay_to_bee(&epoch_relay_ops);
+    pl_address_t relay = relay_to(relay_to_bee(), &epoch_relay_ops);
     pl_how_t hurried = {.on_answer = rig_how.on_answer, .total_ms = 1};
+    evaluate_deadline = 0;
     pl_call_train_epoch(rig.queen, relay, &(pl_train_epoch_t){0}, hurried, NULL);
     rig_wait(1);
+    rig_turn();
     ok(newest_relay->deadline != 0, "a call made after its caller's limit has that limit");
+    ok(evaluate_deadline != 0, "and whoever gets it hears so");
     rig_close();
 }
 
@@ -258,7 +269,7 @@ static void an_ending_actor_is_not_called_back(void)
 {
     rig_open();
     rig.runtime->grace_ms = 20;
-    pl_address_t relay = relay_to_bee(&relay_ops);
+    pl_address_t relay = relay_to_bee();
     pl_call_stop(rig.queen, relay, &(pl_stop_t){.reason = ""}, rig_how, NULL);
     rig_wait(2);
     is_int(rig.queen->code, PL_ESTUCK, "it ended after its child's grace");

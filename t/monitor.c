@@ -103,6 +103,14 @@ static void stream_open(bool lossless)
         tap_diag("%s", err.text);
 }
 
+/* Memory for what is offered to the hub is the only one that is asked for by realloc(NULL). */
+static bool records_fail;
+
+static void *record_resize(void *memory, size_t bytes)
+{
+    return !memory && records_fail ? NULL : realloc(memory, bytes);
+}
+
 /* ---- a run to look at: a queen, a boss of rank 0, bees on three threads; replies, errors, progress, cancels, and a call
  * to a thread that goes ---- */
 
@@ -367,6 +375,32 @@ static void a_viewer_that_does_not_read_holds_nobody_up(void)
     rig_close();
 }
 
+static void what_the_hub_cannot_take_shows_as_a_gap(void)
+{
+    viewer_t v;
+    pl_address_t bee;
+    stream_open(false);
+    rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
+    rig_turn();
+    viewer_open(&v, "");
+    rig_ask(bee, DO_REPLY);
+    rig_wait(1);
+    records_fail = true;
+    rig_ask(bee, DO_PROGRESS);                              /* a call, three of progress, a reply */
+    rig_wait(1);
+    records_fail = false;
+    rig_ask(bee, DO_REPLY);
+    rig_wait(1);
+    int64_t seq[4] = {0};
+    for (int k = 0; k < 4 && viewer_read(&v, 0); k++)
+        seq[k] = number_of(v.line, "seq");
+    ok(seq[0] == 0 && seq[1] == 1, "two messages");
+    ok(seq[2] == 7 && seq[3] == 8, "five that there was no memory for, and two more: %lld, %lld", (long long)seq[2],
+       (long long)seq[3]);
+    viewer_close(&v);
+    rig_close();
+}
+
 static void a_lossless_stream_keeps_all_for_a_late_reader(void)
 {
     viewer_t v;
@@ -446,6 +480,7 @@ static void there_is_one_stream(void)
 
 int main(void)
 {
+    pl_memory_hooks(NULL, record_resize, NULL);
     run(a_line_has_the_keys_that_clients_know);
     run(fields_are_those_of_the_message);
     run(every_call_has_one_end);
@@ -455,6 +490,7 @@ int main(void)
     run(a_viewer_gets_what_its_topic_starts);
     run(nothing_is_offered_when_nobody_watches);
     run(a_viewer_that_does_not_read_holds_nobody_up);
+    run(what_the_hub_cannot_take_shows_as_a_gap);
     run(a_lossless_stream_keeps_all_for_a_late_reader);
     run(only_this_machine_may_listen);
     run(a_star_stands_for_any_port);

@@ -30,6 +30,7 @@ enum {
 typedef struct record {
     struct record *next;
     pl_rank_seq_t *seq;
+    uint64_t dropped;                                       /* messages of the rank before it that have no record */
     int64_t time;                                           /* ns since the runtime began */
     size_t size;
     unsigned char frame[];
@@ -75,6 +76,8 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
         return;
     }
     record->seq = reactor->seq;
+    record->dropped = __atomic_load_n(&reactor->seq->dropped, __ATOMIC_RELAXED)
+                          ? __atomic_exchange_n(&reactor->seq->dropped, 0, __ATOMIC_RELAXED) : 0;
     record->time = pl_now() - reactor->runtime->began;
     record->size = size;
     memcpy(record->frame, frame.data, size);
@@ -112,7 +115,7 @@ static void hub_publish(pl_monitor_t *m, const record_t *record)
 {
     pl_bytes_t frame = {record->frame, record->size};
     pl_rank_seq_t *seq = record->seq;
-    seq->next += __atomic_exchange_n(&seq->dropped, 0, __ATOMIC_RELAXED);
+    seq->next += record->dropped;
     pl_stamp_t stamp = {.seq = seq->next++, .time = record->time, .rank = seq->rank};
     size_t length = pl_message_json(frame, &stamp, m->line, sizeof m->line);
     if (!length)

@@ -13,7 +13,7 @@ struct pl_reactor;
 typedef struct pl_rank_seq {
     int rank;
     uint64_t next;                                          /* number of its next message; the hub's */
-    uint64_t dropped;                                       /* atomic: messages that never reached the hub */
+    uint64_t dropped;                                       /* atomic: newest messages that the hub will not see */
     struct pl_rank_seq *other;
 } pl_rank_seq_t;
 
