@@ -110,7 +110,8 @@ typedef struct pl_handler {
 #define PL_HANDLERS_END {0, NULL}
 
 typedef struct pl_actor_ops {
-    PL_PART;                                                /* name as in the stream: "strategy.single" */
+    PL_PART;                                                /* the table must stay while such an actor lives */
+    const char *role;                                       /* in the stream role.name: "strategy.single"  [the name alone] */
     int level;                                              /* pl_level_t */
     const pl_handler_t *handlers;                           /* up to PL_HANDLERS_END; `start` among them */
     int credit;                                             /* calls open at once; more are refused, PL_EBUSY  [64] */

@@ -84,16 +84,16 @@ static int call_allowed(const actor_t *from, pl_address_t to, uint32_t message, 
 {
     const pl_message_info_t *info = pl_message_info(message);
     if (!info)
-        return pl_fail(err, PL_EBUG, "%s calls an unknown message %" PRIu32, from->ops->name, message);
+        return pl_fail(err, PL_EBUG, "%s calls an unknown message %" PRIu32, actor_name(from), message);
     if (from->state == ACTOR_ENDING || from->state == ACTOR_DEAD)
-        return pl_fail(err, PL_ESTATE, "%s is ending and calls nobody", from->ops->name);
+        return pl_fail(err, PL_ESTATE, "%s is ending and calls nobody", actor_name(from));
     if (!to.actor)
-        return pl_fail(err, PL_ENOTFOUND, "%s has nobody to call %s on", from->ops->name, info->name);
+        return pl_fail(err, PL_ENOTFOUND, "%s has nobody to call %s on", actor_name(from), info->name);
     if (pl_kind_level(to.kind) < from->ops->level)
         return PL_OK;
     count(&from->reactor->runtime->refused);
     return pl_fail(err, PL_EHIERARCHY, "%s (level %d) may not call %s on %s (level %d): calls only go down",
-                   from->ops->name, from->ops->level, info->name, pl_kind_name(to.kind), pl_kind_level(to.kind));
+                   actor_name(from), from->ops->level, info->name, pl_kind_name(to.kind), pl_kind_level(to.kind));
 }
 
 static pl_made_call_t *made_new(actor_t *from, pl_address_t to, uint32_t message, const pl_how_t *how)
@@ -232,11 +232,11 @@ void pl_call_fail(pl_call_t *call, const pl_error_t *error)
 {
     pl_error_t filled = *error;
     if (filled.code >= 0)
-        pl_fail(&filled, PL_EBUG, "%s failed without saying why", call->actor->ops->name);
+        pl_fail(&filled, PL_EBUG, "%s failed without saying why", actor_name(call->actor));
     if (!filled.where[0] && call->actor->reactor->rank >= 0)
-        snprintf(filled.where, sizeof filled.where, "rank %d %s", call->actor->reactor->rank, call->actor->ops->name);
+        snprintf(filled.where, sizeof filled.where, "rank %d %s", call->actor->reactor->rank, actor_name(call->actor));
     else if (!filled.where[0])
-        snprintf(filled.where, sizeof filled.where, "%s", call->actor->ops->name);
+        snprintf(filled.where, sizeof filled.where, "%s", actor_name(call->actor));
     if (call == call->actor->start)
         actor_begin_end(call->actor, &filled);
     else
@@ -257,7 +257,7 @@ static int peers_check(const actor_t *actor, const pl_peers_t *peers, pl_error_t
 {
     for (uint32_t k = 0; k < peers->count; k++)
         if (pl_kind_level(peers->peer[k].at.kind) >= actor->ops->level)
-            return pl_fail(err, PL_EHIERARCHY, "%s (level %d) was given an address of %s (level %d)", actor->ops->name,
+            return pl_fail(err, PL_EHIERARCHY, "%s (level %d) was given an address of %s (level %d)", actor_name(actor),
                            actor->ops->level, pl_kind_name(peers->peer[k].at.kind),
                            pl_kind_level(peers->peer[k].at.kind));
     return PL_OK;
@@ -266,7 +266,7 @@ static int peers_check(const actor_t *actor, const pl_peers_t *peers, pl_error_t
 static int call_admit(actor_t *actor, const pl_envelope_t *e, pl_error_t *err)
 {
     const pl_message_info_t *info = pl_message_info(e->message);
-    const char *name = actor->ops->name;
+    const char *name = actor_name(actor);
     if (pl_kind_level(e->from_kind) <= actor->ops->level)
         return pl_fail(err, PL_EHIERARCHY, "%s (level %d) called %s on %s (level %d): calls only go down",
                        pl_kind_name(e->from_kind), pl_kind_level(e->from_kind), info->name, name, actor->ops->level);
@@ -398,7 +398,7 @@ static void answer_pass(pl_made_call_t *made, const pl_answer_t *answer)
         reactor->cause = 0;
         reactor->deadline = 0;
     } else if (answer->kind == PL_ANSWER_ERROR && actor->state == ACTOR_ALIVE) {
-        pl_log_line(PL_LOG_WARNING, reactor->rank, actor->ops->name, "%s failed: %s",
+        pl_log_line(PL_LOG_WARNING, reactor->rank, actor_name(actor), "%s failed: %s",
                     pl_message_info(made->message)->name, answer->error->text);
     }
 }
