@@ -302,7 +302,7 @@ static void epoch_go_on(epoch_t *e)
 
 /* ---- decisions ---- */
 
-static void epoch_wish(epoch_t *e, const pl_hook_reply_t *wish)
+static void epoch_wish(epoch_t *e, const pl_ask_callbacks_reply_t *wish)
 {
     e->lr_factor *= wish->lr_factor;
     if (!wish->stop || e->stopping)
@@ -318,7 +318,7 @@ static void decided(void *self, const pl_answer_t *answer)
         return;
     e->pending--;
     if (answer->context)                                    /* a hook's */
-        epoch_wish(e, &answer->body->hook_reply);
+        epoch_wish(e, &answer->body->ask_callbacks_reply);
     e->decision++;
     epoch_decide(e);
 }
@@ -349,9 +349,9 @@ static void validated(void *self, const pl_answer_t *answer)
 static bool send_hook(epoch_t *e, unsigned point)
 {
     char *text = pl_metrics_text(e->newest, &e->failure);
-    pl_hook_t msg = {.point = point, .epoch = e->number, .global_step = e->global_step, .metrics = text};
+    pl_ask_callbacks_t msg = {.point = point, .epoch = e->number, .global_step = e->global_step, .metrics = text};
     pl_how_t how = {.on_answer = decided, .context = e};
-    bool sent = text && pl_call_hook(e, e->callback, &msg, how, &e->failure);
+    bool sent = text && pl_call_ask_callbacks(e, e->callback, &msg, how, &e->failure);
     pl_free(text);
     return sent;
 }

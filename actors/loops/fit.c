@@ -136,8 +136,8 @@ static void fit_hook(fit_t *fit, unsigned point, pl_on_answer_t then)
 {
     pl_error_t err = {0};
     char *text = pl_metrics_text(fit->metrics, &err);
-    pl_hook_t msg = {.point = point, .epoch = fit->epochs, .global_step = fit->global_step, .metrics = text};
-    fit_sent(fit, text ? pl_call_hook(fit, fit->callback, &msg, (pl_how_t){.on_answer = then}, &err) : 0, &err);
+    pl_ask_callbacks_t msg = {.point = point, .epoch = fit->epochs, .global_step = fit->global_step, .metrics = text};
+    fit_sent(fit, text ? pl_call_ask_callbacks(fit, fit->callback, &msg, (pl_how_t){.on_answer = then}, &err) : 0, &err);
     pl_free(text);
 }
 
@@ -181,7 +181,7 @@ static void fit_epoch_hooked(void *self, const pl_answer_t *answer)
     fit_t *fit = self;
     if (fit_failed(fit, answer))
         return;
-    if (answer->body->hook_reply.stop)
+    if (answer->body->ask_callbacks_reply.stop)
         fit->ended = fit->stopped = true;
     if (fit->ended || (fit->options.max_epochs > 0 && fit->epochs >= (uint64_t)fit->options.max_epochs))
         fit_end(fit);

@@ -297,6 +297,11 @@ pl_address_t pl_peer(void *self, const char *role)
     return (pl_address_t){0};
 }
 
+bool pl_actor_sees_stuck(void *self)
+{
+    return __atomic_load_n(&actor_of(self)->reactor->runtime->stuck, __ATOMIC_RELAXED) > 0;
+}
+
 bool pl_is_nobody(pl_address_t at)
 {
     return at.actor == 0;

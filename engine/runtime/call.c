@@ -118,6 +118,8 @@ static pl_made_call_t *made_new(actor_t *from, pl_address_t to, uint32_t message
 
 void made_drop(pl_made_call_t *made)
 {
+    if (made->thread)                                       /* it has not ended: nobody will join it */
+        count(&made->actor->reactor->runtime->stuck);
     limited_remove(made);
     *made->link = made->next;
     if (made->next)
@@ -437,6 +439,7 @@ static void deliver_answer(pl_reactor_t *reactor, const pl_envelope_t *e, pl_fra
         return;
     }
     pl_made_call_t ended = *made;
+    made->thread = NULL;
     made_drop(made);
     if (ended.is_child)
         actor_child_ended(ended.actor, &ended);

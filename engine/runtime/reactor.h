@@ -31,6 +31,7 @@ typedef struct pl_runtime {
     /* Counted, atomic: for the stream and for tests. */
     uint64_t refused;                                       /* well-formed but not allowed */
     uint64_t malformed;                                     /* frames dropped */
+    uint64_t stuck;                                         /* threads given up */
     uint64_t stale;                                         /* answers nobody waits for any more */
 } pl_runtime_t;
 
