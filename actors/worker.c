@@ -107,10 +107,15 @@ static bool spawn_loops(worker_t *w, pl_error_t *err)
     const char *options = w->validates ? "validate" : "";
     pl_start_t start = {.options = options, .context = &w->job->object};
     pl_address_t evaluate, epoch;
-    pl_peers_add(&start.peers, "data", w->data);
+    if (!pl_is_nobody(w->data))
+        pl_peers_add(&start.peers, "data", w->data);
     pl_peers_add(&start.peers, "strategy", w->strategy);
+    if (w->job->prompt) {
+        start.options = w->weights->facts;
+        return spawn(w, &pl_generate_loop, PL_SAME_THREAD, &start, &w->loop, err);
+    }
     if (w->job->stage == PL_PREDICT)
-        return spawn(w, w->job->prompt ? &pl_generate_loop : &pl_predict_loop, PL_SAME_THREAD, &start, &w->loop, err);
+        return spawn(w, &pl_predict_loop, PL_SAME_THREAD, &start, &w->loop, err);
     if (!spawn(w, &pl_evaluate_loop, PL_SAME_THREAD, &start, &evaluate, err))
         return false;
     pl_peers_add(&start.peers, "evaluate", evaluate);
@@ -261,7 +266,7 @@ static void weights_read(void *self, const pl_answer_t *answer)
 static int name_accelerator(worker_t *w, pl_error_t *err)
 {
     const char *name = pl_options_part_name(w->job->options, "trainer.accelerator");
-    const pl_part_t *part = pl_part_find("accelerator", name ? name : PL_ACCELERATOR_DEFAULT, err);
+    const pl_part_t *part = pl_part_find("accelerator", name ? name : "cpu", err);
     if (!part)
         return err->code;
     w->accelerator_ops = pl_accelerator_actor;

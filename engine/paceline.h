@@ -225,6 +225,17 @@ PL_API int pl_options_check(const pl_options_t *o, pl_error_t *err);
 /* The whole run with every default, as a run file; pl_text_free() frees it.  Checks it first. */
 PL_API char *pl_options_print(const pl_options_t *o, pl_error_t *err);
 
+/* ---- Tensors ------------------------------------------------------------------------------------------------ */
+
+#define PL_DIMS 5
+
+typedef enum pl_dtype { PL_F32, PL_F64, PL_I32, PL_I64, PL_U8 } pl_dtype_t;
+
+typedef struct pl_shape {
+    int rank;                                               /* 0: a scalar */
+    int64_t dim[PL_DIMS];
+} pl_shape_t;
+
 /* ---- Engine and trainer ------------------------------------------------------------------------------------- */
 
 struct event_base;
@@ -320,15 +331,6 @@ PL_API int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what
 PL_API int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
 
 /* ---- Graphs ------------------------------------------------------------------------------------------------- */
-
-#define PL_DIMS 5
-
-typedef enum pl_dtype { PL_F32, PL_F64, PL_I32, PL_I64, PL_U8 } pl_dtype_t;
-
-typedef struct pl_shape {
-    int rank;                                               /* 0: a scalar */
-    int64_t dim[PL_DIMS];
-} pl_shape_t;
 
 typedef enum pl_stage { PL_TRAIN, PL_VALIDATE, PL_TEST, PL_PREDICT } pl_stage_t;
 
