@@ -597,6 +597,58 @@ PL_API int pl_memory_arrays(const char *name, const pl_arrays_t *arrays, pl_erro
 /* Reads samples out of arrays: user is a const pl_arrays_t *.  For a pl_memory_data_t of one's own. */
 PL_API int pl_arrays_read(void *user, const pl_read_request_t *request, void *const field[], pl_error_t *err);
 
+/* ---- Callbacks ---------------------------------------------------------------------------------------------- */
+
+/* The points of a run at which callbacks are asked.  X(NAME, name, when) */
+#define PL_HOOKS(X)                                                                          \
+    X(FIT_START, "on_fit_start", "before the first epoch")                                   \
+    X(TRAIN_EPOCH_START, "on_train_epoch_start", "before the first batch of an epoch")       \
+    X(TRAIN_BATCH_END, "on_train_batch_end", "after an optimizer step")                      \
+    X(TRAIN_EPOCH_END, "on_train_epoch_end", "after the last batch of an epoch")             \
+    X(VALIDATION_START, "on_validation_start", "before a validation")                        \
+    X(VALIDATION_END, "on_validation_end", "after a validation")                             \
+    X(FIT_END, "on_fit_end", "after the last epoch")
+
+typedef enum pl_hook {
+#define PL_X(name, text, when) PL_HOOK_##name,
+    PL_HOOKS(PL_X)
+#undef PL_X
+    PL_HOOK_COUNT
+} pl_hook_t;
+
+/* A set of points: PL_AT(FIT_START) | PL_AT(VALIDATION_END). */
+#define PL_AT(name) (1u << PL_HOOK_##name)
+
+/* What a callback is told. */
+typedef struct pl_hook_event {
+    int rank;
+    uint32_t epoch;                                         /* from 0 */
+    uint64_t global_step;                                   /* optimizer steps done */
+    const char *metrics;                                    /* JSON object of the newest figures by name */
+} pl_hook_event_t;
+
+/* What a callback wants; comes as a wish for nothing. */
+typedef struct pl_wish {
+    bool stop;                                              /* end the run here */
+    double lr_factor;                                       /* on the learning rate from the next step on, 0..; 1: as
+                                                               it is; those of several callbacks multiply */
+    char reason[160];                                       /* why it stops, for the result  [""] */
+} pl_wish_t;
+
+/* All of it runs on the rank's thread, where everything else of the rank waits: return soon. */
+typedef struct pl_callback_ops {
+    PL_PART;
+    unsigned points;                                        /* where on() is called */
+    /* Optimizer steps between two calls at TRAIN_BATCH_END, 1..  [1] */
+    int64_t (*every_n_steps)(const void *self);
+    int (*start)(void *self, pl_error_t *err);              /* before anything else of the run  [nothing to do] */
+    /* An error fails the run with PL_EUSER. */
+    int (*on)(void *self, pl_hook_t point, const pl_hook_event_t *event, pl_wish_t *wish, pl_error_t *err);
+    void (*stop)(void *self);                               /* at the end; also after a failed start  [nothing to do] */
+} pl_callback_ops_t;
+
+/* ---- Texts -------------------------------------------------------------------------------------------------- */
+
 /* A copy of text (printf) in Paceline's memory, or NULL; pl_text_free() frees it. */
 PL_API char *pl_text(const char *format, ...) PL_PRINTF(1, 2);
 PL_API void pl_text_free(char *text);
