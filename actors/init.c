@@ -1,5 +1,5 @@
 /* init.c - the first line of a program: Paceline's own parts become known by name, like a user's */
-#include "actors/connectors/connectors.h"
+#include "actors/connectors/callbacks/callbacks.h"
 #include "actors/connectors/datasets/datasets.h"
 #include "actors/launchers/launchers.h"
 #include "config.h"

@@ -93,8 +93,8 @@ static int trainer_run(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     if (pl_actor_sees_stuck(self))
         return pl_fail(err, PL_ESTUCK, "an earlier run of this engine is stuck and holds its memory: use a new engine");
     const pl_job_t *job = (const pl_job_t *)body->run.job;
-    const char *name = pl_options_part_name(job->options, "trainer.launcher");
-    const pl_actor_ops_t *launcher = pl_part_find("launcher", name ? name : "inline", err);
+    const char *name = pl_options_choice(job->options, "trainer.launcher", "inline");
+    const pl_actor_ops_t *launcher = pl_part_find("launcher", name, err);
     if (!launcher)
         return err->code;
     pl_start_t start = {.options = "", .context = body->run.job};

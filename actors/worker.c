@@ -9,7 +9,11 @@
 #include <string.h>
 
 #include "accelerators/actor.h"
-#include "actors/connectors/connectors.h"
+#include "actors/connectors/callback.h"
+#include "actors/connectors/checkpoint.h"
+#include "actors/connectors/data.h"
+#include "actors/connectors/logger.h"
+#include "actors/connectors/writer.h"
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
 #include "base/alloc.h"
@@ -265,8 +269,8 @@ static void weights_read(void *self, const pl_answer_t *answer)
 /* A copy of the accelerator's table under the device's name, kept as long as the worker. */
 static int name_accelerator(worker_t *w, pl_error_t *err)
 {
-    const char *name = pl_options_part_name(w->job->options, "trainer.accelerator");
-    const pl_part_t *part = pl_part_find("accelerator", name ? name : "cpu", err);
+    const char *name = pl_options_choice(w->job->options, "trainer.accelerator", "cpu");
+    const pl_part_t *part = pl_part_find("accelerator", name, err);
     if (!part)
         return err->code;
     w->accelerator_ops = pl_accelerator_actor;
@@ -276,12 +280,12 @@ static int name_accelerator(worker_t *w, pl_error_t *err)
 
 static int spawn_parts(worker_t *w, pl_error_t *err)
 {
-    const char *name = pl_options_part_name(w->job->options, "trainer.strategy");
-    const pl_actor_ops_t *strategy = pl_part_find("strategy", name ? name : "single", err);
+    const char *name = pl_options_choice(w->job->options, "trainer.strategy", "single");
+    const pl_actor_ops_t *strategy = pl_part_find("strategy", name, err);
     pl_start_t start = {.options = "", .context = &w->job->object};
     pl_start_t strategy_start = start;
     if (!strategy || name_accelerator(w, err) != PL_OK
-        || !spawn(w, &pl_writer_io, PL_OWN_THREAD, &start, &w->writer, err)
+        || !spawn(w, &pl_io_writer, PL_OWN_THREAD, &start, &w->writer, err)
         || !spawn(w, &w->accelerator_ops, PL_OWN_THREAD, &start, &w->accelerator, err))
         return err->code;
     pl_peers_add(&strategy_start.peers, "accelerator", w->accelerator);
