@@ -225,7 +225,7 @@ PL_API int pl_options_check(const pl_options_t *o, pl_error_t *err);
 /* The whole run with every default, as a run file; pl_text_free() frees it.  Checks it first. */
 PL_API char *pl_options_print(const pl_options_t *o, pl_error_t *err);
 
-/* ---- Graphs ------------------------------------------------------------------------------------------------- */
+/* ---- Tensors ------------------------------------------------------------------------------------------------ */
 
 #define PL_DIMS 5
 
@@ -235,6 +235,102 @@ typedef struct pl_shape {
     int rank;                                               /* 0: a scalar */
     int64_t dim[PL_DIMS];
 } pl_shape_t;
+
+/* ---- Engine and trainer ------------------------------------------------------------------------------------- */
+
+struct event_base;
+typedef struct pl_engine pl_engine_t;
+typedef struct pl_trainer pl_trainer_t;
+
+/* The first line of main(): registers Paceline's own parts and the program's [NULL: none].  Takes the arguments because
+ * a launcher may start this program again as a rank, which then does its work in here and never returns. */
+PL_API int pl_init(int *argc, char ***argv, const pl_registration_t *registrations, pl_error_t *err);
+
+/* An engine: a thread that trainers live on.  Notifications (on_done, on_progress, on_closed) come from base, on the
+ * thread that runs it and never from inside the call that started the work; with base NULL they come from
+ * pl_engine_dispatch(), to be called when pl_engine_fd() is readable.  An engine and its trainers are used from that one
+ * thread; many engines may be there at once. */
+PL_API pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err);
+/* One descriptor for life, level-triggered; belongs to the engine. */
+PL_API int pl_engine_fd(const pl_engine_t *engine);
+PL_API void pl_engine_dispatch(pl_engine_t *engine);
+
+/* Publishes every message of the engine's actors at ipc://FILE or tcp://127.0.0.1:PORT ("*": any port); before the
+ * first trainer runs.  Nothing else may be listened on. */
+PL_API int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error_t *err);
+/* Where that is, after "*" was replaced; "" without one. */
+PL_API const char *pl_engine_monitor_endpoint(const pl_engine_t *engine);
+
+/* Ends all runs (their on_done comes first, with PL_ECANCELLED) and then the engine; on_closed [nobody asks] comes last.
+ * Returns at once.  May be called from a notification. */
+PL_API void pl_engine_close(pl_engine_t *engine, void (*on_closed)(pl_engine_t *engine, void *user), void *user);
+/* Frees an engine and its trainers.  One that is not closed is closed first, without notifications and waiting for it.
+ * Not from a notification other than on_closed. */
+PL_API void pl_engine_free(pl_engine_t *engine);
+
+/* How a run ended.  What it points to lives until the notification returns. */
+typedef struct pl_result_tensor {
+    const char *name;
+    pl_shape_t shape;
+    const float *data;                                      /* [shape] */
+} pl_result_tensor_t;
+
+typedef struct pl_result {
+    const char *status;                                     /* "ok", "stopped" (by pl_trainer_stop or a callback), "failed" */
+    pl_error_t error;                                       /* of "failed" */
+    uint64_t global_step;                                   /* optimizer steps done */
+    uint32_t epoch;                                         /* epochs done */
+    double seconds;                                         /* of the loop */
+    const char *metrics;                                    /* JSON object: the newest figure of each name */
+    const char *run_dir;                                    /* "" when there is none */
+    const char *text;                                       /* written after a prompt; "" */
+    int weight_count;
+    const pl_result_tensor_t *weight;                       /* after a fit: the module's tensors */
+    int output_count;
+    const pl_result_tensor_t *output;                       /* after predicting: [samples, …] each, in the data's order */
+} pl_result_t;
+
+/* The figure of a name; false when there is none. */
+PL_API bool pl_result_metric(const pl_result_t *result, const char *name, double *value);
+
+/* How far a run is; at most ten times a second, and at each validation. */
+typedef struct pl_progress {
+    const char *event;                                      /* "train", "validate", "validated", "predict", "text" */
+    uint64_t global_step, total_steps;                      /* optimizer steps; total 0: unknown */
+    uint32_t epoch;                                         /* from 0 */
+    uint32_t batch, batches;                                /* of the epoch or evaluation; batches 0: unknown */
+    const char *metrics;                                    /* JSON object of the newest figures; "text": a JSON string */
+} pl_progress_t;
+
+typedef void (*pl_on_done_t)(pl_trainer_t *trainer, const pl_result_t *result, void *user);
+typedef void (*pl_on_progress_t)(pl_trainer_t *trainer, const pl_progress_t *progress, void *user);
+
+/* A trainer for a run; options are copied and checked. */
+PL_API pl_trainer_t *pl_trainer_new(pl_engine_t *engine, const pl_options_t *options, pl_error_t *err);
+/* Stops what it runs, without further notifications, and frees it.  May be called from its own notification. */
+PL_API void pl_trainer_free(pl_trainer_t *trainer);
+
+PL_API void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress, void *user);
+
+/* Trains; returns at once, on_done comes exactly once.  PL_ESTATE: it is running already. */
+PL_API int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user, pl_error_t *err);
+
+/* What to predict from. */
+typedef struct pl_prediction {
+    const char *checkpoint;                                 /* a .safetensors file or a run directory */
+    const char *prompt;                                     /* text to go on from  [NULL: predict the data] */
+    int64_t tokens;                                         /* to write after the prompt */
+    double temperature;                                     /* 0: always the likeliest */
+    int64_t top_k;                                          /* choose among the k likeliest; 0: all */
+} pl_prediction_t;
+
+PL_API int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what, pl_on_done_t on_done, void *user,
+                              pl_error_t *err);
+
+/* Ends the run at its next step boundary; on_done then says "stopped".  PL_ESTATE: nothing runs. */
+PL_API int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
+
+/* ---- Graphs ------------------------------------------------------------------------------------------------- */
 
 typedef enum pl_stage { PL_TRAIN, PL_VALIDATE, PL_TEST, PL_PREDICT } pl_stage_t;
 

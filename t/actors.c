@@ -78,7 +78,7 @@ typedef struct queen {
     int leave_at;                                           /* answers of these kinds to wait for */
 } queen_t;
 
-static pl_runtime_t runtime;
+static pl_runtime_t *runtime;
 static pl_reactor_t *reactor;
 static queen_t *queen;
 
@@ -102,8 +102,9 @@ static const pl_actor_ops_t queen_ops = {.name = "queen", .size = sizeof(queen_t
 
 static void rig_open(void)
 {
-    pl_runtime_init(&runtime, NULL);
-    reactor = pl_reactor_new(&runtime, -1, NULL);
+    runtime = calloc(1, sizeof *runtime);
+    pl_runtime_init(runtime, NULL);
+    reactor = pl_reactor_new(runtime, -1, NULL);
     void *self = NULL;
     pl_actor_root(reactor, &queen_ops, &self, NULL);
     queen = self;
@@ -113,7 +114,9 @@ static void rig_open(void)
 static void rig_close(void)
 {
     pl_reactor_free(reactor);
-    pl_runtime_release(&runtime);
+    pl_runtime_release(runtime);
+    if (!runtime->stuck)
+        free(runtime);
 }
 
 static const pl_how_t how = {.on_answer = queen_answer};
@@ -209,7 +212,7 @@ static void calls_go_down_only(void)
     is_int(pl_call_save(queen, sideways, &(pl_save_t){0}, how, &err), 0, "a call to the same level is not made");
     is_int(err.code, PL_EHIERARCHY, "with its own code");
     like(err.text, "queen.*level 100.*queen.*level 100", "that names both");
-    is_int(runtime.refused, 1, "and is counted");
+    is_int(runtime->refused, 1, "and is counted");
     rig_close();
 }
 
@@ -218,9 +221,10 @@ static void send_forged(pl_address_t to, uint32_t from_kind, uint32_t epoch, uin
 {
     const pl_address_t *from = pl_actor_address(queen);
     pl_envelope_t e = {.version = PL_PROTOCOL_VERSION, .kind = PL_KIND_CALL, .message = (uint16_t)message, .call = 99,
-                       .remaining = -1, .epoch = epoch, .from_thread = from->thread, .from_actor = from->actor,
+                       .remaining = -1, .run = runtime->run, .epoch = epoch, .from_thread = from->thread, .from_actor = from->actor,
                        .from_kind = from_kind, .to_thread = to.thread, .to_actor = to.actor, .to_kind = to.kind};
-    pl_frame_t *frame = pl_frame_new(&e, fields, NULL);
+    pl_frame_t frame;
+    pl_frame_make(&frame, &e, fields, NULL);
     pl_reactor_send(reactor, &frame, NULL);
 }
 
@@ -237,7 +241,7 @@ static void the_mailbox_refuses_what_is_not_allowed(void)
     send_forged(bee, host, 0, PL_MESSAGE_allocate, &(pl_allocate_t){0});
     ask(bee, 0);
     wait_for(1);
-    is_int(runtime.refused, 5, "a sideways call, an old epoch, a second start, an unknown message, another level's");
+    is_int(runtime->refused, 5, "a sideways call, an old epoch, a second start, an unknown message, another level's");
     is_int(queen->replies, 1, "and goes on");
     rig_close();
 }
@@ -328,7 +332,7 @@ static void children_end_last_made_first(void)
 static void a_stuck_child_is_given_up_and_named(void)
 {
     rig_open();
-    runtime.grace_ms = 20;
+    runtime->grace_ms = 20;
     pl_address_t boss;
     uint64_t life = spawn(&boss_ops, PL_OWN_THREAD, "same", &boss);
     pl_call_evaluate(queen, boss, &(pl_evaluate_t){.global_step = 3}, how, NULL);
@@ -465,6 +469,7 @@ static void calls_end_whichever_allocation_fails(void)
 
 int main(void)
 {
+    pl_memory_hooks(failing_malloc, failing_realloc, NULL);
     sem_init(&stuck, 0, 0);
     run(a_call_gets_progress_and_one_reply);
     run(an_error_names_who_and_why);
@@ -481,7 +486,6 @@ int main(void)
     run(an_object_lives_as_long_as_the_call);
     run(objects_of_calls_nobody_answered_are_freed);
     run(a_number_nobody_put_there_finds_no_object);
-    pl_memory_hooks(failing_malloc, failing_realloc, NULL);
     run(calls_end_whichever_allocation_fails);
     return tap_done();
 }
