@@ -1,4 +1,4 @@
-/* callbacks.c - tests of actors/connectors/callback.c and the callbacks that are built in */
+/* callbacks.c - tests of actors/connectors/callback.c and callbacks/progress.c */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -171,7 +171,8 @@ static void errors_name_callback_and_point(void)
     start("[{\"name\": \"watcher\", \"fail\": 5}, \"sleeper\"]");
     asked_t *asked = hook(PL_HOOK_VALIDATION_END, 0);
     is_int(asked->error.code, PL_EUSER, "an error of the user's");
-    is_text(asked->error.text, "callback \"watcher\", on_validation_end: lost sight", "in full");
+    is_text(asked->error.text, "callback \"watcher\", on_validation_end: lost sight",
+            "in full");
     like(hook(PL_HOOK_FIT_END, 0)->error.text,
          "\"sleeper\", on_fit_end: it failed without saying why", "or without a text");
     is_int(hook(PL_HOOK_COUNT, 0)->error.code, PL_EINVAL, "a point must be one");
@@ -191,7 +192,8 @@ static void a_callback_that_cannot_start_is_named(void)
     queen_close();
     start("[\"watchers\"]");
     queen_wait(&life);
-    like(life.error.text, "no callback \"watchers\": did you mean \"watcher\"", "as unknown");
+    like(life.error.text, "no callback \"watchers\": did you mean \"watcher\"",
+         "as unknown");
     queen_close();
     start("[{\"name\": \"watcher\", \"tagg\": \"b\"}]");
     queen_wait(&life);
@@ -217,11 +219,13 @@ static void progress_says_a_line_for_each_epoch_and_validation(void)
     pl_log_hook(on_log, PL_LOG_INFO, NULL);
     log_rank = -7;
     start("[\"progress\"]");
-    is_int(interest()->points, PL_AT(TRAIN_EPOCH_END) | PL_AT(VALIDATION_END), "its points");
+    is_int(interest()->points, PL_AT(TRAIN_EPOCH_END) | PL_AT(VALIDATION_END),
+           "its points");
     hook(PL_HOOK_VALIDATION_END, 938);
     hook(PL_HOOK_TRAIN_EPOCH_END, 939);
     is_int(lines, 2, "two lines");
-    is_text(logged[0], "validation in epoch 3, step 938, val_loss 0.5", "the validation's");
+    is_text(logged[0], "validation in epoch 3, step 938, val_loss 0.5",
+            "the validation's");
     is_text(logged[1], "epoch 3, step 939, val_loss 0.5", "the epoch's");
     is_int(log_rank, 0, "of its rank");
     queen_close();

@@ -43,7 +43,8 @@ static pl_layout_t start_open(const char *section)
     return layout;
 }
 
-static asked_t *begin_part(pl_stage_t stage, uint32_t epoch, uint32_t part, uint32_t parts)
+static asked_t *begin_part(pl_stage_t stage, uint32_t epoch, uint32_t part,
+                           uint32_t parts)
 {
     return queen_call(data, PL_MESSAGE_begin, &(pl_begin_t){stage, epoch, part, parts});
 }
@@ -56,6 +57,13 @@ static asked_t *begin(pl_stage_t stage, uint32_t epoch)
 static asked_t *fetch(pl_stage_t stage)
 {
     return queen_call(data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){stage});
+}
+
+/* Without waiting. */
+static void ask_fetch(asked_t *asked)
+{
+    const pl_fetch_batch_t fields = {PL_TRAIN};
+    queen_ask(asked, data, PL_MESSAGE_fetch_batch, &fields);
 }
 
 /* ---- what came ---- */
@@ -196,7 +204,8 @@ static void the_last_batch_is_smaller(void)
     is_int(layout.stage[PL_TRAIN].batch_size, 4, "and how large the others are");
     is_int(begin(PL_TRAIN, 0)->body.begin_reply.batches, 3, "3 batches of 10 samples");
     pass_t *pass = pass_rest(PL_TRAIN);
-    ok(pass->batches == 3 && pass->size[0] == 4 && pass->size[1] == 4 && pass->size[2] == 2,
+    ok(pass->batches == 3 && pass->size[0] == 4 && pass->size[1] == 4
+           && pass->size[2] == 2,
        "4, 4 and 2");
     ok(!fetch(PL_TRAIN)->object && fetch(PL_TRAIN)->error.code == PL_OK,
        "the end stays the end");
@@ -263,7 +272,8 @@ static void sources_may_be_apart(void)
 {
     pl_layout_t layout =
         start_open("{\"train\": {\"name\": \"numbers\", \"samples\": 20}, "
-                   "\"val\": {\"name\": \"numbers\", \"samples\": 5}, \"batch_size\": 4}");
+                   "\"val\": {\"name\": \"numbers\", \"samples\": 5}, "
+                   "\"batch_size\": 4}");
     is_int(layout.stage[PL_TRAIN].samples, 20, "training data");
     is_int(layout.stage[PL_VALIDATE].samples, 5, "validation data");
     is_int(layout.stage[PL_VALIDATE].ragged, 1, "with its own last batch");
@@ -288,7 +298,8 @@ static void validation_data_may_be_missing(void)
 
 static void data_to_predict_comes_in_order(void)
 {
-    start("{\"name\": \"numbers\", \"samples\": 50, \"batch_size\": 8, \"val_split\": 0.5}");
+    start("{\"name\": \"numbers\", \"samples\": 50, \"batch_size\": 8, "
+          "\"val_split\": 0.5}");
     pl_layout_t *layout = (pl_layout_t *)open_data(false)->object;
     ok(layout->stage[PL_PREDICT].present && !layout->stage[PL_TRAIN].present, "alone");
     pass_t *pass = pass_of(PL_PREDICT, 0);
@@ -300,7 +311,8 @@ static void data_to_predict_comes_in_order(void)
 static void facts_come_with_the_layout(void)
 {
     start("{\"name\": \"numbers\", \"vocabulary\": \"abc\"}");
-    is_text(open_data(true)->text, "{\"classes\": 10, \"vocabulary\": \"abc\"}", "as told");
+    is_text(open_data(true)->text, "{\"classes\": 10, \"vocabulary\": \"abc\"}",
+            "as told");
     is_int(open_data(true)->error.code, PL_ESTATE, "data is opened once");
     queen_close();
 }
@@ -377,7 +389,7 @@ static void a_new_pass_drops_the_old_one(void)
     numbers_allow(0);
     asked_t waiting;
     begin(PL_TRAIN, 7);
-    queen_ask(&waiting, data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
+    ask_fetch(&waiting);
     begin(PL_TRAIN, 1);
     queen_wait(&waiting);
     is_int(waiting.error.code, PL_ECANCELLED, "a fetch of the old pass ends");
@@ -415,7 +427,7 @@ static void fetches_are_answered_in_order(void)
     numbers_allow(0);
     begin(PL_TRAIN, 0);
     for (int k = 0; k < FETCHES; k++)
-        queen_ask(&asked[k], data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
+        ask_fetch(&asked[k]);
     queen_cancel(&asked[4]);
     numbers_allow(-1);
     int in_order = 0, expected = 0;
@@ -444,10 +456,10 @@ static void reading_stops_while_all_batches_are_out(void)
                "\"prefetch\": 3}");
     begin(PL_TRAIN, 0);
     for (int k = 0; k < OUT; k++) {
-        queen_ask(&asked[k], data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
+        ask_fetch(&asked[k]);
         queen_wait(&asked[k]);
     }
-    queen_ask(&one_more, data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
+    ask_fetch(&one_more);
     queen_turn();
     ok(!one_more.ended, "there is no batch for another fetch");
     is_int(numbers_state.batches, OUT, "and nothing more was read");
@@ -468,11 +480,11 @@ static void batches_outlive_the_connector(void)
                "\"shuffle\": false}");
     begin(PL_TRAIN, 0);
     asked_t kept, waiting[5];
-    queen_ask(&kept, data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
+    ask_fetch(&kept);
     queen_wait(&kept);
     numbers_allow(0);
     for (int k = 0; k < 5; k++)
-        queen_ask(&waiting[k], data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
+        ask_fetch(&waiting[k]);
     queen_cancel(&life);
     numbers_allow(-1);
     queen_end(&life);

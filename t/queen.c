@@ -66,7 +66,7 @@ static void keep_text(asked_t *asked, const char *text)
     snprintf(asked->text, sizeof asked->text, "%s", text ? text : "");
 }
 
-/* The reply's text and object, which are borrowed, out of those messages that have any. */
+/* The reply's text and object, which are borrowed, of those messages that have any. */
 static void keep(asked_t *asked, const pl_body_t *body)
 {
     asked->body = *body;
@@ -112,7 +112,8 @@ static pl_how_t how_of(asked_t *asked)
     return (pl_how_t){.on_answer = queen_answer, .context = asked};
 }
 
-pl_address_t queen_spawn(const pl_actor_ops_t *ops, const pl_start_t *start, asked_t *life)
+pl_address_t queen_spawn(const pl_actor_ops_t *ops, const pl_start_t *start,
+                         asked_t *life)
 {
     pl_address_t at = {0};
     *life = (asked_t){.message = PL_MESSAGE_start};
@@ -182,7 +183,7 @@ void queen_turn(void)
 /* ---- A data set that does as it is told ---- */
 
 typedef struct numbers {
-    int64_t samples, fail;                                  /* fail: the record; -1: none */
+    int64_t samples, fail;                                  /* fail: a record; -1: none */
     bool ordered, mute, broken;
     const char *vocabulary;
     int64_t begin;
@@ -226,8 +227,8 @@ static void count(int *counter, int by)
     __atomic_add_fetch(counter, by, __ATOMIC_RELAXED);
 }
 
-static int numbers_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
-                        pl_error_t *err)
+static int numbers_open(void *self, const pl_data_request_t *request,
+                        pl_data_info_t *info, pl_error_t *err)
 {
     numbers_t *numbers = self;
     count(&numbers_state.opened, 1);

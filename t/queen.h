@@ -25,11 +25,13 @@ void queen_close(void);
 int queen_in_flight(void);
 
 /* Starts an actor; it lives until queen_end() or queen_close().  *life takes its end. */
-pl_address_t queen_spawn(const pl_actor_ops_t *ops, const pl_start_t *start, asked_t *life);
+pl_address_t queen_spawn(const pl_actor_ops_t *ops, const pl_start_t *start,
+                         asked_t *life);
 /* Asks it to end, and waits. */
 void queen_end(asked_t *life);
 
-/* Calls; *asked must stay until it has ended.  queen_cancel() asks the callee to end it. */
+/* Calls; *asked must stay until it has ended.  queen_cancel() asks the callee to end
+ * it. */
 void queen_ask(asked_t *asked, pl_address_t at, pl_message_t message, const void *fields);
 void queen_cancel(const asked_t *asked);
 /* Runs until a call has ended. */

@@ -127,8 +127,8 @@ static int steps_in_file(uint64_t *steps, int most)
 static void a_line_has_step_epoch_time_and_figures(void)
 {
     start_in("line");
-    is_int(log_step(938, "{\"train_loss\": 0.1, \"lr-adamw\": 1e-3, \"epoch\": 77}"), PL_OK,
-           "logged");
+    is_int(log_step(938, "{\"train_loss\": 0.1, \"lr-adamw\": 1e-3, \"epoch\": 77}"),
+           PL_OK, "logged");
     queen_close();
     size_t size;
     char *text = (char *)file_get(in_run_dir("metrics.jsonl"), &size);
@@ -139,7 +139,7 @@ static void a_line_has_step_epoch_time_and_figures(void)
            "the epoch, which no figure can change");
     is_near(json_real_value(json_object_get(line, "time")), pl_wall_clock(), 1e-7,
             "the time");
-    ok(strstr(text, "\"train_loss\":0.1,") != NULL, "numbers are as short as they can be");
+    ok(strstr(text, "\"train_loss\":0.1,") != NULL, "numbers are short");
     json_decref(line);
     free(text);
 }
@@ -227,7 +227,8 @@ static pl_weights_t *weights_sample(void)
 
 static asked_t *save(pl_weights_t *weights)
 {
-    return queen_call(checkpoint, PL_MESSAGE_save, &(pl_save_t){.weights = &weights->object});
+    const pl_save_t fields = {.weights = &weights->object};
+    return queen_call(checkpoint, PL_MESSAGE_save, &fields);
 }
 
 static asked_t *load(const char *path)
@@ -256,7 +257,7 @@ static void weights_come_back_as_they_were(void)
 {
     start_in("weights");
     pl_weights_t *weights = weights_sample();
-    is_text(save(weights)->text, in_run_dir("model.safetensors"), "saved, and told where");
+    is_text(save(weights)->text, in_run_dir("model.safetensors"), "and told where");
     const pl_weights_t *back = (pl_weights_t *)load(run_dir)->object;
     ok(weights_equal(weights, back), "from the run directory");
     is_text(back->module, weights->module, "with the module");
@@ -265,7 +266,7 @@ static void weights_come_back_as_they_were(void)
     ok(weights_equal(weights, back), "from the file");
     pl_safetensors_t file;
     pl_safetensors_open(in_run_dir("model.safetensors"), &file, NULL);
-    is_text(pl_safetensors_metadata(&file, "format"), "paceline", "the file says of whom");
+    is_text(pl_safetensors_metadata(&file, "format"), "paceline", "it says of whom");
     pl_safetensors_close(&file);
     pl_object_unref(weights);
     queen_close();
@@ -294,8 +295,8 @@ static void files_of_others_are_read_as_far_as_they_fit(void)
     ok(weights && !weights->module && !weights->facts, "nothing is known of a module");
     like(load(foreign("i64.safetensors", "w", PL_I64, (int64_t[]){1, 2}))->error.text,
          "i64.safetensors: tensor \"w\" is I64", "integers are no weights");
-    is_int(load(foreign("long.safetensors", long_name, PL_F32, (float[]){1, 2}))->error.code,
-           PL_EUNSUPPORTED, "nor are names cut");
+    const char *path = foreign("long.safetensors", long_name, PL_F32, (float[]){1, 2});
+    is_int(load(path)->error.code, PL_EUNSUPPORTED, "nor are names cut");
     queen_close();
 }
 
@@ -334,7 +335,8 @@ static void a_save_that_has_begun_is_waited_for(void)
     asked_t asked;
     start_in("wait");
     pl_weights_t *weights = weights_sample();
-    queen_ask(&asked, checkpoint, PL_MESSAGE_save, &(pl_save_t){.weights = &weights->object});
+    const pl_save_t fields = {.weights = &weights->object};
+    queen_ask(&asked, checkpoint, PL_MESSAGE_save, &fields);
     queen_end(&checkpoint_life);
     ok(asked.ended && asked.error.code == PL_OK, "also at the end");
     is_int(files_in(run_dir), 1, "it is there");
@@ -424,8 +426,8 @@ static void two_runs_at_once_get_two_directories(void)
     enum { RUNS = 25 };
     static asked_t asked[2][RUNS], other_life;
     start_root("both");
-    pl_address_t both[2] = {writer, queen_spawn(&pl_io_writer, &(pl_start_t){.options = ""},
-                                              &other_life)};
+    const pl_start_t none = {.options = ""};
+    pl_address_t both[2] = {writer, queen_spawn(&pl_io_writer, &none, &other_life)};
     const pl_make_run_dir_t fields = {root, "", "{}"};
     for (int k = 0; k < RUNS; k++)
         for (int w = 0; w < 2; w++)
@@ -458,7 +460,7 @@ static void a_root_that_cannot_be_is_refused(void)
     if (geteuid() == 0)
         tap_skip("the superuser may write everywhere");
     else
-        like(make_in(root, "")->error.text, "locked/0001: no permission", "no permission");
+        like(make_in(root, "")->error.text, "locked/0001: no permission", "no right");
     queen_close();
 }
 
