@@ -6,7 +6,7 @@
 
 #include "actors/connectors/data.h"
 #include "base/error.h"
-#include "connector_rig.h"
+#include "queen.h"
 #include "scarce.h"
 #include "tap.h"
 
@@ -20,16 +20,16 @@ static asked_t life;
 /* Starts the connector for a "data" section; everything else of the run is default. */
 static void start(const char *section)
 {
-    rig_open();
-    pl_job_t *job = rig_job("{\"data\": %s, \"trainer\": {\"seed\": 7}}", section);
-    data = rig_spawn(&pl_data_connector,
+    queen_open();
+    pl_job_t *job = queen_job("{\"data\": %s, \"trainer\": {\"seed\": 7}}", section);
+    data = queen_spawn(&pl_data_connector,
                      &(pl_start_t){.options = "", .context = &job->object}, &life);
     pl_object_unref(job);
 }
 
 static asked_t *open_data(bool fit)
 {
-    return rig_call(data, PL_MESSAGE_open_data, &(pl_open_data_t){.fit = fit});
+    return queen_call(data, PL_MESSAGE_open_data, &(pl_open_data_t){.fit = fit});
 }
 
 /* Starts, opens for a fit and leaves the layout with the caller. */
@@ -43,9 +43,10 @@ static pl_layout_t start_open(const char *section)
     return layout;
 }
 
-static asked_t *begin_part(pl_stage_t stage, uint32_t epoch, uint32_t part, uint32_t parts)
+static asked_t *begin_part(pl_stage_t stage, uint32_t epoch, uint32_t part,
+                           uint32_t parts)
 {
-    return rig_call(data, PL_MESSAGE_begin, &(pl_begin_t){stage, epoch, part, parts});
+    return queen_call(data, PL_MESSAGE_begin, &(pl_begin_t){stage, epoch, part, parts});
 }
 
 static asked_t *begin(pl_stage_t stage, uint32_t epoch)
@@ -55,7 +56,14 @@ static asked_t *begin(pl_stage_t stage, uint32_t epoch)
 
 static asked_t *fetch(pl_stage_t stage)
 {
-    return rig_call(data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){stage});
+    return queen_call(data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){stage});
+}
+
+/* Without waiting. */
+static void ask_fetch(asked_t *asked)
+{
+    const pl_fetch_batch_t fields = {PL_TRAIN};
+    queen_ask(asked, data, PL_MESSAGE_fetch_batch, &fields);
 }
 
 /* ---- what came ---- */
@@ -153,7 +161,7 @@ static void batches_are_the_same_whatever_reads_them(void)
             if (pass != first[epoch])
                 free(pass);
         }
-        rig_close();
+        queen_close();
     }
     ok(first[0]->stage_is_right && first[0]->aligned && first[0]->numbered,
        "batches are aligned, numbered and read for their stage");
@@ -172,7 +180,7 @@ static void every_sample_comes_once_in_an_epoch(void)
         is_int(times_each(pass, NULL, 1000), 1, "in epoch %u", epoch);
         free(pass);
     }
-    rig_close();
+    queen_close();
 }
 
 static void an_order_that_is_not_shuffled_is_that_of_the_data(void)
@@ -185,7 +193,7 @@ static void an_order_that_is_not_shuffled_is_that_of_the_data(void)
     is_int(times_each(train, validation, 100), 1, "with the split in it");
     free(train);
     free(validation);
-    rig_close();
+    queen_close();
 }
 
 static void the_last_batch_is_smaller(void)
@@ -196,15 +204,16 @@ static void the_last_batch_is_smaller(void)
     is_int(layout.stage[PL_TRAIN].batch_size, 4, "and how large the others are");
     is_int(begin(PL_TRAIN, 0)->body.begin_reply.batches, 3, "3 batches of 10 samples");
     pass_t *pass = pass_rest(PL_TRAIN);
-    ok(pass->batches == 3 && pass->size[0] == 4 && pass->size[1] == 4 && pass->size[2] == 2,
+    ok(pass->batches == 3 && pass->size[0] == 4 && pass->size[1] == 4
+           && pass->size[2] == 2,
        "4, 4 and 2");
     ok(!fetch(PL_TRAIN)->object && fetch(PL_TRAIN)->error.code == PL_OK,
        "the end stays the end");
     free(pass);
-    rig_close();
+    queen_close();
     layout = start_open("{\"name\": \"numbers\", \"samples\": 8, \"batch_size\": 4}");
     is_int(layout.stage[PL_TRAIN].ragged, 0, "none is when they come out even");
-    rig_close();
+    queen_close();
 }
 
 static void parts_share_the_samples(void)
@@ -223,7 +232,7 @@ static void parts_share_the_samples(void)
            "a part may be empty");
     is_int(begin_part(PL_TRAIN, 0, 3, 3)->error.code, PL_EINVAL, "or not there");
     free(a), free(b), free(c);
-    rig_close();
+    queen_close();
 }
 
 /* ---- sources ---- */
@@ -240,9 +249,9 @@ static void a_split_is_disjoint_and_complete(void)
     ok(is_rising(validation), "what is held back comes in the order of the data");
     ok(passes_equal(validation, again), "and is the same in every epoch");
     ok(validation->stage_is_right && train->stage_is_right, "each is read for its stage");
-    is_int(rig_numbers_state.opened, 1, "the data was opened once");
+    is_int(numbers_state.opened, 1, "the data was opened once");
     free(train), free(validation), free(again);
-    rig_close();
+    queen_close();
 }
 
 static void ordered_data_is_split_by_itself(void)
@@ -250,20 +259,21 @@ static void ordered_data_is_split_by_itself(void)
     start_open("{\"name\": \"numbers\", \"samples\": 100, \"ordered\": true, "
                "\"val_split\": 0.1}");
     pass_t *train = pass_of(PL_TRAIN, 0), *validation = pass_of(PL_VALIDATE, 0);
-    is_int(rig_numbers_state.opened, 2, "it is opened twice");
+    is_int(numbers_state.opened, 2, "it is opened twice");
     is_int(train->samples, 90, "training has the first share");
     ok(validation->samples == 10 && validation->x[0] == 90 && is_rising(validation),
        "validation the last");
     is_int(times_each(train, validation, 100), 1, "nothing is lost");
     free(train), free(validation);
-    rig_close();
+    queen_close();
 }
 
 static void sources_may_be_apart(void)
 {
     pl_layout_t layout =
         start_open("{\"train\": {\"name\": \"numbers\", \"samples\": 20}, "
-                   "\"val\": {\"name\": \"numbers\", \"samples\": 5}, \"batch_size\": 4}");
+                   "\"val\": {\"name\": \"numbers\", \"samples\": 5}, "
+                   "\"batch_size\": 4}");
     is_int(layout.stage[PL_TRAIN].samples, 20, "training data");
     is_int(layout.stage[PL_VALIDATE].samples, 5, "validation data");
     is_int(layout.stage[PL_VALIDATE].ragged, 1, "with its own last batch");
@@ -272,7 +282,7 @@ static void sources_may_be_apart(void)
            && !strcmp(layout.stage[PL_VALIDATE].field[0].name, "x")
            && layout.stage[PL_VALIDATE].field[0].shape.dim[0] == 2,
        "the layout has the fields");
-    rig_close();
+    queen_close();
 }
 
 static void validation_data_may_be_missing(void)
@@ -283,26 +293,28 @@ static void validation_data_may_be_missing(void)
     like(begin(PL_VALIDATE, 0)->error.text, "no validation data", "and is told why");
     is_int(fetch(PL_TRAIN)->error.code, PL_ESTATE, "nothing is fetched before a pass");
     is_int(begin(99, 0)->error.code, PL_EINVAL, "a stage must be one");
-    rig_close();
+    queen_close();
 }
 
 static void data_to_predict_comes_in_order(void)
 {
-    start("{\"name\": \"numbers\", \"samples\": 50, \"batch_size\": 8, \"val_split\": 0.5}");
+    start("{\"name\": \"numbers\", \"samples\": 50, \"batch_size\": 8, "
+          "\"val_split\": 0.5}");
     pl_layout_t *layout = (pl_layout_t *)open_data(false)->object;
     ok(layout->stage[PL_PREDICT].present && !layout->stage[PL_TRAIN].present, "alone");
     pass_t *pass = pass_of(PL_PREDICT, 0);
     ok(pass->samples == 50 && is_rising(pass) && pass->stage_is_right, "all, in order");
     free(pass);
-    rig_close();
+    queen_close();
 }
 
 static void facts_come_with_the_layout(void)
 {
     start("{\"name\": \"numbers\", \"vocabulary\": \"abc\"}");
-    is_text(open_data(true)->text, "{\"classes\": 10, \"vocabulary\": \"abc\"}", "as told");
+    is_text(open_data(true)->text, "{\"classes\": 10, \"vocabulary\": \"abc\"}",
+            "as told");
     is_int(open_data(true)->error.code, PL_ESTATE, "data is opened once");
-    rig_close();
+    queen_close();
 }
 
 /* What opening a data section comes to. */
@@ -312,8 +324,8 @@ static void open_refused(const char *section, int code, const char *pattern)
     asked_t *opened = open_data(true);
     is_int(opened->error.code, code, "%s", section);
     like(opened->error.text, pattern, "and says why");
-    rig_close();
-    is_int(rig_numbers_state.closed, rig_numbers_state.opened, "nothing stays open");
+    queen_close();
+    is_int(numbers_state.closed, numbers_state.opened, "nothing stays open");
 }
 
 static void data_that_cannot_be_used_is_refused(void)
@@ -335,7 +347,7 @@ static void data_that_cannot_be_used_is_refused(void)
                  "another \"vocabulary\"");
     start("{\"name\": \"numbers\"}");
     is_int(open_data(false)->error.code, PL_OK, "others can be opened");
-    rig_close();
+    queen_close();
 }
 
 /* ---- errors ---- */
@@ -361,7 +373,7 @@ static void a_record_that_cannot_be_read_is_named(void)
         is_int(next->object ? ((int64_t *)((pl_batch_t *)next->object)->field[0])[0] : -1,
                16, "the one after it comes");
         ok(!fetch(PL_TRAIN)->object, "then the end");
-        rig_close();
+        queen_close();
     }
 }
 
@@ -374,18 +386,18 @@ static void a_new_pass_drops_the_old_one(void)
     pass_t *whole = pass_of(PL_TRAIN, 1);
     begin(PL_TRAIN, 0);
     fetch(PL_TRAIN);
-    rig_numbers_allow(0);
+    numbers_allow(0);
     asked_t waiting;
     begin(PL_TRAIN, 7);
-    rig_ask(&waiting, data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
+    ask_fetch(&waiting);
     begin(PL_TRAIN, 1);
-    rig_wait(&waiting);
+    queen_wait(&waiting);
     is_int(waiting.error.code, PL_ECANCELLED, "a fetch of the old pass ends");
-    rig_numbers_allow(-1);
+    numbers_allow(-1);
     pass_t *pass = pass_rest(PL_TRAIN);
     ok(passes_equal(pass, whole), "nothing of it is in the new one");
     free(pass), free(whole);
-    rig_close();
+    queen_close();
 }
 
 static void stages_have_passes_of_their_own(void)
@@ -403,7 +415,7 @@ static void stages_have_passes_of_their_own(void)
         pass_add(pass, PL_TRAIN, fetched);
     ok(passes_equal(pass, whole), "leaves the epoch as it is");
     free(pass), free(whole), free(validation);
-    rig_close();
+    queen_close();
 }
 
 static void fetches_are_answered_in_order(void)
@@ -412,15 +424,15 @@ static void fetches_are_answered_in_order(void)
     asked_t asked[FETCHES];
     start_open("{\"name\": \"numbers\", \"samples\": 50, \"batch_size\": 5, "
                "\"workers\": 2, \"prefetch\": 3}");
-    rig_numbers_allow(0);
+    numbers_allow(0);
     begin(PL_TRAIN, 0);
     for (int k = 0; k < FETCHES; k++)
-        rig_ask(&asked[k], data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
-    rig_cancel(&asked[4]);
-    rig_numbers_allow(-1);
+        ask_fetch(&asked[k]);
+    queen_cancel(&asked[4]);
+    numbers_allow(-1);
     int in_order = 0, expected = 0;
     for (int k = 0; k < FETCHES; k++) {
-        rig_wait(&asked[k]);
+        queen_wait(&asked[k]);
         if (k == 4)
             continue;
         in_order += asked[k].body.fetch_batch_reply.batch_idx == (uint32_t)expected
@@ -431,7 +443,7 @@ static void fetches_are_answered_in_order(void)
     is_int(asked[4].error.code, PL_ECANCELLED, "a cancelled one ends");
     is_int(in_order, FETCHES - 1, "the others have the batches in order");
     is_int(expected, 10, "all batches");
-    rig_close();
+    queen_close();
 }
 
 /* ---- memory ---- */
@@ -444,21 +456,21 @@ static void reading_stops_while_all_batches_are_out(void)
                "\"prefetch\": 3}");
     begin(PL_TRAIN, 0);
     for (int k = 0; k < OUT; k++) {
-        rig_ask(&asked[k], data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
-        rig_wait(&asked[k]);
+        ask_fetch(&asked[k]);
+        queen_wait(&asked[k]);
     }
-    rig_ask(&one_more, data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
-    rig_turn();
+    ask_fetch(&one_more);
+    queen_turn();
     ok(!one_more.ended, "there is no batch for another fetch");
-    is_int(rig_numbers_state.batches, OUT, "and nothing more was read");
+    is_int(numbers_state.batches, OUT, "and nothing more was read");
     pl_object_unref(asked[5].object);
-    rig_wait(&one_more);
+    queen_wait(&one_more);
     is_int(one_more.body.fetch_batch_reply.batch_idx, OUT, "until one is given back");
     pl_object_unref(one_more.object);
     for (int k = 0; k < OUT; k++)
         if (k != 5)
             pl_object_unref(asked[k].object);
-    rig_close();
+    queen_close();
 }
 
 static void batches_outlive_the_connector(void)
@@ -468,25 +480,25 @@ static void batches_outlive_the_connector(void)
                "\"shuffle\": false}");
     begin(PL_TRAIN, 0);
     asked_t kept, waiting[5];
-    rig_ask(&kept, data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
-    rig_wait(&kept);
-    rig_numbers_allow(0);
+    ask_fetch(&kept);
+    queen_wait(&kept);
+    numbers_allow(0);
     for (int k = 0; k < 5; k++)
-        rig_ask(&waiting[k], data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
-    rig_cancel(&life);
-    rig_numbers_allow(-1);
-    rig_end(&life);
+        ask_fetch(&waiting[k]);
+    queen_cancel(&life);
+    numbers_allow(-1);
+    queen_end(&life);
     is_int(life.error.code, PL_OK, "it ended in order, in the midst of a pass");
-    ok(rig_numbers_state.closed == 1 && rig_numbers_state.closed_elsewhere == 0,
+    ok(numbers_state.closed == 1 && numbers_state.closed_elsewhere == 0,
        "the data set is closed on the thread that opened it");
     pl_batch_t *batch = (pl_batch_t *)kept.object;
     is_int(((int64_t *)batch->field[0])[2 * 7], 7, "a batch that is out is whole");
     for (int k = 0; k < 5; k++)
         pl_object_unref(waiting[k].object);
-    rig_close();
+    queen_close();
     pl_object_unref(kept.object);
     is_int(scarce_live() - before, 0, "no memory is left");
-    is_int(rig_in_flight(), 0, "no object is on its way");
+    is_int(queen_in_flight(), 0, "no object is on its way");
 }
 
 /* All that a run does, whatever fails on the way. */
@@ -507,22 +519,22 @@ static void every_call_ends_whichever_allocation_fails(void)
     bool failed = true;
     for (; failed && nth < 2000; nth++) {
         long before = scarce_live();
-        rig_open();
-        pl_job_t *job = rig_job("{\"data\": {\"name\": \"numbers\", \"samples\": 30, "
+        queen_open();
+        pl_job_t *job = queen_job("{\"data\": {\"name\": \"numbers\", \"samples\": 30, "
                                 "\"batch_size\": 4, \"workers\": 2, \"val_split\": 0.2, "
                                 "\"prefetch\": 2}}");
         scarce_fail(nth + 1);
-        data = rig_spawn(&pl_data_connector,
+        data = queen_spawn(&pl_data_connector,
                          &(pl_start_t){.options = "", .context = &job->object}, &life);
         open_data(true);
         short_life();
         failed = scarce_failed();
         scarce_fail(0);
         pl_object_unref(job);
-        rig_close();
+        queen_close();
         left_behind += scarce_live() != before;
-        in_flight += rig_in_flight();
-        open += rig_numbers_state.opened != rig_numbers_state.closed;
+        in_flight += queen_in_flight();
+        open += numbers_state.opened != numbers_state.closed;
     }
     ok(nth > 100, "%d requests for memory were made to fail", nth);
     is_int(left_behind, 0, "nothing is left behind");
@@ -533,7 +545,7 @@ static void every_call_ends_whichever_allocation_fails(void)
 int main(void)
 {
     scarce_init();
-    static const pl_registration_t parts[] = {{"dataset", &rig_numbers},
+    static const pl_registration_t parts[] = {{"dataset", &numbers_dataset},
                                               PL_REGISTRATIONS_END};
     pl_register(parts, NULL);
     run(batches_are_the_same_whatever_reads_them);

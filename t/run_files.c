@@ -15,7 +15,7 @@
 #include "actors/connectors/logger.h"
 #include "actors/connectors/writer.h"
 #include "base/clock.h"
-#include "connector_rig.h"
+#include "queen.h"
 #include "files.h"
 #include "formats/safetensors.h"
 #include "scarce.h"
@@ -43,17 +43,17 @@ static void name_run_dir(const char *name)
 static void spawn_all(void)
 {
     char options[PATH_MAX + 64];
-    writer = rig_spawn(&pl_io_writer, &(pl_start_t){.options = ""}, &writer_life);
+    writer = queen_spawn(&pl_io_writer, &(pl_start_t){.options = ""}, &writer_life);
     snprintf(options, sizeof options, "{\"run_dir\": \"%s\"}", run_dir);
     pl_start_t told = {.options = options};
     pl_peers_add(&told.peers, "writer", writer);
-    logger = rig_spawn(&pl_logger_connector, &told, &logger_life);
-    checkpoint = rig_spawn(&pl_checkpoint_connector, &told, &checkpoint_life);
+    logger = queen_spawn(&pl_logger_connector, &told, &logger_life);
+    checkpoint = queen_spawn(&pl_checkpoint_connector, &told, &checkpoint_life);
 }
 
 static void start(void)
 {
-    rig_open();
+    queen_open();
     spawn_all();
 }
 
@@ -95,13 +95,13 @@ static void on_log(pl_log_level_t level, int rank, const char *actor, const char
 static int log_step(uint64_t step, const char *metrics)
 {
     const pl_log_metrics_t fields = {.epoch = 2, .global_step = step, .metrics = metrics};
-    return rig_call(logger, PL_MESSAGE_log_metrics, &fields)->error.code;
+    return queen_call(logger, PL_MESSAGE_log_metrics, &fields)->error.code;
 }
 
 /* Waits until all that the writer was given before is done, and told. */
 static void writer_catches_up(void)
 {
-    rig_call(writer, PL_MESSAGE_append, &(pl_append_t){.path = in_run_dir("../idle")});
+    queen_call(writer, PL_MESSAGE_append, &(pl_append_t){.path = in_run_dir("../idle")});
 }
 
 /* The steps in the file, each line an object: the count, or -1 - the first bad line. */
@@ -127,9 +127,9 @@ static int steps_in_file(uint64_t *steps, int most)
 static void a_line_has_step_epoch_time_and_figures(void)
 {
     start_in("line");
-    is_int(log_step(938, "{\"train_loss\": 0.1, \"lr-adamw\": 1e-3, \"epoch\": 77}"), PL_OK,
-           "logged");
-    rig_close();
+    is_int(log_step(938, "{\"train_loss\": 0.1, \"lr-adamw\": 1e-3, \"epoch\": 77}"),
+           PL_OK, "logged");
+    queen_close();
     size_t size;
     char *text = (char *)file_get(in_run_dir("metrics.jsonl"), &size);
     json_t *line = json_loadb(text, size, 0, NULL);
@@ -139,7 +139,7 @@ static void a_line_has_step_epoch_time_and_figures(void)
            "the epoch, which no figure can change");
     is_near(json_real_value(json_object_get(line, "time")), pl_wall_clock(), 1e-7,
             "the time");
-    ok(strstr(text, "\"train_loss\":0.1,") != NULL, "numbers are as short as they can be");
+    ok(strstr(text, "\"train_loss\":0.1,") != NULL, "numbers are short");
     json_decref(line);
     free(text);
 }
@@ -152,15 +152,15 @@ static void lines_come_in_order_and_all_before_the_end(void)
     start_in("order");
     for (uint64_t k = 0; k < LINES; k++) {
         const pl_log_metrics_t fields = {.global_step = k, .metrics = "{\"a\": 1}"};
-        rig_ask(&asked[k], logger, PL_MESSAGE_log_metrics, &fields);
+        queen_ask(&asked[k], logger, PL_MESSAGE_log_metrics, &fields);
     }
-    rig_end(&logger_life);
+    queen_end(&logger_life);
     is_int(steps_in_file(steps, LINES + 1), LINES, "all lines are there at the end");
     int wrong = 0;
     for (uint64_t k = 0; k < LINES; k++)
         wrong += steps[k] != k;
     is_int(wrong, 0, "in order");
-    rig_close();
+    queen_close();
 }
 
 static void a_failed_append_is_told_once_and_the_run_goes_on(void)
@@ -177,12 +177,12 @@ static void a_failed_append_is_told_once_and_the_run_goes_on(void)
     like(warning, "later/metrics.jsonl.*No such file", "with file and reason");
     mkdir(run_dir, 0777);
     log_step(3, "{\"a\": 1}");
-    rig_end(&logger_life);
+    queen_end(&logger_life);
     is_int(steps_in_file(steps, 8), 1, "once it works again, it writes again");
-    rig_close();
+    queen_close();
     start_in("bad");
     is_int(log_step(0, "no JSON"), PL_EFORMAT, "figures that are no JSON are refused");
-    rig_close();
+    queen_close();
 }
 
 static void a_full_disk_leaves_whole_lines(void)
@@ -205,10 +205,10 @@ static void a_full_disk_leaves_whole_lines(void)
     like(warning, "full/metrics.jsonl.*too large", "with file and reason");
     unlimit_files();
     log_step(9, "{}");
-    rig_end(&logger_life);
+    queen_end(&logger_life);
     is_int(steps_in_file(steps, 32), 3, "later lines follow");
     is_int(steps[2], 9, "behind the whole ones");
-    rig_close();
+    queen_close();
 }
 
 /* ---- weights ---- */
@@ -227,12 +227,13 @@ static pl_weights_t *weights_sample(void)
 
 static asked_t *save(pl_weights_t *weights)
 {
-    return rig_call(checkpoint, PL_MESSAGE_save, &(pl_save_t){.weights = &weights->object});
+    const pl_save_t fields = {.weights = &weights->object};
+    return queen_call(checkpoint, PL_MESSAGE_save, &fields);
 }
 
 static asked_t *load(const char *path)
 {
-    return rig_call(checkpoint, PL_MESSAGE_load, &(pl_load_t){.path = path});
+    return queen_call(checkpoint, PL_MESSAGE_load, &(pl_load_t){.path = path});
 }
 
 static bool weights_equal(const pl_weights_t *a, const pl_weights_t *b)
@@ -256,7 +257,7 @@ static void weights_come_back_as_they_were(void)
 {
     start_in("weights");
     pl_weights_t *weights = weights_sample();
-    is_text(save(weights)->text, in_run_dir("model.safetensors"), "saved, and told where");
+    is_text(save(weights)->text, in_run_dir("model.safetensors"), "and told where");
     const pl_weights_t *back = (pl_weights_t *)load(run_dir)->object;
     ok(weights_equal(weights, back), "from the run directory");
     is_text(back->module, weights->module, "with the module");
@@ -265,10 +266,10 @@ static void weights_come_back_as_they_were(void)
     ok(weights_equal(weights, back), "from the file");
     pl_safetensors_t file;
     pl_safetensors_open(in_run_dir("model.safetensors"), &file, NULL);
-    is_text(pl_safetensors_metadata(&file, "format"), "paceline", "the file says of whom");
+    is_text(pl_safetensors_metadata(&file, "format"), "paceline", "it says of whom");
     pl_safetensors_close(&file);
     pl_object_unref(weights);
-    rig_close();
+    queen_close();
 }
 
 /* Writes a file of one tensor as another program might. */
@@ -294,9 +295,9 @@ static void files_of_others_are_read_as_far_as_they_fit(void)
     ok(weights && !weights->module && !weights->facts, "nothing is known of a module");
     like(load(foreign("i64.safetensors", "w", PL_I64, (int64_t[]){1, 2}))->error.text,
          "i64.safetensors: tensor \"w\" is I64", "integers are no weights");
-    is_int(load(foreign("long.safetensors", long_name, PL_F32, (float[]){1, 2}))->error.code,
-           PL_EUNSUPPORTED, "nor are names cut");
-    rig_close();
+    const char *path = foreign("long.safetensors", long_name, PL_F32, (float[]){1, 2});
+    is_int(load(path)->error.code, PL_EUNSUPPORTED, "nor are names cut");
+    queen_close();
 }
 
 static void weights_that_are_not_there_are_named(void)
@@ -308,7 +309,7 @@ static void weights_that_are_not_there_are_named(void)
     const char *broken = file_put_text("none/model.safetensors", "no such thing");
     is_int(load(broken)->error.code, PL_EFORMAT, "a file that is something else");
     like(load(run_dir)->error.text, "none/model.safetensors", "is named too");
-    rig_close();
+    queen_close();
 }
 
 static void a_failed_save_keeps_the_old_file(void)
@@ -326,7 +327,7 @@ static void a_failed_save_keeps_the_old_file(void)
     is_int(files_in(run_dir), 1, "and nothing else");
     pl_object_unref(weights);
     pl_object_unref(larger);
-    rig_close();
+    queen_close();
 }
 
 static void a_save_that_has_begun_is_waited_for(void)
@@ -334,23 +335,24 @@ static void a_save_that_has_begun_is_waited_for(void)
     asked_t asked;
     start_in("wait");
     pl_weights_t *weights = weights_sample();
-    rig_ask(&asked, checkpoint, PL_MESSAGE_save, &(pl_save_t){.weights = &weights->object});
-    rig_end(&checkpoint_life);
+    const pl_save_t fields = {.weights = &weights->object};
+    queen_ask(&asked, checkpoint, PL_MESSAGE_save, &fields);
+    queen_end(&checkpoint_life);
     ok(asked.ended && asked.error.code == PL_OK, "also at the end");
     is_int(files_in(run_dir), 1, "it is there");
     pl_object_unref(weights);
-    rig_close();
+    queen_close();
 }
 
 static void without_a_run_directory_nothing_is_saved(void)
 {
-    rig_open();
-    checkpoint = rig_spawn(&pl_checkpoint_connector, &(pl_start_t){.options = ""},
+    queen_open();
+    checkpoint = queen_spawn(&pl_checkpoint_connector, &(pl_start_t){.options = ""},
                            &checkpoint_life);
     pl_weights_t *weights = weights_sample();
     is_int(save(weights)->error.code, PL_ESTATE, "and that is said");
     pl_object_unref(weights);
-    rig_close();
+    queen_close();
 }
 
 /* ---- run directories ---- */
@@ -366,7 +368,7 @@ static void start_root(const char *name)
 static asked_t *make_in(const char *where, const char *name)
 {
     const pl_make_run_dir_t fields = {where, name, "{\"run\": 1}\n"};
-    return rig_call(writer, PL_MESSAGE_make_run_dir, &fields);
+    return queen_call(writer, PL_MESSAGE_make_run_dir, &fields);
 }
 
 static const char *in_root(const char *name)
@@ -400,7 +402,7 @@ static void runs_are_numbered(void)
     char *text = (char *)file_get(in_root("0108/run.json"), &size);
     ok(text && size == 11 && !memcmp(text, "{\"run\": 1}\n", 11), "the run lies in it");
     free(text);
-    rig_close();
+    queen_close();
 }
 
 static void a_run_may_have_a_name(void)
@@ -416,7 +418,7 @@ static void a_run_may_have_a_name(void)
     is_int(make_in(root, "a/b")->error.code, PL_EINVAL, "a path is no name");
     is_int(make_in(root, "latest")->error.code, PL_EINVAL, "nor is latest");
     is_int(make_in(root, "..")->error.code, PL_EINVAL, "nor are dots");
-    rig_close();
+    queen_close();
 }
 
 static void two_runs_at_once_get_two_directories(void)
@@ -424,16 +426,16 @@ static void two_runs_at_once_get_two_directories(void)
     enum { RUNS = 25 };
     static asked_t asked[2][RUNS], other_life;
     start_root("both");
-    pl_address_t both[2] = {writer, rig_spawn(&pl_io_writer, &(pl_start_t){.options = ""},
-                                              &other_life)};
+    const pl_start_t none = {.options = ""};
+    pl_address_t both[2] = {writer, queen_spawn(&pl_io_writer, &none, &other_life)};
     const pl_make_run_dir_t fields = {root, "", "{}"};
     for (int k = 0; k < RUNS; k++)
         for (int w = 0; w < 2; w++)
-            rig_ask(&asked[w][k], both[w], PL_MESSAGE_make_run_dir, &fields);
+            queen_ask(&asked[w][k], both[w], PL_MESSAGE_make_run_dir, &fields);
     int same = 0, failed = 0;
     for (int k = 0; k < RUNS; k++)
         for (int w = 0; w < 2; w++) {
-            rig_wait(&asked[w][k]);
+            queen_wait(&asked[w][k]);
             failed += asked[w][k].error.code != PL_OK;
         }
     for (int k = 0; k < RUNS; k++)
@@ -442,7 +444,7 @@ static void two_runs_at_once_get_two_directories(void)
     is_int(failed, 0, "each gets one");
     is_int(same, 0, "nobody gets another's");
     is_int(files_in(root), 2 * RUNS + 1, "with latest, nothing else is there");
-    rig_close();
+    queen_close();
 }
 
 static void a_root_that_cannot_be_is_refused(void)
@@ -458,8 +460,8 @@ static void a_root_that_cannot_be_is_refused(void)
     if (geteuid() == 0)
         tap_skip("the superuser may write everywhere");
     else
-        like(make_in(root, "")->error.text, "locked/0001: no permission", "no permission");
-    rig_close();
+        like(make_in(root, "")->error.text, "locked/0001: no permission", "no right");
+    queen_close();
 }
 
 static void a_full_disk_leaves_no_directory(void)
@@ -473,7 +475,7 @@ static void a_full_disk_leaves_no_directory(void)
     like(failed->error.text, "no_room/0002/run.json", "is told with the file");
     is_int(files_in(root), 2, "nothing is left of the attempt");
     is_text(latest(), "0001", "latest points to the run before");
-    rig_close();
+    queen_close();
 }
 
 static void a_run_does_not_need_the_link(void)
@@ -486,7 +488,7 @@ static void a_run_does_not_need_the_link(void)
     is_text(make_in(root, "")->text, in_root("0002"), "a directory in its place");
     is_int(warnings, 1, "is only warned of");
     is_int(files_in(root), 3, "and no link is left over");
-    rig_close();
+    queen_close();
 }
 
 /* ---- memory ---- */
@@ -501,7 +503,7 @@ static void every_call_ends_whichever_allocation_fails(void)
     for (; failed && nth < 2000; nth++) {
         long before = scarce_live();
         pl_weights_t *weights = weights_sample();
-        rig_open();
+        queen_open();
         scarce_fail(nth + 1);
         spawn_all();
         int codes[] = {make_in(root, "")->error.code, log_step(1, "{\"a\": 0.5}"),
@@ -510,10 +512,10 @@ static void every_call_ends_whichever_allocation_fails(void)
         for (size_t k = 0; k < sizeof codes / sizeof *codes; k++)
             wrong += codes[k] != PL_OK && !failed;
         scarce_fail(0);
-        rig_close();
+        queen_close();
         pl_object_unref(weights);
         left_behind += scarce_live() != before;
-        in_flight += rig_in_flight();
+        in_flight += queen_in_flight();
     }
     ok(nth > 100, "%d requests for memory were made to fail", nth);
     is_int(wrong, 0, "and with all of them granted nothing fails");

@@ -13,7 +13,7 @@
 #define ALIGNMENT ((size_t)64)
 
 struct pl_batch_pool {
-    pthread_mutex_t lock;                                   /* of what follows up to made */
+    pthread_mutex_t lock;                                   /* of what follows, to made */
     pl_batch_t *spare;
     bool closed;
     int made;                                               /* batches that exist */
@@ -46,8 +46,9 @@ static bool block_lay_out(pl_batch_pool_t *pool, const pl_batch_spec_t *spec)
         for (int axis = 0; fits && axis < spec->field[k].shape.rank; axis++)
             fits = !__builtin_mul_overflow(elements, spec->field[k].shape.dim[axis],
                                            &elements);
-        fits = fits && block_add(&pool->size, elements, pl_dtype_size(spec->field[k].dtype),
-                                 &pool->field[k]);
+        fits = fits
+               && block_add(&pool->size, elements, pl_dtype_size(spec->field[k].dtype),
+                            &pool->field[k]);
     }
     return fits && pool->size <= PTRDIFF_MAX - ALIGNMENT;
 }

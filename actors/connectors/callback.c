@@ -167,8 +167,9 @@ static int callbacks_on_hook(void *self, pl_call_t *call, const pl_body_t *body,
     wishes_t all = {.lr_factor = 1};
     if (body->ask_callbacks.point >= PL_HOOK_COUNT)
         return pl_fail(err, PL_EINVAL, "there is no hook %u", body->ask_callbacks.point);
-    const pl_hook_event_t event = {pl_actor_rank(self), body->ask_callbacks.epoch,
-                                   body->ask_callbacks.global_step, body->ask_callbacks.metrics};
+    const pl_ask_callbacks_t *asked = &body->ask_callbacks;
+    const pl_hook_event_t event = {pl_actor_rank(self), asked->epoch, asked->global_step,
+                                   asked->metrics};
     for (int k = 0; k < callbacks->count; k++) {
         hosted_t *hosted = &callbacks->hosted[k];
         pl_wish_t wish = {.lr_factor = 1};

@@ -33,7 +33,8 @@ static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *bod
     return PL_OK;
 }
 
-/* Ends the call that the writer's answer is for, and this actor when that was the last. */
+/* Whether an answer of the writer's is the last of its call; an error ends the call it is
+ * for. */
 static bool answer_is_last(checkpoint_t *checkpoint, const pl_answer_t *answer)
 {
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
@@ -80,9 +81,10 @@ static void checkpoint_on_loaded(void *self, const pl_answer_t *answer)
     checkpoint_t *checkpoint = self;
     if (!answer_is_last(checkpoint, answer))
         return;
-    if (answer->kind == PL_ANSWER_REPLY)
-        pl_reply_load(answer->context,
-                      &(pl_load_reply_t){.weights = answer->body->read_weights_reply.weights});
+    if (answer->kind == PL_ANSWER_REPLY) {
+        pl_object_t *weights = answer->body->read_weights_reply.weights;
+        pl_reply_load(answer->context, &(pl_load_reply_t){.weights = weights});
+    }
     end_when_idle(checkpoint);
 }
 

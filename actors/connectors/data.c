@@ -11,9 +11,9 @@
 #include "base/error.h"
 
 #define READERS_MOST 256
-#define READER_AHEAD 2                                      /* one is read, one waits */
-#define WAITING_MOST 64                                     /* fetches */
-#define RETRY_MS 1                                          /* while all batches are out */
+#define READER_AHEAD 2                                  /* one is read, one waits */
+#define WAITING_MOST 64                                 /* fetches */
+#define RETRY_MS 1                                      /* while all batches are out */
 
 typedef struct reader {
     pl_address_t at;
@@ -94,7 +94,8 @@ static void data_on_reader_end(void *self, const pl_answer_t *answer)
         data_end(self, &gone);
 }
 
-static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
 {
     (void)call;
     data_t *data = self;
@@ -106,7 +107,7 @@ static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body, pl_
         return code;
     int64_t workers = data->sources.options.workers;
     if (workers > READERS_MOST)
-        return pl_fail(err, PL_EINVAL, "data.workers is %lld; at most %d threads can read",
+        return pl_fail(err, PL_EINVAL, "data.workers is %lld; %d threads are the most",
                        (long long)workers, READERS_MOST);
     data->reader = pl_alloc_array((size_t)workers, sizeof *data->reader);
     if (!data->reader)
@@ -183,7 +184,8 @@ static bool data_is_open(const data_t *data)
     return open;
 }
 
-static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
 {
     data_t *data = self;
     if (data_is_open(data))
@@ -332,7 +334,8 @@ static pl_feed_t *feed_of(data_t *data, uint32_t stage, pl_error_t *err)
     return NULL;
 }
 
-static int data_on_begin(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int data_on_begin(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
 {
     data_t *data = self;
     const pl_begin_t *begin = &body->begin;
@@ -351,7 +354,8 @@ static int data_on_begin(void *self, pl_call_t *call, const pl_body_t *body, pl_
     return pl_reply_begin(call, &(pl_begin_reply_t){.batches = feed->batches});
 }
 
-static int data_on_fetch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int data_on_fetch(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
 {
     data_t *data = self;
     uint32_t stage = body->fetch_batch.stage;

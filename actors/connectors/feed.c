@@ -1,4 +1,4 @@
-/* feed.c - the batches of one stage: a pass over its samples, read ahead and handed out */
+/* feed.c - the batches of one stage: read ahead and handed out in order */
 #include "actors/connectors/feed.h"
 
 #include "base/alloc.h"
@@ -31,8 +31,8 @@ int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
     int64_t slots = smaller(spec->prefetch, batches);
     const pl_data_info_t *info = &spec->dataset->info;
     if (batches > UINT32_MAX || rows > INT32_MAX || slots > INT32_MAX - OUT_MOST)
-        return pl_fail(err, PL_EINVAL, "%lld batches, or %lld samples in one, or %lld read "
-                       "ahead are too many: change data.batch_size or data.prefetch",
+        return pl_fail(err, PL_EINVAL, "%lld batches, or %lld samples in one, or %lld "
+                       "read ahead are too many: change data.batch_size or data.prefetch",
                        (long long)batches, (long long)rows, (long long)slots);
     const pl_batch_spec_t block = {rows, (int)slots + OUT_MOST, info->field_count,
                                    info->field};

@@ -17,7 +17,7 @@ typedef struct pl_feed {
     pl_order_t order;
     int64_t batch_size;
     pl_batch_pool_t *pool;
-    pl_feed_slot_t *slot;                                   /* batch k in k % slot_count */
+    pl_feed_slot_t *slot;                                   /* batch k: k % slot_count */
     uint32_t slot_count;                                    /* batches read ahead */
 
     bool begun;                                             /* a pass, which follows */

@@ -20,7 +20,7 @@
 
 typedef struct logger {
     char *path;                                             /* of metrics.jsonl */
-    char *lines;                                            /* not yet given to the writer */
+    char *lines;                                            /* not yet with the writer */
     size_t length, room;
     bool appending, failing, ending;
 } logger_t;
@@ -77,8 +77,8 @@ static void logger_go_on(logger_t *logger)
         const pl_append_t fields = {.path = logger->path,
                                     .bytes = {logger->lines, logger->length}};
         const pl_how_t how = {.on_answer = logger_on_append};
-        logger->appending = pl_call_append(logger, pl_peer(logger, "writer"), &fields, how,
-                                           &err) != 0;
+        const pl_address_t writer = pl_peer(logger, "writer");
+        logger->appending = pl_call_append(logger, writer, &fields, how, &err) != 0;
         logger->length = 0;                                 /* in the message, or lost */
         if (!logger->appending)
             complain(logger, &err);

@@ -12,7 +12,7 @@
 #include "runtime/cargo.h"
 
 typedef struct reader {
-    pl_dataset_t **opened;                                  /* counted: closed here, last */
+    pl_dataset_t **opened;                                  /* counted; closed here */
     int opened_count, opened_room;
 } reader_t;
 

@@ -18,7 +18,7 @@
 #include "formats/durable.h"
 
 #define DIGITS_MOST 9
-#define ATTEMPTS 10000                                      /* other runs starting at once */
+#define ATTEMPTS 10000                                  /* other runs starting at once */
 
 static int fail_folder(const char *path, pl_error_t *err)
 {
@@ -192,8 +192,8 @@ static int latest_point(const char *root, const char *folder, pl_error_t *err)
         unlink(temporary);                                  /* of a run that was killed */
         if (symlink(strrchr(folder, '/') + 1, temporary) != 0
             || rename(temporary, link) != 0) {
-            pl_log_line(PL_LOG_WARNING, -1, "io.writer", "%s: cannot point to %s: %s", link,
-                        folder, strerrordesc_np(errno));
+            pl_log_line(PL_LOG_WARNING, -1, "io.writer", "%s: cannot point to %s: %s",
+                        link, folder, strerrordesc_np(errno));
             unlink(temporary);
         }
     }

@@ -4,8 +4,8 @@
 
 #include "paceline.h"
 
-/* The run directory out of {"run_dir": …}, to be freed by pl_free(); *run_dir_p stays NULL
- * when there is none. */
+/* The run directory out of {"run_dir": …}, to be freed by pl_free(); *run_dir_p stays
+ * NULL when there is none. */
 int pl_run_options(const char *options, char **run_dir_p, pl_error_t *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* sources.c - which data sets a run needs, and which samples each stage takes from them
  *
- * Validation data is a source of its own, a share of the training samples, or, where a cut
- * between samples would let training see what validation is asked (text), a share that the
- * data set itself cuts: then it is opened twice. */
+ * Validation data is a source of its own, a share of the training samples, or, where a
+ * cut between samples would let training see what validation is asked (text), a share
+ * that the data set itself cuts: then it is opened twice. */
 #include "actors/connectors/sources.h"
 
 #include <string.h>

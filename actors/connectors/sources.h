@@ -1,4 +1,4 @@
-/* sources.h - which data sets a run needs, and which samples each stage takes from them */
+/* sources.h - which data sets a run needs, and what each stage takes from them */
 #ifndef PL_CONNECTORS_SOURCES_H
 #define PL_CONNECTORS_SOURCES_H
 
@@ -24,8 +24,7 @@ void pl_sources_drop(pl_sources_t *sources);
 /* Makes the data set of a stage, yet to be opened. */
 int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, pl_error_t *err);
 
-/* What is still to be prepared once the training data is open: true for validation data of
- * its own. */
+/* Whether validation needs a data set of its own; once the training data is open. */
 bool pl_sources_validation_is_apart(const pl_sources_t *sources);
 
 /* Makes the feeds [PL_STAGES] of all data sets, and *layout_p and *facts_p (borrowed) for

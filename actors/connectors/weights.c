@@ -58,8 +58,8 @@ static int tensor_read(pl_weights_t *weights, const pl_safetensors_t *file,
                        const pl_safetensors_tensor_t *tensor, pl_error_t *err)
 {
     if (!tensor->loadable || (tensor->dtype != PL_F32 && tensor->dtype != PL_F64))
-        return pl_fail(err, PL_EUNSUPPORTED, "%s: tensor \"%s\" is %s; weights are F32 or "
-                       "F64", file->name, tensor->name, tensor->type);
+        return pl_fail(err, PL_EUNSUPPORTED, "%s: tensor \"%s\" is %s; weights are F32 "
+                       "or F64", file->name, tensor->name, tensor->type);
     if (strlen(tensor->name) >= sizeof weights->tensor->name)
         return pl_fail(err, PL_EUNSUPPORTED, "%s: the name of tensor \"%.80s\" is too "
                        "long; %zu bytes are possible", file->name, tensor->name,

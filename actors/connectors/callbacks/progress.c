@@ -8,7 +8,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 
-#define LINE 900                                            /* bytes; what is longer is cut */
+#define LINE 900                                        /* bytes; what is longer is cut */
 
 typedef struct line {
     char text[LINE];
@@ -35,7 +35,8 @@ static int progress_on(void *self, pl_hook_t point, const pl_hook_event_t *event
     json_t *value;
     line_t line = {.length = 0};
     (void)self, (void)wish;
-    json_t *metrics = pl_json_read(event->metrics, strlen(event->metrics), "metrics", err);
+    const char *text = event->metrics;
+    json_t *metrics = pl_json_read(text, strlen(text), "metrics", err);
     if (!metrics)
         return err->code;
     line_add(&line, "%s %u, step %llu",

@@ -1,7 +1,6 @@
-/* connector_rig.c - what tests of connectors share */
-#include "connector_rig.h"
+/* queen.c - what tests of connectors share */
+#include "queen.h"
 
-#include <event2/event.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -10,7 +9,6 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "runtime/actors.h"
 #include "runtime/object.h"
 #include "runtime/reactor.h"
 
@@ -30,15 +28,15 @@ static const asked_t *awaited;
 static const pl_actor_ops_t queen_ops = {.name = "queen", .size = 1,
                                          .level = PL_LEVEL_HOST};
 
-void rig_open(void)
+void queen_open(void)
 {
     own_thread = pthread_self();
     pl_runtime_init(&runtime, NULL);
     reactor = pl_reactor_new(&runtime, 0, NULL);
     pl_actor_root(reactor, &queen_ops, &queen, NULL);
     life_count = 0;
-    memset(&rig_numbers_state, 0, sizeof rig_numbers_state);
-    rig_numbers_allow(-1);
+    memset(&numbers_state, 0, sizeof numbers_state);
+    numbers_allow(-1);
 }
 
 static void drop_latest(void)
@@ -47,36 +45,28 @@ static void drop_latest(void)
     latest = (asked_t){0};
 }
 
-void rig_close(void)
+void queen_close(void)
 {
     drop_latest();
     while (life_count > 0)
-        rig_end(lives[life_count - 1]);
+        queen_end(lives[life_count - 1]);
     pl_reactor_free(reactor);
     pl_runtime_release(&runtime);
 }
 
-int rig_in_flight(void)
+int queen_in_flight(void)
 {
     return pl_flight_count();
 }
 
 /* ---- Calls ---- */
 
-static pl_made_call_t *asked_call(const asked_t *asked)
-{
-    pl_made_call_t *made = actor_of(queen)->made;
-    while (made && made->context != asked)
-        made = made->next;
-    return made;
-}
-
 static void keep_text(asked_t *asked, const char *text)
 {
     snprintf(asked->text, sizeof asked->text, "%s", text ? text : "");
 }
 
-/* The reply's text and object, which are borrowed, out of those messages that have any. */
+/* The reply's text and object, which are borrowed, of those messages that have any. */
 static void keep(asked_t *asked, const pl_body_t *body)
 {
     asked->body = *body;
@@ -122,22 +112,24 @@ static pl_how_t how_of(asked_t *asked)
     return (pl_how_t){.on_answer = queen_answer, .context = asked};
 }
 
-pl_address_t rig_spawn(const pl_actor_ops_t *ops, const pl_start_t *start, asked_t *life)
+pl_address_t queen_spawn(const pl_actor_ops_t *ops, const pl_start_t *start,
+                         asked_t *life)
 {
     pl_address_t at = {0};
     *life = (asked_t){.message = PL_MESSAGE_start};
     pl_where_t where = ops->level == PL_LEVEL_IO ? PL_OWN_THREAD : PL_SAME_THREAD;
-    if (pl_spawn(queen, ops, where, start, how_of(life), &at, &life->error))
+    life->number = pl_spawn(queen, ops, where, start, how_of(life), &at, &life->error);
+    if (life->number)
         lives[life_count++] = life;
     else
         life->ended = true;
     return at;
 }
 
-void rig_end(asked_t *life)
+void queen_end(asked_t *life)
 {
-    rig_cancel(life);
-    rig_wait(life);
+    queen_cancel(life);
+    queen_wait(life);
     int kept = 0;
     for (int k = 0; k < life_count; k++)
         if (lives[k] != life)
@@ -145,21 +137,19 @@ void rig_end(asked_t *life)
     life_count = kept;
 }
 
-void rig_ask(asked_t *asked, pl_address_t at, pl_message_t message, const void *fields)
+void queen_ask(asked_t *asked, pl_address_t at, pl_message_t message, const void *fields)
 {
     *asked = (asked_t){.message = message};
-    if (!pl_call(queen, at, message, fields, how_of(asked), &asked->error))
-        asked->ended = true;
+    asked->number = pl_call(queen, at, message, fields, how_of(asked), &asked->error);
+    asked->ended = asked->number == 0;
 }
 
-void rig_cancel(const asked_t *asked)
+void queen_cancel(const asked_t *asked)
 {
-    pl_made_call_t *made = asked_call(asked);
-    if (made)
-        made_cancel(made);
+    pl_cancel(queen, asked->number);
 }
 
-void rig_wait(const asked_t *asked)
+void queen_wait(const asked_t *asked)
 {
     awaited = asked;
     while (!asked->ended) {
@@ -169,24 +159,23 @@ void rig_wait(const asked_t *asked)
     awaited = NULL;
 }
 
-asked_t *rig_call(pl_address_t at, pl_message_t message, const void *fields)
+asked_t *queen_call(pl_address_t at, pl_message_t message, const void *fields)
 {
     drop_latest();
-    rig_ask(&latest, at, message, fields);
-    rig_wait(&latest);
+    queen_ask(&latest, at, message, fields);
+    queen_wait(&latest);
     return &latest;
 }
 
-static void leave(evutil_socket_t fd, short what, void *user)
+static void leave(void *self)
 {
-    (void)fd, (void)what, (void)user;
+    (void)self;
     pl_reactor_leave(reactor);
 }
 
-void rig_turn(void)
+void queen_turn(void)
 {
-    const struct timeval soon = {0, 5000};
-    event_base_once(reactor->loop.base, -1, EV_TIMEOUT, leave, NULL, &soon);
+    pl_after(queen, 5, leave, NULL);
     reactor->leave = false;
     pl_reactor_run(reactor);
 }
@@ -194,7 +183,7 @@ void rig_turn(void)
 /* ---- A data set that does as it is told ---- */
 
 typedef struct numbers {
-    int64_t samples, fail;                                  /* fail: the record; -1: none */
+    int64_t samples, fail;                                  /* fail: a record; -1: none */
     bool ordered, mute, broken;
     const char *vocabulary;
     int64_t begin;
@@ -210,12 +199,12 @@ static const pl_option_t numbers_options[] = {
     PL_OPTIONS_END,
 };
 
-rig_numbers_state_t rig_numbers_state;
+numbers_state_t numbers_state;
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gate_changed = PTHREAD_COND_INITIALIZER;
 static int gate = -1;
 
-void rig_numbers_allow(int reads)
+void numbers_allow(int reads)
 {
     pthread_mutex_lock(&gate_lock);
     gate = reads;
@@ -238,11 +227,11 @@ static void count(int *counter, int by)
     __atomic_add_fetch(counter, by, __ATOMIC_RELAXED);
 }
 
-static int numbers_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
-                        pl_error_t *err)
+static int numbers_open(void *self, const pl_data_request_t *request,
+                        pl_data_info_t *info, pl_error_t *err)
 {
     numbers_t *numbers = self;
-    count(&rig_numbers_state.opened, 1);
+    count(&numbers_state.opened, 1);
     if (numbers->broken)
         return pl_fail(err, PL_EIO, "numbers.txt: cannot be opened");
     info->samples = numbers->samples;
@@ -265,8 +254,8 @@ static int numbers_read(const void *self, const pl_read_request_t *request,
     const numbers_t *numbers = self;
     int64_t *x = field[0];
     gate_pass();
-    count(&rig_numbers_state.batches, 1);
-    count(&rig_numbers_state.reads, request->count);
+    count(&numbers_state.batches, 1);
+    count(&numbers_state.reads, request->count);
     for (int k = 0; k < request->count; k++) {
         int64_t sample = request->index[k];
         if (sample == numbers->fail)
@@ -282,12 +271,12 @@ static int numbers_read(const void *self, const pl_read_request_t *request,
 static void numbers_close(void *self)
 {
     (void)self;
-    count(&rig_numbers_state.closed, 1);
+    count(&numbers_state.closed, 1);
     if (pthread_equal(pthread_self(), own_thread))
-        count(&rig_numbers_state.closed_elsewhere, 1);
+        count(&numbers_state.closed_elsewhere, 1);
 }
 
-const pl_dataset_ops_t rig_numbers = {
+const pl_dataset_ops_t numbers_dataset = {
     .name = "numbers",
     .size = sizeof(numbers_t),
     .options = numbers_options,
@@ -296,7 +285,7 @@ const pl_dataset_ops_t rig_numbers = {
     .close = numbers_close,
 };
 
-pl_job_t *rig_job(const char *format, ...)
+pl_job_t *queen_job(const char *format, ...)
 {
     char text[2048];
     va_list args;
