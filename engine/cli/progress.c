@@ -18,7 +18,7 @@ enum { PIECES = 16, BAR_LEAST = 6, BAR_MOST = 24 };
 #define SECOND INT64_C(1000000000)
 #define REDRAW (SECOND / 10)
 #define PLAIN_EVERY (3 * SECOND)
-#define VALIDATED_EVERY (SECOND / 2)                        /* on a terminal */
+#define VALIDATED_EVERY (SECOND / 5)
 #define RATE_WINDOW (SECOND / 2)
 
 /* One piece of the line; the highest rank goes first when there is no room. */
@@ -298,12 +298,12 @@ void cli_progress_show(cli_progress_t *p, const pl_progress_t *now)
     }
     if (train)
         measure_rate(p, now, time);
-    if (validated ? time - p->told < VALIDATED_EVERY && p->bar && now->global_step != now->total_steps
+    if (validated ? time - p->validated < VALIDATED_EVERY && now->global_step != now->total_steps
                   : time - (p->bar ? p->drawn : p->told) < (p->bar ? REDRAW : PLAIN_EVERY))
         return;
     json_t *metrics = json_loads(now->metrics ? now->metrics : "", JSON_REJECT_DUPLICATES, NULL);
     if (validated)
-        show_validated(p, now, metrics, time);
+        show_validated(p, now, metrics, p->validated = time);
     else if (train)
         show_train(p, now, metrics, time);
     else if (strcmp(now->event, "text"))
