@@ -168,7 +168,7 @@ void pl_actor_ready(void *self)
 static int64_t grace_of(const pl_made_call_t *child)
 {
     int64_t grace = child->actor->reactor->runtime->grace_ms * PL_MILLISECOND;
-    return grace + grace * pl_kind_level(child->to.kind) / 100;
+    return grace + grace * pl_kind_level(child->to.kind) / 20;
 }
 
 static pl_made_call_t *newest_child(actor_t *actor)

@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "runtime/reactor.h"
 
-enum { GRACE_MS = 10000 };
+enum { GRACE_MS = 5000 };
 
 void pl_count(uint64_t *counter)
 {

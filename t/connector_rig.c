@@ -1,5 +1,5 @@
-/* queen.c - what tests of connectors share */
-#include "queen.h"
+/* connector_rig.c - what tests of connectors share */
+#include "connector_rig.h"
 
 #include <math.h>
 #include <pthread.h>

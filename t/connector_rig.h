@@ -1,7 +1,7 @@
-/* queen.h - what tests of connectors share: an actor that asks, a data set that
+/* connector_rig.h - what tests of connectors share: an actor that asks, a data set that
  * obeys */
-#ifndef T_QUEEN_H
-#define T_QUEEN_H
+#ifndef T_CONNECTOR_RIG_H
+#define T_CONNECTOR_RIG_H
 
 #include "runtime/actor.h"
 #include "runtime/cargo.h"
