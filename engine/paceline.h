@@ -188,11 +188,15 @@ PL_API int pl_register(const pl_registration_t *registrations, pl_error_t *err);
  * Any thread. */
 PL_API int pl_plugin_load(const char *file, pl_error_t *err);
 
-/* The part of that role and name, or NULL with PL_ENOTFOUND naming the nearest.  Any thread. */
+/* The part of that role and name, or NULL with PL_ENOTFOUND naming the nearest.  One that nobody registered is looked
+ * for in the plug-in folders: a module "mlp" in mlp.so.  Any thread. */
 PL_API const void *pl_part_find(const char *role, const char *name, pl_error_t *err);
 
-/* The k-th part of a role in order of name, or NULL: for listing.  Any thread. */
+/* The k-th part of a role in order of name, those in the plug-in folders too, or NULL: for listing.  Any thread. */
 PL_API const pl_part_t *pl_part_at(const char *role, int k);
+
+/* The k-th role, or NULL behind the last. */
+PL_API const char *pl_role_at(int k);
 
 /* ---- Run files and options ----------------------------------------------------------------------------------- */
 
@@ -221,6 +225,9 @@ PL_API char *pl_options_get(const pl_options_t *o, const char *key);
 
 /* Loads the plug-ins the run names and checks every key and value against the tables of the parts. */
 PL_API int pl_options_check(const pl_options_t *o, pl_error_t *err);
+
+/* The options of "trainer" and "data" themselves, of whatever part, or NULL: for help.  Static. */
+PL_API const pl_option_t *pl_options_of(const char *section);
 
 /* The whole run with every default, as a run file; pl_text_free() frees it.  Checks it first. */
 PL_API char *pl_options_print(const pl_options_t *o, pl_error_t *err);

@@ -1,10 +1,10 @@
-/* cpu.c - tests of what the CPU accelerator computes, on every instruction set there is
- */
+/* cpu.c - tests of what the CPU accelerator computes, on every instruction set */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/random.h"
 #include "cpu_rig.h"
 #include "tap.h"
 
@@ -129,7 +129,7 @@ static void check_sizes(cpu_rig_t *rig)
         check_rows(rig, sizes[i]);
         check_elements(rig, sizes[i]);
     }
-    check_elements(rig, 12345);             /* several blocks for each of two threads */
+    check_elements(rig, 12345);         /* several blocks for each of two threads */
     check_attention(rig, "attention, causal", 17, 17);
     check_attention(rig, "attention, causal", 70, 16);
     check_attention(rig, "attention", 33, 64);
@@ -142,6 +142,102 @@ static void check_sizes(cpu_rig_t *rig)
 static void odd_sizes_are_computed_to_their_ends(void)
 {
     each_set(check_sizes, 2);
+}
+
+/* ---- Chains by chance: what is fused, assigned and overwritten in every order ---- */
+
+typedef struct chance {
+    pl_graph_t *g;
+    uint64_t key, drawn;
+    pl_node_t known[64];
+    int count;
+} chance_t;
+
+static uint64_t draw(chance_t *c, uint64_t below)
+{
+    return pl_random_u64(c->key, c->drawn++) % below;
+}
+
+static pl_node_t any(chance_t *c)
+{
+    return c->known[draw(c, (uint64_t)c->count)];
+}
+
+/* One of the newer values, so that chains grow long. */
+static pl_node_t recent(chance_t *c)
+{
+    const uint64_t last = c->count < 6 ? (uint64_t)c->count : 6;
+    return c->known[(uint64_t)c->count - 1 - draw(c, last)];
+}
+
+static pl_node_t binary(chance_t *c)
+{
+    switch (draw(c, 4)) {
+    case 0: return pl_add(c->g, recent(c), any(c));
+    case 1: return pl_sub(c->g, any(c), recent(c));
+    case 2: return pl_scale(c->g, pl_mul(c->g, recent(c), any(c)), 0.5);
+    default: return pl_emit(c->g, PL_OP_minimum, (pl_node_t[]){any(c), any(c)}, 2, NULL,
+                            NULL);
+    }
+}
+
+static pl_node_t unary(chance_t *c)
+{
+    switch (draw(c, 6)) {
+    case 0: return pl_neg(c->g, any(c));
+    case 1: return pl_relu(c->g, recent(c));
+    case 2: return pl_tanh(c->g, recent(c));
+    case 3: return pl_dropout(c->g, recent(c), 0.25);
+    case 4: return pl_softmax(c->g, recent(c));             /* ends a chain */
+    default: return pl_tanh(c->g, pl_sum(c->g, recent(c), NULL, 0, false));
+    }
+}
+
+/* Values have the shape of the parameters, or are scalars; now and then one is assigned
+ * to a parameter that others read before or after. */
+static pl_node_t build_by_chance(pl_graph_t *g, const operator_case_t *of)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    chance_t c = {.g = g, .key = (uint64_t)of->arg[0]};
+    pl_node_t param[3];
+    for (int k = 0; k < 3; k++)
+        c.known[c.count++] = param[k] = pl_param(g, names[k], of->shape[k], pl_zeros());
+    for (int i = 0; i < 40; i++) {
+        const uint64_t kind = draw(&c, 8);
+        pl_node_t y = kind < 5 ? binary(&c) : unary(&c);
+        if (pl_shape_of(g, y).rank == 0)
+            y = pl_mul(g, y, any(&c));
+        if (!pl_same_shape(pl_shape_of(g, y), of->shape[0]))
+            continue;
+        c.known[c.count++] = y;
+        if (draw(&c, 6) == 0)
+            pl_emit(g, PL_OP_assign,
+                    (pl_node_t[]){param[draw(&c, 2)], pl_tanh(g, y)}, 2,
+                    &(pl_attr_t){.accumulate = draw(&c, 3) == 0}, NULL);
+    }
+    return recent(&c);
+}
+
+static void check_chance(cpu_rig_t *rig)
+{
+    static const int64_t widths[] = {7, 300, 1500};
+    for (int64_t seed = 1; seed <= 150; seed++) {
+        char title[64];
+        const int64_t n = widths[seed % 3];
+        const operator_case_t c = {.name = "chance",
+                                   .build = build_by_chance,
+                                   .params = 3,
+                                   .shape = {PL_SHAPE(3, n), PL_SHAPE(3, n), PL_SHAPE(n)},
+                                   .arg = {seed},
+                                   .forward_only = true};
+        snprintf(title, sizeof title, "chain %lld", (long long)seed);
+        check_case(rig, &c, 1e-3, title);
+    }
+}
+
+static void chains_by_chance_are_what_the_reference_computes(void)
+{
+    each_set(check_chance, 2);
 }
 
 /* ---- Functions of one number ---- */
@@ -173,10 +269,10 @@ static double worst_ulps(const function_t *f, const float *x, const float *y, si
 static void check_functions(cpu_rig_t *rig)
 {
     static const function_t functions[] = {
-        {"exp", exp, -103, 88.7, 2},      {"exp", exp, -1, 1, 2},
-        {"log", log, 1e-40, 1e-37, 2},    {"log", log, 0.5, 2, 2},
-        {"log", log, 1, 1e30, 2},         {"tanh", tanh, -1, 1, 3},
-        {"tanh", tanh, -12, 12, 3},       {"sigmoid", sigmoid, -80, 20, 4},
+        {"exp", exp, -103, 88.7, 2},       {"exp", exp, -1, 1, 2},
+        {"log", log, 1e-40, 1e-37, 2},     {"log", log, 0.5, 2, 2},
+        {"log", log, 1, 1e30, 2},          {"tanh", tanh, -1, 1, 3},
+        {"tanh", tanh, -12, 12, 3},        {"sigmoid", sigmoid, -80, 20, 4},
         {"sqrt", sqrt, 1e-40, 1e30, 0.51},
     };
     for (size_t k = 0; k < sizeof functions / sizeof *functions; k++) {
@@ -189,9 +285,9 @@ static void check_functions(cpu_rig_t *rig)
         cpu_results_t got = {0};
         bool done = operator_run_init(&run, &c, NULL) == PL_OK &&
                     cpu_run(rig, &run, &got) == PL_OK;
-        double worst = done ? worst_ulps(f, got.region[PL_REGION_PARAMS], got.output,
-                                         20011)
-                            : INFINITY;
+        double worst =
+            done ? worst_ulps(f, got.region[PL_REGION_PARAMS], got.output, 20011)
+                 : INFINITY;
         ok(worst < f->ulps, "%s from %g to %g is within %.2f ulp", f->name, f->low,
            f->high, worst);
         cpu_results_release(&got);
@@ -207,13 +303,13 @@ static void functions_are_accurate_to_a_few_ulp(void)
 /* ---- NaN, infinities, zeros and denormals, as PyTorch has them ---- */
 
 #define SPECIALS 8
-static const float specials[SPECIALS] = {NAN,   INFINITY, -INFINITY,      0.0f,
-                                         -0.0f, 1e-40f,   -FLT_MAX, FLT_MAX};
+static const float specials[SPECIALS] = {NAN,   INFINITY, -INFINITY, 0.0f,
+                                         -0.0f, 1e-40f,   -FLT_MAX,  FLT_MAX};
 
 static void check_special(cpu_rig_t *rig, const char *name, const float want[SPECIALS])
 {
     operator_case_t c = cpu_case(name);
-    c.shape[0] = PL_SHAPE(3, SPECIALS);     /* more than one vector of each set */
+    c.shape[0] = PL_SHAPE(3, SPECIALS); /* more than one vector of each set */
     c.forward_only = true;
     operator_run_t run;
     cpu_results_t got = {0};
@@ -272,8 +368,8 @@ static void check_nan_in_rows(cpu_rig_t *rig)
 
 static void check_nan_in_windows(cpu_rig_t *rig)
 {
-    const float x[16] = {1, NAN, 5, 6, 2, 3, 7, 8, -INFINITY, -INFINITY, 0, -1,
-                         -INFINITY, -INFINITY, -2, -3};
+    const float x[16] = {1,         NAN,       5, 6,  2,         3,         7,  8,
+                         -INFINITY, -INFINITY, 0, -1, -INFINITY, -INFINITY, -2, -3};
     float y[4];
     ok(output_of(rig, "max_pool2d", PL_SHAPE(1, 1, 4, 4), x, y) && isnan(y[0]) &&
            y[1] == 8 && y[2] == -INFINITY && y[3] == 0,
@@ -282,8 +378,7 @@ static void check_nan_in_windows(cpu_rig_t *rig)
 
 static void check_specials(cpu_rig_t *rig)
 {
-    check_special(rig, "relu",
-                  (float[]){NAN, INFINITY, 0, 0, 0, 1e-40f, 0, FLT_MAX});
+    check_special(rig, "relu", (float[]){NAN, INFINITY, 0, 0, 0, 1e-40f, 0, FLT_MAX});
     check_special(rig, "exp", (float[]){NAN, INFINITY, 0, 1, 1, 1, 0, INFINITY});
     check_special(rig, "log",
                   (float[]){NAN, INFINITY, NAN, -INFINITY, -INFINITY, -92.1034037f, NAN,
@@ -292,8 +387,7 @@ static void check_specials(cpu_rig_t *rig)
                   (float[]){NAN, INFINITY, NAN, 0, 0, 9.99997e-21f, NAN, 1.84467435e19f});
     check_special(rig, "tanh", (float[]){NAN, 1, -1, 0, 0, 1e-40f, -1, 1});
     check_special(rig, "sigmoid", (float[]){NAN, 1, 0, 0.5f, 0.5f, 0.5f, 0, 1});
-    check_special(rig, "gelu",
-                  (float[]){NAN, INFINITY, NAN, 0, 0, 5e-41f, 0, FLT_MAX});
+    check_special(rig, "gelu", (float[]){NAN, INFINITY, NAN, 0, 0, 5e-41f, 0, FLT_MAX});
     check_special(rig, "gelu_tanh",
                   (float[]){NAN, INFINITY, NAN, 0, 0, 5e-41f, 0, FLT_MAX});
     check_nan_in_rows(rig);
@@ -309,6 +403,7 @@ int main(void)
 {
     run(every_operator_is_what_the_reference_computes);
     run(odd_sizes_are_computed_to_their_ends);
+    run(chains_by_chance_are_what_the_reference_computes);
     run(functions_are_accurate_to_a_few_ulp);
     run(nan_and_infinity_pass_as_in_torch);
     return tap_done();

@@ -139,14 +139,12 @@ static void check_bits(cpu_rig_t *rig, const operator_case_t *c)
     operator_run_t run;
     cpu_results_t first = {0}, again = {0}, fresh = {0};
     pl_plan_t *plan = NULL;
-    bool done = operator_run_init(&run, c, NULL) == PL_OK &&
-                cpu_load(rig, &run) == PL_OK &&
-                pl_cpu_accelerator.compile(&rig->cpu, run.graph, &plan, &rig->err) ==
-                    PL_OK &&
-                cpu_replay(rig, &run, plan, &first) == PL_OK &&
-                cpu_load(rig, &run) == PL_OK &&
-                cpu_replay(rig, &run, plan, &again) == PL_OK &&
-                cpu_run(rig, &run, &fresh) == PL_OK;
+    bool done =
+        operator_run_init(&run, c, NULL) == PL_OK && cpu_load(rig, &run) == PL_OK &&
+        pl_cpu_accelerator.compile(&rig->cpu, run.graph, &plan, &rig->err) == PL_OK &&
+        cpu_replay(rig, &run, plan, &first) == PL_OK && cpu_load(rig, &run) == PL_OK &&
+        cpu_replay(rig, &run, plan, &again) == PL_OK &&
+        cpu_run(rig, &run, &fresh) == PL_OK;
     ok(done && cpu_results_same(&first, &again) && cpu_results_same(&first, &fresh),
        "%s: a second replay and a fresh plan give the same bits", c->name);
     cpu_results_release(&first);
@@ -158,9 +156,12 @@ static void check_bits(cpu_rig_t *rig, const operator_case_t *c)
 static void the_same_plan_gives_the_same_bits(void)
 {
     static const char *const names[] = {
-        "a chain", "dropout", "sum, all", "sum, the first axis", "linear, ragged",
-        "attention, dropout", "layer_norm", "batch_norm, images", "cross_entropy",
-        "mse", "conv2d, padding", "embedding",
+        "a chain",         "dropout",
+        "sum, all",        "sum, the first axis",
+        "linear, ragged",  "attention, dropout",
+        "layer_norm",      "batch_norm, images",
+        "cross_entropy",   "mse",
+        "conv2d, padding", "embedding",
     };
     for (int threads = 1; threads <= 2; threads++) {
         cpu_rig_t rig;
@@ -206,15 +207,14 @@ static void regions_may_move_between_replays(void)
     pl_plan_t *plan = NULL;
     operator_case_t c = cpu_case("linear"), large = large_case("linear, ragged");
     cpu_rig_open(&rig, "auto", 1);
-    bool done = operator_run_init(&run, &c, NULL) == PL_OK &&
-                cpu_load(&rig, &run) == PL_OK &&
-                pl_cpu_accelerator.compile(&rig.cpu, run.graph, &plan, &rig.err) ==
-                    PL_OK &&
-                cpu_replay(&rig, &run, plan, &before) == PL_OK;
+    bool done =
+        operator_run_init(&run, &c, NULL) == PL_OK && cpu_load(&rig, &run) == PL_OK &&
+        pl_cpu_accelerator.compile(&rig.cpu, run.graph, &plan, &rig.err) == PL_OK &&
+        cpu_replay(&rig, &run, plan, &before) == PL_OK;
     operator_run_t other;
     cpu_results_t elsewhere = {0};
     done = done && operator_run_init(&other, &large, NULL) == PL_OK &&
-           cpu_run(&rig, &other, &elsewhere) == PL_OK;  /* the arena grows: all moves */
+           cpu_run(&rig, &other, &elsewhere) == PL_OK; /* the arena grows: all moves */
     done = done && cpu_load(&rig, &run) == PL_OK &&
            cpu_replay(&rig, &run, plan, &after) == PL_OK;
     ok(done && cpu_results_same(&before, &after),
@@ -294,7 +294,7 @@ static int everything(training_t *t, pl_error_t *err)
         code = pl_cpu_accelerator.compile(cpu, t->step, &r.step, err);
     if (code == PL_OK)
         code = pl_cpu_accelerator.compile(cpu, t->update, &r.update, err);
-    requests_left = 0;                      /* from here on there must be none */
+    requests_left = 0;                  /* from here on there must be none */
     if (code == PL_OK && !train(&r, 0, figures))
         code = told.code ? told.code : PL_ENAN;
     pl_cpu_accelerator.close(cpu);

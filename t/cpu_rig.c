@@ -66,7 +66,7 @@ static const pl_value_t *output_value(const pl_graph_t *g)
     return &g->value[g->fetch[k].value];
 }
 
-typedef struct told {                       /* what done() said */
+typedef struct told {                   /* what done() said */
     pl_replay_t replay;
     pl_error_t *err;
     int times;
@@ -97,9 +97,13 @@ int cpu_replay(cpu_rig_t *rig, const operator_run_t *run, pl_plan_t *plan,
                cpu_results_t *to)
 {
     results_init(to, run);
-    told_t told = {.replay = {.seed = run->seed, .step = run->step, .shard = run->shard,
-                              .input = {run->index}, .figures = to->figures[0],
-                              .output = {to->output}, .done = on_done},
+    told_t told = {.replay = {.seed = run->seed,
+                              .step = run->step,
+                              .shard = run->shard,
+                              .input = {run->index},
+                              .figures = to->figures[0],
+                              .output = {to->output},
+                              .done = on_done},
                    .err = &rig->err};
     int code = pl_cpu_accelerator.replay(&rig->cpu, plan, &told.replay, &rig->err);
     if (code == PL_OK)
@@ -164,9 +168,12 @@ double cpu_difference(operator_run_t *run, const cpu_results_t *got)
     double figures[PL_FIELDS][2], *y = pl_alloc_array(n, sizeof *y);
     for (int k = 0; k < PL_FIELDS; k++)
         figures[k][0] = figures[k][1] = NAN;
-    reference_replay_t replay = {.input = {run->index}, .seed = run->seed,
-                                 .step = run->step, .shard = run->shard,
-                                 .figures = figures, .output = {y}};
+    reference_replay_t replay = {.input = {run->index},
+                                 .seed = run->seed,
+                                 .step = run->step,
+                                 .shard = run->shard,
+                                 .figures = figures,
+                                 .output = {y}};
     memcpy(replay.region, run->region, sizeof replay.region);
     bool done = reference_replay(run->graph, &replay, NULL) == PL_OK;
     double worst =

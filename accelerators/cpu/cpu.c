@@ -1,7 +1,7 @@
 /* cpu.c - the CPU as an accelerator: its table, options, memory and description
  *
- * A replay computes before it returns: there is nothing to overlap with on the cores that compute.  What compiles and
- * runs a graph is in plan.c. */
+ * A replay computes before it returns: there is nothing to overlap with on the cores that
+ * compute.  What compiles and runs a graph is in plan.c. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,8 @@
 #include "base/error.h"
 
 #define ALIGN 64
-#define HUGE_PAGE ((size_t)2 << 20)                         /* asked for before memory is touched; may be refused */
+#define HUGE_PAGE \
+    ((size_t)2 << 20) /* asked for before memory is touched; may be refused */
 
 int pl_buffer_reserve(pl_buffer_t *buffer, size_t bytes, pl_error_t *err)
 {
@@ -61,8 +62,9 @@ static bool has_avx2(void)
 
 static bool has_avx512(void)
 {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return has_avx2() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
 }
 #endif
 
@@ -81,8 +83,10 @@ static const pl_kernels_t *find_kernels(const char *wanted, pl_error_t *err)
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
         if ((any || strcmp(wanted, sets[i].kernels->name) == 0) && sets[i].is_there())
             return sets[i].kernels;
-    pl_fail(err, PL_EUNSUPPORTED, "this processor cannot run the %s kernels; leave out accelerator.instructions",
-            wanted);
+    pl_fail(
+        err, PL_EUNSUPPORTED,
+        "this processor cannot run the %s kernels; leave out accelerator.instructions",
+        wanted);
     return NULL;
 }
 
@@ -131,7 +135,9 @@ static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
     pl_cpu_t *cpu = self;
     const int cores = core_count();
     if (cpu->threads < 0 || cpu->threads > 8 * (int64_t)cores)
-        return pl_fail(err, PL_EINVAL, "accelerator.threads is %lld but this process may use %d cores; 0 takes them all",
+        return pl_fail(err, PL_EINVAL,
+                       "accelerator.threads is %lld but this process may use %d cores; 0 "
+                       "takes them all",
                        (long long)cpu->threads, cores);
     cpu->thread_count = cpu->threads ? (int)cpu->threads : cores;
     cpu->generation = 1;
@@ -141,7 +147,7 @@ static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
     pl_parallel_bind(cpu->thread_count);
     cpu->library = pl_library_new(err);
     if (!cpu->library)
-        return PL_ENOMEM;                                   /* any failure: err says which */
+        return PL_ENOMEM;               /* any failure: err says which */
     describe(cpu, info);
     return PL_OK;
 }
@@ -177,15 +183,17 @@ static int cpu_region(void *self, pl_region_t region, size_t n, pl_error_t *err)
     return PL_OK;
 }
 
-static int check_range(const pl_cpu_t *cpu, pl_region_t region, size_t offset, size_t n, pl_error_t *err)
+static int check_range(const pl_cpu_t *cpu, pl_region_t region, size_t offset, size_t n,
+                       pl_error_t *err)
 {
     if (offset <= cpu->region_count[region] && n <= cpu->region_count[region] - offset)
         return PL_OK;
-    return pl_fail(err, PL_EINVAL, "region %d has %zu elements, not %zu from %zu on", (int)region,
-                   cpu->region_count[region], n, offset);
+    return pl_fail(err, PL_EINVAL, "region %d has %zu elements, not %zu from %zu on",
+                   (int)region, cpu->region_count[region], n, offset);
 }
 
-static int cpu_write(void *self, pl_region_t region, size_t offset, const float *host, size_t n, pl_error_t *err)
+static int cpu_write(void *self, pl_region_t region, size_t offset, const float *host,
+                     size_t n, pl_error_t *err)
 {
     pl_cpu_t *cpu = self;
     int code = check_range(cpu, region, offset, n, err);
@@ -194,7 +202,8 @@ static int cpu_write(void *self, pl_region_t region, size_t offset, const float 
     return code;
 }
 
-static int cpu_read(void *self, pl_region_t region, size_t offset, float *host, size_t n, pl_error_t *err)
+static int cpu_read(void *self, pl_region_t region, size_t offset, float *host, size_t n,
+                    pl_error_t *err)
 {
     pl_cpu_t *cpu = self;
     int code = check_range(cpu, region, offset, n, err);
@@ -226,8 +235,10 @@ static int cpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error
 }
 
 static const pl_option_t cpu_options[] = {
-    PL_INT(pl_cpu_t, threads, "0", "0..", "threads that compute; 0: as many as cores this process may use"),
-    PL_TEXT(pl_cpu_t, instructions, "\"auto\"", "auto|avx512|avx2|portable", "instruction set of the kernels"),
+    PL_INT(pl_cpu_t, threads, "0", "0..",
+           "threads that compute; 0: as many as cores this process may use"),
+    PL_TEXT(pl_cpu_t, instructions, "\"auto\"", "auto|avx512|avx2|portable",
+            "instruction set of the kernels"),
     PL_OPTIONS_END,
 };
 

@@ -1,9 +1,10 @@
 /* fuse.c - which operations run together
  *
- * Operations are taken in their order; each may join an earlier unit as long as all it depends on has run by then:
- * its inputs, what it must not overwrite too soon, and guards.  Within a unit the order of the graph
- * is kept, element by element: so what reads a piece of a region in full, element i for element i, may share a unit
- * with what assigns it. */
+ * Operations are taken in their order; each may join an earlier unit as long as all it
+ * depends on has run by then: its inputs, what it must not overwrite too soon, and
+ * guards.  Within a unit the order of the graph is kept, element by element: so what
+ * reads a piece of a region in full, element i for element i, may share a unit with what
+ * assigns it. */
 #include "accelerators/cpu/fuse.h"
 
 #include <string.h>
@@ -13,14 +14,14 @@
 #include "base/error.h"
 
 typedef struct unit {
-    int64_t elements;                                       /* 0: nothing may join */
-    int entries, lines, dropouts, totals;                   /* of the program, at most */
+    int64_t elements;                   /* 0: nothing may join */
+    int entries, lines, dropouts, totals;   /* of the program, at most */
 } unit_t;
 
 typedef struct fuser {
     pl_graph_t *g;
     pl_fusion_t *fusion;
-    unit_t *unit;                                           /* [units] */
+    unit_t *unit;                       /* [units] */
 } fuser_t;
 
 bool pl_is_total(const pl_graph_t *g, const pl_op_t *op)
@@ -46,8 +47,9 @@ int64_t pl_op_elements(const pl_graph_t *g, const pl_op_t *op)
 
 bool pl_values_overlap(const pl_value_t *a, const pl_value_t *b)
 {
-    return a->source == PL_FROM_REGION && b->source == PL_FROM_REGION && a->index == b->index &&
-           a->offset < b->offset + pl_elements(b->shape) && b->offset < a->offset + pl_elements(a->shape);
+    return a->source == PL_FROM_REGION && b->source == PL_FROM_REGION &&
+           a->index == b->index && a->offset < b->offset + pl_elements(b->shape) &&
+           b->offset < a->offset + pl_elements(a->shape);
 }
 
 static bool same_place(const pl_value_t *a, const pl_value_t *b)
@@ -66,8 +68,8 @@ static int larger(int a, int b)
     return a > b ? a : b;
 }
 
-/* The first unit in which something may come after operation j, which touches the same piece of a region: j's own when
- * both go through it element by element. */
+/* The first unit in which something may come after operation j, which touches the same
+ * piece of a region: j's own when both go through it element by element. */
 static int after(const fuser_t *f, int j, bool alike)
 {
     return f->fusion->unit[j] + (alike ? 0 : 1);
@@ -103,14 +105,17 @@ static int floor_of_assign(const fuser_t *f, int i, int32_t target)
         for (int k = 0; k < op->input_count && op->code != PL_OP_reshape; k++) {
             const pl_value_t *v = &g->value[f->fusion->root[op->input[k]]];
             if (pl_values_overlap(v, t))
-                floor = larger(floor, after(f, j, pl_is_elementwise(g, op) && same_place(v, t) &&
-                                                      pl_op_elements(g, op) == pl_elements(t->shape)));
+                floor = larger(floor,
+                               after(f, j,
+                                     pl_is_elementwise(g, op) && same_place(v, t) &&
+                                         pl_op_elements(g, op) == pl_elements(t->shape)));
         }
     }
     return floor;
 }
 
-/* What comes after a guard stays there: effects must, and the rest is most often what they wait for. */
+/* What comes after a guard stays there: effects must, and the rest is most often what
+ * they wait for. */
 static int floor_of(const fuser_t *f, int i)
 {
     const pl_op_t *op = &f->g->op[i];
@@ -137,8 +142,9 @@ static bool unit_knows(const fuser_t *f, int u, int before, int32_t root)
     return false;
 }
 
-/* How many entries unit u would need for the inputs of operation i; -1 when it knows none of them and nothing would be
- * gained.  What is repeated, other than a scalar, may need one for each way of repeating it. */
+/* How many entries unit u would need for the inputs of operation i; -1 when it knows none
+ * of them and nothing would be gained.  What is repeated, other than a scalar, may need
+ * one for each way of repeating it. */
 static int strangers(const fuser_t *f, int u, int i)
 {
     const pl_op_t *op = &f->g->op[i];
@@ -163,9 +169,12 @@ static int find_unit(const fuser_t *f, int i)
             continue;
         int more = strangers(f, u, i);
         if (more < 0 && u == f->fusion->units - 1)
-            more = f->g->op[i].input_count;                 /* neighbours: most often they meet further on */
-        if (more >= 0 && f->unit[u].entries + more < PL_PROGRAM_OPERANDS && f->unit[u].lines < PL_PROGRAM_LINES &&
-            f->unit[u].dropouts < PL_PROGRAM_DROPOUTS && f->unit[u].totals < PL_PROGRAM_TOTALS)
+            more =
+                f->g->op[i].input_count; /* neighbours: most often they meet further on */
+        if (more >= 0 && f->unit[u].entries + more < PL_PROGRAM_OPERANDS &&
+            f->unit[u].lines < PL_PROGRAM_LINES &&
+            f->unit[u].dropouts < PL_PROGRAM_DROPOUTS &&
+            f->unit[u].totals < PL_PROGRAM_TOTALS)
             return u;
     }
     return -1;
@@ -212,14 +221,15 @@ static bool needs(const pl_graph_t *g, const pl_op_t *op, const pl_op_t *before)
     return false;
 }
 
-/* What computes one number goes as far to the front as it may: between two long operations it would keep them from
- * running together. */
+/* What computes one number goes as far to the front as it may: between two long
+ * operations it would keep them from running together. */
 static void scalars_first(pl_graph_t *g)
 {
     for (int i = 0; i < g->op_count; i++) {
         const pl_op_t op = g->op[i];
         const pl_op_kind_t kind = pl_operators[op.code].kind;
-        if ((kind != PL_KIND_unary && kind != PL_KIND_binary) || pl_op_elements(g, &op) != 1)
+        if ((kind != PL_KIND_unary && kind != PL_KIND_binary) ||
+            pl_op_elements(g, &op) != 1)
             continue;
         int to = i;
         for (; to > 0 && !needs(g, &op, &g->op[to - 1]); to--)
@@ -233,7 +243,8 @@ static void scalars_first(pl_graph_t *g)
 
 /* ---- All of it ---- */
 
-/* Sorts operations by unit, keeping the order within each, and tells values of their new places. */
+/* Sorts operations by unit, keeping the order within each, and tells values of their new
+ * places. */
 static int reorder(fuser_t *f)
 {
     pl_graph_t *g = f->g;
@@ -262,18 +273,21 @@ static int reorder(fuser_t *f)
     return PL_OK;
 }
 
-/* A value stays inside when its maker is element-wise and nobody else asks for it; so do reshapes of it. */
+/* A value stays inside when its maker is element-wise and nobody else asks for it; so do
+ * reshapes of it. */
 static void find_inside(fuser_t *f)
 {
     const pl_graph_t *g = f->g;
     bool *inside = f->fusion->inside;
     for (int i = 0; i < g->op_count; i++)
-        if (pl_is_elementwise(g, &g->op[i]) && g->op[i].output_count && !pl_is_total(g, &g->op[i]))
+        if (pl_is_elementwise(g, &g->op[i]) && g->op[i].output_count &&
+            !pl_is_total(g, &g->op[i]))
             inside[g->op[i].output[0]] = true;
     for (int i = 0; i < g->op_count; i++)
         for (int k = 0; k < g->op[i].input_count; k++) {
             int32_t root = f->fusion->root[g->op[i].input[k]];
-            if (g->value[root].source == PL_FROM_OP && f->fusion->unit[g->value[root].op] != f->fusion->unit[i])
+            if (g->value[root].source == PL_FROM_OP &&
+                f->fusion->unit[g->value[root].op] != f->fusion->unit[i])
                 inside[root] = false;
         }
     for (int i = 0; i < g->fetch_count; i++) {

@@ -1,8 +1,9 @@
 /* library_onednn.c - matrix products and convolutions by oneDNN 2.6 and later 2.x
  *
- * Each product is a few primitives in a row: the computation, and for convolutions a reorder of the weights from or to
- * the layout the library prefers.  Memory objects are bound to addresses before each run.  The scratchpad is the
- * caller's: with oneDNN's own, a primitive made on one thread crashes on another. */
+ * Each product is a few primitives in a row: the computation, and for convolutions a
+ * reorder of the weights from or to the layout the library prefers.  Memory objects are
+ * bound to addresses before each run.  The scratchpad is the caller's: with oneDNN's own,
+ * a primitive made on one thread crashes on another. */
 #include "accelerators/cpu/library.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -27,7 +28,8 @@ typedef struct stage {
     dnnl_exec_arg_t arg[6];
 } stage_t;
 
-/* A memory object and where its data are: an argument of the run, or at an offset of the scratch. */
+/* A memory object and where its data are: an argument of the run, or at an offset of the
+ * scratch. */
 typedef struct binding {
     dnnl_memory_t memory;
     int argument;
@@ -70,7 +72,8 @@ pl_library_t *pl_library_new(pl_error_t *err)
     }
     dnnl_status_t status = dnnl_engine_create(&library->engine, dnnl_cpu, 0);
     if (status == dnnl_success)
-        status = dnnl_stream_create(&library->stream, library->engine, dnnl_stream_default_flags);
+        status = dnnl_stream_create(&library->stream, library->engine,
+                                    dnnl_stream_default_flags);
     if (answer(status, "engine", err) == PL_OK)
         return library;
     pl_library_free(library);
@@ -100,11 +103,14 @@ static pl_product_t *product_new(pl_library_t *library, pl_error_t *err)
     return p;
 }
 
-/* A memory object of `md`, an argument or, FROM_SCRATCH, a piece of its own of the scratch. */
-static dnnl_status_t bind(pl_product_t *p, const dnnl_memory_desc_t *md, int argument, dnnl_memory_t *memory)
+/* A memory object of `md`, an argument or, FROM_SCRATCH, a piece of its own of the
+ * scratch. */
+static dnnl_status_t bind(pl_product_t *p, const dnnl_memory_desc_t *md, int argument,
+                          dnnl_memory_t *memory)
 {
     binding_t *b = &p->binding[p->bindings];
-    dnnl_status_t status = dnnl_memory_create(&b->memory, md, p->library->engine, DNNL_MEMORY_NONE);
+    dnnl_status_t status =
+        dnnl_memory_create(&b->memory, md, p->library->engine, DNNL_MEMORY_NONE);
     if (status != dnnl_success)
         return status;
     p->bindings++;
@@ -117,7 +123,8 @@ static dnnl_status_t bind(pl_product_t *p, const dnnl_memory_desc_t *md, int arg
     return dnnl_success;
 }
 
-static dnnl_status_t give(pl_product_t *p, stage_t *s, int name, const dnnl_memory_desc_t *md, int argument)
+static dnnl_status_t give(pl_product_t *p, stage_t *s, int name,
+                          const dnnl_memory_desc_t *md, int argument)
 {
     s->arg[s->count].arg = name;
     return bind(p, md, argument, &s->arg[s->count++].memory);
@@ -143,13 +150,15 @@ static dnnl_status_t stage_make(pl_product_t *p, stage_t *s, dnnl_primitive_desc
     return give(p, s, DNNL_ARG_SCRATCHPAD, scratchpad, FROM_SCRATCH);
 }
 
-/* Attributes that every primitive of ours has: the scratchpad is the caller's, and the result may be added. */
+/* Attributes that every primitive of ours has: the scratchpad is the caller's, and the
+ * result may be added. */
 static dnnl_status_t attributes(bool accumulate, dnnl_primitive_attr_t *attr)
 {
     dnnl_post_ops_t ops = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(attr);
     if (status == dnnl_success)
-        status = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
+        status =
+            dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
     if (status != dnnl_success || !accumulate)
         return status;
     status = dnnl_post_ops_create(&ops);
@@ -161,7 +170,8 @@ static dnnl_status_t attributes(bool accumulate, dnnl_primitive_attr_t *attr)
     return status;
 }
 
-static pl_product_t *product_done(pl_product_t *p, dnnl_status_t status, const char *what, pl_error_t *err)
+static pl_product_t *product_done(pl_product_t *p, dnnl_status_t status, const char *what,
+                                  pl_error_t *err)
 {
     if (answer(status, what, err) == PL_OK)
         return p;
@@ -171,7 +181,8 @@ static pl_product_t *product_done(pl_product_t *p, dnnl_status_t status, const c
 
 /* ---- Matrices ---- */
 
-static dnnl_status_t matrix_describe(int rank, const pl_matrix_t *m, dnnl_memory_desc_t *md)
+static dnnl_status_t matrix_describe(int rank, const pl_matrix_t *m,
+                                     dnnl_memory_desc_t *md)
 {
     dnnl_dims_t dim, stride;
     for (int i = 0; i < rank; i++) {
@@ -191,7 +202,8 @@ static dnnl_status_t bias_describe(const pl_matmul_t *m, dnnl_memory_desc_t *md)
     return matrix_describe(m->rank, &row, md);
 }
 
-static dnnl_status_t matmul_make(pl_product_t *p, const pl_matmul_t *m, dnnl_primitive_attr_t attr)
+static dnnl_status_t matmul_make(pl_product_t *p, const pl_matmul_t *m,
+                                 dnnl_primitive_attr_t attr)
 {
     dnnl_memory_desc_t a, b, c, bias;
     dnnl_matmul_desc_t description_of;
@@ -205,9 +217,11 @@ static dnnl_status_t matmul_make(pl_product_t *p, const pl_matmul_t *m, dnnl_pri
     if (status == dnnl_success && m->has_bias)
         status = bias_describe(m, &bias);
     if (status == dnnl_success)
-        status = dnnl_matmul_desc_init(&description_of, &a, &b, m->has_bias ? &bias : NULL, &c);
+        status = dnnl_matmul_desc_init(&description_of, &a, &b,
+                                       m->has_bias ? &bias : NULL, &c);
     if (status == dnnl_success)
-        status = dnnl_primitive_desc_create(&pd, &description_of, attr, p->library->engine, NULL);
+        status = dnnl_primitive_desc_create(&pd, &description_of, attr,
+                                            p->library->engine, NULL);
     if (status == dnnl_success)
         status = stage_make(p, s, pd);
     if (status == dnnl_success)
@@ -223,7 +237,8 @@ static dnnl_status_t matmul_make(pl_product_t *p, const pl_matmul_t *m, dnnl_pri
     return status;
 }
 
-pl_product_t *pl_product_matmul(pl_library_t *library, const pl_matmul_t *m, pl_error_t *err)
+pl_product_t *pl_product_matmul(pl_library_t *library, const pl_matmul_t *m,
+                                pl_error_t *err)
 {
     pl_product_t *p = product_new(library, err);
     if (!p)
@@ -240,18 +255,19 @@ pl_product_t *pl_product_matmul(pl_library_t *library, const pl_matmul_t *m, pl_
 /* ---- Convolutions ---- */
 
 typedef struct convolution {
-    dnnl_memory_desc_t x, w, bias, y;                       /* w in whatever layout the library likes */
-    dnnl_memory_desc_t plain;                               /* w as the graph has it */
+    dnnl_memory_desc_t x, w, bias, y;   /* w in whatever layout the library likes */
+    dnnl_memory_desc_t plain;           /* w as the graph has it */
     dnnl_dims_t stride, padding;
     dnnl_primitive_attr_t attr;
-    dnnl_primitive_desc_t forward, own;                     /* backward ones are made from the forward one */
+    dnnl_primitive_desc_t forward, own; /* backward ones are made from the forward one */
 } convolution_t;
 
 static dnnl_status_t convolution_describe(const pl_convolution_t *c, convolution_t *v)
 {
     const dnnl_dims_t x = {c->batch, c->channels, c->height, c->width};
     const dnnl_dims_t w = {c->filters, c->channels, c->kernel, c->kernel};
-    const dnnl_dims_t y = {c->batch, c->filters, c->out_height, c->out_width}, bias = {c->filters};
+    const dnnl_dims_t y = {c->batch, c->filters, c->out_height, c->out_width},
+                      bias = {c->filters};
     for (int i = 0; i < 2; i++) {
         v->stride[i] = c->stride;
         v->padding[i] = c->padding;
@@ -268,47 +284,58 @@ static dnnl_status_t convolution_describe(const pl_convolution_t *c, convolution
     return status;
 }
 
-/* What is left over at the right and at the bottom, where windows do not come out even. */
+/* What is left at the right and at the bottom, where windows do not come out even. */
 static void padding_behind(const pl_convolution_t *c, dnnl_dims_t padding)
 {
     padding[0] = (c->out_height - 1) * c->stride + c->kernel - c->height - c->padding;
     padding[1] = (c->out_width - 1) * c->stride + c->kernel - c->width - c->padding;
 }
 
-static dnnl_status_t convolution_forward(const pl_convolution_t *c, convolution_t *v, dnnl_engine_t engine)
+static dnnl_status_t convolution_forward(const pl_convolution_t *c, convolution_t *v,
+                                         dnnl_engine_t engine)
 {
     dnnl_convolution_desc_t d;
     dnnl_dims_t behind;
     padding_behind(c, behind);
     dnnl_status_t status = dnnl_convolution_forward_desc_init(
-        &d, dnnl_forward_training, dnnl_convolution_direct, &v->x, &v->w, c->has_bias ? &v->bias : NULL, &v->y,
-        v->stride, v->padding, behind);
-    return status == dnnl_success ? dnnl_primitive_desc_create(&v->forward, &d, v->attr, engine, NULL) : status;
+        &d, dnnl_forward_training, dnnl_convolution_direct, &v->x, &v->w,
+        c->has_bias ? &v->bias : NULL, &v->y, v->stride, v->padding, behind);
+    return status == dnnl_success
+               ? dnnl_primitive_desc_create(&v->forward, &d, v->attr, engine, NULL)
+               : status;
 }
 
-static dnnl_status_t convolution_backward(const pl_convolution_t *c, convolution_t *v, dnnl_engine_t engine)
+static dnnl_status_t convolution_backward(const pl_convolution_t *c, convolution_t *v,
+                                          dnnl_engine_t engine)
 {
     dnnl_convolution_desc_t d;
     dnnl_dims_t behind;
     padding_behind(c, behind);
     dnnl_status_t status =
         c->kind == PL_CONVOLVE_GRAD_X
-            ? dnnl_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &v->x, &v->w, &v->y, v->stride,
+            ? dnnl_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &v->x,
+                                                       &v->w, &v->y, v->stride,
                                                        v->padding, behind)
-            : dnnl_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, &v->x, &v->w, NULL, &v->y,
+            : dnnl_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct,
+                                                          &v->x, &v->w, NULL, &v->y,
                                                           v->stride, v->padding, behind);
-    return status == dnnl_success ? dnnl_primitive_desc_create(&v->own, &d, v->attr, engine, v->forward) : status;
+    return status == dnnl_success
+               ? dnnl_primitive_desc_create(&v->own, &d, v->attr, engine, v->forward)
+               : status;
 }
 
-/* The stage that turns weights of layout `from` into layout `to`: one of them is argument `argument`. */
-static dnnl_status_t reorder_make(pl_product_t *p, const convolution_t *v, const dnnl_memory_desc_t *packed,
+/* The stage that turns weights of layout `from` into layout `to`: one of them is argument
+ * `argument`. */
+static dnnl_status_t reorder_make(pl_product_t *p, const convolution_t *v,
+                                  const dnnl_memory_desc_t *packed,
                                   dnnl_memory_t packed_memory, int argument, bool packs)
 {
     dnnl_primitive_desc_t pd = NULL;
     dnnl_engine_t engine = p->library->engine;
     stage_t *s = &p->stage[p->stages++];
-    dnnl_status_t status = dnnl_reorder_primitive_desc_create(&pd, packs ? &v->plain : packed, engine,
-                                                              packs ? packed : &v->plain, engine, v->attr);
+    dnnl_status_t status =
+        dnnl_reorder_primitive_desc_create(&pd, packs ? &v->plain : packed, engine,
+                                           packs ? packed : &v->plain, engine, v->attr);
     if (status == dnnl_success)
         status = stage_make(p, s, pd);
     if (status == dnnl_success)
@@ -321,7 +348,8 @@ static dnnl_status_t reorder_make(pl_product_t *p, const convolution_t *v, const
 }
 
 /* Forward and gradient of x: the weights are packed first. */
-static dnnl_status_t make_with_weights(pl_product_t *p, const pl_convolution_t *c, const convolution_t *v)
+static dnnl_status_t make_with_weights(pl_product_t *p, const pl_convolution_t *c,
+                                       const convolution_t *v)
 {
     const bool forward = c->kind == PL_CONVOLVE;
     dnnl_primitive_desc_t pd = forward ? v->forward : v->own;
@@ -336,12 +364,14 @@ static dnnl_status_t make_with_weights(pl_product_t *p, const pl_convolution_t *
     if (status != dnnl_success)
         return status;
     give_bound(s, DNNL_ARG_WEIGHTS, weights);
-    status = forward ? give(p, s, DNNL_ARG_SRC, &v->x, 0) : give(p, s, DNNL_ARG_DIFF_DST, &v->y, 0);
+    status = forward ? give(p, s, DNNL_ARG_SRC, &v->x, 0)
+                     : give(p, s, DNNL_ARG_DIFF_DST, &v->y, 0);
     if (status == dnnl_success && c->has_bias && forward)
         status = give(p, s, DNNL_ARG_BIAS, &v->bias, 2);
     if (status != dnnl_success)
         return status;
-    return forward ? give(p, s, DNNL_ARG_DST, &v->y, 3) : give(p, s, DNNL_ARG_DIFF_SRC, &v->x, 3);
+    return forward ? give(p, s, DNNL_ARG_DST, &v->y, 3)
+                   : give(p, s, DNNL_ARG_DIFF_SRC, &v->x, 3);
 }
 
 /* Gradient of the weights: they are unpacked afterwards. */
@@ -359,10 +389,12 @@ static dnnl_status_t make_of_weights(pl_product_t *p, const convolution_t *v)
     status = give(p, s, DNNL_ARG_DIFF_DST, &v->y, 0);
     if (status == dnnl_success)
         status = give(p, s, DNNL_ARG_SRC, &v->x, 1);
-    return status == dnnl_success ? reorder_make(p, v, packed, weights, 3, false) : status;
+    return status == dnnl_success ? reorder_make(p, v, packed, weights, 3, false)
+                                  : status;
 }
 
-static dnnl_status_t convolution_make(pl_product_t *p, const pl_convolution_t *c, convolution_t *v)
+static dnnl_status_t convolution_make(pl_product_t *p, const pl_convolution_t *c,
+                                      convolution_t *v)
 {
     dnnl_status_t status = attributes(false, &v->attr);
     if (status == dnnl_success)
@@ -373,10 +405,12 @@ static dnnl_status_t convolution_make(pl_product_t *p, const pl_convolution_t *c
         status = convolution_backward(c, v, p->library->engine);
     if (status != dnnl_success)
         return status;
-    return c->kind == PL_CONVOLVE_GRAD_W ? make_of_weights(p, v) : make_with_weights(p, c, v);
+    return c->kind == PL_CONVOLVE_GRAD_W ? make_of_weights(p, v)
+                                         : make_with_weights(p, c, v);
 }
 
-pl_product_t *pl_product_convolution(pl_library_t *library, const pl_convolution_t *c, pl_error_t *err)
+pl_product_t *pl_product_convolution(pl_library_t *library, const pl_convolution_t *c,
+                                     pl_error_t *err)
 {
     pl_product_t *p = product_new(library, err);
     if (!p)
@@ -399,17 +433,19 @@ size_t pl_product_scratch(const pl_product_t *product)
     return product->scratch;
 }
 
-int pl_product_run(pl_product_t *p, void *const argument[4], void *scratch, pl_error_t *err)
+int pl_product_run(pl_product_t *p, void *const argument[4], void *scratch,
+                   pl_error_t *err)
 {
     dnnl_status_t status = dnnl_success;
     for (int i = 0; i < p->bindings && status == dnnl_success; i++) {
         const binding_t *b = &p->binding[i];
-        void *at = b->argument == FROM_SCRATCH ? (char *)scratch + b->offset : argument[b->argument];
+        void *at = b->argument == FROM_SCRATCH ? (char *)scratch + b->offset
+                                               : argument[b->argument];
         status = dnnl_memory_set_data_handle(b->memory, at);
     }
     for (int i = 0; i < p->stages && status == dnnl_success; i++)
-        status = dnnl_primitive_execute(p->stage[i].primitive, p->library->stream, p->stage[i].count,
-                                        p->stage[i].arg);
+        status = dnnl_primitive_execute(p->stage[i].primitive, p->library->stream,
+                                        p->stage[i].count, p->stage[i].arg);
     return answer(status, "product", err);
 }
 

@@ -1,9 +1,10 @@
 /* lower.c - a graph as this device computes it
  *
- * Operations are taken over one by one.  Each value has a view of where its elements lie; a permute or slice is
- * written as a copy, but whoever can follow strides reads through the view instead, and pruning then drops the copies
- * that nobody reads.  Channels last needs nothing more: a picture that a convolution made is its channels-last result,
- * and a permute of it. */
+ * Operations are taken over one by one.  Each value has a view of where its elements lie;
+ * a permute or slice is written as a copy, but whoever can follow strides reads through
+ * the view instead, and pruning then drops the copies that nobody reads.  Channels last
+ * needs nothing more: a picture that a convolution made is its channels-last result, and
+ * a permute of it. */
 #include "accelerators/cpu/lower.h"
 
 #include <string.h>
@@ -17,10 +18,10 @@ static const int to_last[] = {0, 2, 3, 1}, from_last[] = {0, 3, 1, 2};
 typedef struct lowering {
     const pl_graph_t *from;
     pl_lowered_t *to;
-    int32_t *plain;                                         /* [values of from] the value of `to` that is the same */
-    pl_view_t *view;                                        /* [values of to] */
+    int32_t *plain;  /* [values of from] the value of `to` that is the same */
+    pl_view_t *view;                    /* [values of to] */
     int view_room;
-    bool failed;                                            /* out of memory: nothing more is done */
+    bool failed;                        /* out of memory: nothing more is done */
 } lowering_t;
 
 /* ---- Adding to the new graph ---- */
@@ -37,14 +38,18 @@ static int32_t add_value(lowering_t *l, const pl_value_t *value)
     return g->value_count++;
 }
 
-/* Adds the operation, whose code, inputs, attributes and path are filled in, with outputs of these shapes and types. */
+/* Adds the operation, whose code, inputs, attributes and path are filled in, with outputs
+ * of these shapes and types. */
 static int32_t add_op(lowering_t *l, const pl_op_t *op, const pl_value_t *outputs)
 {
     pl_graph_t *g = &l->to->graph;
     pl_op_t own = *op;
     for (int k = 0; k < op->output_count; k++)
-        own.output[k] = add_value(l, &(pl_value_t){.source = PL_FROM_OP, .dtype = outputs[k].dtype,
-                                                   .shape = outputs[k].shape, .op = g->op_count, .index = k});
+        own.output[k] = add_value(l, &(pl_value_t){.source = PL_FROM_OP,
+                                                   .dtype = outputs[k].dtype,
+                                                   .shape = outputs[k].shape,
+                                                   .op = g->op_count,
+                                                   .index = k});
     l->failed = l->failed || PL_GROW(g->op, g->op_count, g->op_room) != PL_OK;
     if (l->failed)
         return 0;
@@ -80,11 +85,13 @@ static bool may_look(const lowering_t *l, int32_t root)
     return !l->failed && l->to->graph.value[root].source != PL_FROM_REGION;
 }
 
-static int32_t add_reshape(lowering_t *l, const pl_op_t *for_op, int32_t value, pl_shape_t shape)
+static int32_t add_reshape(lowering_t *l, const pl_op_t *for_op, int32_t value,
+                           pl_shape_t shape)
 {
     if (l->failed || pl_same_shape(shape_in(l, value), shape))
         return value;
-    pl_op_t op = {.code = PL_OP_reshape, .input_count = 1, .output_count = 1, .input = {value}};
+    pl_op_t op = {
+        .code = PL_OP_reshape, .input_count = 1, .output_count = 1, .input = {value}};
     memcpy(op.path, for_op->path, sizeof op.path);
     pl_value_t out = {.dtype = l->to->graph.value[value].dtype, .shape = shape};
     int32_t result = add_op(l, &op, &out);
@@ -99,13 +106,18 @@ static int32_t add_move(lowering_t *l, const pl_op_t *for_op, const pl_view_t *v
 {
     if (l->failed)
         return 0;
-    const bool whole = view->offset == 0 && pl_elements(view->shape) == pl_elements(shape_in(l, view->root));
+    const bool whole = view->offset == 0 &&
+                       pl_elements(view->shape) == pl_elements(shape_in(l, view->root));
     if (whole && pl_view_is_dense(view))
         return add_reshape(l, for_op, view->root, view->shape);
-    pl_op_t op = {.code = PL_OP_permute, .input_count = 1, .output_count = 1, .input = {view->root}};
+    pl_op_t op = {.code = PL_OP_permute,
+                  .input_count = 1,
+                  .output_count = 1,
+                  .input = {view->root}};
     memcpy(op.path, for_op->path, sizeof op.path);
     op.attr.from = add_look(l, view);
-    pl_value_t out = {.dtype = l->failed ? PL_F32 : l->to->graph.value[view->root].dtype, .shape = view->shape};
+    pl_value_t out = {.dtype = l->failed ? PL_F32 : l->to->graph.value[view->root].dtype,
+                      .shape = view->shape};
     int32_t result = add_op(l, &op, &out);
     if (!l->failed && may_look(l, view->root))
         l->view[result] = *view;
@@ -128,7 +140,8 @@ static void lower_slice(lowering_t *l, const pl_op_t *op)
 
 static void lower_reshape(lowering_t *l, const pl_op_t *op)
 {
-    l->plain[op->output[0]] = add_reshape(l, op, l->plain[op->input[0]], l->from->value[op->output[0]].shape);
+    l->plain[op->output[0]] =
+        add_reshape(l, op, l->plain[op->input[0]], l->from->value[op->output[0]].shape);
 }
 
 /* Inputs are read through their views. */
@@ -176,14 +189,16 @@ static pl_shape_t shape_to_last(pl_shape_t s)
     return PL_SHAPE(s.dim[0], s.dim[2], s.dim[3], s.dim[1]);
 }
 
-/* Convolutions and pools: inputs of rank 4 that are pictures, by bit mask; outputs all are unless they are weights. */
+/* Convolutions and pools: inputs of rank 4 that are pictures, by bit mask; outputs all
+ * are unless they are weights. */
 static void lower_pictures(lowering_t *l, const pl_op_t *op, unsigned pictures)
 {
     pl_op_t own = *op;
     pl_value_t out[PL_OP_OUTPUTS];
     const bool weights = op->code == PL_OP_conv2d_grad_w;
     for (int k = 0; k < op->input_count; k++)
-        own.input[k] = pictures >> k & 1 ? as_last(l, op, l->plain[op->input[k]]) : l->plain[op->input[k]];
+        own.input[k] = pictures >> k & 1 ? as_last(l, op, l->plain[op->input[k]])
+                                         : l->plain[op->input[k]];
     for (int k = 0; k < op->output_count; k++) {
         out[k] = l->from->value[op->output[k]];
         if (!weights)
@@ -191,7 +206,8 @@ static void lower_pictures(lowering_t *l, const pl_op_t *op, unsigned pictures)
     }
     int32_t first = add_op(l, &own, out);
     for (int k = 0; k < op->output_count && !l->failed; k++)
-        l->plain[op->output[k]] = weights ? first + k : from_channels_last(l, op, first + k);
+        l->plain[op->output[k]] =
+            weights ? first + k : from_channels_last(l, op, first + k);
 }
 
 static bool any_is_last(const lowering_t *l, const pl_op_t *op)
@@ -202,7 +218,8 @@ static bool any_is_last(const lowering_t *l, const pl_op_t *op)
     return false;
 }
 
-/* An operand that may be repeated, for a result [B, H, W, C]: rank 4 first, then its axes in the new order. */
+/* An operand that may be repeated, for a result [B, H, W, C]: rank 4 first, then its axes
+ * in the new order. */
 static int32_t operand_as_last(lowering_t *l, const pl_op_t *op, int32_t value)
 {
     pl_shape_t shape = shape_in(l, value), full = {.rank = 4};
@@ -226,7 +243,8 @@ static void lower_as_it_is(lowering_t *l, const pl_op_t *op)
         l->plain[op->output[k]] = first + k;
 }
 
-/* A picture with channels last stays so through what works element by element; masks of dropout are by element. */
+/* A picture with channels last stays so through what works element by element; masks of
+ * dropout are by element. */
 static void lower_elementwise(lowering_t *l, const pl_op_t *op)
 {
     pl_value_t out = l->from->value[op->output[0]];
@@ -245,7 +263,8 @@ static void lower_elementwise(lowering_t *l, const pl_op_t *op)
 static void lower_sum(lowering_t *l, const pl_op_t *op)
 {
     const unsigned axes = op->attr.axes;
-    const bool picture = is_last(l, l->plain[op->input[0]]) && (axes == 0xf || axes == 0xd);
+    const bool picture =
+        is_last(l, l->plain[op->input[0]]) && (axes == 0xf || axes == 0xd);
     if (!picture) {
         lower_as_it_is(l, op);
         return;
@@ -270,7 +289,8 @@ static void lower_batch_norm(lowering_t *l, const pl_op_t *op, unsigned pictures
     }
     pl_op_t own = *op;
     pl_value_t out[PL_OP_OUTPUTS];
-    const pl_shape_t rows = PL_SHAPE(shape.dim[0] * shape.dim[2] * shape.dim[3], shape.dim[1]);
+    const pl_shape_t rows =
+        PL_SHAPE(shape.dim[0] * shape.dim[2] * shape.dim[3], shape.dim[1]);
     for (int k = 0; k < op->input_count; k++) {
         own.input[k] = l->plain[op->input[k]];
         if (pictures >> k & 1)
@@ -282,13 +302,14 @@ static void lower_batch_norm(lowering_t *l, const pl_op_t *op, unsigned pictures
     int32_t first = add_op(l, &own, out);
     for (int k = 1; k < op->output_count; k++)
         l->plain[op->output[k]] = first + k;
-    l->plain[op->output[0]] = from_channels_last(l, op, add_reshape(l, op, first, shape_to_last(shape)));
+    l->plain[op->output[0]] =
+        from_channels_last(l, op, add_reshape(l, op, first, shape_to_last(shape)));
 }
 
 /* ---- Attention ---- */
 
-/* Looks of its inputs and outputs.  Results are laid out [B, T, heads, d]: the permute that brings the heads together
- * again is then no copy. */
+/* Looks of its inputs and outputs.  Results are laid out [B, T, heads, d]: the permute
+ * that brings the heads together again is then no copy. */
 static void lower_attention(lowering_t *l, const pl_op_t *op)
 {
     static const int swap[] = {0, 2, 1, 3};

@@ -3,13 +3,15 @@
 
 #include <omp.h>
 
-/* The number is a property of the calling thread: the host's own OpenMP regions do not notice. */
+/* The number is a property of the calling thread: the host's own OpenMP regions do not
+ * notice. */
 void pl_parallel_bind(int threads)
 {
     omp_set_num_threads(threads);
 }
 
-void pl_parallel_for(int threads, int64_t n, int64_t grain, pl_parallel_body_t body, void *job)
+void pl_parallel_for(int threads, int64_t n, int64_t grain, pl_parallel_body_t body,
+                     void *job)
 {
     int64_t piece = pl_parallel_piece(threads, n, grain);
     if (piece >= n) {

@@ -1,6 +1,8 @@
-/* parallel_pthread.c - parallel loops for the ThreadSanitizer build, which cannot see into OpenMP's pool
+/* parallel_pthread.c - parallel loops for the ThreadSanitizer build, which cannot see
+ * into OpenMP's pool
  *
- * A thread for each piece, started and joined by the loop: slow, and nothing to be overlooked. */
+ * A thread for each piece, started and joined by the loop: slow, and nothing to be
+ * overlooked. */
 #include <omp.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -32,15 +34,21 @@ static void *piece_run(void *user)
     return NULL;
 }
 
-void pl_parallel_for(int threads, int64_t n, int64_t grain, pl_parallel_body_t body, void *job)
+void pl_parallel_for(int threads, int64_t n, int64_t grain, pl_parallel_body_t body,
+                     void *job)
 {
     piece_t piece[THREADS];
     int count = 0;
-    const int64_t size = pl_parallel_piece(threads < THREADS ? threads : THREADS, n, grain);
+    const int64_t size =
+        pl_parallel_piece(threads < THREADS ? threads : THREADS, n, grain);
     for (int64_t from = 0; from < n; from += size, count++) {
-        piece[count] = (piece_t){.body = body, .job = job, .from = from, .to = from + size < n ? from + size : n,
+        piece[count] = (piece_t){.body = body,
+                                 .job = job,
+                                 .from = from,
+                                 .to = from + size < n ? from + size : n,
                                  .part = count};
-        piece[count].started = n > size && pthread_create(&piece[count].thread, NULL, piece_run, &piece[count]) == 0;
+        piece[count].started = n > size && pthread_create(&piece[count].thread, NULL,
+                                                          piece_run, &piece[count]) == 0;
         if (!piece[count].started)
             piece_run(&piece[count]);
     }

@@ -1,7 +1,8 @@
 /* plan.c - a graph compiled into a flat list of steps, and its replay
  *
- * Compiling: the graph is rewritten (rewrite.h) and lowered (lower.h), its element-wise operations are grouped (fuse.h), its values are given
- * places (tensor/lifetimes.h), and each unit becomes a step (step.h).  Replaying is a loop over the steps; where values
+ * Compiling: the graph is rewritten (rewrite.h) and lowered (lower.h), its element-wise
+ * operations are grouped (fuse.h), its values are given places (tensor/lifetimes.h), and
+ * each unit becomes a step (step.h).  Replaying is a loop over the steps; where values
  * lie is worked out again only when memory has moved. */
 #include "accelerators/cpu/plan.h"
 
@@ -14,7 +15,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* Where a value lies: `index` is the region, batch field, scalar slot or constant, `offset` in bytes. */
+/* Where a value lies: `index` is the region, batch field, scalar slot or constant,
+ * `offset` in bytes. */
 typedef struct place {
     enum { NOWHERE, IN_ARENA, IN_REGION, IN_INPUT, IN_SCALAR, IN_CONSTANT } in;
     int index;
@@ -25,21 +27,21 @@ typedef struct fetch {
     bool is_figure;
     int32_t value, weight;
     size_t bytes;
-    int ready;                                              /* steps after which it is there */
+    int ready;                          /* steps after which it is there */
 } fetch_t;
 
 struct pl_plan {
     pl_plan_t *next;
     pl_step_t *step;
     int steps;
-    place_t *place;                                         /* [values] */
-    char **at;                                              /* [values] */
+    place_t *place;                     /* [values] */
+    char **at;                          /* [values] */
     int values;
-    float *constant;                                        /* [values] those that are one */
+    float *constant;                    /* [values] those that are one */
     fetch_t *fetch;
     int fetches;
-    size_t arena, scratch;                                  /* bytes needed */
-    unsigned generation;                                    /* of the memory that at[] points to; 0: none yet */
+    size_t arena, scratch;              /* bytes needed */
+    unsigned generation;   /* of the memory that at[] points to; 0: none yet */
 };
 
 /* ---- Compiling ---- */
@@ -47,13 +49,14 @@ struct pl_plan {
 typedef struct compiler {
     pl_cpu_t *cpu;
     pl_plan_t *plan;
-    pl_graph_t graph;                                       /* a copy, rewritten */
+    pl_graph_t graph;                   /* a copy, rewritten */
     pl_lowered_t lowered;
     pl_fusion_t fusion;
     pl_lifetimes_t lifetimes;
 } compiler_t;
 
-/* Kernels that read an element of these inputs for the last time before they write the same one of their output. */
+/* Kernels that read an element of these inputs for the last time before they write the
+ * same one of their output. */
 static unsigned kernel_in_place(pl_opcode_t code)
 {
     switch (code) {
@@ -80,7 +83,7 @@ static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *use
         return inputs && !(inputs & ~kernel_in_place(maker->code));
     }
     if (pl_is_total(g, maker))
-        return false;                                       /* written at the end, where an input still matters */
+        return false; /* written at the end, where an input still matters */
     for (int i = op; i >= 0 && fusion->unit[i] == fusion->unit[op]; i--)
         for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
             if (fusion->root[g->op[i].input[k]] == fusion->root[input] &&
@@ -95,7 +98,9 @@ static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *use
 
 static int plan_memory(compiler_t *c, pl_error_t *err)
 {
-    const pl_lifetime_rules_t rules = {.time = c->fusion.unit, .inside = c->fusion.inside, .in_place = may_take_place,
+    const pl_lifetime_rules_t rules = {.time = c->fusion.unit,
+                                       .inside = c->fusion.inside,
+                                       .in_place = may_take_place,
                                        .user = &c->fusion};
     return pl_lifetimes_plan(&c->lifetimes, &c->lowered.graph, &rules, err);
 }
@@ -108,7 +113,8 @@ static pl_prepare_t prepare_of(pl_opcode_t code)
         return pl_prepare_moves[code];
     if (pl_prepare_products[code])
         return pl_prepare_products[code];
-    return pl_prepare_reductions[code] ? pl_prepare_reductions[code] : pl_prepare_rows[code];
+    return pl_prepare_reductions[code] ? pl_prepare_reductions[code]
+                                       : pl_prepare_rows[code];
 }
 
 static void step_release(pl_step_t *s)
@@ -120,7 +126,8 @@ static void step_release(pl_step_t *s)
 }
 
 /* Element-wise operations and reshapes [from, to), or one other operation. */
-static int prepare_unit(const compiler_t *c, const pl_builder_t *b, pl_step_t *s, int from, int to, pl_error_t *err)
+static int prepare_unit(const compiler_t *c, const pl_builder_t *b, pl_step_t *s,
+                        int from, int to, pl_error_t *err)
 {
     const pl_op_t *op = &c->lowered.graph.op[from];
     s->op = *op;
@@ -128,13 +135,16 @@ static int prepare_unit(const compiler_t *c, const pl_builder_t *b, pl_step_t *s
         return pl_prepare_program(s, b, &c->fusion, from, to, err);
     pl_prepare_t prepare = prepare_of(op->code);
     if (!prepare)
-        return pl_fail(err, PL_EUNSUPPORTED, "%s: the CPU accelerator has no %s", op->path,
-                       pl_operators[op->code].name);
+        return pl_fail(err, PL_EUNSUPPORTED, "%s: the CPU accelerator has no %s",
+                       op->path, pl_operators[op->code].name);
     int code = prepare(s, b, err);
-    return code == PL_OK ? PL_OK : err ? pl_pass(err, "%s: %s", op->path, pl_operators[op->code].name) : code;
+    if (code != PL_OK && err)
+        return pl_pass(err, "%s: %s", op->path, pl_operators[op->code].name);
+    return code;
 }
 
-/* Whether operations [from, to) come to nothing: reshapes, and assigns of what is there already. */
+/* Whether operations [from, to) come to nothing: reshapes, and assigns of what is there
+ * already. */
 static bool is_nothing(const compiler_t *c, int from, int to)
 {
     for (int i = from; i < to; i++)
@@ -143,7 +153,7 @@ static bool is_nothing(const compiler_t *c, int from, int to)
     return true;
 }
 
-/* Reshapes of what is there from the start come before all operations of the first unit. */
+/* Reshapes of what is there from the start come first in the first unit. */
 static int skip_reshapes(const pl_graph_t *g, int from, int to)
 {
     while (from < to && g->op[from].code == PL_OP_reshape)
@@ -155,8 +165,12 @@ static int make_steps(compiler_t *c, int *step_of_unit, pl_error_t *err)
 {
     pl_plan_t *plan = c->plan;
     const pl_graph_t *g = &c->lowered.graph;
-    const pl_builder_t b = {.lowered = &c->lowered, .home = c->lifetimes.home, .done = c->lifetimes.done,
-                            .library = c->cpu->library, .kernels = c->cpu->kernels, .threads = c->cpu->thread_count};
+    const pl_builder_t b = {.lowered = &c->lowered,
+                            .home = c->lifetimes.home,
+                            .done = c->lifetimes.done,
+                            .library = c->cpu->library,
+                            .kernels = c->cpu->kernels,
+                            .threads = c->cpu->thread_count};
     for (int from = 0, to; from < g->op_count; from = to) {
         const int unit = c->fusion.unit[from];
         for (to = from; to < g->op_count && c->fusion.unit[to] == unit; to++)
@@ -180,9 +194,11 @@ static int check_region(const pl_cpu_t *cpu, const pl_value_t *v, pl_error_t *er
 {
     if ((size_t)(v->offset + pl_elements(v->shape)) <= cpu->region_count[v->index])
         return PL_OK;
-    return pl_fail(err, PL_ESTATE, "the graph refers to elements %lld to %lld of region %d, which has %zu; allocate it "
-                   "before compiling", (long long)v->offset, (long long)(v->offset + pl_elements(v->shape)), v->index,
-                   cpu->region_count[v->index]);
+    return pl_fail(err, PL_ESTATE,
+                   "the graph refers to elements %lld to %lld of region %d, which has "
+                   "%zu; allocate it before compiling",
+                   (long long)v->offset, (long long)(v->offset + pl_elements(v->shape)),
+                   v->index, cpu->region_count[v->index]);
 }
 
 static int place_outside(compiler_t *c, int32_t value, place_t *place, pl_error_t *err)
@@ -237,8 +253,11 @@ static void place_fetches(compiler_t *c, const int *step_of_unit)
     for (int i = 0; i < c->lowered.graph.fetch_count; i++) {
         const pl_fetch_t *f = &c->lowered.graph.fetch[i];
         fetch_t *to = &c->plan->fetch[c->plan->fetches++];
-        *to = (fetch_t){.is_figure = f->kind == PL_FETCH_FIGURE, .value = f->value, .weight = f->weight,
-                        .bytes = c->plan->place[f->value].bytes, .ready = steps_before(c, step_of_unit, f->value)};
+        *to = (fetch_t){.is_figure = f->kind == PL_FETCH_FIGURE,
+                        .value = f->value,
+                        .weight = f->weight,
+                        .bytes = c->plan->place[f->value].bytes,
+                        .ready = steps_before(c, step_of_unit, f->value)};
         if (to->is_figure && steps_before(c, step_of_unit, f->weight) > to->ready)
             to->ready = steps_before(c, step_of_unit, f->weight);
     }
@@ -347,8 +366,12 @@ static int resolve(const pl_cpu_t *cpu, pl_plan_t *plan, pl_error_t *err)
 {
     for (int32_t v = 0; v < plan->values; v++) {
         const place_t *p = &plan->place[v];
-        if (p->in == IN_REGION && p->offset + p->bytes > cpu->region_count[p->index] * sizeof(float))
-            return pl_fail(err, PL_ESTATE, "region %d has become too small for this plan; compile it again", p->index);
+        if (p->in == IN_REGION &&
+            p->offset + p->bytes > cpu->region_count[p->index] * sizeof(float))
+            return pl_fail(
+                err, PL_ESTATE,
+                "region %d has become too small for this plan; compile it again",
+                p->index);
         if (p->in == IN_ARENA)
             plan->at[v] = cpu->arena.data + p->offset;
         if (p->in == IN_REGION)
@@ -370,7 +393,8 @@ static int resolve_replay(pl_plan_t *plan, const pl_replay_t *replay, pl_error_t
         if (p->in != IN_INPUT)
             continue;
         if (!replay->input[p->index])
-            return pl_fail(err, PL_EINVAL, "the replay has no data for batch field %d", p->index);
+            return pl_fail(err, PL_EINVAL, "the replay has no data for batch field %d",
+                           p->index);
         plan->at[v] = (char *)replay->input[p->index];
     }
     return PL_OK;
@@ -382,7 +406,8 @@ static void hand_out(const pl_plan_t *plan, pl_replay_t *replay, int steps)
     int figures = 0, outputs = 0;
     for (int i = 0; i < plan->fetches; i++) {
         const fetch_t *f = &plan->fetch[i];
-        double *figure = f->is_figure && replay->figures ? replay->figures + 2 * figures : NULL;
+        double *figure =
+            f->is_figure && replay->figures ? replay->figures + 2 * figures : NULL;
         void *output = f->is_figure ? NULL : replay->output[outputs];
         figures += f->is_figure;
         outputs += !f->is_figure;
@@ -404,8 +429,11 @@ int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t 
         code = resolve_replay(plan, replay, err);
     if (code != PL_OK)
         return code;
-    const pl_frame_t frame = {.at = plan->at, .scratch = cpu->scratch.data, .kernels = cpu->kernels,
-                              .threads = cpu->thread_count, .replay = replay};
+    const pl_frame_t frame = {.at = plan->at,
+                              .scratch = cpu->scratch.data,
+                              .kernels = cpu->kernels,
+                              .threads = cpu->thread_count,
+                              .replay = replay};
     pl_parallel_bind(cpu->thread_count);
     int i = 0;
     for (; i < plan->steps && code == PL_OK; i++)

@@ -4,7 +4,8 @@
 
 #include "accelerators/cpu/device.h"
 
-/* Compiles a graph for a device, which keeps the plan in its list.  PL_EUNSUPPORTED names an operator and its path. */
+/* Compiles a graph for a device, which keeps the plan in its list.  PL_EUNSUPPORTED names
+ * an operator and its path. */
 int pl_plan_new(pl_cpu_t *cpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err);
 /* Takes the plan out of the device's list, too. */
 void pl_plan_free(pl_cpu_t *cpu, pl_plan_t *plan);

@@ -1,4 +1,5 @@
-/* steps_moves.c - copies by strides: permute, concat, slice_grad, broadcast of whole numbers, range */
+/* steps_moves.c - copies by strides: permute, concat, slice_grad, broadcast of whole
+ * numbers, range */
 #include <string.h>
 
 #include "accelerators/cpu/parallel.h"
@@ -12,11 +13,12 @@ typedef struct moves {
     int count;
     struct {
         pl_move_job_t job;
-        int64_t from, to;                                   /* elements into input k and into the output */
+        int64_t from, to;               /* elements into input k and into the output */
     } move[PL_OP_INPUTS];
 } moves_t;
 
-/* Axes of size 1 go, axes that lie one after the other on both sides become one; two at least stay. */
+/* Axes of size 1 go, axes that lie one after the other on both sides become one; two at
+ * least stay. */
 static void add_move(moves_t *m, const pl_view_t *from, const pl_view_t *to, int size)
 {
     pl_move_job_t *job = &m->move[m->count].job;
@@ -26,7 +28,8 @@ static void add_move(moves_t *m, const pl_view_t *from, const pl_view_t *to, int
         const int64_t n = from->shape.dim[i];
         if (n == 1)
             continue;
-        if (last >= 0 && job->from[last] == from->stride[i] * n && job->to[last] == to->stride[i] * n) {
+        if (last >= 0 && job->from[last] == from->stride[i] * n &&
+            job->to[last] == to->stride[i] * n) {
             job->dim[last] *= n;
             job->from[last] = from->stride[i];
             job->to[last] = to->stride[i];
@@ -71,7 +74,8 @@ static int run_moves(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
         int64_t elements = 1;
         for (int i = 0; i < call.job.rank; i++)
             elements *= call.job.dim[i];
-        pl_parallel_for(elements < PL_PARALLEL_LEAST ? 1 : f->threads, call.job.dim[0], 1, run_piece, &call);
+        pl_parallel_for(elements < PL_PARALLEL_LEAST ? 1 : f->threads, call.job.dim[0], 1,
+                        run_piece, &call);
     }
     return PL_OK;
 }
@@ -130,7 +134,8 @@ static int prepare_slice_grad(pl_step_t *s, const pl_builder_t *b, pl_error_t *e
         return PL_ENOMEM;
     const pl_view_t from = pl_view_whole(s->op.input[0], pl_step_in(b, s, 0));
     const pl_view_t whole = pl_view_whole(s->op.output[0], pl_step_out(b, s, 0));
-    const pl_view_t to = pl_view_slice(&whole, s->op.attr.axis, s->op.attr.from, s->op.attr.to);
+    const pl_view_t to =
+        pl_view_slice(&whole, s->op.attr.axis, s->op.attr.from, s->op.attr.to);
     add_move(m, &from, &to, element_size(b, s));
     s->size[0] = pl_elements(whole.shape) * element_size(b, s);
     s->run = run_slice_grad;
@@ -172,9 +177,7 @@ static int prepare_range(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
 }
 
 const pl_prepare_t pl_prepare_moves[PL_OPCODES] = {
-    [PL_OP_broadcast] = prepare_broadcast,
-    [PL_OP_concat] = prepare_concat,
-    [PL_OP_permute] = prepare_permute,
-    [PL_OP_range] = prepare_range,
+    [PL_OP_broadcast] = prepare_broadcast,   [PL_OP_concat] = prepare_concat,
+    [PL_OP_permute] = prepare_permute,       [PL_OP_range] = prepare_range,
     [PL_OP_slice_grad] = prepare_slice_grad,
 };

@@ -1,4 +1,5 @@
-/* steps_products.c - matrix products and convolutions by the library, pools and attention by our own kernels */
+/* steps_products.c - matrix products and convolutions by the library, pools and attention
+ * by our own kernels */
 #include <string.h>
 
 #include "accelerators/cpu/parallel.h"
@@ -17,7 +18,7 @@ static void release_product(pl_step_t *s)
 static int keep_product(pl_step_t *s, pl_product_t *product)
 {
     if (!product)
-        return PL_ENOMEM;                                   /* any failure: the library has said which */
+        return PL_ENOMEM;               /* any failure: the library has said which */
     s->own = product;
     s->release = release_product;
     s->scratch = pl_product_scratch(product);
@@ -33,7 +34,8 @@ static int run_product(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
     return pl_product_run(s->own, argument, f->scratch, err);
 }
 
-/* A matrix or a batch of them, with `rank` axes, read transposed or not; repeated where an axis is 1 or missing. */
+/* A matrix or a batch of them, with `rank` axes, read transposed or not; repeated where
+ * an axis is 1 or missing. */
 static pl_matrix_t matrix_of(pl_shape_t shape, int rank, bool transposed)
 {
     pl_matrix_t m = {{0}, {0}};
@@ -69,8 +71,9 @@ static int prepare_matmul(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
 }
 
 /* x and y are [B, H, W, C], w [filters, C, k, k]. */
-static int prepare_convolution_of(pl_step_t *s, const pl_builder_t *b, pl_convolution_t c, pl_error_t *err,
-                                  pl_shape_t x, pl_shape_t w, pl_shape_t y)
+static int prepare_convolution_of(pl_step_t *s, const pl_builder_t *b, pl_convolution_t c,
+                                  pl_error_t *err, pl_shape_t x, pl_shape_t w,
+                                  pl_shape_t y)
 {
     c.batch = x.dim[0], c.height = x.dim[1], c.width = x.dim[2], c.channels = x.dim[3];
     c.filters = w.dim[0], c.kernel = w.dim[2];
@@ -83,19 +86,22 @@ static int prepare_convolution_of(pl_step_t *s, const pl_builder_t *b, pl_convol
 static int prepare_conv2d(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     const pl_convolution_t c = {.kind = PL_CONVOLVE, .has_bias = s->op.input_count == 3};
-    return prepare_convolution_of(s, b, c, err, pl_step_in(b, s, 0), pl_step_in(b, s, 1), pl_step_out(b, s, 0));
+    return prepare_convolution_of(s, b, c, err, pl_step_in(b, s, 0), pl_step_in(b, s, 1),
+                                  pl_step_out(b, s, 0));
 }
 
 static int prepare_conv2d_grad_x(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     const pl_convolution_t c = {.kind = PL_CONVOLVE_GRAD_X};
-    return prepare_convolution_of(s, b, c, err, pl_step_out(b, s, 0), pl_step_in(b, s, 1), pl_step_in(b, s, 0));
+    return prepare_convolution_of(s, b, c, err, pl_step_out(b, s, 0), pl_step_in(b, s, 1),
+                                  pl_step_in(b, s, 0));
 }
 
 static int prepare_conv2d_grad_w(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     const pl_convolution_t c = {.kind = PL_CONVOLVE_GRAD_W};
-    return prepare_convolution_of(s, b, c, err, pl_step_in(b, s, 1), pl_step_out(b, s, 0), pl_step_in(b, s, 0));
+    return prepare_convolution_of(s, b, c, err, pl_step_in(b, s, 1), pl_step_out(b, s, 0),
+                                  pl_step_in(b, s, 0));
 }
 
 /* ---- Pools: size is batch, height, width, channels, out_height, out_width ---- */
@@ -114,9 +120,15 @@ static void pool_piece(void *user, int64_t from, int64_t to, int part)
 
 static pl_pool_job_t pool_job(const pl_step_t *s)
 {
-    return (pl_pool_job_t){.batch = s->size[0], .height = s->size[1], .width = s->size[2], .channels = s->size[3],
-                           .out_height = s->size[4], .out_width = s->size[5], .kernel = s->op.attr.kernel,
-                           .stride = s->op.attr.stride, .padding = s->op.attr.padding};
+    return (pl_pool_job_t){.batch = s->size[0],
+                           .height = s->size[1],
+                           .width = s->size[2],
+                           .channels = s->size[3],
+                           .out_height = s->size[4],
+                           .out_width = s->size[5],
+                           .kernel = s->op.attr.kernel,
+                           .stride = s->op.attr.stride,
+                           .padding = s->op.attr.padding};
 }
 
 static int run_pool(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
@@ -169,13 +181,13 @@ static int prepare_pool_grad(pl_step_t *s, const pl_builder_t *b, pl_error_t *er
 /* ---- Attention ---- */
 
 typedef struct attention_side {
-    pl_look_t look;                                         /* but for the address */
-    int64_t offset;                                         /* elements from where the value lies */
+    pl_look_t look;                     /* but for the address */
+    int64_t offset;                     /* elements from where the value lies */
 } attention_side_t;
 
 typedef struct attention_own {
-    pl_attention_job_t job;                                 /* but for addresses */
-    size_t part;                                            /* bytes of scratch for each part */
+    pl_attention_job_t job;             /* but for addresses */
+    size_t part;                        /* bytes of scratch for each part */
     attention_side_t in[PL_OP_INPUTS], out[PL_OP_OUTPUTS];
 } attention_own_t;
 
@@ -195,8 +207,9 @@ static void attention_piece(void *user, int64_t from, int64_t to, int part)
 
 static attention_side_t side_of(const pl_view_t *view)
 {
-    return (attention_side_t){{.batch = view->stride[0], .head = view->stride[1], .token = view->stride[2]},
-                              view->offset};
+    return (attention_side_t){
+        {.batch = view->stride[0], .head = view->stride[1], .token = view->stride[2]},
+        view->offset};
 }
 
 static pl_look_t look_in(const pl_step_t *s, const pl_frame_t *f, int k)
@@ -212,7 +225,8 @@ static pl_look_t look_out(const pl_step_t *s, const pl_frame_t *f, int k)
 {
     const attention_own_t *own = s->own;
     pl_look_t look = own->out[k].look;
-    look.at = pl_out(s, f, k) ? pl_out(s, f, k) : (float *)(f->scratch + own->part * (size_t)f->threads);
+    look.at = pl_out(s, f, k) ? pl_out(s, f, k)
+                              : (float *)(f->scratch + own->part * (size_t)f->threads);
     return look;
 }
 
@@ -221,8 +235,8 @@ static attention_call_t attention_start(const pl_step_t *s, const pl_frame_t *f)
     const attention_own_t *own = s->own;
     attention_call_t call = {own->job, own->part, NULL};
     call.job.scratch = f->scratch;
-    call.job.dropout = pl_dropout_init(f->replay->seed, f->replay->step, f->replay->shard, s->op.attr.stream,
-                                       s->op.attr.b);
+    call.job.dropout = pl_dropout_init(f->replay->seed, f->replay->step, f->replay->shard,
+                                       s->op.attr.stream, s->op.attr.b);
     return call;
 }
 
@@ -236,7 +250,8 @@ static int run_attention(const pl_step_t *s, const pl_frame_t *f, pl_error_t *er
     call.job.v = look_in(s, f, 2);
     call.job.y = look_out(s, f, 0);
     call.job.lse = pl_out(s, f, 1);
-    pl_parallel_for(f->threads, call.job.batch * call.job.heads, 1, attention_piece, &call);
+    pl_parallel_for(f->threads, call.job.batch * call.job.heads, 1, attention_piece,
+                    &call);
     return PL_OK;
 }
 
@@ -254,7 +269,8 @@ static int run_attention_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_
     call.job.dq = look_out(s, f, 0);
     call.job.dk = look_out(s, f, 1);
     call.job.dv = look_out(s, f, 2);
-    pl_parallel_for(f->threads, call.job.batch * call.job.heads, 1, attention_piece, &call);
+    pl_parallel_for(f->threads, call.job.batch * call.job.heads, 1, attention_piece,
+                    &call);
     return PL_OK;
 }
 
@@ -275,8 +291,12 @@ static int prepare_attention(pl_step_t *s, const pl_builder_t *b, pl_error_t *er
             view = pl_view_permute(&view, swap);
         own->out[k] = side_of(&view);
     }
-    own->job = (pl_attention_job_t){.batch = q.dim[0], .heads = q.dim[1], .tokens = q.dim[2], .width = q.dim[3],
-                                    .scale = (float)s->op.attr.a, .causal = s->op.attr.causal};
+    own->job = (pl_attention_job_t){.batch = q.dim[0],
+                                    .heads = q.dim[1],
+                                    .tokens = q.dim[2],
+                                    .width = q.dim[3],
+                                    .scale = (float)s->op.attr.a,
+                                    .causal = s->op.attr.causal};
     own->part = (b->kernels->attention_scratch(&own->job) + 63) / 64 * 64;
     s->scratch = own->part * (size_t)b->threads + (size_t)pl_elements(q) * sizeof(float);
     s->run = grad ? run_attention_grad : run_attention;

@@ -1,7 +1,8 @@
 /* steps_program.c - units of element-wise operations as programs
  *
- * A value that stays inside its unit has a register, or is written straight to where it is assigned; inputs with as
- * many elements as the result are read in place, others are repeated into a register. */
+ * A value that stays inside its unit has a register, or is written straight to where it
+ * is assigned; inputs with as many elements as the result are read in place, others are
+ * repeated into a register. */
 #include <string.h>
 
 #include "accelerators/cpu/fuse.h"
@@ -11,12 +12,12 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-#define FETCH_AHEAD_FROM 1000000                            /* elements of all operands */
+#define FETCH_AHEAD_FROM 1000000        /* elements of all operands */
 
 typedef struct unit_program {
     pl_program_t program;
     int dropouts, totals;
-    int32_t total[PL_PROGRAM_TOTALS];                       /* the values they are for */
+    int32_t total[PL_PROGRAM_TOTALS];   /* the values they are for */
     double p[PL_PROGRAM_DROPOUTS];
     uint64_t stream[PL_PROGRAM_DROPOUTS];
 } unit_program_t;
@@ -24,13 +25,13 @@ typedef struct unit_program {
 typedef struct composer {
     const pl_graph_t *g;
     const pl_fusion_t *fusion;
-    int from, to;                                           /* operations of the unit */
+    int from, to;                       /* operations of the unit */
     unit_program_t *own;
     pl_program_t *p;
-    int made_operand[PL_PROGRAM_LINES];                     /* [made] operands with results so far */
-    int32_t made_value[PL_PROGRAM_LINES];                   /* [made] and whose they are */
+    int made_operand[PL_PROGRAM_LINES]; /* [made] operands with results so far */
+    int32_t made_value[PL_PROGRAM_LINES];   /* [made] and whose they are */
     int made;
-    bool busy[PL_PROGRAM_OPERANDS];                         /* registers */
+    bool busy[PL_PROGRAM_OPERANDS];     /* registers */
     int register_operand[PL_PROGRAM_OPERANDS];
 } composer_t;
 
@@ -66,7 +67,8 @@ static int register_operand(composer_t *c)
         new_register(c);
     c->busy[r] = true;
     if (c->register_operand[r] < 0)
-        c->register_operand[r] = add_operand(c, &(pl_operand_t){.kind = PL_OPERAND_REGISTER, .reg = r});
+        c->register_operand[r] =
+            add_operand(c, &(pl_operand_t){.kind = PL_OPERAND_REGISTER, .reg = r});
     return c->register_operand[r];
 }
 
@@ -77,7 +79,8 @@ static pl_operand_t repeat(pl_shape_t shape, pl_shape_t result)
     pl_view_t whole = pl_view_whole(0, shape);
     for (int i = 0; i < result.rank; i++) {
         const int k = i - (result.rank - shape.rank);
-        const int64_t stride = k < 0 || shape.dim[k] == 1 ? 0 : whole.stride[k], size = result.dim[i];
+        const int64_t stride = k < 0 || shape.dim[k] == 1 ? 0 : whole.stride[k],
+                      size = result.dim[i];
         int64_t *last_size = &o.size[o.rank - 1], *last_stride = &o.stride[o.rank - 1];
         if (size == 1)
             continue;
@@ -100,7 +103,8 @@ static pl_operand_t repeat(pl_shape_t shape, pl_shape_t result)
 static bool same_repeat(const pl_operand_t *a, const pl_operand_t *b)
 {
     return a->kind == b->kind && a->slot == b->slot && a->rank == b->rank &&
-           memcmp(a->size, b->size, sizeof a->size) == 0 && memcmp(a->stride, b->stride, sizeof a->stride) == 0;
+           memcmp(a->size, b->size, sizeof a->size) == 0 &&
+           memcmp(a->stride, b->stride, sizeof a->stride) == 0;
 }
 
 static int repeated_operand(composer_t *c, int32_t value, pl_shape_t result)
@@ -110,7 +114,7 @@ static int repeated_operand(composer_t *c, int32_t value, pl_shape_t result)
     for (int k = 0; k < c->p->operand_count; k++)
         if (same_repeat(&c->p->operand[k], &o))
             return k;
-    o.reg = new_register(c);                               /* for itself: it may be loaded once for all blocks */
+    o.reg = new_register(c); /* for itself: it may be loaded once for all blocks */
     return add_operand(c, &o);
 }
 
@@ -150,35 +154,27 @@ static int last_reader(const composer_t *c, int32_t root)
 {
     int last = -1;
     for (int i = c->from; i < c->to; i++)
-        for (int k = c->g->op[i].code == PL_OP_assign ? 1 : 0; k < c->g->op[i].input_count; k++)
-            if (c->g->op[i].code != PL_OP_reshape && c->fusion->root[c->g->op[i].input[k]] == root)
+        for (int k = c->g->op[i].code == PL_OP_assign ? 1 : 0;
+             k < c->g->op[i].input_count; k++)
+            if (c->g->op[i].code != PL_OP_reshape &&
+                c->fusion->root[c->g->op[i].input[k]] == root)
                 last = i;
     return last;
 }
 
-/* Whether nobody from operation `from` to `to` reads or writes any of what `target` is. */
+/* Whether no operation from `from` to `to` reads or writes any of `target`. */
 static bool untouched(const composer_t *c, int32_t target, int from, int to)
 {
     for (int i = from; i <= to; i++)
         for (int k = 0; k < c->g->op[i].input_count; k++)
-            if (pl_values_overlap(&c->g->value[c->fusion->root[c->g->op[i].input[k]]], &c->g->value[target]))
+            if (pl_values_overlap(&c->g->value[c->fusion->root[c->g->op[i].input[k]]],
+                                  &c->g->value[target]))
                 return false;
     return true;
 }
 
-/* The target of the assign that a value inside may be written straight to, or -1. */
-static int32_t direct_target(const composer_t *c, int32_t value, int maker)
-{
-    for (int i = maker + 1; i < c->to; i++) {
-        const pl_op_t *op = &c->g->op[i];
-        if (op->code == PL_OP_assign && !op->attr.accumulate && c->fusion->root[op->input[1]] == value &&
-            untouched(c, op->input[0], maker + 1, i - 1))
-            return op->input[0];
-    }
-    return -1;
-}
-
-/* What is written there later would change a value that is still to be read. */
+/* Whether what operation `assign` writes to `target` is there for as long as the value is
+ * read. */
 static bool stays(const composer_t *c, int32_t target, int assign, int32_t value)
 {
     for (int i = assign + 1; i <= last_reader(c, value); i++)
@@ -188,14 +184,26 @@ static bool stays(const composer_t *c, int32_t target, int assign, int32_t value
     return true;
 }
 
+/* The target of the assign that a value inside may be written straight to, or -1. */
+static int32_t direct_target(const composer_t *c, int32_t value, int maker)
+{
+    for (int i = maker + 1; i < c->to; i++) {
+        const pl_op_t *op = &c->g->op[i];
+        if (op->code == PL_OP_assign && !op->attr.accumulate &&
+            c->fusion->root[op->input[1]] == value &&
+            untouched(c, op->input[0], maker + 1, i - 1) &&
+            stays(c, op->input[0], i, value))
+            return op->input[0];
+    }
+    return -1;
+}
+
 static int result_operand(composer_t *c, int i)
 {
     const int32_t value = c->g->op[i].output[0], target = direct_target(c, value, i);
     if (!c->fusion->inside[value])
         return linear_operand(c, value);
-    if (target >= 0 && stays(c, target, i, value))
-        return linear_operand(c, target);
-    return register_operand(c);
+    return target >= 0 ? linear_operand(c, target) : register_operand(c);
 }
 
 /* Gives back the registers of values read for the last time by operation i. */
@@ -238,14 +246,17 @@ static pl_line_code_t line_code(pl_opcode_t code)
     case PL_OP_gelu_tanh_grad: return PL_LINE_gelu_tanh_grad;
     case PL_OP_sigmoid_grad: return PL_LINE_sigmoid_grad;
     case PL_OP_tanh_grad: return PL_LINE_tanh_grad;
-    default: return PL_LINE_copy;                           /* broadcast, assign */
+    default: return PL_LINE_copy;       /* broadcast, assign */
     }
 }
 
 static void add_line(composer_t *c, pl_line_code_t code, int to, int x, int y, float f)
 {
-    c->p->line[c->p->line_count++] =
-        (pl_line_t){.code = (uint8_t)code, .to = (uint8_t)to, .x = (uint8_t)x, .y = (uint8_t)y, .f = f};
+    c->p->line[c->p->line_count++] = (pl_line_t){.code = (uint8_t)code,
+                                                 .to = (uint8_t)to,
+                                                 .x = (uint8_t)x,
+                                                 .y = (uint8_t)y,
+                                                 .f = f};
 }
 
 static void compose_assign(composer_t *c, const pl_op_t *op)
@@ -279,7 +290,8 @@ static void compose_op(composer_t *c, int i)
         free_registers(c, i);
         return;
     }
-    int x = input_operand(c, op, 0), y = op->input_count > 1 ? input_operand(c, op, 1) : x;
+    int x = input_operand(c, op, 0),
+        y = op->input_count > 1 ? input_operand(c, op, 1) : x;
     float f = op->code == PL_OP_dropout ? add_dropout(c, &op->attr) : (float)op->attr.a;
     free_registers(c, i);
     int to = result_operand(c, i);
@@ -288,8 +300,8 @@ static void compose_op(composer_t *c, int i)
     add_line(c, line_code(op->code), to, x, y, f);
 }
 
-/* Elements at a time: few enough for all operands to stay in the first-level cache, and whole rows where a row is
- * repeated, so that it is loaded once. */
+/* Elements at a time: few enough for all operands to stay in the first-level cache, and
+ * whole rows where a row is repeated, so that it is loaded once. */
 static int block_length(const pl_program_t *p)
 {
     int block = p->operand_count > 8 ? PL_BLOCK / 2 : PL_BLOCK;
@@ -303,11 +315,11 @@ static int block_length(const pl_program_t *p)
 
 /* ---- The step ---- */
 
-typedef struct program_job {
+typedef struct program_call {
     const pl_step_t *step;
     const pl_frame_t *frame;
     const pl_dropout_t *dropout;
-} program_job_t;
+} program_call_t;
 
 static int64_t block_count(const pl_program_t *p)
 {
@@ -323,17 +335,21 @@ static double *partial_sums(const unit_program_t *own, const pl_frame_t *f, int 
 static float *registers(const unit_program_t *own, const pl_frame_t *f, int part)
 {
     const int64_t before = (own->totals * block_count(&own->program) * 2 + 15) / 16 * 16;
-    return (float *)f->scratch + before + (int64_t)part * own->program.registers * PL_BLOCK;
+    return (float *)f->scratch + before +
+           (int64_t)part * own->program.registers * PL_BLOCK;
 }
 
 static void run_piece(void *user, int64_t from, int64_t to, int part)
 {
-    const program_job_t *job = user;
-    const unit_program_t *own = job->step->own;
-    pl_program_run_t run = {.at = job->frame->at, .dropout = job->dropout, .scratch = registers(own, job->frame, part)};
+    const program_call_t *call = user;
+    const unit_program_t *own = call->step->own;
+    pl_program_job_t job = {.program = &own->program,
+                            .at = call->frame->at,
+                            .dropout = call->dropout,
+                            .scratch = registers(own, call->frame, part)};
     for (int k = 0; k < own->totals; k++)
-        run.partial[k] = partial_sums(own, job->frame, k);
-    job->frame->kernels->program(&own->program, &run, from, to);
+        job.partial[k] = partial_sums(own, call->frame, k);
+    call->frame->kernels->program(&job, from, to);
 }
 
 /* In the order of the blocks, whoever has computed them. */
@@ -351,18 +367,20 @@ static int run_program(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
     const unit_program_t *own = s->own;
     pl_dropout_t dropout[PL_PROGRAM_DROPOUTS];
     for (int k = 0; k < own->dropouts; k++)
-        dropout[k] = pl_dropout_init(f->replay->seed, f->replay->step, f->replay->shard, own->stream[k], own->p[k]);
-    program_job_t job = {s, f, dropout};
+        dropout[k] = pl_dropout_init(f->replay->seed, f->replay->step, f->replay->shard,
+                                     own->stream[k], own->p[k]);
+    program_call_t call = {s, f, dropout};
     const int threads = own->program.count < PL_PARALLEL_LEAST ? 1 : f->threads;
-    pl_parallel_for(threads, own->program.count, own->program.block, run_piece, &job);
+    pl_parallel_for(threads, own->program.count, own->program.block, run_piece, &call);
     for (int k = 0; k < own->totals; k++)
         if (f->at[own->total[k]])
-            *(float *)f->at[own->total[k]] = total_of(partial_sums(own, f, k), block_count(&own->program));
+            *(float *)f->at[own->total[k]] =
+                total_of(partial_sums(own, f, k), block_count(&own->program));
     return PL_OK;
 }
 
-int pl_prepare_program(pl_step_t *s, const pl_builder_t *b, const pl_fusion_t *fusion, int from, int to,
-                       pl_error_t *err)
+int pl_prepare_program(pl_step_t *s, const pl_builder_t *b, const pl_fusion_t *fusion,
+                       int from, int to, pl_error_t *err)
 {
     composer_t c = {.g = &b->lowered->graph, .fusion = fusion, .from = from, .to = to};
     s->own = c.own = pl_alloc(sizeof *c.own);
@@ -379,7 +397,8 @@ int pl_prepare_program(pl_step_t *s, const pl_builder_t *b, const pl_fusion_t *f
     c.p->block = block_length(c.p);
     c.p->fetch_ahead = c.p->count * c.p->operand_count >= FETCH_AHEAD_FROM;
     s->scratch = ((size_t)c.own->totals * (size_t)block_count(c.p) * 2 + 16 +
-                  (size_t)b->threads * (size_t)c.p->registers * PL_BLOCK) * sizeof(float);
+                  (size_t)b->threads * (size_t)c.p->registers * PL_BLOCK) *
+                 sizeof(float);
     s->run = run_program;
     return PL_OK;
 }

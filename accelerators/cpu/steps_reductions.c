@@ -1,7 +1,8 @@
 /* steps_reductions.c - sums over any axes, the largest along one, and guards
  *
- * A sum is cut where its results are apart, or, when there is one result only, into as many partial sums as there are
- * threads: always the same ones, so that the result has the same bits. */
+ * A sum is cut where its results are apart, or, when there is one result only, into as
+ * many partial sums as there are threads: always the same ones, so that the result has
+ * the same bits. */
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@
 
 typedef struct sum_call {
     pl_sum_job_t job;
-    float *partial;                                         /* [parts] for a sum with one result  [not so] */
+    float *partial;                     /* [parts] for a sum with one result  [not so] */
     const pl_kernels_t *kernels;
 } sum_call_t;
 
@@ -37,7 +38,8 @@ static int run_sum(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
     pl_sum_job_t *job = &call.job;
     job->x = pl_in(s, f, 0);
     job->y = pl_out(s, f, 0);
-    const int64_t length = job->dim[job->split], grain = job->split == job->rank - 1 ? 64 : 1;
+    const int64_t length = job->dim[job->split],
+                  grain = job->split == job->rank - 1 ? 64 : 1;
     const int threads = s->size[1] < PL_PARALLEL_LEAST ? 1 : f->threads;
     memset(job->y, 0, (size_t)s->size[0] * sizeof(float));
     call.partial = job->summed[job->split] && threads > 1 ? (float *)f->scratch : NULL;
@@ -111,7 +113,9 @@ static void max_sizes(pl_step_t *s, pl_shape_t x)
 {
     s->size[0] = s->size[2] = 1;
     for (int i = 0; i < x.rank; i++)
-        s->size[i < s->op.attr.axis ? 0 : i > s->op.attr.axis ? 2 : 1] *= i == s->op.attr.axis ? 1 : x.dim[i];
+        s->size[i < s->op.attr.axis   ? 0
+                : i > s->op.attr.axis ? 2
+                                      : 1] *= i == s->op.attr.axis ? 1 : x.dim[i];
     s->size[1] = x.dim[s->op.attr.axis];
 }
 
@@ -120,7 +124,8 @@ static void max_start(const pl_step_t *s, const pl_frame_t *f, max_call_t *call)
     const int64_t results = s->size[0] * s->size[2];
     call->job.n = s->size[1];
     call->job.inner = s->size[2];
-    pl_parallel_for(results * s->size[1] < PL_PARALLEL_LEAST ? 1 : f->threads, results, 16, max_piece, call);
+    pl_parallel_for(results * s->size[1] < PL_PARALLEL_LEAST ? 1 : f->threads, results,
+                    16, max_piece, call);
 }
 
 static int run_max(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
@@ -146,8 +151,9 @@ static int prepare_max(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
 static int run_max_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
 {
     (void)err;
-    max_call_t call = {.kernel = f->kernels->max_grad,
-                       .job = {.dy = pl_in(s, f, 0), .x = pl_in(s, f, 1), .to = pl_out(s, f, 0)}};
+    max_call_t call = {
+        .kernel = f->kernels->max_grad,
+        .job = {.dy = pl_in(s, f, 0), .x = pl_in(s, f, 1), .to = pl_out(s, f, 0)}};
     max_start(s, f, &call);
     return PL_OK;
 }
@@ -176,9 +182,7 @@ static int prepare_guard(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
 }
 
 const pl_prepare_t pl_prepare_reductions[PL_OPCODES] = {
-    [PL_OP_argmax] = prepare_max,
-    [PL_OP_guard] = prepare_guard,
-    [PL_OP_max] = prepare_max,
-    [PL_OP_max_grad] = prepare_max_grad,
+    [PL_OP_argmax] = prepare_max, [PL_OP_guard] = prepare_guard,
+    [PL_OP_max] = prepare_max,    [PL_OP_max_grad] = prepare_max_grad,
     [PL_OP_sum] = prepare_sum,
 };

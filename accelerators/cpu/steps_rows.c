@@ -1,7 +1,8 @@
 /* steps_rows.c - what runs along rows: softmax, norms, embedding, cross-entropy
  *
- * Indices come from data: they are checked before anything is touched, and a wrong one ends the replay with an error
- * that names the operation.  Sums over rows that end in one number are added in the order of the rows. */
+ * Indices come from data: they are checked before anything is touched, and a wrong one
+ * ends the replay with an error that names the operation.  Sums over rows that end in one
+ * number are added in the order of the rows. */
 #include <math.h>
 #include <string.h>
 
@@ -24,50 +25,48 @@ static int threads_for(const pl_frame_t *f, int64_t elements)
 
 static int64_t index_at(const void *indices, pl_dtype_t dtype, int64_t i)
 {
-    return dtype == PL_I64 ? ((const int64_t *)indices)[i] : ((const int32_t *)indices)[i];
+    return dtype == PL_I64 ? ((const int64_t *)indices)[i]
+                           : ((const int32_t *)indices)[i];
 }
 
 /* PL_OK when all n indices are in [0, below) or are the one to be ignored. */
-static int check_indices(const pl_step_t *s, const void *indices, int64_t n, int64_t below, pl_error_t *err)
+static int check_indices(const pl_step_t *s, const void *indices, int64_t n,
+                         int64_t below, pl_error_t *err)
 {
     for (int64_t i = 0; i < n; i++) {
         int64_t index = index_at(indices, s->dtype, i);
-        if ((index < 0 || index >= below) && !(s->op.attr.has_ignore && index == s->op.attr.from))
-            return pl_fail(err, PL_EINVAL, "%s: %s got index %lld, outside [0, %lld)", s->op.path,
-                           pl_operators[s->op.code].name, (long long)index, (long long)below);
+        if ((index < 0 || index >= below) &&
+            !(s->op.attr.has_ignore && index == s->op.attr.from))
+            return pl_fail(err, PL_EINVAL, "%s: %s got index %lld, outside [0, %lld)",
+                           s->op.path, pl_operators[s->op.code].name, (long long)index,
+                           (long long)below);
     }
     return PL_OK;
 }
 
 /* ---- softmax: size is rows, width ---- */
 
-typedef struct rows_call {
-    const pl_kernels_t *kernels;
-    const float *a, *b;
-    float *to;
-    int64_t width;
-} rows_call_t;
+typedef struct softmax_call {
+    pl_softmax_job_t job;
+    void (*kernel)(const pl_softmax_job_t *job, int64_t from, int64_t to);
+} softmax_call_t;
 
 static void softmax_piece(void *user, int64_t from, int64_t to, int part)
 {
     (void)part;
-    const rows_call_t *c = user;
-    c->kernels->softmax(c->a, c->to, c->width, from, to);
-}
-
-static void softmax_grad_piece(void *user, int64_t from, int64_t to, int part)
-{
-    (void)part;
-    const rows_call_t *c = user;
-    c->kernels->softmax_grad(c->a, c->b, c->to, c->width, from, to);
+    const softmax_call_t *c = user;
+    c->kernel(&c->job, from, to);
 }
 
 static int run_softmax(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
 {
     (void)err;
     const bool grad = s->op.code == PL_OP_softmax_grad;
-    rows_call_t c = {f->kernels, pl_in(s, f, 0), grad ? pl_in(s, f, 1) : NULL, pl_out(s, f, 0), s->size[1]};
-    pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[0], 1, grad ? softmax_grad_piece : softmax_piece,
+    softmax_call_t c = {.job = {.width = s->size[1], .to = pl_out(s, f, 0)},
+                        .kernel = grad ? f->kernels->softmax_grad : f->kernels->softmax};
+    c.job.x = pl_in(s, f, grad);
+    c.job.dy = grad ? pl_in(s, f, 0) : NULL;
+    pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[0], 1, softmax_piece,
                     &c);
     return PL_OK;
 }
@@ -87,7 +86,7 @@ static int prepare_softmax(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
 typedef struct layer_norm_call {
     const pl_kernels_t *kernels;
     pl_layer_norm_job_t job;
-    float *sums;                                            /* [parts][2][width] of dw and db */
+    float *sums;                        /* [parts][2][width] of dw and db */
 } layer_norm_call_t;
 
 static void layer_norm_piece(void *user, int64_t from, int64_t to, int part)
@@ -101,12 +100,18 @@ static int run_layer_norm(const pl_step_t *s, const pl_frame_t *f, pl_error_t *e
 {
     (void)err;
     layer_norm_call_t c = {.kernels = f->kernels,
-                           .job = {.width = s->size[1], .epsilon = (float)s->op.attr.a, .x = pl_in(s, f, 0),
-                                   .w = pl_in(s, f, 1), .b = pl_in(s, f, 2), .y = pl_out(s, f, 0),
-                                   .mean = pl_out(s, f, 1), .rstd = pl_out(s, f, 2)}};
+                           .job = {.width = s->size[1],
+                                   .epsilon = (float)s->op.attr.a,
+                                   .x = pl_in(s, f, 0),
+                                   .w = pl_in(s, f, 1),
+                                   .b = pl_in(s, f, 2),
+                                   .y = pl_out(s, f, 0),
+                                   .mean = pl_out(s, f, 1),
+                                   .rstd = pl_out(s, f, 2)}};
     if (!c.job.y)
         c.job.y = (float *)f->scratch;
-    pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[0], 1, layer_norm_piece, &c);
+    pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+                    layer_norm_piece, &c);
     return PL_OK;
 }
 
@@ -124,9 +129,15 @@ static int run_layer_norm_grad(const pl_step_t *s, const pl_frame_t *f, pl_error
 {
     (void)err;
     const int64_t rows = s->size[0], width = s->size[1];
-    layer_norm_call_t c = {.kernels = f->kernels, .sums = (float *)f->scratch,
-                           .job = {.width = width, .dy = pl_in(s, f, 0), .x = pl_in(s, f, 1), .w = pl_in(s, f, 2),
-                                   .mean = pl_in(s, f, 3), .rstd = pl_in(s, f, 4), .dx = pl_out(s, f, 0)}};
+    layer_norm_call_t c = {.kernels = f->kernels,
+                           .sums = (float *)f->scratch,
+                           .job = {.width = width,
+                                   .dy = pl_in(s, f, 0),
+                                   .x = pl_in(s, f, 1),
+                                   .w = pl_in(s, f, 2),
+                                   .mean = pl_in(s, f, 3),
+                                   .rstd = pl_in(s, f, 4),
+                                   .dx = pl_out(s, f, 0)}};
     const int threads = threads_for(f, rows * width);
     pl_parallel_for(threads, rows, 1, layer_norm_grad_piece, &c);
     const int64_t piece = pl_parallel_piece(threads, rows, 1);
@@ -134,7 +145,8 @@ static int run_layer_norm_grad(const pl_step_t *s, const pl_frame_t *f, pl_error
         f->kernels->add(c.sums, c.sums + 2 * part * width, 2 * width);
     for (int k = 0; k < 2; k++)
         if (pl_out(s, f, 1 + k))
-            memcpy(pl_out(s, f, 1 + k), c.sums + k * width, (size_t)width * sizeof(float));
+            memcpy(pl_out(s, f, 1 + k), c.sums + k * width,
+                   (size_t)width * sizeof(float));
     return PL_OK;
 }
 
@@ -153,7 +165,8 @@ static int prepare_layer_norm(pl_step_t *s, const pl_builder_t *b, pl_error_t *e
     return PL_OK;
 }
 
-/* ---- batch_norm: size is batch, channels, inner; scratch is seven rows of [channels] ---- */
+/* ---- batch_norm: size is batch, channels, inner; scratch is seven rows of [channels]
+ * ---- */
 
 typedef struct batch_norm_call {
     const pl_kernels_t *kernels;
@@ -171,15 +184,20 @@ static void batch_norm_piece(void *user, int64_t from, int64_t to, int part)
 static batch_norm_call_t batch_norm_start(const pl_step_t *s, const pl_frame_t *f)
 {
     return (batch_norm_call_t){.kernels = f->kernels,
-                               .job = {.batch = s->size[0], .channels = s->size[1], .inner = s->size[2],
+                               .job = {.batch = s->size[0],
+                                       .channels = s->size[1],
+                                       .inner = s->size[2],
                                        .epsilon = (float)s->op.attr.a}};
 }
 
-static void batch_norm_run(batch_norm_call_t *c, const pl_step_t *s, const pl_frame_t *f, int64_t n, int64_t grain,
-                           void (*kernel)(const pl_batch_norm_job_t *job, int64_t from, int64_t to))
+static void batch_norm_run(batch_norm_call_t *c, const pl_step_t *s, const pl_frame_t *f,
+                           int64_t n, int64_t grain,
+                           void (*kernel)(const pl_batch_norm_job_t *job, int64_t from,
+                                          int64_t to))
 {
     c->kernel = kernel;
-    pl_parallel_for(threads_for(f, s->size[0] * s->size[1] * s->size[2]), n, grain, batch_norm_piece, c);
+    pl_parallel_for(threads_for(f, s->size[0] * s->size[1] * s->size[2]), n, grain,
+                    batch_norm_piece, c);
 }
 
 static float *scratch_row(const pl_step_t *s, const pl_frame_t *f, int row)
@@ -224,8 +242,9 @@ static int run_batch_norm(const pl_step_t *s, const pl_frame_t *f, pl_error_t *e
     return PL_OK;
 }
 
-/* dx = w rstd (dy - db / n - (x - mean) rstd dw / n), as factors of x - mean, 1 and dy. */
-static void backward_factors(const pl_step_t *s, const pl_frame_t *f, batch_norm_call_t *c)
+/* dx = w rstd (dy - db / n - (x - mean) rstd dw / n): factors of x - mean, 1, dy. */
+static void backward_factors(const pl_step_t *s, const pl_frame_t *f,
+                             batch_norm_call_t *c)
 {
     float *p = scratch_row(s, f, 0), *q = scratch_row(s, f, 1), *r = scratch_row(s, f, 2);
     const float n = (float)(s->size[0] * s->size[2]);
@@ -298,7 +317,8 @@ static int run_embedding(const pl_step_t *s, const pl_frame_t *f, pl_error_t *er
     embedding_call_t c = {s, pl_in(s, f, 0), pl_in(s, f, 1), pl_out(s, f, 0), f->kernels};
     int code = check_indices(s, c.indices, s->size[0], s->size[2], err);
     if (code == PL_OK)
-        pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[0], 1, embedding_piece, &c);
+        pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+                        embedding_piece, &c);
     return code;
 }
 
@@ -321,7 +341,8 @@ static int run_embedding_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_
     embedding_call_t c = {s, pl_in(s, f, 0), pl_in(s, f, 1), pl_out(s, f, 0), f->kernels};
     int code = check_indices(s, c.indices, s->size[0], s->size[2], err);
     if (code == PL_OK)
-        pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[2], 1, embedding_grad_piece, &c);
+        pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[2], 1,
+                        embedding_grad_piece, &c);
     return code;
 }
 
@@ -338,7 +359,8 @@ static int prepare_embedding(pl_step_t *s, const pl_builder_t *b, pl_error_t *er
     return PL_OK;
 }
 
-/* ---- cross_entropy and correct: size is rows, classes; scratch is two numbers for each row ---- */
+/* ---- cross_entropy and correct: size is rows, classes; scratch is two numbers for each
+ * row ---- */
 
 typedef struct entropy_call {
     pl_cross_entropy_job_t job;
@@ -360,12 +382,17 @@ static float total(const float *x, int64_t n)
     return (float)sum;
 }
 
-static entropy_call_t entropy_start(const pl_step_t *s, const pl_frame_t *f, int logits, int targets)
+static entropy_call_t entropy_start(const pl_step_t *s, const pl_frame_t *f, int logits,
+                                    int targets)
 {
     float *row = (float *)f->scratch;
-    return (entropy_call_t){.job = {.classes = s->size[1], .logits = pl_in(s, f, logits),
-                                    .targets = pl_in(s, f, targets), .dtype = s->dtype,
-                                    .has_ignore = s->op.attr.has_ignore, .ignore = s->op.attr.from, .row = row,
+    return (entropy_call_t){.job = {.classes = s->size[1],
+                                    .logits = pl_in(s, f, logits),
+                                    .targets = pl_in(s, f, targets),
+                                    .dtype = s->dtype,
+                                    .has_ignore = s->op.attr.has_ignore,
+                                    .ignore = s->op.attr.from,
+                                    .row = row,
                                     .counted = row + s->size[0]}};
 }
 
@@ -377,8 +404,10 @@ static int run_cross_entropy(const pl_step_t *s, const pl_frame_t *f, pl_error_t
         return code;
     if (s->op.code == PL_OP_cross_entropy)
         c.job.lse = pl_out(s, f, 2);
-    c.kernel = s->op.code == PL_OP_correct ? f->kernels->correct : f->kernels->cross_entropy;
-    pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[0], 1, entropy_piece, &c);
+    c.kernel =
+        s->op.code == PL_OP_correct ? f->kernels->correct : f->kernels->cross_entropy;
+    pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[0], 1, entropy_piece,
+                    &c);
     if (pl_out(s, f, 0))
         *(float *)pl_out(s, f, 0) = total(c.job.row, s->size[0]);
     if (pl_out(s, f, 1))
@@ -386,7 +415,8 @@ static int run_cross_entropy(const pl_step_t *s, const pl_frame_t *f, pl_error_t
     return PL_OK;
 }
 
-static int run_cross_entropy_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+static int run_cross_entropy_grad(const pl_step_t *s, const pl_frame_t *f,
+                                  pl_error_t *err)
 {
     entropy_call_t c = entropy_start(s, f, 1, 2);
     int code = check_indices(s, c.job.targets, s->size[0], s->size[1], err);
@@ -396,7 +426,8 @@ static int run_cross_entropy_grad(const pl_step_t *s, const pl_frame_t *f, pl_er
     c.job.lse = pl_in(s, f, 3);
     c.job.dlogits = pl_out(s, f, 0);
     c.kernel = f->kernels->cross_entropy_grad;
-    pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[0], 1, entropy_piece, &c);
+    pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[0], 1, entropy_piece,
+                    &c);
     return PL_OK;
 }
 

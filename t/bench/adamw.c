@@ -2,9 +2,10 @@
  *
  *     adamw [THREADS [REPETITIONS]]
  *
- * One step reads the gradients for their norm, then parameters, gradients and two slots, and writes three of those: 32
- * bytes a parameter.  The limit is a loop that does nothing but the second part: four arrays read, three of them
- * written.  Repetitions of both take turns; prints one JSON line with the medians. */
+ * One step reads the gradients for their norm, then parameters, gradients and two slots,
+ * and writes three of those: 32 bytes a parameter.  The limit is a loop that does nothing
+ * but the second part: four arrays read, three of them written.  Repetitions of both take
+ * turns; prints one JSON line with the medians. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -46,9 +47,11 @@ static pl_optimizer_t optimizer_of(const bench_t *b)
 
 static void describe(bench_t *b, pl_error_t *err)
 {
-    b->options = training_part((const pl_part_t *)&pl_adamw_optimizer, "{\"weight_decay\": 0.1}");
+    b->options =
+        training_part((const pl_part_t *)&pl_adamw_optimizer, "{\"weight_decay\": 0.1}");
     b->model = pl_model_new(err);
-    pl_graph_t *g = b->model && b->options ? pl_graph_new(b->model, PL_TRAIN, NULL, 0, 1, err) : NULL;
+    pl_graph_t *g =
+        b->model && b->options ? pl_graph_new(b->model, PL_TRAIN, NULL, 0, 1, err) : NULL;
     if (!g)
         fail("cannot describe", err);
     pl_param(g, "w", PL_SHAPE(PARAMS), pl_zeros());
@@ -71,7 +74,8 @@ static void start(bench_t *b, int threads)
     for (size_t i = 0; i < n && wave; i++)
         wave[i] = (float)(i % 1000 + 1) * 1e-3f;
     for (int r = 0; r < PL_REGIONS; r++)
-        if (!wave || pl_cpu_accelerator.region(&b->cpu, (pl_region_t)r, n, &err) != PL_OK ||
+        if (!wave ||
+            pl_cpu_accelerator.region(&b->cpu, (pl_region_t)r, n, &err) != PL_OK ||
             pl_cpu_accelerator.write(&b->cpu, (pl_region_t)r, 0, wave, n, &err) != PL_OK)
             fail("no memory", &err);
     pl_free(wave);
@@ -127,7 +131,8 @@ static double median(double *x, int n)
 
 int main(int argc, char **argv)
 {
-    const int threads = argc > 1 ? atoi(argv[1]) : 1, wanted = argc > 2 ? atoi(argv[2]) : 15;
+    const int threads = argc > 1 ? atoi(argv[1]) : 1,
+              wanted = argc > 2 ? atoi(argv[2]) : 15;
     const int n = wanted < 1 ? 1 : wanted > REPETITIONS ? REPETITIONS : wanted;
     static bench_t b;
     double step[REPETITIONS], limit[REPETITIONS];
@@ -138,9 +143,12 @@ int main(int argc, char **argv)
         step[i] = time_step(&b);
         limit[i] = time_stream(&b);
     }
-    double ms = median(step, n), ours = 32e-6 * PARAMS / ms, theirs = 28e-6 * PARAMS / median(limit, n);
-    printf("{\"name\": \"adamw on 10 million parameters\", \"threads\": %d, \"ms\": %.3f, \"gigabytes per second\": "
-           "%.2f, \"memory\": %.2f, \"share\": %.3f}\n", b.cpu.thread_count, ms, ours, theirs, ours / theirs);
+    double ms = median(step, n), ours = 32e-6 * PARAMS / ms,
+           theirs = 28e-6 * PARAMS / median(limit, n);
+    printf("{\"name\": \"adamw on 10 million parameters\", \"threads\": %d, \"ms\": "
+           "%.3f, \"gigabytes per second\": "
+           "%.2f, \"memory\": %.2f, \"share\": %.3f}\n",
+           b.cpu.thread_count, ms, ours, theirs, ours / theirs);
     for (int k = 0; k < 4; k++)
         pl_free(b.array[k]);
     pl_graph_free(b.graph);

@@ -2,9 +2,10 @@
  *
  *     step WORKLOAD [THREADS [REPETITIONS [SECONDS]]]
  *
- * Forward, backward and optimizer of the example modules through the accelerator's table, without actors: what
- * PyTorch's step is measured against, and what the engine's overhead is measured against.  Prints one JSON line with
- * the median, least and most of the repetitions, each of about so many seconds. */
+ * Forward, backward and optimizer of the example modules through the accelerator's table,
+ * without actors: what PyTorch's step is measured against, and what the engine's overhead
+ * is measured against.  Prints one JSON line with the median, least and most of the
+ * repetitions, each of about so many seconds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,18 +19,23 @@ const pl_registration_t *mlp_plugin(void);
 const pl_registration_t *cnn_plugin(void);
 const pl_registration_t *gpt_plugin(void);
 
-#define GPT(layers, heads, width, context, vocabulary, bias)                                 \
-    "{\"layers\": " #layers ", \"heads\": " #heads ", \"width\": " #width ", \"context\": " #context          \
-    ", \"vocabulary_size\": " #vocabulary ", \"bias\": " #bias "}"
+#define GPT(layers, heads, width, context, vocabulary, bias)                            \
+    "{\"layers\": " #layers ", \"heads\": " #heads ", \"width\": " #width               \
+    ", \"context\": " #context ", \"vocabulary_size\": " #vocabulary                    \
+    ", \"bias\": " #bias "}"
 #define ADAMW &pl_adamw_optimizer, "{\"lr\": 0.0003, \"weight_decay\": 0.1}", 0
 
 static const training_case_t workloads[] = {
-    {"mlp", mlp_plugin, "{\"hidden\": [128], \"classes\": 10}", &pl_sgd_optimizer, "{\"lr\": 0.01}", 0, false,
-     PL_SHAPE(64, 784), 10},
-    {"cnn", cnn_plugin, "{\"classes\": 10}", &pl_adam_optimizer, "{}", 0, false, PL_SHAPE(64, 1, 28, 28), 10},
-    {"gpt-small", gpt_plugin, GPT(4, 4, 128, 64, 65, false), ADAMW, true, PL_SHAPE(12, 64), 65},
-    {"gpt-char", gpt_plugin, GPT(6, 6, 384, 256, 65, false), ADAMW, true, PL_SHAPE(8, 256), 65},
-    {"gpt2", gpt_plugin, GPT(12, 12, 768, 1024, 50257, true), ADAMW, true, PL_SHAPE(4, 64), 50257},
+    {"mlp", mlp_plugin, "{\"hidden\": [128], \"classes\": 10}", &pl_sgd_optimizer,
+     "{\"lr\": 0.01}", 0, false, PL_SHAPE(64, 784), 10},
+    {"cnn", cnn_plugin, "{\"classes\": 10}", &pl_adam_optimizer, "{}", 0, false,
+     PL_SHAPE(64, 1, 28, 28), 10},
+    {"gpt-small", gpt_plugin, GPT(4, 4, 128, 64, 65, false), ADAMW, true,
+     PL_SHAPE(12, 64), 65},
+    {"gpt-char", gpt_plugin, GPT(6, 6, 384, 256, 65, false), ADAMW, true,
+     PL_SHAPE(8, 256), 65},
+    {"gpt2", gpt_plugin, GPT(12, 12, 768, 1024, 50257, true), ADAMW, true,
+     PL_SHAPE(4, 64), 50257},
 };
 
 #define BATCHES 100
@@ -41,7 +47,7 @@ typedef struct bench {
     pl_plan_t *step, *update;
     void *batch[BATCHES][2];
     int batches, steps;
-    double loss;                                            /* of the last step */
+    double loss;                        /* of the last step */
 } bench_t;
 
 static void fail(const char *what, const pl_error_t *err)
@@ -61,8 +67,10 @@ static void on_done(pl_replay_t *replay, const pl_error_t *err)
 static void make_batches(bench_t *b)
 {
     const training_case_t *c = b->training.of;
-    const size_t n = (size_t)pl_elements(c->shape), rows = c->tokens ? n : (size_t)c->shape.dim[0];
-    const size_t bytes[] = {n * (c->tokens ? sizeof(int64_t) : sizeof(float)), rows * sizeof(int64_t)};
+    const size_t n = (size_t)pl_elements(c->shape),
+                 rows = c->tokens ? n : (size_t)c->shape.dim[0];
+    const size_t bytes[] = {n * (c->tokens ? sizeof(int64_t) : sizeof(float)),
+                            rows * sizeof(int64_t)};
     b->batches = n > 100000 ? 8 : BATCHES;
     for (int k = 0; k < b->batches; k++) {
         const void *input[2];
@@ -109,7 +117,8 @@ static void bench_start(bench_t *b, const training_case_t *workload, int threads
     fill_region(b, PL_REGION_PARAMS, (size_t)model->params);
     fill_region(b, PL_REGION_STATE, (size_t)model->state);
     if (pl_cpu_accelerator.compile(&b->cpu, b->training.step, &b->step, &err) != PL_OK ||
-        pl_cpu_accelerator.compile(&b->cpu, b->training.update, &b->update, &err) != PL_OK)
+        pl_cpu_accelerator.compile(&b->cpu, b->training.update, &b->update, &err) !=
+            PL_OK)
         fail("cannot compile", &err);
     make_batches(b);
 }
@@ -119,8 +128,12 @@ static void one_step(bench_t *b)
     pl_error_t err;
     double figures[2][2];
     void *const *batch = b->batch[b->steps % b->batches];
-    pl_replay_t forward = {.seed = 1, .step = (uint64_t)b->steps + 1, .input = {batch[0], batch[1]}, .done = on_done};
-    pl_replay_t update = {.seed = 1, .step = forward.step, .figures = figures[0], .done = on_done};
+    pl_replay_t forward = {.seed = 1,
+                           .step = (uint64_t)b->steps + 1,
+                           .input = {batch[0], batch[1]},
+                           .done = on_done};
+    pl_replay_t update = {
+        .seed = 1, .step = forward.step, .figures = figures[0], .done = on_done};
     training_scalars(&b->training, b->steps++, update.scalar);
     if (pl_cpu_accelerator.replay(&b->cpu, b->step, &forward, &err) != PL_OK ||
         pl_cpu_accelerator.replay(&b->cpu, b->update, &update, &err) != PL_OK)
@@ -153,7 +166,8 @@ static const training_case_t *find_workload(const char *name)
 
 int main(int argc, char **argv)
 {
-    const int threads = argc > 2 ? atoi(argv[2]) : 1, wanted = argc > 3 ? atoi(argv[3]) : 7;
+    const int threads = argc > 2 ? atoi(argv[2]) : 1,
+              wanted = argc > 3 ? atoi(argv[3]) : 7;
     const int repetitions = wanted < 1 ? 1 : wanted > REPETITIONS ? REPETITIONS : wanted;
     const double seconds = argc > 4 ? atof(argv[4]) : 1;
     static bench_t b;
@@ -165,8 +179,10 @@ int main(int argc, char **argv)
     for (int i = 0; i < repetitions; i++)
         ms[i] = time_steps(&b, steps);
     qsort(ms, (size_t)repetitions, sizeof *ms, by_value);
-    printf("{\"name\": \"step %s\", \"threads\": %d, \"instructions\": \"%s\", \"ms\": %.4f, \"min\": %.4f, "
-           "\"max\": %.4f, \"loss\": %.4f}\n", b.training.of->name, b.cpu.thread_count, b.cpu.kernels->name,
+    printf("{\"name\": \"step %s\", \"threads\": %d, \"instructions\": \"%s\", \"ms\": "
+           "%.4f, \"min\": %.4f, "
+           "\"max\": %.4f, \"loss\": %.4f}\n",
+           b.training.of->name, b.cpu.thread_count, b.cpu.kernels->name,
            ms[repetitions / 2], ms[0], ms[repetitions - 1], b.loss);
     for (int k = 0; k < b.batches; k++)
         for (int i = 0; i < 2; i++)

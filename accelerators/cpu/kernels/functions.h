@@ -1,8 +1,9 @@
-/* functions.h - exp, log, tanh and erf without branches, for loops that the compiler turns into vector code
+/* functions.h - exp, log, tanh and erf without branches, for loops that the compiler
+ * turns into vector code
  *
- * Each is a polynomial on a short interval after the usual reduction, fitted to a relative error below 1e-8, so that
- * what is left is the rounding of float32: 1 to 3 ulp.  Infinities, zeros and NaN come out as C's own functions give
- * them. */
+ * Each is a polynomial on a short interval after the usual reduction, fitted to a
+ * relative error below 1e-8, so that what is left is the rounding of float32: 1 to 3 ulp.
+ * Infinities, zeros and NaN come out as C's own functions give them. */
 #ifndef PL_CPU_FUNCTIONS_H
 #define PL_CPU_FUNCTIONS_H
 
@@ -27,10 +28,11 @@ PL_INLINE uint32_t bits_of(float x)
     return bits;
 }
 
-/* x = n ln 2 + r; 2^n in two factors, so that the ends of the range come out too, as denormals and infinity. */
+/* x = n ln 2 + r; 2^n in two factors, so that the ends of the range come out too, as
+ * denormals and infinity. */
 PL_INLINE float pl_expf(float x)
 {
-    const float shift = 12582912.0f;                        /* 1.5 2^23: adding it rounds to whole numbers */
+    const float shift = 12582912.0f;    /* 1.5 2^23: adding it rounds to whole numbers */
     x = x < -104.0f ? -104.0f : x;
     x = x > 89.0f ? 89.0f : x;
     float shifted = x * 1.44269504f + shift, n = shifted - shift;
@@ -119,7 +121,8 @@ PL_INLINE float pl_gelu_tanhf(float x)
 
 PL_INLINE float pl_gelu_tanh_slopef(float x)
 {
-    float u = 0.7978845608f * (x + 0.044715f * x * x * x), slope = 0.7978845608f + 0.1070322244f * x * x;
+    float u = 0.7978845608f * (x + 0.044715f * x * x * x),
+          slope = 0.7978845608f + 0.1070322244f * x * x;
     float s = pl_sigmoidf(2.0f * u);
     float y = s + x * s * (1.0f - s) * 2.0f * slope;
     y = x < -30.0f ? 0.0f : y;
@@ -133,7 +136,8 @@ PL_INLINE float pl_geluf(float x)
 
 PL_INLINE float pl_gelu_slopef(float x)
 {
-    return 0.5f * (1.0f + pl_erff(x * 0.7071067812f)) + x * 0.3989422804f * pl_expf(-0.5f * x * x);
+    return 0.5f * (1.0f + pl_erff(x * 0.7071067812f)) +
+           x * 0.3989422804f * pl_expf(-0.5f * x * x);
 }
 
 #endif

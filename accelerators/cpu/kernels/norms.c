@@ -1,7 +1,7 @@
 /* norms.c - layer norm over rows, batch norm over channels
  *
- * Both take the mean first and the deviations from it second: the one-pass formula loses all digits where the mean is
- * large beside the deviation. */
+ * Both take the mean first and the deviations from it second: the one-pass formula loses
+ * all digits where the mean is large beside the deviation. */
 #include "accelerators/cpu/kernels/kernels.h"
 #include "accelerators/cpu/kernels/rows.h"
 
@@ -13,7 +13,8 @@ void KERNEL(layer_norm)(const pl_layer_norm_job_t *job, int64_t from, int64_t to
     for (int64_t r = from; r < to; r++) {
         const float *x = job->x + r * n, *w = job->w, *b = job->b;
         float *y = job->y + r * n, mean = (float)(row_sum(x, n) / (double)n);
-        float rstd = (float)(1.0 / sqrt(row_squares(x, mean, n) / (double)n + (double)job->epsilon));
+        float rstd = (float)(1.0 / sqrt(row_squares(x, mean, n) / (double)n +
+                                        (double)job->epsilon));
 #pragma GCC ivdep
         for (int64_t i = 0; i < n; i++)
             y[i] = (x[i] - mean) * rstd * w[i] + b[i];
@@ -29,8 +30,8 @@ typedef struct two_sums {
 } two_sums_t;
 
 /* The sums of dy w and of dy w x', and this row's share of dw and db, in one pass. */
-PL_INLINE two_sums_t layer_norm_row_sums(const pl_layer_norm_job_t *job, const float *x, const float *dy, float mean,
-                                         float rstd)
+PL_INLINE two_sums_t layer_norm_row_sums(const pl_layer_norm_job_t *job, const float *x,
+                                         const float *dy, float mean, float rstd)
 {
     const float *w = job->w;
     float *dw = job->dw, *db = job->db, a = 0.0f, b = 0.0f;
@@ -72,9 +73,10 @@ typedef struct column_sums {
     double a[LANES], b[LANES];
 } column_sums_t;
 
-/* With channels last: sums over rows of (x - mean) and (x - mean)^2, or of dy and dy (x - mean), of `lanes` channels. */
-PL_INLINE void column_sums(const pl_batch_norm_job_t *job, int64_t first, int lanes, const float *mean,
-                           column_sums_t *sums)
+/* With channels last: sums over rows of (x - mean) and (x - mean)^2, or of dy and dy (x -
+ * mean), of `lanes` channels. */
+PL_INLINE void column_sums(const pl_batch_norm_job_t *job, int64_t first, int lanes,
+                           const float *mean, column_sums_t *sums)
 {
     const int64_t width = job->channels, rows = job->batch;
     const float *x = job->x + first, *y = (job->dy ? job->dy : job->x) + first;
@@ -99,7 +101,8 @@ PL_INLINE void column_sums(const pl_batch_norm_job_t *job, int64_t first, int la
 }
 
 /* The same with channels before space, for one channel. */
-static void run_sums(const pl_batch_norm_job_t *job, int64_t c, float mean, double *a, double *b)
+static void run_sums(const pl_batch_norm_job_t *job, int64_t c, float mean, double *a,
+                     double *b)
 {
     const float *factor = job->dy ? job->dy : job->x;
     const float other = job->dy ? 0.0f : mean;
@@ -119,10 +122,12 @@ static void run_sums(const pl_batch_norm_job_t *job, int64_t c, float mean, doub
     }
 }
 
-static void sums_of(const pl_batch_norm_job_t *job, int64_t c, int lanes, const float *mean, column_sums_t *sums)
+static void sums_of(const pl_batch_norm_job_t *job, int64_t c, int lanes,
+                    const float *mean, column_sums_t *sums)
 {
     if (job->inner == 1 && lanes == LANES)
-        column_sums(job, c, LANES, mean, sums);             /* a constant: the loops over lanes become vectors */
+        column_sums(job, c, LANES, mean,
+                    sums); /* a constant: the loops over lanes become vectors */
     else if (job->inner == 1)
         column_sums(job, c, lanes, mean, sums);
     else
@@ -131,7 +136,8 @@ static void sums_of(const pl_batch_norm_job_t *job, int64_t c, int lanes, const 
 }
 
 /* Channels [from, to). */
-void KERNEL(batch_norm_statistics)(const pl_batch_norm_job_t *job, int64_t from, int64_t to)
+void KERNEL(batch_norm_statistics)(const pl_batch_norm_job_t *job, int64_t from,
+                                   int64_t to)
 {
     const double n = (double)(job->batch * job->inner);
     for (int64_t c = from; c < to; c += LANES) {
@@ -186,14 +192,16 @@ void KERNEL(batch_norm)(const pl_batch_norm_job_t *job, int64_t from, int64_t to
 void KERNEL(batch_norm_grad)(const pl_batch_norm_job_t *job, int64_t from, int64_t to)
 {
     const int64_t channels = job->channels, inner = job->inner;
-    const float *x = job->x, *dy = job->dy, *mean = job->mean, *p = job->p, *q = job->q, *r = job->r;
+    const float *x = job->x, *dy = job->dy, *mean = job->mean, *p = job->p, *q = job->q,
+                *r = job->r;
     float *dx = job->dx;
     for (int64_t i = from * channels; i < to * channels && inner == 1; i += channels)
 #pragma GCC ivdep
         for (int64_t c = 0; c < channels; c++)
             dx[i + c] = (x[i + c] - mean[c]) * p[c] + q[c] + dy[i + c] * r[c];
     for (int64_t k = from * channels; k < to * channels && inner > 1; k++) {
-        const float m = mean[k % channels], a = p[k % channels], b = q[k % channels], c = r[k % channels];
+        const float m = mean[k % channels], a = p[k % channels], b = q[k % channels],
+                    c = r[k % channels];
 #pragma GCC ivdep
         for (int64_t i = k * inner; i < (k + 1) * inner; i++)
             dx[i] = (x[i] - m) * a + b + dy[i] * c;

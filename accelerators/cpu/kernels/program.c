@@ -1,7 +1,7 @@
 /* program.c - runs programs of element-wise operations, block by block
  *
- * A line is a loop over one block; operands may be the same memory, but only element by element, which is what the
- * ivdep below promises. */
+ * A line is a loop over one block; operands may be the same memory, but only element by
+ * element, which is what the ivdep below promises. */
 #include "accelerators/cpu/kernels/dropout.h"
 #include "accelerators/cpu/kernels/functions.h"
 #include "accelerators/cpu/kernels/kernels.h"
@@ -13,17 +13,18 @@ typedef struct block {
     int n;
 } block_t;
 
-/* One function for each kind of line: the loops must not share what the compiler knows of them. */
-#define PL_X(name, value)                                                                    \
-    static void line_##name(float *to, const float *a, const float *b, float f, int n) \
-    {                                                                                        \
-        (void)a, (void)b, (void)f;                                                           \
-        _Pragma("GCC ivdep")                                                                 \
-        for (int i = 0; i < n; i++) {                                                        \
-            const float x = a[i], y = b[i];                                                  \
-            (void)x, (void)y;                                                                \
-            to[i] = value;                                                                   \
-        }                                                                                    \
+/* One function for each kind of line: the loops must not share what the compiler knows of
+ * them. */
+#define PL_X(name, value)                                                               \
+    static void line_##name(float *to, const float *a, const float *b, float f, int n)  \
+    {                                                                                   \
+        (void)a, (void)b, (void)f;                                                      \
+        _Pragma("GCC ivdep")                                                            \
+        for (int i = 0; i < n; i++) {                                                   \
+            const float x = a[i], y = b[i];                                             \
+            (void)x, (void)y;                                                           \
+            to[i] = value;                                                              \
+        }                                                                               \
     }
 PL_LINES(PL_X)
 #undef PL_X
@@ -36,7 +37,8 @@ static const line_t lines[] = {
 #undef PL_X
 };
 
-static void line_dropout(float *to, const float *x, const pl_dropout_t *d, int64_t from, int n)
+static void line_dropout(float *to, const float *x, const pl_dropout_t *d, int64_t from,
+                         int n)
 {
     float factor[PL_BLOCK];
     dropout_factors(d, (uint64_t)from, n, factor);
@@ -77,7 +79,8 @@ static void repeated_run(float *to, const float *x, int64_t stride, int64_t n)
 }
 
 /* Elements [from, from + n) of what a repeated operand stands for. */
-static void repeated_load(const pl_operand_t *o, const float *x, float *to, int64_t from, int64_t n)
+static void repeated_load(const pl_operand_t *o, const float *x, float *to, int64_t from,
+                          int64_t n)
 {
     int64_t place[PL_DIMS], last = o->rank - 1, offset = repeated_find(o, from, place);
     while (n > 0) {
@@ -93,25 +96,28 @@ static void repeated_load(const pl_operand_t *o, const float *x, float *to, int6
 }
 
 /* What repeats with the block is loaded once for all blocks. */
-static void operands_start(const pl_program_t *p, const pl_program_run_t *run, block_t *block, int n)
+static void operands_start(const pl_program_job_t *job, block_t *block, int n)
 {
+    const pl_program_t *p = job->program;
     for (int k = 0; k < p->operand_count; k++) {
         const pl_operand_t *o = &p->operand[k];
         if (o->kind != PL_OPERAND_LINEAR)
-            block->at[k] = run->scratch + o->reg * PL_BLOCK;
+            block->at[k] = job->scratch + o->reg * PL_BLOCK;
         if (o->kind == PL_OPERAND_REPEATED && p->block % o->period == 0)
-            repeated_load(o, (const float *)run->at[o->slot], block->at[k], block->from, n);
+            repeated_load(o, (const float *)job->at[o->slot], block->at[k], block->from,
+                          n);
     }
 }
 
-/* What the next block will read is asked for while this one is computed, a few cache lines after each line of the
- * program: the processor by itself sees too many short runs, and all at once would be more than it can wait for. */
+/* What the next block will read is asked for while this one is computed, a few cache
+ * lines after each line of the program: the processor by itself sees too many short runs,
+ * and all at once would be more than it can wait for. */
 typedef struct ahead {
-    int operand, at;                                        /* the next to ask for, elements into the next block */
-    int share;                                              /* cache lines at a time */
+    int operand, at;                    /* the next to ask for: elements into its block */
+    int share;                          /* cache lines at a time */
 } ahead_t;
 
-#define CACHE_LINE 16                                       /* elements */
+#define CACHE_LINE 16                   /* elements */
 
 static ahead_t ahead_start(const pl_program_t *p)
 {
@@ -119,13 +125,15 @@ static ahead_t ahead_start(const pl_program_t *p)
     for (int k = 0; k < p->operand_count; k++)
         linear += p->operand[k].kind == PL_OPERAND_LINEAR;
     const int all = linear * (p->block / CACHE_LINE);
-    return (ahead_t){.share = p->fetch_ahead ? (all + p->line_count - 1) / p->line_count : 0};
+    return (ahead_t){.share =
+                         p->fetch_ahead ? (all + p->line_count - 1) / p->line_count : 0};
 }
 
 static void ahead_ask(const pl_program_t *p, const block_t *block, ahead_t *ahead)
 {
     for (int left = ahead->share; left > 0 && ahead->operand < p->operand_count;) {
-        if (p->operand[ahead->operand].kind != PL_OPERAND_LINEAR || ahead->at >= p->block) {
+        if (p->operand[ahead->operand].kind != PL_OPERAND_LINEAR ||
+            ahead->at >= p->block) {
             ahead->operand++;
             ahead->at = 0;
             continue;
@@ -136,27 +144,32 @@ static void ahead_ask(const pl_program_t *p, const block_t *block, ahead_t *ahea
     }
 }
 
-static void operands_load(const pl_program_t *p, const pl_program_run_t *run, block_t *block)
+static void operands_load(const pl_program_job_t *job, block_t *block)
 {
+    const pl_program_t *p = job->program;
     for (int k = 0; k < p->operand_count; k++) {
         const pl_operand_t *o = &p->operand[k];
         if (o->kind == PL_OPERAND_LINEAR)
-            block->at[k] = (float *)run->at[o->slot] + block->from;
+            block->at[k] = (float *)job->at[o->slot] + block->from;
         else if (o->kind == PL_OPERAND_REPEATED && p->block % o->period != 0)
-            repeated_load(o, (const float *)run->at[o->slot], block->at[k], block->from, block->n);
+            repeated_load(o, (const float *)job->at[o->slot], block->at[k], block->from,
+                          block->n);
     }
 }
 
-static void block_run(const pl_program_t *p, const pl_program_run_t *run, const block_t *block)
+static void block_run(const pl_program_job_t *job, const block_t *block)
 {
+    const pl_program_t *p = job->program;
     float *const *at = block->at;
     ahead_t ahead = ahead_start(p);
     for (int k = 0; k < p->line_count; k++) {
         const pl_line_t *l = &p->line[k];
         if (l->code == PL_LINE_dropout)
-            line_dropout(at[l->to], at[l->x], &run->dropout[(int)l->f], block->from, block->n);
+            line_dropout(at[l->to], at[l->x], &job->dropout[(int)l->f], block->from,
+                         block->n);
         else if (l->code == PL_LINE_total)
-            run->partial[(int)l->f][block->from / p->block] = line_total(at[l->x], block->n);
+            job->partial[(int)l->f][block->from / p->block] =
+                line_total(at[l->x], block->n);
         else
             lines[l->code](at[l->to], at[l->x], at[l->y], l->f, block->n);
         ahead_ask(p, block, &ahead);
@@ -164,13 +177,14 @@ static void block_run(const pl_program_t *p, const pl_program_run_t *run, const 
 }
 
 /* [from, to): elements; from is a multiple of the block. */
-void KERNEL(program)(const pl_program_t *p, const pl_program_run_t *run, int64_t from, int64_t to)
+void KERNEL(program)(const pl_program_job_t *job, int64_t from, int64_t to)
 {
+    const pl_program_t *p = job->program;
     block_t block = {.from = from};
-    operands_start(p, run, &block, (int)(to - from < p->block ? to - from : p->block));
+    operands_start(job, &block, (int)(to - from < p->block ? to - from : p->block));
     for (; block.from < to; block.from += p->block) {
         block.n = (int)(to - block.from < p->block ? to - block.from : p->block);
-        operands_load(p, run, &block);
-        block_run(p, run, &block);
+        operands_load(job, &block);
+        block_run(job, &block);
     }
 }

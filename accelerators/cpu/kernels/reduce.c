@@ -7,8 +7,10 @@
 #define STRIP 128
 #define STRIP_ROWS 256
 
-/* y += sums of the columns of x [rows, width], strip by strip: sums of 256 rows in float32, of those in float64. */
-static void sum_columns(const float *x, int64_t rows, int64_t width, int64_t from, int64_t to, float *y)
+/* y += sums of the columns of x [rows, width], strip by strip: sums of 256 rows in
+ * float32, of those in float64. */
+static void sum_columns(const float *x, int64_t rows, int64_t width, int64_t from,
+                        int64_t to, float *y)
 {
     for (int64_t c = from; c < to; c += STRIP) {
         const int n = to - c < STRIP ? (int)(to - c) : STRIP;
@@ -44,10 +46,12 @@ static int64_t kept_after(const pl_sum_job_t *job, int d)
 }
 
 /* Dims from d on, of which dim `split` runs over [from, to) only. */
-static void sum_from(const pl_sum_job_t *job, int d, const float *x, float *y, int64_t from, int64_t to)
+static void sum_from(const pl_sum_job_t *job, int d, const float *x, float *y,
+                     int64_t from, int64_t to)
 {
     const int last = job->rank - 1;
-    const int64_t low = d == job->split ? from : 0, high = d == job->split ? to : job->dim[d];
+    const int64_t low = d == job->split ? from : 0,
+                  high = d == job->split ? to : job->dim[d];
     if (d == last && job->summed[d]) {
         *y += (float)row_sum(x + low, high - low);
     } else if (d == last) {
@@ -55,7 +59,8 @@ static void sum_from(const pl_sum_job_t *job, int d, const float *x, float *y, i
             y[i] += x[i];
     } else if (d == last - 1 && job->summed[d]) {
         const int64_t width = job->dim[last], left = job->split == last ? from : 0;
-        sum_columns(x + low * width, high - low, width, left, job->split == last ? to : width, y);
+        sum_columns(x + low * width, high - low, width, left,
+                    job->split == last ? to : width, y);
     } else {
         const int64_t step = elements_after(job->dim, d, job->rank);
         const int64_t y_step = job->summed[d] ? 0 : kept_after(job, d);

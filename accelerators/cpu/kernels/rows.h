@@ -1,7 +1,7 @@
 /* rows.h - what the row-wise kernels share: one vectorised pass over a row
  *
- * Each adds in the order that the vector width gives, the same on every run.  Sums of long rows go to float64 every
- * ROW_PIECE elements. */
+ * Each adds in the order that the vector width gives, the same on every run.  Sums of
+ * long rows go to float64 every ROW_PIECE elements. */
 #ifndef PL_CPU_ROWS_H
 #define PL_CPU_ROWS_H
 

@@ -2,34 +2,39 @@
 #include "accelerators/cpu/kernels/kernels.h"
 #include "accelerators/cpu/kernels/rows.h"
 
-void KERNEL(softmax)(const float *x, float *y, int64_t width, int64_t from, int64_t to)
+void KERNEL(softmax)(const pl_softmax_job_t *job, int64_t from, int64_t to)
 {
+    const int64_t n = job->width;
     for (int64_t r = from; r < to; r++) {
-        float sum = row_exp(x + r * width, y + r * width, row_max(x + r * width, width), width);
-        row_scale(y + r * width, 1.0f / sum, width);
+        const float *x = job->x + r * n;
+        float *y = job->to + r * n, sum = row_exp(x, y, row_max(x, n), n);
+        row_scale(y, 1.0f / sum, n);
     }
 }
 
 /* dx may be dy or y. */
-void KERNEL(softmax_grad)(const float *dy, const float *y, float *dx, int64_t width, int64_t from, int64_t to)
+void KERNEL(softmax_grad)(const pl_softmax_job_t *job, int64_t from, int64_t to)
 {
+    const int64_t n = job->width;
     for (int64_t r = from; r < to; r++) {
-        const float *a = dy + r * width, *b = y + r * width;
-        float *to_row = dx + r * width, mean = (float)row_dot(a, b, width);
+        const float *dy = job->dy + r * n, *y = job->x + r * n;
+        float *dx = job->to + r * n, mean = (float)row_dot(dy, y, n);
 #pragma GCC ivdep
-        for (int64_t i = 0; i < width; i++)
-            to_row[i] = b[i] * (a[i] - mean);
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = y[i] * (dy[i] - mean);
     }
 }
 
-/* The target of a row, or -1 when it counts nothing.  A target that is no class counts nothing either: data are
- * checked where they are read, and memory beyond the row is never touched. */
+/* The target of a row, or -1 when it counts nothing.  A target that is no class counts
+ * nothing either: data are checked where they are read, and memory beyond the row is
+ * never touched. */
 static int64_t target_of(const pl_cross_entropy_job_t *job, int64_t row)
 {
     int64_t target = job->dtype == PL_I64   ? ((const int64_t *)job->targets)[row]
                      : job->dtype == PL_I32 ? ((const int32_t *)job->targets)[row]
                                             : ((const uint8_t *)job->targets)[row];
-    bool counts = !(job->has_ignore && target == job->ignore) && target >= 0 && target < job->classes;
+    bool counts = !(job->has_ignore && target == job->ignore) && target >= 0 &&
+                  target < job->classes;
     return counts ? target : -1;
 }
 
@@ -63,7 +68,8 @@ void KERNEL(cross_entropy)(const pl_cross_entropy_job_t *job, int64_t from, int6
 }
 
 /* dlogits may be logits. */
-void KERNEL(cross_entropy_grad)(const pl_cross_entropy_job_t *job, int64_t from, int64_t to)
+void KERNEL(cross_entropy_grad)(const pl_cross_entropy_job_t *job, int64_t from,
+                                int64_t to)
 {
     const float dsum = *job->dsum;
     for (int64_t r = from; r < to; r++) {
@@ -100,6 +106,7 @@ void KERNEL(correct)(const pl_cross_entropy_job_t *job, int64_t from, int64_t to
     for (int64_t r = from; r < to; r++) {
         int64_t target = target_of(job, r);
         job->counted[r] = target >= 0;
-        job->row[r] = target >= 0 && first_largest(job->logits + r * job->classes, job->classes) == target;
+        job->row[r] = target >= 0 && first_largest(job->logits + r * job->classes,
+                                                   job->classes) == target;
     }
 }

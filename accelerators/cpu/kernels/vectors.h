@@ -1,4 +1,5 @@
-/* vectors.h - vectors as wide as the instruction set's, for what loops alone do not make fast
+/* vectors.h - vectors as wide as the instruction set's, for what loops alone do not make
+ * fast
  *
  * GCC's vector types: the same source for every set, and for machines without one. */
 #ifndef PL_CPU_VECTORS_H
@@ -34,9 +35,11 @@ PL_INLINE lane_numbers_t choose(lane_numbers_t mask, lane_numbers_t x, lane_numb
     return (x & mask) | (y & ~mask);
 }
 
-/* to[j to_stride + i] = from[i from_stride + j] for i, j < LANES.  Interleaving row i with row i + LANES/2 turns the
- * matrix a little; after log2(LANES) times it lies on its side. */
-PL_INLINE void transpose_lanes(const float *from, int64_t from_stride, float *to, int64_t to_stride)
+/* to[j to_stride + i] = from[i from_stride + j] for i, j < LANES.  Interleaving row i
+ * with row i + LANES/2 turns the matrix a little; after log2(LANES) times it lies on its
+ * side. */
+PL_INLINE void transpose_lanes(const float *from, int64_t from_stride, float *to,
+                               int64_t to_stride)
 {
     const lane_numbers_t low = {LANE_LOW}, high = {LANE_HIGH};
     lanes_t row[LANES], turned[LANES];
@@ -55,13 +58,14 @@ PL_INLINE void transpose_lanes(const float *from, int64_t from_stride, float *to
 }
 
 /* to [columns, rows] = from [rows, columns], turned. */
-PL_INLINE void transpose_matrix(const float *from, int64_t from_stride, float *to, int64_t to_stride, int64_t rows,
-                                int64_t columns)
+PL_INLINE void transpose_matrix(const float *from, int64_t from_stride, float *to,
+                                int64_t to_stride, int64_t rows, int64_t columns)
 {
     for (int64_t i = 0; i < rows; i += LANES)
         for (int64_t j = 0; j < columns; j += LANES) {
             if (rows - i >= LANES && columns - j >= LANES) {
-                transpose_lanes(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
+                transpose_lanes(from + i * from_stride + j, from_stride,
+                                to + j * to_stride + i, to_stride);
                 continue;
             }
             for (int64_t b = j; b < columns && b < j + LANES; b++)
