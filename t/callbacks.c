@@ -5,7 +5,7 @@
 
 #include "actors/connectors/callback.h"
 #include "actors/connectors/callbacks/callbacks.h"
-#include "connector_rig.h"
+#include "queen.h"
 #include "scarce.h"
 #include "tap.h"
 

@@ -6,7 +6,7 @@
 
 #include "actors/connectors/data.h"
 #include "base/error.h"
-#include "connector_rig.h"
+#include "queen.h"
 #include "scarce.h"
 #include "tap.h"
 

@@ -15,7 +15,7 @@
 #include "actors/connectors/logger.h"
 #include "actors/connectors/writer.h"
 #include "base/clock.h"
-#include "connector_rig.h"
+#include "queen.h"
 #include "files.h"
 #include "formats/safetensors.h"
 #include "scarce.h"

@@ -1,5 +1,5 @@
-/* connector_rig.c - what tests of connectors share */
-#include "connector_rig.h"
+/* queen.c - what tests of connectors share */
+#include "queen.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
-/* connector_rig.h - what tests of connectors share: an actor that asks, a data set that
+/* queen.h - what tests of connectors share: an actor that asks, a data set that
  * obeys */
-#ifndef T_CONNECTOR_RIG_H
-#define T_CONNECTOR_RIG_H
+#ifndef T_QUEEN_H
+#define T_QUEEN_H
 
 #include "runtime/actor.h"
 #include "runtime/cargo.h"
