@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json_text.h"
 
 void pl_figures_name(pl_figures_t *figures, const char *prefix, const char *names)
 {
@@ -58,11 +59,8 @@ int pl_figures_put(const pl_figures_t *figures, bool only_on_step, json_t *into,
 
 char *pl_metrics_text(const json_t *metrics, pl_error_t *err)
 {
-    size_t size = json_dumpb(metrics, NULL, 0, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    char *text = size ? pl_alloc(size + 1) : NULL;
-    if (text)
-        json_dumpb(metrics, text, size, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    else
+    char *text = pl_json_write(metrics, PL_JSON_COMPACT);
+    if (!text)
         pl_no_memory(err);
     return text;
 }

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/options.h"
 #include "base/random.h"
 #include "formats/vocabulary.h"
@@ -197,12 +198,12 @@ static void generate_report(generate_t *g)
 {
     char *text = pl_vocabulary_decode(g->vocabulary, &g->token[g->count - 1], 1, NULL, NULL);
     json_t *string = text ? json_string(text) : NULL;
-    char *json = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
+    char *json = string ? pl_json_write(string, PL_JSON_COMPACT) : NULL;
     if (json)
         pl_progress_run(g->call, &(pl_run_progress_t){
             .event = "text", .batch = (uint32_t)(g->count - g->prompt_count), .batches = (uint32_t)g->job->tokens,
             .metrics = json});
-    free(json);
+    pl_free(json);
     json_decref(string);
     pl_text_free(text);
 }
