@@ -232,7 +232,8 @@ static const pl_handler_t device_handlers[] = {
 };
 
 const pl_actor_ops_t pl_accelerator_actor = {
-    .name = "accelerator",
+    .role = "accelerator",
+    .name = "device",
     .help = "one device",
     .size = sizeof(device_t),
     .level = PL_LEVEL_ACCELERATOR,

@@ -188,11 +188,15 @@ PL_API int pl_register(const pl_registration_t *registrations, pl_error_t *err);
  * Any thread. */
 PL_API int pl_plugin_load(const char *file, pl_error_t *err);
 
-/* The part of that role and name, or NULL with PL_ENOTFOUND naming the nearest.  Any thread. */
+/* The part of that role and name, or NULL with PL_ENOTFOUND naming the nearest.  One that nobody registered is looked
+ * for in the plug-in folders: a module "mlp" in mlp.so.  Any thread. */
 PL_API const void *pl_part_find(const char *role, const char *name, pl_error_t *err);
 
-/* The k-th part of a role in order of name, or NULL: for listing.  Any thread. */
+/* The k-th part of a role in order of name, those in the plug-in folders too, or NULL: for listing.  Any thread. */
 PL_API const pl_part_t *pl_part_at(const char *role, int k);
+
+/* The k-th role, or NULL behind the last. */
+PL_API const char *pl_role_at(int k);
 
 /* ---- Run files and options ----------------------------------------------------------------------------------- */
 
@@ -222,10 +226,13 @@ PL_API char *pl_options_get(const pl_options_t *o, const char *key);
 /* Loads the plug-ins the run names and checks every key and value against the tables of the parts. */
 PL_API int pl_options_check(const pl_options_t *o, pl_error_t *err);
 
+/* The options of "trainer" and "data" themselves, of whatever part, or NULL: for help.  Static. */
+PL_API const pl_option_t *pl_options_of(const char *section);
+
 /* The whole run with every default, as a run file; pl_text_free() frees it.  Checks it first. */
 PL_API char *pl_options_print(const pl_options_t *o, pl_error_t *err);
 
-/* ---- Graphs ------------------------------------------------------------------------------------------------- */
+/* ---- Tensors ------------------------------------------------------------------------------------------------ */
 
 #define PL_DIMS 5
 
@@ -235,6 +242,102 @@ typedef struct pl_shape {
     int rank;                                               /* 0: a scalar */
     int64_t dim[PL_DIMS];
 } pl_shape_t;
+
+/* ---- Engine and trainer ------------------------------------------------------------------------------------- */
+
+struct event_base;
+typedef struct pl_engine pl_engine_t;
+typedef struct pl_trainer pl_trainer_t;
+
+/* The first line of main(): registers Paceline's own parts and the program's [NULL: none].  Takes the arguments because
+ * a launcher may start this program again as a rank, which then does its work in here and never returns. */
+PL_API int pl_init(int *argc, char ***argv, const pl_registration_t *registrations, pl_error_t *err);
+
+/* An engine: a thread that trainers live on.  Notifications (on_done, on_progress, on_closed) come from base, on the
+ * thread that runs it and never from inside the call that started the work; with base NULL they come from
+ * pl_engine_dispatch(), to be called when pl_engine_fd() is readable.  An engine and its trainers are used from that one
+ * thread; many engines may be there at once. */
+PL_API pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err);
+/* One descriptor for life, level-triggered; belongs to the engine. */
+PL_API int pl_engine_fd(const pl_engine_t *engine);
+PL_API void pl_engine_dispatch(pl_engine_t *engine);
+
+/* Publishes every message of the engine's actors at ipc://FILE or tcp://127.0.0.1:PORT ("*": any port); before the
+ * first trainer runs.  Nothing else may be listened on. */
+PL_API int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error_t *err);
+/* Where that is, after "*" was replaced; "" without one. */
+PL_API const char *pl_engine_monitor_endpoint(const pl_engine_t *engine);
+
+/* Ends all runs (their on_done comes first, with PL_ECANCELLED) and then the engine; on_closed [nobody asks] comes last.
+ * Returns at once.  May be called from a notification. */
+PL_API void pl_engine_close(pl_engine_t *engine, void (*on_closed)(pl_engine_t *engine, void *user), void *user);
+/* Frees an engine and its trainers.  One that is not closed is closed first, without notifications and waiting for it.
+ * Not from a notification other than on_closed. */
+PL_API void pl_engine_free(pl_engine_t *engine);
+
+/* How a run ended.  What it points to lives until the notification returns. */
+typedef struct pl_result_tensor {
+    const char *name;
+    pl_shape_t shape;
+    const float *data;                                      /* [shape] */
+} pl_result_tensor_t;
+
+typedef struct pl_result {
+    const char *status;                                     /* "ok", "stopped" (by pl_trainer_stop or a callback), "failed" */
+    pl_error_t error;                                       /* of "failed" */
+    uint64_t global_step;                                   /* optimizer steps done */
+    uint32_t epoch;                                         /* epochs done */
+    double seconds;                                         /* of the loop */
+    const char *metrics;                                    /* JSON object: the newest figure of each name */
+    const char *run_dir;                                    /* "" when there is none */
+    const char *text;                                       /* written after a prompt; "" */
+    int weight_count;
+    const pl_result_tensor_t *weight;                       /* after a fit: the module's tensors */
+    int output_count;
+    const pl_result_tensor_t *output;                       /* after predicting: [samples, …] each, in the data's order */
+} pl_result_t;
+
+/* The figure of a name; false when there is none. */
+PL_API bool pl_result_metric(const pl_result_t *result, const char *name, double *value);
+
+/* How far a run is; at most ten times a second, and at each validation. */
+typedef struct pl_progress {
+    const char *event;                                      /* "train", "validate", "validated", "predict", "text" */
+    uint64_t global_step, total_steps;                      /* optimizer steps; total 0: unknown */
+    uint32_t epoch;                                         /* from 0 */
+    uint32_t batch, batches;                                /* of the epoch or evaluation; batches 0: unknown */
+    const char *metrics;                                    /* JSON object of the newest figures; "text": a JSON string */
+} pl_progress_t;
+
+typedef void (*pl_on_done_t)(pl_trainer_t *trainer, const pl_result_t *result, void *user);
+typedef void (*pl_on_progress_t)(pl_trainer_t *trainer, const pl_progress_t *progress, void *user);
+
+/* A trainer for a run; options are copied and checked. */
+PL_API pl_trainer_t *pl_trainer_new(pl_engine_t *engine, const pl_options_t *options, pl_error_t *err);
+/* Stops what it runs, without further notifications, and frees it.  May be called from its own notification. */
+PL_API void pl_trainer_free(pl_trainer_t *trainer);
+
+PL_API void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress, void *user);
+
+/* Trains; returns at once, on_done comes exactly once.  PL_ESTATE: it is running already. */
+PL_API int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user, pl_error_t *err);
+
+/* What to predict from. */
+typedef struct pl_prediction {
+    const char *checkpoint;                                 /* a .safetensors file or a run directory */
+    const char *prompt;                                     /* text to go on from  [NULL: predict the data] */
+    int64_t tokens;                                         /* to write after the prompt */
+    double temperature;                                     /* 0: always the likeliest */
+    int64_t top_k;                                          /* choose among the k likeliest; 0: all */
+} pl_prediction_t;
+
+PL_API int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what, pl_on_done_t on_done, void *user,
+                              pl_error_t *err);
+
+/* Ends the run at its next step boundary; on_done then says "stopped".  PL_ESTATE: nothing runs. */
+PL_API int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
+
+/* ---- Graphs ------------------------------------------------------------------------------------------------- */
 
 typedef enum pl_stage { PL_TRAIN, PL_VALIDATE, PL_TEST, PL_PREDICT } pl_stage_t;
 
@@ -500,6 +603,58 @@ PL_API int pl_memory_arrays(const char *name, const pl_arrays_t *arrays, pl_erro
 
 /* Reads samples out of arrays: user is a const pl_arrays_t *.  For a pl_memory_data_t of one's own. */
 PL_API int pl_arrays_read(void *user, const pl_read_request_t *request, void *const field[], pl_error_t *err);
+
+/* ---- Callbacks ---------------------------------------------------------------------------------------------- */
+
+/* The points of a run at which callbacks are asked.  X(NAME, name, when) */
+#define PL_HOOKS(X)                                                                          \
+    X(FIT_START, "on_fit_start", "before the first epoch")                                   \
+    X(TRAIN_EPOCH_START, "on_train_epoch_start", "before the first batch of an epoch")       \
+    X(TRAIN_BATCH_END, "on_train_batch_end", "after an optimizer step")                      \
+    X(TRAIN_EPOCH_END, "on_train_epoch_end", "after the last batch of an epoch")             \
+    X(VALIDATION_START, "on_validation_start", "before a validation")                        \
+    X(VALIDATION_END, "on_validation_end", "after a validation")                             \
+    X(FIT_END, "on_fit_end", "after the last epoch")
+
+typedef enum pl_hook {
+#define PL_X(name, text, when) PL_HOOK_##name,
+    PL_HOOKS(PL_X)
+#undef PL_X
+    PL_HOOK_COUNT
+} pl_hook_t;
+
+/* A set of points: PL_AT(FIT_START) | PL_AT(VALIDATION_END). */
+#define PL_AT(name) (1u << PL_HOOK_##name)
+
+/* What a callback is told. */
+typedef struct pl_hook_event {
+    int rank;
+    uint32_t epoch;                                         /* from 0 */
+    uint64_t global_step;                                   /* optimizer steps done */
+    const char *metrics;                                    /* JSON object of the newest figures by name */
+} pl_hook_event_t;
+
+/* What a callback wants; comes as a wish for nothing. */
+typedef struct pl_wish {
+    bool stop;                                              /* end the run here */
+    double lr_factor;                                       /* on the learning rate from the next step on, 0..; 1: as
+                                                               it is; those of several callbacks multiply */
+    char reason[160];                                       /* why it stops, for the result  [""] */
+} pl_wish_t;
+
+/* All of it runs on the rank's thread, where everything else of the rank waits: return soon. */
+typedef struct pl_callback_ops {
+    PL_PART;
+    unsigned points;                                        /* where on() is called */
+    /* Optimizer steps between two calls at TRAIN_BATCH_END, 1..  [1] */
+    int64_t (*every_n_steps)(const void *self);
+    int (*start)(void *self, pl_error_t *err);              /* before anything else of the run  [nothing to do] */
+    /* An error fails the run with PL_EUSER. */
+    int (*on)(void *self, pl_hook_t point, const pl_hook_event_t *event, pl_wish_t *wish, pl_error_t *err);
+    void (*stop)(void *self);                               /* at the end; also after a failed start  [nothing to do] */
+} pl_callback_ops_t;
+
+/* ---- Texts -------------------------------------------------------------------------------------------------- */
 
 /* A copy of text (printf) in Paceline's memory, or NULL; pl_text_free() frees it. */
 PL_API char *pl_text(const char *format, ...) PL_PRINTF(1, 2);

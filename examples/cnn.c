@@ -11,7 +11,8 @@ typedef struct cnn {
 static const pl_option_t cnn_options[] = {
     PL_INTS(cnn_t, channels, "[32, 64]", "1..", "channels of each 3x3 convolution"),
     PL_INT(cnn_t, hidden, "128", "1..", "units of the hidden layer"),
-    PL_FLOAT(cnn_t, dropout, "0", "[0..1)", "probability of a zero after pooling and the hidden layer"),
+    PL_FLOAT(cnn_t, dropout, "0", "[0..1)",
+             "probability of a zero after pooling and the hidden layer"),
     PL_INT(cnn_t, classes, "\"auto\"", "1..", "classes to tell apart"),
     PL_OPTIONS_END,
 };
@@ -20,7 +21,7 @@ static void cnn_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
     const cnn_t *m = self;
     const pl_conv_options_t conv = {.kernel = 3};
-    pl_node_t x = pl_input(g, "x");                                     /* [B, C, H, W] */
+    pl_node_t x = pl_input(g, "x");                         /* [B, C, H, W] */
     for (int i = 0; i < m->channels.count; i++) {
         char name[16];
         snprintf(name, sizeof name, "conv%d", i + 1);
@@ -32,7 +33,7 @@ static void cnn_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     pl_output(g, "logits", x);
     if (stage == PL_PREDICT)
         return;
-    pl_node_t y = pl_input(g, "y");                                     /* [B] */
+    pl_node_t y = pl_input(g, "y");                         /* [B] */
     pl_loss(g, pl_cross_entropy(g, x, y, NULL));
     pl_log(g, "acc", pl_accuracy(g, x, y, NULL), PL_ON_EPOCH);
 }

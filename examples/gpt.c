@@ -1,7 +1,8 @@
 /* gpt.c - a language model: tokens in, logits of the next token out
  *
- * GPT-2 as in nanoGPT, whose names the parameters have: a tower of blocks, each attention and then a perceptron, each
- * added to what came in.  The last layer is the token embedding once more. */
+ * GPT-2 as in nanoGPT, whose names the parameters have: a tower of blocks, each of them
+ * attention and then a perceptron, each added to what came in.  The last layer is the
+ * token embedding once more.  In comments: B batch, T tokens, C width. */
 #include <math.h>
 #include <paceline.h>
 
@@ -22,64 +23,75 @@ static const pl_option_t gpt_options[] = {
     PL_OPTIONS_END,
 };
 
-/* A linear layer that starts small; `depth` is how many of its kind are added up on the way through the model. */
-static pl_node_t linear(pl_graph_t *g, const gpt_t *m, const char *name, pl_node_t x, int64_t units, int64_t depth)
+static pl_node_t linear(pl_graph_t *g, const gpt_t *m, const char *name, pl_node_t x,
+                        int64_t units, double deviation)
 {
-    const pl_init_rule_t weight = pl_normal(0.02 / sqrt((double)depth)), bias = pl_zeros();
-    const pl_linear_options_t options = {.no_bias = !m->bias, .weight = &weight, .bias = &bias};
+    const pl_init_rule_t weight = pl_normal(deviation), bias = pl_zeros();
+    const pl_linear_options_t options = {!m->bias, &weight, &bias};
     return pl_linear_with(g, name, x, units, &options);
 }
 
-/* The k-th of q, k and v out of qkv [B, T, 3 width], a head at a time: [B, heads, T, width / heads]. */
+/* What is added to the tower starts smaller the taller it is. */
+static pl_node_t project(pl_graph_t *g, const gpt_t *m, const char *name, pl_node_t x)
+{
+    const double deviation = 0.02 / sqrt(2.0 * (double)m->layers);
+    return pl_dropout(g, linear(g, m, name, x, m->width, deviation), m->dropout);
+}
+
+/* The k-th of q, k and v out of qkv [B, T, 3C], a head at a time: [B, heads, T, d]. */
 static pl_node_t heads(pl_graph_t *g, const gpt_t *m, pl_node_t qkv, int k)
 {
-    pl_node_t x = pl_slice(g, qkv, 2, k * m->width, (k + 1) * m->width);
-    x = pl_reshape(g, x, PL_SHAPE(pl_dim(g, x, 0), pl_dim(g, x, 1), m->heads, m->width / m->heads));
+    const int64_t B = pl_dim(g, qkv, 0), T = pl_dim(g, qkv, 1), C = m->width;
+    pl_node_t x = pl_slice(g, qkv, 2, k * C, (k + 1) * C);
+    x = pl_reshape(g, x, PL_SHAPE(B, T, m->heads, C / m->heads));
     return pl_permute(g, x, (int[]){0, 2, 1, 3});
 }
 
 static pl_node_t attention(pl_graph_t *g, const gpt_t *m, pl_node_t x)
 {
-    const pl_attention_options_t options = {.causal = true, .dropout = m->dropout};
-    const pl_shape_t shape = pl_shape_of(g, x);                         /* [B, T, width] */
-    pl_node_t qkv = linear(g, m, "attn.c_attn", x, 3 * m->width, 1);
-    x = pl_attention(g, heads(g, m, qkv, 0), heads(g, m, qkv, 1), heads(g, m, qkv, 2), &options);
-    x = pl_reshape(g, pl_permute(g, x, (int[]){0, 2, 1, 3}), shape);
-    return pl_dropout(g, linear(g, m, "attn.c_proj", x, m->width, 2 * m->layers), m->dropout);
+    const pl_attention_options_t causal = {.causal = true, .dropout = m->dropout};
+    const pl_shape_t shape = pl_shape_of(g, x);             /* [B, T, C] */
+    pl_node_t qkv = linear(g, m, "attn.c_attn", x, 3 * m->width, 0.02);
+    pl_node_t q = heads(g, m, qkv, 0), k = heads(g, m, qkv, 1), v = heads(g, m, qkv, 2);
+    x = pl_permute(g, pl_attention(g, q, k, v, &causal), (int[]){0, 2, 1, 3});
+    return project(g, m, "attn.c_proj", pl_reshape(g, x, shape));
 }
 
 static pl_node_t perceptron(pl_graph_t *g, const gpt_t *m, pl_node_t x)
 {
-    x = pl_gelu_tanh(g, linear(g, m, "mlp.c_fc", x, 4 * m->width, 1));
-    return pl_dropout(g, linear(g, m, "mlp.c_proj", x, m->width, 2 * m->layers), m->dropout);
+    x = pl_gelu_tanh(g, linear(g, m, "mlp.c_fc", x, 4 * m->width, 0.02));
+    return project(g, m, "mlp.c_proj", x);
 }
 
-static pl_node_t block(pl_graph_t *g, const gpt_t *m, pl_node_t x)
+/* Tokens [B, T] and their positions as vectors [B, T, C]. */
+static pl_node_t embed(pl_graph_t *g, const gpt_t *m, pl_node_t tokens)
 {
-    x = pl_add(g, x, attention(g, m, pl_layer_norm(g, "ln_1", x, 1e-5)));
-    return pl_add(g, x, perceptron(g, m, pl_layer_norm(g, "ln_2", x, 1e-5)));
+    const pl_init_rule_t small = pl_normal(0.02);
+    pl_node_t places = pl_range(g, pl_dim(g, tokens, 1));
+    pl_node_t wte = pl_embedding(g, "wte", tokens, m->vocabulary_size, m->width, small);
+    pl_node_t wpe = pl_embedding(g, "wpe", places, m->context, m->width, small);
+    return pl_dropout(g, pl_add(g, wte, wpe), m->dropout);
 }
 
 static void gpt_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
     const gpt_t *m = self;
-    pl_node_t tokens = pl_input(g, "x");                                /* [B, T] */
-    const int64_t T = pl_dim(g, tokens, -1);
+    pl_node_t tokens = pl_input(g, "x");
     if (m->width % m->heads)
         pl_graph_fail(g, PL_EINVAL, "width must be a multiple of heads");
-    if (T > m->context)
-        pl_graph_fail(g, PL_EINVAL, "%lld tokens do not fit a context of %lld", (long long)T, (long long)m->context);
-    pl_node_t x = pl_embedding(g, "wte", tokens, m->vocabulary_size, m->width, pl_normal(0.02));
-    x = pl_add(g, x, pl_embedding(g, "wpe", pl_range(g, T), m->context, m->width, pl_normal(0.02)));
-    x = pl_dropout(g, x, m->dropout);                                   /* [B, T, width] */
+    if (pl_dim(g, tokens, 1) > m->context)
+        pl_graph_fail(g, PL_EINVAL, "there are more tokens than context takes");
+    pl_node_t x = embed(g, m, tokens);
     for (int i = 0; i < m->layers; i++) {
         pl_scope(g, "h.%d", i);
-        x = block(g, m, x);
+        x = pl_add(g, x, attention(g, m, pl_layer_norm(g, "ln_1", x, 1e-5)));
+        x = pl_add(g, x, perceptron(g, m, pl_layer_norm(g, "ln_2", x, 1e-5)));
         pl_scope_end(g);
     }
+    const pl_linear_options_t tied = {.no_bias = true};
     x = pl_layer_norm(g, "ln_f", x, 1e-5);
-    x = pl_linear_with(g, "wte", x, m->vocabulary_size, &(pl_linear_options_t){.no_bias = true});
-    pl_output(g, "logits", x);                                          /* [B, T, vocabulary_size] */
+    x = pl_linear_with(g, "wte", x, m->vocabulary_size, &tied);
+    pl_output(g, "logits", x);                              /* [B, T, vocabulary] */
     if (stage == PL_PREDICT)
         return;
     const pl_cross_entropy_options_t padding = {.has_ignore = true, .ignore_index = -1};

@@ -1,7 +1,8 @@
 /* mlp.c - a multi-layer perceptron: flat samples in, logits of classes out
  *
- * The whole model is mlp_step(): it describes the computation of one batch, and Paceline derives from it how to
- * train, validate and predict.  Build it as a shared object and name it in a run file: "module": {"name": "mlp"}. */
+ * The whole model is mlp_step(): it describes the computation of one batch, and
+ * Paceline derives from it how to train, validate and predict.  Build it as a shared
+ * object and name it in a run file: "module": {"name": "mlp"}. */
 #include <paceline.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,8 +16,10 @@ typedef struct mlp {
 
 static const pl_option_t mlp_options[] = {
     PL_INTS(mlp_t, hidden, "[128]", "1..", "units of each hidden layer"),
-    PL_TEXT(mlp_t, activation, "\"relu\"", "relu|gelu|tanh", "what follows each hidden layer"),
-    PL_FLOAT(mlp_t, dropout, "0", "[0..1)", "probability of a zero after each hidden layer"),
+    PL_TEXT(mlp_t, activation, "\"relu\"", "relu|gelu|tanh",
+            "what follows each hidden layer"),
+    PL_FLOAT(mlp_t, dropout, "0", "[0..1)",
+             "probability of a zero after each hidden layer"),
     PL_INT(mlp_t, classes, "\"auto\"", "1..", "classes to tell apart"),
     PL_OPTIONS_END,
 };
@@ -32,17 +35,17 @@ static void mlp_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
     const mlp_t *m = self;
     char name[16] = "fc1";
-    pl_node_t x = pl_flatten(g, pl_input(g, "x"), 1);                   /* [B, features] */
+    pl_node_t x = pl_flatten(g, pl_input(g, "x"), 1);       /* [B, features] */
     for (int i = 0; i < m->hidden.count; i++) {
         x = activate(g, m, pl_linear(g, name, x, m->hidden.value[i]));  /* [B, hidden] */
         x = pl_dropout(g, x, m->dropout);
         snprintf(name, sizeof name, "fc%d", i + 2);
     }
-    x = pl_linear(g, name, x, m->classes);                              /* [B, classes] */
+    x = pl_linear(g, name, x, m->classes);                  /* [B, classes] */
     pl_output(g, "logits", x);
     if (stage == PL_PREDICT)
         return;
-    pl_node_t y = pl_input(g, "y");                                     /* [B] */
+    pl_node_t y = pl_input(g, "y");                         /* [B] */
     pl_loss(g, pl_cross_entropy(g, x, y, NULL));
     pl_log(g, "acc", pl_accuracy(g, x, y, NULL), PL_ON_EPOCH);
 }

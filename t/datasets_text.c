@@ -127,13 +127,13 @@ static void any_characters_and_bytes_are_tokens(void)
     rig_read(&rig, INDEX(0));
     ok(((int64_t *)rig.field[0])[2999] == 599 && ((int64_t *)rig.field[1])[0] == 1,
        "each has its token");
-    like(rig.info.facts, "\"vocabulary_size\": 600.*\"context\": 3000", "are counted");
+    like(rig.info.facts, "\"vocabulary_size\":600.*\"context\":3000", "are counted");
     rig_close(&rig);
     rig = rig_open(&pl_text_dataset, PL_TEST,
                    "{\"path\": \"%s\", \"context\": 9000, \"vocabulary\": \"byte\"}",
                    path);
     is_text(rig.info.facts,
-            "{\"vocabulary_size\": 256, \"vocabulary\": \"\", \"context\": 9000}",
+            "{\"vocabulary_size\":256,\"vocabulary\":\"\",\"context\":9000}",
             "bytes");
     rig_read(&rig, INDEX(0));
     int wrong = 0;
@@ -158,9 +158,9 @@ static void tiny_shakespeare_has_65_characters(void)
     is_int(rig.info.samples, 1115394 / 64, "all of it");
     is_text(
         rig.info.facts,
-        "{\"vocabulary_size\": 65, \"vocabulary\": \"\\n !$&',-.3:;?"
+        "{\"vocabulary_size\":65,\"vocabulary\":\"\\n !$&',-.3:;?"
         "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-        "abcdefghijklmnopqrstuvwxyz\", \"context\": 64}",
+        "abcdefghijklmnopqrstuvwxyz\",\"context\":64}",
         "facts");
     rig_close(&rig);
 }

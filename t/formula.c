@@ -1,4 +1,5 @@
-/* formula.c - numbers by formula and digests of tensors, as t/data/formula.py makes them */
+/* formula.c - numbers by formula and digests of tensors, as t/data/formula.py makes
+ * them */
 #include "formula.h"
 
 #include <math.h>
@@ -7,7 +8,8 @@ void formula_wave(int64_t count, double seed, double low, double high, double *t
 {
     for (int64_t k = 0; k < count; k++) {
         double i = (double)k;
-        to[k] = (float)(low + (high - low) * (sin(0.37 * i * i + 1.7 * i + seed) + 1) / 2);
+        to[k] =
+            (float)(low + (high - low) * (sin(0.37 * i * i + 1.7 * i + seed) + 1) / 2);
     }
 }
 
@@ -26,6 +28,7 @@ digest_t digest_of(const double *values, int64_t count)
 
 double digest_distance(digest_t a, digest_t b, double floor)
 {
-    double largest = fmax(fabs(a.norm - b.norm), fmax(fabs(a.sine - b.sine), fabs(a.cosine - b.cosine)));
+    double largest = fmax(fabs(a.norm - b.norm),
+                          fmax(fabs(a.sine - b.sine), fabs(a.cosine - b.cosine)));
     return largest / fmax(b.norm, floor);
 }

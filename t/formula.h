@@ -1,4 +1,5 @@
-/* formula.h - numbers by formula and digests of tensors, as t/data/formula.py makes them */
+/* formula.h - numbers by formula and digests of tensors, as t/data/formula.py makes
+ * them */
 #ifndef T_FORMULA_H
 #define T_FORMULA_H
 
@@ -14,7 +15,8 @@ typedef struct digest {
 
 digest_t digest_of(const double *values, int64_t count);
 
-/* The largest difference of two digests, as a share of the norm (but at least of `floor`). */
+/* The largest difference of two digests, as a share of the norm (but at least of
+ * `floor`). */
 double digest_distance(digest_t a, digest_t b, double floor);
 
 #endif

@@ -1,4 +1,5 @@
-/* operator_cases.c - small graphs, several for each operator, for every test that compares implementations */
+/* operator_cases.c - small graphs, several for each operator, for every test that
+ * compares implementations */
 #include "operator_cases.h"
 
 #include <math.h>
@@ -43,7 +44,8 @@ static pl_node_t build_div(pl_graph_t *g, const operator_case_t *c)
 
 static pl_node_t build_minimum(pl_graph_t *g, const operator_case_t *c)
 {
-    return pl_emit(g, PL_OP_minimum, (pl_node_t[]){param(g, c, 0), param(g, c, 1)}, 2, NULL, NULL);
+    return pl_emit(g, PL_OP_minimum, (pl_node_t[]){param(g, c, 0), param(g, c, 1)}, 2,
+                   NULL, NULL);
 }
 
 /* arg[0] names the operator of one input and no attributes. */
@@ -73,12 +75,14 @@ static pl_node_t build_chain(pl_graph_t *g, const operator_case_t *c)
 /* arg: number of axes, two axes, keep. */
 static pl_node_t build_sum(pl_graph_t *g, const operator_case_t *c)
 {
-    return pl_sum(g, param(g, c, 0), (int[]){(int)c->arg[1], (int)c->arg[2]}, (int)c->arg[0], c->arg[3]);
+    return pl_sum(g, param(g, c, 0), (int[]){(int)c->arg[1], (int)c->arg[2]},
+                  (int)c->arg[0], c->arg[3]);
 }
 
 static pl_node_t build_mean(pl_graph_t *g, const operator_case_t *c)
 {
-    return pl_mean(g, param(g, c, 0), (int[]){(int)c->arg[1], (int)c->arg[2]}, (int)c->arg[0], c->arg[3]);
+    return pl_mean(g, param(g, c, 0), (int[]){(int)c->arg[1], (int)c->arg[2]},
+                   (int)c->arg[0], c->arg[3]);
 }
 
 /* arg: axis, keep. */
@@ -107,7 +111,9 @@ static pl_node_t build_reshape(pl_graph_t *g, const operator_case_t *c)
 /* arg: the order of four axes, three of them for a tensor of three. */
 static pl_node_t build_permute(pl_graph_t *g, const operator_case_t *c)
 {
-    return pl_permute(g, param(g, c, 0), (int[]){(int)c->arg[0], (int)c->arg[1], (int)c->arg[2], (int)c->arg[3]});
+    return pl_permute(
+        g, param(g, c, 0),
+        (int[]){(int)c->arg[0], (int)c->arg[1], (int)c->arg[2], (int)c->arg[3]});
 }
 
 /* arg: axis, from, to. */
@@ -140,7 +146,8 @@ static pl_node_t build_concat(pl_graph_t *g, const operator_case_t *c)
 /* Positions 0 to n-1 select rows of a, in their order. */
 static pl_node_t build_range(pl_graph_t *g, const operator_case_t *c)
 {
-    return pl_emit(g, PL_OP_embedding, (pl_node_t[]){pl_range(g, c->arg[0]), param(g, c, 0)}, 2, NULL, NULL);
+    return pl_emit(g, PL_OP_embedding,
+                   (pl_node_t[]){pl_range(g, c->arg[0]), param(g, c, 0)}, 2, NULL, NULL);
 }
 
 /* arg: transpose_a, transpose_b. */
@@ -149,7 +156,8 @@ static pl_node_t build_matmul(pl_graph_t *g, const operator_case_t *c)
     return pl_matmul(g, param(g, c, 0), param(g, c, 1), c->arg[0], c->arg[1]);
 }
 
-static pl_node_t emit_params(pl_graph_t *g, const operator_case_t *c, pl_opcode_t code, const pl_attr_t *attr)
+static pl_node_t emit_params(pl_graph_t *g, const operator_case_t *c, pl_opcode_t code,
+                             const pl_attr_t *attr)
 {
     pl_node_t inputs[3];
     for (int k = 0; k < c->params; k++)
@@ -165,7 +173,9 @@ static pl_node_t build_linear(pl_graph_t *g, const operator_case_t *c)
 /* arg: stride, padding. */
 static pl_node_t build_conv2d(pl_graph_t *g, const operator_case_t *c)
 {
-    const pl_attr_t attr = {.kernel = c->shape[1].dim[2], .stride = c->arg[0], .padding = c->arg[1]};
+    const pl_attr_t attr = {.kernel = c->shape[1].dim[2],
+                            .stride = c->arg[0],
+                            .padding = c->arg[1]};
     return emit_params(g, c, PL_OP_conv2d, &attr);
 }
 
@@ -182,13 +192,17 @@ static pl_node_t build_attention(pl_graph_t *g, const operator_case_t *c)
     return pl_attention(g, param(g, c, 0), param(g, c, 1), param(g, c, 2), &options);
 }
 
-/* q, k, v cut out of one tensor [B, T, 3C] as a language model does; arg: heads, causal. */
+/* q, k, v cut out of one tensor [B, T, 3C] as a language model does; arg: heads,
+ * causal. */
 static pl_node_t build_self_attention(pl_graph_t *g, const operator_case_t *c)
 {
     pl_node_t x = param(g, c, 0), part[3];
-    const int64_t B = pl_dim(g, x, 0), T = pl_dim(g, x, 1), C = pl_dim(g, x, 2) / 3, heads = c->arg[0];
+    const int64_t B = pl_dim(g, x, 0), T = pl_dim(g, x, 1), C = pl_dim(g, x, 2) / 3,
+                  heads = c->arg[0];
     for (int i = 0; i < 3; i++)
-        part[i] = pl_permute(g, pl_reshape(g, pl_slice(g, x, 2, i * C, (i + 1) * C), PL_SHAPE(B, T, heads, C / heads)),
+        part[i] = pl_permute(g,
+                             pl_reshape(g, pl_slice(g, x, 2, i * C, (i + 1) * C),
+                                        PL_SHAPE(B, T, heads, C / heads)),
                              (int[]){0, 2, 1, 3});
     const pl_attention_options_t options = {.causal = c->arg[1]};
     pl_node_t y = pl_attention(g, part[0], part[1], part[2], &options);
@@ -206,7 +220,8 @@ static pl_node_t build_layer_norm(pl_graph_t *g, const operator_case_t *c)
     return emit_params(g, c, PL_OP_layer_norm, &(pl_attr_t){.a = c->p});
 }
 
-/* With parameters of its own, so that the running statistics are there too; p: momentum. */
+/* With parameters of its own, so that the running statistics are there too; p:
+ * momentum. */
 static pl_node_t build_batch_norm(pl_graph_t *g, const operator_case_t *c)
 {
     return pl_batch_norm(g, "bn", param(g, c, 0), c->p, 1e-5);
@@ -214,13 +229,15 @@ static pl_node_t build_batch_norm(pl_graph_t *g, const operator_case_t *c)
 
 static pl_node_t build_embedding(pl_graph_t *g, const operator_case_t *c)
 {
-    return pl_emit(g, PL_OP_embedding, (pl_node_t[]){pl_input(g, "i"), param(g, c, 0)}, 2, NULL, NULL);
+    return pl_emit(g, PL_OP_embedding, (pl_node_t[]){pl_input(g, "i"), param(g, c, 0)}, 2,
+                   NULL, NULL);
 }
 
 /* The loss, scaled by a third parameter when there is one. */
 static pl_node_t build_cross_entropy(pl_graph_t *g, const operator_case_t *c)
 {
-    const pl_cross_entropy_options_t options = {.has_ignore = c->ignore, .ignore_index = c->ignore};
+    const pl_cross_entropy_options_t options = {.has_ignore = c->ignore,
+                                                .ignore_index = c->ignore};
     pl_loss_t loss = pl_cross_entropy(g, param(g, c, 0), pl_input(g, "i"), &options);
     pl_log(g, "weight", (pl_loss_t){loss.weight, loss.weight}, PL_ON_EPOCH);
     return loss.sum;
@@ -228,7 +245,8 @@ static pl_node_t build_cross_entropy(pl_graph_t *g, const operator_case_t *c)
 
 static pl_node_t build_accuracy(pl_graph_t *g, const operator_case_t *c)
 {
-    const pl_cross_entropy_options_t options = {.has_ignore = c->ignore, .ignore_index = c->ignore};
+    const pl_cross_entropy_options_t options = {.has_ignore = c->ignore,
+                                                .ignore_index = c->ignore};
     pl_loss_t right = pl_accuracy(g, param(g, c, 0), pl_input(g, "i"), &options);
     pl_log(g, "acc", right, PL_ON_EPOCH);
     return right.sum;
@@ -243,15 +261,17 @@ static pl_node_t build_mse(pl_graph_t *g, const operator_case_t *c)
 static pl_node_t build_assign(pl_graph_t *g, const operator_case_t *c)
 {
     pl_node_t a = param(g, c, 0), b = param(g, c, 1);
-    pl_emit(g, PL_OP_assign, (pl_node_t[]){a, pl_scale(g, b, 2)}, 2, &(pl_attr_t){.accumulate = c->arg[0]}, NULL);
-    return pl_add(g, a, b);                                 /* a as it is after the assign */
+    pl_emit(g, PL_OP_assign, (pl_node_t[]){a, pl_scale(g, b, 2)}, 2,
+            &(pl_attr_t){.accumulate = c->arg[0]}, NULL);
+    return pl_add(g, a, b);                 /* a as it is after the assign */
 }
 
 /* The sum of a / p guards an assign: nothing happens when p is 0. */
 static pl_node_t build_guard(pl_graph_t *g, const operator_case_t *c)
 {
     pl_node_t a = param(g, c, 0), y = pl_neg(g, a);
-    pl_node_t sum = pl_div(g, pl_sum(g, pl_exp(g, a), NULL, 0, false), pl_scalar(g, c->p));
+    pl_node_t sum =
+        pl_div(g, pl_sum(g, pl_exp(g, a), NULL, 0, false), pl_scalar(g, c->p));
     pl_emit(g, PL_OP_guard, &sum, 1, NULL, NULL);
     pl_assign(g, a, y);
     return y;
@@ -259,7 +279,8 @@ static pl_node_t build_guard(pl_graph_t *g, const operator_case_t *c)
 
 #define S(...) PL_SHAPE(__VA_ARGS__)
 #define SCALAR {0}
-#define CASE(title, builder, count, ...) .name = title, .build = build_##builder, .params = count, .shape = {__VA_ARGS__}
+#define CASE(title, builder, count, ...) \
+    .name = title, .build = build_##builder, .params = count, .shape = {__VA_ARGS__}
 
 const operator_case_t operator_cases[] = {
     {CASE("add", add, 2, S(3, 5), S(3, 5))},
@@ -285,11 +306,13 @@ const operator_case_t operator_cases[] = {
     {CASE("relu", unary, 1, S(3, 37)), .arg = {PL_OP_relu}},
     {CASE("relu, zeros", unary, 1, S(3, 7)), .arg = {PL_OP_relu}, .ties = true},
     {CASE("gelu", unary, 1, S(3, 37)), .arg = {PL_OP_gelu}, .low = -6, .high = 6},
-    {CASE("gelu_tanh", unary, 1, S(3, 37)), .arg = {PL_OP_gelu_tanh}, .low = -6, .high = 6},
+    {CASE("gelu_tanh", unary, 1, S(3, 37)), .arg = {PL_OP_gelu_tanh}, .low = -6,
+     .high = 6},
     {CASE("sigmoid", unary, 1, S(3, 37)), .arg = {PL_OP_sigmoid}, .low = -6, .high = 6},
     {CASE("tanh", unary, 1, S(3, 37)), .arg = {PL_OP_tanh}, .low = -6, .high = 6},
     {CASE("dropout", dropout, 1, S(3, 37)), .p = 0.3},
-    {CASE("dropout, when validating", dropout, 1, S(3, 5)), .p = 0.3, .forward_only = true, .stage = PL_VALIDATE},
+    {CASE("dropout, when validating", dropout, 1, S(3, 5)), .p = 0.3,
+     .forward_only = true, .stage = PL_VALIDATE},
     {CASE("a chain", chain, 2, S(4, 33), S(33))},
     {CASE("sum, all", sum, 1, S(3, 5))},
     {CASE("sum, the first axis", sum, 1, S(3, 5)), .arg = {1, 0}},
@@ -303,7 +326,8 @@ const operator_case_t operator_cases[] = {
     {CASE("max, the middle", max, 1, S(2, 5, 3)), .arg = {1}},
     {CASE("max, ties", max, 1, S(5, 9)), .arg = {1}, .ties = true},
     {CASE("argmax", argmax, 1, S(3, 5)), .arg = {-1}, .forward_only = true},
-    {CASE("argmax, ties", argmax, 1, S(2, 9, 3)), .arg = {1}, .ties = true, .forward_only = true},
+    {CASE("argmax, ties", argmax, 1, S(2, 9, 3)), .arg = {1}, .ties = true,
+     .forward_only = true},
     {CASE("broadcast", broadcast, 1, S(3, 1), S(2, 3, 4))},
     {CASE("broadcast, a scalar", broadcast, 1, SCALAR, S(2, 3))},
     {CASE("reshape", reshape, 1, S(2, 3, 4)), .arg = {6, 4}},
@@ -329,56 +353,79 @@ const operator_case_t operator_cases[] = {
     {CASE("matmul, b transposed", matmul, 2, S(3, 4), S(5, 4)), .arg = {false, true}},
     {CASE("matmul, both transposed", matmul, 2, S(4, 3), S(5, 4)), .arg = {true, true}},
     {CASE("matmul, batch", matmul, 2, S(2, 3, 4), S(2, 4, 5))},
-    {CASE("matmul, batch, a transposed", matmul, 2, S(2, 4, 3), S(2, 4, 5)), .arg = {true}},
-    {CASE("matmul, batch, b transposed", matmul, 2, S(2, 2, 3, 4), S(2, 2, 5, 4)), .arg = {false, true}},
-    {CASE("matmul, batch, both transposed", matmul, 2, S(2, 4, 3), S(2, 5, 4)), .arg = {true, true}},
+    {CASE("matmul, batch, a transposed", matmul, 2, S(2, 4, 3), S(2, 4, 5)),
+     .arg = {true}},
+    {CASE("matmul, batch, b transposed", matmul, 2, S(2, 2, 3, 4), S(2, 2, 5, 4)),
+     .arg = {false, true}},
+    {CASE("matmul, batch, both transposed", matmul, 2, S(2, 4, 3), S(2, 5, 4)),
+     .arg = {true, true}},
     {CASE("matmul, b for all", matmul, 2, S(2, 3, 4), S(4, 5))},
-    {CASE("matmul, b for all, transposed", matmul, 2, S(2, 3, 4), S(5, 4)), .arg = {false, true}},
+    {CASE("matmul, b for all, transposed", matmul, 2, S(2, 3, 4), S(5, 4)),
+     .arg = {false, true}},
     {CASE("matmul, a for all", matmul, 2, S(3, 4), S(2, 4, 5))},
-    {CASE("matmul, a transposed, b for all", matmul, 2, S(2, 4, 3), S(4, 5)), .arg = {true}},
+    {CASE("matmul, a transposed, b for all", matmul, 2, S(2, 4, 3), S(4, 5)),
+     .arg = {true}},
     {CASE("matmul, broadcast both ways", matmul, 2, S(2, 1, 3, 4), S(1, 3, 4, 2))},
     {CASE("linear", linear, 3, S(3, 4), S(5, 4), S(5))},
     {CASE("linear without bias", linear, 2, S(3, 4), S(5, 4))},
     {CASE("linear, one row", linear, 3, S(1, 7), S(2, 7), S(2))},
     {CASE("linear, ragged", linear, 3, S(17, 33), S(19, 33), S(19))},
     {CASE("conv2d", conv2d, 3, S(2, 3, 5, 6), S(4, 3, 3, 3), S(4)), .arg = {1, 0}},
-    {CASE("conv2d, padding", conv2d, 3, S(2, 3, 5, 6), S(4, 3, 3, 3), S(4)), .arg = {1, 1}},
-    {CASE("conv2d, stride", conv2d, 3, S(2, 2, 7, 6), S(3, 2, 3, 3), S(3)), .arg = {2, 1}},
-    {CASE("conv2d, stride, rest left over", conv2d, 2, S(1, 2, 8, 8), S(3, 2, 3, 3)), .arg = {3, 0}},
+    {CASE("conv2d, padding", conv2d, 3, S(2, 3, 5, 6), S(4, 3, 3, 3), S(4)),
+     .arg = {1, 1}},
+    {CASE("conv2d, stride", conv2d, 3, S(2, 2, 7, 6), S(3, 2, 3, 3), S(3)),
+     .arg = {2, 1}},
+    {CASE("conv2d, stride, rest left over", conv2d, 2, S(1, 2, 8, 8), S(3, 2, 3, 3)),
+     .arg = {3, 0}},
     {CASE("conv2d, kernel 1", conv2d, 2, S(2, 3, 4, 4), S(5, 3, 1, 1)), .arg = {1, 0}},
-    {CASE("conv2d, sixteen channels", conv2d, 3, S(1, 16, 4, 4), S(16, 16, 3, 3), S(16)), .arg = {1, 1}},
+    {CASE("conv2d, sixteen channels", conv2d, 3, S(1, 16, 4, 4), S(16, 16, 3, 3), S(16)),
+     .arg = {1, 1}},
     {CASE("max_pool2d", max_pool2d, 1, S(2, 3, 4, 6)), .arg = {2, 2, 0}},
-    {CASE("max_pool2d, overlapping, padding", max_pool2d, 1, S(1, 2, 5, 6)), .arg = {3, 2, 1}},
+    {CASE("max_pool2d, overlapping, padding", max_pool2d, 1, S(1, 2, 5, 6)),
+     .arg = {3, 2, 1}},
     {CASE("max_pool2d, rest left over", max_pool2d, 1, S(1, 2, 5, 7)), .arg = {2, 2, 0}},
-    {CASE("max_pool2d, ties", max_pool2d, 1, S(1, 2, 6, 6)), .arg = {2, 2, 0}, .ties = true},
+    {CASE("max_pool2d, ties", max_pool2d, 1, S(1, 2, 6, 6)), .arg = {2, 2, 0},
+     .ties = true},
     {CASE("attention", attention, 3, S(2, 2, 5, 4), S(2, 2, 5, 4), S(2, 2, 5, 4))},
-    {CASE("attention, causal", attention, 3, S(2, 2, 5, 4), S(2, 2, 5, 4), S(2, 2, 5, 4)), .arg = {true}},
-    {CASE("attention, dropout", attention, 3, S(1, 2, 6, 4), S(1, 2, 6, 4), S(1, 2, 6, 4)), .arg = {true}, .p = 0.25},
-    {CASE("attention, one token", attention, 3, S(1, 1, 1, 3), S(1, 1, 1, 3), S(1, 1, 1, 3)), .arg = {true}},
-    {CASE("attention, ragged", attention, 3, S(1, 1, 19, 8), S(1, 1, 19, 8), S(1, 1, 19, 8)), .arg = {true}},
+    {CASE("attention, causal", attention, 3, S(2, 2, 5, 4), S(2, 2, 5, 4), S(2, 2, 5, 4)),
+     .arg = {true}},
+    {CASE("attention, dropout", attention, 3, S(1, 2, 6, 4), S(1, 2, 6, 4),
+          S(1, 2, 6, 4)),
+     .arg = {true}, .p = 0.25},
+    {CASE("attention, one token", attention, 3, S(1, 1, 1, 3), S(1, 1, 1, 3),
+          S(1, 1, 1, 3)),
+     .arg = {true}},
+    {CASE("attention, ragged", attention, 3, S(1, 1, 19, 8), S(1, 1, 19, 8),
+          S(1, 1, 19, 8)),
+     .arg = {true}},
     {CASE("attention, heads cut out", self_attention, 1, S(2, 5, 24)), .arg = {2, true}},
     {CASE("softmax", softmax, 1, S(3, 5)), .low = -4, .high = 4},
     {CASE("softmax, three axes", softmax, 1, S(2, 3, 17)), .low = -4, .high = 4},
     {CASE("softmax, one class", softmax, 1, S(3, 1)), .forward_only = true},
     {CASE("layer_norm", layer_norm, 3, S(3, 5), S(5), S(5)), .p = 1e-5},
     {CASE("layer_norm, three axes", layer_norm, 3, S(2, 3, 33), S(33), S(33)), .p = 1e-5},
-    {CASE("layer_norm, when validating", layer_norm, 3, S(3, 5), S(5), S(5)), .p = 1e-5, .forward_only = true,
-     .stage = PL_VALIDATE},
+    {CASE("layer_norm, when validating", layer_norm, 3, S(3, 5), S(5), S(5)), .p = 1e-5,
+     .forward_only = true, .stage = PL_VALIDATE},
     {CASE("batch_norm", batch_norm, 1, S(6, 3)), .p = 0.1},
     {CASE("batch_norm, images", batch_norm, 1, S(3, 2, 3, 4)), .p = 0.25},
-    {CASE("batch_norm, when validating", batch_norm, 1, S(3, 2, 3, 4)), .p = 0.1, .forward_only = true,
-     .stage = PL_VALIDATE},
+    {CASE("batch_norm, when validating", batch_norm, 1, S(3, 2, 3, 4)), .p = 0.1,
+     .forward_only = true, .stage = PL_VALIDATE},
     {CASE("embedding", embedding, 1, S(5, 3)), .index = S(7), .classes = 5},
     {CASE("embedding, tokens", embedding, 1, S(4, 6)), .index = S(2, 3), .classes = 4},
-    {CASE("cross_entropy", cross_entropy, 1, S(6, 5)), .index = S(6), .classes = 5, .low = -3, .high = 3},
-    {CASE("cross_entropy, tokens", cross_entropy, 1, S(2, 3, 17)), .index = S(2, 3), .classes = 17},
-    {CASE("cross_entropy, some ignored", cross_entropy, 1, S(7, 4)), .index = S(7), .classes = 4, .ignore = -1},
-    {CASE("accuracy", accuracy, 1, S(9, 4)), .index = S(9), .classes = 4, .forward_only = true},
-    {CASE("accuracy, ties, some ignored", accuracy, 1, S(15, 4)), .index = S(15), .classes = 4, .ignore = -1,
-     .ties = true, .forward_only = true},
+    {CASE("cross_entropy", cross_entropy, 1, S(6, 5)), .index = S(6), .classes = 5,
+     .low = -3, .high = 3},
+    {CASE("cross_entropy, tokens", cross_entropy, 1, S(2, 3, 17)), .index = S(2, 3),
+     .classes = 17},
+    {CASE("cross_entropy, some ignored", cross_entropy, 1, S(7, 4)), .index = S(7),
+     .classes = 4, .ignore = -1},
+    {CASE("accuracy", accuracy, 1, S(9, 4)), .index = S(9), .classes = 4,
+     .forward_only = true},
+    {CASE("accuracy, ties, some ignored", accuracy, 1, S(15, 4)), .index = S(15),
+     .classes = 4, .ignore = -1, .ties = true, .forward_only = true},
     {CASE("mse", mse, 2, S(3, 4), S(3, 4))},
     {CASE("assign", assign, 2, S(3, 5), S(3, 5)), .forward_only = true},
-    {CASE("assign, added", assign, 2, S(3, 5), S(3, 5)), .arg = {true}, .forward_only = true},
+    {CASE("assign, added", assign, 2, S(3, 5), S(3, 5)), .arg = {true},
+     .forward_only = true},
     {CASE("guard, finite", guard, 1, S(4)), .p = 2, .forward_only = true},
     {CASE("guard, not finite", guard, 1, S(4)), .p = 0, .forward_only = true},
 };
@@ -386,11 +433,13 @@ const int operator_case_count = sizeof operator_cases / sizeof *operator_cases;
 
 /* ---- Making a case ready ---- */
 
-/* Values by formula, `place` telling tensors of a region apart; with ties, multiples of 1/2.  The case's range is that
- * of its own parameters. */
-static void fill(const operator_case_t *c, const pl_tensor_info_t *t, int place, double *data)
+/* Values by formula, `place` telling tensors of a region apart; with ties, multiples
+ * of 1/2.  The case's range is that of its own parameters. */
+static void fill(const operator_case_t *c, const pl_tensor_info_t *t, int place,
+                 double *data)
 {
-    const bool own = t->region == PL_REGION_PARAMS && strlen(t->name) == 1 && c->low < c->high;
+    const bool own =
+        t->region == PL_REGION_PARAMS && strlen(t->name) == 1 && c->low < c->high;
     double low = own ? c->low : -1, high = own ? c->high : 1;
     if (strstr(t->name, "running_var"))
         low = 0.5, high = 2;
@@ -406,7 +455,8 @@ static int fill_all(operator_run_t *run, pl_error_t *err)
     run->size[PL_REGION_GRADS] = run->of->forward_only ? 0 : (size_t)model->params + 2;
     run->size[PL_REGION_STATE] = (size_t)model->state;
     for (int r = 0; r < PL_REGIONS; r++)
-        if (run->size[r] && !(run->region[r] = pl_alloc_array(run->size[r], sizeof(double))))
+        if (run->size[r] &&
+            !(run->region[r] = pl_alloc_array(run->size[r], sizeof(double))))
             return pl_no_memory(err);
     int place[PL_REGIONS] = {0};
     for (int i = 0; i < model->count; i++) {
@@ -418,7 +468,8 @@ static int fill_all(operator_run_t *run, pl_error_t *err)
         return PL_OK;
     run->index = pl_alloc_array((size_t)indices, sizeof *run->index);
     for (int64_t i = 0; i < indices && run->index; i++)
-        run->index[i] = run->of->ignore && i % 3 == 1 ? run->of->ignore : (i * i + 1) % run->of->classes;
+        run->index[i] = run->of->ignore && i % 3 == 1 ? run->of->ignore
+                                                      : (i * i + 1) % run->of->classes;
     return run->index ? PL_OK : pl_no_memory(err);
 }
 
@@ -435,13 +486,15 @@ static int describe(operator_run_t *run, pl_error_t *err)
     pl_field_t field = {.name = "i", .dtype = PL_I64, .shape = c->index};
     if (c->index.rank) {
         field.shape.rank--;
-        memmove(field.shape.dim, c->index.dim + 1, (size_t)field.shape.rank * sizeof *field.shape.dim);
+        memmove(field.shape.dim, c->index.dim + 1,
+                (size_t)field.shape.rank * sizeof *field.shape.dim);
     }
     run->graph = pl_graph_new(run->model, c->stage, &field, c->index.rank ? 1 : 0,
                               c->index.rank ? c->index.dim[0] : 1, err);
     if (!run->graph)
         return PL_ENOMEM;
-    for (int k = 0; k < c->params; k++)                     /* here, for C leaves the order of arguments open */
+    for (int k = 0; k < c->params; k++)     /* here, for C leaves the order of
+                                               arguments open */
         param(run->graph, c, k);
     pl_node_t y = c->build(run->graph, c);
     if (!c->forward_only)

@@ -1,4 +1,5 @@
-/* operators.c - tests of the operators: every case against finite differences and against PyTorch */
+/* operators.c - tests of the operators: every case against finite differences and
+ * against PyTorch */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +16,10 @@
 static double loss_of(operator_run_t *run)
 {
     double figures[PL_FIELDS][2] = {{NAN}};
-    reference_replay_t replay = {.input = {run->index}, .seed = run->seed, .step = run->step, .shard = run->shard,
+    reference_replay_t replay = {.input = {run->index},
+                                 .seed = run->seed,
+                                 .step = run->step,
+                                 .shard = run->shard,
                                  .figures = figures};
     memcpy(replay.region, run->region, sizeof replay.region);
     pl_error_t err;
@@ -60,7 +64,8 @@ static void check_differences(const operator_case_t *c)
     for (size_t i = 0; i < run.size[PL_REGION_PARAMS]; i++)
         largest = fmax(largest, fabs(grads[i]));
     double worst = worst_difference(&run, grads);
-    ok(worst < 1e-6 && largest > 1e-3, "%s has the gradient that differences show", c->name);
+    ok(worst < 1e-6 && largest > 1e-3, "%s has the gradient that differences show",
+       c->name);
     if (!(worst < 1e-6 && largest > 1e-3))
         tap_diag("off by %g, the largest gradient is %g", worst, largest);
     pl_free(grads);
@@ -86,25 +91,30 @@ static void every_operator_has_a_case(void)
         operator_run_release(&run);
     }
     for (int code = 0; code < PL_OPCODES; code++)
-        ok(seen[code], "there is a case with %s in t/operator_cases.c", pl_operators[code].name);
+        ok(seen[code], "there is a case with %s in t/operator_cases.c",
+           pl_operators[code].name);
 }
 
 /* ---- t/data/operators.json ---- */
 
 static bool is_digest(const double *values, int64_t count, const json_t *want)
 {
-    const digest_t w = {json_number_value(json_array_get(want, 0)), json_number_value(json_array_get(want, 1)),
+    const digest_t w = {json_number_value(json_array_get(want, 0)),
+                        json_number_value(json_array_get(want, 1)),
                         json_number_value(json_array_get(want, 2))};
-    return json_array_size(want) == 3 && digest_distance(digest_of(values, count), w, 1e-3) < 1e-6;
+    return json_array_size(want) == 3 &&
+           digest_distance(digest_of(values, count), w, 1e-3) < 1e-6;
 }
 
 /* The tensors of a region against a list of digests, in their order. */
-static bool are_digests(const operator_run_t *run, pl_region_t of, const double *region, const json_t *want)
+static bool are_digests(const operator_run_t *run, pl_region_t of, const double *region,
+                        const json_t *want)
 {
     size_t k = 0;
     for (int i = 0; i < run->model->count && k < json_array_size(want); i++) {
         const pl_tensor_info_t *t = &run->model->tensor[i];
-        if (t->region == of && !is_digest(region + t->offset, t->count, json_array_get(want, k++))) {
+        if (t->region == of &&
+            !is_digest(region + t->offset, t->count, json_array_get(want, k++))) {
             tap_diag("%s is different", t->name);
             return false;
         }
@@ -124,9 +134,11 @@ static void check_against_torch(const operator_case_t *c, const json_t *want)
     memcpy(replay.region, run.region, sizeof replay.region);
     bool same = reference_replay(run.graph, &replay, NULL) == PL_OK &&
                 is_digest(y, count, json_object_get(want, "y")) &&
-                are_digests(&run, PL_REGION_PARAMS, run.region[PL_REGION_GRADS], json_object_get(want, "gradients"));
+                are_digests(&run, PL_REGION_PARAMS, run.region[PL_REGION_GRADS],
+                            json_object_get(want, "gradients"));
     if (json_object_get(want, "state"))
-        same = same && are_digests(&run, PL_REGION_STATE, run.region[PL_REGION_STATE], json_object_get(want, "state"));
+        same = same && are_digests(&run, PL_REGION_STATE, run.region[PL_REGION_STATE],
+                                   json_object_get(want, "state"));
     ok(same, "%s gives what PyTorch gives", c->name);
     pl_free(y);
     operator_run_release(&run);
@@ -135,7 +147,8 @@ static void check_against_torch(const operator_case_t *c, const json_t *want)
 static void results_are_those_of_torch(void)
 {
     char path[4096];
-    snprintf(path, sizeof path, "%s/t/data/operators.json", getenv("top_srcdir") ? getenv("top_srcdir") : "..");
+    snprintf(path, sizeof path, "%s/t/data/operators.json",
+             getenv("top_srcdir") ? getenv("top_srcdir") : "..");
     json_error_t why;
     json_t *data = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
     if (!ok(data != NULL, "t/data/operators.json can be read"))

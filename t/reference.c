@@ -1,6 +1,8 @@
-/* reference.c - a graph computed by plain loops in float64: what every kernel is held to
+/* reference.c - a graph computed by plain loops in float64: what every kernel is held
+ * to
  *
- * Kernels are in reference_elementwise.c, _shapes.c (with reductions), _products.c and _rows.c. */
+ * Kernels are in reference_elementwise.c, _shapes.c (with reductions), _products.c and
+ * _rows.c. */
 #include "reference.h"
 
 #include <math.h>
@@ -13,8 +15,10 @@
 typedef struct interpreter {
     const pl_graph_t *g;
     reference_replay_t *replay;
-    double **value;                                         /* [values] */
-    bool *own;                                              /* [values] whether it is freed here */
+    double **value;                         /* [values] */
+    bool *own;                              /* [values] whether it is freed here */
+    const pl_lifetimes_t *plan;             /* [each value has its own memory] */
+    double *arena;
 } interpreter_t;
 
 static double element(pl_dtype_t dtype, const void *data, int64_t i)
@@ -69,7 +73,8 @@ static int value_init(interpreter_t *in, int32_t i, pl_error_t *err)
         return PL_OK;
     if (v->source == PL_FROM_REGION) {
         if (!in->replay->region[v->index])
-            return pl_fail(err, PL_EINVAL, "the graph needs region %d, which was not given", v->index);
+            return pl_fail(err, PL_EINVAL,
+                           "the graph needs region %d, which was not given", v->index);
         in->value[i] = in->replay->region[v->index] + v->offset;
         return PL_OK;
     }
@@ -80,7 +85,8 @@ static int value_init(interpreter_t *in, int32_t i, pl_error_t *err)
     if (v->source == PL_FROM_INPUT)
         reference_load(v->dtype, in->replay->input[v->index], n, in->value[i]);
     else
-        in->value[i][0] = v->source == PL_FROM_SCALAR ? in->replay->scalar[v->index] : v->constant;
+        in->value[i][0] =
+            v->source == PL_FROM_SCALAR ? in->replay->scalar[v->index] : v->constant;
     return PL_OK;
 }
 
@@ -95,12 +101,42 @@ static reference_kernel_t kernel_of(pl_opcode_t code)
     return reference_products[code] ? reference_products[code] : reference_rows[code];
 }
 
+static bool is_an_input(const reference_call_t *call, const double *memory)
+{
+    for (int k = 0; k < call->op->input_count; k++)
+        if (call->in[k] == memory)
+            return true;
+    return false;
+}
+
+/* Memory for a value that call->op makes, zeroed unless it takes the place of an
+ * input. */
+static double *output_new(interpreter_t *in, const reference_call_t *call, int32_t v)
+{
+    const pl_home_t *home = in->plan ? &in->plan->home[v] : NULL;
+    const size_t n = (size_t)pl_elements(in->g->value[v].shape);
+    if (!home || home->place == PL_PLACE_NOWHERE) {
+        in->own[v] = true;
+        return in->value[v] = pl_alloc_array(n, sizeof(double));
+    }
+    double *region =
+        home->place == PL_PLACE_TARGET ? in->replay->region[home->region] : NULL;
+    in->value[v] = region ? region + home->offset : in->arena + home->offset / 4;
+    if (!is_an_input(call, in->value[v]))
+        memset(in->value[v], 0, n * sizeof(double));
+    return in->value[v];
+}
+
 static int op_compute(interpreter_t *in, const pl_op_t *op, pl_error_t *err)
 {
-    reference_call_t call = {.op = op, .attr = &op->attr, .replay = in->replay, .err = err};
+    reference_call_t call = {.op = op,
+                             .attr = &op->attr,
+                             .replay = in->replay,
+                             .err = err};
     reference_kernel_t kernel = kernel_of(op->code);
     if (!kernel)
-        return pl_fail(err, PL_EUNSUPPORTED, "%s: the reference has no %s", op->path, pl_operators[op->code].name);
+        return pl_fail(err, PL_EUNSUPPORTED, "%s: the reference has no %s", op->path,
+                       pl_operators[op->code].name);
     for (int k = 0; k < op->input_count; k++) {
         call.in[k] = in->value[op->input[k]];
         call.in_shape[k] = in->g->value[op->input[k]].shape;
@@ -108,8 +144,7 @@ static int op_compute(interpreter_t *in, const pl_op_t *op, pl_error_t *err)
     for (int k = 0; k < op->output_count; k++) {
         int32_t v = op->output[k];
         call.out_shape[k] = in->g->value[v].shape;
-        call.out[k] = in->value[v] = pl_alloc_array((size_t)pl_elements(call.out_shape[k]), sizeof(double));
-        in->own[v] = true;
+        call.out[k] = output_new(in, &call, v);
         if (!call.out[k])
             return pl_no_memory(err);
     }
@@ -137,9 +172,9 @@ static int run_ops(interpreter_t *in, pl_error_t *err)
         }
         if (op->code == PL_OP_reshape)
             in->value[op->output[0]] = in->value[op->input[0]];
-        else if (op->code == PL_OP_assign)
+        else if (op->code == PL_OP_assign && !(in->plan && in->plan->done[i]))
             op_assign(in, op);
-        else if (op->code != PL_OP_guard)
+        else if (op->code != PL_OP_assign && op->code != PL_OP_guard)
             code = op_compute(in, op, err);
         if (code != PL_OK)
             return code;
@@ -164,19 +199,27 @@ static void hand_out(interpreter_t *in)
         } else {
             double *to = in->replay->output[outputs++];
             if (to && value)
-                memcpy(to, value, (size_t)pl_elements(in->g->value[f->value].shape) * sizeof *to);
+                memcpy(to, value,
+                       (size_t)pl_elements(in->g->value[f->value].shape) * sizeof *to);
         }
     }
 }
 
 int reference_replay(const pl_graph_t *g, reference_replay_t *replay, pl_error_t *err)
 {
-    interpreter_t in = {.g = g, .replay = replay};
+    return reference_replay_planned(g, NULL, replay, err);
+}
+
+int reference_replay_planned(const pl_graph_t *g, const pl_lifetimes_t *plan,
+                             reference_replay_t *replay, pl_error_t *err)
+{
+    interpreter_t in = {.g = g, .replay = replay, .plan = plan};
     int code = PL_OK;
     replay->guarded = false;
     in.value = pl_alloc_array((size_t)g->value_count, sizeof *in.value);
     in.own = pl_alloc_array((size_t)g->value_count, sizeof *in.own);
-    if (!in.value || !in.own)
+    in.arena = pl_alloc_array(plan ? plan->arena / 4 : 0, sizeof *in.arena);
+    if (!in.value || !in.own || !in.arena)
         code = pl_no_memory(err);
     for (int32_t i = 0; i < g->value_count && code == PL_OK; i++)
         code = value_init(&in, i, err);
@@ -189,5 +232,6 @@ int reference_replay(const pl_graph_t *g, reference_replay_t *replay, pl_error_t
             pl_free(in.value[i]);
     pl_free(in.value);
     pl_free(in.own);
+    pl_free(in.arena);
     return code;
 }

@@ -20,7 +20,8 @@ static double gelu_slope(double x)
 static double gelu_tanh_slope(double x)
 {
     double t = gelu_tanh_inner(x);
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / PI) * (1 + 3 * 0.044715 * x * x);
+    return 0.5 * (1 + t) +
+           0.5 * x * (1 - t * t) * sqrt(2 / PI) * (1 + 3 * 0.044715 * x * x);
 }
 
 static double unary(pl_opcode_t code, double x, const pl_attr_t *attr)
@@ -31,7 +32,8 @@ static double unary(pl_opcode_t code, double x, const pl_attr_t *attr)
     case PL_OP_exp: return exp(x);
     case PL_OP_log: return log(x);
     case PL_OP_sqrt: return sqrt(x);
-    case PL_OP_relu: return x > 0 ? x : x != x ? x : 0;     /* NaN stays NaN, so that it is found */
+    /* NaN stays NaN, so that it is found */
+    case PL_OP_relu: return x > 0 ? x : x != x ? x : 0;
     case PL_OP_gelu: return 0.5 * x * (1 + erf(x / sqrt(2)));
     case PL_OP_gelu_tanh: return 0.5 * x * (1 + gelu_tanh_inner(x));
     case PL_OP_sigmoid: return 1 / (1 + exp(-x));
@@ -75,8 +77,8 @@ static void compute_binary(reference_call_t *c)
 
 static void compute_dropout(reference_call_t *c)
 {
-    const pl_dropout_t d = pl_dropout_init(c->replay->seed, c->replay->step, c->replay->shard, c->attr->stream,
-                                           c->attr->a);
+    const pl_dropout_t d = pl_dropout_init(c->replay->seed, c->replay->step,
+                                           c->replay->shard, c->attr->stream, c->attr->a);
     for (int64_t i = 0; i < pl_elements(c->out_shape[0]); i++)
         c->out[0][i] = pl_dropout_keep(&d, (uint64_t)i) ? c->in[0][i] / (1 - d.p) : 0;
 }

@@ -1,4 +1,5 @@
-/* reference_products.c - reference kernels of products, convolution, pooling and attention */
+/* reference_products.c - reference kernels of products, convolution, pooling and
+ * attention */
 #include <math.h>
 
 #include "base/random.h"
@@ -6,7 +7,8 @@
 
 /* ---- matmul and linear ---- */
 
-static double at(const double *m, int64_t row, int64_t column, pl_shape_t shape, bool transposed)
+static double at(const double *m, int64_t row, int64_t column, pl_shape_t shape,
+                 bool transposed)
 {
     const int64_t columns = shape.dim[shape.rank - 1];
     return transposed ? m[column * columns + row] : m[row * columns + column];
@@ -22,20 +24,25 @@ static void compute_matmul(reference_call_t *c)
 {
     const pl_shape_t a = c->in_shape[0], b = c->in_shape[1], y = c->out_shape[0];
     const bool ta = c->attr->transpose_a, tb = c->attr->transpose_b;
-    const int64_t m = y.dim[y.rank - 2], n = y.dim[y.rank - 1], depth = a.dim[a.rank - 1 - ta];
+    const int64_t m = y.dim[y.rank - 2], n = y.dim[y.rank - 1],
+                  depth = a.dim[a.rank - 1 - ta];
     for (int64_t batch = 0; batch < pl_elements(leading(y)); batch++) {
-        const double *pa = c->in[0] + reference_source(leading(y), batch, leading(a)) * m * depth;
-        const double *pb = c->in[1] + reference_source(leading(y), batch, leading(b)) * depth * n;
+        const double *pa =
+            c->in[0] + reference_source(leading(y), batch, leading(a)) * m * depth;
+        const double *pb =
+            c->in[1] + reference_source(leading(y), batch, leading(b)) * depth * n;
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j < n; j++)
                 for (int64_t k = 0; k < depth; k++)
-                    c->out[0][(batch * m + i) * n + j] += at(pa, i, k, a, ta) * at(pb, k, j, b, tb);
+                    c->out[0][(batch * m + i) * n + j] +=
+                        at(pa, i, k, a, ta) * at(pb, k, j, b, tb);
     }
 }
 
 static void compute_linear(reference_call_t *c)
 {
-    const int64_t rows = c->in_shape[0].dim[0], depth = c->in_shape[0].dim[1], units = c->in_shape[1].dim[0];
+    const int64_t rows = c->in_shape[0].dim[0], depth = c->in_shape[0].dim[1],
+                  units = c->in_shape[1].dim[0];
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < units; j++) {
             double sum = c->op->input_count == 3 ? c->in[2][j] : 0;
@@ -45,27 +52,36 @@ static void compute_linear(reference_call_t *c)
         }
 }
 
-/* ---- conv2d: every (output element, weight element) pair once, whatever is wanted from it ---- */
+/* ---- conv2d: every (output element, weight element) pair once, whatever is wanted
+ * from it ---- */
 
 typedef struct tap {
-    int64_t x, w, y, channel;                               /* elements of each, and the output's channel */
+    int64_t x, w, y, channel;               /* elements of each, and the output's
+                                               channel */
 } tap_t;
 
 typedef void (*tap_visitor_t)(reference_call_t *c, const tap_t *tap);
 
-static void each_tap(reference_call_t *c, pl_shape_t x, pl_shape_t w, pl_shape_t y, tap_visitor_t visit)
+static void each_tap(reference_call_t *c, pl_shape_t x, pl_shape_t w, pl_shape_t y,
+                     tap_visitor_t visit)
 {
     const int64_t stride = c->attr->stride, padding = c->attr->padding;
     for (int64_t e = 0; e < pl_elements(y); e++) {
-        const int64_t j = e % y.dim[3], i = e / y.dim[3] % y.dim[2], o = e / (y.dim[3] * y.dim[2]) % y.dim[1];
+        const int64_t j = e % y.dim[3], i = e / y.dim[3] % y.dim[2],
+                      o = e / (y.dim[3] * y.dim[2]) % y.dim[1];
         const int64_t b = e / (y.dim[3] * y.dim[2] * y.dim[1]);
         for (int64_t f = 0; f < w.dim[1] * w.dim[2] * w.dim[3]; f++) {
-            const int64_t l = f % w.dim[3], k = f / w.dim[3] % w.dim[2], channel = f / (w.dim[3] * w.dim[2]);
-            const int64_t row = i * stride + k - padding, column = j * stride + l - padding;
+            const int64_t l = f % w.dim[3], k = f / w.dim[3] % w.dim[2],
+                          channel = f / (w.dim[3] * w.dim[2]);
+            const int64_t row = i * stride + k - padding,
+                          column = j * stride + l - padding;
             if (row < 0 || row >= x.dim[2] || column < 0 || column >= x.dim[3])
                 continue;
-            const tap_t tap = {.x = ((b * x.dim[1] + channel) * x.dim[2] + row) * x.dim[3] + column,
-                               .w = o * w.dim[1] * w.dim[2] * w.dim[3] + f, .y = e, .channel = o};
+            const tap_t tap = {
+                .x = ((b * x.dim[1] + channel) * x.dim[2] + row) * x.dim[3] + column,
+                .w = o * w.dim[1] * w.dim[2] * w.dim[3] + f,
+                .y = e,
+                .channel = o};
             visit(c, &tap);
         }
     }
@@ -106,7 +122,8 @@ static void compute_conv2d_grad_w(reference_call_t *c)
 
 /* ---- max_pool2d: `where` is the element of x ---- */
 
-static int64_t pool_largest(const reference_call_t *c, int64_t plane, int64_t i, int64_t j)
+static int64_t pool_largest(const reference_call_t *c, int64_t plane, int64_t i,
+                            int64_t j)
 {
     const int64_t height = c->in_shape[0].dim[2], width = c->in_shape[0].dim[3];
     int64_t best = -1;
@@ -126,7 +143,8 @@ static void compute_max_pool2d(reference_call_t *c)
 {
     const pl_shape_t y = c->out_shape[0];
     for (int64_t e = 0; e < pl_elements(y); e++) {
-        int64_t from = pool_largest(c, e / (y.dim[2] * y.dim[3]), e / y.dim[3] % y.dim[2], e % y.dim[3]);
+        int64_t from = pool_largest(c, e / (y.dim[2] * y.dim[3]), e / y.dim[3] % y.dim[2],
+                                    e % y.dim[3]);
         c->out[0][e] = c->in[0][from];
         c->out[1][e] = (double)from;
     }
@@ -149,14 +167,17 @@ static double dot(const double *a, const double *b, int64_t n)
 }
 
 /* 1 / (1 - p) where the weight that query i gives to key j stays, else 0. */
-static double attention_mask(const reference_call_t *c, int64_t head, int64_t i, int64_t j)
+static double attention_mask(const reference_call_t *c, int64_t head, int64_t i,
+                             int64_t j)
 {
     const pl_shape_t q = c->out_shape[0];
     if (c->attr->b == 0)
         return 1;
-    const pl_dropout_t d = pl_dropout_init(c->replay->seed, c->replay->step, c->replay->shard, c->attr->stream,
-                                           c->attr->b);
-    return pl_dropout_keep(&d, (uint64_t)((head * q.dim[2] + i) * q.dim[2] + j)) ? 1 / (1 - d.p) : 0;
+    const pl_dropout_t d = pl_dropout_init(c->replay->seed, c->replay->step,
+                                           c->replay->shard, c->attr->stream, c->attr->b);
+    return pl_dropout_keep(&d, (uint64_t)((head * q.dim[2] + i) * q.dim[2] + j))
+               ? 1 / (1 - d.p)
+               : 0;
 }
 
 static void compute_attention(reference_call_t *c)
@@ -173,7 +194,8 @@ static void compute_attention(reference_call_t *c)
             sum += exp(c->attr->a * dot(c->in[0] + row * d, k + j * d, d) - largest);
         const double lse = largest + log(sum);
         for (int64_t j = 0; j < seen; j++) {
-            double p = exp(c->attr->a * dot(c->in[0] + row * d, k + j * d, d) - lse) * attention_mask(c, head, i, j);
+            double p = exp(c->attr->a * dot(c->in[0] + row * d, k + j * d, d) - lse) *
+                       attention_mask(c, head, i, j);
             for (int64_t e = 0; e < d; e++)
                 c->out[0][row * d + e] += p * v[j * d + e];
         }
@@ -181,14 +203,15 @@ static void compute_attention(reference_call_t *c)
     }
 }
 
-/* With P the weights and M the mask: dv = (P M)^T dy, dP = M (dy v^T), dS = P (dP - sum(dP P)), where the sum over
- * a row is dy . y; dq = a dS k, dk = a dS^T q. */
+/* With P the weights and M the mask: dv = (P M)^T dy, dP = M (dy v^T), dS = P (dP -
+ * sum(dP P)), where the sum over a row is dy . y; dq = a dS k, dk = a dS^T q. */
 static void compute_attention_grad(reference_call_t *c)
 {
     const pl_shape_t q = c->in_shape[1];
     const int64_t T = q.dim[2], d = q.dim[3];
     for (int64_t row = 0; row < q.dim[0] * q.dim[1] * T; row++) {
-        const int64_t head = row / T, i = row % T, seen = c->attr->causal ? i + 1 : T, first = head * T * d;
+        const int64_t head = row / T, i = row % T, seen = c->attr->causal ? i + 1 : T,
+                      first = head * T * d;
         const double *dy = c->in[0] + row * d, *query = c->in[1] + row * d;
         const double inner = dot(dy, c->in[4] + row * d, d);
         for (int64_t j = 0; j < seen; j++) {

@@ -1,4 +1,5 @@
-/* reference_rows.c - reference kernels along rows: softmax, normalisation, embedding, cross entropy */
+/* reference_rows.c - reference kernels along rows: softmax, normalisation, embedding,
+ * cross entropy */
 #include <math.h>
 
 #include "base/error.h"
@@ -46,8 +47,9 @@ static void compute_softmax_grad(reference_call_t *c)
 /* ---- Normalisation: a group is a row (layer) or a channel (batch) ---- */
 
 typedef struct groups {
-    bool rows;                                              /* layer_norm: the weight goes with the element */
-    int64_t count, size;                                    /* groups, elements of one */
+    bool rows;                              /* layer_norm: the weight goes with the
+                                               element */
+    int64_t count, size;                    /* groups, elements of one */
     int64_t channels, space;
 } groups_t;
 
@@ -69,7 +71,8 @@ static groups_t groups_of(pl_shape_t x, bool rows)
 static int64_t member(const groups_t *s, int64_t k, int64_t i, int64_t *channel)
 {
     *channel = s->rows ? i : k;
-    return s->rows ? k * s->size + i : (i / s->space * s->channels + k) * s->space + i % s->space;
+    return s->rows ? k * s->size + i
+                   : (i / s->space * s->channels + k) * s->space + i % s->space;
 }
 
 static void normalise(reference_call_t *c, bool rows)
@@ -85,21 +88,24 @@ static void normalise(reference_call_t *c, bool rows)
         const double rstd = 1 / sqrt(var + c->attr->a);
         for (int64_t i = 0; i < s.size; i++) {
             int64_t e = member(&s, k, i, &channel);
-            c->out[0][e] = (c->in[0][e] - mean) * rstd * c->in[1][channel] + c->in[2][channel];
+            c->out[0][e] =
+                (c->in[0][e] - mean) * rstd * c->in[1][channel] + c->in[2][channel];
         }
         c->out[1][k] = mean;
         c->out[2][k] = rows ? rstd : var;
     }
 }
 
-/* n = (x - mean) rstd: dx = rstd (dn - mean(dn) - n mean(dn n)), dn = dy w; dw = sum(dy n), db = sum(dy). */
+/* n = (x - mean) rstd: dx = rstd (dn - mean(dn) - n mean(dn n)), dn = dy w; dw =
+ * sum(dy n), db = sum(dy). */
 static void normalise_grad(reference_call_t *c, bool rows)
 {
     const groups_t s = groups_of(c->in_shape[1], rows);
     const double *dy = c->in[0], *x = c->in[1], *w = c->in[2];
     int64_t channel;
     for (int64_t k = 0; k < s.count; k++) {
-        const double mean = c->in[3][k], rstd = rows ? c->in[4][k] : 1 / sqrt(c->in[4][k] + c->attr->a);
+        const double mean = c->in[3][k],
+                     rstd = rows ? c->in[4][k] : 1 / sqrt(c->in[4][k] + c->attr->a);
         double sum = 0, product = 0;
         for (int64_t i = 0; i < s.size; i++) {
             int64_t e = member(&s, k, i, &channel);
@@ -111,7 +117,8 @@ static void normalise_grad(reference_call_t *c, bool rows)
         }
         for (int64_t i = 0; i < s.size; i++) {
             int64_t e = member(&s, k, i, &channel);
-            c->out[0][e] = rstd * (dy[e] * w[channel] - sum - (x[e] - mean) * rstd * product);
+            c->out[0][e] =
+                rstd * (dy[e] * w[channel] - sum - (x[e] - mean) * rstd * product);
         }
     }
 }
@@ -141,7 +148,9 @@ static void compute_batch_norm_with(reference_call_t *c)
     const groups_t s = groups_of(c->in_shape[0], false);
     for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e++) {
         int64_t k = e / s.space % s.channels;
-        c->out[0][e] = (c->in[0][e] - c->in[3][k]) / sqrt(c->in[4][k] + c->attr->a) * c->in[1][k] + c->in[2][k];
+        c->out[0][e] =
+            (c->in[0][e] - c->in[3][k]) / sqrt(c->in[4][k] + c->attr->a) * c->in[1][k] +
+            c->in[2][k];
     }
 }
 
@@ -152,8 +161,8 @@ static bool index_is_good(reference_call_t *c, double index, int64_t n)
 {
     if (index >= 0 && index < (double)n)
         return true;
-    c->code = pl_fail(c->err, PL_EINVAL, "%s: %s got index %.0f, outside [0, %lld)", c->op->path,
-                      pl_operators[c->op->code].name, index, (long long)n);
+    c->code = pl_fail(c->err, PL_EINVAL, "%s: %s got index %.0f, outside [0, %lld)",
+                      c->op->path, pl_operators[c->op->code].name, index, (long long)n);
     return false;
 }
 
@@ -161,7 +170,8 @@ static void compute_embedding(reference_call_t *c)
 {
     const int64_t width = last(c->in_shape[1]);
     for (int64_t i = 0; i < pl_elements(c->in_shape[0]); i++)
-        for (int64_t k = 0; k < width && index_is_good(c, c->in[0][i], c->in_shape[1].dim[0]); k++)
+        for (int64_t k = 0;
+             k < width && index_is_good(c, c->in[0][i], c->in_shape[1].dim[0]); k++)
             c->out[0][i * width + k] = c->in[1][(int64_t)c->in[0][i] * width + k];
 }
 
@@ -169,7 +179,8 @@ static void compute_embedding_grad(reference_call_t *c)
 {
     const int64_t width = last(c->out_shape[0]);
     for (int64_t i = 0; i < pl_elements(c->in_shape[0]); i++)
-        for (int64_t k = 0; k < width && index_is_good(c, c->in[0][i], c->out_shape[0].dim[0]); k++)
+        for (int64_t k = 0;
+             k < width && index_is_good(c, c->in[0][i], c->out_shape[0].dim[0]); k++)
             c->out[0][(int64_t)c->in[0][i] * width + k] += c->in[1][i * width + k];
 }
 

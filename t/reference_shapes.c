@@ -44,8 +44,9 @@ static void compute_max(reference_call_t *c)
     for (int64_t o = 0; o < a.outer; o++)
         for (int64_t i = 0; i < a.inner; i++) {
             int64_t k = first_largest(c->in[0], a, o, i);
-            c->out[0][o * a.inner + i] = c->op->code == PL_OP_argmax ? (double)k
-                                                                    : c->in[0][(o * a.size + k) * a.inner + i];
+            c->out[0][o * a.inner + i] = c->op->code == PL_OP_argmax
+                                             ? (double)k
+                                             : c->in[0][(o * a.size + k) * a.inner + i];
         }
 }
 
@@ -54,7 +55,8 @@ static void compute_max_grad(reference_call_t *c)
     const around_t a = around(c->in_shape[1], c->attr->axis);
     for (int64_t o = 0; o < a.outer; o++)
         for (int64_t i = 0; i < a.inner; i++)
-            c->out[0][(o * a.size + first_largest(c->in[1], a, o, i)) * a.inner + i] = c->in[0][o * a.inner + i];
+            c->out[0][(o * a.size + first_largest(c->in[1], a, o, i)) * a.inner + i] =
+                c->in[0][o * a.inner + i];
 }
 
 static void compute_broadcast(reference_call_t *c)
@@ -89,7 +91,8 @@ static void compute_slice(reference_call_t *c)
     const int64_t run = part.size * part.inner;
     for (int64_t o = 0; o < whole.outer; o++) {
         int64_t at = (o * whole.size + c->attr->from) * whole.inner;
-        memcpy(c->out[0] + (back ? at : o * run), c->in[0] + (back ? o * run : at), (size_t)run * sizeof(double));
+        memcpy(c->out[0] + (back ? at : o * run), c->in[0] + (back ? o * run : at),
+               (size_t)run * sizeof(double));
     }
 }
 

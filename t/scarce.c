@@ -11,15 +11,18 @@
 #include "paceline.h"
 #include "tap.h"
 
-static int left;                            /* requests until one fails */
-static bool failed, spared;
+static int left;                            /* requests until one fails; atomic */
+static bool failed;                         /* atomic */
+static _Thread_local bool spared;
 static long live;
 
+/* Any thread: of two that ask at once, one gets the last of what is left. */
 static bool runs_out(void)
 {
-    if (spared || left == 0 || --left > 0)
+    if (spared || __atomic_load_n(&left, __ATOMIC_RELAXED) <= 0
+        || __atomic_sub_fetch(&left, 1, __ATOMIC_RELAXED) != 0)
         return false;
-    failed = true;
+    __atomic_store_n(&failed, true, __ATOMIC_RELAXED);
     return true;
 }
 
@@ -51,13 +54,13 @@ void scarce_init(void)
 
 void scarce_fail(int n)
 {
-    left = n;
-    failed = false;
+    __atomic_store_n(&failed, false, __ATOMIC_RELAXED);
+    __atomic_store_n(&left, n, __ATOMIC_RELAXED);
 }
 
 bool scarce_failed(void)
 {
-    return failed;
+    return __atomic_load_n(&failed, __ATOMIC_RELAXED);
 }
 
 json_t *__real_json_loadb(const char *text, size_t length, size_t flags,

@@ -1,4 +1,5 @@
-/* training.c - tests of whole trainings: the reference interpreter against PyTorch, step by step */
+/* training.c - tests of whole trainings: the reference interpreter against PyTorch,
+ * step by step */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +28,8 @@ static void regions_new(const training_t *t, double *region[PL_REGIONS])
 }
 
 /* One step: figures are the loss (sum, weight) and the norm before clipping. */
-static bool train(training_t *t, int step, double *region[PL_REGIONS], double figures[2][2])
+static bool train(training_t *t, int step, double *region[PL_REGIONS],
+                  double figures[2][2])
 {
     pl_error_t err;
     float scalar[PL_STEP_SCALARS] = {0};
@@ -38,14 +40,17 @@ static bool train(training_t *t, int step, double *region[PL_REGIONS], double fi
     training_scalars(t, step, scalar);
     for (int i = 0; i < PL_STEP_SCALARS; i++)
         update.scalar[i] = scalar[i];
-    bool done = reference_replay(t->step, &forward, &err) == PL_OK && reference_replay(t->update, &update, &err) == PL_OK;
+    bool done = reference_replay(t->step, &forward, &err) == PL_OK &&
+                reference_replay(t->update, &update, &err) == PL_OK;
     if (!done)
         tap_diag("%s", err.text);
     return done && !update.guarded;
 }
 
-/* The largest distance, as a share, of tensors to their digests by name; factor brings them to the same unit. */
-static double worst_tensor(const training_t *t, pl_region_t of, const double *region, double factor, const json_t *want)
+/* The largest distance, as a share, of tensors to their digests by name; factor brings
+ * them to the same unit. */
+static double worst_tensor(const training_t *t, pl_region_t of, const double *region,
+                           double factor, const json_t *want)
 {
     double worst = 0;
     int found = 0;
@@ -56,7 +61,9 @@ static double worst_tensor(const training_t *t, pl_region_t of, const double *re
             continue;
         digest_t d = digest_of(region + p->offset, p->count);
         d.norm *= factor, d.sine *= factor, d.cosine *= factor;
-        worst = fmax(worst, digest_distance(d, (digest_t){number(w, 0), number(w, 1), number(w, 2)}, 1e-4));
+        worst = fmax(worst,
+                     digest_distance(
+                         d, (digest_t){number(w, 0), number(w, 1), number(w, 2)}, 1e-4));
         found++;
     }
     return found == (int)json_object_size(want) ? worst : INFINITY;
@@ -66,7 +73,8 @@ static void check(const training_case_t *c, const json_t *want)
 {
     training_t t;
     pl_error_t err = {0};
-    double *region[PL_REGIONS], figures[2][2] = {{0}}, loss = 0, norm = 0, gradients = INFINITY;
+    double *region[PL_REGIONS], figures[2][2] = {{0}}, loss = 0, norm = 0,
+                                gradients = INFINITY;
     if (!ok(training_init(&t, c, &err) == PL_OK, "%s can be described", c->name)) {
         tap_diag("%s", err.text);
         return;
@@ -75,17 +83,22 @@ static void check(const training_case_t *c, const json_t *want)
     for (int step = 0; step < TRAINING_STEPS; step++) {
         if (!train(&t, step, region, figures))
             loss = INFINITY;
-        const double *l = figures[0], wanted = number(json_object_get(want, "losses"), step);
+        const double *l = figures[0],
+                     wanted = number(json_object_get(want, "losses"), step);
         loss = fmax(loss, fabs(l[0] / l[1] - wanted) / wanted);
         double n = number(json_object_get(want, "norms"), step);
         norm = fmax(norm, fabs(figures[1][0] - n) / n);
         if (step == 0)
-            gradients = worst_tensor(&t, PL_REGION_PARAMS, region[PL_REGION_GRADS], t.nominal / l[1],
-                                     json_object_get(want, "gradients"));
+            gradients =
+                worst_tensor(&t, PL_REGION_PARAMS, region[PL_REGION_GRADS],
+                             t.nominal / l[1], json_object_get(want, "gradients"));
     }
-    double state = worst_tensor(&t, PL_REGION_STATE, region[PL_REGION_STATE], 1, json_object_get(want, "state"));
-    ok(loss < 1e-5, "%s: losses over %d steps are PyTorch's within %.1g", c->name, TRAINING_STEPS, loss);
-    ok(gradients < 1e-4, "%s: gradients of the first step within %.1g", c->name, gradients);
+    double state = worst_tensor(&t, PL_REGION_STATE, region[PL_REGION_STATE], 1,
+                                json_object_get(want, "state"));
+    ok(loss < 1e-5, "%s: losses over %d steps are PyTorch's within %.1g", c->name,
+       TRAINING_STEPS, loss);
+    ok(gradients < 1e-4, "%s: gradients of the first step within %.1g", c->name,
+       gradients);
     ok(norm < 1e-4, "%s: norms within %.1g", c->name, norm);
     ok(state < 1e-4, "%s: running statistics within %.1g", c->name, state);
     for (int r = 0; r < PL_REGIONS; r++)
@@ -96,11 +109,13 @@ static void check(const training_case_t *c, const json_t *want)
 static void trainings_are_those_of_torch(void)
 {
     char path[4096];
-    snprintf(path, sizeof path, "%s/t/data/training.json", getenv("top_srcdir") ? getenv("top_srcdir") : "..");
+    snprintf(path, sizeof path, "%s/t/data/training.json",
+             getenv("top_srcdir") ? getenv("top_srcdir") : "..");
     json_t *data = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     if (!ok(data != NULL, "t/data/training.json can be read"))
         return;
-    is_int(training_case_count, json_object_size(data), "every training of PyTorch has its case");
+    is_int(training_case_count, json_object_size(data),
+           "every training of PyTorch has its case");
     for (int i = 0; i < training_case_count; i++)
         check(&training_cases[i], json_object_get(data, training_cases[i].name));
     json_decref(data);

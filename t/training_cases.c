@@ -1,4 +1,5 @@
-/* training_cases.c - small trainings whose every loss PyTorch has computed too (t/data/make_training.py) */
+/* training_cases.c - small trainings whose every loss PyTorch has computed too
+ * (t/data/make_training.py) */
 #include "training_cases.h"
 
 #include <jansson.h>
@@ -29,7 +30,10 @@ static void bn_cnn_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
     (void)stage;
     const bn_cnn_t *m = self;
-    const pl_conv_options_t conv = {.kernel = 3, .stride = 2, .padding = 1, .no_bias = true};
+    const pl_conv_options_t conv = {.kernel = 3,
+                                    .stride = 2,
+                                    .padding = 1,
+                                    .no_bias = true};
     pl_node_t x = pl_conv2d(g, "conv1", pl_input(g, "x"), 5, &conv);
     x = pl_relu(g, pl_batch_norm(g, "bn1", x, 0.1, 1e-5));
     x = pl_linear(g, "fc1", pl_flatten(g, x, 1), 12);
@@ -40,20 +44,27 @@ static void bn_cnn_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 
 static const pl_registration_t *bn_cnn_plugin(void)
 {
-    static const pl_module_ops_t module = {
-        .name = "bn_cnn", .size = sizeof(bn_cnn_t), .options = bn_cnn_options, .step = bn_cnn_step};
+    static const pl_module_ops_t module = {.name = "bn_cnn",
+                                           .size = sizeof(bn_cnn_t),
+                                           .options = bn_cnn_options,
+                                           .step = bn_cnn_step};
     static const pl_registration_t parts[] = {{"module", &module}, PL_REGISTRATIONS_END};
     return parts;
 }
 
 /* ---- The table ---- */
 
-#define SGD &pl_sgd_optimizer, "{\"lr\": 0.05, \"momentum\": 0.9, \"nesterov\": true, \"weight_decay\": 0.001}", 0
-#define ADAMW &pl_adamw_optimizer, "{\"lr\": 0.003, \"beta2\": 0.99, \"weight_decay\": 0.1}", 0.25
+#define SGD \
+    &pl_sgd_optimizer, "{\"lr\": 0.05, \"momentum\": 0.9, \"nesterov\": true, " \
+                       "\"weight_decay\": 0.001}", 0
+#define ADAMW \
+    &pl_adamw_optimizer, "{\"lr\": 0.003, \"beta2\": 0.99, \"weight_decay\": 0.1}", 0.25
 #define MLP mlp_plugin, "{\"hidden\": [24, 16], \"activation\": \"gelu\", \"classes\": 5}"
 #define CNN cnn_plugin, "{\"channels\": [4, 6], \"hidden\": 16, \"classes\": 4}"
 #define BN_CNN bn_cnn_plugin, "{\"classes\": 4}"
-#define GPT gpt_plugin, "{\"layers\": 2, \"heads\": 2, \"width\": 16, \"context\": 10, \"vocabulary_size\": 11, \"bias\": true}"
+#define GPT \
+    gpt_plugin, "{\"layers\": 2, \"heads\": 2, \"width\": 16, \"context\": 10, " \
+                "\"vocabulary_size\": 11, \"bias\": true}"
 
 const training_case_t training_cases[] = {
     {"mlp, sgd", MLP, SGD, false, PL_SHAPE(16, 20), 5},
@@ -86,7 +97,9 @@ static void option_set(const pl_option_t *option, char *self, const json_t *valu
     case PL_OPTION_INT: *(int64_t *)field = json_integer_value(value); break;
     case PL_OPTION_FLOAT: *(double *)field = json_number_value(value); break;
     case PL_OPTION_BOOL: *(bool *)field = json_is_true(value); break;
-    case PL_OPTION_TEXT: *(const char **)field = kept_text(json_string_value(value)); break;
+    case PL_OPTION_TEXT:
+        *(const char **)field = kept_text(json_string_value(value));
+        break;
     case PL_OPTION_INTS:
         ((pl_ints_t *)field)->count = (int)json_array_size(value);
         for (size_t i = 0; i < json_array_size(value); i++)
@@ -116,7 +129,8 @@ static int describe(training_t *t, pl_error_t *err)
 {
     const training_case_t *c = t->of;
     const pl_module_ops_t *module = c->plugin()->table;
-    pl_field_t fields[2] = {{.name = "x", .dtype = c->tokens ? PL_I64 : PL_F32}, {.name = "y", .dtype = PL_I64}};
+    pl_field_t fields[2] = {{.name = "x", .dtype = c->tokens ? PL_I64 : PL_F32},
+                            {.name = "y", .dtype = PL_I64}};
     for (int i = 1; i < c->shape.rank; i++)
         fields[0].shape.dim[fields[0].shape.rank++] = c->shape.dim[i];
     if (c->tokens)
@@ -130,7 +144,8 @@ static int describe(training_t *t, pl_error_t *err)
     if (code != PL_OK)
         return code;
     pl_graph_prune(t->step);
-    t->update = pl_optimizer_graph((pl_optimizer_t){c->optimizer, t->options}, t->model, t->nominal, c->clip, err);
+    t->update = pl_optimizer_graph((pl_optimizer_t){c->optimizer, t->options}, t->model,
+                                   t->nominal, c->clip, err);
     return t->update ? PL_OK : PL_EINVAL;
 }
 
@@ -144,7 +159,8 @@ int training_init(training_t *t, const training_case_t *of, pl_error_t *err)
     t->x_samples = pl_alloc_array(n, sizeof *t->x_samples);
     t->x_tokens = pl_alloc_array(n, sizeof *t->x_tokens);
     t->y = pl_alloc_array(n, sizeof *t->y);
-    bool whole = t->module && t->options && t->model && t->x_samples && t->x_tokens && t->y;
+    bool whole =
+        t->module && t->options && t->model && t->x_samples && t->x_tokens && t->y;
     int code = whole ? describe(t, err) : pl_no_memory(err);
     if (code != PL_OK)
         training_release(t);
@@ -169,15 +185,18 @@ static int place_of(const pl_model_t *model, const char *name)
 {
     int place = 0;
     for (int i = 0; i < model->count; i++)
-        place += model->tensor[i].region == PL_REGION_PARAMS && strcmp(model->tensor[i].name, name) < 0;
+        place += model->tensor[i].region == PL_REGION_PARAMS &&
+                 strcmp(model->tensor[i].name, name) < 0;
     return place;
 }
 
 static void parameter_fill(const training_t *t, const pl_tensor_info_t *p, double *data)
 {
     const bool vector = p->shape.rank == 1, scale = vector && strstr(p->name, "weight");
-    const double bound = vector ? 0.1 : 1 / sqrt((double)(p->count / p->shape.dim[0])), centre = scale ? 1 : 0;
-    formula_wave(p->count, place_of(t->model, p->name), centre - bound, centre + bound, data + p->offset);
+    const double bound = vector ? 0.1 : 1 / sqrt((double)(p->count / p->shape.dim[0])),
+                 centre = scale ? 1 : 0;
+    formula_wave(p->count, place_of(t->model, p->name), centre - bound, centre + bound,
+                 data + p->offset);
 }
 
 void training_fill(const training_t *t, pl_region_t region, double *data)
@@ -186,7 +205,8 @@ void training_fill(const training_t *t, pl_region_t region, double *data)
         const pl_tensor_info_t *p = &t->model->tensor[i];
         if (p->region == region && region == PL_REGION_PARAMS)
             parameter_fill(t, p, data);
-        for (int64_t k = 0; k < p->count && p->region == region && region == PL_REGION_STATE; k++)
+        for (int64_t k = 0;
+             k < p->count && p->region == region && region == PL_REGION_STATE; k++)
             data[p->offset + k] = p->init.kind == PL_INIT_CONSTANT ? p->init.a : 0;
     }
 }
@@ -217,5 +237,6 @@ void training_batch(training_t *t, int step, const void *input[2])
 void training_scalars(const training_t *t, int step, float scalar[PL_STEP_SCALARS])
 {
     const pl_optimizer_t optimizer = {t->of->optimizer, t->options};
-    pl_optimizer_scalars(optimizer, pl_optimizer_lr(optimizer), (uint64_t)step + 1, scalar);
+    pl_optimizer_scalars(optimizer, pl_optimizer_lr(optimizer), (uint64_t)step + 1,
+                         scalar);
 }

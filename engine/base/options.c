@@ -157,6 +157,12 @@ const char *pl_options_part_name(const pl_options_t *o, const char *path)
     return option && option->type == PL_OPTION_PART ? "auto" : NULL;
 }
 
+const char *pl_options_choice(const pl_options_t *o, const char *path, const char *automatic)
+{
+    const char *name = pl_options_part_name(o, path);
+    return name && strcmp(name, "auto") ? name : automatic;
+}
+
 /* ---- Pieces ---- */
 
 int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,

@@ -35,6 +35,8 @@ int pl_options_count(const pl_options_t *o, const char *list);
 
 /* The name of the part at a path; NULL: none given, "auto" included for the trainer's. */
 const char *pl_options_part_name(const pl_options_t *o, const char *path);
+/* The same, `automatic` standing for "auto" and for none. */
+const char *pl_options_choice(const pl_options_t *o, const char *path, const char *automatic);
 
 /* The trainer's and the data's own options.  Free the binding after the struct's last
  * use. */

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/option.h"
+#include "base/plugin.h"
 #include "base/run.h"
 #include "base/utf8.h"
 
@@ -165,26 +166,57 @@ int pl_register(const pl_registration_t *registrations, pl_error_t *err)
 
 /* ---- Finding ---- */
 
-const void *pl_part_find(const char *role, const char *name, pl_error_t *err)
+const char *pl_role_at(int k)
+{
+    int count = 0;
+    while (pl_roles[count])
+        count++;
+    return k >= 0 && k < count ? pl_roles[k] : NULL;
+}
+
+static const pl_part_t *known(const char *role, const char *name)
+{
+    pthread_mutex_lock(&lock);
+    const pl_part_t *part = lookup(role, name);
+    pthread_mutex_unlock(&lock);
+    return part;
+}
+
+static void fail_unknown(const char *role, const char *name, pl_error_t *err)
 {
     char text[PL_NEAREST_TEXT], shown[SHOWN];
     pl_nearest_t nearest;
     pl_nearest_init(&nearest, name);
     pthread_mutex_lock(&lock);
-    const pl_part_t *part = lookup(role, name);
-    for (int i = position(role, "");
-         !part && i < entry_count && !strcmp(entries[i].role, role); i++)
+    for (int i = position(role, ""); i < entry_count && !strcmp(entries[i].role, role);
+         i++)
         pl_nearest_offer(&nearest, entries[i].part->name);
     pthread_mutex_unlock(&lock);
+    pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role,
+            pl_utf8_show(name, shown, sizeof shown), pl_nearest_text(&nearest, text));
+}
+
+const void *pl_part_find(const char *role, const char *name, pl_error_t *err)
+{
+    const pl_part_t *part = known(role, name);
+    if (part)
+        return part;
+    if (pl_plugin_offer(name, err) != PL_OK)
+        return NULL;
+    part = known(role, name);
+    if (!part) {
+        pl_plugins_offer();                 /* its file may have another name */
+        part = known(role, name);
+    }
     if (!part)
-        pl_fail(err, PL_ENOTFOUND, "there is no %s \"%s\": %s", role,
-                pl_utf8_show(name, shown, sizeof shown), pl_nearest_text(&nearest, text));
+        fail_unknown(role, name, err);
     return part;
 }
 
 const pl_part_t *pl_part_at(const char *role, int k)
 {
     const pl_part_t *part = NULL;
+    pl_plugins_offer();
     pthread_mutex_lock(&lock);
     int at = position(role, "");
     if (k >= 0 && k < entry_count - at && !strcmp(entries[at + k].role, role))

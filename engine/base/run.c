@@ -1,6 +1,8 @@
 /* run.c - what a run file may say */
 #include "base/run.h"
 
+#include <string.h>
+
 const pl_section_t pl_sections[] = {
     {"module", PL_SECTION_PART, "module", "what is trained"},
     {"data", PL_SECTION_DATA, "dataset", "what it is trained on"},
@@ -80,4 +82,11 @@ const char *pl_source_name(pl_stage_t stage)
     case PL_PREDICT: return "predict";
     }
     return "";
+}
+
+const pl_option_t *pl_options_of(const char *section)
+{
+    if (!strcmp(section, "trainer"))
+        return pl_trainer_table;
+    return !strcmp(section, "data") ? pl_data_table : NULL;
 }

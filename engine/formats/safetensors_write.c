@@ -3,10 +3,10 @@
 
 #include <endian.h>
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "formats/array.h"
 #include "formats/durable.h"
 #include "formats/utf8.h"
@@ -94,7 +94,7 @@ static int add_metadata(json_t *header, const char *path,
 static int write_header(pl_durable_t *file, const json_t *header, pl_error_t *err)
 {
     static const char spaces[ALIGNMENT + 1] = "        ";
-    char *text = json_dumps(header, JSON_COMPACT);
+    char *text = pl_json_write(header, PL_JSON_COMPACT);
     if (!text)
         return pl_no_memory(err);
     size_t length = strlen(text), padding = (ALIGNMENT - length % ALIGNMENT) % ALIGNMENT;
@@ -110,7 +110,7 @@ static int write_header(pl_durable_t *file, const json_t *header, pl_error_t *er
         code = pl_durable_write(file, text, length, err);
     if (!code)
         code = pl_durable_write(file, spaces, padding, err);
-    free(text);
+    pl_text_free(text);
     return code;
 }
 

@@ -19,7 +19,9 @@ static uint32_t actors_made;                                /* atomic; a number 
 
 static actor_t *actor_new(const pl_actor_ops_t *ops, pl_reactor_t *reactor, uint32_t parent, pl_error_t *err)
 {
-    uint32_t kind = pl_kind_enter(ops->name, ops->level, err);
+    char name[48];
+    snprintf(name, sizeof name, "%s%s%s", ops->role ? ops->role : "", ops->role ? "." : "", ops->name);
+    uint32_t kind = pl_kind_enter(name, ops->level, err);
     if (!kind)
         return NULL;
     actor_t *actor = pl_alloc(sizeof *actor + ops->size);
@@ -88,7 +90,7 @@ static void actor_free(actor_t *actor)
 static void actor_conclude(actor_t *actor)
 {
     pl_error_t gone;
-    pl_fail(&gone, PL_ECANCELLED, "%s has ended", actor->ops->name);
+    pl_fail(&gone, PL_ECANCELLED, "%s has ended", actor_name(actor));
     while (actor->open)
         pl_call_fail(actor->open, &gone);
     self_release(actor);
@@ -221,7 +223,7 @@ void actor_child_late(actor_t *actor, pl_made_call_t *child)
     if (child->cancelled) {
         pl_fail(&actor->end_error, PL_ESTUCK, "%s does not end; its memory is kept: use a launcher that runs ranks as "
                 "processes, which can be killed", pl_kind_name(child->to.kind));
-        pl_log_line(PL_LOG_ERROR, actor->reactor->rank, actor->ops->name, "%s", actor->end_error.text);
+        pl_log_line(PL_LOG_ERROR, actor->reactor->rank, actor_name(actor), "%s", actor->end_error.text);
         if (child->thread)
             pl_count(&actor->reactor->runtime->stuck);
         made_drop(child);
@@ -319,6 +321,11 @@ pl_address_t pl_peer(void *self, const char *role)
     return (pl_address_t){0};
 }
 
+bool pl_actor_sees_stuck(void *self)
+{
+    return __atomic_load_n(&actor_of(self)->reactor->runtime->stuck, __ATOMIC_RELAXED) > 0;
+}
+
 bool pl_is_nobody(pl_address_t at)
 {
     return at.actor == 0;
@@ -326,7 +333,7 @@ bool pl_is_nobody(pl_address_t at)
 
 const char *pl_actor_name(void *self)
 {
-    return actor_of(self)->ops->name;
+    return actor_name(actor_of(self));
 }
 
 int pl_actor_rank(void *self)

@@ -110,7 +110,8 @@ typedef struct pl_handler {
 #define PL_HANDLERS_END {0, NULL}
 
 typedef struct pl_actor_ops {
-    PL_PART;                                                /* name as in the stream: "strategy.single" */
+    PL_PART;                                                /* the table must stay while such an actor lives */
+    const char *role;                                       /* in the stream role.name: "strategy.single"  [the name alone] */
     int level;                                              /* pl_level_t */
     const pl_handler_t *handlers;                           /* up to PL_HANDLERS_END; `start` among them */
     int credit;                                             /* calls open at once; more are refused, PL_EBUSY  [64] */
@@ -201,6 +202,8 @@ PL_API void pl_actor_end(void *self, const pl_error_t *error);
 
 /* The address this actor was told for a role; nobody when it was not. */
 PL_API pl_address_t pl_peer(void *self, const char *role);
+/* Whether a thread of this engine was given up as stuck: what it holds is kept, and new work is to be refused. */
+PL_API bool pl_actor_sees_stuck(void *self);
 PL_API bool pl_is_nobody(pl_address_t at);
 PL_API const char *pl_actor_name(void *self);
 PL_API int pl_actor_rank(void *self);                       /* -1 on the control thread */

@@ -73,6 +73,12 @@ static inline actor_t *actor_of(const void *self)
     return (actor_t *)((char *)self - offsetof(actor_t, self));
 }
 
+/* "strategy.single" */
+static inline const char *actor_name(const actor_t *actor)
+{
+    return pl_kind_name(actor->address.kind);
+}
+
 /* actor.c */
 void actor_begin_end(actor_t *actor, const pl_error_t *error);
 void actor_go_on_ending(actor_t *actor);                    /* after something it waited for has ended */

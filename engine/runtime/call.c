@@ -45,16 +45,16 @@ static int call_allowed(const actor_t *from, pl_address_t to, uint32_t message, 
 {
     const pl_message_info_t *info = pl_message_info(message);
     if (!info)
-        return pl_fail(err, PL_EBUG, "%s calls an unknown message %" PRIu32, from->ops->name, message);
+        return pl_fail(err, PL_EBUG, "%s calls an unknown message %" PRIu32, actor_name(from), message);
     if (from->state == ACTOR_ENDING || from->state == ACTOR_DEAD)
-        return pl_fail(err, PL_ESTATE, "%s is ending and calls nobody", from->ops->name);
+        return pl_fail(err, PL_ESTATE, "%s is ending and calls nobody", actor_name(from));
     if (!to.actor)
-        return pl_fail(err, PL_ENOTFOUND, "%s has nobody to call %s on", from->ops->name, info->name);
+        return pl_fail(err, PL_ENOTFOUND, "%s has nobody to call %s on", actor_name(from), info->name);
     if (pl_kind_level(to.kind) < from->ops->level)
         return PL_OK;
     pl_count(&from->reactor->runtime->refused);
     return pl_fail(err, PL_EHIERARCHY, "%s (level %d) may not call %s on %s (level %d): calls only go down",
-                   from->ops->name, from->ops->level, info->name, pl_kind_name(to.kind), pl_kind_level(to.kind));
+                   actor_name(from), from->ops->level, info->name, pl_kind_name(to.kind), pl_kind_level(to.kind));
 }
 
 static pl_made_call_t *made_new(actor_t *from, pl_address_t to, uint32_t message, const pl_how_t *how)
@@ -217,11 +217,11 @@ void pl_call_fail(pl_call_t *call, const pl_error_t *error)
     pl_error_t filled = *error;
     const actor_t *actor = call->actor;
     if (filled.code >= 0)
-        pl_fail(&filled, PL_EBUG, "%s failed without saying why", actor->ops->name);
+        pl_fail(&filled, PL_EBUG, "%s failed without saying why", actor_name(actor));
     if (!filled.where[0] && actor->reactor->rank >= 0)
-        snprintf(filled.where, sizeof filled.where, "rank %d %s", actor->reactor->rank, actor->ops->name);
+        snprintf(filled.where, sizeof filled.where, "rank %d %s", actor->reactor->rank, actor_name(actor));
     else if (!filled.where[0])
-        snprintf(filled.where, sizeof filled.where, "%s", actor->ops->name);
+        snprintf(filled.where, sizeof filled.where, "%s", actor_name(actor));
     if (call == actor->start)
         actor_begin_end(call->actor, &filled);
     else

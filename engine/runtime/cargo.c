@@ -56,6 +56,40 @@ pl_outcome_t *pl_outcome_new(pl_error_t *err)
     return object_make(sizeof(pl_outcome_t), outcome_release, err);
 }
 
+static void layout_release(pl_object_t *object)
+{
+    pl_free(object);
+}
+
+pl_layout_t *pl_layout_new(pl_error_t *err)
+{
+    return object_make(sizeof(pl_layout_t), layout_release, err);
+}
+
+static void dataset_release(pl_object_t *object)
+{
+    pl_dataset_t *dataset = (pl_dataset_t *)object;
+    const pl_dataset_ops_t *ops = dataset->part.ops;
+    if (dataset->opened && ops->close)
+        ops->close(dataset->part.self);
+    pl_text_free(dataset->info.facts);
+    pl_instance_release(&dataset->part);
+    pl_free(dataset);
+}
+
+pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *request, pl_error_t *err)
+{
+    pl_dataset_t *dataset = object_make(sizeof *dataset, dataset_release, err);
+    if (dataset) {
+        dataset->part = *part;
+        dataset->request = *request;
+    } else {
+        pl_instance_release(part);
+    }
+    *part = (pl_instance_t){0};
+    return dataset;
+}
+
 static int tensor_fill(pl_output_t *tensor, const char *name, pl_shape_t shape, const float *data, pl_error_t *err)
 {
     int64_t elements = pl_elements(shape);

@@ -53,14 +53,19 @@ typedef struct pl_layout {
     } stage[PL_PREDICT + 1];
 } pl_layout_t;
 
+pl_layout_t *pl_layout_new(pl_error_t *err);
+
 /* An open data set: shared by the data connector and its readers. */
 typedef struct pl_dataset {
     pl_object_t object;
     pl_instance_t part;                                     /* pl_dataset_ops_t and its struct */
     pl_data_request_t request;
     pl_data_info_t info;                                    /* filled in by the reader that opens it */
-    bool opened;
+    bool opened;                                            /* or tried to: it is to be closed */
 } pl_dataset_t;
+
+/* Takes the part over, also on failure.  The last reference closes it. */
+pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *request, pl_error_t *err);
 
 /* Samples in host memory; from a pool, to which it goes back by itself. */
 typedef struct pl_batch {

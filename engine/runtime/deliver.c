@@ -37,7 +37,7 @@ static int peers_check(const actor_t *actor, const pl_peers_t *peers, pl_error_t
 {
     for (uint32_t k = 0; k < peers->count; k++)
         if (pl_kind_level(peers->peer[k].at.kind) >= actor->ops->level)
-            return pl_fail(err, PL_EHIERARCHY, "%s (level %d) was given an address of %s (level %d)", actor->ops->name,
+            return pl_fail(err, PL_EHIERARCHY, "%s (level %d) was given an address of %s (level %d)", actor_name(actor),
                            actor->ops->level, pl_kind_name(peers->peer[k].at.kind),
                            pl_kind_level(peers->peer[k].at.kind));
     return PL_OK;
@@ -47,7 +47,7 @@ static int sender_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t
 {
     const pl_message_info_t *info = pl_message_info(e->message);
     const pl_runtime_t *runtime = actor->reactor->runtime;
-    const char *name = actor->ops->name;
+    const char *name = actor_name(actor);
     if (pl_kind_level(e->from_kind) <= actor->ops->level)
         return pl_fail(err, PL_EHIERARCHY, "%s (level %d) called %s on %s (level %d): calls only go down",
                        pl_kind_name(e->from_kind), pl_kind_level(e->from_kind), info->name, name, actor->ops->level);
@@ -62,7 +62,7 @@ static int sender_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t
 
 static int state_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t *err)
 {
-    const char *name = actor->ops->name;
+    const char *name = actor_name(actor);
     bool is_start = e->message == PL_MESSAGE_start, is_new = actor->state == ACTOR_NEW;
     if (is_start != is_new)
         return pl_fail(err, PL_ESTATE, is_new ? "%s has not started" : "%s is alive already", name);
@@ -152,7 +152,7 @@ static void deliver_call(pl_reactor_t *reactor, letter_t *l)
     if (call)
         pl_call_fail(call, &l->error);
     else
-        pl_log_line(PL_LOG_ERROR, reactor->rank, actor->ops->name, "failed after its answer: %s", l->error.text);
+        pl_log_line(PL_LOG_ERROR, reactor->rank, actor_name(actor), "failed after its answer: %s", l->error.text);
 }
 
 static void deliver_cancel(pl_reactor_t *reactor, const letter_t *l)
@@ -178,7 +178,7 @@ void answer_pass(pl_made_call_t *made, const pl_answer_t *answer)
         made->on_answer(actor->self, answer);
         reactor->doing = (pl_doing_t){0};
     } else if (answer->kind == PL_ANSWER_ERROR && actor->state == ACTOR_ALIVE) {
-        pl_log_line(PL_LOG_WARNING, reactor->rank, actor->ops->name, "%s failed: %s",
+        pl_log_line(PL_LOG_WARNING, reactor->rank, actor_name(actor), "%s failed: %s",
                     pl_message_info(made->message)->name, answer->error->text);
     }
 }

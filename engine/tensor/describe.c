@@ -1,4 +1,5 @@
-/* describe.c - what a module says of its step besides operators: scopes, inputs, parameters, outputs, the loss */
+/* describe.c - what a module says of its step besides operators: scopes, inputs,
+ * parameters, outputs, the loss */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,10 +19,12 @@ void pl_scope(pl_graph_t *g, const char *format, ...)
     va_start(args, format);
     int length = vsnprintf(g->scope + used, room, format, args);
     va_end(args);
-    if (length < 0 || (size_t)length + 2 > room || g->scope_depth == sizeof g->scope_mark / sizeof *g->scope_mark) {
+    if (length < 0 || (size_t)length + 2 > room ||
+        g->scope_depth == sizeof g->scope_mark / sizeof *g->scope_mark) {
         g->scope[used] = '\0';
         pl_refuse(g, "scopes may be %d deep and their path %d characters long",
-                  (int)(sizeof g->scope_mark / sizeof *g->scope_mark), (int)sizeof g->scope - 2);
+                  (int)(sizeof g->scope_mark / sizeof *g->scope_mark),
+                  (int)sizeof g->scope - 2);
         return;
     }
     strcat(g->scope, ".");
@@ -58,8 +61,10 @@ static pl_node_t no_such_field(pl_graph_t *g, const char *name)
     char names[256] = "no fields";
     int at = 0;
     for (int i = 0; i < g->field_count && at < (int)sizeof names; i++)
-        at += snprintf(names + at, sizeof names - (size_t)at, "%s\"%s\"", i ? ", " : "", g->field[i].name);
-    return pl_graph_fail(g, PL_ENOTFOUND, "the batch has no field \"%s\"; it has %s", name, names);
+        at += snprintf(names + at, sizeof names - (size_t)at, "%s\"%s\"", i ? ", " : "",
+                       g->field[i].name);
+    return pl_graph_fail(g, PL_ENOTFOUND, "the batch has no field \"%s\"; it has %s",
+                         name, names);
 }
 
 pl_node_t pl_input(pl_graph_t *g, const char *name)
@@ -74,25 +79,34 @@ pl_node_t pl_input(pl_graph_t *g, const char *name)
             return pl_node_of(i);
     const pl_field_t *field = &g->field[index];
     if (field->shape.rank < 0 || field->shape.rank >= PL_DIMS)
-        return pl_graph_fail(g, PL_EINVAL, "field \"%s\" has %d axes; at most %d and the batch's are possible", name,
-                             field->shape.rank, PL_DIMS - 1);
-    pl_value_t value = {.source = PL_FROM_INPUT, .dtype = field->dtype, .index = index, .op = -1};
+        return pl_graph_fail(
+            g, PL_EINVAL,
+            "field \"%s\" has %d axes; at most %d and the batch's are possible", name,
+            field->shape.rank, PL_DIMS - 1);
+    pl_value_t value = {.source = PL_FROM_INPUT,
+                        .dtype = field->dtype,
+                        .index = index,
+                        .op = -1};
     value.shape.rank = field->shape.rank + 1;
     value.shape.dim[0] = g->batch_size;
-    memcpy(value.shape.dim + 1, field->shape.dim, (size_t)field->shape.rank * sizeof *value.shape.dim);
+    memcpy(value.shape.dim + 1, field->shape.dim,
+           (size_t)field->shape.rank * sizeof *value.shape.dim);
     return pl_value_add(g, &value);
 }
 
 /* The tensor of the model at scope + name, made now if it is not there yet. */
-static const pl_tensor_info_t *tensor_get(pl_graph_t *g, const pl_tensor_info_t *wanted, const char *name)
+static const pl_tensor_info_t *tensor_get(pl_graph_t *g, const pl_tensor_info_t *wanted,
+                                          const char *name)
 {
     pl_tensor_info_t full = *wanted;
     if (!g->model) {
         pl_refuse(g, "%s: a graph without a model has no parameters or state", name);
         return NULL;
     }
-    if (snprintf(full.name, sizeof full.name, "%s%s", g->scope, name) >= (int)sizeof full.name) {
-        pl_refuse(g, "%s: the path of a parameter may have %d characters", name, (int)sizeof full.name - 1);
+    if (snprintf(full.name, sizeof full.name, "%s%s", g->scope, name) >=
+        (int)sizeof full.name) {
+        pl_refuse(g, "%s: the path of a parameter may have %d characters", name,
+                  (int)sizeof full.name - 1);
         return NULL;
     }
     const pl_tensor_info_t *there = pl_model_find(g->model, full.name);
@@ -104,10 +118,13 @@ static const pl_tensor_info_t *tensor_get(pl_graph_t *g, const pl_tensor_info_t 
         return there;
     }
     if (there->region != wanted->region)
-        pl_refuse(g, "%s is a parameter in one place and state in another; give one of them its own name", full.name);
+        pl_refuse(g,
+                  "%s is a parameter in one place and state in another; give one of them "
+                  "its own name",
+                  full.name);
     else if (!pl_same_shape(there->shape, wanted->shape))
-        pl_refuse(g, "%s is %s, asked for as %s: one path is one storage with one shape", full.name,
-                  PL_TEXT_OF(there->shape), PL_TEXT_OF(wanted->shape));
+        pl_refuse(g, "%s is %s, asked for as %s: one path is one storage with one shape",
+                  full.name, PL_TEXT_OF(there->shape), PL_TEXT_OF(wanted->shape));
     return g->error.code ? NULL : there;
 }
 
@@ -117,16 +134,22 @@ pl_node_t pl_param(pl_graph_t *g, const char *name, pl_shape_t shape, pl_init_ru
         return PL_NO_NODE;
     pl_tensor_info_t wanted = {.shape = shape, .region = PL_REGION_PARAMS, .init = init};
     const pl_tensor_info_t *tensor = tensor_get(g, &wanted, name);
-    return tensor ? pl_region_value(g, tensor->region, tensor->offset, shape, true) : PL_NO_NODE;
+    return tensor ? pl_region_value(g, tensor->region, tensor->offset, shape, true)
+                  : PL_NO_NODE;
 }
 
-pl_node_t pl_state(pl_graph_t *g, const char *name, pl_shape_t shape, pl_init_rule_t init, pl_agree_t agree)
+pl_node_t pl_state(pl_graph_t *g, const char *name, pl_shape_t shape, pl_init_rule_t init,
+                   pl_agree_t agree)
 {
     if (g->error.code)
         return PL_NO_NODE;
-    pl_tensor_info_t wanted = {.shape = shape, .region = PL_REGION_STATE, .init = init, .agree = agree};
+    pl_tensor_info_t wanted = {.shape = shape,
+                               .region = PL_REGION_STATE,
+                               .init = init,
+                               .agree = agree};
     const pl_tensor_info_t *tensor = tensor_get(g, &wanted, name);
-    return tensor ? pl_region_value(g, tensor->region, tensor->offset, shape, false) : PL_NO_NODE;
+    return tensor ? pl_region_value(g, tensor->region, tensor->offset, shape, false)
+                  : PL_NO_NODE;
 }
 
 /* ---- What the step is for ---- */
@@ -135,18 +158,22 @@ static void fetch_add(pl_graph_t *g, const pl_fetch_t *fetch, const char *name, 
 {
     for (int i = 0; i < g->fetch_count; i++)
         if (!strcmp(g->fetch[i].name, name)) {
-            pl_graph_fail(g, PL_EEXIST, "\"%s\" is given out twice; give one of them another name", name);
+            pl_graph_fail(g, PL_EEXIST,
+                          "\"%s\" is given out twice; give one of them another name",
+                          name);
             return;
         }
     if (strlen(name) >= sizeof fetch->name) {
-        pl_refuse(g, "\"%s\" is too long a name: up to %d characters", name, (int)sizeof fetch->name - 1);
+        pl_refuse(g, "\"%s\" is too long a name: up to %d characters", name,
+                  (int)sizeof fetch->name - 1);
         return;
     }
     if (PL_GROW(g->fetch, g->fetch_count, g->fetch_room) != PL_OK) {
         pl_graph_fail(g, PL_ENOMEM, "out of memory");
         return;
     }
-    memmove(g->fetch + at + 1, g->fetch + at, (size_t)(g->fetch_count - at) * sizeof *g->fetch);
+    memmove(g->fetch + at + 1, g->fetch + at,
+            (size_t)(g->fetch_count - at) * sizeof *g->fetch);
     g->fetch[at] = *fetch;
     strcpy(g->fetch[at].name, name);
     g->fetch_count++;
@@ -161,22 +188,30 @@ void pl_output(pl_graph_t *g, const char *name, pl_node_t x)
     if (g->error.code)
         return;
     if (outputs == PL_FIELDS)
-        pl_refuse(g, "output \"%s\" is one too many: a step gives out at most %d", name, PL_FIELDS);
+        pl_refuse(g, "output \"%s\" is one too many: a step gives out at most %d", name,
+                  PL_FIELDS);
     else
-        fetch_add(g, &(pl_fetch_t){.kind = PL_FETCH_OUTPUT, .value = x.id, .weight = -1}, name, g->fetch_count);
+        fetch_add(g, &(pl_fetch_t){.kind = PL_FETCH_OUTPUT, .value = x.id, .weight = -1},
+                  name, g->fetch_count);
 }
 
-static void figure_add(pl_graph_t *g, const char *name, pl_loss_t figure, int when, int at)
+static void figure_add(pl_graph_t *g, const char *name, pl_loss_t figure, int when,
+                       int at)
 {
     pl_shape_t sum = pl_shape_of(g, figure.sum), weight = pl_shape_of(g, figure.weight);
     if (g->error.code)
         return;
     if (sum.rank || weight.rank) {
-        pl_refuse(g, "%s takes a sum [] and a weight [], got %s and %s; pl_sum() over all axes makes a scalar", name,
-                  PL_TEXT_OF(sum), PL_TEXT_OF(weight));
+        pl_refuse(g,
+                  "%s takes a sum [] and a weight [], got %s and %s; pl_sum() over all "
+                  "axes makes a scalar",
+                  name, PL_TEXT_OF(sum), PL_TEXT_OF(weight));
         return;
     }
-    pl_fetch_t fetch = {.kind = PL_FETCH_FIGURE, .value = figure.sum.id, .weight = figure.weight.id, .when = when};
+    pl_fetch_t fetch = {.kind = PL_FETCH_FIGURE,
+                        .value = figure.sum.id,
+                        .weight = figure.weight.id,
+                        .when = when};
     fetch_add(g, &fetch, name, at);
 }
 

@@ -1,8 +1,9 @@
 /* gradients.c - reverse mode: appends to a training step what computes its gradients
  *
- * Operations are walked backwards; what reaches a value from its readers is summed when the walk comes to the
- * operation that made it.  A parameter's gradient is assigned as soon as the walk has passed its first reader, so that
- * the end of the parameter list is ready early and can travel while the rest is still computed. */
+ * Operations are walked backwards; what reaches a value from its readers is summed
+ * when the walk comes to the operation that made it.  A parameter's gradient is
+ * assigned as soon as the walk has passed its first reader, so that the end of the
+ * parameter list is ready early and can travel while the rest is still computed. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,18 +13,18 @@
 #include "tensor/operators.h"
 
 typedef struct contribution {
-    int32_t value;                                          /* a part of d(loss)/d(some value) */
-    int next;                                               /* in the order of arrival, -1 ends */
+    int32_t value;                          /* a part of d(loss)/d(some value) */
+    int next;                               /* in the order of arrival, -1 ends */
 } contribution_t;
 
 typedef struct backward {
     pl_graph_t *g;
-    int values, ops;                                        /* of the forward part */
-    int *first, *last;                                      /* [values] contributions to each, -1: none */
-    int *first_reader;                                      /* [values] operation, or ops */
+    int values, ops;                        /* of the forward part */
+    int *first, *last;                      /* [values] contributions to each, -1: none */
+    int *first_reader;                      /* [values] operation, or ops */
     contribution_t *part;
     int parts, room;
-    bool *assigned;                                         /* [tensors of the model] */
+    bool *assigned;                         /* [tensors of the model] */
     bool accumulate;
 } backward_t;
 
@@ -45,7 +46,8 @@ static void contribute(backward_t *b, int32_t to, pl_node_t part)
     b->last[to] = b->parts++;
 }
 
-/* The part of a value's gradient that is the gradient of a slice beginning at `from`; NULL when there is none. */
+/* The part of a value's gradient that is the gradient of a slice beginning at `from`;
+ * NULL when there is none. */
 static const pl_op_t *slice_part(const backward_t *b, int32_t value, int64_t from)
 {
     for (int i = b->first[value]; i >= 0; i = b->part[i].next) {
@@ -65,8 +67,9 @@ static int part_count(const backward_t *b, int32_t value)
     return count;
 }
 
-/* When the parts are gradients of slices that cut one axis without a gap, their sum is a concatenation: one copy
- * instead of as many additions of mostly zeros.  An invalid node when it is not so. */
+/* When the parts are gradients of slices that cut one axis without a gap, their sum is
+ * a concatenation: one copy instead of as many additions of mostly zeros.  An invalid
+ * node when it is not so. */
 static pl_node_t joined_slices(const backward_t *b, int32_t value)
 {
     pl_node_t piece[PL_OP_INPUTS];
@@ -83,7 +86,9 @@ static pl_node_t joined_slices(const backward_t *b, int32_t value)
         piece[i] = pl_node_of(op->input[0]);
         end = op->attr.to;
     }
-    return end == pl_dim(b->g, pl_node_of(value), axis) ? pl_concat(b->g, piece, count, axis) : PL_NO_NODE;
+    return end == pl_dim(b->g, pl_node_of(value), axis)
+               ? pl_concat(b->g, piece, count, axis)
+               : PL_NO_NODE;
 }
 
 /* d(loss)/d(value), or an invalid node when the loss does not depend on it. */
@@ -110,8 +115,10 @@ static void backward_through(backward_t *b, const pl_op_t *op)
         return;
     const pl_rules_t *rules = pl_rules_of(op->code);
     if (!rules->gradient) {
-        pl_graph_fail(g, PL_EUNSUPPORTED, "%s has no gradient; the loss must not depend on a parameter through it",
-                      pl_operators[op->code].name);
+        pl_graph_fail(
+            g, PL_EUNSUPPORTED,
+            "%s has no gradient; the loss must not depend on a parameter through it",
+            pl_operators[op->code].name);
         return;
     }
     for (int k = 0; k < PL_OP_INPUTS; k++)
@@ -126,14 +133,17 @@ static void backward_through(backward_t *b, const pl_op_t *op)
 
 static void assign_grad(backward_t *b, int64_t offset, pl_node_t value)
 {
-    pl_node_t target = pl_region_view(b->g, PL_REGION_GRADS, offset, pl_shape_of(b->g, value));
-    pl_emit(b->g, PL_OP_assign, (pl_node_t[]){target, value}, 2, &(pl_attr_t){.accumulate = b->accumulate}, NULL);
+    pl_node_t target =
+        pl_region_view(b->g, PL_REGION_GRADS, offset, pl_shape_of(b->g, value));
+    pl_emit(b->g, PL_OP_assign, (pl_node_t[]){target, value}, 2,
+            &(pl_attr_t){.accumulate = b->accumulate}, NULL);
 }
 
 static int tensor_at(const pl_model_t *model, int64_t offset)
 {
     int k = 0;
-    while (model->tensor[k].region != PL_REGION_PARAMS || model->tensor[k].offset != offset)
+    while (model->tensor[k].region != PL_REGION_PARAMS ||
+           model->tensor[k].offset != offset)
         k++;
     return k;
 }
@@ -158,8 +168,9 @@ static void walk(backward_t *b)
 {
     pl_graph_t *g = b->g;
     for (int i = b->ops - 1; i >= 0 && !g->error.code; i--) {
-        const pl_op_t op = g->op[i];                        /* a copy: g->op moves when it grows */
-        if (snprintf(g->scope, sizeof g->scope, "%s.", op.path) >= (int)sizeof g->scope || !op.path[0])
+        const pl_op_t op = g->op[i];        /* a copy: g->op moves when it grows */
+        if (snprintf(g->scope, sizeof g->scope, "%s.", op.path) >= (int)sizeof g->scope ||
+            !op.path[0])
             g->scope[0] = '\0';
         backward_through(b, &op);
         for (int k = 0; k < op.input_count && !g->error.code; k++)
@@ -169,14 +180,16 @@ static void walk(backward_t *b)
     g->scope[0] = '\0';
 }
 
-/* Gradients of parameters that the loss does not reach; adding zeros would be for nothing. */
+/* Gradients of parameters that the loss does not reach; adding zeros would be for
+ * nothing. */
 static void assign_zeros(backward_t *b)
 {
     const pl_model_t *model = b->g->model;
     for (int i = 0; i < model->count && !b->accumulate; i++)
         if (model->tensor[i].region == PL_REGION_PARAMS && !b->assigned[i])
-            assign_grad(b, model->tensor[i].offset,
-                        pl_broadcast_to(b->g, pl_scalar(b->g, 0), model->tensor[i].shape));
+            assign_grad(
+                b, model->tensor[i].offset,
+                pl_broadcast_to(b->g, pl_scalar(b->g, 0), model->tensor[i].shape));
 }
 
 static int backward_init(backward_t *b)
@@ -209,8 +222,10 @@ static int check_step(pl_graph_t *g, pl_error_t *err)
         return code;
     if (g->stage != PL_TRAIN || !g->model)
         return pl_fail(err, PL_ESTATE, "gradients are for a training step of a model");
-    if (!g->fetch_count || g->fetch[0].kind != PL_FETCH_FIGURE || strcmp(g->fetch[0].name, "loss"))
-        return pl_fail(err, PL_EINVAL, "the training step has no loss; end it with pl_loss()");
+    if (!g->fetch_count || g->fetch[0].kind != PL_FETCH_FIGURE ||
+        strcmp(g->fetch[0].name, "loss"))
+        return pl_fail(err, PL_EINVAL,
+                       "the training step has no loss; end it with pl_loss()");
     if (!g->value[g->fetch[0].value].grad)
         return pl_fail(err, PL_EINVAL, "the loss does not depend on any parameter");
     return PL_OK;
@@ -221,7 +236,7 @@ int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_
     int code = check_step(g, err);
     if (code != PL_OK)
         return code;
-    pl_model_freeze(g->model);                              /* from here on offsets are in the graph */
+    pl_model_freeze(g->model);              /* from here on offsets are in the graph */
     backward_t b = {.g = g, .accumulate = accumulate};
     if (backward_init(&b) == PL_OK) {
         assign_grad(&b, g->model->params, pl_node_of(g->fetch[0].value));

@@ -1,7 +1,8 @@
 /* graph.c - values, operations and the error that sticks
  *
- * Every operation, forward or backward, enters through pl_emit(), so that no graph exists whose shapes were not
- * checked.  What a module says besides operators (inputs, parameters, outputs) is in describe.c. */
+ * Every operation, forward or backward, enters through pl_emit(), so that no graph
+ * exists whose shapes were not checked.  What a module says besides operators (inputs,
+ * parameters, outputs) is in describe.c. */
 #include "tensor/graph.h"
 
 #include <assert.h>
@@ -14,7 +15,7 @@
 #include "tensor/operators.h"
 
 const pl_operator_t pl_operators[PL_OPCODES] = {
-#define PL_OPERATOR(name, inputs, outputs, precision, kind, meaning)                         \
+#define PL_OPERATOR(name, inputs, outputs, precision, kind, meaning) \
     [PL_OP_##name] = {#name, inputs, outputs, PL_PRECISION_##precision, PL_KIND_##kind},
 #include "tensor/operators.def"
 #undef PL_OPERATOR
@@ -36,12 +37,15 @@ const pl_rules_t *pl_rules_of(pl_opcode_t code)
 
 /* ---- The graph and its error ---- */
 
-pl_graph_t *pl_graph_new(struct pl_model *model, pl_stage_t stage, const pl_field_t *fields, int field_count,
-                         int64_t batch_size, pl_error_t *err)
+pl_graph_t *pl_graph_new(struct pl_model *model, pl_stage_t stage,
+                         const pl_field_t *fields, int field_count, int64_t batch_size,
+                         pl_error_t *err)
 {
     if (field_count > PL_FIELDS || batch_size < 1) {
-        pl_fail(err, PL_EINVAL, "a graph takes up to %d fields and a batch of at least 1, got %d and %lld", PL_FIELDS,
-                field_count, (long long)batch_size);
+        pl_fail(
+            err, PL_EINVAL,
+            "a graph takes up to %d fields and a batch of at least 1, got %d and %lld",
+            PL_FIELDS, field_count, (long long)batch_size);
         return NULL;
     }
     pl_graph_t *g = pl_alloc(sizeof *g);
@@ -73,8 +77,8 @@ int pl_graph_check(const pl_graph_t *g, pl_error_t *err)
     if (g->error.code)
         return pl_fail(err, g->error.code, "%s", g->error.text);
     if (g->scope_depth)
-        return pl_fail(err, PL_ESTATE, "pl_scope(\"%.*s\") without its pl_scope_end()", (int)strlen(g->scope) - 1,
-                       g->scope);
+        return pl_fail(err, PL_ESTATE, "pl_scope(\"%.*s\") without its pl_scope_end()",
+                       (int)strlen(g->scope) - 1, g->scope);
     return PL_OK;
 }
 
@@ -132,14 +136,18 @@ int64_t pl_rows(pl_shape_t shape, int inner)
 
 size_t pl_dtype_size(pl_dtype_t dtype)
 {
-    static const size_t size[] = {[PL_F32] = 4, [PL_F64] = 8, [PL_I32] = 4, [PL_I64] = 8, [PL_U8] = 1};
+    static const size_t size[] = {
+        [PL_F32] = 4, [PL_F64] = 8, [PL_I32] = 4, [PL_I64] = 8, [PL_U8] = 1};
     return size[dtype];
 }
 
 const char *pl_dtype_name(pl_dtype_t dtype)
 {
-    static const char *const name[] = {
-        [PL_F32] = "float32", [PL_F64] = "float64", [PL_I32] = "int32", [PL_I64] = "int64", [PL_U8] = "uint8"};
+    static const char *const name[] = {[PL_F32] = "float32",
+                                       [PL_F64] = "float64",
+                                       [PL_I32] = "int32",
+                                       [PL_I64] = "int64",
+                                       [PL_U8] = "uint8"};
     return name[dtype];
 }
 
@@ -150,10 +158,12 @@ bool pl_same_shape(pl_shape_t a, pl_shape_t b)
 
 char *pl_shape_text(pl_shape_t shape, char text[static 64])
 {
+    const char *rest = shape.rank > PL_DIMS ? ", ..." : "";
     int at = snprintf(text, 64, "[");
-    for (int i = 0; i < shape.rank && at < 60; i++)
-        at += snprintf(text + at, (size_t)(64 - at), "%s%lld", i ? ", " : "", (long long)shape.dim[i]);
-    snprintf(at < 63 ? text + at : text + 62, 2, "]");
+    for (int i = 0; i < shape.rank && i < PL_DIMS && at < 50; i++)
+        at += snprintf(text + at, (size_t)(64 - at), "%s%lld", i ? ", " : "",
+                       (long long)shape.dim[i]);
+    snprintf(at < 56 ? text + at : text + 56, 8, "%s]", rest);
     return text;
 }
 
@@ -176,7 +186,9 @@ static int shape_check(pl_graph_t *g, pl_shape_t shape)
     int64_t bytes = 8;
     for (int i = 0; i < shape.rank; i++)
         if (shape.dim[i] < 1 || __builtin_mul_overflow(bytes, shape.dim[i], &bytes))
-            return pl_refuse(g, "a tensor cannot have shape %s: sizes start at 1 and the whole must fit in memory",
+            return pl_refuse(g,
+                             "a tensor cannot have shape %s: sizes start at 1 and the "
+                             "whole must fit in memory",
                              PL_TEXT_OF(shape));
     return PL_OK;
 }
@@ -204,7 +216,7 @@ pl_shape_t pl_shape_of(pl_graph_t *g, pl_node_t x)
     return (pl_shape_t){0};
 }
 
-int pl_axis_of(pl_graph_t *g, const char *operator, pl_node_t x, int axis)
+int pl_axis_of(pl_graph_t *g, const char *who, pl_node_t x, int axis)
 {
     pl_shape_t shape = pl_shape_of(g, x);
     int from_front = axis < 0 ? axis + shape.rank : axis;
@@ -212,7 +224,7 @@ int pl_axis_of(pl_graph_t *g, const char *operator, pl_node_t x, int axis)
         return -1;
     if (from_front >= 0 && from_front < shape.rank)
         return from_front;
-    pl_refuse(g, "%s takes an axis from %d to %d of %s, got %d", operator, -shape.rank, shape.rank - 1,
+    pl_refuse(g, "%s takes an axis from %d to %d of %s, got %d", who, -shape.rank, shape.rank - 1,
               PL_TEXT_OF(shape), axis);
     return -1;
 }
@@ -240,31 +252,39 @@ pl_node_t pl_value_add(pl_graph_t *g, const pl_value_t *value)
     return pl_node_of(g->value_count++);
 }
 
-pl_node_t pl_region_value(pl_graph_t *g, pl_region_t region, int64_t offset, pl_shape_t shape, bool grad)
+pl_node_t pl_region_value(pl_graph_t *g, pl_region_t region, int64_t offset,
+                          pl_shape_t shape, bool grad)
 {
     for (int32_t i = 0; i < g->value_count; i++) {
         const pl_value_t *v = &g->value[i];
-        if (v->source == PL_FROM_REGION && v->index == (int)region && v->offset == offset &&
-            pl_same_shape(v->shape, shape))
+        if (v->source == PL_FROM_REGION && v->index == (int)region &&
+            v->offset == offset && pl_same_shape(v->shape, shape))
             return pl_node_of(i);
     }
-    return pl_value_add(g, &(pl_value_t){.source = PL_FROM_REGION, .shape = shape, .index = (int)region,
-                                         .offset = offset, .op = -1, .grad = grad});
+    return pl_value_add(g, &(pl_value_t){.source = PL_FROM_REGION,
+                                         .shape = shape,
+                                         .index = (int)region,
+                                         .offset = offset,
+                                         .op = -1,
+                                         .grad = grad});
 }
 
-pl_node_t pl_region_view(pl_graph_t *g, pl_region_t region, int64_t offset, pl_shape_t shape)
+pl_node_t pl_region_view(pl_graph_t *g, pl_region_t region, int64_t offset,
+                         pl_shape_t shape)
 {
     return pl_region_value(g, region, offset, shape, false);
 }
 
 pl_node_t pl_step_scalar(pl_graph_t *g, int slot)
 {
-    return pl_value_add(g, &(pl_value_t){.source = PL_FROM_SCALAR, .index = slot, .op = -1});
+    return pl_value_add(g,
+                        &(pl_value_t){.source = PL_FROM_SCALAR, .index = slot, .op = -1});
 }
 
 pl_node_t pl_scalar(pl_graph_t *g, double value)
 {
-    return pl_value_add(g, &(pl_value_t){.source = PL_FROM_CONSTANT, .constant = value, .op = -1});
+    return pl_value_add(
+        g, &(pl_value_t){.source = PL_FROM_CONSTANT, .constant = value, .op = -1});
 }
 
 /* ---- Operations ---- */
@@ -288,12 +308,15 @@ int pl_want_float(pl_graph_t *g, const pl_op_t *op, int count)
 {
     for (int k = 0; k < count; k++)
         if (pl_input_of(g, op, k)->dtype != PL_F32)
-            return pl_refuse(g, "%s takes float32, got %s %s", pl_operators[op->code].name,
-                             pl_dtype_name(pl_input_of(g, op, k)->dtype), PL_TEXT_OF(pl_input_shape(g, op, k)));
+            return pl_refuse(g, "%s takes float32, got %s %s",
+                             pl_operators[op->code].name,
+                             pl_dtype_name(pl_input_of(g, op, k)->dtype),
+                             PL_TEXT_OF(pl_input_shape(g, op, k)));
     return PL_OK;
 }
 
-/* Only the first output carries a gradient: the others are what backward needs, or indices. */
+/* Only the first output carries a gradient: the others are what backward needs, or
+ * indices. */
 static int op_outputs(pl_graph_t *g, pl_op_t *op)
 {
     pl_value_t out[PL_OP_OUTPUTS] = {0};
@@ -312,12 +335,12 @@ static int op_outputs(pl_graph_t *g, pl_op_t *op)
     return g->error.code;
 }
 
-pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs, int input_count, const pl_attr_t *attr,
-                  pl_node_t *extra)
+pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs,
+                  int input_count, const pl_attr_t *attr, pl_node_t *extra)
 {
-    const pl_operator_t *operator = &pl_operators[code];
-    assert(input_count <= operator->inputs && pl_rules_of(code)->shape);
-    pl_op_t op = {.code = code, .input_count = input_count, .output_count = operator->outputs};
+    const pl_operator_t *info = &pl_operators[code];
+    assert(input_count <= info->inputs && pl_rules_of(code)->shape);
+    pl_op_t op = {.code = code, .input_count = input_count, .output_count = info->outputs};
     for (int k = 0; k < input_count && !g->error.code; k++) {
         op.input[k] = inputs[k].id;
         pl_shape_of(g, inputs[k]);
@@ -371,7 +394,7 @@ void pl_graph_prune(pl_graph_t *g)
     bool *needed = pl_alloc_array((size_t)g->value_count, sizeof *needed);
     bool *keep = pl_alloc_array((size_t)g->op_count, sizeof *keep);
     if (!needed || !keep)
-        goto done;                                          /* unpruned, the graph computes the same */
+        goto done;                          /* unpruned, the graph computes the same */
     mark_fetches(g, needed);
     for (int i = g->op_count - 1; i >= 0; i--) {
         keep[i] = op_is_needed(&g->op[i], needed);

@@ -133,7 +133,8 @@ pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs, int 
 
 /* Ends the description of a training step: appends backward from d(loss sum) = 1/nominal and the assignments of each
  * parameter's gradient, of the loss sum and of its weight into PL_REGION_GRADS (added to what is there when
- * accumulate).  Parameters that the loss does not reach get zeros.  gradients.c */
+ * accumulate).  Parameters that the loss does not reach get zeros.  Freezes the model, for its offsets are in the
+ * graph now: describe every stage first.  gradients.c */
 int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_t *err);
 
 /* Drops operations whose results nobody reads and that have no effect. */

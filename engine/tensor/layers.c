@@ -1,7 +1,9 @@
-/* layers.c - operators that bring their parameters along: linear, conv2d, normalisation, embedding
+/* layers.c - operators that bring their parameters along: linear, conv2d,
+ * normalisation, embedding
  *
- * A layer's name is a scope, so that its parameters are NAME.weight and NAME.bias and its messages begin with NAME.
- * First values are those of torch.nn unless the caller says otherwise. */
+ * A layer's name is a scope, so that its parameters are NAME.weight and NAME.bias and
+ * its messages begin with NAME. First values are those of torch.nn unless the caller
+ * says otherwise. */
 #include <math.h>
 #include <stdio.h>
 
@@ -10,33 +12,36 @@
 
 /* ---- linear ---- */
 
-/* Says which x would fit a weight that is there already. */
+/* Whether x fits a weight that is there already; says which x would. */
 static bool linear_fits(pl_graph_t *g, pl_node_t x)
 {
     char name[80];
     pl_shape_t shape = pl_shape_of(g, x);
     if (g->error.code)
         return false;
-    if (shape.rank < 1)
-        return pl_refuse(g, "linear takes x [..., K], got a scalar") == PL_OK;
     snprintf(name, sizeof name, "%sweight", g->scope);
     const pl_tensor_info_t *weight = g->model ? pl_model_find(g->model, name) : NULL;
-    if (weight && weight->shape.rank == 2 && weight->shape.dim[1] != shape.dim[shape.rank - 1])
-        return pl_refuse(g, "linear takes x [..., %lld], got %s", (long long)weight->shape.dim[1],
-                         PL_TEXT_OF(shape)) == PL_OK;
-    return true;
+    if (shape.rank < 1)
+        pl_refuse(g, "linear takes x [..., K], got a scalar");
+    else if (weight && weight->shape.rank == 2 &&
+             weight->shape.dim[1] != shape.dim[shape.rank - 1])
+        pl_refuse(g, "linear takes x [..., %lld], got %s",
+                  (long long)weight->shape.dim[1], PL_TEXT_OF(shape));
+    return !g->error.code;
 }
 
 /* Rows of x times the layer's weight; the scope is the layer's. */
-static pl_node_t linear_here(pl_graph_t *g, pl_node_t x, int64_t units, const pl_linear_options_t *o)
+static pl_node_t linear_here(pl_graph_t *g, pl_node_t x, int64_t units,
+                             const pl_linear_options_t *o)
 {
     if (!linear_fits(g, x))
         return PL_NO_NODE;
     pl_shape_t shape = pl_shape_of(g, x);
     const int64_t in = shape.dim[shape.rank - 1];
     const pl_init_rule_t usual = pl_uniform(1 / sqrt((double)in));
-    pl_node_t inputs[3] = {pl_reshape(g, x, PL_SHAPE(-1, in)),
-                           pl_param(g, "weight", PL_SHAPE(units, in), o->weight ? *o->weight : usual)};
+    pl_node_t inputs[3] = {
+        pl_reshape(g, x, PL_SHAPE(-1, in)),
+        pl_param(g, "weight", PL_SHAPE(units, in), o->weight ? *o->weight : usual)};
     if (!o->no_bias)
         inputs[2] = pl_param(g, "bias", PL_SHAPE(units), o->bias ? *o->bias : usual);
     pl_node_t y = pl_emit(g, PL_OP_linear, inputs, o->no_bias ? 2 : 3, NULL, NULL);
@@ -60,25 +65,31 @@ pl_node_t pl_linear(pl_graph_t *g, const char *name, pl_node_t x, int64_t units)
 
 /* ---- conv2d ---- */
 
-static pl_node_t conv2d_here(pl_graph_t *g, pl_node_t x, int64_t channels, const pl_conv_options_t *o)
+static pl_node_t conv2d_here(pl_graph_t *g, pl_node_t x, int64_t channels,
+                             const pl_conv_options_t *o)
 {
     pl_shape_t shape = pl_shape_of(g, x);
     if (!g->error.code && (shape.rank != 4 || o->kernel < 1))
-        pl_refuse(g, "conv2d takes x [B, C, H, W] and a kernel of at least 1, got %s and %lld", PL_TEXT_OF(shape),
-                  (long long)o->kernel);
+        pl_refuse(
+            g, "conv2d takes x [B, C, H, W] and a kernel of at least 1, got %s and %lld",
+            PL_TEXT_OF(shape), (long long)o->kernel);
     const int64_t k = o->kernel, in = shape.dim[1];
     const pl_init_rule_t usual = pl_uniform(1 / sqrt((double)(in * k * k)));
     pl_node_t inputs[3] = {x, pl_param(g, "weight", PL_SHAPE(channels, in, k, k), usual)};
     if (!o->no_bias)
         inputs[2] = pl_param(g, "bias", PL_SHAPE(channels), usual);
-    pl_attr_t attr = {.kernel = k, .stride = o->stride ? o->stride : 1, .padding = o->padding};
+    pl_attr_t attr = {.kernel = k,
+                      .stride = o->stride ? o->stride : 1,
+                      .padding = o->padding};
     return pl_emit(g, PL_OP_conv2d, inputs, o->no_bias ? 2 : 3, &attr, NULL);
 }
 
-pl_node_t pl_conv2d(pl_graph_t *g, const char *name, pl_node_t x, int64_t channels, const pl_conv_options_t *options)
+pl_node_t pl_conv2d(pl_graph_t *g, const char *name, pl_node_t x, int64_t channels,
+                    const pl_conv_options_t *options)
 {
     pl_scope(g, "%s", name);
-    pl_node_t y = conv2d_here(g, x, channels, options ? options : &(pl_conv_options_t){0});
+    pl_node_t y =
+        conv2d_here(g, x, channels, options ? options : &(pl_conv_options_t){0});
     pl_scope_end(g);
     return y;
 }
@@ -86,14 +97,17 @@ pl_node_t pl_conv2d(pl_graph_t *g, const char *name, pl_node_t x, int64_t channe
 /* ---- Normalisation ---- */
 
 /* state becomes (1 - momentum) state + momentum value */
-static void average_towards(pl_graph_t *g, pl_node_t state, pl_node_t value, double momentum)
+static void average_towards(pl_graph_t *g, pl_node_t state, pl_node_t value,
+                            double momentum)
 {
-    pl_assign(g, state, pl_add(g, pl_scale(g, state, 1 - momentum), pl_scale(g, value, momentum)));
+    pl_assign(g, state,
+              pl_add(g, pl_scale(g, state, 1 - momentum), pl_scale(g, value, momentum)));
 }
 
-/* Ioffe and Szegedy, "Batch normalization", 2015, with torch.nn.BatchNorm's running statistics: the running variance
- * is the unbiased one. */
-static pl_node_t batch_norm_here(pl_graph_t *g, pl_node_t x, double momentum, double epsilon)
+/* Ioffe and Szegedy, "Batch normalization", 2015, with torch.nn.BatchNorm's running
+ * statistics: the running variance is the unbiased one. */
+static pl_node_t batch_norm_here(pl_graph_t *g, pl_node_t x, double momentum,
+                                 double epsilon)
 {
     pl_shape_t shape = pl_shape_of(g, x);
     if (!g->error.code && shape.rank < 2)
@@ -102,26 +116,31 @@ static pl_node_t batch_norm_here(pl_graph_t *g, pl_node_t x, double momentum, do
         return PL_NO_NODE;
     const pl_shape_t channels = PL_SHAPE(shape.dim[1]);
     const pl_attr_t attr = {.a = epsilon};
-    pl_node_t inputs[5] = {x, pl_param(g, "weight", channels, pl_constant(1)),
-                           pl_param(g, "bias", channels, pl_zeros()),
-                           pl_state(g, "running_mean", channels, pl_zeros(), PL_AGREE_RANK0),
-                           pl_state(g, "running_var", channels, pl_constant(1), PL_AGREE_RANK0)};
+    pl_node_t weight = pl_param(g, "weight", channels, pl_constant(1));
+    pl_node_t bias = pl_param(g, "bias", channels, pl_zeros());
+    pl_node_t mean = pl_state(g, "running_mean", channels, pl_zeros(), PL_AGREE_RANK0);
+    pl_node_t var = pl_state(g, "running_var", channels, pl_constant(1), PL_AGREE_RANK0);
+    pl_node_t inputs[] = {x, weight, bias, mean, var};
     if (g->stage != PL_TRAIN)
         return pl_emit(g, PL_OP_batch_norm_with, inputs, 5, &attr, NULL);
     const double n = (double)(pl_elements(shape) / shape.dim[1]);
     if (n < 2)
-        return pl_graph_fail(g, PL_EINVAL, "batch_norm needs more than one value for each channel to train on, got "
-                             "%s: make batches larger or drop the last, incomplete one", PL_TEXT_OF(shape));
+        return pl_graph_fail(
+            g, PL_EINVAL,
+            "batch_norm needs more than one value for each channel to train on, got "
+            "%s: make batches larger or drop the last, incomplete one",
+            PL_TEXT_OF(shape));
     pl_node_t extra[2];
     pl_node_t y = pl_emit(g, PL_OP_batch_norm, inputs, 3, &attr, extra);
     if (g->error.code)
         return PL_NO_NODE;
-    average_towards(g, inputs[3], extra[0], momentum);
-    average_towards(g, inputs[4], pl_scale(g, extra[1], n / (n - 1)), momentum);
+    average_towards(g, mean, extra[0], momentum);
+    average_towards(g, var, pl_scale(g, extra[1], n / (n - 1)), momentum);
     return y;
 }
 
-pl_node_t pl_batch_norm(pl_graph_t *g, const char *name, pl_node_t x, double momentum, double epsilon)
+pl_node_t pl_batch_norm(pl_graph_t *g, const char *name, pl_node_t x, double momentum,
+                        double epsilon)
 {
     pl_scope(g, "%s", name);
     pl_node_t y = batch_norm_here(g, x, momentum, epsilon);
@@ -134,20 +153,23 @@ pl_node_t pl_layer_norm(pl_graph_t *g, const char *name, pl_node_t x, double eps
 {
     pl_scope(g, "%s", name);
     const pl_shape_t channels = PL_SHAPE(pl_dim(g, x, -1));
-    pl_node_t inputs[] = {x, pl_param(g, "weight", channels, pl_constant(1)),
-                          pl_param(g, "bias", channels, pl_zeros())};
-    pl_node_t y = pl_emit(g, PL_OP_layer_norm, inputs, 3, &(pl_attr_t){.a = epsilon}, NULL);
+    pl_node_t weight = pl_param(g, "weight", channels, pl_constant(1));
+    pl_node_t bias = pl_param(g, "bias", channels, pl_zeros());
+    pl_node_t inputs[] = {x, weight, bias};
+    pl_node_t y =
+        pl_emit(g, PL_OP_layer_norm, inputs, 3, &(pl_attr_t){.a = epsilon}, NULL);
     pl_scope_end(g);
     return y;
 }
 
 /* ---- embedding ---- */
 
-pl_node_t pl_embedding(pl_graph_t *g, const char *name, pl_node_t indices, int64_t rows, int64_t width,
-                       pl_init_rule_t init)
+pl_node_t pl_embedding(pl_graph_t *g, const char *name, pl_node_t indices, int64_t rows,
+                       int64_t width, pl_init_rule_t init)
 {
     pl_scope(g, "%s", name);
-    pl_node_t y = pl_emit2(g, PL_OP_embedding, indices, pl_param(g, "weight", PL_SHAPE(rows, width), init));
+    pl_node_t y = pl_emit2(g, PL_OP_embedding, indices,
+                           pl_param(g, "weight", PL_SHAPE(rows, width), init));
     pl_scope_end(g);
     return y;
 }

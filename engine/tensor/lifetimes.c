@@ -1,8 +1,9 @@
 /* lifetimes.c - where each value of a graph lives, and from when to when
  *
- * First the views are traced to the memory they look at and the lives counted; then values that are made only to be
- * assigned move to where they are assigned; then those that may take the place of an input that dies do so; the rest
- * is laid out largest first, each into the smallest gap that is free for all of its life. */
+ * First the views are traced to the memory they look at and the lives counted; then
+ * values that are made only to be assigned move to where they are assigned; then those
+ * that may take the place of an input that dies do so; the rest is laid out largest
+ * first, each into the smallest gap that is free for all of its life. */
 #include "tensor/lifetimes.h"
 
 #include <limits.h>
@@ -11,8 +12,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-typedef struct block {                                      /* bytes that values use one after the other */
-    int32_t owner;                                          /* the first of them */
+typedef struct block {                      /* bytes that values use one after the
+                                               other */
+    int32_t owner;                          /* the first of them */
     int born, dies;
     size_t bytes, offset;
 } block_t;
@@ -22,9 +24,10 @@ typedef struct planner {
     const pl_lifetime_rules_t *rules;
     pl_home_t *home;
     bool *done;
-    bool *plain;                                            /* [values] itself or the root's elements in their order */
-    bool *inherited;                                        /* [values] another one took its place */
-    block_t *block;                                         /* in order of offset, once laid out */
+    bool *plain;                            /* [values] itself or the root's elements
+                                               in their order */
+    bool *inherited;                        /* [values] another one took its place */
+    block_t *block;                         /* in order of offset, once laid out */
     int blocks, room;
     size_t arena;
 } planner_t;
@@ -49,8 +52,9 @@ static bool is_inside(const planner_t *p, int32_t value)
 static size_t value_bytes(const planner_t *p, int32_t value)
 {
     const pl_value_t *v = &p->g->value[value];
-    size_t bytes = p->rules->bytes ? p->rules->bytes(p->g, value, p->rules->user)
-                                   : (size_t)pl_elements(v->shape) * pl_dtype_size(v->dtype);
+    size_t bytes = p->rules->bytes
+                       ? p->rules->bytes(p->g, value, p->rules->user)
+                       : (size_t)pl_elements(v->shape) * pl_dtype_size(v->dtype);
     return (bytes + PL_ARENA_ALIGN - 1) / PL_ARENA_ALIGN * PL_ARENA_ALIGN;
 }
 
@@ -61,7 +65,9 @@ static void trace_views(planner_t *p)
     const pl_graph_t *g = p->g;
     for (int32_t v = 0; v < g->value_count; v++) {
         const bool outside = g->value[v].source != PL_FROM_OP;
-        p->home[v] = (pl_home_t){.place = outside ? PL_PLACE_OUTSIDE : PL_PLACE_NOWHERE, .root = v, .dies = -1};
+        p->home[v] = (pl_home_t){.place = outside ? PL_PLACE_OUTSIDE : PL_PLACE_NOWHERE,
+                                 .root = v,
+                                 .dies = -1};
         p->plain[v] = true;
     }
     for (int i = 0; i < g->op_count; i++) {
@@ -100,11 +106,13 @@ static void count_lives(planner_t *p)
 
 static bool overlaps(const pl_value_t *a, const pl_value_t *b)
 {
-    return a->source == PL_FROM_REGION && b->source == PL_FROM_REGION && a->index == b->index &&
-           a->offset < b->offset + pl_elements(b->shape) && b->offset < a->offset + pl_elements(a->shape);
+    return a->source == PL_FROM_REGION && b->source == PL_FROM_REGION &&
+           a->index == b->index && a->offset < b->offset + pl_elements(b->shape) &&
+           b->offset < a->offset + pl_elements(a->shape);
 }
 
-/* Whether operation i may look at `target` as the maker of `root` is about to write into it, or has. */
+/* Whether operation i may look at `target` as the maker of `root` is about to write
+ * into it, or has. */
 static bool reader_agrees(const planner_t *p, int i, int k, int32_t target, int32_t root)
 {
     const pl_graph_t *g = p->g;
@@ -112,13 +120,14 @@ static bool reader_agrees(const planner_t *p, int i, int k, int32_t target, int3
     const pl_value_t *v = &g->value[seen], *t = &g->value[target];
     if (!overlaps(v, t) || op_time(p, i) < p->home[root].born)
         return true;
-    const bool same = v->offset == t->offset && pl_elements(v->shape) == pl_elements(t->shape);
+    const bool same =
+        v->offset == t->offset && pl_elements(v->shape) == pl_elements(t->shape);
     return op_time(p, i) == p->home[root].born && same && p->rules->in_place &&
            p->rules->in_place(g, g->value[root].op, g->op[i].input[k], p->rules->user);
 }
 
-/* Between making and assigning nobody may need what the target held, write to it, or stop the assign; afterwards
- * nobody may write to it while the value is still read. */
+/* Between making and assigning nobody may need what the target held, write to it, or
+ * stop the assign; afterwards nobody may write to it while the value is still read. */
 static bool may_move(const planner_t *p, int assign, int32_t root)
 {
     const pl_graph_t *g = p->g;
@@ -133,7 +142,8 @@ static bool may_move(const planner_t *p, int assign, int32_t root)
             (between || (i > assign && op_time(p, i) <= p->home[root].dies)))
             return false;
         const bool together = op_time(p, i) == p->home[root].born;
-        for (int k = op->code == PL_OP_assign ? 1 : 0; k < op->input_count && (i < assign || together); k++)
+        for (int k = op->code == PL_OP_assign ? 1 : 0;
+             k < op->input_count && (i < assign || together); k++)
             if (!reader_agrees(p, i, k, target, root))
                 return false;
     }
@@ -148,7 +158,8 @@ static void move_to_targets(planner_t *p)
         if (op->code != PL_OP_assign || op->attr.accumulate)
             continue;
         int32_t root = p->home[op->input[1]].root;
-        if (g->value[root].source != PL_FROM_OP || p->home[root].place == PL_PLACE_TARGET || is_inside(p, root) ||
+        if (g->value[root].source != PL_FROM_OP ||
+            p->home[root].place == PL_PLACE_TARGET || is_inside(p, root) ||
             !p->plain[op->input[1]] || !may_move(p, i, root))
             continue;
         p->home[root].place = PL_PLACE_TARGET;
@@ -168,7 +179,8 @@ static block_t *block_of(planner_t *p, int32_t owner)
     return &p->block[i];
 }
 
-/* The value, read for the last time by what makes v, whose place v may take; -1 when there is none. */
+/* The value, read for the last time by what makes v, whose place v may take; -1 when
+ * there is none. */
 static int32_t predecessor(const planner_t *p, int32_t v)
 {
     const pl_graph_t *g = p->g;
@@ -181,8 +193,9 @@ static int32_t predecessor(const planner_t *p, int32_t v)
     for (int i = from; i <= to; i++)
         for (int k = 0; k < g->op[i].input_count; k++) {
             int32_t input = g->op[i].input[k], root = p->home[input].root;
-            if (p->home[root].place == PL_PLACE_ARENA && p->home[root].dies == now && p->home[root].born < now &&
-                p->plain[input] && !p->inherited[root] && value_bytes(p, root) >= value_bytes(p, v) &&
+            if (p->home[root].place == PL_PLACE_ARENA && p->home[root].dies == now &&
+                p->home[root].born < now && p->plain[input] && !p->inherited[root] &&
+                value_bytes(p, root) >= value_bytes(p, v) &&
                 p->rules->in_place(g, maker, input, p->rules->user))
                 return root;
         }
@@ -194,16 +207,20 @@ static int make_block(planner_t *p, int32_t v)
 {
     pl_home_t *home = &p->home[v];
     home->place = PL_PLACE_ARENA;
-    int32_t before = p->rules->in_place && p->g->value[v].index == 0 ? predecessor(p, v) : -1;
+    int32_t before =
+        p->rules->in_place && p->g->value[v].index == 0 ? predecessor(p, v) : -1;
     if (before >= 0) {
         p->inherited[before] = true;
-        home->offset = p->home[before].offset;              /* the owner, until blocks have offsets */
+        home->offset = p->home[before].offset;  /* the owner, until blocks have offsets */
         block_of(p, (int32_t)home->offset)->dies = home->dies;
         return PL_OK;
     }
     if (PL_GROW(p->block, p->blocks, p->room) != PL_OK)
         return PL_ENOMEM;
-    p->block[p->blocks++] = (block_t){.owner = v, .born = home->born, .dies = home->dies, .bytes = value_bytes(p, v)};
+    p->block[p->blocks++] = (block_t){.owner = v,
+                                      .born = home->born,
+                                      .dies = home->dies,
+                                      .bytes = value_bytes(p, v)};
     home->offset = v;
     return PL_OK;
 }
@@ -215,7 +232,8 @@ static int make_blocks(planner_t *p)
         for (int k = 0; k < g->op[i].output_count; k++) {
             int32_t v = g->op[i].output[k];
             const pl_home_t *home = &p->home[v];
-            if (home->root != v || home->place != PL_PLACE_NOWHERE || home->dies < 0 || is_inside(p, v))
+            if (home->root != v || home->place != PL_PLACE_NOWHERE || home->dies < 0 ||
+                is_inside(p, v))
                 continue;
             if (make_block(p, v) != PL_OK)
                 return PL_ENOMEM;
@@ -228,10 +246,11 @@ static int by_size(const void *a, const void *b)
     const block_t *x = a, *y = b;
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
-    return x->owner - y->owner;                             /* the same plan every time */
+    return x->owner - y->owner;             /* the same plan every time */
 }
 
-/* The smallest gap that is free while b lives, among blocks [0, count), which are in order of offset. */
+/* The smallest gap that is free while b lives, among blocks [0, count), which are in
+ * order of offset. */
 static size_t best_offset(const block_t *placed, int count, const block_t *b)
 {
     size_t end = 0, best = 0, best_gap = SIZE_MAX;
@@ -282,7 +301,8 @@ static void settle(planner_t *p)
             p->home[g->op[i].output[0]] = p->home[g->op[i].input[0]];
 }
 
-int pl_lifetimes_plan(pl_lifetimes_t *plan, const pl_graph_t *g, const pl_lifetime_rules_t *rules, pl_error_t *err)
+int pl_lifetimes_plan(pl_lifetimes_t *plan, const pl_graph_t *g,
+                      const pl_lifetime_rules_t *rules, pl_error_t *err)
 {
     static const pl_lifetime_rules_t none;
     const size_t values = (size_t)g->value_count;

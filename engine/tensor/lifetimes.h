@@ -1,9 +1,10 @@
 /* lifetimes.h - where each value of a graph lives, and from when to when
  *
- * Memory planning that any accelerator can use.  Values that are computed share one arena: two of them may have the
- * same bytes when their lives do not overlap.  A value may be overwritten only after its last reader.  Time is the
- * number of the operation, or of the fused step it runs in.  Reading a region (or a view of one) means: as it is when
- * the operation runs. */
+ * Memory planning that any accelerator can use.  Values that are computed share one
+ * arena: two of them may have the same bytes when their lives do not overlap.  A value
+ * may be overwritten only after its last reader.  Time is the number of the operation,
+ * or of the fused step it runs in.  Reading a region (or a view of one) means: as it
+ * is when the operation runs. */
 #ifndef PL_TENSOR_LIFETIMES_H
 #define PL_TENSOR_LIFETIMES_H
 
@@ -11,50 +12,60 @@
 
 #define PL_ARENA_ALIGN 64
 
-/* What an accelerator does that a graph does not say.  All zero: each operation runs by itself, only a reshape is a
- * view, nothing happens in place. */
+/* What an accelerator does that a graph does not say.  All zero: each operation runs
+ * by itself, only a reshape is a view, nothing happens in place. */
 typedef struct pl_lifetime_rules {
-    const int *time;                                        /* [operations] when each runs, never falling; those of one
-                                                               fused step share a time  [its own number] */
-    const bool *inside;                                     /* [values] never stored: read only within their fused
-                                                               step  [none] */
-    /* Whether the operation's first output is only another look at its first input  [reshape]. */
+    const int *time;                        /* [operations] when each runs, never
+                                               falling; those of one fused step share a
+                                               time  [its own number] */
+    const bool *inside;                     /* [values] never stored: read only within
+                                               their fused step  [none] */
+    /* Whether the operation's first output is only another look at its first input
+     * [reshape]. */
     bool (*is_view)(const pl_graph_t *g, int op, void *user);
-    /* Whether the first output of `op` may take the very place of `input`, which is read at the same time and never
-     * again and has at least as many bytes: true only where element i is written after everybody at that time read
-     * element i  [never]. */
+    /* Whether the first output of `op` may take the very place of `input`, which is
+     * read at the same time and never again and has at least as many bytes: true only
+     * where element i is written after everybody at that time read element i  [never]. */
     bool (*in_place)(const pl_graph_t *g, int op, int32_t input, void *user);
-    size_t (*bytes)(const pl_graph_t *g, int32_t value, void *user);    /* to store a value  [elements times size] */
+    /* To store a value  [elements times size]. */
+    size_t (*bytes)(const pl_graph_t *g, int32_t value, void *user);
     void *user;
 } pl_lifetime_rules_t;
 
 typedef enum pl_place {
-    PL_PLACE_NOWHERE,                                       /* nobody reads it, or it stays inside a fused step */
-    PL_PLACE_OUTSIDE,                                       /* batch field, region, step scalar, constant: see root */
-    PL_PLACE_ARENA,                                         /* `offset` bytes into the arena */
-    PL_PLACE_TARGET,                                        /* computed where its assign would put it: `region`, from
-                                                               element `offset` on */
+    PL_PLACE_NOWHERE,                       /* nobody reads it, or it stays inside a
+                                               fused step */
+    PL_PLACE_OUTSIDE,                       /* batch field, region, step scalar,
+                                               constant: see root */
+    PL_PLACE_ARENA,                         /* `offset` bytes into the arena */
+    PL_PLACE_TARGET,                        /* computed where its assign would put it:
+                                               `region`, from element `offset` on */
 } pl_place_t;
 
 typedef struct pl_home {
     pl_place_t place;
-    int32_t root;                                           /* whose memory it is: its own, that of the value it is a
-                                                               view of, or of the value whose place it took */
-    pl_region_t region;                                     /* PL_PLACE_TARGET */
+    int32_t root;                           /* whose memory it is: its own, that of the
+                                               value it is a view of, or of the value
+                                               whose place it took */
+    pl_region_t region;                     /* PL_PLACE_TARGET */
     int64_t offset;
-    int born, dies;                                         /* time when it is written and last read, views included;
-                                                               what a fetch reads dies after the last operation */
+    int born, dies;                         /* time when it is written and last read,
+                                               views included; what a fetch reads dies
+                                               after the last operation */
 } pl_home_t;
 
 typedef struct pl_lifetimes {
-    pl_home_t *home;                                        /* [values] */
-    bool *done;                                             /* [operations] assigns that have nothing left to do, for
-                                                               their value is a PL_PLACE_TARGET */
-    size_t arena;                                           /* bytes of the whole arena */
+    pl_home_t *home;                        /* [values] */
+    bool *done;                             /* [operations] assigns that have nothing
+                                               left to do, for their value is a
+                                               PL_PLACE_TARGET */
+    size_t arena;                           /* bytes of the whole arena */
 } pl_lifetimes_t;
 
-/* Plans a graph (after pl_graph_prune); rules may be NULL.  The plan refers to values and operations by number. */
-int pl_lifetimes_plan(pl_lifetimes_t *plan, const pl_graph_t *g, const pl_lifetime_rules_t *rules, pl_error_t *err);
+/* Plans a graph (after pl_graph_prune); rules may be NULL.  The plan refers to values
+ * and operations by number. */
+int pl_lifetimes_plan(pl_lifetimes_t *plan, const pl_graph_t *g,
+                      const pl_lifetime_rules_t *rules, pl_error_t *err);
 void pl_lifetimes_release(pl_lifetimes_t *plan);
 
 #endif

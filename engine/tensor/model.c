@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/random.h"
 
-#define ALIGN 16                                            /* elements: a cache line of float32 */
+#define ALIGN 16                            /* elements: a cache line of float32 */
 
 pl_init_rule_t pl_zeros(void)
 {
@@ -58,19 +58,25 @@ const pl_tensor_info_t *pl_model_find(const pl_model_t *model, const char *name)
     return NULL;
 }
 
-const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *tensor, pl_error_t *err)
+const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *tensor,
+                                     pl_error_t *err)
 {
     int64_t *end = tensor->region == PL_REGION_PARAMS ? &model->params : &model->state;
     if (model->frozen) {
-        pl_fail(err, PL_ENOTFOUND, "%s is not among the model's tensors, which training has fixed: describe it in "
-                "every stage or leave it out of this one", tensor->name);
+        pl_fail(err, PL_ENOTFOUND,
+                "%s is not among the model's tensors, which training has fixed: describe "
+                "it in "
+                "every stage or leave it out of this one",
+                tensor->name);
         return NULL;
     }
     int64_t count = 1, next;
     for (int i = 0; i < tensor->shape.rank; i++)
-        if (i == PL_DIMS || tensor->shape.dim[i] < 1 || __builtin_mul_overflow(count, tensor->shape.dim[i], &count)) {
+        if (i == PL_DIMS || tensor->shape.dim[i] < 1 ||
+            __builtin_mul_overflow(count, tensor->shape.dim[i], &count)) {
             char text[64];
-            pl_fail(err, PL_EINVAL, "%s cannot have shape %s", tensor->name, pl_shape_text(tensor->shape, text));
+            pl_fail(err, PL_EINVAL, "%s cannot have shape %s", tensor->name,
+                    pl_shape_text(tensor->shape, text));
             return NULL;
         }
     if (__builtin_add_overflow(*end, count, &next) || next > INT64_MAX / 8 - ALIGN) {
@@ -97,13 +103,18 @@ static void tensor_init(const pl_tensor_info_t *tensor, uint64_t seed, float *da
         switch (tensor->init.kind) {
         case PL_INIT_ZEROS: data[i] = 0; break;
         case PL_INIT_CONSTANT: data[i] = (float)a; break;
-        case PL_INIT_NORMAL: data[i] = (float)(a * pl_random_normal(key, (uint64_t)i)); break;
-        case PL_INIT_UNIFORM: data[i] = (float)(a * (2 * pl_random_uniform(key, (uint64_t)i) - 1)); break;
+        case PL_INIT_NORMAL:
+            data[i] = (float)(a * pl_random_normal(key, (uint64_t)i));
+            break;
+        case PL_INIT_UNIFORM:
+            data[i] = (float)(a * (2 * pl_random_uniform(key, (uint64_t)i) - 1));
+            break;
         }
     }
 }
 
-void pl_model_init(const pl_model_t *model, pl_region_t region, uint64_t seed, float *data)
+void pl_model_init(const pl_model_t *model, pl_region_t region, uint64_t seed,
+                   float *data)
 {
     int64_t size = region == PL_REGION_PARAMS ? model->params : model->state;
     if (size)

@@ -1,8 +1,9 @@
 /* operators.h - what every operator brings along: a shape rule and a gradient
  *
- * To add an operator NAME: one line in operators.def; its shape rule, gradient and function side by side in the
- * operators_*.c of its kind, named in the table at the end of that file; its kernel in t/reference.c and in each
- * accelerator; a case in t/operator_cases.c (t/operators.c fails until there is one). */
+ * To add an operator NAME: one line in operators.def; its shape rule, gradient and
+ * function side by side in the operators_*.c of its kind, named in the table at the
+ * end of that file; its kernel in t/reference.c and in each accelerator; a case in
+ * t/operator_cases.c (t/operators.c fails until there is one). */
 #ifndef PL_TENSOR_OPERATORS_H
 #define PL_TENSOR_OPERATORS_H
 
@@ -11,15 +12,18 @@
 #define PL_NO_NODE ((pl_node_t){-1})
 
 typedef struct pl_rules {
-    /* Checks the inputs and fills in shape and dtype of out[output_count]; they come as float32 with the first
-     * input's shape.  On failure pl_refuse() has been called. */
+    /* Checks the inputs and fills in shape and dtype of out[output_count]; they come
+     * as float32 with the first input's shape.  On failure pl_refuse() has been
+     * called. */
     int (*shape)(pl_graph_t *g, const pl_op_t *op, pl_value_t *out);
-    /* Emits what computes dx[k] = d(loss)/d(input k) from dy = d(loss)/d(first output), for the inputs that
-     * pl_wants() names; the others stay PL_NO_NODE.  op is a copy and lasts.  [it has no gradient] */
+    /* Emits what computes dx[k] = d(loss)/d(input k) from dy = d(loss)/d(first
+     * output), for the inputs that pl_wants() names; the others stay PL_NO_NODE.  op
+     * is a copy and lasts.  [it has no gradient] */
     void (*gradient)(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx);
 } pl_rules_t;
 
-/* One table for each file operators_*.c, by opcode; empty for the operators of other kinds. */
+/* One table for each file operators_*.c, by opcode; empty for the operators of other
+ * kinds. */
 extern const pl_rules_t pl_elementwise_rules[PL_OPCODES];
 extern const pl_rules_t pl_reduce_rules[PL_OPCODES];
 extern const pl_rules_t pl_shapes_rules[PL_OPCODES];
@@ -30,7 +34,8 @@ extern const pl_rules_t pl_effects_rules[PL_OPCODES];
 const pl_rules_t *pl_rules_of(pl_opcode_t code);
 
 /* For shape rules. */
-const pl_value_t *pl_input_of(const pl_graph_t *g, const pl_op_t *op, int k);      /* until the next pl_emit() */
+const pl_value_t *pl_input_of(const pl_graph_t *g, const pl_op_t *op,
+                              int k); /* until the next pl_emit() */
 pl_shape_t pl_input_shape(const pl_graph_t *g, const pl_op_t *op, int k);
 /* "h.0: add takes …" into the graph's error; returns PL_EINVAL. */
 int pl_refuse(pl_graph_t *g, const char *format, ...) PL_PRINTF(2, 3);
@@ -53,11 +58,13 @@ pl_node_t pl_sum_to(pl_graph_t *g, pl_node_t dy, pl_shape_t shape);
 pl_node_t pl_broadcast_to(pl_graph_t *g, pl_node_t x, pl_shape_t shape);
 
 /* A value that is a piece of a region; the same piece twice is the same value. */
-pl_node_t pl_region_value(pl_graph_t *g, pl_region_t region, int64_t offset, pl_shape_t shape, bool grad);
+pl_node_t pl_region_value(pl_graph_t *g, pl_region_t region, int64_t offset,
+                          pl_shape_t shape, bool grad);
 pl_node_t pl_value_add(pl_graph_t *g, const pl_value_t *value);
 
-/* axis counted from the front, or -1 after the graph has been failed with the operator's name. */
-int pl_axis_of(pl_graph_t *g, const char *operator, pl_node_t x, int axis);
+/* axis counted from the front, or -1 after the graph has been failed with the
+ * operator's name. */
+int pl_axis_of(pl_graph_t *g, const char *who, pl_node_t x, int axis);
 
 /* "h.3.attn", without the dot; what messages and streams begin with. */
 const char *pl_path(const pl_graph_t *g, char path[static 64]);

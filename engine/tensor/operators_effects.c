@@ -1,4 +1,5 @@
-/* operators_effects.c - operators that write a region, in the order in which they were described */
+/* operators_effects.c - operators that write a region, in the order in which they were
+ * described */
 #include "tensor/operators.h"
 
 static int shape_assign(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
@@ -6,10 +7,11 @@ static int shape_assign(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     (void)out;
     const pl_value_t *target = pl_input_of(g, op, 0), *value = pl_input_of(g, op, 1);
     if (target->source != PL_FROM_REGION)
-        return pl_refuse(g, "assign takes a parameter, a state or a slot to write to, got what is computed or read");
+        return pl_refuse(g, "assign takes a parameter, a state or a slot to write to, "
+                            "got what is computed or read");
     if (!pl_same_shape(target->shape, value->shape))
-        return pl_refuse(g, "assign takes a value of the target's shape %s, got %s", PL_TEXT_OF(target->shape),
-                         PL_TEXT_OF(value->shape));
+        return pl_refuse(g, "assign takes a value of the target's shape %s, got %s",
+                         PL_TEXT_OF(target->shape), PL_TEXT_OF(value->shape));
     return pl_want_float(g, op, 2);
 }
 

@@ -1,7 +1,7 @@
 /* operators_elementwise.c - operators that work element by element
  *
- * Two inputs broadcast as NumPy does; the gradient of what was repeated is summed again.  Where y says as much as x,
- * backward reads y: x can then be forgotten. */
+ * Two inputs broadcast as NumPy does; the gradient of what was repeated is summed
+ * again.  Where y says as much as x, backward reads y: x can then be forgotten. */
 #include "base/random.h"
 #include "tensor/operators.h"
 
@@ -19,8 +19,11 @@ static int shape_binary(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     if (pl_want_float(g, op, 2) != PL_OK)
         return PL_EINVAL;
     if (!pl_broadcast_shapes(a, b, &out->shape))
-        return pl_refuse(g, "%s takes two shapes that broadcast (axes from the end equal, or one of them 1), got %s "
-                         "and %s", pl_operators[op->code].name, PL_TEXT_OF(a), PL_TEXT_OF(b));
+        return pl_refuse(g,
+                         "%s takes two shapes that broadcast (axes from the end equal, "
+                         "or one of them 1), got %s "
+                         "and %s",
+                         pl_operators[op->code].name, PL_TEXT_OF(a), PL_TEXT_OF(b));
     return PL_OK;
 }
 
@@ -60,7 +63,8 @@ static void gradient_mul(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node
 {
     for (int k = 0; k < 2; k++)
         if (pl_wants(g, op, k))
-            dx[k] = pl_sum_to(g, pl_mul(g, dy, pl_node_of(op->input[1 - k])), pl_input_shape(g, op, k));
+            dx[k] = pl_sum_to(g, pl_mul(g, dy, pl_node_of(op->input[1 - k])),
+                              pl_input_shape(g, op, k));
 }
 
 pl_node_t pl_div(pl_graph_t *g, pl_node_t a, pl_node_t b)
@@ -75,7 +79,8 @@ static void gradient_div(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node
     if (pl_wants(g, op, 0))
         dx[0] = pl_sum_to(g, pl_div(g, dy, b), pl_input_shape(g, op, 0));
     if (pl_wants(g, op, 1))
-        dx[1] = pl_neg(g, pl_sum_to(g, pl_div(g, pl_mul(g, dy, y), b), pl_input_shape(g, op, 1)));
+        dx[1] = pl_neg(
+            g, pl_sum_to(g, pl_div(g, pl_mul(g, dy, y), b), pl_input_shape(g, op, 1)));
 }
 
 /* ---- One input ---- */
@@ -156,7 +161,8 @@ pl_node_t pl_gelu_tanh(pl_graph_t *g, pl_node_t x)
     return pl_emit1(g, PL_OP_gelu_tanh, x);
 }
 
-static void gradient_gelu_tanh(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+static void gradient_gelu_tanh(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                               pl_node_t *dx)
 {
     dx[0] = pl_emit2(g, PL_OP_gelu_tanh_grad, dy, pl_node_of(op->input[0]));
 }
@@ -166,7 +172,8 @@ pl_node_t pl_sigmoid(pl_graph_t *g, pl_node_t x)
     return pl_emit1(g, PL_OP_sigmoid, x);
 }
 
-static void gradient_sigmoid(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+static void gradient_sigmoid(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                             pl_node_t *dx)
 {
     dx[0] = pl_emit2(g, PL_OP_sigmoid_grad, dy, pl_node_of(op->output[0]));
 }
@@ -184,18 +191,22 @@ static void gradient_tanh(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_nod
 pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p)
 {
     if (!(p >= 0 && p < 1))
-        return pl_graph_fail(g, PL_EINVAL, "dropout takes a probability from 0 up to but not 1, got %g", p);
+        return pl_graph_fail(g, PL_EINVAL,
+                             "dropout takes a probability from 0 up to but not 1, got %g",
+                             p);
     if (g->stage != PL_TRAIN || p == 0)
         return x;
     char path[64];
     pl_scope(g, "dropout.%u", g->random_count++);
-    x = pl_emit(g, PL_OP_dropout, &x, 1, &(pl_attr_t){.a = p, .stream = pl_hash(pl_path(g, path))}, NULL);
+    x = pl_emit(g, PL_OP_dropout, &x, 1,
+                &(pl_attr_t){.a = p, .stream = pl_hash(pl_path(g, path))}, NULL);
     pl_scope_end(g);
     return x;
 }
 
 /* The same mask once more. */
-static void gradient_dropout(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+static void gradient_dropout(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                             pl_node_t *dx)
 {
     dx[0] = pl_emit(g, PL_OP_dropout, &dy, 1, &op->attr, NULL);
 }

@@ -1,4 +1,5 @@
-/* operators_product.c - products, convolution, pooling and attention: what a compute library does
+/* operators_product.c - products, convolution, pooling and attention: what a compute
+ * library does
  *
  * pl_linear() and pl_conv2d(), which bring their parameters along, are in layers.c. */
 #include <math.h>
@@ -16,29 +17,36 @@ static int shape_matmul(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     if (pl_want_float(g, op, 2) != PL_OK)
         return PL_EINVAL;
     if (a.rank < 2 || b.rank < 2)
-        return pl_refuse(g, "matmul takes at least two axes each, got %s and %s", PL_TEXT_OF(a), PL_TEXT_OF(b));
+        return pl_refuse(g, "matmul takes at least two axes each, got %s and %s",
+                         PL_TEXT_OF(a), PL_TEXT_OF(b));
     int64_t m = a.dim[a.rank - 1 - !ta], k = a.dim[a.rank - 1 - ta];
     int64_t n = b.dim[b.rank - 1 - tb], kb = b.dim[b.rank - 1 - !tb];
     if (k != kb)
-        return pl_refuse(g, "matmul multiplies along %lld of %s%s but %lld of %s%s", (long long)k, PL_TEXT_OF(a),
-                         ta ? " transposed" : "", (long long)kb, PL_TEXT_OF(b), tb ? " transposed" : "");
+        return pl_refuse(g, "matmul multiplies along %lld of %s%s but %lld of %s%s",
+                         (long long)k, PL_TEXT_OF(a), ta ? " transposed" : "",
+                         (long long)kb, PL_TEXT_OF(b), tb ? " transposed" : "");
     pl_shape_t la = a, lb = b;
     la.rank -= 2, lb.rank -= 2;
     if (!pl_broadcast_shapes(la, lb, &out->shape))
-        return pl_refuse(g, "matmul: the leading axes of %s and %s do not broadcast", PL_TEXT_OF(a), PL_TEXT_OF(b));
+        return pl_refuse(g, "matmul: the leading axes of %s and %s do not broadcast",
+                         PL_TEXT_OF(a), PL_TEXT_OF(b));
     out->shape.dim[out->shape.rank++] = m;
     out->shape.dim[out->shape.rank++] = n;
     return PL_OK;
 }
 
-static pl_node_t matmul(pl_graph_t *g, pl_node_t a, pl_node_t b, bool transpose_a, bool transpose_b)
+static pl_node_t matmul(pl_graph_t *g, pl_node_t a, pl_node_t b, bool transpose_a,
+                        bool transpose_b)
 {
     return pl_emit(g, PL_OP_matmul, (pl_node_t[]){a, b}, 2,
-                   &(pl_attr_t){.transpose_a = transpose_a, .transpose_b = transpose_b}, NULL);
+                   &(pl_attr_t){.transpose_a = transpose_a, .transpose_b = transpose_b},
+                   NULL);
 }
 
-/* A plain matrix b is applied to all rows of a at once: one product, and one for its gradient. */
-pl_node_t pl_matmul(pl_graph_t *g, pl_node_t a, pl_node_t b, bool transpose_a, bool transpose_b)
+/* A plain matrix b is applied to all rows of a at once: one product, and one for its
+ * gradient. */
+pl_node_t pl_matmul(pl_graph_t *g, pl_node_t a, pl_node_t b, bool transpose_a,
+                    bool transpose_b)
 {
     pl_shape_t shape = pl_shape_of(g, a);
     if (shape.rank <= 2 || pl_shape_of(g, b).rank != 2 || transpose_a)
@@ -49,15 +57,19 @@ pl_node_t pl_matmul(pl_graph_t *g, pl_node_t a, pl_node_t b, bool transpose_a, b
     return pl_reshape(g, y, shape);
 }
 
-/* With A and B as they are multiplied, dA = dy B^T and dB = A^T dy; what lies transposed gets the transposed. */
+/* With A and B as they are multiplied, dA = dy B^T and dB = A^T dy; what lies
+ * transposed gets the transposed. */
 static void gradient_matmul(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
     pl_node_t a = pl_node_of(op->input[0]), b = pl_node_of(op->input[1]);
     const bool ta = op->attr.transpose_a, tb = op->attr.transpose_b;
     if (pl_wants(g, op, 0))
-        dx[0] = pl_sum_to(g, ta ? matmul(g, b, dy, tb, true) : matmul(g, dy, b, false, !tb), pl_shape_of(g, a));
+        dx[0] = ta ? matmul(g, b, dy, tb, true) : matmul(g, dy, b, false, !tb);
     if (pl_wants(g, op, 1))
-        dx[1] = pl_sum_to(g, tb ? matmul(g, dy, a, true, ta) : matmul(g, a, dy, !ta, false), pl_shape_of(g, b));
+        dx[1] = tb ? matmul(g, dy, a, true, ta) : matmul(g, a, dy, !ta, false);
+    for (int k = 0; k < 2; k++)
+        if (pl_wants(g, op, k))
+            dx[k] = pl_sum_to(g, dx[k], pl_input_shape(g, op, k));
 }
 
 /* ---- linear ---- */
@@ -68,9 +80,11 @@ static int shape_linear(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     if (pl_want_float(g, op, op->input_count) != PL_OK)
         return PL_EINVAL;
     if (x.rank != 2 || w.rank != 2 || x.dim[1] != w.dim[1])
-        return pl_refuse(g, "linear takes x [..., K] and a weight [units, K], got %s and %s", PL_TEXT_OF(x),
-                         PL_TEXT_OF(w));
-    if (op->input_count == 3 && !pl_same_shape(pl_input_shape(g, op, 2), PL_SHAPE(w.dim[0])))
+        return pl_refuse(g,
+                         "linear takes x [..., K] and a weight [units, K], got %s and %s",
+                         PL_TEXT_OF(x), PL_TEXT_OF(w));
+    if (op->input_count == 3 &&
+        !pl_same_shape(pl_input_shape(g, op, 2), PL_SHAPE(w.dim[0])))
         return pl_refuse(g, "linear takes a bias [%lld], got %s", (long long)w.dim[0],
                          PL_TEXT_OF(pl_input_shape(g, op, 2)));
     out->shape.dim[1] = w.dim[0];
@@ -103,19 +117,24 @@ static int shape_conv2d(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     if (pl_want_float(g, op, op->input_count) != PL_OK)
         return PL_EINVAL;
     if (x.rank != 4 || w.rank != 4 || x.dim[1] != w.dim[1] || w.dim[2] != w.dim[3])
-        return pl_refuse(g, "conv2d takes x [B, C, H, W] and a weight [channels, C, k, k], got %s and %s",
-                         PL_TEXT_OF(x), PL_TEXT_OF(w));
+        return pl_refuse(
+            g,
+            "conv2d takes x [B, C, H, W] and a weight [channels, C, k, k], got %s and %s",
+            PL_TEXT_OF(x), PL_TEXT_OF(w));
     if (op->attr.stride < 1 || op->attr.padding < 0)
-        return pl_refuse(g, "conv2d takes a stride of at least 1 and a padding of at least 0, got %lld and %lld",
+        return pl_refuse(g,
+                         "conv2d takes a stride of at least 1 and a padding of at least "
+                         "0, got %lld and %lld",
                          (long long)op->attr.stride, (long long)op->attr.padding);
-    if (op->input_count == 3 && !pl_same_shape(pl_input_shape(g, op, 2), PL_SHAPE(w.dim[0])))
+    if (op->input_count == 3 &&
+        !pl_same_shape(pl_input_shape(g, op, 2), PL_SHAPE(w.dim[0])))
         return pl_refuse(g, "conv2d takes a bias [%lld], got %s", (long long)w.dim[0],
                          PL_TEXT_OF(pl_input_shape(g, op, 2)));
     out->shape = PL_SHAPE(x.dim[0], w.dim[0], windows(x.dim[2], w.dim[2], &op->attr),
                           windows(x.dim[3], w.dim[3], &op->attr));
     if (!out->shape.dim[2] || !out->shape.dim[3])
-        return pl_refuse(g, "conv2d: a window of %lld does not fit %s with padding %lld", (long long)w.dim[2],
-                         PL_TEXT_OF(x), (long long)op->attr.padding);
+        return pl_refuse(g, "conv2d: a window of %lld does not fit %s with padding %lld",
+                         (long long)w.dim[2], PL_TEXT_OF(x), (long long)op->attr.padding);
     return PL_OK;
 }
 
@@ -153,52 +172,65 @@ static int shape_max_pool2d(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     if (x.rank != 4)
         return pl_refuse(g, "max_pool2d takes x [B, C, H, W], got %s", PL_TEXT_OF(x));
     if (a->kernel < 1 || a->stride < 1 || a->padding < 0 || a->padding > a->kernel / 2)
-        return pl_refuse(g, "max_pool2d takes a kernel and a stride of at least 1 and a padding of up to half the "
-                         "kernel, got %lld, %lld and %lld", (long long)a->kernel, (long long)a->stride,
+        return pl_refuse(g,
+                         "max_pool2d takes a kernel and a stride of at least 1 and a "
+                         "padding of up to half the kernel, got %lld, %lld and %lld",
+                         (long long)a->kernel, (long long)a->stride,
                          (long long)a->padding);
     x.dim[2] = windows(x.dim[2], a->kernel, a);
     x.dim[3] = windows(x.dim[3], a->kernel, a);
     if (!x.dim[2] || !x.dim[3])
-        return pl_refuse(g, "max_pool2d: a window of %lld does not fit %s with padding %lld", (long long)a->kernel,
-                         PL_TEXT_OF(out->shape), (long long)a->padding);
+        return pl_refuse(
+            g, "max_pool2d: a window of %lld does not fit %s with padding %lld",
+            (long long)a->kernel, PL_TEXT_OF(out->shape), (long long)a->padding);
     out[0].shape = out[1].shape = x;
     out[1].dtype = PL_I32;
     return PL_OK;
 }
 
-pl_node_t pl_max_pool2d(pl_graph_t *g, pl_node_t x, int64_t kernel, int64_t stride, int64_t padding)
+pl_node_t pl_max_pool2d(pl_graph_t *g, pl_node_t x, int64_t kernel, int64_t stride,
+                        int64_t padding)
 {
-    pl_attr_t attr = {.kernel = kernel, .stride = stride ? stride : kernel, .padding = padding};
+    pl_attr_t attr = {.kernel = kernel,
+                      .stride = stride ? stride : kernel,
+                      .padding = padding};
     return pl_emit(g, PL_OP_max_pool2d, &x, 1, &attr, NULL);
 }
 
-static void gradient_max_pool2d(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+static void gradient_max_pool2d(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                                pl_node_t *dx)
 {
     pl_attr_t attr = op->attr;
     attr.shape = pl_input_shape(g, op, 0);
-    dx[0] = pl_emit(g, PL_OP_max_pool2d_grad, (pl_node_t[]){dy, pl_node_of(op->output[1])}, 2, &attr, NULL);
+    dx[0] = pl_emit(g, PL_OP_max_pool2d_grad,
+                    (pl_node_t[]){dy, pl_node_of(op->output[1])}, 2, &attr, NULL);
 }
 
 /* ---- attention ---- */
 
 static int shape_attention(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    pl_shape_t q = pl_input_shape(g, op, 0), k = pl_input_shape(g, op, 1), v = pl_input_shape(g, op, 2);
+    pl_shape_t q = pl_input_shape(g, op, 0), k = pl_input_shape(g, op, 1),
+               v = pl_input_shape(g, op, 2);
     if (pl_want_float(g, op, 3) != PL_OK)
         return PL_EINVAL;
     if (q.rank != 4 || !pl_same_shape(q, k) || !pl_same_shape(q, v))
-        return pl_refuse(g, "attention takes q, k and v [B, heads, T, d] alike, got %s, %s and %s", PL_TEXT_OF(q),
-                         PL_TEXT_OF(k), PL_TEXT_OF(v));
+        return pl_refuse(
+            g, "attention takes q, k and v [B, heads, T, d] alike, got %s, %s and %s",
+            PL_TEXT_OF(q), PL_TEXT_OF(k), PL_TEXT_OF(v));
     out[1].shape = q;
     out[1].shape.rank = 3;
     return PL_OK;
 }
 
-pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v, const pl_attention_options_t *options)
+pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
+                       const pl_attention_options_t *options)
 {
     const pl_attention_options_t o = options ? *options : (pl_attention_options_t){0};
     if (!(o.dropout >= 0 && o.dropout < 1))
-        return pl_graph_fail(g, PL_EINVAL, "attention takes a dropout from 0 up to but not 1, got %g", o.dropout);
+        return pl_graph_fail(g, PL_EINVAL,
+                             "attention takes a dropout from 0 up to but not 1, got %g",
+                             o.dropout);
     pl_attr_t attr = {.a = 1 / sqrt((double)pl_dim(g, q, -1)), .causal = o.causal};
     const bool random = g->stage == PL_TRAIN && o.dropout > 0;
     if (random) {
@@ -220,10 +252,13 @@ static int shape_attention_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *ou
     return pl_want_float(g, op, 6);
 }
 
-static void gradient_attention(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+static void gradient_attention(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                               pl_node_t *dx)
 {
-    pl_node_t inputs[] = {dy, pl_node_of(op->input[0]), pl_node_of(op->input[1]), pl_node_of(op->input[2]),
-                          pl_node_of(op->output[0]), pl_node_of(op->output[1])};
+    pl_node_t q = pl_node_of(op->input[0]), k = pl_node_of(op->input[1]);
+    pl_node_t v = pl_node_of(op->input[2]);
+    pl_node_t y = pl_node_of(op->output[0]), lse = pl_node_of(op->output[1]);
+    pl_node_t inputs[] = {dy, q, k, v, y, lse};
     dx[0] = pl_emit(g, PL_OP_attention_grad, inputs, 6, &op->attr, dx + 1);
 }
 

@@ -1,4 +1,5 @@
-/* operators_rows.c - operators along rows: softmax, normalisation, embedding, cross entropy
+/* operators_rows.c - operators along rows: softmax, normalisation, embedding, cross
+ * entropy
  *
  * Those with parameters get them in layers.c. */
 #include "tensor/operators.h"
@@ -9,8 +10,9 @@ static int want_indices(pl_graph_t *g, const pl_op_t *op, int k, pl_shape_t shap
     const pl_value_t *v = pl_input_of(g, op, k);
     if ((v->dtype == PL_I32 || v->dtype == PL_I64) && pl_same_shape(v->shape, shape))
         return PL_OK;
-    return pl_refuse(g, "%s takes indices int32 or int64 %s, got %s %s", pl_operators[op->code].name,
-                     PL_TEXT_OF(shape), pl_dtype_name(v->dtype), PL_TEXT_OF(v->shape));
+    return pl_refuse(g, "%s takes indices int32 or int64 %s, got %s %s",
+                     pl_operators[op->code].name, PL_TEXT_OF(shape),
+                     pl_dtype_name(v->dtype), PL_TEXT_OF(v->shape));
 }
 
 /* PL_OK when inputs from k on are [channels]. */
@@ -18,8 +20,9 @@ static int want_channels(pl_graph_t *g, const pl_op_t *op, int k, int64_t channe
 {
     for (; k < op->input_count; k++)
         if (!pl_same_shape(pl_input_shape(g, op, k), PL_SHAPE(channels)))
-            return pl_refuse(g, "%s takes weight and bias [%lld], got %s", pl_operators[op->code].name,
-                             (long long)channels, PL_TEXT_OF(pl_input_shape(g, op, k)));
+            return pl_refuse(g, "%s takes weight and bias [%lld], got %s",
+                             pl_operators[op->code].name, (long long)channels,
+                             PL_TEXT_OF(pl_input_shape(g, op, k)));
     return PL_OK;
 }
 
@@ -37,7 +40,8 @@ pl_node_t pl_softmax(pl_graph_t *g, pl_node_t x)
     return pl_emit1(g, PL_OP_softmax, x);
 }
 
-static void gradient_softmax(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+static void gradient_softmax(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                             pl_node_t *dx)
 {
     dx[0] = pl_emit2(g, PL_OP_softmax_grad, dy, pl_node_of(op->output[0]));
 }
@@ -62,14 +66,16 @@ static int shape_norm_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return pl_want_float(g, op, 5);
 }
 
-static void gradient_norm(pl_graph_t *g, const pl_op_t *op, pl_opcode_t code, pl_node_t dy, pl_node_t *dx)
+static void gradient_norm(pl_graph_t *g, const pl_op_t *op, pl_opcode_t code,
+                          pl_node_t dy, pl_node_t *dx)
 {
-    pl_node_t inputs[] = {dy, pl_node_of(op->input[0]), pl_node_of(op->input[1]), pl_node_of(op->output[1]),
-                          pl_node_of(op->output[2])};
+    pl_node_t inputs[] = {dy, pl_node_of(op->input[0]), pl_node_of(op->input[1]),
+                          pl_node_of(op->output[1]), pl_node_of(op->output[2])};
     dx[0] = pl_emit(g, code, inputs, 5, &op->attr, dx + 1);
 }
 
-static void gradient_layer_norm(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+static void gradient_layer_norm(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                                pl_node_t *dx)
 {
     gradient_norm(g, op, PL_OP_layer_norm_grad, dy, dx);
 }
@@ -92,7 +98,8 @@ static int shape_batch_norm(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return shape_batch_norm_with(g, op, out);
 }
 
-static void gradient_batch_norm(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+static void gradient_batch_norm(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                                pl_node_t *dx)
 {
     gradient_norm(g, op, PL_OP_batch_norm_grad, dy, dx);
 }
@@ -105,7 +112,9 @@ static int shape_embedding(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     if (want_indices(g, op, 0, indices) != PL_OK)
         return PL_EINVAL;
     if (w.rank != 2 || pl_input_of(g, op, 1)->dtype != PL_F32 || indices.rank == PL_DIMS)
-        return pl_refuse(g, "embedding takes a weight [rows, width] and indices of up to %d axes, got %s and %s",
+        return pl_refuse(g,
+                         "embedding takes a weight [rows, width] and indices of up to %d "
+                         "axes, got %s and %s",
                          PL_DIMS - 1, PL_TEXT_OF(w), PL_TEXT_OF(indices));
     out->shape.dim[out->shape.rank++] = w.dim[1];
     return PL_OK;
@@ -118,10 +127,12 @@ static int shape_embedding_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *ou
     return PL_OK;
 }
 
-static void gradient_embedding(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+static void gradient_embedding(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                               pl_node_t *dx)
 {
     pl_attr_t attr = {.shape = pl_input_shape(g, op, 1)};
-    dx[1] = pl_emit(g, PL_OP_embedding_grad, (pl_node_t[]){pl_node_of(op->input[0]), dy}, 2, &attr, NULL);
+    dx[1] = pl_emit(g, PL_OP_embedding_grad, (pl_node_t[]){pl_node_of(op->input[0]), dy},
+                    2, &attr, NULL);
 }
 
 /* ---- cross_entropy and correct: [rows, C] against [rows] ---- */
@@ -132,23 +143,27 @@ static int shape_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_value_t *out
     if (pl_want_float(g, op, 1) != PL_OK)
         return PL_EINVAL;
     if (logits.rank != 2)
-        return pl_refuse(g, "%s takes logits [rows, C], got %s", pl_operators[op->code].name, PL_TEXT_OF(logits));
+        return pl_refuse(g, "%s takes logits [rows, C], got %s",
+                         pl_operators[op->code].name, PL_TEXT_OF(logits));
     out[0].shape = out[1].shape = (pl_shape_t){0};
     if (op->output_count == 3)
         out[2].shape = PL_SHAPE(logits.dim[0]);
     return want_indices(g, op, 1, PL_SHAPE(logits.dim[0]));
 }
 
-/* Rows of logits [..., C] against targets [...], by cross_entropy or correct: both give (sum, weight). */
-static pl_loss_t against_targets(pl_graph_t *g, pl_opcode_t code, pl_node_t logits, pl_node_t targets,
+/* Rows of logits [..., C] against targets [...], by cross_entropy or correct: both
+ * give (sum, weight). */
+static pl_loss_t against_targets(pl_graph_t *g, pl_opcode_t code, pl_node_t logits,
+                                 pl_node_t targets,
                                  const pl_cross_entropy_options_t *options)
 {
     pl_shape_t x = pl_shape_of(g, logits), y = pl_shape_of(g, targets), rows = x;
     rows.rank = x.rank > 0 ? x.rank - 1 : 0;
     if (!g->error.code && (x.rank < 1 || !pl_same_shape(rows, y)))
-        pl_refuse(g, "%s takes logits [..., C] and targets [...], got %s and %s", pl_operators[code].name,
-                  PL_TEXT_OF(x), PL_TEXT_OF(y));
-    pl_attr_t attr = {.has_ignore = options && options->has_ignore, .from = options ? options->ignore_index : 0};
+        pl_refuse(g, "%s takes logits [..., C] and targets [...], got %s and %s",
+                  pl_operators[code].name, PL_TEXT_OF(x), PL_TEXT_OF(y));
+    pl_attr_t attr = {.has_ignore = options && options->has_ignore,
+                      .from = options ? options->ignore_index : 0};
     pl_node_t extra[2] = {PL_NO_NODE, PL_NO_NODE};
     pl_node_t inputs[] = {pl_reshape(g, logits, PL_SHAPE(-1, pl_dim(g, logits, -1))),
                           pl_reshape(g, targets, PL_SHAPE(-1))};
@@ -168,13 +183,16 @@ static int shape_cross_entropy_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t
     return pl_want_float(g, op, 2);
 }
 
-static void gradient_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+static void gradient_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                                   pl_node_t *dx)
 {
-    pl_node_t inputs[] = {dy, pl_node_of(op->input[0]), pl_node_of(op->input[1]), pl_node_of(op->output[2])};
+    pl_node_t inputs[] = {dy, pl_node_of(op->input[0]), pl_node_of(op->input[1]),
+                          pl_node_of(op->output[2])};
     dx[0] = pl_emit(g, PL_OP_cross_entropy_grad, inputs, 4, &op->attr, NULL);
 }
 
-pl_loss_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets, const pl_cross_entropy_options_t *options)
+pl_loss_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                      const pl_cross_entropy_options_t *options)
 {
     return against_targets(g, PL_OP_correct, logits, targets, options);
 }
@@ -183,9 +201,11 @@ pl_loss_t pl_mse(pl_graph_t *g, pl_node_t x, pl_node_t target)
 {
     pl_shape_t a = pl_shape_of(g, x), b = pl_shape_of(g, target);
     if (!g->error.code && !pl_same_shape(a, b))
-        pl_refuse(g, "mse takes x and target of one shape, got %s and %s", PL_TEXT_OF(a), PL_TEXT_OF(b));
+        pl_refuse(g, "mse takes x and target of one shape, got %s and %s", PL_TEXT_OF(a),
+                  PL_TEXT_OF(b));
     pl_node_t d = pl_sub(g, x, target);
-    return (pl_loss_t){pl_sum(g, pl_mul(g, d, d), NULL, 0, false), pl_scalar(g, (double)pl_elements(a))};
+    return (pl_loss_t){pl_sum(g, pl_mul(g, d, d), NULL, 0, false),
+                       pl_scalar(g, (double)pl_elements(a))};
 }
 
 const pl_rules_t pl_rows_rules[PL_OPCODES] = {

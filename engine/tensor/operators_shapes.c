@@ -10,8 +10,10 @@
 static int shape_broadcast(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     pl_shape_t x = pl_input_shape(g, op, 0);
-    if (!pl_broadcast_shapes(x, op->attr.shape, &out->shape) || !pl_same_shape(out->shape, op->attr.shape))
-        return pl_refuse(g, "broadcast: %s does not repeat to %s", PL_TEXT_OF(x), PL_TEXT_OF(op->attr.shape));
+    if (!pl_broadcast_shapes(x, op->attr.shape, &out->shape) ||
+        !pl_same_shape(out->shape, op->attr.shape))
+        return pl_refuse(g, "broadcast: %s does not repeat to %s", PL_TEXT_OF(x),
+                         PL_TEXT_OF(op->attr.shape));
     out->dtype = pl_input_of(g, op, 0)->dtype;
     return PL_OK;
 }
@@ -23,7 +25,8 @@ pl_node_t pl_broadcast_to(pl_graph_t *g, pl_node_t x, pl_shape_t shape)
     return pl_emit(g, PL_OP_broadcast, &x, 1, &(pl_attr_t){.shape = shape}, NULL);
 }
 
-static void gradient_broadcast(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+static void gradient_broadcast(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                               pl_node_t *dx)
 {
     dx[0] = pl_sum_to(g, dy, pl_input_shape(g, op, 0));
 }
@@ -34,9 +37,10 @@ static int shape_reshape(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     pl_shape_t x = pl_input_shape(g, op, 0);
     if (pl_elements(x) != pl_elements(op->attr.shape))
-        return pl_refuse(g, "reshape keeps the number of elements: %s has %lld, %s has %lld", PL_TEXT_OF(x),
-                         (long long)pl_elements(x), PL_TEXT_OF(op->attr.shape),
-                         (long long)pl_elements(op->attr.shape));
+        return pl_refuse(
+            g, "reshape keeps the number of elements: %s has %lld, %s has %lld",
+            PL_TEXT_OF(x), (long long)pl_elements(x), PL_TEXT_OF(op->attr.shape),
+            (long long)pl_elements(op->attr.shape));
     out->shape = op->attr.shape;
     out->dtype = pl_input_of(g, op, 0)->dtype;
     return PL_OK;
@@ -52,15 +56,18 @@ static int shape_complete(pl_graph_t *g, pl_shape_t x, pl_shape_t *shape)
         if (shape->dim[i] == -1 && unknown < 0)
             unknown = i;
         else
-            bad = shape->dim[i] < 1 || __builtin_mul_overflow(known, shape->dim[i], &known);
+            bad =
+                shape->dim[i] < 1 || __builtin_mul_overflow(known, shape->dim[i], &known);
     }
     if (bad)
-        return pl_refuse(g, "reshape takes up to %d sizes of at least 1, one of which may be -1", PL_DIMS);
+        return pl_refuse(
+            g, "reshape takes up to %d sizes of at least 1, one of which may be -1",
+            PL_DIMS);
     if (unknown < 0)
         return PL_OK;
     if (pl_elements(x) % known)
-        return pl_refuse(g, "reshape: the %lld elements of %s are not a multiple of %lld", (long long)pl_elements(x),
-                         PL_TEXT_OF(x), (long long)known);
+        return pl_refuse(g, "reshape: the %lld elements of %s are not a multiple of %lld",
+                         (long long)pl_elements(x), PL_TEXT_OF(x), (long long)known);
     shape->dim[unknown] = pl_elements(x) / known;
     return PL_OK;
 }
@@ -75,7 +82,8 @@ pl_node_t pl_reshape(pl_graph_t *g, pl_node_t x, pl_shape_t shape)
     return pl_emit(g, PL_OP_reshape, &x, 1, &(pl_attr_t){.shape = shape}, NULL);
 }
 
-static void gradient_reshape(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+static void gradient_reshape(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                             pl_node_t *dx)
 {
     dx[0] = pl_reshape(g, dy, pl_input_shape(g, op, 0));
 }
@@ -100,7 +108,8 @@ static int shape_permute(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     for (int i = 0; i < x.rank; i++) {
         int from = op->attr.order[i];
         if (from < 0 || from >= x.rank || seen >> from & 1)
-            return pl_refuse(g, "permute takes each axis of %s once, from 0 on", PL_TEXT_OF(x));
+            return pl_refuse(g, "permute takes each axis of %s once, from 0 on",
+                             PL_TEXT_OF(x));
         seen |= 1u << from;
         out->shape.dim[i] = x.dim[from];
     }
@@ -117,7 +126,8 @@ pl_node_t pl_permute(pl_graph_t *g, pl_node_t x, const int *order)
     return pl_emit(g, PL_OP_permute, &x, 1, &attr, NULL);
 }
 
-static void gradient_permute(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+static void gradient_permute(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                             pl_node_t *dx)
 {
     int inverse[PL_DIMS] = {0};
     for (int i = 0; i < pl_input_shape(g, op, 0).rank; i++)
@@ -132,8 +142,11 @@ static int shape_slice(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     pl_shape_t x = pl_input_shape(g, op, 0);
     const pl_attr_t *a = &op->attr;
     if (a->from < 0 || a->from >= a->to || a->to > x.dim[a->axis])
-        return pl_refuse(g, "slice takes a range within 0 to %lld along axis %d of %s, got %lld to %lld",
-                         (long long)x.dim[a->axis], a->axis, PL_TEXT_OF(x), (long long)a->from, (long long)a->to);
+        return pl_refuse(
+            g,
+            "slice takes a range within 0 to %lld along axis %d of %s, got %lld to %lld",
+            (long long)x.dim[a->axis], a->axis, PL_TEXT_OF(x), (long long)a->from,
+            (long long)a->to);
     out->shape.dim[a->axis] = a->to - a->from;
     out->dtype = pl_input_of(g, op, 0)->dtype;
     return PL_OK;
@@ -168,7 +181,9 @@ static int shape_concat(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
         if (x.rank > axis)
             like.dim[axis] = x.dim[axis];
         if (!pl_same_shape(x, like) || pl_input_of(g, op, k)->dtype != first->dtype)
-            return pl_refuse(g, "concat takes inputs of one type that differ along axis %d only, got %s %s and %s %s",
+            return pl_refuse(g,
+                             "concat takes inputs of one type that differ along axis %d "
+                             "only, got %s %s and %s %s",
                              axis, pl_dtype_name(first->dtype), PL_TEXT_OF(first->shape),
                              pl_dtype_name(pl_input_of(g, op, k)->dtype), PL_TEXT_OF(x));
         length += x.dim[axis];
@@ -181,7 +196,8 @@ static int shape_concat(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 pl_node_t pl_concat(pl_graph_t *g, const pl_node_t *x, int count, int axis)
 {
     if (count < 1 || count > PL_OP_INPUTS)
-        return pl_graph_fail(g, PL_EINVAL, "concat takes 1 to %d inputs, got %d", PL_OP_INPUTS, count);
+        return pl_graph_fail(g, PL_EINVAL, "concat takes 1 to %d inputs, got %d",
+                             PL_OP_INPUTS, count);
     pl_attr_t attr = {.axis = pl_axis_of(g, "concat", x[0], axis)};
     return attr.axis < 0 ? PL_NO_NODE : pl_emit(g, PL_OP_concat, x, count, &attr, NULL);
 }

@@ -1,7 +1,8 @@
 /* adam.c - Adam: steps along the gradient's mean over the root of its square's mean
  *
- * torch.optim.Adam; Kingma and Ba, "Adam: a method for stochastic optimization", 2015, algorithm 1.  The corrections of
- * the moments' bias change with the step, so they come as scalars: 1/(1 - beta1^t) and 1/sqrt(1 - beta2^t). */
+ * torch.optim.Adam; Kingma and Ba, "Adam: a method for stochastic optimization", 2015,
+ * algorithm 1.  The corrections of the moments' bias change with the step, so they
+ * come as scalars: 1/(1 - beta1^t) and 1/sqrt(1 - beta2^t). */
 #include "strategies/optimizers/adam.h"
 
 #include <math.h>
@@ -13,7 +14,8 @@ static const pl_option_t adam_options[] = {
     PL_FLOAT(adam_t, beta1, "0.9", "[0..1)", "decay of the gradient's mean"),
     PL_FLOAT(adam_t, beta2, "0.999", "[0..1)", "decay of the squared gradient's mean"),
     PL_FLOAT(adam_t, eps, "1e-8", "0..", "added to the root, against division by zero"),
-    PL_FLOAT(adam_t, weight_decay, "0", "0..", "share of the parameter added to its gradient"),
+    PL_FLOAT(adam_t, weight_decay, "0", "0..",
+             "share of the parameter added to its gradient"),
     PL_BOOL(adam_t, decay_vectors, "true", "decay biases and other vectors too"),
     PL_OPTIONS_END,
 };
@@ -31,12 +33,15 @@ void pl_adam_scalars(const void *self, uint64_t step, float scalar[PL_SCALARS])
     scalar[1] = (float)(1 / sqrt(1 - pow(adam->beta2, (double)step)));
 }
 
-void pl_adam_step(pl_graph_t *g, const adam_t *adam, const pl_update_t *u, pl_node_t from, pl_node_t grad)
+void pl_adam_step(pl_graph_t *g, const adam_t *adam, const pl_update_t *u, pl_node_t from,
+                  pl_node_t grad)
 {
-    pl_node_t mean = pl_add(g, pl_scale(g, u->slot[0], adam->beta1), pl_scale(g, grad, 1 - adam->beta1));
+    pl_node_t mean = pl_add(g, pl_scale(g, u->slot[0], adam->beta1),
+                            pl_scale(g, grad, 1 - adam->beta1));
     pl_node_t square = pl_add(g, pl_scale(g, u->slot[1], adam->beta2),
                               pl_scale(g, pl_mul(g, grad, grad), 1 - adam->beta2));
-    pl_node_t root = pl_add(g, pl_mul(g, pl_sqrt(g, square), u->scalar[1]), pl_scalar(g, adam->eps));
+    pl_node_t root =
+        pl_add(g, pl_mul(g, pl_sqrt(g, square), u->scalar[1]), pl_scalar(g, adam->eps));
     pl_node_t rate = pl_mul(g, u->lr, u->scalar[0]);
     pl_assign(g, u->param, pl_sub(g, from, pl_div(g, pl_mul(g, mean, rate), root)));
     pl_assign(g, u->slot[0], mean);

@@ -12,7 +12,9 @@ typedef struct adam {
 int pl_adam_slots(const void *self);
 void pl_adam_scalars(const void *self, uint64_t step, float scalar[PL_SCALARS]);
 
-/* Updates both moments by grad and assigns `from` - lr times the bias-corrected step to the parameter. */
-void pl_adam_step(pl_graph_t *g, const adam_t *adam, const pl_update_t *u, pl_node_t from, pl_node_t grad);
+/* Updates both moments by grad and assigns `from` - lr times the bias-corrected step
+ * to the parameter. */
+void pl_adam_step(pl_graph_t *g, const adam_t *adam, const pl_update_t *u, pl_node_t from,
+                  pl_node_t grad);
 
 #endif

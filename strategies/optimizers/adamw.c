@@ -1,6 +1,7 @@
 /* adamw.c - AdamW: Adam with weight decay apart from the gradient
  *
- * torch.optim.AdamW; Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, algorithm 2. */
+ * torch.optim.AdamW; Loshchilov and Hutter, "Decoupled weight decay regularization",
+ * 2019, algorithm 2. */
 #include "strategies/optimizers/adam.h"
 #include "strategies/optimizers/optimizer.h"
 
@@ -9,7 +10,8 @@ static const pl_option_t adamw_options[] = {
     PL_FLOAT(adam_t, beta1, "0.9", "[0..1)", "decay of the gradient's mean"),
     PL_FLOAT(adam_t, beta2, "0.999", "[0..1)", "decay of the squared gradient's mean"),
     PL_FLOAT(adam_t, eps, "1e-8", "0..", "added to the root, against division by zero"),
-    PL_FLOAT(adam_t, weight_decay, "0.01", "0..", "share that a parameter loses, times lr, in each step"),
+    PL_FLOAT(adam_t, weight_decay, "0.01", "0..",
+             "share that a parameter loses, times lr, in each step"),
     PL_BOOL(adam_t, decay_vectors, "true", "decay biases and other vectors too"),
     PL_OPTIONS_END,
 };
@@ -19,7 +21,8 @@ static void adamw_update(pl_graph_t *g, const void *self, const pl_update_t *u)
     const adam_t *adam = self;
     pl_node_t from = u->param;
     if (adam->weight_decay > 0 && u->decay) {
-        pl_node_t kept = pl_sub(g, pl_scalar(g, 1), pl_scale(g, u->lr, adam->weight_decay));
+        pl_node_t kept =
+            pl_sub(g, pl_scalar(g, 1), pl_scale(g, u->lr, adam->weight_decay));
         from = pl_mul(g, from, kept);
     }
     pl_adam_step(g, adam, u, from, u->grad);

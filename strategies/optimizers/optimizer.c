@@ -1,7 +1,9 @@
-/* optimizer.c - one optimizer step as a graph: norm, guard, clipping, and an optimizer's update of every parameter
+/* optimizer.c - one optimizer step as a graph: norm, guard, clipping, and an
+ * optimizer's update of every parameter
  *
- * Neighbouring tensors that are treated alike are one range, with the zeros between them: an optimizer sees a few
- * long vectors and never a tensor.  Zeros stay zeros, for their gradient is zero. */
+ * Neighbouring tensors that are treated alike are one range, with the zeros between
+ * them: an optimizer sees a few long vectors and never a tensor.  Zeros stay zeros,
+ * for their gradient is zero. */
 #include "strategies/optimizers/optimizer.h"
 
 #include <assert.h>
@@ -12,8 +14,12 @@
 #include "tensor/graph.h"
 
 const pl_registration_t pl_optimizer_parts[] = {
-    {"optimizer", &pl_sgd_optimizer},      {"optimizer", &pl_adam_optimizer},   {"optimizer", &pl_adamw_optimizer},
-    {"scheduler", &pl_constant_scheduler}, {"scheduler", &pl_linear_scheduler}, {"scheduler", &pl_cosine_scheduler},
+    {"optimizer", &pl_sgd_optimizer},
+    {"optimizer", &pl_adam_optimizer},
+    {"optimizer", &pl_adamw_optimizer},
+    {"scheduler", &pl_constant_scheduler},
+    {"scheduler", &pl_linear_scheduler},
+    {"scheduler", &pl_cosine_scheduler},
     PL_REGISTRATIONS_END,
 };
 
@@ -29,14 +35,16 @@ int pl_optimizer_slots(pl_optimizer_t optimizer)
     return optimizer.ops->slots(optimizer.self);
 }
 
-void pl_optimizer_scalars(pl_optimizer_t optimizer, double lr, uint64_t step, float *scalar)
+void pl_optimizer_scalars(pl_optimizer_t optimizer, double lr, uint64_t step,
+                          float *scalar)
 {
     scalar[0] = (float)lr;
     if (optimizer.ops->scalars)
         optimizer.ops->scalars(optimizer.self, step, scalar + 1);
 }
 
-/* The option of that name, for optimizers that have it: whether tensors of fewer than two axes decay too. */
+/* The option of that name, for optimizers that have it: whether tensors of fewer than
+ * two axes decay too. */
 static bool decays_vectors(pl_optimizer_t optimizer)
 {
     for (const pl_option_t *o = optimizer.ops->options; o->type != PL_OPTION_END; o++)
@@ -50,8 +58,8 @@ static bool decays_vectors(pl_optimizer_t optimizer)
 typedef struct step {
     pl_graph_t *g;
     pl_optimizer_t optimizer;
-    pl_update_t common;                                     /* what all ranges share */
-    pl_node_t factor;                                       /* of every gradient */
+    pl_update_t common;                     /* what all ranges share */
+    pl_node_t factor;                       /* of every gradient */
 } step_t;
 
 static void figure(pl_graph_t *g, const char *name, pl_node_t sum, pl_node_t weight)
@@ -60,13 +68,15 @@ static void figure(pl_graph_t *g, const char *name, pl_node_t sum, pl_node_t wei
 }
 
 /* From the gradient of sum/nominal to that of sum/weight, clipped. */
-static pl_node_t gradient_factor(pl_graph_t *g, const pl_model_t *model, double nominal, double clip)
+static pl_node_t gradient_factor(pl_graph_t *g, const pl_model_t *model, double nominal,
+                                 double clip)
 {
     pl_node_t loss = pl_region_view(g, PL_REGION_GRADS, model->params, pl_shape(0));
     pl_node_t weight = pl_region_view(g, PL_REGION_GRADS, model->params + 1, pl_shape(0));
     pl_node_t grads = pl_region_view(g, PL_REGION_GRADS, 0, PL_SHAPE(model->params));
     pl_node_t factor = pl_div(g, pl_scalar(g, nominal), weight);
-    pl_node_t norm = pl_mul(g, pl_sqrt(g, pl_sum(g, pl_mul(g, grads, grads), NULL, 0, false)), factor);
+    pl_node_t norm =
+        pl_mul(g, pl_sqrt(g, pl_sum(g, pl_mul(g, grads, grads), NULL, 0, false)), factor);
     figure(g, "loss", loss, weight);
     figure(g, "grad_norm", norm, pl_scalar(g, 1));
     pl_emit(g, PL_OP_guard, &loss, 1, NULL, NULL);
@@ -111,14 +121,15 @@ static void update_all(step_t *s, const pl_model_t *model)
     update_range(s, from, model->params, decay);
 }
 
-pl_graph_t *pl_optimizer_graph(pl_optimizer_t optimizer, const pl_model_t *model, double nominal, double clip,
-                               pl_error_t *err)
+pl_graph_t *pl_optimizer_graph(pl_optimizer_t optimizer, const pl_model_t *model,
+                               double nominal, double clip, pl_error_t *err)
 {
     if (model->params == 0) {
         pl_fail(err, PL_EINVAL, "the module has no parameters to optimize");
         return NULL;
     }
-    step_t s = {.g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err), .optimizer = optimizer};
+    step_t s = {.g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err),
+                .optimizer = optimizer};
     if (!s.g)
         return NULL;
     pl_scope(s.g, "%s", optimizer.ops->name);

@@ -1,8 +1,10 @@
-/* schedules.c - how the learning rate moves over a run: constant, linear, cosine, each after a warm-up
+/* schedules.c - how the learning rate moves over a run: constant, linear, cosine, each
+ * after a warm-up
  *
- * The warm-up rises from 1/(warmup_steps + 1) in equal steps (nanoGPT's get_lr, torch's LinearLR with that start
- * factor).  What comes after falls to min_lr_ratio at the last step and stays there; while the number of steps is not
- * known it does not fall. */
+ * The warm-up rises from 1/(warmup_steps + 1) in equal steps (nanoGPT's get_lr,
+ * torch's LinearLR with that start factor).  What comes after falls to min_lr_ratio at
+ * the last step and stays there; while the number of steps is not known it does not
+ * fall. */
 #include <math.h>
 
 #include "strategies/optimizers/optimizer.h"
@@ -12,8 +14,10 @@ typedef struct schedule {
     double min_lr_ratio;
 } schedule_t;
 
-#define WARMUP PL_INT(schedule_t, warmup_steps, "0", "0..", "optimizer steps of rising learning rate")
-#define FLOOR PL_FLOAT(schedule_t, min_lr_ratio, "0", "0..1", "last learning rate as a share of lr")
+#define WARMUP \
+    PL_INT(schedule_t, warmup_steps, "0", "0..", "optimizer steps of rising learning rate")
+#define FLOOR \
+    PL_FLOAT(schedule_t, min_lr_ratio, "0", "0..1", "last learning rate as a share of lr")
 
 static const pl_option_t constant_options[] = {WARMUP, PL_OPTIONS_END};
 static const pl_option_t falling_options[] = {WARMUP, FLOOR, PL_OPTIONS_END};
@@ -54,14 +58,16 @@ static double linear_factor(const void *self, uint64_t step, uint64_t total)
     return 1 - (1 - s->min_lr_ratio) * progress(s, step, total);
 }
 
-/* Loshchilov and Hutter, "SGDR", 2017, equation 5, without restarts: torch's CosineAnnealingLR. */
+/* Loshchilov and Hutter, "SGDR", 2017, equation 5, without restarts: torch's
+ * CosineAnnealingLR. */
 static double cosine_factor(const void *self, uint64_t step, uint64_t total)
 {
     const schedule_t *s = self;
     if (is_warming(s, step))
         return warming(s, step);
     const double pi = 3.14159265358979323846;
-    return s->min_lr_ratio + (1 - s->min_lr_ratio) * (1 + cos(pi * progress(s, step, total))) / 2;
+    return s->min_lr_ratio +
+           (1 - s->min_lr_ratio) * (1 + cos(pi * progress(s, step, total))) / 2;
 }
 
 const pl_scheduler_ops_t pl_constant_scheduler = {

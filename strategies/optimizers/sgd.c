@@ -1,6 +1,7 @@
 /* sgd.c - stochastic gradient descent with momentum
  *
- * torch.optim.SGD; Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013. */
+ * torch.optim.SGD; Sutskever et al., "On the importance of initialization and momentum
+ * in deep learning", 2013. */
 #include "strategies/optimizers/optimizer.h"
 
 typedef struct sgd {
@@ -12,7 +13,8 @@ static const pl_option_t sgd_options[] = {
     PL_FLOAT(sgd_t, lr, "0.01", "0..", "learning rate"),
     PL_FLOAT(sgd_t, momentum, "0", "[0..1)", "share of the last step that is kept"),
     PL_BOOL(sgd_t, nesterov, "false", "look ahead by one momentum step"),
-    PL_FLOAT(sgd_t, weight_decay, "0", "0..", "share of the parameter added to its gradient"),
+    PL_FLOAT(sgd_t, weight_decay, "0", "0..",
+             "share of the parameter added to its gradient"),
     PL_BOOL(sgd_t, decay_vectors, "true", "decay biases and other vectors too"),
     PL_OPTIONS_END,
 };
@@ -36,7 +38,8 @@ static void sgd_update(pl_graph_t *g, const void *self, const pl_update_t *u)
     if (sgd->momentum > 0) {
         pl_node_t velocity = pl_add(g, pl_scale(g, u->slot[0], sgd->momentum), grad);
         pl_assign(g, u->slot[0], velocity);
-        grad = sgd->nesterov ? pl_add(g, grad, pl_scale(g, velocity, sgd->momentum)) : velocity;
+        grad = sgd->nesterov ? pl_add(g, grad, pl_scale(g, velocity, sgd->momentum))
+                             : velocity;
     }
     pl_assign(g, u->param, pl_sub(g, u->param, pl_mul(g, grad, u->lr)));
 }

@@ -12,6 +12,7 @@
 #include "actors/connectors/datasets/datasets.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/random.h"
 #include "formats/array.h"
 #include "formats/convert.h"
@@ -68,11 +69,9 @@ static char *text_facts(const text_t *text, const pl_vocabulary_t *vocabulary)
                               pl_vocabulary_size(vocabulary), "vocabulary",
                               pl_vocabulary_characters(vocabulary), "context",
                               (json_int_t)text->context);
-    char *dumped = facts ? json_dumps(facts, 0) : NULL;
-    char *copy = dumped ? pl_text("%s", dumped) : NULL;
-    free(dumped);
+    char *written = facts ? pl_json_write(facts, PL_JSON_COMPACT) : NULL;
     json_decref(facts);
-    return copy;
+    return written;
 }
 
 /* Loads the tokens of the whole file and says what is known of them. */

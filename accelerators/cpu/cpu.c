@@ -1,0 +1,258 @@
+/* cpu.c - the CPU as an accelerator: its table, options, memory and description
+ *
+ * A replay computes before it returns: there is nothing to overlap with on the cores that
+ * compute.  What compiles and runs a graph is in plan.c. */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+
+#include "accelerators/cpu/device.h"
+#include "accelerators/cpu/parallel.h"
+#include "accelerators/cpu/plan.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+#define ALIGN 64
+#define HUGE_PAGE \
+    ((size_t)2 << 20) /* asked for before memory is touched; may be refused */
+
+int pl_buffer_reserve(pl_buffer_t *buffer, size_t bytes, pl_error_t *err)
+{
+    if (bytes <= buffer->bytes)
+        return PL_OK;
+    const size_t align = bytes < HUGE_PAGE ? ALIGN : HUGE_PAGE;
+    char *memory = bytes < SIZE_MAX - align ? pl_resize(NULL, bytes + align) : NULL;
+    if (!memory)
+        return pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes on the device", bytes);
+    pl_free(buffer->memory);
+    buffer->memory = memory;
+    buffer->data = memory + (align - (uintptr_t)memory % align) % align;
+    buffer->bytes = bytes;
+    if (align == HUGE_PAGE)
+        madvise(buffer->data, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    memset(buffer->data, 0, bytes);
+    return PL_OK;
+}
+
+void pl_buffer_release(pl_buffer_t *buffer)
+{
+    pl_free(buffer->memory);
+    *buffer = (pl_buffer_t){0};
+}
+
+/* ---- The instruction set ---- */
+
+typedef struct kernel_set {
+    const pl_kernels_t *kernels;
+    bool (*is_there)(void);
+} kernel_set_t;
+
+static bool always(void)
+{
+    return true;
+}
+
+#if defined(__x86_64__)
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+/* Best first. */
+static const kernel_set_t sets[] = {
+#if defined(__x86_64__)
+    {&pl_kernels_avx512, has_avx512},
+    {&pl_kernels_avx2, has_avx2},
+#endif
+    {&pl_kernels_portable, always},
+};
+
+static const pl_kernels_t *find_kernels(const char *wanted, pl_error_t *err)
+{
+    const bool any = strcmp(wanted, "auto") == 0;
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        if ((any || strcmp(wanted, sets[i].kernels->name) == 0) && sets[i].is_there())
+            return sets[i].kernels;
+    pl_fail(
+        err, PL_EUNSUPPORTED,
+        "this processor cannot run the %s kernels; leave out accelerator.instructions",
+        wanted);
+    return NULL;
+}
+
+/* ---- Opening and closing ---- */
+
+/* "model name : AMD EPYC" of /proc/cpuinfo, or just "CPU". */
+static void processor_name(char *name, size_t room)
+{
+    char line[256];
+    snprintf(name, room, "CPU");
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    while (file && fgets(line, sizeof line, file)) {
+        const char *text = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !text)
+            continue;
+        snprintf(name, room, "%s", text + 1 + strspn(text + 1, " "));
+        name[strcspn(name, "\n")] = '\0';
+        break;
+    }
+    if (file)
+        fclose(file);
+}
+
+static void describe(const pl_cpu_t *cpu, pl_device_info_t *info)
+{
+    char name[40];
+    struct sysinfo system;
+    processor_name(name, sizeof name);
+    memset(info, 0, sizeof *info);
+    snprintf(info->model, sizeof info->model, "%s, %s", name, cpu->kernels->name);
+    info->devices = 1;
+    info->threads = cpu->thread_count;
+    info->memory = sysinfo(&system) == 0 ? (size_t)system.totalram * system.mem_unit : 0;
+    pl_library_name(info->library);
+}
+
+/* How many cores this process may use. */
+static int core_count(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
+{
+    pl_cpu_t *cpu = self;
+    const int cores = core_count();
+    if (cpu->threads < 0 || cpu->threads > 8 * (int64_t)cores)
+        return pl_fail(err, PL_EINVAL,
+                       "accelerator.threads is %lld but this process may use %d cores; 0 "
+                       "takes them all",
+                       (long long)cpu->threads, cores);
+    cpu->thread_count = cpu->threads ? (int)cpu->threads : cores;
+    cpu->generation = 1;
+    cpu->kernels = find_kernels(cpu->instructions ? cpu->instructions : "auto", err);
+    if (!cpu->kernels)
+        return PL_EUNSUPPORTED;
+    pl_parallel_bind(cpu->thread_count);
+    cpu->library = pl_library_new(err);
+    if (!cpu->library)
+        return PL_ENOMEM;               /* any failure: err says which */
+    describe(cpu, info);
+    return PL_OK;
+}
+
+static void cpu_close(void *self)
+{
+    pl_cpu_t *cpu = self;
+    while (cpu->plans)
+        pl_plan_free(cpu, cpu->plans);
+    for (int r = 0; r < PL_REGIONS; r++)
+        pl_buffer_release(&cpu->region[r]);
+    pl_buffer_release(&cpu->arena);
+    pl_buffer_release(&cpu->scratch);
+    pl_library_free(cpu->library);
+    cpu->library = NULL;
+}
+
+/* ---- Regions ---- */
+
+static int cpu_region(void *self, pl_region_t region, size_t n, pl_error_t *err)
+{
+    pl_cpu_t *cpu = self;
+    pl_buffer_t fresh = {0};
+    if (n > SIZE_MAX / sizeof(float))
+        return pl_no_memory(err);
+    int code = pl_buffer_reserve(&fresh, n * sizeof(float), err);
+    if (code != PL_OK)
+        return code;
+    pl_buffer_release(&cpu->region[region]);
+    cpu->region[region] = fresh;
+    cpu->region_count[region] = n;
+    cpu->generation++;
+    return PL_OK;
+}
+
+static int check_range(const pl_cpu_t *cpu, pl_region_t region, size_t offset, size_t n,
+                       pl_error_t *err)
+{
+    if (offset <= cpu->region_count[region] && n <= cpu->region_count[region] - offset)
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL, "region %d has %zu elements, not %zu from %zu on",
+                   (int)region, cpu->region_count[region], n, offset);
+}
+
+static int cpu_write(void *self, pl_region_t region, size_t offset, const float *host,
+                     size_t n, pl_error_t *err)
+{
+    pl_cpu_t *cpu = self;
+    int code = check_range(cpu, region, offset, n, err);
+    if (code == PL_OK && n)
+        memcpy((float *)cpu->region[region].data + offset, host, n * sizeof *host);
+    return code;
+}
+
+static int cpu_read(void *self, pl_region_t region, size_t offset, float *host, size_t n,
+                    pl_error_t *err)
+{
+    pl_cpu_t *cpu = self;
+    int code = check_range(cpu, region, offset, n, err);
+    if (code == PL_OK && n)
+        memcpy(host, (const float *)cpu->region[region].data + offset, n * sizeof *host);
+    return code;
+}
+
+/* ---- Plans ---- */
+
+static int cpu_compile(void *self, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err)
+{
+    return pl_plan_new(self, g, plan, err);
+}
+
+static void cpu_discard(void *self, pl_plan_t *plan)
+{
+    pl_plan_free(self, plan);
+}
+
+/* What goes wrong while computing, such as an index out of range, is told by done(). */
+static int cpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
+{
+    (void)err;
+    pl_error_t failure = {0};
+    int code = pl_plan_run(self, plan, replay, &failure);
+    replay->done(replay, code == PL_OK ? NULL : &failure);
+    return PL_OK;
+}
+
+static const pl_option_t cpu_options[] = {
+    PL_INT(pl_cpu_t, threads, "0", "0..",
+           "threads that compute; 0: as many as cores this process may use"),
+    PL_TEXT(pl_cpu_t, instructions, "\"auto\"", "auto|avx512|avx2|portable",
+            "instruction set of the kernels"),
+    PL_OPTIONS_END,
+};
+
+const pl_accelerator_ops_t pl_cpu_accelerator = {
+    .name = "cpu",
+    .help = "the processor, by oneDNN and kernels of our own",
+    .size = sizeof(pl_cpu_t),
+    .options = cpu_options,
+    .open = cpu_open,
+    .close = cpu_close,
+    .region = cpu_region,
+    .write = cpu_write,
+    .read = cpu_read,
+    .compile = cpu_compile,
+    .discard = cpu_discard,
+    .replay = cpu_replay,
+};

@@ -1,0 +1,338 @@
+/* fuse.c - which operations run together
+ *
+ * Operations are taken in their order; each may join an earlier unit as long as all it
+ * depends on has run by then: its inputs, what it must not overwrite too soon, and
+ * guards.  Within a unit the order of the graph is kept, element by element: so what
+ * reads a piece of a region in full, element i for element i, may share a unit with what
+ * assigns it. */
+#include "accelerators/cpu/fuse.h"
+
+#include <string.h>
+
+#include "accelerators/cpu/kernels/program.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+typedef struct unit {
+    int64_t elements;                   /* 0: nothing may join */
+    int entries, lines, dropouts, totals;   /* of the program, at most */
+} unit_t;
+
+typedef struct fuser {
+    pl_graph_t *g;
+    pl_fusion_t *fusion;
+    unit_t *unit;                       /* [units] */
+} fuser_t;
+
+bool pl_is_total(const pl_graph_t *g, const pl_op_t *op)
+{
+    return op->code == PL_OP_sum && pl_elements(g->value[op->output[0]].shape) == 1;
+}
+
+bool pl_is_elementwise(const pl_graph_t *g, const pl_op_t *op)
+{
+    const pl_op_kind_t kind = pl_operators[op->code].kind;
+    if (op->code == PL_OP_broadcast)
+        return g->value[op->output[0]].dtype == PL_F32;
+    if (pl_is_total(g, op))
+        return true;
+    return kind == PL_KIND_unary || kind == PL_KIND_binary || op->code == PL_OP_assign;
+}
+
+int64_t pl_op_elements(const pl_graph_t *g, const pl_op_t *op)
+{
+    const bool by_input = op->code == PL_OP_assign || op->code == PL_OP_sum;
+    return pl_elements(g->value[by_input ? op->input[0] : op->output[0]].shape);
+}
+
+bool pl_values_overlap(const pl_value_t *a, const pl_value_t *b)
+{
+    return a->source == PL_FROM_REGION && b->source == PL_FROM_REGION &&
+           a->index == b->index && a->offset < b->offset + pl_elements(b->shape) &&
+           b->offset < a->offset + pl_elements(a->shape);
+}
+
+static bool same_place(const pl_value_t *a, const pl_value_t *b)
+{
+    return a->offset == b->offset && pl_elements(a->shape) == pl_elements(b->shape);
+}
+
+/* Whether input k of an operation is read; the target of an assign is only written. */
+static bool is_read(const pl_op_t *op, int k)
+{
+    return op->code != PL_OP_assign || k > 0;
+}
+
+static int larger(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* The first unit in which something may come after operation j, which touches the same
+ * piece of a region: j's own when both go through it element by element. */
+static int after(const fuser_t *f, int j, bool alike)
+{
+    return f->fusion->unit[j] + (alike ? 0 : 1);
+}
+
+/* ... which reads `value`. */
+static int floor_of_read(const fuser_t *f, int i, int32_t value)
+{
+    const pl_graph_t *g = f->g;
+    const pl_value_t *v = &g->value[f->fusion->root[value]];
+    const bool whole = pl_elements(v->shape) == pl_op_elements(g, &g->op[i]);
+    int floor = 0;
+    if (v->source == PL_FROM_OP)
+        return after(f, v->op, whole && !pl_is_total(g, &g->op[v->op]));
+    if (v->source != PL_FROM_REGION)
+        return 0;
+    for (int j = 0; j < i; j++) {
+        const pl_value_t *target = &g->value[g->op[j].input[0]];
+        if (g->op[j].code == PL_OP_assign && pl_values_overlap(target, v))
+            floor = larger(floor, after(f, j, whole && same_place(target, v)));
+    }
+    return floor;
+}
+
+/* ... which assigns to `target`: after all who read or wrote there. */
+static int floor_of_assign(const fuser_t *f, int i, int32_t target)
+{
+    const pl_graph_t *g = f->g;
+    const pl_value_t *t = &g->value[target];
+    int floor = 0;
+    for (int j = 0; j < i; j++) {
+        const pl_op_t *op = &g->op[j];
+        for (int k = 0; k < op->input_count && op->code != PL_OP_reshape; k++) {
+            const pl_value_t *v = &g->value[f->fusion->root[op->input[k]]];
+            if (pl_values_overlap(v, t))
+                floor = larger(floor,
+                               after(f, j,
+                                     pl_is_elementwise(g, op) && same_place(v, t) &&
+                                         pl_op_elements(g, op) == pl_elements(t->shape)));
+        }
+    }
+    return floor;
+}
+
+/* What comes after a guard stays there: effects must, and the rest is most often what
+ * they wait for. */
+static int floor_of(const fuser_t *f, int i)
+{
+    const pl_op_t *op = &f->g->op[i];
+    int floor = op->code == PL_OP_assign ? floor_of_assign(f, i, op->input[0]) : 0;
+    for (int j = 0; j < i; j++)
+        if (f->g->op[j].code == PL_OP_guard)
+            floor = larger(floor, after(f, j, false));
+    for (int k = 0; k < op->input_count; k++)
+        if (is_read(op, k))
+            floor = larger(floor, floor_of_read(f, i, op->input[k]));
+    return floor;
+}
+
+/* Whether something in unit u reads or makes the value. */
+static bool unit_knows(const fuser_t *f, int u, int before, int32_t root)
+{
+    const pl_graph_t *g = f->g;
+    if (g->value[root].source == PL_FROM_OP && f->fusion->unit[g->value[root].op] == u)
+        return true;
+    for (int j = 0; j < before; j++)
+        for (int k = 0; k < g->op[j].input_count && f->fusion->unit[j] == u; k++)
+            if (f->fusion->root[g->op[j].input[k]] == root)
+                return true;
+    return false;
+}
+
+/* How many entries unit u would need for the inputs of operation i; -1 when it knows none
+ * of them and nothing would be gained.  What is repeated, other than a scalar, may need
+ * one for each way of repeating it. */
+static int strangers(const fuser_t *f, int u, int i)
+{
+    const pl_op_t *op = &f->g->op[i];
+    int count = 0, known = 0;
+    for (int k = 0; k < op->input_count; k++) {
+        const int32_t root = f->fusion->root[op->input[k]];
+        const int64_t elements = pl_elements(f->g->value[root].shape);
+        const bool knows = unit_knows(f, u, i, root);
+        known += knows && f->g->value[root].source != PL_FROM_CONSTANT;
+        count += !knows || (elements != 1 && elements != pl_op_elements(f->g, op));
+    }
+    return known ? count : -1;
+}
+
+/* The unit that operation i joins, or -1. */
+static int find_unit(const fuser_t *f, int i)
+{
+    const int64_t elements = pl_op_elements(f->g, &f->g->op[i]);
+    const int floor = floor_of(f, i);
+    for (int u = f->fusion->units - 1; u >= floor; u--) {
+        if (f->unit[u].elements != elements)
+            continue;
+        int more = strangers(f, u, i);
+        if (more < 0 && u == f->fusion->units - 1)
+            more =
+                f->g->op[i].input_count; /* neighbours: most often they meet further on */
+        if (more >= 0 && f->unit[u].entries + more < PL_PROGRAM_OPERANDS &&
+            f->unit[u].lines < PL_PROGRAM_LINES &&
+            f->unit[u].dropouts < PL_PROGRAM_DROPOUTS &&
+            f->unit[u].totals < PL_PROGRAM_TOTALS)
+            return u;
+    }
+    return -1;
+}
+
+static void place(fuser_t *f, int i)
+{
+    const pl_op_t *op = &f->g->op[i];
+    const bool elementwise = pl_is_elementwise(f->g, op);
+    if (op->code == PL_OP_reshape) {
+        const pl_value_t *v = &f->g->value[f->fusion->root[op->output[0]]];
+        f->fusion->unit[i] = v->source == PL_FROM_OP ? f->fusion->unit[v->op] : 0;
+        return;
+    }
+    int u = elementwise ? find_unit(f, i) : -1, more = u >= 0 ? strangers(f, u, i) : -1;
+    if (more < 0)
+        more = op->input_count;
+    if (u < 0) {
+        u = f->fusion->units++;
+        f->unit[u].elements = elementwise ? pl_op_elements(f->g, op) : 0;
+    }
+    f->unit[u].entries += more + 1;
+    f->unit[u].lines++;
+    f->unit[u].dropouts += op->code == PL_OP_dropout;
+    f->unit[u].totals += pl_is_total(f->g, op);
+    f->fusion->unit[i] = u;
+}
+
+/* ---- Scalars first ---- */
+
+/* Whether operation i must stay behind operation j. */
+static bool needs(const pl_graph_t *g, const pl_op_t *op, const pl_op_t *before)
+{
+    if (before->code == PL_OP_guard)
+        return true;
+    for (int k = 0; k < op->input_count; k++) {
+        for (int o = 0; o < before->output_count; o++)
+            if (before->output[o] == op->input[k])
+                return true;
+        if (before->code == PL_OP_assign &&
+            pl_values_overlap(&g->value[op->input[k]], &g->value[before->input[0]]))
+            return true;
+    }
+    return false;
+}
+
+/* What computes one number goes as far to the front as it may: between two long
+ * operations it would keep them from running together. */
+static void scalars_first(pl_graph_t *g)
+{
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_op_t op = g->op[i];
+        const pl_op_kind_t kind = pl_operators[op.code].kind;
+        if ((kind != PL_KIND_unary && kind != PL_KIND_binary) ||
+            pl_op_elements(g, &op) != 1)
+            continue;
+        int to = i;
+        for (; to > 0 && !needs(g, &op, &g->op[to - 1]); to--)
+            g->op[to] = g->op[to - 1];
+        g->op[to] = op;
+    }
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].output_count; k++)
+            g->value[g->op[i].output[k]].op = i;
+}
+
+/* ---- All of it ---- */
+
+/* Sorts operations by unit, keeping the order within each, and tells values of their new
+ * places. */
+static int reorder(fuser_t *f)
+{
+    pl_graph_t *g = f->g;
+    pl_op_t *op = pl_alloc_array((size_t)g->op_count, sizeof *op);
+    int *unit = pl_alloc_array((size_t)g->op_count, sizeof *unit);
+    if (!op || !unit) {
+        pl_free(op);
+        pl_free(unit);
+        return PL_ENOMEM;
+    }
+    int count = 0;
+    for (int u = 0; u < larger(f->fusion->units, 1); u++)
+        for (int i = 0; i < g->op_count; i++)
+            if (f->fusion->unit[i] == u) {
+                unit[count] = u;
+                op[count++] = g->op[i];
+            }
+    pl_free(g->op);
+    pl_free(f->fusion->unit);
+    g->op = op;
+    g->op_room = g->op_count;
+    f->fusion->unit = unit;
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < op[i].output_count; k++)
+            g->value[op[i].output[k]].op = i;
+    return PL_OK;
+}
+
+/* A value stays inside when its maker is element-wise and nobody else asks for it; so do
+ * reshapes of it. */
+static void find_inside(fuser_t *f)
+{
+    const pl_graph_t *g = f->g;
+    bool *inside = f->fusion->inside;
+    for (int i = 0; i < g->op_count; i++)
+        if (pl_is_elementwise(g, &g->op[i]) && g->op[i].output_count &&
+            !pl_is_total(g, &g->op[i]))
+            inside[g->op[i].output[0]] = true;
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].input_count; k++) {
+            int32_t root = f->fusion->root[g->op[i].input[k]];
+            if (g->value[root].source == PL_FROM_OP &&
+                f->fusion->unit[g->value[root].op] != f->fusion->unit[i])
+                inside[root] = false;
+        }
+    for (int i = 0; i < g->fetch_count; i++) {
+        inside[f->fusion->root[g->fetch[i].value]] = false;
+        if (g->fetch[i].kind == PL_FETCH_FIGURE)
+            inside[f->fusion->root[g->fetch[i].weight]] = false;
+    }
+    for (int i = 0; i < g->op_count; i++)
+        if (g->op[i].code == PL_OP_reshape)
+            inside[g->op[i].output[0]] = inside[f->fusion->root[g->op[i].output[0]]];
+}
+
+int pl_fuse(pl_fusion_t *fusion, pl_graph_t *g, pl_error_t *err)
+{
+    fuser_t f = {.g = g, .fusion = fusion};
+    *fusion = (pl_fusion_t){0};
+    fusion->unit = pl_alloc_array((size_t)g->op_count, sizeof *fusion->unit);
+    fusion->inside = pl_alloc_array((size_t)g->value_count, sizeof *fusion->inside);
+    fusion->root = pl_alloc_array((size_t)g->value_count, sizeof *fusion->root);
+    f.unit = pl_alloc_array((size_t)g->op_count, sizeof *f.unit);
+    bool whole = fusion->unit && fusion->inside && fusion->root && f.unit;
+    if (whole) {
+        scalars_first(g);
+        for (int32_t v = 0; v < g->value_count; v++)
+            fusion->root[v] = v;
+        for (int i = 0; i < g->op_count; i++)
+            if (g->op[i].code == PL_OP_reshape)
+                fusion->root[g->op[i].output[0]] = fusion->root[g->op[i].input[0]];
+        for (int i = 0; i < g->op_count; i++)
+            place(&f, i);
+        whole = reorder(&f) == PL_OK;
+    }
+    if (whole)
+        find_inside(&f);
+    pl_free(f.unit);
+    if (whole)
+        return PL_OK;
+    pl_fusion_release(fusion);
+    return pl_no_memory(err);
+}
+
+void pl_fusion_release(pl_fusion_t *fusion)
+{
+    pl_free(fusion->unit);
+    pl_free(fusion->inside);
+    pl_free(fusion->root);
+    *fusion = (pl_fusion_t){0};
+}

@@ -1,0 +1,32 @@
+/* fuse.h - which operations run together
+ *
+ * Element-wise operations over the same number of elements that share values run as one
+ * program, one pass over memory (kernels/program.h).  Any other operation is a unit of
+ * its own.  A reshape is not run at all. */
+#ifndef PL_CPU_FUSE_H
+#define PL_CPU_FUSE_H
+
+#include "tensor/graph.h"
+
+typedef struct pl_fusion {
+    int *unit;     /* [operations] which runs in which unit; never falling */
+    bool *inside;  /* [values] read only within the unit that makes them */
+    int32_t *root;                      /* [values] reshapes traced to what they show */
+    int units;
+} pl_fusion_t;
+
+/* Groups the operations of a graph and puts them into an order in which those of a unit
+ * are neighbours. */
+int pl_fuse(pl_fusion_t *fusion, pl_graph_t *g, pl_error_t *err);
+void pl_fusion_release(pl_fusion_t *fusion);
+
+/* Whether it is a sum of all elements, which a program can take along. */
+bool pl_is_total(const pl_graph_t *g, const pl_op_t *op);
+/* Whether it works element by element; an assign and a total do. */
+bool pl_is_elementwise(const pl_graph_t *g, const pl_op_t *op);
+/* The elements that an element-wise operation runs over. */
+int64_t pl_op_elements(const pl_graph_t *g, const pl_op_t *op);
+/* Whether two values of a region have elements in common. */
+bool pl_values_overlap(const pl_value_t *a, const pl_value_t *b);
+
+#endif

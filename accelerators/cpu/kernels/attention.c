@@ -1,0 +1,413 @@
+/* attention.c - softmax(q k^T) v and its gradients, a head at a time
+ *
+ * Queries go in blocks of one or two vectors; scores of a block lie [keys, queries], so
+ * that what softmax does along the keys of a query happens in all lanes at once and
+ * nothing is ever added across lanes.  Keys that no query of the block sees are left
+ * out.  Products of blocks are done here, by tiles of vector registers: they are too
+ * small for the library.  Backward makes the weights again from the logarithm of their
+ * sum: Dao et al., "FlashAttention", 2022, section 3. */
+#include "accelerators/cpu/kernels/dropout.h"
+#include "accelerators/cpu/kernels/kernels.h"
+#include "accelerators/cpu/kernels/vectors.h"
+
+#define BLOCK (2 * LANES)               /* queries at a time, at most */
+
+/* ---- Small products ---- */
+
+/* Element (i, k) of a factor is at[i row + k step]. */
+typedef struct factor {
+    const float *at;
+    int64_t row, step;
+} factor_t;
+
+/* Rows of a matrix, whole vectors each. */
+typedef struct side {
+    float *at;
+    int64_t row;
+} side_t;
+
+PL_INLINE side_t side_at(side_t s, int64_t row, int64_t column)
+{
+    return (side_t){s.at + row * s.row + column, s.row};
+}
+
+/* `rows` rows and `vectors` vectors of c (+)= a b, b [depth, …]. */
+PL_INLINE void tile(int rows, int vectors, int64_t depth, factor_t a, side_t b, side_t c,
+                    bool add)
+{
+    lanes_t sum[2 * TILE_ROWS][2];
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] =
+                add ? *(const lanes_t *)(c.at + i * c.row + v * LANES) : (lanes_t){0};
+    for (int64_t k = 0; k < depth; k++) {
+        lanes_t right[2];
+        for (int v = 0; v < vectors; v++)
+            right[v] = *(const lanes_t *)(b.at + k * b.row + v * LANES);
+        for (int i = 0; i < rows; i++) {
+            const float left = a.at[i * a.row + k * a.step];
+            for (int v = 0; v < vectors; v++)
+                sum[i][v] += left * right[v];
+        }
+    }
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vectors; v++)
+            *(lanes_t *)(c.at + i * c.row + v * LANES) = sum[i][v];
+}
+
+/* The tiles of one strip of columns; constants, so that sums stay in registers. */
+PL_INLINE void strip(int vectors, int64_t rows, int64_t depth, factor_t a, side_t b,
+                     side_t c, bool add)
+{
+    const int most = 2 * TILE_ROWS / vectors;
+    int64_t i = 0;
+    for (; i + most <= rows; i += most)
+        tile(most, vectors, depth, (factor_t){a.at + i * a.row, a.row, a.step}, b,
+             side_at(c, i, 0), add);
+    for (; i < rows; i++)
+        tile(1, vectors, depth, (factor_t){a.at + i * a.row, a.row, a.step}, b,
+             side_at(c, i, 0), add);
+}
+
+/* c [rows, columns] (+)= a [rows, depth] b [depth, columns]; whole vectors of columns. */
+static void product(int64_t rows, int64_t columns, int64_t depth, factor_t a, side_t b,
+                    side_t c, bool add)
+{
+    int64_t j = 0;
+    for (; j + 2 * LANES <= columns; j += 2 * LANES)
+        strip(2, rows, depth, a, side_at(b, 0, j), side_at(c, 0, j), add);
+    if (j < columns)
+        strip(1, rows, depth, a, side_at(b, 0, j), side_at(c, 0, j), add);
+}
+
+/* ---- One head ---- */
+
+static int64_t padded(int64_t n)
+{
+    return (n + LANES - 1) / LANES * LANES;
+}
+
+typedef struct head {
+    const pl_attention_job_t *job;
+    int64_t index, tokens, width, columns;  /* columns: width in whole vectors */
+    int64_t block;                      /* queries at a time */
+    side_t q, k, v, y, dy, dq, dk, dv;
+    float *turned;                      /* [width, block] of q or dy */
+    float *weight, *slope;              /* [tokens, block] */
+    float *factor, *row;                /* [tokens, block] of dropout, [tokens] */
+    float *free;                        /* scratch not yet used */
+} head_t;
+
+static float *head_take(head_t *h, int64_t floats)
+{
+    float *at = h->free;
+    h->free += padded(floats);
+    return at;
+}
+
+static float *look_at(const head_t *h, const pl_look_t *look)
+{
+    return (float *)look->at + h->index / h->job->heads * look->batch +
+           h->index % h->job->heads * look->head;
+}
+
+/* Whether a head is used where it lies: its tokens one after the other, each of whole
+ * vectors.  Rows far apart would throw each other out of the first-level cache, where
+ * their addresses differ by powers of two. */
+static bool is_dense(const head_t *h, const pl_look_t *look)
+{
+    return h->width == h->columns && look->token == h->width;
+}
+
+/* Rows of whole vectors from one place to another; calls of memcpy() would cost more. */
+static void copy_rows(const float *from, int64_t from_row, float *to, int64_t to_row,
+                      int64_t rows, int64_t columns)
+{
+    for (int64_t t = 0; t < rows; t++)
+        for (int64_t e = 0; e < columns; e += LANES)
+            *(lanes_t *)(to + t * to_row + e) =
+                *(const lanes_t *)(from + t * from_row + e);
+}
+
+/* The tensor itself or a padded copy. */
+static side_t side_in(head_t *h, const pl_look_t *look)
+{
+    float *from = look_at(h, look);
+    if (is_dense(h, look))
+        return (side_t){from, look->token};
+    float *copy = head_take(h, h->tokens * h->columns);
+    if (h->width == h->columns)
+        copy_rows(from, look->token, copy, h->columns, h->tokens, h->columns);
+    for (int64_t t = 0; t < h->tokens && h->width != h->columns; t++) {
+        memcpy(copy + t * h->columns, from + t * look->token,
+               (size_t)h->width * sizeof *copy);
+        memset(copy + t * h->columns + h->width, 0,
+               (size_t)(h->columns - h->width) * sizeof *copy);
+    }
+    return (side_t){copy, h->columns};
+}
+
+static side_t side_out(head_t *h, const pl_look_t *look)
+{
+    if (is_dense(h, look))
+        return (side_t){look_at(h, look), look->token};
+    return (side_t){head_take(h, h->tokens * h->columns), h->columns};
+}
+
+static void side_clear(const head_t *h, side_t side)
+{
+    for (int64_t t = 0; t < h->tokens; t++)
+        memset(side.at + t * side.row, 0, (size_t)h->columns * sizeof *side.at);
+}
+
+/* Puts what was computed into a copy where it belongs. */
+static void side_finish(const head_t *h, side_t side, const pl_look_t *look)
+{
+    float *to = look_at(h, look);
+    if (is_dense(h, look))
+        return;
+    if (h->width == h->columns)
+        copy_rows(side.at, side.row, to, look->token, h->tokens, h->columns);
+    for (int64_t t = 0; t < h->tokens && h->width != h->columns; t++)
+        memcpy(to + t * look->token, side.at + t * side.row,
+               (size_t)h->width * sizeof *to);
+}
+
+/* Small blocks waste less of a short causal head, two vectors feed the multipliers
+ * better; where vectors are short, two are small enough. */
+static int64_t block_of(const pl_attention_job_t *job)
+{
+    return LANES == 16 && job->tokens < 256 ? LANES : BLOCK;
+}
+
+static head_t head_start(const pl_attention_job_t *job, int64_t index)
+{
+    head_t h = {.job = job,
+                .index = index,
+                .tokens = job->tokens,
+                .width = job->width,
+                .columns = padded(job->width),
+                .block = block_of(job),
+                .free = (float *)job->scratch};
+    h.turned = head_take(&h, h.width * h.block);
+    h.weight = head_take(&h, h.tokens * h.block);
+    h.slope = head_take(&h, h.tokens * h.block);
+    h.factor = head_take(&h, h.tokens * h.block);
+    h.row = head_take(&h, h.tokens);
+    h.q = side_in(&h, &job->q);
+    h.k = side_in(&h, &job->k);
+    h.v = side_in(&h, &job->v);
+    return h;
+}
+
+size_t KERNEL(attention_scratch)(const pl_attention_job_t *job)
+{
+    const int64_t block = block_of(job), tokens = job->tokens;
+    const int64_t floats = padded(job->width * block) + 3 * padded(tokens * block) +
+                           padded(tokens) + 8 * padded(tokens * padded(job->width));
+    return (size_t)floats * sizeof(float);
+}
+
+/* A block of queries [from, to) and how many keys any of them sees. */
+typedef struct block {
+    int64_t from, to, keys;
+} block_t;
+
+static block_t block_at(const head_t *h, int64_t from)
+{
+    const int64_t to = from + h->block < h->tokens ? from + h->block : h->tokens;
+    return (block_t){from, to, h->job->causal ? to : h->tokens};
+}
+
+/* to [keys, block] = rows of `side` times those of `of` for each query of the block. */
+static void scores(const head_t *h, block_t b, side_t side, side_t of, float *to)
+{
+    const side_t turned = {h->turned, h->block};
+    if (b.to - b.from < h->block)
+        memset(h->turned, 0, (size_t)(h->width * h->block) * sizeof *h->turned);
+    transpose_matrix(of.at + b.from * of.row, of.row, h->turned, h->block, b.to - b.from,
+                     h->width);
+    product(b.keys, h->block, h->width, (factor_t){side.at, side.row, 1}, turned,
+            (side_t){to, h->block}, false);
+}
+
+/* Queries that come before a key do not see it. */
+static void hide(const head_t *h, block_t b, float *score)
+{
+    for (int64_t j = b.from + 1; j < b.keys && h->job->causal; j++)
+        for (int64_t i = 0; i < j - b.from; i++)
+            score[j * h->block + i] = -INFINITY;
+}
+
+/* The factors of dropout, [keys, block] too. */
+static void drop(const head_t *h, block_t b)
+{
+    for (int64_t i = b.from; i < b.to; i++) {
+        const int64_t row = (h->index * h->tokens + i) * h->tokens;
+        dropout_factors(&h->job->dropout, (uint64_t)row, b.keys, h->row);
+        for (int64_t j = 0; j < b.keys; j++)
+            h->factor[j * h->block + (i - b.from)] = h->row[j];
+    }
+    for (int64_t i = b.to; i < b.from + h->block; i++)
+        for (int64_t j = 0; j < b.keys; j++)
+            h->factor[j * h->block + (i - b.from)] = 0.0f;
+}
+
+PL_INLINE void multiply(float *x, const float *by, int64_t n)
+{
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= by[i];
+}
+
+/* ---- Forward ---- */
+
+/* In each lane the largest of a column of scores, and their sum.  A NaN stays NaN by way
+ * of the exponentials. */
+PL_INLINE lanes_t largest(const float *score, int64_t keys, int64_t row)
+{
+    lanes_t most = *(const lanes_t *)score;
+    for (int64_t j = 1; j < keys; j++) {
+        const lanes_t x = *(const lanes_t *)(score + j * row);
+        most = (lanes_t)choose(x > most, (lane_numbers_t)x, (lane_numbers_t)most);
+    }
+    return most;
+}
+
+PL_INLINE lanes_t sum_of(const float *score, int64_t keys, int64_t row)
+{
+    lanes_t sum = {0};
+    for (int64_t j = 0; j < keys; j++)
+        sum += *(const lanes_t *)(score + j * row);
+    return sum;
+}
+
+/* score = e^(score scale - shift), a shift for each lane. */
+PL_INLINE void exponentials(float *score, int64_t keys, int64_t row, float scale,
+                            const float *shift)
+{
+    for (int64_t j = 0; j < keys; j++) {
+        float *s = score + j * row;
+#pragma GCC ivdep
+        for (int i = 0; i < LANES; i++)
+            s[i] = pl_expf(s[i] * scale - shift[i]);
+    }
+}
+
+/* Scores become weights, all but for a factor for each query. */
+static void weigh(const head_t *h, block_t b, float *factor)
+{
+    const float scale = h->job->scale;
+    float most[BLOCK], sum[BLOCK];
+    for (int64_t v = 0; v < h->block; v += LANES) {
+        *(lanes_t *)(most + v) = largest(h->weight + v, b.keys, h->block) * scale;
+        exponentials(h->weight + v, b.keys, h->block, scale, most + v);
+        *(lanes_t *)(sum + v) = sum_of(h->weight + v, b.keys, h->block);
+    }
+    for (int64_t i = 0; i < b.to - b.from; i++) {
+        factor[i] = 1.0f / sum[i];
+        sum[i] = most[i] + pl_logf(sum[i]);
+    }
+    if (h->job->lse)
+        memcpy(h->job->lse + h->index * h->tokens + b.from, sum,
+               (size_t)(b.to - b.from) * sizeof *sum);
+}
+
+static void forward_block(const head_t *h, block_t b)
+{
+    float factor[BLOCK];
+    const side_t y = side_at(h->y, b.from, 0);
+    scores(h, b, h->k, h->q, h->weight);
+    hide(h, b, h->weight);
+    weigh(h, b, factor);
+    if (h->job->dropout.p > 0.0) {
+        drop(h, b);
+        multiply(h->weight, h->factor, b.keys * h->block);
+    }
+    product(b.to - b.from, h->columns, b.keys, (factor_t){h->weight, 1, h->block}, h->v,
+            y, false);
+    for (int64_t i = 0; i < b.to - b.from; i++)
+        for (int64_t e = 0; e < h->columns; e += LANES)
+            *(lanes_t *)(y.at + i * y.row + e) *= factor[i];
+}
+
+/* Heads [from, to) of batch × heads. */
+void KERNEL(attention)(const pl_attention_job_t *job, int64_t from, int64_t to)
+{
+    for (int64_t index = from; index < to; index++) {
+        head_t h = head_start(job, index);
+        h.y = side_out(&h, &job->y);
+        for (int64_t i = 0; i < h.tokens; i += h.block)
+            forward_block(&h, block_at(&h, i));
+        side_finish(&h, h.y, &job->y);
+    }
+}
+
+/* ---- Backward ---- */
+
+/* From weights P and masked dP: d(scores) = P (dP - sum(P dP)), scaled; lanes alone. */
+PL_INLINE void slopes(const float *weight, float *slope, int64_t keys, int64_t row,
+                      float scale)
+{
+    lanes_t inner = {0};
+    for (int64_t j = 0; j < keys; j++)
+        inner += *(const lanes_t *)(weight + j * row) * *(lanes_t *)(slope + j * row);
+    for (int64_t j = 0; j < keys; j++) {
+        lanes_t *s = (lanes_t *)(slope + j * row);
+        *s = *(const lanes_t *)(weight + j * row) * (*s - inner) * scale;
+    }
+}
+
+/* What no query of the block sees has weight 0, and what has weight 0 gets no slope,
+ * whatever lies there. */
+static void hide_slopes(const head_t *h, block_t b)
+{
+    for (int64_t j = b.from + 1; j < b.keys && h->job->causal; j++)
+        for (int64_t i = 0; i < j - b.from; i++)
+            h->slope[j * h->block + i] = 0.0f;
+}
+
+static void backward_block(const head_t *h, block_t b)
+{
+    const int64_t rows = b.to - b.from, row = h->block;
+    const side_t q = side_at(h->q, b.from, 0), dy = side_at(h->dy, b.from, 0);
+    const bool drops = h->job->dropout.p > 0.0;
+    float lse[BLOCK] = {0};
+    memcpy(lse, h->job->lse + h->index * h->tokens + b.from, (size_t)rows * sizeof *lse);
+    scores(h, b, h->k, h->q, h->weight);
+    hide(h, b, h->weight);
+    scores(h, b, h->v, h->dy, h->slope);
+    hide_slopes(h, b);
+    if (drops) {
+        drop(h, b);
+        multiply(h->slope, h->factor, b.keys * row);
+    }
+    for (int64_t v = 0; v < row; v += LANES) {
+        exponentials(h->weight + v, b.keys, row, h->job->scale, lse + v);
+        slopes(h->weight + v, h->slope + v, b.keys, row, h->job->scale);
+    }
+    if (drops)
+        multiply(h->weight, h->factor, b.keys * row);
+    product(rows, h->columns, b.keys, (factor_t){h->slope, 1, row}, h->k,
+            side_at(h->dq, b.from, 0), false);
+    product(b.keys, h->columns, rows, (factor_t){h->weight, row, 1}, dy, h->dv, true);
+    product(b.keys, h->columns, rows, (factor_t){h->slope, row, 1}, q, h->dk, true);
+}
+
+void KERNEL(attention_grad)(const pl_attention_job_t *job, int64_t from, int64_t to)
+{
+    for (int64_t index = from; index < to; index++) {
+        head_t h = head_start(job, index);
+        h.dy = side_in(&h, &job->dy);
+        h.dq = side_out(&h, &job->dq);
+        h.dk = side_out(&h, &job->dk);
+        h.dv = side_out(&h, &job->dv);
+        side_clear(&h, h.dk);
+        side_clear(&h, h.dv);
+        for (int64_t i = 0; i < h.tokens; i += h.block)
+            backward_block(&h, block_at(&h, i));
+        side_finish(&h, h.dq, &job->dq);
+        side_finish(&h, h.dk, &job->dk);
+        side_finish(&h, h.dv, &job->dv);
+    }
+}

@@ -1,0 +1,209 @@
+/* norms.c - layer norm over rows, batch norm over channels
+ *
+ * Both take the mean first and the deviations from it second: the one-pass formula loses
+ * all digits where the mean is large beside the deviation. */
+#include "accelerators/cpu/kernels/kernels.h"
+#include "accelerators/cpu/kernels/rows.h"
+
+/* ---- Layer norm ---- */
+
+void KERNEL(layer_norm)(const pl_layer_norm_job_t *job, int64_t from, int64_t to)
+{
+    const int64_t n = job->width;
+    for (int64_t r = from; r < to; r++) {
+        const float *x = job->x + r * n, *w = job->w, *b = job->b;
+        float *y = job->y + r * n, mean = (float)(row_sum(x, n) / (double)n);
+        float rstd = (float)(1.0 / sqrt(row_squares(x, mean, n) / (double)n +
+                                        (double)job->epsilon));
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (x[i] - mean) * rstd * w[i] + b[i];
+        if (job->mean)
+            job->mean[r] = mean;
+        if (job->rstd)
+            job->rstd[r] = rstd;
+    }
+}
+
+typedef struct two_sums {
+    float a, b;
+} two_sums_t;
+
+/* The sums of dy w and of dy w x', and this row's share of dw and db, in one pass. */
+PL_INLINE two_sums_t layer_norm_row_sums(const pl_layer_norm_job_t *job, const float *x,
+                                         const float *dy, float mean, float rstd)
+{
+    const float *w = job->w;
+    float *dw = job->dw, *db = job->db, a = 0.0f, b = 0.0f;
+#pragma omp simd reduction(+ : a, b)
+    for (int64_t i = 0; i < job->width; i++) {
+        float unit = (x[i] - mean) * rstd, g = dy[i] * w[i];
+        a += g;
+        b += g * unit;
+        dw[i] += dy[i] * unit;
+        db[i] += dy[i];
+    }
+    return (two_sums_t){a, b};
+}
+
+/* dx may be dy or x. */
+void KERNEL(layer_norm_grad)(const pl_layer_norm_job_t *job, int64_t from, int64_t to)
+{
+    const int64_t n = job->width;
+    for (int64_t r = from; r < to; r++) {
+        const float *x = job->x + r * n, *dy = job->dy + r * n, *w = job->w;
+        const float mean = job->mean[r], rstd = job->rstd[r];
+        two_sums_t sums = layer_norm_row_sums(job, x, dy, mean, rstd);
+        const float a = sums.a / (float)n, b = sums.b / (float)n;
+        float *dx = job->dx + r * n;
+        if (!job->dx)
+            continue;
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = rstd * (dy[i] * w[i] - a - (x[i] - mean) * rstd * b);
+    }
+}
+
+/* ---- Batch norm ---- */
+
+#define LANES 16
+#define ROWS_PIECE 128
+
+typedef struct column_sums {
+    double a[LANES], b[LANES];
+} column_sums_t;
+
+/* With channels last: sums over rows of (x - mean) and (x - mean)^2, or of dy and dy (x -
+ * mean), of `lanes` channels. */
+PL_INLINE void column_sums(const pl_batch_norm_job_t *job, int64_t first, int lanes,
+                           const float *mean, column_sums_t *sums)
+{
+    const int64_t width = job->channels, rows = job->batch;
+    const float *x = job->x + first, *y = (job->dy ? job->dy : job->x) + first;
+    float other[LANES] = {0};
+    for (int k = 0; k < lanes && !job->dy; k++)
+        other[k] = mean[k];
+    *sums = (column_sums_t){{0}, {0}};
+    for (int64_t r = 0; r < rows; r += ROWS_PIECE) {
+        float a[LANES] = {0}, b[LANES] = {0};
+        const int64_t end = r + ROWS_PIECE < rows ? r + ROWS_PIECE : rows;
+        for (int64_t i = r * width; i < end * width; i += width)
+            for (int k = 0; k < lanes; k++) {
+                float g = y[i + k] - other[k];
+                a[k] += g;
+                b[k] += g * (x[i + k] - mean[k]);
+            }
+        for (int k = 0; k < lanes; k++) {
+            sums->a[k] += (double)a[k];
+            sums->b[k] += (double)b[k];
+        }
+    }
+}
+
+/* The same with channels before space, for one channel. */
+static void run_sums(const pl_batch_norm_job_t *job, int64_t c, float mean, double *a,
+                     double *b)
+{
+    const float *factor = job->dy ? job->dy : job->x;
+    const float other = job->dy ? 0.0f : mean;
+    *a = *b = 0.0;
+    for (int64_t s = 0; s < job->batch; s++) {
+        const float *x = job->x + (s * job->channels + c) * job->inner;
+        const float *y = factor + (s * job->channels + c) * job->inner;
+        float p = 0.0f, q = 0.0f;
+#pragma omp simd reduction(+ : p, q)
+        for (int64_t i = 0; i < job->inner; i++) {
+            float g = y[i] - other;
+            p += g;
+            q += g * (x[i] - mean);
+        }
+        *a += (double)p;
+        *b += (double)q;
+    }
+}
+
+static void sums_of(const pl_batch_norm_job_t *job, int64_t c, int lanes,
+                    const float *mean, column_sums_t *sums)
+{
+    if (job->inner == 1 && lanes == LANES)
+        column_sums(job, c, LANES, mean,
+                    sums); /* a constant: the loops over lanes become vectors */
+    else if (job->inner == 1)
+        column_sums(job, c, lanes, mean, sums);
+    else
+        for (int k = 0; k < lanes; k++)
+            run_sums(job, c + k, mean[k], &sums->a[k], &sums->b[k]);
+}
+
+/* Channels [from, to). */
+void KERNEL(batch_norm_statistics)(const pl_batch_norm_job_t *job, int64_t from,
+                                   int64_t to)
+{
+    const double n = (double)(job->batch * job->inner);
+    for (int64_t c = from; c < to; c += LANES) {
+        int lanes = to - c < LANES ? (int)(to - c) : LANES;
+        column_sums_t sums;
+        float mean[LANES] = {0};
+        sums_of(job, c, lanes, mean, &sums);
+        for (int k = 0; k < lanes; k++)
+            mean[k] = (float)(sums.a[k] / n);
+        sums_of(job, c, lanes, mean, &sums);
+        for (int k = 0; k < lanes; k++) {
+            job->mean[c + k] = mean[k];
+            job->var[c + k] = (float)(sums.b[k] / n);
+        }
+    }
+}
+
+/* dw and db of channels [from, to). */
+void KERNEL(batch_norm_sums)(const pl_batch_norm_job_t *job, int64_t from, int64_t to)
+{
+    for (int64_t c = from; c < to; c += LANES) {
+        int lanes = to - c < LANES ? (int)(to - c) : LANES;
+        column_sums_t sums;
+        sums_of(job, c, lanes, job->mean + c, &sums);
+        for (int k = 0; k < lanes; k++) {
+            float rstd = 1.0f / sqrtf(job->var[c + k] + job->epsilon);
+            job->dw[c + k] = (float)(sums.b[k] * (double)rstd);
+            job->db[c + k] = (float)sums.a[k];
+        }
+    }
+}
+
+/* y = (x - mean) p + q, over samples [from, to); y may be x. */
+void KERNEL(batch_norm)(const pl_batch_norm_job_t *job, int64_t from, int64_t to)
+{
+    const int64_t channels = job->channels, inner = job->inner;
+    const float *x = job->x, *mean = job->mean, *p = job->p, *q = job->q;
+    float *y = job->y;
+    for (int64_t i = from * channels; i < to * channels && inner == 1; i += channels)
+#pragma GCC ivdep
+        for (int64_t c = 0; c < channels; c++)
+            y[i + c] = (x[i + c] - mean[c]) * p[c] + q[c];
+    for (int64_t k = from * channels; k < to * channels && inner > 1; k++) {
+        const float m = mean[k % channels], a = p[k % channels], b = q[k % channels];
+#pragma GCC ivdep
+        for (int64_t i = k * inner; i < (k + 1) * inner; i++)
+            y[i] = (x[i] - m) * a + b;
+    }
+}
+
+/* dx = (x - mean) p + q + dy r, over samples [from, to); dx may be x or dy. */
+void KERNEL(batch_norm_grad)(const pl_batch_norm_job_t *job, int64_t from, int64_t to)
+{
+    const int64_t channels = job->channels, inner = job->inner;
+    const float *x = job->x, *dy = job->dy, *mean = job->mean, *p = job->p, *q = job->q,
+                *r = job->r;
+    float *dx = job->dx;
+    for (int64_t i = from * channels; i < to * channels && inner == 1; i += channels)
+#pragma GCC ivdep
+        for (int64_t c = 0; c < channels; c++)
+            dx[i + c] = (x[i + c] - mean[c]) * p[c] + q[c] + dy[i + c] * r[c];
+    for (int64_t k = from * channels; k < to * channels && inner > 1; k++) {
+        const float m = mean[k % channels], a = p[k % channels], b = q[k % channels],
+                    c = r[k % channels];
+#pragma GCC ivdep
+        for (int64_t i = k * inner; i < (k + 1) * inner; i++)
+            dx[i] = (x[i] - m) * a + b + dy[i] * c;
+    }
+}

@@ -1,0 +1,190 @@
+/* program.c - runs programs of element-wise operations, block by block
+ *
+ * A line is a loop over one block; operands may be the same memory, but only element by
+ * element, which is what the ivdep below promises. */
+#include "accelerators/cpu/kernels/dropout.h"
+#include "accelerators/cpu/kernels/functions.h"
+#include "accelerators/cpu/kernels/kernels.h"
+
+/* Where the operands of a line are for the block at hand. */
+typedef struct block {
+    float *at[PL_PROGRAM_OPERANDS];
+    int64_t from;
+    int n;
+} block_t;
+
+/* One function for each kind of line: the loops must not share what the compiler knows of
+ * them. */
+#define PL_X(name, value)                                                               \
+    static void line_##name(float *to, const float *a, const float *b, float f, int n)  \
+    {                                                                                   \
+        (void)a, (void)b, (void)f;                                                      \
+        _Pragma("GCC ivdep")                                                            \
+        for (int i = 0; i < n; i++) {                                                   \
+            const float x = a[i], y = b[i];                                             \
+            (void)x, (void)y;                                                           \
+            to[i] = value;                                                              \
+        }                                                                               \
+    }
+PL_LINES(PL_X)
+#undef PL_X
+
+typedef void (*line_t)(float *to, const float *a, const float *b, float f, int n);
+
+static const line_t lines[] = {
+#define PL_X(name, value) [PL_LINE_##name] = line_##name,
+    PL_LINES(PL_X)
+#undef PL_X
+};
+
+static void line_dropout(float *to, const float *x, const pl_dropout_t *d, int64_t from,
+                         int n)
+{
+    float factor[PL_BLOCK];
+    dropout_factors(d, (uint64_t)from, n, factor);
+#pragma GCC ivdep
+    for (int i = 0; i < n; i++)
+        to[i] = factor[i] == 0.0f ? 0.0f : x[i] * factor[i];
+}
+
+static double line_total(const float *x, int n)
+{
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int i = 0; i < n; i++)
+        sum += x[i];
+    return (double)sum;
+}
+
+/* Where element `index` of a repeated operand lies, and its place in each dim. */
+static int64_t repeated_find(const pl_operand_t *o, int64_t index, int64_t place[PL_DIMS])
+{
+    int64_t offset = 0;
+    for (int d = o->rank - 1; d >= 0; d--) {
+        place[d] = index % o->size[d];
+        index /= o->size[d];
+        offset += place[d] * o->stride[d];
+    }
+    return offset;
+}
+
+static void repeated_run(float *to, const float *x, int64_t stride, int64_t n)
+{
+    if (stride == 0)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = *x;
+    else
+        for (int64_t i = 0; i < n; i++)
+            to[i] = x[i * stride];
+}
+
+/* Elements [from, from + n) of what a repeated operand stands for. */
+static void repeated_load(const pl_operand_t *o, const float *x, float *to, int64_t from,
+                          int64_t n)
+{
+    int64_t place[PL_DIMS], last = o->rank - 1, offset = repeated_find(o, from, place);
+    while (n > 0) {
+        int64_t run = o->size[last] - place[last];
+        if (run > n)
+            run = n;
+        repeated_run(to, x + offset, o->stride[last], run);
+        to += run;
+        n -= run;
+        from += run;
+        offset = n > 0 ? repeated_find(o, from, place) : 0;
+    }
+}
+
+/* What repeats with the block is loaded once for all blocks. */
+static void operands_start(const pl_program_job_t *job, block_t *block, int n)
+{
+    const pl_program_t *p = job->program;
+    for (int k = 0; k < p->operand_count; k++) {
+        const pl_operand_t *o = &p->operand[k];
+        if (o->kind != PL_OPERAND_LINEAR)
+            block->at[k] = job->scratch + o->reg * PL_BLOCK;
+        if (o->kind == PL_OPERAND_REPEATED && p->block % o->period == 0)
+            repeated_load(o, (const float *)job->at[o->slot], block->at[k], block->from,
+                          n);
+    }
+}
+
+/* What the next block will read is asked for while this one is computed, a few cache
+ * lines after each line of the program: the processor by itself sees too many short runs,
+ * and all at once would be more than it can wait for. */
+typedef struct ahead {
+    int operand, at;                    /* the next to ask for: elements into its block */
+    int share;                          /* cache lines at a time */
+} ahead_t;
+
+#define CACHE_LINE 16                   /* elements */
+
+static ahead_t ahead_start(const pl_program_t *p)
+{
+    int linear = 0;
+    for (int k = 0; k < p->operand_count; k++)
+        linear += p->operand[k].kind == PL_OPERAND_LINEAR;
+    const int all = linear * (p->block / CACHE_LINE);
+    return (ahead_t){.share =
+                         p->fetch_ahead ? (all + p->line_count - 1) / p->line_count : 0};
+}
+
+static void ahead_ask(const pl_program_t *p, const block_t *block, ahead_t *ahead)
+{
+    for (int left = ahead->share; left > 0 && ahead->operand < p->operand_count;) {
+        if (p->operand[ahead->operand].kind != PL_OPERAND_LINEAR ||
+            ahead->at >= p->block) {
+            ahead->operand++;
+            ahead->at = 0;
+            continue;
+        }
+        __builtin_prefetch(block->at[ahead->operand] + p->block + ahead->at, 0, 3);
+        ahead->at += CACHE_LINE;
+        left--;
+    }
+}
+
+static void operands_load(const pl_program_job_t *job, block_t *block)
+{
+    const pl_program_t *p = job->program;
+    for (int k = 0; k < p->operand_count; k++) {
+        const pl_operand_t *o = &p->operand[k];
+        if (o->kind == PL_OPERAND_LINEAR)
+            block->at[k] = (float *)job->at[o->slot] + block->from;
+        else if (o->kind == PL_OPERAND_REPEATED && p->block % o->period != 0)
+            repeated_load(o, (const float *)job->at[o->slot], block->at[k], block->from,
+                          block->n);
+    }
+}
+
+static void block_run(const pl_program_job_t *job, const block_t *block)
+{
+    const pl_program_t *p = job->program;
+    float *const *at = block->at;
+    ahead_t ahead = ahead_start(p);
+    for (int k = 0; k < p->line_count; k++) {
+        const pl_line_t *l = &p->line[k];
+        if (l->code == PL_LINE_dropout)
+            line_dropout(at[l->to], at[l->x], &job->dropout[(int)l->f], block->from,
+                         block->n);
+        else if (l->code == PL_LINE_total)
+            job->partial[(int)l->f][block->from / p->block] =
+                line_total(at[l->x], block->n);
+        else
+            lines[l->code](at[l->to], at[l->x], at[l->y], l->f, block->n);
+        ahead_ask(p, block, &ahead);
+    }
+}
+
+/* [from, to): elements; from is a multiple of the block. */
+void KERNEL(program)(const pl_program_job_t *job, int64_t from, int64_t to)
+{
+    const pl_program_t *p = job->program;
+    block_t block = {.from = from};
+    operands_start(job, &block, (int)(to - from < p->block ? to - from : p->block));
+    for (; block.from < to; block.from += p->block) {
+        block.n = (int)(to - block.from < p->block ? to - block.from : p->block);
+        operands_load(job, &block);
+        block_run(job, &block);
+    }
+}

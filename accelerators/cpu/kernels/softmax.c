@@ -1,0 +1,112 @@
+/* softmax.c - softmax, cross-entropy and hits along rows */
+#include "accelerators/cpu/kernels/kernels.h"
+#include "accelerators/cpu/kernels/rows.h"
+
+void KERNEL(softmax)(const pl_softmax_job_t *job, int64_t from, int64_t to)
+{
+    const int64_t n = job->width;
+    for (int64_t r = from; r < to; r++) {
+        const float *x = job->x + r * n;
+        float *y = job->to + r * n, sum = row_exp(x, y, row_max(x, n), n);
+        row_scale(y, 1.0f / sum, n);
+    }
+}
+
+/* dx may be dy or y. */
+void KERNEL(softmax_grad)(const pl_softmax_job_t *job, int64_t from, int64_t to)
+{
+    const int64_t n = job->width;
+    for (int64_t r = from; r < to; r++) {
+        const float *dy = job->dy + r * n, *y = job->x + r * n;
+        float *dx = job->to + r * n, mean = (float)row_dot(dy, y, n);
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = y[i] * (dy[i] - mean);
+    }
+}
+
+/* The target of a row, or -1 when it counts nothing.  A target that is no class counts
+ * nothing either: data are checked where they are read, and memory beyond the row is
+ * never touched. */
+static int64_t target_of(const pl_cross_entropy_job_t *job, int64_t row)
+{
+    int64_t target = job->dtype == PL_I64   ? ((const int64_t *)job->targets)[row]
+                     : job->dtype == PL_I32 ? ((const int32_t *)job->targets)[row]
+                                            : ((const uint8_t *)job->targets)[row];
+    bool counts = !(job->has_ignore && target == job->ignore) && target >= 0 &&
+                  target < job->classes;
+    return counts ? target : -1;
+}
+
+/* The sum of e^(x - shift), x left as it is. */
+static float exp_sum(const float *x, float shift, int64_t n)
+{
+    double total = 0.0;
+    for (int64_t k = 0; k < n; k += ROW_PIECE) {
+        const int64_t end = k + ROW_PIECE < n ? k + ROW_PIECE : n;
+        float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = k; i < end; i++)
+            sum += pl_expf(x[i] - shift);
+        total += (double)sum;
+    }
+    return (float)total;
+}
+
+void KERNEL(cross_entropy)(const pl_cross_entropy_job_t *job, int64_t from, int64_t to)
+{
+    for (int64_t r = from; r < to; r++) {
+        const float *x = job->logits + r * job->classes;
+        int64_t target = target_of(job, r);
+        float most = row_max(x, job->classes);
+        float lse = most + logf(exp_sum(x, most, job->classes));
+        if (job->lse)
+            job->lse[r] = lse;
+        job->row[r] = target < 0 ? 0.0f : lse - x[target];
+        job->counted[r] = target >= 0;
+    }
+}
+
+/* dlogits may be logits. */
+void KERNEL(cross_entropy_grad)(const pl_cross_entropy_job_t *job, int64_t from,
+                                int64_t to)
+{
+    const float dsum = *job->dsum;
+    for (int64_t r = from; r < to; r++) {
+        const float *x = job->logits + r * job->classes;
+        float *dx = job->dlogits + r * job->classes, lse = job->lse[r];
+        int64_t target = target_of(job, r);
+        if (target < 0) {
+            memset(dx, 0, (size_t)job->classes * sizeof *dx);
+            continue;
+        }
+#pragma GCC ivdep
+        for (int64_t i = 0; i < job->classes; i++)
+            dx[i] = pl_expf(x[i] - lse) * dsum;
+        dx[target] -= dsum;
+    }
+}
+
+/* A NaN is larger than anything, as in PyTorch. */
+static int64_t first_largest(const float *x, int64_t n)
+{
+    const float most = row_max(x, n);
+    int64_t best = n;
+    for (int64_t i = n - 1; i >= 0; i--)
+        best = x[i] != x[i] ? i : best;
+    if (best < n)
+        return best;
+    for (best = 0; best < n - 1 && x[best] != most; best++)
+        ;
+    return best;
+}
+
+void KERNEL(correct)(const pl_cross_entropy_job_t *job, int64_t from, int64_t to)
+{
+    for (int64_t r = from; r < to; r++) {
+        int64_t target = target_of(job, r);
+        job->counted[r] = target >= 0;
+        job->row[r] = target >= 0 && first_largest(job->logits + r * job->classes,
+                                                   job->classes) == target;
+    }
+}

@@ -1,0 +1,462 @@
+/* library_onednn.c - matrix products and convolutions by oneDNN 2.6 and later 2.x
+ *
+ * Each product is a few primitives in a row: the computation, and for convolutions a
+ * reorder of the weights from or to the layout the library prefers.  Memory objects are
+ * bound to addresses before each run.  The scratchpad is the caller's: with oneDNN's own,
+ * a primitive made on one thread crashes on another. */
+#include "accelerators/cpu/library.h"
+
+#include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#define STAGES 2
+#define MEMORIES 8
+#define FROM_SCRATCH (-1)
+
+struct pl_library {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+};
+
+typedef struct stage {
+    dnnl_primitive_t primitive;
+    int count;
+    dnnl_exec_arg_t arg[6];
+} stage_t;
+
+/* A memory object and where its data are: an argument of the run, or at an offset of the
+ * scratch. */
+typedef struct binding {
+    dnnl_memory_t memory;
+    int argument;
+    size_t offset;
+} binding_t;
+
+struct pl_product {
+    pl_library_t *library;
+    int stages, bindings;
+    stage_t stage[STAGES];
+    binding_t binding[MEMORIES];
+    size_t scratch;
+};
+
+char *pl_library_name(char text[static 64])
+{
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(text, 64, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+    return text;
+}
+
+/* The library's answer as ours; what says which part of the work it was. */
+static int answer(dnnl_status_t status, const char *what, pl_error_t *err)
+{
+    if (status == dnnl_success)
+        return PL_OK;
+    if (status == dnnl_out_of_memory)
+        return pl_no_memory(err);
+    if (status == dnnl_unimplemented)
+        return pl_fail(err, PL_EUNSUPPORTED, "oneDNN has no %s for these sizes", what);
+    return pl_fail(err, PL_EBUG, "oneDNN refused a %s (status %d)", what, (int)status);
+}
+
+pl_library_t *pl_library_new(pl_error_t *err)
+{
+    pl_library_t *library = pl_alloc(sizeof *library);
+    if (!library) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    dnnl_status_t status = dnnl_engine_create(&library->engine, dnnl_cpu, 0);
+    if (status == dnnl_success)
+        status = dnnl_stream_create(&library->stream, library->engine,
+                                    dnnl_stream_default_flags);
+    if (answer(status, "engine", err) == PL_OK)
+        return library;
+    pl_library_free(library);
+    return NULL;
+}
+
+void pl_library_free(pl_library_t *library)
+{
+    if (!library)
+        return;
+    if (library->stream)
+        dnnl_stream_destroy(library->stream);
+    if (library->engine)
+        dnnl_engine_destroy(library->engine);
+    pl_free(library);
+}
+
+/* ---- Building a product ---- */
+
+static pl_product_t *product_new(pl_library_t *library, pl_error_t *err)
+{
+    pl_product_t *p = pl_alloc(sizeof *p);
+    if (p)
+        p->library = library;
+    else
+        pl_no_memory(err);
+    return p;
+}
+
+/* A memory object of `md`, an argument or, FROM_SCRATCH, a piece of its own of the
+ * scratch. */
+static dnnl_status_t bind(pl_product_t *p, const dnnl_memory_desc_t *md, int argument,
+                          dnnl_memory_t *memory)
+{
+    binding_t *b = &p->binding[p->bindings];
+    dnnl_status_t status =
+        dnnl_memory_create(&b->memory, md, p->library->engine, DNNL_MEMORY_NONE);
+    if (status != dnnl_success)
+        return status;
+    p->bindings++;
+    b->argument = argument;
+    if (argument == FROM_SCRATCH) {
+        b->offset = p->scratch;
+        p->scratch += (dnnl_memory_desc_get_size(md) + 63) / 64 * 64;
+    }
+    *memory = b->memory;
+    return dnnl_success;
+}
+
+static dnnl_status_t give(pl_product_t *p, stage_t *s, int name,
+                          const dnnl_memory_desc_t *md, int argument)
+{
+    s->arg[s->count].arg = name;
+    return bind(p, md, argument, &s->arg[s->count++].memory);
+}
+
+static void give_bound(stage_t *s, int name, dnnl_memory_t memory)
+{
+    s->arg[s->count++] = (dnnl_exec_arg_t){name, memory};
+}
+
+static const dnnl_memory_desc_t *description(dnnl_primitive_desc_t pd, dnnl_query_t what)
+{
+    return dnnl_primitive_desc_query_md(pd, what, 0);
+}
+
+/* Makes the primitive of a stage and gives it its scratchpad. */
+static dnnl_status_t stage_make(pl_product_t *p, stage_t *s, dnnl_primitive_desc_t pd)
+{
+    dnnl_status_t status = dnnl_primitive_create(&s->primitive, pd);
+    const dnnl_memory_desc_t *scratchpad = description(pd, dnnl_query_scratchpad_md);
+    if (status != dnnl_success || dnnl_memory_desc_get_size(scratchpad) == 0)
+        return status;
+    return give(p, s, DNNL_ARG_SCRATCHPAD, scratchpad, FROM_SCRATCH);
+}
+
+/* Attributes that every primitive of ours has: the scratchpad is the caller's, and the
+ * result may be added. */
+static dnnl_status_t attributes(bool accumulate, dnnl_primitive_attr_t *attr)
+{
+    dnnl_post_ops_t ops = NULL;
+    dnnl_status_t status = dnnl_primitive_attr_create(attr);
+    if (status == dnnl_success)
+        status =
+            dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
+    if (status != dnnl_success || !accumulate)
+        return status;
+    status = dnnl_post_ops_create(&ops);
+    if (status == dnnl_success)
+        status = dnnl_post_ops_append_sum(ops, 1.0f);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_post_ops(*attr, ops);
+    dnnl_post_ops_destroy(ops);
+    return status;
+}
+
+static pl_product_t *product_done(pl_product_t *p, dnnl_status_t status, const char *what,
+                                  pl_error_t *err)
+{
+    if (answer(status, what, err) == PL_OK)
+        return p;
+    pl_product_free(p);
+    return NULL;
+}
+
+/* ---- Matrices ---- */
+
+static dnnl_status_t matrix_describe(int rank, const pl_matrix_t *m,
+                                     dnnl_memory_desc_t *md)
+{
+    dnnl_dims_t dim, stride;
+    for (int i = 0; i < rank; i++) {
+        dim[i] = m->dim[i];
+        stride[i] = m->stride[i];
+    }
+    return dnnl_memory_desc_init_by_strides(md, rank, dim, dnnl_f32, stride);
+}
+
+static dnnl_status_t bias_describe(const pl_matmul_t *m, dnnl_memory_desc_t *md)
+{
+    pl_matrix_t row = {.dim = {1, 1, 1, 1, 1}, .stride = {1, 1, 1, 1, 1}};
+    int64_t n = m->c.dim[m->rank - 1];
+    for (int i = 0; i < m->rank - 1; i++)
+        row.stride[i] = n;
+    row.dim[m->rank - 1] = n;
+    return matrix_describe(m->rank, &row, md);
+}
+
+static dnnl_status_t matmul_make(pl_product_t *p, const pl_matmul_t *m,
+                                 dnnl_primitive_attr_t attr)
+{
+    dnnl_memory_desc_t a, b, c, bias;
+    dnnl_matmul_desc_t description_of;
+    dnnl_primitive_desc_t pd = NULL;
+    stage_t *s = &p->stage[p->stages++];
+    dnnl_status_t status = matrix_describe(m->rank, &m->a, &a);
+    if (status == dnnl_success)
+        status = matrix_describe(m->rank, &m->b, &b);
+    if (status == dnnl_success)
+        status = matrix_describe(m->rank, &m->c, &c);
+    if (status == dnnl_success && m->has_bias)
+        status = bias_describe(m, &bias);
+    if (status == dnnl_success)
+        status = dnnl_matmul_desc_init(&description_of, &a, &b,
+                                       m->has_bias ? &bias : NULL, &c);
+    if (status == dnnl_success)
+        status = dnnl_primitive_desc_create(&pd, &description_of, attr,
+                                            p->library->engine, NULL);
+    if (status == dnnl_success)
+        status = stage_make(p, s, pd);
+    if (status == dnnl_success)
+        status = give(p, s, DNNL_ARG_SRC, &a, 0);
+    if (status == dnnl_success)
+        status = give(p, s, DNNL_ARG_WEIGHTS, &b, 1);
+    if (status == dnnl_success && m->has_bias)
+        status = give(p, s, DNNL_ARG_BIAS, &bias, 2);
+    if (status == dnnl_success)
+        status = give(p, s, DNNL_ARG_DST, &c, 3);
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    return status;
+}
+
+pl_product_t *pl_product_matmul(pl_library_t *library, const pl_matmul_t *m,
+                                pl_error_t *err)
+{
+    pl_product_t *p = product_new(library, err);
+    if (!p)
+        return NULL;
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_status_t status = attributes(m->accumulate, &attr);
+    if (status == dnnl_success)
+        status = matmul_make(p, m, attr);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    return product_done(p, status, "matrix product", err);
+}
+
+/* ---- Convolutions ---- */
+
+typedef struct convolution {
+    dnnl_memory_desc_t x, w, bias, y;   /* w in whatever layout the library likes */
+    dnnl_memory_desc_t plain;           /* w as the graph has it */
+    dnnl_dims_t stride, padding;
+    dnnl_primitive_attr_t attr;
+    dnnl_primitive_desc_t forward, own; /* backward ones are made from the forward one */
+} convolution_t;
+
+static dnnl_status_t convolution_describe(const pl_convolution_t *c, convolution_t *v)
+{
+    const dnnl_dims_t x = {c->batch, c->channels, c->height, c->width};
+    const dnnl_dims_t w = {c->filters, c->channels, c->kernel, c->kernel};
+    const dnnl_dims_t y = {c->batch, c->filters, c->out_height, c->out_width},
+                      bias = {c->filters};
+    for (int i = 0; i < 2; i++) {
+        v->stride[i] = c->stride;
+        v->padding[i] = c->padding;
+    }
+    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&v->x, 4, x, dnnl_f32, dnnl_nhwc);
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_init_by_tag(&v->w, 4, w, dnnl_f32, dnnl_format_tag_any);
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_init_by_tag(&v->plain, 4, w, dnnl_f32, dnnl_oihw);
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_init_by_tag(&v->bias, 1, bias, dnnl_f32, dnnl_a);
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_init_by_tag(&v->y, 4, y, dnnl_f32, dnnl_nhwc);
+    return status;
+}
+
+/* What is left at the right and at the bottom, where windows do not come out even. */
+static void padding_behind(const pl_convolution_t *c, dnnl_dims_t padding)
+{
+    padding[0] = (c->out_height - 1) * c->stride + c->kernel - c->height - c->padding;
+    padding[1] = (c->out_width - 1) * c->stride + c->kernel - c->width - c->padding;
+}
+
+static dnnl_status_t convolution_forward(const pl_convolution_t *c, convolution_t *v,
+                                         dnnl_engine_t engine)
+{
+    dnnl_convolution_desc_t d;
+    dnnl_dims_t behind;
+    padding_behind(c, behind);
+    dnnl_status_t status = dnnl_convolution_forward_desc_init(
+        &d, dnnl_forward_training, dnnl_convolution_direct, &v->x, &v->w,
+        c->has_bias ? &v->bias : NULL, &v->y, v->stride, v->padding, behind);
+    return status == dnnl_success
+               ? dnnl_primitive_desc_create(&v->forward, &d, v->attr, engine, NULL)
+               : status;
+}
+
+static dnnl_status_t convolution_backward(const pl_convolution_t *c, convolution_t *v,
+                                          dnnl_engine_t engine)
+{
+    dnnl_convolution_desc_t d;
+    dnnl_dims_t behind;
+    padding_behind(c, behind);
+    dnnl_status_t status =
+        c->kind == PL_CONVOLVE_GRAD_X
+            ? dnnl_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &v->x,
+                                                       &v->w, &v->y, v->stride,
+                                                       v->padding, behind)
+            : dnnl_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct,
+                                                          &v->x, &v->w, NULL, &v->y,
+                                                          v->stride, v->padding, behind);
+    return status == dnnl_success
+               ? dnnl_primitive_desc_create(&v->own, &d, v->attr, engine, v->forward)
+               : status;
+}
+
+/* The stage that turns weights of layout `from` into layout `to`: one of them is argument
+ * `argument`. */
+static dnnl_status_t reorder_make(pl_product_t *p, const convolution_t *v,
+                                  const dnnl_memory_desc_t *packed,
+                                  dnnl_memory_t packed_memory, int argument, bool packs)
+{
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_engine_t engine = p->library->engine;
+    stage_t *s = &p->stage[p->stages++];
+    dnnl_status_t status =
+        dnnl_reorder_primitive_desc_create(&pd, packs ? &v->plain : packed, engine,
+                                           packs ? packed : &v->plain, engine, v->attr);
+    if (status == dnnl_success)
+        status = stage_make(p, s, pd);
+    if (status == dnnl_success)
+        status = give(p, s, packs ? DNNL_ARG_FROM : DNNL_ARG_TO, &v->plain, argument);
+    if (status == dnnl_success)
+        give_bound(s, packs ? DNNL_ARG_TO : DNNL_ARG_FROM, packed_memory);
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    return status;
+}
+
+/* Forward and gradient of x: the weights are packed first. */
+static dnnl_status_t make_with_weights(pl_product_t *p, const pl_convolution_t *c,
+                                       const convolution_t *v)
+{
+    const bool forward = c->kind == PL_CONVOLVE;
+    dnnl_primitive_desc_t pd = forward ? v->forward : v->own;
+    const dnnl_memory_desc_t *packed = description(pd, dnnl_query_weights_md);
+    dnnl_memory_t weights;
+    dnnl_status_t status = bind(p, packed, FROM_SCRATCH, &weights);
+    if (status == dnnl_success)
+        status = reorder_make(p, v, packed, weights, 1, true);
+    stage_t *s = &p->stage[p->stages++];
+    if (status == dnnl_success)
+        status = stage_make(p, s, pd);
+    if (status != dnnl_success)
+        return status;
+    give_bound(s, DNNL_ARG_WEIGHTS, weights);
+    status = forward ? give(p, s, DNNL_ARG_SRC, &v->x, 0)
+                     : give(p, s, DNNL_ARG_DIFF_DST, &v->y, 0);
+    if (status == dnnl_success && c->has_bias && forward)
+        status = give(p, s, DNNL_ARG_BIAS, &v->bias, 2);
+    if (status != dnnl_success)
+        return status;
+    return forward ? give(p, s, DNNL_ARG_DST, &v->y, 3)
+                   : give(p, s, DNNL_ARG_DIFF_SRC, &v->x, 3);
+}
+
+/* Gradient of the weights: they are unpacked afterwards. */
+static dnnl_status_t make_of_weights(pl_product_t *p, const convolution_t *v)
+{
+    const dnnl_memory_desc_t *packed = description(v->own, dnnl_query_diff_weights_md);
+    stage_t *s = &p->stage[p->stages++];
+    dnnl_memory_t weights;
+    dnnl_status_t status = bind(p, packed, FROM_SCRATCH, &weights);
+    if (status == dnnl_success)
+        status = stage_make(p, s, v->own);
+    if (status != dnnl_success)
+        return status;
+    give_bound(s, DNNL_ARG_DIFF_WEIGHTS, weights);
+    status = give(p, s, DNNL_ARG_DIFF_DST, &v->y, 0);
+    if (status == dnnl_success)
+        status = give(p, s, DNNL_ARG_SRC, &v->x, 1);
+    return status == dnnl_success ? reorder_make(p, v, packed, weights, 3, false)
+                                  : status;
+}
+
+static dnnl_status_t convolution_make(pl_product_t *p, const pl_convolution_t *c,
+                                      convolution_t *v)
+{
+    dnnl_status_t status = attributes(false, &v->attr);
+    if (status == dnnl_success)
+        status = convolution_describe(c, v);
+    if (status == dnnl_success)
+        status = convolution_forward(c, v, p->library->engine);
+    if (status == dnnl_success && c->kind != PL_CONVOLVE)
+        status = convolution_backward(c, v, p->library->engine);
+    if (status != dnnl_success)
+        return status;
+    return c->kind == PL_CONVOLVE_GRAD_W ? make_of_weights(p, v)
+                                         : make_with_weights(p, c, v);
+}
+
+pl_product_t *pl_product_convolution(pl_library_t *library, const pl_convolution_t *c,
+                                     pl_error_t *err)
+{
+    pl_product_t *p = product_new(library, err);
+    if (!p)
+        return NULL;
+    convolution_t v = {0};
+    dnnl_status_t status = convolution_make(p, c, &v);
+    if (v.own)
+        dnnl_primitive_desc_destroy(v.own);
+    if (v.forward)
+        dnnl_primitive_desc_destroy(v.forward);
+    if (v.attr)
+        dnnl_primitive_attr_destroy(v.attr);
+    return product_done(p, status, "convolution", err);
+}
+
+/* ---- Running ---- */
+
+size_t pl_product_scratch(const pl_product_t *product)
+{
+    return product->scratch;
+}
+
+int pl_product_run(pl_product_t *p, void *const argument[4], void *scratch,
+                   pl_error_t *err)
+{
+    dnnl_status_t status = dnnl_success;
+    for (int i = 0; i < p->bindings && status == dnnl_success; i++) {
+        const binding_t *b = &p->binding[i];
+        void *at = b->argument == FROM_SCRATCH ? (char *)scratch + b->offset
+                                               : argument[b->argument];
+        status = dnnl_memory_set_data_handle(b->memory, at);
+    }
+    for (int i = 0; i < p->stages && status == dnnl_success; i++)
+        status = dnnl_primitive_execute(p->stage[i].primitive, p->library->stream,
+                                        p->stage[i].count, p->stage[i].arg);
+    return answer(status, "product", err);
+}
+
+void pl_product_free(pl_product_t *p)
+{
+    if (!p)
+        return;
+    for (int i = 0; i < p->stages; i++)
+        if (p->stage[i].primitive)
+            dnnl_primitive_destroy(p->stage[i].primitive);
+    for (int i = 0; i < p->bindings; i++)
+        dnnl_memory_destroy(p->binding[i].memory);
+    pl_free(p);
+}

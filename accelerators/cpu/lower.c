@@ -1,0 +1,411 @@
+/* lower.c - a graph as this device computes it
+ *
+ * Operations are taken over one by one.  Each value has a view of where its elements lie;
+ * a permute or slice is written as a copy, but whoever can follow strides reads through
+ * the view instead, and pruning then drops the copies that nobody reads.  Channels last
+ * needs nothing more: a picture that a convolution made is its channels-last result, and
+ * a permute of it. */
+#include "accelerators/cpu/lower.h"
+
+#include <string.h>
+
+#include "accelerators/cpu/view.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+static const int to_last[] = {0, 2, 3, 1}, from_last[] = {0, 3, 1, 2};
+
+typedef struct lowering {
+    const pl_graph_t *from;
+    pl_lowered_t *to;
+    int32_t *plain;  /* [values of from] the value of `to` that is the same */
+    pl_view_t *view;                    /* [values of to] */
+    int view_room;
+    bool failed;                        /* out of memory: nothing more is done */
+} lowering_t;
+
+/* ---- Adding to the new graph ---- */
+
+static int32_t add_value(lowering_t *l, const pl_value_t *value)
+{
+    pl_graph_t *g = &l->to->graph;
+    l->failed = l->failed || PL_GROW(l->view, g->value_count, l->view_room) != PL_OK ||
+                PL_GROW(g->value, g->value_count, g->value_room) != PL_OK;
+    if (l->failed)
+        return 0;
+    g->value[g->value_count] = *value;
+    l->view[g->value_count] = pl_view_whole(g->value_count, value->shape);
+    return g->value_count++;
+}
+
+/* Adds the operation, whose code, inputs, attributes and path are filled in, with outputs
+ * of these shapes and types. */
+static int32_t add_op(lowering_t *l, const pl_op_t *op, const pl_value_t *outputs)
+{
+    pl_graph_t *g = &l->to->graph;
+    pl_op_t own = *op;
+    for (int k = 0; k < op->output_count; k++)
+        own.output[k] = add_value(l, &(pl_value_t){.source = PL_FROM_OP,
+                                                   .dtype = outputs[k].dtype,
+                                                   .shape = outputs[k].shape,
+                                                   .op = g->op_count,
+                                                   .index = k});
+    l->failed = l->failed || PL_GROW(g->op, g->op_count, g->op_room) != PL_OK;
+    if (l->failed)
+        return 0;
+    g->op[g->op_count++] = own;
+    return own.output[0];
+}
+
+static int64_t add_look(lowering_t *l, const pl_view_t *view)
+{
+    pl_lowered_t *to = l->to;
+    l->failed = l->failed || PL_GROW(to->look, to->looks, to->look_room) != PL_OK;
+    if (l->failed)
+        return 0;
+    to->look[to->looks] = *view;
+    return to->looks++;
+}
+
+static pl_shape_t shape_in(const lowering_t *l, int32_t value)
+{
+    return l->failed ? (pl_shape_t){0} : l->to->graph.value[value].shape;
+}
+
+static pl_view_t view_in(const lowering_t *l, int32_t value)
+{
+    return l->failed ? (pl_view_t){0} : l->view[value];
+}
+
+/* ---- Moves ---- */
+
+/* What is read through a view must not change between now and then: regions do. */
+static bool may_look(const lowering_t *l, int32_t root)
+{
+    return !l->failed && l->to->graph.value[root].source != PL_FROM_REGION;
+}
+
+static int32_t add_reshape(lowering_t *l, const pl_op_t *for_op, int32_t value,
+                           pl_shape_t shape)
+{
+    if (l->failed || pl_same_shape(shape_in(l, value), shape))
+        return value;
+    pl_op_t op = {
+        .code = PL_OP_reshape, .input_count = 1, .output_count = 1, .input = {value}};
+    memcpy(op.path, for_op->path, sizeof op.path);
+    pl_value_t out = {.dtype = l->to->graph.value[value].dtype, .shape = shape};
+    int32_t result = add_op(l, &op, &out);
+    pl_view_t whole = view_in(l, value), view;
+    if (!l->failed && may_look(l, whole.root) && pl_view_reshape(&whole, shape, &view))
+        l->view[result] = view;
+    return result;
+}
+
+/* A value that is what the view shows: the root itself in another shape, or a copy. */
+static int32_t add_move(lowering_t *l, const pl_op_t *for_op, const pl_view_t *view)
+{
+    if (l->failed)
+        return 0;
+    const bool whole = view->offset == 0 &&
+                       pl_elements(view->shape) == pl_elements(shape_in(l, view->root));
+    if (whole && pl_view_is_dense(view))
+        return add_reshape(l, for_op, view->root, view->shape);
+    pl_op_t op = {.code = PL_OP_permute,
+                  .input_count = 1,
+                  .output_count = 1,
+                  .input = {view->root}};
+    memcpy(op.path, for_op->path, sizeof op.path);
+    op.attr.from = add_look(l, view);
+    pl_value_t out = {.dtype = l->failed ? PL_F32 : l->to->graph.value[view->root].dtype,
+                      .shape = view->shape};
+    int32_t result = add_op(l, &op, &out);
+    if (!l->failed && may_look(l, view->root))
+        l->view[result] = *view;
+    return result;
+}
+
+static void lower_permute(lowering_t *l, const pl_op_t *op)
+{
+    pl_view_t view = view_in(l, l->plain[op->input[0]]);
+    view = pl_view_permute(&view, op->attr.order);
+    l->plain[op->output[0]] = add_move(l, op, &view);
+}
+
+static void lower_slice(lowering_t *l, const pl_op_t *op)
+{
+    pl_view_t view = view_in(l, l->plain[op->input[0]]);
+    view = pl_view_slice(&view, op->attr.axis, op->attr.from, op->attr.to);
+    l->plain[op->output[0]] = add_move(l, op, &view);
+}
+
+static void lower_reshape(lowering_t *l, const pl_op_t *op)
+{
+    l->plain[op->output[0]] =
+        add_reshape(l, op, l->plain[op->input[0]], l->from->value[op->output[0]].shape);
+}
+
+/* Inputs are read through their views. */
+static void lower_concat(lowering_t *l, const pl_op_t *op)
+{
+    pl_op_t own = *op;
+    own.attr.from = l->to->looks;
+    for (int k = 0; k < op->input_count; k++) {
+        pl_view_t view = view_in(l, l->plain[op->input[k]]);
+        own.input[k] = view.root;
+        add_look(l, &view);
+    }
+    l->plain[op->output[0]] = add_op(l, &own, &l->from->value[op->output[0]]);
+}
+
+/* ---- Channels last ---- */
+
+/* [B, H, W, C] of a value [B, C, H, W]. */
+static int32_t as_last(lowering_t *l, const pl_op_t *for_op, int32_t value)
+{
+    pl_view_t view = view_in(l, value);
+    view = pl_view_permute(&view, to_last);
+    return add_move(l, for_op, &view);
+}
+
+/* [B, C, H, W] of a value [B, H, W, C]. */
+static int32_t from_channels_last(lowering_t *l, const pl_op_t *for_op, int32_t value)
+{
+    pl_view_t view = view_in(l, value);
+    view = pl_view_permute(&view, from_last);
+    return add_move(l, for_op, &view);
+}
+
+static bool is_last(const lowering_t *l, int32_t value)
+{
+    pl_view_t view = view_in(l, value);
+    if (view.shape.rank != 4 || pl_view_is_dense(&view))
+        return false;
+    view = pl_view_permute(&view, to_last);
+    return pl_view_is_dense(&view);
+}
+
+static pl_shape_t shape_to_last(pl_shape_t s)
+{
+    return PL_SHAPE(s.dim[0], s.dim[2], s.dim[3], s.dim[1]);
+}
+
+/* Convolutions and pools: inputs of rank 4 that are pictures, by bit mask; outputs all
+ * are unless they are weights. */
+static void lower_pictures(lowering_t *l, const pl_op_t *op, unsigned pictures)
+{
+    pl_op_t own = *op;
+    pl_value_t out[PL_OP_OUTPUTS];
+    const bool weights = op->code == PL_OP_conv2d_grad_w;
+    for (int k = 0; k < op->input_count; k++)
+        own.input[k] = pictures >> k & 1 ? as_last(l, op, l->plain[op->input[k]])
+                                         : l->plain[op->input[k]];
+    for (int k = 0; k < op->output_count; k++) {
+        out[k] = l->from->value[op->output[k]];
+        if (!weights)
+            out[k].shape = shape_to_last(out[k].shape);
+    }
+    int32_t first = add_op(l, &own, out);
+    for (int k = 0; k < op->output_count && !l->failed; k++)
+        l->plain[op->output[k]] =
+            weights ? first + k : from_channels_last(l, op, first + k);
+}
+
+static bool any_is_last(const lowering_t *l, const pl_op_t *op)
+{
+    for (int k = 0; k < op->input_count; k++)
+        if (is_last(l, l->plain[op->input[k]]))
+            return true;
+    return false;
+}
+
+/* An operand that may be repeated, for a result [B, H, W, C]: rank 4 first, then its axes
+ * in the new order. */
+static int32_t operand_as_last(lowering_t *l, const pl_op_t *op, int32_t value)
+{
+    pl_shape_t shape = shape_in(l, value), full = {.rank = 4};
+    if (pl_elements(shape) == 1)
+        return value;
+    for (int i = 0; i < 4; i++)
+        full.dim[i] = i < 4 - shape.rank ? 1 : shape.dim[i - (4 - shape.rank)];
+    return as_last(l, op, add_reshape(l, op, value, full));
+}
+
+static void lower_as_it_is(lowering_t *l, const pl_op_t *op)
+{
+    pl_op_t own = *op;
+    pl_value_t out[PL_OP_OUTPUTS];
+    for (int k = 0; k < op->input_count; k++)
+        own.input[k] = l->plain[op->input[k]];
+    for (int k = 0; k < op->output_count; k++)
+        out[k] = l->from->value[op->output[k]];
+    int32_t first = add_op(l, &own, out);
+    for (int k = 0; k < op->output_count; k++)
+        l->plain[op->output[k]] = first + k;
+}
+
+/* A picture with channels last stays so through what works element by element; masks of
+ * dropout are by element. */
+static void lower_elementwise(lowering_t *l, const pl_op_t *op)
+{
+    pl_value_t out = l->from->value[op->output[0]];
+    if (out.shape.rank != 4 || op->code == PL_OP_dropout || !any_is_last(l, op)) {
+        lower_as_it_is(l, op);
+        return;
+    }
+    pl_op_t own = *op;
+    for (int k = 0; k < op->input_count; k++)
+        own.input[k] = operand_as_last(l, op, l->plain[op->input[k]]);
+    out.shape = shape_to_last(out.shape);
+    l->plain[op->output[0]] = from_channels_last(l, op, add_op(l, &own, &out));
+}
+
+/* Sums that leave nothing or only the channels come out in the same order either way. */
+static void lower_sum(lowering_t *l, const pl_op_t *op)
+{
+    const unsigned axes = op->attr.axes;
+    const bool picture =
+        is_last(l, l->plain[op->input[0]]) && (axes == 0xf || axes == 0xd);
+    if (!picture) {
+        lower_as_it_is(l, op);
+        return;
+    }
+    pl_op_t own = *op;
+    pl_value_t out = l->from->value[op->output[0]];
+    const pl_shape_t shape = out.shape;
+    own.input[0] = as_last(l, op, l->plain[op->input[0]]);
+    own.attr.axes = axes == 0xf ? 0xf : 0x7;
+    own.attr.keep = false;
+    out.shape = axes == 0xf ? (pl_shape_t){0} : PL_SHAPE(pl_elements(shape));
+    l->plain[op->output[0]] = add_reshape(l, op, add_op(l, &own, &out), shape);
+}
+
+/* Batch norm of pictures is that of [B H W, C]; `pictures` masks the inputs that are. */
+static void lower_batch_norm(lowering_t *l, const pl_op_t *op, unsigned pictures)
+{
+    const pl_shape_t shape = l->from->value[op->input[0]].shape;
+    if (shape.rank != 4 || !any_is_last(l, op)) {
+        lower_as_it_is(l, op);
+        return;
+    }
+    pl_op_t own = *op;
+    pl_value_t out[PL_OP_OUTPUTS];
+    const pl_shape_t rows =
+        PL_SHAPE(shape.dim[0] * shape.dim[2] * shape.dim[3], shape.dim[1]);
+    for (int k = 0; k < op->input_count; k++) {
+        own.input[k] = l->plain[op->input[k]];
+        if (pictures >> k & 1)
+            own.input[k] = add_reshape(l, op, as_last(l, op, own.input[k]), rows);
+    }
+    for (int k = 0; k < op->output_count; k++)
+        out[k] = l->from->value[op->output[k]];
+    out[0].shape = rows;
+    int32_t first = add_op(l, &own, out);
+    for (int k = 1; k < op->output_count; k++)
+        l->plain[op->output[k]] = first + k;
+    l->plain[op->output[0]] =
+        from_channels_last(l, op, add_reshape(l, op, first, shape_to_last(shape)));
+}
+
+/* ---- Attention ---- */
+
+/* Looks of its inputs and outputs.  Results are laid out [B, T, heads, d]: the permute
+ * that brings the heads together again is then no copy. */
+static void lower_attention(lowering_t *l, const pl_op_t *op)
+{
+    static const int swap[] = {0, 2, 1, 3};
+    pl_op_t own = *op;
+    pl_value_t out[PL_OP_OUTPUTS];
+    own.attr.from = l->to->looks;
+    for (int k = 0; k < op->input_count; k++) {
+        pl_view_t view = view_in(l, l->plain[op->input[k]]);
+        if (view.shape.rank > 0 && view.stride[view.shape.rank - 1] != 1)
+            view = pl_view_whole(l->plain[op->input[k]], view.shape);
+        own.input[k] = view.root;
+        add_look(l, &view);
+    }
+    for (int k = 0; k < op->output_count; k++) {
+        out[k] = l->from->value[op->output[k]];
+        pl_shape_t s = out[k].shape;
+        if (s.rank == 4)
+            out[k].shape = PL_SHAPE(s.dim[0], s.dim[2], s.dim[1], s.dim[3]);
+    }
+    int32_t first = add_op(l, &own, out);
+    for (int k = 0; k < op->output_count && !l->failed; k++) {
+        pl_view_t view = view_in(l, first + k);
+        view = view.shape.rank == 4 ? pl_view_permute(&view, swap) : view;
+        l->plain[op->output[k]] = add_move(l, op, &view);
+    }
+}
+
+/* ---- All of it ---- */
+
+static void lower_op(lowering_t *l, const pl_op_t *op)
+{
+    const pl_op_kind_t kind = pl_operators[op->code].kind;
+    switch (op->code) {
+    case PL_OP_permute: lower_permute(l, op); break;
+    case PL_OP_slice: lower_slice(l, op); break;
+    case PL_OP_reshape: lower_reshape(l, op); break;
+    case PL_OP_concat: lower_concat(l, op); break;
+    case PL_OP_conv2d: lower_pictures(l, op, 1); break;
+    case PL_OP_conv2d_grad_x: lower_pictures(l, op, 1); break;
+    case PL_OP_conv2d_grad_w: lower_pictures(l, op, 3); break;
+    case PL_OP_max_pool2d: lower_pictures(l, op, 1); break;
+    case PL_OP_max_pool2d_grad: lower_pictures(l, op, 3); break;
+    case PL_OP_batch_norm: lower_batch_norm(l, op, 1); break;
+    case PL_OP_batch_norm_with: lower_batch_norm(l, op, 1); break;
+    case PL_OP_batch_norm_grad: lower_batch_norm(l, op, 3); break;
+    case PL_OP_attention:
+    case PL_OP_attention_grad: lower_attention(l, op); break;
+    case PL_OP_sum: lower_sum(l, op); break;
+    default:
+        if (kind == PL_KIND_unary || kind == PL_KIND_binary)
+            lower_elementwise(l, op);
+        else
+            lower_as_it_is(l, op);
+    }
+}
+
+static void lower_fetches(lowering_t *l)
+{
+    pl_graph_t *g = &l->to->graph;
+    g->fetch = pl_alloc_array((size_t)l->from->fetch_count, sizeof *g->fetch);
+    l->failed = l->failed || !g->fetch;
+    for (int i = 0; i < l->from->fetch_count && !l->failed; i++) {
+        g->fetch[i] = l->from->fetch[i];
+        g->fetch[i].value = l->plain[l->from->fetch[i].value];
+        if (g->fetch[i].kind == PL_FETCH_FIGURE)
+            g->fetch[i].weight = l->plain[l->from->fetch[i].weight];
+        g->fetch_count++;
+    }
+}
+
+int pl_lower(pl_lowered_t *lowered, const pl_graph_t *g, pl_error_t *err)
+{
+    *lowered = (pl_lowered_t){.graph = {.stage = g->stage, .batch_size = g->batch_size}};
+    lowering_t l = {.from = g, .to = lowered};
+    l.plain = pl_alloc_array((size_t)g->value_count, sizeof *l.plain);
+    l.failed = !l.plain;
+    for (int32_t v = 0; v < g->value_count && !l.failed; v++)
+        if (g->value[v].source != PL_FROM_OP)
+            l.plain[v] = add_value(&l, &g->value[v]);
+    for (int i = 0; i < g->op_count && !l.failed; i++)
+        lower_op(&l, &g->op[i]);
+    if (!l.failed)
+        lower_fetches(&l);
+    pl_free(l.plain);
+    pl_free(l.view);
+    if (l.failed)
+        return pl_no_memory(err);
+    pl_graph_prune(&lowered->graph);
+    return PL_OK;
+}
+
+void pl_lowered_release(pl_lowered_t *lowered)
+{
+    pl_free(lowered->graph.value);
+    pl_free(lowered->graph.op);
+    pl_free(lowered->graph.fetch);
+    pl_free(lowered->look);
+    *lowered = (pl_lowered_t){0};
+}

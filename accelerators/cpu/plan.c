@@ -1,0 +1,446 @@
+/* plan.c - a graph compiled into a flat list of steps, and its replay
+ *
+ * Compiling: the graph is rewritten (rewrite.h) and lowered (lower.h), its element-wise
+ * operations are grouped (fuse.h), its values are given places (tensor/lifetimes.h), and
+ * each unit becomes a step (step.h).  Replaying is a loop over the steps; where values
+ * lie is worked out again only when memory has moved. */
+#include "accelerators/cpu/plan.h"
+
+#include <string.h>
+
+#include "accelerators/cpu/fuse.h"
+#include "accelerators/cpu/parallel.h"
+#include "accelerators/cpu/rewrite.h"
+#include "accelerators/cpu/step.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+/* Where a value lies: `index` is the region, batch field, scalar slot or constant,
+ * `offset` in bytes. */
+typedef struct place {
+    enum { NOWHERE, IN_ARENA, IN_REGION, IN_INPUT, IN_SCALAR, IN_CONSTANT } in;
+    int index;
+    size_t offset, bytes;
+} place_t;
+
+typedef struct fetch {
+    bool is_figure;
+    int32_t value, weight;
+    size_t bytes;
+    int ready;                          /* steps after which it is there */
+} fetch_t;
+
+struct pl_plan {
+    pl_plan_t *next;
+    pl_step_t *step;
+    int steps;
+    place_t *place;                     /* [values] */
+    char **at;                          /* [values] */
+    int values;
+    float *constant;                    /* [values] those that are one */
+    fetch_t *fetch;
+    int fetches;
+    size_t arena, scratch;              /* bytes needed */
+    unsigned generation;   /* of the memory that at[] points to; 0: none yet */
+};
+
+/* ---- Compiling ---- */
+
+typedef struct compiler {
+    pl_cpu_t *cpu;
+    pl_plan_t *plan;
+    pl_graph_t graph;                   /* a copy, rewritten */
+    pl_lowered_t lowered;
+    pl_fusion_t fusion;
+    pl_lifetimes_t lifetimes;
+} compiler_t;
+
+/* Kernels that read an element of these inputs for the last time before they write the
+ * same one of their output. */
+static unsigned kernel_in_place(pl_opcode_t code)
+{
+    switch (code) {
+    case PL_OP_softmax:
+    case PL_OP_layer_norm:
+    case PL_OP_batch_norm:
+    case PL_OP_batch_norm_with: return 1;
+    case PL_OP_softmax_grad:
+    case PL_OP_layer_norm_grad:
+    case PL_OP_batch_norm_grad: return 3;
+    case PL_OP_cross_entropy_grad: return 2;
+    default: return 0;
+    }
+}
+
+static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *user)
+{
+    const pl_fusion_t *fusion = user;
+    const pl_op_t *maker = &g->op[op];
+    if (!pl_is_elementwise(g, maker)) {
+        unsigned inputs = 0;
+        for (int k = 0; k < maker->input_count; k++)
+            inputs |= fusion->root[maker->input[k]] == fusion->root[input] ? 1u << k : 0;
+        return inputs && !(inputs & ~kernel_in_place(maker->code));
+    }
+    if (pl_is_total(g, maker))
+        return false; /* written at the end, where an input still matters */
+    for (int i = op; i >= 0 && fusion->unit[i] == fusion->unit[op]; i--)
+        for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
+            if (fusion->root[g->op[i].input[k]] == fusion->root[input] &&
+                pl_elements(g->value[input].shape) != pl_op_elements(g, &g->op[i]))
+                return false;
+    for (int i = op + 1; i < g->op_count && fusion->unit[i] == fusion->unit[op]; i++)
+        for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
+            if (fusion->root[g->op[i].input[k]] == fusion->root[input])
+                return false;
+    return true;
+}
+
+static int plan_memory(compiler_t *c, pl_error_t *err)
+{
+    const pl_lifetime_rules_t rules = {.time = c->fusion.unit,
+                                       .inside = c->fusion.inside,
+                                       .in_place = may_take_place,
+                                       .user = &c->fusion};
+    return pl_lifetimes_plan(&c->lifetimes, &c->lowered.graph, &rules, err);
+}
+
+/* ---- Steps ---- */
+
+static pl_prepare_t prepare_of(pl_opcode_t code)
+{
+    if (pl_prepare_moves[code])
+        return pl_prepare_moves[code];
+    if (pl_prepare_products[code])
+        return pl_prepare_products[code];
+    return pl_prepare_reductions[code] ? pl_prepare_reductions[code]
+                                       : pl_prepare_rows[code];
+}
+
+static void step_release(pl_step_t *s)
+{
+    if (s->release)
+        s->release(s);
+    else
+        pl_free(s->own);
+}
+
+/* Element-wise operations and reshapes [from, to), or one other operation. */
+static int prepare_unit(const compiler_t *c, const pl_builder_t *b, pl_step_t *s,
+                        int from, int to, pl_error_t *err)
+{
+    const pl_op_t *op = &c->lowered.graph.op[from];
+    s->op = *op;
+    if (pl_is_elementwise(&c->lowered.graph, op))
+        return pl_prepare_program(s, b, &c->fusion, from, to, err);
+    pl_prepare_t prepare = prepare_of(op->code);
+    if (!prepare)
+        return pl_fail(err, PL_EUNSUPPORTED, "%s: the CPU accelerator has no %s",
+                       op->path, pl_operators[op->code].name);
+    int code = prepare(s, b, err);
+    if (code != PL_OK && err)
+        return pl_pass(err, "%s: %s", op->path, pl_operators[op->code].name);
+    return code;
+}
+
+/* Whether operations [from, to) come to nothing: reshapes, and assigns of what is there
+ * already. */
+static bool is_nothing(const compiler_t *c, int from, int to)
+{
+    for (int i = from; i < to; i++)
+        if (c->lowered.graph.op[i].code != PL_OP_reshape && !c->lifetimes.done[i])
+            return false;
+    return true;
+}
+
+/* Reshapes of what is there from the start come first in the first unit. */
+static int skip_reshapes(const pl_graph_t *g, int from, int to)
+{
+    while (from < to && g->op[from].code == PL_OP_reshape)
+        from++;
+    return from;
+}
+
+static int make_steps(compiler_t *c, int *step_of_unit, pl_error_t *err)
+{
+    pl_plan_t *plan = c->plan;
+    const pl_graph_t *g = &c->lowered.graph;
+    const pl_builder_t b = {.lowered = &c->lowered,
+                            .home = c->lifetimes.home,
+                            .done = c->lifetimes.done,
+                            .library = c->cpu->library,
+                            .kernels = c->cpu->kernels,
+                            .threads = c->cpu->thread_count};
+    for (int from = 0, to; from < g->op_count; from = to) {
+        const int unit = c->fusion.unit[from];
+        for (to = from; to < g->op_count && c->fusion.unit[to] == unit; to++)
+            ;
+        step_of_unit[unit] = plan->steps;
+        if (is_nothing(c, from, to))
+            continue;
+        pl_step_t *s = &plan->step[plan->steps++];
+        int code = prepare_unit(c, &b, s, skip_reshapes(g, from, to), to, err);
+        if (code != PL_OK)
+            return code;
+        if (s->scratch > plan->scratch)
+            plan->scratch = s->scratch;
+    }
+    return PL_OK;
+}
+
+/* ---- Places ---- */
+
+static int check_region(const pl_cpu_t *cpu, const pl_value_t *v, pl_error_t *err)
+{
+    if ((size_t)(v->offset + pl_elements(v->shape)) <= cpu->region_count[v->index])
+        return PL_OK;
+    return pl_fail(err, PL_ESTATE,
+                   "the graph refers to elements %lld to %lld of region %d, which has "
+                   "%zu; allocate it before compiling",
+                   (long long)v->offset, (long long)(v->offset + pl_elements(v->shape)),
+                   v->index, cpu->region_count[v->index]);
+}
+
+static int place_outside(compiler_t *c, int32_t value, place_t *place, pl_error_t *err)
+{
+    const pl_value_t *root = &c->lowered.graph.value[c->lifetimes.home[value].root];
+    place->index = root->index;
+    switch (root->source) {
+    case PL_FROM_REGION:
+        place->in = IN_REGION;
+        place->offset = (size_t)root->offset * sizeof(float);
+        return check_region(c->cpu, root, err);
+    case PL_FROM_INPUT: place->in = IN_INPUT; return PL_OK;
+    case PL_FROM_SCALAR: place->in = IN_SCALAR; return PL_OK;
+    case PL_FROM_CONSTANT:
+        place->in = IN_CONSTANT;
+        place->index = c->lifetimes.home[value].root;
+        c->plan->constant[place->index] = (float)root->constant;
+        return PL_OK;
+    default: return pl_fail(err, PL_EBUG, "a value without a place");
+    }
+}
+
+static int place_value(compiler_t *c, int32_t value, pl_error_t *err)
+{
+    const pl_home_t *home = &c->lifetimes.home[value];
+    const pl_value_t *v = &c->lowered.graph.value[value];
+    place_t *place = &c->plan->place[value];
+    place->bytes = (size_t)pl_elements(v->shape) * pl_dtype_size(v->dtype);
+    switch (home->place) {
+    case PL_PLACE_OUTSIDE: return place_outside(c, value, place, err);
+    case PL_PLACE_ARENA:
+        place->in = IN_ARENA;
+        place->offset = (size_t)home->offset;
+        return PL_OK;
+    case PL_PLACE_TARGET:
+        place->in = IN_REGION;
+        place->index = (int)home->region;
+        place->offset = (size_t)home->offset * sizeof(float);
+        return PL_OK;
+    default: return PL_OK;
+    }
+}
+
+static int steps_before(const compiler_t *c, const int *step_of_unit, int32_t value)
+{
+    const pl_value_t *v = &c->lowered.graph.value[c->fusion.root[value]];
+    return v->source == PL_FROM_OP ? step_of_unit[c->fusion.unit[v->op]] + 1 : 0;
+}
+
+static void place_fetches(compiler_t *c, const int *step_of_unit)
+{
+    for (int i = 0; i < c->lowered.graph.fetch_count; i++) {
+        const pl_fetch_t *f = &c->lowered.graph.fetch[i];
+        fetch_t *to = &c->plan->fetch[c->plan->fetches++];
+        *to = (fetch_t){.is_figure = f->kind == PL_FETCH_FIGURE,
+                        .value = f->value,
+                        .weight = f->weight,
+                        .bytes = c->plan->place[f->value].bytes,
+                        .ready = steps_before(c, step_of_unit, f->value)};
+        if (to->is_figure && steps_before(c, step_of_unit, f->weight) > to->ready)
+            to->ready = steps_before(c, step_of_unit, f->weight);
+    }
+}
+
+static int fill_plan(compiler_t *c, pl_error_t *err)
+{
+    pl_plan_t *p = c->plan;
+    const pl_graph_t *g = &c->lowered.graph;
+    p->values = g->value_count;
+    p->arena = c->lifetimes.arena;
+    p->step = pl_alloc_array((size_t)c->fusion.units, sizeof *p->step);
+    p->place = pl_alloc_array((size_t)p->values, sizeof *p->place);
+    p->at = pl_alloc_array((size_t)p->values, sizeof *p->at);
+    p->constant = pl_alloc_array((size_t)p->values, sizeof *p->constant);
+    p->fetch = pl_alloc_array((size_t)g->fetch_count, sizeof *p->fetch);
+    int *step_of_unit = pl_alloc_array((size_t)c->fusion.units, sizeof *step_of_unit);
+    int code = PL_OK;
+    if (!p->step || !p->place || !p->at || !p->constant || !p->fetch || !step_of_unit)
+        code = pl_no_memory(err);
+    for (int32_t v = 0; v < p->values && code == PL_OK; v++)
+        code = place_value(c, v, err);
+    if (code == PL_OK)
+        code = make_steps(c, step_of_unit, err);
+    if (code == PL_OK)
+        place_fetches(c, step_of_unit);
+    pl_free(step_of_unit);
+    return code;
+}
+
+static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
+{
+    int code = pl_graph_copy(&c->graph, g, err);
+    if (code == PL_OK) {
+        pl_rewrite(&c->graph);
+        code = pl_lower(&c->lowered, &c->graph, err);
+    }
+    if (code == PL_OK)
+        code = pl_fuse(&c->fusion, &c->lowered.graph, err);
+    if (code == PL_OK)
+        code = plan_memory(c, err);
+    if (code == PL_OK)
+        code = fill_plan(c, err);
+    return code;
+}
+
+/* The device's own memory grows here, so that a replay need not. */
+static int reserve(pl_cpu_t *cpu, const pl_plan_t *plan, pl_error_t *err)
+{
+    const char *arena = cpu->arena.data, *scratch = cpu->scratch.data;
+    int code = pl_buffer_reserve(&cpu->arena, plan->arena, err);
+    if (code == PL_OK)
+        code = pl_buffer_reserve(&cpu->scratch, plan->scratch, err);
+    if (cpu->arena.data != arena || cpu->scratch.data != scratch)
+        cpu->generation++;
+    return code;
+}
+
+int pl_plan_new(pl_cpu_t *cpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err)
+{
+    int code = pl_graph_check(g, err);
+    if (code != PL_OK)
+        return code;
+    compiler_t c = {.cpu = cpu, .plan = pl_alloc(sizeof *c.plan)};
+    if (!c.plan)
+        return pl_no_memory(err);
+    pl_parallel_bind(cpu->thread_count);
+    code = compile(&c, g, err);
+    if (code == PL_OK)
+        code = reserve(cpu, c.plan, err);
+    pl_lifetimes_release(&c.lifetimes);
+    pl_fusion_release(&c.fusion);
+    pl_lowered_release(&c.lowered);
+    pl_graph_copy_release(&c.graph);
+    c.plan->next = cpu->plans;
+    cpu->plans = c.plan;
+    if (code == PL_OK)
+        *plan = c.plan;
+    else
+        pl_plan_free(cpu, c.plan);
+    return code;
+}
+
+void pl_plan_free(pl_cpu_t *cpu, pl_plan_t *plan)
+{
+    if (!plan)
+        return;
+    pl_plan_t **link = &cpu->plans;
+    while (*link != plan)
+        link = &(*link)->next;
+    *link = plan->next;
+    for (int i = 0; i < plan->steps; i++)
+        step_release(&plan->step[i]);
+    pl_free(plan->step);
+    pl_free(plan->place);
+    pl_free(plan->at);
+    pl_free(plan->constant);
+    pl_free(plan->fetch);
+    pl_free(plan);
+}
+
+/* ---- Replaying ---- */
+
+/* Where everything lies that stays from replay to replay. */
+static int resolve(const pl_cpu_t *cpu, pl_plan_t *plan, pl_error_t *err)
+{
+    for (int32_t v = 0; v < plan->values; v++) {
+        const place_t *p = &plan->place[v];
+        if (p->in == IN_REGION &&
+            p->offset + p->bytes > cpu->region_count[p->index] * sizeof(float))
+            return pl_fail(
+                err, PL_ESTATE,
+                "region %d has become too small for this plan; compile it again",
+                p->index);
+        if (p->in == IN_ARENA)
+            plan->at[v] = cpu->arena.data + p->offset;
+        if (p->in == IN_REGION)
+            plan->at[v] = cpu->region[p->index].data + p->offset;
+        if (p->in == IN_CONSTANT)
+            plan->at[v] = (char *)&plan->constant[p->index];
+    }
+    plan->generation = cpu->generation;
+    return PL_OK;
+}
+
+/* ... and what comes with each. */
+static int resolve_replay(pl_plan_t *plan, const pl_replay_t *replay, pl_error_t *err)
+{
+    for (int32_t v = 0; v < plan->values; v++) {
+        const place_t *p = &plan->place[v];
+        if (p->in == IN_SCALAR)
+            plan->at[v] = (char *)&replay->scalar[p->index];
+        if (p->in != IN_INPUT)
+            continue;
+        if (!replay->input[p->index])
+            return pl_fail(err, PL_EINVAL, "the replay has no data for batch field %d",
+                           p->index);
+        plan->at[v] = (char *)replay->input[p->index];
+    }
+    return PL_OK;
+}
+
+/* Hands out what the first `steps` steps have made ready. */
+static void hand_out(const pl_plan_t *plan, pl_replay_t *replay, int steps)
+{
+    int figures = 0, outputs = 0;
+    for (int i = 0; i < plan->fetches; i++) {
+        const fetch_t *f = &plan->fetch[i];
+        double *figure =
+            f->is_figure && replay->figures ? replay->figures + 2 * figures : NULL;
+        void *output = f->is_figure ? NULL : replay->output[outputs];
+        figures += f->is_figure;
+        outputs += !f->is_figure;
+        if (f->ready > steps)
+            continue;
+        if (figure) {
+            figure[0] = (double)*(const float *)plan->at[f->value];
+            figure[1] = (double)*(const float *)plan->at[f->weight];
+        }
+        if (output)
+            memcpy(output, plan->at[f->value], f->bytes);
+    }
+}
+
+int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
+{
+    int code = plan->generation == cpu->generation ? PL_OK : resolve(cpu, plan, err);
+    if (code == PL_OK)
+        code = resolve_replay(plan, replay, err);
+    if (code != PL_OK)
+        return code;
+    const pl_frame_t frame = {.at = plan->at,
+                              .scratch = cpu->scratch.data,
+                              .kernels = cpu->kernels,
+                              .threads = cpu->thread_count,
+                              .replay = replay};
+    pl_parallel_bind(cpu->thread_count);
+    int i = 0;
+    for (; i < plan->steps && code == PL_OK; i++)
+        code = plan->step[i].run(&plan->step[i], &frame, err);
+    replay->guarded = code == PL_GUARDED;
+    if (code < 0)
+        return code;
+    hand_out(plan, replay, replay->guarded ? i - 1 : i);
+    return PL_OK;
+}

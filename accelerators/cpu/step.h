@@ -1,0 +1,85 @@
+/* step.h - one call of a plan: what a file of steps_*.c makes of an operation
+ *
+ * A step is prepared once, when the plan is compiled, with all that running it needs;
+ * running it allocates nothing.  Values are named by number; where each lies is looked up
+ * in the frame when the step runs, because arenas and regions may move between two
+ * replays and batches always do. */
+#ifndef PL_CPU_STEP_H
+#define PL_CPU_STEP_H
+
+#include "accelerators/accelerator.h"
+#include "accelerators/cpu/kernels/kernels.h"
+#include "accelerators/cpu/library.h"
+#include "accelerators/cpu/lower.h"
+#include "tensor/lifetimes.h"
+
+#define PL_GUARDED 1                    /* a step's answer: the rest does not happen */
+
+/* What a running step sees. */
+typedef struct pl_frame {
+    char *const *at; /* [values] where each lies; NULL: nobody wants it */
+    char *scratch;
+    const pl_kernels_t *kernels;
+    int threads;
+    const pl_replay_t *replay;
+} pl_frame_t;
+
+typedef struct pl_step pl_step_t;
+struct pl_step {
+    int (*run)(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err);
+    void (*release)(pl_step_t *s);      /* what `own` holds  [pl_free(own)] */
+    pl_op_t op;       /* inputs and outputs are numbers for the frame's at[] */
+    int64_t size[8];                    /* as the step's file says */
+    pl_dtype_t dtype;                   /* of indices or of what is moved */
+    size_t scratch;                     /* bytes that running it needs */
+    void *own;
+};
+
+/* What preparing a step may ask. */
+typedef struct pl_builder {
+    const pl_lowered_t *lowered;
+    const pl_home_t *home;              /* [values] */
+    const bool *done;      /* [operations] assigns that have nothing left to do */
+    pl_library_t *library;
+    const pl_kernels_t *kernels;
+    int threads;
+} pl_builder_t;
+
+/* Fills in size, scratch, own and run; code, inputs, outputs and path are there. */
+typedef int (*pl_prepare_t)(pl_step_t *s, const pl_builder_t *b, pl_error_t *err);
+
+/* By opcode; each holds the operators of its file. */
+extern const pl_prepare_t pl_prepare_moves[PL_OPCODES];
+extern const pl_prepare_t pl_prepare_products[PL_OPCODES];
+extern const pl_prepare_t pl_prepare_reductions[PL_OPCODES];
+extern const pl_prepare_t pl_prepare_rows[PL_OPCODES];
+
+/* The step of a unit of element-wise operations [from, to) of the lowered graph; see
+ * fuse.h. */
+struct pl_fusion;
+int pl_prepare_program(pl_step_t *s, const pl_builder_t *b,
+                       const struct pl_fusion *fusion, int from, int to, pl_error_t *err);
+
+/* Shape of input k and output k. */
+static inline pl_shape_t pl_step_in(const pl_builder_t *b, const pl_step_t *s, int k)
+{
+    return b->lowered->graph.value[s->op.input[k]].shape;
+}
+
+static inline pl_shape_t pl_step_out(const pl_builder_t *b, const pl_step_t *s, int k)
+{
+    return b->lowered->graph.value[s->op.output[k]].shape;
+}
+
+/* Where input and output k lie. */
+static inline void *pl_in(const pl_step_t *s, const pl_frame_t *f, int k)
+{
+    return f->at[s->op.input[k]];
+}
+
+static inline void *pl_out(const pl_step_t *s, const pl_frame_t *f, int k)
+{
+    return f->at[s->op.output[k]];
+}
+
+#endif

@@ -1,0 +1,16 @@
+/* view.h - arithmetic on views: what permute, slice and reshape do to strides */
+#ifndef PL_CPU_VIEW_H
+#define PL_CPU_VIEW_H
+
+#include "accelerators/cpu/lower.h"
+
+/* All of a value, row-major. */
+pl_view_t pl_view_whole(int32_t root, pl_shape_t shape);
+pl_view_t pl_view_permute(const pl_view_t *v, const int *order);
+pl_view_t pl_view_slice(const pl_view_t *v, int axis, int64_t from, int64_t to);
+/* The same elements in another shape; false when strides cannot say it. */
+bool pl_view_reshape(const pl_view_t *v, pl_shape_t shape, pl_view_t *out);
+/* Whether it is row-major without gaps, from its offset on. */
+bool pl_view_is_dense(const pl_view_t *v);
+
+#endif

@@ -1,0 +1,167 @@
+/* batch_pool.c - batches that are used again
+ *
+ * A batch, its indices and its fields are one block of memory, each field aligned for the
+ * widest vectors.  The pool is freed by whoever comes last: its owner or a batch. */
+#include "actors/connectors/batch_pool.h"
+
+#include <pthread.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "tensor/graph.h"
+
+#define ALIGNMENT ((size_t)64)
+
+struct pl_batch_pool {
+    pthread_mutex_t lock;                                   /* of what follows, to made */
+    pl_batch_t *spare;
+    bool closed;
+    int made;                                               /* batches that exist */
+    int most, field_count;
+    size_t size;                                            /* of a block */
+    size_t index;                                           /* where in the block */
+    size_t field[PL_FIELDS];
+};
+
+/* ---- Where things lie in a block ---- */
+
+/* Appends count elements, aligned; where they begin.  False: too large. */
+static bool block_add(size_t *size, int64_t count, size_t element, size_t *begin)
+{
+    size_t bytes;
+    if (__builtin_add_overflow(*size, ALIGNMENT - 1, begin))
+        return false;
+    *begin &= ~(ALIGNMENT - 1);
+    return count > 0 && !__builtin_mul_overflow((size_t)count, element, &bytes)
+           && !__builtin_add_overflow(*begin, bytes, size);
+}
+
+static bool block_lay_out(pl_batch_pool_t *pool, const pl_batch_spec_t *spec)
+{
+    bool fits = true;
+    pool->size = sizeof(pl_batch_t);
+    fits = block_add(&pool->size, spec->rows, sizeof(int64_t), &pool->index);
+    for (int k = 0; fits && k < spec->field_count; k++) {
+        int64_t elements = spec->rows;
+        for (int axis = 0; fits && axis < spec->field[k].shape.rank; axis++)
+            fits = !__builtin_mul_overflow(elements, spec->field[k].shape.dim[axis],
+                                           &elements);
+        fits = fits
+               && block_add(&pool->size, elements, pl_dtype_size(spec->field[k].dtype),
+                            &pool->field[k]);
+    }
+    return fits && pool->size <= PTRDIFF_MAX - ALIGNMENT;
+}
+
+pl_batch_pool_t *pl_batch_pool_new(const pl_batch_spec_t *spec, pl_error_t *err)
+{
+    pl_batch_pool_t *pool = pl_alloc(sizeof *pool);
+    if (!pool) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    pool->most = spec->most;
+    pool->field_count = spec->field_count;
+    if (block_lay_out(pool, spec)) {
+        pthread_mutex_init(&pool->lock, NULL);
+        return pool;
+    }
+    pl_free(pool);
+    pl_fail(err, PL_EINVAL, "a batch of %lld such samples is larger than memory can be: "
+            "lower data.batch_size", (long long)spec->rows);
+    return NULL;
+}
+
+/* ---- The end ---- */
+
+static void pool_free(pl_batch_pool_t *pool)
+{
+    pthread_mutex_destroy(&pool->lock);
+    pl_free(pool);
+}
+
+void pl_batch_pool_close(pl_batch_pool_t *pool)
+{
+    if (!pool)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    pool->closed = true;
+    while (pool->spare) {
+        pl_batch_t *batch = pool->spare;
+        pool->spare = batch->next;
+        pool->made--;
+        pl_free(batch);
+    }
+    bool last = pool->made == 0;
+    pthread_mutex_unlock(&pool->lock);
+    if (last)
+        pool_free(pool);
+}
+
+/* ---- Batches ---- */
+
+/* Any thread. */
+static void batch_release(pl_object_t *object)
+{
+    pl_batch_t *batch = (pl_batch_t *)object;
+    pl_batch_pool_t *pool = batch->pool;
+    pl_object_unref(batch->dataset);
+    batch->dataset = NULL;
+    pthread_mutex_lock(&pool->lock);
+    bool closed = pool->closed;
+    if (closed) {
+        pool->made--;
+    } else {
+        batch->next = pool->spare;
+        pool->spare = batch;
+    }
+    bool last = closed && pool->made == 0;
+    pthread_mutex_unlock(&pool->lock);
+    if (closed)
+        pl_free(batch);
+    if (last)
+        pool_free(pool);
+}
+
+static pl_batch_t *batch_new(pl_batch_pool_t *pool)
+{
+    char *block = pl_alloc(pool->size + ALIGNMENT);
+    if (!block)
+        return NULL;
+    size_t shift = (ALIGNMENT - (uintptr_t)block % ALIGNMENT) % ALIGNMENT;
+    pl_batch_t *batch = (pl_batch_t *)block;
+    batch->pool = pool;
+    batch->field_count = pool->field_count;
+    batch->index = (int64_t *)(block + shift + pool->index);
+    for (int k = 0; k < pool->field_count; k++)
+        batch->field[k] = block + shift + pool->field[k];
+    return batch;
+}
+
+/* Owner's thread only, like all that adds to `made`. */
+pl_batch_t *pl_batch_pool_take(pl_batch_pool_t *pool, pl_error_t *err)
+{
+    pthread_mutex_lock(&pool->lock);
+    pl_batch_t *batch = pool->spare;
+    bool room = pool->made < pool->most;
+    if (batch)
+        pool->spare = batch->next;
+    else if (room)
+        pool->made++;
+    pthread_mutex_unlock(&pool->lock);
+    if (!batch && !room) {
+        pl_fail(err, PL_EBUSY, "all %d batches are in use", pool->most);
+        return NULL;
+    }
+    if (!batch)
+        batch = batch_new(pool);
+    if (!batch) {
+        pthread_mutex_lock(&pool->lock);
+        pool->made--;
+        pthread_mutex_unlock(&pool->lock);
+        pl_no_memory(err);
+        return NULL;
+    }
+    pl_object_init(&batch->object, batch_release);
+    return batch;
+}

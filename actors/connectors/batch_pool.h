@@ -1,0 +1,29 @@
+/* batch_pool.h - batches that are used again
+ *
+ * Memory for batches is taken once.  A batch goes back by itself when its last reference
+ * is dropped, on whatever thread that is, also after the pool's owner is gone. */
+#ifndef PL_CONNECTORS_BATCH_POOL_H
+#define PL_CONNECTORS_BATCH_POOL_H
+
+#include "runtime/cargo.h"
+
+typedef struct pl_batch_pool pl_batch_pool_t;
+
+/* A pool of at most `most` batches of up to `rows` samples of those fields. */
+typedef struct pl_batch_spec {
+    int64_t rows;
+    int most;
+    int field_count;
+    const pl_field_t *field;                                /* [field_count] */
+} pl_batch_spec_t;
+
+pl_batch_pool_t *pl_batch_pool_new(const pl_batch_spec_t *spec, pl_error_t *err);
+
+/* No more batches from it; those that are out stay whole.  NULL is fine. */
+void pl_batch_pool_close(pl_batch_pool_t *pool);
+
+/* A batch with one reference and field_count, index and field set.  NULL: PL_EBUSY when
+ * all are out, PL_ENOMEM. */
+pl_batch_t *pl_batch_pool_take(pl_batch_pool_t *pool, pl_error_t *err);
+
+#endif

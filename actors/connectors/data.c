@@ -1,0 +1,413 @@
+/* data.c - the data connector: batches for the loops
+ *
+ * Readers open and read on threads of their own; here is decided what they read, and in
+ * which order it is handed out.  Each reader is given little at a time, so that a dropped
+ * pass or the end of the run waits for little. */
+#include "actors/connectors/data.h"
+
+#include "actors/connectors/reader.h"
+#include "actors/connectors/sources.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+#define READERS_MOST 256
+#define READER_AHEAD 2                                  /* one is read, one waits */
+#define WAITING_MOST 64                                 /* fetches */
+#define RETRY_MS 1                                      /* while all batches are out */
+
+typedef struct reader {
+    pl_address_t at;
+    pl_batch_t *batch[READER_AHEAD];                        /* with it; counted */
+} reader_t;
+
+/* Fetches that wait for their batch, in order. */
+typedef struct queue {
+    pl_call_t *call[WAITING_MOST];
+    int count;
+} queue_t;
+
+typedef struct data {
+    pl_job_t *job;                                          /* counted */
+    pl_sources_t sources;
+    pl_call_t *opening;                                     /* open_data  [not now] */
+    pl_feed_t feed[PL_STAGES];
+    queue_t waiting[PL_STAGES];
+    reader_t *reader;
+    int reader_count;
+} data_t;
+
+static const char *const stage_names[] = {"training", "validation", "test", "prediction"};
+
+/* ---- The end ---- */
+
+static void queue_fail(queue_t *queue, const pl_error_t *error)
+{
+    for (int k = 0; k < queue->count; k++)
+        pl_call_fail(queue->call[k], error);
+    queue->count = 0;
+}
+
+/* Drops all that refers to a data set: the readers, which end next, are to have the last
+ * reference, so that it is closed on their thread. */
+static void data_drop(data_t *data)
+{
+    for (int stage = 0; stage < PL_STAGES; stage++)
+        pl_feed_close(&data->feed[stage]);
+    pl_sources_drop(&data->sources);
+    for (int k = 0; k < data->reader_count; k++)
+        for (int slot = 0; slot < READER_AHEAD; slot++) {
+            pl_object_unref(data->reader[k].batch[slot]);
+            data->reader[k].batch[slot] = NULL;
+        }
+}
+
+static void data_end(data_t *data, const pl_error_t *error)
+{
+    pl_error_t gone;
+    pl_fail(&gone, PL_ECANCELLED, "the data connector ends");
+    for (int stage = 0; stage < PL_STAGES; stage++)
+        queue_fail(&data->waiting[stage], error ? error : &gone);
+    if (data->opening)
+        pl_call_fail(data->opening, error ? error : &gone);
+    data_drop(data);
+    pl_actor_end(data, error);
+}
+
+static void data_release(void *self)
+{
+    data_t *data = self;
+    data_drop(data);
+    pl_free(data->reader);
+    pl_object_unref(data->job);
+}
+
+/* ---- The start ---- */
+
+/* A reader lives as long as this actor does. */
+static void data_on_reader_end(void *self, const pl_answer_t *answer)
+{
+    pl_error_t gone;
+    pl_fail(&gone, PL_EPEER, "a data reader has ended by itself");
+    if (answer->kind == PL_ANSWER_ERROR)
+        data_end(self, answer->error);
+    else if (answer->kind == PL_ANSWER_REPLY)
+        data_end(self, &gone);
+}
+
+static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
+{
+    (void)call;
+    data_t *data = self;
+    const pl_how_t how = {.on_answer = data_on_reader_end};
+    const pl_start_t start = {.options = ""};
+    data->job = pl_object_ref(body->start.context);
+    int code = pl_sources_init(&data->sources, data->job, err);
+    if (code != PL_OK)
+        return code;
+    int64_t workers = data->sources.options.workers;
+    if (workers > READERS_MOST)
+        return pl_fail(err, PL_EINVAL, "data.workers is %lld; %d threads are the most",
+                       (long long)workers, READERS_MOST);
+    data->reader = pl_alloc_array((size_t)workers, sizeof *data->reader);
+    if (!data->reader)
+        return pl_no_memory(err);
+    for (; data->reader_count < workers; data->reader_count++)
+        if (!pl_spawn(self, &pl_io_reader, PL_OWN_THREAD, &start, how,
+                      &data->reader[data->reader_count].at, err))
+            return err->code;
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+/* ---- Opening ---- */
+
+static int source_open(data_t *data, pl_stage_t stage, pl_error_t *err);
+
+static void open_fail(data_t *data, const pl_error_t *error)
+{
+    pl_call_t *call = data->opening;
+    data->opening = NULL;
+    pl_sources_drop(&data->sources);
+    pl_call_fail(call, error);
+}
+
+static void open_done(data_t *data)
+{
+    pl_layout_t *layout = NULL;
+    const char *facts = NULL;
+    pl_error_t err = {0};
+    pl_call_t *call = data->opening;
+    if (pl_sources_feeds(&data->sources, data->feed, &layout, &facts, &err) != PL_OK) {
+        open_fail(data, &err);
+        return;
+    }
+    data->opening = NULL;
+    pl_reply_open_data(call, &(pl_open_data_reply_t){.facts = facts,
+                                                     .layout = &layout->object});
+    pl_object_unref(layout);
+}
+
+static void data_on_source(void *self, const pl_answer_t *answer)
+{
+    data_t *data = self;
+    pl_error_t err = {0};
+    const pl_dataset_t *opened = answer->context;
+    if (answer->kind == PL_ANSWER_ERROR)
+        open_fail(data, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY)
+        return;
+    if (opened->request.stage != PL_TRAIN
+        || !pl_sources_validation_is_apart(&data->sources))
+        open_done(data);
+    else if (source_open(data, PL_VALIDATE, &err) != PL_OK)
+        open_fail(data, &err);
+}
+
+static int source_open(data_t *data, pl_stage_t stage, pl_error_t *err)
+{
+    int code = pl_sources_prepare(&data->sources, stage, err);
+    if (code != PL_OK)
+        return code;
+    pl_dataset_t *dataset = data->sources.dataset[stage];
+    const pl_open_source_t fields = {.dataset = &dataset->object};
+    const pl_how_t how = {.on_answer = data_on_source, .context = dataset};
+    return pl_call_open_source(data, data->reader[0].at, &fields, how, err) ? PL_OK
+                                                                             : err->code;
+}
+
+static bool data_is_open(const data_t *data)
+{
+    bool open = data->opening;
+    for (int stage = 0; stage < PL_STAGES; stage++)
+        open = open || data->sources.dataset[stage];
+    return open;
+}
+
+static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    data_t *data = self;
+    if (data_is_open(data))
+        return pl_fail(err, PL_ESTATE, "the data is open, or being opened, already");
+    int code = source_open(data, body->open_data.fit ? PL_TRAIN : PL_PREDICT, err);
+    if (code == PL_OK)
+        data->opening = call;
+    else
+        pl_sources_drop(&data->sources);
+    return code;
+}
+
+/* ---- Reading and handing out ---- */
+
+static void data_go_on(data_t *data);
+
+static pl_batch_t **reader_slot(data_t *data, const pl_batch_t *batch)
+{
+    for (int k = 0; k < data->reader_count; k++)
+        for (int slot = 0; slot < READER_AHEAD; slot++)
+            if (data->reader[k].batch[slot] == batch)
+                return &data->reader[k].batch[slot];
+    return NULL;
+}
+
+/* A free place of the reader with the least to do, or NULL. */
+static reader_t *reader_free(data_t *data, pl_batch_t ***slot_p)
+{
+    for (int slot = 0; slot < READER_AHEAD; slot++)
+        for (int k = 0; k < data->reader_count; k++)
+            if (!data->reader[k].batch[slot]) {
+                *slot_p = &data->reader[k].batch[slot];
+                return &data->reader[k];
+            }
+    return NULL;
+}
+
+static void data_on_batch(void *self, const pl_answer_t *answer)
+{
+    data_t *data = self;
+    pl_batch_t *batch = answer->context;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    bool failed = answer->kind == PL_ANSWER_ERROR;
+    *reader_slot(data, batch) = NULL;
+    pl_feed_read(&data->feed[batch->stage], batch, failed ? answer->error : NULL);
+    pl_object_unref(batch);
+    data_go_on(data);
+}
+
+/* Has a batch read; a failure comes out in the batch's place. */
+static void batch_read(data_t *data, reader_t *reader, pl_batch_t **slot,
+                       pl_batch_t *batch)
+{
+    pl_error_t err = {0};
+    const pl_read_batch_t fields = {.batch = &batch->object};
+    const pl_how_t how = {.on_answer = data_on_batch, .context = batch};
+    if (pl_call_read_batch(data, reader->at, &fields, how, &err)) {
+        *slot = batch;
+        return;
+    }
+    pl_feed_read(&data->feed[batch->stage], batch, &err);
+    pl_object_unref(batch);
+}
+
+/* Gives the readers what they can take. */
+static void feed_read_on(data_t *data, pl_feed_t *feed, bool *full)
+{
+    pl_batch_t **slot, *batch;
+    for (reader_t *reader; (reader = reader_free(data, &slot));) {
+        batch = pl_feed_next(feed, full);
+        if (!batch)
+            return;
+        batch_read(data, reader, slot, batch);
+    }
+}
+
+static void feed_hand_out(pl_feed_t *feed, queue_t *queue)
+{
+    while (queue->count && pl_feed_ready(feed)) {
+        pl_error_t err = {0};
+        pl_batch_t *batch;
+        pl_call_t *call = queue->call[0];
+        queue->count--;
+        for (int k = 0; k < queue->count; k++)
+            queue->call[k] = queue->call[k + 1];
+        if (pl_feed_take(feed, &batch, &err) != PL_OK) {
+            pl_call_fail(call, &err);
+            continue;
+        }
+        pl_fetch_batch_reply_t reply = {0};
+        if (batch)
+            reply = (pl_fetch_batch_reply_t){&batch->object, batch->batch_idx,
+                                             (uint32_t)batch->count};
+        pl_reply_fetch_batch(call, &reply);
+        pl_object_unref(batch);
+    }
+}
+
+static void data_retry(void *self)
+{
+    data_go_on(self);
+}
+
+/* Whoever keeps all batches will drop some: nobody tells, so that is looked for. */
+static void data_retry_later(data_t *data)
+{
+    pl_error_t err = {0};
+    if (pl_after(data, RETRY_MS, data_retry, &err) == PL_OK)
+        return;
+    for (int stage = 0; stage < PL_STAGES; stage++)
+        queue_fail(&data->waiting[stage], &err);
+}
+
+/* Later stages first: who validates does not train meanwhile. */
+static void data_go_on(data_t *data)
+{
+    bool starving = false;
+    for (int stage = PL_STAGES - 1; stage >= 0; stage--) {
+        bool full = false, more = true;
+        pl_feed_t *feed = &data->feed[stage];
+        while (more) {                                      /* what is taken makes room */
+            uint32_t taken = feed->to_take;
+            feed_read_on(data, feed, &full);
+            feed_hand_out(feed, &data->waiting[stage]);
+            more = feed->to_take != taken;
+        }
+        starving = starving || (full && data->waiting[stage].count);
+    }
+    if (starving)
+        data_retry_later(data);
+}
+
+/* ---- Passes ---- */
+
+/* The feed of a stage that has data. */
+static pl_feed_t *feed_of(data_t *data, uint32_t stage, pl_error_t *err)
+{
+    if (stage >= PL_STAGES) {
+        pl_fail(err, PL_EINVAL, "there is no stage %u", stage);
+        return NULL;
+    }
+    if (data->feed[stage].dataset)
+        return &data->feed[stage];
+    pl_fail(err, PL_ESTATE, "there is no %s data open", stage_names[stage]);
+    return NULL;
+}
+
+static int data_on_begin(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
+{
+    data_t *data = self;
+    const pl_begin_t *begin = &body->begin;
+    pl_error_t dropped;
+    pl_feed_t *feed = feed_of(data, begin->stage, err);
+    if (!feed)
+        return err->code;
+    if (begin->part >= begin->parts)
+        return pl_fail(err, PL_EINVAL, "there is no part %u of %u", begin->part,
+                       begin->parts);
+    pl_fail(&dropped, PL_ECANCELLED, "another pass over the %s data has begun",
+            stage_names[begin->stage]);
+    queue_fail(&data->waiting[begin->stage], &dropped);
+    pl_feed_begin(feed, begin->epoch, begin->part, begin->parts);
+    data_go_on(data);
+    return pl_reply_begin(call, &(pl_begin_reply_t){.batches = feed->batches});
+}
+
+static int data_on_fetch(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
+{
+    data_t *data = self;
+    uint32_t stage = body->fetch_batch.stage;
+    pl_feed_t *feed = feed_of(data, stage, err);
+    if (!feed)
+        return err->code;
+    if (!feed->begun)
+        return pl_fail(err, PL_ESTATE, "no pass over the %s data has begun",
+                       stage_names[stage]);
+    queue_t *queue = &data->waiting[stage];
+    if (queue->count == WAITING_MOST)
+        return pl_fail(err, PL_EBUSY, "%d fetches wait already", WAITING_MOST);
+    queue->call[queue->count++] = call;
+    data_go_on(data);
+    return PL_OK;
+}
+
+static void data_on_cancel(void *self, pl_call_t *call)
+{
+    data_t *data = self;
+    pl_error_t cancelled;
+    if (pl_is_life(self, call)) {
+        data_end(data, NULL);
+        return;
+    }
+    pl_fail(&cancelled, PL_ECANCELLED, "the fetch was cancelled; its batch comes next");
+    for (int stage = 0; stage < PL_STAGES; stage++) {
+        queue_t *queue = &data->waiting[stage];
+        int kept = 0;
+        for (int k = 0; k < queue->count; k++)
+            if (queue->call[k] != call)
+                queue->call[kept++] = queue->call[k];
+        if (kept < queue->count)
+            pl_call_fail(call, &cancelled);
+        queue->count = kept;
+    }
+}
+
+static const pl_handler_t data_handlers[] = {
+    PL_ON(start, data_on_start),
+    PL_ON(open_data, data_on_open),
+    PL_ON(begin, data_on_begin),
+    PL_ON(fetch_batch, data_on_fetch),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_data_connector = {
+    .name = "connector.data",
+    .help = "batches for the loops, read ahead",
+    .size = sizeof(data_t),
+    .level = PL_LEVEL_CONNECTOR,
+    .handlers = data_handlers,
+    .on_cancel = data_on_cancel,
+    .release = data_release,
+};

@@ -1,0 +1,160 @@
+/* feed.c - the batches of one stage: read ahead and handed out in order */
+#include "actors/connectors/feed.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#define OUT_MOST 16                                         /* batches that others keep */
+
+struct pl_feed_slot {
+    pl_batch_t *batch;                                      /* [none, or it failed] */
+    bool done;
+    pl_error_t error;                                       /* code 0: it was read */
+};
+
+/* ---- Opening ---- */
+
+static int64_t batches_of(int64_t samples, int64_t batch_size)
+{
+    return samples / batch_size + (samples % batch_size != 0);
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
+{
+    int64_t samples = spec->order.count, batches = batches_of(samples, spec->batch_size);
+    int64_t rows = smaller(samples, spec->batch_size);
+    int64_t slots = smaller(spec->prefetch, batches);
+    const pl_data_info_t *info = &spec->dataset->info;
+    if (batches > UINT32_MAX || rows > INT32_MAX || slots > INT32_MAX - OUT_MOST)
+        return pl_fail(err, PL_EINVAL, "%lld batches, or %lld samples in one, or %lld "
+                       "read ahead are too many: change data.batch_size or data.prefetch",
+                       (long long)batches, (long long)rows, (long long)slots);
+    const pl_batch_spec_t block = {rows, (int)slots + OUT_MOST, info->field_count,
+                                   info->field};
+    pl_batch_pool_t *pool = pl_batch_pool_new(&block, err);
+    if (!pool)
+        return err->code;
+    pl_feed_slot_t *slot = pl_alloc_array((size_t)slots, sizeof *slot);
+    if (!slot) {
+        pl_batch_pool_close(pool);
+        return pl_no_memory(err);
+    }
+    *feed = (pl_feed_t){.dataset = pl_object_ref(spec->dataset), .stage = spec->stage,
+                        .order = spec->order, .batch_size = spec->batch_size,
+                        .pool = pool, .slot = slot, .slot_count = (uint32_t)slots};
+    return PL_OK;
+}
+
+static void feed_drop(pl_feed_t *feed)
+{
+    for (uint32_t k = 0; k < feed->slot_count; k++) {
+        pl_object_unref(feed->slot[k].batch);
+        feed->slot[k] = (pl_feed_slot_t){0};
+    }
+    feed->begun = false;
+}
+
+void pl_feed_close(pl_feed_t *feed)
+{
+    feed_drop(feed);
+    pl_free(feed->slot);
+    pl_batch_pool_close(feed->pool);
+    pl_object_unref(feed->dataset);
+    *feed = (pl_feed_t){0};
+}
+
+/* ---- A pass ---- */
+
+void pl_feed_begin(pl_feed_t *feed, uint64_t epoch, uint32_t part, uint32_t parts)
+{
+    feed_drop(feed);
+    int64_t all = feed->order.count;
+    feed->samples = part < all ? (all - part - 1) / parts + 1 : 0;
+    feed->batches = (uint32_t)batches_of(feed->samples, feed->batch_size);
+    feed->epoch = epoch, feed->part = part, feed->parts = parts;
+    feed->to_read = feed->to_take = 0;
+    feed->begun = true;
+}
+
+static void batch_fill(const pl_feed_t *feed, pl_batch_t *batch)
+{
+    int64_t first = feed->to_read * feed->batch_size;
+    batch->dataset = pl_object_ref(feed->dataset);
+    batch->stage = feed->stage;
+    batch->seed = feed->order.seed;
+    /* What is measured is the same in every epoch. */
+    batch->epoch = feed->stage == PL_TRAIN ? feed->epoch : 0;
+    batch->batch_idx = feed->to_read;
+    batch->count = smaller(feed->batch_size, feed->samples - first);
+    for (int64_t i = 0; i < batch->count; i++)
+        batch->index[i] = pl_order_at(&feed->order, feed->epoch,
+                                      feed->part + (first + i) * feed->parts);
+}
+
+pl_batch_t *pl_feed_next(pl_feed_t *feed, bool *full)
+{
+    while (feed->begun && feed->to_read < feed->batches
+           && feed->to_read - feed->to_take < feed->slot_count) {
+        pl_feed_slot_t *slot = &feed->slot[feed->to_read % feed->slot_count];
+        pl_error_t err = {0};
+        pl_batch_t *batch = pl_batch_pool_take(feed->pool, &err);
+        if (!batch && err.code == PL_EBUSY) {
+            *full = true;
+            return NULL;
+        }
+        if (batch)
+            batch_fill(feed, batch);
+        *slot = (pl_feed_slot_t){.batch = batch, .done = !batch, .error = err};
+        feed->to_read++;
+        if (batch)
+            return pl_object_ref(batch);
+    }
+    return NULL;
+}
+
+void pl_feed_read(pl_feed_t *feed, pl_batch_t *batch, const pl_error_t *error)
+{
+    pl_feed_slot_t *slot = feed->begun ? &feed->slot[batch->batch_idx % feed->slot_count]
+                                       : NULL;
+    if (!slot || slot->batch != batch)
+        return;
+    slot->done = true;
+    if (!error)
+        return;
+    slot->error = *error;
+    slot->batch = NULL;
+    pl_object_unref(batch);
+}
+
+bool pl_feed_ready(const pl_feed_t *feed)
+{
+    return feed->to_take == feed->batches
+           || (feed->to_take < feed->to_read
+               && feed->slot[feed->to_take % feed->slot_count].done);
+}
+
+int pl_feed_take(pl_feed_t *feed, pl_batch_t **batch_p, pl_error_t *err)
+{
+    *batch_p = NULL;
+    if (feed->to_take == feed->batches)
+        return PL_OK;
+    pl_feed_slot_t *slot = &feed->slot[feed->to_take % feed->slot_count];
+    pl_batch_t *batch = slot->batch;
+    pl_error_t error = slot->error;
+    *slot = (pl_feed_slot_t){0};
+    feed->to_take++;
+    if (!batch) {
+        *err = error;
+        return error.code;
+    }
+    /* Read is read: who keeps the batch does not keep files open. */
+    pl_object_unref(batch->dataset);
+    batch->dataset = NULL;
+    *batch_p = batch;
+    return PL_OK;
+}

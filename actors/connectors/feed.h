@@ -1,0 +1,57 @@
+/* feed.h - the batches of one stage: a pass over its samples, read ahead and handed out
+ *
+ * Knows order and memory, nothing of messages: who reads a batch is the caller's
+ * business.  Batches may be finished in any order; they are handed out in theirs. */
+#ifndef PL_CONNECTORS_FEED_H
+#define PL_CONNECTORS_FEED_H
+
+#include "actors/connectors/batch_pool.h"
+#include "actors/connectors/order.h"
+
+typedef struct pl_feed_slot pl_feed_slot_t;
+
+/* All zero: a stage without data. */
+typedef struct pl_feed {
+    pl_dataset_t *dataset;                                  /* counted  [no data] */
+    pl_stage_t stage;
+    pl_order_t order;
+    int64_t batch_size;
+    pl_batch_pool_t *pool;
+    pl_feed_slot_t *slot;                                   /* batch k: k % slot_count */
+    uint32_t slot_count;                                    /* batches read ahead */
+
+    bool begun;                                             /* a pass, which follows */
+    uint64_t epoch;
+    uint32_t part, parts;
+    int64_t samples;                                        /* of this part */
+    uint32_t batches, to_read, to_take;                     /* next ones */
+} pl_feed_t;
+
+/* Makes a feed of an opened data set; *feed is zeroed.  PL_EINVAL, PL_ENOMEM. */
+typedef struct pl_feed_spec {
+    pl_dataset_t *dataset;
+    pl_stage_t stage;
+    pl_order_t order;
+    int64_t batch_size, prefetch;
+} pl_feed_spec_t;
+int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err);
+void pl_feed_close(pl_feed_t *feed);
+
+/* Drops the pass and begins one over a part of the samples. */
+void pl_feed_begin(pl_feed_t *feed, uint64_t epoch, uint32_t part, uint32_t parts);
+
+/* The next batch to be read, with a reference for the caller, or NULL: enough is read
+ * ahead, or (then *full) whoever has the batches keeps too many.  A lack of memory comes
+ * out of pl_feed_take() in the batch's place. */
+pl_batch_t *pl_feed_next(pl_feed_t *feed, bool *full);
+
+/* It was read, or could not be; of a pass that was dropped is fine. */
+void pl_feed_read(pl_feed_t *feed, pl_batch_t *batch, const pl_error_t *error);
+
+/* Whether the next batch in order, or the end, is there to be taken. */
+bool pl_feed_ready(const pl_feed_t *feed);
+
+/* Takes it, with its reference; NULL with PL_OK: the end of the pass. */
+int pl_feed_take(pl_feed_t *feed, pl_batch_t **batch_p, pl_error_t *err);
+
+#endif

@@ -1,0 +1,39 @@
+/* order.h - which sample comes when: splits and shuffles
+ *
+ * Pure functions of a key and a place: neither how many threads read nor how far ahead
+ * changes what comes, and a shuffle of any length takes no memory. */
+#ifndef PL_CONNECTORS_ORDER_H
+#define PL_CONNECTORS_ORDER_H
+
+#include "paceline.h"
+
+/* A data set cut in two at random.  All zero: not cut. */
+typedef struct pl_split {
+    int64_t total;                                          /* samples */
+    int64_t held_count;                                     /* of them, for validation */
+    int64_t *held;                                          /* [held_count], rising */
+} pl_split_t;
+
+/* Holds back that share of total samples.  PL_EINVAL: nothing is left on either side. */
+int pl_split_make(pl_split_t *split, uint64_t seed, int64_t total, double share,
+                  pl_error_t *err);
+void pl_split_release(pl_split_t *split);
+
+/* The k-th sample, rising, of those that are not held back. */
+int64_t pl_split_rest(const pl_split_t *split, int64_t k);
+
+/* The samples of a stage in order. */
+typedef enum pl_part_of { PL_WHOLE, PL_REST, PL_HELD } pl_part_of_t;
+
+typedef struct pl_order {
+    const pl_split_t *split;                                /* borrowed  [PL_WHOLE] */
+    pl_part_of_t part;
+    int64_t count;                                          /* samples */
+    bool shuffle;
+    uint64_t seed;
+} pl_order_t;
+
+/* The sample at a place of an epoch, for place in [0, count). */
+int64_t pl_order_at(const pl_order_t *order, uint64_t epoch, int64_t place);
+
+#endif

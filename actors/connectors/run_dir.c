@@ -1,0 +1,229 @@
+/* run_dir.c - a folder of its own for each run
+ *
+ * mkdir() either makes a folder or says that somebody has it: so two runs that start at
+ * once, in one process or many, get two. */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "actors/connectors/writer.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "formats/durable.h"
+
+#define DIGITS_MOST 9
+#define ATTEMPTS 10000                                  /* other runs starting at once */
+
+static int fail_folder(const char *path, pl_error_t *err)
+{
+    switch (errno) {
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return pl_fail(err, PL_EIO, "%s: no permission to make this directory: give "
+                       "another trainer.default_root_dir", path);
+    case ENOTDIR:
+    case EEXIST:
+        return pl_fail(err, PL_EEXIST, "%s: a file has the name of the directory: give "
+                       "another trainer.default_root_dir", path);
+    default:
+        return pl_fail(err, PL_EIO, "%s: this directory cannot be made: %m", path);
+    }
+}
+
+/* ---- The root ---- */
+
+static int folder_ensure(const char *path, pl_error_t *err)
+{
+    struct stat what;
+    if (mkdir(path, 0777) == 0)
+        return PL_OK;
+    int reason = errno;
+    if (stat(path, &what) == 0 && S_ISDIR(what.st_mode))
+        return PL_OK;
+    errno = reason;
+    return fail_folder(path, err);
+}
+
+/* As mkdir -p; path is changed on the way and whole again afterwards. */
+static int folders_ensure(char *path, pl_error_t *err)
+{
+    int code = PL_OK;
+    for (char *slash = path + 1; code == PL_OK && (slash = strchr(slash, '/')); slash++) {
+        *slash = '\0';
+        code = folder_ensure(path, err);
+        *slash = '/';
+    }
+    return code == PL_OK ? folder_ensure(path, err) : code;
+}
+
+/* A copy without the slashes at its end, made to be there. */
+static char *root_make(const char *given, pl_error_t *err)
+{
+    char *root = pl_strdup(*given ? given : ".");
+    if (!root) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    for (size_t length = strlen(root); length > 1 && root[length - 1] == '/'; length--)
+        root[length - 1] = '\0';
+    if (folders_ensure(root, err) == PL_OK)
+        return root;
+    pl_free(root);
+    return NULL;
+}
+
+/* ---- The run's own ---- */
+
+static bool is_number(const char *name)
+{
+    size_t length = 0;
+    while (isdigit((unsigned char)name[length]))
+        length++;
+    return length > 0 && length <= DIGITS_MOST && name[length] == '\0';
+}
+
+static int newest_number(const char *root, long *newest, pl_error_t *err)
+{
+    DIR *folder = opendir(root);
+    if (!folder)
+        return pl_fail(err, PL_EIO, "%s: cannot be listed: %m", root);
+    *newest = 0;
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        long number = is_number(entry->d_name) ? strtol(entry->d_name, NULL, 10) : 0;
+        if (number > *newest)
+            *newest = number;
+    }
+    closedir(folder);
+    return PL_OK;
+}
+
+static char *folder_numbered(const char *root, pl_error_t *err)
+{
+    long newest = 0;
+    if (newest_number(root, &newest, err) != PL_OK)
+        return NULL;
+    for (int attempt = 1; attempt <= ATTEMPTS; attempt++) {
+        char *path = pl_text("%s/%04ld", root, newest + attempt);
+        if (!path) {
+            pl_no_memory(err);
+            return NULL;
+        }
+        if (mkdir(path, 0777) == 0)
+            return path;
+        bool taken = errno == EEXIST;
+        if (!taken)
+            fail_folder(path, err);
+        pl_free(path);
+        if (!taken)
+            return NULL;
+    }
+    pl_fail(err, PL_EBUSY, "%s: no number is free for this run", root);
+    return NULL;
+}
+
+static bool folder_is_empty(const char *path)
+{
+    DIR *folder = opendir(path);
+    bool empty = folder;
+    for (const struct dirent *entry; empty && (entry = readdir(folder));)
+        empty = !strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..");
+    if (folder)
+        closedir(folder);
+    return empty;
+}
+
+static char *folder_named(const char *root, const char *name, pl_error_t *err)
+{
+    if (strchr(name, '/') || name[0] == '.' || !strcmp(name, "latest")) {
+        pl_fail(err, PL_EINVAL, "trainer.run_name \"%s\" is no name for a directory: it "
+                "must not be \"latest\", begin with '.' or contain '/'", name);
+        return NULL;
+    }
+    char *path = pl_text("%s/%s", root, name);
+    if (!path) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    if (mkdir(path, 0777) == 0 || (errno == EEXIST && folder_is_empty(path)))
+        return path;
+    if (errno == EEXIST)
+        pl_fail(err, PL_EEXIST, "%s: there is a run of that name: give another "
+                "trainer.run_name, nothing is overwritten", path);
+    else
+        fail_folder(path, err);
+    pl_free(path);
+    return NULL;
+}
+
+/* ---- What lies in it, and what points to it ---- */
+
+static int run_write(const char *folder, const char *run, pl_error_t *err)
+{
+    char *path = pl_text("%s/run.json", folder);
+    pl_durable_t file;
+    if (!path)
+        return pl_no_memory(err);
+    int code = pl_durable_open(&file, path, err);
+    if (code == PL_OK) {
+        code = pl_durable_write(&file, run, strlen(run), err);
+        if (code == PL_OK)
+            code = pl_durable_commit(&file, err);
+        else
+            pl_durable_abandon(&file);
+    }
+    pl_free(path);
+    return code;
+}
+
+/* Not every file system has links: a run is not lost for want of one. */
+static int latest_point(const char *root, const char *folder, pl_error_t *err)
+{
+    char *link = pl_text("%s/latest", root);
+    char *temporary = pl_text("%s/.latest-%s", root, strrchr(folder, '/') + 1);
+    int code = link && temporary ? PL_OK : pl_no_memory(err);
+    if (code == PL_OK) {
+        unlink(temporary);                                  /* of a run that was killed */
+        if (symlink(strrchr(folder, '/') + 1, temporary) != 0
+            || rename(temporary, link) != 0) {
+            pl_log_line(PL_LOG_WARNING, -1, "io.writer", "%s: cannot point to %s: %s",
+                        link, folder, strerrordesc_np(errno));
+            unlink(temporary);
+        }
+    }
+    pl_free(link);
+    pl_free(temporary);
+    return code;
+}
+
+static void folder_remove(const char *folder)
+{
+    char *run = pl_text("%s/run.json", folder);
+    if (run)
+        unlink(run);
+    pl_free(run);
+    rmdir(folder);
+}
+
+char *pl_run_dir_make(const char *given, const char *name, const char *run,
+                      pl_error_t *err)
+{
+    char *root = root_make(given, err);
+    if (!root)
+        return NULL;
+    char *folder = *name ? folder_named(root, name, err) : folder_numbered(root, err);
+    if (folder && (run_write(folder, run, err) != PL_OK
+                   || latest_point(root, folder, err) != PL_OK)) {
+        folder_remove(folder);
+        pl_free(folder);
+        folder = NULL;
+    }
+    pl_free(root);
+    return folder;
+}

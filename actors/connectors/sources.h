@@ -1,0 +1,35 @@
+/* sources.h - which data sets a run needs, and what each stage takes from them */
+#ifndef PL_CONNECTORS_SOURCES_H
+#define PL_CONNECTORS_SOURCES_H
+
+#include "actors/connectors/feed.h"
+#include "base/run.h"
+
+#define PL_STAGES (PL_PREDICT + 1)
+
+/* The data sets of a run, opened one after the other. */
+typedef struct pl_sources {
+    const pl_job_t *job;                                    /* borrowed */
+    pl_data_options_t options;
+    uint64_t seed;
+    pl_split_t split;
+    pl_dataset_t *dataset[PL_STAGES];                       /* counted  [no such data] */
+} pl_sources_t;
+
+/* Reads what the job says of its data. */
+int pl_sources_init(pl_sources_t *sources, const pl_job_t *job, pl_error_t *err);
+/* Drops the data sets; what the job says stays. */
+void pl_sources_drop(pl_sources_t *sources);
+
+/* Makes the data set of a stage, yet to be opened. */
+int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, pl_error_t *err);
+
+/* Whether validation needs a data set of its own; once the training data is open. */
+bool pl_sources_validation_is_apart(const pl_sources_t *sources);
+
+/* Makes the feeds [PL_STAGES] of all data sets, and *layout_p and *facts_p (borrowed) for
+ * the reply. */
+int pl_sources_feeds(pl_sources_t *sources, pl_feed_t *feed, pl_layout_t **layout_p,
+                     const char **facts_p, pl_error_t *err);
+
+#endif

@@ -1,0 +1,122 @@
+/* writer.c - writes and reads a run's files, on a thread of its own
+ *
+ * A disk may take its time; nobody else waits for it. */
+#include "actors/connectors/writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "runtime/cargo.h"
+
+static int writer_on_start(void *self, pl_call_t *call, const pl_body_t *body,
+                           pl_error_t *err)
+{
+    (void)call, (void)body, (void)err;
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+/* ---- Appending ---- */
+
+static int write_all(int fd, const void *data, size_t size)
+{
+    const char *rest = data;
+    while (size > 0) {
+        ssize_t n = write(fd, rest, size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return -1;
+        rest += n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+/* All of it or, as far as the disk lets us, nothing. */
+static int append_to(int fd, const char *path, pl_bytes_t bytes, pl_error_t *err)
+{
+    struct stat before;
+    if (fstat(fd, &before) != 0)
+        return pl_fail(err, PL_EIO, "%s: %m", path);
+    if (write_all(fd, bytes.data, bytes.size) == 0)
+        return PL_OK;
+    int reason = errno;
+    bool cut = ftruncate(fd, before.st_size) == 0;
+    errno = reason;
+    return pl_fail(err, PL_EIO, "%s: cannot be appended to: %m%s", path,
+                   cut ? "" : "; its last line is not whole");
+}
+
+static int writer_on_append(void *self, pl_call_t *call, const pl_body_t *body,
+                            pl_error_t *err)
+{
+    (void)self;
+    const char *path = body->append.path;
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO,
+                       "%s: cannot be opened: %m", path);
+    int code = append_to(fd, path, body->append.bytes, err);
+    if (close(fd) != 0 && errno != EINTR && code == PL_OK)
+        code = pl_fail(err, PL_EIO, "%s: cannot be appended to: %m", path);
+    return code == PL_OK ? pl_reply_append(call, &(pl_append_reply_t){0}) : code;
+}
+
+/* ---- Weights and run directories ---- */
+
+static int writer_on_write(void *self, pl_call_t *call, const pl_body_t *body,
+                           pl_error_t *err)
+{
+    (void)self;
+    const pl_weights_t *weights = (const pl_weights_t *)body->write_weights.weights;
+    int code = pl_weights_write(body->write_weights.path, weights, err);
+    return code == PL_OK ? pl_reply_write_weights(call, &(pl_write_weights_reply_t){0})
+                         : code;
+}
+
+static int writer_on_read(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
+{
+    (void)self;
+    pl_weights_t *weights = pl_weights_read(body->read_weights.path, err);
+    if (!weights)
+        return err->code;
+    pl_reply_read_weights(call, &(pl_read_weights_reply_t){.weights = &weights->object});
+    pl_object_unref(weights);
+    return PL_OK;
+}
+
+static int writer_on_run_dir(void *self, pl_call_t *call, const pl_body_t *body,
+                             pl_error_t *err)
+{
+    const pl_make_run_dir_t *wanted = &body->make_run_dir;
+    (void)self;
+    char *path = pl_run_dir_make(wanted->root, wanted->name, wanted->run, err);
+    if (!path)
+        return err->code;
+    pl_reply_make_run_dir(call, &(pl_make_run_dir_reply_t){.path = path});
+    pl_text_free(path);
+    return PL_OK;
+}
+
+static const pl_handler_t writer_handlers[] = {
+    PL_ON(start, writer_on_start),
+    PL_ON(append, writer_on_append),
+    PL_ON(write_weights, writer_on_write),
+    PL_ON(read_weights, writer_on_read),
+    PL_ON(make_run_dir, writer_on_run_dir),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_io_writer = {
+    .name = "io.writer",
+    .help = "writes and reads a run's files",
+    .size = 1,
+    .level = PL_LEVEL_IO,
+    .handlers = writer_handlers,
+};

@@ -1,0 +1,27 @@
+/* writer.h - the actor that writes and reads a run's files, on a thread of its own */
+#ifndef PL_CONNECTORS_WRITER_H
+#define PL_CONNECTORS_WRITER_H
+
+#include "runtime/actor.h"
+
+/* `start`: needs nothing. */
+extern const pl_actor_ops_t pl_io_writer;
+
+/* What the writer does, for other threads that may block. */
+struct pl_weights;
+
+/* Weights to a safetensors file, durably; errors as of pl_safetensors_write(). */
+int pl_weights_write(const char *path, const struct pl_weights *weights, pl_error_t *err);
+/* Of a file, or of a run directory's.  PL_ENOTFOUND, PL_EIO, PL_EFORMAT, PL_EUNSUPPORTED
+ * name file and tensor.  NULL after an error. */
+struct pl_weights *pl_weights_read(const char *path, pl_error_t *err);
+
+/* The file of the weights in a run directory. */
+#define PL_WEIGHTS_FILE "model.safetensors"
+
+/* A new folder below root, with the run in run.json; `name` "" for the next number.  Its
+ * path, to be freed by pl_text_free(), or NULL. */
+char *pl_run_dir_make(const char *root, const char *name, const char *run,
+                      pl_error_t *err);
+
+#endif

@@ -1,0 +1,596 @@
+/* host.c - the engine as the program sees it: a control thread below, notifications above
+ *
+ * The program's side posts commands to the control thread and gets notifications by one eventfd; nothing else crosses.
+ * On the control thread the program is an actor like others, the highest: its calls are what the program asked for. */
+#include <errno.h>
+#include <event2/event.h>
+#include <jansson.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "actors/trainer.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "runtime/cargo.h"
+#include "runtime/monitor.h"
+#include "runtime/reactor.h"
+
+typedef enum note_kind { NOTE_PROGRESS, NOTE_DONE, NOTE_GONE, NOTE_CLOSED } note_kind_t;
+
+/* A notification on its way to the host's thread. */
+typedef struct note {
+    note_kind_t kind;
+    pl_trainer_t *trainer;
+    pl_progress_t progress;                                 /* its texts are the note's own */
+    pl_outcome_t *outcome;                                  /* of DONE; counted  [it failed] */
+    pl_error_t error;
+    struct note *next;
+} note_t;
+
+struct pl_trainer {
+    pl_engine_t *engine;
+    pl_options_t *options;
+    pl_trainer_t *next, **link;                             /* list of the engine's; host's thread */
+    bool running, freed;                                    /* host's thread */
+    note_t *done;                                           /* made with the run, so that its end can always be told */
+    note_t gone;                                            /* the actor has ended after a free */
+    pl_on_done_t on_done;
+    void *done_user;
+    pl_on_progress_t on_progress;
+    void *progress_user;
+    pl_address_t actor;                                     /* control thread; nobody before the first run */
+    uint64_t life, run;                                     /* control thread: open calls, 0 none */
+    bool leaving;                                           /* control thread: freed by the host */
+    pl_trainer_t *next_living, **living_link;               /* control thread: list of those with an actor */
+};
+
+struct pl_engine {
+    pl_runtime_t runtime;
+    pl_reactor_t *reactor;
+    void *host;                                             /* the host actor; control thread */
+    pl_trainer_t *trainers;                                 /* host's thread */
+    bool closing, closed;                                   /* host's thread */
+    pl_trainer_t *living;                                   /* control thread */
+    bool ending;                                            /* control thread */
+    void (*on_closed)(pl_engine_t *engine, void *user);
+    void *closed_user;
+    note_t closed_note;
+
+    pthread_mutex_t lock;
+    note_t *first, **last;                                  /* under lock */
+    int fd;
+    struct event *readable;
+};
+
+typedef struct host {
+    pl_engine_t *engine;
+} host_t;
+
+static const pl_actor_ops_t host_ops = {.name = "host", .help = "the program", .size = sizeof(host_t),
+                                        .level = PL_LEVEL_HOST, .handlers = (pl_handler_t[]){PL_HANDLERS_END}};
+
+/* ---- notifications ---- */
+
+static void note_free(note_t *note)
+{
+    pl_object_unref(note->outcome);
+    pl_free((char *)note->progress.event);
+    pl_free((char *)note->progress.metrics);
+    pl_free(note);
+}
+
+/* A newer report of the same sort takes the place of one that the host has not read: a host that stalls finds the newest
+ * and not a thousand old ones. */
+static bool note_replaces(const note_t *old, const note_t *new)
+{
+    return old && old->kind == NOTE_PROGRESS && new->kind == NOTE_PROGRESS && old->trainer == new->trainer
+           && !strcmp(old->progress.event, new->progress.event) && strcmp(new->progress.event, "text")
+           && strcmp(new->progress.event, "validated");
+}
+
+static void note_push(pl_engine_t *engine, note_t *note)
+{
+    note_t *replaced = NULL;
+    note->next = NULL;
+    pthread_mutex_lock(&engine->lock);
+    note_t **place = &engine->first;
+    while (*place && (*place)->next)
+        place = &(*place)->next;
+    if (note_replaces(*place, note)) {
+        replaced = *place;
+        engine->last = place;
+    }
+    *engine->last = note;
+    engine->last = &note->next;
+    pthread_mutex_unlock(&engine->lock);
+    if (replaced)
+        note_free(replaced);
+    const uint64_t one = 1;
+    while (write(engine->fd, &one, sizeof one) < 0 && errno == EINTR)
+        continue;
+}
+
+static void note_progress(pl_trainer_t *trainer, const pl_run_progress_t *p)
+{
+    note_t *note = pl_alloc(sizeof *note);
+    if (!note)
+        return;                                             /* a report may be missed */
+    *note = (note_t){.kind = NOTE_PROGRESS, .trainer = trainer,
+                     .progress = {.event = pl_strdup(p->event), .global_step = p->global_step,
+                                  .total_steps = p->total_steps, .epoch = p->epoch, .batch = p->batch,
+                                  .batches = p->batches, .metrics = pl_strdup(p->metrics)}};
+    if (note->progress.event && note->progress.metrics)
+        note_push(trainer->engine, note);
+    else
+        note_free(note);
+}
+
+static note_t *note_pop(pl_engine_t *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    note_t *note = engine->first;
+    if (note) {
+        engine->first = note->next;
+        if (!engine->first)
+            engine->last = &engine->first;
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return note;
+}
+
+/* ---- the control thread ---- */
+
+static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome, const pl_error_t *error)
+{
+    note_t *note = trainer->done;
+    trainer->run = 0;
+    note->outcome = pl_object_ref(outcome);
+    if (error)
+        note->error = *error;
+    note_push(trainer->engine, note);
+}
+
+static void run_answered(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    pl_trainer_t *trainer = answer->context;
+    if (answer->kind == PL_ANSWER_PROGRESS && strcmp(answer->body->run_progress.event, "alive"))
+        note_progress(trainer, &answer->body->run_progress);
+    else if (answer->kind == PL_ANSWER_REPLY)
+        run_ended(trainer, (pl_outcome_t *)answer->body->run_reply.outcome, NULL);
+    else if (answer->kind == PL_ANSWER_ERROR)
+        run_ended(trainer, NULL, answer->error);
+}
+
+static void engine_end(pl_engine_t *engine)
+{
+    if (!engine->ending || engine->living)
+        return;
+    pl_reactor_leave(engine->reactor);
+    note_push(engine, &engine->closed_note);
+}
+
+static void trainer_ended(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    pl_trainer_t *trainer = answer->context;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    trainer->life = 0;
+    *trainer->living_link = trainer->next_living;
+    if (trainer->next_living)
+        trainer->next_living->living_link = trainer->living_link;
+    pl_engine_t *engine = trainer->engine;                  /* the trainer may be gone after the note */
+    if (trainer->leaving)
+        note_push(engine, &trainer->gone);
+    engine_end(engine);
+}
+
+static bool trainer_spawn(pl_trainer_t *trainer, pl_error_t *err)
+{
+    pl_how_t how = {.on_answer = trainer_ended, .context = trainer};
+    if (trainer->life)
+        return true;
+    pl_engine_t *engine = trainer->engine;
+    trainer->life = pl_spawn(engine->host, &pl_trainer_actor, PL_SAME_THREAD, &(pl_start_t){.options = ""}, how,
+                             &trainer->actor, err);
+    if (!trainer->life)
+        return false;
+    trainer->next_living = engine->living;
+    trainer->living_link = &engine->living;
+    if (engine->living)
+        engine->living->living_link = &trainer->next_living;
+    engine->living = trainer;
+    return true;
+}
+
+/* What a posted command needs; freed by the command. */
+typedef struct command {
+    pl_trainer_t *trainer;
+    pl_job_t *job;
+    char *reason;
+} command_t;
+
+static void command_free(command_t *command)
+{
+    pl_object_unref(command->job);
+    pl_free(command->reason);
+    pl_free(command);
+}
+
+static void command_run(void *argument)
+{
+    command_t *command = argument;
+    pl_trainer_t *trainer = command->trainer;
+    pl_error_t err = {0};
+    pl_how_t how = {.on_answer = run_answered, .context = trainer};
+    if (trainer->engine->ending)
+        pl_fail(&err, PL_ECANCELLED, "the engine is closing");
+    else if (trainer_spawn(trainer, &err))
+        trainer->run = pl_call_run(trainer->engine->host, trainer->actor, &(pl_run_t){.job = &command->job->object}, how,
+                                   &err);
+    if (!trainer->run)
+        run_ended(trainer, NULL, &err);
+    command_free(command);
+}
+
+static void command_stop(void *argument)
+{
+    command_t *command = argument;
+    pl_trainer_t *trainer = command->trainer;
+    if (trainer->run)
+        pl_call_stop(trainer->engine->host, trainer->actor, &(pl_stop_t){.reason = command->reason}, (pl_how_t){0}, NULL);
+    command_free(command);
+}
+
+static void command_leave(void *argument)
+{
+    pl_trainer_t *trainer = argument;
+    trainer->leaving = true;
+    if (trainer->life)
+        pl_cancel(trainer->engine->host, trainer->life);
+    else
+        note_push(trainer->engine, &trainer->gone);
+}
+
+static void command_close(void *argument)
+{
+    pl_engine_t *engine = argument;
+    engine->ending = true;
+    for (pl_trainer_t *trainer = engine->living; trainer; trainer = trainer->next_living)
+        pl_cancel(engine->host, trainer->life);
+    engine_end(engine);
+}
+
+/* ---- engines ---- */
+
+static void engine_readable(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    pl_engine_dispatch(user);
+}
+
+static int engine_open(pl_engine_t *engine, struct event_base *base, pl_error_t *err)
+{
+    engine->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (engine->fd < 0)
+        return pl_fail(err, PL_EBUSY, "no descriptor left for an engine: raise the limit (ulimit -n)");
+    if (base) {
+        engine->readable = event_new(base, engine->fd, EV_READ | EV_PERSIST, engine_readable, engine);
+        if (!engine->readable || event_add(engine->readable, NULL) != 0)
+            return pl_no_memory(err);
+    }
+    engine->reactor = pl_reactor_new(&engine->runtime, -1, err);
+    if (!engine->reactor)
+        return PL_ENOMEM;
+    int code = pl_actor_root(engine->reactor, &host_ops, &engine->host, err);
+    if (code != PL_OK)
+        return code;
+    ((host_t *)engine->host)->engine = engine;
+    return pl_reactor_start(engine->reactor, "paceline", err);
+}
+
+static void engine_release(pl_engine_t *engine)
+{
+    if (engine->readable)
+        event_free(engine->readable);
+    if (engine->fd >= 0)
+        close(engine->fd);
+    pl_reactor_free(engine->reactor);
+    pthread_mutex_destroy(&engine->lock);
+    if (engine->runtime.stuck)
+        return;                                             /* a thread that cannot be ended still uses it */
+    pl_monitor_stop(&engine->runtime);
+    pl_runtime_release(&engine->runtime);
+    pl_free(engine);
+}
+
+pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err)
+{
+    pl_engine_t *engine = pl_alloc(sizeof *engine);
+    if (!engine || pl_runtime_init(&engine->runtime, err) != PL_OK) {
+        if (!engine)
+            pl_no_memory(err);
+        pl_free(engine);
+        return NULL;
+    }
+    engine->last = &engine->first;
+    engine->fd = -1;
+    engine->closed_note.kind = NOTE_CLOSED;
+    pthread_mutex_init(&engine->lock, NULL);
+    if (engine_open(engine, base, err) == PL_OK)
+        return engine;
+    engine_release(engine);
+    return NULL;
+}
+
+int pl_engine_fd(const pl_engine_t *engine)
+{
+    return engine->fd;
+}
+
+int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error_t *err)
+{
+    return pl_monitor_start(&engine->runtime, endpoint, false, err);
+}
+
+const char *pl_engine_monitor_endpoint(const pl_engine_t *engine)
+{
+    return pl_monitor_endpoint(&engine->runtime);
+}
+
+/* For what must not fail: memory may be out for a moment. */
+static void post_surely(pl_engine_t *engine, void (*command)(void *), void *argument)
+{
+    while (pl_reactor_post(engine->reactor, command, argument, NULL) != PL_OK)
+        usleep(1000);
+}
+
+void pl_engine_close(pl_engine_t *engine, void (*on_closed)(pl_engine_t *, void *), void *user)
+{
+    if (engine->closing)
+        return;
+    engine->closing = true;
+    engine->on_closed = on_closed;
+    engine->closed_user = user;
+    post_surely(engine, command_close, engine);
+}
+
+/* ---- results ---- */
+
+static void tensors_view(const pl_output_t *tensor, int count, pl_result_tensor_t *view)
+{
+    for (int k = 0; k < count; k++)
+        view[k] = (pl_result_tensor_t){tensor[k].name, tensor[k].shape, tensor[k].data};
+}
+
+static void done_tell(pl_trainer_t *trainer, const note_t *note)
+{
+    const pl_outcome_t *o = note->outcome;
+    int weights = o && o->weights ? o->weights->count : 0, outputs = o && o->outputs ? o->outputs->count : 0;
+    pl_result_tensor_t *view = pl_alloc_array((size_t)(weights + outputs), sizeof *view);
+    pl_result_t result = {.status = !o ? "failed" : o->stopped ? "stopped" : "ok", .error = note->error,
+                          .metrics = "{}", .run_dir = "", .text = ""};
+    if (o) {
+        result.global_step = o->global_step;
+        result.epoch = o->epoch;
+        result.seconds = o->seconds;
+        result.metrics = o->metrics ? o->metrics : "{}";
+        result.run_dir = o->run_dir ? o->run_dir : "";
+        result.text = o->text ? o->text : "";
+    }
+    if (view && weights)
+        tensors_view(o->weights->tensor, result.weight_count = weights, view);
+    if (view && outputs)
+        tensors_view(o->outputs->output, result.output_count = outputs, view + weights);
+    result.weight = view;
+    result.output = view ? view + weights : NULL;
+    if (trainer->on_done)
+        trainer->on_done(trainer, &result, trainer->done_user);
+    pl_free(view);
+}
+
+bool pl_result_metric(const pl_result_t *result, const char *name, double *value)
+{
+    json_t *metrics = json_loads(result->metrics, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *number = json_object_get(metrics, name);
+    bool found = json_is_number(number);
+    if (found)
+        *value = json_number_value(number);
+    json_decref(metrics);
+    return found;
+}
+
+/* ---- trainers ---- */
+
+static void trainer_release(pl_trainer_t *trainer)
+{
+    *trainer->link = trainer->next;
+    if (trainer->next)
+        trainer->next->link = trainer->link;
+    if (trainer->done)
+        note_free(trainer->done);
+    pl_options_free(trainer->options);
+    pl_free(trainer);
+}
+
+pl_trainer_t *pl_trainer_new(pl_engine_t *engine, const pl_options_t *options, pl_error_t *err)
+{
+    if (engine->closing) {
+        pl_fail(err, PL_ESTATE, "the engine is closing");
+        return NULL;
+    }
+    if (pl_options_check(options, err) != PL_OK)
+        return NULL;
+    pl_trainer_t *trainer = pl_alloc(sizeof *trainer);
+    pl_options_t *copy = trainer ? pl_options_clone(options, err) : NULL;
+    if (!copy) {
+        if (!trainer)
+            pl_no_memory(err);
+        pl_free(trainer);
+        return NULL;
+    }
+    *trainer = (pl_trainer_t){.gone = {.kind = NOTE_GONE, .trainer = trainer}, .engine = engine, .options = copy, .next = engine->trainers, .link = &engine->trainers};
+    if (engine->trainers)
+        engine->trainers->link = &trainer->next;
+    engine->trainers = trainer;
+    return trainer;
+}
+
+void pl_trainer_free(pl_trainer_t *trainer)
+{
+    if (!trainer || trainer->freed)
+        return;
+    trainer->freed = true;
+    if (!trainer->engine->closing)
+        post_surely(trainer->engine, command_leave, trainer);   /* otherwise it goes with the engine */
+}
+
+void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress, void *user)
+{
+    trainer->on_progress = on_progress;
+    trainer->progress_user = user;
+}
+
+/* Consumes the job. */
+static int trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_done, void *user, pl_error_t *err)
+{
+    command_t *command = pl_alloc(sizeof *command);
+    note_t *done = pl_alloc(sizeof *done);
+    int code = command && done ? PL_OK : pl_no_memory(err);
+    if (code == PL_OK) {
+        *command = (command_t){.trainer = trainer, .job = job};
+        *done = (note_t){.kind = NOTE_DONE, .trainer = trainer};
+        trainer->done = done;
+        code = pl_reactor_post(trainer->engine->reactor, command_run, command, err);
+    }
+    if (code != PL_OK) {
+        trainer->done = NULL;
+        pl_free(done);
+        pl_free(command);
+        pl_object_unref(job);
+        return code;
+    }
+    trainer->on_done = on_done;
+    trainer->done_user = user;
+    trainer->running = true;
+    return PL_OK;
+}
+
+static int trainer_free_to_run(const pl_trainer_t *trainer, pl_error_t *err)
+{
+    if (trainer->freed || trainer->engine->closing)
+        return pl_fail(err, PL_ESTATE, "the engine is closing or the trainer was freed");
+    if (trainer->running)
+        return pl_fail(err, PL_ESTATE, "this trainer is running: wait for on_done, or use another trainer");
+    return PL_OK;
+}
+
+int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user, pl_error_t *err)
+{
+    int code = trainer_free_to_run(trainer, err);
+    pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, PL_TRAIN, err) : NULL;
+    if (code != PL_OK || !job)
+        return code != PL_OK ? code : PL_ENOMEM;
+    return trainer_begin(trainer, job, on_done, user, err);
+}
+
+int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what, pl_on_done_t on_done, void *user,
+                       pl_error_t *err)
+{
+    int code = trainer_free_to_run(trainer, err);
+    if (code == PL_OK && !what->checkpoint)
+        code = pl_fail(err, PL_EINVAL, "predicting needs weights: a .safetensors file or a run directory");
+    pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, PL_PREDICT, err) : NULL;
+    if (code != PL_OK || !job)
+        return code != PL_OK ? code : PL_ENOMEM;
+    job->checkpoint = pl_strdup(what->checkpoint);
+    job->prompt = what->prompt ? pl_strdup(what->prompt) : NULL;
+    job->tokens = what->tokens;
+    job->temperature = what->temperature;
+    job->top_k = what->top_k;
+    if (job->checkpoint && !job->prompt == !what->prompt)
+        return trainer_begin(trainer, job, on_done, user, err);
+    pl_object_unref(job);
+    return pl_no_memory(err);
+}
+
+int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
+{
+    if (!trainer->running || trainer->engine->closing)
+        return pl_fail(err, PL_ESTATE, "this trainer runs nothing that could be stopped");
+    command_t *command = pl_alloc(sizeof *command);
+    if (!command)
+        return pl_no_memory(err);
+    *command = (command_t){.trainer = trainer, .reason = pl_strdup(reason ? reason : "")};
+    if (command->reason && pl_reactor_post(trainer->engine->reactor, command_stop, command, err) == PL_OK)
+        return PL_OK;
+    command_free(command);
+    return pl_no_memory(err);
+}
+
+/* ---- dispatch ---- */
+
+static void note_deliver(pl_engine_t *engine, note_t *note)
+{
+    pl_trainer_t *trainer = note->trainer;
+    switch (note->kind) {
+    case NOTE_PROGRESS:
+        if (!trainer->freed && trainer->on_progress)
+            trainer->on_progress(trainer, &note->progress, trainer->progress_user);
+        note_free(note);
+        return;
+    case NOTE_DONE:
+        trainer->running = false;                           /* a new run may begin from inside on_done */
+        trainer->done = NULL;
+        if (!trainer->freed)
+            done_tell(trainer, note);
+        note_free(note);
+        return;
+    case NOTE_GONE:
+        trainer_release(trainer);
+        return;
+    case NOTE_CLOSED:
+        pl_reactor_stop(engine->reactor);
+        engine->reactor = NULL;
+        engine->closed = true;
+        if (engine->on_closed)
+            engine->on_closed(engine, engine->closed_user); /* may free the engine */
+        return;
+    }
+}
+
+void pl_engine_dispatch(pl_engine_t *engine)
+{
+    uint64_t count;
+    while (read(engine->fd, &count, sizeof count) < 0 && errno == EINTR)
+        continue;
+    for (note_t *note; (note = note_pop(engine));) {
+        bool last = note->kind == NOTE_CLOSED;
+        note_deliver(engine, note);
+        if (last)
+            return;
+    }
+}
+
+void pl_engine_free(pl_engine_t *engine)
+{
+    if (!engine)
+        return;
+    if (!engine->closing)
+        for (pl_trainer_t *trainer = engine->trainers; trainer; trainer = trainer->next)
+            trainer->freed = true;                          /* no more notifications */
+    pl_engine_close(engine, NULL, NULL);
+    while (!engine->closed) {
+        struct pollfd readable = {.fd = engine->fd, .events = POLLIN};
+        poll(&readable, 1, -1);
+        pl_engine_dispatch(engine);
+    }
+    while (engine->trainers)
+        trainer_release(engine->trainers);
+    engine_release(engine);
+}

@@ -1,0 +1,558 @@
+/* epoch.c - the epoch loop: train on the batches of one epoch
+ *
+ * Up to `depth` micro-batches are under way at once, so that the accelerator never waits for messages.  Some batches
+ * are followed by a decision: logging, a callback's turn, validation, the end.  Which ones they are is known from step
+ * and progress alone, when they are fetched; nothing is sent past one until all before it have come back, so that
+ * timing decides nothing. */
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/loops/figures.h"
+#include "actors/loops/loops.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "runtime/cargo.h"
+
+static const int64_t REPORT_EVERY = PL_SECOND / 10;
+
+/* What a decision goes through, in order. */
+typedef enum decision { DECIDE_LOG, DECIDE_CALLBACK, DECIDE_VALIDATE, DECIDE_VALIDATED, DECIDE_END } decision_t;
+
+typedef struct epoch {
+    pl_trainer_options_t options;
+    pl_binding_t *binding;
+    char optimizer[48];
+    pl_address_t data, strategy, evaluate, callback, logger;
+    bool asked;                                             /* part, names and interest are known */
+    uint32_t part, parts;
+    bool validates;                                         /* there is validation data */
+    uint64_t callback_every;                                /* steps; 0: never */
+    unsigned callback_points;
+
+    pl_call_t *call;                                        /* NULL: idle */
+    uint32_t number;                                        /* of the epoch, from 0 */
+    uint64_t first_step, total_steps;                       /* done before; of the run, 0 unknown */
+    uint32_t batches, fetched, done;                        /* micro-batches of this epoch */
+    int pending;                                            /* calls under way */
+    bool deciding;
+    bool at_decision;                                       /* a decision follows what was fetched last */
+    decision_t decision;
+    uint64_t global_step, validated_step;
+    double lr, lr_factor, grad_norm;
+    bool stopping, ended;
+    char reason[128];
+    pl_figures_t sums, since_log;                           /* over the epoch; since the newest log line */
+    json_t *newest;                                         /* figures by name, over the run */
+    pl_error_t failure;
+    int64_t alive, reported;                                /* when a step ended last; when progress was told last */
+} epoch_t;
+
+static void epoch_go_on(epoch_t *e);
+static void epoch_decide(epoch_t *e);
+
+static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)call;
+    epoch_t *e = self;
+    const pl_options_t *options = ((pl_job_t *)body->start.context)->options;
+    int code = pl_options_trainer(options, &e->options, &e->binding, err);
+    if (code != PL_OK)
+        return code;
+    const char *optimizer = pl_options_part_name(options, "optimizer");
+    snprintf(e->optimizer, sizeof e->optimizer, "lr-%s", optimizer ? optimizer : "optimizer");
+    e->data = pl_peer(self, "data");
+    e->strategy = pl_peer(self, "strategy");
+    e->evaluate = pl_peer(self, "evaluate");
+    e->callback = pl_peer(self, "callback");
+    e->logger = pl_peer(self, "logger");
+    e->validates = strstr(body->start.options, "validate") != NULL;
+    e->lr_factor = 1;
+    e->newest = json_object();
+    if (!e->newest)
+        return pl_no_memory(err);
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+/* ---- what is known of a batch beforehand ---- */
+
+static uint32_t accumulate(const epoch_t *e)
+{
+    return (uint32_t)e->options.accumulate_grad_batches;
+}
+
+static bool step_due(const epoch_t *e, uint32_t batch)
+{
+    return (batch + 1) % accumulate(e) == 0 || batch + 1 == e->batches;
+}
+
+/* Optimizer steps done once `batch` and all before it are. */
+static uint64_t steps_after(const epoch_t *e, uint32_t batch)
+{
+    return e->first_step + (batch + accumulate(e)) / accumulate(e) - !step_due(e, batch);
+}
+
+static bool validation_due(const epoch_t *e, uint32_t batch)
+{
+    pl_amount_t every = e->options.val_check_interval;
+    if (!e->validates)
+        return false;
+    if (every.is_share) {
+        uint32_t batches = (uint32_t)(every.value * e->batches);
+        return (batch + 1) % (batches ? batches : 1) == 0;
+    }
+    return ((uint64_t)e->number * e->batches + batch + 1) % (uint64_t)every.value == 0;
+}
+
+static bool multiple(uint64_t step, uint64_t every)
+{
+    return every && step % every == 0;
+}
+
+static bool log_due(const epoch_t *e, uint32_t batch)
+{
+    return step_due(e, batch) && multiple(steps_after(e, batch), (uint64_t)e->options.log_every_n_steps);
+}
+
+static bool callback_due(const epoch_t *e, uint32_t batch)
+{
+    return step_due(e, batch) && multiple(steps_after(e, batch), e->callback_every);
+}
+
+static bool decision_due(const epoch_t *e, uint32_t batch)
+{
+    return batch + 1 == e->batches || validation_due(e, batch) || log_due(e, batch) || callback_due(e, batch);
+}
+
+/* ---- failure and reports ---- */
+
+/* True when an answer is no reply; an error is kept and what is under way comes back before the epoch fails. */
+static bool epoch_failed(epoch_t *e, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_REPLY)
+        return false;
+    if (answer->kind == PL_ANSWER_ERROR) {
+        e->pending--;
+        if (e->failure.code == PL_OK)
+            e->failure = *answer->error;
+        epoch_go_on(e);
+    }
+    return true;
+}
+
+/* A call that could not be made. */
+static void epoch_unsent(epoch_t *e)
+{
+    if (e->pending == 0)
+        epoch_go_on(e);
+}
+
+static void epoch_watch(epoch_t *e, int64_t wait);
+
+/* Looks whether a step has ended lately; the steps themselves only note the time. */
+static void epoch_silent(void *self)
+{
+    epoch_t *e = self;
+    int64_t left = e->alive + (int64_t)(e->options.step_timeout * 1e9) - pl_now();
+    if (!e->call)
+        return;
+    if (e->deciding || e->pending == 0 || left > 0) {
+        epoch_watch(e, left > 0 ? left : (int64_t)(e->options.step_timeout * 1e9));
+        return;
+    }
+    pl_call_t *call = e->call;
+    pl_error_t err;
+    e->call = NULL;
+    pl_fail(&err, PL_ESTUCK, "no step has ended for %g s (trainer.step_timeout), at step %llu of epoch %u: the "
+            "accelerator or the data do not answer", e->options.step_timeout, (unsigned long long)e->global_step + 1,
+            e->number);
+    pl_call_fail(call, &err);
+}
+
+static void epoch_watch(epoch_t *e, int64_t wait)
+{
+    pl_after(e, (int)(wait / PL_MILLISECOND) + 1, epoch_silent, NULL);
+}
+
+static int figures_newest(epoch_t *e, const pl_figures_t *figures, bool only_on_step, json_t *into, pl_error_t *err)
+{
+    int code = pl_figures_put(figures, only_on_step, into, err);
+    if (code == PL_OK && e->lr > 0)
+        code = pl_metric_put(into, e->optimizer, e->lr, err);
+    if (code == PL_OK && e->global_step)
+        code = pl_metric_put(into, "grad_norm", e->grad_norm, err);
+    if (code == PL_OK && json_object_update(e->newest, into) != 0)
+        code = pl_no_memory(err);
+    return code;
+}
+
+static void epoch_report(epoch_t *e, const char *event)
+{
+    char *text = pl_metrics_text(e->newest, NULL);
+    e->reported = pl_now();
+    pl_progress_train_epoch(e->call, &(pl_train_epoch_progress_t){
+        .event = event, .global_step = e->global_step, .total_steps = e->total_steps, .epoch = e->number,
+        .batch = e->done, .batches = e->batches, .metrics = text ? text : ""});
+    pl_free(text);
+}
+
+static void epoch_report_sometimes(epoch_t *e)
+{
+    if (pl_now() - e->reported < REPORT_EVERY)
+        return;
+    json_t *now = json_object();
+    if (now)
+        figures_newest(e, &e->since_log, true, now, NULL);
+    json_decref(now);
+    epoch_report(e, "train");
+}
+
+/* ---- batches ---- */
+
+static void batch_done(void *self, const pl_answer_t *answer)
+{
+    epoch_t *e = self;
+    if (epoch_failed(e, answer))
+        return;
+    const pl_train_batch_reply_t *reply = &answer->body->train_batch_reply;
+    if (step_due(e, e->done)) {
+        e->lr = reply->lr;
+        e->grad_norm = reply->grad_norm;
+    }
+    e->global_step = steps_after(e, e->done);
+    e->done++;
+    e->pending--;
+    pl_figures_add(&e->sums, reply->figures);
+    pl_figures_add(&e->since_log, reply->figures);
+    e->alive = pl_now();
+    if (e->call)
+        epoch_report_sometimes(e);
+    epoch_go_on(e);
+}
+
+static void batch_fetched(void *self, const pl_answer_t *answer)
+{
+    epoch_t *e = self;
+    if (epoch_failed(e, answer))
+        return;
+    const pl_fetch_batch_reply_t *reply = &answer->body->fetch_batch_reply;
+    uint32_t batch = reply->batch_idx;
+    pl_train_batch_t msg = {.global_step = e->first_step + batch / accumulate(e) + 1, .total_steps = e->total_steps,
+                            .shard = batch % accumulate(e), .step_due = step_due(e, batch),
+                            .lr_factor = e->lr_factor, .batch = reply->batch};
+    if (!reply->batch)
+        pl_fail(&e->failure, PL_EBUG, "the data ended after %u of %u batches", e->done, e->batches);
+    else if (e->failure.code == PL_OK
+             && pl_call_train_batch(e, e->strategy, &msg, (pl_how_t){.on_answer = batch_done}, &e->failure))
+        return;                                             /* still pending: the step in the fetch's place */
+    e->pending--;
+    epoch_go_on(e);
+}
+
+/* A stop waits for the optimizer step that the newest micro-batch belongs to. */
+static bool may_fetch(const epoch_t *e)
+{
+    return !e->at_decision && e->fetched < e->batches && e->pending < e->options.depth
+           && !(e->stopping && (e->fetched == 0 || step_due(e, e->fetched - 1)));
+}
+
+static void epoch_pump(epoch_t *e)
+{
+    pl_fetch_batch_t msg = {.stage = PL_TRAIN};
+    while (e->failure.code == PL_OK && may_fetch(e))
+        if (pl_call_fetch_batch(e, e->data, &msg, (pl_how_t){.on_answer = batch_fetched}, &e->failure)) {
+            e->at_decision = decision_due(e, e->fetched);
+            e->fetched++;
+            e->pending++;
+        }
+}
+
+/* ---- the end ---- */
+
+static void epoch_finish(epoch_t *e)
+{
+    pl_call_t *call = e->call;
+    char *text = pl_metrics_text(e->newest, &e->failure);
+    e->call = NULL;
+    if (text)
+        pl_reply_train_epoch(call, &(pl_train_epoch_reply_t){
+            .global_step = e->global_step, .validated_step = e->validated_step, .ended = e->ended || e->stopping,
+            .reason = e->reason, .metrics = text});
+    else
+        pl_call_fail(call, &e->failure);
+    pl_free(text);
+}
+
+/* Whatever came back last: the next batch, a decision, or the end. */
+static void epoch_go_on(epoch_t *e)
+{
+    if (!e->call)
+        return;
+    if (e->failure.code == PL_OK && !e->deciding)
+        epoch_pump(e);
+    if (e->pending)
+        return;
+    if (e->failure.code != PL_OK) {
+        pl_call_t *call = e->call;
+        e->call = NULL;
+        pl_call_fail(call, &e->failure);
+    } else if (!e->deciding && e->at_decision) {
+        e->deciding = true;
+        e->decision = DECIDE_LOG;
+        epoch_decide(e);
+    } else if (!e->deciding) {
+        epoch_finish(e);                                    /* stopped between two decisions */
+    }
+}
+
+/* ---- decisions ---- */
+
+static void epoch_wish(epoch_t *e, const pl_ask_callbacks_reply_t *wish)
+{
+    e->lr_factor *= wish->lr_factor;
+    if (!wish->stop || e->stopping)
+        return;
+    e->stopping = true;
+    snprintf(e->reason, sizeof e->reason, "%s", wish->reason);
+}
+
+static void decided(void *self, const pl_answer_t *answer)
+{
+    epoch_t *e = self;
+    if (epoch_failed(e, answer))
+        return;
+    e->pending--;
+    if (answer->context)                                    /* a hook's */
+        epoch_wish(e, &answer->body->ask_callbacks_reply);
+    e->decision++;
+    epoch_decide(e);
+}
+
+static void validated(void *self, const pl_answer_t *answer)
+{
+    epoch_t *e = self;
+    if (answer->kind == PL_ANSWER_PROGRESS) {
+        const pl_evaluate_progress_t *p = &answer->body->evaluate_progress;
+        pl_progress_train_epoch(e->call, &(pl_train_epoch_progress_t){
+            .event = p->event, .global_step = p->global_step, .total_steps = e->total_steps, .epoch = p->epoch,
+            .batch = p->batch, .batches = p->batches, .metrics = ""});
+    }
+    if (epoch_failed(e, answer))
+        return;
+    e->pending--;
+    e->validated_step = e->global_step;
+    pl_metrics_merge(e->newest, answer->body->evaluate_reply.metrics, &e->failure);
+    pl_log_metrics_t log = {.epoch = e->number, .global_step = e->global_step,
+                            .metrics = answer->body->evaluate_reply.metrics};
+    pl_call_log_metrics(e, e->logger, &log, (pl_how_t){0}, &e->failure);
+    if (e->call)
+        epoch_report(e, "validated");
+    e->decision++;
+    epoch_decide(e);
+}
+
+static bool send_hook(epoch_t *e, unsigned point)
+{
+    char *text = pl_metrics_text(e->newest, &e->failure);
+    pl_ask_callbacks_t msg = {.point = point, .epoch = e->number, .global_step = e->global_step, .metrics = text};
+    pl_how_t how = {.on_answer = decided, .context = e};
+    bool sent = text && pl_call_ask_callbacks(e, e->callback, &msg, how, &e->failure);
+    pl_free(text);
+    return sent;
+}
+
+static bool send_log(epoch_t *e, const pl_figures_t *figures, bool only_on_step)
+{
+    json_t *line = json_object();
+    char *text = NULL;
+    if (!line)
+        pl_no_memory(&e->failure);
+    else if (figures_newest(e, figures, only_on_step, line, &e->failure) == PL_OK)
+        text = pl_metrics_text(line, &e->failure);
+    json_decref(line);
+    pl_log_metrics_t msg = {.epoch = e->number, .global_step = e->global_step, .metrics = text};
+    bool sent = text && pl_call_log_metrics(e, e->logger, &msg, (pl_how_t){.on_answer = decided}, &e->failure);
+    pl_free(text);
+    return sent;
+}
+
+static bool send_evaluate(epoch_t *e)
+{
+    pl_evaluate_t msg = {.stage = PL_VALIDATE, .epoch = e->number, .global_step = e->global_step};
+    return pl_call_evaluate(e, e->evaluate, &msg, (pl_how_t){.on_answer = validated}, &e->failure);
+}
+
+/* One thing of a decision is sent; its answer leads to the next.  What is not due is passed over. */
+static void epoch_decide(epoch_t *e)
+{
+    uint32_t batch = e->done - 1;
+    bool last = e->done == e->batches, sent = false;
+    for (; !sent && e->failure.code == PL_OK && e->decision < DECIDE_END; e->decision += !sent) {
+        switch (e->decision) {
+        case DECIDE_LOG:
+            if (last || log_due(e, batch)) {
+                sent = send_log(e, last ? &e->sums : &e->since_log, !last);
+                pl_figures_clear(&e->since_log);
+            }
+            break;
+        case DECIDE_CALLBACK:
+            if (callback_due(e, batch))
+                sent = send_hook(e, PL_HOOK_TRAIN_BATCH_END);
+            break;
+        case DECIDE_VALIDATE:
+            if (validation_due(e, batch))
+                sent = send_evaluate(e);
+            break;
+        case DECIDE_VALIDATED:
+            if (validation_due(e, batch) && (e->callback_points & 1u << PL_HOOK_VALIDATION_END))
+                sent = send_hook(e, PL_HOOK_VALIDATION_END);
+            break;
+        case DECIDE_END:
+            break;
+        }
+        if (sent)
+            break;
+    }
+    if (sent) {
+        e->pending++;
+        return;
+    }
+    e->deciding = false;
+    e->at_decision = false;
+    e->ended = e->options.max_steps > 0 && e->global_step >= (uint64_t)e->options.max_steps;
+    e->alive = pl_now();
+    epoch_go_on(e);
+}
+
+/* ---- the beginning ---- */
+
+static uint64_t min_known(uint64_t a, uint64_t b)
+{
+    return !a || (b && b < a) ? b : a;
+}
+
+static void epoch_begun(void *self, const pl_answer_t *answer)
+{
+    epoch_t *e = self;
+    if (epoch_failed(e, answer))
+        return;
+    e->pending--;
+    e->batches = pl_amount_of(e->options.limit_train_batches, answer->body->begin_reply.batches);
+    uint64_t per_epoch = (e->batches + accumulate(e) - 1) / accumulate(e);
+    uint64_t most = e->options.max_steps > 0 ? (uint64_t)e->options.max_steps : 0;
+    uint64_t epochs = e->options.max_epochs > 0 ? (uint64_t)e->options.max_epochs : 0;
+    e->total_steps = min_known(most, epochs * per_epoch);
+    if (most && most - e->first_step < per_epoch)
+        e->batches = (uint32_t)(most - e->first_step) * accumulate(e);
+    e->alive = pl_now();
+    epoch_watch(e, (int64_t)(e->options.step_timeout * 1e9));
+    epoch_go_on(e);
+}
+
+static void epoch_begin(epoch_t *e)
+{
+    pl_begin_t msg = {.stage = PL_TRAIN, .epoch = e->number, .part = e->part, .parts = e->parts};
+    if (pl_call_begin(e, e->data, &msg, (pl_how_t){.on_answer = epoch_begun}, &e->failure))
+        e->pending++;
+    epoch_unsent(e);
+}
+
+static void interest_known(void *self, const pl_answer_t *answer)
+{
+    epoch_t *e = self;
+    if (epoch_failed(e, answer))
+        return;
+    e->pending--;
+    e->callback_points = answer->body->interest_reply.points;
+    e->callback_every = answer->body->interest_reply.every_n_steps;
+    e->asked = true;
+    epoch_begin(e);
+}
+
+static void names_known(void *self, const pl_answer_t *answer)
+{
+    epoch_t *e = self;
+    if (epoch_failed(e, answer))
+        return;
+    e->pending--;
+    pl_figures_name(&e->sums, "train_", answer->body->figure_names_reply.names);
+    e->since_log = e->sums;
+    if (pl_call_interest(e, e->callback, &(pl_interest_t){0}, (pl_how_t){.on_answer = interest_known}, &e->failure))
+        e->pending++;
+    epoch_unsent(e);
+}
+
+static void split_known(void *self, const pl_answer_t *answer)
+{
+    epoch_t *e = self;
+    if (epoch_failed(e, answer))
+        return;
+    e->pending--;
+    e->part = answer->body->process_dataloader_reply.part;
+    e->parts = answer->body->process_dataloader_reply.parts;
+    pl_figure_names_t msg = {.stage = PL_TRAIN};
+    if (pl_call_figure_names(e, e->strategy, &msg, (pl_how_t){.on_answer = names_known}, &e->failure))
+        e->pending++;
+    epoch_unsent(e);
+}
+
+static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    epoch_t *e = self;
+    if (e->call || e->pending)
+        return pl_fail(err, PL_EBUSY, "an epoch is under way");
+    e->number = body->train_epoch.epoch;
+    e->first_step = e->global_step = body->train_epoch.global_step;
+    e->batches = e->fetched = e->done = 0;
+    e->deciding = e->at_decision = false;
+    e->failure.code = PL_OK;
+    pl_figures_clear(&e->sums);
+    pl_figures_clear(&e->since_log);
+    pl_process_dataloader_t split = {.stage = PL_TRAIN};
+    e->call = call;
+    if (e->asked)
+        epoch_begin(e);
+    else if (pl_call_process_dataloader(e, e->strategy, &split, (pl_how_t){.on_answer = split_known}, &e->failure))
+        e->pending++;
+    else
+        epoch_unsent(e);
+    (void)err;
+    return PL_OK;
+}
+
+static int epoch_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)err;
+    epoch_t *e = self;
+    if (!e->stopping)
+        snprintf(e->reason, sizeof e->reason, "%s", body->stop.reason);
+    e->stopping = true;
+    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+}
+
+static void epoch_release(void *self)
+{
+    epoch_t *e = self;
+    json_decref(e->newest);
+    pl_binding_free(e->binding);
+}
+
+static const pl_handler_t epoch_handlers[] = {
+    PL_ON(start, epoch_start),
+    PL_ON(train_epoch, epoch_train),
+    PL_ON(stop, epoch_stop),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_epoch_loop = {
+    .name = "epoch",
+    .help = "train on the batches of one epoch",
+    .size = sizeof(epoch_t),
+    .role = "loop",
+    .level = PL_LEVEL_EPOCH_LOOP,
+    .handlers = epoch_handlers,
+    .release = epoch_release,
+};

@@ -1,0 +1,40 @@
+/* figures.h - sums of a pass: what loops add up from batches and say as metrics */
+#ifndef PL_LOOPS_FIGURES_H
+#define PL_LOOPS_FIGURES_H
+
+#include <jansson.h>
+
+#include "runtime/actor.h"
+
+enum { PL_FIGURES_MOST = 64 };
+
+typedef struct pl_figure {
+    char name[64];                                          /* with the stage's prefix: "val_loss" */
+    bool on_step;                                           /* wanted at steps too, not only over an epoch */
+    double sum, weight;
+} pl_figure_t;
+
+typedef struct pl_figures {
+    int count;
+    pl_figure_t figure[PL_FIGURES_MOST];
+} pl_figures_t;
+
+/* Takes the names of a figure_names reply, with a prefix ("train_") before each. */
+void pl_figures_name(pl_figures_t *figures, const char *prefix, const char *names);
+void pl_figures_clear(pl_figures_t *figures);               /* sums, not names */
+/* Adds the float64 pairs of a batch. */
+void pl_figures_add(pl_figures_t *figures, pl_bytes_t pairs);
+/* Puts sum / weight of each into a JSON object; those without weight are left out. */
+int pl_figures_put(const pl_figures_t *figures, bool only_on_step, json_t *into, pl_error_t *err);
+/* Puts one number; what is not finite becomes null. */
+int pl_metric_put(json_t *into, const char *name, double value, pl_error_t *err);
+
+/* A JSON object as text, pl_free() frees it; NULL with PL_ENOMEM. */
+char *pl_metrics_text(const json_t *metrics, pl_error_t *err);
+/* Puts all members of the text's object into another. */
+int pl_metrics_merge(json_t *into, const char *text, pl_error_t *err);
+
+/* How many of `batches` an amount allows. */
+uint32_t pl_amount_of(pl_amount_t amount, uint32_t batches);
+
+#endif

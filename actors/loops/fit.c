@@ -1,0 +1,276 @@
+/* fit.c - the fit loop: epochs until a limit or a stop, then the weights */
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/loops/figures.h"
+#include "actors/loops/loops.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "runtime/cargo.h"
+
+typedef struct fit {
+    pl_trainer_options_t options;
+    pl_binding_t *binding;
+    bool validates, saves;                                  /* there is validation data; this rank writes files */
+    pl_address_t epoch, evaluate, callback, logger, checkpoint, strategy;
+    pl_call_t *call;                                        /* the run  [NULL: idle] */
+    int64_t began;
+    uint32_t epochs;                                        /* done */
+    uint64_t global_step, validated_step;
+    bool ended, stopped;
+    json_t *metrics;
+    pl_outcome_t *outcome;
+} fit_t;
+
+static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)call;
+    fit_t *fit = self;
+    int code = pl_options_trainer(((pl_job_t *)body->start.context)->options, &fit->options, &fit->binding, err);
+    if (code != PL_OK)
+        return code;
+    fit->epoch = pl_peer(self, "epoch");
+    fit->evaluate = pl_peer(self, "evaluate");
+    fit->callback = pl_peer(self, "callback");
+    fit->logger = pl_peer(self, "logger");
+    fit->checkpoint = pl_peer(self, "checkpoint");
+    fit->strategy = pl_peer(self, "strategy");
+    fit->validates = strstr(body->start.options, "validate") != NULL;
+    fit->saves = !pl_is_nobody(fit->checkpoint);
+    fit->metrics = json_object();
+    if (!fit->metrics)
+        return pl_no_memory(err);
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+static void fit_fail(fit_t *fit, const pl_error_t *error)
+{
+    pl_call_t *call = fit->call;
+    fit->call = NULL;
+    if (call)
+        pl_call_fail(call, error);
+}
+
+/* True unless the answer is the reply that was waited for; errors end the run. */
+static bool fit_failed(fit_t *fit, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_ERROR)
+        fit_fail(fit, answer->error);
+    return answer->kind != PL_ANSWER_REPLY || !fit->call;
+}
+
+/* A call that was not made is an error that ends the run. */
+static void fit_sent(fit_t *fit, uint64_t call, const pl_error_t *err)
+{
+    if (!call)
+        fit_fail(fit, err);
+}
+
+static void fit_pass_report(fit_t *fit, const pl_run_progress_t *report)
+{
+    if (fit->call)
+        pl_progress_run(fit->call, report);
+}
+
+/* ---- the end: validate what was not, callbacks, weights, result ---- */
+
+static void fit_reply(fit_t *fit)
+{
+    pl_call_t *call = fit->call;
+    fit->call = NULL;
+    pl_reply_run(call, &(pl_run_reply_t){.outcome = &fit->outcome->object});
+}
+
+static void fit_saved(void *self, const pl_answer_t *answer)
+{
+    fit_t *fit = self;
+    if (!fit_failed(fit, answer))
+        fit_reply(fit);
+}
+
+static void fit_exported(void *self, const pl_answer_t *answer)
+{
+    fit_t *fit = self;
+    pl_error_t err = {0};
+    if (fit_failed(fit, answer))
+        return;
+    fit->outcome->weights = pl_object_ref(answer->body->export_weights_reply.weights);
+    pl_save_t msg = {.weights = &fit->outcome->weights->object, .global_step = fit->global_step};
+    if (fit->saves)
+        fit_sent(fit, pl_call_save(fit, fit->checkpoint, &msg, (pl_how_t){.on_answer = fit_saved}, &err), &err);
+    else
+        fit_reply(fit);
+}
+
+static int outcome_fill(fit_t *fit, pl_error_t *err)
+{
+    fit->outcome = pl_outcome_new(err);
+    if (!fit->outcome)
+        return PL_ENOMEM;
+    fit->outcome->stopped = fit->stopped;
+    fit->outcome->global_step = fit->global_step;
+    fit->outcome->epoch = fit->epochs;
+    fit->outcome->seconds = (double)(pl_now() - fit->began) / 1e9;
+    fit->outcome->metrics = pl_metrics_text(fit->metrics, err);
+    return fit->outcome->metrics ? PL_OK : PL_ENOMEM;
+}
+
+static void fit_end_hooked(void *self, const pl_answer_t *answer)
+{
+    fit_t *fit = self;
+    pl_error_t err = {0};
+    if (fit_failed(fit, answer))
+        return;
+    if (outcome_fill(fit, &err) != PL_OK) {
+        fit_fail(fit, &err);
+        return;
+    }
+    pl_how_t how = {.on_answer = fit_exported};
+    fit_sent(fit, pl_call_export_weights(fit, fit->strategy, &(pl_export_weights_t){0}, how, &err), &err);
+}
+
+static void fit_hook(fit_t *fit, unsigned point, pl_on_answer_t then)
+{
+    pl_error_t err = {0};
+    char *text = pl_metrics_text(fit->metrics, &err);
+    pl_ask_callbacks_t msg = {.point = point, .epoch = fit->epochs, .global_step = fit->global_step, .metrics = text};
+    fit_sent(fit, text ? pl_call_ask_callbacks(fit, fit->callback, &msg, (pl_how_t){.on_answer = then}, &err) : 0, &err);
+    pl_free(text);
+}
+
+static void fit_validated(void *self, const pl_answer_t *answer)
+{
+    fit_t *fit = self;
+    pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_PROGRESS) {
+        const pl_evaluate_progress_t *p = &answer->body->evaluate_progress;
+        fit_pass_report(fit, &(pl_run_progress_t){.event = p->event, .global_step = p->global_step, .epoch = p->epoch,
+                                                  .batch = p->batch, .batches = p->batches, .metrics = p->metrics});
+    }
+    if (fit_failed(fit, answer))
+        return;
+    const char *metrics = answer->body->evaluate_reply.metrics;
+    pl_log_metrics_t log = {.epoch = fit->epochs, .global_step = fit->global_step, .metrics = metrics};
+    if (pl_metrics_merge(fit->metrics, metrics, &err) != PL_OK
+        || !pl_call_log_metrics(fit, fit->logger, &log, (pl_how_t){0}, &err))
+        fit_fail(fit, &err);
+    else
+        fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
+}
+
+/* The result speaks of the final weights: when the run ended between two validations, one more is made. */
+static void fit_end(fit_t *fit)
+{
+    pl_error_t err = {0};
+    pl_evaluate_t msg = {.stage = PL_VALIDATE, .epoch = fit->epochs, .global_step = fit->global_step};
+    if (fit->validates && !fit->stopped && fit->validated_step != fit->global_step)
+        fit_sent(fit, pl_call_evaluate(fit, fit->evaluate, &msg, (pl_how_t){.on_answer = fit_validated}, &err), &err);
+    else
+        fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
+}
+
+/* ---- epochs ---- */
+
+static void fit_epoch_begin(void *self, const pl_answer_t *answer);
+
+static void fit_epoch_hooked(void *self, const pl_answer_t *answer)
+{
+    fit_t *fit = self;
+    if (fit_failed(fit, answer))
+        return;
+    if (answer->body->ask_callbacks_reply.stop)
+        fit->ended = fit->stopped = true;
+    if (fit->ended || (fit->options.max_epochs > 0 && fit->epochs >= (uint64_t)fit->options.max_epochs))
+        fit_end(fit);
+    else
+        fit_hook(fit, PL_HOOK_TRAIN_EPOCH_START, fit_epoch_begin);
+}
+
+static void fit_epoch_done(void *self, const pl_answer_t *answer)
+{
+    fit_t *fit = self;
+    pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_PROGRESS) {
+        const pl_train_epoch_progress_t *p = &answer->body->train_epoch_progress;
+        fit_pass_report(fit, &(pl_run_progress_t){
+            .event = p->event, .global_step = p->global_step, .total_steps = p->total_steps, .epoch = p->epoch,
+            .batch = p->batch, .batches = p->batches, .metrics = p->metrics});
+    }
+    if (fit_failed(fit, answer))
+        return;
+    const pl_train_epoch_reply_t *reply = &answer->body->train_epoch_reply;
+    fit->global_step = reply->global_step;
+    fit->validated_step = reply->validated_step;
+    fit->ended = reply->ended;
+    fit->stopped = reply->reason[0] != '\0';
+    fit->epochs += !fit->stopped;
+    if (pl_metrics_merge(fit->metrics, reply->metrics, &err) != PL_OK)
+        fit_fail(fit, &err);
+    else
+        fit_hook(fit, PL_HOOK_TRAIN_EPOCH_END, fit_epoch_hooked);
+}
+
+static void fit_epoch_begin(void *self, const pl_answer_t *answer)
+{
+    fit_t *fit = self;
+    pl_error_t err = {0};
+    if (fit_failed(fit, answer))
+        return;
+    pl_train_epoch_t msg = {.epoch = fit->epochs, .global_step = fit->global_step};
+    fit_sent(fit, pl_call_train_epoch(fit, fit->epoch, &msg, (pl_how_t){.on_answer = fit_epoch_done}, &err), &err);
+}
+
+static void fit_begun(void *self, const pl_answer_t *answer)
+{
+    fit_t *fit = self;
+    if (!fit_failed(fit, answer))
+        fit_hook(fit, PL_HOOK_TRAIN_EPOCH_START, fit_epoch_begin);
+}
+
+static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)body;
+    fit_t *fit = self;
+    if (fit->call)
+        return pl_fail(err, PL_EBUSY, "a fit is under way");
+    fit->call = call;
+    fit->began = pl_now();
+    fit_hook(fit, PL_HOOK_FIT_START, fit_begun);
+    return PL_OK;
+}
+
+static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    fit_t *fit = self;
+    if (!pl_call_stop(fit, fit->epoch, &(pl_stop_t){.reason = body->stop.reason}, (pl_how_t){0}, err))
+        return err->code;
+    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+}
+
+static void fit_release(void *self)
+{
+    fit_t *fit = self;
+    json_decref(fit->metrics);
+    pl_object_unref(fit->outcome);
+    pl_binding_free(fit->binding);
+}
+
+static const pl_handler_t fit_handlers[] = {
+    PL_ON(start, fit_start),
+    PL_ON(run, fit_run),
+    PL_ON(stop, fit_stop),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_fit_loop = {
+    .name = "fit",
+    .help = "epochs until a limit or a stop",
+    .size = sizeof(fit_t),
+    .role = "loop",
+    .level = PL_LEVEL_FIT_LOOP,
+    .handlers = fit_handlers,
+    .release = fit_release,
+};

@@ -1,0 +1,147 @@
+/* trainer.c - the trainer: a run, its state and its result
+ *
+ * It chooses the launcher, hands it the job and waits for the one answer.  What ranks are, and where, it never asks. */
+#include "actors/trainer.h"
+
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/options.h"
+#include "runtime/cargo.h"
+
+typedef enum trainer_state {
+    TRAINER_IDLE,
+    TRAINER_RUNNING,
+    TRAINER_STOPPING,                                       /* asked to stop; the launcher will answer */
+    TRAINER_ENDING,                                         /* the answer is there; the launcher is to end */
+} trainer_state_t;
+
+typedef struct trainer {
+    trainer_state_t state;
+    pl_call_t *run;
+    pl_address_t launcher;
+    uint64_t life;                                          /* of the launcher */
+    pl_outcome_t *outcome;                                  /* NULL with an error */
+    pl_error_t error;
+} trainer_t;
+
+static int trainer_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)call, (void)body, (void)err;
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+/* The launcher has ended; so has the run. */
+static void trainer_finish(trainer_t *trainer)
+{
+    pl_call_t *call = trainer->run;
+    pl_outcome_t *outcome = trainer->outcome;
+    trainer->state = TRAINER_IDLE;
+    trainer->run = NULL;
+    trainer->outcome = NULL;
+    trainer->life = 0;
+    if (!call)
+        return;
+    if (outcome)
+        pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
+    else
+        pl_call_fail(call, &trainer->error);
+    pl_object_unref(outcome);
+}
+
+static void trainer_keep_error(trainer_t *trainer, const pl_error_t *error)
+{
+    if (trainer->error.code == PL_OK)
+        trainer->error = *error;
+}
+
+static void launcher_ended(void *self, const pl_answer_t *answer)
+{
+    trainer_t *trainer = self;
+    pl_error_t early;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    pl_fail(&early, PL_EPEER, "the launcher ended before the run did");
+    if (answer->kind == PL_ANSWER_ERROR)
+        trainer_keep_error(trainer, answer->error);
+    else if (!trainer->outcome)
+        trainer_keep_error(trainer, &early);
+    trainer_finish(trainer);
+}
+
+static void launcher_answered(void *self, const pl_answer_t *answer)
+{
+    trainer_t *trainer = self;
+    if (answer->kind == PL_ANSWER_PROGRESS)
+        pl_progress_run(trainer->run, &answer->body->run_progress);
+    if (answer->kind == PL_ANSWER_REPLY)
+        trainer->outcome = pl_object_ref(answer->body->run_reply.outcome);
+    if (answer->kind == PL_ANSWER_ERROR)
+        trainer_keep_error(trainer, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    trainer->state = TRAINER_ENDING;
+    pl_cancel(trainer, trainer->life);
+}
+
+static int trainer_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    trainer_t *trainer = self;
+    if (trainer->state != TRAINER_IDLE)
+        return pl_fail(err, PL_ESTATE, "this trainer is running already: wait for its result, or use another trainer");
+    if (pl_actor_sees_stuck(self))
+        return pl_fail(err, PL_ESTUCK, "an earlier run of this engine is stuck and holds its memory: use a new engine");
+    const pl_job_t *job = (const pl_job_t *)body->run.job;
+    const char *name = pl_options_choice(job->options, "trainer.launcher", "inline");
+    const pl_actor_ops_t *launcher = pl_part_find("launcher", name, err);
+    if (!launcher)
+        return err->code;
+    pl_start_t start = {.options = "", .context = body->run.job};
+    pl_how_t life = {.on_answer = launcher_ended}, how = {.on_answer = launcher_answered};
+    trainer->error.code = PL_OK;
+    trainer->life = pl_spawn(self, launcher, PL_SAME_THREAD, &start, life, &trainer->launcher, err);
+    if (!trainer->life)
+        return err->code;
+    trainer->state = TRAINER_RUNNING;
+    trainer->run = call;
+    pl_error_t local = {0};
+    if (!pl_call_run(self, trainer->launcher, &body->run, how, &local)) {
+        trainer_keep_error(trainer, &local);
+        trainer->state = TRAINER_ENDING;
+        pl_cancel(trainer, trainer->life);
+    }
+    return PL_OK;
+}
+
+static int trainer_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    trainer_t *trainer = self;
+    if (trainer->state == TRAINER_RUNNING) {
+        trainer->state = TRAINER_STOPPING;
+        if (!pl_call_stop(self, trainer->launcher, &body->stop, (pl_how_t){0}, err))
+            return err->code;
+    }
+    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+}
+
+static void trainer_release(void *self)
+{
+    pl_object_unref(((trainer_t *)self)->outcome);
+}
+
+static const pl_handler_t trainer_handlers[] = {
+    PL_ON(start, trainer_start),
+    PL_ON(run, trainer_run),
+    PL_ON(stop, trainer_stop),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_trainer_actor = {
+    .name = "trainer",
+    .help = "a run and its result",
+    .size = sizeof(trainer_t),
+    .level = PL_LEVEL_TRAINER,
+    .handlers = trainer_handlers,
+    .release = trainer_release,
+};

@@ -1,0 +1,354 @@
+/* worker.c - the worker: one rank's actors, and their one address
+ *
+ * It builds what a run needs from the bottom up and knows the order: data say what they are, the strategy sets the
+ * module up for them, weights come in, the run gets its folder, then the loop runs.  What the parts do is theirs.
+ * While a run goes on it gives a sign of life of its own: that this thread turns.  That steps are made is the loops'. */
+#include "actors/worker.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "accelerators/actor.h"
+#include "actors/connectors/callback.h"
+#include "actors/connectors/checkpoint.h"
+#include "actors/connectors/data.h"
+#include "actors/connectors/logger.h"
+#include "actors/connectors/writer.h"
+#include "actors/loops/figures.h"
+#include "actors/loops/loops.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "runtime/cargo.h"
+
+enum { BEAT_MS = 500 };
+
+typedef struct worker {
+    pl_call_t *run;                                         /* NULL: idle */
+    pl_job_t *job;                                          /* counted */
+    pl_trainer_options_t options;
+    pl_binding_t *binding;
+    pl_actor_ops_t accelerator_ops;                         /* named after the device: "accelerator.cpu" */
+    pl_address_t writer, data, callback, accelerator, strategy, logger, checkpoint, loop;
+    bool validates, does_io;
+    pl_weights_t *weights;                                  /* to start from, counted  [NULL] */
+    char *run_dir;
+    char stop_reason[128];                                  /* asked for before there was a loop  [""] */
+} worker_t;
+
+static int worker_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)call, (void)body, (void)err;
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+/* ---- failing ---- */
+
+static void worker_fail(worker_t *w, const pl_error_t *error)
+{
+    pl_call_t *call = w->run;
+    w->run = NULL;
+    if (call)
+        pl_call_fail(call, error);
+}
+
+static bool worker_failed(worker_t *w, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_ERROR)
+        worker_fail(w, answer->error);
+    return answer->kind != PL_ANSWER_REPLY || !w->run;
+}
+
+static void worker_sent(worker_t *w, uint64_t call, const pl_error_t *err)
+{
+    if (!call)
+        worker_fail(w, err);
+}
+
+/* An actor of this rank has ended although nobody asked it to. */
+static void part_ended(void *self, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_ERROR)
+        worker_fail(self, answer->error);
+}
+
+static bool spawn(worker_t *w, const pl_actor_ops_t *ops, pl_where_t where, const pl_start_t *start, pl_address_t *at,
+                  pl_error_t *err)
+{
+    return pl_spawn(w, ops, where, start, (pl_how_t){.on_answer = part_ended}, at, err) != 0;
+}
+
+static void worker_beat(void *self)
+{
+    worker_t *w = self;
+    if (!w->run)
+        return;
+    pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive", .metrics = ""});
+    pl_after(w, BEAT_MS, worker_beat, NULL);
+}
+
+/* ---- the loop runs ---- */
+
+static void worker_ran(void *self, const pl_answer_t *answer)
+{
+    worker_t *w = self;
+    if (answer->kind == PL_ANSWER_PROGRESS && w->run)
+        pl_progress_run(w->run, &answer->body->run_progress);
+    if (worker_failed(w, answer))
+        return;
+    pl_outcome_t *outcome = (pl_outcome_t *)answer->body->run_reply.outcome;
+    pl_call_t *call = w->run;
+    if (w->run_dir)
+        outcome->run_dir = pl_strdup(w->run_dir);           /* nobody else has seen the outcome yet */
+    w->run = NULL;
+    pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
+}
+
+static bool spawn_loops(worker_t *w, pl_error_t *err)
+{
+    const char *options = w->validates ? "validate" : "";
+    pl_start_t start = {.options = options, .context = &w->job->object};
+    pl_address_t evaluate, epoch;
+    if (!pl_is_nobody(w->data))
+        pl_peers_add(&start.peers, "data", w->data);
+    pl_peers_add(&start.peers, "strategy", w->strategy);
+    if (w->job->prompt) {
+        start.options = w->weights->facts;
+        return spawn(w, &pl_generate_loop, PL_SAME_THREAD, &start, &w->loop, err);
+    }
+    if (w->job->stage == PL_PREDICT)
+        return spawn(w, &pl_predict_loop, PL_SAME_THREAD, &start, &w->loop, err);
+    if (!spawn(w, &pl_evaluate_loop, PL_SAME_THREAD, &start, &evaluate, err))
+        return false;
+    pl_peers_add(&start.peers, "evaluate", evaluate);
+    pl_peers_add(&start.peers, "callback", w->callback);
+    pl_peers_add(&start.peers, "logger", w->logger);
+    if (!spawn(w, &pl_epoch_loop, PL_SAME_THREAD, &start, &epoch, err))
+        return false;
+    pl_peers_add(&start.peers, "epoch", epoch);
+    if (w->does_io)
+        pl_peers_add(&start.peers, "checkpoint", w->checkpoint);
+    return spawn(w, &pl_fit_loop, PL_SAME_THREAD, &start, &w->loop, err);
+}
+
+static bool spawn_savers(worker_t *w, pl_error_t *err)
+{
+    json_t *object = json_pack("{s:s}", "run_dir", w->run_dir);
+    char *options = object ? pl_metrics_text(object, err) : NULL;
+    pl_start_t start = {.options = options, .context = &w->job->object};
+    pl_peers_add(&start.peers, "writer", w->writer);
+    bool spawned = options && spawn(w, &pl_logger_connector, PL_SAME_THREAD, &start, &w->logger, err)
+                   && spawn(w, &pl_checkpoint_connector, PL_SAME_THREAD, &start, &w->checkpoint, err);
+    pl_free(options);
+    json_decref(object);
+    return spawned;
+}
+
+static void worker_go(worker_t *w)
+{
+    pl_error_t err = {0};
+    pl_run_t msg = {.job = &w->job->object};
+    if (!spawn_loops(w, &err))
+        worker_fail(w, &err);
+    else
+        worker_sent(w, pl_call_run(w, w->loop, &msg, (pl_how_t){.on_answer = worker_ran}, &err), &err);
+    if (w->run && w->stop_reason[0])
+        pl_call_stop(w, w->loop, &(pl_stop_t){.reason = w->stop_reason}, (pl_how_t){0}, NULL);
+}
+
+/* ---- the run's folder ---- */
+
+static void run_dir_made(void *self, const pl_answer_t *answer)
+{
+    worker_t *w = self;
+    pl_error_t err = {0};
+    if (worker_failed(w, answer))
+        return;
+    w->run_dir = pl_strdup(answer->body->make_run_dir_reply.path);
+    if (!w->run_dir || !spawn_savers(w, &err)) {
+        if (!err.code)
+            pl_no_memory(&err);
+        worker_fail(w, &err);
+        return;
+    }
+    worker_go(w);
+}
+
+static void make_run_dir(worker_t *w)
+{
+    pl_error_t err = {0};
+    char *run = pl_options_print(w->job->options, &err);
+    pl_make_run_dir_t msg = {.root = w->options.default_root_dir, .name = w->options.run_name, .run = run};
+    pl_how_t how = {.on_answer = run_dir_made};
+    worker_sent(w, run ? pl_call_make_run_dir(w, w->writer, &msg, how, &err) : 0, &err);
+    pl_text_free(run);
+}
+
+/* ---- weights from a file, the strategy, the data ---- */
+
+static void worker_prepared(worker_t *w)
+{
+    if (w->job->stage == PL_TRAIN && w->does_io)
+        make_run_dir(w);
+    else
+        worker_go(w);
+}
+
+static void weights_imported(void *self, const pl_answer_t *answer)
+{
+    worker_t *w = self;
+    if (!worker_failed(w, answer))
+        worker_prepared(w);
+}
+
+static void strategy_set_up(void *self, const pl_answer_t *answer)
+{
+    worker_t *w = self;
+    pl_error_t err = {0};
+    if (worker_failed(w, answer))
+        return;
+    w->does_io = answer->body->setup_reply.does_io;
+    pl_log_line(PL_LOG_INFO, pl_actor_rank(w), pl_actor_name(w), "%llu parameters",
+                (unsigned long long)answer->body->setup_reply.parameters);
+    if (!w->weights) {
+        worker_prepared(w);
+        return;
+    }
+    pl_import_weights_t msg = {.weights = &w->weights->object};
+    pl_how_t how = {.on_answer = weights_imported};
+    worker_sent(w, pl_call_import_weights(w, w->strategy, &msg, how, &err), &err);
+}
+
+static void set_up(worker_t *w, pl_layout_t *layout, const char *facts)
+{
+    pl_error_t err = {0};
+    pl_setup_t msg = {.job = &w->job->object, .facts = facts, .layout = &layout->object};
+    pl_how_t how = {.on_answer = strategy_set_up};
+    w->validates = layout->stage[PL_VALIDATE].present;
+    worker_sent(w, pl_call_setup(w, w->strategy, &msg, how, &err), &err);
+}
+
+static void data_opened(void *self, const pl_answer_t *answer)
+{
+    worker_t *w = self;
+    if (!worker_failed(w, answer))
+        set_up(w, (pl_layout_t *)answer->body->open_data_reply.layout, answer->body->open_data_reply.facts);
+}
+
+/* What the batches will look like: the data say, or, when text goes on from a prompt, what the weights bring along of
+ * the data they were trained on. */
+static void find_layout(worker_t *w)
+{
+    pl_error_t err = {0};
+    pl_open_data_t msg = {.fit = w->job->stage == PL_TRAIN};
+    if (!w->job->prompt) {
+        worker_sent(w, pl_call_open_data(w, w->data, &msg, (pl_how_t){.on_answer = data_opened}, &err), &err);
+        return;
+    }
+    pl_layout_t *layout = pl_generate_layout(w->weights->facts, &err);
+    if (layout)
+        set_up(w, layout, w->weights->facts);
+    else
+        worker_fail(w, &err);
+    pl_object_unref(layout);
+}
+
+static void weights_read(void *self, const pl_answer_t *answer)
+{
+    worker_t *w = self;
+    if (worker_failed(w, answer))
+        return;
+    w->weights = pl_object_ref(answer->body->read_weights_reply.weights);
+    find_layout(w);
+}
+
+/* ---- a run ---- */
+
+/* A copy of the accelerator's table under the device's name, kept as long as the worker. */
+static int name_accelerator(worker_t *w, pl_error_t *err)
+{
+    const char *name = pl_options_choice(w->job->options, "trainer.accelerator", "cpu");
+    const pl_part_t *part = pl_part_find("accelerator", name, err);
+    if (!part)
+        return err->code;
+    w->accelerator_ops = pl_accelerator_actor;
+    w->accelerator_ops.name = part->name;
+    return PL_OK;
+}
+
+static int spawn_parts(worker_t *w, pl_error_t *err)
+{
+    const char *name = pl_options_choice(w->job->options, "trainer.strategy", "single");
+    const pl_actor_ops_t *strategy = pl_part_find("strategy", name, err);
+    pl_start_t start = {.options = "", .context = &w->job->object};
+    pl_start_t strategy_start = start;
+    if (!strategy || name_accelerator(w, err) != PL_OK
+        || !spawn(w, &pl_io_writer, PL_OWN_THREAD, &start, &w->writer, err)
+        || !spawn(w, &w->accelerator_ops, PL_OWN_THREAD, &start, &w->accelerator, err))
+        return err->code;
+    pl_peers_add(&strategy_start.peers, "accelerator", w->accelerator);
+    if (!spawn(w, strategy, PL_SAME_THREAD, &strategy_start, &w->strategy, err)
+        || !spawn(w, &pl_callback_connector, PL_SAME_THREAD, &start, &w->callback, err)
+        || (!w->job->prompt && !spawn(w, &pl_data_connector, PL_SAME_THREAD, &start, &w->data, err)))
+        return err->code;
+    return PL_OK;
+}
+
+static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    worker_t *w = self;
+    if (w->job)
+        return pl_fail(err, PL_ESTATE, "a worker runs once");
+    w->job = pl_object_ref(body->run.job);
+    int code = pl_options_trainer(w->job->options, &w->options, &w->binding, err);
+    if (code == PL_OK)
+        code = spawn_parts(w, err);
+    if (code != PL_OK)
+        return code;
+    w->run = call;
+    worker_beat(w);
+    pl_read_weights_t msg = {.path = w->job->checkpoint};
+    pl_error_t local = {0};
+    if (w->job->checkpoint)
+        worker_sent(w, pl_call_read_weights(w, w->writer, &msg, (pl_how_t){.on_answer = weights_read}, &local), &local);
+    else
+        find_layout(w);
+    return PL_OK;
+}
+
+static int worker_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    worker_t *w = self;
+    snprintf(w->stop_reason, sizeof w->stop_reason, "%s", body->stop.reason);
+    if (!pl_is_nobody(w->loop)
+        && !pl_call_stop(w, w->loop, &(pl_stop_t){.reason = w->stop_reason}, (pl_how_t){0}, err))
+        return err->code;
+    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+}
+
+static void worker_release(void *self)
+{
+    worker_t *w = self;
+    pl_free(w->run_dir);
+    pl_object_unref(w->weights);
+    pl_binding_free(w->binding);
+    pl_object_unref(w->job);
+}
+
+static const pl_handler_t worker_handlers[] = {
+    PL_ON(start, worker_start),
+    PL_ON(run, worker_run),
+    PL_ON(stop, worker_stop),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_worker = {
+    .name = "worker",
+    .help = "one rank's actors",
+    .size = sizeof(worker_t),
+    .level = PL_LEVEL_WORKER,
+    .handlers = worker_handlers,
+    .release = worker_release,
+};

@@ -1,0 +1,10 @@
+/* worker.h - the worker: one rank's actors, and their one address */
+#ifndef PL_WORKER_H
+#define PL_WORKER_H
+
+#include "runtime/actor.h"
+
+/* Takes `run` once, and `stop`.  No context or peers are needed for its `start`. */
+extern const pl_actor_ops_t pl_worker;
+
+#endif

@@ -1,0 +1,203 @@
+/* command.c - the commands of commands.def as tables, and words put into their structs */
+#include "cli/command.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the tables ---- */
+
+#define ENTRY(kind_, command, field_, fallback_, least_, needed_, what_, help_)              \
+    {.name = #field_, .kind = CLI_KIND_##kind_, .offset = offsetof(cli_##command##_t, field_), .fallback = fallback_, \
+     .least = least_, .needed = needed_, .what = what_, .help = help_},
+
+#define CLI_COMMAND(command, help, more) static const cli_option_t command##_options[] = {
+#define CLI_OPERAND(command, field, needed, what, help) ENTRY(OPERAND, command, field, 0, 0, needed, what, help)
+#define CLI_FLAG(command, field, help) ENTRY(FLAG, command, field, 0, 0, false, NULL, help)
+#define CLI_TEXT(command, field, what, help) ENTRY(TEXT, command, field, 0, 0, false, what, help)
+#define CLI_TEXTS(command, field, what, help) ENTRY(TEXTS, command, field, 0, 0, false, what, help)
+#define CLI_COUNT(command, field, fallback, least, what, help)                               \
+    ENTRY(COUNT, command, field, fallback, least, false, what, help)
+#define CLI_REAL(command, field, fallback, least, what, help)                                \
+    ENTRY(REAL, command, field, fallback, least, false, what, help)
+#define CLI_END(command) {.name = NULL}};
+#include "cli/commands.def"
+
+const cli_command_t cli_commands[] = {
+#define CLI_COMMAND(command, help, more) {#command, help, more, sizeof(cli_##command##_t), command##_options},
+#include "cli/commands.def"
+    {.name = NULL},
+};
+
+const cli_command_t *cli_command_find(const char *name)
+{
+    const cli_command_t *command = cli_commands;
+    while (command->name && strcmp(command->name, name))
+        command++;
+    return command->name ? command : NULL;
+}
+
+const char *cli_option_flag(const cli_option_t *option, char text[64])
+{
+    snprintf(text, 64, "--%s", option->name);
+    for (char *c = text; *c; c++)
+        if (*c == '_')
+            *c = '-';
+    return text;
+}
+
+/* ---- words ---- */
+
+typedef struct reader {
+    const cli_command_t *command;
+    int count, at;
+    char **words;
+    char *into;                                             /* the command's struct */
+    pl_error_t *err;
+} reader_t;
+
+static const cli_option_t *find_flag(const cli_command_t *command, const char *word, size_t length)
+{
+    char flag[64];
+    for (const cli_option_t *option = command->options; option->name; option++)
+        if (option->kind != CLI_KIND_OPERAND && strlen(cli_option_flag(option, flag)) == length
+            && !strncmp(flag, word, length))
+            return option;
+    return NULL;
+}
+
+static int read_number(const reader_t *r, const cli_option_t *option, const char *word, double *value)
+{
+    char flag[64], *end;
+    bool whole = option->kind == CLI_KIND_COUNT;
+    errno = 0;
+    *value = whole ? (double)strtoll(word, &end, 10) : strtod(word, &end);
+    if (!*word || *end || errno || !isfinite(*value) || *value < option->least || fabs(*value) > 1e15)
+        return pl_fail(r->err, PL_EINVAL, "%s takes %s from %g up, not \"%s\"", cli_option_flag(option, flag),
+                       whole ? "an integer" : "a number", option->least, word);
+    return PL_OK;
+}
+
+static int put(const reader_t *r, const cli_option_t *option, const char *word)
+{
+    char *field = r->into + option->offset;
+    cli_texts_t *texts = (cli_texts_t *)field;
+    double number;
+    switch (option->kind) {
+    case CLI_KIND_FLAG:
+        *(bool *)field = true;
+        return PL_OK;
+    case CLI_KIND_OPERAND:
+    case CLI_KIND_TEXT:
+        *(const char **)field = word;
+        return PL_OK;
+    case CLI_KIND_TEXTS:
+        texts->text[texts->count++] = word;
+        return PL_OK;
+    case CLI_KIND_COUNT:
+    case CLI_KIND_REAL:
+        break;
+    }
+    int code = read_number(r, option, word, &number);
+    if (code == PL_OK && option->kind == CLI_KIND_COUNT)
+        *(int64_t *)field = (int64_t)number;
+    else if (code == PL_OK)
+        *(double *)field = number;
+    return code;
+}
+
+/* --flag, --flag=WORD or --flag WORD. */
+static int read_flag(reader_t *r, const char *word)
+{
+    char flag[64];
+    size_t length = strcspn(word, "=");
+    const cli_option_t *option = find_flag(r->command, word, length);
+    if (!option)
+        return pl_fail(r->err, PL_EINVAL, "%s has no option %.*s: see paceline %s --help", r->command->name,
+                       (int)length, word, r->command->name);
+    cli_option_flag(option, flag);
+    if (option->kind == CLI_KIND_FLAG)
+        return word[length] ? pl_fail(r->err, PL_EINVAL, "%s takes no value", flag) : put(r, option, NULL);
+    if (word[length])
+        return put(r, option, word + length + 1);
+    if (r->at + 1 >= r->count)
+        return pl_fail(r->err, PL_EINVAL, "%s needs %s behind it", flag, option->what);
+    return put(r, option, r->words[++r->at]);
+}
+
+static int read_operand(const reader_t *r, const char *word)
+{
+    for (const cli_option_t *option = r->command->options; option->name; option++)
+        if (option->kind == CLI_KIND_OPERAND && !*(const char **)(r->into + option->offset))
+            return put(r, option, word);
+    return pl_fail(r->err, PL_EINVAL, "%s does not take \"%s\" as well: see paceline %s --help", r->command->name, word,
+                   r->command->name);
+}
+
+static int check_needed(const reader_t *r)
+{
+    for (const cli_option_t *option = r->command->options; option->name; option++)
+        if (option->needed && !*(const char **)(r->into + option->offset))
+            return pl_fail(r->err, PL_EINVAL, "%s needs %s: see paceline %s --help", r->command->name, option->what,
+                           r->command->name);
+    return PL_OK;
+}
+
+static int read_words(reader_t *r, bool *wants_help)
+{
+    int code = PL_OK;
+    bool only_operands = false;
+    for (; code == PL_OK && r->at < r->count; r->at++) {
+        const char *word = r->words[r->at];
+        if (!only_operands && !strcmp(word, "--"))
+            only_operands = true;
+        else if (!only_operands && (!strcmp(word, "--help") || !strcmp(word, "-h")))
+            return *wants_help = true, PL_OK;
+        else if (!only_operands && word[0] == '-' && word[1])
+            code = read_flag(r, word);
+        else
+            code = read_operand(r, word);
+    }
+    return code == PL_OK ? check_needed(r) : code;
+}
+
+/* Defaults, and room for as many texts as there are words. */
+static bool fill(const reader_t *r)
+{
+    for (const cli_option_t *option = r->command->options; option->name; option++) {
+        char *field = r->into + option->offset;
+        if (option->kind == CLI_KIND_COUNT)
+            *(int64_t *)field = (int64_t)option->fallback;
+        if (option->kind == CLI_KIND_REAL)
+            *(double *)field = option->fallback;
+        if (option->kind != CLI_KIND_TEXTS)
+            continue;
+        ((cli_texts_t *)field)->text = calloc((size_t)r->count + 1, sizeof(char *));
+        if (!((cli_texts_t *)field)->text)
+            return false;
+    }
+    return true;
+}
+
+void *cli_command_read(const cli_command_t *command, int count, char **words, bool *wants_help, pl_error_t *err)
+{
+    reader_t r = {.command = command, .count = count, .words = words, .into = calloc(1, command->size), .err = err};
+    int code = r.into && fill(&r) ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory");
+    *wants_help = false;
+    if (code == PL_OK)
+        code = read_words(&r, wants_help);
+    if (code == PL_OK)
+        return r.into;
+    cli_command_free(command, r.into);
+    return NULL;
+}
+
+void cli_command_free(const cli_command_t *command, void *arguments)
+{
+    for (const cli_option_t *option = command->options; arguments && option->name; option++)
+        if (option->kind == CLI_KIND_TEXTS)
+            free(((cli_texts_t *)((char *)arguments + option->offset))->text);
+    free(arguments);
+}

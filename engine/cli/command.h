@@ -1,0 +1,55 @@
+/* command.h - the commands of commands.def as structs and tables, and words put into them */
+#ifndef CLI_COMMAND_H
+#define CLI_COMMAND_H
+
+#include <paceline.h>
+
+typedef struct cli_texts {
+    int count;
+    const char **text;                                      /* [count]; words of argv */
+} cli_texts_t;
+
+/* One struct for each command: cli_fit_t with a field for each operand and option. */
+#define CLI_COMMAND(command, help, more) typedef struct cli_##command {
+#define CLI_OPERAND(command, field, needed, what, help) const char *field;
+#define CLI_FLAG(command, field, help) bool field;
+#define CLI_TEXT(command, field, what, help) const char *field;
+#define CLI_TEXTS(command, field, what, help) cli_texts_t field;
+#define CLI_COUNT(command, field, fallback, least, what, help) int64_t field;
+#define CLI_REAL(command, field, fallback, least, what, help) double field;
+#define CLI_END(command) } cli_##command##_t;
+#include "cli/commands.def"
+
+typedef enum cli_kind { CLI_KIND_OPERAND, CLI_KIND_FLAG, CLI_KIND_TEXT, CLI_KIND_TEXTS, CLI_KIND_COUNT,
+                        CLI_KIND_REAL } cli_kind_t;
+
+typedef struct cli_option {
+    const char *name;                                       /* "top_k"; shown as --top-k */
+    cli_kind_t kind;
+    size_t offset;                                          /* of the field in the command's struct */
+    double fallback, least;
+    bool needed;                                            /* of an operand */
+    const char *what, *help;
+} cli_option_t;
+
+typedef struct cli_command {
+    const char *name, *help, *more;
+    size_t size;                                            /* of the command's struct */
+    const cli_option_t *options;                            /* up to a NULL name */
+} cli_command_t;
+
+/* All of them, up to a NULL name. */
+extern const cli_command_t cli_commands[];
+
+/* The command of that name, or NULL. */
+const cli_command_t *cli_command_find(const char *name);
+
+/* Reads the words behind the command's name into its struct, which cli_command_free() frees; NULL with an error.
+ * *wants_help says that --help was among them, and then nothing else counts. */
+void *cli_command_read(const cli_command_t *command, int count, char **words, bool *wants_help, pl_error_t *err);
+void cli_command_free(const cli_command_t *command, void *arguments);
+
+/* "--top-k" */
+const char *cli_option_flag(const cli_option_t *option, char text[64]);
+
+#endif

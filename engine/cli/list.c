@@ -1,0 +1,169 @@
+/* list.c - paceline list: the parts that run files can name, with their options */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+
+enum { INDENT = 18 };
+
+/* ---- one option ---- */
+
+static const char *const type_names[] = {"", "integer", "number", "true|false", "text", "integers", "share or count",
+                                         "part"};
+
+static const char *range_of(const pl_option_t *option)
+{
+    return option->range ? option->range : type_names[option->type];
+}
+
+static void show_option(const pl_option_t *option)
+{
+    char what[160];
+    snprintf(what, sizeof what, "%s%s%s%s", range_of(option), option->fallback ? "" : ", must be given",
+             option->fallback ? ", default " : "", option->fallback ? option->fallback : "");
+    cli_print("    %-*s %s\n", INDENT, option->name, option->help);
+    cli_print("    %-*s (%s)\n", INDENT, "", what);
+}
+
+static json_t *option_json(const pl_option_t *option)
+{
+    json_t *json = json_pack("{s:s, s:s, s:s}", "name", option->name, "type", type_names[option->type], "help",
+                             option->help ? option->help : "");
+    json_t *fallback = option->fallback ? json_loads(option->fallback, JSON_DECODE_ANY, NULL) : NULL;
+    if (fallback)
+        json_object_set_new(json, "default", fallback);
+    if (option->range)
+        json_object_set_new(json, "range", json_string(option->range));
+    return json;
+}
+
+static json_t *options_json(const pl_option_t *options)
+{
+    json_t *list = json_array();
+    for (const pl_option_t *option = options; option && option->name; option++)
+        json_array_append_new(list, option_json(option));
+    return list;
+}
+
+/* ---- parts ---- */
+
+static void show_part(const pl_part_t *part, const char *role)
+{
+    cli_print("%s - %s\n", part->name, part->help ? part->help : role);
+    for (const pl_option_t *option = part->options; option && option->name; option++)
+        show_option(option);
+}
+
+static void print_part_json(const char *role, const pl_part_t *part)
+{
+    cli_print_json(json_pack("{s:s, s:s, s:s, s:o}", "role", role, "name", part->name, "help",
+                             part->help ? part->help : "", "options", options_json(part->options)));
+}
+
+static void list_role(const char *role, bool json)
+{
+    const pl_part_t *part;
+    int count = 0;
+    for (; (part = pl_part_at(role, count)); count++) {
+        if (json)
+            print_part_json(role, part);
+        else
+            show_part(part, role);
+    }
+    if (!count && !json)
+        cli_print("no %s is known\n", role);
+}
+
+/* "strategies" */
+static const char *plural(const char *role, char text[32])
+{
+    size_t length = strlen(role);
+    bool ies = length && role[length - 1] == 'y';
+    snprintf(text, 32, "%.*s%s", (int)(length - ies), role, ies ? "ies" : "s");
+    return text;
+}
+
+static void list_names(void)
+{
+    const char *role;
+    for (int k = 0; (role = pl_role_at(k)); k++) {
+        const pl_part_t *part;
+        char title[32];
+        cli_print("%-14s", plural(role, title));
+        for (int i = 0; (part = pl_part_at(role, i)); i++)
+            cli_print("%s%s", i ? ", " : "", part->name);
+        cli_print("%s\n", pl_part_at(role, 0) ? "" : "none");
+    }
+}
+
+static void list_all(bool json)
+{
+    const char *role;
+    if (!json)
+        list_names();
+    else
+        for (int k = 0; (role = pl_role_at(k)); k++)
+            list_role(role, true);
+}
+
+/* ---- what is asked for ---- */
+
+/* "modules" and "module" are the same. */
+static const char *role_of(const char *word)
+{
+    char text[32];
+    const char *role;
+    for (int k = 0; (role = pl_role_at(k)); k++)
+        if (!strcmp(word, role) || !strcmp(word, plural(role, text)))
+            return role;
+    return NULL;
+}
+
+static void fail_role(const char *word)
+{
+    char known[512], text[32];
+    const char *role;
+    size_t at = 0;
+    for (int k = 0; (role = pl_role_at(k)) && at < sizeof known; k++)
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s, ", plural(role, text));
+    cli_error("there are no \"%s\" to list: known are %strainer, data", word, known);
+}
+
+static void list_section(const char *section, const pl_option_t *options, bool json)
+{
+    if (json)
+        cli_print_json(json_pack("{s:s, s:o}", "section", section, "options", options_json(options)));
+    else
+        show_part(&(pl_part_t){section, "keys of this section itself", 0, options}, section);
+}
+
+static bool load_plugins(const cli_texts_t *plugins)
+{
+    pl_error_t err = {0};
+    for (int k = 0; k < plugins->count; k++)
+        if (pl_plugin_load(plugins->text[k], &err) != PL_OK) {
+            cli_error("%s", err.text);
+            return false;
+        }
+    return true;
+}
+
+int cli_list(const cli_list_t *arguments)
+{
+    const char *word = arguments->role, *role = word ? role_of(word) : NULL;
+    const pl_option_t *section = word ? pl_options_of(word) : NULL;
+    if (!load_plugins(&arguments->plugin))
+        return CLI_WRONG;
+    if (word && !role && !section) {
+        fail_role(word);
+        return CLI_WRONG;
+    }
+    if (role)
+        list_role(role, arguments->json);
+    else if (section)
+        list_section(word, section, arguments->json);
+    else
+        list_all(arguments->json);
+    return CLI_DONE;
+}

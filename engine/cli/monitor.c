@@ -1,0 +1,228 @@
+/* monitor.c - paceline monitor: the stream of a run, as lines or as it is
+ *
+ * A subscriber of its own, as a client in any language would be: it knows the endpoint and the two frames (topic, JSON
+ * object), nothing else.  Sequence numbers show what was lost on the way, unless topics leave out messages anyway. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <zmq.h>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/stream_line.h"
+
+enum {
+    RANKS = 4096,                                           /* whose gaps are told */
+    QUEUE = 100000,                                         /* messages that may wait for us */
+    MESSAGE_MOST = 64 << 20,                                /* bytes */
+    TURN = 200,                                             /* ms between looks at the clock */
+    SILENCE = 3,                                            /* s until a hint is given */
+};
+
+typedef struct monitor {
+    const cli_monitor_t *arguments;
+    void *context, *stream, *events;                        /* events: of the connection */
+    int64_t count;
+    json_int_t seq[RANKS];                                  /* the last of each rank; 0: none yet */
+    double began;                                           /* s */
+    bool hinted, parted;
+} monitor_t;
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    interrupted = number;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- the connection ---- */
+
+static int zmq_fail(pl_error_t *err, const char *what, const char *which)
+{
+    return pl_fail(err, PL_EINVAL, "%s \"%s\": %s", what, which, zmq_strerror(zmq_errno()));
+}
+
+static void set_int(void *socket, int option, int value)
+{
+    zmq_setsockopt(socket, option, &value, sizeof value);
+}
+
+static void set_limits(void *socket)
+{
+    int64_t most = MESSAGE_MOST;
+    set_int(socket, ZMQ_LINGER, 0);
+    set_int(socket, ZMQ_RCVHWM, QUEUE);
+    set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
+    set_int(socket, ZMQ_HEARTBEAT_IVL, 1000);
+    set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, 3000);
+    set_int(socket, ZMQ_RECONNECT_IVL_MAX, 1000);
+    zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &most, sizeof most);
+}
+
+static int subscribe(const monitor_t *m, pl_error_t *err)
+{
+    const cli_texts_t *topics = &m->arguments->topic;
+    if (topics->count == 0)
+        return zmq_setsockopt(m->stream, ZMQ_SUBSCRIBE, "", 0) == 0 ? PL_OK : zmq_fail(err, "cannot subscribe to", "");
+    for (int k = 0; k < topics->count; k++) {
+        size_t length = strlen(topics->text[k]);
+        if (length >= 200)                                  /* longer ones are framed wrongly by some versions */
+            return pl_fail(err, PL_EINVAL, "--topic takes at most 199 characters");
+        if (zmq_setsockopt(m->stream, ZMQ_SUBSCRIBE, topics->text[k], length) != 0)
+            return zmq_fail(err, "cannot subscribe to", topics->text[k]);
+    }
+    return PL_OK;
+}
+
+static int monitor_open(monitor_t *m, pl_error_t *err)
+{
+    m->context = zmq_ctx_new();
+    if (!m->context)
+        return pl_fail(err, PL_ENOMEM, "no ZeroMQ context: %s", zmq_strerror(zmq_errno()));
+    zmq_ctx_set(m->context, ZMQ_BLOCKY, 0);
+    m->stream = zmq_socket(m->context, ZMQ_SUB);
+    m->events = zmq_socket(m->context, ZMQ_PAIR);
+    if (!m->stream || !m->events)
+        return pl_fail(err, PL_EBUSY, "no ZeroMQ socket: %s", zmq_strerror(zmq_errno()));
+    set_limits(m->stream);
+    set_int(m->events, ZMQ_LINGER, 0);
+    int code = subscribe(m, err);
+    if (code != PL_OK)
+        return code;
+    if (zmq_socket_monitor(m->stream, "inproc://connection", ZMQ_EVENT_DISCONNECTED) != 0
+        || zmq_connect(m->events, "inproc://connection") != 0)
+        return zmq_fail(err, "cannot watch", "the connection");
+    if (zmq_connect(m->stream, m->arguments->endpoint) != 0)
+        return zmq_fail(err, "cannot connect to", m->arguments->endpoint);
+    return PL_OK;
+}
+
+static void monitor_close(monitor_t *m)
+{
+    if (m->stream)
+        zmq_close(m->stream);
+    if (m->events)
+        zmq_close(m->events);
+    if (m->context)
+        zmq_ctx_term(m->context);
+}
+
+/* ---- messages ---- */
+
+static void show_gap(const monitor_t *m, long long lost)
+{
+    if (m->arguments->json)
+        cli_print("{\"gap\": %lld}\n", lost);
+    else
+        cli_print("%9s %lld messages lost\n", "", lost);
+}
+
+static void look_for_gap(monitor_t *m, const json_t *message)
+{
+    json_int_t rank = json_integer_value(json_object_get(message, "rank")) + 1;
+    json_int_t seq = json_integer_value(json_object_get(message, "seq"));
+    if (m->arguments->topic.count || rank < 0 || rank >= RANKS)
+        return;
+    if (m->seq[rank] && seq > m->seq[rank] + 1)
+        show_gap(m, (long long)(seq - m->seq[rank] - 1));
+    m->seq[rank] = seq;
+}
+
+static void show_message(monitor_t *m, const char *text, size_t length)
+{
+    static char line[1 << 16];
+    json_t *message = json_loadb(text, length, 0, NULL);
+    if (!json_is_object(message)) {
+        json_decref(message);
+        return;
+    }
+    look_for_gap(m, message);
+    if (m->arguments->json) {
+        cli_print("%.*s\n", (int)length, text);
+    } else {
+        cli_stream_line(message, cli_columns(stdout), line, sizeof line);
+        cli_print("%s\n", line);
+    }
+    m->count++;
+    json_decref(message);
+}
+
+static bool is_enough(const monitor_t *m)
+{
+    const cli_monitor_t *a = m->arguments;
+    return interrupted || cli_output_gone() || (a->count && m->count >= a->count)
+           || (a->duration > 0 && now() - m->began >= a->duration);
+}
+
+/* The frames that are there: topic, object, topic, object. */
+static void take_messages(monitor_t *m)
+{
+    zmq_msg_t frame;
+    zmq_msg_init(&frame);
+    while (!is_enough(m) && zmq_msg_recv(&frame, m->stream, ZMQ_DONTWAIT) >= 0) {
+        int more = zmq_msg_more(&frame);
+        if (!more)
+            show_message(m, zmq_msg_data(&frame), zmq_msg_size(&frame));
+    }
+    zmq_msg_close(&frame);
+    cli_flush();
+}
+
+static void hint(monitor_t *m)
+{
+    if (m->hinted || m->count || now() - m->began < SILENCE)
+        return;
+    m->hinted = true;
+    cli_note("nothing from %s yet; still listening", m->arguments->endpoint);
+}
+
+static void follow(monitor_t *m)
+{
+    zmq_pollitem_t items[] = {{m->stream, 0, ZMQ_POLLIN, 0}, {m->events, 0, ZMQ_POLLIN, 0}};
+    m->began = now();
+    while (!is_enough(m) && !m->parted) {
+        double left = m->arguments->duration > 0 ? (m->began + m->arguments->duration - now()) * 1000 : TURN;
+        zmq_poll(items, 2, left < TURN ? (long)(left > 0 ? left + 1 : 0) : TURN);
+        m->parted = items[1].revents & ZMQ_POLLIN;
+        take_messages(m);                                   /* also what came before the end of the connection */
+        hint(m);
+    }
+}
+
+static int monitor_status(const monitor_t *m)
+{
+    if (interrupted)
+        return interrupted == SIGINT ? CLI_INTERRUPTED : CLI_DONE;
+    if (m->count || cli_output_gone())
+        return CLI_DONE;
+    cli_error("nothing came from %s: is a run publishing there (paceline fit --monitor)?", m->arguments->endpoint);
+    return CLI_FAILED;
+}
+
+int cli_monitor(const cli_monitor_t *arguments)
+{
+    static monitor_t m;                                     /* large */
+    pl_error_t err = {0};
+    int status = CLI_WRONG;
+    m.arguments = arguments;
+    if (monitor_open(&m, &err) == PL_OK) {
+        const struct sigaction action = {.sa_handler = on_signal};
+        sigaction(SIGINT, &action, NULL);
+        sigaction(SIGTERM, &action, NULL);
+        follow(&m);
+        status = monitor_status(&m);
+    } else {
+        cli_error("%s", err.text);
+    }
+    monitor_close(&m);
+    return status;
+}

@@ -1,0 +1,216 @@
+/* output.c - what people and programs see: results on standard output, all else on standard error */
+#include "cli/output.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of standard error */
+static char live[1024];                                     /* the line at the bottom; under lock */
+static bool can_redraw, has_colour, has_utf8;
+static int write_error;                                     /* errno of standard output */
+
+/* ---- standard error ---- */
+
+static void erase_live(void)
+{
+    if (live[0])
+        fputs("\r\033[K", stderr);
+}
+
+static void draw_live(void)
+{
+    if (live[0])
+        fprintf(stderr, "\r%s\033[K", live);
+    fflush(stderr);
+}
+
+static void say(const char *before, const char *format, va_list args)
+{
+    pthread_mutex_lock(&lock);
+    erase_live();
+    fputs(before, stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    draw_live();
+    pthread_mutex_unlock(&lock);
+}
+
+void cli_error(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say("paceline: ", format, args);
+    va_end(args);
+}
+
+void cli_note(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say("", format, args);
+    va_end(args);
+}
+
+void cli_live_line(const char *text)
+{
+    pthread_mutex_lock(&lock);
+    if (!text[0])
+        erase_live();
+    snprintf(live, sizeof live, "%s", text);
+    draw_live();
+    pthread_mutex_unlock(&lock);
+}
+
+bool cli_has_live_line(void)
+{
+    return can_redraw;
+}
+
+static void show_log(pl_log_level_t level, int rank, const char *actor, const char *text, void *user)
+{
+    (void)rank, (void)user;
+    cli_note("%s%s%s%s", level == PL_LOG_WARNING ? "warning: " : level == PL_LOG_ERROR ? "error: " : "", actor,
+             *actor ? ": " : "", text);
+}
+
+/* ---- standard output ---- */
+
+static void check_write(bool failed)
+{
+    if (failed && !write_error)
+        write_error = errno ? errno : EIO;
+}
+
+void cli_print(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (!write_error)
+        check_write(vprintf(format, args) < 0);
+    va_end(args);
+}
+
+void cli_flush(void)
+{
+    if (!write_error)
+        check_write(fflush(stdout) != 0);
+}
+
+void cli_print_json(json_t *object)
+{
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    if (!text)
+        cli_error("out of memory: a line of JSON is missing");
+    else
+        cli_print("%s\n", text);
+    cli_flush();
+    free(text);
+    json_decref(object);
+}
+
+bool cli_output_gone(void)
+{
+    return write_error == EPIPE;
+}
+
+/* A reader that has gone away (paceline list | head) is no failure of ours. */
+int cli_output_end(int status)
+{
+    cli_live_line("");
+    if (!write_error)
+        check_write(fflush(stdout) != 0 || ferror(stdout));
+    if (!write_error || write_error == EPIPE)
+        return status;
+    cli_error("cannot write to standard output: %s", strerror(write_error));
+    return status == CLI_DONE ? CLI_FAILED : status;
+}
+
+/* ---- the terminal ---- */
+
+int cli_columns(FILE *stream)
+{
+    struct winsize size;
+    if (!isatty(fileno(stream)))
+        return 0;
+    if (ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return size.ws_col;
+    const char *columns = getenv("COLUMNS");
+    return columns && atoi(columns) > 0 ? atoi(columns) : 80;
+}
+
+bool cli_has_colour(void)
+{
+    return has_colour;
+}
+
+bool cli_has_utf8(void)
+{
+    return has_utf8;
+}
+
+static const char *environment(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+void cli_output_begin(void)
+{
+    const char *term = environment("TERM");
+    const char *locale = environment("LC_ALL");
+    if (!locale)
+        locale = environment("LC_CTYPE");
+    if (!locale)
+        locale = environment("LANG");
+    signal(SIGPIPE, SIG_IGN);
+    can_redraw = isatty(STDERR_FILENO) && term && strcmp(term, "dumb");
+    has_colour = can_redraw && !environment("NO_COLOR");
+    has_utf8 = locale && (strcasestr(locale, "utf-8") || strcasestr(locale, "utf8"));
+    pl_log_hook(show_log, PL_LOG_WARNING, NULL);
+}
+
+/* ---- words ---- */
+
+const char *cli_bytes(double bytes, char text[24])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int unit = 0;
+    for (; bytes >= 1024 && unit < 4; unit++)
+        bytes /= 1024;
+    snprintf(text, 24, unit && bytes < 100 ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+    return text;
+}
+
+const char *cli_clock(double seconds, char text[24])
+{
+    long long s = seconds < 0 ? 0 : seconds > 3.6e8 ? 360000000 : (long long)(seconds + 0.5);
+    if (s >= 3600)
+        snprintf(text, 24, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(text, 24, "%lld:%02lld", s / 60, s % 60);
+    return text;
+}
+
+/* Libtool runs BUILD/.libs/paceline for BUILD/paceline. */
+const char *cli_program(void)
+{
+    static char name[PATH_MAX + 16];
+    char path[PATH_MAX], here[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[length < 0 ? 0 : length] = '\0';
+    char *folder = strstr(path, "/.libs/");
+    if (!folder)
+        return "paceline";
+    *folder = '\0';
+    size_t at = getcwd(here, sizeof here) ? strlen(here) : 0;
+    bool below = at > 0 && !strncmp(path, here, at) && (path[at] == '/' || !path[at]);
+    snprintf(name, sizeof name, "%s%s/paceline", below ? "." : "", below ? path + at : path);
+    return name;
+}

@@ -1,0 +1,47 @@
+/* output.h - what people and programs see: results on standard output, all else on standard error
+ *
+ * Lines of standard error may come from any thread while a progress line stands there; this file keeps them apart. */
+#ifndef CLI_OUTPUT_H
+#define CLI_OUTPUT_H
+
+#include <jansson.h>
+#include <paceline.h>
+#include <stdio.h>
+
+typedef enum cli_status { CLI_DONE = 0, CLI_FAILED = 1, CLI_WRONG = 2, CLI_INTERRUPTED = 130 } cli_status_t;
+
+/* Looks at the terminal and takes over SIGPIPE and Paceline's log; once, before anything else. */
+void cli_output_begin(void);
+/* Writes out what is left; the status to leave with, which a failed write turns into CLI_FAILED. */
+int cli_output_end(int status);
+
+/* To standard output (printf). */
+void cli_print(const char *format, ...) PL_PRINTF(1, 2);
+void cli_flush(void);
+/* One JSON object as a line, at once; consumes it. */
+void cli_print_json(json_t *object);
+/* Whether nobody reads standard output any more. */
+bool cli_output_gone(void);
+
+/* One line (printf) to standard error: "paceline: …". */
+void cli_error(const char *format, ...) PL_PRINTF(1, 2);
+void cli_note(const char *format, ...) PL_PRINTF(1, 2);
+
+/* The one line at the bottom of the terminal that is drawn again and again; "" removes it. */
+void cli_live_line(const char *text);
+/* Whether there may be one: a terminal that can redraw. */
+bool cli_has_live_line(void);
+
+/* Columns of standard error's or standard output's terminal; 0: it is none. */
+int cli_columns(FILE *stream);
+bool cli_has_colour(void);
+bool cli_has_utf8(void);
+
+/* "1.6 KiB", "240 MiB". */
+const char *cli_bytes(double bytes, char text[24]);
+/* "0:42", "1:02:03". */
+const char *cli_clock(double seconds, char text[24]);
+/* The name to type for this command: "paceline", "./build/paceline". */
+const char *cli_program(void);
+
+#endif

@@ -1,0 +1,89 @@
+/* paceline.c - the paceline command: finds the command's function and gives it its words */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "config.h"
+
+/* The function of each command, taking its struct. */
+#define CLI_COMMAND(command, help, more)                                                     \
+    static int run_##command(const void *arguments)                                          \
+    {                                                                                        \
+        return cli_##command(arguments);                                                     \
+    }
+#include "cli/commands.def"
+
+static int (*const functions[])(const void *arguments) = {
+#define CLI_COMMAND(command, help, more) run_##command,
+#include "cli/commands.def"
+};
+
+/* Run from the build tree, the command finds the modules that were built beside it. */
+static void find_built_modules(void)
+{
+    char folder[PATH_MAX], path[2 * PATH_MAX];
+    const char *others = getenv("PACELINE_PLUGIN_PATH");
+    ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
+    folder[length < 0 ? 0 : length] = '\0';
+    char *libtool = strstr(folder, "/.libs/");
+    if (!libtool)
+        return;
+    strcpy(libtool, "");
+    snprintf(path, sizeof path, "%s%s%s/examples/.libs", others ? others : "", others && *others ? ":" : "", folder);
+    setenv("PACELINE_PLUGIN_PATH", path, 1);
+}
+
+static int run_command(const cli_command_t *command, int count, char **words)
+{
+    pl_error_t err = {0};
+    bool wants_help;
+    void *arguments = cli_command_read(command, count, words, &wants_help, &err);
+    if (!arguments) {
+        cli_error("%s", err.text);
+        return CLI_WRONG;
+    }
+    int status = CLI_DONE;
+    if (wants_help)
+        cli_show_help(command);
+    else
+        status = functions[command - cli_commands](arguments);
+    cli_command_free(command, arguments);
+    return status;
+}
+
+static int run(int count, char **words)
+{
+    if (count == 0) {
+        cli_error("which command? paceline --help lists them");
+        return CLI_WRONG;
+    }
+    if (!strcmp(words[0], "--help") || !strcmp(words[0], "-h")) {
+        cli_show_overview();
+        return CLI_DONE;
+    }
+    if (!strcmp(words[0], "--version")) {
+        cli_print("paceline %s\n", PACKAGE_VERSION);
+        return CLI_DONE;
+    }
+    const cli_command_t *command = cli_command_find(words[0]);
+    if (command)
+        return run_command(command, count - 1, words + 1);
+    cli_error("there is no command \"%s\": see paceline --help", words[0]);
+    return CLI_WRONG;
+}
+
+int main(int argc, char **argv)
+{
+    pl_error_t err = {0};
+    find_built_modules();
+    cli_output_begin();
+    if (pl_init(&argc, &argv, NULL, &err) != PL_OK) {
+        cli_error("%s", err.text);
+        return CLI_FAILED;
+    }
+    return cli_output_end(run(argc - 1, argv + 1));
+}

@@ -1,0 +1,320 @@
+/* progress.c - how far a run is, on standard error
+ *
+ * On a terminal one line is redrawn, at most ten times a second; elsewhere a plain line comes every few seconds.  Both
+ * are made of the same pieces, and those that matter least are left out where the terminal is narrow.  A finished
+ * validation leaves a line of its own behind. */
+#include "cli/progress.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/output.h"
+
+enum { PIECES = 16, BAR_LEAST = 6, BAR_MOST = 24 };
+
+#define SECOND INT64_C(1000000000)
+#define REDRAW (SECOND / 10)
+#define PLAIN_EVERY (3 * SECOND)
+#define VALIDATED_EVERY (SECOND / 2)                        /* on a terminal */
+#define RATE_WINDOW (SECOND / 2)
+
+/* One piece of the line; the highest rank goes first when there is no room. */
+typedef struct piece {
+    int rank;
+    char text[64];
+} piece_t;
+
+typedef struct pieces {
+    int count;
+    piece_t piece[PIECES];
+} pieces_t;
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * SECOND + t.tv_nsec;
+}
+
+static void add(pieces_t *pieces, int rank, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static void add(pieces_t *pieces, int rank, const char *format, ...)
+{
+    va_list args;
+    if (pieces->count == PIECES)
+        return;
+    piece_t *piece = &pieces->piece[pieces->count++];
+    piece->rank = rank;
+    va_start(args, format);
+    vsnprintf(piece->text, sizeof piece->text, format, args);
+    va_end(args);
+}
+
+static int width_of(const pieces_t *pieces)
+{
+    int width = 0;
+    for (int k = 0; k < pieces->count; k++)
+        width += (int)strlen(pieces->piece[k].text) + (width ? 2 : 0);
+    return width;
+}
+
+/* Leaves out what matters least until the rest fits. */
+static void fit_into(pieces_t *pieces, int columns)
+{
+    while (pieces->count > 1 && width_of(pieces) > columns) {
+        int worst = 0;
+        for (int k = 1; k < pieces->count; k++)
+            if (pieces->piece[k].rank >= pieces->piece[worst].rank)
+                worst = k;
+        memmove(&pieces->piece[worst], &pieces->piece[worst + 1],
+                (size_t)(pieces->count - worst - 1) * sizeof *pieces->piece);
+        pieces->count--;
+    }
+}
+
+static size_t join(const pieces_t *pieces, int from, char *text, size_t room)
+{
+    size_t at = 0;
+    text[0] = '\0';
+    for (int k = from; k < pieces->count && at < room; k++)
+        at += (size_t)snprintf(text + at, room - at, "%s%s", k > from ? "  " : "", pieces->piece[k].text);
+    return at;
+}
+
+/* ---- the pieces ---- */
+
+static int digits(uint64_t number)
+{
+    return snprintf(NULL, 0, "%llu", (unsigned long long)number);
+}
+
+static void add_epoch(pieces_t *pieces, const cli_progress_t *p, const pl_progress_t *now)
+{
+    if (p->max_epochs > 0 && p->max_epochs < 1000000)
+        add(pieces, 0, "epoch %*u/%lld", digits((uint64_t)p->max_epochs), now->epoch + 1, (long long)p->max_epochs);
+    else
+        add(pieces, 0, "epoch %u", now->epoch + 1);
+}
+
+static void add_batch(pieces_t *pieces, int rank, const char *word, const pl_progress_t *now)
+{
+    if (now->batches)
+        add(pieces, rank, "%s%*u/%u", word, digits(now->batches), now->batch, now->batches);
+    else
+        add(pieces, rank, "%sbatch %u", word, now->batch);
+}
+
+static void add_step(pieces_t *pieces, int rank, const pl_progress_t *now)
+{
+    add(pieces, rank, "step %*llu", now->total_steps ? digits(now->total_steps) : 1,
+        (unsigned long long)now->global_step);
+}
+
+static bool starts(const char *text, const char *with)
+{
+    return !strncmp(text, with, strlen(with));
+}
+
+/* "train_loss 0.4123" for each metric whose name begins so. */
+static void add_metrics(pieces_t *pieces, int rank, json_t *metrics, const char *beginning)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(metrics, name, value)
+        if (starts(name, beginning) && json_is_number(value))
+            add(pieces, rank, "%.40s %.4f", name, json_number_value(value));
+}
+
+static void add_lr(pieces_t *pieces, int rank, json_t *metrics)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(metrics, name, value)
+        if (starts(name, "lr-") && json_is_number(value)) {
+            add(pieces, rank, "lr %.1e", json_number_value(value));
+            return;
+        }
+}
+
+static void add_loss(pieces_t *pieces, int rank, json_t *metrics)
+{
+    json_t *loss = json_object_get(metrics, "train_loss");
+    if (json_is_number(loss))
+        add(pieces, rank, "loss %.4f", json_number_value(loss));
+}
+
+static void add_remaining(pieces_t *pieces, int rank, const cli_progress_t *p, const pl_progress_t *now, int64_t time)
+{
+    char clock[24];
+    uint64_t done = now->global_step - p->first_step;
+    if (now->total_steps <= now->global_step || !done || time - p->began < SECOND)
+        return;
+    double each = (double)(time - p->began) / (double)done / SECOND;
+    add(pieces, rank, "%s left", cli_clock(each * (double)(now->total_steps - now->global_step), clock));
+}
+
+static void add_rate(pieces_t *pieces, int rank, const cli_progress_t *p, const char *unit)
+{
+    if (p->rate > 0)
+        add(pieces, rank, p->rate < 10 ? "%.1f%s" : "%.0f%s", p->rate, unit);
+}
+
+/* ---- the bar ---- */
+
+static double share_done(const pl_progress_t *now)
+{
+    if (now->total_steps)
+        return fmin(1, (double)now->global_step / (double)now->total_steps);
+    return now->batches ? fmin(1, (double)now->batch / now->batches) : -1;
+}
+
+static size_t draw_bar(double share, int width, char *text, size_t room)
+{
+    int full = (int)(share * width + 0.5);
+    size_t at = 0;
+    const char *colour = cli_has_colour() ? "\033[36m" : "", *pale = cli_has_colour() ? "\033[90m" : "";
+    at += (size_t)snprintf(text + at, room - at, "  %s", colour);
+    for (int k = 0; k < width; k++)
+        at += (size_t)snprintf(text + at, room - at, "%s%s", k == full ? pale : "",
+                               cli_has_utf8() ? (k < full ? "━" : "─") : (k < full ? "#" : "."));
+    at += (size_t)snprintf(text + at, room - at, "%s", *colour ? "\033[0m" : "");
+    return at;
+}
+
+/* The first piece, a bar where there is room, the rest. */
+static void draw(pieces_t *pieces, double share)
+{
+    char line[1024];
+    int columns = cli_columns(stderr) - 1;
+    fit_into(pieces, columns);
+    int left = columns - width_of(pieces) - 2;
+    size_t at = (size_t)snprintf(line, sizeof line, "%.*s", columns > 0 ? columns : 0, pieces->piece[0].text);
+    if (share >= 0 && left >= BAR_LEAST)
+        at += draw_bar(share, left < BAR_MOST ? left : BAR_MOST, line + at, sizeof line - at);
+    if (pieces->count > 1) {
+        at += (size_t)snprintf(line + at, sizeof line - at, "  ");
+        join(pieces, 1, line + at, sizeof line - at);
+    }
+    cli_live_line(line);
+}
+
+/* ---- lines ---- */
+
+static void tell(cli_progress_t *p, pieces_t *pieces, int64_t time)
+{
+    char line[1024];
+    if (p->bar)
+        fit_into(pieces, cli_columns(stderr) - 1);
+    join(pieces, 0, line, sizeof line);
+    p->told = time;
+    cli_note("%s", line);
+}
+
+static void show_train(cli_progress_t *p, const pl_progress_t *now, json_t *metrics, int64_t time)
+{
+    pieces_t pieces = {0};
+    add_epoch(&pieces, p, now);
+    add_batch(&pieces, 3, "", now);
+    add_step(&pieces, 6, now);
+    add_loss(&pieces, 1, metrics);
+    add_lr(&pieces, 5, metrics);
+    add_rate(&pieces, 4, p, p->bar ? "/s" : " batches/s");
+    add_remaining(&pieces, 2, p, now, time);
+    if (p->bar)
+        draw(&pieces, share_done(now));
+    else
+        tell(p, &pieces, time);
+}
+
+static void show_pass(cli_progress_t *p, const pl_progress_t *now, const char *word, int64_t time)
+{
+    pieces_t pieces = {0};
+    if (strcmp(now->event, "predict"))
+        add_epoch(&pieces, p, now);
+    add_batch(&pieces, 1, word, now);
+    if (p->bar)
+        draw(&pieces, now->batches ? fmin(1, (double)now->batch / now->batches) : -1);
+    else
+        tell(p, &pieces, time);
+}
+
+static void show_validated(cli_progress_t *p, const pl_progress_t *now, json_t *metrics, int64_t time)
+{
+    pieces_t pieces = {0};
+    char clock[24];
+    add_epoch(&pieces, p, now);
+    add_step(&pieces, 4, now);
+    add_metrics(&pieces, 2, metrics, "train_loss");
+    add_metrics(&pieces, 1, metrics, "val_");
+    add(&pieces, 3, "%s", cli_clock((double)(time - p->began) / SECOND, clock));
+    tell(p, &pieces, time);
+}
+
+/* Smoothed over some seconds; a validation in between does not count. */
+static void measure_rate(cli_progress_t *p, const pl_progress_t *now, int64_t time)
+{
+    if (!p->rate_time || now->epoch != p->rate_epoch || now->batch < p->rate_batch) {
+        p->rate_time = time;
+        p->rate_batch = now->batch;
+        p->rate_epoch = now->epoch;
+    }
+    if (time - p->rate_time < RATE_WINDOW)
+        return;
+    double newest = (double)(now->batch - p->rate_batch) * SECOND / (double)(time - p->rate_time);
+    p->rate = p->rate > 0 ? 0.7 * p->rate + 0.3 * newest : newest;
+    p->rate_time = time;
+    p->rate_batch = now->batch;
+}
+
+/* ---- doors ---- */
+
+static int64_t number_of(const pl_options_t *options, const char *key)
+{
+    char *text = pl_options_get(options, key), *end = NULL;
+    long long value = text ? strtoll(text, &end, 10) : 0;
+    bool whole = end && end != text && !*end;
+    pl_text_free(text);
+    return whole ? value : 0;
+}
+
+void cli_progress_begin(cli_progress_t *p, const pl_options_t *options)
+{
+    char *wanted = pl_options_get(options, "trainer.enable_progress_bar");
+    *p = (cli_progress_t){.bar = cli_has_live_line() && !(wanted && !strcmp(wanted, "false")),
+                          .max_epochs = number_of(options, "trainer.max_epochs")};
+    pl_text_free(wanted);
+}
+
+void cli_progress_show(cli_progress_t *p, const pl_progress_t *now)
+{
+    int64_t time = now_ns();
+    bool train = !strcmp(now->event, "train"), validated = !strcmp(now->event, "validated");
+    if (!p->began) {
+        p->began = p->told = time;
+        p->first_step = now->global_step;
+    }
+    if (train)
+        measure_rate(p, now, time);
+    if (validated ? time - p->told < VALIDATED_EVERY && p->bar && now->global_step != now->total_steps
+                  : time - (p->bar ? p->drawn : p->told) < (p->bar ? REDRAW : PLAIN_EVERY))
+        return;
+    json_t *metrics = json_loads(now->metrics ? now->metrics : "", JSON_REJECT_DUPLICATES, NULL);
+    if (validated)
+        show_validated(p, now, metrics, time);
+    else if (train)
+        show_train(p, now, metrics, time);
+    else if (strcmp(now->event, "text"))
+        show_pass(p, now, !strcmp(now->event, "predict") ? "predicting " : "validating ", time);
+    if (!validated)
+        p->drawn = time;
+    json_decref(metrics);
+}
+
+void cli_progress_end(cli_progress_t *p)
+{
+    (void)p;
+    cli_live_line("");
+}

@@ -1,0 +1,219 @@
+/* session.c - one run of the engine for a command: fit and predict
+ *
+ * The command's own loop carries signals and notifications.  The first Ctrl-C or SIGTERM asks the trainer to stop, the
+ * second ends the process on the spot: whoever presses it twice does not want to wait. */
+#include "cli/session.h"
+
+#include <event2/event.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { DESCRIPTORS = 65536 };
+
+/* ---- JSON ---- */
+
+static json_t *parsed(const char *text)
+{
+    json_t *value = json_loads(text && *text ? text : "{}", JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+    return value ? value : json_object();
+}
+
+json_t *cli_progress_json(const pl_progress_t *p)
+{
+    if (!strcmp(p->event, "text"))
+        return json_pack("{s:s, s:o}", "event", "text", "text", parsed(p->metrics));
+    return json_pack("{s:s, s:I, s:I, s:i, s:i, s:i, s:o}", "event", p->event, "global_step", (json_int_t)p->global_step,
+                     "total_steps", (json_int_t)p->total_steps, "epoch", (int)p->epoch, "batch", (int)p->batch,
+                     "batches", (int)p->batches, "metrics", parsed(p->metrics));
+}
+
+json_t *cli_result_json(const pl_result_t *result)
+{
+    const pl_error_t *error = &result->error;
+    json_t *json = json_pack("{s:s, s:s, s:s, s:I, s:i, s:o, s:f}", "event", "result", "status", result->status, "run_dir",
+                             result->run_dir, "global_step", (json_int_t)result->global_step, "epoch",
+                             (int)result->epoch, "metrics", parsed(result->metrics), "seconds", result->seconds);
+    if (json && !strcmp(result->status, "failed"))
+        json_object_set_new(json, "error", json_pack("{s:s, s:s, s:s}", "code", pl_code_name(error->code), "where",
+                                                     error->where, "text", error->text));
+    return json;
+}
+
+/* ---- the run file ---- */
+
+static int set_key(pl_options_t *options, const char *word, pl_error_t *err)
+{
+    char key[256];
+    size_t length = strcspn(word, "=");
+    if (!word[length] || !length || length >= sizeof key)
+        return pl_fail(err, PL_EINVAL, "--set takes KEY=VALUE, such as trainer.max_epochs=3, not \"%.80s\"", word);
+    memcpy(key, word, length);
+    key[length] = '\0';
+    return pl_options_set(options, key, word + length + 1, err);
+}
+
+/* As a key of the run, so that the effective run file names them too. */
+static int set_plugins(pl_options_t *options, const cli_texts_t *plugins, pl_error_t *err)
+{
+    char key[32], *list = pl_options_get(options, "plugins");
+    json_t *there = json_loads(list ? list : "[]", 0, NULL);
+    size_t count = json_array_size(there);
+    int code = PL_OK;
+    for (int k = 0; code == PL_OK && k < plugins->count; k++) {
+        json_t *file = json_string(plugins->text[k]);
+        char *quoted = file ? json_dumps(file, JSON_ENCODE_ANY) : NULL;
+        snprintf(key, sizeof key, "plugins.%zu", count + (size_t)k);
+        code = quoted ? pl_options_set(options, key, quoted, err)
+                      : pl_fail(err, PL_EINVAL, "--plugin: the file's name is not UTF-8");
+        free(quoted);
+        json_decref(file);
+    }
+    json_decref(there);
+    pl_text_free(list);
+    return code;
+}
+
+pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err)
+{
+    pl_options_t *options = pl_options_load(run->file, err);
+    int code = options ? set_plugins(options, &run->plugins, err) : PL_ENOTFOUND;
+    for (int k = 0; code == PL_OK && k < run->set.count; k++)
+        code = set_key(options, run->set.text[k], err);
+    if (code == PL_OK)
+        code = pl_options_check(options, err);
+    if (code == PL_OK)
+        return options;
+    pl_options_free(options);
+    return NULL;
+}
+
+/* ---- signals ---- */
+
+static void on_signal(evutil_socket_t number, short what, void *user)
+{
+    (void)what;
+    cli_session_t *session = user;
+    if (session->signal) {
+        cli_live_line("");
+        _exit(CLI_INTERRUPTED);
+    }
+    session->signal = (int)number;
+    if (pl_trainer_stop(session->trainer, number == SIGINT ? "SIGINT" : "SIGTERM", NULL) == PL_OK)
+        cli_note("stopping after this step%s", number == SIGINT ? "; Ctrl-C again ends at once" : "");
+}
+
+static bool catch_signals(cli_session_t *session)
+{
+    static const int numbers[] = {SIGINT, SIGTERM};
+    for (int k = 0; k < 2; k++) {
+        session->signals[k] = evsignal_new(session->base, numbers[k], on_signal, session);
+        if (!session->signals[k] || event_add(session->signals[k], NULL) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* ---- notifications ---- */
+
+static void on_closed(pl_engine_t *engine, void *user)
+{
+    (void)engine;
+    event_base_loopbreak(((cli_session_t *)user)->base);
+}
+
+static void on_progress(pl_trainer_t *trainer, const pl_progress_t *progress, void *user)
+{
+    (void)trainer;
+    cli_session_t *session = user;
+    session->work->progress(session, progress);
+}
+
+static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
+{
+    (void)trainer;
+    cli_session_t *session = user;
+    const pl_error_t *error = &result->error;
+    cli_live_line("");
+    if (!strcmp(result->status, "failed")) {
+        session->status = CLI_FAILED;
+        cli_error("%s%s%s", error->where, *error->where ? ": " : "", error->text);
+        if (session->json)
+            cli_print_json(cli_result_json(result));
+    } else {
+        session->status = session->work->done(session, result);
+    }
+    if (session->status == CLI_DONE && session->signal == SIGINT)
+        session->status = CLI_INTERRUPTED;
+    pl_engine_close(session->engine, on_closed, session);
+}
+
+/* ---- the run ---- */
+
+/* Viewers of the stream cost a descriptor each. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= DESCRIPTORS)
+        return;
+    limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int session_open(cli_session_t *session, const char *monitor, pl_error_t *err)
+{
+    raise_descriptors();
+    session->base = event_base_new();
+    if (!session->base)
+        return pl_fail(err, PL_ENOMEM, "no event loop: out of memory or descriptors");
+    session->engine = pl_engine_new(session->base, err);
+    if (!session->engine)
+        return PL_ENOMEM;
+    int code = monitor ? pl_engine_monitor(session->engine, monitor, err) : PL_OK;
+    if (code != PL_OK)
+        return code;
+    session->trainer = pl_trainer_new(session->engine, session->options, err);
+    if (!session->trainer)
+        return PL_EINVAL;
+    if (!catch_signals(session))
+        return pl_fail(err, PL_ENOMEM, "out of memory");
+    pl_trainer_on_progress(session->trainer, on_progress, session);
+    return session->work->start(session, on_done, err);
+}
+
+static void session_close(cli_session_t *session)
+{
+    for (int k = 0; k < 2; k++)
+        if (session->signals[k])
+            event_free(session->signals[k]);
+    pl_engine_free(session->engine);
+    if (session->base)
+        event_base_free(session->base);
+    pl_options_free(session->options);
+}
+
+static void tell_monitor(const cli_session_t *session)
+{
+    const char *endpoint = pl_engine_monitor_endpoint(session->engine);
+    if (session->json)
+        cli_print_json(json_pack("{s:s, s:s}", "event", "monitor", "endpoint", endpoint));
+    else
+        cli_note("monitor: %s monitor %s", cli_program(), endpoint);
+}
+
+int cli_session_run(cli_session_t *session, const char *monitor)
+{
+    pl_error_t err = {0};
+    session->status = CLI_WRONG;
+    if (session_open(session, monitor, &err) != PL_OK) {
+        cli_error("%s", err.text);
+    } else {
+        if (monitor)
+            tell_monitor(session);
+        event_base_dispatch(session->base);
+    }
+    session_close(session);
+    return session->status;
+}

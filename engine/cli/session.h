@@ -1,0 +1,52 @@
+/* session.h - one run of the engine for a command: fit and predict */
+#ifndef CLI_SESSION_H
+#define CLI_SESSION_H
+
+#include <jansson.h>
+
+#include "cli/command.h"
+#include "cli/output.h"
+
+struct event_base;
+struct event;
+
+typedef struct cli_session cli_session_t;
+
+/* Carries out the command's part: starts the run; hears of progress and of the end. */
+typedef struct cli_work {
+    int (*start)(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err);
+    void (*progress)(cli_session_t *session, const pl_progress_t *progress);
+    int (*done)(cli_session_t *session, const pl_result_t *result);      /* the exit status, of a run that did not fail */
+} cli_work_t;
+
+struct cli_session {
+    const cli_work_t *work;
+    const void *arguments;                                  /* of the command */
+    bool json;
+    pl_options_t *options;
+    struct event_base *base;
+    pl_engine_t *engine;
+    pl_trainer_t *trainer;
+    struct event *signals[2];
+    int signal;                                             /* the first that came; 0: none */
+    int status;
+};
+
+/* What stands in every command that reads a run file. */
+typedef struct cli_run {
+    const char *file, *monitor;
+    cli_texts_t set, plugins;
+} cli_run_t;
+
+/* The run file with what --set and --plugin say. */
+pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err);
+
+/* Runs session->work with session->options, which it consumes; the exit status. */
+int cli_session_run(cli_session_t *session, const char *monitor);
+
+/* {"event": …, "global_step": …} for --json. */
+json_t *cli_progress_json(const pl_progress_t *progress);
+/* {"event": "result", …}. */
+json_t *cli_result_json(const pl_result_t *result);
+
+#endif

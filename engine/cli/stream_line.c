@@ -1,0 +1,102 @@
+/* stream_line.c - one message of the stream as a line for people
+ *
+ * Names stand in columns wide enough for the usual ones, so that a pair of call and reply is seen at a glance; a longer
+ * name pushes its line to the right rather than being cut. */
+#include "cli/stream_line.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/output.h"
+
+enum { TEXT_MOST = 120 };                                   /* characters of a field; a run file is one, too */
+
+typedef struct line {
+    char *text;
+    size_t at, room;
+} line_t;
+
+static void add(line_t *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void add(line_t *line, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(line->text + line->at, line->room - line->at, format, args);
+    va_end(args);
+    if (length > 0)
+        line->at = line->at + (size_t)length < line->room ? line->at + (size_t)length : line->room - 1;
+}
+
+static const char *text_of(const json_t *message, const char *key)
+{
+    const char *text = json_string_value(json_object_get(message, key));
+    return text ? text : "?";
+}
+
+/* A call goes to the right, its answers come back. */
+static const char *arrow(const char *kind)
+{
+    static const char *const arrows[][3] = {{"call", "→", ">"}, {"progress", "⋯", "~"}, {"reply", "←", "<"},
+                                            {"error", "✗", "!"}, {"cancel", "⊘", "x"}};
+    for (size_t k = 0; k < sizeof arrows / sizeof *arrows; k++)
+        if (!strcmp(arrows[k][0], kind))
+            return arrows[k][cli_has_utf8() ? 1 : 2];
+    return "?";
+}
+
+/* Bytes of the first `columns` characters. */
+static size_t bytes_of(const char *text, int columns)
+{
+    size_t at = 0;
+    for (; text[at] && columns >= 0; at++)
+        if (((unsigned char)text[at] & 0xC0) != 0x80 && columns-- == 0)
+            break;
+    return at;
+}
+
+static void add_field(line_t *line, const char *name, const json_t *value)
+{
+    const char *text = json_string_value(value);
+    if (text && (!*text || strpbrk(text, " =")))
+        add(line, " %s=\"%.*s\"", name, (int)bytes_of(text, TEXT_MOST), text);
+    else if (text)
+        add(line, " %s=%.*s", name, (int)bytes_of(text, TEXT_MOST), text);
+    else if (json_is_integer(value))
+        add(line, " %s=%lld", name, (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        add(line, " %s=%.4g", name, json_real_value(value));
+    else if (json_is_object(value))
+        add(line, " %s={%zu}", name, json_object_size(value));
+    else if (!json_is_null(value))
+        add(line, " %s=%s", name, json_is_true(value) ? "yes" : "no");
+}
+
+/* The caller on the left, whoever speaks. */
+static void add_ends(line_t *line, const json_t *message, int width)
+{
+    const char *kind = text_of(message, "kind");
+    bool down = !strcmp(kind, "call") || !strcmp(kind, "cancel");
+    add(line, "%-*s %s %-*s ", width, text_of(message, down ? "from" : "to"), arrow(kind), width,
+        text_of(message, down ? "to" : "from"));
+}
+
+void cli_stream_line(const json_t *message, int columns, char *text, size_t room)
+{
+    line_t line = {text, 0, room};
+    const char *name;
+    json_t *value;
+    json_int_t rank = json_integer_value(json_object_get(message, "rank"));
+    add(&line, "%9.4f ", json_number_value(json_object_get(message, "time")));
+    if (rank > 0)
+        add(&line, "%lld/", (long long)rank);
+    add_ends(&line, message, columns && columns < 100 ? 16 : 20);
+    add(&line, "%s", text_of(message, "name"));
+    json_object_foreach(json_object_get(message, "fields"), name, value)
+        add_field(&line, name, value);
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ')
+            *c = ' ';
+    if (columns > 0)
+        text[bytes_of(text, columns)] = '\0';
+}

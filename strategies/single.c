@@ -1,0 +1,301 @@
+/* single.c - one rank, one device: nothing to agree with anybody about
+ *
+ * A step is two replays on the accelerator: forward_backward, and optimizer_step when one is due.  Both are sent at
+ * once; the accelerator takes them in order. */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "accelerators/accelerator.h"
+#include "strategies/replica.h"
+#include "strategies/strategies.h"
+
+enum { STEPS_MOST = 32, FIGURES_MOST = 64 };
+
+/* One batch under way: train_batch or evaluate_batch. */
+typedef struct step {
+    pl_call_t *call;                                        /* NULL: a free place */
+    pl_batch_t *batch;                                      /* kept by the call */
+    uint64_t number;                                        /* the optimizer step it is for, from 1 */
+    uint32_t shard;
+    int pending;                                            /* replays not yet ended */
+    bool guarded;
+    double lr, grad_norm, loss;
+    size_t figures_size;
+    double figures[2 * FIGURES_MOST];
+    pl_outputs_t *outputs;                                  /* counted */
+    pl_error_t failure;
+} step_t;
+
+typedef struct single {
+    pl_replica_t replica;                                   /* first: see replica.h */
+    step_t step[STEPS_MOST];                                /* as many as credit allows */
+} single_t;
+
+static int single_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)call, (void)body;
+    if (pl_is_nobody(pl_peer(self, "accelerator")))
+        return pl_fail(err, PL_EINVAL, "the strategy was given no accelerator");
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+static int single_setup(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    single_t *single = self;
+    return pl_replica_setup(&single->replica, call, &body->setup, err);
+}
+
+static int single_process_dataloader(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)self, (void)body, (void)err;
+    return pl_reply_process_dataloader(call, &(pl_process_dataloader_reply_t){.part = 0, .parts = 1});
+}
+
+static int single_figure_names(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    single_t *single = self;
+    char *names = pl_replica_figure_names(&single->replica, body->figure_names.stage, err);
+    if (!names)
+        return PL_ENOMEM;
+    int code = pl_reply_figure_names(call, &(pl_figure_names_reply_t){.names = names});
+    pl_free(names);
+    return code;
+}
+
+/* ---- a training step ---- */
+
+static step_t *step_take(single_t *single, pl_call_t *call)
+{
+    step_t *step = single->step;
+    while (step->call)
+        step++;                                             /* the mailbox lets no more calls in than there are places */
+    *step = (step_t){.call = call};
+    return step;
+}
+
+static void step_give(step_t *step)
+{
+    pl_object_unref(step->outputs);
+    step->outputs = NULL;
+    step->call = NULL;
+}
+
+static void step_fail(step_t *step)
+{
+    pl_call_fail(step->call, &step->failure);
+    step_give(step);
+}
+
+/* The gradients of the batch once more are here: say which tensor was the first that is not finite. */
+static void bad_read(void *self, const pl_answer_t *answer)
+{
+    single_t *single = self;
+    step_t *step = answer->context;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    const pl_tensor_info_t *bad = NULL;
+    if (answer->kind == PL_ANSWER_REPLY)
+        bad = pl_replica_first_bad(&single->replica, (pl_floats_t *)answer->body->read_region_reply.floats);
+    pl_fail(&step->failure, PL_ENAN,
+            "step %llu: the %s is not finite%s%s%s; nothing was changed by this step: lower the learning rate, set "
+            "trainer.gradient_clip_val or look at the data", (unsigned long long)step->number,
+            isfinite(step->loss) ? "gradient" : "loss", bad ? ", the first bad gradient is that of \"" : "",
+            bad ? bad->name : "", bad ? "\"" : "");
+    step_fail(step);
+}
+
+static void bad_replayed(void *self, const pl_answer_t *answer)
+{
+    (void)self, (void)answer;                               /* what matters is what the read after it finds */
+}
+
+static uint64_t replay_forward_backward(single_t *single, step_t *step, bool accumulate, pl_on_answer_t on_answer,
+                                        pl_error_t *err)
+{
+    pl_replica_t *r = &single->replica;
+    const pl_replica_plan_t *plan = pl_replica_plan(r, PL_TRAIN, step->batch->count, accumulate, err);
+    if (!plan)
+        return 0;
+    pl_replay_plan_t msg = {.plan = plan->number, .what = "forward_backward", .seed = r->seed, .step = step->number,
+                            .shard = step->shard, .batch = &step->batch->object};
+    return pl_call_replay_plan(single, r->accelerator, &msg, (pl_how_t){.on_answer = on_answer, .context = step}, err);
+}
+
+/* Steps that follow have overwritten the gradients: the same batch gives the same ones again. */
+static void find_bad(single_t *single, step_t *step)
+{
+    pl_replica_t *r = &single->replica;
+    pl_read_region_t read = {.region = PL_REGION_GRADS, .count = (uint64_t)r->model->params};
+    pl_how_t how = {.on_answer = bad_read, .context = step};
+    replay_forward_backward(single, step, false, bad_replayed, NULL);
+    if (!pl_call_read_region(single, r->accelerator, &read, how, &step->failure))
+        step_fail(step);
+}
+
+static void step_end(single_t *single, step_t *step)
+{
+    if (step->failure.code != PL_OK) {
+        step_fail(step);
+        return;
+    }
+    if (step->guarded) {
+        find_bad(single, step);
+        return;
+    }
+    pl_train_batch_reply_t reply = {.lr = step->lr, .grad_norm = step->grad_norm,
+                                    .figures = {step->figures, step->figures_size}};
+    pl_reply_train_batch(step->call, &reply);
+    step_give(step);
+}
+
+static void figures_keep(step_t *step, pl_bytes_t figures)
+{
+    step->figures_size = figures.size < sizeof step->figures ? figures.size : sizeof step->figures;
+    memcpy(step->figures, figures.data, step->figures_size);
+    step->loss = step->figures_size ? step->figures[0] : 0;
+}
+
+static void step_answered(single_t *single, step_t *step, const pl_answer_t *answer)
+{
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    if (answer->kind == PL_ANSWER_ERROR && step->failure.code == PL_OK)
+        step->failure = *answer->error;
+    if (--step->pending == 0)
+        step_end(single, step);
+}
+
+static void forward_backward_answered(void *self, const pl_answer_t *answer)
+{
+    step_t *step = answer->context;
+    if (answer->kind == PL_ANSWER_REPLY)
+        figures_keep(step, answer->body->replay_plan_reply.figures);
+    step_answered(self, step, answer);
+}
+
+static void optimizer_answered(void *self, const pl_answer_t *answer)
+{
+    step_t *step = answer->context;
+    if (answer->kind == PL_ANSWER_REPLY) {
+        const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
+        double figures[4] = {0};                            /* loss and its weight, the norm and 1: optimizer.h */
+        memcpy(figures, reply->figures.data, reply->figures.size < sizeof figures ? reply->figures.size : sizeof figures);
+        step->grad_norm = figures[2];
+        step->guarded = reply->guarded;
+    }
+    step_answered(self, step, answer);
+}
+
+static uint64_t replay_optimizer(single_t *single, step_t *step, pl_error_t *err)
+{
+    pl_replica_t *r = &single->replica;
+    float scalars[PL_STEP_SCALARS] = {0};
+    pl_optimizer_scalars((pl_optimizer_t){r->optimizer.ops, r->optimizer.self}, step->lr, step->number, scalars);
+    pl_replay_plan_t msg = {.plan = pl_replica_optimizer_plan(r)->number, .what = "optimizer_step", .seed = r->seed,
+                            .step = step->number, .scalars = {scalars, sizeof scalars}};
+    pl_how_t how = {.on_answer = optimizer_answered, .context = step};
+    return pl_call_replay_plan(single, r->accelerator, &msg, how, err);
+}
+
+static int single_train_batch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    single_t *single = self;
+    const pl_train_batch_t *msg = &body->train_batch;
+    step_t *step = step_take(single, call);
+    step->batch = (pl_batch_t *)msg->batch;
+    step->number = msg->global_step;
+    step->shard = msg->shard;
+    if (msg->step_due)
+        step->lr = pl_replica_lr(&single->replica, msg->global_step, msg->total_steps, msg->lr_factor);
+    if (!replay_forward_backward(single, step, msg->shard > 0, forward_backward_answered, err)) {
+        step_give(step);
+        return err->code;
+    }
+    step->pending = 1;
+    if (msg->step_due && replay_optimizer(single, step, &step->failure))
+        step->pending++;
+    return PL_OK;
+}
+
+/* ---- forward only ---- */
+
+static void forward_answered(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    step_t *step = answer->context;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_call_fail(step->call, answer->error);
+    else if (answer->kind == PL_ANSWER_REPLY)
+        pl_reply_evaluate_batch(step->call, &(pl_evaluate_batch_reply_t){
+            .figures = answer->body->replay_plan_reply.figures, .outputs = step->outputs ? &step->outputs->object : NULL});
+    if (answer->kind == PL_ANSWER_ERROR || answer->kind == PL_ANSWER_REPLY)
+        step_give(step);
+}
+
+static int single_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    single_t *single = self;
+    pl_replica_t *r = &single->replica;
+    pl_batch_t *batch = (pl_batch_t *)body->evaluate_batch.batch;
+    bool failed = false;
+    const pl_replica_plan_t *plan = pl_replica_plan(r, body->evaluate_batch.stage, batch->count, false, err);
+    if (!plan)
+        return err->code;
+    step_t *step = step_take(single, call);
+    if (body->evaluate_batch.stage == PL_PREDICT)
+        step->outputs = pl_replica_outputs(plan, &failed, err);
+    pl_replay_plan_t msg = {.plan = plan->number, .what = "forward", .seed = r->seed, .batch = &batch->object,
+                            .outputs = step->outputs ? &step->outputs->object : NULL};
+    pl_how_t how = {.on_answer = forward_answered, .context = step};
+    if (!failed && pl_call_replay_plan(single, r->accelerator, &msg, how, err))
+        return PL_OK;
+    step_give(step);
+    return err->code;
+}
+
+static int single_export_weights(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)body;
+    single_t *single = self;
+    return pl_replica_export(&single->replica, call, err);
+}
+
+static int single_import_weights(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    single_t *single = self;
+    return pl_replica_import(&single->replica, call, (pl_weights_t *)body->import_weights.weights, err);
+}
+
+static void single_release(void *self)
+{
+    single_t *single = self;
+    for (int k = 0; k < STEPS_MOST; k++)
+        pl_object_unref(single->step[k].outputs);
+    pl_replica_release(&single->replica);
+}
+
+static const pl_handler_t single_handlers[] = {
+    PL_ON(start, single_start),
+    PL_ON(setup, single_setup),
+    PL_ON(process_dataloader, single_process_dataloader),
+    PL_ON(figure_names, single_figure_names),
+    PL_ON(train_batch, single_train_batch),
+    PL_ON(evaluate_batch, single_evaluate_batch),
+    PL_ON(export_weights, single_export_weights),
+    PL_ON(import_weights, single_import_weights),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_single_strategy = {
+    .name = "single",
+    .help = "one rank on one device",
+    .size = sizeof(single_t),
+    .role = "strategy",
+    .level = PL_LEVEL_STRATEGY,
+    .handlers = single_handlers,
+    .credit = STEPS_MOST,
+    .release = single_release,
+};

@@ -1,0 +1,311 @@
+/* optimizers.c - tests of optimizers, schedules and the optimizer step against PyTorch */
+#include "strategies/optimizers/optimizer.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accelerators/accelerator.h"
+#include "base/alloc.h"
+#include "formula.h"
+#include "reference.h"
+#include "tap.h"
+#include "training_cases.h"
+
+/* A model of two matrices and two vectors, its regions, and an optimizer's step. */
+typedef struct rig {
+    void *self;
+    pl_optimizer_t optimizer;
+    pl_model_t *model;
+    pl_graph_t *graph;
+    double *region[PL_REGIONS];
+    double figures[2][2];                   /* loss, grad_norm */
+    bool guarded;
+} rig_t;
+
+#define NOMINAL 8.0
+
+static rig_t rig_new(const pl_optimizer_ops_t *ops, const char *options, double clip)
+{
+    static const pl_shape_t shape[] = {PL_SHAPE(3, 4), PL_SHAPE(5), PL_SHAPE(2),
+                                       PL_SHAPE(2, 3, 2)};
+    static const char *const name[] = {"w1", "b1", "b2", "w2"};
+    rig_t rig = {.self = training_part((const pl_part_t *)ops, options),
+                 .model = pl_model_new(NULL)};
+    pl_graph_t *g = pl_graph_new(rig.model, PL_TRAIN, NULL, 0, 1, NULL);
+    for (int i = 0; i < 4; i++)
+        pl_param(g, name[i], shape[i], pl_zeros());
+    pl_graph_free(g);
+    for (int r = 0; r < PL_REGIONS; r++)
+        rig.region[r] = pl_alloc_array((size_t)rig.model->params + 2, sizeof(double));
+    for (int i = 0; i < 4; i++)
+        formula_wave(rig.model->tensor[i].count, i, -1, 1,
+                     rig.region[PL_REGION_PARAMS] + rig.model->tensor[i].offset);
+    rig.optimizer = (pl_optimizer_t){ops, rig.self};
+    rig.graph = pl_optimizer_graph(rig.optimizer, rig.model, NOMINAL, clip, NULL);
+    return rig;
+}
+
+static void rig_release(rig_t *rig)
+{
+    for (int r = 0; r < PL_REGIONS; r++)
+        pl_free(rig->region[r]);
+    pl_graph_free(rig->graph);
+    pl_model_free(rig->model);
+    pl_free(rig->self);
+}
+
+/* A loss of `sum` over `weight` samples, whose mean has the formula's gradient. */
+static void rig_gradients(rig_t *rig, int step, double sum, double weight)
+{
+    double *grads = rig->region[PL_REGION_GRADS];
+    for (int i = 0; i < 4; i++) {
+        const pl_tensor_info_t *t = &rig->model->tensor[i];
+        formula_wave(t->count, 10 * step + i, -1, 1, grads + t->offset);
+        for (int64_t k = 0; k < t->count; k++)
+            grads[t->offset + k] *= weight / NOMINAL / 8;
+    }
+    grads[rig->model->params] = sum;
+    grads[rig->model->params + 1] = weight;
+}
+
+static bool rig_step(rig_t *rig, int step)
+{
+    float scalar[PL_STEP_SCALARS] = {0};
+    reference_replay_t replay = {.figures = rig->figures};
+    memcpy(replay.region, rig->region, sizeof replay.region);
+    pl_optimizer_scalars(rig->optimizer, pl_optimizer_lr(rig->optimizer),
+                         (uint64_t)step + 1, scalar);
+    for (int i = 0; i < PL_STEP_SCALARS; i++)
+        replay.scalar[i] = scalar[i];
+    pl_error_t err;
+    if (!rig->graph || reference_replay(rig->graph, &replay, &err) != PL_OK)
+        return false;
+    rig->guarded = replay.guarded;
+    return true;
+}
+
+/* ---- t/data/optimizers.json ---- */
+
+static json_t *data_load(void)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/t/data/optimizers.json",
+             getenv("top_srcdir") ? getenv("top_srcdir") : "..");
+    return json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+}
+
+static void check_five_steps(const json_t *want, const char *name,
+                             const pl_optimizer_ops_t *ops, const char *options,
+                             double clip)
+{
+    rig_t rig = rig_new(ops, options, clip);
+    double worst =
+        rig.graph && json_array_size(json_object_get(want, name)) == 4 ? 0 : INFINITY;
+    for (int step = 0; step < 5; step++) {
+        rig_gradients(&rig, step, 3, 4 + step);
+        if (!rig_step(&rig, step) || rig.guarded)
+            worst = INFINITY;
+    }
+    for (int i = 0; i < 4; i++) {
+        const pl_tensor_info_t *t = &rig.model->tensor[i];
+        const json_t *w = json_array_get(json_object_get(want, name), (size_t)i);
+        digest_t digest = {json_number_value(json_array_get(w, 0)),
+                           json_number_value(json_array_get(w, 1)),
+                           json_number_value(json_array_get(w, 2))};
+        digest_t got = digest_of(rig.region[PL_REGION_PARAMS] + t->offset, t->count);
+        worst = fmax(worst, digest_distance(got, digest, 1e-3));
+    }
+    ok(worst < 1e-6, "%s: five steps end where PyTorch's do", name);
+    rig_release(&rig);
+}
+
+static void five_steps_are_those_of_torch(void)
+{
+    json_t *d = data_load();
+    if (!ok(d != NULL, "t/data/optimizers.json can be read"))
+        return;
+    check_five_steps(d, "sgd", &pl_sgd_optimizer, "{\"lr\": 0.1}", 0);
+    check_five_steps(d, "sgd, momentum", &pl_sgd_optimizer,
+                     "{\"lr\": 0.1, \"momentum\": 0.9}", 0);
+    check_five_steps(
+        d, "sgd, nesterov, decay", &pl_sgd_optimizer,
+        "{\"lr\": 0.1, \"momentum\": 0.8, \"nesterov\": true, \"weight_decay\": 0.1}", 0);
+    check_five_steps(d, "sgd, decay of matrices only", &pl_sgd_optimizer,
+                     "{\"lr\": 0.1, \"weight_decay\": 0.1, \"decay_vectors\": false}", 0);
+    check_five_steps(d, "sgd, clipped", &pl_sgd_optimizer, "{\"lr\": 0.1}", 0.125);
+    check_five_steps(d, "adam", &pl_adam_optimizer, "{\"lr\": 0.01}", 0);
+    check_five_steps(d, "adam, decay", &pl_adam_optimizer,
+                     "{\"lr\": 0.01, \"beta1\": 0.8, \"beta2\": 0.95, \"eps\": 1e-4, "
+                     "\"weight_decay\": 0.1}",
+                     0);
+    check_five_steps(d, "adamw", &pl_adamw_optimizer,
+                     "{\"lr\": 0.01, \"weight_decay\": 0.1}", 0);
+    check_five_steps(d, "adamw, decay of matrices only", &pl_adamw_optimizer,
+                     "{\"lr\": 0.01, \"beta2\": 0.99, \"weight_decay\": 0.1, "
+                     "\"decay_vectors\": false}",
+                     0);
+    json_decref(d);
+}
+
+static void check_schedule(const json_t *want, const char *name,
+                           const pl_scheduler_ops_t *ops, const char *options)
+{
+    void *self = training_part((const pl_part_t *)ops, options);
+    const json_t *factors = json_object_get(want, name);
+    double worst = json_array_size(factors) ? 0 : INFINITY;
+    for (size_t i = 0; i < json_array_size(factors); i++)
+        worst = fmax(worst, fabs(ops->factor(self, 7 * i, 200) -
+                                 json_number_value(json_array_get(factors, i))));
+    ok(worst < 1e-8, "%s: 200 steps as PyTorch's", name);
+    pl_free(self);
+}
+
+static void schedules_are_those_of_torch(void)
+{
+    json_t *d = data_load();
+    check_schedule(d, "constant", &pl_constant_scheduler, "{\"warmup_steps\": 20}");
+    check_schedule(d, "linear", &pl_linear_scheduler, "{\"min_lr_ratio\": 0.1}");
+    check_schedule(d, "linear, warm-up", &pl_linear_scheduler,
+                   "{\"warmup_steps\": 30, \"min_lr_ratio\": 1e-9}");
+    check_schedule(d, "cosine", &pl_cosine_scheduler, "{}");
+    check_schedule(d, "cosine, warm-up", &pl_cosine_scheduler,
+                   "{\"warmup_steps\": 20, \"min_lr_ratio\": 0.1}");
+    json_decref(d);
+}
+
+static void schedules_are_sensible_at_their_ends(void)
+{
+    void *self = training_part((const pl_part_t *)&pl_cosine_scheduler,
+                               "{\"warmup_steps\": 3, \"min_lr_ratio\": 0.1}");
+    is_near(pl_cosine_scheduler.factor(self, 0, 100), 0.25, 1e-12,
+            "the warm-up starts above zero");
+    is_near(pl_cosine_scheduler.factor(self, 3, 100), 1, 1e-12, "and ends at one");
+    is_near(pl_cosine_scheduler.factor(self, 100, 100), 0.1, 1e-12,
+            "the fall ends at the floor");
+    is_near(pl_cosine_scheduler.factor(self, 5000, 100), 0.1, 1e-12, "and stays there");
+    is_near(pl_cosine_scheduler.factor(self, 5000, 0), 1, 1e-12,
+            "without a known end nothing falls");
+    is_near(pl_linear_scheduler.factor(self, 2, 2), 0.75, 1e-12,
+            "a warm-up longer than the run is gone through");
+    is_near(pl_linear_scheduler.factor(self, 9, 2), 0.1, 1e-12,
+            "after which there is only the floor");
+    pl_free(self);
+}
+
+/* ---- The step around the update ---- */
+
+static void the_norm_and_the_loss_come_back(void)
+{
+    rig_t rig = rig_new(&pl_sgd_optimizer, "{}", 0);
+    rig_gradients(&rig, 0, 7, 5);
+    double square = 0;
+    for (int64_t i = 0; i < rig.model->params; i++)
+        square += pow(rig.region[PL_REGION_GRADS][i] * NOMINAL / 5, 2);
+    rig_step(&rig, 0);
+    ok(!strcmp(rig.graph->fetch[0].name, "loss") &&
+           !strcmp(rig.graph->fetch[1].name, "grad_norm"),
+       "by their names");
+    ok(rig.figures[0][0] == 7 && rig.figures[0][1] == 5, "loss and weight as they are");
+    is_near(rig.figures[1][0], sqrt(square), 1e-12, "the norm is of the mean loss");
+    rig_release(&rig);
+}
+
+/* Whether a step with this in the gradients leaves everything as it was. */
+static bool nothing_happens(int64_t at, double value)
+{
+    rig_t rig = rig_new(&pl_adamw_optimizer, "{}", 1);
+    rig_gradients(&rig, 0, 7, 5);
+    rig.region[PL_REGION_GRADS][at < 0 ? rig.model->params - 1 - at : at] = value;
+    double before[128];
+    const size_t n = (size_t)rig.model->params;
+    memcpy(before, rig.region[PL_REGION_PARAMS], n * sizeof(double));
+    rig_step(&rig, 0);
+    bool same =
+        !memcmp(before, rig.region[PL_REGION_PARAMS], n * sizeof(double)) && rig.guarded;
+    for (size_t i = 0; i < n; i++)
+        same = same && rig.region[PL_REGION_SLOT0][i] == 0 &&
+               rig.region[PL_REGION_SLOT0 + 1][i] == 0;
+    rig_release(&rig);
+    return same;
+}
+
+static void what_is_not_finite_changes_nothing(void)
+{
+    ok(nothing_happens(0, NAN), "a gradient that is no number");
+    ok(nothing_happens(17, INFINITY), "an infinite gradient");
+    ok(nothing_happens(-1, NAN), "a loss that is no number");
+    ok(nothing_happens(-1, -INFINITY), "an infinite loss");
+    ok(nothing_happens(-2, 0), "a weight of zero: nobody had a sample");
+    ok(!nothing_happens(0, 0.5), "while a finite one does");
+}
+
+static void padding_stays_zero(void)
+{
+    rig_t rig = rig_new(&pl_adamw_optimizer, "{\"lr\": 0.1, \"weight_decay\": 0.1}", 1);
+    for (int step = 0; step < 3; step++) {
+        rig_gradients(&rig, step, 1, 8);
+        rig_step(&rig, step);
+    }
+    bool zero = true;
+    for (int64_t k = 12; k < 16; k++)
+        zero = zero && rig.region[PL_REGION_PARAMS][k] == 0 &&
+               rig.region[PL_REGION_SLOT0][k] == 0;
+    ok(zero, "between tensors there are zeros after three steps");
+    rig_release(&rig);
+}
+
+static int assigns_to_parameters(const pl_graph_t *g)
+{
+    int count = 0;
+    for (int i = 0; i < g->op_count; i++)
+        count += g->op[i].code == PL_OP_assign &&
+                 g->value[g->op[i].input[0]].index == PL_REGION_PARAMS;
+    return count;
+}
+
+static void neighbours_treated_alike_are_one_range(void)
+{
+    rig_t one = rig_new(&pl_sgd_optimizer, "{\"weight_decay\": 0.1}", 0);
+    rig_t three = rig_new(&pl_sgd_optimizer,
+                          "{\"weight_decay\": 0.1, \"decay_vectors\": false}", 0);
+    is_int(assigns_to_parameters(one.graph), 1, "all tensors are one range");
+    is_int(assigns_to_parameters(three.graph), 3,
+           "matrix, two vectors, matrix are three");
+    rig_release(&one);
+    rig_release(&three);
+}
+
+static void impossible_steps_say_why(void)
+{
+    pl_error_t err = {0};
+    pl_model_t *model = pl_model_new(NULL);
+    void *self =
+        training_part((const pl_part_t *)&pl_sgd_optimizer, "{\"nesterov\": true}");
+    ok(!pl_optimizer_graph((pl_optimizer_t){&pl_sgd_optimizer, self}, model, 1, 0, &err),
+       "a model without parameters");
+    like(err.text, "no parameters", "is refused");
+    pl_graph_t *g = pl_graph_new(model, PL_TRAIN, NULL, 0, 1, NULL);
+    pl_param(g, "w", PL_SHAPE(3), pl_zeros());
+    ok(!pl_optimizer_graph((pl_optimizer_t){&pl_sgd_optimizer, self}, model, 1, 0, &err),
+       "nesterov without momentum");
+    like(err.text, "sgd: nesterov needs a momentum above 0", "is refused by name");
+    pl_graph_free(g);
+    pl_model_free(model);
+    pl_free(self);
+}
+
+int main(void)
+{
+    run(five_steps_are_those_of_torch);
+    run(schedules_are_those_of_torch);
+    run(schedules_are_sensible_at_their_ends);
+    run(the_norm_and_the_loss_come_back);
+    run(what_is_not_finite_changes_nothing);
+    run(padding_stays_zero);
+    run(neighbours_treated_alike_are_one_range);
+    run(impossible_steps_say_why);
+    return tap_done();
+}
