@@ -340,16 +340,16 @@ static void every_message_makes_a_line(void)
     is_int(wrong, 0, "of JSON, with all of its fields");
 }
 
-static const pl_envelope_t hook_reply = {.version = PL_PROTOCOL_VERSION, .kind = PL_KIND_REPLY,
-                                         .message = PL_MESSAGE_hook, .run = 0xabc, .call = 17, .cause = 12};
+static const pl_envelope_t callbacks_reply = {.version = PL_PROTOCOL_VERSION, .kind = PL_KIND_REPLY,
+                                         .message = PL_MESSAGE_ask_callbacks, .run = 0xabc, .call = 17, .cause = 12};
 
 static void a_line_is_written_as_documented(void)
 {
-    pl_hook_reply_t reply = {.stop = 1, .lr_factor = 0.1, .reason = "a \"good\"\none \x01"};
-    json_decref(line_of(&hook_reply, &reply, sizeof line));
+    pl_ask_callbacks_reply_t reply = {.stop = 1, .lr_factor = 0.1, .reason = "a \"good\"\none \x01"};
+    json_decref(line_of(&callbacks_reply, &reply, sizeof line));
     is_text(line,
             "{\"seq\": 71, \"time\": 12.000451, \"run\": \"0000000000000abc\", \"epoch\": 0, \"rank\": 0, "
-            "\"from\": \"?\", \"from_level\": 0, \"to\": \"?\", \"to_level\": 0, \"kind\": \"reply\", \"name\": \"hook\", "
+            "\"from\": \"?\", \"from_level\": 0, \"to\": \"?\", \"to_level\": 0, \"kind\": \"reply\", \"name\": \"ask_callbacks\", "
             "\"call\": 17, \"cause\": 12, \"fields\": {\"stop\": true, \"lr_factor\": 0.1, "
             "\"reason\": \"a \\\"good\\\"\\u000aone \\u0001\"}}",
             "key by key");
@@ -360,8 +360,8 @@ static void odd_values_are_still_json(void)
     static const double odd[] = {1.7976931348623157e308, 1e300, -1e-300, 5e-324, 0.0 / 0.0, 1 / 0.0, -1 / 0.0, 1763690000.25};
     wrong = 0;
     for (size_t k = 0; k < sizeof odd / sizeof *odd; k++) {
-        pl_hook_reply_t reply = {.lr_factor = odd[k], .reason = "\xff\xc3\xc3\xa4\xed\xa0\x80\xf4\x90\x80\x80 \x7f"};
-        json_t *json = line_of(&hook_reply, &reply, sizeof line);
+        pl_ask_callbacks_reply_t reply = {.lr_factor = odd[k], .reason = "\xff\xc3\xc3\xa4\xed\xa0\x80\xf4\x90\x80\x80 \x7f"};
+        json_t *json = line_of(&callbacks_reply, &reply, sizeof line);
         wrong += !json;
         json_decref(json);
     }
@@ -384,7 +384,7 @@ static void the_locale_does_not_matter(void)
         tap_skip("no locale with a decimal comma");
         return;
     }
-    json_decref(line_of(&hook_reply, &(pl_hook_reply_t){.lr_factor = 0.5, .reason = ""}, sizeof line));
+    json_decref(line_of(&callbacks_reply, &(pl_ask_callbacks_reply_t){.lr_factor = 0.5, .reason = ""}, sizeof line));
     setlocale(LC_NUMERIC, "C");
     like(line, "\"lr_factor\": 0\\.5,", "a point is a point under %s", found);
 }
@@ -421,9 +421,9 @@ static void a_frame_that_is_cut_makes_a_line_of_what_is_there(void)
 {
     pl_frame_t frame;
     pl_stamp_t stamp = {0};
-    pl_hook_reply_t reply = {.stop = 1, .lr_factor = 0.5, .reason = "a good one"};
+    pl_ask_callbacks_reply_t reply = {.stop = 1, .lr_factor = 0.5, .reason = "a good one"};
     wrong = 0;
-    pl_frame_make(&frame, &hook_reply, &reply, NULL);
+    pl_frame_make(&frame, &callbacks_reply, &reply, NULL);
     pl_bytes_t all = pl_frame_bytes(&frame);
     size_t before = 0;
     for (size_t size = sizeof(pl_envelope_t); size <= all.size; size++) {
