@@ -1,215 +1,315 @@
-/* cpu.c - tests of the CPU accelerator: every operator case against the reference interpreter */
+/* cpu.c - tests of what the CPU accelerator computes, on every instruction set there is
+ */
+#include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "accelerators/accelerator.h"
-#include "accelerators/cpu/device.h"
-#include "base/alloc.h"
-#include "operator_cases.h"
-#include "reference.h"
+#include "cpu_rig.h"
 #include "tap.h"
 
-/* ---- A rig: one device, opened as a test wants it ---- */
+/* ---- Every case, every set, one and two threads ---- */
 
-typedef struct rig {
-    pl_cpu_t cpu;
-    pl_device_info_t info;
-    pl_error_t err;
-} rig_t;
-
-static const char *const all_sets[] = {"portable", "avx2", "avx512"};
-
-static bool rig_open(rig_t *rig, const char *instructions, int threads)
+static void each_set(void (*check)(cpu_rig_t *rig), int most_threads)
 {
-    *rig = (rig_t){.cpu = {.threads = threads, .instructions = instructions}};
-    return pl_cpu_accelerator.open(&rig->cpu, &rig->info, &rig->err) == PL_OK;
+    for (int k = 0; k < CPU_SETS; k++)
+        for (int threads = 1; threads <= most_threads; threads++) {
+            cpu_rig_t rig;
+            tap_diag("%s, %d threads", cpu_sets[k], threads);
+            if (cpu_rig_open(&rig, cpu_sets[k], threads))
+                check(&rig);
+            else
+                tap_skip("%s", rig.err.text);
+            cpu_rig_close(&rig);
+        }
 }
 
-static void rig_close(rig_t *rig)
-{
-    pl_cpu_accelerator.close(&rig->cpu);
-}
-
-static pl_error_t last_error;
-static int times_done;
-
-static void on_done(pl_replay_t *replay, const pl_error_t *err)
-{
-    (void)replay;
-    times_done++;
-    last_error = err ? *err : (pl_error_t){0};
-}
-
-/* ---- An operator case on the device ---- */
-
-typedef struct results {
-    float *region[PL_REGIONS];
-    double figures[PL_FIELDS][2];
-    void *output;                                           /* y, in its own type */
-    bool guarded;
-} results_t;
-
-static void results_release(results_t *r)
-{
-    for (int k = 0; k < PL_REGIONS; k++)
-        pl_free(r->region[k]);
-    pl_free(r->output);
-}
-
-static int load_regions(rig_t *rig, const operator_run_t *run)
-{
-    int code = PL_OK;
-    for (int r = 0; r < PL_REGIONS && code == PL_OK; r++) {
-        float *data = pl_alloc((run->size[r] + 1) * sizeof *data);
-        for (size_t i = 0; i < run->size[r]; i++)
-            data[i] = (float)run->region[r][i];
-        code = pl_cpu_accelerator.region(&rig->cpu, (pl_region_t)r, run->size[r], &rig->err);
-        if (code == PL_OK)
-            code = pl_cpu_accelerator.write(&rig->cpu, (pl_region_t)r, 0, data, run->size[r], &rig->err);
-        pl_free(data);
-    }
-    return code;
-}
-
-static int32_t output_value(const pl_graph_t *g)
-{
-    for (int i = 0; i < g->fetch_count; i++)
-        if (g->fetch[i].kind == PL_FETCH_OUTPUT)
-            return g->fetch[i].value;
-    return -1;
-}
-
-static size_t output_bytes(const pl_graph_t *g)
-{
-    const pl_value_t *v = &g->value[output_value(g)];
-    return (size_t)pl_elements(v->shape) * pl_dtype_size(v->dtype);
-}
-
-static int replay_case(rig_t *rig, const operator_run_t *run, pl_plan_t *plan, results_t *to)
-{
-    *to = (results_t){.output = pl_alloc(output_bytes(run->graph))};
-    for (int k = 0; k < PL_FIELDS; k++)
-        to->figures[k][0] = to->figures[k][1] = NAN;
-    pl_replay_t replay = {.seed = run->seed, .step = run->step, .shard = run->shard, .input = {run->index},
-                          .figures = to->figures[0], .output = {to->output}, .done = on_done};
-    int code = pl_cpu_accelerator.replay(&rig->cpu, plan, &replay, &rig->err);
-    if (code == PL_OK && last_error.code)
-        code = last_error.code;
-    to->guarded = replay.guarded;
-    for (int r = 0; r < PL_REGIONS; r++) {
-        to->region[r] = pl_alloc((run->size[r] + 1) * sizeof(float));
-        pl_cpu_accelerator.read(&rig->cpu, (pl_region_t)r, 0, to->region[r], run->size[r], NULL);
-    }
-    return code;
-}
-
-/* Compiles, replays, discards. */
-static int run_case(rig_t *rig, const operator_run_t *run, results_t *to)
-{
-    pl_plan_t *plan = NULL;
-    *to = (results_t){0};
-    int code = load_regions(rig, run);
-    if (code == PL_OK)
-        code = pl_cpu_accelerator.compile(&rig->cpu, run->graph, &plan, &rig->err);
-    if (code == PL_OK)
-        code = replay_case(rig, run, plan, to);
-    if (plan)
-        pl_cpu_accelerator.discard(&rig->cpu, plan);
-    return code;
-}
-
-/* ---- Against the reference ---- */
-
-static double difference(double got, double want)
-{
-    if (isnan(got) || isnan(want))
-        return isnan(got) && isnan(want) ? 0 : INFINITY;
-    return fabs(got - want) / fmax(1, fabs(want));
-}
-
-static double worst_of(const float *got, const double *want, size_t n)
-{
-    double worst = 0;
-    for (size_t i = 0; i < n; i++)
-        worst = fmax(worst, difference((double)got[i], want[i]));
-    return worst;
-}
-
-static double compare_output(const pl_graph_t *g, const results_t *got, const double *want)
-{
-    const pl_value_t *v = &g->value[output_value(g)];
-    const int64_t n = pl_elements(v->shape);
-    double *y = pl_alloc_array((size_t)n, sizeof *y), worst = 0;
-    reference_load(v->dtype, got->output, n, y);
-    for (int64_t i = 0; i < n; i++)
-        worst = fmax(worst, difference(y[i], want[i]));
-    pl_free(y);
-    return worst;
-}
-
-/* Runs the reference on the same start values, which it changes, and compares everything. */
-static double compare(operator_run_t *run, const results_t *got)
-{
-    double figures[PL_FIELDS][2], worst = 0;
-    double *y = pl_alloc_array((size_t)pl_elements(run->graph->value[output_value(run->graph)].shape), sizeof *y);
-    for (int k = 0; k < PL_FIELDS; k++)
-        figures[k][0] = figures[k][1] = NAN;
-    reference_replay_t replay = {.input = {run->index}, .seed = run->seed, .step = run->step, .shard = run->shard,
-                                 .figures = figures, .output = {y}};
-    memcpy(replay.region, run->region, sizeof replay.region);
-    if (reference_replay(run->graph, &replay, NULL) != PL_OK || replay.guarded != got->guarded)
-        worst = INFINITY;
-    for (int r = 0; r < PL_REGIONS; r++)
-        worst = fmax(worst, worst_of(got->region[r], run->region[r], run->size[r]));
-    for (int k = 0; k < PL_FIELDS; k++)
-        for (int i = 0; i < 2; i++)
-            worst = fmax(worst, difference(got->figures[k][i], figures[k][i]));
-    if (!replay.guarded)
-        worst = fmax(worst, compare_output(run->graph, got, y));
-    pl_free(y);
-    return worst;
-}
-
-static void check_case(rig_t *rig, const operator_case_t *c)
+static void check_case(cpu_rig_t *rig, const operator_case_t *c, double tolerance,
+                       const char *title)
 {
     operator_run_t run;
-    results_t got;
+    cpu_results_t got = {0};
     pl_error_t err = {0};
-    if (operator_run_init(&run, c, &err) != PL_OK) {
-        ok(false, "%s can be described: %s", c->name, err.text);
+    if (!ok(operator_run_init(&run, c, &err) == PL_OK, "%s can be described", title)) {
+        tap_diag("%s", err.text);
         return;
     }
-    int code = run_case(rig, &run, &got);
-    if (ok(code == PL_OK, "%s runs", c->name)) {
-        double worst = compare(&run, &got);
-        if (!ok(worst < 2e-5, "%s is what the reference computes", c->name))
-            tap_diag("differs by %g (%s, %d threads)", worst, rig->cpu.kernels->name, rig->cpu.thread_count);
-    } else {
-        tap_diag("%s", last_error.code ? last_error.text : rig->err.text);
-    }
-    results_release(&got);
+    int code = cpu_run(rig, &run, &got);
+    double worst = code == PL_OK ? cpu_difference(&run, &got) : INFINITY;
+    if (!ok(worst < tolerance, "%s is what the reference computes", title))
+        tap_diag("off by %g: %s", worst, rig->err.text);
+    cpu_results_release(&got);
     operator_run_release(&run);
+}
+
+static void check_all(cpu_rig_t *rig)
+{
+    for (int i = 0; i < operator_case_count; i++)
+        check_case(rig, &operator_cases[i], 1e-5, operator_cases[i].name);
 }
 
 static void every_operator_is_what_the_reference_computes(void)
 {
-    for (size_t k = 0; k < sizeof all_sets / sizeof *all_sets; k++)
-        for (int threads = 1; threads <= 2; threads++) {
-            rig_t rig;
-            if (!rig_open(&rig, all_sets[k], threads)) {
-                tap_skip("%s: %s", all_sets[k], rig.err.text);
-                rig_close(&rig);
-                continue;
-            }
-            tap_diag("%s, %d threads", all_sets[k], threads);
-            for (int i = 0; i < operator_case_count; i++)
-                check_case(&rig, &operator_cases[i]);
-            rig_close(&rig);
+    each_set(check_all, 2);
+}
+
+/* ---- Odd sizes: ends of vectors, of blocks and of what threads share ---- */
+
+static void check_size(cpu_rig_t *rig, const char *name, pl_shape_t a, pl_shape_t b,
+                       pl_shape_t c)
+{
+    char title[96], text[64];
+    operator_case_t changed = cpu_case(name);
+    changed.shape[0] = a;
+    changed.shape[1] = b;
+    changed.shape[2] = c;
+    snprintf(title, sizeof title, "%s of %s", name, pl_shape_text(a, text));
+    check_case(rig, &changed, 1e-4, title);
+}
+
+static void check_cross_entropy(cpu_rig_t *rig, int64_t rows, int64_t classes)
+{
+    char title[96];
+    operator_case_t c = cpu_case("cross_entropy");
+    c.shape[0] = PL_SHAPE(rows, classes);
+    c.index = PL_SHAPE(rows);
+    c.classes = classes;
+    snprintf(title, sizeof title, "cross_entropy of %lld rows of %lld", (long long)rows,
+             (long long)classes);
+    check_case(rig, &c, 1e-4, title);
+}
+
+static const pl_shape_t none = {0};
+
+static void check_rows(cpu_rig_t *rig, int64_t n)
+{
+    check_size(rig, "softmax", PL_SHAPE(5, n), none, none);
+    check_size(rig, "layer_norm", PL_SHAPE(7, n), PL_SHAPE(n), PL_SHAPE(n));
+    check_size(rig, "sum, the first axis", PL_SHAPE(n, 3), none, none);
+    check_size(rig, "sum, the last axis kept", PL_SHAPE(3, n), none, none);
+    check_size(rig, "sum, two outer axes", PL_SHAPE(3, n, 5), none, none);
+    check_size(rig, "max, first axis kept", PL_SHAPE(n, 4), none, none);
+    check_size(rig, "permute, transposed", PL_SHAPE(n, 33), none, none);
+    check_size(rig, "linear", PL_SHAPE(5, n), PL_SHAPE(3, n), PL_SHAPE(3));
+    check_size(rig, "linear", PL_SHAPE(5, 3), PL_SHAPE(n, 3), PL_SHAPE(n));
+    check_cross_entropy(rig, 5, n);
+    check_cross_entropy(rig, n, 5);
+}
+
+static void check_elements(cpu_rig_t *rig, int64_t n)
+{
+    check_size(rig, "a chain", PL_SHAPE(3, n), PL_SHAPE(n), none);
+    check_size(rig, "add, a column and a row", PL_SHAPE(5, 1), PL_SHAPE(1, n), none);
+    check_size(rig, "mul", PL_SHAPE(n), PL_SHAPE(n), none);
+    check_size(rig, "dropout", PL_SHAPE(3, n), none, none);
+    check_size(rig, "sum, all", PL_SHAPE(n), none, none);
+    check_size(rig, "mse", PL_SHAPE(3, n), PL_SHAPE(3, n), none);
+}
+
+static void check_attention(cpu_rig_t *rig, const char *name, int64_t tokens,
+                            int64_t width)
+{
+    const pl_shape_t q = PL_SHAPE(2, 2, tokens, width);
+    check_size(rig, name, q, q, q);
+}
+
+static void check_pictures(cpu_rig_t *rig, int64_t channels, int64_t filters)
+{
+    check_size(rig, "conv2d, padding", PL_SHAPE(3, channels, 9, 7),
+               PL_SHAPE(filters, channels, 3, 3), PL_SHAPE(filters));
+    check_size(rig, "max_pool2d, overlapping, padding", PL_SHAPE(3, channels, 9, 7), none,
+               none);
+    check_size(rig, "batch_norm, images", PL_SHAPE(3, channels, 9, 7), none, none);
+}
+
+static void check_sizes(cpu_rig_t *rig)
+{
+    static const int64_t sizes[] = {1, 3, 17, 1000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        check_rows(rig, sizes[i]);
+        check_elements(rig, sizes[i]);
+    }
+    check_elements(rig, 12345);             /* several blocks for each of two threads */
+    check_attention(rig, "attention, causal", 17, 17);
+    check_attention(rig, "attention, causal", 70, 16);
+    check_attention(rig, "attention", 33, 64);
+    check_attention(rig, "attention, dropout", 61, 3);
+    check_pictures(rig, 1, 17);
+    check_pictures(rig, 17, 3);
+    check_pictures(rig, 32, 16);
+}
+
+static void odd_sizes_are_computed_to_their_ends(void)
+{
+    each_set(check_sizes, 2);
+}
+
+/* ---- Functions of one number ---- */
+
+typedef struct function {
+    const char *name;
+    double (*exact)(double x);
+    double low, high;
+    double ulps;
+} function_t;
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static double worst_ulps(const function_t *f, const float *x, const float *y, size_t n)
+{
+    double worst = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double want = f->exact((double)x[i]);
+        const float size = fabsf((float)want);
+        const double ulp = fmax((double)(nextafterf(size, INFINITY) - size), 0x1p-149);
+        worst = fmax(worst, fabs((double)y[i] - want) / ulp);
+    }
+    return worst;
+}
+
+static void check_functions(cpu_rig_t *rig)
+{
+    static const function_t functions[] = {
+        {"exp", exp, -103, 88.7, 2},      {"exp", exp, -1, 1, 2},
+        {"log", log, 1e-40, 1e-37, 2},    {"log", log, 0.5, 2, 2},
+        {"log", log, 1, 1e30, 2},         {"tanh", tanh, -1, 1, 3},
+        {"tanh", tanh, -12, 12, 3},       {"sigmoid", sigmoid, -80, 20, 4},
+        {"sqrt", sqrt, 1e-40, 1e30, 0.51},
+    };
+    for (size_t k = 0; k < sizeof functions / sizeof *functions; k++) {
+        const function_t *f = &functions[k];
+        operator_case_t c = cpu_case(f->name);
+        c.shape[0] = PL_SHAPE(20011);
+        c.low = f->low;
+        c.high = f->high;
+        operator_run_t run;
+        cpu_results_t got = {0};
+        bool done = operator_run_init(&run, &c, NULL) == PL_OK &&
+                    cpu_run(rig, &run, &got) == PL_OK;
+        double worst = done ? worst_ulps(f, got.region[PL_REGION_PARAMS], got.output,
+                                         20011)
+                            : INFINITY;
+        ok(worst < f->ulps, "%s from %g to %g is within %.2f ulp", f->name, f->low,
+           f->high, worst);
+        cpu_results_release(&got);
+        operator_run_release(&run);
+    }
+}
+
+static void functions_are_accurate_to_a_few_ulp(void)
+{
+    each_set(check_functions, 1);
+}
+
+/* ---- NaN, infinities, zeros and denormals, as PyTorch has them ---- */
+
+#define SPECIALS 8
+static const float specials[SPECIALS] = {NAN,   INFINITY, -INFINITY,      0.0f,
+                                         -0.0f, 1e-40f,   -FLT_MAX, FLT_MAX};
+
+static void check_special(cpu_rig_t *rig, const char *name, const float want[SPECIALS])
+{
+    operator_case_t c = cpu_case(name);
+    c.shape[0] = PL_SHAPE(3, SPECIALS);     /* more than one vector of each set */
+    c.forward_only = true;
+    operator_run_t run;
+    cpu_results_t got = {0};
+    bool same = operator_run_init(&run, &c, NULL) == PL_OK;
+    for (int i = 0; i < 3 * SPECIALS && same; i++)
+        run.region[PL_REGION_PARAMS][i] = (double)specials[i % SPECIALS];
+    same = same && cpu_run(rig, &run, &got) == PL_OK;
+    for (int i = 0; i < 3 * SPECIALS && same; i++) {
+        const float x = ((const float *)got.output)[i], y = want[i % SPECIALS];
+        if (!(x == y || (isnan(x) && isnan(y)) || fabsf(x - y) < 1e-6f * fabsf(y))) {
+            tap_diag("of %g it is %g, not %g", (double)specials[i % SPECIALS], (double)x,
+                     (double)y);
+            same = false;
         }
+    }
+    ok(same, "%s of NaN, infinities, zeros, denormals and the largest numbers", name);
+    cpu_results_release(&got);
+    operator_run_release(&run);
+}
+
+/* y of a case with these values in its first parameter. */
+static bool output_of(cpu_rig_t *rig, const char *name, pl_shape_t shape, const float *x,
+                      float *y)
+{
+    operator_case_t c = cpu_case(name);
+    c.shape[0] = shape;
+    c.forward_only = true;
+    operator_run_t run;
+    cpu_results_t got = {0};
+    bool done = operator_run_init(&run, &c, NULL) == PL_OK;
+    for (int64_t i = 0; i < pl_elements(shape) && done; i++)
+        run.region[PL_REGION_PARAMS][i] = (double)x[i];
+    done = done && cpu_run(rig, &run, &got) == PL_OK;
+    if (done)
+        memcpy(y, got.output, got.output_bytes);
+    cpu_results_release(&got);
+    operator_run_release(&run);
+    return done;
+}
+
+static void check_nan_in_rows(cpu_rig_t *rig)
+{
+    const float x[2][4] = {{1, NAN, 3, 2}, {1, INFINITY, 3, -INFINITY}};
+    float y[2][4], most[2];
+    int32_t index[2];
+    ok(output_of(rig, "softmax", PL_SHAPE(2, 4), x[0], y[0]) && isnan(y[0][0]) &&
+           isnan(y[0][3]),
+       "a row with a NaN has a softmax of NaN");
+    ok(output_of(rig, "max, last axis", PL_SHAPE(2, 4), x[0], most) && isnan(most[0]) &&
+           most[1] == INFINITY,
+       "the largest of a row with a NaN is NaN");
+    ok(output_of(rig, "argmax", PL_SHAPE(2, 4), x[0], (float *)index) && index[0] == 1 &&
+           index[1] == 1,
+       "and it is at the NaN");
+}
+
+static void check_nan_in_windows(cpu_rig_t *rig)
+{
+    const float x[16] = {1, NAN, 5, 6, 2, 3, 7, 8, -INFINITY, -INFINITY, 0, -1,
+                         -INFINITY, -INFINITY, -2, -3};
+    float y[4];
+    ok(output_of(rig, "max_pool2d", PL_SHAPE(1, 1, 4, 4), x, y) && isnan(y[0]) &&
+           y[1] == 8 && y[2] == -INFINITY && y[3] == 0,
+       "a pool of NaN is NaN, of negative infinities is one");
+}
+
+static void check_specials(cpu_rig_t *rig)
+{
+    check_special(rig, "relu",
+                  (float[]){NAN, INFINITY, 0, 0, 0, 1e-40f, 0, FLT_MAX});
+    check_special(rig, "exp", (float[]){NAN, INFINITY, 0, 1, 1, 1, 0, INFINITY});
+    check_special(rig, "log",
+                  (float[]){NAN, INFINITY, NAN, -INFINITY, -INFINITY, -92.1034037f, NAN,
+                            88.7228391f});
+    check_special(rig, "sqrt",
+                  (float[]){NAN, INFINITY, NAN, 0, 0, 9.99997e-21f, NAN, 1.84467435e19f});
+    check_special(rig, "tanh", (float[]){NAN, 1, -1, 0, 0, 1e-40f, -1, 1});
+    check_special(rig, "sigmoid", (float[]){NAN, 1, 0, 0.5f, 0.5f, 0.5f, 0, 1});
+    check_special(rig, "gelu",
+                  (float[]){NAN, INFINITY, NAN, 0, 0, 5e-41f, 0, FLT_MAX});
+    check_special(rig, "gelu_tanh",
+                  (float[]){NAN, INFINITY, NAN, 0, 0, 5e-41f, 0, FLT_MAX});
+    check_nan_in_rows(rig);
+    check_nan_in_windows(rig);
+}
+
+static void nan_and_infinity_pass_as_in_torch(void)
+{
+    each_set(check_specials, 1);
 }
 
 int main(void)
 {
     run(every_operator_is_what_the_reference_computes);
+    run(odd_sizes_are_computed_to_their_ends);
+    run(functions_are_accurate_to_a_few_ulp);
+    run(nan_and_infinity_pass_as_in_torch);
     return tap_done();
 }

@@ -1,0 +1,438 @@
+/* cpu_plans.c - tests of the CPU accelerator's plans: whole trainings, the same bits,
+ * memory, errors */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "cpu_rig.h"
+#include "tap.h"
+#include "training_cases.h"
+
+/* ---- Trainings, against PyTorch ---- */
+
+static pl_error_t told;
+
+static void on_done(pl_replay_t *replay, const pl_error_t *err)
+{
+    (void)replay;
+    told = err ? *err : (pl_error_t){0};
+}
+
+typedef struct trainer {
+    training_t t;
+    cpu_rig_t rig;
+    pl_plan_t *step, *update;
+} trainer_t;
+
+static int fill_regions(trainer_t *r)
+{
+    const pl_model_t *model = r->t.model;
+    const size_t n = (size_t)(model->params + model->state) + 2;
+    double *from = pl_alloc_array(n, sizeof *from);
+    float *to = pl_alloc_array(n, sizeof *to);
+    int code = PL_OK;
+    for (int k = 0; k < PL_REGIONS && code == PL_OK; k++) {
+        memset(from, 0, n * sizeof *from);
+        training_fill(&r->t, (pl_region_t)k, from);
+        for (size_t i = 0; i < n; i++)
+            to[i] = (float)from[i];
+        code = pl_cpu_accelerator.region(&r->rig.cpu, (pl_region_t)k, n, &r->rig.err);
+        if (code == PL_OK)
+            code = pl_cpu_accelerator.write(&r->rig.cpu, (pl_region_t)k, 0, to, n,
+                                            &r->rig.err);
+    }
+    pl_free(from);
+    pl_free(to);
+    return code;
+}
+
+static int trainer_open(trainer_t *r, const training_case_t *c, int threads)
+{
+    pl_error_t *err = &r->rig.err;
+    *r = (trainer_t){0};
+    if (!cpu_rig_open(&r->rig, "auto", threads))
+        return err->code;
+    int code = training_init(&r->t, c, err);
+    if (code == PL_OK)
+        code = fill_regions(r);
+    if (code == PL_OK)
+        code = pl_cpu_accelerator.compile(&r->rig.cpu, r->t.step, &r->step, err);
+    if (code == PL_OK)
+        code = pl_cpu_accelerator.compile(&r->rig.cpu, r->t.update, &r->update, err);
+    return code;
+}
+
+static void trainer_close(trainer_t *r)
+{
+    cpu_rig_close(&r->rig);
+    training_release(&r->t);
+}
+
+/* Figures are the loss (sum, weight) and the norm before clipping. */
+static bool train(trainer_t *r, int step, double figures[2][2])
+{
+    pl_replay_t forward = {.seed = 1, .step = (uint64_t)step + 1, .done = on_done};
+    pl_replay_t update = {.figures = figures[0], .done = on_done};
+    training_batch(&r->t, step, forward.input);
+    training_scalars(&r->t, step, update.scalar);
+    pl_cpu_accelerator.replay(&r->rig.cpu, r->step, &forward, &told);
+    if (told.code == PL_OK)
+        pl_cpu_accelerator.replay(&r->rig.cpu, r->update, &update, &told);
+    return told.code == PL_OK && !update.guarded;
+}
+
+static void check_training(const training_case_t *c, int threads, const json_t *want)
+{
+    trainer_t r;
+    double figures[2][2] = {{0}}, loss = 0, norm = 0;
+    if (!ok(trainer_open(&r, c, threads) == PL_OK, "%s compiles", c->name))
+        tap_diag("%s", r.rig.err.text);
+    for (int step = 0; step < TRAINING_STEPS && r.update; step++) {
+        if (!train(&r, step, figures))
+            loss = INFINITY;
+        double l = json_number_value(
+            json_array_get(json_object_get(want, "losses"), (size_t)step));
+        double n = json_number_value(
+            json_array_get(json_object_get(want, "norms"), (size_t)step));
+        loss = fmax(loss, fabs(figures[0][0] / figures[0][1] - l) / l);
+        norm = fmax(norm, fabs(figures[1][0] - n) / n);
+    }
+    ok(loss < 1e-4 && norm < 1e-3, "%s, %d threads: losses are PyTorch's within %.1g",
+       c->name, threads, loss);
+    trainer_close(&r);
+}
+
+static void trainings_are_those_of_torch(void)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/t/data/training.json",
+             getenv("top_srcdir") ? getenv("top_srcdir") : "..");
+    json_t *data = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    ok(data != NULL, "t/data/training.json can be read");
+    for (int i = 0; i < training_case_count; i++)
+        for (int threads = 1; threads <= 2; threads++)
+            check_training(&training_cases[i], threads,
+                           json_object_get(data, training_cases[i].name));
+    json_decref(data);
+}
+
+/* ---- The same bits ---- */
+
+/* A case of many elements, so that threads share it. */
+static operator_case_t large_case(const char *name)
+{
+    operator_case_t c = cpu_case(name);
+    const pl_shape_t x = c.shape[0];
+    for (int k = 0; k < c.params; k++)
+        if (pl_same_shape(c.shape[k], x))
+            c.shape[k].dim[0] *= 64;
+    if (c.index.rank)
+        c.index.dim[0] *= 64;
+    return c;
+}
+
+static void check_bits(cpu_rig_t *rig, const operator_case_t *c)
+{
+    operator_run_t run;
+    cpu_results_t first = {0}, again = {0}, fresh = {0};
+    pl_plan_t *plan = NULL;
+    bool done = operator_run_init(&run, c, NULL) == PL_OK &&
+                cpu_load(rig, &run) == PL_OK &&
+                pl_cpu_accelerator.compile(&rig->cpu, run.graph, &plan, &rig->err) ==
+                    PL_OK &&
+                cpu_replay(rig, &run, plan, &first) == PL_OK &&
+                cpu_load(rig, &run) == PL_OK &&
+                cpu_replay(rig, &run, plan, &again) == PL_OK &&
+                cpu_run(rig, &run, &fresh) == PL_OK;
+    ok(done && cpu_results_same(&first, &again) && cpu_results_same(&first, &fresh),
+       "%s: a second replay and a fresh plan give the same bits", c->name);
+    cpu_results_release(&first);
+    cpu_results_release(&again);
+    cpu_results_release(&fresh);
+    operator_run_release(&run);
+}
+
+static void the_same_plan_gives_the_same_bits(void)
+{
+    static const char *const names[] = {
+        "a chain", "dropout", "sum, all", "sum, the first axis", "linear, ragged",
+        "attention, dropout", "layer_norm", "batch_norm, images", "cross_entropy",
+        "mse", "conv2d, padding", "embedding",
+    };
+    for (int threads = 1; threads <= 2; threads++) {
+        cpu_rig_t rig;
+        cpu_rig_open(&rig, "auto", threads);
+        for (int i = 0; i < operator_case_count; i++)
+            check_bits(&rig, &operator_cases[i]);
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            operator_case_t c = large_case(names[i]);
+            check_bits(&rig, &c);
+        }
+        cpu_rig_close(&rig);
+    }
+}
+
+static void two_trainings_end_in_the_same_bits(void)
+{
+    float *end[2] = {NULL, NULL};
+    size_t n = 0;
+    for (int k = 0; k < 2; k++) {
+        trainer_t r;
+        double figures[2][2];
+        bool fine = trainer_open(&r, &training_cases[2], 2) == PL_OK;
+        for (int step = 0; step < 5 && fine; step++)
+            fine = train(&r, step, figures);
+        n = (size_t)r.t.model->params;
+        end[k] = pl_alloc_array(n, sizeof(float));
+        pl_cpu_accelerator.read(&r.rig.cpu, PL_REGION_PARAMS, 0, end[k], n, NULL);
+        ok(fine, "training %d runs", k + 1);
+        trainer_close(&r);
+    }
+    ok(memcmp(end[0], end[1], n * sizeof(float)) == 0, "two threads, twice: the same");
+    pl_free(end[0]);
+    pl_free(end[1]);
+}
+
+/* ---- Memory ---- */
+
+static void regions_may_move_between_replays(void)
+{
+    cpu_rig_t rig;
+    operator_run_t run;
+    cpu_results_t before = {0}, after = {0};
+    pl_plan_t *plan = NULL;
+    operator_case_t c = cpu_case("linear"), large = large_case("linear, ragged");
+    cpu_rig_open(&rig, "auto", 1);
+    bool done = operator_run_init(&run, &c, NULL) == PL_OK &&
+                cpu_load(&rig, &run) == PL_OK &&
+                pl_cpu_accelerator.compile(&rig.cpu, run.graph, &plan, &rig.err) ==
+                    PL_OK &&
+                cpu_replay(&rig, &run, plan, &before) == PL_OK;
+    operator_run_t other;
+    cpu_results_t elsewhere = {0};
+    done = done && operator_run_init(&other, &large, NULL) == PL_OK &&
+           cpu_run(&rig, &other, &elsewhere) == PL_OK;  /* the arena grows: all moves */
+    done = done && cpu_load(&rig, &run) == PL_OK &&
+           cpu_replay(&rig, &run, plan, &after) == PL_OK;
+    ok(done && cpu_results_same(&before, &after),
+       "a plan follows its regions and the arena");
+    bool shrunk = pl_cpu_accelerator.region(&rig.cpu, PL_REGION_PARAMS, 1, NULL) == PL_OK;
+    cpu_results_release(&after);
+    is_int(cpu_replay(&rig, &run, plan, &after), PL_ESTATE, "and refuses one too small");
+    ok(shrunk, "a region may shrink");
+    cpu_results_release(&before);
+    cpu_results_release(&after);
+    cpu_results_release(&elsewhere);
+    operator_run_release(&run);
+    operator_run_release(&other);
+    cpu_rig_close(&rig);
+}
+
+static void regions_are_read_and_written_within_their_ends(void)
+{
+    cpu_rig_t rig;
+    float x[4] = {1, 2, 3, 4}, y[4] = {0};
+    cpu_rig_open(&rig, "auto", 1);
+    void *cpu = &rig.cpu;
+    pl_cpu_accelerator.region(cpu, PL_REGION_STATE, 4, NULL);
+    ok(pl_cpu_accelerator.read(cpu, PL_REGION_STATE, 0, y, 4, NULL) == PL_OK && !y[0] &&
+           !y[3],
+       "a new region is zero");
+    ok(pl_cpu_accelerator.write(cpu, PL_REGION_STATE, 2, x, 2, NULL) == PL_OK &&
+           pl_cpu_accelerator.read(cpu, PL_REGION_STATE, 1, y, 3, NULL) == PL_OK &&
+           y[0] == 0 && y[1] == 1 && y[2] == 2,
+       "what is written is read");
+    is_int(pl_cpu_accelerator.write(cpu, PL_REGION_STATE, 2, x, 3, &rig.err), PL_EINVAL,
+           "but not beyond the end");
+    is_int(pl_cpu_accelerator.read(cpu, PL_REGION_STATE, SIZE_MAX, x, 2, NULL), PL_EINVAL,
+           "wherever that is");
+    is_int(pl_cpu_accelerator.region(cpu, PL_REGION_STATE, SIZE_MAX / 2, &rig.err),
+           PL_ENOMEM, "a region larger than memory is refused");
+    ok(pl_cpu_accelerator.read(cpu, PL_REGION_STATE, 1, y, 3, NULL) == PL_OK && y[1] == 1,
+       "and the old one stays");
+    cpu_rig_close(&rig);
+}
+
+/* ---- Every request for memory may fail ---- */
+
+static int requests_left, alive;
+
+static void *allocate(size_t bytes)
+{
+    void *memory = requests_left-- > 0 ? malloc(bytes) : NULL;
+    alive += memory != NULL;
+    return memory;
+}
+
+static void *resize(void *memory, size_t bytes)
+{
+    void *larger = requests_left-- > 0 ? realloc(memory, bytes) : NULL;
+    alive += larger && !memory;
+    return larger;
+}
+
+static void release(void *memory)
+{
+    alive--;
+    free(memory);
+}
+
+/* Opens, compiles both graphs of a training, trains one step, closes. */
+static int everything(training_t *t, pl_error_t *err)
+{
+    trainer_t r = {.t = *t};
+    double figures[2][2];
+    void *cpu = &r.rig.cpu;
+    int code = pl_cpu_accelerator.open(cpu, &r.rig.info, err);
+    for (int k = 0; k < PL_REGIONS && code == PL_OK; k++)
+        code = pl_cpu_accelerator.region(cpu, (pl_region_t)k,
+                                         (size_t)t->model->params + 2, err);
+    if (code == PL_OK)
+        code = pl_cpu_accelerator.compile(cpu, t->step, &r.step, err);
+    if (code == PL_OK)
+        code = pl_cpu_accelerator.compile(cpu, t->update, &r.update, err);
+    requests_left = 0;                      /* from here on there must be none */
+    if (code == PL_OK && !train(&r, 0, figures))
+        code = told.code ? told.code : PL_ENAN;
+    pl_cpu_accelerator.close(cpu);
+    return code == PL_OK ? PL_OK : code == err->code ? code : PL_EBUG;
+}
+
+static void any_request_for_memory_may_fail(void)
+{
+    int code = PL_ENOMEM, n = 0, other = 0;
+    training_t t;
+    training_init(&t, &training_cases[6], NULL);
+    pl_memory_hooks(allocate, resize, release);
+    for (; n < 10000 && code != PL_OK; n++) {
+        pl_error_t err = {0};
+        requests_left = n;
+        alive = 0;
+        code = everything(&t, &err);
+        other += (code != PL_OK && code != PL_ENOMEM) || alive != 0;
+    }
+    pl_memory_hooks(NULL, NULL, NULL);
+    ok(code == PL_OK && n > 20, "%d requests make a plan, none a replay", n - 1);
+    is_int(other, 0, "each may fail, with that error and without a leak");
+    training_release(&t);
+}
+
+/* ---- What cannot work ---- */
+
+static void open_refuses_what_cannot_work(void)
+{
+    cpu_rig_t rig;
+    ok(!cpu_rig_open(&rig, "auto", 1000000), "a million threads");
+    like(rig.err.text, "accelerator.threads is 1000000 .*0 takes them all",
+         "are refused in words");
+    cpu_rig_close(&rig);
+    ok(!cpu_rig_open(&rig, "sse9", 1) && rig.err.code == PL_EUNSUPPORTED,
+       "instructions that nobody has are refused");
+    like(rig.err.text, "sse9", "by name");
+    cpu_rig_close(&rig);
+    ok(cpu_rig_open(&rig, "auto", 0) && rig.info.threads > 0 && rig.info.devices == 1 &&
+           rig.info.memory > 0,
+       "without a number of threads there are as many as cores");
+    like(rig.info.model, ", (portable|avx2|avx512)$", "the model names the instructions");
+    like(rig.info.library, "^oneDNN [0-9]+\\.", "and the library its version");
+    cpu_rig_close(&rig);
+}
+
+static void a_plan_needs_its_regions(void)
+{
+    cpu_rig_t rig;
+    operator_run_t run;
+    operator_case_t c = cpu_case("linear");
+    pl_plan_t *plan = NULL;
+    cpu_rig_open(&rig, "auto", 1);
+    operator_run_init(&run, &c, NULL);
+    is_int(pl_cpu_accelerator.compile(&rig.cpu, run.graph, &plan, &rig.err), PL_ESTATE,
+           "without regions nothing is compiled");
+    like(rig.err.text, "allocate it before compiling", "and the text says what to do");
+    ok(!plan, "there is no plan");
+    operator_run_release(&run);
+    cpu_rig_close(&rig);
+}
+
+static void check_bad_index(cpu_rig_t *rig, const char *name, int64_t index)
+{
+    operator_run_t run;
+    cpu_results_t got = {0};
+    operator_case_t c = cpu_case(name);
+    operator_run_init(&run, &c, NULL);
+    run.index[1] = index;
+    is_int(cpu_run(rig, &run, &got), PL_EINVAL, "%s of index %lld ends the replay", name,
+           (long long)index);
+    like(rig->err.text, "index -?[0-9]+, outside \\[0, ", "with the index and the range");
+    cpu_results_release(&got);
+    operator_run_release(&run);
+}
+
+static void a_wrong_index_ends_the_replay(void)
+{
+    cpu_rig_t rig;
+    cpu_rig_open(&rig, "auto", 1);
+    check_bad_index(&rig, "embedding", 5);
+    check_bad_index(&rig, "embedding", -1);
+    check_bad_index(&rig, "embedding", INT64_MAX);
+    check_bad_index(&rig, "cross_entropy", 5);
+    check_bad_index(&rig, "cross_entropy, some ignored", -2);
+    check_bad_index(&rig, "accuracy", 4);
+    cpu_rig_close(&rig);
+}
+
+static void a_replay_needs_its_batch(void)
+{
+    cpu_rig_t rig;
+    operator_run_t run;
+    cpu_results_t got = {0};
+    operator_case_t c = cpu_case("embedding");
+    cpu_rig_open(&rig, "auto", 1);
+    operator_run_init(&run, &c, NULL);
+    pl_free(run.index);
+    run.index = NULL;
+    is_int(cpu_run(&rig, &run, &got), PL_EINVAL, "without a batch field it ends");
+    like(rig.err.text, "no data for batch field 0", "and names the field");
+    cpu_results_release(&got);
+    operator_run_release(&run);
+    cpu_rig_close(&rig);
+}
+
+static void a_guard_stops_what_follows(void)
+{
+    trainer_t r;
+    double figures[2][2];
+    float before, after;
+    bool open = trainer_open(&r, &training_cases[0], 1) == PL_OK;
+    const size_t loss = (size_t)r.t.model->params;
+    ok(open && train(&r, 0, figures), "a step is done");
+    pl_cpu_accelerator.read(&r.rig.cpu, PL_REGION_PARAMS, 3, &before, 1, NULL);
+    pl_cpu_accelerator.write(&r.rig.cpu, PL_REGION_GRADS, loss, &(float){NAN}, 1, NULL);
+    pl_replay_t update = {.figures = figures[0], .done = on_done};
+    training_scalars(&r.t, 1, update.scalar);
+    pl_cpu_accelerator.replay(&r.rig.cpu, r.update, &update, NULL);
+    ok(update.guarded && told.code == PL_OK, "a loss of NaN stops the update");
+    ok(isnan(figures[0][0]) && figures[1][0] > 0, "figures from before it are there");
+    pl_cpu_accelerator.read(&r.rig.cpu, PL_REGION_PARAMS, 3, &after, 1, NULL);
+    ok(before == after, "and parameters stay");
+    trainer_close(&r);
+}
+
+int main(void)
+{
+    run(trainings_are_those_of_torch);
+    run(the_same_plan_gives_the_same_bits);
+    run(two_trainings_end_in_the_same_bits);
+    run(regions_may_move_between_replays);
+    run(regions_are_read_and_written_within_their_ends);
+    run(any_request_for_memory_may_fail);
+    run(open_refuses_what_cannot_work);
+    run(a_plan_needs_its_regions);
+    run(a_wrong_index_ends_the_replay);
+    run(a_replay_needs_its_batch);
+    run(a_guard_stops_what_follows);
+    return tap_done();
+}
