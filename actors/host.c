@@ -2,6 +2,8 @@
  *
  * The program's side posts commands to the control thread and gets notifications by one eventfd; nothing else crosses.
  * On the control thread the program is an actor like others, the highest: its calls are what the program asked for. */
+#include "actors/host.h"
+
 #include <errno.h>
 #include <event2/event.h>
 #include <jansson.h>
@@ -326,6 +328,11 @@ pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err)
         return engine;
     engine_release(engine);
     return NULL;
+}
+
+pl_runtime_t *pl_engine_runtime(pl_engine_t *engine)
+{
+    return &engine->runtime;
 }
 
 int pl_engine_fd(const pl_engine_t *engine)

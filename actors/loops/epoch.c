@@ -433,6 +433,9 @@ static void epoch_begun(void *self, const pl_answer_t *answer)
         return;
     e->pending--;
     e->batches = pl_amount_of(e->options.limit_train_batches, answer->body->begin_reply.batches);
+    if (e->batches == 0)
+        pl_fail(&e->failure, PL_EINVAL, "trainer.limit_train_batches leaves none of the %u batches of an epoch",
+                answer->body->begin_reply.batches);
     uint64_t per_epoch = (e->batches + accumulate(e) - 1) / accumulate(e);
     uint64_t most = e->options.max_steps > 0 ? (uint64_t)e->options.max_steps : 0;
     uint64_t epochs = e->options.max_epochs > 0 ? (uint64_t)e->options.max_epochs : 0;

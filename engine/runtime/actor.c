@@ -63,9 +63,9 @@ static void timers_release(actor_t *actor)
 /* Frees an actor with all that still hangs on it; nobody is told. */
 static void actor_free(actor_t *actor)
 {
+    timers_release(actor);                                  /* before what they watch is closed */
     if (actor->ops->release && actor->state != ACTOR_NEW)
         actor->ops->release(actor->self);
-    timers_release(actor);
     while (actor->open)
         call_drop(actor->open);
     if (actor->start)
@@ -252,21 +252,26 @@ static void timer_fired(evutil_socket_t fd, short what, void *user)
     actor->reactor->cause = 0;
 }
 
-static pl_timer_t *timer_of(actor_t *actor, void (*then)(void *))
+static pl_timer_t *timer_new(actor_t *actor, int fd, short what, void (*then)(void *))
 {
-    for (pl_timer_t *timer = actor->timers; timer; timer = timer->next)
-        if (timer->then == then)
-            return timer;
     pl_timer_t *timer = pl_alloc(sizeof *timer);
     if (!timer)
         return NULL;
     *timer = (pl_timer_t){.actor = actor, .then = then, .next = actor->timers};
-    timer->event = event_new(actor->reactor->base, -1, 0, timer_fired, timer);
+    timer->event = event_new(actor->reactor->base, fd, what, timer_fired, timer);
     if (!timer->event) {
         pl_free(timer);
         return NULL;
     }
     return actor->timers = timer;
+}
+
+static pl_timer_t *timer_of(actor_t *actor, void (*then)(void *))
+{
+    for (pl_timer_t *timer = actor->timers; timer; timer = timer->next)
+        if (timer->then == then)
+            return timer;
+    return timer_new(actor, -1, 0, then);
 }
 
 int pl_after(void *self, int milliseconds, void (*then)(void *self), pl_error_t *err)
@@ -278,6 +283,12 @@ int pl_after(void *self, int milliseconds, void (*then)(void *self), pl_error_t 
         return pl_no_memory(err);
     timer->cause = actor->reactor->cause;
     return PL_OK;
+}
+
+int pl_watch(void *self, int fd, void (*then)(void *self), pl_error_t *err)
+{
+    pl_timer_t *watch = timer_new(actor_of(self), fd, EV_READ | EV_PERSIST, then);
+    return watch && event_add(watch->event, NULL) == 0 ? PL_OK : pl_no_memory(err);
 }
 
 void pl_peers_add(pl_peers_t *peers, const char *role, pl_address_t at)
