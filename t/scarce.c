@@ -15,11 +15,13 @@ static int left;                            /* requests until one fails */
 static bool failed, spared;
 static long live;
 
+/* Any thread: of two that ask at once, one gets the last of what is left. */
 static bool runs_out(void)
 {
-    if (spared || left == 0 || --left > 0)
+    if (spared || __atomic_load_n(&left, __ATOMIC_RELAXED) <= 0
+        || __atomic_sub_fetch(&left, 1, __ATOMIC_RELAXED) != 0)
         return false;
-    failed = true;
+    __atomic_store_n(&failed, true, __ATOMIC_RELAXED);
     return true;
 }
 

@@ -38,10 +38,10 @@ typedef struct pl_convolution {
     enum {
         PL_CONVOLVE,                                        /* arguments x, w, bias, y */
         PL_CONVOLVE_GRAD_X,                                 /* dy, w, NULL, dx */
-        PL_CONVOLVE_GRAD_W,                                 /* dy, x, db, dw */
+        PL_CONVOLVE_GRAD_W,                                 /* dy, x, NULL, dw */
     } kind;
     int64_t batch, channels, height, width, filters, out_height, out_width, kernel, stride, padding;
-    bool has_bias;
+    bool has_bias;                                          /* PL_CONVOLVE only */
 } pl_convolution_t;
 
 pl_product_t *pl_product_convolution(pl_library_t *library, const pl_convolution_t *c, pl_error_t *err);

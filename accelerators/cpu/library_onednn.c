@@ -295,9 +295,8 @@ static dnnl_status_t convolution_backward(const pl_convolution_t *c, convolution
         c->kind == PL_CONVOLVE_GRAD_X
             ? dnnl_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &v->x, &v->w, &v->y, v->stride,
                                                        v->padding, behind)
-            : dnnl_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, &v->x, &v->w,
-                                                          c->has_bias ? &v->bias : NULL, &v->y, v->stride, v->padding,
-                                                          behind);
+            : dnnl_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, &v->x, &v->w, NULL, &v->y,
+                                                          v->stride, v->padding, behind);
     return status == dnnl_success ? dnnl_primitive_desc_create(&v->own, &d, v->attr, engine, v->forward) : status;
 }
 
@@ -346,7 +345,7 @@ static dnnl_status_t make_with_weights(pl_product_t *p, const pl_convolution_t *
 }
 
 /* Gradient of the weights: they are unpacked afterwards. */
-static dnnl_status_t make_of_weights(pl_product_t *p, const pl_convolution_t *c, const convolution_t *v)
+static dnnl_status_t make_of_weights(pl_product_t *p, const convolution_t *v)
 {
     const dnnl_memory_desc_t *packed = description(v->own, dnnl_query_diff_weights_md);
     stage_t *s = &p->stage[p->stages++];
@@ -360,8 +359,6 @@ static dnnl_status_t make_of_weights(pl_product_t *p, const pl_convolution_t *c,
     status = give(p, s, DNNL_ARG_DIFF_DST, &v->y, 0);
     if (status == dnnl_success)
         status = give(p, s, DNNL_ARG_SRC, &v->x, 1);
-    if (status == dnnl_success && c->has_bias)
-        status = give(p, s, DNNL_ARG_DIFF_BIAS, &v->bias, 2);
     return status == dnnl_success ? reorder_make(p, v, packed, weights, 3, false) : status;
 }
 
@@ -376,7 +373,7 @@ static dnnl_status_t convolution_make(pl_product_t *p, const pl_convolution_t *c
         status = convolution_backward(c, v, p->library->engine);
     if (status != dnnl_success)
         return status;
-    return c->kind == PL_CONVOLVE_GRAD_W ? make_of_weights(p, c, v) : make_with_weights(p, c, v);
+    return c->kind == PL_CONVOLVE_GRAD_W ? make_of_weights(p, v) : make_with_weights(p, c, v);
 }
 
 pl_product_t *pl_product_convolution(pl_library_t *library, const pl_convolution_t *c, pl_error_t *err)

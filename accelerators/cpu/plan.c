@@ -1,6 +1,6 @@
 /* plan.c - a graph compiled into a flat list of steps, and its replay
  *
- * Compiling: the graph is lowered (lower.h), its element-wise operations are grouped (fuse.h), its values are given
+ * Compiling: the graph is rewritten (rewrite.h) and lowered (lower.h), its element-wise operations are grouped (fuse.h), its values are given
  * places (tensor/lifetimes.h), and each unit becomes a step (step.h).  Replaying is a loop over the steps; where values
  * lie is worked out again only when memory has moved. */
 #include "accelerators/cpu/plan.h"
@@ -9,6 +9,7 @@
 
 #include "accelerators/cpu/fuse.h"
 #include "accelerators/cpu/parallel.h"
+#include "accelerators/cpu/rewrite.h"
 #include "accelerators/cpu/step.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -46,6 +47,7 @@ struct pl_plan {
 typedef struct compiler {
     pl_cpu_t *cpu;
     pl_plan_t *plan;
+    pl_graph_t graph;                                       /* a copy, rewritten */
     pl_lowered_t lowered;
     pl_fusion_t fusion;
     pl_lifetimes_t lifetimes;
@@ -269,7 +271,11 @@ static int fill_plan(compiler_t *c, pl_error_t *err)
 
 static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
 {
-    int code = pl_lower(&c->lowered, g, err);
+    int code = pl_graph_copy(&c->graph, g, err);
+    if (code == PL_OK) {
+        pl_rewrite(&c->graph);
+        code = pl_lower(&c->lowered, &c->graph, err);
+    }
     if (code == PL_OK)
         code = pl_fuse(&c->fusion, &c->lowered.graph, err);
     if (code == PL_OK)
@@ -306,6 +312,7 @@ int pl_plan_new(pl_cpu_t *cpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_t
     pl_lifetimes_release(&c.lifetimes);
     pl_fusion_release(&c.fusion);
     pl_lowered_release(&c.lowered);
+    pl_graph_copy_release(&c.graph);
     c.plan->next = cpu->plans;
     cpu->plans = c.plan;
     if (code == PL_OK)

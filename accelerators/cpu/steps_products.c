@@ -24,14 +24,12 @@ static int keep_product(pl_step_t *s, pl_product_t *product)
     return PL_OK;
 }
 
-/* Which of the library's four arguments each input is; the result is the last, a second one the third. */
+/* The library's four arguments: inputs in their order, the result last. */
 static int run_product(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
 {
     void *argument[4] = {pl_in(s, f, 0), pl_in(s, f, 1), NULL, pl_out(s, f, 0)};
     if (s->op.input_count == 3)
         argument[2] = pl_in(s, f, 2);
-    if (s->op.output_count == 2)
-        argument[2] = pl_out(s, f, 1);
     return pl_product_run(s->own, argument, f->scratch, err);
 }
 
@@ -96,7 +94,7 @@ static int prepare_conv2d_grad_x(pl_step_t *s, const pl_builder_t *b, pl_error_t
 
 static int prepare_conv2d_grad_w(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
 {
-    const pl_convolution_t c = {.kind = PL_CONVOLVE_GRAD_W, .has_bias = s->op.output_count == 2};
+    const pl_convolution_t c = {.kind = PL_CONVOLVE_GRAD_W};
     return prepare_convolution_of(s, b, c, err, pl_step_in(b, s, 1), pl_step_out(b, s, 0), pl_step_in(b, s, 0));
 }
 

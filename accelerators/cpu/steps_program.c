@@ -245,7 +245,7 @@ static pl_line_code_t line_code(pl_opcode_t code)
 static void add_line(composer_t *c, pl_line_code_t code, int to, int x, int y, float f)
 {
     c->p->line[c->p->line_count++] =
-        (pl_line_t){.code = (uint8_t)code, .to = (uint8_t)to, .x = (uint8_t)x, .y = (uint8_t)y, .z = (uint8_t)x, .f = f};
+        (pl_line_t){.code = (uint8_t)code, .to = (uint8_t)to, .x = (uint8_t)x, .y = (uint8_t)y, .f = f};
 }
 
 static void compose_assign(composer_t *c, const pl_op_t *op)

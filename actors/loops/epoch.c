@@ -47,7 +47,7 @@ typedef struct epoch {
     pl_figures_t sums, since_log;                           /* over the epoch; since the newest log line */
     json_t *newest;                                         /* figures by name, over the run */
     pl_error_t failure;
-    int64_t reported;
+    int64_t alive, reported;                                /* when a step ended last; when progress was told last */
 } epoch_t;
 
 static void epoch_go_on(epoch_t *e);
@@ -150,11 +150,19 @@ static void epoch_unsent(epoch_t *e)
         epoch_go_on(e);
 }
 
+static void epoch_watch(epoch_t *e, int64_t wait);
+
+/* Looks whether a step has ended lately; the steps themselves only note the time. */
 static void epoch_silent(void *self)
 {
     epoch_t *e = self;
-    if (!e->call || e->deciding || e->pending == 0)
+    int64_t left = e->alive + (int64_t)(e->options.step_timeout * 1e9) - pl_now();
+    if (!e->call)
         return;
+    if (e->deciding || e->pending == 0 || left > 0) {
+        epoch_watch(e, left > 0 ? left : (int64_t)(e->options.step_timeout * 1e9));
+        return;
+    }
     pl_call_t *call = e->call;
     pl_error_t err;
     e->call = NULL;
@@ -164,9 +172,9 @@ static void epoch_silent(void *self)
     pl_call_fail(call, &err);
 }
 
-static void epoch_alive(epoch_t *e)
+static void epoch_watch(epoch_t *e, int64_t wait)
 {
-    pl_after(e, (int)(e->options.step_timeout * 1000), epoch_silent, NULL);
+    pl_after(e, (int)(wait / PL_MILLISECOND) + 1, epoch_silent, NULL);
 }
 
 static int figures_newest(epoch_t *e, const pl_figures_t *figures, bool only_on_step, json_t *into, pl_error_t *err)
@@ -219,7 +227,7 @@ static void batch_done(void *self, const pl_answer_t *answer)
     e->pending--;
     pl_figures_add(&e->sums, reply->figures);
     pl_figures_add(&e->since_log, reply->figures);
-    epoch_alive(e);
+    e->alive = pl_now();
     if (e->call)
         epoch_report_sometimes(e);
     epoch_go_on(e);
@@ -415,7 +423,7 @@ static void epoch_decide(epoch_t *e)
     e->deciding = false;
     e->at_decision = false;
     e->ended = e->options.max_steps > 0 && e->global_step >= (uint64_t)e->options.max_steps;
-    epoch_alive(e);
+    e->alive = pl_now();
     epoch_go_on(e);
 }
 
@@ -442,7 +450,8 @@ static void epoch_begun(void *self, const pl_answer_t *answer)
     e->total_steps = min_known(most, epochs * per_epoch);
     if (most && most - e->first_step < per_epoch)
         e->batches = (uint32_t)(most - e->first_step) * accumulate(e);
-    epoch_alive(e);
+    e->alive = pl_now();
+    epoch_watch(e, (int64_t)(e->options.step_timeout * 1e9));
     epoch_go_on(e);
 }
 

@@ -1,8 +1,8 @@
 /* actor.c - actors: made, started, ended
  *
- * An actor ends in order: no new calls, its children one after the other, then the answers it still owes, the one to
- * `start` last.  A child that does not end within the runtime's grace is given up as stuck and its memory kept: on a
- * thread nobody can be killed. */
+ * An actor ends in order: no new calls, its children one after the other, then, after the handler that runs, the answers
+ * it still owes, the one to `start` last.  A child that does not end within the runtime's grace is given up as stuck and
+ * its memory kept: on a thread nobody can be killed. */
 #include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,6 +46,7 @@ int pl_actor_root(pl_reactor_t *reactor, const pl_actor_ops_t *ops, void **self,
     if (!actor)
         return err ? err->code : PL_ENOMEM;
     actor->state = ACTOR_ALIVE;
+    actor->lived = true;
     *self = actor->self;
     return PL_OK;
 }
@@ -60,20 +61,45 @@ static void timers_release(actor_t *actor)
     }
 }
 
+static void self_release(actor_t *actor)
+{
+    timers_release(actor);                                  /* before what they watch is closed */
+    if (actor->ops->release && actor->lived)
+        actor->ops->release(actor->self);
+    actor->lived = false;
+}
+
 /* Frees an actor with all that still hangs on it; nobody is told. */
 static void actor_free(actor_t *actor)
 {
-    timers_release(actor);                                  /* before what they watch is closed */
-    if (actor->ops->release && actor->state != ACTOR_NEW)
-        actor->ops->release(actor->self);
+    self_release(actor);
     while (actor->open)
         call_drop(actor->open);
     if (actor->start)
         call_drop(actor->start);
-    while (actor->made)
+    while (actor->made) {
+        if (actor->made->thread)
+            pl_reactor_stop(actor->made->thread);
         made_drop(actor->made);
+    }
     pl_map_take(&actor->reactor->actors, actor->address.actor);
     pl_free(actor);
+}
+
+/* The answers that an actor owes, the one to `start` last: then all it had is free. */
+static void actor_conclude(actor_t *actor)
+{
+    pl_error_t gone;
+    pl_fail(&gone, PL_ECANCELLED, "%s has ended", actor_name(actor));
+    while (actor->open)
+        pl_call_fail(actor->open, &gone);
+    self_release(actor);
+    if (!actor->start)
+        return;
+    if (actor->end_error.code)
+        call_end(actor->start, PL_KIND_ERROR, &actor->end_error);
+    else
+        call_end(actor->start, PL_KIND_REPLY, &(pl_start_reply_t){0});
 }
 
 void pl_actors_reap(pl_reactor_t *reactor)
@@ -81,6 +107,7 @@ void pl_actors_reap(pl_reactor_t *reactor)
     while (reactor->dead) {
         actor_t *actor = reactor->dead;
         reactor->dead = actor->next_dead;
+        actor_conclude(actor);
         actor_free(actor);
     }
 }
@@ -120,7 +147,6 @@ uint64_t pl_spawn(void *self, const pl_actor_ops_t *ops, pl_where_t where, const
         ((pl_made_call_t *)pl_map_get(&parent->reactor->calls, number))->thread = own;
         *at = address;
     } else if (own) {
-        pl_reactor_unlink(parent->reactor, own->thread);
         pl_reactor_stop(own);
     } else {
         actor_free(child);
@@ -137,13 +163,12 @@ void pl_actor_ready(void *self)
 
 /* ---- ending ---- */
 
-void actor_child_ended(actor_t *actor, pl_made_call_t *made)
+/* What a child may take to end.  More for a higher one, so that of a chain of actors that wait for each other the one
+ * beside the stuck actor is the first to give up, and names it. */
+static int64_t grace_of(const pl_made_call_t *child)
 {
-    if (!made->thread)
-        return;
-    pl_reactor_unlink(actor->reactor, made->thread->thread);
-    pl_reactor_stop(made->thread);
-    made->thread = NULL;
+    int64_t grace = child->actor->reactor->runtime->grace_ms * PL_MILLISECOND;
+    return grace + grace * pl_kind_level(child->to.kind) / 20;
 }
 
 static pl_made_call_t *newest_child(actor_t *actor)
@@ -154,57 +179,56 @@ static pl_made_call_t *newest_child(actor_t *actor)
     return made;
 }
 
-static void actor_die(actor_t *actor)
+void actor_discard(actor_t *actor)
 {
-    pl_error_t gone;
-    pl_fail(&gone, PL_ECANCELLED, "%s has ended", actor_name(actor));
-    while (actor->open)
-        pl_call_fail(actor->open, &gone);
-    if (actor->start) {
-        pl_error_t err = {0};
-        pl_start_reply_t reply = {0};
-        bool failed = actor->end_error.code != PL_OK;
-        int answered = call_answer(actor->start, failed ? PL_KIND_ERROR : PL_KIND_REPLY,
-                                   failed ? (void *)&actor->end_error : (void *)&reply, &err);
-        for (int tries = 0; tries < 100 && answered == PL_ENOMEM; tries++)
-            answered = call_answer(actor->start, PL_KIND_ERROR, &err, NULL);
-        call_drop(actor->start);
-    }
+    if (actor->state == ACTOR_DEAD)
+        return;
     actor->state = ACTOR_DEAD;
     actor->next_dead = actor->reactor->dead;
     actor->reactor->dead = actor;
-}
-
-/* A child that never ended: its thread, memory and sockets are left alone. */
-static void actor_give_up(actor_t *actor, pl_made_call_t *child)
-{
-    pl_fail(&actor->end_error, PL_ESTUCK, "%s does not end; its memory is kept: use a launcher that runs ranks as "
-            "processes, which can be killed", pl_kind_name(child->to.kind));
-    pl_log_line(PL_LOG_ERROR, actor->reactor->rank, actor_name(actor), "%s", actor->end_error.text);
-    made_drop(child);
-}
-
-static void grace_over(void *self)
-{
-    actor_t *actor = actor_of(self);
-    pl_made_call_t *child = newest_child(actor);
-    if (actor->state == ACTOR_ENDING && child)
-        actor_give_up(actor, child);
-    if (actor->state == ACTOR_ENDING)
-        actor_go_on_ending(actor);
 }
 
 void actor_go_on_ending(actor_t *actor)
 {
     pl_made_call_t *child = newest_child(actor);
     if (!child) {
-        actor_die(actor);
+        actor_discard(actor);
         return;
     }
-    if (!child->cancelled) {
-        made_cancel(child);
-        pl_after(actor->self, actor->reactor->runtime->grace_ms, grace_over, NULL);
+    if (child->cancelled)
+        return;
+    made_cancel(child);
+    limits_renew(child, grace_of(child));
+    if (actor->start)
+        pl_progress_start(actor->start, &(pl_start_progress_t){.state = "ending"});
+}
+
+void actor_child_alive(actor_t *actor, pl_made_call_t *child)
+{
+    if (actor->state == ACTOR_ENDING && child->cancelled)
+        limits_renew(child, grace_of(child));
+}
+
+void actor_child_ended(actor_t *actor, pl_made_call_t *made, const pl_error_t *error)
+{
+    if (made->thread)
+        pl_reactor_stop(made->thread);
+    if (actor->state == ACTOR_ENDING && error && error->code != PL_ECANCELLED && !actor->end_error.code)
+        actor->end_error = *error;
+}
+
+/* A child that does not end: its thread, memory and sockets are left alone. */
+void actor_child_late(actor_t *actor, pl_made_call_t *child)
+{
+    if (child->cancelled) {
+        pl_fail(&actor->end_error, PL_ESTUCK, "%s does not end; its memory is kept: use a launcher that runs ranks as "
+                "processes, which can be killed", pl_kind_name(child->to.kind));
+        pl_log_line(PL_LOG_ERROR, actor->reactor->rank, actor_name(actor), "%s", actor->end_error.text);
+        if (child->thread)
+            pl_count(&actor->reactor->runtime->stuck);
+        made_drop(child);
     }
+    actor_go_on_ending(actor);
 }
 
 void actor_begin_end(actor_t *actor, const pl_error_t *error)
@@ -245,11 +269,11 @@ static void timer_fired(evutil_socket_t fd, short what, void *user)
     (void)fd, (void)what;
     pl_timer_t *timer = user;
     actor_t *actor = timer->actor;
-    if (actor->state == ACTOR_DEAD)
+    if (actor->state != ACTOR_ALIVE)
         return;
-    actor->reactor->cause = timer->cause;
+    actor->reactor->doing = timer->doing;
     timer->then(actor->self);
-    actor->reactor->cause = 0;
+    actor->reactor->doing = (pl_doing_t){0};
 }
 
 static pl_timer_t *timer_new(actor_t *actor, int fd, short what, void (*then)(void *))
@@ -258,7 +282,7 @@ static pl_timer_t *timer_new(actor_t *actor, int fd, short what, void (*then)(vo
     if (!timer)
         return NULL;
     *timer = (pl_timer_t){.actor = actor, .then = then, .next = actor->timers};
-    timer->event = event_new(actor->reactor->base, fd, what, timer_fired, timer);
+    timer->event = event_new(actor->reactor->loop.base, fd, what, timer_fired, timer);
     if (!timer->event) {
         pl_free(timer);
         return NULL;
@@ -281,7 +305,7 @@ int pl_after(void *self, int milliseconds, void (*then)(void *self), pl_error_t 
     struct timeval in = {milliseconds / 1000, milliseconds % 1000 * 1000};
     if (!timer || event_add(timer->event, &in) != 0)
         return pl_no_memory(err);
-    timer->cause = actor->reactor->cause;
+    timer->doing = actor->reactor->doing;
     return PL_OK;
 }
 

@@ -1,4 +1,4 @@
-/* actors.h - what actor.c (life) and call.c (messages) share: the structs behind actor.h */
+/* actors.h - what actor.c (life), call.c (calls) and deliver.c (messages that come) share: the structs behind actor.h */
 #ifndef PL_RUNTIME_ACTORS_H
 #define PL_RUNTIME_ACTORS_H
 
@@ -10,31 +10,32 @@ typedef enum actor_state {
     ACTOR_NEW,                                              /* its start has not come yet */
     ACTOR_ALIVE,
     ACTOR_ENDING,                                           /* waits for its children to end */
-    ACTOR_DEAD,                                             /* waits to be freed */
+    ACTOR_DEAD,                                             /* waits to be freed, after the handler that runs */
 } actor_state_t;
 
 /* A call received and not yet ended.  Its frame keeps texts, bytes and handles alive. */
 struct pl_call {
     struct actor *actor;
-    uint64_t number;
+    uint64_t number, cause;
     uint32_t message;
     pl_address_t caller;
     int64_t deadline;                                       /* 0: none */
-    pl_frame_t *frame;
+    pl_frame_t frame;
     pl_call_t *next, **link;                                /* list of the actor's */
 };
 
 /* A call made and not yet ended. */
 typedef struct pl_made_call {
     struct actor *actor;
-    uint64_t number, cause;
+    uint64_t number;
     uint32_t message;
     pl_address_t to;
+    pl_doing_t doing;
     pl_on_answer_t on_answer;
     void *context;
     int64_t deadline;                                       /* total; 0: none */
     int64_t silence, silent_until;                          /* ns; 0: none */
-    bool late, cancelled;
+    bool cancelled;
     pl_reactor_t *thread;                                   /* a child's own thread  [not a child, or on this thread] */
     bool is_child;
     struct pl_made_call *next, **link;                      /* list of the actor's, newest first */
@@ -46,7 +47,7 @@ typedef struct pl_timer {
     struct actor *actor;
     struct event *event;
     void (*then)(void *self);
-    uint64_t cause;
+    pl_doing_t doing;
     struct pl_timer *next;
 } pl_timer_t;
 
@@ -56,6 +57,7 @@ typedef struct actor {
     pl_address_t address;
     uint32_t parent;                                        /* who may start it; 0: a root */
     actor_state_t state;
+    bool lived;                                             /* its start was handled: release() is due */
     pl_peers_t peers;
     pl_call_t *start;                                       /* its life */
     pl_call_t *open;                                        /* others received */
@@ -63,7 +65,6 @@ typedef struct actor {
     pl_made_call_t *made;
     pl_timer_t *timers;
     pl_error_t end_error;                                   /* code 0: in order */
-    int64_t end_by;                                         /* when ending children count as stuck */
     struct actor *next_dead;
     _Alignas(max_align_t) char self[];
 } actor_t;
@@ -82,13 +83,27 @@ static inline const char *actor_name(const actor_t *actor)
 /* actor.c */
 void actor_begin_end(actor_t *actor, const pl_error_t *error);
 void actor_go_on_ending(actor_t *actor);                    /* after something it waited for has ended */
-void actor_child_ended(actor_t *actor, pl_made_call_t *made);
+void actor_discard(actor_t *actor);                         /* it is freed soon, with nobody told */
+void actor_child_ended(actor_t *actor, pl_made_call_t *made, const pl_error_t *error);
+void actor_child_late(actor_t *actor, pl_made_call_t *child);           /* did not end within its grace */
+void actor_child_alive(actor_t *actor, pl_made_call_t *child);          /* gave a sign of life */
 
 /* call.c */
+pl_envelope_t envelope_of(const actor_t *from, pl_address_t to, pl_kind_t kind, uint32_t message, uint64_t call);
+pl_call_t *call_of(const actor_t *actor, uint64_t number);  /* an open one, `start` included, or NULL */
 void call_drop(pl_call_t *call);                            /* out of its list, freed; no answer */
-int call_answer(pl_call_t *call, pl_kind_t kind, const void *fields, pl_error_t *err);
+void call_end(pl_call_t *call, pl_kind_t kind, const void *fields);     /* the answer, then dropped */
+/* Ends a call with an error in the callee's name; e is the call's envelope. */
+void call_refuse(pl_reactor_t *reactor, const pl_envelope_t *e, const pl_error_t *error);
 void made_drop(pl_made_call_t *made);
 void made_cancel(pl_made_call_t *made);
-void limits_schedule(pl_reactor_t *reactor, int64_t when);
+
+/* deliver.c */
+void answer_pass(pl_made_call_t *made, const pl_answer_t *answer);
+
+/* limits.c */
+void limits_set(pl_made_call_t *made, const pl_how_t *how); /* its own and what it inherits */
+void limits_renew(pl_made_call_t *made, int64_t wait);      /* late so many ns from now, whatever was set */
+void limits_forget(pl_made_call_t *made);
 
 #endif

@@ -1,6 +1,7 @@
 /* context.c - the process's one ZeroMQ context, counted
  *
  * One, because inproc does not cross contexts and several with CURVE can crash in 4.3.4. */
+#include <errno.h>
 #include <pthread.h>
 #include <zmq.h>
 
@@ -38,7 +39,8 @@ void pl_context_release(void)
 {
     pthread_mutex_lock(&context_lock);
     if (--context_users == 0) {
-        zmq_ctx_term(context);
+        while (zmq_ctx_term(context) != 0 && zmq_errno() == EINTR)
+            continue;
         context = NULL;
     }
     pthread_mutex_unlock(&context_lock);

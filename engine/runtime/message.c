@@ -1,8 +1,7 @@
 /* message.c - messages on the wire: an envelope and the fields that messages.def lists
  *
  * Fields stand in a struct in the order of messages.def, each aligned by its own type, so that a walk over the field
- * list knows every offset.  On the wire: fixed-size fields as they are, texts and bytes with a length before them,
- * handles as numbers of the flight table. */
+ * list knows every offset.  wire.h says how they travel; handles do as numbers of the flight table. */
 #include "runtime/message.h"
 
 #include <stdalign.h>
@@ -13,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "runtime/object.h"
+#include "runtime/wire.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-endian");
 
@@ -64,15 +64,14 @@ const pl_message_info_t *pl_message_at(int k, unsigned *number)
     return NULL;
 }
 
-/* Which part of a message a kind carries; -1 for errors and cancels. */
-static int part_of(pl_kind_t kind)
+int pl_part_of_kind(pl_kind_t kind)
 {
     return kind == PL_KIND_CALL ? 0 : kind == PL_KIND_PROGRESS ? 1 : kind == PL_KIND_REPLY ? 2 : -1;
 }
 
 size_t pl_fields_size(unsigned message, pl_kind_t kind)
 {
-    int part = part_of(kind);
+    int part = pl_part_of_kind(kind);
     return pl_message_info(message) && part >= 0 ? struct_sizes[message][part] : 0;
 }
 
@@ -87,8 +86,7 @@ static const struct { size_t size, align; } layout[] = {
     [PL_TYPE_PEERS] = {sizeof(pl_peers_t), alignof(pl_peers_t)},
 };
 
-/* Where the next field of a type stands in its struct; *offset moves behind it. */
-static size_t field_place(pl_field_type_t type, size_t *offset)
+size_t pl_field_place(pl_field_type_t type, size_t *offset)
 {
     size_t at = (*offset + layout[type].align - 1) / layout[type].align * layout[type].align;
     *offset = at + layout[type].size;
@@ -97,10 +95,12 @@ static size_t field_place(pl_field_type_t type, size_t *offset)
 
 /* ---- frames ---- */
 
-struct pl_frame {
-    zmq_msg_t message;
-    pl_frame_t *next;
-};
+_Static_assert(sizeof(pl_frame_t) == sizeof(zmq_msg_t) && alignof(pl_frame_t) >= alignof(zmq_msg_t), "a zmq_msg_t");
+
+static zmq_msg_t *message_of(const pl_frame_t *frame)
+{
+    return (zmq_msg_t *)frame->zmq_msg;
+}
 
 /* What a frame with objects points to: it goes back by cargo_release, wherever ZeroMQ drops it. */
 typedef struct cargo {
@@ -136,21 +136,29 @@ static void put(writer_t *w, const void *data, size_t size)
     w->size += size;
 }
 
-static void put_bytes(writer_t *w, const void *data, size_t size)
+static void put_length(writer_t *w, size_t size)
 {
     uint32_t length = (uint32_t)size;
-    if (size > PL_MESSAGE_MOST) {
+    if (size > PL_MESSAGE_MOST && !w->failed) {
         pl_fail(w->err, PL_EPROTOCOL, "a message field of %zu bytes; %d are allowed", size, PL_MESSAGE_MOST);
         w->failed = true;
-        return;
     }
     put(w, &length, sizeof length);
-    put(w, data, size);
+}
+
+static void put_data(writer_t *w, pl_bytes_t bytes)
+{
+    static const char zeros[8];
+    put_length(w, bytes.size);
+    put(w, zeros, pl_padding(w->size));
+    put(w, bytes.data, bytes.size);
 }
 
 static void put_text(writer_t *w, const char *text)
 {
-    put_bytes(w, text ? text : "", text ? strlen(text) + 1 : 1);
+    size_t size = text ? strlen(text) + 1 : 1;
+    put_length(w, size);
+    put(w, text ? text : "", size);
 }
 
 static void put_handle(writer_t *w, pl_object_t *object)
@@ -170,7 +178,7 @@ static void put_field(writer_t *w, pl_field_type_t type, const void *field)
 {
     switch (type) {
     case PL_TYPE_STRING: put_text(w, *(const char *const *)field); break;
-    case PL_TYPE_DATA: put_bytes(w, ((const pl_bytes_t *)field)->data, ((const pl_bytes_t *)field)->size); break;
+    case PL_TYPE_DATA: put_data(w, *(const pl_bytes_t *)field); break;
     case PL_TYPE_HANDLE: put_handle(w, *(pl_object_t *const *)field); break;
     default: put(w, field, layout[type].size); break;
     }
@@ -187,14 +195,14 @@ static void put_error(writer_t *w, const pl_error_t *error)
 static void put_frame(writer_t *w, const pl_envelope_t *envelope, const void *fields)
 {
     put(w, envelope, sizeof *envelope);
-    int part = part_of(envelope->kind);
+    int part = pl_part_of_kind(envelope->kind);
     if (envelope->kind == PL_KIND_ERROR)
         put_error(w, fields);
     if (part < 0)
         return;
     size_t offset = 0;
     for (const pl_field_info_t *f = messages[envelope->message].fields[part]; f->name; f++)
-        put_field(w, f->type, (const char *)fields + field_place(f->type, &offset));
+        put_field(w, f->type, (const char *)fields + pl_field_place(f->type, &offset));
 }
 
 /* A ZeroMQ message of its own for bytes alone, a cargo when objects travel along. */
@@ -203,15 +211,15 @@ static int frame_room(pl_frame_t *frame, writer_t *w)
     size_t size = w->size;
     *w = (writer_t){.handle_count = w->handle_count, .err = w->err};
     if (!w->handle_count) {
-        if (zmq_msg_init_size(&frame->message, size) != 0)
+        if (zmq_msg_init_size(message_of(frame), size) != 0)
             return pl_no_memory(w->err);
-        w->at = zmq_msg_data(&frame->message);
+        w->at = zmq_msg_data(message_of(frame));
         return PL_OK;
     }
     cargo_t *cargo = pl_alloc(sizeof *cargo + size);
     if (!cargo)
         return pl_no_memory(w->err);
-    if (zmq_msg_init_data(&frame->message, cargo->bytes, size, cargo_release, cargo) != 0) {
+    if (zmq_msg_init_data(message_of(frame), cargo->bytes, size, cargo_release, cargo) != 0) {
         pl_free(cargo);
         return pl_no_memory(w->err);
     }
@@ -221,31 +229,52 @@ static int frame_room(pl_frame_t *frame, writer_t *w)
     return PL_OK;
 }
 
-pl_frame_t *pl_frame_new(const pl_envelope_t *envelope, const void *fields, pl_error_t *err)
+int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *fields, pl_error_t *err)
 {
-    writer_t w = {.err = err};
+    pl_error_t own;
+    writer_t w = {.err = err ? err : &own};
     put_frame(&w, envelope, fields);
-    if (w.failed)
-        return NULL;
-    pl_frame_t *frame = pl_alloc(sizeof *frame);
-    if (!frame) {
-        pl_no_memory(err);
-        return NULL;
-    }
-    if (frame_room(frame, &w) != PL_OK) {
-        pl_free(frame);
-        return NULL;
-    }
+    if (!w.failed && w.size > PL_MESSAGE_MOST)
+        return pl_fail(err, PL_EPROTOCOL, "a message of %zu bytes; %d are allowed", w.size, PL_MESSAGE_MOST);
+    if (w.failed || frame_room(frame, &w) != PL_OK)
+        return w.err->code;
     put_frame(&w, envelope, fields);
-    if (w.failed) {
-        pl_frame_free(frame);
-        return NULL;
-    }
-    return frame;
+    if (!w.failed)
+        return PL_OK;
+    pl_frame_release(frame);
+    return w.err->code;
 }
 
-static int envelope_check(const pl_envelope_t *e, pl_error_t *err)
+void pl_frame_move(pl_frame_t *to, pl_frame_t *from)
 {
+    zmq_msg_init(message_of(to));
+    zmq_msg_move(message_of(to), message_of(from));
+}
+
+void pl_frame_release(pl_frame_t *frame)
+{
+    zmq_msg_close(message_of(frame));
+}
+
+pl_bytes_t pl_frame_bytes(const pl_frame_t *frame)
+{
+    return (pl_bytes_t){zmq_msg_data(message_of(frame)), zmq_msg_size(message_of(frame))};
+}
+
+pl_envelope_t pl_frame_envelope(const pl_frame_t *frame)
+{
+    pl_envelope_t e;
+    memcpy(&e, zmq_msg_data(message_of(frame)), sizeof e);
+    return e;
+}
+
+/* ---- decoding ---- */
+
+int pl_envelope_read(pl_bytes_t frame, pl_envelope_t *e, pl_error_t *err)
+{
+    pl_reader_t r = pl_reader(frame);
+    if (!pl_read(&r, e, sizeof *e))
+        return pl_fail(err, PL_EPROTOCOL, "a frame of %zu bytes", frame.size);
     if (e->version != PL_PROTOCOL_VERSION)
         return pl_fail(err, PL_EPROTOCOL, "protocol version %u, this is %d", e->version, PL_PROTOCOL_VERSION);
     if (e->kind >= PL_KINDS)
@@ -255,133 +284,31 @@ static int envelope_check(const pl_envelope_t *e, pl_error_t *err)
     return PL_OK;
 }
 
-pl_frame_t *pl_frame_receive(void *zmq_message, pl_error_t *err)
-{
-    pl_envelope_t e;
-    if (zmq_msg_size(zmq_message) < sizeof e) {
-        pl_fail(err, PL_EPROTOCOL, "a frame of %zu bytes", zmq_msg_size(zmq_message));
-        return NULL;
-    }
-    memcpy(&e, zmq_msg_data(zmq_message), sizeof e);
-    if (envelope_check(&e, err) != PL_OK)
-        return NULL;
-    pl_frame_t *frame = pl_alloc(sizeof *frame);
-    if (!frame) {
-        pl_no_memory(err);
-        return NULL;
-    }
-    zmq_msg_init(&frame->message);
-    zmq_msg_move(&frame->message, zmq_message);
-    return frame;
-}
-
-void pl_frame_free(pl_frame_t *frame)
-{
-    if (!frame)
-        return;
-    zmq_msg_close(&frame->message);
-    pl_free(frame);
-}
-
-void *pl_frame_zmq(pl_frame_t *frame)
-{
-    return &frame->message;
-}
-
-pl_frame_t **pl_frame_next(pl_frame_t *frame)
-{
-    return &frame->next;
-}
-
-pl_envelope_t pl_frame_envelope(const pl_frame_t *frame)
-{
-    pl_envelope_t e;
-    memcpy(&e, zmq_msg_data((zmq_msg_t *)&frame->message), sizeof e);
-    return e;
-}
-
-pl_bytes_t pl_frame_bytes(const pl_frame_t *frame)
-{
-    return pl_message_bytes((zmq_msg_t *)&frame->message);
-}
-
-pl_bytes_t pl_message_bytes(void *zmq_message)
-{
-    return (pl_bytes_t){zmq_msg_data(zmq_message), zmq_msg_size(zmq_message)};
-}
-
-/* ---- decoding ---- */
-
-typedef struct reader {
-    const unsigned char *at;
-    size_t left;
-} reader_t;
-
-static bool get(reader_t *r, void *data, size_t size)
-{
-    if (size > r->left)
-        return false;
-    memcpy(data, r->at, size);
-    r->at += size;
-    r->left -= size;
-    return true;
-}
-
-static bool get_bytes(reader_t *r, pl_bytes_t *bytes)
-{
-    uint32_t length;
-    if (!get(r, &length, sizeof length) || length > r->left)
-        return false;
-    *bytes = (pl_bytes_t){r->at, length};
-    r->at += length;
-    r->left -= length;
-    return true;
-}
-
-static bool get_text(reader_t *r, const char **text)
-{
-    pl_bytes_t bytes;
-    if (!get_bytes(r, &bytes) || !bytes.size || memchr(bytes.data, 0, bytes.size) != (char *)bytes.data + bytes.size - 1)
-        return false;
-    *text = bytes.data;
-    return true;
-}
-
-static bool get_handle(reader_t *r, pl_object_t **object)
+static bool get_handle(pl_reader_t *r, pl_object_t **object)
 {
     uint64_t number;
-    if (!get(r, &number, sizeof number))
+    if (!pl_read(r, &number, sizeof number))
         return false;
     *object = number ? pl_flight_find(number) : NULL;
     return *object || !number;
 }
 
-static bool get_peers(reader_t *r, pl_peers_t *peers)
-{
-    if (!get(r, peers, sizeof *peers) || peers->count > PL_PEERS_MOST)
-        return false;
-    for (uint32_t k = 0; k < peers->count; k++)
-        if (!memchr(peers->peer[k].role, 0, sizeof peers->peer[k].role))
-            return false;
-    return true;
-}
-
-static bool get_field(reader_t *r, pl_field_type_t type, void *field)
+static bool get_field(pl_reader_t *r, pl_field_type_t type, void *field)
 {
     switch (type) {
-    case PL_TYPE_STRING: return get_text(r, field);
-    case PL_TYPE_DATA: return get_bytes(r, field);
+    case PL_TYPE_STRING: return pl_read_text(r, field);
+    case PL_TYPE_DATA: return pl_read_data(r, field);
     case PL_TYPE_HANDLE: return get_handle(r, field);
-    case PL_TYPE_PEERS: return get_peers(r, field);
-    default: return get(r, field, layout[type].size);
+    case PL_TYPE_PEERS: return pl_read_peers(r, field);
+    default: return pl_read(r, field, layout[type].size);
     }
 }
 
-static bool get_error(reader_t *r, pl_error_t *error)
+static bool get_error(pl_reader_t *r, pl_error_t *error)
 {
     int32_t code;
     const char *where, *text;
-    if (!get(r, &code, sizeof code) || code >= 0 || !get_text(r, &where) || !get_text(r, &text))
+    if (!pl_read(r, &code, sizeof code) || code >= 0 || !pl_read_text(r, &where) || !pl_read_text(r, &text))
         return false;
     error->code = code;
     snprintf(error->where, sizeof error->where, "%s", where);
@@ -389,25 +316,28 @@ static bool get_error(reader_t *r, pl_error_t *error)
     return true;
 }
 
-static bool get_body(reader_t *r, const pl_envelope_t *e, pl_body_t *body, pl_error_t *error)
+static bool get_body(pl_reader_t *r, const pl_envelope_t *e, pl_body_t *body, pl_error_t *error)
 {
     if (e->kind == PL_KIND_ERROR)
         return get_error(r, error);
-    int part = part_of(e->kind);
+    int part = pl_part_of_kind(e->kind);
     size_t offset = 0;
     if (part >= 0)
         for (const pl_field_info_t *f = messages[e->message].fields[part]; f->name; f++)
-            if (!get_field(r, f->type, (char *)body + field_place(f->type, &offset)))
+            if (!get_field(r, f->type, (char *)body + pl_field_place(f->type, &offset)))
                 return false;
     return true;
 }
 
-int pl_frame_decode(const pl_frame_t *frame, pl_body_t *body, pl_error_t *error, pl_error_t *err)
+int pl_frame_decode(pl_bytes_t frame, pl_body_t *body, pl_error_t *error, pl_error_t *err)
 {
-    pl_bytes_t bytes = pl_frame_bytes(frame);
-    pl_envelope_t e = pl_frame_envelope(frame);
-    reader_t r = {(const unsigned char *)bytes.data + sizeof e, bytes.size - sizeof e};
-    if (get_body(&r, &e, body, error) && r.left == 0)
+    pl_envelope_t e;
+    int code = pl_envelope_read(frame, &e, err);
+    if (code != PL_OK)
+        return code;
+    pl_reader_t r = pl_reader(frame);
+    r.at += sizeof e;
+    if (get_body(&r, &e, body, error) && r.at == r.end)
         return PL_OK;
     return pl_fail(err, PL_EPROTOCOL, "a malformed %s message", messages[e.message].name);
 }

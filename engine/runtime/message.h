@@ -46,32 +46,45 @@ typedef struct pl_message_info {
 const pl_message_info_t *pl_message_info(unsigned number);
 const pl_message_info_t *pl_message_at(int k, unsigned *number);
 
-/* A message being sent or received: bytes in a ZeroMQ message, with the objects it carries kept alive. */
-typedef struct pl_frame pl_frame_t;
+/* A message being sent or received: bytes in a ZeroMQ message, with the objects it carries kept alive.  Always moved,
+ * never copied; every frame is moved from or released in the end. */
+typedef struct pl_frame {
+    _Alignas(void *) unsigned char zmq_msg[64];
+} pl_frame_t;
 
-/* Encodes; fields is the struct of that message and kind (a pl_error_t for errors, NULL for cancel). */
-pl_frame_t *pl_frame_new(const pl_envelope_t *envelope, const void *fields, pl_error_t *err);
-/* Takes over received bytes (a zmq_msg_t, left empty), after checking the envelope. */
-pl_frame_t *pl_frame_receive(void *zmq_message, pl_error_t *err);
-void pl_frame_free(pl_frame_t *frame);
-pl_envelope_t pl_frame_envelope(const pl_frame_t *frame);
+/* Encodes; fields is the struct of that message and kind (a pl_error_t for errors, NULL for cancel).  Nothing to release
+ * after an error. */
+int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *fields, pl_error_t *err);
+void pl_frame_move(pl_frame_t *to, pl_frame_t *from);       /* from holds nothing afterwards */
+void pl_frame_release(pl_frame_t *frame);
 pl_bytes_t pl_frame_bytes(const pl_frame_t *frame);
-/* The zmq_msg_t inside, for the socket wrapper; the link to the next one, for queues. */
-void *pl_frame_zmq(pl_frame_t *frame);
-pl_frame_t **pl_frame_next(pl_frame_t *frame);
+pl_envelope_t pl_frame_envelope(const pl_frame_t *frame);   /* of one that was made or checked */
 
-/* The bytes of a zmq_msg_t that was received. */
-pl_bytes_t pl_message_bytes(void *zmq_message);
+/* Reads the envelope of any bytes.  PL_EPROTOCOL: they are no frame. */
+int pl_envelope_read(pl_bytes_t frame, pl_envelope_t *envelope, pl_error_t *err);
 
-/* Decodes the body; what it points to lives as long as the frame.  For errors into *error. */
-int pl_frame_decode(const pl_frame_t *frame, pl_body_t *body, pl_error_t *error, pl_error_t *err);
+/* Decodes the body of any bytes; what it points to lives as long as they.  An error's into *error. */
+int pl_frame_decode(pl_bytes_t frame, pl_body_t *body, pl_error_t *error, pl_error_t *err);
 
-/* One line of the stream (interface.md) for a frame's bytes, without a newline; the length, cut at room.  Any bytes may
- * be given: what is malformed is left out. */
-size_t pl_message_json(pl_bytes_t frame, uint64_t seq, double time, int rank, char *text, size_t room);
+/* Where a message stands in the stream. */
+typedef struct pl_stamp {
+    uint64_t seq;                                           /* of the rank */
+    int64_t time;                                           /* ns since the runtime began */
+    int rank;
+} pl_stamp_t;
+
+#define PL_LINE_LEAST 1024                                  /* room that a line needs before its fields */
+
+/* One line of the stream (interface.md) for a frame, without a newline; its length, 0 for what is no frame.  Always
+ * valid JSON: a text that does not fit ends in "…", a field that does not fit or is malformed is left out. */
+size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, char *text, size_t room);
 
 /* The struct size of a message's part, for tests. */
 size_t pl_fields_size(unsigned message, pl_kind_t kind);
+/* Where the next field of a type stands in its struct; *offset moves behind it. */
+size_t pl_field_place(pl_field_type_t type, size_t *offset);
+/* Which of the three parts a kind carries; -1 for errors and cancels. */
+int pl_part_of_kind(pl_kind_t kind);
 
 /* Kinds: names and levels of actors, known to the whole process by number. */
 uint32_t pl_kind_enter(const char *name, int level, pl_error_t *err);       /* the same pair gives the same number */

@@ -1,7 +1,8 @@
 /* message_json.c - a frame as a line of the stream, for people and clients
  *
  * Written by hand and not through a JSON library: it runs for every message while somebody watches, and all it writes
- * is flat.  It walks the same field list as the codec and trusts nothing that the bytes say. */
+ * is flat.  It walks the same field list as the codec and trusts nothing that the bytes say.  What does not fit is left
+ * out whole, so that a line is valid JSON whatever its room; only texts are cut. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -9,38 +10,52 @@
 #include <string.h>
 
 #include "runtime/message.h"
+#include "runtime/wire.h"
 
 typedef struct line {
     char *text;
     size_t length, room;
+    bool full;                                              /* something did not fit: take it back */
 } line_t;
 
-static void add(line_t *l, const char *format, ...) PL_PRINTF(2, 3);
+static const char CUT[] = "\xe2\x80\xa6";                   /* "…" */
+static const char CLOSE[] = "}}";
 
-static void add(line_t *l, const char *format, ...)
+static void add(line_t *l, const char *text, size_t length)
 {
-    va_list args;
-    va_start(args, format);
-    int length = vsnprintf(l->text + l->length, l->room - l->length, format, args);
-    va_end(args);
-    if (length > 0)
-        l->length = l->length + (size_t)length < l->room ? l->length + (size_t)length : l->room - 1;
-}
-
-static void add_char(line_t *l, char c)
-{
-    if (l->length + 1 < l->room)
-        l->text[l->length++] = c;
+    if (l->full || length >= l->room - l->length) {
+        l->full = true;
+        return;
+    }
+    memcpy(l->text + l->length, text, length);
+    l->length += length;
     l->text[l->length] = '\0';
 }
 
-/* The number of bytes of the UTF-8 character at s, or 0 when it is none. */
-static int utf8_length(const unsigned char *s, size_t left)
+static void add_plain(line_t *l, const char *text)
 {
-    int n = *s < 0x80 ? 1 : *s >= 0xC2 && *s < 0xE0 ? 2 : *s >= 0xE0 && *s < 0xF0 ? 3 : *s >= 0xF0 && *s < 0xF5 ? 4 : 0;
-    if (n == 0 || (size_t)n > left)
+    add(l, text, strlen(text));
+}
+
+static void add_format(line_t *l, const char *format, ...) PL_PRINTF(2, 3);
+
+static void add_format(line_t *l, const char *format, ...)
+{
+    char text[64];
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    add(l, text, length < 0 ? 0 : (size_t)length);
+}
+
+/* The number of bytes of the UTF-8 character at s, or 0 when it is none. */
+static size_t utf8_length(const unsigned char *s, size_t left)
+{
+    size_t n = *s < 0x80 ? 1 : *s >= 0xC2 && *s < 0xE0 ? 2 : *s >= 0xE0 && *s < 0xF0 ? 3 : *s >= 0xF0 && *s < 0xF5 ? 4 : 0;
+    if (n == 0 || n > left)
         return 0;
-    for (int k = 1; k < n; k++)
+    for (size_t k = 1; k < n; k++)
         if ((s[k] & 0xC0) != 0x80)
             return 0;
     if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0) || (s[0] == 0xF0 && s[1] < 0x90)
@@ -49,179 +64,200 @@ static int utf8_length(const unsigned char *s, size_t left)
     return n;
 }
 
-static void add_text(line_t *l, const char *text, size_t length)
+/* One character as JSON; how many bytes of the text it was. */
+static size_t escape(const char *text, size_t left, char escaped[static 8])
 {
     const unsigned char *s = (const unsigned char *)text;
-    add_char(l, '"');
-    for (size_t k = 0; k < length;) {
-        int n = utf8_length(s + k, length - k);
-        if (n == 0)
-            add(l, "\\ufffd");
-        else if (s[k] == '"' || s[k] == '\\')
-            add(l, "\\%c", s[k]);
-        else if (s[k] < 0x20)
-            add(l, "\\u%04x", s[k]);
-        else
-            for (int i = 0; i < n; i++)
-                add_char(l, text[k + (size_t)i]);
-        k += n ? (size_t)n : 1;
-    }
-    add_char(l, '"');
+    size_t n = utf8_length(s, left);
+    if (n == 0)
+        strcpy(escaped, "\\ufffd");
+    else if (*s == '"' || *s == '\\')
+        snprintf(escaped, 8, "\\%c", *s);
+    else if (*s < 0x20)
+        snprintf(escaped, 8, "\\u%04x", *s);
+    else
+        snprintf(escaped, 8, "%.*s", (int)n, text);
+    return n ? n : 1;
 }
 
+/* How many of the first bytes are themselves in JSON. */
+static size_t plain_run(const char *text, size_t most)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t n = 0;
+    while (n < most && s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\')
+        n++;
+    return n;
+}
+
+static void add_text(line_t *l, const char *text)
+{
+    const size_t end = sizeof CUT - 1 + 2;                  /* for the mark, a quote and a zero */
+    size_t left = strlen(text);
+    char escaped[8] = "";
+    add(l, "\"", 1);
+    while (left && !l->full) {
+        size_t fits = l->room - l->length > end ? l->room - l->length - end : 0;
+        size_t run = plain_run(text, left < fits ? left : fits);
+        size_t taken = run < left ? escape(text + run, left - run, escaped) : 0, length = taken ? strlen(escaped) : 0;
+        add(l, text, run);
+        if (run + length > fits) {
+            add(l, CUT, sizeof CUT - 1);
+            break;
+        }
+        add(l, escaped, length);
+        text += run + taken;
+        left -= run + taken;
+    }
+    add(l, "\"", 1);
+}
+
+/* The host's locale may write a decimal point otherwise, JSON may not. */
 static void add_number(line_t *l, double value)
 {
-    if (isfinite(value))
-        add(l, "%.9g", value);
-    else
-        add(l, isnan(value) ? "\"nan\"" : value > 0 ? "\"inf\"" : "\"-inf\"");
+    char text[40], plain[40];
+    if (!isfinite(value)) {
+        add_plain(l, isnan(value) ? "\"nan\"" : value > 0 ? "\"inf\"" : "\"-inf\"");
+        return;
+    }
+    size_t length = 0;
+    snprintf(text, sizeof text, "%.15g", value);
+    for (const char *c = text; *c; c++) {
+        if (strchr("0123456789+-e", *c))
+            plain[length++] = *c;
+        else if (length && plain[length - 1] != '.')
+            plain[length++] = '.';
+    }
+    add(l, plain, length);
 }
 
-typedef struct cursor {
-    const char *at;
-    size_t left;
-} cursor_t;
-
-static bool take(cursor_t *c, void *data, size_t size)
-{
-    if (size > c->left)
-        return false;
-    memcpy(data, c->at, size);
-    c->at += size;
-    c->left -= size;
-    return true;
-}
-
-static bool take_bytes(cursor_t *c, const char **bytes, uint32_t *size)
-{
-    if (!take(c, size, sizeof *size) || *size > c->left)
-        return false;
-    *bytes = c->at;
-    c->at += *size;
-    c->left -= *size;
-    return true;
-}
-
-static bool add_peers(line_t *l, cursor_t *c)
+static bool add_peers(line_t *l, pl_reader_t *r)
 {
     pl_peers_t peers;
-    if (!take(c, &peers, sizeof peers) || peers.count > PL_PEERS_MOST)
+    if (!pl_read_peers(r, &peers))
         return false;
-    add_char(l, '{');
+    add_plain(l, "{");
     for (uint32_t k = 0; k < peers.count; k++) {
-        if (k)
-            add(l, ", ");
-        add_text(l, peers.peer[k].role, strnlen(peers.peer[k].role, sizeof peers.peer[k].role));
-        add(l, ": ");
-        const char *name = pl_kind_name(peers.peer[k].at.kind);
-        add_text(l, name, strlen(name));
+        add_plain(l, k ? ", " : "");
+        add_text(l, peers.peer[k].role);
+        add_plain(l, ": ");
+        add_text(l, pl_kind_name(peers.peer[k].at.kind));
     }
-    add_char(l, '}');
+    add_plain(l, "}");
     return true;
 }
 
-/* One value; false, with nothing of use added, when the bytes end too soon. */
-static bool add_value(line_t *l, pl_field_type_t type, cursor_t *c)
+static bool add_integer(line_t *l, pl_field_type_t type, pl_reader_t *r)
 {
-    uint32_t u32 = 0;
-    uint64_t u64 = 0;
-    double f64 = 0;
-    const char *bytes;
+    uint64_t value = 0;
+    if (!pl_read(r, &value, type == PL_TYPE_U32 || type == PL_TYPE_FLAG ? sizeof(uint32_t) : sizeof value))
+        return false;
+    if (type == PL_TYPE_FLAG)
+        add_plain(l, value ? "true" : "false");
+    else if (type == PL_TYPE_HANDLE)
+        add_plain(l, value ? "true" : "null");
+    else if (value <= INT64_MAX)
+        add_format(l, "%" PRIu64, value);
+    else
+        add_number(l, (double)value);                       /* no JSON integer of most readers */
+    return true;
+}
+
+/* One value; false when the bytes are not one. */
+static bool add_value(line_t *l, pl_field_type_t type, pl_reader_t *r)
+{
+    double number;
+    const char *text;
+    pl_bytes_t bytes;
     switch (type) {
-    case PL_TYPE_U32:
-        if (!take(c, &u32, sizeof u32))
-            return false;
-        add(l, "%" PRIu32, u32);
-        return true;
-    case PL_TYPE_FLAG:
-        if (!take(c, &u32, sizeof u32))
-            return false;
-        add(l, u32 ? "true" : "false");
-        return true;
-    case PL_TYPE_U64:
-        if (!take(c, &u64, sizeof u64))
-            return false;
-        add(l, "%" PRIu64, u64);
-        return true;
     case PL_TYPE_F64:
-        if (!take(c, &f64, sizeof f64))
+        if (!pl_read(r, &number, sizeof number))
             return false;
-        add_number(l, f64);
-        return true;
-    case PL_TYPE_HANDLE:
-        if (!take(c, &u64, sizeof u64))
-            return false;
-        add(l, u64 ? "true" : "null");
+        add_number(l, number);
         return true;
     case PL_TYPE_STRING:
-        if (!take_bytes(c, &bytes, &u32) || !u32)
+        if (!pl_read_text(r, &text))
             return false;
-        add_text(l, bytes, u32 - 1);
+        add_text(l, text);
         return true;
     case PL_TYPE_DATA:
-        if (!take_bytes(c, &bytes, &u32))
+        if (!pl_read_data(r, &bytes))
             return false;
-        add(l, "%" PRIu32, u32);
+        add_format(l, "%zu", bytes.size);
         return true;
     case PL_TYPE_PEERS:
-        return add_peers(l, c);
+        return add_peers(l, r);
+    default:
+        return add_integer(l, type, r);
     }
-    return false;
 }
 
-static void add_member(line_t *l, const char *name, pl_field_type_t type, cursor_t *c, bool *first)
+/* False when there is nothing more to read. */
+static bool add_member(line_t *l, const char *name, pl_field_type_t type, pl_reader_t *r)
 {
     size_t before = l->length;
-    add(l, "%s\"%s\": ", *first ? "" : ", ", name);
-    if (add_value(l, type, c)) {
-        *first = false;
-        return;
+    add_plain(l, l->text[before - 1] == '{' ? "\"" : ", \"");
+    add_plain(l, name);
+    add_plain(l, "\": ");
+    bool good = add_value(l, type, r);
+    if (!good || l->full) {
+        l->length = before;
+        l->full = false;
     }
-    l->length = before;
-    l->text[before] = '\0';
-    c->left = 0;
+    return good;
 }
 
-static void add_error(line_t *l, cursor_t *c)
+static void add_error(line_t *l, pl_reader_t *r)
 {
     int32_t code;
-    bool first = false;
-    if (!take(c, &code, sizeof code))
+    if (!pl_read(r, &code, sizeof code))
         return;
-    add(l, "\"code\": \"%s\"", pl_code_name(code));
-    add_member(l, "where", PL_TYPE_STRING, c, &first);
-    add_member(l, "text", PL_TYPE_STRING, c, &first);
+    add_plain(l, "\"code\": \"");
+    add_plain(l, pl_code_name(code));
+    add_plain(l, "\"");
+    if (add_member(l, "where", PL_TYPE_STRING, r))
+        add_member(l, "text", PL_TYPE_STRING, r);
 }
 
-static void add_fields(line_t *l, const pl_envelope_t *e, cursor_t *c)
+static void add_fields(line_t *l, const pl_envelope_t *e, pl_reader_t *r)
 {
-    static const int parts[PL_KINDS] = {0, 1, 2, -1, -1};
-    const pl_message_info_t *info = pl_message_info(e->message);
-    bool first = true;
+    int part = pl_part_of_kind(e->kind);
     if (e->kind == PL_KIND_ERROR)
-        add_error(l, c);
-    else if (info && parts[e->kind] >= 0)
-        for (const pl_field_info_t *f = info->fields[parts[e->kind]]; f->name; f++)
-            add_member(l, f->name, f->type, c, &first);
+        add_error(l, r);
+    if (part < 0)
+        return;
+    for (const pl_field_info_t *f = pl_message_info(e->message)->fields[part]; f->name; f++)
+        if (!add_member(l, f->name, f->type, r))
+            return;
 }
 
-size_t pl_message_json(pl_bytes_t frame, uint64_t seq, double time, int rank, char *text, size_t room)
+static void add_actor(line_t *l, const char *role, uint32_t kind)
+{
+    add_format(l, "\"%s\": ", role);
+    add_text(l, pl_kind_name(kind));
+    add_format(l, ", \"%s_level\": %d, ", role, pl_kind_level(kind));
+}
+
+size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, char *text, size_t room)
 {
     static const char *const kinds[PL_KINDS] = {"call", "progress", "reply", "error", "cancel"};
-    line_t l = {text, 0, room - 3};                         /* what closes the line always fits */
-    cursor_t c = {frame.data, frame.size};
     pl_envelope_t e;
-    if (!take(&c, &e, sizeof e) || e.kind >= PL_KINDS)
+    if (room < PL_LINE_LEAST || pl_envelope_read(frame, &e, NULL) != PL_OK)
         return 0;
-    const pl_message_info_t *info = pl_message_info(e.message);
-    add(&l, "{\"seq\": %" PRIu64 ", \"time\": %.6f, \"run\": \"%016" PRIx64 "\", \"epoch\": %" PRIu32 ", \"rank\": %d, ",
-        seq, time, e.run, e.epoch, rank);
-    add(&l, "\"from\": \"%s\", \"from_level\": %d, \"to\": \"%s\", \"to_level\": %d, ", pl_kind_name(e.from_kind),
-        pl_kind_level(e.from_kind), pl_kind_name(e.to_kind), pl_kind_level(e.to_kind));
-    add(&l, "\"kind\": \"%s\", \"name\": \"%s\", \"call\": %" PRIu64 ", \"cause\": %" PRIu64 ", \"fields\": {",
-        kinds[e.kind], info ? info->name : "?", e.call, e.cause);
-    add_fields(&l, &e, &c);
+    line_t l = {.text = text, .room = room - (sizeof CLOSE - 1)};
+    pl_reader_t r = pl_reader(frame);
+    r.at += sizeof e;
+    add_format(&l, "{\"seq\": %" PRIu64 ", \"time\": %" PRId64 ".%06d, ", stamp->seq, stamp->time / 1000000000,
+               (int)(stamp->time % 1000000000 / 1000));
+    add_format(&l, "\"run\": \"%016" PRIx64 "\", \"epoch\": %" PRIu32 ", \"rank\": %d, ", e.run, e.epoch, stamp->rank);
+    add_actor(&l, "from", e.from_kind);
+    add_actor(&l, "to", e.to_kind);
+    add_format(&l, "\"kind\": \"%s\", \"name\": ", kinds[e.kind]);
+    add_text(&l, pl_message_info(e.message)->name);
+    add_format(&l, ", \"call\": %" PRIu64 ", \"cause\": %" PRIu64 ", ", e.call, e.cause);
+    add_plain(&l, "\"fields\": {");
+    add_fields(&l, &e, &r);
     l.room = room;
-    add(&l, "}}");
+    add_plain(&l, CLOSE);
     return l.length;
 }

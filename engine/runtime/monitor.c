@@ -1,44 +1,156 @@
 /* monitor.c - the stream: every message, offered once and without waiting, to who watches
  *
- * Publishing is paid by the caller of send, so rank threads never publish: they push one copy of each frame to a hub
- * with a thread of its own, which makes text of it.  What the hub cannot take is dropped; `seq` shows the gap. */
+ * Publishing is paid by the caller of send, so rank threads never publish: they put one copy of each frame on a stack
+ * that a hub with a thread of its own takes as a whole, turns over and publishes.  One stack and not a socket for each
+ * thread: so a message stands in the stream before all that it caused, on whichever thread.  What the hub cannot take is
+ * dropped and counted, and `seq` shows the gap. */
 #include "runtime/monitor.h"
 
-#include <inttypes.h>
+#include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { BACKLOG = 20000, LINGER_MS = 1000, LINE_MOST = 8192 };
+enum {
+    BACKLOG_BYTES = 16 << 20,                               /* of frames that wait for the hub */
+    BACKLOG_LINES = 20000,                                  /* that wait for one slow viewer */
+    COPY_MOST = 16384,                                      /* of a frame: more than a line shows */
+    LINE_MOST = 8192,
+    SUBSCRIPTION_MOST = 256,
+    LINGER_MS = 1000,
+};
 
-/* What stands before a frame on its way to the hub. */
 typedef struct record {
-    uint64_t seq;
+    struct record *next;
+    pl_rank_seq_t *seq;
     int64_t time;                                           /* ns since the runtime began */
-    int32_t rank;
-    int32_t unused;
+    size_t size;
+    unsigned char frame[];
 } record_t;
 
 struct pl_monitor {
+    pl_runtime_t *runtime;
     pl_reactor_t *reactor;                                  /* the hub's thread */
-    pl_socket_t *in, *out;                                  /* PULL, XPUB */
-    char in_endpoint[48], out_endpoint[256];
+    pl_socket_t *out;                                       /* XPUB */
+    char endpoint[256];
     bool lossless;
     int watchers;                                           /* atomic: subscriptions */
+    record_t *top;                                          /* atomic: newest first */
+    size_t waiting;                                         /* atomic: bytes in records */
+    int wake_fd;                                            /* eventfd: the stack is not empty any more */
+    struct event *wake;
     char line[LINE_MOST];
 };
 
-static void hub_publish(void *user, uint32_t identity, void *zmq_message);
-static void hub_subscription(void *user, uint32_t identity, void *zmq_message);
+/* ---- the rank's side ---- */
 
-/* Beyond this machine nothing may listen without encryption and an allow-list. */
+/* Takes room of the backlog for a record. */
+static record_t *record_new(pl_monitor_t *m, size_t size)
+{
+    size_t bytes = sizeof(record_t) + size;
+    size_t waiting = __atomic_add_fetch(&m->waiting, bytes, __ATOMIC_RELAXED);
+    record_t *record = m->lossless || waiting <= BACKLOG_BYTES ? pl_resize(NULL, bytes) : NULL;
+    if (!record)
+        __atomic_sub_fetch(&m->waiting, bytes, __ATOMIC_RELAXED);
+    return record;
+}
+
+void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
+{
+    pl_monitor_t *m = __atomic_load_n(&reactor->runtime->monitor, __ATOMIC_ACQUIRE);
+    if (!m || __atomic_load_n(&m->watchers, __ATOMIC_RELAXED) == 0)
+        return;
+    size_t size = frame.size < COPY_MOST ? frame.size : COPY_MOST;
+    record_t *record = record_new(m, size);
+    if (!record) {
+        pl_count(&reactor->seq->dropped);
+        return;
+    }
+    record->seq = reactor->seq;
+    record->time = pl_now() - reactor->runtime->began;
+    record->size = size;
+    memcpy(record->frame, frame.data, size);
+    record->next = __atomic_load_n(&m->top, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(&m->top, &record->next, record, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        continue;
+    const uint64_t one = 1;
+    if (!record->next && write(m->wake_fd, &one, sizeof one) < 0)
+        return;                                             /* it counts to 2^64 */
+}
+
+/* ---- the hub's side ---- */
+
+static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
+{
+    (void)identity;
+    pl_monitor_t *m = user;
+    pl_bytes_t bytes = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
+    char first = bytes.size ? *(const char *)bytes.data : -1;
+    if (first == 0 || first == 1)
+        __atomic_add_fetch(&m->watchers, first ? 1 : -1, __ATOMIC_RELAXED);
+    else
+        pl_count(&m->runtime->malformed);
+}
+
+static void hub_publish(pl_monitor_t *m, const record_t *record)
+{
+    pl_bytes_t frame = {record->frame, record->size};
+    pl_rank_seq_t *seq = record->seq;
+    seq->next += __atomic_exchange_n(&seq->dropped, 0, __ATOMIC_RELAXED);
+    pl_stamp_t stamp = {.seq = seq->next++, .time = record->time, .rank = seq->rank};
+    size_t length = pl_message_json(frame, &stamp, m->line, sizeof m->line);
+    if (!length)
+        return;
+    pl_envelope_t e;
+    memcpy(&e, record->frame, sizeof e);
+    char topic[128];
+    int topic_length = snprintf(topic, sizeof topic, "%d.%s.%s", seq->rank, pl_kind_name(e.to_kind),
+                                pl_message_info(e.message)->name);
+    pl_socket_publish(m->out, (pl_bytes_t){topic, (size_t)topic_length}, (pl_bytes_t){m->line, length}, NULL);
+}
+
+static record_t *take_oldest_first(pl_monitor_t *m)
+{
+    record_t *newest = __atomic_exchange_n(&m->top, NULL, __ATOMIC_ACQUIRE), *oldest = NULL;
+    while (newest) {
+        record_t *next = newest->next;
+        newest->next = oldest;
+        oldest = newest;
+        newest = next;
+    }
+    return oldest;
+}
+
+static void hub_flush(pl_monitor_t *m)
+{
+    record_t *record = take_oldest_first(m);
+    while (record) {
+        record_t *next = record->next;
+        hub_publish(m, record);
+        __atomic_sub_fetch(&m->waiting, sizeof *record + record->size, __ATOMIC_RELAXED);
+        pl_free(record);
+        record = next;
+    }
+}
+
+static void hub_woken(evutil_socket_t fd, short what, void *user)
+{
+    (void)what;
+    uint64_t count;
+    if (read(fd, &count, sizeof count) == sizeof count)
+        hub_flush(user);
+}
+
+/* ---- life ---- */
+
 static int endpoint_check(const char *endpoint, pl_error_t *err)
 {
-    if (!strncmp(endpoint, "ipc://", 6) || !strncmp(endpoint, "tcp://127.", 10) || !strncmp(endpoint, "tcp://[::1]:", 12))
+    if (!strncmp(endpoint, "ipc://", 6) || !strncmp(endpoint, "tcp://", 6))
         return PL_OK;
     return pl_fail(err, PL_EINVAL, "monitor endpoint \"%s\": ipc://FILE or tcp://127.0.0.1:PORT (\"*\" for any port)",
                    endpoint);
@@ -46,57 +158,65 @@ static int endpoint_check(const char *endpoint, pl_error_t *err)
 
 static int hub_open(pl_monitor_t *m, const char *endpoint, pl_error_t *err)
 {
-    int most = m->lossless ? 0 : BACKLOG;
-    snprintf(m->in_endpoint, sizeof m->in_endpoint, "inproc://paceline-hub-%d-%u", (int)getpid(), m->reactor->thread);
-    pl_socket_spec_t in = {.type = PL_SOCKET_PULL, .endpoint = m->in_endpoint, .bind = true, .high_water_mark = most};
-    pl_socket_spec_t out = {.type = PL_SOCKET_XPUB, .endpoint = endpoint, .bind = true, .high_water_mark = most,
-                            .linger_ms = LINGER_MS};
-    if (!(m->in = pl_socket_open(&in, m->reactor->base, hub_publish, m, err))
-        || !(m->out = pl_socket_open(&out, m->reactor->base, hub_subscription, m, err)))
+    m->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    m->reactor = pl_reactor_new(m->runtime, -1, err);
+    if (!m->reactor)
+        return PL_EBUSY;
+    if (m->wake_fd < 0)
+        return pl_fail(err, PL_EBUSY, "no descriptor left for the stream: raise the limit (ulimit -n)");
+    m->wake = event_new(m->reactor->loop.base, m->wake_fd, EV_READ | EV_PERSIST, hub_woken, m);
+    if (!m->wake || event_add(m->wake, NULL) != 0)
+        return pl_no_memory(err);
+    pl_socket_spec_t spec = {.type = PL_SOCKET_XPUB, .endpoint = endpoint, .bind = true, .linger_ms = LINGER_MS,
+                             .high_water_mark = m->lossless ? 0 : BACKLOG_LINES, .message_most = SUBSCRIPTION_MOST};
+    m->out = pl_socket_open(&spec, &m->reactor->loop, hub_subscription, m, err);
+    if (!m->out)
         return PL_EIO;
-    return pl_socket_endpoint(m->out, m->out_endpoint, sizeof m->out_endpoint, err);
+    return pl_socket_endpoint(m->out, m->endpoint, sizeof m->endpoint, err);
 }
 
+/* What a stuck thread might still touch. */
 static void hub_free(pl_monitor_t *m)
 {
-    pl_socket_close(m->in);
-    pl_socket_close(m->out);
-    m->in = m->out = NULL;
+    if (m->wake_fd >= 0)
+        close(m->wake_fd);
+    pl_free(m);
 }
 
-static void hub_close(void *user)
+static void hub_close(pl_monitor_t *m)
 {
-    pl_monitor_t *m = user;
-    pl_socket_drain(m->in);
-    hub_free(m);
-    pl_reactor_leave(m->reactor);
+    pl_socket_close(m->out);
+    if (m->wake)
+        event_free(m->wake);
+    pl_reactor_free(m->reactor);
 }
 
 int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless, pl_error_t *err)
 {
     if (runtime->monitor)
-        return pl_fail(err, PL_ESTATE, "the stream is published already, at %s", runtime->monitor->out_endpoint);
-    int code = endpoint_check(endpoint, err);
-    if (code != PL_OK)
-        return code;
+        return pl_fail(err, PL_ESTATE, "the stream is published already, at %s", runtime->monitor->endpoint);
+    pl_error_t own;
+    if (!err)
+        err = &own;
+    if (endpoint_check(endpoint, err) != PL_OK)
+        return err->code;
     pl_monitor_t *m = pl_alloc(sizeof *m);
     if (!m)
         return pl_no_memory(err);
+    m->runtime = runtime;
     m->lossless = lossless;
-    m->reactor = pl_reactor_new(runtime, -1, err);
-    if (m->reactor && hub_open(m, endpoint, err) == PL_OK && pl_reactor_start(m->reactor, "monitor", err) == PL_OK) {
+    if (hub_open(m, endpoint, err) == PL_OK && pl_reactor_start(m->reactor, "monitor", err) == PL_OK) {
         __atomic_store_n(&runtime->monitor, m, __ATOMIC_RELEASE);
         return PL_OK;
     }
+    hub_close(m);
     hub_free(m);
-    pl_reactor_free(m->reactor);
-    pl_free(m);
-    return PL_EIO;
+    return err->code;
 }
 
 const char *pl_monitor_endpoint(const pl_runtime_t *runtime)
 {
-    return runtime->monitor ? runtime->monitor->out_endpoint : "";
+    return runtime->monitor ? runtime->monitor->endpoint : "";
 }
 
 int pl_monitor_watchers(const pl_runtime_t *runtime)
@@ -109,59 +229,11 @@ void pl_monitor_stop(pl_runtime_t *runtime)
     pl_monitor_t *m = runtime->monitor;
     if (!m)
         return;
-    pl_reactor_post(m->reactor, hub_close, m, NULL);
-    pl_reactor_stop(m->reactor);
-    hub_free(m);
-    runtime->monitor = NULL;
-    pl_free(m);
-}
-
-/* ---- the rank's side ---- */
-
-void pl_monitor_offer(pl_reactor_t *reactor, const pl_frame_t *frame)
-{
-    pl_monitor_t *m = __atomic_load_n(&reactor->runtime->monitor, __ATOMIC_ACQUIRE);
-    if (!m || (!m->lossless && __atomic_load_n(&m->watchers, __ATOMIC_RELAXED) == 0))
-        return;
-    if (!reactor->to_monitor) {
-        pl_socket_spec_t push = {.type = PL_SOCKET_PUSH, .endpoint = m->in_endpoint,
-                                 .high_water_mark = m->lossless ? 0 : BACKLOG};
-        reactor->to_monitor = pl_socket_open(&push, NULL, NULL, NULL, NULL);
-    }
-    record_t record = {.seq = __atomic_fetch_add(&reactor->seq->next, 1, __ATOMIC_RELAXED),
-                       .time = pl_now() - reactor->runtime->began, .rank = reactor->rank};
-    if (reactor->to_monitor)
-        pl_socket_send_bytes(reactor->to_monitor, (pl_bytes_t){&record, sizeof record}, pl_frame_bytes(frame), NULL);
-}
-
-/* ---- the hub's side ---- */
-
-static void hub_subscription(void *user, uint32_t identity, void *zmq_message)
-{
-    (void)identity;
-    pl_monitor_t *m = user;
-    pl_bytes_t bytes = pl_message_bytes(zmq_message);
-    if (bytes.size)
-        __atomic_add_fetch(&m->watchers, *(const char *)bytes.data ? 1 : -1, __ATOMIC_ACQ_REL);
-}
-
-static void hub_publish(void *user, uint32_t identity, void *zmq_message)
-{
-    (void)identity;
-    pl_monitor_t *m = user;
-    pl_bytes_t bytes = pl_message_bytes(zmq_message);
-    record_t record;
-    pl_envelope_t e;
-    if (!m->out || bytes.size < sizeof record + sizeof e)
-        return;
-    memcpy(&record, bytes.data, sizeof record);
-    memcpy(&e, (const char *)bytes.data + sizeof record, sizeof e);
-    pl_bytes_t frame = {(const char *)bytes.data + sizeof record, bytes.size - sizeof record};
-    size_t length = pl_message_json(frame, record.seq, (double)record.time / 1e9, record.rank, m->line, sizeof m->line);
-    const pl_message_info_t *info = pl_message_info(e.message);
-    char topic[128];
-    int topic_length = snprintf(topic, sizeof topic, "%d.%s.%s", record.rank, pl_kind_name(e.to_kind),
-                                info ? info->name : "?");
-    if (length)
-        pl_socket_send_bytes(m->out, (pl_bytes_t){topic, (size_t)topic_length}, (pl_bytes_t){m->line, length}, NULL);
+    pl_reactor_join(m->reactor);
+    __atomic_store_n(&runtime->monitor, NULL, __ATOMIC_RELEASE);
+    hub_flush(m);
+    __atomic_store_n(&m->watchers, 0, __ATOMIC_RELAXED);
+    hub_close(m);
+    if (!__atomic_load_n(&runtime->stuck, __ATOMIC_ACQUIRE))
+        hub_free(m);
 }

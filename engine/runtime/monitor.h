@@ -10,13 +10,13 @@ int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
 
 /* Where it publishes, after "*" was replaced. */
 const char *pl_monitor_endpoint(const pl_runtime_t *runtime);
-/* How many subscriptions there are. */
+/* How many topics are subscribed to. */
 int pl_monitor_watchers(const pl_runtime_t *runtime);
 
-/* Publishes what is left and ends.  No thread of the runtime may send any more. */
+/* Publishes what is left and ends.  No thread of the runtime may send any more, but those that are stuck. */
 void pl_monitor_stop(pl_runtime_t *runtime);
 
 /* Hands the hub a copy of a frame that is about to be sent.  Costs next to nothing while nobody watches. */
-void pl_monitor_offer(pl_reactor_t *reactor, const pl_frame_t *frame);
+void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame);
 
 #endif

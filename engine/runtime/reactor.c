@@ -12,110 +12,49 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/random.h"
 #include "runtime/monitor.h"
 
-enum { TURN_MESSAGES = 64, GRACE_MS = 10000 };
+enum { TURN_MESSAGES = 64, ENDPOINT_ROOM = 48 };
 
-/* Threads that have an inbound socket: ZeroMQ would let us connect to one that is gone, and wait. */
-static pthread_mutex_t threads_lock = PTHREAD_MUTEX_INITIALIZER;
-static pl_map_t threads;
-static uint32_t threads_made;                               /* a number is never used again */
-
-static uint32_t thread_enter(pl_reactor_t *reactor)
+static void inproc_name(uint32_t thread, char text[static ENDPOINT_ROOM])
 {
-    pthread_mutex_lock(&threads_lock);
-    uint32_t number = pl_map_put(&threads, threads_made + 1, reactor) == PL_OK ? ++threads_made : 0;
-    pthread_mutex_unlock(&threads_lock);
-    return number;
+    snprintf(text, ENDPOINT_ROOM, "inproc://paceline-%d-%u", (int)getpid(), thread);
 }
 
-static void thread_leave(uint32_t number)
-{
-    pthread_mutex_lock(&threads_lock);
-    pl_map_take(&threads, number);
-    if (threads.count == 0)
-        pl_map_release(&threads);
-    pthread_mutex_unlock(&threads_lock);
-}
+/* ---- what comes in ---- */
 
-static bool thread_is_there(uint32_t number)
+static void message_came(pl_reactor_t *reactor, pl_frame_t *frame, uint32_t sender)
 {
-    pthread_mutex_lock(&threads_lock);
-    bool there = pl_map_get(&threads, number) != NULL;
-    pthread_mutex_unlock(&threads_lock);
-    return there;
-}
-
-int pl_runtime_init(pl_runtime_t *runtime, pl_error_t *err)
-{
-    static uint64_t runs_made;
-    uint64_t seed[2] = {(uint64_t)getpid(), __atomic_add_fetch(&runs_made, 1, __ATOMIC_RELAXED)};
-    *runtime = (pl_runtime_t){.run = pl_mix(pl_mix(seed[0], seed[1]), (uint64_t)pl_now()),
-                              .began = pl_now(), .grace_ms = GRACE_MS};
-    pthread_mutex_init(&runtime->lock, NULL);
-    if (pl_context_acquire(err))
-        return PL_OK;
-    pthread_mutex_destroy(&runtime->lock);
-    return PL_ENOMEM;
-}
-
-void pl_runtime_release(pl_runtime_t *runtime)
-{
-    while (runtime->seqs) {
-        pl_rank_seq_t *other = runtime->seqs->other;
-        pl_free(runtime->seqs);
-        runtime->seqs = other;
-    }
-    pthread_mutex_destroy(&runtime->lock);
-    pl_context_release();
-}
-
-static pl_rank_seq_t *seq_of(pl_runtime_t *runtime, int rank)
-{
-    pthread_mutex_lock(&runtime->lock);
-    pl_rank_seq_t *seq = runtime->seqs;
-    while (seq && seq->rank != rank)
-        seq = seq->other;
-    if (!seq && (seq = pl_alloc(sizeof *seq))) {
-        *seq = (pl_rank_seq_t){.rank = rank, .other = runtime->seqs};
-        runtime->seqs = seq;
-    }
-    pthread_mutex_unlock(&runtime->lock);
-    return seq;
-}
-
-/* ---- making and freeing ---- */
-
-static void inbound_message(void *user, uint32_t identity, void *zmq_message)
-{
-    (void)identity;
-    pl_reactor_t *reactor = user;
     pl_error_t err;
-    pl_frame_t *frame = pl_frame_receive(zmq_message, &err);
-    if (frame) {
+    pl_envelope_t e = {0};
+    int code = frame ? pl_envelope_read(pl_frame_bytes(frame), &e, &err)
+                     : pl_fail(&err, PL_EPROTOCOL, "it does not have one part");
+    if (code == PL_OK && sender && sender != e.from_thread)
+        code = pl_fail(&err, PL_EPROTOCOL, "thread %u calls itself %u", sender, e.from_thread);
+    if (code == PL_OK) {
         pl_actors_deliver(reactor, frame);
         return;
     }
-    __atomic_add_fetch(&reactor->runtime->malformed, 1, __ATOMIC_RELAXED);
+    pl_count(&reactor->runtime->malformed);
     pl_log_line(PL_LOG_WARNING, reactor->rank, "", "dropped a message: %s", err.text);
 }
 
-static void endpoint_of(uint32_t thread, char text[static 48])
+static void inbound_message(void *user, uint32_t identity, pl_frame_t *frame)
 {
-    snprintf(text, 48, "inproc://paceline-%d-%u", (int)getpid(), thread);
+    const uint32_t nobody = UINT32_MAX;
+    message_came(user, frame, identity ? identity : nobody);
 }
 
-static void posted_run(evutil_socket_t fd, short what, void *user)
+static void link_message(void *user, uint32_t identity, pl_frame_t *frame)
 {
-    (void)what;
-    pl_reactor_t *reactor = user;
-    uint64_t count;
-    if (read(fd, &count, sizeof count) < 0)
-        return;
+    (void)identity;
+    message_came(user, frame, 0);
+}
+
+static void posted_run(pl_reactor_t *reactor)
+{
     pthread_mutex_lock(&reactor->post_lock);
     pl_posted_t *list = reactor->posted;
     reactor->posted = NULL;
@@ -129,6 +68,52 @@ static void posted_run(evutil_socket_t fd, short what, void *user)
     }
 }
 
+/* The thread of some link that is gone, or 0. */
+static uint32_t gone_link(const pl_reactor_t *reactor)
+{
+    for (size_t k = 0; k < reactor->links.room; k++)
+        if (reactor->links.key[k] && !pl_thread_is_there((uint32_t)reactor->links.key[k]))
+            return (uint32_t)reactor->links.key[k];
+    return 0;
+}
+
+/* Answers that a thread sent before it went still count. */
+static void links_check(pl_reactor_t *reactor)
+{
+    for (uint32_t thread; (thread = gone_link(reactor));) {
+        pl_socket_drain(pl_map_get(&reactor->links, thread));
+        pl_socket_close(pl_map_take(&reactor->links, thread));
+        pl_actors_lost_thread(reactor, thread);
+    }
+}
+
+static void woken(evutil_socket_t fd, short what, void *user)
+{
+    (void)what;
+    pl_reactor_t *reactor = user;
+    uint64_t count;
+    if (read(fd, &count, sizeof count) < 0)
+        return;
+    posted_run(reactor);
+    if (__atomic_exchange_n(&reactor->thread_gone, false, __ATOMIC_ACQUIRE))
+        links_check(reactor);
+    if (__atomic_load_n(&reactor->asked_to_leave, __ATOMIC_ACQUIRE))
+        pl_reactor_leave(reactor);
+}
+
+static void wake(pl_reactor_t *reactor)
+{
+    const uint64_t one = 1;
+    while (write(reactor->wake_fd, &one, sizeof one) < 0)
+        continue;                                           /* only a signal can interrupt it */
+}
+
+void pl_reactor_thread_gone(pl_reactor_t *reactor)
+{
+    __atomic_store_n(&reactor->thread_gone, true, __ATOMIC_RELEASE);
+    wake(reactor);
+}
+
 static void limit_timer_fired(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
@@ -137,21 +122,32 @@ static void limit_timer_fired(evutil_socket_t fd, short what, void *user)
     pl_actors_check_limits(reactor);
 }
 
+/* ---- making and freeing ---- */
+
 static int reactor_events(pl_reactor_t *reactor, pl_error_t *err)
 {
     struct event_config *config = event_config_new();
     if (config) {
         event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK | EVENT_BASE_FLAG_PRECISE_TIMER);
-        reactor->base = event_base_new_with_config(config);
+        reactor->loop.base = event_base_new_with_config(config);
         event_config_free(config);
     }
-    if (!reactor->base)
+    if (!reactor->loop.base)
         return pl_no_memory(err);
-    reactor->wake = event_new(reactor->base, reactor->wake_fd, EV_READ | EV_PERSIST, posted_run, reactor);
-    reactor->limit_timer = event_new(reactor->base, -1, 0, limit_timer_fired, reactor);
+    reactor->wake = event_new(reactor->loop.base, reactor->wake_fd, EV_READ | EV_PERSIST, woken, reactor);
+    reactor->limit_timer = event_new(reactor->loop.base, -1, 0, limit_timer_fired, reactor);
     if (!reactor->wake || !reactor->limit_timer || event_add(reactor->wake, NULL) != 0)
         return pl_no_memory(err);
     return PL_OK;
+}
+
+static int reactor_listen(pl_reactor_t *reactor, pl_error_t *err)
+{
+    char endpoint[ENDPOINT_ROOM];
+    inproc_name(reactor->thread, endpoint);
+    pl_socket_spec_t spec = {.type = PL_SOCKET_ROUTER, .endpoint = endpoint, .bind = true};
+    reactor->inbound = pl_socket_open(&spec, &reactor->loop, inbound_message, reactor, err);
+    return reactor->inbound ? PL_OK : PL_EIO;
 }
 
 pl_reactor_t *pl_reactor_new(pl_runtime_t *runtime, int rank, pl_error_t *err)
@@ -161,33 +157,20 @@ pl_reactor_t *pl_reactor_new(pl_runtime_t *runtime, int rank, pl_error_t *err)
         pl_no_memory(err);
         return NULL;
     }
-    *reactor = (pl_reactor_t){.runtime = runtime, .rank = rank, .thread = thread_enter(reactor)};
-    reactor->last = &reactor->first;
+    reactor->runtime = runtime;
+    reactor->rank = rank;
     reactor->posted_last = &reactor->posted;
     pthread_mutex_init(&reactor->post_lock, NULL);
     reactor->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    char endpoint[48];
-    endpoint_of(reactor->thread, endpoint);
-    pl_socket_spec_t inbound = {.type = PL_SOCKET_ROUTER, .endpoint = endpoint, .bind = true};
-    reactor->seq = seq_of(runtime, rank);
-    if (!reactor->seq || !reactor->thread)
-        pl_no_memory(err);
-    else if (reactor->wake_fd < 0)
+    reactor->seq = pl_runtime_seq(runtime, rank);
+    if (reactor->wake_fd < 0)
         pl_fail(err, PL_EBUSY, "no descriptor left for an event loop: raise the limit (ulimit -n)");
-    else if (reactor_events(reactor, err) == PL_OK
-             && (reactor->inbound = pl_socket_open(&inbound, reactor->base, inbound_message, reactor, err)))
+    else if (!reactor->seq || !(reactor->thread = pl_thread_enter(reactor)))
+        pl_no_memory(err);
+    else if (reactor_events(reactor, err) == PL_OK && reactor_listen(reactor, err) == PL_OK)
         return reactor;
     pl_reactor_free(reactor);
     return NULL;
-}
-
-static void queue_release(pl_reactor_t *reactor)
-{
-    while (reactor->first) {
-        pl_frame_t *frame = reactor->first;
-        reactor->first = *pl_frame_next(frame);
-        pl_frame_free(frame);
-    }
 }
 
 static void posted_release(pl_reactor_t *reactor)
@@ -204,21 +187,21 @@ void pl_reactor_free(pl_reactor_t *reactor)
     if (!reactor)
         return;
     uint64_t key;
-    thread_leave(reactor->thread);
+    if (reactor->thread)
+        pl_thread_leave(reactor->thread);
     pl_actors_release(reactor);
-    queue_release(reactor);
+    pl_queue_release(&reactor->queue);
     posted_release(reactor);
     while (pl_map_any(&reactor->links, &key))
         pl_socket_close(pl_map_take(&reactor->links, key));
     pl_map_release(&reactor->links);
     pl_socket_close(reactor->inbound);
-    pl_socket_close(reactor->to_monitor);
     if (reactor->wake)
         event_free(reactor->wake);
     if (reactor->limit_timer)
         event_free(reactor->limit_timer);
-    if (reactor->base)
-        event_base_free(reactor->base);
+    if (reactor->loop.base)
+        event_base_free(reactor->loop.base);
     if (reactor->wake_fd >= 0)
         close(reactor->wake_fd);
     pthread_mutex_destroy(&reactor->post_lock);
@@ -229,12 +212,10 @@ void pl_reactor_free(pl_reactor_t *reactor)
 
 static void queue_turn(pl_reactor_t *reactor)
 {
-    for (int k = 0; k < TURN_MESSAGES && reactor->first && !reactor->leave; k++) {
-        pl_frame_t *frame = reactor->first;
-        reactor->first = *pl_frame_next(frame);
-        if (!reactor->first)
-            reactor->last = &reactor->first;
-        pl_actors_deliver(reactor, frame);
+    pl_frame_t frame;
+    for (int k = 0; k < TURN_MESSAGES && !reactor->leave && pl_queue_take(&reactor->queue, &frame); k++) {
+        pl_actors_deliver(reactor, &frame);
+        pl_frame_release(&frame);
     }
 }
 
@@ -243,8 +224,9 @@ void pl_reactor_run(pl_reactor_t *reactor)
     while (!reactor->leave) {
         queue_turn(reactor);
         pl_actors_reap(reactor);
+        pl_sockets_settle(&reactor->loop);
         if (!reactor->leave)
-            event_base_loop(reactor->base, EVLOOP_ONCE | (reactor->first ? EVLOOP_NONBLOCK : 0));
+            event_base_loop(reactor->loop.base, EVLOOP_ONCE | (reactor->queue.count ? EVLOOP_NONBLOCK : 0));
     }
 }
 
@@ -275,18 +257,19 @@ void pl_reactor_leave(pl_reactor_t *reactor)
     reactor->leave = true;
 }
 
-static void leave_posted(void *reactor)
+void pl_reactor_join(pl_reactor_t *reactor)
 {
-    pl_reactor_leave(reactor);
+    if (!reactor->has_pthread)
+        return;
+    __atomic_store_n(&reactor->asked_to_leave, true, __ATOMIC_RELEASE);
+    wake(reactor);
+    pthread_join(reactor->pthread, NULL);
+    reactor->has_pthread = false;
 }
 
 void pl_reactor_stop(pl_reactor_t *reactor)
 {
-    if (reactor->has_pthread) {
-        while (pl_reactor_post(reactor, leave_posted, reactor, NULL) != PL_OK)
-            usleep(1000);                                   /* memory was out for a moment */
-        pthread_join(reactor->pthread, NULL);
-    }
+    pl_reactor_join(reactor);
     pl_reactor_free(reactor);
 }
 
@@ -300,9 +283,7 @@ int pl_reactor_post(pl_reactor_t *reactor, void (*then)(void *), void *argument,
     *reactor->posted_last = posted;
     reactor->posted_last = &posted->next;
     pthread_mutex_unlock(&reactor->post_lock);
-    const uint64_t one = 1;
-    while (write(reactor->wake_fd, &one, sizeof one) < 0)
-        ;                                                   /* only a signal can interrupt it */
+    wake(reactor);
     return PL_OK;
 }
 
@@ -313,14 +294,14 @@ static pl_socket_t *link_to(pl_reactor_t *reactor, uint32_t thread, pl_error_t *
     pl_socket_t *link = pl_map_get(&reactor->links, thread);
     if (link)
         return link;
-    if (!thread_is_there(thread)) {
+    if (!pl_thread_is_there(thread)) {
         pl_fail(err, PL_EPEER, "the thread of this actor is gone");
         return NULL;
     }
-    char endpoint[48];
-    endpoint_of(thread, endpoint);
+    char endpoint[ENDPOINT_ROOM];
+    inproc_name(thread, endpoint);
     pl_socket_spec_t spec = {.type = PL_SOCKET_DEALER, .endpoint = endpoint, .identity = reactor->thread};
-    link = pl_socket_open(&spec, reactor->base, inbound_message, reactor, err);
+    link = pl_socket_open(&spec, &reactor->loop, link_message, reactor, err);
     if (link && pl_map_put(&reactor->links, thread, link) != PL_OK) {
         pl_socket_close(link);
         pl_no_memory(err);
@@ -329,27 +310,37 @@ static pl_socket_t *link_to(pl_reactor_t *reactor, uint32_t thread, pl_error_t *
     return link;
 }
 
-void pl_reactor_unlink(pl_reactor_t *reactor, uint32_t thread)
+static int send_within(pl_reactor_t *reactor, pl_frame_t *frame, pl_error_t *err)
 {
-    pl_socket_close(pl_map_take(&reactor->links, thread));
+    int tries = 100;                                        /* somebody waits for an answer */
+    while (pl_queue_reserve(&reactor->queue) != PL_OK && tries > 0)
+        tries--;
+    if (tries == 0) {
+        pl_frame_release(frame);
+        return pl_no_memory(err);
+    }
+    pl_monitor_offer(reactor, pl_frame_bytes(frame));
+    pl_queue_put(&reactor->queue, frame);
+    return PL_OK;
 }
 
-int pl_reactor_send(pl_reactor_t *reactor, pl_frame_t **frame_p, pl_error_t *err)
+/* The stream hears of a message before its receiver can, and only of one that is on its way.  A call that finds its
+ * thread just gone is on its way too: links_check() ends it. */
+int pl_reactor_send(pl_reactor_t *reactor, pl_frame_t *frame, pl_error_t *err)
 {
-    pl_envelope_t e = pl_frame_envelope(*frame_p);
-    pl_monitor_offer(reactor, *frame_p);
-    if (e.to_thread == reactor->thread) {
-        *reactor->last = *frame_p;
-        reactor->last = pl_frame_next(*frame_p);
-        *frame_p = NULL;
-        return PL_OK;
+    pl_error_t own;
+    if (!err)
+        err = &own;
+    pl_envelope_t e = pl_frame_envelope(frame);
+    if (e.to_thread == reactor->thread)
+        return send_within(reactor, frame, err);
+    bool is_answer = e.kind != PL_KIND_CALL && e.kind != PL_KIND_CANCEL;
+    pl_socket_t *socket = is_answer ? reactor->inbound : link_to(reactor, e.to_thread, err);
+    if (!socket) {
+        pl_frame_release(frame);
+        return err->code;
     }
-    if (e.kind != PL_KIND_CALL && e.kind != PL_KIND_CANCEL)
-        return pl_socket_send(reactor->inbound, e.to_thread, frame_p, err);
-    pl_socket_t *link = link_to(reactor, e.to_thread, err);
-    if (link)
-        return pl_socket_send(link, 0, frame_p, err);
-    pl_frame_free(*frame_p);
-    *frame_p = NULL;
-    return PL_EPEER;
+    pl_monitor_offer(reactor, pl_frame_bytes(frame));
+    int code = pl_socket_send(socket, e.to_thread, frame, err);
+    return is_answer ? code : PL_OK;
 }

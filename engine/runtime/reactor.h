@@ -6,37 +6,11 @@
 
 #include "base/map.h"
 #include "runtime/message.h"
+#include "runtime/queue.h"
+#include "runtime/runtime.h"
 #include "runtime/socket.h"
 
 struct event;
-struct event_base;
-typedef struct pl_monitor pl_monitor_t;
-
-/* Numbers of a rank's messages in the stream. */
-typedef struct pl_rank_seq {
-    int rank;
-    uint64_t next;                                          /* atomic */
-    struct pl_rank_seq *other;
-} pl_rank_seq_t;
-
-/* What all threads of an engine share. */
-typedef struct pl_runtime {
-    uint64_t run;                                           /* id, in every envelope */
-    uint32_t epoch;
-    int64_t began;                                          /* pl_now() when it was made: zero of the stream's time */
-    int grace_ms;                                           /* for a child to end before it counts as stuck */
-    pl_monitor_t *monitor;                                   /* atomic  [no stream] */
-    struct pl_rank_seq *seqs;                               /* one for each rank */
-    pthread_mutex_t lock;                                   /* of seqs */
-    /* Counted, atomic: for the stream and for tests. */
-    uint64_t refused;                                       /* well-formed but not allowed */
-    uint64_t malformed;                                     /* frames dropped */
-    uint64_t stuck;                                         /* threads given up */
-    uint64_t stale;                                         /* answers nobody waits for any more */
-} pl_runtime_t;
-
-int pl_runtime_init(pl_runtime_t *runtime, pl_error_t *err);
-void pl_runtime_release(pl_runtime_t *runtime);
 
 typedef struct pl_posted {
     struct pl_posted *next;
@@ -44,19 +18,24 @@ typedef struct pl_posted {
     void *argument;
 } pl_posted_t;
 
+/* What a thread is working at; it goes on with that when an answer or a timer calls it back. */
+typedef struct pl_doing {
+    uint64_t cause;                                         /* the call being handled; 0: none */
+    int64_t deadline;                                       /* of that call; 0: none */
+} pl_doing_t;
+
 typedef struct pl_reactor {
     pl_runtime_t *runtime;
-    struct event_base *base;
+    pl_sockets_t loop;
     uint32_t thread;                                        /* its number; 0 is nobody */
     int rank;                                               /* -1 on the control thread */
     pl_rank_seq_t *seq;
-    pl_socket_t *to_monitor;                                /* PUSH  [not used yet] */
     pthread_t pthread;
     bool has_pthread, leave;
 
     pl_socket_t *inbound;                                   /* ROUTER: calls come in, answers go out */
     pl_map_t links;                                         /* by thread, DEALER: calls go out, answers come in */
-    pl_frame_t *first, **last;                              /* messages within this thread */
+    pl_queue_t queue;                                       /* messages within this thread */
 
     pl_map_t actors;                                        /* by number */
     pl_map_t calls;                                         /* by number: made here, not yet ended */
@@ -65,41 +44,43 @@ typedef struct pl_reactor {
     int64_t limit_next;                                     /* when it fires; 0: not set */
     uint64_t next_call;
     struct actor *dead;                                     /* to be freed between two handlers */
-    uint64_t cause;                                         /* the call being handled; 0: none */
-    int64_t deadline;                                       /* of that call; 0: none */
+    pl_doing_t doing;
 
     pthread_mutex_t post_lock;
     pl_posted_t *posted, **posted_last;
-    int wake_fd;                                            /* eventfd */
+    bool asked_to_leave, thread_gone;                       /* atomic */
+    int wake_fd;                                            /* eventfd: one of these four has changed */
     struct event *wake;
 } pl_reactor_t;
 
 /* NULL with an error; the thread that will run it need not be the one that makes it. */
 pl_reactor_t *pl_reactor_new(pl_runtime_t *runtime, int rank, pl_error_t *err);
-/* Frees it with what is left in it; its thread must have ended. */
+/* Frees it with what is left in it, children on threads of their own included; its thread must have ended. */
 void pl_reactor_free(pl_reactor_t *reactor);
 
 /* Runs it on a thread of its own, named for debuggers, all signals blocked. */
 int pl_reactor_start(pl_reactor_t *reactor, const char *name, pl_error_t *err);
-/* Asks a started one to leave, waits for its thread and frees it.  Not from its own thread. */
-void pl_reactor_stop(pl_reactor_t *reactor);
+/* Asks a started one to leave and waits for its thread.  Not from its own thread. */
+void pl_reactor_join(pl_reactor_t *reactor);
+void pl_reactor_stop(pl_reactor_t *reactor);                /* joins, then frees */
 /* Runs until told to leave, on the calling thread. */
 void pl_reactor_run(pl_reactor_t *reactor);
 
 /* then(argument) will be called on the reactor's thread, in order of posting.  Any thread. */
 int pl_reactor_post(pl_reactor_t *reactor, void (*then)(void *argument), void *argument, pl_error_t *err);
 void pl_reactor_leave(pl_reactor_t *reactor);               /* own thread */
+/* Some thread is gone: open calls to it will fail.  Any thread. */
+void pl_reactor_thread_gone(pl_reactor_t *reactor);
 
 /* Sends a frame where its envelope says, consumed also on failure. */
-int pl_reactor_send(pl_reactor_t *reactor, pl_frame_t **frame_p, pl_error_t *err);
+int pl_reactor_send(pl_reactor_t *reactor, pl_frame_t *frame, pl_error_t *err);
 
-/* Closes the link to a thread that is gone. */
-void pl_reactor_unlink(pl_reactor_t *reactor, uint32_t thread);
-
-/* The door to the actors, in actor.c: a frame has come; dead ones are freed; limits have passed. */
+/* The door to the actors: a checked frame has come and may be moved from; the ended are freed; limits have passed; a
+ * thread with all its actors is gone; all goes. */
 void pl_actors_deliver(pl_reactor_t *reactor, pl_frame_t *frame);
 void pl_actors_reap(pl_reactor_t *reactor);
 void pl_actors_check_limits(pl_reactor_t *reactor);
+void pl_actors_lost_thread(pl_reactor_t *reactor, uint32_t thread);
 void pl_actors_release(pl_reactor_t *reactor);
 
 /* The first actor of an engine: one that nobody of higher level started.  Its number is known at once. */

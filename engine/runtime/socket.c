@@ -1,9 +1,15 @@
-/* socket.c - the one wrapper around ZeroMQ: opens, sends, receives, tells libevent */
+/* socket.c - the one wrapper around ZeroMQ: opens, sends, receives, tells libevent
+ *
+ * When to look at a socket again: a turn that ended because nothing was left has read all there was, and what comes
+ * later raises a new edge.  A turn that ended by its budget goes on at once.  After a send outside of a turn the edge
+ * may be gone, so ZMQ_EVENTS is read once before the loop waits, however many sends there were. */
 #include "runtime/socket.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <string.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include "base/alloc.h"
@@ -15,18 +21,20 @@
 char pl_mark;
 #endif
 
-enum { TURN_MESSAGES = 64 };
+enum { TURN_MESSAGES = 64, IDENTITY_SIZE = 5 };
 static const int64_t TURN_TIME = PL_MILLISECOND;
 
 struct pl_socket {
     void *zmq;
     pl_socket_type_t type;
+    bool bounded;                                           /* has a high water mark */
+    pl_sockets_t *loop;
     struct event *readable;                                 /* the edge of ZMQ_FD */
     struct event *again;                                    /* a zero timeout: there is more */
     pl_on_message_t on_message;
     void *user;
-    bool in_turn;                                           /* the turn's end looks again anyway */
-    bool *closed;                                           /* set when closed from inside a turn */
+    bool *closed;                                           /* set when closed from inside a turn  [not in a turn] */
+    pl_socket_t *next_sent, **sent_link;                    /* in loop->sent; link NULL: not in it */
 };
 
 static int zmq_fail(pl_error_t *err, int code, const char *what, const char *about)
@@ -36,34 +44,68 @@ static int zmq_fail(pl_error_t *err, int code, const char *what, const char *abo
 
 /* ---- opening ---- */
 
+/* Nothing of this file encrypts or asks who is there, so it does not leave the machine. */
+static int endpoint_check(const char *endpoint, pl_error_t *err)
+{
+    char host[64];
+    struct in_addr address;
+    if (!strncmp(endpoint, "inproc://", 9) || !strncmp(endpoint, "ipc://", 6) || !strncmp(endpoint, "tcp://[::1]:", 12))
+        return PL_OK;
+    size_t length = strncmp(endpoint, "tcp://", 6) ? 0 : strcspn(endpoint + 6, ":");
+    if (length && length < sizeof host) {
+        memcpy(host, endpoint + 6, length);
+        host[length] = '\0';
+        if (inet_pton(AF_INET, host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127)
+            return PL_OK;
+    }
+    return pl_fail(err, PL_EINVAL, "\"%s\" is not on this machine: ipc://FILE or tcp://127.0.0.1:PORT", endpoint);
+}
+
 static int option_int(void *zmq, int option, int value)
 {
     return zmq_setsockopt(zmq, option, &value, sizeof value);
 }
 
+/* What connects over a file must be of this user, or root. */
+static int option_users(void *zmq)
+{
+    uid_t own = getuid(), root = 0;
+    return zmq_setsockopt(zmq, ZMQ_IPC_FILTER_UID, &own, sizeof own)
+           | zmq_setsockopt(zmq, ZMQ_IPC_FILTER_UID, &root, sizeof root);
+}
+
+static int option_identity(void *zmq, uint32_t identity)
+{
+    char id[IDENTITY_SIZE] = {1};                           /* must not start with a zero byte */
+    memcpy(id + 1, &identity, sizeof identity);
+    return zmq_setsockopt(zmq, ZMQ_ROUTING_ID, id, sizeof id);
+}
+
 static int options_set(void *zmq, const pl_socket_spec_t *spec)
 {
-    int64_t most = PL_MESSAGE_MOST;
+    int64_t most = spec->message_most ? spec->message_most : PL_MESSAGE_MOST;
     int failed = option_int(zmq, ZMQ_LINGER, spec->linger_ms) | option_int(zmq, ZMQ_SNDHWM, spec->high_water_mark)
                  | option_int(zmq, ZMQ_RCVHWM, spec->high_water_mark)
                  | zmq_setsockopt(zmq, ZMQ_MAXMSGSIZE, &most, sizeof most)
                  | option_int(zmq, ZMQ_HANDSHAKE_IVL, 2000) | option_int(zmq, ZMQ_RECONNECT_IVL_MAX, 5000);
     if (!strncmp(spec->endpoint, "tcp:", 4))
-        failed |= option_int(zmq, ZMQ_HEARTBEAT_IVL, 1000) | option_int(zmq, ZMQ_HEARTBEAT_TIMEOUT, 3000);
+        failed |= option_int(zmq, ZMQ_HEARTBEAT_IVL, 1000) | option_int(zmq, ZMQ_HEARTBEAT_TIMEOUT, 3000)
+                  | option_int(zmq, ZMQ_IPV6, spec->endpoint[6] == '[');
+    if (!strncmp(spec->endpoint, "ipc:", 4) && spec->bind)
+        failed |= option_users(zmq);
     if (spec->type == PL_SOCKET_ROUTER)
         failed |= option_int(zmq, ZMQ_ROUTER_MANDATORY, 1);
-    if (spec->type == PL_SOCKET_DEALER) {
-        char id[5] = {1};                                   /* an identity must not start with a zero byte */
-        memcpy(id + 1, &spec->identity, sizeof spec->identity);
-        failed |= zmq_setsockopt(zmq, ZMQ_ROUTING_ID, id, sizeof id);
-    }
+    if (spec->type == PL_SOCKET_DEALER)
+        failed |= option_int(zmq, ZMQ_IMMEDIATE, 1);
+    if (spec->identity)
+        failed |= option_identity(zmq, spec->identity);
     return failed;
 }
 
 static void *zmq_open(const pl_socket_spec_t *spec, pl_error_t *err)
 {
-    static const int types[] = {ZMQ_ROUTER, ZMQ_DEALER, ZMQ_PUSH, ZMQ_PULL, ZMQ_XPUB, ZMQ_SUB};
-    void *context = pl_context_acquire(err);
+    static const int types[] = {ZMQ_ROUTER, ZMQ_DEALER, ZMQ_XPUB, ZMQ_SUB};
+    void *context = endpoint_check(spec->endpoint, err) == PL_OK ? pl_context_acquire(err) : NULL;
     if (!context)
         return NULL;
     void *zmq = zmq_socket(context, types[spec->type]);
@@ -81,37 +123,24 @@ static void *zmq_open(const pl_socket_spec_t *spec, pl_error_t *err)
     return NULL;
 }
 
-static int events_now(pl_socket_t *socket)
-{
-    int events = 0;
-    size_t size = sizeof events;
-    return zmq_getsockopt(socket->zmq, ZMQ_EVENTS, &events, &size) == 0 ? events : 0;
-}
+static void socket_ready(evutil_socket_t fd, short what, void *user);
+static void look_later(pl_socket_t *socket);
 
-static void look_again(pl_socket_t *socket)
-{
-    static const struct timeval zero;
-    if (socket->again && !socket->in_turn && (events_now(socket) & ZMQ_POLLIN))
-        event_add(socket->again, &zero);
-}
-
-static void socket_turn(evutil_socket_t fd, short what, void *user);
-
-static int events_new(pl_socket_t *socket, struct event_base *base, pl_error_t *err)
+static int events_new(pl_socket_t *socket, pl_error_t *err)
 {
     int fd;
     size_t size = sizeof fd;
     if (zmq_getsockopt(socket->zmq, ZMQ_FD, &fd, &size) != 0)
         return zmq_fail(err, PL_EIO, "no descriptor of", "a socket");
-    socket->readable = event_new(base, fd, EV_READ | EV_PERSIST, socket_turn, socket);
-    socket->again = event_new(base, -1, 0, socket_turn, socket);
+    socket->readable = event_new(socket->loop->base, fd, EV_READ | EV_PERSIST, socket_ready, socket);
+    socket->again = event_new(socket->loop->base, -1, 0, socket_ready, socket);
     if (!socket->readable || !socket->again || event_add(socket->readable, NULL) != 0)
         return pl_no_memory(err);
-    look_again(socket);
+    look_later(socket);
     return PL_OK;
 }
 
-pl_socket_t *pl_socket_open(const pl_socket_spec_t *spec, struct event_base *base, pl_on_message_t on_message, void *user,
+pl_socket_t *pl_socket_open(const pl_socket_spec_t *spec, pl_sockets_t *loop, pl_on_message_t on_message, void *user,
                             pl_error_t *err)
 {
     pl_socket_t *socket = pl_alloc(sizeof *socket);
@@ -119,17 +148,68 @@ pl_socket_t *pl_socket_open(const pl_socket_spec_t *spec, struct event_base *bas
         pl_no_memory(err);
         return NULL;
     }
-    *socket = (pl_socket_t){.type = spec->type, .on_message = on_message, .user = user};
+    *socket = (pl_socket_t){.type = spec->type, .bounded = spec->high_water_mark > 0, .loop = loop,
+                            .on_message = on_message, .user = user};
     socket->zmq = zmq_open(spec, err);
     if (!socket->zmq) {
         pl_free(socket);
         return NULL;
     }
-    if (base && events_new(socket, base, err) != PL_OK) {
+    if (loop && events_new(socket, err) != PL_OK) {
         pl_socket_close(socket);
         return NULL;
     }
     return socket;
+}
+
+/* ---- when to look again ---- */
+
+static void look_later(pl_socket_t *socket)
+{
+    if (!socket->loop || socket->sent_link)
+        return;
+    socket->next_sent = socket->loop->sent;
+    socket->sent_link = &socket->loop->sent;
+    if (socket->next_sent)
+        socket->next_sent->sent_link = &socket->next_sent;
+    socket->loop->sent = socket;
+}
+
+static void looked(pl_socket_t *socket)
+{
+    if (!socket->sent_link)
+        return;
+    *socket->sent_link = socket->next_sent;
+    if (socket->next_sent)
+        socket->next_sent->sent_link = socket->sent_link;
+    socket->sent_link = NULL;
+}
+
+static void go_on(pl_socket_t *socket)
+{
+    static const struct timeval zero;
+    if (socket->again)
+        event_add(socket->again, &zero);
+}
+
+static bool has_message(pl_socket_t *socket)
+{
+    int events = 0, got;
+    size_t size = sizeof events;
+    do
+        got = zmq_getsockopt(socket->zmq, ZMQ_EVENTS, &events, &size);
+    while (got != 0 && zmq_errno() == EINTR);
+    return got == 0 && (events & ZMQ_POLLIN);
+}
+
+void pl_sockets_settle(pl_sockets_t *loop)
+{
+    while (loop->sent) {
+        pl_socket_t *socket = loop->sent;
+        looked(socket);
+        if (has_message(socket))
+            go_on(socket);
+    }
 }
 
 void pl_socket_close(pl_socket_t *socket)
@@ -138,6 +218,7 @@ void pl_socket_close(pl_socket_t *socket)
         return;
     if (socket->closed)
         *socket->closed = true;
+    looked(socket);
     if (socket->readable)
         event_free(socket->readable);
     if (socket->again)
@@ -149,59 +230,80 @@ void pl_socket_close(pl_socket_t *socket)
 
 /* ---- receiving ---- */
 
+static bool receive_part(pl_socket_t *socket, zmq_msg_t *part)
+{
+    int size;
+    do
+        size = zmq_msg_recv(part, socket->zmq, ZMQ_DONTWAIT);
+    while (size < 0 && zmq_errno() == EINTR);
+    return size >= 0;
+}
+
 /* The identity of a ROUTER's first part; 0 for one that no socket of ours uses. */
 static uint32_t identity_of(zmq_msg_t *part)
 {
     uint32_t identity = 0;
-    if (zmq_msg_size(part) == 5)
-        memcpy(&identity, (char *)zmq_msg_data(part) + 1, sizeof identity);
+    const char *id = zmq_msg_data(part);
+    if (zmq_msg_size(part) == IDENTITY_SIZE && id[0] == 1)
+        memcpy(&identity, id + 1, sizeof identity);
     return identity;
 }
 
-/* One message with all its parts: the first as identity, the last is what counts.  False when none is there. */
-static bool receive_one(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
+/* One message with all its parts, of which the last is kept; how many there were, 0 for none. */
+static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
 {
-    bool first = true;
+    int parts = 0;
     *identity = 0;
     do {
-        if (zmq_msg_recv(last, socket->zmq, ZMQ_DONTWAIT) < 0)
-            return false;
-        if (first && zmq_msg_more(last))
+        if (!receive_part(socket, last))
+            return 0;
+        if (parts++ == 0 && socket->type == PL_SOCKET_ROUTER)
             *identity = identity_of(last);
-        first = false;
     } while (zmq_msg_more(last));
     PL_MARK_ACQUIRE();
+    return parts;
+}
+
+/* False when the socket was closed meanwhile. */
+static bool turn(pl_socket_t *socket)
+{
+    bool closed = false, *outer = socket->closed;
+    int64_t end = pl_now() + TURN_TIME;
+    int wanted = socket->type == PL_SOCKET_ROUTER ? 2 : 1, parts = 0, budget = TURN_MESSAGES;
+    pl_frame_t frame;
+    zmq_msg_t *message = (zmq_msg_t *)frame.zmq_msg;
+    uint32_t identity;
+    zmq_msg_init(message);
+    socket->closed = &closed;
+    do {
+        parts = receive_all(socket, message, &identity);
+        if (parts)
+            socket->on_message(socket->user, identity, parts == wanted ? &frame : NULL);
+    } while (parts && !closed && --budget > 0 && pl_now() < end);
+    zmq_msg_close(message);
+    if (closed) {
+        if (outer)
+            *outer = true;
+        return false;
+    }
+    socket->closed = outer;
+    looked(socket);
+    if (parts)
+        go_on(socket);
     return true;
 }
 
-static void socket_turn(evutil_socket_t fd, short what, void *user)
+static void socket_ready(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
-    pl_socket_t *socket = user;
-    bool closed = false;
-    int64_t end = pl_now() + TURN_TIME;
-    zmq_msg_t message;
-    uint32_t identity;
-    zmq_msg_init(&message);
-    socket->in_turn = true;
-    socket->closed = &closed;
-    for (int k = 0; k < TURN_MESSAGES && receive_one(socket, &message, &identity); k++) {
-        socket->on_message(socket->user, identity, &message);
-        if (closed || pl_now() > end)
-            break;
-    }
-    zmq_msg_close(&message);
-    if (closed)
-        return;
-    socket->in_turn = false;
-    socket->closed = NULL;
-    look_again(socket);
+    turn(user);
 }
 
 void pl_socket_drain(pl_socket_t *socket)
 {
-    while (events_now(socket) & ZMQ_POLLIN)
-        socket_turn(-1, 0, socket);
+    while (has_message(socket))
+        if (!turn(socket))
+            return;
 }
 
 int64_t pl_socket_receive(pl_socket_t *socket, void *data, size_t room, int timeout_ms, pl_error_t *err)
@@ -214,7 +316,7 @@ int64_t pl_socket_receive(pl_socket_t *socket, void *data, size_t room, int time
     uint32_t identity;
     zmq_msg_init(&message);
     int64_t size = 0;
-    if (ready > 0 && receive_one(socket, &message, &identity)) {
+    if (ready > 0 && receive_all(socket, &message, &identity)) {
         size = (int64_t)zmq_msg_size(&message);
         memcpy(data, zmq_msg_data(&message), (size_t)size < room ? (size_t)size : room);
     }
@@ -232,14 +334,14 @@ static int send_part(pl_socket_t *socket, zmq_msg_t *part, int more, pl_error_t 
     while (sent < 0 && zmq_errno() == EINTR);
     if (sent >= 0)
         return PL_OK;
-    bool nobody = zmq_errno() == EHOSTUNREACH || socket->type == PL_SOCKET_DEALER;  /* links have no high water mark */
-    return zmq_fail(err, nobody ? PL_EPEER : PL_EBUSY, "cannot send", "a message");
+    bool full = zmq_errno() == EAGAIN && socket->bounded;   /* without a limit only nobody makes it wait */
+    return zmq_fail(err, full ? PL_EBUSY : PL_EPEER, "cannot send", "a message");
 }
 
 static int send_identity(pl_socket_t *socket, uint32_t identity, pl_error_t *err)
 {
     zmq_msg_t part;
-    zmq_msg_init_size(&part, 5);                            /* so short that ZeroMQ allocates nothing */
+    zmq_msg_init_size(&part, IDENTITY_SIZE);                /* so short that ZeroMQ allocates nothing */
     char *id = zmq_msg_data(&part);
     id[0] = 1;
     memcpy(id + 1, &identity, sizeof identity);
@@ -248,43 +350,37 @@ static int send_identity(pl_socket_t *socket, uint32_t identity, pl_error_t *err
     return sent;
 }
 
-int pl_socket_send(pl_socket_t *socket, uint32_t identity, pl_frame_t **frame_p, pl_error_t *err)
+int pl_socket_send(pl_socket_t *socket, uint32_t identity, pl_frame_t *frame, pl_error_t *err)
 {
     int sent = PL_OK;
     PL_MARK_RELEASE();
     if (socket->type == PL_SOCKET_ROUTER)
         sent = send_identity(socket, identity, err);
     if (sent == PL_OK)
-        sent = send_part(socket, pl_frame_zmq(*frame_p), 0, err);
-    pl_frame_free(*frame_p);
-    *frame_p = NULL;
-    look_again(socket);
+        sent = send_part(socket, (zmq_msg_t *)frame->zmq_msg, 0, err);
+    pl_frame_release(frame);
+    look_later(socket);
     return sent;
 }
 
-static int send_copy(pl_socket_t *socket, pl_bytes_t head, pl_bytes_t tail, int more, pl_error_t *err)
+static int send_copy(pl_socket_t *socket, pl_bytes_t bytes, int more, pl_error_t *err)
 {
     zmq_msg_t part;
-    if (zmq_msg_init_size(&part, head.size + tail.size) != 0)
+    if (zmq_msg_init_size(&part, bytes.size) != 0)
         return pl_no_memory(err);
-    memcpy(zmq_msg_data(&part), head.data, head.size);
-    if (tail.size)
-        memcpy((char *)zmq_msg_data(&part) + head.size, tail.data, tail.size);
+    memcpy(zmq_msg_data(&part), bytes.data, bytes.size);
     int sent = send_part(socket, &part, more, err);
     zmq_msg_close(&part);
     return sent;
 }
 
-int pl_socket_send_bytes(pl_socket_t *socket, pl_bytes_t head, pl_bytes_t tail, pl_error_t *err)
+int pl_socket_publish(pl_socket_t *socket, pl_bytes_t topic, pl_bytes_t text, pl_error_t *err)
 {
-    const pl_bytes_t nothing = {0};
     PL_MARK_RELEASE();
-    int sent = PL_OK;
-    if (socket->type != PL_SOCKET_XPUB)
-        sent = send_copy(socket, head, tail, 0, err);
-    else if ((sent = send_copy(socket, head, nothing, ZMQ_SNDMORE, err)) == PL_OK)
-        sent = send_copy(socket, tail, nothing, 0, err);
-    look_again(socket);
+    int sent = send_copy(socket, topic, ZMQ_SNDMORE, err);
+    if (sent == PL_OK)
+        sent = send_copy(socket, text, 0, err);
+    look_later(socket);
     return sent;
 }
 

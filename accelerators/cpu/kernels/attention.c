@@ -1,15 +1,16 @@
 /* attention.c - softmax(q k^T) v and its gradients, a head at a time
  *
- * Queries go in blocks, for which the weights of all keys they see fit into the second-level cache; what a causal head
- * does not see is not computed.  Products of blocks are done here, by tiles of vector registers: they are too small
- * for the library.  k and v are turned once a head where a product needs them with keys as neighbours.  Backward makes
- * the weights again from the logarithm of their sum: Dao et al., "FlashAttention", 2022, section 3. */
+ * Queries go in blocks of one or two vectors; scores of a block lie [keys, queries], so
+ * that what softmax does along the keys of a query happens in all lanes at once and
+ * nothing is ever added across lanes.  Keys that no query of the block sees are left
+ * out.  Products of blocks are done here, by tiles of vector registers: they are too
+ * small for the library.  Backward makes the weights again from the logarithm of their
+ * sum: Dao et al., "FlashAttention", 2022, section 3. */
 #include "accelerators/cpu/kernels/dropout.h"
 #include "accelerators/cpu/kernels/kernels.h"
-#include "accelerators/cpu/kernels/rows.h"
 #include "accelerators/cpu/kernels/vectors.h"
 
-#define BLOCK 32
+#define BLOCK (2 * LANES)                   /* queries at a time, at most */
 
 /* ---- Small products ---- */
 
@@ -19,18 +20,30 @@ typedef struct factor {
     int64_t row, step;
 } factor_t;
 
-/* `rows` rows and `vectors` vectors of c (+)= a b, b [depth, …] in rows `b_row` apart. */
-PL_INLINE void tile(int rows, int vectors, int64_t depth, factor_t a, const float *b, int64_t b_row, float *c,
-                    int64_t c_row, bool add)
+/* Rows of a matrix, whole vectors each. */
+typedef struct side {
+    float *at;
+    int64_t row;
+} side_t;
+
+PL_INLINE side_t side_at(side_t s, int64_t row, int64_t column)
 {
-    lanes_t sum[TILE_ROWS][2];
+    return (side_t){s.at + row * s.row + column, s.row};
+}
+
+/* `rows` rows and `vectors` vectors of c (+)= a b, b [depth, …]. */
+PL_INLINE void tile(int rows, int vectors, int64_t depth, factor_t a, side_t b, side_t c,
+                    bool add)
+{
+    lanes_t sum[2 * TILE_ROWS][2];
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vectors; v++)
-            sum[i][v] = add ? *(const lanes_t *)(c + i * c_row + v * LANES) : (lanes_t){0};
+            sum[i][v] = add ? *(const lanes_t *)(c.at + i * c.row + v * LANES)
+                            : (lanes_t){0};
     for (int64_t k = 0; k < depth; k++) {
         lanes_t right[2];
         for (int v = 0; v < vectors; v++)
-            right[v] = *(const lanes_t *)(b + k * b_row + v * LANES);
+            right[v] = *(const lanes_t *)(b.at + k * b.row + v * LANES);
         for (int i = 0; i < rows; i++) {
             const float left = a.at[i * a.row + k * a.step];
             for (int v = 0; v < vectors; v++)
@@ -39,30 +52,32 @@ PL_INLINE void tile(int rows, int vectors, int64_t depth, factor_t a, const floa
     }
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vectors; v++)
-            *(lanes_t *)(c + i * c_row + v * LANES) = sum[i][v];
+            *(lanes_t *)(c.at + i * c.row + v * LANES) = sum[i][v];
 }
 
 /* The tiles of one strip of columns; constants, so that sums stay in registers. */
-PL_INLINE void strip(int vectors, int64_t rows, int64_t depth, factor_t a, const float *b, int64_t b_row, float *c,
-                     int64_t c_row, bool add)
+PL_INLINE void strip(int vectors, int64_t rows, int64_t depth, factor_t a, side_t b,
+                     side_t c, bool add)
 {
+    const int most = 2 * TILE_ROWS / vectors;
     int64_t i = 0;
-    for (; i + TILE_ROWS <= rows; i += TILE_ROWS)
-        tile(TILE_ROWS, vectors, depth, (factor_t){a.at + i * a.row, a.row, a.step}, b, b_row, c + i * c_row, c_row,
-             add);
+    for (; i + most <= rows; i += most)
+        tile(most, vectors, depth, (factor_t){a.at + i * a.row, a.row, a.step}, b,
+             side_at(c, i, 0), add);
     for (; i < rows; i++)
-        tile(1, vectors, depth, (factor_t){a.at + i * a.row, a.row, a.step}, b, b_row, c + i * c_row, c_row, add);
+        tile(1, vectors, depth, (factor_t){a.at + i * a.row, a.row, a.step}, b,
+             side_at(c, i, 0), add);
 }
 
-/* c [rows, columns] (+)= a [rows, depth] b [depth, columns]; columns is a multiple of LANES. */
-static void product(int64_t rows, int64_t columns, int64_t depth, factor_t a, const float *b, int64_t b_row, float *c,
-                    int64_t c_row, bool add)
+/* c [rows, columns] (+)= a [rows, depth] b [depth, columns]; whole vectors of columns. */
+static void product(int64_t rows, int64_t columns, int64_t depth, factor_t a, side_t b,
+                    side_t c, bool add)
 {
     int64_t j = 0;
     for (; j + 2 * LANES <= columns; j += 2 * LANES)
-        strip(2, rows, depth, a, b + j, b_row, c + j, c_row, add);
+        strip(2, rows, depth, a, side_at(b, 0, j), side_at(c, 0, j), add);
     if (j < columns)
-        strip(1, rows, depth, a, b + j, b_row, c + j, c_row, add);
+        strip(1, rows, depth, a, side_at(b, 0, j), side_at(c, 0, j), add);
 }
 
 /* ---- One head ---- */
@@ -72,21 +87,15 @@ static int64_t padded(int64_t n)
     return (n + LANES - 1) / LANES * LANES;
 }
 
-/* A head's tensors as products take them: rows `row` apart, padded with zeros to whole vectors. */
-typedef struct side {
-    float *at;
-    int64_t row;
-} side_t;
-
 typedef struct head {
     const pl_attention_job_t *job;
-    int64_t index, tokens, width, columns;                  /* columns: width padded */
-    int64_t keys;                                           /* tokens padded: the row of what has keys as columns */
+    int64_t index, tokens, width, columns;  /* columns: width in whole vectors */
+    int64_t block;                          /* queries at a time */
     side_t q, k, v, y, dy, dq, dk, dv;
-    float *k_turned, *v_turned;                             /* [width, keys] */
-    float *weight, *slope;                                  /* [BLOCK, keys] */
-    float *factor;                                          /* [keys] of dropout */
-    float *free;                                            /* scratch not yet used */
+    float *turned;                          /* [width, block] of q or dy */
+    float *weight, *slope;                  /* [tokens, block] */
+    float *factor, *row;                    /* [tokens, block] of dropout, [tokens] */
+    float *free;                            /* scratch not yet used */
 } head_t;
 
 static float *head_take(head_t *h, int64_t floats)
@@ -98,26 +107,49 @@ static float *head_take(head_t *h, int64_t floats)
 
 static float *look_at(const head_t *h, const pl_look_t *look)
 {
-    return (float *)look->at + h->index / h->job->heads * look->batch + h->index % h->job->heads * look->head;
+    return (float *)look->at + h->index / h->job->heads * look->batch +
+           h->index % h->job->heads * look->head;
 }
 
-/* The tensor itself when its width fills vectors, else a padded copy. */
+/* Whether a head is used where it lies: its tokens one after the other, each of whole
+ * vectors.  Rows far apart would throw each other out of the first-level cache, where
+ * their addresses differ by powers of two. */
+static bool is_dense(const head_t *h, const pl_look_t *look)
+{
+    return h->width == h->columns && look->token == h->width;
+}
+
+/* Rows of whole vectors from one place to another; calls of memcpy() would cost more. */
+static void copy_rows(const float *from, int64_t from_row, float *to, int64_t to_row,
+                      int64_t rows, int64_t columns)
+{
+    for (int64_t t = 0; t < rows; t++)
+        for (int64_t e = 0; e < columns; e += LANES)
+            *(lanes_t *)(to + t * to_row + e) =
+                *(const lanes_t *)(from + t * from_row + e);
+}
+
+/* The tensor itself or a padded copy. */
 static side_t side_in(head_t *h, const pl_look_t *look)
 {
     float *from = look_at(h, look);
-    if (h->width == h->columns)
+    if (is_dense(h, look))
         return (side_t){from, look->token};
     float *copy = head_take(h, h->tokens * h->columns);
-    for (int64_t t = 0; t < h->tokens; t++) {
-        memcpy(copy + t * h->columns, from + t * look->token, (size_t)h->width * sizeof *copy);
-        memset(copy + t * h->columns + h->width, 0, (size_t)(h->columns - h->width) * sizeof *copy);
+    if (h->width == h->columns)
+        copy_rows(from, look->token, copy, h->columns, h->tokens, h->columns);
+    for (int64_t t = 0; t < h->tokens && h->width != h->columns; t++) {
+        memcpy(copy + t * h->columns, from + t * look->token,
+               (size_t)h->width * sizeof *copy);
+        memset(copy + t * h->columns + h->width, 0,
+               (size_t)(h->columns - h->width) * sizeof *copy);
     }
     return (side_t){copy, h->columns};
 }
 
 static side_t side_out(head_t *h, const pl_look_t *look)
 {
-    if (h->width == h->columns)
+    if (is_dense(h, look))
         return (side_t){look_at(h, look), look->token};
     return (side_t){head_take(h, h->tokens * h->columns), h->columns};
 }
@@ -128,157 +160,252 @@ static void side_clear(const head_t *h, side_t side)
         memset(side.at + t * side.row, 0, (size_t)h->columns * sizeof *side.at);
 }
 
-/* Puts what was computed into a padded copy where it belongs. */
+/* Puts what was computed into a copy where it belongs. */
 static void side_finish(const head_t *h, side_t side, const pl_look_t *look)
 {
     float *to = look_at(h, look);
+    if (is_dense(h, look))
+        return;
+    if (h->width == h->columns)
+        copy_rows(side.at, side.row, to, look->token, h->tokens, h->columns);
     for (int64_t t = 0; t < h->tokens && h->width != h->columns; t++)
-        memcpy(to + t * look->token, side.at + t * side.row, (size_t)h->width * sizeof *to);
+        memcpy(to + t * look->token, side.at + t * side.row,
+               (size_t)h->width * sizeof *to);
 }
 
-/* side [tokens, width] on its side, [width, keys], zeros beyond the last token. */
-static float *turn(head_t *h, side_t side)
+/* Small blocks waste less of a short causal head, two vectors feed the multipliers
+ * better; where vectors are short, two are small enough. */
+static int64_t block_of(const pl_attention_job_t *job)
 {
-    float *to = head_take(h, h->width * h->keys);
-    for (int64_t e = 0; e < h->width && h->keys > h->tokens; e++)
-        memset(to + e * h->keys + h->tokens, 0, (size_t)(h->keys - h->tokens) * sizeof *to);
-    transpose_matrix(side.at, side.row, to, h->keys, h->tokens, h->width);
-    return to;
+    return LANES == 16 && job->tokens < 256 ? LANES : BLOCK;
 }
 
-static head_t head_start(const pl_attention_job_t *job, int64_t index, float *scratch)
+static head_t head_start(const pl_attention_job_t *job, int64_t index)
 {
-    head_t h = {.job = job, .index = index, .tokens = job->tokens, .width = job->width, .columns = padded(job->width),
-                .keys = padded(job->tokens), .free = scratch};
-    h.weight = head_take(&h, BLOCK * h.keys);
-    h.slope = head_take(&h, BLOCK * h.keys);
-    h.factor = head_take(&h, h.keys);
+    head_t h = {.job = job,
+                .index = index,
+                .tokens = job->tokens,
+                .width = job->width,
+                .columns = padded(job->width),
+                .block = block_of(job),
+                .free = (float *)job->scratch};
+    h.turned = head_take(&h, h.width * h.block);
+    h.weight = head_take(&h, h.tokens * h.block);
+    h.slope = head_take(&h, h.tokens * h.block);
+    h.factor = head_take(&h, h.tokens * h.block);
+    h.row = head_take(&h, h.tokens);
     h.q = side_in(&h, &job->q);
     h.k = side_in(&h, &job->k);
     h.v = side_in(&h, &job->v);
-    h.k_turned = turn(&h, h.k);
     return h;
 }
 
 size_t KERNEL(attention_scratch)(const pl_attention_job_t *job)
 {
-    int64_t keys = padded(job->tokens), columns = padded(job->width);
-    int64_t floats = (2 * BLOCK + 1) * keys + 8 * padded(job->tokens * columns) + 2 * padded(job->width * keys);
+    const int64_t block = block_of(job), tokens = job->tokens;
+    const int64_t floats = padded(job->width * block) + 3 * padded(tokens * block) +
+                           padded(tokens) + 8 * padded(tokens * padded(job->width));
     return (size_t)floats * sizeof(float);
 }
 
-/* How many keys query i sees. */
-static int64_t seen_by(const head_t *h, int64_t i)
+/* A block of queries [from, to) and how many keys any of them sees. */
+typedef struct block {
+    int64_t from, to, keys;
+} block_t;
+
+static block_t block_at(const head_t *h, int64_t from)
 {
-    return h->job->causal ? i + 1 : h->tokens;
+    const int64_t to = from + h->block < h->tokens ? from + h->block : h->tokens;
+    return (block_t){from, to, h->job->causal ? to : h->tokens};
 }
 
-static void row_factors(const head_t *h, int64_t i, int64_t seen)
+/* to [keys, block] = rows of `side` times those of `of` for each query of the block. */
+static void scores(const head_t *h, block_t b, side_t side, side_t of, float *to)
 {
-    if (h->job->dropout.p > 0.0)
-        dropout_factors(&h->job->dropout, (uint64_t)((h->index * h->tokens + i) * h->tokens), seen, h->factor);
+    const side_t turned = {h->turned, h->block};
+    if (b.to - b.from < h->block)
+        memset(h->turned, 0, (size_t)(h->width * h->block) * sizeof *h->turned);
+    transpose_matrix(of.at + b.from * of.row, of.row, h->turned, h->block, b.to - b.from,
+                     h->width);
+    product(b.keys, h->block, h->width, (factor_t){side.at, side.row, 1}, turned,
+            (side_t){to, h->block}, false);
+}
+
+/* Queries that come before a key do not see it. */
+static void hide(const head_t *h, block_t b, float *score)
+{
+    for (int64_t j = b.from + 1; j < b.keys && h->job->causal; j++)
+        for (int64_t i = 0; i < j - b.from; i++)
+            score[j * h->block + i] = -INFINITY;
+}
+
+/* The factors of dropout, [keys, block] too. */
+static void drop(const head_t *h, block_t b)
+{
+    for (int64_t i = b.from; i < b.to; i++) {
+        const int64_t row = (h->index * h->tokens + i) * h->tokens;
+        dropout_factors(&h->job->dropout, (uint64_t)row, b.keys, h->row);
+        for (int64_t j = 0; j < b.keys; j++)
+            h->factor[j * h->block + (i - b.from)] = h->row[j];
+    }
+    for (int64_t i = b.to; i < b.from + h->block; i++)
+        for (int64_t j = 0; j < b.keys; j++)
+            h->factor[j * h->block + (i - b.from)] = 0.0f;
+}
+
+PL_INLINE void multiply(float *x, const float *by, int64_t n)
+{
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= by[i];
 }
 
 /* ---- Forward ---- */
 
-/* Scores of query i become weights; those of keys it does not see become 0. */
-static void weights_of(const head_t *h, int64_t i, float *score, int64_t columns)
+/* In each lane the largest of a column of scores, and their sum.  A NaN stays NaN by way
+ * of the exponentials. */
+PL_INLINE lanes_t largest(const float *score, int64_t keys, int64_t row)
 {
-    const int64_t seen = seen_by(h, i);
-    row_scale(score, h->job->scale, seen);
-    const float most = row_max(score, seen), sum = row_exp(score, score, most, seen);
+    lanes_t most = *(const lanes_t *)score;
+    for (int64_t j = 1; j < keys; j++) {
+        const lanes_t x = *(const lanes_t *)(score + j * row);
+        most = (lanes_t)choose(x > most, (lane_numbers_t)x, (lane_numbers_t)most);
+    }
+    return most;
+}
+
+PL_INLINE lanes_t sum_of(const float *score, int64_t keys, int64_t row)
+{
+    lanes_t sum = {0};
+    for (int64_t j = 0; j < keys; j++)
+        sum += *(const lanes_t *)(score + j * row);
+    return sum;
+}
+
+/* score = e^(score scale - shift), a shift for each lane. */
+PL_INLINE void exponentials(float *score, int64_t keys, int64_t row, float scale,
+                            const float *shift)
+{
+    for (int64_t j = 0; j < keys; j++) {
+        float *s = score + j * row;
+#pragma GCC ivdep
+        for (int i = 0; i < LANES; i++)
+            s[i] = pl_expf(s[i] * scale - shift[i]);
+    }
+}
+
+/* Scores become weights, all but for a factor for each query. */
+static void weigh(const head_t *h, block_t b, float *factor)
+{
+    const float scale = h->job->scale;
+    float most[BLOCK], sum[BLOCK];
+    for (int64_t v = 0; v < h->block; v += LANES) {
+        *(lanes_t *)(most + v) = largest(h->weight + v, b.keys, h->block) * scale;
+        exponentials(h->weight + v, b.keys, h->block, scale, most + v);
+        *(lanes_t *)(sum + v) = sum_of(h->weight + v, b.keys, h->block);
+    }
+    for (int64_t i = 0; i < b.to - b.from; i++) {
+        factor[i] = 1.0f / sum[i];
+        sum[i] = most[i] + pl_logf(sum[i]);
+    }
     if (h->job->lse)
-        h->job->lse[h->index * h->tokens + i] = most + logf(sum);
-    row_scale(score, 1.0f / sum, seen);
-    row_factors(h, i, seen);
-    for (int64_t j = 0; j < seen && h->job->dropout.p > 0.0; j++)
-        score[j] *= h->factor[j];
-    memset(score + seen, 0, (size_t)(columns - seen) * sizeof *score);
+        memcpy(h->job->lse + h->index * h->tokens + b.from, sum,
+               (size_t)(b.to - b.from) * sizeof *sum);
 }
 
-static void forward_block(const head_t *h, int64_t from, int64_t to)
+static void forward_block(const head_t *h, block_t b)
 {
-    const int64_t keys = seen_by(h, to - 1), columns = padded(keys);
-    product(to - from, columns, h->width, (factor_t){h->q.at + from * h->q.row, h->q.row, 1}, h->k_turned, h->keys,
-            h->weight, h->keys, false);
-    for (int64_t i = from; i < to; i++)
-        weights_of(h, i, h->weight + (i - from) * h->keys, columns);
-    product(to - from, h->columns, keys, (factor_t){h->weight, h->keys, 1}, h->v.at, h->v.row,
-            h->y.at + from * h->y.row, h->y.row, false);
-}
-
-/* Queries at a time: small ones waste less of a causal head. */
-static int64_t block_of(const head_t *h)
-{
-    return h->tokens < 256 ? BLOCK / 2 : BLOCK;
+    float factor[BLOCK];
+    const side_t y = side_at(h->y, b.from, 0);
+    scores(h, b, h->k, h->q, h->weight);
+    hide(h, b, h->weight);
+    weigh(h, b, factor);
+    if (h->job->dropout.p > 0.0) {
+        drop(h, b);
+        multiply(h->weight, h->factor, b.keys * h->block);
+    }
+    product(b.to - b.from, h->columns, b.keys, (factor_t){h->weight, 1, h->block}, h->v,
+            y, false);
+    for (int64_t i = 0; i < b.to - b.from; i++)
+        for (int64_t e = 0; e < h->columns; e += LANES)
+            *(lanes_t *)(y.at + i * y.row + e) *= factor[i];
 }
 
 /* Heads [from, to) of batch × heads. */
 void KERNEL(attention)(const pl_attention_job_t *job, int64_t from, int64_t to)
 {
     for (int64_t index = from; index < to; index++) {
-        head_t h = head_start(job, index, (float *)job->scratch);
+        head_t h = head_start(job, index);
         h.y = side_out(&h, &job->y);
-        for (int64_t i = 0; i < h.tokens; i += block_of(&h))
-            forward_block(&h, i, i + block_of(&h) < h.tokens ? i + block_of(&h) : h.tokens);
+        for (int64_t i = 0; i < h.tokens; i += h.block)
+            forward_block(&h, block_at(&h, i));
         side_finish(&h, h.y, &job->y);
     }
 }
 
 /* ---- Backward ---- */
 
-/* From scores and d(weights) of query i: the weights P (masked) and d(scores) = P (mask dP - dy . y), scaled. */
-static void slopes_of(const head_t *h, int64_t i, float *score, float *slope, int64_t columns)
+/* From weights P and masked dP: d(scores) = P (dP - sum(P dP)), scaled; lanes alone. */
+PL_INLINE void slopes(const float *weight, float *slope, int64_t keys, int64_t row,
+                      float scale)
 {
-    const int64_t seen = seen_by(h, i);
-    const float lse = h->job->lse[h->index * h->tokens + i], scale = h->job->scale;
-    const float inner = (float)row_dot(h->dy.at + i * h->dy.row, h->y.at + i * h->y.row, h->width);
-    const float *factor = h->factor;
-    row_factors(h, i, seen);
-    if (h->job->dropout.p > 0.0)
-        for (int64_t j = 0; j < seen; j++) {
-            float p = pl_expf(score[j] * scale - lse);
-            slope[j] = p * (slope[j] * factor[j] - inner) * scale;
-            score[j] = p * factor[j];
-        }
-    else
-        for (int64_t j = 0; j < seen; j++) {
-            float p = pl_expf(score[j] * scale - lse);
-            slope[j] = p * (slope[j] - inner) * scale;
-            score[j] = p;
-        }
-    memset(score + seen, 0, (size_t)(columns - seen) * sizeof *score);
-    memset(slope + seen, 0, (size_t)(columns - seen) * sizeof *slope);
+    lanes_t inner = {0};
+    for (int64_t j = 0; j < keys; j++)
+        inner += *(const lanes_t *)(weight + j * row) * *(lanes_t *)(slope + j * row);
+    for (int64_t j = 0; j < keys; j++) {
+        lanes_t *s = (lanes_t *)(slope + j * row);
+        *s = *(const lanes_t *)(weight + j * row) * (*s - inner) * scale;
+    }
 }
 
-static void backward_block(const head_t *h, int64_t from, int64_t to)
+/* What no query of the block sees has weight 0, and what has weight 0 gets no slope,
+ * whatever lies there. */
+static void hide_slopes(const head_t *h, block_t b)
 {
-    const int64_t rows = to - from, keys = seen_by(h, to - 1), columns = padded(keys);
-    const float *q = h->q.at + from * h->q.row, *dy = h->dy.at + from * h->dy.row;
-    product(rows, columns, h->width, (factor_t){q, h->q.row, 1}, h->k_turned, h->keys, h->weight, h->keys, false);
-    product(rows, columns, h->width, (factor_t){dy, h->dy.row, 1}, h->v_turned, h->keys, h->slope, h->keys, false);
-    for (int64_t i = from; i < to; i++)
-        slopes_of(h, i, h->weight + (i - from) * h->keys, h->slope + (i - from) * h->keys, columns);
-    product(rows, h->columns, keys, (factor_t){h->slope, h->keys, 1}, h->k.at, h->k.row, h->dq.at + from * h->dq.row,
-            h->dq.row, false);
-    product(keys, h->columns, rows, (factor_t){h->weight, 1, h->keys}, dy, h->dy.row, h->dv.at, h->dv.row, true);
-    product(keys, h->columns, rows, (factor_t){h->slope, 1, h->keys}, q, h->q.row, h->dk.at, h->dk.row, true);
+    for (int64_t j = b.from + 1; j < b.keys && h->job->causal; j++)
+        for (int64_t i = 0; i < j - b.from; i++)
+            h->slope[j * h->block + i] = 0.0f;
+}
+
+static void backward_block(const head_t *h, block_t b)
+{
+    const int64_t rows = b.to - b.from, row = h->block;
+    const side_t q = side_at(h->q, b.from, 0), dy = side_at(h->dy, b.from, 0);
+    const bool drops = h->job->dropout.p > 0.0;
+    float lse[BLOCK] = {0};
+    memcpy(lse, h->job->lse + h->index * h->tokens + b.from, (size_t)rows * sizeof *lse);
+    scores(h, b, h->k, h->q, h->weight);
+    hide(h, b, h->weight);
+    scores(h, b, h->v, h->dy, h->slope);
+    hide_slopes(h, b);
+    if (drops) {
+        drop(h, b);
+        multiply(h->slope, h->factor, b.keys * row);
+    }
+    for (int64_t v = 0; v < row; v += LANES) {
+        exponentials(h->weight + v, b.keys, row, h->job->scale, lse + v);
+        slopes(h->weight + v, h->slope + v, b.keys, row, h->job->scale);
+    }
+    if (drops)
+        multiply(h->weight, h->factor, b.keys * row);
+    product(rows, h->columns, b.keys, (factor_t){h->slope, 1, row}, h->k,
+            side_at(h->dq, b.from, 0), false);
+    product(b.keys, h->columns, rows, (factor_t){h->weight, row, 1}, dy, h->dv, true);
+    product(b.keys, h->columns, rows, (factor_t){h->slope, row, 1}, q, h->dk, true);
 }
 
 void KERNEL(attention_grad)(const pl_attention_job_t *job, int64_t from, int64_t to)
 {
     for (int64_t index = from; index < to; index++) {
-        head_t h = head_start(job, index, (float *)job->scratch);
-        h.y = side_in(&h, &job->y);
+        head_t h = head_start(job, index);
         h.dy = side_in(&h, &job->dy);
-        h.v_turned = turn(&h, h.v);
         h.dq = side_out(&h, &job->dq);
         h.dk = side_out(&h, &job->dk);
         h.dv = side_out(&h, &job->dv);
         side_clear(&h, h.dk);
         side_clear(&h, h.dv);
-        for (int64_t i = 0; i < h.tokens; i += block_of(&h))
-            backward_block(&h, i, i + block_of(&h) < h.tokens ? i + block_of(&h) : h.tokens);
+        for (int64_t i = 0; i < h.tokens; i += h.block)
+            backward_block(&h, block_at(&h, i));
         side_finish(&h, h.dq, &job->dq);
         side_finish(&h, h.dk, &job->dk);
         side_finish(&h, h.dv, &job->dv);

@@ -3,8 +3,11 @@
  * Channels are neighbours, so that the comparisons of a window run over vectors of them.  Padding never wins. */
 #include "accelerators/cpu/kernels/kernels.h"
 
-#include <math.h>
 #include <string.h>
+
+#include "accelerators/cpu/kernels/vectors.h"
+
+#define AHEAD 8                             /* places of a picture that are asked for early */
 
 /* The part of a window that lies within the picture. */
 typedef struct window {
@@ -22,44 +25,69 @@ static window_t window_at(const pl_pool_job_t *job, int64_t row, int64_t column)
     return w;
 }
 
-/* Takes over what is larger, or the first NaN. */
-static void take(float *restrict y, int32_t *restrict where, const float *restrict x, int32_t place, int64_t n)
+/* Element (i, j) of a window of a picture; it lies within. */
+static const float *window_element(const pl_pool_job_t *job, const float *picture, window_t w,
+                                  int64_t i, int64_t j)
 {
-    for (int64_t c = 0; c < n; c++) {
-        int larger = (x[c] > y[c]) | ((x[c] != x[c]) & (y[c] == y[c]));
-        y[c] = larger ? x[c] : y[c];
-        where[c] = larger ? place : where[c];
-    }
+    return picture + ((w.top + i) * job->width + w.left + j) * job->channels;
 }
 
-static void pool_window(const pl_pool_job_t *job, const float *x, window_t w, float *y, int32_t *where)
+/* y and where of one vector of channels: the largest or the first NaN. */
+static void pool_vector(const pl_pool_job_t *job, const float *x, window_t w, float *y,
+                        int32_t *where)
 {
-    const int64_t n = job->channels;
-    bool first = true;
+    const int32_t first = (int32_t)(w.row_from * job->kernel + w.column_from);
+    lanes_t best = *(const lanes_t *)window_element(job, x, w, w.row_from, w.column_from);
+    lane_numbers_t place = first - (lane_numbers_t){0};
     for (int64_t i = w.row_from; i < w.row_to; i++)
         for (int64_t j = w.column_from; j < w.column_to; j++) {
-            const float *from = x + ((w.top + i) * job->width + w.left + j) * n;
-            const int32_t place = (int32_t)(i * job->kernel + j);
-            if (!first) {
-                take(y, where, from, place, n);
-                continue;
-            }
-            memcpy(y, from, (size_t)n * sizeof *y);
-            for (int64_t c = 0; c < n; c++)
-                where[c] = place;
-            first = false;
+            const float *at = window_element(job, x, w, i, j);
+            const lanes_t from = *(const lanes_t *)at;
+            __builtin_prefetch(at + AHEAD * job->channels);
+            const lane_numbers_t larger = ~(from <= best) & (best == best);
+            const lane_numbers_t here = (int32_t)(i * job->kernel + j) - (lane_numbers_t){0};
+            best = (lanes_t)choose(larger, (lane_numbers_t)from, (lane_numbers_t)best);
+            place = choose(larger, here, place);
         }
+    *(lanes_t *)y = best;
+    memcpy(where, &place, sizeof place);
+}
+
+static void pool_channel(const pl_pool_job_t *job, const float *x, window_t w, float *y,
+                         int32_t *where)
+{
+    *where = (int32_t)(w.row_from * job->kernel + w.column_from);
+    *y = *window_element(job, x, w, w.row_from, w.column_from);
+    for (int64_t i = w.row_from; i < w.row_to; i++)
+        for (int64_t j = w.column_from; j < w.column_to; j++) {
+            const float from = *window_element(job, x, w, i, j);
+            if (from > *y || (from != from && *y == *y)) {
+                *y = from;
+                *where = (int32_t)(i * job->kernel + j);
+            }
+        }
+}
+
+static void pool_window(const pl_pool_job_t *job, const float *x, window_t w, float *y,
+                        int32_t *where)
+{
+    int64_t c = 0;
+    for (; c + LANES <= job->channels; c += LANES)
+        pool_vector(job, x + c, w, y + c, where + c);
+    for (; c < job->channels; c++)
+        pool_channel(job, x + c, w, y + c, where + c);
 }
 
 /* Samples [from, to). */
 void KERNEL(pool)(const pl_pool_job_t *job, int64_t from, int64_t to)
 {
+    const int64_t picture = job->height * job->width * job->channels;
     for (int64_t b = from; b < to; b++)
         for (int64_t i = 0; i < job->out_height; i++)
             for (int64_t j = 0; j < job->out_width; j++) {
                 int64_t at = ((b * job->out_height + i) * job->out_width + j) * job->channels;
-                pool_window(job, job->x + b * job->height * job->width * job->channels, window_at(job, i, j),
-                            job->y + at, job->where + at);
+                pool_window(job, job->x + b * picture, window_at(job, i, j), job->y + at,
+                            job->where + at);
             }
 }
 

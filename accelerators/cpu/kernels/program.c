@@ -15,20 +15,20 @@ typedef struct block {
 
 /* One function for each kind of line: the loops must not share what the compiler knows of them. */
 #define PL_X(name, value)                                                                    \
-    static void line_##name(float *to, const float *a, const float *b, const float *c, float f, int n) \
+    static void line_##name(float *to, const float *a, const float *b, float f, int n) \
     {                                                                                        \
-        (void)a, (void)b, (void)c, (void)f;                                                  \
+        (void)a, (void)b, (void)f;                                                           \
         _Pragma("GCC ivdep")                                                                 \
         for (int i = 0; i < n; i++) {                                                        \
-            const float x = a[i], y = b[i], z = c[i];                                        \
-            (void)x, (void)y, (void)z;                                                       \
+            const float x = a[i], y = b[i];                                                  \
+            (void)x, (void)y;                                                                \
             to[i] = value;                                                                   \
         }                                                                                    \
     }
 PL_LINES(PL_X)
 #undef PL_X
 
-typedef void (*line_t)(float *to, const float *a, const float *b, const float *c, float f, int n);
+typedef void (*line_t)(float *to, const float *a, const float *b, float f, int n);
 
 static const line_t lines[] = {
 #define PL_X(name, value) [PL_LINE_##name] = line_##name,
@@ -158,7 +158,7 @@ static void block_run(const pl_program_t *p, const pl_program_run_t *run, const 
         else if (l->code == PL_LINE_total)
             run->partial[(int)l->f][block->from / p->block] = line_total(at[l->x], block->n);
         else
-            lines[l->code](at[l->to], at[l->x], at[l->y], at[l->z], l->f, block->n);
+            lines[l->code](at[l->to], at[l->x], at[l->y], l->f, block->n);
         ahead_ask(p, block, &ahead);
     }
 }

@@ -14,7 +14,7 @@
 #define PL_PROGRAM_DROPOUTS 8
 #define PL_PROGRAM_TOTALS 4
 
-/* X(name, what it writes): x, y and z stand for its operands, f for its number. */
+/* X(name, what it writes): x and y stand for its operands, f for its number. */
 #define PL_LINES(X)                                                                          \
     X(copy, x)                                                                               \
     X(add, x + y)                                                                            \
@@ -24,8 +24,6 @@
     X(minimum, x < y || x != x ? x : y)                                                      \
     X(neg, -x)                                                                               \
     X(scale, x * f)                                                                          \
-    X(muladd, x * y + z)                                                                     \
-    X(scaleadd, x * f + z)                                                                   \
     X(exp, pl_expf(x))                                                                       \
     X(log, pl_logf(x))                                                                       \
     X(sqrt, sqrtf(x))                                                                        \
@@ -49,7 +47,7 @@ typedef enum pl_line_code {
 } pl_line_code_t;
 
 typedef struct pl_line {
-    uint8_t code, to, x, y, z;                              /* operands by number */
+    uint8_t code, to, x, y;                                 /* operands by number */
     float f;
 } pl_line_t;
 

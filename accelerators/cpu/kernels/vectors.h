@@ -28,6 +28,12 @@
 typedef float lanes_t __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t lane_numbers_t __attribute__((vector_size(4 * LANES)));
 
+/* In each lane x where the mask is set, else y. */
+PL_INLINE lane_numbers_t choose(lane_numbers_t mask, lane_numbers_t x, lane_numbers_t y)
+{
+    return (x & mask) | (y & ~mask);
+}
+
 /* to[j to_stride + i] = from[i from_stride + j] for i, j < LANES.  Interleaving row i with row i + LANES/2 turns the
  * matrix a little; after log2(LANES) times it lies on its side. */
 PL_INLINE void transpose_lanes(const float *from, int64_t from_stride, float *to, int64_t to_stride)

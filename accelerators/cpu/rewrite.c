@@ -1,0 +1,118 @@
+/* rewrite.c - the same results by less work
+ *
+ * relu after max_pool2d instead of before: the largest of what relu leaves is what relu
+ * leaves of the largest, and there is a quarter as much of it.  Where the largest is not
+ * positive another place may be remembered, but then no gradient comes back. */
+#include "accelerators/cpu/rewrite.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+int pl_graph_copy(pl_graph_t *copy, const pl_graph_t *g, pl_error_t *err)
+{
+    *copy = *g;
+    copy->value = pl_alloc_array((size_t)g->value_count, sizeof *g->value);
+    copy->op = pl_alloc_array((size_t)g->op_count, sizeof *g->op);
+    copy->fetch = pl_alloc_array((size_t)g->fetch_count, sizeof *g->fetch);
+    if (!copy->value || !copy->op || !copy->fetch)
+        return pl_no_memory(err);
+    if (g->value_count)
+        memcpy(copy->value, g->value, (size_t)g->value_count * sizeof *g->value);
+    if (g->op_count)
+        memcpy(copy->op, g->op, (size_t)g->op_count * sizeof *g->op);
+    if (g->fetch_count)
+        memcpy(copy->fetch, g->fetch, (size_t)g->fetch_count * sizeof *g->fetch);
+    return PL_OK;
+}
+
+void pl_graph_copy_release(pl_graph_t *copy)
+{
+    pl_free(copy->value);
+    pl_free(copy->op);
+    pl_free(copy->fetch);
+    *copy = (pl_graph_t){0};
+}
+
+static int count_readers(const pl_graph_t *g, int32_t value)
+{
+    int count = 0;
+    for (int i = 0; i < g->op_count; i++)
+        for (int k = 0; k < g->op[i].input_count; k++)
+            count += g->op[i].input[k] == value;
+    for (int i = 0; i < g->fetch_count; i++)
+        count += g->fetch[i].value == value ||
+                 (g->fetch[i].kind == PL_FETCH_FIGURE && g->fetch[i].weight == value);
+    return count;
+}
+
+/* The first operation of that code which reads the value as input k, or -1. */
+static int find_reader(const pl_graph_t *g, pl_opcode_t code, int32_t value, int k)
+{
+    for (int i = 0; i < g->op_count; i++)
+        if (g->op[i].code == code && g->op[i].input[k] == value)
+            return i;
+    return -1;
+}
+
+static int maker_of(const pl_graph_t *g, int32_t value, pl_opcode_t code)
+{
+    const pl_value_t *v = &g->value[value];
+    return v->source == PL_FROM_OP && g->op[v->op].code == code ? v->op : -1;
+}
+
+/* dx = relu_grad(pool_grad(dy), x) becomes pool_grad(relu_grad(dy, y)). */
+static void swap_gradients(pl_graph_t *g, int pool_grad, int relu_grad, int32_t y)
+{
+    pl_op_t inner = g->op[relu_grad], outer = g->op[pool_grad];
+    const int32_t between = outer.output[0], dx = inner.output[0];
+    inner.input[0] = outer.input[0];
+    inner.input[1] = y;
+    inner.output[0] = between;
+    outer.input[0] = between;
+    outer.output[0] = dx;
+    g->op[pool_grad] = inner;
+    g->op[relu_grad] = outer;
+    g->value[between].shape = g->value[y].shape;
+}
+
+/* y = pool(relu(x)) becomes relu(pool(x)). */
+static void swap_forward(pl_graph_t *g, int relu, int pool)
+{
+    pl_op_t first = g->op[pool], second = g->op[relu];
+    const int32_t between = second.output[0], y = first.output[0];
+    first.input[0] = second.input[0];
+    first.output[0] = between;
+    second.input[0] = between;
+    second.output[0] = y;
+    g->op[relu] = first;
+    g->op[pool] = second;
+    g->value[first.output[1]].op = relu;
+    g->value[between].shape = g->value[y].shape;
+}
+
+static void relu_behind_pool(pl_graph_t *g, int pool)
+{
+    const int32_t x = g->op[pool].input[0], y = g->op[pool].output[0];
+    const int relu = maker_of(g, x, PL_OP_relu), readers = count_readers(g, x);
+    if (relu < 0 || readers > 2)
+        return;
+    int relu_grad = find_reader(g, PL_OP_relu_grad, x, 1), pool_grad = -1;
+    if (relu_grad >= 0)
+        pool_grad = maker_of(g, g->op[relu_grad].input[0], PL_OP_max_pool2d_grad);
+    if (readers == 2 && (pool_grad < 0 ||
+                         g->op[pool_grad].input[1] != g->op[pool].output[1] ||
+                         count_readers(g, g->op[pool_grad].output[0]) != 1))
+        return;
+    if (readers == 2)
+        swap_gradients(g, pool_grad, relu_grad, y);
+    swap_forward(g, relu, pool);
+}
+
+void pl_rewrite(pl_graph_t *g)
+{
+    for (int i = 0; i < g->op_count; i++)
+        if (g->op[i].code == PL_OP_max_pool2d)
+            relu_behind_pool(g, i);
+}

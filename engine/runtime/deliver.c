@@ -1,0 +1,256 @@
+/* deliver.c - messages that come: calls to handlers, answers to those who asked
+ *
+ * Nothing is believed that a message says of itself: whether it may be here is a question of levels, epochs and states;
+ * whether it can be read, of the codec.  What may not be here is refused and counted, what cannot be read is counted,
+ * and whoever waits hears an error. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "runtime/actors.h"
+
+static const int CREDIT = 64;
+static const int64_t LONGEST = 366 * 24 * 3600 * PL_SECOND;
+
+/* A message with what it says; code: whether its body could be read. */
+typedef struct letter {
+    pl_envelope_t e;
+    pl_body_t body;
+    pl_error_t error;                                       /* of an error message; or why it cannot be read */
+    int code;
+    pl_frame_t *frame;
+} letter_t;
+
+/* ---- calls ---- */
+
+static const pl_handler_t *handler_of(const pl_actor_ops_t *ops, uint32_t message)
+{
+    for (const pl_handler_t *h = ops->handlers; h && h->on_call; h++)
+        if (h->message == message)
+            return h;
+    return NULL;
+}
+
+static int peers_check(const actor_t *actor, const pl_peers_t *peers, pl_error_t *err)
+{
+    for (uint32_t k = 0; k < peers->count; k++)
+        if (pl_kind_level(peers->peer[k].at.kind) >= actor->ops->level)
+            return pl_fail(err, PL_EHIERARCHY, "%s (level %d) was given an address of %s (level %d)", actor_name(actor),
+                           actor->ops->level, pl_kind_name(peers->peer[k].at.kind),
+                           pl_kind_level(peers->peer[k].at.kind));
+    return PL_OK;
+}
+
+static int sender_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t *err)
+{
+    const pl_message_info_t *info = pl_message_info(e->message);
+    const pl_runtime_t *runtime = actor->reactor->runtime;
+    const char *name = actor_name(actor);
+    if (pl_kind_level(e->from_kind) <= actor->ops->level)
+        return pl_fail(err, PL_EHIERARCHY, "%s (level %d) called %s on %s (level %d): calls only go down",
+                       pl_kind_name(e->from_kind), pl_kind_level(e->from_kind), info->name, name, actor->ops->level);
+    if (info->to_level && info->to_level != actor->ops->level)
+        return pl_fail(err, PL_EPROTOCOL, "%s is for level %s, not for %s", info->name, info->to, name);
+    if (e->run != runtime->run)
+        return pl_fail(err, PL_EPROTOCOL, "%s of another run", info->name);
+    if (e->epoch != runtime->epoch)
+        return pl_fail(err, PL_EPROTOCOL, "%s of epoch %u; this is epoch %u", info->name, e->epoch, runtime->epoch);
+    return PL_OK;
+}
+
+static int state_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t *err)
+{
+    const char *name = actor_name(actor);
+    bool is_start = e->message == PL_MESSAGE_start, is_new = actor->state == ACTOR_NEW;
+    if (is_start != is_new)
+        return pl_fail(err, PL_ESTATE, is_new ? "%s has not started" : "%s is alive already", name);
+    if (is_start && e->from_actor != actor->parent)
+        return pl_fail(err, PL_EPROTOCOL, "%s is started by its parent only", name);
+    if (!is_start && actor->state != ACTOR_ALIVE)
+        return pl_fail(err, PL_ESTATE, "%s is ending", name);
+    if (actor->open_count >= (actor->ops->credit ? actor->ops->credit : CREDIT))
+        return pl_fail(err, PL_EBUSY, "%s has %d calls open and takes no more", name, actor->open_count);
+    if (!handler_of(actor->ops, e->message))
+        return pl_fail(err, PL_EPROTOCOL, "%s does not take %s", name, pl_message_info(e->message)->name);
+    return PL_OK;
+}
+
+static int call_admit(const actor_t *actor, const pl_envelope_t *e, pl_error_t *err)
+{
+    if (!actor)
+        return pl_fail(err, PL_EPEER, "%s is gone", pl_kind_name(e->to_kind));
+    int code = sender_check(actor, e, err);
+    return code == PL_OK ? state_check(actor, e, err) : code;
+}
+
+static pl_call_t *call_new(actor_t *actor, letter_t *l)
+{
+    const pl_envelope_t *e = &l->e;
+    pl_call_t *call = pl_alloc(sizeof *call);
+    if (!call)
+        return NULL;
+    *call = (pl_call_t){.actor = actor, .number = e->call, .cause = e->cause, .message = e->message,
+                        .caller = {e->from_thread, e->from_actor, e->from_kind}};
+    if (e->remaining >= 0)
+        call->deadline = pl_now() + (e->remaining < LONGEST ? e->remaining : LONGEST);
+    pl_frame_move(&call->frame, l->frame);
+    if (e->message == PL_MESSAGE_start) {
+        actor->start = call;
+        call->link = &actor->start;
+        return call;
+    }
+    call->next = actor->open;
+    call->link = &actor->open;
+    if (actor->open)
+        actor->open->link = &call->next;
+    actor->open = call;
+    actor->open_count++;
+    return call;
+}
+
+static int call_start(actor_t *actor, const pl_body_t *body, pl_error_t *err)
+{
+    actor->state = ACTOR_ALIVE;
+    actor->lived = true;
+    actor->peers = body->start.peers;
+    return peers_check(actor, &actor->peers, err);
+}
+
+/* Runs a handler with the call as the cause of all that it does. */
+static int handle(actor_t *actor, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    pl_reactor_t *reactor = actor->reactor;
+    const pl_handler_t *handler = handler_of(actor->ops, call->message);
+    int code = call->message == PL_MESSAGE_start ? call_start(actor, body, err) : PL_OK;
+    if (code != PL_OK)
+        return code;
+    reactor->doing = (pl_doing_t){call->number, call->deadline};
+    code = handler->on_call(actor->self, call, body, err);
+    reactor->doing = (pl_doing_t){0};
+    return code;
+}
+
+static void deliver_call(pl_reactor_t *reactor, letter_t *l)
+{
+    actor_t *actor = pl_map_get(&reactor->actors, l->e.to_actor);
+    int code = l->code == PL_OK ? call_admit(actor, &l->e, &l->error) : l->code;
+    pl_call_t *call = code == PL_OK ? call_new(actor, l) : NULL;
+    if (code == PL_OK && !call)
+        pl_no_memory(&l->error);
+    if (!call) {
+        pl_count(&reactor->runtime->refused);
+        call_refuse(reactor, &l->e, &l->error);
+        if (actor && actor->state == ACTOR_NEW && l->e.from_actor == actor->parent)
+            actor_discard(actor);                           /* it had one start, and that has failed */
+        return;
+    }
+    if (handle(actor, call, &l->body, &l->error) == PL_OK)
+        return;
+    call = call_of(actor, l->e.call);                       /* the handler may have answered before it failed */
+    if (call)
+        pl_call_fail(call, &l->error);
+    else
+        pl_log_line(PL_LOG_ERROR, reactor->rank, actor_name(actor), "failed after its answer: %s", l->error.text);
+}
+
+static void deliver_cancel(pl_reactor_t *reactor, const letter_t *l)
+{
+    actor_t *actor = pl_map_get(&reactor->actors, l->e.to_actor);
+    pl_call_t *call = actor && l->code == PL_OK ? call_of(actor, l->e.call) : NULL;
+    if (!call || call->caller.actor != l->e.from_actor)
+        return;
+    if (actor->ops->on_cancel && actor->state == ACTOR_ALIVE)
+        actor->ops->on_cancel(actor->self, call);
+    else if (call == actor->start)
+        actor_begin_end(actor, NULL);
+}
+
+/* ---- answers ---- */
+
+void answer_pass(pl_made_call_t *made, const pl_answer_t *answer)
+{
+    actor_t *actor = made->actor;
+    pl_reactor_t *reactor = actor->reactor;
+    if (made->on_answer && actor->state == ACTOR_ALIVE) {
+        reactor->doing = made->doing;
+        made->on_answer(actor->self, answer);
+        reactor->doing = (pl_doing_t){0};
+    } else if (answer->kind == PL_ANSWER_ERROR && actor->state == ACTOR_ALIVE) {
+        pl_log_line(PL_LOG_WARNING, reactor->rank, actor_name(actor), "%s failed: %s",
+                    pl_message_info(made->message)->name, answer->error->text);
+    }
+}
+
+static void deliver_progress(pl_made_call_t *made, const letter_t *l)
+{
+    if (l->code != PL_OK)
+        return;
+    if (made->silence)
+        made->silent_until = pl_now() + made->silence;
+    if (made->is_child)
+        actor_child_alive(made->actor, made);
+    if (made->is_child && !strcmp(l->body.start_progress.state, "ending"))
+        return;                                             /* from runtime to runtime */
+    answer_pass(made, &(pl_answer_t){PL_ANSWER_PROGRESS, made->number, made->context, &l->body, NULL});
+}
+
+static void deliver_end(pl_made_call_t *made, const letter_t *l)
+{
+    bool failed = l->e.kind == PL_KIND_ERROR || l->code != PL_OK;
+    pl_answer_t answer = {.kind = failed ? PL_ANSWER_ERROR : PL_ANSWER_REPLY, .call = made->number,
+                          .context = made->context, .body = failed ? NULL : &l->body, .error = failed ? &l->error : NULL};
+    pl_made_call_t ended = *made;
+    made_drop(made);
+    if (ended.is_child)
+        actor_child_ended(ended.actor, &ended, answer.error);
+    answer_pass(&ended, &answer);
+    if (ended.actor->state == ACTOR_ENDING)
+        actor_go_on_ending(ended.actor);
+}
+
+static void deliver_answer(pl_reactor_t *reactor, const letter_t *l)
+{
+    pl_made_call_t *made = l->e.call ? pl_map_get(&reactor->calls, l->e.call) : NULL;
+    if (!made || made->to.actor != l->e.from_actor || made->message != l->e.message)
+        pl_count(&reactor->runtime->stale);
+    else if (l->e.kind == PL_KIND_PROGRESS)
+        deliver_progress(made, l);
+    else
+        deliver_end(made, l);
+}
+
+void pl_actors_deliver(pl_reactor_t *reactor, pl_frame_t *frame)
+{
+    letter_t l;                                             /* large, so not zeroed for every message */
+    l.e = pl_frame_envelope(frame);
+    l.frame = frame;
+    l.error.code = PL_OK;
+    l.error.where[0] = l.error.text[0] = '\0';
+    l.code = pl_frame_decode(pl_frame_bytes(frame), &l.body, &l.error, &l.error);
+    if (l.code != PL_OK)
+        pl_count(&reactor->runtime->malformed);
+    if (l.e.kind == PL_KIND_CALL)
+        deliver_call(reactor, &l);
+    else if (l.e.kind == PL_KIND_CANCEL)
+        deliver_cancel(reactor, &l);
+    else
+        deliver_answer(reactor, &l);
+}
+
+/* Calls to actors that went with their thread have no other end. */
+void pl_actors_lost_thread(pl_reactor_t *reactor, uint32_t thread)
+{
+    for (size_t k = 0; k < reactor->calls.room; k++) {
+        pl_made_call_t *made = reactor->calls.key[k] ? reactor->calls.value[k] : NULL;
+        if (!made || made->to.thread != thread)
+            continue;
+        pl_error_t err;
+        pl_fail(&err, PL_EPEER, "%s went before it answered %s", pl_kind_name(made->to.kind),
+                pl_message_info(made->message)->name);
+        pl_envelope_t e = envelope_of(made->actor, made->to, PL_KIND_CALL, made->message, made->number);
+        e.cause = made->doing.cause;
+        call_refuse(reactor, &e, &err);
+    }
+}

@@ -1,0 +1,102 @@
+/* limits.c - how long calls may take
+ *
+ * A limit that passes does not end a call: the callee is sent a cancel, the caller is told once that it is late. */
+#include <event2/event.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "runtime/actors.h"
+
+static void limited_add(pl_reactor_t *reactor, pl_made_call_t *made)
+{
+    if (made->limited_link)
+        return;
+    made->next_limited = reactor->limited;
+    made->limited_link = &reactor->limited;
+    if (reactor->limited)
+        reactor->limited->limited_link = &made->next_limited;
+    reactor->limited = made;
+}
+
+void limits_forget(pl_made_call_t *made)
+{
+    if (!made->limited_link)
+        return;
+    *made->limited_link = made->next_limited;
+    if (made->next_limited)
+        made->next_limited->limited_link = made->limited_link;
+    made->limited_link = NULL;
+}
+
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return !a || (b && b < a) ? b : a;
+}
+
+static void limits_schedule(pl_reactor_t *reactor, int64_t when)
+{
+    if (!when || (reactor->limit_next && reactor->limit_next <= when))
+        return;
+    int64_t wait = when - pl_now();
+    if (wait < 0)
+        wait = 0;
+    struct timeval in = {wait / PL_SECOND, wait % PL_SECOND / 1000 + 1};
+    reactor->limit_next = when;
+    event_add(reactor->limit_timer, &in);
+}
+
+void limits_set(pl_made_call_t *made, const pl_how_t *how)
+{
+    pl_reactor_t *reactor = made->actor->reactor;
+    int64_t now = how->total_ms || how->silence_ms ? pl_now() : 0;
+    made->deadline = how->total_ms ? now + how->total_ms * PL_MILLISECOND : 0;
+    made->deadline = sooner(made->deadline, made->is_child ? 0 : reactor->doing.deadline);
+    made->silence = how->silence_ms * PL_MILLISECOND;
+    made->silent_until = made->silence ? now + made->silence : 0;
+    if (!made->deadline && !made->silence)
+        return;
+    limited_add(reactor, made);
+    limits_schedule(reactor, sooner(made->deadline, made->silent_until));
+}
+
+void limits_renew(pl_made_call_t *made, int64_t wait)
+{
+    pl_reactor_t *reactor = made->actor->reactor;
+    made->deadline = pl_now() + wait;
+    made->silence = made->silent_until = 0;
+    limited_add(reactor, made);
+    limits_schedule(reactor, made->deadline);
+}
+
+static void made_late(pl_made_call_t *made, const char *what)
+{
+    limits_forget(made);
+    if (made->is_child && made->actor->state == ACTOR_ENDING) {
+        actor_child_late(made->actor, made);
+        return;
+    }
+    pl_error_t err;
+    pl_fail(&err, PL_ETIMEOUT, "%s has not answered %s within its %s", pl_kind_name(made->to.kind),
+            pl_message_info(made->message)->name, what);
+    made_cancel(made);
+    answer_pass(made, &(pl_answer_t){PL_ANSWER_LATE, made->number, made->context, NULL, &err});
+}
+
+void pl_actors_check_limits(pl_reactor_t *reactor)
+{
+    int64_t now = pl_now(), next = 0;
+    pl_made_call_t *made = reactor->limited;
+    while (made) {
+        const char *passed = made->deadline && made->deadline <= now ? "limit"
+                             : made->silent_until && made->silent_until <= now ? "limit of silence" : NULL;
+        if (passed) {
+            made_late(made, passed);                        /* may change the list */
+            made = reactor->limited;
+            next = 0;
+            continue;
+        }
+        next = sooner(next, sooner(made->deadline, made->silent_until));
+        made = made->next_limited;
+    }
+    limits_schedule(reactor, next);
+}

@@ -1,0 +1,55 @@
+/* queue.c - frames waiting in order: messages within a thread
+ *
+ * A ring, so that a message costs no allocation beside its bytes. */
+#include "runtime/queue.h"
+
+#include "base/alloc.h"
+
+enum { ROOM_LEAST = 16, ROOM_KEPT = 1024 };
+
+static pl_frame_t *slot_at(const pl_queue_t *queue, size_t k)
+{
+    return &queue->slot[(queue->first + k) & (queue->room - 1)];
+}
+
+int pl_queue_reserve(pl_queue_t *queue)
+{
+    if (queue->count < queue->room)
+        return PL_OK;
+    pl_queue_t wider = {.room = queue->room ? 2 * queue->room : ROOM_LEAST, .count = queue->count};
+    wider.slot = pl_alloc_array(wider.room, sizeof *wider.slot);
+    if (!wider.slot)
+        return PL_ENOMEM;
+    for (size_t k = 0; k < queue->count; k++)
+        pl_frame_move(&wider.slot[k], slot_at(queue, k));
+    pl_free(queue->slot);
+    *queue = wider;
+    return PL_OK;
+}
+
+void pl_queue_put(pl_queue_t *queue, pl_frame_t *frame)
+{
+    pl_frame_move(slot_at(queue, queue->count++), frame);
+}
+
+bool pl_queue_take(pl_queue_t *queue, pl_frame_t *frame)
+{
+    if (!queue->count)
+        return false;
+    pl_frame_move(frame, slot_at(queue, 0));
+    queue->first = (queue->first + 1) & (queue->room - 1);
+    if (--queue->count == 0 && queue->room > ROOM_KEPT) {
+        pl_free(queue->slot);
+        *queue = (pl_queue_t){0};
+    }
+    return true;
+}
+
+void pl_queue_release(pl_queue_t *queue)
+{
+    pl_frame_t frame;
+    while (pl_queue_take(queue, &frame))
+        pl_frame_release(&frame);
+    pl_free(queue->slot);
+    *queue = (pl_queue_t){0};
+}

@@ -1,0 +1,242 @@
+/* engine.c - what the engine costs: fit against a bare loop that replays the same compiled step
+ *
+ *     engine [PAIRS [STEPS]]
+ *
+ * MLP 784-128-10, batch 64, SGD, one thread, data in memory.  Runs of the bare loop and of fit take turns; each pair
+ * gives one ratio, so that what the machine does to both cancels.  Printed: median and 95 % confidence interval of the
+ * ratios without and with a viewer of the stream, and the engine's own processor time per step, which is that of all
+ * threads but the accelerator's and the readers'. */
+#include <math.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "accelerators/accelerator.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/random.h"
+#include "runtime/socket.h"
+#include "strategies/optimizers/optimizer.h"
+#include "t/bench/bench.h"
+
+enum { BATCH = 64, FEATURES = 784, CLASSES = 10, BATCHES = 100, SAMPLES = BATCH * BATCHES };
+
+const pl_registration_t *mlp_plugin(void);
+
+static float *images;                                       /* [SAMPLES, FEATURES] */
+static int64_t *labels;                                     /* [SAMPLES] */
+
+static void make_data(void)
+{
+    images = pl_alloc((size_t)SAMPLES * FEATURES * sizeof *images);
+    labels = pl_alloc((size_t)SAMPLES * sizeof *labels);
+    for (int64_t k = 0; k < (int64_t)SAMPLES * FEATURES; k++)
+        images[k] = (float)pl_random_uniform(1, (uint64_t)k);
+    for (int64_t k = 0; k < SAMPLES; k++)
+        labels[k] = (int64_t)(pl_random_u64(2, (uint64_t)k) % CLASSES);
+}
+
+/* ---- the bare loop ---- */
+
+typedef struct mlp_options { int64_t hidden; } mlp_options_t;
+
+typedef struct bare {
+    pl_instance_t accelerator, module, optimizer;
+    const pl_accelerator_ops_t *ops;
+    pl_model_t *model;
+    pl_plan_t *step, *update;
+    uint64_t steps;
+} bare_t;
+
+static const pl_field_t fields[] = {{"x", PL_F32, {1, {FEATURES}}}, {"y", PL_I64, {0, {0}}}};
+
+static void bare_part(pl_instance_t *instance, const char *role, const char *text)
+{
+    pl_error_t err;
+    json_t *value = json_loads(text, 0, NULL);
+    pl_instance_request_t request = {.role = role, .value = value};
+    bench_must(pl_instance_make(instance, &request, &err), &err);
+    json_decref(value);
+}
+
+static void bare_compile(bare_t *b)
+{
+    pl_error_t err;
+    pl_graph_t *g = pl_graph_new(b->model, PL_TRAIN, fields, 2, BATCH, &err);
+    ((const pl_module_ops_t *)b->module.ops)->step(g, b->module.self, PL_TRAIN);
+    bench_must(pl_graph_gradients(g, BATCH, false, &err), &err);
+    pl_graph_prune(g);
+    size_t n = (size_t)b->model->params;
+    float *first = pl_alloc(n * sizeof *first);
+    pl_model_init(b->model, PL_REGION_PARAMS, 42, first);
+    bench_must(b->ops->region(b->accelerator.self, PL_REGION_PARAMS, n, &err), &err);
+    bench_must(b->ops->region(b->accelerator.self, PL_REGION_GRADS, n + 2, &err), &err);
+    bench_must(b->ops->write(b->accelerator.self, PL_REGION_PARAMS, 0, first, n, &err), &err);
+    pl_optimizer_t optimizer = {b->optimizer.ops, b->optimizer.self};
+    pl_graph_t *u = pl_optimizer_graph(optimizer, b->model, BATCH, 0, &err);
+    bench_must(b->ops->compile(b->accelerator.self, g, &b->step, &err), &err);
+    bench_must(b->ops->compile(b->accelerator.self, u, &b->update, &err), &err);
+    pl_graph_free(g);
+    pl_graph_free(u);
+    pl_free(first);
+}
+
+static void bare_open(bare_t *b)
+{
+    pl_error_t err;
+    pl_device_info_t info;
+    bare_part(&b->accelerator, "accelerator", "{\"name\": \"cpu\", \"threads\": 1}");
+    bare_part(&b->module, "module", "{\"name\": \"mlp\", \"hidden\": [128], \"classes\": 10}");
+    bare_part(&b->optimizer, "optimizer", "{\"name\": \"sgd\", \"lr\": 0.01}");
+    b->ops = b->accelerator.ops;
+    b->model = pl_model_new(&err);
+    bench_must(b->ops->open(b->accelerator.self, &info, &err), &err);
+    bare_compile(b);
+}
+
+static void bare_done(pl_replay_t *replay, const pl_error_t *err)
+{
+    (void)replay;
+    bench_must(err ? err->code : PL_OK, err);
+}
+
+/* Seconds of so many steps. */
+static double bare_run(bare_t *b, int steps)
+{
+    int64_t began = pl_now();
+    for (int k = 0; k < steps; k++) {
+        pl_error_t err;
+        double figures[8][2];
+        int at = k % BATCHES * BATCH;
+        pl_replay_t step = {.seed = 42, .step = ++b->steps, .figures = figures[0], .done = bare_done,
+                            .input = {images + (size_t)at * FEATURES, labels + at}};
+        pl_replay_t update = {.scalar = {0.01f}, .seed = 42, .step = b->steps, .figures = figures[0],
+                              .done = bare_done};
+        bench_must(b->ops->replay(b->accelerator.self, b->step, &step, &err), &err);
+        bench_must(b->ops->replay(b->accelerator.self, b->update, &update, &err), &err);
+    }
+    return (double)(pl_now() - began) / 1e9;
+}
+
+static void bare_close(bare_t *b)
+{
+    b->ops->close(b->accelerator.self);
+    pl_model_free(b->model);
+    pl_instance_release(&b->accelerator);
+    pl_instance_release(&b->module);
+    pl_instance_release(&b->optimizer);
+}
+
+/* ---- fit ---- */
+
+typedef struct fit {
+    double seconds;
+    bool done, failed;
+} fit_t;
+
+static void fit_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
+{
+    (void)trainer;
+    fit_t *fit = user;
+    fit->seconds = result->seconds;
+    fit->failed = strcmp(result->status, "ok") != 0;
+    fit->done = true;
+    if (fit->failed)
+        fprintf(stderr, "engine: %s\n", result->error.text);
+}
+
+static double fit_run(pl_engine_t *engine, int steps)
+{
+    pl_error_t err;
+    char text[768];
+    snprintf(text, sizeof text,
+             "{\"module\": {\"name\": \"mlp\", \"hidden\": [128], \"classes\": 10},"
+             " \"data\": {\"name\": \"memory\", \"source\": \"bench\", \"batch_size\": %d, \"prefetch\": 16},"
+             " \"optimizer\": {\"name\": \"sgd\", \"lr\": 0.01},"
+             " \"trainer\": {\"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, \"max_steps\": %d,"
+             " \"default_root_dir\": \"%s\"}}", BATCH, steps, bench_folder());
+    pl_options_t *options = pl_options_parse(text, "bench", &err);
+    pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
+    bench_must(trainer ? PL_OK : err.code, &err);
+    fit_t fit = {0};
+    bench_must(pl_trainer_fit(trainer, fit_done, &fit, &err), &err);
+    while (!fit.done) {
+        struct pollfd readable = {.fd = pl_engine_fd(engine), .events = POLLIN};
+        poll(&readable, 1, -1);
+        pl_engine_dispatch(engine);
+    }
+    pl_trainer_free(trainer);
+    pl_options_free(options);
+    if (fit.failed)
+        exit(1);
+    return fit.seconds;
+}
+
+/* ---- pairs ---- */
+
+static void pairs_run(bare_t *bare, pl_engine_t *engine, int pairs, int steps, double *ratio, double *bare_ms,
+                      double *fit_ms)
+{
+    for (int k = 0; k < pairs; k++) {
+        bool bare_first = k % 2 == 0;
+        double b = bare_first ? bare_run(bare, steps) : 0;
+        double f = fit_run(engine, steps);
+        if (!bare_first)
+            b = bare_run(bare, steps);
+        ratio[k] = b / f;
+        bare_ms[k] = b / steps * 1e3;
+        fit_ms[k] = f / steps * 1e3;
+    }
+}
+
+static void pairs_report(const char *name, int pairs, double *ratio, double *bare_ms, double *fit_ms, double bar)
+{
+    double low, high;
+    bench_interval(ratio, pairs, &low, &high);              /* sorts */
+    double middle = bench_median(ratio, pairs);
+    printf("{\"name\": \"%s\", \"unit\": \"ms\", \"ours\": %.4f, \"against\": \"bare loop\", \"theirs\": %.4f, "
+           "\"ratio\": %.4f, \"interval\": [%.4f, %.4f], \"pairs\": %d, \"bar\": %.2f, \"holds\": %s}\n", name,
+           bench_median(fit_ms, pairs), bench_median(bare_ms, pairs), middle, low, high, pairs, bar,
+           middle >= bar ? "true" : "false");
+    fflush(stdout);
+}
+
+/* A viewer in a process of its own: reads the stream until it is ended. */
+static pid_t viewer_start(const char *endpoint)
+{
+    pid_t pid = fork();                                     /* before any thread of ours but the engine's exists */
+    if (pid)
+        return pid;
+    execl("./paceline", "paceline", "monitor", endpoint, "--json", (char *)NULL);
+    _exit(127);
+}
+
+int main(int argc, char **argv)
+{
+    int pairs = argc > 1 ? atoi(argv[1]) : 31, steps = argc > 2 ? atoi(argv[2]) : 2000;
+    double *figure = pl_alloc_array((size_t)pairs * 3, sizeof *figure);
+    pl_error_t err;
+    bench_must(pl_init(&argc, &argv, mlp_plugin(), &err), &err);
+    make_data();
+    const pl_arrays_t arrays = {.samples = SAMPLES, .field_count = 2, .field = {fields[0], fields[1]},
+                                .data = {images, labels}};
+    bench_must(pl_memory_arrays("bench", &arrays, &err), &err);
+    bare_t bare = {0};
+    bare_open(&bare);
+    pl_engine_t *engine = pl_engine_new(NULL, &err);
+    bench_must(engine ? PL_OK : err.code, &err);
+    bare_run(&bare, steps / 4);
+    fit_run(engine, steps / 4);
+    pairs_run(&bare, engine, pairs, steps, figure, figure + pairs, figure + 2 * pairs);
+    pairs_report("fit mlp 1 thread", pairs, figure, figure + pairs, figure + 2 * pairs, 0.97);
+    pl_engine_free(engine);
+    bare_close(&bare);
+    (void)viewer_start;
+    pl_free(figure);
+    pl_free(images);
+    pl_free(labels);
+    return 0;
+}

@@ -1,0 +1,315 @@
+/* connector_rig.c - what tests of connectors share */
+#include "connector_rig.h"
+
+#include <event2/event.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "runtime/actors.h"
+#include "runtime/object.h"
+#include "runtime/reactor.h"
+
+#define LIVES 8
+
+static pl_runtime_t runtime;
+static pl_reactor_t *reactor;
+static void *queen;
+static asked_t *lives[LIVES];
+static int life_count;
+static asked_t latest;
+static pthread_t own_thread;
+static const asked_t *awaited;
+
+/* ---- The actor that asks ---- */
+
+static const pl_actor_ops_t queen_ops = {.name = "queen", .size = 1,
+                                         .level = PL_LEVEL_HOST};
+
+void rig_open(void)
+{
+    own_thread = pthread_self();
+    pl_runtime_init(&runtime, NULL);
+    reactor = pl_reactor_new(&runtime, 0, NULL);
+    pl_actor_root(reactor, &queen_ops, &queen, NULL);
+    life_count = 0;
+    memset(&rig_numbers_state, 0, sizeof rig_numbers_state);
+    rig_numbers_allow(-1);
+}
+
+static void drop_latest(void)
+{
+    pl_object_unref(latest.object);
+    latest = (asked_t){0};
+}
+
+void rig_close(void)
+{
+    drop_latest();
+    while (life_count > 0)
+        rig_end(lives[life_count - 1]);
+    pl_reactor_free(reactor);
+    pl_runtime_release(&runtime);
+}
+
+int rig_in_flight(void)
+{
+    return pl_flight_count();
+}
+
+/* ---- Calls ---- */
+
+static pl_made_call_t *call_of(const asked_t *asked)
+{
+    pl_made_call_t *made = actor_of(queen)->made;
+    while (made && made->context != asked)
+        made = made->next;
+    return made;
+}
+
+static void keep_text(asked_t *asked, const char *text)
+{
+    snprintf(asked->text, sizeof asked->text, "%s", text ? text : "");
+}
+
+/* The reply's text and object, which are borrowed, out of those messages that have any. */
+static void keep(asked_t *asked, const pl_body_t *body)
+{
+    asked->body = *body;
+    switch (asked->message) {
+    case PL_MESSAGE_open_data:
+        keep_text(asked, body->open_data_reply.facts);
+        asked->object = pl_object_ref(body->open_data_reply.layout);
+        break;
+    case PL_MESSAGE_fetch_batch:
+        asked->object = pl_object_ref(body->fetch_batch_reply.batch);
+        break;
+    case PL_MESSAGE_ask_callbacks:
+        keep_text(asked, body->ask_callbacks_reply.reason);
+        break;
+    case PL_MESSAGE_save:
+        keep_text(asked, body->save_reply.path);
+        break;
+    case PL_MESSAGE_load:
+        asked->object = pl_object_ref(body->load_reply.weights);
+        break;
+    case PL_MESSAGE_make_run_dir:
+        keep_text(asked, body->make_run_dir_reply.path);
+    }
+}
+
+static void queen_answer(void *self, const pl_answer_t *answer)
+{
+    asked_t *asked = answer->context;
+    (void)self;
+    if (answer->kind == PL_ANSWER_REPLY)
+        keep(asked, answer->body);
+    else if (answer->kind == PL_ANSWER_ERROR)
+        asked->error = *answer->error;
+    else
+        return;
+    asked->ended = true;
+    if (asked == awaited)
+        pl_reactor_leave(reactor);
+}
+
+static pl_how_t how_of(asked_t *asked)
+{
+    return (pl_how_t){.on_answer = queen_answer, .context = asked};
+}
+
+pl_address_t rig_spawn(const pl_actor_ops_t *ops, const pl_start_t *start, asked_t *life)
+{
+    pl_address_t at = {0};
+    *life = (asked_t){.message = PL_MESSAGE_start};
+    pl_where_t where = ops->level == PL_LEVEL_IO ? PL_OWN_THREAD : PL_SAME_THREAD;
+    if (pl_spawn(queen, ops, where, start, how_of(life), &at, &life->error))
+        lives[life_count++] = life;
+    else
+        life->ended = true;
+    return at;
+}
+
+void rig_end(asked_t *life)
+{
+    rig_cancel(life);
+    rig_wait(life);
+    int kept = 0;
+    for (int k = 0; k < life_count; k++)
+        if (lives[k] != life)
+            lives[kept++] = lives[k];
+    life_count = kept;
+}
+
+void rig_ask(asked_t *asked, pl_address_t at, pl_message_t message, const void *fields)
+{
+    *asked = (asked_t){.message = message};
+    if (!pl_call(queen, at, message, fields, how_of(asked), &asked->error))
+        asked->ended = true;
+}
+
+void rig_cancel(const asked_t *asked)
+{
+    pl_made_call_t *made = call_of(asked);
+    if (made)
+        made_cancel(made);
+}
+
+void rig_wait(const asked_t *asked)
+{
+    awaited = asked;
+    while (!asked->ended) {
+        reactor->leave = false;
+        pl_reactor_run(reactor);
+    }
+    awaited = NULL;
+}
+
+asked_t *rig_call(pl_address_t at, pl_message_t message, const void *fields)
+{
+    drop_latest();
+    rig_ask(&latest, at, message, fields);
+    rig_wait(&latest);
+    return &latest;
+}
+
+static void leave(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what, (void)user;
+    pl_reactor_leave(reactor);
+}
+
+void rig_turn(void)
+{
+    const struct timeval soon = {0, 5000};
+    event_base_once(reactor->base, -1, EV_TIMEOUT, leave, NULL, &soon);
+    reactor->leave = false;
+    pl_reactor_run(reactor);
+}
+
+/* ---- A data set that does as it is told ---- */
+
+typedef struct numbers {
+    int64_t samples, fail;                                  /* fail: the record; -1: none */
+    bool ordered, mute, broken;
+    const char *vocabulary;
+    int64_t begin;
+} numbers_t;
+
+static const pl_option_t numbers_options[] = {
+    PL_INT(numbers_t, samples, "10", NULL, "samples"),
+    PL_INT(numbers_t, fail, "-1", NULL, "record that cannot be read"),
+    PL_BOOL(numbers_t, ordered, "false", "splits are contiguous"),
+    PL_BOOL(numbers_t, mute, "false", "fails without a text"),
+    PL_BOOL(numbers_t, broken, "false", "cannot be opened"),
+    PL_TEXT(numbers_t, vocabulary, "\"\"", NULL, "of the facts"),
+    PL_OPTIONS_END,
+};
+
+rig_numbers_state_t rig_numbers_state;
+static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate_changed = PTHREAD_COND_INITIALIZER;
+static int gate = -1;
+
+void rig_numbers_allow(int reads)
+{
+    pthread_mutex_lock(&gate_lock);
+    gate = reads;
+    pthread_cond_broadcast(&gate_changed);
+    pthread_mutex_unlock(&gate_lock);
+}
+
+static void gate_pass(void)
+{
+    pthread_mutex_lock(&gate_lock);
+    while (gate == 0)
+        pthread_cond_wait(&gate_changed, &gate_lock);
+    if (gate > 0)
+        gate--;
+    pthread_mutex_unlock(&gate_lock);
+}
+
+static void count(int *counter, int by)
+{
+    __atomic_add_fetch(counter, by, __ATOMIC_RELAXED);
+}
+
+static int numbers_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+                        pl_error_t *err)
+{
+    numbers_t *numbers = self;
+    count(&rig_numbers_state.opened, 1);
+    if (numbers->broken)
+        return pl_fail(err, PL_EIO, "numbers.txt: cannot be opened");
+    info->samples = numbers->samples;
+    info->ordered = numbers->ordered;
+    if (numbers->ordered) {
+        numbers->begin = llround(request->from * (double)numbers->samples);
+        info->samples = llround(request->to * (double)numbers->samples) - numbers->begin;
+    }
+    info->field_count = 2;
+    info->field[0] = (pl_field_t){"x", PL_I64, {1, {2}}};
+    info->field[1] = (pl_field_t){"y", PL_U8, {0, {0}}};
+    info->facts = pl_text("{\"classes\": 10, \"vocabulary\": \"%s\"}",
+                          numbers->vocabulary);
+    return info->facts ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
+}
+
+static int numbers_read(const void *self, const pl_read_request_t *request,
+                        void *const field[], pl_error_t *err)
+{
+    const numbers_t *numbers = self;
+    int64_t *x = field[0];
+    gate_pass();
+    count(&rig_numbers_state.batches, 1);
+    count(&rig_numbers_state.reads, request->count);
+    for (int k = 0; k < request->count; k++) {
+        int64_t sample = request->index[k];
+        if (sample == numbers->fail)
+            return numbers->mute ? 1 : pl_fail(err, PL_EIO, "numbers.txt: cut off");
+        x[2 * k] = numbers->begin + sample;
+        x[2 * k + 1] = (int64_t)pl_random_u64(pl_mix(request->seed, request->epoch),
+                                              (uint64_t)sample);
+        ((uint8_t *)field[1])[k] = (uint8_t)request->stage;
+    }
+    return PL_OK;
+}
+
+static void numbers_close(void *self)
+{
+    (void)self;
+    count(&rig_numbers_state.closed, 1);
+    if (pthread_equal(pthread_self(), own_thread))
+        count(&rig_numbers_state.closed_elsewhere, 1);
+}
+
+const pl_dataset_ops_t rig_numbers = {
+    .name = "numbers",
+    .size = sizeof(numbers_t),
+    .options = numbers_options,
+    .open = numbers_open,
+    .read = numbers_read,
+    .close = numbers_close,
+};
+
+pl_job_t *rig_job(const char *format, ...)
+{
+    char text[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    pl_error_t err = {0};
+    pl_options_t *options = pl_options_parse(text, "run.json", &err);
+    if (!options) {
+        fprintf(stderr, "%s\n", err.text);
+        abort();
+    }
+    pl_job_t *job = pl_job_new(options, PL_TRAIN, NULL);
+    pl_options_free(options);
+    return job;
+}

@@ -1,0 +1,60 @@
+/* connector_rig.h - what tests of connectors share: an actor that asks, a data set that
+ * obeys */
+#ifndef T_CONNECTOR_RIG_H
+#define T_CONNECTOR_RIG_H
+
+#include "runtime/actor.h"
+#include "runtime/cargo.h"
+
+/* A call that was made, and its end. */
+typedef struct asked {
+    uint32_t message;
+    bool ended;
+    pl_error_t error;                                       /* code 0: a reply came */
+    pl_body_t body;                                         /* its fields; numbers only */
+    char text[2048];                                        /* its first text */
+    pl_object_t *object;                                    /* its object, counted */
+} asked_t;
+
+/* A reactor of the test's own thread, with an actor above all connectors. */
+void rig_open(void);
+/* Ends the actors that are left, last made first, and all else. */
+void rig_close(void);
+/* How many objects are on their way; counted after rig_close() too. */
+int rig_in_flight(void);
+
+/* Starts an actor; it lives until rig_end() or rig_close().  *life takes its end. */
+pl_address_t rig_spawn(const pl_actor_ops_t *ops, const pl_start_t *start, asked_t *life);
+/* Asks it to end, and waits. */
+void rig_end(asked_t *life);
+
+/* Calls; *asked must stay until it has ended.  rig_cancel() asks the callee to end it. */
+void rig_ask(asked_t *asked, pl_address_t at, pl_message_t message, const void *fields);
+void rig_cancel(const asked_t *asked);
+/* Runs until a call has ended. */
+void rig_wait(const asked_t *asked);
+/* Both; what it gives lives until the next call of this function. */
+asked_t *rig_call(pl_address_t at, pl_message_t message, const void *fields);
+/* Runs for a moment, as long as something happens at once. */
+void rig_turn(void);
+
+/* ---- A data set that does as it is told ---- */
+
+/* {"name": "numbers", "samples": N, …}: x of sample k is k, noise what it drew. */
+extern const pl_dataset_ops_t rig_numbers;
+
+typedef struct rig_numbers_state {
+    int opened, closed;                                     /* atomic */
+    int closed_elsewhere;                                   /* on the test's own thread */
+    int reads;                                              /* samples asked for */
+    int batches;                                            /* calls of read() */
+} rig_numbers_state_t;
+extern rig_numbers_state_t rig_numbers_state;
+
+/* Makes reads wait until so many may go on; -1: all. */
+void rig_numbers_allow(int reads);
+
+/* A job for a run file's text; its stage is PL_TRAIN. */
+pl_job_t *rig_job(const char *format, ...) PL_PRINTF(1, 2);
+
+#endif

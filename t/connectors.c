@@ -1,0 +1,559 @@
+/* connectors.c - tests of actors/connectors/data.c and what it is made of: reader.c,
+ * sources.c, feed.c, order.c, batch_pool.c */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actors/connectors/data.h"
+#include "base/error.h"
+#include "connector_rig.h"
+#include "scarce.h"
+#include "tap.h"
+
+#define MOST 4096                                           /* samples a test looks at */
+
+static pl_address_t data;
+static asked_t life;
+
+/* ---- asking ---- */
+
+/* Starts the connector for a "data" section; everything else of the run is default. */
+static void start(const char *section)
+{
+    rig_open();
+    pl_job_t *job = rig_job("{\"data\": %s, \"trainer\": {\"seed\": 7}}", section);
+    data = rig_spawn(&pl_data_connector,
+                     &(pl_start_t){.options = "", .context = &job->object}, &life);
+    pl_object_unref(job);
+}
+
+static asked_t *open_data(bool fit)
+{
+    return rig_call(data, PL_MESSAGE_open_data, &(pl_open_data_t){.fit = fit});
+}
+
+/* Starts, opens for a fit and leaves the layout with the caller. */
+static pl_layout_t start_open(const char *section)
+{
+    pl_layout_t layout = {.object = {0}};
+    start(section);
+    asked_t *opened = open_data(true);
+    if (opened->object)
+        layout = *(pl_layout_t *)opened->object;
+    return layout;
+}
+
+static asked_t *begin_part(pl_stage_t stage, uint32_t epoch, uint32_t part, uint32_t parts)
+{
+    return rig_call(data, PL_MESSAGE_begin, &(pl_begin_t){stage, epoch, part, parts});
+}
+
+static asked_t *begin(pl_stage_t stage, uint32_t epoch)
+{
+    return begin_part(stage, epoch, 0, 1);
+}
+
+static asked_t *fetch(pl_stage_t stage)
+{
+    return rig_call(data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){stage});
+}
+
+/* ---- what came ---- */
+
+typedef struct pass {
+    int batches, samples;
+    int size[MOST];                                         /* of each batch */
+    int64_t x[MOST], noise[MOST];                           /* of each sample */
+    bool stage_is_right, aligned, numbered;
+} pass_t;
+
+static void pass_add(pass_t *pass, pl_stage_t stage, const asked_t *fetched)
+{
+    const pl_batch_t *batch = (const pl_batch_t *)fetched->object;
+    const int64_t *x = batch->field[0];
+    const uint8_t *y = batch->field[1];
+    for (int k = 0; k < batch->count; k++) {
+        pass->x[pass->samples] = x[2 * k];
+        pass->noise[pass->samples++] = x[2 * k + 1];
+        pass->stage_is_right &= y[k] == stage;
+    }
+    pass->aligned &= (uintptr_t)x % 64 == 0 && (uintptr_t)y % 64 == 0;
+    pass->numbered &= fetched->body.fetch_batch_reply.batch_idx == (uint32_t)pass->batches
+                      && fetched->body.fetch_batch_reply.samples == batch->count;
+    pass->size[pass->batches++] = (int)batch->count;
+}
+
+/* Fetches up to the end of a pass that has begun; from malloc(). */
+static pass_t *pass_rest(pl_stage_t stage)
+{
+    pass_t *pass = calloc(1, sizeof *pass);
+    pass->stage_is_right = pass->aligned = pass->numbered = true;
+    for (asked_t *fetched; (fetched = fetch(stage))->object;)
+        pass_add(pass, stage, fetched);
+    return pass;
+}
+
+static pass_t *pass_of(pl_stage_t stage, uint32_t epoch)
+{
+    begin(stage, epoch);
+    return pass_rest(stage);
+}
+
+static bool passes_equal(const pass_t *a, const pass_t *b)
+{
+    return a->samples == b->samples && a->batches == b->batches
+           && !memcmp(a->size, b->size, sizeof a->size)
+           && !memcmp(a->x, b->x, sizeof a->x)
+           && !memcmp(a->noise, b->noise, sizeof a->noise);
+}
+
+/* How often each of [0, samples) came, as one number: -1 when not all as often. */
+static int times_each(const pass_t *a, const pass_t *b, int samples)
+{
+    int seen[MOST] = {0};
+    for (int k = 0; k < a->samples; k++)
+        seen[a->x[k]]++;
+    for (int k = 0; b && k < b->samples; k++)
+        seen[b->x[k]]++;
+    for (int k = 1; k < samples; k++)
+        if (seen[k] != seen[0])
+            return -1;
+    return seen[0];
+}
+
+static bool is_rising(const pass_t *pass)
+{
+    for (int k = 1; k < pass->samples; k++)
+        if (pass->x[k] <= pass->x[k - 1])
+            return false;
+    return true;
+}
+
+/* ---- order ---- */
+
+static void batches_are_the_same_whatever_reads_them(void)
+{
+    static const struct {
+        int workers, prefetch;
+    } ways[] = {{1, 1}, {1, 4}, {2, 1}, {2, 3}, {3, 64}};
+    pass_t *first[2] = {NULL};
+    for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+        char section[256];
+        snprintf(section, sizeof section,
+                 "{\"name\": \"numbers\", \"samples\": 1000, \"batch_size\": 16, "
+                 "\"workers\": %d, \"prefetch\": %d}",
+                 ways[way].workers, ways[way].prefetch);
+        start_open(section);
+        for (uint32_t epoch = 0; epoch < 2; epoch++) {
+            pass_t *pass = pass_of(PL_TRAIN, epoch);
+            if (!first[epoch])
+                first[epoch] = pass;
+            ok(passes_equal(pass, first[epoch]), "%d readers, %d ahead, epoch %u",
+               ways[way].workers, ways[way].prefetch, epoch);
+            if (pass != first[epoch])
+                free(pass);
+        }
+        rig_close();
+    }
+    ok(first[0]->stage_is_right && first[0]->aligned && first[0]->numbered,
+       "batches are aligned, numbered and read for their stage");
+    ok(memcmp(first[0]->x, first[1]->x, sizeof first[0]->x) != 0,
+       "the second epoch has another order");
+    ok(!is_rising(first[0]), "which is not that of the file");
+    free(first[0]);
+    free(first[1]);
+}
+
+static void every_sample_comes_once_in_an_epoch(void)
+{
+    start_open("{\"name\": \"numbers\", \"samples\": 1000, \"batch_size\": 7}");
+    for (uint32_t epoch = 0; epoch < 3; epoch++) {
+        pass_t *pass = pass_of(PL_TRAIN, epoch);
+        is_int(times_each(pass, NULL, 1000), 1, "in epoch %u", epoch);
+        free(pass);
+    }
+    rig_close();
+}
+
+static void an_order_that_is_not_shuffled_is_that_of_the_data(void)
+{
+    start_open("{\"name\": \"numbers\", \"samples\": 100, \"batch_size\": 7, "
+               "\"shuffle\": false, \"val_split\": 0.25}");
+    pass_t *train = pass_of(PL_TRAIN, 3), *validation = pass_of(PL_VALIDATE, 3);
+    ok(is_rising(train) && train->samples == 75, "training");
+    ok(is_rising(validation) && validation->samples == 25, "validation");
+    is_int(times_each(train, validation, 100), 1, "with the split in it");
+    free(train);
+    free(validation);
+    rig_close();
+}
+
+static void the_last_batch_is_smaller(void)
+{
+    pl_layout_t layout = start_open("{\"name\": \"numbers\", \"samples\": 10, "
+                                    "\"batch_size\": 4}");
+    is_int(layout.stage[PL_TRAIN].ragged, 2, "the layout says so");
+    is_int(layout.stage[PL_TRAIN].batch_size, 4, "and how large the others are");
+    is_int(begin(PL_TRAIN, 0)->body.begin_reply.batches, 3, "3 batches of 10 samples");
+    pass_t *pass = pass_rest(PL_TRAIN);
+    ok(pass->batches == 3 && pass->size[0] == 4 && pass->size[1] == 4 && pass->size[2] == 2,
+       "4, 4 and 2");
+    ok(!fetch(PL_TRAIN)->object && fetch(PL_TRAIN)->error.code == PL_OK,
+       "the end stays the end");
+    free(pass);
+    rig_close();
+    layout = start_open("{\"name\": \"numbers\", \"samples\": 8, \"batch_size\": 4}");
+    is_int(layout.stage[PL_TRAIN].ragged, 0, "none is when they come out even");
+    rig_close();
+}
+
+static void parts_share_the_samples(void)
+{
+    start_open("{\"name\": \"numbers\", \"samples\": 10, \"batch_size\": 2}");
+    is_int(begin_part(PL_TRAIN, 0, 0, 3)->body.begin_reply.batches, 2, "4 samples");
+    pass_t *a = pass_rest(PL_TRAIN);
+    is_int(begin_part(PL_TRAIN, 0, 1, 3)->body.begin_reply.batches, 2, "3 samples");
+    pass_t *b = pass_rest(PL_TRAIN);
+    begin_part(PL_TRAIN, 0, 2, 3);
+    pass_t *c = pass_rest(PL_TRAIN);
+    memcpy(b->x + b->samples, c->x, sizeof *c->x * (size_t)c->samples);
+    b->samples += c->samples;
+    is_int(times_each(a, b, 10), 1, "each sample is in one part");
+    is_int(begin_part(PL_TRAIN, 0, 11, 12)->body.begin_reply.batches, 0,
+           "a part may be empty");
+    is_int(begin_part(PL_TRAIN, 0, 3, 3)->error.code, PL_EINVAL, "or not there");
+    free(a), free(b), free(c);
+    rig_close();
+}
+
+/* ---- sources ---- */
+
+static void a_split_is_disjoint_and_complete(void)
+{
+    pl_layout_t layout = start_open("{\"name\": \"numbers\", \"samples\": 1001, "
+                                    "\"val_split\": 0.2, \"batch_size\": 32}");
+    is_int(layout.stage[PL_VALIDATE].samples, 200, "a fifth is held back");
+    is_int(layout.stage[PL_TRAIN].samples, 801, "the rest is trained on");
+    pass_t *train = pass_of(PL_TRAIN, 0), *validation = pass_of(PL_VALIDATE, 0),
+           *again = pass_of(PL_VALIDATE, 5);
+    is_int(times_each(train, validation, 1001), 1, "together they are all");
+    ok(is_rising(validation), "what is held back comes in the order of the data");
+    ok(passes_equal(validation, again), "and is the same in every epoch");
+    ok(validation->stage_is_right && train->stage_is_right, "each is read for its stage");
+    is_int(rig_numbers_state.opened, 1, "the data was opened once");
+    free(train), free(validation), free(again);
+    rig_close();
+}
+
+static void ordered_data_is_split_by_itself(void)
+{
+    start_open("{\"name\": \"numbers\", \"samples\": 100, \"ordered\": true, "
+               "\"val_split\": 0.1}");
+    pass_t *train = pass_of(PL_TRAIN, 0), *validation = pass_of(PL_VALIDATE, 0);
+    is_int(rig_numbers_state.opened, 2, "it is opened twice");
+    is_int(train->samples, 90, "training has the first share");
+    ok(validation->samples == 10 && validation->x[0] == 90 && is_rising(validation),
+       "validation the last");
+    is_int(times_each(train, validation, 100), 1, "nothing is lost");
+    free(train), free(validation);
+    rig_close();
+}
+
+static void sources_may_be_apart(void)
+{
+    pl_layout_t layout =
+        start_open("{\"train\": {\"name\": \"numbers\", \"samples\": 20}, "
+                   "\"val\": {\"name\": \"numbers\", \"samples\": 5}, \"batch_size\": 4}");
+    is_int(layout.stage[PL_TRAIN].samples, 20, "training data");
+    is_int(layout.stage[PL_VALIDATE].samples, 5, "validation data");
+    is_int(layout.stage[PL_VALIDATE].ragged, 1, "with its own last batch");
+    ok(!layout.stage[PL_PREDICT].present, "no data to predict in a fit");
+    ok(layout.stage[PL_VALIDATE].field_count == 2
+           && !strcmp(layout.stage[PL_VALIDATE].field[0].name, "x")
+           && layout.stage[PL_VALIDATE].field[0].shape.dim[0] == 2,
+       "the layout has the fields");
+    rig_close();
+}
+
+static void validation_data_may_be_missing(void)
+{
+    pl_layout_t layout = start_open("{\"name\": \"numbers\"}");
+    ok(layout.stage[PL_TRAIN].present && !layout.stage[PL_VALIDATE].present, "not there");
+    is_int(begin(PL_VALIDATE, 0)->error.code, PL_ESTATE, "no pass begins");
+    like(begin(PL_VALIDATE, 0)->error.text, "no validation data", "and is told why");
+    is_int(fetch(PL_TRAIN)->error.code, PL_ESTATE, "nothing is fetched before a pass");
+    is_int(begin(99, 0)->error.code, PL_EINVAL, "a stage must be one");
+    rig_close();
+}
+
+static void data_to_predict_comes_in_order(void)
+{
+    start("{\"name\": \"numbers\", \"samples\": 50, \"batch_size\": 8, \"val_split\": 0.5}");
+    pl_layout_t *layout = (pl_layout_t *)open_data(false)->object;
+    ok(layout->stage[PL_PREDICT].present && !layout->stage[PL_TRAIN].present, "alone");
+    pass_t *pass = pass_of(PL_PREDICT, 0);
+    ok(pass->samples == 50 && is_rising(pass) && pass->stage_is_right, "all, in order");
+    free(pass);
+    rig_close();
+}
+
+static void facts_come_with_the_layout(void)
+{
+    start("{\"name\": \"numbers\", \"vocabulary\": \"abc\"}");
+    is_text(open_data(true)->text, "{\"classes\": 10, \"vocabulary\": \"abc\"}", "as told");
+    is_int(open_data(true)->error.code, PL_ESTATE, "data is opened once");
+    rig_close();
+}
+
+/* What opening a data section comes to. */
+static void open_refused(const char *section, int code, const char *pattern)
+{
+    start(section);
+    asked_t *opened = open_data(true);
+    is_int(opened->error.code, code, "%s", section);
+    like(opened->error.text, pattern, "and says why");
+    rig_close();
+    is_int(rig_numbers_state.closed, rig_numbers_state.opened, "nothing stays open");
+}
+
+static void data_that_cannot_be_used_is_refused(void)
+{
+    open_refused("{\"name\": \"numbers\", \"samples\": 0}", PL_EFORMAT,
+                 "data set \"numbers\".*no samples");
+    open_refused("{\"name\": \"numbers\", \"broken\": true}", PL_EIO,
+                 "data set \"numbers\": numbers.txt: cannot be opened");
+    open_refused("{\"name\": \"numbers\", \"val_split\": 0.01}", PL_EINVAL,
+                 "val_split 0.01 of 10 samples leaves nothing to validate on");
+    open_refused("{\"name\": \"numbers\", \"val_split\": 0.99}", PL_EINVAL,
+                 "nothing to train on");
+    open_refused("{\"name\": \"numbers\", \"ordered\": true, \"val_split\": 0.01}",
+                 PL_EFORMAT, "no samples");
+    open_refused("{\"name\": \"nobody\"}", PL_ENOTFOUND, "no dataset \"nobody\"");
+    open_refused("{\"val\": \"numbers\"}", PL_ENOTFOUND, "data.train");
+    open_refused("{\"train\": {\"name\": \"numbers\", \"vocabulary\": \"ab\"}, "
+                 "\"val\": {\"name\": \"numbers\", \"vocabulary\": \"abc\"}}", PL_EINVAL,
+                 "another \"vocabulary\"");
+    start("{\"name\": \"numbers\"}");
+    is_int(open_data(false)->error.code, PL_OK, "others can be opened");
+    rig_close();
+}
+
+/* ---- errors ---- */
+
+static void a_record_that_cannot_be_read_is_named(void)
+{
+    for (int mute = 0; mute < 2; mute++) {
+        char section[256];
+        snprintf(section, sizeof section,
+                 "{\"name\": \"numbers\", \"samples\": 20, \"fail\": 13, \"mute\": %s, "
+                 "\"batch_size\": 4, \"shuffle\": false}", mute ? "true" : "false");
+        start_open(section);
+        begin(PL_TRAIN, 0);
+        for (int k = 0; k < 3; k++)
+            ok(fetch(PL_TRAIN)->object, "batch %d is fine", k);
+        asked_t *failed = fetch(PL_TRAIN);
+        is_int(failed->error.code, mute ? PL_EUSER : PL_EIO, "the fourth is not");
+        like(failed->error.text, mute ? "\"numbers\", record 13: it failed without"
+                                      : "\"numbers\", record 13: numbers.txt: cut off",
+             "data set, record and reason");
+        like(failed->error.where, "io.reader", "and who");
+        asked_t *next = fetch(PL_TRAIN);
+        is_int(next->object ? ((int64_t *)((pl_batch_t *)next->object)->field[0])[0] : -1,
+               16, "the one after it comes");
+        ok(!fetch(PL_TRAIN)->object, "then the end");
+        rig_close();
+    }
+}
+
+/* ---- passes and fetches ---- */
+
+static void a_new_pass_drops_the_old_one(void)
+{
+    start_open("{\"name\": \"numbers\", \"samples\": 100, \"batch_size\": 5, "
+               "\"workers\": 2}");
+    pass_t *whole = pass_of(PL_TRAIN, 1);
+    begin(PL_TRAIN, 0);
+    fetch(PL_TRAIN);
+    rig_numbers_allow(0);
+    asked_t waiting;
+    begin(PL_TRAIN, 7);
+    rig_ask(&waiting, data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
+    begin(PL_TRAIN, 1);
+    rig_wait(&waiting);
+    is_int(waiting.error.code, PL_ECANCELLED, "a fetch of the old pass ends");
+    rig_numbers_allow(-1);
+    pass_t *pass = pass_rest(PL_TRAIN);
+    ok(passes_equal(pass, whole), "nothing of it is in the new one");
+    free(pass), free(whole);
+    rig_close();
+}
+
+static void stages_have_passes_of_their_own(void)
+{
+    start_open("{\"name\": \"numbers\", \"samples\": 100, \"val_split\": 0.5, "
+               "\"batch_size\": 5, \"prefetch\": 2}");
+    pass_t *whole = pass_of(PL_TRAIN, 2);
+    begin(PL_TRAIN, 2);
+    pass_t *pass = calloc(1, sizeof *pass);
+    pass_add(pass, PL_TRAIN, fetch(PL_TRAIN));
+    pass_add(pass, PL_TRAIN, fetch(PL_TRAIN));
+    pass_t *validation = pass_of(PL_VALIDATE, 2);
+    is_int(validation->samples, 50, "a validation in the midst of an epoch");
+    for (asked_t *fetched; (fetched = fetch(PL_TRAIN))->object;)
+        pass_add(pass, PL_TRAIN, fetched);
+    ok(passes_equal(pass, whole), "leaves the epoch as it is");
+    free(pass), free(whole), free(validation);
+    rig_close();
+}
+
+static void fetches_are_answered_in_order(void)
+{
+    enum { FETCHES = 12 };
+    asked_t asked[FETCHES];
+    start_open("{\"name\": \"numbers\", \"samples\": 50, \"batch_size\": 5, "
+               "\"workers\": 2, \"prefetch\": 3}");
+    rig_numbers_allow(0);
+    begin(PL_TRAIN, 0);
+    for (int k = 0; k < FETCHES; k++)
+        rig_ask(&asked[k], data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
+    rig_cancel(&asked[4]);
+    rig_numbers_allow(-1);
+    int in_order = 0, expected = 0;
+    for (int k = 0; k < FETCHES; k++) {
+        rig_wait(&asked[k]);
+        if (k == 4)
+            continue;
+        in_order += asked[k].body.fetch_batch_reply.batch_idx == (uint32_t)expected
+                    || !asked[k].object;
+        expected += asked[k].object != NULL;
+        pl_object_unref(asked[k].object);
+    }
+    is_int(asked[4].error.code, PL_ECANCELLED, "a cancelled one ends");
+    is_int(in_order, FETCHES - 1, "the others have the batches in order");
+    is_int(expected, 10, "all batches");
+    rig_close();
+}
+
+/* ---- memory ---- */
+
+static void reading_stops_while_all_batches_are_out(void)
+{
+    enum { OUT = 3 + 16 };
+    asked_t asked[OUT], one_more;
+    start_open("{\"name\": \"numbers\", \"samples\": 100, \"batch_size\": 1, "
+               "\"prefetch\": 3}");
+    begin(PL_TRAIN, 0);
+    for (int k = 0; k < OUT; k++) {
+        rig_ask(&asked[k], data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
+        rig_wait(&asked[k]);
+    }
+    rig_ask(&one_more, data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
+    rig_turn();
+    ok(!one_more.ended, "there is no batch for another fetch");
+    is_int(rig_numbers_state.batches, OUT, "and nothing more was read");
+    pl_object_unref(asked[5].object);
+    rig_wait(&one_more);
+    is_int(one_more.body.fetch_batch_reply.batch_idx, OUT, "until one is given back");
+    pl_object_unref(one_more.object);
+    for (int k = 0; k < OUT; k++)
+        if (k != 5)
+            pl_object_unref(asked[k].object);
+    rig_close();
+}
+
+static void batches_outlive_the_connector(void)
+{
+    long before = scarce_live();
+    start_open("{\"name\": \"numbers\", \"samples\": 100, \"batch_size\": 8, "
+               "\"shuffle\": false}");
+    begin(PL_TRAIN, 0);
+    asked_t kept, waiting[5];
+    rig_ask(&kept, data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
+    rig_wait(&kept);
+    rig_numbers_allow(0);
+    for (int k = 0; k < 5; k++)
+        rig_ask(&waiting[k], data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){PL_TRAIN});
+    rig_cancel(&life);
+    rig_numbers_allow(-1);
+    rig_end(&life);
+    is_int(life.error.code, PL_OK, "it ended in order, in the midst of a pass");
+    ok(rig_numbers_state.closed == 1 && rig_numbers_state.closed_elsewhere == 0,
+       "the data set is closed on the thread that opened it");
+    pl_batch_t *batch = (pl_batch_t *)kept.object;
+    is_int(((int64_t *)batch->field[0])[2 * 7], 7, "a batch that is out is whole");
+    for (int k = 0; k < 5; k++)
+        pl_object_unref(waiting[k].object);
+    rig_close();
+    pl_object_unref(kept.object);
+    is_int(scarce_live() - before, 0, "no memory is left");
+    is_int(rig_in_flight(), 0, "no object is on its way");
+}
+
+/* All that a run does, whatever fails on the way. */
+static void short_life(void)
+{
+    for (int stage = PL_TRAIN; stage <= PL_VALIDATE; stage++) {
+        bool goes_on = begin((pl_stage_t)stage, 0)->error.code == PL_OK;
+        for (int k = 0; goes_on && k < 4; k++) {
+            asked_t *fetched = fetch((pl_stage_t)stage);
+            goes_on = fetched->object || fetched->error.code;
+        }
+    }
+}
+
+static void every_call_ends_whichever_allocation_fails(void)
+{
+    int left_behind = 0, in_flight = 0, open = 0, nth = 0;
+    bool failed = true;
+    for (; failed && nth < 2000; nth++) {
+        long before = scarce_live();
+        rig_open();
+        pl_job_t *job = rig_job("{\"data\": {\"name\": \"numbers\", \"samples\": 30, "
+                                "\"batch_size\": 4, \"workers\": 2, \"val_split\": 0.2, "
+                                "\"prefetch\": 2}}");
+        scarce_fail(nth + 1);
+        data = rig_spawn(&pl_data_connector,
+                         &(pl_start_t){.options = "", .context = &job->object}, &life);
+        open_data(true);
+        short_life();
+        failed = scarce_failed();
+        scarce_fail(0);
+        pl_object_unref(job);
+        rig_close();
+        left_behind += scarce_live() != before;
+        in_flight += rig_in_flight();
+        open += rig_numbers_state.opened != rig_numbers_state.closed;
+    }
+    ok(nth > 100, "%d requests for memory were made to fail", nth);
+    is_int(left_behind, 0, "nothing is left behind");
+    is_int(in_flight, 0, "no object is on its way");
+    is_int(open, 0, "no data set stays open");
+}
+
+int main(void)
+{
+    scarce_init();
+    static const pl_registration_t parts[] = {{"dataset", &rig_numbers},
+                                              PL_REGISTRATIONS_END};
+    pl_register(parts, NULL);
+    run(batches_are_the_same_whatever_reads_them);
+    run(every_sample_comes_once_in_an_epoch);
+    run(an_order_that_is_not_shuffled_is_that_of_the_data);
+    run(the_last_batch_is_smaller);
+    run(parts_share_the_samples);
+    run(a_split_is_disjoint_and_complete);
+    run(ordered_data_is_split_by_itself);
+    run(sources_may_be_apart);
+    run(validation_data_may_be_missing);
+    run(data_to_predict_comes_in_order);
+    run(facts_come_with_the_layout);
+    run(data_that_cannot_be_used_is_refused);
+    run(a_record_that_cannot_be_read_is_named);
+    run(a_new_pass_drops_the_old_one);
+    run(stages_have_passes_of_their_own);
+    run(fetches_are_answered_in_order);
+    run(reading_stops_while_all_batches_are_out);
+    run(batches_outlive_the_connector);
+    run(every_call_ends_whichever_allocation_fails);
+    return tap_done();
+}

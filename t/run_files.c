@@ -1,0 +1,548 @@
+/* run_files.c - tests of what a run writes and reads: actors/connectors/writer.c,
+ * weights.c, run_dir.c, logger.c, checkpoint.c */
+#include <jansson.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "actors/connectors/checkpoint.h"
+#include "actors/connectors/logger.h"
+#include "actors/connectors/writer.h"
+#include "base/clock.h"
+#include "connector_rig.h"
+#include "files.h"
+#include "formats/safetensors.h"
+#include "scarce.h"
+#include "tap.h"
+
+static pl_address_t writer, logger, checkpoint;
+static asked_t writer_life, logger_life, checkpoint_life;
+static char run_dir[PATH_MAX - 64];
+
+/* ---- the rig ---- */
+
+static char *in_run_dir(const char *name)
+{
+    static char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", run_dir, name);
+    return path;
+}
+
+static void name_run_dir(const char *name)
+{
+    snprintf(run_dir, sizeof run_dir, "%s/%s", tap_folder(), name);
+}
+
+/* The writer, and the two connectors that write to run_dir. */
+static void spawn_all(void)
+{
+    char options[PATH_MAX + 64];
+    writer = rig_spawn(&pl_io_writer, &(pl_start_t){.options = ""}, &writer_life);
+    snprintf(options, sizeof options, "{\"run_dir\": \"%s\"}", run_dir);
+    pl_start_t told = {.options = options};
+    pl_peers_add(&told.peers, "writer", writer);
+    logger = rig_spawn(&pl_logger_connector, &told, &logger_life);
+    checkpoint = rig_spawn(&pl_checkpoint_connector, &told, &checkpoint_life);
+}
+
+static void start(void)
+{
+    rig_open();
+    spawn_all();
+}
+
+/* The same in a new folder of that name. */
+static void start_in(const char *name)
+{
+    name_run_dir(name);
+    mkdir(run_dir, 0777);
+    start();
+}
+
+static struct rlimit no_limit;
+
+static void limit_files(rlim_t bytes)
+{
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){bytes, no_limit.rlim_max});
+}
+
+static void unlimit_files(void)
+{
+    setrlimit(RLIMIT_FSIZE, &no_limit);
+}
+
+static int warnings;
+static char warning[PL_ERROR_TEXT + 100];
+
+static void on_log(pl_log_level_t level, int rank, const char *actor, const char *text,
+                   void *user)
+{
+    (void)rank, (void)actor, (void)user;
+    if (level != PL_LOG_WARNING)
+        return;
+    warnings++;
+    snprintf(warning, sizeof warning, "%s", text);
+}
+
+/* ---- metrics.jsonl ---- */
+
+static int log_step(uint64_t step, const char *metrics)
+{
+    const pl_log_metrics_t fields = {.epoch = 2, .global_step = step, .metrics = metrics};
+    return rig_call(logger, PL_MESSAGE_log_metrics, &fields)->error.code;
+}
+
+/* Waits until all that the writer was given before is done, and told. */
+static void writer_catches_up(void)
+{
+    rig_call(writer, PL_MESSAGE_append, &(pl_append_t){.path = in_run_dir("../idle")});
+}
+
+/* The steps in the file, each line an object: the count, or -1 - the first bad line. */
+static int steps_in_file(uint64_t *steps, int most)
+{
+    char line[16384];
+    FILE *file = fopen(in_run_dir("metrics.jsonl"), "r");
+    int count = 0;
+    bool bad = false;
+    while (file && !bad && count < most && fgets(line, sizeof line, file)) {
+        json_t *value = json_loads(line, 0, NULL);
+        bad = !value || line[strlen(line) - 1] != '\n';
+        if (!bad)
+            steps[count++] = (uint64_t)json_integer_value(json_object_get(value,
+                                                                          "global_step"));
+        json_decref(value);
+    }
+    if (file)
+        fclose(file);
+    return bad ? -1 - count : count;
+}
+
+static void a_line_has_step_epoch_time_and_figures(void)
+{
+    start_in("line");
+    is_int(log_step(938, "{\"train_loss\": 0.1, \"lr-adamw\": 1e-3, \"epoch\": 77}"), PL_OK,
+           "logged");
+    rig_close();
+    size_t size;
+    char *text = (char *)file_get(in_run_dir("metrics.jsonl"), &size);
+    json_t *line = json_loadb(text, size, 0, NULL);
+    is_int(json_object_size(line), 5, "one object of 5 names");
+    is_int(json_integer_value(json_object_get(line, "global_step")), 938, "the step");
+    is_int(json_integer_value(json_object_get(line, "epoch")), 2,
+           "the epoch, which no figure can change");
+    is_near(json_real_value(json_object_get(line, "time")), pl_wall_clock(), 1e-7,
+            "the time");
+    ok(strstr(text, "\"train_loss\":0.1,") != NULL, "numbers are as short as they can be");
+    json_decref(line);
+    free(text);
+}
+
+static void lines_come_in_order_and_all_before_the_end(void)
+{
+    enum { LINES = 60 };
+    static asked_t asked[LINES];
+    uint64_t steps[LINES + 1];
+    start_in("order");
+    for (uint64_t k = 0; k < LINES; k++) {
+        const pl_log_metrics_t fields = {.global_step = k, .metrics = "{\"a\": 1}"};
+        rig_ask(&asked[k], logger, PL_MESSAGE_log_metrics, &fields);
+    }
+    rig_end(&logger_life);
+    is_int(steps_in_file(steps, LINES + 1), LINES, "all lines are there at the end");
+    int wrong = 0;
+    for (uint64_t k = 0; k < LINES; k++)
+        wrong += steps[k] != k;
+    is_int(wrong, 0, "in order");
+    rig_close();
+}
+
+static void a_failed_append_is_told_once_and_the_run_goes_on(void)
+{
+    uint64_t steps[8];
+    name_run_dir("later");
+    start();
+    warnings = 0;
+    for (uint64_t k = 0; k < 3; k++) {
+        is_int(log_step(k, "{\"a\": 1}"), PL_OK, "the caller is not troubled");
+        writer_catches_up();
+    }
+    is_int(warnings, 1, "one warning");
+    like(warning, "later/metrics.jsonl.*No such file", "with file and reason");
+    mkdir(run_dir, 0777);
+    log_step(3, "{\"a\": 1}");
+    rig_end(&logger_life);
+    is_int(steps_in_file(steps, 8), 1, "once it works again, it writes again");
+    rig_close();
+    start_in("bad");
+    is_int(log_step(0, "no JSON"), PL_EFORMAT, "figures that are no JSON are refused");
+    rig_close();
+}
+
+static void a_full_disk_leaves_whole_lines(void)
+{
+    char metrics[3000];
+    uint64_t steps[32];
+    memset(metrics, ' ', sizeof metrics);
+    memcpy(metrics, "{\"long_name\": \"", 15);
+    memset(metrics + 15, 'x', 2900);
+    strcpy(metrics + 15 + 2900, "\"}");
+    start_in("full");
+    warnings = 0;
+    limit_files(8192);
+    for (uint64_t k = 0; k < 5; k++) {
+        log_step(k, metrics);
+        writer_catches_up();
+    }
+    is_int(steps_in_file(steps, 32), 2, "what fits is there, in whole lines");
+    is_int(warnings, 1, "one warning");
+    like(warning, "full/metrics.jsonl.*too large", "with file and reason");
+    unlimit_files();
+    log_step(9, "{}");
+    rig_end(&logger_life);
+    is_int(steps_in_file(steps, 32), 3, "later lines follow");
+    is_int(steps[2], 9, "behind the whole ones");
+    rig_close();
+}
+
+/* ---- weights ---- */
+
+static pl_weights_t *weights_sample(void)
+{
+    const float numbers[] = {1, -2, 3.5f, 1e-40f, 5, 6};
+    pl_weights_t *weights = pl_weights_new(NULL);
+    pl_weights_add(weights, "fc.weight", pl_shape(2, 2, 3), numbers, NULL);
+    pl_weights_add(weights, "fc.bias", pl_shape(1, 2), numbers + 1, NULL);
+    pl_weights_add(weights, "scale", pl_shape(0), numbers + 2, NULL);
+    weights->module = pl_text("{\"name\":\"mlp\",\"hidden\":[8]}");
+    weights->facts = pl_text("{\"classes\":2}");
+    return weights;
+}
+
+static asked_t *save(pl_weights_t *weights)
+{
+    return rig_call(checkpoint, PL_MESSAGE_save, &(pl_save_t){.weights = &weights->object});
+}
+
+static asked_t *load(const char *path)
+{
+    return rig_call(checkpoint, PL_MESSAGE_load, &(pl_load_t){.path = path});
+}
+
+static bool weights_equal(const pl_weights_t *a, const pl_weights_t *b)
+{
+    if (!a || !b || a->count != b->count)
+        return false;
+    for (int k = 0; k < a->count; k++) {
+        const pl_output_t *s = &a->tensor[k], *t = &b->tensor[k];
+        size_t bytes = sizeof(float);
+        for (int axis = 0; axis < s->shape.rank; axis++)
+            bytes *= (size_t)s->shape.dim[axis];
+        if (strcmp(s->name, t->name) || s->shape.rank != t->shape.rank
+            || memcmp(s->shape.dim, t->shape.dim, sizeof *s->shape.dim * 2)
+            || memcmp(s->data, t->data, bytes))
+            return false;
+    }
+    return true;
+}
+
+static void weights_come_back_as_they_were(void)
+{
+    start_in("weights");
+    pl_weights_t *weights = weights_sample();
+    is_text(save(weights)->text, in_run_dir("model.safetensors"), "saved, and told where");
+    const pl_weights_t *back = (pl_weights_t *)load(run_dir)->object;
+    ok(weights_equal(weights, back), "from the run directory");
+    is_text(back->module, weights->module, "with the module");
+    is_text(back->facts, weights->facts, "and what the data knew");
+    back = (pl_weights_t *)load(in_run_dir("model.safetensors"))->object;
+    ok(weights_equal(weights, back), "from the file");
+    pl_safetensors_t file;
+    pl_safetensors_open(in_run_dir("model.safetensors"), &file, NULL);
+    is_text(pl_safetensors_metadata(&file, "format"), "paceline", "the file says of whom");
+    pl_safetensors_close(&file);
+    pl_object_unref(weights);
+    rig_close();
+}
+
+/* Writes a file of one tensor as another program might. */
+static const char *foreign(const char *name, const char *tensor, pl_dtype_t dtype,
+                           const void *data)
+{
+    const pl_safetensors_source_t source = {tensor, dtype, {1, {2}}, data};
+    const pl_safetensors_content_t content = {.tensor = &source, .count = 1};
+    pl_safetensors_write(in_run_dir(name), &content, NULL);
+    return in_run_dir(name);
+}
+
+static void files_of_others_are_read_as_far_as_they_fit(void)
+{
+    char long_name[100];
+    memset(long_name, 'n', sizeof long_name - 1);
+    long_name[sizeof long_name - 1] = '\0';
+    start_in("foreign");
+    const pl_weights_t *weights = (pl_weights_t *)load(
+        foreign("f64.safetensors", "w", PL_F64, (double[]){1.5, -2}))->object;
+    ok(weights && weights->tensor[0].data[0] == 1.5f && weights->tensor[0].data[1] == -2,
+       "doubles become floats");
+    ok(weights && !weights->module && !weights->facts, "nothing is known of a module");
+    like(load(foreign("i64.safetensors", "w", PL_I64, (int64_t[]){1, 2}))->error.text,
+         "i64.safetensors: tensor \"w\" is I64", "integers are no weights");
+    is_int(load(foreign("long.safetensors", long_name, PL_F32, (float[]){1, 2}))->error.code,
+           PL_EUNSUPPORTED, "nor are names cut");
+    rig_close();
+}
+
+static void weights_that_are_not_there_are_named(void)
+{
+    start_in("none");
+    like(load(run_dir)->error.text, "none: there are no weights", "a directory");
+    is_int(load(run_dir)->error.code, PL_ENOTFOUND, "with its code");
+    like(load(in_run_dir("x.safetensors"))->error.text, "none/x.safetensors", "a file");
+    const char *broken = file_put_text("none/model.safetensors", "no such thing");
+    is_int(load(broken)->error.code, PL_EFORMAT, "a file that is something else");
+    like(load(run_dir)->error.text, "none/model.safetensors", "is named too");
+    rig_close();
+}
+
+static void a_failed_save_keeps_the_old_file(void)
+{
+    start_in("keep");
+    pl_weights_t *weights = weights_sample(), *larger = weights_sample();
+    pl_weights_add(larger, "large", pl_shape(1, 100000), NULL, NULL);
+    save(weights);
+    limit_files(65536);
+    asked_t *failed = save(larger);
+    unlimit_files();
+    is_int(failed->error.code, PL_EIO, "a full disk");
+    like(failed->error.text, "keep/model.safetensors.*untouched", "says what is left");
+    ok(weights_equal(weights, (pl_weights_t *)load(run_dir)->object), "the old weights");
+    is_int(files_in(run_dir), 1, "and nothing else");
+    pl_object_unref(weights);
+    pl_object_unref(larger);
+    rig_close();
+}
+
+static void a_save_that_has_begun_is_waited_for(void)
+{
+    asked_t asked;
+    start_in("wait");
+    pl_weights_t *weights = weights_sample();
+    rig_ask(&asked, checkpoint, PL_MESSAGE_save, &(pl_save_t){.weights = &weights->object});
+    rig_end(&checkpoint_life);
+    ok(asked.ended && asked.error.code == PL_OK, "also at the end");
+    is_int(files_in(run_dir), 1, "it is there");
+    pl_object_unref(weights);
+    rig_close();
+}
+
+static void without_a_run_directory_nothing_is_saved(void)
+{
+    rig_open();
+    checkpoint = rig_spawn(&pl_checkpoint_connector, &(pl_start_t){.options = ""},
+                           &checkpoint_life);
+    pl_weights_t *weights = weights_sample();
+    is_int(save(weights)->error.code, PL_ESTATE, "and that is said");
+    pl_object_unref(weights);
+    rig_close();
+}
+
+/* ---- run directories ---- */
+
+static char root[PATH_MAX - 64];
+
+static void start_root(const char *name)
+{
+    snprintf(root, sizeof root, "%s/%s", tap_folder(), name);
+    start_in("unused");
+}
+
+static asked_t *make_in(const char *where, const char *name)
+{
+    const pl_make_run_dir_t fields = {where, name, "{\"run\": 1}\n"};
+    return rig_call(writer, PL_MESSAGE_make_run_dir, &fields);
+}
+
+static const char *in_root(const char *name)
+{
+    static char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    return path;
+}
+
+static const char *latest(void)
+{
+    static char target[PATH_MAX];
+    ssize_t length = readlink(in_root("latest"), target, sizeof target - 1);
+    target[length < 0 ? 0 : length] = '\0';
+    return target;
+}
+
+static void runs_are_numbered(void)
+{
+    start_root("numbered/deep//down");
+    is_text(make_in(root, "")->text, in_root("0001"), "the first, its root made");
+    is_text(latest(), "0001", "latest points to it");
+    char slashed[PATH_MAX];
+    snprintf(slashed, sizeof slashed, "%s//", root);
+    is_text(make_in(slashed, "")->text, in_root("0002"), "the second");
+    is_text(latest(), "0002", "latest too");
+    mkdir(in_root("0107"), 0777);
+    mkdir(in_root("12x"), 0777);
+    is_text(make_in(root, "")->text, in_root("0108"), "after a gap");
+    size_t size;
+    char *text = (char *)file_get(in_root("0108/run.json"), &size);
+    ok(text && size == 11 && !memcmp(text, "{\"run\": 1}\n", 11), "the run lies in it");
+    free(text);
+    rig_close();
+}
+
+static void a_run_may_have_a_name(void)
+{
+    start_root("named");
+    is_text(make_in(root, "first")->text, in_root("first"), "it gets it");
+    is_text(latest(), "first", "latest points to it");
+    asked_t *again = make_in(root, "first");
+    is_int(again->error.code, PL_EEXIST, "nobody gets it again");
+    like(again->error.text, "named/first: there is a run of that name", "and is told");
+    mkdir(in_root("empty"), 0777);
+    is_int(make_in(root, "empty")->error.code, PL_OK, "an empty directory is taken");
+    is_int(make_in(root, "a/b")->error.code, PL_EINVAL, "a path is no name");
+    is_int(make_in(root, "latest")->error.code, PL_EINVAL, "nor is latest");
+    is_int(make_in(root, "..")->error.code, PL_EINVAL, "nor are dots");
+    rig_close();
+}
+
+static void two_runs_at_once_get_two_directories(void)
+{
+    enum { RUNS = 25 };
+    static asked_t asked[2][RUNS], other_life;
+    start_root("both");
+    pl_address_t both[2] = {writer, rig_spawn(&pl_io_writer, &(pl_start_t){.options = ""},
+                                              &other_life)};
+    const pl_make_run_dir_t fields = {root, "", "{}"};
+    for (int k = 0; k < RUNS; k++)
+        for (int w = 0; w < 2; w++)
+            rig_ask(&asked[w][k], both[w], PL_MESSAGE_make_run_dir, &fields);
+    int same = 0, failed = 0;
+    for (int k = 0; k < RUNS; k++)
+        for (int w = 0; w < 2; w++) {
+            rig_wait(&asked[w][k]);
+            failed += asked[w][k].error.code != PL_OK;
+        }
+    for (int k = 0; k < RUNS; k++)
+        for (int other = 0; other < RUNS; other++)
+            same += !strcmp(asked[0][k].text, asked[1][other].text);
+    is_int(failed, 0, "each gets one");
+    is_int(same, 0, "nobody gets another's");
+    is_int(files_in(root), 2 * RUNS + 1, "with latest, nothing else is there");
+    rig_close();
+}
+
+static void a_root_that_cannot_be_is_refused(void)
+{
+    start_root("refused");
+    file_put_text("a_file", "");
+    snprintf(root, sizeof root, "%s/a_file", tap_folder());
+    like(make_in(root, "")->error.text, "a_file: a file has the name", "a file");
+    like(make_in(in_root("deeper"), "")->error.text, "a_file.*: a file has the name",
+         "below a file");
+    snprintf(root, sizeof root, "%s/locked", tap_folder());
+    mkdir(root, 0555);
+    if (geteuid() == 0)
+        tap_skip("the superuser may write everywhere");
+    else
+        like(make_in(root, "")->error.text, "locked/0001: no permission", "no permission");
+    rig_close();
+}
+
+static void a_full_disk_leaves_no_directory(void)
+{
+    start_root("no_room");
+    make_in(root, "");
+    limit_files(4);
+    asked_t *failed = make_in(root, "");
+    unlimit_files();
+    is_int(failed->error.code, PL_EIO, "a full disk");
+    like(failed->error.text, "no_room/0002/run.json", "is told with the file");
+    is_int(files_in(root), 2, "nothing is left of the attempt");
+    is_text(latest(), "0001", "latest points to the run before");
+    rig_close();
+}
+
+static void a_run_does_not_need_the_link(void)
+{
+    start_root("linkless");
+    make_in(root, "");
+    unlink(in_root("latest"));
+    mkdir(in_root("latest"), 0777);
+    warnings = 0;
+    is_text(make_in(root, "")->text, in_root("0002"), "a directory in its place");
+    is_int(warnings, 1, "is only warned of");
+    is_int(files_in(root), 3, "and no link is left over");
+    rig_close();
+}
+
+/* ---- memory ---- */
+
+static void every_call_ends_whichever_allocation_fails(void)
+{
+    int wrong = 0, left_behind = 0, in_flight = 0, nth = 0;
+    bool failed = true;
+    snprintf(root, sizeof root, "%s/scarce", tap_folder());
+    name_run_dir("scarce_run");
+    mkdir(run_dir, 0777);
+    for (; failed && nth < 2000; nth++) {
+        long before = scarce_live();
+        pl_weights_t *weights = weights_sample();
+        rig_open();
+        scarce_fail(nth + 1);
+        spawn_all();
+        int codes[] = {make_in(root, "")->error.code, log_step(1, "{\"a\": 0.5}"),
+                       save(weights)->error.code, load(run_dir)->error.code};
+        failed = scarce_failed();
+        for (size_t k = 0; k < sizeof codes / sizeof *codes; k++)
+            wrong += codes[k] != PL_OK && !failed;
+        scarce_fail(0);
+        rig_close();
+        pl_object_unref(weights);
+        left_behind += scarce_live() != before;
+        in_flight += rig_in_flight();
+    }
+    ok(nth > 100, "%d requests for memory were made to fail", nth);
+    is_int(wrong, 0, "and with all of them granted nothing fails");
+    is_int(left_behind, 0, "nothing is left behind");
+    is_int(in_flight, 0, "no object is on its way");
+}
+
+int main(void)
+{
+    scarce_init();
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &no_limit);
+    pl_log_hook(on_log, PL_LOG_WARNING, NULL);
+    run(a_line_has_step_epoch_time_and_figures);
+    run(lines_come_in_order_and_all_before_the_end);
+    run(a_failed_append_is_told_once_and_the_run_goes_on);
+    run(a_full_disk_leaves_whole_lines);
+    run(weights_come_back_as_they_were);
+    run(files_of_others_are_read_as_far_as_they_fit);
+    run(weights_that_are_not_there_are_named);
+    run(a_failed_save_keeps_the_old_file);
+    run(a_save_that_has_begun_is_waited_for);
+    run(without_a_run_directory_nothing_is_saved);
+    run(runs_are_numbered);
+    run(a_run_may_have_a_name);
+    run(two_runs_at_once_get_two_directories);
+    run(a_root_that_cannot_be_is_refused);
+    run(a_full_disk_leaves_no_directory);
+    run(a_run_does_not_need_the_link);
+    run(every_call_ends_whichever_allocation_fails);
+    return tap_done();
+}
