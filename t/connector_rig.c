@@ -63,7 +63,7 @@ int rig_in_flight(void)
 
 /* ---- Calls ---- */
 
-static pl_made_call_t *call_of(const asked_t *asked)
+static pl_made_call_t *asked_call(const asked_t *asked)
 {
     pl_made_call_t *made = actor_of(queen)->made;
     while (made && made->context != asked)
@@ -154,7 +154,7 @@ void rig_ask(asked_t *asked, pl_address_t at, pl_message_t message, const void *
 
 void rig_cancel(const asked_t *asked)
 {
-    pl_made_call_t *made = call_of(asked);
+    pl_made_call_t *made = asked_call(asked);
     if (made)
         made_cancel(made);
 }
@@ -186,7 +186,7 @@ static void leave(evutil_socket_t fd, short what, void *user)
 void rig_turn(void)
 {
     const struct timeval soon = {0, 5000};
-    event_base_once(reactor->base, -1, EV_TIMEOUT, leave, NULL, &soon);
+    event_base_once(reactor->loop.base, -1, EV_TIMEOUT, leave, NULL, &soon);
     reactor->leave = false;
     pl_reactor_run(reactor);
 }
