@@ -15,7 +15,7 @@ static const char *const devices[] = {"fake", "cpu"};
 #define DEVICES 2
 
 /* One run in an engine of its own; the result is the caller's. */
-#define fit(...) fit_once(&(rig_spec_t){.samples = 0, __VA_ARGS__})
+#define fit(...) fit_once(&(rig_spec_t){__VA_ARGS__})
 
 static rig_result_t *fit_once(const rig_spec_t *spec)
 {

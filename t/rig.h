@@ -56,7 +56,7 @@ typedef struct rig_spec {
 /* The first line of main(): everything is known by name, `more` parts too  [none]. */
 void rig_init(const pl_registration_t *more);
 
-#define rig_new(...) rig_make(&(rig_spec_t){.samples = 0, __VA_ARGS__})
+#define rig_new(...) rig_make(&(rig_spec_t){__VA_ARGS__})
 /* An engine and a trainer; NULL with a failed test and the error in rig_error. */
 rig_t *rig_make(const rig_spec_t *spec);
 extern pl_error_t rig_error;
