@@ -533,7 +533,7 @@ int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
     command_t *command = pl_alloc(sizeof *command);
     if (!command)
         return pl_no_memory(err);
-    *command = (command_t){.trainer = trainer, .reason = pl_strdup(reason ? reason : "")};
+    *command = (command_t){.trainer = trainer, .reason = pl_strdup(reason && *reason ? reason : "the program asked for it")};
     if (command->reason && pl_reactor_post(trainer->engine->reactor, command_stop, command, err) == PL_OK)
         return PL_OK;
     command_free(command);

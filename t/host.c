@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "rig.h"
 #include "tap.h"
 
@@ -225,9 +226,11 @@ static void a_stop_ends_a_validation(void)
                          .on_progress = stop_it);
     rig_begin(rig);
     usleep(20000);
-    pl_trainer_stop(rig_trainer(rig), "now", NULL);
+    pl_trainer_stop(rig_trainer(rig), NULL, NULL);
+    int64_t asked = pl_now();
     const rig_result_t *result = rig_wait(rig);
-    is_text(result->status, "stopped", "it stops");
+    is_text(result->status, "stopped", "it stops, also without a reason");
+    ok(pl_now() - asked < 2 * PL_SECOND, "and not after the 3.6 s of a validation");
     rig_free(&rig);
 }
 
