@@ -91,6 +91,8 @@ static void actor_conclude(actor_t *actor)
 {
     pl_error_t gone;
     pl_fail(&gone, PL_ECANCELLED, "%s has ended", actor_name(actor));
+    if (actor->end_error.code)
+        gone = actor->end_error;
     while (actor->open)
         pl_call_fail(actor->open, &gone);
     self_release(actor);
