@@ -11,7 +11,7 @@
 #include "tap.h"
 
 #define LINE_MOST 16384
-#define QUIET_MS 500                        /* after which nothing more will come */
+#define QUIET_MS 300                        /* after which nothing more will come */
 
 struct rig_stream {
     pl_socket_t *in;
