@@ -12,7 +12,8 @@
 #include "tap.h"
 
 static int left;                            /* requests until one fails */
-static bool failed, spared;
+static bool failed;
+static _Thread_local bool spared;
 static long live;
 
 /* Any thread: of two that ask at once, one gets the last of what is left. */
@@ -45,21 +46,26 @@ static void scarce_release(void *memory)
     free(memory);
 }
 
-void scarce_init(void)
+void scarce_init_own(void)
 {
     pl_memory_hooks(scarce_allocate, scarce_resize, scarce_release);
+}
+
+void scarce_init(void)
+{
+    scarce_init_own();
     json_set_alloc_funcs(scarce_allocate, scarce_release);
 }
 
 void scarce_fail(int n)
 {
-    left = n;
-    failed = false;
+    __atomic_store_n(&failed, false, __ATOMIC_RELAXED);
+    __atomic_store_n(&left, n, __ATOMIC_RELAXED);
 }
 
 bool scarce_failed(void)
 {
-    return failed;
+    return __atomic_load_n(&failed, __ATOMIC_RELAXED);
 }
 
 json_t *__real_json_loadb(const char *text, size_t length, size_t flags,
@@ -79,7 +85,7 @@ json_t *__wrap_json_loadb(const char *text, size_t length, size_t flags,
 
 long scarce_live(void)
 {
-    return live;
+    return __atomic_load_n(&live, __ATOMIC_RELAXED);
 }
 
 void scarce_try(int (*work)(void *user), void *user, const char *name)
