@@ -43,6 +43,12 @@ typedef struct device {
     bool ending;
 } device_t;
 
+static void device_collect(void *self)
+{
+    device_t *device = self;
+    device->ops->collect(device->part.self);
+}
+
 static int device_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     (void)call;
@@ -55,6 +61,8 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body, pl_e
     device->ops = device->part.ops;
     device->opened = true;                                  /* close() also after a failed open() */
     code = device->ops->open(device->part.self, &device->info, err);
+    if (code == PL_OK && device->ops->collect)
+        code = pl_watch(self, device->ops->descriptor(device->part.self), device_collect, err);
     if (code != PL_OK)
         return code;
     pl_log_line(PL_LOG_INFO, pl_actor_rank(self), pl_actor_name(self), "%s: %s, %d thread%s, %s", device->ops->name,

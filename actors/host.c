@@ -2,6 +2,8 @@
  *
  * The program's side posts commands to the control thread and gets notifications by one eventfd; nothing else crosses.
  * On the control thread the program is an actor like others, the highest: its calls are what the program asked for. */
+#include "actors/host.h"
+
 #include <errno.h>
 #include <event2/event.h>
 #include <jansson.h>
@@ -328,6 +330,11 @@ pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err)
     return NULL;
 }
 
+pl_runtime_t *pl_engine_runtime(pl_engine_t *engine)
+{
+    return &engine->runtime;
+}
+
 int pl_engine_fd(const pl_engine_t *engine)
 {
     return engine->fd;
@@ -526,7 +533,7 @@ int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
     command_t *command = pl_alloc(sizeof *command);
     if (!command)
         return pl_no_memory(err);
-    *command = (command_t){.trainer = trainer, .reason = pl_strdup(reason ? reason : "")};
+    *command = (command_t){.trainer = trainer, .reason = pl_strdup(reason && *reason ? reason : "the program asked for it")};
     if (command->reason && pl_reactor_post(trainer->engine->reactor, command_stop, command, err) == PL_OK)
         return PL_OK;
     command_free(command);

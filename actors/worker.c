@@ -17,12 +17,13 @@
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "runtime/cargo.h"
 
-enum { BEAT_MS = 500 };
+enum { BEAT_MS = 500 };                                     /* at most */
 
 typedef struct worker {
     pl_call_t *run;                                         /* NULL: idle */
@@ -61,6 +62,16 @@ static bool worker_failed(worker_t *w, const pl_answer_t *answer)
     return answer->kind != PL_ANSWER_REPLY || !w->run;
 }
 
+/* The strategy has not gone on with what it was asked for. */
+static void worker_late(worker_t *w, const pl_answer_t *answer, const char *what)
+{
+    pl_error_t err;
+    if (answer->kind != PL_ANSWER_LATE)
+        return;
+    pl_fail(&err, PL_ESTUCK, "%s has not ended for %g s (trainer.step_timeout)", what, w->options.step_timeout);
+    worker_fail(w, &err);
+}
+
 static void worker_sent(worker_t *w, uint64_t call, const pl_error_t *err)
 {
     if (!call)
@@ -85,8 +96,9 @@ static void worker_beat(void *self)
     worker_t *w = self;
     if (!w->run)
         return;
+    int patience = pl_milliseconds(w->options.step_timeout) / 4 + 1;
     pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive", .metrics = ""});
-    pl_after(w, BEAT_MS, worker_beat, NULL);
+    pl_after(w, patience < BEAT_MS ? patience : BEAT_MS, worker_beat, NULL);
 }
 
 /* ---- the loop runs ---- */
@@ -199,6 +211,7 @@ static void worker_prepared(worker_t *w)
 static void weights_imported(void *self, const pl_answer_t *answer)
 {
     worker_t *w = self;
+    worker_late(w, answer, "taking over weights");
     if (!worker_failed(w, answer))
         worker_prepared(w);
 }
@@ -207,6 +220,7 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
 {
     worker_t *w = self;
     pl_error_t err = {0};
+    worker_late(w, answer, "compiling the module's steps");
     if (worker_failed(w, answer))
         return;
     w->does_io = answer->body->setup_reply.does_io;
@@ -217,7 +231,7 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
         return;
     }
     pl_import_weights_t msg = {.weights = &w->weights->object};
-    pl_how_t how = {.on_answer = weights_imported};
+    pl_how_t how = {.on_answer = weights_imported, .silence_ms = pl_milliseconds(w->options.step_timeout)};
     worker_sent(w, pl_call_import_weights(w, w->strategy, &msg, how, &err), &err);
 }
 
@@ -225,7 +239,7 @@ static void set_up(worker_t *w, pl_layout_t *layout, const char *facts)
 {
     pl_error_t err = {0};
     pl_setup_t msg = {.job = &w->job->object, .facts = facts, .layout = &layout->object};
-    pl_how_t how = {.on_answer = strategy_set_up};
+    pl_how_t how = {.on_answer = strategy_set_up, .silence_ms = pl_milliseconds(w->options.step_timeout)};
     w->validates = layout->stage[PL_VALIDATE].present;
     worker_sent(w, pl_call_setup(w, w->strategy, &msg, how, &err), &err);
 }

@@ -133,6 +133,8 @@ static int plans_list(pl_replica_t *r, pl_error_t *err)
 static void setup_answered(void *self, const pl_answer_t *answer)
 {
     pl_replica_t *r = self;
+    if (answer->kind == PL_ANSWER_REPLY && r->pending > 1)
+        pl_progress_setup(r->waiting, &(pl_setup_progress_t){0});       /* it goes on */
     if (all_ended(r, answer)) {
         int64_t parameters = 0;
         for (int k = 0; k < r->model->count; k++)

@@ -9,6 +9,7 @@
 
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
+#include "actors/loops/patience.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -38,6 +39,7 @@ typedef struct epoch {
     uint32_t batches, fetched, done;                        /* micro-batches of this epoch */
     int pending;                                            /* calls under way */
     bool deciding;
+    uint64_t evaluating;                                    /* the call  [0: none] */
     bool at_decision;                                       /* a decision follows what was fetched last */
     decision_t decision;
     uint64_t global_step, validated_step;
@@ -47,7 +49,8 @@ typedef struct epoch {
     pl_figures_t sums, since_log;                           /* over the epoch; since the newest log line */
     json_t *newest;                                         /* figures by name, over the run */
     pl_error_t failure;
-    int64_t alive, reported;                                /* when a step ended last; when progress was told last */
+    pl_patience_t patience;                                 /* with the next step to end */
+    int64_t reported;                                       /* when progress was told last */
 } epoch_t;
 
 static void epoch_go_on(epoch_t *e);
@@ -150,31 +153,21 @@ static void epoch_unsent(epoch_t *e)
         epoch_go_on(e);
 }
 
-static void epoch_watch(epoch_t *e, int64_t wait);
-
-/* Looks whether a step has ended lately; the steps themselves only note the time. */
-static void epoch_silent(void *self)
+/* What a decision waits for is looked after by whom it calls. */
+static void epoch_look(void *self)
 {
     epoch_t *e = self;
-    int64_t left = e->alive + (int64_t)(e->options.step_timeout * 1e9) - pl_now();
+    pl_error_t err;
     if (!e->call)
         return;
-    if (e->deciding || e->pending == 0 || left > 0) {
-        epoch_watch(e, left > 0 ? left : (int64_t)(e->options.step_timeout * 1e9));
+    if (e->deciding || e->pending == 0)
+        pl_patience_renew(&e->patience);
+    if (!pl_patience_is_over(&e->patience, e, &err, "step %llu, in epoch %u,",
+                             (unsigned long long)e->global_step + 1, e->number))
         return;
-    }
     pl_call_t *call = e->call;
-    pl_error_t err;
     e->call = NULL;
-    pl_fail(&err, PL_ESTUCK, "no step has ended for %g s (trainer.step_timeout), at step %llu of epoch %u: the "
-            "accelerator or the data do not answer", e->options.step_timeout, (unsigned long long)e->global_step + 1,
-            e->number);
     pl_call_fail(call, &err);
-}
-
-static void epoch_watch(epoch_t *e, int64_t wait)
-{
-    pl_after(e, (int)(wait / PL_MILLISECOND) + 1, epoch_silent, NULL);
 }
 
 static int figures_newest(epoch_t *e, const pl_figures_t *figures, bool only_on_step, json_t *into, pl_error_t *err)
@@ -227,7 +220,7 @@ static void batch_done(void *self, const pl_answer_t *answer)
     e->pending--;
     pl_figures_add(&e->sums, reply->figures);
     pl_figures_add(&e->since_log, reply->figures);
-    e->alive = pl_now();
+    pl_patience_renew(&e->patience);
     if (e->call)
         epoch_report_sometimes(e);
     epoch_go_on(e);
@@ -340,6 +333,12 @@ static void validated(void *self, const pl_answer_t *answer)
             .event = p->event, .global_step = p->global_step, .total_steps = e->total_steps, .epoch = p->epoch,
             .batch = p->batch, .batches = p->batches, .metrics = ""});
     }
+    if (answer->kind == PL_ANSWER_ERROR && e->stopping && answer->error->code == PL_ECANCELLED) {
+        e->pending--;
+        e->decision = DECIDE_END;                           /* a stop does not wait for a validation */
+        epoch_decide(e);
+        return;
+    }
     if (epoch_failed(e, answer))
         return;
     e->pending--;
@@ -382,7 +381,8 @@ static bool send_log(epoch_t *e, const pl_figures_t *figures, bool only_on_step)
 static bool send_evaluate(epoch_t *e)
 {
     pl_evaluate_t msg = {.stage = PL_VALIDATE, .epoch = e->number, .global_step = e->global_step};
-    return pl_call_evaluate(e, e->evaluate, &msg, (pl_how_t){.on_answer = validated}, &e->failure);
+    e->evaluating = pl_call_evaluate(e, e->evaluate, &msg, (pl_how_t){.on_answer = validated}, &e->failure);
+    return e->evaluating != 0;
 }
 
 /* One thing of a decision is sent; its answer leads to the next.  What is not due is passed over. */
@@ -423,7 +423,7 @@ static void epoch_decide(epoch_t *e)
     e->deciding = false;
     e->at_decision = false;
     e->ended = e->options.max_steps > 0 && e->global_step >= (uint64_t)e->options.max_steps;
-    e->alive = pl_now();
+    pl_patience_renew(&e->patience);
     epoch_go_on(e);
 }
 
@@ -441,14 +441,16 @@ static void epoch_begun(void *self, const pl_answer_t *answer)
         return;
     e->pending--;
     e->batches = pl_amount_of(e->options.limit_train_batches, answer->body->begin_reply.batches);
+    if (e->batches == 0)
+        pl_fail(&e->failure, PL_EINVAL, "trainer.limit_train_batches leaves none of the %u batches of an epoch",
+                answer->body->begin_reply.batches);
     uint64_t per_epoch = (e->batches + accumulate(e) - 1) / accumulate(e);
     uint64_t most = e->options.max_steps > 0 ? (uint64_t)e->options.max_steps : 0;
     uint64_t epochs = e->options.max_epochs > 0 ? (uint64_t)e->options.max_epochs : 0;
     e->total_steps = min_known(most, epochs * per_epoch);
     if (most && most - e->first_step < per_epoch)
         e->batches = (uint32_t)(most - e->first_step) * accumulate(e);
-    e->alive = pl_now();
-    epoch_watch(e, (int64_t)(e->options.step_timeout * 1e9));
+    pl_patience_begin(&e->patience, e, e->options.step_timeout, epoch_look);
     epoch_go_on(e);
 }
 
@@ -530,6 +532,7 @@ static int epoch_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     if (!e->stopping)
         snprintf(e->reason, sizeof e->reason, "%s", body->stop.reason);
     e->stopping = true;
+    pl_cancel(e, e->evaluating);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 

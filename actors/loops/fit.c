@@ -20,6 +20,7 @@ typedef struct fit {
     uint32_t epochs;                                        /* done */
     uint64_t global_step, validated_step;
     bool ended, stopped;
+    uint64_t evaluating;                                    /* the call  [0: none] */
     json_t *metrics;
     pl_outcome_t *outcome;
 } fit_t;
@@ -95,6 +96,11 @@ static void fit_exported(void *self, const pl_answer_t *answer)
 {
     fit_t *fit = self;
     pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_LATE) {
+        pl_fail(&err, PL_ESTUCK, "reading the weights after step %llu has not ended for %g s (trainer.step_timeout)",
+                (unsigned long long)fit->global_step, fit->options.step_timeout);
+        fit_fail(fit, &err);
+    }
     if (fit_failed(fit, answer))
         return;
     fit->outcome->weights = pl_object_ref(answer->body->export_weights_reply.weights);
@@ -128,7 +134,7 @@ static void fit_end_hooked(void *self, const pl_answer_t *answer)
         fit_fail(fit, &err);
         return;
     }
-    pl_how_t how = {.on_answer = fit_exported};
+    pl_how_t how = {.on_answer = fit_exported, .silence_ms = pl_milliseconds(fit->options.step_timeout)};
     fit_sent(fit, pl_call_export_weights(fit, fit->strategy, &(pl_export_weights_t){0}, how, &err), &err);
 }
 
@@ -145,10 +151,16 @@ static void fit_validated(void *self, const pl_answer_t *answer)
 {
     fit_t *fit = self;
     pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
+        fit->evaluating = 0;
     if (answer->kind == PL_ANSWER_PROGRESS) {
         const pl_evaluate_progress_t *p = &answer->body->evaluate_progress;
         fit_pass_report(fit, &(pl_run_progress_t){.event = p->event, .global_step = p->global_step, .epoch = p->epoch,
                                                   .batch = p->batch, .batches = p->batches, .metrics = p->metrics});
+    }
+    if (answer->kind == PL_ANSWER_ERROR && fit->stopped && answer->error->code == PL_ECANCELLED) {
+        fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);     /* a stop does not wait for a validation */
+        return;
     }
     if (fit_failed(fit, answer))
         return;
@@ -166,10 +178,12 @@ static void fit_end(fit_t *fit)
 {
     pl_error_t err = {0};
     pl_evaluate_t msg = {.stage = PL_VALIDATE, .epoch = fit->epochs, .global_step = fit->global_step};
-    if (fit->validates && !fit->stopped && fit->validated_step != fit->global_step)
-        fit_sent(fit, pl_call_evaluate(fit, fit->evaluate, &msg, (pl_how_t){.on_answer = fit_validated}, &err), &err);
-    else
+    if (!fit->validates || fit->stopped || fit->validated_step == fit->global_step) {
         fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
+        return;
+    }
+    fit->evaluating = pl_call_evaluate(fit, fit->evaluate, &msg, (pl_how_t){.on_answer = fit_validated}, &err);
+    fit_sent(fit, fit->evaluating, &err);
 }
 
 /* ---- epochs ---- */
@@ -247,6 +261,9 @@ static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     fit_t *fit = self;
     if (!pl_call_stop(fit, fit->epoch, &(pl_stop_t){.reason = body->stop.reason}, (pl_how_t){0}, err))
         return err->code;
+    if (fit->evaluating)                                    /* the last validation: all steps are done */
+        fit->stopped = true;
+    pl_cancel(fit, fit->evaluating);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 

@@ -3,6 +3,7 @@
 
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
+#include "actors/loops/patience.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -22,6 +23,7 @@ typedef struct predict {
     bool stopping;
     pl_outcome_t *outcome;
     pl_error_t failure;
+    pl_patience_t patience;                                 /* with the next batch to end */
 } predict_t;
 
 static void predict_go_on(predict_t *p);
@@ -37,6 +39,17 @@ static int predict_start(void *self, pl_call_t *call, const pl_body_t *body, pl_
     p->strategy = pl_peer(self, "strategy");
     pl_actor_ready(self);
     return PL_OK;
+}
+
+static void predict_look(void *self)
+{
+    predict_t *p = self;
+    pl_error_t err;
+    if (!p->call || !pl_patience_is_over(&p->patience, p, &err, "batch %u of the prediction", p->done))
+        return;
+    pl_call_t *call = p->call;
+    p->call = NULL;
+    pl_call_fail(call, &err);
 }
 
 static bool predict_failed(predict_t *p, const pl_answer_t *answer)
@@ -106,7 +119,9 @@ static void predict_batch_done(void *self, const pl_answer_t *answer)
     p->done++;
     if (p->failure.code == PL_OK)
         outputs_append(p, (pl_outputs_t *)answer->body->evaluate_batch_reply.outputs, &p->failure);
-    predict_report(p);
+    pl_patience_renew(&p->patience);
+    if (p->call)
+        predict_report(p);
     predict_go_on(p);
 }
 
@@ -191,6 +206,7 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body, pl_er
         return err->code;
     p->pending = 1;
     p->call = call;
+    pl_patience_begin(&p->patience, p, p->options.step_timeout, predict_look);
     return PL_OK;
 }
 

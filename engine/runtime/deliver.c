@@ -69,7 +69,8 @@ static int state_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t 
     if (is_start && e->from_actor != actor->parent)
         return pl_fail(err, PL_EPROTOCOL, "%s is started by its parent only", name);
     if (!is_start && actor->state != ACTOR_ALIVE)
-        return pl_fail(err, PL_ESTATE, "%s is ending", name);
+        return actor->end_error.code ? pl_fail(err, actor->end_error.code, "%s", actor->end_error.text)
+                                     : pl_fail(err, PL_ESTATE, "%s is ending", name);
     if (actor->open_count >= (actor->ops->credit ? actor->ops->credit : CREDIT))
         return pl_fail(err, PL_EBUSY, "%s has %d calls open and takes no more", name, actor->open_count);
     if (!handler_of(actor->ops, e->message))
