@@ -30,7 +30,6 @@ typedef struct worker {
     pl_job_t *job;                                          /* counted */
     pl_trainer_options_t options;
     pl_binding_t *binding;
-    pl_actor_ops_t accelerator_ops;                         /* named after the device: "accelerator.cpu" */
     pl_address_t writer, data, callback, accelerator, strategy, logger, checkpoint, loop;
     bool validates, does_io;
     pl_weights_t *weights;                                  /* to start from, counted  [NULL] */
@@ -247,8 +246,11 @@ static void set_up(worker_t *w, pl_layout_t *layout, const char *facts)
 static void data_opened(void *self, const pl_answer_t *answer)
 {
     worker_t *w = self;
-    if (!worker_failed(w, answer))
-        set_up(w, (pl_layout_t *)answer->body->open_data_reply.layout, answer->body->open_data_reply.facts);
+    if (worker_failed(w, answer))
+        return;
+    const pl_open_data_reply_t *reply = &answer->body->open_data_reply;
+    bool known = w->weights && w->weights->facts;           /* what the module was made for goes before */
+    set_up(w, (pl_layout_t *)reply->layout, known ? w->weights->facts : reply->facts);
 }
 
 /* What the batches will look like: the data say, or, when text goes on from a prompt, what the weights bring along of
@@ -280,27 +282,17 @@ static void weights_read(void *self, const pl_answer_t *answer)
 
 /* ---- a run ---- */
 
-/* A copy of the accelerator's table under the device's name, kept as long as the worker. */
-static int name_accelerator(worker_t *w, pl_error_t *err)
-{
-    const char *name = pl_options_choice(w->job->options, "trainer.accelerator", "cpu");
-    const pl_part_t *part = pl_part_find("accelerator", name, err);
-    if (!part)
-        return err->code;
-    w->accelerator_ops = pl_accelerator_actor;
-    w->accelerator_ops.name = part->name;
-    return PL_OK;
-}
-
 static int spawn_parts(worker_t *w, pl_error_t *err)
 {
     const char *name = pl_options_choice(w->job->options, "trainer.strategy", "single");
     const pl_actor_ops_t *strategy = pl_part_find("strategy", name, err);
     pl_start_t start = {.options = "", .context = &w->job->object};
     pl_start_t strategy_start = start;
-    if (!strategy || name_accelerator(w, err) != PL_OK
+    const char *device = pl_options_choice(w->job->options, "trainer.accelerator", "cpu");
+    const pl_actor_ops_t *accelerator = pl_accelerator_actor(device, err);
+    if (!strategy || !accelerator
         || !spawn(w, &pl_io_writer, PL_OWN_THREAD, &start, &w->writer, err)
-        || !spawn(w, &w->accelerator_ops, PL_OWN_THREAD, &start, &w->accelerator, err))
+        || !spawn(w, accelerator, PL_OWN_THREAD, &start, &w->accelerator, err))
         return err->code;
     pl_peers_add(&strategy_start.peers, "accelerator", w->accelerator);
     if (!spawn(w, strategy, PL_SAME_THREAD, &strategy_start, &w->strategy, err)

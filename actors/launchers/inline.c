@@ -10,6 +10,7 @@
 #include "actors/worker.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "runtime/cargo.h"
 
@@ -49,7 +50,9 @@ static void inline_end(inline_t *launcher)
     launcher->run = NULL;
     if (!call)
         return;
-    if (launcher->has_error)
+    if (launcher->outcome && launcher->has_error)           /* the rank did not end well, but its run had */
+        pl_log_line(PL_LOG_ERROR, 0, pl_actor_name(launcher), "%s", launcher->error.text);
+    if (launcher->has_error && !launcher->outcome)
         pl_call_fail(call, &launcher->error);
     else
         pl_reply_run(call, &(pl_run_reply_t){.outcome = &launcher->outcome->object});

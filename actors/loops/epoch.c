@@ -20,7 +20,9 @@
 static const int64_t REPORT_EVERY = PL_SECOND / 10;
 
 /* What a decision goes through, in order. */
-typedef enum decision { DECIDE_LOG, DECIDE_CALLBACK, DECIDE_VALIDATE, DECIDE_VALIDATED, DECIDE_END } decision_t;
+typedef enum decision {
+    DECIDE_LOG, DECIDE_CALLBACK, DECIDE_VALIDATING, DECIDE_VALIDATE, DECIDE_VALIDATED, DECIDE_END,
+} decision_t;
 
 typedef struct epoch {
     pl_trainer_options_t options;
@@ -177,14 +179,12 @@ static int figures_newest(epoch_t *e, const pl_figures_t *figures, bool only_on_
         code = pl_metric_put(into, e->optimizer, e->lr, err);
     if (code == PL_OK && e->global_step)
         code = pl_metric_put(into, "grad_norm", e->grad_norm, err);
-    if (code == PL_OK && json_object_update(e->newest, into) != 0)
-        code = pl_no_memory(err);
     return code;
 }
 
-static void epoch_report(epoch_t *e, const char *event)
+static void epoch_report(epoch_t *e, const char *event, const json_t *metrics)
 {
-    char *text = pl_metrics_text(e->newest, NULL);
+    char *text = pl_metrics_text(metrics, NULL);
     e->reported = pl_now();
     pl_progress_train_epoch(e->call, &(pl_train_epoch_progress_t){
         .event = event, .global_step = e->global_step, .total_steps = e->total_steps, .epoch = e->number,
@@ -196,11 +196,10 @@ static void epoch_report_sometimes(epoch_t *e)
 {
     if (pl_now() - e->reported < REPORT_EVERY)
         return;
-    json_t *now = json_object();
-    if (now)
-        figures_newest(e, &e->since_log, true, now, NULL);
+    json_t *now = json_copy(e->newest);                     /* e->newest changes at decisions only, not by the clock */
+    if (now && figures_newest(e, &e->since_log, true, now, NULL) == PL_OK)
+        epoch_report(e, "train", now);
     json_decref(now);
-    epoch_report(e, "train");
 }
 
 /* ---- batches ---- */
@@ -348,7 +347,7 @@ static void validated(void *self, const pl_answer_t *answer)
                             .metrics = answer->body->evaluate_reply.metrics};
     pl_call_log_metrics(e, e->logger, &log, (pl_how_t){0}, &e->failure);
     if (e->call)
-        epoch_report(e, "validated");
+        epoch_report(e, "validated", e->newest);
     e->decision++;
     epoch_decide(e);
 }
@@ -370,7 +369,9 @@ static bool send_log(epoch_t *e, const pl_figures_t *figures, bool only_on_step)
     if (!line)
         pl_no_memory(&e->failure);
     else if (figures_newest(e, figures, only_on_step, line, &e->failure) == PL_OK)
-        text = pl_metrics_text(line, &e->failure);
+        text = json_object_update(e->newest, line) == 0 ? pl_metrics_text(line, &e->failure) : NULL;
+    if (!text && e->failure.code == PL_OK)
+        pl_no_memory(&e->failure);
     json_decref(line);
     pl_log_metrics_t msg = {.epoch = e->number, .global_step = e->global_step, .metrics = text};
     bool sent = text && pl_call_log_metrics(e, e->logger, &msg, (pl_how_t){.on_answer = decided}, &e->failure);
@@ -402,12 +403,16 @@ static void epoch_decide(epoch_t *e)
             if (callback_due(e, batch))
                 sent = send_hook(e, PL_HOOK_TRAIN_BATCH_END);
             break;
+        case DECIDE_VALIDATING:
+            if (validation_due(e, batch) && (e->callback_points & PL_AT(VALIDATION_START)))
+                sent = send_hook(e, PL_HOOK_VALIDATION_START);
+            break;
         case DECIDE_VALIDATE:
             if (validation_due(e, batch))
                 sent = send_evaluate(e);
             break;
         case DECIDE_VALIDATED:
-            if (validation_due(e, batch) && (e->callback_points & 1u << PL_HOOK_VALIDATION_END))
+            if (validation_due(e, batch) && (e->callback_points & PL_AT(VALIDATION_END)))
                 sent = send_hook(e, PL_HOOK_VALIDATION_END);
             break;
         case DECIDE_END:
@@ -507,6 +512,7 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     if (e->call || e->pending)
         return pl_fail(err, PL_EBUSY, "an epoch is under way");
     e->number = body->train_epoch.epoch;
+    e->lr_factor *= body->train_epoch.lr_factor;
     e->first_step = e->global_step = body->train_epoch.global_step;
     e->batches = e->fetched = e->done = 0;
     e->deciding = e->at_decision = false;

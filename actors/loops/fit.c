@@ -19,7 +19,8 @@ typedef struct fit {
     int64_t began;
     uint32_t epochs;                                        /* done */
     uint64_t global_step, validated_step;
-    bool ended, stopped;
+    bool ended, stopped, epoch_whole;                       /* epoch_whole: the newest was not cut short */
+    double lr_factor;                                       /* asked for by callbacks, not yet handed on */
     uint64_t evaluating;                                    /* the call  [0: none] */
     json_t *metrics;
     pl_outcome_t *outcome;
@@ -88,7 +89,9 @@ static void fit_reply(fit_t *fit)
 static void fit_saved(void *self, const pl_answer_t *answer)
 {
     fit_t *fit = self;
-    if (!fit_failed(fit, answer))
+    if (answer->kind == PL_ANSWER_ERROR)
+        fit->outcome->error = *answer->error;               /* the weights are in the result all the same */
+    if (fit->call && (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR))
         fit_reply(fit);
 }
 
@@ -190,14 +193,23 @@ static void fit_end(fit_t *fit)
 
 static void fit_epoch_begin(void *self, const pl_answer_t *answer);
 
+/* What a callback wants, at whichever point it was asked. */
+static void fit_wish(fit_t *fit, const pl_ask_callbacks_reply_t *wish)
+{
+    fit->lr_factor *= wish->lr_factor;
+    fit->ended |= wish->stop;
+    fit->stopped |= wish->stop;
+}
+
 static void fit_epoch_hooked(void *self, const pl_answer_t *answer)
 {
     fit_t *fit = self;
     if (fit_failed(fit, answer))
         return;
-    if (answer->body->ask_callbacks_reply.stop)
-        fit->ended = fit->stopped = true;
-    if (fit->ended || (fit->options.max_epochs > 0 && fit->epochs >= (uint64_t)fit->options.max_epochs))
+    fit_wish(fit, &answer->body->ask_callbacks_reply);
+    fit->epochs += fit->epoch_whole;
+    if (fit->ended || (fit->options.max_epochs >= 0 && fit->epochs >= (uint64_t)fit->options.max_epochs)
+        || (fit->options.max_steps >= 0 && fit->global_step >= (uint64_t)fit->options.max_steps))
         fit_end(fit);
     else
         fit_hook(fit, PL_HOOK_TRAIN_EPOCH_START, fit_epoch_begin);
@@ -220,7 +232,7 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     fit->validated_step = reply->validated_step;
     fit->ended = reply->ended;
     fit->stopped = reply->reason[0] != '\0';
-    fit->epochs += !fit->stopped;
+    fit->epoch_whole = !fit->stopped;
     if (pl_metrics_merge(fit->metrics, reply->metrics, &err) != PL_OK)
         fit_fail(fit, &err);
     else
@@ -233,15 +245,14 @@ static void fit_epoch_begin(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (fit_failed(fit, answer))
         return;
-    pl_train_epoch_t msg = {.epoch = fit->epochs, .global_step = fit->global_step};
+    fit_wish(fit, &answer->body->ask_callbacks_reply);
+    if (fit->ended) {
+        fit_end(fit);
+        return;
+    }
+    pl_train_epoch_t msg = {.epoch = fit->epochs, .global_step = fit->global_step, .lr_factor = fit->lr_factor};
+    fit->lr_factor = 1;
     fit_sent(fit, pl_call_train_epoch(fit, fit->epoch, &msg, (pl_how_t){.on_answer = fit_epoch_done}, &err), &err);
-}
-
-static void fit_begun(void *self, const pl_answer_t *answer)
-{
-    fit_t *fit = self;
-    if (!fit_failed(fit, answer))
-        fit_hook(fit, PL_HOOK_TRAIN_EPOCH_START, fit_epoch_begin);
 }
 
 static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -252,7 +263,8 @@ static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
         return pl_fail(err, PL_EBUSY, "a fit is under way");
     fit->call = call;
     fit->began = pl_now();
-    fit_hook(fit, PL_HOOK_FIT_START, fit_begun);
+    fit->lr_factor = 1;
+    fit_hook(fit, PL_HOOK_FIT_START, fit_epoch_hooked);
     return PL_OK;
 }
 

@@ -80,15 +80,17 @@ static int output_append(pl_output_t *all, const pl_output_t *batch, int64_t don
     return PL_OK;
 }
 
-static int outputs_append(predict_t *p, const pl_outputs_t *batch, pl_error_t *err)
+static int outputs_append(predict_t *p, const pl_outputs_t *batch, int64_t samples, pl_error_t *err)
 {
-    if (!batch || !batch->count || batch->output[0].shape.rank == 0)
-        return pl_fail(err, PL_EUNSUPPORTED, "the module has no output for a sample when predicting: pl_output()");
+    if (!batch || !batch->count)
+        return pl_fail(err, PL_EUNSUPPORTED, "the module has no output when predicting: pl_output()");
     pl_outputs_t *all = p->outcome->outputs;
-    int64_t samples = batch->output[0].shape.dim[0];
     int code = PL_OK;
     for (int k = 0; k < batch->count && code == PL_OK; k++) {
         pl_shape_t shape = batch->output[k].shape;
+        if (shape.rank == 0 || shape.dim[0] != samples)
+            return pl_fail(err, PL_EUNSUPPORTED, "output \"%s\" has no value for each of the %lld samples of a batch: "
+                           "its first axis must be theirs", batch->output[k].name, (long long)samples);
         shape.dim[0] = 0;
         if (k == all->count)
             code = pl_outputs_add(all, batch->output[k].name, shape, err);
@@ -118,7 +120,8 @@ static void predict_batch_done(void *self, const pl_answer_t *answer)
     p->pending--;
     p->done++;
     if (p->failure.code == PL_OK)
-        outputs_append(p, (pl_outputs_t *)answer->body->evaluate_batch_reply.outputs, &p->failure);
+        outputs_append(p, (pl_outputs_t *)answer->body->evaluate_batch_reply.outputs, (intptr_t)answer->context,
+                       &p->failure);
     pl_patience_renew(&p->patience);
     if (p->call)
         predict_report(p);
@@ -131,7 +134,7 @@ static void predict_fetched(void *self, const pl_answer_t *answer)
     if (predict_failed(p, answer))
         return;
     pl_evaluate_batch_t msg = {.stage = PL_PREDICT, .batch = answer->body->fetch_batch_reply.batch};
-    pl_how_t how = {.on_answer = predict_batch_done};
+    pl_how_t how = {.on_answer = predict_batch_done, .context = (void *)(intptr_t)answer->body->fetch_batch_reply.samples};
     if (!msg.batch)
         pl_fail(&p->failure, PL_EBUG, "the data ended after %u of %u batches", p->done, p->batches);
     else if (p->failure.code == PL_OK && pl_call_evaluate_batch(p, p->strategy, &msg, how, &p->failure))

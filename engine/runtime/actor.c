@@ -114,6 +114,15 @@ void pl_actors_reap(pl_reactor_t *reactor)
     }
 }
 
+void pl_actors_abandon_children(pl_reactor_t *reactor)
+{
+    for (size_t k = 0; k < reactor->calls.room; k++) {
+        pl_made_call_t *made = reactor->calls.key[k] ? reactor->calls.value[k] : NULL;
+        if (made && made->thread)
+            pl_reactor_abandon(made->thread);
+    }
+}
+
 void pl_actors_release(pl_reactor_t *reactor)
 {
     uint64_t key;
@@ -227,7 +236,7 @@ void actor_child_late(actor_t *actor, pl_made_call_t *child)
                 "processes, which can be killed", pl_kind_name(child->to.kind));
         pl_log_line(PL_LOG_ERROR, actor->reactor->rank, actor_name(actor), "%s", actor->end_error.text);
         if (child->thread)
-            pl_count(&actor->reactor->runtime->stuck);
+            pl_reactor_abandon(child->thread);
         made_drop(child);
     }
     actor_go_on_ending(actor);
@@ -271,7 +280,7 @@ static void timer_fired(evutil_socket_t fd, short what, void *user)
     (void)fd, (void)what;
     pl_timer_t *timer = user;
     actor_t *actor = timer->actor;
-    if (actor->state != ACTOR_ALIVE)
+    if (actor->state != ACTOR_ALIVE || pl_reactor_is_abandoned(actor->reactor))
         return;
     actor->reactor->doing = timer->doing;
     timer->then(actor->self);

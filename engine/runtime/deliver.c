@@ -224,6 +224,8 @@ static void deliver_answer(pl_reactor_t *reactor, const letter_t *l)
 
 void pl_actors_deliver(pl_reactor_t *reactor, pl_frame_t *frame)
 {
+    if (pl_reactor_is_abandoned(reactor))
+        return;
     letter_t l;                                             /* large, so not zeroed for every message */
     l.e = pl_frame_envelope(frame);
     l.frame = frame;
