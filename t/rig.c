@@ -110,7 +110,8 @@ static char *run_text(const rig_t *rig)
                  s->script ? s->script : "");
     if (s->scheduler)
         snprintf(scheduler, sizeof scheduler, "\"scheduler\": %s,", s->scheduler);
-    return pl_text("{\"module\": %s, \"optimizer\": %s, %s \"callbacks\": %s,"
+    char *text;
+    int length = asprintf(&text, "{\"module\": %s, \"optimizer\": %s, %s \"callbacks\": %s,"
                    " \"data\": {\"name\": \"memory\", \"source\": \"%s\"%s%s},"
                    " \"trainer\": {\"accelerator\": %s, \"default_root_dir\": \"%s/runs\""
                    "%s%s}}",
@@ -119,6 +120,7 @@ static char *run_text(const rig_t *rig)
                    scheduler, s->callbacks ? s->callbacks : "[]", rig->source,
                    s->data ? ", " : "", s->data ? s->data : "", accelerator, tap_folder(),
                    s->trainer ? ", " : "", s->trainer ? s->trainer : "");
+    return length < 0 ? NULL : text;
 }
 
 static bool trainer_make(rig_t *rig)
@@ -128,7 +130,7 @@ static bool trainer_make(rig_t *rig)
     if (options)
         rig->trainer = pl_trainer_new(rig->engine, options, &rig_error);
     pl_options_free(options);
-    pl_text_free(text);
+    free(text);
     return rig->trainer != NULL;
 }
 
@@ -354,6 +356,12 @@ bool rig_begin(rig_t *rig)
     return begun(rig, pl_trainer_fit(rig->trainer, on_done, rig, &rig_error));
 }
 
+bool rig_begin_prediction(rig_t *rig, const char *checkpoint)
+{
+    const pl_prediction_t what = {.checkpoint = checkpoint};
+    return begun(rig, pl_trainer_predict(rig->trainer, &what, on_done, rig, &rig_error));
+}
+
 static void too_long(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
@@ -393,8 +401,7 @@ const rig_result_t *rig_fit(rig_t *rig)
 
 const rig_result_t *rig_predict(rig_t *rig, const char *checkpoint)
 {
-    const pl_prediction_t what = {.checkpoint = checkpoint};
-    if (!begun(rig, pl_trainer_predict(rig->trainer, &what, on_done, rig, &rig_error)))
+    if (!rig_begin_prediction(rig, checkpoint))
         ok(false, "a run can begin: %s", rig_error.text);
     return rig_wait(rig);
 }

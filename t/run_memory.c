@@ -16,6 +16,14 @@ typedef struct tally {
     int runs, wrong;
 } tally_t;
 
+/* A fit, or a prediction from these weights. */
+static char *weights;
+
+static bool begin(rig_t *rig)
+{
+    return weights ? rig_begin_prediction(rig, weights) : rig_begin(rig);
+}
+
 static void complain(tally_t *tally, int n, const char *what, const pl_error_t *error)
 {
     if (tally->wrong++ < 8)
@@ -38,13 +46,13 @@ static bool try(tally_t *tally, int n, const rig_spec_t *spec)
     rig_t *rig = rig_make(spec);
     if (!rig)
         expect_no_memory(tally, n, "no rig", &rig_error);
-    else if (!rig_begin(rig))
+    else if (!begin(rig))
         expect_no_memory(tally, n, "no run", &rig_error);
     else if (strcmp(rig_wait(rig)->status, "ok"))
         expect_no_memory(tally, n, "the run", &rig_wait(rig)->error);
     bool failed = scarce_failed();
     scarce_fail(0);
-    if (rig && strcmp(rig_fit(rig)->status, "ok"))
+    if (rig && (!begin(rig) || strcmp(rig_wait(rig)->status, "ok")))
         complain(tally, n, "the next run", &rig_wait(rig)->error);
     rig_free(&rig);
     if (scarce_live() != before) {
@@ -64,7 +72,8 @@ static void survives(const char *what, const rig_spec_t *spec)
 {
     tally_t tally = {0};
     rig_t *first = rig_make(spec);                          /* what is kept for ever is made */
-    rig_fit(first);
+    begin(first);
+    rig_wait(first);
     rig_free(&first);
     int n = 1;
     while (try(&tally, n, spec) && tally.wrong < 30)
@@ -89,11 +98,22 @@ static void memory_may_run_out_on_the_cpu(void)
                                   .data = "\"batch_size\": 16, \"val_split\": 0.2"});
 }
 
+static void memory_may_run_out_in_a_prediction(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_steps\": 3");
+    weights = strdup(rig_fit(rig)->run_dir);
+    rig_free(&rig);
+    survives("predict", &(rig_spec_t){.data = "\"batch_size\": 15"});
+    free(weights);
+    weights = NULL;
+}
+
 int main(void)
 {
     scarce_init_own();
     rig_init(NULL);
     run(memory_may_run_out_on_a_device_of_ones_own);
     run(memory_may_run_out_on_the_cpu);
+    run(memory_may_run_out_in_a_prediction);
     return tap_done();
 }

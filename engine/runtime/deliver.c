@@ -143,8 +143,10 @@ static void deliver_call(pl_reactor_t *reactor, letter_t *l)
     if (!call) {
         pl_count(&reactor->runtime->refused);
         call_refuse(reactor, &l->e, &l->error);
-        if (actor && actor->state == ACTOR_NEW && l->e.from_actor == actor->parent)
-            actor_discard(actor);                           /* it had one start, and that has failed */
+        if (actor && actor->state == ACTOR_NEW && l->e.from_actor == actor->parent) {
+            actor->end_error = l->error;                    /* it had one start, and that has failed */
+            actor_discard(actor);
+        }
         return;
     }
     if (handle(actor, call, &l->body, &l->error) == PL_OK)
