@@ -232,6 +232,8 @@ static int numbers_open(void *self, const pl_data_request_t *request,
 {
     numbers_t *numbers = self;
     count(&numbers_state.opened, 1);
+    snprintf(numbers_state.told[request->stage], sizeof *numbers_state.told, "%s",
+             request->facts ? request->facts : "");
     if (numbers->broken)
         return pl_fail(err, PL_EIO, "numbers.txt: cannot be opened");
     info->samples = numbers->samples;
