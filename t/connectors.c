@@ -340,6 +340,7 @@ static void data_that_cannot_be_used_is_refused(void)
                  "nothing to train on");
     open_refused("{\"name\": \"numbers\", \"ordered\": true, \"val_split\": 0.01}",
                  PL_EFORMAT, "no samples");
+    open_refused("{\"name\": \"halves\"}", PL_EUSER, "\"halves\": its table lacks");
     open_refused("{\"name\": \"nobody\"}", PL_ENOTFOUND, "no dataset \"nobody\"");
     open_refused("{\"val\": \"numbers\"}", PL_ENOTFOUND, "data.train");
     open_refused("{\"train\": {\"name\": \"numbers\", \"vocabulary\": \"ab\"}, "
@@ -545,7 +546,9 @@ static void every_call_ends_whichever_allocation_fails(void)
 int main(void)
 {
     scarce_init();
+    static const pl_dataset_ops_t halves = {.name = "halves", .size = 1};
     static const pl_registration_t parts[] = {{"dataset", &numbers_dataset},
+                                              {"dataset", &halves},
                                               PL_REGISTRATIONS_END};
     pl_register(parts, NULL);
     run(batches_are_the_same_whatever_reads_them);

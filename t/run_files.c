@@ -1,5 +1,7 @@
 /* run_files.c - tests of what a run writes and reads: actors/connectors/writer.c,
  * weights.c, run_dir.c, logger.c, checkpoint.c */
+#include <dirent.h>
+#include <dlfcn.h>
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
@@ -447,6 +449,28 @@ static void two_runs_at_once_get_two_directories(void)
     queen_close();
 }
 
+static bool directories_seem_empty;
+
+/* In the place of the C library's. */
+struct dirent *readdir(DIR *directory)
+{
+    struct dirent *(*real)(DIR *);
+    *(void **)&real = dlsym(RTLD_NEXT, "readdir");
+    return directories_seem_empty ? NULL : real(directory);
+}
+
+static void a_number_that_is_taken_meanwhile_is_skipped(void)
+{
+    start_root("meanwhile");
+    make_in(root, "");
+    make_in(root, "");
+    directories_seem_empty = true;
+    asked_t *made = make_in(root, "");
+    directories_seem_empty = false;
+    is_text(made->text, in_root("0003"), "the next that is free");
+    queen_close();
+}
+
 static void a_root_that_cannot_be_is_refused(void)
 {
     start_root("refused");
@@ -542,6 +566,7 @@ int main(void)
     run(runs_are_numbered);
     run(a_run_may_have_a_name);
     run(two_runs_at_once_get_two_directories);
+    run(a_number_that_is_taken_meanwhile_is_skipped);
     run(a_root_that_cannot_be_is_refused);
     run(a_full_disk_leaves_no_directory);
     run(a_run_does_not_need_the_link);

@@ -50,10 +50,13 @@ static void show_end(const pl_result_t *result, int signal)
 {
     char clock[24];
     bool stopped = !strcmp(result->status, "stopped");
-    cli_print("%s after %u epoch%s, %llu step%s, %s", !stopped ? "done" : signal ? "stopped by a signal" : "stopped",
+    cli_print("%s after %u epoch%s, %llu step%s in ", !stopped ? "done" : signal ? "stopped by a signal" : "stopped",
               result->epoch, plural(result->epoch), (unsigned long long)result->global_step,
-              plural(result->global_step), cli_clock(result->seconds, clock));
-    cli_print(result->seconds < 60 ? " min (%.1f s)\n" : " min\n", result->seconds);
+              plural(result->global_step));
+    if (result->seconds < 60)
+        cli_print("%.1f s\n", result->seconds);
+    else
+        cli_print("%s min\n", cli_clock(result->seconds, clock));
 }
 
 static int is_shown(const struct dirent *entry)

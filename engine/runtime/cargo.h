@@ -28,6 +28,7 @@ pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *
 typedef struct pl_outcome {
     pl_object_t object;
     bool stopped;                                           /* by a stop, before its limit */
+    pl_error_t error;                                       /* what went wrong after the last step, such as saving */
     uint64_t global_step;
     uint32_t epoch;                                         /* epochs done */
     double seconds;                                         /* of the loop */
