@@ -46,8 +46,13 @@ typedef struct pl_accelerator_ops {
     /* Regions the graph refers to must exist and stay.  PL_EUNSUPPORTED names the operator and its path. */
     int (*compile)(void *self, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err);
     void (*discard)(void *self, pl_plan_t *plan);
-    /* Starts a replay; on failure done is not called. Replays run in the order they were started. */
+    /* Starts a replay; on failure done is not called. Replays run in the order they were started, and what reads or
+     * writes regions after them finds them run. */
     int (*replay)(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err);
+    /* Of an open device whose replays are done later: a descriptor, there until close(), that can be read when some
+     * are; then collect() is called and calls their done().  [both NULL: done from inside replay()] */
+    int (*descriptor)(const void *self);
+    void (*collect)(void *self);
 } pl_accelerator_ops_t;
 
 extern const pl_accelerator_ops_t pl_cpu_accelerator;

@@ -5,6 +5,7 @@
  * they come. */
 #include "accelerators/actor.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "accelerators/accelerator.h"
@@ -43,6 +44,12 @@ typedef struct device {
     bool ending;
 } device_t;
 
+static void device_collect(void *self)
+{
+    device_t *device = self;
+    device->ops->collect(device->part.self);
+}
+
 static int device_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     (void)call;
@@ -55,6 +62,8 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body, pl_e
     device->ops = device->part.ops;
     device->opened = true;                                  /* close() also after a failed open() */
     code = device->ops->open(device->part.self, &device->info, err);
+    if (code == PL_OK && device->ops->collect)
+        code = pl_watch(self, device->ops->descriptor(device->part.self), device_collect, err);
     if (code != PL_OK)
         return code;
     pl_log_line(PL_LOG_INFO, pl_actor_rank(self), pl_actor_name(self), "%s: %s, %d thread%s, %s", device->ops->name,
@@ -231,13 +240,26 @@ static const pl_handler_t device_handlers[] = {
     PL_HANDLERS_END,
 };
 
-const pl_actor_ops_t pl_accelerator_actor = {
-    .role = "accelerator",
-    .name = "device",
-    .help = "one device",
-    .size = sizeof(device_t),
-    .level = PL_LEVEL_ACCELERATOR,
-    .handlers = device_handlers,
-    .on_cancel = device_cancel,
-    .release = device_release,
-};
+/* One table for each kind of device, for ever: an actor that is stuck may outlive all that knew it. */
+const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err)
+{
+    enum { KINDS_MOST = 16 };
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static pl_actor_ops_t kinds[KINDS_MOST];
+    const pl_part_t *part = pl_part_find("accelerator", name, err);
+    if (!part)
+        return NULL;
+    int k = 0;
+    pthread_mutex_lock(&lock);
+    while (k < KINDS_MOST && kinds[k].name && kinds[k].name != part->name)
+        k++;
+    if (k < KINDS_MOST && !kinds[k].name)
+        kinds[k] = (pl_actor_ops_t){.name = part->name, .help = "one device", .size = sizeof(device_t),
+                                    .role = "accelerator", .level = PL_LEVEL_ACCELERATOR, .handlers = device_handlers,
+                                    .on_cancel = device_cancel, .release = device_release};
+    pthread_mutex_unlock(&lock);
+    if (k < KINDS_MOST)
+        return &kinds[k];
+    pl_fail(err, PL_EBUSY, "more than %d kinds of accelerators in one process", KINDS_MOST);
+    return NULL;
+}

@@ -2,6 +2,8 @@
  *
  * The program's side posts commands to the control thread and gets notifications by one eventfd; nothing else crosses.
  * On the control thread the program is an actor like others, the highest: its calls are what the program asked for. */
+#include "actors/host.h"
+
 #include <errno.h>
 #include <event2/event.h>
 #include <jansson.h>
@@ -18,6 +20,8 @@
 #include "runtime/cargo.h"
 #include "runtime/monitor.h"
 #include "runtime/reactor.h"
+
+enum { TOKENS_MOST = 100000000 };
 
 typedef enum note_kind { NOTE_PROGRESS, NOTE_DONE, NOTE_GONE, NOTE_CLOSED } note_kind_t;
 
@@ -328,6 +332,11 @@ pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err)
     return NULL;
 }
 
+pl_runtime_t *pl_engine_runtime(pl_engine_t *engine)
+{
+    return &engine->runtime;
+}
+
 int pl_engine_fd(const pl_engine_t *engine)
 {
     return engine->fd;
@@ -376,6 +385,10 @@ static void done_tell(pl_trainer_t *trainer, const note_t *note)
     pl_result_t result = {.status = !o ? "failed" : o->stopped ? "stopped" : "ok", .error = note->error,
                           .metrics = "{}", .run_dir = "", .text = ""};
     if (o) {
+        if (o->error.code != PL_OK) {
+            result.status = "failed";
+            result.error = o->error;
+        }
         result.global_step = o->global_step;
         result.epoch = o->epoch;
         result.seconds = o->seconds;
@@ -503,6 +516,12 @@ int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what, pl_on
                        pl_error_t *err)
 {
     int code = trainer_free_to_run(trainer, err);
+    if (code == PL_OK && what->prompt && (what->tokens < 0 || what->tokens > TOKENS_MOST))
+        code = pl_fail(err, PL_EINVAL, "tokens is %lld: from 0 to %d", (long long)what->tokens, TOKENS_MOST);
+    if (code == PL_OK && !(what->temperature >= 0 && what->temperature <= 1e6))
+        code = pl_fail(err, PL_EINVAL, "temperature is %g: 0 or more", what->temperature);
+    if (code == PL_OK && what->top_k < 0)
+        code = pl_fail(err, PL_EINVAL, "top_k is %lld: 0 for all, or how many", (long long)what->top_k);
     if (code == PL_OK && !what->checkpoint)
         code = pl_fail(err, PL_EINVAL, "predicting needs weights: a .safetensors file or a run directory");
     pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, PL_PREDICT, err) : NULL;
@@ -526,7 +545,7 @@ int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
     command_t *command = pl_alloc(sizeof *command);
     if (!command)
         return pl_no_memory(err);
-    *command = (command_t){.trainer = trainer, .reason = pl_strdup(reason ? reason : "")};
+    *command = (command_t){.trainer = trainer, .reason = pl_strdup(reason && *reason ? reason : "the program asked for it")};
     if (command->reason && pl_reactor_post(trainer->engine->reactor, command_stop, command, err) == PL_OK)
         return PL_OK;
     command_free(command);

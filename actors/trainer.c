@@ -20,7 +20,7 @@ typedef struct trainer {
     trainer_state_t state;
     pl_call_t *run;
     pl_address_t launcher;
-    uint64_t life;                                          /* of the launcher */
+    uint64_t life, launched;                                /* of the launcher: its start, its run */
     pl_outcome_t *outcome;                                  /* NULL with an error */
     pl_error_t error;
 } trainer_t;
@@ -40,7 +40,7 @@ static void trainer_finish(trainer_t *trainer)
     trainer->state = TRAINER_IDLE;
     trainer->run = NULL;
     trainer->outcome = NULL;
-    trainer->life = 0;
+    trainer->life = trainer->launched = 0;
     if (!call)
         return;
     if (outcome)
@@ -73,6 +73,8 @@ static void launcher_ended(void *self, const pl_answer_t *answer)
 static void launcher_answered(void *self, const pl_answer_t *answer)
 {
     trainer_t *trainer = self;
+    if (answer->call != trainer->launched)                  /* the launcher has ended before */
+        return;
     if (answer->kind == PL_ANSWER_PROGRESS)
         pl_progress_run(trainer->run, &answer->body->run_progress);
     if (answer->kind == PL_ANSWER_REPLY)
@@ -106,7 +108,8 @@ static int trainer_run(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     trainer->state = TRAINER_RUNNING;
     trainer->run = call;
     pl_error_t local = {0};
-    if (!pl_call_run(self, trainer->launcher, &body->run, how, &local)) {
+    trainer->launched = pl_call_run(self, trainer->launcher, &body->run, how, &local);
+    if (!trainer->launched) {
         trainer_keep_error(trainer, &local);
         trainer->state = TRAINER_ENDING;
         pl_cancel(trainer, trainer->life);

@@ -17,19 +17,19 @@
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "runtime/cargo.h"
 
-enum { BEAT_MS = 500 };
+enum { BEAT_MS = 500 };                                     /* at most */
 
 typedef struct worker {
     pl_call_t *run;                                         /* NULL: idle */
     pl_job_t *job;                                          /* counted */
     pl_trainer_options_t options;
     pl_binding_t *binding;
-    pl_actor_ops_t accelerator_ops;                         /* named after the device: "accelerator.cpu" */
     pl_address_t writer, data, callback, accelerator, strategy, logger, checkpoint, loop;
     bool validates, does_io;
     pl_weights_t *weights;                                  /* to start from, counted  [NULL] */
@@ -61,6 +61,16 @@ static bool worker_failed(worker_t *w, const pl_answer_t *answer)
     return answer->kind != PL_ANSWER_REPLY || !w->run;
 }
 
+/* The strategy has not gone on with what it was asked for. */
+static void worker_late(worker_t *w, const pl_answer_t *answer, const char *what)
+{
+    pl_error_t err;
+    if (answer->kind != PL_ANSWER_LATE)
+        return;
+    pl_fail(&err, PL_ESTUCK, "%s has not ended for %g s (trainer.step_timeout)", what, w->options.step_timeout);
+    worker_fail(w, &err);
+}
+
 static void worker_sent(worker_t *w, uint64_t call, const pl_error_t *err)
 {
     if (!call)
@@ -85,8 +95,9 @@ static void worker_beat(void *self)
     worker_t *w = self;
     if (!w->run)
         return;
+    int patience = pl_milliseconds(w->options.step_timeout) / 4 + 1;
     pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive", .metrics = ""});
-    pl_after(w, BEAT_MS, worker_beat, NULL);
+    pl_after(w, patience < BEAT_MS ? patience : BEAT_MS, worker_beat, NULL);
 }
 
 /* ---- the loop runs ---- */
@@ -199,6 +210,7 @@ static void worker_prepared(worker_t *w)
 static void weights_imported(void *self, const pl_answer_t *answer)
 {
     worker_t *w = self;
+    worker_late(w, answer, "taking over weights");
     if (!worker_failed(w, answer))
         worker_prepared(w);
 }
@@ -207,6 +219,7 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
 {
     worker_t *w = self;
     pl_error_t err = {0};
+    worker_late(w, answer, "compiling the module's steps");
     if (worker_failed(w, answer))
         return;
     w->does_io = answer->body->setup_reply.does_io;
@@ -217,7 +230,7 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
         return;
     }
     pl_import_weights_t msg = {.weights = &w->weights->object};
-    pl_how_t how = {.on_answer = weights_imported};
+    pl_how_t how = {.on_answer = weights_imported, .silence_ms = pl_milliseconds(w->options.step_timeout)};
     worker_sent(w, pl_call_import_weights(w, w->strategy, &msg, how, &err), &err);
 }
 
@@ -225,7 +238,7 @@ static void set_up(worker_t *w, pl_layout_t *layout, const char *facts)
 {
     pl_error_t err = {0};
     pl_setup_t msg = {.job = &w->job->object, .facts = facts, .layout = &layout->object};
-    pl_how_t how = {.on_answer = strategy_set_up};
+    pl_how_t how = {.on_answer = strategy_set_up, .silence_ms = pl_milliseconds(w->options.step_timeout)};
     w->validates = layout->stage[PL_VALIDATE].present;
     worker_sent(w, pl_call_setup(w, w->strategy, &msg, how, &err), &err);
 }
@@ -233,8 +246,11 @@ static void set_up(worker_t *w, pl_layout_t *layout, const char *facts)
 static void data_opened(void *self, const pl_answer_t *answer)
 {
     worker_t *w = self;
-    if (!worker_failed(w, answer))
-        set_up(w, (pl_layout_t *)answer->body->open_data_reply.layout, answer->body->open_data_reply.facts);
+    if (worker_failed(w, answer))
+        return;
+    const pl_open_data_reply_t *reply = &answer->body->open_data_reply;
+    bool known = w->weights && w->weights->facts;           /* what the module was made for goes before */
+    set_up(w, (pl_layout_t *)reply->layout, known ? w->weights->facts : reply->facts);
 }
 
 /* What the batches will look like: the data say, or, when text goes on from a prompt, what the weights bring along of
@@ -242,7 +258,8 @@ static void data_opened(void *self, const pl_answer_t *answer)
 static void find_layout(worker_t *w)
 {
     pl_error_t err = {0};
-    pl_open_data_t msg = {.fit = w->job->stage == PL_TRAIN};
+    pl_open_data_t msg = {.fit = w->job->stage == PL_TRAIN,
+                          .facts = w->weights && w->weights->facts ? w->weights->facts : ""};
     if (!w->job->prompt) {
         worker_sent(w, pl_call_open_data(w, w->data, &msg, (pl_how_t){.on_answer = data_opened}, &err), &err);
         return;
@@ -266,27 +283,17 @@ static void weights_read(void *self, const pl_answer_t *answer)
 
 /* ---- a run ---- */
 
-/* A copy of the accelerator's table under the device's name, kept as long as the worker. */
-static int name_accelerator(worker_t *w, pl_error_t *err)
-{
-    const char *name = pl_options_choice(w->job->options, "trainer.accelerator", "cpu");
-    const pl_part_t *part = pl_part_find("accelerator", name, err);
-    if (!part)
-        return err->code;
-    w->accelerator_ops = pl_accelerator_actor;
-    w->accelerator_ops.name = part->name;
-    return PL_OK;
-}
-
 static int spawn_parts(worker_t *w, pl_error_t *err)
 {
     const char *name = pl_options_choice(w->job->options, "trainer.strategy", "single");
     const pl_actor_ops_t *strategy = pl_part_find("strategy", name, err);
     pl_start_t start = {.options = "", .context = &w->job->object};
     pl_start_t strategy_start = start;
-    if (!strategy || name_accelerator(w, err) != PL_OK
+    const char *device = pl_options_choice(w->job->options, "trainer.accelerator", "cpu");
+    const pl_actor_ops_t *accelerator = pl_accelerator_actor(device, err);
+    if (!strategy || !accelerator
         || !spawn(w, &pl_io_writer, PL_OWN_THREAD, &start, &w->writer, err)
-        || !spawn(w, &w->accelerator_ops, PL_OWN_THREAD, &start, &w->accelerator, err))
+        || !spawn(w, accelerator, PL_OWN_THREAD, &start, &w->accelerator, err))
         return err->code;
     pl_peers_add(&strategy_start.peers, "accelerator", w->accelerator);
     if (!spawn(w, strategy, PL_SAME_THREAD, &strategy_start, &w->strategy, err)

@@ -37,18 +37,20 @@ static int begin_calls(pl_replica_t *r, pl_call_t *call, pl_error_t *err)
     return PL_OK;
 }
 
-/* Counts a call that was made; one that was not counts as an end of all. */
-static int made_call(pl_replica_t *r, uint64_t call, pl_error_t *err)
+static int made_call(pl_replica_t *r, uint64_t call, const pl_error_t *err)
 {
-    if (call) {
-        r->pending++;
-        return PL_OK;
-    }
-    if (r->pending == 0)
-        return err->code;
-    if (r->failure.code == PL_OK)
-        r->failure = *err;                                  /* those under way end first */
-    return PL_EBUSY;
+    r->pending += call != 0;
+    return call ? PL_OK : err->code;
+}
+
+/* All calls are made, or those before a failure: these end first, then the strategy's call fails. */
+static int made_all(pl_replica_t *r, int code, const pl_error_t *err)
+{
+    if (!r->pending)
+        return code;
+    if (code != PL_OK)
+        r->failure = *err;
+    return PL_OK;
 }
 
 /* ---- describing ---- */
@@ -133,6 +135,8 @@ static int plans_list(pl_replica_t *r, pl_error_t *err)
 static void setup_answered(void *self, const pl_answer_t *answer)
 {
     pl_replica_t *r = self;
+    if (answer->kind == PL_ANSWER_REPLY && r->pending > 1)
+        pl_progress_setup(r->waiting, &(pl_setup_progress_t){0});       /* it goes on */
     if (all_ended(r, answer)) {
         int64_t parameters = 0;
         for (int k = 0; k < r->model->count; k++)
@@ -251,28 +255,23 @@ static int setup_calls(pl_replica_t *r, pl_error_t *err)
         code = call_first_weights(r, PL_REGION_PARAMS, r->model->params, err);
     if (code == PL_OK)
         code = call_first_weights(r, PL_REGION_STATE, r->model->state, err);
-    return r->pending ? PL_OK : code;
+    return made_all(r, code, err);
 }
 
 int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup, pl_error_t *err)
 {
     if (r->model)
         return pl_fail(err, PL_ESTATE, "the strategy is set up already");
-    pl_error_t local = {0};
-    int code = begin_calls(r, call, &local);
-    if (code == PL_OK) {
-        r->job = pl_object_ref(setup->job);
-        r->layout = pl_object_ref(setup->layout);
-        r->facts = pl_strdup(setup->facts);
-        r->accelerator = pl_peer(r, "accelerator");
-        r->model = pl_model_new(&local);
-        code = r->facts && r->model ? parts_bind(r, &local) : pl_no_memory(&local);
-    }
-    if (code == PL_OK)
-        code = setup_calls(r, &local);
-    if (code != PL_OK && err)
-        *err = local;
-    return code;
+    int code = begin_calls(r, call, err);
+    if (code != PL_OK)
+        return code;
+    r->job = pl_object_ref(setup->job);
+    r->layout = pl_object_ref(setup->layout);
+    r->facts = pl_strdup(setup->facts);
+    r->accelerator = pl_peer(r, "accelerator");
+    r->model = pl_model_new(err);
+    code = r->facts && r->model ? parts_bind(r, err) : pl_no_memory(err);
+    return code == PL_OK ? setup_calls(r, err) : code;
 }
 
 void pl_replica_release(pl_replica_t *r)
@@ -334,15 +333,13 @@ static int call_read(pl_replica_t *r, pl_region_t region, int64_t count, pl_floa
 
 int pl_replica_export(pl_replica_t *r, pl_call_t *call, pl_error_t *err)
 {
-    pl_error_t local = {0};
-    int code = begin_calls(r, call, &local);
+    int code = begin_calls(r, call, err);
+    if (code != PL_OK)
+        return code;
+    code = call_read(r, PL_REGION_PARAMS, r->model->params, &r->read[0], err);
     if (code == PL_OK)
-        code = call_read(r, PL_REGION_PARAMS, r->model->params, &r->read[0], &local);
-    if (code == PL_OK)
-        code = call_read(r, PL_REGION_STATE, r->model->state, &r->read[1], &local);
-    if (code != PL_OK && err)
-        *err = local;
-    return r->pending ? PL_OK : code;
+        code = call_read(r, PL_REGION_STATE, r->model->state, &r->read[1], err);
+    return made_all(r, code, err);
 }
 
 static void import_answered(void *self, const pl_answer_t *answer)
@@ -379,24 +376,29 @@ static int import_fill(const pl_replica_t *r, const pl_weights_t *weights, pl_fl
     return PL_OK;
 }
 
+static int import_write(pl_replica_t *r, pl_floats_t *const from[2], pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int k = 0; k < 2 && code == PL_OK; k++) {
+        pl_write_region_t msg = {.region = k ? PL_REGION_STATE : PL_REGION_PARAMS, .floats = &from[k]->object};
+        pl_how_t how = {.on_answer = import_answered};
+        code = made_call(r, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
+    }
+    return made_all(r, code, err);
+}
+
 int pl_replica_import(pl_replica_t *r, pl_call_t *call, const pl_weights_t *weights, pl_error_t *err)
 {
-    pl_error_t local = {0};
-    pl_floats_t *into[2] = {pl_floats_new((size_t)r->model->params, &local),
-                            pl_floats_new((size_t)r->model->state, &local)};
-    int code = into[0] && into[1] ? import_fill(r, weights, into, &local) : PL_ENOMEM;
+    pl_floats_t *into[2] = {pl_floats_new((size_t)r->model->params, err),
+                            pl_floats_new((size_t)r->model->state, err)};
+    int code = into[0] && into[1] ? import_fill(r, weights, into, err) : PL_ENOMEM;
     if (code == PL_OK)
-        code = begin_calls(r, call, &local);
-    for (int k = 0; k < 2 && code == PL_OK; k++) {
-        pl_write_region_t msg = {.region = k ? PL_REGION_STATE : PL_REGION_PARAMS, .floats = &into[k]->object};
-        pl_how_t how = {.on_answer = import_answered};
-        code = made_call(r, pl_call_write_region(r, r->accelerator, &msg, how, &local), &local);
-    }
+        code = begin_calls(r, call, err);
+    if (code == PL_OK)
+        code = import_write(r, into, err);
     pl_object_unref(into[0]);
     pl_object_unref(into[1]);
-    if (code != PL_OK && err)
-        *err = local;
-    return code != PL_OK && r->waiting == call && r->pending ? PL_OK : code;
+    return code;
 }
 
 /* ---- what a step needs ---- */

@@ -31,6 +31,11 @@ typedef struct step {
 typedef struct single {
     pl_replica_t replica;                                   /* first: see replica.h */
     step_t step[STEPS_MOST];                                /* as many as credit allows */
+    struct {
+        uint64_t step;
+        uint32_t shard;
+        pl_batch_t *batch;                                  /* counted  [none] */
+    } suspect;                                              /* the newest step's first loss that is not finite */
 } single_t;
 
 static int single_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -124,12 +129,28 @@ static uint64_t replay_forward_backward(single_t *single, step_t *step, bool acc
     return pl_call_replay_plan(single, r->accelerator, &msg, (pl_how_t){.on_answer = on_answer, .context = step}, err);
 }
 
+/* Of a step in several batches any may be the one. */
+static void suspect_keep(single_t *single, const step_t *step)
+{
+    if (isfinite(step->loss) || single->suspect.step == step->number)
+        return;
+    pl_object_unref(single->suspect.batch);
+    single->suspect.step = step->number;
+    single->suspect.shard = step->shard;
+    single->suspect.batch = pl_object_ref(step->batch);
+}
+
 /* Steps that follow have overwritten the gradients: the same batch gives the same ones again. */
 static void find_bad(single_t *single, step_t *step)
 {
     pl_replica_t *r = &single->replica;
     pl_read_region_t read = {.region = PL_REGION_GRADS, .count = (uint64_t)r->model->params};
     pl_how_t how = {.on_answer = bad_read, .context = step};
+    if (single->suspect.step == step->number) {
+        step->loss = NAN;
+        step->batch = single->suspect.batch;
+        step->shard = single->suspect.shard;
+    }
     replay_forward_backward(single, step, false, bad_replayed, NULL);
     if (!pl_call_read_region(single, r->accelerator, &read, how, &step->failure))
         step_fail(step);
@@ -171,8 +192,10 @@ static void step_answered(single_t *single, step_t *step, const pl_answer_t *ans
 static void forward_backward_answered(void *self, const pl_answer_t *answer)
 {
     step_t *step = answer->context;
-    if (answer->kind == PL_ANSWER_REPLY)
+    if (answer->kind == PL_ANSWER_REPLY) {
         figures_keep(step, answer->body->replay_plan_reply.figures);
+        suspect_keep(self, step);
+    }
     step_answered(self, step, answer);
 }
 
@@ -274,6 +297,7 @@ static void single_release(void *self)
     single_t *single = self;
     for (int k = 0; k < STEPS_MOST; k++)
         pl_object_unref(single->step[k].outputs);
+    pl_object_unref(single->suspect.batch);
     pl_replica_release(&single->replica);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "runtime/monitor.h"
 
 rig_t rig;
 
@@ -166,6 +167,7 @@ void rig_open(void)
 void rig_close(void)
 {
     pl_reactor_free(rig.reactor);
+    pl_monitor_stop(rig.runtime);
     pl_runtime_release(rig.runtime);
     if (!rig.runtime->stuck)
         free(rig.runtime);

@@ -54,7 +54,7 @@ extern const pl_where_t rig_wheres[2];                      /* on the same threa
 extern const char *const rig_where_names[2];
 
 void rig_open(void);
-void rig_close(void);
+void rig_close(void);                                       /* ends the stream, too, if there is one */
 uint64_t rig_spawn(const pl_actor_ops_t *ops, pl_where_t where, const char *options, pl_address_t *at);
 uint64_t rig_ask(pl_address_t at, uint64_t what);           /* `save` on a bee */
 uint64_t rig_order(pl_address_t at, uint64_t what);         /* `evaluate` on a boss */

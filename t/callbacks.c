@@ -92,6 +92,8 @@ static int sleeper_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
 static const pl_callback_ops_t sleeper = {
     .name = "sleeper", .points = PL_AT(FIT_END), .on = sleeper_on};
 
+static const pl_callback_ops_t deaf = {.name = "deaf", .points = PL_AT(FIT_END)};
+
 /* ---- asking ---- */
 
 static void start(const char *list)
@@ -195,6 +197,10 @@ static void a_callback_that_cannot_start_is_named(void)
     like(life.error.text, "no callback \"watchers\": did you mean \"watcher\"",
          "as unknown");
     queen_close();
+    start("[\"deaf\"]");
+    queen_wait(&life);
+    like(life.error.text, "callback \"deaf\": its table lacks on", "as not whole");
+    queen_close();
     start("[{\"name\": \"watcher\", \"tagg\": \"b\"}]");
     queen_wait(&life);
     like(life.error.text, "tagg.*did you mean \"tag\"", "or as misspelt");
@@ -260,6 +266,7 @@ int main(void)
     scarce_init();
     static const pl_registration_t parts[] = {{"callback", &watcher},
                                               {"callback", &sleeper},
+                                              {"callback", &deaf},
                                               {"callback", &pl_progress_callback},
                                               PL_REGISTRATIONS_END};
     pl_register(parts, NULL);

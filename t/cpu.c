@@ -170,6 +170,12 @@ static pl_node_t recent(chance_t *c)
     return c->known[(uint64_t)c->count - 1 - draw(c, last)];
 }
 
+/* One that is not a parameter. */
+static pl_node_t made(chance_t *c)
+{
+    return c->known[3 + draw(c, (uint64_t)c->count - 3)];
+}
+
 static pl_node_t binary(chance_t *c)
 {
     switch (draw(c, 4)) {
@@ -212,7 +218,7 @@ static pl_node_t build_by_chance(pl_graph_t *g, const operator_case_t *of)
         c.known[c.count++] = y;
         if (draw(&c, 6) == 0)
             pl_emit(g, PL_OP_assign,
-                    (pl_node_t[]){param[draw(&c, 2)], pl_tanh(g, y)}, 2,
+                    (pl_node_t[]){param[draw(&c, 2)], made(&c)}, 2,
                     &(pl_attr_t){.accumulate = draw(&c, 3) == 0}, NULL);
     }
     return recent(&c);

@@ -1,5 +1,7 @@
 /* run_files.c - tests of what a run writes and reads: actors/connectors/writer.c,
  * weights.c, run_dir.c, logger.c, checkpoint.c */
+#include <dirent.h>
+#include <dlfcn.h>
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
@@ -233,7 +235,7 @@ static asked_t *save(pl_weights_t *weights)
 
 static asked_t *load(const char *path)
 {
-    return queen_call(checkpoint, PL_MESSAGE_load, &(pl_load_t){.path = path});
+    return queen_call(writer, PL_MESSAGE_read_weights, &(pl_read_weights_t){path});
 }
 
 static bool weights_equal(const pl_weights_t *a, const pl_weights_t *b)
@@ -414,7 +416,8 @@ static void a_run_may_have_a_name(void)
     is_int(again->error.code, PL_EEXIST, "nobody gets it again");
     like(again->error.text, "named/first: there is a run of that name", "and is told");
     mkdir(in_root("empty"), 0777);
-    is_int(make_in(root, "empty")->error.code, PL_OK, "an empty directory is taken");
+    is_int(make_in(root, "empty")->error.code, PL_EEXIST,
+           "an empty one may be that of a run which has just begun");
     is_int(make_in(root, "a/b")->error.code, PL_EINVAL, "a path is no name");
     is_int(make_in(root, "latest")->error.code, PL_EINVAL, "nor is latest");
     is_int(make_in(root, "..")->error.code, PL_EINVAL, "nor are dots");
@@ -444,6 +447,28 @@ static void two_runs_at_once_get_two_directories(void)
     is_int(failed, 0, "each gets one");
     is_int(same, 0, "nobody gets another's");
     is_int(files_in(root), 2 * RUNS + 1, "with latest, nothing else is there");
+    queen_close();
+}
+
+static bool directories_seem_empty;
+
+/* In the place of the C library's. */
+struct dirent *readdir(DIR *directory)
+{
+    struct dirent *(*real)(DIR *);
+    *(void **)&real = dlsym(RTLD_NEXT, "readdir");
+    return directories_seem_empty ? NULL : real(directory);
+}
+
+static void a_number_that_is_taken_meanwhile_is_skipped(void)
+{
+    start_root("meanwhile");
+    make_in(root, "");
+    make_in(root, "");
+    directories_seem_empty = true;
+    asked_t *made = make_in(root, "");
+    directories_seem_empty = false;
+    is_text(made->text, in_root("0003"), "the next that is free");
     queen_close();
 }
 
@@ -542,6 +567,7 @@ int main(void)
     run(runs_are_numbered);
     run(a_run_may_have_a_name);
     run(two_runs_at_once_get_two_directories);
+    run(a_number_that_is_taken_meanwhile_is_skipped);
     run(a_root_that_cannot_be_is_refused);
     run(a_full_disk_leaves_no_directory);
     run(a_run_does_not_need_the_link);

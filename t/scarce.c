@@ -46,9 +46,14 @@ static void scarce_release(void *memory)
     free(memory);
 }
 
-void scarce_init(void)
+void scarce_init_own(void)
 {
     pl_memory_hooks(scarce_allocate, scarce_resize, scarce_release);
+}
+
+void scarce_init(void)
+{
+    scarce_init_own();
     json_set_alloc_funcs(scarce_allocate, scarce_release);
 }
 

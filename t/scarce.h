@@ -6,6 +6,8 @@
 
 /* Counts Paceline's and jansson's memory from now on; before anything else. */
 void scarce_init(void);
+/* Paceline's alone: jansson's parser, of which runs need much, cannot do without. */
+void scarce_init_own(void);
 /* Lets the n-th request from now fail, once; 0: none does. */
 void scarce_fail(int n);
 /* Whether it came to that. */

@@ -25,6 +25,7 @@ typedef struct unit_program {
 typedef struct composer {
     const pl_graph_t *g;
     const pl_fusion_t *fusion;
+    const pl_home_t *home;
     int from, to;                       /* operations of the unit */
     unit_program_t *own;
     pl_program_t *p;
@@ -129,12 +130,13 @@ static bool made_here(const composer_t *c, int32_t root)
     return v->source == PL_FROM_OP && v->op >= c->from && v->op < c->to;
 }
 
+/* The operand that holds a value of this unit; -1 when it is not made yet. */
 static int made_operand(const composer_t *c, int32_t root)
 {
-    int k = 0;
-    while (c->made_value[k] != root)
-        k++;
-    return c->made_operand[k];
+    for (int k = 0; k < c->made; k++)
+        if (c->made_value[k] == root)
+            return c->made_operand[k];
+    return -1;
 }
 
 static int input_operand(composer_t *c, const pl_op_t *op, int k)
@@ -162,25 +164,53 @@ static int last_reader(const composer_t *c, int32_t root)
     return last;
 }
 
+/* Whether a value lies in what `target` is part of: a piece of a region, or what was
+ * written straight to one. */
+static bool lies_in(const composer_t *c, int32_t root, int32_t target)
+{
+    const int operand = made_operand(c, root);
+    const bool linear =
+        operand >= 0 && c->p->operand[operand].kind == PL_OPERAND_LINEAR;
+    const int32_t at = linear ? c->p->operand[operand].slot : root;
+    return pl_values_overlap(&c->g->value[at], &c->g->value[target]);
+}
+
 /* Whether no operation from `from` to `to` reads or writes any of `target`. */
 static bool untouched(const composer_t *c, int32_t target, int from, int to)
 {
     for (int i = from; i <= to; i++)
         for (int k = 0; k < c->g->op[i].input_count; k++)
-            if (pl_values_overlap(&c->g->value[c->fusion->root[c->g->op[i].input[k]]],
-                                  &c->g->value[target]))
+            if (lies_in(c, c->fusion->root[c->g->op[i].input[k]], target))
                 return false;
     return true;
 }
 
-/* Whether what operation `assign` writes to `target` is there for as long as the value is
- * read. */
-static bool stays(const composer_t *c, int32_t target, int assign, int32_t value)
+/* Whether operation i makes a value where memory planning has put it into `target`. */
+static bool makes_in(const composer_t *c, int i, int32_t target)
 {
-    for (int i = assign + 1; i <= last_reader(c, value); i++)
-        if (c->g->op[i].code == PL_OP_assign &&
-            pl_values_overlap(&c->g->value[c->g->op[i].input[0]], &c->g->value[target]))
+    const pl_op_t *op = &c->g->op[i];
+    const pl_home_t *home = op->output_count ? &c->home[op->output[0]] : NULL;
+    if (!home || home->place != PL_PLACE_TARGET)
+        return false;
+    const pl_value_t there = {.source = PL_FROM_REGION,
+                              .shape = c->g->value[op->output[0]].shape,
+                              .index = (int)home->region,
+                              .offset = home->offset};
+    return pl_values_overlap(&there, &c->g->value[target]);
+}
+
+/* Whether what `maker` writes to the target of operation `assign` is there for as long as
+ * the value is read. */
+static bool stays(const composer_t *c, int maker, int assign, int32_t value)
+{
+    const int32_t target = c->g->op[assign].input[0];
+    for (int i = maker + 1; i <= last_reader(c, value); i++) {
+        const pl_op_t *op = &c->g->op[i];
+        const bool writes = op->code == PL_OP_assign && i > assign;
+        if (makes_in(c, i, target) ||
+            (writes && pl_values_overlap(&c->g->value[op->input[0]], &c->g->value[target])))
             return false;
+    }
     return true;
 }
 
@@ -192,7 +222,7 @@ static int32_t direct_target(const composer_t *c, int32_t value, int maker)
         if (op->code == PL_OP_assign && !op->attr.accumulate &&
             c->fusion->root[op->input[1]] == value &&
             untouched(c, op->input[0], maker + 1, i - 1) &&
-            stays(c, op->input[0], i, value))
+            stays(c, maker, i, value))
             return op->input[0];
     }
     return -1;
@@ -382,7 +412,11 @@ static int run_program(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
 int pl_prepare_program(pl_step_t *s, const pl_builder_t *b, const pl_fusion_t *fusion,
                        int from, int to, pl_error_t *err)
 {
-    composer_t c = {.g = &b->lowered->graph, .fusion = fusion, .from = from, .to = to};
+    composer_t c = {.g = &b->lowered->graph,
+                    .fusion = fusion,
+                    .home = b->home,
+                    .from = from,
+                    .to = to};
     s->own = c.own = pl_alloc(sizeof *c.own);
     if (!c.own)
         return pl_no_memory(err);

@@ -56,6 +56,8 @@ static int hosted_start(hosted_t *hosted, pl_error_t *err)
 {
     const pl_callback_ops_t *ops = ops_of(hosted);
     pl_error_t why = {0};
+    if (!ops->on)
+        return pl_fail(err, PL_EUSER, "callback \"%s\": its table lacks on", ops->name);
     hosted->started = true;
     if (ops->start && ops->start(hosted->part.self, &why) != PL_OK)
         return callback_fail(hosted, "at its start", &why, err);

@@ -71,6 +71,8 @@ static int info_check(const pl_data_info_t *info, pl_error_t *err)
 static int dataset_open(pl_dataset_t *dataset, pl_error_t *err)
 {
     const pl_dataset_ops_t *ops = dataset->part.ops;
+    if (!ops->open || !ops->read)
+        return pl_fail(err, PL_EUSER, "its table lacks open or read");
     dataset->opened = true;
     int code = ops->open(dataset->part.self, &dataset->request, &dataset->info, err);
     if (code != PL_OK)

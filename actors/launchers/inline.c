@@ -3,8 +3,14 @@
  * Nobody can kill a thread: a rank that gives no sign of life is named, its memory is kept, and the run ends with
  * PL_ESTUCK.  Launchers that start processes can do better. */
 #include "actors/launchers/launchers.h"
+
+#include <stdio.h>
+#include <string.h>
+
 #include "actors/worker.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "runtime/cargo.h"
 
@@ -27,7 +33,7 @@ static int inline_start(void *self, pl_call_t *call, const pl_body_t *body, pl_e
     int code = pl_options_trainer(((pl_job_t *)body->start.context)->options, &options, &binding, err);
     if (code != PL_OK)
         return code;
-    launcher->silence_ms = (int)(options.step_timeout * 1000);
+    launcher->silence_ms = pl_milliseconds(options.step_timeout);
     int64_t devices = options.devices;
     pl_binding_free(binding);
     if (devices > 1)
@@ -44,14 +50,21 @@ static void inline_end(inline_t *launcher)
     launcher->run = NULL;
     if (!call)
         return;
-    if (launcher->has_error)
+    if (launcher->outcome && launcher->has_error)           /* the rank did not end well, but its run had */
+        pl_log_line(PL_LOG_ERROR, 0, pl_actor_name(launcher), "%s", launcher->error.text);
+    if (launcher->has_error && !launcher->outcome)
         pl_call_fail(call, &launcher->error);
     else
         pl_reply_run(call, &(pl_run_reply_t){.outcome = &launcher->outcome->object});
 }
 
+/* The first error is the run's.  That nothing went on is told by whoever waited; who is stuck, when all shall end. */
 static void inline_failed(inline_t *launcher, const pl_error_t *error)
 {
+    if (launcher->has_error && launcher->error.code == PL_ESTUCK && error->code == PL_ESTUCK) {
+        size_t length = strlen(launcher->error.text);
+        snprintf(launcher->error.text + length, sizeof launcher->error.text - length, ": %s", error->text);
+    }
     if (!launcher->has_error)
         launcher->error = *error;
     launcher->has_error = true;

@@ -1,14 +1,15 @@
 /* epoch.c - the epoch loop: train on the batches of one epoch
  *
  * Up to `depth` micro-batches are under way at once, so that the accelerator never waits for messages.  Some batches
- * are followed by a decision: logging, a callback's turn, validation, the end.  Which ones they are is known from step
- * and progress alone, when they are fetched; nothing is sent past one until all before it have come back, so that
- * timing decides nothing. */
+ * are followed by a decision: a callback's turn, validation, the end.  Which ones they are is known from step and
+ * progress alone, when they are fetched; nothing is sent past one until all before it have come back, so that timing
+ * decides nothing.  Answers come in order, so a log line needs no such halt. */
 #include <stdio.h>
 #include <string.h>
 
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
+#include "actors/loops/patience.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -19,7 +20,9 @@
 static const int64_t REPORT_EVERY = PL_SECOND / 10;
 
 /* What a decision goes through, in order. */
-typedef enum decision { DECIDE_LOG, DECIDE_CALLBACK, DECIDE_VALIDATE, DECIDE_VALIDATED, DECIDE_END } decision_t;
+typedef enum decision {
+    DECIDE_LOG, DECIDE_CALLBACK, DECIDE_VALIDATING, DECIDE_VALIDATE, DECIDE_VALIDATED, DECIDE_END,
+} decision_t;
 
 typedef struct epoch {
     pl_trainer_options_t options;
@@ -38,6 +41,7 @@ typedef struct epoch {
     uint32_t batches, fetched, done;                        /* micro-batches of this epoch */
     int pending;                                            /* calls under way */
     bool deciding;
+    uint64_t evaluating;                                    /* the call  [0: none] */
     bool at_decision;                                       /* a decision follows what was fetched last */
     decision_t decision;
     uint64_t global_step, validated_step;
@@ -47,7 +51,8 @@ typedef struct epoch {
     pl_figures_t sums, since_log;                           /* over the epoch; since the newest log line */
     json_t *newest;                                         /* figures by name, over the run */
     pl_error_t failure;
-    int64_t alive, reported;                                /* when a step ended last; when progress was told last */
+    pl_patience_t patience;                                 /* with the next step to end */
+    int64_t reported;                                       /* when progress was told last */
 } epoch_t;
 
 static void epoch_go_on(epoch_t *e);
@@ -124,7 +129,7 @@ static bool callback_due(const epoch_t *e, uint32_t batch)
 
 static bool decision_due(const epoch_t *e, uint32_t batch)
 {
-    return batch + 1 == e->batches || validation_due(e, batch) || log_due(e, batch) || callback_due(e, batch);
+    return batch + 1 == e->batches || validation_due(e, batch) || callback_due(e, batch);
 }
 
 /* ---- failure and reports ---- */
@@ -150,31 +155,21 @@ static void epoch_unsent(epoch_t *e)
         epoch_go_on(e);
 }
 
-static void epoch_watch(epoch_t *e, int64_t wait);
-
-/* Looks whether a step has ended lately; the steps themselves only note the time. */
-static void epoch_silent(void *self)
+/* What a decision waits for is looked after by whom it calls. */
+static void epoch_look(void *self)
 {
     epoch_t *e = self;
-    int64_t left = e->alive + (int64_t)(e->options.step_timeout * 1e9) - pl_now();
+    pl_error_t err;
     if (!e->call)
         return;
-    if (e->deciding || e->pending == 0 || left > 0) {
-        epoch_watch(e, left > 0 ? left : (int64_t)(e->options.step_timeout * 1e9));
+    if (e->deciding || e->pending == 0)
+        pl_patience_renew(&e->patience);
+    if (!pl_patience_is_over(&e->patience, e, &err, "step %llu, in epoch %u,",
+                             (unsigned long long)e->global_step + 1, e->number))
         return;
-    }
     pl_call_t *call = e->call;
-    pl_error_t err;
     e->call = NULL;
-    pl_fail(&err, PL_ESTUCK, "no step has ended for %g s (trainer.step_timeout), at step %llu of epoch %u: the "
-            "accelerator or the data do not answer", e->options.step_timeout, (unsigned long long)e->global_step + 1,
-            e->number);
     pl_call_fail(call, &err);
-}
-
-static void epoch_watch(epoch_t *e, int64_t wait)
-{
-    pl_after(e, (int)(wait / PL_MILLISECOND) + 1, epoch_silent, NULL);
 }
 
 static int figures_newest(epoch_t *e, const pl_figures_t *figures, bool only_on_step, json_t *into, pl_error_t *err)
@@ -184,14 +179,12 @@ static int figures_newest(epoch_t *e, const pl_figures_t *figures, bool only_on_
         code = pl_metric_put(into, e->optimizer, e->lr, err);
     if (code == PL_OK && e->global_step)
         code = pl_metric_put(into, "grad_norm", e->grad_norm, err);
-    if (code == PL_OK && json_object_update(e->newest, into) != 0)
-        code = pl_no_memory(err);
     return code;
 }
 
-static void epoch_report(epoch_t *e, const char *event)
+static void epoch_report(epoch_t *e, const char *event, const json_t *metrics)
 {
-    char *text = pl_metrics_text(e->newest, NULL);
+    char *text = pl_metrics_text(metrics, NULL);
     e->reported = pl_now();
     pl_progress_train_epoch(e->call, &(pl_train_epoch_progress_t){
         .event = event, .global_step = e->global_step, .total_steps = e->total_steps, .epoch = e->number,
@@ -203,11 +196,38 @@ static void epoch_report_sometimes(epoch_t *e)
 {
     if (pl_now() - e->reported < REPORT_EVERY)
         return;
-    json_t *now = json_object();
-    if (now)
-        figures_newest(e, &e->since_log, true, now, NULL);
+    json_t *now = json_copy(e->newest);                     /* e->newest changes at decisions only, not by the clock */
+    if (now && figures_newest(e, &e->since_log, true, now, NULL) == PL_OK)
+        epoch_report(e, "train", now);
     json_decref(now);
-    epoch_report(e, "train");
+}
+
+/* ---- log lines ---- */
+
+/* One line of figures to the loggers; `then` hears that they have it  [nobody]. */
+static bool send_log(epoch_t *e, const pl_figures_t *figures, bool only_on_step, pl_on_answer_t then)
+{
+    json_t *line = json_object();
+    char *text = NULL;
+    if (!line)
+        pl_no_memory(&e->failure);
+    else if (figures_newest(e, figures, only_on_step, line, &e->failure) == PL_OK)
+        text = json_object_update(e->newest, line) == 0 ? pl_metrics_text(line, &e->failure) : NULL;
+    if (!text && e->failure.code == PL_OK)
+        pl_no_memory(&e->failure);
+    json_decref(line);
+    pl_log_metrics_t msg = {.epoch = e->number, .global_step = e->global_step, .metrics = text};
+    bool sent = text && pl_call_log_metrics(e, e->logger, &msg, (pl_how_t){.on_answer = then}, &e->failure);
+    pl_free(text);
+    return sent;
+}
+
+/* What came since the newest line. */
+static bool log_interval(epoch_t *e, pl_on_answer_t then)
+{
+    bool sent = send_log(e, &e->since_log, true, then);
+    pl_figures_clear(&e->since_log);
+    return sent;
 }
 
 /* ---- batches ---- */
@@ -227,7 +247,9 @@ static void batch_done(void *self, const pl_answer_t *answer)
     e->pending--;
     pl_figures_add(&e->sums, reply->figures);
     pl_figures_add(&e->since_log, reply->figures);
-    e->alive = pl_now();
+    if (e->call && e->failure.code == PL_OK && log_due(e, e->done - 1) && !decision_due(e, e->done - 1))
+        log_interval(e, NULL);
+    pl_patience_renew(&e->patience);
     if (e->call)
         epoch_report_sometimes(e);
     epoch_go_on(e);
@@ -340,6 +362,12 @@ static void validated(void *self, const pl_answer_t *answer)
             .event = p->event, .global_step = p->global_step, .total_steps = e->total_steps, .epoch = p->epoch,
             .batch = p->batch, .batches = p->batches, .metrics = ""});
     }
+    if (answer->kind == PL_ANSWER_ERROR && e->stopping && answer->error->code == PL_ECANCELLED) {
+        e->pending--;
+        e->decision = DECIDE_END;                           /* a stop does not wait for a validation */
+        epoch_decide(e);
+        return;
+    }
     if (epoch_failed(e, answer))
         return;
     e->pending--;
@@ -349,7 +377,7 @@ static void validated(void *self, const pl_answer_t *answer)
                             .metrics = answer->body->evaluate_reply.metrics};
     pl_call_log_metrics(e, e->logger, &log, (pl_how_t){0}, &e->failure);
     if (e->call)
-        epoch_report(e, "validated");
+        epoch_report(e, "validated", e->newest);
     e->decision++;
     epoch_decide(e);
 }
@@ -364,25 +392,11 @@ static bool send_hook(epoch_t *e, unsigned point)
     return sent;
 }
 
-static bool send_log(epoch_t *e, const pl_figures_t *figures, bool only_on_step)
-{
-    json_t *line = json_object();
-    char *text = NULL;
-    if (!line)
-        pl_no_memory(&e->failure);
-    else if (figures_newest(e, figures, only_on_step, line, &e->failure) == PL_OK)
-        text = pl_metrics_text(line, &e->failure);
-    json_decref(line);
-    pl_log_metrics_t msg = {.epoch = e->number, .global_step = e->global_step, .metrics = text};
-    bool sent = text && pl_call_log_metrics(e, e->logger, &msg, (pl_how_t){.on_answer = decided}, &e->failure);
-    pl_free(text);
-    return sent;
-}
-
 static bool send_evaluate(epoch_t *e)
 {
     pl_evaluate_t msg = {.stage = PL_VALIDATE, .epoch = e->number, .global_step = e->global_step};
-    return pl_call_evaluate(e, e->evaluate, &msg, (pl_how_t){.on_answer = validated}, &e->failure);
+    e->evaluating = pl_call_evaluate(e, e->evaluate, &msg, (pl_how_t){.on_answer = validated}, &e->failure);
+    return e->evaluating != 0;
 }
 
 /* One thing of a decision is sent; its answer leads to the next.  What is not due is passed over. */
@@ -393,21 +407,25 @@ static void epoch_decide(epoch_t *e)
     for (; !sent && e->failure.code == PL_OK && e->decision < DECIDE_END; e->decision += !sent) {
         switch (e->decision) {
         case DECIDE_LOG:
-            if (last || log_due(e, batch)) {
-                sent = send_log(e, last ? &e->sums : &e->since_log, !last);
-                pl_figures_clear(&e->since_log);
-            }
+            if (last)
+                sent = send_log(e, &e->sums, false, decided);
+            else if (log_due(e, batch))
+                sent = log_interval(e, decided);
             break;
         case DECIDE_CALLBACK:
             if (callback_due(e, batch))
                 sent = send_hook(e, PL_HOOK_TRAIN_BATCH_END);
+            break;
+        case DECIDE_VALIDATING:
+            if (validation_due(e, batch) && (e->callback_points & PL_AT(VALIDATION_START)))
+                sent = send_hook(e, PL_HOOK_VALIDATION_START);
             break;
         case DECIDE_VALIDATE:
             if (validation_due(e, batch))
                 sent = send_evaluate(e);
             break;
         case DECIDE_VALIDATED:
-            if (validation_due(e, batch) && (e->callback_points & 1u << PL_HOOK_VALIDATION_END))
+            if (validation_due(e, batch) && (e->callback_points & PL_AT(VALIDATION_END)))
                 sent = send_hook(e, PL_HOOK_VALIDATION_END);
             break;
         case DECIDE_END:
@@ -423,7 +441,7 @@ static void epoch_decide(epoch_t *e)
     e->deciding = false;
     e->at_decision = false;
     e->ended = e->options.max_steps > 0 && e->global_step >= (uint64_t)e->options.max_steps;
-    e->alive = pl_now();
+    pl_patience_renew(&e->patience);
     epoch_go_on(e);
 }
 
@@ -441,14 +459,16 @@ static void epoch_begun(void *self, const pl_answer_t *answer)
         return;
     e->pending--;
     e->batches = pl_amount_of(e->options.limit_train_batches, answer->body->begin_reply.batches);
+    if (e->batches == 0)
+        pl_fail(&e->failure, PL_EINVAL, "trainer.limit_train_batches leaves none of the %u batches of an epoch",
+                answer->body->begin_reply.batches);
     uint64_t per_epoch = (e->batches + accumulate(e) - 1) / accumulate(e);
     uint64_t most = e->options.max_steps > 0 ? (uint64_t)e->options.max_steps : 0;
     uint64_t epochs = e->options.max_epochs > 0 ? (uint64_t)e->options.max_epochs : 0;
     e->total_steps = min_known(most, epochs * per_epoch);
     if (most && most - e->first_step < per_epoch)
         e->batches = (uint32_t)(most - e->first_step) * accumulate(e);
-    e->alive = pl_now();
-    epoch_watch(e, (int64_t)(e->options.step_timeout * 1e9));
+    pl_patience_begin(&e->patience, e, e->options.step_timeout, epoch_look);
     epoch_go_on(e);
 }
 
@@ -505,6 +525,7 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     if (e->call || e->pending)
         return pl_fail(err, PL_EBUSY, "an epoch is under way");
     e->number = body->train_epoch.epoch;
+    e->lr_factor *= body->train_epoch.lr_factor;
     e->first_step = e->global_step = body->train_epoch.global_step;
     e->batches = e->fetched = e->done = 0;
     e->deciding = e->at_decision = false;
@@ -530,6 +551,7 @@ static int epoch_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     if (!e->stopping)
         snprintf(e->reason, sizeof e->reason, "%s", body->stop.reason);
     e->stopping = true;
+    pl_cancel(e, e->evaluating);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 

@@ -3,6 +3,7 @@
 
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
+#include "actors/loops/patience.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -24,6 +25,7 @@ typedef struct evaluate {
     int pending;                                            /* fetches and forwards under way */
     pl_figures_t figures;
     pl_error_t failure;
+    pl_patience_t patience;                                 /* with the next batch to end */
     int64_t reported;
 } evaluate_t;
 
@@ -60,6 +62,18 @@ static void evaluate_finish(evaluate_t *e)
     else
         pl_call_fail(call, &e->failure);
     pl_free(text);
+}
+
+static void evaluate_look(void *self)
+{
+    evaluate_t *e = self;
+    pl_error_t err;
+    if (!e->call || !pl_patience_is_over(&e->patience, e, &err, "batch %u of the evaluation after step %llu", e->done,
+                                         (unsigned long long)e->global_step))
+        return;
+    pl_call_t *call = e->call;
+    e->call = NULL;
+    pl_call_fail(call, &err);
 }
 
 /* After a failure nothing new is sent; what is under way comes back first. */
@@ -112,7 +126,9 @@ static void evaluate_batch_done(void *self, const pl_answer_t *answer)
     e->pending--;
     e->done++;
     pl_figures_add(&e->figures, answer->body->evaluate_batch_reply.figures);
-    evaluate_report(e);
+    pl_patience_renew(&e->patience);
+    if (e->call)
+        evaluate_report(e);
     evaluate_check(e);
 }
 
@@ -188,7 +204,7 @@ static void evaluate_split(void *self, const pl_answer_t *answer)
 static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     evaluate_t *e = self;
-    if (e->call)
+    if (e->call || e->pending)
         return pl_fail(err, PL_EBUSY, "an evaluation is under way");
     e->stage = body->evaluate.stage;
     e->epoch = body->evaluate.epoch;
@@ -201,7 +217,19 @@ static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
         return err->code;
     e->pending = 1;
     e->call = call;
+    pl_patience_begin(&e->patience, e, e->options.step_timeout, evaluate_look);
     return PL_OK;
+}
+
+static void evaluate_cancel(void *self, pl_call_t *call)
+{
+    evaluate_t *e = self;
+    if (pl_is_life(self, call)) {
+        pl_actor_end(self, NULL);
+    } else if (call == e->call && e->failure.code == PL_OK) {
+        pl_fail(&e->failure, PL_ECANCELLED, "the evaluation was cancelled");
+        evaluate_check(e);
+    }
 }
 
 static void evaluate_release(void *self)
@@ -222,5 +250,6 @@ const pl_actor_ops_t pl_evaluate_loop = {
     .role = "loop",
     .level = PL_LEVEL_EVAL_LOOP,
     .handlers = evaluate_handlers,
+    .on_cancel = evaluate_cancel,
     .release = evaluate_release,
 };

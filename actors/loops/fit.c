@@ -19,7 +19,9 @@ typedef struct fit {
     int64_t began;
     uint32_t epochs;                                        /* done */
     uint64_t global_step, validated_step;
-    bool ended, stopped;
+    bool ended, stopped, epoch_whole;                       /* epoch_whole: the newest was not cut short */
+    double lr_factor;                                       /* asked for by callbacks, not yet handed on */
+    uint64_t evaluating;                                    /* the call  [0: none] */
     json_t *metrics;
     pl_outcome_t *outcome;
 } fit_t;
@@ -87,7 +89,9 @@ static void fit_reply(fit_t *fit)
 static void fit_saved(void *self, const pl_answer_t *answer)
 {
     fit_t *fit = self;
-    if (!fit_failed(fit, answer))
+    if (answer->kind == PL_ANSWER_ERROR)
+        fit->outcome->error = *answer->error;               /* the weights are in the result all the same */
+    if (fit->call && (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR))
         fit_reply(fit);
 }
 
@@ -95,6 +99,11 @@ static void fit_exported(void *self, const pl_answer_t *answer)
 {
     fit_t *fit = self;
     pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_LATE) {
+        pl_fail(&err, PL_ESTUCK, "reading the weights after step %llu has not ended for %g s (trainer.step_timeout)",
+                (unsigned long long)fit->global_step, fit->options.step_timeout);
+        fit_fail(fit, &err);
+    }
     if (fit_failed(fit, answer))
         return;
     fit->outcome->weights = pl_object_ref(answer->body->export_weights_reply.weights);
@@ -128,7 +137,7 @@ static void fit_end_hooked(void *self, const pl_answer_t *answer)
         fit_fail(fit, &err);
         return;
     }
-    pl_how_t how = {.on_answer = fit_exported};
+    pl_how_t how = {.on_answer = fit_exported, .silence_ms = pl_milliseconds(fit->options.step_timeout)};
     fit_sent(fit, pl_call_export_weights(fit, fit->strategy, &(pl_export_weights_t){0}, how, &err), &err);
 }
 
@@ -145,10 +154,16 @@ static void fit_validated(void *self, const pl_answer_t *answer)
 {
     fit_t *fit = self;
     pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
+        fit->evaluating = 0;
     if (answer->kind == PL_ANSWER_PROGRESS) {
         const pl_evaluate_progress_t *p = &answer->body->evaluate_progress;
         fit_pass_report(fit, &(pl_run_progress_t){.event = p->event, .global_step = p->global_step, .epoch = p->epoch,
                                                   .batch = p->batch, .batches = p->batches, .metrics = p->metrics});
+    }
+    if (answer->kind == PL_ANSWER_ERROR && fit->stopped && answer->error->code == PL_ECANCELLED) {
+        fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);     /* a stop does not wait for a validation */
+        return;
     }
     if (fit_failed(fit, answer))
         return;
@@ -166,24 +181,35 @@ static void fit_end(fit_t *fit)
 {
     pl_error_t err = {0};
     pl_evaluate_t msg = {.stage = PL_VALIDATE, .epoch = fit->epochs, .global_step = fit->global_step};
-    if (fit->validates && !fit->stopped && fit->validated_step != fit->global_step)
-        fit_sent(fit, pl_call_evaluate(fit, fit->evaluate, &msg, (pl_how_t){.on_answer = fit_validated}, &err), &err);
-    else
+    if (!fit->validates || fit->stopped || fit->validated_step == fit->global_step) {
         fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
+        return;
+    }
+    fit->evaluating = pl_call_evaluate(fit, fit->evaluate, &msg, (pl_how_t){.on_answer = fit_validated}, &err);
+    fit_sent(fit, fit->evaluating, &err);
 }
 
 /* ---- epochs ---- */
 
 static void fit_epoch_begin(void *self, const pl_answer_t *answer);
 
+/* What a callback wants, at whichever point it was asked. */
+static void fit_wish(fit_t *fit, const pl_ask_callbacks_reply_t *wish)
+{
+    fit->lr_factor *= wish->lr_factor;
+    fit->ended |= wish->stop;
+    fit->stopped |= wish->stop;
+}
+
 static void fit_epoch_hooked(void *self, const pl_answer_t *answer)
 {
     fit_t *fit = self;
     if (fit_failed(fit, answer))
         return;
-    if (answer->body->ask_callbacks_reply.stop)
-        fit->ended = fit->stopped = true;
-    if (fit->ended || (fit->options.max_epochs > 0 && fit->epochs >= (uint64_t)fit->options.max_epochs))
+    fit_wish(fit, &answer->body->ask_callbacks_reply);
+    fit->epochs += fit->epoch_whole;
+    if (fit->ended || (fit->options.max_epochs >= 0 && fit->epochs >= (uint64_t)fit->options.max_epochs)
+        || (fit->options.max_steps >= 0 && fit->global_step >= (uint64_t)fit->options.max_steps))
         fit_end(fit);
     else
         fit_hook(fit, PL_HOOK_TRAIN_EPOCH_START, fit_epoch_begin);
@@ -206,7 +232,7 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     fit->validated_step = reply->validated_step;
     fit->ended = reply->ended;
     fit->stopped = reply->reason[0] != '\0';
-    fit->epochs += !fit->stopped;
+    fit->epoch_whole = !fit->stopped;
     if (pl_metrics_merge(fit->metrics, reply->metrics, &err) != PL_OK)
         fit_fail(fit, &err);
     else
@@ -219,15 +245,14 @@ static void fit_epoch_begin(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (fit_failed(fit, answer))
         return;
-    pl_train_epoch_t msg = {.epoch = fit->epochs, .global_step = fit->global_step};
+    fit_wish(fit, &answer->body->ask_callbacks_reply);
+    if (fit->ended) {
+        fit_end(fit);
+        return;
+    }
+    pl_train_epoch_t msg = {.epoch = fit->epochs, .global_step = fit->global_step, .lr_factor = fit->lr_factor};
+    fit->lr_factor = 1;
     fit_sent(fit, pl_call_train_epoch(fit, fit->epoch, &msg, (pl_how_t){.on_answer = fit_epoch_done}, &err), &err);
-}
-
-static void fit_begun(void *self, const pl_answer_t *answer)
-{
-    fit_t *fit = self;
-    if (!fit_failed(fit, answer))
-        fit_hook(fit, PL_HOOK_TRAIN_EPOCH_START, fit_epoch_begin);
 }
 
 static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -238,7 +263,8 @@ static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
         return pl_fail(err, PL_EBUSY, "a fit is under way");
     fit->call = call;
     fit->began = pl_now();
-    fit_hook(fit, PL_HOOK_FIT_START, fit_begun);
+    fit->lr_factor = 1;
+    fit_hook(fit, PL_HOOK_FIT_START, fit_epoch_hooked);
     return PL_OK;
 }
 
@@ -247,6 +273,9 @@ static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     fit_t *fit = self;
     if (!pl_call_stop(fit, fit->epoch, &(pl_stop_t){.reason = body->stop.reason}, (pl_how_t){0}, err))
         return err->code;
+    if (fit->evaluating)                                    /* the last validation: all steps are done */
+        fit->stopped = true;
+    pl_cancel(fit, fit->evaluating);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 

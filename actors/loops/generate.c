@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "actors/loops/loops.h"
+#include "actors/loops/patience.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -28,6 +29,8 @@ typedef struct generate {
     int64_t prompt_count, count;
     struct { double p; int32_t token; } *choice;            /* [vocabulary] */
     bool stopping;
+    double timeout;                                         /* s */
+    pl_patience_t patience;                                 /* with the next token */
 } generate_t;
 
 /* What the training data knew, read back from its facts. */
@@ -94,6 +97,7 @@ static int generate_start(void *self, pl_call_t *call, const pl_body_t *body, pl
     int code = pl_options_trainer(g->job->options, &options, &binding, err);
     if (code != PL_OK)
         return code;
+    g->timeout = options.step_timeout;
     g->key = pl_mix((uint64_t)options.seed, pl_hash("generate"));
     pl_binding_free(binding);
     code = knowledge_read(&k, body->start.options, err);
@@ -171,6 +175,15 @@ static void generate_fail(generate_t *g, const pl_error_t *error)
         pl_call_fail(call, error);
 }
 
+static void generate_look(void *self)
+{
+    generate_t *g = self;
+    pl_error_t err;
+    if (g->call && pl_patience_is_over(&g->patience, g, &err, "token %lld of the text",
+                                       (long long)(g->count - g->prompt_count)))
+        generate_fail(g, &err);
+}
+
 static void generate_end(generate_t *g)
 {
     pl_error_t err = {0};
@@ -203,7 +216,7 @@ static void generate_report(generate_t *g)
         pl_progress_run(g->call, &(pl_run_progress_t){
             .event = "text", .batch = (uint32_t)(g->count - g->prompt_count), .batches = (uint32_t)g->job->tokens,
             .metrics = json});
-    pl_free(json);
+    pl_text_free(json);
     json_decref(string);
     pl_text_free(text);
 }
@@ -228,6 +241,7 @@ static void generate_seen(void *self, const pl_answer_t *answer)
     int64_t at = (g->count < g->context ? g->count : g->context) - 1;
     g->token[g->count] = choose(g, logits->data + at * size, size);
     g->count++;
+    pl_patience_renew(&g->patience);
     generate_report(g);
     generate_next(g);
 }
@@ -254,6 +268,7 @@ static int generate_run(void *self, pl_call_t *call, const pl_body_t *body, pl_e
         return pl_fail(err, PL_ESTATE, "writes once");
     g->call = call;
     g->began = pl_now();
+    pl_patience_begin(&g->patience, g, g->timeout, generate_look);
     generate_next(g);
     return PL_OK;
 }

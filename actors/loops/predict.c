@@ -3,6 +3,7 @@
 
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
+#include "actors/loops/patience.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -22,6 +23,7 @@ typedef struct predict {
     bool stopping;
     pl_outcome_t *outcome;
     pl_error_t failure;
+    pl_patience_t patience;                                 /* with the next batch to end */
 } predict_t;
 
 static void predict_go_on(predict_t *p);
@@ -37,6 +39,17 @@ static int predict_start(void *self, pl_call_t *call, const pl_body_t *body, pl_
     p->strategy = pl_peer(self, "strategy");
     pl_actor_ready(self);
     return PL_OK;
+}
+
+static void predict_look(void *self)
+{
+    predict_t *p = self;
+    pl_error_t err;
+    if (!p->call || !pl_patience_is_over(&p->patience, p, &err, "batch %u of the prediction", p->done))
+        return;
+    pl_call_t *call = p->call;
+    p->call = NULL;
+    pl_call_fail(call, &err);
 }
 
 static bool predict_failed(predict_t *p, const pl_answer_t *answer)
@@ -67,15 +80,17 @@ static int output_append(pl_output_t *all, const pl_output_t *batch, int64_t don
     return PL_OK;
 }
 
-static int outputs_append(predict_t *p, const pl_outputs_t *batch, pl_error_t *err)
+static int outputs_append(predict_t *p, const pl_outputs_t *batch, int64_t samples, pl_error_t *err)
 {
-    if (!batch || !batch->count || batch->output[0].shape.rank == 0)
-        return pl_fail(err, PL_EUNSUPPORTED, "the module has no output for a sample when predicting: pl_output()");
+    if (!batch || !batch->count)
+        return pl_fail(err, PL_EUNSUPPORTED, "the module has no output when predicting: pl_output()");
     pl_outputs_t *all = p->outcome->outputs;
-    int64_t samples = batch->output[0].shape.dim[0];
     int code = PL_OK;
     for (int k = 0; k < batch->count && code == PL_OK; k++) {
         pl_shape_t shape = batch->output[k].shape;
+        if (shape.rank == 0 || shape.dim[0] != samples)
+            return pl_fail(err, PL_EUNSUPPORTED, "output \"%s\" has no value for each of the %lld samples of a batch: "
+                           "its first axis must be theirs", batch->output[k].name, (long long)samples);
         shape.dim[0] = 0;
         if (k == all->count)
             code = pl_outputs_add(all, batch->output[k].name, shape, err);
@@ -105,8 +120,11 @@ static void predict_batch_done(void *self, const pl_answer_t *answer)
     p->pending--;
     p->done++;
     if (p->failure.code == PL_OK)
-        outputs_append(p, (pl_outputs_t *)answer->body->evaluate_batch_reply.outputs, &p->failure);
-    predict_report(p);
+        outputs_append(p, (pl_outputs_t *)answer->body->evaluate_batch_reply.outputs, (intptr_t)answer->context,
+                       &p->failure);
+    pl_patience_renew(&p->patience);
+    if (p->call)
+        predict_report(p);
     predict_go_on(p);
 }
 
@@ -116,7 +134,7 @@ static void predict_fetched(void *self, const pl_answer_t *answer)
     if (predict_failed(p, answer))
         return;
     pl_evaluate_batch_t msg = {.stage = PL_PREDICT, .batch = answer->body->fetch_batch_reply.batch};
-    pl_how_t how = {.on_answer = predict_batch_done};
+    pl_how_t how = {.on_answer = predict_batch_done, .context = (void *)(intptr_t)answer->body->fetch_batch_reply.samples};
     if (!msg.batch)
         pl_fail(&p->failure, PL_EBUG, "the data ended after %u of %u batches", p->done, p->batches);
     else if (p->failure.code == PL_OK && pl_call_evaluate_batch(p, p->strategy, &msg, how, &p->failure))
@@ -191,6 +209,7 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body, pl_er
         return err->code;
     p->pending = 1;
     p->call = call;
+    pl_patience_begin(&p->patience, p, p->options.step_timeout, predict_look);
     return PL_OK;
 }
 

@@ -15,6 +15,12 @@ int64_t pl_now(void)
     return clock_read(CLOCK_MONOTONIC);
 }
 
+int pl_milliseconds(double seconds)
+{
+    double ms = seconds * 1e3;
+    return ms < 1 ? 1 : ms < 1e9 ? (int)ms : 1000000000;
+}
+
 double pl_wall_clock(void)
 {
     return (double)clock_read(CLOCK_REALTIME) / 1e9;

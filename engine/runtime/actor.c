@@ -63,6 +63,7 @@ static void timers_release(actor_t *actor)
 
 static void self_release(actor_t *actor)
 {
+    timers_release(actor);                                  /* before what they watch is closed */
     if (actor->ops->release && actor->lived)
         actor->ops->release(actor->self);
     actor->lived = false;
@@ -72,7 +73,6 @@ static void self_release(actor_t *actor)
 static void actor_free(actor_t *actor)
 {
     self_release(actor);
-    timers_release(actor);
     while (actor->open)
         call_drop(actor->open);
     if (actor->start)
@@ -91,6 +91,8 @@ static void actor_conclude(actor_t *actor)
 {
     pl_error_t gone;
     pl_fail(&gone, PL_ECANCELLED, "%s has ended", actor_name(actor));
+    if (actor->end_error.code)
+        gone = actor->end_error;
     while (actor->open)
         pl_call_fail(actor->open, &gone);
     self_release(actor);
@@ -109,6 +111,15 @@ void pl_actors_reap(pl_reactor_t *reactor)
         reactor->dead = actor->next_dead;
         actor_conclude(actor);
         actor_free(actor);
+    }
+}
+
+void pl_actors_abandon_children(pl_reactor_t *reactor)
+{
+    for (size_t k = 0; k < reactor->calls.room; k++) {
+        pl_made_call_t *made = reactor->calls.key[k] ? reactor->calls.value[k] : NULL;
+        if (made && made->thread)
+            pl_reactor_abandon(made->thread);
     }
 }
 
@@ -225,7 +236,7 @@ void actor_child_late(actor_t *actor, pl_made_call_t *child)
                 "processes, which can be killed", pl_kind_name(child->to.kind));
         pl_log_line(PL_LOG_ERROR, actor->reactor->rank, actor_name(actor), "%s", actor->end_error.text);
         if (child->thread)
-            pl_count(&actor->reactor->runtime->stuck);
+            pl_reactor_abandon(child->thread);
         made_drop(child);
     }
     actor_go_on_ending(actor);
@@ -269,11 +280,25 @@ static void timer_fired(evutil_socket_t fd, short what, void *user)
     (void)fd, (void)what;
     pl_timer_t *timer = user;
     actor_t *actor = timer->actor;
-    if (actor->state != ACTOR_ALIVE)
+    if (actor->state != ACTOR_ALIVE || pl_reactor_is_abandoned(actor->reactor))
         return;
     actor->reactor->doing = timer->doing;
     timer->then(actor->self);
     actor->reactor->doing = (pl_doing_t){0};
+}
+
+static pl_timer_t *timer_new(actor_t *actor, int fd, short what, void (*then)(void *))
+{
+    pl_timer_t *timer = pl_alloc(sizeof *timer);
+    if (!timer)
+        return NULL;
+    *timer = (pl_timer_t){.actor = actor, .then = then, .next = actor->timers};
+    timer->event = event_new(actor->reactor->loop.base, fd, what, timer_fired, timer);
+    if (!timer->event) {
+        pl_free(timer);
+        return NULL;
+    }
+    return actor->timers = timer;
 }
 
 static pl_timer_t *timer_of(actor_t *actor, void (*then)(void *))
@@ -281,16 +306,7 @@ static pl_timer_t *timer_of(actor_t *actor, void (*then)(void *))
     for (pl_timer_t *timer = actor->timers; timer; timer = timer->next)
         if (timer->then == then)
             return timer;
-    pl_timer_t *timer = pl_alloc(sizeof *timer);
-    if (!timer)
-        return NULL;
-    *timer = (pl_timer_t){.actor = actor, .then = then, .next = actor->timers};
-    timer->event = event_new(actor->reactor->loop.base, -1, 0, timer_fired, timer);
-    if (!timer->event) {
-        pl_free(timer);
-        return NULL;
-    }
-    return actor->timers = timer;
+    return timer_new(actor, -1, 0, then);
 }
 
 int pl_after(void *self, int milliseconds, void (*then)(void *self), pl_error_t *err)
@@ -302,6 +318,12 @@ int pl_after(void *self, int milliseconds, void (*then)(void *self), pl_error_t 
         return pl_no_memory(err);
     timer->doing = actor->reactor->doing;
     return PL_OK;
+}
+
+int pl_watch(void *self, int fd, void (*then)(void *self), pl_error_t *err)
+{
+    pl_timer_t *watch = timer_new(actor_of(self), fd, EV_READ | EV_PERSIST, then);
+    return watch && event_add(watch->event, NULL) == 0 ? PL_OK : pl_no_memory(err);
 }
 
 void pl_peers_add(pl_peers_t *peers, const char *role, pl_address_t at)

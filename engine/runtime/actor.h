@@ -213,6 +213,10 @@ PL_API const pl_address_t *pl_actor_address(void *self);
  * again moves it. */
 PL_API int pl_after(void *self, int milliseconds, void (*then)(void *self), pl_error_t *err);
 
+/* Calls back on the actor's thread whenever fd can be read, until the actor has ended; fd stays open until its
+ * release(). */
+PL_API int pl_watch(void *self, int fd, void (*then)(void *self), pl_error_t *err);
+
 #ifdef __cplusplus
 }
 #endif

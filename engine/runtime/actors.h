@@ -42,6 +42,7 @@ typedef struct pl_made_call {
     struct pl_made_call *next_limited, **limited_link;      /* list of the reactor's; link NULL: not in it */
 } pl_made_call_t;
 
+/* A time or a descriptor that an actor waits for. */
 typedef struct pl_timer {
     struct actor *actor;
     struct event *event;

@@ -136,7 +136,7 @@ void pl_abandon(void *self, uint64_t number)
 {
     pl_made_call_t *made = made_find(self, number);
     if (made && made->thread)
-        pl_count(&made->actor->reactor->runtime->stuck);    /* nobody will end that thread any more */
+        pl_reactor_abandon(made->thread);
     if (made)
         made_drop(made);
 }

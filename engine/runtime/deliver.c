@@ -69,7 +69,8 @@ static int state_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t 
     if (is_start && e->from_actor != actor->parent)
         return pl_fail(err, PL_EPROTOCOL, "%s is started by its parent only", name);
     if (!is_start && actor->state != ACTOR_ALIVE)
-        return pl_fail(err, PL_ESTATE, "%s is ending", name);
+        return actor->end_error.code ? pl_fail(err, actor->end_error.code, "%s", actor->end_error.text)
+                                     : pl_fail(err, PL_ESTATE, "%s is ending", name);
     if (actor->open_count >= (actor->ops->credit ? actor->ops->credit : CREDIT))
         return pl_fail(err, PL_EBUSY, "%s has %d calls open and takes no more", name, actor->open_count);
     if (!handler_of(actor->ops, e->message))
@@ -142,8 +143,10 @@ static void deliver_call(pl_reactor_t *reactor, letter_t *l)
     if (!call) {
         pl_count(&reactor->runtime->refused);
         call_refuse(reactor, &l->e, &l->error);
-        if (actor && actor->state == ACTOR_NEW && l->e.from_actor == actor->parent)
-            actor_discard(actor);                           /* it had one start, and that has failed */
+        if (actor && actor->state == ACTOR_NEW && l->e.from_actor == actor->parent) {
+            actor->end_error = l->error;                    /* it had one start, and that has failed */
+            actor_discard(actor);
+        }
         return;
     }
     if (handle(actor, call, &l->body, &l->error) == PL_OK)
@@ -223,6 +226,8 @@ static void deliver_answer(pl_reactor_t *reactor, const letter_t *l)
 
 void pl_actors_deliver(pl_reactor_t *reactor, pl_frame_t *frame)
 {
+    if (pl_reactor_is_abandoned(reactor))
+        return;
     letter_t l;                                             /* large, so not zeroed for every message */
     l.e = pl_frame_envelope(frame);
     l.frame = frame;

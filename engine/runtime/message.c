@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "runtime/marks.h"
 #include "runtime/object.h"
 #include "runtime/wire.h"
 
@@ -114,6 +115,7 @@ static void cargo_release(void *bytes, void *hint)
 {
     (void)bytes;
     cargo_t *cargo = hint;
+    PL_MARK_ACQUIRE();
     for (int k = 0; k < cargo->handle_count; k++)
         pl_flight_leave(cargo->handle[k]);
     pl_free(cargo);

@@ -121,7 +121,8 @@ static void add_number(line_t *l, double value)
         return;
     }
     size_t length = 0;
-    snprintf(text, sizeof text, "%.15g", value);
+    /* The largest would be rounded up to what no reader can hold. */
+    snprintf(text, sizeof text, "%.*g", fabs(value) < 1e308 ? 15 : 17, value);
     for (const char *c = text; *c; c++) {
         if (strchr("0123456789+-e", *c))
             plain[length++] = *c;
@@ -129,6 +130,15 @@ static void add_number(line_t *l, double value)
             plain[length++] = '.';
     }
     add(l, plain, length);
+}
+
+/* As a JSON integer where most readers have room for it. */
+static void add_count(line_t *l, uint64_t value)
+{
+    if (value <= INT64_MAX)
+        add_format(l, "%" PRIu64, value);
+    else
+        add_number(l, (double)value);
 }
 
 static bool add_peers(line_t *l, pl_reader_t *r)
@@ -156,10 +166,8 @@ static bool add_integer(line_t *l, pl_field_type_t type, pl_reader_t *r)
         add_plain(l, value ? "true" : "false");
     else if (type == PL_TYPE_HANDLE)
         add_plain(l, value ? "true" : "null");
-    else if (value <= INT64_MAX)
-        add_format(l, "%" PRIu64, value);
     else
-        add_number(l, (double)value);                       /* no JSON integer of most readers */
+        add_count(l, value);
     return true;
 }
 
@@ -254,8 +262,11 @@ size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, char *text, si
     add_actor(&l, "to", e.to_kind);
     add_format(&l, "\"kind\": \"%s\", \"name\": ", kinds[e.kind]);
     add_text(&l, pl_message_info(e.message)->name);
-    add_format(&l, ", \"call\": %" PRIu64 ", \"cause\": %" PRIu64 ", ", e.call, e.cause);
-    add_plain(&l, "\"fields\": {");
+    add_plain(&l, ", \"call\": ");
+    add_count(&l, e.call);
+    add_plain(&l, ", \"cause\": ");
+    add_count(&l, e.cause);
+    add_plain(&l, ", \"fields\": {");
     add_fields(&l, &e, &r);
     l.room = room;
     add_plain(&l, CLOSE);

@@ -15,6 +15,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/random.h"
 
 enum {
     BACKLOG_BYTES = 16 << 20,                               /* of frames that wait for the hub */
@@ -39,7 +41,8 @@ struct pl_monitor {
     pl_socket_t *out;                                       /* XPUB */
     char endpoint[256];
     bool lossless;
-    int watchers;                                           /* atomic: subscriptions */
+    pl_map_t topics;                                        /* subscribed to; the hub's */
+    int watchers;                                           /* atomic: how many those are */
     record_t *top;                                          /* atomic: newest first */
     size_t waiting;                                         /* atomic: bytes in records */
     int wake_fd;                                            /* eventfd: the stack is not empty any more */
@@ -75,26 +78,34 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
     record->time = pl_now() - reactor->runtime->began;
     record->size = size;
     memcpy(record->frame, frame.data, size);
-    record->next = __atomic_load_n(&m->top, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(&m->top, &record->next, record, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-        continue;
-    const uint64_t one = 1;
-    if (!record->next && write(m->wake_fd, &one, sizeof one) < 0)
+    record_t *below = __atomic_load_n(&m->top, __ATOMIC_RELAXED);
+    do
+        record->next = below;
+    while (!__atomic_compare_exchange_n(&m->top, &below, record, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+    const uint64_t one = 1;                                 /* the record is the hub's by now */
+    if (!below && write(m->wake_fd, &one, sizeof one) < 0)
         return;                                             /* it counts to 2^64 */
 }
 
 /* ---- the hub's side ---- */
 
+/* XPUB also tells of the end of subscriptions that never began, so we know which there are. */
 static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
 {
     (void)identity;
     pl_monitor_t *m = user;
     pl_bytes_t bytes = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
-    char first = bytes.size ? *(const char *)bytes.data : -1;
-    if (first == 0 || first == 1)
-        __atomic_add_fetch(&m->watchers, first ? 1 : -1, __ATOMIC_RELAXED);
-    else
+    const char *first = bytes.data;
+    if (!bytes.size || (*first != 0 && *first != 1)) {
         pl_count(&m->runtime->malformed);
+        return;
+    }
+    uint64_t topic = pl_hash_bytes(first + 1, bytes.size - 1);
+    if (*first == 0)
+        pl_map_take(&m->topics, topic ? topic : 1);
+    else if (pl_map_put(&m->topics, topic ? topic : 1, m) != PL_OK)
+        pl_log_line(PL_LOG_WARNING, -1, "", "no memory for a viewer's topic");
+    __atomic_store_n(&m->watchers, (int)m->topics.count, __ATOMIC_RELEASE);
 }
 
 static void hub_publish(pl_monitor_t *m, const record_t *record)
@@ -186,6 +197,7 @@ static void hub_free(pl_monitor_t *m)
 static void hub_close(pl_monitor_t *m)
 {
     pl_socket_close(m->out);
+    pl_map_release(&m->topics);
     if (m->wake)
         event_free(m->wake);
     pl_reactor_free(m->reactor);

@@ -219,13 +219,24 @@ static void queue_turn(pl_reactor_t *reactor)
     }
 }
 
+void pl_reactor_abandon(pl_reactor_t *reactor)
+{
+    pl_count(&reactor->runtime->stuck);
+    __atomic_store_n(&reactor->abandoned, true, __ATOMIC_RELEASE);
+}
+
+bool pl_reactor_is_abandoned(const pl_reactor_t *reactor)
+{
+    return __atomic_load_n(&reactor->abandoned, __ATOMIC_ACQUIRE);
+}
+
 void pl_reactor_run(pl_reactor_t *reactor)
 {
-    while (!reactor->leave) {
+    while (!reactor->leave && !pl_reactor_is_abandoned(reactor)) {
         queue_turn(reactor);
         pl_actors_reap(reactor);
         pl_sockets_settle(&reactor->loop);
-        if (!reactor->leave)
+        if (!reactor->leave && !pl_reactor_is_abandoned(reactor))
             event_base_loop(reactor->loop.base, EVLOOP_ONCE | (reactor->queue.count ? EVLOOP_NONBLOCK : 0));
     }
 }
@@ -233,6 +244,8 @@ void pl_reactor_run(pl_reactor_t *reactor)
 static void *thread_main(void *user)
 {
     pl_reactor_run(user);
+    if (pl_reactor_is_abandoned(user))
+        pl_actors_abandon_children(user);                   /* nobody else can tell them */
     return NULL;
 }
 

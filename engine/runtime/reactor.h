@@ -32,6 +32,7 @@ typedef struct pl_reactor {
     pl_rank_seq_t *seq;
     pthread_t pthread;
     bool has_pthread, leave;
+    bool abandoned;                                         /* atomic */
 
     pl_socket_t *inbound;                                   /* ROUTER: calls come in, answers go out */
     pl_map_t links;                                         /* by thread, DEALER: calls go out, answers come in */
@@ -66,6 +67,10 @@ void pl_reactor_stop(pl_reactor_t *reactor);                /* joins, then frees
 /* Runs until told to leave, on the calling thread. */
 void pl_reactor_run(pl_reactor_t *reactor);
 
+/* Gives a thread up that does not end: what it holds is kept, and should it wake it handles nothing more.  Any thread. */
+void pl_reactor_abandon(pl_reactor_t *reactor);
+bool pl_reactor_is_abandoned(const pl_reactor_t *reactor);
+
 /* then(argument) will be called on the reactor's thread, in order of posting.  Any thread. */
 int pl_reactor_post(pl_reactor_t *reactor, void (*then)(void *argument), void *argument, pl_error_t *err);
 void pl_reactor_leave(pl_reactor_t *reactor);               /* own thread */
@@ -82,6 +87,7 @@ void pl_actors_reap(pl_reactor_t *reactor);
 void pl_actors_check_limits(pl_reactor_t *reactor);
 void pl_actors_lost_thread(pl_reactor_t *reactor, uint32_t thread);
 void pl_actors_release(pl_reactor_t *reactor);
+void pl_actors_abandon_children(pl_reactor_t *reactor);    /* those on threads of their own */
 
 /* The first actor of an engine: one that nobody of higher level started.  Its number is known at once. */
 int pl_actor_root(pl_reactor_t *reactor, const struct pl_actor_ops *ops, void **self, pl_error_t *err);

@@ -249,7 +249,8 @@ static uint32_t identity_of(zmq_msg_t *part)
     return identity;
 }
 
-/* One message with all its parts, of which the last is kept; how many there were, 0 for none. */
+/* One message with all its parts, of which the last is kept; how many there were, 0 for none.  From an XPUB each part is
+ * a message: it strings what subscribers sent of their own together with what it tells itself. */
 static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
 {
     int parts = 0;
@@ -259,7 +260,7 @@ static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
             return 0;
         if (parts++ == 0 && socket->type == PL_SOCKET_ROUTER)
             *identity = identity_of(last);
-    } while (zmq_msg_more(last));
+    } while (zmq_msg_more(last) && socket->type != PL_SOCKET_XPUB);
     PL_MARK_ACQUIRE();
     return parts;
 }

@@ -1,0 +1,44 @@
+/* patience.c - how long a loop waits for the next thing to end: trainer.step_timeout */
+#include "actors/loops/patience.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "runtime/actor.h"
+
+static const int64_t LONGEST = INT64_C(3600) * PL_SECOND;  /* between two looks */
+
+static void look_later(const pl_patience_t *p, void *self, int64_t wait)
+{
+    pl_after(self, (int)((wait < LONGEST ? wait : LONGEST) / PL_MILLISECOND) + 1, p->look, NULL);
+}
+
+void pl_patience_begin(pl_patience_t *p, void *self, double seconds, void (*look)(void *))
+{
+    int64_t limit = seconds < 1e9 ? (int64_t)(seconds * 1e9) : (int64_t)1e18;
+    *p = (pl_patience_t){.limit = limit, .since = pl_now(), .look = look};
+    look_later(p, self, p->limit);
+}
+
+void pl_patience_renew(pl_patience_t *p)
+{
+    p->since = pl_now();
+}
+
+bool pl_patience_is_over(pl_patience_t *p, void *self, pl_error_t *err, const char *what, ...)
+{
+    int64_t left = p->since + p->limit - pl_now();
+    if (left > 0) {
+        look_later(p, self, left);
+        return false;
+    }
+    char text[160];
+    va_list args;
+    va_start(args, what);
+    vsnprintf(text, sizeof text, what, args);
+    va_end(args);
+    pl_fail(err, PL_ESTUCK, "%s has not ended for %g s (trainer.step_timeout)", text, (double)p->limit / 1e9);
+    return true;
+}

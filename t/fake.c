@@ -1,0 +1,476 @@
+/* fake.c - an accelerator for tests: memory that the host cannot address, replays that are
+ * done later, delays and faults by script
+ *
+ * Regions lie in mappings that can be read and written only while this file computes, and
+ * the plans it hands out are no addresses: whoever above touches either crashes.  A replay
+ * is computed just before its done(), so that batch memory given back too early shows in
+ * the results. */
+#include "fake.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "fake_script.h"
+#include "reference.h"
+#include "tensor/model.h"
+
+#define NEVER INT64_MAX
+#define DISGUISE UINT64_C(0xfade000000000000)               /* no address of any machine */
+
+/* A replay on its way. */
+typedef struct flight {
+    pl_plan_t *plan;
+    pl_replay_t *replay;
+    int64_t due;
+    bool computed;
+    const fake_rule_t *spoils;                              /* [nothing] */
+    pl_error_t error;                                       /* code 0: it goes well */
+    struct flight *next;
+} flight_t;
+
+struct pl_plan {
+    pl_graph_t graph;                                       /* a copy of what is needed */
+    const char *kind;
+    int64_t params;
+    pl_tensor_info_t *tensor;                               /* a copy of the model's */
+    int tensor_count;
+    pl_plan_t *next;
+};
+
+typedef struct fake {
+    const char *script;                                     /* option */
+    fake_script_t rules;
+    int timer;
+    int64_t busy_until;
+    double *region[PL_REGIONS];
+    size_t count[PL_REGIONS];                               /* elements */
+    uint64_t writes, reads, compiles;
+    struct {
+        const char *kind;
+        uint64_t replays;
+    } seen[3];
+    pl_plan_t *plans;
+    flight_t *first, **last;
+} fake_t;
+
+static const pl_option_t fake_options[] = {
+    PL_TEXT(fake_t, script, "\"\"", NULL, "delays and faults"),
+    PL_OPTIONS_END,
+};
+
+/* ---- Memory ---- */
+
+static size_t bytes_of(size_t count)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (count * sizeof(double) + page) / page * page;
+}
+
+static void memory_show(fake_t *fake, int how)
+{
+    for (int r = 0; r < PL_REGIONS; r++)
+        if (fake->region[r])
+            mprotect(fake->region[r], bytes_of(fake->count[r]), how);
+}
+
+static void region_drop(fake_t *fake, int r)
+{
+    if (fake->region[r])
+        munmap(fake->region[r], bytes_of(fake->count[r]));
+    fake->region[r] = NULL;
+}
+
+/* ---- Faults of what is done at once ---- */
+
+static int fault(const fake_t *fake, const char *what, uint64_t number, pl_error_t *err)
+{
+    const fake_rule_t *rule = fake_script_find(&fake->rules, what, number, "", NULL);
+    if (!rule)
+        return PL_OK;
+    while (rule->action == FAKE_HANGS)
+        pause();
+    return pl_fail(err, strcmp(what, "region") ? PL_EIO : PL_ENOMEM,
+                   strcmp(what, "region") ? "%s %llu: the device failed"
+                                          : "%s %llu: out of device memory",
+                   what, (unsigned long long)number);
+}
+
+/* ---- Computing ---- */
+
+static int outputs_make(const pl_plan_t *plan, reference_replay_t *run,
+                        const pl_replay_t *replay, pl_error_t *err)
+{
+    int outputs = 0;
+    for (int k = 0; k < plan->graph.fetch_count; k++) {
+        const pl_fetch_t *f = &plan->graph.fetch[k];
+        if (f->kind != PL_FETCH_OUTPUT || !replay->output[outputs++])
+            continue;
+        size_t n = (size_t)pl_elements(plan->graph.value[f->value].shape);
+        run->output[outputs - 1] = pl_alloc_array(n, sizeof(double));
+        if (!run->output[outputs - 1])
+            return pl_no_memory(err);
+    }
+    return PL_OK;
+}
+
+static void outputs_store(const pl_plan_t *plan, const reference_replay_t *run,
+                          pl_replay_t *replay)
+{
+    int outputs = 0;
+    for (int k = 0; k < plan->graph.fetch_count; k++) {
+        const pl_fetch_t *f = &plan->graph.fetch[k];
+        if (f->kind != PL_FETCH_OUTPUT)
+            continue;
+        const pl_value_t *v = &plan->graph.value[f->value];
+        if (run->output[outputs])
+            reference_store(v->dtype, run->output[outputs], pl_elements(v->shape),
+                            replay->output[outputs]);
+        outputs++;
+    }
+}
+
+static void spoil(const fake_t *fake, const pl_plan_t *plan, const char *name,
+                  pl_replay_t *replay)
+{
+    double *grads = fake->region[PL_REGION_GRADS];
+    if (!strcmp(name, "loss"))
+        grads[plan->params] = replay->figures[0] = NAN;
+    for (int k = 0; k < plan->tensor_count; k++)
+        if (!strcmp(plan->tensor[k].name, name))
+            grads[plan->tensor[k].offset] = NAN;
+}
+
+static int replay_compute(const fake_t *fake, const flight_t *flight, pl_error_t *err)
+{
+    pl_replay_t *replay = flight->replay;
+    reference_replay_t run = {.seed = replay->seed, .step = replay->step,
+                              .shard = replay->shard, .figures = (void *)replay->figures};
+    memcpy(run.region, fake->region, sizeof run.region);
+    memcpy(run.input, replay->input, sizeof run.input);
+    for (int k = 0; k < PL_STEP_SCALARS; k++)
+        run.scalar[k] = replay->scalar[k];
+    int code = outputs_make(flight->plan, &run, replay, err);
+    if (code == PL_OK)
+        code = reference_replay(&flight->plan->graph, &run, err);
+    replay->guarded = run.guarded;
+    if (code == PL_OK)
+        outputs_store(flight->plan, &run, replay);
+    if (code == PL_OK && flight->spoils)
+        spoil(fake, flight->plan, flight->spoils->tensor, replay);
+    for (int k = 0; k < PL_FIELDS; k++)
+        pl_free(run.output[k]);
+    return code;
+}
+
+static void flight_compute(fake_t *fake, flight_t *flight)
+{
+    if (flight->computed || flight->error.code != PL_OK)
+        return;
+    flight->computed = true;
+    memory_show(fake, PROT_READ | PROT_WRITE);
+    replay_compute(fake, flight, &flight->error);
+    memory_show(fake, PROT_NONE);
+}
+
+/* What reads or writes regions finds earlier replays run. */
+static void catch_up(fake_t *fake)
+{
+    for (flight_t *flight = fake->first; flight; flight = flight->next)
+        flight_compute(fake, flight);
+}
+
+/* ---- Replays ---- */
+
+static void timer_set(const fake_t *fake)
+{
+    struct itimerspec at = {0};
+    if (fake->first && fake->first->due != NEVER)
+        at.it_value = (struct timespec){fake->first->due / PL_SECOND,
+                                        fake->first->due % PL_SECOND + 1};
+    timerfd_settime(fake->timer, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+static uint64_t replays_count(fake_t *fake, const char *kind)
+{
+    int k = 0;
+    while (fake->seen[k].kind && fake->seen[k].kind != kind)
+        k++;
+    fake->seen[k].kind = kind;
+    return ++fake->seen[k].replays;
+}
+
+/* One rule of the script for a replay that begins. */
+static int rule_apply(flight_t *flight, const fake_rule_t *rule, pl_error_t *err)
+{
+    switch (rule->action) {
+    case FAKE_IS_REFUSED:
+        return pl_fail(err, PL_EIO, "the device takes no replay of %s", flight->plan->kind);
+    case FAKE_FAILS:
+        pl_fail(&flight->error, PL_EIO, "the device failed in %s", flight->plan->kind);
+        break;
+    case FAKE_HANGS:
+        flight->due = NEVER;
+        break;
+    case FAKE_TAKES:
+        if (flight->due != NEVER)
+            flight->due += (int64_t)(rule->ms * PL_MILLISECOND);
+        break;
+    case FAKE_GIVES_NAN:
+        flight->spoils = rule;
+    }
+    return PL_OK;
+}
+
+static int rules_apply(fake_t *fake, flight_t *flight, const char *what, uint64_t number,
+                       pl_error_t *err)
+{
+    const fake_rule_t *rule = NULL;
+    const char *kind = flight->plan->kind;
+    int code = PL_OK;
+    while (code == PL_OK
+           && (rule = fake_script_find(&fake->rules, what, number, kind, rule)))
+        code = rule_apply(flight, rule, err);
+    return code;
+}
+
+static pl_plan_t *plan_of(const pl_plan_t *disguised)
+{
+    return (pl_plan_t *)((uintptr_t)disguised ^ DISGUISE);
+}
+
+static int fake_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
+{
+    fake_t *fake = self;
+    int64_t now = pl_now();
+    flight_t *flight = pl_alloc(sizeof *flight);
+    if (!flight)
+        return pl_no_memory(err);
+    *flight = (flight_t){.plan = plan_of(plan), .replay = replay,
+                         .due = fake->busy_until > now ? fake->busy_until : now};
+    int code = rules_apply(fake, flight, "replay",
+                           replays_count(fake, flight->plan->kind), err);
+    if (code == PL_OK)
+        code = rules_apply(fake, flight, "step", replay->step, err);
+    if (code != PL_OK) {
+        pl_free(flight);
+        return code;
+    }
+    fake->busy_until = flight->due;
+    *fake->last = flight;
+    fake->last = &flight->next;
+    timer_set(fake);
+    return PL_OK;
+}
+
+static int fake_descriptor(const void *self)
+{
+    return ((const fake_t *)self)->timer;
+}
+
+static flight_t *flight_take(fake_t *fake)
+{
+    flight_t *flight = fake->first;
+    if (!flight || flight->due == NEVER || flight->due > pl_now())
+        return NULL;
+    fake->first = flight->next;
+    if (!fake->first)
+        fake->last = &fake->first;
+    return flight;
+}
+
+static void fake_collect(void *self)
+{
+    fake_t *fake = self;
+    uint64_t times;
+    if (read(fake->timer, &times, sizeof times) < 0)
+        return;
+    for (flight_t *flight; (flight = flight_take(fake));) {
+        flight_compute(fake, flight);
+        flight->replay->done(flight->replay, flight->error.code ? &flight->error : NULL);
+        pl_free(flight);
+    }
+    timer_set(fake);
+}
+
+/* ---- Regions ---- */
+
+static int fake_region(void *self, pl_region_t region, size_t n, pl_error_t *err)
+{
+    fake_t *fake = self;
+    int code = fault(fake, "region", region, err);
+    if (code != PL_OK)
+        return code;
+    void *memory = mmap(NULL, bytes_of(n), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return pl_no_memory(err);
+    catch_up(fake);
+    region_drop(fake, region);
+    fake->region[region] = memory;
+    fake->count[region] = n;
+    return PL_OK;
+}
+
+static int range_check(const fake_t *fake, pl_region_t region, size_t offset, size_t n,
+                       pl_error_t *err)
+{
+    if (!fake->region[region])
+        return pl_fail(err, PL_ESTATE, "there is no region %d", region);
+    if (offset > fake->count[region] || n > fake->count[region] - offset)
+        return pl_fail(err, PL_EINVAL, "region %d has %zu elements", region,
+                       fake->count[region]);
+    return PL_OK;
+}
+
+static int fake_write(void *self, pl_region_t region, size_t offset, const float *host,
+                      size_t n, pl_error_t *err)
+{
+    fake_t *fake = self;
+    int code = fault(fake, "write", ++fake->writes, err);
+    if (code == PL_OK)
+        code = range_check(fake, region, offset, n, err);
+    if (code != PL_OK)
+        return code;
+    catch_up(fake);
+    memory_show(fake, PROT_READ | PROT_WRITE);
+    reference_load(PL_F32, host, (int64_t)n, fake->region[region] + offset);
+    memory_show(fake, PROT_NONE);
+    return PL_OK;
+}
+
+static int fake_read(void *self, pl_region_t region, size_t offset, float *host, size_t n,
+                     pl_error_t *err)
+{
+    fake_t *fake = self;
+    int code = fault(fake, "read", ++fake->reads, err);
+    if (code == PL_OK)
+        code = range_check(fake, region, offset, n, err);
+    if (code != PL_OK)
+        return code;
+    catch_up(fake);
+    memory_show(fake, PROT_READ);
+    reference_store(PL_F32, fake->region[region] + offset, (int64_t)n, host);
+    memory_show(fake, PROT_NONE);
+    return PL_OK;
+}
+
+/* ---- Plans ---- */
+
+static void plan_free(pl_plan_t *plan)
+{
+    pl_free(plan->graph.value);
+    pl_free(plan->graph.op);
+    pl_free(plan->graph.fetch);
+    pl_free(plan->tensor);
+    pl_free(plan);
+}
+
+static void *copy_of(const void *array, int count, size_t size)
+{
+    void *copy = pl_alloc_array((size_t)count, size);
+    if (copy && count)
+        memcpy(copy, array, (size_t)count * size);
+    return copy;
+}
+
+/* The graph is gone after compile(). */
+static bool plan_copy(pl_plan_t *plan, const pl_graph_t *g)
+{
+    const pl_model_t *model = g->model;
+    pl_graph_t *own = &plan->graph;
+    own->value = copy_of(g->value, own->value_count = g->value_count, sizeof *g->value);
+    own->op = copy_of(g->op, own->op_count = g->op_count, sizeof *g->op);
+    own->fetch = copy_of(g->fetch, own->fetch_count = g->fetch_count, sizeof *g->fetch);
+    plan->kind = !model ? "optimizer_step"
+                 : g->stage == PL_TRAIN ? "forward_backward" : "forward";
+    plan->tensor_count = model ? model->count : 0;
+    plan->tensor = copy_of(model ? model->tensor : NULL, plan->tensor_count,
+                           sizeof *plan->tensor);
+    plan->params = model ? model->params : 0;
+    return own->value && own->op && own->fetch && plan->tensor;
+}
+
+static int fake_compile(void *self, const pl_graph_t *g, pl_plan_t **plan_p,
+                        pl_error_t *err)
+{
+    fake_t *fake = self;
+    int code = fault(fake, "compile", ++fake->compiles, err);
+    pl_plan_t *plan = code == PL_OK ? pl_alloc(sizeof *plan) : NULL;
+    if (code != PL_OK)
+        return code;
+    if (!plan || !plan_copy(plan, g)) {
+        if (plan)
+            plan_free(plan);
+        return pl_no_memory(err);
+    }
+    plan->next = fake->plans;
+    fake->plans = plan;
+    *plan_p = plan_of(plan);
+    return PL_OK;
+}
+
+static void fake_discard(void *self, pl_plan_t *disguised)
+{
+    fake_t *fake = self;
+    pl_plan_t **link = &fake->plans, *plan = plan_of(disguised);
+    while (*link != plan)
+        link = &(*link)->next;
+    *link = plan->next;
+    plan_free(plan);
+}
+
+/* ---- Life ---- */
+
+static int fake_open(void *self, pl_device_info_t *info, pl_error_t *err)
+{
+    fake_t *fake = self;
+    fake->last = &fake->first;
+    fake->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (fake->timer < 0)
+        return pl_fail(err, PL_EBUSY, "no descriptor left");
+    *info = (pl_device_info_t){"nothing, float64", 1, 1, 0, "loops"};
+    int code = fake_script_read(&fake->rules, fake->script, err);
+    return code == PL_OK ? fault(fake, "open", 1, err) : code;
+}
+
+static void fake_close(void *self)
+{
+    fake_t *fake = self;
+    while (fake->first) {
+        flight_t *flight = fake->first;
+        fake->first = flight->next;
+        pl_free(flight);
+    }
+    while (fake->plans) {
+        pl_plan_t *plan = fake->plans;
+        fake->plans = plan->next;
+        plan_free(plan);
+    }
+    for (int r = 0; r < PL_REGIONS; r++)
+        region_drop(fake, r);
+    if (fake->timer >= 0)
+        close(fake->timer);
+}
+
+const pl_accelerator_ops_t fake_accelerator = {
+    .name = "fake",
+    .help = "computes in float64, for tests",
+    .size = sizeof(fake_t),
+    .options = fake_options,
+    .open = fake_open,
+    .close = fake_close,
+    .region = fake_region,
+    .write = fake_write,
+    .read = fake_read,
+    .compile = fake_compile,
+    .discard = fake_discard,
+    .replay = fake_replay,
+    .descriptor = fake_descriptor,
+    .collect = fake_collect,
+};

@@ -1,0 +1,23 @@
+/* fake.h - an accelerator for tests: memory that the host cannot address, replays that are
+ * done later, delays and faults by script
+ *
+ * It computes in float64 (reference.h).  Its option "script" is a list of rules with ';'
+ * between them:
+ *
+ *   open fails                             region 3 fails      (3 is a pl_region_t)
+ *   compile 2 fails                        write 1 hangs       (the 1st; none: each)
+ *   replay 5 of forward_backward fails     done() says so
+ *   replay 5 of optimizer_step is refused  replay() says so
+ *   replay 1 of forward hangs              and all behind it: done() never comes
+ *   replay of forward takes 2 ms           each of them, one after the other
+ *   step 5 of forward_backward gives nan in fc1.weight     its gradient; "loss" is one too
+ *
+ * Replays are counted by kind, from 1; steps are the optimizer's. */
+#ifndef T_FAKE_H
+#define T_FAKE_H
+
+#include "accelerators/accelerator.h"
+
+extern const pl_accelerator_ops_t fake_accelerator;
+
+#endif

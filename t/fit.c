@@ -1,0 +1,454 @@
+/* fit.c - tests of whole runs: what is computed, and that nothing but what it depends on
+ * changes it */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rig.h"
+#include "tap.h"
+
+#define DROPOUT "{\"name\": \"mlp\", \"hidden\": [8, 5], \"dropout\": 0.25}"
+#define ADAMW "{\"name\": \"adamw\", \"lr\": 0.02}"
+
+static const char *const devices[] = {"fake", "cpu"};
+#define DEVICES 2
+
+/* One run in an engine of its own; the result is the caller's. */
+#define fit(...) fit_once(&(rig_spec_t){__VA_ARGS__})
+
+static rig_result_t *fit_once(const rig_spec_t *spec)
+{
+    rig_t *rig = rig_make(spec);
+    rig_result_t *result = rig ? rig_keep(rig_fit(rig)) : calloc(1, sizeof *result);
+    if (!ok(!strcmp(result->status, "ok"), "the run goes well"))
+        tap_diag("%s", rig ? result->error.text : rig_error.text);
+    rig_free(&rig);
+    return result;
+}
+
+static bool has_device(const char *name)
+{
+    bool there = pl_part_find("accelerator", name, NULL) != NULL;
+    if (!there)
+        tap_skip("this build has no accelerator %s", name);
+    return there;
+}
+
+/* ---- What is computed ---- */
+
+static double series_distance(const rig_series_t *a, const rig_series_t *b)
+{
+    double worst = a->count == b->count && a->count ? 0 : INFINITY;
+    for (int k = 0; k < a->count && isfinite(worst); k++)
+        worst = fmax(worst, fabs(a->value[k] - b->value[k]));
+    return worst;
+}
+
+static void devices_train_alike(void)
+{
+    rig_result_t *result[DEVICES];
+    rig_series_t loss[DEVICES], norm[DEVICES];
+    if (!has_device("cpu"))
+        return;
+    for (int k = 0; k < DEVICES; k++) {
+        result[k] = fit(.accelerator = devices[k], .module = DROPOUT, .optimizer = ADAMW,
+                        .data = "\"batch_size\": 7, \"val_split\": 0.2",
+                        .trainer = "\"max_epochs\": 6, \"log_every_n_steps\": 1,"
+                                   "\"gradient_clip_val\": 0.5");
+        loss[k] = rig_series(result[k], "train_loss");
+        norm[k] = rig_series(result[k], "grad_norm");
+    }
+    ok(series_distance(&loss[0], &loss[1]) < 1e-5, "the same %d losses", loss[0].count);
+    ok(series_distance(&norm[0], &norm[1]) < 1e-5, "norms");
+    ok(fabs(rig_metric(result[0], "val_loss") - rig_metric(result[1], "val_loss")) < 1e-5,
+       "val_loss");
+    ok(rig_distance(result[0], result[1]) < 1e-4, "and weights, within float32");
+    ok(loss[0].value[loss[0].count - 1] < loss[0].value[0] * 0.7, "and they learn");
+    rig_result_free(result[0]);
+    rig_result_free(result[1]);
+}
+
+static void one_batch_may_come_in_parts(void)
+{
+    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+        rig_result_t *whole = fit(.accelerator = devices[k], .optimizer = ADAMW,
+                                  .data = "\"batch_size\": 12",
+                                  .trainer = "\"max_epochs\": 3");
+        rig_result_t *parts = fit(.accelerator = devices[k], .optimizer = ADAMW,
+                                  .data = "\"batch_size\": 3",
+                                  .trainer = "\"max_epochs\": 3,"
+                                             "\"accumulate_grad_batches\": 4");
+        is_int(parts->global_step, whole->global_step, "as many steps");
+        ok(rig_distance(whole, parts) < 1e-5, "batches of 3, 4 to a step, are batches of 12");
+        rig_result_free(whole);
+        rig_result_free(parts);
+    }
+}
+
+static void a_ragged_batch_weighs_what_it_holds(void)
+{
+    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+        rig_result_t *whole = fit(.accelerator = devices[k], .data = "\"batch_size\": 40",
+                                  .trainer = "\"max_epochs\": 2");
+        rig_result_t *parts = fit(.accelerator = devices[k], .data = "\"batch_size\": 11",
+                                  .trainer = "\"max_epochs\": 2,"
+                                             "\"accumulate_grad_batches\": 4");
+        ok(rig_distance(whole, parts) < 1e-5,
+           "11 + 11 + 11 + 7 samples give the gradient of 40");
+        ok(fabs(rig_metric(whole, "train_loss") - rig_metric(parts, "train_loss")) < 1e-5,
+           "and the loss");
+        rig_result_free(whole);
+        rig_result_free(parts);
+    }
+}
+
+static void the_last_incomplete_accumulation_steps(void)
+{
+    rig_result_t *result = fit(.data = "\"batch_size\": 8",
+                               .trainer = "\"max_epochs\": 2, \"log_every_n_steps\": 1,"
+                                          "\"accumulate_grad_batches\": 2");
+    rig_result_t *rest = fit(.data = "\"batch_size\": 32, \"shuffle\": false",
+                             .trainer = "\"max_epochs\": 1");
+    rig_result_t *parts = fit(.data = "\"batch_size\": 8, \"shuffle\": false",
+                              .trainer = "\"max_epochs\": 1,"
+                                         "\"accumulate_grad_batches\": 4");
+    is_int(result->global_step, 6, "5 batches by 2 are 3 steps, in each of 2 epochs");
+    is_int(rig_series(result, "lr-sgd").count, 6, "and each is a step that is logged");
+    is_int(parts->global_step, 2, "5 batches by 4 are 2 steps");
+    ok(rig_distance(rest, parts) < 1e-5, "the 2nd of 8 samples as if they were a batch");
+    rig_result_free(result);
+    rig_result_free(rest);
+    rig_result_free(parts);
+}
+
+static double norm_of_change(const rig_result_t *from, const rig_result_t *to)
+{
+    double sum = 0;
+    for (int k = 0; k < from->weight_count; k++)
+        for (size_t i = 0; i < from->weight[k].count; i++)
+            sum += pow((double)to->weight[k].data[i] - (double)from->weight[k].data[i], 2);
+    return sqrt(sum);
+}
+
+static void a_gradient_is_clipped_by_its_norm(void)
+{
+    const char *once = "\"max_steps\": 1", *clipped = "\"max_steps\": 1,"
+                                                      "\"gradient_clip_val\": 0.01";
+    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+        rig_result_t *before = fit(.accelerator = devices[k], .trainer = once,
+                                   .optimizer = "{\"name\": \"sgd\", \"lr\": 0}");
+        rig_result_t *after = fit(.accelerator = devices[k], .trainer = clipped,
+                                  .optimizer = "{\"name\": \"sgd\", \"lr\": 1}");
+        is_near(norm_of_change(before, after), 0.01, 1e-5, "a step as long as the limit");
+        is_near(rig_metric(after, "grad_norm"), rig_metric(before, "grad_norm"), 1e-6,
+                "the norm told is the one before");
+        rig_result_free(before);
+        rig_result_free(after);
+    }
+}
+
+/* ---- What does not change it ---- */
+
+#define SAME(device, seed, data_more, trainer_more)                                       \
+    fit(.accelerator = device, .module = DROPOUT, .optimizer = ADAMW,                    \
+        .data = "\"batch_size\": 6, \"val_split\": 0.2" data_more,                        \
+        .trainer = "\"max_epochs\": 3, \"seed\": " seed trainer_more)
+
+static void bits_depend_on_the_seed_alone(void)
+{
+    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+        rig_result_t *first = SAME(devices[k], "7", "", "");
+        rig_result_t *again = SAME(devices[k], "7", "", "");
+        rig_result_t *other = SAME(devices[k], "8", "", "");
+        ok(rig_same_bits(first, again), "%s: the same seed twice", devices[k]);
+        ok(rig_distance(first, other) > 1e-3, "another seed");
+        rig_result_free(first);
+        rig_result_free(again);
+        rig_result_free(other);
+    }
+}
+
+static void bits_do_not_depend_on_timing(void)
+{
+    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+        rig_result_t *first = SAME(devices[k], "7", "", "");
+        rig_result_t *others[] = {
+            SAME(devices[k], "7", ", \"workers\": 2", ""),
+            SAME(devices[k], "7", ", \"workers\": 3, \"prefetch\": 1", ""),
+            SAME(devices[k], "7", ", \"prefetch\": 40", ""),
+            SAME(devices[k], "7", "", ", \"depth\": 1"),
+            SAME(devices[k], "7", ", \"prefetch\": 2", ", \"depth\": 5"),
+            SAME(devices[k], "7", "", ", \"depth\": 16"),
+        };
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+            ok(rig_same_bits(first, others[i]), "%s: readers, prefetch, depth, %zu",
+               devices[k], i);
+            is_text(others[i]->metrics, first->metrics, "figures too");
+            rig_result_free(others[i]);
+        }
+        rig_result_free(first);
+    }
+}
+
+static void slow_replays_change_no_bit(void)
+{
+    rig_result_t *first = SAME("fake", "7", "", "");
+    rig_result_t *slow = fit(.module = DROPOUT, .optimizer = ADAMW,
+                             .script = "replay of forward_backward takes 3 ms;"
+                                       "replay 2 of optimizer_step takes 20 ms",
+                             .data = "\"batch_size\": 6, \"val_split\": 0.2",
+                             .trainer = "\"max_epochs\": 3, \"seed\": 7");
+    ok(rig_same_bits(first, slow), "a device that takes its time");
+    rig_result_free(first);
+    rig_result_free(slow);
+}
+
+/* ---- How long ---- */
+
+static void steps_and_epochs_have_limits(void)
+{
+    rig_result_t *result = fit(.data = "\"batch_size\": 8", .trainer = "\"max_steps\": 7");
+    is_int(result->global_step, 7, "max_steps ends within an epoch of 5 batches");
+    rig_result_free(result);
+    result = fit(.data = "\"batch_size\": 8", .trainer = "\"max_epochs\": 3");
+    is_int(result->global_step, 15, "max_epochs after whole ones");
+    is_int(result->epoch, 3, "which are counted");
+    rig_result_free(result);
+    result = fit(.data = "\"batch_size\": 8",
+                 .trainer = "\"max_epochs\": 2, \"max_steps\": 100");
+    is_int(result->global_step, 10, "the limit that comes first ends it");
+    rig_result_free(result);
+    result = fit(.data = "\"batch_size\": 8",
+                 .trainer = "\"max_epochs\": 9, \"max_steps\": 3,"
+                            "\"accumulate_grad_batches\": 3");
+    is_int(result->global_step, 3, "steps are the optimizer's");
+    rig_result_free(result);
+    result = fit(.data = "\"batch_size\": 8", .trainer = "\"max_steps\": 5");
+    is_int(result->epoch, 1, "as many steps as an epoch has are one epoch");
+    rig_result_free(result);
+}
+
+static void epochs_can_be_cut_short(void)
+{
+    rig_result_t *result = fit(.data = "\"batch_size\": 8",
+                               .trainer = "\"max_epochs\": 2, \"limit_train_batches\": 3");
+    is_int(result->global_step, 6, "a count of batches");
+    rig_result_free(result);
+    result = fit(.data = "\"batch_size\": 8",
+                 .trainer = "\"max_epochs\": 2, \"limit_train_batches\": 0.5");
+    is_int(result->global_step, 4, "a share of them, rounded down");
+    rig_result_free(result);
+    result = fit(.data = "\"batch_size\": 8",
+                 .trainer = "\"max_epochs\": 2, \"limit_train_batches\": 100");
+    is_int(result->global_step, 10, "no more than there are");
+    rig_result_free(result);
+}
+
+static void epochs_of_no_batch_are_refused(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"limit_train_batches\": 0.001");
+    const rig_result_t *result = rig_fit(rig);
+    is_int(result->error.code, PL_EINVAL, "nothing to train on");
+    like(result->error.text, "limit_train_batches", "the key is named");
+    rig_free(&rig);
+}
+
+/* How many forward replays a validation of 20 samples by 4 makes: the first that the
+ * script lets fail and is not reached. */
+static int validation_batches(const char *trainer)
+{
+    int batches = 0;
+    bool failed;
+    do {
+        char script[64];
+        snprintf(script, sizeof script, "replay %d of forward fails", batches + 1);
+        rig_t *rig = rig_new(.script = script, .trainer = trainer,
+                             .data = "\"batch_size\": 4, \"val_split\": 0.5");
+        failed = !strcmp(rig_fit(rig)->status, "failed");
+        batches += failed;
+        rig_free(&rig);
+    } while (failed && batches < 10);
+    return batches;
+}
+
+static void validations_can_be_cut_short(void)
+{
+    is_int(validation_batches("\"max_epochs\": 1"), 5, "all of 5 batches");
+    is_int(validation_batches("\"max_epochs\": 1, \"limit_val_batches\": 2"), 2, "a count");
+    is_int(validation_batches("\"max_epochs\": 1, \"limit_val_batches\": 0.6"), 3, "a share");
+    is_int(validation_batches("\"max_epochs\": 1, \"limit_val_batches\": 0"), 0, "none");
+}
+
+/* ---- When it validates and logs ---- */
+
+static void steps_are(const rig_result_t *result, const char *figure, const char *want,
+                      const char *what)
+{
+    rig_series_t series = rig_series(result, figure);
+    char steps[256] = "";
+    for (int k = 0; k < series.count; k++)
+        snprintf(steps + strlen(steps), sizeof steps - strlen(steps), "%s%g", k ? " " : "",
+                 series.step[k]);
+    is_text(steps, want, "%s", what);
+}
+
+#define EIGHT "\"batch_size\": 4, \"val_split\": 0.2"       /* batches of 40 samples */
+
+static void validations_come_at_their_interval(void)
+{
+    rig_result_t *result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 2");
+    steps_are(result, "val_loss", "8 16", "by default after each epoch");
+    rig_result_free(result);
+    result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 2,"
+                                           "\"val_check_interval\": 0.5");
+    steps_are(result, "val_loss", "4 8 12 16", "after each half of one");
+    rig_result_free(result);
+    result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 2,"
+                                           "\"val_check_interval\": 5");
+    steps_are(result, "val_loss", "5 10 15 16", "after 5 batches, and at the end");
+    rig_result_free(result);
+    result = fit(.data = EIGHT, .trainer = "\"max_steps\": 11");
+    steps_are(result, "val_loss", "8 11", "and where a limit ends the run");
+    rig_result_free(result);
+}
+
+static void steps_are_logged_at_their_interval(void)
+{
+    rig_result_t *result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 2,"
+                                                         "\"log_every_n_steps\": 3");
+    steps_are(result, "train_loss", "3 6 8 9 12 15 16", "each third step, and each epoch");
+    steps_are(result, "train_acc", "8 16", "what is of an epoch with the epoch");
+    rig_result_free(result);
+}
+
+static void a_logged_loss_is_the_mean_since_the_last(void)
+{
+    const char *still = "{\"name\": \"sgd\", \"lr\": 0}";
+    rig_result_t *each = fit(.data = EIGHT, .optimizer = still,
+                             .trainer = "\"max_steps\": 4, \"log_every_n_steps\": 1");
+    rig_result_t *third = fit(.data = EIGHT, .optimizer = still,
+                              .trainer = "\"max_epochs\": 1, \"log_every_n_steps\": 3");
+    rig_series_t a = rig_series(each, "train_loss"), b = rig_series(third, "train_loss");
+    is_near(b.value[0], (a.value[0] + a.value[1] + a.value[2]) / 3, 1e-6, "of 3 steps");
+    rig_result_free(each);
+    rig_result_free(third);
+}
+
+typedef struct heard {
+    int validated;
+    double val_loss;
+    uint64_t step, total;
+} heard_t;
+
+static void keep_progress(rig_t *rig, const pl_progress_t *progress)
+{
+    heard_t *heard = rig_user(rig);
+    pl_result_t as_result = {.metrics = progress->metrics};
+    heard->total = progress->total_steps;
+    heard->step = progress->global_step;
+    if (strcmp(progress->event, "validated"))
+        return;
+    heard->validated++;
+    pl_result_metric(&as_result, "val_loss", &heard->val_loss);
+}
+
+static void files_progress_and_result_agree(void)
+{
+    heard_t heard = {0};
+    rig_result_t *result = fit(.data = EIGHT, .on_progress = keep_progress, .user = &heard,
+                               .trainer = "\"max_epochs\": 3");
+    rig_series_t logged = rig_series(result, "val_loss");
+    is_int(heard.validated, 3, "each validation is told");
+    is_int(logged.count, 3, "and logged");
+    is_int(heard.total, 24, "the steps of the run are known");
+    ok(logged.value[2] == rig_metric(result, "val_loss"), "the last logged is the result's");
+    ok(heard.val_loss == rig_metric(result, "val_loss"), "and the one told");
+    ok(rig_has_file(result, "model.safetensors"), "the weights are kept");
+    ok(rig_has_file(result, "run.json"), "and the run");
+    rig_result_free(result);
+}
+
+static void a_schedule_reaches_its_end(void)
+{
+    rig_result_t *result = fit(.data = "\"batch_size\": 7",
+                               .scheduler = "{\"name\": \"linear\", \"warmup_steps\": 3}",
+                               .trainer = "\"max_epochs\": 2, \"log_every_n_steps\": 1,"
+                                          "\"accumulate_grad_batches\": 2");
+    rig_series_t lr = rig_series(result, "lr-sgd");
+    is_int(lr.count, 6, "6 steps");
+    is_near(lr.value[0], 0.1 / 4, 1e-9, "it warms up");
+    is_near(lr.value[3], 0.1, 1e-9, "to the whole");
+    is_near(lr.value[5], 0.1 / 3, 1e-9, "and falls to the last of 3 steps");
+    rig_result_free(result);
+    result = fit(.data = "\"batch_size\": 8", .scheduler = "\"cosine\"",
+                 .trainer = "\"max_epochs\": 9, \"max_steps\": 8, \"log_every_n_steps\": 1");
+    lr = rig_series(result, "lr-sgd");
+    is_near(lr.value[7], 0.05 * (1 + cos(M_PI * 7 / 8)), 1e-9,
+            "max_steps is the end where it comes first");
+    rig_result_free(result);
+}
+
+/* ---- One run after the other ---- */
+
+static void a_second_fit_begins_afresh(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 2");
+    rig_result_t *first = rig_keep(rig_fit(rig));
+    const rig_result_t *second = rig_fit(rig);
+    is_text(second->status, "ok", "the same trainer fits again");
+    ok(rig_same_bits(first, second), "to the same bits");
+    ok(strcmp(first->run_dir, second->run_dir) != 0, "in a directory of its own");
+    rig_result_free(first);
+    rig_free(&rig);
+}
+
+static void a_fit_can_be_predicted_with(void)
+{
+    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+        rig_t *rig = rig_new(.accelerator = devices[k], .optimizer = ADAMW,
+                             .data = "\"batch_size\": 7", .trainer = "\"max_epochs\": 12");
+        rig_result_t *fitted = rig_keep(rig_fit(rig));
+        const rig_result_t *result = rig_predict(rig, fitted->run_dir);
+        const rig_tensor_t *logits = rig_find(result->output, result->output_count, "logits");
+        is_text(result->status, "ok", "%s", result->error.text);
+        if (ok(logits && logits->shape.dim[0] == 40 && logits->shape.dim[1] == 3,
+               "a row of logits for each sample")) {
+            int right = 0;
+            for (int i = 0; i < 40; i++) {
+                const float *row = logits->data + 3 * i;
+                int best = row[1] > row[0];
+                best = row[2] > row[best] ? 2 : best;
+                right += best == i % 3;
+            }
+            ok(right >= 38, "in the data's order: %d of 40 are right", right);
+        }
+        rig_result_free(fitted);
+        rig_free(&rig);
+    }
+}
+
+int main(void)
+{
+    rig_init(NULL);
+    run(devices_train_alike);
+    run(one_batch_may_come_in_parts);
+    run(a_ragged_batch_weighs_what_it_holds);
+    run(the_last_incomplete_accumulation_steps);
+    run(a_gradient_is_clipped_by_its_norm);
+    run(bits_depend_on_the_seed_alone);
+    run(bits_do_not_depend_on_timing);
+    run(slow_replays_change_no_bit);
+    run(steps_and_epochs_have_limits);
+    run(epochs_can_be_cut_short);
+    run(epochs_of_no_batch_are_refused);
+    run(validations_can_be_cut_short);
+    run(validations_come_at_their_interval);
+    run(steps_are_logged_at_their_interval);
+    run(a_logged_loss_is_the_mean_since_the_last);
+    run(files_progress_and_result_agree);
+    run(a_schedule_reaches_its_end);
+    run(a_second_fit_begins_afresh);
+    run(a_fit_can_be_predicted_with);
+    return tap_done();
+}

@@ -1,0 +1,342 @@
+/* host.c - tests of actors/host.c: an engine as a program uses it, at any moment */
+#include <event2/event.h>
+#include <math.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "rig.h"
+#include "tap.h"
+
+#define LONG "\"max_epochs\": 100000"
+#define SLOW "replay of forward_backward takes 1 ms"
+
+/* ---- Several at once ---- */
+
+static void trainers_of_one_engine_run_side_by_side(void)
+{
+    rig_t *a = rig_new(.script = SLOW, .trainer = "\"max_epochs\": 5");
+    rig_t *b = rig_new(.script = SLOW, .trainer = "\"max_epochs\": 5", .beside = a);
+    rig_begin(a), rig_begin(b);
+    rig_result_t *first = rig_keep(rig_wait(a));
+    const rig_result_t *second = rig_wait(b);
+    is_text(first->status, "ok", "one");
+    is_text(second->status, "ok", "and the other");
+    ok(rig_same_bits(first, second), "give the same bits");
+    ok(strcmp(first->run_dir, second->run_dir) != 0, "in directories of their own");
+    rig_result_free(first);
+    rig_free(&b);
+    rig_free(&a);
+}
+
+static void engines_do_not_touch_each_other(void)
+{
+    rig_t *a = rig_new(.trainer = "\"max_epochs\": 5");
+    rig_t *b = rig_new(.trainer = LONG, .loop_of = a);
+    rig_begin(a), rig_begin(b);
+    is_text(rig_wait(a)->status, "ok", "one ends");
+    pl_engine_close(rig_engine(b), NULL, NULL);
+    is_int(rig_wait(b)->error.code, PL_ECANCELLED, "another is closed");
+    is_text(rig_fit(a)->status, "ok", "the first goes on");
+    rig_free(&b);
+    rig_free(&a);
+}
+
+/* ---- From inside notifications ---- */
+
+static void begin_again(rig_t *rig, const rig_result_t *result)
+{
+    (void)result;
+    if (rig_begun(rig) < 3)
+        ok(rig_begin(rig), "a run begins from inside on_done");
+}
+
+static void a_fit_may_begin_from_inside_on_done(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_steps\": 3", .on_done = begin_again);
+    rig_begin(rig);
+    is_text(rig_wait(rig)->status, "ok", "the last of them goes well");
+    is_int(rig_done(rig), 3, "one on_done for each");
+    rig_free(&rig);
+}
+
+static void stop_it(rig_t *rig, const pl_progress_t *progress)
+{
+    if (progress->global_step > 20)
+        pl_trainer_stop(rig_trainer(rig), "enough", NULL);
+}
+
+static void a_run_is_stopped_from_inside_on_progress(void)
+{
+    rig_t *rig = rig_new(.script = SLOW, .trainer = LONG, .on_progress = stop_it);
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "stopped", "it stops");
+    ok(result->global_step > 20, "after the step of the stop");
+    ok(result->weight_count == 4, "with its weights");
+    ok(rig_has_file(result, "model.safetensors"), "saved");
+    is_int(rig_done(rig), 1, "and one on_done");
+    rig_free(&rig);
+}
+
+static void close_it(rig_t *rig, const pl_progress_t *progress)
+{
+    (void)progress;
+    pl_engine_close(rig_engine(rig), NULL, NULL);
+}
+
+static void count_closed(pl_engine_t *engine, void *user)
+{
+    (void)engine;
+    ++*(int *)user;
+}
+
+static bool is_closed(rig_t *rig)
+{
+    return *(int *)rig_user(rig) > 0;
+}
+
+static void close_and_count(rig_t *rig, const rig_result_t *result)
+{
+    (void)result;
+    pl_engine_close(rig_engine(rig), count_closed, rig_user(rig));
+    pl_engine_close(rig_engine(rig), count_closed, rig_user(rig));
+}
+
+static void an_engine_is_closed_from_inside_on_progress(void)
+{
+    rig_t *rig = rig_new(.script = SLOW, .trainer = LONG, .on_progress = close_it);
+    const rig_result_t *result = rig_fit(rig);
+    is_int(result->error.code, PL_ECANCELLED, "the run ends as cancelled");
+    is_int(rig_done(rig), 1, "with one on_done");
+    rig_free(&rig);
+}
+
+static void an_engine_is_closed_from_inside_on_done(void)
+{
+    int closed = 0;
+    rig_t *rig = rig_new(.trainer = "\"max_steps\": 3", .on_done = close_and_count,
+                         .user = &closed);
+    is_text(rig_fit(rig)->status, "ok", "a run");
+    ok(rig_until(rig, is_closed), "the engine closes");
+    is_int(closed, 1, "once");
+    ok(!rig_begin(rig), "nothing begins after that");
+    is_int(rig_error.code, PL_ESTATE, "and the error says why");
+    rig_free(&rig);
+}
+
+static void free_it(pl_engine_t *engine, void *user)
+{
+    pl_engine_free(engine);
+    *(bool *)user = true;
+}
+
+static void an_engine_is_freed_from_inside_on_closed(void)
+{
+    pl_error_t err = {0};
+    bool freed = false;
+    struct event_base *base = event_base_new();
+    pl_engine_t *engine = pl_engine_new(base, &err);
+    pl_engine_close(engine, free_it, &freed);
+    while (!freed)
+        event_base_loop(base, EVLOOP_ONCE);
+    ok(freed, "all is gone");
+    event_base_free(base);
+}
+
+static void drop_trainer(rig_t *rig, const pl_progress_t *progress)
+{
+    (void)progress;
+    pl_trainer_free(rig_trainer(rig));
+    *(bool *)rig_user(rig) = true;
+}
+
+static bool is_dropped(rig_t *rig)
+{
+    return *(bool *)rig_user(rig);
+}
+
+static void a_trainer_is_freed_from_inside_on_progress(void)
+{
+    bool dropped = false;
+    rig_t *rig = rig_new(.script = SLOW, .trainer = LONG, .on_progress = drop_trainer,
+                         .user = &dropped);
+    rig_t *other = rig_new(.trainer = "\"max_epochs\": 2", .beside = rig);
+    rig_begin(rig);
+    ok(rig_until(rig, is_dropped), "it is freed while it runs");
+    is_text(rig_fit(other)->status, "ok", "another of the same engine runs");
+    is_int(rig_done(rig), 0, "nothing is heard of the first again");
+    rig_free(&other);
+    rig_free(&rig);
+}
+
+static void drop_in_on_done(rig_t *rig, const rig_result_t *result)
+{
+    (void)result;
+    pl_trainer_free(rig_trainer(rig));
+}
+
+static void a_trainer_is_freed_from_inside_on_done(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_steps\": 3", .on_done = drop_in_on_done);
+    rig_t *other = rig_new(.trainer = "\"max_steps\": 3", .beside = rig);
+    is_text(rig_fit(rig)->status, "ok", "a run");
+    is_text(rig_fit(other)->status, "ok", "and another trainer's");
+    rig_free(&other);
+    rig_free(&rig);
+}
+
+/* ---- At any moment ---- */
+
+static void engines_end_while_runs_go_on(void)
+{
+    static const int64_t moments[] = {0, 100, 1000, 3000, 10000, 30000};
+    for (size_t k = 0; k < sizeof moments / sizeof *moments; k++) {
+        rig_t *rig = rig_new(.script = SLOW, .trainer = LONG);
+        rig_begin(rig);
+        usleep((useconds_t)moments[k]);
+        pl_engine_t *engine = rig_engine(rig);
+        ok(engine != NULL, "freed %lld us after a run began", (long long)moments[k]);
+        rig_free(&rig);
+    }
+}
+
+static void stops_come_at_any_moment(void)
+{
+    static const int64_t moments[] = {0, 300, 2000, 10000};
+    for (size_t k = 0; k < sizeof moments / sizeof *moments; k++) {
+        rig_t *rig = rig_new(.script = SLOW, .trainer = LONG);
+        rig_begin(rig);
+        usleep((useconds_t)moments[k]);
+        is_int(pl_trainer_stop(rig_trainer(rig), "now", NULL), PL_OK, "a stop is taken");
+        const rig_result_t *result = rig_wait(rig);
+        is_text(result->status, "stopped", "and obeyed, asked after %lld us",
+                (long long)moments[k]);
+        ok(rig_has_file(result, "model.safetensors"), "the weights are saved");
+        rig_free(&rig);
+    }
+}
+
+static void a_stop_ends_a_validation(void)
+{
+    rig_t *rig = rig_new(.script = "replay of forward takes 1 ms", .samples = 4000,
+                         .data = "\"val_split\": 0.9, \"batch_size\": 1",
+                         .trainer = LONG ", \"val_check_interval\": 1",
+                         .on_progress = stop_it);
+    rig_begin(rig);
+    usleep(20000);
+    pl_trainer_stop(rig_trainer(rig), NULL, NULL);
+    int64_t asked = pl_now();
+    const rig_result_t *result = rig_wait(rig);
+    is_text(result->status, "stopped", "it stops, also without a reason");
+    ok(pl_now() - asked < 2 * PL_SECOND, "and not after the 3.6 s of a validation");
+    rig_free(&rig);
+}
+
+static void nothing_to_stop_is_an_error(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_steps\": 3");
+    is_int(pl_trainer_stop(rig_trainer(rig), "x", &rig_error), PL_ESTATE, "before a run");
+    rig_fit(rig);
+    is_int(pl_trainer_stop(rig_trainer(rig), "x", &rig_error), PL_ESTATE, "and after it");
+    rig_free(&rig);
+}
+
+static void a_trainer_runs_one_thing_at_a_time(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_steps\": 3");
+    rig_begin(rig);
+    ok(!rig_begin(rig), "a second fit is refused");
+    is_int(rig_error.code, PL_ESTATE, "as not possible now");
+    is_text(rig_wait(rig)->status, "ok", "the first is not disturbed");
+    is_int(rig_done(rig), 1, "and ends once");
+    rig_free(&rig);
+}
+
+/* ---- A host that is slow, or has no libevent ---- */
+
+typedef struct told {
+    int times;
+    uint64_t newest;
+    bool back;
+} told_t;
+
+static void keep_order(rig_t *rig, const pl_progress_t *progress)
+{
+    told_t *told = rig_user(rig);
+    told->back = told->back || progress->global_step < told->newest;
+    told->newest = progress->global_step;
+    told->times++;
+}
+
+static void a_host_that_stalls_loses_nothing(void)
+{
+    told_t told = {0};
+    rig_t *rig = rig_new(.script = SLOW, .on_progress = keep_order, .user = &told,
+                         .data = "\"val_split\": 0.2, \"batch_size\": 8",
+                         .trainer = "\"max_epochs\": 15, \"step_timeout\": 0.2");
+    rig_begin(rig);
+    usleep(600000);
+    pl_engine_dispatch(rig_engine(rig));
+    is_int(rig_done(rig), 1, "training went on: the end is there after the stall");
+    is_text(rig_wait(rig)->status, "ok", "no deadline has fired");
+    ok(told.times >= 15 && !told.back, "15 validations are told, in order");
+    rig_free(&rig);
+}
+
+static void note_end(pl_trainer_t *trainer, const pl_result_t *result, void *user)
+{
+    (void)trainer;
+    snprintf(user, 16, "%s", result->status);
+}
+
+static void a_host_without_libevent_polls(void)
+{
+    char status[16] = "";
+    rig_t *rig = rig_new(.trainer = "\"max_steps\": 3");
+    pl_error_t err = {0};
+    pl_engine_t *engine = pl_engine_new(NULL, &err);
+    pl_options_t *options = pl_options_parse(
+        "{\"module\": {\"name\": \"mlp\", \"classes\": 3}, \"optimizer\": \"sgd\","
+        "\"data\": {\"name\": \"memory\", \"source\": \"polled\"}, \"trainer\":"
+        "{\"accelerator\": \"fake\", \"max_steps\": 3}}", "text", &err);
+    static const float x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    static const int64_t y[4] = {0, 1, 2, 0};
+    pl_arrays_t arrays = {4, 2, {{"x", PL_F32, pl_shape(1, 2)}, {"y", PL_I64, pl_shape(0)}},
+                          {x, y}, NULL};
+    pl_options_set(options, "trainer.default_root_dir", tap_folder(), &err);
+    is_int(pl_memory_arrays("polled", &arrays, &err), PL_OK, "arrays");
+    pl_trainer_t *trainer = pl_trainer_new(engine, options, &err);
+    is_int(pl_trainer_fit(trainer, note_end, status, &err), PL_OK, "a run begins");
+    struct pollfd fd = {.fd = pl_engine_fd(engine), .events = POLLIN};
+    while (!status[0] && poll(&fd, 1, 20000) == 1)
+        pl_engine_dispatch(engine);
+    is_text(status, "ok", "and its end comes by the descriptor");
+    pl_options_free(options);
+    pl_engine_free(engine);
+    pl_memory_data("polled", NULL, NULL);
+    rig_free(&rig);
+}
+
+int main(void)
+{
+    rig_init(NULL);
+    run(trainers_of_one_engine_run_side_by_side);
+    run(engines_do_not_touch_each_other);
+    run(a_fit_may_begin_from_inside_on_done);
+    run(a_run_is_stopped_from_inside_on_progress);
+    run(an_engine_is_closed_from_inside_on_progress);
+    run(an_engine_is_closed_from_inside_on_done);
+    run(an_engine_is_freed_from_inside_on_closed);
+    run(a_trainer_is_freed_from_inside_on_progress);
+    run(a_trainer_is_freed_from_inside_on_done);
+    run(engines_end_while_runs_go_on);
+    run(stops_come_at_any_moment);
+    run(a_stop_ends_a_validation);
+    run(nothing_to_stop_is_an_error);
+    run(a_trainer_runs_one_thing_at_a_time);
+    run(a_host_that_stalls_loses_nothing);
+    run(a_host_without_libevent_polls);
+    return tap_done();
+}

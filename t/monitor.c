@@ -1,0 +1,463 @@
+/* monitor.c - tests of engine/runtime/monitor.c: the stream, as a client in any language would see it */
+#include "runtime/monitor.h"
+
+#include <jansson.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+#include "actor_rig.h"
+#include "base/clock.h"
+#include "tap.h"
+
+/* ---- a client of its own, with ZeroMQ and jansson only ---- */
+
+typedef struct viewer {
+    void *context, *sub;
+    char topic[256];
+    char text[16384];
+    json_t *line;                                           /* the newest */
+} viewer_t;
+
+static bool comes_true(bool (*what)(const void *), const void *of)
+{
+    int64_t until = pl_now() + 20 * PL_SECOND;
+    while (!what(of) && pl_now() < until)
+        sched_yield();
+    return what(of);
+}
+
+static bool is_watched(const void *runtime)
+{
+    return pl_monitor_watchers(runtime) > 0;
+}
+
+static bool is_not_watched(const void *runtime)
+{
+    return pl_monitor_watchers(runtime) == 0;
+}
+
+static void viewer_open(viewer_t *v, const char *topic)
+{
+    int most = 10, patience = 20000, six = strchr(pl_monitor_endpoint(rig.runtime), '[') != NULL;
+    *v = (viewer_t){.context = zmq_ctx_new()};
+    v->sub = zmq_socket(v->context, ZMQ_SUB);
+    zmq_setsockopt(v->sub, ZMQ_RCVHWM, &most, sizeof most);
+    zmq_setsockopt(v->sub, ZMQ_RCVTIMEO, &patience, sizeof patience);
+    zmq_setsockopt(v->sub, ZMQ_IPV6, &six, sizeof six);
+    zmq_setsockopt(v->sub, ZMQ_SUBSCRIBE, topic, strlen(topic));
+    zmq_connect(v->sub, pl_monitor_endpoint(rig.runtime));
+    ok(comes_true(is_watched, rig.runtime), "the hub has heard of the viewer");
+}
+
+static bool viewer_read(viewer_t *v, int flags)
+{
+    int more;
+    size_t size = sizeof more;
+    int length = zmq_recv(v->sub, v->topic, sizeof v->topic - 1, flags);
+    if (length < 0 || zmq_getsockopt(v->sub, ZMQ_RCVMORE, &more, &size) || !more)
+        return false;
+    v->topic[length] = '\0';
+    length = zmq_recv(v->sub, v->text, sizeof v->text - 1, 0);
+    if (length < 0 || zmq_getsockopt(v->sub, ZMQ_RCVMORE, &more, &size) || more)
+        return false;
+    v->text[length] = '\0';
+    json_decref(v->line);
+    v->line = json_loads(v->text, JSON_REJECT_DUPLICATES, NULL);
+    return v->line != NULL;
+}
+
+static void viewer_close(viewer_t *v)
+{
+    json_decref(v->line);
+    zmq_close(v->sub);
+    zmq_ctx_term(v->context);
+}
+
+static const char *text_of(const json_t *line, const char *key)
+{
+    const char *text = json_string_value(json_object_get(line, key));
+    return text ? text : "";
+}
+
+static int64_t number_of(const json_t *line, const char *key)
+{
+    const json_t *value = json_object_get(line, key);
+    return json_is_integer(value) ? json_integer_value(value) : -99;
+}
+
+static bool is_kind(const json_t *line, const char *kind)
+{
+    return !strcmp(text_of(line, "kind"), kind);
+}
+
+static void stream_open(bool lossless)
+{
+    char endpoint[256];
+    pl_error_t err = {0};
+    rig_open();
+    snprintf(endpoint, sizeof endpoint, "ipc://%s/stream", tap_folder());
+    if (pl_monitor_start(rig.runtime, endpoint, lossless, &err))
+        tap_diag("%s", err.text);
+}
+
+/* ---- a run to look at: a queen, a boss of rank 0, bees on three threads; replies, errors, progress, cancels, and a call
+ * to a thread that goes ---- */
+
+static void act(void)
+{
+    pl_address_t boss, bee;
+    uint64_t life = rig_spawn(&boss_ops, PL_AS_RANK_0, "own", &boss);
+    uint64_t bees_life = rig_spawn(&bee_ops, PL_OWN_THREAD, "", &bee);
+    uint64_t kept = rig_ask(bee, DO_KEEP);
+    rig_ask(bee, DO_PROGRESS);
+    rig_ask(bee, DO_FAIL);
+    rig_wait(2);
+    rig_order(boss, DO_PROGRESS);
+    pl_cancel(rig.queen, kept);
+    rig_wait(1);
+    pl_cancel(rig.queen, life);
+    rig_wait(2);
+    rig_ask(bee, DO_KEEP);
+    pl_cancel(rig.queen, bees_life);
+    rig_wait(2);
+    pl_reactor_t *other = pl_reactor_new(rig.runtime, -1, NULL);
+    rig_ask((pl_address_t){other->thread, 1, bee.kind}, DO_REPLY);
+    pl_reactor_free(other);
+    rig_wait(1);
+}
+
+/* The last lines of a run: one call that nobody else makes, and its end. */
+static void act_last(void)
+{
+    pl_address_t bee;
+    rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
+    pl_call_stop(rig.queen, bee, &(pl_stop_t){.reason = "enough"}, rig_how, NULL);
+    rig_wait(1);
+}
+
+static bool is_last(const json_t *line)
+{
+    return !strcmp(text_of(line, "name"), "stop") && is_kind(line, "error");
+}
+
+/* All lines of that run. */
+static json_t *record(void)
+{
+    viewer_t v;
+    json_t *lines = json_array();
+    stream_open(true);
+    viewer_open(&v, "");
+    act();
+    act_last();
+    while (viewer_read(&v, 0)) {
+        json_object_set_new(v.line, "topic", json_string(v.topic));
+        json_array_append(lines, v.line);
+        if (is_last(v.line))
+            break;
+    }
+    viewer_close(&v);
+    rig_close();
+    return lines;
+}
+
+static json_t *call_line(const json_t *lines, int64_t call)
+{
+    size_t k;
+    json_t *line;
+    json_array_foreach(lines, k, line)
+        if (is_kind(line, "call") && number_of(line, "call") == call)
+            return line;
+    return NULL;
+}
+
+/* ---- tests ---- */
+
+static void a_line_has_the_keys_that_clients_know(void)
+{
+    static const char form[] = "{s:I, s:f, s:s, s:I, s:I, s:s, s:I, s:s, s:I, s:s, s:s, s:I, s:I, s:o, s:s !}";
+    json_t *lines = record(), *line, *fields;
+    const char *run, *from, *to, *kind, *name, *topic;
+    json_int_t n[7];
+    double time;
+    size_t k;
+    int wrong = 0, unordered = 0;
+    json_array_foreach(lines, k, line) {
+        json_error_t error;
+        int code = json_unpack_ex(line, &error, 0, form, "seq", &n[0], "time", &time, "run", &run, "epoch", &n[1],
+                                  "rank", &n[2], "from", &from, "from_level", &n[3], "to", &to, "to_level", &n[4],
+                                  "kind", &kind, "name", &name, "call", &n[5], "cause", &n[6], "fields", &fields,
+                                  "topic", &topic);
+        char want[256];
+        snprintf(want, sizeof want, "%lld.%s.%s", (long long)n[2], to, name);
+        if ((code || strcmp(want, topic) || !json_is_object(fields) || strlen(run) != 16) && !wrong++)
+            tap_diag("%s at %s: %s", error.text, topic, json_dumps(line, 0));
+        unordered += !strstr("call progress reply error cancel", kind);
+    }
+    ok(json_array_size(lines) > 30, "a run of %zu messages", json_array_size(lines));
+    is_int(wrong, 0, "each line has exactly those keys, and its topic");
+    is_int(unordered, 0, "and one of five kinds");
+    json_decref(lines);
+}
+
+static void fields_are_those_of_the_message(void)
+{
+    json_t *lines = record(), *line;
+    size_t k;
+    int calls = 0, replies = 0, errors = 0;
+    json_array_foreach(lines, k, line) {
+        const json_t *fields = json_object_get(line, "fields");
+        if (strcmp(text_of(line, "name"), "save"))
+            continue;
+        if (is_kind(line, "call"))
+            calls += json_is_null(json_object_get(fields, "weights")) && number_of(fields, "global_step") >= 0;
+        if (is_kind(line, "reply"))
+            replies += !strcmp(text_of(fields, "path"), "hive");
+        if (is_kind(line, "error"))
+            errors += !strcmp(text_of(fields, "code"), "PL_EINVAL") && !strcmp(text_of(fields, "text"), "no honey")
+                      && !strcmp(text_of(fields, "where"), "a");
+    }
+    is_int(calls, 6, "the calls' own");
+    is_int(replies, 2, "the replies'");
+    is_int(errors, 1, "the error's");
+    json_decref(lines);
+}
+
+static void every_call_has_one_end(void)
+{
+    json_t *lines = record(), *line;
+    size_t k;
+    int bad = 0, calls = 0, homeless = 0;
+    json_t *ends = json_object();
+    json_array_foreach(lines, k, line) {
+        char key[32];
+        snprintf(key, sizeof key, "%lld", (long long)number_of(line, "call"));
+        bool is_call = is_kind(line, "call"), is_end = is_kind(line, "reply") || is_kind(line, "error");
+        int64_t state = number_of(ends, key);               /* -99: not made; 0: open; 1: ended */
+        calls += is_call;
+        bad += is_call ? state != -99 : is_end ? state != 0 : state == -99;
+        if (is_call || is_end)
+            json_object_set_new(ends, key, json_integer(is_end));
+    }
+    const char *key;
+    json_t *value;
+    json_object_foreach(ends, key, value) {
+        line = call_line(lines, atoll(key));
+        bool lives_on = !strcmp(text_of(line, "name"), "start") && !json_integer_value(value);
+        homeless += !json_integer_value(value) && !lives_on;
+    }
+    ok(calls >= 14, "%d calls", calls);
+    is_int(bad, 0, "each made once, ended once, with nothing before or after");
+    is_int(homeless, 0, "none left open but the life of the bee that goes on");
+    json_decref(ends);
+    json_decref(lines);
+}
+
+static void calls_go_down_and_answers_up(void)
+{
+    json_t *lines = record(), *line;
+    size_t k;
+    int wrong = 0;
+    json_array_foreach(lines, k, line) {
+        bool down = is_kind(line, "call") || is_kind(line, "cancel");
+        int64_t drop = number_of(line, "from_level") - number_of(line, "to_level");
+        wrong += down ? drop <= 0 : drop >= 0;
+    }
+    is_int(wrong, 0, "no message goes the wrong way");
+    json_decref(lines);
+}
+
+static void seq_has_no_gap_in_any_rank(void)
+{
+    json_t *lines = record(), *line;
+    size_t k;
+    int64_t next[2] = {0, 0};
+    int wrong = 0;
+    double before = 0;
+    json_array_foreach(lines, k, line) {
+        int64_t rank = number_of(line, "rank") + 1;
+        wrong += rank < 0 || rank > 1 || number_of(line, "seq") != next[rank]++;
+        before = json_real_value(json_object_get(line, "time"));
+    }
+    is_int(wrong, 0, "each rank counts from 0 by 1");
+    ok(next[0] > 10 && next[1] > 5, "both ranks are there: %lld and %lld", (long long)next[0], (long long)next[1]);
+    ok(before > 0 && before < 60, "time is seconds since the engine began");
+    json_decref(lines);
+}
+
+static void a_cause_is_a_call_that_its_maker_was_handling(void)
+{
+    json_t *lines = record(), *line;
+    size_t k;
+    int caused = 0, wrong = 0;
+    json_array_foreach(lines, k, line) {
+        const json_t *call = call_line(lines, number_of(line, "call"));
+        wrong += number_of(line, "cause") != number_of(call, "cause");
+        if (!is_kind(line, "call") || !number_of(line, "cause"))
+            continue;
+        const json_t *cause = call_line(lines, number_of(line, "cause"));
+        caused++;
+        wrong += !cause || strcmp(text_of(cause, "to"), text_of(line, "from"));
+    }
+    is_int(caused, 4, "the boss's calls have one");
+    is_int(wrong, 0, "it was made to the boss, and all messages of a call name it");
+    json_decref(lines);
+}
+
+static void a_viewer_gets_what_its_topic_starts(void)
+{
+    viewer_t v;
+    int lines = 0, others = 0;
+    stream_open(true);
+    viewer_open(&v, "0.boss.");
+    zmq_setsockopt(v.sub, ZMQ_SUBSCRIBE, "-1.queen.stop", 13);
+    while (pl_monitor_watchers(rig.runtime) < 2)
+        sched_yield();
+    act();
+    act_last();
+    while (viewer_read(&v, 0) && !is_last(v.line)) {
+        lines++;
+        others += strncmp(v.topic, "0.boss.", 7) != 0;
+    }
+    ok(lines >= 4, "%d messages of rank 0 to the boss", lines);
+    is_int(others, 0, "and no others");
+    viewer_close(&v);
+    rig_close();
+}
+
+static void nothing_is_offered_when_nobody_watches(void)
+{
+    viewer_t v;
+    stream_open(false);
+    act();
+    viewer_open(&v, "");
+    act_last();
+    ok(viewer_read(&v, 0) && number_of(v.line, "seq") == 0, "the first message that is watched is the first of all");
+    viewer_close(&v);
+    ok(comes_true(is_not_watched, rig.runtime), "the hub hears of it when a viewer goes");
+    rig_close();
+}
+
+static void a_viewer_that_does_not_read_holds_nobody_up(void)
+{
+    viewer_t v;
+    pl_address_t bee;
+    const int flood = 60000;
+    stream_open(false);
+    viewer_open(&v, "");
+    rig_spawn(&bee_ops, PL_OWN_THREAD, "", &bee);
+    rig_ask(bee, DO_FLOOD + flood);
+    rig_wait(1);
+    ok(rig.queen->progress > flood, "the actors went through");
+    int64_t last = -1, read = 0, gap = 0, until = pl_now() + 20 * PL_SECOND;
+    while (!gap && pl_now() < until) {
+        if (viewer_read(&v, ZMQ_DONTWAIT)) {
+            read++;
+            gap = number_of(v.line, "seq") - last - 1;
+            last = number_of(v.line, "seq");
+        } else {
+            rig_ask(bee, DO_REPLY);                         /* something new, once there is room again */
+            rig_wait(1);
+        }
+    }
+    ok(gap > 0, "it sees by seq that it missed %lld, after %lld", (long long)gap, (long long)read);
+    viewer_close(&v);
+    rig_close();
+}
+
+static void a_lossless_stream_keeps_all_for_a_late_reader(void)
+{
+    viewer_t v;
+    pl_address_t bee;
+    const int flood = 30000;
+    stream_open(true);
+    viewer_open(&v, "");
+    rig_spawn(&bee_ops, PL_OWN_THREAD, "", &bee);
+    rig_ask(bee, DO_FLOOD + flood);
+    rig_wait(1);
+    act_last();
+    int64_t next = 0, wrong = 0;
+    do
+        wrong += viewer_read(&v, 0) ? number_of(v.line, "seq") != next++ : 1000000;
+    while (wrong < 1000000 && !is_last(v.line));
+    ok(next > flood, "%lld messages", (long long)next);
+    is_int(wrong, 0, "in order, without a gap");
+    viewer_close(&v);
+    rig_close();
+}
+
+/* ---- endpoints ---- */
+
+static void only_this_machine_may_listen(void)
+{
+    static const char *const refused[] = {
+        "tcp://0.0.0.0:*", "tcp://*:5555", "tcp://192.168.1.1:5000", "tcp://127.0.0.1.example.org:1", "tcp://127.1:*",
+        "tcp://[::]:*", "tcp://lo:*", "inproc://stream", "udp://127.0.0.1:1", "/tmp/stream", ""};
+    rig_open();
+    for (size_t k = 0; k < sizeof refused / sizeof *refused; k++) {
+        pl_error_t err = {0};
+        is_int(pl_monitor_start(rig.runtime, refused[k], false, &err), PL_EINVAL, "\"%s\" is refused", refused[k]);
+        like(err.text, "ipc://.*127", "and what would be allowed is said");
+    }
+    pl_error_t err = {0};
+    is_int(pl_monitor_start(rig.runtime, "ipc:///nowhere/at/all", false, &err), PL_EIO, "a folder that is not there");
+    like(err.text, "cannot listen on ipc:///nowhere/at/all: No such file", "is named");
+    is_text(pl_monitor_endpoint(rig.runtime), "", "nothing is published");
+    rig_close();
+}
+
+static void a_star_stands_for_any_port(void)
+{
+    static const char *const starred[] = {"tcp://127.0.0.1:*", "tcp://127.8.9.10:*", "tcp://[::1]:*"};
+    for (size_t k = 0; k < sizeof starred / sizeof *starred; k++) {
+        viewer_t v;
+        pl_error_t err = {0};
+        rig_open();
+        if (pl_monitor_start(rig.runtime, starred[k], false, &err)) {
+            if (k == 2)
+                tap_skip("no IPv6: %s", err.text);
+            else
+                ok(false, "%s: %s", starred[k], err.text);
+            rig_close();
+            continue;
+        }
+        like(pl_monitor_endpoint(rig.runtime), "^tcp://(127\\.0\\.0\\.1|127\\.8\\.9\\.10|\\[::1\\]):[1-9][0-9]*$",
+             "%s has become a number", starred[k]);
+        viewer_open(&v, "");
+        act_last();
+        ok(viewer_read(&v, 0), "and is heard");
+        viewer_close(&v);
+        rig_close();
+    }
+}
+
+static void there_is_one_stream(void)
+{
+    stream_open(false);
+    pl_error_t err = {0};
+    is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_ESTATE, "a second one is refused");
+    like(err.text, "already, at ipc:///", "and the first named");
+    pl_monitor_stop(rig.runtime);
+    is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_OK, "after a stop there may be another");
+    rig_close();
+}
+
+int main(void)
+{
+    run(a_line_has_the_keys_that_clients_know);
+    run(fields_are_those_of_the_message);
+    run(every_call_has_one_end);
+    run(calls_go_down_and_answers_up);
+    run(seq_has_no_gap_in_any_rank);
+    run(a_cause_is_a_call_that_its_maker_was_handling);
+    run(a_viewer_gets_what_its_topic_starts);
+    run(nothing_is_offered_when_nobody_watches);
+    run(a_viewer_that_does_not_read_holds_nobody_up);
+    run(a_lossless_stream_keeps_all_for_a_late_reader);
+    run(only_this_machine_may_listen);
+    run(a_star_stands_for_any_port);
+    run(there_is_one_stream);
+    return tap_done();
+}

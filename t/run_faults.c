@@ -1,0 +1,423 @@
+/* run_faults.c - tests of runs that go wrong: what is told, what is kept, what goes on */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "rig.h"
+#include "tap.h"
+
+static const char *const devices[] = {"fake", "cpu"};
+#define DEVICES 2
+
+static bool has_device(const char *name)
+{
+    bool there = pl_part_find("accelerator", name, NULL) != NULL;
+    if (!there)
+        tap_skip("this build has no accelerator %s", name);
+    return there;
+}
+
+/* ---- Parts that go wrong ---- */
+
+typedef struct trouble {
+    int64_t at;                                             /* a step */
+    const char *what;
+} trouble_t;
+
+static const pl_option_t trouble_options[] = {
+    PL_INT(trouble_t, at, "2", "0..", "the step"),
+    PL_TEXT(trouble_t, what, "\"none\"", "none|stop|fail|mute|halve|silly|start|block", "which"),
+    PL_OPTIONS_END,
+};
+
+static int trouble_start(void *self, pl_error_t *err)
+{
+    const trouble_t *t = self;
+    return strcmp(t->what, "start") ? PL_OK : pl_fail(err, PL_EIO, "no bed to get out of");
+}
+
+static int trouble_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                      pl_wish_t *wish, pl_error_t *err)
+{
+    const trouble_t *t = self;
+    (void)point;
+    if (event->global_step != (uint64_t)t->at)
+        return PL_OK;
+    if (!strcmp(t->what, "fail"))
+        return pl_fail(err, PL_EIO, "the glass is empty");
+    if (!strcmp(t->what, "mute"))
+        return -1;
+    while (!strcmp(t->what, "block"))
+        pause();
+    wish->stop = !strcmp(t->what, "stop");
+    if (!strcmp(t->what, "halve"))
+        wish->lr_factor = 0.5;
+    if (!strcmp(t->what, "silly"))
+        wish->lr_factor = NAN;
+    return PL_OK;
+}
+
+static const pl_callback_ops_t trouble = {
+    .name = "trouble", .size = sizeof(trouble_t), .options = trouble_options,
+    .points = PL_AT(TRAIN_BATCH_END), .start = trouble_start, .on = trouble_on};
+
+static void bad_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_graph_fail(g, PL_EINVAL, "7 heads do not share 10 channels");
+}
+
+static void odd_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_node_t x = pl_linear(g, "fc", pl_input(g, "x"), 4);
+    pl_add(g, x, pl_linear(g, "fc2", pl_input(g, "x"), 5));
+}
+
+static void lossless_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_output(g, "y", pl_linear(g, "fc", pl_input(g, "x"), 4));
+}
+
+static const pl_module_ops_t bad = {.name = "bad", .size = 1, .step = bad_step};
+static const pl_module_ops_t odd = {.name = "odd", .size = 1, .step = odd_step};
+static const pl_module_ops_t lossless = {.name = "lossless", .size = 1,
+                                         .step = lossless_step};
+
+/* ---- One run that fails, in an engine of its own ---- */
+
+#define fails(code, pattern, ...) fails_with(code, pattern, &(rig_spec_t){__VA_ARGS__})
+
+static void fails_with(int code, const char *pattern, const rig_spec_t *spec)
+{
+    rig_t *rig = rig_make(spec);
+    if (!ok(rig != NULL, "it begins"))
+        return;
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "failed", "the run fails");
+    is_text(pl_code_name(result->error.code), pl_code_name(code), "with its code");
+    like(result->error.text, pattern, "and says what");
+    ok(!result->weight_count, "without weights");
+    is_int(rig_done(rig), 1, "one on_done");
+    rig_free(&rig);
+}
+
+#define refused(code, pattern, ...) refused_with(code, pattern, &(rig_spec_t){__VA_ARGS__})
+
+static void refused_with(int code, const char *pattern, const rig_spec_t *spec)
+{
+    rig_t *rig = rig_make(spec);
+    ok(!rig, "no trainer is made");
+    is_text(pl_code_name(rig_error.code), pl_code_name(code), "with its code");
+    like(rig_error.text, pattern, "and what is wrong");
+    rig_free(&rig);
+}
+
+/* ---- Callbacks ---- */
+
+#define CALLBACK(what, at) "[{\"name\": \"trouble\", \"what\": \"" what "\", \"at\": " at "}]"
+
+static void a_callback_stops_the_run(void)
+{
+    rig_t *rig = rig_new(.callbacks = CALLBACK("stop", "7"), .trainer = "\"depth\": 5",
+                         .data = "\"batch_size\": 8");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "stopped", "it stops");
+    is_int(result->global_step, 7, "after exactly that step");
+    ok(rig_has_file(result, "model.safetensors"), "with its weights saved");
+    rig_free(&rig);
+}
+
+static void a_callback_that_fails_ends_the_run(void)
+{
+    fails(PL_EUSER, "trouble.*on_train_batch_end.*the glass is empty",
+          .callbacks = CALLBACK("fail", "3"));
+    fails(PL_EUSER, "trouble.*failed without saying why", .callbacks = CALLBACK("mute", "3"));
+    fails(PL_EUSER, "trouble.*at its start.*no bed", .callbacks = CALLBACK("start", "0"));
+    fails(PL_EUSER, "learning rate times .*nan", .callbacks = CALLBACK("silly", "3"));
+}
+
+static void a_callback_changes_the_learning_rate(void)
+{
+    rig_t *rig = rig_new(.callbacks = CALLBACK("halve", "3"), .data = "\"batch_size\": 8",
+                         .trainer = "\"max_steps\": 6, \"log_every_n_steps\": 1");
+    rig_series_t lr = rig_series(rig_fit(rig), "lr-sgd");
+    is_near(lr.value[2], 0.1, 1e-9, "the step it is asked after has the old one");
+    is_near(lr.value[3], 0.05, 1e-9, "the next the new one");
+    is_near(lr.value[5], 0.05, 1e-9, "and it stays");
+    rig_free(&rig);
+}
+
+/* ---- Modules and options ---- */
+
+static void a_module_that_fails_is_told(void)
+{
+    fails(PL_EINVAL, "module bad.*7 heads", .module = "\"bad\"");
+    fails(PL_EINVAL, "module odd.*add", .module = "\"odd\"");
+    fails(PL_EINVAL, "loss", .module = "\"lossless\"");
+}
+
+static void wrong_runs_are_refused_before_anything_starts(void)
+{
+    refused(PL_ENOTFOUND, "\"mpl\".*\"mlp\"", .module = "\"mpl\"");
+    refused(PL_EINVAL, "hiden", .module = "{\"name\": \"mlp\", \"hiden\": [3]}");
+    refused(PL_EINVAL, "dropout", .module = "{\"name\": \"mlp\", \"dropout\": 2}");
+    refused(PL_EINVAL, "max_epoch", .trainer = "\"max_epoch\": 3");
+    refused(PL_EINVAL, "depth", .trainer = "\"depth\": 0");
+}
+
+static void more_devices_than_the_strategy_has_are_refused(void)
+{
+    fails(PL_EINVAL, "trainer.devices", .trainer = "\"devices\": 2");
+    fails(PL_EINVAL, "data.workers", .data = "\"workers\": 1000");
+}
+
+/* ---- Data ---- */
+
+static void a_record_that_cannot_be_read_is_named(void)
+{
+    fails(PL_EUSER, "record 16.*rig.*it is torn", .torn = 17);
+    fails(PL_EUSER, "record 16.*it is torn", .torn = 17,
+          .data = "\"workers\": 2, \"val_split\": 0.5, \"batch_size\": 3");
+}
+
+static void a_place_that_cannot_be_written_is_named(void)
+{
+    char file[4200], trainer[4300];
+    snprintf(file, sizeof file, "%s/file", tap_folder());
+    fclose(fopen(file, "w"));
+    rig_t *rig = rig_new(.trainer = "\"max_steps\": 1, \"run_name\": \"twice\"");
+    is_text(rig_fit(rig)->status, "ok", "a run with a name");
+    const rig_result_t *result = rig_fit(rig);
+    is_int(result->error.code, PL_EEXIST, "may not take the place of another");
+    like(result->error.text, "twice", "which is named");
+    rig_free(&rig);
+    snprintf(trainer, sizeof trainer, "\"run_name\": \"a/b\"");
+    fails(PL_EINVAL, "a/b", .trainer = trainer);
+}
+
+/* ---- What is not finite ---- */
+
+static void not_finite(int depth, const char *pattern, rig_spec_t spec)
+{
+    char trainer[128];
+    snprintf(trainer, sizeof trainer, "\"depth\": %d, \"max_epochs\": 3%s%s", depth,
+             spec.trainer ? ", " : "", spec.trainer ? spec.trainer : "");
+    spec.trainer = trainer;
+    rig_t *rig = rig_make(&spec);
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "failed", "the run fails");
+    is_int(result->error.code, PL_ENAN, "as not finite");
+    like(result->error.text, pattern, "step, loss or gradient, and tensor are named");
+    ok(!result->weight_count, "there are no weights");
+    ok(!rig_has_file(result, "model.safetensors"), "nothing is saved as good");
+    rig_free(&rig);
+}
+
+static void a_loss_that_is_not_finite_stops_the_run(void)
+{
+    for (int k = 0; k < DEVICES && has_device(devices[k]); k++)
+        for (int depth = 1; depth <= 5; depth += 4) {
+            not_finite(depth, "step 2: the loss is not finite.*fc1.weight",
+                       (rig_spec_t){.accelerator = devices[k], .nan = 10,
+                                    .data = "\"batch_size\": 8, \"shuffle\": false"});
+            not_finite(depth, "step 1: the loss is not finite.*fc1.weight",
+                       (rig_spec_t){.accelerator = devices[k], .nan = 10,
+                                    .data = "\"batch_size\": 8, \"shuffle\": false",
+                                    .trainer = "\"accumulate_grad_batches\": 4"});
+        }
+}
+
+static void a_gradient_that_is_not_finite_stops_the_run(void)
+{
+    for (int depth = 1; depth <= 5; depth += 4) {
+        not_finite(depth, "step 4: the gradient is not finite.*\"fc2.weight\"",
+                   (rig_spec_t){.data = "\"batch_size\": 8", .script =
+                                "step 4 of forward_backward gives nan in fc2.weight"});
+        not_finite(depth, "step 3: the loss is not finite",
+                   (rig_spec_t){.data = "\"batch_size\": 8", .script =
+                                "step 3 of forward_backward gives nan in loss"});
+    }
+}
+
+static void a_metric_that_is_not_finite_is_null(void)
+{
+    int nulls = 0;
+    for (int record = 1; record <= 6; record++) {           /* some are held out */
+        rig_t *rig = rig_new(.data = "\"val_split\": 0.5", .nan = record,
+                             .trainer = "\"max_steps\": 1, \"limit_train_batches\": 1");
+        const rig_result_t *result = rig_fit(rig);
+        nulls += !strcmp(result->status, "ok") && strstr(result->metrics, "\"val_loss\":null");
+        rig_free(&rig);
+    }
+    ok(nulls > 0, "%d of 6 runs validate with a NaN: the figure is null", nulls);
+}
+
+/* ---- A device that fails ---- */
+
+static void what_the_device_says_is_told(void)
+{
+    fails(PL_EIO, "open 1: the device failed", .script = "open fails");
+    fails(PL_EINVAL, "no rule", .script = "open sesame");
+    fails(PL_ENOMEM, "region 1: out of device memory", .script = "region 1 fails");
+    fails(PL_EIO, "plan train.*compile 1", .script = "compile 1 fails");
+    fails(PL_EIO, "plan optimizer.*compile 3: the device failed", .script = "compile 3 fails");
+    fails(PL_EIO, "write 2", .script = "write 2 fails");
+    fails(PL_EIO, "read 1", .script = "read 1 fails", .trainer = "\"max_steps\": 2");
+    fails(PL_EIO, "takes no replay of forward_backward",
+          .script = "replay 3 of forward_backward is refused");
+    fails(PL_EIO, "failed in forward_backward", .script = "replay 3 of forward_backward fails");
+    fails(PL_EIO, "failed in optimizer_step", .script = "replay 3 of optimizer_step fails");
+    fails(PL_EIO, "takes no replay of optimizer_step",
+          .script = "replay 3 of optimizer_step is refused");
+    fails(PL_EIO, "failed in forward$", .script = "replay 2 of forward fails",
+          .data = "\"val_split\": 0.5, \"batch_size\": 4");
+}
+
+static void an_engine_goes_on_after_a_run_that_failed(void)
+{
+    rig_t *rig = rig_new(.script = "replay 3 of forward_backward fails");
+    rig_t *other = rig_new(.trainer = "\"max_steps\": 3", .beside = rig);
+    is_text(rig_fit(rig)->status, "failed", "one run fails");
+    is_text(rig_fit(rig)->status, "failed", "and again");
+    is_text(rig_fit(other)->status, "ok", "another goes well");
+    rig_free(&other);
+    rig_free(&rig);
+}
+
+/* ---- A device that hangs ---- */
+
+static void stuck(const char *what, const char *script, const char *more, const char *text)
+{
+    char trainer[128];
+    snprintf(trainer, sizeof trainer, "\"step_timeout\": 0.3, \"max_epochs\": 2%s", more);
+    rig_t *rig = rig_new(.script = script, .trainer = trainer,
+                         .data = "\"val_split\": 0.5, \"batch_size\": 4");
+    rig_t *other = rig_new(.trainer = "\"max_steps\": 3", .beside = rig);
+    int64_t began = pl_now();
+    const rig_result_t *result = rig_fit(rig);
+    double took = (double)(pl_now() - began) / 1e9;
+    is_text(pl_code_name(result->error.code), "PL_ESTUCK", "%s: the run is stuck", what);
+    like(result->error.text, text, "what waited is told");
+    like(result->error.text, "accelerator.fake does not end", "and who does not end");
+    ok(took < 10, "after %.1f s", took);
+    result = rig_fit(other);
+    is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the engine takes no run");
+    like(result->error.text, "new engine", "and says what to do");
+    rig_free(&other);
+    rig_free(&rig);
+}
+
+static void a_device_that_hangs_is_noticed(void)
+{
+    stuck("training", "replay 3 of forward_backward hangs", "",
+          "step 3, in epoch 0, has not ended for 0.3 s");
+    stuck("training", "replay 5 of optimizer_step hangs", ", \"depth\": 4",
+          "step 5, in epoch 0, has not ended");
+    stuck("validation", "replay 2 of forward hangs", "", "batch 1 of the evaluation");
+    stuck("set up", "compile 2 hangs", "", "compiling");
+    stuck("the end", "read 1 hangs", "", "reading the weights after step 10");
+    rig_t *rig = rig_new(.trainer = "\"max_steps\": 3");
+    is_text(rig_fit(rig)->status, "ok", "a new engine works");
+    rig_free(&rig);
+}
+
+static void a_prediction_that_hangs_is_noticed(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_steps\": 3");
+    char *weights = strdup(rig_fit(rig)->run_dir);
+    rig_free(&rig);
+    rig = rig_new(.script = "replay 2 of forward hangs", .data = "\"batch_size\": 4",
+                  .trainer = "\"step_timeout\": 0.3");
+    const rig_result_t *result = rig_predict(rig, weights);
+    is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the prediction is stuck");
+    like(result->error.text, "batch 1 of the prediction", "where");
+    rig_free(&rig);
+    free(weights);
+}
+
+static void a_device_that_comes_back_late_is_not_stuck(void)
+{
+    rig_t *rig = rig_new(.script = "replay 3 of forward_backward takes 700 ms",
+                         .trainer = "\"max_steps\": 6, \"step_timeout\": 0.3");
+    rig_t *other = rig_new(.trainer = "\"max_steps\": 3", .beside = rig);
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the step took too long");
+    ok(!strstr(result->error.text, "does not end"), "but nobody is stuck");
+    is_text(rig_fit(other)->status, "ok", "the engine goes on");
+    rig_free(&other);
+    rig_free(&rig);
+}
+
+static void late_batches_of_a_validation_do_no_harm(void)
+{
+    rig_t *rig = rig_new(.script = "replay 3 of forward takes 700 ms",
+                         .data = "\"val_split\": 0.5, \"batch_size\": 4",
+                         .trainer = "\"max_steps\": 6, \"step_timeout\": 0.3");
+    is_text(pl_code_name(rig_fit(rig)->error.code), "PL_ESTUCK", "too long");
+    is_text(pl_code_name(rig_fit(rig)->error.code), "PL_ESTUCK", "and again: it ran");
+    rig_free(&rig);
+}
+
+static void data_that_hang_are_noticed(void)
+{
+    rig_t *rig = rig_new(.hanging = 30, .data = "\"batch_size\": 4",
+                         .trainer = "\"step_timeout\": 0.3");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the run is stuck");
+    like(result->error.text, "io.reader does not end", "a reader is");
+    rig_free(&rig);
+}
+
+static void a_callback_that_blocks_is_noticed(void)
+{
+    rig_t *rig = rig_new(.callbacks = CALLBACK("block", "3"),
+                         .trainer = "\"step_timeout\": 0.3");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the run is stuck");
+    like(result->error.text, "rank 0 gives no sign of life", "its rank is");
+    ok(!rig_begin(rig) || rig_wait(rig)->error.code == PL_ESTUCK, "no other run begins");
+    rig_free(&rig);
+}
+
+static void steps_may_be_slow(void)
+{
+    rig_t *rig = rig_new(.script = "replay of forward_backward takes 200 ms",
+                         .trainer = "\"max_steps\": 5, \"step_timeout\": 0.4");
+    is_text(rig_fit(rig)->status, "ok", "each is in time, all together take longer");
+    rig_free(&rig);
+}
+
+int main(void)
+{
+    static const pl_registration_t parts[] = {{"callback", &trouble}, {"module", &bad},
+                                              {"module", &odd}, {"module", &lossless},
+                                              PL_REGISTRATIONS_END};
+    rig_init(parts);
+    run(a_callback_stops_the_run);
+    run(a_callback_that_fails_ends_the_run);
+    run(a_callback_changes_the_learning_rate);
+    run(a_module_that_fails_is_told);
+    run(wrong_runs_are_refused_before_anything_starts);
+    run(more_devices_than_the_strategy_has_are_refused);
+    run(a_record_that_cannot_be_read_is_named);
+    run(a_place_that_cannot_be_written_is_named);
+    run(a_loss_that_is_not_finite_stops_the_run);
+    run(a_gradient_that_is_not_finite_stops_the_run);
+    run(a_metric_that_is_not_finite_is_null);
+    run(what_the_device_says_is_told);
+    run(an_engine_goes_on_after_a_run_that_failed);
+    run(a_device_that_comes_back_late_is_not_stuck);
+    run(late_batches_of_a_validation_do_no_harm);
+    run(steps_may_be_slow);
+    run(a_device_that_hangs_is_noticed);
+    run(a_prediction_that_hangs_is_noticed);
+    run(data_that_hang_are_noticed);
+    run(a_callback_that_blocks_is_noticed);
+    return tap_done();
+}

@@ -1,0 +1,119 @@
+/* run_memory.c - tests of whole runs in which one request for memory fails: the first, the
+ * second, …
+ *
+ * Each run must end, well or as out of memory; the engine must be of use afterwards; and
+ * when it is freed, nothing may be left.  All requests are tried when PACELINE_TEST_LONG is
+ * set, else every one at the beginning and some of the many after that. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rig.h"
+#include "scarce.h"
+#include "tap.h"
+
+typedef struct tally {
+    int runs, wrong;
+} tally_t;
+
+/* A fit, or a prediction from these weights. */
+static char *weights;
+
+static bool begin(rig_t *rig)
+{
+    return weights ? rig_begin_prediction(rig, weights) : rig_begin(rig);
+}
+
+static void complain(tally_t *tally, int n, const char *what, const pl_error_t *error)
+{
+    if (tally->wrong++ < 8)
+        tap_diag("request %d: %s: %s %s", n, what, pl_code_name(error->code), error->text);
+}
+
+static void expect_no_memory(tally_t *tally, int n, const char *what, const pl_error_t *error)
+{
+    if (error->code != PL_ENOMEM)
+        complain(tally, n, what, error);
+}
+
+/* A run with the n-th request failing and one more in the same engine; false when there
+ * are fewer. */
+static bool try(tally_t *tally, int n, const rig_spec_t *spec)
+{
+    const pl_error_t none = {0};
+    long before = scarce_live();
+    scarce_fail(n);
+    rig_t *rig = rig_make(spec);
+    if (!rig)
+        expect_no_memory(tally, n, "no rig", &rig_error);
+    else if (!begin(rig))
+        expect_no_memory(tally, n, "no run", &rig_error);
+    else if (strcmp(rig_wait(rig)->status, "ok"))
+        expect_no_memory(tally, n, "the run", &rig_wait(rig)->error);
+    bool failed = scarce_failed();
+    scarce_fail(0);
+    if (rig && (!begin(rig) || strcmp(rig_wait(rig)->status, "ok")))
+        complain(tally, n, "the next run", &rig_wait(rig)->error);
+    rig_free(&rig);
+    if (scarce_live() != before) {
+        tap_diag("request %d leaves %ld blocks", n, scarce_live() - before);
+        complain(tally, n, "blocks are left", &none);
+    }
+    tally->runs++;
+    return failed;
+}
+
+static int step_of(int n)
+{
+    return getenv("PACELINE_TEST_LONG") || n < 40 ? 1 : 1 + n / 40;
+}
+
+static void survives(const char *what, const rig_spec_t *spec)
+{
+    tally_t tally = {0};
+    rig_t *first = rig_make(spec);                          /* what is kept for ever is made */
+    begin(first);
+    rig_wait(first);
+    rig_free(&first);
+    int n = 1;
+    while (try(&tally, n, spec) && tally.wrong < 30)
+        n += step_of(n);
+    is_int(tally.wrong, 0, "%s: %d of about %d requests may fail", what, tally.runs, n);
+}
+
+static void memory_may_run_out_on_a_device_of_ones_own(void)
+{
+    survives("fake", &(rig_spec_t){.data = "\"batch_size\": 8, \"val_split\": 0.2",
+                                   .trainer = "\"max_steps\": 3",
+                                   .scheduler = "\"cosine\""});
+}
+
+static void memory_may_run_out_on_the_cpu(void)
+{
+    if (!pl_part_find("accelerator", "cpu", NULL)) {
+        tap_skip("this build has no accelerator cpu");
+        return;
+    }
+    survives("cpu", &(rig_spec_t){.accelerator = "cpu", .trainer = "\"max_steps\": 2",
+                                  .data = "\"batch_size\": 16, \"val_split\": 0.2"});
+}
+
+static void memory_may_run_out_in_a_prediction(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_steps\": 3");
+    weights = strdup(rig_fit(rig)->run_dir);
+    rig_free(&rig);
+    survives("predict", &(rig_spec_t){.data = "\"batch_size\": 15"});
+    free(weights);
+    weights = NULL;
+}
+
+int main(void)
+{
+    scarce_init_own();
+    rig_init(NULL);
+    run(memory_may_run_out_on_a_device_of_ones_own);
+    run(memory_may_run_out_on_the_cpu);
+    run(memory_may_run_out_in_a_prediction);
+    return tap_done();
+}

@@ -1,0 +1,211 @@
+/* run_stream.c - tests of the stream of whole runs: every message of them keeps to the
+ * rules of levels and calls */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rig.h"
+#include "tap.h"
+
+static const char *text_of(const json_t *line, const char *key)
+{
+    const char *text = json_string_value(json_object_get(line, key));
+    return text ? text : "";
+}
+
+static json_int_t number_of(const json_t *line, const char *key)
+{
+    return json_integer_value(json_object_get(line, key));
+}
+
+static bool is_kind(const json_t *line, const char *kind)
+{
+    return !strcmp(text_of(line, "kind"), kind);
+}
+
+static void show(const json_t *line, const char *why)
+{
+    char *text = json_dumps(line, JSON_COMPACT);
+    tap_diag("%s: %.300s", why, text ? text : "nothing");
+    free(text);
+}
+
+/* ---- What is known of calls ---- */
+
+typedef struct calls {
+    json_t *ends;                           /* by number: how many ends a call has had */
+    int wrong;
+} calls_t;
+
+static void call_key(const json_t *line, const char *field, char key[static 32])
+{
+    snprintf(key, 32, "%lld", (long long)number_of(line, field));
+}
+
+static void complain(calls_t *calls, const json_t *line, const char *why)
+{
+    if (calls->wrong++ < 5)
+        show(line, why);
+}
+
+static void check_call(calls_t *calls, const json_t *line)
+{
+    char key[32];
+    if (number_of(line, "from_level") <= number_of(line, "to_level"))
+        complain(calls, line, "a call that goes up or sideways");
+    call_key(line, "cause", key);
+    if (number_of(line, "cause") == 0 && strcmp(text_of(line, "from"), "host"))
+        complain(calls, line, "a call without a cause");
+    if (number_of(line, "cause") != 0 && !json_object_get(calls->ends, key))
+        complain(calls, line, "a cause that was never called");
+    call_key(line, "call", key);
+    if (json_object_get(calls->ends, key))
+        complain(calls, line, "a number that was called before");
+    json_object_set_new(calls->ends, key, json_integer(0));
+}
+
+static void check_answer(calls_t *calls, const json_t *line, bool is_end)
+{
+    char key[32];
+    call_key(line, "call", key);
+    json_t *ends = json_object_get(calls->ends, key);
+    if (!ends)
+        complain(calls, line, "an answer to no call");
+    else if (json_integer_value(ends))
+        complain(calls, line, "an answer after the end");
+    else if (is_end)
+        json_integer_set(ends, 1);
+    if (number_of(line, "from_level") >= number_of(line, "to_level"))
+        complain(calls, line, "an answer that goes down");
+}
+
+static int by_seq(const void *a, const void *b)
+{
+    json_int_t x = number_of(*(json_t *const *)a, "seq");
+    json_int_t y = number_of(*(json_t *const *)b, "seq");
+    return (x > y) - (x < y);
+}
+
+/* Lines of one rank without a hole in their numbers. */
+static int gaps_of(const json_t *stream, int rank)
+{
+    size_t k, count = 0;
+    json_t *line, **lines = calloc(json_array_size(stream) + 1, sizeof(json_t *));
+    int gaps = 0;
+    json_array_foreach(stream, k, line)
+        if (number_of(line, "rank") == rank)
+            lines[count++] = line;
+    qsort(lines, count, sizeof *lines, by_seq);
+    for (k = 1; k < count; k++)
+        gaps += number_of(lines[k], "seq") != number_of(lines[k - 1], "seq") + 1;
+    free(lines);
+    return gaps;
+}
+
+static void check(const json_t *stream, const char *what)
+{
+    calls_t calls = {.ends = json_object()};
+    size_t k;
+    json_t *line, *ends;
+    const char *key;
+    int open = 0;
+    json_array_foreach(stream, k, line)
+        if (is_kind(line, "call"))
+            check_call(&calls, line);
+        else if (!is_kind(line, "cancel"))
+            check_answer(&calls, line, !is_kind(line, "progress"));
+    json_object_foreach(calls.ends, key, ends)
+        if (!json_integer_value(ends) && open++ < 5)
+            tap_diag("call %s has no end", key);
+    is_int(calls.wrong, 0, "%s: %zu messages keep to the levels", what,
+           json_array_size(stream));
+    is_int(open, 0, "%s: each of %zu calls has one end", what,
+           json_object_size(calls.ends));
+    is_int(gaps_of(stream, -1) + gaps_of(stream, 0), 0, "%s: no number is missing", what);
+    json_decref(calls.ends);
+}
+
+static int count_of(const json_t *stream, const char *kind, const char *name)
+{
+    size_t k;
+    json_t *line;
+    int count = 0;
+    json_array_foreach(stream, k, line)
+        count += is_kind(line, kind) && !strcmp(text_of(line, "name"), name);
+    return count;
+}
+
+/* ---- Runs ---- */
+
+#define DATA "\"batch_size\": 8, \"val_split\": 0.2, \"workers\": 2"
+
+static void a_fit_and_a_prediction_keep_the_rules(void)
+{
+    rig_t *rig = rig_new(.stream = true, .data = DATA, .trainer = "\"max_epochs\": 3");
+    rig_result_t *fitted = rig_keep(rig_fit(rig));
+    is_text(fitted->status, "ok", "a fit");
+    is_text(rig_predict(rig, fitted->run_dir)->status, "ok", "and a prediction");
+    rig_result_free(fitted);
+    rig_free(&rig);
+    json_t *stream = rig_stream();
+    check(stream, "a fit and a prediction");
+    is_int(count_of(stream, "call", "train_batch"), 12, "4 batches in each of 3 epochs");
+    is_int(count_of(stream, "reply", "train_batch"), 12, "and as many replies");
+    is_int(count_of(stream, "call", "evaluate_batch"), 3 + 5, "validated and predicted");
+    is_int(count_of(stream, "error", "train_batch"), 0, "no errors");
+    json_decref(stream);
+}
+
+static void a_run_that_fails_keeps_the_rules(void)
+{
+    static const char *const scripts[] = {
+        "open fails", "compile 2 fails", "replay 3 of forward_backward fails",
+        "replay 2 of optimizer_step is refused", "replay 1 of forward fails",
+        "step 2 of forward_backward gives nan in fc1.weight", "read 1 fails"};
+    for (size_t k = 0; k < sizeof scripts / sizeof *scripts; k++) {
+        rig_t *rig = rig_new(.stream = true, .data = DATA, .script = scripts[k],
+                             .trainer = "\"max_epochs\": 2, \"depth\": 4");
+        is_text(rig_fit(rig)->status, "failed", "a run fails");
+        rig_free(&rig);
+        json_t *stream = rig_stream();
+        check(stream, scripts[k]);
+        json_decref(stream);
+    }
+}
+
+static void a_run_that_is_stopped_keeps_the_rules(void)
+{
+    rig_t *rig = rig_new(.stream = true, .data = DATA, .trainer = "\"max_epochs\": -1",
+                         .script = "replay of forward_backward takes 2 ms");
+    rig_begin(rig);
+    usleep(30000);
+    pl_trainer_stop(rig_trainer(rig), "enough", NULL);
+    is_text(rig_wait(rig)->status, "stopped", "a run is stopped");
+    rig_free(&rig);
+    json_t *stream = rig_stream();
+    check(stream, "stopped");
+    json_decref(stream);
+}
+
+static void an_engine_that_ends_keeps_the_rules(void)
+{
+    rig_t *rig = rig_new(.stream = true, .data = DATA, .trainer = "\"max_epochs\": -1",
+                         .script = "replay of forward_backward takes 2 ms");
+    rig_begin(rig);
+    usleep(30000);
+    rig_free(&rig);
+    json_t *stream = rig_stream();
+    check(stream, "an engine freed while a run goes on");
+    json_decref(stream);
+}
+
+int main(void)
+{
+    rig_init(NULL);
+    run(a_fit_and_a_prediction_keep_the_rules);
+    run(a_run_that_fails_keeps_the_rules);
+    run(a_run_that_is_stopped_keeps_the_rules);
+    run(an_engine_that_ends_keeps_the_rules);
+    return tap_done();
+}
