@@ -11,6 +11,7 @@ paceline=$builddir/paceline
 folder=$(mktemp -d /tmp/paceline-t-XXXXXX) || exit 99
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 99
+export LC_ALL=C
 unset NO_COLOR PACELINE_HINTS PACELINE_PLUGIN_PATH COLUMNS
 
 run() {
