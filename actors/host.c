@@ -6,13 +6,13 @@
 
 #include <errno.h>
 #include <event2/event.h>
-#include <jansson.h>
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "actors/result.h"
 #include "actors/trainer.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -369,55 +369,6 @@ void pl_engine_close(pl_engine_t *engine, void (*on_closed)(pl_engine_t *, void 
     post_surely(engine, command_close, engine);
 }
 
-/* ---- results ---- */
-
-static void tensors_view(const pl_output_t *tensor, int count, pl_result_tensor_t *view)
-{
-    for (int k = 0; k < count; k++)
-        view[k] = (pl_result_tensor_t){tensor[k].name, tensor[k].shape, tensor[k].data};
-}
-
-static void done_tell(pl_trainer_t *trainer, const note_t *note)
-{
-    const pl_outcome_t *o = note->outcome;
-    int weights = o && o->weights ? o->weights->count : 0, outputs = o && o->outputs ? o->outputs->count : 0;
-    pl_result_tensor_t *view = pl_alloc_array((size_t)(weights + outputs), sizeof *view);
-    pl_result_t result = {.status = !o ? "failed" : o->stopped ? "stopped" : "ok", .error = note->error,
-                          .metrics = "{}", .run_dir = "", .text = ""};
-    if (o) {
-        if (o->error.code != PL_OK) {
-            result.status = "failed";
-            result.error = o->error;
-        }
-        result.global_step = o->global_step;
-        result.epoch = o->epoch;
-        result.seconds = o->seconds;
-        result.metrics = o->metrics ? o->metrics : "{}";
-        result.run_dir = o->run_dir ? o->run_dir : "";
-        result.text = o->text ? o->text : "";
-    }
-    if (view && weights)
-        tensors_view(o->weights->tensor, result.weight_count = weights, view);
-    if (view && outputs)
-        tensors_view(o->outputs->output, result.output_count = outputs, view + weights);
-    result.weight = view;
-    result.output = view ? view + weights : NULL;
-    if (trainer->on_done)
-        trainer->on_done(trainer, &result, trainer->done_user);
-    pl_free(view);
-}
-
-bool pl_result_metric(const pl_result_t *result, const char *name, double *value)
-{
-    json_t *metrics = json_loads(result->metrics, JSON_REJECT_DUPLICATES, NULL);
-    const json_t *number = json_object_get(metrics, name);
-    bool found = json_is_number(number);
-    if (found)
-        *value = json_number_value(number);
-    json_decref(metrics);
-    return found;
-}
-
 /* ---- trainers ---- */
 
 static void trainer_release(pl_trainer_t *trainer)
@@ -566,8 +517,8 @@ static void note_deliver(pl_engine_t *engine, note_t *note)
     case NOTE_DONE:
         trainer->running = false;                           /* a new run may begin from inside on_done */
         trainer->done = NULL;
-        if (!trainer->freed)
-            done_tell(trainer, note);
+        if (!trainer->freed && trainer->on_done)
+            pl_result_tell(note->outcome, &note->error, trainer, trainer->on_done, trainer->done_user);
         note_free(note);
         return;
     case NOTE_GONE:

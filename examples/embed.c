@@ -61,7 +61,8 @@ int main(int argc, char **argv)
         y[k] = x[k][0] * x[k][0] + x[k][1] * x[k][1] < 0.5f;
     }
     struct event_base *base = event_base_new();
-    event_add(event_new(base, -1, EV_PERSIST, on_tick, NULL), &(struct timeval){.tv_usec = TICK * 1000});
+    struct event *timer = event_new(base, -1, EV_PERSIST, on_tick, NULL);
+    event_add(timer, &(struct timeval){.tv_usec = TICK * 1000});
 
     if (pl_init(&argc, &argv, parts, &err) != PL_OK || pl_memory_arrays("points", &points, &err) != PL_OK)
         return fail(&err);
@@ -73,5 +74,7 @@ int main(int argc, char **argv)
     event_base_dispatch(base);                              /* the program's own loop: on_done comes from here */
     pl_options_free(options);
     pl_engine_free(engine);                                 /* with its trainers */
+    event_free(timer);
+    event_base_free(base);
     return 0;
 }

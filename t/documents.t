@@ -7,7 +7,7 @@ packages_of_quickstart() {
 }
 
 the_list_of_messages_is_the_newest() {
-    try "$builddir/engine/runtime/messages_doc"
+    try "$builddir/doc/messages_doc"
     is "$status" 0 "it is written"
     ok "doc/messages.md says the same (make doc)" cmp "$folder/.out" "$srcdir/doc/messages.md"
 }
@@ -34,8 +34,32 @@ readme_and_quickstart_need_the_same_packages() {
     is "$readme" "$(packages_of_quickstart)" "one list"
 }
 
+# block LANGUAGE NUMBER - what stands in that block of README
+block() {
+    awk -v start="\`\`\`$1" -v number="$2" '
+        $0 == start { inside = ++count == number; next }
+        /^```$/ { inside = 0 }
+        inside' "$srcdir/README.md"
+}
+
+the_programs_of_readme_compile() {
+    local cc=${CC:-cc}
+    if ! command -v "$cc" >/dev/null; then
+        skip "no compiler here"
+        return
+    fi
+    block c 1 >program.c
+    try "$cc" -fsyntax-only -Wall -Wextra -Werror -I"$srcdir/engine" program.c
+    is "$status$err" 0 "the program"
+    block c 2 >two.c
+    try "$cc" -shared -fPIC -Wall -Wextra -Werror -I"$srcdir/engine" two.c -o two.so
+    is "$status$err" 0 "the module"
+    try "$paceline" list modules --plugin ./two.so
+    like "$out" '^two - two layers$' "which can be loaded"
+}
+
 what_readme_runs_can_be_run() {
-    sed -n '/^```json/,/^```$/p' "$srcdir/README.md" | grep -v '^```' >run.json
+    block json 1 >run.json
     try "$paceline" fit run.json --print-config
     is "$status$err" 0 "the first run file"
     for file in $(grep -oE '\]\([a-zA-Z/._-]+\)' "$srcdir/README.md" "$srcdir/CONTRIBUTING.md" -h | tr -d ']()'); do
@@ -46,5 +70,6 @@ what_readme_runs_can_be_run() {
 run the_list_of_messages_is_the_newest
 run the_manual_page_names_every_command_and_option
 run readme_and_quickstart_need_the_same_packages
+run the_programs_of_readme_compile
 run what_readme_runs_can_be_run
 done_testing

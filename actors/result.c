@@ -1,0 +1,51 @@
+/* result.c - a run's outcome as the program gets it */
+#include "actors/result.h"
+
+#include <jansson.h>
+
+#include "base/alloc.h"
+
+static void tensors_view(const pl_output_t *tensor, int count, pl_result_tensor_t *view)
+{
+    for (int k = 0; k < count; k++)
+        view[k] = (pl_result_tensor_t){tensor[k].name, tensor[k].shape, tensor[k].data};
+}
+
+void pl_result_tell(const pl_outcome_t *o, const pl_error_t *error, pl_trainer_t *trainer, pl_on_done_t on_done, void *user)
+{
+    int weights = o && o->weights ? o->weights->count : 0, outputs = o && o->outputs ? o->outputs->count : 0;
+    pl_result_tensor_t *view = pl_alloc_array((size_t)(weights + outputs), sizeof *view);
+    pl_result_t result = {.status = !o ? "failed" : o->stopped ? "stopped" : "ok", .error = *error,
+                          .metrics = "{}", .run_dir = "", .text = ""};
+    if (o) {
+        if (o->error.code != PL_OK) {
+            result.status = "failed";
+            result.error = o->error;
+        }
+        result.global_step = o->global_step;
+        result.epoch = o->epoch;
+        result.seconds = o->seconds;
+        result.metrics = o->metrics ? o->metrics : "{}";
+        result.run_dir = o->run_dir ? o->run_dir : "";
+        result.text = o->text ? o->text : "";
+    }
+    if (view && weights)
+        tensors_view(o->weights->tensor, result.weight_count = weights, view);
+    if (view && outputs)
+        tensors_view(o->outputs->output, result.output_count = outputs, view + weights);
+    result.weight = view;
+    result.output = view ? view + weights : NULL;
+    on_done(trainer, &result, user);
+    pl_free(view);
+}
+
+bool pl_result_metric(const pl_result_t *result, const char *name, double *value)
+{
+    json_t *metrics = json_loads(result->metrics, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *number = json_object_get(metrics, name);
+    bool found = json_is_number(number);
+    if (found)
+        *value = json_number_value(number);
+    json_decref(metrics);
+    return found;
+}
