@@ -204,7 +204,8 @@ void rig_free(rig_t **rig_p)
     if (!rig->spec.beside && !rig->spec.loop_of && rig->base)
         event_base_free(rig->base);
     result_release(&rig->result);
-    free(rig);
+    if (!rig->spec.hanging)                                 /* its reader looks at it for ever */
+        free(rig);
 }
 
 json_t *rig_stream(void)
