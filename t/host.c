@@ -1,4 +1,5 @@
 /* host.c - tests of actors/host.c: an engine as a program uses it, at any moment */
+#include <dirent.h>
 #include <event2/event.h>
 #include <math.h>
 #include <poll.h>
@@ -254,6 +255,30 @@ static void a_trainer_runs_one_thing_at_a_time(void)
     rig_free(&rig);
 }
 
+static int entries(const char *folder)
+{
+    int count = 0;
+    DIR *dir = opendir(folder);
+    while (dir && readdir(dir))
+        count++;
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
+static void nothing_stays_behind(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_steps\": 3", .data = "\"workers\": 2");
+    rig_fit(rig);
+    int descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+    for (int k = 0; k < 20; k++)
+        rig_fit(rig);
+    ok(entries("/proc/self/fd") <= descriptors + 4,         /* some are closed a moment later */
+       "not one descriptor more for each of 20 more runs");
+    is_int(entries("/proc/self/task"), threads, "and as many threads");
+    rig_free(&rig);
+}
+
 /* ---- A host that is slow, or has no libevent ---- */
 
 typedef struct told {
@@ -336,6 +361,7 @@ int main(void)
     run(a_stop_ends_a_validation);
     run(nothing_to_stop_is_an_error);
     run(a_trainer_runs_one_thing_at_a_time);
+    run(nothing_stays_behind);
     run(a_host_that_stalls_loses_nothing);
     run(a_host_without_libevent_polls);
     return tap_done();
