@@ -47,8 +47,8 @@ static rig_t open_requested(const pl_dataset_ops_t *ops, pl_data_request_t reque
 rig_t rig_open_share(const pl_dataset_ops_t *ops, pl_stage_t stage, double from,
                      double to, const char *options)
 {
-    return open_requested(ops, (pl_data_request_t){.stage = stage, .from = from, .to = to},
-                          options);
+    const pl_data_request_t request = {.stage = stage, .from = from, .to = to};
+    return open_requested(ops, request, options);
 }
 
 rig_t rig_open_told(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *facts,

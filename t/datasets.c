@@ -224,7 +224,8 @@ static void csv_standardizes_by_the_moments_of_the_training_data(void)
             "training data without moments");
     refused(open_told("{\"standardize\": [[1, 2], [1, 2], [1]]}", rows[0], ""),
             PL_EFORMAT, "no mean and factor of feature 2", "half of them");
-    refused(open_told("{\"standardize\": [[1, 1e300], [1, 2], [1, 1]]}", "2,1,1,1\n", ""),
+    refused(open_told("{\"standardize\": [[1, 1e300], [1, 2], [1, 1]]}", "2,1,1,1\n",
+                      ""),
             PL_EFORMAT, "told.csv:1: field 1 is 2, too large", "a result past float32");
     refused(open_told("no JSON", rows[0], ""), PL_EFORMAT, "facts:1:1", "no facts");
 }

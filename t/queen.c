@@ -84,8 +84,8 @@ static void keep(asked_t *asked, const pl_body_t *body)
     case PL_MESSAGE_save:
         keep_text(asked, body->save_reply.path);
         break;
-    case PL_MESSAGE_load:
-        asked->object = pl_object_ref(body->load_reply.weights);
+    case PL_MESSAGE_read_weights:
+        asked->object = pl_object_ref(body->read_weights_reply.weights);
         break;
     case PL_MESSAGE_make_run_dir:
         keep_text(asked, body->make_run_dir_reply.path);

@@ -235,7 +235,7 @@ static asked_t *save(pl_weights_t *weights)
 
 static asked_t *load(const char *path)
 {
-    return queen_call(checkpoint, PL_MESSAGE_load, &(pl_load_t){.path = path});
+    return queen_call(writer, PL_MESSAGE_read_weights, &(pl_read_weights_t){path});
 }
 
 static bool weights_equal(const pl_weights_t *a, const pl_weights_t *b)

@@ -1,0 +1,149 @@
+#!/bin/sh
+# layers.t - the floors of the sources: who may include whom, and what stands in one place only
+#
+# Searches code, not comments and texts: sources are stripped of those first, line by line.
+cd "${top_srcdir:-.}" || exit 99
+stripped=$(mktemp) || exit 99
+trap 'rm -f "$stripped"' EXIT
+
+find engine accelerators strategies actors -name '*.[ch]' | LC_ALL=C sort | xargs awk '
+FNR == 1 { inside = 0 }
+{
+    line = $0
+    include = line ~ /^[ \t]*#[ \t]*include/
+    if (!include)
+        gsub(/"([^"\\]|\\.)*"/, "\"\"", line)
+    out = ""
+    while (line != "") {
+        if (inside) {
+            end = index(line, "*/")
+            if (!end) { line = ""; break }
+            line = substr(line, end + 2); inside = 0
+        } else {
+            begin = index(line, "/*")
+            if (!begin) { out = out line; line = ""; break }
+            out = out substr(line, 1, begin - 1); line = substr(line, begin + 2); inside = 1
+        }
+    }
+    if (out ~ /[^ \t]/)
+        print FILENAME ":" FNR ":" out
+}' > "$stripped"
+
+# holds SENTENCE < offending lines
+holds()
+{
+    found=$(cat)
+    [ -z "$found" ] || printf 'not '
+    echo "ok - $1"
+    [ -z "$found" ] || echo "$found" | sed 's/^/#   /'
+}
+
+# lines FILES PATTERN: lines of code of files (an expression for paths) that match
+lines()
+{
+    grep -E "^($1)[^:]*:" "$stripped" | grep -E "^[^:]*:[0-9]*:.*($2)"
+}
+
+# includes FILES FOLDERS
+includes()
+{
+    lines "$1" "#[[:space:]]*include[[:space:]]*[\"<]($2)"
+}
+
+not_in()
+{
+    grep -Ev "^($1)"
+}
+
+# Where searching finds nothing, nothing may be there: so it is shown that it finds.
+finds()
+{
+    grep -q . && echo "ok - $1" || echo "not ok - $1"
+}
+
+{
+# ---- the search itself ----
+
+lines 'engine/runtime/socket\.c' '\<zmq_msg_recv[[:space:]]*\(' | finds 'a call is found'
+includes 'accelerators/cpu/library_onednn\.c' '(dnnl|oneapi/)' | finds 'and an include'
+lines 'engine/runtime/socket\.c' 'the one wrapper around ZeroMQ' | holds 'comments are not searched'
+lines 'engine/runtime/deliver\.c' 'calls only go down' | holds 'nor are texts'
+
+# ---- floors ----
+
+includes 'engine/(base|formats|runtime|tensor)/|engine/paceline.h' '(accelerators|strategies|actors|cli|t)/' |
+    holds 'engine/ includes nothing of accelerators/, strategies/, actors/ or the command'
+lines 'engine/cli/' '#[[:space:]]*include[[:space:]]*"' | grep -Ev '"(paceline\.h|config\.h|cli/[a-z_]+\.(h|def))"' |
+    holds 'the command includes paceline.h and nothing else of the engine'
+includes 'accelerators/' '(strategies|actors|cli)/' |
+    holds 'accelerators/ includes nothing of strategies/ or actors/'
+includes 'strategies/' '(actors|cli)/' |
+    holds 'strategies/ includes nothing of actors/'
+includes 'engine/base/' '(runtime|tensor|formats)/' |
+    holds 'engine/base/ includes nothing of the rest of the engine'
+includes 'engine/(runtime|tensor|formats)/' 'event2/|zmq' | not_in 'engine/runtime/' |
+    holds 'of the engine only runtime/ knows libevent and ZeroMQ'
+
+# ---- actors ----
+
+includes 'actors/connectors/' 'actors/(loops|launchers|worker|trainer|host)' |
+    holds 'connectors include nothing of loops, launchers, worker or trainer'
+includes 'actors/loops/' 'actors/(connectors|launchers|worker|trainer|host)' |
+    holds 'loops include nothing of connectors, launchers, worker or trainer'
+includes 'actors/launchers/' 'actors/(connectors|loops|trainer|host)' |
+    holds 'launchers include nothing of connectors, loops or trainer'
+includes 'actors/worker\.' 'actors/(launchers|trainer|host)' |
+    holds 'the worker includes nothing of launchers or trainer'
+includes 'actors/trainer\.' '(accelerators|strategies)/|actors/(connectors|loops|launchers|worker|host)' |
+    holds 'the trainer includes no other actor'
+
+# An actor of a folder is a file with a table of that level; no other file of the folder includes its header.
+for folder in connectors:CONNECTOR launchers:LAUNCHER 'loops:(FIT_LOOP|EPOCH_LOOP|EVAL_LOOP)'; do
+    where=actors/${folder%%:*}
+    lines "$where/" "\.level = PL_LEVEL_${folder#*:}" | cut -d: -f1 | LC_ALL=C sort -u |
+        while read -r file; do
+            base=${file%.c}
+            includes "$where/" "$base\.h" | not_in "$base\.c:"
+        done | holds "no file of $where/ includes the header of another actor there"
+done
+lines 'actors/trainer\.' '\<(fork|vfork|getpid|waitpid|kill|posix_spawn[a-z]*|exec[lv][a-z]*)\>|\<pid|device|gradient' |
+    holds 'the trainer has no word for processes, devices or gradients'
+
+# ---- one place ----
+
+lines '' '\<zmq_(send|recv|msg_send|msg_recv|sendmsg|recvmsg|poll|poller_[a-z_]+|setsockopt|getsockopt|socket|bind|connect|close)[[:space:]]*\(' |
+    not_in 'engine/runtime/socket\.c:|engine/cli/monitor\.c:' |
+    holds 'ZeroMQ sockets are sent to, received from and polled in engine/runtime/socket.c (the command is a client)'
+lines '' '\<pthread_create[[:space:]]*\(' | not_in 'engine/runtime/reactor\.c:|accelerators/cpu/parallel' |
+    holds 'threads are started by reactors and by the pool of parallel loops'
+grep -rnE 'omp[[:space:]]+(parallel|for|sections|task|single|barrier)|omp_(get|set)_' --include='*.[ch]' \
+    engine accelerators strategies actors | not_in 'accelerators/cpu/parallel' |
+    holds 'parallel loops stand in accelerators/cpu/parallel*'
+includes '' '(dnnl|oneapi/)' | not_in 'accelerators/cpu/library_onednn\.c:' |
+    holds 'oneDNN is known to its one file'
+
+# ---- a library's manners ----
+
+lines 'engine/(base|formats|runtime|tensor)/|accelerators/|strategies/|actors/' \
+    '\<(printf|vprintf|puts|putchar|perror)[[:space:]]*\(|\<(stdout|stderr)\>' |
+    holds 'the library prints nothing'
+lines 'engine/(base|formats|runtime|tensor)/|accelerators/|strategies/|actors/' \
+    '\<(exit|_exit|_Exit|quick_exit|abort|atexit|signal|sigaction|sigprocmask|setlocale|setrlimit|chdir|umask|fork|vfork|system|popen|srand|putenv|setenv|unsetenv)[[:space:]]*\(' |
+    holds 'nor does it exit, abort, or change what is the host'"'"'s: signals, limits, locale, environment'
+lines 'engine/(base|formats|runtime|tensor)/|accelerators/|strategies/|actors/' \
+    '\<(malloc|calloc|realloc|free|strdup|strndup|asprintf|aligned_alloc|posix_memalign)[[:space:]]*\(' |
+    not_in 'engine/base/alloc\.c:|engine/base/plugin\.c:[0-9]*:.*free\(entries' |
+    holds 'memory comes from the host'"'"'s hooks'
+
+# ---- files ----
+
+find engine accelerators strategies actors t examples -name '*.[ch]' | LC_ALL=C sort |
+    while read -r file; do
+        name=${file##*/}
+        head -1 "$file" | grep -q "^/\* $name - ." || echo "$file"
+    done | holds 'every file says in its first line what it is'
+find engine accelerators strategies actors examples -name '*.[ch]' | LC_ALL=C sort | xargs wc -l |
+    awk '$2 != "total" && $1 > 600 && $2 != "engine/paceline.h"' | holds 'no file is longer than 600 lines'
+grep -rnE '\<(TODO|FIXME|XXX|HACK)\>' --include='*.[ch]' --include='*.def' engine accelerators strategies actors examples |
+    holds 'nothing is left for later'
+} | awk '/^(not )?ok - / { sub(/ok - /, "ok " ++tests " - ") } { print } END { print "1.." tests }'
