@@ -12,15 +12,6 @@
 
 static int tests, failures;
 
-#ifdef __SANITIZE_THREAD__
-/* It does not see how libzmq's own threads agree; what we hand over is marked in runtime/marks.h. */
-__attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
-const char *__tsan_default_suppressions(void)
-{
-    return "called_from_lib:libzmq.so.5\n";
-}
-#endif
-
 static void report(bool truth, const char *text, const char *file, int line)
 {
     printf("%sok %d - %s\n", truth ? "" : "not ", ++tests, text);
