@@ -219,6 +219,25 @@ static void stops_come_at_any_moment(void)
     }
 }
 
+static void a_stop_leaves_what_a_run_of_that_length_would(void)
+{
+    static const char *const trainers[] = {LONG ", \"depth\": 4",
+                                           LONG ", \"accumulate_grad_batches\": 3"};
+    for (int k = 0; k < 2; k++) {
+        char again[160];
+        rig_t *rig = rig_new(.script = SLOW, .trainer = trainers[k], .on_progress = stop_it,
+                             .data = "\"batch_size\": 3");
+        const rig_result_t *stopped = rig_fit(rig);
+        snprintf(again, sizeof again, "%s, \"max_steps\": %d", trainers[k],
+                 (int)stopped->global_step);
+        rig_t *other = rig_new(.trainer = again, .data = "\"batch_size\": 3");
+        ok(rig_same_bits(stopped, rig_fit(other)), "stopped after %d whole steps",
+           (int)stopped->global_step);
+        rig_free(&other);
+        rig_free(&rig);
+    }
+}
+
 static void a_stop_ends_a_validation(void)
 {
     rig_t *rig = rig_new(.script = "replay of forward takes 1 ms", .samples = 4000,
@@ -358,6 +377,7 @@ int main(void)
     run(a_trainer_is_freed_from_inside_on_done);
     run(engines_end_while_runs_go_on);
     run(stops_come_at_any_moment);
+    run(a_stop_leaves_what_a_run_of_that_length_would);
     run(a_stop_ends_a_validation);
     run(nothing_to_stop_is_an_error);
     run(a_trainer_runs_one_thing_at_a_time);
