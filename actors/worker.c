@@ -19,6 +19,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "runtime/cargo.h"
@@ -272,13 +273,31 @@ static void find_layout(worker_t *w)
     pl_object_unref(layout);
 }
 
+/* Files of other programs do not say which module they are of. */
+static int weights_check(const worker_t *w, pl_error_t *err)
+{
+    const char *text = w->weights->module ? w->weights->module : "";
+    json_t *module = *text ? pl_json_value(text, strlen(text), NULL) : NULL;
+    const char *theirs = module ? pl_part_name(module) : NULL, *ours = pl_options_part_name(w->job->options, "module");
+    int code = PL_OK;
+    if (theirs && ours && strcmp(theirs, "auto") && strcmp(theirs, ours))
+        code = pl_fail(err, PL_EINVAL, "%s: these weights are of another module: \"%s\", and the run's is \"%s\"",
+                       w->job->checkpoint, theirs, ours);
+    json_decref(module);
+    return code;
+}
+
 static void weights_read(void *self, const pl_answer_t *answer)
 {
     worker_t *w = self;
+    pl_error_t err = {0};
     if (worker_failed(w, answer))
         return;
     w->weights = pl_object_ref(answer->body->read_weights_reply.weights);
-    find_layout(w);
+    if (weights_check(w, &err) == PL_OK)
+        find_layout(w);
+    else
+        worker_fail(w, &err);
 }
 
 /* ---- a run ---- */

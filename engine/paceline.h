@@ -391,7 +391,8 @@ PL_API pl_node_t pl_scalar(pl_graph_t *g, double value);
 /* 0, 1, … n-1 as int32 [n]: positions. */
 PL_API pl_node_t pl_range(pl_graph_t *g, int64_t n);
 
-/* What the step is for. */
+/* What the step is for: a result for each sample when predicting, [batch, ...] float32, or int32, which is told as
+ * float32. */
 PL_API void pl_output(pl_graph_t *g, const char *name, pl_node_t x);
 /* A loss is a pair: (sum over the samples or tokens, their weight), two scalars. */
 typedef struct pl_loss {

@@ -55,6 +55,18 @@ static int made_all(pl_replica_t *r, int code, const pl_error_t *err)
 
 /* ---- describing ---- */
 
+static int plan_keep_output(pl_replica_plan_t *plan, int k, const pl_fetch_t *fetch, const pl_value_t *value,
+                            pl_error_t *err)
+{
+    if (k >= PL_FIELDS)
+        return pl_fail(err, PL_EUNSUPPORTED, "more than %d outputs", PL_FIELDS);
+    if (plan->stage == PL_PREDICT && value->dtype != PL_F32 && value->dtype != PL_I32)
+        return pl_fail(err, PL_EUNSUPPORTED, "output \"%s\" is neither float32 nor int32", fetch->name);
+    plan->output_shape[k] = value->shape;
+    plan->output_is_int[k] = value->dtype == PL_I32;
+    return PL_OK;
+}
+
 static int plan_keep_fetches(pl_replica_plan_t *plan, const pl_graph_t *g, pl_error_t *err)
 {
     plan->fetch = pl_alloc_array((size_t)g->fetch_count, sizeof *plan->fetch);
@@ -63,11 +75,11 @@ static int plan_keep_fetches(pl_replica_plan_t *plan, const pl_graph_t *g, pl_er
     if (g->fetch_count)
         memcpy(plan->fetch, g->fetch, (size_t)g->fetch_count * sizeof *plan->fetch);
     plan->fetch_count = g->fetch_count;
-    int outputs = 0;
-    for (int k = 0; k < g->fetch_count; k++)
-        if (g->fetch[k].kind == PL_FETCH_OUTPUT && outputs < PL_FIELDS)
-            plan->output_shape[outputs++] = g->value[g->fetch[k].value].shape;
-    return PL_OK;
+    int outputs = 0, code = PL_OK;
+    for (int k = 0; k < g->fetch_count && code == PL_OK; k++)
+        if (g->fetch[k].kind == PL_FETCH_OUTPUT)
+            code = plan_keep_output(plan, outputs++, &g->fetch[k], &g->value[g->fetch[k].value], err);
+    return code;
 }
 
 static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan, pl_error_t *err)
@@ -165,11 +177,13 @@ static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
 {
     static const char *const names[] = {"train", "validate", "test", "predict"};
     int code = plan_keep_fetches(plan, g, err);
-    pl_graph_holder_t *holder = pl_graph_hold(&g, err);
-    if (!holder || code != PL_OK) {
-        pl_object_unref(holder);
-        return PL_ENOMEM;
+    if (code != PL_OK) {
+        pl_graph_free(g);
+        return code;
     }
+    pl_graph_holder_t *holder = pl_graph_hold(&g, err);
+    if (!holder)
+        return PL_ENOMEM;
     pl_compile_t msg = {.name = plan->optimizer ? "optimizer" : names[plan->stage], .graph = &holder->object};
     pl_how_t how = {.on_answer = compile_answered, .context = plan};
     code = made_call(r, pl_call_compile(r, r->accelerator, &msg, how, err), err);
@@ -445,6 +459,19 @@ pl_outputs_t *pl_replica_outputs(const pl_replica_plan_t *plan, bool *failed, pl
     pl_object_unref(outputs);
     *failed = true;
     return NULL;
+}
+
+void pl_replica_outputs_filled(const pl_replica_plan_t *plan, pl_outputs_t *outputs)
+{
+    for (int k = 0; outputs && k < outputs->count; k++) {
+        float *data = outputs->output[k].data;
+        int64_t count = plan->output_is_int[k] ? pl_elements(outputs->output[k].shape) : 0;
+        for (int64_t i = 0; i < count; i++) {
+            int32_t number;
+            memcpy(&number, &data[i], sizeof number);
+            data[i] = (float)number;
+        }
+    }
 }
 
 char *pl_replica_figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)

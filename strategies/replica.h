@@ -23,6 +23,7 @@ typedef struct pl_replica_plan {
     pl_fetch_t *fetch;                                      /* [fetch_count] */
     int fetch_count;
     pl_shape_t output_shape[PL_FIELDS];                     /* of output fetches, in order */
+    bool output_is_int[PL_FIELDS];                          /* int32; else float32 */
 } pl_replica_plan_t;
 
 typedef struct pl_replica {
@@ -62,6 +63,8 @@ double pl_replica_lr(const pl_replica_t *r, uint64_t step, uint64_t total_steps,
 
 /* Memory for a plan's outputs, or NULL when it has none; *failed tells that from no memory. */
 pl_outputs_t *pl_replica_outputs(const pl_replica_plan_t *plan, bool *failed, pl_error_t *err);
+/* The accelerator has filled them: integers become float32, as all outputs are.  NULL is fine. */
+void pl_replica_outputs_filled(const pl_replica_plan_t *plan, pl_outputs_t *outputs);
 
 /* Names of a stage's figures, one a line, those wanted at steps with a '*' behind; pl_free() frees it. */
 char *pl_replica_figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err);

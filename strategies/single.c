@@ -24,6 +24,7 @@ typedef struct step {
     double lr, grad_norm, loss;
     size_t figures_size;
     double figures[2 * FIGURES_MOST];
+    const pl_replica_plan_t *plan;                          /* of a forward pass */
     pl_outputs_t *outputs;                                  /* counted */
     pl_error_t failure;
 } step_t;
@@ -251,9 +252,11 @@ static void forward_answered(void *self, const pl_answer_t *answer)
     step_t *step = answer->context;
     if (answer->kind == PL_ANSWER_ERROR)
         pl_call_fail(step->call, answer->error);
-    else if (answer->kind == PL_ANSWER_REPLY)
+    if (answer->kind == PL_ANSWER_REPLY) {
+        pl_replica_outputs_filled(step->plan, step->outputs);
         pl_reply_evaluate_batch(step->call, &(pl_evaluate_batch_reply_t){
             .figures = answer->body->replay_plan_reply.figures, .outputs = step->outputs ? &step->outputs->object : NULL});
+    }
     if (answer->kind == PL_ANSWER_ERROR || answer->kind == PL_ANSWER_REPLY)
         step_give(step);
 }
@@ -268,6 +271,7 @@ static int single_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *b
     if (!plan)
         return err->code;
     step_t *step = step_take(single, call);
+    step->plan = plan;
     if (body->evaluate_batch.stage == PL_PREDICT)
         step->outputs = pl_replica_outputs(plan, &failed, err);
     pl_replay_plan_t msg = {.plan = plan->number, .what = "forward", .seed = r->seed, .batch = &batch->object,

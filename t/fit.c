@@ -411,7 +411,7 @@ static void a_fit_can_be_predicted_with(void)
         rig_result_t *fitted = rig_keep(rig_fit(rig));
         const rig_result_t *result = rig_predict(rig, fitted->run_dir);
         const rig_tensor_t *logits = rig_find(result->output, result->output_count, "logits");
-        is_text(result->status, "ok", "%s", result->error.text);
+        is_text(result->status, "ok", "%s: a prediction", devices[k]);
         if (ok(logits && logits->shape.dim[0] == 40 && logits->shape.dim[1] == 3,
                "a row of logits for each sample")) {
             int right = 0;
@@ -428,9 +428,64 @@ static void a_fit_can_be_predicted_with(void)
     }
 }
 
+/* ---- Outputs that are no float32 ---- */
+
+static void chooser_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self;
+    pl_node_t x = pl_linear(g, "fc", pl_input(g, "x"), 3);
+    pl_output(g, "class", pl_argmax(g, x, 1));
+    if (stage != PL_PREDICT)
+        pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), NULL));
+    pl_output(g, "logits", x);
+}
+
+static void parrot_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    chooser_step(g, self, stage);
+    pl_output(g, "said", pl_input(g, "y"));
+}
+
+static const pl_module_ops_t chooser = {.name = "chooser", .size = 1, .step = chooser_step};
+static const pl_module_ops_t parrot = {.name = "parrot", .size = 1, .step = parrot_step};
+
+static void classes_may_be_predicted(void)
+{
+    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+        rig_t *rig = rig_new(.accelerator = devices[k], .module = "\"chooser\"",
+                             .data = "\"batch_size\": 7", .trainer = "\"max_epochs\": 3");
+        char *weights = strdup(rig_fit(rig)->run_dir);
+        const rig_result_t *result = rig_predict(rig, weights);
+        const rig_tensor_t *class = rig_find(result->output, result->output_count, "class");
+        const rig_tensor_t *logits = rig_find(result->output, result->output_count, "logits");
+        int right = 0;
+        for (int i = 0; class && logits && i < 40; i++) {
+            int best = (int)class->data[i] % 3;
+            right += logits->data[3 * i + best] >= logits->data[3 * i + (best + 1) % 3]
+                     && logits->data[3 * i + best] >= logits->data[3 * i + (best + 2) % 3];
+        }
+        is_int(right, 40, "%s: int32 outputs come as numbers", devices[k]);
+        rig_free(&rig);
+        free(weights);
+    }
+}
+
+static void outputs_of_other_types_are_refused(void)
+{
+    rig_t *rig = rig_new(.module = "\"parrot\"", .trainer = "\"max_steps\": 2");
+    char *weights = strdup(rig_fit(rig)->run_dir);
+    const rig_result_t *result = rig_predict(rig, weights);
+    is_int(result->error.code, PL_EUNSUPPORTED, "an int64 output");
+    like(result->error.text, "\"said\"", "is named");
+    rig_free(&rig);
+    free(weights);
+}
+
 int main(void)
 {
-    rig_init(NULL);
+    static const pl_registration_t parts[] = {{"module", &chooser}, {"module", &parrot},
+                                              PL_REGISTRATIONS_END};
+    rig_init(parts);
     run(devices_train_alike);
     run(one_batch_may_come_in_parts);
     run(a_ragged_batch_weighs_what_it_holds);
@@ -450,5 +505,7 @@ int main(void)
     run(a_schedule_reaches_its_end);
     run(a_second_fit_begins_afresh);
     run(a_fit_can_be_predicted_with);
+    run(classes_may_be_predicted);
+    run(outputs_of_other_types_are_refused);
     return tap_done();
 }

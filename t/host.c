@@ -1,4 +1,5 @@
 /* host.c - tests of actors/host.c: an engine as a program uses it, at any moment */
+#include <dirent.h>
 #include <event2/event.h>
 #include <math.h>
 #include <poll.h>
@@ -218,6 +219,25 @@ static void stops_come_at_any_moment(void)
     }
 }
 
+static void a_stop_leaves_what_a_run_of_that_length_would(void)
+{
+    static const char *const trainers[] = {LONG ", \"depth\": 4",
+                                           LONG ", \"accumulate_grad_batches\": 3"};
+    for (int k = 0; k < 2; k++) {
+        char again[160];
+        rig_t *rig = rig_new(.script = SLOW, .trainer = trainers[k], .on_progress = stop_it,
+                             .data = "\"batch_size\": 3");
+        const rig_result_t *stopped = rig_fit(rig);
+        snprintf(again, sizeof again, "%s, \"max_steps\": %d", trainers[k],
+                 (int)stopped->global_step);
+        rig_t *other = rig_new(.trainer = again, .data = "\"batch_size\": 3");
+        ok(rig_same_bits(stopped, rig_fit(other)), "stopped after %d whole steps",
+           (int)stopped->global_step);
+        rig_free(&other);
+        rig_free(&rig);
+    }
+}
+
 static void a_stop_ends_a_validation(void)
 {
     rig_t *rig = rig_new(.script = "replay of forward takes 1 ms", .samples = 4000,
@@ -251,6 +271,30 @@ static void a_trainer_runs_one_thing_at_a_time(void)
     is_int(rig_error.code, PL_ESTATE, "as not possible now");
     is_text(rig_wait(rig)->status, "ok", "the first is not disturbed");
     is_int(rig_done(rig), 1, "and ends once");
+    rig_free(&rig);
+}
+
+static int entries(const char *folder)
+{
+    int count = 0;
+    DIR *dir = opendir(folder);
+    while (dir && readdir(dir))
+        count++;
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
+static void nothing_stays_behind(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_steps\": 3", .data = "\"workers\": 2");
+    rig_fit(rig);
+    int descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+    for (int k = 0; k < 20; k++)
+        rig_fit(rig);
+    ok(entries("/proc/self/fd") <= descriptors + 4,         /* some are closed a moment later */
+       "not one descriptor more for each of 20 more runs");
+    is_int(entries("/proc/self/task"), threads, "and as many threads");
     rig_free(&rig);
 }
 
@@ -333,9 +377,11 @@ int main(void)
     run(a_trainer_is_freed_from_inside_on_done);
     run(engines_end_while_runs_go_on);
     run(stops_come_at_any_moment);
+    run(a_stop_leaves_what_a_run_of_that_length_would);
     run(a_stop_ends_a_validation);
     run(nothing_to_stop_is_an_error);
     run(a_trainer_runs_one_thing_at_a_time);
+    run(nothing_stays_behind);
     run(a_host_that_stalls_loses_nothing);
     run(a_host_without_libevent_polls);
     return tap_done();

@@ -20,7 +20,7 @@
 #define CLASSES 3
 #define GRACE_MS 300
 
-const pl_registration_t *mlp_plugin(void);
+const pl_registration_t *mlp_plugin(void), *gpt_plugin(void);
 
 struct rig {
     rig_spec_t spec;
@@ -54,6 +54,7 @@ void rig_init(const pl_registration_t *more)
     if (getenv("RIG_LOG"))
         pl_log_hook(log_line, PL_LOG_DEBUG, NULL);
     if (pl_init(NULL, NULL, own, &err) != PL_OK || pl_register(mlp_plugin(), &err) != PL_OK
+        || pl_register(gpt_plugin(), &err) != PL_OK
         || (more && pl_register(more, &err) != PL_OK)) {
         ok(false, "parts can be registered: %s", err.text);
         exit(tap_done());
@@ -101,25 +102,43 @@ static bool source_register(rig_t *rig)
 
 /* ---- The run file ---- */
 
+static const char *or(const char *given, const char *usual)
+{
+    return given ? given : usual;
+}
+
+static void accelerator_text(const rig_spec_t *s, char text[static 512])
+{
+    if (strcmp(or(s->accelerator, "fake"), "fake"))
+        snprintf(text, 512, "{\"name\": \"%s\", \"threads\": 1}", s->accelerator);
+    else
+        snprintf(text, 512, "{\"name\": \"fake\", \"script\": \"%s\"}", or(s->script, ""));
+}
+
+static void data_text(const rig_t *rig, char text[static 512])
+{
+    const rig_spec_t *s = &rig->spec;
+    if (s->dataset)
+        snprintf(text, 512, "%s", s->dataset);
+    else
+        snprintf(text, 512, "{\"name\": \"memory\", \"source\": \"%s\"%s%s}", rig->source,
+                 s->data ? ", " : "", or(s->data, ""));
+}
+
+/* From libc's memory: requests for Paceline's are counted. */
 static char *run_text(const rig_t *rig)
 {
     const rig_spec_t *s = &rig->spec;
-    char accelerator[512] = "{\"name\": \"cpu\", \"threads\": 1}", scheduler[256] = "";
-    if (!s->accelerator || !strcmp(s->accelerator, "fake"))
-        snprintf(accelerator, sizeof accelerator, "{\"name\": \"fake\", \"script\": \"%s\"}",
-                 s->script ? s->script : "");
-    if (s->scheduler)
-        snprintf(scheduler, sizeof scheduler, "\"scheduler\": %s,", s->scheduler);
-    char *text;
-    int length = asprintf(&text, "{\"module\": %s, \"optimizer\": %s, %s \"callbacks\": %s,"
-                   " \"data\": {\"name\": \"memory\", \"source\": \"%s\"%s%s},"
-                   " \"trainer\": {\"accelerator\": %s, \"default_root_dir\": \"%s/runs\""
-                   "%s%s}}",
-                   s->module ? s->module : "{\"name\": \"mlp\", \"hidden\": [8]}",
-                   s->optimizer ? s->optimizer : "{\"name\": \"sgd\", \"lr\": 0.1}",
-                   scheduler, s->callbacks ? s->callbacks : "[]", rig->source,
-                   s->data ? ", " : "", s->data ? s->data : "", accelerator, tap_folder(),
-                   s->trainer ? ", " : "", s->trainer ? s->trainer : "");
+    char accelerator[512], data[512], *text;
+    accelerator_text(s, accelerator);
+    data_text(rig, data);
+    int length = asprintf(
+        &text, "{\"module\": %s, \"optimizer\": %s, \"scheduler\": %s, \"callbacks\": %s,"
+        " \"data\": %s, \"trainer\": {\"accelerator\": %s, \"default_root_dir\": \"%s/runs\""
+        "%s%s}}", or(s->module, "{\"name\": \"mlp\", \"hidden\": [8]}"),
+        or(s->optimizer, "{\"name\": \"sgd\", \"lr\": 0.1}"), or(s->scheduler, "null"),
+        or(s->callbacks, "[]"), data, accelerator, tap_folder(), s->trainer ? ", " : "",
+        or(s->trainer, ""));
     return length < 0 ? NULL : text;
 }
 
@@ -184,6 +203,7 @@ static void result_release(rig_result_t *result)
     tensors_free(result->output, result->output_count);
     free(result->metrics);
     free(result->run_dir);
+    free(result->text);
     *result = (rig_result_t){.status = "none"};
 }
 
@@ -204,7 +224,8 @@ void rig_free(rig_t **rig_p)
     if (!rig->spec.beside && !rig->spec.loop_of && rig->base)
         event_base_free(rig->base);
     result_release(&rig->result);
-    free(rig);
+    if (!rig->spec.hanging)                                 /* its reader looks at it for ever */
+        free(rig);
 }
 
 json_t *rig_stream(void)
@@ -263,6 +284,7 @@ static void result_copy(rig_result_t *to, const pl_result_t *from)
     to->epoch = from->epoch;
     to->metrics = strdup(from->metrics);
     to->run_dir = strdup(from->run_dir);
+    to->text = strdup(from->text);
     to->weight = tensors_copy(from->weight, to->weight_count = from->weight_count);
     to->output = tensors_copy(from->output, to->output_count = from->output_count);
 }
@@ -273,6 +295,7 @@ rig_result_t *rig_keep(const rig_result_t *result)
     *copy = *result;
     copy->metrics = result->metrics ? strdup(result->metrics) : NULL;
     copy->run_dir = result->run_dir ? strdup(result->run_dir) : NULL;
+    copy->text = result->text ? strdup(result->text) : NULL;
     copy->weight = calloc((size_t)result->weight_count + 1, sizeof *copy->weight);
     copy->output = NULL, copy->output_count = 0;
     for (int k = 0; k < result->weight_count; k++) {
@@ -356,10 +379,9 @@ bool rig_begin(rig_t *rig)
     return begun(rig, pl_trainer_fit(rig->trainer, on_done, rig, &rig_error));
 }
 
-bool rig_begin_prediction(rig_t *rig, const char *checkpoint)
+bool rig_begin_prediction(rig_t *rig, const pl_prediction_t *what)
 {
-    const pl_prediction_t what = {.checkpoint = checkpoint};
-    return begun(rig, pl_trainer_predict(rig->trainer, &what, on_done, rig, &rig_error));
+    return begun(rig, pl_trainer_predict(rig->trainer, what, on_done, rig, &rig_error));
 }
 
 static void too_long(evutil_socket_t fd, short what, void *user)
@@ -401,7 +423,7 @@ const rig_result_t *rig_fit(rig_t *rig)
 
 const rig_result_t *rig_predict(rig_t *rig, const char *checkpoint)
 {
-    if (!rig_begin_prediction(rig, checkpoint))
+    if (!rig_begin_prediction(rig, &(pl_prediction_t){.checkpoint = checkpoint}))
         ok(false, "a run can begin: %s", rig_error.text);
     return rig_wait(rig);
 }

@@ -30,7 +30,7 @@ typedef struct rig_result {
     pl_error_t error;
     uint64_t global_step;
     uint32_t epoch;
-    char *metrics, *run_dir;
+    char *metrics, *run_dir, *text;
     int weight_count, output_count;
     rig_tensor_t *weight, *output;
 } rig_result_t;
@@ -42,6 +42,7 @@ typedef struct rig_spec {
     const char *optimizer, *scheduler;      /* JSON  [sgd; none] */
     const char *callbacks;                  /* JSON list  [none] */
     const char *trainer, *data;             /* further members: "\"depth\": 1" */
+    const char *dataset;                    /* the whole of "data", JSON  [the rig's own] */
     int samples;                            /* [40] */
     int torn, nan, hanging;                 /* this record cannot be read, has a NaN, is
                                                never read; from 1  [none] */
@@ -69,7 +70,7 @@ void *rig_user(rig_t *rig);
 
 /* Begins a fit; true when it was taken, else the error is in rig_error. */
 bool rig_begin(rig_t *rig);
-bool rig_begin_prediction(rig_t *rig, const char *checkpoint);
+bool rig_begin_prediction(rig_t *rig, const pl_prediction_t *what);
 /* Turns the event loop until the run's on_done; lives until the next run of this rig. */
 const rig_result_t *rig_wait(rig_t *rig);
 /* Turns it until holds(rig), or too long: false. */

@@ -30,7 +30,7 @@ typedef struct trouble {
 
 static const pl_option_t trouble_options[] = {
     PL_INT(trouble_t, at, "2", "0..", "the step"),
-    PL_TEXT(trouble_t, what, "\"none\"", "none|stop|fail|mute|halve|silly|start|block", "which"),
+    PL_TEXT(trouble_t, what, "\"none\"", "none|stop|fail|mute|halve|silly|start|block|wreck", "which"),
     PL_OPTIONS_END,
 };
 
@@ -38,6 +38,16 @@ static int trouble_start(void *self, pl_error_t *err)
 {
     const trouble_t *t = self;
     return strcmp(t->what, "start") ? PL_OK : pl_fail(err, PL_EIO, "no bed to get out of");
+}
+
+/* Puts folders where the weights of the run "wrecked" belong. */
+static void wreck(void)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/runs/wrecked/model.safetensors", tap_folder());
+    mkdir(path, 0777);
+    strcat(path, "/folder");
+    mkdir(path, 0777);
 }
 
 static int trouble_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
@@ -53,6 +63,8 @@ static int trouble_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
         return -1;
     while (!strcmp(t->what, "block"))
         pause();
+    if (!strcmp(t->what, "wreck"))
+        wreck();
     wish->stop = !strcmp(t->what, "stop");
     if (!strcmp(t->what, "halve"))
         wish->lr_factor = 0.5;
@@ -199,6 +211,19 @@ static void a_place_that_cannot_be_written_is_named(void)
     rig_free(&rig);
     snprintf(trainer, sizeof trainer, "\"run_name\": \"a/b\"");
     fails(PL_EINVAL, "a/b", .trainer = trainer);
+}
+
+static void weights_that_cannot_be_saved_are_still_told(void)
+{
+    rig_t *rig = rig_new(.callbacks = CALLBACK("wreck", "3"),
+                         .trainer = "\"max_steps\": 5, \"run_name\": \"wrecked\"");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "failed", "the run fails");
+    is_int(result->error.code, PL_EIO, "at its file");
+    like(result->error.text, "wrecked/model.safetensors", "which is named");
+    is_int(result->global_step, 5, "all steps were made");
+    is_int(result->weight_count, 4, "and the weights are handed over");
+    rig_free(&rig);
 }
 
 /* ---- What is not finite ---- */
@@ -385,6 +410,59 @@ static void a_callback_that_blocks_is_noticed(void)
     rig_free(&rig);
 }
 
+static void count_closed(pl_engine_t *engine, void *user)
+{
+    (void)engine;
+    ++*(int *)user;
+}
+
+static bool is_closed(rig_t *rig)
+{
+    return *(int *)rig_user(rig) > 0;
+}
+
+static void an_engine_that_is_stuck_can_be_closed(void)
+{
+    int closed = 0;
+    rig_t *rig = rig_new(.script = "replay 3 of forward_backward hangs", .user = &closed);
+    rig_begin(rig);
+    usleep(50000);
+    int64_t began = pl_now();
+    pl_engine_close(rig_engine(rig), count_closed, &closed);
+    const rig_result_t *result = rig_wait(rig);
+    is_text(result->status, "failed", "its run ends");
+    like(pl_code_name(result->error.code), "PL_ECANCELLED|PL_ESTUCK", "with a reason");
+    ok(rig_until(rig, is_closed), "and the engine closes");
+    ok(pl_now() - began < 8 * PL_SECOND, "in bounded time");
+    is_int(rig_done(rig), 1, "one on_done");
+    rig_free(&rig);
+}
+
+static void an_engine_that_is_stuck_can_be_freed(void)
+{
+    static const char *const scripts[] = {"replay 3 of forward_backward hangs",
+                                          "compile 1 hangs", "open hangs"};
+    for (int k = 0; k < 3; k++) {
+        rig_t *rig = rig_new(.script = scripts[k]);
+        rig_begin(rig);
+        usleep(50000);
+        int64_t began = pl_now();
+        rig_free(&rig);
+        ok(pl_now() - began < 8 * PL_SECOND, "%s: freed", scripts[k]);
+    }
+}
+
+static void a_trainer_that_is_stuck_can_be_freed(void)
+{
+    rig_t *other = rig_new(.trainer = "\"max_steps\": 3");
+    rig_t *rig = rig_new(.script = "replay 3 of forward_backward hangs", .beside = other);
+    rig_begin(rig);
+    usleep(50000);
+    rig_free(&rig);
+    is_text(rig_fit(other)->status, "ok", "others run as long as nobody is known as stuck");
+    rig_free(&other);
+}
+
 static void steps_may_be_slow(void)
 {
     rig_t *rig = rig_new(.script = "replay of forward_backward takes 200 ms",
@@ -407,6 +485,7 @@ int main(void)
     run(more_devices_than_the_strategy_has_are_refused);
     run(a_record_that_cannot_be_read_is_named);
     run(a_place_that_cannot_be_written_is_named);
+    run(weights_that_cannot_be_saved_are_still_told);
     run(a_loss_that_is_not_finite_stops_the_run);
     run(a_gradient_that_is_not_finite_stops_the_run);
     run(a_metric_that_is_not_finite_is_null);
@@ -419,5 +498,8 @@ int main(void)
     run(a_prediction_that_hangs_is_noticed);
     run(data_that_hang_are_noticed);
     run(a_callback_that_blocks_is_noticed);
+    run(an_engine_that_is_stuck_can_be_closed);
+    run(an_engine_that_is_stuck_can_be_freed);
+    run(a_trainer_that_is_stuck_can_be_freed);
     return tap_done();
 }

@@ -21,7 +21,7 @@ static char *weights;
 
 static bool begin(rig_t *rig)
 {
-    return weights ? rig_begin_prediction(rig, weights) : rig_begin(rig);
+    return weights ? rig_begin_prediction(rig, &(pl_prediction_t){.checkpoint = weights}) : rig_begin(rig);
 }
 
 static void complain(tally_t *tally, int n, const char *what, const pl_error_t *error)

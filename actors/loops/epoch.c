@@ -302,6 +302,7 @@ static void epoch_finish(epoch_t *e)
     if (text)
         pl_reply_train_epoch(call, &(pl_train_epoch_reply_t){
             .global_step = e->global_step, .validated_step = e->validated_step, .ended = e->ended || e->stopping,
+            .whole = e->done == e->batches,
             .reason = e->reason, .metrics = text});
     else
         pl_call_fail(call, &e->failure);

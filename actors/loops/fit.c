@@ -232,7 +232,7 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     fit->validated_step = reply->validated_step;
     fit->ended = reply->ended;
     fit->stopped = reply->reason[0] != '\0';
-    fit->epoch_whole = !fit->stopped;
+    fit->epoch_whole = reply->whole;
     if (pl_metrics_merge(fit->metrics, reply->metrics, &err) != PL_OK)
         fit_fail(fit, &err);
     else

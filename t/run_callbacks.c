@@ -1,0 +1,156 @@
+/* run_callbacks.c - tests of callbacks in whole runs: when they are asked, what they are
+ * told, what becomes of what they wish */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rig.h"
+#include "tap.h"
+
+/* ---- A callback that writes down what it is asked and wishes one thing once ---- */
+
+typedef struct witness {
+    int64_t every, at;
+    const char *point, *wish;
+} witness_t;
+
+static const pl_option_t witness_options[] = {
+    PL_INT(witness_t, every, "1", "1..", "steps between two calls"),
+    PL_INT(witness_t, at, "-1", "-1..", "step of the wish"),
+    PL_TEXT(witness_t, point, "\"on_train_batch_end\"", NULL, "point of the wish"),
+    PL_TEXT(witness_t, wish, "\"none\"", "none|stop|halve", "the wish"),
+    PL_OPTIONS_END,
+};
+
+static char seen[2048];
+static double train_loss;
+
+static int64_t witness_every(const void *self)
+{
+    return ((const witness_t *)self)->every;
+}
+
+static int witness_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                      pl_wish_t *wish, pl_error_t *err)
+{
+    static const char *const names[] = {
+#define PL_X(name, text, when) text,
+        PL_HOOKS(PL_X)
+#undef PL_X
+    };
+    static const char *const letters = "FEBeVvf";
+    const witness_t *w = self;
+    (void)err;
+    size_t length = strlen(seen);
+    snprintf(seen + length, sizeof seen - length, "%s%c%u.%d", length ? " " : "",
+             letters[point], event->epoch, (int)event->global_step);
+    pl_result_metric(&(pl_result_t){.metrics = event->metrics}, "train_loss", &train_loss);
+    if (strcmp(names[point], w->point) || (int64_t)event->global_step != w->at)
+        return PL_OK;
+    wish->stop = !strcmp(w->wish, "stop");
+    wish->lr_factor = !strcmp(w->wish, "halve") ? 0.5 : 1;
+    return PL_OK;
+}
+
+static const pl_callback_ops_t witness = {
+    .name = "witness", .size = sizeof(witness_t), .options = witness_options,
+    .points = (1u << PL_HOOK_COUNT) - 1, .every_n_steps = witness_every, .on = witness_on};
+
+#define FOUR "\"batch_size\": 8, \"val_split\": 0.2"        /* batches of 40 samples */
+
+static rig_t *rig_with(const char *callback, const char *trainer)
+{
+    char callbacks[256];
+    snprintf(callbacks, sizeof callbacks, "[{\"name\": \"witness\"%s%s}]",
+             *callback ? ", " : "", callback);
+    seen[0] = '\0';
+    return rig_new(.data = FOUR, .trainer = trainer, .callbacks = callbacks);
+}
+
+/* ---- When they are asked ---- */
+
+static void they_are_asked_at_each_point(void)
+{
+    rig_t *rig = rig_with("", "\"max_epochs\": 2, \"depth\": 3");
+    is_text(rig_fit(rig)->status, "ok", "a run");
+    is_text(seen, "F0.0 E0.0 B0.1 B0.2 B0.3 B0.4 V0.4 v0.4 e0.4 "
+                  "E1.4 B1.5 B1.6 B1.7 B1.8 V1.8 v1.8 e1.8 f2.8", "F, E, B, V, v, e, f");
+    rig_free(&rig);
+    rig = rig_with("\"every\": 3", "\"max_epochs\": 2, \"accumulate_grad_batches\": 2,"
+                                   "\"val_check_interval\": 0.5");
+    rig_fit(rig);
+    is_text(seen, "F0.0 E0.0 V0.1 v0.1 V0.2 v0.2 e0.2 E1.2 B1.3 V1.3 v1.3 V1.4 v1.4 e1.4 f2.4",
+            "steps are the optimizer's, each third is asked");
+    rig_free(&rig);
+}
+
+static void they_are_told_the_newest_figures(void)
+{
+    rig_t *rig = rig_with("", "\"max_epochs\": 2, \"log_every_n_steps\": 1");
+    const rig_result_t *result = rig_fit(rig);
+    is_near(train_loss, rig_metric(result, "train_loss"), 1e-9, "at the end the result's");
+    rig_free(&rig);
+}
+
+/* ---- What becomes of their wishes ---- */
+
+static void stops_at(const char *point, int at, int steps, const char *last)
+{
+    char callback[160];
+    snprintf(callback, sizeof callback, "\"point\": \"%s\", \"at\": %d, \"wish\": \"stop\"",
+             point, at);
+    rig_t *rig = rig_with(callback, "\"max_epochs\": 3, \"depth\": 4");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "stopped", "%s at step %d: the run stops", point, at);
+    is_int(result->global_step, steps, "after that many steps");
+    ok(rig_has_file(result, "model.safetensors"), "with its weights saved");
+    const char *end = strlen(seen) > strlen(last) ? seen + strlen(seen) - strlen(last) : seen;
+    is_text(end, last, "and goes through the points of the end");
+    rig_free(&rig);
+}
+
+static void they_stop_the_run_at_each_point(void)
+{
+    stops_at("on_fit_start", 0, 0, "F0.0 f0.0");
+    stops_at("on_train_epoch_start", 4, 4, "e0.4 E1.4 f1.4");
+    stops_at("on_train_batch_end", 6, 6, "B1.6 e1.6 f1.6");
+    stops_at("on_train_batch_end", 4, 4, "B0.4 V0.4 v0.4 e0.4 f1.4");
+    stops_at("on_validation_end", 4, 4, "v0.4 e0.4 f1.4");
+    stops_at("on_train_epoch_end", 8, 8, "e1.8 f2.8");
+}
+
+static void a_rate_is_changed_at(const char *point, int at, int from)
+{
+    char callback[160];
+    snprintf(callback, sizeof callback, "\"point\": \"%s\", \"at\": %d, \"wish\": \"halve\"",
+             point, at);
+    rig_t *rig = rig_with(callback, "\"max_epochs\": 3, \"log_every_n_steps\": 1");
+    rig_series_t lr = rig_series(rig_fit(rig), "lr-sgd");
+    int first = 0;
+    while (first < lr.count && lr.value[first] > 0.09)
+        first++;
+    ok(first < lr.count && fabs(lr.value[first] - 0.05) < 1e-9, "%s: the rate is halved", point);
+    is_int(lr.step[first], from, "from the next step on");
+    rig_free(&rig);
+}
+
+static void they_change_the_rate_at_each_point(void)
+{
+    a_rate_is_changed_at("on_fit_start", 0, 1);
+    a_rate_is_changed_at("on_train_epoch_start", 4, 5);
+    a_rate_is_changed_at("on_train_batch_end", 2, 3);
+    a_rate_is_changed_at("on_validation_start", 4, 5);
+    a_rate_is_changed_at("on_validation_end", 8, 9);
+    a_rate_is_changed_at("on_train_epoch_end", 4, 5);
+}
+
+int main(void)
+{
+    static const pl_registration_t parts[] = {{"callback", &witness}, PL_REGISTRATIONS_END};
+    rig_init(parts);
+    run(they_are_asked_at_each_point);
+    run(they_are_told_the_newest_figures);
+    run(they_stop_the_run_at_each_point);
+    run(they_change_the_rate_at_each_point);
+    return tap_done();
+}
