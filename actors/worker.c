@@ -258,7 +258,8 @@ static void data_opened(void *self, const pl_answer_t *answer)
 static void find_layout(worker_t *w)
 {
     pl_error_t err = {0};
-    pl_open_data_t msg = {.fit = w->job->stage == PL_TRAIN};
+    pl_open_data_t msg = {.fit = w->job->stage == PL_TRAIN,
+                          .facts = w->weights && w->weights->facts ? w->weights->facts : ""};
     if (!w->job->prompt) {
         worker_sent(w, pl_call_open_data(w, w->data, &msg, (pl_how_t){.on_answer = data_opened}, &err), &err);
         return;

@@ -552,6 +552,9 @@ typedef struct pl_data_request {
                                                                predict the test data where there are two */
     double from, to;                                        /* share of the data, for ordered sets: [from, to) */
     uint64_t seed;
+    const char *facts;                                      /* of the training data, as its open() gave them: for
+                                                               validation data, and with weights that it was used for;
+                                                               borrowed for the call  [NULL: nothing is known] */
 } pl_data_request_t;
 
 /* Which samples to read into a batch. */

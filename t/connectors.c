@@ -317,6 +317,57 @@ static void facts_come_with_the_layout(void)
     queen_close();
 }
 
+#define KNOWN "{\"classes\": 10, \"vocabulary\": \"abc\"}"
+
+static asked_t *open_knowing(bool fit)
+{
+    return queen_call(data, PL_MESSAGE_open_data, &(pl_open_data_t){fit, KNOWN});
+}
+
+static void data_is_told_what_the_training_data_was(void)
+{
+    start("{\"train\": {\"name\": \"numbers\", \"vocabulary\": \"abc\"}, "
+          "\"val\": {\"name\": \"numbers\", \"vocabulary\": \"abc\"}}");
+    is_int(open_data(true)->error.code, PL_OK, "opened");
+    is_text(numbers_state.told[PL_TRAIN], "", "training data stands for itself");
+    is_text(numbers_state.told[PL_VALIDATE], KNOWN, "validation data is told of it");
+    queen_close();
+
+    start("{\"name\": \"numbers\", \"ordered\": true, \"val_split\": 0.5}");
+    open_knowing(true);
+    is_text(numbers_state.told[PL_TRAIN], KNOWN, "with weights there was data before it");
+    is_text(numbers_state.told[PL_VALIDATE], "{\"classes\": 10, \"vocabulary\": \"\"}",
+            "validation data still follows the training data of the run");
+    queen_close();
+
+    start("{\"name\": \"numbers\"}");
+    open_knowing(false);
+    is_text(numbers_state.told[PL_PREDICT], KNOWN, "data to predict too");
+    queen_close();
+}
+
+static int64_t predicted(const char *section)
+{
+    start(section);
+    pl_layout_t *layout = (pl_layout_t *)open_data(false)->object;
+    int64_t samples = layout ? layout->stage[PL_PREDICT].samples : -1;
+    queen_close();
+    return samples;
+}
+
+static void test_data_is_predicted_where_no_other_is_named(void)
+{
+    is_int(predicted("{\"train\": \"numbers\", "
+                     "\"test\": {\"name\": \"numbers\", \"samples\": 5}}"),
+           5, "the test data");
+    is_int(predicted("{\"test\": {\"name\": \"numbers\", \"samples\": 5}, "
+                     "\"predict\": {\"name\": \"numbers\", \"samples\": 6}}"),
+           6, "or what is to be predicted");
+    start("{\"train\": \"numbers\"}");
+    like(open_data(false)->error.text, "data.predict", "with neither, what lacks is named");
+    queen_close();
+}
+
 /* What opening a data section comes to. */
 static void open_refused(const char *section, int code, const char *pattern)
 {
@@ -527,7 +578,7 @@ static void every_call_ends_whichever_allocation_fails(void)
         scarce_fail(nth + 1);
         data = queen_spawn(&pl_data_connector,
                          &(pl_start_t){.options = "", .context = &job->object}, &life);
-        open_data(true);
+        open_knowing(true);
         short_life();
         failed = scarce_failed();
         scarce_fail(0);
@@ -562,6 +613,8 @@ int main(void)
     run(validation_data_may_be_missing);
     run(data_to_predict_comes_in_order);
     run(facts_come_with_the_layout);
+    run(data_is_told_what_the_training_data_was);
+    run(test_data_is_predicted_where_no_other_is_named);
     run(data_that_cannot_be_used_is_refused);
     run(a_record_that_cannot_be_read_is_named);
     run(a_new_pass_drops_the_old_one);

@@ -21,8 +21,8 @@ static void set_option(void *self, const pl_option_t *option, const json_t *valu
     }
 }
 
-rig_t rig_open_share(const pl_dataset_ops_t *ops, pl_stage_t stage, double from,
-                     double to, const char *options)
+static rig_t open_requested(const pl_dataset_ops_t *ops, pl_data_request_t request,
+                            const char *options)
 {
     rig_t rig = {
         .ops = ops, .self = calloc(1, ops->size), .given = json_loads(options, 0, NULL)};
@@ -39,9 +39,23 @@ rig_t rig_open_share(const pl_dataset_ops_t *ops, pl_stage_t stage, double from,
     }
     if (used != (int)json_object_size(rig.given))
         abort();                            /* a test names an option that is not there */
-    rig.code = ops->open(rig.self, &(pl_data_request_t){stage, from, to, 42}, &rig.info,
-                         &rig.err);
+    request.seed = 42;
+    rig.code = ops->open(rig.self, &request, &rig.info, &rig.err);
     return rig;
+}
+
+rig_t rig_open_share(const pl_dataset_ops_t *ops, pl_stage_t stage, double from,
+                     double to, const char *options)
+{
+    const pl_data_request_t request = {.stage = stage, .from = from, .to = to};
+    return open_requested(ops, request, options);
+}
+
+rig_t rig_open_told(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *facts,
+                    const char *options)
+{
+    return open_requested(ops, (pl_data_request_t){.stage = stage, .to = 1,
+                                                   .facts = facts}, options);
 }
 
 rig_t rig_open(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *format, ...)

@@ -21,7 +21,11 @@ typedef struct rig {
 rig_t rig_open_share(const pl_dataset_ops_t *ops, pl_stage_t stage, double from,
                      double to, const char *options);
 
-/* The same with all of the data, options by printf. */
+/* The same with all of the data, told the facts of the training data  [NULL]. */
+rig_t rig_open_told(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *facts,
+                    const char *options);
+
+/* With all of the data, options by printf. */
 rig_t rig_open(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

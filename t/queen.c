@@ -84,8 +84,8 @@ static void keep(asked_t *asked, const pl_body_t *body)
     case PL_MESSAGE_save:
         keep_text(asked, body->save_reply.path);
         break;
-    case PL_MESSAGE_load:
-        asked->object = pl_object_ref(body->load_reply.weights);
+    case PL_MESSAGE_read_weights:
+        asked->object = pl_object_ref(body->read_weights_reply.weights);
         break;
     case PL_MESSAGE_make_run_dir:
         keep_text(asked, body->make_run_dir_reply.path);
@@ -232,6 +232,8 @@ static int numbers_open(void *self, const pl_data_request_t *request,
 {
     numbers_t *numbers = self;
     count(&numbers_state.opened, 1);
+    snprintf(numbers_state.told[request->stage], sizeof *numbers_state.told, "%s",
+             request->facts ? request->facts : "");
     if (numbers->broken)
         return pl_fail(err, PL_EIO, "numbers.txt: cannot be opened");
     info->samples = numbers->samples;

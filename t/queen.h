@@ -51,6 +51,7 @@ typedef struct numbers_state {
     int closed_elsewhere;                                   /* on the test's own thread */
     int reads;                                              /* samples asked for */
     int batches;                                            /* calls of read() */
+    char told[PL_PREDICT + 1][256];                         /* facts in the request, by stage  [""] */
 } numbers_state_t;
 extern numbers_state_t numbers_state;
 

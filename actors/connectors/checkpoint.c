@@ -1,4 +1,4 @@
-/* checkpoint.c - the checkpoint connector: weights to files and back
+/* checkpoint.c - the checkpoint connector: keeps the weights of a run
  *
  * A save that has begun is waited for, also at the end: it is what the run was for. */
 #include "actors/connectors/checkpoint.h"
@@ -33,18 +33,6 @@ static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *bod
     return PL_OK;
 }
 
-/* Whether an answer of the writer's is the last of its call; an error ends the call it is
- * for. */
-static bool answer_is_last(checkpoint_t *checkpoint, const pl_answer_t *answer)
-{
-    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
-        return false;
-    checkpoint->open--;
-    if (answer->kind == PL_ANSWER_ERROR)
-        pl_call_fail(answer->context, answer->error);
-    return true;
-}
-
 static void end_when_idle(checkpoint_t *checkpoint)
 {
     if (checkpoint->ending && checkpoint->open == 0)
@@ -54,10 +42,13 @@ static void end_when_idle(checkpoint_t *checkpoint)
 static void checkpoint_on_written(void *self, const pl_answer_t *answer)
 {
     checkpoint_t *checkpoint = self;
-    if (!answer_is_last(checkpoint, answer))
-        return;
     if (answer->kind == PL_ANSWER_REPLY)
         pl_reply_save(answer->context, &(pl_save_reply_t){.path = checkpoint->path});
+    else if (answer->kind == PL_ANSWER_ERROR)
+        pl_call_fail(answer->context, answer->error);
+    else
+        return;
+    checkpoint->open--;
     end_when_idle(checkpoint);
 }
 
@@ -71,30 +62,6 @@ static int checkpoint_on_save(void *self, pl_call_t *call, const pl_body_t *body
                                        .weights = body->save.weights};
     const pl_how_t how = {.on_answer = checkpoint_on_written, .context = call};
     if (!pl_call_write_weights(self, pl_peer(self, "writer"), &fields, how, err))
-        return err->code;
-    checkpoint->open++;
-    return PL_OK;
-}
-
-static void checkpoint_on_loaded(void *self, const pl_answer_t *answer)
-{
-    checkpoint_t *checkpoint = self;
-    if (!answer_is_last(checkpoint, answer))
-        return;
-    if (answer->kind == PL_ANSWER_REPLY) {
-        pl_object_t *weights = answer->body->read_weights_reply.weights;
-        pl_reply_load(answer->context, &(pl_load_reply_t){.weights = weights});
-    }
-    end_when_idle(checkpoint);
-}
-
-static int checkpoint_on_load(void *self, pl_call_t *call, const pl_body_t *body,
-                              pl_error_t *err)
-{
-    checkpoint_t *checkpoint = self;
-    const pl_read_weights_t fields = {.path = body->load.path};
-    const pl_how_t how = {.on_answer = checkpoint_on_loaded, .context = call};
-    if (!pl_call_read_weights(self, pl_peer(self, "writer"), &fields, how, err))
         return err->code;
     checkpoint->open++;
     return PL_OK;
@@ -118,13 +85,12 @@ static void checkpoint_release(void *self)
 static const pl_handler_t checkpoint_handlers[] = {
     PL_ON(start, checkpoint_on_start),
     PL_ON(save, checkpoint_on_save),
-    PL_ON(load, checkpoint_on_load),
     PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_checkpoint_connector = {
     .name = "connector.checkpoint",
-    .help = "weights to files and back",
+    .help = "keeps the weights of a run",
     .size = sizeof(checkpoint_t),
     .level = PL_LEVEL_CONNECTOR,
     .handlers = checkpoint_handlers,

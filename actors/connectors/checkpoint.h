@@ -1,4 +1,4 @@
-/* checkpoint.h - the checkpoint connector: weights to files and back */
+/* checkpoint.h - the checkpoint connector: keeps the weights of a run */
 #ifndef PL_CONNECTORS_CHECKPOINT_H
 #define PL_CONNECTORS_CHECKPOINT_H
 

@@ -122,7 +122,8 @@ static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- Opening ---- */
 
-static int source_open(data_t *data, pl_stage_t stage, pl_error_t *err);
+static int source_open(data_t *data, pl_stage_t stage, const char *facts,
+                       pl_error_t *err);
 
 static void open_fail(data_t *data, const pl_error_t *error)
 {
@@ -160,13 +161,14 @@ static void data_on_source(void *self, const pl_answer_t *answer)
     if (opened->request.stage != PL_TRAIN
         || !pl_sources_validation_is_apart(&data->sources))
         open_done(data);
-    else if (source_open(data, PL_VALIDATE, &err) != PL_OK)
+    else if (source_open(data, PL_VALIDATE, "", &err) != PL_OK)
         open_fail(data, &err);
 }
 
-static int source_open(data_t *data, pl_stage_t stage, pl_error_t *err)
+static int source_open(data_t *data, pl_stage_t stage, const char *facts,
+                       pl_error_t *err)
 {
-    int code = pl_sources_prepare(&data->sources, stage, err);
+    int code = pl_sources_prepare(&data->sources, stage, facts, err);
     if (code != PL_OK)
         return code;
     pl_dataset_t *dataset = data->sources.dataset[stage];
@@ -190,7 +192,8 @@ static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body,
     data_t *data = self;
     if (data_is_open(data))
         return pl_fail(err, PL_ESTATE, "the data is open, or being opened, already");
-    int code = source_open(data, body->open_data.fit ? PL_TRAIN : PL_PREDICT, err);
+    pl_stage_t stage = body->open_data.fit ? PL_TRAIN : PL_PREDICT;
+    int code = source_open(data, stage, body->open_data.facts, err);
     if (code == PL_OK)
         data->opening = call;
     else

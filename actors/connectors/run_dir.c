@@ -128,17 +128,6 @@ static char *folder_numbered(const char *root, pl_error_t *err)
     return NULL;
 }
 
-static bool folder_is_empty(const char *path)
-{
-    DIR *folder = opendir(path);
-    bool empty = folder;
-    for (const struct dirent *entry; empty && (entry = readdir(folder));)
-        empty = !strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..");
-    if (folder)
-        closedir(folder);
-    return empty;
-}
-
 static char *folder_named(const char *root, const char *name, pl_error_t *err)
 {
     if (strchr(name, '/') || name[0] == '.' || !strcmp(name, "latest")) {
@@ -151,7 +140,7 @@ static char *folder_named(const char *root, const char *name, pl_error_t *err)
         pl_no_memory(err);
         return NULL;
     }
-    if (mkdir(path, 0777) == 0 || (errno == EEXIST && folder_is_empty(path)))
+    if (mkdir(path, 0777) == 0)
         return path;
     if (errno == EEXIST)
         pl_fail(err, PL_EEXIST, "%s: there is a run of that name: give another "

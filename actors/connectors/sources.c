@@ -47,32 +47,46 @@ void pl_sources_drop(pl_sources_t *sources)
 
 /* ---- Which data sets ---- */
 
-static bool has_own_validation(const pl_sources_t *sources)
+static bool has_source(const pl_sources_t *sources, const char *key)
 {
     return pl_options_has_sources(sources->job->options)
-           && pl_options_value(sources->job->options, "data.val");
+           && pl_options_value(sources->job->options, key);
 }
 
 bool pl_sources_validation_is_apart(const pl_sources_t *sources)
 {
-    return has_own_validation(sources)
+    return has_source(sources, "data.val")
            || (sources->options.val_split > 0
                && sources->dataset[PL_TRAIN]->info.ordered);
 }
 
-int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, pl_error_t *err)
+/* What the data sets of a run are to agree on. */
+static const char *facts_for(const pl_sources_t *sources, const char *given)
+{
+    const pl_dataset_t *train = sources->dataset[PL_TRAIN];
+    if (train)
+        return train->info.facts;
+    return *given ? given : NULL;
+}
+
+int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, const char *facts,
+                       pl_error_t *err)
 {
     pl_data_request_t request = {.stage = stage, .from = 0, .to = 1,
-                                 .seed = sources->seed};
+                                 .seed = sources->seed,
+                                 .facts = facts_for(sources, facts)};
     pl_stage_t source = stage;
     double rest = 1 - sources->options.val_split;
     pl_instance_t part = {0};
     if (stage == PL_TRAIN)
         request.to = rest;
-    if (stage == PL_VALIDATE && !has_own_validation(sources)) {
+    if (stage == PL_VALIDATE && !has_source(sources, "data.val")) {
         source = PL_TRAIN;
         request.from = rest;
     }
+    if (stage == PL_PREDICT && !has_source(sources, "data.predict")
+        && has_source(sources, "data.test"))
+        source = PL_TEST;
     int code = pl_options_source(sources->job->options, source, &part, err);
     if (code != PL_OK)
         return code;

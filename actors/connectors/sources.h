@@ -21,8 +21,10 @@ int pl_sources_init(pl_sources_t *sources, const pl_job_t *job, pl_error_t *err)
 /* Drops the data sets; what the job says stays. */
 void pl_sources_drop(pl_sources_t *sources);
 
-/* Makes the data set of a stage, yet to be opened. */
-int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, pl_error_t *err);
+/* Makes the data set of a stage, yet to be opened; once the training data is open, the
+ * others are told its facts, till then those given (copied; "": none). */
+int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, const char *facts,
+                       pl_error_t *err);
 
 /* Whether validation needs a data set of its own; once the training data is open. */
 bool pl_sources_validation_is_apart(const pl_sources_t *sources);

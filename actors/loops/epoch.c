@@ -1,9 +1,9 @@
 /* epoch.c - the epoch loop: train on the batches of one epoch
  *
  * Up to `depth` micro-batches are under way at once, so that the accelerator never waits for messages.  Some batches
- * are followed by a decision: logging, a callback's turn, validation, the end.  Which ones they are is known from step
- * and progress alone, when they are fetched; nothing is sent past one until all before it have come back, so that
- * timing decides nothing. */
+ * are followed by a decision: a callback's turn, validation, the end.  Which ones they are is known from step and
+ * progress alone, when they are fetched; nothing is sent past one until all before it have come back, so that timing
+ * decides nothing.  Answers come in order, so a log line needs no such halt. */
 #include <stdio.h>
 #include <string.h>
 
@@ -129,7 +129,7 @@ static bool callback_due(const epoch_t *e, uint32_t batch)
 
 static bool decision_due(const epoch_t *e, uint32_t batch)
 {
-    return batch + 1 == e->batches || validation_due(e, batch) || log_due(e, batch) || callback_due(e, batch);
+    return batch + 1 == e->batches || validation_due(e, batch) || callback_due(e, batch);
 }
 
 /* ---- failure and reports ---- */
@@ -202,6 +202,34 @@ static void epoch_report_sometimes(epoch_t *e)
     json_decref(now);
 }
 
+/* ---- log lines ---- */
+
+/* One line of figures to the loggers; `then` hears that they have it  [nobody]. */
+static bool send_log(epoch_t *e, const pl_figures_t *figures, bool only_on_step, pl_on_answer_t then)
+{
+    json_t *line = json_object();
+    char *text = NULL;
+    if (!line)
+        pl_no_memory(&e->failure);
+    else if (figures_newest(e, figures, only_on_step, line, &e->failure) == PL_OK)
+        text = json_object_update(e->newest, line) == 0 ? pl_metrics_text(line, &e->failure) : NULL;
+    if (!text && e->failure.code == PL_OK)
+        pl_no_memory(&e->failure);
+    json_decref(line);
+    pl_log_metrics_t msg = {.epoch = e->number, .global_step = e->global_step, .metrics = text};
+    bool sent = text && pl_call_log_metrics(e, e->logger, &msg, (pl_how_t){.on_answer = then}, &e->failure);
+    pl_free(text);
+    return sent;
+}
+
+/* What came since the newest line. */
+static bool log_interval(epoch_t *e, pl_on_answer_t then)
+{
+    bool sent = send_log(e, &e->since_log, true, then);
+    pl_figures_clear(&e->since_log);
+    return sent;
+}
+
 /* ---- batches ---- */
 
 static void batch_done(void *self, const pl_answer_t *answer)
@@ -219,6 +247,8 @@ static void batch_done(void *self, const pl_answer_t *answer)
     e->pending--;
     pl_figures_add(&e->sums, reply->figures);
     pl_figures_add(&e->since_log, reply->figures);
+    if (e->call && e->failure.code == PL_OK && log_due(e, e->done - 1) && !decision_due(e, e->done - 1))
+        log_interval(e, NULL);
     pl_patience_renew(&e->patience);
     if (e->call)
         epoch_report_sometimes(e);
@@ -362,23 +392,6 @@ static bool send_hook(epoch_t *e, unsigned point)
     return sent;
 }
 
-static bool send_log(epoch_t *e, const pl_figures_t *figures, bool only_on_step)
-{
-    json_t *line = json_object();
-    char *text = NULL;
-    if (!line)
-        pl_no_memory(&e->failure);
-    else if (figures_newest(e, figures, only_on_step, line, &e->failure) == PL_OK)
-        text = json_object_update(e->newest, line) == 0 ? pl_metrics_text(line, &e->failure) : NULL;
-    if (!text && e->failure.code == PL_OK)
-        pl_no_memory(&e->failure);
-    json_decref(line);
-    pl_log_metrics_t msg = {.epoch = e->number, .global_step = e->global_step, .metrics = text};
-    bool sent = text && pl_call_log_metrics(e, e->logger, &msg, (pl_how_t){.on_answer = decided}, &e->failure);
-    pl_free(text);
-    return sent;
-}
-
 static bool send_evaluate(epoch_t *e)
 {
     pl_evaluate_t msg = {.stage = PL_VALIDATE, .epoch = e->number, .global_step = e->global_step};
@@ -394,10 +407,10 @@ static void epoch_decide(epoch_t *e)
     for (; !sent && e->failure.code == PL_OK && e->decision < DECIDE_END; e->decision += !sent) {
         switch (e->decision) {
         case DECIDE_LOG:
-            if (last || log_due(e, batch)) {
-                sent = send_log(e, last ? &e->sums : &e->since_log, !last);
-                pl_figures_clear(&e->since_log);
-            }
+            if (last)
+                sent = send_log(e, &e->sums, false, decided);
+            else if (log_due(e, batch))
+                sent = log_interval(e, decided);
             break;
         case DECIDE_CALLBACK:
             if (callback_due(e, batch))

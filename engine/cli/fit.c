@@ -106,6 +106,8 @@ static int fit_done(cli_session_t *session, const pl_result_t *result)
         return CLI_DONE;
     }
     json_t *metrics = json_loads(result->metrics, JSON_REJECT_DUPLICATES, NULL);
+    if (cli_columns(stdout))
+        cli_print("\n");                                    /* apart from the progress above */
     show_metrics(metrics, "val_");
     show_metrics(metrics, "train_");
     json_decref(metrics);

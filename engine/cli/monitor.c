@@ -64,7 +64,6 @@ static void set_limits(void *socket)
     set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
     set_int(socket, ZMQ_HEARTBEAT_IVL, 1000);
     set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, 3000);
-    set_int(socket, ZMQ_RECONNECT_IVL_MAX, 1000);
     zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &most, sizeof most);
 }
 

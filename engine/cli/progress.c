@@ -13,12 +13,13 @@
 
 #include "cli/output.h"
 
-enum { PIECES = 16, BAR_LEAST = 6, BAR_MOST = 24 };
+enum { PIECES = 16, BAR_LEAST = 6, BAR_MOST = 24,
+       BAR_WANTED = 60 };                                   /* columns from which on the bar goes before other pieces */
 
 #define SECOND INT64_C(1000000000)
 #define REDRAW (SECOND / 10)
 #define PLAIN_EVERY (3 * SECOND)
-#define VALIDATED_EVERY (SECOND / 2)                        /* on a terminal */
+#define VALIDATED_EVERY (SECOND / 5)
 #define RATE_WINDOW (SECOND / 2)
 
 /* One piece of the line; the highest rank goes first when there is no room. */
@@ -67,7 +68,7 @@ static void fit_into(pieces_t *pieces, int columns)
     while (pieces->count > 1 && width_of(pieces) > columns) {
         int worst = 0;
         for (int k = 1; k < pieces->count; k++)
-            if (pieces->piece[k].rank >= pieces->piece[worst].rank)
+            if (pieces->piece[k].rank > pieces->piece[worst].rank)
                 worst = k;
         memmove(&pieces->piece[worst], &pieces->piece[worst + 1],
                 (size_t)(pieces->count - worst - 1) * sizeof *pieces->piece);
@@ -128,13 +129,24 @@ static void add_metrics(pieces_t *pieces, int rank, json_t *metrics, const char 
             add(pieces, rank, "%.40s %.4f", name, json_number_value(value));
 }
 
+/* "6.4e-4" */
+static const char *short_exponent(double number, char text[24])
+{
+    snprintf(text, 24, "%.1e", number);
+    char *zero = strstr(text, "e-0");
+    if (zero)
+        memmove(zero + 2, zero + 3, strlen(zero + 2));
+    return text;
+}
+
 static void add_lr(pieces_t *pieces, int rank, json_t *metrics)
 {
+    char text[24];
     const char *name;
     json_t *value;
     json_object_foreach(metrics, name, value)
         if (starts(name, "lr-") && json_is_number(value)) {
-            add(pieces, rank, "lr %.1e", json_number_value(value));
+            add(pieces, rank, "lr %s", short_exponent(json_number_value(value), text));
             return;
         }
 }
@@ -143,7 +155,7 @@ static void add_loss(pieces_t *pieces, int rank, json_t *metrics)
 {
     json_t *loss = json_object_get(metrics, "train_loss");
     if (json_is_number(loss))
-        add(pieces, rank, "loss %.4f", json_number_value(loss));
+        add(pieces, rank, "loss %.3f", json_number_value(loss));
 }
 
 static void add_remaining(pieces_t *pieces, int rank, const cli_progress_t *p, const pl_progress_t *now, int64_t time)
@@ -189,7 +201,7 @@ static void draw(pieces_t *pieces, double share)
 {
     char line[1024];
     int columns = cli_columns(stderr) - 1;
-    fit_into(pieces, columns);
+    fit_into(pieces, columns < BAR_WANTED ? columns : columns - BAR_LEAST - 2);
     int left = columns - width_of(pieces) - 2;
     size_t at = (size_t)snprintf(line, sizeof line, "%.*s", columns > 0 ? columns : 0, pieces->piece[0].text);
     if (share >= 0 && left >= BAR_LEAST)
@@ -298,12 +310,12 @@ void cli_progress_show(cli_progress_t *p, const pl_progress_t *now)
     }
     if (train)
         measure_rate(p, now, time);
-    if (validated ? time - p->told < VALIDATED_EVERY && p->bar && now->global_step != now->total_steps
+    if (validated ? time - p->validated < VALIDATED_EVERY && now->global_step != now->total_steps
                   : time - (p->bar ? p->drawn : p->told) < (p->bar ? REDRAW : PLAIN_EVERY))
         return;
     json_t *metrics = json_loads(now->metrics ? now->metrics : "", JSON_REJECT_DUPLICATES, NULL);
     if (validated)
-        show_validated(p, now, metrics, time);
+        show_validated(p, now, metrics, p->validated = time);
     else if (train)
         show_train(p, now, metrics, time);
     else if (strcmp(now->event, "text"))

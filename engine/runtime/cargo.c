@@ -73,18 +73,26 @@ static void dataset_release(pl_object_t *object)
     if (dataset->opened && ops->close)
         ops->close(dataset->part.self);
     pl_text_free(dataset->info.facts);
+    pl_free(dataset->facts);
     pl_instance_release(&dataset->part);
     pl_free(dataset);
 }
 
 pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *request, pl_error_t *err)
 {
-    pl_dataset_t *dataset = object_make(sizeof *dataset, dataset_release, err);
+    char *facts = request->facts ? pl_strdup(request->facts) : NULL;
+    pl_dataset_t *dataset = NULL;
+    if (request->facts && !facts)
+        pl_no_memory(err);
+    else
+        dataset = object_make(sizeof *dataset, dataset_release, err);
     if (dataset) {
         dataset->part = *part;
         dataset->request = *request;
+        dataset->request.facts = dataset->facts = facts;
     } else {
         pl_instance_release(part);
+        pl_free(facts);
     }
     *part = (pl_instance_t){0};
     return dataset;

@@ -61,11 +61,12 @@ typedef struct pl_dataset {
     pl_object_t object;
     pl_instance_t part;                                     /* pl_dataset_ops_t and its struct */
     pl_data_request_t request;
+    char *facts;                                            /* those of the request  [none] */
     pl_data_info_t info;                                    /* filled in by the reader that opens it */
     bool opened;                                            /* or tried to: it is to be closed */
 } pl_dataset_t;
 
-/* Takes the part over, also on failure.  The last reference closes it. */
+/* Takes the part over, also on failure, and copies the request.  The last reference closes it. */
 pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *request, pl_error_t *err);
 
 /* Samples in host memory; from a pool, to which it goes back by itself. */

@@ -1,7 +1,9 @@
 /* csv.c - a table of numbers: one column is the target, the others are features
  *
  * Whole-number targets are classes, others a value to predict.  Features are brought to
- * mean 0 and deviation 1, column by column, unless that is switched off. */
+ * mean 0 and deviation 1, column by column, unless that is switched off.  The moments
+ * behind that are the training data's, always: a model would take the same row for another
+ * if each file had its own.  So they are among the facts that other data is opened with. */
 #include "formats/csv.h"
 
 #include <math.h>
@@ -10,6 +12,14 @@
 #include "actors/connectors/datasets/datasets.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json_text.h"
+
+#define MOMENTS "standardize"                           /* in the facts */
+
+/* x = (value - mean) * factor */
+typedef struct moments {
+    double mean, factor;
+} moments_t;
 
 typedef enum csv_target { TARGET_NONE, TARGET_CLASS, TARGET_VALUE } csv_target_t;
 
@@ -22,6 +32,8 @@ typedef struct csv {
     csv_target_t kind;
     int column;                                             /* of the target; -1: none */
     int features;
+    int64_t classes;                                        /* 0: no classes */
+    moments_t *moments;                                     /* [features] */
     float *x;                                               /* [rows, features] */
     double *y;                                              /* [rows]  [no target] */
 } csv_t;
@@ -80,9 +92,10 @@ static int csv_find_target(csv_t *csv, pl_error_t *err)
     return PL_OK;
 }
 
-/* x = (value - *mean) * *factor brings a column to mean 0 and deviation 1; a constant one
- * to 0. */
-static void csv_moments(const csv_t *csv, int column, double *mean, double *factor)
+/* ---- Moments ---- */
+
+/* Those that bring a column to mean 0 and deviation 1; a constant one to 0. */
+static moments_t csv_measure(const csv_t *csv, int column)
 {
     double rows = (double)csv->rows, sum = 0, squares = 0;
     bool constant = true;
@@ -94,9 +107,85 @@ static void csv_moments(const csv_t *csv, int column, double *mean, double *fact
         double distance = csv_at(csv, row, column) - sum;
         squares += distance * distance / rows;
     }
-    *mean = constant ? csv_at(csv, 0, column) : sum;
-    *factor = squares > 0 ? 1 / sqrt(squares) : 1;
+    return (moments_t){constant ? csv_at(csv, 0, column) : sum,
+                       squares > 0 ? 1 / sqrt(squares) : 1};
 }
+
+static void csv_measure_all(csv_t *csv)
+{
+    for (int column = 0, feature = 0; column < csv->table.columns; column++)
+        if (column != csv->column)
+            csv->moments[feature++] = csv_measure(csv, column);
+}
+
+/* Those of the training data: [[mean, factor], ...]. */
+static int csv_recall(csv_t *csv, const json_t *facts, pl_error_t *err)
+{
+    const json_t *known = json_object_get(facts, MOMENTS);
+    if (!known)
+        return pl_fail(err, PL_EINVAL, "%s: the training data was not standardized by "
+                       "columns, as this is to be: give \"standardize\": false",
+                       csv->path);
+    if (json_array_size(known) != (size_t)csv->features)
+        return pl_fail(err, PL_EINVAL, "%s: %d features, but the training data had %zu: "
+                       "is target or label another?", csv->path, csv->features,
+                       json_array_size(known));
+    for (int k = 0; k < csv->features; k++) {
+        const json_t *pair = json_array_get(known, (size_t)k);
+        const json_t *mean = json_array_get(pair, 0), *factor = json_array_get(pair, 1);
+        if (!json_is_number(mean) || !json_is_number(factor))
+            return pl_fail(err, PL_EFORMAT, "%s: the facts of the training data have no "
+                           "mean and factor of feature %d", csv->path, k);
+        csv->moments[k] = (moments_t){json_number_value(mean), json_number_value(factor)};
+    }
+    return PL_OK;
+}
+
+static int csv_find_moments(csv_t *csv, const json_t *facts, pl_error_t *err)
+{
+    csv->moments = pl_alloc_array((size_t)csv->features, sizeof *csv->moments);
+    if (!csv->moments)
+        return pl_no_memory(err);
+    for (int k = 0; k < csv->features; k++)
+        csv->moments[k] = (moments_t){0, 1};
+    if (!csv->standardize)
+        return PL_OK;
+    if (facts)
+        return csv_recall(csv, facts, err);
+    csv_measure_all(csv);
+    return PL_OK;
+}
+
+/* [[mean, factor], ...] as text; NULL: out of memory. */
+static char *csv_moments_text(const csv_t *csv)
+{
+    json_t *list = json_array();
+    bool whole = list;
+    for (int k = 0; k < csv->features && whole; k++) {
+        json_t *pair = json_pack("[f, f]", csv->moments[k].mean, csv->moments[k].factor);
+        whole = json_array_append_new(list, pair) == 0;
+    }
+    char *text = whole ? pl_json_write(list, PL_JSON_COMPACT) : NULL;
+    json_decref(list);
+    return text;
+}
+
+/* What all data sets tell, and the moments; NULL: out of memory. */
+static char *csv_facts(const csv_t *csv, const pl_shape_t *shape)
+{
+    char *shared = pl_dataset_facts(csv->classes, shape);
+    if (!shared || !csv->standardize)
+        return shared;
+    char *moments = csv_moments_text(csv);
+    char *facts = moments ? pl_text("%.*s, \"" MOMENTS "\": %s}",
+                                    (int)strlen(shared) - 1, shared, moments)
+                          : NULL;
+    pl_text_free(moments);
+    pl_text_free(shared);
+    return facts;
+}
+
+/* ---- Loading ---- */
 
 static int csv_too_large(const csv_t *csv, int64_t row, int column, pl_error_t *err)
 {
@@ -107,14 +196,13 @@ static int csv_too_large(const csv_t *csv, int64_t row, int column, pl_error_t *
 
 static int csv_make_feature(csv_t *csv, int column, int feature, pl_error_t *err)
 {
-    double mean = 0, factor = 1;
-    if (csv->standardize)
-        csv_moments(csv, column, &mean, &factor);
+    const moments_t *moments = &csv->moments[feature];
     for (int64_t row = 0; row < csv->rows; row++) {
         double value = csv_at(csv, row, column);
-        if (!isfinite((float)value))
+        float x = (float)((value - moments->mean) * moments->factor);
+        if (!isfinite((float)value) || !isfinite(x))
             return csv_too_large(csv, row, column, err);
-        csv->x[row * csv->features + feature] = (float)((value - mean) * factor);
+        csv->x[row * csv->features + feature] = x;
     }
     return PL_OK;
 }
@@ -146,7 +234,19 @@ static int csv_make_all(csv_t *csv, pl_error_t *err)
     return code;
 }
 
-static int csv_load(csv_t *csv, pl_error_t *err)
+/* What is there, or was in the training data. */
+static void csv_count_classes(csv_t *csv, const json_t *facts)
+{
+    double largest = -1;
+    if (csv->kind != TARGET_CLASS)
+        return;
+    for (int64_t row = 0; row < csv->rows; row++)
+        largest = fmax(largest, csv->y[row]);
+    int64_t known = json_integer_value(json_object_get(facts, "classes"));
+    csv->classes = known > (int64_t)largest + 1 ? known : (int64_t)largest + 1;
+}
+
+static int csv_load(csv_t *csv, const json_t *facts, pl_error_t *err)
 {
     pl_csv_header_t header = !strcmp(csv->header, "yes")  ? PL_CSV_YES
                              : !strcmp(csv->header, "no") ? PL_CSV_NO
@@ -159,30 +259,31 @@ static int csv_load(csv_t *csv, pl_error_t *err)
     if (!code)
         code = csv_find_target(csv, err);
     if (!code)
+        code = csv_find_moments(csv, facts, err);
+    if (!code)
         code = csv_make_all(csv, err);
+    if (!code)
+        csv_count_classes(csv, facts);
     pl_csv_release(&csv->table);
     return code;
 }
 
-static int64_t csv_classes(const csv_t *csv)
-{
-    double largest = -1;
-    for (int64_t row = 0; row < csv->rows && csv->kind == TARGET_CLASS; row++)
-        largest = fmax(largest, csv->y[row]);
-    return (int64_t)largest + 1;
-}
+/* ---- The data set ---- */
 
 static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                     pl_error_t *err)
 {
     csv_t *csv = self;
-    (void)request;
-    int code = csv_load(csv, err);
+    const char *text = request->facts;
+    json_t *facts = text ? pl_json_read(text, strlen(text), "facts", err) : NULL;
+    if (text && !facts)
+        return err ? err->code : PL_EFORMAT;
+    int code = csv_load(csv, facts, err);
+    json_decref(facts);
     if (code)
         return code;
     pl_shape_t shape = PL_SHAPE(csv->features);
-    pl_data_info_t found = {.samples = csv->rows,
-                            .facts = pl_dataset_facts(csv_classes(csv), &shape)};
+    pl_data_info_t found = {.samples = csv->rows, .facts = csv_facts(csv, &shape)};
     if (!found.facts)
         return pl_no_memory(err);
     pl_dataset_field(&found, "x", PL_F32, shape);
@@ -214,8 +315,10 @@ static int csv_read(const void *self, const pl_read_request_t *request,
 static void csv_close(void *self)
 {
     csv_t *csv = self;
+    pl_free(csv->moments);
     pl_free(csv->x);
     pl_free(csv->y);
+    csv->moments = NULL;
     csv->x = NULL;
     csv->y = NULL;
 }

@@ -1,0 +1,398 @@
+#!/usr/bin/env bash
+# cli.t - tests of engine/cli: the paceline command as its users see it
+. "$(dirname "$0")/tap.sh"
+
+# Three classes of points around three corners.
+awk 'BEGIN { for (i = 0; i < 300; i++) { c = i % 3; a = i * 0.7; b = i * 1.3
+    printf "%.4f,%.4f,%d\n", (c == 1) * 3 + sin(a), (c == 2) * 3 + cos(b), c } }' >points.csv
+cat >run.json <<'J'
+{
+  "module": {"name": "mlp", "hidden": [16]},
+  "data": {"name": "csv", "path": "points.csv", "val_split": 0.2, "batch_size": 20},
+  "optimizer": {"name": "adamw", "lr": 1e-2},
+  "trainer": {"max_epochs": 3, "accelerator": {"name": "cpu", "threads": 1}}
+}
+J
+for i in $(seq 200); do echo "the quick brown fox jumps over the lazy dog"; done >text.txt
+cat >text.json <<'J'
+{
+  "module": {"name": "gpt", "layers": 1, "heads": 1, "width": 8},
+  "data": {"name": "text", "path": "text.txt", "context": 8, "batch_size": 8},
+  "optimizer": "adamw",
+  "trainer": {"max_steps": 3, "run_name": "text", "accelerator": {"name": "cpu", "threads": 1}}
+}
+J
+
+# ---- helpers ----
+
+# Starts a fit that would take for ever, with events in a pipe; waits until it has trained a step.
+start_endless_fit() {
+    rm -f events
+    mkfifo events
+    "$paceline" fit run.json --json --set trainer.max_epochs=-1 --set trainer.run_name="$1" \
+        >events 2>err.txt </dev/null &
+    pid=$!
+    exec 3<events
+    local line
+    while read -r line <&3; do
+        [[ $line == *'"event":"train"'* ]] && break
+    done
+}
+
+# Its status, and the last of its events.
+end_of_fit() {
+    last=$(tail -n 1 <&3)
+    wait "$pid"
+    status=$?
+    exec 3<&-
+    err=$(cat err.txt)
+    out=$last
+}
+
+# ---- the command itself ----
+
+help_and_version_are_on_standard_output() {
+    try "$paceline" --version
+    like "$out" '^paceline [0-9]+\.[0-9]+' "a version"
+    try "$paceline" --help
+    is "$status" 0 "help is no error"
+    for command in fit predict monitor inspect list doctor help; do
+        like "$out" "^  $command +[a-z]" "$command is explained"
+        try "$paceline" "$command" --help
+        like "$out" "^usage: paceline $command" "and has help of its own"
+        is "$status$err" 0 "which is no error"
+        try "$paceline" --help
+    done
+    try "$paceline" help fit
+    like "$out" '^  --set KEY=VALUE' "paceline help fit shows its options"
+    is "$(awk 'length > 80' <<<"$out")" "" "within 80 columns"
+}
+
+wrong_words_are_refused() {
+    refused 2 '^paceline: which command\?'
+    refused 2 '^paceline: there is no command "train"' train
+    refused 2 '^paceline: fit needs RUN.json' fit
+    refused 2 '^paceline: fit has no option --jsn' fit run.json --jsn
+    refused 2 '^paceline: fit does not take "b" as well' fit run.json b
+    refused 2 '^paceline: --set needs KEY=VALUE' fit run.json --set
+    refused 2 '^paceline: --set takes KEY=VALUE' fit run.json --set trainer.max_epochs
+    refused 2 '^paceline: --json takes no value' fit run.json --json=1
+    refused 2 '^paceline: --tokens takes an integer from 1 up' predict run.json --checkpoint x --tokens 0
+    refused 2 '^paceline: --temperature takes a number from 0 up' predict run.json --checkpoint x --temperature=-1
+    refused 2 '^paceline: there is no command "fitt"' help fitt
+}
+
+a_reader_that_goes_away_is_no_failure() {
+    "$paceline" list module 2>err.txt | head -n 1 >/dev/null
+    is "${PIPESTATUS[0]}" 0 "status 0"
+    is "$(cat err.txt)" "" "and nothing is said"
+}
+
+what_cannot_be_written_is_a_failure() {
+    [ -w /dev/full ] || { skip "no /dev/full here"; return; }
+    "$paceline" list >/dev/full 2>err.txt
+    is "$?" 1 "status 1"
+    like "$(cat err.txt)" '^paceline: cannot write to standard output: No space' "and why"
+}
+
+# ---- fit ----
+
+a_fit_ends_with_its_result() {
+    try "$paceline" fit run.json
+    is "$status" 0 "status 0"
+    like "$out" '^val_acc +[01]\.[0-9]+$' "the validation result"
+    like "$out" '^done after 3 epochs, 36 steps in [0-9.]+ s$' "how long it took"
+    like "$out" '^written to runs/0001: metrics.jsonl model.safetensors run.json$' "and where all is"
+    is "$(grep -c 'next you could try' <<<"$out")" 0 "without hints where nobody reads them"
+    is "$(tr -d '\n' <<<"$err" | grep -c "$(printf '[\r\033]')")" 0 "progress is plain lines where there is no terminal"
+    like "$err" '^epoch 3/3 .*val_acc' "with the validations"
+    try env PACELINE_HINTS=1 "$paceline" fit run.json
+    like "$out" 'paceline predict run.json --checkpoint runs/0002' "hints when they are asked for"
+    is "$(grep -c '^  .*paceline ' <<<"$out")" 3 "three of them"
+}
+
+json_events_are_one_a_line() {
+    try "$paceline" fit run.json --json --set trainer.run_name=json
+    is "$status$err" 0 "nothing but events"
+    is "$(grep -cv '^{"event":".*}$' <<<"$out")" 0 "each line is one"
+    is "$(grep -c '"event":"validated"' <<<"$out")" 3 "each validation"
+    like "$(tail -n 1 <<<"$out")" \
+        '^\{"event":"result","status":"ok","run_dir":"runs/json","global_step":36,"epoch":3,"metrics":\{.*"val_acc":[0-9.]+.*\},"seconds":[0-9.e-]+\}$' \
+        "and the last is the result"
+}
+
+set_changes_the_run() {
+    try "$paceline" fit run.json --json --set trainer.max_steps=5 --set=module.hidden=[4,4]
+    like "$(tail -n 1 <<<"$out")" '"global_step":5,' "as many steps as were set"
+    refused 2 '^paceline: unknown key "trainer.max_epoch": did you mean "max_epochs"' fit run.json --set trainer.max_epoch=3
+    refused 2 'max_epochs.* takes an integer' fit run.json --set trainer.max_epochs=many
+    refused 2 'did you mean "hidden"' fit run.json --set module.hiden=3
+}
+
+print_config_shows_every_default() {
+    try "$paceline" fit run.json --print-config --set trainer.seed=7
+    is "$status$err" 0 "no error"
+    like "$out" '"seed": 7' "what was set"
+    like "$out" '"log_every_n_steps": 50' "a default"
+    like "$out" '"activation": "relu"' "a default of the module"
+    printf '%s\n' "$out" >effective.json
+    try "$paceline" fit effective.json --print-config
+    is "$out" "$(cat effective.json)" "and it is a run file itself"
+}
+
+a_malformed_run_file_is_refused_with_its_place() {
+    printf '{\n  "module": {"name": "mlp", "hiden": [4]}\n}\n' >bad.json
+    refused 2 '^paceline: bad.json:2:29: .*"hidden"' fit bad.json
+    printf '{"module": "mlp", "module": "cnn"}' >bad.json
+    refused 2 '^paceline: bad.json:1:19: ' fit bad.json
+    printf '{"module": ' >bad.json
+    refused 2 '^paceline: bad.json:1:' fit bad.json
+    refused 2 '^paceline: cannot read none.json: No such file' fit none.json
+    refused 2 '^paceline: cannot read \.: not a file' fit .
+    printf '{"module": "mpl", "data": {"name": "csv", "path": "points.csv"}, "optimizer": "sgd"}' >bad.json
+    refused 2 '^paceline: bad.json:1:12: .*did you mean "mlp"' fit bad.json
+    is "$(ls -d runs/bad* 2>/dev/null)" "" "nothing was started"
+}
+
+missing_data_fail_the_run() {
+    refused 1 '^paceline: .*none\.csv' fit run.json --set data.path=none.csv
+    try "$paceline" fit run.json --set data.path=none.csv --json
+    is "$status" 1 "status 1 with --json too"
+    like "$(tail -n 1 <<<"$out")" \
+        '^\{"event":"result","status":"failed",.*"error":\{"code":"PL_E[A-Z]+","where":".*","text":".*none.csv.*"\}\}$' \
+        "and the last event says why"
+}
+
+a_plugin_is_loaded_by_hand() {
+    [ -e "$builddir/t/.libs/sample_plugin.so" ] || { skip "the sample plug-in was not built"; return; }
+    try "$paceline" list modules --plugin "$builddir/t/.libs/sample_plugin.so"
+    like "$out" '^guest - from a plug-in' "and its parts are known"
+    try "$paceline" fit run.json --plugin "$builddir/t/.libs/sample_plugin.so" --print-config
+    like "$out" '"plugins": \[".*sample_plugin.so"\]' "and the effective run names it"
+    refused 2 'no plug-in ./none.so' fit run.json --plugin ./none.so
+}
+
+a_folder_that_cannot_be_written_fails_the_run() {
+    : >file
+    refused 1 '^paceline: .*file' fit run.json --set trainer.default_root_dir=file
+}
+
+a_full_disk_fails_the_run_and_leaves_nothing_half() {
+    (
+        trap '' XFSZ
+        ulimit -f 16
+        exec "$paceline" fit run.json --set module.hidden=[512,512] --set trainer.run_name=full >out.txt 2>err.txt
+    )
+    status=$? out=$(cat out.txt) err=$(cat err.txt)
+    is "$status" 1 "status 1"
+    like "$err" '^paceline: .*model.safetensors.*: File too large' "the file and the reason"
+    ok "and no weights that are none" test ! -e runs/full/model.safetensors
+}
+
+sigint_stops_saves_and_says_130() {
+    start_endless_fit int
+    kill -INT "$pid"
+    end_of_fit
+    is "$status" 130 "status 130"
+    like "$last" '"event":"result","status":"stopped","run_dir":"runs/int"' "stopped"
+    like "$err" '^stopping after this step' "it says what it does"
+    ok "and the weights are there" test -s runs/int/model.safetensors
+}
+
+sigterm_stops_saves_and_says_0() {
+    start_endless_fit term
+    kill -TERM "$pid"
+    end_of_fit
+    is "$status" 0 "status 0"
+    like "$last" '"event":"result","status":"stopped"' "stopped"
+    ok "and the weights are there" test -s runs/term/model.safetensors
+}
+
+a_second_signal_ends_at_once() {
+    start_endless_fit twice
+    kill -STOP "$pid"                      # so that both are there when it looks
+    kill -INT "$pid"
+    kill -TERM "$pid"
+    kill -CONT "$pid"
+    end_of_fit
+    is "$status" 130 "status 130"
+    is "$(grep -c '"event":"result"' <<<"$last")" 0 "without a result"
+    ok "and without weights" test ! -e runs/twice/model.safetensors
+}
+
+# ---- predict ----
+
+predict_writes_classes() {
+    try "$paceline" fit run.json --set trainer.run_name=classes --set trainer.max_epochs=20
+    try "$paceline" predict run.json --checkpoint runs/classes
+    is "$status$err" 0 "nothing but answers"
+    is "$(lines "$out")" 300 "one a line for each sample"
+    is "$(grep -cv '^[012]$' <<<"$out")" 0 "classes"
+    paste -d ' ' <(cut -d , -f 3 points.csv) - <<<"$out" >both
+    ok "nearly all are right" test "$(awk '$1 == $2' both | wc -l)" -ge 270
+    plain=$out
+    try "$paceline" predict run.json --checkpoint runs/classes/model.safetensors --output answers.txt
+    is "$status$out$err" 0 "with --output it says nothing"
+    is "$(cat answers.txt)" "$plain" "and writes the same to the file"
+    try "$paceline" predict run.json --checkpoint runs/classes --output answers.npy
+    is "$(head -c 6 answers.npy | tail -c 5)" NUMPY "or a NumPy array"
+    is "$(wc -c <answers.npy)" $((128 + 8 * 300)) "of 300 int64"
+    try "$paceline" predict run.json --checkpoint runs/classes --json
+    like "$out" '^\{"event":"prediction","sample":299,"class":[012],"logits":\[.*\]\}$' "with --json all outputs"
+    like "$(tail -n 1 <<<"$out")" '^\{"event":"result","status":"ok"' "and the result last"
+}
+
+predict_goes_on_from_a_prompt() {
+    try "$paceline" fit text.json
+    is "$status" 0 "a language model is trained"
+    try "$paceline" predict text.json --checkpoint runs/text --prompt "the " --tokens 20
+    is "$status$err" 0 "nothing but text"
+    is "${#out}" 24 "the prompt and twenty characters"
+    like "$out" '^the ' "the prompt first"
+    first=$out
+    try "$paceline" predict text.json --checkpoint runs/text --prompt "the " --tokens 20 --output written.txt
+    is "$(cat written.txt)" "$first" "the same seed gives the same text, in a file too"
+    try "$paceline" predict text.json --checkpoint runs/text --prompt "the " --tokens 20 --top-k 1 --temperature 0 --json
+    is "$(grep -c '"event":"text"' <<<"$out")" 20 "with --json a piece a line"
+    refused 1 'prompt' predict text.json --checkpoint runs/text --prompt "ÄÖ"
+    refused 2 'text is no array' predict text.json --checkpoint runs/text --prompt "the" --output x.npy
+}
+
+predict_refuses_weights_that_are_none() {
+    refused 2 '^paceline: predict needs --checkpoint' predict run.json
+    refused 1 '^paceline: .*runs/none' predict run.json --checkpoint runs/none
+    head -c 100 runs/classes/model.safetensors >cut.safetensors
+    refused 1 '^paceline: .*cut.safetensors' predict run.json --checkpoint cut.safetensors
+    refused 2 '^paceline: cannot write /nowhere/x' predict run.json --checkpoint runs/classes --output /nowhere/x
+    refused 1 'shape|tensor' predict run.json --checkpoint runs/classes --set module.hidden=[5]
+}
+
+# ---- monitor ----
+
+# Starts a run that publishes and would take for ever; where it does is in stream.
+start_stream() {
+    rm -f notes
+    mkfifo notes
+    "$paceline" fit run.json --set trainer.max_epochs=-1 --set trainer.run_name="$1" --monitor 'tcp://127.0.0.1:*' \
+        >/dev/null 2>notes </dev/null &
+    pid=$!
+    exec 4<notes
+    read -r line <&4
+    stream=${line##* }
+}
+
+end_stream() {
+    kill -TERM "$pid"
+    cat <&4 >/dev/null
+    wait "$pid"
+    exec 4<&-
+}
+
+monitor_follows_a_run_to_its_end() {
+    start_stream followed
+    mkfifo seen
+    "$paceline" monitor "$stream" --json >seen 2>err.txt </dev/null &
+    local monitor=$! first
+    exec 5<seen
+    read -r first <&5
+    end_stream
+    { echo "$first"; cat <&5; } >seen.txt
+    exec 5<&-
+    wait "$monitor"
+    status=$? err=$(cat err.txt) out=
+    is "$status$err" 0 "the viewer ends with the run"
+    is "$(grep -cvE '^\{("seq": .*"kind": "(call|progress|reply|error|cancel)".*|"gap": [0-9]+)\}$' seen.txt)" 0 \
+        "each line is a message of the stream or a gap"
+    ok "steps are among them" \
+        grep -q '"to": "strategy.single", .*"kind": "call", "name": "train_batch"' seen.txt
+}
+
+monitor_shows_lines_for_people() {
+    start_stream shown
+    try "$paceline" monitor "$stream" --topic 0.strategy --count 5
+    is "$status" 0 "status 0"
+    is "$(lines "$out")" 5 "as many messages as were asked for"
+    is "$(grep -cvE '^ +[0-9.]+ .*strategy\.single .* [a-z_]+( [a-z_]+=[^ ]*)*$' <<<"$out")" 0 \
+        "to or from the strategy, with time, ends, name and fields"
+    try "$paceline" monitor "$stream" --duration 0.2
+    is "$status" 0 "or as long"
+    end_stream
+}
+
+monitor_says_when_nothing_comes() {
+    refused 1 '^paceline: nothing came from ipc://.*: is a run publishing there' \
+        monitor "ipc://$folder/silence" --duration 0.2
+    refused 2 '^paceline: cannot connect to "nonsense": ' monitor nonsense
+    refused 2 '^paceline: ' fit run.json --monitor tcp://0.0.0.0:1
+}
+
+# ---- inspect, list, doctor ----
+
+inspect_shows_weights_and_runs() {
+    try "$paceline" inspect runs/classes/model.safetensors
+    is "$status$err" 0 "no error"
+    like "$out" '^  fc1.weight +float32 +16x2 +128 B$' "type, shape and size of a tensor"
+    like "$out" ': 4 tensors, 99 elements,' "and the sum of all"
+    try "$paceline" inspect runs/classes
+    like "$out" '^  val_acc +[01]' "the newest metrics of a run"
+    like "$out" 'module mlp, data csv' "and its parts"
+    try "$paceline" inspect runs/classes --json
+    like "$out" '^\{"path":"runs/classes",.*"tensors":\{"fc1.weight":\{"dtype":"F32","shape":\[16,2\]' "or as JSON"
+    refused 2 '^paceline: cannot read runs/nothing: No such file' inspect runs/nothing
+    refused 2 'run.json: |is no safetensors file' inspect run.json
+    refused 2 'truncated or damaged|does not fit' inspect cut.safetensors
+    mkdir empty
+    refused 2 'is no run directory' inspect empty
+}
+
+list_names_parts_and_their_options() {
+    try "$paceline" list
+    like "$out" '^modules +cnn, gpt, mlp$' "the modules of the build tree"
+    like "$out" '^strategies +single' "and all other roles"
+    try "$paceline" list module
+    like "$out" '^ +hidden +units of each hidden layer' "options with help"
+    like "$out" '\(1\.\., default \[128\]\)' "range and default"
+    is "$out" "$("$paceline" list modules)" "in the plural as well"
+    try "$paceline" list trainer
+    like "$out" '^ +max_epochs ' "the trainer's own options"
+    try "$paceline" list optimizers --json
+    is "$(grep -cv '^{"role":"optimizer","name":.*}$' <<<"$out")" 0 "or as JSON objects"
+    refused 2 'there are no "modul" to list: known are modules, datasets' list modul
+}
+
+doctor_looks_at_machine_and_build() {
+    try "$paceline" doctor
+    is "$status$err" 0 "no error"
+    for fact in libevent ZeroMQ jansson 'compute library' cores instructions memory descriptors accelerators; do
+        like "$out" "^$fact +[^ ]" "it tells of: $fact"
+    done
+    try "$paceline" doctor --json
+    like "$out" '^\{"facts":\{.*\},"warnings":\[.*\]\}$' "or as one JSON object"
+}
+
+run help_and_version_are_on_standard_output
+run wrong_words_are_refused
+run a_reader_that_goes_away_is_no_failure
+run what_cannot_be_written_is_a_failure
+run a_fit_ends_with_its_result
+run json_events_are_one_a_line
+run set_changes_the_run
+run print_config_shows_every_default
+run a_malformed_run_file_is_refused_with_its_place
+run missing_data_fail_the_run
+run a_plugin_is_loaded_by_hand
+run a_folder_that_cannot_be_written_fails_the_run
+run a_full_disk_fails_the_run_and_leaves_nothing_half
+run sigint_stops_saves_and_says_130
+run sigterm_stops_saves_and_says_0
+run a_second_signal_ends_at_once
+run predict_writes_classes
+run predict_goes_on_from_a_prompt
+run predict_refuses_weights_that_are_none
+run monitor_follows_a_run_to_its_end
+run monitor_shows_lines_for_people
+run monitor_says_when_nothing_comes
+run inspect_shows_weights_and_runs
+run list_names_parts_and_their_options
+run doctor_looks_at_machine_and_build
+done_testing

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# examples.t - tests of examples/: the run files reach what they promise, the embedded program ticks on
+. "$(dirname "$0")/tap.sh"
+
+# figure NAME - its value in the result
+figure() {
+    awk -v name="$1" '$1 == name { print $2 }' <<<"$out"
+}
+
+at_least() {
+    awk -v got="${1:-0}" -v want="$2" 'BEGIN { exit !(got >= want) }'
+}
+
+every_run_file_is_accepted() {
+    for file in "$srcdir"/examples/*.json; do
+        try "$paceline" fit "$file" --print-config
+        is "$status$err" 0 "$(basename "$file")"
+    done
+}
+
+digits_are_learnt_in_seconds() {
+    if [ -z "${PACELINE_TEST_DATA:-}" ]; then
+        skip "PACELINE_TEST_DATA is not set: no digits"
+        return
+    fi
+    try "$paceline" fit "$srcdir/examples/digits-mlp.json" \
+        --set data.path="$PACELINE_TEST_DATA/tabular/digits.csv.gz"
+    is "$status" 0 "it trains"
+    ok "to val_acc 0.95" at_least "$(figure val_acc)" 0.95
+}
+
+a_program_trains_inside_its_own_loop() {
+    try "$builddir/examples/embed"
+    is "$status$err" 0 "it ends well"
+    like "$out" '^ok ' "the run does too"
+    ok "val_acc is 0.95" at_least "$(figure val_acc)" 0.95
+    # "val_acc 0.980; 41 ticks of 10 ms in 0.40 s": half of the ticks that a quiet machine would see
+    ok "and its timer ticked all along" awk '/ticks/ { exit !($3 >= $9 * 1000 / 10 / 2) }' <<<"$out"
+}
+
+run every_run_file_is_accepted
+run digits_are_learnt_in_seconds
+run a_program_trains_inside_its_own_loop
+done_testing
