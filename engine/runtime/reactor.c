@@ -224,6 +224,7 @@ void pl_reactor_abandon(pl_reactor_t *reactor)
     pl_count(&reactor->runtime->stuck);
     pthread_detach(reactor->pthread);                       /* nobody will join it, should it ever end */
     __atomic_store_n(&reactor->abandoned, true, __ATOMIC_RELEASE);
+    pthread_detach(reactor->pthread);                       /* nobody will wait for it */
 }
 
 bool pl_reactor_is_abandoned(const pl_reactor_t *reactor)
@@ -342,7 +343,7 @@ static int send_within(pl_reactor_t *reactor, pl_frame_t *frame, pl_error_t *err
  * thread just gone is on its way too: links_check() ends it. */
 int pl_reactor_send(pl_reactor_t *reactor, pl_frame_t *frame, pl_error_t *err)
 {
-    pl_error_t own;
+    pl_error_t own = {0};
     if (!err)
         err = &own;
     pl_envelope_t e = pl_frame_envelope(frame);
