@@ -4,6 +4,7 @@
 #include <jansson.h>
 
 #include "base/alloc.h"
+#include "base/error.h"
 
 static void tensors_view(const pl_output_t *tensor, int count, pl_result_tensor_t *view)
 {
@@ -35,6 +36,10 @@ void pl_result_tell(const pl_outcome_t *o, const pl_error_t *error, pl_trainer_t
         tensors_view(o->outputs->output, result.output_count = outputs, view + weights);
     result.weight = view;
     result.output = view ? view + weights : NULL;
+    if (!view && result.error.code == PL_OK) {
+        result.status = "failed";
+        pl_no_memory(&result.error);
+    }
     on_done(trainer, &result, user);
     pl_free(view);
 }

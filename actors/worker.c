@@ -114,6 +114,8 @@ static void worker_ran(void *self, const pl_answer_t *answer)
     pl_call_t *call = w->run;
     if (w->run_dir)
         outcome->run_dir = pl_strdup(w->run_dir);           /* nobody else has seen the outcome yet */
+    if (w->run_dir && !outcome->run_dir && outcome->error.code == PL_OK)
+        pl_no_memory(&outcome->error);
     w->run = NULL;
     pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
 }

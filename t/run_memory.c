@@ -36,6 +36,15 @@ static void expect_no_memory(tally_t *tally, int n, const char *what, const pl_e
         complain(tally, n, what, error);
 }
 
+/* What a run that went well must have. */
+static bool is_whole(const rig_result_t *result)
+{
+    if (weights)
+        return result->output_count == 1 && result->output[0].shape.dim[0] == 40;
+    return result->weight_count == 4 && rig_metric(result, "train_loss") > 0
+           && rig_metric(result, "val_loss") > 0 && rig_has_file(result, "model.safetensors");
+}
+
 /* A run with the n-th request failing and one more in the same engine; false when there
  * are fewer. */
 static bool try(tally_t *tally, int n, const rig_spec_t *spec)
@@ -50,6 +59,8 @@ static bool try(tally_t *tally, int n, const rig_spec_t *spec)
         expect_no_memory(tally, n, "no run", &rig_error);
     else if (strcmp(rig_wait(rig)->status, "ok"))
         expect_no_memory(tally, n, "the run", &rig_wait(rig)->error);
+    else if (!is_whole(rig_wait(rig)))
+        complain(tally, n, "a result that lacks something", &none);
     bool failed = scarce_failed();
     scarce_fail(0);
     if (rig && (!begin(rig) || strcmp(rig_wait(rig)->status, "ok")))
