@@ -32,6 +32,7 @@ struct rig {
     bool waiting;
     rig_result_t result;
     rig_stream_t *stream;
+    rig_t *left, *next;                     /* beside this one and freed before its engine */
 };
 
 pl_error_t rig_error;
@@ -207,6 +208,24 @@ static void result_release(rig_result_t *result)
     *result = (rig_result_t){.status = "none"};
 }
 
+/* A run that has not ended yet reads its samples by the rig: until its engine ends, or for
+ * ever when the reader hangs. */
+static void rig_leave(rig_t *rig)
+{
+    while (rig->left) {
+        rig_t *other = rig->left;
+        rig->left = other->next;
+        rig_leave(other);
+    }
+    if (rig->spec.beside) {
+        rig->next = rig->spec.beside->left;
+        rig->spec.beside->left = rig;
+        rig->spec.beside = NULL;
+    } else if (!rig->spec.hanging) {
+        free(rig);
+    }
+}
+
 void rig_free(rig_t **rig_p)
 {
     rig_t *rig = *rig_p;
@@ -224,8 +243,7 @@ void rig_free(rig_t **rig_p)
     if (!rig->spec.beside && !rig->spec.loop_of && rig->base)
         event_base_free(rig->base);
     result_release(&rig->result);
-    if (!rig->spec.hanging)                                 /* its reader looks at it for ever */
-        free(rig);
+    rig_leave(rig);
 }
 
 json_t *rig_stream(void)
