@@ -143,9 +143,9 @@ static char *run_text(const rig_t *rig)
         "\"%s/runs\""
         "%s%s}}",
         given_or(s->module, "{\"name\": \"mlp\", \"hidden\": [8]}"),
-        given_or(s->optimizer, "{\"name\": \"sgd\", \"lr\": 0.1}"), given_or(s->scheduler, "null"),
-        given_or(s->callbacks, "[]"), data, accelerator, tap_folder(), s->trainer ? ", " : "",
-        given_or(s->trainer, ""));
+        given_or(s->optimizer, "{\"name\": \"sgd\", \"lr\": 0.1}"),
+        given_or(s->scheduler, "null"), given_or(s->callbacks, "[]"), data, accelerator,
+        tap_folder(), s->trainer ? ", " : "", given_or(s->trainer, ""));
     return length < 0 ? NULL : text;
 }
 
