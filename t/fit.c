@@ -439,6 +439,17 @@ static void a_fit_can_be_predicted_with(void)
     }
 }
 
+static void predictions_can_be_cut_short(void)
+{
+    rig_t *rig = rig_new(.data = "\"batch_size\": 7",
+                         .trainer = "\"max_steps\": 2, \"limit_predict_batches\": 2");
+    char *weights = strdup(rig_fit(rig)->run_dir);
+    const rig_result_t *result = rig_predict(rig, weights);
+    is_int(result->output_count ? result->output[0].shape.dim[0] : 0, 14, "2 batches of 7");
+    rig_free(&rig);
+    free(weights);
+}
+
 /* ---- Outputs that are no float32 ---- */
 
 static void chooser_step(pl_graph_t *g, const void *self, pl_stage_t stage)
@@ -521,6 +532,7 @@ int main(void)
     run(a_schedule_reaches_its_end);
     run(a_second_fit_begins_afresh);
     run(a_fit_can_be_predicted_with);
+    run(predictions_can_be_cut_short);
     run(classes_may_be_predicted);
     run(outputs_of_other_types_are_refused);
     return tap_done();
