@@ -1,10 +1,10 @@
-/* fake.c - an accelerator for tests: memory that the host cannot address, replays that are
- * done later, delays and faults by script
+/* fake.c - an accelerator for tests: memory that the host cannot address, replays that
+ * are done later, delays and faults by script
  *
- * Regions lie in mappings that can be read and written only while this file computes, and
- * the plans it hands out are no addresses: whoever above touches either crashes.  A replay
- * is computed just before its done(), so that batch memory given back too early shows in
- * the results. */
+ * Regions lie in mappings that can be read and written only while this file computes,
+ * and the plans it hands out are no addresses: whoever above touches either crashes.  A
+ * replay is computed just before its done(), so that batch memory given back too early
+ * shows in the results. */
 #include "fake.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@
 #include "tensor/model.h"
 
 #define NEVER INT64_MAX
-#define DISGUISE UINT64_C(0xfade000000000000)               /* no address of any machine */
+#define DISGUISE UINT64_C(0xfade000000000000)  /* no address of any machine */
 
 /* A replay on its way. */
 typedef struct flight {
@@ -211,7 +211,8 @@ static int rule_apply(flight_t *flight, const fake_rule_t *rule, pl_error_t *err
 {
     switch (rule->action) {
     case FAKE_IS_REFUSED:
-        return pl_fail(err, PL_EIO, "the device takes no replay of %s", flight->plan->kind);
+        return pl_fail(err, PL_EIO, "the device takes no replay of %s",
+                       flight->plan->kind);
     case FAKE_FAILS:
         pl_fail(&flight->error, PL_EIO, "the device failed in %s", flight->plan->kind);
         break;

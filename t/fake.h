@@ -1,5 +1,5 @@
-/* fake.h - an accelerator for tests: memory that the host cannot address, replays that are
- * done later, delays and faults by script
+/* fake.h - an accelerator for tests: memory that the host cannot address, replays that
+ * are done later, delays and faults by script
  *
  * It computes in float64 (reference.h).  Its option "script" is a list of rules with ';'
  * between them:
@@ -10,7 +10,7 @@
  *   replay 5 of optimizer_step is refused  replay() says so
  *   replay 1 of forward hangs              and all behind it: done() never comes
  *   replay of forward takes 2 ms           each of them, one after the other
- *   step 5 of forward_backward gives nan in fc1.weight     its gradient; "loss" is one too
+ *   step 5 of forward_backward gives nan in fc1.weight  its gradient; or in loss
  *
  * Replays are counted by kind, from 1; steps are the optimizer's. */
 #ifndef T_FAKE_H

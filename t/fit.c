@@ -80,7 +80,8 @@ static void one_batch_may_come_in_parts(void)
                                   .trainer = "\"max_epochs\": 3,"
                                              "\"accumulate_grad_batches\": 4");
         is_int(parts->global_step, whole->global_step, "as many steps");
-        ok(rig_distance(whole, parts) < 1e-5, "batches of 3, 4 to a step, are batches of 12");
+        ok(rig_distance(whole, parts) < 1e-5,
+           "batches of 3, 4 to a step, are batches of 12");
         rig_result_free(whole);
         rig_result_free(parts);
     }
@@ -127,7 +128,8 @@ static double norm_of_change(const rig_result_t *from, const rig_result_t *to)
     double sum = 0;
     for (int k = 0; k < from->weight_count; k++)
         for (size_t i = 0; i < from->weight[k].count; i++)
-            sum += pow((double)to->weight[k].data[i] - (double)from->weight[k].data[i], 2);
+            sum += pow((double)to->weight[k].data[i] - (double)from->weight[k].data[i],
+                       2);
     return sqrt(sum);
 }
 
@@ -150,9 +152,9 @@ static void a_gradient_is_clipped_by_its_norm(void)
 
 /* ---- What does not change it ---- */
 
-#define SAME(device, seed, data_more, trainer_more)                                       \
-    fit(.accelerator = device, .module = DROPOUT, .optimizer = ADAMW,                    \
-        .data = "\"batch_size\": 6, \"val_split\": 0.2" data_more,                        \
+#define SAME(device, seed, data_more, trainer_more) \
+    fit(.accelerator = device, .module = DROPOUT, .optimizer = ADAMW, \
+        .data = "\"batch_size\": 6, \"val_split\": 0.2" data_more, \
         .trainer = "\"max_epochs\": 3, \"seed\": " seed trainer_more)
 
 static void bits_depend_on_the_seed_alone(void)
@@ -208,7 +210,8 @@ static void slow_replays_change_no_bit(void)
 
 static void steps_and_epochs_have_limits(void)
 {
-    rig_result_t *result = fit(.data = "\"batch_size\": 8", .trainer = "\"max_steps\": 7");
+    rig_result_t *result = fit(.data = "\"batch_size\": 8",
+                               .trainer = "\"max_steps\": 7");
     is_int(result->global_step, 7, "max_steps ends within an epoch of 5 batches");
     rig_result_free(result);
     result = fit(.data = "\"batch_size\": 8", .trainer = "\"max_epochs\": 3");
@@ -231,8 +234,9 @@ static void steps_and_epochs_have_limits(void)
 
 static void epochs_can_be_cut_short(void)
 {
-    rig_result_t *result = fit(.data = "\"batch_size\": 8",
-                               .trainer = "\"max_epochs\": 2, \"limit_train_batches\": 3");
+    rig_result_t *result =
+        fit(.data = "\"batch_size\": 8",
+            .trainer = "\"max_epochs\": 2, \"limit_train_batches\": 3");
     is_int(result->global_step, 6, "a count of batches");
     rig_result_free(result);
     result = fit(.data = "\"batch_size\": 8",
@@ -275,8 +279,10 @@ static int validation_batches(const char *trainer)
 static void validations_can_be_cut_short(void)
 {
     is_int(validation_batches("\"max_epochs\": 1"), 5, "all of 5 batches");
-    is_int(validation_batches("\"max_epochs\": 1, \"limit_val_batches\": 2"), 2, "a count");
-    is_int(validation_batches("\"max_epochs\": 1, \"limit_val_batches\": 0.6"), 3, "a share");
+    is_int(validation_batches("\"max_epochs\": 1, \"limit_val_batches\": 2"), 2,
+           "a count");
+    is_int(validation_batches("\"max_epochs\": 1, \"limit_val_batches\": 0.6"), 3,
+           "a share");
     is_int(validation_batches("\"max_epochs\": 1, \"limit_val_batches\": 0"), 0, "none");
 }
 
@@ -288,8 +294,8 @@ static void steps_are(const rig_result_t *result, const char *figure, const char
     rig_series_t series = rig_series(result, figure);
     char steps[256] = "";
     for (int k = 0; k < series.count; k++)
-        snprintf(steps + strlen(steps), sizeof steps - strlen(steps), "%s%g", k ? " " : "",
-                 series.step[k]);
+        snprintf(steps + strlen(steps), sizeof steps - strlen(steps), "%s%g",
+                 k ? " " : "", series.step[k]);
     is_text(steps, want, "%s", what);
 }
 
@@ -317,7 +323,8 @@ static void steps_are_logged_at_their_interval(void)
 {
     rig_result_t *result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 2,"
                                                          "\"log_every_n_steps\": 3");
-    steps_are(result, "train_loss", "3 6 8 9 12 15 16", "each third step, and each epoch");
+    steps_are(result, "train_loss", "3 6 8 9 12 15 16",
+              "each third step, and each epoch");
     steps_are(result, "train_acc", "8 16", "what is of an epoch with the epoch");
     rig_result_free(result);
 }
@@ -356,13 +363,14 @@ static void keep_progress(rig_t *rig, const pl_progress_t *progress)
 static void files_progress_and_result_agree(void)
 {
     heard_t heard = {0};
-    rig_result_t *result = fit(.data = EIGHT, .on_progress = keep_progress, .user = &heard,
-                               .trainer = "\"max_epochs\": 3");
+    rig_result_t *result = fit(.data = EIGHT, .on_progress = keep_progress,
+                               .user = &heard, .trainer = "\"max_epochs\": 3");
     rig_series_t logged = rig_series(result, "val_loss");
     is_int(heard.validated, 3, "each validation is told");
     is_int(logged.count, 3, "and logged");
     is_int(heard.total, 24, "the steps of the run are known");
-    ok(logged.value[2] == rig_metric(result, "val_loss"), "the last logged is the result's");
+    ok(logged.value[2] == rig_metric(result, "val_loss"),
+       "the last logged is the result's");
     ok(heard.val_loss == rig_metric(result, "val_loss"), "and the one told");
     ok(rig_has_file(result, "model.safetensors"), "the weights are kept");
     ok(rig_has_file(result, "run.json"), "and the run");
@@ -381,8 +389,9 @@ static void a_schedule_reaches_its_end(void)
     is_near(lr.value[3], 0.1, 1e-9, "to the whole");
     is_near(lr.value[5], 0.1 / 3, 1e-9, "and falls to the last of 3 steps");
     rig_result_free(result);
-    result = fit(.data = "\"batch_size\": 8", .scheduler = "\"cosine\"",
-                 .trainer = "\"max_epochs\": 9, \"max_steps\": 8, \"log_every_n_steps\": 1");
+    result =
+        fit(.data = "\"batch_size\": 8", .scheduler = "\"cosine\"",
+            .trainer = "\"max_epochs\": 9, \"max_steps\": 8, \"log_every_n_steps\": 1");
     lr = rig_series(result, "lr-sgd");
     is_near(lr.value[7], 0.05 * (1 + cos(M_PI * 7 / 8)), 1e-9,
             "max_steps is the end where it comes first");
@@ -407,10 +416,12 @@ static void a_fit_can_be_predicted_with(void)
 {
     for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
         rig_t *rig = rig_new(.accelerator = devices[k], .optimizer = ADAMW,
-                             .data = "\"batch_size\": 7", .trainer = "\"max_epochs\": 12");
+                             .data = "\"batch_size\": 7",
+                             .trainer = "\"max_epochs\": 12");
         rig_result_t *fitted = rig_keep(rig_fit(rig));
         const rig_result_t *result = rig_predict(rig, fitted->run_dir);
-        const rig_tensor_t *logits = rig_find(result->output, result->output_count, "logits");
+        const rig_tensor_t *logits = rig_find(result->output, result->output_count,
+                                              "logits");
         is_text(result->status, "ok", "%s: a prediction", devices[k]);
         if (ok(logits && logits->shape.dim[0] == 40 && logits->shape.dim[1] == 3,
                "a row of logits for each sample")) {
@@ -426,6 +437,17 @@ static void a_fit_can_be_predicted_with(void)
         rig_result_free(fitted);
         rig_free(&rig);
     }
+}
+
+static void predictions_can_be_cut_short(void)
+{
+    rig_t *rig = rig_new(.data = "\"batch_size\": 7",
+                         .trainer = "\"max_steps\": 2, \"limit_predict_batches\": 2");
+    char *weights = strdup(rig_fit(rig)->run_dir);
+    const rig_result_t *result = rig_predict(rig, weights);
+    is_int(result->output_count ? result->output[0].shape.dim[0] : 0, 14, "2 batches of 7");
+    rig_free(&rig);
+    free(weights);
 }
 
 /* ---- Outputs that are no float32 ---- */
@@ -446,7 +468,9 @@ static void parrot_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     pl_output(g, "said", pl_input(g, "y"));
 }
 
-static const pl_module_ops_t chooser = {.name = "chooser", .size = 1, .step = chooser_step};
+static const pl_module_ops_t chooser = {.name = "chooser",
+                                        .size = 1,
+                                        .step = chooser_step};
 static const pl_module_ops_t parrot = {.name = "parrot", .size = 1, .step = parrot_step};
 
 static void classes_may_be_predicted(void)
@@ -456,13 +480,16 @@ static void classes_may_be_predicted(void)
                              .data = "\"batch_size\": 7", .trainer = "\"max_epochs\": 3");
         char *weights = strdup(rig_fit(rig)->run_dir);
         const rig_result_t *result = rig_predict(rig, weights);
-        const rig_tensor_t *class = rig_find(result->output, result->output_count, "class");
-        const rig_tensor_t *logits = rig_find(result->output, result->output_count, "logits");
+        const rig_tensor_t *class = rig_find(result->output, result->output_count,
+                                             "class");
+        const rig_tensor_t *logits = rig_find(result->output, result->output_count,
+                                              "logits");
         int right = 0;
         for (int i = 0; class && logits && i < 40; i++) {
             int best = (int)class->data[i] % 3;
             right += logits->data[3 * i + best] >= logits->data[3 * i + (best + 1) % 3]
-                     && logits->data[3 * i + best] >= logits->data[3 * i + (best + 2) % 3];
+                     && logits->data[3 * i + best]
+                            >= logits->data[3 * i + (best + 2) % 3];
         }
         is_int(right, 40, "%s: int32 outputs come as numbers", devices[k]);
         rig_free(&rig);
@@ -505,6 +532,7 @@ int main(void)
     run(a_schedule_reaches_its_end);
     run(a_second_fit_begins_afresh);
     run(a_fit_can_be_predicted_with);
+    run(predictions_can_be_cut_short);
     run(classes_may_be_predicted);
     run(outputs_of_other_types_are_refused);
     return tap_done();

@@ -225,8 +225,8 @@ static void a_stop_leaves_what_a_run_of_that_length_would(void)
                                            LONG ", \"accumulate_grad_batches\": 3"};
     for (int k = 0; k < 2; k++) {
         char again[160];
-        rig_t *rig = rig_new(.script = SLOW, .trainer = trainers[k], .on_progress = stop_it,
-                             .data = "\"batch_size\": 3");
+        rig_t *rig = rig_new(.script = SLOW, .trainer = trainers[k],
+                             .on_progress = stop_it, .data = "\"batch_size\": 3");
         const rig_result_t *stopped = rig_fit(rig);
         snprintf(again, sizeof again, "%s, \"max_steps\": %d", trainers[k],
                  (int)stopped->global_step);
@@ -293,7 +293,7 @@ static void nothing_stays_behind(void)
     for (int k = 0; k < 20; k++)
         rig_fit(rig);
     for (int tries = 0; tries < 500 && entries("/proc/self/fd") > descriptors; tries++)
-        usleep(10000);                                      /* ZeroMQ closes a moment later */
+        usleep(10000);  /* ZeroMQ closes a moment later */
     ok(entries("/proc/self/fd") <= descriptors,
        "not one descriptor more for each of 20 more runs");
     is_int(entries("/proc/self/task"), threads, "and as many threads");
@@ -349,8 +349,8 @@ static void a_host_without_libevent_polls(void)
         "{\"accelerator\": \"fake\", \"max_steps\": 3}}", "text", &err);
     static const float x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     static const int64_t y[4] = {0, 1, 2, 0};
-    pl_arrays_t arrays = {4, 2, {{"x", PL_F32, pl_shape(1, 2)}, {"y", PL_I64, pl_shape(0)}},
-                          {x, y}, NULL};
+    pl_arrays_t arrays = {
+        4, 2, {{"x", PL_F32, pl_shape(1, 2)}, {"y", PL_I64, pl_shape(0)}}, {x, y}, NULL};
     pl_options_set(options, "trainer.default_root_dir", tap_folder(), &err);
     is_int(pl_memory_arrays("polled", &arrays, &err), PL_OK, "arrays");
     pl_trainer_t *trainer = pl_trainer_new(engine, options, &err);

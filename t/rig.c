@@ -1,5 +1,5 @@
-/* rig.c - whole runs through paceline.h: an engine, a trainer, data by formula, and a wait
- * with a limit */
+/* rig.c - whole runs through paceline.h: an engine, a trainer, data by formula, and a
+ * wait with a limit */
 #include "rig.h"
 
 #include <event2/event.h>
@@ -32,7 +32,7 @@ struct rig {
     bool waiting;
     rig_result_t result;
     rig_stream_t *stream;
-    rig_t *left, *next;                     /* beside this one and freed before its engine */
+    rig_t *left, *next;                     /* beside this one, freed before its engine */
 };
 
 pl_error_t rig_error;
@@ -54,7 +54,8 @@ void rig_init(const pl_registration_t *more)
     pl_error_t err;
     if (getenv("RIG_LOG"))
         pl_log_hook(log_line, PL_LOG_DEBUG, NULL);
-    if (pl_init(NULL, NULL, own, &err) != PL_OK || pl_register(mlp_plugin(), &err) != PL_OK
+    if (pl_init(NULL, NULL, own, &err) != PL_OK
+        || pl_register(mlp_plugin(), &err) != PL_OK
         || pl_register(gpt_plugin(), &err) != PL_OK
         || (more && pl_register(more, &err) != PL_OK)) {
         ok(false, "parts can be registered: %s", err.text);
@@ -69,7 +70,8 @@ static void sample_write(int64_t index, float *x, int64_t *y)
 {
     *y = index % CLASSES;
     for (int k = 0; k < FEATURES; k++)
-        x[k] = (float)(sin((double)(*y * 5 + k)) + 0.5 * sin((double)(index * 7 + k * 3)));
+        x[k] =
+            (float)(sin((double)(*y * 5 + k)) + 0.5 * sin((double)(index * 7 + k * 3)));
 }
 
 static int samples_read(void *user, const pl_read_request_t *request, void *const field[],
@@ -103,17 +105,18 @@ static bool source_register(rig_t *rig)
 
 /* ---- The run file ---- */
 
-static const char *or(const char *given, const char *usual)
+static const char *given_or(const char *given, const char *usual)
 {
     return given ? given : usual;
 }
 
 static void accelerator_text(const rig_spec_t *s, char text[static 512])
 {
-    if (strcmp(or(s->accelerator, "fake"), "fake"))
+    if (strcmp(given_or(s->accelerator, "fake"), "fake"))
         snprintf(text, 512, "{\"name\": \"%s\", \"threads\": 1}", s->accelerator);
     else
-        snprintf(text, 512, "{\"name\": \"fake\", \"script\": \"%s\"}", or(s->script, ""));
+        snprintf(text, 512, "{\"name\": \"fake\", \"script\": \"%s\"}",
+                 given_or(s->script, ""));
 }
 
 static void data_text(const rig_t *rig, char text[static 512])
@@ -123,7 +126,7 @@ static void data_text(const rig_t *rig, char text[static 512])
         snprintf(text, 512, "%s", s->dataset);
     else
         snprintf(text, 512, "{\"name\": \"memory\", \"source\": \"%s\"%s%s}", rig->source,
-                 s->data ? ", " : "", or(s->data, ""));
+                 s->data ? ", " : "", given_or(s->data, ""));
 }
 
 /* From libc's memory: requests for Paceline's are counted. */
@@ -134,12 +137,15 @@ static char *run_text(const rig_t *rig)
     accelerator_text(s, accelerator);
     data_text(rig, data);
     int length = asprintf(
-        &text, "{\"module\": %s, \"optimizer\": %s, \"scheduler\": %s, \"callbacks\": %s,"
-        " \"data\": %s, \"trainer\": {\"accelerator\": %s, \"default_root_dir\": \"%s/runs\""
-        "%s%s}}", or(s->module, "{\"name\": \"mlp\", \"hidden\": [8]}"),
-        or(s->optimizer, "{\"name\": \"sgd\", \"lr\": 0.1}"), or(s->scheduler, "null"),
-        or(s->callbacks, "[]"), data, accelerator, tap_folder(), s->trainer ? ", " : "",
-        or(s->trainer, ""));
+        &text,
+        "{\"module\": %s, \"optimizer\": %s, \"scheduler\": %s, \"callbacks\": %s,"
+        " \"data\": %s, \"trainer\": {\"accelerator\": %s, \"default_root_dir\": "
+        "\"%s/runs\""
+        "%s%s}}",
+        given_or(s->module, "{\"name\": \"mlp\", \"hidden\": [8]}"),
+        given_or(s->optimizer, "{\"name\": \"sgd\", \"lr\": 0.1}"),
+        given_or(s->scheduler, "null"), given_or(s->callbacks, "[]"), data, accelerator,
+        tap_folder(), s->trainer ? ", " : "", given_or(s->trainer, ""));
     return length < 0 ? NULL : text;
 }
 
@@ -208,8 +214,8 @@ static void result_release(rig_result_t *result)
     *result = (rig_result_t){.status = "none"};
 }
 
-/* A run that has not ended yet reads its samples by the rig: until its engine ends, or for
- * ever when the reader hangs. */
+/* A run that has not ended yet reads its samples by the rig: until its engine ends, or
+ * for ever when the reader hangs. */
 static void rig_leave(rig_t *rig)
 {
     while (rig->left) {
@@ -351,7 +357,8 @@ double rig_distance(const rig_result_t *a, const rig_result_t *b)
 {
     double worst = a->weight_count && a->weight_count == b->weight_count ? 0 : INFINITY;
     for (int k = 0; k < a->weight_count && isfinite(worst); k++) {
-        const rig_tensor_t *x = &a->weight[k], *y = rig_find(b->weight, b->weight_count, x->name);
+        const rig_tensor_t *x = &a->weight[k],
+                           *y = rig_find(b->weight, b->weight_count, x->name);
         for (size_t i = 0; y && y->count == x->count && i < x->count; i++)
             worst = fmax(worst, fabs((double)x->data[i] - (double)y->data[i]));
         if (!y || y->count != x->count)
@@ -452,7 +459,8 @@ json_t *rig_log(const rig_result_t *result)
 {
     char path[4200], line[4096];
     json_t *lines = json_array();
-    snprintf(path, sizeof path, "%s/metrics.jsonl", result->run_dir ? result->run_dir : "");
+    snprintf(path, sizeof path, "%s/metrics.jsonl",
+             result->run_dir ? result->run_dir : "");
     FILE *file = fopen(path, "r");
     while (file && fgets(line, sizeof line, file)) {
         json_t *object = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
@@ -475,7 +483,8 @@ rig_series_t rig_series(const rig_result_t *result, const char *name)
         const json_t *value = json_object_get(line, name);
         if (!json_is_number(value) || series.count == 255)
             continue;
-        series.step[series.count] = json_number_value(json_object_get(line, "global_step"));
+        series.step[series.count] =
+            json_number_value(json_object_get(line, "global_step"));
         series.value[series.count++] = json_number_value(value);
     }
     json_decref(lines);

@@ -1,5 +1,5 @@
-/* rig.h - whole runs through paceline.h: an engine, a trainer, data by formula, and a wait
- * with a limit
+/* rig.h - whole runs through paceline.h: an engine, a trainer, data by formula, and a
+ * wait with a limit
  *
  *   rig_t *rig = rig_new(.accelerator = "fake", .script = "replay 3 of forward fails",
  *                        .trainer = "\"max_epochs\": 2");
@@ -42,7 +42,7 @@ typedef struct rig_spec {
     const char *optimizer, *scheduler;      /* JSON  [sgd; none] */
     const char *callbacks;                  /* JSON list  [none] */
     const char *trainer, *data;             /* further members: "\"depth\": 1" */
-    const char *dataset;                    /* the whole of "data", JSON  [the rig's own] */
+    const char *dataset;                    /* all of "data", JSON  [the rig's own] */
     int samples;                            /* [40] */
     int torn, nan, hanging;                 /* this record cannot be read, has a NaN, is
                                                never read; from 1  [none] */

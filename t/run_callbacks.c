@@ -44,7 +44,8 @@ static int witness_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
     size_t length = strlen(seen);
     snprintf(seen + length, sizeof seen - length, "%s%c%u.%d", length ? " " : "",
              letters[point], event->epoch, (int)event->global_step);
-    pl_result_metric(&(pl_result_t){.metrics = event->metrics}, "train_loss", &train_loss);
+    pl_result_metric(&(pl_result_t){.metrics = event->metrics}, "train_loss",
+                     &train_loss);
     if (strcmp(names[point], w->point) || (int64_t)event->global_step != w->at)
         return PL_OK;
     wish->stop = !strcmp(w->wish, "stop");
@@ -52,9 +53,12 @@ static int witness_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
     return PL_OK;
 }
 
-static const pl_callback_ops_t witness = {
-    .name = "witness", .size = sizeof(witness_t), .options = witness_options,
-    .points = (1u << PL_HOOK_COUNT) - 1, .every_n_steps = witness_every, .on = witness_on};
+static const pl_callback_ops_t witness = {.name = "witness",
+                                          .size = sizeof(witness_t),
+                                          .options = witness_options,
+                                          .points = (1u << PL_HOOK_COUNT) - 1,
+                                          .every_n_steps = witness_every,
+                                          .on = witness_on};
 
 #define FOUR "\"batch_size\": 8, \"val_split\": 0.2"        /* batches of 40 samples */
 
@@ -79,7 +83,8 @@ static void they_are_asked_at_each_point(void)
     rig = rig_with("\"every\": 3", "\"max_epochs\": 2, \"accumulate_grad_batches\": 2,"
                                    "\"val_check_interval\": 0.5");
     rig_fit(rig);
-    is_text(seen, "F0.0 E0.0 V0.1 v0.1 V0.2 v0.2 e0.2 E1.2 B1.3 V1.3 v1.3 V1.4 v1.4 e1.4 f2.4",
+    is_text(seen,
+            "F0.0 E0.0 V0.1 v0.1 V0.2 v0.2 e0.2 E1.2 B1.3 V1.3 v1.3 V1.4 v1.4 e1.4 f2.4",
             "steps are the optimizer's, each third is asked");
     rig_free(&rig);
 }
@@ -88,7 +93,8 @@ static void they_are_told_the_newest_figures(void)
 {
     rig_t *rig = rig_with("", "\"max_epochs\": 2, \"log_every_n_steps\": 1");
     const rig_result_t *result = rig_fit(rig);
-    is_near(train_loss, rig_metric(result, "train_loss"), 1e-9, "at the end the result's");
+    is_near(train_loss, rig_metric(result, "train_loss"), 1e-9,
+            "at the end the result's");
     rig_free(&rig);
 }
 
@@ -97,14 +103,15 @@ static void they_are_told_the_newest_figures(void)
 static void stops_at(const char *point, int at, int steps, const char *last)
 {
     char callback[160];
-    snprintf(callback, sizeof callback, "\"point\": \"%s\", \"at\": %d, \"wish\": \"stop\"",
-             point, at);
+    snprintf(callback, sizeof callback,
+             "\"point\": \"%s\", \"at\": %d, \"wish\": \"stop\"", point, at);
     rig_t *rig = rig_with(callback, "\"max_epochs\": 3, \"depth\": 4");
     const rig_result_t *result = rig_fit(rig);
     is_text(result->status, "stopped", "%s at step %d: the run stops", point, at);
     is_int(result->global_step, steps, "after that many steps");
     ok(rig_has_file(result, "model.safetensors"), "with its weights saved");
-    const char *end = strlen(seen) > strlen(last) ? seen + strlen(seen) - strlen(last) : seen;
+    const char *end = strlen(seen) > strlen(last) ? seen + strlen(seen) - strlen(last)
+                                                  : seen;
     is_text(end, last, "and goes through the points of the end");
     rig_free(&rig);
 }
@@ -122,14 +129,15 @@ static void they_stop_the_run_at_each_point(void)
 static void a_rate_is_changed_at(const char *point, int at, int from)
 {
     char callback[160];
-    snprintf(callback, sizeof callback, "\"point\": \"%s\", \"at\": %d, \"wish\": \"halve\"",
-             point, at);
+    snprintf(callback, sizeof callback,
+             "\"point\": \"%s\", \"at\": %d, \"wish\": \"halve\"", point, at);
     rig_t *rig = rig_with(callback, "\"max_epochs\": 3, \"log_every_n_steps\": 1");
     rig_series_t lr = rig_series(rig_fit(rig), "lr-sgd");
     int first = 0;
     while (first < lr.count && lr.value[first] > 0.09)
         first++;
-    ok(first < lr.count && fabs(lr.value[first] - 0.05) < 1e-9, "%s: the rate is halved", point);
+    ok(first < lr.count && fabs(lr.value[first] - 0.05) < 1e-9, "%s: the rate is halved",
+       point);
     is_int(lr.step[first], from, "from the next step on");
     rig_free(&rig);
 }
@@ -146,7 +154,8 @@ static void they_change_the_rate_at_each_point(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"callback", &witness}, PL_REGISTRATIONS_END};
+    static const pl_registration_t parts[] = {{"callback", &witness},
+                                              PL_REGISTRATIONS_END};
     rig_init(parts);
     run(they_are_asked_at_each_point);
     run(they_are_told_the_newest_figures);

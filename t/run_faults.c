@@ -30,14 +30,16 @@ typedef struct trouble {
 
 static const pl_option_t trouble_options[] = {
     PL_INT(trouble_t, at, "2", "0..", "the step"),
-    PL_TEXT(trouble_t, what, "\"none\"", "none|stop|fail|mute|halve|silly|start|block|wreck", "which"),
+    PL_TEXT(trouble_t, what, "\"none\"",
+            "none|stop|fail|mute|halve|silly|start|block|wreck", "which"),
     PL_OPTIONS_END,
 };
 
 static int trouble_start(void *self, pl_error_t *err)
 {
     const trouble_t *t = self;
-    return strcmp(t->what, "start") ? PL_OK : pl_fail(err, PL_EIO, "no bed to get out of");
+    return strcmp(t->what, "start") ? PL_OK
+                                    : pl_fail(err, PL_EIO, "no bed to get out of");
 }
 
 /* Puts folders where the weights of the run "wrecked" belong. */
@@ -119,7 +121,8 @@ static void fails_with(int code, const char *pattern, const rig_spec_t *spec)
     rig_free(&rig);
 }
 
-#define refused(code, pattern, ...) refused_with(code, pattern, &(rig_spec_t){__VA_ARGS__})
+#define refused(code, pattern, ...) \
+    refused_with(code, pattern, &(rig_spec_t){__VA_ARGS__})
 
 static void refused_with(int code, const char *pattern, const rig_spec_t *spec)
 {
@@ -132,7 +135,8 @@ static void refused_with(int code, const char *pattern, const rig_spec_t *spec)
 
 /* ---- Callbacks ---- */
 
-#define CALLBACK(what, at) "[{\"name\": \"trouble\", \"what\": \"" what "\", \"at\": " at "}]"
+#define CALLBACK(what, at) \
+    "[{\"name\": \"trouble\", \"what\": \"" what "\", \"at\": " at "}]"
 
 static void a_callback_stops_the_run(void)
 {
@@ -149,7 +153,8 @@ static void a_callback_that_fails_ends_the_run(void)
 {
     fails(PL_EUSER, "trouble.*on_train_batch_end.*the glass is empty",
           .callbacks = CALLBACK("fail", "3"));
-    fails(PL_EUSER, "trouble.*failed without saying why", .callbacks = CALLBACK("mute", "3"));
+    fails(PL_EUSER, "trouble.*failed without saying why",
+          .callbacks = CALLBACK("mute", "3"));
     fails(PL_EUSER, "trouble.*at its start.*no bed", .callbacks = CALLBACK("start", "0"));
     fails(PL_EUSER, "learning rate times .*nan", .callbacks = CALLBACK("silly", "3"));
 }
@@ -277,7 +282,8 @@ static void a_metric_that_is_not_finite_is_null(void)
         rig_t *rig = rig_new(.data = "\"val_split\": 0.5", .nan = record,
                              .trainer = "\"max_steps\": 1, \"limit_train_batches\": 1");
         const rig_result_t *result = rig_fit(rig);
-        nulls += !strcmp(result->status, "ok") && strstr(result->metrics, "\"val_loss\":null");
+        nulls += !strcmp(result->status, "ok")
+                 && strstr(result->metrics, "\"val_loss\":null");
         rig_free(&rig);
     }
     ok(nulls > 0, "%d of 6 runs validate with a NaN: the figure is null", nulls);
@@ -291,13 +297,16 @@ static void what_the_device_says_is_told(void)
     fails(PL_EINVAL, "no rule", .script = "open sesame");
     fails(PL_ENOMEM, "region 1: out of device memory", .script = "region 1 fails");
     fails(PL_EIO, "plan train.*compile 1", .script = "compile 1 fails");
-    fails(PL_EIO, "plan optimizer.*compile 3: the device failed", .script = "compile 3 fails");
+    fails(PL_EIO, "plan optimizer.*compile 3: the device failed",
+          .script = "compile 3 fails");
     fails(PL_EIO, "write 2", .script = "write 2 fails");
     fails(PL_EIO, "read 1", .script = "read 1 fails", .trainer = "\"max_steps\": 2");
     fails(PL_EIO, "takes no replay of forward_backward",
           .script = "replay 3 of forward_backward is refused");
-    fails(PL_EIO, "failed in forward_backward", .script = "replay 3 of forward_backward fails");
-    fails(PL_EIO, "failed in optimizer_step", .script = "replay 3 of optimizer_step fails");
+    fails(PL_EIO, "failed in forward_backward",
+          .script = "replay 3 of forward_backward fails");
+    fails(PL_EIO, "failed in optimizer_step",
+          .script = "replay 3 of optimizer_step fails");
     fails(PL_EIO, "takes no replay of optimizer_step",
           .script = "replay 3 of optimizer_step is refused");
     fails(PL_EIO, "failed in forward$", .script = "replay 2 of forward fails",
@@ -317,7 +326,8 @@ static void an_engine_goes_on_after_a_run_that_failed(void)
 
 /* ---- A device that hangs ---- */
 
-static void stuck(const char *what, const char *script, const char *more, const char *text)
+static void stuck(const char *what, const char *script, const char *more,
+                  const char *text)
 {
     char trainer[128];
     snprintf(trainer, sizeof trainer, "\"step_timeout\": 0.3, \"max_epochs\": 2%s", more);
@@ -459,7 +469,8 @@ static void a_trainer_that_is_stuck_can_be_freed(void)
     rig_begin(rig);
     usleep(50000);
     rig_free(&rig);
-    is_text(rig_fit(other)->status, "ok", "others run as long as nobody is known as stuck");
+    is_text(rig_fit(other)->status, "ok",
+            "others run as long as nobody is known as stuck");
     rig_free(&other);
 }
 

@@ -1,9 +1,9 @@
-/* run_memory.c - tests of whole runs in which one request for memory fails: the first, the
- * second, …
+/* run_memory.c - tests of whole runs in which one request for memory fails: the first,
+ * the second, …
  *
  * Each run must end, well or as out of memory; the engine must be of use afterwards; and
- * when it is freed, nothing may be left.  All requests are tried when PACELINE_TEST_LONG is
- * set, else every one at the beginning and some of the many after that. */
+ * when it is freed, nothing may be left.  All requests are tried when PACELINE_TEST_LONG
+ * is set, else every one at the beginning and some of the many after that. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,16 +21,19 @@ static char *weights;
 
 static bool begin(rig_t *rig)
 {
-    return weights ? rig_begin_prediction(rig, &(pl_prediction_t){.checkpoint = weights}) : rig_begin(rig);
+    return weights ? rig_begin_prediction(rig, &(pl_prediction_t){.checkpoint = weights})
+                   : rig_begin(rig);
 }
 
 static void complain(tally_t *tally, int n, const char *what, const pl_error_t *error)
 {
     if (tally->wrong++ < 8)
-        tap_diag("request %d: %s: %s %s", n, what, pl_code_name(error->code), error->text);
+        tap_diag("request %d: %s: %s %s", n, what, pl_code_name(error->code),
+                 error->text);
 }
 
-static void expect_no_memory(tally_t *tally, int n, const char *what, const pl_error_t *error)
+static void expect_no_memory(tally_t *tally, int n, const char *what,
+                             const pl_error_t *error)
 {
     if (error->code != PL_ENOMEM)
         complain(tally, n, what, error);
@@ -42,7 +45,8 @@ static bool is_whole(const rig_result_t *result)
     if (weights)
         return result->output_count == 1 && result->output[0].shape.dim[0] == 40;
     return result->weight_count == 4 && rig_metric(result, "train_loss") > 0
-           && rig_metric(result, "val_loss") > 0 && rig_has_file(result, "model.safetensors");
+           && rig_metric(result, "val_loss") > 0
+           && rig_has_file(result, "model.safetensors");
 }
 
 /* A run with the n-th request failing and one more in the same engine; false when there
@@ -82,7 +86,7 @@ static int step_of(int n)
 static void survives(const char *what, const rig_spec_t *spec)
 {
     tally_t tally = {0};
-    rig_t *first = rig_make(spec);                          /* what is kept for ever is made */
+    rig_t *first = rig_make(spec);  /* what is kept for ever is made */
     begin(first);
     rig_wait(first);
     rig_free(&first);

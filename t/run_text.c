@@ -55,10 +55,12 @@ static const rig_result_t *write_on(rig_t *rig, pl_prediction_t what)
 
 static void a_model_learns_a_text(void)
 {
-    rig_t *rig = rig_new(.module = GPT, .dataset = data, .optimizer = ADAMW, .trainer = FIT);
+    rig_t *rig = rig_new(.module = GPT, .dataset = data, .optimizer = ADAMW,
+                         .trainer = FIT);
     const rig_result_t *result = rig_fit(rig);
     is_text(result->status, "ok", "a fit");
-    ok(rig_metric(result, "train_loss") < 1.5, "it has learned: %g", rig_metric(result, "train_loss"));
+    ok(rig_metric(result, "train_loss") < 1.5, "it has learned: %g",
+       rig_metric(result, "train_loss"));
     snprintf(weights, sizeof weights, "%s", result->run_dir);
     rig_free(&rig);
 }
@@ -66,7 +68,8 @@ static void a_model_learns_a_text(void)
 static void it_writes_on_from_a_prompt(void)
 {
     rig_t *rig = writer_new("", "\"seed\": 1");
-    const rig_result_t *result = write_on(rig, (pl_prediction_t){.prompt = "abcd e", .tokens = 14});
+    const rig_result_t *result =
+        write_on(rig, (pl_prediction_t){.prompt = "abcd e", .tokens = 14});
     is_text(result->text, "fg.\nabcd efg.\n", "what comes next, beyond its context");
     is_text(told, result->text, "told piece by piece");
     is_text(write_on(rig, (pl_prediction_t){.prompt = "abcd e", .tokens = 0})->text, "",
@@ -93,12 +96,13 @@ static void chance_depends_on_the_seed(void)
 static void wrong_requests_are_told(void)
 {
     rig_t *rig = writer_new("", "\"seed\": 1");
-    like(write_on(rig, (pl_prediction_t){.prompt = "xyz", .tokens = 3})->error.text, "prompt.*x",
-         "a character that was never seen");
+    like(write_on(rig, (pl_prediction_t){.prompt = "xyz", .tokens = 3})->error.text,
+         "prompt.*x", "a character that was never seen");
     like(write_on(rig, (pl_prediction_t){.prompt = "", .tokens = 3})->error.text, "empty",
          "no prompt to go on from");
-    is_int(pl_trainer_predict(rig_trainer(rig), &(pl_prediction_t){.prompt = "a"}, NULL, NULL,
-                              &rig_error), PL_EINVAL, "no weights");
+    is_int(pl_trainer_predict(rig_trainer(rig), &(pl_prediction_t){.prompt = "a"}, NULL,
+                              NULL, &rig_error),
+           PL_EINVAL, "no weights");
     rig_free(&rig);
     rig = rig_new(.trainer = "\"max_steps\": 1");
     char *others = strdup(rig_fit(rig)->run_dir);
@@ -107,7 +111,8 @@ static void wrong_requests_are_told(void)
     like(rig_wait(rig)->error.text, "trained on text", "weights that know no vocabulary");
     what = (pl_prediction_t){.checkpoint = weights};
     rig_begin_prediction(rig, &what);
-    like(rig_wait(rig)->error.text, "weights.*another module: \"gpt\"", "weights of another module");
+    like(rig_wait(rig)->error.text, "weights.*another module: \"gpt\"",
+         "weights of another module");
     what = (pl_prediction_t){.checkpoint = "/nowhere/weights"};
     rig_begin_prediction(rig, &what);
     like(rig_wait(rig)->error.text, "/nowhere/weights", "weights that are not there");
@@ -125,7 +130,8 @@ static void writing_can_be_stopped(void)
 {
     rig_t *rig = rig_new(.module = GPT, .dataset = data, .on_progress = stop_soon,
                          .script = "replay of forward takes 1 ms");
-    const rig_result_t *result = write_on(rig, (pl_prediction_t){.prompt = "a", .tokens = 100000});
+    const rig_result_t *result =
+        write_on(rig, (pl_prediction_t){.prompt = "a", .tokens = 100000});
     is_text(result->status, "stopped", "it stops");
     ok(strlen(result->text) > 5, "with what it has written");
     rig_free(&rig);
@@ -134,7 +140,8 @@ static void writing_can_be_stopped(void)
 static void a_device_that_hangs_is_noticed(void)
 {
     rig_t *rig = writer_new("replay 4 of forward hangs", "\"step_timeout\": 0.3");
-    const rig_result_t *result = write_on(rig, (pl_prediction_t){.prompt = "a", .tokens = 10});
+    const rig_result_t *result = write_on(rig,
+                                          (pl_prediction_t){.prompt = "a", .tokens = 10});
     is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the run is stuck");
     like(result->error.text, "token 3 of the text", "where");
     rig_free(&rig);

@@ -47,6 +47,7 @@ typedef struct epoch {
     uint64_t global_step, validated_step;
     double lr, lr_factor, grad_norm;
     bool stopping, ended;
+    bool told;                                              /* to stop, from above: does not wait for a validation */
     char reason[128];
     pl_figures_t sums, since_log;                           /* over the epoch; since the newest log line */
     json_t *newest;                                         /* figures by name, over the run */
@@ -404,7 +405,7 @@ static bool send_evaluate(epoch_t *e)
 static void epoch_decide(epoch_t *e)
 {
     uint32_t batch = e->done - 1;
-    bool last = e->done == e->batches, sent = false;
+    bool last = e->done == e->batches, sent = false, validate = validation_due(e, batch) && !e->told;
     for (; !sent && e->failure.code == PL_OK && e->decision < DECIDE_END; e->decision += !sent) {
         switch (e->decision) {
         case DECIDE_LOG:
@@ -418,15 +419,16 @@ static void epoch_decide(epoch_t *e)
                 sent = send_hook(e, PL_HOOK_TRAIN_BATCH_END);
             break;
         case DECIDE_VALIDATING:
-            if (validation_due(e, batch) && (e->callback_points & PL_AT(VALIDATION_START)))
+            if (validate && (e->callback_points & PL_AT(VALIDATION_START)))
                 sent = send_hook(e, PL_HOOK_VALIDATION_START);
             break;
         case DECIDE_VALIDATE:
-            if (validation_due(e, batch))
+            if (validate)
                 sent = send_evaluate(e);
             break;
         case DECIDE_VALIDATED:
-            if (validation_due(e, batch) && (e->callback_points & PL_AT(VALIDATION_END)))
+            if (validation_due(e, batch) && e->validated_step == e->global_step
+                && (e->callback_points & PL_AT(VALIDATION_END)))
                 sent = send_hook(e, PL_HOOK_VALIDATION_END);
             break;
         case DECIDE_END:
@@ -551,7 +553,7 @@ static int epoch_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     epoch_t *e = self;
     if (!e->stopping)
         snprintf(e->reason, sizeof e->reason, "%s", body->stop.reason);
-    e->stopping = true;
+    e->stopping = e->told = true;
     pl_cancel(e, e->evaluating);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
