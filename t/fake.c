@@ -8,10 +8,12 @@
 #include "fake.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -22,6 +24,7 @@
 #include "tensor/model.h"
 
 #define NEVER INT64_MAX
+#define HANG_SECONDS 30
 #define DISGUISE UINT64_C(0xfade000000000000)  /* no address of any machine */
 
 /* A replay on its way. */
@@ -87,6 +90,41 @@ static void region_drop(fake_t *fake, int r)
     fake->region[r] = NULL;
 }
 
+/* ---- Hanging ---- */
+
+static pthread_mutex_t hang_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t hang_begins = PTHREAD_COND_INITIALIZER;
+static int hang_count;
+
+static void hang_tell(void)
+{
+    pthread_mutex_lock(&hang_lock);
+    hang_count++;
+    pthread_cond_broadcast(&hang_begins);
+    pthread_mutex_unlock(&hang_lock);
+}
+
+int fake_hangs(void)
+{
+    pthread_mutex_lock(&hang_lock);
+    int count = hang_count;
+    pthread_mutex_unlock(&hang_lock);
+    return count;
+}
+
+bool fake_wait_hang(int before)
+{
+    struct timespec limit;
+    int code = 0;
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += HANG_SECONDS;
+    pthread_mutex_lock(&hang_lock);
+    while (hang_count <= before && code == 0)
+        code = pthread_cond_timedwait(&hang_begins, &hang_lock, &limit);
+    pthread_mutex_unlock(&hang_lock);
+    return code == 0;
+}
+
 /* ---- Faults of what is done at once ---- */
 
 static int fault(const fake_t *fake, const char *what, uint64_t number, pl_error_t *err)
@@ -94,6 +132,8 @@ static int fault(const fake_t *fake, const char *what, uint64_t number, pl_error
     const fake_rule_t *rule = fake_script_find(&fake->rules, what, number, "", NULL);
     if (!rule)
         return PL_OK;
+    if (rule->action == FAKE_HANGS)
+        hang_tell();
     while (rule->action == FAKE_HANGS)
         pause();
     return pl_fail(err, strcmp(what, "region") ? PL_EIO : PL_ENOMEM,
@@ -218,6 +258,7 @@ static int rule_apply(flight_t *flight, const fake_rule_t *rule, pl_error_t *err
         break;
     case FAKE_HANGS:
         flight->due = NEVER;
+        hang_tell();
         break;
     case FAKE_TAKES:
         if (flight->due != NEVER)

@@ -20,4 +20,9 @@
 
 extern const pl_accelerator_ops_t fake_accelerator;
 
+/* How often a device of this process has begun to hang. */
+int fake_hangs(void);
+/* Waits until that is more than before; false: it took too long. */
+bool fake_wait_hang(int before);
+
 #endif

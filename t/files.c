@@ -56,6 +56,7 @@ uint8_t *file_get(const char *path, size_t *size)
     if (fread(data, 1, *size, file) != *size)
         exit(99);
     fclose(file);
+    data[*size] = '\0';
     return data;
 }
 

@@ -10,7 +10,7 @@ const char *file_put(const char *name, const void *data, size_t size);
 const char *file_put_text(const char *name, const char *text);
 /* The same, compressed. */
 const char *file_put_gzip(const char *name, const void *data, size_t size);
-/* All of a file, from malloc(); NULL when it is not there. */
+/* All of a file and a NUL behind it, from malloc(); NULL when it is not there. */
 uint8_t *file_get(const char *path, size_t *size);
 /* A file that lies beside the tests, "data/numpy.npy". */
 const char *file_of_tests(const char *name);

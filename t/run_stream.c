@@ -174,26 +174,43 @@ static void a_run_that_fails_keeps_the_rules(void)
     }
 }
 
+static void stop_it(rig_t *rig, const pl_progress_t *progress)
+{
+    if (progress->global_step > 5)
+        pl_trainer_stop(rig_trainer(rig), "enough", NULL);
+}
+
 static void a_run_that_is_stopped_keeps_the_rules(void)
 {
     rig_t *rig = rig_new(.stream = true, .data = DATA, .trainer = "\"max_epochs\": -1",
-                         .script = "replay of forward_backward takes 2 ms");
-    rig_begin(rig);
-    usleep(30000);
-    pl_trainer_stop(rig_trainer(rig), "enough", NULL);
-    is_text(rig_wait(rig)->status, "stopped", "a run is stopped");
+                         .script = "replay of forward_backward takes 2 ms",
+                         .on_progress = stop_it);
+    is_text(rig_fit(rig)->status, "stopped", "a run is stopped");
     rig_free(&rig);
     json_t *stream = rig_stream();
     check(stream, "stopped");
     json_decref(stream);
 }
 
+static void count_told(rig_t *rig, const pl_progress_t *progress)
+{
+    (void)progress;
+    ++*(int *)rig_user(rig);
+}
+
+static bool is_told(rig_t *rig)
+{
+    return *(int *)rig_user(rig) > 1;
+}
+
 static void an_engine_that_ends_keeps_the_rules(void)
 {
+    int told = 0;
     rig_t *rig = rig_new(.stream = true, .data = DATA, .trainer = "\"max_epochs\": -1",
-                         .script = "replay of forward_backward takes 2 ms");
+                         .script = "replay of forward_backward takes 2 ms",
+                         .on_progress = count_told, .user = &told);
     rig_begin(rig);
-    usleep(30000);
+    ok(rig_until(rig, is_told), "a run goes on");
     rig_free(&rig);
     json_t *stream = rig_stream();
     check(stream, "an engine freed while a run goes on");
