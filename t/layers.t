@@ -2,6 +2,7 @@
 # layers.t - the floors of the sources: who may include whom, and what stands in one place only
 #
 # Searches code, not comments and texts: sources are stripped of those first, line by line.
+builddir=$(cd "${top_builddir:-.}" && pwd)
 cd "${top_srcdir:-.}" || exit 99
 stripped=$(mktemp) || exit 99
 trap 'rm -f "$stripped"' EXIT
@@ -117,8 +118,8 @@ lines '' '\<zmq_(send|recv|msg_send|msg_recv|sendmsg|recvmsg|poll|poller_[a-z_]+
 lines '' '\<pthread_create[[:space:]]*\(' | not_in 'engine/runtime/reactor\.c:|accelerators/cpu/parallel' |
     holds 'threads are started by reactors and by the pool of parallel loops'
 grep -rnE 'omp[[:space:]]+(parallel|for|sections|task|single|barrier)|omp_(get|set)_' --include='*.[ch]' \
-    engine accelerators strategies actors | not_in 'accelerators/cpu/parallel' |
-    holds 'parallel loops stand in accelerators/cpu/parallel*'
+    engine accelerators strategies actors | not_in 'accelerators/cpu/library_onednn\.c' |
+    holds 'OpenMP, whose threads spin, is known to the file of the library that brings it'
 includes '' '(dnnl|oneapi/)' | not_in 'accelerators/cpu/library_onednn\.c:' |
     holds 'oneDNN is known to its one file'
 
@@ -136,6 +137,9 @@ lines "$library" \
     '\<(malloc|calloc|realloc|free|strdup|strndup|asprintf|aligned_alloc|posix_memalign)[[:space:]]*\(' |
     not_in 'engine/base/alloc\.c:|engine/base/plugin\.c:[0-9]*:.*free\(entries' |
     holds 'memory comes from the host'"'"'s hooks'
+nm -D --defined-only "$builddir/.libs/libpaceline.so" 2>&1 |
+    awk '$NF != "PACELINE_0" && $NF !~ /^pl_[a-z0-9_]+@@PACELINE_0$/' |
+    holds 'it shows symbols of its own alone, each with a version'
 
 # ---- files ----
 

@@ -9,7 +9,6 @@
 #include <sys/sysinfo.h>
 
 #include "accelerators/cpu/device.h"
-#include "accelerators/cpu/parallel.h"
 #include "accelerators/cpu/plan.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -144,8 +143,9 @@ static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
     cpu->kernels = find_kernels(cpu->instructions ? cpu->instructions : "auto", err);
     if (!cpu->kernels)
         return PL_EUNSUPPORTED;
-    pl_parallel_bind(cpu->thread_count);
-    cpu->library = pl_library_new(err);
+    cpu->pool = pl_pool_new(cpu->thread_count, err);
+    if (cpu->pool)
+        cpu->library = pl_library_new(err);
     if (!cpu->library)
         return PL_ENOMEM;               /* any failure: err says which */
     describe(cpu, info);
@@ -163,6 +163,8 @@ static void cpu_close(void *self)
     pl_buffer_release(&cpu->scratch);
     pl_library_free(cpu->library);
     cpu->library = NULL;
+    pl_pool_free(cpu->pool);
+    cpu->pool = NULL;
 }
 
 /* ---- Regions ---- */

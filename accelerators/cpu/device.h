@@ -5,6 +5,7 @@
 #include "accelerators/accelerator.h"
 #include "accelerators/cpu/kernels/kernels.h"
 #include "accelerators/cpu/library.h"
+#include "accelerators/cpu/parallel.h"
 
 /* Memory that grows and forgets what was in it; `data` is aligned for any vector. */
 typedef struct pl_buffer {
@@ -22,6 +23,7 @@ typedef struct pl_cpu {
     const char *instructions;
 
     int thread_count;
+    pl_pool_t *pool;
     const pl_kernels_t *kernels;
     pl_library_t *library;
     pl_buffer_t region[PL_REGIONS];

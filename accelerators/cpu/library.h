@@ -2,8 +2,8 @@
  *
  * library_onednn.c is the only file that knows oneDNN; another library takes its place
  * with a file of these functions.  A product is made once, when a plan is compiled, for
- * fixed sizes; running it allocates nothing.  All functions of one library run on one
- * thread; how many threads it computes on is pl_parallel_bind()'s. */
+ * fixed sizes; running it allocates nothing.  A product computes on the thread that runs
+ * it alone; different ones may run at once.  All else is done on one thread. */
 #ifndef PL_CPU_LIBRARY_H
 #define PL_CPU_LIBRARY_H
 

@@ -6,6 +6,7 @@
  * a primitive made on one thread crashes on another. */
 #include "accelerators/cpu/library.h"
 
+#include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +20,6 @@
 
 struct pl_library {
     dnnl_engine_t engine;
-    dnnl_stream_t stream;
 };
 
 typedef struct stage {
@@ -38,6 +38,7 @@ typedef struct binding {
 
 struct pl_product {
     pl_library_t *library;
+    dnnl_stream_t stream;               /* of its own: threads cannot share one */
     int stages, bindings;
     stage_t stage[STAGES];
     binding_t binding[MEMORIES];
@@ -71,9 +72,6 @@ pl_library_t *pl_library_new(pl_error_t *err)
         return NULL;
     }
     dnnl_status_t status = dnnl_engine_create(&library->engine, dnnl_cpu, 0);
-    if (status == dnnl_success)
-        status = dnnl_stream_create(&library->stream, library->engine,
-                                    dnnl_stream_default_flags);
     if (answer(status, "engine", err) == PL_OK)
         return library;
     pl_library_free(library);
@@ -84,23 +82,40 @@ void pl_library_free(pl_library_t *library)
 {
     if (!library)
         return;
-    if (library->stream)
-        dnnl_stream_destroy(library->stream);
     if (library->engine)
         dnnl_engine_destroy(library->engine);
     pl_free(library);
 }
 
+/* The library takes the number of its threads from the one that calls it. */
+static void compute_alone(void)
+{
+    omp_set_num_threads(1);
+}
+
 /* ---- Building a product ---- */
+
+static pl_product_t *product_done(pl_product_t *p, dnnl_status_t status, const char *what,
+                                  pl_error_t *err)
+{
+    if (answer(status, what, err) == PL_OK)
+        return p;
+    pl_product_free(p);
+    return NULL;
+}
 
 static pl_product_t *product_new(pl_library_t *library, pl_error_t *err)
 {
     pl_product_t *p = pl_alloc(sizeof *p);
-    if (p)
-        p->library = library;
-    else
+    if (!p) {
         pl_no_memory(err);
-    return p;
+        return NULL;
+    }
+    compute_alone();
+    p->library = library;
+    dnnl_status_t status =
+        dnnl_stream_create(&p->stream, library->engine, dnnl_stream_default_flags);
+    return product_done(p, status, "stream", err);
 }
 
 /* A memory object of `md`, an argument or, FROM_SCRATCH, a piece of its own of the
@@ -168,15 +183,6 @@ static dnnl_status_t attributes(bool accumulate, dnnl_primitive_attr_t *attr)
         status = dnnl_primitive_attr_set_post_ops(*attr, ops);
     dnnl_post_ops_destroy(ops);
     return status;
-}
-
-static pl_product_t *product_done(pl_product_t *p, dnnl_status_t status, const char *what,
-                                  pl_error_t *err)
-{
-    if (answer(status, what, err) == PL_OK)
-        return p;
-    pl_product_free(p);
-    return NULL;
 }
 
 /* ---- Matrices ---- */
@@ -437,6 +443,7 @@ int pl_product_run(pl_product_t *p, void *const argument[4], void *scratch,
                    pl_error_t *err)
 {
     dnnl_status_t status = dnnl_success;
+    compute_alone();
     for (int i = 0; i < p->bindings && status == dnnl_success; i++) {
         const binding_t *b = &p->binding[i];
         void *at = b->argument == FROM_SCRATCH ? (char *)scratch + b->offset
@@ -444,7 +451,7 @@ int pl_product_run(pl_product_t *p, void *const argument[4], void *scratch,
         status = dnnl_memory_set_data_handle(b->memory, at);
     }
     for (int i = 0; i < p->stages && status == dnnl_success; i++)
-        status = dnnl_primitive_execute(p->stage[i].primitive, p->library->stream,
+        status = dnnl_primitive_execute(p->stage[i].primitive, p->stream,
                                         p->stage[i].count, p->stage[i].arg);
     return answer(status, "product", err);
 }
@@ -458,5 +465,7 @@ void pl_product_free(pl_product_t *p)
             dnnl_primitive_destroy(p->stage[i].primitive);
     for (int i = 0; i < p->bindings; i++)
         dnnl_memory_destroy(p->binding[i].memory);
+    if (p->stream)
+        dnnl_stream_destroy(p->stream);
     pl_free(p);
 }

@@ -1,27 +1,224 @@
-/* parallel.c - parallel loops on OpenMP's pool */
+/* parallel.c - parallel loops on a pool of threads that sleep when there is nothing to do
+ *
+ * Loops follow each other within microseconds, so a helper looks for the next one a short
+ * while before it sleeps; no longer, for on a busy machine whoever spins takes the time
+ * that the others need to get ready. */
 #include "accelerators/cpu/parallel.h"
 
-#include <omp.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-/* The number is a property of the calling thread: the host's own OpenMP regions do not
- * notice. */
-void pl_parallel_bind(int threads)
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+#define SPIN (PL_MILLISECOND / 20)
+#define LOOKS 16                        /* between two looks at the clock */
+
+typedef struct helper {
+    pl_pool_t *pool;
+    int own;                            /* the piece it prefers */
+    pthread_t thread;
+} helper_t;
+
+struct pl_pool {
+    /* The loop.  Who has claimed a piece may read it: it stays until all are done. */
+    pl_parallel_body_t body;
+    void *job;
+    int64_t n, piece;
+    int pieces;                         /* atomic */
+    /* Atomic. */
+    uint32_t loop;                      /* its number; helpers sleep on it */
+    uint32_t left;                      /* pieces not done; the caller sleeps on it */
+    int asleep;                         /* helpers */
+    bool waiting;                       /* the caller is asleep */
+    bool ending;
+    uint32_t *claimed;                  /* [threads] newest loop whose piece k is taken */
+    int threads, helpers;
+    helper_t *helper;
+};
+
+/* ---- Waiting ---- */
+
+static void sleep_while(uint32_t *word, uint32_t value)
 {
-    omp_set_num_threads(threads);
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
-void pl_parallel_for(int threads, int64_t n, int64_t grain, pl_parallel_body_t body,
-                     void *job)
+static void wake(uint32_t *word, int count)
 {
-    int64_t piece = pl_parallel_piece(threads, n, grain);
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
+static uint32_t look(const uint32_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_SEQ_CST);
+}
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Whether the word changes within the time that spinning may take. */
+static bool changes_soon(const uint32_t *word, uint32_t value)
+{
+    const int64_t until = pl_now() + SPIN;
+    do {
+        for (int k = 0; k < LOOKS; k++, pause_briefly())
+            if (look(word) != value)
+                return true;
+    } while (pl_now() < until);
+    return false;
+}
+
+/* ---- Pieces ---- */
+
+static bool claim(pl_pool_t *pool, int k, uint32_t loop)
+{
+    uint32_t newest = look(&pool->claimed[k]);
+    return (int32_t)(newest - loop) < 0
+           && __atomic_compare_exchange_n(&pool->claimed[k], &newest, loop, false,
+                                          __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+static void piece_run(pl_pool_t *pool, int k)
+{
+    const int64_t from = k * pool->piece, to = from + pool->piece;
+    pool->body(pool->job, from, to < pool->n ? to : pool->n, k);
+    if (__atomic_sub_fetch(&pool->left, 1, __ATOMIC_SEQ_CST) == 0
+        && __atomic_load_n(&pool->waiting, __ATOMIC_SEQ_CST))
+        wake(&pool->left, 1);
+}
+
+/* Runs what nobody else has taken, from the `own`-th piece on.  A helper that comes late
+ * finds every piece taken for its loop, whatever the number of pieces has become. */
+static void pieces_run(pl_pool_t *pool, uint32_t loop, int own)
+{
+    const int pieces = __atomic_load_n(&pool->pieces, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < pieces; i++) {
+        const int k = (own + i) % pieces;
+        if (claim(pool, k, loop))
+            piece_run(pool, k);
+    }
+}
+
+/* ---- Helpers ---- */
+
+static void helper_rest(pl_pool_t *pool, uint32_t seen)
+{
+    if (changes_soon(&pool->loop, seen))
+        return;
+    __atomic_add_fetch(&pool->asleep, 1, __ATOMIC_SEQ_CST);
+    sleep_while(&pool->loop, seen);
+    __atomic_sub_fetch(&pool->asleep, 1, __ATOMIC_SEQ_CST);
+}
+
+static void *helper_main(void *user)
+{
+    const helper_t *helper = user;
+    pl_pool_t *pool = helper->pool;
+    uint32_t seen = 0;
+    for (;;) {
+        const uint32_t loop = look(&pool->loop);
+        if (__atomic_load_n(&pool->ending, __ATOMIC_SEQ_CST))
+            return NULL;
+        if (loop == seen)
+            helper_rest(pool, seen);
+        else
+            pieces_run(pool, seen = loop, helper->own);
+    }
+}
+
+static void helpers_start(pl_pool_t *pool)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);    /* they are for the host's threads */
+    for (int k = 0; k < pool->threads - 1; k++) {
+        helper_t *helper = &pool->helper[k];
+        *helper = (helper_t){.pool = pool, .own = k + 1};
+        if (pthread_create(&helper->thread, NULL, helper_main, helper) != 0)
+            break;
+        pthread_setname_np(helper->thread, "compute");
+        pool->helpers++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+pl_pool_t *pl_pool_new(int threads, pl_error_t *err)
+{
+    pl_pool_t *pool = pl_alloc(sizeof *pool);
+    if (pool) {
+        pool->threads = threads;
+        pool->claimed = pl_alloc_array((size_t)threads, sizeof *pool->claimed);
+        pool->helper = pl_alloc_array((size_t)threads, sizeof *pool->helper);
+    }
+    if (!pool || !pool->claimed || !pool->helper) {
+        pl_no_memory(err);
+        pl_pool_free(pool);
+        return NULL;
+    }
+    helpers_start(pool);
+    return pool;
+}
+
+/* A new number, so that all who sleep on it look. */
+static uint32_t loop_begin(pl_pool_t *pool, int helpers)
+{
+    const uint32_t loop = __atomic_add_fetch(&pool->loop, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&pool->asleep, __ATOMIC_SEQ_CST) > 0)
+        wake(&pool->loop, helpers);
+    return loop;
+}
+
+void pl_pool_free(pl_pool_t *pool)
+{
+    if (!pool)
+        return;
+    __atomic_store_n(&pool->ending, true, __ATOMIC_SEQ_CST);
+    loop_begin(pool, INT_MAX);
+    for (int k = 0; k < pool->helpers; k++)
+        pthread_join(pool->helper[k].thread, NULL);
+    pl_free(pool->helper);
+    pl_free(pool->claimed);
+    pl_free(pool);
+}
+
+/* ---- Loops ---- */
+
+static void wait_for_the_others(pl_pool_t *pool)
+{
+    for (uint32_t left; (left = look(&pool->left)) > 0;) {
+        if (changes_soon(&pool->left, left))
+            continue;
+        __atomic_store_n(&pool->waiting, true, __ATOMIC_SEQ_CST);
+        sleep_while(&pool->left, left);
+        __atomic_store_n(&pool->waiting, false, __ATOMIC_SEQ_CST);
+    }
+}
+
+void pl_parallel_for(pl_pool_t *pool, int threads, int64_t n, int64_t grain,
+                     pl_parallel_body_t body, void *job)
+{
+    const int64_t piece = pl_parallel_piece(threads, n, grain);
     if (piece >= n) {
         body(job, 0, n, 0);
         return;
     }
-    int pieces = (int)((n + piece - 1) / piece);
-#pragma omp parallel for num_threads(pieces) schedule(static, 1)
-    for (int k = 0; k < pieces; k++) {
-        int64_t from = k * piece, to = from + piece;
-        body(job, from, to < n ? to : n, k);
-    }
+    const int pieces = (int)((n + piece - 1) / piece);
+    pool->body = body, pool->job = job, pool->n = n, pool->piece = piece;
+    __atomic_store_n(&pool->pieces, pieces, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&pool->left, (uint32_t)pieces, __ATOMIC_SEQ_CST);
+    for (int k = pieces; k < pool->threads; k++)            /* there are no such pieces */
+        __atomic_store_n(&pool->claimed[k], pool->loop + 1, __ATOMIC_SEQ_CST);
+    pieces_run(pool, loop_begin(pool, pieces - 1), 0);
+    wait_for_the_others(pool);
 }

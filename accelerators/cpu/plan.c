@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "accelerators/cpu/fuse.h"
-#include "accelerators/cpu/parallel.h"
 #include "accelerators/cpu/rewrite.h"
 #include "accelerators/cpu/step.h"
 #include "base/alloc.h"
@@ -324,7 +323,6 @@ int pl_plan_new(pl_cpu_t *cpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_t
     compiler_t c = {.cpu = cpu, .plan = pl_alloc(sizeof *c.plan)};
     if (!c.plan)
         return pl_no_memory(err);
-    pl_parallel_bind(cpu->thread_count);
     code = compile(&c, g, err);
     if (code == PL_OK)
         code = reserve(cpu, c.plan, err);
@@ -432,9 +430,9 @@ int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t 
     const pl_frame_t frame = {.at = plan->at,
                               .scratch = cpu->scratch.data,
                               .kernels = cpu->kernels,
+                              .pool = cpu->pool,
                               .threads = cpu->thread_count,
                               .replay = replay};
-    pl_parallel_bind(cpu->thread_count);
     int i = 0;
     for (; i < plan->steps && code == PL_OK; i++)
         code = plan->step[i].run(&plan->step[i], &frame, err);

@@ -11,6 +11,7 @@
 #include "accelerators/cpu/kernels/kernels.h"
 #include "accelerators/cpu/library.h"
 #include "accelerators/cpu/lower.h"
+#include "accelerators/cpu/parallel.h"
 #include "tensor/lifetimes.h"
 
 #define PL_GUARDED 1                    /* a step's answer: the rest does not happen */
@@ -20,7 +21,8 @@ typedef struct pl_frame {
     char *const *at; /* [values] where each lies; NULL: nobody wants it */
     char *scratch;
     const pl_kernels_t *kernels;
-    int threads;
+    pl_pool_t *pool;
+    int threads;                        /* of the pool */
     const pl_replay_t *replay;
 } pl_frame_t;
 

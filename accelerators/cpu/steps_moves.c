@@ -74,8 +74,8 @@ static int run_moves(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
         int64_t elements = 1;
         for (int i = 0; i < call.job.rank; i++)
             elements *= call.job.dim[i];
-        pl_parallel_for(elements < PL_PARALLEL_LEAST ? 1 : f->threads, call.job.dim[0], 1,
-                        run_piece, &call);
+        pl_parallel_for(f->pool, elements < PL_PARALLEL_LEAST ? 1 : f->threads,
+                        call.job.dim[0], 1, run_piece, &call);
     }
     return PL_OK;
 }

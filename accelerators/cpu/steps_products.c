@@ -2,7 +2,7 @@
  * by our own kernels */
 #include <string.h>
 
-#include "accelerators/cpu/parallel.h"
+#include "accelerators/cpu/slices.h"
 #include "accelerators/cpu/step.h"
 #include "accelerators/cpu/view.h"
 #include "base/alloc.h"
@@ -12,16 +12,16 @@
 
 static void release_product(pl_step_t *s)
 {
-    pl_product_free(s->own);
+    pl_slices_free(s->own);
 }
 
-static int keep_product(pl_step_t *s, pl_product_t *product)
+static int keep_product(pl_step_t *s, pl_slices_t *product)
 {
     if (!product)
         return PL_ENOMEM;               /* any failure: the library has said which */
     s->own = product;
     s->release = release_product;
-    s->scratch = pl_product_scratch(product);
+    s->scratch = pl_slices_scratch(product);
     return PL_OK;
 }
 
@@ -31,7 +31,7 @@ static int run_product(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
     void *argument[4] = {pl_in(s, f, 0), pl_in(s, f, 1), NULL, pl_out(s, f, 0)};
     if (s->op.input_count == 3)
         argument[2] = pl_in(s, f, 2);
-    return pl_product_run(s->own, argument, f->scratch, err);
+    return pl_slices_run(s->own, f->pool, argument, f->scratch, err);
 }
 
 /* A matrix or a batch of them, with `rank` axes, read transposed or not; repeated where
@@ -67,7 +67,7 @@ static int prepare_matmul(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
         .has_bias = s->op.input_count == 3,
     };
     s->run = run_product;
-    return keep_product(s, pl_product_matmul(b->library, &m, err));
+    return keep_product(s, pl_slices_matmul(b->library, b->threads, &m, err));
 }
 
 /* x and y are [B, H, W, C], w [filters, C, k, k]. */
@@ -80,7 +80,7 @@ static int prepare_convolution_of(pl_step_t *s, const pl_builder_t *b, pl_convol
     c.out_height = y.dim[1], c.out_width = y.dim[2];
     c.stride = s->op.attr.stride, c.padding = s->op.attr.padding;
     s->run = run_product;
-    return keep_product(s, pl_product_convolution(b->library, &c, err));
+    return keep_product(s, pl_slices_convolution(b->library, b->threads, &c, err));
 }
 
 static int prepare_conv2d(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
@@ -138,7 +138,7 @@ static int run_pool(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
     call.job.x = pl_in(s, f, 0);
     call.job.y = pl_out(s, f, 0);
     call.job.where = pl_out(s, f, 1) ? pl_out(s, f, 1) : (int32_t *)f->scratch;
-    pl_parallel_for(f->threads, call.job.batch, 1, pool_piece, &call);
+    pl_parallel_for(f->pool, f->threads, call.job.batch, 1, pool_piece, &call);
     return PL_OK;
 }
 
@@ -149,7 +149,7 @@ static int run_pool_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_t *er
     call.job.dy = pl_in(s, f, 0);
     call.job.where = pl_in(s, f, 1);
     call.job.dx = pl_out(s, f, 0);
-    pl_parallel_for(f->threads, call.job.batch, 1, pool_piece, &call);
+    pl_parallel_for(f->pool, f->threads, call.job.batch, 1, pool_piece, &call);
     return PL_OK;
 }
 
@@ -250,8 +250,8 @@ static int run_attention(const pl_step_t *s, const pl_frame_t *f, pl_error_t *er
     call.job.v = look_in(s, f, 2);
     call.job.y = look_out(s, f, 0);
     call.job.lse = pl_out(s, f, 1);
-    pl_parallel_for(f->threads, call.job.batch * call.job.heads, 1, attention_piece,
-                    &call);
+    pl_parallel_for(f->pool, f->threads, call.job.batch * call.job.heads, 1,
+                    attention_piece, &call);
     return PL_OK;
 }
 
@@ -269,8 +269,8 @@ static int run_attention_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_
     call.job.dq = look_out(s, f, 0);
     call.job.dk = look_out(s, f, 1);
     call.job.dv = look_out(s, f, 2);
-    pl_parallel_for(f->threads, call.job.batch * call.job.heads, 1, attention_piece,
-                    &call);
+    pl_parallel_for(f->pool, f->threads, call.job.batch * call.job.heads, 1,
+                    attention_piece, &call);
     return PL_OK;
 }
 

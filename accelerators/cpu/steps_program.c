@@ -401,7 +401,8 @@ static int run_program(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
                                      own->stream[k], own->p[k]);
     program_call_t call = {s, f, dropout};
     const int threads = own->program.count < PL_PARALLEL_LEAST ? 1 : f->threads;
-    pl_parallel_for(threads, own->program.count, own->program.block, run_piece, &call);
+    pl_parallel_for(f->pool, threads, own->program.count, own->program.block, run_piece,
+                    &call);
     for (int k = 0; k < own->totals; k++)
         if (f->at[own->total[k]])
             *(float *)f->at[own->total[k]] =

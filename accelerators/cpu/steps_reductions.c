@@ -43,7 +43,7 @@ static int run_sum(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
     const int threads = s->size[1] < PL_PARALLEL_LEAST ? 1 : f->threads;
     memset(job->y, 0, (size_t)s->size[0] * sizeof(float));
     call.partial = job->summed[job->split] && threads > 1 ? (float *)f->scratch : NULL;
-    pl_parallel_for(threads, length, grain, sum_piece, &call);
+    pl_parallel_for(f->pool, threads, length, grain, sum_piece, &call);
     const int64_t piece = pl_parallel_piece(threads, length, grain);
     for (int64_t part = 0; part * piece < length && call.partial; part++)
         *job->y += call.partial[part];
@@ -124,8 +124,8 @@ static void max_start(const pl_step_t *s, const pl_frame_t *f, max_call_t *call)
     const int64_t results = s->size[0] * s->size[2];
     call->job.n = s->size[1];
     call->job.inner = s->size[2];
-    pl_parallel_for(results * s->size[1] < PL_PARALLEL_LEAST ? 1 : f->threads, results,
-                    16, max_piece, call);
+    pl_parallel_for(f->pool, results * s->size[1] < PL_PARALLEL_LEAST ? 1 : f->threads,
+                    results, 16, max_piece, call);
 }
 
 static int run_max(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)

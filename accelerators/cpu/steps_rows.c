@@ -66,8 +66,8 @@ static int run_softmax(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
                         .kernel = grad ? f->kernels->softmax_grad : f->kernels->softmax};
     c.job.x = pl_in(s, f, grad);
     c.job.dy = grad ? pl_in(s, f, 0) : NULL;
-    pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[0], 1, softmax_piece,
-                    &c);
+    pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+                    softmax_piece, &c);
     return PL_OK;
 }
 
@@ -110,7 +110,7 @@ static int run_layer_norm(const pl_step_t *s, const pl_frame_t *f, pl_error_t *e
                                    .rstd = pl_out(s, f, 2)}};
     if (!c.job.y)
         c.job.y = (float *)f->scratch;
-    pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+    pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
                     layer_norm_piece, &c);
     return PL_OK;
 }
@@ -139,7 +139,7 @@ static int run_layer_norm_grad(const pl_step_t *s, const pl_frame_t *f, pl_error
                                    .rstd = pl_in(s, f, 4),
                                    .dx = pl_out(s, f, 0)}};
     const int threads = threads_for(f, rows * width);
-    pl_parallel_for(threads, rows, 1, layer_norm_grad_piece, &c);
+    pl_parallel_for(f->pool, threads, rows, 1, layer_norm_grad_piece, &c);
     const int64_t piece = pl_parallel_piece(threads, rows, 1);
     for (int64_t part = 1; part * piece < rows; part++)
         f->kernels->add(c.sums, c.sums + 2 * part * width, 2 * width);
@@ -196,8 +196,8 @@ static void batch_norm_run(batch_norm_call_t *c, const pl_step_t *s, const pl_fr
                                           int64_t to))
 {
     c->kernel = kernel;
-    pl_parallel_for(threads_for(f, s->size[0] * s->size[1] * s->size[2]), n, grain,
-                    batch_norm_piece, c);
+    pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1] * s->size[2]), n,
+                    grain, batch_norm_piece, c);
 }
 
 static float *scratch_row(const pl_step_t *s, const pl_frame_t *f, int row)
@@ -317,7 +317,7 @@ static int run_embedding(const pl_step_t *s, const pl_frame_t *f, pl_error_t *er
     embedding_call_t c = {s, pl_in(s, f, 0), pl_in(s, f, 1), pl_out(s, f, 0), f->kernels};
     int code = check_indices(s, c.indices, s->size[0], s->size[2], err);
     if (code == PL_OK)
-        pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+        pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
                         embedding_piece, &c);
     return code;
 }
@@ -341,7 +341,7 @@ static int run_embedding_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_
     embedding_call_t c = {s, pl_in(s, f, 0), pl_in(s, f, 1), pl_out(s, f, 0), f->kernels};
     int code = check_indices(s, c.indices, s->size[0], s->size[2], err);
     if (code == PL_OK)
-        pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[2], 1,
+        pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[2], 1,
                         embedding_grad_piece, &c);
     return code;
 }
@@ -406,8 +406,8 @@ static int run_cross_entropy(const pl_step_t *s, const pl_frame_t *f, pl_error_t
         c.job.lse = pl_out(s, f, 2);
     c.kernel =
         s->op.code == PL_OP_correct ? f->kernels->correct : f->kernels->cross_entropy;
-    pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[0], 1, entropy_piece,
-                    &c);
+    pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+                    entropy_piece, &c);
     if (pl_out(s, f, 0))
         *(float *)pl_out(s, f, 0) = total(c.job.row, s->size[0]);
     if (pl_out(s, f, 1))
@@ -426,8 +426,8 @@ static int run_cross_entropy_grad(const pl_step_t *s, const pl_frame_t *f,
     c.job.lse = pl_in(s, f, 3);
     c.job.dlogits = pl_out(s, f, 0);
     c.kernel = f->kernels->cross_entropy_grad;
-    pl_parallel_for(threads_for(f, s->size[0] * s->size[1]), s->size[0], 1, entropy_piece,
-                    &c);
+    pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
+                    entropy_piece, &c);
     return PL_OK;
 }
 

@@ -1,0 +1,231 @@
+/* slices.c - a product of the library cut into slices, which threads compute at once
+ *
+ * Matrices are cut along a batch axis or along the rows of the result, very wide ones
+ * along the columns: all threads read the other factor.  Convolutions are cut along the
+ * batch; of a gradient of the weights each slice is a sum over its pictures, and those
+ * are added up in the order of the slices. */
+#include "accelerators/cpu/slices.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#define WORK_LEAST (1 << 18)            /* products of numbers worth a second thread */
+#define GRAIN 16                        /* rows or columns that are not torn apart */
+#define WIDE 8                          /* columns for a row, from which on they are cut */
+
+typedef struct slice {
+    pl_product_t *product;
+    int64_t offset[4];                  /* of its arguments, in elements */
+    size_t scratch;                     /* where its own begins */
+    float *sum;                         /* of this run: where it computes a partial sum */
+    pl_error_t error;                   /* of this run */
+    int code;
+} slice_t;
+
+struct pl_slices {
+    int count, room;
+    slice_t *slice;
+    size_t scratch;
+    int64_t summed;                     /* elements that are added up over slices */
+};
+
+static pl_slices_t *slices_new(int room, pl_error_t *err)
+{
+    pl_slices_t *s = pl_alloc(sizeof *s);
+    if (s) {
+        s->room = room;
+        s->slice = pl_alloc_array((size_t)room, sizeof *s->slice);
+    }
+    if (s && s->slice)
+        return s;
+    pl_slices_free(s);
+    pl_no_memory(err);
+    return NULL;
+}
+
+void pl_slices_free(pl_slices_t *s)
+{
+    if (!s)
+        return;
+    for (int k = 0; s->slice && k < s->count; k++)
+        pl_product_free(s->slice[k].product);
+    pl_free(s->slice);
+    pl_free(s);
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* Takes the product, NULL when it could not be made. */
+static bool slice_add(pl_slices_t *s, pl_product_t *product, const int64_t offset[4])
+{
+    if (!product)
+        return false;
+    slice_t *slice = &s->slice[s->count];
+    slice->product = product;
+    for (int i = 0; i < 4; i++)
+        slice->offset[i] = offset[i];
+    if (s->count++ > 0)                 /* the first sums where the result belongs */
+        s->scratch += aligned((size_t)s->summed * sizeof(float));
+    slice->scratch = s->scratch;
+    s->scratch += aligned(pl_product_scratch(product));
+    return true;
+}
+
+/* ---- Matrices ---- */
+
+static double work_of(const pl_matmul_t *m)
+{
+    double work = (double)m->a.dim[m->rank - 1];
+    for (int i = 0; i < m->rank; i++)
+        work *= (double)m->c.dim[i];
+    return work;
+}
+
+/* The longest batch axis, if it is enough for all threads, else rows or columns. */
+static int axis_to_cut(const pl_matmul_t *m, int threads)
+{
+    const int rows = m->rank - 2, columns = m->rank - 1;
+    int longest = 0;
+    for (int i = 1; i < rows; i++)
+        if (m->c.dim[i] > m->c.dim[longest])
+            longest = i;
+    if (rows > 0 && m->c.dim[longest] >= threads)
+        return longest;
+    return m->c.dim[columns] < WIDE * m->c.dim[rows] ? rows : columns;
+}
+
+/* [from, to) of an axis; what is repeated along it stays. */
+static int64_t matrix_cut(pl_matrix_t *x, int axis, int64_t from, int64_t to)
+{
+    if (x->dim[axis] == 1)
+        return 0;
+    x->dim[axis] = to - from;
+    return from * x->stride[axis];
+}
+
+static bool cut_matmul(pl_slices_t *s, pl_library_t *library, pl_matmul_t m, int axis,
+                       int64_t from, int64_t to, pl_error_t *err)
+{
+    int64_t offset[4] = {0};
+    const bool columns = axis == m.rank - 1;
+    if (!columns)
+        offset[0] = matrix_cut(&m.a, axis, from, to);
+    if (axis != m.rank - 2)
+        offset[1] = matrix_cut(&m.b, axis, from, to);
+    offset[2] = columns ? from : 0;
+    offset[3] = matrix_cut(&m.c, axis, from, to);
+    return slice_add(s, pl_product_matmul(library, &m, err), offset);
+}
+
+pl_slices_t *pl_slices_matmul(pl_library_t *library, int threads, const pl_matmul_t *m,
+                              pl_error_t *err)
+{
+    const int many = work_of(m) < WORK_LEAST ? 1 : threads,
+              axis = axis_to_cut(m, many);
+    const int64_t n = m->c.dim[axis],
+                  piece = pl_parallel_piece(many, n, axis < m->rank - 2 ? 1 : GRAIN);
+    pl_slices_t *s = slices_new(many, err);
+    bool made = s != NULL;
+    for (int64_t from = 0; made && from < n; from += piece)
+        made = cut_matmul(s, library, *m, axis, from,
+                          from + piece < n ? from + piece : n, err);
+    if (made)
+        return s;
+    pl_slices_free(s);
+    return NULL;
+}
+
+/* ---- Convolutions ---- */
+
+pl_slices_t *pl_slices_convolution(pl_library_t *library, int threads,
+                                   const pl_convolution_t *c, pl_error_t *err)
+{
+    const int64_t n = c->batch, piece = pl_parallel_piece(threads, n, 1),
+                  x = c->height * c->width * c->channels,
+                  y = c->out_height * c->out_width * c->filters;
+    pl_slices_t *s = slices_new(threads, err);
+    bool made = s != NULL;
+    if (made && c->kind == PL_CONVOLVE_GRAD_W)
+        s->summed = c->filters * c->channels * c->kernel * c->kernel;
+    for (int64_t from = 0; made && from < n; from += piece) {
+        pl_convolution_t own = *c;
+        own.batch = from + piece < n ? piece : n - from;
+        const int64_t of_x = from * x, of_y = from * y;
+        const int64_t offset[][4] = {
+            [PL_CONVOLVE] = {of_x, 0, 0, of_y},
+            [PL_CONVOLVE_GRAD_X] = {of_y, 0, 0, of_x},
+            [PL_CONVOLVE_GRAD_W] = {of_y, of_x, 0, 0},
+        };
+        made = slice_add(s, pl_product_convolution(library, &own, err), offset[c->kind]);
+    }
+    if (made)
+        return s;
+    pl_slices_free(s);
+    return NULL;
+}
+
+/* ---- Running ---- */
+
+size_t pl_slices_scratch(const pl_slices_t *s)
+{
+    return s->scratch;
+}
+
+typedef struct slices_call {
+    pl_slices_t *s;
+    float *const *argument;
+    char *scratch;
+} slices_call_t;
+
+static void slice_run(void *user, int64_t from, int64_t to, int part)
+{
+    const slices_call_t *call = user;
+    (void)part;
+    for (int64_t k = from; k < to; k++) {
+        slice_t *slice = &call->s->slice[k];
+        void *argument[4];
+        for (int i = 0; i < 4; i++)
+            argument[i] = call->argument[i] ? call->argument[i] + slice->offset[i] : NULL;
+        if (slice->sum)
+            argument[3] = slice->sum;
+        slice->code = pl_product_run(slice->product, argument,
+                                     call->scratch + slice->scratch, &slice->error);
+    }
+}
+
+/* Adds the elements [from, to) of the later slices' sums to the first one's. */
+static void sums_add(void *user, int64_t from, int64_t to, int part)
+{
+    const slices_call_t *call = user;
+    float *total = call->argument[3];
+    (void)part;
+    for (int k = 1; k < call->s->count; k++) {
+        const float *sum = call->s->slice[k].sum;
+        for (int64_t i = from; i < to; i++)
+            total[i] += sum[i];
+    }
+}
+
+int pl_slices_run(pl_slices_t *s, pl_pool_t *pool, void *const argument[4], void *scratch,
+                  pl_error_t *err)
+{
+    float *const start[4] = {argument[0], argument[1], argument[2], argument[3]};
+    slices_call_t call = {s, start, scratch};
+    for (int k = 1; s->summed && k < s->count; k++)
+        s->slice[k].sum = (float *)(call.scratch + s->slice[k].scratch
+                                    - aligned((size_t)s->summed * sizeof(float)));
+    pl_parallel_for(pool, s->count, s->count, 1, slice_run, &call);
+    for (int k = 0; k < s->count; k++)
+        if (s->slice[k].code != PL_OK) {
+            if (err)
+                *err = s->slice[k].error;
+            return s->slice[k].code;
+        }
+    if (s->summed)
+        pl_parallel_for(pool, s->summed < PL_PARALLEL_LEAST ? 1 : s->count, s->summed,
+                        GRAIN, sums_add, &call);
+    return PL_OK;
+}

@@ -1,0 +1,215 @@
+/* parallel.c - tests of accelerators/cpu/parallel.c and slices.c: loops and products that
+ * threads share */
+#include "accelerators/cpu/parallel.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accelerators/cpu/slices.h"
+#include "base/alloc.h"
+#include "tap.h"
+
+/* ---- Loops ---- */
+
+#define ITEMS 1000
+
+typedef struct loop {
+    int seen[ITEMS];                    /* how often each item was worked on */
+    int parts[64];                      /* items of each piece */
+    bool slow;                          /* whoever works lets the others go first */
+} loop_t;
+
+static void count_items(void *user, int64_t from, int64_t to, int part)
+{
+    loop_t *loop = user;
+    for (int64_t k = from; k < to; k++)
+        loop->seen[k]++;
+    loop->parts[part] = (int)(to - from);
+    if (loop->slow)
+        sched_yield();
+}
+
+static bool each_once(const loop_t *loop, int n)
+{
+    for (int k = 0; k < ITEMS; k++)
+        if (loop->seen[k] != (k < n))
+            return false;
+    return true;
+}
+
+static void each_item_is_worked_on_once(void)
+{
+    for (int threads = 1; threads <= 9; threads += 2) {
+        pl_error_t err;
+        pl_pool_t *pool = pl_pool_new(threads, &err);
+        int wrong = 0;
+        for (int n = 1; n <= ITEMS; n += 37)
+            for (int grain = 1; grain <= 64; grain *= 8) {
+                loop_t loop = {.slow = n % 2};
+                pl_parallel_for(pool, threads, n, grain, count_items, &loop);
+                wrong += !each_once(&loop, n);
+            }
+        is_int(wrong, 0, "by %d threads", threads);
+        pl_pool_free(pool);
+    }
+}
+
+static void pieces_depend_on_size_and_threads_alone(void)
+{
+    pl_error_t err;
+    pl_pool_t *pool = pl_pool_new(4, &err);
+    int wrong = 0;
+    for (int k = 0; k < 200; k++) {
+        loop_t loop = {.slow = k % 2};
+        pl_parallel_for(pool, 4, 100, 8, count_items, &loop);
+        const int want[] = {32, 32, 32, 4, 0};
+        wrong += memcmp(loop.parts, want, sizeof want) != 0;
+    }
+    is_int(wrong, 0, "100 items in grains of 8: 32, 32, 32 and 4");
+    pl_pool_free(pool);
+}
+
+/* Loops with more and with fewer pieces follow each other: a helper that comes late to
+ * one finds the next. */
+static void loops_follow_each_other_closely(void)
+{
+    pl_error_t err;
+    pl_pool_t *pool = pl_pool_new(5, &err);
+    int wrong = 0;
+    for (int k = 0; k < 20000; k++) {
+        loop_t loop = {0};
+        const int threads = 1 + k % 5;
+        pl_parallel_for(pool, threads, 40, 1, count_items, &loop);
+        wrong += !each_once(&loop, 40);
+    }
+    is_int(wrong, 0, "20 000 of them");
+    pl_pool_free(pool);
+}
+
+static void pools_come_and_go(void)
+{
+    pl_error_t err;
+    int wrong = 0;
+    for (int k = 0; k < 50; k++) {
+        loop_t loop = {0};
+        pl_pool_t *pool = pl_pool_new(3, &err), *other = pl_pool_new(3, &err);
+        if (k % 2)
+            pl_parallel_for(pool, 3, 10, 1, count_items, &loop);
+        else
+            pl_parallel_for(other, 3, 10, 1, count_items, &loop);
+        wrong += !each_once(&loop, 10);
+        pl_pool_free(pool);
+        pl_pool_free(other);
+    }
+    is_int(wrong, 0, "also when no loop ever ran");
+}
+
+/* ---- Slices ---- */
+
+#define ELEMENTS 400000
+
+static float data[3][ELEMENTS], result[2][ELEMENTS];
+
+static void fill(void)
+{
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < ELEMENTS; i++)
+            data[k][i] = (float)sin(i * 0.37 + k);
+}
+
+/* Runs what `make` makes for 1 and for `threads` threads; the largest difference of the
+ * results. */
+static double difference(pl_slices_t *(*make)(pl_library_t *library, int threads,
+                                              const void *what, pl_error_t *err),
+                         const void *what, int threads, bool has_bias)
+{
+    pl_error_t err = {0};
+    double worst = 0, size = 0;
+    for (int k = 0; k < 2; k++) {
+        const int many = k ? threads : 1;
+        pl_library_t *library = pl_library_new(&err);
+        pl_pool_t *pool = pl_pool_new(many, &err);
+        pl_slices_t *s = make(library, many, what, &err);
+        char *scratch = s ? aligned_alloc(64, (pl_slices_scratch(s) + 127) / 64 * 64) : NULL;
+        void *const argument[] = {data[0], data[1], has_bias ? data[2] : NULL, result[k]};
+        memset(result[k], 0, sizeof result[k]);
+        if (!s || pl_slices_run(s, pool, argument, scratch, &err) != PL_OK)
+            return INFINITY;
+        free(scratch);
+        pl_slices_free(s);
+        pl_pool_free(pool);
+        pl_library_free(library);
+    }
+    for (int i = 0; i < ELEMENTS; i++) {
+        worst = fmax(worst, fabs((double)result[0][i] - (double)result[1][i]));
+        size = fmax(size, fabs((double)result[0][i]));
+    }
+    return size > 0 ? worst / size : INFINITY;
+}
+
+static pl_slices_t *make_matmul(pl_library_t *library, int threads, const void *what,
+                                pl_error_t *err)
+{
+    return pl_slices_matmul(library, threads, what, err);
+}
+
+static pl_slices_t *make_convolution(pl_library_t *library, int threads, const void *what,
+                                     pl_error_t *err)
+{
+    return pl_slices_convolution(library, threads, what, err);
+}
+
+static pl_matmul_t plain(int64_t m, int64_t k, int64_t n)
+{
+    return (pl_matmul_t){
+        .rank = 2, .a = {{m, k}, {k, 1}}, .b = {{k, n}, {n, 1}}, .c = {{m, n}, {n, 1}}};
+}
+
+static void a_product_of_matrices_is_the_same_from_slices(void)
+{
+    pl_matmul_t cases[] = {plain(200, 70, 90), plain(90, 70, 200), plain(8, 300, 1000),
+                           plain(90, 70, 200), plain(100, 64, 100), plain(100, 64, 100)};
+    static const char *const names[] = {
+        "rows", "rows with a bias", "columns, for there are many", "read transposed",
+        "a batch", "a batch with one right side"};
+    cases[1].has_bias = cases[2].has_bias = true;
+    cases[3].a = (pl_matrix_t){{90, 70}, {1, 90}};
+    cases[4] = (pl_matmul_t){.rank = 3,
+                             .a = {{7, 40, 50}, {2000, 50, 1}},
+                             .b = {{7, 50, 60}, {3000, 60, 1}},
+                             .c = {{7, 40, 60}, {2400, 60, 1}}};
+    cases[5] = cases[4];
+    cases[5].b = (pl_matrix_t){{1, 50, 60}, {3000, 60, 1}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (int threads = 2; threads <= 5; threads++)
+            ok(difference(make_matmul, &cases[k], threads, cases[k].has_bias) < 1e-5,
+               "%s, %d threads", names[k], threads);
+}
+
+static void a_convolution_is_the_same_from_slices(void)
+{
+    static const char *const names[] = {"forward", "gradient of x", "gradient of w"};
+    for (int kind = 0; kind < 3; kind++)
+        for (int threads = 2; threads <= 8; threads += 2) {
+            pl_convolution_t c = {.batch = 7, .channels = 16, .height = 14, .width = 13,
+                                  .filters = 32, .out_height = 14, .out_width = 13,
+                                  .kernel = 3, .stride = 1, .padding = 1};
+            c.kind = kind, c.has_bias = kind == PL_CONVOLVE;
+            ok(difference(make_convolution, &c, threads, c.has_bias) < 1e-5,
+               "%s, 7 pictures, %d threads", names[kind], threads);
+        }
+}
+
+int main(void)
+{
+    run(each_item_is_worked_on_once);
+    run(pieces_depend_on_size_and_threads_alone);
+    run(loops_follow_each_other_closely);
+    run(pools_come_and_go);
+    fill();
+    run(a_product_of_matrices_is_the_same_from_slices);
+    run(a_convolution_is_the_same_from_slices);
+    return tap_done();
+}
