@@ -19,6 +19,7 @@
 
 #define SPIN (PL_MILLISECOND / 20)
 #define LOOKS 16                        /* between two looks at the clock */
+#define LINE 64                         /* bytes that a core takes from another at once */
 
 typedef struct helper {
     pl_pool_t *pool;
@@ -31,14 +32,16 @@ struct pl_pool {
     pl_parallel_body_t body;
     void *job;
     int64_t n, piece;
-    int pieces;                         /* atomic */
-    /* Atomic. */
-    uint32_t loop;                      /* its number; helpers sleep on it */
-    uint32_t left;                      /* pieces not done; the caller sleeps on it */
-    int asleep;                         /* helpers */
-    bool waiting;                       /* the caller is asleep */
-    bool ending;
+    int pieces;                         /* atomic, as all that follows */
     uint32_t *claimed;                  /* [threads] newest loop whose piece k is taken */
+    char apart[LINE];
+    uint32_t loop;                      /* its number; helpers look at it, and sleep */
+    int asleep;                         /* helpers */
+    bool ending;
+    char apart_too[LINE];
+    uint32_t left;                      /* pieces not done; the caller looks, and sleeps */
+    bool waiting;                       /* the caller is asleep */
+
     int threads, helpers;
     helper_t *helper;
 };
@@ -70,12 +73,14 @@ static void pause_briefly(void)
 /* Whether the word changes within the time that spinning may take. */
 static bool changes_soon(const uint32_t *word, uint32_t value)
 {
-    const int64_t until = pl_now() + SPIN;
+    int64_t now = 0, until = 0;
     do {
         for (int k = 0; k < LOOKS; k++, pause_briefly())
             if (look(word) != value)
                 return true;
-    } while (pl_now() < until);
+        now = pl_now();
+        until = until ? until : now + SPIN;
+    } while (now < until);
     return false;
 }
 
