@@ -302,14 +302,18 @@ bool pl_reactor_is_abandoned(const pl_reactor_t *reactor)
 void pl_reactor_run(pl_reactor_t *reactor)
 {
     while (!reactor->leave && !pl_reactor_is_abandoned(reactor)) {
+        pl_placement_work(&reactor->placement);
         queue_turn(reactor);
         pl_actors_reap(reactor);
         if (!reactor->queue.count || reactor->leave)
             held_send(reactor);
         pl_sockets_settle(&reactor->loop);
+        if (!reactor->queue.count)
+            pl_placement_rest(&reactor->placement);
         if (!reactor->leave && !pl_reactor_is_abandoned(reactor))
             event_base_loop(reactor->loop.base, EVLOOP_ONCE | (reactor->queue.count ? EVLOOP_NONBLOCK : 0));
     }
+    pl_placement_rest(&reactor->placement);
     if (!pl_reactor_is_abandoned(reactor))
         held_send(reactor);
 }

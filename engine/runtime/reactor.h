@@ -6,6 +6,7 @@
 
 #include "base/map.h"
 #include "runtime/message.h"
+#include "runtime/placement.h"
 #include "runtime/queue.h"
 #include "runtime/runtime.h"
 #include "runtime/socket.h"
@@ -30,6 +31,7 @@ typedef struct pl_reactor {
     uint32_t thread;                                        /* its number; 0 is nobody */
     int rank;                                               /* -1 on the control thread */
     pl_rank_seq_t *seq;
+    pl_placement_t placement;
     pthread_t pthread;
     bool has_pthread, leave;
     bool abandoned;                                         /* atomic */
