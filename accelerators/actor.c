@@ -68,6 +68,7 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body, pl_e
         return code;
     pl_log_line(PL_LOG_INFO, pl_actor_rank(self), pl_actor_name(self), "%s: %s, %d thread%s, %s", device->ops->name,
                 device->info.model, device->info.threads, device->info.threads == 1 ? "" : "s", device->info.library);
+    pl_actor_computes(self);
     pl_actor_ready(self);
     return PL_OK;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "runtime/monitor.h"
 
@@ -50,6 +51,14 @@ static void bee_flood(pl_call_t *call, uint64_t count)
         pl_progress_save(call, &(pl_save_progress_t){0});
 }
 
+/* Computes for a while, as an accelerator does; for 10 s when the queen does not hear so many replies. */
+static void linger(int replies)
+{
+    int64_t now = pl_now(), least = now + 2 * PL_MILLISECOND, most = now + 10 * PL_SECOND;
+    while (now < least || (now < most && __atomic_load_n(&rig.queen->replies, __ATOMIC_ACQUIRE) < replies))
+        now = pl_now();
+}
+
 static int bee_save(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     bee_t *bee = self;
@@ -74,6 +83,9 @@ static int bee_save(void *self, pl_call_t *call, const pl_body_t *body, pl_error
         return pl_fail(err, PL_EINVAL, "too late");
     case DO_END_AND_REPLY:
         pl_actor_end(self, &stung);
+        break;
+    case DO_LINGER:
+        linger(bee->lingered++);
         break;
     }
     if (body->save.global_step > DO_FLOOD)
@@ -135,7 +147,7 @@ static void queen_answer(void *self, const pl_answer_t *answer)
 {
     queen_t *q = self;
     q->progress += answer->kind == PL_ANSWER_PROGRESS;
-    q->replies += answer->kind == PL_ANSWER_REPLY;
+    __atomic_add_fetch(&q->replies, answer->kind == PL_ANSWER_REPLY, __ATOMIC_RELEASE);
     q->errors += answer->kind == PL_ANSWER_ERROR;
     q->late += answer->kind == PL_ANSWER_LATE;
     if (answer->kind == PL_ANSWER_ERROR) {

@@ -15,12 +15,14 @@ enum {
     DO_PROGRESS = 5,                                        /* three times, then replies */
     DO_REPLY_AND_FAIL = 6,
     DO_END_AND_REPLY = 7,
+    DO_LINGER = 8,                                          /* 2 ms, until the replies before are heard, then replies */
     DO_FLOOD = 1000,                                        /* so many less 1000 of progress, then replies */
 };
 
 typedef struct bee {
     pl_call_t *kept;
     bool hard;
+    int lingered;
 } bee_t;
 
 /* Options of `start`: "fail", "hard" (fails to end in order: "sour honey"). */

@@ -36,6 +36,20 @@ static void an_error_names_who_and_why(void)
     rig_close();
 }
 
+static void an_answer_does_not_wait_for_long_work_behind_it(void)
+{
+    rig_open();
+    pl_address_t bee;
+    rig_spawn(&bee_ops, PL_AS_RANK_0, "", &bee);
+    int64_t began = pl_now();
+    for (int k = 0; k < 4; k++)
+        rig_ask(bee, DO_LINGER);
+    rig_wait(4);
+    is_int(rig.queen->replies, 4, "all answer");
+    ok(pl_now() - began < 9 * PL_SECOND, "each before the next was done");
+    rig_close();
+}
+
 static void a_child_that_cannot_start_ends_its_start(void)
 {
     for (int w = 0; w < 2; w++) {
@@ -321,6 +335,7 @@ int main(void)
     pl_memory_hooks(failing_malloc, failing_realloc, NULL);
     run(a_call_gets_progress_and_one_reply);
     run(an_error_names_who_and_why);
+    run(an_answer_does_not_wait_for_long_work_behind_it);
     run(a_child_that_cannot_start_ends_its_start);
     run(a_death_ends_the_start_and_all_open_calls);
     run(calls_go_down_only);

@@ -102,9 +102,9 @@ static void setting_nonsense_is_refused(void)
     refuse_set("trainer.max_epoch", "1",
                "unknown key \"trainer.max_epoch\": did you mean \"max_epochs\"?");
     refuse_set("trainer.depth", "17",
-               "\"trainer.depth\" takes an integer from 1 to 16, not 17");
+               "\"trainer.depth\" takes an integer from 0 to 16, not 17");
     refuse_set("trainer.depth", "two",
-               "\"trainer.depth\" takes an integer from 1 to 16, not \"two\"");
+               "\"trainer.depth\" takes an integer from 0 to 16, not \"two\"");
     refuse_set("trainer.accelerator.threds", "2",
                "unknown key \"trainer.accelerator.threds\": did you mean \"threads\"?");
     refuse_set("tariner.depth", "1",
@@ -136,7 +136,7 @@ static void setting_nonsense_is_refused(void)
 static void a_refused_change_leaves_no_trace(void)
 {
     pl_options_t *o = sample_run("{\n\"trainer\": {\"depth\": 3}}");
-    ok(pl_options_set(o, "trainer.depth", "0", &err) != PL_OK, "refused");
+    ok(pl_options_set(o, "trainer.depth", "17", &err) != PL_OK, "refused");
     ok(pl_options_set(o, "loggers.7.x", "0", &err) != PL_OK, "refused half-way");
     char *text = pl_options_text(o, &err);
     is_text(text, "{\"trainer\":{\"depth\":3}}", "as it was");
@@ -232,7 +232,7 @@ static void a_printed_run_is_in_order_and_complete(void)
             "    \"limit_train_batches\": 1.0,\n    \"limit_val_batches\": 1.0,\n"
             "    \"limit_predict_batches\": 1.0,\n    \"log_every_n_steps\": 50,\n    "
             "\"seed\": 42,\n"
-            "    \"default_root_dir\": \"runs\",\n    \"depth\": 2,\n    "
+            "    \"default_root_dir\": \"runs\",\n    \"depth\": 0,\n    "
             "\"step_timeout\": 60,\n"
             "    \"run_name\": \"\",\n    \"enable_progress_bar\": true\n  },\n"
             "  \"callbacks\": [],\n  \"loggers\": [],\n  \"plugins\": []\n}",

@@ -109,9 +109,9 @@ static void a_value_of_the_wrong_type_is_refused(void)
 {
     REFUSE(
         {"{\"trainer\": {\"depth\": \"two\"}}",
-         "run.json:1:23: \"trainer.depth\" takes an integer from 1 to 16, not \"two\""},
+         "run.json:1:23: \"trainer.depth\" takes an integer from 0 to 16, not \"two\""},
         {"{\"trainer\": {\"depth\": 2.0}}",
-         "run.json:1:23: \"trainer.depth\" takes an integer from 1 to 16, not 2.0"},
+         "run.json:1:23: \"trainer.depth\" takes an integer from 0 to 16, not 2.0"},
         {"{\"trainer\": {\"devices\": []}}", "run.json:1:25: \"trainer.devices\" takes "
                                              "an integer from 1 up or \"auto\", not []"},
         {"{\"trainer\": {\"seed\": \"auto\"}}",
@@ -153,7 +153,7 @@ static void a_value_out_of_range_is_refused(void)
 {
     REFUSE(
         {"{\"trainer\": {\"depth\": 17}}",
-         "run.json:1:23: \"trainer.depth\" takes an integer from 1 to 16, not 17"},
+         "run.json:1:23: \"trainer.depth\" takes an integer from 0 to 16, not 17"},
         {"{\"trainer\": {\"seed\": -1}}",
          "run.json:1:22: \"trainer.seed\" takes an integer from 0 up, not -1"},
         {"{\"trainer\": {\"devices\": 0}}", "run.json:1:25: \"trainer.devices\" takes an "
@@ -225,8 +225,8 @@ static void columns_count_characters(void)
 {
     REFUSE({"{\"trainer\": {\"run_name\": \"äöü\", \"depht\": 1}}",
             "run.json:1:33: unknown key \"trainer.depht\": did you mean \"depth\"?"},
-           {"{\"trainer\": {\"run_name\": \"a\\\"}b{\\\\\", \"depth\": 0}}",
-            "run.json:1:47: \"trainer.depth\" takes an integer from 1 to 16, not 0"}, );
+           {"{\"trainer\": {\"run_name\": \"a\\\"}b{\\\\\", \"depth\": -1}}",
+            "run.json:1:47: \"trainer.depth\" takes an integer from 0 to 16, not -1"}, );
 }
 
 /* ---- Files ---- */

@@ -1,6 +1,6 @@
 /* epoch.c - the epoch loop: train on the batches of one epoch
  *
- * Up to `depth` micro-batches are under way at once, so that the accelerator never waits for messages.  Some batches
+ * Several micro-batches are under way at once, so that the accelerator never waits for messages.  Some batches
  * are followed by a decision: a callback's turn, validation, the end.  Which ones they are is known from step and
  * progress alone, when they are fetched; nothing is sent past one until all before it have come back, so that timing
  * decides nothing.  Answers come in order, so a log line needs no such halt. */
@@ -9,6 +9,7 @@
 
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
+#include "actors/loops/pace.h"
 #include "actors/loops/patience.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -53,6 +54,7 @@ typedef struct epoch {
     json_t *newest;                                         /* figures by name, over the run */
     pl_error_t failure;
     pl_patience_t patience;                                 /* with the next step to end */
+    pl_pace_t pace;
     int64_t reported;                                       /* when progress was told last */
 } epoch_t;
 
@@ -76,6 +78,7 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     e->logger = pl_peer(self, "logger");
     e->validates = strstr(body->start.options, "validate") != NULL;
     e->lr_factor = 1;
+    pl_pace_begin(&e->pace, e->options.depth);
     e->newest = json_object();
     if (!e->newest)
         return pl_no_memory(err);
@@ -246,6 +249,7 @@ static void batch_done(void *self, const pl_answer_t *answer)
     e->global_step = steps_after(e, e->done);
     e->done++;
     e->pending--;
+    pl_pace_ended(&e->pace);
     pl_figures_add(&e->sums, reply->figures);
     pl_figures_add(&e->since_log, reply->figures);
     if (e->call && e->failure.code == PL_OK && log_due(e, e->done - 1) && !decision_due(e, e->done - 1))
@@ -278,7 +282,7 @@ static void batch_fetched(void *self, const pl_answer_t *answer)
 /* A stop waits for the optimizer step that the newest micro-batch belongs to. */
 static bool may_fetch(const epoch_t *e)
 {
-    return !e->at_decision && e->fetched < e->batches && e->pending < e->options.depth
+    return !e->at_decision && e->fetched < e->batches && e->pending < e->pace.depth
            && !(e->stopping && (e->fetched == 0 || step_due(e, e->fetched - 1)));
 }
 
@@ -443,6 +447,7 @@ static void epoch_decide(epoch_t *e)
     }
     e->deciding = false;
     e->at_decision = false;
+    pl_pace_paused(&e->pace);
     e->ended = e->options.max_steps > 0 && e->global_step >= (uint64_t)e->options.max_steps;
     pl_patience_renew(&e->patience);
     epoch_go_on(e);
@@ -472,6 +477,7 @@ static void epoch_begun(void *self, const pl_answer_t *answer)
     if (most && most - e->first_step < per_epoch)
         e->batches = (uint32_t)(most - e->first_step) * accumulate(e);
     pl_patience_begin(&e->patience, e, e->options.step_timeout, epoch_look);
+    pl_pace_paused(&e->pace);
     epoch_go_on(e);
 }
 

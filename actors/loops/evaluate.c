@@ -3,6 +3,7 @@
 
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
+#include "actors/loops/pace.h"
 #include "actors/loops/patience.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -25,6 +26,7 @@ typedef struct evaluate {
     int pending;                                            /* fetches and forwards under way */
     pl_figures_t figures;
     pl_error_t failure;
+    pl_pace_t pace;
     pl_patience_t patience;                                 /* with the next batch to end */
     int64_t reported;
 } evaluate_t;
@@ -125,6 +127,7 @@ static void evaluate_batch_done(void *self, const pl_answer_t *answer)
         return;
     e->pending--;
     e->done++;
+    pl_pace_ended(&e->pace);
     pl_figures_add(&e->figures, answer->body->evaluate_batch_reply.figures);
     pl_patience_renew(&e->patience);
     if (e->call)
@@ -152,7 +155,7 @@ static void evaluate_pump(evaluate_t *e)
 {
     pl_fetch_batch_t msg = {.stage = e->stage};
     pl_how_t how = {.on_answer = evaluate_fetched};
-    while (e->pending < e->options.depth && e->fetched < e->batches && e->failure.code == PL_OK)
+    while (e->pending < e->pace.depth && e->fetched < e->batches && e->failure.code == PL_OK)
         if (pl_call_fetch_batch(e, e->data, &msg, how, &e->failure)) {
             e->fetched++;
             e->pending++;
@@ -217,6 +220,7 @@ static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
         return err->code;
     e->pending = 1;
     e->call = call;
+    pl_pace_begin(&e->pace, e->options.depth);
     pl_patience_begin(&e->patience, e, e->options.step_timeout, evaluate_look);
     return PL_OK;
 }

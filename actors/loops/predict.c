@@ -3,6 +3,7 @@
 
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
+#include "actors/loops/pace.h"
 #include "actors/loops/patience.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -23,6 +24,7 @@ typedef struct predict {
     bool stopping;
     pl_outcome_t *outcome;
     pl_error_t failure;
+    pl_pace_t pace;
     pl_patience_t patience;                                 /* with the next batch to end */
 } predict_t;
 
@@ -119,6 +121,7 @@ static void predict_batch_done(void *self, const pl_answer_t *answer)
         return;
     p->pending--;
     p->done++;
+    pl_pace_ended(&p->pace);
     if (p->failure.code == PL_OK)
         outputs_append(p, (pl_outputs_t *)answer->body->evaluate_batch_reply.outputs, (intptr_t)answer->context,
                        &p->failure);
@@ -162,7 +165,7 @@ static void predict_go_on(predict_t *p)
     pl_how_t how = {.on_answer = predict_fetched};
     if (!p->call)
         return;
-    while (p->failure.code == PL_OK && !p->stopping && p->pending < p->options.depth && p->fetched < p->batches)
+    while (p->failure.code == PL_OK && !p->stopping && p->pending < p->pace.depth && p->fetched < p->batches)
         if (pl_call_fetch_batch(p, p->data, &msg, how, &p->failure)) {
             p->fetched++;
             p->pending++;
@@ -209,6 +212,7 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body, pl_er
         return err->code;
     p->pending = 1;
     p->call = call;
+    pl_pace_begin(&p->pace, p->options.depth);
     pl_patience_begin(&p->patience, p, p->options.step_timeout, predict_look);
     return PL_OK;
 }

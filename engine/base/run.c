@@ -45,7 +45,7 @@ const pl_option_t pl_trainer_table[] = {
     TRAINER(INT, log_every_n_steps, "50", "1..", "optimizer steps between logged ones"),
     TRAINER(INT, seed, "42", "0..", "of every random number"),
     TRAINER(TEXT, default_root_dir, "\"runs\"", NULL, "folder of the run directories"),
-    TRAINER(INT, depth, "2", "1..16", "steps in flight"),
+    TRAINER(INT, depth, "0", "0..16", "steps in flight at most; 0: as many as last for some milliseconds"),
     TRAINER(FLOAT, step_timeout, "60", "(0..",
             "seconds without progress after which a rank counts as stuck"),
     TRAINER(TEXT, run_name, "\"\"", NULL,

@@ -326,6 +326,11 @@ int pl_watch(void *self, int fd, void (*then)(void *self), pl_error_t *err)
     return watch && event_add(watch->event, NULL) == 0 ? PL_OK : pl_no_memory(err);
 }
 
+void pl_actor_computes(void *self)
+{
+    actor_of(self)->reactor->placement.computes = true;
+}
+
 void pl_peers_add(pl_peers_t *peers, const char *role, pl_address_t at)
 {
     if (peers->count == PL_PEERS_MOST)

@@ -217,6 +217,9 @@ PL_API int pl_after(void *self, int milliseconds, void (*then)(void *self), pl_e
  * release(). */
 PL_API int pl_watch(void *self, int fd, void (*then)(void *self), pl_error_t *err);
 
+/* This actor's thread computes: threads that pass messages keep off its processor. */
+PL_API void pl_actor_computes(void *self);
+
 #ifdef __cplusplus
 }
 #endif

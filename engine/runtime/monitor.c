@@ -3,7 +3,10 @@
  * Publishing is paid by the caller of send, so rank threads never publish: they put one copy of each frame on a stack
  * that a hub with a thread of its own takes as a whole, turns over and publishes.  One stack and not a socket for each
  * thread: so a message stands in the stream before all that it caused, on whichever thread.  What the hub cannot take is
- * dropped and counted, and `seq` shows the gap. */
+ * dropped and counted, and `seq` shows the gap.
+ *
+ * To wake the hub costs a rank more than to copy a frame.  So while messages come it looks by itself every few
+ * milliseconds, and only the first one after a pause wakes it. */
 #include "runtime/monitor.h"
 
 #include <event2/event.h>
@@ -25,6 +28,7 @@ enum {
     LINE_MOST = 8192,
     SUBSCRIPTION_MOST = 256,
     LINGER_MS = 1000,
+    LOOK_EVERY_US = 3000,
 };
 
 typedef struct record {
@@ -46,8 +50,9 @@ struct pl_monitor {
     int watchers;                                           /* atomic: how many those are */
     record_t *top;                                          /* atomic: newest first */
     size_t waiting;                                         /* atomic: bytes in records */
-    int wake_fd;                                            /* eventfd: the stack is not empty any more */
-    struct event *wake;
+    bool looks;                                             /* atomic: the hub will look at the stack by itself */
+    int wake_fd;                                            /* eventfd: look now */
+    struct event *wake, *look;
     char line[LINE_MOST];
 };
 
@@ -84,9 +89,9 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
     record_t *below = __atomic_load_n(&m->top, __ATOMIC_RELAXED);
     do
         record->next = below;
-    while (!__atomic_compare_exchange_n(&m->top, &below, record, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+    while (!__atomic_compare_exchange_n(&m->top, &below, record, true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
     const uint64_t one = 1;                                 /* the record is the hub's by now */
-    if (!below && write(m->wake_fd, &one, sizeof one) < 0)
+    if (!below && !__atomic_load_n(&m->looks, __ATOMIC_SEQ_CST) && write(m->wake_fd, &one, sizeof one) < 0)
         return;                                             /* it counts to 2^64 */
 }
 
@@ -140,9 +145,11 @@ static record_t *take_oldest_first(pl_monitor_t *m)
     return oldest;
 }
 
-static void hub_flush(pl_monitor_t *m)
+/* False: there was nothing. */
+static bool hub_flush(pl_monitor_t *m)
 {
     record_t *record = take_oldest_first(m);
+    bool any = record != NULL;
     while (record) {
         record_t *next = record->next;
         hub_publish(m, record);
@@ -150,14 +157,31 @@ static void hub_flush(pl_monitor_t *m)
         pl_free(record);
         record = next;
     }
+    return any;
+}
+
+/* Looks again as long as there was something.  One last time after it has said that it will not: a record that came
+ * before that woke nobody. */
+static void hub_look(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    static const struct timeval soon = {0, LOOK_EVERY_US};
+    pl_monitor_t *m = user;
+    bool any = hub_flush(m);
+    __atomic_store_n(&m->looks, any, __ATOMIC_SEQ_CST);
+    if (!any && hub_flush(m)) {
+        any = true;
+        __atomic_store_n(&m->looks, true, __ATOMIC_SEQ_CST);
+    }
+    if (any)
+        event_add(m->look, &soon);
 }
 
 static void hub_woken(evutil_socket_t fd, short what, void *user)
 {
-    (void)what;
     uint64_t count;
     if (read(fd, &count, sizeof count) == sizeof count)
-        hub_flush(user);
+        hub_look(fd, what, user);
 }
 
 /* ---- life ---- */
@@ -179,7 +203,8 @@ static int hub_open(pl_monitor_t *m, const char *endpoint, pl_error_t *err)
     if (m->wake_fd < 0)
         return pl_fail(err, PL_EBUSY, "no descriptor left for the stream: raise the limit (ulimit -n)");
     m->wake = event_new(m->reactor->loop.base, m->wake_fd, EV_READ | EV_PERSIST, hub_woken, m);
-    if (!m->wake || event_add(m->wake, NULL) != 0)
+    m->look = event_new(m->reactor->loop.base, -1, 0, hub_look, m);
+    if (!m->wake || !m->look || event_add(m->wake, NULL) != 0)
         return pl_no_memory(err);
     pl_socket_spec_t spec = {.type = PL_SOCKET_XPUB, .endpoint = endpoint, .bind = true, .linger_ms = LINGER_MS,
                              .high_water_mark = m->lossless ? 0 : BACKLOG_LINES, .message_most = SUBSCRIPTION_MOST};
@@ -203,6 +228,8 @@ static void hub_close(pl_monitor_t *m)
     pl_map_release(&m->topics);
     if (m->wake)
         event_free(m->wake);
+    if (m->look)
+        event_free(m->look);
     pl_reactor_free(m->reactor);
 }
 

@@ -1,4 +1,4 @@
-/* queue.c - frames waiting in order: messages within a thread
+/* queue.c - frames waiting in order
  *
  * A ring, so that a message costs no allocation beside its bytes. */
 #include "runtime/queue.h"

@@ -1,4 +1,4 @@
-/* queue.h - frames waiting in order: messages within a thread */
+/* queue.h - frames waiting in order */
 #ifndef PL_RUNTIME_QUEUE_H
 #define PL_RUNTIME_QUEUE_H
 

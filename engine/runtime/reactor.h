@@ -6,6 +6,7 @@
 
 #include "base/map.h"
 #include "runtime/message.h"
+#include "runtime/placement.h"
 #include "runtime/queue.h"
 #include "runtime/runtime.h"
 #include "runtime/socket.h"
@@ -30,13 +31,16 @@ typedef struct pl_reactor {
     uint32_t thread;                                        /* its number; 0 is nobody */
     int rank;                                               /* -1 on the control thread */
     pl_rank_seq_t *seq;
+    pl_placement_t placement;
     pthread_t pthread;
     bool has_pthread, leave;
     bool abandoned;                                         /* atomic */
 
     pl_socket_t *inbound;                                   /* ROUTER: calls come in, answers go out */
     pl_map_t links;                                         /* by thread, DEALER: calls go out, answers come in */
-    pl_queue_t queue;                                       /* messages within this thread */
+    pl_queue_t queue;                                       /* messages to actors of this thread */
+    pl_queue_t held;                                        /* to other threads, not yet sent */
+    int64_t sent_at;                                        /* when such were sent last */
 
     pl_map_t actors;                                        /* by number */
     pl_map_t calls;                                         /* by number: made here, not yet ended */
@@ -77,7 +81,8 @@ void pl_reactor_leave(pl_reactor_t *reactor);               /* own thread */
 /* Some thread is gone: open calls to it will fail.  Any thread. */
 void pl_reactor_thread_gone(pl_reactor_t *reactor);
 
-/* Sends a frame where its envelope says, consumed also on failure. */
+/* Sends a frame where its envelope says, consumed also on failure; to another thread when the handler that runs has
+ * returned, or later: see reactor.c. */
 int pl_reactor_send(pl_reactor_t *reactor, pl_frame_t *frame, pl_error_t *err);
 
 /* The door to the actors: a checked frame has come and may be moved from; the ended are freed; limits have passed; a
