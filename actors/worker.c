@@ -29,8 +29,6 @@ enum { BEAT_MS = 500 };                                     /* at most */
 typedef struct worker {
     pl_call_t *run;                                         /* NULL: idle */
     pl_job_t *job;                                          /* counted */
-    pl_trainer_options_t options;
-    pl_binding_t *binding;
     pl_address_t writer, data, callback, accelerator, strategy, logger, checkpoint, loop;
     bool validates, does_io;
     pl_weights_t *weights;                                  /* to start from, counted  [NULL] */
@@ -68,7 +66,7 @@ static void worker_late(worker_t *w, const pl_answer_t *answer, const char *what
     pl_error_t err;
     if (answer->kind != PL_ANSWER_LATE)
         return;
-    pl_fail(&err, PL_ESTUCK, "%s has not ended for %g s (trainer.step_timeout)", what, w->options.step_timeout);
+    pl_fail(&err, PL_ESTUCK, "%s has not ended for %g s (trainer.step_timeout)", what, w->job->trainer.step_timeout);
     worker_fail(w, &err);
 }
 
@@ -96,7 +94,7 @@ static void worker_beat(void *self)
     worker_t *w = self;
     if (!w->run)
         return;
-    int patience = pl_milliseconds(w->options.step_timeout) / 4 + 1;
+    int patience = pl_milliseconds(w->job->trainer.step_timeout) / 4 + 1;
     pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive", .metrics = ""});
     pl_after(w, patience < BEAT_MS ? patience : BEAT_MS, worker_beat, NULL);
 }
@@ -194,7 +192,7 @@ static void make_run_dir(worker_t *w)
 {
     pl_error_t err = {0};
     char *run = pl_options_print(w->job->options, &err);
-    pl_make_run_dir_t msg = {.root = w->options.default_root_dir, .name = w->options.run_name, .run = run};
+    pl_make_run_dir_t msg = {.root = w->job->trainer.default_root_dir, .name = w->job->trainer.run_name, .run = run};
     pl_how_t how = {.on_answer = run_dir_made};
     worker_sent(w, run ? pl_call_make_run_dir(w, w->writer, &msg, how, &err) : 0, &err);
     pl_text_free(run);
@@ -233,7 +231,7 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
         return;
     }
     pl_import_weights_t msg = {.weights = &w->weights->object};
-    pl_how_t how = {.on_answer = weights_imported, .silence_ms = pl_milliseconds(w->options.step_timeout)};
+    pl_how_t how = {.on_answer = weights_imported, .silence_ms = pl_milliseconds(w->job->trainer.step_timeout)};
     worker_sent(w, pl_call_import_weights(w, w->strategy, &msg, how, &err), &err);
 }
 
@@ -241,7 +239,7 @@ static void set_up(worker_t *w, pl_layout_t *layout, const char *facts)
 {
     pl_error_t err = {0};
     pl_setup_t msg = {.job = &w->job->object, .facts = facts, .layout = &layout->object};
-    pl_how_t how = {.on_answer = strategy_set_up, .silence_ms = pl_milliseconds(w->options.step_timeout)};
+    pl_how_t how = {.on_answer = strategy_set_up, .silence_ms = pl_milliseconds(w->job->trainer.step_timeout)};
     w->validates = layout->stage[PL_VALIDATE].present;
     worker_sent(w, pl_call_setup(w, w->strategy, &msg, how, &err), &err);
 }
@@ -330,9 +328,7 @@ static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     if (w->job)
         return pl_fail(err, PL_ESTATE, "a worker runs once");
     w->job = pl_object_ref(body->run.job);
-    int code = pl_options_trainer(w->job->options, &w->options, &w->binding, err);
-    if (code == PL_OK)
-        code = spawn_parts(w, err);
+    int code = spawn_parts(w, err);
     if (code != PL_OK)
         return code;
     w->run = call;
@@ -361,7 +357,6 @@ static void worker_release(void *self)
     worker_t *w = self;
     pl_free(w->run_dir);
     pl_object_unref(w->weights);
-    pl_binding_free(w->binding);
     pl_object_unref(w->job);
 }
 

@@ -25,8 +25,7 @@ typedef enum decision {
 } decision_t;
 
 typedef struct epoch {
-    pl_trainer_options_t options;
-    pl_binding_t *binding;
+    const pl_trainer_options_t *options;                    /* of the job that it was started with */
     char optimizer[48];
     pl_address_t data, strategy, evaluate, callback, logger;
     bool asked;                                             /* part, names and interest are known */
@@ -63,11 +62,9 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body, pl_er
 {
     (void)call;
     epoch_t *e = self;
-    const pl_options_t *options = ((pl_job_t *)body->start.context)->options;
-    int code = pl_options_trainer(options, &e->options, &e->binding, err);
-    if (code != PL_OK)
-        return code;
-    const char *optimizer = pl_options_part_name(options, "optimizer");
+    const pl_job_t *job = (const pl_job_t *)body->start.context;
+    const char *optimizer = pl_options_part_name(job->options, "optimizer");
+    e->options = &job->trainer;
     snprintf(e->optimizer, sizeof e->optimizer, "lr-%s", optimizer ? optimizer : "optimizer");
     e->data = pl_peer(self, "data");
     e->strategy = pl_peer(self, "strategy");
@@ -87,7 +84,7 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body, pl_er
 
 static uint32_t accumulate(const epoch_t *e)
 {
-    return (uint32_t)e->options.accumulate_grad_batches;
+    return (uint32_t)e->options->accumulate_grad_batches;
 }
 
 static bool step_due(const epoch_t *e, uint32_t batch)
@@ -103,7 +100,7 @@ static uint64_t steps_after(const epoch_t *e, uint32_t batch)
 
 static bool validation_due(const epoch_t *e, uint32_t batch)
 {
-    pl_amount_t every = e->options.val_check_interval;
+    pl_amount_t every = e->options->val_check_interval;
     if (!e->validates)
         return false;
     if (every.is_share) {
@@ -120,7 +117,7 @@ static bool multiple(uint64_t step, uint64_t every)
 
 static bool log_due(const epoch_t *e, uint32_t batch)
 {
-    return step_due(e, batch) && multiple(steps_after(e, batch), (uint64_t)e->options.log_every_n_steps);
+    return step_due(e, batch) && multiple(steps_after(e, batch), (uint64_t)e->options->log_every_n_steps);
 }
 
 static bool callback_due(const epoch_t *e, uint32_t batch)
@@ -278,7 +275,7 @@ static void batch_fetched(void *self, const pl_answer_t *answer)
 /* A stop waits for the optimizer step that the newest micro-batch belongs to. */
 static bool may_fetch(const epoch_t *e)
 {
-    return !e->at_decision && e->fetched < e->batches && e->pending < e->options.depth
+    return !e->at_decision && e->fetched < e->batches && e->pending < e->options->depth
            && !(e->stopping && (e->fetched == 0 || step_due(e, e->fetched - 1)));
 }
 
@@ -443,7 +440,7 @@ static void epoch_decide(epoch_t *e)
     }
     e->deciding = false;
     e->at_decision = false;
-    e->ended = e->options.max_steps > 0 && e->global_step >= (uint64_t)e->options.max_steps;
+    e->ended = e->options->max_steps > 0 && e->global_step >= (uint64_t)e->options->max_steps;
     pl_patience_renew(&e->patience);
     epoch_go_on(e);
 }
@@ -461,17 +458,17 @@ static void epoch_begun(void *self, const pl_answer_t *answer)
     if (epoch_failed(e, answer))
         return;
     e->pending--;
-    e->batches = pl_amount_of(e->options.limit_train_batches, answer->body->begin_reply.batches);
+    e->batches = pl_amount_of(e->options->limit_train_batches, answer->body->begin_reply.batches);
     if (e->batches == 0)
         pl_fail(&e->failure, PL_EINVAL, "trainer.limit_train_batches leaves none of the %u batches of an epoch",
                 answer->body->begin_reply.batches);
     uint64_t per_epoch = (e->batches + accumulate(e) - 1) / accumulate(e);
-    uint64_t most = e->options.max_steps > 0 ? (uint64_t)e->options.max_steps : 0;
-    uint64_t epochs = e->options.max_epochs > 0 ? (uint64_t)e->options.max_epochs : 0;
+    uint64_t most = e->options->max_steps > 0 ? (uint64_t)e->options->max_steps : 0;
+    uint64_t epochs = e->options->max_epochs > 0 ? (uint64_t)e->options->max_epochs : 0;
     e->total_steps = min_known(most, epochs * per_epoch);
     if (most && most - e->first_step < per_epoch)
         e->batches = (uint32_t)(most - e->first_step) * accumulate(e);
-    pl_patience_begin(&e->patience, e, e->options.step_timeout, epoch_look);
+    pl_patience_begin(&e->patience, e, e->options->step_timeout, epoch_look);
     epoch_go_on(e);
 }
 
@@ -562,7 +559,6 @@ static void epoch_release(void *self)
 {
     epoch_t *e = self;
     json_decref(e->newest);
-    pl_binding_free(e->binding);
 }
 
 static const pl_handler_t epoch_handlers[] = {

@@ -61,7 +61,7 @@ const pl_option_t pl_data_table[] = {
              "share of the training data kept for validation"),
     PL_BOOL(pl_data_options_t, shuffle, "true", "train in another order in each epoch"),
     PL_INT(pl_data_options_t, prefetch, "4", "1..", "batches prepared ahead"),
-    PL_INT(pl_data_options_t, workers, "1", "1..", "data threads of a rank"),
+    PL_INT(pl_data_options_t, workers, "1", "1..256", "data threads of a rank"),
     PL_OPTIONS_END,
 };
 
