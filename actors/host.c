@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "actors/request.h"
 #include "actors/result.h"
 #include "actors/trainer.h"
 #include "base/alloc.h"
@@ -425,7 +426,7 @@ static int trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_d
 {
     command_t *command = pl_alloc(sizeof *command);
     note_t *done = pl_alloc(sizeof *done);
-    int code = command && done ? PL_OK : pl_no_memory(err);
+    int code = command && done ? pl_request_check(job, err) : pl_no_memory(err);
     if (code == PL_OK) {
         *command = (command_t){.trainer = trainer, .job = job};
         *done = (note_t){.kind = NOTE_DONE, .trainer = trainer};

@@ -16,6 +16,7 @@
 #include "actors/connectors/writer.h"
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
+#include "actors/request.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -304,8 +305,7 @@ static void weights_read(void *self, const pl_answer_t *answer)
 
 static int spawn_parts(worker_t *w, pl_error_t *err)
 {
-    const char *name = pl_options_choice(w->job->options, "trainer.strategy", "single");
-    const pl_actor_ops_t *strategy = pl_part_find("strategy", name, err);
+    const pl_actor_ops_t *strategy = pl_request_strategy(w->job, err);
     pl_start_t start = {.options = "", .context = &w->job->object};
     pl_start_t strategy_start = start;
     const char *device = pl_options_choice(w->job->options, "trainer.accelerator", "cpu");

@@ -319,7 +319,8 @@ PL_API void pl_trainer_free(pl_trainer_t *trainer);
 
 PL_API void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress, void *user);
 
-/* Trains; returns at once, on_done comes exactly once.  PL_ESTATE: it is running already. */
+/* Trains; returns at once, on_done comes exactly once.  PL_ESTATE: it is running already.  A run that lacks a part, whose
+ * parts do not go together or whose name is taken is refused here, before anything starts. */
 PL_API int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user, pl_error_t *err);
 
 /* What to predict from. */

@@ -325,6 +325,7 @@ const pl_actor_ops_t pl_single_strategy = {
     .help = "one rank on one device",
     .size = sizeof(single_t),
     .role = "strategy",
+    .devices_most = 1,
     .level = PL_LEVEL_STRATEGY,
     .handlers = single_handlers,
     .credit = STEPS_MOST,

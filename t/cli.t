@@ -154,6 +154,25 @@ a_malformed_run_file_is_refused_with_its_place() {
     is "$(ls -d runs/bad* 2>/dev/null)" "" "nothing was started"
 }
 
+what_cannot_run_is_refused_before_it_starts() {
+    printf '{\n  "module": {"name": "mlp", "classes": 3},\n  "optimizer": "sgd",\n  "trainer": {"devices": 2}\n}\n' >bad.json
+    local csv=(--set data.name=csv --set data.path=points.csv)
+    refused 2 '^paceline: .*the run names no data: give "data"' fit bad.json
+    refused 2 '^paceline: bad.json:4:26: "trainer.devices" is 2, but strategy "single" works with at most 1' \
+        fit bad.json "${csv[@]}"
+    refused 2 'names no optimizer: give "optimizer"' fit bad.json "${csv[@]}" --set optimizer=null
+    refused 2 'names no module: give "module"' fit bad.json "${csv[@]}" --set module=null
+    refused 2 'no such source: give "data.train"' fit bad.json --set data.test.name=csv --set data.test.path=points.csv
+    refused 2 'there is no strategy "dpp"' fit run.json --set trainer.strategy=dpp
+    refused 2 'there is no launcher "inlin".*"inline"' fit run.json --set trainer.launcher=inlin
+    mkdir -p runs/taken
+    refused 2 '^paceline: runs/taken: there is a run of that name' fit run.json --set trainer.run_name=taken
+    refused 2 'trainer.run_name" takes the name of a directory.*not "a/b"' fit run.json --set trainer.run_name=a/b
+    refused 2 'not "latest"' fit run.json --set trainer.run_name=latest
+    refused 2 'names no data' predict bad.json --checkpoint x
+    is "$(ls runs/taken)" "" "nothing was started"
+}
+
 missing_data_fail_the_run() {
     refused 1 '^paceline: .*none\.csv' fit run.json --set data.path=none.csv
     try "$paceline" fit run.json --set data.path=none.csv --json
@@ -382,6 +401,7 @@ run json_events_are_one_a_line
 run set_changes_the_run
 run print_config_shows_every_default
 run a_malformed_run_file_is_refused_with_its_place
+run what_cannot_run_is_refused_before_it_starts
 run missing_data_fail_the_run
 run a_plugin_is_loaded_by_hand
 run a_folder_that_cannot_be_written_fails_the_run

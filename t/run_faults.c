@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "rig.h"
+#include "runtime/actor.h"
 #include "tap.h"
 
 static const char *const devices[] = {"fake", "cpu"};
@@ -103,6 +104,9 @@ static const pl_module_ops_t odd = {.name = "odd", .size = 1, .step = odd_step};
 static const pl_module_ops_t lossless = {.name = "lossless", .size = 1,
                                          .step = lossless_step};
 
+static const pl_actor_ops_t crowd = {.name = "crowd", .size = 1, .role = "strategy",
+                                     .level = PL_LEVEL_STRATEGY};
+
 /* ---- One run that fails, in an engine of its own ---- */
 
 #define fails(code, pattern, ...) fails_with(code, pattern, &(rig_spec_t){__VA_ARGS__})
@@ -189,9 +193,41 @@ static void wrong_runs_are_refused_before_anything_starts(void)
     refused(PL_EINVAL, "data.workers", .data = "\"workers\": 1000");
 }
 
-static void more_devices_than_the_strategy_has_are_refused(void)
+#define unbegun(code, pattern, ...) \
+    unbegun_with(code, pattern, &(rig_spec_t){__VA_ARGS__})
+
+static void unbegun_with(int code, const char *pattern, const rig_spec_t *spec)
 {
-    fails(PL_EINVAL, "trainer.devices", .trainer = "\"devices\": 2");
+    rig_t *rig = rig_make(spec);
+    ok(!rig_begin(rig), "no run begins");
+    is_text(pl_code_name(rig_error.code), pl_code_name(code), "with its code");
+    like(rig_error.text, pattern, "and what would work");
+    is_int(rig_done(rig), 0, "no on_done");
+    rig_free(&rig);
+}
+
+static void what_does_not_go_together_is_refused_before_anything_starts(void)
+{
+    unbegun(PL_EINVAL, "rig:1:.*trainer.devices\" is 2, but strategy \"single\" .* 1",
+            .trainer = "\"devices\": 2");
+    unbegun(PL_EINVAL, "launcher \"inline\" works with at most 1",
+            .trainer = "\"devices\": 2, \"strategy\": \"crowd\"");
+    unbegun(PL_ENOTFOUND, "give \"module\"", .module = "null");
+    unbegun(PL_ENOTFOUND, "give \"optimizer\"", .optimizer = "null");
+    unbegun(PL_ENOTFOUND, "give \"data\"", .dataset = "null");
+    unbegun(PL_ENOTFOUND, "give \"data.train\"",
+            .dataset = "{\"test\": {\"name\": \"memory\", \"source\": \"x\"}}");
+}
+
+static void a_prediction_needs_data_or_a_prompt(void)
+{
+    rig_t *rig = rig_new(.dataset = "null", .optimizer = "null");
+    ok(!rig_begin_prediction(rig, &(pl_prediction_t){.checkpoint = "x"}), "neither");
+    like(rig_error.text, "give \"data\"", "is refused");
+    ok(rig_begin_prediction(rig, &(pl_prediction_t){.checkpoint = "x", .prompt = "y"}),
+       "a prompt alone is enough");
+    rig_wait(rig);
+    rig_free(&rig);
 }
 
 /* ---- Data ---- */
@@ -205,17 +241,15 @@ static void a_record_that_cannot_be_read_is_named(void)
 
 static void a_place_that_cannot_be_written_is_named(void)
 {
-    char file[4200], trainer[4300];
-    snprintf(file, sizeof file, "%s/file", tap_folder());
-    fclose(fopen(file, "w"));
     rig_t *rig = rig_new(.trainer = "\"max_steps\": 1, \"run_name\": \"twice\"");
     is_text(rig_fit(rig)->status, "ok", "a run with a name");
-    const rig_result_t *result = rig_fit(rig);
-    is_int(result->error.code, PL_EEXIST, "may not take the place of another");
-    like(result->error.text, "twice", "which is named");
+    ok(!rig_begin(rig), "may not take the place of another");
+    is_int(rig_error.code, PL_EEXIST, "which is there");
+    like(rig_error.text, "runs/twice", "and named");
     rig_free(&rig);
-    snprintf(trainer, sizeof trainer, "\"run_name\": \"a/b\"");
-    fails(PL_EINVAL, "a/b", .trainer = trainer);
+    refused(PL_EINVAL, "rig:1:[0-9]*: .*run_name.*a/b", .trainer = "\"run_name\": \"a/b\"");
+    refused(PL_EINVAL, "latest", .trainer = "\"run_name\": \"latest\"");
+    refused(PL_EINVAL, "\\.hidden", .trainer = "\"run_name\": \".hidden\"");
 }
 
 static void weights_that_cannot_be_saved_are_still_told(void)
@@ -485,6 +519,7 @@ static void steps_may_be_slow(void)
 int main(void)
 {
     static const pl_registration_t parts[] = {{"callback", &trouble}, {"module", &bad},
+                                              {"strategy", &crowd},
                                               {"module", &odd}, {"module", &lossless},
                                               PL_REGISTRATIONS_END};
     rig_init(parts);
@@ -493,7 +528,8 @@ int main(void)
     run(a_callback_changes_the_learning_rate);
     run(a_module_that_fails_is_told);
     run(wrong_runs_are_refused_before_anything_starts);
-    run(more_devices_than_the_strategy_has_are_refused);
+    run(what_does_not_go_together_is_refused_before_anything_starts);
+    run(a_prediction_needs_data_or_a_prompt);
     run(a_record_that_cannot_be_read_is_named);
     run(a_place_that_cannot_be_written_is_named);
     run(weights_that_cannot_be_saved_are_still_told);

@@ -418,9 +418,10 @@ static void a_run_may_have_a_name(void)
     mkdir(in_root("empty"), 0777);
     is_int(make_in(root, "empty")->error.code, PL_EEXIST,
            "an empty one may be that of a run which has just begun");
-    is_int(make_in(root, "a/b")->error.code, PL_EINVAL, "a path is no name");
-    is_int(make_in(root, "latest")->error.code, PL_EINVAL, "nor is latest");
-    is_int(make_in(root, "..")->error.code, PL_EINVAL, "nor are dots");
+    pl_error_t err = {0};
+    is_int(pl_run_dir_is_free(root, "first", &err), PL_EEXIST, "it shows beforehand");
+    like(err.text, "named/first: there is a run of that name", "in the same words");
+    is_int(pl_run_dir_is_free(root, "third", &err), PL_OK, "as does a free one");
     queen_close();
 }
 

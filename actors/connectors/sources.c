@@ -60,9 +60,6 @@ int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, const char *fact
         source = PL_TRAIN;
         request.from = rest;
     }
-    if (stage == PL_PREDICT && !has_source(sources, "data.predict")
-        && has_source(sources, "data.test"))
-        source = PL_TEST;
     int code = pl_options_source(sources->job->options, source, &part, err);
     if (code != PL_OK)
         return code;

@@ -25,14 +25,10 @@ typedef struct inline_launcher {
 
 static int inline_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
-    (void)call;
+    (void)call, (void)err;
     inline_t *launcher = self;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
-    int64_t devices = job->trainer.devices;
     launcher->silence_ms = pl_milliseconds(job->trainer.step_timeout);
-    if (devices > 1)
-        return pl_fail(err, PL_EINVAL, "trainer.devices is %lld, but strategy single works with 1",
-                       (long long)devices);
     pl_actor_ready(self);
     return PL_OK;
 }
@@ -152,5 +148,6 @@ const pl_actor_ops_t pl_inline_launcher = {
     .role = "launcher",
     .level = PL_LEVEL_LAUNCHER,
     .handlers = inline_handlers,
+    .devices_most = 1,
     .release = inline_release,
 };

@@ -115,6 +115,7 @@ typedef struct pl_actor_ops {
     int level;                                              /* pl_level_t */
     const pl_handler_t *handlers;                           /* up to PL_HANDLERS_END; `start` among them */
     int credit;                                             /* calls open at once; more are refused, PL_EBUSY  [64] */
+    int devices_most;                                       /* of a strategy or launcher: as many on a node  [any number] */
     /* The caller of an open call no longer wants it; end it soon, in your own way.  Of `start`: the actor is to end;
      * pl_actor_end() when ready  [other calls: let it end by itself; start: pl_actor_end()] */
     void (*on_cancel)(void *self, pl_call_t *call);
