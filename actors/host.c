@@ -31,8 +31,7 @@ typedef struct note {
     note_kind_t kind;
     pl_trainer_t *trainer;
     pl_progress_t progress;                                 /* its texts are the note's own */
-    pl_outcome_t *outcome;                                  /* of DONE; counted  [it failed] */
-    pl_error_t error;
+    pl_ending_t ending;                                     /* of DONE; filled in while the run goes on */
     struct note *next;
 } note_t;
 
@@ -82,7 +81,7 @@ static const pl_actor_ops_t host_ops = {.name = "host", .help = "the program", .
 
 static void note_free(note_t *note)
 {
-    pl_object_unref(note->outcome);
+    pl_ending_release(&note->ending);
     pl_free((char *)note->progress.event);
     pl_free((char *)note->progress.metrics);
     pl_free(note);
@@ -153,18 +152,25 @@ static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome, const pl_err
 {
     note_t *note = trainer->done;
     trainer->run = 0;
-    note->outcome = pl_object_ref(outcome);
+    note->ending.outcome = pl_object_ref(outcome);
     if (error)
-        note->error = *error;
+        note->ending.error = *error;
     note_push(trainer->engine, note);
+}
+
+static void run_reported(pl_trainer_t *trainer, const pl_run_progress_t *report)
+{
+    pl_ending_note(&trainer->done->ending, report);
+    if (strcmp(report->event, "alive"))
+        note_progress(trainer, report);
 }
 
 static void run_answered(void *self, const pl_answer_t *answer)
 {
     (void)self;
     pl_trainer_t *trainer = answer->context;
-    if (answer->kind == PL_ANSWER_PROGRESS && strcmp(answer->body->run_progress.event, "alive"))
-        note_progress(trainer, &answer->body->run_progress);
+    if (answer->kind == PL_ANSWER_PROGRESS)
+        run_reported(trainer, &answer->body->run_progress);
     else if (answer->kind == PL_ANSWER_REPLY)
         run_ended(trainer, (pl_outcome_t *)answer->body->run_reply.outcome, NULL);
     else if (answer->kind == PL_ANSWER_ERROR)
@@ -519,7 +525,7 @@ static void note_deliver(pl_engine_t *engine, note_t *note)
         trainer->running = false;                           /* a new run may begin from inside on_done */
         trainer->done = NULL;
         if (!trainer->freed && trainer->on_done)
-            pl_result_tell(note->outcome, &note->error, trainer, trainer->on_done, trainer->done_user);
+            pl_result_tell(&note->ending, trainer, trainer->on_done, trainer->done_user);
         note_free(note);
         return;
     case NOTE_GONE:

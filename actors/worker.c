@@ -180,6 +180,7 @@ static void run_dir_made(void *self, const pl_answer_t *answer)
     if (worker_failed(w, answer))
         return;
     w->run_dir = pl_strdup(answer->body->make_run_dir_reply.path);
+    pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive", .metrics = "", .run_dir = w->run_dir});
     if (!w->run_dir || !spawn_savers(w, &err)) {
         if (!err.code)
             pl_no_memory(&err);

@@ -173,6 +173,32 @@ what_cannot_run_is_refused_before_it_starts() {
     is "$(ls runs/taken)" "" "nothing was started"
 }
 
+with_json_what_is_refused_has_a_result_too() {
+    local pattern='^\{"event":"result","status":"failed","error":\{"code":"PL_E[A-Z]+","where":"","text":"'
+    refused_in_json() {
+        try "$paceline" "${@:2}" --json
+        is "$status" 2 "paceline ${*:2}: status 2"
+        is "$(lines "$out")" 1 "one line"
+        like "$out" "$pattern.*$1.*\"\}\}\$" "the result: $1"
+        like "$err" "^paceline: .*$1" "and the same for people"
+    }
+    refused_in_json 'cannot read none.json' fit none.json
+    refused_in_json 'unknown key' fit run.json --set trainer.max_epoch=3
+    refused_in_json 'names no data' fit run.json --set data=null
+    refused_in_json 'takes KEY=VALUE' fit run.json --set nonsense
+    refused_in_json '0.0.0.0' fit run.json --monitor tcp://0.0.0.0:1
+    refused_in_json 'needs --checkpoint' predict run.json
+    refused_in_json 'cannot write /nowhere/x' predict run.json --checkpoint runs/0001 --output /nowhere/x
+}
+
+a_run_that_failed_says_how_far_it_came() {
+    try "$paceline" fit run.json --json --set optimizer.lr=1e38 --set trainer.run_name=short
+    is "$status" 1 "status 1"
+    like "$(tail -n 1 <<<"$out")" \
+        '^\{"event":"result","status":"failed","run_dir":"runs/short","global_step":[1-9][0-9]*,"epoch":[0-9]+,.*"error":\{"code":"PL_ENAN"' \
+        "where its files are and how many steps it made"
+}
+
 missing_data_fail_the_run() {
     refused 1 '^paceline: .*none\.csv' fit run.json --set data.path=none.csv
     try "$paceline" fit run.json --set data.path=none.csv --json
@@ -402,6 +428,8 @@ run set_changes_the_run
 run print_config_shows_every_default
 run a_malformed_run_file_is_refused_with_its_place
 run what_cannot_run_is_refused_before_it_starts
+run with_json_what_is_refused_has_a_result_too
+run a_run_that_failed_says_how_far_it_came
 run missing_data_fail_the_run
 run a_plugin_is_loaded_by_hand
 run a_folder_that_cannot_be_written_fails_the_run

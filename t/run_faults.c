@@ -358,6 +358,39 @@ static void an_engine_goes_on_after_a_run_that_failed(void)
     rig_free(&rig);
 }
 
+static void came_to(int step, const rig_spec_t *spec)
+{
+    rig_t *rig = rig_make(spec);
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "failed", "it fails");
+    is_int(result->global_step, step, "after this step");
+    is_int(result->epoch, step / 5, "in this epoch");
+    ok(rig_has_file(result, "run.json"), "and its folder is told");
+    rig_free(&rig);
+}
+
+#define EIGHT "\"batch_size\": 8"                           /* 5 steps an epoch */
+
+static void a_run_that_fails_tells_how_far_it_came(void)
+{
+    static const char *const scripts[] = {"replay 8 of forward_backward fails",
+                                          "step 8 of forward_backward gives nan in loss",
+                                          "replay 8 of forward_backward hangs"};
+    for (int k = 0; k < 3; k++)
+        came_to(7, &(rig_spec_t){.script = scripts[k], .data = EIGHT,
+                                 .trainer = "\"step_timeout\": 0.3, \"depth\": 1"});
+    came_to(8, &(rig_spec_t){.callbacks = CALLBACK("fail", "8"), .data = EIGHT});
+    rig_t *rig = rig_new(.callbacks = CALLBACK("block", "8"), .data = EIGHT,
+                         .trainer = "\"step_timeout\": 0.3");
+    const rig_result_t *result = rig_fit(rig);
+    ok(rig_has_file(result, "run.json") && result->global_step >= 5,
+       "of a rank that is stuck what it told last is known");
+    rig_free(&rig);
+    rig = rig_new(.script = "compile 1 fails");
+    is_text(rig_fit(rig)->run_dir, "", "one that has not begun has no folder");
+    rig_free(&rig);
+}
+
 /* ---- A device that hangs ---- */
 
 static void stuck(const char *what, const char *script, const char *more,
@@ -538,6 +571,7 @@ int main(void)
     run(a_metric_that_is_not_finite_is_null);
     run(what_the_device_says_is_told);
     run(an_engine_goes_on_after_a_run_that_failed);
+    run(a_run_that_fails_tells_how_far_it_came);
     run(a_device_that_comes_back_late_is_not_stuck);
     run(late_batches_of_a_validation_do_no_harm);
     run(steps_may_be_slow);

@@ -153,6 +153,22 @@ static void epoch_unsent(epoch_t *e)
         epoch_go_on(e);
 }
 
+static void epoch_tell(const epoch_t *e, const char *event, const char *metrics)
+{
+    pl_progress_train_epoch(e->call, &(pl_train_epoch_progress_t){
+        .event = event, .global_step = e->global_step, .total_steps = e->total_steps, .epoch = e->number,
+        .batch = e->done, .batches = e->batches, .metrics = metrics});
+}
+
+/* An error says nothing of how far it came. */
+static void epoch_fail(epoch_t *e, const pl_error_t *error)
+{
+    pl_call_t *call = e->call;
+    epoch_tell(e, "alive", "");
+    e->call = NULL;
+    pl_call_fail(call, error);
+}
+
 /* What a decision waits for is looked after by whom it calls. */
 static void epoch_look(void *self)
 {
@@ -165,9 +181,7 @@ static void epoch_look(void *self)
     if (!pl_patience_is_over(&e->patience, e, &err, "step %llu, in epoch %u,",
                              (unsigned long long)e->global_step + 1, e->number))
         return;
-    pl_call_t *call = e->call;
-    e->call = NULL;
-    pl_call_fail(call, &err);
+    epoch_fail(e, &err);
 }
 
 static int figures_newest(epoch_t *e, const pl_figures_t *figures, bool only_on_step, json_t *into, pl_error_t *err)
@@ -184,9 +198,7 @@ static void epoch_report(epoch_t *e, const char *event, const json_t *metrics)
 {
     char *text = pl_metrics_text(metrics, NULL);
     e->reported = pl_now();
-    pl_progress_train_epoch(e->call, &(pl_train_epoch_progress_t){
-        .event = event, .global_step = e->global_step, .total_steps = e->total_steps, .epoch = e->number,
-        .batch = e->done, .batches = e->batches, .metrics = text ? text : ""});
+    epoch_tell(e, event, text ? text : "");
     pl_free(text);
 }
 
@@ -296,6 +308,7 @@ static void epoch_finish(epoch_t *e)
 {
     pl_call_t *call = e->call;
     char *text = pl_metrics_text(e->newest, &e->failure);
+    epoch_tell(e, "alive", "");                             /* what follows it may fail */
     e->call = NULL;
     if (text)
         pl_reply_train_epoch(call, &(pl_train_epoch_reply_t){
@@ -317,9 +330,7 @@ static void epoch_go_on(epoch_t *e)
     if (e->pending)
         return;
     if (e->failure.code != PL_OK) {
-        pl_call_t *call = e->call;
-        e->call = NULL;
-        pl_call_fail(call, &e->failure);
+        epoch_fail(e, &e->failure);
     } else if (!e->deciding && e->at_decision) {
         e->deciding = true;
         e->decision = DECIDE_LOG;
