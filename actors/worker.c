@@ -121,8 +121,7 @@ static void worker_ran(void *self, const pl_answer_t *answer)
 
 static bool spawn_loops(worker_t *w, pl_error_t *err)
 {
-    const char *options = w->validates ? "validate" : "";
-    pl_start_t start = {.options = options, .context = &w->job->object};
+    pl_start_t start = {.options = "", .context = &w->job->object};
     pl_address_t evaluate, epoch;
     if (!pl_is_nobody(w->data))
         pl_peers_add(&start.peers, "data", w->data);
@@ -133,9 +132,11 @@ static bool spawn_loops(worker_t *w, pl_error_t *err)
     }
     if (w->job->stage == PL_PREDICT)
         return spawn(w, &pl_predict_loop, PL_SAME_THREAD, &start, &w->loop, err);
-    if (!spawn(w, &pl_evaluate_loop, PL_SAME_THREAD, &start, &evaluate, err))
-        return false;
-    pl_peers_add(&start.peers, "evaluate", evaluate);
+    if (w->validates) {
+        if (!spawn(w, &pl_evaluate_loop, PL_SAME_THREAD, &start, &evaluate, err))
+            return false;
+        pl_peers_add(&start.peers, "evaluate", evaluate);
+    }
     pl_peers_add(&start.peers, "callback", w->callback);
     pl_peers_add(&start.peers, "logger", w->logger);
     if (!spawn(w, &pl_epoch_loop, PL_SAME_THREAD, &start, &epoch, err))

@@ -71,7 +71,7 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     e->evaluate = pl_peer(self, "evaluate");
     e->callback = pl_peer(self, "callback");
     e->logger = pl_peer(self, "logger");
-    e->validates = strstr(body->start.options, "validate") != NULL;
+    e->validates = !pl_is_nobody(e->evaluate);
     e->lr_factor = 1;
     e->newest = json_object();
     if (!e->newest)

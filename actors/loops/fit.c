@@ -1,6 +1,5 @@
 /* fit.c - the fit loop: epochs until a limit or a stop, then the weights */
 #include <stdio.h>
-#include <string.h>
 
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
@@ -35,7 +34,7 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     fit->logger = pl_peer(self, "logger");
     fit->checkpoint = pl_peer(self, "checkpoint");
     fit->strategy = pl_peer(self, "strategy");
-    fit->validates = strstr(body->start.options, "validate") != NULL;
+    fit->validates = !pl_is_nobody(fit->evaluate);
     fit->saves = !pl_is_nobody(fit->checkpoint);
     fit->metrics = json_object();
     if (!fit->metrics)
