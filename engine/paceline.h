@@ -300,7 +300,8 @@ typedef struct pl_result {
 /* The figure of a name; false when there is none. */
 PL_API bool pl_result_metric(const pl_result_t *result, const char *name, double *value);
 
-/* How far a run is; at most ten times a second, and at each validation. */
+/* How far a run is; at most ten times a second, and at each validation.  A program that does not read them for long
+ * finds the newest 256 of each trainer, in order, and every piece of text. */
 typedef struct pl_progress {
     const char *event;                                      /* "train", "validate", "validated", "predict", "text" */
     uint64_t global_step, total_steps;                      /* optimizer steps; total 0: unknown */
