@@ -50,6 +50,8 @@ static void worker_fail(worker_t *w, const pl_error_t *error)
 {
     pl_call_t *call = w->run;
     w->run = NULL;
+    if (error->code == PL_ESTUCK)                           /* somebody has waited for step_timeout, or nearly */
+        pl_actor_suspect(w, pl_milliseconds(w->job->trainer.step_timeout) / 2);
     if (call)
         pl_call_fail(call, error);
 }

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "actors/host.h"
 #include "base/clock.h"
 #include "rig.h"
 #include "runtime/actor.h"
@@ -443,10 +444,29 @@ static void a_prediction_that_hangs_is_noticed(void)
     free(weights);
 }
 
+static void a_device_that_is_known_to_hang_is_not_waited_for_again(void)
+{
+    static const char *const scripts[] = {"replay 3 of forward_backward hangs",
+                                          "replay 2 of forward hangs", "compile 2 hangs"};
+    for (int k = 0; k < 3; k++) {
+        rig_t *rig = rig_new(.script = scripts[k], .trainer = "\"step_timeout\": 0.3",
+                             .data = "\"val_split\": 0.5, \"batch_size\": 4");
+        pl_engine_runtime(rig_engine(rig))->grace_ms = 10000;
+        int64_t began = pl_now();
+        const rig_result_t *result = rig_fit(rig);
+        like(result->error.text, "accelerator.fake does not end", "%s: named", scripts[k]);
+        ok(pl_now() - began < 10 * PL_SECOND, "long before 20 s of grace");
+        began = pl_now();
+        rig_free(&rig);
+        ok(pl_now() - began < 10 * PL_SECOND, "and the engine's end does not wait either");
+    }
+}
+
 static void a_device_that_comes_back_late_is_not_stuck(void)
 {
     rig_t *rig = rig_new(.script = "replay 3 of forward_backward takes 700 ms",
                          .trainer = "\"max_steps\": 6, \"step_timeout\": 0.3");
+    pl_engine_runtime(rig_engine(rig))->grace_ms = 60000;
     rig_t *other = rig_new(.trainer = "\"max_steps\": 3", .beside = rig);
     const rig_result_t *result = rig_fit(rig);
     is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the step took too long");
@@ -461,6 +481,7 @@ static void late_batches_of_a_validation_do_no_harm(void)
     rig_t *rig = rig_new(.script = "replay 3 of forward takes 700 ms",
                          .data = "\"val_split\": 0.5, \"batch_size\": 4",
                          .trainer = "\"max_steps\": 6, \"step_timeout\": 0.3");
+    pl_engine_runtime(rig_engine(rig))->grace_ms = 60000;
     is_text(pl_code_name(rig_fit(rig)->error.code), "PL_ESTUCK", "too long");
     is_text(pl_code_name(rig_fit(rig)->error.code), "PL_ESTUCK", "and again: it ran");
     rig_free(&rig);
@@ -572,6 +593,7 @@ int main(void)
     run(what_the_device_says_is_told);
     run(an_engine_goes_on_after_a_run_that_failed);
     run(a_run_that_fails_tells_how_far_it_came);
+    run(a_device_that_is_known_to_hang_is_not_waited_for_again);
     run(a_device_that_comes_back_late_is_not_stuck);
     run(late_batches_of_a_validation_do_no_harm);
     run(steps_may_be_slow);

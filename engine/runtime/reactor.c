@@ -222,7 +222,6 @@ static void queue_turn(pl_reactor_t *reactor)
 void pl_reactor_abandon(pl_reactor_t *reactor)
 {
     pl_count(&reactor->runtime->stuck);
-    pthread_detach(reactor->pthread);                       /* nobody will join it, should it ever end */
     __atomic_store_n(&reactor->abandoned, true, __ATOMIC_RELEASE);
     pthread_detach(reactor->pthread);                       /* nobody will wait for it */
 }
