@@ -660,6 +660,25 @@ typedef struct pl_callback_ops {
     void (*stop)(void *self);                               /* at the end; also after a failed start  [nothing to do] */
 } pl_callback_ops_t;
 
+/* ---- Loggers ------------------------------------------------------------------------------------------------ */
+
+/* Figures at one point of a run. */
+typedef struct pl_record {
+    uint32_t epoch;                                         /* from 0 */
+    uint64_t global_step;                                   /* optimizer steps done */
+    double time;                                            /* s since 1970 */
+    const char *metrics;                                    /* JSON object of the figures by name */
+} pl_record_t;
+
+/* A file that grows by a few lines for each record.  Others write it, on a thread of their own. */
+typedef struct pl_logger_ops {
+    PL_PART;
+    const char *file;                                       /* its name in the run directory: "metrics.jsonl" */
+    /* What a record adds, from pl_text(), or NULL with an error: it costs the record, never the run.  Rank's thread,
+     * where everything else of the rank waits: return soon. */
+    char *(*lines)(void *self, const pl_record_t *record, pl_error_t *err);
+} pl_logger_ops_t;
+
 /* ---- Texts -------------------------------------------------------------------------------------------------- */
 
 /* A copy of text (printf) in Paceline's memory, or NULL; pl_text_free() frees it. */
