@@ -4,14 +4,13 @@
  * On the control thread the program is an actor like others, the highest: its calls are what the program asked for. */
 #include "actors/host.h"
 
-#include <errno.h>
 #include <event2/event.h>
 #include <poll.h>
-#include <pthread.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "actors/notes.h"
+#include "actors/request.h"
 #include "actors/result.h"
 #include "actors/trainer.h"
 #include "base/alloc.h"
@@ -23,25 +22,14 @@
 
 enum { TOKENS_MOST = 100000000 };
 
-typedef enum note_kind { NOTE_PROGRESS, NOTE_DONE, NOTE_GONE, NOTE_CLOSED } note_kind_t;
-
-/* A notification on its way to the host's thread. */
-typedef struct note {
-    note_kind_t kind;
-    pl_trainer_t *trainer;
-    pl_progress_t progress;                                 /* its texts are the note's own */
-    pl_outcome_t *outcome;                                  /* of DONE; counted  [it failed] */
-    pl_error_t error;
-    struct note *next;
-} note_t;
-
 struct pl_trainer {
     pl_engine_t *engine;
     pl_options_t *options;
     pl_trainer_t *next, **link;                             /* list of the engine's; host's thread */
     bool running, freed;                                    /* host's thread */
-    note_t *done;                                           /* made with the run, so that its end can always be told */
-    note_t gone;                                            /* the actor has ended after a free */
+    pl_note_t *done;                                        /* made with the run, so that its end can always be told */
+    pl_note_t gone;                                         /* the actor has ended after a free */
+    pl_reports_t reports;
     pl_on_done_t on_done;
     void *done_user;
     pl_on_progress_t on_progress;
@@ -62,11 +50,8 @@ struct pl_engine {
     bool ending;                                            /* control thread */
     void (*on_closed)(pl_engine_t *engine, void *user);
     void *closed_user;
-    note_t closed_note;
-
-    pthread_mutex_t lock;
-    note_t *first, **last;                                  /* under lock */
-    int fd;
+    pl_note_t closed_note;
+    pl_notes_t notes;
     struct event *readable;
 };
 
@@ -77,93 +62,31 @@ typedef struct host {
 static const pl_actor_ops_t host_ops = {.name = "host", .help = "the program", .size = sizeof(host_t),
                                         .level = PL_LEVEL_HOST, .handlers = (pl_handler_t[]){PL_HANDLERS_END}};
 
-/* ---- notifications ---- */
-
-static void note_free(note_t *note)
-{
-    pl_object_unref(note->outcome);
-    pl_free((char *)note->progress.event);
-    pl_free((char *)note->progress.metrics);
-    pl_free(note);
-}
-
-/* A newer report of the same sort takes the place of one that the host has not read: a host that stalls finds the newest
- * and not a thousand old ones. */
-static bool note_replaces(const note_t *old, const note_t *new)
-{
-    return old && old->kind == NOTE_PROGRESS && new->kind == NOTE_PROGRESS && old->trainer == new->trainer
-           && !strcmp(old->progress.event, new->progress.event) && strcmp(new->progress.event, "text")
-           && strcmp(new->progress.event, "validated");
-}
-
-static void note_push(pl_engine_t *engine, note_t *note)
-{
-    note_t *replaced = NULL;
-    note->next = NULL;
-    pthread_mutex_lock(&engine->lock);
-    note_t **place = &engine->first;
-    while (*place && (*place)->next)
-        place = &(*place)->next;
-    if (note_replaces(*place, note)) {
-        replaced = *place;
-        engine->last = place;
-    }
-    *engine->last = note;
-    engine->last = &note->next;
-    pthread_mutex_unlock(&engine->lock);
-    if (replaced)
-        note_free(replaced);
-    const uint64_t one = 1;
-    while (write(engine->fd, &one, sizeof one) < 0 && errno == EINTR)
-        continue;
-}
-
-static void note_progress(pl_trainer_t *trainer, const pl_run_progress_t *p)
-{
-    note_t *note = pl_alloc(sizeof *note);
-    if (!note)
-        return;                                             /* a report may be missed */
-    *note = (note_t){.kind = NOTE_PROGRESS, .trainer = trainer,
-                     .progress = {.event = pl_strdup(p->event), .global_step = p->global_step,
-                                  .total_steps = p->total_steps, .epoch = p->epoch, .batch = p->batch,
-                                  .batches = p->batches, .metrics = pl_strdup(p->metrics)}};
-    if (note->progress.event && note->progress.metrics)
-        note_push(trainer->engine, note);
-    else
-        note_free(note);
-}
-
-static note_t *note_pop(pl_engine_t *engine)
-{
-    pthread_mutex_lock(&engine->lock);
-    note_t *note = engine->first;
-    if (note) {
-        engine->first = note->next;
-        if (!engine->first)
-            engine->last = &engine->first;
-    }
-    pthread_mutex_unlock(&engine->lock);
-    return note;
-}
-
 /* ---- the control thread ---- */
 
 static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome, const pl_error_t *error)
 {
-    note_t *note = trainer->done;
+    pl_note_t *note = trainer->done;
     trainer->run = 0;
-    note->outcome = pl_object_ref(outcome);
+    note->ending.outcome = pl_object_ref(outcome);
     if (error)
-        note->error = *error;
-    note_push(trainer->engine, note);
+        note->ending.error = *error;
+    pl_notes_push(&trainer->engine->notes, note);
+}
+
+static void run_reported(pl_trainer_t *trainer, const pl_run_progress_t *report)
+{
+    pl_ending_note(&trainer->done->ending, report);
+    if (strcmp(report->event, "alive"))
+        pl_notes_report(&trainer->engine->notes, &trainer->reports, trainer, report);
 }
 
 static void run_answered(void *self, const pl_answer_t *answer)
 {
     (void)self;
     pl_trainer_t *trainer = answer->context;
-    if (answer->kind == PL_ANSWER_PROGRESS && strcmp(answer->body->run_progress.event, "alive"))
-        note_progress(trainer, &answer->body->run_progress);
+    if (answer->kind == PL_ANSWER_PROGRESS)
+        run_reported(trainer, &answer->body->run_progress);
     else if (answer->kind == PL_ANSWER_REPLY)
         run_ended(trainer, (pl_outcome_t *)answer->body->run_reply.outcome, NULL);
     else if (answer->kind == PL_ANSWER_ERROR)
@@ -175,7 +98,7 @@ static void engine_end(pl_engine_t *engine)
     if (!engine->ending || engine->living)
         return;
     pl_reactor_leave(engine->reactor);
-    note_push(engine, &engine->closed_note);
+    pl_notes_push(&engine->notes, &engine->closed_note);
 }
 
 static void trainer_ended(void *self, const pl_answer_t *answer)
@@ -190,7 +113,7 @@ static void trainer_ended(void *self, const pl_answer_t *answer)
         trainer->next_living->living_link = trainer->living_link;
     pl_engine_t *engine = trainer->engine;                  /* the trainer may be gone after the note */
     if (trainer->leaving)
-        note_push(engine, &trainer->gone);
+        pl_notes_push(&engine->notes, &trainer->gone);
     engine_end(engine);
 }
 
@@ -258,7 +181,7 @@ static void command_leave(void *argument)
     if (trainer->life)
         pl_cancel(trainer->engine->host, trainer->life);
     else
-        note_push(trainer->engine, &trainer->gone);
+        pl_notes_push(&trainer->engine->notes, &trainer->gone);
 }
 
 static void command_close(void *argument)
@@ -280,11 +203,10 @@ static void engine_readable(evutil_socket_t fd, short what, void *user)
 
 static int engine_open(pl_engine_t *engine, struct event_base *base, pl_error_t *err)
 {
-    engine->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (engine->fd < 0)
-        return pl_fail(err, PL_EBUSY, "no descriptor left for an engine: raise the limit (ulimit -n)");
+    if (pl_notes_init(&engine->notes, err) != PL_OK)
+        return PL_EBUSY;
     if (base) {
-        engine->readable = event_new(base, engine->fd, EV_READ | EV_PERSIST, engine_readable, engine);
+        engine->readable = event_new(base, engine->notes.fd, EV_READ | EV_PERSIST, engine_readable, engine);
         if (!engine->readable || event_add(engine->readable, NULL) != 0)
             return pl_no_memory(err);
     }
@@ -302,10 +224,8 @@ static void engine_release(pl_engine_t *engine)
 {
     if (engine->readable)
         event_free(engine->readable);
-    if (engine->fd >= 0)
-        close(engine->fd);
     pl_reactor_free(engine->reactor);
-    pthread_mutex_destroy(&engine->lock);
+    pl_notes_release(&engine->notes);
     if (engine->runtime.stuck)
         return;                                             /* a thread that cannot be ended still uses it */
     pl_monitor_stop(&engine->runtime);
@@ -322,10 +242,7 @@ pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err)
         pl_free(engine);
         return NULL;
     }
-    engine->last = &engine->first;
-    engine->fd = -1;
-    engine->closed_note.kind = NOTE_CLOSED;
-    pthread_mutex_init(&engine->lock, NULL);
+    engine->closed_note.kind = PL_NOTE_CLOSED;
     if (engine_open(engine, base, err) == PL_OK)
         return engine;
     engine_release(engine);
@@ -339,7 +256,7 @@ pl_runtime_t *pl_engine_runtime(pl_engine_t *engine)
 
 int pl_engine_fd(const pl_engine_t *engine)
 {
-    return engine->fd;
+    return engine->notes.fd;
 }
 
 int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error_t *err)
@@ -377,7 +294,7 @@ static void trainer_release(pl_trainer_t *trainer)
     if (trainer->next)
         trainer->next->link = trainer->link;
     if (trainer->done)
-        note_free(trainer->done);
+        pl_note_free(trainer->done);
     pl_options_free(trainer->options);
     pl_free(trainer);
 }
@@ -398,7 +315,8 @@ pl_trainer_t *pl_trainer_new(pl_engine_t *engine, const pl_options_t *options, p
         pl_free(trainer);
         return NULL;
     }
-    *trainer = (pl_trainer_t){.gone = {.kind = NOTE_GONE, .trainer = trainer}, .engine = engine, .options = copy, .next = engine->trainers, .link = &engine->trainers};
+    *trainer = (pl_trainer_t){.gone = {.kind = PL_NOTE_GONE, .trainer = trainer}, .engine = engine, .options = copy,
+                              .next = engine->trainers, .link = &engine->trainers};
     if (engine->trainers)
         engine->trainers->link = &trainer->next;
     engine->trainers = trainer;
@@ -424,11 +342,11 @@ void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress,
 static int trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_done, void *user, pl_error_t *err)
 {
     command_t *command = pl_alloc(sizeof *command);
-    note_t *done = pl_alloc(sizeof *done);
-    int code = command && done ? PL_OK : pl_no_memory(err);
+    pl_note_t *done = pl_alloc(sizeof *done);
+    int code = command && done ? pl_request_check(job, err) : pl_no_memory(err);
     if (code == PL_OK) {
         *command = (command_t){.trainer = trainer, .job = job};
-        *done = (note_t){.kind = NOTE_DONE, .trainer = trainer};
+        *done = (pl_note_t){.kind = PL_NOTE_DONE, .trainer = trainer};
         trainer->done = done;
         code = pl_reactor_post(trainer->engine->reactor, command_run, command, err);
     }
@@ -505,26 +423,26 @@ int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
 
 /* ---- dispatch ---- */
 
-static void note_deliver(pl_engine_t *engine, note_t *note)
+static void note_deliver(pl_engine_t *engine, pl_note_t *note)
 {
     pl_trainer_t *trainer = note->trainer;
     switch (note->kind) {
-    case NOTE_PROGRESS:
+    case PL_NOTE_PROGRESS:
         if (!trainer->freed && trainer->on_progress)
             trainer->on_progress(trainer, &note->progress, trainer->progress_user);
-        note_free(note);
+        pl_note_free(note);
         return;
-    case NOTE_DONE:
+    case PL_NOTE_DONE:
         trainer->running = false;                           /* a new run may begin from inside on_done */
         trainer->done = NULL;
         if (!trainer->freed && trainer->on_done)
-            pl_result_tell(note->outcome, &note->error, trainer, trainer->on_done, trainer->done_user);
-        note_free(note);
+            pl_result_tell(&note->ending, trainer, trainer->on_done, trainer->done_user);
+        pl_note_free(note);
         return;
-    case NOTE_GONE:
+    case PL_NOTE_GONE:
         trainer_release(trainer);
         return;
-    case NOTE_CLOSED:
+    case PL_NOTE_CLOSED:
         pl_reactor_stop(engine->reactor);
         engine->reactor = NULL;
         engine->closed = true;
@@ -536,11 +454,9 @@ static void note_deliver(pl_engine_t *engine, note_t *note)
 
 void pl_engine_dispatch(pl_engine_t *engine)
 {
-    uint64_t count;
-    while (read(engine->fd, &count, sizeof count) < 0 && errno == EINTR)
-        continue;
-    for (note_t *note; (note = note_pop(engine));) {
-        bool last = note->kind == NOTE_CLOSED;
+    pl_notes_quiet(&engine->notes);
+    for (pl_note_t *note; (note = pl_notes_take(&engine->notes));) {
+        bool last = note->kind == PL_NOTE_CLOSED;
         note_deliver(engine, note);
         if (last)
             return;
@@ -556,7 +472,7 @@ void pl_engine_free(pl_engine_t *engine)
             trainer->freed = true;                          /* no more notifications */
     pl_engine_close(engine, NULL, NULL);
     while (!engine->closed) {
-        struct pollfd readable = {.fd = engine->fd, .events = POLLIN};
+        struct pollfd readable = {.fd = engine->notes.fd, .events = POLLIN};
         poll(&readable, 1, -1);
         pl_engine_dispatch(engine);
     }

@@ -1,6 +1,7 @@
 /* init.c - the first line of a program: Paceline's own parts become known by name, like a user's */
 #include "actors/connectors/callbacks/callbacks.h"
 #include "actors/connectors/datasets/datasets.h"
+#include "actors/connectors/loggers/loggers.h"
 #include "actors/launchers/launchers.h"
 #include "config.h"
 #include "strategies/optimizers/optimizer.h"
@@ -21,6 +22,7 @@ static const pl_registration_t own_parts[] = {
     {"dataset", &pl_npy_dataset},
     {"dataset", &pl_text_dataset},
     {"callback", &pl_progress_callback},
+    {"logger", &pl_jsonl_logger},
     PL_REGISTRATIONS_END,
 };
 

@@ -12,12 +12,32 @@ static void tensors_view(const pl_output_t *tensor, int count, pl_result_tensor_
         view[k] = (pl_result_tensor_t){tensor[k].name, tensor[k].shape, tensor[k].data};
 }
 
-void pl_result_tell(const pl_outcome_t *o, const pl_error_t *error, pl_trainer_t *trainer, pl_on_done_t on_done, void *user)
+void pl_ending_note(pl_ending_t *ending, const pl_run_progress_t *report)
 {
+    if (report->global_step > ending->global_step)
+        ending->global_step = report->global_step;
+    if (report->epoch > ending->epoch)
+        ending->epoch = report->epoch;
+    if (*report->run_dir) {
+        pl_free(ending->run_dir);
+        ending->run_dir = pl_strdup(report->run_dir);       /* a result may lack it when memory is out */
+    }
+}
+
+void pl_ending_release(pl_ending_t *ending)
+{
+    pl_object_unref(ending->outcome);
+    pl_free(ending->run_dir);
+}
+
+void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer, pl_on_done_t on_done, void *user)
+{
+    const pl_outcome_t *o = ending->outcome;
     int weights = o && o->weights ? o->weights->count : 0, outputs = o && o->outputs ? o->outputs->count : 0;
     pl_result_tensor_t *view = pl_alloc_array((size_t)(weights + outputs), sizeof *view);
-    pl_result_t result = {.status = !o ? "failed" : o->stopped ? "stopped" : "ok", .error = *error,
-                          .metrics = "{}", .run_dir = "", .text = ""};
+    pl_result_t result = {.status = !o ? "failed" : o->stopped ? "stopped" : "ok", .error = ending->error,
+                          .global_step = ending->global_step, .epoch = ending->epoch, .metrics = "{}",
+                          .run_dir = ending->run_dir ? ending->run_dir : "", .text = ""};
     if (o) {
         if (o->error.code != PL_OK) {
             result.status = "failed";

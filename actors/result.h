@@ -4,8 +4,21 @@
 
 #include "runtime/cargo.h"
 
-/* Calls on_done with what came of a run: its outcome, or NULL and the error. */
-void pl_result_tell(const pl_outcome_t *o, const pl_error_t *error, pl_trainer_t *trainer, pl_on_done_t on_done,
-                    void *user);
+/* What came of a run. */
+typedef struct pl_ending {
+    pl_outcome_t *outcome;                                  /* counted  [it failed] */
+    pl_error_t error;                                       /* without an outcome */
+    /* As far as it has told while it ran: for a run without an outcome. */
+    char *run_dir;                                          /* [none] */
+    uint64_t global_step;
+    uint32_t epoch;
+} pl_ending_t;
+
+/* Keeps what a report says. */
+void pl_ending_note(pl_ending_t *ending, const pl_run_progress_t *report);
+void pl_ending_release(pl_ending_t *ending);
+
+/* Calls on_done with what came of a run. */
+void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer, pl_on_done_t on_done, void *user);
 
 #endif

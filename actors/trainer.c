@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
+#include "actors/request.h"
 #include "base/error.h"
-#include "base/options.h"
 #include "runtime/cargo.h"
 
 typedef enum trainer_state {
@@ -95,8 +95,7 @@ static int trainer_run(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     if (pl_actor_sees_stuck(self))
         return pl_fail(err, PL_ESTUCK, "an earlier run of this engine is stuck and holds its memory: use a new engine");
     const pl_job_t *job = (const pl_job_t *)body->run.job;
-    const char *name = pl_options_choice(job->options, "trainer.launcher", "inline");
-    const pl_actor_ops_t *launcher = pl_part_find("launcher", name, err);
+    const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
     if (!launcher)
         return err->code;
     pl_start_t start = {.options = "", .context = body->run.job};

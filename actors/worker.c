@@ -16,6 +16,7 @@
 #include "actors/connectors/writer.h"
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
+#include "actors/request.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -29,8 +30,6 @@ enum { BEAT_MS = 500 };                                     /* at most */
 typedef struct worker {
     pl_call_t *run;                                         /* NULL: idle */
     pl_job_t *job;                                          /* counted */
-    pl_trainer_options_t options;
-    pl_binding_t *binding;
     pl_address_t writer, data, callback, accelerator, strategy, logger, checkpoint, loop;
     bool validates, does_io;
     pl_weights_t *weights;                                  /* to start from, counted  [NULL] */
@@ -51,6 +50,8 @@ static void worker_fail(worker_t *w, const pl_error_t *error)
 {
     pl_call_t *call = w->run;
     w->run = NULL;
+    if (error->code == PL_ESTUCK)                           /* somebody has waited for step_timeout, or nearly */
+        pl_actor_suspect(w, pl_milliseconds(w->job->trainer.step_timeout) / 2);
     if (call)
         pl_call_fail(call, error);
 }
@@ -68,7 +69,7 @@ static void worker_late(worker_t *w, const pl_answer_t *answer, const char *what
     pl_error_t err;
     if (answer->kind != PL_ANSWER_LATE)
         return;
-    pl_fail(&err, PL_ESTUCK, "%s has not ended for %g s (trainer.step_timeout)", what, w->options.step_timeout);
+    pl_fail(&err, PL_ESTUCK, "%s has not ended for %g s (trainer.step_timeout)", what, w->job->trainer.step_timeout);
     worker_fail(w, &err);
 }
 
@@ -96,7 +97,7 @@ static void worker_beat(void *self)
     worker_t *w = self;
     if (!w->run)
         return;
-    int patience = pl_milliseconds(w->options.step_timeout) / 4 + 1;
+    int patience = pl_milliseconds(w->job->trainer.step_timeout) / 4 + 1;
     pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive", .metrics = ""});
     pl_after(w, patience < BEAT_MS ? patience : BEAT_MS, worker_beat, NULL);
 }
@@ -122,8 +123,7 @@ static void worker_ran(void *self, const pl_answer_t *answer)
 
 static bool spawn_loops(worker_t *w, pl_error_t *err)
 {
-    const char *options = w->validates ? "validate" : "";
-    pl_start_t start = {.options = options, .context = &w->job->object};
+    pl_start_t start = {.options = "", .context = &w->job->object};
     pl_address_t evaluate, epoch;
     if (!pl_is_nobody(w->data))
         pl_peers_add(&start.peers, "data", w->data);
@@ -134,9 +134,11 @@ static bool spawn_loops(worker_t *w, pl_error_t *err)
     }
     if (w->job->stage == PL_PREDICT)
         return spawn(w, &pl_predict_loop, PL_SAME_THREAD, &start, &w->loop, err);
-    if (!spawn(w, &pl_evaluate_loop, PL_SAME_THREAD, &start, &evaluate, err))
-        return false;
-    pl_peers_add(&start.peers, "evaluate", evaluate);
+    if (w->validates) {
+        if (!spawn(w, &pl_evaluate_loop, PL_SAME_THREAD, &start, &evaluate, err))
+            return false;
+        pl_peers_add(&start.peers, "evaluate", evaluate);
+    }
     pl_peers_add(&start.peers, "callback", w->callback);
     pl_peers_add(&start.peers, "logger", w->logger);
     if (!spawn(w, &pl_epoch_loop, PL_SAME_THREAD, &start, &epoch, err))
@@ -181,6 +183,7 @@ static void run_dir_made(void *self, const pl_answer_t *answer)
     if (worker_failed(w, answer))
         return;
     w->run_dir = pl_strdup(answer->body->make_run_dir_reply.path);
+    pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive", .metrics = "", .run_dir = w->run_dir});
     if (!w->run_dir || !spawn_savers(w, &err)) {
         if (!err.code)
             pl_no_memory(&err);
@@ -194,7 +197,7 @@ static void make_run_dir(worker_t *w)
 {
     pl_error_t err = {0};
     char *run = pl_options_print(w->job->options, &err);
-    pl_make_run_dir_t msg = {.root = w->options.default_root_dir, .name = w->options.run_name, .run = run};
+    pl_make_run_dir_t msg = {.root = w->job->trainer.default_root_dir, .name = w->job->trainer.run_name, .run = run};
     pl_how_t how = {.on_answer = run_dir_made};
     worker_sent(w, run ? pl_call_make_run_dir(w, w->writer, &msg, how, &err) : 0, &err);
     pl_text_free(run);
@@ -233,7 +236,7 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
         return;
     }
     pl_import_weights_t msg = {.weights = &w->weights->object};
-    pl_how_t how = {.on_answer = weights_imported, .silence_ms = pl_milliseconds(w->options.step_timeout)};
+    pl_how_t how = {.on_answer = weights_imported, .silence_ms = pl_milliseconds(w->job->trainer.step_timeout)};
     worker_sent(w, pl_call_import_weights(w, w->strategy, &msg, how, &err), &err);
 }
 
@@ -241,7 +244,7 @@ static void set_up(worker_t *w, pl_layout_t *layout, const char *facts)
 {
     pl_error_t err = {0};
     pl_setup_t msg = {.job = &w->job->object, .facts = facts, .layout = &layout->object};
-    pl_how_t how = {.on_answer = strategy_set_up, .silence_ms = pl_milliseconds(w->options.step_timeout)};
+    pl_how_t how = {.on_answer = strategy_set_up, .silence_ms = pl_milliseconds(w->job->trainer.step_timeout)};
     w->validates = layout->stage[PL_VALIDATE].present;
     worker_sent(w, pl_call_setup(w, w->strategy, &msg, how, &err), &err);
 }
@@ -306,8 +309,7 @@ static void weights_read(void *self, const pl_answer_t *answer)
 
 static int spawn_parts(worker_t *w, pl_error_t *err)
 {
-    const char *name = pl_options_choice(w->job->options, "trainer.strategy", "single");
-    const pl_actor_ops_t *strategy = pl_part_find("strategy", name, err);
+    const pl_actor_ops_t *strategy = pl_request_strategy(w->job, err);
     pl_start_t start = {.options = "", .context = &w->job->object};
     pl_start_t strategy_start = start;
     const char *device = pl_options_choice(w->job->options, "trainer.accelerator", "cpu");
@@ -330,9 +332,7 @@ static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     if (w->job)
         return pl_fail(err, PL_ESTATE, "a worker runs once");
     w->job = pl_object_ref(body->run.job);
-    int code = pl_options_trainer(w->job->options, &w->options, &w->binding, err);
-    if (code == PL_OK)
-        code = spawn_parts(w, err);
+    int code = spawn_parts(w, err);
     if (code != PL_OK)
         return code;
     w->run = call;
@@ -361,7 +361,6 @@ static void worker_release(void *self)
     worker_t *w = self;
     pl_free(w->run_dir);
     pl_object_unref(w->weights);
-    pl_binding_free(w->binding);
     pl_object_unref(w->job);
 }
 

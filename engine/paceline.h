@@ -300,7 +300,8 @@ typedef struct pl_result {
 /* The figure of a name; false when there is none. */
 PL_API bool pl_result_metric(const pl_result_t *result, const char *name, double *value);
 
-/* How far a run is; at most ten times a second, and at each validation. */
+/* How far a run is; at most ten times a second, and at each validation.  A program that does not read them for long
+ * finds the newest 256 of each trainer, in order, and every piece of text. */
 typedef struct pl_progress {
     const char *event;                                      /* "train", "validate", "validated", "predict", "text" */
     uint64_t global_step, total_steps;                      /* optimizer steps; total 0: unknown */
@@ -319,7 +320,8 @@ PL_API void pl_trainer_free(pl_trainer_t *trainer);
 
 PL_API void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress, void *user);
 
-/* Trains; returns at once, on_done comes exactly once.  PL_ESTATE: it is running already. */
+/* Trains; returns at once, on_done comes exactly once.  PL_ESTATE: it is running already.  A run that lacks a part, whose
+ * parts do not go together or whose name is taken is refused here, before anything starts. */
 PL_API int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user, pl_error_t *err);
 
 /* What to predict from. */
@@ -657,6 +659,25 @@ typedef struct pl_callback_ops {
     int (*on)(void *self, pl_hook_t point, const pl_hook_event_t *event, pl_wish_t *wish, pl_error_t *err);
     void (*stop)(void *self);                               /* at the end; also after a failed start  [nothing to do] */
 } pl_callback_ops_t;
+
+/* ---- Loggers ------------------------------------------------------------------------------------------------ */
+
+/* Figures at one point of a run. */
+typedef struct pl_record {
+    uint32_t epoch;                                         /* from 0 */
+    uint64_t global_step;                                   /* optimizer steps done */
+    double time;                                            /* s since 1970 */
+    const char *metrics;                                    /* JSON object of the figures by name */
+} pl_record_t;
+
+/* A file that grows by a few lines for each record.  Others write it, on a thread of their own. */
+typedef struct pl_logger_ops {
+    PL_PART;
+    const char *file;                                       /* its name in the run directory: "metrics.jsonl" */
+    /* What a record adds, from pl_text(), or NULL with an error: it costs the record, never the run.  Rank's thread,
+     * where everything else of the rank waits: return soon. */
+    char *(*lines)(void *self, const pl_record_t *record, pl_error_t *err);
+} pl_logger_ops_t;
 
 /* ---- Texts -------------------------------------------------------------------------------------------------- */
 

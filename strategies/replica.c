@@ -111,7 +111,8 @@ static int complete(const pl_replica_t *r, const pl_replica_plan_t *plan, pl_gra
 static pl_graph_t *describe_optimizer(pl_replica_t *r, pl_error_t *err)
 {
     pl_optimizer_t optimizer = {r->optimizer.ops, r->optimizer.self};
-    return pl_optimizer_graph(optimizer, r->model, (double)r->layout->stage[PL_TRAIN].batch_size, r->clip, err);
+    return pl_optimizer_graph(optimizer, r->model, (double)r->layout->stage[PL_TRAIN].batch_size,
+                              r->job->trainer.gradient_clip_val, err);
 }
 
 static int plan_add(pl_replica_t *r, pl_stage_t stage, int64_t batch_size, bool accumulate, pl_error_t *err)
@@ -135,7 +136,7 @@ static int plans_list(pl_replica_t *r, pl_error_t *err)
         const int64_t sizes[PL_SIZES] = {r->layout->stage[stages[s]].batch_size, r->layout->stage[stages[s]].ragged};
         for (int k = 0; k < PL_SIZES && code == PL_OK; k++) {
             code = plan_add(r, stages[s], sizes[k], false, err);
-            if (code == PL_OK && stages[s] == PL_TRAIN && r->accumulate > 1)
+            if (code == PL_OK && stages[s] == PL_TRAIN && r->job->trainer.accumulate_grad_batches > 1)
                 code = plan_add(r, stages[s], sizes[k], true, err);
         }
     }
@@ -196,7 +197,7 @@ static int call_first_weights(pl_replica_t *r, pl_region_t region, int64_t count
     pl_floats_t *floats = pl_floats_new((size_t)count, err);
     if (!floats)
         return PL_ENOMEM;
-    pl_model_init(r->model, region, r->seed, floats->data);
+    pl_model_init(r->model, region, r->job->trainer.seed, floats->data);
     pl_write_region_t msg = {.region = region, .floats = &floats->object};
     pl_how_t how = {.on_answer = setup_answered};
     int code = made_call(r, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
@@ -206,19 +207,10 @@ static int call_first_weights(pl_replica_t *r, pl_region_t region, int64_t count
 
 static int parts_bind(pl_replica_t *r, pl_error_t *err)
 {
-    pl_trainer_options_t trainer;
-    pl_binding_t *binding;
-    int code = pl_options_trainer(r->job->options, &trainer, &binding, err);
-    if (code != PL_OK)
-        return code;
-    r->clip = trainer.gradient_clip_val;
-    r->accumulate = trainer.accumulate_grad_batches;
-    r->seed = (uint64_t)trainer.seed;
-    pl_binding_free(binding);
     const pl_part_request_t module = {.role = "module", .path = "module", .facts = r->facts};
     const pl_part_request_t optimizer = {.role = "optimizer", .path = "optimizer"};
     const pl_part_request_t scheduler = {.role = "scheduler", .path = "scheduler", .automatic = "constant"};
-    code = pl_options_part(r->job->options, &module, &r->module, err);
+    int code = pl_options_part(r->job->options, &module, &r->module, err);
     if (code != PL_OK || r->job->stage != PL_TRAIN)
         return code;
     code = pl_options_part(r->job->options, &optimizer, &r->optimizer, err);

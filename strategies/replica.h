@@ -32,9 +32,6 @@ typedef struct pl_replica {
     char *facts;
     pl_address_t accelerator;
     pl_instance_t module, optimizer, scheduler;
-    double clip;                                            /* 0: off */
-    int64_t accumulate;
-    uint64_t seed;
     pl_model_t *model;
     pl_replica_plan_t plan[PL_PLANS_MOST];
     int plan_count;

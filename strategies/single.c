@@ -125,7 +125,8 @@ static uint64_t replay_forward_backward(single_t *single, step_t *step, bool acc
     const pl_replica_plan_t *plan = pl_replica_plan(r, PL_TRAIN, step->batch->count, accumulate, err);
     if (!plan)
         return 0;
-    pl_replay_plan_t msg = {.plan = plan->number, .what = "forward_backward", .seed = r->seed, .step = step->number,
+    pl_replay_plan_t msg = {.plan = plan->number, .what = "forward_backward", .seed = r->job->trainer.seed,
+                            .step = step->number,
                             .shard = step->shard, .batch = &step->batch->object};
     return pl_call_replay_plan(single, r->accelerator, &msg, (pl_how_t){.on_answer = on_answer, .context = step}, err);
 }
@@ -218,7 +219,8 @@ static uint64_t replay_optimizer(single_t *single, step_t *step, pl_error_t *err
     pl_replica_t *r = &single->replica;
     float scalars[PL_STEP_SCALARS] = {0};
     pl_optimizer_scalars((pl_optimizer_t){r->optimizer.ops, r->optimizer.self}, step->lr, step->number, scalars);
-    pl_replay_plan_t msg = {.plan = pl_replica_optimizer_plan(r)->number, .what = "optimizer_step", .seed = r->seed,
+    pl_replay_plan_t msg = {.plan = pl_replica_optimizer_plan(r)->number, .what = "optimizer_step",
+                            .seed = r->job->trainer.seed,
                             .step = step->number, .scalars = {scalars, sizeof scalars}};
     pl_how_t how = {.on_answer = optimizer_answered, .context = step};
     return pl_call_replay_plan(single, r->accelerator, &msg, how, err);
@@ -274,7 +276,8 @@ static int single_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *b
     step->plan = plan;
     if (body->evaluate_batch.stage == PL_PREDICT)
         step->outputs = pl_replica_outputs(plan, &failed, err);
-    pl_replay_plan_t msg = {.plan = plan->number, .what = "forward", .seed = r->seed, .batch = &batch->object,
+    pl_replay_plan_t msg = {.plan = plan->number, .what = "forward", .seed = r->job->trainer.seed,
+                            .batch = &batch->object,
                             .outputs = step->outputs ? &step->outputs->object : NULL};
     pl_how_t how = {.on_answer = forward_answered, .context = step};
     if (!failed && pl_call_replay_plan(single, r->accelerator, &msg, how, err))
@@ -322,6 +325,7 @@ const pl_actor_ops_t pl_single_strategy = {
     .help = "one rank on one device",
     .size = sizeof(single_t),
     .role = "strategy",
+    .devices_most = 1,
     .level = PL_LEVEL_STRATEGY,
     .handlers = single_handlers,
     .credit = STEPS_MOST,

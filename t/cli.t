@@ -168,6 +168,52 @@ a_malformed_run_file_is_refused_with_its_place() {
     is "$(ls -d runs/bad* 2>/dev/null)" "" "nothing was started"
 }
 
+what_cannot_run_is_refused_before_it_starts() {
+    printf '{\n  "module": {"name": "mlp", "classes": 3},\n  "optimizer": "sgd",\n  "trainer": {"devices": 2}\n}\n' >bad.json
+    local csv=(--set data.name=csv --set data.path=points.csv)
+    refused 2 '^paceline: .*the run names no data: give "data"' fit bad.json
+    refused 2 '^paceline: bad.json:4:26: "trainer.devices" is 2, but strategy "single" works with at most 1' \
+        fit bad.json "${csv[@]}"
+    refused 2 'names no optimizer: give "optimizer"' fit bad.json "${csv[@]}" --set optimizer=null
+    refused 2 'names no module: give "module"' fit bad.json "${csv[@]}" --set module=null
+    refused 2 'no such source: give "data.train"' fit bad.json --set data.test.name=csv --set data.test.path=points.csv
+    refused 2 'there is no logger "csv": known are jsonl' fit run.json --set loggers.0=csv
+    refused 2 'there is no strategy "dpp"' fit run.json --set trainer.strategy=dpp
+    refused 2 'there is no launcher "inlin".*"inline"' fit run.json --set trainer.launcher=inlin
+    mkdir -p runs/taken
+    refused 2 '^paceline: runs/taken: there is a run of that name' fit run.json --set trainer.run_name=taken
+    refused 2 'trainer.run_name" takes the name of a directory.*not "a/b"' fit run.json --set trainer.run_name=a/b
+    refused 2 'not "latest"' fit run.json --set trainer.run_name=latest
+    refused 2 'names no data' predict bad.json --checkpoint x
+    is "$(ls runs/taken)" "" "nothing was started"
+}
+
+with_json_what_is_refused_has_a_result_too() {
+    local pattern='^\{"event":"result","status":"failed","error":\{"code":"PL_E[A-Z]+","where":"","text":"'
+    refused_in_json() {
+        try "$paceline" "${@:2}" --json
+        is "$status" 2 "paceline ${*:2}: status 2"
+        is "$(lines "$out")" 1 "one line"
+        like "$out" "$pattern.*$1.*\"\}\}\$" "the result: $1"
+        like "$err" "^paceline: .*$1" "and the same for people"
+    }
+    refused_in_json 'cannot read none.json' fit none.json
+    refused_in_json 'unknown key' fit run.json --set trainer.max_epoch=3
+    refused_in_json 'names no data' fit run.json --set data=null
+    refused_in_json 'takes KEY=VALUE' fit run.json --set nonsense
+    refused_in_json '0.0.0.0' fit run.json --monitor tcp://0.0.0.0:1
+    refused_in_json 'needs --checkpoint' predict run.json
+    refused_in_json 'cannot write /nowhere/x' predict run.json --checkpoint runs/0001 --output /nowhere/x
+}
+
+a_run_that_failed_says_how_far_it_came() {
+    try "$paceline" fit run.json --json --set optimizer.lr=1e38 --set trainer.run_name=short
+    is "$status" 1 "status 1"
+    like "$(tail -n 1 <<<"$out")" \
+        '^\{"event":"result","status":"failed","run_dir":"runs/short","global_step":[1-9][0-9]*,"epoch":[0-9]+,.*"error":\{"code":"PL_ENAN"' \
+        "where its files are and how many steps it made"
+}
+
 missing_data_fail_the_run() {
     refused 1 '^paceline: .*none\.csv' fit run.json --set data.path=none.csv
     try "$paceline" fit run.json --set data.path=none.csv --json
@@ -386,6 +432,9 @@ run json_events_are_one_a_line trains
 run set_changes_the_run trains
 run print_config_shows_every_default trains
 run a_malformed_run_file_is_refused_with_its_place
+run what_cannot_run_is_refused_before_it_starts
+run with_json_what_is_refused_has_a_result_too
+run a_run_that_failed_says_how_far_it_came trains
 run missing_data_fail_the_run trains
 run a_plugin_is_loaded_by_hand trains
 run a_folder_that_cannot_be_written_fails_the_run trains

@@ -12,6 +12,7 @@
 #include "tap.h"
 
 #define LONG "\"max_epochs\": 100000"
+#define EVERY "\"val_split\": 0.2, \"batch_size\": 32"       /* a step, then a validation */
 #define SLOW "replay of forward_backward takes 1 ms"
 
 /* ---- Several at once ---- */
@@ -348,6 +349,61 @@ static void a_host_that_stalls_loses_nothing(void)
     rig_free(&rig);
 }
 
+static void two_trainers_tell_a_host_that_stalls_no_more_than_one(void)
+{
+    told_t told[2] = {{0}};
+    rig_t *a = rig_new(.script = SLOW, .on_progress = keep_order, .user = &told[0],
+                       .trainer = "\"max_epochs\": 300");
+    rig_t *b = rig_new(.script = SLOW, .on_progress = keep_order, .user = &told[1],
+                       .trainer = "\"max_epochs\": 300", .beside = a);
+    rig_begin(a), rig_begin(b);
+    usleep(700000);                                         /* some seven reports of each */
+    pl_engine_dispatch(rig_engine(a));
+    for (int k = 0; k < 2; k++) {
+        ok(told[k].times <= 2, "the newest report of trainer %d alone: %d", k, told[k].times);
+        ok(told[k].newest > 2, "which is not the first");
+    }
+    is_text(rig_wait(a)->status, "ok", "one ends");
+    is_text(rig_wait(b)->status, "ok", "and the other");
+    ok(!told[0].back && !told[1].back, "all in order");
+    is_int(rig_done(a) + rig_done(b), 2, "one on_done of each");
+    rig_free(&b);
+    rig_free(&a);
+}
+
+static void keep_validations(rig_t *rig, const pl_progress_t *progress)
+{
+    if (!strcmp(progress->event, "validated"))
+        keep_order(rig, progress);
+}
+
+static bool has_saved(const char *run)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/runs/%s/model.safetensors", tap_folder(), run);
+    return access(path, F_OK) == 0;
+}
+
+static void what_waits_for_a_host_is_bounded(void)
+{
+    told_t told[2] = {{0}};
+    rig_t *a = rig_new(.on_progress = keep_validations, .user = &told[0], .data = EVERY,
+                       .trainer = "\"max_epochs\": 400, \"run_name\": \"many\"");
+    rig_t *b = rig_new(.on_progress = keep_validations, .user = &told[1], .data = EVERY,
+                       .trainer = "\"max_epochs\": 4, \"run_name\": \"few\"", .beside = a);
+    rig_begin(a), rig_begin(b);
+    for (int tries = 0; tries < 2000 && !(has_saved("many") && has_saved("few")); tries++)
+        usleep(10000);
+    is_text(rig_wait(a)->status, "ok", "a run with 400 validations");
+    is_text(rig_wait(b)->status, "ok", "and one with 4");
+    ok(told[0].times <= 256 && told[0].times > 100, "of many the newest: %d", told[0].times);
+    is_int(told[0].newest, 400, "up to the last");
+    is_int(told[1].times, 4, "and all of the few");
+    ok(!told[0].back && !told[1].back, "in order");
+    rig_free(&b);
+    rig_free(&a);
+}
+
 static void note_end(pl_trainer_t *trainer, const pl_result_t *result, void *user)
 {
     (void)trainer;
@@ -402,6 +458,8 @@ int main(void)
     run(a_trainer_runs_one_thing_at_a_time);
     run(nothing_stays_behind);
     run(a_host_that_stalls_loses_nothing);
+    run(two_trainers_tell_a_host_that_stalls_no_more_than_one);
+    run(what_waits_for_a_host_is_bounded);
     run(a_host_without_libevent_polls);
     return tap_done();
 }

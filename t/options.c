@@ -235,7 +235,8 @@ static void a_printed_run_is_in_order_and_complete(void)
             "    \"default_root_dir\": \"runs\",\n    \"depth\": 0,\n    "
             "\"step_timeout\": 60,\n"
             "    \"run_name\": \"\",\n    \"enable_progress_bar\": true\n  },\n"
-            "  \"callbacks\": [],\n  \"loggers\": [],\n  \"plugins\": []\n}",
+            "  \"callbacks\": [],\n  \"loggers\": [\n    {\n      \"name\": \"jsonl\"\n"
+            "    }\n  ],\n  \"plugins\": []\n}",
             "to the letter");
     pl_text_free(text);
 }

@@ -152,8 +152,10 @@ static void *register_many(void *argument)
 static void threads_may_register_and_find_at_once(void)
 {
     pthread_t threads[THREADS];
-    int numbers[THREADS], count = 0;
+    int numbers[THREADS], before = 0, count = 0;
     long wrong = 0;
+    while (pl_part_at("logger", before))
+        before++;
     for (int i = 0; i < THREADS; i++) {
         numbers[i] = i;
         pthread_create(&threads[i], NULL, register_many, &numbers[i]);
@@ -166,7 +168,7 @@ static void threads_may_register_and_find_at_once(void)
     while (pl_part_at("logger", count))
         count++;
     is_int(wrong, 0, "each found its own");
-    is_int(count, THREADS * PARTS + 2, "and all are there");
+    is_int(count, before + THREADS * PARTS, "and all are there");
 }
 
 /* ---- Plug-ins ---- */

@@ -41,6 +41,7 @@ typedef struct rig_spec {
     const char *module;                     /* JSON  [an mlp] */
     const char *optimizer, *scheduler;      /* JSON  [sgd; none] */
     const char *callbacks;                  /* JSON list  [none] */
+    const char *loggers;                    /* JSON list  [not given] */
     const char *trainer, *data;             /* further members: "\"depth\": 1" */
     const char *dataset;                    /* all of "data", JSON  [the rig's own] */
     int samples;                            /* [40] */

@@ -6,9 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "actors/host.h"
 #include "base/clock.h"
 #include "fake.h"
 #include "rig.h"
+#include "runtime/actor.h"
 #include "tap.h"
 
 static const char *const devices[] = {"fake", "cpu"};
@@ -104,6 +106,9 @@ static const pl_module_ops_t odd = {.name = "odd", .size = 1, .step = odd_step};
 static const pl_module_ops_t lossless = {.name = "lossless", .size = 1,
                                          .step = lossless_step};
 
+static const pl_actor_ops_t crowd = {.name = "crowd", .size = 1, .role = "strategy",
+                                     .level = PL_LEVEL_STRATEGY};
+
 /* ---- One run that fails, in an engine of its own ---- */
 
 #define fails(code, pattern, ...) fails_with(code, pattern, &(rig_spec_t){__VA_ARGS__})
@@ -187,12 +192,44 @@ static void wrong_runs_are_refused_before_anything_starts(void)
     refused(PL_EINVAL, "dropout", .module = "{\"name\": \"mlp\", \"dropout\": 2}");
     refused(PL_EINVAL, "max_epoch", .trainer = "\"max_epoch\": 3");
     refused(PL_EINVAL, "depth", .trainer = "\"depth\": -1");
+    refused(PL_EINVAL, "data.workers", .data = "\"workers\": 1000");
 }
 
-static void more_devices_than_the_strategy_has_are_refused(void)
+#define unbegun(code, pattern, ...) \
+    unbegun_with(code, pattern, &(rig_spec_t){__VA_ARGS__})
+
+static void unbegun_with(int code, const char *pattern, const rig_spec_t *spec)
 {
-    fails(PL_EINVAL, "trainer.devices", .trainer = "\"devices\": 2");
-    fails(PL_EINVAL, "data.workers", .data = "\"workers\": 1000");
+    rig_t *rig = rig_make(spec);
+    ok(!rig_begin(rig), "no run begins");
+    is_text(pl_code_name(rig_error.code), pl_code_name(code), "with its code");
+    like(rig_error.text, pattern, "and what would work");
+    is_int(rig_done(rig), 0, "no on_done");
+    rig_free(&rig);
+}
+
+static void what_does_not_go_together_is_refused_before_anything_starts(void)
+{
+    unbegun(PL_EINVAL, "rig:1:.*trainer.devices\" is 2, but strategy \"single\" .* 1",
+            .trainer = "\"devices\": 2");
+    unbegun(PL_EINVAL, "launcher \"inline\" works with at most 1",
+            .trainer = "\"devices\": 2, \"strategy\": \"crowd\"");
+    unbegun(PL_ENOTFOUND, "give \"module\"", .module = "null");
+    unbegun(PL_ENOTFOUND, "give \"optimizer\"", .optimizer = "null");
+    unbegun(PL_ENOTFOUND, "give \"data\"", .dataset = "null");
+    unbegun(PL_ENOTFOUND, "give \"data.train\"",
+            .dataset = "{\"test\": {\"name\": \"memory\", \"source\": \"x\"}}");
+}
+
+static void a_prediction_needs_data_or_a_prompt(void)
+{
+    rig_t *rig = rig_new(.dataset = "null", .optimizer = "null");
+    ok(!rig_begin_prediction(rig, &(pl_prediction_t){.checkpoint = "x"}), "neither");
+    like(rig_error.text, "give \"data\"", "is refused");
+    ok(rig_begin_prediction(rig, &(pl_prediction_t){.checkpoint = "x", .prompt = "y"}),
+       "a prompt alone is enough");
+    rig_wait(rig);
+    rig_free(&rig);
 }
 
 /* ---- Data ---- */
@@ -206,17 +243,15 @@ static void a_record_that_cannot_be_read_is_named(void)
 
 static void a_place_that_cannot_be_written_is_named(void)
 {
-    char file[4200], trainer[4300];
-    snprintf(file, sizeof file, "%s/file", tap_folder());
-    fclose(fopen(file, "w"));
     rig_t *rig = rig_new(.trainer = "\"max_steps\": 1, \"run_name\": \"twice\"");
     is_text(rig_fit(rig)->status, "ok", "a run with a name");
-    const rig_result_t *result = rig_fit(rig);
-    is_int(result->error.code, PL_EEXIST, "may not take the place of another");
-    like(result->error.text, "twice", "which is named");
+    ok(!rig_begin(rig), "may not take the place of another");
+    is_int(rig_error.code, PL_EEXIST, "which is there");
+    like(rig_error.text, "runs/twice", "and named");
     rig_free(&rig);
-    snprintf(trainer, sizeof trainer, "\"run_name\": \"a/b\"");
-    fails(PL_EINVAL, "a/b", .trainer = trainer);
+    refused(PL_EINVAL, "rig:1:[0-9]*: .*run_name.*a/b", .trainer = "\"run_name\": \"a/b\"");
+    refused(PL_EINVAL, "latest", .trainer = "\"run_name\": \"latest\"");
+    refused(PL_EINVAL, "\\.hidden", .trainer = "\"run_name\": \".hidden\"");
 }
 
 static void weights_that_cannot_be_saved_are_still_told(void)
@@ -325,6 +360,39 @@ static void an_engine_goes_on_after_a_run_that_failed(void)
     rig_free(&rig);
 }
 
+static void came_to(int step, const rig_spec_t *spec)
+{
+    rig_t *rig = rig_make(spec);
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "failed", "it fails");
+    is_int(result->global_step, step, "after this step");
+    is_int(result->epoch, step / 5, "in this epoch");
+    ok(rig_has_file(result, "run.json"), "and its folder is told");
+    rig_free(&rig);
+}
+
+#define EIGHT "\"batch_size\": 8"                           /* 5 steps an epoch */
+
+static void a_run_that_fails_tells_how_far_it_came(void)
+{
+    static const char *const scripts[] = {"replay 8 of forward_backward fails",
+                                          "step 8 of forward_backward gives nan in loss",
+                                          "replay 8 of forward_backward hangs"};
+    for (int k = 0; k < 3; k++)
+        came_to(7, &(rig_spec_t){.script = scripts[k], .data = EIGHT,
+                                 .trainer = "\"step_timeout\": 0.3, \"depth\": 1"});
+    came_to(8, &(rig_spec_t){.callbacks = CALLBACK("fail", "8"), .data = EIGHT});
+    rig_t *rig = rig_new(.callbacks = CALLBACK("block", "8"), .data = EIGHT,
+                         .trainer = "\"step_timeout\": 0.3");
+    const rig_result_t *result = rig_fit(rig);
+    ok(rig_has_file(result, "run.json") && result->global_step >= 5,
+       "of a rank that is stuck what it told last is known");
+    rig_free(&rig);
+    rig = rig_new(.script = "compile 1 fails");
+    is_text(rig_fit(rig)->run_dir, "", "one that has not begun has no folder");
+    rig_free(&rig);
+}
+
 /* ---- A device that hangs ---- */
 
 static void stuck(const char *what, const char *script, const char *more,
@@ -377,10 +445,29 @@ static void a_prediction_that_hangs_is_noticed(void)
     free(weights);
 }
 
+static void a_device_that_is_known_to_hang_is_not_waited_for_again(void)
+{
+    static const char *const scripts[] = {"replay 3 of forward_backward hangs",
+                                          "replay 2 of forward hangs", "compile 2 hangs"};
+    for (int k = 0; k < 3; k++) {
+        rig_t *rig = rig_new(.script = scripts[k], .trainer = "\"step_timeout\": 0.3",
+                             .data = "\"val_split\": 0.5, \"batch_size\": 4");
+        pl_engine_runtime(rig_engine(rig))->grace_ms = 10000;
+        int64_t began = pl_now();
+        const rig_result_t *result = rig_fit(rig);
+        like(result->error.text, "accelerator.fake does not end", "%s: named", scripts[k]);
+        ok(pl_now() - began < 10 * PL_SECOND, "long before 20 s of grace");
+        began = pl_now();
+        rig_free(&rig);
+        ok(pl_now() - began < 10 * PL_SECOND, "and the engine's end does not wait either");
+    }
+}
+
 static void a_device_that_comes_back_late_is_not_stuck(void)
 {
     rig_t *rig = rig_new(.script = "replay 3 of forward_backward takes 700 ms",
                          .trainer = "\"max_steps\": 6, \"step_timeout\": 0.3");
+    pl_engine_runtime(rig_engine(rig))->grace_ms = 60000;
     rig_t *other = rig_new(.trainer = "\"max_steps\": 3", .beside = rig);
     const rig_result_t *result = rig_fit(rig);
     is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the step took too long");
@@ -395,6 +482,7 @@ static void late_batches_of_a_validation_do_no_harm(void)
     rig_t *rig = rig_new(.script = "replay 3 of forward takes 700 ms",
                          .data = "\"val_split\": 0.5, \"batch_size\": 4",
                          .trainer = "\"max_steps\": 6, \"step_timeout\": 0.3");
+    pl_engine_runtime(rig_engine(rig))->grace_ms = 60000;
     is_text(pl_code_name(rig_fit(rig)->error.code), "PL_ESTUCK", "too long");
     is_text(pl_code_name(rig_fit(rig)->error.code), "PL_ESTUCK", "and again: it ran");
     rig_free(&rig);
@@ -491,6 +579,7 @@ static void steps_may_be_slow(void)
 int main(void)
 {
     static const pl_registration_t parts[] = {{"callback", &trouble}, {"module", &bad},
+                                              {"strategy", &crowd},
                                               {"module", &odd}, {"module", &lossless},
                                               PL_REGISTRATIONS_END};
     rig_init(parts);
@@ -499,7 +588,8 @@ int main(void)
     run(a_callback_changes_the_learning_rate);
     run(a_module_that_fails_is_told);
     run(wrong_runs_are_refused_before_anything_starts);
-    run(more_devices_than_the_strategy_has_are_refused);
+    run(what_does_not_go_together_is_refused_before_anything_starts);
+    run(a_prediction_needs_data_or_a_prompt);
     run(a_record_that_cannot_be_read_is_named);
     run(a_place_that_cannot_be_written_is_named);
     run(weights_that_cannot_be_saved_are_still_told);
@@ -508,6 +598,8 @@ int main(void)
     run(a_metric_that_is_not_finite_is_null);
     run(what_the_device_says_is_told);
     run(an_engine_goes_on_after_a_run_that_failed);
+    run(a_run_that_fails_tells_how_far_it_came);
+    run(a_device_that_is_known_to_hang_is_not_waited_for_again);
     run(a_device_that_comes_back_late_is_not_stuck);
     run(late_batches_of_a_validation_do_no_harm);
     run(steps_may_be_slow);

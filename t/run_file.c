@@ -208,6 +208,19 @@ static void what_has_no_default_must_be_given(void)
             "run.json:1:20: \"data.train\" needs \"path\": folder of the files"}, );
 }
 
+static void the_name_of_a_run_is_that_of_a_directory(void)
+{
+#define NO_NAME(name)                                                                    \
+    {"{\"trainer\": {\"run_name\": \"" name "\"}}",                                      \
+     "run.json:1:26: \"trainer.run_name\" takes the name of a directory: other than "     \
+     "\"latest\", not beginning with '.' and without '/', not \"" name "\""}
+    REFUSE(NO_NAME("latest"), NO_NAME(".."), NO_NAME("a/b"), NO_NAME("/"), );
+    pl_options_t *o = pl_options_new(&err);
+    is_int(pl_options_set(o, "trainer.run_name", ".git", &err), PL_EINVAL, "when set");
+    is_int(pl_options_set(o, "trainer.run_name", "latest.2", &err), PL_OK, "others may");
+    pl_options_free(o);
+}
+
 static void keys_that_contradict_each_other_are_refused(void)
 {
     REFUSE({"{\"data\": {\"train\": {\"name\": \"idx\", \"path\": \"a\"}, \"name\": "
@@ -370,6 +383,7 @@ int main(void)
     run(a_value_of_the_wrong_type_is_refused);
     run(a_value_out_of_range_is_refused);
     run(a_part_that_is_not_there_is_refused);
+    run(the_name_of_a_run_is_that_of_a_directory);
     run(what_has_no_default_must_be_given);
     run(keys_that_contradict_each_other_are_refused);
     run(columns_count_characters);

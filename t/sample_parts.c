@@ -82,6 +82,7 @@ static const pl_part_t model_checkpoint = {"model_checkpoint", "a sample",
 static const pl_part_t early_stopping = {"early_stopping", "a sample", sizeof(watcher_t),
                                          watcher_options};
 static const pl_part_t csv = {"csv", "a sample", 0, NULL};
+static const pl_part_t jsonl = {"jsonl", "a sample", 0, NULL};
 static const pl_part_t tensorboard = {"tensorboard", "a sample", 0, NULL};
 
 const pl_registration_t sample_parts[] = {
@@ -89,7 +90,8 @@ const pl_registration_t sample_parts[] = {
     {"optimizer", &sgd},       {"scheduler", &cosine}, {"strategy", &ddp},
     {"strategy", &single},     {"collective", &shm},   {"accelerator", &cpu},
     {"accelerator", &cuda},    {"launcher", &in_line}, {"callback", &model_checkpoint},
-    {"callback", &early_stopping}, {"logger", &csv},   {"logger", &tensorboard},
+    {"callback", &early_stopping}, {"logger", &csv},   {"logger", &jsonl},
+    {"logger", &tensorboard},
     PL_REGISTRATIONS_END,
 };
 

@@ -10,7 +10,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-#define READERS_MOST 256
 #define READER_AHEAD 2                                  /* one is read, one waits */
 #define WAITING_MOST 64                                 /* fetches */
 #define RETRY_MS 1                                      /* while all batches are out */
@@ -102,13 +101,8 @@ static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_how_t how = {.on_answer = data_on_reader_end};
     const pl_start_t start = {.options = ""};
     data->job = pl_object_ref(body->start.context);
-    int code = pl_sources_init(&data->sources, data->job, err);
-    if (code != PL_OK)
-        return code;
-    int64_t workers = data->sources.options.workers;
-    if (workers > READERS_MOST)
-        return pl_fail(err, PL_EINVAL, "data.workers is %lld; %d threads are the most",
-                       (long long)workers, READERS_MOST);
+    data->sources.job = data->job;
+    int64_t workers = data->job->data.workers;
     data->reader = pl_alloc_array((size_t)workers, sizeof *data->reader);
     if (!data->reader)
         return pl_no_memory(err);

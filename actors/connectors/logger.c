@@ -1,149 +1,187 @@
-/* logger.c - the logger connector: figures into RUN_DIR/metrics.jsonl
+/* logger.c - the logger connector: figures into files of the run directory
  *
- * One line of JSON for each call, in order, for people and programs to follow.  Nobody
- * waits for the disk: while the writer appends, further lines gather and go out together.
- * A disk that fails costs lines, never the run. */
+ * What a file looks like is its logger's business; here it grows.  Nobody waits for the
+ * disk: while the writer appends, further lines gather and go out together.  A disk that
+ * fails costs lines, never the run. */
 #include "actors/connectors/logger.h"
 
-#include <inttypes.h>
-#include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "actors/connectors/run_options.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/json_text.h"
 #include "base/log.h"
+#include "base/options.h"
+#include "runtime/cargo.h"
 
 #define GATHERED_MOST ((size_t)1 << 20)                     /* bytes */
 
-typedef struct logger {
-    char *path;                                             /* of metrics.jsonl */
+/* One logger of the run and its file. */
+typedef struct sink {
+    pl_instance_t part;                                     /* pl_logger_ops_t */
+    char *path;
     char *lines;                                            /* not yet with the writer */
     size_t length, room;
-    bool appending, failing, ending;
+    bool appending, failing;
+} sink_t;
+
+typedef struct logger {
+    sink_t *sink;
+    int count;
+    bool ending;
 } logger_t;
+
+static const pl_logger_ops_t *ops_of(const sink_t *sink)
+{
+    return sink->part.ops;
+}
+
+/* ---- The start ---- */
+
+static int sink_open(sink_t *sink, const pl_options_t *options, int k,
+                     const char *run_dir, pl_error_t *err)
+{
+    char path[32];
+    snprintf(path, sizeof path, "loggers.%d", k);
+    const pl_part_request_t request = {
+        .role = "logger",
+        .path = path,
+        .automatic = pl_options_value(options, "loggers") ? NULL : pl_usual_logger};
+    int code = pl_options_part(options, &request, &sink->part, err);
+    if (code != PL_OK)
+        return code;
+    if (!ops_of(sink)->file || !ops_of(sink)->lines)
+        return pl_fail(err, PL_EUSER, "logger \"%s\": its table lacks file or lines",
+                       ops_of(sink)->name);
+    sink->path = pl_text("%s/%s", run_dir, ops_of(sink)->file);
+    return sink->path ? PL_OK : pl_no_memory(err);
+}
+
+static int sinks_open(logger_t *logger, const pl_options_t *options, const char *run_dir,
+                      pl_error_t *err)
+{
+    bool listed = pl_options_value(options, "loggers") != NULL;
+    int count = listed ? pl_options_count(options, "loggers") : 1, code = PL_OK;
+    logger->sink = pl_alloc_array((size_t)count, sizeof *logger->sink);
+    if (!logger->sink)
+        return pl_no_memory(err);
+    while (code == PL_OK && logger->count < count) {
+        int k = logger->count++;
+        code = sink_open(&logger->sink[k], options, k, run_dir, err);
+    }
+    return code;
+}
 
 static int logger_on_start(void *self, pl_call_t *call, const pl_body_t *body,
                            pl_error_t *err)
 {
     (void)call;
-    logger_t *logger = self;
+    const pl_job_t *job = (const pl_job_t *)body->start.context;
     char *run_dir = NULL;
     int code = pl_run_options(body->start.options, &run_dir, err);
-    if (code != PL_OK)
-        return code;
-    if (!run_dir)
-        return pl_fail(err, PL_EINVAL, "the logger needs {\"run_dir\": …}");
-    logger->path = pl_text("%s/metrics.jsonl", run_dir);
+    if (code == PL_OK && !run_dir)
+        code = pl_fail(err, PL_EINVAL, "the logger needs {\"run_dir\": …}");
+    if (code == PL_OK)
+        code = sinks_open(self, job->options, run_dir, err);
     pl_free(run_dir);
-    if (!logger->path)
-        return pl_no_memory(err);
-    pl_actor_ready(self);
-    return PL_OK;
+    if (code == PL_OK)
+        pl_actor_ready(self);
+    return code;
 }
 
 /* ---- Appending ---- */
 
 /* Once, until it works again: the run goes on. */
-static void complain(logger_t *logger, const pl_error_t *error)
+static void complain(logger_t *logger, sink_t *sink, const pl_error_t *error)
 {
-    if (!logger->failing)
+    if (!sink->failing)
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(logger), pl_actor_name(logger),
                     "figures are lost, the run goes on: %s", error->text);
-    logger->failing = true;
+    sink->failing = true;
 }
 
-static void logger_go_on(logger_t *logger);
+static void sink_go_on(logger_t *logger, sink_t *sink);
 
-static void logger_on_append(void *self, const pl_answer_t *answer)
+static void end_when_all_is_written(logger_t *logger)
 {
-    logger_t *logger = self;
+    bool busy = false;
+    for (int k = 0; k < logger->count; k++)
+        busy = busy || logger->sink[k].appending;
+    if (logger->ending && !busy)
+        pl_actor_end(logger, NULL);
+}
+
+static void sink_on_append(void *self, const pl_answer_t *answer)
+{
+    sink_t *sink = answer->context;
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
-    logger->appending = false;
+    sink->appending = false;
     if (answer->kind == PL_ANSWER_REPLY)
-        logger->failing = false;
+        sink->failing = false;
     else
-        complain(logger, answer->error);
-    logger_go_on(logger);
+        complain(self, sink, answer->error);
+    sink_go_on(self, sink);
+    end_when_all_is_written(self);
 }
 
-static void logger_go_on(logger_t *logger)
+static void sink_go_on(logger_t *logger, sink_t *sink)
 {
     pl_error_t err = {0};
-    if (logger->length && !logger->appending) {
-        const pl_append_t fields = {.path = logger->path,
-                                    .bytes = {logger->lines, logger->length}};
-        const pl_how_t how = {.on_answer = logger_on_append};
-        const pl_address_t writer = pl_peer(logger, "writer");
-        logger->appending = pl_call_append(logger, writer, &fields, how, &err) != 0;
-        logger->length = 0;                                 /* in the message, or lost */
-        if (!logger->appending)
-            complain(logger, &err);
-    }
-    if (logger->ending && !logger->appending)
-        pl_actor_end(logger, NULL);
+    if (!sink->length || sink->appending)
+        return;
+    const pl_append_t fields = {.path = sink->path, .bytes = {sink->lines, sink->length}};
+    const pl_how_t how = {.on_answer = sink_on_append, .context = sink};
+    const pl_address_t writer = pl_peer(logger, "writer");
+    sink->appending = pl_call_append(logger, writer, &fields, how, &err) != 0;
+    sink->length = 0;                                       /* in the message, or lost */
+    if (!sink->appending)
+        complain(logger, sink, &err);
 }
 
 /* ---- Lines ---- */
 
-static int lines_add(logger_t *logger, const char *line, pl_error_t *err)
+static int lines_add(sink_t *sink, const char *lines, pl_error_t *err)
 {
-    size_t length = strlen(line), needed = logger->length + length + 1;
+    size_t length = strlen(lines), needed = sink->length + length;
     if (needed > GATHERED_MOST)
         return pl_fail(err, PL_EBUSY, "%s: the disk is too slow for that many figures",
-                       logger->path);
-    if (needed > logger->room) {
-        char *larger = pl_resize(logger->lines, 2 * needed);
+                       sink->path);
+    if (needed > sink->room) {
+        char *larger = pl_resize(sink->lines, 2 * needed);
         if (!larger)
             return pl_no_memory(err);
-        logger->lines = larger;
-        logger->room = 2 * needed;
+        sink->lines = larger;
+        sink->room = 2 * needed;
     }
-    memcpy(logger->lines + logger->length, line, length);
-    logger->lines[needed - 1] = '\n';
-    logger->length = needed;
+    memcpy(sink->lines + sink->length, lines, length);
+    sink->length = needed;
     return PL_OK;
 }
 
-/* {"global_step": …, "epoch": …, "time": …, and the figures}; NULL: out of memory. */
-static char *line_of(const pl_log_metrics_t *msg, const json_t *metrics)
+static void sink_record(logger_t *logger, sink_t *sink, const pl_record_t *record)
 {
-    const char *name;
-    json_t *value, *line = json_object();
-    double time = (double)(int64_t)(pl_wall_clock() * 1e3) / 1e3;
-    bool failed = json_object_set_new(line, "global_step",
-                                      json_integer((json_int_t)msg->global_step))
-                  || json_object_set_new(line, "epoch", json_integer(msg->epoch))
-                  || json_object_set_new(line, "time", json_real(time));
-    json_object_foreach((json_t *)metrics, name, value)
-        if (!failed && !json_object_get(line, name))
-            failed = json_object_set(line, name, value) != 0;
-    char *text = failed ? NULL : pl_json_write(line, PL_JSON_COMPACT);
-    json_decref(line);
-    return text;
+    pl_error_t lost = {0};
+    char *lines = ops_of(sink)->lines(sink->part.self, record, &lost);
+    if (!lines || lines_add(sink, lines, &lost) != PL_OK)
+        complain(logger, sink, &lost);
+    pl_text_free(lines);
+    sink_go_on(logger, sink);
 }
 
 static int logger_on_metrics(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
     logger_t *logger = self;
-    const char *text = body->log_metrics.metrics;
-    pl_error_t lost = {0};
+    const pl_log_metrics_t *msg = &body->log_metrics;
     if (logger->ending)
         return pl_fail(err, PL_ESTATE, "the logger is ending");
-    json_t *metrics = pl_json_read(text, strlen(text), "metrics", err);
-    if (!metrics)
-        return err->code;
-    char *line = line_of(&body->log_metrics, metrics);
-    json_decref(metrics);
-    int code = line ? lines_add(logger, line, &lost) : pl_no_memory(&lost);
-    pl_text_free(line);
-    if (code != PL_OK)
-        complain(logger, &lost);
-    logger_go_on(logger);
+    const pl_record_t record = {msg->epoch, msg->global_step, pl_wall_clock(),
+                                msg->metrics};
+    for (int k = 0; k < logger->count; k++)
+        sink_record(logger, &logger->sink[k], &record);
     return pl_reply_log_metrics(call, &(pl_log_metrics_reply_t){0});
 }
 
@@ -156,14 +194,18 @@ static void logger_on_cancel(void *self, pl_call_t *call)
     if (!pl_is_life(self, call))
         return;
     logger->ending = true;
-    logger_go_on(logger);
+    end_when_all_is_written(logger);
 }
 
 static void logger_release(void *self)
 {
     logger_t *logger = self;
-    pl_free(logger->path);
-    pl_free(logger->lines);
+    for (int k = 0; k < logger->count; k++) {
+        pl_free(logger->sink[k].path);
+        pl_free(logger->sink[k].lines);
+        pl_instance_release(&logger->sink[k].part);
+    }
+    pl_free(logger->sink);
 }
 
 static const pl_handler_t logger_handlers[] = {
@@ -174,7 +216,7 @@ static const pl_handler_t logger_handlers[] = {
 
 const pl_actor_ops_t pl_logger_connector = {
     .name = "connector.logger",
-    .help = "figures into metrics.jsonl",
+    .help = "figures into files",
     .size = sizeof(logger_t),
     .level = PL_LEVEL_CONNECTOR,
     .handlers = logger_handlers,

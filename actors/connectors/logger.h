@@ -4,7 +4,8 @@
 
 #include "runtime/actor.h"
 
-/* `start`: options are {"run_dir": …}; peers has a "writer". */
+/* `start`: options are {"run_dir": …}; the context is the pl_job_t; peers has a
+ * "writer". */
 extern const pl_actor_ops_t pl_logger_connector;
 
 #endif

@@ -128,13 +128,14 @@ static char *folder_numbered(const char *root, pl_error_t *err)
     return NULL;
 }
 
+static int fail_taken(const char *path, pl_error_t *err)
+{
+    return pl_fail(err, PL_EEXIST, "%s: there is a run of that name: give another "
+                   "trainer.run_name, nothing is overwritten", path);
+}
+
 static char *folder_named(const char *root, const char *name, pl_error_t *err)
 {
-    if (strchr(name, '/') || name[0] == '.' || !strcmp(name, "latest")) {
-        pl_fail(err, PL_EINVAL, "trainer.run_name \"%s\" is no name for a directory: it "
-                "must not be \"latest\", begin with '.' or contain '/'", name);
-        return NULL;
-    }
     char *path = pl_text("%s/%s", root, name);
     if (!path) {
         pl_no_memory(err);
@@ -143,12 +144,22 @@ static char *folder_named(const char *root, const char *name, pl_error_t *err)
     if (mkdir(path, 0777) == 0)
         return path;
     if (errno == EEXIST)
-        pl_fail(err, PL_EEXIST, "%s: there is a run of that name: give another "
-                "trainer.run_name, nothing is overwritten", path);
+        fail_taken(path, err);
     else
         fail_folder(path, err);
     pl_free(path);
     return NULL;
+}
+
+int pl_run_dir_is_free(const char *root, const char *name, pl_error_t *err)
+{
+    struct stat what;
+    char *path = pl_text("%s/%s", *root ? root : ".", name);
+    int code = path ? PL_OK : pl_no_memory(err);
+    if (path && lstat(path, &what) == 0)
+        code = fail_taken(path, err);
+    pl_free(path);
+    return code;
 }
 
 /* ---- What lies in it, and what points to it ---- */

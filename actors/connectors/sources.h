@@ -3,22 +3,17 @@
 #define PL_CONNECTORS_SOURCES_H
 
 #include "actors/connectors/feed.h"
-#include "base/run.h"
 
 #define PL_STAGES (PL_PREDICT + 1)
 
 /* The data sets of a run, opened one after the other. */
 typedef struct pl_sources {
     const pl_job_t *job;                                    /* borrowed */
-    pl_data_options_t options;
-    uint64_t seed;
     pl_split_t split;
     pl_dataset_t *dataset[PL_STAGES];                       /* counted  [no such data] */
 } pl_sources_t;
 
-/* Reads what the job says of its data. */
-int pl_sources_init(pl_sources_t *sources, const pl_job_t *job, pl_error_t *err);
-/* Drops the data sets; what the job says stays. */
+/* Drops the data sets; the job stays. */
 void pl_sources_drop(pl_sources_t *sources);
 
 /* Makes the data set of a stage, yet to be opened; once the training data is open, the

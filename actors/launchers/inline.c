@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/options.h"
 #include "runtime/cargo.h"
 
 typedef struct inline_launcher {
@@ -26,19 +25,10 @@ typedef struct inline_launcher {
 
 static int inline_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
-    (void)call;
+    (void)call, (void)err;
     inline_t *launcher = self;
-    pl_trainer_options_t options;
-    pl_binding_t *binding;
-    int code = pl_options_trainer(((pl_job_t *)body->start.context)->options, &options, &binding, err);
-    if (code != PL_OK)
-        return code;
-    launcher->silence_ms = pl_milliseconds(options.step_timeout);
-    int64_t devices = options.devices;
-    pl_binding_free(binding);
-    if (devices > 1)
-        return pl_fail(err, PL_EINVAL, "trainer.devices is %lld, but strategy single works with 1",
-                       (long long)devices);
+    const pl_job_t *job = (const pl_job_t *)body->start.context;
+    launcher->silence_ms = pl_milliseconds(job->trainer.step_timeout);
     pl_actor_ready(self);
     return PL_OK;
 }
@@ -158,5 +148,6 @@ const pl_actor_ops_t pl_inline_launcher = {
     .role = "launcher",
     .level = PL_LEVEL_LAUNCHER,
     .handlers = inline_handlers,
+    .devices_most = 1,
     .release = inline_release,
 };

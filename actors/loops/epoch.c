@@ -26,8 +26,7 @@ typedef enum decision {
 } decision_t;
 
 typedef struct epoch {
-    pl_trainer_options_t options;
-    pl_binding_t *binding;
+    const pl_trainer_options_t *options;                    /* of the job that it was started with */
     char optimizer[48];
     pl_address_t data, strategy, evaluate, callback, logger;
     bool asked;                                             /* part, names and interest are known */
@@ -65,20 +64,18 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body, pl_er
 {
     (void)call;
     epoch_t *e = self;
-    const pl_options_t *options = ((pl_job_t *)body->start.context)->options;
-    int code = pl_options_trainer(options, &e->options, &e->binding, err);
-    if (code != PL_OK)
-        return code;
-    const char *optimizer = pl_options_part_name(options, "optimizer");
+    const pl_job_t *job = (const pl_job_t *)body->start.context;
+    const char *optimizer = pl_options_part_name(job->options, "optimizer");
+    e->options = &job->trainer;
     snprintf(e->optimizer, sizeof e->optimizer, "lr-%s", optimizer ? optimizer : "optimizer");
     e->data = pl_peer(self, "data");
     e->strategy = pl_peer(self, "strategy");
     e->evaluate = pl_peer(self, "evaluate");
     e->callback = pl_peer(self, "callback");
     e->logger = pl_peer(self, "logger");
-    e->validates = strstr(body->start.options, "validate") != NULL;
+    e->validates = !pl_is_nobody(e->evaluate);
     e->lr_factor = 1;
-    pl_pace_begin(&e->pace, e->options.depth);
+    pl_pace_begin(&e->pace, e->options->depth);
     e->newest = json_object();
     if (!e->newest)
         return pl_no_memory(err);
@@ -90,7 +87,7 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body, pl_er
 
 static uint32_t accumulate(const epoch_t *e)
 {
-    return (uint32_t)e->options.accumulate_grad_batches;
+    return (uint32_t)e->options->accumulate_grad_batches;
 }
 
 static bool step_due(const epoch_t *e, uint32_t batch)
@@ -106,7 +103,7 @@ static uint64_t steps_after(const epoch_t *e, uint32_t batch)
 
 static bool validation_due(const epoch_t *e, uint32_t batch)
 {
-    pl_amount_t every = e->options.val_check_interval;
+    pl_amount_t every = e->options->val_check_interval;
     if (!e->validates)
         return false;
     if (every.is_share) {
@@ -123,7 +120,7 @@ static bool multiple(uint64_t step, uint64_t every)
 
 static bool log_due(const epoch_t *e, uint32_t batch)
 {
-    return step_due(e, batch) && multiple(steps_after(e, batch), (uint64_t)e->options.log_every_n_steps);
+    return step_due(e, batch) && multiple(steps_after(e, batch), (uint64_t)e->options->log_every_n_steps);
 }
 
 static bool callback_due(const epoch_t *e, uint32_t batch)
@@ -159,6 +156,22 @@ static void epoch_unsent(epoch_t *e)
         epoch_go_on(e);
 }
 
+static void epoch_tell(const epoch_t *e, const char *event, const char *metrics)
+{
+    pl_progress_train_epoch(e->call, &(pl_train_epoch_progress_t){
+        .event = event, .global_step = e->global_step, .total_steps = e->total_steps, .epoch = e->number,
+        .batch = e->done, .batches = e->batches, .metrics = metrics});
+}
+
+/* An error says nothing of how far it came. */
+static void epoch_fail(epoch_t *e, const pl_error_t *error)
+{
+    pl_call_t *call = e->call;
+    epoch_tell(e, "alive", "");
+    e->call = NULL;
+    pl_call_fail(call, error);
+}
+
 /* What a decision waits for is looked after by whom it calls. */
 static void epoch_look(void *self)
 {
@@ -171,9 +184,7 @@ static void epoch_look(void *self)
     if (!pl_patience_is_over(&e->patience, e, &err, "step %llu, in epoch %u,",
                              (unsigned long long)e->global_step + 1, e->number))
         return;
-    pl_call_t *call = e->call;
-    e->call = NULL;
-    pl_call_fail(call, &err);
+    epoch_fail(e, &err);
 }
 
 static int figures_newest(epoch_t *e, const pl_figures_t *figures, bool only_on_step, json_t *into, pl_error_t *err)
@@ -190,9 +201,7 @@ static void epoch_report(epoch_t *e, const char *event, const json_t *metrics)
 {
     char *text = pl_metrics_text(metrics, NULL);
     e->reported = pl_now();
-    pl_progress_train_epoch(e->call, &(pl_train_epoch_progress_t){
-        .event = event, .global_step = e->global_step, .total_steps = e->total_steps, .epoch = e->number,
-        .batch = e->done, .batches = e->batches, .metrics = text ? text : ""});
+    epoch_tell(e, event, text ? text : "");
     pl_free(text);
 }
 
@@ -303,6 +312,7 @@ static void epoch_finish(epoch_t *e)
 {
     pl_call_t *call = e->call;
     char *text = pl_metrics_text(e->newest, &e->failure);
+    epoch_tell(e, "alive", "");                             /* what follows it may fail */
     e->call = NULL;
     if (text)
         pl_reply_train_epoch(call, &(pl_train_epoch_reply_t){
@@ -324,9 +334,7 @@ static void epoch_go_on(epoch_t *e)
     if (e->pending)
         return;
     if (e->failure.code != PL_OK) {
-        pl_call_t *call = e->call;
-        e->call = NULL;
-        pl_call_fail(call, &e->failure);
+        epoch_fail(e, &e->failure);
     } else if (!e->deciding && e->at_decision) {
         e->deciding = true;
         e->decision = DECIDE_LOG;
@@ -448,7 +456,7 @@ static void epoch_decide(epoch_t *e)
     e->deciding = false;
     e->at_decision = false;
     pl_pace_paused(&e->pace);
-    e->ended = e->options.max_steps > 0 && e->global_step >= (uint64_t)e->options.max_steps;
+    e->ended = e->options->max_steps > 0 && e->global_step >= (uint64_t)e->options->max_steps;
     pl_patience_renew(&e->patience);
     epoch_go_on(e);
 }
@@ -466,17 +474,17 @@ static void epoch_begun(void *self, const pl_answer_t *answer)
     if (epoch_failed(e, answer))
         return;
     e->pending--;
-    e->batches = pl_amount_of(e->options.limit_train_batches, answer->body->begin_reply.batches);
+    e->batches = pl_amount_of(e->options->limit_train_batches, answer->body->begin_reply.batches);
     if (e->batches == 0)
         pl_fail(&e->failure, PL_EINVAL, "trainer.limit_train_batches leaves none of the %u batches of an epoch",
                 answer->body->begin_reply.batches);
     uint64_t per_epoch = (e->batches + accumulate(e) - 1) / accumulate(e);
-    uint64_t most = e->options.max_steps > 0 ? (uint64_t)e->options.max_steps : 0;
-    uint64_t epochs = e->options.max_epochs > 0 ? (uint64_t)e->options.max_epochs : 0;
+    uint64_t most = e->options->max_steps > 0 ? (uint64_t)e->options->max_steps : 0;
+    uint64_t epochs = e->options->max_epochs > 0 ? (uint64_t)e->options->max_epochs : 0;
     e->total_steps = min_known(most, epochs * per_epoch);
     if (most && most - e->first_step < per_epoch)
         e->batches = (uint32_t)(most - e->first_step) * accumulate(e);
-    pl_patience_begin(&e->patience, e, e->options.step_timeout, epoch_look);
+    pl_patience_begin(&e->patience, e, e->options->step_timeout, epoch_look);
     pl_pace_paused(&e->pace);
     epoch_go_on(e);
 }
@@ -568,7 +576,6 @@ static void epoch_release(void *self)
 {
     epoch_t *e = self;
     json_decref(e->newest);
-    pl_binding_free(e->binding);
 }
 
 static const pl_handler_t epoch_handlers[] = {

@@ -8,14 +8,12 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/options.h"
 #include "runtime/cargo.h"
 
 static const int64_t REPORT_EVERY = PL_SECOND / 10;
 
 typedef struct evaluate {
-    pl_trainer_options_t options;
-    pl_binding_t *binding;
+    const pl_trainer_options_t *options;                    /* of the job that it was started with */
     pl_address_t data, strategy;
 
     pl_call_t *call;                                        /* NULL: idle */
@@ -35,11 +33,9 @@ static void evaluate_pump(evaluate_t *e);
 
 static int evaluate_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
-    (void)call;
+    (void)call, (void)err;
     evaluate_t *e = self;
-    int code = pl_options_trainer(((pl_job_t *)body->start.context)->options, &e->options, &e->binding, err);
-    if (code != PL_OK)
-        return code;
+    e->options = &((const pl_job_t *)body->start.context)->trainer;
     e->data = pl_peer(self, "data");
     e->strategy = pl_peer(self, "strategy");
     pl_actor_ready(self);
@@ -172,7 +168,7 @@ static void evaluate_begun(void *self, const pl_answer_t *answer)
     if (evaluate_failed(e, answer))
         return;
     e->pending--;
-    e->batches = pl_amount_of(e->options.limit_val_batches, answer->body->begin_reply.batches);
+    e->batches = pl_amount_of(e->options->limit_val_batches, answer->body->begin_reply.batches);
     evaluate_check(e);
 }
 
@@ -220,8 +216,8 @@ static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
         return err->code;
     e->pending = 1;
     e->call = call;
-    pl_pace_begin(&e->pace, e->options.depth);
-    pl_patience_begin(&e->patience, e, e->options.step_timeout, evaluate_look);
+    pl_pace_begin(&e->pace, e->options->depth);
+    pl_patience_begin(&e->patience, e, e->options->step_timeout, evaluate_look);
     return PL_OK;
 }
 
@@ -234,11 +230,6 @@ static void evaluate_cancel(void *self, pl_call_t *call)
         pl_fail(&e->failure, PL_ECANCELLED, "the evaluation was cancelled");
         evaluate_check(e);
     }
-}
-
-static void evaluate_release(void *self)
-{
-    pl_binding_free(((evaluate_t *)self)->binding);
 }
 
 static const pl_handler_t evaluate_handlers[] = {
@@ -255,5 +246,4 @@ const pl_actor_ops_t pl_evaluate_loop = {
     .level = PL_LEVEL_EVAL_LOOP,
     .handlers = evaluate_handlers,
     .on_cancel = evaluate_cancel,
-    .release = evaluate_release,
 };

@@ -1,18 +1,15 @@
 /* fit.c - the fit loop: epochs until a limit or a stop, then the weights */
 #include <stdio.h>
-#include <string.h>
 
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/options.h"
 #include "runtime/cargo.h"
 
 typedef struct fit {
-    pl_trainer_options_t options;
-    pl_binding_t *binding;
+    const pl_trainer_options_t *options;                    /* of the job that it was started with */
     bool validates, saves;                                  /* there is validation data; this rank writes files */
     pl_address_t epoch, evaluate, callback, logger, checkpoint, strategy;
     pl_call_t *call;                                        /* the run  [NULL: idle] */
@@ -30,16 +27,14 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
 {
     (void)call;
     fit_t *fit = self;
-    int code = pl_options_trainer(((pl_job_t *)body->start.context)->options, &fit->options, &fit->binding, err);
-    if (code != PL_OK)
-        return code;
+    fit->options = &((const pl_job_t *)body->start.context)->trainer;
     fit->epoch = pl_peer(self, "epoch");
     fit->evaluate = pl_peer(self, "evaluate");
     fit->callback = pl_peer(self, "callback");
     fit->logger = pl_peer(self, "logger");
     fit->checkpoint = pl_peer(self, "checkpoint");
     fit->strategy = pl_peer(self, "strategy");
-    fit->validates = strstr(body->start.options, "validate") != NULL;
+    fit->validates = !pl_is_nobody(fit->evaluate);
     fit->saves = !pl_is_nobody(fit->checkpoint);
     fit->metrics = json_object();
     if (!fit->metrics)
@@ -101,7 +96,7 @@ static void fit_exported(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (answer->kind == PL_ANSWER_LATE) {
         pl_fail(&err, PL_ESTUCK, "reading the weights after step %llu has not ended for %g s (trainer.step_timeout)",
-                (unsigned long long)fit->global_step, fit->options.step_timeout);
+                (unsigned long long)fit->global_step, fit->options->step_timeout);
         fit_fail(fit, &err);
     }
     if (fit_failed(fit, answer))
@@ -137,7 +132,7 @@ static void fit_end_hooked(void *self, const pl_answer_t *answer)
         fit_fail(fit, &err);
         return;
     }
-    pl_how_t how = {.on_answer = fit_exported, .silence_ms = pl_milliseconds(fit->options.step_timeout)};
+    pl_how_t how = {.on_answer = fit_exported, .silence_ms = pl_milliseconds(fit->options->step_timeout)};
     fit_sent(fit, pl_call_export_weights(fit, fit->strategy, &(pl_export_weights_t){0}, how, &err), &err);
 }
 
@@ -208,8 +203,8 @@ static void fit_epoch_hooked(void *self, const pl_answer_t *answer)
         return;
     fit_wish(fit, &answer->body->ask_callbacks_reply);
     fit->epochs += fit->epoch_whole;
-    if (fit->ended || (fit->options.max_epochs >= 0 && fit->epochs >= (uint64_t)fit->options.max_epochs)
-        || (fit->options.max_steps >= 0 && fit->global_step >= (uint64_t)fit->options.max_steps))
+    if (fit->ended || (fit->options->max_epochs >= 0 && fit->epochs >= (uint64_t)fit->options->max_epochs)
+        || (fit->options->max_steps >= 0 && fit->global_step >= (uint64_t)fit->options->max_steps))
         fit_end(fit);
     else
         fit_hook(fit, PL_HOOK_TRAIN_EPOCH_START, fit_epoch_begin);
@@ -284,7 +279,6 @@ static void fit_release(void *self)
     fit_t *fit = self;
     json_decref(fit->metrics);
     pl_object_unref(fit->outcome);
-    pl_binding_free(fit->binding);
 }
 
 static const pl_handler_t fit_handlers[] = {

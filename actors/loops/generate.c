@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/options.h"
 #include "base/random.h"
 #include "formats/vocabulary.h"
 #include "runtime/cargo.h"
@@ -89,18 +88,12 @@ static int generate_start(void *self, pl_call_t *call, const pl_body_t *body, pl
 {
     (void)call;
     generate_t *g = self;
-    pl_trainer_options_t options;
-    pl_binding_t *binding;
     knowledge_t k;
     g->job = pl_object_ref(body->start.context);
     g->strategy = pl_peer(self, "strategy");
-    int code = pl_options_trainer(g->job->options, &options, &binding, err);
-    if (code != PL_OK)
-        return code;
-    g->timeout = options.step_timeout;
-    g->key = pl_mix((uint64_t)options.seed, pl_hash("generate"));
-    pl_binding_free(binding);
-    code = knowledge_read(&k, body->start.options, err);
+    g->timeout = g->job->trainer.step_timeout;
+    g->key = pl_mix((uint64_t)g->job->trainer.seed, pl_hash("generate"));
+    int code = knowledge_read(&k, body->start.options, err);
     if (code != PL_OK)
         return code;
     g->context = k.context;

@@ -2,8 +2,8 @@
  *
  * Each takes the pl_job_t as the context of `start`, and these addresses: fit: "epoch", "evaluate", "callback",
  * "logger", "checkpoint", "strategy"; epoch: "evaluate", "data", "callback", "logger", "strategy"; evaluate and
- * predict: "data", "strategy"; generate: "strategy".  `start` options: "validate" when there is validation data; for
- * generate the facts that the weights bring along. */
+ * predict: "data", "strategy"; generate: "strategy".  Without validation data there is no "evaluate".  `start` options
+ * are for generate the facts that the weights bring along. */
 #ifndef PL_LOOPS_H
 #define PL_LOOPS_H
 

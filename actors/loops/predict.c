@@ -8,14 +8,12 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/options.h"
 #include "runtime/cargo.h"
 
 static const int64_t REPORT_EVERY = PL_SECOND / 10;
 
 typedef struct predict {
-    pl_trainer_options_t options;
-    pl_binding_t *binding;
+    const pl_trainer_options_t *options;                    /* of the job that it was started with */
     pl_address_t data, strategy;
     pl_call_t *call;                                        /* NULL: idle */
     int64_t began, reported, samples;                       /* samples: done */
@@ -32,11 +30,9 @@ static void predict_go_on(predict_t *p);
 
 static int predict_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
-    (void)call;
+    (void)call, (void)err;
     predict_t *p = self;
-    int code = pl_options_trainer(((pl_job_t *)body->start.context)->options, &p->options, &p->binding, err);
-    if (code != PL_OK)
-        return code;
+    p->options = &((const pl_job_t *)body->start.context)->trainer;
     p->data = pl_peer(self, "data");
     p->strategy = pl_peer(self, "strategy");
     pl_actor_ready(self);
@@ -180,7 +176,7 @@ static void predict_begun(void *self, const pl_answer_t *answer)
     if (predict_failed(p, answer))
         return;
     p->pending--;
-    p->batches = pl_amount_of(p->options.limit_predict_batches, answer->body->begin_reply.batches);
+    p->batches = pl_amount_of(p->options->limit_predict_batches, answer->body->begin_reply.batches);
     predict_go_on(p);
 }
 
@@ -212,8 +208,8 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body, pl_er
         return err->code;
     p->pending = 1;
     p->call = call;
-    pl_pace_begin(&p->pace, p->options.depth);
-    pl_patience_begin(&p->patience, p, p->options.step_timeout, predict_look);
+    pl_pace_begin(&p->pace, p->options->depth);
+    pl_patience_begin(&p->patience, p, p->options->step_timeout, predict_look);
     return PL_OK;
 }
 
@@ -228,7 +224,6 @@ static void predict_release(void *self)
 {
     predict_t *p = self;
     pl_object_unref(p->outcome);
-    pl_binding_free(p->binding);
 }
 
 static const pl_handler_t predict_handlers[] = {

@@ -210,14 +210,22 @@ int pl_options_data(const pl_options_t *o, pl_data_options_t *data,
     return rc;
 }
 
+int pl_options_needs(const pl_options_t *o, const char *role, const char *path,
+                     pl_error_t *err)
+{
+    if (pl_options_value(o, path))
+        return PL_OK;
+    return pl_fail(err, PL_ENOTFOUND, "the run names no %s: give \"%s\"", role, path);
+}
+
 int pl_options_part(const pl_options_t *o, const pl_part_request_t *request,
                     pl_instance_t *instance, pl_error_t *err)
 {
     pl_instance_request_t wanted = {request->role, pl_options_value(o, request->path),
                                     request->automatic, NULL};
-    if (!wanted.value && !wanted.automatic)
-        return pl_fail(err, PL_ENOTFOUND, "the run names no %s: give \"%s\"",
-                       request->role, request->path);
+    if (!wanted.automatic
+        && pl_options_needs(o, request->role, request->path, err) != PL_OK)
+        return PL_ENOTFOUND;
     json_t *facts = request->facts
                         ? pl_json_value(request->facts, strlen(request->facts), err)
                         : NULL;
@@ -245,19 +253,37 @@ static int source_alone(const json_t *data, pl_instance_t *instance, pl_error_t 
     return rc;
 }
 
-int pl_options_source(const pl_options_t *o, pl_stage_t stage, pl_instance_t *instance,
-                      pl_error_t *err)
+/* What the sources given apart say of a stage, or NULL. */
+static const json_t *source_apart(const json_t *data, pl_stage_t stage)
+{
+    const json_t *source = json_object_get(data, pl_source_name(stage));
+    if ((!source || json_is_null(source)) && stage == PL_PREDICT)
+        return source_apart(data, PL_TEST);
+    return json_is_null(source) ? NULL : source;
+}
+
+int pl_options_needs_source(const pl_options_t *o, pl_stage_t stage, pl_error_t *err)
 {
     const json_t *data = pl_options_value(o, "data");
     if (!data)
         return pl_fail(err, PL_ENOTFOUND, "the run names no data: give \"data\"");
-    if (!pl_data_has_sources(data))
-        return source_alone(data, instance, err);
-    pl_instance_request_t request = {
-        .role = "dataset", .value = json_object_get(data, pl_source_name(stage))};
-    if (!request.value || json_is_null(request.value))
+    if (pl_data_has_sources(data) && !source_apart(data, stage))
         return pl_fail(err, PL_ENOTFOUND,
                        "the run names no such source: give \"data.%s\"",
                        pl_source_name(stage));
+    return PL_OK;
+}
+
+int pl_options_source(const pl_options_t *o, pl_stage_t stage, pl_instance_t *instance,
+                      pl_error_t *err)
+{
+    const json_t *data = pl_options_value(o, "data");
+    int rc = pl_options_needs_source(o, stage, err);
+    if (rc != PL_OK)
+        return rc;
+    if (!pl_data_has_sources(data))
+        return source_alone(data, instance, err);
+    pl_instance_request_t request = {.role = "dataset",
+                                     .value = source_apart(data, stage)};
     return pl_instance_make(instance, &request, err);
 }

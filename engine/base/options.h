@@ -38,6 +38,17 @@ const char *pl_options_part_name(const pl_options_t *o, const char *path);
 /* The same, `automatic` standing for "auto" and for none. */
 const char *pl_options_choice(const pl_options_t *o, const char *path, const char *automatic);
 
+/* PL_OK when a part is given at a path; otherwise PL_ENOTFOUND says what to give. */
+int pl_options_needs(const pl_options_t *o, const char *role, const char *path,
+                     pl_error_t *err);
+/* The same of the data set that a stage reads. */
+int pl_options_needs_source(const pl_options_t *o, pl_stage_t stage, pl_error_t *err);
+
+/* An error of a key, such as "trainer.devices": its place in the file before the text
+ * (printf). */
+int pl_options_fail(pl_error_t *err, int code, const pl_options_t *o, const char *key,
+                    const char *format, ...) PL_PRINTF(5, 6);
+
 /* The trainer's and the data's own options.  Free the binding after the struct's last
  * use. */
 int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
@@ -57,7 +68,7 @@ int pl_options_part(const pl_options_t *o, const pl_part_request_t *request,
                     pl_instance_t *instance, pl_error_t *err);
 
 /* The data set that a stage reads; PL_ENOTFOUND when the sources are given apart and this
- * one is not. */
+ * one is not.  Predicting reads the test data where there are none of its own. */
 int pl_options_source(const pl_options_t *o, pl_stage_t stage, pl_instance_t *instance,
                       pl_error_t *err);
 /* Whether the stages have sources of their own. */

@@ -3,16 +3,18 @@
 
 #include <string.h>
 
+const char pl_usual_logger[] = "jsonl";
+
 const pl_section_t pl_sections[] = {
-    {"module", PL_SECTION_PART, "module", "what is trained"},
-    {"data", PL_SECTION_DATA, "dataset", "what it is trained on"},
-    {"optimizer", PL_SECTION_PART, "optimizer", "how parameters are updated"},
-    {"scheduler", PL_SECTION_PART, "scheduler", "how the learning rate changes"},
-    {"trainer", PL_SECTION_TRAINER, NULL, "how long, where and with what care"},
-    {"callbacks", PL_SECTION_PARTS, "callback", "what is called as the run goes"},
-    {"loggers", PL_SECTION_PARTS, "logger", "where metrics are written"},
-    {"plugins", PL_SECTION_FILES, NULL, "shared objects with further parts"},
-    {NULL, PL_SECTION_PART, NULL, NULL},
+    {"module", PL_SECTION_PART, "module", "what is trained", NULL},
+    {"data", PL_SECTION_DATA, "dataset", "what it is trained on", NULL},
+    {"optimizer", PL_SECTION_PART, "optimizer", "how parameters are updated", NULL},
+    {"scheduler", PL_SECTION_PART, "scheduler", "how the learning rate changes", NULL},
+    {"trainer", PL_SECTION_TRAINER, NULL, "how long, where and with what care", NULL},
+    {"callbacks", PL_SECTION_PARTS, "callback", "what is called as the run goes", NULL},
+    {"loggers", PL_SECTION_PARTS, "logger", "where metrics go", pl_usual_logger},
+    {"plugins", PL_SECTION_FILES, NULL, "shared objects with further parts", NULL},
+    {NULL, PL_SECTION_PART, NULL, NULL, NULL},
 };
 
 #define TRAINER(kind, field, fallback, range, help) \
@@ -61,7 +63,7 @@ const pl_option_t pl_data_table[] = {
              "share of the training data kept for validation"),
     PL_BOOL(pl_data_options_t, shuffle, "true", "train in another order in each epoch"),
     PL_INT(pl_data_options_t, prefetch, "4", "1..", "batches prepared ahead"),
-    PL_INT(pl_data_options_t, workers, "1", "1..", "data threads of a rank"),
+    PL_INT(pl_data_options_t, workers, "1", "1..256", "data threads of a rank"),
     PL_OPTIONS_END,
 };
 

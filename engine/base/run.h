@@ -21,10 +21,14 @@ typedef struct pl_section {
     pl_section_kind_t kind;
     const char *role;                       /* of its part or parts */
     const char *help;
+    const char *usual;                  /* the part of a list that is not given  [none] */
 } pl_section_t;
 
 /* In the order in which a run is printed; the last has no name. */
 extern const pl_section_t pl_sections[];
+
+/* The logger of a run that names none. */
+extern const char pl_usual_logger[];
 
 /* "trainer": names are Lightning's. */
 typedef struct pl_trainer_options {

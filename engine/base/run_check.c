@@ -67,6 +67,21 @@ static PL_PRINTF(5, 6) int fail_at(const checker_t *c, const path_t *path,
     return pl_fail(c->err, code, "%s%s", prefix, text);
 }
 
+int pl_options_fail(pl_error_t *err, int code, const pl_options_t *o, const char *key,
+                    const char *format, ...)
+{
+    char text[PL_ERROR_TEXT], section[PATH_TEXT];
+    size_t length = strcspn(key, ".");
+    snprintf(section, sizeof section, "%.*s", (int)length, key);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    const checker_t c = {.o = o, .err = err};
+    const path_t top = {.key = section}, at = {.up = &top, .key = key + length + 1};
+    return fail_at(&c, &at, PL_JSON_VALUE, code, "%s", text);
+}
+
 /* The path as errors show it, in quotes by the caller. */
 static char *show_path(const path_t *path, char shown[PATH_TEXT])
 {
@@ -278,12 +293,26 @@ static int check_data(const checker_t *c, const path_t *path, const json_t *data
     return check_named(c, path, "dataset", data, pl_data_table);
 }
 
+static int check_run_name(const checker_t *c, const path_t *path, const json_t *trainer)
+{
+    const json_t *value = json_object_get(trainer, "run_name");
+    const char *name = json_is_string(value) ? json_string_value(value) : "";
+    path_t at = {.up = path, .key = "run_name"};
+    if (!strchr(name, '/') && name[0] != '.' && strcmp(name, "latest"))
+        return PL_OK;
+    return fail_form(c, &at,
+                     "the name of a directory: other than \"latest\", not beginning "
+                     "with '.' and without '/'",
+                     value);
+}
+
 static int check_trainer(const checker_t *c, const path_t *path, const json_t *trainer)
 {
     const schema_t schema = {.table = {pl_trainer_table, NULL}};
     if (!json_is_object(trainer))
         return fail_form(c, path, "an object", trainer);
-    return check_object(c, path, &schema, trainer);
+    int rc = check_object(c, path, &schema, trainer);
+    return rc == PL_OK ? check_run_name(c, path, trainer) : rc;
 }
 
 static int check_file(const checker_t *c, const path_t *path, const json_t *file)

@@ -157,6 +157,10 @@ static json_t *fill_list(const pl_section_t *section, const json_t *list, pl_err
 {
     json_t *filled = json_array();
     int rc = filled ? PL_OK : pl_no_memory(err);
+    if (rc == PL_OK && !list && section->usual
+        && json_array_append_new(filled, fill_named(section->role, section->usual, NULL,
+                                                    err)) != 0)
+        rc = pl_no_memory(err);
     for (size_t i = 0; rc == PL_OK && i < json_array_size(list); i++) {
         const json_t *value = json_array_get(list, i);
         json_t *entry =

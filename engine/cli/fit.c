@@ -126,14 +126,14 @@ static int fit_done(cli_session_t *session, const pl_result_t *result)
     return CLI_DONE;
 }
 
-static int print_config(pl_options_t *options)
+static int print_config(pl_options_t *options, bool json)
 {
     pl_error_t err = {0};
     char *text = pl_options_print(options, &err);
     if (text)
         cli_print("%s%s", text, *text && text[strlen(text) - 1] == '\n' ? "" : "\n");
     else
-        cli_error("%s", err.text);
+        cli_failure(&err, json);
     int status = text ? CLI_DONE : CLI_WRONG;
     pl_text_free(text);
     pl_options_free(options);
@@ -149,11 +149,11 @@ int cli_fit(const cli_fit_t *arguments)
                      .plugins = arguments->plugin};
     pl_options_t *options = cli_run_load(&run, &err);
     if (!options) {
-        cli_error("%s", err.text);
+        cli_failure(&err, arguments->json);
         return CLI_WRONG;
     }
     if (arguments->print_config)
-        return print_config(options);
+        return print_config(options, arguments->json);
     fit_t fit = {.session = {.work = &work,
                              .arguments = arguments,
                              .json = arguments->json,

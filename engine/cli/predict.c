@@ -189,7 +189,7 @@ static int predict_done(cli_session_t *session, const pl_result_t *result)
     predict_t *predict = (predict_t *)session;
     pl_error_t err = {0};
     if (!arguments_of(predict)->prompt && write_classes(predict, result, &err) != PL_OK) {
-        cli_error("%s", err.text);
+        cli_failure(&err, session->json);
         return CLI_FAILED;
     }
     if (session->json)
@@ -253,7 +253,7 @@ int cli_predict(const cli_predict_t *arguments)
     if (check(arguments, &err) == PL_OK)
         predict.session.options = cli_run_load(&run, &err);
     if (!predict.session.options || output_open(&predict, &err) != PL_OK) {
-        cli_error("%s", err.text);
+        cli_failure(&err, arguments->json);
         pl_options_free(predict.session.options);
         return CLI_WRONG;
     }

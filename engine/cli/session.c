@@ -34,19 +34,29 @@ json_t *cli_progress_json(const pl_progress_t *p)
                      parsed(p->metrics));
 }
 
+static json_t *error_json(const pl_error_t *error)
+{
+    return json_pack("{s:s, s:s, s:s}", "code", pl_code_name(error->code), "where",
+                     error->where, "text", error->text);
+}
+
+void cli_failure(const pl_error_t *error, bool json)
+{
+    cli_error("%s", error->text);
+    if (json)
+        cli_print_json(json_pack("{s:s, s:s, s:o}", "event", "result", "status",
+                                 "failed", "error", error_json(error)));
+}
+
 json_t *cli_result_json(const pl_result_t *result)
 {
-    const pl_error_t *error = &result->error;
     json_t *json = json_pack("{s:s, s:s, s:s, s:I, s:i, s:o, s:f}", "event", "result",
                              "status", result->status, "run_dir", result->run_dir,
                              "global_step", (json_int_t)result->global_step, "epoch",
                              (int)result->epoch, "metrics", parsed(result->metrics),
                              "seconds", result->seconds);
     if (json && !strcmp(result->status, "failed"))
-        json_object_set_new(json, "error",
-                            json_pack("{s:s, s:s, s:s}", "code",
-                                      pl_code_name(error->code), "where", error->where,
-                                      "text", error->text));
+        json_object_set_new(json, "error", error_json(&result->error));
     return json;
 }
 
@@ -220,7 +230,7 @@ int cli_session_run(cli_session_t *session, const char *monitor)
     pl_error_t err = {0};
     session->status = CLI_WRONG;
     if (session_open(session, monitor, &err) != PL_OK) {
-        cli_error("%s", err.text);
+        cli_failure(&err, session->json);
     } else {
         if (monitor)
             tell_monitor(session);

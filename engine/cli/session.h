@@ -50,5 +50,8 @@ int cli_session_run(cli_session_t *session, const char *monitor);
 json_t *cli_progress_json(const pl_progress_t *progress);
 /* {"event": "result", …}. */
 json_t *cli_result_json(const pl_result_t *result);
+/* Tells of an error without a result of the engine's: on standard error and, when events
+ * are wanted, as the result too. */
+void cli_failure(const pl_error_t *error, bool json);
 
 #endif

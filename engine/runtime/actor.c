@@ -13,6 +13,8 @@
 #include "base/log.h"
 #include "runtime/actors.h"
 
+enum { SUSPECT_PART = 20 };                                 /* of the grace: it had its time already */
+
 static uint32_t actors_made;                                /* atomic; a number is never used again */
 
 /* ---- making ---- */
@@ -179,7 +181,28 @@ void pl_actor_ready(void *self)
 static int64_t grace_of(const pl_made_call_t *child)
 {
     int64_t grace = child->actor->reactor->runtime->grace_ms * PL_MILLISECOND;
-    return grace + grace * pl_kind_level(child->to.kind) / 20;
+    grace += grace * pl_kind_level(child->to.kind) / 20;
+    return child->suspect ? grace / SUSPECT_PART : grace;
+}
+
+static void suspect(pl_reactor_t *reactor, uint32_t number)
+{
+    for (size_t k = 0; k < reactor->calls.room; k++) {
+        pl_made_call_t *made = reactor->calls.key[k] ? reactor->calls.value[k] : NULL;
+        if (made && made->is_child && made->to.actor == number)
+            made->suspect = true;
+    }
+}
+
+void pl_actor_suspect(void *self, int milliseconds)
+{
+    pl_reactor_t *reactor = actor_of(self)->reactor;
+    int64_t before = pl_now() - milliseconds * PL_MILLISECOND;
+    for (size_t k = 0; k < reactor->calls.room; k++) {
+        const pl_made_call_t *made = reactor->calls.key[k] ? reactor->calls.value[k] : NULL;
+        if (made && !made->is_child && made->to.thread != reactor->thread && made->since <= before)
+            suspect(reactor, made->to.actor);
+    }
 }
 
 static pl_made_call_t *newest_child(actor_t *actor)

@@ -115,6 +115,7 @@ typedef struct pl_actor_ops {
     int level;                                              /* pl_level_t */
     const pl_handler_t *handlers;                           /* up to PL_HANDLERS_END; `start` among them */
     int credit;                                             /* calls open at once; more are refused, PL_EBUSY  [64] */
+    int devices_most;                                       /* of a strategy or launcher: as many on a node  [any number] */
     /* The caller of an open call no longer wants it; end it soon, in your own way.  Of `start`: the actor is to end;
      * pl_actor_end() when ready  [other calls: let it end by itself; start: pl_actor_end()] */
     void (*on_cancel)(void *self, pl_call_t *call);
@@ -202,6 +203,9 @@ PL_API void pl_actor_end(void *self, const pl_error_t *error);
 
 /* The address this actor was told for a role; nobody when it was not. */
 PL_API pl_address_t pl_peer(void *self, const char *role);
+/* Nothing has gone on for so long: actors on other threads that have owed somebody on this one an answer for that time
+ * are taken for stuck; when they are asked to end, little more is waited for them. */
+PL_API void pl_actor_suspect(void *self, int milliseconds);
 /* Whether a thread of this engine was given up as stuck: what it holds is kept, and new work is to be refused. */
 PL_API bool pl_actor_sees_stuck(void *self);
 PL_API bool pl_is_nobody(pl_address_t at);

@@ -33,11 +33,13 @@ typedef struct pl_made_call {
     pl_doing_t doing;
     pl_on_answer_t on_answer;
     void *context;
+    int64_t since;                                          /* when it was made */
     int64_t deadline;                                       /* total; 0: none */
     int64_t silence, silent_until;                          /* ns; 0: none */
     bool cancelled;
     pl_reactor_t *thread;                                   /* a child's own thread  [not a child, or on this thread] */
     bool is_child;
+    bool suspect;                                           /* a child that is taken for stuck */
     struct pl_made_call *next, **link;                      /* list of the actor's, newest first */
     struct pl_made_call *next_limited, **limited_link;      /* list of the reactor's; link NULL: not in it */
 } pl_made_call_t;

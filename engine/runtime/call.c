@@ -69,7 +69,7 @@ static pl_made_call_t *made_new(actor_t *from, pl_address_t to, uint32_t message
         return NULL;
     }
     *made = (pl_made_call_t){.actor = from, .number = number, .doing = reactor->doing, .message = message, .to = to,
-                             .on_answer = how->on_answer, .context = how->context, .next = from->made,
+                             .since = pl_now(), .on_answer = how->on_answer, .context = how->context, .next = from->made,
                              .link = &from->made, .is_child = message == PL_MESSAGE_start};
     if (from->made)
         from->made->link = &made->next;

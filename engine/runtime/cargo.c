@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/options.h"
 
 /* A zeroed object of that size, counted once; NULL with PL_ENOMEM. */
 static void *object_make(size_t size, void (*release)(pl_object_t *), pl_error_t *err)
@@ -22,6 +23,8 @@ static void job_release(pl_object_t *object)
 {
     pl_job_t *job = (pl_job_t *)object;
     pl_options_free(job->options);
+    pl_binding_free(job->trainer_binding);
+    pl_binding_free(job->data_binding);
     pl_free(job->checkpoint);
     pl_free(job->prompt);
     pl_free(job);
@@ -34,7 +37,8 @@ pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *
         return NULL;
     job->stage = stage;
     job->options = pl_options_clone(options, err);
-    if (job->options)
+    if (job->options && pl_options_trainer(options, &job->trainer, &job->trainer_binding, err) == PL_OK
+        && pl_options_data(options, &job->data, &job->data_binding, err) == PL_OK)
         return job;
     pl_object_unref(job);
     return NULL;

@@ -6,6 +6,7 @@
 #define PL_RUNTIME_CARGO_H
 
 #include "base/bind.h"
+#include "base/run.h"
 #include "paceline.h"
 #include "runtime/actor.h"
 #include "tensor/graph.h"
@@ -14,6 +15,9 @@
 typedef struct pl_job {
     pl_object_t object;
     pl_options_t *options;                                  /* checked; its own copy */
+    pl_trainer_options_t trainer;                           /* "trainer" and "data" of them, bound once for all */
+    pl_data_options_t data;
+    pl_binding_t *trainer_binding, *data_binding;           /* own the texts */
     pl_stage_t stage;                                       /* PL_TRAIN: fit; PL_PREDICT */
     char *checkpoint;                                       /* weights to start from  [NULL: fresh] */
     char *prompt;                                           /* text to go on from  [NULL: predict the data] */

@@ -22,7 +22,8 @@ typedef struct pl_runtime {
     uint32_t epoch;
     int64_t began;                                          /* pl_now() when it was made: zero of the stream's time */
     int grace_ms;                                           /* for a child to end before it counts as stuck: of the
-                                                               lowest level; up to six times as much of higher ones */
+                                                               lowest level; up to six times as much of higher ones;
+                                                               a twentieth of one that is taken for stuck already */
     pl_monitor_t *monitor;                                  /* atomic  [no stream] */
     pl_rank_seq_t *seqs;                                    /* one for each rank */
     pthread_mutex_t lock;                                   /* of seqs */

@@ -1,0 +1,11 @@
+/* loggers.h - the loggers that are built in
+ *
+ * Each is one file with one table, found by name like a user's own. */
+#ifndef PL_LOGGERS_H
+#define PL_LOGGERS_H
+
+#include "paceline.h"
+
+extern const pl_logger_ops_t pl_jsonl_logger;
+
+#endif

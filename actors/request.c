@@ -1,0 +1,59 @@
+/* request.c - what a run asks for, held against what there is, before anything starts
+ *
+ * Each option by itself was judged where the run was read.  Here is what shows only when
+ * it is known what is to be done, by which parts and where. */
+#include "actors/request.h"
+
+#include "actors/connectors/writer.h"
+#include "base/error.h"
+#include "base/options.h"
+
+const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err)
+{
+    const char *name = pl_options_choice(job->options, "trainer.launcher", "inline");
+    return pl_part_find("launcher", name, err);
+}
+
+const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err)
+{
+    const char *name = pl_options_choice(job->options, "trainer.strategy", "single");
+    return pl_part_find("strategy", name, err);
+}
+
+static int devices_check(const pl_job_t *job, const char *role,
+                         const pl_actor_ops_t *part, pl_error_t *err)
+{
+    if (!part)
+        return PL_ENOTFOUND;
+    if (!part->devices_most || job->trainer.devices <= part->devices_most)
+        return PL_OK;
+    return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
+                           "\"trainer.devices\" is %lld, but %s \"%s\" works with at "
+                           "most %d: lower it or name another \"trainer.%s\"",
+                           (long long)job->trainer.devices, role, part->name,
+                           part->devices_most, role);
+}
+
+static int parts_check(const pl_job_t *job, pl_error_t *err)
+{
+    bool trains = job->stage == PL_TRAIN;
+    int code = pl_options_needs(job->options, "module", "module", err);
+    if (code == PL_OK && !job->prompt)
+        code = pl_options_needs_source(job->options, job->stage, err);
+    if (code == PL_OK && trains)
+        code = pl_options_needs(job->options, "optimizer", "optimizer", err);
+    if (code == PL_OK)
+        code = devices_check(job, "strategy", pl_request_strategy(job, err), err);
+    if (code == PL_OK)
+        code = devices_check(job, "launcher", pl_request_launcher(job, err), err);
+    return code;
+}
+
+int pl_request_check(const pl_job_t *job, pl_error_t *err)
+{
+    const pl_trainer_options_t *trainer = &job->trainer;
+    int code = parts_check(job, err);
+    if (code == PL_OK && job->stage == PL_TRAIN && *trainer->run_name)
+        code = pl_run_dir_is_free(trainer->default_root_dir, trainer->run_name, err);
+    return code;
+}

@@ -1,0 +1,15 @@
+/* request.h - what a run asks for, held against what there is, before anything starts */
+#ifndef PL_REQUEST_H
+#define PL_REQUEST_H
+
+#include "runtime/cargo.h"
+
+/* PL_OK when the job's parts are all named and go together; else the error names the key
+ * and says what would work.  Looks at the disk. */
+int pl_request_check(const pl_job_t *job, pl_error_t *err);
+
+/* The parts that start ranks and that let them work together. */
+const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err);
+const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err);
+
+#endif

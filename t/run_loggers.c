@@ -1,0 +1,114 @@
+/* run_loggers.c - tests of loggers in whole runs: which files a run writes */
+#include <stdio.h>
+#include <string.h>
+
+#include "rig.h"
+#include "tap.h"
+
+/* ---- A logger that writes steps, another that cannot ---- */
+
+typedef struct steps {
+    const char *before;
+} steps_t;
+
+static const pl_option_t steps_options[] = {
+    PL_TEXT(steps_t, before, "\"step\"", NULL, "what each line begins with"),
+    PL_OPTIONS_END,
+};
+
+static char *steps_lines(void *self, const pl_record_t *record, pl_error_t *err)
+{
+    (void)err;
+    return pl_text("%s %d\n", ((steps_t *)self)->before, (int)record->global_step);
+}
+
+static char *broken_lines(void *self, const pl_record_t *record, pl_error_t *err)
+{
+    (void)self, (void)record;
+    pl_fail(err, PL_EIO, "the pencil is broken");
+    return NULL;
+}
+
+static const pl_logger_ops_t steps = {.name = "steps", .size = sizeof(steps_t),
+                                      .options = steps_options, .file = "steps.txt",
+                                      .lines = steps_lines};
+static const pl_logger_ops_t broken = {.name = "broken", .size = 1, .file = "broken.txt",
+                                       .lines = broken_lines};
+static const pl_logger_ops_t hollow = {.name = "hollow", .size = 1};
+
+static int lines_of(const rig_result_t *result, const char *name, const char *beginning)
+{
+    char path[4200], line[4096];
+    int count = 0;
+    snprintf(path, sizeof path, "%s/%s", result->run_dir, name);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file))
+        count += !strncmp(line, beginning, strlen(beginning));
+    if (file)
+        fclose(file);
+    return count;
+}
+
+#define THREE "\"max_steps\": 3, \"log_every_n_steps\": 1"
+
+static void a_run_that_names_none_has_the_usual_one(void)
+{
+    rig_t *rig = rig_new(.trainer = THREE);
+    const rig_result_t *result = rig_fit(rig);
+    ok(lines_of(result, "metrics.jsonl", "{\"global_step\":") >= 3, "metrics.jsonl");
+    ok(lines_of(result, "run.json", "  \"loggers\": [") == 1, "and its run file says so");
+    rig_free(&rig);
+}
+
+static void all_that_are_listed_are_written_and_no_other(void)
+{
+    rig_t *rig = rig_new(.trainer = THREE,
+                         .loggers = "[{\"name\": \"steps\", \"before\": \"at\"}, "
+                                    "\"jsonl\"]");
+    const rig_result_t *result = rig_fit(rig);
+    int lines = lines_of(result, "metrics.jsonl", "{");
+    ok(lines >= 3, "a line a step");
+    is_int(lines_of(result, "steps.txt", "at "), lines, "in both, with its options");
+    rig_free(&rig);
+    rig = rig_new(.trainer = THREE, .loggers = "[\"steps\"]");
+    result = rig_fit(rig);
+    ok(rig_has_file(result, "steps.txt") && !rig_has_file(result, "metrics.jsonl"),
+       "one instead of the usual one");
+    rig_free(&rig);
+    rig = rig_new(.trainer = THREE, .loggers = "[]");
+    result = rig_fit(rig);
+    is_text(result->status, "ok", "a run may have none");
+    ok(!rig_has_file(result, "metrics.jsonl"), "then nothing is written");
+    rig_free(&rig);
+}
+
+static void one_that_fails_costs_its_lines_only(void)
+{
+    rig_t *rig = rig_new(.trainer = THREE, .loggers = "[\"broken\", \"steps\"]");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "the run goes on");
+    ok(lines_of(result, "steps.txt", "step ") >= 3, "as does the other logger");
+    rig_free(&rig);
+}
+
+static void what_is_no_logger_is_refused(void)
+{
+    ok(!rig_new(.loggers = "[\"jsonl\", \"csv\"]"), "an unknown name");
+    like(rig_error.text, "^rig:1:[0-9]+: \"loggers.1\": there is no logger \"csv\": known "
+         "are .*jsonl", "is refused at its place, and the known ones listed");
+    rig_t *rig = rig_new(.loggers = "[\"hollow\"]");
+    is_int(rig_fit(rig)->error.code, PL_EUSER, "one without functions fails the run");
+    rig_free(&rig);
+}
+
+int main(void)
+{
+    static const pl_registration_t parts[] = {{"logger", &steps}, {"logger", &broken},
+                                              {"logger", &hollow}, PL_REGISTRATIONS_END};
+    rig_init(parts);
+    run(a_run_that_names_none_has_the_usual_one);
+    run(all_that_are_listed_are_written_and_no_other);
+    run(one_that_fails_costs_its_lines_only);
+    run(what_is_no_logger_is_refused);
+    return tap_done();
+}
