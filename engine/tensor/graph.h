@@ -25,12 +25,11 @@ typedef enum pl_opcode {
 } pl_opcode_t;
 
 typedef enum pl_op_kind {
-    PL_KIND_unary, PL_KIND_binary, PL_KIND_reduce, PL_KIND_shape, PL_KIND_product, PL_KIND_row, PL_KIND_effect,
+    PL_KIND_unary, PL_KIND_binary, PL_KIND_reduce, PL_KIND_shape, PL_KIND_product, PL_KIND_row, PL_KIND_user,
+    PL_KIND_effect,
 } pl_op_kind_t;
 
-typedef enum pl_precision_class { PL_PRECISION_low, PL_PRECISION_float32, PL_PRECISION_promote } pl_precision_class_t;
-
-#define PL_OP_INPUTS 8
+#define PL_OP_INPUTS PL_OPERATOR_INPUTS
 #define PL_OP_OUTPUTS 3
 
 typedef struct pl_operator {
@@ -73,6 +72,11 @@ typedef struct pl_attr {
     int64_t from, to;
     int64_t kernel, stride, padding;
     uint64_t stream;                                        /* random stream: hash of the operator's path */
+    const pl_operator_ops_t *table;                         /* of apply, and the values it was given */
+    union {
+        max_align_t align;
+        char byte[PL_OPERATOR_SELF];
+    } self;
 } pl_attr_t;
 
 typedef struct pl_op {
@@ -139,6 +143,11 @@ int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_
 
 /* Drops operations whose results nobody reads and that have no effect. */
 void pl_graph_prune(pl_graph_t *g);
+
+/* "matmul"; of a user's operator its own name. */
+const char *pl_op_name(const pl_op_t *op);
+/* The kernel that a user's operator brings along for a kind of accelerator, or NULL: PL_EUNSUPPORTED. */
+const pl_kernel_t *pl_op_kernel(const pl_op_t *op, const char *accelerator, pl_error_t *err);
 
 int64_t pl_elements(pl_shape_t shape);
 size_t pl_dtype_size(pl_dtype_t dtype);
