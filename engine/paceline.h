@@ -155,6 +155,13 @@ typedef struct pl_part {
     PL_PART;
 } pl_part_t;
 
+/* A part in use: the table of its role, its struct, and what keeps the struct's texts. */
+typedef struct pl_instance {
+    const void *ops;                                        /* pl_module_ops_t … */
+    void *self;
+    struct pl_binding *binding;
+} pl_instance_t;
+
 /* One entry of the table given to pl_init() or exported by a plug-in. */
 typedef struct pl_registration {
     const char *role;                                       /* "module", "dataset", "optimizer", "scheduler", "callback",

@@ -1,4 +1,5 @@
 /* steps_user.c - operators of users: kernels that come with the operator's table */
+#include "accelerators/cpu/cpu.h"
 #include "accelerators/cpu/parallel.h"
 #include "accelerators/cpu/step.h"
 #include "base/alloc.h"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/bind.h"
 #include "base/error.h"
 
 /* A zeroed object of that size, counted once; NULL with PL_ENOMEM. */
