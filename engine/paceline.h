@@ -309,7 +309,8 @@ PL_API bool pl_result_metric(const pl_result_t *result, const char *name, double
 
 /* How far a run is; at most ten times a second, and at each validation. */
 typedef struct pl_progress {
-    const char *event;                                      /* "train", "validate", "validated", "predict", "text" */
+    const char *event;                                      /* "train", "validate", "validated", "predict", "text":
+                                                               as in doc/messages.md */
     uint64_t global_step, total_steps;                      /* optimizer steps; total 0: unknown */
     uint32_t epoch;                                         /* from 0 */
     uint32_t batch, batches;                                /* of the epoch or evaluation; batches 0: unknown */
