@@ -1,6 +1,6 @@
 /* accelerator.h - the role of an accelerator: one device, its memory and its compiled plans
  *
- * The table below is all a new device has to fill in.  accelerators/accelerator.c is the actor that owns a device and
+ * The table below is all a new device has to fill in.  accelerators/actor.c is the actor that owns a device and
  * turns messages into calls of this table; nothing above ever touches device memory.  Every function runs on the
  * accelerator's own thread. */
 #ifndef PL_ACCELERATOR_H
@@ -8,6 +8,10 @@
 
 #include "paceline.h"
 #include "tensor/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* What a device compiled from a graph; its own struct.  Borrows nothing from the graph. */
 typedef struct pl_plan pl_plan_t;
@@ -55,6 +59,8 @@ typedef struct pl_accelerator_ops {
     void (*collect)(void *self);
 } pl_accelerator_ops_t;
 
-extern const pl_accelerator_ops_t pl_cpu_accelerator;
+#ifdef __cplusplus
+}
+#endif
 
 #endif

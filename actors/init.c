@@ -7,7 +7,7 @@
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/strategies.h"
 #ifdef HAVE_ONEDNN
-#include "accelerators/accelerator.h"
+#include "accelerators/cpu/cpu.h"
 #endif
 
 static const pl_registration_t own_parts[] = {

@@ -25,12 +25,12 @@ static int devices_check(const pl_job_t *job, const char *role,
 {
     if (!part)
         return PL_ENOTFOUND;
-    if (!part->devices_most || job->trainer.devices <= part->devices_most)
+    if (!part->devices_most || job->trainer->devices <= part->devices_most)
         return PL_OK;
     return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
                            "\"trainer.devices\" is %lld, but %s \"%s\" works with at "
                            "most %d: lower it or name another \"trainer.%s\"",
-                           (long long)job->trainer.devices, role, part->name,
+                           (long long)job->trainer->devices, role, part->name,
                            part->devices_most, role);
 }
 
@@ -51,7 +51,7 @@ static int parts_check(const pl_job_t *job, pl_error_t *err)
 
 int pl_request_check(const pl_job_t *job, pl_error_t *err)
 {
-    const pl_trainer_options_t *trainer = &job->trainer;
+    const pl_trainer_options_t *trainer = job->trainer;
     int code = parts_check(job, err);
     if (code == PL_OK && job->stage == PL_TRAIN && *trainer->run_name)
         code = pl_run_dir_is_free(trainer->default_root_dir, trainer->run_name, err);

@@ -51,7 +51,7 @@ static void worker_fail(worker_t *w, const pl_error_t *error)
     pl_call_t *call = w->run;
     w->run = NULL;
     if (error->code == PL_ESTUCK)                           /* somebody has waited for step_timeout, or nearly */
-        pl_actor_suspect(w, pl_milliseconds(w->job->trainer.step_timeout) / 2);
+        pl_actor_suspect(w, pl_milliseconds(w->job->trainer->step_timeout) / 2);
     if (call)
         pl_call_fail(call, error);
 }
@@ -69,7 +69,7 @@ static void worker_late(worker_t *w, const pl_answer_t *answer, const char *what
     pl_error_t err;
     if (answer->kind != PL_ANSWER_LATE)
         return;
-    pl_fail(&err, PL_ESTUCK, "%s has not ended for %g s (trainer.step_timeout)", what, w->job->trainer.step_timeout);
+    pl_fail(&err, PL_ESTUCK, "%s has not ended for %g s (trainer.step_timeout)", what, w->job->trainer->step_timeout);
     worker_fail(w, &err);
 }
 
@@ -97,7 +97,7 @@ static void worker_beat(void *self)
     worker_t *w = self;
     if (!w->run)
         return;
-    int patience = pl_milliseconds(w->job->trainer.step_timeout) / 4 + 1;
+    int patience = pl_milliseconds(w->job->trainer->step_timeout) / 4 + 1;
     pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive", .metrics = ""});
     pl_after(w, patience < BEAT_MS ? patience : BEAT_MS, worker_beat, NULL);
 }
@@ -197,7 +197,7 @@ static void make_run_dir(worker_t *w)
 {
     pl_error_t err = {0};
     char *run = pl_options_print(w->job->options, &err);
-    pl_make_run_dir_t msg = {.root = w->job->trainer.default_root_dir, .name = w->job->trainer.run_name, .run = run};
+    pl_make_run_dir_t msg = {.root = w->job->trainer->default_root_dir, .name = w->job->trainer->run_name, .run = run};
     pl_how_t how = {.on_answer = run_dir_made};
     worker_sent(w, run ? pl_call_make_run_dir(w, w->writer, &msg, how, &err) : 0, &err);
     pl_text_free(run);
@@ -236,7 +236,7 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
         return;
     }
     pl_import_weights_t msg = {.weights = &w->weights->object};
-    pl_how_t how = {.on_answer = weights_imported, .silence_ms = pl_milliseconds(w->job->trainer.step_timeout)};
+    pl_how_t how = {.on_answer = weights_imported, .silence_ms = pl_milliseconds(w->job->trainer->step_timeout)};
     worker_sent(w, pl_call_import_weights(w, w->strategy, &msg, how, &err), &err);
 }
 
@@ -244,7 +244,7 @@ static void set_up(worker_t *w, pl_layout_t *layout, const char *facts)
 {
     pl_error_t err = {0};
     pl_setup_t msg = {.job = &w->job->object, .facts = facts, .layout = &layout->object};
-    pl_how_t how = {.on_answer = strategy_set_up, .silence_ms = pl_milliseconds(w->job->trainer.step_timeout)};
+    pl_how_t how = {.on_answer = strategy_set_up, .silence_ms = pl_milliseconds(w->job->trainer->step_timeout)};
     w->validates = layout->stage[PL_VALIDATE].present;
     worker_sent(w, pl_call_setup(w, w->strategy, &msg, how, &err), &err);
 }

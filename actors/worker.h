@@ -5,6 +5,6 @@
 #include "runtime/actor.h"
 
 /* Takes `run` once, and `stop`.  No context or peers are needed for its `start`. */
-extern const pl_actor_ops_t pl_worker;
+PL_API extern const pl_actor_ops_t pl_worker;
 
 #endif

@@ -155,11 +155,18 @@ typedef struct pl_part {
     PL_PART;
 } pl_part_t;
 
+/* A part in use: the table of its role, its struct, and what keeps the struct's texts. */
+typedef struct pl_instance {
+    const void *ops;                                        /* pl_module_ops_t … */
+    void *self;
+    struct pl_binding *binding;
+} pl_instance_t;
+
 /* One entry of the table given to pl_init() or exported by a plug-in. */
 typedef struct pl_registration {
     const char *role;                                       /* "module", "dataset", "optimizer", "scheduler", "callback",
-                                                               "logger", "accelerator", "strategy", "collective",
-                                                               "launcher" */
+                                                               "logger", "operator", "accelerator", "strategy",
+                                                               "collective", "launcher" */
     const void *table;                                      /* pl_module_ops_t … ; static */
 } pl_registration_t;
 
@@ -303,7 +310,8 @@ PL_API bool pl_result_metric(const pl_result_t *result, const char *name, double
 /* How far a run is; at most ten times a second, and at each validation.  A program that does not read them for long
  * finds the newest 256 of each trainer, in order, and every piece of text. */
 typedef struct pl_progress {
-    const char *event;                                      /* "train", "validate", "validated", "predict", "text" */
+    const char *event;                                      /* "train", "validate", "validated", "predict", "text":
+                                                               as in doc/messages.md */
     uint64_t global_step, total_steps;                      /* optimizer steps; total 0: unknown */
     uint32_t epoch;                                         /* from 0 */
     uint32_t batch, batches;                                /* of the epoch or evaluation; batches 0: unknown */
@@ -492,6 +500,65 @@ typedef struct pl_module_ops {
      * the rank, once per (stage, shapes), never per batch.  Must be a pure function of its arguments. */
     void (*step)(pl_graph_t *g, const void *self, pl_stage_t stage);
 } pl_module_ops_t;
+
+/* ---- Operators of one's own ---------------------------------------------------------------------------------- */
+
+#define PL_OPERATOR_INPUTS 8
+#define PL_OPERATOR_SELF 64                                 /* bytes */
+
+/* In what precision an operator may compute. */
+typedef enum pl_precision_class {
+    PL_PRECISION_promote,                                   /* that of its widest input */
+    PL_PRECISION_float32,                                   /* no lower one */
+    PL_PRECISION_low,                                       /* half precision as well */
+} pl_precision_class_t;
+
+/* One use of an operator in a graph. */
+typedef struct pl_use {
+    const void *self;                                       /* as given to pl_apply() */
+    pl_node_t input[PL_OPERATOR_INPUTS];
+    pl_node_t output;
+} pl_use_t;
+
+/* What a kernel computes with: tensors in the accelerator's memory, row-major without gaps, of "cpu" float32.  The output
+ * shares no memory with the inputs. */
+typedef struct pl_kernel_call {
+    const void *self;
+    const void *input[PL_OPERATOR_INPUTS];
+    pl_shape_t input_shape[PL_OPERATOR_INPUTS];
+    void *output;
+    pl_shape_t output_shape;
+} pl_kernel_call_t;
+
+typedef struct pl_kernel {
+    const char *accelerator;                                /* "cpu" */
+    /* Writes rows [from, to) of the output.  Several threads at once, each with rows of its own; a row must come out
+     * the same however they are divided, so that the same run gives the same bits. */
+    void (*run)(const pl_kernel_call_t *call, int64_t from, int64_t to);
+} pl_kernel_t;
+
+#define PL_KERNELS_END {NULL, NULL}
+
+typedef struct pl_operator_ops {
+    PL_PART;                                                /* size: plain values, up to PL_OPERATOR_SELF bytes; no
+                                                               options, for pl_apply() gives the values */
+    int inputs;                                             /* 1 to PL_OPERATOR_INPUTS; all are float32, as the output is */
+    int row_axes;                                           /* how many of the output's last axes are one row for the
+                                                               kernels; 0: each element is a row */
+    pl_precision_class_t precision;
+    /* Checks the inputs and fills in the output's shape, which comes as that of the first  [all of the same shape] */
+    int (*shape)(const void *self, const pl_shape_t input[], pl_shape_t *output, pl_error_t *err);
+    /* Describes dx[k] = d(loss)/d(input k) from dy = d(loss)/d(output), each of its input's shape; those that are left
+     * alone are zero  [it has no gradient] */
+    void (*gradient)(pl_graph_t *g, const pl_use_t *use, pl_node_t dy, pl_node_t dx[]);
+    const pl_kernel_t *kernels;                             /* one for each accelerator, up to PL_KERNELS_END */
+} pl_operator_ops_t;
+
+/* The operator registered under a name, applied to `count` inputs; its values are copied from self [all zero]. */
+PL_API pl_node_t pl_apply(pl_graph_t *g, const char *name, const pl_node_t *inputs, int count, const void *self);
+
+/* For shape rules: the shape that a and b broadcast to, as NumPy does; false when they do not. */
+PL_API bool pl_broadcast_shapes(pl_shape_t a, pl_shape_t b, pl_shape_t *out);
 
 /* ---- Optimizers and schedules -------------------------------------------------------------------------------- */
 

@@ -7,8 +7,11 @@
 
 #include "accelerators/accelerator.h"
 #include "base/alloc.h"
+#include "base/bind.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "strategies/optimizers/optimizer.h"
+#include "tensor/model.h"
 
 /* ---- calls that together answer one ---- */
 
@@ -112,7 +115,7 @@ static pl_graph_t *describe_optimizer(pl_replica_t *r, pl_error_t *err)
 {
     pl_optimizer_t optimizer = {r->optimizer.ops, r->optimizer.self};
     return pl_optimizer_graph(optimizer, r->model, (double)r->layout->stage[PL_TRAIN].batch_size,
-                              r->job->trainer.gradient_clip_val, err);
+                              r->job->trainer->gradient_clip_val, err);
 }
 
 static int plan_add(pl_replica_t *r, pl_stage_t stage, int64_t batch_size, bool accumulate, pl_error_t *err)
@@ -136,7 +139,7 @@ static int plans_list(pl_replica_t *r, pl_error_t *err)
         const int64_t sizes[PL_SIZES] = {r->layout->stage[stages[s]].batch_size, r->layout->stage[stages[s]].ragged};
         for (int k = 0; k < PL_SIZES && code == PL_OK; k++) {
             code = plan_add(r, stages[s], sizes[k], false, err);
-            if (code == PL_OK && stages[s] == PL_TRAIN && r->job->trainer.accumulate_grad_batches > 1)
+            if (code == PL_OK && stages[s] == PL_TRAIN && r->job->trainer->accumulate_grad_batches > 1)
                 code = plan_add(r, stages[s], sizes[k], true, err);
         }
     }
@@ -155,7 +158,7 @@ static void setup_answered(void *self, const pl_answer_t *answer)
         for (int k = 0; k < r->model->count; k++)
             if (r->model->tensor[k].region == PL_REGION_PARAMS)
                 parameters += r->model->tensor[k].count;
-        pl_reply_setup(r->waiting, &(pl_setup_reply_t){.parameters = (uint64_t)parameters, .does_io = 1});
+        pl_reply_setup(r->waiting, &(pl_setup_reply_t){.parameters = (uint64_t)parameters, .does_io = r->does_io});
     }
 }
 
@@ -197,7 +200,7 @@ static int call_first_weights(pl_replica_t *r, pl_region_t region, int64_t count
     pl_floats_t *floats = pl_floats_new((size_t)count, err);
     if (!floats)
         return PL_ENOMEM;
-    pl_model_init(r->model, region, r->job->trainer.seed, floats->data);
+    pl_model_init(r->model, region, r->job->trainer->seed, floats->data);
     pl_write_region_t msg = {.region = region, .floats = &floats->object};
     pl_how_t how = {.on_answer = setup_answered};
     int code = made_call(r, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
@@ -264,13 +267,14 @@ static int setup_calls(pl_replica_t *r, pl_error_t *err)
     return made_all(r, code, err);
 }
 
-int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup, pl_error_t *err)
+int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup, bool does_io, pl_error_t *err)
 {
     if (r->model)
         return pl_fail(err, PL_ESTATE, "the strategy is set up already");
     int code = begin_calls(r, call, err);
     if (code != PL_OK)
         return code;
+    r->does_io = does_io;
     r->job = pl_object_ref(setup->job);
     r->layout = pl_object_ref(setup->layout);
     r->facts = pl_strdup(setup->facts);
@@ -421,17 +425,50 @@ const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r, pl_stage_t stage
     return NULL;
 }
 
-const pl_replica_plan_t *pl_replica_optimizer_plan(const pl_replica_t *r)
-{
-    return &r->plan[r->plan_count - 1];
-}
-
 double pl_replica_lr(const pl_replica_t *r, uint64_t step, uint64_t total_steps, double factor)
 {
     const pl_scheduler_ops_t *scheduler = r->scheduler.ops;
     pl_optimizer_t optimizer = {r->optimizer.ops, r->optimizer.self};
     return pl_optimizer_lr(optimizer) * factor * scheduler->factor(r->scheduler.self, step - 1, total_steps);
 }
+
+/* ---- steps ---- */
+
+uint64_t pl_replica_forward_backward(pl_replica_t *r, const pl_replica_step_t *step, pl_how_t how, pl_error_t *err)
+{
+    const pl_replica_plan_t *plan = pl_replica_plan(r, PL_TRAIN, step->batch->count, step->accumulate, err);
+    if (!plan)
+        return 0;
+    pl_replay_plan_t msg = {.plan = plan->number, .what = "forward_backward", .seed = (uint64_t)r->job->trainer->seed, .step = step->number,
+                            .shard = step->shard, .batch = &step->batch->object};
+    return pl_call_replay_plan(r, r->accelerator, &msg, how, err);
+}
+
+/* Its plan is the last. */
+uint64_t pl_replica_optimizer_step(pl_replica_t *r, uint64_t number, double lr, pl_how_t how, pl_error_t *err)
+{
+    float scalars[PL_STEP_SCALARS] = {0};
+    pl_optimizer_scalars((pl_optimizer_t){r->optimizer.ops, r->optimizer.self}, lr, number, scalars);
+    pl_replay_plan_t msg = {.plan = r->plan[r->plan_count - 1].number, .what = "optimizer_step", .seed = (uint64_t)r->job->trainer->seed,
+                            .step = number, .scalars = {scalars, sizeof scalars}};
+    return pl_call_replay_plan(r, r->accelerator, &msg, how, err);
+}
+
+uint64_t pl_replica_forward(pl_replica_t *r, const pl_replica_plan_t *plan, pl_batch_t *batch, pl_outputs_t *outputs,
+                            pl_how_t how, pl_error_t *err)
+{
+    pl_replay_plan_t msg = {.plan = plan->number, .what = "forward", .seed = (uint64_t)r->job->trainer->seed, .batch = &batch->object,
+                            .outputs = outputs ? &outputs->object : NULL};
+    return pl_call_replay_plan(r, r->accelerator, &msg, how, err);
+}
+
+uint64_t pl_replica_read_gradients(pl_replica_t *r, pl_how_t how, pl_error_t *err)
+{
+    pl_read_region_t msg = {.region = PL_REGION_GRADS, .count = (uint64_t)r->model->params};
+    return pl_call_read_region(r, r->accelerator, &msg, how, err);
+}
+
+/* ---- what comes of them ---- */
 
 pl_outputs_t *pl_replica_outputs(const pl_replica_plan_t *plan, bool *failed, pl_error_t *err)
 {
@@ -486,14 +523,14 @@ char *pl_replica_figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_
     return names;
 }
 
-const pl_tensor_info_t *pl_replica_first_bad(const pl_replica_t *r, const pl_floats_t *grads)
+const char *pl_replica_first_bad(const pl_replica_t *r, const pl_floats_t *grads)
 {
     for (int k = 0; k < r->model->count; k++) {
         const pl_tensor_info_t *t = &r->model->tensor[k];
         if (t->region == PL_REGION_PARAMS)
             for (int64_t i = t->offset; i < t->offset + t->count; i++)
                 if (!isfinite(grads->data[i]))
-                    return t;
+                    return t->name;
     }
     return NULL;
 }

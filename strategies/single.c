@@ -7,7 +7,6 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "accelerators/accelerator.h"
 #include "strategies/replica.h"
 #include "strategies/strategies.h"
 
@@ -51,7 +50,7 @@ static int single_start(void *self, pl_call_t *call, const pl_body_t *body, pl_e
 static int single_setup(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     single_t *single = self;
-    return pl_replica_setup(&single->replica, call, &body->setup, err);
+    return pl_replica_setup(&single->replica, call, &body->setup, true, err);
 }
 
 static int single_process_dataloader(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -102,14 +101,14 @@ static void bad_read(void *self, const pl_answer_t *answer)
     step_t *step = answer->context;
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
-    const pl_tensor_info_t *bad = NULL;
+    const char *bad = NULL;
     if (answer->kind == PL_ANSWER_REPLY)
         bad = pl_replica_first_bad(&single->replica, (pl_floats_t *)answer->body->read_region_reply.floats);
     pl_fail(&step->failure, PL_ENAN,
             "step %llu: the %s is not finite%s%s%s; nothing was changed by this step: lower the learning rate, set "
             "trainer.gradient_clip_val or look at the data", (unsigned long long)step->number,
             isfinite(step->loss) ? "gradient" : "loss", bad ? ", the first bad gradient is that of \"" : "",
-            bad ? bad->name : "", bad ? "\"" : "");
+            bad ? bad : "", bad ? "\"" : "");
     step_fail(step);
 }
 
@@ -118,17 +117,13 @@ static void bad_replayed(void *self, const pl_answer_t *answer)
     (void)self, (void)answer;                               /* what matters is what the read after it finds */
 }
 
-static uint64_t replay_forward_backward(single_t *single, step_t *step, bool accumulate, pl_on_answer_t on_answer,
-                                        pl_error_t *err)
+static uint64_t forward_backward(single_t *single, const step_t *step, bool accumulate, pl_on_answer_t on_answer,
+                                 pl_error_t *err)
 {
-    pl_replica_t *r = &single->replica;
-    const pl_replica_plan_t *plan = pl_replica_plan(r, PL_TRAIN, step->batch->count, accumulate, err);
-    if (!plan)
-        return 0;
-    pl_replay_plan_t msg = {.plan = plan->number, .what = "forward_backward", .seed = r->job->trainer.seed,
-                            .step = step->number,
-                            .shard = step->shard, .batch = &step->batch->object};
-    return pl_call_replay_plan(single, r->accelerator, &msg, (pl_how_t){.on_answer = on_answer, .context = step}, err);
+    const pl_replica_step_t what = {.batch = step->batch, .number = step->number, .shard = step->shard,
+                                    .accumulate = accumulate};
+    pl_how_t how = {.on_answer = on_answer, .context = (void *)step};
+    return pl_replica_forward_backward(&single->replica, &what, how, err);
 }
 
 /* Of a step in several batches any may be the one. */
@@ -145,16 +140,14 @@ static void suspect_keep(single_t *single, const step_t *step)
 /* Steps that follow have overwritten the gradients: the same batch gives the same ones again. */
 static void find_bad(single_t *single, step_t *step)
 {
-    pl_replica_t *r = &single->replica;
-    pl_read_region_t read = {.region = PL_REGION_GRADS, .count = (uint64_t)r->model->params};
     pl_how_t how = {.on_answer = bad_read, .context = step};
     if (single->suspect.step == step->number) {
         step->loss = NAN;
         step->batch = single->suspect.batch;
         step->shard = single->suspect.shard;
     }
-    replay_forward_backward(single, step, false, bad_replayed, NULL);
-    if (!pl_call_read_region(single, r->accelerator, &read, how, &step->failure))
+    forward_backward(single, step, false, bad_replayed, NULL);
+    if (!pl_replica_read_gradients(&single->replica, how, &step->failure))
         step_fail(step);
 }
 
@@ -206,24 +199,12 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
     step_t *step = answer->context;
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
-        double figures[4] = {0};                            /* loss and its weight, the norm and 1: optimizer.h */
+        double figures[4] = {0};                            /* loss and its weight, the norm and 1: replica.h */
         memcpy(figures, reply->figures.data, reply->figures.size < sizeof figures ? reply->figures.size : sizeof figures);
         step->grad_norm = figures[2];
         step->guarded = reply->guarded;
     }
     step_answered(self, step, answer);
-}
-
-static uint64_t replay_optimizer(single_t *single, step_t *step, pl_error_t *err)
-{
-    pl_replica_t *r = &single->replica;
-    float scalars[PL_STEP_SCALARS] = {0};
-    pl_optimizer_scalars((pl_optimizer_t){r->optimizer.ops, r->optimizer.self}, step->lr, step->number, scalars);
-    pl_replay_plan_t msg = {.plan = pl_replica_optimizer_plan(r)->number, .what = "optimizer_step",
-                            .seed = r->job->trainer.seed,
-                            .step = step->number, .scalars = {scalars, sizeof scalars}};
-    pl_how_t how = {.on_answer = optimizer_answered, .context = step};
-    return pl_call_replay_plan(single, r->accelerator, &msg, how, err);
 }
 
 static int single_train_batch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -236,12 +217,13 @@ static int single_train_batch(void *self, pl_call_t *call, const pl_body_t *body
     step->shard = msg->shard;
     if (msg->step_due)
         step->lr = pl_replica_lr(&single->replica, msg->global_step, msg->total_steps, msg->lr_factor);
-    if (!replay_forward_backward(single, step, msg->shard > 0, forward_backward_answered, err)) {
+    if (!forward_backward(single, step, msg->shard > 0, forward_backward_answered, err)) {
         step_give(step);
         return err->code;
     }
     step->pending = 1;
-    if (msg->step_due && replay_optimizer(single, step, &step->failure))
+    pl_how_t how = {.on_answer = optimizer_answered, .context = step};
+    if (msg->step_due && pl_replica_optimizer_step(&single->replica, step->number, step->lr, how, &step->failure))
         step->pending++;
     return PL_OK;
 }
@@ -276,11 +258,8 @@ static int single_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *b
     step->plan = plan;
     if (body->evaluate_batch.stage == PL_PREDICT)
         step->outputs = pl_replica_outputs(plan, &failed, err);
-    pl_replay_plan_t msg = {.plan = plan->number, .what = "forward", .seed = r->job->trainer.seed,
-                            .batch = &batch->object,
-                            .outputs = step->outputs ? &step->outputs->object : NULL};
     pl_how_t how = {.on_answer = forward_answered, .context = step};
-    if (!failed && pl_call_replay_plan(single, r->accelerator, &msg, how, err))
+    if (!failed && pl_replica_forward(r, plan, batch, step->outputs, how, err))
         return PL_OK;
     step_give(step);
     return err->code;

@@ -95,6 +95,20 @@ static void calls_go_down_only(void)
     rig_close();
 }
 
+static void a_message_is_called_by_the_level_of_the_table_only(void)
+{
+    rig_open();
+    pl_address_t bee;
+    rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
+    pl_error_t err = {0};
+    is_int(pl_call_open_data(rig.queen, bee, &(pl_open_data_t){.facts = ""}, rig_how, &err), 0,
+           "the host does not call what is the worker's to call");
+    is_int(err.code, PL_EHIERARCHY, "with its own code");
+    is_text(err.text, "queen (level 100) may not call open_data on a: only level WORKER may", "that names both");
+    is_int(rig.runtime->refused, 1, "and is counted");
+    rig_close();
+}
+
 /* What the caller's side would not let out: an envelope made by hand. */
 static void send_forged(pl_address_t to, uint32_t from_kind, uint64_t run, uint32_t epoch, uint32_t message,
                         const void *fields)
@@ -120,11 +134,12 @@ static void the_mailbox_refuses_what_is_not_allowed(void)
     send_forged(bee, host, run + 1, 0, PL_MESSAGE_save, &(pl_save_t){0});
     send_forged(bee, host, run, 0, PL_MESSAGE_start, &(pl_start_t){0});
     send_forged(bee, host, run, 0, PL_MESSAGE_begin, &(pl_begin_t){0});
-    send_forged(bee, host, run, 0, PL_MESSAGE_allocate, &(pl_allocate_t){0});
+    send_forged(bee, host, run, 0, PL_MESSAGE_evaluate, &(pl_evaluate_t){0});
+    send_forged(bee, host, run, 0, PL_MESSAGE_open_data, &(pl_open_data_t){.facts = ""});
     rig_ask(bee, DO_REPLY);
     rig_wait(1);
-    is_int(rig.runtime->refused, 6, "a sideways call, another epoch, another run, a second start, a message it does not take, "
-           "one for another level");
+    is_int(rig.runtime->refused, 7, "a sideways call, another epoch, another run, a second start, a message it does not take, "
+           "one for another level, one by another level than its own");
     is_int(rig.queen->replies, 1, "and goes on");
     rig_close();
 }
@@ -339,6 +354,7 @@ int main(void)
     run(a_child_that_cannot_start_ends_its_start);
     run(a_death_ends_the_start_and_all_open_calls);
     run(calls_go_down_only);
+    run(a_message_is_called_by_the_level_of_the_table_only);
     run(the_mailbox_refuses_what_is_not_allowed);
     run(an_address_upward_is_not_given);
     run(a_limit_cancels_but_only_the_answer_ends);

@@ -38,7 +38,33 @@ a_program_trains_inside_its_own_loop() {
     ok "and its timer ticked all along" awk '/ticks/ { exit !($3 >= $9 * 1000 / 10 / 10) }' <<<"$out"
 }
 
+# Rings around each other: no straight line tells them apart.
+rings() {
+    awk 'BEGIN {
+        print "a,b,label"
+        for (i = 0; i < 400; i++) {
+            angle = i * 2.399; radius = i % 2 ? 1 : 2.5
+            printf "%.4f,%.4f,%d\n", radius * cos(angle), radius * sin(angle), i % 2
+        }
+    }'
+}
+
+an_operator_of_a_users_own_is_learnt_with() {
+    rings >rings.csv
+    printf '{"module": "swish", "data": {"name": "csv", "path": "rings.csv", "val_split": 0.2},
+        "optimizer": {"name": "adamw", "lr": 0.02}, "trainer": {"max_epochs": 40}}' >rings.json
+    for run in first second; do
+        try "$paceline" fit rings.json --set trainer.default_root_dir="$run"
+        is "$status" 0 "it trains with its shared object"
+        ok "to val_acc 0.95" at_least "$(figure val_acc)" 0.95
+    done
+    ok "and twice the same weights" cmp first/0001/model.safetensors second/0001/model.safetensors
+    try "$paceline" list operators
+    like "$out" '^swish - x sigmoid' "it is listed by name"
+}
+
 run every_run_file_is_accepted
+run an_operator_of_a_users_own_is_learnt_with trains
 run digits_are_learnt_in_seconds trains
 run a_program_trains_inside_its_own_loop trains
 done_testing

@@ -438,11 +438,22 @@ static bool plan_copy(pl_plan_t *plan, const pl_graph_t *g)
     return own->value && own->op && own->fetch && plan->tensor;
 }
 
+/* Kernels of users' operators are asked for now, not at a replay. */
+static int kernels_check(const pl_graph_t *g, pl_error_t *err)
+{
+    for (int i = 0; i < g->op_count; i++)
+        if (g->op[i].code == PL_OP_apply && !pl_op_kernel(&g->op[i], "fake", err))
+            return PL_EUNSUPPORTED;
+    return PL_OK;
+}
+
 static int fake_compile(void *self, const pl_graph_t *g, pl_plan_t **plan_p,
                         pl_error_t *err)
 {
     fake_t *fake = self;
     int code = fault(fake, "compile", ++fake->compiles, err);
+    if (code == PL_OK)
+        code = kernels_check(g, err);
     pl_plan_t *plan = code == PL_OK ? pl_alloc(sizeof *plan) : NULL;
     if (code != PL_OK)
         return code;

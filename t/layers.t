@@ -4,21 +4,22 @@
 # Searches code, not comments and texts: sources are stripped of those first, line by line.
 builddir=$(cd "${top_builddir:-.}" && pwd)
 cd "${top_srcdir:-.}" || exit 99
-stripped=$(mktemp) || exit 99
-trap 'rm -f "$stripped"' EXIT
+stripped=$(mktemp) && comments=$(mktemp) || exit 99
+trap 'rm -f "$stripped" "$comments"' EXIT
 
-find engine accelerators strategies actors -name '*.[ch]' | LC_ALL=C sort | xargs awk '
+find engine accelerators strategies actors -name '*.[ch]' | LC_ALL=C sort | xargs awk -v comments="$comments" '
 FNR == 1 { inside = 0 }
 {
     line = $0
     include = line ~ /^[ \t]*#[ \t]*include/
     if (!include)
         gsub(/"([^"\\]|\\.)*"/, "\"\"", line)
-    out = ""
+    out = said = ""
     while (line != "") {
         if (inside) {
             end = index(line, "*/")
-            if (!end) { line = ""; break }
+            if (!end) { said = said line; line = ""; break }
+            said = said substr(line, 1, end - 1) " "
             line = substr(line, end + 2); inside = 0
         } else {
             begin = index(line, "/*")
@@ -28,6 +29,8 @@ FNR == 1 { inside = 0 }
     }
     if (out ~ /[^ \t]/)
         print FILENAME ":" FNR ":" out
+    if (said != "")
+        print FILENAME ":" FNR ":" said >comments
 }' > "$stripped"
 
 # holds SENTENCE < offending lines
@@ -127,9 +130,8 @@ includes '' '(dnnl|oneapi/)' | not_in 'accelerators/cpu/library_onednn\.c:' |
 
 library='engine/(base|formats|runtime|tensor)/|accelerators/|strategies/|actors/'
 
-# engine/runtime/messages_doc.c is a program: it prints doc/messages.md when the tree is built.
 lines "$library" '\<(printf|vprintf|puts|putchar|perror)[[:space:]]*\(|\<(stdout|stderr)\>' |
-    not_in 'engine/runtime/messages_doc\.c:' | holds 'the library prints nothing'
+    holds 'the library prints nothing'
 lines "$library" \
     '\<(exit|_exit|_Exit|quick_exit|abort|atexit|signal|sigaction|sigprocmask|setlocale|setrlimit|chdir|umask|fork|vfork|system|popen|srand|putenv|setenv|unsetenv)[[:space:]]*\(' |
     holds 'nor does it exit, abort, or change what is the host'"'"'s: signals, limits, locale, environment'
@@ -150,6 +152,13 @@ find engine accelerators strategies actors t examples -name '*.[ch]' | LC_ALL=C 
     done | holds 'every file says in its first line what it is'
 find engine accelerators strategies actors examples -name '*.[ch]' | LC_ALL=C sort | xargs wc -l |
     awk '$2 != "total" && $1 > 600 && $2 != "engine/paceline.h"' | holds 'no file is longer than 600 lines'
+grep -oE '^[^:]*:[0-9]*:|(^|[^A-Za-z0-9_./*])[a-z][a-z0-9_/]*\.(c|h|def|t)\>' "$comments" |
+    sed 's/^[^:a-z]//' | awk '/:$/ { at = $0; next } { print at $0 }' >"$stripped"
+finds 'files are named in comments' <"$stripped"
+find . -name '*.c' -o -name '*.h' -o -name '*.def' -o -name '*.t' |
+    awk -F: 'NR == FNR { path[$0] = 1; sub(/.*\//, ""); path[$0] = 1; next }
+        { found = 0; for (p in path) if (p == $3 || substr(p, length(p) - length($3)) == "/" $3) { found = 1; break } }
+        !found' - "$stripped" | holds 'and all of them are there'
 grep -rnE '\<(TODO|FIXME|XXX|HACK)\>' --include='*.[ch]' --include='*.def' engine accelerators strategies actors examples |
     holds 'nothing is left for later'
 } | awk '/^(not )?ok - / { sub(/ok - /, "ok " ++tests " - ") } { print } END { print "1.." tests }'

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "formula.h"
+#include "sample_operator.h"
 
 /* ---- What the cases build ---- */
 
@@ -257,6 +258,17 @@ static pl_node_t build_mse(pl_graph_t *g, const operator_case_t *c)
     return pl_mse(g, param(g, c, 0), param(g, c, 1)).sum;
 }
 
+/* p: the factor. */
+static pl_node_t build_gate(pl_graph_t *g, const operator_case_t *c)
+{
+    static const pl_registration_t parts[] = {{"operator", &sample_gate},
+                                              PL_REGISTRATIONS_END};
+    pl_node_t inputs[] = {param(g, c, 0), param(g, c, 1)};
+    if (pl_register(parts, NULL) != PL_OK)
+        return pl_graph_fail(g, PL_ENOMEM, "the operator cannot be registered");
+    return pl_apply(g, "gate", inputs, 2, &(sample_gate_t){c->p});
+}
+
 /* arg: accumulate. */
 static pl_node_t build_assign(pl_graph_t *g, const operator_case_t *c)
 {
@@ -423,6 +435,9 @@ const operator_case_t operator_cases[] = {
     {CASE("accuracy, ties, some ignored", accuracy, 1, S(15, 4)), .index = S(15),
      .classes = 4, .ignore = -1, .ties = true, .forward_only = true},
     {CASE("mse", mse, 2, S(3, 4), S(3, 4))},
+    {CASE("a user's operator", gate, 2, S(3, 5), S(5)), .p = 1.5},
+    {CASE("a user's operator, three axes", gate, 2, S(2, 3, 4), S(4)), .p = -2},
+    {CASE("a user's operator, long", gate, 2, S(211, 130), S(130)), .p = 1},
     {CASE("assign", assign, 2, S(3, 5), S(3, 5)), .forward_only = true},
     {CASE("assign, added", assign, 2, S(3, 5), S(3, 5)), .arg = {true},
      .forward_only = true},

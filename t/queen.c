@@ -26,7 +26,7 @@ static const asked_t *awaited;
 /* ---- The actor that asks ---- */
 
 static const pl_actor_ops_t queen_ops = {.name = "queen", .size = 1,
-                                         .level = PL_LEVEL_HOST};
+                                         .level = PL_LEVEL_WORKER};
 
 void queen_open(void)
 {

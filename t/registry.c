@@ -109,6 +109,23 @@ static void mistakes_of_authors_are_found(void)
            PL_CHOICE(part_t, c, "\"shm\"", "collective", ""));
 }
 
+static void operators_that_no_graph_can_hold_are_refused(void)
+{
+    static const pl_option_t options[] = {{"slope", PL_OPTION_FLOAT, 0, "1", NULL, ""},
+                                          PL_OPTIONS_END};
+    static const pl_operator_ops_t no_inputs = {.name = "bad"},
+                                   large = {.name = "bad", .inputs = 1, .size = 65},
+                                   optional = {.name = "bad", .inputs = 1, .size = 8,
+                                               .options = options};
+    refused("operator", (const pl_part_t *)&no_inputs,
+            "operator \"bad\" takes 0 inputs: 1 to 8 can be");
+    refused("operator", (const pl_part_t *)&large,
+            "the struct of operator \"bad\" has 65 bytes: up to 64 can be");
+    refused("operator", (const pl_part_t *)&optional,
+            "operator \"bad\" has options: they belong to the module, which gives their "
+            "values to pl_apply()");
+}
+
 static void names_that_mean_something_else_are_refused(void)
 {
     static const pl_option_t options[] = {{"batch_size", PL_OPTION_INT, 0, "1", NULL, ""},
@@ -313,6 +330,7 @@ int main(void)
     run(the_same_table_twice_is_fine);
     run(another_table_of_that_name_is_refused_with_its_company);
     run(mistakes_of_authors_are_found);
+    run(operators_that_no_graph_can_hold_are_refused);
     run(names_that_mean_something_else_are_refused);
     run(without_memory_nothing_is_registered);
     run(threads_may_register_and_find_at_once);

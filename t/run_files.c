@@ -105,7 +105,7 @@ static int log_step(uint64_t step, const char *metrics)
 /* Waits until all that the writer was given before is done, and told. */
 static void writer_catches_up(void)
 {
-    queen_call(writer, PL_MESSAGE_append, &(pl_append_t){.path = in_run_dir("../idle")});
+    queen_call(writer, PL_MESSAGE_read_weights, &(pl_read_weights_t){in_run_dir("none")});
 }
 
 /* The steps in the file, each line an object: the count, or -1 - the first bad line. */

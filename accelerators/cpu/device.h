@@ -2,7 +2,7 @@
 #ifndef PL_CPU_DEVICE_H
 #define PL_CPU_DEVICE_H
 
-#include "accelerators/accelerator.h"
+#include "accelerators/cpu/cpu.h"
 #include "accelerators/cpu/kernels/kernels.h"
 #include "accelerators/cpu/library.h"
 #include "accelerators/cpu/parallel.h"

@@ -108,6 +108,8 @@ static int plan_memory(compiler_t *c, pl_error_t *err)
 
 static pl_prepare_t prepare_of(pl_opcode_t code)
 {
+    if (code == PL_OP_apply)
+        return pl_prepare_apply;
     if (pl_prepare_moves[code])
         return pl_prepare_moves[code];
     if (pl_prepare_products[code])
@@ -135,10 +137,10 @@ static int prepare_unit(const compiler_t *c, const pl_builder_t *b, pl_step_t *s
     pl_prepare_t prepare = prepare_of(op->code);
     if (!prepare)
         return pl_fail(err, PL_EUNSUPPORTED, "%s: the CPU accelerator has no %s",
-                       op->path, pl_operators[op->code].name);
+                       op->path, pl_op_name(op));
     int code = prepare(s, b, err);
     if (code != PL_OK && err)
-        return pl_pass(err, "%s: %s", op->path, pl_operators[op->code].name);
+        return pl_pass(err, "%s: %s", op->path, pl_op_name(op));
     return code;
 }
 

@@ -56,6 +56,9 @@ extern const pl_prepare_t pl_prepare_products[PL_OPCODES];
 extern const pl_prepare_t pl_prepare_reductions[PL_OPCODES];
 extern const pl_prepare_t pl_prepare_rows[PL_OPCODES];
 
+/* The one operator whose kernel is not the device's own: a user's. */
+int pl_prepare_apply(pl_step_t *s, const pl_builder_t *b, pl_error_t *err);
+
 /* The step of a unit of element-wise operations [from, to) of the lowered graph; see
  * fuse.h. */
 struct pl_fusion;

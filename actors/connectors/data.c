@@ -9,6 +9,7 @@
 #include "actors/connectors/sources.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/run.h"
 
 #define READER_AHEAD 2                                  /* one is read, one waits */
 #define WAITING_MOST 64                                 /* fetches */
@@ -102,7 +103,7 @@ static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_start_t start = {.options = ""};
     data->job = pl_object_ref(body->start.context);
     data->sources.job = data->job;
-    int64_t workers = data->job->data.workers;
+    int64_t workers = data->job->data->workers;
     data->reader = pl_alloc_array((size_t)workers, sizeof *data->reader);
     if (!data->reader)
         return pl_no_memory(err);

@@ -32,7 +32,7 @@ static bool has_source(const pl_sources_t *sources, const char *key)
 bool pl_sources_validation_is_apart(const pl_sources_t *sources)
 {
     return has_source(sources, "data.val")
-           || (sources->job->data.val_split > 0
+           || (sources->job->data->val_split > 0
                && sources->dataset[PL_TRAIN]->info.ordered);
 }
 
@@ -49,10 +49,10 @@ int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, const char *fact
                        pl_error_t *err)
 {
     pl_data_request_t request = {.stage = stage, .from = 0, .to = 1,
-                                 .seed = sources->job->trainer.seed,
+                                 .seed = sources->job->trainer->seed,
                                  .facts = facts_for(sources, facts)};
     pl_stage_t source = stage;
-    double rest = 1 - sources->job->data.val_split;
+    double rest = 1 - sources->job->data->val_split;
     pl_instance_t part = {0};
     if (stage == PL_TRAIN)
         request.to = rest;
@@ -71,9 +71,9 @@ int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, const char *fact
 
 static pl_order_t order_of(const pl_sources_t *sources, pl_stage_t stage)
 {
-    pl_order_t order = {.split = &sources->split, .seed = sources->job->trainer.seed,
+    pl_order_t order = {.split = &sources->split, .seed = sources->job->trainer->seed,
                         .count = sources->dataset[stage]->info.samples,
-                        .shuffle = stage == PL_TRAIN && sources->job->data.shuffle};
+                        .shuffle = stage == PL_TRAIN && sources->job->data->shuffle};
     if (sources->split.held_count == 0 || stage > PL_VALIDATE)
         return order;
     order.part = stage == PL_TRAIN ? PL_REST : PL_HELD;
@@ -85,10 +85,10 @@ static pl_order_t order_of(const pl_sources_t *sources, pl_stage_t stage)
 static int split_make(pl_sources_t *sources, pl_error_t *err)
 {
     pl_dataset_t *train = sources->dataset[PL_TRAIN];
-    if (!train || sources->dataset[PL_VALIDATE] || !(sources->job->data.val_split > 0))
+    if (!train || sources->dataset[PL_VALIDATE] || !(sources->job->data->val_split > 0))
         return PL_OK;
-    int code = pl_split_make(&sources->split, sources->job->trainer.seed, train->info.samples,
-                             sources->job->data.val_split, err);
+    int code = pl_split_make(&sources->split, sources->job->trainer->seed, train->info.samples,
+                             sources->job->data->val_split, err);
     if (code == PL_OK)
         sources->dataset[PL_VALIDATE] = pl_object_ref(train);
     return code;
@@ -114,8 +114,8 @@ static int feeds_make(pl_sources_t *sources, pl_feed_t *feed, pl_layout_t *layou
             continue;
         const pl_feed_spec_t spec = {sources->dataset[stage], (pl_stage_t)stage,
                                      order_of(sources, (pl_stage_t)stage),
-                                     sources->job->data.batch_size,
-                                     sources->job->data.prefetch};
+                                     sources->job->data->batch_size,
+                                     sources->job->data->prefetch};
         code = pl_feed_open(&feed[stage], &spec, err);
         if (code == PL_OK)
             layout_stage(layout, &feed[stage]);

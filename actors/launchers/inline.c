@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/run.h"
 #include "runtime/cargo.h"
 
 typedef struct inline_launcher {
@@ -28,7 +29,7 @@ static int inline_start(void *self, pl_call_t *call, const pl_body_t *body, pl_e
     (void)call, (void)err;
     inline_t *launcher = self;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
-    launcher->silence_ms = pl_milliseconds(job->trainer.step_timeout);
+    launcher->silence_ms = pl_milliseconds(job->trainer->step_timeout);
     pl_actor_ready(self);
     return PL_OK;
 }

@@ -66,7 +66,7 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     epoch_t *e = self;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
     const char *optimizer = pl_options_part_name(job->options, "optimizer");
-    e->options = &job->trainer;
+    e->options = job->trainer;
     snprintf(e->optimizer, sizeof e->optimizer, "lr-%s", optimizer ? optimizer : "optimizer");
     e->data = pl_peer(self, "data");
     e->strategy = pl_peer(self, "strategy");

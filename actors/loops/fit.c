@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/run.h"
 #include "runtime/cargo.h"
 
 typedef struct fit {
@@ -27,7 +28,7 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
 {
     (void)call;
     fit_t *fit = self;
-    fit->options = &((const pl_job_t *)body->start.context)->trainer;
+    fit->options = ((const pl_job_t *)body->start.context)->trainer;
     fit->epoch = pl_peer(self, "epoch");
     fit->evaluate = pl_peer(self, "evaluate");
     fit->callback = pl_peer(self, "callback");

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/random.h"
+#include "base/run.h"
 #include "formats/vocabulary.h"
 #include "runtime/cargo.h"
 
@@ -91,8 +92,8 @@ static int generate_start(void *self, pl_call_t *call, const pl_body_t *body, pl
     knowledge_t k;
     g->job = pl_object_ref(body->start.context);
     g->strategy = pl_peer(self, "strategy");
-    g->timeout = g->job->trainer.step_timeout;
-    g->key = pl_mix((uint64_t)g->job->trainer.seed, pl_hash("generate"));
+    g->timeout = g->job->trainer->step_timeout;
+    g->key = pl_mix((uint64_t)g->job->trainer->seed, pl_hash("generate"));
     int code = knowledge_read(&k, body->start.options, err);
     if (code != PL_OK)
         return code;

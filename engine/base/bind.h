@@ -20,14 +20,7 @@ int pl_bind(const pl_option_t *table, const json_t *object, const json_t *facts,
             void *part, pl_binding_t **binding_p, pl_error_t *err);
 void pl_binding_free(pl_binding_t *binding);
 
-/* A part in use. */
-typedef struct pl_instance {
-    const void *ops;                        /* pl_module_ops_t … of its role */
-    void *self;                             /* its struct */
-    pl_binding_t *binding;
-} pl_instance_t;
-
-/* What one is made from. */
+/* What a part in use is made from. */
 typedef struct pl_instance_request {
     const char *role;                       /* "accelerator" */
     const json_t *value;                    /* "cpu", {"name": "cpu", …}  [all is auto] */

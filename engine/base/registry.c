@@ -23,9 +23,9 @@ typedef struct entry {
     const pl_part_t *part;
 } entry_t;
 
-const char *const pl_roles[] = {"module",     "dataset",  "optimizer",   "scheduler",
-                                "callback",   "logger",   "accelerator", "strategy",
-                                "collective", "launcher", NULL};
+const char *const pl_roles[] = {"module",   "dataset",    "optimizer", "scheduler",
+                                "callback", "logger",     "operator",  "accelerator",
+                                "strategy", "collective", "launcher",  NULL};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static entry_t *entries;
@@ -97,6 +97,21 @@ static int dataset_check(const pl_part_t *part, pl_error_t *err)
     return PL_OK;
 }
 
+/* What reads a graph relies on these. */
+static int operator_check(const pl_operator_ops_t *table, pl_error_t *err)
+{
+    if (table->inputs < 1 || table->inputs > PL_OPERATOR_INPUTS)
+        return pl_fail(err, PL_EINVAL, "operator \"%s\" takes %d inputs: 1 to %d can be",
+                       table->name, table->inputs, PL_OPERATOR_INPUTS);
+    if (table->size > PL_OPERATOR_SELF)
+        return pl_fail(err, PL_EINVAL, "the struct of operator \"%s\" has %zu bytes: up to "
+                       "%d can be", table->name, table->size, PL_OPERATOR_SELF);
+    if (table->options)
+        return pl_fail(err, PL_EINVAL, "operator \"%s\" has options: they belong to the "
+                       "module, which gives their values to pl_apply()", table->name);
+    return PL_OK;
+}
+
 static int part_check(const pl_registration_t *entry, pl_error_t *err)
 {
     const pl_part_t *part = entry->table;
@@ -109,6 +124,8 @@ static int part_check(const pl_registration_t *entry, pl_error_t *err)
     rc = pl_option_table_check(entry->role, part, err);
     if (rc == PL_OK && !strcmp(entry->role, "dataset"))
         rc = dataset_check(part, err);
+    if (rc == PL_OK && !strcmp(entry->role, "operator"))
+        rc = operator_check(entry->table, err);
     return rc;
 }
 

@@ -50,9 +50,13 @@ static int call_allowed(const actor_t *from, pl_address_t to, uint32_t message, 
         return pl_fail(err, PL_ESTATE, "%s is ending and calls nobody", actor_name(from));
     if (!to.actor)
         return pl_fail(err, PL_ENOTFOUND, "%s has nobody to call %s on", actor_name(from), info->name);
-    if (pl_kind_level(to.kind) < from->ops->level)
+    const bool goes_down = pl_kind_level(to.kind) < from->ops->level;
+    if (goes_down && (!info->from_level || info->from_level == from->ops->level))
         return PL_OK;
     pl_count(&from->reactor->runtime->refused);
+    if (goes_down)
+        return pl_fail(err, PL_EHIERARCHY, "%s (level %d) may not call %s on %s: only level %s may",
+                       actor_name(from), from->ops->level, info->name, pl_kind_name(to.kind), info->from);
     return pl_fail(err, PL_EHIERARCHY, "%s (level %d) may not call %s on %s (level %d): calls only go down",
                    actor_name(from), from->ops->level, info->name, pl_kind_name(to.kind), pl_kind_level(to.kind));
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/bind.h"
 #include "base/error.h"
 #include "base/options.h"
 
@@ -19,26 +20,37 @@ static void *object_make(size_t size, void (*release)(pl_object_t *), pl_error_t
     return object;
 }
 
+/* A job with what its options are bound to. */
+typedef struct bound_job {
+    pl_job_t job;
+    pl_trainer_options_t trainer;
+    pl_data_options_t data;
+    pl_binding_t *trainer_binding, *data_binding;           /* own the texts */
+} bound_job_t;
+
 static void job_release(pl_object_t *object)
 {
-    pl_job_t *job = (pl_job_t *)object;
-    pl_options_free(job->options);
-    pl_binding_free(job->trainer_binding);
-    pl_binding_free(job->data_binding);
-    pl_free(job->checkpoint);
-    pl_free(job->prompt);
-    pl_free(job);
+    bound_job_t *bound = (bound_job_t *)object;
+    pl_options_free(bound->job.options);
+    pl_binding_free(bound->trainer_binding);
+    pl_binding_free(bound->data_binding);
+    pl_free(bound->job.checkpoint);
+    pl_free(bound->job.prompt);
+    pl_free(bound);
 }
 
 pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *err)
 {
-    pl_job_t *job = object_make(sizeof *job, job_release, err);
-    if (!job)
+    bound_job_t *bound = object_make(sizeof *bound, job_release, err);
+    if (!bound)
         return NULL;
+    pl_job_t *job = &bound->job;
     job->stage = stage;
+    job->trainer = &bound->trainer;
+    job->data = &bound->data;
     job->options = pl_options_clone(options, err);
-    if (job->options && pl_options_trainer(options, &job->trainer, &job->trainer_binding, err) == PL_OK
-        && pl_options_data(options, &job->data, &job->data_binding, err) == PL_OK)
+    if (job->options && pl_options_trainer(options, &bound->trainer, &bound->trainer_binding, err) == PL_OK
+        && pl_options_data(options, &bound->data, &bound->data_binding, err) == PL_OK)
         return job;
     pl_object_unref(job);
     return NULL;

@@ -5,19 +5,20 @@
 #ifndef PL_RUNTIME_CARGO_H
 #define PL_RUNTIME_CARGO_H
 
-#include "base/bind.h"
-#include "base/run.h"
 #include "paceline.h"
 #include "runtime/actor.h"
 #include "tensor/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* What a run is to do: from the host down to the strategy. */
 typedef struct pl_job {
     pl_object_t object;
     pl_options_t *options;                                  /* checked; its own copy */
-    pl_trainer_options_t trainer;                           /* "trainer" and "data" of them, bound once for all */
-    pl_data_options_t data;
-    pl_binding_t *trainer_binding, *data_binding;           /* own the texts */
+    const struct pl_trainer_options *trainer;               /* "trainer" and "data" of them, bound once for all: */
+    const struct pl_data_options *data;                     /* base/run.h */
     pl_stage_t stage;                                       /* PL_TRAIN: fit; PL_PREDICT */
     char *checkpoint;                                       /* weights to start from  [NULL: fresh] */
     char *prompt;                                           /* text to go on from  [NULL: predict the data] */
@@ -26,7 +27,7 @@ typedef struct pl_job {
     int64_t top_k;                                          /* choose among the k likeliest; 0: all */
 } pl_job_t;
 
-pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *err);
+PL_API pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *err);
 
 /* How a run ended: from the loop up to the host. */
 typedef struct pl_outcome {
@@ -43,7 +44,7 @@ typedef struct pl_outcome {
     char *text;                                             /* written after a prompt  [NULL] */
 } pl_outcome_t;
 
-pl_outcome_t *pl_outcome_new(pl_error_t *err);
+PL_API pl_outcome_t *pl_outcome_new(pl_error_t *err);
 
 /* Fields and batch sizes of each stage, as plans are compiled for them. */
 typedef struct pl_layout {
@@ -58,7 +59,7 @@ typedef struct pl_layout {
     } stage[PL_PREDICT + 1];
 } pl_layout_t;
 
-pl_layout_t *pl_layout_new(pl_error_t *err);
+PL_API pl_layout_t *pl_layout_new(pl_error_t *err);
 
 /* An open data set: shared by the data connector and its readers. */
 typedef struct pl_dataset {
@@ -71,7 +72,7 @@ typedef struct pl_dataset {
 } pl_dataset_t;
 
 /* Takes the part over, also on failure, and copies the request.  The last reference closes it. */
-pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *request, pl_error_t *err);
+PL_API pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *request, pl_error_t *err);
 
 /* Samples in host memory; from a pool, to which it goes back by itself. */
 typedef struct pl_batch {
@@ -102,9 +103,9 @@ typedef struct pl_outputs {
     pl_output_t output[PL_FIELDS];
 } pl_outputs_t;
 
-pl_outputs_t *pl_outputs_new(pl_error_t *err);
+PL_API pl_outputs_t *pl_outputs_new(pl_error_t *err);
 /* Adds a tensor, zeroed. */
-int pl_outputs_add(pl_outputs_t *outputs, const char *name, pl_shape_t shape, pl_error_t *err);
+PL_API int pl_outputs_add(pl_outputs_t *outputs, const char *name, pl_shape_t shape, pl_error_t *err);
 
 /* A region's elements. */
 typedef struct pl_floats {
@@ -113,7 +114,7 @@ typedef struct pl_floats {
     float data[];
 } pl_floats_t;
 
-pl_floats_t *pl_floats_new(size_t count, pl_error_t *err);
+PL_API pl_floats_t *pl_floats_new(size_t count, pl_error_t *err);
 
 /* The tensors of a module by name, with what is needed to use them again. */
 typedef struct pl_weights {
@@ -124,8 +125,8 @@ typedef struct pl_weights {
     char *facts;                                            /* JSON object: what the data knew */
 } pl_weights_t;
 
-pl_weights_t *pl_weights_new(pl_error_t *err);
-int pl_weights_add(pl_weights_t *weights, const char *name, pl_shape_t shape, const float *data, pl_error_t *err);
+PL_API pl_weights_t *pl_weights_new(pl_error_t *err);
+PL_API int pl_weights_add(pl_weights_t *weights, const char *name, pl_shape_t shape, const float *data, pl_error_t *err);
 
 /* A graph on its way to be compiled. */
 typedef struct pl_graph_holder {
@@ -134,6 +135,10 @@ typedef struct pl_graph_holder {
 } pl_graph_holder_t;
 
 /* Takes the graph over, also on failure. */
-pl_graph_holder_t *pl_graph_hold(pl_graph_t **graph_p, pl_error_t *err);
+PL_API pl_graph_holder_t *pl_graph_hold(pl_graph_t **graph_p, pl_error_t *err);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

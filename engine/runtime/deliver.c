@@ -51,6 +51,9 @@ static int sender_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t
     if (pl_kind_level(e->from_kind) <= actor->ops->level)
         return pl_fail(err, PL_EHIERARCHY, "%s (level %d) called %s on %s (level %d): calls only go down",
                        pl_kind_name(e->from_kind), pl_kind_level(e->from_kind), info->name, name, actor->ops->level);
+    if (info->from_level && info->from_level != pl_kind_level(e->from_kind))
+        return pl_fail(err, PL_EHIERARCHY, "%s (level %d) called %s on %s: only level %s may",
+                       pl_kind_name(e->from_kind), pl_kind_level(e->from_kind), info->name, name, info->from);
     if (info->to_level && info->to_level != actor->ops->level)
         return pl_fail(err, PL_EPROTOCOL, "%s is for level %s, not for %s", info->name, info->to, name);
     if (e->run != runtime->run)

@@ -118,7 +118,7 @@ static void backward_through(backward_t *b, const pl_op_t *op)
         pl_graph_fail(
             g, PL_EUNSUPPORTED,
             "%s has no gradient; the loss must not depend on a parameter through it",
-            pl_operators[op->code].name);
+            pl_op_name(op));
         return;
     }
     for (int k = 0; k < PL_OP_INPUTS; k++)

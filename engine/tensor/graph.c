@@ -30,6 +30,7 @@ const pl_rules_t *pl_rules_of(pl_opcode_t code)
         [PL_KIND_shape] = pl_shapes_rules,
         [PL_KIND_product] = pl_product_rules,
         [PL_KIND_row] = pl_rows_rules,
+        [PL_KIND_user] = pl_user_rules,
         [PL_KIND_effect] = pl_effects_rules,
     };
     return &tables[pl_operators[code].kind][code];
@@ -308,8 +309,7 @@ int pl_want_float(pl_graph_t *g, const pl_op_t *op, int count)
 {
     for (int k = 0; k < count; k++)
         if (pl_input_of(g, op, k)->dtype != PL_F32)
-            return pl_refuse(g, "%s takes float32, got %s %s",
-                             pl_operators[op->code].name,
+            return pl_refuse(g, "%s takes float32, got %s %s", pl_op_name(op),
                              pl_dtype_name(pl_input_of(g, op, k)->dtype),
                              PL_TEXT_OF(pl_input_shape(g, op, k)));
     return PL_OK;

@@ -8,6 +8,10 @@
 
 #include "paceline.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* The flat regions of a model on a device, float32 unless a plan says otherwise. */
 typedef enum pl_region {
     PL_REGION_PARAMS,                                       /* [parameters] */
@@ -25,12 +29,11 @@ typedef enum pl_opcode {
 } pl_opcode_t;
 
 typedef enum pl_op_kind {
-    PL_KIND_unary, PL_KIND_binary, PL_KIND_reduce, PL_KIND_shape, PL_KIND_product, PL_KIND_row, PL_KIND_effect,
+    PL_KIND_unary, PL_KIND_binary, PL_KIND_reduce, PL_KIND_shape, PL_KIND_product, PL_KIND_row, PL_KIND_user,
+    PL_KIND_effect,
 } pl_op_kind_t;
 
-typedef enum pl_precision_class { PL_PRECISION_low, PL_PRECISION_float32, PL_PRECISION_promote } pl_precision_class_t;
-
-#define PL_OP_INPUTS 8
+#define PL_OP_INPUTS PL_OPERATOR_INPUTS
 #define PL_OP_OUTPUTS 3
 
 typedef struct pl_operator {
@@ -40,7 +43,7 @@ typedef struct pl_operator {
     pl_op_kind_t kind;
 } pl_operator_t;
 
-extern const pl_operator_t pl_operators[PL_OPCODES];
+PL_API extern const pl_operator_t pl_operators[PL_OPCODES];
 
 /* Where a value comes from. */
 typedef enum pl_source {
@@ -73,6 +76,11 @@ typedef struct pl_attr {
     int64_t from, to;
     int64_t kernel, stride, padding;
     uint64_t stream;                                        /* random stream: hash of the operator's path */
+    const pl_operator_ops_t *table;                         /* of apply, and the values it was given */
+    union {
+        max_align_t align;
+        char byte[PL_OPERATOR_SELF];
+    } self;
 } pl_attr_t;
 
 typedef struct pl_op {
@@ -115,35 +123,44 @@ struct pl_graph {
 
 /* A graph for a stage of a module: inputs are `fields` with a leading axis of batch_size.  The model is borrowed and
  * may grow (see model.h).  NULL for no model (optimizers). */
-pl_graph_t *pl_graph_new(struct pl_model *model, pl_stage_t stage, const pl_field_t *fields, int field_count,
-                         int64_t batch_size, pl_error_t *err);
-void pl_graph_free(pl_graph_t *g);
+PL_API pl_graph_t *pl_graph_new(struct pl_model *model, pl_stage_t stage, const pl_field_t *fields, int field_count,
+                                int64_t batch_size, pl_error_t *err);
+PL_API void pl_graph_free(pl_graph_t *g);
 
 /* PL_OK, or the error that stuck. */
-int pl_graph_check(const pl_graph_t *g, pl_error_t *err);
+PL_API int pl_graph_check(const pl_graph_t *g, pl_error_t *err);
 
 /* n elements of a region from offset on, in a shape; slot k of the step block. */
-pl_node_t pl_region_view(pl_graph_t *g, pl_region_t region, int64_t offset, pl_shape_t shape);
-pl_node_t pl_step_scalar(pl_graph_t *g, int slot);
+PL_API pl_node_t pl_region_view(pl_graph_t *g, pl_region_t region, int64_t offset, pl_shape_t shape);
+PL_API pl_node_t pl_step_scalar(pl_graph_t *g, int slot);
 
 /* Adds an operation after checking shapes by the operator's rule; -> its first output.  The way each pl_relu() goes;
  * `extra` receives the other outputs  [not wanted]. */
-pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs, int input_count, const pl_attr_t *attr,
-                  pl_node_t *extra);
+PL_API pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs, int input_count,
+                         const pl_attr_t *attr, pl_node_t *extra);
 
 /* Ends the description of a training step: appends backward from d(loss sum) = 1/nominal and the assignments of each
  * parameter's gradient, of the loss sum and of its weight into PL_REGION_GRADS (added to what is there when
  * accumulate).  Parameters that the loss does not reach get zeros.  Freezes the model, for its offsets are in the
  * graph now: describe every stage first.  gradients.c */
-int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_t *err);
+PL_API int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_t *err);
 
 /* Drops operations whose results nobody reads and that have no effect. */
-void pl_graph_prune(pl_graph_t *g);
+PL_API void pl_graph_prune(pl_graph_t *g);
 
-int64_t pl_elements(pl_shape_t shape);
-size_t pl_dtype_size(pl_dtype_t dtype);
-bool pl_same_shape(pl_shape_t a, pl_shape_t b);
+/* "matmul"; of a user's operator its own name. */
+PL_API const char *pl_op_name(const pl_op_t *op);
+/* The kernel that a user's operator brings along for a kind of accelerator, or NULL: PL_EUNSUPPORTED. */
+PL_API const pl_kernel_t *pl_op_kernel(const pl_op_t *op, const char *accelerator, pl_error_t *err);
+
+PL_API int64_t pl_elements(pl_shape_t shape);
+PL_API size_t pl_dtype_size(pl_dtype_t dtype);
+PL_API bool pl_same_shape(pl_shape_t a, pl_shape_t b);
 /* "[64, 784]" into text, which it returns. */
-char *pl_shape_text(pl_shape_t shape, char text[static 64]);
+PL_API char *pl_shape_text(pl_shape_t shape, char text[64]);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -3,7 +3,8 @@
  * To add an operator NAME: one line in operators.def; its shape rule, gradient and
  * function side by side in the operators_*.c of its kind, named in the table at the
  * end of that file; its kernel in t/reference.c and in each accelerator; a case in
- * t/operator_cases.c (t/operators.c fails until there is one). */
+ * t/operator_cases.c (t/operators.c fails until there is one).  One that is registered
+ * by name, pl_operator_ops_t, is an operation `apply` that carries its table. */
 #ifndef PL_TENSOR_OPERATORS_H
 #define PL_TENSOR_OPERATORS_H
 
@@ -29,6 +30,7 @@ extern const pl_rules_t pl_reduce_rules[PL_OPCODES];
 extern const pl_rules_t pl_shapes_rules[PL_OPCODES];
 extern const pl_rules_t pl_product_rules[PL_OPCODES];
 extern const pl_rules_t pl_rows_rules[PL_OPCODES];
+extern const pl_rules_t pl_user_rules[PL_OPCODES];
 extern const pl_rules_t pl_effects_rules[PL_OPCODES];
 
 const pl_rules_t *pl_rules_of(pl_opcode_t code);
@@ -41,7 +43,6 @@ pl_shape_t pl_input_shape(const pl_graph_t *g, const pl_op_t *op, int k);
 int pl_refuse(pl_graph_t *g, const char *format, ...) PL_PRINTF(2, 3);
 /* PL_OK when inputs 0 to count-1 are float32. */
 int pl_want_float(pl_graph_t *g, const pl_op_t *op, int count);
-bool pl_broadcast_shapes(pl_shape_t a, pl_shape_t b, pl_shape_t *out);
 /* Every axis but the last `inner` ones; how many elements one of those has. */
 int64_t pl_rows(pl_shape_t shape, int inner);
 /* The shape as text, for the rest of the block. */

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# extensions.t - tests that parts of every role can come from shared objects made with the installed headers alone
+. "$(dirname "$0")/tap.sh"
+
+cc=${CC:-cc}
+headers="install-pkgincludeHEADERS install-nobase_pkgincludeHEADERS install-runtimeincludeHEADERS
+    install-tensorincludeHEADERS"
+
+headers_are_installed() {
+    try env -u MAKEFLAGS -u MFLAGS make -C "$builddir" $headers DESTDIR="$folder/root"
+    is "$status" 0 "make can install them"
+    include=$(dirname "$(find root -name paceline.h)")
+    ok "paceline.h among them" test -f "$include/paceline.h"
+}
+
+# built NAME - t/extensions/NAME.c as NAME.so
+built() {
+    try "$cc" -shared -fPIC -Wall -Wextra -Werror -I"$include" "$srcdir/t/extensions/$1.c" -o "plugins/$1.so" -lm
+    is "$status$err" 0 "$1.c can be built"
+}
+
+each_is_complete_in_c_and_in_cxx() {
+    for header in $(cd "$include" && find . -name '*.h' | LC_ALL=C sort); do
+        echo "#include <${header#./}>" >alone.c
+        try "$cc" -std=c11 -fsyntax-only -Wall -Wextra -Werror -I"$include" alone.c
+        is "$status$err" 0 "${header#./} in C11"
+        command -v "${CXX:-c++}" >/dev/null || continue
+        try "${CXX:-c++}" -std=c++17 -fsyntax-only -Wall -Wextra -Werror -I"$include" -x c++ alone.c
+        is "$status$err" 0 "${header#./} in C++17"
+    done
+}
+
+whatever_they_declare_is_exported() {
+    local library=$builddir/.libs/libpaceline.so
+    nm -D --defined-only "$library" | awk '{ sub(/@.*/, "", $3); print $3 }' | LC_ALL=C sort >exported
+    (cd "$include" && cat $(find . -name '*.h')) | tr '\n' ' ' | grep -oE 'PL_API [^;{]*[;{]' |
+        grep -oE '\<(pl|paceline)_[a-z0-9_]+ ?[([]' | tr -d ' ([' | LC_ALL=C sort -u |
+        grep -vxE 'paceline_plugin' >declared
+    ok "there are many" test "$(grep -c . declared)" -gt 150
+    is "$(grep '^pl_[a-z_]*$' declared | LC_ALL=C comm -23 - exported | grep -v '_t$')" "" "none is missing"
+}
+
+# A run of 7 steps on rings, with further options of the command.
+rings() {
+    rm -rf runs
+    try "$paceline" fit rings.json --plugin plugins/parts.so "$@"
+    is "$status$err" 0 "it trains: $*"
+    like "$out" '^stopped .* 7 steps' "until the callback has it end"
+}
+
+a_dataset_and_a_callback_of_users_work() {
+    printf '{"module": "mlp", "data": {"name": "rings", "val_split": 0.1}, "optimizer": {"name": "sgd", "lr": 0.02},
+        "callbacks": ["enough"], "trainer": {"max_epochs": 3, "default_root_dir": "runs"}}' >rings.json
+    rings
+    cp runs/0001/model.safetensors built-in
+}
+
+so_does_a_strategy() {
+    rings --plugin plugins/strategy.so --set trainer.strategy=plain
+    ok "with the same bits as single" cmp runs/0001/model.safetensors built-in
+    rings --plugin plugins/strategy.so --set trainer.strategy=plain --set trainer.strategy.factor=0.5
+    cp runs/0001/model.safetensors halved
+    rings --set optimizer.lr=0.01
+    ok "and an option of its own" cmp runs/0001/model.safetensors halved
+    try "$paceline" predict rings.json --plugin plugins/parts.so --plugin plugins/strategy.so \
+        --set trainer.strategy=plain --checkpoint runs/0001
+    is "$status$err" 0 "it predicts, too"
+}
+
+so_does_an_accelerator() {
+    rings --plugin plugins/accelerator.so --set trainer.accelerator=counting --set trainer.accelerator.file=counted
+    ok "with the bits of the one it uses" cmp runs/0001/model.safetensors built-in
+    ok "and sees what is compiled" test "$(cat counted)" -gt 3
+}
+
+so_does_a_launcher() {
+    rings --plugin plugins/launcher.so --set trainer.launcher=lone
+    ok "with the same result" cmp runs/0001/model.safetensors built-in
+}
+
+run headers_are_installed
+if ! command -v "$cc" >/dev/null; then
+    skip "no compiler here"
+else
+    mkdir plugins
+    run each_is_complete_in_c_and_in_cxx
+    run whatever_they_declare_is_exported
+    for part in accelerator launcher parts strategy; do
+        built "$part"
+    done
+    run a_dataset_and_a_callback_of_users_work
+    run so_does_a_strategy
+    run so_does_an_accelerator
+    run so_does_a_launcher
+fi
+done_testing
