@@ -230,8 +230,14 @@ static void cpu_discard(void *self, pl_plan_t *plan)
 static int cpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
 {
     (void)err;
+    pl_cpu_t *cpu = self;
     pl_error_t failure = {0};
-    int code = pl_plan_run(self, plan, replay, &failure);
+    int code = PL_OK;
+    replay->guarded = replay->halts && cpu->halted;
+    if (!replay->guarded)
+        code = pl_plan_run(cpu, plan, replay, &failure);
+    if (replay->halts && (code != PL_OK || replay->guarded))
+        cpu->halted = true;
     replay->done(replay, code == PL_OK ? NULL : &failure);
     return PL_OK;
 }
