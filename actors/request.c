@@ -57,3 +57,13 @@ int pl_request_check(const pl_job_t *job, pl_error_t *err)
         code = pl_run_dir_is_free(trainer->default_root_dir, trainer->run_name, err);
     return code;
 }
+
+char *pl_request_options(const pl_job_t *job, const char *path, pl_error_t *err)
+{
+    char *text = pl_options_get(job->options, path);        /* a name alone is no object */
+    if (text && *text != '{')
+        *text = '\0';
+    if (!text)
+        pl_no_memory(err);
+    return text;
+}
