@@ -268,18 +268,42 @@ sigterm_stops_saves_and_says_0() {
     ok "and the weights are there" test -s runs/term/model.safetensors
 }
 
-a_second_signal_ends_at_once() {
+signals_that_come_together_are_one_request() {
+    start_endless_fit together
+    kill -TERM "$pid"
+    kill -HUP "$pid"
+    kill -INT "$pid"
+    end_of_fit
+    like "$status" '^(0|130)$' "a run that is stopped"
+    like "$last" '"event":"result","status":"stopped"' "not aborted"
+    ok "and the weights are there" test -s runs/together/model.safetensors
+    is "$(grep -c stopping <<<"$err")" 1 "it says so once"
+}
+
+sighup_stops_saves_and_says_0() {
+    start_endless_fit hup
+    kill -HUP "$pid"
+    end_of_fit
+    is "$status" 0 "status 0"
+    like "$last" '"event":"result","status":"stopped"' "stopped"
+    ok "and the weights are there" test -s runs/hup/model.safetensors
+}
+
+a_later_signal_ends_at_once() {
     [ -e "$sample_plugin" ] || { skip "the sample plug-in was not built"; return; }
     start_stream twice --plugin "$sample_plugin" --set 'data={"name": "silent"}'
     kill -INT "$pid"
     read -r line <&4
     like "$line" '^stopping after this step' "a run is asked to stop that cannot: its data do not open"
-    kill -TERM "$pid"
-    out= err=$(cat <&4)
+    until read -r -t 0.2 line <&4; do
+        kill -TERM "$pid" || break
+    done
+    out= err=$line$(cat <&4)
     wait "$pid"
     status=$?
     exec 4<&-
-    is "$status$err" 130 "status 130, and not a word more"
+    is "$status" 130 "status 130"
+    is "$err" "aborted: nothing was saved" "and what is lost"
 }
 
 # ---- predict ----
@@ -441,7 +465,9 @@ run a_folder_that_cannot_be_written_fails_the_run trains
 run a_full_disk_fails_the_run_and_leaves_nothing_half trains
 run sigint_stops_saves_and_says_130 trains
 run sigterm_stops_saves_and_says_0 trains
-run a_second_signal_ends_at_once trains
+run signals_that_come_together_are_one_request trains
+run sighup_stops_saves_and_says_0 trains
+run a_later_signal_ends_at_once trains
 run predict_writes_classes trains
 run predict_goes_on_from_a_prompt trains
 run predict_refuses_weights_that_are_none trains

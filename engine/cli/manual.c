@@ -118,7 +118,7 @@ static const char *const tail =
     "where it writes to no terminal\n"
     ".TP\n.BR NO_COLOR ,\\  TERM=dumb\nno colours; no line that is redrawn\n"
     ".SH EXIT STATUS\n"
-    ".TP\n.B 0\ndone; also a run that SIGTERM stopped and that was saved\n"
+    ".TP\n.B 0\ndone; also a run that SIGTERM or SIGHUP stopped and that was saved\n"
     ".TP\n.B 1\nthe run failed\n"
     ".TP\n.B 2\nthe request was wrong: nothing was started\n"
     ".TP\n.B 130\nended by Ctrl\\-C; after the first, the weights were saved\n"

@@ -1,8 +1,9 @@
 /* session.c - one run of the engine for a command: fit and predict
  *
- * The command's own loop carries signals and notifications.  The first Ctrl-C or
- * SIGTERM asks the trainer to stop, the second ends the process on the spot: whoever
- * presses it twice does not want to wait. */
+ * The command's own loop carries signals and notifications.  The first Ctrl-C, SIGTERM or
+ * SIGHUP asks the trainer to stop, a later one ends the process on the spot: whoever
+ * presses it again does not want to wait.  One that comes at once is the same request:
+ * timeout(1) signals its child and then the group, which the child is in, too. */
 #include "cli/session.h"
 
 #include <event2/event.h>
@@ -10,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { DESCRIPTORS = 65536 };
+#define SAME_REQUEST 0.5                               /* s: signals that belong together */
 
 /* ---- JSON ---- */
 
@@ -112,25 +115,57 @@ pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err)
 
 /* ---- signals ---- */
 
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The result may be there already while the engine still closes. */
+static void end_at_once(const cli_session_t *session)
+{
+    cli_live_line("");
+    if (session->ended)
+        _exit(cli_output_end(session->status));
+    cli_note("aborted: nothing was saved");
+    _exit(CLI_INTERRUPTED);
+}
+
+static const char *signal_name(int number)
+{
+    return number == SIGINT ? "SIGINT" : number == SIGHUP ? "SIGHUP" : "SIGTERM";
+}
+
 static void on_signal(evutil_socket_t number, short what, void *user)
 {
     (void)what;
     cli_session_t *session = user;
-    if (session->signal) {
-        cli_live_line("");
-        _exit(CLI_INTERRUPTED);
-    }
+    if (session->signal && now() - session->signalled < SAME_REQUEST)
+        return;
+    if (session->signal)
+        end_at_once(session);
     session->signal = (int)number;
-    if (pl_trainer_stop(session->trainer, number == SIGINT ? "SIGINT" : "SIGTERM", NULL)
-        == PL_OK)
+    session->signalled = now();
+    if (pl_trainer_stop(session->trainer, signal_name(number), NULL) == PL_OK)
         cli_note("stopping after this step%s",
                  number == SIGINT ? "; Ctrl-C again ends at once" : "");
 }
 
+/* nohup has SIGHUP ignored, and so it stays. */
+static bool is_ignored(int number)
+{
+    struct sigaction action;
+    return number == SIGHUP && sigaction(number, NULL, &action) == 0
+           && action.sa_handler == SIG_IGN;
+}
+
 static bool catch_signals(cli_session_t *session)
 {
-    static const int numbers[] = {SIGINT, SIGTERM};
-    for (int k = 0; k < 2; k++) {
+    static const int numbers[CLI_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
+    for (int k = 0; k < CLI_SIGNALS; k++) {
+        if (is_ignored(numbers[k]))
+            continue;
         session->signals[k] = evsignal_new(session->base, numbers[k], on_signal, session);
         if (!session->signals[k] || event_add(session->signals[k], NULL) != 0)
             return false;
@@ -169,6 +204,7 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
     }
     if (session->status == CLI_DONE && session->signal == SIGINT)
         session->status = CLI_INTERRUPTED;
+    session->ended = true;
     pl_engine_close(session->engine, on_closed, session);
 }
 
@@ -207,7 +243,7 @@ static int session_open(cli_session_t *session, const char *monitor, pl_error_t 
 
 static void session_close(cli_session_t *session)
 {
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < CLI_SIGNALS; k++)
         if (session->signals[k])
             event_free(session->signals[k]);
     pl_engine_free(session->engine);

@@ -12,6 +12,8 @@ struct event;
 
 typedef struct cli_session cli_session_t;
 
+enum { CLI_SIGNALS = 3 };                                   /* that stop a run */
+
 /* Carries out the command's part: starts the run; hears of progress and of the end. */
 typedef struct cli_work {
     int (*start)(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err);
@@ -29,8 +31,10 @@ struct cli_session {
     struct event_base *base;
     pl_engine_t *engine;
     pl_trainer_t *trainer;
-    struct event *signals[2];
+    struct event *signals[CLI_SIGNALS];
     int signal;                                         /* the first that came; 0: none */
+    double signalled;                                       /* s: when it came */
+    bool ended;                                             /* status is the run's */
     int status;
 };
 
