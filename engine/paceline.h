@@ -347,6 +347,11 @@ PL_API int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what
 /* Ends the run at its next step boundary; on_done then says "stopped".  PL_ESTATE: nothing runs. */
 PL_API int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
 
+/* What a .safetensors file holds, without its data: {"tensors": {"fc1.weight": {"dtype": "F32", "shape": [128, 784],
+ * "offset": 696, "bytes": 401408}, …}, "metadata": {"module": "…", …}}; offsets count from the file's start.  All of the
+ * header is checked, as when weights are loaded: an error names file and byte.  pl_text_free() frees it.  Any thread. */
+PL_API char *pl_weights_describe(const char *path, pl_error_t *err);
+
 /* ---- Graphs ------------------------------------------------------------------------------------------------- */
 
 typedef enum pl_stage { PL_TRAIN, PL_VALIDATE, PL_TEST, PL_PREDICT } pl_stage_t;

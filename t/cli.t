@@ -120,9 +120,28 @@ a_fit_ends_with_its_result() {
     is "$(grep -c 'next you could try' <<<"$out")" 0 "without hints where nobody reads them"
     is "$(tr -d '\n' <<<"$err" | grep -c "$(printf '[\r\033]')")" 0 "progress is plain lines where there is no terminal"
     like "$err" '^epoch 3/3 .*val_acc' "with the validations"
-    try env PACELINE_HINTS=1 "$paceline" fit run.json
-    like "$out" 'paceline predict run.json --checkpoint runs/0002' "hints when they are asked for"
-    is "$(grep -c '^  .*paceline ' <<<"$out")" 3 "three of them"
+}
+
+# hints_work WORDS... - the commands that a fit suggests do what they say, as they stand
+hints_work() {
+    try env PACELINE_HINTS=1 "$paceline" fit "$@" --set trainer.max_steps=3
+    hints=$(grep "^  $builddir/paceline " <<<"$out")
+    local hint
+    is "$(lines "$hints")" 3 "three commands to try"
+    while read -r hint; do
+        try bash -o pipefail -c "$hint"
+        is "$status" 0 "as printed: $hint"
+    done <<<"$hints"
+}
+
+commands_to_try_next_work_as_printed() {
+    mkdir elsewhere
+    mv points.csv elsewhere
+    hints_work run.json --set data.path=elsewhere/points.csv
+    mv elsewhere/points.csv .
+    hints_work run.json --set trainer.run_name=named --set "trainer.default_root_dir=it's a root"
+    hints_work text.json --set trainer.run_name=
+    like "$hints" "--prompt 'a'$" "a prompt that the vocabulary has"
 }
 
 json_events_are_one_a_line() {
@@ -417,9 +436,58 @@ inspect_shows_weights_and_runs() {
     like "$out" '^\{"path":"runs/classes",.*"tensors":\{"fc1.weight":\{"dtype":"F32","shape":\[16,2\]' "or as JSON"
     refused 2 '^paceline: cannot read runs/nothing: No such file' inspect runs/nothing
     refused 2 'run.json: |is no safetensors file' inspect run.json
-    refused 2 'truncated or damaged|does not fit' inspect cut.safetensors
+    refused 2 'cut.safetensors: truncated at byte 100' inspect cut.safetensors
     mkdir empty
     refused 2 'is no run directory' inspect empty
+    refused 2 '^paceline: runs is no run directory.*; the newest run in it is runs/latest$' inspect runs
+}
+
+# put_safetensors FILE HEADER BYTES - a file of weights with that header and so many bytes of data
+put_safetensors() {
+    printf "\\x$(printf %02x ${#2})\0\0\0\0\0\0\0%s" "$2" >"$1"
+    head -c "$3" /dev/zero >>"$1"
+}
+
+inspect_refuses_what_predict_refuses() {
+    local a='"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}'
+    put_safetensors ok.safetensors "{$a}" 8
+    try "$paceline" inspect ok.safetensors
+    is "$status" 0 "a good file is shown"
+    while read -r bytes pattern tensors; do
+        put_safetensors bad.safetensors "{$tensors}" "$bytes"
+        refused 2 "^paceline: bad.safetensors: .*$pattern" inspect bad.safetensors
+        refused 1 "bad.safetensors: .*$pattern" predict run.json --checkpoint bad.safetensors
+    done <<END
+8 before.byte $a,"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}
+8 another.number|more.elements "a":{"dtype":"F32","shape":[4611686018427387904,8],"data_offsets":[0,8]}
+8 whole.number "a":{"dtype":"F32","shape":[-1],"data_offsets":[0,8]}
+8 unknown.type "a":{"dtype":"Q4","shape":[2],"data_offsets":[0,8]}
+9 belongs.to.no.tensor $a
+END
+}
+
+inspect_does_not_wait_for_a_pipe() {
+    mkfifo pipe
+    refused 2 'pipe is not a regular file' inspect pipe
+    mkdir piped
+    mkfifo piped/metrics.jsonl
+    echo '{}' >piped/run.json
+    refused 2 'piped/metrics.jsonl is not a file' inspect piped
+    rm piped/*
+    mkfifo piped/run.json
+    refused 2 'piped/run.json is not a file' inspect piped
+}
+
+json_numbers_read_back_as_they_were() {
+    mkdir exact
+    echo '{}' >exact/run.json
+    echo '{"time": 1795242100.1234567, "val_loss": 0.1, "x": 2.2250738585072014e-308}' >exact/metrics.jsonl
+    try "$paceline" inspect exact --json
+    like "$out" '"time":1795242100.123456[67],' "a time to the microsecond"
+    like "$out" '"x":2.2250738585072014e-308' "and all digits of a small one"
+    echo '{"val_loss": 0.1}' >exact/metrics.jsonl
+    try "$paceline" inspect exact --json
+    like "$out" '"val_loss":0.1\}' "and no more digits than it takes"
 }
 
 list_names_parts_and_their_options() {
@@ -452,6 +520,7 @@ run wrong_words_are_refused
 run a_reader_that_goes_away_is_no_failure
 run what_cannot_be_written_is_a_failure
 run a_fit_ends_with_its_result trains
+run commands_to_try_next_work_as_printed trains
 run json_events_are_one_a_line trains
 run set_changes_the_run trains
 run print_config_shows_every_default trains
@@ -475,6 +544,9 @@ run monitor_follows_a_run_to_its_end trains
 run monitor_shows_lines_for_people trains
 run monitor_says_when_nothing_comes
 run inspect_shows_weights_and_runs trains
+run inspect_refuses_what_predict_refuses trains
+run inspect_does_not_wait_for_a_pipe
+run json_numbers_read_back_as_they_were
 run list_names_parts_and_their_options
 run doctor_looks_at_machine_and_build
 done_testing
