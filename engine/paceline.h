@@ -307,11 +307,11 @@ typedef struct pl_result {
 /* The figure of a name; false when there is none. */
 PL_API bool pl_result_metric(const pl_result_t *result, const char *name, double *value);
 
-/* How far a run is; at most ten times a second, and at each validation.  A program that does not read them for long
+/* How far a run is; at most ten times a second, and at the end of each validation and epoch.  A program that does not read them for long
  * finds the newest 256 of each trainer, in order, and every piece of text. */
 typedef struct pl_progress {
-    const char *event;                                      /* "train", "validate", "validated", "predict", "text":
-                                                               as in doc/messages.md */
+    const char *event;                                      /* "train", "validate", "validated", "epoch", "predict",
+                                                               "text": as in doc/messages.md */
     uint64_t global_step, total_steps;                      /* optimizer steps; total 0: unknown */
     uint32_t epoch;                                         /* from 0 */
     uint32_t batch, batches;                                /* of the epoch or evaluation; batches 0: unknown */

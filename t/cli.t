@@ -122,6 +122,16 @@ a_fit_ends_with_its_result() {
     like "$err" '^epoch 3/3 .*val_acc' "with the validations"
 }
 
+every_epoch_leaves_a_line() {
+    try "$paceline" fit run.json --set trainer.max_epochs=40
+    is "$(grep -cE '^epoch +[0-9]+/40 .*val_loss [0-9.]+' <<<"$err")" 40 "one for each of 40 short epochs"
+    try "$paceline" fit run.json --set trainer.max_epochs=5 --set data.val_split=0
+    is "$(grep -cE '^epoch [1-5]/5  step +[0-9]+  train_loss [0-9.]+' <<<"$err")" 5 "without validation too"
+    try "$paceline" fit run.json --set trainer.max_epochs=4 --set trainer.val_check_interval=20
+    is "$(grep -cE '^epoch [1-4]/4 ' <<<"$err")" 6 "and where validations come between"
+    is "$(grep -cE '^epoch [1-4]/4 .*val_loss' <<<"$err")" 2 "whose figures stand in lines of theirs alone"
+}
+
 # hints_work WORDS... - the commands that a fit suggests do what they say, as they stand
 hints_work() {
     try env PACELINE_HINTS=1 "$paceline" fit "$@" --set trainer.max_steps=3
@@ -149,6 +159,7 @@ json_events_are_one_a_line() {
     is "$status$err" 0 "nothing but events"
     is "$(grep -cv '^{"event":".*}$' <<<"$out")" 0 "each line is one"
     is "$(grep -c '"event":"validated"' <<<"$out")" 3 "each validation"
+    is "$(grep -c '"event":"epoch"' <<<"$out")" 3 "each epoch"
     like "$(tail -n 1 <<<"$out")" \
         '^\{"event":"result","status":"ok","run_dir":"runs/json","global_step":36,"epoch":3,"metrics":\{.*"val_acc":[0-9.]+.*\},"seconds":[0-9.e-]+\}$' \
         "and the last is the result"
@@ -520,6 +531,7 @@ run wrong_words_are_refused
 run a_reader_that_goes_away_is_no_failure
 run what_cannot_be_written_is_a_failure
 run a_fit_ends_with_its_result trains
+run every_epoch_leaves_a_line trains
 run commands_to_try_next_work_as_printed trains
 run json_events_are_one_a_line trains
 run set_changes_the_run trains

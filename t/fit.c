@@ -343,7 +343,7 @@ static void a_logged_loss_is_the_mean_since_the_last(void)
 }
 
 typedef struct heard {
-    int validated;
+    int validated, epochs;
     double val_loss;
     uint64_t step, total;
 } heard_t;
@@ -354,6 +354,7 @@ static void keep_progress(rig_t *rig, const pl_progress_t *progress)
     pl_result_t as_result = {.metrics = progress->metrics};
     heard->total = progress->total_steps;
     heard->step = progress->global_step;
+    heard->epochs += !strcmp(progress->event, "epoch");
     if (strcmp(progress->event, "validated"))
         return;
     heard->validated++;
@@ -367,6 +368,7 @@ static void files_progress_and_result_agree(void)
                                .user = &heard, .trainer = "\"max_epochs\": 3");
     rig_series_t logged = rig_series(result, "val_loss");
     is_int(heard.validated, 3, "each validation is told");
+    is_int(heard.epochs, 3, "and each epoch");
     is_int(logged.count, 3, "and logged");
     is_int(heard.total, 24, "the steps of the run are known");
     ok(logged.value[2] == rig_metric(result, "val_loss"),

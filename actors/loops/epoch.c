@@ -312,7 +312,10 @@ static void epoch_finish(epoch_t *e)
 {
     pl_call_t *call = e->call;
     char *text = pl_metrics_text(e->newest, &e->failure);
-    epoch_tell(e, "alive", "");                             /* what follows it may fail */
+    if (e->done == e->batches)
+        epoch_report(e, "epoch", e->newest);
+    else
+        epoch_tell(e, "alive", "");                         /* what follows it may fail */
     e->call = NULL;
     if (text)
         pl_reply_train_epoch(call, &(pl_train_epoch_reply_t){
