@@ -757,6 +757,9 @@ typedef struct pl_logger_ops {
 PL_API char *pl_text(const char *format, ...) PL_PRINTF(1, 2);
 PL_API void pl_text_free(char *text);
 
+/* The one of the names, up to NULL, that somebody may have meant by a word, or NULL: for `did you mean …?`. */
+PL_API const char *pl_nearest(const char *word, const char *const names[]);
+
 #ifdef __cplusplus
 }
 #endif

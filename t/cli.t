@@ -86,7 +86,11 @@ wrong_words_are_refused() {
     refused 2 '^paceline: which command\?'
     refused 2 '^paceline: there is no command "train"' train
     refused 2 '^paceline: fit needs RUN.json' fit
-    refused 2 '^paceline: fit has no option --jsn' fit run.json --jsn
+    refused 2 '^paceline: fit has no option --jsn: did you mean --json\?' fit run.json --jsn
+    refused 2 'fit has no option --se: did you mean --set\?' fit run.json --se=x
+    refused 2 'did you mean --print-config\?' fit run.json --print_confg
+    refused 2 'fit has no option --wholly-other: see paceline fit --help' fit run.json --wholly-other
+    refused 2 '^paceline: there is no command "fitt": did you mean "fit"\?' fitt run.json
     refused 2 '^paceline: fit does not take "b" as well' fit run.json b
     refused 2 '^paceline: --set needs KEY=VALUE' fit run.json --set
     refused 2 '^paceline: --set takes KEY=VALUE' fit run.json --set trainer.max_epochs
@@ -201,7 +205,7 @@ a_malformed_run_file_is_refused_with_its_place() {
 what_cannot_run_is_refused_before_it_starts() {
     printf '{\n  "module": {"name": "mlp", "classes": 3},\n  "optimizer": "sgd",\n  "trainer": {"devices": 2}\n}\n' >bad.json
     local csv=(--set data.name=csv --set data.path=points.csv)
-    refused 2 '^paceline: .*the run names no data: give "data"' fit bad.json
+    refused 2 '^paceline: bad.json: the run names no data: give "data"' fit bad.json
     refused 2 '^paceline: bad.json:4:26: "trainer.devices" is 2, but strategy "single" works with at most 1' \
         fit bad.json "${csv[@]}"
     refused 2 'names no optimizer: give "optimizer"' fit bad.json "${csv[@]}" --set optimizer=null
@@ -212,6 +216,8 @@ what_cannot_run_is_refused_before_it_starts() {
     refused 2 'there is no launcher "inlin".*"inline"' fit run.json --set trainer.launcher=inlin
     mkdir -p runs/taken
     refused 2 '^paceline: runs/taken: there is a run of that name' fit run.json --set trainer.run_name=taken
+    sed 's/"max_epochs": 3/"run_name": "taken"/' run.json >named.json
+    refused 2 '^paceline: named.json:5:27: runs/taken: there is a run of that name' fit named.json
     refused 2 'trainer.run_name" takes the name of a directory.*not "a/b"' fit run.json --set trainer.run_name=a/b
     refused 2 'not "latest"' fit run.json --set trainer.run_name=latest
     refused 2 'names no data' predict bad.json --checkpoint x
@@ -233,7 +239,22 @@ with_json_what_is_refused_has_a_result_too() {
     refused_in_json 'takes KEY=VALUE' fit run.json --set nonsense
     refused_in_json '0.0.0.0' fit run.json --monitor tcp://0.0.0.0:1
     refused_in_json 'needs --checkpoint' predict run.json
+    refused_in_json 'has no option --sett' fit run.json --sett x
+    refused_in_json 'no command' fitt run.json
+    refused_in_json 'needs RUN.json' fit
+    refused_in_json 'cannot read runs/nothing' inspect runs/nothing
+    refused_in_json 'cannot connect' monitor nonsense
+    refused_in_json 'to list' list modul
     refused_in_json 'cannot write /nowhere/x' predict run.json --checkpoint runs/0001 --output /nowhere/x
+}
+
+a_classifier_says_that_it_needs_classes() {
+    printf '1,2,0.5\n3,4,1.5\n5,6,2.5\n' >values.csv
+    refused 1 'needs "classes", .*the targets must be their numbers' fit run.json --set data.path=values.csv --set data.val_split=0
+}
+
+what_this_machine_lacks_is_told_with_the_key() {
+    refused 1 'trainer.accelerator.threads is 4096' fit run.json --set trainer.accelerator.threads=4096
 }
 
 a_run_that_failed_says_how_far_it_came() {
@@ -355,7 +376,8 @@ predict_writes_classes() {
     is "$(wc -c <answers.npy)" $((128 + 8 * 300)) "of 300 int64"
     try "$paceline" predict run.json --checkpoint runs/classes --json
     like "$out" '^\{"event":"prediction","sample":299,"class":[012],"logits":\[.*\]\}$' "with --json all outputs"
-    like "$(tail -n 1 <<<"$out")" '^\{"event":"result","status":"ok"' "and the result last"
+    like "$(tail -n 1 <<<"$out")" '^\{"event":"result","status":"ok","samples":300,"seconds":[0-9.e-]+\}$' \
+        "and the result last, of what applies"
 }
 
 predict_goes_on_from_a_prompt() {
@@ -370,6 +392,9 @@ predict_goes_on_from_a_prompt() {
     is "$(cat written.txt)" "$first" "the same seed gives the same text, in a file too"
     try "$paceline" predict text.json --checkpoint runs/text --prompt "the " --tokens 20 --top-k 1 --temperature 0 --json
     is "$(grep -c '"event":"text"' <<<"$out")" 20 "with --json a piece a line"
+    try "$paceline" predict text.json --checkpoint runs/text
+    is "$status" 0 "without a prompt it answers for the data"
+    is "$(grep -cvE '^([a-z ]|\\n){8,}$' <<<"$out")" 0 "in text, a sample a line"
     refused 1 'prompt' predict text.json --checkpoint runs/text --prompt "ÄÖ"
     refused 2 'text is no array' predict text.json --checkpoint runs/text --prompt "the" --output x.npy
 }
@@ -381,6 +406,33 @@ predict_refuses_weights_that_are_none() {
     refused 1 '^paceline: .*cut.safetensors' predict run.json --checkpoint cut.safetensors
     refused 2 '^paceline: cannot write /nowhere/x' predict run.json --checkpoint runs/classes --output /nowhere/x
     refused 1 'shape|tensor' predict run.json --checkpoint runs/classes --set module.hidden=[5]
+}
+
+what_a_prediction_leaves_is_whole() {
+    refused 1 'cut.safetensors' predict run.json --checkpoint cut.safetensors --output new.txt
+    ok "no file of a run that failed" test ! -e new.txt
+    echo old >old.txt
+    refused 1 'cut.safetensors' predict run.json --checkpoint cut.safetensors --output old.txt
+    is "$(cat old.txt)" old "and the old one stays"
+    try "$paceline" predict run.json --checkpoint runs/classes --output old.txt
+    is "$(lines "$(cat old.txt)")" 300 "until there are answers"
+    [ -w /dev/full ] || { skip "no /dev/full here"; return; }
+    refused 1 '^paceline: cannot write /dev/full: No space' predict run.json --checkpoint runs/classes --output /dev/full
+    err=$(trap '' XFSZ; ulimit -f 0; exec "$paceline" predict run.json --checkpoint runs/classes --output new.txt 2>&1)
+    like "$err" '^paceline: cannot write new.txt: File too large' "a full disk is told of"
+    ok "and leaves nothing" test ! -e new.txt
+}
+
+a_run_without_weights_points_to_one_that_has_them() {
+    mkdir -p roots/0001 roots/0002 roots/0003
+    cp runs/classes/model.safetensors roots/0001
+    cp runs/classes/model.safetensors roots/0002
+    touch -d '2001-01-01' roots/0001/model.safetensors
+    ln -s 0003 roots/latest
+    refused 2 '^paceline: roots/latest: there are no weights .*; the newest run with weights is roots/0002$' \
+        predict run.json --checkpoint roots/latest
+    rm -r roots/000[12]
+    refused 2 '^paceline: roots/latest/: there are no weights .* in this directory$' predict run.json --checkpoint roots/latest/
 }
 
 # ---- monitor ----
@@ -423,6 +475,8 @@ monitor_shows_lines_for_people() {
         "to or from the strategy, with time, ends, name and fields"
     try "$paceline" monitor "$stream" --duration 0.2
     is "$status" 0 "or as long"
+    refused 1 '^paceline: a run is publishing at tcp://.*, but no message matched --topic' \
+        monitor "$stream" --topic nosuch --duration 1
     end_stream
 }
 
@@ -430,6 +484,13 @@ monitor_says_when_nothing_comes() {
     refused 1 '^paceline: nothing came from ipc://.*: is a run publishing there' \
         monitor "ipc://$folder/silence" --duration 0.2
     refused 2 '^paceline: cannot connect to "nonsense": ' monitor nonsense
+    refused 2 '^paceline: cannot connect to "ipc:///nowhere/x": No such file' monitor ipc:///nowhere/x
+    refused 2 '^paceline: run.json is a file: no run publishes there' monitor ipc://run.json
+    if [ "$(id -u)" != 0 ]; then
+        mkdir -m 000 closed
+        refused 2 '^paceline: cannot connect to "ipc://closed/x": Permission' monitor ipc://closed/x
+        rmdir closed
+    fi
     refused 2 '^paceline: ' fit run.json --monitor tcp://0.0.0.0:1
 }
 
@@ -511,6 +572,9 @@ list_names_parts_and_their_options() {
     is "$out" "$("$paceline" list modules)" "in the plural as well"
     try "$paceline" list trainer
     like "$out" '^ +max_epochs ' "the trainer's own options"
+    like "$out" '^  accumulate_grad_batches +batches behind' "long names too have their help beside them"
+    like "$out" '\(above 0, default 60\)' "and ranges are words where brackets would be doubled"
+    is "$(awk 'length > 80' <<<"$out")" "" "within 80 columns"
     try "$paceline" list optimizers --json
     is "$(grep -cv '^{"role":"optimizer","name":.*}$' <<<"$out")" 0 "or as JSON objects"
     refused 2 'there are no "modul" to list: known are modules, datasets' list modul
@@ -539,6 +603,8 @@ run print_config_shows_every_default trains
 run a_malformed_run_file_is_refused_with_its_place
 run what_cannot_run_is_refused_before_it_starts
 run with_json_what_is_refused_has_a_result_too
+run a_classifier_says_that_it_needs_classes trains
+run what_this_machine_lacks_is_told_with_the_key trains
 run a_run_that_failed_says_how_far_it_came trains
 run missing_data_fail_the_run trains
 run a_plugin_is_loaded_by_hand trains
@@ -552,6 +618,8 @@ run a_later_signal_ends_at_once trains
 run predict_writes_classes trains
 run predict_goes_on_from_a_prompt trains
 run predict_refuses_weights_that_are_none trains
+run what_a_prediction_leaves_is_whole trains
+run a_run_without_weights_points_to_one_that_has_them trains
 run monitor_follows_a_run_to_its_end trains
 run monitor_shows_lines_for_people trains
 run monitor_says_when_nothing_comes

@@ -163,7 +163,7 @@ static void show_hints(const pl_options_t *options, const char *run_dir)
 static int fit_done(cli_session_t *session, const pl_result_t *result)
 {
     if (session->json) {
-        cli_print_json(cli_result_json(result));
+        cli_print_json(cli_result_json(session, result));
         return CLI_DONE;
     }
     json_t *metrics = json_loads(result->metrics, JSON_REJECT_DUPLICATES, NULL);
@@ -197,7 +197,8 @@ static int print_config(pl_options_t *options, bool json)
 
 int cli_fit(const cli_fit_t *arguments)
 {
-    static const cli_work_t work = {fit_start, fit_progress, fit_done};
+    static const cli_work_t work = {
+        .trains = true, .start = fit_start, .progress = fit_progress, .done = fit_done};
     pl_error_t err = {0};
     cli_run_t run = {.file = arguments->run,
                      .set = arguments->set,

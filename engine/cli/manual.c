@@ -59,13 +59,14 @@ static void write_command(const cli_command_t *command)
 
 static void write_key(const pl_option_t *option)
 {
+    char words[64];
     puts(".TP");
     printf("\\fB");
     put(option->name);
     printf("\\fR");
     if (option->range) {
         printf(" (");
-        put(option->range);
+        put(cli_range_words(option->range, words));
         printf(")");
     }
     if (option->fallback) {

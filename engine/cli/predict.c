@@ -1,18 +1,26 @@
 /* predict.c - paceline predict: classes for data, or text that goes on from a prompt */
+#include <dirent.h>
 #include <errno.h>
+#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/commands.h"
 #include "cli/npy.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/weights.h"
+
+enum { BESIDE = PATH_MAX + 300 };                   /* bytes: a folder and a name in it */
 
 typedef struct predict {
     cli_session_t session;
     cli_progress_t progress;
     FILE *output;           /* stdout or --output; NULL: an array is written at the end */
+    bool created, begun;                      /* of --output: the file by us; to be written */
     bool prompted;                                   /* the prompt stands there already */
 } predict_t;
 
@@ -27,6 +35,60 @@ static bool wants_array(const cli_predict_t *arguments)
     return length > 4 && !strcmp(arguments->output + length - 4, ".npy");
 }
 
+/* ---- where answers go ---- */
+
+/* Opened before anything runs: a wrong name should not cost the work.  What is there
+ * stays until there is something to take its place. */
+static int output_open(predict_t *predict, pl_error_t *err)
+{
+    const cli_predict_t *arguments = arguments_of(predict);
+    predict->output = stdout;
+    if (!arguments->output || wants_array(arguments))
+        return PL_OK;
+    predict->created = access(arguments->output, F_OK) != 0;
+    predict->output = fopen(arguments->output, "ae");
+    return predict->output ? PL_OK
+                           : pl_fail(err, PL_EIO, "cannot write %s: %s",
+                                     arguments->output, strerror(errno));
+}
+
+/* Before the first answer. */
+static void output_begin(predict_t *predict)
+{
+    if (predict->output == stdout || predict->begun)
+        return;
+    predict->begun = true;
+    if (ftruncate(fileno(predict->output), 0) != 0)
+        clearerr(predict->output);                          /* a pipe or device */
+}
+
+static bool is_regular(FILE *file)
+{
+    struct stat status;
+    return fstat(fileno(file), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+/* Leaves no half of a file, nor an empty one that was not there before. */
+static int output_close(predict_t *predict, int status)
+{
+    const char *path = arguments_of(predict)->output;
+    if (!predict->output || predict->output == stdout)
+        return status;
+    bool regular = is_regular(predict->output),
+         failed = fflush(predict->output) != 0 || ferror(predict->output);
+    int why = errno;
+    if (fclose(predict->output) != 0 && !failed) {
+        failed = true;
+        why = errno;
+    }
+    if (regular && (failed || (predict->created && !predict->begun)))
+        unlink(path);
+    if (!failed)
+        return status;
+    cli_error("cannot write %s: %s", path, strerror(why));
+    return CLI_FAILED;
+}
+
 /* ---- text ---- */
 
 static void write_text(predict_t *predict, const char *text)
@@ -35,6 +97,7 @@ static void write_text(predict_t *predict, const char *text)
         cli_print("%s", text);
         cli_flush();
     } else {
+        output_begin(predict);
         fputs(text, predict->output);
     }
 }
@@ -82,7 +145,7 @@ static int64_t likeliest(const float *score, int64_t classes)
     return best;
 }
 
-static void write_answers(FILE *file, const scores_t *s)
+static void write_numbers(FILE *file, const scores_t *s)
 {
     const float *score = s->data;
     for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++)
@@ -95,11 +158,76 @@ static void write_answers(FILE *file, const scores_t *s)
         }
 }
 
+/* Where each character of a vocabulary begins, and where the last ends: [classes + 1];
+ * NULL when it has another number of them. */
+static const char **characters_of(const char *vocabulary, int64_t classes)
+{
+    const char **begin = calloc((size_t)classes + 1, sizeof *begin);
+    int64_t count = 0;
+    for (const char *c = vocabulary; begin && *c; c++)
+        if (((unsigned char)*c & 0xC0) != 0x80 && count++ < classes)
+            begin[count - 1] = c;
+    if (begin && count == classes) {
+        begin[classes] = vocabulary + strlen(vocabulary);
+        return begin;
+    }
+    free(begin);
+    return NULL;
+}
+
+/* A sample stays on its line. */
+static void write_character(FILE *file, const char *character, size_t length)
+{
+    if (*character == '\n')
+        fputs("\\n", file);
+    else if (*character == '\\')
+        fputs("\\\\", file);
+    else
+        fwrite(character, 1, length, file);
+}
+
+/* What a language model takes for the next character at each place of a sample; `begin`
+ * NULL: tokens are bytes. */
+static void write_characters(FILE *file, const scores_t *s, const char *const *begin)
+{
+    const float *score = s->data;
+    for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++) {
+        for (int64_t k = 0; k < s->each; k++, score += s->classes) {
+            int64_t token = likeliest(score, s->classes);
+            char byte = (char)token;
+            if (begin)
+                write_character(file, begin[token],
+                                (size_t)(begin[token + 1] - begin[token]));
+            else
+                write_character(file, &byte, 1);
+        }
+        fputc('\n', file);
+    }
+}
+
+/* Tokens as the text that they stand for, where the weights know a vocabulary. */
+static void write_answers(const predict_t *predict, const scores_t *s)
+{
+    json_t *facts = s->each > 1 ? cli_weights_facts(arguments_of(predict)->checkpoint)
+                                : NULL;
+    const char *vocabulary = json_string_value(json_object_get(facts, "vocabulary"));
+    bool bytes = vocabulary && !*vocabulary && s->classes == 256;
+    const char **begin = vocabulary && *vocabulary ? characters_of(vocabulary, s->classes)
+                                                   : NULL;
+    if (begin || bytes)
+        write_characters(predict->output, s, begin);
+    else
+        write_numbers(predict->output, s);
+    free(begin);
+    json_decref(facts);
+}
+
 static json_t *numbers(const float *value, int64_t count)
 {
     json_t *list = json_array();
     for (int64_t k = 0; k < count; k++)
-        json_array_append_new(list, json_real(value[k]));
+        json_array_append_new(list, isfinite(value[k]) ? json_real(value[k])
+                                                       : json_null());
     return list;
 }
 
@@ -152,8 +280,9 @@ static int write_classes(predict_t *predict, const pl_result_t *result, pl_error
     if (wants_array(arguments_of(predict)))
         return write_array(arguments_of(predict)->output, output, err);
     scores_t scores = scores_of(output);
+    output_begin(predict);
     if (!predict->session.json || predict->output != stdout)
-        write_answers(predict->output, &scores);
+        write_answers(predict, &scores);
     else
         for (int64_t sample = 0; sample < scores.samples && !cli_output_gone(); sample++)
             cli_print_json(answer_json(result, sample));
@@ -193,39 +322,71 @@ static int predict_done(cli_session_t *session, const pl_result_t *result)
         return CLI_FAILED;
     }
     if (session->json)
-        cli_print_json(cli_result_json(result));
+        cli_print_json(cli_result_json(session, result));
     else if (predict->prompted)
         write_text(predict, "\n");
     return CLI_DONE;
 }
 
-/* Opened before anything runs: a wrong name should not cost the work. */
-static int output_open(predict_t *predict, pl_error_t *err)
+static bool has_weights(const char *folder)
 {
-    const cli_predict_t *arguments = arguments_of(predict);
-    predict->output = stdout;
-    if (!arguments->output || wants_array(arguments))
-        return PL_OK;
-    predict->output = fopen(arguments->output, "we");
-    return predict->output ? PL_OK
-                           : pl_fail(err, PL_EIO, "cannot write %s: %s",
-                                     arguments->output, strerror(errno));
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/" CLI_WEIGHTS, folder);
+    return access(path, F_OK) == 0;
 }
 
-static int output_close(predict_t *predict, int status)
+/* Whether the folder's weights were written after *newest, which they then set. */
+static bool is_newer(const char *folder, struct timespec *newest)
 {
-    if (!predict->output || predict->output == stdout)
-        return status;
-    bool failed = fflush(predict->output) != 0 || ferror(predict->output);
-    int why = errno;
-    if (fclose(predict->output) != 0 && !failed) {
-        failed = true;
-        why = errno;
+    char path[BESIDE + 32];
+    struct stat status;
+    snprintf(path, sizeof path, "%s/" CLI_WEIGHTS, folder);
+    if (stat(path, &status) != 0)
+        return false;
+    struct timespec time = status.st_mtim;
+    bool newer = time.tv_sec > newest->tv_sec
+                 || (time.tv_sec == newest->tv_sec && time.tv_nsec > newest->tv_nsec);
+    if (newer)
+        *newest = time;
+    return newer;
+}
+
+/* Of the folders that lie where `folder` does, the one whose weights were written last;
+ * "" when there is none. */
+static void newest_beside(const char *folder, char newest[BESIDE])
+{
+    char root[PATH_MAX], path[BESIDE];
+    struct timespec time = {0};
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/')
+        length--;
+    while (length > 0 && folder[length - 1] != '/')
+        length--;
+    snprintf(root, sizeof root, "%.*s", (int)length, folder);
+    newest[0] = '\0';
+    DIR *entries = opendir(*root ? root : ".");
+    for (const struct dirent *entry; entries && (entry = readdir(entries));) {
+        snprintf(path, sizeof path, "%s%s", root, entry->d_name);
+        if (entry->d_name[0] != '.' && is_newer(path, &time))
+            strcpy(newest, path);
     }
-    if (!failed)
-        return status;
-    cli_error("cannot write %s: %s", arguments_of(predict)->output, strerror(why));
-    return CLI_FAILED;
+    if (entries)
+        closedir(entries);
+}
+
+/* A run that was aborted left a directory without weights, and runs/latest points to it. */
+static int check_checkpoint(const char *checkpoint, pl_error_t *err)
+{
+    struct stat status;
+    char newest[BESIDE];
+    if (stat(checkpoint, &status) != 0 || !S_ISDIR(status.st_mode)
+        || has_weights(checkpoint))
+        return PL_OK;
+    newest_beside(checkpoint, newest);
+    return pl_fail(err, PL_ENOTFOUND,
+                   "%s: there are no weights (" CLI_WEIGHTS ") in this directory%s%s",
+                   checkpoint, *newest ? "; the newest run with weights is " : "",
+                   newest);
 }
 
 static int check(const cli_predict_t *arguments, pl_error_t *err)
@@ -238,12 +399,13 @@ static int check(const cli_predict_t *arguments, pl_error_t *err)
         return pl_fail(
             err, PL_EINVAL,
             "text is no array: give --output a name that does not end in .npy");
-    return PL_OK;
+    return check_checkpoint(arguments->checkpoint, err);
 }
 
 int cli_predict(const cli_predict_t *arguments)
 {
-    static const cli_work_t work = {predict_start, predict_progress, predict_done};
+    static const cli_work_t work = {
+        .start = predict_start, .progress = predict_progress, .done = predict_done};
     pl_error_t err = {0};
     cli_run_t run = {.file = arguments->run,
                      .set = arguments->set,

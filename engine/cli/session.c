@@ -51,14 +51,21 @@ void cli_failure(const pl_error_t *error, bool json)
                                  "failed", "error", error_json(error)));
 }
 
-json_t *cli_result_json(const pl_result_t *result)
+json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result)
 {
-    json_t *json = json_pack("{s:s, s:s, s:s, s:I, s:i, s:o, s:f}", "event", "result",
-                             "status", result->status, "run_dir", result->run_dir,
-                             "global_step", (json_int_t)result->global_step, "epoch",
-                             (int)result->epoch, "metrics", parsed(result->metrics),
-                             "seconds", result->seconds);
-    if (json && !strcmp(result->status, "failed"))
+    json_t *json = json_pack("{s:s, s:s}", "event", "result", "status", result->status);
+    if (*result->run_dir)
+        json_object_set_new(json, "run_dir", json_string(result->run_dir));
+    if (session->work->trains)
+        json_object_update_new(
+            json, json_pack("{s:I, s:i, s:o}", "global_step",
+                            (json_int_t)result->global_step, "epoch", (int)result->epoch,
+                            "metrics", parsed(result->metrics)));
+    if (result->output_count)
+        json_object_set_new(json, "samples",
+                            json_integer(result->output[0].shape.dim[0]));
+    json_object_set_new(json, "seconds", json_real(result->seconds));
+    if (!strcmp(result->status, "failed"))
         json_object_set_new(json, "error", error_json(&result->error));
     return json;
 }
@@ -198,7 +205,7 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
         session->status = CLI_FAILED;
         cli_error("%s%s%s", error->where, *error->where ? ": " : "", error->text);
         if (session->json)
-            cli_print_json(cli_result_json(result));
+            cli_print_json(cli_result_json(session, result));
     } else {
         session->status = session->work->done(session, result);
     }
