@@ -452,7 +452,7 @@ monitor_follows_a_run_to_its_end() {
     exec 5<seen
     while read -r message <&5; do
         echo "$message"
-        [[ $message == *'"name": "train_batch"'* ]] && break
+        [[ $message == *'"to": "strategy.single"'*'"kind": "call", "name": "train_batch"'* ]] && break
     done >seen.txt
     end_stream
     cat <&5 >>seen.txt

@@ -83,11 +83,11 @@ const char *cli_range_words(const char *range, char words[64])
     const char *low = range + strspn(range, "(["), *high = dots + 2;
     int length = (int)strcspn(high, ")]");
     snprintf(words, 64, "%s %.*s%s%.*s",
-             *low == *dots    ? ""
+             *low == *dots   ? ""
              : *range == '(' ? "above"
                              : "from",
              (int)(dots - low), low,
-             !length                ? ""
+             !length               ? ""
              : high[length] == ')' ? " to below "
                                    : " to ",
              length, high);

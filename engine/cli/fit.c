@@ -108,7 +108,7 @@ static void print_command(const char *command, const char *run_dir)
 static void prompt_of(const char *vocabulary, char prompt[16])
 {
     snprintf(prompt, 16, "ROMEO:");
-    for (const char *c = prompt; *vocabulary && *c; c++)     /* "": bytes, all of them */
+    for (const char *c = prompt; *vocabulary && *c; c++)    /* "": bytes, all of them */
         if (!strchr(vocabulary, *c)) {
             size_t at = strcspn(vocabulary, "abcdefghijklmnopqrstuvwxyz");
             snprintf(prompt, 16, "%.1s", vocabulary[at] ? vocabulary + at : "");
@@ -197,8 +197,10 @@ static int print_config(pl_options_t *options, bool json)
 
 int cli_fit(const cli_fit_t *arguments)
 {
-    static const cli_work_t work = {
-        .trains = true, .start = fit_start, .progress = fit_progress, .done = fit_done};
+    static const cli_work_t work = {.trains = true,
+                                    .start = fit_start,
+                                    .progress = fit_progress,
+                                    .done = fit_done};
     pl_error_t err = {0};
     cli_run_t run = {.file = arguments->run,
                      .set = arguments->set,

@@ -148,7 +148,8 @@ static int fail_role(const char *word, pl_error_t *err)
     for (int k = 0; (role = pl_role_at(k)) && at < sizeof known; k++)
         at += (size_t)snprintf(known + at, sizeof known - at, "%s, ", plural(role, text));
     return pl_fail(err, PL_ENOTFOUND,
-                   "there are no \"%.64s\" to list: known are %strainer, data", word, known);
+                   "there are no \"%.64s\" to list: known are %strainer, data", word,
+                   known);
 }
 
 static void list_section(const char *section, const pl_option_t *options, bool json)

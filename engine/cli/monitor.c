@@ -262,11 +262,15 @@ static int monitor_status(const monitor_t *m)
     if (m->count || cli_output_gone())
         return CLI_DONE;
     if (!m->connected)
-        pl_fail(&err, PL_ENOTFOUND, "nothing came from %s: is a run publishing there "
-                "(paceline fit --monitor)?", endpoint);
+        pl_fail(&err, PL_ENOTFOUND,
+                "nothing came from %s: is a run publishing there "
+                "(paceline fit --monitor)?",
+                endpoint);
     else if (m->arguments->topic.count)
-        pl_fail(&err, PL_ENOTFOUND, "a run is publishing at %s, but no message matched "
-                "--topic: topics are RANK.TO.NAME, such as 0.strategy", endpoint);
+        pl_fail(&err, PL_ENOTFOUND,
+                "a run is publishing at %s, but no message matched "
+                "--topic: topics are RANK.TO.NAME, such as 0.strategy",
+                endpoint);
     else
         pl_fail(&err, PL_ENOTFOUND, "a run is publishing at %s, but no message came",
                 endpoint);

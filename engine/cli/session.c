@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum { DESCRIPTORS = 65536 };
-#define SAME_REQUEST 0.5                               /* s: signals that belong together */
+#define SAME_REQUEST 0.5                             /* s: signals that belong together */
 
 /* ---- JSON ---- */
 
@@ -47,8 +47,8 @@ void cli_failure(const pl_error_t *error, bool json)
 {
     cli_error("%s", error->text);
     if (json)
-        cli_print_json(json_pack("{s:s, s:s, s:o}", "event", "result", "status",
-                                 "failed", "error", error_json(error)));
+        cli_print_json(json_pack("{s:s, s:s, s:o}", "event", "result", "status", "failed",
+                                 "error", error_json(error)));
 }
 
 json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result)
@@ -57,10 +57,10 @@ json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result)
     if (*result->run_dir)
         json_object_set_new(json, "run_dir", json_string(result->run_dir));
     if (session->work->trains)
-        json_object_update_new(
-            json, json_pack("{s:I, s:i, s:o}", "global_step",
-                            (json_int_t)result->global_step, "epoch", (int)result->epoch,
-                            "metrics", parsed(result->metrics)));
+        json_object_update_new(json, json_pack("{s:I, s:i, s:o}", "global_step",
+                                               (json_int_t)result->global_step, "epoch",
+                                               (int)result->epoch, "metrics",
+                                               parsed(result->metrics)));
     if (result->output_count)
         json_object_set_new(json, "samples",
                             json_integer(result->output[0].shape.dim[0]));

@@ -16,7 +16,7 @@ enum { CLI_SIGNALS = 3 };                                   /* that stop a run *
 
 /* Carries out the command's part: starts the run; hears of progress and of the end. */
 typedef struct cli_work {
-    bool trains;                                      /* the result has steps and figures */
+    bool trains;                                    /* the result has steps and figures */
     int (*start)(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err);
     void (*progress)(cli_session_t *session, const pl_progress_t *progress);
     int (*done)(

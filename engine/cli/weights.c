@@ -1,9 +1,14 @@
 /* weights.c - what is stored in a file of weights and beside it */
 #include "cli/weights.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+enum { BESIDE = PATH_MAX + 300 };                   /* bytes: a folder and a name in it */
 
 json_t *cli_weights_read(const char *path, pl_error_t *err)
 {
@@ -27,4 +32,66 @@ json_t *cli_weights_facts(const char *checkpoint)
     json_t *parsed = facts ? json_loads(facts, JSON_REJECT_DUPLICATES, NULL) : NULL;
     json_decref(said);
     return parsed;
+}
+
+/* ---- runs without weights ---- */
+
+static bool has_weights(const char *folder)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/" CLI_WEIGHTS, folder);
+    return access(path, F_OK) == 0;
+}
+
+/* Whether the folder's weights were written after *newest, which they then set. */
+static bool is_newer(const char *folder, struct timespec *newest)
+{
+    char path[BESIDE + 32];
+    struct stat status;
+    snprintf(path, sizeof path, "%s/" CLI_WEIGHTS, folder);
+    if (stat(path, &status) != 0)
+        return false;
+    struct timespec time = status.st_mtim;
+    bool newer = time.tv_sec > newest->tv_sec
+                 || (time.tv_sec == newest->tv_sec && time.tv_nsec > newest->tv_nsec);
+    if (newer)
+        *newest = time;
+    return newer;
+}
+
+/* Of the folders that lie where `folder` does, the one whose weights were written last;
+ * "" when there is none. */
+static void newest_beside(const char *folder, char newest[BESIDE])
+{
+    char root[PATH_MAX], path[BESIDE];
+    struct timespec time = {0};
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/')
+        length--;
+    while (length > 0 && folder[length - 1] != '/')
+        length--;
+    snprintf(root, sizeof root, "%.*s", (int)length, folder);
+    newest[0] = '\0';
+    DIR *entries = opendir(*root ? root : ".");
+    for (const struct dirent *entry; entries && (entry = readdir(entries));) {
+        snprintf(path, sizeof path, "%s%s", root, entry->d_name);
+        if (entry->d_name[0] != '.' && is_newer(path, &time))
+            strcpy(newest, path);
+    }
+    if (entries)
+        closedir(entries);
+}
+
+int cli_weights_check(const char *checkpoint, pl_error_t *err)
+{
+    struct stat status;
+    char newest[BESIDE];
+    if (stat(checkpoint, &status) != 0 || !S_ISDIR(status.st_mode)
+        || has_weights(checkpoint))
+        return PL_OK;
+    newest_beside(checkpoint, newest);
+    return pl_fail(err, PL_ENOTFOUND,
+                   "%s: there are no weights (" CLI_WEIGHTS ") in this directory%s%s",
+                   checkpoint, *newest ? "; the newest run with weights is " : "",
+                   newest);
 }

@@ -1,4 +1,4 @@
-/* weights.h - files in a run directory, as values */
+/* weights.h - what is stored in a file of weights and beside it */
 #ifndef CLI_WEIGHTS_H
 #define CLI_WEIGHTS_H
 
@@ -14,5 +14,9 @@ json_t *cli_weights_read(const char *path, pl_error_t *err);
 /* What its data knew of itself: stored beside the weights of a file or run directory.
  * To be decref'd; NULL: nothing. */
 json_t *cli_weights_facts(const char *checkpoint);
+
+/* Refuses a directory without weights, as a run that was aborted leaves it behind
+ * runs/latest, and names the newest run beside it that has them. */
+int cli_weights_check(const char *checkpoint, pl_error_t *err);
 
 #endif
