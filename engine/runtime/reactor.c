@@ -157,7 +157,7 @@ static int reactor_events(pl_reactor_t *reactor, pl_error_t *err)
 {
     struct event_config *config = event_config_new();
     if (config) {
-        event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK | EVENT_BASE_FLAG_PRECISE_TIMER);
+        event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
         reactor->loop.base = event_base_new_with_config(config);
         event_config_free(config);
     }
@@ -264,8 +264,8 @@ static void held_send(pl_reactor_t *reactor)
 
 static void held_send_if_due(pl_reactor_t *reactor, int64_t now)
 {
-    if (!reactor->held.count)
-        return;
+    if (!reactor->held.count || !reactor->queue.count)
+        return;                                             /* what is held goes when the queue is empty */
     bool is_due = now - reactor->sent_at >= HOLD_TIME;
     if (!is_due && reactor->held.count >= reactor->queue.count) {
         pl_socket_drain(reactor->inbound);                  /* more may have come while we worked */

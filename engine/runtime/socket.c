@@ -1,8 +1,11 @@
 /* socket.c - the one wrapper around ZeroMQ: opens, sends, receives, tells libevent
  *
  * When to look at a socket again: a turn that ended because nothing was left has read all there was, and what comes
- * later raises a new edge.  A turn that ended by its budget goes on at once.  After a send outside of a turn the edge
- * may be gone, so ZMQ_EVENTS is read once before the loop waits, however many sends there were. */
+ * later raises a new edge.  A turn that ended by its budget goes on at once.  After a send the edge may be gone, so
+ * ZMQ_EVENTS is read once before the loop waits, however many sends there were.
+ *
+ * Each look that finds nothing costs a system call or two.  Mostly one message comes and an answer is sent, so an edge
+ * takes just one message: the look before the loop waits finds out whether there were more. */
 #include "runtime/socket.h"
 
 #include <arpa/inet.h>
@@ -21,7 +24,7 @@
 char pl_mark;
 #endif
 
-enum { TURN_MESSAGES = 64, IDENTITY_SIZE = 5 };
+enum { TURN_MESSAGES = 64, SETTLE_TURNS = 16, IDENTITY_SIZE = 5 };
 static const int64_t TURN_TIME = PL_MILLISECOND;
 
 struct pl_socket {
@@ -124,6 +127,7 @@ static void *zmq_open(const pl_socket_spec_t *spec, pl_error_t *err)
 }
 
 static void socket_ready(evutil_socket_t fd, short what, void *user);
+static void socket_goes_on(evutil_socket_t fd, short what, void *user);
 static void look_later(pl_socket_t *socket);
 
 static int events_new(pl_socket_t *socket, pl_error_t *err)
@@ -133,7 +137,7 @@ static int events_new(pl_socket_t *socket, pl_error_t *err)
     if (zmq_getsockopt(socket->zmq, ZMQ_FD, &fd, &size) != 0)
         return zmq_fail(err, PL_EIO, "no descriptor of", "a socket");
     socket->readable = event_new(socket->loop->base, fd, EV_READ | EV_PERSIST, socket_ready, socket);
-    socket->again = event_new(socket->loop->base, -1, 0, socket_ready, socket);
+    socket->again = event_new(socket->loop->base, -1, 0, socket_goes_on, socket);
     if (!socket->readable || !socket->again || event_add(socket->readable, NULL) != 0)
         return pl_no_memory(err);
     look_later(socket);
@@ -202,16 +206,6 @@ static bool has_message(pl_socket_t *socket)
     return got == 0 && (events & ZMQ_POLLIN);
 }
 
-void pl_sockets_settle(pl_sockets_t *loop)
-{
-    while (loop->sent) {
-        pl_socket_t *socket = loop->sent;
-        looked(socket);
-        if (has_message(socket))
-            go_on(socket);
-    }
-}
-
 void pl_socket_close(pl_socket_t *socket)
 {
     if (!socket)
@@ -266,11 +260,11 @@ static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
 }
 
 /* False when the socket was closed meanwhile. */
-static bool turn(pl_socket_t *socket)
+static bool turn(pl_socket_t *socket, int most)
 {
     bool closed = false, *outer = socket->closed;
     int64_t end = pl_now() + TURN_TIME;
-    int wanted = socket->type == PL_SOCKET_ROUTER ? 2 : 1, parts = 0, budget = TURN_MESSAGES;
+    int wanted = socket->type == PL_SOCKET_ROUTER ? 2 : 1, parts = 0, budget = most;
     pl_frame_t frame;
     zmq_msg_t *message = (zmq_msg_t *)frame.zmq_msg;
     uint32_t identity;
@@ -289,7 +283,9 @@ static bool turn(pl_socket_t *socket)
     }
     socket->closed = outer;
     looked(socket);
-    if (parts)
+    if (parts && most == 1)
+        look_later(socket);
+    else if (parts)
         go_on(socket);
     return true;
 }
@@ -297,13 +293,33 @@ static bool turn(pl_socket_t *socket)
 static void socket_ready(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
-    turn(user);
+    turn(user, 1);
+}
+
+static void socket_goes_on(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    turn(user, TURN_MESSAGES);
+}
+
+void pl_sockets_settle(pl_sockets_t *loop)
+{
+    for (int turns = 0; loop->sent; turns++) {
+        pl_socket_t *socket = loop->sent;
+        looked(socket);
+        if (!has_message(socket))
+            continue;
+        if (turns < SETTLE_TURNS)
+            turn(socket, TURN_MESSAGES);
+        else
+            go_on(socket);                                  /* timers come in between */
+    }
 }
 
 void pl_socket_drain(pl_socket_t *socket)
 {
     while (has_message(socket))
-        if (!turn(socket))
+        if (!turn(socket, TURN_MESSAGES))
             return;
 }
 
