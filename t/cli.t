@@ -31,7 +31,7 @@ sample_plugin=$builddir/t/.libs/sample_plugin.so
 start_endless_fit() {
     rm -f events
     mkfifo events
-    "$paceline" fit run.json --json --set trainer.max_epochs=-1 --set trainer.run_name="$1" \
+    "$paceline" fit run.json --json --set trainer.max_epochs=-1 --set trainer.run_name="$1" "${@:2}" \
         >events 2>err.txt </dev/null &
     pid=$!
     exec 3<events
@@ -268,6 +268,20 @@ sigterm_stops_saves_and_says_0() {
     ok "and the weights are there" test -s runs/term/model.safetensors
 }
 
+a_process_that_was_stopped_goes_on() {
+    start_endless_fit paused --set trainer.step_timeout=1
+    kill -STOP "$pid"
+    sleep 2.5                                               # longer than anybody may be silent
+    kill -CONT "$pid"
+    for _ in $(seq 8); do
+        read -r line <&3                                    # many events, each at least 0.1 s after the other
+    done
+    kill -TERM "$pid"
+    end_of_fit
+    is "$status" 0 "nobody is taken for stuck"
+    like "$last" '"event":"result","status":"stopped"' "and it ends in order"
+}
+
 a_second_signal_ends_at_once() {
     [ -e "$sample_plugin" ] || { skip "the sample plug-in was not built"; return; }
     start_stream twice --plugin "$sample_plugin" --set 'data={"name": "silent"}'
@@ -441,6 +455,7 @@ run a_folder_that_cannot_be_written_fails_the_run trains
 run a_full_disk_fails_the_run_and_leaves_nothing_half trains
 run sigint_stops_saves_and_says_130 trains
 run sigterm_stops_saves_and_says_0 trains
+run a_process_that_was_stopped_goes_on trains
 run a_second_signal_ends_at_once trains
 run predict_writes_classes trains
 run predict_goes_on_from_a_prompt trains
