@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "actors/loops/due.h"
 #include "rig.h"
 #include "tap.h"
 
@@ -208,6 +209,24 @@ static void slow_replays_change_no_bit(void)
 
 /* ---- How long ---- */
 
+typedef struct heard {
+    int validated;
+    double val_loss;
+    uint64_t step, total;
+} heard_t;
+
+static void keep_progress(rig_t *rig, const pl_progress_t *progress)
+{
+    heard_t *heard = rig_user(rig);
+    pl_result_t as_result = {.metrics = progress->metrics};
+    heard->total = progress->total_steps;
+    heard->step = progress->global_step;
+    if (strcmp(progress->event, "validated"))
+        return;
+    heard->validated++;
+    pl_result_metric(&as_result, "val_loss", &heard->val_loss);
+}
+
 static void steps_and_epochs_have_limits(void)
 {
     rig_result_t *result = fit(.data = "\"batch_size\": 8",
@@ -230,6 +249,34 @@ static void steps_and_epochs_have_limits(void)
     result = fit(.data = "\"batch_size\": 8", .trainer = "\"max_steps\": 5");
     is_int(result->epoch, 1, "as many steps as an epoch has are one epoch");
     rig_result_free(result);
+}
+
+static void limits_may_be_as_large_as_numbers_go(void)
+{
+    static const char *const parts[] = {"4294967295", "4294967296", "4294967297",
+                                        "9223372036854775807"};
+    for (int k = 0; k < 4; k++) {
+        char trainer[96];
+        snprintf(trainer, sizeof trainer,
+                 "\"max_epochs\": 2, \"accumulate_grad_batches\": %s", parts[k]);
+        rig_result_t *result = fit(.data = "\"batch_size\": 8", .trainer = trainer);
+        is_int(result->global_step, 2, "%s batches to a step: one in each epoch",
+               parts[k]);
+        rig_result_free(result);
+    }
+    heard_t heard = {0};
+    rig_result_t *result = fit(.data = "\"batch_size\": 9223372036854775807",
+                               .on_progress = keep_progress, .user = &heard,
+                               .trainer = "\"max_epochs\": 9223372036854775807,"
+                                          "\"val_check_interval\": 9223372036854775807,"
+                                          "\"max_steps\": 3");
+    is_int(result->global_step, 3, "a batch of all there is, one step to an epoch");
+    is_int(heard.total, 3, "and the limit that counts is told");
+    rig_result_free(result);
+    pl_trainer_options_t options = {.max_epochs = INT64_MAX / 2 + 2,
+                                    .accumulate_grad_batches = 1};
+    pl_due_t due = {.options = &options};
+    is_int(pl_due_begin(&due, 0, 0, 4), 0, "more steps than can be counted are no limit");
 }
 
 static void epochs_can_be_cut_short(void)
@@ -340,24 +387,6 @@ static void a_logged_loss_is_the_mean_since_the_last(void)
     is_near(b.value[0], (a.value[0] + a.value[1] + a.value[2]) / 3, 1e-6, "of 3 steps");
     rig_result_free(each);
     rig_result_free(third);
-}
-
-typedef struct heard {
-    int validated;
-    double val_loss;
-    uint64_t step, total;
-} heard_t;
-
-static void keep_progress(rig_t *rig, const pl_progress_t *progress)
-{
-    heard_t *heard = rig_user(rig);
-    pl_result_t as_result = {.metrics = progress->metrics};
-    heard->total = progress->total_steps;
-    heard->step = progress->global_step;
-    if (strcmp(progress->event, "validated"))
-        return;
-    heard->validated++;
-    pl_result_metric(&as_result, "val_loss", &heard->val_loss);
 }
 
 static void files_progress_and_result_agree(void)
@@ -522,6 +551,7 @@ int main(void)
     run(bits_do_not_depend_on_timing);
     run(slow_replays_change_no_bit);
     run(steps_and_epochs_have_limits);
+    run(limits_may_be_as_large_as_numbers_go);
     run(epochs_can_be_cut_short);
     run(epochs_of_no_batch_are_refused);
     run(validations_can_be_cut_short);
