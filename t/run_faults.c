@@ -34,7 +34,7 @@ typedef struct trouble {
 static const pl_option_t trouble_options[] = {
     PL_INT(trouble_t, at, "2", "0..", "the step"),
     PL_TEXT(trouble_t, what, "\"none\"",
-            "none|stop|fail|mute|halve|silly|start|block|wreck", "which"),
+            "none|stop|fail|mute|halve|silly|start|block|wreck|vanish", "which"),
     PL_OPTIONS_END,
 };
 
@@ -55,6 +55,16 @@ static void wreck(void)
     mkdir(path, 0777);
 }
 
+/* Removes the directory of the run "removed". */
+static void vanish(void)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/runs/removed/run.json", tap_folder());
+    unlink(path);
+    *strrchr(path, '/') = '\0';
+    rmdir(path);
+}
+
 static int trouble_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                       pl_wish_t *wish, pl_error_t *err)
 {
@@ -70,6 +80,8 @@ static int trouble_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
         pause();
     if (!strcmp(t->what, "wreck"))
         wreck();
+    if (!strcmp(t->what, "vanish"))
+        vanish();
     wish->stop = !strcmp(t->what, "stop");
     if (!strcmp(t->what, "halve"))
         wish->lr_factor = 0.5;
@@ -264,6 +276,17 @@ static void weights_that_cannot_be_saved_are_still_told(void)
     like(result->error.text, "wrecked/model.safetensors", "which is named");
     is_int(result->global_step, 5, "all steps were made");
     is_int(result->weight_count, 4, "and the weights are handed over");
+    rig_free(&rig);
+}
+
+static void a_directory_that_is_removed_is_made_again_for_the_weights(void)
+{
+    rig_t *rig = rig_new(.callbacks = CALLBACK("vanish", "3"),
+                         .trainer = "\"max_steps\": 5, \"run_name\": \"removed\"");
+    const rig_result_t *result = rig_fit(rig);
+    ok(!rig_has_file(result, "run.json"), "it was removed");
+    is_text(result->status, "ok", "the run goes on and ends well");
+    ok(rig_has_file(result, "model.safetensors"), "with its weights");
     rig_free(&rig);
 }
 
@@ -593,6 +616,7 @@ int main(void)
     run(a_record_that_cannot_be_read_is_named);
     run(a_place_that_cannot_be_written_is_named);
     run(weights_that_cannot_be_saved_are_still_told);
+    run(a_directory_that_is_removed_is_made_again_for_the_weights);
     run(a_loss_that_is_not_finite_stops_the_run);
     run(a_gradient_that_is_not_finite_stops_the_run);
     run(a_metric_that_is_not_finite_is_null);
