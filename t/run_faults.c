@@ -94,6 +94,15 @@ static const pl_callback_ops_t trouble = {
     .name = "trouble", .size = sizeof(trouble_t), .options = trouble_options,
     .points = PL_AT(TRAIN_BATCH_END), .start = trouble_start, .on = trouble_on};
 
+#define LATE_TROUBLE(hook, point) \
+    static const pl_callback_ops_t hook = { \
+        .name = #hook, .size = sizeof(trouble_t), .options = trouble_options, \
+        .points = PL_AT(point), .on = trouble_on}
+
+LATE_TROUBLE(at_fit_end, FIT_END);
+LATE_TROUBLE(at_epoch_end, TRAIN_EPOCH_END);
+LATE_TROUBLE(at_validation_end, VALIDATION_END);
+
 static void bad_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
     (void)self, (void)stage;
@@ -175,6 +184,29 @@ static void a_callback_that_fails_ends_the_run(void)
           .callbacks = CALLBACK("mute", "3"));
     fails(PL_EUSER, "trouble.*at its start.*no bed", .callbacks = CALLBACK("start", "0"));
     fails(PL_EUSER, "learning rate times .*nan", .callbacks = CALLBACK("silly", "3"));
+}
+
+static void what_fails_after_the_last_step_costs_no_weights(void)
+{
+    static const char *const late[] = {
+        "[{\"name\": \"at_fit_end\", \"what\": \"fail\", \"at\": 8}]",
+        "[{\"name\": \"at_fit_end\", \"what\": \"silly\", \"at\": 8}]",
+        "[{\"name\": \"at_epoch_end\", \"what\": \"fail\", \"at\": 8}]",
+        "[{\"name\": \"at_validation_end\", \"what\": \"mute\", \"at\": 8}]",
+        "[]",
+    };
+    for (int k = 0; k < 5; k++) {
+        rig_t *rig = rig_new(.callbacks = late[k], .trainer = "\"max_epochs\": 2",
+                             .data = "\"batch_size\": 8, \"val_split\": 0.2",
+                             .script = k < 4 ? "" : "replay 2 of forward fails");
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "failed", "the run fails");
+        like(result->error.text, k < 4 ? "callback \"at_" : "failed in forward", "and says why");
+        is_int(result->global_step, 8, "all steps were made");
+        is_int(result->weight_count, 4, "their weights are handed over");
+        ok(rig_has_file(result, "model.safetensors"), "and saved");
+        rig_free(&rig);
+    }
 }
 
 static void a_callback_changes_the_learning_rate(void)
@@ -601,13 +633,18 @@ static void steps_may_be_slow(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"callback", &trouble}, {"module", &bad},
+    static const pl_registration_t parts[] = {{"callback", &trouble},
+                                              {"callback", &at_fit_end},
+                                              {"callback", &at_epoch_end},
+                                              {"callback", &at_validation_end},
+                                              {"module", &bad},
                                               {"strategy", &crowd},
                                               {"module", &odd}, {"module", &lossless},
                                               PL_REGISTRATIONS_END};
     rig_init(parts);
     run(a_callback_stops_the_run);
     run(a_callback_that_fails_ends_the_run);
+    run(what_fails_after_the_last_step_costs_no_weights);
     run(a_callback_changes_the_learning_rate);
     run(a_module_that_fails_is_told);
     run(wrong_runs_are_refused_before_anything_starts);
