@@ -212,6 +212,8 @@ a_run_that_failed_says_how_far_it_came() {
     like "$(tail -n 1 <<<"$out")" \
         '^\{"event":"result","status":"failed","run_dir":"runs/short","global_step":[1-9][0-9]*,"epoch":[0-9]+,.*"error":\{"code":"PL_ENAN"' \
         "where its files are and how many steps it made"
+    like "$(tail -n 1 <<<"$out")" '"metrics":\{[^}]*"train_loss":[0-9].*"seconds":[0-9.e-]+' \
+        "its newest figures and how long it took"
 }
 
 missing_data_fail_the_run() {

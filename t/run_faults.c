@@ -422,7 +422,10 @@ static void came_to(int step, const rig_spec_t *spec)
     is_text(result->status, "failed", "it fails");
     is_int(result->global_step, step, "after this step");
     is_int(result->epoch, step / 5, "in this epoch");
-    ok(rig_has_file(result, "run.json"), "and its folder is told");
+    ok(rig_has_file(result, "run.json"), "its folder is told");
+    ok(rig_metric(result, "train_loss") > 0 && rig_metric(result, "grad_norm") > 0,
+       "the newest figures");
+    ok(result->seconds > 0, "and how long it took");
     rig_free(&rig);
 }
 

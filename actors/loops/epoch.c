@@ -113,30 +113,6 @@ static void epoch_tell(const epoch_t *e, const char *event, const char *metrics)
         .batch = e->done, .batches = e->due.batches, .metrics = metrics});
 }
 
-/* An error says nothing of how far it came. */
-static void epoch_fail(epoch_t *e, const pl_error_t *error)
-{
-    pl_call_t *call = e->call;
-    epoch_tell(e, "alive", "");
-    e->call = NULL;
-    pl_call_fail(call, error);
-}
-
-/* What a decision waits for is looked after by whom it calls. */
-static void epoch_look(void *self)
-{
-    epoch_t *e = self;
-    pl_error_t err;
-    if (!e->call)
-        return;
-    if (e->deciding || e->pending == 0)
-        pl_patience_renew(&e->patience);
-    if (!pl_patience_is_over(&e->patience, e, &err, "step %llu, in epoch %u,",
-                             (unsigned long long)e->global_step + 1, e->number))
-        return;
-    epoch_fail(e, &err);
-}
-
 static int figures_newest(epoch_t *e, const pl_figures_t *figures, bool only_on_step, json_t *into, pl_error_t *err)
 {
     int code = pl_figures_put(figures, only_on_step, into, err);
@@ -155,14 +131,37 @@ static void epoch_report(epoch_t *e, const char *event, const json_t *metrics)
     pl_free(text);
 }
 
-static void epoch_report_sometimes(epoch_t *e)
+/* With what no log line has said yet.  e->newest itself changes at decisions only, not by the clock. */
+static void epoch_report_now(epoch_t *e, const char *event)
 {
-    if (pl_now() - e->reported < REPORT_EVERY)
-        return;
-    json_t *now = json_copy(e->newest);                     /* e->newest changes at decisions only, not by the clock */
+    json_t *now = json_copy(e->newest);
     if (now && figures_newest(e, &e->since_log, true, now, NULL) == PL_OK)
-        epoch_report(e, "train", now);
+        epoch_report(e, event, now);
     json_decref(now);
+}
+
+/* An error says nothing of how far it came. */
+static void epoch_fail(epoch_t *e, const pl_error_t *error)
+{
+    pl_call_t *call = e->call;
+    epoch_report_now(e, "alive");
+    e->call = NULL;
+    pl_call_fail(call, error);
+}
+
+/* What a decision waits for is looked after by whom it calls. */
+static void epoch_look(void *self)
+{
+    epoch_t *e = self;
+    pl_error_t err;
+    if (!e->call)
+        return;
+    if (e->deciding || e->pending == 0)
+        pl_patience_renew(&e->patience);
+    if (!pl_patience_is_over(&e->patience, e, &err, "step %llu, in epoch %u,",
+                             (unsigned long long)e->global_step + 1, e->number))
+        return;
+    epoch_fail(e, &err);
 }
 
 /* ---- log lines ---- */
@@ -215,8 +214,8 @@ static void batch_done(void *self, const pl_answer_t *answer)
         && !pl_due_decision(&e->due, e->done - 1))
         log_interval(e, NULL);
     pl_patience_renew(&e->patience);
-    if (e->call)
-        epoch_report_sometimes(e);
+    if (e->call && pl_now() - e->reported >= REPORT_EVERY)
+        epoch_report_now(e, "train");
     epoch_go_on(e);
 }
 

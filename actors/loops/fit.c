@@ -1,5 +1,6 @@
 /* fit.c - the fit loop: epochs until a limit or a stop, then the weights */
 #include <stdio.h>
+#include <string.h>
 
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
@@ -238,6 +239,8 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
         const pl_train_epoch_progress_t *p = &answer->body->train_epoch_progress;
         fit->global_step = p->global_step;
         fit->total_steps = p->total_steps;
+        if (strcmp(p->event, "train"))                      /* those come by the clock */
+            pl_metrics_merge(fit->metrics, p->metrics, NULL);
         fit_pass_report(fit, &(pl_run_progress_t){
             .event = p->event, .global_step = p->global_step, .total_steps = p->total_steps, .epoch = p->epoch,
             .batch = p->batch, .batches = p->batches, .metrics = p->metrics});
