@@ -380,11 +380,17 @@ static void a_logged_loss_is_the_mean_since_the_last(void)
 {
     const char *still = "{\"name\": \"sgd\", \"lr\": 0}";
     rig_result_t *each = fit(.data = EIGHT, .optimizer = still,
-                             .trainer = "\"max_steps\": 4, \"log_every_n_steps\": 1");
+                             .trainer = "\"max_epochs\": 1, \"log_every_n_steps\": 1");
     rig_result_t *third = fit(.data = EIGHT, .optimizer = still,
                               .trainer = "\"max_epochs\": 1, \"log_every_n_steps\": 3");
     rig_series_t a = rig_series(each, "train_loss"), b = rig_series(third, "train_loss");
+    rig_series_t epoch = rig_series(third, "train_loss_epoch");
     is_near(b.value[0], (a.value[0] + a.value[1] + a.value[2]) / 3, 1e-6, "of 3 steps");
+    is_near(b.value[2], (a.value[6] + a.value[7]) / 2, 1e-6, "at an epoch's end too");
+    is_int(epoch.count, 1, "whose own mean has a name of its own");
+    is_near(epoch.value[0], (3 * b.value[0] + 3 * b.value[1] + 2 * b.value[2]) / 8, 1e-6,
+            "and is of all its steps");
+    is_int(rig_series(each, "lr-sgd").count, 8, "a learning rate of 0 is one");
     rig_result_free(each);
     rig_result_free(third);
 }

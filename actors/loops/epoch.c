@@ -113,10 +113,11 @@ static void epoch_tell(const epoch_t *e, const char *event, const char *metrics)
         .batch = e->done, .batches = e->due.batches, .metrics = metrics});
 }
 
-static int figures_newest(epoch_t *e, const pl_figures_t *figures, bool only_on_step, json_t *into, pl_error_t *err)
+/* What came since the newest log line, and of what it came. */
+static int figures_newest(const epoch_t *e, json_t *into, pl_error_t *err)
 {
-    int code = pl_figures_put(figures, only_on_step, into, err);
-    if (code == PL_OK && e->lr > 0)
+    int code = pl_figures_put(&e->since_log, PL_FIGURES_OF_STEPS, into, err);
+    if (code == PL_OK && e->global_step)
         code = pl_metric_put(into, e->optimizer, e->lr, err);
     if (code == PL_OK && e->global_step)
         code = pl_metric_put(into, "grad_norm", e->grad_norm, err);
@@ -135,7 +136,7 @@ static void epoch_report(epoch_t *e, const char *event, const json_t *metrics)
 static void epoch_report_now(epoch_t *e, const char *event)
 {
     json_t *now = json_copy(e->newest);
-    if (now && figures_newest(e, &e->since_log, true, now, NULL) == PL_OK)
+    if (now && figures_newest(e, now, NULL) == PL_OK)
         epoch_report(e, event, now);
     json_decref(now);
 }
@@ -166,14 +167,17 @@ static void epoch_look(void *self)
 
 /* ---- log lines ---- */
 
-/* One line of figures to the loggers; `then` hears that they have it  [nobody]. */
-static bool send_log(epoch_t *e, const pl_figures_t *figures, bool only_on_step, pl_on_answer_t then)
+/* A line of what came since the newest to the loggers, at its end with what the epoch comes to; `then` hears that they
+ * have it  [nobody]. */
+static bool send_log(epoch_t *e, pl_on_answer_t then)
 {
     json_t *line = json_object();
     char *text = NULL;
+    bool whole = e->done == e->due.batches;
     if (!line)
         pl_no_memory(&e->failure);
-    else if (figures_newest(e, figures, only_on_step, line, &e->failure) == PL_OK)
+    else if (figures_newest(e, line, &e->failure) == PL_OK
+             && (!whole || pl_figures_put(&e->sums, PL_FIGURES_OF_EPOCH, line, &e->failure) == PL_OK))
         text = json_object_update(e->newest, line) == 0 ? pl_metrics_text(line, &e->failure) : NULL;
     if (!text && e->failure.code == PL_OK)
         pl_no_memory(&e->failure);
@@ -181,13 +185,6 @@ static bool send_log(epoch_t *e, const pl_figures_t *figures, bool only_on_step,
     pl_log_metrics_t msg = {.epoch = e->number, .global_step = e->global_step, .metrics = text};
     bool sent = text && pl_call_log_metrics(e, e->logger, &msg, (pl_how_t){.on_answer = then}, &e->failure);
     pl_free(text);
-    return sent;
-}
-
-/* What came since the newest line. */
-static bool log_interval(epoch_t *e, pl_on_answer_t then)
-{
-    bool sent = send_log(e, &e->since_log, true, then);
     pl_figures_clear(&e->since_log);
     return sent;
 }
@@ -212,7 +209,7 @@ static void batch_done(void *self, const pl_answer_t *answer)
     pl_figures_add(&e->since_log, reply->figures);
     if (e->call && e->failure.code == PL_OK && pl_due_log(&e->due, e->done - 1)
         && !pl_due_decision(&e->due, e->done - 1))
-        log_interval(e, NULL);
+        send_log(e, NULL);
     pl_patience_renew(&e->patience);
     if (e->call && pl_now() - e->reported >= REPORT_EVERY)
         epoch_report_now(e, "train");
@@ -372,10 +369,8 @@ static void epoch_decide(epoch_t *e)
     for (; !sent && e->failure.code == PL_OK && e->decision < DECIDE_END; e->decision += !sent) {
         switch (e->decision) {
         case DECIDE_LOG:
-            if (last)
-                sent = send_log(e, &e->sums, false, decided);
-            else if (pl_due_log(&e->due, batch))
-                sent = log_interval(e, decided);
+            if (last || pl_due_log(&e->due, batch))
+                sent = send_log(e, decided);
             break;
         case DECIDE_CALLBACK:
             if (pl_due_callback(&e->due, batch))

@@ -39,7 +39,7 @@ static void evaluate_end(pl_walk_t *walk, pl_call_t *call)
     pl_error_t err = {0};
     json_t *metrics = json_object();
     char *text = NULL;
-    if (metrics && pl_figures_put(&e->figures, false, metrics, &err) == PL_OK)
+    if (metrics && pl_figures_put(&e->figures, PL_FIGURES_OF_PASS, metrics, &err) == PL_OK)
         text = pl_metrics_text(metrics, &err);
     else if (!metrics)
         pl_no_memory(&err);
