@@ -412,6 +412,21 @@ static void files_progress_and_result_agree(void)
     rig_result_free(result);
 }
 
+static void the_last_validation_is_one_like_others(void)
+{
+    heard_t heard = {0};
+    rig_result_t *result = fit(.data = EIGHT, .on_progress = keep_progress, .user = &heard,
+                               .trainer = "\"max_epochs\": 1, \"val_check_interval\": 5");
+    is_int(heard.validated, 2, "it is told");
+    ok(heard.val_loss == rig_metric(result, "val_loss"), "with the result's figure");
+    is_int(heard.total, 8, "and the steps of the run");
+    json_t *lines = rig_log(result), *last = json_array_get(lines, json_array_size(lines) - 1);
+    ok(json_object_get(last, "val_loss") != NULL, "and logged");
+    is_int(json_integer_value(json_object_get(last, "epoch")), 0, "in the only epoch");
+    json_decref(lines);
+    rig_result_free(result);
+}
+
 static void a_schedule_reaches_its_end(void)
 {
     rig_result_t *result = fit(.data = "\"batch_size\": 7",
@@ -565,6 +580,7 @@ int main(void)
     run(steps_are_logged_at_their_interval);
     run(a_logged_loss_is_the_mean_since_the_last);
     run(files_progress_and_result_agree);
+    run(the_last_validation_is_one_like_others);
     run(a_schedule_reaches_its_end);
     run(a_second_fit_begins_afresh);
     run(a_fit_can_be_predicted_with);

@@ -16,7 +16,7 @@ typedef struct fit {
     pl_address_t epoch, evaluate, callback, logger, checkpoint, strategy;
     pl_call_t *call;                                        /* the run  [NULL: idle] */
     int64_t began;
-    uint32_t epochs;                                        /* done */
+    uint32_t epochs, newest_epoch;                          /* done; the number of the one that was trained last */
     uint64_t global_step, total_steps, validated_step;      /* total_steps 0: not known */
     bool ended, stopped, epoch_whole;                       /* epoch_whole: the newest was not cut short */
     bool saving;                                            /* the weights are on their way to the result */
@@ -166,6 +166,15 @@ static void fit_hook(fit_t *fit, unsigned point, pl_on_answer_t then)
     pl_free(text);
 }
 
+static void fit_tell_validated(fit_t *fit)
+{
+    char *text = pl_metrics_text(fit->metrics, NULL);
+    fit_pass_report(fit, &(pl_run_progress_t){
+        .event = "validated", .global_step = fit->global_step, .total_steps = fit->total_steps,
+        .epoch = fit->newest_epoch, .metrics = text ? text : ""});
+    pl_free(text);
+}
+
 static void fit_validated(void *self, const pl_answer_t *answer)
 {
     fit_t *fit = self;
@@ -174,7 +183,8 @@ static void fit_validated(void *self, const pl_answer_t *answer)
         fit->evaluating = 0;
     if (answer->kind == PL_ANSWER_PROGRESS) {
         const pl_evaluate_progress_t *p = &answer->body->evaluate_progress;
-        fit_pass_report(fit, &(pl_run_progress_t){.event = p->event, .global_step = p->global_step, .epoch = p->epoch,
+        fit_pass_report(fit, &(pl_run_progress_t){.event = p->event, .global_step = p->global_step,
+                                                  .total_steps = fit->total_steps, .epoch = p->epoch,
                                                   .batch = p->batch, .batches = p->batches, .metrics = p->metrics});
     }
     if (answer->kind == PL_ANSWER_ERROR && fit->stopped && answer->error->code == PL_ECANCELLED) {
@@ -184,19 +194,21 @@ static void fit_validated(void *self, const pl_answer_t *answer)
     if (fit_failed(fit, answer))
         return;
     const char *metrics = answer->body->evaluate_reply.metrics;
-    pl_log_metrics_t log = {.epoch = fit->epochs, .global_step = fit->global_step, .metrics = metrics};
+    pl_log_metrics_t log = {.epoch = fit->newest_epoch, .global_step = fit->global_step, .metrics = metrics};
     if (pl_metrics_merge(fit->metrics, metrics, &err) != PL_OK
         || !pl_call_log_metrics(fit, fit->logger, &log, (pl_how_t){0}, &err))
         fit_fail(fit, &err);
-    else
+    else {
+        fit_tell_validated(fit);
         fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
+    }
 }
 
 /* The result speaks of the final weights: when the run ended between two validations, one more is made. */
 static void fit_end(fit_t *fit)
 {
     pl_error_t err = {0};
-    pl_evaluate_t msg = {.stage = PL_VALIDATE, .epoch = fit->epochs, .global_step = fit->global_step};
+    pl_evaluate_t msg = {.stage = PL_VALIDATE, .epoch = fit->newest_epoch, .global_step = fit->global_step};
     if (!fit->validates || fit->stopped || fit->validated_step == fit->global_step) {
         fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
         return;
@@ -271,6 +283,7 @@ static void fit_epoch_begin(void *self, const pl_answer_t *answer)
         return;
     }
     pl_train_epoch_t msg = {.epoch = fit->epochs, .global_step = fit->global_step, .lr_factor = fit->lr_factor};
+    fit->newest_epoch = fit->epochs;
     fit->lr_factor = 1;
     fit_sent(fit, pl_call_train_epoch(fit, fit->epoch, &msg, (pl_how_t){.on_answer = fit_epoch_done}, &err), &err);
 }
