@@ -191,9 +191,21 @@ static bool send_log(epoch_t *e, pl_on_answer_t then)
 
 /* ---- batches ---- */
 
+/* Answers come in order; what is not finite has been looked for and its step named. */
+static void batch_failed(epoch_t *e, const pl_error_t *error)
+{
+    if (e->failure.code != PL_OK)
+        return;
+    e->failure = *error;
+    if (error->code != PL_ENAN)
+        pl_pass(&e->failure, "epoch %u, batch %u", e->number, e->done);
+}
+
 static void batch_done(void *self, const pl_answer_t *answer)
 {
     epoch_t *e = self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        batch_failed(e, answer->error);
     if (epoch_failed(e, answer))
         return;
     const pl_train_batch_reply_t *reply = &answer->body->train_batch_reply;
