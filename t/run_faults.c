@@ -285,6 +285,21 @@ static void a_record_that_cannot_be_read_is_named(void)
           .data = "\"workers\": 2, \"val_split\": 0.5, \"batch_size\": 3");
 }
 
+static void a_label_out_of_range_is_placed(void)
+{
+    rig_t *rig = has_device("cpu")
+                     ? rig_new(.accelerator = "cpu", .data = "\"batch_size\": 8",
+                               .module = "{\"name\": \"mlp\", \"classes\": 2}")
+                     : NULL;
+    if (!rig)
+        return;
+    const rig_result_t *result = rig_fit(rig);
+    is_int(result->error.code, PL_EINVAL, "two classes, and data of three");
+    like(result->error.text, "^epoch 0, batch 0: cross_entropy got index 2, outside \\[0, 2\\)"
+         ".*labels.*module.classes", "where, what, and what to look at");
+    rig_free(&rig);
+}
+
 static void a_place_that_cannot_be_written_is_named(void)
 {
     rig_t *rig = rig_new(.trainer = "\"max_steps\": 1, \"run_name\": \"twice\"");
@@ -366,9 +381,22 @@ static void a_gradient_that_is_not_finite_stops_the_run(void)
     }
 }
 
+static char warnings[4096];
+
+/* Ranks log on their threads, and only one is there. */
+static void on_warning(pl_log_level_t level, int rank, const char *actor, const char *text,
+                       void *user)
+{
+    (void)level, (void)rank, (void)user;
+    size_t used = strlen(warnings);
+    snprintf(warnings + used, sizeof warnings - used, "%s: %s\n", actor, text);
+}
+
 static void a_metric_that_is_not_finite_is_null(void)
 {
     int nulls = 0;
+    warnings[0] = '\0';
+    pl_log_hook(on_warning, PL_LOG_WARNING, NULL);
     for (int record = 1; record <= 6; record++) {           /* some are held out */
         rig_t *rig = rig_new(.data = "\"val_split\": 0.5", .nan = record,
                              .trainer = "\"max_steps\": 1, \"limit_train_batches\": 1");
@@ -377,7 +405,34 @@ static void a_metric_that_is_not_finite_is_null(void)
                  && strstr(result->metrics, "\"val_loss\":null");
         rig_free(&rig);
     }
+    pl_log_hook(NULL, PL_LOG_WARNING, NULL);
     ok(nulls > 0, "%d of 6 runs validate with a NaN: the figure is null", nulls);
+    like(warnings, "val_loss is not finite after step 1", "and a warning names it");
+}
+
+static void poison_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self;
+    pl_param(g, "poison", pl_shape(1, 2), pl_constant(NAN));
+    pl_node_t x = pl_linear(g, "fc", pl_input(g, "x"), 3);
+    pl_output(g, "y", x);
+    if (stage != PL_PREDICT)
+        pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), NULL));
+}
+
+static const pl_module_ops_t poison = {.name = "poison", .size = 1, .step = poison_step};
+
+static void weights_that_are_not_finite_are_warned_of(void)
+{
+    rig_t *rig = rig_new(.module = "\"poison\"", .trainer = "\"max_steps\": 1");
+    char *run = strdup(rig_fit(rig)->run_dir);
+    warnings[0] = '\0';
+    pl_log_hook(on_warning, PL_LOG_WARNING, NULL);
+    is_text(rig_predict(rig, run)->status, "ok", "they are predicted with");
+    pl_log_hook(NULL, PL_LOG_WARNING, NULL);
+    like(warnings, "tensor \"poison\" holds what is not finite", "and a warning names one");
+    free(run);
+    rig_free(&rig);
 }
 
 /* ---- A device that fails ---- */
@@ -640,7 +695,7 @@ int main(void)
                                               {"callback", &at_fit_end},
                                               {"callback", &at_epoch_end},
                                               {"callback", &at_validation_end},
-                                              {"module", &bad},
+                                              {"module", &bad}, {"module", &poison},
                                               {"strategy", &crowd},
                                               {"module", &odd}, {"module", &lossless},
                                               PL_REGISTRATIONS_END};
@@ -654,12 +709,14 @@ int main(void)
     run(what_does_not_go_together_is_refused_before_anything_starts);
     run(a_prediction_needs_data_or_a_prompt);
     run(a_record_that_cannot_be_read_is_named);
+    run(a_label_out_of_range_is_placed);
     run(a_place_that_cannot_be_written_is_named);
     run(weights_that_cannot_be_saved_are_still_told);
     run(a_directory_that_is_removed_is_made_again_for_the_weights);
     run(a_loss_that_is_not_finite_stops_the_run);
     run(a_gradient_that_is_not_finite_stops_the_run);
     run(a_metric_that_is_not_finite_is_null);
+    run(weights_that_are_not_finite_are_warned_of);
     run(what_the_device_says_is_told);
     run(an_engine_goes_on_after_a_run_that_failed);
     run(a_run_that_fails_tells_how_far_it_came);
