@@ -416,7 +416,9 @@ typedef struct pl_loss {
 } pl_loss_t;
 PL_API void pl_loss(pl_graph_t *g, pl_loss_t loss);
 typedef enum pl_log_when { PL_ON_EPOCH = 1, PL_ON_STEP = 2 } pl_log_when_t;
-/* A figure to log: sum and weight add up over batches and ranks; the stage prefixes the name (val_acc). */
+/* A figure to log: sum and weight add up over batches and ranks; the stage prefixes the name (val_acc).  In training,
+ * what is logged at steps, such as the loss, has in each line the mean since the line before ("train_loss") and, in the
+ * last of an epoch, that of the epoch besides ("train_loss_epoch"). */
 PL_API void pl_log(pl_graph_t *g, const char *name, pl_loss_t figure, pl_log_when_t when);
 
 /* Operators.  Shapes: B batch, T tokens, C channels or classes; "..." any leading axes.  Element-wise ones broadcast

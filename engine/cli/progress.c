@@ -239,6 +239,8 @@ static void tell(cli_progress_t *p, pieces_t *pieces, int64_t time)
         fit_into(pieces, cli_columns(stderr) - 1);
     join(pieces, 0, line, sizeof line);
     p->told = time;
+    if (p->bar)
+        cli_live_line("");                                  /* what it says is past */
     cli_note("%s", line);
 }
 
@@ -272,19 +274,30 @@ static void show_pass(cli_progress_t *p, const pl_progress_t *now, const char *w
         tell(p, &pieces, time);
 }
 
+/* Of the whole epoch, where that is known. */
+static void add_epoch_loss(pieces_t *pieces, int rank, json_t *metrics)
+{
+    json_t *loss = json_object_get(metrics, "train_loss_epoch");
+    if (!loss)
+        loss = json_object_get(metrics, "train_loss");
+    if (json_is_number(loss))
+        add(pieces, rank, "train_loss %.4f", json_number_value(loss));
+}
+
 /* An epoch that ended with a validation has had its line. */
 static void show_result(cli_progress_t *p, const pl_progress_t *now, json_t *metrics,
                         int64_t time)
 {
     pieces_t pieces = {0};
     char clock[24];
-    if (p->result_step == now->global_step)
+    bool validated = !strcmp(now->event, "validated");
+    if (!validated && p->result_step == now->global_step)
         return;
     p->result_step = now->global_step;
     add_epoch(&pieces, p, now);
     add_step(&pieces, 4, now);
-    add_metrics(&pieces, 2, metrics, "train_loss");
-    if (!strcmp(now->event, "validated"))
+    add_epoch_loss(&pieces, 2, metrics);
+    if (validated)
         add_metrics(&pieces, 1, metrics, "val_");
     add(&pieces, 3, "%s", cli_clock((double)(time - p->began) / SECOND, clock));
     tell(p, &pieces, time);
