@@ -68,9 +68,7 @@ static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome, const pl_err
 {
     pl_note_t *note = trainer->done;
     trainer->run = 0;
-    note->ending.outcome = pl_object_ref(outcome);
-    if (error)
-        note->ending.error = *error;
+    pl_ending_end(&note->ending, outcome, error);
     pl_notes_push(&trainer->engine->notes, note);
 }
 

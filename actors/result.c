@@ -3,7 +3,10 @@
 
 #include <jansson.h>
 
+#include <string.h>
+
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 static void tensors_view(const pl_output_t *tensor, int count, pl_result_tensor_t *view)
@@ -12,22 +15,41 @@ static void tensors_view(const pl_output_t *tensor, int count, pl_result_tensor_
         view[k] = (pl_result_tensor_t){tensor[k].name, tensor[k].shape, tensor[k].data};
 }
 
+/* A result may lack it when memory is out. */
+static void note_text(char **into, const char *text)
+{
+    pl_free(*into);
+    *into = pl_strdup(text);
+}
+
 void pl_ending_note(pl_ending_t *ending, const pl_run_progress_t *report)
 {
     if (report->global_step > ending->global_step)
         ending->global_step = report->global_step;
     if (report->epoch > ending->epoch)
         ending->epoch = report->epoch;
-    if (*report->run_dir) {
-        pl_free(ending->run_dir);
-        ending->run_dir = pl_strdup(report->run_dir);       /* a result may lack it when memory is out */
-    }
+    if (!ending->began && (*report->run_dir || strcmp(report->event, "alive")))
+        ending->began = pl_now();
+    if (*report->run_dir)
+        note_text(&ending->run_dir, report->run_dir);
+    if (*report->metrics == '{')                            /* a text that grows is none */
+        note_text(&ending->metrics, report->metrics);
+}
+
+void pl_ending_end(pl_ending_t *ending, pl_outcome_t *outcome, const pl_error_t *error)
+{
+    ending->outcome = pl_object_ref(outcome);
+    if (ending->began)
+        ending->seconds = (double)(pl_now() - ending->began) / 1e9;
+    if (error)
+        ending->error = *error;
 }
 
 void pl_ending_release(pl_ending_t *ending)
 {
     pl_object_unref(ending->outcome);
     pl_free(ending->run_dir);
+    pl_free(ending->metrics);
 }
 
 void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer, pl_on_done_t on_done, void *user)
@@ -36,7 +58,8 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer, pl_on_done
     int weights = o && o->weights ? o->weights->count : 0, outputs = o && o->outputs ? o->outputs->count : 0;
     pl_result_tensor_t *view = pl_alloc_array((size_t)(weights + outputs), sizeof *view);
     pl_result_t result = {.status = !o ? "failed" : o->stopped ? "stopped" : "ok", .error = ending->error,
-                          .global_step = ending->global_step, .epoch = ending->epoch, .metrics = "{}",
+                          .global_step = ending->global_step, .epoch = ending->epoch,
+                          .seconds = ending->seconds, .metrics = ending->metrics ? ending->metrics : "{}",
                           .run_dir = ending->run_dir ? ending->run_dir : "", .text = ""};
     if (o) {
         if (o->error.code != PL_OK) {

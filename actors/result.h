@@ -12,10 +12,15 @@ typedef struct pl_ending {
     char *run_dir;                                          /* [none] */
     uint64_t global_step;
     uint32_t epoch;
+    char *metrics;                                          /* JSON object  [none] */
+    int64_t began;                                          /* ns; its loop  [0: it did not] */
+    double seconds;
 } pl_ending_t;
 
 /* Keeps what a report says. */
 void pl_ending_note(pl_ending_t *ending, const pl_run_progress_t *report);
+/* The run has ended: with an outcome, which it keeps a reference to, or an error. */
+void pl_ending_end(pl_ending_t *ending, pl_outcome_t *outcome, const pl_error_t *error);
 void pl_ending_release(pl_ending_t *ending);
 
 /* Calls on_done with what came of a run. */

@@ -5,6 +5,7 @@
  * While a run goes on it gives a sign of life of its own: that this thread turns.  That steps are made is the loops'. */
 #include "actors/worker.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,6 +25,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "runtime/cargo.h"
+#include "tensor/graph.h"
 
 enum { BEAT_MS = 500 };                                     /* at most */
 
@@ -292,6 +294,21 @@ static int weights_check(const worker_t *w, pl_error_t *err)
     return code;
 }
 
+/* A prediction from such weights is no error, but hardly what was meant. */
+static void weights_warn(worker_t *w)
+{
+    for (int k = 0; k < w->weights->count; k++) {
+        const pl_output_t *t = &w->weights->tensor[k];
+        for (int64_t i = 0; i < pl_elements(t->shape); i++)
+            if (!isfinite(t->data[i])) {
+                pl_log_line(PL_LOG_WARNING, pl_actor_rank(w), pl_actor_name(w),
+                            "%s: tensor \"%s\" holds what is not finite: what is computed with it means nothing",
+                            w->job->checkpoint, t->name);
+                return;
+            }
+    }
+}
+
 static void weights_read(void *self, const pl_answer_t *answer)
 {
     worker_t *w = self;
@@ -299,6 +316,7 @@ static void weights_read(void *self, const pl_answer_t *answer)
     if (worker_failed(w, answer))
         return;
     w->weights = pl_object_ref(answer->body->read_weights_reply.weights);
+    weights_warn(w);
     if (weights_check(w, &err) == PL_OK)
         find_layout(w);
     else

@@ -307,11 +307,11 @@ typedef struct pl_result {
 /* The figure of a name; false when there is none. */
 PL_API bool pl_result_metric(const pl_result_t *result, const char *name, double *value);
 
-/* How far a run is; at most ten times a second, and at each validation.  A program that does not read them for long
+/* How far a run is; at most ten times a second, and at the end of each validation and epoch.  A program that does not read them for long
  * finds the newest 256 of each trainer, in order, and every piece of text. */
 typedef struct pl_progress {
-    const char *event;                                      /* "train", "validate", "validated", "predict", "text":
-                                                               as in doc/messages.md */
+    const char *event;                                      /* "train", "validate", "validated", "epoch", "predict",
+                                                               "text": as in doc/messages.md */
     uint64_t global_step, total_steps;                      /* optimizer steps; total 0: unknown */
     uint32_t epoch;                                         /* from 0 */
     uint32_t batch, batches;                                /* of the epoch or evaluation; batches 0: unknown */
@@ -346,6 +346,11 @@ PL_API int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what
 
 /* Ends the run at its next step boundary; on_done then says "stopped".  PL_ESTATE: nothing runs. */
 PL_API int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
+
+/* What a .safetensors file holds, without its data: {"tensors": {"fc1.weight": {"dtype": "F32", "shape": [128, 784],
+ * "offset": 696, "bytes": 401408}, …}, "metadata": {"module": "…", …}}; offsets count from the file's start.  All of the
+ * header is checked, as when weights are loaded: an error names file and byte.  pl_text_free() frees it.  Any thread. */
+PL_API char *pl_weights_describe(const char *path, pl_error_t *err);
 
 /* ---- Graphs ------------------------------------------------------------------------------------------------- */
 
@@ -411,7 +416,9 @@ typedef struct pl_loss {
 } pl_loss_t;
 PL_API void pl_loss(pl_graph_t *g, pl_loss_t loss);
 typedef enum pl_log_when { PL_ON_EPOCH = 1, PL_ON_STEP = 2 } pl_log_when_t;
-/* A figure to log: sum and weight add up over batches and ranks; the stage prefixes the name (val_acc). */
+/* A figure to log: sum and weight add up over batches and ranks; the stage prefixes the name (val_acc).  In training,
+ * what is logged at steps, such as the loss, has in each line the mean since the line before ("train_loss") and, in the
+ * last of an epoch, that of the epoch besides ("train_loss_epoch"). */
 PL_API void pl_log(pl_graph_t *g, const char *name, pl_loss_t figure, pl_log_when_t when);
 
 /* Operators.  Shapes: B batch, T tokens, C channels or classes; "..." any leading axes.  Element-wise ones broadcast
@@ -751,6 +758,9 @@ typedef struct pl_logger_ops {
 /* A copy of text (printf) in Paceline's memory, or NULL; pl_text_free() frees it. */
 PL_API char *pl_text(const char *format, ...) PL_PRINTF(1, 2);
 PL_API void pl_text_free(char *text);
+
+/* The one of the names, up to NULL, that somebody may have meant by a word, or NULL: for `did you mean …?`. */
+PL_API const char *pl_nearest(const char *word, const char *const names[]);
 
 #ifdef __cplusplus
 }

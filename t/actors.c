@@ -1,5 +1,6 @@
 /* actors.c - tests of engine/runtime/actor.c, call.c, deliver.c and limits.c: calls, answers, levels, limits */
 #include <stdlib.h>
+#include <time.h>
 
 #include "actor_rig.h"
 #include "base/alloc.h"
@@ -185,6 +186,27 @@ static void silence_has_its_own_limit(void)
     rig_close();
 }
 
+/* The test's thread watches; while it sleeps it is as if the process were stopped. */
+static void who_was_not_awake_counts_anew(void)
+{
+    rig_open();
+    pl_address_t bee;
+    rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
+    pl_how_t hurried = {.on_answer = rig_how.on_answer, .total_ms = 500};
+    pl_how_t listening = {.on_answer = rig_how.on_answer, .silence_ms = 500};
+    rig_ask(bee, DO_REPLY);
+    pl_call_save(rig.queen, bee, &(pl_save_t){.global_step = DO_KEEP}, hurried, NULL);
+    pl_call_save(rig.queen, bee, &(pl_save_t){.global_step = DO_KEEP}, listening, NULL);
+    rig_wait(1);
+    nanosleep(&(struct timespec){.tv_nsec = 900000000}, NULL);
+    int64_t woke = pl_now();
+    rig_wait(1);
+    ok(pl_now() - woke > PL_SECOND * 4 / 10, "both have their whole time again");
+    rig_wait(3);
+    is_int(rig.queen->late, 2, "and no more than that");
+    rig_close();
+}
+
 static void children_end_last_made_first(void)
 {
     for (int w = 0; w < 2; w++) {
@@ -359,6 +381,7 @@ int main(void)
     run(an_address_upward_is_not_given);
     run(a_limit_cancels_but_only_the_answer_ends);
     run(silence_has_its_own_limit);
+    run(who_was_not_awake_counts_anew);
     run(children_end_last_made_first);
     run(a_stuck_child_is_given_up_and_named);
     run(an_actor_takes_no_more_than_its_credit);

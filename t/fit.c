@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "actors/loops/due.h"
 #include "rig.h"
 #include "tap.h"
 
@@ -208,6 +209,25 @@ static void slow_replays_change_no_bit(void)
 
 /* ---- How long ---- */
 
+typedef struct heard {
+    int validated, epochs;
+    double val_loss;
+    uint64_t step, total;
+} heard_t;
+
+static void keep_progress(rig_t *rig, const pl_progress_t *progress)
+{
+    heard_t *heard = rig_user(rig);
+    pl_result_t as_result = {.metrics = progress->metrics};
+    heard->total = progress->total_steps;
+    heard->step = progress->global_step;
+    heard->epochs += !strcmp(progress->event, "epoch");
+    if (strcmp(progress->event, "validated"))
+        return;
+    heard->validated++;
+    pl_result_metric(&as_result, "val_loss", &heard->val_loss);
+}
+
 static void steps_and_epochs_have_limits(void)
 {
     rig_result_t *result = fit(.data = "\"batch_size\": 8",
@@ -230,6 +250,34 @@ static void steps_and_epochs_have_limits(void)
     result = fit(.data = "\"batch_size\": 8", .trainer = "\"max_steps\": 5");
     is_int(result->epoch, 1, "as many steps as an epoch has are one epoch");
     rig_result_free(result);
+}
+
+static void limits_may_be_as_large_as_numbers_go(void)
+{
+    static const char *const parts[] = {"4294967295", "4294967296", "4294967297",
+                                        "9223372036854775807"};
+    for (int k = 0; k < 4; k++) {
+        char trainer[96];
+        snprintf(trainer, sizeof trainer,
+                 "\"max_epochs\": 2, \"accumulate_grad_batches\": %s", parts[k]);
+        rig_result_t *result = fit(.data = "\"batch_size\": 8", .trainer = trainer);
+        is_int(result->global_step, 2, "%s batches to a step: one in each epoch",
+               parts[k]);
+        rig_result_free(result);
+    }
+    heard_t heard = {0};
+    rig_result_t *result = fit(.data = "\"batch_size\": 9223372036854775807",
+                               .on_progress = keep_progress, .user = &heard,
+                               .trainer = "\"max_epochs\": 9223372036854775807,"
+                                          "\"val_check_interval\": 9223372036854775807,"
+                                          "\"max_steps\": 3");
+    is_int(result->global_step, 3, "a batch of all there is, one step to an epoch");
+    is_int(heard.total, 3, "and the limit that counts is told");
+    rig_result_free(result);
+    pl_trainer_options_t options = {.max_epochs = INT64_MAX / 2 + 2,
+                                    .accumulate_grad_batches = 1};
+    pl_due_t due = {.options = &options};
+    is_int(pl_due_begin(&due, 0, 0, 4), 0, "more steps than can be counted are no limit");
 }
 
 static void epochs_can_be_cut_short(void)
@@ -333,31 +381,19 @@ static void a_logged_loss_is_the_mean_since_the_last(void)
 {
     const char *still = "{\"name\": \"sgd\", \"lr\": 0}";
     rig_result_t *each = fit(.data = EIGHT, .optimizer = still,
-                             .trainer = "\"max_steps\": 4, \"log_every_n_steps\": 1");
+                             .trainer = "\"max_epochs\": 1, \"log_every_n_steps\": 1");
     rig_result_t *third = fit(.data = EIGHT, .optimizer = still,
                               .trainer = "\"max_epochs\": 1, \"log_every_n_steps\": 3");
     rig_series_t a = rig_series(each, "train_loss"), b = rig_series(third, "train_loss");
+    rig_series_t epoch = rig_series(third, "train_loss_epoch");
     is_near(b.value[0], (a.value[0] + a.value[1] + a.value[2]) / 3, 1e-6, "of 3 steps");
+    is_near(b.value[2], (a.value[6] + a.value[7]) / 2, 1e-6, "at an epoch's end too");
+    is_int(epoch.count, 1, "whose own mean has a name of its own");
+    is_near(epoch.value[0], (3 * b.value[0] + 3 * b.value[1] + 2 * b.value[2]) / 8, 1e-6,
+            "and is of all its steps");
+    is_int(rig_series(each, "lr-sgd").count, 8, "a learning rate of 0 is one");
     rig_result_free(each);
     rig_result_free(third);
-}
-
-typedef struct heard {
-    int validated;
-    double val_loss;
-    uint64_t step, total;
-} heard_t;
-
-static void keep_progress(rig_t *rig, const pl_progress_t *progress)
-{
-    heard_t *heard = rig_user(rig);
-    pl_result_t as_result = {.metrics = progress->metrics};
-    heard->total = progress->total_steps;
-    heard->step = progress->global_step;
-    if (strcmp(progress->event, "validated"))
-        return;
-    heard->validated++;
-    pl_result_metric(&as_result, "val_loss", &heard->val_loss);
 }
 
 static void files_progress_and_result_agree(void)
@@ -367,6 +403,7 @@ static void files_progress_and_result_agree(void)
                                .user = &heard, .trainer = "\"max_epochs\": 3");
     rig_series_t logged = rig_series(result, "val_loss");
     is_int(heard.validated, 3, "each validation is told");
+    is_int(heard.epochs, 3, "and each epoch");
     is_int(logged.count, 3, "and logged");
     is_int(heard.total, 24, "the steps of the run are known");
     ok(logged.value[2] == rig_metric(result, "val_loss"),
@@ -374,6 +411,21 @@ static void files_progress_and_result_agree(void)
     ok(heard.val_loss == rig_metric(result, "val_loss"), "and the one told");
     ok(rig_has_file(result, "model.safetensors"), "the weights are kept");
     ok(rig_has_file(result, "run.json"), "and the run");
+    rig_result_free(result);
+}
+
+static void the_last_validation_is_one_like_others(void)
+{
+    heard_t heard = {0};
+    rig_result_t *result = fit(.data = EIGHT, .on_progress = keep_progress, .user = &heard,
+                               .trainer = "\"max_epochs\": 1, \"val_check_interval\": 5");
+    is_int(heard.validated, 2, "it is told");
+    ok(heard.val_loss == rig_metric(result, "val_loss"), "with the result's figure");
+    is_int(heard.total, 8, "and the steps of the run");
+    json_t *lines = rig_log(result), *last = json_array_get(lines, json_array_size(lines) - 1);
+    ok(json_object_get(last, "val_loss") != NULL, "and logged");
+    is_int(json_integer_value(json_object_get(last, "epoch")), 0, "in the only epoch");
+    json_decref(lines);
     rig_result_free(result);
 }
 
@@ -522,6 +574,7 @@ int main(void)
     run(bits_do_not_depend_on_timing);
     run(slow_replays_change_no_bit);
     run(steps_and_epochs_have_limits);
+    run(limits_may_be_as_large_as_numbers_go);
     run(epochs_can_be_cut_short);
     run(epochs_of_no_batch_are_refused);
     run(validations_can_be_cut_short);
@@ -529,6 +582,7 @@ int main(void)
     run(steps_are_logged_at_their_interval);
     run(a_logged_loss_is_the_mean_since_the_last);
     run(files_progress_and_result_agree);
+    run(the_last_validation_is_one_like_others);
     run(a_schedule_reaches_its_end);
     run(a_second_fit_begins_afresh);
     run(a_fit_can_be_predicted_with);

@@ -141,6 +141,10 @@ MISTAKE(size_zero, param(rig, "z", PL_SHAPE(3, 0)))
 MISTAKE(size_huge, param(rig, "z", PL_SHAPE(INT64_MAX / 2, 8)))
 MISTAKE(six_axes, pl_param(g, "z", pl_shape(6, 1, 1, 1, 1, 1, 1), pl_zeros()))
 MISTAKE(stranger, pl_relu(g, (pl_node_t){99}))
+MISTAKE(reserved, param(rig, "__metadata__", PL_SHAPE(3)))
+MISTAKE(no_text, param(rig, "w\xff", PL_SHAPE(3)))
+MISTAKE(no_scope, (pl_scope(g, "%s", "h\xe2\x82"), param(rig, "w", PL_SHAPE(3))))
+MISTAKE(no_figure, (pl_output(g, "\xc0\x80", pl_input(g, "x")), pl_relu(g, pl_input(g, "x"))))
 MISTAKE(norm_of_one, pl_batch_norm(g, "bn", param(rig, "z", PL_SHAPE(1, 3)), 0.1, 1e-5))
 
 static void every_mistake_has_its_sentence(void)
@@ -186,6 +190,10 @@ static void every_mistake_has_its_sentence(void)
         {size_zero, "z cannot have shape \\[3, 0\\]"},
         {size_huge, "z cannot have shape"},
         {six_axes, "z cannot have shape \\[1, 1, 1, 1, 1, \\.\\.\\.\\]"},
+        {reserved, "__metadata__ is no name for a tensor"},
+        {no_text, "the name \"w\\?\" is no UTF-8"},
+        {no_scope, "the name of a scope is no UTF-8"},
+        {no_figure, "the name of an output or a figure is no UTF-8"},
         {stranger, "a node that this graph did not make"},
         {norm_of_one, "bn: batch_norm needs more than one value for each channel"},
     };

@@ -193,6 +193,11 @@ static void schedules_are_sensible_at_their_ends(void)
     is_near(pl_linear_scheduler.factor(self, 9, 2), 0.1, 1e-12,
             "after which there is only the floor");
     pl_free(self);
+    self = training_part((const pl_part_t *)&pl_constant_scheduler,
+                         "{\"warmup_steps\": 9223372036854775807}");
+    is_near(pl_constant_scheduler.factor(self, 1, 0) * 0x1p62, 1, 1e-12,
+            "a warm-up may be as long as numbers go");
+    pl_free(self);
 }
 
 /* ---- The step around the update ---- */

@@ -307,6 +307,7 @@ static void result_copy(rig_result_t *to, const pl_result_t *from)
     to->error = from->error;
     to->global_step = from->global_step;
     to->epoch = from->epoch;
+    to->seconds = from->seconds;
     to->metrics = strdup(from->metrics);
     to->run_dir = strdup(from->run_dir);
     to->text = strdup(from->text);

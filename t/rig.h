@@ -30,6 +30,7 @@ typedef struct rig_result {
     pl_error_t error;
     uint64_t global_step;
     uint32_t epoch;
+    double seconds;
     char *metrics, *run_dir, *text;
     int weight_count, output_count;
     rig_tensor_t *weight, *output;

@@ -34,7 +34,7 @@ typedef struct trouble {
 static const pl_option_t trouble_options[] = {
     PL_INT(trouble_t, at, "2", "0..", "the step"),
     PL_TEXT(trouble_t, what, "\"none\"",
-            "none|stop|fail|mute|halve|silly|start|block|wreck", "which"),
+            "none|stop|fail|mute|halve|silly|start|block|wreck|vanish", "which"),
     PL_OPTIONS_END,
 };
 
@@ -55,6 +55,16 @@ static void wreck(void)
     mkdir(path, 0777);
 }
 
+/* Removes the directory of the run "removed". */
+static void vanish(void)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/runs/removed/run.json", tap_folder());
+    unlink(path);
+    *strrchr(path, '/') = '\0';
+    rmdir(path);
+}
+
 static int trouble_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                       pl_wish_t *wish, pl_error_t *err)
 {
@@ -70,6 +80,8 @@ static int trouble_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
         pause();
     if (!strcmp(t->what, "wreck"))
         wreck();
+    if (!strcmp(t->what, "vanish"))
+        vanish();
     wish->stop = !strcmp(t->what, "stop");
     if (!strcmp(t->what, "halve"))
         wish->lr_factor = 0.5;
@@ -81,6 +93,15 @@ static int trouble_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
 static const pl_callback_ops_t trouble = {
     .name = "trouble", .size = sizeof(trouble_t), .options = trouble_options,
     .points = PL_AT(TRAIN_BATCH_END), .start = trouble_start, .on = trouble_on};
+
+#define LATE_TROUBLE(hook, point) \
+    static const pl_callback_ops_t hook = { \
+        .name = #hook, .size = sizeof(trouble_t), .options = trouble_options, \
+        .points = PL_AT(point), .on = trouble_on}
+
+LATE_TROUBLE(at_fit_end, FIT_END);
+LATE_TROUBLE(at_epoch_end, TRAIN_EPOCH_END);
+LATE_TROUBLE(at_validation_end, VALIDATION_END);
 
 static void bad_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
@@ -165,6 +186,29 @@ static void a_callback_that_fails_ends_the_run(void)
     fails(PL_EUSER, "learning rate times .*nan", .callbacks = CALLBACK("silly", "3"));
 }
 
+static void what_fails_after_the_last_step_costs_no_weights(void)
+{
+    static const char *const late[] = {
+        "[{\"name\": \"at_fit_end\", \"what\": \"fail\", \"at\": 8}]",
+        "[{\"name\": \"at_fit_end\", \"what\": \"silly\", \"at\": 8}]",
+        "[{\"name\": \"at_epoch_end\", \"what\": \"fail\", \"at\": 8}]",
+        "[{\"name\": \"at_validation_end\", \"what\": \"mute\", \"at\": 8}]",
+        "[]",
+    };
+    for (int k = 0; k < 5; k++) {
+        rig_t *rig = rig_new(.callbacks = late[k], .trainer = "\"max_epochs\": 2",
+                             .data = "\"batch_size\": 8, \"val_split\": 0.2",
+                             .script = k < 4 ? "" : "replay 2 of forward fails");
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "failed", "the run fails");
+        like(result->error.text, k < 4 ? "callback \"at_" : "failed in forward", "and says why");
+        is_int(result->global_step, 8, "all steps were made");
+        is_int(result->weight_count, 4, "their weights are handed over");
+        ok(rig_has_file(result, "model.safetensors"), "and saved");
+        rig_free(&rig);
+    }
+}
+
 static void a_callback_changes_the_learning_rate(void)
 {
     rig_t *rig = rig_new(.callbacks = CALLBACK("halve", "3"), .data = "\"batch_size\": 8",
@@ -241,6 +285,21 @@ static void a_record_that_cannot_be_read_is_named(void)
           .data = "\"workers\": 2, \"val_split\": 0.5, \"batch_size\": 3");
 }
 
+static void a_label_out_of_range_is_placed(void)
+{
+    rig_t *rig = has_device("cpu")
+                     ? rig_new(.accelerator = "cpu", .data = "\"batch_size\": 8",
+                               .module = "{\"name\": \"mlp\", \"classes\": 2}")
+                     : NULL;
+    if (!rig)
+        return;
+    const rig_result_t *result = rig_fit(rig);
+    is_int(result->error.code, PL_EINVAL, "two classes, and data of three");
+    like(result->error.text, "^epoch 0, batch 0: cross_entropy got index 2, outside \\[0, 2\\)"
+         ".*labels.*module.classes", "where, what, and what to look at");
+    rig_free(&rig);
+}
+
 static void a_place_that_cannot_be_written_is_named(void)
 {
     rig_t *rig = rig_new(.trainer = "\"max_steps\": 1, \"run_name\": \"twice\"");
@@ -264,6 +323,17 @@ static void weights_that_cannot_be_saved_are_still_told(void)
     like(result->error.text, "wrecked/model.safetensors", "which is named");
     is_int(result->global_step, 5, "all steps were made");
     is_int(result->weight_count, 4, "and the weights are handed over");
+    rig_free(&rig);
+}
+
+static void a_directory_that_is_removed_is_made_again_for_the_weights(void)
+{
+    rig_t *rig = rig_new(.callbacks = CALLBACK("vanish", "3"),
+                         .trainer = "\"max_steps\": 5, \"run_name\": \"removed\"");
+    const rig_result_t *result = rig_fit(rig);
+    ok(!rig_has_file(result, "run.json"), "it was removed");
+    is_text(result->status, "ok", "the run goes on and ends well");
+    ok(rig_has_file(result, "model.safetensors"), "with its weights");
     rig_free(&rig);
 }
 
@@ -311,9 +381,22 @@ static void a_gradient_that_is_not_finite_stops_the_run(void)
     }
 }
 
+static char warnings[4096];
+
+/* Ranks log on their threads, and only one is there. */
+static void on_warning(pl_log_level_t level, int rank, const char *actor, const char *text,
+                       void *user)
+{
+    (void)level, (void)rank, (void)user;
+    size_t used = strlen(warnings);
+    snprintf(warnings + used, sizeof warnings - used, "%s: %s\n", actor, text);
+}
+
 static void a_metric_that_is_not_finite_is_null(void)
 {
     int nulls = 0;
+    warnings[0] = '\0';
+    pl_log_hook(on_warning, PL_LOG_WARNING, NULL);
     for (int record = 1; record <= 6; record++) {           /* some are held out */
         rig_t *rig = rig_new(.data = "\"val_split\": 0.5", .nan = record,
                              .trainer = "\"max_steps\": 1, \"limit_train_batches\": 1");
@@ -322,7 +405,34 @@ static void a_metric_that_is_not_finite_is_null(void)
                  && strstr(result->metrics, "\"val_loss\":null");
         rig_free(&rig);
     }
+    pl_log_hook(NULL, PL_LOG_WARNING, NULL);
     ok(nulls > 0, "%d of 6 runs validate with a NaN: the figure is null", nulls);
+    like(warnings, "val_loss is not finite after step 1", "and a warning names it");
+}
+
+static void poison_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self;
+    pl_param(g, "poison", pl_shape(1, 2), pl_constant(NAN));
+    pl_node_t x = pl_linear(g, "fc", pl_input(g, "x"), 3);
+    pl_output(g, "y", x);
+    if (stage != PL_PREDICT)
+        pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), NULL));
+}
+
+static const pl_module_ops_t poison = {.name = "poison", .size = 1, .step = poison_step};
+
+static void weights_that_are_not_finite_are_warned_of(void)
+{
+    rig_t *rig = rig_new(.module = "\"poison\"", .trainer = "\"max_steps\": 1");
+    char *run = strdup(rig_fit(rig)->run_dir);
+    warnings[0] = '\0';
+    pl_log_hook(on_warning, PL_LOG_WARNING, NULL);
+    is_text(rig_predict(rig, run)->status, "ok", "they are predicted with");
+    pl_log_hook(NULL, PL_LOG_WARNING, NULL);
+    like(warnings, "tensor \"poison\" holds what is not finite", "and a warning names one");
+    free(run);
+    rig_free(&rig);
 }
 
 /* ---- A device that fails ---- */
@@ -367,7 +477,10 @@ static void came_to(int step, const rig_spec_t *spec)
     is_text(result->status, "failed", "it fails");
     is_int(result->global_step, step, "after this step");
     is_int(result->epoch, step / 5, "in this epoch");
-    ok(rig_has_file(result, "run.json"), "and its folder is told");
+    ok(rig_has_file(result, "run.json"), "its folder is told");
+    ok(rig_metric(result, "train_loss") > 0 && rig_metric(result, "grad_norm") > 0,
+       "the newest figures");
+    ok(result->seconds > 0, "and how long it took");
     rig_free(&rig);
 }
 
@@ -578,24 +691,32 @@ static void steps_may_be_slow(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"callback", &trouble}, {"module", &bad},
+    static const pl_registration_t parts[] = {{"callback", &trouble},
+                                              {"callback", &at_fit_end},
+                                              {"callback", &at_epoch_end},
+                                              {"callback", &at_validation_end},
+                                              {"module", &bad}, {"module", &poison},
                                               {"strategy", &crowd},
                                               {"module", &odd}, {"module", &lossless},
                                               PL_REGISTRATIONS_END};
     rig_init(parts);
     run(a_callback_stops_the_run);
     run(a_callback_that_fails_ends_the_run);
+    run(what_fails_after_the_last_step_costs_no_weights);
     run(a_callback_changes_the_learning_rate);
     run(a_module_that_fails_is_told);
     run(wrong_runs_are_refused_before_anything_starts);
     run(what_does_not_go_together_is_refused_before_anything_starts);
     run(a_prediction_needs_data_or_a_prompt);
     run(a_record_that_cannot_be_read_is_named);
+    run(a_label_out_of_range_is_placed);
     run(a_place_that_cannot_be_written_is_named);
     run(weights_that_cannot_be_saved_are_still_told);
+    run(a_directory_that_is_removed_is_made_again_for_the_weights);
     run(a_loss_that_is_not_finite_stops_the_run);
     run(a_gradient_that_is_not_finite_stops_the_run);
     run(a_metric_that_is_not_finite_is_null);
+    run(weights_that_are_not_finite_are_warned_of);
     run(what_the_device_says_is_told);
     run(an_engine_goes_on_after_a_run_that_failed);
     run(a_run_that_fails_tells_how_far_it_came);

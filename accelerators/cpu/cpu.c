@@ -84,7 +84,8 @@ static const pl_kernels_t *find_kernels(const char *wanted, pl_error_t *err)
             return sets[i].kernels;
     pl_fail(
         err, PL_EUNSUPPORTED,
-        "this processor cannot run the %s kernels; leave out accelerator.instructions",
+        "this processor cannot run the %s kernels; leave out "
+        "trainer.accelerator.instructions",
         wanted);
     return NULL;
 }
@@ -135,7 +136,7 @@ static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
     const int cores = core_count();
     if (cpu->threads < 0 || cpu->threads > 8 * (int64_t)cores)
         return pl_fail(err, PL_EINVAL,
-                       "accelerator.threads is %lld but this process may use %d cores; 0 "
+                       "trainer.accelerator.threads is %lld but this process may use %d cores; 0 "
                        "takes them all",
                        (long long)cpu->threads, cores);
     cpu->thread_count = cpu->threads ? (int)cpu->threads : cores;

@@ -131,16 +131,17 @@ static int prepare_unit(const compiler_t *c, const pl_builder_t *b, pl_step_t *s
                         int from, int to, pl_error_t *err)
 {
     const pl_op_t *op = &c->lowered.graph.op[from];
+    char where[128];
     s->op = *op;
     if (pl_is_elementwise(&c->lowered.graph, op))
         return pl_prepare_program(s, b, &c->fusion, from, to, err);
     pl_prepare_t prepare = prepare_of(op->code);
     if (!prepare)
-        return pl_fail(err, PL_EUNSUPPORTED, "%s: the CPU accelerator has no %s",
-                       op->path, pl_op_name(op));
+        return pl_fail(err, PL_EUNSUPPORTED, "%s: the CPU accelerator has no such operator",
+                       pl_op_where(op, where));
     int code = prepare(s, b, err);
     if (code != PL_OK && err)
-        return pl_pass(err, "%s: %s", op->path, pl_op_name(op));
+        return pl_pass(err, "%s", pl_op_where(op, where));
     return code;
 }
 

@@ -29,6 +29,16 @@ static int64_t index_at(const void *indices, pl_dtype_t dtype, int64_t i)
                            : ((const int32_t *)indices)[i];
 }
 
+static int fail_index(const pl_step_t *s, int64_t index, int64_t below, pl_error_t *err)
+{
+    char where[128];
+    return pl_fail(err, PL_EINVAL, "%s got index %lld, outside [0, %lld): %s",
+                   pl_op_where(&s->op, where), (long long)index, (long long)below,
+                   s->op.code == PL_OP_embedding
+                       ? "look at the data, and how many there are to the module"
+                       : "look at the labels of the data, and at module.classes");
+}
+
 /* PL_OK when all n indices are in [0, below) or are the one to be ignored. */
 static int check_indices(const pl_step_t *s, const void *indices, int64_t n,
                          int64_t below, pl_error_t *err)
@@ -37,9 +47,7 @@ static int check_indices(const pl_step_t *s, const void *indices, int64_t n,
         int64_t index = index_at(indices, s->dtype, i);
         if ((index < 0 || index >= below) &&
             !(s->op.attr.has_ignore && index == s->op.attr.from))
-            return pl_fail(err, PL_EINVAL, "%s: %s got index %lld, outside [0, %lld)",
-                           s->op.path, pl_operators[s->op.code].name, (long long)index,
-                           (long long)below);
+            return fail_index(s, index, below, err);
     }
     return PL_OK;
 }

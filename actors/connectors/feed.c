@@ -45,7 +45,7 @@ int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
         return pl_no_memory(err);
     }
     *feed = (pl_feed_t){.dataset = pl_object_ref(spec->dataset), .stage = spec->stage,
-                        .order = spec->order, .batch_size = spec->batch_size,
+                        .order = spec->order, .batch_size = rows,
                         .pool = pool, .slot = slot, .slot_count = (uint32_t)slots};
     return PL_OK;
 }

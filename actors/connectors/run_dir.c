@@ -227,3 +227,17 @@ char *pl_run_dir_make(const char *given, const char *name, const char *run,
     pl_free(root);
     return folder;
 }
+
+int pl_run_dir_make_again(const char *file, pl_error_t *err)
+{
+    const char *slash = strrchr(file, '/');
+    char *folder = pl_text("%.*s", slash ? (int)(slash - file) : 0, file);
+    if (!folder)
+        return pl_no_memory(err);
+    int code = folders_ensure(folder, err);
+    if (code == PL_OK)
+        pl_log_line(PL_LOG_WARNING, -1, "io.writer", "%s: somebody has removed this directory; it "
+                    "is made again for the weights", folder);
+    pl_free(folder);
+    return code;
+}

@@ -28,4 +28,7 @@ int pl_run_dir_is_free(const char *root, const char *name, pl_error_t *err);
 char *pl_run_dir_make(const char *root, const char *name, const char *run,
                       pl_error_t *err);
 
+/* Makes the folder of a file that lay there once again, and says so. */
+int pl_run_dir_make_again(const char *file, pl_error_t *err);
+
 #endif

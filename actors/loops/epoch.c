@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/loops/due.h"
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
 #include "actors/loops/pace.h"
@@ -31,14 +32,13 @@ typedef struct epoch {
     pl_address_t data, strategy, evaluate, callback, logger;
     bool asked;                                             /* part, names and interest are known */
     uint32_t part, parts;
-    bool validates;                                         /* there is validation data */
-    uint64_t callback_every;                                /* steps; 0: never */
     unsigned callback_points;
 
     pl_call_t *call;                                        /* NULL: idle */
     uint32_t number;                                        /* of the epoch, from 0 */
-    uint64_t first_step, total_steps;                       /* done before; of the run, 0 unknown */
-    uint32_t batches, fetched, done;                        /* micro-batches of this epoch */
+    uint64_t total_steps;                                   /* of the run, 0 unknown */
+    pl_due_t due;                                           /* after which batch */
+    uint32_t fetched, done;                                 /* micro-batches of this epoch */
     int pending;                                            /* calls under way */
     bool deciding;
     uint64_t evaluating;                                    /* the call  [0: none] */
@@ -73,7 +73,7 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     e->evaluate = pl_peer(self, "evaluate");
     e->callback = pl_peer(self, "callback");
     e->logger = pl_peer(self, "logger");
-    e->validates = !pl_is_nobody(e->evaluate);
+    e->due = (pl_due_t){.options = e->options, .validates = !pl_is_nobody(e->evaluate)};
     e->lr_factor = 1;
     pl_pace_begin(&e->pace, e->options->depth);
     e->newest = json_object();
@@ -81,56 +81,6 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body, pl_er
         return pl_no_memory(err);
     pl_actor_ready(self);
     return PL_OK;
-}
-
-/* ---- what is known of a batch beforehand ---- */
-
-static uint32_t accumulate(const epoch_t *e)
-{
-    return (uint32_t)e->options->accumulate_grad_batches;
-}
-
-static bool step_due(const epoch_t *e, uint32_t batch)
-{
-    return (batch + 1) % accumulate(e) == 0 || batch + 1 == e->batches;
-}
-
-/* Optimizer steps done once `batch` and all before it are. */
-static uint64_t steps_after(const epoch_t *e, uint32_t batch)
-{
-    return e->first_step + (batch + accumulate(e)) / accumulate(e) - !step_due(e, batch);
-}
-
-static bool validation_due(const epoch_t *e, uint32_t batch)
-{
-    pl_amount_t every = e->options->val_check_interval;
-    if (!e->validates)
-        return false;
-    if (every.is_share) {
-        uint32_t batches = (uint32_t)(every.value * e->batches);
-        return (batch + 1) % (batches ? batches : 1) == 0;
-    }
-    return ((uint64_t)e->number * e->batches + batch + 1) % (uint64_t)every.value == 0;
-}
-
-static bool multiple(uint64_t step, uint64_t every)
-{
-    return every && step % every == 0;
-}
-
-static bool log_due(const epoch_t *e, uint32_t batch)
-{
-    return step_due(e, batch) && multiple(steps_after(e, batch), (uint64_t)e->options->log_every_n_steps);
-}
-
-static bool callback_due(const epoch_t *e, uint32_t batch)
-{
-    return step_due(e, batch) && multiple(steps_after(e, batch), e->callback_every);
-}
-
-static bool decision_due(const epoch_t *e, uint32_t batch)
-{
-    return batch + 1 == e->batches || validation_due(e, batch) || callback_due(e, batch);
 }
 
 /* ---- failure and reports ---- */
@@ -160,14 +110,42 @@ static void epoch_tell(const epoch_t *e, const char *event, const char *metrics)
 {
     pl_progress_train_epoch(e->call, &(pl_train_epoch_progress_t){
         .event = event, .global_step = e->global_step, .total_steps = e->total_steps, .epoch = e->number,
-        .batch = e->done, .batches = e->batches, .metrics = metrics});
+        .batch = e->done, .batches = e->due.batches, .metrics = metrics});
+}
+
+/* What came since the newest log line, and of what it came. */
+static int figures_newest(const epoch_t *e, json_t *into, pl_error_t *err)
+{
+    int code = pl_figures_put(&e->since_log, PL_FIGURES_OF_STEPS, into, err);
+    if (code == PL_OK && e->global_step)
+        code = pl_metric_put(into, e->optimizer, e->lr, err);
+    if (code == PL_OK && e->global_step)
+        code = pl_metric_put(into, "grad_norm", e->grad_norm, err);
+    return code;
+}
+
+static void epoch_report(epoch_t *e, const char *event, const json_t *metrics)
+{
+    char *text = pl_metrics_text(metrics, NULL);
+    e->reported = pl_now();
+    epoch_tell(e, event, text ? text : "");
+    pl_free(text);
+}
+
+/* With what no log line has said yet.  e->newest itself changes at decisions only, not by the clock. */
+static void epoch_report_now(epoch_t *e, const char *event)
+{
+    json_t *now = json_copy(e->newest);
+    if (now && figures_newest(e, now, NULL) == PL_OK)
+        epoch_report(e, event, now);
+    json_decref(now);
 }
 
 /* An error says nothing of how far it came. */
 static void epoch_fail(epoch_t *e, const pl_error_t *error)
 {
     pl_call_t *call = e->call;
-    epoch_tell(e, "alive", "");
+    epoch_report_now(e, "alive");
     e->call = NULL;
     pl_call_fail(call, error);
 }
@@ -187,44 +165,19 @@ static void epoch_look(void *self)
     epoch_fail(e, &err);
 }
 
-static int figures_newest(epoch_t *e, const pl_figures_t *figures, bool only_on_step, json_t *into, pl_error_t *err)
-{
-    int code = pl_figures_put(figures, only_on_step, into, err);
-    if (code == PL_OK && e->lr > 0)
-        code = pl_metric_put(into, e->optimizer, e->lr, err);
-    if (code == PL_OK && e->global_step)
-        code = pl_metric_put(into, "grad_norm", e->grad_norm, err);
-    return code;
-}
-
-static void epoch_report(epoch_t *e, const char *event, const json_t *metrics)
-{
-    char *text = pl_metrics_text(metrics, NULL);
-    e->reported = pl_now();
-    epoch_tell(e, event, text ? text : "");
-    pl_free(text);
-}
-
-static void epoch_report_sometimes(epoch_t *e)
-{
-    if (pl_now() - e->reported < REPORT_EVERY)
-        return;
-    json_t *now = json_copy(e->newest);                     /* e->newest changes at decisions only, not by the clock */
-    if (now && figures_newest(e, &e->since_log, true, now, NULL) == PL_OK)
-        epoch_report(e, "train", now);
-    json_decref(now);
-}
-
 /* ---- log lines ---- */
 
-/* One line of figures to the loggers; `then` hears that they have it  [nobody]. */
-static bool send_log(epoch_t *e, const pl_figures_t *figures, bool only_on_step, pl_on_answer_t then)
+/* A line of what came since the newest to the loggers, at its end with what the epoch comes to; `then` hears that they
+ * have it  [nobody]. */
+static bool send_log(epoch_t *e, pl_on_answer_t then)
 {
     json_t *line = json_object();
     char *text = NULL;
+    bool whole = e->done == e->due.batches;
     if (!line)
         pl_no_memory(&e->failure);
-    else if (figures_newest(e, figures, only_on_step, line, &e->failure) == PL_OK)
+    else if (figures_newest(e, line, &e->failure) == PL_OK
+             && (!whole || pl_figures_put(&e->sums, PL_FIGURES_OF_EPOCH, line, &e->failure) == PL_OK))
         text = json_object_update(e->newest, line) == 0 ? pl_metrics_text(line, &e->failure) : NULL;
     if (!text && e->failure.code == PL_OK)
         pl_no_memory(&e->failure);
@@ -232,40 +185,46 @@ static bool send_log(epoch_t *e, const pl_figures_t *figures, bool only_on_step,
     pl_log_metrics_t msg = {.epoch = e->number, .global_step = e->global_step, .metrics = text};
     bool sent = text && pl_call_log_metrics(e, e->logger, &msg, (pl_how_t){.on_answer = then}, &e->failure);
     pl_free(text);
-    return sent;
-}
-
-/* What came since the newest line. */
-static bool log_interval(epoch_t *e, pl_on_answer_t then)
-{
-    bool sent = send_log(e, &e->since_log, true, then);
     pl_figures_clear(&e->since_log);
     return sent;
 }
 
 /* ---- batches ---- */
 
+/* Answers come in order; what is not finite has been looked for and its step named. */
+static void batch_failed(epoch_t *e, const pl_error_t *error)
+{
+    if (e->failure.code != PL_OK)
+        return;
+    e->failure = *error;
+    if (error->code != PL_ENAN)
+        pl_pass(&e->failure, "epoch %u, batch %u", e->number, e->done);
+}
+
 static void batch_done(void *self, const pl_answer_t *answer)
 {
     epoch_t *e = self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        batch_failed(e, answer->error);
     if (epoch_failed(e, answer))
         return;
     const pl_train_batch_reply_t *reply = &answer->body->train_batch_reply;
-    if (step_due(e, e->done)) {
+    if (pl_due_step(&e->due, e->done)) {
         e->lr = reply->lr;
         e->grad_norm = reply->grad_norm;
     }
-    e->global_step = steps_after(e, e->done);
+    e->global_step = pl_due_steps(&e->due, e->done);
     e->done++;
     e->pending--;
     pl_pace_ended(&e->pace);
     pl_figures_add(&e->sums, reply->figures);
     pl_figures_add(&e->since_log, reply->figures);
-    if (e->call && e->failure.code == PL_OK && log_due(e, e->done - 1) && !decision_due(e, e->done - 1))
-        log_interval(e, NULL);
+    if (e->call && e->failure.code == PL_OK && pl_due_log(&e->due, e->done - 1)
+        && !pl_due_decision(&e->due, e->done - 1))
+        send_log(e, NULL);
     pl_patience_renew(&e->patience);
-    if (e->call)
-        epoch_report_sometimes(e);
+    if (e->call && pl_now() - e->reported >= REPORT_EVERY)
+        epoch_report_now(e, "train");
     epoch_go_on(e);
 }
 
@@ -276,11 +235,12 @@ static void batch_fetched(void *self, const pl_answer_t *answer)
         return;
     const pl_fetch_batch_reply_t *reply = &answer->body->fetch_batch_reply;
     uint32_t batch = reply->batch_idx;
-    pl_train_batch_t msg = {.global_step = e->first_step + batch / accumulate(e) + 1, .total_steps = e->total_steps,
-                            .shard = batch % accumulate(e), .step_due = step_due(e, batch),
+    const bool step_due = pl_due_step(&e->due, batch);
+    pl_train_batch_t msg = {.global_step = pl_due_steps(&e->due, batch) + !step_due, .total_steps = e->total_steps,
+                            .shard = pl_due_shard(&e->due, batch), .step_due = step_due,
                             .lr_factor = e->lr_factor, .batch = reply->batch};
     if (!reply->batch)
-        pl_fail(&e->failure, PL_EBUG, "the data ended after %u of %u batches", e->done, e->batches);
+        pl_fail(&e->failure, PL_EBUG, "the data ended after %u of %u batches", e->done, e->due.batches);
     else if (e->failure.code == PL_OK
              && pl_call_train_batch(e, e->strategy, &msg, (pl_how_t){.on_answer = batch_done}, &e->failure))
         return;                                             /* still pending: the step in the fetch's place */
@@ -291,8 +251,8 @@ static void batch_fetched(void *self, const pl_answer_t *answer)
 /* A stop waits for the optimizer step that the newest micro-batch belongs to. */
 static bool may_fetch(const epoch_t *e)
 {
-    return !e->at_decision && e->fetched < e->batches && e->pending < e->pace.depth
-           && !(e->stopping && (e->fetched == 0 || step_due(e, e->fetched - 1)));
+    return !e->at_decision && e->fetched < e->due.batches && e->pending < e->pace.depth
+           && !(e->stopping && (e->fetched == 0 || pl_due_step(&e->due, e->fetched - 1)));
 }
 
 static void epoch_pump(epoch_t *e)
@@ -300,7 +260,7 @@ static void epoch_pump(epoch_t *e)
     pl_fetch_batch_t msg = {.stage = PL_TRAIN};
     while (e->failure.code == PL_OK && may_fetch(e))
         if (pl_call_fetch_batch(e, e->data, &msg, (pl_how_t){.on_answer = batch_fetched}, &e->failure)) {
-            e->at_decision = decision_due(e, e->fetched);
+            e->at_decision = pl_due_decision(&e->due, e->fetched);
             e->fetched++;
             e->pending++;
         }
@@ -312,12 +272,15 @@ static void epoch_finish(epoch_t *e)
 {
     pl_call_t *call = e->call;
     char *text = pl_metrics_text(e->newest, &e->failure);
-    epoch_tell(e, "alive", "");                             /* what follows it may fail */
+    if (e->done == e->due.batches)
+        epoch_report(e, "epoch", e->newest);
+    else
+        epoch_tell(e, "alive", "");                         /* what follows it may fail */
     e->call = NULL;
     if (text)
         pl_reply_train_epoch(call, &(pl_train_epoch_reply_t){
             .global_step = e->global_step, .validated_step = e->validated_step, .ended = e->ended || e->stopping,
-            .whole = e->done == e->batches,
+            .whole = e->done == e->due.batches,
             .reason = e->reason, .metrics = text});
     else
         pl_call_fail(call, &e->failure);
@@ -417,17 +380,15 @@ static bool send_evaluate(epoch_t *e)
 static void epoch_decide(epoch_t *e)
 {
     uint32_t batch = e->done - 1;
-    bool last = e->done == e->batches, sent = false, validate = validation_due(e, batch) && !e->told;
+    bool last = e->done == e->due.batches, sent = false, validate = pl_due_validation(&e->due, batch) && !e->told;
     for (; !sent && e->failure.code == PL_OK && e->decision < DECIDE_END; e->decision += !sent) {
         switch (e->decision) {
         case DECIDE_LOG:
-            if (last)
-                sent = send_log(e, &e->sums, false, decided);
-            else if (log_due(e, batch))
-                sent = log_interval(e, decided);
+            if (last || pl_due_log(&e->due, batch))
+                sent = send_log(e, decided);
             break;
         case DECIDE_CALLBACK:
-            if (callback_due(e, batch))
+            if (pl_due_callback(&e->due, batch))
                 sent = send_hook(e, PL_HOOK_TRAIN_BATCH_END);
             break;
         case DECIDE_VALIDATING:
@@ -439,7 +400,7 @@ static void epoch_decide(epoch_t *e)
                 sent = send_evaluate(e);
             break;
         case DECIDE_VALIDATED:
-            if (validation_due(e, batch) && e->validated_step == e->global_step
+            if (pl_due_validation(&e->due, batch) && e->validated_step == e->global_step
                 && (e->callback_points & PL_AT(VALIDATION_END)))
                 sent = send_hook(e, PL_HOOK_VALIDATION_END);
             break;
@@ -463,27 +424,17 @@ static void epoch_decide(epoch_t *e)
 
 /* ---- the beginning ---- */
 
-static uint64_t min_known(uint64_t a, uint64_t b)
-{
-    return !a || (b && b < a) ? b : a;
-}
-
 static void epoch_begun(void *self, const pl_answer_t *answer)
 {
     epoch_t *e = self;
     if (epoch_failed(e, answer))
         return;
     e->pending--;
-    e->batches = pl_amount_of(e->options->limit_train_batches, answer->body->begin_reply.batches);
-    if (e->batches == 0)
+    uint32_t batches = pl_amount_of(e->options->limit_train_batches, answer->body->begin_reply.batches);
+    if (batches == 0)
         pl_fail(&e->failure, PL_EINVAL, "trainer.limit_train_batches leaves none of the %u batches of an epoch",
                 answer->body->begin_reply.batches);
-    uint64_t per_epoch = (e->batches + accumulate(e) - 1) / accumulate(e);
-    uint64_t most = e->options->max_steps > 0 ? (uint64_t)e->options->max_steps : 0;
-    uint64_t epochs = e->options->max_epochs > 0 ? (uint64_t)e->options->max_epochs : 0;
-    e->total_steps = min_known(most, epochs * per_epoch);
-    if (most && most - e->first_step < per_epoch)
-        e->batches = (uint32_t)(most - e->first_step) * accumulate(e);
+    e->total_steps = pl_due_begin(&e->due, e->number, e->global_step, batches);
     pl_patience_begin(&e->patience, e, e->options->step_timeout, epoch_look);
     pl_pace_paused(&e->pace);
     epoch_go_on(e);
@@ -504,7 +455,7 @@ static void interest_known(void *self, const pl_answer_t *answer)
         return;
     e->pending--;
     e->callback_points = answer->body->interest_reply.points;
-    e->callback_every = answer->body->interest_reply.every_n_steps;
+    e->due.callback_every = answer->body->interest_reply.every_n_steps;
     e->asked = true;
     epoch_begin(e);
 }
@@ -543,8 +494,8 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body, pl_er
         return pl_fail(err, PL_EBUSY, "an epoch is under way");
     e->number = body->train_epoch.epoch;
     e->lr_factor *= body->train_epoch.lr_factor;
-    e->first_step = e->global_step = body->train_epoch.global_step;
-    e->batches = e->fetched = e->done = 0;
+    e->global_step = body->train_epoch.global_step;
+    e->due.batches = e->fetched = e->done = 0;
     e->deciding = e->at_decision = false;
     e->failure.code = PL_OK;
     pl_figures_clear(&e->sums);

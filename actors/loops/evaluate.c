@@ -1,4 +1,5 @@
 /* evaluate.c - the evaluate loop: forward all batches of a stage, sum the figures */
+#include <math.h>
 #include <stdio.h>
 
 #include "actors/loops/figures.h"
@@ -6,6 +7,7 @@
 #include "actors/loops/walk.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
 
 typedef struct evaluate {
     pl_walk_t walk;                                         /* first: see walk.h */
@@ -33,13 +35,26 @@ static void evaluate_report(pl_walk_t *walk)
     pl_progress_evaluate(walk->call, &progress);
 }
 
+/* Validation changes nothing, so the run goes on; but who chooses weights by such a figure should know. */
+static void evaluate_warn(evaluate_t *e)
+{
+    for (int k = 0; k < e->figures.count; k++) {
+        const pl_figure_t *f = &e->figures.figure[k];
+        if (f->weight != 0 && !isfinite(f->sum / f->weight))
+            pl_log_line(PL_LOG_WARNING, pl_actor_rank(e), pl_actor_name(e),
+                        "%s is not finite after step %llu: look at the data and the weights", f->name,
+                        (unsigned long long)e->global_step);
+    }
+}
+
 static void evaluate_end(pl_walk_t *walk, pl_call_t *call)
 {
     evaluate_t *e = (evaluate_t *)walk;
     pl_error_t err = {0};
     json_t *metrics = json_object();
     char *text = NULL;
-    if (metrics && pl_figures_put(&e->figures, false, metrics, &err) == PL_OK)
+    evaluate_warn(e);
+    if (metrics && pl_figures_put(&e->figures, PL_FIGURES_OF_PASS, metrics, &err) == PL_OK)
         text = pl_metrics_text(metrics, &err);
     else if (!metrics)
         pl_no_memory(&err);

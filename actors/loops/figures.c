@@ -46,13 +46,20 @@ int pl_metric_put(json_t *into, const char *name, double value, pl_error_t *err)
     return json_object_set_new(into, name, number) == 0 ? PL_OK : pl_no_memory(err);
 }
 
-int pl_figures_put(const pl_figures_t *figures, bool only_on_step, json_t *into, pl_error_t *err)
+static bool is_wanted(const pl_figure_t *figure, pl_figures_of_t of)
+{
+    return figure->weight != 0 && (figure->on_step || of != PL_FIGURES_OF_STEPS);
+}
+
+int pl_figures_put(const pl_figures_t *figures, pl_figures_of_t of, json_t *into, pl_error_t *err)
 {
     int code = PL_OK;
     for (int k = 0; k < figures->count && code == PL_OK; k++) {
         const pl_figure_t *f = &figures->figure[k];
-        if (f->weight != 0 && (f->on_step || !only_on_step))
-            code = pl_metric_put(into, f->name, f->sum / f->weight, err);
+        char name[sizeof f->name + sizeof "_epoch"];
+        snprintf(name, sizeof name, "%s%s", f->name, f->on_step && of == PL_FIGURES_OF_EPOCH ? "_epoch" : "");
+        if (is_wanted(f, of))
+            code = pl_metric_put(into, name, f->sum / f->weight, err);
     }
     return code;
 }

@@ -1,5 +1,6 @@
 /* fit.c - the fit loop: epochs until a limit or a stop, then the weights */
 #include <stdio.h>
+#include <string.h>
 
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
@@ -15,9 +16,11 @@ typedef struct fit {
     pl_address_t epoch, evaluate, callback, logger, checkpoint, strategy;
     pl_call_t *call;                                        /* the run  [NULL: idle] */
     int64_t began;
-    uint32_t epochs;                                        /* done */
-    uint64_t global_step, validated_step;
+    uint32_t epochs, newest_epoch;                          /* done; the number of the one that was trained last */
+    uint64_t global_step, total_steps, validated_step;      /* total_steps 0: not known */
     bool ended, stopped, epoch_whole;                       /* epoch_whole: the newest was not cut short */
+    bool saving;                                            /* the weights are on their way to the result */
+    pl_error_t failure;                                     /* after the last step  [code 0: none] */
     double lr_factor;                                       /* asked for by callbacks, not yet handed on */
     uint64_t evaluating;                                    /* the call  [0: none] */
     json_t *metrics;
@@ -44,12 +47,23 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     return PL_OK;
 }
 
+static void fit_save(fit_t *fit);
+
+/* Once all steps are made, a failure is told with the weights that they made; unless who has them is stuck. */
 static void fit_fail(fit_t *fit, const pl_error_t *error)
 {
+    bool all_made = fit->ended || (fit->total_steps && fit->global_step >= fit->total_steps);
+    if (!fit->call)
+        return;
+    if (fit->failure.code == PL_OK)
+        fit->failure = *error;
+    if (all_made && !fit->saving && error->code != PL_ESTUCK) {
+        fit_save(fit);
+        return;
+    }
     pl_call_t *call = fit->call;
     fit->call = NULL;
-    if (call)
-        pl_call_fail(call, error);
+    pl_call_fail(call, &fit->failure);
 }
 
 /* True unless the answer is the reply that was waited for; errors end the run. */
@@ -85,7 +99,7 @@ static void fit_reply(fit_t *fit)
 static void fit_saved(void *self, const pl_answer_t *answer)
 {
     fit_t *fit = self;
-    if (answer->kind == PL_ANSWER_ERROR)
+    if (answer->kind == PL_ANSWER_ERROR && fit->outcome->error.code == PL_OK)
         fit->outcome->error = *answer->error;               /* the weights are in the result all the same */
     if (fit->call && (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR))
         fit_reply(fit);
@@ -118,23 +132,29 @@ static int outcome_fill(fit_t *fit, pl_error_t *err)
     fit->outcome->stopped = fit->stopped;
     fit->outcome->global_step = fit->global_step;
     fit->outcome->epoch = fit->epochs;
+    fit->outcome->error = fit->failure;
     fit->outcome->seconds = (double)(pl_now() - fit->began) / 1e9;
     fit->outcome->metrics = pl_metrics_text(fit->metrics, err);
     return fit->outcome->metrics ? PL_OK : PL_ENOMEM;
 }
 
-static void fit_end_hooked(void *self, const pl_answer_t *answer)
+static void fit_save(fit_t *fit)
 {
-    fit_t *fit = self;
     pl_error_t err = {0};
-    if (fit_failed(fit, answer))
-        return;
+    fit->saving = true;
     if (outcome_fill(fit, &err) != PL_OK) {
         fit_fail(fit, &err);
         return;
     }
     pl_how_t how = {.on_answer = fit_exported, .silence_ms = pl_milliseconds(fit->options->step_timeout)};
     fit_sent(fit, pl_call_export_weights(fit, fit->strategy, &(pl_export_weights_t){0}, how, &err), &err);
+}
+
+static void fit_end_hooked(void *self, const pl_answer_t *answer)
+{
+    fit_t *fit = self;
+    if (!fit_failed(fit, answer))
+        fit_save(fit);
 }
 
 static void fit_hook(fit_t *fit, unsigned point, pl_on_answer_t then)
@@ -146,6 +166,15 @@ static void fit_hook(fit_t *fit, unsigned point, pl_on_answer_t then)
     pl_free(text);
 }
 
+static void fit_tell_validated(fit_t *fit)
+{
+    char *text = pl_metrics_text(fit->metrics, NULL);
+    fit_pass_report(fit, &(pl_run_progress_t){
+        .event = "validated", .global_step = fit->global_step, .total_steps = fit->total_steps,
+        .epoch = fit->newest_epoch, .metrics = text ? text : ""});
+    pl_free(text);
+}
+
 static void fit_validated(void *self, const pl_answer_t *answer)
 {
     fit_t *fit = self;
@@ -154,7 +183,8 @@ static void fit_validated(void *self, const pl_answer_t *answer)
         fit->evaluating = 0;
     if (answer->kind == PL_ANSWER_PROGRESS) {
         const pl_evaluate_progress_t *p = &answer->body->evaluate_progress;
-        fit_pass_report(fit, &(pl_run_progress_t){.event = p->event, .global_step = p->global_step, .epoch = p->epoch,
+        fit_pass_report(fit, &(pl_run_progress_t){.event = p->event, .global_step = p->global_step,
+                                                  .total_steps = fit->total_steps, .epoch = p->epoch,
                                                   .batch = p->batch, .batches = p->batches, .metrics = p->metrics});
     }
     if (answer->kind == PL_ANSWER_ERROR && fit->stopped && answer->error->code == PL_ECANCELLED) {
@@ -164,19 +194,21 @@ static void fit_validated(void *self, const pl_answer_t *answer)
     if (fit_failed(fit, answer))
         return;
     const char *metrics = answer->body->evaluate_reply.metrics;
-    pl_log_metrics_t log = {.epoch = fit->epochs, .global_step = fit->global_step, .metrics = metrics};
+    pl_log_metrics_t log = {.epoch = fit->newest_epoch, .global_step = fit->global_step, .metrics = metrics};
     if (pl_metrics_merge(fit->metrics, metrics, &err) != PL_OK
         || !pl_call_log_metrics(fit, fit->logger, &log, (pl_how_t){0}, &err))
         fit_fail(fit, &err);
-    else
+    else {
+        fit_tell_validated(fit);
         fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
+    }
 }
 
 /* The result speaks of the final weights: when the run ended between two validations, one more is made. */
 static void fit_end(fit_t *fit)
 {
     pl_error_t err = {0};
-    pl_evaluate_t msg = {.stage = PL_VALIDATE, .epoch = fit->epochs, .global_step = fit->global_step};
+    pl_evaluate_t msg = {.stage = PL_VALIDATE, .epoch = fit->newest_epoch, .global_step = fit->global_step};
     if (!fit->validates || fit->stopped || fit->validated_step == fit->global_step) {
         fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
         return;
@@ -217,6 +249,10 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (answer->kind == PL_ANSWER_PROGRESS) {
         const pl_train_epoch_progress_t *p = &answer->body->train_epoch_progress;
+        fit->global_step = p->global_step;
+        fit->total_steps = p->total_steps;
+        if (strcmp(p->event, "train"))                      /* those come by the clock */
+            pl_metrics_merge(fit->metrics, p->metrics, NULL);
         fit_pass_report(fit, &(pl_run_progress_t){
             .event = p->event, .global_step = p->global_step, .total_steps = p->total_steps, .epoch = p->epoch,
             .batch = p->batch, .batches = p->batches, .metrics = p->metrics});
@@ -247,6 +283,7 @@ static void fit_epoch_begin(void *self, const pl_answer_t *answer)
         return;
     }
     pl_train_epoch_t msg = {.epoch = fit->epochs, .global_step = fit->global_step, .lr_factor = fit->lr_factor};
+    fit->newest_epoch = fit->epochs;
     fit->lr_factor = 1;
     fit_sent(fit, pl_call_train_epoch(fit, fit->epoch, &msg, (pl_how_t){.on_answer = fit_epoch_done}, &err), &err);
 }

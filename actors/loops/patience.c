@@ -29,7 +29,8 @@ void pl_patience_renew(pl_patience_t *p)
 
 bool pl_patience_is_over(pl_patience_t *p, void *self, pl_error_t *err, const char *what, ...)
 {
-    int64_t left = p->since + p->limit - pl_now();
+    int64_t awake = pl_actor_awake_since(self), since = p->since > awake ? p->since : awake;
+    int64_t left = since + p->limit - pl_now();
     if (left > 0) {
         look_later(p, self, left);
         return false;

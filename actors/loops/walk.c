@@ -102,6 +102,10 @@ static void walk_report(pl_walk_t *w)
 static void walk_batch_done(void *self, const pl_answer_t *answer)
 {
     pl_walk_t *w = self;
+    if (answer->kind == PL_ANSWER_ERROR && w->failure.code == PL_OK) {
+        w->failure = *answer->error;
+        pl_pass(&w->failure, "%s, batch %u", w->what, w->done);
+    }
     if (walk_failed(w, answer))
         return;
     if (w->failure.code == PL_OK)

@@ -305,6 +305,7 @@ static void timer_fired(evutil_socket_t fd, short what, void *user)
     (void)fd, (void)what;
     pl_timer_t *timer = user;
     actor_t *actor = timer->actor;
+    pl_reactor_fired(actor->reactor, timer->due);
     if (actor->state != ACTOR_ALIVE || pl_reactor_is_abandoned(actor->reactor))
         return;
     actor->reactor->doing = timer->doing;
@@ -342,6 +343,7 @@ int pl_after(void *self, int milliseconds, void (*then)(void *self), pl_error_t 
     if (!timer || event_add(timer->event, &in) != 0)
         return pl_no_memory(err);
     timer->doing = actor->reactor->doing;
+    timer->due = pl_now() + milliseconds * PL_MILLISECOND;
     return PL_OK;
 }
 
@@ -349,6 +351,11 @@ int pl_watch(void *self, int fd, void (*then)(void *self), pl_error_t *err)
 {
     pl_timer_t *watch = timer_new(actor_of(self), fd, EV_READ | EV_PERSIST, then);
     return watch && event_add(watch->event, NULL) == 0 ? PL_OK : pl_no_memory(err);
+}
+
+int64_t pl_actor_awake_since(void *self)
+{
+    return actor_of(self)->reactor->awake_since;
 }
 
 void pl_actor_computes(void *self)

@@ -217,6 +217,10 @@ PL_API const pl_address_t *pl_actor_address(void *self);
  * again moves it. */
 PL_API int pl_after(void *self, int milliseconds, void (*then)(void *self), pl_error_t *err);
 
+/* pl_now() of when this thread's timers came in time again: the process was stopped before, or the machine slept, and
+ * who waits for somebody counts from then.  0: they always did. */
+PL_API int64_t pl_actor_awake_since(void *self);
+
 /* Calls back on the actor's thread whenever fd can be read, until the actor has ended; fd stays open until its
  * release(). */
 PL_API int pl_watch(void *self, int fd, void (*then)(void *self), pl_error_t *err);

@@ -35,7 +35,7 @@ typedef struct pl_made_call {
     pl_on_answer_t on_answer;
     void *context;
     int64_t since;                                          /* when it was made */
-    int64_t deadline;                                       /* total; 0: none */
+    int64_t deadline, total;                                /* when, and how long it was then; 0: none */
     int64_t silence, silent_until;                          /* ns; 0: none */
     bool cancelled;
     pl_reactor_t *thread;                                   /* a child's own thread  [not a child, or on this thread] */
@@ -50,6 +50,7 @@ typedef struct pl_timer {
     struct actor *actor;
     struct event *event;
     void (*then)(void *self);
+    int64_t due;                                            /* 0: a descriptor */
     pl_doing_t doing;
     struct pl_timer *next;
 } pl_timer_t;

@@ -1,11 +1,24 @@
 /* limits.c - how long calls may take
  *
- * A limit that passes does not end a call: the callee is sent a cancel, the caller is told once that it is late. */
+ * A limit that passes does not end a call: the callee is sent a cancel, the caller is told once that it is late.
+ *
+ * Who watches must itself have been awake.  A process that is stopped, or a machine that sleeps, stands still while the
+ * clock goes on; then the thread's own timers come late.  So while there are limits a timer looks often, and one that
+ * comes late gives everybody their whole time anew. */
 #include <event2/event.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "runtime/actors.h"
+
+static const int64_t LOOK_EVERY = PL_SECOND / 4, LATE = PL_SECOND / 4;
+
+void pl_reactor_fired(pl_reactor_t *reactor, int64_t due)
+{
+    int64_t now = pl_now();
+    if (due && now - due > LATE)
+        reactor->awake_since = now;
+}
 
 static void limited_add(pl_reactor_t *reactor, pl_made_call_t *made)
 {
@@ -37,20 +50,19 @@ static void limits_schedule(pl_reactor_t *reactor, int64_t when)
 {
     if (!when || (reactor->limit_next && reactor->limit_next <= when))
         return;
-    int64_t wait = when - pl_now();
-    if (wait < 0)
-        wait = 0;
-    struct timeval in = {wait / PL_SECOND, wait % PL_SECOND / 1000 + 1};
-    reactor->limit_next = when;
+    int64_t now = pl_now(), wait = when < now ? 0 : when - now < LOOK_EVERY ? when - now : LOOK_EVERY;
+    struct timeval in = {0, wait / 1000 + 1};
+    reactor->limit_next = now + wait;
     event_add(reactor->limit_timer, &in);
 }
 
 void limits_set(pl_made_call_t *made, const pl_how_t *how)
 {
     pl_reactor_t *reactor = made->actor->reactor;
-    int64_t now = how->total_ms || how->silence_ms ? pl_now() : 0;
+    int64_t now = how->total_ms || how->silence_ms || reactor->doing.deadline ? pl_now() : 0;
     made->deadline = how->total_ms ? now + how->total_ms * PL_MILLISECOND : 0;
     made->deadline = sooner(made->deadline, made->is_child ? 0 : reactor->doing.deadline);
+    made->total = made->deadline - now;
     made->silence = how->silence_ms * PL_MILLISECOND;
     made->silent_until = made->silence ? now + made->silence : 0;
     if (!made->deadline && !made->silence)
@@ -63,9 +75,19 @@ void limits_renew(pl_made_call_t *made, int64_t wait)
 {
     pl_reactor_t *reactor = made->actor->reactor;
     made->deadline = pl_now() + wait;
+    made->total = wait;
     made->silence = made->silent_until = 0;
     limited_add(reactor, made);
     limits_schedule(reactor, made->deadline);
+}
+
+/* Nothing is counted that passed before this thread was awake. */
+static void limits_wake(pl_made_call_t *made, int64_t awake_since)
+{
+    if (made->deadline && made->deadline - made->total < awake_since)
+        made->deadline = awake_since + made->total;
+    if (made->silent_until && made->silent_until - made->silence < awake_since)
+        made->silent_until = awake_since + made->silence;
 }
 
 static void made_late(pl_made_call_t *made, const char *what)
@@ -87,6 +109,7 @@ void pl_actors_check_limits(pl_reactor_t *reactor)
     int64_t now = pl_now(), next = 0;
     pl_made_call_t *made = reactor->limited;
     while (made) {
+        limits_wake(made, reactor->awake_since);
         const char *passed = made->deadline && made->deadline <= now ? "limit"
                              : made->silent_until && made->silent_until <= now ? "limit of silence" : NULL;
         if (passed) {

@@ -147,6 +147,7 @@ static void limit_timer_fired(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
     pl_reactor_t *reactor = user;
+    pl_reactor_fired(reactor, reactor->limit_next);
     reactor->limit_next = 0;
     pl_actors_check_limits(reactor);
 }

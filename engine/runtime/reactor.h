@@ -47,6 +47,7 @@ typedef struct pl_reactor {
     struct pl_made_call *limited;                           /* those of them with a limit */
     struct event *limit_timer;
     int64_t limit_next;                                     /* when it fires; 0: not set */
+    int64_t awake_since;                                    /* the thread's timers come in time  [0: always] */
     uint64_t next_call;
     struct actor *dead;                                     /* to be freed between two handlers */
     pl_doing_t doing;
@@ -90,6 +91,8 @@ int pl_reactor_send(pl_reactor_t *reactor, pl_frame_t *frame, pl_error_t *err);
 void pl_actors_deliver(pl_reactor_t *reactor, pl_frame_t *frame);
 void pl_actors_reap(pl_reactor_t *reactor);
 void pl_actors_check_limits(pl_reactor_t *reactor);
+/* A timer of this thread fired that was due then: when that is long ago, the thread did not run meanwhile. */
+void pl_reactor_fired(pl_reactor_t *reactor, int64_t due);
 void pl_actors_lost_thread(pl_reactor_t *reactor, uint32_t thread);
 void pl_actors_release(pl_reactor_t *reactor);
 void pl_actors_abandon_children(pl_reactor_t *reactor);    /* those on threads of their own */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/utf8.h"
 #include "tensor/model.h"
 #include "tensor/operators.h"
 
@@ -25,6 +26,11 @@ void pl_scope(pl_graph_t *g, const char *format, ...)
         pl_refuse(g, "scopes may be %d deep and their path %d characters long",
                   (int)(sizeof g->scope_mark / sizeof *g->scope_mark),
                   (int)sizeof g->scope - 2);
+        return;
+    }
+    if (!pl_utf8_ok(g->scope + used, (size_t)length)) {
+        g->scope[used] = '\0';
+        pl_refuse(g, "the name of a scope is no UTF-8");
         return;
     }
     strcat(g->scope, ".");
@@ -163,6 +169,10 @@ static void fetch_add(pl_graph_t *g, const pl_fetch_t *fetch, const char *name, 
                           name);
             return;
         }
+    if (!pl_utf8_ok(name, strlen(name))) {
+        pl_refuse(g, "the name of an output or a figure is no UTF-8");
+        return;
+    }
     if (strlen(name) >= sizeof fetch->name) {
         pl_refuse(g, "\"%s\" is too long a name: up to %d characters", name,
                   (int)sizeof fetch->name - 1);

@@ -36,6 +36,12 @@ const pl_rules_t *pl_rules_of(pl_opcode_t code)
     return &tables[pl_operators[code].kind][code];
 }
 
+const char *pl_op_where(const pl_op_t *op, char text[static 128])
+{
+    snprintf(text, 128, "%.63s%s%.60s", op->path, op->path[0] ? ": " : "", pl_op_name(op));
+    return text;
+}
+
 /* ---- The graph and its error ---- */
 
 pl_graph_t *pl_graph_new(struct pl_model *model, pl_stage_t stage,

@@ -150,6 +150,8 @@ PL_API void pl_graph_prune(pl_graph_t *g);
 
 /* "matmul"; of a user's operator its own name. */
 PL_API const char *pl_op_name(const pl_op_t *op);
+/* "h.0.fc1: matmul", or the name alone outside all scopes; returns text. */
+PL_API const char *pl_op_where(const pl_op_t *op, char text[128]);
 /* The kernel that a user's operator brings along for a kind of accelerator, or NULL: PL_EUNSUPPORTED. */
 PL_API const pl_kernel_t *pl_op_kernel(const pl_op_t *op, const char *accelerator, pl_error_t *err);
 

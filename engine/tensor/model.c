@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "base/utf8.h"
 
 #define ALIGN 16                            /* elements: a cache line of float32 */
 
@@ -58,6 +59,19 @@ const pl_tensor_info_t *pl_model_find(const pl_model_t *model, const char *name)
     return NULL;
 }
 
+/* What a file of weights could not hold is refused before anything is trained. */
+static int name_check(const char *name, pl_error_t *err)
+{
+    char shown[64];
+    if (!pl_utf8_ok(name, strlen(name)))
+        return pl_fail(err, PL_EINVAL, "the name \"%s\" is no UTF-8: no file could hold it",
+                       pl_utf8_show(name, shown, sizeof shown));
+    if (!strcmp(name, "__metadata__"))
+        return pl_fail(err, PL_EINVAL, "%s is no name for a tensor: files of weights use "
+                       "it themselves", name);
+    return PL_OK;
+}
+
 const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *tensor,
                                      pl_error_t *err)
 {
@@ -70,6 +84,8 @@ const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *
                 tensor->name);
         return NULL;
     }
+    if (name_check(tensor->name, err) != PL_OK)
+        return NULL;
     int64_t count = 1, next;
     for (int i = 0; i < tensor->shape.rank; i++)
         if (i == PL_DIMS || tensor->shape.dim[i] < 1 ||

@@ -29,7 +29,7 @@ static bool is_warming(const schedule_t *s, uint64_t step)
 
 static double warming(const schedule_t *s, uint64_t step)
 {
-    return (double)(step + 1) / (double)(s->warmup_steps + 1);
+    return (double)(step + 1) / ((double)s->warmup_steps + 1);
 }
 
 /* How much of the way after the warm-up is behind `step`: 0 to 1. */

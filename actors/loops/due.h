@@ -1,0 +1,35 @@
+/* due.h - what is due after which batch of an epoch: an optimizer step, a log line, a callback's turn, a validation
+ *
+ * Known from options and counts alone, before the batch is fetched: timing decides nothing. */
+#ifndef PL_LOOPS_DUE_H
+#define PL_LOOPS_DUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/run.h"
+
+typedef struct pl_due {
+    const pl_trainer_options_t *options;
+    bool validates;                                         /* there is validation data */
+    uint64_t callback_every;                                /* steps; 0: never */
+    uint32_t epoch, batches;                                /* of which this is; in it */
+    uint64_t first_step;                                    /* optimizer steps done before it */
+} pl_due_t;
+
+/* Cuts `batches` where max_steps ends the run; -> the steps of the run, 0 when nothing limits them. */
+uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint64_t first_step, uint32_t batches);
+
+/* `batch` counts from 0 within the epoch. */
+bool pl_due_step(const pl_due_t *due, uint32_t batch);
+/* Steps done once `batch` and all before it are. */
+uint64_t pl_due_steps(const pl_due_t *due, uint32_t batch);
+/* Which batch of its step it is, from 0. */
+uint32_t pl_due_shard(const pl_due_t *due, uint32_t batch);
+bool pl_due_log(const pl_due_t *due, uint32_t batch);
+bool pl_due_callback(const pl_due_t *due, uint32_t batch);
+bool pl_due_validation(const pl_due_t *due, uint32_t batch);
+/* Something that the loop halts for. */
+bool pl_due_decision(const pl_due_t *due, uint32_t batch);
+
+#endif
