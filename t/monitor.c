@@ -6,6 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include "actor_rig.h"
@@ -478,6 +482,132 @@ static void there_is_one_stream(void)
     rig_close();
 }
 
+static void only_ports_that_there_are_are_taken(void)
+{
+    static const char *const refused[] = {"tcp://127.0.0.1:99999", "tcp://127.0.0.1:65536", "tcp://127.0.0.1:-1",
+                                          "tcp://127.0.0.1:", "tcp://127.0.0.1:12x", "tcp://[::1]:4294967296"};
+    rig_open();
+    for (size_t k = 0; k < sizeof refused / sizeof *refused; k++) {
+        pl_error_t err = {0};
+        is_int(pl_monitor_start(rig.runtime, refused[k], false, &err), PL_EINVAL, "\"%s\" is refused", refused[k]);
+        like(err.text, "a port is a number up to 65535", "with the reason");
+    }
+    rig_close();
+}
+
+/* ---- files ---- */
+
+static void file_write(const char *path)
+{
+    FILE *file = fopen(path, "w");
+    if (file) {
+        fputs("precious", file);
+        fclose(file);
+    }
+}
+
+static const char *file_read(const char *path)
+{
+    static char text[16];
+    FILE *file = fopen(path, "r");
+    text[0] = '\0';
+    if (file) {
+        text[fread(text, 1, sizeof text - 1, file)] = '\0';
+        fclose(file);
+    }
+    return text;
+}
+
+static int stream_at(pl_runtime_t *runtime, const char *path, pl_error_t *err)
+{
+    char endpoint[256];
+    snprintf(endpoint, sizeof endpoint, "ipc://%s", path);
+    *err = (pl_error_t){0};
+    return pl_monitor_start(runtime, endpoint, false, err);
+}
+
+static void what_is_no_socket_stays(void)
+{
+    char file[128], link[128], folder[128];
+    pl_error_t err;
+    struct stat there;
+    snprintf(file, sizeof file, "%s/precious", tap_folder());
+    snprintf(link, sizeof link, "%s/link", tap_folder());
+    snprintf(folder, sizeof folder, "%s/folder", tap_folder());
+    file_write(file);
+    is_int(symlink(file, link) | mkdir(folder, 0700), 0, "a file, a link to it, a folder");
+    rig_open();
+    is_int(stream_at(rig.runtime, file, &err), PL_EINVAL, "a file is refused");
+    like(err.text, "precious.*something else than a socket", "and named");
+    is_int(stream_at(rig.runtime, link, &err), PL_EINVAL, "a link is refused");
+    is_int(stream_at(rig.runtime, folder, &err), PL_EINVAL, "a folder is refused");
+    is_text(file_read(file), "precious", "the file is as it was");
+    ok(lstat(link, &there) == 0 && S_ISLNK(there.st_mode), "the link is there");
+    ok(stat(folder, &there) == 0, "the folder too");
+    rig_close();
+}
+
+static void an_endpoint_in_use_stays_with_its_holder(void)
+{
+    static const char *const endpoints[] = {"ipc://%s/held", "tcp://127.0.0.1:*"};
+    for (int k = 0; k < 2; k++) {
+        viewer_t v;
+        char endpoint[256], pattern[64];
+        pl_runtime_t second;
+        pl_error_t err = {0};
+        rig_open();
+        snprintf(endpoint, sizeof endpoint, endpoints[k], tap_folder());
+        is_int(pl_monitor_start(rig.runtime, endpoint, false, &err), PL_OK, "a run publishes");
+        snprintf(endpoint, sizeof endpoint, "%s", pl_monitor_endpoint(rig.runtime));
+        pl_runtime_init(&second, NULL);
+        is_int(pl_monitor_start(&second, endpoint, false, &err), PL_EBUSY, "a second one may not at %s", endpoint);
+        snprintf(pattern, sizeof pattern, k ? "in use by another process" : "in use by process %d:", (int)getpid());
+        like(err.text, pattern, "the holder is named");
+        pl_runtime_release(&second);
+        viewer_open(&v, "");
+        act_last();
+        ok(viewer_read(&v, 0), "viewers find the first");
+        viewer_close(&v);
+        rig_close();
+    }
+}
+
+static void a_socket_left_behind_is_replaced(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    viewer_t v;
+    pl_error_t err;
+    snprintf(address.sun_path, sizeof address.sun_path, "%s/left", tap_folder());
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    is_int(bind(fd, (struct sockaddr *)&address, sizeof address), 0, "a socket");
+    close(fd);
+    rig_open();
+    is_int(stream_at(rig.runtime, address.sun_path, &err), PL_OK, "that nobody listens at makes room");
+    viewer_open(&v, "");
+    act_last();
+    ok(viewer_read(&v, 0), "and viewers find the stream");
+    viewer_close(&v);
+    rig_close();
+}
+
+static void its_file_goes_with_the_stream(void)
+{
+    char path[128];
+    pl_error_t err;
+    snprintf(path, sizeof path, "%s/passing", tap_folder());
+    rig_open();
+    is_int(stream_at(rig.runtime, path, &err), PL_OK, "a stream");
+    ok(access(path, F_OK) == 0, "has a file");
+    pl_monitor_stop(rig.runtime);
+    ok(access(path, F_OK) != 0, "only as long as it lasts");
+    is_int(stream_at(rig.runtime, path, &err), PL_OK, "another stream");
+    unlink(path);
+    file_write(path);
+    pl_monitor_stop(rig.runtime);
+    is_text(file_read(path), "precious", "leaves what others put in the place of its file");
+    rig_close();
+}
+
 int main(void)
 {
     pl_memory_hooks(NULL, record_resize, NULL);
@@ -494,6 +624,11 @@ int main(void)
     run(a_lossless_stream_keeps_all_for_a_late_reader);
     run(only_this_machine_may_listen);
     run(a_star_stands_for_any_port);
+    run(only_ports_that_there_are_are_taken);
+    run(what_is_no_socket_stays);
+    run(an_endpoint_in_use_stays_with_its_holder);
+    run(a_socket_left_behind_is_replaced);
+    run(its_file_goes_with_the_stream);
     run(there_is_one_stream);
     return tap_done();
 }

@@ -5,7 +5,6 @@
  * may be gone, so ZMQ_EVENTS is read once before the loop waits, however many sends there were. */
 #include "runtime/socket.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "runtime/endpoint.h"
 #include "runtime/marks.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -33,6 +33,7 @@ struct pl_socket {
     struct event *again;                                    /* a zero timeout: there is more */
     pl_on_message_t on_message;
     void *user;
+    pl_door_t door;                                         /* of an ipc endpoint that it listens at */
     bool *closed;                                           /* set when closed from inside a turn  [not in a turn] */
     pl_socket_t *next_sent, **sent_link;                    /* in loop->sent; link NULL: not in it */
 };
@@ -43,23 +44,6 @@ static int zmq_fail(pl_error_t *err, int code, const char *what, const char *abo
 }
 
 /* ---- opening ---- */
-
-/* Nothing of this file encrypts or asks who is there, so it does not leave the machine. */
-static int endpoint_check(const char *endpoint, pl_error_t *err)
-{
-    char host[64];
-    struct in_addr address;
-    if (!strncmp(endpoint, "inproc://", 9) || !strncmp(endpoint, "ipc://", 6) || !strncmp(endpoint, "tcp://[::1]:", 12))
-        return PL_OK;
-    size_t length = strncmp(endpoint, "tcp://", 6) ? 0 : strcspn(endpoint + 6, ":");
-    if (length && length < sizeof host) {
-        memcpy(host, endpoint + 6, length);
-        host[length] = '\0';
-        if (inet_pton(AF_INET, host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127)
-            return PL_OK;
-    }
-    return pl_fail(err, PL_EINVAL, "\"%s\" is not on this machine: ipc://FILE or tcp://127.0.0.1:PORT", endpoint);
-}
 
 static int option_int(void *zmq, int option, int value)
 {
@@ -102,25 +86,47 @@ static int options_set(void *zmq, const pl_socket_spec_t *spec)
     return failed;
 }
 
-static void *zmq_open(const pl_socket_spec_t *spec, pl_error_t *err)
+/* At a file of ours; elsewhere ZeroMQ finds the place. */
+static int listen_at(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
+{
+    const char *file = pl_endpoint_file(endpoint);
+    int fd = file ? pl_door_open(&socket->door, file, err) : -1;
+    if (file && fd < 0)
+        return fd;
+    if ((!file || option_int(socket->zmq, ZMQ_USE_FD, fd) == 0) && zmq_bind(socket->zmq, endpoint) == 0)
+        return PL_OK;
+    int code = zmq_errno() == EADDRINUSE
+                   ? pl_fail(err, PL_EBUSY, "%s is in use by another process: choose another port, or * for any", endpoint)
+                   : zmq_fail(err, PL_EIO, "cannot listen on", endpoint);
+    if (fd >= 0)
+        close(fd);
+    return code;
+}
+
+static int connect_to(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
+{
+    return zmq_connect(socket->zmq, endpoint) == 0 ? PL_OK : zmq_fail(err, PL_EIO, "cannot connect to", endpoint);
+}
+
+static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_t *err)
 {
     static const int types[] = {ZMQ_ROUTER, ZMQ_DEALER, ZMQ_XPUB, ZMQ_SUB};
-    void *context = endpoint_check(spec->endpoint, err) == PL_OK ? pl_context_acquire(err) : NULL;
+    int code = pl_endpoint_check(spec->endpoint, err);
+    if (code != PL_OK)
+        return code;
+    void *context = pl_context_acquire(err);
     if (!context)
-        return NULL;
-    void *zmq = zmq_socket(context, types[spec->type]);
-    if (!zmq) {
-        zmq_fail(err, PL_EBUSY, "no socket for", spec->endpoint);
+        return PL_ENOMEM;
+    socket->zmq = zmq_socket(context, types[spec->type]);
+    if (!socket->zmq) {
         pl_context_release();
-        return NULL;
+        return zmq_fail(err, PL_EBUSY, "no socket for", spec->endpoint);
     }
-    if (options_set(zmq, spec) == 0
-        && (spec->bind ? zmq_bind(zmq, spec->endpoint) : zmq_connect(zmq, spec->endpoint)) == 0)
-        return zmq;
-    zmq_fail(err, PL_EIO, spec->bind ? "cannot listen on" : "cannot connect to", spec->endpoint);
-    zmq_close(zmq);
-    pl_context_release();
-    return NULL;
+    if (options_set(socket->zmq, spec) != 0)
+        code = zmq_fail(err, PL_EIO, "cannot prepare", spec->endpoint);
+    else
+        code = spec->bind ? listen_at(socket, spec->endpoint, err) : connect_to(socket, spec->endpoint, err);
+    return code;
 }
 
 static void socket_ready(evutil_socket_t fd, short what, void *user);
@@ -150,16 +156,10 @@ pl_socket_t *pl_socket_open(const pl_socket_spec_t *spec, pl_sockets_t *loop, pl
     }
     *socket = (pl_socket_t){.type = spec->type, .bounded = spec->high_water_mark > 0, .loop = loop,
                             .on_message = on_message, .user = user};
-    socket->zmq = zmq_open(spec, err);
-    if (!socket->zmq) {
-        pl_free(socket);
-        return NULL;
-    }
-    if (loop && events_new(socket, err) != PL_OK) {
-        pl_socket_close(socket);
-        return NULL;
-    }
-    return socket;
+    if (zmq_open(socket, spec, err) == PL_OK && (!loop || events_new(socket, err) == PL_OK))
+        return socket;
+    pl_socket_close(socket);
+    return NULL;
 }
 
 /* ---- when to look again ---- */
@@ -223,8 +223,11 @@ void pl_socket_close(pl_socket_t *socket)
         event_free(socket->readable);
     if (socket->again)
         event_free(socket->again);
-    zmq_close(socket->zmq);
-    pl_context_release();
+    pl_door_close(&socket->door);
+    if (socket->zmq) {
+        zmq_close(socket->zmq);
+        pl_context_release();
+    }
     pl_free(socket);
 }
 
