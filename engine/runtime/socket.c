@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "runtime/descriptors.h"
 #include "runtime/endpoint.h"
 #include "runtime/marks.h"
 
@@ -21,7 +22,7 @@
 char pl_mark;
 #endif
 
-enum { TURN_MESSAGES = 64, IDENTITY_SIZE = 5 };
+enum { TURN_MESSAGES = 64, IDENTITY_SIZE = 5, SOCKET_DESCRIPTORS = 8 };
 static const int64_t TURN_TIME = PL_MILLISECOND;
 
 struct pl_socket {
@@ -117,10 +118,11 @@ static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_
     void *context = pl_context_acquire(err);
     if (!context)
         return PL_ENOMEM;
-    socket->zmq = zmq_socket(context, types[spec->type]);
+    code = pl_descriptors_check(SOCKET_DESCRIPTORS, "a socket", err);   /* the first one makes threads */
+    socket->zmq = code == PL_OK ? zmq_socket(context, types[spec->type]) : NULL;
     if (!socket->zmq) {
         pl_context_release();
-        return zmq_fail(err, PL_EBUSY, "no socket for", spec->endpoint);
+        return code != PL_OK ? code : zmq_fail(err, PL_EBUSY, "no socket for", spec->endpoint);
     }
     if (options_set(socket->zmq, spec) != 0)
         code = zmq_fail(err, PL_EIO, "cannot prepare", spec->endpoint);
