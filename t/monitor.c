@@ -339,16 +339,39 @@ static void a_viewer_gets_what_its_topic_starts(void)
     rig_close();
 }
 
-static void nothing_is_offered_when_nobody_watches(void)
+/* Lines a viewer reads until the last of act_last(); the number of its first. */
+static int64_t read_to_the_last(viewer_t *v, int *lines)
+{
+    int64_t first = -1;
+    *lines = 0;
+    while (viewer_read(v, 0)) {
+        if (number_of(v->line, "rank") != -1)
+            continue;
+        if ((*lines)++ == 0)
+            first = number_of(v->line, "seq");
+        if (is_last(v->line))
+            break;
+    }
+    return first;
+}
+
+static void a_viewer_that_comes_late_sees_what_it_missed(void)
 {
     viewer_t v;
+    int lines, again;
     stream_open(false);
-    act();
+    act_last();
     viewer_open(&v, "");
     act_last();
-    ok(viewer_read(&v, 0) && number_of(v.line, "seq") == 0, "the first message that is watched is the first of all");
+    int64_t missed = read_to_the_last(&v, &lines);
     viewer_close(&v);
     ok(comes_true(is_not_watched, rig.runtime), "the hub hears of it when a viewer goes");
+    is_int(missed, lines, "as many messages as the second time have no line, but a number");
+    act_last();
+    viewer_open(&v, "");
+    act_last();
+    is_int(read_to_the_last(&v, &again), 3 * lines, "also those between two viewers");
+    viewer_close(&v);
     rig_close();
 }
 
@@ -386,6 +409,7 @@ static void what_the_hub_cannot_take_shows_as_a_gap(void)
     stream_open(false);
     rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
     rig_turn();
+    const int64_t before = 2;                               /* of the bee's start, which nobody watched */
     viewer_open(&v, "");
     rig_ask(bee, DO_REPLY);
     rig_wait(1);
@@ -397,7 +421,7 @@ static void what_the_hub_cannot_take_shows_as_a_gap(void)
     rig_wait(1);
     int64_t seq[4] = {0};
     for (int k = 0; k < 4 && viewer_read(&v, 0); k++)
-        seq[k] = number_of(v.line, "seq");
+        seq[k] = number_of(v.line, "seq") - before;
     ok(seq[0] == 0 && seq[1] == 1, "two messages");
     ok(seq[2] == 7 && seq[3] == 8, "five that there was no memory for, and two more: %lld, %lld", (long long)seq[2],
        (long long)seq[3]);
@@ -618,7 +642,7 @@ int main(void)
     run(seq_has_no_gap_in_any_rank);
     run(a_cause_is_a_call_that_its_maker_was_handling);
     run(a_viewer_gets_what_its_topic_starts);
-    run(nothing_is_offered_when_nobody_watches);
+    run(a_viewer_that_comes_late_sees_what_it_missed);
     run(a_viewer_that_does_not_read_holds_nobody_up);
     run(what_the_hub_cannot_take_shows_as_a_gap);
     run(a_lossless_stream_keeps_all_for_a_late_reader);

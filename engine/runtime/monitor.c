@@ -2,8 +2,8 @@
  *
  * Publishing is paid by the caller of send, so rank threads never publish: they put one copy of each frame on a stack
  * that a hub with a thread of its own takes as a whole, turns over and publishes.  One stack and not a socket for each
- * thread: so a message stands in the stream before all that it caused, on whichever thread.  What the hub cannot take is
- * dropped and counted, and `seq` shows the gap.
+ * thread: so a message stands in the stream before all that it caused, on whichever thread.  What the hub cannot take, or
+ * nobody watches, is dropped and counted, and `seq` shows the gap.
  *
  * To wake the hub costs a rank more than to copy a frame.  So while messages come it looks by itself every few
  * milliseconds, and only the first one after a pause wakes it. */
@@ -72,10 +72,11 @@ static record_t *record_new(pl_monitor_t *m, size_t size)
 void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
 {
     pl_monitor_t *m = __atomic_load_n(&reactor->runtime->monitor, __ATOMIC_ACQUIRE);
-    if (!m || __atomic_load_n(&m->watchers, __ATOMIC_RELAXED) == 0)
+    if (!m)
         return;
     size_t size = frame.size < COPY_MOST ? frame.size : COPY_MOST;
-    record_t *record = record_new(m, size);
+    bool is_watched = __atomic_load_n(&m->watchers, __ATOMIC_RELAXED) > 0;
+    record_t *record = is_watched ? record_new(m, size) : NULL;
     if (!record) {
         pl_count(&reactor->seq->dropped);
         return;

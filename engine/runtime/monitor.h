@@ -16,7 +16,7 @@ int pl_monitor_watchers(const pl_runtime_t *runtime);
 /* Publishes what is left and ends.  No thread of the runtime may send any more, but those that are stuck. */
 void pl_monitor_stop(pl_runtime_t *runtime);
 
-/* Hands the hub a copy of a frame that is about to be sent.  Costs next to nothing while nobody watches. */
+/* Hands the hub a copy of a frame that is about to be sent.  While nobody watches it is only counted. */
 void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame);
 
 #endif
