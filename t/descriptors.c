@@ -1,10 +1,13 @@
 /* descriptors.c - tests of engine/runtime/descriptors.c: whatever the limit of descriptors, the engine's libraries end
  * no process and print nothing */
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,6 +41,39 @@ static int an_engine(int most)
     int code = pl_engine_monitor(engine, endpoint, &err);
     pl_engine_free(engine);
     return code == PL_OK ? WELL : verdict(&err);
+}
+
+/* Connects more often than the stream's process has descriptors; the ends are closed when it is done. */
+static void connect_often(const char *path, int times)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%.100s", path);
+    for (int k = 0; k < times; k++) {
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        for (int tries = 0; tries < 1000 && connect(fd, (struct sockaddr *)&address, sizeof address) != 0; tries++)
+            sched_yield();
+    }
+}
+
+static int a_flood_of_viewers(int most)
+{
+    pl_error_t err = {0};
+    char endpoint[256];
+    int status = -1;
+    snprintf(endpoint, sizeof endpoint, "ipc://%s/flooded", tap_folder());
+    pid_t flood = fork();
+    if (flood == 0) {
+        for (int tries = 0; tries < 10000 && access(endpoint + 6, F_OK) != 0; tries++)
+            usleep(1000);
+        connect_often(endpoint + 6, 3 * most);
+        _exit(WELL);
+    }
+    limit_descriptors(most);
+    pl_engine_t *engine = pl_engine_new(NULL, &err);
+    int code = engine ? pl_engine_monitor(engine, endpoint, &err) : err.code;
+    waitpid(flood, &status, 0);
+    pl_engine_free(engine);
+    return code == PL_OK && status == 0 ? WELL : UNCLEAR;
 }
 
 static int lowest_free(void)
@@ -109,10 +145,18 @@ static void a_fit_that_lacks_descriptors_fails_and_the_host_lives(void)
     try_limits(a_fit, 0, 80);
 }
 
+static void a_flood_of_viewers_takes_not_all_descriptors(void)
+{
+    char said[128];
+    snprintf(said, sizeof said, "%s/said", tap_folder());
+    is_int(status_of(a_flood_of_viewers, 300, said), WELL, "the host lives");
+}
+
 int main(void)
 {
     rig_init(NULL);
     run(an_engine_that_lacks_descriptors_is_refused);
     run(a_fit_that_lacks_descriptors_fails_and_the_host_lives);
+    run(a_flood_of_viewers_takes_not_all_descriptors);
     return tap_done();
 }

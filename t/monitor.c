@@ -2,6 +2,7 @@
 #include "runtime/monitor.h"
 
 #include <jansson.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -429,6 +430,114 @@ static void what_the_hub_cannot_take_shows_as_a_gap(void)
     rig_close();
 }
 
+/* ---- crowds: connections that say nothing ---- */
+
+enum { SERVED_MOST = 256 };
+
+static int connection(const char *endpoint)
+{
+    struct sockaddr_un file = {.sun_family = AF_UNIX};
+    struct sockaddr_in host = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    bool is_file = !strncmp(endpoint, "ipc://", 6);
+    snprintf(file.sun_path, sizeof file.sun_path, "%s", is_file ? endpoint + 6 : "");
+    host.sin_port = htons((uint16_t)atoi(strrchr(endpoint, ':') + 1));
+    int fd = socket(is_file ? AF_UNIX : AF_INET, SOCK_STREAM, 0);
+    if (is_file ? connect(fd, (struct sockaddr *)&file, sizeof file)
+                : connect(fd, (struct sockaddr *)&host, sizeof host))
+        tap_diag("cannot connect to %s", endpoint);
+    return fd;
+}
+
+static int pauses;                                          /* atomic */
+
+static void note_pause(pl_log_level_t level, int rank, const char *actor, const char *text, void *user)
+{
+    (void)level, (void)rank, (void)actor, (void)user;
+    if (strstr(text, "the stream pauses: it has"))
+        __atomic_add_fetch(&pauses, 1, __ATOMIC_RELAXED);
+}
+
+static bool has_paused(const void *unused)
+{
+    (void)unused;
+    return __atomic_load_n(&pauses, __ATOMIC_RELAXED) > 0;
+}
+
+static void a_crowd_of_viewers_gets_nothing(void)
+{
+    viewer_t v;
+    pl_error_t err = {0};
+    int crowd[SERVED_MOST];
+    int64_t last, until = pl_now() + 20 * PL_SECOND;
+    bool heard = false;
+    pauses = 0;
+    pl_log_hook(note_pause, PL_LOG_WARNING, NULL);
+    rig_open();
+    is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_OK, "a stream");
+    viewer_open(&v, "");
+    act_last();
+    ok(viewer_read(&v, 0), "has one viewer");
+    for (int k = 0; k < SERVED_MOST; k++)
+        crowd[k] = connection(pl_monitor_endpoint(rig.runtime));
+    ok(comes_true(has_paused, NULL), "and then %d more: it pauses, and says so", SERVED_MOST);
+    while (viewer_read(&v, ZMQ_DONTWAIT))
+        continue;
+    last = number_of(v.line, "seq");
+    act_last();
+    for (int k = 0; k < SERVED_MOST; k++)
+        close(crowd[k]);
+    while (!heard && pl_now() < until) {
+        act_last();
+        heard = viewer_read(&v, ZMQ_DONTWAIT);
+    }
+    ok(heard && number_of(v.line, "seq") > last + 1, "it goes on when they went, and the viewer sees the gap");
+    viewer_close(&v);
+    rig_close();
+    pl_log_hook(NULL, PL_LOG_WARNING, NULL);
+}
+
+static bool has_waiting_room(const void *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static bool has_none(const void *path)
+{
+    return access(path, F_OK) != 0;
+}
+
+static void a_file_lets_in_as_many_as_are_served(void)
+{
+    viewer_t v;
+    char full[128];
+    int crowd[SERVED_MOST - 1];
+    pl_runtime_t second;
+    pl_error_t err = {0};
+    stream_open(false);
+    snprintf(full, sizeof full, "%s/stream.full", tap_folder());
+    viewer_open(&v, "");
+    for (int k = 0; k < SERVED_MOST - 1; k++)
+        crowd[k] = connection(pl_monitor_endpoint(rig.runtime));
+    ok(comes_true(has_waiting_room, full), "the door is shut");
+    act_last();
+    ok(viewer_read(&v, 0), "who is in goes on seeing");
+    pl_runtime_init(&second, NULL);
+    is_int(pl_monitor_start(&second, pl_monitor_endpoint(rig.runtime), false, &err), PL_EBUSY, "it is in use as before");
+    pl_runtime_release(&second);
+    close(crowd[0]);
+    ok(comes_true(has_none, full), "one goes, and it is open");
+    crowd[0] = connection(pl_monitor_endpoint(rig.runtime));
+    ok(comes_true(has_waiting_room, full), "one comes, and it is shut");
+    viewer_close(&v);
+    snprintf(full, sizeof full, "%s", pl_monitor_endpoint(rig.runtime) + 6);
+    rig_close();
+    ok(access(full, F_OK) != 0, "the file goes with the stream");
+    strcat(full, ".full");
+    ok(access(full, F_OK) != 0, "and the one beside it");
+    for (int k = 0; k < SERVED_MOST - 1; k++)
+        close(crowd[k]);
+}
+
 static void a_lossless_stream_keeps_all_for_a_late_reader(void)
 {
     viewer_t v;
@@ -645,6 +754,8 @@ int main(void)
     run(a_viewer_that_comes_late_sees_what_it_missed);
     run(a_viewer_that_does_not_read_holds_nobody_up);
     run(what_the_hub_cannot_take_shows_as_a_gap);
+    run(a_crowd_of_viewers_gets_nothing);
+    run(a_file_lets_in_as_many_as_are_served);
     run(a_lossless_stream_keeps_all_for_a_late_reader);
     run(only_this_machine_may_listen);
     run(a_star_stands_for_any_port);

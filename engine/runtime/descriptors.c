@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-enum { SPARE = 8, MOST = 64 };
+enum { SPARE = 8, MOST = 128 };
 
 int pl_descriptors_check(int count, const char *what, pl_error_t *err)
 {

@@ -17,7 +17,9 @@
 
 #include "base/error.h"
 
-enum { BACKLOG = 100, LOCK_TRIES = 100, LOCK_WAIT_US = 10000 };
+#define BESIDE ".full"                                      /* where the door is while another stands at its place */
+
+enum { BACKLOG = 16, LOCK_TRIES = 100, LOCK_WAIT_US = 10000 };
 
 /* ---- what is an endpoint ---- */
 
@@ -67,7 +69,7 @@ const char *pl_endpoint_file(const char *endpoint)
  * a time opens a door in a folder.  Where that cannot be had, as on some network file systems, it is done without. */
 static int folder_lock(const char *path)
 {
-    char folder[sizeof ((pl_door_t *)0)->path + 1];
+    char folder[PL_DOOR_PATH + 1];
     const char *slash = strrchr(path, '/');
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -132,9 +134,9 @@ int pl_door_open(pl_door_t *door, const char *path, pl_error_t *err)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct stat made;
     size_t length = strlen(path);
-    if (!length || length >= sizeof address.sun_path)
+    if (!length || length + sizeof BESIDE > PL_DOOR_PATH)
         return pl_fail(err, PL_EINVAL, "\"ipc://%s\": the file's name has from 1 to %zu bytes", path,
-                       sizeof address.sun_path - 1);
+                       PL_DOOR_PATH - sizeof BESIDE);
     memcpy(address.sun_path, path, length);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -153,11 +155,62 @@ int pl_door_open(pl_door_t *door, const char *path, pl_error_t *err)
     return code;
 }
 
-void pl_door_close(pl_door_t *door)
+static bool is_ours(const pl_door_t *door, const char *path)
 {
     struct stat there;
-    if (door->path[0] && lstat(door->path, &there) == 0 && there.st_dev == door->device
-        && there.st_ino == door->inode)
+    return lstat(path, &there) == 0 && there.st_dev == door->device && there.st_ino == door->inode;
+}
+
+static void beside(const pl_door_t *door, struct sockaddr_un *address)
+{
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    snprintf(address->sun_path, sizeof address->sun_path, "%.*s" BESIDE, (int)(PL_DOOR_PATH - sizeof BESIDE),
+             door->path);
+}
+
+/* A socket that nobody accepts at takes the place of the door, so that others still find it in use. */
+static void door_replace(pl_door_t *door)
+{
+    struct sockaddr_un address;
+    beside(door, &address);
+    door->waiting_room = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (door->waiting_room < 0)
+        return;
+    unlink(address.sun_path);
+    if (bind(door->waiting_room, (struct sockaddr *)&address, sizeof address) == 0) {
+        door->is_shut = listen(door->waiting_room, 0) == 0 && is_ours(door, door->path)
+                        && renameat2(AT_FDCWD, door->path, AT_FDCWD, address.sun_path, RENAME_EXCHANGE) == 0;
+        if (!door->is_shut)
+            unlink(address.sun_path);
+    }
+    if (!door->is_shut)
+        close(door->waiting_room);
+}
+
+static void door_put_back(pl_door_t *door)
+{
+    struct sockaddr_un address;
+    beside(door, &address);
+    if (is_ours(door, address.sun_path))
+        rename(address.sun_path, door->path);
+    close(door->waiting_room);
+    door->is_shut = false;
+}
+
+void pl_door_shut(pl_door_t *door, bool shut)
+{
+    if (!door->path[0] || shut == door->is_shut)
+        return;
+    if (shut)
+        door_replace(door);
+    else
+        door_put_back(door);
+}
+
+void pl_door_close(pl_door_t *door)
+{
+    pl_door_shut(door, false);
+    if (door->path[0] && is_ours(door, door->path))
         unlink(door->path);
     door->path[0] = '\0';
 }

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -35,6 +36,9 @@ struct pl_socket {
     pl_on_message_t on_message;
     void *user;
     pl_door_t door;                                         /* of an ipc endpoint that it listens at */
+    pl_socket_t *peers;                                     /* tells who connects  [nobody asks] */
+    int peer_count;
+    void (*on_peers)(void *user, int peers);
     bool *closed;                                           /* set when closed from inside a turn  [not in a turn] */
     pl_socket_t *next_sent, **sent_link;                    /* in loop->sent; link NULL: not in it */
 };
@@ -87,6 +91,34 @@ static int options_set(void *zmq, const pl_socket_spec_t *spec)
     return failed;
 }
 
+/* An event and its value; the endpoint is a part of its own. */
+static void peer_event(void *user, uint32_t identity, pl_frame_t *frame)
+{
+    (void)identity;
+    pl_socket_t *socket = user;
+    pl_bytes_t bytes = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
+    uint16_t event;
+    if (bytes.size != sizeof event + sizeof(int32_t))
+        return;
+    memcpy(&event, bytes.data, sizeof event);
+    socket->peer_count += event == ZMQ_EVENT_ACCEPTED ? 1 : -1;
+    socket->on_peers(socket->user, socket->peer_count);
+}
+
+/* Before it is bound, so that nobody who connects waits to be told of. */
+static int peers_watch(pl_socket_t *socket, pl_error_t *err)
+{
+    static unsigned watched;
+    char endpoint[64];
+    snprintf(endpoint, sizeof endpoint, "inproc://paceline-peers-%u",
+             __atomic_add_fetch(&watched, 1, __ATOMIC_RELAXED));
+    if (zmq_socket_monitor(socket->zmq, endpoint, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) != 0)
+        return zmq_fail(err, PL_EBUSY, "cannot watch", endpoint);
+    pl_socket_spec_t spec = {.type = PL_SOCKET_PAIR, .endpoint = endpoint};
+    socket->peers = pl_socket_open(&spec, socket->loop, peer_event, socket, err);
+    return socket->peers ? PL_OK : PL_EBUSY;
+}
+
 /* At a file of ours; elsewhere ZeroMQ finds the place. */
 static int listen_at(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
 {
@@ -111,7 +143,7 @@ static int connect_to(pl_socket_t *socket, const char *endpoint, pl_error_t *err
 
 static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_t *err)
 {
-    static const int types[] = {ZMQ_ROUTER, ZMQ_DEALER, ZMQ_XPUB, ZMQ_SUB};
+    static const int types[] = {ZMQ_ROUTER, ZMQ_DEALER, ZMQ_XPUB, ZMQ_SUB, ZMQ_PAIR};
     int code = pl_endpoint_check(spec->endpoint, err);
     if (code != PL_OK)
         return code;
@@ -126,7 +158,9 @@ static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_
     }
     if (options_set(socket->zmq, spec) != 0)
         code = zmq_fail(err, PL_EIO, "cannot prepare", spec->endpoint);
-    else
+    else if (spec->on_peers)
+        code = peers_watch(socket, err);
+    if (code == PL_OK)
         code = spec->bind ? listen_at(socket, spec->endpoint, err) : connect_to(socket, spec->endpoint, err);
     return code;
 }
@@ -157,7 +191,7 @@ pl_socket_t *pl_socket_open(const pl_socket_spec_t *spec, pl_sockets_t *loop, pl
         return NULL;
     }
     *socket = (pl_socket_t){.type = spec->type, .bounded = spec->high_water_mark > 0, .loop = loop,
-                            .on_message = on_message, .user = user};
+                            .on_message = on_message, .on_peers = spec->on_peers, .user = user};
     if (zmq_open(socket, spec, err) == PL_OK && (!loop || events_new(socket, err) == PL_OK))
         return socket;
     pl_socket_close(socket);
@@ -226,6 +260,9 @@ void pl_socket_close(pl_socket_t *socket)
     if (socket->again)
         event_free(socket->again);
     pl_door_close(&socket->door);
+    if (socket->peers)
+        zmq_socket_monitor(socket->zmq, NULL, 0);
+    pl_socket_close(socket->peers);
     if (socket->zmq) {
         zmq_close(socket->zmq);
         pl_context_release();
@@ -255,7 +292,7 @@ static uint32_t identity_of(zmq_msg_t *part)
 }
 
 /* One message with all its parts, of which the last is kept; how many there were, 0 for none.  From an XPUB each part is
- * a message: it strings what subscribers sent of their own together with what it tells itself. */
+ * a message: it strings what subscribers sent of their own together with what it tells itself.  From a PAIR, too. */
 static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
 {
     int parts = 0;
@@ -265,7 +302,7 @@ static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
             return 0;
         if (parts++ == 0 && socket->type == PL_SOCKET_ROUTER)
             *identity = identity_of(last);
-    } while (zmq_msg_more(last) && socket->type != PL_SOCKET_XPUB);
+    } while (zmq_msg_more(last) && socket->type != PL_SOCKET_XPUB && socket->type != PL_SOCKET_PAIR);
     PL_MARK_ACQUIRE();
     return parts;
 }
@@ -391,6 +428,11 @@ int pl_socket_publish(pl_socket_t *socket, pl_bytes_t topic, pl_bytes_t text, pl
 }
 
 /* ---- small things ---- */
+
+void pl_socket_shut(pl_socket_t *socket, bool shut)
+{
+    pl_door_shut(&socket->door, shut);
+}
 
 int pl_socket_subscribe(pl_socket_t *socket, const char *topic, pl_error_t *err)
 {
