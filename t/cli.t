@@ -508,6 +508,10 @@ monitor_says_when_nothing_comes() {
         rmdir closed
     fi
     refused 2 '^paceline: ' fit run.json --monitor tcp://0.0.0.0:1
+    refused 2 '^paceline: "tcp://127.0.0.1:99999": a port is' fit run.json --monitor tcp://127.0.0.1:99999
+    cp run.json precious
+    refused 2 '^paceline: ipc://.*precious: something else than a socket' fit run.json --monitor "ipc://$PWD/precious"
+    is "$(cmp run.json precious && echo same)" same "which stays as it was"
 }
 
 # ---- inspect, list, doctor ----

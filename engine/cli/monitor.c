@@ -30,7 +30,7 @@ typedef struct monitor {
     const cli_monitor_t *arguments;
     void *context, *stream, *events;                       /* events: of the connection */
     int64_t count;
-    json_int_t seq[RANKS];                        /* the last of each rank; 0: none yet */
+    json_int_t next[RANKS];                                 /* number of each rank's next message */
     double began;                                           /* s */
     bool hinted, connected, parted;
 } monitor_t;
@@ -164,9 +164,9 @@ static void look_for_gap(monitor_t *m, const json_t *message)
     json_int_t seq = json_integer_value(json_object_get(message, "seq"));
     if (m->arguments->topic.count || rank < 0 || rank >= RANKS)
         return;
-    if (m->seq[rank] && seq > m->seq[rank] + 1)
-        show_gap(m, (long long)(seq - m->seq[rank] - 1));
-    m->seq[rank] = seq;
+    if (seq > m->next[rank])
+        show_gap(m, (long long)(seq - m->next[rank]));
+    m->next[rank] = seq + 1;
 }
 
 static void show_message(monitor_t *m, const char *text, size_t length)

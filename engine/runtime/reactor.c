@@ -21,9 +21,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "runtime/descriptors.h"
 #include "runtime/monitor.h"
 
-enum { TURN_MESSAGES = 64, ENDPOINT_ROOM = 48 };
+enum { TURN_MESSAGES = 64, ENDPOINT_ROOM = 48, REACTOR_DESCRIPTORS = 8 };
 static const int64_t TURN_TIME = PL_MILLISECOND, HOLD_TIME = PL_MILLISECOND;
 
 static void inproc_name(uint32_t thread, char text[static ENDPOINT_ROOM])
@@ -156,6 +157,8 @@ static void limit_timer_fired(evutil_socket_t fd, short what, void *user)
 
 static int reactor_events(pl_reactor_t *reactor, pl_error_t *err)
 {
+    if (pl_descriptors_check(REACTOR_DESCRIPTORS, "an event loop", err) != PL_OK)
+        return PL_EBUSY;
     struct event_config *config = event_config_new();
     if (config) {
         event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
