@@ -365,6 +365,13 @@ static void validations_come_at_their_interval(void)
     result = fit(.data = EIGHT, .trainer = "\"max_steps\": 11");
     steps_are(result, "val_loss", "8 11", "and where a limit ends the run");
     rig_result_free(result);
+    result = fit(.data = EIGHT, .trainer = "\"max_steps\": 11, \"val_check_interval\": 0.5");
+    steps_are(result, "val_loss", "4 8 11", "a limit does not make halves of an epoch smaller");
+    is_int(result->epoch, 1, "nor an epoch whole");
+    rig_result_free(result);
+    result = fit(.data = EIGHT, .trainer = "\"max_steps\": 11, \"val_check_interval\": 3");
+    steps_are(result, "val_loss", "3 6 9 11", "nor batches fewer");
+    rig_result_free(result);
 }
 
 static void steps_are_logged_at_their_interval(void)
