@@ -6,7 +6,7 @@
 #include "actors/connectors/datasets/datasets.h"
 #include "dataset_rig.h"
 #include "files.h"
-#include "formats/utf8.h"
+#include "base/utf8.h"
 #include "tap.h"
 
 static pl_error_t err;

@@ -15,14 +15,14 @@ static pl_error_t err;
 
 static bool reads_as(const char *path, const void *data, size_t size)
 {
-    pl_bytes_t bytes;
+    pl_file_bytes_t bytes;
     if (pl_file_read(path, NO_LIMIT, &bytes, &err)) {
         tap_diag("%s", err.text);
         return false;
     }
     bool same = bytes.size == size && !memcmp(bytes.data, data, size)
                 && bytes.data[size] == 0;
-    pl_bytes_release(&bytes);
+    pl_file_bytes_release(&bytes);
     return same;
 }
 
@@ -52,7 +52,7 @@ static void gzip_members_after_one_another_are_one_file(void)
     memcpy(both + first, b, second);
     ok(reads_as(file_put("both.gz", both, first + second), "one two", 7), "two members");
     memcpy(both + first, "rubbish", 7);
-    pl_bytes_t bytes;
+    pl_file_bytes_t bytes;
     is_int(pl_file_read(file_put("tail.gz", both, first + 7), NO_LIMIT, &bytes, &err),
            PL_EFORMAT, "a tail is refused");
     like(err.text, "tail.gz: byte [0-9]+: .*damaged", "with file and byte");
@@ -62,31 +62,31 @@ static void gzip_members_after_one_another_are_one_file(void)
 
 static int read_gzip(const uint8_t *data, size_t size, pl_error_t *error)
 {
-    pl_bytes_t bytes;
+    pl_file_bytes_t bytes;
     if (size < 2)
         return pl_fail(error, PL_EFORMAT, "not seen as gzip");
-    int code = pl_bytes_read(data, size, "packed.gz", NO_LIMIT, &bytes, error);
+    int code = pl_file_bytes_read(data, size, "packed.gz", NO_LIMIT, &bytes, error);
     if (code)
         return code;
-    pl_bytes_release(&bytes);
+    pl_file_bytes_release(&bytes);
     return PL_OK;
 }
 
 static void damage_to_a_compressed_file_is_found(void)
 {
     size_t size;
-    pl_bytes_t bytes;
+    pl_file_bytes_t bytes;
     char text[400];
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = (char)("paceline"[i % 7] + i / 40);
     uint8_t *data = file_get(file_put_gzip("small.gz", text, sizeof text), &size);
     survives_damage(read_gzip, data, size, false);
 
-    is_int(pl_bytes_read(data, size - 5, "small.gz", NO_LIMIT, &bytes, &err), PL_EFORMAT,
+    is_int(pl_file_bytes_read(data, size - 5, "small.gz", NO_LIMIT, &bytes, &err), PL_EFORMAT,
            "truncated");
     like(err.text, "small.gz: truncated: .* byte [0-9]+", "the text says where");
     data[size - 6] ^= 1;
-    is_int(pl_bytes_read(data, size, "small.gz", NO_LIMIT, &bytes, &err), PL_EFORMAT,
+    is_int(pl_file_bytes_read(data, size, "small.gz", NO_LIMIT, &bytes, &err), PL_EFORMAT,
            "a wrong check sum");
     like(err.text, "small.gz: byte [0-9]+: .*damaged.*check", "the text says so");
     free(data);
@@ -110,7 +110,7 @@ static void a_limit_holds_however_much_a_file_promises(void)
 {
     size_t size = 20 << 20, limit = 1 << 20;
     char *zeros = calloc(size, 1);
-    pl_bytes_t bytes;
+    pl_file_bytes_t bytes;
     const char *bomb = file_put_gzip("bomb.gz", zeros, size);
     pl_memory_hooks(watched_allocate, watched_resize, NULL);
     is_int(pl_file_read(bomb, limit, &bytes, &err), PL_EFORMAT,
@@ -122,9 +122,9 @@ static void a_limit_holds_however_much_a_file_promises(void)
     const char *exact = file_put_gzip("exact.gz", zeros, limit),
                *plain = file_put("plain", zeros, limit);
     is_int(pl_file_read(exact, limit, &bytes, &err), PL_OK, "exactly the limit is read");
-    pl_bytes_release(&bytes);
+    pl_file_bytes_release(&bytes);
     is_int(pl_file_read(plain, limit, &bytes, &err), PL_OK, "plain too");
-    pl_bytes_release(&bytes);
+    pl_file_bytes_release(&bytes);
     is_int(pl_file_read(plain, limit - 1, &bytes, &err), PL_EFORMAT,
            "one byte more is not");
     is_int(pl_file_read(exact, limit - 1, &bytes, &err), PL_EFORMAT, "nor compressed");
@@ -133,7 +133,7 @@ static void a_limit_holds_however_much_a_file_promises(void)
 
 static void what_is_no_file_is_refused(void)
 {
-    pl_bytes_t bytes = {0};
+    pl_file_bytes_t bytes = {0};
     char pipe[4200];
     snprintf(pipe, sizeof pipe, "%s/pipe", tap_folder());
     is_int(pl_file_read("/nowhere/at all", NO_LIMIT, &bytes, &err), PL_ENOTFOUND,
@@ -149,10 +149,10 @@ static const char *packed_path;
 
 static int read_packed(pl_error_t *error)
 {
-    pl_bytes_t bytes;
+    pl_file_bytes_t bytes;
     int code = pl_file_read(packed_path, NO_LIMIT, &bytes, error);
     if (!code)
-        pl_bytes_release(&bytes);
+        pl_file_bytes_release(&bytes);
     return code;
 }
 

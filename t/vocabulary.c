@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "files.h"
-#include "formats/utf8.h"
+#include "base/utf8.h"
 #include "tap.h"
 
 static pl_error_t err;

@@ -1,36 +1,54 @@
-/* utf8.c - whether text is UTF-8, and text that is safe to show */
+/* utf8.c - code points of UTF-8 text, strictly, and text that is safe to show */
 #include "base/utf8.h"
 
-#include <stdint.h>
 #include <string.h>
 
-/* Bytes of the character at p, at most `left`; 0: not UTF-8 (overlong forms and
- * surrogates are not). */
-static size_t character(const unsigned char *p, size_t left)
+int pl_utf8_get(const void *text, size_t size, uint32_t *code)
 {
-    if (p[0] < 0x80)
-        return 1;
-    size_t bytes = p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : 2;
-    if (p[0] < 0xC2 || p[0] > 0xF4 || bytes > left)
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const uint8_t *p = text;
+    if (size == 0)
         return 0;
-    uint32_t code = p[0] & (0xFFu >> (bytes + 1));
-    for (size_t i = 1; i < bytes; i++) {
+    if (p[0] < 0x80) {
+        *code = p[0];
+        return 1;
+    }
+    int bytes = p[0] < 0xC0 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF8 ? 4 : 0;
+    if (bytes == 0 || (size_t)bytes > size)
+        return 0;
+    uint32_t c = p[0] & (0x7Fu >> bytes);
+    for (int i = 1; i < bytes; i++) {
         if ((p[i] & 0xC0) != 0x80)
             return 0;
-        code = code << 6 | (p[i] & 0x3F);
+        c = c << 6 | (p[i] & 0x3F);
     }
-    bool overlong = (bytes == 3 && code < 0x800) || (bytes == 4 && code < 0x10000);
-    bool surrogate = code >= 0xD800 && code <= 0xDFFF;
-    return overlong || surrogate || code > 0x10FFFF ? 0 : bytes;
+    if (c < least[bytes] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000))
+        return 0;
+    *code = c;
+    return bytes;
+}
+
+int pl_utf8_put(uint32_t code, char out[static 4])
+{
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    int bytes = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (int i = bytes - 1; i > 0; i--, code >>= 6)
+        out[i] = (char)(0x80 | (code & 0x3F));
+    out[0] = (char)(0xF00u >> bytes | code);
+    return bytes;
 }
 
 bool pl_utf8_ok(const char *text, size_t length)
 {
     for (size_t at = 0; at < length;) {
-        size_t bytes = character((const unsigned char *)text + at, length - at);
+        uint32_t code;
+        int bytes = pl_utf8_get(text + at, length - at, &code);
         if (bytes == 0)
             return false;
-        at += bytes;
+        at += (size_t)bytes;
     }
     return true;
 }
@@ -43,7 +61,8 @@ char *pl_utf8_show(const char *text, char *shown, size_t size)
     size_t left = strlen(text), used = 0;
     while (left > 0) {
         const unsigned char *p = (const unsigned char *)text;
-        size_t valid = character(p, left), bytes = valid ? valid : 1,
+        uint32_t code;
+        size_t valid = (size_t)pl_utf8_get(p, left, &code), bytes = valid ? valid : 1,
                room = size - 1 - used;
         if (left > room && bytes + more_bytes > room) {
             memcpy(shown + used, more, more_bytes);

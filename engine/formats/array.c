@@ -6,7 +6,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 void pl_array_release(pl_array_t *array)
 {
-    pl_bytes_release(&array->owned);
+    pl_file_bytes_release(&array->owned);
     *array = (pl_array_t){0};
 }
 

@@ -13,7 +13,7 @@ typedef struct pl_array {
     pl_shape_t shape;
     int64_t count;                                          /* elements */
     const void *data;          /* [shape], last axis fastest, this machine's byte order */
-    pl_bytes_t owned;                           /* the file that data lies in  [a view] */
+    pl_file_bytes_t owned;                           /* the file that data lies in  [a view] */
 } pl_array_t;
 
 void pl_array_release(pl_array_t *array);

@@ -301,12 +301,12 @@ int pl_csv_read(const void *data, size_t size, const char *name, pl_csv_header_t
 int pl_csv_load(const char *path, size_t limit, pl_csv_header_t header, pl_csv_t *csv,
                 pl_error_t *err)
 {
-    pl_bytes_t bytes;
+    pl_file_bytes_t bytes;
     int code = pl_file_read(path, limit, &bytes, err);
     if (code)
         return code;
     code = pl_csv_read(bytes.data, bytes.size, path, header, csv, err);
-    pl_bytes_release(&bytes);
+    pl_file_bytes_release(&bytes);
     return code;
 }
 

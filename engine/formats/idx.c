@@ -81,13 +81,13 @@ int pl_idx_read(void *data, size_t size, const char *name, pl_array_t *array,
 
 int pl_idx_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *err)
 {
-    pl_bytes_t bytes;
+    pl_file_bytes_t bytes;
     int code = pl_file_read(path, limit, &bytes, err);
     if (code)
         return code;
     code = pl_idx_read(bytes.data, bytes.size, path, array, err);
     if (code)
-        pl_bytes_release(&bytes);
+        pl_file_bytes_release(&bytes);
     else
         array->owned = bytes;
     return code;

@@ -243,14 +243,14 @@ int pl_npy_read(const void *data, size_t size, const char *name, pl_array_t *arr
 
 int pl_npy_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *err)
 {
-    pl_bytes_t bytes;
+    pl_file_bytes_t bytes;
     pl_array_t found;
     int code = pl_file_read(path, limit, &bytes, err);
     if (code)
         return code;
     code = pl_npy_read(bytes.data, bytes.size, path, &found, err);
     if (code) {
-        pl_bytes_release(&bytes);
+        pl_file_bytes_release(&bytes);
         return code;
     }
     size_t width = pl_array_width(found.dtype);

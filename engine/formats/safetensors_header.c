@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "formats/utf8.h"
+#include "base/utf8.h"
 
 /* Every type of the format; those that are not loadable are known by size only. */
 static const struct {

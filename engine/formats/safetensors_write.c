@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/utf8.h"
 #include "formats/array.h"
 #include "formats/durable.h"
-#include "formats/utf8.h"
 
 #define ALIGNMENT 8                  /* of the data's start, by spaces after the header */
 

@@ -22,17 +22,17 @@ typedef struct stream {
     const char *name;
     size_t limit;
     pl_error_t *err;
-    pl_bytes_t out;
+    pl_file_bytes_t out;
     size_t room;
     uint64_t taken;                                         /* bytes of the file so far */
     bool gzip, member_done;
     z_stream z;
 } stream_t;
 
-void pl_bytes_release(pl_bytes_t *bytes)
+void pl_file_bytes_release(pl_file_bytes_t *bytes)
 {
     pl_free(bytes->data);
-    *bytes = (pl_bytes_t){0};
+    *bytes = (pl_file_bytes_t){0};
 }
 
 size_t pl_file_limit(void)
@@ -140,7 +140,7 @@ static int stream_take(stream_t *s, const uint8_t *piece, size_t n)
 }
 
 /* Ends a stream: hands the bytes over when `code` says that all went well. */
-static int stream_end(stream_t *s, int code, pl_bytes_t *bytes)
+static int stream_end(stream_t *s, int code, pl_file_bytes_t *bytes)
 {
     if (!code && s->gzip && !s->member_done)
         code = pl_fail(s->err, PL_EFORMAT,
@@ -151,7 +151,7 @@ static int stream_end(stream_t *s, int code, pl_bytes_t *bytes)
     if (s->gzip)
         inflateEnd(&s->z);
     if (code) {
-        pl_bytes_release(&s->out);
+        pl_file_bytes_release(&s->out);
         return code;
     }
     uint8_t *smaller = pl_resize(s->out.data, s->out.size + 1);
@@ -161,8 +161,8 @@ static int stream_end(stream_t *s, int code, pl_bytes_t *bytes)
     return PL_OK;
 }
 
-int pl_bytes_read(const void *data, size_t size, const char *name, size_t limit,
-                  pl_bytes_t *bytes, pl_error_t *err)
+int pl_file_bytes_read(const void *data, size_t size, const char *name, size_t limit,
+                  pl_file_bytes_t *bytes, pl_error_t *err)
 {
     stream_t s = {.name = name, .limit = limit, .err = err};
     const uint8_t *all = data;
@@ -216,7 +216,7 @@ static int stream_read_open(stream_t *s, int fd)
     return code;
 }
 
-int pl_file_read(const char *path, size_t limit, pl_bytes_t *bytes, pl_error_t *err)
+int pl_file_read(const char *path, size_t limit, pl_file_bytes_t *bytes, pl_error_t *err)
 {
     /* Without O_NONBLOCK a pipe of that name would hold us until somebody writes to it.
      * */

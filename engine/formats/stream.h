@@ -12,9 +12,9 @@
 typedef struct pl_bytes {
     uint8_t *data;
     size_t size;
-} pl_bytes_t;
+} pl_file_bytes_t;
 
-void pl_bytes_release(pl_bytes_t *bytes);
+void pl_file_bytes_release(pl_file_bytes_t *bytes);
 
 /* Half of this machine's memory: the limit for files that nobody gave another one. */
 size_t pl_file_limit(void);
@@ -22,10 +22,10 @@ size_t pl_file_limit(void);
 /* Reads all of a regular file, uncompressed when it is gzip.  PL_ENOTFOUND; PL_EIO, also
  * when the file changes meanwhile; PL_EFORMAT: truncated, damaged, or more than `limit`
  * bytes; each names the file and the offset. */
-int pl_file_read(const char *path, size_t limit, pl_bytes_t *bytes, pl_error_t *err);
+int pl_file_read(const char *path, size_t limit, pl_file_bytes_t *bytes, pl_error_t *err);
 
 /* The same of a file that is in memory already; `name` is for messages. */
-int pl_bytes_read(const void *data, size_t size, const char *name, size_t limit,
-                  pl_bytes_t *bytes, pl_error_t *err);
+int pl_file_bytes_read(const void *data, size_t size, const char *name, size_t limit,
+                  pl_file_bytes_t *bytes, pl_error_t *err);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "formats/utf8.h"
+#include "base/utf8.h"
 
 #define BYTES 256
 #define CODES 0x110000                                 /* code points that there can be */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "runtime/message.h"
 #include "runtime/wire.h"
 
@@ -49,26 +50,12 @@ static void add_format(line_t *l, const char *format, ...)
     add(l, text, length < 0 ? 0 : (size_t)length);
 }
 
-/* The number of bytes of the UTF-8 character at s, or 0 when it is none. */
-static size_t utf8_length(const unsigned char *s, size_t left)
-{
-    size_t n = *s < 0x80 ? 1 : *s >= 0xC2 && *s < 0xE0 ? 2 : *s >= 0xE0 && *s < 0xF0 ? 3 : *s >= 0xF0 && *s < 0xF5 ? 4 : 0;
-    if (n == 0 || n > left)
-        return 0;
-    for (size_t k = 1; k < n; k++)
-        if ((s[k] & 0xC0) != 0x80)
-            return 0;
-    if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0) || (s[0] == 0xF0 && s[1] < 0x90)
-        || (s[0] == 0xF4 && s[1] >= 0x90))
-        return 0;
-    return n;
-}
-
 /* One character as JSON; how many bytes of the text it was. */
 static size_t escape(const char *text, size_t left, char escaped[static 8])
 {
     const unsigned char *s = (const unsigned char *)text;
-    size_t n = utf8_length(s, left);
+    uint32_t code;
+    size_t n = (size_t)pl_utf8_get(s, left, &code);
     if (n == 0)
         strcpy(escaped, "\\ufffd");
     else if (*s == '"' || *s == '\\')

@@ -42,7 +42,7 @@ static const pl_option_t text_options[] = {
 
 /* Encodes all of a valid text; -> tokens. */
 static int64_t text_encode(text_t *text, const pl_vocabulary_t *vocabulary,
-                           const pl_bytes_t *bytes)
+                           const pl_file_bytes_t *bytes)
 {
     int32_t piece[PIECE];
     int64_t total = 0;
@@ -75,7 +75,7 @@ static char *text_facts(const text_t *text, const pl_vocabulary_t *vocabulary)
 }
 
 /* Loads the tokens of the whole file and says what is known of them. */
-static int text_load(text_t *text, const pl_bytes_t *bytes, int64_t *total, char **facts,
+static int text_load(text_t *text, const pl_file_bytes_t *bytes, int64_t *total, char **facts,
                      pl_error_t *err)
 {
     pl_vocabulary_t *vocabulary = NULL;
@@ -124,14 +124,14 @@ static int text_open(void *self, const pl_data_request_t *request, pl_data_info_
                      pl_error_t *err)
 {
     text_t *text = self;
-    pl_bytes_t bytes;
+    pl_file_bytes_t bytes;
     char *facts = NULL;
     int64_t total = 0;
     int code = pl_file_read(text->path, pl_file_limit(), &bytes, err);
     if (code)
         return code;
     code = text_load(text, &bytes, &total, &facts, err);
-    pl_bytes_release(&bytes);
+    pl_file_bytes_release(&bytes);
     if (!code)
         code = text_share(text, request, total, err);
     if (code) {
