@@ -372,6 +372,12 @@ monitor_shows_lines_for_people() {
     end_stream
 }
 
+few_descriptors_are_refused() {
+    try bash -c "ulimit -n 20; exec '$paceline' fit run.json"
+    is "$status" 2 "a fit with 20 descriptors is refused"
+    is "$err" "paceline: only 20 descriptors may be open: raise the limit to 64 or more (ulimit -n)" "with the reason"
+}
+
 monitor_says_when_nothing_comes() {
     refused 1 '^paceline: nothing came from ipc://.*: is a run publishing there' \
         monitor "ipc://$folder/silence" --duration 0.2
@@ -452,6 +458,7 @@ run predict_refuses_weights_that_are_none trains
 run monitor_follows_a_run_to_its_end trains
 run monitor_shows_lines_for_people trains
 run monitor_says_when_nothing_comes
+run few_descriptors_are_refused
 run inspect_shows_weights_and_runs trains
 run list_names_parts_and_their_options
 run doctor_looks_at_machine_and_build
