@@ -496,6 +496,12 @@ monitor_shows_lines_for_people() {
     end_stream
 }
 
+few_descriptors_are_refused() {
+    try bash -c "ulimit -n 20; exec '$paceline' fit run.json"
+    is "$status" 2 "a fit with 20 descriptors is refused"
+    is "$err" "paceline: only 20 descriptors may be open: raise the limit to 64 or more (ulimit -n)" "with the reason"
+}
+
 monitor_says_when_nothing_comes() {
     refused 1 '^paceline: nothing came from ipc://.*: is a run publishing there' \
         monitor "ipc://$folder/silence" --duration 0.2
@@ -644,6 +650,7 @@ run a_run_without_weights_points_to_one_that_has_them trains
 run monitor_follows_a_run_to_its_end trains
 run monitor_shows_lines_for_people trains
 run monitor_says_when_nothing_comes
+run few_descriptors_are_refused
 run inspect_shows_weights_and_runs trains
 run inspect_refuses_what_predict_refuses trains
 run inspect_does_not_wait_for_a_pipe

@@ -65,7 +65,7 @@ static int a_flood_of_viewers(int most)
     if (flood == 0) {
         for (int tries = 0; tries < 10000 && access(endpoint + 6, F_OK) != 0; tries++)
             usleep(1000);
-        connect_often(endpoint + 6, 3 * most);
+        connect_often(endpoint + 6, 2 * most);
         _exit(WELL);
     }
     limit_descriptors(most);
@@ -149,7 +149,7 @@ static void a_flood_of_viewers_takes_not_all_descriptors(void)
 {
     char said[128];
     snprintf(said, sizeof said, "%s/said", tap_folder());
-    is_int(status_of(a_flood_of_viewers, 300, said), WELL, "the host lives");
+    is_int(status_of(a_flood_of_viewers, 400, said), WELL, "the host lives");
 }
 
 int main(void)

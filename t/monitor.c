@@ -2,7 +2,6 @@
 #include "runtime/monitor.h"
 
 #include <jansson.h>
-#include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -430,22 +429,32 @@ static void what_the_hub_cannot_take_shows_as_a_gap(void)
     rig_close();
 }
 
-/* ---- crowds: connections that say nothing ---- */
+/* ---- crowds: viewers that ask for nothing ---- */
 
 enum { SERVED_MOST = 256 };
 
-static int connection(const char *endpoint)
+typedef struct crowd {
+    void *context, *member[SERVED_MOST];
+    int count;
+} crowd_t;
+
+static void crowd_join(crowd_t *crowd, int count)
 {
-    struct sockaddr_un file = {.sun_family = AF_UNIX};
-    struct sockaddr_in host = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    bool is_file = !strncmp(endpoint, "ipc://", 6);
-    snprintf(file.sun_path, sizeof file.sun_path, "%s", is_file ? endpoint + 6 : "");
-    host.sin_port = htons((uint16_t)atoi(strrchr(endpoint, ':') + 1));
-    int fd = socket(is_file ? AF_UNIX : AF_INET, SOCK_STREAM, 0);
-    if (is_file ? connect(fd, (struct sockaddr *)&file, sizeof file)
-                : connect(fd, (struct sockaddr *)&host, sizeof host))
-        tap_diag("cannot connect to %s", endpoint);
-    return fd;
+    if (!crowd->context)
+        crowd->context = zmq_ctx_new();
+    for (int k = 0; k < count; k++) {
+        void *member = crowd->member[crowd->count++] = zmq_socket(crowd->context, ZMQ_SUB);
+        if (zmq_connect(member, pl_monitor_endpoint(rig.runtime)))
+            tap_diag("cannot connect");
+    }
+}
+
+static void crowd_leave(crowd_t *crowd, int count)
+{
+    while (count-- > 0)
+        zmq_close(crowd->member[--crowd->count]);
+    if (crowd->count == 0)
+        zmq_ctx_term(crowd->context);
 }
 
 static int pauses;                                          /* atomic */
@@ -467,7 +476,7 @@ static void a_crowd_of_viewers_gets_nothing(void)
 {
     viewer_t v;
     pl_error_t err = {0};
-    int crowd[SERVED_MOST];
+    crowd_t crowd = {0};
     int64_t last, until = pl_now() + 20 * PL_SECOND;
     bool heard = false;
     pauses = 0;
@@ -477,15 +486,13 @@ static void a_crowd_of_viewers_gets_nothing(void)
     viewer_open(&v, "");
     act_last();
     ok(viewer_read(&v, 0), "has one viewer");
-    for (int k = 0; k < SERVED_MOST; k++)
-        crowd[k] = connection(pl_monitor_endpoint(rig.runtime));
+    crowd_join(&crowd, SERVED_MOST);
     ok(comes_true(has_paused, NULL), "and then %d more: it pauses, and says so", SERVED_MOST);
     while (viewer_read(&v, ZMQ_DONTWAIT))
         continue;
     last = number_of(v.line, "seq");
     act_last();
-    for (int k = 0; k < SERVED_MOST; k++)
-        close(crowd[k]);
+    crowd_leave(&crowd, SERVED_MOST);
     while (!heard && pl_now() < until) {
         act_last();
         heard = viewer_read(&v, ZMQ_DONTWAIT);
@@ -510,23 +517,22 @@ static void a_file_lets_in_as_many_as_are_served(void)
 {
     viewer_t v;
     char full[128];
-    int crowd[SERVED_MOST - 1];
+    crowd_t crowd = {0};
     pl_runtime_t second;
     pl_error_t err = {0};
     stream_open(false);
     snprintf(full, sizeof full, "%s/stream.full", tap_folder());
     viewer_open(&v, "");
-    for (int k = 0; k < SERVED_MOST - 1; k++)
-        crowd[k] = connection(pl_monitor_endpoint(rig.runtime));
+    crowd_join(&crowd, SERVED_MOST - 1);
     ok(comes_true(has_waiting_room, full), "the door is shut");
     act_last();
     ok(viewer_read(&v, 0), "who is in goes on seeing");
     pl_runtime_init(&second, NULL);
     is_int(pl_monitor_start(&second, pl_monitor_endpoint(rig.runtime), false, &err), PL_EBUSY, "it is in use as before");
     pl_runtime_release(&second);
-    close(crowd[0]);
+    crowd_leave(&crowd, 1);
     ok(comes_true(has_none, full), "one goes, and it is open");
-    crowd[0] = connection(pl_monitor_endpoint(rig.runtime));
+    crowd_join(&crowd, 1);
     ok(comes_true(has_waiting_room, full), "one comes, and it is shut");
     viewer_close(&v);
     snprintf(full, sizeof full, "%s", pl_monitor_endpoint(rig.runtime) + 6);
@@ -534,8 +540,7 @@ static void a_file_lets_in_as_many_as_are_served(void)
     ok(access(full, F_OK) != 0, "the file goes with the stream");
     strcat(full, ".full");
     ok(access(full, F_OK) != 0, "and the one beside it");
-    for (int k = 0; k < SERVED_MOST - 1; k++)
-        close(crowd[k]);
+    crowd_leave(&crowd, SERVED_MOST - 1);
 }
 
 static void a_lossless_stream_keeps_all_for_a_late_reader(void)

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DESCRIPTORS = 65536 };
+enum { DESCRIPTORS = 65536, DESCRIPTORS_LEAST = 64 };
 #define SAME_REQUEST 0.5                             /* s: signals that belong together */
 
 /* ---- JSON ---- */
@@ -217,19 +217,24 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
 
 /* ---- the run ---- */
 
-/* Viewers of the stream cost a descriptor each. */
-static void raise_descriptors(void)
+/* Viewers of the stream cost a descriptor each.  With next to none libevent would end the process without a word. */
+static int raise_descriptors(pl_error_t *err)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= DESCRIPTORS)
-        return;
+        return PL_OK;
+    if (limit.rlim_max < DESCRIPTORS_LEAST)
+        return pl_fail(err, PL_EBUSY, "only %d descriptors may be open: raise the limit to %d or more (ulimit -n)",
+                       (int)limit.rlim_max, DESCRIPTORS_LEAST);
     limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
     setrlimit(RLIMIT_NOFILE, &limit);
+    return PL_OK;
 }
 
 static int session_open(cli_session_t *session, const char *monitor, pl_error_t *err)
 {
-    raise_descriptors();
+    if (raise_descriptors(err) != PL_OK)
+        return PL_EBUSY;
     session->base = event_base_new();
     if (!session->base)
         return pl_fail(err, PL_ENOMEM, "no event loop: out of memory or descriptors");

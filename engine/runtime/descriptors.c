@@ -5,11 +5,12 @@
 #include "runtime/descriptors.h"
 
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/error.h"
 
-enum { SPARE = 8, MOST = 128 };
+enum { SPARE = 8, MOST = 64 };
 
 int pl_descriptors_check(int count, const char *what, pl_error_t *err)
 {
@@ -21,4 +22,14 @@ int pl_descriptors_check(int count, const char *what, pl_error_t *err)
         close(fd[k]);
     return opened == count ? PL_OK
                            : pl_fail(err, PL_EBUSY, "no descriptors left for %s: raise the limit (ulimit -n)", what);
+}
+
+/* A new one gets the lowest number that is free. */
+bool pl_descriptors_are_few(int count)
+{
+    struct rlimit limit;
+    int lowest = eventfd(0, EFD_CLOEXEC);
+    if (lowest >= 0)
+        close(lowest);
+    return lowest < 0 || (getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)lowest + (rlim_t)count > limit.rlim_cur);
 }

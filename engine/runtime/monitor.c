@@ -132,8 +132,7 @@ static void hub_peers(void *user, int peers)
         pl_log_line(PL_LOG_WARNING, -1, "", "the stream pauses: it has %d viewers, and serves at most %d", peers,
                     VIEWERS_MOST);
     m->is_crowded = crowded;
-    pl_socket_shut(m->out, peers >= VIEWERS_MOST
-                               || pl_descriptors_check(DESCRIPTORS_KEPT, "viewers", NULL) != PL_OK);
+    pl_socket_shut(m->out, peers >= VIEWERS_MOST || pl_descriptors_are_few(DESCRIPTORS_KEPT));
 }
 
 static void hub_publish(pl_monitor_t *m, const record_t *record)
