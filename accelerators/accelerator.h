@@ -26,6 +26,9 @@ typedef struct pl_replay {
     const void *input[PL_FIELDS];                           /* host memory, [batch, …] each; read before done */
     double *figures;                                        /* [figures][2]: sum, weight in order of fetch  [not wanted] */
     void *output[PL_FIELDS];                                /* host memory for output fetches, in their order  [not wanted] */
+    bool halts;                                             /* does not run, and ends guarded, once one that halts was
+                                                               guarded or failed: what was sent behind it, before
+                                                               anybody knew, changes nothing */
     bool guarded;                                           /* out: a guard was not finite, the rest did not happen */
     /* To be called once, on the accelerator's thread, from inside replay() or later; err NULL when it went well. */
     void (*done)(struct pl_replay *replay, const pl_error_t *err);

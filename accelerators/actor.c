@@ -41,6 +41,7 @@ typedef struct device {
     int plan_count, plan_room;
     running_t *spare;
     int running;
+    bool halted;                                            /* a replay that halts could not begin */
     bool ending;
 } device_t;
 
@@ -149,7 +150,7 @@ static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg, const c
     if (msg->scalars.size > sizeof replay->scalar)
         return pl_fail(err, PL_EINVAL, "more than %d scalars for a step", PL_STEP_SCALARS);
     memcpy(replay->scalar, msg->scalars.data, msg->scalars.size);
-    replay->seed = msg->seed, replay->step = msg->step, replay->shard = msg->shard;
+    replay->seed = msg->seed, replay->step = msg->step, replay->shard = msg->shard, replay->halts = msg->halts;
     for (int k = 0; batch && k < batch->field_count; k++)
         replay->input[k] = batch->field[k];
     if (outputs && outputs->count < compiled->output_count)
@@ -159,18 +160,18 @@ static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg, const c
     return PL_OK;
 }
 
-static int device_replay(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int replay_begin(device_t *device, pl_call_t *call, const pl_replay_plan_t *msg, pl_error_t *err)
 {
-    device_t *device = self;
-    if (body->replay_plan.plan >= (uint32_t)device->plan_count)
-        return pl_fail(err, PL_EINVAL, "there is no plan %u", body->replay_plan.plan);
-    const compiled_t *compiled = &device->plan[body->replay_plan.plan];
+    if (msg->plan >= (uint32_t)device->plan_count)
+        return pl_fail(err, PL_EINVAL, "there is no plan %u", msg->plan);
+    const compiled_t *compiled = &device->plan[msg->plan];
     running_t *running = running_take(device);
     if (!running)
         return pl_no_memory(err);
     running->replay = (pl_replay_t){.figures = running->figures, .done = replay_done};
     running->device = device, running->call = call, running->figure_count = compiled->figure_count;
-    int code = replay_fill(&running->replay, &body->replay_plan, compiled, err);
+    memset(running->figures, 0, (size_t)running->figure_count * 2 * sizeof(double));
+    int code = replay_fill(&running->replay, msg, compiled, err);
     if (code == PL_OK) {
         device->running++;
         code = device->ops->replay(device->part.self, compiled->plan, &running->replay, err);
@@ -179,6 +180,17 @@ static int device_replay(void *self, pl_call_t *call, const pl_body_t *body, pl_
     }
     if (code != PL_OK)
         running_give(running);
+    return code;
+}
+
+static int device_replay(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    device_t *device = self;
+    if (body->replay_plan.halts && device->halted)
+        return pl_reply_replay_plan(call, &(pl_replay_plan_reply_t){.guarded = true});
+    int code = replay_begin(device, call, &body->replay_plan, err);
+    if (code != PL_OK && body->replay_plan.halts)
+        device->halted = true;
     return code;
 }
 

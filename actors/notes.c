@@ -75,10 +75,17 @@ static bool is_text(const pl_note_t *note)
     return !strcmp(note->progress.event, "text");
 }
 
+/* What an epoch or a validation came to, which nothing later says again. */
+static bool is_result(const pl_note_t *note)
+{
+    return !strcmp(note->progress.event, "validated")
+           || !strcmp(note->progress.event, "epoch");
+}
+
 static bool replaces(const pl_note_t *old, const pl_note_t *new)
 {
     return old && !strcmp(old->progress.event, new->progress.event) && !is_text(new)
-           && strcmp(new->progress.event, "validated");
+           && !is_result(new);
 }
 
 /* The trainer's oldest report, out of the queue.  Under lock. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "actors/request.h"
+#include "base/alloc.h"
 #include "base/error.h"
 #include "runtime/cargo.h"
 
@@ -98,10 +99,14 @@ static int trainer_run(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
     if (!launcher)
         return err->code;
-    pl_start_t start = {.options = "", .context = body->run.job};
+    char *options = pl_request_options(job, "trainer.launcher", err);
+    if (!options)
+        return err->code;
+    pl_start_t start = {.options = options, .context = body->run.job};
     pl_how_t life = {.on_answer = launcher_ended}, how = {.on_answer = launcher_answered};
     trainer->error.code = PL_OK;
     trainer->life = pl_spawn(self, launcher, PL_SAME_THREAD, &start, life, &trainer->launcher, err);
+    pl_free(options);
     if (!trainer->life)
         return err->code;
     trainer->state = TRAINER_RUNNING;

@@ -329,16 +329,18 @@ static int spawn_parts(worker_t *w, pl_error_t *err)
 {
     const pl_actor_ops_t *strategy = pl_request_strategy(w->job, err);
     pl_start_t start = {.options = "", .context = &w->job->object};
-    pl_start_t strategy_start = start;
     const char *device = pl_options_choice(w->job->options, "trainer.accelerator", "cpu");
     const pl_actor_ops_t *accelerator = pl_accelerator_actor(device, err);
     if (!strategy || !accelerator
         || !spawn(w, &pl_io_writer, PL_OWN_THREAD, &start, &w->writer, err)
         || !spawn(w, accelerator, PL_OWN_THREAD, &start, &w->accelerator, err))
         return err->code;
+    char *options = pl_request_options(w->job, "trainer.strategy", err);
+    pl_start_t strategy_start = {.options = options, .context = &w->job->object};
     pl_peers_add(&strategy_start.peers, "accelerator", w->accelerator);
-    if (!spawn(w, strategy, PL_SAME_THREAD, &strategy_start, &w->strategy, err)
-        || !spawn(w, &pl_callback_connector, PL_SAME_THREAD, &start, &w->callback, err)
+    bool spawned = options && spawn(w, strategy, PL_SAME_THREAD, &strategy_start, &w->strategy, err);
+    pl_free(options);
+    if (!spawned || !spawn(w, &pl_callback_connector, PL_SAME_THREAD, &start, &w->callback, err)
         || (!w->job->prompt && !spawn(w, &pl_data_connector, PL_SAME_THREAD, &start, &w->data, err)))
         return err->code;
     return PL_OK;

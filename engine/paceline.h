@@ -270,7 +270,8 @@ PL_API int pl_engine_fd(const pl_engine_t *engine);
 PL_API void pl_engine_dispatch(pl_engine_t *engine);
 
 /* Publishes every message of the engine's actors at ipc://FILE or tcp://127.0.0.1:PORT ("*": any port); before the
- * first trainer runs.  Nothing else may be listened on. */
+ * first trainer runs.  Nothing else may be listened on.  FILE is made for as long as the engine lives; PL_EINVAL when
+ * something lies there that is no socket, PL_EBUSY when another process listens there: both stay as they are. */
 PL_API int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error_t *err);
 /* Where that is, after "*" was replaced; "" without one. */
 PL_API const char *pl_engine_monitor_endpoint(const pl_engine_t *engine);
@@ -307,11 +308,11 @@ typedef struct pl_result {
 /* The figure of a name; false when there is none. */
 PL_API bool pl_result_metric(const pl_result_t *result, const char *name, double *value);
 
-/* How far a run is; at most ten times a second, and at each validation.  A program that does not read them for long
+/* How far a run is; at most ten times a second, and at the end of each validation and epoch.  A program that does not read them for long
  * finds the newest 256 of each trainer, in order, and every piece of text. */
 typedef struct pl_progress {
-    const char *event;                                      /* "train", "validate", "validated", "predict", "text":
-                                                               as in doc/messages.md */
+    const char *event;                                      /* "train", "validate", "validated", "epoch", "predict",
+                                                               "text": as in doc/messages.md */
     uint64_t global_step, total_steps;                      /* optimizer steps; total 0: unknown */
     uint32_t epoch;                                         /* from 0 */
     uint32_t batch, batches;                                /* of the epoch or evaluation; batches 0: unknown */
@@ -346,6 +347,11 @@ PL_API int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what
 
 /* Ends the run at its next step boundary; on_done then says "stopped".  PL_ESTATE: nothing runs. */
 PL_API int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
+
+/* What a .safetensors file holds, without its data: {"tensors": {"fc1.weight": {"dtype": "F32", "shape": [128, 784],
+ * "offset": 696, "bytes": 401408}, …}, "metadata": {"module": "…", …}}; offsets count from the file's start.  All of the
+ * header is checked, as when weights are loaded: an error names file and byte.  pl_text_free() frees it.  Any thread. */
+PL_API char *pl_weights_describe(const char *path, pl_error_t *err);
 
 /* ---- Graphs ------------------------------------------------------------------------------------------------- */
 
@@ -753,6 +759,9 @@ typedef struct pl_logger_ops {
 /* A copy of text (printf) in Paceline's memory, or NULL; pl_text_free() frees it. */
 PL_API char *pl_text(const char *format, ...) PL_PRINTF(1, 2);
 PL_API void pl_text_free(char *text);
+
+/* The one of the names, up to NULL, that somebody may have meant by a word, or NULL: for `did you mean …?`. */
+PL_API const char *pl_nearest(const char *word, const char *const names[]);
 
 #ifdef __cplusplus
 }

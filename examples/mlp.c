@@ -20,7 +20,8 @@ static const pl_option_t mlp_options[] = {
             "what follows each hidden layer"),
     PL_FLOAT(mlp_t, dropout, "0", "[0..1)",
              "probability of a zero after each hidden layer"),
-    PL_INT(mlp_t, classes, "\"auto\"", "1..", "classes to tell apart"),
+    PL_INT(mlp_t, classes, "\"auto\"", "1..",
+           "classes to tell apart; the targets must be their numbers, from 0"),
     PL_OPTIONS_END,
 };
 
@@ -52,7 +53,7 @@ static void mlp_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 
 static const pl_module_ops_t mlp_module = {
     .name = "mlp",
-    .help = "multi-layer perceptron",
+    .help = "multi-layer perceptron, a classifier",
     .size = sizeof(mlp_t),
     .options = mlp_options,
     .step = mlp_step,

@@ -443,7 +443,7 @@ uint64_t pl_replica_forward_backward(pl_replica_t *r, const pl_replica_step_t *s
     if (!plan)
         return 0;
     pl_replay_plan_t msg = {.plan = plan->number, .what = "forward_backward", .seed = (uint64_t)r->job->trainer->seed, .step = step->number,
-                            .shard = step->shard, .batch = &step->batch->object};
+                            .shard = step->shard, .halts = !step->again, .batch = &step->batch->object};
     return pl_call_replay_plan(r, r->accelerator, &msg, how, err);
 }
 
@@ -453,7 +453,7 @@ uint64_t pl_replica_optimizer_step(pl_replica_t *r, uint64_t number, double lr, 
     float scalars[PL_STEP_SCALARS] = {0};
     pl_optimizer_scalars((pl_optimizer_t){r->optimizer.ops, r->optimizer.self}, lr, number, scalars);
     pl_replay_plan_t msg = {.plan = r->plan[r->plan_count - 1].number, .what = "optimizer_step", .seed = (uint64_t)r->job->trainer->seed,
-                            .step = number, .scalars = {scalars, sizeof scalars}};
+                            .step = number, .halts = true, .scalars = {scalars, sizeof scalars}};
     return pl_call_replay_plan(r, r->accelerator, &msg, how, err);
 }
 

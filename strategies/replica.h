@@ -68,6 +68,7 @@ typedef struct pl_replica_step {
     uint64_t number;                                        /* the optimizer step it is for, from 1 */
     uint32_t shard;                                         /* micro-batch within the step, from 0 */
     bool accumulate;                                        /* gradients are added to what is there */
+    bool again;                                             /* only to look: also after a guard, which stops all else */
 } pl_replica_step_t;
 
 /* Answers: replay_plan; figures in the order of the figure names. */

@@ -19,7 +19,7 @@ typedef struct step {
     uint64_t number;                                        /* the optimizer step it is for, from 1 */
     uint32_t shard;
     int pending;                                            /* replays not yet ended */
-    bool guarded;
+    bool guarded, waits;
     double lr, grad_norm, loss;
     size_t figures_size;
     double figures[2 * FIGURES_MOST];
@@ -31,6 +31,8 @@ typedef struct step {
 typedef struct single {
     pl_replica_t replica;                                   /* first: see replica.h */
     step_t step[STEPS_MOST];                                /* as many as credit allows */
+    uint64_t ended_by;                                      /* the first step that failed or was guarded  [0: none] */
+    bool looking;                                           /* for what was not finite in it */
     struct {
         uint64_t step;
         uint32_t shard;
@@ -94,6 +96,16 @@ static void step_fail(step_t *step)
     step_give(step);
 }
 
+/* Answers a step that was looked into, and those behind it. */
+static void looked(single_t *single, step_t *step)
+{
+    single->looking = false;
+    step_fail(step);
+    for (int k = 0; k < STEPS_MOST; k++)
+        if (single->step[k].call && single->step[k].waits)
+            step_fail(&single->step[k]);
+}
+
 /* The gradients of the batch once more are here: say which tensor was the first that is not finite. */
 static void bad_read(void *self, const pl_answer_t *answer)
 {
@@ -105,11 +117,11 @@ static void bad_read(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_REPLY)
         bad = pl_replica_first_bad(&single->replica, (pl_floats_t *)answer->body->read_region_reply.floats);
     pl_fail(&step->failure, PL_ENAN,
-            "step %llu: the %s is not finite%s%s%s; nothing was changed by this step: lower the learning rate, set "
+            "step %llu: the %s is not finite%s%s%s; it changed no weight: lower the learning rate, set "
             "trainer.gradient_clip_val or look at the data", (unsigned long long)step->number,
             isfinite(step->loss) ? "gradient" : "loss", bad ? ", the first bad gradient is that of \"" : "",
             bad ? bad : "", bad ? "\"" : "");
-    step_fail(step);
+    looked(single, step);
 }
 
 static void bad_replayed(void *self, const pl_answer_t *answer)
@@ -117,11 +129,11 @@ static void bad_replayed(void *self, const pl_answer_t *answer)
     (void)self, (void)answer;                               /* what matters is what the read after it finds */
 }
 
-static uint64_t forward_backward(single_t *single, const step_t *step, bool accumulate, pl_on_answer_t on_answer,
+static uint64_t forward_backward(single_t *single, const step_t *step, bool again, pl_on_answer_t on_answer,
                                  pl_error_t *err)
 {
     const pl_replica_step_t what = {.batch = step->batch, .number = step->number, .shard = step->shard,
-                                    .accumulate = accumulate};
+                                    .accumulate = step->shard > 0 && !again, .again = again};
     pl_how_t how = {.on_answer = on_answer, .context = (void *)step};
     return pl_replica_forward_backward(&single->replica, &what, how, err);
 }
@@ -137,7 +149,7 @@ static void suspect_keep(single_t *single, const step_t *step)
     single->suspect.batch = pl_object_ref(step->batch);
 }
 
-/* Steps that follow have overwritten the gradients: the same batch gives the same ones again. */
+/* A guard keeps the weights as they were at the bad step, so the same batch gives the same gradients again. */
 static void find_bad(single_t *single, step_t *step)
 {
     pl_how_t how = {.on_answer = bad_read, .context = step};
@@ -146,13 +158,24 @@ static void find_bad(single_t *single, step_t *step)
         step->batch = single->suspect.batch;
         step->shard = single->suspect.shard;
     }
-    forward_backward(single, step, false, bad_replayed, NULL);
+    forward_backward(single, step, true, bad_replayed, NULL);
+    single->looking = true;
     if (!pl_replica_read_gradients(&single->replica, how, &step->failure))
-        step_fail(step);
+        looked(single, step);
 }
 
 static void step_end(single_t *single, step_t *step)
 {
+    uint64_t before = single->ended_by;
+    if (!before && (step->guarded || step->failure.code != PL_OK))
+        single->ended_by = step->number;
+    if (step->failure.code == PL_OK && step->guarded && before)
+        pl_fail(&step->failure, PL_ECANCELLED, "step %llu was not run, because step %llu failed",
+                (unsigned long long)step->number, (unsigned long long)before);
+    if (step->failure.code != PL_OK && single->looking) {
+        step->waits = true;                                 /* answers come in order */
+        return;
+    }
     if (step->failure.code != PL_OK) {
         step_fail(step);
         return;
@@ -217,7 +240,7 @@ static int single_train_batch(void *self, pl_call_t *call, const pl_body_t *body
     step->shard = msg->shard;
     if (msg->step_due)
         step->lr = pl_replica_lr(&single->replica, msg->global_step, msg->total_steps, msg->lr_factor);
-    if (!forward_backward(single, step, msg->shard > 0, forward_backward_answered, err)) {
+    if (!forward_backward(single, step, false, forward_backward_answered, err)) {
         step_give(step);
         return err->code;
     }

@@ -86,7 +86,11 @@ wrong_words_are_refused() {
     refused 2 '^paceline: which command\?'
     refused 2 '^paceline: there is no command "train"' train
     refused 2 '^paceline: fit needs RUN.json' fit
-    refused 2 '^paceline: fit has no option --jsn' fit run.json --jsn
+    refused 2 '^paceline: fit has no option --jsn: did you mean --json\?' fit run.json --jsn
+    refused 2 'fit has no option --se: did you mean --set\?' fit run.json --se=x
+    refused 2 'did you mean --print-config\?' fit run.json --print_confg
+    refused 2 'fit has no option --wholly-other: see paceline fit --help' fit run.json --wholly-other
+    refused 2 '^paceline: there is no command "fitt": did you mean "fit"\?' fitt run.json
     refused 2 '^paceline: fit does not take "b" as well' fit run.json b
     refused 2 '^paceline: --set needs KEY=VALUE' fit run.json --set
     refused 2 '^paceline: --set takes KEY=VALUE' fit run.json --set trainer.max_epochs
@@ -120,9 +124,38 @@ a_fit_ends_with_its_result() {
     is "$(grep -c 'next you could try' <<<"$out")" 0 "without hints where nobody reads them"
     is "$(tr -d '\n' <<<"$err" | grep -c "$(printf '[\r\033]')")" 0 "progress is plain lines where there is no terminal"
     like "$err" '^epoch 3/3 .*val_acc' "with the validations"
-    try env PACELINE_HINTS=1 "$paceline" fit run.json
-    like "$out" 'paceline predict run.json --checkpoint runs/0002' "hints when they are asked for"
-    is "$(grep -c '^  .*paceline ' <<<"$out")" 3 "three of them"
+}
+
+every_epoch_leaves_a_line() {
+    try "$paceline" fit run.json --set trainer.max_epochs=40
+    is "$(grep -cE '^epoch +[0-9]+/40 .*val_loss [0-9.]+' <<<"$err")" 40 "one for each of 40 short epochs"
+    try "$paceline" fit run.json --set trainer.max_epochs=5 --set data.val_split=0
+    is "$(grep -cE '^epoch [1-5]/5  step +[0-9]+  train_loss [0-9.]+' <<<"$err")" 5 "without validation too"
+    try "$paceline" fit run.json --set trainer.max_epochs=4 --set trainer.val_check_interval=20
+    is "$(grep -cE '^epoch [1-4]/4  step (12|24|36|48)  ' <<<"$err")" 4 "and where validations come between"
+    is "$(grep -cE '^epoch [1-4]/4 .*val_loss' <<<"$err")" 3 "which have lines of their own, the last one too"
+}
+
+# hints_work WORDS... - the commands that a fit suggests do what they say, as they stand
+hints_work() {
+    try env PACELINE_HINTS=1 "$paceline" fit "$@" --set trainer.max_steps=3
+    hints=$(grep "^  $builddir/paceline " <<<"$out")
+    local hint
+    is "$(lines "$hints")" 3 "three commands to try"
+    while read -r hint; do
+        try bash -o pipefail -c "$hint"
+        is "$status" 0 "as printed: $hint"
+    done <<<"$hints"
+}
+
+commands_to_try_next_work_as_printed() {
+    mkdir elsewhere
+    mv points.csv elsewhere
+    hints_work run.json --set data.path=elsewhere/points.csv
+    mv elsewhere/points.csv .
+    hints_work run.json --set trainer.run_name=named --set "trainer.default_root_dir=it's a root"
+    hints_work text.json --set trainer.run_name=
+    like "$hints" "--prompt 'a'$" "a prompt that the vocabulary has"
 }
 
 json_events_are_one_a_line() {
@@ -130,6 +163,7 @@ json_events_are_one_a_line() {
     is "$status$err" 0 "nothing but events"
     is "$(grep -cv '^{"event":".*}$' <<<"$out")" 0 "each line is one"
     is "$(grep -c '"event":"validated"' <<<"$out")" 3 "each validation"
+    is "$(grep -c '"event":"epoch"' <<<"$out")" 3 "each epoch"
     like "$(tail -n 1 <<<"$out")" \
         '^\{"event":"result","status":"ok","run_dir":"runs/json","global_step":36,"epoch":3,"metrics":\{.*"val_acc":[0-9.]+.*\},"seconds":[0-9.e-]+\}$' \
         "and the last is the result"
@@ -171,7 +205,7 @@ a_malformed_run_file_is_refused_with_its_place() {
 what_cannot_run_is_refused_before_it_starts() {
     printf '{\n  "module": {"name": "mlp", "classes": 3},\n  "optimizer": "sgd",\n  "trainer": {"devices": 2}\n}\n' >bad.json
     local csv=(--set data.name=csv --set data.path=points.csv)
-    refused 2 '^paceline: .*the run names no data: give "data"' fit bad.json
+    refused 2 '^paceline: bad.json: the run names no data: give "data"' fit bad.json
     refused 2 '^paceline: bad.json:4:26: "trainer.devices" is 2, but strategy "single" works with at most 1' \
         fit bad.json "${csv[@]}"
     refused 2 'names no optimizer: give "optimizer"' fit bad.json "${csv[@]}" --set optimizer=null
@@ -182,6 +216,8 @@ what_cannot_run_is_refused_before_it_starts() {
     refused 2 'there is no launcher "inlin".*"inline"' fit run.json --set trainer.launcher=inlin
     mkdir -p runs/taken
     refused 2 '^paceline: runs/taken: there is a run of that name' fit run.json --set trainer.run_name=taken
+    sed 's/"max_epochs": 3/"run_name": "taken"/' run.json >named.json
+    refused 2 '^paceline: named.json:5:27: runs/taken: there is a run of that name' fit named.json
     refused 2 'trainer.run_name" takes the name of a directory.*not "a/b"' fit run.json --set trainer.run_name=a/b
     refused 2 'not "latest"' fit run.json --set trainer.run_name=latest
     refused 2 'names no data' predict bad.json --checkpoint x
@@ -203,7 +239,22 @@ with_json_what_is_refused_has_a_result_too() {
     refused_in_json 'takes KEY=VALUE' fit run.json --set nonsense
     refused_in_json '0.0.0.0' fit run.json --monitor tcp://0.0.0.0:1
     refused_in_json 'needs --checkpoint' predict run.json
+    refused_in_json 'has no option --sett' fit run.json --sett x
+    refused_in_json 'no command' fitt run.json
+    refused_in_json 'needs RUN.json' fit
+    refused_in_json 'cannot read runs/nothing' inspect runs/nothing
+    refused_in_json 'cannot connect' monitor nonsense
+    refused_in_json 'to list' list modul
     refused_in_json 'cannot write /nowhere/x' predict run.json --checkpoint runs/0001 --output /nowhere/x
+}
+
+a_classifier_says_that_it_needs_classes() {
+    printf '1,2,0.5\n3,4,1.5\n5,6,2.5\n' >values.csv
+    refused 1 'needs "classes", .*the targets must be their numbers' fit run.json --set data.path=values.csv --set data.val_split=0
+}
+
+what_this_machine_lacks_is_told_with_the_key() {
+    refused 1 'trainer.accelerator.threads is 4096' fit run.json --set trainer.accelerator.threads=4096
 }
 
 a_run_that_failed_says_how_far_it_came() {
@@ -270,6 +321,27 @@ sigterm_stops_saves_and_says_0() {
     ok "and the weights are there" test -s runs/term/model.safetensors
 }
 
+signals_that_come_together_are_one_request() {
+    start_endless_fit together
+    kill -TERM "$pid"
+    kill -HUP "$pid"
+    kill -INT "$pid"
+    end_of_fit
+    like "$status" '^(0|130)$' "a run that is stopped"
+    like "$last" '"event":"result","status":"stopped"' "not aborted"
+    ok "and the weights are there" test -s runs/together/model.safetensors
+    is "$(grep -c stopping <<<"$err")" 1 "it says so once"
+}
+
+sighup_stops_saves_and_says_0() {
+    start_endless_fit hup
+    kill -HUP "$pid"
+    end_of_fit
+    is "$status" 0 "status 0"
+    like "$last" '"event":"result","status":"stopped"' "stopped"
+    ok "and the weights are there" test -s runs/hup/model.safetensors
+}
+
 a_process_that_was_stopped_goes_on() {
     start_endless_fit paused --set trainer.step_timeout=1
     kill -STOP "$pid"
@@ -284,18 +356,21 @@ a_process_that_was_stopped_goes_on() {
     like "$last" '"event":"result","status":"stopped"' "and it ends in order"
 }
 
-a_second_signal_ends_at_once() {
+a_later_signal_ends_at_once() {
     [ -e "$sample_plugin" ] || { skip "the sample plug-in was not built"; return; }
     start_stream twice --plugin "$sample_plugin" --set 'data={"name": "silent"}'
     kill -INT "$pid"
     read -r line <&4
     like "$line" '^stopping after this step' "a run is asked to stop that cannot: its data do not open"
-    kill -TERM "$pid"
-    out= err=$(cat <&4)
+    until read -r -t 0.2 line <&4; do
+        kill -TERM "$pid" || break
+    done
+    out= err=$line$(cat <&4)
     wait "$pid"
     status=$?
     exec 4<&-
-    is "$status$err" 130 "status 130, and not a word more"
+    is "$status" 130 "status 130"
+    is "$err" "aborted: nothing was saved" "and what is lost"
 }
 
 # ---- predict ----
@@ -317,7 +392,8 @@ predict_writes_classes() {
     is "$(wc -c <answers.npy)" $((128 + 8 * 300)) "of 300 int64"
     try "$paceline" predict run.json --checkpoint runs/classes --json
     like "$out" '^\{"event":"prediction","sample":299,"class":[012],"logits":\[.*\]\}$' "with --json all outputs"
-    like "$(tail -n 1 <<<"$out")" '^\{"event":"result","status":"ok"' "and the result last"
+    like "$(tail -n 1 <<<"$out")" '^\{"event":"result","status":"ok","samples":300,"seconds":[0-9.e-]+\}$' \
+        "and the result last, of what applies"
 }
 
 predict_goes_on_from_a_prompt() {
@@ -332,6 +408,9 @@ predict_goes_on_from_a_prompt() {
     is "$(cat written.txt)" "$first" "the same seed gives the same text, in a file too"
     try "$paceline" predict text.json --checkpoint runs/text --prompt "the " --tokens 20 --top-k 1 --temperature 0 --json
     is "$(grep -c '"event":"text"' <<<"$out")" 20 "with --json a piece a line"
+    try "$paceline" predict text.json --checkpoint runs/text
+    is "$status" 0 "without a prompt it answers for the data"
+    is "$(grep -cvE '^([a-z ]|\\n){8,}$' <<<"$out")" 0 "in text, a sample a line"
     refused 1 'prompt' predict text.json --checkpoint runs/text --prompt "ÄÖ"
     refused 2 'text is no array' predict text.json --checkpoint runs/text --prompt "the" --output x.npy
 }
@@ -343,6 +422,33 @@ predict_refuses_weights_that_are_none() {
     refused 1 '^paceline: .*cut.safetensors' predict run.json --checkpoint cut.safetensors
     refused 2 '^paceline: cannot write /nowhere/x' predict run.json --checkpoint runs/classes --output /nowhere/x
     refused 1 'shape|tensor' predict run.json --checkpoint runs/classes --set module.hidden=[5]
+}
+
+what_a_prediction_leaves_is_whole() {
+    refused 1 'cut.safetensors' predict run.json --checkpoint cut.safetensors --output new.txt
+    ok "no file of a run that failed" test ! -e new.txt
+    echo old >old.txt
+    refused 1 'cut.safetensors' predict run.json --checkpoint cut.safetensors --output old.txt
+    is "$(cat old.txt)" old "and the old one stays"
+    try "$paceline" predict run.json --checkpoint runs/classes --output old.txt
+    is "$(lines "$(cat old.txt)")" 300 "until there are answers"
+    [ -w /dev/full ] || { skip "no /dev/full here"; return; }
+    refused 1 '^paceline: cannot write /dev/full: No space' predict run.json --checkpoint runs/classes --output /dev/full
+    err=$(trap '' XFSZ; ulimit -f 0; exec "$paceline" predict run.json --checkpoint runs/classes --output new.txt 2>&1)
+    like "$err" '^paceline: cannot write new.txt: File too large' "a full disk is told of"
+    ok "and leaves nothing" test ! -e new.txt
+}
+
+a_run_without_weights_points_to_one_that_has_them() {
+    mkdir -p roots/0001 roots/0002 roots/0003
+    cp runs/classes/model.safetensors roots/0001
+    cp runs/classes/model.safetensors roots/0002
+    touch -d '2001-01-01' roots/0001/model.safetensors
+    ln -s 0003 roots/latest
+    refused 2 '^paceline: roots/latest: there are no weights .*; the newest run with weights is roots/0002$' \
+        predict run.json --checkpoint roots/latest
+    rm -r roots/000[12]
+    refused 2 '^paceline: roots/latest/: there are no weights .* in this directory$' predict run.json --checkpoint roots/latest/
 }
 
 # ---- monitor ----
@@ -362,7 +468,7 @@ monitor_follows_a_run_to_its_end() {
     exec 5<seen
     while read -r message <&5; do
         echo "$message"
-        [[ $message == *'"name": "train_batch"'* ]] && break
+        [[ $message == *'"to": "strategy.single"'*'"kind": "call", "name": "train_batch"'* ]] && break
     done >seen.txt
     end_stream
     cat <&5 >>seen.txt
@@ -385,6 +491,8 @@ monitor_shows_lines_for_people() {
         "to or from the strategy, with time, ends, name and fields"
     try "$paceline" monitor "$stream" --duration 0.2
     is "$status" 0 "or as long"
+    refused 1 '^paceline: a run is publishing at tcp://.*, but no message matched --topic' \
+        monitor "$stream" --topic nosuch --duration 1
     end_stream
 }
 
@@ -392,7 +500,18 @@ monitor_says_when_nothing_comes() {
     refused 1 '^paceline: nothing came from ipc://.*: is a run publishing there' \
         monitor "ipc://$folder/silence" --duration 0.2
     refused 2 '^paceline: cannot connect to "nonsense": ' monitor nonsense
+    refused 2 '^paceline: cannot connect to "ipc:///nowhere/x": No such file' monitor ipc:///nowhere/x
+    refused 2 '^paceline: run.json is a file: no run publishes there' monitor ipc://run.json
+    if [ "$(id -u)" != 0 ]; then
+        mkdir -m 000 closed
+        refused 2 '^paceline: cannot connect to "ipc://closed/x": Permission' monitor ipc://closed/x
+        rmdir closed
+    fi
     refused 2 '^paceline: ' fit run.json --monitor tcp://0.0.0.0:1
+    refused 2 '^paceline: "tcp://127.0.0.1:99999": a port is' fit run.json --monitor tcp://127.0.0.1:99999
+    cp run.json precious
+    refused 2 '^paceline: ipc://.*precious: something else than a socket' fit run.json --monitor "ipc://$PWD/precious"
+    is "$(cmp run.json precious && echo same)" same "which stays as it was"
 }
 
 # ---- inspect, list, doctor ----
@@ -409,9 +528,58 @@ inspect_shows_weights_and_runs() {
     like "$out" '^\{"path":"runs/classes",.*"tensors":\{"fc1.weight":\{"dtype":"F32","shape":\[16,2\]' "or as JSON"
     refused 2 '^paceline: cannot read runs/nothing: No such file' inspect runs/nothing
     refused 2 'run.json: |is no safetensors file' inspect run.json
-    refused 2 'truncated or damaged|does not fit' inspect cut.safetensors
+    refused 2 'cut.safetensors: truncated at byte 100' inspect cut.safetensors
     mkdir empty
     refused 2 'is no run directory' inspect empty
+    refused 2 '^paceline: runs is no run directory.*; the newest run in it is runs/latest$' inspect runs
+}
+
+# put_safetensors FILE HEADER BYTES - a file of weights with that header and so many bytes of data
+put_safetensors() {
+    printf "\\x$(printf %02x ${#2})\0\0\0\0\0\0\0%s" "$2" >"$1"
+    head -c "$3" /dev/zero >>"$1"
+}
+
+inspect_refuses_what_predict_refuses() {
+    local a='"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}'
+    put_safetensors ok.safetensors "{$a}" 8
+    try "$paceline" inspect ok.safetensors
+    is "$status" 0 "a good file is shown"
+    while read -r bytes pattern tensors; do
+        put_safetensors bad.safetensors "{$tensors}" "$bytes"
+        refused 2 "^paceline: bad.safetensors: .*$pattern" inspect bad.safetensors
+        refused 1 "bad.safetensors: .*$pattern" predict run.json --checkpoint bad.safetensors
+    done <<END
+8 before.byte $a,"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}
+8 another.number|more.elements "a":{"dtype":"F32","shape":[4611686018427387904,8],"data_offsets":[0,8]}
+8 whole.number "a":{"dtype":"F32","shape":[-1],"data_offsets":[0,8]}
+8 unknown.type "a":{"dtype":"Q4","shape":[2],"data_offsets":[0,8]}
+9 belongs.to.no.tensor $a
+END
+}
+
+inspect_does_not_wait_for_a_pipe() {
+    mkfifo pipe
+    refused 2 'pipe is not a regular file' inspect pipe
+    mkdir piped
+    mkfifo piped/metrics.jsonl
+    echo '{}' >piped/run.json
+    refused 2 'piped/metrics.jsonl is not a file' inspect piped
+    rm piped/*
+    mkfifo piped/run.json
+    refused 2 'piped/run.json is not a file' inspect piped
+}
+
+json_numbers_read_back_as_they_were() {
+    mkdir exact
+    echo '{}' >exact/run.json
+    echo '{"time": 1795242100.1234567, "val_loss": 0.1, "x": 2.2250738585072014e-308}' >exact/metrics.jsonl
+    try "$paceline" inspect exact --json
+    like "$out" '"time":1795242100.123456[67],' "a time to the microsecond"
+    like "$out" '"x":2.2250738585072014e-308' "and all digits of a small one"
+    echo '{"val_loss": 0.1}' >exact/metrics.jsonl
+    try "$paceline" inspect exact --json
+    like "$out" '"val_loss":0.1\}' "and no more digits than it takes"
 }
 
 list_names_parts_and_their_options() {
@@ -424,6 +592,9 @@ list_names_parts_and_their_options() {
     is "$out" "$("$paceline" list modules)" "in the plural as well"
     try "$paceline" list trainer
     like "$out" '^ +max_epochs ' "the trainer's own options"
+    like "$out" '^  accumulate_grad_batches +batches behind' "long names too have their help beside them"
+    like "$out" '\(above 0, default 60\)' "and ranges are words where brackets would be doubled"
+    is "$(awk 'length > 80' <<<"$out")" "" "within 80 columns"
     try "$paceline" list optimizers --json
     is "$(grep -cv '^{"role":"optimizer","name":.*}$' <<<"$out")" 0 "or as JSON objects"
     refused 2 'there are no "modul" to list: known are modules, datasets' list modul
@@ -444,12 +615,16 @@ run wrong_words_are_refused
 run a_reader_that_goes_away_is_no_failure
 run what_cannot_be_written_is_a_failure
 run a_fit_ends_with_its_result trains
+run every_epoch_leaves_a_line trains
+run commands_to_try_next_work_as_printed trains
 run json_events_are_one_a_line trains
 run set_changes_the_run trains
 run print_config_shows_every_default trains
 run a_malformed_run_file_is_refused_with_its_place
 run what_cannot_run_is_refused_before_it_starts
 run with_json_what_is_refused_has_a_result_too
+run a_classifier_says_that_it_needs_classes trains
+run what_this_machine_lacks_is_told_with_the_key trains
 run a_run_that_failed_says_how_far_it_came trains
 run missing_data_fail_the_run trains
 run a_plugin_is_loaded_by_hand trains
@@ -457,15 +632,22 @@ run a_folder_that_cannot_be_written_fails_the_run trains
 run a_full_disk_fails_the_run_and_leaves_nothing_half trains
 run sigint_stops_saves_and_says_130 trains
 run sigterm_stops_saves_and_says_0 trains
+run signals_that_come_together_are_one_request trains
+run sighup_stops_saves_and_says_0 trains
 run a_process_that_was_stopped_goes_on trains
-run a_second_signal_ends_at_once trains
+run a_later_signal_ends_at_once trains
 run predict_writes_classes trains
 run predict_goes_on_from_a_prompt trains
 run predict_refuses_weights_that_are_none trains
+run what_a_prediction_leaves_is_whole trains
+run a_run_without_weights_points_to_one_that_has_them trains
 run monitor_follows_a_run_to_its_end trains
 run monitor_shows_lines_for_people trains
 run monitor_says_when_nothing_comes
 run inspect_shows_weights_and_runs trains
+run inspect_refuses_what_predict_refuses trains
+run inspect_does_not_wait_for_a_pipe
+run json_numbers_read_back_as_they_were
 run list_names_parts_and_their_options
 run doctor_looks_at_machine_and_build
 done_testing

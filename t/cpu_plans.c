@@ -376,7 +376,7 @@ static void open_refuses_what_cannot_work(void)
 {
     cpu_rig_t rig;
     ok(!cpu_rig_open(&rig, "auto", 1000000), "a million threads");
-    like(rig.err.text, "accelerator.threads is 1000000 .*0 takes them all",
+    like(rig.err.text, "^trainer.accelerator.threads is 1000000 .*0 takes them all",
          "are refused in words");
     cpu_rig_close(&rig);
     ok(!cpu_rig_open(&rig, "sse9", 1) && rig.err.code == PL_EUNSUPPORTED,
@@ -471,6 +471,48 @@ static void a_guard_stops_what_follows(void)
     trainer_close(&r);
 }
 
+static float parameter(trainer_t *r)
+{
+    float value = NAN;
+    pl_cpu_accelerator.read(&r->rig.cpu, PL_REGION_PARAMS, 3, &value, 1, NULL);
+    return value;
+}
+
+/* One replay of those that halt, of a batch that may lack its inputs. */
+static bool replays(trainer_t *r, pl_plan_t *plan, int step, bool has_batch)
+{
+    double figures[2][2];
+    pl_replay_t replay = {.seed = 1, .step = (uint64_t)step + 1, .halts = true, .figures = figures[0], .done = on_done};
+    if (has_batch)
+        training_batch(&r->t, step, replay.input);
+    training_scalars(&r->t, step, replay.scalar);
+    pl_cpu_accelerator.replay(&r->rig.cpu, plan, &replay, &told);
+    return told.code == PL_OK && !replay.guarded;
+}
+
+static void what_was_sent_behind_a_bad_step_changes_nothing(void)
+{
+    for (int failed = 0; failed < 2; failed++) {
+        trainer_t r;
+        trainer_open(&r, &training_cases[0], 1);
+        const size_t loss = (size_t)r.t.model->params;
+        ok(replays(&r, r.step, 0, true) && replays(&r, r.update, 0, true), "a good step is done");
+        float before = parameter(&r);
+        if (failed) {
+            ok(!replays(&r, r.step, 1, false) && told.code == PL_EINVAL, "one that lacks its batch fails");
+        } else {
+            replays(&r, r.step, 1, true);
+            pl_cpu_accelerator.write(&r.rig.cpu, PL_REGION_GRADS, loss, &(float){NAN}, 1, NULL);
+        }
+        ok(!replays(&r, r.update, 1, true) && told.code == PL_OK, "its update ends guarded");
+        ok(!replays(&r, r.step, 2, true) && !replays(&r, r.update, 2, true), "so does the step behind it");
+        ok(parameter(&r) == before, "and parameters stay");
+        double figures[2][2];
+        ok(train(&r, 2, figures) && parameter(&r) != before, "what does not halt runs all the same");
+        trainer_close(&r);
+    }
+}
+
 int main(void)
 {
     run(trainings_are_those_of_torch);
@@ -485,5 +527,6 @@ int main(void)
     run(a_wrong_index_ends_the_replay);
     run(a_replay_needs_its_batch);
     run(a_guard_stops_what_follows);
+    run(what_was_sent_behind_a_bad_step_changes_nothing);
     return tap_done();
 }

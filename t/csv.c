@@ -59,6 +59,24 @@ static void a_header_gives_names(void)
     is_int(parse("a,b\n1,2\n", PL_CSV_NO), PL_EFORMAT, "not wanted");
 }
 
+static void a_bad_first_row_is_no_header(void)
+{
+    is_int(parse("1,nan,0\n1,2,0\n", PL_CSV_AUTO), PL_EFORMAT, "a number that is none");
+    like(err.text, "^file:1:3: field 2: \"nan\" is not a finite number; if .*header",
+         "is an error of row 1, not a name");
+    is_int(parse("0x10,2,0\n1,2,0\n", PL_CSV_AUTO), PL_EFORMAT, "one in another notation");
+    like(err.text, "^file:1:1: field 1: \"0x10\"", "too");
+    is_int(parse(",2\n1,2\n", PL_CSV_AUTO), PL_EFORMAT, "a missing one");
+    is_int(parse(",,\n1,2,3\n", PL_CSV_AUTO), PL_EFORMAT, "and three missing ones");
+    ok(!parse(",a\n1,2\n", PL_CSV_AUTO) && csv.name, "a column without a name may be");
+}
+
+static void a_carriage_return_alone_ends_no_line(void)
+{
+    is_int(parse("a,b\r1,2\r3,4\r", PL_CSV_AUTO), PL_EFORMAT, "a file of an old Mac");
+    like(err.text, "^file:1:3: a carriage return without a line feed", "is refused as such");
+}
+
 static void errors_say_line_and_column(void)
 {
     is_int(parse("n,m\n1,2\n3,\n", PL_CSV_AUTO), PL_EFORMAT, "a missing field");
@@ -192,7 +210,7 @@ static void real_tables_are_read(void)
         return;
     }
     pl_csv_release(&csv);
-    is_int(pl_csv_load(iris, NO_LIMIT, PL_CSV_AUTO, &csv, &err), PL_OK, "iris");
+    is_int(pl_csv_load(iris, NO_LIMIT, PL_CSV_YES, &csv, &err), PL_OK, "iris");
     ok(csv.rows == 150 && csv.columns == 5 && csv.name && csv.value[0] == 5.1,
        "150 rows after a header");
     pl_csv_release(&csv);
@@ -207,6 +225,8 @@ int main(void)
 {
     run(line_ends_and_quotes_are_as_the_standard_says);
     run(a_header_gives_names);
+    run(a_bad_first_row_is_no_header);
+    run(a_carriage_return_alone_ends_no_line);
     run(errors_say_line_and_column);
     run(numbers_are_rounded_correctly);
     run(the_locale_does_not_matter);

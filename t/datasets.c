@@ -261,7 +261,8 @@ static void iris_and_digits_are_served(void)
         tap_skip("PACELINE_TEST_DATA is not set");
         return;
     }
-    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path);
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN,
+                         "{\"path\": \"%s\", \"header\": \"yes\"}", path);
     ok(rig.info.samples == 150 && has_field(&rig, 0, "x", PL_F32, "4"), "iris");
     like(rig.info.facts, "\\{\"classes\": 3, \"shape\": \\[4\\], \"standardize\": .*\\]\\]\\}$",
          "facts");

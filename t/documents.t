@@ -34,6 +34,39 @@ readme_and_quickstart_need_the_same_packages() {
     is "$readme" "$(packages_of_quickstart)" "one list"
 }
 
+# A tree with quickstart alone, and programs that only say that they were called.
+quickstart_alone() {
+    mkdir -p alone/{accelerators,actors,doc,engine,examples,m4,strategies,build} stubs
+    cp "$srcdir/quickstart" alone
+    touch alone/{configure,configure.ac,Makefile.am,paceline.pc.in,build/Makefile,engine/a.c}
+    for tool in autoreconf make sudo; do
+        printf '#!/bin/sh\n[ %s != sudo ]\n' "$tool" >stubs/"$tool"
+    done
+    printf '#!/bin/sh\necho 1000\n' >stubs/id
+    printf '#!/bin/sh\necho "$STATE"\n' >stubs/dpkg-query
+    chmod +x stubs/*
+}
+
+quickstart_builds_when_a_source_is_newer() {
+    quickstart_alone
+    export STATE='install ok installed'
+    try env PATH="$folder/stubs:$PATH" alone/quickstart build
+    like "$err" '^building in build/$' "the first time"
+    touch -d '1 hour' alone/README.md alone/run.json alone/engine/notes.txt
+    try env PATH="$folder/stubs:$PATH" alone/quickstart build
+    is "$status$err" 0 "not for files that are no sources"
+    touch -d '1 hour' alone/engine/a.c
+    try env PATH="$folder/stubs:$PATH" alone/quickstart build
+    like "$err" '^building in build/$' "but for one that is"
+}
+
+quickstart_says_what_to_type_on_a_bare_image() {
+    export STATE=
+    try env PATH="$folder/stubs:$PATH" alone/quickstart deps
+    is "$status" 2 "without root nothing is installed"
+    like "$err" '^    apt-get update && apt-get install -y .*gcc' "the line works where there are no lists yet"
+}
+
 # block LANGUAGE NUMBER - what stands in that block of README
 block() {
     awk -v start="\`\`\`$1" -v number="$2" '
@@ -70,6 +103,8 @@ what_readme_runs_can_be_run() {
 run the_list_of_messages_is_the_newest
 run the_manual_page_names_every_command_and_option
 run readme_and_quickstart_need_the_same_packages
+run quickstart_builds_when_a_source_is_newer
+run quickstart_says_what_to_type_on_a_bare_image
 run the_programs_of_readme_compile
 run what_readme_runs_can_be_run
 done_testing

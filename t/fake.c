@@ -53,6 +53,7 @@ typedef struct fake {
     int timer;
     int64_t busy_until;
     double *region[PL_REGIONS];
+    bool halted;                                            /* see pl_replay_t */
     size_t count[PL_REGIONS];                               /* elements */
     uint64_t writes, reads, compiles;
     struct {
@@ -211,12 +212,17 @@ static int replay_compute(const fake_t *fake, const flight_t *flight, pl_error_t
 
 static void flight_compute(fake_t *fake, flight_t *flight)
 {
+    fake->halted |= flight->replay->halts && flight->error.code != PL_OK;
     if (flight->computed || flight->error.code != PL_OK)
         return;
     flight->computed = true;
+    flight->replay->guarded = flight->replay->halts && fake->halted;
+    if (flight->replay->guarded)
+        return;
     memory_show(fake, PROT_READ | PROT_WRITE);
     replay_compute(fake, flight, &flight->error);
     memory_show(fake, PROT_NONE);
+    fake->halted |= flight->replay->halts && (flight->replay->guarded || flight->error.code != PL_OK);
 }
 
 /* What reads or writes regions finds earlier replays run. */

@@ -210,7 +210,7 @@ static void slow_replays_change_no_bit(void)
 /* ---- How long ---- */
 
 typedef struct heard {
-    int validated;
+    int validated, epochs;
     double val_loss;
     uint64_t step, total;
 } heard_t;
@@ -221,6 +221,7 @@ static void keep_progress(rig_t *rig, const pl_progress_t *progress)
     pl_result_t as_result = {.metrics = progress->metrics};
     heard->total = progress->total_steps;
     heard->step = progress->global_step;
+    heard->epochs += !strcmp(progress->event, "epoch");
     if (strcmp(progress->event, "validated"))
         return;
     heard->validated++;
@@ -364,6 +365,13 @@ static void validations_come_at_their_interval(void)
     result = fit(.data = EIGHT, .trainer = "\"max_steps\": 11");
     steps_are(result, "val_loss", "8 11", "and where a limit ends the run");
     rig_result_free(result);
+    result = fit(.data = EIGHT, .trainer = "\"max_steps\": 11, \"val_check_interval\": 0.5");
+    steps_are(result, "val_loss", "4 8 11", "a limit does not make halves of an epoch smaller");
+    is_int(result->epoch, 1, "nor an epoch whole");
+    rig_result_free(result);
+    result = fit(.data = EIGHT, .trainer = "\"max_steps\": 11, \"val_check_interval\": 3");
+    steps_are(result, "val_loss", "3 6 9 11", "nor batches fewer");
+    rig_result_free(result);
 }
 
 static void steps_are_logged_at_their_interval(void)
@@ -402,6 +410,7 @@ static void files_progress_and_result_agree(void)
                                .user = &heard, .trainer = "\"max_epochs\": 3");
     rig_series_t logged = rig_series(result, "val_loss");
     is_int(heard.validated, 3, "each validation is told");
+    is_int(heard.epochs, 3, "and each epoch");
     is_int(logged.count, 3, "and logged");
     is_int(heard.total, 24, "the steps of the run are known");
     ok(logged.value[2] == rig_metric(result, "val_loss"),

@@ -2,10 +2,15 @@
 #include "runtime/monitor.h"
 
 #include <jansson.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include "actor_rig.h"
@@ -335,16 +340,39 @@ static void a_viewer_gets_what_its_topic_starts(void)
     rig_close();
 }
 
-static void nothing_is_offered_when_nobody_watches(void)
+/* Lines a viewer reads until the last of act_last(); the number of its first. */
+static int64_t read_to_the_last(viewer_t *v, int *lines)
+{
+    int64_t first = -1;
+    *lines = 0;
+    while (viewer_read(v, 0)) {
+        if (number_of(v->line, "rank") != -1)
+            continue;
+        if ((*lines)++ == 0)
+            first = number_of(v->line, "seq");
+        if (is_last(v->line))
+            break;
+    }
+    return first;
+}
+
+static void a_viewer_that_comes_late_sees_what_it_missed(void)
 {
     viewer_t v;
+    int lines, again;
     stream_open(false);
-    act();
+    act_last();
     viewer_open(&v, "");
     act_last();
-    ok(viewer_read(&v, 0) && number_of(v.line, "seq") == 0, "the first message that is watched is the first of all");
+    int64_t missed = read_to_the_last(&v, &lines);
     viewer_close(&v);
     ok(comes_true(is_not_watched, rig.runtime), "the hub hears of it when a viewer goes");
+    is_int(missed, lines, "as many messages as the second time have no line, but a number");
+    act_last();
+    viewer_open(&v, "");
+    act_last();
+    is_int(read_to_the_last(&v, &again), 3 * lines, "also those between two viewers");
+    viewer_close(&v);
     rig_close();
 }
 
@@ -382,6 +410,7 @@ static void what_the_hub_cannot_take_shows_as_a_gap(void)
     stream_open(false);
     rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
     rig_turn();
+    const int64_t before = 2;                               /* of the bee's start, which nobody watched */
     viewer_open(&v, "");
     rig_ask(bee, DO_REPLY);
     rig_wait(1);
@@ -393,12 +422,120 @@ static void what_the_hub_cannot_take_shows_as_a_gap(void)
     rig_wait(1);
     int64_t seq[4] = {0};
     for (int k = 0; k < 4 && viewer_read(&v, 0); k++)
-        seq[k] = number_of(v.line, "seq");
+        seq[k] = number_of(v.line, "seq") - before;
     ok(seq[0] == 0 && seq[1] == 1, "two messages");
     ok(seq[2] == 7 && seq[3] == 8, "five that there was no memory for, and two more: %lld, %lld", (long long)seq[2],
        (long long)seq[3]);
     viewer_close(&v);
     rig_close();
+}
+
+/* ---- crowds: connections that say nothing ---- */
+
+enum { SERVED_MOST = 256 };
+
+static int connection(const char *endpoint)
+{
+    struct sockaddr_un file = {.sun_family = AF_UNIX};
+    struct sockaddr_in host = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    bool is_file = !strncmp(endpoint, "ipc://", 6);
+    snprintf(file.sun_path, sizeof file.sun_path, "%s", is_file ? endpoint + 6 : "");
+    host.sin_port = htons((uint16_t)atoi(strrchr(endpoint, ':') + 1));
+    int fd = socket(is_file ? AF_UNIX : AF_INET, SOCK_STREAM, 0);
+    if (is_file ? connect(fd, (struct sockaddr *)&file, sizeof file)
+                : connect(fd, (struct sockaddr *)&host, sizeof host))
+        tap_diag("cannot connect to %s", endpoint);
+    return fd;
+}
+
+static int pauses;                                          /* atomic */
+
+static void note_pause(pl_log_level_t level, int rank, const char *actor, const char *text, void *user)
+{
+    (void)level, (void)rank, (void)actor, (void)user;
+    if (strstr(text, "the stream pauses: it has"))
+        __atomic_add_fetch(&pauses, 1, __ATOMIC_RELAXED);
+}
+
+static bool has_paused(const void *unused)
+{
+    (void)unused;
+    return __atomic_load_n(&pauses, __ATOMIC_RELAXED) > 0;
+}
+
+static void a_crowd_of_viewers_gets_nothing(void)
+{
+    viewer_t v;
+    pl_error_t err = {0};
+    int crowd[SERVED_MOST];
+    int64_t last, until = pl_now() + 20 * PL_SECOND;
+    bool heard = false;
+    pauses = 0;
+    pl_log_hook(note_pause, PL_LOG_WARNING, NULL);
+    rig_open();
+    is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_OK, "a stream");
+    viewer_open(&v, "");
+    act_last();
+    ok(viewer_read(&v, 0), "has one viewer");
+    for (int k = 0; k < SERVED_MOST; k++)
+        crowd[k] = connection(pl_monitor_endpoint(rig.runtime));
+    ok(comes_true(has_paused, NULL), "and then %d more: it pauses, and says so", SERVED_MOST);
+    while (viewer_read(&v, ZMQ_DONTWAIT))
+        continue;
+    last = number_of(v.line, "seq");
+    act_last();
+    for (int k = 0; k < SERVED_MOST; k++)
+        close(crowd[k]);
+    while (!heard && pl_now() < until) {
+        act_last();
+        heard = viewer_read(&v, ZMQ_DONTWAIT);
+    }
+    ok(heard && number_of(v.line, "seq") > last + 1, "it goes on when they went, and the viewer sees the gap");
+    viewer_close(&v);
+    rig_close();
+    pl_log_hook(NULL, PL_LOG_WARNING, NULL);
+}
+
+static bool has_waiting_room(const void *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static bool has_none(const void *path)
+{
+    return access(path, F_OK) != 0;
+}
+
+static void a_file_lets_in_as_many_as_are_served(void)
+{
+    viewer_t v;
+    char full[128];
+    int crowd[SERVED_MOST - 1];
+    pl_runtime_t second;
+    pl_error_t err = {0};
+    stream_open(false);
+    snprintf(full, sizeof full, "%s/stream.full", tap_folder());
+    viewer_open(&v, "");
+    for (int k = 0; k < SERVED_MOST - 1; k++)
+        crowd[k] = connection(pl_monitor_endpoint(rig.runtime));
+    ok(comes_true(has_waiting_room, full), "the door is shut");
+    act_last();
+    ok(viewer_read(&v, 0), "who is in goes on seeing");
+    pl_runtime_init(&second, NULL);
+    is_int(pl_monitor_start(&second, pl_monitor_endpoint(rig.runtime), false, &err), PL_EBUSY, "it is in use as before");
+    pl_runtime_release(&second);
+    close(crowd[0]);
+    ok(comes_true(has_none, full), "one goes, and it is open");
+    crowd[0] = connection(pl_monitor_endpoint(rig.runtime));
+    ok(comes_true(has_waiting_room, full), "one comes, and it is shut");
+    viewer_close(&v);
+    snprintf(full, sizeof full, "%s", pl_monitor_endpoint(rig.runtime) + 6);
+    rig_close();
+    ok(access(full, F_OK) != 0, "the file goes with the stream");
+    strcat(full, ".full");
+    ok(access(full, F_OK) != 0, "and the one beside it");
+    for (int k = 0; k < SERVED_MOST - 1; k++)
+        close(crowd[k]);
 }
 
 static void a_lossless_stream_keeps_all_for_a_late_reader(void)
@@ -478,6 +615,132 @@ static void there_is_one_stream(void)
     rig_close();
 }
 
+static void only_ports_that_there_are_are_taken(void)
+{
+    static const char *const refused[] = {"tcp://127.0.0.1:99999", "tcp://127.0.0.1:65536", "tcp://127.0.0.1:-1",
+                                          "tcp://127.0.0.1:", "tcp://127.0.0.1:12x", "tcp://[::1]:4294967296"};
+    rig_open();
+    for (size_t k = 0; k < sizeof refused / sizeof *refused; k++) {
+        pl_error_t err = {0};
+        is_int(pl_monitor_start(rig.runtime, refused[k], false, &err), PL_EINVAL, "\"%s\" is refused", refused[k]);
+        like(err.text, "a port is a number up to 65535", "with the reason");
+    }
+    rig_close();
+}
+
+/* ---- files ---- */
+
+static void file_write(const char *path)
+{
+    FILE *file = fopen(path, "w");
+    if (file) {
+        fputs("precious", file);
+        fclose(file);
+    }
+}
+
+static const char *file_read(const char *path)
+{
+    static char text[16];
+    FILE *file = fopen(path, "r");
+    text[0] = '\0';
+    if (file) {
+        text[fread(text, 1, sizeof text - 1, file)] = '\0';
+        fclose(file);
+    }
+    return text;
+}
+
+static int stream_at(pl_runtime_t *runtime, const char *path, pl_error_t *err)
+{
+    char endpoint[256];
+    snprintf(endpoint, sizeof endpoint, "ipc://%s", path);
+    *err = (pl_error_t){0};
+    return pl_monitor_start(runtime, endpoint, false, err);
+}
+
+static void what_is_no_socket_stays(void)
+{
+    char file[128], link[128], folder[128];
+    pl_error_t err;
+    struct stat there;
+    snprintf(file, sizeof file, "%s/precious", tap_folder());
+    snprintf(link, sizeof link, "%s/link", tap_folder());
+    snprintf(folder, sizeof folder, "%s/folder", tap_folder());
+    file_write(file);
+    is_int(symlink(file, link) | mkdir(folder, 0700), 0, "a file, a link to it, a folder");
+    rig_open();
+    is_int(stream_at(rig.runtime, file, &err), PL_EINVAL, "a file is refused");
+    like(err.text, "precious.*something else than a socket", "and named");
+    is_int(stream_at(rig.runtime, link, &err), PL_EINVAL, "a link is refused");
+    is_int(stream_at(rig.runtime, folder, &err), PL_EINVAL, "a folder is refused");
+    is_text(file_read(file), "precious", "the file is as it was");
+    ok(lstat(link, &there) == 0 && S_ISLNK(there.st_mode), "the link is there");
+    ok(stat(folder, &there) == 0, "the folder too");
+    rig_close();
+}
+
+static void an_endpoint_in_use_stays_with_its_holder(void)
+{
+    static const char *const endpoints[] = {"ipc://%s/held", "tcp://127.0.0.1:*"};
+    for (int k = 0; k < 2; k++) {
+        viewer_t v;
+        char endpoint[256], pattern[64];
+        pl_runtime_t second;
+        pl_error_t err = {0};
+        rig_open();
+        snprintf(endpoint, sizeof endpoint, endpoints[k], tap_folder());
+        is_int(pl_monitor_start(rig.runtime, endpoint, false, &err), PL_OK, "a run publishes");
+        snprintf(endpoint, sizeof endpoint, "%s", pl_monitor_endpoint(rig.runtime));
+        pl_runtime_init(&second, NULL);
+        is_int(pl_monitor_start(&second, endpoint, false, &err), PL_EBUSY, "a second one may not at %s", endpoint);
+        snprintf(pattern, sizeof pattern, k ? "in use by another process" : "in use by process %d:", (int)getpid());
+        like(err.text, pattern, "the holder is named");
+        pl_runtime_release(&second);
+        viewer_open(&v, "");
+        act_last();
+        ok(viewer_read(&v, 0), "viewers find the first");
+        viewer_close(&v);
+        rig_close();
+    }
+}
+
+static void a_socket_left_behind_is_replaced(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    viewer_t v;
+    pl_error_t err;
+    snprintf(address.sun_path, sizeof address.sun_path, "%s/left", tap_folder());
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    is_int(bind(fd, (struct sockaddr *)&address, sizeof address), 0, "a socket");
+    close(fd);
+    rig_open();
+    is_int(stream_at(rig.runtime, address.sun_path, &err), PL_OK, "that nobody listens at makes room");
+    viewer_open(&v, "");
+    act_last();
+    ok(viewer_read(&v, 0), "and viewers find the stream");
+    viewer_close(&v);
+    rig_close();
+}
+
+static void its_file_goes_with_the_stream(void)
+{
+    char path[128];
+    pl_error_t err;
+    snprintf(path, sizeof path, "%s/passing", tap_folder());
+    rig_open();
+    is_int(stream_at(rig.runtime, path, &err), PL_OK, "a stream");
+    ok(access(path, F_OK) == 0, "has a file");
+    pl_monitor_stop(rig.runtime);
+    ok(access(path, F_OK) != 0, "only as long as it lasts");
+    is_int(stream_at(rig.runtime, path, &err), PL_OK, "another stream");
+    unlink(path);
+    file_write(path);
+    pl_monitor_stop(rig.runtime);
+    is_text(file_read(path), "precious", "leaves what others put in the place of its file");
+    rig_close();
+}
+
 int main(void)
 {
     pl_memory_hooks(NULL, record_resize, NULL);
@@ -488,12 +751,19 @@ int main(void)
     run(seq_has_no_gap_in_any_rank);
     run(a_cause_is_a_call_that_its_maker_was_handling);
     run(a_viewer_gets_what_its_topic_starts);
-    run(nothing_is_offered_when_nobody_watches);
+    run(a_viewer_that_comes_late_sees_what_it_missed);
     run(a_viewer_that_does_not_read_holds_nobody_up);
     run(what_the_hub_cannot_take_shows_as_a_gap);
+    run(a_crowd_of_viewers_gets_nothing);
+    run(a_file_lets_in_as_many_as_are_served);
     run(a_lossless_stream_keeps_all_for_a_late_reader);
     run(only_this_machine_may_listen);
     run(a_star_stands_for_any_port);
+    run(only_ports_that_there_are_are_taken);
+    run(what_is_no_socket_stays);
+    run(an_endpoint_in_use_stays_with_its_holder);
+    run(a_socket_left_behind_is_replaced);
+    run(its_file_goes_with_the_stream);
     run(there_is_one_stream);
     return tap_done();
 }

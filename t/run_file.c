@@ -42,6 +42,9 @@ static void what_is_not_json_is_refused_where_it_stops_being_so(void)
     REFUSE(
         {"", "run.json:1:1: empty: an object such as {\"module\": …} is expected"},
         {"[]", "run.json:1:1: a list: an object such as {\"module\": …} is expected"},
+        {"\xEF\xBB\xBF{}", "run.json:1:1: a byte order mark is in front: save the file as "
+                            "UTF-8 without one"},
+        {"{\"a\": \"\\u0000\"}", "run.json:1:7: not JSON: \\u0000 cannot stand in a text"},
         {"5", "run.json:1:1: not JSON: '[' or '{' expected near '5'"},
         {"{\n  \"trainer\": {\"depth\": NaN}}",
          "run.json:2:24: not JSON: invalid token near 'NaN'"},
@@ -52,8 +55,6 @@ static void what_is_not_json_is_refused_where_it_stops_being_so(void)
          "run.json:1:7: not JSON: too big integer near '9223372036854775808'"},
         {"{\"a\": 1,\n}", "run.json:2:1: not JSON: string or '}' expected near '}'"},
         {"{\"a\": \"b\n\"}", "run.json:1:7: not JSON: unexpected newline near '\"b'"},
-        {"{\"a\": \"\\u0000\"}", "run.json:1:7: not JSON: \\u0000 is not allowed without "
-                                 "JSON_ALLOW_NUL near '\"\\u0000\"'"},
         {"{\"é\": \"é\xff\"}",
          "run.json:1:9: not JSON: unable to decode byte 0xff near '\"é'"},
         {"{\"a\":\n\n", "run.json:3:1: not JSON: unexpected token near end of file"},
@@ -111,7 +112,7 @@ static void a_value_of_the_wrong_type_is_refused(void)
         {"{\"trainer\": {\"depth\": \"two\"}}",
          "run.json:1:23: \"trainer.depth\" takes an integer from 0 to 16, not \"two\""},
         {"{\"trainer\": {\"depth\": 2.0}}",
-         "run.json:1:23: \"trainer.depth\" takes an integer from 0 to 16, not 2.0"},
+         "run.json:1:23: \"trainer.depth\" takes an integer from 0 to 16: write 2"},
         {"{\"trainer\": {\"devices\": []}}", "run.json:1:25: \"trainer.devices\" takes "
                                              "an integer from 1 up or \"auto\", not []"},
         {"{\"trainer\": {\"seed\": \"auto\"}}",
@@ -141,6 +142,13 @@ static void a_value_of_the_wrong_type_is_refused(void)
          "run.json:1:13: \"plugins\" takes a list of file names, not \"x.so\""},
         {"{\"plugins\": [\"\"]}",
          "run.json:1:14: \"plugins.0\" takes the name of a shared object, not \"\""},
+        {"{\"module\": {\"name\": \"mlp\", \"hidden\": 1e9}}",
+         "run.json:1:38: \"module.hidden\" takes a list of at most 16 integers from 1 "
+         "up: write [1000000000]"},
+        {"{\"data\": {\"name\": \"idx\", \"batch_size\": 1e2}}",
+         "run.json:1:40: \"data.batch_size\" takes an integer from 1 up: write 100"},
+        {"{\"data\": {\"name\": \"idx\", \"batch_size\": 1.5}}",
+         "run.json:1:40: \"data.batch_size\" takes an integer from 1 up, not 1.5"},
         {"{\"module\": {\"name\": \"mlp\", \"hidden\": 128}}",
          "run.json:1:38: \"module.hidden\" takes a list of at most 16 integers from 1 "
          "up, not 128"},

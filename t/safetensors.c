@@ -403,6 +403,27 @@ static void impossible_files_are_not_begun(void)
     is_int(files_saved(), 0, "no file was made");
 }
 
+static void a_file_describes_itself(void)
+{
+    pl_safetensors_content_t content = content_two();
+    const char *path = folder_path("m.safetensors");
+    is_int(pl_safetensors_write(path, &content, &err), PL_OK, "a file is written");
+    char *text = pl_weights_describe(path, &err);
+    like(text, "^\\{\"tensors\":\\{\".*\":\\{\"dtype\":\"[FIU][0-9]+\",\"shape\":\\[.*\\],"
+         "\"offset\":[0-9]+,\"bytes\":[0-9]+\\}.*\"metadata\":\\{.*\\}\\}$",
+         "names, types, shapes, places and metadata");
+    pl_text_free(text);
+    ok(!pl_weights_describe(tap_folder(), &err), "a folder is none");
+    like(err.text, "not a regular file", "and is refused");
+}
+
+static int describe(pl_error_t *error)
+{
+    char *text = pl_weights_describe(folder_path("m.safetensors"), error);
+    pl_text_free(text);
+    return text ? PL_OK : error->code;
+}
+
 static int write_and_read(pl_error_t *error)
 {
     pl_safetensors_content_t content = content_two();
@@ -420,6 +441,7 @@ static void memory_may_run_out(void)
 {
     survives_lack_of_memory(write_and_read);
     is_int(files_saved(), 1, "and no file is left beside the one");
+    survives_lack_of_memory(describe);
 }
 
 int main(void)
@@ -435,6 +457,7 @@ int main(void)
     run(a_save_is_synced_in_order);
     run(a_full_disk_leaves_the_old_file);
     run(impossible_files_are_not_begun);
+    run(a_file_describes_itself);
     run(memory_may_run_out);
     return tap_done();
 }

@@ -84,7 +84,8 @@ static const pl_kernels_t *find_kernels(const char *wanted, pl_error_t *err)
             return sets[i].kernels;
     pl_fail(
         err, PL_EUNSUPPORTED,
-        "this processor cannot run the %s kernels; leave out accelerator.instructions",
+        "this processor cannot run the %s kernels; leave out "
+        "trainer.accelerator.instructions",
         wanted);
     return NULL;
 }
@@ -135,7 +136,7 @@ static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
     const int cores = core_count();
     if (cpu->threads < 0 || cpu->threads > 8 * (int64_t)cores)
         return pl_fail(err, PL_EINVAL,
-                       "accelerator.threads is %lld but this process may use %d cores; 0 "
+                       "trainer.accelerator.threads is %lld but this process may use %d cores; 0 "
                        "takes them all",
                        (long long)cpu->threads, cores);
     cpu->thread_count = cpu->threads ? (int)cpu->threads : cores;
@@ -230,8 +231,14 @@ static void cpu_discard(void *self, pl_plan_t *plan)
 static int cpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
 {
     (void)err;
+    pl_cpu_t *cpu = self;
     pl_error_t failure = {0};
-    int code = pl_plan_run(self, plan, replay, &failure);
+    int code = PL_OK;
+    replay->guarded = replay->halts && cpu->halted;
+    if (!replay->guarded)
+        code = pl_plan_run(cpu, plan, replay, &failure);
+    if (replay->halts && (code != PL_OK || replay->guarded))
+        cpu->halted = true;
     replay->done(replay, code == PL_OK ? NULL : &failure);
     return PL_OK;
 }

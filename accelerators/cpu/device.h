@@ -29,6 +29,7 @@ typedef struct pl_cpu {
     pl_buffer_t region[PL_REGIONS];
     size_t region_count[PL_REGIONS];    /* elements */
     pl_buffer_t arena, scratch;         /* of all plans: one replay runs at a time */
+    bool halted;                        /* see pl_replay_t */
     unsigned generation;                /* grows when any of this memory moves */
     pl_plan_t *plans;                   /* all that were compiled, for close */
 } pl_cpu_t;

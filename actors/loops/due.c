@@ -22,15 +22,15 @@ uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint64_t first_step, uint32
         all = 0;
     due->epoch = epoch;
     due->first_step = first_step;
-    due->batches = batches;
+    due->batches = due->end = batches;
     if (most && most - first_step < per_epoch)
-        due->batches = (uint32_t)((most - first_step) * accumulate(due));
+        due->end = (uint32_t)((most - first_step) * accumulate(due));
     return sooner(most, all);
 }
 
 bool pl_due_step(const pl_due_t *due, uint32_t batch)
 {
-    return (batch + UINT64_C(1)) % accumulate(due) == 0 || batch + UINT64_C(1) == due->batches;
+    return (batch + UINT64_C(1)) % accumulate(due) == 0 || batch + UINT64_C(1) == due->end;
 }
 
 uint64_t pl_due_steps(const pl_due_t *due, uint32_t batch)
@@ -59,11 +59,20 @@ bool pl_due_callback(const pl_due_t *due, uint32_t batch)
     return pl_due_step(due, batch) && multiple(pl_due_steps(due, batch), due->callback_every);
 }
 
+static bool run_ends(const pl_due_t *due, uint32_t batch)
+{
+    int64_t epochs = due->options->max_epochs, steps = due->options->max_steps;
+    return batch + 1 == due->end && ((epochs > 0 && due->epoch + UINT64_C(1) >= (uint64_t)epochs)
+                                     || (steps > 0 && pl_due_steps(due, batch) >= (uint64_t)steps));
+}
+
 bool pl_due_validation(const pl_due_t *due, uint32_t batch)
 {
     pl_amount_t every = due->options->val_check_interval;
     if (!due->validates)
         return false;
+    if (run_ends(due, batch))
+        return true;
     if (every.is_share) {
         uint32_t batches = (uint32_t)(every.value * due->batches);
         return (batch + 1) % (batches ? batches : 1) == 0;
@@ -73,5 +82,5 @@ bool pl_due_validation(const pl_due_t *due, uint32_t batch)
 
 bool pl_due_decision(const pl_due_t *due, uint32_t batch)
 {
-    return batch + 1 == due->batches || pl_due_validation(due, batch) || pl_due_callback(due, batch);
+    return batch + 1 == due->end || pl_due_validation(due, batch) || pl_due_callback(due, batch);
 }

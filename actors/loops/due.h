@@ -13,11 +13,12 @@ typedef struct pl_due {
     const pl_trainer_options_t *options;
     bool validates;                                         /* there is validation data */
     uint64_t callback_every;                                /* steps; 0: never */
-    uint32_t epoch, batches;                                /* of which this is; in it */
+    uint32_t epoch;                                         /* of which this is */
+    uint32_t batches, end;                                  /* of a whole epoch; of this one: max_steps may cut it */
     uint64_t first_step;                                    /* optimizer steps done before it */
 } pl_due_t;
 
-/* Cuts `batches` where max_steps ends the run; -> the steps of the run, 0 when nothing limits them. */
+/* -> the steps of the run, 0 when nothing limits them. */
 uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint64_t first_step, uint32_t batches);
 
 /* `batch` counts from 0 within the epoch. */
@@ -28,6 +29,7 @@ uint64_t pl_due_steps(const pl_due_t *due, uint32_t batch);
 uint32_t pl_due_shard(const pl_due_t *due, uint32_t batch);
 bool pl_due_log(const pl_due_t *due, uint32_t batch);
 bool pl_due_callback(const pl_due_t *due, uint32_t batch);
+/* Also at the end of the run, so that its result speaks of the final weights. */
 bool pl_due_validation(const pl_due_t *due, uint32_t batch);
 /* Something that the loop halts for. */
 bool pl_due_decision(const pl_due_t *due, uint32_t batch);

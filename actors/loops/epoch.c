@@ -44,7 +44,8 @@ typedef struct epoch {
     uint64_t evaluating;                                    /* the call  [0: none] */
     bool at_decision;                                       /* a decision follows what was fetched last */
     decision_t decision;
-    uint64_t global_step, validated_step;
+    uint64_t global_step;
+    bool validated;                                         /* at this decision */
     double lr, lr_factor, grad_norm;
     bool stopping, ended;
     bool told;                                              /* to stop, from above: does not wait for a validation */
@@ -110,7 +111,7 @@ static void epoch_tell(const epoch_t *e, const char *event, const char *metrics)
 {
     pl_progress_train_epoch(e->call, &(pl_train_epoch_progress_t){
         .event = event, .global_step = e->global_step, .total_steps = e->total_steps, .epoch = e->number,
-        .batch = e->done, .batches = e->due.batches, .metrics = metrics});
+        .batch = e->done, .batches = e->due.end, .metrics = metrics});
 }
 
 /* What came since the newest log line, and of what it came. */
@@ -173,11 +174,11 @@ static bool send_log(epoch_t *e, pl_on_answer_t then)
 {
     json_t *line = json_object();
     char *text = NULL;
-    bool whole = e->done == e->due.batches;
+    bool last = e->done == e->due.end;
     if (!line)
         pl_no_memory(&e->failure);
     else if (figures_newest(e, line, &e->failure) == PL_OK
-             && (!whole || pl_figures_put(&e->sums, PL_FIGURES_OF_EPOCH, line, &e->failure) == PL_OK))
+             && (!last || pl_figures_put(&e->sums, PL_FIGURES_OF_EPOCH, line, &e->failure) == PL_OK))
         text = json_object_update(e->newest, line) == 0 ? pl_metrics_text(line, &e->failure) : NULL;
     if (!text && e->failure.code == PL_OK)
         pl_no_memory(&e->failure);
@@ -240,7 +241,7 @@ static void batch_fetched(void *self, const pl_answer_t *answer)
                             .shard = pl_due_shard(&e->due, batch), .step_due = step_due,
                             .lr_factor = e->lr_factor, .batch = reply->batch};
     if (!reply->batch)
-        pl_fail(&e->failure, PL_EBUG, "the data ended after %u of %u batches", e->done, e->due.batches);
+        pl_fail(&e->failure, PL_EBUG, "the data ended after %u of %u batches", e->done, e->due.end);
     else if (e->failure.code == PL_OK
              && pl_call_train_batch(e, e->strategy, &msg, (pl_how_t){.on_answer = batch_done}, &e->failure))
         return;                                             /* still pending: the step in the fetch's place */
@@ -251,7 +252,7 @@ static void batch_fetched(void *self, const pl_answer_t *answer)
 /* A stop waits for the optimizer step that the newest micro-batch belongs to. */
 static bool may_fetch(const epoch_t *e)
 {
-    return !e->at_decision && e->fetched < e->due.batches && e->pending < e->pace.depth
+    return !e->at_decision && e->fetched < e->due.end && e->pending < e->pace.depth
            && !(e->stopping && (e->fetched == 0 || pl_due_step(&e->due, e->fetched - 1)));
 }
 
@@ -272,11 +273,14 @@ static void epoch_finish(epoch_t *e)
 {
     pl_call_t *call = e->call;
     char *text = pl_metrics_text(e->newest, &e->failure);
-    epoch_tell(e, "alive", "");                             /* what follows it may fail */
+    if (e->done == e->due.end)
+        epoch_report(e, "epoch", e->newest);
+    else
+        epoch_tell(e, "alive", "");                         /* what follows it may fail */
     e->call = NULL;
     if (text)
         pl_reply_train_epoch(call, &(pl_train_epoch_reply_t){
-            .global_step = e->global_step, .validated_step = e->validated_step, .ended = e->ended || e->stopping,
+            .global_step = e->global_step, .ended = e->ended || e->stopping,
             .whole = e->done == e->due.batches,
             .reason = e->reason, .metrics = text});
     else
@@ -298,6 +302,7 @@ static void epoch_go_on(epoch_t *e)
     } else if (!e->deciding && e->at_decision) {
         e->deciding = true;
         e->decision = DECIDE_LOG;
+        e->validated = false;
         epoch_decide(e);
     } else if (!e->deciding) {
         epoch_finish(e);                                    /* stopped between two decisions */
@@ -345,7 +350,7 @@ static void validated(void *self, const pl_answer_t *answer)
     if (epoch_failed(e, answer))
         return;
     e->pending--;
-    e->validated_step = e->global_step;
+    e->validated = true;
     pl_metrics_merge(e->newest, answer->body->evaluate_reply.metrics, &e->failure);
     pl_log_metrics_t log = {.epoch = e->number, .global_step = e->global_step,
                             .metrics = answer->body->evaluate_reply.metrics};
@@ -373,40 +378,34 @@ static bool send_evaluate(epoch_t *e)
     return e->evaluating != 0;
 }
 
+/* Sends what e->decision says, where that is due and somebody wants it. */
+static bool decision_send(epoch_t *e)
+{
+    uint32_t batch = e->done - 1;
+    bool validate = pl_due_validation(&e->due, batch) && !e->told;
+    switch (e->decision) {
+    case DECIDE_LOG:
+        return (e->done == e->due.end || pl_due_log(&e->due, batch)) && send_log(e, decided);
+    case DECIDE_CALLBACK:
+        return pl_due_callback(&e->due, batch) && send_hook(e, PL_HOOK_TRAIN_BATCH_END);
+    case DECIDE_VALIDATING:
+        return validate && (e->callback_points & PL_AT(VALIDATION_START)) && send_hook(e, PL_HOOK_VALIDATION_START);
+    case DECIDE_VALIDATE:
+        return validate && send_evaluate(e);
+    case DECIDE_VALIDATED:
+        return e->validated && (e->callback_points & PL_AT(VALIDATION_END)) && send_hook(e, PL_HOOK_VALIDATION_END);
+    case DECIDE_END:
+        break;
+    }
+    return false;
+}
+
 /* One thing of a decision is sent; its answer leads to the next.  What is not due is passed over. */
 static void epoch_decide(epoch_t *e)
 {
-    uint32_t batch = e->done - 1;
-    bool last = e->done == e->due.batches, sent = false, validate = pl_due_validation(&e->due, batch) && !e->told;
-    for (; !sent && e->failure.code == PL_OK && e->decision < DECIDE_END; e->decision += !sent) {
-        switch (e->decision) {
-        case DECIDE_LOG:
-            if (last || pl_due_log(&e->due, batch))
-                sent = send_log(e, decided);
-            break;
-        case DECIDE_CALLBACK:
-            if (pl_due_callback(&e->due, batch))
-                sent = send_hook(e, PL_HOOK_TRAIN_BATCH_END);
-            break;
-        case DECIDE_VALIDATING:
-            if (validate && (e->callback_points & PL_AT(VALIDATION_START)))
-                sent = send_hook(e, PL_HOOK_VALIDATION_START);
-            break;
-        case DECIDE_VALIDATE:
-            if (validate)
-                sent = send_evaluate(e);
-            break;
-        case DECIDE_VALIDATED:
-            if (pl_due_validation(&e->due, batch) && e->validated_step == e->global_step
-                && (e->callback_points & PL_AT(VALIDATION_END)))
-                sent = send_hook(e, PL_HOOK_VALIDATION_END);
-            break;
-        case DECIDE_END:
-            break;
-        }
-        if (sent)
-            break;
-    }
+    bool sent = false;
+    while (e->failure.code == PL_OK && e->decision < DECIDE_END && !(sent = decision_send(e)))
+        e->decision++;
     if (sent) {
         e->pending++;
         return;
@@ -492,7 +491,7 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     e->number = body->train_epoch.epoch;
     e->lr_factor *= body->train_epoch.lr_factor;
     e->global_step = body->train_epoch.global_step;
-    e->due.batches = e->fetched = e->done = 0;
+    e->due.end = e->fetched = e->done = 0;
     e->deciding = e->at_decision = false;
     e->failure.code = PL_OK;
     pl_figures_clear(&e->sums);

@@ -12,17 +12,16 @@
 
 typedef struct fit {
     const pl_trainer_options_t *options;                    /* of the job that it was started with */
-    bool validates, saves;                                  /* there is validation data; this rank writes files */
-    pl_address_t epoch, evaluate, callback, logger, checkpoint, strategy;
+    bool saves;                                             /* this rank writes files */
+    pl_address_t epoch, callback, logger, checkpoint, strategy;
     pl_call_t *call;                                        /* the run  [NULL: idle] */
     int64_t began;
-    uint32_t epochs, newest_epoch;                          /* done; the number of the one that was trained last */
-    uint64_t global_step, total_steps, validated_step;      /* total_steps 0: not known */
+    uint32_t epochs;                                        /* done */
+    uint64_t global_step, total_steps;                      /* total_steps 0: not known */
     bool ended, stopped, epoch_whole;                       /* epoch_whole: the newest was not cut short */
     bool saving;                                            /* the weights are on their way to the result */
     pl_error_t failure;                                     /* after the last step  [code 0: none] */
     double lr_factor;                                       /* asked for by callbacks, not yet handed on */
-    uint64_t evaluating;                                    /* the call  [0: none] */
     json_t *metrics;
     pl_outcome_t *outcome;
 } fit_t;
@@ -33,12 +32,10 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     fit_t *fit = self;
     fit->options = ((const pl_job_t *)body->start.context)->trainer;
     fit->epoch = pl_peer(self, "epoch");
-    fit->evaluate = pl_peer(self, "evaluate");
     fit->callback = pl_peer(self, "callback");
     fit->logger = pl_peer(self, "logger");
     fit->checkpoint = pl_peer(self, "checkpoint");
     fit->strategy = pl_peer(self, "strategy");
-    fit->validates = !pl_is_nobody(fit->evaluate);
     fit->saves = !pl_is_nobody(fit->checkpoint);
     fit->metrics = json_object();
     if (!fit->metrics)
@@ -87,7 +84,7 @@ static void fit_pass_report(fit_t *fit, const pl_run_progress_t *report)
         pl_progress_run(fit->call, report);
 }
 
-/* ---- the end: validate what was not, callbacks, weights, result ---- */
+/* ---- the end: callbacks, weights, result ---- */
 
 static void fit_reply(fit_t *fit)
 {
@@ -166,55 +163,9 @@ static void fit_hook(fit_t *fit, unsigned point, pl_on_answer_t then)
     pl_free(text);
 }
 
-static void fit_tell_validated(fit_t *fit)
-{
-    char *text = pl_metrics_text(fit->metrics, NULL);
-    fit_pass_report(fit, &(pl_run_progress_t){
-        .event = "validated", .global_step = fit->global_step, .total_steps = fit->total_steps,
-        .epoch = fit->newest_epoch, .metrics = text ? text : ""});
-    pl_free(text);
-}
-
-static void fit_validated(void *self, const pl_answer_t *answer)
-{
-    fit_t *fit = self;
-    pl_error_t err = {0};
-    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
-        fit->evaluating = 0;
-    if (answer->kind == PL_ANSWER_PROGRESS) {
-        const pl_evaluate_progress_t *p = &answer->body->evaluate_progress;
-        fit_pass_report(fit, &(pl_run_progress_t){.event = p->event, .global_step = p->global_step,
-                                                  .total_steps = fit->total_steps, .epoch = p->epoch,
-                                                  .batch = p->batch, .batches = p->batches, .metrics = p->metrics});
-    }
-    if (answer->kind == PL_ANSWER_ERROR && fit->stopped && answer->error->code == PL_ECANCELLED) {
-        fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);     /* a stop does not wait for a validation */
-        return;
-    }
-    if (fit_failed(fit, answer))
-        return;
-    const char *metrics = answer->body->evaluate_reply.metrics;
-    pl_log_metrics_t log = {.epoch = fit->newest_epoch, .global_step = fit->global_step, .metrics = metrics};
-    if (pl_metrics_merge(fit->metrics, metrics, &err) != PL_OK
-        || !pl_call_log_metrics(fit, fit->logger, &log, (pl_how_t){0}, &err))
-        fit_fail(fit, &err);
-    else {
-        fit_tell_validated(fit);
-        fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
-    }
-}
-
-/* The result speaks of the final weights: when the run ended between two validations, one more is made. */
 static void fit_end(fit_t *fit)
 {
-    pl_error_t err = {0};
-    pl_evaluate_t msg = {.stage = PL_VALIDATE, .epoch = fit->newest_epoch, .global_step = fit->global_step};
-    if (!fit->validates || fit->stopped || fit->validated_step == fit->global_step) {
-        fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
-        return;
-    }
-    fit->evaluating = pl_call_evaluate(fit, fit->evaluate, &msg, (pl_how_t){.on_answer = fit_validated}, &err);
-    fit_sent(fit, fit->evaluating, &err);
+    fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
 }
 
 /* ---- epochs ---- */
@@ -261,7 +212,6 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
         return;
     const pl_train_epoch_reply_t *reply = &answer->body->train_epoch_reply;
     fit->global_step = reply->global_step;
-    fit->validated_step = reply->validated_step;
     fit->ended = reply->ended;
     fit->stopped = reply->reason[0] != '\0';
     fit->epoch_whole = reply->whole;
@@ -283,7 +233,6 @@ static void fit_epoch_begin(void *self, const pl_answer_t *answer)
         return;
     }
     pl_train_epoch_t msg = {.epoch = fit->epochs, .global_step = fit->global_step, .lr_factor = fit->lr_factor};
-    fit->newest_epoch = fit->epochs;
     fit->lr_factor = 1;
     fit_sent(fit, pl_call_train_epoch(fit, fit->epoch, &msg, (pl_how_t){.on_answer = fit_epoch_done}, &err), &err);
 }
@@ -306,9 +255,6 @@ static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     fit_t *fit = self;
     if (!pl_call_stop(fit, fit->epoch, &(pl_stop_t){.reason = body->stop.reason}, (pl_how_t){0}, err))
         return err->code;
-    if (fit->evaluating)                                    /* the last validation: all steps are done */
-        fit->stopped = true;
-    pl_cancel(fit, fit->evaluating);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 

@@ -51,9 +51,9 @@ static json_t *choose(const pl_option_t *option, const json_t *object,
     if (automatic && option->type != PL_OPTION_PART) {
         value = json_object_get(facts, option->name);
         if (!value) {
-            pl_fail(err, PL_EINVAL, "needs \"%s\", which the data does not tell: "
-                    "give \"%s\" yourself (%s)", option->name, option->name,
-                    option->help ? option->help : "");
+            pl_fail(err, PL_EINVAL, "needs \"%s\", which the data does not tell (%s): "
+                    "give \"%s\" yourself if the data suits", option->name,
+                    option->help ? option->help : "", option->name);
             return NULL;
         }
     } else if (given) {

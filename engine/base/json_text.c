@@ -49,6 +49,15 @@ static const char *fault_key(const char *text, const json_error_t *error, size_t
     return pl_utf8_show(key, shown, PL_JSON_SHOWN);
 }
 
+/* What is wrong, without names of jansson's flags. */
+static const char *words_of(const json_error_t *error, char shown[JSON_ERROR_TEXT_LENGTH])
+{
+    enum json_error_code code = json_error_code(error);
+    if (code == json_error_null_character || code == json_error_null_byte_in_key)
+        return "\\u0000 cannot stand in a text";
+    return pl_utf8_show(error->text, shown, JSON_ERROR_TEXT_LENGTH);
+}
+
 static int fail_syntax(const char *text, size_t length, const char *name,
                        const json_error_t *error, pl_error_t *err)
 {
@@ -61,8 +70,7 @@ static int fail_syntax(const char *text, size_t length, const char *name,
     if (json_error_code(error) == json_error_duplicate_key)
         return pl_fail(err, PL_EFORMAT, "%skey %s is there twice: remove one", prefix,
                        fault_key(text, error, start, shown));
-    return pl_fail(err, PL_EFORMAT, "%snot JSON: %s", prefix,
-                   pl_utf8_show(error->text, shown, sizeof shown));
+    return pl_fail(err, PL_EFORMAT, "%snot JSON: %s", prefix, words_of(error, shown));
 }
 
 json_t *pl_json_read(const char *text, size_t length, const char *name, pl_error_t *err)
@@ -71,6 +79,12 @@ json_t *pl_json_read(const char *text, size_t length, const char *name, pl_error
     char prefix[PL_JSON_PREFIX];
     if (length == 0) {
         pl_fail(err, PL_EFORMAT, "%sempty: an object such as {\"module\": …} is expected",
+                pl_json_prefix(name, 1, 1, prefix));
+        return NULL;
+    }
+    if (length >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3)) {
+        pl_fail(err, PL_EFORMAT,
+                "%sa byte order mark is in front: save the file as UTF-8 without one",
                 pl_json_prefix(name, 1, 1, prefix));
         return NULL;
     }
@@ -96,8 +110,7 @@ json_t *pl_json_value(const char *text, size_t length, pl_error_t *err)
     if (!value && is_no_memory(&error))
         pl_no_memory(err);
     else if (!value)
-        pl_fail(err, PL_EFORMAT, "not JSON: %s",
-                pl_utf8_show(error.text, shown, sizeof shown));
+        pl_fail(err, PL_EFORMAT, "not JSON: %s", words_of(&error, shown));
     return value;
 }
 

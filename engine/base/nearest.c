@@ -63,10 +63,24 @@ void pl_nearest_offer(pl_nearest_t *nearest, const char *name)
     list_name(nearest, name);
 }
 
+/* As many edits as a slip of the fingers makes in a word of that length. */
+static bool is_near(const pl_nearest_t *nearest)
+{
+    return nearest->name && nearest->distance <= 1 + (int)strlen(nearest->wanted) / 4;
+}
+
+const char *pl_nearest(const char *word, const char *const names[])
+{
+    pl_nearest_t nearest;
+    pl_nearest_init(&nearest, word);
+    for (int k = 0; names[k]; k++)
+        pl_nearest_offer(&nearest, names[k]);
+    return is_near(&nearest) ? nearest.name : NULL;
+}
+
 const char *pl_nearest_text(const pl_nearest_t *nearest, char text[PL_NEAREST_TEXT])
 {
-    int allowed = 1 + (int)strlen(nearest->wanted) / 4;
-    if (nearest->name && nearest->distance <= allowed)
+    if (is_near(nearest))
         snprintf(text, PL_NEAREST_TEXT, "did you mean \"%s\"?", nearest->name);
     else if (nearest->length)
         snprintf(text, PL_NEAREST_TEXT, "known are %s", nearest->known);

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "paceline.h"
+
 #define PL_NEAREST_TEXT 300
 
 typedef struct pl_nearest {

@@ -2,6 +2,7 @@
  * struct */
 #include "base/option.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -28,6 +29,35 @@ static int fail_value(const pl_option_t *option, const json_t *value, const char
                    or_auto ? " or \"auto\"" : "", pl_json_show(value, shown));
 }
 
+/* 1e2 is no integer in JSON, but whoever wrote it meant one. */
+static bool is_meant(const json_t *value, const pl_range_t *range)
+{
+    double number = json_real_value(value);
+    return json_is_real(value) && fabs(number) < 1e15 && number == floor(number)
+           && pl_range_holds_integer(range, (int64_t)number);
+}
+
+static int fail_integer(const pl_option_t *option, const json_t *value,
+                        const pl_range_t *range, pl_error_t *err)
+{
+    char words[PL_RANGE_WORDS];
+    if (!is_meant(value, range))
+        return fail_value(option, value, "an integer", range, err);
+    return pl_fail(err, PL_EINVAL, "takes an integer%s: write %.0f",
+                   pl_range_words(range, words), json_real_value(value));
+}
+
+static int fail_integers(const pl_option_t *option, const json_t *value,
+                         const pl_range_t *range, pl_error_t *err)
+{
+    static const char kind[] = "a list of at most 16 integers";
+    char words[PL_RANGE_WORDS];
+    if (!is_meant(value, range))
+        return fail_value(option, value, kind, range, err);
+    return pl_fail(err, PL_EINVAL, "takes %s%s: write [%.0f]", kind,
+                   pl_range_words(range, words), json_real_value(value));
+}
+
 static int read_integer(const pl_option_t *option, const json_t *value, void *field,
                         pl_error_t *err)
 {
@@ -37,7 +67,7 @@ static int read_integer(const pl_option_t *option, const json_t *value, void *fi
         return rc;
     int64_t integer = json_integer_value(value);
     if (!json_is_integer(value) || !pl_range_holds_integer(&range, integer))
-        return fail_value(option, value, "an integer", &range, err);
+        return fail_integer(option, value, &range, err);
     *(int64_t *)field = integer;
     return PL_OK;
 }
@@ -131,7 +161,7 @@ static int read_integers(const pl_option_t *option, const json_t *value, void *f
         fits = json_is_integer(entry) && pl_range_holds_integer(&range, ints.value[i]);
     }
     if (!fits)
-        return fail_value(option, value, "a list of at most 16 integers", &range, err);
+        return fail_integers(option, value, &range, err);
     *(pl_ints_t *)field = ints;
     return PL_OK;
 }

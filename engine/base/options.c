@@ -1,6 +1,8 @@
 /* options.c - a run: read, changed, printed, and handed to the actors in pieces */
 #include "base/options.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -10,6 +12,7 @@
 #include "base/option.h"
 #include "base/run_check.h"
 #include "base/run_fill.h"
+#include "base/utf8.h"
 
 /* ---- Making ---- */
 
@@ -210,12 +213,27 @@ int pl_options_data(const pl_options_t *o, pl_data_options_t *data,
     return rc;
 }
 
+/* What is missing has no line: the file alone can be named. */
+static PL_PRINTF(3, 4) int fail_missing(const pl_options_t *o, pl_error_t *err,
+                                        const char *format, ...)
+{
+    char text[PL_ERROR_TEXT], shown[PL_JSON_PREFIX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (!o->name)
+        return pl_fail(err, PL_ENOTFOUND, "%s", text);
+    return pl_fail(err, PL_ENOTFOUND, "%s: %s",
+                   pl_utf8_show(o->name, shown, sizeof shown), text);
+}
+
 int pl_options_needs(const pl_options_t *o, const char *role, const char *path,
                      pl_error_t *err)
 {
     if (pl_options_value(o, path))
         return PL_OK;
-    return pl_fail(err, PL_ENOTFOUND, "the run names no %s: give \"%s\"", role, path);
+    return fail_missing(o, err, "the run names no %s: give \"%s\"", role, path);
 }
 
 int pl_options_part(const pl_options_t *o, const pl_part_request_t *request,
@@ -266,11 +284,10 @@ int pl_options_needs_source(const pl_options_t *o, pl_stage_t stage, pl_error_t 
 {
     const json_t *data = pl_options_value(o, "data");
     if (!data)
-        return pl_fail(err, PL_ENOTFOUND, "the run names no data: give \"data\"");
+        return fail_missing(o, err, "the run names no data: give \"data\"");
     if (pl_data_has_sources(data) && !source_apart(data, stage))
-        return pl_fail(err, PL_ENOTFOUND,
-                       "the run names no such source: give \"data.%s\"",
-                       pl_source_name(stage));
+        return fail_missing(o, err, "the run names no such source: give \"data.%s\"",
+                            pl_source_name(stage));
     return PL_OK;
 }
 

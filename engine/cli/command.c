@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { OPTIONS = 32 };                                      /* of a command at most */
+
 /* ---- the tables ---- */
 
 #define ENTRY(kind_, command, field_, fallback_, least_, needed_, what_, help_) \
@@ -52,6 +54,18 @@ const cli_command_t *cli_command_find(const char *name)
     return command->name ? command : NULL;
 }
 
+int cli_command_unknown(const char *word, pl_error_t *err)
+{
+    const char *names[] = {
+#define CLI_COMMAND(command, help, more) #command,
+#include "cli/commands.def"
+        NULL};
+    const char *near = pl_nearest(word, names);
+    return pl_fail(err, PL_EINVAL, "there is no command \"%s\": %s%s%s", word,
+                   near ? "did you mean \"" : "see paceline --help", near ? near : "",
+                   near ? "\"?" : "");
+}
+
 const char *cli_option_flag(const cli_option_t *option, char text[64])
 {
     snprintf(text, 64, "--%s", option->name);
@@ -59,6 +73,25 @@ const char *cli_option_flag(const cli_option_t *option, char text[64])
         if (*c == '_')
             *c = '-';
     return text;
+}
+
+const char *cli_range_words(const char *range, char words[64])
+{
+    const char *dots = strstr(range, "..");
+    if (!dots || !strpbrk(range, "([])"))
+        return range;
+    const char *low = range + strspn(range, "(["), *high = dots + 2;
+    int length = (int)strcspn(high, ")]");
+    snprintf(words, 64, "%s %.*s%s%.*s",
+             *low == *dots   ? ""
+             : *range == '(' ? "above"
+                             : "from",
+             (int)(dots - low), low,
+             !length               ? ""
+             : high[length] == ')' ? " to below "
+                                   : " to ",
+             length, high);
+    return words;
 }
 
 /* ---- words ---- */
@@ -81,6 +114,24 @@ static const cli_option_t *find_flag(const cli_command_t *command, const char *w
             && !strncmp(flag, word, length))
             return option;
     return NULL;
+}
+
+static int fail_flag(const reader_t *r, const char *word, size_t length)
+{
+    char given[64], flag[64];
+    const char *names[OPTIONS + 1] = {NULL};
+    int count = 0;
+    snprintf(given, sizeof given, "%.*s", (int)length, word);
+    for (const cli_option_t *o = r->command->options; o->name && count < OPTIONS; o++)
+        if (o->kind != CLI_KIND_OPERAND)
+            names[count++] = o->name;
+    const char *near = pl_nearest(given + strspn(given, "-"), names);
+    if (!near)
+        return pl_fail(r->err, PL_EINVAL, "%s has no option %s: see paceline %s --help",
+                       r->command->name, given, r->command->name);
+    return pl_fail(r->err, PL_EINVAL, "%s has no option %s: did you mean %s?",
+                   r->command->name, given,
+                   cli_option_flag(&(cli_option_t){.name = near}, flag));
 }
 
 static int read_number(const reader_t *r, const cli_option_t *option, const char *word,
@@ -126,8 +177,7 @@ static int read_flag(reader_t *r, const char *word)
     size_t length = strcspn(word, "=");
     const cli_option_t *option = find_flag(r->command, word, length);
     if (!option)
-        return pl_fail(r->err, PL_EINVAL, "%s has no option %.*s: see paceline %s --help",
-                       r->command->name, (int)length, word, r->command->name);
+        return fail_flag(r, word, length);
     cli_option_flag(option, flag);
     if (option->kind == CLI_KIND_FLAG)
         return word[length] ? pl_fail(r->err, PL_EINVAL, "%s takes no value", flag)

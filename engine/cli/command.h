@@ -52,6 +52,9 @@ extern const cli_command_t cli_commands[];
 /* The command of that name, or NULL. */
 const cli_command_t *cli_command_find(const char *name);
 
+/* The error of a word that is none, with the one that may have been meant. */
+int cli_command_unknown(const char *word, pl_error_t *err);
+
 /* Reads the words behind the command's name into its struct, which cli_command_free()
  * frees; NULL with an error. *wants_help says that --help was among them, and then
  * nothing else counts. */
@@ -61,5 +64,9 @@ void cli_command_free(const cli_command_t *command, void *arguments);
 
 /* "--top-k" */
 const char *cli_option_flag(const cli_option_t *option, char text[64]);
+
+/* A range of pl_option_t as it stands in brackets: "(0.." is "above 0", "[0..1)" is "from
+ * 0 to below 1"; others are as they are. */
+const char *cli_range_words(const char *range, char words[64]);
 
 #endif

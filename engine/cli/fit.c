@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/weights.h"
 
 typedef struct fit {
     cli_session_t session;
@@ -81,34 +82,88 @@ static void show_files(const char *run_dir)
     cli_print("\n");
 }
 
-/* A prompt is for modules that write text: those whose data knew a vocabulary. */
-static bool writes_text(const char *run_dir)
+/* ---- what to try next ---- */
+
+/* A word as a shell takes it: whole, whatever is in it. */
+static void print_word(const char *word)
 {
-    json_t *facts = cli_weights_facts(run_dir);
-    bool text = json_object_get(facts, "vocabulary") != NULL;
-    json_decref(facts);
-    return text;
+    bool plain = !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                    "0123456789/._-+,=:@%")];
+    cli_print(plain ? "%s" : "'", word);
+    for (const char *c = word; !plain && *c; c++)
+        cli_print(*c == '\'' ? "'\\''" : "%c", *c);
+    cli_print(plain ? "" : "'");
 }
 
-static void show_hints(const char *run_file, const char *run_dir)
+/* "  paceline predict RUN_DIR/run.json": the effective run, which has all that was set. */
+static void print_command(const char *command, const char *run_dir)
 {
-    const char *paceline = cli_program();
+    cli_print("  %s %s ", cli_program(), command);
+    char *run_file = pl_text("%s/run.json", run_dir);
+    print_word(run_file ? run_file : "run.json");
+    pl_text_free(run_file);
+}
+
+/* A word that the vocabulary of those weights can write. */
+static void prompt_of(const char *vocabulary, char prompt[16])
+{
+    snprintf(prompt, 16, "ROMEO:");
+    for (const char *c = prompt; *vocabulary && *c; c++)    /* "": bytes, all of them */
+        if (!strchr(vocabulary, *c)) {
+            size_t at = strcspn(vocabulary, "abcdefghijklmnopqrstuvwxyz");
+            snprintf(prompt, 16, "%.1s", vocabulary[at] ? vocabulary + at : "");
+            return;
+        }
+}
+
+static bool is_set(const pl_options_t *options, const char *key)
+{
+    char *value = pl_options_get(options, key);
+    bool set = value && *value;
+    pl_text_free(value);
+    return set;
+}
+
+/* Training data alone cannot be predicted; one source has its test data. */
+static bool has_data_to_predict(const pl_options_t *options)
+{
+    return is_set(options, "data.predict") || is_set(options, "data.test")
+           || !(is_set(options, "data.train") || is_set(options, "data.val"));
+}
+
+/* A prompt is for modules that write text: those whose data knew a vocabulary. */
+static void show_predict(const pl_options_t *options, const char *run_dir)
+{
+    char prompt[16] = "";
+    json_t *facts = cli_weights_facts(run_dir);
+    const char *vocabulary = json_string_value(json_object_get(facts, "vocabulary"));
+    if (vocabulary)
+        prompt_of(vocabulary, prompt);
+    if (*prompt || (!vocabulary && has_data_to_predict(options))) {
+        print_command("predict", run_dir);
+        cli_print(" --checkpoint ");
+        print_word(run_dir);
+        cli_print(*prompt ? " --prompt '%s'\n" : " | head\n", prompt);
+    }
+    json_decref(facts);
+}
+
+static void show_hints(const pl_options_t *options, const char *run_dir)
+{
     cli_print("\nnext you could try\n");
-    if (writes_text(run_dir))
-        cli_print("  %s predict %s --checkpoint %s --prompt 'ROMEO:'\n", paceline,
-                  run_file, run_dir);
-    else
-        cli_print("  %s predict %s --checkpoint %s | head\n", paceline, run_file,
-                  run_dir);
-    cli_print("  %s inspect %s\n", paceline, run_dir);
-    cli_print("  %s fit %s --set optimizer.lr=3e-4\n", paceline, run_file);
+    show_predict(options, run_dir);
+    cli_print("  %s inspect ", cli_program());
+    print_word(run_dir);
+    cli_print("\n");
+    print_command("fit", run_dir);
+    cli_print(" --set optimizer.lr=3e-4%s\n",
+              is_set(options, "trainer.run_name") ? " --set trainer.run_name=" : "");
 }
 
 static int fit_done(cli_session_t *session, const pl_result_t *result)
 {
-    const cli_fit_t *arguments = session->arguments;
     if (session->json) {
-        cli_print_json(cli_result_json(result));
+        cli_print_json(cli_result_json(session, result));
         return CLI_DONE;
     }
     json_t *metrics = json_loads(result->metrics, JSON_REJECT_DUPLICATES, NULL);
@@ -122,7 +177,7 @@ static int fit_done(cli_session_t *session, const pl_result_t *result)
         show_files(result->run_dir);
     if (*result->run_dir && !session->signal
         && (isatty(STDOUT_FILENO) || getenv("PACELINE_HINTS")))
-        show_hints(arguments->run, result->run_dir);
+        show_hints(session->options, result->run_dir);
     return CLI_DONE;
 }
 
@@ -142,7 +197,10 @@ static int print_config(pl_options_t *options, bool json)
 
 int cli_fit(const cli_fit_t *arguments)
 {
-    static const cli_work_t work = {fit_start, fit_progress, fit_done};
+    static const cli_work_t work = {.trains = true,
+                                    .start = fit_start,
+                                    .progress = fit_progress,
+                                    .done = fit_done};
     pl_error_t err = {0};
     cli_run_t run = {.file = arguments->run,
                      .set = arguments->set,

@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/session.h"
 
 enum { LEFT = 24, NARROW = 60 };                            /* columns */
 
@@ -69,6 +70,7 @@ void cli_show_overview(void)
 
 int cli_help(const cli_help_t *arguments)
 {
+    pl_error_t err = {0};
     const cli_command_t *command = arguments->command
                                        ? cli_command_find(arguments->command)
                                        : NULL;
@@ -77,6 +79,8 @@ int cli_help(const cli_help_t *arguments)
     else if (command)
         cli_show_help(command);
     else
-        cli_error("there is no command \"%s\": see paceline --help", arguments->command);
-    return !arguments->command || command ? CLI_DONE : CLI_WRONG;
+        cli_command_unknown(arguments->command, &err);
+    if (err.code != PL_OK)
+        cli_failure(&err, false);
+    return err.code == PL_OK ? CLI_DONE : CLI_WRONG;
 }

@@ -1,5 +1,7 @@
 /* inspect.c - paceline inspect: what a file of weights or a run directory holds */
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +10,11 @@
 
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/session.h"
 #include "cli/weights.h"
 
 enum { TAIL = 1 << 16 };                   /* bytes of metrics.jsonl that are looked at */
+#define RUN_MOST (16 << 20)                                 /* bytes of run.json */
 
 /* ---- weights ---- */
 
@@ -27,58 +31,66 @@ static const char *dtype_name(const json_t *tensor)
     return dtype;
 }
 
-static const char *shape_text(const json_t *tensor, char text[64])
+static const char *shape_text(const json_t *tensor, char text[128])
 {
     const json_t *shape = json_object_get(tensor, "shape");
     size_t at = 0;
-    text[0] = '\0';
-    for (size_t axis = 0; axis < json_array_size(shape) && at < 64; axis++)
+    for (size_t axis = 0; axis < json_array_size(shape); axis++)
         at +=
-            (size_t)snprintf(text + at, 64 - at, "%s%lld", axis ? "x" : "",
+            (size_t)snprintf(text + at, 128 - at, "%s%lld", axis ? "x" : "",
                              (long long)json_integer_value(json_array_get(shape, axis)));
-    return json_array_size(shape) ? text : "scalar";
+    return at ? text : "scalar";
 }
 
-static int longest_name(json_t *header)
+static json_int_t elements_of(const json_t *tensor)
+{
+    const json_t *shape = json_object_get(tensor, "shape");
+    json_int_t elements = 1;
+    for (size_t axis = 0; axis < json_array_size(shape); axis++)
+        elements *= json_integer_value(json_array_get(shape, axis));
+    return elements;
+}
+
+/* What all tensors have together; *width is that of the longest name. */
+static void show_sum(const char *path, json_t *tensors, int *width)
 {
     const char *name;
     json_t *tensor;
-    int longest = 0;
-    json_object_foreach(header, name, tensor) if (strcmp(name, "__metadata__")
-                                                  && (int)strlen(name) > longest)
-        longest = (int)strlen(name);
-    return longest;
-}
-
-static void show_tensors(const char *path, const cli_weights_t *weights)
-{
-    const char *name;
-    json_t *tensor;
-    char bytes[24], shape[64];
-    int width = longest_name(weights->header), tensors = 0;
-    int64_t elements = 0;
-    json_object_foreach(weights->header, name, tensor)
+    char text[24];
+    json_int_t elements = 0;
+    double bytes = 0;
+    *width = 0;
+    json_object_foreach(tensors, name, tensor)
     {
-        if (!strcmp(name, "__metadata__"))
-            continue;
-        tensors++;
-        elements += cli_tensor_elements(tensor);
+        elements += elements_of(tensor);
+        bytes += json_number_value(json_object_get(tensor, "bytes"));
+        if ((int)strlen(name) > *width)
+            *width = (int)strlen(name);
     }
-    cli_print("%s: %d tensors, %lld elements, %s\n", path, tensors, (long long)elements,
-              cli_bytes((double)weights->file_bytes, bytes));
-    json_object_foreach(weights->header, name, tensor) if (strcmp(name, "__metadata__"))
+    cli_print("%s: %zu tensors, %lld elements, %s\n", path, json_object_size(tensors),
+              (long long)elements, cli_bytes(bytes, text));
+}
+
+static void show_tensors(const char *path, const json_t *weights)
+{
+    const char *name;
+    json_t *tensor, *tensors = json_object_get(weights, "tensors");
+    char bytes[24], shape[128];
+    int width;
+    show_sum(path, tensors, &width);
+    json_object_foreach(tensors, name, tensor)
         cli_print("  %-*s  %-8s %-14s %10s\n", width, name, dtype_name(tensor),
                   shape_text(tensor, shape),
-                  cli_bytes((double)cli_tensor_bytes(tensor), bytes));
+                  cli_bytes(json_number_value(json_object_get(tensor, "bytes")), bytes));
 }
 
 /* Texts that would run over the line, such as a vocabulary, are cut on a terminal. */
-static void show_metadata(const json_t *header)
+static void show_metadata(const json_t *weights)
 {
     const char *name;
     json_t *value;
     int room = cli_columns(stdout) - 14;
-    json_object_foreach(json_object_get(header, "__metadata__"), name, value)
+    json_object_foreach(json_object_get(weights, "metadata"), name, value)
     {
         const char *text = json_string_value(value) ? json_string_value(value) : "";
         bool cut = room > 3 && (int)strlen(text) > room;
@@ -89,33 +101,70 @@ static void show_metadata(const json_t *header)
 
 /* ---- a run directory ---- */
 
-/* The newest figure of each name. */
-static json_t *newest_metrics(const char *folder)
+/* The last `most` bytes of a file; no text when there is none.  Never waits:
+ * opening a pipe would, until somebody writes. */
+static int read_tail(const char *path, size_t most, char **text_p, size_t *length_p,
+                     pl_error_t *err)
 {
-    char path[4096], *text = malloc(TAIL + 1);
-    json_t *newest = json_object();
-    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
-    FILE *file = fopen(path, "rbe");
-    size_t length = 0;
-    if (file && text) {
-        fseek(file, 0, SEEK_END);
-        long size = ftell(file);
-        fseek(file, size > TAIL ? size - TAIL : 0, SEEK_SET);
-        length = fread(text, 1, TAIL, file);
-        text[length] = '\0';
+    struct stat status;
+    *text_p = NULL;
+    *length_p = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT)
+        return PL_OK;
+    int code = PL_OK;
+    if (fd < 0 || fstat(fd, &status) != 0)
+        code = pl_fail(err, PL_EIO, "cannot read %s: %s", path, strerror(errno));
+    else if (!S_ISREG(status.st_mode))
+        code = pl_fail(err, PL_EFORMAT, "%s is not a file", path);
+    else if (!(*text_p = malloc(most)))
+        code = pl_fail(err, PL_ENOMEM, "out of memory");
+    if (code == PL_OK) {
+        off_t from = status.st_size > (off_t)most ? status.st_size - (off_t)most : 0;
+        ssize_t got = pread(fd, *text_p, most, from);
+        *length_p = got > 0 ? (size_t)got : 0;
     }
-    for (char *line = length ? text : NULL; line && *line;) {
-        char *end = strchr(line, '\n');
-        json_t *figures = json_loadb(line, end ? (size_t)(end - line) : strlen(line), 0,
-                                     NULL);
+    if (fd >= 0)
+        close(fd);
+    return code;
+}
+
+/* The newest figure of each name. */
+static int newest_metrics(const char *folder, json_t *newest, pl_error_t *err)
+{
+    char path[PATH_MAX], *text;
+    size_t length;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    int code = read_tail(path, TAIL, &text, &length, err);
+    for (size_t at = 0; code == PL_OK && at < length;) {
+        const char *end = memchr(text + at, '\n', length - at);
+        size_t line = end ? (size_t)(end - text) - at : length - at;
+        json_t *figures = json_loadb(text + at, line, 0, NULL);
         json_object_update(newest, figures);
         json_decref(figures);
-        line = end ? end + 1 : NULL;
+        at += line + 1;
     }
-    if (file)
-        fclose(file);
     free(text);
-    return newest;
+    return code;
+}
+
+/* The effective run; *run_p is NULL when there is none. */
+static int read_run(const char *folder, json_t **run_p, pl_error_t *err)
+{
+    char path[PATH_MAX], *text;
+    size_t length;
+    json_error_t why;
+    *run_p = NULL;
+    snprintf(path, sizeof path, "%s/run.json", folder);
+    int code = read_tail(path, RUN_MOST, &text, &length, err);
+    if (code == PL_OK && text) {
+        *run_p = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
+        if (!json_is_object(*run_p))
+            code = pl_fail(err, PL_EFORMAT, "%s is no run file: line %d", path,
+                           *run_p ? 1 : why.line);
+    }
+    free(text);
+    return code;
 }
 
 static void show_metrics(json_t *metrics)
@@ -146,89 +195,82 @@ static void show_parts(const json_t *run)
 
 /* ---- both ---- */
 
-static json_t *as_json(const char *path, const json_t *run, json_t *metrics,
-                       const cli_weights_t *weights)
+/* What was found of a path; to be released. */
+typedef struct found {
+    json_t *run, *metrics, *weights;                        /* NULL: there is none */
+} found_t;
+
+static void found_release(found_t *found)
+{
+    json_decref(found->run);
+    json_decref(found->metrics);
+    json_decref(found->weights);
+}
+
+static int look_into_folder(const char *folder, found_t *found, pl_error_t *err)
+{
+    char path[PATH_MAX];
+    found->metrics = json_object();
+    int code = read_run(folder, &found->run, err);
+    if (code == PL_OK)
+        code = newest_metrics(folder, found->metrics, err);
+    snprintf(path, sizeof path, "%s/" CLI_WEIGHTS, folder);
+    if (code == PL_OK && access(path, F_OK) == 0
+        && !(found->weights = cli_weights_read(path, err)))
+        return PL_EFORMAT;
+    if (code != PL_OK || found->run || found->weights)
+        return code;
+    snprintf(path, sizeof path, "%s/latest", folder);
+    return pl_fail(err, PL_ENOTFOUND,
+                   "%s is no run directory: it has neither run.json nor " CLI_WEIGHTS
+                   "%s%s",
+                   folder, access(path, F_OK) == 0 ? "; the newest run in it is " : "",
+                   access(path, F_OK) == 0 ? path : "");
+}
+
+static void show(const char *path, const found_t *found)
+{
+    if (found->metrics) {
+        cli_print("%s\n", path);
+        show_parts(found->run);
+        show_metrics(found->metrics);
+    }
+    if (!found->weights)
+        return;
+    show_tensors(found->metrics ? CLI_WEIGHTS : path, found->weights);
+    show_metadata(found->weights);
+}
+
+static json_t *as_json(const char *path, const found_t *found)
 {
     json_t *json = json_pack("{s:s}", "path", path);
-    if (run)
-        json_object_set(json, "run", (json_t *)run);
-    if (metrics)
-        json_object_set(json, "metrics", metrics);
-    if (!weights->header)
-        return json;
-    json_t *tensors = json_copy(weights->header);
-    json_t *metadata = json_object_get(tensors, "__metadata__");
-    if (metadata)
-        json_object_set(json, "metadata", metadata);
-    json_object_del(tensors, "__metadata__");
-    json_object_set_new(json, "tensors", tensors);
+    if (found->run)
+        json_object_set(json, "run", found->run);
+    if (found->metrics)
+        json_object_set(json, "metrics", found->metrics);
+    json_object_update(json, found->weights);
     return json;
-}
-
-static int inspect_file(const cli_inspect_t *arguments)
-{
-    cli_weights_t weights;
-    pl_error_t err = {0};
-    if (cli_weights_open(&weights, arguments->path, &err) != PL_OK) {
-        cli_error("%s", err.text);
-        return CLI_WRONG;
-    }
-    if (arguments->json) {
-        cli_print_json(as_json(arguments->path, NULL, NULL, &weights));
-    } else {
-        show_tensors(arguments->path, &weights);
-        show_metadata(weights.header);
-    }
-    cli_weights_release(&weights);
-    return CLI_DONE;
-}
-
-static void show_folder(const char *folder, const json_t *run, json_t *metrics,
-                        const cli_weights_t *weights)
-{
-    cli_print("%s\n", folder);
-    show_parts(run);
-    show_metrics(metrics);
-    if (!weights->header)
-        return;
-    show_tensors("model.safetensors", weights);
-    show_metadata(weights->header);
-}
-
-static int inspect_folder(const cli_inspect_t *arguments)
-{
-    char path[4096];
-    cli_weights_t weights = {0};
-    pl_error_t err = {0};
-    snprintf(path, sizeof path, "%s/model.safetensors", arguments->path);
-    bool has_weights = access(path, F_OK) == 0;
-    if (has_weights && cli_weights_open(&weights, path, &err) != PL_OK) {
-        cli_error("%s", err.text);
-        return CLI_WRONG;
-    }
-    snprintf(path, sizeof path, "%s/run.json", arguments->path);
-    json_t *run = json_load_file(path, JSON_REJECT_DUPLICATES, NULL),
-           *metrics = newest_metrics(arguments->path);
-    int status = run || has_weights ? CLI_DONE : CLI_WRONG;
-    if (status == CLI_WRONG)
-        cli_error("%s is no run directory: it has neither run.json nor model.safetensors",
-                  arguments->path);
-    else if (arguments->json)
-        cli_print_json(as_json(arguments->path, run, metrics, &weights));
-    else
-        show_folder(arguments->path, run, metrics, &weights);
-    json_decref(run);
-    json_decref(metrics);
-    cli_weights_release(&weights);
-    return status;
 }
 
 int cli_inspect(const cli_inspect_t *arguments)
 {
+    const char *path = arguments->path;
     struct stat status;
-    if (stat(arguments->path, &status) != 0) {
-        cli_error("cannot read %s: %s", arguments->path, strerror(errno));
-        return CLI_WRONG;
-    }
-    return S_ISDIR(status.st_mode) ? inspect_folder(arguments) : inspect_file(arguments);
+    found_t found = {NULL, NULL, NULL};
+    pl_error_t err = {0};
+    int code = PL_OK;
+    if (stat(path, &status) != 0)
+        code = pl_fail(&err, PL_ENOTFOUND, "cannot read %s: %s", path, strerror(errno));
+    else if (S_ISDIR(status.st_mode))
+        code = look_into_folder(path, &found, &err);
+    else if (!(found.weights = cli_weights_read(path, &err)))
+        code = err.code;
+    if (code != PL_OK)
+        cli_failure(&err, arguments->json);
+    else if (arguments->json)
+        cli_print_json(as_json(path, &found));
+    else
+        show(path, &found);
+    found_release(&found);
+    return code == PL_OK ? CLI_DONE : CLI_WRONG;
 }

@@ -4,30 +4,41 @@
 
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/session.h"
 
-enum { INDENT = 22 };                                       /* columns */
+enum { INDENT_LEAST = 22 };                                 /* columns */
 
 /* ---- one option ---- */
 
 static const char *const type_names[] = {
     "", "integer", "number", "true|false", "text", "integers", "share or count", "part"};
 
-static const char *range_of(const pl_option_t *option)
+static const char *range_of(const pl_option_t *option, char words[64])
 {
-    return option->range ? option->range : type_names[option->type];
+    return option->range ? cli_range_words(option->range, words)
+                         : type_names[option->type];
 }
 
-static void show_option(const pl_option_t *option)
+/* Where help stands: behind the longest name. */
+static int indent_of(const pl_option_t *options)
 {
-    char what[160];
-    snprintf(what, sizeof what, "(%s%s%s%s)", range_of(option),
+    int indent = INDENT_LEAST;
+    for (; options && options->name; options++)
+        if ((int)strlen(options->name) + 4 > indent)
+            indent = (int)strlen(options->name) + 4;
+    return indent;
+}
+
+static void show_option(const pl_option_t *option, int indent)
+{
+    char what[160], range[64];
+    snprintf(what, sizeof what, "(%s%s%s%s)", range_of(option, range),
              option->fallback ? "" : ", must be given",
              option->fallback ? ", default " : "",
              option->fallback ? option->fallback : "");
-    cli_print("  %-*s", INDENT - 3, option->name);
-    int at = (int)strlen(option->name) + 2;
-    cli_wrap(option->help, at < INDENT - 1 ? INDENT - 1 : at, INDENT);
-    cli_wrap(what, 0, INDENT);
+    cli_print("  %-*s", indent - 3, option->name);
+    cli_wrap(option->help, indent - 1, indent);
+    cli_wrap(what, 0, indent);
 }
 
 static json_t *option_json(const pl_option_t *option)
@@ -58,8 +69,9 @@ static json_t *options_json(const pl_option_t *options)
 static void show_part(const pl_part_t *part, const char *role)
 {
     cli_print("%s - %s\n", part->name, part->help ? part->help : role);
+    int indent = indent_of(part->options);
     for (const pl_option_t *option = part->options; option && option->name; option++)
-        show_option(option);
+        show_option(option, indent);
 }
 
 static void print_part_json(const char *role, const pl_part_t *part)
@@ -128,14 +140,16 @@ static const char *role_of(const char *word)
     return NULL;
 }
 
-static void fail_role(const char *word)
+static int fail_role(const char *word, pl_error_t *err)
 {
-    char known[512], text[32];
+    char known[400], text[32];
     const char *role;
     size_t at = 0;
     for (int k = 0; (role = pl_role_at(k)) && at < sizeof known; k++)
         at += (size_t)snprintf(known + at, sizeof known - at, "%s, ", plural(role, text));
-    cli_error("there are no \"%s\" to list: known are %strainer, data", word, known);
+    return pl_fail(err, PL_ENOTFOUND,
+                   "there are no \"%.64s\" to list: known are %strainer, data", word,
+                   known);
 }
 
 static void list_section(const char *section, const pl_option_t *options, bool json)
@@ -148,25 +162,24 @@ static void list_section(const char *section, const pl_option_t *options, bool j
                   section);
 }
 
-static bool load_plugins(const cli_texts_t *plugins)
+static int load_plugins(const cli_texts_t *plugins, pl_error_t *err)
 {
-    pl_error_t err = {0};
-    for (int k = 0; k < plugins->count; k++)
-        if (pl_plugin_load(plugins->text[k], &err) != PL_OK) {
-            cli_error("%s", err.text);
-            return false;
-        }
-    return true;
+    int code = PL_OK;
+    for (int k = 0; code == PL_OK && k < plugins->count; k++)
+        code = pl_plugin_load(plugins->text[k], err);
+    return code;
 }
 
 int cli_list(const cli_list_t *arguments)
 {
+    pl_error_t err = {0};
     const char *word = arguments->role, *role = word ? role_of(word) : NULL;
     const pl_option_t *section = word ? pl_options_of(word) : NULL;
-    if (!load_plugins(&arguments->plugin))
-        return CLI_WRONG;
-    if (word && !role && !section) {
-        fail_role(word);
+    int code = load_plugins(&arguments->plugin, &err);
+    if (code == PL_OK && word && !role && !section)
+        code = fail_role(word, &err);
+    if (code != PL_OK) {
+        cli_failure(&err, arguments->json);
         return CLI_WRONG;
     }
     if (role)

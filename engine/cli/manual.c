@@ -59,13 +59,14 @@ static void write_command(const cli_command_t *command)
 
 static void write_key(const pl_option_t *option)
 {
+    char words[64];
     puts(".TP");
     printf("\\fB");
     put(option->name);
     printf("\\fR");
     if (option->range) {
         printf(" (");
-        put(option->range);
+        put(cli_range_words(option->range, words));
         printf(")");
     }
     if (option->fallback) {
@@ -118,7 +119,7 @@ static const char *const tail =
     "where it writes to no terminal\n"
     ".TP\n.BR NO_COLOR ,\\  TERM=dumb\nno colours; no line that is redrawn\n"
     ".SH EXIT STATUS\n"
-    ".TP\n.B 0\ndone; also a run that SIGTERM stopped and that was saved\n"
+    ".TP\n.B 0\ndone; also a run that SIGTERM or SIGHUP stopped and that was saved\n"
     ".TP\n.B 1\nthe run failed\n"
     ".TP\n.B 2\nthe request was wrong: nothing was started\n"
     ".TP\n.B 130\nended by Ctrl\\-C; after the first, the weights were saved\n"

@@ -4,14 +4,18 @@
  * and the two frames (topic, JSON object), nothing else.  Sequence numbers show what
  * was lost on the way, unless topics leave out messages anyway. */
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/session.h"
 #include "cli/stream_line.h"
 
 enum {
@@ -26,9 +30,9 @@ typedef struct monitor {
     const cli_monitor_t *arguments;
     void *context, *stream, *events;                       /* events: of the connection */
     int64_t count;
-    json_int_t seq[RANKS];                        /* the last of each rank; 0: none yet */
+    json_int_t next[RANKS];                                 /* number of each rank's next message */
     double began;                                           /* s */
-    bool hinted, parted;
+    bool hinted, connected, parted;
 } monitor_t;
 
 static volatile sig_atomic_t interrupted;
@@ -86,8 +90,30 @@ static int subscribe(const monitor_t *m, pl_error_t *err)
     return PL_OK;
 }
 
+/* What no run could publish at, or we could not read: waiting for it would be for ever.
+ * That there is nothing yet is fine. */
+static int check_file(const char *endpoint, pl_error_t *err)
+{
+    char folder[PATH_MAX];
+    struct stat status;
+    const char *path = endpoint + strlen("ipc://");
+    if (strncmp(endpoint, "ipc://", strlen("ipc://")) || *path == '@')
+        return PL_OK;
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
+    if (stat(path, &status) == 0 && !S_ISSOCK(status.st_mode))
+        return pl_fail(err, PL_EINVAL, "%s is a file: no run publishes there", path);
+    if ((access(path, R_OK | W_OK) != 0 && errno != ENOENT) || access(folder, X_OK) != 0)
+        return pl_fail(err, PL_EINVAL, "cannot connect to \"%s\": %s", endpoint,
+                       strerror(errno));
+    return PL_OK;
+}
+
 static int monitor_open(monitor_t *m, pl_error_t *err)
 {
+    if (check_file(m->arguments->endpoint, err) != PL_OK)
+        return PL_EINVAL;
     m->context = zmq_ctx_new();
     if (!m->context)
         return pl_fail(err, PL_ENOMEM, "no ZeroMQ context: %s",
@@ -102,7 +128,9 @@ static int monitor_open(monitor_t *m, pl_error_t *err)
     int code = subscribe(m, err);
     if (code != PL_OK)
         return code;
-    if (zmq_socket_monitor(m->stream, "inproc://connection", ZMQ_EVENT_DISCONNECTED) != 0
+    if (zmq_socket_monitor(m->stream, "inproc://connection",
+                           ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED)
+            != 0
         || zmq_connect(m->events, "inproc://connection") != 0)
         return zmq_fail(err, "cannot watch", "the connection");
     if (zmq_connect(m->stream, m->arguments->endpoint) != 0)
@@ -136,9 +164,9 @@ static void look_for_gap(monitor_t *m, const json_t *message)
     json_int_t seq = json_integer_value(json_object_get(message, "seq"));
     if (m->arguments->topic.count || rank < 0 || rank >= RANKS)
         return;
-    if (m->seq[rank] && seq > m->seq[rank] + 1)
-        show_gap(m, (long long)(seq - m->seq[rank] - 1));
-    m->seq[rank] = seq;
+    if (seq > m->next[rank])
+        show_gap(m, (long long)(seq - m->next[rank]));
+    m->next[rank] = seq + 1;
 }
 
 static void show_message(monitor_t *m, const char *text, size_t length)
@@ -181,12 +209,32 @@ static void take_messages(monitor_t *m)
     cli_flush();
 }
 
+/* Two frames each: the first begins with the number of the event. */
+static void take_events(monitor_t *m)
+{
+    zmq_msg_t frame;
+    uint16_t event;
+    zmq_msg_init(&frame);
+    while (zmq_msg_recv(&frame, m->events, ZMQ_DONTWAIT) >= 0) {
+        if (!zmq_msg_more(&frame) || zmq_msg_size(&frame) < sizeof event)
+            continue;
+        memcpy(&event, zmq_msg_data(&frame), sizeof event);
+        m->connected = m->connected || event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+        m->parted = m->parted || event == ZMQ_EVENT_DISCONNECTED;
+    }
+    zmq_msg_close(&frame);
+}
+
 static void hint(monitor_t *m)
 {
     if (m->hinted || m->count || now() - m->began < SILENCE)
         return;
     m->hinted = true;
-    cli_note("nothing from %s yet; still listening", m->arguments->endpoint);
+    cli_note("nothing from %s yet%s; still listening", m->arguments->endpoint,
+             m->connected && m->arguments->topic.count
+                 ? ", but a run is there: no message has matched --topic"
+             : m->connected ? ", but a run is there"
+                            : "");
 }
 
 static void follow(monitor_t *m)
@@ -199,7 +247,7 @@ static void follow(monitor_t *m)
                           ? (m->began + m->arguments->duration - now()) * 1000
                           : TURN;
         zmq_poll(items, 2, left < TURN ? (long)(left > 0 ? left + 1 : 0) : TURN);
-        m->parted = items[1].revents & ZMQ_POLLIN;
+        take_events(m);
         take_messages(m);            /* also what came before the end of the connection */
         hint(m);
     }
@@ -207,12 +255,26 @@ static void follow(monitor_t *m)
 
 static int monitor_status(const monitor_t *m)
 {
+    pl_error_t err = {0};
+    const char *endpoint = m->arguments->endpoint;
     if (interrupted)
         return interrupted == SIGINT ? CLI_INTERRUPTED : CLI_DONE;
     if (m->count || cli_output_gone())
         return CLI_DONE;
-    cli_error("nothing came from %s: is a run publishing there (paceline fit --monitor)?",
-              m->arguments->endpoint);
+    if (!m->connected)
+        pl_fail(&err, PL_ENOTFOUND,
+                "nothing came from %s: is a run publishing there "
+                "(paceline fit --monitor)?",
+                endpoint);
+    else if (m->arguments->topic.count)
+        pl_fail(&err, PL_ENOTFOUND,
+                "a run is publishing at %s, but no message matched "
+                "--topic: topics are RANK.TO.NAME, such as 0.strategy",
+                endpoint);
+    else
+        pl_fail(&err, PL_ENOTFOUND, "a run is publishing at %s, but no message came",
+                endpoint);
+    cli_failure(&err, m->arguments->json);
     return CLI_FAILED;
 }
 
@@ -229,7 +291,7 @@ int cli_monitor(const cli_monitor_t *arguments)
         follow(&m);
         status = monitor_status(&m);
     } else {
-        cli_error("%s", err.text);
+        cli_failure(&err, arguments->json);
     }
     monitor_close(&m);
     return status;

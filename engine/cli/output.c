@@ -109,10 +109,24 @@ void cli_flush(void)
         check_write(fflush(stdout) != 0);
 }
 
+/* With the fewest digits that read back as the same numbers. */
+static char *json_line(const json_t *object)
+{
+    for (size_t digits = 15; object && digits <= 17; digits++) {
+        char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(digits));
+        json_t *again = text ? json_loads(text, 0, NULL) : NULL;
+        bool same = again && json_equal(again, object);
+        json_decref(again);
+        if (same)
+            return text;
+        free(text);
+    }
+    return NULL;
+}
+
 void cli_print_json(json_t *object)
 {
-    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9))
-                        : NULL;
+    char *text = json_line(object);
     if (!text)
         cli_error("out of memory: a line of JSON is missing");
     else

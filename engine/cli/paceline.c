@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/session.h"
 #include "config.h"
 
 /* The function of each command, taking its struct. */
@@ -38,13 +39,22 @@ static void find_built_modules(void)
     setenv("PACELINE_PLUGIN_PATH", path, 1);
 }
 
+/* Words that could not be read may have asked for events all the same. */
+static bool wants_json(int count, char **words)
+{
+    for (int k = 0; k < count && strcmp(words[k], "--"); k++)
+        if (!strcmp(words[k], "--json"))
+            return true;
+    return false;
+}
+
 static int run_command(const cli_command_t *command, int count, char **words)
 {
     pl_error_t err = {0};
     bool wants_help;
     void *arguments = cli_command_read(command, count, words, &wants_help, &err);
     if (!arguments) {
-        cli_error("%s", err.text);
+        cli_failure(&err, wants_json(count, words));
         return CLI_WRONG;
     }
     int status = CLI_DONE;
@@ -58,22 +68,23 @@ static int run_command(const cli_command_t *command, int count, char **words)
 
 static int run(int count, char **words)
 {
-    if (count == 0) {
-        cli_error("which command? paceline --help lists them");
-        return CLI_WRONG;
-    }
-    if (!strcmp(words[0], "--help") || !strcmp(words[0], "-h")) {
+    pl_error_t err = {0};
+    const cli_command_t *command = count ? cli_command_find(words[0]) : NULL;
+    if (command)
+        return run_command(command, count - 1, words + 1);
+    if (count && (!strcmp(words[0], "--help") || !strcmp(words[0], "-h"))) {
         cli_show_overview();
         return CLI_DONE;
     }
-    if (!strcmp(words[0], "--version")) {
+    if (count && !strcmp(words[0], "--version")) {
         cli_print("paceline %s\n", PACKAGE_VERSION);
         return CLI_DONE;
     }
-    const cli_command_t *command = cli_command_find(words[0]);
-    if (command)
-        return run_command(command, count - 1, words + 1);
-    cli_error("there is no command \"%s\": see paceline --help", words[0]);
+    if (count)
+        cli_command_unknown(words[0], &err);
+    else
+        pl_fail(&err, PL_EINVAL, "which command? paceline --help lists them");
+    cli_failure(&err, wants_json(count, words));
     return CLI_WRONG;
 }
 

@@ -2,17 +2,20 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/answers.h"
 #include "cli/commands.h"
-#include "cli/npy.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/weights.h"
 
 typedef struct predict {
     cli_session_t session;
     cli_progress_t progress;
     FILE *output;           /* stdout or --output; NULL: an array is written at the end */
+    bool created, begun;            /* of --output: whether by us; whether answers came */
     bool prompted;                                   /* the prompt stands there already */
 } predict_t;
 
@@ -27,6 +30,60 @@ static bool wants_array(const cli_predict_t *arguments)
     return length > 4 && !strcmp(arguments->output + length - 4, ".npy");
 }
 
+/* ---- where answers go ---- */
+
+/* Opened before anything runs: a wrong name should not cost the work.  What is there
+ * stays until there is something to take its place. */
+static int output_open(predict_t *predict, pl_error_t *err)
+{
+    const cli_predict_t *arguments = arguments_of(predict);
+    predict->output = stdout;
+    if (!arguments->output || wants_array(arguments))
+        return PL_OK;
+    predict->created = access(arguments->output, F_OK) != 0;
+    predict->output = fopen(arguments->output, "ae");
+    return predict->output ? PL_OK
+                           : pl_fail(err, PL_EIO, "cannot write %s: %s",
+                                     arguments->output, strerror(errno));
+}
+
+/* Before the first answer. */
+static void output_begin(predict_t *predict)
+{
+    if (predict->output == stdout || predict->begun)
+        return;
+    predict->begun = true;
+    if (ftruncate(fileno(predict->output), 0) != 0)
+        clearerr(predict->output);                          /* a pipe or device */
+}
+
+static bool is_regular(FILE *file)
+{
+    struct stat status;
+    return fstat(fileno(file), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+/* Leaves no half of a file, nor an empty one that was not there before. */
+static int output_close(predict_t *predict, int status)
+{
+    const char *path = arguments_of(predict)->output;
+    if (!predict->output || predict->output == stdout)
+        return status;
+    bool regular = is_regular(predict->output),
+         failed = fflush(predict->output) != 0 || ferror(predict->output);
+    int why = errno;
+    if (fclose(predict->output) != 0 && !failed) {
+        failed = true;
+        why = errno;
+    }
+    if (regular && (failed || (predict->created && !predict->begun)))
+        unlink(path);
+    if (!failed)
+        return status;
+    cli_error("cannot write %s: %s", path, strerror(why));
+    return CLI_FAILED;
+}
+
 /* ---- text ---- */
 
 static void write_text(predict_t *predict, const char *text)
@@ -35,6 +92,7 @@ static void write_text(predict_t *predict, const char *text)
         cli_print("%s", text);
         cli_flush();
     } else {
+        output_begin(predict);
         fputs(text, predict->output);
     }
 }
@@ -50,113 +108,22 @@ static void text_came(predict_t *predict, const pl_progress_t *now)
     json_decref(text);
 }
 
-/* ---- classes ---- */
+/* ---- answers ---- */
 
-/* The last axis of an output, which holds the scores of classes, and how often it
- * stands in a sample. */
-typedef struct scores {
-    const float *data;
-    int64_t samples, each, classes;
-} scores_t;
-
-static scores_t scores_of(const pl_result_tensor_t *output)
-{
-    const pl_shape_t *shape = &output->shape;
-    scores_t scores = {.data = output->data,
-                       .samples = shape->dim[0],
-                       .each = 1,
-                       .classes = 1};
-    for (int axis = 1; axis < shape->rank - 1; axis++)
-        scores.each *= shape->dim[axis];
-    if (shape->rank > 1)
-        scores.classes = shape->dim[shape->rank - 1];
-    return scores;
-}
-
-static int64_t likeliest(const float *score, int64_t classes)
-{
-    int64_t best = 0;
-    for (int64_t k = 1; k < classes; k++)
-        if (score[k] > score[best])
-            best = k;
-    return best;
-}
-
-static void write_answers(FILE *file, const scores_t *s)
-{
-    const float *score = s->data;
-    for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++)
-        for (int64_t k = 0; k < s->each; k++, score += s->classes) {
-            char end = k + 1 < s->each ? ' ' : '\n';
-            if (s->classes > 1)
-                fprintf(file, "%lld%c", (long long)likeliest(score, s->classes), end);
-            else
-                fprintf(file, "%.9g%c", *score, end);
-        }
-}
-
-static json_t *numbers(const float *value, int64_t count)
-{
-    json_t *list = json_array();
-    for (int64_t k = 0; k < count; k++)
-        json_array_append_new(list, json_real(value[k]));
-    return list;
-}
-
-/* {"event": "prediction", "sample": 0, "class": 9, "logits": […]}: all that the module
- * put out. */
-static json_t *answer_json(const pl_result_t *result, int64_t sample)
-{
-    json_t *json = json_pack("{s:s, s:I}", "event", "prediction", "sample",
-                             (json_int_t)sample);
-    scores_t first = scores_of(&result->output[0]);
-    if (first.classes > 1 && first.each == 1)
-        json_object_set_new(json, "class",
-                            json_integer(likeliest(first.data + sample * first.classes,
-                                                   first.classes)));
-    for (int k = 0; k < result->output_count; k++) {
-        scores_t s = scores_of(&result->output[k]);
-        int64_t size = s.each * s.classes;
-        if (sample < s.samples)
-            json_object_set_new(json, result->output[k].name,
-                                numbers(s.data + sample * size, size));
-    }
-    return json;
-}
-
-static int write_array(const char *path, const pl_result_tensor_t *output,
-                       pl_error_t *err)
-{
-    scores_t s = scores_of(output);
-    int64_t count = s.samples * s.each;
-    pl_shape_t shape = output->shape;
-    if (s.classes == 1)
-        return cli_npy_write(path, PL_F32, shape, s.data, err);
-    int64_t *classes = malloc((size_t)count * sizeof *classes + 1);
-    if (!classes)
-        return pl_fail(err, PL_ENOMEM, "out of memory: %lld classes", (long long)count);
-    for (int64_t k = 0; k < count; k++)
-        classes[k] = likeliest(s.data + k * s.classes, s.classes);
-    shape.rank--;
-    int code = cli_npy_write(path, PL_I64, shape, classes, err);
-    free(classes);
-    return code;
-}
-
-static int write_classes(predict_t *predict, const pl_result_t *result, pl_error_t *err)
+static int write_answers(predict_t *predict, const pl_result_t *result, pl_error_t *err)
 {
     if (result->output_count == 0)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "the module put out nothing to predict: it needs pl_output()");
     const pl_result_tensor_t *output = &result->output[0];
     if (wants_array(arguments_of(predict)))
-        return write_array(arguments_of(predict)->output, output, err);
-    scores_t scores = scores_of(output);
+        return cli_answers_npy(arguments_of(predict)->output, output, err);
+    output_begin(predict);
     if (!predict->session.json || predict->output != stdout)
-        write_answers(predict->output, &scores);
+        cli_answers_write(predict->output, output, arguments_of(predict)->checkpoint);
     else
-        for (int64_t sample = 0; sample < scores.samples && !cli_output_gone(); sample++)
-            cli_print_json(answer_json(result, sample));
+        for (int64_t k = 0; k < output->shape.dim[0] && !cli_output_gone(); k++)
+            cli_print_json(cli_answer_json(result, k));
     return PL_OK;
 }
 
@@ -188,44 +155,15 @@ static int predict_done(cli_session_t *session, const pl_result_t *result)
 {
     predict_t *predict = (predict_t *)session;
     pl_error_t err = {0};
-    if (!arguments_of(predict)->prompt && write_classes(predict, result, &err) != PL_OK) {
+    if (!arguments_of(predict)->prompt && write_answers(predict, result, &err) != PL_OK) {
         cli_failure(&err, session->json);
         return CLI_FAILED;
     }
     if (session->json)
-        cli_print_json(cli_result_json(result));
+        cli_print_json(cli_result_json(session, result));
     else if (predict->prompted)
         write_text(predict, "\n");
     return CLI_DONE;
-}
-
-/* Opened before anything runs: a wrong name should not cost the work. */
-static int output_open(predict_t *predict, pl_error_t *err)
-{
-    const cli_predict_t *arguments = arguments_of(predict);
-    predict->output = stdout;
-    if (!arguments->output || wants_array(arguments))
-        return PL_OK;
-    predict->output = fopen(arguments->output, "we");
-    return predict->output ? PL_OK
-                           : pl_fail(err, PL_EIO, "cannot write %s: %s",
-                                     arguments->output, strerror(errno));
-}
-
-static int output_close(predict_t *predict, int status)
-{
-    if (!predict->output || predict->output == stdout)
-        return status;
-    bool failed = fflush(predict->output) != 0 || ferror(predict->output);
-    int why = errno;
-    if (fclose(predict->output) != 0 && !failed) {
-        failed = true;
-        why = errno;
-    }
-    if (!failed)
-        return status;
-    cli_error("cannot write %s: %s", arguments_of(predict)->output, strerror(why));
-    return CLI_FAILED;
 }
 
 static int check(const cli_predict_t *arguments, pl_error_t *err)
@@ -238,12 +176,14 @@ static int check(const cli_predict_t *arguments, pl_error_t *err)
         return pl_fail(
             err, PL_EINVAL,
             "text is no array: give --output a name that does not end in .npy");
-    return PL_OK;
+    return cli_weights_check(arguments->checkpoint, err);
 }
 
 int cli_predict(const cli_predict_t *arguments)
 {
-    static const cli_work_t work = {predict_start, predict_progress, predict_done};
+    static const cli_work_t work = {.start = predict_start,
+                                    .progress = predict_progress,
+                                    .done = predict_done};
     pl_error_t err = {0};
     cli_run_t run = {.file = arguments->run,
                      .set = arguments->set,

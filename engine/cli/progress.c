@@ -2,8 +2,8 @@
  *
  * On a terminal one line is redrawn, at most ten times a second; elsewhere a plain
  * line comes every few seconds.  Both are made of the same pieces, and those that
- * matter least are left out where the terminal is narrow.  A finished validation
- * leaves a line of its own behind. */
+ * matter least are left out where the terminal is narrow.  A finished epoch or validation
+ * leaves a line of its own behind, always: it is a result. */
 #include "cli/progress.h"
 
 #include <jansson.h>
@@ -24,7 +24,6 @@ enum {
 #define SECOND INT64_C(1000000000)
 #define REDRAW (SECOND / 10)
 #define PLAIN_EVERY (3 * SECOND)
-#define VALIDATED_EVERY (SECOND / 5)
 #define RATE_WINDOW (SECOND / 2)
 
 /* One piece of the line; the highest rank goes first when there is no room. */
@@ -191,10 +190,9 @@ static void add_rate(pieces_t *pieces, int rank, const cli_progress_t *p,
 
 /* ---- the bar ---- */
 
+/* Of what the count behind the bar counts: the batches of the epoch or pass. */
 static double share_done(const pl_progress_t *now)
 {
-    if (now->total_steps)
-        return fmin(1, (double)now->global_step / (double)now->total_steps);
     return now->batches ? fmin(1, (double)now->batch / now->batches) : -1;
 }
 
@@ -241,6 +239,8 @@ static void tell(cli_progress_t *p, pieces_t *pieces, int64_t time)
         fit_into(pieces, cli_columns(stderr) - 1);
     join(pieces, 0, line, sizeof line);
     p->told = time;
+    if (p->bar)
+        cli_live_line("");                                  /* what it says is past */
     cli_note("%s", line);
 }
 
@@ -269,20 +269,36 @@ static void show_pass(cli_progress_t *p, const pl_progress_t *now, const char *w
         add_epoch(&pieces, p, now);
     add_batch(&pieces, 1, word, now);
     if (p->bar)
-        draw(&pieces, now->batches ? fmin(1, (double)now->batch / now->batches) : -1);
+        draw(&pieces, share_done(now));
     else
         tell(p, &pieces, time);
 }
 
-static void show_validated(cli_progress_t *p, const pl_progress_t *now, json_t *metrics,
-                           int64_t time)
+/* Of the whole epoch, where that is known. */
+static void add_epoch_loss(pieces_t *pieces, int rank, json_t *metrics)
+{
+    json_t *loss = json_object_get(metrics, "train_loss_epoch");
+    if (!loss)
+        loss = json_object_get(metrics, "train_loss");
+    if (json_is_number(loss))
+        add(pieces, rank, "train_loss %.4f", json_number_value(loss));
+}
+
+/* An epoch that ended with a validation has had its line. */
+static void show_result(cli_progress_t *p, const pl_progress_t *now, json_t *metrics,
+                        int64_t time)
 {
     pieces_t pieces = {0};
     char clock[24];
+    bool validated = !strcmp(now->event, "validated");
+    if (!validated && p->result_step == now->global_step)
+        return;
+    p->result_step = now->global_step;
     add_epoch(&pieces, p, now);
     add_step(&pieces, 4, now);
-    add_metrics(&pieces, 2, metrics, "train_loss");
-    add_metrics(&pieces, 1, metrics, "val_");
+    add_epoch_loss(&pieces, 2, metrics);
+    if (validated)
+        add_metrics(&pieces, 1, metrics, "val_");
     add(&pieces, 3, "%s", cli_clock((double)(time - p->began) / SECOND, clock));
     tell(p, &pieces, time);
 }
@@ -324,32 +340,34 @@ void cli_progress_begin(cli_progress_t *p, const pl_options_t *options)
     pl_text_free(wanted);
 }
 
+static bool is_too_soon(const cli_progress_t *p, int64_t time)
+{
+    return p->bar ? time - p->drawn < REDRAW : time - p->told < PLAIN_EVERY;
+}
+
 void cli_progress_show(cli_progress_t *p, const pl_progress_t *now)
 {
     int64_t time = now_ns();
     bool train = !strcmp(now->event, "train"),
-         validated = !strcmp(now->event, "validated");
+         result = !strcmp(now->event, "validated") || !strcmp(now->event, "epoch");
     if (!p->began) {
         p->began = p->told = time;
         p->first_step = now->global_step;
     }
     if (train)
         measure_rate(p, now, time);
-    if (validated
-            ? time - p->validated < VALIDATED_EVERY
-                  && now->global_step != now->total_steps
-            : time - (p->bar ? p->drawn : p->told) < (p->bar ? REDRAW : PLAIN_EVERY))
+    if (!result && is_too_soon(p, time))
         return;
     json_t *metrics = json_loads(now->metrics ? now->metrics : "", JSON_REJECT_DUPLICATES,
                                  NULL);
-    if (validated)
-        show_validated(p, now, metrics, p->validated = time);
+    if (result)
+        show_result(p, now, metrics, time);
     else if (train)
         show_train(p, now, metrics, time);
     else if (strcmp(now->event, "text"))
         show_pass(p, now, !strcmp(now->event, "predict") ? "predicting " : "validating ",
                   time);
-    if (!validated)
+    if (!result)
         p->drawn = time;
     json_decref(metrics);
 }

@@ -1,8 +1,9 @@
 /* session.c - one run of the engine for a command: fit and predict
  *
- * The command's own loop carries signals and notifications.  The first Ctrl-C or
- * SIGTERM asks the trainer to stop, the second ends the process on the spot: whoever
- * presses it twice does not want to wait. */
+ * The command's own loop carries signals and notifications.  The first Ctrl-C, SIGTERM or
+ * SIGHUP asks the trainer to stop, a later one ends the process on the spot: whoever
+ * presses it again does not want to wait.  One that comes at once is the same request:
+ * timeout(1) signals its child and then the group, which the child is in, too. */
 #include "cli/session.h"
 
 #include <event2/event.h>
@@ -10,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { DESCRIPTORS = 65536 };
+#define SAME_REQUEST 0.5                             /* s: signals that belong together */
 
 /* ---- JSON ---- */
 
@@ -44,18 +47,25 @@ void cli_failure(const pl_error_t *error, bool json)
 {
     cli_error("%s", error->text);
     if (json)
-        cli_print_json(json_pack("{s:s, s:s, s:o}", "event", "result", "status",
-                                 "failed", "error", error_json(error)));
+        cli_print_json(json_pack("{s:s, s:s, s:o}", "event", "result", "status", "failed",
+                                 "error", error_json(error)));
 }
 
-json_t *cli_result_json(const pl_result_t *result)
+json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result)
 {
-    json_t *json = json_pack("{s:s, s:s, s:s, s:I, s:i, s:o, s:f}", "event", "result",
-                             "status", result->status, "run_dir", result->run_dir,
-                             "global_step", (json_int_t)result->global_step, "epoch",
-                             (int)result->epoch, "metrics", parsed(result->metrics),
-                             "seconds", result->seconds);
-    if (json && !strcmp(result->status, "failed"))
+    json_t *json = json_pack("{s:s, s:s}", "event", "result", "status", result->status);
+    if (*result->run_dir)
+        json_object_set_new(json, "run_dir", json_string(result->run_dir));
+    if (session->work->trains)
+        json_object_update_new(json, json_pack("{s:I, s:i, s:o}", "global_step",
+                                               (json_int_t)result->global_step, "epoch",
+                                               (int)result->epoch, "metrics",
+                                               parsed(result->metrics)));
+    if (result->output_count)
+        json_object_set_new(json, "samples",
+                            json_integer(result->output[0].shape.dim[0]));
+    json_object_set_new(json, "seconds", json_real(result->seconds));
+    if (!strcmp(result->status, "failed"))
         json_object_set_new(json, "error", error_json(&result->error));
     return json;
 }
@@ -112,25 +122,57 @@ pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err)
 
 /* ---- signals ---- */
 
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The result may be there already while the engine still closes. */
+static void end_at_once(const cli_session_t *session)
+{
+    cli_live_line("");
+    if (session->ended)
+        _exit(cli_output_end(session->status));
+    cli_note("aborted: nothing was saved");
+    _exit(CLI_INTERRUPTED);
+}
+
+static const char *signal_name(int number)
+{
+    return number == SIGINT ? "SIGINT" : number == SIGHUP ? "SIGHUP" : "SIGTERM";
+}
+
 static void on_signal(evutil_socket_t number, short what, void *user)
 {
     (void)what;
     cli_session_t *session = user;
-    if (session->signal) {
-        cli_live_line("");
-        _exit(CLI_INTERRUPTED);
-    }
+    if (session->signal && now() - session->signalled < SAME_REQUEST)
+        return;
+    if (session->signal)
+        end_at_once(session);
     session->signal = (int)number;
-    if (pl_trainer_stop(session->trainer, number == SIGINT ? "SIGINT" : "SIGTERM", NULL)
-        == PL_OK)
+    session->signalled = now();
+    if (pl_trainer_stop(session->trainer, signal_name(number), NULL) == PL_OK)
         cli_note("stopping after this step%s",
                  number == SIGINT ? "; Ctrl-C again ends at once" : "");
 }
 
+/* nohup has SIGHUP ignored, and so it stays. */
+static bool is_ignored(int number)
+{
+    struct sigaction action;
+    return number == SIGHUP && sigaction(number, NULL, &action) == 0
+           && action.sa_handler == SIG_IGN;
+}
+
 static bool catch_signals(cli_session_t *session)
 {
-    static const int numbers[] = {SIGINT, SIGTERM};
-    for (int k = 0; k < 2; k++) {
+    static const int numbers[CLI_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
+    for (int k = 0; k < CLI_SIGNALS; k++) {
+        if (is_ignored(numbers[k]))
+            continue;
         session->signals[k] = evsignal_new(session->base, numbers[k], on_signal, session);
         if (!session->signals[k] || event_add(session->signals[k], NULL) != 0)
             return false;
@@ -163,12 +205,13 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
         session->status = CLI_FAILED;
         cli_error("%s%s%s", error->where, *error->where ? ": " : "", error->text);
         if (session->json)
-            cli_print_json(cli_result_json(result));
+            cli_print_json(cli_result_json(session, result));
     } else {
         session->status = session->work->done(session, result);
     }
     if (session->status == CLI_DONE && session->signal == SIGINT)
         session->status = CLI_INTERRUPTED;
+    session->ended = true;
     pl_engine_close(session->engine, on_closed, session);
 }
 
@@ -207,7 +250,7 @@ static int session_open(cli_session_t *session, const char *monitor, pl_error_t 
 
 static void session_close(cli_session_t *session)
 {
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < CLI_SIGNALS; k++)
         if (session->signals[k])
             event_free(session->signals[k]);
     pl_engine_free(session->engine);

@@ -12,8 +12,11 @@ struct event;
 
 typedef struct cli_session cli_session_t;
 
+enum { CLI_SIGNALS = 3 };                                   /* that stop a run */
+
 /* Carries out the command's part: starts the run; hears of progress and of the end. */
 typedef struct cli_work {
+    bool trains;                                    /* the result has steps and figures */
     int (*start)(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err);
     void (*progress)(cli_session_t *session, const pl_progress_t *progress);
     int (*done)(
@@ -29,8 +32,10 @@ struct cli_session {
     struct event_base *base;
     pl_engine_t *engine;
     pl_trainer_t *trainer;
-    struct event *signals[2];
+    struct event *signals[CLI_SIGNALS];
     int signal;                                         /* the first that came; 0: none */
+    double signalled;                                       /* s: when it came */
+    bool ended;                                             /* status is the run's */
     int status;
 };
 
@@ -48,8 +53,8 @@ int cli_session_run(cli_session_t *session, const char *monitor);
 
 /* {"event": …, "global_step": …} for --json. */
 json_t *cli_progress_json(const pl_progress_t *progress);
-/* {"event": "result", …}. */
-json_t *cli_result_json(const pl_result_t *result);
+/* {"event": "result", …}: what applies to that work. */
+json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result);
 /* Tells of an error without a result of the engine's: on standard error and, when events
  * are wanted, as the result too. */
 void cli_failure(const pl_error_t *error, bool json);

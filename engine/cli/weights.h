@@ -1,22 +1,22 @@
-/* weights.h - what a .safetensors file says of itself, without its data */
+/* weights.h - what is stored in a file of weights and beside it */
 #ifndef CLI_WEIGHTS_H
 #define CLI_WEIGHTS_H
 
 #include <jansson.h>
 #include <paceline.h>
 
-typedef struct cli_weights {
-    json_t *header;           /* tensors by name, in the file's order, and __metadata__ */
-    int64_t file_bytes;
-} cli_weights_t;
+#define CLI_WEIGHTS "model.safetensors"
 
-/* Reads and checks the header; the error names the file.  Free with
- * cli_weights_release(). */
-int cli_weights_open(cli_weights_t *weights, const char *path, pl_error_t *err);
-void cli_weights_release(cli_weights_t *weights);
+/* {"tensors": …, "metadata": …} of a file of weights, to be decref'd; NULL with an
+ * error. */
+json_t *cli_weights_read(const char *path, pl_error_t *err);
 
-/* Bytes and elements of the tensor with that entry. */
-int64_t cli_tensor_bytes(const json_t *tensor);
-int64_t cli_tensor_elements(const json_t *tensor);
+/* What its data knew of itself: stored beside the weights of a file or run directory.
+ * To be decref'd; NULL: nothing. */
+json_t *cli_weights_facts(const char *checkpoint);
+
+/* Refuses a directory without weights, as a run that was aborted leaves it behind
+ * runs/latest, and names the newest run beside it that has them. */
+int cli_weights_check(const char *checkpoint, pl_error_t *err);
 
 #endif

@@ -100,6 +100,11 @@ static int csv_take_field(csv_scan_t *s, csv_field_t *field)
     bool crlf = s->at < s->end && *s->at == '\n' && field->length > 0
                 && s->at[-1] == '\r';
     field->length -= crlf;
+    if (memchr(field->text, '\r', field->length))
+        return pl_fail(s->err, PL_EFORMAT,
+                       PLACE "a carriage return without a line feed: end lines with one "
+                             "or both (tr '\\r' '\\n' converts old files)",
+                       PLACE_OF(s, field));
     return csv_take_end(s, field);
 }
 
@@ -167,9 +172,12 @@ static int csv_take_value(csv_scan_t *s, int column, double *value)
                        PLACE_OF(s, &field), csv_field_text(s, column, text),
                        s->csv.columns);
     if (!csv_number(&field, value))
-        return pl_fail(s->err, PL_EFORMAT, PLACE "%s: \"%.*s\" is not a finite number",
+        return pl_fail(s->err, PL_EFORMAT, PLACE "%s: \"%.*s\" is not a finite number%s",
                        PLACE_OF(s, &field), csv_field_text(s, column, text),
-                       (int)(field.length < 32 ? field.length : 32), field.text);
+                       (int)(field.length < 32 ? field.length : 32), field.text,
+                       s->csv.rows || s->csv.name
+                           ? ""
+                           : "; if this line holds names, say \"header\": \"yes\"");
     if (field.last && column + 1 < s->csv.columns)
         return pl_fail(s->err, PL_EFORMAT,
                        PLACE "%s of %d is missing: the line ends before it", s->name,
@@ -197,13 +205,14 @@ static int csv_take_row(csv_scan_t *s)
     return code;
 }
 
-/* Counts the columns of the first record and sees whether all of them are numbers; takes
- * nothing. */
-static int csv_look_at_first(csv_scan_t *s, bool *numbers)
+/* Counts the columns of the first record and sees whether it can be names: something
+ * stands there and none of it is a number, for a bad number among good ones is a mistake
+ * in the data.  Takes nothing. */
+static int csv_look_at_first(csv_scan_t *s, bool *names)
 {
     csv_scan_t ahead = *s;
     csv_field_t field;
-    *numbers = true;
+    bool something = false, numbers = false;
     do {
         double number;
         int code = csv_take_field(&ahead, &field);
@@ -212,8 +221,10 @@ static int csv_look_at_first(csv_scan_t *s, bool *numbers)
         if (++s->csv.columns > MOST_COLUMNS)
             return pl_fail(s->err, PL_EFORMAT, PLACE "more than %d fields",
                            PLACE_OF(s, &field), MOST_COLUMNS);
-        *numbers = *numbers && (csv_is_empty(&field) || csv_number(&field, &number));
+        something = something || !csv_is_empty(&field);
+        numbers = numbers || csv_number(&field, &number);
     } while (!field.last);
+    *names = something && !numbers;
     return PL_OK;
 }
 
@@ -255,14 +266,14 @@ static void csv_trim_end(csv_scan_t *s)
 
 static int csv_take_all(csv_scan_t *s, pl_csv_header_t header)
 {
-    bool numbers;
+    bool names = false;
     if (s->end - s->at >= 3 && !memcmp(s->at, "\xEF\xBB\xBF", 3))
         s->line_start = s->at += 3;         /* the mark that Windows programs put first */
     csv_trim_end(s);
     if (s->at == s->end)
         return pl_fail(s->err, PL_EFORMAT, "%s: there is nothing in it", s->name);
-    int code = csv_look_at_first(s, &numbers);
-    if (!code && (header == PL_CSV_YES || (header == PL_CSV_AUTO && !numbers)))
+    int code = csv_look_at_first(s, &names);
+    if (!code && (header == PL_CSV_YES || (header == PL_CSV_AUTO && names)))
         code = csv_take_names(s);
     while (!code && s->at < s->end)
         code = csv_take_row(s);

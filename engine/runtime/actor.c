@@ -68,6 +68,8 @@ static void self_release(actor_t *actor)
     timers_release(actor);                                  /* before what they watch is closed */
     if (actor->ops->release && actor->lived)
         actor->ops->release(actor->self);
+    pl_binding_free(actor->binding);
+    actor->binding = NULL;
     actor->lived = false;
 }
 

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "base/bind.h"
 #include "runtime/reactor.h"
 
 typedef enum actor_state {
@@ -61,6 +62,7 @@ typedef struct actor {
     uint32_t parent;                                        /* who may start it; 0: a root */
     actor_state_t state;
     bool lived;                                             /* its start was handled: release() is due */
+    pl_binding_t *binding;                                  /* of its options  [it has none] */
     pl_peers_t peers;
     pl_call_t *start;                                       /* its life */
     pl_call_t *open;                                        /* others received */

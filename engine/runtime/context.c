@@ -5,7 +5,10 @@
 #include <pthread.h>
 #include <zmq.h>
 
+#include "runtime/descriptors.h"
 #include "runtime/socket.h"
+
+enum { CONTEXT_DESCRIPTORS = 2 };
 
 static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *context;
@@ -13,6 +16,8 @@ static int context_users;
 
 static void *context_new(pl_error_t *err)
 {
+    if (pl_descriptors_check(CONTEXT_DESCRIPTORS, "messages", err) != PL_OK)
+        return NULL;
     void *made = zmq_ctx_new();
     if (!made) {
         pl_fail(err, PL_ENOMEM, "ZeroMQ cannot start: %s", zmq_strerror(zmq_errno()));

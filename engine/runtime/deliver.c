@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/bind.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "runtime/actors.h"
 
@@ -114,12 +116,24 @@ static pl_call_t *call_new(actor_t *actor, letter_t *l)
     return call;
 }
 
+/* Its options, before its own handler runs. */
+static int options_bind(actor_t *actor, const char *options, pl_error_t *err)
+{
+    json_t *object = *options ? pl_json_value(options, strlen(options), err) : NULL;
+    if (*options && !object)
+        return err->code;
+    int code = pl_bind(actor->ops->options, object, NULL, actor->self, &actor->binding, err);
+    json_decref(object);
+    return code;
+}
+
 static int call_start(actor_t *actor, const pl_body_t *body, pl_error_t *err)
 {
+    int code = actor->ops->options ? options_bind(actor, body->start.options, err) : PL_OK;
     actor->state = ACTOR_ALIVE;
-    actor->lived = true;
+    actor->lived = code == PL_OK;
     actor->peers = body->start.peers;
-    return peers_check(actor, &actor->peers, err);
+    return code == PL_OK ? peers_check(actor, &actor->peers, err) : code;
 }
 
 /* Runs a handler with the call as the cause of all that it does. */

@@ -2,8 +2,8 @@
  *
  * Publishing is paid by the caller of send, so rank threads never publish: they put one copy of each frame on a stack
  * that a hub with a thread of its own takes as a whole, turns over and publishes.  One stack and not a socket for each
- * thread: so a message stands in the stream before all that it caused, on whichever thread.  What the hub cannot take is
- * dropped and counted, and `seq` shows the gap.
+ * thread: so a message stands in the stream before all that it caused, on whichever thread.  What the hub cannot take, or
+ * nobody watches, is dropped and counted, and `seq` shows the gap.
  *
  * To wake the hub costs a rank more than to copy a frame.  So while messages come it looks by itself every few
  * milliseconds, and only the first one after a pause wakes it. */
@@ -20,10 +20,13 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "runtime/descriptors.h"
 
 enum {
     BACKLOG_BYTES = 16 << 20,                               /* of frames that wait for the hub */
-    BACKLOG_LINES = 20000,                                  /* that wait for one slow viewer */
+    BACKLOG_LINES = 2000,                                   /* that wait for one slow viewer */
+    VIEWERS_MOST = 256,
+    DESCRIPTORS_KEPT = 100,                                 /* from viewers */
     COPY_MOST = 16384,                                      /* of a frame: more than a line shows */
     LINE_MOST = 8192,
     SUBSCRIPTION_MOST = 256,
@@ -47,6 +50,7 @@ struct pl_monitor {
     char endpoint[256];
     bool lossless;
     pl_map_t topics;                                        /* subscribed to; the hub's */
+    bool is_crowded;                                        /* the hub's: more viewers than we serve */
     int watchers;                                           /* atomic: how many those are */
     record_t *top;                                          /* atomic: newest first */
     size_t waiting;                                         /* atomic: bytes in records */
@@ -72,10 +76,11 @@ static record_t *record_new(pl_monitor_t *m, size_t size)
 void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
 {
     pl_monitor_t *m = __atomic_load_n(&reactor->runtime->monitor, __ATOMIC_ACQUIRE);
-    if (!m || __atomic_load_n(&m->watchers, __ATOMIC_RELAXED) == 0)
+    if (!m)
         return;
     size_t size = frame.size < COPY_MOST ? frame.size : COPY_MOST;
-    record_t *record = record_new(m, size);
+    bool is_watched = __atomic_load_n(&m->watchers, __ATOMIC_RELAXED) > 0;
+    record_t *record = is_watched ? record_new(m, size) : NULL;
     if (!record) {
         pl_count(&reactor->seq->dropped);
         return;
@@ -116,12 +121,30 @@ static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
     __atomic_store_n(&m->watchers, (int)m->topics.count, __ATOMIC_RELEASE);
 }
 
+/* What waits for viewers is bounded for each of them; so must be how many they are.  ZeroMQ takes whoever connects, so
+ * while there are too many nobody gets anything, and all see the gap.  At a file, nobody gets in any more then, nor when
+ * descriptors become few: ZeroMQ ends the process when it has none for a viewer there. */
+static void hub_peers(void *user, int peers)
+{
+    pl_monitor_t *m = user;
+    bool crowded = peers > VIEWERS_MOST;
+    if (crowded && !m->is_crowded)
+        pl_log_line(PL_LOG_WARNING, -1, "", "the stream pauses: it has %d viewers, and serves at most %d", peers,
+                    VIEWERS_MOST);
+    m->is_crowded = crowded;
+    pl_socket_shut(m->out, peers >= VIEWERS_MOST
+                               || pl_descriptors_check(DESCRIPTORS_KEPT, "viewers", NULL) != PL_OK);
+}
+
 static void hub_publish(pl_monitor_t *m, const record_t *record)
 {
     pl_bytes_t frame = {record->frame, record->size};
     pl_rank_seq_t *seq = record->seq;
     seq->next += record->dropped;
-    pl_stamp_t stamp = {.seq = seq->next++, .time = record->time, .rank = seq->rank};
+    uint64_t number = seq->next++;
+    if (m->is_crowded)
+        return;
+    pl_stamp_t stamp = {.seq = number, .time = record->time, .rank = seq->rank};
     size_t length = pl_message_json(frame, &stamp, m->line, sizeof m->line);
     if (!length)
         return;
@@ -207,7 +230,8 @@ static int hub_open(pl_monitor_t *m, const char *endpoint, pl_error_t *err)
     if (!m->wake || !m->look || event_add(m->wake, NULL) != 0)
         return pl_no_memory(err);
     pl_socket_spec_t spec = {.type = PL_SOCKET_XPUB, .endpoint = endpoint, .bind = true, .linger_ms = LINGER_MS,
-                             .high_water_mark = m->lossless ? 0 : BACKLOG_LINES, .message_most = SUBSCRIPTION_MOST};
+                             .high_water_mark = m->lossless ? 0 : BACKLOG_LINES, .message_most = SUBSCRIPTION_MOST,
+                             .on_peers = hub_peers};
     m->out = pl_socket_open(&spec, &m->reactor->loop, hub_subscription, m, err);
     if (!m->out)
         return PL_EIO;

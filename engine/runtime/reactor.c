@@ -21,9 +21,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "runtime/descriptors.h"
 #include "runtime/monitor.h"
 
-enum { TURN_MESSAGES = 64, ENDPOINT_ROOM = 48 };
+enum { TURN_MESSAGES = 64, ENDPOINT_ROOM = 48, REACTOR_DESCRIPTORS = 8 };
 static const int64_t TURN_TIME = PL_MILLISECOND, HOLD_TIME = PL_MILLISECOND;
 
 static void inproc_name(uint32_t thread, char text[static ENDPOINT_ROOM])
@@ -156,9 +157,11 @@ static void limit_timer_fired(evutil_socket_t fd, short what, void *user)
 
 static int reactor_events(pl_reactor_t *reactor, pl_error_t *err)
 {
+    if (pl_descriptors_check(REACTOR_DESCRIPTORS, "an event loop", err) != PL_OK)
+        return PL_EBUSY;
     struct event_config *config = event_config_new();
     if (config) {
-        event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK | EVENT_BASE_FLAG_PRECISE_TIMER);
+        event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
         reactor->loop.base = event_base_new_with_config(config);
         event_config_free(config);
     }
@@ -265,8 +268,8 @@ static void held_send(pl_reactor_t *reactor)
 
 static void held_send_if_due(pl_reactor_t *reactor, int64_t now)
 {
-    if (!reactor->held.count)
-        return;
+    if (!reactor->held.count || !reactor->queue.count)
+        return;                                             /* what is held goes when the queue is empty */
     bool is_due = now - reactor->sent_at >= HOLD_TIME;
     if (!is_due && reactor->held.count >= reactor->queue.count) {
         pl_socket_drain(reactor->inbound);                  /* more may have come while we worked */

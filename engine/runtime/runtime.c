@@ -23,7 +23,7 @@ int pl_runtime_init(pl_runtime_t *runtime, pl_error_t *err)
     *runtime = (pl_runtime_t){.run = pl_mix(pl_mix((uint64_t)getpid(), number), (uint64_t)pl_now()),
                               .began = pl_now(), .grace_ms = GRACE_MS};
     if (!pl_context_acquire(err))
-        return PL_ENOMEM;
+        return err ? err->code : PL_ENOMEM;
     pthread_mutex_init(&runtime->lock, NULL);
     return PL_OK;
 }

@@ -1,13 +1,16 @@
 /* socket.c - the one wrapper around ZeroMQ: opens, sends, receives, tells libevent
  *
  * When to look at a socket again: a turn that ended because nothing was left has read all there was, and what comes
- * later raises a new edge.  A turn that ended by its budget goes on at once.  After a send outside of a turn the edge
- * may be gone, so ZMQ_EVENTS is read once before the loop waits, however many sends there were. */
+ * later raises a new edge.  A turn that ended by its budget goes on at once.  After a send the edge may be gone, so
+ * ZMQ_EVENTS is read once before the loop waits, however many sends there were.
+ *
+ * Each look that finds nothing costs a system call or two.  Mostly one message comes and an answer is sent, so an edge
+ * takes just one message: the look before the loop waits finds out whether there were more. */
 #include "runtime/socket.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <event2/event.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -15,13 +18,15 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "runtime/descriptors.h"
+#include "runtime/endpoint.h"
 #include "runtime/marks.h"
 
 #ifdef __SANITIZE_THREAD__
 char pl_mark;
 #endif
 
-enum { TURN_MESSAGES = 64, IDENTITY_SIZE = 5 };
+enum { TURN_MESSAGES = 64, SETTLE_TURNS = 16, IDENTITY_SIZE = 5, SOCKET_DESCRIPTORS = 8 };
 static const int64_t TURN_TIME = PL_MILLISECOND;
 
 struct pl_socket {
@@ -33,6 +38,10 @@ struct pl_socket {
     struct event *again;                                    /* a zero timeout: there is more */
     pl_on_message_t on_message;
     void *user;
+    pl_door_t door;                                         /* of an ipc endpoint that it listens at */
+    pl_socket_t *peers;                                     /* tells who connects  [nobody asks] */
+    int peer_count;
+    void (*on_peers)(void *user, int peers);
     bool *closed;                                           /* set when closed from inside a turn  [not in a turn] */
     pl_socket_t *next_sent, **sent_link;                    /* in loop->sent; link NULL: not in it */
 };
@@ -43,23 +52,6 @@ static int zmq_fail(pl_error_t *err, int code, const char *what, const char *abo
 }
 
 /* ---- opening ---- */
-
-/* Nothing of this file encrypts or asks who is there, so it does not leave the machine. */
-static int endpoint_check(const char *endpoint, pl_error_t *err)
-{
-    char host[64];
-    struct in_addr address;
-    if (!strncmp(endpoint, "inproc://", 9) || !strncmp(endpoint, "ipc://", 6) || !strncmp(endpoint, "tcp://[::1]:", 12))
-        return PL_OK;
-    size_t length = strncmp(endpoint, "tcp://", 6) ? 0 : strcspn(endpoint + 6, ":");
-    if (length && length < sizeof host) {
-        memcpy(host, endpoint + 6, length);
-        host[length] = '\0';
-        if (inet_pton(AF_INET, host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127)
-            return PL_OK;
-    }
-    return pl_fail(err, PL_EINVAL, "\"%s\" is not on this machine: ipc://FILE or tcp://127.0.0.1:PORT", endpoint);
-}
 
 static int option_int(void *zmq, int option, int value)
 {
@@ -102,28 +94,82 @@ static int options_set(void *zmq, const pl_socket_spec_t *spec)
     return failed;
 }
 
-static void *zmq_open(const pl_socket_spec_t *spec, pl_error_t *err)
+/* An event and its value; the endpoint is a part of its own. */
+static void peer_event(void *user, uint32_t identity, pl_frame_t *frame)
 {
-    static const int types[] = {ZMQ_ROUTER, ZMQ_DEALER, ZMQ_XPUB, ZMQ_SUB};
-    void *context = endpoint_check(spec->endpoint, err) == PL_OK ? pl_context_acquire(err) : NULL;
+    (void)identity;
+    pl_socket_t *socket = user;
+    pl_bytes_t bytes = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
+    uint16_t event;
+    if (bytes.size != sizeof event + sizeof(int32_t))
+        return;
+    memcpy(&event, bytes.data, sizeof event);
+    socket->peer_count += event == ZMQ_EVENT_ACCEPTED ? 1 : -1;
+    socket->on_peers(socket->user, socket->peer_count);
+}
+
+/* Before it is bound, so that nobody who connects waits to be told of. */
+static int peers_watch(pl_socket_t *socket, pl_error_t *err)
+{
+    static unsigned watched;
+    char endpoint[64];
+    snprintf(endpoint, sizeof endpoint, "inproc://paceline-peers-%u",
+             __atomic_add_fetch(&watched, 1, __ATOMIC_RELAXED));
+    if (zmq_socket_monitor(socket->zmq, endpoint, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) != 0)
+        return zmq_fail(err, PL_EBUSY, "cannot watch", endpoint);
+    pl_socket_spec_t spec = {.type = PL_SOCKET_PAIR, .endpoint = endpoint};
+    socket->peers = pl_socket_open(&spec, socket->loop, peer_event, socket, err);
+    return socket->peers ? PL_OK : PL_EBUSY;
+}
+
+/* At a file of ours; elsewhere ZeroMQ finds the place. */
+static int listen_at(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
+{
+    const char *file = pl_endpoint_file(endpoint);
+    int fd = file ? pl_door_open(&socket->door, file, err) : -1;
+    if (file && fd < 0)
+        return fd;
+    if ((!file || option_int(socket->zmq, ZMQ_USE_FD, fd) == 0) && zmq_bind(socket->zmq, endpoint) == 0)
+        return PL_OK;
+    int code = zmq_errno() == EADDRINUSE
+                   ? pl_fail(err, PL_EBUSY, "%s is in use by another process: choose another port, or * for any", endpoint)
+                   : zmq_fail(err, PL_EIO, "cannot listen on", endpoint);
+    if (fd >= 0)
+        close(fd);
+    return code;
+}
+
+static int connect_to(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
+{
+    return zmq_connect(socket->zmq, endpoint) == 0 ? PL_OK : zmq_fail(err, PL_EIO, "cannot connect to", endpoint);
+}
+
+static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_t *err)
+{
+    static const int types[] = {ZMQ_ROUTER, ZMQ_DEALER, ZMQ_XPUB, ZMQ_SUB, ZMQ_PAIR};
+    int code = pl_endpoint_check(spec->endpoint, err);
+    if (code != PL_OK)
+        return code;
+    void *context = pl_context_acquire(err);
     if (!context)
-        return NULL;
-    void *zmq = zmq_socket(context, types[spec->type]);
-    if (!zmq) {
-        zmq_fail(err, PL_EBUSY, "no socket for", spec->endpoint);
+        return PL_ENOMEM;
+    code = pl_descriptors_check(SOCKET_DESCRIPTORS, "a socket", err);   /* the first one makes threads */
+    socket->zmq = code == PL_OK ? zmq_socket(context, types[spec->type]) : NULL;
+    if (!socket->zmq) {
         pl_context_release();
-        return NULL;
+        return code != PL_OK ? code : zmq_fail(err, PL_EBUSY, "no socket for", spec->endpoint);
     }
-    if (options_set(zmq, spec) == 0
-        && (spec->bind ? zmq_bind(zmq, spec->endpoint) : zmq_connect(zmq, spec->endpoint)) == 0)
-        return zmq;
-    zmq_fail(err, PL_EIO, spec->bind ? "cannot listen on" : "cannot connect to", spec->endpoint);
-    zmq_close(zmq);
-    pl_context_release();
-    return NULL;
+    if (options_set(socket->zmq, spec) != 0)
+        code = zmq_fail(err, PL_EIO, "cannot prepare", spec->endpoint);
+    else if (spec->on_peers)
+        code = peers_watch(socket, err);
+    if (code == PL_OK)
+        code = spec->bind ? listen_at(socket, spec->endpoint, err) : connect_to(socket, spec->endpoint, err);
+    return code;
 }
 
 static void socket_ready(evutil_socket_t fd, short what, void *user);
+static void socket_goes_on(evutil_socket_t fd, short what, void *user);
 static void look_later(pl_socket_t *socket);
 
 static int events_new(pl_socket_t *socket, pl_error_t *err)
@@ -133,7 +179,7 @@ static int events_new(pl_socket_t *socket, pl_error_t *err)
     if (zmq_getsockopt(socket->zmq, ZMQ_FD, &fd, &size) != 0)
         return zmq_fail(err, PL_EIO, "no descriptor of", "a socket");
     socket->readable = event_new(socket->loop->base, fd, EV_READ | EV_PERSIST, socket_ready, socket);
-    socket->again = event_new(socket->loop->base, -1, 0, socket_ready, socket);
+    socket->again = event_new(socket->loop->base, -1, 0, socket_goes_on, socket);
     if (!socket->readable || !socket->again || event_add(socket->readable, NULL) != 0)
         return pl_no_memory(err);
     look_later(socket);
@@ -149,17 +195,11 @@ pl_socket_t *pl_socket_open(const pl_socket_spec_t *spec, pl_sockets_t *loop, pl
         return NULL;
     }
     *socket = (pl_socket_t){.type = spec->type, .bounded = spec->high_water_mark > 0, .loop = loop,
-                            .on_message = on_message, .user = user};
-    socket->zmq = zmq_open(spec, err);
-    if (!socket->zmq) {
-        pl_free(socket);
-        return NULL;
-    }
-    if (loop && events_new(socket, err) != PL_OK) {
-        pl_socket_close(socket);
-        return NULL;
-    }
-    return socket;
+                            .on_message = on_message, .on_peers = spec->on_peers, .user = user};
+    if (zmq_open(socket, spec, err) == PL_OK && (!loop || events_new(socket, err) == PL_OK))
+        return socket;
+    pl_socket_close(socket);
+    return NULL;
 }
 
 /* ---- when to look again ---- */
@@ -202,16 +242,6 @@ static bool has_message(pl_socket_t *socket)
     return got == 0 && (events & ZMQ_POLLIN);
 }
 
-void pl_sockets_settle(pl_sockets_t *loop)
-{
-    while (loop->sent) {
-        pl_socket_t *socket = loop->sent;
-        looked(socket);
-        if (has_message(socket))
-            go_on(socket);
-    }
-}
-
 void pl_socket_close(pl_socket_t *socket)
 {
     if (!socket)
@@ -223,8 +253,14 @@ void pl_socket_close(pl_socket_t *socket)
         event_free(socket->readable);
     if (socket->again)
         event_free(socket->again);
-    zmq_close(socket->zmq);
-    pl_context_release();
+    pl_door_close(&socket->door);
+    if (socket->peers)
+        zmq_socket_monitor(socket->zmq, NULL, 0);
+    pl_socket_close(socket->peers);
+    if (socket->zmq) {
+        zmq_close(socket->zmq);
+        pl_context_release();
+    }
     pl_free(socket);
 }
 
@@ -250,7 +286,7 @@ static uint32_t identity_of(zmq_msg_t *part)
 }
 
 /* One message with all its parts, of which the last is kept; how many there were, 0 for none.  From an XPUB each part is
- * a message: it strings what subscribers sent of their own together with what it tells itself. */
+ * a message: it strings what subscribers sent of their own together with what it tells itself.  From a PAIR, too. */
 static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
 {
     int parts = 0;
@@ -260,17 +296,17 @@ static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
             return 0;
         if (parts++ == 0 && socket->type == PL_SOCKET_ROUTER)
             *identity = identity_of(last);
-    } while (zmq_msg_more(last) && socket->type != PL_SOCKET_XPUB);
+    } while (zmq_msg_more(last) && socket->type != PL_SOCKET_XPUB && socket->type != PL_SOCKET_PAIR);
     PL_MARK_ACQUIRE();
     return parts;
 }
 
 /* False when the socket was closed meanwhile. */
-static bool turn(pl_socket_t *socket)
+static bool turn(pl_socket_t *socket, int most)
 {
     bool closed = false, *outer = socket->closed;
     int64_t end = pl_now() + TURN_TIME;
-    int wanted = socket->type == PL_SOCKET_ROUTER ? 2 : 1, parts = 0, budget = TURN_MESSAGES;
+    int wanted = socket->type == PL_SOCKET_ROUTER ? 2 : 1, parts = 0, budget = most;
     pl_frame_t frame;
     zmq_msg_t *message = (zmq_msg_t *)frame.zmq_msg;
     uint32_t identity;
@@ -289,7 +325,9 @@ static bool turn(pl_socket_t *socket)
     }
     socket->closed = outer;
     looked(socket);
-    if (parts)
+    if (parts && most == 1)
+        look_later(socket);
+    else if (parts)
         go_on(socket);
     return true;
 }
@@ -297,13 +335,33 @@ static bool turn(pl_socket_t *socket)
 static void socket_ready(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
-    turn(user);
+    turn(user, 1);
+}
+
+static void socket_goes_on(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    turn(user, TURN_MESSAGES);
+}
+
+void pl_sockets_settle(pl_sockets_t *loop)
+{
+    for (int turns = 0; loop->sent; turns++) {
+        pl_socket_t *socket = loop->sent;
+        looked(socket);
+        if (!has_message(socket))
+            continue;
+        if (turns < SETTLE_TURNS)
+            turn(socket, TURN_MESSAGES);
+        else
+            go_on(socket);                                  /* timers come in between */
+    }
 }
 
 void pl_socket_drain(pl_socket_t *socket)
 {
     while (has_message(socket))
-        if (!turn(socket))
+        if (!turn(socket, TURN_MESSAGES))
             return;
 }
 
@@ -386,6 +444,11 @@ int pl_socket_publish(pl_socket_t *socket, pl_bytes_t topic, pl_bytes_t text, pl
 }
 
 /* ---- small things ---- */
+
+void pl_socket_shut(pl_socket_t *socket, bool shut)
+{
+    pl_door_shut(&socket->door, shut);
+}
 
 int pl_socket_subscribe(pl_socket_t *socket, const char *topic, pl_error_t *err)
 {

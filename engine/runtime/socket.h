@@ -15,7 +15,13 @@ typedef struct pl_socket pl_socket_t;
 void *pl_context_acquire(pl_error_t *err);
 void pl_context_release(void);
 
-typedef enum pl_socket_type { PL_SOCKET_ROUTER, PL_SOCKET_DEALER, PL_SOCKET_XPUB, PL_SOCKET_SUB } pl_socket_type_t;
+typedef enum pl_socket_type {
+    PL_SOCKET_ROUTER,
+    PL_SOCKET_DEALER,
+    PL_SOCKET_XPUB,                                         /* so here */
+    PL_SOCKET_SUB,
+    PL_SOCKET_PAIR,                                         /* each part that comes is a message */
+} pl_socket_type_t;
 
 typedef struct pl_socket_spec {
     pl_socket_type_t type;
@@ -26,6 +32,8 @@ typedef struct pl_socket_spec {
     int high_water_mark;                                    /* messages; 0: no limit */
     int linger_ms;                                          /* to get the last messages out when closing */
     int64_t message_most;                                   /* bytes of one received  [PL_MESSAGE_MOST] */
+    void (*on_peers)(void *user, int peers);                /* how many are connected to one that is bound and has
+                                                               a loop, whenever that changes  [nobody asks] */
 } pl_socket_spec_t;
 
 /* The sockets of one event loop.  Whoever runs the loop calls pl_sockets_settle() before each wait. */
@@ -52,6 +60,9 @@ int pl_socket_send(pl_socket_t *socket, uint32_t identity, pl_frame_t *frame, pl
 
 /* Sends a topic and a text from an XPUB, to whom it interests. */
 int pl_socket_publish(pl_socket_t *socket, pl_bytes_t topic, pl_bytes_t text, pl_error_t *err);
+
+/* Lets nobody new in at the file of an ipc endpoint, or lets them in again; others are not shut. */
+void pl_socket_shut(pl_socket_t *socket, bool shut);
 
 /* Delivers all that is waiting now, beyond any budget. */
 void pl_socket_drain(pl_socket_t *socket);

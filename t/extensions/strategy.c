@@ -27,14 +27,7 @@ static const pl_option_t plain_options[] = {
 
 static int plain_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
-    (void)call;
-    plain_t *plain = self;
-    const pl_job_t *job = (const pl_job_t *)body->start.context;
-    char *factor = pl_options_get(job->options, "trainer.strategy.factor");
-    if (!factor)
-        return pl_fail(err, PL_ENOMEM, "out of memory");
-    plain->factor = strtod(factor, NULL);
-    pl_text_free(factor);
+    (void)call, (void)body, (void)err;
     pl_actor_ready(self);
     return PL_OK;
 }

@@ -41,7 +41,7 @@ typedef struct csv {
 static const pl_option_t csv_options[] = {
     PL_TEXT(csv_t, path, NULL, NULL, "the file, plain or gzip"),
     PL_TEXT(csv_t, header, "\"auto\"", "auto|yes|no",
-            "whether the first line holds names; auto: when it is not all numbers"),
+            "whether the first line holds names; auto: when no field of it is a number"),
     PL_INT(csv_t, label, "-1", "-1..", "column of the target, from 0; -1 for the last"),
     PL_TEXT(
         csv_t, target, "\"auto\"", "auto|class|value|none",

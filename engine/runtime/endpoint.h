@@ -1,0 +1,35 @@
+/* endpoint.h - where sockets may listen, and the file of one that listens at a file */
+#ifndef PL_RUNTIME_ENDPOINT_H
+#define PL_RUNTIME_ENDPOINT_H
+
+#include <stdbool.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "paceline.h"
+
+enum { PL_DOOR_PATH = sizeof ((struct sockaddr_un *)0)->sun_path };
+
+/* A file that is listened at; all zero: none. */
+typedef struct pl_door {
+    char path[PL_DOOR_PATH];
+    dev_t device;
+    ino_t inode;
+    bool is_shut;
+    int waiting_room;                                       /* listens at the path while the door is shut */
+} pl_door_t;
+
+/* PL_EINVAL: beyond this machine, or no endpoint at all. */
+int pl_endpoint_check(const char *endpoint, pl_error_t *err);
+/* The file of "ipc://FILE"; NULL for others, which ZeroMQ finds a place for. */
+const char *pl_endpoint_file(const char *endpoint);
+
+/* A descriptor that listens at path, or an error.  What lies there stays, unless it is a socket that nobody listens at
+ * any more.  PL_EINVAL: something else lies there; PL_EBUSY: somebody listens. */
+int pl_door_open(pl_door_t *door, const char *path, pl_error_t *err);
+/* While it is shut nobody new gets in and who did stays; the file is in use as before. */
+void pl_door_shut(pl_door_t *door, bool shut);
+/* Takes the file away, unless it is another's by now. */
+void pl_door_close(pl_door_t *door);
+
+#endif

@@ -1,0 +1,162 @@
+/* descriptors.c - tests of engine/runtime/descriptors.c: whatever the limit of descriptors, the engine's libraries end
+ * no process and print nothing */
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rig.h"
+#include "tap.h"
+
+enum { WELL = 0, REFUSED = 1, UNCLEAR = 2 };                /* how a child ends */
+
+static void limit_descriptors(int most)
+{
+    struct rlimit limit = {(rlim_t)most, (rlim_t)most};
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int verdict(const pl_error_t *err)
+{
+    return err->code < 0 && err->text[0] ? REFUSED : UNCLEAR;
+}
+
+/* ---- what children do ---- */
+
+static int an_engine(int most)
+{
+    pl_error_t err = {0};
+    char endpoint[256];
+    snprintf(endpoint, sizeof endpoint, "ipc://%s/scarce", tap_folder());
+    limit_descriptors(most);
+    pl_engine_t *engine = pl_engine_new(NULL, &err);
+    if (!engine)
+        return strstr(err.text, "ulimit -n") ? REFUSED : UNCLEAR;
+    int code = pl_engine_monitor(engine, endpoint, &err);
+    pl_engine_free(engine);
+    return code == PL_OK ? WELL : verdict(&err);
+}
+
+/* Connects more often than the stream's process has descriptors; the ends are closed when it is done. */
+static void connect_often(const char *path, int times)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%.100s", path);
+    for (int k = 0; k < times; k++) {
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        for (int tries = 0; tries < 1000 && connect(fd, (struct sockaddr *)&address, sizeof address) != 0; tries++)
+            sched_yield();
+    }
+}
+
+static int a_flood_of_viewers(int most)
+{
+    pl_error_t err = {0};
+    char endpoint[256];
+    int status = -1;
+    snprintf(endpoint, sizeof endpoint, "ipc://%s/flooded", tap_folder());
+    pid_t flood = fork();
+    if (flood == 0) {
+        for (int tries = 0; tries < 10000 && access(endpoint + 6, F_OK) != 0; tries++)
+            usleep(1000);
+        connect_often(endpoint + 6, 3 * most);
+        _exit(WELL);
+    }
+    limit_descriptors(most);
+    pl_engine_t *engine = pl_engine_new(NULL, &err);
+    int code = engine ? pl_engine_monitor(engine, endpoint, &err) : err.code;
+    waitpid(flood, &status, 0);
+    pl_engine_free(engine);
+    return code == PL_OK && status == 0 ? WELL : UNCLEAR;
+}
+
+static int lowest_free(void)
+{
+    int fd = dup(1);
+    close(fd);
+    return fd;
+}
+
+static int a_fit(int more)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 2", .data = "\"batch_size\": 8, \"workers\": 2");
+    if (!rig)
+        return UNCLEAR;
+    limit_descriptors(lowest_free() + more);
+    const rig_result_t *result = rig_fit(rig);
+    int status = !strcmp(result->status, "ok") ? WELL : verdict(&result->error);
+    if (status == UNCLEAR || !strcmp(result->status, "none"))
+        return UNCLEAR;
+    rig_free(&rig);
+    return status;
+}
+
+/* ---- how they end ---- */
+
+/* What it says on standard error goes to a file. */
+static int status_of(int (*work)(int), int limit, const char *said)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), 1);
+        dup2(open(said, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), 2);
+        _exit(work(limit));
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    return status;
+}
+
+static void try_limits(int (*work)(int), int from, int to)
+{
+    char said[128];
+    int ends[2] = {0}, bad = 0;
+    struct stat file;
+    snprintf(said, sizeof said, "%s/said", tap_folder());
+    for (int limit = from; limit <= to; limit++) {
+        int status = status_of(work, limit, said);
+        bool clean = WIFEXITED(status) && WEXITSTATUS(status) <= REFUSED && stat(said, &file) == 0 && file.st_size == 0;
+        if (clean)
+            ends[WEXITSTATUS(status)]++;
+        else if (bad++ < 5)
+            tap_diag("with %d descriptors: status %x, %lld bytes said", limit, (unsigned)status,
+                     (long long)(stat(said, &file) == 0 ? file.st_size : -1));
+    }
+    is_int(bad, 0, "each ends well or is refused, in silence");
+    ok(ends[REFUSED] > 0 && ends[WELL] > 0, "%d are refused, %d end well", ends[REFUSED], ends[WELL]);
+}
+
+/* ---- tests ---- */
+
+static void an_engine_that_lacks_descriptors_is_refused(void)
+{
+    try_limits(an_engine, 3, 60);
+}
+
+static void a_fit_that_lacks_descriptors_fails_and_the_host_lives(void)
+{
+    try_limits(a_fit, 0, 80);
+}
+
+static void a_flood_of_viewers_takes_not_all_descriptors(void)
+{
+    char said[128];
+    snprintf(said, sizeof said, "%s/said", tap_folder());
+    is_int(status_of(a_flood_of_viewers, 300, said), WELL, "the host lives");
+}
+
+int main(void)
+{
+    rig_init(NULL);
+    run(an_engine_that_lacks_descriptors_is_refused);
+    run(a_fit_that_lacks_descriptors_fails_and_the_host_lives);
+    run(a_flood_of_viewers_takes_not_all_descriptors);
+    return tap_done();
+}
