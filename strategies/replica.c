@@ -359,11 +359,14 @@ static void import_answered(void *self, const pl_answer_t *answer)
         pl_reply_import_weights(r->waiting, &(pl_import_weights_reply_t){0});
 }
 
-static const pl_output_t *weights_find(const pl_weights_t *weights, const char *name)
+/* Most often they are in the model's order: `near` is looked at first. */
+static const pl_output_t *weights_find(const pl_weights_t *weights, const char *name, int near)
 {
-    for (int k = 0; k < weights->count; k++)
-        if (!strcmp(weights->tensor[k].name, name))
-            return &weights->tensor[k];
+    for (int i = 0; i < weights->count; i++) {
+        const pl_output_t *tensor = &weights->tensor[(near + i) % weights->count];
+        if (!strcmp(tensor->name, name))
+            return tensor;
+    }
     return NULL;
 }
 
@@ -372,7 +375,7 @@ static int import_fill(const pl_replica_t *r, const pl_weights_t *weights, pl_fl
     char have[64], want[64];
     for (int k = 0; k < r->model->count; k++) {
         const pl_tensor_info_t *t = &r->model->tensor[k];
-        const pl_output_t *found = weights_find(weights, t->name);
+        const pl_output_t *found = weights_find(weights, t->name, k);
         if (!found)
             return pl_fail(err, PL_EFORMAT, "the weights have no tensor \"%s\": they are of another module", t->name);
         if (!pl_same_shape(found->shape, t->shape))

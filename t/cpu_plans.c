@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "cpu_rig.h"
@@ -322,6 +323,55 @@ static void any_request_for_memory_may_fail(void)
 
 /* ---- What cannot work ---- */
 
+/* ---- Depth ---- */
+
+static pl_graph_t *deep_graph(pl_model_t *model, int layers, pl_error_t *err)
+{
+    static const pl_field_t field = {.name = "x", .dtype = PL_F32, .shape = {1, {8}}};
+    pl_graph_t *g = pl_graph_new(model, PL_TRAIN, &field, 1, 4, err);
+    pl_node_t x = pl_input(g, "x");
+    for (int k = 0; k < layers; k++) {
+        char name[16];
+        snprintf(name, sizeof name, "fc%d", k);
+        x = pl_relu(g, pl_linear(g, name, x, 8));
+    }
+    pl_loss(g, (pl_loss_t){pl_sum(g, x, NULL, 0, false), pl_scalar(g, 4)});
+    if (pl_graph_gradients(g, 4, false, err) == PL_OK)
+        pl_graph_prune(g);
+    return g;
+}
+
+/* Seconds of this thread to describe and compile; less than 0 when it failed. */
+static double time_to_compile(int layers)
+{
+    cpu_rig_t rig;
+    pl_plan_t *plan = NULL;
+    struct timespec from, to;
+    pl_model_t *model = pl_model_new(NULL);
+    bool opened = cpu_rig_open(&rig, "auto", 1);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+    pl_graph_t *g = deep_graph(model, layers, &rig.err);
+    int code = opened ? PL_OK : PL_EUNSUPPORTED;
+    for (int region = PL_REGION_PARAMS; region <= PL_REGION_GRADS && code == PL_OK; region++)
+        code = pl_cpu_accelerator.region(&rig.cpu, (pl_region_t)region,
+                                         (size_t)model->params + 2, &rig.err);
+    if (code == PL_OK)
+        code = pl_cpu_accelerator.compile(&rig.cpu, g, &plan, &rig.err);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+    pl_graph_free(g);
+    pl_model_free(model);
+    cpu_rig_close(&rig);
+    double seconds = (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9;
+    return code == PL_OK ? seconds : -1;
+}
+
+static void deep_graphs_compile_in_proportion_to_their_depth(void)
+{
+    double some = time_to_compile(125), many = time_to_compile(4000);
+    ok(some > 0 && many > 0, "both compile");
+    ok(many < some * 32 * 4, "32 times the layers take %.0f times as long", many / some);
+}
+
 static void open_refuses_what_cannot_work(void)
 {
     cpu_rig_t rig;
@@ -471,6 +521,7 @@ int main(void)
     run(regions_may_move_between_replays);
     run(regions_are_read_and_written_within_their_ends);
     run(any_request_for_memory_may_fail);
+    run(deep_graphs_compile_in_proportion_to_their_depth);
     run(open_refuses_what_cannot_work);
     run(a_plan_needs_its_regions);
     run(a_wrong_index_ends_the_replay);

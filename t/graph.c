@@ -573,6 +573,17 @@ static int everything(const training_case_t *c)
     return code;
 }
 
+static void a_graph_has_so_many_operations_and_no_more(void)
+{
+    rig_t rig = rig_new();
+    pl_node_t x = param(&rig, "w", PL_SHAPE(1));
+    for (int i = 0; i <= PL_OPS_MOST; i++)
+        x = pl_relu(rig.g, x);
+    like(rig_error(&rig), "at most 1000000 operations", "one too many is refused");
+    is_int(rig.err.code, PL_EUNSUPPORTED, "as not supported");
+    rig_release(&rig);
+}
+
 static void any_request_for_memory_may_fail(void)
 {
     int code = PL_ENOMEM, n = 0, other = 0;
@@ -607,6 +618,7 @@ int main(void)
     run(the_first_of_equal_ones_gets_the_gradient);
     run(steps_without_gradients_say_why);
     run(pruning_keeps_what_is_read_or_has_an_effect);
+    run(a_graph_has_so_many_operations_and_no_more);
     run(any_request_for_memory_may_fail);
     return tap_done();
 }

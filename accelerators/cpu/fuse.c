@@ -12,16 +12,25 @@
 #include "accelerators/cpu/kernels/program.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/map.h"
+#include "tensor/touches.h"
 
 typedef struct unit {
     int64_t elements;                   /* 0: nothing may join */
     int entries, lines, dropouts, totals;   /* of the program, at most */
+    int newest;                         /* operation in it + 1; 0: none */
+    int alike;                          /* the unit before of as many elements + 1 */
 } unit_t;
 
 typedef struct fuser {
     pl_graph_t *g;
     pl_fusion_t *fusion;
     unit_t *unit;                       /* [units] */
+    int *before;                        /* [operations] that before it in its unit + 1 */
+    bool failed;                        /* out of memory */
+    int guarded;                        /* the first unit after all guards so far */
+    pl_map_t newest;                    /* by elements, the newest unit + 1 */
+    pl_touches_t touches;
 } fuser_t;
 
 bool pl_is_total(const pl_graph_t *g, const pl_op_t *op)
@@ -52,9 +61,9 @@ bool pl_values_overlap(const pl_value_t *a, const pl_value_t *b)
            b->offset < a->offset + pl_elements(a->shape);
 }
 
-static bool same_place(const pl_value_t *a, const pl_value_t *b)
+static bool is_piece(const pl_touch_t *touch, const pl_value_t *v)
 {
-    return a->offset == b->offset && pl_elements(a->shape) == pl_elements(b->shape);
+    return touch->from == v->offset && touch->to == v->offset + pl_elements(v->shape);
 }
 
 /* Whether input k of an operation is read; the target of an assign is only written. */
@@ -86,11 +95,10 @@ static int floor_of_read(const fuser_t *f, int i, int32_t value)
         return after(f, v->op, whole && !pl_is_total(g, &g->op[v->op]));
     if (v->source != PL_FROM_REGION)
         return 0;
-    for (int j = 0; j < i; j++) {
-        const pl_value_t *target = &g->value[g->op[j].input[0]];
-        if (g->op[j].code == PL_OP_assign && pl_values_overlap(target, v))
-            floor = larger(floor, after(f, j, whole && same_place(target, v)));
-    }
+    for (const pl_touch_t *t = pl_touches_last(&f->touches, v); t;
+         t = pl_touches_before(&f->touches, v, t))
+        if (t->op < i && t->input == 0 && g->op[t->op].code == PL_OP_assign)
+            floor = larger(floor, after(f, t->op, whole && is_piece(t, v)));
     return floor;
 }
 
@@ -100,16 +108,13 @@ static int floor_of_assign(const fuser_t *f, int i, int32_t target)
     const pl_graph_t *g = f->g;
     const pl_value_t *t = &g->value[target];
     int floor = 0;
-    for (int j = 0; j < i; j++) {
-        const pl_op_t *op = &g->op[j];
-        for (int k = 0; k < op->input_count && op->code != PL_OP_reshape; k++) {
-            const pl_value_t *v = &g->value[f->fusion->root[op->input[k]]];
-            if (pl_values_overlap(v, t))
-                floor = larger(floor,
-                               after(f, j,
-                                     pl_is_elementwise(g, op) && same_place(v, t) &&
-                                         pl_op_elements(g, op) == pl_elements(t->shape)));
-        }
+    for (const pl_touch_t *touch = pl_touches_last(&f->touches, t); touch;
+         touch = pl_touches_before(&f->touches, t, touch)) {
+        const pl_op_t *op = &g->op[touch->op];
+        if (touch->op < i && op->code != PL_OP_reshape)
+            floor = larger(floor, after(f, touch->op,
+                                        pl_is_elementwise(g, op) && is_piece(touch, t) &&
+                                            pl_op_elements(g, op) == pl_elements(t->shape)));
     }
     return floor;
 }
@@ -120,9 +125,7 @@ static int floor_of(const fuser_t *f, int i)
 {
     const pl_op_t *op = &f->g->op[i];
     int floor = op->code == PL_OP_assign ? floor_of_assign(f, i, op->input[0]) : 0;
-    for (int j = 0; j < i; j++)
-        if (f->g->op[j].code == PL_OP_guard)
-            floor = larger(floor, after(f, j, false));
+    floor = larger(floor, f->guarded);
     for (int k = 0; k < op->input_count; k++)
         if (is_read(op, k))
             floor = larger(floor, floor_of_read(f, i, op->input[k]));
@@ -130,13 +133,13 @@ static int floor_of(const fuser_t *f, int i)
 }
 
 /* Whether something in unit u reads or makes the value. */
-static bool unit_knows(const fuser_t *f, int u, int before, int32_t root)
+static bool unit_knows(const fuser_t *f, int u, int32_t root)
 {
     const pl_graph_t *g = f->g;
     if (g->value[root].source == PL_FROM_OP && f->fusion->unit[g->value[root].op] == u)
         return true;
-    for (int j = 0; j < before; j++)
-        for (int k = 0; k < g->op[j].input_count && f->fusion->unit[j] == u; k++)
+    for (int j = f->unit[u].newest - 1; j >= 0; j = f->before[j] - 1)
+        for (int k = 0; k < g->op[j].input_count; k++)
             if (f->fusion->root[g->op[j].input[k]] == root)
                 return true;
     return false;
@@ -152,7 +155,7 @@ static int strangers(const fuser_t *f, int u, int i)
     for (int k = 0; k < op->input_count; k++) {
         const int32_t root = f->fusion->root[op->input[k]];
         const int64_t elements = pl_elements(f->g->value[root].shape);
-        const bool knows = unit_knows(f, u, i, root);
+        const bool knows = unit_knows(f, u, root);
         known += knows && f->g->value[root].source != PL_FROM_CONSTANT;
         count += !knows || (elements != 1 && elements != pl_op_elements(f->g, op));
     }
@@ -164,9 +167,8 @@ static int find_unit(const fuser_t *f, int i)
 {
     const int64_t elements = pl_op_elements(f->g, &f->g->op[i]);
     const int floor = floor_of(f, i);
-    for (int u = f->fusion->units - 1; u >= floor; u--) {
-        if (f->unit[u].elements != elements)
-            continue;
+    int u = (int)(intptr_t)pl_map_get(&f->newest, (uint64_t)elements) - 1;
+    for (; u >= floor; u = f->unit[u].alike - 1) {
         int more = strangers(f, u, i);
         if (more < 0 && u == f->fusion->units - 1)
             more =
@@ -180,27 +182,45 @@ static int find_unit(const fuser_t *f, int i)
     return -1;
 }
 
+static void join(fuser_t *f, int i, int u)
+{
+    f->fusion->unit[i] = u;
+    f->before[i] = f->unit[u].newest;
+    f->unit[u].newest = i + 1;
+    if (f->g->op[i].code == PL_OP_guard)
+        f->guarded = larger(f->guarded, u + 1);
+}
+
+static int open_unit(fuser_t *f, int64_t elements)
+{
+    const int u = f->fusion->units++;
+    if (!elements)
+        return u;
+    f->unit[u].elements = elements;
+    f->unit[u].alike = (int)(intptr_t)pl_map_get(&f->newest, (uint64_t)elements);
+    f->failed |= pl_map_put(&f->newest, (uint64_t)elements, (void *)((intptr_t)u + 1)) != PL_OK;
+    return u;
+}
+
 static void place(fuser_t *f, int i)
 {
     const pl_op_t *op = &f->g->op[i];
     const bool elementwise = pl_is_elementwise(f->g, op);
     if (op->code == PL_OP_reshape) {
         const pl_value_t *v = &f->g->value[f->fusion->root[op->output[0]]];
-        f->fusion->unit[i] = v->source == PL_FROM_OP ? f->fusion->unit[v->op] : 0;
+        join(f, i, v->source == PL_FROM_OP ? f->fusion->unit[v->op] : 0);
         return;
     }
     int u = elementwise ? find_unit(f, i) : -1, more = u >= 0 ? strangers(f, u, i) : -1;
     if (more < 0)
         more = op->input_count;
-    if (u < 0) {
-        u = f->fusion->units++;
-        f->unit[u].elements = elementwise ? pl_op_elements(f->g, op) : 0;
-    }
+    if (u < 0)
+        u = open_unit(f, elementwise ? pl_op_elements(f->g, op) : 0);
     f->unit[u].entries += more + 1;
     f->unit[u].lines++;
     f->unit[u].dropouts += op->code == PL_OP_dropout;
     f->unit[u].totals += pl_is_total(f->g, op);
-    f->fusion->unit[i] = u;
+    join(f, i, u);
 }
 
 /* ---- Scalars first ---- */
@@ -250,24 +270,30 @@ static int reorder(fuser_t *f)
     pl_graph_t *g = f->g;
     pl_op_t *op = pl_alloc_array((size_t)g->op_count, sizeof *op);
     int *unit = pl_alloc_array((size_t)g->op_count, sizeof *unit);
-    if (!op || !unit) {
+    const int units = larger(f->fusion->units, 1);
+    int *start = pl_alloc_array((size_t)units + 1, sizeof *start);
+    if (!op || !unit || !start) {
         pl_free(op);
+        pl_free(start);
         pl_free(unit);
         return PL_ENOMEM;
     }
-    int count = 0;
-    for (int u = 0; u < larger(f->fusion->units, 1); u++)
-        for (int i = 0; i < g->op_count; i++)
-            if (f->fusion->unit[i] == u) {
-                unit[count] = u;
-                op[count++] = g->op[i];
-            }
+    for (int i = 0; i < g->op_count; i++)
+        start[f->fusion->unit[i] + 1]++;
+    for (int u = 1; u <= units; u++)
+        start[u] += start[u - 1];
+    for (int i = 0; i < g->op_count; i++) {
+        const int to = start[f->fusion->unit[i]]++;
+        unit[to] = f->fusion->unit[i];
+        op[to] = g->op[i];
+    }
+    pl_free(start);
     pl_free(g->op);
     pl_free(f->fusion->unit);
     g->op = op;
     g->op_room = g->op_count;
     f->fusion->unit = unit;
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < g->op_count; i++)
         for (int k = 0; k < op[i].output_count; k++)
             g->value[op[i].output[k]].op = i;
     return PL_OK;
@@ -308,7 +334,8 @@ int pl_fuse(pl_fusion_t *fusion, pl_graph_t *g, pl_error_t *err)
     fusion->inside = pl_alloc_array((size_t)g->value_count, sizeof *fusion->inside);
     fusion->root = pl_alloc_array((size_t)g->value_count, sizeof *fusion->root);
     f.unit = pl_alloc_array((size_t)g->op_count, sizeof *f.unit);
-    bool whole = fusion->unit && fusion->inside && fusion->root && f.unit;
+    f.before = pl_alloc_array((size_t)g->op_count, sizeof *f.before);
+    bool whole = fusion->unit && fusion->inside && fusion->root && f.unit && f.before;
     if (whole) {
         scalars_first(g);
         for (int32_t v = 0; v < g->value_count; v++)
@@ -316,13 +343,19 @@ int pl_fuse(pl_fusion_t *fusion, pl_graph_t *g, pl_error_t *err)
         for (int i = 0; i < g->op_count; i++)
             if (g->op[i].code == PL_OP_reshape)
                 fusion->root[g->op[i].output[0]] = fusion->root[g->op[i].input[0]];
+        whole = pl_touches_find(&f.touches, g, fusion->root, err) == PL_OK;
+    }
+    if (whole) {
         for (int i = 0; i < g->op_count; i++)
             place(&f, i);
-        whole = reorder(&f) == PL_OK;
+        whole = !f.failed && reorder(&f) == PL_OK;
     }
     if (whole)
         find_inside(&f);
     pl_free(f.unit);
+    pl_free(f.before);
+    pl_map_release(&f.newest);
+    pl_touches_release(&f.touches);
     if (whole)
         return PL_OK;
     pl_fusion_release(fusion);

@@ -25,6 +25,7 @@ typedef struct backward {
     contribution_t *part;
     int parts, room;
     bool *assigned;                         /* [tensors of the model] */
+    int *parameter, parameters;             /* tensors that are one, offsets rising */
     bool accumulate;
 } backward_t;
 
@@ -139,19 +140,23 @@ static void assign_grad(backward_t *b, int64_t offset, pl_node_t value)
             &(pl_attr_t){.accumulate = b->accumulate}, NULL);
 }
 
-static int tensor_at(const pl_model_t *model, int64_t offset)
+static int tensor_at(const backward_t *b, int64_t offset)
 {
-    int k = 0;
-    while (model->tensor[k].region != PL_REGION_PARAMS ||
-           model->tensor[k].offset != offset)
-        k++;
-    return k;
+    int low = 0, high = b->parameters - 1;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (b->g->model->tensor[b->parameter[middle]].offset < offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return b->parameter[low];
 }
 
 static void finish_parameter(backward_t *b, int32_t value)
 {
     pl_graph_t *g = b->g;
-    int k = tensor_at(g->model, g->value[value].offset);
+    int k = tensor_at(b, g->value[value].offset);
     pl_node_t sum = b->assigned[k] ? PL_NO_NODE : total(b, value);
     if (sum.id < 0)
         return;
@@ -201,10 +206,14 @@ static int backward_init(backward_t *b)
     b->last = pl_alloc_array((size_t)b->values, sizeof *b->last);
     b->first_reader = pl_alloc_array((size_t)b->values, sizeof *b->first_reader);
     b->assigned = pl_alloc_array((size_t)g->model->count, sizeof *b->assigned);
-    if (!b->first || !b->last || !b->first_reader || !b->assigned) {
+    b->parameter = pl_alloc_array((size_t)g->model->count, sizeof *b->parameter);
+    if (!b->first || !b->last || !b->first_reader || !b->assigned || !b->parameter) {
         pl_graph_fail(g, PL_ENOMEM, "out of memory");
         return PL_ENOMEM;
     }
+    for (int i = 0; i < g->model->count; i++)
+        if (g->model->tensor[i].region == PL_REGION_PARAMS)
+            b->parameter[b->parameters++] = i;
     for (int i = 0; i < b->values; i++) {
         b->first[i] = b->last[i] = -1;
         b->first_reader[i] = b->ops;
@@ -249,6 +258,7 @@ int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_
     pl_free(b.last);
     pl_free(b.first_reader);
     pl_free(b.assigned);
+    pl_free(b.parameter);
     pl_free(b.part);
     return pl_graph_check(g, err);
 }

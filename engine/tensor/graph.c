@@ -12,6 +12,8 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/map.h"
+#include "base/random.h"
 #include "tensor/operators.h"
 
 const pl_operator_t pl_operators[PL_OPCODES] = {
@@ -60,6 +62,11 @@ pl_graph_t *pl_graph_new(struct pl_model *model, pl_stage_t stage,
         pl_no_memory(err);
         return NULL;
     }
+    if (!(g->places = pl_alloc(sizeof *g->places))) {
+        pl_free(g);
+        pl_no_memory(err);
+        return NULL;
+    }
     g->model = model;
     g->stage = stage;
     g->batch_size = batch_size;
@@ -73,6 +80,9 @@ void pl_graph_free(pl_graph_t *g)
 {
     if (!g)
         return;
+    if (g->places)
+        pl_map_release(g->places);
+    pl_free(g->places);
     pl_free(g->value);
     pl_free(g->op);
     pl_free(g->fetch);
@@ -259,21 +269,27 @@ pl_node_t pl_value_add(pl_graph_t *g, const pl_value_t *value)
     return pl_node_of(g->value_count++);
 }
 
+static bool is_same_place(const pl_value_t *a, const pl_value_t *b)
+{
+    return a->index == b->index && a->offset == b->offset && pl_same_shape(a->shape, b->shape);
+}
+
 pl_node_t pl_region_value(pl_graph_t *g, pl_region_t region, int64_t offset,
                           pl_shape_t shape, bool grad)
 {
-    for (int32_t i = 0; i < g->value_count; i++) {
-        const pl_value_t *v = &g->value[i];
-        if (v->source == PL_FROM_REGION && v->index == (int)region &&
-            v->offset == offset && pl_same_shape(v->shape, shape))
-            return pl_node_of(i);
-    }
-    return pl_value_add(g, &(pl_value_t){.source = PL_FROM_REGION,
-                                         .shape = shape,
-                                         .index = (int)region,
-                                         .offset = offset,
-                                         .op = -1,
-                                         .grad = grad});
+    uint64_t key = pl_mix(pl_mix((uint64_t)region, (uint64_t)offset), (uint64_t)shape.rank);
+    for (int i = 0; i < shape.rank && i < PL_DIMS; i++)
+        key = pl_mix(key, (uint64_t)shape.dim[i]);
+    key |= 1;
+    const pl_value_t wanted = {.source = PL_FROM_REGION, .shape = shape, .index = (int)region,
+                               .offset = offset, .op = -1, .grad = grad};
+    const intptr_t there = (intptr_t)pl_map_get(g->places, key);
+    if (there && is_same_place(&g->value[there - 1], &wanted))
+        return pl_node_of((int32_t)(there - 1));
+    pl_node_t made = pl_value_add(g, &wanted);
+    if (made.id >= 0 && pl_map_put(g->places, key, (void *)((intptr_t)made.id + 1)) != PL_OK)
+        return pl_graph_fail(g, PL_ENOMEM, "out of memory");
+    return made;
 }
 
 pl_node_t pl_region_view(pl_graph_t *g, pl_region_t region, int64_t offset,
@@ -353,6 +369,8 @@ pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs,
     }
     if (g->error.code)
         return PL_NO_NODE;
+    if (g->op_count == PL_OPS_MOST)
+        return pl_graph_fail(g, PL_EUNSUPPORTED, "a step with its gradients has at most %d operations", PL_OPS_MOST);
     if (attr)
         op.attr = *attr;
     pl_path(g, op.path);

@@ -35,6 +35,7 @@ typedef enum pl_op_kind {
 
 #define PL_OP_INPUTS PL_OPERATOR_INPUTS
 #define PL_OP_OUTPUTS 3
+#define PL_OPS_MOST 1000000                                 /* of a graph: to compile more takes too long */
 
 typedef struct pl_operator {
     const char *name;
@@ -109,6 +110,8 @@ struct pl_graph {
     int op_count, op_room;
     pl_fetch_t *fetch;                                      /* the loss, when there is one, is fetch 0 */
     int fetch_count, fetch_room;
+
+    struct pl_map *places;                                  /* of values that are PL_FROM_REGION, number + 1 */
 
     struct pl_model *model;                                 /* parameters and state by path; borrowed  [none] */
     pl_stage_t stage;

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "tensor/touches.h"
 
 typedef struct block {                      /* bytes that values use one after the
                                                other */
@@ -27,6 +28,9 @@ typedef struct planner {
     bool *plain;                            /* [values] itself or the root's elements
                                                in their order */
     bool *inherited;                        /* [values] another one took its place */
+    pl_touches_t touches;
+    int *guards;                            /* [operations + 1] guards before it */
+    int *block_of;                          /* [values] of those that own one */
     block_t *block;                         /* in order of offset, once laid out */
     int blocks, room;
     size_t arena;
@@ -104,26 +108,16 @@ static void count_lives(planner_t *p)
 
 /* ---- Straight into the target of an assign ---- */
 
-static bool overlaps(const pl_value_t *a, const pl_value_t *b)
-{
-    return a->source == PL_FROM_REGION && b->source == PL_FROM_REGION &&
-           a->index == b->index && a->offset < b->offset + pl_elements(b->shape) &&
-           b->offset < a->offset + pl_elements(a->shape);
-}
-
-/* Whether operation i may look at `target` as the maker of `root` is about to write
- * into it, or has. */
-static bool reader_agrees(const planner_t *p, int i, int k, int32_t target, int32_t root)
+/* Whether the operation may look at `target` as the maker of `root` is about to write into it, or has. */
+static bool reader_agrees(const planner_t *p, const pl_touch_t *touch, const pl_value_t *target, int32_t root)
 {
     const pl_graph_t *g = p->g;
-    int32_t seen = p->home[g->op[i].input[k]].root;
-    const pl_value_t *v = &g->value[seen], *t = &g->value[target];
-    if (!overlaps(v, t) || op_time(p, i) < p->home[root].born)
+    const int now = op_time(p, touch->op);
+    if (now < p->home[root].born)
         return true;
-    const bool same =
-        v->offset == t->offset && pl_elements(v->shape) == pl_elements(t->shape);
-    return op_time(p, i) == p->home[root].born && same && p->rules->in_place &&
-           p->rules->in_place(g, g->value[root].op, g->op[i].input[k], p->rules->user);
+    const bool same = touch->from == target->offset && touch->to == target->offset + pl_elements(target->shape);
+    return now == p->home[root].born && same && p->rules->in_place &&
+           p->rules->in_place(g, g->value[root].op, g->op[touch->op].input[touch->input], p->rules->user);
 }
 
 /* Between making and assigning nobody may need what the target held, write to it, or
@@ -131,21 +125,19 @@ static bool reader_agrees(const planner_t *p, int i, int k, int32_t target, int3
 static bool may_move(const planner_t *p, int assign, int32_t root)
 {
     const pl_graph_t *g = p->g;
-    const int32_t target = g->op[assign].input[0];
-    for (int i = 0; i < g->op_count; i++) {
-        const pl_op_t *op = &g->op[i];
-        const bool between = i > g->value[root].op && i < assign;
-        if (between && op->code == PL_OP_guard)
+    const int made = g->value[root].op;
+    const pl_value_t *target = &g->value[g->op[assign].input[0]];
+    if (assign > made && p->guards[assign] > p->guards[made + 1])
+        return false;
+    for (const pl_touch_t *t = pl_touches_last(&p->touches, target); t;
+         t = pl_touches_before(&p->touches, target, t)) {
+        const int i = t->op, now = op_time(p, i);
+        const bool writes = g->op[i].code == PL_OP_assign && t->input == 0;
+        const bool before = i > made && i < assign, after = i > assign && now <= p->home[root].dies;
+        if (writes && (before || after))
             return false;
-        const bool writes = op->code == PL_OP_assign && i != assign;
-        if (writes && overlaps(&g->value[op->input[0]], &g->value[target]) &&
-            (between || (i > assign && op_time(p, i) <= p->home[root].dies)))
+        if (!writes && (i < assign || now == p->home[root].born) && !reader_agrees(p, t, target, root))
             return false;
-        const bool together = op_time(p, i) == p->home[root].born;
-        for (int k = op->code == PL_OP_assign ? 1 : 0;
-             k < op->input_count && (i < assign || together); k++)
-            if (!reader_agrees(p, i, k, target, root))
-                return false;
     }
     return true;
 }
@@ -170,14 +162,6 @@ static void move_to_targets(planner_t *p)
 }
 
 /* ---- The arena ---- */
-
-static block_t *block_of(planner_t *p, int32_t owner)
-{
-    int i = 0;
-    while (p->block[i].owner != owner)
-        i++;
-    return &p->block[i];
-}
 
 /* The value, read for the last time by what makes v, whose place v may take; -1 when
  * there is none. */
@@ -212,11 +196,12 @@ static int make_block(planner_t *p, int32_t v)
     if (before >= 0) {
         p->inherited[before] = true;
         home->offset = p->home[before].offset;  /* the owner, until blocks have offsets */
-        block_of(p, (int32_t)home->offset)->dies = home->dies;
+        p->block[p->block_of[home->offset]].dies = home->dies;
         return PL_OK;
     }
     if (PL_GROW(p->block, p->blocks, p->room) != PL_OK)
         return PL_ENOMEM;
+    p->block_of[v] = p->blocks;
     p->block[p->blocks++] = (block_t){.owner = v,
                                       .born = home->born,
                                       .dies = home->dies,
@@ -288,17 +273,35 @@ static void lay_out(planner_t *p)
 static void settle(planner_t *p)
 {
     const pl_graph_t *g = p->g;
+    for (int k = 0; k < p->blocks; k++)
+        p->block_of[p->block[k].owner] = k;
     for (int32_t v = 0; v < g->value_count; v++) {
         pl_home_t *home = &p->home[v];
         if (home->root != v || home->place != PL_PLACE_ARENA)
             continue;
-        const block_t *block = block_of(p, (int32_t)home->offset);
+        const block_t *block = &p->block[p->block_of[home->offset]];
         home->offset = (int64_t)block->offset;
         home->root = block->owner;
     }
     for (int i = 0; i < g->op_count; i++)
         if (op_is_view(p, i))
             p->home[g->op[i].output[0]] = p->home[g->op[i].input[0]];
+}
+
+/* What may_move() looks up. */
+static int look_around(planner_t *p, pl_error_t *err)
+{
+    const pl_graph_t *g = p->g;
+    int32_t *root = pl_alloc_array((size_t)g->value_count, sizeof *root);
+    if (!root)
+        return pl_no_memory(err);
+    for (int32_t v = 0; v < g->value_count; v++)
+        root[v] = p->home[v].root;
+    int code = pl_touches_find(&p->touches, g, root, err);
+    pl_free(root);
+    for (int i = 0; i < g->op_count; i++)
+        p->guards[i + 1] = p->guards[i] + (g->op[i].code == PL_OP_guard);
+    return code;
 }
 
 int pl_lifetimes_plan(pl_lifetimes_t *plan, const pl_graph_t *g,
@@ -311,10 +314,15 @@ int pl_lifetimes_plan(pl_lifetimes_t *plan, const pl_graph_t *g,
     p.done = pl_alloc_array((size_t)g->op_count, sizeof *p.done);
     p.plain = pl_alloc_array(values, sizeof *p.plain);
     p.inherited = pl_alloc_array(values, sizeof *p.inherited);
-    bool whole = p.home && p.done && p.plain && p.inherited;
+    p.guards = pl_alloc_array((size_t)g->op_count + 1, sizeof *p.guards);
+    p.block_of = pl_alloc_array(values, sizeof *p.block_of);
+    bool whole = p.home && p.done && p.plain && p.inherited && p.guards && p.block_of;
     if (whole) {
         trace_views(&p);
         count_lives(&p);
+        whole = look_around(&p, err) == PL_OK;
+    }
+    if (whole) {
         move_to_targets(&p);
         whole = make_blocks(&p) == PL_OK;
     }
@@ -328,6 +336,9 @@ int pl_lifetimes_plan(pl_lifetimes_t *plan, const pl_graph_t *g,
     }
     pl_free(p.plain);
     pl_free(p.inherited);
+    pl_free(p.guards);
+    pl_free(p.block_of);
+    pl_touches_release(&p.touches);
     pl_free(p.block);
     return whole ? PL_OK : pl_no_memory(err);
 }

@@ -42,6 +42,7 @@ void pl_model_free(pl_model_t *model)
 {
     if (!model)
         return;
+    pl_map_release(&model->names);
     pl_free(model->tensor);
     pl_free(model);
 }
@@ -53,10 +54,10 @@ void pl_model_freeze(pl_model_t *model)
 
 const pl_tensor_info_t *pl_model_find(const pl_model_t *model, const char *name)
 {
-    for (int i = 0; i < model->count; i++)
-        if (!strcmp(model->tensor[i].name, name))
-            return &model->tensor[i];
-    return NULL;
+    intptr_t there = (intptr_t)pl_map_get(&model->names, pl_hash(name) | 1);
+    while (there && strcmp(model->tensor[there - 1].name, name))
+        there = model->tensor[there - 1].same_hash;
+    return there ? &model->tensor[there - 1] : NULL;
 }
 
 /* What a file of weights could not hold is refused before anything is trained. */
@@ -103,8 +104,15 @@ const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *
         pl_no_memory(err);
         return NULL;
     }
+    const uint64_t key = pl_hash(tensor->name) | 1;
+    const int same_hash = (int)(intptr_t)pl_map_get(&model->names, key);
+    if (pl_map_put(&model->names, key, (void *)((intptr_t)model->count + 1)) != PL_OK) {
+        pl_no_memory(err);
+        return NULL;
+    }
     pl_tensor_info_t *added = &model->tensor[model->count++];
     *added = *tensor;
+    added->same_hash = same_hash;
     added->offset = *end;
     added->count = count;
     *end = (next + ALIGN - 1) / ALIGN * ALIGN;

@@ -5,6 +5,7 @@
 #ifndef PL_TENSOR_MODEL_H
 #define PL_TENSOR_MODEL_H
 
+#include "base/map.h"
 #include "paceline.h"
 #include "tensor/graph.h"
 
@@ -15,11 +16,13 @@ typedef struct pl_tensor_info {
     int64_t offset, count;                                  /* elements */
     pl_init_rule_t init;
     pl_agree_t agree;
+    int same_hash;                                          /* number + 1 of another to look at  [0: none] */
 } pl_tensor_info_t;
 
 typedef struct pl_model {
     pl_tensor_info_t *tensor;
     int count, room;
+    pl_map_t names;                                         /* hash of a name to number + 1 */
     int64_t params, state;                                  /* elements of each region, padding included */
     bool frozen;
 } pl_model_t;
