@@ -35,7 +35,7 @@ static int fail_index(const pl_step_t *s, int64_t index, int64_t below, pl_error
     return pl_fail(err, PL_EINVAL, "%s got index %lld, outside [0, %lld): %s",
                    pl_op_where(&s->op, where), (long long)index, (long long)below,
                    s->op.code == PL_OP_embedding
-                       ? "look at the data, and how many there are to the module"
+                       ? "look at the data, and at how many rows the module gives the table"
                        : "look at the labels of the data, and at module.classes");
 }
 
