@@ -342,6 +342,12 @@ static void socket_ready(evutil_socket_t fd, short what, void *user)
     turn(user);
 }
 
+void pl_socket_look(pl_socket_t *socket)
+{
+    if (has_message(socket))
+        turn(socket);
+}
+
 void pl_socket_drain(pl_socket_t *socket)
 {
     while (has_message(socket))
