@@ -224,9 +224,9 @@ static void engine_release(pl_engine_t *engine)
         event_free(engine->readable);
     pl_reactor_free(engine->reactor);
     pl_notes_release(&engine->notes);
+    pl_monitor_stop(&engine->runtime);
     if (engine->runtime.stuck)
         return;                                             /* a thread that cannot be ended still uses it */
-    pl_monitor_stop(&engine->runtime);
     pl_runtime_release(&engine->runtime);
     pl_free(engine);
 }

@@ -301,6 +301,30 @@ static void bytes_from_outside_disturb_nobody(void)
     besiege("tcp://127.0.0.1:*");
 }
 
+/* ---- memory that runs out ---- */
+
+static int start_a_stream(void *user)
+{
+    pl_runtime_t runtime;
+    pl_error_t err = {0};
+    int code = pl_runtime_init(&runtime, &err);
+    if (code != PL_OK)
+        return code;
+    code = pl_monitor_start(&runtime, user, false, &err);
+    pl_monitor_stop(&runtime);
+    pl_runtime_release(&runtime);
+    return code;
+}
+
+static void a_stream_begins_or_says_that_memory_is_out(void)
+{
+    char file[128], port[] = "tcp://127.0.0.1:*";
+    snprintf(file, sizeof file, "ipc://%s/narrow", tap_folder());
+    scarce_try(start_a_stream, file, "a stream at a file");
+    ok(access(file + 6, F_OK) != 0, "which is gone");
+    scarce_try(start_a_stream, port, "a stream at a port");
+}
+
 int main(void)
 {
     scarce_init();
@@ -308,5 +332,6 @@ int main(void)
     run(a_false_name_is_dropped);
     run(mutated_frames_disturb_nobody);
     run(bytes_from_outside_disturb_nobody);
+    run(a_stream_begins_or_says_that_memory_is_out);
     return tap_done();
 }

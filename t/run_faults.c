@@ -622,6 +622,19 @@ static void a_callback_that_blocks_is_noticed(void)
     rig_free(&rig);
 }
 
+static void a_stream_ends_with_an_engine_that_is_stuck(void)
+{
+    char endpoint[256];
+    snprintf(endpoint, sizeof endpoint, "ipc://%s/stuck", tap_folder());
+    rig_t *rig = rig_new(.script = "replay 3 of forward_backward hangs",
+                         .trainer = "\"step_timeout\": 0.3");
+    is_int(pl_engine_monitor(rig_engine(rig), endpoint, NULL), PL_OK, "a stream");
+    is_text(pl_code_name(rig_fit(rig)->error.code), "PL_ESTUCK", "the run is stuck");
+    ok(access(endpoint + 6, F_OK) == 0, "the stream is there");
+    rig_free(&rig);
+    ok(access(endpoint + 6, F_OK) != 0, "and ends with the engine");
+}
+
 static void count_closed(pl_engine_t *engine, void *user)
 {
     (void)engine;
@@ -728,6 +741,7 @@ int main(void)
     run(a_prediction_that_hangs_is_noticed);
     run(data_that_hang_are_noticed);
     run(a_callback_that_blocks_is_noticed);
+    run(a_stream_ends_with_an_engine_that_is_stuck);
     run(an_engine_that_is_stuck_can_be_closed);
     run(an_engine_that_is_stuck_can_be_freed);
     run(a_trainer_that_is_stuck_can_be_freed);

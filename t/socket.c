@@ -364,6 +364,20 @@ static void a_drain_takes_all_there_is(void)
     loop_close();
 }
 
+static void a_look_leaves_the_loop_its_turn(void)
+{
+    loop_open(router);
+    void *raw = raw_open(ZMQ_DEALER, "inproc://test", 7, 0);
+    for (int k = 0; k < 500; k++)
+        zmq_send(raw, "x", 1, 0);
+    pl_socket_look(loop.socket);
+    ok(loop.messages > 0 && loop.messages <= 64, "%d messages of 500 at once", loop.messages);
+    pl_socket_drain(loop.socket);
+    is_int(loop.messages, 500, "the others stay");
+    zmq_close(raw);
+    loop_close();
+}
+
 /* How long it takes to close a socket that a viewer does not read from. */
 static int64_t closing_time(int linger_ms)
 {
@@ -420,6 +434,7 @@ int main(void)
     run(a_message_of_several_parts_is_dropped);
     run(a_socket_may_be_closed_by_what_it_brings);
     run(a_drain_takes_all_there_is);
+    run(a_look_leaves_the_loop_its_turn);
     run(closing_does_not_wait_unless_told);
     run(endpoints_beyond_this_machine_are_refused);
     return tap_done();

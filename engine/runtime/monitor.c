@@ -157,7 +157,7 @@ static void hub_publish(pl_monitor_t *m, const record_t *record)
 
 static record_t *take_oldest_first(pl_monitor_t *m)
 {
-    record_t *newest = __atomic_exchange_n(&m->top, NULL, __ATOMIC_ACQUIRE), *oldest = NULL;
+    record_t *newest = __atomic_exchange_n(&m->top, NULL, __ATOMIC_SEQ_CST), *oldest = NULL;
     while (newest) {
         record_t *next = newest->next;
         newest->next = oldest;

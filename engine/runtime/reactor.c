@@ -272,7 +272,7 @@ static void held_send_if_due(pl_reactor_t *reactor, int64_t now)
         return;                                             /* what is held goes when the queue is empty */
     bool is_due = now - reactor->sent_at >= HOLD_TIME;
     if (!is_due && reactor->held.count >= reactor->queue.count) {
-        pl_socket_drain(reactor->inbound);                  /* more may have come while we worked */
+        pl_socket_look(reactor->inbound);                   /* more may have come while we worked */
         is_due = reactor->held.count >= reactor->queue.count;
     }
     if (is_due)

@@ -358,6 +358,12 @@ void pl_sockets_settle(pl_sockets_t *loop)
     }
 }
 
+void pl_socket_look(pl_socket_t *socket)
+{
+    if (has_message(socket))
+        turn(socket);
+}
+
 void pl_socket_drain(pl_socket_t *socket)
 {
     while (has_message(socket))

@@ -64,6 +64,8 @@ int pl_socket_publish(pl_socket_t *socket, pl_bytes_t topic, pl_bytes_t text, pl
 /* Lets nobody new in at the file of an ipc endpoint, or lets them in again; others are not shut. */
 void pl_socket_shut(pl_socket_t *socket, bool shut);
 
+/* Delivers what is waiting now, within one budget. */
+void pl_socket_look(pl_socket_t *socket);
 /* Delivers all that is waiting now, beyond any budget. */
 void pl_socket_drain(pl_socket_t *socket);
 
