@@ -361,7 +361,7 @@ void pl_sockets_settle(pl_sockets_t *loop)
 void pl_socket_look(pl_socket_t *socket)
 {
     if (has_message(socket))
-        turn(socket);
+        turn(socket, TURN_MESSAGES);
 }
 
 void pl_socket_drain(pl_socket_t *socket)
