@@ -113,7 +113,7 @@ static void stream(void *user, int64_t from, int64_t to, int part)
 static double time_stream(bench_t *b)
 {
     int64_t from = pl_now();
-    pl_parallel_for(b->cpu.thread_count, PARAMS, 16, stream, b);
+    pl_parallel_for(b->cpu.pool, b->cpu.thread_count, PARAMS, 16, stream, b);
     return (double)(pl_now() - from) * 1e-6;
 }
 
