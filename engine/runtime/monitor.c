@@ -237,7 +237,6 @@ static int hub_open(pl_monitor_t *m, const char *endpoint, pl_error_t *err)
     return pl_socket_endpoint(m->out, m->endpoint, sizeof m->endpoint, err);
 }
 
-/* What a stuck thread might still touch. */
 static void hub_free(pl_monitor_t *m)
 {
     if (m->wake_fd >= 0)
@@ -254,6 +253,7 @@ static void hub_close(pl_monitor_t *m)
     if (m->look)
         event_free(m->look);
     pl_reactor_free(m->reactor);
+    m->reactor = NULL;
 }
 
 int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless, pl_error_t *err)
@@ -289,16 +289,18 @@ int pl_monitor_watchers(const pl_runtime_t *runtime)
     return runtime->monitor ? __atomic_load_n(&runtime->monitor->watchers, __ATOMIC_ACQUIRE) : 0;
 }
 
+/* A stuck thread may still be about to offer something, so it keeps the monitor, which nobody watches any more. */
 void pl_monitor_stop(pl_runtime_t *runtime)
 {
     pl_monitor_t *m = runtime->monitor;
-    if (!m)
+    if (!m || !m->reactor)
         return;
     pl_reactor_join(m->reactor);
-    __atomic_store_n(&runtime->monitor, NULL, __ATOMIC_RELEASE);
     hub_flush(m);
     __atomic_store_n(&m->watchers, 0, __ATOMIC_RELAXED);
     hub_close(m);
-    if (!__atomic_load_n(&runtime->stuck, __ATOMIC_ACQUIRE))
-        hub_free(m);
+    if (__atomic_load_n(&runtime->stuck, __ATOMIC_ACQUIRE))
+        return;
+    __atomic_store_n(&runtime->monitor, NULL, __ATOMIC_RELEASE);
+    hub_free(m);
 }
