@@ -50,8 +50,9 @@ static void connect_often(const char *path, int times)
     snprintf(address.sun_path, sizeof address.sun_path, "%.100s", path);
     for (int k = 0; k < times; k++) {
         int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
-        for (int tries = 0; tries < 1000 && connect(fd, (struct sockaddr *)&address, sizeof address) != 0; tries++)
+        for (int tries = 0; tries < 20 && connect(fd, (struct sockaddr *)&address, sizeof address) != 0; tries++)
             sched_yield();
+        usleep(1000);                                       /* the engine has to notice, on whatever machine */
     }
 }
 
@@ -149,7 +150,8 @@ static void a_flood_of_viewers_takes_not_all_descriptors(void)
 {
     char said[128];
     snprintf(said, sizeof said, "%s/said", tap_folder());
-    is_int(status_of(a_flood_of_viewers, 400, said), WELL, "the host lives");
+    is_int(status_of(a_flood_of_viewers, 160, said), WELL, "few descriptors: the host lives");
+    is_int(status_of(a_flood_of_viewers, 480, said), WELL, "more descriptors: it lives, too");
 }
 
 int main(void)

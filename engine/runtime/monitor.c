@@ -26,7 +26,6 @@ enum {
     BACKLOG_BYTES = 16 << 20,                               /* of frames that wait for the hub */
     BACKLOG_LINES = 2000,                                   /* that wait for one slow viewer */
     VIEWERS_MOST = 256,
-    DESCRIPTORS_KEPT = 100,                                 /* from viewers */
     COPY_MOST = 16384,                                      /* of a frame: more than a line shows */
     LINE_MOST = 8192,
     SUBSCRIPTION_MOST = 256,
@@ -132,7 +131,7 @@ static void hub_peers(void *user, int peers)
         pl_log_line(PL_LOG_WARNING, -1, "", "the stream pauses: it has %d viewers, and serves at most %d", peers,
                     VIEWERS_MOST);
     m->is_crowded = crowded;
-    pl_socket_shut(m->out, peers >= VIEWERS_MOST || pl_descriptors_are_few(DESCRIPTORS_KEPT));
+    pl_socket_shut(m->out, peers >= VIEWERS_MOST || pl_descriptors_are_few());
 }
 
 static void hub_publish(pl_monitor_t *m, const record_t *record)
