@@ -25,11 +25,11 @@ int pl_descriptors_check(int count, const char *what, pl_error_t *err)
 }
 
 /* A new one gets the lowest number that is free. */
-bool pl_descriptors_are_few(int count)
+bool pl_descriptors_are_few(void)
 {
     struct rlimit limit;
     int lowest = eventfd(0, EFD_CLOEXEC);
     if (lowest >= 0)
         close(lowest);
-    return lowest < 0 || (getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)lowest + (rlim_t)count > limit.rlim_cur);
+    return lowest < 0 || (getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)lowest > limit.rlim_cur / 2);
 }

@@ -26,7 +26,6 @@ enum {
     BACKLOG_BYTES = 16 << 20,                               /* of frames that wait for the hub */
     BACKLOG_LINES = 2000,                                   /* that wait for one slow viewer */
     VIEWERS_MOST = 256,
-    DESCRIPTORS_KEPT = 100,                                 /* from viewers */
     COPY_MOST = 16384,                                      /* of a frame: more than a line shows */
     LINE_MOST = 8192,
     SUBSCRIPTION_MOST = 256,
@@ -132,7 +131,7 @@ static void hub_peers(void *user, int peers)
         pl_log_line(PL_LOG_WARNING, -1, "", "the stream pauses: it has %d viewers, and serves at most %d", peers,
                     VIEWERS_MOST);
     m->is_crowded = crowded;
-    pl_socket_shut(m->out, peers >= VIEWERS_MOST || pl_descriptors_are_few(DESCRIPTORS_KEPT));
+    pl_socket_shut(m->out, peers >= VIEWERS_MOST || pl_descriptors_are_few());
 }
 
 static void hub_publish(pl_monitor_t *m, const record_t *record)
@@ -237,7 +236,6 @@ static int hub_open(pl_monitor_t *m, const char *endpoint, pl_error_t *err)
     return pl_socket_endpoint(m->out, m->endpoint, sizeof m->endpoint, err);
 }
 
-/* What a stuck thread might still touch. */
 static void hub_free(pl_monitor_t *m)
 {
     if (m->wake_fd >= 0)
@@ -254,6 +252,7 @@ static void hub_close(pl_monitor_t *m)
     if (m->look)
         event_free(m->look);
     pl_reactor_free(m->reactor);
+    m->reactor = NULL;
 }
 
 int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless, pl_error_t *err)
@@ -289,16 +288,18 @@ int pl_monitor_watchers(const pl_runtime_t *runtime)
     return runtime->monitor ? __atomic_load_n(&runtime->monitor->watchers, __ATOMIC_ACQUIRE) : 0;
 }
 
+/* A stuck thread may still be about to offer something, so it keeps the monitor, which nobody watches any more. */
 void pl_monitor_stop(pl_runtime_t *runtime)
 {
     pl_monitor_t *m = runtime->monitor;
-    if (!m)
+    if (!m || !m->reactor)
         return;
     pl_reactor_join(m->reactor);
-    __atomic_store_n(&runtime->monitor, NULL, __ATOMIC_RELEASE);
     hub_flush(m);
     __atomic_store_n(&m->watchers, 0, __ATOMIC_RELAXED);
     hub_close(m);
-    if (!__atomic_load_n(&runtime->stuck, __ATOMIC_ACQUIRE))
-        hub_free(m);
+    if (__atomic_load_n(&runtime->stuck, __ATOMIC_ACQUIRE))
+        return;
+    __atomic_store_n(&runtime->monitor, NULL, __ATOMIC_RELEASE);
+    hub_free(m);
 }
