@@ -369,7 +369,7 @@ static void deep_graphs_compile_in_proportion_to_their_depth(void)
 {
     double some = time_to_compile(125), many = time_to_compile(4000);
     ok(some > 0 && many > 0, "both compile");
-    ok(many < some * 32 * 4, "32 times the layers take %.0f times as long", many / some);
+    ok(many < some * 32 * 10, "32 times the layers take %.0f times as long, where squares would take 1000", many / some);
 }
 
 static void open_refuses_what_cannot_work(void)
