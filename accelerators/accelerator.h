@@ -1,8 +1,9 @@
-/* accelerator.h - the role of an accelerator: one device, its memory and its compiled plans
+/* accelerator.h - the role of an accelerator: one device, its memory and its compiled
+ * plans
  *
- * The table below is all a new device has to fill in.  accelerators/actor.c is the actor that owns a device and
- * turns messages into calls of this table; nothing above ever touches device memory.  Every function runs on the
- * accelerator's own thread. */
+ * The table below is all a new device has to fill in.  accelerators/actor.c is the actor
+ * that owns a device and turns messages into calls of this table; nothing above ever
+ * touches device memory.  Every function runs on the accelerator's own thread. */
 #ifndef PL_ACCELERATOR_H
 #define PL_ACCELERATOR_H
 
@@ -13,51 +14,63 @@
 extern "C" {
 #endif
 
-/* What a device compiled from a graph; its own struct.  Borrows nothing from the graph. */
+/* What a device compiled from a graph; its own struct.  Borrows nothing from the
+ * graph. */
 typedef struct pl_plan pl_plan_t;
 
 #define PL_STEP_SCALARS 16
 
-/* One replay: what changes from step to step, and what comes back.  Owned by the actor, alive until done. */
+/* One replay: what changes from step to step, and what comes back.  Owned by the actor,
+ * alive until done. */
 typedef struct pl_replay {
-    float scalar[PL_STEP_SCALARS];                          /* read by PL_FROM_SCALAR values */
-    uint64_t seed, step;                                    /* random numbers are pure functions of seed, step, shard, */
-    uint64_t shard;                                         /* an operator's stream and the element */
-    const void *input[PL_FIELDS];                           /* host memory, [batch, …] each; read before done */
-    double *figures;                                        /* [figures][2]: sum, weight in order of fetch  [not wanted] */
-    void *output[PL_FIELDS];                                /* host memory for output fetches, in their order  [not wanted] */
-    bool halts;                                             /* does not run, and ends guarded, once one that halts was
-                                                               guarded or failed: what was sent behind it, before
-                                                               anybody knew, changes nothing */
-    bool guarded;                                           /* out: a guard was not finite, the rest did not happen */
-    /* To be called once, on the accelerator's thread, from inside replay() or later; err NULL when it went well. */
+    float scalar[PL_STEP_SCALARS];  /* read by PL_FROM_SCALAR values */
+    uint64_t seed, step;            /* random numbers are pure functions of seed, step,
+                                       shard, */
+    uint64_t shard;                 /* an operator's stream and the element */
+    const void *input[PL_FIELDS];   /* host memory, [batch, …] each; read before done */
+    double *figures;                /* [figures][2]: sum, weight in order of fetch
+                                       [not wanted] */
+    void *output[PL_FIELDS];        /* host memory for output fetches, in their order
+                                       [not wanted] */
+    bool halts;                     /* does not run, and ends guarded, once one that
+                                       halts was guarded or failed: what was sent
+                                       behind it, before anybody knew, changes nothing */
+    bool guarded;                   /* out: a guard was not finite, the rest did not
+                                       happen */
+    /* To be called once, on the accelerator's thread, from inside replay() or later; err
+     * NULL when it went well. */
     void (*done)(struct pl_replay *replay, const pl_error_t *err);
 } pl_replay_t;
 
 typedef struct pl_device_info {
-    char model[64];                                         /* "AMD EPYC, avx512" */
-    int devices;                                            /* how many there are on this machine */
-    int threads;                                            /* that compute, of this one */
-    size_t memory;                                          /* bytes, 0 when unknown */
-    char library[64];                                       /* "oneDNN 2.6.3" */
+    char model[64];                               /* "AMD EPYC, avx512" */
+    int devices;                                  /* how many there are on this machine */
+    int threads;                                  /* that compute, of this one */
+    size_t memory;                                /* bytes, 0 when unknown */
+    char library[64];                             /* "oneDNN 2.6.3" */
 } pl_device_info_t;
 
 typedef struct pl_accelerator_ops {
     PL_PART;
     int (*open)(void *self, pl_device_info_t *info, pl_error_t *err);
-    void (*close)(void *self);                              /* frees regions and plans too; also after a failed open */
+    void (*close)(void *self);         /* frees regions and plans too; also after a failed
+                                          open */
     /* (Re)allocates a region of n float32 elements, zeroed. */
     int (*region)(void *self, pl_region_t region, size_t n, pl_error_t *err);
-    int (*write)(void *self, pl_region_t region, size_t offset, const float *host, size_t n, pl_error_t *err);
-    int (*read)(void *self, pl_region_t region, size_t offset, float *host, size_t n, pl_error_t *err);
-    /* Regions the graph refers to must exist and stay.  PL_EUNSUPPORTED names the operator and its path. */
+    int (*write)(void *self, pl_region_t region, size_t offset, const float *host,
+                 size_t n, pl_error_t *err);
+    int (*read)(void *self, pl_region_t region, size_t offset, float *host, size_t n,
+                pl_error_t *err);
+    /* Regions the graph refers to must exist and stay.  PL_EUNSUPPORTED names the
+     * operator and its path. */
     int (*compile)(void *self, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err);
     void (*discard)(void *self, pl_plan_t *plan);
-    /* Starts a replay; on failure done is not called. Replays run in the order they were started, and what reads or
-     * writes regions after them finds them run. */
+    /* Starts a replay; on failure done is not called. Replays run in the order they were
+     * started, and what reads or writes regions after them finds them run. */
     int (*replay)(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err);
-    /* Of an open device whose replays are done later: a descriptor, there until close(), that can be read when some
-     * are; then collect() is called and calls their done().  [both NULL: done from inside replay()] */
+    /* Of an open device whose replays are done later: a descriptor, there until close(),
+     * that can be read when some are; then collect() is called and calls their done().
+     * [both NULL: done from inside replay()] */
     int (*descriptor)(const void *self);
     void (*collect)(void *self);
 } pl_accelerator_ops_t;

@@ -1,8 +1,8 @@
 /* actor.c - the accelerator actor: a device on a thread of its own, driven by messages
  *
- * It turns messages into calls of the device's table (accelerator.h) and completions into replies, and knows nothing of
- * what is computed.  A device may complete a replay from inside replay() or later on this thread; replies go out as
- * they come. */
+ * It turns messages into calls of the device's table (accelerator.h) and completions into
+ * replies, and knows nothing of what is computed.  A device may complete a replay from
+ * inside replay() or later on this thread; replies go out as they come. */
 #include "accelerators/actor.h"
 
 #include <pthread.h>
@@ -19,7 +19,7 @@ enum { FIGURES_MOST = 64 };
 
 /* A replay on its way; from a list of spare ones, so that a step allocates nothing. */
 typedef struct running {
-    pl_replay_t replay;                                     /* first: done() gets it back */
+    pl_replay_t replay;                                   /* first: done() gets it back */
     struct device *device;
     pl_call_t *call;
     int figure_count;
@@ -41,7 +41,7 @@ typedef struct device {
     int plan_count, plan_room;
     running_t *spare;
     int running;
-    bool halted;                                            /* a replay that halts could not begin */
+    bool halted;                                 /* a replay that halts could not begin */
     bool ending;
 } device_t;
 
@@ -51,35 +51,43 @@ static void device_collect(void *self)
     device->ops->collect(device->part.self);
 }
 
-static int device_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
 {
     (void)call;
     device_t *device = self;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
-    const pl_part_request_t request = {.role = "accelerator", .path = "trainer.accelerator", .automatic = "cpu"};
+    const pl_part_request_t request = {.role = "accelerator",
+                                       .path = "trainer.accelerator",
+                                       .automatic = "cpu"};
     int code = pl_options_part(job->options, &request, &device->part, err);
     if (code != PL_OK)
         return code;
     device->ops = device->part.ops;
-    device->opened = true;                                  /* close() also after a failed open() */
+    device->opened = true;                        /* close() also after a failed open() */
     code = device->ops->open(device->part.self, &device->info, err);
     if (code == PL_OK && device->ops->collect)
-        code = pl_watch(self, device->ops->descriptor(device->part.self), device_collect, err);
+        code = pl_watch(self, device->ops->descriptor(device->part.self), device_collect,
+                        err);
     if (code != PL_OK)
         return code;
-    pl_log_line(PL_LOG_INFO, pl_actor_rank(self), pl_actor_name(self), "%s: %s, %d thread%s, %s", device->ops->name,
-                device->info.model, device->info.threads, device->info.threads == 1 ? "" : "s", device->info.library);
+    pl_log_line(PL_LOG_INFO, pl_actor_rank(self), pl_actor_name(self),
+                "%s: %s, %d thread%s, %s", device->ops->name, device->info.model,
+                device->info.threads, device->info.threads == 1 ? "" : "s",
+                device->info.library);
     pl_actor_computes(self);
     pl_actor_ready(self);
     return PL_OK;
 }
 
-static int device_allocate(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
+                           pl_error_t *err)
 {
     device_t *device = self;
     if (body->allocate.region >= PL_REGIONS)
         return pl_fail(err, PL_EINVAL, "there is no region %u", body->allocate.region);
-    int code = device->ops->region(device->part.self, body->allocate.region, body->allocate.count, err);
+    int code = device->ops->region(device->part.self, body->allocate.region,
+                                   body->allocate.count, err);
     return code == PL_OK ? pl_reply_allocate(call, &(pl_allocate_reply_t){0}) : code;
 }
 
@@ -92,22 +100,26 @@ static void count_fetches(const pl_graph_t *g, compiled_t *compiled)
             compiled->output_count++;
 }
 
-static int device_compile(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int device_compile(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
 {
     device_t *device = self;
     const pl_graph_t *g = ((const pl_graph_holder_t *)body->compile.graph)->graph;
     compiled_t compiled = {0};
     count_fetches(g, &compiled);
     if (compiled.figure_count > FIGURES_MOST || compiled.output_count > PL_FIELDS)
-        return pl_fail(err, PL_EUNSUPPORTED, "%d figures and %d outputs; at most %d and %d", compiled.figure_count,
-                       compiled.output_count, FIGURES_MOST, PL_FIELDS);
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "%d figures and %d outputs; at most %d and %d",
+                       compiled.figure_count, compiled.output_count, FIGURES_MOST,
+                       PL_FIELDS);
     if (PL_GROW(device->plan, device->plan_count, device->plan_room) != PL_OK)
         return pl_no_memory(err);
     int code = device->ops->compile(device->part.self, g, &compiled.plan, err);
     if (code != PL_OK)
         return pl_pass(err, "plan %s", body->compile.name);
     device->plan[device->plan_count] = compiled;
-    return pl_reply_compile(call, &(pl_compile_reply_t){.plan = (uint32_t)device->plan_count++});
+    return pl_reply_compile(call, &(pl_compile_reply_t){
+                                      .plan = (uint32_t)device->plan_count++});
 }
 
 /* ---- replays ---- */
@@ -132,35 +144,43 @@ static void replay_done(pl_replay_t *replay, const pl_error_t *err)
 {
     running_t *running = (running_t *)replay;
     device_t *device = running->device;
-    pl_bytes_t figures = {running->figures, (size_t)running->figure_count * 2 * sizeof(double)};
+    pl_bytes_t figures = {running->figures,
+                          (size_t)running->figure_count * 2 * sizeof(double)};
     device->running--;
     if (err)
         pl_call_fail(running->call, err);
     else
-        pl_reply_replay_plan(running->call, &(pl_replay_plan_reply_t){.guarded = replay->guarded, .figures = figures});
+        pl_reply_replay_plan(running->call,
+                             &(pl_replay_plan_reply_t){.guarded = replay->guarded,
+                                                       .figures = figures});
     running_give(running);
     if (device->ending && device->running == 0)
         pl_actor_end(device, NULL);
 }
 
-static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg, const compiled_t *compiled, pl_error_t *err)
+static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
+                       const compiled_t *compiled, pl_error_t *err)
 {
     const pl_batch_t *batch = (const pl_batch_t *)msg->batch;
     pl_outputs_t *outputs = (pl_outputs_t *)msg->outputs;
     if (msg->scalars.size > sizeof replay->scalar)
-        return pl_fail(err, PL_EINVAL, "more than %d scalars for a step", PL_STEP_SCALARS);
+        return pl_fail(err, PL_EINVAL, "more than %d scalars for a step",
+                       PL_STEP_SCALARS);
     memcpy(replay->scalar, msg->scalars.data, msg->scalars.size);
-    replay->seed = msg->seed, replay->step = msg->step, replay->shard = msg->shard, replay->halts = msg->halts;
+    replay->seed = msg->seed, replay->step = msg->step, replay->shard = msg->shard,
+    replay->halts = msg->halts;
     for (int k = 0; batch && k < batch->field_count; k++)
         replay->input[k] = batch->field[k];
     if (outputs && outputs->count < compiled->output_count)
-        return pl_fail(err, PL_EINVAL, "%d outputs for a plan that has %d", outputs->count, compiled->output_count);
+        return pl_fail(err, PL_EINVAL, "%d outputs for a plan that has %d",
+                       outputs->count, compiled->output_count);
     for (int k = 0; outputs && k < compiled->output_count; k++)
         replay->output[k] = outputs->output[k].data;
     return PL_OK;
 }
 
-static int replay_begin(device_t *device, pl_call_t *call, const pl_replay_plan_t *msg, pl_error_t *err)
+static int replay_begin(device_t *device, pl_call_t *call, const pl_replay_plan_t *msg,
+                        pl_error_t *err)
 {
     if (msg->plan >= (uint32_t)device->plan_count)
         return pl_fail(err, PL_EINVAL, "there is no plan %u", msg->plan);
@@ -169,12 +189,14 @@ static int replay_begin(device_t *device, pl_call_t *call, const pl_replay_plan_
     if (!running)
         return pl_no_memory(err);
     running->replay = (pl_replay_t){.figures = running->figures, .done = replay_done};
-    running->device = device, running->call = call, running->figure_count = compiled->figure_count;
+    running->device = device, running->call = call,
+    running->figure_count = compiled->figure_count;
     memset(running->figures, 0, (size_t)running->figure_count * 2 * sizeof(double));
     int code = replay_fill(&running->replay, msg, compiled, err);
     if (code == PL_OK) {
         device->running++;
-        code = device->ops->replay(device->part.self, compiled->plan, &running->replay, err);
+        code = device->ops->replay(device->part.self, compiled->plan, &running->replay,
+                                   err);
         if (code != PL_OK)
             device->running--;
     }
@@ -183,7 +205,8 @@ static int replay_begin(device_t *device, pl_call_t *call, const pl_replay_plan_
     return code;
 }
 
-static int device_replay(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int device_replay(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
 {
     device_t *device = self;
     if (body->replay_plan.halts && device->halted)
@@ -196,23 +219,29 @@ static int device_replay(void *self, pl_call_t *call, const pl_body_t *body, pl_
 
 /* ---- regions to and from the host ---- */
 
-static int device_write(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int device_write(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
 {
     device_t *device = self;
     const pl_floats_t *floats = (const pl_floats_t *)body->write_region.floats;
-    int code = device->ops->write(device->part.self, body->write_region.region, 0, floats->data, floats->count, err);
-    return code == PL_OK ? pl_reply_write_region(call, &(pl_write_region_reply_t){0}) : code;
+    int code = device->ops->write(device->part.self, body->write_region.region, 0,
+                                  floats->data, floats->count, err);
+    return code == PL_OK ? pl_reply_write_region(call, &(pl_write_region_reply_t){0})
+                         : code;
 }
 
-static int device_read(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int device_read(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
 {
     device_t *device = self;
     pl_floats_t *floats = pl_floats_new(body->read_region.count, err);
     if (!floats)
         return PL_ENOMEM;
-    int code = device->ops->read(device->part.self, body->read_region.region, 0, floats->data, floats->count, err);
+    int code = device->ops->read(device->part.self, body->read_region.region, 0,
+                                 floats->data, floats->count, err);
     if (code == PL_OK)
-        code = pl_reply_read_region(call, &(pl_read_region_reply_t){.floats = &floats->object});
+        code = pl_reply_read_region(call,
+                                    &(pl_read_region_reply_t){.floats = &floats->object});
     pl_object_unref(floats);
     return code;
 }
@@ -253,7 +282,8 @@ static const pl_handler_t device_handlers[] = {
     PL_HANDLERS_END,
 };
 
-/* One table for each kind of device, for ever: an actor that is stuck may outlive all that knew it. */
+/* One table for each kind of device, for ever: an actor that is stuck may outlive all
+ * that knew it. */
 const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err)
 {
     enum { KINDS_MOST = 16 };
@@ -267,12 +297,18 @@ const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err)
     while (k < KINDS_MOST && kinds[k].name && kinds[k].name != part->name)
         k++;
     if (k < KINDS_MOST && !kinds[k].name)
-        kinds[k] = (pl_actor_ops_t){.name = part->name, .help = "one device", .size = sizeof(device_t),
-                                    .role = "accelerator", .level = PL_LEVEL_ACCELERATOR, .handlers = device_handlers,
-                                    .on_cancel = device_cancel, .release = device_release};
+        kinds[k] = (pl_actor_ops_t){.name = part->name,
+                                    .help = "one device",
+                                    .size = sizeof(device_t),
+                                    .role = "accelerator",
+                                    .level = PL_LEVEL_ACCELERATOR,
+                                    .handlers = device_handlers,
+                                    .on_cancel = device_cancel,
+                                    .release = device_release};
     pthread_mutex_unlock(&lock);
     if (k < KINDS_MOST)
         return &kinds[k];
-    pl_fail(err, PL_EBUSY, "more than %d kinds of accelerators in one process", KINDS_MOST);
+    pl_fail(err, PL_EBUSY, "more than %d kinds of accelerators in one process",
+            KINDS_MOST);
     return NULL;
 }

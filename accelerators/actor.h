@@ -4,8 +4,9 @@
 
 #include "runtime/actor.h"
 
-/* The table of the actor for a device kind of that name, which is the registry's: "accelerator.cpu" in the stream.
- * `start`: context is the pl_job_t whose trainer.accelerator says which device.  NULL: PL_ENOTFOUND, PL_EBUSY. */
+/* The table of the actor for a device kind of that name, which is the registry's:
+ * "accelerator.cpu" in the stream. `start`: context is the pl_job_t whose
+ * trainer.accelerator says which device.  NULL: PL_ENOTFOUND, PL_EBUSY. */
 const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err);
 
 #endif

@@ -1,7 +1,8 @@
 /* host.c - the engine as the program sees it: a control thread below, notifications above
  *
- * The program's side posts commands to the control thread and gets notifications by one eventfd; nothing else crosses.
- * On the control thread the program is an actor like others, the highest: its calls are what the program asked for. */
+ * The program's side posts commands to the control thread and gets notifications by one
+ * eventfd; nothing else crosses. On the control thread the program is an actor like
+ * others, the highest: its calls are what the program asked for. */
 #include "actors/host.h"
 
 #include <event2/event.h>
@@ -25,29 +26,32 @@ enum { TOKENS_MOST = 100000000 };
 struct pl_trainer {
     pl_engine_t *engine;
     pl_options_t *options;
-    pl_trainer_t *next, **link;                             /* list of the engine's; host's thread */
-    bool running, freed;                                    /* host's thread */
-    pl_note_t *done;                                        /* made with the run, so that its end can always be told */
-    pl_note_t gone;                                         /* the actor has ended after a free */
+    pl_trainer_t *next, **link;        /* list of the engine's; host's thread */
+    bool running, freed;               /* host's thread */
+    pl_note_t *done;                   /* made with the run, so that its end can always be
+                                          told */
+    pl_note_t gone;                    /* the actor has ended after a free */
     pl_reports_t reports;
     pl_on_done_t on_done;
     void *done_user;
     pl_on_progress_t on_progress;
     void *progress_user;
-    pl_address_t actor;                                     /* control thread; nobody before the first run */
-    uint64_t life, run;                                     /* control thread: open calls, 0 none */
-    bool leaving;                                           /* control thread: freed by the host */
-    pl_trainer_t *next_living, **living_link;               /* control thread: list of those with an actor */
+    pl_address_t actor;                           /* control thread; nobody before the
+                                                     first run */
+    uint64_t life, run;                           /* control thread: open calls, 0 none */
+    bool leaving;                                 /* control thread: freed by the host */
+    pl_trainer_t *next_living, **living_link;     /* control thread: list of those with an
+                                                     actor */
 };
 
 struct pl_engine {
     pl_runtime_t runtime;
     pl_reactor_t *reactor;
-    void *host;                                             /* the host actor; control thread */
-    pl_trainer_t *trainers;                                 /* host's thread */
-    bool closing, closed;                                   /* host's thread */
-    pl_trainer_t *living;                                   /* control thread */
-    bool ending;                                            /* control thread */
+    void *host;                                       /* the host actor; control thread */
+    pl_trainer_t *trainers;                           /* host's thread */
+    bool closing, closed;                             /* host's thread */
+    pl_trainer_t *living;                             /* control thread */
+    bool ending;                                      /* control thread */
     void (*on_closed)(pl_engine_t *engine, void *user);
     void *closed_user;
     pl_note_t closed_note;
@@ -59,12 +63,16 @@ typedef struct host {
     pl_engine_t *engine;
 } host_t;
 
-static const pl_actor_ops_t host_ops = {.name = "host", .help = "the program", .size = sizeof(host_t),
-                                        .level = PL_LEVEL_HOST, .handlers = (pl_handler_t[]){PL_HANDLERS_END}};
+static const pl_actor_ops_t host_ops = {.name = "host",
+                                        .help = "the program",
+                                        .size = sizeof(host_t),
+                                        .level = PL_LEVEL_HOST,
+                                        .handlers = (pl_handler_t[]){PL_HANDLERS_END}};
 
 /* ---- the control thread ---- */
 
-static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome, const pl_error_t *error)
+static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome,
+                      const pl_error_t *error)
 {
     pl_note_t *note = trainer->done;
     trainer->run = 0;
@@ -109,7 +117,7 @@ static void trainer_ended(void *self, const pl_answer_t *answer)
     *trainer->living_link = trainer->next_living;
     if (trainer->next_living)
         trainer->next_living->living_link = trainer->living_link;
-    pl_engine_t *engine = trainer->engine;                  /* the trainer may be gone after the note */
+    pl_engine_t *engine = trainer->engine;    /* the trainer may be gone after the note */
     if (trainer->leaving)
         pl_notes_push(&engine->notes, &trainer->gone);
     engine_end(engine);
@@ -121,8 +129,8 @@ static bool trainer_spawn(pl_trainer_t *trainer, pl_error_t *err)
     if (trainer->life)
         return true;
     pl_engine_t *engine = trainer->engine;
-    trainer->life = pl_spawn(engine->host, &pl_trainer_actor, PL_SAME_THREAD, &(pl_start_t){.options = ""}, how,
-                             &trainer->actor, err);
+    trainer->life = pl_spawn(engine->host, &pl_trainer_actor, PL_SAME_THREAD,
+                             &(pl_start_t){.options = ""}, how, &trainer->actor, err);
     if (!trainer->life)
         return false;
     trainer->next_living = engine->living;
@@ -156,8 +164,8 @@ static void command_run(void *argument)
     if (trainer->engine->ending)
         pl_fail(&err, PL_ECANCELLED, "the engine is closing");
     else if (trainer_spawn(trainer, &err))
-        trainer->run = pl_call_run(trainer->engine->host, trainer->actor, &(pl_run_t){.job = &command->job->object}, how,
-                                   &err);
+        trainer->run = pl_call_run(trainer->engine->host, trainer->actor,
+                                   &(pl_run_t){.job = &command->job->object}, how, &err);
     if (!trainer->run)
         run_ended(trainer, NULL, &err);
     command_free(command);
@@ -168,7 +176,8 @@ static void command_stop(void *argument)
     command_t *command = argument;
     pl_trainer_t *trainer = command->trainer;
     if (trainer->run)
-        pl_call_stop(trainer->engine->host, trainer->actor, &(pl_stop_t){.reason = command->reason}, (pl_how_t){0}, NULL);
+        pl_call_stop(trainer->engine->host, trainer->actor,
+                     &(pl_stop_t){.reason = command->reason}, (pl_how_t){0}, NULL);
     command_free(command);
 }
 
@@ -204,7 +213,8 @@ static int engine_open(pl_engine_t *engine, struct event_base *base, pl_error_t 
     if (pl_notes_init(&engine->notes, err) != PL_OK)
         return PL_EBUSY;
     if (base) {
-        engine->readable = event_new(base, engine->notes.fd, EV_READ | EV_PERSIST, engine_readable, engine);
+        engine->readable = event_new(base, engine->notes.fd, EV_READ | EV_PERSIST,
+                                     engine_readable, engine);
         if (!engine->readable || event_add(engine->readable, NULL) != 0)
             return pl_no_memory(err);
     }
@@ -226,7 +236,7 @@ static void engine_release(pl_engine_t *engine)
     pl_notes_release(&engine->notes);
     pl_monitor_stop(&engine->runtime);
     if (engine->runtime.stuck)
-        return;                                             /* a thread that cannot be ended still uses it */
+        return;                          /* a thread that cannot be ended still uses it */
     pl_runtime_release(&engine->runtime);
     pl_free(engine);
 }
@@ -274,7 +284,8 @@ static void post_surely(pl_engine_t *engine, void (*command)(void *), void *argu
         usleep(1000);
 }
 
-void pl_engine_close(pl_engine_t *engine, void (*on_closed)(pl_engine_t *, void *), void *user)
+void pl_engine_close(pl_engine_t *engine, void (*on_closed)(pl_engine_t *, void *),
+                     void *user)
 {
     if (engine->closing)
         return;
@@ -297,7 +308,8 @@ static void trainer_release(pl_trainer_t *trainer)
     pl_free(trainer);
 }
 
-pl_trainer_t *pl_trainer_new(pl_engine_t *engine, const pl_options_t *options, pl_error_t *err)
+pl_trainer_t *pl_trainer_new(pl_engine_t *engine, const pl_options_t *options,
+                             pl_error_t *err)
 {
     if (engine->closing) {
         pl_fail(err, PL_ESTATE, "the engine is closing");
@@ -313,8 +325,11 @@ pl_trainer_t *pl_trainer_new(pl_engine_t *engine, const pl_options_t *options, p
         pl_free(trainer);
         return NULL;
     }
-    *trainer = (pl_trainer_t){.gone = {.kind = PL_NOTE_GONE, .trainer = trainer}, .engine = engine, .options = copy,
-                              .next = engine->trainers, .link = &engine->trainers};
+    *trainer = (pl_trainer_t){.gone = {.kind = PL_NOTE_GONE, .trainer = trainer},
+                              .engine = engine,
+                              .options = copy,
+                              .next = engine->trainers,
+                              .link = &engine->trainers};
     if (engine->trainers)
         engine->trainers->link = &trainer->next;
     engine->trainers = trainer;
@@ -327,17 +342,20 @@ void pl_trainer_free(pl_trainer_t *trainer)
         return;
     trainer->freed = true;
     if (!trainer->engine->closing)
-        post_surely(trainer->engine, command_leave, trainer);   /* otherwise it goes with the engine */
+        post_surely(trainer->engine, command_leave, trainer);  /* otherwise it goes
+                                                                  with the engine */
 }
 
-void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress, void *user)
+void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress,
+                            void *user)
 {
     trainer->on_progress = on_progress;
     trainer->progress_user = user;
 }
 
 /* Consumes the job. */
-static int trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_done, void *user, pl_error_t *err)
+static int trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_done,
+                         void *user, pl_error_t *err)
 {
     command_t *command = pl_alloc(sizeof *command);
     pl_note_t *done = pl_alloc(sizeof *done);
@@ -366,11 +384,14 @@ static int trainer_free_to_run(const pl_trainer_t *trainer, pl_error_t *err)
     if (trainer->freed || trainer->engine->closing)
         return pl_fail(err, PL_ESTATE, "the engine is closing or the trainer was freed");
     if (trainer->running)
-        return pl_fail(err, PL_ESTATE, "this trainer is running: wait for on_done, or use another trainer");
+        return pl_fail(
+            err, PL_ESTATE,
+            "this trainer is running: wait for on_done, or use another trainer");
     return PL_OK;
 }
 
-int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user, pl_error_t *err)
+int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user,
+                   pl_error_t *err)
 {
     int code = trainer_free_to_run(trainer, err);
     pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, PL_TRAIN, err) : NULL;
@@ -379,18 +400,22 @@ int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user, pl_e
     return trainer_begin(trainer, job, on_done, user, err);
 }
 
-int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what, pl_on_done_t on_done, void *user,
-                       pl_error_t *err)
+int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what,
+                       pl_on_done_t on_done, void *user, pl_error_t *err)
 {
     int code = trainer_free_to_run(trainer, err);
     if (code == PL_OK && what->prompt && (what->tokens < 0 || what->tokens > TOKENS_MOST))
-        code = pl_fail(err, PL_EINVAL, "tokens is %lld: from 0 to %d", (long long)what->tokens, TOKENS_MOST);
+        code = pl_fail(err, PL_EINVAL, "tokens is %lld: from 0 to %d",
+                       (long long)what->tokens, TOKENS_MOST);
     if (code == PL_OK && !(what->temperature >= 0 && what->temperature <= 1e6))
         code = pl_fail(err, PL_EINVAL, "temperature is %g: 0 or more", what->temperature);
     if (code == PL_OK && what->top_k < 0)
-        code = pl_fail(err, PL_EINVAL, "top_k is %lld: 0 for all, or how many", (long long)what->top_k);
+        code = pl_fail(err, PL_EINVAL, "top_k is %lld: 0 for all, or how many",
+                       (long long)what->top_k);
     if (code == PL_OK && !what->checkpoint)
-        code = pl_fail(err, PL_EINVAL, "predicting needs weights: a .safetensors file or a run directory");
+        code =
+            pl_fail(err, PL_EINVAL,
+                    "predicting needs weights: a .safetensors file or a run directory");
     pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, PL_PREDICT, err) : NULL;
     if (code != PL_OK || !job)
         return code != PL_OK ? code : PL_ENOMEM;
@@ -412,8 +437,11 @@ int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
     command_t *command = pl_alloc(sizeof *command);
     if (!command)
         return pl_no_memory(err);
-    *command = (command_t){.trainer = trainer, .reason = pl_strdup(reason && *reason ? reason : "the program asked for it")};
-    if (command->reason && pl_reactor_post(trainer->engine->reactor, command_stop, command, err) == PL_OK)
+    *command = (command_t){.trainer = trainer,
+                           .reason = pl_strdup(
+                               reason && *reason ? reason : "the program asked for it")};
+    if (command->reason
+        && pl_reactor_post(trainer->engine->reactor, command_stop, command, err) == PL_OK)
         return PL_OK;
     command_free(command);
     return pl_no_memory(err);
@@ -431,21 +459,19 @@ static void note_deliver(pl_engine_t *engine, pl_note_t *note)
         pl_note_free(note);
         return;
     case PL_NOTE_DONE:
-        trainer->running = false;                           /* a new run may begin from inside on_done */
+        trainer->running = false;            /* a new run may begin from inside on_done */
         trainer->done = NULL;
         if (!trainer->freed && trainer->on_done)
             pl_result_tell(&note->ending, trainer, trainer->on_done, trainer->done_user);
         pl_note_free(note);
         return;
-    case PL_NOTE_GONE:
-        trainer_release(trainer);
-        return;
+    case PL_NOTE_GONE: trainer_release(trainer); return;
     case PL_NOTE_CLOSED:
         pl_reactor_stop(engine->reactor);
         engine->reactor = NULL;
         engine->closed = true;
         if (engine->on_closed)
-            engine->on_closed(engine, engine->closed_user); /* may free the engine */
+            engine->on_closed(engine, engine->closed_user);  /* may free the engine */
         return;
     }
 }

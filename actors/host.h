@@ -4,7 +4,8 @@
 
 #include "runtime/reactor.h"
 
-/* What all threads of an engine share.  To be changed only before its first trainer runs. */
+/* What all threads of an engine share.  To be changed only before its first trainer
+ * runs. */
 pl_runtime_t *pl_engine_runtime(pl_engine_t *engine);
 
 #endif

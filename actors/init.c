@@ -1,4 +1,5 @@
-/* init.c - the first line of a program: Paceline's own parts become known by name, like a user's */
+/* init.c - the first line of a program: Paceline's own parts become known by name, like a
+ * user's */
 #include "actors/connectors/callbacks/callbacks.h"
 #include "actors/connectors/datasets/datasets.h"
 #include "actors/connectors/loggers/loggers.h"
@@ -14,21 +15,17 @@ static const pl_registration_t own_parts[] = {
 #ifdef HAVE_ONEDNN
     {"accelerator", &pl_cpu_accelerator},
 #endif
-    {"strategy", &pl_single_strategy},
-    {"launcher", &pl_inline_launcher},
-    {"dataset", &pl_csv_dataset},
-    {"dataset", &pl_idx_dataset},
-    {"dataset", &pl_memory_dataset},
-    {"dataset", &pl_npy_dataset},
-    {"dataset", &pl_text_dataset},
-    {"callback", &pl_progress_callback},
-    {"logger", &pl_jsonl_logger},
-    PL_REGISTRATIONS_END,
+    {"strategy", &pl_single_strategy},    {"launcher", &pl_inline_launcher},
+    {"dataset", &pl_csv_dataset},         {"dataset", &pl_idx_dataset},
+    {"dataset", &pl_memory_dataset},      {"dataset", &pl_npy_dataset},
+    {"dataset", &pl_text_dataset},        {"callback", &pl_progress_callback},
+    {"logger", &pl_jsonl_logger},         PL_REGISTRATIONS_END,
 };
 
-int pl_init(int *argc, char ***argv, const pl_registration_t *registrations, pl_error_t *err)
+int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
+            pl_error_t *err)
 {
-    (void)argc, (void)argv;                                 /* for launchers that start this program again */
+    (void)argc, (void)argv;              /* for launchers that start this program again */
     int code = pl_register(own_parts, err);
     if (code == PL_OK)
         code = pl_register(pl_optimizer_parts, err);

@@ -16,9 +16,9 @@ typedef enum pl_note_kind {
 typedef struct pl_note {
     pl_note_kind_t kind;
     pl_trainer_t *trainer;
-    struct pl_reports *reports;                             /* of PROGRESS */
-    pl_progress_t progress;                                 /* its texts are the note's own */
-    pl_ending_t ending;                      /* of DONE; filled in while the run goes on */
+    struct pl_reports *reports;             /* of PROGRESS */
+    pl_progress_t progress;                 /* its texts are the note's own */
+    pl_ending_t ending;                     /* of DONE; filled in while the run goes on */
     struct pl_note *next;
 } pl_note_t;
 

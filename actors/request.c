@@ -54,9 +54,11 @@ static int name_check(const pl_job_t *job, pl_error_t *err)
     const pl_trainer_options_t *trainer = job->trainer;
     pl_error_t why = {0};
     if (job->stage != PL_TRAIN || !*trainer->run_name
-        || pl_run_dir_is_free(trainer->default_root_dir, trainer->run_name, &why) == PL_OK)
+        || pl_run_dir_is_free(trainer->default_root_dir, trainer->run_name, &why)
+               == PL_OK)
         return PL_OK;
-    return pl_options_fail(err, why.code, job->options, "trainer.run_name", "%s", why.text);
+    return pl_options_fail(err, why.code, job->options, "trainer.run_name", "%s",
+                           why.text);
 }
 
 int pl_request_check(const pl_job_t *job, pl_error_t *err)
@@ -67,7 +69,7 @@ int pl_request_check(const pl_job_t *job, pl_error_t *err)
 
 char *pl_request_options(const pl_job_t *job, const char *path, pl_error_t *err)
 {
-    char *text = pl_options_get(job->options, path);        /* a name alone is no object */
+    char *text = pl_options_get(job->options, path);       /* a name alone is no object */
     if (text && *text != '{')
         *text = '\0';
     if (!text)

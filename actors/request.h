@@ -12,7 +12,8 @@ int pl_request_check(const pl_job_t *job, pl_error_t *err);
 const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err);
 const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err);
 
-/* The options in the run of the part at a path, as `start` takes them; NULL: out of memory. */
+/* The options in the run of the part at a path, as `start` takes them; NULL: out of
+ * memory. */
 char *pl_request_options(const pl_job_t *job, const char *path, pl_error_t *err);
 
 #endif

@@ -32,7 +32,7 @@ void pl_ending_note(pl_ending_t *ending, const pl_run_progress_t *report)
         ending->began = pl_now();
     if (*report->run_dir)
         note_text(&ending->run_dir, report->run_dir);
-    if (*report->metrics == '{')                            /* a text that grows is none */
+    if (*report->metrics == '{')                           /* a text that grows is none */
         note_text(&ending->metrics, report->metrics);
 }
 
@@ -52,15 +52,23 @@ void pl_ending_release(pl_ending_t *ending)
     pl_free(ending->metrics);
 }
 
-void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer, pl_on_done_t on_done, void *user)
+void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
+                    pl_on_done_t on_done, void *user)
 {
     const pl_outcome_t *o = ending->outcome;
-    int weights = o && o->weights ? o->weights->count : 0, outputs = o && o->outputs ? o->outputs->count : 0;
+    int weights = o && o->weights ? o->weights->count : 0,
+        outputs = o && o->outputs ? o->outputs->count : 0;
     pl_result_tensor_t *view = pl_alloc_array((size_t)(weights + outputs), sizeof *view);
-    pl_result_t result = {.status = !o ? "failed" : o->stopped ? "stopped" : "ok", .error = ending->error,
-                          .global_step = ending->global_step, .epoch = ending->epoch,
-                          .seconds = ending->seconds, .metrics = ending->metrics ? ending->metrics : "{}",
-                          .run_dir = ending->run_dir ? ending->run_dir : "", .text = ""};
+    pl_result_t result = {.status = !o           ? "failed"
+                                    : o->stopped ? "stopped"
+                                                 : "ok",
+                          .error = ending->error,
+                          .global_step = ending->global_step,
+                          .epoch = ending->epoch,
+                          .seconds = ending->seconds,
+                          .metrics = ending->metrics ? ending->metrics : "{}",
+                          .run_dir = ending->run_dir ? ending->run_dir : "",
+                          .text = ""};
     if (o) {
         if (o->error.code != PL_OK) {
             result.status = "failed";

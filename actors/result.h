@@ -12,8 +12,8 @@ typedef struct pl_ending {
     char *run_dir;                                          /* [none] */
     uint64_t global_step;
     uint32_t epoch;
-    char *metrics;                                          /* JSON object  [none] */
-    int64_t began;                                          /* ns; its loop  [0: it did not] */
+    char *metrics;                                     /* JSON object  [none] */
+    int64_t began;                                     /* ns; its loop  [0: it did not] */
     double seconds;
 } pl_ending_t;
 
@@ -24,6 +24,7 @@ void pl_ending_end(pl_ending_t *ending, pl_outcome_t *outcome, const pl_error_t 
 void pl_ending_release(pl_ending_t *ending);
 
 /* Calls on_done with what came of a run. */
-void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer, pl_on_done_t on_done, void *user);
+void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
+                    pl_on_done_t on_done, void *user);
 
 #endif

@@ -1,6 +1,7 @@
 /* trainer.c - the trainer: a run, its state and its result
  *
- * It chooses the launcher, hands it the job and waits for the one answer.  What ranks are, and where, it never asks. */
+ * It chooses the launcher, hands it the job and waits for the one answer.  What ranks
+ * are, and where, it never asks. */
 #include "actors/trainer.h"
 
 #include <stdio.h>
@@ -13,20 +14,21 @@
 typedef enum trainer_state {
     TRAINER_IDLE,
     TRAINER_RUNNING,
-    TRAINER_STOPPING,                                       /* asked to stop; the launcher will answer */
-    TRAINER_ENDING,                                         /* the answer is there; the launcher is to end */
+    TRAINER_STOPPING,                    /* asked to stop; the launcher will answer */
+    TRAINER_ENDING,                      /* the answer is there; the launcher is to end */
 } trainer_state_t;
 
 typedef struct trainer {
     trainer_state_t state;
     pl_call_t *run;
     pl_address_t launcher;
-    uint64_t life, launched;                                /* of the launcher: its start, its run */
-    pl_outcome_t *outcome;                                  /* NULL with an error */
+    uint64_t life, launched;                     /* of the launcher: its start, its run */
+    pl_outcome_t *outcome;                       /* NULL with an error */
     pl_error_t error;
 } trainer_t;
 
-static int trainer_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int trainer_start(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
 {
     (void)call, (void)body, (void)err;
     pl_actor_ready(self);
@@ -74,7 +76,7 @@ static void launcher_ended(void *self, const pl_answer_t *answer)
 static void launcher_answered(void *self, const pl_answer_t *answer)
 {
     trainer_t *trainer = self;
-    if (answer->call != trainer->launched)                  /* the launcher has ended before */
+    if (answer->call != trainer->launched)             /* the launcher has ended before */
         return;
     if (answer->kind == PL_ANSWER_PROGRESS)
         pl_progress_run(trainer->run, &answer->body->run_progress);
@@ -88,13 +90,18 @@ static void launcher_answered(void *self, const pl_answer_t *answer)
     pl_cancel(trainer, trainer->life);
 }
 
-static int trainer_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int trainer_run(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
 {
     trainer_t *trainer = self;
     if (trainer->state != TRAINER_IDLE)
-        return pl_fail(err, PL_ESTATE, "this trainer is running already: wait for its result, or use another trainer");
+        return pl_fail(err, PL_ESTATE,
+                       "this trainer is running already: wait for its result, or use "
+                       "another trainer");
     if (pl_actor_sees_stuck(self))
-        return pl_fail(err, PL_ESTUCK, "an earlier run of this engine is stuck and holds its memory: use a new engine");
+        return pl_fail(err, PL_ESTUCK,
+                       "an earlier run of this engine is stuck and holds its memory: use "
+                       "a new engine");
     const pl_job_t *job = (const pl_job_t *)body->run.job;
     const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
     if (!launcher)
@@ -105,7 +112,8 @@ static int trainer_run(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     pl_start_t start = {.options = options, .context = body->run.job};
     pl_how_t life = {.on_answer = launcher_ended}, how = {.on_answer = launcher_answered};
     trainer->error.code = PL_OK;
-    trainer->life = pl_spawn(self, launcher, PL_SAME_THREAD, &start, life, &trainer->launcher, err);
+    trainer->life = pl_spawn(self, launcher, PL_SAME_THREAD, &start, life,
+                             &trainer->launcher, err);
     pl_free(options);
     if (!trainer->life)
         return err->code;
@@ -121,7 +129,8 @@ static int trainer_run(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     return PL_OK;
 }
 
-static int trainer_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int trainer_stop(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
 {
     trainer_t *trainer = self;
     if (trainer->state == TRAINER_RUNNING) {

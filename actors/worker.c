@@ -1,8 +1,10 @@
 /* worker.c - the worker: one rank's actors, and their one address
  *
- * It builds what a run needs from the bottom up and knows the order: data say what they are, the strategy sets the
- * module up for them, weights come in, the run gets its folder, then the loop runs.  What the parts do is theirs.
- * While a run goes on it gives a sign of life of its own: that this thread turns.  That steps are made is the loops'. */
+ * It builds what a run needs from the bottom up and knows the order: data say what
+ * they are, the strategy sets the module up for them, weights come in, the run gets
+ * its folder, then the loop runs.  What the parts do is theirs. While a run goes on it
+ * gives a sign of life of its own: that this thread turns.  That steps are made is the
+ * loops'. */
 #include "actors/worker.h"
 
 #include <math.h>
@@ -34,12 +36,13 @@ typedef struct worker {
     pl_job_t *job;                                          /* counted */
     pl_address_t writer, data, callback, accelerator, strategy, logger, checkpoint, loop;
     bool validates, does_io;
-    pl_weights_t *weights;                                  /* to start from, counted  [NULL] */
+    pl_weights_t *weights;                            /* to start from, counted  [NULL] */
     char *run_dir;
-    char stop_reason[128];                                  /* asked for before there was a loop  [""] */
+    char stop_reason[128];                   /* asked for before there was a loop  [""] */
 } worker_t;
 
-static int worker_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int worker_start(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
 {
     (void)call, (void)body, (void)err;
     pl_actor_ready(self);
@@ -52,7 +55,7 @@ static void worker_fail(worker_t *w, const pl_error_t *error)
 {
     pl_call_t *call = w->run;
     w->run = NULL;
-    if (error->code == PL_ESTUCK)                           /* somebody has waited for step_timeout, or nearly */
+    if (error->code == PL_ESTUCK)    /* somebody has waited for step_timeout, or nearly */
         pl_actor_suspect(w, pl_milliseconds(w->job->trainer->step_timeout) / 2);
     if (call)
         pl_call_fail(call, error);
@@ -71,7 +74,8 @@ static void worker_late(worker_t *w, const pl_answer_t *answer, const char *what
     pl_error_t err;
     if (answer->kind != PL_ANSWER_LATE)
         return;
-    pl_fail(&err, PL_ESTUCK, "%s has not ended for %g s (trainer.step_timeout)", what, w->job->trainer->step_timeout);
+    pl_fail(&err, PL_ESTUCK, "%s has not ended for %g s (trainer.step_timeout)", what,
+            w->job->trainer->step_timeout);
     worker_fail(w, &err);
 }
 
@@ -88,10 +92,11 @@ static void part_ended(void *self, const pl_answer_t *answer)
         worker_fail(self, answer->error);
 }
 
-static bool spawn(worker_t *w, const pl_actor_ops_t *ops, pl_where_t where, const pl_start_t *start, pl_address_t *at,
-                  pl_error_t *err)
+static bool spawn(worker_t *w, const pl_actor_ops_t *ops, pl_where_t where,
+                  const pl_start_t *start, pl_address_t *at, pl_error_t *err)
 {
-    return pl_spawn(w, ops, where, start, (pl_how_t){.on_answer = part_ended}, at, err) != 0;
+    return pl_spawn(w, ops, where, start, (pl_how_t){.on_answer = part_ended}, at, err)
+           != 0;
 }
 
 static void worker_beat(void *self)
@@ -116,7 +121,8 @@ static void worker_ran(void *self, const pl_answer_t *answer)
     pl_outcome_t *outcome = (pl_outcome_t *)answer->body->run_reply.outcome;
     pl_call_t *call = w->run;
     if (w->run_dir)
-        outcome->run_dir = pl_strdup(w->run_dir);           /* nobody else has seen the outcome yet */
+        outcome->run_dir = pl_strdup(w->run_dir);      /* nobody else has seen the outcome
+                                                          yet */
     if (w->run_dir && !outcome->run_dir && outcome->error.code == PL_OK)
         pl_no_memory(&outcome->error);
     w->run = NULL;
@@ -157,8 +163,10 @@ static bool spawn_savers(worker_t *w, pl_error_t *err)
     char *options = object ? pl_metrics_text(object, err) : NULL;
     pl_start_t start = {.options = options, .context = &w->job->object};
     pl_peers_add(&start.peers, "writer", w->writer);
-    bool spawned = options && spawn(w, &pl_logger_connector, PL_SAME_THREAD, &start, &w->logger, err)
-                   && spawn(w, &pl_checkpoint_connector, PL_SAME_THREAD, &start, &w->checkpoint, err);
+    bool spawned =
+        options && spawn(w, &pl_logger_connector, PL_SAME_THREAD, &start, &w->logger, err)
+        && spawn(w, &pl_checkpoint_connector, PL_SAME_THREAD, &start, &w->checkpoint,
+                 err);
     pl_free(options);
     json_decref(object);
     return spawned;
@@ -171,9 +179,13 @@ static void worker_go(worker_t *w)
     if (!spawn_loops(w, &err))
         worker_fail(w, &err);
     else
-        worker_sent(w, pl_call_run(w, w->loop, &msg, (pl_how_t){.on_answer = worker_ran}, &err), &err);
+        worker_sent(w,
+                    pl_call_run(w, w->loop, &msg, (pl_how_t){.on_answer = worker_ran},
+                                &err),
+                    &err);
     if (w->run && w->stop_reason[0])
-        pl_call_stop(w, w->loop, &(pl_stop_t){.reason = w->stop_reason}, (pl_how_t){0}, NULL);
+        pl_call_stop(w, w->loop, &(pl_stop_t){.reason = w->stop_reason}, (pl_how_t){0},
+                     NULL);
 }
 
 /* ---- the run's folder ---- */
@@ -185,7 +197,9 @@ static void run_dir_made(void *self, const pl_answer_t *answer)
     if (worker_failed(w, answer))
         return;
     w->run_dir = pl_strdup(answer->body->make_run_dir_reply.path);
-    pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive", .metrics = "", .run_dir = w->run_dir});
+    pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive",
+                                                 .metrics = "",
+                                                 .run_dir = w->run_dir});
     if (!w->run_dir || !spawn_savers(w, &err)) {
         if (!err.code)
             pl_no_memory(&err);
@@ -199,7 +213,9 @@ static void make_run_dir(worker_t *w)
 {
     pl_error_t err = {0};
     char *run = pl_options_print(w->job->options, &err);
-    pl_make_run_dir_t msg = {.root = w->job->trainer->default_root_dir, .name = w->job->trainer->run_name, .run = run};
+    pl_make_run_dir_t msg = {.root = w->job->trainer->default_root_dir,
+                             .name = w->job->trainer->run_name,
+                             .run = run};
     pl_how_t how = {.on_answer = run_dir_made};
     worker_sent(w, run ? pl_call_make_run_dir(w, w->writer, &msg, how, &err) : 0, &err);
     pl_text_free(run);
@@ -238,7 +254,8 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
         return;
     }
     pl_import_weights_t msg = {.weights = &w->weights->object};
-    pl_how_t how = {.on_answer = weights_imported, .silence_ms = pl_milliseconds(w->job->trainer->step_timeout)};
+    pl_how_t how = {.on_answer = weights_imported,
+                    .silence_ms = pl_milliseconds(w->job->trainer->step_timeout)};
     worker_sent(w, pl_call_import_weights(w, w->strategy, &msg, how, &err), &err);
 }
 
@@ -246,7 +263,8 @@ static void set_up(worker_t *w, pl_layout_t *layout, const char *facts)
 {
     pl_error_t err = {0};
     pl_setup_t msg = {.job = &w->job->object, .facts = facts, .layout = &layout->object};
-    pl_how_t how = {.on_answer = strategy_set_up, .silence_ms = pl_milliseconds(w->job->trainer->step_timeout)};
+    pl_how_t how = {.on_answer = strategy_set_up,
+                    .silence_ms = pl_milliseconds(w->job->trainer->step_timeout)};
     w->validates = layout->stage[PL_VALIDATE].present;
     worker_sent(w, pl_call_setup(w, w->strategy, &msg, how, &err), &err);
 }
@@ -257,19 +275,24 @@ static void data_opened(void *self, const pl_answer_t *answer)
     if (worker_failed(w, answer))
         return;
     const pl_open_data_reply_t *reply = &answer->body->open_data_reply;
-    bool known = w->weights && w->weights->facts;           /* what the module was made for goes before */
+    bool known = w->weights && w->weights->facts;     /* what the module was made for goes
+                                                         before */
     set_up(w, (pl_layout_t *)reply->layout, known ? w->weights->facts : reply->facts);
 }
 
-/* What the batches will look like: the data say, or, when text goes on from a prompt, what the weights bring along of
- * the data they were trained on. */
+/* What the batches will look like: the data say, or, when text goes on from a prompt,
+ * what the weights bring along of the data they were trained on. */
 static void find_layout(worker_t *w)
 {
     pl_error_t err = {0};
     pl_open_data_t msg = {.fit = w->job->stage == PL_TRAIN,
-                          .facts = w->weights && w->weights->facts ? w->weights->facts : ""};
+                          .facts = w->weights && w->weights->facts ? w->weights->facts
+                                                                   : ""};
     if (!w->job->prompt) {
-        worker_sent(w, pl_call_open_data(w, w->data, &msg, (pl_how_t){.on_answer = data_opened}, &err), &err);
+        worker_sent(w,
+                    pl_call_open_data(w, w->data, &msg,
+                                      (pl_how_t){.on_answer = data_opened}, &err),
+                    &err);
         return;
     }
     pl_layout_t *layout = pl_generate_layout(w->weights->facts, &err);
@@ -285,11 +308,14 @@ static int weights_check(const worker_t *w, pl_error_t *err)
 {
     const char *text = w->weights->module ? w->weights->module : "";
     json_t *module = *text ? pl_json_value(text, strlen(text), NULL) : NULL;
-    const char *theirs = module ? pl_part_name(module) : NULL, *ours = pl_options_part_name(w->job->options, "module");
+    const char *theirs = module ? pl_part_name(module) : NULL,
+               *ours = pl_options_part_name(w->job->options, "module");
     int code = PL_OK;
     if (theirs && ours && strcmp(theirs, "auto") && strcmp(theirs, ours))
-        code = pl_fail(err, PL_EINVAL, "%s: these weights are of another module: \"%s\", and the run's is \"%s\"",
-                       w->job->checkpoint, theirs, ours);
+        code = pl_fail(
+            err, PL_EINVAL,
+            "%s: these weights are of another module: \"%s\", and the run's is \"%s\"",
+            w->job->checkpoint, theirs, ours);
     json_decref(module);
     return code;
 }
@@ -302,7 +328,8 @@ static void weights_warn(worker_t *w)
         for (int64_t i = 0; i < pl_elements(t->shape); i++)
             if (!isfinite(t->data[i])) {
                 pl_log_line(PL_LOG_WARNING, pl_actor_rank(w), pl_actor_name(w),
-                            "%s: tensor \"%s\" holds what is not finite: what is computed with it means nothing",
+                            "%s: tensor \"%s\" holds what is not finite: what is "
+                            "computed with it means nothing",
                             w->job->checkpoint, t->name);
                 return;
             }
@@ -338,10 +365,13 @@ static int spawn_parts(worker_t *w, pl_error_t *err)
     char *options = pl_request_options(w->job, "trainer.strategy", err);
     pl_start_t strategy_start = {.options = options, .context = &w->job->object};
     pl_peers_add(&strategy_start.peers, "accelerator", w->accelerator);
-    bool spawned = options && spawn(w, strategy, PL_SAME_THREAD, &strategy_start, &w->strategy, err);
+    bool spawned =
+        options && spawn(w, strategy, PL_SAME_THREAD, &strategy_start, &w->strategy, err);
     pl_free(options);
-    if (!spawned || !spawn(w, &pl_callback_connector, PL_SAME_THREAD, &start, &w->callback, err)
-        || (!w->job->prompt && !spawn(w, &pl_data_connector, PL_SAME_THREAD, &start, &w->data, err)))
+    if (!spawned
+        || !spawn(w, &pl_callback_connector, PL_SAME_THREAD, &start, &w->callback, err)
+        || (!w->job->prompt
+            && !spawn(w, &pl_data_connector, PL_SAME_THREAD, &start, &w->data, err)))
         return err->code;
     return PL_OK;
 }
@@ -360,18 +390,23 @@ static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     pl_read_weights_t msg = {.path = w->job->checkpoint};
     pl_error_t local = {0};
     if (w->job->checkpoint)
-        worker_sent(w, pl_call_read_weights(w, w->writer, &msg, (pl_how_t){.on_answer = weights_read}, &local), &local);
+        worker_sent(w,
+                    pl_call_read_weights(w, w->writer, &msg,
+                                         (pl_how_t){.on_answer = weights_read}, &local),
+                    &local);
     else
         find_layout(w);
     return PL_OK;
 }
 
-static int worker_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int worker_stop(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
 {
     worker_t *w = self;
     snprintf(w->stop_reason, sizeof w->stop_reason, "%s", body->stop.reason);
     if (!pl_is_nobody(w->loop)
-        && !pl_call_stop(w, w->loop, &(pl_stop_t){.reason = w->stop_reason}, (pl_how_t){0}, err))
+        && !pl_call_stop(w, w->loop, &(pl_stop_t){.reason = w->stop_reason},
+                         (pl_how_t){0}, err))
         return err->code;
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }

@@ -1,13 +1,16 @@
 /* paceline.h - the door: everything a program or an extension includes
  *
- * Read from the top: errors, memory and logs, options, the engine, a trainer, a module, data, callbacks.  What follows
- * after "Extensions" is for authors of strategies, accelerators and launchers.
+ * Read from the top: errors, memory and logs, options, the engine, a trainer, a module,
+ * data, callbacks.  What follows after "Extensions" is for authors of strategies,
+ * accelerators and launchers.
  *
- * Rules that hold everywhere.  What can fail returns PL_OK or a negative PL_E… and takes a pl_error_t as its last
- * parameter (may be NULL); constructors return the object or NULL; on failure outputs are untouched.  `_new/_free`,
- * `_ref/_unref` pair up; freeing NULL is fine.  A `T *` argument is borrowed for the call.  Unless a comment says
- * otherwise a function may be called from any thread, one thread at a time per object.  The library installs no signal
- * handler, never exits, prints nothing and changes no global state of the host. */
+ * Rules that hold everywhere.  What can fail returns PL_OK or a negative PL_E… and takes
+ * a pl_error_t as its last parameter (may be NULL); constructors return the object or
+ * NULL; on failure outputs are untouched.  `_new/_free`, `_ref/_unref` pair up; freeing
+ * NULL is fine.  A `T *` argument is borrowed for the call.  Unless a comment says
+ * otherwise a function may be called from any thread, one thread at a time per object.
+ * The library installs no signal handler, never exits, prints nothing and changes no
+ * global state of the host. */
 #ifndef PACELINE_H
 #define PACELINE_H
 
@@ -27,27 +30,27 @@ extern "C" {
 #define PL_PRINTF(text, first)
 #endif
 
-/* ---- Errors ------------------------------------------------------------------------------------------------- */
+/* ---- Errors ------------------------------------------------------------------------ */
 
 /* X(name, number, what it means) */
-#define PL_ERRORS(X)                                                                         \
-    X(PL_EINVAL, -1, "a value that is not allowed")                                          \
-    X(PL_ENOMEM, -2, "out of memory")                                                        \
-    X(PL_EIO, -3, "a file or device could not be read or written")                           \
-    X(PL_EFORMAT, -4, "a file or message is not what it should be")                          \
-    X(PL_ENOTFOUND, -5, "no such name, file or part")                                        \
-    X(PL_EEXIST, -6, "there already")                                                        \
-    X(PL_ESTATE, -7, "not possible in this state")                                           \
-    X(PL_EHIERARCHY, -8, "a call to the same or a higher level")                             \
-    X(PL_EPROTOCOL, -9, "a message that breaks the protocol")                                \
-    X(PL_ETIMEOUT, -10, "a limit of time has passed")                                        \
-    X(PL_ECANCELLED, -11, "cancelled by the caller")                                         \
-    X(PL_EBUSY, -12, "too much at once")                                                     \
-    X(PL_EPEER, -13, "the other side failed or is gone")                                     \
-    X(PL_ESTUCK, -14, "an actor does not answer and cannot be killed")                       \
-    X(PL_ENAN, -15, "a loss or gradient is not finite")                                      \
-    X(PL_EUNSUPPORTED, -16, "this build, device or part cannot do it")                       \
-    X(PL_EUSER, -17, "a function of the user's failed")                                      \
+#define PL_ERRORS(X) \
+    X(PL_EINVAL, -1, "a value that is not allowed") \
+    X(PL_ENOMEM, -2, "out of memory") \
+    X(PL_EIO, -3, "a file or device could not be read or written") \
+    X(PL_EFORMAT, -4, "a file or message is not what it should be") \
+    X(PL_ENOTFOUND, -5, "no such name, file or part") \
+    X(PL_EEXIST, -6, "there already") \
+    X(PL_ESTATE, -7, "not possible in this state") \
+    X(PL_EHIERARCHY, -8, "a call to the same or a higher level") \
+    X(PL_EPROTOCOL, -9, "a message that breaks the protocol") \
+    X(PL_ETIMEOUT, -10, "a limit of time has passed") \
+    X(PL_ECANCELLED, -11, "cancelled by the caller") \
+    X(PL_EBUSY, -12, "too much at once") \
+    X(PL_EPEER, -13, "the other side failed or is gone") \
+    X(PL_ESTUCK, -14, "an actor does not answer and cannot be killed") \
+    X(PL_ENAN, -15, "a loss or gradient is not finite") \
+    X(PL_EUNSUPPORTED, -16, "this build, device or part cannot do it") \
+    X(PL_EUSER, -17, "a function of the user's failed") \
     X(PL_EBUG, -18, "a mistake in Paceline itself")
 
 typedef enum pl_code {
@@ -61,9 +64,9 @@ typedef enum pl_code {
 #define PL_ERROR_WHERE 96
 
 typedef struct pl_error {
-    int code;                                               /* PL_OK or PL_E… */
-    char where[PL_ERROR_WHERE];                             /* "rank 0 accelerator.cpu"; "" when unknown */
-    char text[PL_ERROR_TEXT];                               /* what is wrong and what to do; one line */
+    int code;                              /* PL_OK or PL_E… */
+    char where[PL_ERROR_WHERE];            /* "rank 0 accelerator.cpu"; "" when unknown */
+    char text[PL_ERROR_TEXT];              /* what is wrong and what to do; one line */
 } pl_error_t;
 
 /* Writes code and text (printf) into *err, unless err is NULL; returns code. */
@@ -75,22 +78,31 @@ PL_API const char *pl_code_name(int code);
 /* The sentence of PL_ERRORS.  Static. */
 PL_API const char *pl_code_text(int code);
 
-/* ---- Memory and logs ---------------------------------------------------------------------------------------- */
+/* ---- Memory and logs --------------------------------------------------------------- */
 
-/* Functions that allocate for Paceline from now on; call before anything else, from one thread.
- * NULL stands for the C library's.  They must be thread-safe. */
-PL_API void pl_memory_hooks(void *(*allocate)(size_t bytes), void *(*resize)(void *memory, size_t bytes),
+/* Functions that allocate for Paceline from now on; call before anything else, from one
+ * thread. NULL stands for the C library's.  They must be thread-safe. */
+PL_API void pl_memory_hooks(void *(*allocate)(size_t bytes),
+                            void *(*resize)(void *memory, size_t bytes),
                             void (*release)(void *memory));
 
-typedef enum pl_log_level { PL_LOG_ERROR, PL_LOG_WARNING, PL_LOG_INFO, PL_LOG_DEBUG } pl_log_level_t;
+typedef enum pl_log_level {
+    PL_LOG_ERROR,
+    PL_LOG_WARNING,
+    PL_LOG_INFO,
+    PL_LOG_DEBUG
+} pl_log_level_t;
 
-/* One log line: `actor` is "loop.epoch" or ""; text has no newline.  Called on the thread that logs: return soon. */
-typedef void (*pl_log_hook_t)(pl_log_level_t level, int rank, const char *actor, const char *text, void *user);
+/* One log line: `actor` is "loop.epoch" or ""; text has no newline.  Called on the thread
+ * that logs: return soon. */
+typedef void (*pl_log_hook_t)(pl_log_level_t level, int rank, const char *actor,
+                              const char *text, void *user);
 
-/* Where log lines go [nowhere], up to `level`.  Process-wide: call it before anything else. */
+/* Where log lines go [nowhere], up to `level`.  Process-wide: call it before anything
+ * else. */
 PL_API void pl_log_hook(pl_log_hook_t hook, pl_log_level_t level, void *user);
 
-/* ---- Parts and their options -------------------------------------------------------------------------------- */
+/* ---- Parts and their options ------------------------------------------------------- */
 
 typedef struct pl_ints {
     int count;
@@ -103,52 +115,70 @@ typedef struct pl_amount {
     bool is_share;
 } pl_amount_t;
 
-/* Another part by name, with options of its own: "shm" or {"name": "shm", "slots": 4} in a run file. */
+/* Another part by name, with options of its own: "shm" or {"name": "shm", "slots": 4} in
+ * a run file. */
 typedef struct pl_choice {
-    const char *name;                                       /* "auto" when it is left to whoever asks; NULL: none */
-    const char *options;                                    /* a JSON object: "{\"slots\":4}", "{}" */
+    const char *name;                     /* "auto" when it is left to whoever asks; NULL:
+                                             none */
+    const char *options;                  /* a JSON object: "{\"slots\":4}", "{}" */
 } pl_choice_t;
 
 typedef enum pl_option_type {
     PL_OPTION_END,
-    PL_OPTION_INT,                                          /* int64_t */
-    PL_OPTION_FLOAT,                                        /* double */
-    PL_OPTION_BOOL,                                         /* bool */
-    PL_OPTION_TEXT,                                         /* const char *, never NULL; owned by the binding */
-    PL_OPTION_INTS,                                         /* pl_ints_t */
-    PL_OPTION_AMOUNT,                                       /* pl_amount_t */
-    PL_OPTION_PART,                                         /* pl_choice_t, its texts owned by the binding */
+    PL_OPTION_INT,                    /* int64_t */
+    PL_OPTION_FLOAT,                  /* double */
+    PL_OPTION_BOOL,                   /* bool */
+    PL_OPTION_TEXT,                   /* const char *, never NULL; owned by the binding */
+    PL_OPTION_INTS,                   /* pl_ints_t */
+    PL_OPTION_AMOUNT,                 /* pl_amount_t */
+    PL_OPTION_PART,                   /* pl_choice_t, its texts owned by the binding */
 } pl_option_type_t;
 
-/* One option of a part: the one description that run files, --set, help, manual page and completion share. */
+/* One option of a part: the one description that run files, --set, help, manual page and
+ * completion share. */
 typedef struct pl_option {
     const char *name;                                       /* "hidden" */
     pl_option_type_t type;
-    size_t offset;                                          /* of the field in the part's struct */
-    const char *fallback;                                   /* the default, as JSON: "128", "[128]", "\"relu\"";
-                                                               "\"auto\"": taken from what the data knows under the
-                                                               same name, unless auto is in the range as a word of its
-                                                               own; NULL: must be given; a part: "auto" or none ("null") */
-    const char *range;                                      /* numbers: "1..", "0..1", "(0..1]"; text: "relu|gelu|tanh";
-                                                               part: its role; [anything] */
-    const char *help;                                       /* one clause, with the unit */
+    size_t offset;                     /* of the field in the part's struct */
+    const char *fallback;              /* the default, as JSON: "128", "[128]",
+                                          "\"relu\""; "\"auto\"": taken from what the data
+                                          knows under the same name, unless auto is in the
+                                          range as a word of its own; NULL: must be given;
+                                          a part: "auto" or none ("null") */
+    const char *range;                 /* numbers: "1..", "0..1", "(0..1]"; text:
+                                          "relu|gelu|tanh"; part: its role; [anything] */
+    const char *help;                  /* one clause, with the unit */
 } pl_option_t;
 
-#define PL_FIELD_(part, field, kind, fallback, range, help) {#field, kind, offsetof(part, field), fallback, range, help}
-#define PL_INT(part, field, fallback, range, help) PL_FIELD_(part, field, PL_OPTION_INT, fallback, range, help)
-#define PL_FLOAT(part, field, fallback, range, help) PL_FIELD_(part, field, PL_OPTION_FLOAT, fallback, range, help)
-#define PL_BOOL(part, field, fallback, help) PL_FIELD_(part, field, PL_OPTION_BOOL, fallback, NULL, help)
-#define PL_TEXT(part, field, fallback, range, help) PL_FIELD_(part, field, PL_OPTION_TEXT, fallback, range, help)
-#define PL_INTS(part, field, fallback, range, help) PL_FIELD_(part, field, PL_OPTION_INTS, fallback, range, help)
-#define PL_AMOUNT(part, field, fallback, help) PL_FIELD_(part, field, PL_OPTION_AMOUNT, fallback, NULL, help)
-#define PL_CHOICE(part, field, fallback, role, help) PL_FIELD_(part, field, PL_OPTION_PART, fallback, role, help)
-#define PL_OPTIONS_END {NULL, PL_OPTION_END, 0, NULL, NULL, NULL}
+#define PL_FIELD_(part, field, kind, fallback, range, help) \
+    { \
+#field, kind, offsetof(part, field), fallback, range, help \
+    }
+#define PL_INT(part, field, fallback, range, help) \
+    PL_FIELD_(part, field, PL_OPTION_INT, fallback, range, help)
+#define PL_FLOAT(part, field, fallback, range, help) \
+    PL_FIELD_(part, field, PL_OPTION_FLOAT, fallback, range, help)
+#define PL_BOOL(part, field, fallback, help) \
+    PL_FIELD_(part, field, PL_OPTION_BOOL, fallback, NULL, help)
+#define PL_TEXT(part, field, fallback, range, help) \
+    PL_FIELD_(part, field, PL_OPTION_TEXT, fallback, range, help)
+#define PL_INTS(part, field, fallback, range, help) \
+    PL_FIELD_(part, field, PL_OPTION_INTS, fallback, range, help)
+#define PL_AMOUNT(part, field, fallback, help) \
+    PL_FIELD_(part, field, PL_OPTION_AMOUNT, fallback, NULL, help)
+#define PL_CHOICE(part, field, fallback, role, help) \
+    PL_FIELD_(part, field, PL_OPTION_PART, fallback, role, help)
+#define PL_OPTIONS_END \
+    { \
+        NULL, PL_OPTION_END, 0, NULL, NULL, NULL \
+    }
 
-/* Every table of functions starts with these: what the registry, the run file and `paceline list` need to know. */
-#define PL_PART                                                                              \
-    const char *name;                                       /* in run files; unique in its role */ \
-    const char *help;                                       /* one clause  [""] */           \
-    size_t size;                                            /* of the part's own struct; it starts zeroed, options filled in */ \
+/* Every table of functions starts with these: what the registry, the run file and
+ * `paceline list` need to know. */
+#define PL_PART \
+    const char *name; /* in run files; unique in its role */ \
+    const char *help; /* one clause  [""] */ \
+    size_t size; /* of the part's own struct; it starts zeroed, options filled in */ \
     const pl_option_t *options                              /* [none] */
 
 typedef struct pl_part {
@@ -164,82 +194,98 @@ typedef struct pl_instance {
 
 /* One entry of the table given to pl_init() or exported by a plug-in. */
 typedef struct pl_registration {
-    const char *role;                                       /* "module", "dataset", "optimizer", "scheduler", "callback",
-                                                               "logger", "operator", "accelerator", "strategy",
-                                                               "collective", "launcher" */
-    const void *table;                                      /* pl_module_ops_t … ; static */
+    const char *role;                  /* "module", "dataset", "optimizer", "scheduler",
+                                          "callback", "logger", "operator", "accelerator",
+                                          "strategy", "collective", "launcher" */
+    const void *table;                 /* pl_module_ops_t … ; static */
 } pl_registration_t;
 
-#define PL_REGISTRATIONS_END {NULL, NULL}
-
-/* A plug-in (FILE.so) exports one function of this type and this name; it returns a static table. */
-#define PL_PLUGIN_SYMBOL "paceline_plugin"
-typedef const pl_registration_t *(*pl_plugin_t)(void);
-PL_API const pl_registration_t *paceline_plugin(void);              /* a plug-in's, for PL_PLUGIN() */
-
-/* Writes that function: PL_PLUGIN({"module", &mlp_module}) as the last line of the file. */
-#define PL_PLUGIN(...)                                                                       \
-    const pl_registration_t *paceline_plugin(void)                                           \
-    {                                                                                        \
-        static const pl_registration_t parts[] = {__VA_ARGS__, PL_REGISTRATIONS_END};        \
-        return parts;                                                                        \
+#define PL_REGISTRATIONS_END \
+    { \
+        NULL, NULL \
     }
 
-/* Makes parts known by name, in this process: all of them or, after an error, none.  The tables are borrowed for ever.
- * PL_EEXIST: a role and name that is there already with another table; PL_EINVAL: an unknown role, or an option whose
- * default or range is wrong.  Any thread. */
+/* A plug-in (FILE.so) exports one function of this type and this name; it returns a
+ * static table. */
+#define PL_PLUGIN_SYMBOL "paceline_plugin"
+typedef const pl_registration_t *(*pl_plugin_t)(void);
+PL_API const pl_registration_t *paceline_plugin(void);  /* a plug-in's, for PL_PLUGIN() */
+
+/* Writes that function: PL_PLUGIN({"module", &mlp_module}) as the last line of the
+ * file. */
+#define PL_PLUGIN(...) \
+    const pl_registration_t *paceline_plugin(void) \
+    { \
+        static const pl_registration_t parts[] = {__VA_ARGS__, PL_REGISTRATIONS_END}; \
+        return parts; \
+    }
+
+/* Makes parts known by name, in this process: all of them or, after an error, none.  The
+ * tables are borrowed for ever. PL_EEXIST: a role and name that is there already with
+ * another table; PL_EINVAL: an unknown role, or an option whose default or range is
+ * wrong.  Any thread. */
 PL_API int pl_register(const pl_registration_t *registrations, pl_error_t *err);
 
-/* Loads FILE.so and registers what it exports.  A file without '/' is looked for in the folders of
- * PACELINE_PLUGIN_PATH (a:b:c) and then where Paceline's own are installed.  Loading the same file twice is fine.
- * Any thread. */
+/* Loads FILE.so and registers what it exports.  A file without '/' is looked for in the
+ * folders of PACELINE_PLUGIN_PATH (a:b:c) and then where Paceline's own are installed.
+ * Loading the same file twice is fine. Any thread. */
 PL_API int pl_plugin_load(const char *file, pl_error_t *err);
 
-/* The part of that role and name, or NULL with PL_ENOTFOUND naming the nearest.  One that nobody registered is looked
- * for in the plug-in folders: a module "mlp" in mlp.so.  Any thread. */
+/* The part of that role and name, or NULL with PL_ENOTFOUND naming the nearest.  One that
+ * nobody registered is looked for in the plug-in folders: a module "mlp" in mlp.so.  Any
+ * thread. */
 PL_API const void *pl_part_find(const char *role, const char *name, pl_error_t *err);
 
-/* The k-th part of a role in order of name, those in the plug-in folders too, or NULL: for listing.  Any thread. */
+/* The k-th part of a role in order of name, those in the plug-in folders too, or NULL:
+ * for listing.  Any thread. */
 PL_API const pl_part_t *pl_part_at(const char *role, int k);
 
 /* The k-th role, or NULL behind the last. */
 PL_API const char *pl_role_at(int k);
 
-/* ---- Run files and options ----------------------------------------------------------------------------------- */
+/* ---- Run files and options --------------------------------------------------------- */
 
-/* A run: what a run file says, and what was set on top of it.  Keys are paths: "module.hidden", "trainer.devices",
- * "callbacks.0.monitor".  Errors say file:line:column, the key and the nearest known name. */
+/* A run: what a run file says, and what was set on top of it.  Keys are paths:
+ * "module.hidden", "trainer.devices", "callbacks.0.monitor".  Errors say
+ * file:line:column, the key and the nearest known name. */
 typedef struct pl_options pl_options_t;
 
 /* A run that says nothing: all defaults. */
 PL_API pl_options_t *pl_options_new(pl_error_t *err);
 
-/* A run file, or its text (`name` is what errors call it).  Keys and values that need no part to be judged are checked
- * here; those of parts by pl_options_check(), because plug-ins are loaded only then. */
+/* A run file, or its text (`name` is what errors call it).  Keys and values that need no
+ * part to be judged are checked here; those of parts by pl_options_check(), because
+ * plug-ins are loaded only then. */
 PL_API pl_options_t *pl_options_load(const char *path, pl_error_t *err);
-PL_API pl_options_t *pl_options_parse(const char *text, const char *name, pl_error_t *err);
+PL_API pl_options_t *pl_options_parse(const char *text, const char *name,
+                                      pl_error_t *err);
 
 PL_API pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err);
 PL_API void pl_options_free(pl_options_t *o);
 
-/* As --set KEY=VALUE: the value is JSON when it reads as JSON, else a text.  Setting an option of a part keeps its name
- * ("ddp" becomes {"name": "ddp", …}); a list grows by setting the element behind its last. */
-PL_API int pl_options_set(pl_options_t *o, const char *key, const char *value, pl_error_t *err);
+/* As --set KEY=VALUE: the value is JSON when it reads as JSON, else a text.  Setting an
+ * option of a part keeps its name ("ddp" becomes {"name": "ddp", …}); a list grows by
+ * setting the element behind its last. */
+PL_API int pl_options_set(pl_options_t *o, const char *key, const char *value,
+                          pl_error_t *err);
 
-/* The value of a key or its default: a text bare, everything else as JSON; NULL: nothing there, or out of memory.
- * pl_text_free() frees it. */
+/* The value of a key or its default: a text bare, everything else as JSON; NULL: nothing
+ * there, or out of memory. pl_text_free() frees it. */
 PL_API char *pl_options_get(const pl_options_t *o, const char *key);
 
-/* Loads the plug-ins the run names and checks every key and value against the tables of the parts. */
+/* Loads the plug-ins the run names and checks every key and value against the tables of
+ * the parts. */
 PL_API int pl_options_check(const pl_options_t *o, pl_error_t *err);
 
-/* The options of "trainer" and "data" themselves, of whatever part, or NULL: for help.  Static. */
+/* The options of "trainer" and "data" themselves, of whatever part, or NULL: for help.
+ * Static. */
 PL_API const pl_option_t *pl_options_of(const char *section);
 
-/* The whole run with every default, as a run file; pl_text_free() frees it.  Checks it first. */
+/* The whole run with every default, as a run file; pl_text_free() frees it.  Checks it
+ * first. */
 PL_API char *pl_options_print(const pl_options_t *o, pl_error_t *err);
 
-/* ---- Tensors ------------------------------------------------------------------------------------------------ */
+/* ---- Tensors ----------------------------------------------------------------------- */
 
 #define PL_DIMS 5
 
@@ -250,37 +296,44 @@ typedef struct pl_shape {
     int64_t dim[PL_DIMS];
 } pl_shape_t;
 
-/* ---- Engine and trainer ------------------------------------------------------------------------------------- */
+/* ---- Engine and trainer ------------------------------------------------------------ */
 
 struct event_base;
 typedef struct pl_engine pl_engine_t;
 typedef struct pl_trainer pl_trainer_t;
 
-/* The first line of main(): registers Paceline's own parts and the program's [NULL: none].  Takes the arguments because
- * a launcher may start this program again as a rank, which then does its work in here and never returns. */
-PL_API int pl_init(int *argc, char ***argv, const pl_registration_t *registrations, pl_error_t *err);
+/* The first line of main(): registers Paceline's own parts and the program's [NULL:
+ * none].  Takes the arguments because a launcher may start this program again as a rank,
+ * which then does its work in here and never returns. */
+PL_API int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
+                   pl_error_t *err);
 
-/* An engine: a thread that trainers live on.  Notifications (on_done, on_progress, on_closed) come from base, on the
- * thread that runs it and never from inside the call that started the work; with base NULL they come from
- * pl_engine_dispatch(), to be called when pl_engine_fd() is readable.  An engine and its trainers are used from that one
+/* An engine: a thread that trainers live on.  Notifications (on_done, on_progress,
+ * on_closed) come from base, on the thread that runs it and never from inside the call
+ * that started the work; with base NULL they come from pl_engine_dispatch(), to be called
+ * when pl_engine_fd() is readable.  An engine and its trainers are used from that one
  * thread; many engines may be there at once. */
 PL_API pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err);
 /* One descriptor for life, level-triggered; belongs to the engine. */
 PL_API int pl_engine_fd(const pl_engine_t *engine);
 PL_API void pl_engine_dispatch(pl_engine_t *engine);
 
-/* Publishes every message of the engine's actors at ipc://FILE or tcp://127.0.0.1:PORT ("*": any port); before the
- * first trainer runs.  Nothing else may be listened on.  FILE is made for as long as the engine lives; PL_EINVAL when
- * something lies there that is no socket, PL_EBUSY when another process listens there: both stay as they are. */
+/* Publishes every message of the engine's actors at ipc://FILE or tcp://127.0.0.1:PORT
+ * ("*": any port); before the first trainer runs.  Nothing else may be listened on.  FILE
+ * is made for as long as the engine lives; PL_EINVAL when something lies there that is no
+ * socket, PL_EBUSY when another process listens there: both stay as they are. */
 PL_API int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error_t *err);
 /* Where that is, after "*" was replaced; "" without one. */
 PL_API const char *pl_engine_monitor_endpoint(const pl_engine_t *engine);
 
-/* Ends all runs (their on_done comes first, with PL_ECANCELLED) and then the engine; on_closed [nobody asks] comes last.
- * Returns at once.  May be called from a notification. */
-PL_API void pl_engine_close(pl_engine_t *engine, void (*on_closed)(pl_engine_t *engine, void *user), void *user);
-/* Frees an engine and its trainers.  One that is not closed is closed first, without notifications and waiting for it.
- * Not from a notification other than on_closed. */
+/* Ends all runs (their on_done comes first, with PL_ECANCELLED) and then the engine;
+ * on_closed [nobody asks] comes last. Returns at once.  May be called from a
+ * notification. */
+PL_API void pl_engine_close(pl_engine_t *engine,
+                            void (*on_closed)(pl_engine_t *engine, void *user),
+                            void *user);
+/* Frees an engine and its trainers.  One that is not closed is closed first, without
+ * notifications and waiting for it. Not from a notification other than on_closed. */
 PL_API void pl_engine_free(pl_engine_t *engine);
 
 /* How a run ended.  What it points to lives until the notification returns. */
@@ -291,77 +344,94 @@ typedef struct pl_result_tensor {
 } pl_result_tensor_t;
 
 typedef struct pl_result {
-    const char *status;                                     /* "ok", "stopped" (by pl_trainer_stop or a callback), "failed" */
-    pl_error_t error;                                       /* of "failed" */
-    uint64_t global_step;                                   /* optimizer steps done */
-    uint32_t epoch;                                         /* epochs done */
-    double seconds;                                         /* of the loop */
-    const char *metrics;                                    /* JSON object: the newest figure of each name */
-    const char *run_dir;                                    /* "" when there is none */
-    const char *text;                                       /* written after a prompt; "" */
+    const char *status;                  /* "ok", "stopped" (by pl_trainer_stop or a
+                                            callback), "failed" */
+    pl_error_t error;                    /* of "failed" */
+    uint64_t global_step;                /* optimizer steps done */
+    uint32_t epoch;                      /* epochs done */
+    double seconds;                      /* of the loop */
+    const char *metrics;                 /* JSON object: the newest figure of each name */
+    const char *run_dir;                 /* "" when there is none */
+    const char *text;                    /* written after a prompt; "" */
     int weight_count;
-    const pl_result_tensor_t *weight;                       /* after a fit: the module's tensors */
+    const pl_result_tensor_t *weight;              /* after a fit: the module's tensors */
     int output_count;
-    const pl_result_tensor_t *output;                       /* after predicting: [samples, …] each, in the data's order */
+    const pl_result_tensor_t *output;     /* after predicting: [samples, …] each, in the
+                                             data's order */
 } pl_result_t;
 
 /* The figure of a name; false when there is none. */
 PL_API bool pl_result_metric(const pl_result_t *result, const char *name, double *value);
 
-/* How far a run is; at most ten times a second, and at the end of each validation and epoch.  A program that does not read them for long
- * finds the newest 256 of each trainer, in order, and every piece of text. */
+/* How far a run is; at most ten times a second, and at the end of each validation and
+ * epoch.  A program that does not read them for long finds the newest 256 of each
+ * trainer, in order, and every piece of text. */
 typedef struct pl_progress {
-    const char *event;                                      /* "train", "validate", "validated", "epoch", "predict",
-                                                               "text": as in doc/messages.md */
-    uint64_t global_step, total_steps;                      /* optimizer steps; total 0: unknown */
-    uint32_t epoch;                                         /* from 0 */
-    uint32_t batch, batches;                                /* of the epoch or evaluation; batches 0: unknown */
-    const char *metrics;                                    /* JSON object of the newest figures; "text": a JSON string */
+    const char *event;                     /* "train", "validate", "validated", "epoch",
+                                              "predict", "text": as in doc/messages.md */
+    uint64_t global_step, total_steps;     /* optimizer steps; total 0: unknown */
+    uint32_t epoch;                        /* from 0 */
+    uint32_t batch, batches;               /* of the epoch or evaluation; batches 0:
+                                              unknown */
+    const char *metrics;                   /* JSON object of the newest figures; "text": a
+                                              JSON string */
 } pl_progress_t;
 
-typedef void (*pl_on_done_t)(pl_trainer_t *trainer, const pl_result_t *result, void *user);
-typedef void (*pl_on_progress_t)(pl_trainer_t *trainer, const pl_progress_t *progress, void *user);
+typedef void (*pl_on_done_t)(pl_trainer_t *trainer, const pl_result_t *result,
+                             void *user);
+typedef void (*pl_on_progress_t)(pl_trainer_t *trainer, const pl_progress_t *progress,
+                                 void *user);
 
 /* A trainer for a run; options are copied and checked. */
-PL_API pl_trainer_t *pl_trainer_new(pl_engine_t *engine, const pl_options_t *options, pl_error_t *err);
-/* Stops what it runs, without further notifications, and frees it.  May be called from its own notification. */
+PL_API pl_trainer_t *pl_trainer_new(pl_engine_t *engine, const pl_options_t *options,
+                                    pl_error_t *err);
+/* Stops what it runs, without further notifications, and frees it.  May be called from
+ * its own notification. */
 PL_API void pl_trainer_free(pl_trainer_t *trainer);
 
-PL_API void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress, void *user);
+PL_API void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress,
+                                   void *user);
 
-/* Trains; returns at once, on_done comes exactly once.  PL_ESTATE: it is running already.  A run that lacks a part, whose
- * parts do not go together or whose name is taken is refused here, before anything starts. */
-PL_API int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user, pl_error_t *err);
+/* Trains; returns at once, on_done comes exactly once.  PL_ESTATE: it is running
+ * already.  A run that lacks a part, whose parts do not go together or whose name is
+ * taken is refused here, before anything starts. */
+PL_API int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user,
+                          pl_error_t *err);
 
 /* What to predict from. */
 typedef struct pl_prediction {
-    const char *checkpoint;                                 /* a .safetensors file or a run directory */
-    const char *prompt;                                     /* text to go on from  [NULL: predict the data] */
-    int64_t tokens;                                         /* to write after the prompt */
-    double temperature;                                     /* 0: always the likeliest */
-    int64_t top_k;                                          /* choose among the k likeliest; 0: all */
+    const char *checkpoint;             /* a .safetensors file or a run directory */
+    const char *prompt;                 /* text to go on from  [NULL: predict the data] */
+    int64_t tokens;                     /* to write after the prompt */
+    double temperature;                 /* 0: always the likeliest */
+    int64_t top_k;                      /* choose among the k likeliest; 0: all */
 } pl_prediction_t;
 
-PL_API int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what, pl_on_done_t on_done, void *user,
-                              pl_error_t *err);
+PL_API int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what,
+                              pl_on_done_t on_done, void *user, pl_error_t *err);
 
-/* Ends the run at its next step boundary; on_done then says "stopped".  PL_ESTATE: nothing runs. */
+/* Ends the run at its next step boundary; on_done then says "stopped".  PL_ESTATE:
+ * nothing runs. */
 PL_API int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
 
-/* What a .safetensors file holds, without its data: {"tensors": {"fc1.weight": {"dtype": "F32", "shape": [128, 784],
- * "offset": 696, "bytes": 401408}, …}, "metadata": {"module": "…", …}}; offsets count from the file's start.  All of the
- * header is checked, as when weights are loaded: an error names file and byte.  pl_text_free() frees it.  Any thread. */
+/* What a .safetensors file holds, without its data: {"tensors": {"fc1.weight": {"dtype":
+ * "F32", "shape": [128, 784], "offset": 696, "bytes": 401408}, …}, "metadata": {"module":
+ * "…", …}}; offsets count from the file's start.  All of the header is checked, as when
+ * weights are loaded: an error names file and byte.  pl_text_free() frees it.  Any
+ * thread. */
 PL_API char *pl_weights_describe(const char *path, pl_error_t *err);
 
-/* ---- Graphs ------------------------------------------------------------------------------------------------- */
+/* ---- Graphs ------------------------------------------------------------------------ */
 
 typedef enum pl_stage { PL_TRAIN, PL_VALIDATE, PL_TEST, PL_PREDICT } pl_stage_t;
 
-/* A graph being described by a module's step.  The first error sticks: later calls do nothing and return a node that
- * says so, and whoever asked for the graph gets the error.  One thread. */
+/* A graph being described by a module's step.  The first error sticks: later calls do
+ * nothing and return a node that says so, and whoever asked for the graph gets the
+ * error.  One thread. */
 typedef struct pl_graph pl_graph_t;
 
-/* A value of a graph, by number: copy it freely.  It belongs to the graph that made it. */
+/* A value of a graph, by number: copy it freely.  It belongs to the graph that made
+ * it. */
 typedef struct pl_node {
     int32_t id;
 } pl_node_t;
@@ -369,7 +439,8 @@ typedef struct pl_node {
 /* How a parameter starts; a pure function of (seed, path, element). */
 typedef struct pl_init_rule {
     enum { PL_INIT_ZEROS, PL_INIT_CONSTANT, PL_INIT_NORMAL, PL_INIT_UNIFORM } kind;
-    double a;                                               /* the constant; the deviation; the bound of uniform(-a, a) */
+    double a;                                 /* the constant; the deviation; the bound of
+                                                 uniform(-a, a) */
 } pl_init_rule_t;
 
 /* How ranks agree on a state tensor. */
@@ -380,8 +451,10 @@ PL_API pl_init_rule_t pl_constant(double value);
 PL_API pl_init_rule_t pl_normal(double deviation);
 PL_API pl_init_rule_t pl_uniform(double bound);
 
-/* Fails the graph: for modules that find their options impossible.  Returns an invalid node. */
-PL_API pl_node_t pl_graph_fail(pl_graph_t *g, int code, const char *format, ...) PL_PRINTF(3, 4);
+/* Fails the graph: for modules that find their options impossible.  Returns an invalid
+ * node. */
+PL_API pl_node_t pl_graph_fail(pl_graph_t *g, int code, const char *format, ...)
+    PL_PRINTF(3, 4);
 
 /* Names made after this have "h.3." before them, until the matching end. */
 PL_API void pl_scope(pl_graph_t *g, const char *format, ...) PL_PRINTF(2, 3);
@@ -389,80 +462,98 @@ PL_API void pl_scope_end(pl_graph_t *g);
 
 /* The shape of a node; rank 0 after an error. */
 PL_API pl_shape_t pl_shape_of(pl_graph_t *g, pl_node_t x);
-PL_API int64_t pl_dim(pl_graph_t *g, pl_node_t x, int axis);       /* axis from the end when negative */
-PL_API pl_shape_t pl_shape(int rank, ...);                          /* ints: pl_shape(3, 2, 3, 4); PL_SHAPE() takes int64_t */
-#define PL_SHAPE(...)                                                                        \
-    ((pl_shape_t){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
+PL_API int64_t pl_dim(pl_graph_t *g, pl_node_t x, int axis);  /* axis from the end when
+                                                                 negative */
+PL_API pl_shape_t pl_shape(int rank, ...);                  /* ints: pl_shape(3, 2, 3,
+                                                               4); PL_SHAPE() takes
+                                                               int64_t */
+#define PL_SHAPE(...) \
+    ((pl_shape_t){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
+                  {__VA_ARGS__}})
 
 /* A field of the batch, by the data set's name for it: [batch, …]. */
 PL_API pl_node_t pl_input(pl_graph_t *g, const char *name);
 /* Whether the batch has such a field (predicting may have no labels). */
 PL_API bool pl_has_input(pl_graph_t *g, const char *name);
-/* A parameter, trained; float32.  The same path twice is the same storage (tied weights) and needs the same shape. */
-PL_API pl_node_t pl_param(pl_graph_t *g, const char *name, pl_shape_t shape, pl_init_rule_t init);
+/* A parameter, trained; float32.  The same path twice is the same storage (tied weights)
+ * and needs the same shape. */
+PL_API pl_node_t pl_param(pl_graph_t *g, const char *name, pl_shape_t shape,
+                          pl_init_rule_t init);
 /* State that is not trained, such as running statistics; float32. */
-PL_API pl_node_t pl_state(pl_graph_t *g, const char *name, pl_shape_t shape, pl_init_rule_t init, pl_agree_t agree);
+PL_API pl_node_t pl_state(pl_graph_t *g, const char *name, pl_shape_t shape,
+                          pl_init_rule_t init, pl_agree_t agree);
 /* A constant scalar, float32. */
 PL_API pl_node_t pl_scalar(pl_graph_t *g, double value);
 /* 0, 1, … n-1 as int32 [n]: positions. */
 PL_API pl_node_t pl_range(pl_graph_t *g, int64_t n);
 
-/* What the step is for: a result for each sample when predicting, [batch, ...] float32, or int32, which is told as
- * float32. */
+/* What the step is for: a result for each sample when predicting, [batch, ...] float32,
+ * or int32, which is told as float32. */
 PL_API void pl_output(pl_graph_t *g, const char *name, pl_node_t x);
 /* A loss is a pair: (sum over the samples or tokens, their weight), two scalars. */
 typedef struct pl_loss {
-    pl_node_t sum;                                          /* [] */
-    pl_node_t weight;                                       /* [] samples or tokens behind the sum */
+    pl_node_t sum;                               /* [] */
+    pl_node_t weight;                            /* [] samples or tokens behind the sum */
 } pl_loss_t;
 PL_API void pl_loss(pl_graph_t *g, pl_loss_t loss);
 typedef enum pl_log_when { PL_ON_EPOCH = 1, PL_ON_STEP = 2 } pl_log_when_t;
-/* A figure to log: sum and weight add up over batches and ranks; the stage prefixes the name (val_acc).  In training,
- * what is logged at steps, such as the loss, has in each line the mean since the line before ("train_loss") and, in the
- * last of an epoch, that of the epoch besides ("train_loss_epoch"). */
+/* A figure to log: sum and weight add up over batches and ranks; the stage prefixes the
+ * name (val_acc).  In training, what is logged at steps, such as the loss, has in each
+ * line the mean since the line before ("train_loss") and, in the last of an epoch, that
+ * of the epoch besides ("train_loss_epoch"). */
 PL_API void pl_log(pl_graph_t *g, const char *name, pl_loss_t figure, pl_log_when_t when);
 
-/* Operators.  Shapes: B batch, T tokens, C channels or classes; "..." any leading axes.  Element-wise ones broadcast
- * as NumPy does.  Axes count from the end when negative. */
+/* Operators.  Shapes: B batch, T tokens, C channels or classes; "..." any leading axes.
+ * Element-wise ones broadcast as NumPy does.  Axes count from the end when negative. */
 PL_API pl_node_t pl_add(pl_graph_t *g, pl_node_t a, pl_node_t b);
 PL_API pl_node_t pl_sub(pl_graph_t *g, pl_node_t a, pl_node_t b);
 PL_API pl_node_t pl_mul(pl_graph_t *g, pl_node_t a, pl_node_t b);
 PL_API pl_node_t pl_div(pl_graph_t *g, pl_node_t a, pl_node_t b);
 PL_API pl_node_t pl_neg(pl_graph_t *g, pl_node_t x);
 PL_API pl_node_t pl_exp(pl_graph_t *g, pl_node_t x);
-PL_API pl_node_t pl_log_of(pl_graph_t *g, pl_node_t x);            /* natural logarithm (pl_log logs a figure) */
+PL_API pl_node_t pl_log_of(pl_graph_t *g, pl_node_t x);     /* natural logarithm (pl_log
+                                                               logs a figure) */
 PL_API pl_node_t pl_sqrt(pl_graph_t *g, pl_node_t x);
 PL_API pl_node_t pl_relu(pl_graph_t *g, pl_node_t x);
-PL_API pl_node_t pl_gelu(pl_graph_t *g, pl_node_t x);              /* by erf */
-PL_API pl_node_t pl_gelu_tanh(pl_graph_t *g, pl_node_t x);         /* tanh approximation */
+PL_API pl_node_t pl_gelu(pl_graph_t *g, pl_node_t x);       /* by erf */
+PL_API pl_node_t pl_gelu_tanh(pl_graph_t *g, pl_node_t x);  /* tanh approximation */
 PL_API pl_node_t pl_sigmoid(pl_graph_t *g, pl_node_t x);
 PL_API pl_node_t pl_tanh(pl_graph_t *g, pl_node_t x);
 PL_API pl_node_t pl_scale(pl_graph_t *g, pl_node_t x, double factor);
 /* Reductions over `axes` (axis_count of them; 0: all), kept as size 1 when keep. */
-PL_API pl_node_t pl_sum(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count, bool keep);
-PL_API pl_node_t pl_mean(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count, bool keep);
-PL_API pl_node_t pl_max(pl_graph_t *g, pl_node_t x, int axis, bool keep);       /* gradient to the first largest */
-PL_API pl_node_t pl_argmax(pl_graph_t *g, pl_node_t x, int axis);               /* -> int32, axis removed */
+PL_API pl_node_t pl_sum(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count,
+                        bool keep);
+PL_API pl_node_t pl_mean(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count,
+                         bool keep);
+/* gradient to the first largest */
+PL_API pl_node_t pl_max(pl_graph_t *g, pl_node_t x, int axis, bool keep);
+/* -> int32, axis removed */
+PL_API pl_node_t pl_argmax(pl_graph_t *g, pl_node_t x, int axis);
 /* Shapes. */
-PL_API pl_node_t pl_reshape(pl_graph_t *g, pl_node_t x, pl_shape_t shape);      /* one dim may be -1 */
-PL_API pl_node_t pl_flatten(pl_graph_t *g, pl_node_t x, int from_axis);         /* [a, b, c], 1 -> [a, b*c] */
-PL_API pl_node_t pl_permute(pl_graph_t *g, pl_node_t x, const int *order);      /* rank of x entries */
+/* one dim may be -1 */
+PL_API pl_node_t pl_reshape(pl_graph_t *g, pl_node_t x, pl_shape_t shape);
+/* [a, b, c], 1 -> [a, b*c] */
+PL_API pl_node_t pl_flatten(pl_graph_t *g, pl_node_t x, int from_axis);
+/* rank of x entries */
+PL_API pl_node_t pl_permute(pl_graph_t *g, pl_node_t x, const int *order);
 PL_API pl_node_t pl_slice(pl_graph_t *g, pl_node_t x, int axis, int64_t from, int64_t to);
 PL_API pl_node_t pl_concat(pl_graph_t *g, const pl_node_t *x, int count, int axis);
-/* Products.  a [..., M, K] (or [..., K, M] when transpose_a), b [..., K, N]; leading axes broadcast. */
-PL_API pl_node_t pl_matmul(pl_graph_t *g, pl_node_t a, pl_node_t b, bool transpose_a, bool transpose_b);
-/* x [..., K] -> [..., units]; parameters NAME.weight [units, K] and, unless no bias, NAME.bias [units];
- * both start uniform(-1/sqrt(K), 1/sqrt(K)) as in torch.nn.Linear. */
+/* Products.  a [..., M, K] (or [..., K, M] when transpose_a), b [..., K, N]; leading axes
+ * broadcast. */
+PL_API pl_node_t pl_matmul(pl_graph_t *g, pl_node_t a, pl_node_t b, bool transpose_a,
+                           bool transpose_b);
+/* x [..., K] -> [..., units]; parameters NAME.weight [units, K] and, unless no bias,
+ * NAME.bias [units]; both start uniform(-1/sqrt(K), 1/sqrt(K)) as in torch.nn.Linear. */
 PL_API pl_node_t pl_linear(pl_graph_t *g, const char *name, pl_node_t x, int64_t units);
 typedef struct pl_linear_options {
     bool no_bias;
     const pl_init_rule_t *weight;                           /* [uniform] */
     const pl_init_rule_t *bias;                             /* [uniform] */
 } pl_linear_options_t;
-PL_API pl_node_t pl_linear_with(pl_graph_t *g, const char *name, pl_node_t x, int64_t units,
-                                const pl_linear_options_t *options);
-/* x [B, C, H, W] -> [B, channels, H', W']; NAME.weight [channels, C, kernel, kernel], NAME.bias [channels];
- * cross-correlation as in torch.nn.Conv2d. */
+PL_API pl_node_t pl_linear_with(pl_graph_t *g, const char *name, pl_node_t x,
+                                int64_t units, const pl_linear_options_t *options);
+/* x [B, C, H, W] -> [B, channels, H', W']; NAME.weight [channels, C, kernel, kernel],
+ * NAME.bias [channels]; cross-correlation as in torch.nn.Conv2d. */
 typedef struct pl_conv_options {
     int64_t kernel, stride, padding;                        /* stride 0 means 1 */
     bool no_bias;
@@ -470,46 +561,54 @@ typedef struct pl_conv_options {
 PL_API pl_node_t pl_conv2d(pl_graph_t *g, const char *name, pl_node_t x, int64_t channels,
                            const pl_conv_options_t *options);
 /* stride 0 means kernel, so that windows do not overlap. */
-PL_API pl_node_t pl_max_pool2d(pl_graph_t *g, pl_node_t x, int64_t kernel, int64_t stride, int64_t padding);
-/* Over batch and space of [B, C, ...]; NAME.weight, NAME.bias [C], state NAME.running_mean, NAME.running_var [C].
- * Batch statistics when training, running ones otherwise. */
-PL_API pl_node_t pl_batch_norm(pl_graph_t *g, const char *name, pl_node_t x, double momentum, double epsilon);
+PL_API pl_node_t pl_max_pool2d(pl_graph_t *g, pl_node_t x, int64_t kernel, int64_t stride,
+                               int64_t padding);
+/* Over batch and space of [B, C, ...]; NAME.weight, NAME.bias [C], state
+ * NAME.running_mean, NAME.running_var [C]. Batch statistics when training, running ones
+ * otherwise. */
+PL_API pl_node_t pl_batch_norm(pl_graph_t *g, const char *name, pl_node_t x,
+                               double momentum, double epsilon);
 /* Over the last axis; NAME.weight, NAME.bias [C] start at 1 and 0. */
-PL_API pl_node_t pl_layer_norm(pl_graph_t *g, const char *name, pl_node_t x, double epsilon);
+PL_API pl_node_t pl_layer_norm(pl_graph_t *g, const char *name, pl_node_t x,
+                               double epsilon);
 /* indices int32 or int64 [...] -> [..., width]; NAME.weight [rows, width]. */
-PL_API pl_node_t pl_embedding(pl_graph_t *g, const char *name, pl_node_t indices, int64_t rows, int64_t width,
-                              pl_init_rule_t init);
-PL_API pl_node_t pl_softmax(pl_graph_t *g, pl_node_t x);           /* over the last axis */
+PL_API pl_node_t pl_embedding(pl_graph_t *g, const char *name, pl_node_t indices,
+                              int64_t rows, int64_t width, pl_init_rule_t init);
+PL_API pl_node_t pl_softmax(pl_graph_t *g, pl_node_t x);    /* over the last axis */
 /* Zero with probability p and scaled by 1/(1-p) when training; the identity otherwise. */
 PL_API pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p);
-/* q, k, v [B, heads, T, d] -> [B, heads, T, d]; scores scaled by 1/sqrt(d); causal: a token sees itself and earlier. */
+/* q, k, v [B, heads, T, d] -> [B, heads, T, d]; scores scaled by 1/sqrt(d); causal: a
+ * token sees itself and earlier. */
 typedef struct pl_attention_options {
     bool causal;
     double dropout;
 } pl_attention_options_t;
 PL_API pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                               const pl_attention_options_t *options);
-/* logits [..., C], targets int32/int64 [...]; targets equal to ignore_index (when has_ignore) count nothing. */
+/* logits [..., C], targets int32/int64 [...]; targets equal to ignore_index (when
+ * has_ignore) count nothing. */
 typedef struct pl_cross_entropy_options {
     bool has_ignore;
     int64_t ignore_index;
 } pl_cross_entropy_options_t;
 PL_API pl_loss_t pl_cross_entropy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                                   const pl_cross_entropy_options_t *options);
-PL_API pl_loss_t pl_mse(pl_graph_t *g, pl_node_t x, pl_node_t target);          /* sum of squares over all elements, their count */
+/* sum of squares over all elements, their count */
+PL_API pl_loss_t pl_mse(pl_graph_t *g, pl_node_t x, pl_node_t target);
 PL_API pl_loss_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                              const pl_cross_entropy_options_t *options);
 
-/* ---- Modules ------------------------------------------------------------------------------------------------ */
+/* ---- Modules ----------------------------------------------------------------------- */
 
 typedef struct pl_module_ops {
     PL_PART;
-    /* Describes one step for a stage and the shapes at hand; self is the part's struct with its options.  Called in
-     * the rank, once per (stage, shapes), never per batch.  Must be a pure function of its arguments. */
+    /* Describes one step for a stage and the shapes at hand; self is the part's struct
+     * with its options.  Called in the rank, once per (stage, shapes), never per batch.
+     * Must be a pure function of its arguments. */
     void (*step)(pl_graph_t *g, const void *self, pl_stage_t stage);
 } pl_module_ops_t;
 
-/* ---- Operators of one's own ---------------------------------------------------------------------------------- */
+/* ---- Operators of one's own -------------------------------------------------------- */
 
 #define PL_OPERATOR_INPUTS 8
 #define PL_OPERATOR_SELF 64                                 /* bytes */
@@ -528,8 +627,8 @@ typedef struct pl_use {
     pl_node_t output;
 } pl_use_t;
 
-/* What a kernel computes with: tensors in the accelerator's memory, row-major without gaps, of "cpu" float32.  The output
- * shares no memory with the inputs. */
+/* What a kernel computes with: tensors in the accelerator's memory, row-major without
+ * gaps, of "cpu" float32.  The output shares no memory with the inputs. */
 typedef struct pl_kernel_call {
     const void *self;
     const void *input[PL_OPERATOR_INPUTS];
@@ -540,53 +639,66 @@ typedef struct pl_kernel_call {
 
 typedef struct pl_kernel {
     const char *accelerator;                                /* "cpu" */
-    /* Writes rows [from, to) of the output.  Several threads at once, each with rows of its own; a row must come out
-     * the same however they are divided, so that the same run gives the same bits. */
+    /* Writes rows [from, to) of the output.  Several threads at once, each with rows of
+     * its own; a row must come out the same however they are divided, so that the same
+     * run gives the same bits. */
     void (*run)(const pl_kernel_call_t *call, int64_t from, int64_t to);
 } pl_kernel_t;
 
-#define PL_KERNELS_END {NULL, NULL}
+#define PL_KERNELS_END \
+    { \
+        NULL, NULL \
+    }
 
 typedef struct pl_operator_ops {
-    PL_PART;                                                /* size: plain values, up to PL_OPERATOR_SELF bytes; no
-                                                               options, for pl_apply() gives the values */
-    int inputs;                                             /* 1 to PL_OPERATOR_INPUTS; all are float32, as the output is */
-    int row_axes;                                           /* how many of the output's last axes are one row for the
-                                                               kernels; 0: each element is a row */
+    PL_PART;                           /* size: plain values, up to PL_OPERATOR_SELF
+                                          bytes; no options, for pl_apply() gives the
+                                          values */
+    int inputs;                        /* 1 to PL_OPERATOR_INPUTS; all are float32, as the
+                                          output is */
+    int row_axes;                      /* how many of the output's last axes are one row
+                                          for the kernels; 0: each element is a row */
     pl_precision_class_t precision;
-    /* Checks the inputs and fills in the output's shape, which comes as that of the first  [all of the same shape] */
-    int (*shape)(const void *self, const pl_shape_t input[], pl_shape_t *output, pl_error_t *err);
-    /* Describes dx[k] = d(loss)/d(input k) from dy = d(loss)/d(output), each of its input's shape; those that are left
-     * alone are zero  [it has no gradient] */
+    /* Checks the inputs and fills in the output's shape, which comes as that of the first
+     * [all of the same shape] */
+    int (*shape)(const void *self, const pl_shape_t input[], pl_shape_t *output,
+                 pl_error_t *err);
+    /* Describes dx[k] = d(loss)/d(input k) from dy = d(loss)/d(output), each of its
+     * input's shape; those that are left alone are zero  [it has no gradient] */
     void (*gradient)(pl_graph_t *g, const pl_use_t *use, pl_node_t dy, pl_node_t dx[]);
-    const pl_kernel_t *kernels;                             /* one for each accelerator, up to PL_KERNELS_END */
+    const pl_kernel_t *kernels;       /* one for each accelerator, up to PL_KERNELS_END */
 } pl_operator_ops_t;
 
-/* The operator registered under a name, applied to `count` inputs; its values are copied from self [all zero]. */
-PL_API pl_node_t pl_apply(pl_graph_t *g, const char *name, const pl_node_t *inputs, int count, const void *self);
+/* The operator registered under a name, applied to `count` inputs; its values are copied
+ * from self [all zero]. */
+PL_API pl_node_t pl_apply(pl_graph_t *g, const char *name, const pl_node_t *inputs,
+                          int count, const void *self);
 
-/* For shape rules: the shape that a and b broadcast to, as NumPy does; false when they do not. */
+/* For shape rules: the shape that a and b broadcast to, as NumPy does; false when they do
+ * not. */
 PL_API bool pl_broadcast_shapes(pl_shape_t a, pl_shape_t b, pl_shape_t *out);
 
-/* ---- Optimizers and schedules -------------------------------------------------------------------------------- */
+/* ---- Optimizers and schedules ------------------------------------------------------ */
 
 #define PL_SLOTS 4
 #define PL_SCALARS 8
 
-/* The nodes of one range of parameters, all [n] or scalars; filled in for the optimizer's update. */
+/* The nodes of one range of parameters, all [n] or scalars; filled in for the optimizer's
+ * update. */
 typedef struct pl_update {
-    pl_node_t param;                                        /* [n] */
-    pl_node_t grad;                                         /* [n] of the mean loss, already clipped */
-    pl_node_t slot[PL_SLOTS];                               /* [n] the optimizer's own state, zero at the start */
-    pl_node_t lr;                                           /* [] */
-    pl_node_t scalar[PL_SCALARS];                           /* [] what scalars() wrote for this step */
-    bool decay;                                             /* whether weight decay applies to this range */
+    pl_node_t param;                /* [n] */
+    pl_node_t grad;                 /* [n] of the mean loss, already clipped */
+    pl_node_t slot[PL_SLOTS];       /* [n] the optimizer's own state, zero at the start */
+    pl_node_t lr;                   /* [] */
+    pl_node_t scalar[PL_SCALARS];   /* [] what scalars() wrote for this step */
+    bool decay;                     /* whether weight decay applies to this range */
 } pl_update_t;
 
 typedef struct pl_optimizer_ops {
-    PL_PART;                                                /* options must have "lr" as the first, a float */
-    int (*slots)(const void *self);                         /* how many slots update() uses, 0 to PL_SLOTS */
-    /* Describes the update of any range with element-wise operators and pl_assign(); once per plan. */
+    PL_PART;                            /* options must have "lr" as the first, a float */
+    int (*slots)(const void *self);     /* how many slots update() uses, 0 to PL_SLOTS */
+    /* Describes the update of any range with element-wise operators and pl_assign(); once
+     * per plan. */
     void (*update)(pl_graph_t *g, const void *self, const pl_update_t *u);
     /* What changes with the step, counted from 1: bias corrections and such  [nothing] */
     void (*scalars)(const void *self, uint64_t step, float scalar[PL_SCALARS]);
@@ -597,19 +709,20 @@ PL_API void pl_assign(pl_graph_t *g, pl_node_t target, pl_node_t value);
 
 typedef struct pl_scheduler_ops {
     PL_PART;
-    /* Factor on the optimizer's lr at `step` (from 0) of `total` optimizer steps (0: unknown); pure. */
+    /* Factor on the optimizer's lr at `step` (from 0) of `total` optimizer steps (0:
+     * unknown); pure. */
     double (*factor)(const void *self, uint64_t step, uint64_t total);
 } pl_scheduler_ops_t;
 
-/* ---- Data --------------------------------------------------------------------------------------------------- */
+/* ---- Data -------------------------------------------------------------------------- */
 
 #define PL_FIELDS 8
 
 /* One field of a sample. */
 typedef struct pl_field {
-    char name[32];                                          /* "x", "y": what pl_input() asks for */
+    char name[32];                                /* "x", "y": what pl_input() asks for */
     pl_dtype_t dtype;
-    pl_shape_t shape;                                       /* of one sample, without the batch axis */
+    pl_shape_t shape;                          /* of one sample, without the batch axis */
 } pl_field_t;
 
 /* What a data set says of itself when opened. */
@@ -617,91 +730,103 @@ typedef struct pl_data_info {
     int64_t samples;
     int field_count;
     pl_field_t field[PL_FIELDS];
-    bool ordered;                                           /* splits must be contiguous (text), and were made by
-                                                               the data set itself from the request's share */
-    char *facts;                                            /* JSON object: {"classes": 10, "vocabulary": "…"}; fills
-                                                               module options left "auto" and is stored with the weights;
-                                                               from pl_text(), freed by the caller  [NULL] */
+    bool ordered;                    /* splits must be contiguous (text), and were made
+                                        by the data set itself from the request's share */
+    char *facts;                     /* JSON object: {"classes": 10, "vocabulary": "…"};
+                                        fills module options left "auto" and is stored
+                                        with the weights; from pl_text(), freed by the
+                                        caller [NULL] */
 } pl_data_info_t;
 
 /* What is asked of a data set. */
 typedef struct pl_data_request {
-    pl_stage_t stage;                                       /* train and validate read the training data, test and
-                                                               predict the test data where there are two */
-    double from, to;                                        /* share of the data, for ordered sets: [from, to) */
+    pl_stage_t stage;                /* train and validate read the training data, test
+                                        and predict the test data where there are two */
+    double from, to;                 /* share of the data, for ordered sets: [from, to) */
     uint64_t seed;
-    const char *facts;                                      /* of the training data, as its open() gave them: for
-                                                               validation data, and with weights that it was used for;
-                                                               borrowed for the call  [NULL: nothing is known] */
+    const char *facts;                   /* of the training data, as its open() gave them:
+                                            for validation data, and with weights that it
+                                            was used for; borrowed for the call [NULL:
+                                            nothing is known] */
 } pl_data_request_t;
 
 /* Which samples to read into a batch. */
 typedef struct pl_read_request {
-    const int64_t *index;                                   /* [count], each in [0, samples) */
+    const int64_t *index;                              /* [count], each in [0, samples) */
     int count;
-    uint64_t seed, epoch;                                   /* randomness is a pure function of these and the index */
+    uint64_t seed, epoch;                /* randomness is a pure function of these and the
+                                            index */
     pl_stage_t stage;
 } pl_read_request_t;
 
 typedef struct pl_dataset_ops {
     PL_PART;
     /* Opens files, checks them, fills *info.  Data thread. */
-    int (*open)(void *self, const pl_data_request_t *request, pl_data_info_t *info, pl_error_t *err);
-    /* Writes request->count samples: field[k] is [count, …] of the k-th field, contiguous.  Several data threads at
-     * once; must not change self. */
-    int (*read)(const void *self, const pl_read_request_t *request, void *const field[], pl_error_t *err);
-    void (*close)(void *self);                              /* data thread; also after a failed open  [nothing to do] */
+    int (*open)(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+                pl_error_t *err);
+    /* Writes request->count samples: field[k] is [count, …] of the k-th field,
+     * contiguous.  Several data threads at once; must not change self. */
+    int (*read)(const void *self, const pl_read_request_t *request, void *const field[],
+                pl_error_t *err);
+    void (*close)(void *self);           /* data thread; also after a failed open [nothing
+                                            to do] */
 } pl_dataset_ops_t;
 
-/* Data that the program itself holds: a source known by name in this process, which the run file calls
- * {"name": "memory", "source": NAME}.  Under a launcher that starts processes each of them has to register it. */
+/* Data that the program itself holds: a source known by name in this process, which the
+ * run file calls {"name": "memory", "source": NAME}.  Under a launcher that starts
+ * processes each of them has to register it. */
 typedef struct pl_memory_data {
     int64_t samples;
     int field_count;
     pl_field_t field[PL_FIELDS];
-    const char *facts;                                      /* as in pl_data_info_t  [none] */
+    const char *facts;                                  /* as in pl_data_info_t  [none] */
     /* As read() of pl_dataset_ops_t: several data threads at once. */
-    int (*read)(void *user, const pl_read_request_t *request, void *const field[], pl_error_t *err);
-    void *user;                                             /* for read; must stay while the source is in use */
+    int (*read)(void *user, const pl_read_request_t *request, void *const field[],
+                pl_error_t *err);
+    void *user;                       /* for read; must stay while the source is in use */
 } pl_memory_data_t;
 
-/* Registers a source under a name, for data opened from now on; it takes the place of one that is there.  *data and what
- * it names is copied, except what user points to; data NULL removes the name.  Sources in use stay until they are
- * closed.  Any thread. */
-PL_API int pl_memory_data(const char *name, const pl_memory_data_t *data, pl_error_t *err);
+/* Registers a source under a name, for data opened from now on; it takes the place of one
+ * that is there.  *data and what it names is copied, except what user points to; data
+ * NULL removes the name.  Sources in use stay until they are closed.  Any thread. */
+PL_API int pl_memory_data(const char *name, const pl_memory_data_t *data,
+                          pl_error_t *err);
 
 /* The simplest case: one array for each field. */
 typedef struct pl_arrays {
     int64_t samples;
     int field_count;
     pl_field_t field[PL_FIELDS];
-    const void *data[PL_FIELDS];                            /* [samples, shape of the field]; must stay while in use */
-    const char *facts;                                      /* as in pl_data_info_t  [none] */
+    const void *data[PL_FIELDS];         /* [samples, shape of the field]; must stay while
+                                            in use */
+    const char *facts;                   /* as in pl_data_info_t  [none] */
 } pl_arrays_t;
 
 /* Registers arrays under a name, as pl_memory_data() does. */
 PL_API int pl_memory_arrays(const char *name, const pl_arrays_t *arrays, pl_error_t *err);
 
-/* Reads samples out of arrays: user is a const pl_arrays_t *.  For a pl_memory_data_t of one's own. */
-PL_API int pl_arrays_read(void *user, const pl_read_request_t *request, void *const field[], pl_error_t *err);
+/* Reads samples out of arrays: user is a const pl_arrays_t *.  For a pl_memory_data_t of
+ * one's own. */
+PL_API int pl_arrays_read(void *user, const pl_read_request_t *request,
+                          void *const field[], pl_error_t *err);
 
-/* ---- Callbacks ---------------------------------------------------------------------------------------------- */
+/* ---- Callbacks --------------------------------------------------------------------- */
 
 /* The points of a run at which callbacks are asked.  X(NAME, name, when) */
-#define PL_HOOKS(X)                                                                          \
-    X(FIT_START, "on_fit_start", "before the first epoch")                                   \
-    X(TRAIN_EPOCH_START, "on_train_epoch_start", "before the first batch of an epoch")       \
-    X(TRAIN_BATCH_END, "on_train_batch_end", "after an optimizer step")                      \
-    X(TRAIN_EPOCH_END, "on_train_epoch_end", "after the last batch of an epoch")             \
-    X(VALIDATION_START, "on_validation_start", "before a validation")                        \
-    X(VALIDATION_END, "on_validation_end", "after a validation")                             \
+#define PL_HOOKS(X) \
+    X(FIT_START, "on_fit_start", "before the first epoch") \
+    X(TRAIN_EPOCH_START, "on_train_epoch_start", "before the first batch of an epoch") \
+    X(TRAIN_BATCH_END, "on_train_batch_end", "after an optimizer step") \
+    X(TRAIN_EPOCH_END, "on_train_epoch_end", "after the last batch of an epoch") \
+    X(VALIDATION_START, "on_validation_start", "before a validation") \
+    X(VALIDATION_END, "on_validation_end", "after a validation") \
     X(FIT_END, "on_fit_end", "after the last epoch")
 
 typedef enum pl_hook {
 #define PL_X(name, text, when) PL_HOOK_##name,
     PL_HOOKS(PL_X)
 #undef PL_X
-    PL_HOOK_COUNT
+        PL_HOOK_COUNT
 } pl_hook_t;
 
 /* A set of points: PL_AT(FIT_START) | PL_AT(VALIDATION_END). */
@@ -710,61 +835,68 @@ typedef enum pl_hook {
 /* What a callback is told. */
 typedef struct pl_hook_event {
     int rank;
-    uint32_t epoch;                                         /* from 0 */
-    uint64_t global_step;                                   /* optimizer steps done */
-    const char *metrics;                                    /* JSON object of the newest figures by name */
+    uint32_t epoch;                        /* from 0 */
+    uint64_t global_step;                  /* optimizer steps done */
+    const char *metrics;                   /* JSON object of the newest figures by name */
 } pl_hook_event_t;
 
 /* What a callback wants; comes as a wish for nothing. */
 typedef struct pl_wish {
-    bool stop;                                              /* end the run here */
-    double lr_factor;                                       /* on the learning rate from the next step on, 0..; 1: as
-                                                               it is; those of several callbacks multiply */
-    char reason[160];                                       /* why it stops, for the result  [""] */
+    bool stop;                      /* end the run here */
+    double lr_factor;               /* on the learning rate from the next step on, 0..;
+                                       1: as it is; those of several callbacks multiply */
+    char reason[160];               /* why it stops, for the result  [""] */
 } pl_wish_t;
 
-/* All of it runs on the rank's thread, where everything else of the rank waits: return soon. */
+/* All of it runs on the rank's thread, where everything else of the rank waits: return
+ * soon. */
 typedef struct pl_callback_ops {
     PL_PART;
     unsigned points;                                        /* where on() is called */
     /* Optimizer steps between two calls at TRAIN_BATCH_END, 1..  [1] */
     int64_t (*every_n_steps)(const void *self);
-    int (*start)(void *self, pl_error_t *err);              /* before anything else of the run  [nothing to do] */
+    int (*start)(void *self, pl_error_t *err);          /* before anything else of the run
+                                                           [nothing to do] */
     /* An error fails the run with PL_EUSER. */
-    int (*on)(void *self, pl_hook_t point, const pl_hook_event_t *event, pl_wish_t *wish, pl_error_t *err);
-    void (*stop)(void *self);                               /* at the end; also after a failed start  [nothing to do] */
+    int (*on)(void *self, pl_hook_t point, const pl_hook_event_t *event, pl_wish_t *wish,
+              pl_error_t *err);
+    void (*stop)(void *self);            /* at the end; also after a failed start [nothing
+                                            to do] */
 } pl_callback_ops_t;
 
-/* ---- Loggers ------------------------------------------------------------------------------------------------ */
+/* ---- Loggers ----------------------------------------------------------------------- */
 
 /* Figures at one point of a run. */
 typedef struct pl_record {
-    uint32_t epoch;                                         /* from 0 */
-    uint64_t global_step;                                   /* optimizer steps done */
-    double time;                                            /* s since 1970 */
-    const char *metrics;                                    /* JSON object of the figures by name */
+    uint32_t epoch;                               /* from 0 */
+    uint64_t global_step;                         /* optimizer steps done */
+    double time;                                  /* s since 1970 */
+    const char *metrics;                          /* JSON object of the figures by name */
 } pl_record_t;
 
-/* A file that grows by a few lines for each record.  Others write it, on a thread of their own. */
+/* A file that grows by a few lines for each record.  Others write it, on a thread of
+ * their own. */
 typedef struct pl_logger_ops {
     PL_PART;
-    const char *file;                                       /* its name in the run directory: "metrics.jsonl" */
-    /* What a record adds, from pl_text(), or NULL with an error: it costs the record, never the run.  Rank's thread,
-     * where everything else of the rank waits: return soon. */
+    const char *file;                 /* its name in the run directory: "metrics.jsonl" */
+    /* What a record adds, from pl_text(), or NULL with an error: it costs the record,
+     * never the run.  Rank's thread, where everything else of the rank waits: return
+     * soon. */
     char *(*lines)(void *self, const pl_record_t *record, pl_error_t *err);
 } pl_logger_ops_t;
 
-/* ---- Texts -------------------------------------------------------------------------------------------------- */
+/* ---- Texts ------------------------------------------------------------------------- */
 
 /* A copy of text (printf) in Paceline's memory, or NULL; pl_text_free() frees it. */
 PL_API char *pl_text(const char *format, ...) PL_PRINTF(1, 2);
 PL_API void pl_text_free(char *text);
 
-/* The one of the names, up to NULL, that somebody may have meant by a word, or NULL: for `did you mean …?`. */
+/* The one of the names, up to NULL, that somebody may have meant by a word, or NULL: for
+ * `did you mean …?`. */
 PL_API const char *pl_nearest(const char *word, const char *const names[]);
 
 #ifdef __cplusplus
 }
 #endif
 
-#endif /* PACELINE_H */
+#endif                                                      /* PACELINE_H */

@@ -15,7 +15,8 @@
 
 /* ---- calls that together answer one ---- */
 
-/* True when the last of them has ended well; the first failure ends the strategy's call. */
+/* True when the last of them has ended well; the first failure ends the strategy's
+ * call. */
 static bool all_ended(pl_replica_t *r, const pl_answer_t *answer)
 {
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
@@ -34,7 +35,8 @@ static bool all_ended(pl_replica_t *r, const pl_answer_t *answer)
 static int begin_calls(pl_replica_t *r, pl_call_t *call, pl_error_t *err)
 {
     if (r->pending)
-        return pl_fail(err, PL_EBUSY, "the strategy is still setting up, exporting or importing");
+        return pl_fail(err, PL_EBUSY,
+                       "the strategy is still setting up, exporting or importing");
     r->waiting = call;
     r->failure.code = PL_OK;
     return PL_OK;
@@ -46,7 +48,8 @@ static int made_call(pl_replica_t *r, uint64_t call, const pl_error_t *err)
     return call ? PL_OK : err->code;
 }
 
-/* All calls are made, or those before a failure: these end first, then the strategy's call fails. */
+/* All calls are made, or those before a failure: these end first, then the strategy's
+ * call fails. */
 static int made_all(pl_replica_t *r, int code, const pl_error_t *err)
 {
     if (!r->pending)
@@ -58,19 +61,21 @@ static int made_all(pl_replica_t *r, int code, const pl_error_t *err)
 
 /* ---- describing ---- */
 
-static int plan_keep_output(pl_replica_plan_t *plan, int k, const pl_fetch_t *fetch, const pl_value_t *value,
-                            pl_error_t *err)
+static int plan_keep_output(pl_replica_plan_t *plan, int k, const pl_fetch_t *fetch,
+                            const pl_value_t *value, pl_error_t *err)
 {
     if (k >= PL_FIELDS)
         return pl_fail(err, PL_EUNSUPPORTED, "more than %d outputs", PL_FIELDS);
     if (plan->stage == PL_PREDICT && value->dtype != PL_F32 && value->dtype != PL_I32)
-        return pl_fail(err, PL_EUNSUPPORTED, "output \"%s\" is neither float32 nor int32", fetch->name);
+        return pl_fail(err, PL_EUNSUPPORTED, "output \"%s\" is neither float32 nor int32",
+                       fetch->name);
     plan->output_shape[k] = value->shape;
     plan->output_is_int[k] = value->dtype == PL_I32;
     return PL_OK;
 }
 
-static int plan_keep_fetches(pl_replica_plan_t *plan, const pl_graph_t *g, pl_error_t *err)
+static int plan_keep_fetches(pl_replica_plan_t *plan, const pl_graph_t *g,
+                             pl_error_t *err)
 {
     plan->fetch = pl_alloc_array((size_t)g->fetch_count, sizeof *plan->fetch);
     if (!plan->fetch)
@@ -81,15 +86,18 @@ static int plan_keep_fetches(pl_replica_plan_t *plan, const pl_graph_t *g, pl_er
     int outputs = 0, code = PL_OK;
     for (int k = 0; k < g->fetch_count && code == PL_OK; k++)
         if (g->fetch[k].kind == PL_FETCH_OUTPUT)
-            code = plan_keep_output(plan, outputs++, &g->fetch[k], &g->value[g->fetch[k].value], err);
+            code = plan_keep_output(plan, outputs++, &g->fetch[k],
+                                    &g->value[g->fetch[k].value], err);
     return code;
 }
 
-static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan, pl_error_t *err)
+static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
+                            pl_error_t *err)
 {
     const pl_module_ops_t *module = r->module.ops;
-    pl_graph_t *g = pl_graph_new(r->model, plan->stage, r->layout->stage[plan->stage].field,
-                                 r->layout->stage[plan->stage].field_count, plan->batch_size, err);
+    pl_graph_t *g =
+        pl_graph_new(r->model, plan->stage, r->layout->stage[plan->stage].field,
+                     r->layout->stage[plan->stage].field_count, plan->batch_size, err);
     if (!g)
         return NULL;
     module->step(g, r->module.self, plan->stage);
@@ -101,11 +109,13 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan, pl_e
 }
 
 /* Gradients come when every stage is described: from then on no tensor can be added. */
-static int complete(const pl_replica_t *r, const pl_replica_plan_t *plan, pl_graph_t *g, pl_error_t *err)
+static int complete(const pl_replica_t *r, const pl_replica_plan_t *plan, pl_graph_t *g,
+                    pl_error_t *err)
 {
     int code = PL_OK;
     if (plan->stage == PL_TRAIN)
-        code = pl_graph_gradients(g, (double)r->layout->stage[PL_TRAIN].batch_size, plan->accumulate, err);
+        code = pl_graph_gradients(g, (double)r->layout->stage[PL_TRAIN].batch_size,
+                                  plan->accumulate, err);
     if (code == PL_OK)
         pl_graph_prune(g);
     return code;
@@ -114,17 +124,21 @@ static int complete(const pl_replica_t *r, const pl_replica_plan_t *plan, pl_gra
 static pl_graph_t *describe_optimizer(pl_replica_t *r, pl_error_t *err)
 {
     pl_optimizer_t optimizer = {r->optimizer.ops, r->optimizer.self};
-    return pl_optimizer_graph(optimizer, r->model, (double)r->layout->stage[PL_TRAIN].batch_size,
+    return pl_optimizer_graph(optimizer, r->model,
+                              (double)r->layout->stage[PL_TRAIN].batch_size,
                               r->job->trainer->gradient_clip_val, err);
 }
 
-static int plan_add(pl_replica_t *r, pl_stage_t stage, int64_t batch_size, bool accumulate, pl_error_t *err)
+static int plan_add(pl_replica_t *r, pl_stage_t stage, int64_t batch_size,
+                    bool accumulate, pl_error_t *err)
 {
     if (batch_size == 0)
         return PL_OK;
     if (r->plan_count == PL_PLANS_MOST)
         return pl_fail(err, PL_EBUG, "more than %d plans", PL_PLANS_MOST);
-    r->plan[r->plan_count++] = (pl_replica_plan_t){.stage = stage, .batch_size = batch_size, .accumulate = accumulate};
+    r->plan[r->plan_count++] = (pl_replica_plan_t){.stage = stage,
+                                                   .batch_size = batch_size,
+                                                   .accumulate = accumulate};
     return PL_OK;
 }
 
@@ -136,10 +150,12 @@ static int plans_list(pl_replica_t *r, pl_error_t *err)
     for (int s = 0; s < 4 && code == PL_OK; s++) {
         if (!r->layout->stage[stages[s]].present)
             continue;
-        const int64_t sizes[PL_SIZES] = {r->layout->stage[stages[s]].batch_size, r->layout->stage[stages[s]].ragged};
+        const int64_t sizes[PL_SIZES] = {r->layout->stage[stages[s]].batch_size,
+                                         r->layout->stage[stages[s]].ragged};
         for (int k = 0; k < PL_SIZES && code == PL_OK; k++) {
             code = plan_add(r, stages[s], sizes[k], false, err);
-            if (code == PL_OK && stages[s] == PL_TRAIN && r->job->trainer->accumulate_grad_batches > 1)
+            if (code == PL_OK && stages[s] == PL_TRAIN
+                && r->job->trainer->accumulate_grad_batches > 1)
                 code = plan_add(r, stages[s], sizes[k], true, err);
         }
     }
@@ -152,13 +168,14 @@ static void setup_answered(void *self, const pl_answer_t *answer)
 {
     pl_replica_t *r = self;
     if (answer->kind == PL_ANSWER_REPLY && r->pending > 1)
-        pl_progress_setup(r->waiting, &(pl_setup_progress_t){0});       /* it goes on */
+        pl_progress_setup(r->waiting, &(pl_setup_progress_t){0});  /* it goes on */
     if (all_ended(r, answer)) {
         int64_t parameters = 0;
         for (int k = 0; k < r->model->count; k++)
             if (r->model->tensor[k].region == PL_REGION_PARAMS)
                 parameters += r->model->tensor[k].count;
-        pl_reply_setup(r->waiting, &(pl_setup_reply_t){.parameters = (uint64_t)parameters, .does_io = r->does_io});
+        pl_reply_setup(r->waiting, &(pl_setup_reply_t){.parameters = (uint64_t)parameters,
+                                                       .does_io = r->does_io});
     }
 }
 
@@ -170,14 +187,16 @@ static void compile_answered(void *self, const pl_answer_t *answer)
     setup_answered(self, answer);
 }
 
-static int call_allocate(pl_replica_t *r, pl_region_t region, int64_t count, pl_error_t *err)
+static int call_allocate(pl_replica_t *r, pl_region_t region, int64_t count,
+                         pl_error_t *err)
 {
     pl_allocate_t msg = {.region = region, .count = (uint64_t)count};
     pl_how_t how = {.on_answer = setup_answered};
     return made_call(r, pl_call_allocate(r, r->accelerator, &msg, how, err), err);
 }
 
-static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g, pl_error_t *err)
+static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
+                        pl_error_t *err)
 {
     static const char *const names[] = {"train", "validate", "test", "predict"};
     int code = plan_keep_fetches(plan, g, err);
@@ -188,14 +207,16 @@ static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
     pl_graph_holder_t *holder = pl_graph_hold(&g, err);
     if (!holder)
         return PL_ENOMEM;
-    pl_compile_t msg = {.name = plan->optimizer ? "optimizer" : names[plan->stage], .graph = &holder->object};
+    pl_compile_t msg = {.name = plan->optimizer ? "optimizer" : names[plan->stage],
+                        .graph = &holder->object};
     pl_how_t how = {.on_answer = compile_answered, .context = plan};
     code = made_call(r, pl_call_compile(r, r->accelerator, &msg, how, err), err);
     pl_object_unref(holder);
     return code;
 }
 
-static int call_first_weights(pl_replica_t *r, pl_region_t region, int64_t count, pl_error_t *err)
+static int call_first_weights(pl_replica_t *r, pl_region_t region, int64_t count,
+                              pl_error_t *err)
 {
     pl_floats_t *floats = pl_floats_new((size_t)count, err);
     if (!floats)
@@ -210,14 +231,20 @@ static int call_first_weights(pl_replica_t *r, pl_region_t region, int64_t count
 
 static int parts_bind(pl_replica_t *r, pl_error_t *err)
 {
-    const pl_part_request_t module = {.role = "module", .path = "module", .facts = r->facts};
+    const pl_part_request_t module = {.role = "module",
+                                      .path = "module",
+                                      .facts = r->facts};
     const pl_part_request_t optimizer = {.role = "optimizer", .path = "optimizer"};
-    const pl_part_request_t scheduler = {.role = "scheduler", .path = "scheduler", .automatic = "constant"};
+    const pl_part_request_t scheduler = {.role = "scheduler",
+                                         .path = "scheduler",
+                                         .automatic = "constant"};
     int code = pl_options_part(r->job->options, &module, &r->module, err);
     if (code != PL_OK || r->job->stage != PL_TRAIN)
         return code;
     code = pl_options_part(r->job->options, &optimizer, &r->optimizer, err);
-    return code == PL_OK ? pl_options_part(r->job->options, &scheduler, &r->scheduler, err) : code;
+    return code == PL_OK
+               ? pl_options_part(r->job->options, &scheduler, &r->scheduler, err)
+               : code;
 }
 
 /* Regions first, because plans refer to them; the accelerator takes calls in order. */
@@ -247,7 +274,8 @@ static int setup_calls(pl_replica_t *r, pl_error_t *err)
     for (int k = 0; k < described && code == PL_OK; k++)
         code = complete(r, &r->plan[k], graph[k], err);
     pl_model_freeze(r->model);
-    if (code == PL_OK && r->job->stage == PL_TRAIN && (code = plan_add(r, PL_TRAIN, -1, false, err)) == PL_OK) {
+    if (code == PL_OK && r->job->stage == PL_TRAIN
+        && (code = plan_add(r, PL_TRAIN, -1, false, err)) == PL_OK) {
         r->plan[described].optimizer = true;
         graph[described] = describe_optimizer(r, err);
         code = graph[described] ? PL_OK : err->code;
@@ -267,7 +295,8 @@ static int setup_calls(pl_replica_t *r, pl_error_t *err)
     return made_all(r, code, err);
 }
 
-int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup, bool does_io, pl_error_t *err)
+int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
+                     bool does_io, pl_error_t *err)
 {
     if (r->model)
         return pl_fail(err, PL_ESTATE, "the strategy is set up already");
@@ -311,7 +340,8 @@ static int weights_collect(const pl_replica_t *r, pl_weights_t *weights, pl_erro
     }
     weights->facts = pl_strdup(r->facts);
     weights->module = pl_options_get(r->job->options, "module");
-    return code == PL_OK && !(weights->facts && weights->module) ? pl_no_memory(err) : code;
+    return code == PL_OK && !(weights->facts && weights->module) ? pl_no_memory(err)
+                                                                 : code;
 }
 
 /* Answers `export_weights` when both regions are here. */
@@ -326,13 +356,15 @@ static void read_answered(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     pl_weights_t *weights = pl_weights_new(&err);
     if (weights && weights_collect(r, weights, &err) == PL_OK)
-        pl_reply_export_weights(r->waiting, &(pl_export_weights_reply_t){.weights = &weights->object});
+        pl_reply_export_weights(r->waiting, &(pl_export_weights_reply_t){
+                                                .weights = &weights->object});
     else
         pl_call_fail(r->waiting, &err);
     pl_object_unref(weights);
 }
 
-static int call_read(pl_replica_t *r, pl_region_t region, int64_t count, pl_floats_t **into, pl_error_t *err)
+static int call_read(pl_replica_t *r, pl_region_t region, int64_t count,
+                     pl_floats_t **into, pl_error_t *err)
 {
     pl_read_region_t msg = {.region = region, .count = (uint64_t)count};
     pl_how_t how = {.on_answer = read_answered, .context = into};
@@ -360,7 +392,8 @@ static void import_answered(void *self, const pl_answer_t *answer)
 }
 
 /* Most often they are in the model's order: `near` is looked at first. */
-static const pl_output_t *weights_find(const pl_weights_t *weights, const char *name, int near)
+static const pl_output_t *weights_find(const pl_weights_t *weights, const char *name,
+                                       int near)
 {
     for (int i = 0; i < weights->count; i++) {
         const pl_output_t *tensor = &weights->tensor[(near + i) % weights->count];
@@ -370,22 +403,30 @@ static const pl_output_t *weights_find(const pl_weights_t *weights, const char *
     return NULL;
 }
 
-static int import_fill(const pl_replica_t *r, const pl_weights_t *weights, pl_floats_t *const into[2], pl_error_t *err)
+static int import_fill(const pl_replica_t *r, const pl_weights_t *weights,
+                       pl_floats_t *const into[2], pl_error_t *err)
 {
     char have[64], want[64];
     for (int k = 0; k < r->model->count; k++) {
         const pl_tensor_info_t *t = &r->model->tensor[k];
         const pl_output_t *found = weights_find(weights, t->name, k);
         if (!found)
-            return pl_fail(err, PL_EFORMAT, "the weights have no tensor \"%s\": they are of another module", t->name);
+            return pl_fail(
+                err, PL_EFORMAT,
+                "the weights have no tensor \"%s\": they are of another module", t->name);
         if (!pl_same_shape(found->shape, t->shape))
-            return pl_fail(err, PL_EFORMAT, "tensor \"%s\" of the weights is %s, the module's is %s", t->name,
-                           pl_shape_text(found->shape, have), pl_shape_text(t->shape, want));
-        memcpy(into[t->region == PL_REGION_STATE]->data + t->offset, found->data, (size_t)t->count * sizeof(float));
+            return pl_fail(err, PL_EFORMAT,
+                           "tensor \"%s\" of the weights is %s, the module's is %s",
+                           t->name, pl_shape_text(found->shape, have),
+                           pl_shape_text(t->shape, want));
+        memcpy(into[t->region == PL_REGION_STATE]->data + t->offset, found->data,
+               (size_t)t->count * sizeof(float));
     }
     if (weights->count > r->model->count)
-        return pl_fail(err, PL_EFORMAT, "the weights have %d tensors, the module %d: they are of another module",
-                       weights->count, r->model->count);
+        return pl_fail(
+            err, PL_EFORMAT,
+            "the weights have %d tensors, the module %d: they are of another module",
+            weights->count, r->model->count);
     return PL_OK;
 }
 
@@ -393,14 +434,16 @@ static int import_write(pl_replica_t *r, pl_floats_t *const from[2], pl_error_t 
 {
     int code = PL_OK;
     for (int k = 0; k < 2 && code == PL_OK; k++) {
-        pl_write_region_t msg = {.region = k ? PL_REGION_STATE : PL_REGION_PARAMS, .floats = &from[k]->object};
+        pl_write_region_t msg = {.region = k ? PL_REGION_STATE : PL_REGION_PARAMS,
+                                 .floats = &from[k]->object};
         pl_how_t how = {.on_answer = import_answered};
         code = made_call(r, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
     }
     return made_all(r, code, err);
 }
 
-int pl_replica_import(pl_replica_t *r, pl_call_t *call, const pl_weights_t *weights, pl_error_t *err)
+int pl_replica_import(pl_replica_t *r, pl_call_t *call, const pl_weights_t *weights,
+                      pl_error_t *err)
 {
     pl_floats_t *into[2] = {pl_floats_new((size_t)r->model->params, err),
                             pl_floats_new((size_t)r->model->state, err)};
@@ -412,128 +455,4 @@ int pl_replica_import(pl_replica_t *r, pl_call_t *call, const pl_weights_t *weig
     pl_object_unref(into[0]);
     pl_object_unref(into[1]);
     return code;
-}
-
-/* ---- what a step needs ---- */
-
-const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r, pl_stage_t stage, int64_t count, bool accumulate,
-                                         pl_error_t *err)
-{
-    for (int k = 0; k < r->plan_count; k++) {
-        const pl_replica_plan_t *p = &r->plan[k];
-        if (!p->optimizer && p->stage == stage && p->batch_size == count && p->accumulate == accumulate)
-            return p;
-    }
-    pl_fail(err, PL_EINVAL, "no plan for a batch of %lld samples", (long long)count);
-    return NULL;
-}
-
-double pl_replica_lr(const pl_replica_t *r, uint64_t step, uint64_t total_steps, double factor)
-{
-    const pl_scheduler_ops_t *scheduler = r->scheduler.ops;
-    pl_optimizer_t optimizer = {r->optimizer.ops, r->optimizer.self};
-    return pl_optimizer_lr(optimizer) * factor * scheduler->factor(r->scheduler.self, step - 1, total_steps);
-}
-
-/* ---- steps ---- */
-
-uint64_t pl_replica_forward_backward(pl_replica_t *r, const pl_replica_step_t *step, pl_how_t how, pl_error_t *err)
-{
-    const pl_replica_plan_t *plan = pl_replica_plan(r, PL_TRAIN, step->batch->count, step->accumulate, err);
-    if (!plan)
-        return 0;
-    pl_replay_plan_t msg = {.plan = plan->number, .what = "forward_backward", .seed = (uint64_t)r->job->trainer->seed, .step = step->number,
-                            .shard = step->shard, .halts = !step->again, .batch = &step->batch->object};
-    return pl_call_replay_plan(r, r->accelerator, &msg, how, err);
-}
-
-/* Its plan is the last. */
-uint64_t pl_replica_optimizer_step(pl_replica_t *r, uint64_t number, double lr, pl_how_t how, pl_error_t *err)
-{
-    float scalars[PL_STEP_SCALARS] = {0};
-    pl_optimizer_scalars((pl_optimizer_t){r->optimizer.ops, r->optimizer.self}, lr, number, scalars);
-    pl_replay_plan_t msg = {.plan = r->plan[r->plan_count - 1].number, .what = "optimizer_step", .seed = (uint64_t)r->job->trainer->seed,
-                            .step = number, .halts = true, .scalars = {scalars, sizeof scalars}};
-    return pl_call_replay_plan(r, r->accelerator, &msg, how, err);
-}
-
-uint64_t pl_replica_forward(pl_replica_t *r, const pl_replica_plan_t *plan, pl_batch_t *batch, pl_outputs_t *outputs,
-                            pl_how_t how, pl_error_t *err)
-{
-    pl_replay_plan_t msg = {.plan = plan->number, .what = "forward", .seed = (uint64_t)r->job->trainer->seed, .batch = &batch->object,
-                            .outputs = outputs ? &outputs->object : NULL};
-    return pl_call_replay_plan(r, r->accelerator, &msg, how, err);
-}
-
-uint64_t pl_replica_read_gradients(pl_replica_t *r, pl_how_t how, pl_error_t *err)
-{
-    pl_read_region_t msg = {.region = PL_REGION_GRADS, .count = (uint64_t)r->model->params};
-    return pl_call_read_region(r, r->accelerator, &msg, how, err);
-}
-
-/* ---- what comes of them ---- */
-
-pl_outputs_t *pl_replica_outputs(const pl_replica_plan_t *plan, bool *failed, pl_error_t *err)
-{
-    pl_outputs_t *outputs = NULL;
-    int made = 0, code = PL_OK;
-    *failed = false;
-    for (int k = 0; k < plan->fetch_count && code == PL_OK; k++) {
-        if (plan->fetch[k].kind != PL_FETCH_OUTPUT)
-            continue;
-        if (!outputs && !(outputs = pl_outputs_new(err)))
-            code = PL_ENOMEM;
-        else
-            code = pl_outputs_add(outputs, plan->fetch[k].name, plan->output_shape[made++], err);
-    }
-    if (code == PL_OK)
-        return outputs;
-    pl_object_unref(outputs);
-    *failed = true;
-    return NULL;
-}
-
-void pl_replica_outputs_filled(const pl_replica_plan_t *plan, pl_outputs_t *outputs)
-{
-    for (int k = 0; outputs && k < outputs->count; k++) {
-        float *data = outputs->output[k].data;
-        int64_t count = plan->output_is_int[k] ? pl_elements(outputs->output[k].shape) : 0;
-        for (int64_t i = 0; i < count; i++) {
-            int32_t number;
-            memcpy(&number, &data[i], sizeof number);
-            data[i] = (float)number;
-        }
-    }
-}
-
-char *pl_replica_figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
-{
-    const pl_replica_plan_t *plan = NULL;
-    for (int k = 0; k < r->plan_count && !plan; k++)
-        if (r->plan[k].stage == stage && !r->plan[k].optimizer)
-            plan = &r->plan[k];
-    char *names = pl_strdup("");
-    for (int k = 0; plan && names && k < plan->fetch_count; k++) {
-        const pl_fetch_t *f = &plan->fetch[k];
-        if (f->kind != PL_FETCH_FIGURE)
-            continue;
-        char *longer = pl_text("%s%s%s\n", names, f->name, f->when & PL_ON_STEP ? "*" : "");
-        pl_free(names);
-        names = longer;
-    }
-    if (!names)
-        pl_no_memory(err);
-    return names;
-}
-
-const char *pl_replica_first_bad(const pl_replica_t *r, const pl_floats_t *grads)
-{
-    for (int k = 0; k < r->model->count; k++) {
-        const pl_tensor_info_t *t = &r->model->tensor[k];
-        if (t->region == PL_REGION_PARAMS)
-            for (int64_t i = t->offset; i < t->offset + t->count; i++)
-                if (!isfinite(grads->data[i]))
-                    return t->name;
-    }
-    return NULL;
 }

@@ -1,7 +1,7 @@
 /* single.c - one rank, one device: nothing to agree with anybody about
  *
- * A step is two replays on the accelerator: forward_backward, and optimizer_step when one is due.  Both are sent at
- * once; the accelerator takes them in order. */
+ * A step is two replays on the accelerator: forward_backward, and optimizer_step when one
+ * is due.  Both are sent at once; the accelerator takes them in order. */
 #include <math.h>
 #include <string.h>
 
@@ -14,9 +14,9 @@ enum { STEPS_MOST = 32, FIGURES_MOST = 64 };
 
 /* One batch under way: train_batch or evaluate_batch. */
 typedef struct step {
-    pl_call_t *call;                                        /* NULL: a free place */
-    pl_batch_t *batch;                                      /* kept by the call */
-    uint64_t number;                                        /* the optimizer step it is for, from 1 */
+    pl_call_t *call;                            /* NULL: a free place */
+    pl_batch_t *batch;                          /* kept by the call */
+    uint64_t number;                            /* the optimizer step it is for, from 1 */
     uint32_t shard;
     int pending;                                            /* replays not yet ended */
     bool guarded, waits;
@@ -29,18 +29,20 @@ typedef struct step {
 } step_t;
 
 typedef struct single {
-    pl_replica_t replica;                                   /* first: see replica.h */
-    step_t step[STEPS_MOST];                                /* as many as credit allows */
-    uint64_t ended_by;                                      /* the first step that failed or was guarded  [0: none] */
-    bool looking;                                           /* for what was not finite in it */
+    pl_replica_t replica;                 /* first: see replica.h */
+    step_t step[STEPS_MOST];              /* as many as credit allows */
+    uint64_t ended_by;                    /* the first step that failed or was guarded [0:
+                                             none] */
+    bool looking;                         /* for what was not finite in it */
     struct {
         uint64_t step;
         uint32_t shard;
-        pl_batch_t *batch;                                  /* counted  [none] */
-    } suspect;                                              /* the newest step's first loss that is not finite */
+        pl_batch_t *batch;           /* counted  [none] */
+    } suspect;                       /* the newest step's first loss that is not finite */
 } single_t;
 
-static int single_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int single_start(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
 {
     (void)call, (void)body;
     if (pl_is_nobody(pl_peer(self, "accelerator")))
@@ -49,22 +51,28 @@ static int single_start(void *self, pl_call_t *call, const pl_body_t *body, pl_e
     return PL_OK;
 }
 
-static int single_setup(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int single_setup(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
 {
     single_t *single = self;
     return pl_replica_setup(&single->replica, call, &body->setup, true, err);
 }
 
-static int single_process_dataloader(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int single_process_dataloader(void *self, pl_call_t *call, const pl_body_t *body,
+                                     pl_error_t *err)
 {
     (void)self, (void)body, (void)err;
-    return pl_reply_process_dataloader(call, &(pl_process_dataloader_reply_t){.part = 0, .parts = 1});
+    return pl_reply_process_dataloader(call,
+                                       &(pl_process_dataloader_reply_t){.part = 0,
+                                                                        .parts = 1});
 }
 
-static int single_figure_names(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int single_figure_names(void *self, pl_call_t *call, const pl_body_t *body,
+                               pl_error_t *err)
 {
     single_t *single = self;
-    char *names = pl_replica_figure_names(&single->replica, body->figure_names.stage, err);
+    char *names = pl_replica_figure_names(&single->replica, body->figure_names.stage,
+                                          err);
     if (!names)
         return PL_ENOMEM;
     int code = pl_reply_figure_names(call, &(pl_figure_names_reply_t){.names = names});
@@ -78,7 +86,8 @@ static step_t *step_take(single_t *single, pl_call_t *call)
 {
     step_t *step = single->step;
     while (step->call)
-        step++;                                             /* the mailbox lets no more calls in than there are places */
+        step++;                        /* the mailbox lets no more calls in than there are
+                                          places */
     *step = (step_t){.call = call};
     return step;
 }
@@ -106,7 +115,8 @@ static void looked(single_t *single, step_t *step)
             step_fail(&single->step[k]);
 }
 
-/* The gradients of the batch once more are here: say which tensor was the first that is not finite. */
+/* The gradients of the batch once more are here: say which tensor was the first that is
+ * not finite. */
 static void bad_read(void *self, const pl_answer_t *answer)
 {
     single_t *single = self;
@@ -115,25 +125,31 @@ static void bad_read(void *self, const pl_answer_t *answer)
         return;
     const char *bad = NULL;
     if (answer->kind == PL_ANSWER_REPLY)
-        bad = pl_replica_first_bad(&single->replica, (pl_floats_t *)answer->body->read_region_reply.floats);
+        bad = pl_replica_first_bad(&single->replica,
+                                   (pl_floats_t *)answer->body->read_region_reply.floats);
     pl_fail(&step->failure, PL_ENAN,
-            "step %llu: the %s is not finite%s%s%s; it changed no weight: lower the learning rate, set "
-            "trainer.gradient_clip_val or look at the data", (unsigned long long)step->number,
-            isfinite(step->loss) ? "gradient" : "loss", bad ? ", the first bad gradient is that of \"" : "",
-            bad ? bad : "", bad ? "\"" : "");
+            "step %llu: the %s is not finite%s%s%s; it changed no weight: lower the "
+            "learning rate, set "
+            "trainer.gradient_clip_val or look at the data",
+            (unsigned long long)step->number, isfinite(step->loss) ? "gradient" : "loss",
+            bad ? ", the first bad gradient is that of \"" : "", bad ? bad : "",
+            bad ? "\"" : "");
     looked(single, step);
 }
 
 static void bad_replayed(void *self, const pl_answer_t *answer)
 {
-    (void)self, (void)answer;                               /* what matters is what the read after it finds */
+    (void)self, (void)answer;           /* what matters is what the read after it finds */
 }
 
-static uint64_t forward_backward(single_t *single, const step_t *step, bool again, pl_on_answer_t on_answer,
-                                 pl_error_t *err)
+static uint64_t forward_backward(single_t *single, const step_t *step, bool again,
+                                 pl_on_answer_t on_answer, pl_error_t *err)
 {
-    const pl_replica_step_t what = {.batch = step->batch, .number = step->number, .shard = step->shard,
-                                    .accumulate = step->shard > 0 && !again, .again = again};
+    const pl_replica_step_t what = {.batch = step->batch,
+                                    .number = step->number,
+                                    .shard = step->shard,
+                                    .accumulate = step->shard > 0 && !again,
+                                    .again = again};
     pl_how_t how = {.on_answer = on_answer, .context = (void *)step};
     return pl_replica_forward_backward(&single->replica, &what, how, err);
 }
@@ -149,7 +165,8 @@ static void suspect_keep(single_t *single, const step_t *step)
     single->suspect.batch = pl_object_ref(step->batch);
 }
 
-/* A guard keeps the weights as they were at the bad step, so the same batch gives the same gradients again. */
+/* A guard keeps the weights as they were at the bad step, so the same batch gives the
+ * same gradients again. */
 static void find_bad(single_t *single, step_t *step)
 {
     pl_how_t how = {.on_answer = bad_read, .context = step};
@@ -170,7 +187,8 @@ static void step_end(single_t *single, step_t *step)
     if (!before && (step->guarded || step->failure.code != PL_OK))
         single->ended_by = step->number;
     if (step->failure.code == PL_OK && step->guarded && before)
-        pl_fail(&step->failure, PL_ECANCELLED, "step %llu was not run, because step %llu failed",
+        pl_fail(&step->failure, PL_ECANCELLED,
+                "step %llu was not run, because step %llu failed",
                 (unsigned long long)step->number, (unsigned long long)before);
     if (step->failure.code != PL_OK && single->looking) {
         step->waits = true;                                 /* answers come in order */
@@ -184,7 +202,8 @@ static void step_end(single_t *single, step_t *step)
         find_bad(single, step);
         return;
     }
-    pl_train_batch_reply_t reply = {.lr = step->lr, .grad_norm = step->grad_norm,
+    pl_train_batch_reply_t reply = {.lr = step->lr,
+                                    .grad_norm = step->grad_norm,
                                     .figures = {step->figures, step->figures_size}};
     pl_reply_train_batch(step->call, &reply);
     step_give(step);
@@ -192,7 +211,8 @@ static void step_end(single_t *single, step_t *step)
 
 static void figures_keep(step_t *step, pl_bytes_t figures)
 {
-    step->figures_size = figures.size < sizeof step->figures ? figures.size : sizeof step->figures;
+    step->figures_size = figures.size < sizeof step->figures ? figures.size
+                                                             : sizeof step->figures;
     memcpy(step->figures, figures.data, step->figures_size);
     step->loss = step->figures_size ? step->figures[0] : 0;
 }
@@ -222,15 +242,18 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
     step_t *step = answer->context;
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
-        double figures[4] = {0};                            /* loss and its weight, the norm and 1: replica.h */
-        memcpy(figures, reply->figures.data, reply->figures.size < sizeof figures ? reply->figures.size : sizeof figures);
+        double figures[4] = {0};      /* loss and its weight, the norm and 1: replica.h */
+        memcpy(figures, reply->figures.data,
+               reply->figures.size < sizeof figures ? reply->figures.size
+                                                    : sizeof figures);
         step->grad_norm = figures[2];
         step->guarded = reply->guarded;
     }
     step_answered(self, step, answer);
 }
 
-static int single_train_batch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int single_train_batch(void *self, pl_call_t *call, const pl_body_t *body,
+                              pl_error_t *err)
 {
     single_t *single = self;
     const pl_train_batch_t *msg = &body->train_batch;
@@ -239,14 +262,17 @@ static int single_train_batch(void *self, pl_call_t *call, const pl_body_t *body
     step->number = msg->global_step;
     step->shard = msg->shard;
     if (msg->step_due)
-        step->lr = pl_replica_lr(&single->replica, msg->global_step, msg->total_steps, msg->lr_factor);
+        step->lr = pl_replica_lr(&single->replica, msg->global_step, msg->total_steps,
+                                 msg->lr_factor);
     if (!forward_backward(single, step, false, forward_backward_answered, err)) {
         step_give(step);
         return err->code;
     }
     step->pending = 1;
     pl_how_t how = {.on_answer = optimizer_answered, .context = step};
-    if (msg->step_due && pl_replica_optimizer_step(&single->replica, step->number, step->lr, how, &step->failure))
+    if (msg->step_due
+        && pl_replica_optimizer_step(&single->replica, step->number, step->lr, how,
+                                     &step->failure))
         step->pending++;
     return PL_OK;
 }
@@ -261,20 +287,25 @@ static void forward_answered(void *self, const pl_answer_t *answer)
         pl_call_fail(step->call, answer->error);
     if (answer->kind == PL_ANSWER_REPLY) {
         pl_replica_outputs_filled(step->plan, step->outputs);
-        pl_reply_evaluate_batch(step->call, &(pl_evaluate_batch_reply_t){
-            .figures = answer->body->replay_plan_reply.figures, .outputs = step->outputs ? &step->outputs->object : NULL});
+        pl_reply_evaluate_batch(step->call,
+                                &(pl_evaluate_batch_reply_t){
+                                    .figures = answer->body->replay_plan_reply.figures,
+                                    .outputs = step->outputs ? &step->outputs->object
+                                                             : NULL});
     }
     if (answer->kind == PL_ANSWER_ERROR || answer->kind == PL_ANSWER_REPLY)
         step_give(step);
 }
 
-static int single_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int single_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *body,
+                                 pl_error_t *err)
 {
     single_t *single = self;
     pl_replica_t *r = &single->replica;
     pl_batch_t *batch = (pl_batch_t *)body->evaluate_batch.batch;
     bool failed = false;
-    const pl_replica_plan_t *plan = pl_replica_plan(r, body->evaluate_batch.stage, batch->count, false, err);
+    const pl_replica_plan_t *plan = pl_replica_plan(r, body->evaluate_batch.stage,
+                                                    batch->count, false, err);
     if (!plan)
         return err->code;
     step_t *step = step_take(single, call);
@@ -288,17 +319,20 @@ static int single_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *b
     return err->code;
 }
 
-static int single_export_weights(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int single_export_weights(void *self, pl_call_t *call, const pl_body_t *body,
+                                 pl_error_t *err)
 {
     (void)body;
     single_t *single = self;
     return pl_replica_export(&single->replica, call, err);
 }
 
-static int single_import_weights(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int single_import_weights(void *self, pl_call_t *call, const pl_body_t *body,
+                                 pl_error_t *err)
 {
     single_t *single = self;
-    return pl_replica_import(&single->replica, call, (pl_weights_t *)body->import_weights.weights, err);
+    return pl_replica_import(&single->replica, call,
+                             (pl_weights_t *)body->import_weights.weights, err);
 }
 
 static void single_release(void *self)

@@ -1,4 +1,5 @@
-/* actor_rig.c - actors for tests of the runtime: bees that do as they are told, bosses with bees, a queen to act through */
+/* actor_rig.c - actors for tests of the runtime: bees that do as they are told, bosses
+ * with bees, a queen to act through */
 #include "actor_rig.h"
 
 #include <pthread.h>
@@ -51,11 +52,14 @@ static void bee_flood(pl_call_t *call, uint64_t count)
         pl_progress_save(call, &(pl_save_progress_t){0});
 }
 
-/* Computes for a while, as an accelerator does; for 10 s when the queen does not hear so many replies. */
+/* Computes for a while, as an accelerator does; for 10 s when the queen does not hear so
+ * many replies. */
 static void linger(int replies)
 {
     int64_t now = pl_now(), least = now + 2 * PL_MILLISECOND, most = now + 10 * PL_SECOND;
-    while (now < least || (now < most && __atomic_load_n(&rig.queen->replies, __ATOMIC_ACQUIRE) < replies))
+    while (now < least
+           || (now < most
+               && __atomic_load_n(&rig.queen->replies, __ATOMIC_ACQUIRE) < replies))
         now = pl_now();
 }
 
@@ -64,29 +68,16 @@ static int bee_save(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     bee_t *bee = self;
     const pl_error_t stung = {.code = PL_EIO, .text = "stung"};
     switch (body->save.global_step) {
-    case DO_FAIL:
-        return pl_fail(err, PL_EINVAL, "no honey");
-    case DO_KEEP:
-        bee->kept = call;
-        return PL_OK;
-    case DO_STICK:
-        stick();
-        break;
-    case DO_END:
-        pl_actor_end(self, &stung);
-        return PL_OK;
-    case DO_PROGRESS:
-        bee_flood(call, 3);
-        break;
+    case DO_FAIL: return pl_fail(err, PL_EINVAL, "no honey");
+    case DO_KEEP: bee->kept = call; return PL_OK;
+    case DO_STICK: stick(); break;
+    case DO_END: pl_actor_end(self, &stung); return PL_OK;
+    case DO_PROGRESS: bee_flood(call, 3); break;
     case DO_REPLY_AND_FAIL:
         pl_reply_save(call, &(pl_save_reply_t){.path = "hive"});
         return pl_fail(err, PL_EINVAL, "too late");
-    case DO_END_AND_REPLY:
-        pl_actor_end(self, &stung);
-        break;
-    case DO_LINGER:
-        linger(bee->lingered++);
-        break;
+    case DO_END_AND_REPLY: pl_actor_end(self, &stung); break;
+    case DO_LINGER: linger(bee->lingered++); break;
     }
     if (body->save.global_step > DO_FLOOD)
         bee_flood(call, body->save.global_step - DO_FLOOD);
@@ -101,15 +92,24 @@ static void bee_cancel(void *self, pl_call_t *call)
         bee->kept = NULL;
     } else {
         strcat(rig.ended, pl_actor_name(self));
-        pl_actor_end(self, bee->hard ? &(pl_error_t){.code = PL_EIO, .text = "sour honey"} : NULL);
+        pl_actor_end(self, bee->hard ? &(pl_error_t){.code = PL_EIO, .text = "sour honey"}
+                                     : NULL);
     }
 }
 
-static const pl_handler_t bee_handlers[] = {PL_ON(start, bee_start), PL_ON(save, bee_save), PL_HANDLERS_END};
-const pl_actor_ops_t bee_ops = {.name = "a", .size = sizeof(bee_t), .level = PL_LEVEL_CONNECTOR, .credit = 4,
-                                .handlers = bee_handlers, .on_cancel = bee_cancel};
-const pl_actor_ops_t other_bee_ops = {.name = "b", .size = sizeof(bee_t), .level = PL_LEVEL_CONNECTOR,
-                                      .handlers = bee_handlers, .on_cancel = bee_cancel};
+static const pl_handler_t bee_handlers[] = {PL_ON(start, bee_start),
+                                            PL_ON(save, bee_save), PL_HANDLERS_END};
+const pl_actor_ops_t bee_ops = {.name = "a",
+                                .size = sizeof(bee_t),
+                                .level = PL_LEVEL_CONNECTOR,
+                                .credit = 4,
+                                .handlers = bee_handlers,
+                                .on_cancel = bee_cancel};
+const pl_actor_ops_t other_bee_ops = {.name = "b",
+                                      .size = sizeof(bee_t),
+                                      .level = PL_LEVEL_CONNECTOR,
+                                      .handlers = bee_handlers,
+                                      .on_cancel = bee_cancel};
 
 /* ---- bosses ---- */
 
@@ -118,7 +118,8 @@ static int boss_start(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     (void)call;
     pl_address_t at;
     pl_how_t unheard = {0};
-    pl_where_t where = strcmp(body->start.options, "own") ? PL_SAME_THREAD : PL_OWN_THREAD;
+    pl_where_t where = strcmp(body->start.options, "own") ? PL_SAME_THREAD
+                                                          : PL_OWN_THREAD;
     pl_start_t start = {.options = body->start.options};
     if (!pl_spawn(self, &bee_ops, where, &start, unheard, &at, err)
         || !pl_spawn(self, &other_bee_ops, where, &start, unheard, &at, err))
@@ -127,19 +128,27 @@ static int boss_start(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     return PL_OK;
 }
 
-static int boss_evaluate(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int boss_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
 {
     (void)call;
     pl_address_t at;
     pl_how_t unheard = {0};
-    if (!pl_spawn(self, &bee_ops, PL_OWN_THREAD, &(pl_start_t){.options = ""}, unheard, &at, err))
+    if (!pl_spawn(self, &bee_ops, PL_OWN_THREAD, &(pl_start_t){.options = ""}, unheard,
+                  &at, err))
         return err->code;
-    pl_call_save(self, at, &(pl_save_t){.global_step = body->evaluate.global_step}, unheard, NULL);
+    pl_call_save(self, at, &(pl_save_t){.global_step = body->evaluate.global_step},
+                 unheard, NULL);
     return PL_OK;
 }
 
-static const pl_handler_t boss_handlers[] = {PL_ON(start, boss_start), PL_ON(evaluate, boss_evaluate), PL_HANDLERS_END};
-const pl_actor_ops_t boss_ops = {.name = "boss", .size = 1, .level = PL_LEVEL_EVAL_LOOP, .handlers = boss_handlers};
+static const pl_handler_t boss_handlers[] = {PL_ON(start, boss_start),
+                                             PL_ON(evaluate, boss_evaluate),
+                                             PL_HANDLERS_END};
+const pl_actor_ops_t boss_ops = {.name = "boss",
+                                 .size = 1,
+                                 .level = PL_LEVEL_EVAL_LOOP,
+                                 .handlers = boss_handlers};
 
 /* ---- the queen ---- */
 
@@ -159,7 +168,9 @@ static void queen_answer(void *self, const pl_answer_t *answer)
         pl_reactor_leave(rig.reactor);
 }
 
-const pl_actor_ops_t queen_ops = {.name = "queen", .size = sizeof(queen_t), .level = PL_LEVEL_HOST};
+const pl_actor_ops_t queen_ops = {.name = "queen",
+                                  .size = sizeof(queen_t),
+                                  .level = PL_LEVEL_HOST};
 const pl_how_t rig_how = {.on_answer = queen_answer};
 const pl_where_t rig_wheres[2] = {PL_SAME_THREAD, PL_OWN_THREAD};
 const char *const rig_where_names[2] = {"on the same thread", "on its own thread"};
@@ -185,9 +196,11 @@ void rig_close(void)
         free(rig.runtime);
 }
 
-uint64_t rig_spawn(const pl_actor_ops_t *ops, pl_where_t where, const char *options, pl_address_t *at)
+uint64_t rig_spawn(const pl_actor_ops_t *ops, pl_where_t where, const char *options,
+                   pl_address_t *at)
 {
-    return pl_spawn(rig.queen, ops, where, &(pl_start_t){.options = options}, rig_how, at, NULL);
+    return pl_spawn(rig.queen, ops, where, &(pl_start_t){.options = options}, rig_how, at,
+                    NULL);
 }
 
 uint64_t rig_ask(pl_address_t at, uint64_t what)
@@ -197,7 +210,8 @@ uint64_t rig_ask(pl_address_t at, uint64_t what)
 
 uint64_t rig_order(pl_address_t at, uint64_t what)
 {
-    return pl_call_evaluate(rig.queen, at, &(pl_evaluate_t){.global_step = what}, rig_how, NULL);
+    return pl_call_evaluate(rig.queen, at, &(pl_evaluate_t){.global_step = what}, rig_how,
+                            NULL);
 }
 
 void rig_wait(int answers)

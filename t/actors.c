@@ -1,4 +1,5 @@
-/* actors.c - tests of engine/runtime/actor.c, call.c, deliver.c and limits.c: calls, answers, levels, limits */
+/* actors.c - tests of engine/runtime/actor.c, call.c, deliver.c and limits.c: calls,
+ * answers, levels, limits */
 #include <stdlib.h>
 #include <time.h>
 
@@ -18,7 +19,8 @@ static void a_call_gets_progress_and_one_reply(void)
         rig_spawn(&bee_ops, rig_wheres[w], "", &bee);
         rig_ask(bee, DO_PROGRESS);
         rig_wait(1);
-        is_int(rig.queen->progress, 3 + 1, "three signs of progress and one of the start, %s", rig_where_names[w]);
+        is_int(rig.queen->progress, 3 + 1,
+               "three signs of progress and one of the start, %s", rig_where_names[w]);
         is_int(rig.queen->replies, 1, "one reply");
         rig_close();
     }
@@ -87,9 +89,11 @@ static void calls_go_down_only(void)
     rig_open();
     pl_address_t bee;
     rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
-    pl_address_t sideways = {bee.thread, bee.actor, pl_kind_enter("queen", PL_LEVEL_HOST, NULL)};
+    pl_address_t sideways = {bee.thread, bee.actor,
+                             pl_kind_enter("queen", PL_LEVEL_HOST, NULL)};
     pl_error_t err = {0};
-    is_int(pl_call_save(rig.queen, sideways, &(pl_save_t){0}, rig_how, &err), 0, "a call to the same level is not made");
+    is_int(pl_call_save(rig.queen, sideways, &(pl_save_t){0}, rig_how, &err), 0,
+           "a call to the same level is not made");
     is_int(err.code, PL_EHIERARCHY, "with its own code");
     like(err.text, "queen.*level 100.*queen.*level 100", "that names both");
     is_int(rig.runtime->refused, 1, "and is counted");
@@ -102,22 +106,35 @@ static void a_message_is_called_by_the_level_of_the_table_only(void)
     pl_address_t bee;
     rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
     pl_error_t err = {0};
-    is_int(pl_call_open_data(rig.queen, bee, &(pl_open_data_t){.facts = ""}, rig_how, &err), 0,
-           "the host does not call what is the worker's to call");
+    is_int(pl_call_open_data(rig.queen, bee, &(pl_open_data_t){.facts = ""}, rig_how,
+                             &err),
+           0, "the host does not call what is the worker's to call");
     is_int(err.code, PL_EHIERARCHY, "with its own code");
-    is_text(err.text, "queen (level 100) may not call open_data on a: only level WORKER may", "that names both");
+    is_text(err.text,
+            "queen (level 100) may not call open_data on a: only level WORKER may",
+            "that names both");
     is_int(rig.runtime->refused, 1, "and is counted");
     rig_close();
 }
 
 /* What the caller's side would not let out: an envelope made by hand. */
-static void send_forged(pl_address_t to, uint32_t from_kind, uint64_t run, uint32_t epoch, uint32_t message,
-                        const void *fields)
+static void send_forged(pl_address_t to, uint32_t from_kind, uint64_t run, uint32_t epoch,
+                        uint32_t message, const void *fields)
 {
     const pl_address_t *from = pl_actor_address(rig.queen);
-    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION, .kind = PL_KIND_CALL, .message = (uint16_t)message, .call = 99,
-                       .remaining = -1, .run = run, .epoch = epoch, .from_thread = from->thread, .from_actor = from->actor,
-                       .from_kind = from_kind, .to_thread = to.thread, .to_actor = to.actor, .to_kind = to.kind};
+    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                       .kind = PL_KIND_CALL,
+                       .message = (uint16_t)message,
+                       .call = 99,
+                       .remaining = -1,
+                       .run = run,
+                       .epoch = epoch,
+                       .from_thread = from->thread,
+                       .from_actor = from->actor,
+                       .from_kind = from_kind,
+                       .to_thread = to.thread,
+                       .to_actor = to.actor,
+                       .to_kind = to.kind};
     pl_frame_t frame;
     pl_frame_make(&frame, &e, fields, NULL);
     pl_reactor_send(rig.reactor, &frame, NULL);
@@ -128,7 +145,8 @@ static void the_mailbox_refuses_what_is_not_allowed(void)
     rig_open();
     pl_address_t bee;
     rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
-    uint32_t connector = pl_kind_enter("b", PL_LEVEL_CONNECTOR, NULL), host = pl_kind_enter("queen", PL_LEVEL_HOST, NULL);
+    uint32_t connector = pl_kind_enter("b", PL_LEVEL_CONNECTOR, NULL),
+             host = pl_kind_enter("queen", PL_LEVEL_HOST, NULL);
     uint64_t run = rig.runtime->run;
     send_forged(bee, connector, run, 0, PL_MESSAGE_save, &(pl_save_t){0});
     send_forged(bee, host, run, 7, PL_MESSAGE_save, &(pl_save_t){0});
@@ -139,7 +157,9 @@ static void the_mailbox_refuses_what_is_not_allowed(void)
     send_forged(bee, host, run, 0, PL_MESSAGE_open_data, &(pl_open_data_t){.facts = ""});
     rig_ask(bee, DO_REPLY);
     rig_wait(1);
-    is_int(rig.runtime->refused, 7, "a sideways call, another epoch, another run, a second start, a message it does not take, "
+    is_int(rig.runtime->refused, 7,
+           "a sideways call, another epoch, another run, a second start, a message it "
+           "does not take, "
            "one for another level, one by another level than its own");
     is_int(rig.queen->replies, 1, "and goes on");
     rig_close();
@@ -154,7 +174,8 @@ static void an_address_upward_is_not_given(void)
     pl_peers_add(&start.peers, "sister", bee);
     pl_spawn(rig.queen, &other_bee_ops, PL_SAME_THREAD, &start, rig_how, &other, NULL);
     rig_wait(1);
-    is_int(rig.queen->code, PL_EHIERARCHY, "a connector is not started with a connector's address");
+    is_int(rig.queen->code, PL_EHIERARCHY,
+           "a connector is not started with a connector's address");
     rig_close();
 }
 
@@ -215,7 +236,8 @@ static void children_end_last_made_first(void)
         uint64_t life = rig_spawn(&boss_ops, PL_OWN_THREAD, w ? "own" : "same", &boss);
         pl_cancel(rig.queen, life);
         rig_wait(1);
-        is_int(rig.queen->replies, 1, "the boss ended in order, its bees %s", rig_where_names[w]);
+        is_int(rig.queen->replies, 1, "the boss ended in order, its bees %s",
+               rig_where_names[w]);
         is_text(rig.ended, "ba", "after its bees, the last made first");
         rig_close();
     }
@@ -282,7 +304,10 @@ static void an_object_lives_as_long_as_the_call(void)
         pl_address_t bee;
         rig_spawn(&bee_ops, rig_wheres[w], "", &bee);
         pl_object_t *object = object_new();
-        uint64_t call = pl_call_save(rig.queen, bee, &(pl_save_t){.weights = object, .global_step = DO_KEEP}, rig_how, NULL);
+        uint64_t call =
+            pl_call_save(rig.queen, bee,
+                         &(pl_save_t){.weights = object, .global_step = DO_KEEP}, rig_how,
+                         NULL);
         pl_object_unref(object);
         rig_ask(bee, DO_REPLY);
         rig_wait(1);
@@ -303,7 +328,9 @@ static void objects_of_calls_nobody_answered_are_freed(void)
         uint64_t life = rig_spawn(&bee_ops, rig_wheres[w], "", &bee);
         for (int k = 0; k < 3; k++) {
             pl_object_t *object = object_new();
-            pl_call_save(rig.queen, bee, &(pl_save_t){.weights = object, .global_step = DO_KEEP}, rig_how, NULL);
+            pl_call_save(rig.queen, bee,
+                         &(pl_save_t){.weights = object, .global_step = DO_KEEP}, rig_how,
+                         NULL);
             pl_object_unref(object);
         }
         pl_cancel(rig.queen, life);
@@ -319,7 +346,8 @@ static void a_number_nobody_put_there_finds_no_object(void)
     pl_object_t *object = object_new();
     uint64_t number = pl_flight_enter(object, NULL);
     ok(pl_flight_find(number) == object, "the object in flight is found");
-    ok(!pl_flight_find(number + 1) && !pl_flight_find(number + (UINT64_C(1) << 32)) && !pl_flight_find(~UINT64_C(0)),
+    ok(!pl_flight_find(number + 1) && !pl_flight_find(number + (UINT64_C(1) << 32))
+           && !pl_flight_find(~UINT64_C(0)),
        "other numbers find nothing");
     pl_flight_leave(number);
     ok(!pl_flight_find(number), "nor does its own, afterwards");

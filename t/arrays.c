@@ -208,11 +208,10 @@ static void npy_says_what_it_refuses(void)
             8),
         PL_EFORMAT, "an axis of 2^63");
     like(err.text, "byte [0-9]+: an axis must be", "the text says where");
-    is_int(
-        read_header(
-            "{'descr':'<f4','fortran_order':False,'shape':(4294967296,4294967296)}",
-            8),
-        PL_EFORMAT, "a product past 2^63");
+    is_int(read_header(
+               "{'descr':'<f4','fortran_order':False,'shape':(4294967296,4294967296)}",
+               8),
+           PL_EFORMAT, "a product past 2^63");
     is_int(read_header(
                "{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1), }", 4),
            PL_EFORMAT, "six axes");

@@ -16,10 +16,11 @@ static void the_trainer_gets_its_struct(void)
 {
     pl_trainer_options_t t;
     pl_binding_t *binding;
-    pl_options_t *o = sample_run("{\"trainer\": {\"accelerator\": {\"name\": \"cpu\", "
-                            "\"threads\": 2}, \"limit_val_batches\": 7, "
-                            "\"val_check_interval\": 0.5, \"seed\": 9223372036854775807, "
-                            "\"run_name\": \"first\"}}");
+    pl_options_t *o = sample_run(
+        "{\"trainer\": {\"accelerator\": {\"name\": \"cpu\", "
+        "\"threads\": 2}, \"limit_val_batches\": 7, "
+        "\"val_check_interval\": 0.5, \"seed\": 9223372036854775807, "
+        "\"run_name\": \"first\"}}");
     is_int(pl_options_trainer(o, &t, &binding, &err), PL_OK, "bound");
     pl_options_free(o);
     is_text(t.accelerator.name, "cpu", "a part by name");
@@ -67,10 +68,10 @@ static void the_data_connector_gets_the_general_keys_and_the_data_set_the_others
     pl_binding_t *binding;
     pl_instance_t source = {0};
     pl_options_t *o = sample_run("{\"data\": {\"name\": \"idx\", \"batch_size\": 64, "
-                            "\"path\": \"here\", \"val_split\": 0.1}}");
+                                 "\"path\": \"here\", \"val_split\": 0.1}}");
     is_int(pl_options_data(o, &data, &binding, &err), PL_OK, "bound");
-    ok(data.batch_size == 64 && data.val_split == 0.1 && data.shuffle &&
-           data.prefetch == 4 && data.workers == 1,
+    ok(data.batch_size == 64 && data.val_split == 0.1 && data.shuffle
+           && data.prefetch == 4 && data.workers == 1,
        "right");
     pl_binding_free(binding);
     ok(!pl_options_has_sources(o), "one source");
@@ -84,8 +85,8 @@ static void sources_may_be_apart(void)
 {
     pl_instance_t source = {0};
     pl_options_t *o = sample_run("{\"data\": {\"train\": {\"name\": \"idx\", \"path\": "
-                            "\"a\"}, \"val\": {\"name\": \"idx\", "
-                            "\"path\": \"b\"}, \"batch_size\": 2}}");
+                                 "\"a\"}, \"val\": {\"name\": \"idx\", "
+                                 "\"path\": \"b\"}, \"batch_size\": 2}}");
     ok(pl_options_has_sources(o), "several");
     is_int(pl_options_source(o, PL_VALIDATE, &source, &err), PL_OK, "one of them");
     is_text(((sample_idx_t *)source.self)->path, "b", "is its own");
@@ -106,8 +107,9 @@ static int make_module(const pl_options_t *o, const char *facts, pl_instance_t *
 static void what_the_data_knows_fills_what_is_auto(void)
 {
     pl_instance_t module = {0};
-    pl_options_t *o = sample_run("{\"module\": {\"name\": \"mlp\", \"classes\": \"auto\", "
-                            "\"vocabulary\": \"abc\"}}");
+    pl_options_t *o = sample_run(
+        "{\"module\": {\"name\": \"mlp\", \"classes\": \"auto\", "
+        "\"vocabulary\": \"abc\"}}");
     is_int(make_module(o,
                        "{\"classes\": 10, \"shape\": [28, 28], \"vocabulary\": \"xyz\"}",
                        &module),
@@ -145,8 +147,9 @@ static void auto_is_what_the_caller_says(void)
 {
     pl_instance_t part = {0};
     pl_options_t *o = sample_run("{\"trainer\": {\"accelerator\": {\"threads\": 3}}}");
-    pl_part_request_t request = {
-        .role = "accelerator", .path = "trainer.accelerator", .automatic = "cpu"};
+    pl_part_request_t request = {.role = "accelerator",
+                                 .path = "trainer.accelerator",
+                                 .automatic = "cpu"};
     is_text(pl_options_part_name(o, "trainer.accelerator"), "auto", "auto");
     is_text(pl_options_part_name(o, "trainer.strategy"), "auto", "auto when not given");
     ok(!pl_options_part_name(o, "module") && !pl_options_part_name(o, "trainer.seed"),
@@ -159,8 +162,9 @@ static void auto_is_what_the_caller_says(void)
            "unless it has no such option");
     is_text(err.text, "accelerator \"cuda\" has no option \"threads\": known are stream",
             "which is said");
-    request = (pl_part_request_t){
-        .role = "strategy", .path = "trainer.strategy", .automatic = "single"};
+    request = (pl_part_request_t){.role = "strategy",
+                                  .path = "trainer.strategy",
+                                  .automatic = "single"};
     is_int(pl_options_part(o, &request, &part, &err), PL_OK,
            "one that is not given at all");
     is_text(((const pl_part_t *)part.ops)->name, "single", "is that too");
@@ -176,8 +180,8 @@ static void a_part_may_choose_a_part(void)
 {
     pl_instance_t strategy = {0}, collective = {0};
     pl_options_t *o = sample_run("{\"trainer\": {\"strategy\": {\"name\": \"ddp\", "
-                            "\"collective\": {\"name\": \"shm\", "
-                            "\"slots\": 7}}}}");
+                                 "\"collective\": {\"name\": \"shm\", "
+                                 "\"slots\": 7}}}}");
     pl_part_request_t request = {.role = "strategy", .path = "trainer.strategy"};
     is_int(pl_options_part(o, &request, &strategy, &err), PL_OK, "the strategy");
     const sample_ddp_t *ddp = strategy.self;
@@ -201,7 +205,7 @@ static void lists_are_counted_and_their_parts_made(void)
 {
     pl_instance_t callback = {0};
     pl_options_t *o = sample_run("{\"callbacks\": [\"early_stopping\", {\"name\": "
-                            "\"model_checkpoint\", \"monitor\": \"x\"}]}");
+                                 "\"model_checkpoint\", \"monitor\": \"x\"}]}");
     is_int(pl_options_count(o, "callbacks"), 2, "two");
     is_int(pl_options_count(o, "loggers"), 0, "none");
     is_text(pl_options_part_name(o, "callbacks.1"), "model_checkpoint", "by name");

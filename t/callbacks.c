@@ -89,8 +89,9 @@ static int sleeper_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
     return 1;
 }
 
-static const pl_callback_ops_t sleeper = {
-    .name = "sleeper", .points = PL_AT(FIT_END), .on = sleeper_on};
+static const pl_callback_ops_t sleeper = {.name = "sleeper",
+                                          .points = PL_AT(FIT_END),
+                                          .on = sleeper_on};
 
 static const pl_callback_ops_t deaf = {.name = "deaf", .points = PL_AT(FIT_END)};
 

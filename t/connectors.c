@@ -23,7 +23,7 @@ static void start(const char *section)
     queen_open();
     pl_job_t *job = queen_job("{\"data\": %s, \"trainer\": {\"seed\": 7}}", section);
     data = queen_spawn(&pl_data_connector,
-                     &(pl_start_t){.options = "", .context = &job->object}, &life);
+                       &(pl_start_t){.options = "", .context = &job->object}, &life);
     pl_object_unref(job);
 }
 
@@ -270,10 +270,10 @@ static void ordered_data_is_split_by_itself(void)
 
 static void sources_may_be_apart(void)
 {
-    pl_layout_t layout =
-        start_open("{\"train\": {\"name\": \"numbers\", \"samples\": 20}, "
-                   "\"val\": {\"name\": \"numbers\", \"samples\": 5}, "
-                   "\"batch_size\": 4}");
+    pl_layout_t layout = start_open(
+        "{\"train\": {\"name\": \"numbers\", \"samples\": 20}, "
+        "\"val\": {\"name\": \"numbers\", \"samples\": 5}, "
+        "\"batch_size\": 4}");
     is_int(layout.stage[PL_TRAIN].samples, 20, "training data");
     is_int(layout.stage[PL_VALIDATE].samples, 5, "validation data");
     is_int(layout.stage[PL_VALIDATE].ragged, 1, "with its own last batch");
@@ -364,7 +364,8 @@ static void test_data_is_predicted_where_no_other_is_named(void)
                      "\"predict\": {\"name\": \"numbers\", \"samples\": 6}}"),
            6, "or what is to be predicted");
     start("{\"train\": \"numbers\"}");
-    like(open_data(false)->error.text, "data.predict", "with neither, what lacks is named");
+    like(open_data(false)->error.text, "data.predict",
+         "with neither, what lacks is named");
     queen_close();
 }
 
@@ -395,8 +396,8 @@ static void data_that_cannot_be_used_is_refused(void)
     open_refused("{\"name\": \"nobody\"}", PL_ENOTFOUND, "no dataset \"nobody\"");
     open_refused("{\"val\": \"numbers\"}", PL_ENOTFOUND, "data.train");
     open_refused("{\"train\": {\"name\": \"numbers\", \"vocabulary\": \"ab\"}, "
-                 "\"val\": {\"name\": \"numbers\", \"vocabulary\": \"abc\"}}", PL_EINVAL,
-                 "another \"vocabulary\"");
+                 "\"val\": {\"name\": \"numbers\", \"vocabulary\": \"abc\"}}",
+                 PL_EINVAL, "another \"vocabulary\"");
     start("{\"name\": \"numbers\"}");
     is_int(open_data(false)->error.code, PL_OK, "others can be opened");
     queen_close();
@@ -410,15 +411,17 @@ static void a_record_that_cannot_be_read_is_named(void)
         char section[256];
         snprintf(section, sizeof section,
                  "{\"name\": \"numbers\", \"samples\": 20, \"fail\": 13, \"mute\": %s, "
-                 "\"batch_size\": 4, \"shuffle\": false}", mute ? "true" : "false");
+                 "\"batch_size\": 4, \"shuffle\": false}",
+                 mute ? "true" : "false");
         start_open(section);
         begin(PL_TRAIN, 0);
         for (int k = 0; k < 3; k++)
             ok(fetch(PL_TRAIN)->object, "batch %d is fine", k);
         asked_t *failed = fetch(PL_TRAIN);
         is_int(failed->error.code, mute ? PL_EUSER : PL_EIO, "the fourth is not");
-        like(failed->error.text, mute ? "\"numbers\", record 13: it failed without"
-                                      : "\"numbers\", record 13: numbers.txt: cut off",
+        like(failed->error.text,
+             mute ? "\"numbers\", record 13: it failed without"
+                  : "\"numbers\", record 13: numbers.txt: cut off",
              "data set, record and reason");
         like(failed->error.where, "io.reader", "and who");
         asked_t *next = fetch(PL_TRAIN);
@@ -572,12 +575,13 @@ static void every_call_ends_whichever_allocation_fails(void)
     for (; failed && nth < 2000; nth++) {
         long before = scarce_live();
         queen_open();
-        pl_job_t *job = queen_job("{\"data\": {\"name\": \"numbers\", \"samples\": 30, "
-                                "\"batch_size\": 4, \"workers\": 2, \"val_split\": 0.2, "
-                                "\"prefetch\": 2}}");
+        pl_job_t *job = queen_job(
+            "{\"data\": {\"name\": \"numbers\", \"samples\": 30, "
+            "\"batch_size\": 4, \"workers\": 2, \"val_split\": 0.2, "
+            "\"prefetch\": 2}}");
         scarce_fail(nth + 1);
         data = queen_spawn(&pl_data_connector,
-                         &(pl_start_t){.options = "", .context = &job->object}, &life);
+                           &(pl_start_t){.options = "", .context = &job->object}, &life);
         open_knowing(true);
         short_life();
         failed = scarce_failed();

@@ -129,7 +129,7 @@ static void check_sizes(cpu_rig_t *rig)
         check_rows(rig, sizes[i]);
         check_elements(rig, sizes[i]);
     }
-    check_elements(rig, 12345);         /* several blocks for each of two threads */
+    check_elements(rig, 12345);               /* several blocks for each of two threads */
     check_attention(rig, "attention, causal", 17, 17);
     check_attention(rig, "attention, causal", 70, 16);
     check_attention(rig, "attention", 33, 64);
@@ -182,8 +182,8 @@ static pl_node_t binary(chance_t *c)
     case 0: return pl_add(c->g, recent(c), any(c));
     case 1: return pl_sub(c->g, any(c), recent(c));
     case 2: return pl_scale(c->g, pl_mul(c->g, recent(c), any(c)), 0.5);
-    default: return pl_emit(c->g, PL_OP_minimum, (pl_node_t[]){any(c), any(c)}, 2, NULL,
-                            NULL);
+    default:
+        return pl_emit(c->g, PL_OP_minimum, (pl_node_t[]){any(c), any(c)}, 2, NULL, NULL);
     }
 }
 
@@ -217,8 +217,7 @@ static pl_node_t build_by_chance(pl_graph_t *g, const operator_case_t *of)
             continue;
         c.known[c.count++] = y;
         if (draw(&c, 6) == 0)
-            pl_emit(g, PL_OP_assign,
-                    (pl_node_t[]){param[draw(&c, 2)], made(&c)}, 2,
+            pl_emit(g, PL_OP_assign, (pl_node_t[]){param[draw(&c, 2)], made(&c)}, 2,
                     &(pl_attr_t){.accumulate = draw(&c, 3) == 0}, NULL);
     }
     return recent(&c);
@@ -289,11 +288,11 @@ static void check_functions(cpu_rig_t *rig)
         c.high = f->high;
         operator_run_t run;
         cpu_results_t got = {0};
-        bool done = operator_run_init(&run, &c, NULL) == PL_OK &&
-                    cpu_run(rig, &run, &got) == PL_OK;
-        double worst =
-            done ? worst_ulps(f, got.region[PL_REGION_PARAMS], got.output, 20011)
-                 : INFINITY;
+        bool done = operator_run_init(&run, &c, NULL) == PL_OK
+                    && cpu_run(rig, &run, &got) == PL_OK;
+        double worst = done ? worst_ulps(f, got.region[PL_REGION_PARAMS], got.output,
+                                         20011)
+                            : INFINITY;
         ok(worst < f->ulps, "%s from %g to %g is within %.2f ulp", f->name, f->low,
            f->high, worst);
         cpu_results_release(&got);
@@ -315,7 +314,7 @@ static const float specials[SPECIALS] = {NAN,   INFINITY, -INFINITY, 0.0f,
 static void check_special(cpu_rig_t *rig, const char *name, const float want[SPECIALS])
 {
     operator_case_t c = cpu_case(name);
-    c.shape[0] = PL_SHAPE(3, SPECIALS); /* more than one vector of each set */
+    c.shape[0] = PL_SHAPE(3, SPECIALS);             /* more than one vector of each set */
     c.forward_only = true;
     operator_run_t run;
     cpu_results_t got = {0};
@@ -361,14 +360,14 @@ static void check_nan_in_rows(cpu_rig_t *rig)
     const float x[2][4] = {{1, NAN, 3, 2}, {1, INFINITY, 3, -INFINITY}};
     float y[2][4], most[2];
     int32_t index[2];
-    ok(output_of(rig, "softmax", PL_SHAPE(2, 4), x[0], y[0]) && isnan(y[0][0]) &&
-           isnan(y[0][3]),
+    ok(output_of(rig, "softmax", PL_SHAPE(2, 4), x[0], y[0]) && isnan(y[0][0])
+           && isnan(y[0][3]),
        "a row with a NaN has a softmax of NaN");
-    ok(output_of(rig, "max, last axis", PL_SHAPE(2, 4), x[0], most) && isnan(most[0]) &&
-           most[1] == INFINITY,
+    ok(output_of(rig, "max, last axis", PL_SHAPE(2, 4), x[0], most) && isnan(most[0])
+           && most[1] == INFINITY,
        "the largest of a row with a NaN is NaN");
-    ok(output_of(rig, "argmax", PL_SHAPE(2, 4), x[0], (float *)index) && index[0] == 1 &&
-           index[1] == 1,
+    ok(output_of(rig, "argmax", PL_SHAPE(2, 4), x[0], (float *)index) && index[0] == 1
+           && index[1] == 1,
        "and it is at the NaN");
 }
 
@@ -377,8 +376,8 @@ static void check_nan_in_windows(cpu_rig_t *rig)
     const float x[16] = {1,         NAN,       5, 6,  2,         3,         7,  8,
                          -INFINITY, -INFINITY, 0, -1, -INFINITY, -INFINITY, -2, -3};
     float y[4];
-    ok(output_of(rig, "max_pool2d", PL_SHAPE(1, 1, 4, 4), x, y) && isnan(y[0]) &&
-           y[1] == 8 && y[2] == -INFINITY && y[3] == 0,
+    ok(output_of(rig, "max_pool2d", PL_SHAPE(1, 1, 4, 4), x, y) && isnan(y[0])
+           && y[1] == 8 && y[2] == -INFINITY && y[3] == 0,
        "a pool of NaN is NaN, of negative infinities is one");
 }
 

@@ -141,11 +141,11 @@ static void check_bits(cpu_rig_t *rig, const operator_case_t *c)
     cpu_results_t first = {0}, again = {0}, fresh = {0};
     pl_plan_t *plan = NULL;
     bool done =
-        operator_run_init(&run, c, NULL) == PL_OK && cpu_load(rig, &run) == PL_OK &&
-        pl_cpu_accelerator.compile(&rig->cpu, run.graph, &plan, &rig->err) == PL_OK &&
-        cpu_replay(rig, &run, plan, &first) == PL_OK && cpu_load(rig, &run) == PL_OK &&
-        cpu_replay(rig, &run, plan, &again) == PL_OK &&
-        cpu_run(rig, &run, &fresh) == PL_OK;
+        operator_run_init(&run, c, NULL) == PL_OK && cpu_load(rig, &run) == PL_OK
+        && pl_cpu_accelerator.compile(&rig->cpu, run.graph, &plan, &rig->err) == PL_OK
+        && cpu_replay(rig, &run, plan, &first) == PL_OK && cpu_load(rig, &run) == PL_OK
+        && cpu_replay(rig, &run, plan, &again) == PL_OK
+        && cpu_run(rig, &run, &fresh) == PL_OK;
     ok(done && cpu_results_same(&first, &again) && cpu_results_same(&first, &fresh),
        "%s: a second replay and a fresh plan give the same bits", c->name);
     cpu_results_release(&first);
@@ -209,15 +209,15 @@ static void regions_may_move_between_replays(void)
     operator_case_t c = cpu_case("linear"), large = large_case("linear, ragged");
     cpu_rig_open(&rig, "auto", 1);
     bool done =
-        operator_run_init(&run, &c, NULL) == PL_OK && cpu_load(&rig, &run) == PL_OK &&
-        pl_cpu_accelerator.compile(&rig.cpu, run.graph, &plan, &rig.err) == PL_OK &&
-        cpu_replay(&rig, &run, plan, &before) == PL_OK;
+        operator_run_init(&run, &c, NULL) == PL_OK && cpu_load(&rig, &run) == PL_OK
+        && pl_cpu_accelerator.compile(&rig.cpu, run.graph, &plan, &rig.err) == PL_OK
+        && cpu_replay(&rig, &run, plan, &before) == PL_OK;
     operator_run_t other;
     cpu_results_t elsewhere = {0};
-    done = done && operator_run_init(&other, &large, NULL) == PL_OK &&
-           cpu_run(&rig, &other, &elsewhere) == PL_OK; /* the arena grows: all moves */
-    done = done && cpu_load(&rig, &run) == PL_OK &&
-           cpu_replay(&rig, &run, plan, &after) == PL_OK;
+    done = done && operator_run_init(&other, &large, NULL) == PL_OK
+           && cpu_run(&rig, &other, &elsewhere) == PL_OK;   /* the arena moves */
+    done = done && cpu_load(&rig, &run) == PL_OK
+           && cpu_replay(&rig, &run, plan, &after) == PL_OK;
     ok(done && cpu_results_same(&before, &after),
        "a plan follows its regions and the arena");
     bool shrunk = pl_cpu_accelerator.region(&rig.cpu, PL_REGION_PARAMS, 1, NULL) == PL_OK;
@@ -239,12 +239,12 @@ static void regions_are_read_and_written_within_their_ends(void)
     cpu_rig_open(&rig, "auto", 1);
     void *cpu = &rig.cpu;
     pl_cpu_accelerator.region(cpu, PL_REGION_STATE, 4, NULL);
-    ok(pl_cpu_accelerator.read(cpu, PL_REGION_STATE, 0, y, 4, NULL) == PL_OK && !y[0] &&
-           !y[3],
+    ok(pl_cpu_accelerator.read(cpu, PL_REGION_STATE, 0, y, 4, NULL) == PL_OK && !y[0]
+           && !y[3],
        "a new region is zero");
-    ok(pl_cpu_accelerator.write(cpu, PL_REGION_STATE, 2, x, 2, NULL) == PL_OK &&
-           pl_cpu_accelerator.read(cpu, PL_REGION_STATE, 1, y, 3, NULL) == PL_OK &&
-           y[0] == 0 && y[1] == 1 && y[2] == 2,
+    ok(pl_cpu_accelerator.write(cpu, PL_REGION_STATE, 2, x, 2, NULL) == PL_OK
+           && pl_cpu_accelerator.read(cpu, PL_REGION_STATE, 1, y, 3, NULL) == PL_OK
+           && y[0] == 0 && y[1] == 1 && y[2] == 2,
        "what is written is read");
     is_int(pl_cpu_accelerator.write(cpu, PL_REGION_STATE, 2, x, 3, &rig.err), PL_EINVAL,
            "but not beyond the end");
@@ -295,7 +295,7 @@ static int everything(training_t *t, pl_error_t *err)
         code = pl_cpu_accelerator.compile(cpu, t->step, &r.step, err);
     if (code == PL_OK)
         code = pl_cpu_accelerator.compile(cpu, t->update, &r.update, err);
-    requests_left = 0;                  /* from here on there must be none */
+    requests_left = 0;                               /* from here on there must be none */
     if (code == PL_OK && !train(&r, 0, figures))
         code = told.code ? told.code : PL_ENAN;
     pl_cpu_accelerator.close(cpu);
@@ -352,7 +352,8 @@ static double time_to_compile(int layers)
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
     pl_graph_t *g = deep_graph(model, layers, &rig.err);
     int code = opened ? PL_OK : PL_EUNSUPPORTED;
-    for (int region = PL_REGION_PARAMS; region <= PL_REGION_GRADS && code == PL_OK; region++)
+    for (int region = PL_REGION_PARAMS; region <= PL_REGION_GRADS && code == PL_OK;
+         region++)
         code = pl_cpu_accelerator.region(&rig.cpu, (pl_region_t)region,
                                          (size_t)model->params + 2, &rig.err);
     if (code == PL_OK)
@@ -361,7 +362,8 @@ static double time_to_compile(int layers)
     pl_graph_free(g);
     pl_model_free(model);
     cpu_rig_close(&rig);
-    double seconds = (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9;
+    double seconds = (double)(to.tv_sec - from.tv_sec)
+                     + (double)(to.tv_nsec - from.tv_nsec) / 1e9;
     return code == PL_OK ? seconds : -1;
 }
 
@@ -369,7 +371,9 @@ static void deep_graphs_compile_in_proportion_to_their_depth(void)
 {
     double some = time_to_compile(125), many = time_to_compile(4000);
     ok(some > 0 && many > 0, "both compile");
-    ok(many < some * 32 * 10, "32 times the layers take %.0f times as long, where squares would take 1000", many / some);
+    ok(many < some * 32 * 10,
+       "32 times the layers take %.0f times as long, where squares would take 1000",
+       many / some);
 }
 
 static void open_refuses_what_cannot_work(void)
@@ -383,8 +387,8 @@ static void open_refuses_what_cannot_work(void)
        "instructions that nobody has are refused");
     like(rig.err.text, "sse9", "by name");
     cpu_rig_close(&rig);
-    ok(cpu_rig_open(&rig, "auto", 0) && rig.info.threads > 0 && rig.info.devices == 1 &&
-           rig.info.memory > 0,
+    ok(cpu_rig_open(&rig, "auto", 0) && rig.info.threads > 0 && rig.info.devices == 1
+           && rig.info.memory > 0,
        "without a number of threads there are as many as cores");
     like(rig.info.model, ", (portable|avx2|avx512)$", "the model names the instructions");
     like(rig.info.library, "^oneDNN [0-9]+\\.", "and the library its version");
@@ -482,7 +486,11 @@ static float parameter(trainer_t *r)
 static bool replays(trainer_t *r, pl_plan_t *plan, int step, bool has_batch)
 {
     double figures[2][2];
-    pl_replay_t replay = {.seed = 1, .step = (uint64_t)step + 1, .halts = true, .figures = figures[0], .done = on_done};
+    pl_replay_t replay = {.seed = 1,
+                          .step = (uint64_t)step + 1,
+                          .halts = true,
+                          .figures = figures[0],
+                          .done = on_done};
     if (has_batch)
         training_batch(&r->t, step, replay.input);
     training_scalars(&r->t, step, replay.scalar);
@@ -496,19 +504,25 @@ static void what_was_sent_behind_a_bad_step_changes_nothing(void)
         trainer_t r;
         trainer_open(&r, &training_cases[0], 1);
         const size_t loss = (size_t)r.t.model->params;
-        ok(replays(&r, r.step, 0, true) && replays(&r, r.update, 0, true), "a good step is done");
+        ok(replays(&r, r.step, 0, true) && replays(&r, r.update, 0, true),
+           "a good step is done");
         float before = parameter(&r);
         if (failed) {
-            ok(!replays(&r, r.step, 1, false) && told.code == PL_EINVAL, "one that lacks its batch fails");
+            ok(!replays(&r, r.step, 1, false) && told.code == PL_EINVAL,
+               "one that lacks its batch fails");
         } else {
             replays(&r, r.step, 1, true);
-            pl_cpu_accelerator.write(&r.rig.cpu, PL_REGION_GRADS, loss, &(float){NAN}, 1, NULL);
+            pl_cpu_accelerator.write(&r.rig.cpu, PL_REGION_GRADS, loss, &(float){NAN}, 1,
+                                     NULL);
         }
-        ok(!replays(&r, r.update, 1, true) && told.code == PL_OK, "its update ends guarded");
-        ok(!replays(&r, r.step, 2, true) && !replays(&r, r.update, 2, true), "so does the step behind it");
+        ok(!replays(&r, r.update, 1, true) && told.code == PL_OK,
+           "its update ends guarded");
+        ok(!replays(&r, r.step, 2, true) && !replays(&r, r.update, 2, true),
+           "so does the step behind it");
         ok(parameter(&r) == before, "and parameters stay");
         double figures[2][2];
-        ok(train(&r, 2, figures) && parameter(&r) != before, "what does not halt runs all the same");
+        ok(train(&r, 2, figures) && parameter(&r) != before,
+           "what does not halt runs all the same");
         trainer_close(&r);
     }
 }

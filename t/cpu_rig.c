@@ -35,9 +35,9 @@ bool cpu_results_same(const cpu_results_t *a, const cpu_results_t *b)
     for (int r = 0; r < PL_REGIONS; r++)
         if (memcmp(a->region[r], b->region[r], a->size[r] * sizeof(float)) != 0)
             return false;
-    return a->guarded == b->guarded &&
-           memcmp(a->figures, b->figures, sizeof a->figures) == 0 &&
-           memcmp(a->output, b->output, a->output_bytes) == 0;
+    return a->guarded == b->guarded
+           && memcmp(a->figures, b->figures, sizeof a->figures) == 0
+           && memcmp(a->output, b->output, a->output_bytes) == 0;
 }
 
 int cpu_load(cpu_rig_t *rig, const operator_run_t *run)
@@ -66,7 +66,7 @@ static const pl_value_t *output_value(const pl_graph_t *g)
     return &g->value[g->fetch[k].value];
 }
 
-typedef struct told {                   /* what done() said */
+typedef struct told {                                       /* what done() said */
     pl_replay_t replay;
     pl_error_t *err;
     int times;
@@ -82,8 +82,8 @@ static void on_done(pl_replay_t *replay, const pl_error_t *err)
 static void results_init(cpu_results_t *to, const operator_run_t *run)
 {
     const pl_value_t *y = output_value(run->graph);
-    *to = (cpu_results_t){.output_bytes =
-                              (size_t)pl_elements(y->shape) * pl_dtype_size(y->dtype)};
+    *to = (cpu_results_t){.output_bytes = (size_t)pl_elements(y->shape)
+                                          * pl_dtype_size(y->dtype)};
     to->output = pl_alloc(to->output_bytes);
     for (int k = 0; k < PL_FIELDS; k++)
         to->figures[k][0] = to->figures[k][1] = NAN;
@@ -176,8 +176,8 @@ double cpu_difference(operator_run_t *run, const cpu_results_t *got)
                                  .output = {y}};
     memcpy(replay.region, run->region, sizeof replay.region);
     bool done = reference_replay(run->graph, &replay, NULL) == PL_OK;
-    double worst =
-        done && replay.guarded == got->guarded ? regions_difference(run, got) : INFINITY;
+    double worst = done && replay.guarded == got->guarded ? regions_difference(run, got)
+                                                          : INFINITY;
     for (int k = 0; k < PL_FIELDS; k++)
         for (int i = 0; i < 2; i++)
             worst = fmax(worst, difference(got->figures[k][i], figures[k][i]));

@@ -9,7 +9,7 @@
 typedef struct cpu_rig {
     pl_cpu_t cpu;
     pl_device_info_t info;
-    pl_error_t err;                     /* of the call that failed last */
+    pl_error_t err;                                     /* of the call that failed last */
 } cpu_rig_t;
 
 #define CPU_SETS 3
@@ -23,8 +23,8 @@ void cpu_rig_close(cpu_rig_t *rig);
 typedef struct cpu_results {
     float *region[PL_REGIONS];
     size_t size[PL_REGIONS];
-    double figures[PL_FIELDS][2];       /* NaN where nothing was handed out */
-    void *output;                       /* y, in its own type */
+    double figures[PL_FIELDS][2];                   /* NaN where nothing was handed out */
+    void *output;                                   /* y, in its own type */
     size_t output_bytes;
     bool guarded;
 } cpu_results_t;

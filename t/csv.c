@@ -28,7 +28,11 @@ static bool holds(int64_t rows, int columns, const double *values)
            && !memcmp(csv.value, values, (size_t)(rows * columns) * sizeof *values);
 }
 
-#define VALUES(...) (const double[]){__VA_ARGS__}
+#define VALUES(...) \
+    (const double[]) \
+    { \
+        __VA_ARGS__ \
+    }
 
 static void line_ends_and_quotes_are_as_the_standard_says(void)
 {
@@ -64,7 +68,8 @@ static void a_bad_first_row_is_no_header(void)
     is_int(parse("1,nan,0\n1,2,0\n", PL_CSV_AUTO), PL_EFORMAT, "a number that is none");
     like(err.text, "^file:1:3: field 2: \"nan\" is not a finite number; if .*header",
          "is an error of row 1, not a name");
-    is_int(parse("0x10,2,0\n1,2,0\n", PL_CSV_AUTO), PL_EFORMAT, "one in another notation");
+    is_int(parse("0x10,2,0\n1,2,0\n", PL_CSV_AUTO), PL_EFORMAT,
+           "one in another notation");
     like(err.text, "^file:1:1: field 1: \"0x10\"", "too");
     is_int(parse(",2\n1,2\n", PL_CSV_AUTO), PL_EFORMAT, "a missing one");
     is_int(parse(",,\n1,2,3\n", PL_CSV_AUTO), PL_EFORMAT, "and three missing ones");
@@ -74,7 +79,8 @@ static void a_bad_first_row_is_no_header(void)
 static void a_carriage_return_alone_ends_no_line(void)
 {
     is_int(parse("a,b\r1,2\r3,4\r", PL_CSV_AUTO), PL_EFORMAT, "a file of an old Mac");
-    like(err.text, "^file:1:3: a carriage return without a line feed", "is refused as such");
+    like(err.text, "^file:1:3: a carriage return without a line feed",
+         "is refused as such");
 }
 
 static void errors_say_line_and_column(void)
@@ -191,9 +197,8 @@ static void csv_survives_damage(void)
 
 static int read_with_header(pl_error_t *error)
 {
-    static const char text[] =
-        "a,b\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n"
-        "1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n";
+    static const char text[] = "a,b\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n"
+                               "1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n1,2\n";
     return read_csv((const uint8_t *)text, sizeof text - 1, error);
 }
 

@@ -24,8 +24,9 @@ static void set_option(void *self, const pl_option_t *option, const json_t *valu
 static rig_t open_requested(const pl_dataset_ops_t *ops, pl_data_request_t request,
                             const char *options)
 {
-    rig_t rig = {
-        .ops = ops, .self = calloc(1, ops->size), .given = json_loads(options, 0, NULL)};
+    rig_t rig = {.ops = ops,
+                 .self = calloc(1, ops->size),
+                 .given = json_loads(options, 0, NULL)};
     int used = 0;
     for (const pl_option_t *o = ops->options; o->type != PL_OPTION_END; o++) {
         json_t *value = json_object_get(rig.given, o->name);
@@ -54,8 +55,9 @@ rig_t rig_open_share(const pl_dataset_ops_t *ops, pl_stage_t stage, double from,
 rig_t rig_open_told(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *facts,
                     const char *options)
 {
-    return open_requested(ops, (pl_data_request_t){.stage = stage, .to = 1,
-                                                   .facts = facts}, options);
+    return open_requested(ops,
+                          (pl_data_request_t){.stage = stage, .to = 1, .facts = facts},
+                          options);
 }
 
 rig_t rig_open(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *format, ...)

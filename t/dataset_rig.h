@@ -33,7 +33,11 @@ rig_t rig_open(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *format
 int rig_read(rig_t *rig, int count, const int64_t *index);
 int rig_read_epoch(rig_t *rig, uint64_t epoch, int count, const int64_t *index);
 #define COUNT_(...) (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
-#define INDEX(...) COUNT_(__VA_ARGS__), (const int64_t[]){__VA_ARGS__}
+#define INDEX(...) \
+    COUNT_(__VA_ARGS__), (const int64_t[]) \
+    { \
+        __VA_ARGS__ \
+    }
 
 void rig_close(rig_t *rig);
 

@@ -155,7 +155,8 @@ static void csv_tells_classes_from_values(void)
 
     rig = rig_open(&pl_csv_dataset, PL_TRAIN,
                    "{\"path\": \"%s\", \"target\": \"value\", \"label\": 0, "
-                   "\"standardize\": false}", classes);
+                   "\"standardize\": false}",
+                   classes);
     rig_read(&rig, INDEX(1));
     ok(has_field(&rig, 1, "y", PL_F32, "") && ((float *)rig.field[1])[0] == 2,
        "or values, when asked; any column");
@@ -224,8 +225,7 @@ static void csv_standardizes_by_the_moments_of_the_training_data(void)
             "training data without moments");
     refused(open_told("{\"standardize\": [[1, 2], [1, 2], [1]]}", rows[0], ""),
             PL_EFORMAT, "no mean and factor of feature 2", "half of them");
-    refused(open_told("{\"standardize\": [[1, 1e300], [1, 2], [1, 1]]}", "2,1,1,1\n",
-                      ""),
+    refused(open_told("{\"standardize\": [[1, 1e300], [1, 2], [1, 1]]}", "2,1,1,1\n", ""),
             PL_EFORMAT, "told.csv:1: field 1 is 2, too large", "a result past float32");
     refused(open_told("no JSON", rows[0], ""), PL_EFORMAT, "facts:1:1", "no facts");
 }
@@ -236,10 +236,8 @@ static void csv_names_what_is_wrong(void)
     refused(rig_open(&pl_csv_dataset, PL_TRAIN,
                      "{\"path\": \"%s\", \"target\": \"class\"}", path),
             PL_EFORMAT, "w.csv:3: the label is 0.5; classes", "a label that is no class");
-    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
-                     "{\"path\": \"%s\"}", path),
-            PL_EFORMAT, "w.csv:4: field 1 is 1e\\+300, too large",
-            "a number past float32");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path), PL_EFORMAT,
+            "w.csv:4: field 1 is 1e\\+300, too large", "a number past float32");
     refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", \"label\": 2}", path),
             PL_EINVAL, "label is 2, but the columns are 0 to 1",
             "a column that is not there");
@@ -264,8 +262,8 @@ static void iris_and_digits_are_served(void)
     rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN,
                          "{\"path\": \"%s\", \"header\": \"yes\"}", path);
     ok(rig.info.samples == 150 && has_field(&rig, 0, "x", PL_F32, "4"), "iris");
-    like(rig.info.facts, "\\{\"classes\": 3, \"shape\": \\[4\\], \"standardize\": .*\\]\\]\\}$",
-         "facts");
+    like(rig.info.facts,
+         "\\{\"classes\": 3, \"shape\": \\[4\\], \"standardize\": .*\\]\\]\\}$", "facts");
     rig_close(&rig);
     rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
                    tap_data("tabular/digits.csv.gz"));

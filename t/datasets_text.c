@@ -133,8 +133,7 @@ static void any_characters_and_bytes_are_tokens(void)
                    "{\"path\": \"%s\", \"context\": 9000, \"vocabulary\": \"byte\"}",
                    path);
     is_text(rig.info.facts,
-            "{\"vocabulary_size\":256,\"vocabulary\":\"\",\"context\":9000}",
-            "bytes");
+            "{\"vocabulary_size\":256,\"vocabulary\":\"\",\"context\":9000}", "bytes");
     rig_read(&rig, INDEX(0));
     int wrong = 0;
     for (int i = 0; i < 9000; i++)
@@ -156,12 +155,11 @@ static void tiny_shakespeare_has_65_characters(void)
     }
     rig_t rig = rig_open(&pl_text_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path);
     is_int(rig.info.samples, 1115394 / 64, "all of it");
-    is_text(
-        rig.info.facts,
-        "{\"vocabulary_size\":65,\"vocabulary\":\"\\n !$&',-.3:;?"
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-        "abcdefghijklmnopqrstuvwxyz\",\"context\":64}",
-        "facts");
+    is_text(rig.info.facts,
+            "{\"vocabulary_size\":65,\"vocabulary\":\"\\n !$&',-.3:;?"
+            "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+            "abcdefghijklmnopqrstuvwxyz\",\"context\":64}",
+            "facts");
     rig_close(&rig);
 }
 
@@ -172,12 +170,12 @@ static const int64_t targets[3] = {7, 8, 9};
 
 static pl_arrays_t three_rows(void)
 {
-    return (pl_arrays_t){
-        .samples = 3,
-        .field_count = 2,
-        .facts = "{\"classes\": 10}",
-        .field = {{"x", PL_F32, {.rank = 1, .dim = {2}}}, {"y", PL_I64, {.rank = 0}}},
-        .data = {rows, targets}};
+    return (pl_arrays_t){.samples = 3,
+                         .field_count = 2,
+                         .facts = "{\"classes\": 10}",
+                         .field = {{"x", PL_F32, {.rank = 1, .dim = {2}}},
+                                   {"y", PL_I64, {.rank = 0}}},
+                         .data = {rows, targets}};
 }
 
 static void arrays_of_the_program_are_served(void)
@@ -273,8 +271,9 @@ static void impossible_sources_are_refused(void)
     arrays.data[1] = NULL;
     is_int(pl_memory_arrays("rows", &arrays, &err), PL_EINVAL, "no array");
     like(err.text, "memory data 'rows': field 'y' has no array", "is named");
-    pl_memory_data_t data = {
-        .samples = 1, .field_count = 1, .field = {{"x", PL_F32, {0}}}};
+    pl_memory_data_t data = {.samples = 1,
+                             .field_count = 1,
+                             .field = {{"x", PL_F32, {0}}}};
     is_int(pl_memory_data("rows", &data, &err), PL_EINVAL, "no function");
 }
 

@@ -1,4 +1,5 @@
-/* descriptors.c - tests of engine/runtime/descriptors.c: whatever the limit of descriptors, the engine's libraries end
+/* descriptors.c - tests of engine/runtime/descriptors.c: whatever the limit of
+ * descriptors, the engine's libraries end
  * no process and print nothing */
 #include <fcntl.h>
 #include <sys/time.h>
@@ -43,8 +44,10 @@ static int an_engine(int most)
     return code == PL_OK ? WELL : verdict(&err);
 }
 
-/* Connects more often than the stream's process has descriptors; the ends are closed when it is done. */
-/* Each is let in, and greeted, before the next one comes: nobody could count faster than connections can be made. */
+/* Connects more often than the stream's process has descriptors; the ends are closed when
+ * it is done. */
+/* Each is let in, and greeted, before the next one comes: nobody could count faster than
+ * connections can be made. */
 static void connect_often(const char *path, int times)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -54,7 +57,8 @@ static void connect_often(const char *path, int times)
     for (int k = 0; k < times; k++) {
         int fd = socket(AF_UNIX, SOCK_STREAM, 0);
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
-        if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0 && recv(fd, &greeting, 1, 0) < 0)
+        if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0
+            && recv(fd, &greeting, 1, 0) < 0)
             return;
     }
 }
@@ -89,7 +93,8 @@ static int lowest_free(void)
 
 static int a_fit(int more)
 {
-    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 2", .data = "\"batch_size\": 8, \"workers\": 2");
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 2",
+                         .data = "\"batch_size\": 8, \"workers\": 2");
     if (!rig)
         return UNCLEAR;
     limit_descriptors(lowest_free() + more);
@@ -126,15 +131,18 @@ static void try_limits(int (*work)(int), int from, int to)
     snprintf(said, sizeof said, "%s/said", tap_folder());
     for (int limit = from; limit <= to; limit++) {
         int status = status_of(work, limit, said);
-        bool clean = WIFEXITED(status) && WEXITSTATUS(status) <= REFUSED && stat(said, &file) == 0 && file.st_size == 0;
+        bool clean = WIFEXITED(status) && WEXITSTATUS(status) <= REFUSED
+                     && stat(said, &file) == 0 && file.st_size == 0;
         if (clean)
             ends[WEXITSTATUS(status)]++;
         else if (bad++ < 5)
-            tap_diag("with %d descriptors: status %x, %lld bytes said", limit, (unsigned)status,
+            tap_diag("with %d descriptors: status %x, %lld bytes said", limit,
+                     (unsigned)status,
                      (long long)(stat(said, &file) == 0 ? file.st_size : -1));
     }
     is_int(bad, 0, "each ends well or is refused, in silence");
-    ok(ends[REFUSED] > 0 && ends[WELL] > 0, "%d are refused, %d end well", ends[REFUSED], ends[WELL]);
+    ok(ends[REFUSED] > 0 && ends[WELL] > 0, "%d are refused, %d end well", ends[REFUSED],
+       ends[WELL]);
 }
 
 /* ---- tests ---- */

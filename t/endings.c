@@ -1,4 +1,5 @@
-/* endings.c - tests of how actors, calls and threads end: engine/runtime/actor.c, deliver.c and reactor.c */
+/* endings.c - tests of how actors, calls and threads end: engine/runtime/actor.c,
+ * deliver.c and reactor.c */
 #include <dirent.h>
 #include <sched.h>
 #include <string.h>
@@ -25,14 +26,15 @@ static int entries_of(const char *folder)
 typedef struct relay {
     pl_call_t *call;
     pl_address_t next;
-    int64_t deadline;                                       /* of the newest call it made; 0: none */
+    int64_t deadline;                            /* of the newest call it made; 0: none */
     int ticks;
 } relay_t;
 
 static relay_t *newest_relay;
-static int64_t evaluate_deadline;                           /* of the newest call that a relay got */
+static int64_t evaluate_deadline;                /* of the newest call that a relay got */
 
-static int relay_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int relay_start(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
 {
     (void)call, (void)body, (void)err;
     relay_t *relay = newest_relay = self;
@@ -59,19 +61,22 @@ static void relay_answer(void *self, const pl_answer_t *answer)
     relay_t *relay = self;
     if (answer->kind != PL_ANSWER_REPLY)
         return;
-    pl_call_save(self, relay->next, &(pl_save_t){0}, (pl_how_t){relay_second_answer, .context = NULL}, NULL);
+    pl_call_save(self, relay->next, &(pl_save_t){0},
+                 (pl_how_t){relay_second_answer, .context = NULL}, NULL);
     relay->deadline = newest_deadline(self);
 }
 
 /* One call with a limit of its own, then, when it is answered, one without. */
-static int relay_evaluate(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int relay_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
 {
     relay_t *relay = self;
     pl_how_t limited = {.on_answer = relay_answer, .total_ms = 10000};
     (void)body;
     evaluate_deadline = actor_of(self)->reactor->doing.deadline;
     relay->call = call;
-    return pl_call_save(self, relay->next, &(pl_save_t){0}, limited, err) ? PL_OK : err->code;
+    return pl_call_save(self, relay->next, &(pl_save_t){0}, limited, err) ? PL_OK
+                                                                          : err->code;
 }
 
 /* One call after its own limit has passed. */
@@ -92,12 +97,14 @@ static void relay_tick(void *self)
     ((relay_t *)self)->ticks++;
 }
 
-/* Ends while its child, a stuck bee, keeps it from being gone; its timer is due meanwhile. */
+/* Ends while its child, a stuck bee, keeps it from being gone; its timer is due
+ * meanwhile. */
 static int relay_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_address_t bee;
     (void)call, (void)body;
-    pl_spawn(self, &bee_ops, PL_OWN_THREAD, &(pl_start_t){.options = ""}, (pl_how_t){0}, &bee, err);
+    pl_spawn(self, &bee_ops, PL_OWN_THREAD, &(pl_start_t){.options = ""}, (pl_how_t){0},
+             &bee, err);
     pl_call_save(self, bee, &(pl_save_t){.global_step = DO_STICK}, (pl_how_t){0}, err);
     pl_after(self, 1, relay_tick, err);
     pl_actor_end(self, NULL);
@@ -109,13 +116,20 @@ static void relay_release(void *self)
     ok(((relay_t *)self)->ticks == 0, "no timer called an actor that was ending");
 }
 
-static const pl_handler_t relay_handlers[] = {PL_ON(start, relay_start), PL_ON(evaluate, relay_evaluate),
-                                              PL_ON(run, relay_run), PL_ON(stop, relay_stop),
-                                              PL_HANDLERS_END};
-static const pl_actor_ops_t relay_ops = {.name = "relay", .size = sizeof(relay_t), .level = PL_LEVEL_EVAL_LOOP,
-                                         .handlers = relay_handlers, .release = relay_release};
-static const pl_actor_ops_t epoch_relay_ops = {.name = "relay", .size = sizeof(relay_t), .level = PL_LEVEL_EPOCH_LOOP,
-                                               .handlers = relay_handlers, .release = relay_release};
+static const pl_handler_t relay_handlers[] = {PL_ON(start, relay_start),
+                                              PL_ON(evaluate, relay_evaluate),
+                                              PL_ON(run, relay_run),
+                                              PL_ON(stop, relay_stop), PL_HANDLERS_END};
+static const pl_actor_ops_t relay_ops = {.name = "relay",
+                                         .size = sizeof(relay_t),
+                                         .level = PL_LEVEL_EVAL_LOOP,
+                                         .handlers = relay_handlers,
+                                         .release = relay_release};
+static const pl_actor_ops_t epoch_relay_ops = {.name = "relay",
+                                               .size = sizeof(relay_t),
+                                               .level = PL_LEVEL_EPOCH_LOOP,
+                                               .handlers = relay_handlers,
+                                               .release = relay_release};
 
 static pl_address_t relay_to(pl_address_t next, const pl_actor_ops_t *ops)
 {
@@ -134,17 +148,23 @@ static pl_address_t relay_to_bee(void)
 }
 
 /* A keeper has a boss on a thread of its own, which has bees. */
-static int keeper_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int keeper_start(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
 {
     pl_address_t boss;
     (void)call, (void)body;
-    pl_spawn(self, &boss_ops, PL_OWN_THREAD, &(pl_start_t){.options = ""}, (pl_how_t){0}, &boss, err);
-    pl_call_evaluate(self, boss, &(pl_evaluate_t){.global_step = DO_STICK}, (pl_how_t){0}, err);
+    pl_spawn(self, &boss_ops, PL_OWN_THREAD, &(pl_start_t){.options = ""}, (pl_how_t){0},
+             &boss, err);
+    pl_call_evaluate(self, boss, &(pl_evaluate_t){.global_step = DO_STICK}, (pl_how_t){0},
+                     err);
     return PL_OK;
 }
 
-static const pl_handler_t keeper_handlers[] = {PL_ON(start, keeper_start), PL_HANDLERS_END};
-static const pl_actor_ops_t keeper_ops = {.name = "keeper", .size = 1, .level = PL_LEVEL_WORKER,
+static const pl_handler_t keeper_handlers[] = {PL_ON(start, keeper_start),
+                                               PL_HANDLERS_END};
+static const pl_actor_ops_t keeper_ops = {.name = "keeper",
+                                          .size = 1,
+                                          .level = PL_LEVEL_WORKER,
                                           .handlers = keeper_handlers};
 
 /* ---- calls ---- */
@@ -153,7 +173,8 @@ static void a_call_to_a_thread_that_goes_ends(void)
 {
     rig_open();
     pl_reactor_t *other = pl_reactor_new(rig.runtime, -1, NULL);
-    pl_address_t nobody = {other->thread, 1, pl_kind_enter("a", PL_LEVEL_CONNECTOR, NULL)};
+    pl_address_t nobody = {other->thread, 1,
+                           pl_kind_enter("a", PL_LEVEL_CONNECTOR, NULL)};
     rig_ask(nobody, DO_REPLY);
     rig_ask(nobody, DO_REPLY);
     pl_reactor_free(other);
@@ -164,7 +185,8 @@ static void a_call_to_a_thread_that_goes_ends(void)
     is_int(rig.reactor->links.count, 0, "the link is closed");
 
     pl_error_t err = {0};
-    ok(!pl_call_save(rig.queen, nobody, &(pl_save_t){0}, rig_how, &err), "a later call is not made");
+    ok(!pl_call_save(rig.queen, nobody, &(pl_save_t){0}, rig_how, &err),
+       "a later call is not made");
     is_int(err.code, PL_EPEER, "for the same reason");
     rig_close();
 }
@@ -178,7 +200,8 @@ static void an_answer_given_before_the_thread_went_counts(void)
     rig_ask(bee, DO_END);
     rig_wait(3);
     is_int(rig.queen->replies, 1, "the reply came");
-    is_int(rig.queen->errors, 2, "beside the errors of the start and of the call that ended the bee");
+    is_int(rig.queen->errors, 2,
+           "beside the errors of the start and of the call that ended the bee");
     rig_close();
 }
 
@@ -217,7 +240,8 @@ static void an_answer_does_not_hand_its_limit_on(void)
     pl_address_t relay = relay_to_bee();
     rig_order(relay, 0);
     rig_wait(1);
-    is_int(newest_relay->deadline, 0, "a call made when one with a limit was answered has none of its own");
+    is_int(newest_relay->deadline, 0,
+           "a call made when one with a limit was answered has none of its own");
     rig_close();
 }
 
@@ -230,7 +254,8 @@ static void a_limit_that_has_passed_is_still_a_limit(void)
     pl_call_run(rig.queen, relay, &(pl_run_t){0}, hurried, NULL);
     rig_wait(1);
     rig_turn();
-    ok(newest_relay->deadline != 0, "a call made after its caller's limit has that limit");
+    ok(newest_relay->deadline != 0,
+       "a call made after its caller's limit has that limit");
     ok(evaluate_deadline != 0, "and whoever gets it hears so");
     rig_close();
 }
@@ -282,7 +307,7 @@ static void a_child_whose_start_was_refused_is_gone(void)
     rig_open();
     pl_address_t bee;
     rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
-    rig.runtime->epoch++;                                   /* the start is of the one before */
+    rig.runtime->epoch++;                             /* the start is of the one before */
     rig_wait(1);
     is_int(rig.queen->code, PL_EPROTOCOL, "the start failed");
     rig_turn();
@@ -308,7 +333,7 @@ static void threads_that_come_and_go_leave_nothing(void)
     }
     is_int(rig.reactor->links.count, 0, "no link");
     is_int(rig.reactor->calls.count, 0, "no call");
-    int64_t until = pl_now() + 5 * PL_SECOND;               /* ZeroMQ closes its own a little later */
+    int64_t until = pl_now() + 5 * PL_SECOND;   /* ZeroMQ closes its own a little later */
     while (entries_of("/proc/self/fd") > descriptors && pl_now() < until)
         sched_yield();
     ok(entries_of("/proc/self/fd") <= descriptors, "no descriptor");

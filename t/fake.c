@@ -25,7 +25,7 @@
 
 #define NEVER INT64_MAX
 #define HANG_SECONDS 30
-#define DISGUISE UINT64_C(0xfade000000000000)  /* no address of any machine */
+#define DISGUISE UINT64_C(0xfade000000000000)              /* no address of any machine */
 
 /* A replay on its way. */
 typedef struct flight {
@@ -191,8 +191,10 @@ static void spoil(const fake_t *fake, const pl_plan_t *plan, const char *name,
 static int replay_compute(const fake_t *fake, const flight_t *flight, pl_error_t *err)
 {
     pl_replay_t *replay = flight->replay;
-    reference_replay_t run = {.seed = replay->seed, .step = replay->step,
-                              .shard = replay->shard, .figures = (void *)replay->figures};
+    reference_replay_t run = {.seed = replay->seed,
+                              .step = replay->step,
+                              .shard = replay->shard,
+                              .figures = (void *)replay->figures};
     memcpy(run.region, fake->region, sizeof run.region);
     memcpy(run.input, replay->input, sizeof run.input);
     for (int k = 0; k < PL_STEP_SCALARS; k++)
@@ -222,7 +224,8 @@ static void flight_compute(fake_t *fake, flight_t *flight)
     memory_show(fake, PROT_READ | PROT_WRITE);
     replay_compute(fake, flight, &flight->error);
     memory_show(fake, PROT_NONE);
-    fake->halted |= flight->replay->halts && (flight->replay->guarded || flight->error.code != PL_OK);
+    fake->halted |= flight->replay->halts
+                    && (flight->replay->guarded || flight->error.code != PL_OK);
 }
 
 /* What reads or writes regions finds earlier replays run. */
@@ -270,8 +273,7 @@ static int rule_apply(flight_t *flight, const fake_rule_t *rule, pl_error_t *err
         if (flight->due != NEVER)
             flight->due += (int64_t)(rule->ms * PL_MILLISECOND);
         break;
-    case FAKE_GIVES_NAN:
-        flight->spoils = rule;
+    case FAKE_GIVES_NAN: flight->spoils = rule;
     }
     return PL_OK;
 }
@@ -300,7 +302,8 @@ static int fake_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_erro
     flight_t *flight = pl_alloc(sizeof *flight);
     if (!flight)
         return pl_no_memory(err);
-    *flight = (flight_t){.plan = plan_of(plan), .replay = replay,
+    *flight = (flight_t){.plan = plan_of(plan),
+                         .replay = replay,
                          .due = fake->busy_until > now ? fake->busy_until : now};
     int code = rules_apply(fake, flight, "replay",
                            replays_count(fake, flight->plan->kind), err);
@@ -435,8 +438,9 @@ static bool plan_copy(pl_plan_t *plan, const pl_graph_t *g)
     own->value = copy_of(g->value, own->value_count = g->value_count, sizeof *g->value);
     own->op = copy_of(g->op, own->op_count = g->op_count, sizeof *g->op);
     own->fetch = copy_of(g->fetch, own->fetch_count = g->fetch_count, sizeof *g->fetch);
-    plan->kind = !model ? "optimizer_step"
-                 : g->stage == PL_TRAIN ? "forward_backward" : "forward";
+    plan->kind = !model                 ? "optimizer_step"
+                 : g->stage == PL_TRAIN ? "forward_backward"
+                                        : "forward";
     plan->tensor_count = model ? model->count : 0;
     plan->tensor = copy_of(model ? model->tensor : NULL, plan->tensor_count,
                            sizeof *plan->tensor);

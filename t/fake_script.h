@@ -13,9 +13,9 @@ typedef enum fake_action {
 } fake_action_t;
 
 typedef struct fake_rule {
-    char what[16];                          /* "open", "region", "replay", "step", … */
-    uint64_t number;                        /* which; 0: each */
-    char kind[20];                          /* "forward_backward"; "": any */
+    char what[16];                           /* "open", "region", "replay", "step", … */
+    uint64_t number;                         /* which; 0: each */
+    char kind[20];                           /* "forward_backward"; "": any */
     fake_action_t action;
     double ms;
     char tensor[64];

@@ -83,9 +83,9 @@ int files_in(const char *directory)
 static bool takes(reader_t reader, const uint8_t *data, size_t size, bool *accepted)
 {
     pl_error_t err = {0};
-    uint8_t *copy =
-        malloc(size ? size
-                    : 1);  /* its own block, so that a sanitizer sees one byte too many */
+    uint8_t *copy = malloc(size ? size
+                                : 1);  /* its own block, so that a sanitizer sees one byte
+                                          too many */
     if (size)
         memcpy(copy, data, size);
     int code = reader(copy, size, &err);

@@ -365,11 +365,14 @@ static void validations_come_at_their_interval(void)
     result = fit(.data = EIGHT, .trainer = "\"max_steps\": 11");
     steps_are(result, "val_loss", "8 11", "and where a limit ends the run");
     rig_result_free(result);
-    result = fit(.data = EIGHT, .trainer = "\"max_steps\": 11, \"val_check_interval\": 0.5");
-    steps_are(result, "val_loss", "4 8 11", "a limit does not make halves of an epoch smaller");
+    result = fit(.data = EIGHT,
+                 .trainer = "\"max_steps\": 11, \"val_check_interval\": 0.5");
+    steps_are(result, "val_loss", "4 8 11",
+              "a limit does not make halves of an epoch smaller");
     is_int(result->epoch, 1, "nor an epoch whole");
     rig_result_free(result);
-    result = fit(.data = EIGHT, .trainer = "\"max_steps\": 11, \"val_check_interval\": 3");
+    result = fit(.data = EIGHT,
+                 .trainer = "\"max_steps\": 11, \"val_check_interval\": 3");
     steps_are(result, "val_loss", "3 6 9 11", "nor batches fewer");
     rig_result_free(result);
 }
@@ -424,12 +427,14 @@ static void files_progress_and_result_agree(void)
 static void the_last_validation_is_one_like_others(void)
 {
     heard_t heard = {0};
-    rig_result_t *result = fit(.data = EIGHT, .on_progress = keep_progress, .user = &heard,
+    rig_result_t *result = fit(.data = EIGHT, .on_progress = keep_progress,
+                               .user = &heard,
                                .trainer = "\"max_epochs\": 1, \"val_check_interval\": 5");
     is_int(heard.validated, 2, "it is told");
     ok(heard.val_loss == rig_metric(result, "val_loss"), "with the result's figure");
     is_int(heard.total, 8, "and the steps of the run");
-    json_t *lines = rig_log(result), *last = json_array_get(lines, json_array_size(lines) - 1);
+    json_t *lines = rig_log(result),
+           *last = json_array_get(lines, json_array_size(lines) - 1);
     ok(json_object_get(last, "val_loss") != NULL, "and logged");
     is_int(json_integer_value(json_object_get(last, "epoch")), 0, "in the only epoch");
     json_decref(lines);
@@ -504,7 +509,8 @@ static void predictions_can_be_cut_short(void)
                          .trainer = "\"max_steps\": 2, \"limit_predict_batches\": 2");
     char *weights = strdup(rig_fit(rig)->run_dir);
     const rig_result_t *result = rig_predict(rig, weights);
-    is_int(result->output_count ? result->output[0].shape.dim[0] : 0, 14, "2 batches of 7");
+    is_int(result->output_count ? result->output[0].shape.dim[0] : 0, 14,
+           "2 batches of 7");
     rig_free(&rig);
     free(weights);
 }
@@ -569,7 +575,8 @@ static void outputs_of_other_types_are_refused(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"module", &chooser}, {"module", &parrot},
+    static const pl_registration_t parts[] = {{"module", &chooser},
+                                              {"module", &parrot},
                                               PL_REGISTRATIONS_END};
     rig_init(parts);
     run(devices_train_alike);

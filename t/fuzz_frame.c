@@ -1,4 +1,5 @@
-/* fuzz_frame.c - any bytes as a frame: the codec, and the line of the stream, which must be JSON */
+/* fuzz_frame.c - any bytes as a frame: the codec, and the line of the stream, which must
+ * be JSON */
 #include <jansson.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -12,9 +12,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pl_array_t array;
     pl_error_t err;
     uint8_t last = 0,
-            *copy =
-                malloc(size ? size
-                            : 1);  /* the reader brings words into order where they lie */
+            *copy = malloc(size ? size
+                                : 1);     /* the reader brings words into order where they
+                                             lie */
     if (size)
         memcpy(copy, data, size);
     if (!pl_idx_read(copy, size, "fuzz", &array, &err))

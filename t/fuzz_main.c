@@ -74,9 +74,10 @@ static void counted_release(void *memory)
 static void tell_number(void)
 {
     char text[96];
-    int length = snprintf(
-        text, sizeof text, "#   died on input %llu: FUZZ_FIRST=%llu FUZZ_INPUTS=1\n",
-        (unsigned long long)input_number, (unsigned long long)input_number);
+    int length = snprintf(text, sizeof text,
+                          "#   died on input %llu: FUZZ_FIRST=%llu FUZZ_INPUTS=1\n",
+                          (unsigned long long)input_number,
+                          (unsigned long long)input_number);
     ssize_t written = write(STDOUT_FILENO, text, (size_t)length);
     (void)written;
 }
@@ -182,9 +183,22 @@ static void splice(input_t *in, size_t at, size_t cut, const uint8_t *other, siz
 /* Numbers that parsers stumble over, in 1 to 8 bytes, either end first. */
 static void put_number(input_t *in, size_t at)
 {
-    static const uint64_t numbers[] = {
-        0, 1, 0x7f, 0x80, 0xff, 0x100, 0x7fff, 0xffff, 0x10000, 0x7fffffff, 0x80000000,
-        0xffffffff, UINT64_C(0x100000000), INT64_MAX, UINT64_C(1) << 63, UINT64_MAX};
+    static const uint64_t numbers[] = {0,
+                                       1,
+                                       0x7f,
+                                       0x80,
+                                       0xff,
+                                       0x100,
+                                       0x7fff,
+                                       0xffff,
+                                       0x10000,
+                                       0x7fffffff,
+                                       0x80000000,
+                                       0xffffffff,
+                                       UINT64_C(0x100000000),
+                                       INT64_MAX,
+                                       UINT64_C(1) << 63,
+                                       UINT64_MAX};
     uint64_t number = numbers[draw(in, sizeof numbers / sizeof *numbers)];
     size_t width = (size_t)1 << draw(in, 4);
     bool big_end_first = draw(in, 2);
@@ -287,8 +301,8 @@ static void feed_mutations(void)
     int64_t until = pl_now() + (int64_t)setting("FUZZ_SECONDS", 1) * PL_SECOND;
     input_t in = {.room = 1 << 12};
     for (int i = 0; i < seed_count; i++)
-        in.room =
-            seeds[i].size + (1 << 12) > in.room ? seeds[i].size + (1 << 12) : in.room;
+        in.room = seeds[i].size + (1 << 12) > in.room ? seeds[i].size + (1 << 12)
+                                                      : in.room;
     in.bytes = malloc(in.room);
     while (done < count && (done == 0 || pl_now() < until)) {
         input_number = first + done++;
@@ -312,7 +326,7 @@ int main(int argc, char **argv)
             seed_read(argv[i]);
     else
         seeds_read(argv[0]);
-    feed(NULL, 0);                          /* what is made once and kept is made now */
+    feed(NULL, 0);                            /* what is made once and kept is made now */
     feed_seeds();
     if (argc == 1 && seed_count > 0)
         feed_mutations();

@@ -33,8 +33,8 @@ static void must_bind(const pl_options_t *o)
     pl_binding_t *binding;
     pl_instance_t instance = {0};
     must(pl_options_trainer(o, &trainer, &binding, &err) == PL_OK);
-    must(trainer.depth >= 0 && trainer.seed >= 0 && trainer.accelerator.name &&
-         trainer.default_root_dir);
+    must(trainer.depth >= 0 && trainer.seed >= 0 && trainer.accelerator.name
+         && trainer.default_root_dir);
     pl_binding_free(binding);
     must(pl_options_data(o, &data, &binding, &err) == PL_OK && data.batch_size >= 1);
     pl_binding_free(binding);

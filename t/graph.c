@@ -144,7 +144,8 @@ MISTAKE(stranger, pl_relu(g, (pl_node_t){99}))
 MISTAKE(reserved, param(rig, "__metadata__", PL_SHAPE(3)))
 MISTAKE(no_text, param(rig, "w\xff", PL_SHAPE(3)))
 MISTAKE(no_scope, (pl_scope(g, "%s", "h\xe2\x82"), param(rig, "w", PL_SHAPE(3))))
-MISTAKE(no_figure, (pl_output(g, "\xc0\x80", pl_input(g, "x")), pl_relu(g, pl_input(g, "x"))))
+MISTAKE(no_figure,
+        (pl_output(g, "\xc0\x80", pl_input(g, "x")), pl_relu(g, pl_input(g, "x"))))
 MISTAKE(norm_of_one, pl_batch_norm(g, "bn", param(rig, "z", PL_SHAPE(1, 3)), 0.1, 1e-5))
 
 static void every_mistake_has_its_sentence(void)
@@ -409,8 +410,8 @@ static void gradients_come_in_reverse_and_early(void)
     for (int i = at[2]; i < rig.g->op_count; i++)
         second += !strcmp(rig.g->op[i].path, "fc2");
     ok(second > 0, "before anything of the layer before is computed");
-    ok(assign_of(rig.g, rig.model->params) < rig.g->op_count &&
-           assign_of(rig.g, rig.model->params + 1) < at[2],
+    ok(assign_of(rig.g, rig.model->params) < rig.g->op_count
+           && assign_of(rig.g, rig.model->params + 1) < at[2],
        "loss and weight go to the end of the region");
     ok(rig.model->frozen, "and the model is frozen, for offsets are in the graph");
     rig_release(&rig);
@@ -439,8 +440,8 @@ static void run_twice(bool accumulate, double *grads)
     rig_t rig = rig_new();
     pl_node_t w = param(&rig, "w", PL_SHAPE(2));
     param(&rig, "v", PL_SHAPE(2));
-    pl_node_t sum =
-        pl_scale(rig.g, pl_sum(rig.g, pl_mul(rig.g, w, w), NULL, 0, false), 3);
+    pl_node_t sum = pl_scale(rig.g, pl_sum(rig.g, pl_mul(rig.g, w, w), NULL, 0, false),
+                             3);
     pl_loss(rig.g, (pl_loss_t){sum, pl_scalar(rig.g, 4)});
     pl_graph_gradients(rig.g, 2, accumulate, NULL);
     double params[32] = {1, -2};

@@ -12,7 +12,7 @@
 #include "tap.h"
 
 #define LONG "\"max_epochs\": 100000"
-#define EVERY "\"val_split\": 0.2, \"batch_size\": 32"       /* a step, then a validation */
+#define EVERY "\"val_split\": 0.2, \"batch_size\": 32"     /* a step, then a validation */
 #define SLOW "replay of forward_backward takes 1 ms"
 
 /* ---- Several at once ---- */
@@ -299,7 +299,7 @@ static void nothing_stays_behind(void)
     for (int k = 0; k < 20; k++)
         rig_fit(rig);
     for (int tries = 0; tries < 500 && entries("/proc/self/fd") > descriptors; tries++)
-        usleep(10000);  /* ZeroMQ closes a moment later */
+        usleep(10000);                                  /* ZeroMQ closes a moment later */
     ok(entries("/proc/self/fd") <= descriptors,
        "not one descriptor more for each of 20 more runs");
     is_int(entries("/proc/self/task"), threads, "and as many threads");
@@ -337,10 +337,12 @@ static bool stall_until_saved(void)
 static void a_host_that_stalls_loses_nothing(void)
 {
     told_t told = {0};
-    rig_t *rig = rig_new(.script = "replay of forward_backward takes 20 ms",
-                         .on_progress = keep_order, .user = &told,
-                         .data = "\"val_split\": 0.2, \"batch_size\": 8",
-                         .trainer = "\"run_name\": \"stalled\", \"max_epochs\": 15, \"step_timeout\": 1");
+    rig_t *rig =
+        rig_new(.script = "replay of forward_backward takes 20 ms",
+                .on_progress = keep_order, .user = &told,
+                .data = "\"val_split\": 0.2, \"batch_size\": 8",
+                .trainer =
+                    "\"run_name\": \"stalled\", \"max_epochs\": 15, \"step_timeout\": 1");
     rig_begin(rig);
     ok(stall_until_saved(), "training goes on to its end while the host stalls");
     is_int(rig_done(rig), 0, "which hears of it when it looks");
@@ -357,10 +359,11 @@ static void two_trainers_tell_a_host_that_stalls_no_more_than_one(void)
     rig_t *b = rig_new(.script = SLOW, .on_progress = keep_order, .user = &told[1],
                        .samples = 32000, .trainer = "\"max_epochs\": 1", .beside = a);
     rig_begin(a), rig_begin(b);
-    usleep(700000);                                         /* some seven reports of each */
+    usleep(700000);                                       /* some seven reports of each */
     pl_engine_dispatch(rig_engine(a));
     for (int k = 0; k < 2; k++) {
-        ok(told[k].times <= 2, "the newest report of trainer %d alone: %d", k, told[k].times);
+        ok(told[k].times <= 2, "the newest report of trainer %d alone: %d", k,
+           told[k].times);
         ok(told[k].newest > 2, "which is not the first");
     }
     is_text(rig_wait(a)->status, "ok", "one ends");
@@ -390,13 +393,15 @@ static void what_waits_for_a_host_is_bounded(void)
     rig_t *a = rig_new(.on_progress = keep_validations, .user = &told[0], .data = EVERY,
                        .trainer = "\"max_epochs\": 400, \"run_name\": \"many\"");
     rig_t *b = rig_new(.on_progress = keep_validations, .user = &told[1], .data = EVERY,
-                       .trainer = "\"max_epochs\": 4, \"run_name\": \"few\"", .beside = a);
+                       .trainer = "\"max_epochs\": 4, \"run_name\": \"few\"",
+                       .beside = a);
     rig_begin(a), rig_begin(b);
     for (int tries = 0; tries < 2000 && !(has_saved("many") && has_saved("few")); tries++)
         usleep(10000);
     is_text(rig_wait(a)->status, "ok", "a run with 400 validations");
     is_text(rig_wait(b)->status, "ok", "and one with 4");
-    ok(told[0].times <= 256 && told[0].times > 60, "of many the newest: %d", told[0].times);
+    ok(told[0].times <= 256 && told[0].times > 60, "of many the newest: %d",
+       told[0].times);
     is_int(told[0].newest, 400, "up to the last");
     is_int(told[1].times, 4, "and all of the few");
     ok(!told[0].back && !told[1].back, "in order");
@@ -419,7 +424,8 @@ static void a_host_without_libevent_polls(void)
     pl_options_t *options = pl_options_parse(
         "{\"module\": {\"name\": \"mlp\", \"classes\": 3}, \"optimizer\": \"sgd\","
         "\"data\": {\"name\": \"memory\", \"source\": \"polled\"}, \"trainer\":"
-        "{\"accelerator\": \"fake\", \"max_steps\": 3}}", "text", &err);
+        "{\"accelerator\": \"fake\", \"max_steps\": 3}}",
+        "text", &err);
     static const float x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     static const int64_t y[4] = {0, 1, 2, 0};
     pl_arrays_t arrays = {

@@ -1,4 +1,5 @@
-/* hostile.c - what strangers may throw at the sockets that the runtime binds: dropped, counted, nobody disturbed */
+/* hostile.c - what strangers may throw at the sockets that the runtime binds: dropped,
+ * counted, nobody disturbed */
 #include <arpa/inet.h>
 #include <sched.h>
 #include <stdio.h>
@@ -32,8 +33,12 @@ static int wall_start(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     return PL_OK;
 }
 
-static const pl_handler_t wall_handlers[] = {PL_ON(start, wall_start), PL_ON(save, wall_save), PL_HANDLERS_END};
-static const pl_actor_ops_t wall_ops = {.name = "wall", .size = 1, .level = PL_LEVEL_CONNECTOR, .handlers = wall_handlers};
+static const pl_handler_t wall_handlers[] = {PL_ON(start, wall_start),
+                                             PL_ON(save, wall_save), PL_HANDLERS_END};
+static const pl_actor_ops_t wall_ops = {.name = "wall",
+                                        .size = 1,
+                                        .level = PL_LEVEL_CONNECTOR,
+                                        .handlers = wall_handlers};
 
 static pl_address_t wall;
 static uint64_t draws;
@@ -43,14 +48,15 @@ static uint64_t draw(uint64_t below)
     return pl_random_u64(0xBAD, draws++) % below;
 }
 
-static void *stranger;                                      /* a DEALER at the wall's thread */
+static void *stranger;                                 /* a DEALER at the wall's thread */
 static void *context;
 
 static void stranger_open(const void *id, size_t size)
 {
     char endpoint[64];
     int zero = 0;
-    snprintf(endpoint, sizeof endpoint, "inproc://paceline-%d-%u", (int)getpid(), wall.thread);
+    snprintf(endpoint, sizeof endpoint, "inproc://paceline-%d-%u", (int)getpid(),
+             wall.thread);
     stranger = zmq_socket(context, ZMQ_DEALER);
     zmq_setsockopt(stranger, ZMQ_LINGER, &zero, sizeof zero);
     if (size)
@@ -102,9 +108,18 @@ static bool wall_stands(void)
 static size_t forge(unsigned char *bytes, size_t room, uint32_t from_thread)
 {
     const pl_address_t *queen = pl_actor_address(rig.queen);
-    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION, .kind = PL_KIND_CALL, .message = PL_MESSAGE_save, .call = 99,
-                       .remaining = -1, .run = rig.runtime->run, .from_thread = from_thread, .from_actor = queen->actor,
-                       .from_kind = queen->kind, .to_thread = wall.thread, .to_actor = wall.actor, .to_kind = wall.kind};
+    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                       .kind = PL_KIND_CALL,
+                       .message = PL_MESSAGE_save,
+                       .call = 99,
+                       .remaining = -1,
+                       .run = rig.runtime->run,
+                       .from_thread = from_thread,
+                       .from_actor = queen->actor,
+                       .from_kind = queen->kind,
+                       .to_thread = wall.thread,
+                       .to_actor = wall.actor,
+                       .to_kind = wall.kind};
     pl_frame_t frame;
     pl_frame_make(&frame, &e, &(pl_save_t){.global_step = 1}, NULL);
     pl_bytes_t made = pl_frame_bytes(&frame);
@@ -123,7 +138,7 @@ static void random_bytes_are_dropped_and_counted(void)
     for (int peer = 0; peer < 10; peer++) {
         for (size_t k = 0; k < sizeof bytes; k++)
             bytes[k] = (unsigned char)draw(256);
-        bytes[0] |= 1;                                      /* a name must not start with a zero */
+        bytes[0] |= 1;                             /* a name must not start with a zero */
         stranger_open(bytes, draw(200));
         for (int n = 0; n < 100; n++) {
             size_t size = draw(sizeof bytes), extra = n % 4;
@@ -153,7 +168,8 @@ static void a_false_name_is_dropped(void)
     stranger_open(NULL, 0);
     zmq_send(stranger, bytes, size, 0);
     until_seen(2);
-    is_int(malformed(), 2, "a frame that says it is of another thread, or of one that has no name");
+    is_int(malformed(), 2,
+           "a frame that says it is of another thread, or of one that has no name");
     zmq_close(stranger);
     ok(wall_stands(), "the actor goes on");
     wall_close();
@@ -174,7 +190,7 @@ static void mutated_frames_disturb_nobody(void)
             bytes[draw(size)] ^= (unsigned char)(1u << draw(8));
         zmq_send(stranger, bytes, draw(8) ? size : draw(size), 0);
         while (zmq_recv(stranger, bytes, sizeof bytes, ZMQ_DONTWAIT) >= 0)
-            continue;                                       /* it hears the errors of what was readable */
+            continue;                       /* it hears the errors of what was readable */
     }
     stranger = (zmq_close(stranger), NULL);
     ok(wall_stands(), "the actor goes on");
@@ -191,7 +207,8 @@ static void mutated_frames_disturb_nobody(void)
 static int connect_to(const char *endpoint)
 {
     struct sockaddr_un file = {.sun_family = AF_UNIX};
-    struct sockaddr_in host = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in host = {.sin_family = AF_INET,
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     bool is_file = !strncmp(endpoint, "ipc://", 6);
     if (is_file)
         snprintf(file.sun_path, sizeof file.sun_path, "%s", endpoint + 6);
@@ -208,13 +225,14 @@ static int connect_to(const char *endpoint)
 static void push(int fd, const void *bytes, size_t size)
 {
     if (send(fd, bytes, size, MSG_NOSIGNAL) < 0)
-        return;                                             /* it may have hung up already */
+        return;                                          /* it may have hung up already */
 }
 
 /* ZMTP 3.0, mechanism NULL, a subscriber: a peer as it should be, so far. */
 static void greet(int fd)
 {
-    static const unsigned char greeting[64] = {0xFF, 0, 0, 0, 0, 0, 0, 0, 1, 0x7F, 3, 0, 'N', 'U', 'L', 'L'};
+    static const unsigned char greeting[64] = {0xFF, 0,    0, 0, 0,   0,   0,   0,
+                                               1,    0x7F, 3, 0, 'N', 'U', 'L', 'L'};
     static const char ready[] = "\x04\x19\x05READY\x0BSocket-Type\0\0\0\x03SUB";
     char theirs[256];
     push(fd, greeting, sizeof greeting);
@@ -238,9 +256,14 @@ static void throw_random(int fd, int most)
 
 static void throw_frames(int fd)
 {
-    static const char subscribe[] = "\0\x06\x01hello", again[] = "\0\x06\x01hello", cancel[] = "\0\x06\0other";
-    static const char user[] = "\0\x03\x02hm", parts[] = "\x01\x02\x01" "a\x01\x02\x02" "b\0\x02\x01" "c";
-    static const char huge[] = "\x02\0\0\x01\0\0\0\0\0\x01", large[] = "\x02\0\0\0\0\0\0\x03\xE8\x01";
+    static const char subscribe[] = "\0\x06\x01hello", again[] = "\0\x06\x01hello",
+                      cancel[] = "\0\x06\0other";
+    static const char user[] = "\0\x03\x02hm", parts[] = "\x01\x02\x01"
+                                                         "a\x01\x02\x02"
+                                                         "b\0\x02\x01"
+                                                         "c";
+    static const char huge[] = "\x02\0\0\x01\0\0\0\0\0\x01",
+                      large[] = "\x02\0\0\0\0\0\0\x03\xE8\x01";
     push(fd, subscribe, sizeof subscribe - 1);
     push(fd, again, sizeof again - 1);
     push(fd, cancel, sizeof cancel - 1);
@@ -277,9 +300,11 @@ static void besiege(const char *endpoint)
     zmq_setsockopt(viewer, ZMQ_SUBSCRIBE, "-1.wall.", 8);
     zmq_connect(viewer, pl_monitor_endpoint(rig.runtime));
     bool stands = true, heard = false;
-    for (int64_t until = pl_now() + 20 * PL_SECOND; stands && !heard && pl_now() < until;) {
+    for (int64_t until = pl_now() + 20 * PL_SECOND;
+         stands && !heard && pl_now() < until;) {
         stands = wall_stands();
-        heard = zmq_recv(viewer, topic, sizeof topic, ZMQ_DONTWAIT) > 0 && zmq_recv(viewer, text, sizeof text, 0) > 0;
+        heard = zmq_recv(viewer, topic, sizeof topic, ZMQ_DONTWAIT) > 0
+                && zmq_recv(viewer, text, sizeof text, 0) > 0;
     }
     ok(stands, "the actors go on under siege at %.6s", endpoint);
     ok(heard, "an honest viewer sees them");
@@ -287,7 +312,8 @@ static void besiege(const char *endpoint)
     zmq_ctx_term(viewers);
     for (int k = 0; k < PEERS; k++)
         close(fd[k]);
-    for (int64_t until = pl_now() + 20 * PL_SECOND; pl_monitor_watchers(rig.runtime) && pl_now() < until;)
+    for (int64_t until = pl_now() + 20 * PL_SECOND;
+         pl_monitor_watchers(rig.runtime) && pl_now() < until;)
         sched_yield();
     is_int(pl_monitor_watchers(rig.runtime), 0, "nobody watches when all have gone");
     wall_close();

@@ -152,6 +152,8 @@ find engine accelerators strategies actors t examples -name '*.[ch]' | LC_ALL=C 
     done | holds 'every file says in its first line what it is'
 find engine accelerators strategies actors examples -name '*.[ch]' | LC_ALL=C sort | xargs wc -l |
     awk '$2 != "total" && $1 > 600 && $2 != "engine/paceline.h"' | holds 'no file is longer than 600 lines'
+find engine accelerators strategies actors examples t -name '*.[ch]' | LC_ALL=C sort |
+    LC_ALL=C.UTF-8 xargs grep -nE '^.{91}' | holds 'no line is longer than 90 characters'
 grep -oE '^[^:]*:[0-9]*:|(^|[^A-Za-z0-9_./*])[a-z][a-z0-9_/]*\.(c|h|def|t)\>' "$comments" |
     sed 's/^[^:a-z]//' | awk '/:$/ { at = $0; next } { print at $0 }' >"$stripped"
 finds 'files are named in comments' <"$stripped"

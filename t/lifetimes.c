@@ -17,8 +17,8 @@ static bool elementwise_in_place(const pl_graph_t *g, int op, int32_t input, voi
     (void)user;
     const pl_op_t *o = &g->op[op];
     const pl_op_kind_t kind = pl_operators[o->code].kind;
-    return (kind == PL_KIND_unary || kind == PL_KIND_binary) &&
-           pl_same_shape(g->value[input].shape, g->value[o->output[0]].shape);
+    return (kind == PL_KIND_unary || kind == PL_KIND_binary)
+           && pl_same_shape(g->value[input].shape, g->value[o->output[0]].shape);
 }
 
 static const pl_lifetime_rules_t in_place = {.in_place = elementwise_in_place};
@@ -51,8 +51,8 @@ static void memory_release(memory_t *m)
 static bool memory_same(const memory_t *a, const memory_t *b)
 {
     for (int r = 0; r < PL_REGIONS; r++)
-        if (a->region[r] &&
-            memcmp(a->region[r], b->region[r], a->size[r] * sizeof(double)))
+        if (a->region[r]
+            && memcmp(a->region[r], b->region[r], a->size[r] * sizeof(double)))
             return false;
     return true;
 }
@@ -98,9 +98,9 @@ static void plans_do_not_change_any_operators_results(void)
 
 static size_t value_bytes(const pl_graph_t *g, int32_t v)
 {
-    return ((size_t)pl_elements(g->value[v].shape) * pl_dtype_size(g->value[v].dtype) +
-            63) /
-           64 * 64;
+    return ((size_t)pl_elements(g->value[v].shape) * pl_dtype_size(g->value[v].dtype)
+            + 63)
+           / 64 * 64;
 }
 
 /* Pairs of values that live at the same time in the same bytes without one having
@@ -113,13 +113,13 @@ static int collisions(const pl_graph_t *g, const pl_lifetimes_t *plan)
             const pl_home_t *x = &plan->home[a], *y = &plan->home[b];
             if (x->place != PL_PLACE_ARENA || y->place != PL_PLACE_ARENA)
                 continue;
-            const bool bytes = x->offset < y->offset + (int64_t)value_bytes(g, b) &&
-                               y->offset < x->offset + (int64_t)value_bytes(g, a);
+            const bool bytes = x->offset < y->offset + (int64_t)value_bytes(g, b)
+                               && y->offset < x->offset + (int64_t)value_bytes(g, a);
             const bool time = x->born <= y->dies && y->born <= x->dies;
-            const bool handed_on =
-                x->root == y->root && (x->born == y->dies || y->born == x->dies);
-            const bool same =
-                x->root == y->root && x->born == y->born && x->dies == y->dies;
+            const bool handed_on = x->root == y->root
+                                   && (x->born == y->dies || y->born == x->dies);
+            const bool same = x->root == y->root && x->born == y->born
+                              && x->dies == y->dies;
             count += bytes && time && !handed_on && !same;
         }
     return count;

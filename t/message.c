@@ -1,4 +1,5 @@
-/* message.c - tests of engine/runtime/message.c and message_json.c: the codec, and lines of the stream */
+/* message.c - tests of engine/runtime/message.c and message_json.c: the codec, and lines
+ * of the stream */
 #include "runtime/message.h"
 
 #include <jansson.h>
@@ -29,8 +30,10 @@ static pl_object_t *object_new(void)
     return object;
 }
 
-static const char *const roles[PL_PEERS_MOST] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "strategy"};
-static const char *const texts[] = {"", "x", "a longer text, of more than a few bytes", "ünïcödé \"quoted\" \\ \n"};
+static const char *const roles[PL_PEERS_MOST] = {"a", "b", "c", "d", "e", "f",
+                                                 "g", "h", "i", "j", "k", "strategy"};
+static const char *const texts[] = {"", "x", "a longer text, of more than a few bytes",
+                                    "ünïcödé \"quoted\" \\ \n"};
 static const char bytes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 
 static void fill(pl_field_type_t type, void *field, int salt)
@@ -39,14 +42,19 @@ static void fill(pl_field_type_t type, void *field, int salt)
     switch (type) {
     case PL_TYPE_U32:
     case PL_TYPE_FLAG: *(uint32_t *)field = (uint32_t)salt * 2654435761u; break;
-    case PL_TYPE_U64: *(uint64_t *)field = (uint64_t)salt * UINT64_C(0x9E3779B97F4A7C15); break;
+    case PL_TYPE_U64:
+        *(uint64_t *)field = (uint64_t)salt * UINT64_C(0x9E3779B97F4A7C15);
+        break;
     case PL_TYPE_F64: *(double *)field = salt / 7.0; break;
     case PL_TYPE_STRING: *(const char **)field = texts[salt % 4]; break;
-    case PL_TYPE_DATA: *(pl_bytes_t *)field = (pl_bytes_t){bytes, (size_t)salt % sizeof bytes}; break;
+    case PL_TYPE_DATA:
+        *(pl_bytes_t *)field = (pl_bytes_t){bytes, (size_t)salt % sizeof bytes};
+        break;
     case PL_TYPE_HANDLE: *(pl_object_t **)field = salt % 3 ? object_new() : NULL; break;
     case PL_TYPE_PEERS:
         for (int k = 0; k < salt % (PL_PEERS_MOST + 1); k++)
-            pl_peers_add(&peers, roles[k], (pl_address_t){1, (uint32_t)k, (uint32_t)salt});
+            pl_peers_add(&peers, roles[k],
+                         (pl_address_t){1, (uint32_t)k, (uint32_t)salt});
         *(pl_peers_t *)field = peers;
     }
 }
@@ -80,8 +88,14 @@ static void sample_init(sample_t *s, unsigned message, pl_kind_t kind, int salt)
     memset(s, 0, sizeof *s);
     s->info = pl_message_info(message);
     s->fields = s->info->fields[pl_part_of_kind(kind)];
-    s->e = (pl_envelope_t){.version = PL_PROTOCOL_VERSION, .kind = (uint8_t)kind, .message = (uint16_t)message,
-                           .epoch = 3, .run = 5, .call = 7, .cause = 6, .remaining = -1};
+    s->e = (pl_envelope_t){.version = PL_PROTOCOL_VERSION,
+                           .kind = (uint8_t)kind,
+                           .message = (uint16_t)message,
+                           .epoch = 3,
+                           .run = 5,
+                           .call = 7,
+                           .cause = 6,
+                           .remaining = -1};
     size_t offset = 0;
     for (const pl_field_info_t *f = s->fields; f->name; f++)
         fill(f->type, (char *)&s->body + pl_field_place(f->type, &offset), salt++);
@@ -137,7 +151,8 @@ static void round_trip(sample_t *s)
         return;
     }
     pl_envelope_t e = pl_frame_envelope(&frame);
-    if (memcmp(&e, &s->e, sizeof e) || pl_frame_decode(pl_frame_bytes(&frame), &body, &err, &err)
+    if (memcmp(&e, &s->e, sizeof e)
+        || pl_frame_decode(pl_frame_bytes(&frame), &body, &err, &err)
         || !same_fields(s, &body)) {
         tap_diag("%s: %s", s->info->name, err.text);
         wrong++;
@@ -198,9 +213,13 @@ static void structs_are_laid_out_as_the_codec_walks(void)
         for (pl_kind_t kind = PL_KIND_CALL; kind <= PL_KIND_REPLY; kind++) {
             size_t end = 0, widest = 1;
             int handles = 0;
-            for (const pl_field_info_t *f = pl_message_info(message)->fields[pl_part_of_kind(kind)]; f->name; f++) {
+            for (const pl_field_info_t *f =
+                     pl_message_info(message)->fields[pl_part_of_kind(kind)];
+                 f->name; f++) {
                 size_t at = pl_field_place(f->type, &end), size = end - at;
-                widest = size % 8 == 0 && f->type != PL_TYPE_PEERS ? 8 : widest < 4 ? 4 : widest;
+                widest = size % 8 == 0 && f->type != PL_TYPE_PEERS ? 8
+                         : widest < 4                              ? 4
+                                                                   : widest;
                 handles += f->type == PL_TYPE_HANDLE;
             }
             size_t size = end ? (end + widest - 1) / widest * widest : sizeof(uint32_t);
@@ -214,7 +233,9 @@ static void structs_are_laid_out_as_the_codec_walks(void)
 static void bytes_can_be_read_in_place_as_floats(void)
 {
     pl_train_batch_reply_t reply = {.lr = 1, .figures = {bytes, 16}};
-    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION, .kind = PL_KIND_REPLY, .message = PL_MESSAGE_train_batch};
+    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                       .kind = PL_KIND_REPLY,
+                       .message = PL_MESSAGE_train_batch};
     pl_frame_t frame;
     pl_body_t body;
     pl_frame_make(&frame, &e, &reply, NULL);
@@ -226,11 +247,13 @@ static void bytes_can_be_read_in_place_as_floats(void)
     e.kind = PL_KIND_CALL, e.message = PL_MESSAGE_replay_plan;
     pl_frame_make(&frame, &e, &call, NULL);
     pl_frame_decode(pl_frame_bytes(&frame), &body, NULL, NULL);
-    is_int((uintptr_t)body.replay_plan.scalars.data % 8, 0, "after a text of two bytes, in a frame with objects");
+    is_int((uintptr_t)body.replay_plan.scalars.data % 8, 0,
+           "after a text of two bytes, in a frame with objects");
     pl_frame_release(&frame);
 }
 
-static int decode_changed(const pl_frame_t *frame, size_t at, const void *bytes_, size_t size)
+static int decode_changed(const pl_frame_t *frame, size_t at, const void *bytes_,
+                          size_t size)
 {
     pl_bytes_t all = pl_frame_bytes(frame);
     unsigned char *copy = malloc(all.size);
@@ -244,17 +267,25 @@ static int decode_changed(const pl_frame_t *frame, size_t at, const void *bytes_
 static void what_is_not_a_frame_is_refused(void)
 {
     pl_stop_t stop = {.reason = "why not"};
-    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION, .kind = PL_KIND_CALL, .message = PL_MESSAGE_stop};
+    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                       .kind = PL_KIND_CALL,
+                       .message = PL_MESSAGE_stop};
     pl_frame_t frame;
     pl_frame_make(&frame, &e, &stop, NULL);
     is_int(decode_changed(&frame, 0, "\x01", 1), PL_OK, "a frame");
-    is_int(decode_changed(&frame, offsetof(pl_envelope_t, version), "\x02", 1), PL_EPROTOCOL, "another version");
-    is_int(decode_changed(&frame, offsetof(pl_envelope_t, kind), "\x05", 1), PL_EPROTOCOL, "an unknown kind");
-    is_int(decode_changed(&frame, offsetof(pl_envelope_t, message), "\xff", 1), PL_EPROTOCOL, "an unknown message");
-    is_int(decode_changed(&frame, sizeof e, "\x00", 1), PL_EPROTOCOL, "a text without its zero");
-    is_int(decode_changed(&frame, sizeof e, "\x09", 1), PL_EPROTOCOL, "a text longer than the frame");
+    is_int(decode_changed(&frame, offsetof(pl_envelope_t, version), "\x02", 1),
+           PL_EPROTOCOL, "another version");
+    is_int(decode_changed(&frame, offsetof(pl_envelope_t, kind), "\x05", 1), PL_EPROTOCOL,
+           "an unknown kind");
+    is_int(decode_changed(&frame, offsetof(pl_envelope_t, message), "\xff", 1),
+           PL_EPROTOCOL, "an unknown message");
+    is_int(decode_changed(&frame, sizeof e, "\x00", 1), PL_EPROTOCOL,
+           "a text without its zero");
+    is_int(decode_changed(&frame, sizeof e, "\x09", 1), PL_EPROTOCOL,
+           "a text longer than the frame");
     is_int(decode_changed(&frame, sizeof e + 3, "\x80", 1), PL_EPROTOCOL, "much longer");
-    is_int(decode_changed(&frame, sizeof e + 6, "", 1), PL_EPROTOCOL, "a text that ends early");
+    is_int(decode_changed(&frame, sizeof e + 6, "", 1), PL_EPROTOCOL,
+           "a text that ends early");
     is_int(decode_changed(&frame, sizeof e + 11, "!", 1), PL_EPROTOCOL, "or never");
     pl_frame_release(&frame);
 }
@@ -262,12 +293,15 @@ static void what_is_not_a_frame_is_refused(void)
 static void an_object_that_is_not_in_flight_is_refused(void)
 {
     pl_save_t save = {.weights = object_new()};
-    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION, .kind = PL_KIND_CALL, .message = PL_MESSAGE_save};
+    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                       .kind = PL_KIND_CALL,
+                       .message = PL_MESSAGE_save};
     pl_frame_t frame;
     pl_body_t body;
     pl_frame_make(&frame, &e, &save, NULL);
     is_int(decode_changed(&frame, sizeof e, "\xee", 1), PL_EPROTOCOL, "another number");
-    is_int(pl_frame_decode(pl_frame_bytes(&frame), &body, NULL, NULL), PL_OK, "its own is found");
+    is_int(pl_frame_decode(pl_frame_bytes(&frame), &body, NULL, NULL), PL_OK,
+           "its own is found");
     ok(body.save.weights == (void *)save.weights, "as the same object");
     pl_object_unref(save.weights);
     is_int(objects, 1, "which the frame keeps alive");
@@ -277,15 +311,19 @@ static void an_object_that_is_not_in_flight_is_refused(void)
 
 static void an_error_comes_back_as_it_went(void)
 {
-    pl_error_t went = {.code = PL_EIO, .where = "rank 0 a", .text = "no \"flowers\""}, came = {0};
-    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION, .kind = PL_KIND_ERROR, .message = PL_MESSAGE_save};
+    pl_error_t went = {.code = PL_EIO, .where = "rank 0 a", .text = "no \"flowers\""},
+               came = {0};
+    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                       .kind = PL_KIND_ERROR,
+                       .message = PL_MESSAGE_save};
     pl_frame_t frame;
     pl_body_t body;
     memset(went.text, 'x', sizeof went.text - 1);
     pl_frame_make(&frame, &e, &went, NULL);
     is_int(pl_frame_decode(pl_frame_bytes(&frame), &body, &came, NULL), PL_OK, "decoded");
     ok(!memcmp(&went, &came, sizeof went), "code, where and text");
-    is_int(decode_changed(&frame, sizeof e, "\0\0\0\0", 4), PL_EPROTOCOL, "an error that is none is refused");
+    is_int(decode_changed(&frame, sizeof e, "\0\0\0\0", 4), PL_EPROTOCOL,
+           "an error that is none is refused");
     pl_frame_release(&frame);
 }
 
@@ -294,13 +332,19 @@ static void a_message_has_a_limit(void)
     static char much[PL_MESSAGE_MOST];
     pl_error_t err = {0};
     pl_frame_t frame;
-    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION, .kind = PL_KIND_CALL, .message = PL_MESSAGE_append};
+    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                       .kind = PL_KIND_CALL,
+                       .message = PL_MESSAGE_append};
     memset(much, 'x', sizeof much - 1);
-    pl_append_t too_long = {.path = much, .bytes = {bytes, 1}}, too_much = {.path = "", .bytes = {much, sizeof much + 1}};
-    is_int(pl_frame_make(&frame, &e, &too_long, &err), PL_EPROTOCOL, "a frame is refused when it would be larger");
-    like(err.text, "^a message of 16777[0-9]+ bytes; 16777216 are allowed", "with both sizes");
+    pl_append_t too_long = {.path = much, .bytes = {bytes, 1}},
+                too_much = {.path = "", .bytes = {much, sizeof much + 1}};
+    is_int(pl_frame_make(&frame, &e, &too_long, &err), PL_EPROTOCOL,
+           "a frame is refused when it would be larger");
+    like(err.text, "^a message of 16777[0-9]+ bytes; 16777216 are allowed",
+         "with both sizes");
     is_int(pl_frame_make(&frame, &e, &too_much, &err), PL_EPROTOCOL, "and a field");
-    is_int(pl_frame_make(&frame, &e, &too_much, NULL), PL_EPROTOCOL, "also when nobody wants to know why");
+    is_int(pl_frame_make(&frame, &e, &too_much, NULL), PL_EPROTOCOL,
+           "also when nobody wants to know why");
 }
 
 /* ---- lines ---- */
@@ -324,7 +368,8 @@ static json_t *line_of(const pl_envelope_t *e, const void *fields, size_t room)
 
 static void to_json(sample_t *s)
 {
-    json_t *json = line_of(&s->e, &s->body, sizeof line), *fields = json_object_get(json, "fields");
+    json_t *json = line_of(&s->e, &s->body, sizeof line),
+           *fields = json_object_get(json, "fields");
     size_t count = 0;
     for (const pl_field_info_t *f = s->fields; f->name; f++, count++)
         wrong += !json_object_get(fields, f->name);
@@ -340,27 +385,40 @@ static void every_message_makes_a_line(void)
     is_int(wrong, 0, "of JSON, with all of its fields");
 }
 
-static const pl_envelope_t callbacks_reply = {.version = PL_PROTOCOL_VERSION, .kind = PL_KIND_REPLY,
-                                         .message = PL_MESSAGE_ask_callbacks, .run = 0xabc, .call = 17, .cause = 12};
+static const pl_envelope_t callbacks_reply = {.version = PL_PROTOCOL_VERSION,
+                                              .kind = PL_KIND_REPLY,
+                                              .message = PL_MESSAGE_ask_callbacks,
+                                              .run = 0xabc,
+                                              .call = 17,
+                                              .cause = 12};
 
 static void a_line_is_written_as_documented(void)
 {
-    pl_ask_callbacks_reply_t reply = {.stop = 1, .lr_factor = 0.1, .reason = "a \"good\"\none \x01"};
+    pl_ask_callbacks_reply_t reply = {.stop = 1,
+                                      .lr_factor = 0.1,
+                                      .reason = "a \"good\"\none \x01"};
     json_decref(line_of(&callbacks_reply, &reply, sizeof line));
-    is_text(line,
-            "{\"seq\": 71, \"time\": 12.000451, \"run\": \"0000000000000abc\", \"epoch\": 0, \"rank\": 0, "
-            "\"from\": \"?\", \"from_level\": 0, \"to\": \"?\", \"to_level\": 0, \"kind\": \"reply\", \"name\": \"ask_callbacks\", "
-            "\"call\": 17, \"cause\": 12, \"fields\": {\"stop\": true, \"lr_factor\": 0.1, "
-            "\"reason\": \"a \\\"good\\\"\\u000aone \\u0001\"}}",
-            "key by key");
+    is_text(
+        line,
+        "{\"seq\": 71, \"time\": 12.000451, \"run\": \"0000000000000abc\", \"epoch\": 0, "
+        "\"rank\": 0, "
+        "\"from\": \"?\", \"from_level\": 0, \"to\": \"?\", \"to_level\": 0, \"kind\": "
+        "\"reply\", \"name\": \"ask_callbacks\", "
+        "\"call\": 17, \"cause\": 12, \"fields\": {\"stop\": true, \"lr_factor\": 0.1, "
+        "\"reason\": \"a \\\"good\\\"\\u000aone \\u0001\"}}",
+        "key by key");
 }
 
 static void odd_values_are_still_json(void)
 {
-    static const double odd[] = {1.7976931348623157e308, 1e300, -1e-300, 5e-324, 0.0 / 0.0, 1 / 0.0, -1 / 0.0, 1763690000.25};
+    static const double odd[] = {
+        1.7976931348623157e308, 1e300, -1e-300, 5e-324, 0.0 / 0.0, 1 / 0.0, -1 / 0.0,
+        1763690000.25};
     wrong = 0;
     for (size_t k = 0; k < sizeof odd / sizeof *odd; k++) {
-        pl_ask_callbacks_reply_t reply = {.lr_factor = odd[k], .reason = "\xff\xc3\xc3\xa4\xed\xa0\x80\xf4\x90\x80\x80 \x7f"};
+        pl_ask_callbacks_reply_t reply = {
+            .lr_factor = odd[k],
+            .reason = "\xff\xc3\xc3\xa4\xed\xa0\x80\xf4\x90\x80\x80 \x7f"};
         json_t *json = line_of(&callbacks_reply, &reply, sizeof line);
         wrong += !json;
         json_decref(json);
@@ -368,15 +426,19 @@ static void odd_values_are_still_json(void)
     is_int(wrong, 0, "whatever the number, and bytes that are no text");
     like(line, "\"lr_factor\": 1763690000.25,", "numbers keep 15 digits");
     pl_replay_plan_t call = {.what = "", .seed = UINT64_MAX};
-    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION, .kind = PL_KIND_CALL, .message = PL_MESSAGE_replay_plan};
+    pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                       .kind = PL_KIND_CALL,
+                       .message = PL_MESSAGE_replay_plan};
     json_t *json = line_of(&e, &call, sizeof line);
-    ok(json_is_real(json_object_get(json_object_get(json, "fields"), "seed")), "an integer that readers have no room for");
+    ok(json_is_real(json_object_get(json_object_get(json, "fields"), "seed")),
+       "an integer that readers have no room for");
     json_decref(json);
 }
 
 static void the_locale_does_not_matter(void)
 {
-    static const char *const commas[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "nl_NL.UTF-8"};
+    static const char *const commas[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE",
+                                         "nl_NL.UTF-8"};
     const char *found = NULL;
     for (size_t k = 0; k < sizeof commas / sizeof *commas && !found; k++)
         found = setlocale(LC_NUMERIC, commas[k]);
@@ -384,7 +446,9 @@ static void the_locale_does_not_matter(void)
         tap_skip("no locale with a decimal comma");
         return;
     }
-    json_decref(line_of(&callbacks_reply, &(pl_ask_callbacks_reply_t){.lr_factor = 0.5, .reason = ""}, sizeof line));
+    json_decref(line_of(&callbacks_reply,
+                        &(pl_ask_callbacks_reply_t){.lr_factor = 0.5, .reason = ""},
+                        sizeof line));
     setlocale(LC_NUMERIC, "C");
     like(line, "\"lr_factor\": 0\\.5,", "a point is a point under %s", found);
 }
@@ -399,8 +463,11 @@ static void a_line_that_is_cut_is_still_json(void)
     text[sizeof text - 4] = '\0';
     for (size_t room = PL_LINE_LEAST; room < sizeof line; room++) {
         pl_log_metrics_t call = {.epoch = 1, .metrics = text};
-        pl_envelope_t e = {.version = PL_PROTOCOL_VERSION, .kind = PL_KIND_CALL, .message = PL_MESSAGE_log_metrics};
-        json_t *json = line_of(&e, &call, room), *fields = json_object_get(json, "fields");
+        pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                           .kind = PL_KIND_CALL,
+                           .message = PL_MESSAGE_log_metrics};
+        json_t *json = line_of(&e, &call, room),
+               *fields = json_object_get(json, "fields");
         const char *metrics = json_string_value(json_object_get(fields, "metrics"));
         size_t length = metrics ? strlen(metrics) : 0;
         wrong += !json || !json_object_get(fields, "epoch") || length < 100;
@@ -411,17 +478,22 @@ static void a_line_that_is_cut_is_still_json(void)
         json_decref(json);
     }
     is_int(wrong, 0, "at every length");
-    ok(cut > 500 && whole > 500, "a text that is cut, %d times, ends in an ellipsis, one that is not, %d times, does not",
+    ok(cut > 500 && whole > 500,
+       "a text that is cut, %d times, ends in an ellipsis, one that is not, %d times, "
+       "does not",
        cut, whole);
     pl_stamp_t stamp = {0};
-    is_int(pl_message_json((pl_bytes_t){text, 10}, &stamp, line, sizeof line), 0, "what is no frame makes no line");
+    is_int(pl_message_json((pl_bytes_t){text, 10}, &stamp, line, sizeof line), 0,
+           "what is no frame makes no line");
 }
 
 static void a_frame_that_is_cut_makes_a_line_of_what_is_there(void)
 {
     pl_frame_t frame;
     pl_stamp_t stamp = {0};
-    pl_ask_callbacks_reply_t reply = {.stop = 1, .lr_factor = 0.5, .reason = "a good one"};
+    pl_ask_callbacks_reply_t reply = {.stop = 1,
+                                      .lr_factor = 0.5,
+                                      .reason = "a good one"};
     wrong = 0;
     pl_frame_make(&frame, &callbacks_reply, &reply, NULL);
     pl_bytes_t all = pl_frame_bytes(&frame);

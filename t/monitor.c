@@ -1,4 +1,5 @@
-/* monitor.c - tests of engine/runtime/monitor.c: the stream, as a client in any language would see it */
+/* monitor.c - tests of engine/runtime/monitor.c: the stream, as a client in any language
+ * would see it */
 #include "runtime/monitor.h"
 
 #include <jansson.h>
@@ -45,7 +46,8 @@ static bool is_not_watched(const void *runtime)
 
 static void viewer_open(viewer_t *v, const char *topic)
 {
-    int most = 10, patience = 20000, six = strchr(pl_monitor_endpoint(rig.runtime), '[') != NULL;
+    int most = 10, patience = 20000,
+        six = strchr(pl_monitor_endpoint(rig.runtime), '[') != NULL;
     *v = (viewer_t){.context = zmq_ctx_new()};
     v->sub = zmq_socket(v->context, ZMQ_SUB);
     zmq_setsockopt(v->sub, ZMQ_RCVHWM, &most, sizeof most);
@@ -107,7 +109,8 @@ static void stream_open(bool lossless)
         tap_diag("%s", err.text);
 }
 
-/* Memory for what is offered to the hub is the only one that is asked for by realloc(NULL). */
+/* Memory for what is offered to the hub is the only one that is asked for by
+ * realloc(NULL). */
 static bool records_fail;
 
 static void *record_resize(void *memory, size_t bytes)
@@ -115,8 +118,8 @@ static void *record_resize(void *memory, size_t bytes)
     return !memory && records_fail ? NULL : realloc(memory, bytes);
 }
 
-/* ---- a run to look at: a queen, a boss of rank 0, bees on three threads; replies, errors, progress, cancels, and a call
- * to a thread that goes ---- */
+/* ---- a run to look at: a queen, a boss of rank 0, bees on three threads; replies,
+ * errors, progress, cancels, and a call to a thread that goes ---- */
 
 static void act(void)
 {
@@ -179,9 +182,9 @@ static json_t *call_line(const json_t *lines, int64_t call)
 {
     size_t k;
     json_t *line;
-    json_array_foreach(lines, k, line)
-        if (is_kind(line, "call") && number_of(line, "call") == call)
-            return line;
+    json_array_foreach(lines, k,
+                       line) if (is_kind(line, "call")
+                                 && number_of(line, "call") == call) return line;
     return NULL;
 }
 
@@ -189,22 +192,26 @@ static json_t *call_line(const json_t *lines, int64_t call)
 
 static void a_line_has_the_keys_that_clients_know(void)
 {
-    static const char form[] = "{s:I, s:f, s:s, s:I, s:I, s:s, s:I, s:s, s:I, s:s, s:s, s:I, s:I, s:o, s:s !}";
+    static const char form[] =
+        "{s:I, s:f, s:s, s:I, s:I, s:s, s:I, s:s, s:I, s:s, s:s, s:I, s:I, s:o, s:s !}";
     json_t *lines = record(), *line, *fields;
     const char *run, *from, *to, *kind, *name, *topic;
     json_int_t n[7];
     double time;
     size_t k;
     int wrong = 0, unordered = 0;
-    json_array_foreach(lines, k, line) {
+    json_array_foreach(lines, k, line)
+    {
         json_error_t error;
-        int code = json_unpack_ex(line, &error, 0, form, "seq", &n[0], "time", &time, "run", &run, "epoch", &n[1],
-                                  "rank", &n[2], "from", &from, "from_level", &n[3], "to", &to, "to_level", &n[4],
-                                  "kind", &kind, "name", &name, "call", &n[5], "cause", &n[6], "fields", &fields,
-                                  "topic", &topic);
+        int code = json_unpack_ex(line, &error, 0, form, "seq", &n[0], "time", &time,
+                                  "run", &run, "epoch", &n[1], "rank", &n[2], "from",
+                                  &from, "from_level", &n[3], "to", &to, "to_level",
+                                  &n[4], "kind", &kind, "name", &name, "call", &n[5],
+                                  "cause", &n[6], "fields", &fields, "topic", &topic);
         char want[256];
         snprintf(want, sizeof want, "%lld.%s.%s", (long long)n[2], to, name);
-        if ((code || strcmp(want, topic) || !json_is_object(fields) || strlen(run) != 16) && !wrong++)
+        if ((code || strcmp(want, topic) || !json_is_object(fields) || strlen(run) != 16)
+            && !wrong++)
             tap_diag("%s at %s: %s", error.text, topic, json_dumps(line, 0));
         unordered += !strstr("call progress reply error cancel", kind);
     }
@@ -219,16 +226,19 @@ static void fields_are_those_of_the_message(void)
     json_t *lines = record(), *line;
     size_t k;
     int calls = 0, replies = 0, errors = 0;
-    json_array_foreach(lines, k, line) {
+    json_array_foreach(lines, k, line)
+    {
         const json_t *fields = json_object_get(line, "fields");
         if (strcmp(text_of(line, "name"), "save"))
             continue;
         if (is_kind(line, "call"))
-            calls += json_is_null(json_object_get(fields, "weights")) && number_of(fields, "global_step") >= 0;
+            calls += json_is_null(json_object_get(fields, "weights"))
+                     && number_of(fields, "global_step") >= 0;
         if (is_kind(line, "reply"))
             replies += !strcmp(text_of(fields, "path"), "hive");
         if (is_kind(line, "error"))
-            errors += !strcmp(text_of(fields, "code"), "PL_EINVAL") && !strcmp(text_of(fields, "text"), "no honey")
+            errors += !strcmp(text_of(fields, "code"), "PL_EINVAL")
+                      && !strcmp(text_of(fields, "text"), "no honey")
                       && !strcmp(text_of(fields, "where"), "a");
     }
     is_int(calls, 6, "the calls' own");
@@ -243,11 +253,13 @@ static void every_call_has_one_end(void)
     size_t k;
     int bad = 0, calls = 0, homeless = 0;
     json_t *ends = json_object();
-    json_array_foreach(lines, k, line) {
+    json_array_foreach(lines, k, line)
+    {
         char key[32];
         snprintf(key, sizeof key, "%lld", (long long)number_of(line, "call"));
-        bool is_call = is_kind(line, "call"), is_end = is_kind(line, "reply") || is_kind(line, "error");
-        int64_t state = number_of(ends, key);               /* -99: not made; 0: open; 1: ended */
+        bool is_call = is_kind(line, "call"),
+             is_end = is_kind(line, "reply") || is_kind(line, "error");
+        int64_t state = number_of(ends, key);       /* -99: not made; 0: open; 1: ended */
         calls += is_call;
         bad += is_call ? state != -99 : is_end ? state != 0 : state == -99;
         if (is_call || is_end)
@@ -255,9 +267,11 @@ static void every_call_has_one_end(void)
     }
     const char *key;
     json_t *value;
-    json_object_foreach(ends, key, value) {
+    json_object_foreach(ends, key, value)
+    {
         line = call_line(lines, atoll(key));
-        bool lives_on = !strcmp(text_of(line, "name"), "start") && !json_integer_value(value);
+        bool lives_on = !strcmp(text_of(line, "name"), "start")
+                        && !json_integer_value(value);
         homeless += !json_integer_value(value) && !lives_on;
     }
     ok(calls >= 14, "%d calls", calls);
@@ -272,7 +286,8 @@ static void calls_go_down_and_answers_up(void)
     json_t *lines = record(), *line;
     size_t k;
     int wrong = 0;
-    json_array_foreach(lines, k, line) {
+    json_array_foreach(lines, k, line)
+    {
         bool down = is_kind(line, "call") || is_kind(line, "cancel");
         int64_t drop = number_of(line, "from_level") - number_of(line, "to_level");
         wrong += down ? drop <= 0 : drop >= 0;
@@ -288,13 +303,15 @@ static void seq_has_no_gap_in_any_rank(void)
     int64_t next[2] = {0, 0};
     int wrong = 0;
     double before = 0;
-    json_array_foreach(lines, k, line) {
+    json_array_foreach(lines, k, line)
+    {
         int64_t rank = number_of(line, "rank") + 1;
         wrong += rank < 0 || rank > 1 || number_of(line, "seq") != next[rank]++;
         before = json_real_value(json_object_get(line, "time"));
     }
     is_int(wrong, 0, "each rank counts from 0 by 1");
-    ok(next[0] > 10 && next[1] > 5, "both ranks are there: %lld and %lld", (long long)next[0], (long long)next[1]);
+    ok(next[0] > 10 && next[1] > 5, "both ranks are there: %lld and %lld",
+       (long long)next[0], (long long)next[1]);
     ok(before > 0 && before < 60, "time is seconds since the engine began");
     json_decref(lines);
 }
@@ -304,7 +321,8 @@ static void a_cause_is_a_call_that_its_maker_was_handling(void)
     json_t *lines = record(), *line;
     size_t k;
     int caused = 0, wrong = 0;
-    json_array_foreach(lines, k, line) {
+    json_array_foreach(lines, k, line)
+    {
         const json_t *call = call_line(lines, number_of(line, "call"));
         wrong += number_of(line, "cause") != number_of(call, "cause");
         if (!is_kind(line, "call") || !number_of(line, "cause"))
@@ -366,7 +384,8 @@ static void a_viewer_that_comes_late_sees_what_it_missed(void)
     int64_t missed = read_to_the_last(&v, &lines);
     viewer_close(&v);
     ok(comes_true(is_not_watched, rig.runtime), "the hub hears of it when a viewer goes");
-    is_int(missed, lines, "as many messages as the second time have no line, but a number");
+    is_int(missed, lines,
+           "as many messages as the second time have no line, but a number");
     act_last();
     viewer_open(&v, "");
     act_last();
@@ -393,12 +412,14 @@ static void a_viewer_that_does_not_read_holds_nobody_up(void)
             gap = number_of(v.line, "seq") - last - 1;
             last = number_of(v.line, "seq");
         } else {
-            rig_ask(bee, DO_REPLY);                         /* something new, once there is room again */
+            rig_ask(bee, DO_REPLY);          /* something new, once there is room again */
             rig_wait(1);
         }
     }
-    ok(read < 10000, "not much was kept for it: %lld of %d lines", (long long)read, flood);
-    ok(gap > 0, "it sees by seq that it missed %lld, after %lld", (long long)gap, (long long)read);
+    ok(read < 10000, "not much was kept for it: %lld of %d lines", (long long)read,
+       flood);
+    ok(gap > 0, "it sees by seq that it missed %lld, after %lld", (long long)gap,
+       (long long)read);
     viewer_close(&v);
     rig_close();
 }
@@ -410,12 +431,12 @@ static void what_the_hub_cannot_take_shows_as_a_gap(void)
     stream_open(false);
     rig_spawn(&bee_ops, PL_SAME_THREAD, "", &bee);
     rig_turn();
-    const int64_t before = 2;                               /* of the bee's start, which nobody watched */
+    const int64_t before = 2;               /* of the bee's start, which nobody watched */
     viewer_open(&v, "");
     rig_ask(bee, DO_REPLY);
     rig_wait(1);
     records_fail = true;
-    rig_ask(bee, DO_PROGRESS);                              /* a call, three of progress, a reply */
+    rig_ask(bee, DO_PROGRESS);                    /* a call, three of progress, a reply */
     rig_wait(1);
     records_fail = false;
     rig_ask(bee, DO_REPLY);
@@ -424,7 +445,8 @@ static void what_the_hub_cannot_take_shows_as_a_gap(void)
     for (int k = 0; k < 4 && viewer_read(&v, 0); k++)
         seq[k] = number_of(v.line, "seq") - before;
     ok(seq[0] == 0 && seq[1] == 1, "two messages");
-    ok(seq[2] == 7 && seq[3] == 8, "five that there was no memory for, and two more: %lld, %lld", (long long)seq[2],
+    ok(seq[2] == 7 && seq[3] == 8,
+       "five that there was no memory for, and two more: %lld, %lld", (long long)seq[2],
        (long long)seq[3]);
     viewer_close(&v);
     rig_close();
@@ -444,7 +466,8 @@ static void crowd_join(crowd_t *crowd, int count)
     if (!crowd->context)
         crowd->context = zmq_ctx_new();
     for (int k = 0; k < count; k++) {
-        void *member = crowd->member[crowd->count++] = zmq_socket(crowd->context, ZMQ_SUB);
+        void *member = crowd->member[crowd->count++] = zmq_socket(crowd->context,
+                                                                  ZMQ_SUB);
         if (zmq_connect(member, pl_monitor_endpoint(rig.runtime)))
             tap_diag("cannot connect");
     }
@@ -460,7 +483,8 @@ static void crowd_leave(crowd_t *crowd, int count)
 
 static int pauses;                                          /* atomic */
 
-static void note_pause(pl_log_level_t level, int rank, const char *actor, const char *text, void *user)
+static void note_pause(pl_log_level_t level, int rank, const char *actor,
+                       const char *text, void *user)
 {
     (void)level, (void)rank, (void)actor, (void)user;
     if (strstr(text, "the stream pauses: it has"))
@@ -483,12 +507,14 @@ static void a_crowd_of_viewers_gets_nothing(void)
     pauses = 0;
     pl_log_hook(note_pause, PL_LOG_WARNING, NULL);
     rig_open();
-    is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_OK, "a stream");
+    is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_OK,
+           "a stream");
     viewer_open(&v, "");
     act_last();
     ok(viewer_read(&v, 0), "has one viewer");
     crowd_join(&crowd, SERVED_MOST);
-    ok(comes_true(has_paused, NULL), "and then %d more: it pauses, and says so", SERVED_MOST);
+    ok(comes_true(has_paused, NULL), "and then %d more: it pauses, and says so",
+       SERVED_MOST);
     while (viewer_read(&v, ZMQ_DONTWAIT))
         continue;
     last = number_of(v.line, "seq");
@@ -498,7 +524,8 @@ static void a_crowd_of_viewers_gets_nothing(void)
         act_last();
         heard = viewer_read(&v, ZMQ_DONTWAIT);
     }
-    ok(heard && number_of(v.line, "seq") > last + 1, "it goes on when they went, and the viewer sees the gap");
+    ok(heard && number_of(v.line, "seq") > last + 1,
+       "it goes on when they went, and the viewer sees the gap");
     viewer_close(&v);
     rig_close();
     pl_log_hook(NULL, PL_LOG_WARNING, NULL);
@@ -529,7 +556,8 @@ static void a_file_lets_in_as_many_as_are_served(void)
     act_last();
     ok(viewer_read(&v, 0), "who is in goes on seeing");
     pl_runtime_init(&second, NULL);
-    is_int(pl_monitor_start(&second, pl_monitor_endpoint(rig.runtime), false, &err), PL_EBUSY, "it is in use as before");
+    is_int(pl_monitor_start(&second, pl_monitor_endpoint(rig.runtime), false, &err),
+           PL_EBUSY, "it is in use as before");
     pl_runtime_release(&second);
     crowd_leave(&crowd, 1);
     ok(comes_true(has_none, full), "one goes, and it is open");
@@ -569,17 +597,27 @@ static void a_lossless_stream_keeps_all_for_a_late_reader(void)
 
 static void only_this_machine_may_listen(void)
 {
-    static const char *const refused[] = {
-        "tcp://0.0.0.0:*", "tcp://*:5555", "tcp://192.168.1.1:5000", "tcp://127.0.0.1.example.org:1", "tcp://127.1:*",
-        "tcp://[::]:*", "tcp://lo:*", "inproc://stream", "udp://127.0.0.1:1", "/tmp/stream", ""};
+    static const char *const refused[] = {"tcp://0.0.0.0:*",
+                                          "tcp://*:5555",
+                                          "tcp://192.168.1.1:5000",
+                                          "tcp://127.0.0.1.example.org:1",
+                                          "tcp://127.1:*",
+                                          "tcp://[::]:*",
+                                          "tcp://lo:*",
+                                          "inproc://stream",
+                                          "udp://127.0.0.1:1",
+                                          "/tmp/stream",
+                                          ""};
     rig_open();
     for (size_t k = 0; k < sizeof refused / sizeof *refused; k++) {
         pl_error_t err = {0};
-        is_int(pl_monitor_start(rig.runtime, refused[k], false, &err), PL_EINVAL, "\"%s\" is refused", refused[k]);
+        is_int(pl_monitor_start(rig.runtime, refused[k], false, &err), PL_EINVAL,
+               "\"%s\" is refused", refused[k]);
         like(err.text, "ipc://.*127", "and what would be allowed is said");
     }
     pl_error_t err = {0};
-    is_int(pl_monitor_start(rig.runtime, "ipc:///nowhere/at/all", false, &err), PL_EIO, "a folder that is not there");
+    is_int(pl_monitor_start(rig.runtime, "ipc:///nowhere/at/all", false, &err), PL_EIO,
+           "a folder that is not there");
     like(err.text, "cannot listen on ipc:///nowhere/at/all: No such file", "is named");
     is_text(pl_monitor_endpoint(rig.runtime), "", "nothing is published");
     rig_close();
@@ -587,7 +625,8 @@ static void only_this_machine_may_listen(void)
 
 static void a_star_stands_for_any_port(void)
 {
-    static const char *const starred[] = {"tcp://127.0.0.1:*", "tcp://127.8.9.10:*", "tcp://[::1]:*"};
+    static const char *const starred[] = {"tcp://127.0.0.1:*", "tcp://127.8.9.10:*",
+                                          "tcp://[::1]:*"};
     for (size_t k = 0; k < sizeof starred / sizeof *starred; k++) {
         viewer_t v;
         pl_error_t err = {0};
@@ -600,7 +639,8 @@ static void a_star_stands_for_any_port(void)
             rig_close();
             continue;
         }
-        like(pl_monitor_endpoint(rig.runtime), "^tcp://(127\\.0\\.0\\.1|127\\.8\\.9\\.10|\\[::1\\]):[1-9][0-9]*$",
+        like(pl_monitor_endpoint(rig.runtime),
+             "^tcp://(127\\.0\\.0\\.1|127\\.8\\.9\\.10|\\[::1\\]):[1-9][0-9]*$",
              "%s has become a number", starred[k]);
         viewer_open(&v, "");
         act_last();
@@ -614,21 +654,25 @@ static void there_is_one_stream(void)
 {
     stream_open(false);
     pl_error_t err = {0};
-    is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_ESTATE, "a second one is refused");
+    is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_ESTATE,
+           "a second one is refused");
     like(err.text, "already, at ipc:///", "and the first named");
     pl_monitor_stop(rig.runtime);
-    is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_OK, "after a stop there may be another");
+    is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_OK,
+           "after a stop there may be another");
     rig_close();
 }
 
 static void only_ports_that_there_are_are_taken(void)
 {
-    static const char *const refused[] = {"tcp://127.0.0.1:99999", "tcp://127.0.0.1:65536", "tcp://127.0.0.1:-1",
-                                          "tcp://127.0.0.1:", "tcp://127.0.0.1:12x", "tcp://[::1]:4294967296"};
+    static const char *const refused[] = {
+        "tcp://127.0.0.1:99999", "tcp://127.0.0.1:65536", "tcp://127.0.0.1:-1",
+        "tcp://127.0.0.1:",      "tcp://127.0.0.1:12x",   "tcp://[::1]:4294967296"};
     rig_open();
     for (size_t k = 0; k < sizeof refused / sizeof *refused; k++) {
         pl_error_t err = {0};
-        is_int(pl_monitor_start(rig.runtime, refused[k], false, &err), PL_EINVAL, "\"%s\" is refused", refused[k]);
+        is_int(pl_monitor_start(rig.runtime, refused[k], false, &err), PL_EINVAL,
+               "\"%s\" is refused", refused[k]);
         like(err.text, "a port is a number up to 65535", "with the reason");
     }
     rig_close();
@@ -674,7 +718,8 @@ static void what_is_no_socket_stays(void)
     snprintf(link, sizeof link, "%s/link", tap_folder());
     snprintf(folder, sizeof folder, "%s/folder", tap_folder());
     file_write(file);
-    is_int(symlink(file, link) | mkdir(folder, 0700), 0, "a file, a link to it, a folder");
+    is_int(symlink(file, link) | mkdir(folder, 0700), 0,
+           "a file, a link to it, a folder");
     rig_open();
     is_int(stream_at(rig.runtime, file, &err), PL_EINVAL, "a file is refused");
     like(err.text, "precious.*something else than a socket", "and named");
@@ -696,11 +741,15 @@ static void an_endpoint_in_use_stays_with_its_holder(void)
         pl_error_t err = {0};
         rig_open();
         snprintf(endpoint, sizeof endpoint, endpoints[k], tap_folder());
-        is_int(pl_monitor_start(rig.runtime, endpoint, false, &err), PL_OK, "a run publishes");
+        is_int(pl_monitor_start(rig.runtime, endpoint, false, &err), PL_OK,
+               "a run publishes");
         snprintf(endpoint, sizeof endpoint, "%s", pl_monitor_endpoint(rig.runtime));
         pl_runtime_init(&second, NULL);
-        is_int(pl_monitor_start(&second, endpoint, false, &err), PL_EBUSY, "a second one may not at %s", endpoint);
-        snprintf(pattern, sizeof pattern, k ? "in use by another process" : "in use by process %d:", (int)getpid());
+        is_int(pl_monitor_start(&second, endpoint, false, &err), PL_EBUSY,
+               "a second one may not at %s", endpoint);
+        snprintf(pattern, sizeof pattern,
+                 k ? "in use by another process" : "in use by process %d:",
+                 (int)getpid());
         like(err.text, pattern, "the holder is named");
         pl_runtime_release(&second);
         viewer_open(&v, "");
@@ -721,7 +770,8 @@ static void a_socket_left_behind_is_replaced(void)
     is_int(bind(fd, (struct sockaddr *)&address, sizeof address), 0, "a socket");
     close(fd);
     rig_open();
-    is_int(stream_at(rig.runtime, address.sun_path, &err), PL_OK, "that nobody listens at makes room");
+    is_int(stream_at(rig.runtime, address.sun_path, &err), PL_OK,
+           "that nobody listens at makes room");
     viewer_open(&v, "");
     act_last();
     ok(viewer_read(&v, 0), "and viewers find the stream");
@@ -743,7 +793,8 @@ static void its_file_goes_with_the_stream(void)
     unlink(path);
     file_write(path);
     pl_monitor_stop(rig.runtime);
-    is_text(file_read(path), "precious", "leaves what others put in the place of its file");
+    is_text(file_read(path), "precious",
+            "leaves what others put in the place of its file");
     rig_close();
 }
 

@@ -112,9 +112,9 @@ static pl_node_t build_reshape(pl_graph_t *g, const operator_case_t *c)
 /* arg: the order of four axes, three of them for a tensor of three. */
 static pl_node_t build_permute(pl_graph_t *g, const operator_case_t *c)
 {
-    return pl_permute(
-        g, param(g, c, 0),
-        (int[]){(int)c->arg[0], (int)c->arg[1], (int)c->arg[2], (int)c->arg[3]});
+    return pl_permute(g, param(g, c, 0),
+                      (int[]){(int)c->arg[0], (int)c->arg[1], (int)c->arg[2],
+                              (int)c->arg[3]});
 }
 
 /* arg: axis, from, to. */
@@ -275,22 +275,25 @@ static pl_node_t build_assign(pl_graph_t *g, const operator_case_t *c)
     pl_node_t a = param(g, c, 0), b = param(g, c, 1);
     pl_emit(g, PL_OP_assign, (pl_node_t[]){a, pl_scale(g, b, 2)}, 2,
             &(pl_attr_t){.accumulate = c->arg[0]}, NULL);
-    return pl_add(g, a, b);                 /* a as it is after the assign */
+    return pl_add(g, a, b);                              /* a as it is after the assign */
 }
 
 /* The sum of a / p guards an assign: nothing happens when p is 0. */
 static pl_node_t build_guard(pl_graph_t *g, const operator_case_t *c)
 {
     pl_node_t a = param(g, c, 0), y = pl_neg(g, a);
-    pl_node_t sum =
-        pl_div(g, pl_sum(g, pl_exp(g, a), NULL, 0, false), pl_scalar(g, c->p));
+    pl_node_t sum = pl_div(g, pl_sum(g, pl_exp(g, a), NULL, 0, false),
+                           pl_scalar(g, c->p));
     pl_emit(g, PL_OP_guard, &sum, 1, NULL, NULL);
     pl_assign(g, a, y);
     return y;
 }
 
 #define S(...) PL_SHAPE(__VA_ARGS__)
-#define SCALAR {0}
+#define SCALAR \
+    { \
+        0 \
+    }
 #define CASE(title, builder, count, ...) \
     .name = title, .build = build_##builder, .params = count, .shape = {__VA_ARGS__}
 
@@ -453,8 +456,8 @@ const int operator_case_count = sizeof operator_cases / sizeof *operator_cases;
 static void fill(const operator_case_t *c, const pl_tensor_info_t *t, int place,
                  double *data)
 {
-    const bool own =
-        t->region == PL_REGION_PARAMS && strlen(t->name) == 1 && c->low < c->high;
+    const bool own = t->region == PL_REGION_PARAMS && strlen(t->name) == 1
+                     && c->low < c->high;
     double low = own ? c->low : -1, high = own ? c->high : 1;
     if (strstr(t->name, "running_var"))
         low = 0.5, high = 2;
@@ -470,8 +473,8 @@ static int fill_all(operator_run_t *run, pl_error_t *err)
     run->size[PL_REGION_GRADS] = run->of->forward_only ? 0 : (size_t)model->params + 2;
     run->size[PL_REGION_STATE] = (size_t)model->state;
     for (int r = 0; r < PL_REGIONS; r++)
-        if (run->size[r] &&
-            !(run->region[r] = pl_alloc_array(run->size[r], sizeof(double))))
+        if (run->size[r]
+            && !(run->region[r] = pl_alloc_array(run->size[r], sizeof(double))))
             return pl_no_memory(err);
     int place[PL_REGIONS] = {0};
     for (int i = 0; i < model->count; i++) {
@@ -508,8 +511,8 @@ static int describe(operator_run_t *run, pl_error_t *err)
                               c->index.rank ? c->index.dim[0] : 1, err);
     if (!run->graph)
         return PL_ENOMEM;
-    for (int k = 0; k < c->params; k++)     /* here, for C leaves the order of
-                                               arguments open */
+    for (int k = 0; k < c->params; k++)       /* here, for C leaves the order of arguments
+                                                 open */
         param(run->graph, c, k);
     pl_node_t y = c->build(run->graph, c);
     if (!c->forward_only)

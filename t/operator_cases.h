@@ -14,22 +14,19 @@
 
 typedef struct operator_case operator_case_t;
 struct operator_case {
-    const char *name;                       /* "matmul, a transposed" */
-    pl_node_t (*build)(pl_graph_t *g, const operator_case_t *c);        /* -> y */
+    const char *name;                                       /* "matmul, a transposed" */
+    pl_node_t (*build)(pl_graph_t *g, const operator_case_t *c);  /* -> y */
     int params;
-    pl_shape_t shape[3];                    /* of the parameters "a", "b", "c" */
-    double low, high;                       /* their values lie in here; both 0: (-1,
-                                               1) */
-    pl_shape_t index;                       /* of the int64 field "i", batch axis
-                                               included [none] */
-    int64_t classes;                        /* the field's values are in [0, classes) */
-    int64_t ignore;                         /* some of them are this instead  [0: none] */
-    int64_t arg[4];                         /* for build: axes, sizes, flags */
-    double p;                               /* for build: a factor, epsilon or
-                                               probability */
-    bool ties;                              /* values are multiples of 1/2: not for
-                                               differences */
-    bool forward_only;                      /* no gradient is asked for */
+    pl_shape_t shape[3];            /* of the parameters "a", "b", "c" */
+    double low, high;               /* their values lie in here; both 0: (-1, 1) */
+    pl_shape_t index;               /* of the int64 field "i", batch axis included
+                                       [none] */
+    int64_t classes;                /* the field's values are in [0, classes) */
+    int64_t ignore;                 /* some of them are this instead  [0: none] */
+    int64_t arg[4];                 /* for build: axes, sizes, flags */
+    double p;                       /* for build: a factor, epsilon or probability */
+    bool ties;                      /* values are multiples of 1/2: not for differences */
+    bool forward_only;              /* no gradient is asked for */
     pl_stage_t stage;
 };
 
@@ -40,12 +37,10 @@ typedef struct operator_run {
     const operator_case_t *of;
     pl_model_t *model;
     pl_graph_t *graph;
-    double *region[PL_REGIONS];             /* start values; NULL where the graph has
-                                               none */
-    size_t size[PL_REGIONS];                /* elements of each region */
-    int64_t *index;                         /* the field "i", input 0; NULL when there
-                                               is none */
-    uint64_t seed, step, shard;             /* to replay with */
+    double *region[PL_REGIONS];      /* start values; NULL where the graph has none */
+    size_t size[PL_REGIONS];         /* elements of each region */
+    int64_t *index;                  /* the field "i", input 0; NULL when there is none */
+    uint64_t seed, step, shard;      /* to replay with */
 } operator_run_t;
 
 int operator_run_init(operator_run_t *run, const operator_case_t *of, pl_error_t *err);

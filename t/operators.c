@@ -102,8 +102,8 @@ static bool is_digest(const double *values, int64_t count, const json_t *want)
     const digest_t w = {json_number_value(json_array_get(want, 0)),
                         json_number_value(json_array_get(want, 1)),
                         json_number_value(json_array_get(want, 2))};
-    return json_array_size(want) == 3 &&
-           digest_distance(digest_of(values, count), w, 1e-3) < 1e-6;
+    return json_array_size(want) == 3
+           && digest_distance(digest_of(values, count), w, 1e-3) < 1e-6;
 }
 
 /* The tensors of a region against a list of digests, in their order. */
@@ -113,8 +113,8 @@ static bool are_digests(const operator_run_t *run, pl_region_t of, const double 
     size_t k = 0;
     for (int i = 0; i < run->model->count && k < json_array_size(want); i++) {
         const pl_tensor_info_t *t = &run->model->tensor[i];
-        if (t->region == of &&
-            !is_digest(region + t->offset, t->count, json_array_get(want, k++))) {
+        if (t->region == of
+            && !is_digest(region + t->offset, t->count, json_array_get(want, k++))) {
             tap_diag("%s is different", t->name);
             return false;
         }
@@ -132,13 +132,14 @@ static void check_against_torch(const operator_case_t *c, const json_t *want)
     double *y = pl_alloc_array((size_t)count, sizeof *y);
     reference_replay_t replay = {.input = {run.index}, .output = {y}};
     memcpy(replay.region, run.region, sizeof replay.region);
-    bool same = reference_replay(run.graph, &replay, NULL) == PL_OK &&
-                is_digest(y, count, json_object_get(want, "y")) &&
-                are_digests(&run, PL_REGION_PARAMS, run.region[PL_REGION_GRADS],
-                            json_object_get(want, "gradients"));
+    bool same = reference_replay(run.graph, &replay, NULL) == PL_OK
+                && is_digest(y, count, json_object_get(want, "y"))
+                && are_digests(&run, PL_REGION_PARAMS, run.region[PL_REGION_GRADS],
+                               json_object_get(want, "gradients"));
     if (json_object_get(want, "state"))
-        same = same && are_digests(&run, PL_REGION_STATE, run.region[PL_REGION_STATE],
-                                   json_object_get(want, "state"));
+        same = same
+               && are_digests(&run, PL_REGION_STATE, run.region[PL_REGION_STATE],
+                              json_object_get(want, "state"));
     ok(same, "%s gives what PyTorch gives", c->name);
     pl_free(y);
     operator_run_release(&run);

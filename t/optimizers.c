@@ -21,7 +21,7 @@ typedef struct rig {
     pl_model_t *model;
     pl_graph_t *graph;
     double *region[PL_REGIONS];
-    double figures[2][2];                   /* loss, grad_norm */
+    double figures[2][2];                                   /* loss, grad_norm */
     bool guarded;
 } rig_t;
 
@@ -102,8 +102,9 @@ static void check_five_steps(const json_t *want, const char *name,
                              double clip)
 {
     rig_t rig = rig_new(ops, options, clip);
-    double worst =
-        rig.graph && json_array_size(json_object_get(want, name)) == 4 ? 0 : INFINITY;
+    double worst = rig.graph && json_array_size(json_object_get(want, name)) == 4
+                       ? 0
+                       : INFINITY;
     for (int step = 0; step < 5; step++) {
         rig_gradients(&rig, step, 3, 4 + step);
         if (!rig_step(&rig, step) || rig.guarded)
@@ -157,8 +158,8 @@ static void check_schedule(const json_t *want, const char *name,
     const json_t *factors = json_object_get(want, name);
     double worst = json_array_size(factors) ? 0 : INFINITY;
     for (size_t i = 0; i < json_array_size(factors); i++)
-        worst = fmax(worst, fabs(ops->factor(self, 7 * i, 200) -
-                                 json_number_value(json_array_get(factors, i))));
+        worst = fmax(worst, fabs(ops->factor(self, 7 * i, 200)
+                                 - json_number_value(json_array_get(factors, i))));
     ok(worst < 1e-8, "%s: 200 steps as PyTorch's", name);
     pl_free(self);
 }
@@ -210,8 +211,8 @@ static void the_norm_and_the_loss_come_back(void)
     for (int64_t i = 0; i < rig.model->params; i++)
         square += pow(rig.region[PL_REGION_GRADS][i] * NOMINAL / 5, 2);
     rig_step(&rig, 0);
-    ok(!strcmp(rig.graph->fetch[0].name, "loss") &&
-           !strcmp(rig.graph->fetch[1].name, "grad_norm"),
+    ok(!strcmp(rig.graph->fetch[0].name, "loss")
+           && !strcmp(rig.graph->fetch[1].name, "grad_norm"),
        "by their names");
     ok(rig.figures[0][0] == 7 && rig.figures[0][1] == 5, "loss and weight as they are");
     is_near(rig.figures[1][0], sqrt(square), 1e-12, "the norm is of the mean loss");
@@ -228,11 +229,11 @@ static bool nothing_happens(int64_t at, double value)
     const size_t n = (size_t)rig.model->params;
     memcpy(before, rig.region[PL_REGION_PARAMS], n * sizeof(double));
     rig_step(&rig, 0);
-    bool same =
-        !memcmp(before, rig.region[PL_REGION_PARAMS], n * sizeof(double)) && rig.guarded;
+    bool same = !memcmp(before, rig.region[PL_REGION_PARAMS], n * sizeof(double))
+                && rig.guarded;
     for (size_t i = 0; i < n; i++)
-        same = same && rig.region[PL_REGION_SLOT0][i] == 0 &&
-               rig.region[PL_REGION_SLOT0 + 1][i] == 0;
+        same = same && rig.region[PL_REGION_SLOT0][i] == 0
+               && rig.region[PL_REGION_SLOT0 + 1][i] == 0;
     rig_release(&rig);
     return same;
 }
@@ -256,8 +257,8 @@ static void padding_stays_zero(void)
     }
     bool zero = true;
     for (int64_t k = 12; k < 16; k++)
-        zero = zero && rig.region[PL_REGION_PARAMS][k] == 0 &&
-               rig.region[PL_REGION_SLOT0][k] == 0;
+        zero = zero && rig.region[PL_REGION_PARAMS][k] == 0
+               && rig.region[PL_REGION_SLOT0][k] == 0;
     ok(zero, "between tensors there are zeros after three steps");
     rig_release(&rig);
 }
@@ -266,8 +267,8 @@ static int assigns_to_parameters(const pl_graph_t *g)
 {
     int count = 0;
     for (int i = 0; i < g->op_count; i++)
-        count += g->op[i].code == PL_OP_assign &&
-                 g->value[g->op[i].input[0]].index == PL_REGION_PARAMS;
+        count += g->op[i].code == PL_OP_assign
+                 && g->value[g->op[i].input[0]].index == PL_REGION_PARAMS;
     return count;
 }
 
@@ -287,8 +288,8 @@ static void impossible_steps_say_why(void)
 {
     pl_error_t err = {0};
     pl_model_t *model = pl_model_new(NULL);
-    void *self =
-        training_part((const pl_part_t *)&pl_sgd_optimizer, "{\"nesterov\": true}");
+    void *self = training_part((const pl_part_t *)&pl_sgd_optimizer,
+                               "{\"nesterov\": true}");
     ok(!pl_optimizer_graph((pl_optimizer_t){&pl_sgd_optimizer, self}, model, 1, 0, &err),
        "a model without parameters");
     like(err.text, "no parameters", "is refused");

@@ -87,7 +87,8 @@ static void a_part_takes_options_however_it_was_written(void)
 
 static void refuse_set(const char *key, const char *value, const char *error)
 {
-    pl_options_t *o = sample_run("{\n\"trainer\": {\"depth\": 3}, \"loggers\": [\"csv\"]}");
+    pl_options_t *o =
+        sample_run("{\n\"trainer\": {\"depth\": 3}, \"loggers\": [\"csv\"]}");
     char *before = pl_options_text(o, &err);
     int rc = pl_options_set(o, key, value, &err);
     rc = rc == PL_OK ? pl_options_check(o, &err) : rc;
@@ -146,8 +147,8 @@ static void a_refused_change_leaves_no_trace(void)
 
 static void a_file_is_blamed_only_for_what_it_says(void)
 {
-    pl_options_t *o =
-        sample_run("{\"optimizer\": {\"name\": \"adamw\",\n\"lr\": -1}, \"module\": \"mpl\"}");
+    pl_options_t *o = sample_run(
+        "{\"optimizer\": {\"name\": \"adamw\",\n\"lr\": -1}, \"module\": \"mpl\"}");
     ok(pl_options_set(o, "module", "mlp2", &err) == PL_OK,
        "a wrong module over a wrong module");
     pl_options_check(o, &err);
@@ -207,10 +208,10 @@ static void what_is_printed_reads_as_the_same_run(void)
 
 static void a_printed_run_is_in_order_and_complete(void)
 {
-    char *text =
-        print("{\"trainer\": {\"max_steps\": 5, \"strategy\": \"ddp\"}, \"optimizer\": "
-              "{\"lr\": 0.1, \"name\": "
-              "\"adamw\"}, \"module\": {\"hidden\": [64, 32], \"name\": \"mlp\"}}");
+    char *text = print(
+        "{\"trainer\": {\"max_steps\": 5, \"strategy\": \"ddp\"}, \"optimizer\": "
+        "{\"lr\": 0.1, \"name\": "
+        "\"adamw\"}, \"module\": {\"hidden\": [64, 32], \"name\": \"mlp\"}}");
     is_text(text,
             "{\n"
             "  \"module\": {\n    \"name\": \"mlp\",\n    \"hidden\": [64, 32],\n    "
@@ -275,7 +276,7 @@ static void a_worker_reads_the_run_it_was_sent(void)
 
 /* ---- Plug-ins and memory ---- */
 
-static char *expected;                      /* what a run prints while there is memory */
+static char *expected;                       /* what a run prints while there is memory */
 
 static int use_run(void *user)
 {
@@ -288,11 +289,11 @@ static int use_run(void *user)
                                  "{\"classes\": 3, \"shape\": [2]}"};
     pl_options_t *o = pl_options_load(user, &why), *clone = NULL;
     char *printed = NULL, *text = NULL;
-    int rc =
-        o ? pl_options_set(o, "trainer.strategy.collective.slots", "3", &why) : why.code;
+    int rc = o ? pl_options_set(o, "trainer.strategy.collective.slots", "3", &why)
+               : why.code;
     if (rc == PL_OK)
-        rc = (clone = pl_options_clone(o, &why)) &&
-                     (printed = pl_options_print(clone, &why))
+        rc = (clone = pl_options_clone(o, &why))
+                     && (printed = pl_options_print(clone, &why))
                  ? PL_OK
                  : why.code;
     if (rc == PL_OK)
@@ -305,9 +306,10 @@ static int use_run(void *user)
         rc = pl_options_part(o, &request, &module, &why);
     if (rc == PL_OK)
         rc = pl_options_source(o, PL_TRAIN, &source, &why);
-    if (rc == PL_OK && (strcmp(printed, expected) ||
-                        strcmp(data_binding ? trainer.strategy.options : "",
-                               "{\"collective\":{\"name\":\"shm\",\"slots\":3}}")))
+    if (rc == PL_OK
+        && (strcmp(printed, expected)
+            || strcmp(data_binding ? trainer.strategy.options : "",
+                      "{\"collective\":{\"name\":\"shm\",\"slots\":3}}")))
         rc = PL_EBUG;
     pl_instance_release(&module);
     pl_instance_release(&source);

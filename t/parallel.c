@@ -16,9 +16,9 @@
 #define ITEMS 1000
 
 typedef struct loop {
-    int seen[ITEMS];                    /* how often each item was worked on */
-    int parts[64];                      /* items of each piece */
-    bool slow;                          /* whoever works lets the others go first */
+    int seen[ITEMS];                          /* how often each item was worked on */
+    int parts[64];                            /* items of each piece */
+    bool slow;                                /* whoever works lets the others go first */
 } loop_t;
 
 static void count_items(void *user, int64_t from, int64_t to, int part)
@@ -132,7 +132,8 @@ static double difference(pl_slices_t *(*make)(pl_library_t *library, int threads
         pl_library_t *library = pl_library_new(&err);
         pl_pool_t *pool = pl_pool_new(many, &err);
         pl_slices_t *s = make(library, many, what, &err);
-        char *scratch = s ? aligned_alloc(64, (pl_slices_scratch(s) + 127) / 64 * 64) : NULL;
+        char *scratch = s ? aligned_alloc(64, (pl_slices_scratch(s) + 127) / 64 * 64)
+                          : NULL;
         void *const argument[] = {data[0], data[1], has_bias ? data[2] : NULL, result[k]};
         memset(result[k], 0, sizeof result[k]);
         if (!s || pl_slices_run(s, pool, argument, scratch, &err) != PL_OK)
@@ -163,17 +164,22 @@ static pl_slices_t *make_convolution(pl_library_t *library, int threads, const v
 
 static pl_matmul_t plain(int64_t m, int64_t k, int64_t n)
 {
-    return (pl_matmul_t){
-        .rank = 2, .a = {{m, k}, {k, 1}}, .b = {{k, n}, {n, 1}}, .c = {{m, n}, {n, 1}}};
+    return (pl_matmul_t){.rank = 2,
+                         .a = {{m, k}, {k, 1}},
+                         .b = {{k, n}, {n, 1}},
+                         .c = {{m, n}, {n, 1}}};
 }
 
 static void a_product_of_matrices_is_the_same_from_slices(void)
 {
-    pl_matmul_t cases[] = {plain(200, 70, 90), plain(90, 70, 200), plain(8, 300, 1000),
+    pl_matmul_t cases[] = {plain(200, 70, 90), plain(90, 70, 200),  plain(8, 300, 1000),
                            plain(90, 70, 200), plain(100, 64, 100), plain(100, 64, 100)};
-    static const char *const names[] = {
-        "rows", "rows with a bias", "columns, for there are many", "read transposed",
-        "a batch", "a batch with one right side"};
+    static const char *const names[] = {"rows",
+                                        "rows with a bias",
+                                        "columns, for there are many",
+                                        "read transposed",
+                                        "a batch",
+                                        "a batch with one right side"};
     cases[1].has_bias = cases[2].has_bias = true;
     cases[3].a = (pl_matrix_t){{90, 70}, {1, 90}};
     cases[4] = (pl_matmul_t){.rank = 3,
@@ -193,9 +199,16 @@ static void a_convolution_is_the_same_from_slices(void)
     static const char *const names[] = {"forward", "gradient of x", "gradient of w"};
     for (int kind = 0; kind < 3; kind++)
         for (int threads = 2; threads <= 8; threads += 2) {
-            pl_convolution_t c = {.batch = 7, .channels = 16, .height = 14, .width = 13,
-                                  .filters = 32, .out_height = 14, .out_width = 13,
-                                  .kernel = 3, .stride = 1, .padding = 1};
+            pl_convolution_t c = {.batch = 7,
+                                  .channels = 16,
+                                  .height = 14,
+                                  .width = 13,
+                                  .filters = 32,
+                                  .out_height = 14,
+                                  .out_width = 13,
+                                  .kernel = 3,
+                                  .stride = 1,
+                                  .padding = 1};
             c.kind = kind, c.has_bias = kind == PL_CONVOLVE;
             ok(difference(make_convolution, &c, threads, c.has_bias) < 1e-5,
                "%s, 7 pictures, %d threads", names[kind], threads);

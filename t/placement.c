@@ -14,7 +14,8 @@ static bool stand_on(int processor)
     cpu_set_t only;
     CPU_ZERO(&only);
     CPU_SET(processor, &only);
-    return sched_setaffinity(0, sizeof only, &only) == 0 && sched_setaffinity(0, sizeof allowed, &allowed) == 0
+    return sched_setaffinity(0, sizeof only, &only) == 0
+           && sched_setaffinity(0, sizeof allowed, &allowed) == 0
            && sched_getcpu() == processor;
 }
 
@@ -28,7 +29,8 @@ static bool has_two_processors(void)
     return there >= 0;
 }
 
-/* Where a thread ends that finds itself on `here`; the scheduler may have moved it of its own before. */
+/* Where a thread ends that finds itself on `here`; the scheduler may have moved it of its
+ * own before. */
 static int moved_to(pl_placement_t *placement)
 {
     for (int tries = 0; tries < 1000; tries++) {

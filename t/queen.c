@@ -25,7 +25,8 @@ static const asked_t *awaited;
 
 /* ---- The actor that asks ---- */
 
-static const pl_actor_ops_t queen_ops = {.name = "queen", .size = 1,
+static const pl_actor_ops_t queen_ops = {.name = "queen",
+                                         .size = 1,
                                          .level = PL_LEVEL_WORKER};
 
 void queen_open(void)
@@ -81,14 +82,11 @@ static void keep(asked_t *asked, const pl_body_t *body)
     case PL_MESSAGE_ask_callbacks:
         keep_text(asked, body->ask_callbacks_reply.reason);
         break;
-    case PL_MESSAGE_save:
-        keep_text(asked, body->save_reply.path);
-        break;
+    case PL_MESSAGE_save: keep_text(asked, body->save_reply.path); break;
     case PL_MESSAGE_read_weights:
         asked->object = pl_object_ref(body->read_weights_reply.weights);
         break;
-    case PL_MESSAGE_make_run_dir:
-        keep_text(asked, body->make_run_dir_reply.path);
+    case PL_MESSAGE_make_run_dir: keep_text(asked, body->make_run_dir_reply.path);
     }
 }
 

@@ -47,11 +47,11 @@ void queen_turn(void);
 extern const pl_dataset_ops_t numbers_dataset;
 
 typedef struct numbers_state {
-    int opened, closed;                                     /* atomic */
-    int closed_elsewhere;                                   /* on the test's own thread */
-    int reads;                                              /* samples asked for */
-    int batches;                                            /* calls of read() */
-    char told[PL_PREDICT + 1][256];                         /* facts in the request, by stage  [""] */
+    int opened, closed;                         /* atomic */
+    int closed_elsewhere;                       /* on the test's own thread */
+    int reads;                                  /* samples asked for */
+    int batches;                                /* calls of read() */
+    char told[PL_PREDICT + 1][256];             /* facts in the request, by stage  [""] */
 } numbers_state_t;
 extern numbers_state_t numbers_state;
 

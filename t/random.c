@@ -11,9 +11,13 @@ static void philox_gives_the_published_numbers(void)
 {
     uint32_t out[4];
     pl_philox((uint32_t[4]){0}, (uint32_t[2]){0}, out);
-    ok(out[0] == 0x6627e8d5 && out[1] == 0xe169c58d && out[2] == 0xbc57ac4c && out[3] == 0x9b00dbd8, "for zeros");
+    ok(out[0] == 0x6627e8d5 && out[1] == 0xe169c58d && out[2] == 0xbc57ac4c
+           && out[3] == 0x9b00dbd8,
+       "for zeros");
     pl_philox((uint32_t[4]){~0u, ~0u, ~0u, ~0u}, (uint32_t[2]){~0u, ~0u}, out);
-    ok(out[0] == 0x408f276d && out[1] == 0x41c83b0e && out[2] == 0xa20bc7c6 && out[3] == 0x6d5451fd, "for ones");
+    ok(out[0] == 0x408f276d && out[1] == 0x41c83b0e && out[2] == 0xa20bc7c6
+           && out[3] == 0x6d5451fd,
+       "for ones");
 }
 
 static void a_shuffle_is_a_bijection(void)

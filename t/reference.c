@@ -16,9 +16,9 @@
 typedef struct interpreter {
     const pl_graph_t *g;
     reference_replay_t *replay;
-    double **value;                         /* [values] */
-    bool *own;                              /* [values] whether it is freed here */
-    const pl_lifetimes_t *plan;             /* [each value has its own memory] */
+    double **value;                                /* [values] */
+    bool *own;                                     /* [values] whether it is freed here */
+    const pl_lifetimes_t *plan;                    /* [each value has its own memory] */
     double *arena;
 } interpreter_t;
 
@@ -86,8 +86,8 @@ static int value_init(interpreter_t *in, int32_t i, pl_error_t *err)
     if (v->source == PL_FROM_INPUT)
         reference_load(v->dtype, in->replay->input[v->index], n, in->value[i]);
     else
-        in->value[i][0] =
-            v->source == PL_FROM_SCALAR ? in->replay->scalar[v->index] : v->constant;
+        in->value[i][0] = v->source == PL_FROM_SCALAR ? in->replay->scalar[v->index]
+                                                      : v->constant;
     return PL_OK;
 }
 
@@ -139,8 +139,8 @@ static double *output_new(interpreter_t *in, const reference_call_t *call, int32
         in->own[v] = true;
         return in->value[v] = pl_alloc_array(n, sizeof(double));
     }
-    double *region =
-        home->place == PL_PLACE_TARGET ? in->replay->region[home->region] : NULL;
+    double *region = home->place == PL_PLACE_TARGET ? in->replay->region[home->region]
+                                                    : NULL;
     in->value[v] = region ? region + home->offset : in->arena + home->offset / 4;
     if (!is_an_input(call, in->value[v]))
         memset(in->value[v], 0, n * sizeof(double));

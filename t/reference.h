@@ -10,17 +10,16 @@
 /* One replay.  Everything is the caller's; indices and integer values are doubles that
  * hold whole numbers. */
 typedef struct reference_replay {
-    double *region[PL_REGIONS];             /* those that the graph refers to; changed
-                                               by assigns */
-    const void *input[PL_FIELDS];           /* [batch, …] each, as the field says */
+    double *region[PL_REGIONS];              /* those that the graph refers to; changed by
+                                                assigns */
+    const void *input[PL_FIELDS];            /* [batch, …] each, as the field says */
     double scalar[PL_STEP_SCALARS];
     uint64_t seed, step, shard;
-    double (*figures)[2];                   /* out: [figures] sum, weight in order of
-                                               fetch [not wanted] */
-    double *output[PL_FIELDS];              /* out: output fetches in their order  [not
-                                               wanted] */
-    bool guarded;                           /* out: a guard was not finite, the rest
-                                               did not happen */
+    double (*figures)[2];           /* out: [figures] sum, weight in order of fetch
+                                       [not wanted] */
+    double *output[PL_FIELDS];      /* out: output fetches in their order  [not wanted] */
+    bool guarded;                   /* out: a guard was not finite, the rest did not
+                                       happen */
 } reference_replay_t;
 
 /* Runs the operations of g in their order.  PL_EUNSUPPORTED names an operator without

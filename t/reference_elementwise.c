@@ -20,8 +20,8 @@ static double gelu_slope(double x)
 static double gelu_tanh_slope(double x)
 {
     double t = gelu_tanh_inner(x);
-    return 0.5 * (1 + t) +
-           0.5 * x * (1 - t * t) * sqrt(2 / PI) * (1 + 3 * 0.044715 * x * x);
+    return 0.5 * (1 + t)
+           + 0.5 * x * (1 - t * t) * sqrt(2 / PI) * (1 + 3 * 0.044715 * x * x);
 }
 
 static double unary(pl_opcode_t code, double x, const pl_attr_t *attr)

@@ -10,10 +10,10 @@ typedef struct reference_call {
     const pl_attr_t *attr;
     const double *in[PL_OP_INPUTS];
     pl_shape_t in_shape[PL_OP_INPUTS];
-    double *out[PL_OP_OUTPUTS];             /* zeros to begin with */
+    double *out[PL_OP_OUTPUTS];                             /* zeros to begin with */
     pl_shape_t out_shape[PL_OP_OUTPUTS];
     const reference_replay_t *replay;
-    int code;                               /* a kernel that finds bad data sets both */
+    int code;                                 /* a kernel that finds bad data sets both */
     pl_error_t *err;
 } reference_call_t;
 

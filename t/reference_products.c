@@ -27,15 +27,15 @@ static void compute_matmul(reference_call_t *c)
     const int64_t m = y.dim[y.rank - 2], n = y.dim[y.rank - 1],
                   depth = a.dim[a.rank - 1 - ta];
     for (int64_t batch = 0; batch < pl_elements(leading(y)); batch++) {
-        const double *pa =
-            c->in[0] + reference_source(leading(y), batch, leading(a)) * m * depth;
-        const double *pb =
-            c->in[1] + reference_source(leading(y), batch, leading(b)) * depth * n;
+        const double *pa = c->in[0]
+                           + reference_source(leading(y), batch, leading(a)) * m * depth;
+        const double *pb = c->in[1]
+                           + reference_source(leading(y), batch, leading(b)) * depth * n;
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j < n; j++)
                 for (int64_t k = 0; k < depth; k++)
-                    c->out[0][(batch * m + i) * n + j] +=
-                        at(pa, i, k, a, ta) * at(pb, k, j, b, tb);
+                    c->out[0][(batch * m + i) * n + j] += at(pa, i, k, a, ta)
+                                                          * at(pb, k, j, b, tb);
     }
 }
 
@@ -56,8 +56,7 @@ static void compute_linear(reference_call_t *c)
  * from it ---- */
 
 typedef struct tap {
-    int64_t x, w, y, channel;               /* elements of each, and the output's
-                                               channel */
+    int64_t x, w, y, channel;             /* elements of each, and the output's channel */
 } tap_t;
 
 typedef void (*tap_visitor_t)(reference_call_t *c, const tap_t *tap);
@@ -77,11 +76,11 @@ static void each_tap(reference_call_t *c, pl_shape_t x, pl_shape_t w, pl_shape_t
                           column = j * stride + l - padding;
             if (row < 0 || row >= x.dim[2] || column < 0 || column >= x.dim[3])
                 continue;
-            const tap_t tap = {
-                .x = ((b * x.dim[1] + channel) * x.dim[2] + row) * x.dim[3] + column,
-                .w = o * w.dim[1] * w.dim[2] * w.dim[3] + f,
-                .y = e,
-                .channel = o};
+            const tap_t tap = {.x = ((b * x.dim[1] + channel) * x.dim[2] + row) * x.dim[3]
+                                    + column,
+                               .w = o * w.dim[1] * w.dim[2] * w.dim[3] + f,
+                               .y = e,
+                               .channel = o};
             visit(c, &tap);
         }
     }
@@ -194,8 +193,8 @@ static void compute_attention(reference_call_t *c)
             sum += exp(c->attr->a * dot(c->in[0] + row * d, k + j * d, d) - largest);
         const double lse = largest + log(sum);
         for (int64_t j = 0; j < seen; j++) {
-            double p = exp(c->attr->a * dot(c->in[0] + row * d, k + j * d, d) - lse) *
-                       attention_mask(c, head, i, j);
+            double p = exp(c->attr->a * dot(c->in[0] + row * d, k + j * d, d) - lse)
+                       * attention_mask(c, head, i, j);
             for (int64_t e = 0; e < d; e++)
                 c->out[0][row * d + e] += p * v[j * d + e];
         }

@@ -47,9 +47,8 @@ static void compute_softmax_grad(reference_call_t *c)
 /* ---- Normalisation: a group is a row (layer) or a channel (batch) ---- */
 
 typedef struct groups {
-    bool rows;                              /* layer_norm: the weight goes with the
-                                               element */
-    int64_t count, size;                    /* groups, elements of one */
+    bool rows;                          /* layer_norm: the weight goes with the element */
+    int64_t count, size;                /* groups, elements of one */
     int64_t channels, space;
 } groups_t;
 
@@ -88,8 +87,8 @@ static void normalise(reference_call_t *c, bool rows)
         const double rstd = 1 / sqrt(var + c->attr->a);
         for (int64_t i = 0; i < s.size; i++) {
             int64_t e = member(&s, k, i, &channel);
-            c->out[0][e] =
-                (c->in[0][e] - mean) * rstd * c->in[1][channel] + c->in[2][channel];
+            c->out[0][e] = (c->in[0][e] - mean) * rstd * c->in[1][channel]
+                           + c->in[2][channel];
         }
         c->out[1][k] = mean;
         c->out[2][k] = rows ? rstd : var;
@@ -117,8 +116,8 @@ static void normalise_grad(reference_call_t *c, bool rows)
         }
         for (int64_t i = 0; i < s.size; i++) {
             int64_t e = member(&s, k, i, &channel);
-            c->out[0][e] =
-                rstd * (dy[e] * w[channel] - sum - (x[e] - mean) * rstd * product);
+            c->out[0][e] = rstd
+                           * (dy[e] * w[channel] - sum - (x[e] - mean) * rstd * product);
         }
     }
 }
@@ -148,9 +147,9 @@ static void compute_batch_norm_with(reference_call_t *c)
     const groups_t s = groups_of(c->in_shape[0], false);
     for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e++) {
         int64_t k = e / s.space % s.channels;
-        c->out[0][e] =
-            (c->in[0][e] - c->in[3][k]) / sqrt(c->in[4][k] + c->attr->a) * c->in[1][k] +
-            c->in[2][k];
+        c->out[0][e] = (c->in[0][e] - c->in[3][k]) / sqrt(c->in[4][k] + c->attr->a)
+                           * c->in[1][k]
+                       + c->in[2][k];
     }
 }
 
@@ -209,8 +208,9 @@ static void compute_cross_entropy_grad(reference_call_t *c)
     const int64_t rows = c->in_shape[1].dim[0], n = c->in_shape[1].dim[1];
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < n && !ignored(c, c->in[2][r]); i++)
-            c->out[0][r * n + i] = c->in[0][0] * (exp(c->in[1][r * n + i] - c->in[3][r]) -
-                                                  ((double)i == c->in[2][r]));
+            c->out[0][r * n + i] =
+                c->in[0][0]
+                * (exp(c->in[1][r * n + i] - c->in[3][r]) - ((double)i == c->in[2][r]));
 }
 
 static void compute_correct(reference_call_t *c)

@@ -115,7 +115,9 @@ static void operators_that_no_graph_can_hold_are_refused(void)
                                           PL_OPTIONS_END};
     static const pl_operator_ops_t no_inputs = {.name = "bad"},
                                    large = {.name = "bad", .inputs = 1, .size = 65},
-                                   optional = {.name = "bad", .inputs = 1, .size = 8,
+                                   optional = {.name = "bad",
+                                               .inputs = 1,
+                                               .size = 8,
                                                .options = options};
     refused("operator", (const pl_part_t *)&no_inputs,
             "operator \"bad\" takes 0 inputs: 1 to 8 can be");
@@ -321,7 +323,7 @@ static void a_long_list_of_names_is_cut(void)
 
 int main(void)
 {
-    unsetenv("PACELINE_PLUGIN_PATH");                        /* the tests set their own */
+    unsetenv("PACELINE_PLUGIN_PATH");                       /* the tests set their own */
     scarce_init();
     is_int(pl_register(sample_parts, &err), PL_OK, "the samples are in order: %s",
            err.text);

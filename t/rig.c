@@ -95,10 +95,13 @@ static int samples_read(void *user, const pl_read_request_t *request, void *cons
 static bool source_register(rig_t *rig)
 {
     static int rigs;
-    pl_memory_data_t data = {
-        .samples = rig->spec.samples ? rig->spec.samples : 40, .field_count = 2,
-        .field = {{"x", PL_F32, pl_shape(1, FEATURES)}, {"y", PL_I64, pl_shape(0)}},
-        .facts = "{\"classes\": 3}", .read = samples_read, .user = rig};
+    pl_memory_data_t data = {.samples = rig->spec.samples ? rig->spec.samples : 40,
+                             .field_count = 2,
+                             .field = {{"x", PL_F32, pl_shape(1, FEATURES)},
+                                       {"y", PL_I64, pl_shape(0)}},
+                             .facts = "{\"classes\": 3}",
+                             .read = samples_read,
+                             .user = rig};
     snprintf(rig->source, sizeof rig->source, "rig %d", rigs++);
     return pl_memory_data(rig->source, &data, &rig_error) == PL_OK;
 }
@@ -481,7 +484,8 @@ rig_series_t rig_series(const rig_result_t *result, const char *name)
     rig_series_t series = {0};
     json_t *line, *lines = rig_log(result);
     size_t k;
-    json_array_foreach(lines, k, line) {
+    json_array_foreach(lines, k, line)
+    {
         const json_t *value = json_object_get(line, name);
         if (!json_is_number(value) || series.count == 255)
             continue;

@@ -26,7 +26,7 @@ typedef struct rig_tensor {
 
 /* A copy of what on_done was told. */
 typedef struct rig_result {
-    char status[16];                        /* "none": on_done has not come in time */
+    char status[16];                            /* "none": on_done has not come in time */
     pl_error_t error;
     uint64_t global_step;
     uint32_t epoch;
@@ -37,20 +37,20 @@ typedef struct rig_result {
 } rig_result_t;
 
 typedef struct rig_spec {
-    const char *accelerator;                /* "cpu"  ["fake"] */
-    const char *script;                     /* of the fake one: fake.h */
-    const char *module;                     /* JSON  [an mlp] */
-    const char *optimizer, *scheduler;      /* JSON  [sgd; none] */
-    const char *callbacks;                  /* JSON list  [none] */
-    const char *loggers;                    /* JSON list  [not given] */
-    const char *trainer, *data;             /* further members: "\"depth\": 1" */
-    const char *dataset;                    /* all of "data", JSON  [the rig's own] */
-    int samples;                            /* [40] */
-    int torn, nan, hanging;                 /* this record cannot be read, has a NaN, is
-                                               never read; from 1  [none] */
-    rig_t *beside;                          /* a rig whose engine this one uses  [own] */
-    rig_t *loop_of;                         /* a rig whose event loop it uses  [own] */
-    bool stream;                            /* keeps every message: rig_stream() */
+    const char *accelerator;                 /* "cpu"  ["fake"] */
+    const char *script;                      /* of the fake one: fake.h */
+    const char *module;                      /* JSON  [an mlp] */
+    const char *optimizer, *scheduler;       /* JSON  [sgd; none] */
+    const char *callbacks;                   /* JSON list  [none] */
+    const char *loggers;                     /* JSON list  [not given] */
+    const char *trainer, *data;              /* further members: "\"depth\": 1" */
+    const char *dataset;                     /* all of "data", JSON  [the rig's own] */
+    int samples;                             /* [40] */
+    int torn, nan, hanging;                  /* this record cannot be read, has a NaN, is
+                                                never read; from 1 [none] */
+    rig_t *beside;                           /* a rig whose engine this one uses  [own] */
+    rig_t *loop_of;                          /* a rig whose event loop it uses  [own] */
+    bool stream;                             /* keeps every message: rig_stream() */
     void (*on_progress)(rig_t *rig, const pl_progress_t *progress);
     void (*on_done)(rig_t *rig, const rig_result_t *result);
     void *user;

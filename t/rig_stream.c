@@ -11,12 +11,12 @@
 #include "tap.h"
 
 #define LINE_MOST 16384
-#define QUIET_MS 300                        /* after which nothing more will come */
+#define QUIET_MS 300                              /* after which nothing more will come */
 
 struct rig_stream {
     pl_socket_t *in;
     pthread_t thread;
-    bool ended;                             /* atomic: the runtime has published all */
+    bool ended;                                /* atomic: the runtime has published all */
     json_t *lines;
 };
 
@@ -36,7 +36,7 @@ static void *stream_read(void *user)
 
 static bool stream_open(rig_stream_t *stream, pl_runtime_t *runtime, pl_error_t *err)
 {
-    if (!pl_context_acquire(err))           /* so that it outlives the runtime */
+    if (!pl_context_acquire(err))                    /* so that it outlives the runtime */
         return false;
     if (pl_monitor_start(runtime, "tcp://127.0.0.1:*", true, err) != PL_OK)
         return false;

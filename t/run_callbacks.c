@@ -77,8 +77,10 @@ static void they_are_asked_at_each_point(void)
 {
     rig_t *rig = rig_with("", "\"max_epochs\": 2, \"depth\": 3");
     is_text(rig_fit(rig)->status, "ok", "a run");
-    is_text(seen, "F0.0 E0.0 B0.1 B0.2 B0.3 B0.4 V0.4 v0.4 e0.4 "
-                  "E1.4 B1.5 B1.6 B1.7 B1.8 V1.8 v1.8 e1.8 f2.8", "F, E, B, V, v, e, f");
+    is_text(seen,
+            "F0.0 E0.0 B0.1 B0.2 B0.3 B0.4 V0.4 v0.4 e0.4 "
+            "E1.4 B1.5 B1.6 B1.7 B1.8 V1.8 v1.8 e1.8 f2.8",
+            "F, E, B, V, v, e, f");
     rig_free(&rig);
     rig = rig_with("\"every\": 3", "\"max_epochs\": 2, \"accumulate_grad_batches\": 2,"
                                    "\"val_check_interval\": 0.5");

@@ -90,14 +90,19 @@ static int trouble_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
     return PL_OK;
 }
 
-static const pl_callback_ops_t trouble = {
-    .name = "trouble", .size = sizeof(trouble_t), .options = trouble_options,
-    .points = PL_AT(TRAIN_BATCH_END), .start = trouble_start, .on = trouble_on};
+static const pl_callback_ops_t trouble = {.name = "trouble",
+                                          .size = sizeof(trouble_t),
+                                          .options = trouble_options,
+                                          .points = PL_AT(TRAIN_BATCH_END),
+                                          .start = trouble_start,
+                                          .on = trouble_on};
 
 #define LATE_TROUBLE(hook, point) \
-    static const pl_callback_ops_t hook = { \
-        .name = #hook, .size = sizeof(trouble_t), .options = trouble_options, \
-        .points = PL_AT(point), .on = trouble_on}
+    static const pl_callback_ops_t hook = {.name = #hook, \
+                                           .size = sizeof(trouble_t), \
+                                           .options = trouble_options, \
+                                           .points = PL_AT(point), \
+                                           .on = trouble_on}
 
 LATE_TROUBLE(at_fit_end, FIT_END);
 LATE_TROUBLE(at_epoch_end, TRAIN_EPOCH_END);
@@ -124,10 +129,13 @@ static void lossless_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 
 static const pl_module_ops_t bad = {.name = "bad", .size = 1, .step = bad_step};
 static const pl_module_ops_t odd = {.name = "odd", .size = 1, .step = odd_step};
-static const pl_module_ops_t lossless = {.name = "lossless", .size = 1,
+static const pl_module_ops_t lossless = {.name = "lossless",
+                                         .size = 1,
                                          .step = lossless_step};
 
-static const pl_actor_ops_t crowd = {.name = "crowd", .size = 1, .role = "strategy",
+static const pl_actor_ops_t crowd = {.name = "crowd",
+                                     .size = 1,
+                                     .role = "strategy",
                                      .level = PL_LEVEL_STRATEGY};
 
 /* ---- One run that fails, in an engine of its own ---- */
@@ -201,7 +209,8 @@ static void what_fails_after_the_last_step_costs_no_weights(void)
                              .script = k < 4 ? "" : "replay 2 of forward fails");
         const rig_result_t *result = rig_fit(rig);
         is_text(result->status, "failed", "the run fails");
-        like(result->error.text, k < 4 ? "callback \"at_" : "failed in forward", "and says why");
+        like(result->error.text, k < 4 ? "callback \"at_" : "failed in forward",
+             "and says why");
         is_int(result->global_step, 8, "all steps were made");
         is_int(result->weight_count, 4, "their weights are handed over");
         ok(rig_has_file(result, "model.safetensors"), "and saved");
@@ -295,8 +304,10 @@ static void a_label_out_of_range_is_placed(void)
         return;
     const rig_result_t *result = rig_fit(rig);
     is_int(result->error.code, PL_EINVAL, "two classes, and data of three");
-    like(result->error.text, "^epoch 0, batch 0: cross_entropy got index 2, outside \\[0, 2\\)"
-         ".*labels.*module.classes", "where, what, and what to look at");
+    like(result->error.text,
+         "^epoch 0, batch 0: cross_entropy got index 2, outside \\[0, 2\\)"
+         ".*labels.*module.classes",
+         "where, what, and what to look at");
     rig_free(&rig);
 }
 
@@ -308,7 +319,8 @@ static void a_place_that_cannot_be_written_is_named(void)
     is_int(rig_error.code, PL_EEXIST, "which is there");
     like(rig_error.text, "runs/twice", "and named");
     rig_free(&rig);
-    refused(PL_EINVAL, "rig:1:[0-9]*: .*run_name.*a/b", .trainer = "\"run_name\": \"a/b\"");
+    refused(PL_EINVAL, "rig:1:[0-9]*: .*run_name.*a/b",
+            .trainer = "\"run_name\": \"a/b\"");
     refused(PL_EINVAL, "latest", .trainer = "\"run_name\": \"latest\"");
     refused(PL_EINVAL, "\\.hidden", .trainer = "\"run_name\": \".hidden\"");
 }
@@ -360,10 +372,12 @@ static void a_loss_that_is_not_finite_stops_the_run(void)
     for (int k = 0; k < DEVICES && has_device(devices[k]); k++)
         for (int depth = 1; depth <= 5; depth += 4) {
             not_finite(depth, "step 2: the loss is not finite.*fc1.weight",
-                       (rig_spec_t){.accelerator = devices[k], .nan = 10,
+                       (rig_spec_t){.accelerator = devices[k],
+                                    .nan = 10,
                                     .data = "\"batch_size\": 8, \"shuffle\": false"});
             not_finite(depth, "step 1: the loss is not finite.*fc1.weight",
-                       (rig_spec_t){.accelerator = devices[k], .nan = 10,
+                       (rig_spec_t){.accelerator = devices[k],
+                                    .nan = 10,
                                     .data = "\"batch_size\": 8, \"shuffle\": false",
                                     .trainer = "\"accumulate_grad_batches\": 4"});
         }
@@ -372,20 +386,22 @@ static void a_loss_that_is_not_finite_stops_the_run(void)
 static void a_gradient_that_is_not_finite_stops_the_run(void)
 {
     for (int depth = 1; depth <= 5; depth += 4) {
-        not_finite(depth, "step 4: the gradient is not finite.*\"fc2.weight\"",
-                   (rig_spec_t){.data = "\"batch_size\": 8", .script =
-                                "step 4 of forward_backward gives nan in fc2.weight"});
+        not_finite(
+            depth, "step 4: the gradient is not finite.*\"fc2.weight\"",
+            (rig_spec_t){.data = "\"batch_size\": 8",
+                         .script = "step 4 of forward_backward gives nan in fc2.weight"});
         not_finite(depth, "step 3: the loss is not finite",
-                   (rig_spec_t){.data = "\"batch_size\": 8", .script =
-                                "step 3 of forward_backward gives nan in loss"});
+                   (rig_spec_t){.data = "\"batch_size\": 8",
+                                .script =
+                                    "step 3 of forward_backward gives nan in loss"});
     }
 }
 
 static char warnings[4096];
 
 /* Ranks log on their threads, and only one is there. */
-static void on_warning(pl_log_level_t level, int rank, const char *actor, const char *text,
-                       void *user)
+static void on_warning(pl_log_level_t level, int rank, const char *actor,
+                       const char *text, void *user)
 {
     (void)level, (void)rank, (void)user;
     size_t used = strlen(warnings);
@@ -430,7 +446,8 @@ static void weights_that_are_not_finite_are_warned_of(void)
     pl_log_hook(on_warning, PL_LOG_WARNING, NULL);
     is_text(rig_predict(rig, run)->status, "ok", "they are predicted with");
     pl_log_hook(NULL, PL_LOG_WARNING, NULL);
-    like(warnings, "tensor \"poison\" holds what is not finite", "and a warning names one");
+    like(warnings, "tensor \"poison\" holds what is not finite",
+         "and a warning names one");
     free(run);
     rig_free(&rig);
 }
@@ -492,7 +509,8 @@ static void a_run_that_fails_tells_how_far_it_came(void)
                                           "step 8 of forward_backward gives nan in loss",
                                           "replay 8 of forward_backward hangs"};
     for (int k = 0; k < 3; k++)
-        came_to(7, &(rig_spec_t){.script = scripts[k], .data = EIGHT,
+        came_to(7, &(rig_spec_t){.script = scripts[k],
+                                 .data = EIGHT,
                                  .trainer = "\"step_timeout\": 0.3, \"depth\": 1"});
     came_to(8, &(rig_spec_t){.callbacks = CALLBACK("fail", "8"), .data = EIGHT});
     rig_t *rig = rig_new(.callbacks = CALLBACK("block", "8"), .data = EIGHT,
@@ -568,11 +586,13 @@ static void a_device_that_is_known_to_hang_is_not_waited_for_again(void)
         pl_engine_runtime(rig_engine(rig))->grace_ms = 10000;
         int64_t began = pl_now();
         const rig_result_t *result = rig_fit(rig);
-        like(result->error.text, "accelerator.fake does not end", "%s: named", scripts[k]);
+        like(result->error.text, "accelerator.fake does not end", "%s: named",
+             scripts[k]);
         ok(pl_now() - began < 10 * PL_SECOND, "long before 20 s of grace");
         began = pl_now();
         rig_free(&rig);
-        ok(pl_now() - began < 10 * PL_SECOND, "and the engine's end does not wait either");
+        ok(pl_now() - began < 10 * PL_SECOND,
+           "and the engine's end does not wait either");
     }
 }
 
@@ -708,9 +728,11 @@ int main(void)
                                               {"callback", &at_fit_end},
                                               {"callback", &at_epoch_end},
                                               {"callback", &at_validation_end},
-                                              {"module", &bad}, {"module", &poison},
+                                              {"module", &bad},
+                                              {"module", &poison},
                                               {"strategy", &crowd},
-                                              {"module", &odd}, {"module", &lossless},
+                                              {"module", &odd},
+                                              {"module", &lossless},
                                               PL_REGISTRATIONS_END};
     rig_init(parts);
     run(a_callback_stops_the_run);

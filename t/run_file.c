@@ -33,32 +33,34 @@ static void refuse(const wrong_t *wrong, int count)
         pl_options_free(o);
     }
 }
-#define REFUSE(...)                                                                      \
-    refuse((const wrong_t[]){__VA_ARGS__},                                               \
+#define REFUSE(...) \
+    refuse((const wrong_t[]){__VA_ARGS__}, \
            sizeof((const wrong_t[]){__VA_ARGS__}) / sizeof(wrong_t))
 
 static void what_is_not_json_is_refused_where_it_stops_being_so(void)
 {
-    REFUSE(
-        {"", "run.json:1:1: empty: an object such as {\"module\": …} is expected"},
-        {"[]", "run.json:1:1: a list: an object such as {\"module\": …} is expected"},
-        {"\xEF\xBB\xBF{}", "run.json:1:1: a byte order mark is in front: save the file as "
-                            "UTF-8 without one"},
-        {"{\"a\": \"\\u0000\"}", "run.json:1:7: not JSON: \\u0000 cannot stand in a text"},
-        {"5", "run.json:1:1: not JSON: '[' or '{' expected near '5'"},
-        {"{\n  \"trainer\": {\"depth\": NaN}}",
-         "run.json:2:24: not JSON: invalid token near 'NaN'"},
-        {"{\"trainer\": {\"depth\": -Infinity}}",
-         "run.json:1:23: not JSON: invalid token near '-'"},
-        {"{\"a\": 1e999}", "run.json:1:7: not JSON: real number overflow near '1e999'"},
-        {"{\"a\": 9223372036854775808}",
-         "run.json:1:7: not JSON: too big integer near '9223372036854775808'"},
-        {"{\"a\": 1,\n}", "run.json:2:1: not JSON: string or '}' expected near '}'"},
-        {"{\"a\": \"b\n\"}", "run.json:1:7: not JSON: unexpected newline near '\"b'"},
-        {"{\"é\": \"é\xff\"}",
-         "run.json:1:9: not JSON: unable to decode byte 0xff near '\"é'"},
-        {"{\"a\":\n\n", "run.json:3:1: not JSON: unexpected token near end of file"},
-        {"{} {}", "run.json:1:4: not JSON: end of file expected near '{'"}, );
+    REFUSE({"", "run.json:1:1: empty: an object such as {\"module\": …} is expected"},
+           {"[]", "run.json:1:1: a list: an object such as {\"module\": …} is expected"},
+           {"\xEF\xBB\xBF{}",
+            "run.json:1:1: a byte order mark is in front: save the file as "
+            "UTF-8 without one"},
+           {"{\"a\": \"\\u0000\"}",
+            "run.json:1:7: not JSON: \\u0000 cannot stand in a text"},
+           {"5", "run.json:1:1: not JSON: '[' or '{' expected near '5'"},
+           {"{\n  \"trainer\": {\"depth\": NaN}}",
+            "run.json:2:24: not JSON: invalid token near 'NaN'"},
+           {"{\"trainer\": {\"depth\": -Infinity}}",
+            "run.json:1:23: not JSON: invalid token near '-'"},
+           {"{\"a\": 1e999}",
+            "run.json:1:7: not JSON: real number overflow near '1e999'"},
+           {"{\"a\": 9223372036854775808}",
+            "run.json:1:7: not JSON: too big integer near '9223372036854775808'"},
+           {"{\"a\": 1,\n}", "run.json:2:1: not JSON: string or '}' expected near '}'"},
+           {"{\"a\": \"b\n\"}", "run.json:1:7: not JSON: unexpected newline near '\"b'"},
+           {"{\"é\": \"é\xff\"}",
+            "run.json:1:9: not JSON: unable to decode byte 0xff near '\"é'"},
+           {"{\"a\":\n\n", "run.json:3:1: not JSON: unexpected token near end of file"},
+           {"{} {}", "run.json:1:4: not JSON: end of file expected near '{'"}, );
 }
 
 static void a_key_twice_is_refused_at_the_second(void)
@@ -218,9 +220,9 @@ static void what_has_no_default_must_be_given(void)
 
 static void the_name_of_a_run_is_that_of_a_directory(void)
 {
-#define NO_NAME(name)                                                                    \
-    {"{\"trainer\": {\"run_name\": \"" name "\"}}",                                      \
-     "run.json:1:26: \"trainer.run_name\" takes the name of a directory: other than "     \
+#define NO_NAME(name) \
+    {"{\"trainer\": {\"run_name\": \"" name "\"}}", \
+     "run.json:1:26: \"trainer.run_name\" takes the name of a directory: other than " \
      "\"latest\", not beginning with '.' and without '/', not \"" name "\""}
     REFUSE(NO_NAME("latest"), NO_NAME(".."), NO_NAME("a/b"), NO_NAME("/"), );
     pl_options_t *o = pl_options_new(&err);
@@ -322,7 +324,7 @@ static void a_range_holds_what_its_words_say(void)
 {
     static const struct {
         const char *text, *words;
-        bool holds[5];                      /* 0, 0.5, 1, 2, 3 */
+        bool holds[5];                                      /* 0, 0.5, 1, 2, 3 */
     } cases[] = {{"1..", " from 1 up", {0, 0, 1, 1, 1}},
                  {"(1..", " above 1", {0, 0, 0, 1, 1}},
                  {"..1", " up to 1", {1, 1, 1, 0, 0}},
@@ -342,9 +344,10 @@ static void a_range_holds_what_its_words_say(void)
         char words[PL_RANGE_WORDS];
         bool right = pl_range_parse(cases[i].text, &range, &err) == PL_OK;
         for (int k = 0; right && k < 5; k++)
-            right = pl_range_holds_number(&range, numbers[k]) == cases[i].holds[k] &&
-                    (k == 1 || pl_range_holds_integer(&range, (int64_t)numbers[k]) ==
-                                   cases[i].holds[k]);
+            right = pl_range_holds_number(&range, numbers[k]) == cases[i].holds[k]
+                    && (k == 1
+                        || pl_range_holds_integer(&range, (int64_t)numbers[k])
+                               == cases[i].holds[k]);
         ok(right, "%s", cases[i].text ? cases[i].text : "no range");
         is_text(pl_range_words(&range, words), cases[i].words, "in words");
     }
@@ -354,8 +357,8 @@ static void integers_are_compared_exactly(void)
 {
     pl_range_t range;
     pl_range_parse("..9223372036854775806", &range, &err);
-    ok(pl_range_holds_integer(&range, INT64_MAX - 1) &&
-           !pl_range_holds_integer(&range, INT64_MAX),
+    ok(pl_range_holds_integer(&range, INT64_MAX - 1)
+           && !pl_range_holds_integer(&range, INT64_MAX),
        "at 63 bits");
     is_int(pl_range_parse("1", &range, &err), PL_EINVAL, "no dots");
     is_int(pl_range_parse("", &range, &err), PL_EINVAL, "nothing");
@@ -375,9 +378,9 @@ static void text_is_shown_as_one_line_of_utf8(void)
             "not cut when it fits");
     is_text(pl_utf8_show("123456789012", shown, sizeof shown), "12345678…",
             "cut when it does not");
-    ok(!pl_utf8_ok("\xc0\x80", 2) && !pl_utf8_ok("\xed\xa0\x80", 3) &&
-           !pl_utf8_ok("\xf4\x90\x80\x80", 4) && !pl_utf8_ok("\xe2\x82", 2) &&
-           pl_utf8_ok("\xf0\x9f\x98\x80", 4),
+    ok(!pl_utf8_ok("\xc0\x80", 2) && !pl_utf8_ok("\xed\xa0\x80", 3)
+           && !pl_utf8_ok("\xf4\x90\x80\x80", 4) && !pl_utf8_ok("\xe2\x82", 2)
+           && pl_utf8_ok("\xf0\x9f\x98\x80", 4),
        "what is UTF-8");
 }
 

@@ -119,8 +119,8 @@ static int steps_in_file(uint64_t *steps, int most)
         json_t *value = json_loads(line, 0, NULL);
         bad = !value || line[strlen(line) - 1] != '\n';
         if (!bad)
-            steps[count++] = (uint64_t)json_integer_value(json_object_get(value,
-                                                                          "global_step"));
+            steps[count++] =
+                (uint64_t)json_integer_value(json_object_get(value, "global_step"));
         json_decref(value);
     }
     if (file)
@@ -294,8 +294,9 @@ static void files_of_others_are_read_as_far_as_they_fit(void)
     memset(long_name, 'n', sizeof long_name - 1);
     long_name[sizeof long_name - 1] = '\0';
     start_in("foreign");
-    const pl_weights_t *weights = (pl_weights_t *)load(
-        foreign("f64.safetensors", "w", PL_F64, (double[]){1.5, -2}))->object;
+    const pl_weights_t *weights =
+        (pl_weights_t *)load(foreign("f64.safetensors", "w", PL_F64, (double[]){1.5, -2}))
+            ->object;
     ok(weights && weights->tensor[0].data[0] == 1.5f && weights->tensor[0].data[1] == -2,
        "doubles become floats");
     ok(weights && !weights->module && !weights->facts, "nothing is known of a module");
@@ -354,7 +355,7 @@ static void without_a_run_directory_nothing_is_saved(void)
 {
     queen_open();
     checkpoint = queen_spawn(&pl_checkpoint_connector, &(pl_start_t){.options = ""},
-                           &checkpoint_life);
+                             &checkpoint_life);
     pl_weights_t *weights = weights_sample();
     is_int(save(weights)->error.code, PL_ESTATE, "and that is said");
     pl_object_unref(weights);

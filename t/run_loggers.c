@@ -29,10 +29,14 @@ static char *broken_lines(void *self, const pl_record_t *record, pl_error_t *err
     return NULL;
 }
 
-static const pl_logger_ops_t steps = {.name = "steps", .size = sizeof(steps_t),
-                                      .options = steps_options, .file = "steps.txt",
+static const pl_logger_ops_t steps = {.name = "steps",
+                                      .size = sizeof(steps_t),
+                                      .options = steps_options,
+                                      .file = "steps.txt",
                                       .lines = steps_lines};
-static const pl_logger_ops_t broken = {.name = "broken", .size = 1, .file = "broken.txt",
+static const pl_logger_ops_t broken = {.name = "broken",
+                                       .size = 1,
+                                       .file = "broken.txt",
                                        .lines = broken_lines};
 static const pl_logger_ops_t hollow = {.name = "hollow", .size = 1};
 
@@ -94,8 +98,10 @@ static void one_that_fails_costs_its_lines_only(void)
 static void what_is_no_logger_is_refused(void)
 {
     ok(!rig_new(.loggers = "[\"jsonl\", \"csv\"]"), "an unknown name");
-    like(rig_error.text, "^rig:1:[0-9]+: \"loggers.1\": there is no logger \"csv\": known "
-         "are .*jsonl", "is refused at its place, and the known ones listed");
+    like(rig_error.text,
+         "^rig:1:[0-9]+: \"loggers.1\": there is no logger \"csv\": known "
+         "are .*jsonl",
+         "is refused at its place, and the known ones listed");
     rig_t *rig = rig_new(.loggers = "[\"hollow\"]");
     is_int(rig_fit(rig)->error.code, PL_EUSER, "one without functions fails the run");
     rig_free(&rig);
@@ -103,8 +109,10 @@ static void what_is_no_logger_is_refused(void)
 
 int main(void)
 {
-    static const pl_registration_t parts[] = {{"logger", &steps}, {"logger", &broken},
-                                              {"logger", &hollow}, PL_REGISTRATIONS_END};
+    static const pl_registration_t parts[] = {{"logger", &steps},
+                                              {"logger", &broken},
+                                              {"logger", &hollow},
+                                              PL_REGISTRATIONS_END};
     rig_init(parts);
     run(a_run_that_names_none_has_the_usual_one);
     run(all_that_are_listed_are_written_and_no_other);

@@ -86,7 +86,7 @@ static int step_of(int n)
 static void survives(const char *what, const rig_spec_t *spec)
 {
     tally_t tally = {0};
-    rig_t *first = rig_make(spec);  /* what is kept for ever is made */
+    rig_t *first = rig_make(spec);                     /* what is kept for ever is made */
     begin(first);
     rig_wait(first);
     rig_free(&first);
@@ -109,7 +109,8 @@ static void memory_may_run_out_on_the_cpu(void)
         tap_skip("this build has no accelerator cpu");
         return;
     }
-    survives("cpu", &(rig_spec_t){.accelerator = "cpu", .trainer = "\"max_steps\": 2",
+    survives("cpu", &(rig_spec_t){.accelerator = "cpu",
+                                  .trainer = "\"max_steps\": 2",
                                   .data = "\"batch_size\": 16, \"val_split\": 0.2"});
 }
 

@@ -34,7 +34,7 @@ static void show(const json_t *line, const char *why)
 /* ---- What is known of calls ---- */
 
 typedef struct calls {
-    json_t *ends;                           /* by number: how many ends a call has had */
+    json_t *ends;                            /* by number: how many ends a call has had */
     int wrong;
 } calls_t;
 
@@ -93,9 +93,8 @@ static int gaps_of(const json_t *stream, int rank)
     size_t k, count = 0;
     json_t *line, **lines = calloc(json_array_size(stream) + 1, sizeof(json_t *));
     int gaps = 0;
-    json_array_foreach(stream, k, line)
-        if (number_of(line, "rank") == rank)
-            lines[count++] = line;
+    json_array_foreach(stream, k, line) if (number_of(line, "rank") == rank)
+        lines[count++] = line;
     qsort(lines, count, sizeof *lines, by_seq);
     for (k = 1; k < count; k++)
         gaps += number_of(lines[k], "seq") != number_of(lines[k - 1], "seq") + 1;
@@ -110,14 +109,13 @@ static void check(const json_t *stream, const char *what)
     json_t *line, *ends;
     const char *key;
     int open = 0;
-    json_array_foreach(stream, k, line)
-        if (is_kind(line, "call"))
-            check_call(&calls, line);
-        else if (!is_kind(line, "cancel"))
-            check_answer(&calls, line, !is_kind(line, "progress"));
-    json_object_foreach(calls.ends, key, ends)
-        if (!json_integer_value(ends) && open++ < 5)
-            tap_diag("call %s has no end", key);
+    json_array_foreach(stream, k, line) if (is_kind(line, "call"))
+        check_call(&calls, line);
+    else if (!is_kind(line, "cancel"))
+        check_answer(&calls, line, !is_kind(line, "progress"));
+    json_object_foreach(calls.ends, key,
+                        ends) if (!json_integer_value(ends) && open++ < 5)
+        tap_diag("call %s has no end", key);
     is_int(calls.wrong, 0, "%s: %zu messages keep to the levels", what,
            json_array_size(stream));
     is_int(open, 0, "%s: each of %zu calls has one end", what,
@@ -160,9 +158,13 @@ static void a_fit_and_a_prediction_keep_the_rules(void)
 static void a_run_that_fails_keeps_the_rules(void)
 {
     static const char *const scripts[] = {
-        "open fails", "compile 2 fails", "replay 3 of forward_backward fails",
-        "replay 2 of optimizer_step is refused", "replay 1 of forward fails",
-        "step 2 of forward_backward gives nan in fc1.weight", "read 1 fails"};
+        "open fails",
+        "compile 2 fails",
+        "replay 3 of forward_backward fails",
+        "replay 2 of optimizer_step is refused",
+        "replay 1 of forward fails",
+        "step 2 of forward_backward gives nan in fc1.weight",
+        "read 1 fails"};
     for (size_t k = 0; k < sizeof scripts / sizeof *scripts; k++) {
         rig_t *rig = rig_new(.stream = true, .data = DATA, .script = scripts[k],
                              .trainer = "\"max_epochs\": 2, \"depth\": 4");

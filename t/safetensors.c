@@ -24,7 +24,7 @@ static pl_error_t err;
 
 /* ---- The system calls of a save, counted ---- */
 
-static int calls_until_failure = -1;                        /* -1: none fails */
+static int calls_until_failure = -1;     /* -1: none fails */
 static char trace[64];                   /* o open, w write, s sync, r rename, u unlink */
 static int synced[16], sync_count;
 
@@ -234,10 +234,9 @@ static void the_header_is_read_strictly(void)
             "unknown type", "an unknown type");
     REFUSED("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "data_offsets is missing",
             "a key missing");
-    REFUSED(
-        "{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],"
+    REFUSED("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],"
             "\"data_offsets\":[0,8]}}",
-        8, "byte [0-9]+: .*twice", "a key twice");
+            8, "byte [0-9]+: .*twice", "a key twice");
     REFUSED("{\"__metadata__\":{\"k\":1}," A "}", 8, "byte [0-9]+: a text in quotes",
             "metadata that is no text");
     REFUSED("{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"}," A "}", 8, "'k' twice",
@@ -247,12 +246,10 @@ static void the_header_is_read_strictly(void)
     REFUSED("{\"\xff\":{}}", 0, "byte 10: not allowed in a text", "no UTF-8");
     REFUSED("{\"\\u0000\":{}}", 0, "not allowed", "a zero in a name");
     REFUSED("{\"\\ud800\":{}}", 0, "not allowed", "half a character");
-    is_int(
-        read_header(
-            "{\"\\ud83d\\ude00\\n\":{\"dtype\":\"U8\",\"shape\":[],"
+    is_int(read_header("{\"\\ud83d\\ude00\\n\":{\"dtype\":\"U8\",\"shape\":[],"
                        "\"data_offsets\":[0,1]}}",
-            1),
-        PL_OK, "a whole one is fine");
+                       1),
+           PL_OK, "a whole one is fine");
 }
 
 static int read_file(const uint8_t *data, size_t size, pl_error_t *error)
@@ -353,8 +350,10 @@ static void a_save_is_synced_in_order(void)
 static void a_full_disk_leaves_the_old_file(void)
 {
     static float large[30000];
-    const pl_safetensors_source_t tensor = {
-        "large", PL_F32, {.rank = 1, .dim = {30000}}, large};
+    const pl_safetensors_source_t tensor = {"large",
+                                            PL_F32,
+                                            {.rank = 1, .dim = {30000}},
+                                            large};
     const pl_safetensors_content_t content = {&tensor, 1, NULL, 0};
     struct rlimit limit, old;
     const char *path = folder_path("d.safetensors");
@@ -409,7 +408,8 @@ static void a_file_describes_itself(void)
     const char *path = folder_path("m.safetensors");
     is_int(pl_safetensors_write(path, &content, &err), PL_OK, "a file is written");
     char *text = pl_weights_describe(path, &err);
-    like(text, "^\\{\"tensors\":\\{\".*\":\\{\"dtype\":\"[FIU][0-9]+\",\"shape\":\\[.*\\],"
+    like(text,
+         "^\\{\"tensors\":\\{\".*\":\\{\"dtype\":\"[FIU][0-9]+\",\"shape\":\\[.*\\],"
          "\"offset\":[0-9]+,\"bytes\":[0-9]+\\}.*\"metadata\":\\{.*\\}\\}$",
          "names, types, shapes, places and metadata");
     pl_text_free(text);

@@ -13,7 +13,8 @@ static int gate_shape(const void *self, const pl_shape_t input[], pl_shape_t *ou
     return pl_fail(err, PL_EINVAL, "takes x [..., C] and w [C]");
 }
 
-static void gate_gradient(pl_graph_t *g, const pl_use_t *use, pl_node_t dy, pl_node_t dx[])
+static void gate_gradient(pl_graph_t *g, const pl_use_t *use, pl_node_t dy,
+                          pl_node_t dx[])
 {
     const sample_gate_t *gate = use->self;
     const int rank = pl_shape_of(g, dy).rank;
@@ -27,15 +28,15 @@ static void gate_gradient(pl_graph_t *g, const pl_use_t *use, pl_node_t dy, pl_n
         dx[1] = pl_sum(g, dx[1], axes, rank - 1, false);
 }
 
-#define GATE_KERNEL(function, type)                                                      \
-    static void function(const pl_kernel_call_t *call, int64_t from, int64_t to)         \
-    {                                                                                    \
-        const sample_gate_t *gate = call->self;                                          \
-        const int64_t width = call->input_shape[1].dim[0];                               \
-        const type *x = call->input[0], *w = call->input[1];                             \
-        type *y = call->output;                                                          \
-        for (int64_t i = from * width; i < to * width; i++)                              \
-            y[i] = (type)gate->factor * x[i] * w[i % width];                             \
+#define GATE_KERNEL(function, type) \
+    static void function(const pl_kernel_call_t *call, int64_t from, int64_t to) \
+    { \
+        const sample_gate_t *gate = call->self; \
+        const int64_t width = call->input_shape[1].dim[0]; \
+        const type *x = call->input[0], *w = call->input[1]; \
+        type *y = call->output; \
+        for (int64_t i = from * width; i < to * width; i++) \
+            y[i] = (type)gate->factor * x[i] * w[i % width]; \
     }
 GATE_KERNEL(gate_on_cpu, float)
 GATE_KERNEL(gate_on_fake, double)

@@ -46,19 +46,23 @@ static const pl_option_t ddp_options[] = {
     PL_OPTIONS_END,
 };
 
-#define NUMBER(type, name, fallback, range, help)                                        \
-    {                                                                                    \
-#name, PL_OPTION_INT, offsetof(type, number), fallback, range, help              \
+#define NUMBER(type, name, fallback, range, help) \
+    { \
+#name, PL_OPTION_INT, offsetof(type, number), fallback, range, help \
     }
 
-static const pl_option_t shm_options[] = {
-    NUMBER(sample_number_t, slots, "2", "1..64", "slots"), PL_OPTIONS_END};
-static const pl_option_t cpu_options[] = {
-    NUMBER(sample_number_t, threads, "0", "0..", "threads"), PL_OPTIONS_END};
-static const pl_option_t cuda_options[] = {
-    NUMBER(sample_number_t, stream, "0", "0..9", "stream"), PL_OPTIONS_END};
-static const pl_option_t cosine_options[] = {
-    NUMBER(sample_number_t, warmup_steps, "0", "0..", "steps"), PL_OPTIONS_END};
+static const pl_option_t shm_options[] = {NUMBER(sample_number_t, slots, "2", "1..64",
+                                                 "slots"),
+                                          PL_OPTIONS_END};
+static const pl_option_t cpu_options[] = {NUMBER(sample_number_t, threads, "0", "0..",
+                                                 "threads"),
+                                          PL_OPTIONS_END};
+static const pl_option_t cuda_options[] = {NUMBER(sample_number_t, stream, "0", "0..9",
+                                                  "stream"),
+                                           PL_OPTIONS_END};
+static const pl_option_t cosine_options[] = {NUMBER(sample_number_t, warmup_steps, "0",
+                                                    "0..", "steps"),
+                                             PL_OPTIONS_END};
 static const pl_option_t watcher_options[] = {
     PL_TEXT(watcher_t, monitor, "\"val_loss\"", NULL, "figure to watch"),
     PL_INT(watcher_t, patience, "3", "1..", "validations without a better one"),
@@ -86,11 +90,21 @@ static const pl_part_t jsonl = {"jsonl", "a sample", 0, NULL};
 static const pl_part_t tensorboard = {"tensorboard", "a sample", 0, NULL};
 
 const pl_registration_t sample_parts[] = {
-    {"module", &mlp},          {"dataset", &idx},      {"optimizer", &adamw},
-    {"optimizer", &sgd},       {"scheduler", &cosine}, {"strategy", &ddp},
-    {"strategy", &single},     {"collective", &shm},   {"accelerator", &cpu},
-    {"accelerator", &cuda},    {"launcher", &in_line}, {"callback", &model_checkpoint},
-    {"callback", &early_stopping}, {"logger", &csv},   {"logger", &jsonl},
+    {"module", &mlp},
+    {"dataset", &idx},
+    {"optimizer", &adamw},
+    {"optimizer", &sgd},
+    {"scheduler", &cosine},
+    {"strategy", &ddp},
+    {"strategy", &single},
+    {"collective", &shm},
+    {"accelerator", &cpu},
+    {"accelerator", &cuda},
+    {"launcher", &in_line},
+    {"callback", &model_checkpoint},
+    {"callback", &early_stopping},
+    {"logger", &csv},
+    {"logger", &jsonl},
     {"logger", &tensorboard},
     PL_REGISTRATIONS_END,
 };

@@ -11,8 +11,8 @@
 #include "paceline.h"
 #include "tap.h"
 
-static int left;                            /* requests until one fails; atomic */
-static bool failed;                         /* atomic */
+static int left;                                    /* requests until one fails; atomic */
+static bool failed;                                 /* atomic */
 static _Thread_local bool spared;
 static long live;
 

@@ -1,4 +1,5 @@
-/* socket.c - tests of engine/runtime/socket.c: what is true of libzmq and libevent that it is built on, and what it makes
+/* socket.c - tests of engine/runtime/socket.c: what is true of libzmq and libevent that
+ * it is built on, and what it makes
  * of it */
 #include "runtime/socket.h"
 
@@ -42,7 +43,8 @@ static void on_message(void *user, uint32_t identity, pl_frame_t *frame)
 static void loop_open(pl_socket_spec_t spec)
 {
     pl_error_t err = {0};
-    loop = (loop_t){.sockets.base = event_base_new(), .context = pl_context_acquire(NULL)};
+    loop = (loop_t){.sockets.base = event_base_new(),
+                    .context = pl_context_acquire(NULL)};
     loop.socket = pl_socket_open(&spec, &loop.sockets, on_message, NULL, &err);
     if (!loop.socket)
         tap_diag("%s", err.text);
@@ -74,7 +76,9 @@ static bool loop_until(int messages)
     return loop.messages + loop.dropped == messages;
 }
 
-static const pl_socket_spec_t router = {.type = PL_SOCKET_ROUTER, .endpoint = "inproc://test", .bind = true};
+static const pl_socket_spec_t router = {.type = PL_SOCKET_ROUTER,
+                                        .endpoint = "inproc://test",
+                                        .bind = true};
 
 static void *raw_open(int type, const char *endpoint, uint32_t identity, int most)
 {
@@ -127,7 +131,7 @@ static bool edge_is_gone(void)
 {
     int fd, events;
     size_t fd_size = sizeof fd, size = sizeof events;
-    void *zmq = *(void **)loop.socket;                      /* the first member: tests may know */
+    void *zmq = *(void **)loop.socket;              /* the first member: tests may know */
     zmq_getsockopt(zmq, ZMQ_FD, &fd, &fd_size);
     struct pollfd item = {.fd = fd, .events = POLLIN};
     bool readable = poll(&item, 1, 0) == 1;
@@ -142,7 +146,8 @@ static void our_own_send_may_swallow_the_edge_and_nothing_is_lost(void)
     int swallowed = 0, sent = 0;
     zmq_send(raw, "x", 1, 0);
     sent += loop_until(1);
-    for (int64_t until = pl_now() + 10 * PL_SECOND; swallowed < 20 && pl_now() < until; sent++) {
+    for (int64_t until = pl_now() + 10 * PL_SECOND; swallowed < 20 && pl_now() < until;
+         sent++) {
         zmq_send(raw, "x", 1, 0);
         send_to(7, 1, NULL);
         swallowed += edge_is_gone();
@@ -179,7 +184,7 @@ static void a_timer_fires_while_a_flood_goes_on(void)
     ticks = 0;
     for (int k = 0; k < 500; k++)
         flood();
-    loop.also = flood;                                      /* one more for each that comes: it never ends */
+    loop.also = flood;                   /* one more for each that comes: it never ends */
     for (int64_t until = pl_now() + 20 * PL_SECOND; ticks < 10 && pl_now() < until;) {
         pl_sockets_settle(&loop.sockets);
         event_base_loop(loop.sockets.base, EVLOOP_ONCE);
@@ -245,11 +250,15 @@ static void a_full_socket_says_so(void)
     int sent = 0;
     while (sent < 100 && send_to(5, 1, &err) == PL_OK)
         sent++;
-    ok(sent >= 10 && sent <= 20, "a ROUTER took %d messages with a mark of 10 on each side", sent);
+    ok(sent >= 10 && sent <= 20,
+       "a ROUTER took %d messages with a mark of 10 on each side", sent);
     is_int(err.code, PL_EBUSY, "and says that it is busy");
     zmq_close(raw);
 
-    pl_socket_spec_t dealer = {.type = PL_SOCKET_DEALER, .endpoint = "inproc://test", .identity = 6, .high_water_mark = 10};
+    pl_socket_spec_t dealer = {.type = PL_SOCKET_DEALER,
+                               .endpoint = "inproc://test",
+                               .identity = 6,
+                               .high_water_mark = 10};
     pl_socket_t *caller = pl_socket_open(&dealer, NULL, NULL, NULL, NULL);
     for (sent = 0; sent < 100; sent++) {
         pl_frame_t frame;
@@ -269,19 +278,24 @@ static void nothing_is_queued_for_nobody(void)
     pl_error_t err = {0};
     pl_frame_t frame;
     snprintf(endpoint, sizeof endpoint, "ipc://%s/nobody", tap_folder());
-    loop_open((pl_socket_spec_t){.type = PL_SOCKET_DEALER, .endpoint = endpoint, .identity = 1});
+    loop_open((
+        pl_socket_spec_t){.type = PL_SOCKET_DEALER, .endpoint = endpoint, .identity = 1});
     frame_fill(&frame, 1);
-    is_int(pl_socket_send(loop.socket, 0, &frame, &err), PL_EPEER, "a DEALER that nobody listens to does not take a message");
+    is_int(pl_socket_send(loop.socket, 0, &frame, &err), PL_EPEER,
+           "a DEALER that nobody listens to does not take a message");
     loop_close();
 }
 
 static void a_message_too_large_never_comes(void)
 {
     char endpoint[256];
-    loop_open((pl_socket_spec_t){.type = PL_SOCKET_ROUTER, .endpoint = "tcp://127.0.0.1:*", .bind = true,
+    loop_open((pl_socket_spec_t){.type = PL_SOCKET_ROUTER,
+                                 .endpoint = "tcp://127.0.0.1:*",
+                                 .bind = true,
                                  .message_most = 1000});
     pl_socket_endpoint(loop.socket, endpoint, sizeof endpoint, NULL);
-    void *rude = raw_open(ZMQ_DEALER, endpoint, 1, 0), *polite = raw_open(ZMQ_DEALER, endpoint, 2, 0);
+    void *rude = raw_open(ZMQ_DEALER, endpoint, 1, 0),
+         *polite = raw_open(ZMQ_DEALER, endpoint, 2, 0);
     static char much[100000];
     for (int k = 0; k < 10; k++)
         zmq_send(rude, much, sizeof much, 0);
@@ -339,7 +353,8 @@ static void a_socket_may_be_closed_by_what_it_brings(void)
             loop_until(3);
         for (int k = 0; k < 10; k++)
             loop_turn();
-        is_int(loop.messages, 3, "nothing came after it was closed%s", drained ? " while drained" : "");
+        is_int(loop.messages, 3, "nothing came after it was closed%s",
+               drained ? " while drained" : "");
         zmq_close(raw);
         loop_close();
     }
@@ -371,7 +386,8 @@ static void a_look_leaves_the_loop_its_turn(void)
     for (int k = 0; k < 500; k++)
         zmq_send(raw, "x", 1, 0);
     pl_socket_look(loop.socket);
-    ok(loop.messages > 0 && loop.messages <= 64, "%d messages of 500 at once", loop.messages);
+    ok(loop.messages > 0 && loop.messages <= 64, "%d messages of 500 at once",
+       loop.messages);
     pl_socket_drain(loop.socket);
     is_int(loop.messages, 500, "the others stay");
     zmq_close(raw);
@@ -384,14 +400,18 @@ static int64_t closing_time(int linger_ms)
     static char text[1000];
     char endpoint[128], seen[1];
     snprintf(endpoint, sizeof endpoint, "ipc://%s/slow%d", tap_folder(), linger_ms);
-    loop_open((pl_socket_spec_t){.type = PL_SOCKET_XPUB, .endpoint = endpoint, .bind = true, .linger_ms = linger_ms});
+    loop_open((pl_socket_spec_t){.type = PL_SOCKET_XPUB,
+                                 .endpoint = endpoint,
+                                 .bind = true,
+                                 .linger_ms = linger_ms});
     void *viewers = zmq_ctx_new(), *own = loop.context;
     loop.context = viewers;
     void *raw = raw_open(ZMQ_SUB, endpoint, 0, 1);
     loop.context = own;
     loop_until(1);
     for (int k = 0; k < 20000; k++)
-        pl_socket_publish(loop.socket, (pl_bytes_t){"t", 1}, (pl_bytes_t){text, sizeof text}, NULL);
+        pl_socket_publish(loop.socket, (pl_bytes_t){"t", 1},
+                          (pl_bytes_t){text, sizeof text}, NULL);
     zmq_recv(raw, seen, 1, 0);
     int64_t before = pl_now();
     loop_close();
@@ -406,18 +426,28 @@ static void closing_does_not_wait_unless_told(void)
     int64_t took = closing_time(0);
     ok(took < PL_SECOND, "with LINGER 0 it took %.3f ms", (double)took / 1e6);
     took = closing_time(300);
-    ok(took > PL_SECOND / 4 && took < 5 * PL_SECOND, "with 300 ms it took %.3f ms", (double)took / 1e6);
+    ok(took > PL_SECOND / 4 && took < 5 * PL_SECOND, "with 300 ms it took %.3f ms",
+       (double)took / 1e6);
 }
 
 static void endpoints_beyond_this_machine_are_refused(void)
 {
-    static const char *const refused[] = {"tcp://*:0", "tcp://0.0.0.0:0", "tcp://example.org:80", "tcp://10.0.0.1:80",
-                                          "tcp://127.0.0.1@10.0.0.1:80", "pgm://lo;239.0.0.1:5", "ws://127.0.0.1:80", ""};
+    static const char *const refused[] = {"tcp://*:0",
+                                          "tcp://0.0.0.0:0",
+                                          "tcp://example.org:80",
+                                          "tcp://10.0.0.1:80",
+                                          "tcp://127.0.0.1@10.0.0.1:80",
+                                          "pgm://lo;239.0.0.1:5",
+                                          "ws://127.0.0.1:80",
+                                          ""};
     for (size_t k = 0; k < sizeof refused / sizeof *refused; k++)
         for (int bind = 0; bind < 2; bind++) {
             pl_error_t err = {0};
-            pl_socket_spec_t spec = {.type = PL_SOCKET_ROUTER, .endpoint = refused[k], .bind = bind};
-            ok(!pl_socket_open(&spec, NULL, NULL, NULL, &err) && err.code == PL_EINVAL, "\"%s\"", refused[k]);
+            pl_socket_spec_t spec = {.type = PL_SOCKET_ROUTER,
+                                     .endpoint = refused[k],
+                                     .bind = bind};
+            ok(!pl_socket_open(&spec, NULL, NULL, NULL, &err) && err.code == PL_EINVAL,
+               "\"%s\"", refused[k]);
         }
 }
 

@@ -82,8 +82,8 @@ static void damage_to_a_compressed_file_is_found(void)
     uint8_t *data = file_get(file_put_gzip("small.gz", text, sizeof text), &size);
     survives_damage(read_gzip, data, size, false);
 
-    is_int(pl_file_bytes_read(data, size - 5, "small.gz", NO_LIMIT, &bytes, &err), PL_EFORMAT,
-           "truncated");
+    is_int(pl_file_bytes_read(data, size - 5, "small.gz", NO_LIMIT, &bytes, &err),
+           PL_EFORMAT, "truncated");
     like(err.text, "small.gz: truncated: .* byte [0-9]+", "the text says where");
     data[size - 6] ^= 1;
     is_int(pl_file_bytes_read(data, size, "small.gz", NO_LIMIT, &bytes, &err), PL_EFORMAT,

@@ -22,11 +22,11 @@ static void report(bool truth, const char *text, const char *file, int line)
     fflush(stdout);
 }
 
-#define SENTENCE                                                                             \
-    char text[512];                                                                          \
-    va_list args;                                                                            \
-    va_start(args, format);                                                                  \
-    vsnprintf(text, sizeof text, format, args);                                              \
+#define SENTENCE \
+    char text[512]; \
+    va_list args; \
+    va_start(args, format); \
+    vsnprintf(text, sizeof text, format, args); \
     va_end(args)
 
 bool tap_ok(bool truth, const char *file, int line, const char *format, ...)
@@ -36,7 +36,8 @@ bool tap_ok(bool truth, const char *file, int line, const char *format, ...)
     return truth;
 }
 
-bool tap_is_int(long long got, long long want, const char *file, int line, const char *format, ...)
+bool tap_is_int(long long got, long long want, const char *file, int line,
+                const char *format, ...)
 {
     SENTENCE;
     report(got == want, text, file, line);
@@ -45,7 +46,8 @@ bool tap_is_int(long long got, long long want, const char *file, int line, const
     return got == want;
 }
 
-bool tap_is_text(const char *got, const char *want, const char *file, int line, const char *format, ...)
+bool tap_is_text(const char *got, const char *want, const char *file, int line,
+                 const char *format, ...)
 {
     SENTENCE;
     bool same = got && want ? !strcmp(got, want) : got == want;
@@ -55,7 +57,8 @@ bool tap_is_text(const char *got, const char *want, const char *file, int line, 
     return same;
 }
 
-bool tap_like(const char *got, const char *pattern, const char *file, int line, const char *format, ...)
+bool tap_like(const char *got, const char *pattern, const char *file, int line,
+              const char *format, ...)
 {
     SENTENCE;
     regex_t re;
@@ -70,7 +73,8 @@ bool tap_like(const char *got, const char *pattern, const char *file, int line, 
     return match;
 }
 
-bool tap_is_near(double got, double want, double tolerance, const char *file, int line, const char *format, ...)
+bool tap_is_near(double got, double want, double tolerance, const char *file, int line,
+                 const char *format, ...)
 {
     SENTENCE;
     bool near = fabs(got - want) <= tolerance * fmax(1, fabs(want));
@@ -109,7 +113,8 @@ int tap_done(void)
 
 static char folder[64];
 
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *walk)
+static int remove_entry(const char *path, const struct stat *status, int type,
+                        struct FTW *walk)
 {
     (void)status, (void)type, (void)walk;
     return remove(path);

@@ -40,8 +40,8 @@ static bool train(training_t *t, int step, double *region[PL_REGIONS],
     training_scalars(t, step, scalar);
     for (int i = 0; i < PL_STEP_SCALARS; i++)
         update.scalar[i] = scalar[i];
-    bool done = reference_replay(t->step, &forward, &err) == PL_OK &&
-                reference_replay(t->update, &update, &err) == PL_OK;
+    bool done = reference_replay(t->step, &forward, &err) == PL_OK
+                && reference_replay(t->update, &update, &err) == PL_OK;
     if (!done)
         tap_diag("%s", err.text);
     return done && !update.guarded;
@@ -62,8 +62,9 @@ static double worst_tensor(const training_t *t, pl_region_t of, const double *re
         digest_t d = digest_of(region + p->offset, p->count);
         d.norm *= factor, d.sine *= factor, d.cosine *= factor;
         worst = fmax(worst,
-                     digest_distance(
-                         d, (digest_t){number(w, 0), number(w, 1), number(w, 2)}, 1e-4));
+                     digest_distance(d,
+                                     (digest_t){number(w, 0), number(w, 1), number(w, 2)},
+                                     1e-4));
         found++;
     }
     return found == (int)json_object_size(want) ? worst : INFINITY;
@@ -89,9 +90,9 @@ static void check(const training_case_t *c, const json_t *want)
         double n = number(json_object_get(want, "norms"), step);
         norm = fmax(norm, fabs(figures[1][0] - n) / n);
         if (step == 0)
-            gradients =
-                worst_tensor(&t, PL_REGION_PARAMS, region[PL_REGION_GRADS],
-                             t.nominal / l[1], json_object_get(want, "gradients"));
+            gradients = worst_tensor(&t, PL_REGION_PARAMS, region[PL_REGION_GRADS],
+                                     t.nominal / l[1],
+                                     json_object_get(want, "gradients"));
     }
     double state = worst_tensor(&t, PL_REGION_STATE, region[PL_REGION_STATE], 1,
                                 json_object_get(want, "state"));

@@ -55,8 +55,10 @@ static const pl_registration_t *bn_cnn_plugin(void)
 /* ---- The table ---- */
 
 #define SGD \
-    &pl_sgd_optimizer, "{\"lr\": 0.05, \"momentum\": 0.9, \"nesterov\": true, " \
-                       "\"weight_decay\": 0.001}", 0
+    &pl_sgd_optimizer, \
+        "{\"lr\": 0.05, \"momentum\": 0.9, \"nesterov\": true, " \
+        "\"weight_decay\": 0.001}", \
+        0
 #define ADAMW \
     &pl_adamw_optimizer, "{\"lr\": 0.003, \"beta2\": 0.99, \"weight_decay\": 0.1}", 0.25
 #define MLP mlp_plugin, "{\"hidden\": [24, 16], \"activation\": \"gelu\", \"classes\": 5}"
@@ -159,8 +161,8 @@ int training_init(training_t *t, const training_case_t *of, pl_error_t *err)
     t->x_samples = pl_alloc_array(n, sizeof *t->x_samples);
     t->x_tokens = pl_alloc_array(n, sizeof *t->x_tokens);
     t->y = pl_alloc_array(n, sizeof *t->y);
-    bool whole =
-        t->module && t->options && t->model && t->x_samples && t->x_tokens && t->y;
+    bool whole = t->module && t->options && t->model && t->x_samples && t->x_tokens
+                 && t->y;
     int code = whole ? describe(t, err) : pl_no_memory(err);
     if (code != PL_OK)
         training_release(t);
@@ -185,8 +187,8 @@ static int place_of(const pl_model_t *model, const char *name)
 {
     int place = 0;
     for (int i = 0; i < model->count; i++)
-        place += model->tensor[i].region == PL_REGION_PARAMS &&
-                 strcmp(model->tensor[i].name, name) < 0;
+        place += model->tensor[i].region == PL_REGION_PARAMS
+                 && strcmp(model->tensor[i].name, name) < 0;
     return place;
 }
 

@@ -14,16 +14,14 @@
 #include "tensor/model.h"
 
 typedef struct training_case {
-    const char *name;                       /* key in t/data/training.json: "gpt,
-                                               adamw" */
+    const char *name;                      /* key in t/data/training.json: "gpt, adamw" */
     const pl_registration_t *(*plugin)(void);
-    const char *options;                    /* the module's, JSON */
+    const char *options;                                    /* the module's, JSON */
     const pl_optimizer_ops_t *optimizer;
     const char *optimizer_options;
     double clip;
-    bool tokens;                            /* x and y are tokens; else samples and
-                                               classes */
-    pl_shape_t shape;                       /* of a batch's x */
+    bool tokens;                        /* x and y are tokens; else samples and classes */
+    pl_shape_t shape;                   /* of a batch's x */
     int64_t classes;
 } training_case_t;
 
@@ -34,11 +32,11 @@ extern const int training_case_count;
 
 typedef struct training {
     const training_case_t *of;
-    void *module, *options;                 /* the parts' structs */
+    void *module, *options;                                 /* the parts' structs */
     pl_model_t *model;
     pl_graph_t *step, *update;
     double nominal;
-    float *x_samples;                       /* fields of the batch at hand */
+    float *x_samples;                                    /* fields of the batch at hand */
     int64_t *x_tokens, *y;
 } training_t;
 

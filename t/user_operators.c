@@ -23,14 +23,20 @@ static pl_node_t build_swish(pl_graph_t *g, const operator_case_t *c)
 
 static operator_case_t swish_case(pl_shape_t shape)
 {
-    return (operator_case_t){.name = "swish", .build = build_swish, .params = 1,
-                             .shape = {shape}, .low = -2, .high = 2, .p = 1.5};
+    return (operator_case_t){.name = "swish",
+                             .build = build_swish,
+                             .params = 1,
+                             .shape = {shape},
+                             .low = -2,
+                             .high = 2,
+                             .p = 1.5};
 }
 
 static bool compute(operator_run_t *run, int threads, cpu_results_t *to)
 {
     cpu_rig_t rig;
-    bool done = cpu_rig_open(&rig, "portable", threads) && cpu_run(&rig, run, to) == PL_OK;
+    bool done = cpu_rig_open(&rig, "portable", threads)
+                && cpu_run(&rig, run, to) == PL_OK;
     if (!done)
         tap_diag("%s", rig.err.text);
     cpu_rig_close(&rig);
@@ -91,7 +97,8 @@ static void any_number_of_threads_gives_the_same_bits(void)
         return;
     if (ok(compute(&run, 1, &one) && compute(&run, 3, &two) && compute(&run, 3, &again),
            "one thread, three, three again")) {
-        ok(!memcmp(one.output, two.output, one.output_bytes), "three give what one gives");
+        ok(!memcmp(one.output, two.output, one.output_bytes),
+           "three give what one gives");
         ok(cpu_results_same(&two, &again), "and the same again");
     }
     cpu_results_release(&one);
@@ -125,8 +132,9 @@ static void an_accelerator_without_its_kernel_says_so(void)
     rig_t *rig = rig_new(.accelerator = "fake", .module = "\"swish\"");
     const rig_result_t *result = rig_fit(rig);
     is_int(result->error.code, PL_EUNSUPPORTED, "before anything is trained");
-    like(result->error.text, "operator \"swish\" has no kernel for the accelerator \"fake\"",
-         "by name: %s", result->error.text);
+    like(result->error.text,
+         "operator \"swish\" has no kernel for the accelerator \"fake\"", "by name: %s",
+         result->error.text);
     is_int(result->global_step, 0, "and no step was done");
     rig_free(&rig);
 }
@@ -141,7 +149,9 @@ static void gradient_of_the_input_only(pl_graph_t *g, const pl_use_t *use, pl_no
 }
 
 static const pl_kernel_t none[] = {PL_KERNELS_END};
-static const pl_operator_ops_t wrong = {.name = "wrong", .inputs = 1, .kernels = none,
+static const pl_operator_ops_t wrong = {.name = "wrong",
+                                        .inputs = 1,
+                                        .kernels = none,
                                         .gradient = gradient_of_the_input_only},
                                endless = {.name = "endless", .inputs = 1},
                                alike = {.name = "alike", .inputs = 2};
@@ -174,18 +184,21 @@ static void says(const char *name, int count, pl_shape_t a, pl_shape_t b,
 static void mistakes_in_using_one_are_named(void)
 {
     const pl_shape_t s = PL_SHAPE(2, 3), t = PL_SHAPE(4);
-    says("swosh", 1, s, t, "here: there is no operator \"swosh\": did you mean \"swish\"");
+    says("swosh", 1, s, t,
+         "here: there is no operator \"swosh\": did you mean \"swish\"");
     says("swish", 2, s, t, "here: swish takes 1 inputs, got 2");
     says("gate", 2, s, t, "here: gate: takes x \\[..., C\\] and w \\[C\\]");
-    says("alike", 2, s, t, "here: alike takes inputs of one shape, got \\[2, 3\\] and "
-                           "\\[4\\]");
+    says("alike", 2, s, t,
+         "here: alike takes inputs of one shape, got \\[2, 3\\] and "
+         "\\[4\\]");
 }
 
 static void mistakes_in_writing_one_are_named(void)
 {
     const pl_shape_t s = PL_SHAPE(2, 3);
-    says("wrong", 1, s, s, "here: wrong: the gradient of input 0 is \\[\\], the input "
-                           "\\[2, 3\\]");
+    says("wrong", 1, s, s,
+         "here: wrong: the gradient of input 0 is \\[\\], the input "
+         "\\[2, 3\\]");
     says("endless", 1, s, s, "here: operator \"endless\" has no gradient");
 }
 

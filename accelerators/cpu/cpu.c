@@ -15,7 +15,8 @@
 
 #define ALIGN 64
 #define HUGE_PAGE \
-    ((size_t)2 << 20) /* asked for before memory is touched; may be refused */
+    ((size_t)2 << 20)                        /* asked for before memory is touched; may be
+                                                refused */
 
 int pl_buffer_reserve(pl_buffer_t *buffer, size_t bytes, pl_error_t *err)
 {
@@ -61,9 +62,9 @@ static bool has_avx2(void)
 
 static bool has_avx512(void)
 {
-    return has_avx2() && __builtin_cpu_supports("avx512f") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl");
+    return has_avx2() && __builtin_cpu_supports("avx512f")
+           && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
+           && __builtin_cpu_supports("avx512vl");
 }
 #endif
 
@@ -82,11 +83,10 @@ static const pl_kernels_t *find_kernels(const char *wanted, pl_error_t *err)
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
         if ((any || strcmp(wanted, sets[i].kernels->name) == 0) && sets[i].is_there())
             return sets[i].kernels;
-    pl_fail(
-        err, PL_EUNSUPPORTED,
-        "this processor cannot run the %s kernels; leave out "
-        "trainer.accelerator.instructions",
-        wanted);
+    pl_fail(err, PL_EUNSUPPORTED,
+            "this processor cannot run the %s kernels; leave out "
+            "trainer.accelerator.instructions",
+            wanted);
     return NULL;
 }
 
@@ -135,10 +135,11 @@ static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
     pl_cpu_t *cpu = self;
     const int cores = core_count();
     if (cpu->threads < 0 || cpu->threads > 8 * (int64_t)cores)
-        return pl_fail(err, PL_EINVAL,
-                       "trainer.accelerator.threads is %lld but this process may use %d cores; 0 "
-                       "takes them all",
-                       (long long)cpu->threads, cores);
+        return pl_fail(
+            err, PL_EINVAL,
+            "trainer.accelerator.threads is %lld but this process may use %d cores; 0 "
+            "takes them all",
+            (long long)cpu->threads, cores);
     cpu->thread_count = cpu->threads ? (int)cpu->threads : cores;
     cpu->generation = 1;
     cpu->kernels = find_kernels(cpu->instructions ? cpu->instructions : "auto", err);
@@ -148,7 +149,7 @@ static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
     if (cpu->pool)
         cpu->library = pl_library_new(err);
     if (!cpu->library)
-        return PL_ENOMEM;               /* any failure: err says which */
+        return PL_ENOMEM;                                /* any failure: err says which */
     describe(cpu, info);
     return PL_OK;
 }

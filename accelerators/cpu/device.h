@@ -19,7 +19,7 @@ int pl_buffer_reserve(pl_buffer_t *buffer, size_t bytes, pl_error_t *err);
 void pl_buffer_release(pl_buffer_t *buffer);
 
 typedef struct pl_cpu {
-    int64_t threads;                    /* options; 0: as many as there are cores */
+    int64_t threads;                          /* options; 0: as many as there are cores */
     const char *instructions;
 
     int thread_count;
@@ -27,11 +27,11 @@ typedef struct pl_cpu {
     const pl_kernels_t *kernels;
     pl_library_t *library;
     pl_buffer_t region[PL_REGIONS];
-    size_t region_count[PL_REGIONS];    /* elements */
-    pl_buffer_t arena, scratch;         /* of all plans: one replay runs at a time */
-    bool halted;                        /* see pl_replay_t */
-    unsigned generation;                /* grows when any of this memory moves */
-    pl_plan_t *plans;                   /* all that were compiled, for close */
+    size_t region_count[PL_REGIONS];         /* elements */
+    pl_buffer_t arena, scratch;              /* of all plans: one replay runs at a time */
+    bool halted;                             /* see pl_replay_t */
+    unsigned generation;                     /* grows when any of this memory moves */
+    pl_plan_t *plans;                        /* all that were compiled, for close */
 } pl_cpu_t;
 
 #endif

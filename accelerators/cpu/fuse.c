@@ -16,20 +16,20 @@
 #include "tensor/touches.h"
 
 typedef struct unit {
-    int64_t elements;                   /* 0: nothing may join */
-    int entries, lines, dropouts, totals;   /* of the program, at most */
-    int newest;                         /* operation in it + 1; 0: none */
-    int alike;                          /* the unit before of as many elements + 1 */
+    int64_t elements;                        /* 0: nothing may join */
+    int entries, lines, dropouts, totals;    /* of the program, at most */
+    int newest;                              /* operation in it + 1; 0: none */
+    int alike;                               /* the unit before of as many elements + 1 */
 } unit_t;
 
 typedef struct fuser {
     pl_graph_t *g;
     pl_fusion_t *fusion;
-    unit_t *unit;                       /* [units] */
-    int *before;                        /* [operations] that before it in its unit + 1 */
-    bool failed;                        /* out of memory */
-    int guarded;                        /* the first unit after all guards so far */
-    pl_map_t newest;                    /* by elements, the newest unit + 1 */
+    unit_t *unit;                        /* [units] */
+    int *before;                         /* [operations] that before it in its unit + 1 */
+    bool failed;                         /* out of memory */
+    int guarded;                         /* the first unit after all guards so far */
+    pl_map_t newest;                     /* by elements, the newest unit + 1 */
     pl_touches_t touches;
 } fuser_t;
 
@@ -56,9 +56,9 @@ int64_t pl_op_elements(const pl_graph_t *g, const pl_op_t *op)
 
 bool pl_values_overlap(const pl_value_t *a, const pl_value_t *b)
 {
-    return a->source == PL_FROM_REGION && b->source == PL_FROM_REGION &&
-           a->index == b->index && a->offset < b->offset + pl_elements(b->shape) &&
-           b->offset < a->offset + pl_elements(a->shape);
+    return a->source == PL_FROM_REGION && b->source == PL_FROM_REGION
+           && a->index == b->index && a->offset < b->offset + pl_elements(b->shape)
+           && b->offset < a->offset + pl_elements(a->shape);
 }
 
 static bool is_piece(const pl_touch_t *touch, const pl_value_t *v)
@@ -112,9 +112,10 @@ static int floor_of_assign(const fuser_t *f, int i, int32_t target)
          touch = pl_touches_before(&f->touches, t, touch)) {
         const pl_op_t *op = &g->op[touch->op];
         if (touch->op < i && op->code != PL_OP_reshape)
-            floor = larger(floor, after(f, touch->op,
-                                        pl_is_elementwise(g, op) && is_piece(touch, t) &&
-                                            pl_op_elements(g, op) == pl_elements(t->shape)));
+            floor = larger(floor,
+                           after(f, touch->op,
+                                 pl_is_elementwise(g, op) && is_piece(touch, t)
+                                     && pl_op_elements(g, op) == pl_elements(t->shape)));
     }
     return floor;
 }
@@ -171,12 +172,12 @@ static int find_unit(const fuser_t *f, int i)
     for (; u >= floor; u = f->unit[u].alike - 1) {
         int more = strangers(f, u, i);
         if (more < 0 && u == f->fusion->units - 1)
-            more =
-                f->g->op[i].input_count; /* neighbours: most often they meet further on */
-        if (more >= 0 && f->unit[u].entries + more < PL_PROGRAM_OPERANDS &&
-            f->unit[u].lines < PL_PROGRAM_LINES &&
-            f->unit[u].dropouts < PL_PROGRAM_DROPOUTS &&
-            f->unit[u].totals < PL_PROGRAM_TOTALS)
+            more = f->g->op[i].input_count;    /* neighbours: most often they meet further
+                                                  on */
+        if (more >= 0 && f->unit[u].entries + more < PL_PROGRAM_OPERANDS
+            && f->unit[u].lines < PL_PROGRAM_LINES
+            && f->unit[u].dropouts < PL_PROGRAM_DROPOUTS
+            && f->unit[u].totals < PL_PROGRAM_TOTALS)
             return u;
     }
     return -1;
@@ -198,7 +199,8 @@ static int open_unit(fuser_t *f, int64_t elements)
         return u;
     f->unit[u].elements = elements;
     f->unit[u].alike = (int)(intptr_t)pl_map_get(&f->newest, (uint64_t)elements);
-    f->failed |= pl_map_put(&f->newest, (uint64_t)elements, (void *)((intptr_t)u + 1)) != PL_OK;
+    f->failed |= pl_map_put(&f->newest, (uint64_t)elements, (void *)((intptr_t)u + 1))
+                 != PL_OK;
     return u;
 }
 
@@ -234,8 +236,8 @@ static bool needs(const pl_graph_t *g, const pl_op_t *op, const pl_op_t *before)
         for (int o = 0; o < before->output_count; o++)
             if (before->output[o] == op->input[k])
                 return true;
-        if (before->code == PL_OP_assign &&
-            pl_values_overlap(&g->value[op->input[k]], &g->value[before->input[0]]))
+        if (before->code == PL_OP_assign
+            && pl_values_overlap(&g->value[op->input[k]], &g->value[before->input[0]]))
             return true;
     }
     return false;
@@ -248,8 +250,8 @@ static void scalars_first(pl_graph_t *g)
     for (int i = 0; i < g->op_count; i++) {
         const pl_op_t op = g->op[i];
         const pl_op_kind_t kind = pl_operators[op.code].kind;
-        if ((kind != PL_KIND_unary && kind != PL_KIND_binary) ||
-            pl_op_elements(g, &op) != 1)
+        if ((kind != PL_KIND_unary && kind != PL_KIND_binary)
+            || pl_op_elements(g, &op) != 1)
             continue;
         int to = i;
         for (; to > 0 && !needs(g, &op, &g->op[to - 1]); to--)
@@ -306,14 +308,14 @@ static void find_inside(fuser_t *f)
     const pl_graph_t *g = f->g;
     bool *inside = f->fusion->inside;
     for (int i = 0; i < g->op_count; i++)
-        if (pl_is_elementwise(g, &g->op[i]) && g->op[i].output_count &&
-            !pl_is_total(g, &g->op[i]))
+        if (pl_is_elementwise(g, &g->op[i]) && g->op[i].output_count
+            && !pl_is_total(g, &g->op[i]))
             inside[g->op[i].output[0]] = true;
     for (int i = 0; i < g->op_count; i++)
         for (int k = 0; k < g->op[i].input_count; k++) {
             int32_t root = f->fusion->root[g->op[i].input[k]];
-            if (g->value[root].source == PL_FROM_OP &&
-                f->fusion->unit[g->value[root].op] != f->fusion->unit[i])
+            if (g->value[root].source == PL_FROM_OP
+                && f->fusion->unit[g->value[root].op] != f->fusion->unit[i])
                 inside[root] = false;
         }
     for (int i = 0; i < g->fetch_count; i++) {

@@ -9,9 +9,11 @@
 #include "tensor/graph.h"
 
 typedef struct pl_fusion {
-    int *unit;     /* [operations] which runs in which unit; never falling */
-    bool *inside;  /* [values] read only within the unit that makes them */
-    int32_t *root;                      /* [values] reshapes traced to what they show */
+    int *unit;                            /* [operations] which runs in which unit; never
+                                             falling */
+    bool *inside;                         /* [values] read only within the unit that makes
+                                             them */
+    int32_t *root;                        /* [values] reshapes traced to what they show */
     int units;
 } pl_fusion_t;
 

@@ -26,10 +26,10 @@ typedef struct pl_matrix {
 /* c [batch…, M, N] = a [batch…, M, K] b [batch…, K, N] + bias [N].  Arguments: a, b,
  * bias, c. */
 typedef struct pl_matmul {
-    int rank;                           /* of each of them, 2 to PL_DIMS */
+    int rank;                                          /* of each of them, 2 to PL_DIMS */
     pl_matrix_t a, b, c;
     bool has_bias;
-    bool accumulate;                    /* added to c */
+    bool accumulate;                                        /* added to c */
 } pl_matmul_t;
 
 pl_product_t *pl_product_matmul(pl_library_t *library, const pl_matmul_t *m,
@@ -40,13 +40,13 @@ pl_product_t *pl_product_matmul(pl_library_t *library, const pl_matmul_t *m,
  * kernel]. */
 typedef struct pl_convolution {
     enum {
-        PL_CONVOLVE,                    /* arguments x, w, bias, y */
-        PL_CONVOLVE_GRAD_X,             /* dy, w, NULL, dx */
-        PL_CONVOLVE_GRAD_W,             /* dy, x, NULL, dw */
+        PL_CONVOLVE,                                        /* arguments x, w, bias, y */
+        PL_CONVOLVE_GRAD_X,                                 /* dy, w, NULL, dx */
+        PL_CONVOLVE_GRAD_W,                                 /* dy, x, NULL, dw */
     } kind;
     int64_t batch, channels, height, width, filters, out_height, out_width, kernel,
         stride, padding;
-    bool has_bias;                      /* PL_CONVOLVE only */
+    bool has_bias;                                          /* PL_CONVOLVE only */
 } pl_convolution_t;
 
 pl_product_t *pl_product_convolution(pl_library_t *library, const pl_convolution_t *c,

@@ -38,7 +38,7 @@ typedef struct binding {
 
 struct pl_product {
     pl_library_t *library;
-    dnnl_stream_t stream;               /* of its own: threads cannot share one */
+    dnnl_stream_t stream;                       /* of its own: threads cannot share one */
     int stages, bindings;
     stage_t stage[STAGES];
     binding_t binding[MEMORIES];
@@ -113,8 +113,8 @@ static pl_product_t *product_new(pl_library_t *library, pl_error_t *err)
     }
     compute_alone();
     p->library = library;
-    dnnl_status_t status =
-        dnnl_stream_create(&p->stream, library->engine, dnnl_stream_default_flags);
+    dnnl_status_t status = dnnl_stream_create(&p->stream, library->engine,
+                                              dnnl_stream_default_flags);
     return product_done(p, status, "stream", err);
 }
 
@@ -124,8 +124,8 @@ static dnnl_status_t bind(pl_product_t *p, const dnnl_memory_desc_t *md, int arg
                           dnnl_memory_t *memory)
 {
     binding_t *b = &p->binding[p->bindings];
-    dnnl_status_t status =
-        dnnl_memory_create(&b->memory, md, p->library->engine, DNNL_MEMORY_NONE);
+    dnnl_status_t status = dnnl_memory_create(&b->memory, md, p->library->engine,
+                                              DNNL_MEMORY_NONE);
     if (status != dnnl_success)
         return status;
     p->bindings++;
@@ -172,8 +172,8 @@ static dnnl_status_t attributes(bool accumulate, dnnl_primitive_attr_t *attr)
     dnnl_post_ops_t ops = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(attr);
     if (status == dnnl_success)
-        status =
-            dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
+        status = dnnl_primitive_attr_set_scratchpad_mode(*attr,
+                                                         dnnl_scratchpad_mode_user);
     if (status != dnnl_success || !accumulate)
         return status;
     status = dnnl_post_ops_create(&ops);
@@ -261,11 +261,11 @@ pl_product_t *pl_product_matmul(pl_library_t *library, const pl_matmul_t *m,
 /* ---- Convolutions ---- */
 
 typedef struct convolution {
-    dnnl_memory_desc_t x, w, bias, y;   /* w in whatever layout the library likes */
-    dnnl_memory_desc_t plain;           /* w as the graph has it */
+    dnnl_memory_desc_t x, w, bias, y;         /* w in whatever layout the library likes */
+    dnnl_memory_desc_t plain;                 /* w as the graph has it */
     dnnl_dims_t stride, padding;
     dnnl_primitive_attr_t attr;
-    dnnl_primitive_desc_t forward, own; /* backward ones are made from the forward one */
+    dnnl_primitive_desc_t forward, own;  /* backward ones are made from the forward one */
 } convolution_t;
 
 static dnnl_status_t convolution_describe(const pl_convolution_t *c, convolution_t *v)
@@ -303,9 +303,11 @@ static dnnl_status_t convolution_forward(const pl_convolution_t *c, convolution_
     dnnl_convolution_desc_t d;
     dnnl_dims_t behind;
     padding_behind(c, behind);
-    dnnl_status_t status = dnnl_convolution_forward_desc_init(
-        &d, dnnl_forward_training, dnnl_convolution_direct, &v->x, &v->w,
-        c->has_bias ? &v->bias : NULL, &v->y, v->stride, v->padding, behind);
+    dnnl_status_t status =
+        dnnl_convolution_forward_desc_init(&d, dnnl_forward_training,
+                                           dnnl_convolution_direct, &v->x, &v->w,
+                                           c->has_bias ? &v->bias : NULL, &v->y,
+                                           v->stride, v->padding, behind);
     return status == dnnl_success
                ? dnnl_primitive_desc_create(&v->forward, &d, v->attr, engine, NULL)
                : status;

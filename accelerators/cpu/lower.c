@@ -18,10 +18,11 @@ static const int to_last[] = {0, 2, 3, 1}, from_last[] = {0, 3, 1, 2};
 typedef struct lowering {
     const pl_graph_t *from;
     pl_lowered_t *to;
-    int32_t *plain;  /* [values of from] the value of `to` that is the same */
-    pl_view_t *view;                    /* [values of to] */
+    int32_t *plain;                      /* [values of from] the value of `to` that is the
+                                            same */
+    pl_view_t *view;                     /* [values of to] */
     int view_room;
-    bool failed;                        /* out of memory: nothing more is done */
+    bool failed;                                 /* out of memory: nothing more is done */
 } lowering_t;
 
 /* ---- Adding to the new graph ---- */
@@ -29,8 +30,8 @@ typedef struct lowering {
 static int32_t add_value(lowering_t *l, const pl_value_t *value)
 {
     pl_graph_t *g = &l->to->graph;
-    l->failed = l->failed || PL_GROW(l->view, g->value_count, l->view_room) != PL_OK ||
-                PL_GROW(g->value, g->value_count, g->value_room) != PL_OK;
+    l->failed = l->failed || PL_GROW(l->view, g->value_count, l->view_room) != PL_OK
+                || PL_GROW(g->value, g->value_count, g->value_room) != PL_OK;
     if (l->failed)
         return 0;
     g->value[g->value_count] = *value;
@@ -90,8 +91,10 @@ static int32_t add_reshape(lowering_t *l, const pl_op_t *for_op, int32_t value,
 {
     if (l->failed || pl_same_shape(shape_in(l, value), shape))
         return value;
-    pl_op_t op = {
-        .code = PL_OP_reshape, .input_count = 1, .output_count = 1, .input = {value}};
+    pl_op_t op = {.code = PL_OP_reshape,
+                  .input_count = 1,
+                  .output_count = 1,
+                  .input = {value}};
     memcpy(op.path, for_op->path, sizeof op.path);
     pl_value_t out = {.dtype = l->to->graph.value[value].dtype, .shape = shape};
     int32_t result = add_op(l, &op, &out);
@@ -106,8 +109,9 @@ static int32_t add_move(lowering_t *l, const pl_op_t *for_op, const pl_view_t *v
 {
     if (l->failed)
         return 0;
-    const bool whole = view->offset == 0 &&
-                       pl_elements(view->shape) == pl_elements(shape_in(l, view->root));
+    const bool whole = view->offset == 0
+                       && pl_elements(view->shape)
+                              == pl_elements(shape_in(l, view->root));
     if (whole && pl_view_is_dense(view))
         return add_reshape(l, for_op, view->root, view->shape);
     pl_op_t op = {.code = PL_OP_permute,
@@ -140,8 +144,8 @@ static void lower_slice(lowering_t *l, const pl_op_t *op)
 
 static void lower_reshape(lowering_t *l, const pl_op_t *op)
 {
-    l->plain[op->output[0]] =
-        add_reshape(l, op, l->plain[op->input[0]], l->from->value[op->output[0]].shape);
+    l->plain[op->output[0]] = add_reshape(l, op, l->plain[op->input[0]],
+                                          l->from->value[op->output[0]].shape);
 }
 
 /* Inputs are read through their views. */
@@ -206,8 +210,8 @@ static void lower_pictures(lowering_t *l, const pl_op_t *op, unsigned pictures)
     }
     int32_t first = add_op(l, &own, out);
     for (int k = 0; k < op->output_count && !l->failed; k++)
-        l->plain[op->output[k]] =
-            weights ? first + k : from_channels_last(l, op, first + k);
+        l->plain[op->output[k]] = weights ? first + k
+                                          : from_channels_last(l, op, first + k);
 }
 
 static bool any_is_last(const lowering_t *l, const pl_op_t *op)
@@ -263,8 +267,8 @@ static void lower_elementwise(lowering_t *l, const pl_op_t *op)
 static void lower_sum(lowering_t *l, const pl_op_t *op)
 {
     const unsigned axes = op->attr.axes;
-    const bool picture =
-        is_last(l, l->plain[op->input[0]]) && (axes == 0xf || axes == 0xd);
+    const bool picture = is_last(l, l->plain[op->input[0]])
+                         && (axes == 0xf || axes == 0xd);
     if (!picture) {
         lower_as_it_is(l, op);
         return;
@@ -289,8 +293,8 @@ static void lower_batch_norm(lowering_t *l, const pl_op_t *op, unsigned pictures
     }
     pl_op_t own = *op;
     pl_value_t out[PL_OP_OUTPUTS];
-    const pl_shape_t rows =
-        PL_SHAPE(shape.dim[0] * shape.dim[2] * shape.dim[3], shape.dim[1]);
+    const pl_shape_t rows = PL_SHAPE(shape.dim[0] * shape.dim[2] * shape.dim[3],
+                                     shape.dim[1]);
     for (int k = 0; k < op->input_count; k++) {
         own.input[k] = l->plain[op->input[k]];
         if (pictures >> k & 1)

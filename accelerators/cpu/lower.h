@@ -16,9 +16,9 @@
 /* A tensor within the memory of a value: element (i, j, …) lies at offset + i stride[0] +
  * j stride[1] + … */
 typedef struct pl_view {
-    int32_t root;                       /* the value whose memory it is */
+    int32_t root;                                       /* the value whose memory it is */
     pl_shape_t shape;
-    int64_t offset, stride[PL_DIMS];    /* elements */
+    int64_t offset, stride[PL_DIMS];                        /* elements */
 } pl_view_t;
 
 typedef struct pl_lowered {

@@ -23,7 +23,7 @@
 
 typedef struct helper {
     pl_pool_t *pool;
-    int own;                            /* the piece it prefers */
+    int own;                                                /* the piece it prefers */
     pthread_t thread;
 } helper_t;
 
@@ -35,12 +35,12 @@ struct pl_pool {
     int pieces;                         /* atomic, as all that follows */
     uint32_t *claimed;                  /* [threads] newest loop whose piece k is taken */
     char apart[LINE];
-    uint32_t loop;                      /* its number; helpers look at it, and sleep */
-    int asleep;                         /* helpers */
+    uint32_t loop;                         /* its number; helpers look at it, and sleep */
+    int asleep;                            /* helpers */
     bool ending;
     char apart_too[LINE];
-    uint32_t left;                      /* pieces not done; the caller looks, and sleeps */
-    bool waiting;                       /* the caller is asleep */
+    uint32_t left;                     /* pieces not done; the caller looks, and sleeps */
+    bool waiting;                      /* the caller is asleep */
 
     int threads, helpers;
     helper_t *helper;
@@ -146,7 +146,7 @@ static void helpers_start(pl_pool_t *pool)
 {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);    /* they are for the host's threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);     /* they are for the host's threads */
     for (int k = 0; k < pool->threads - 1; k++) {
         helper_t *helper = &pool->helper[k];
         *helper = (helper_t){.pool = pool, .own = k + 1};

@@ -26,21 +26,21 @@ typedef struct fetch {
     bool is_figure;
     int32_t value, weight;
     size_t bytes;
-    int ready;                          /* steps after which it is there */
+    int ready;                                         /* steps after which it is there */
 } fetch_t;
 
 struct pl_plan {
     pl_plan_t *next;
     pl_step_t *step;
     int steps;
-    place_t *place;                     /* [values] */
-    char **at;                          /* [values] */
+    place_t *place;                                         /* [values] */
+    char **at;                                              /* [values] */
     int values;
-    float *constant;                    /* [values] those that are one */
+    float *constant;                                     /* [values] those that are one */
     fetch_t *fetch;
     int fetches;
-    size_t arena, scratch;              /* bytes needed */
-    unsigned generation;   /* of the memory that at[] points to; 0: none yet */
+    size_t arena, scratch;            /* bytes needed */
+    unsigned generation;              /* of the memory that at[] points to; 0: none yet */
 };
 
 /* ---- Compiling ---- */
@@ -48,7 +48,7 @@ struct pl_plan {
 typedef struct compiler {
     pl_cpu_t *cpu;
     pl_plan_t *plan;
-    pl_graph_t graph;                   /* a copy, rewritten */
+    pl_graph_t graph;                                       /* a copy, rewritten */
     pl_lowered_t lowered;
     pl_fusion_t fusion;
     pl_lifetimes_t lifetimes;
@@ -82,11 +82,11 @@ static bool may_take_place(const pl_graph_t *g, int op, int32_t input, void *use
         return inputs && !(inputs & ~kernel_in_place(maker->code));
     }
     if (pl_is_total(g, maker))
-        return false; /* written at the end, where an input still matters */
+        return false;               /* written at the end, where an input still matters */
     for (int i = op; i >= 0 && fusion->unit[i] == fusion->unit[op]; i--)
         for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
-            if (fusion->root[g->op[i].input[k]] == fusion->root[input] &&
-                pl_elements(g->value[input].shape) != pl_op_elements(g, &g->op[i]))
+            if (fusion->root[g->op[i].input[k]] == fusion->root[input]
+                && pl_elements(g->value[input].shape) != pl_op_elements(g, &g->op[i]))
                 return false;
     for (int i = op + 1; i < g->op_count && fusion->unit[i] == fusion->unit[op]; i++)
         for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
@@ -137,7 +137,8 @@ static int prepare_unit(const compiler_t *c, const pl_builder_t *b, pl_step_t *s
         return pl_prepare_program(s, b, &c->fusion, from, to, err);
     pl_prepare_t prepare = prepare_of(op->code);
     if (!prepare)
-        return pl_fail(err, PL_EUNSUPPORTED, "%s: the CPU accelerator has no such operator",
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "%s: the CPU accelerator has no such operator",
                        pl_op_where(op, where));
     int code = prepare(s, b, err);
     if (code != PL_OK && err)
@@ -367,8 +368,8 @@ static int resolve(const pl_cpu_t *cpu, pl_plan_t *plan, pl_error_t *err)
 {
     for (int32_t v = 0; v < plan->values; v++) {
         const place_t *p = &plan->place[v];
-        if (p->in == IN_REGION &&
-            p->offset + p->bytes > cpu->region_count[p->index] * sizeof(float))
+        if (p->in == IN_REGION
+            && p->offset + p->bytes > cpu->region_count[p->index] * sizeof(float))
             return pl_fail(
                 err, PL_ESTATE,
                 "region %d has become too small for this plan; compile it again",
@@ -407,8 +408,8 @@ static void hand_out(const pl_plan_t *plan, pl_replay_t *replay, int steps)
     int figures = 0, outputs = 0;
     for (int i = 0; i < plan->fetches; i++) {
         const fetch_t *f = &plan->fetch[i];
-        double *figure =
-            f->is_figure && replay->figures ? replay->figures + 2 * figures : NULL;
+        double *figure = f->is_figure && replay->figures ? replay->figures + 2 * figures
+                                                         : NULL;
         void *output = f->is_figure ? NULL : replay->output[outputs];
         figures += f->is_figure;
         outputs += !f->is_figure;

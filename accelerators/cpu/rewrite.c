@@ -43,8 +43,8 @@ static int count_readers(const pl_graph_t *g, int32_t value)
         for (int k = 0; k < g->op[i].input_count; k++)
             count += g->op[i].input[k] == value;
     for (int i = 0; i < g->fetch_count; i++)
-        count += g->fetch[i].value == value ||
-                 (g->fetch[i].kind == PL_FETCH_FIGURE && g->fetch[i].weight == value);
+        count += g->fetch[i].value == value
+                 || (g->fetch[i].kind == PL_FETCH_FIGURE && g->fetch[i].weight == value);
     return count;
 }
 
@@ -102,9 +102,9 @@ static void relu_behind_pool(pl_graph_t *g, int pool)
     int relu_grad = find_reader(g, PL_OP_relu_grad, x, 1), pool_grad = -1;
     if (relu_grad >= 0)
         pool_grad = maker_of(g, g->op[relu_grad].input[0], PL_OP_max_pool2d_grad);
-    if (readers == 2 &&
-        (pool_grad < 0 || g->op[pool_grad].input[1] != g->op[pool].output[1] ||
-         count_readers(g, g->op[pool_grad].output[0]) != 1))
+    if (readers == 2
+        && (pool_grad < 0 || g->op[pool_grad].input[1] != g->op[pool].output[1]
+            || count_readers(g, g->op[pool_grad].output[0]) != 1))
         return;
     if (readers == 2)
         swap_gradients(g, pool_grad, relu_grad, y);

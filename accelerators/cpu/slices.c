@@ -9,9 +9,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-#define WORK_LEAST (1 << 18)            /* products of numbers worth a second thread */
-#define GRAIN 16                        /* rows or columns that are not torn apart */
-#define WIDE 8                          /* columns for a row, from which on they are cut */
+#define WORK_LEAST (1 << 18)           /* products of numbers worth a second thread */
+#define GRAIN 16                       /* rows or columns that are not torn apart */
+#define WIDE 8                         /* columns for a row, from which on they are cut */
 
 typedef struct slice {
     pl_product_t *product;
@@ -26,7 +26,7 @@ struct pl_slices {
     int count, room;
     slice_t *slice;
     size_t scratch;
-    int64_t summed;                     /* elements that are added up over slices */
+    int64_t summed;                           /* elements that are added up over slices */
 };
 
 static pl_slices_t *slices_new(int room, pl_error_t *err)
@@ -67,7 +67,7 @@ static bool slice_add(pl_slices_t *s, pl_product_t *product, const int64_t offse
     slice->product = product;
     for (int i = 0; i < 4; i++)
         slice->offset[i] = offset[i];
-    if (s->count++ > 0)                 /* the first sums where the result belongs */
+    if (s->count++ > 0)                      /* the first sums where the result belongs */
         s->scratch += aligned((size_t)s->summed * sizeof(float));
     slice->scratch = s->scratch;
     s->scratch += aligned(pl_product_scratch(product));
@@ -123,15 +123,14 @@ static bool cut_matmul(pl_slices_t *s, pl_library_t *library, pl_matmul_t m, int
 pl_slices_t *pl_slices_matmul(pl_library_t *library, int threads, const pl_matmul_t *m,
                               pl_error_t *err)
 {
-    const int many = work_of(m) < WORK_LEAST ? 1 : threads,
-              axis = axis_to_cut(m, many);
+    const int many = work_of(m) < WORK_LEAST ? 1 : threads, axis = axis_to_cut(m, many);
     const int64_t n = m->c.dim[axis],
                   piece = pl_parallel_piece(many, n, axis < m->rank - 2 ? 1 : GRAIN);
     pl_slices_t *s = slices_new(many, err);
     bool made = s != NULL;
     for (int64_t from = 0; made && from < n; from += piece)
-        made = cut_matmul(s, library, *m, axis, from,
-                          from + piece < n ? from + piece : n, err);
+        made = cut_matmul(s, library, *m, axis, from, from + piece < n ? from + piece : n,
+                          err);
     if (made)
         return s;
     pl_slices_free(s);

@@ -14,34 +14,36 @@
 #include "accelerators/cpu/parallel.h"
 #include "tensor/lifetimes.h"
 
-#define PL_GUARDED 1                    /* a step's answer: the rest does not happen */
+#define PL_GUARDED 1                       /* a step's answer: the rest does not happen */
 
 /* What a running step sees. */
 typedef struct pl_frame {
-    char *const *at; /* [values] where each lies; NULL: nobody wants it */
+    char *const *at;                 /* [values] where each lies; NULL: nobody wants it */
     char *scratch;
     const pl_kernels_t *kernels;
     pl_pool_t *pool;
-    int threads;                        /* of the pool */
+    int threads;                                            /* of the pool */
     const pl_replay_t *replay;
 } pl_frame_t;
 
 typedef struct pl_step pl_step_t;
 struct pl_step {
     int (*run)(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err);
-    void (*release)(pl_step_t *s);      /* what `own` holds  [pl_free(own)] */
-    pl_op_t op;       /* inputs and outputs are numbers for the frame's at[] */
-    int64_t size[8];                    /* as the step's file says */
-    pl_dtype_t dtype;                   /* of indices or of what is moved */
-    size_t scratch;                     /* bytes that running it needs */
+    void (*release)(pl_step_t *s);       /* what `own` holds  [pl_free(own)] */
+    pl_op_t op;                          /* inputs and outputs are numbers for the frame's
+                                            at[] */
+    int64_t size[8];                     /* as the step's file says */
+    pl_dtype_t dtype;                    /* of indices or of what is moved */
+    size_t scratch;                      /* bytes that running it needs */
     void *own;
 };
 
 /* What preparing a step may ask. */
 typedef struct pl_builder {
     const pl_lowered_t *lowered;
-    const pl_home_t *home;              /* [values] */
-    const bool *done;      /* [operations] assigns that have nothing left to do */
+    const pl_home_t *home;               /* [values] */
+    const bool *done;                    /* [operations] assigns that have nothing left to
+                                            do */
     pl_library_t *library;
     const pl_kernels_t *kernels;
     int threads;

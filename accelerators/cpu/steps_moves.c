@@ -13,7 +13,7 @@ typedef struct moves {
     int count;
     struct {
         pl_move_job_t job;
-        int64_t from, to;               /* elements into input k and into the output */
+        int64_t from, to;                  /* elements into input k and into the output */
     } move[PL_OP_INPUTS];
 } moves_t;
 
@@ -28,8 +28,8 @@ static void add_move(moves_t *m, const pl_view_t *from, const pl_view_t *to, int
         const int64_t n = from->shape.dim[i];
         if (n == 1)
             continue;
-        if (last >= 0 && job->from[last] == from->stride[i] * n &&
-            job->to[last] == to->stride[i] * n) {
+        if (last >= 0 && job->from[last] == from->stride[i] * n
+            && job->to[last] == to->stride[i] * n) {
             job->dim[last] *= n;
             job->from[last] = from->stride[i];
             job->to[last] = to->stride[i];
@@ -134,8 +134,8 @@ static int prepare_slice_grad(pl_step_t *s, const pl_builder_t *b, pl_error_t *e
         return PL_ENOMEM;
     const pl_view_t from = pl_view_whole(s->op.input[0], pl_step_in(b, s, 0));
     const pl_view_t whole = pl_view_whole(s->op.output[0], pl_step_out(b, s, 0));
-    const pl_view_t to =
-        pl_view_slice(&whole, s->op.attr.axis, s->op.attr.from, s->op.attr.to);
+    const pl_view_t to = pl_view_slice(&whole, s->op.attr.axis, s->op.attr.from,
+                                       s->op.attr.to);
     add_move(m, &from, &to, element_size(b, s));
     s->size[0] = pl_elements(whole.shape) * element_size(b, s);
     s->run = run_slice_grad;

@@ -18,7 +18,7 @@ static void release_product(pl_step_t *s)
 static int keep_product(pl_step_t *s, pl_slices_t *product)
 {
     if (!product)
-        return PL_ENOMEM;               /* any failure: the library has said which */
+        return PL_ENOMEM;                    /* any failure: the library has said which */
     s->own = product;
     s->release = release_product;
     s->scratch = pl_slices_scratch(product);
@@ -181,13 +181,13 @@ static int prepare_pool_grad(pl_step_t *s, const pl_builder_t *b, pl_error_t *er
 /* ---- Attention ---- */
 
 typedef struct attention_side {
-    pl_look_t look;                     /* but for the address */
-    int64_t offset;                     /* elements from where the value lies */
+    pl_look_t look;                               /* but for the address */
+    int64_t offset;                               /* elements from where the value lies */
 } attention_side_t;
 
 typedef struct attention_own {
-    pl_attention_job_t job;             /* but for addresses */
-    size_t part;                        /* bytes of scratch for each part */
+    pl_attention_job_t job;                           /* but for addresses */
+    size_t part;                                      /* bytes of scratch for each part */
     attention_side_t in[PL_OP_INPUTS], out[PL_OP_OUTPUTS];
 } attention_own_t;
 
@@ -207,9 +207,10 @@ static void attention_piece(void *user, int64_t from, int64_t to, int part)
 
 static attention_side_t side_of(const pl_view_t *view)
 {
-    return (attention_side_t){
-        {.batch = view->stride[0], .head = view->stride[1], .token = view->stride[2]},
-        view->offset};
+    return (attention_side_t){{.batch = view->stride[0],
+                               .head = view->stride[1],
+                               .token = view->stride[2]},
+                              view->offset};
 }
 
 static pl_look_t look_in(const pl_step_t *s, const pl_frame_t *f, int k)

@@ -12,12 +12,12 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-#define FETCH_AHEAD_FROM 1000000        /* elements of all operands */
+#define FETCH_AHEAD_FROM 1000000                            /* elements of all operands */
 
 typedef struct unit_program {
     pl_program_t program;
     int dropouts, totals;
-    int32_t total[PL_PROGRAM_TOTALS];   /* the values they are for */
+    int32_t total[PL_PROGRAM_TOTALS];                       /* the values they are for */
     double p[PL_PROGRAM_DROPOUTS];
     uint64_t stream[PL_PROGRAM_DROPOUTS];
 } unit_program_t;
@@ -26,13 +26,13 @@ typedef struct composer {
     const pl_graph_t *g;
     const pl_fusion_t *fusion;
     const pl_home_t *home;
-    int from, to;                       /* operations of the unit */
+    int from, to;                                           /* operations of the unit */
     unit_program_t *own;
     pl_program_t *p;
-    int made_operand[PL_PROGRAM_LINES]; /* [made] operands with results so far */
-    int32_t made_value[PL_PROGRAM_LINES];   /* [made] and whose they are */
+    int made_operand[PL_PROGRAM_LINES];          /* [made] operands with results so far */
+    int32_t made_value[PL_PROGRAM_LINES];        /* [made] and whose they are */
     int made;
-    bool busy[PL_PROGRAM_OPERANDS];     /* registers */
+    bool busy[PL_PROGRAM_OPERANDS];                         /* registers */
     int register_operand[PL_PROGRAM_OPERANDS];
 } composer_t;
 
@@ -103,9 +103,9 @@ static pl_operand_t repeat(pl_shape_t shape, pl_shape_t result)
 
 static bool same_repeat(const pl_operand_t *a, const pl_operand_t *b)
 {
-    return a->kind == b->kind && a->slot == b->slot && a->rank == b->rank &&
-           memcmp(a->size, b->size, sizeof a->size) == 0 &&
-           memcmp(a->stride, b->stride, sizeof a->stride) == 0;
+    return a->kind == b->kind && a->slot == b->slot && a->rank == b->rank
+           && memcmp(a->size, b->size, sizeof a->size) == 0
+           && memcmp(a->stride, b->stride, sizeof a->stride) == 0;
 }
 
 static int repeated_operand(composer_t *c, int32_t value, pl_shape_t result)
@@ -115,7 +115,7 @@ static int repeated_operand(composer_t *c, int32_t value, pl_shape_t result)
     for (int k = 0; k < c->p->operand_count; k++)
         if (same_repeat(&c->p->operand[k], &o))
             return k;
-    o.reg = new_register(c); /* for itself: it may be loaded once for all blocks */
+    o.reg = new_register(c);        /* for itself: it may be loaded once for all blocks */
     return add_operand(c, &o);
 }
 
@@ -158,8 +158,8 @@ static int last_reader(const composer_t *c, int32_t root)
     for (int i = c->from; i < c->to; i++)
         for (int k = c->g->op[i].code == PL_OP_assign ? 1 : 0;
              k < c->g->op[i].input_count; k++)
-            if (c->g->op[i].code != PL_OP_reshape &&
-                c->fusion->root[c->g->op[i].input[k]] == root)
+            if (c->g->op[i].code != PL_OP_reshape
+                && c->fusion->root[c->g->op[i].input[k]] == root)
                 last = i;
     return last;
 }
@@ -169,8 +169,7 @@ static int last_reader(const composer_t *c, int32_t root)
 static bool lies_in(const composer_t *c, int32_t root, int32_t target)
 {
     const int operand = made_operand(c, root);
-    const bool linear =
-        operand >= 0 && c->p->operand[operand].kind == PL_OPERAND_LINEAR;
+    const bool linear = operand >= 0 && c->p->operand[operand].kind == PL_OPERAND_LINEAR;
     const int32_t at = linear ? c->p->operand[operand].slot : root;
     return pl_values_overlap(&c->g->value[at], &c->g->value[target]);
 }
@@ -207,8 +206,9 @@ static bool stays(const composer_t *c, int maker, int assign, int32_t value)
     for (int i = maker + 1; i <= last_reader(c, value); i++) {
         const pl_op_t *op = &c->g->op[i];
         const bool writes = op->code == PL_OP_assign && i > assign;
-        if (makes_in(c, i, target) ||
-            (writes && pl_values_overlap(&c->g->value[op->input[0]], &c->g->value[target])))
+        if (makes_in(c, i, target)
+            || (writes
+                && pl_values_overlap(&c->g->value[op->input[0]], &c->g->value[target])))
             return false;
     }
     return true;
@@ -219,10 +219,9 @@ static int32_t direct_target(const composer_t *c, int32_t value, int maker)
 {
     for (int i = maker + 1; i < c->to; i++) {
         const pl_op_t *op = &c->g->op[i];
-        if (op->code == PL_OP_assign && !op->attr.accumulate &&
-            c->fusion->root[op->input[1]] == value &&
-            untouched(c, op->input[0], maker + 1, i - 1) &&
-            stays(c, maker, i, value))
+        if (op->code == PL_OP_assign && !op->attr.accumulate
+            && c->fusion->root[op->input[1]] == value
+            && untouched(c, op->input[0], maker + 1, i - 1) && stays(c, maker, i, value))
             return op->input[0];
     }
     return -1;
@@ -276,7 +275,7 @@ static pl_line_code_t line_code(pl_opcode_t code)
     case PL_OP_gelu_tanh_grad: return PL_LINE_gelu_tanh_grad;
     case PL_OP_sigmoid_grad: return PL_LINE_sigmoid_grad;
     case PL_OP_tanh_grad: return PL_LINE_tanh_grad;
-    default: return PL_LINE_copy;       /* broadcast, assign */
+    default: return PL_LINE_copy;                           /* broadcast, assign */
     }
 }
 
@@ -365,8 +364,8 @@ static double *partial_sums(const unit_program_t *own, const pl_frame_t *f, int 
 static float *registers(const unit_program_t *own, const pl_frame_t *f, int part)
 {
     const int64_t before = (own->totals * block_count(&own->program) * 2 + 15) / 16 * 16;
-    return (float *)f->scratch + before +
-           (int64_t)part * own->program.registers * PL_BLOCK;
+    return (float *)f->scratch + before
+           + (int64_t)part * own->program.registers * PL_BLOCK;
 }
 
 static void run_piece(void *user, int64_t from, int64_t to, int part)
@@ -405,8 +404,8 @@ static int run_program(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
                     &call);
     for (int k = 0; k < own->totals; k++)
         if (f->at[own->total[k]])
-            *(float *)f->at[own->total[k]] =
-                total_of(partial_sums(own, f, k), block_count(&own->program));
+            *(float *)f->at[own->total[k]] = total_of(partial_sums(own, f, k),
+                                                      block_count(&own->program));
     return PL_OK;
 }
 
@@ -431,9 +430,9 @@ int pl_prepare_program(pl_step_t *s, const pl_builder_t *b, const pl_fusion_t *f
     }
     c.p->block = block_length(c.p);
     c.p->fetch_ahead = c.p->count * c.p->operand_count >= FETCH_AHEAD_FROM;
-    s->scratch = ((size_t)c.own->totals * (size_t)block_count(c.p) * 2 + 16 +
-                  (size_t)b->threads * (size_t)c.p->registers * PL_BLOCK) *
-                 sizeof(float);
+    s->scratch = ((size_t)c.own->totals * (size_t)block_count(c.p) * 2 + 16
+                  + (size_t)b->threads * (size_t)c.p->registers * PL_BLOCK)
+                 * sizeof(float);
     s->run = run_program;
     return PL_OK;
 }

@@ -15,7 +15,7 @@
 
 typedef struct sum_call {
     pl_sum_job_t job;
-    float *partial;                     /* [parts] for a sum with one result  [not so] */
+    float *partial;                      /* [parts] for a sum with one result  [not so] */
     const pl_kernels_t *kernels;
 } sum_call_t;
 
@@ -151,9 +151,10 @@ static int prepare_max(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
 static int run_max_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
 {
     (void)err;
-    max_call_t call = {
-        .kernel = f->kernels->max_grad,
-        .job = {.dy = pl_in(s, f, 0), .x = pl_in(s, f, 1), .to = pl_out(s, f, 0)}};
+    max_call_t call = {.kernel = f->kernels->max_grad,
+                       .job = {.dy = pl_in(s, f, 0),
+                               .x = pl_in(s, f, 1),
+                               .to = pl_out(s, f, 0)}};
     max_start(s, f, &call);
     return PL_OK;
 }

@@ -32,11 +32,12 @@ static int64_t index_at(const void *indices, pl_dtype_t dtype, int64_t i)
 static int fail_index(const pl_step_t *s, int64_t index, int64_t below, pl_error_t *err)
 {
     char where[128];
-    return pl_fail(err, PL_EINVAL, "%s got index %lld, outside [0, %lld): %s",
-                   pl_op_where(&s->op, where), (long long)index, (long long)below,
-                   s->op.code == PL_OP_embedding
-                       ? "look at the data, and at how many rows the module gives the table"
-                       : "look at the labels of the data, and at module.classes");
+    return pl_fail(
+        err, PL_EINVAL, "%s got index %lld, outside [0, %lld): %s",
+        pl_op_where(&s->op, where), (long long)index, (long long)below,
+        s->op.code == PL_OP_embedding
+            ? "look at the data, and at how many rows the module gives the table"
+            : "look at the labels of the data, and at module.classes");
 }
 
 /* PL_OK when all n indices are in [0, below) or are the one to be ignored. */
@@ -45,8 +46,8 @@ static int check_indices(const pl_step_t *s, const void *indices, int64_t n,
 {
     for (int64_t i = 0; i < n; i++) {
         int64_t index = index_at(indices, s->dtype, i);
-        if ((index < 0 || index >= below) &&
-            !(s->op.attr.has_ignore && index == s->op.attr.from))
+        if ((index < 0 || index >= below)
+            && !(s->op.attr.has_ignore && index == s->op.attr.from))
             return fail_index(s, index, below, err);
     }
     return PL_OK;
@@ -94,7 +95,7 @@ static int prepare_softmax(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
 typedef struct layer_norm_call {
     const pl_kernels_t *kernels;
     pl_layer_norm_job_t job;
-    float *sums;                        /* [parts][2][width] of dw and db */
+    float *sums;                                      /* [parts][2][width] of dw and db */
 } layer_norm_call_t;
 
 static void layer_norm_piece(void *user, int64_t from, int64_t to, int part)
@@ -412,8 +413,8 @@ static int run_cross_entropy(const pl_step_t *s, const pl_frame_t *f, pl_error_t
         return code;
     if (s->op.code == PL_OP_cross_entropy)
         c.job.lse = pl_out(s, f, 2);
-    c.kernel =
-        s->op.code == PL_OP_correct ? f->kernels->correct : f->kernels->cross_entropy;
+    c.kernel = s->op.code == PL_OP_correct ? f->kernels->correct
+                                           : f->kernels->cross_entropy;
     pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
                     entropy_piece, &c);
     if (pl_out(s, f, 0))

@@ -140,7 +140,7 @@ static bool is_wanted(const hosted_t *hosted, const pl_hook_t point, uint64_t gl
 typedef struct wishes {
     bool stop;
     double lr_factor;
-    char reason[sizeof ((pl_wish_t *)0)->reason + 64];
+    char reason[sizeof((pl_wish_t *)0)->reason + 64];
 } wishes_t;
 
 /* Adds what one callback wishes to what those before it did. */
@@ -149,8 +149,10 @@ static int wish_add(const hosted_t *hosted, const char *where, const pl_wish_t *
 {
     pl_error_t why;
     if (!isfinite(wish->lr_factor) || wish->lr_factor < 0) {
-        pl_fail(&why, PL_EUSER, "it wants the learning rate times %g; 0 and more is "
-                "possible", wish->lr_factor);
+        pl_fail(&why, PL_EUSER,
+                "it wants the learning rate times %g; 0 and more is "
+                "possible",
+                wish->lr_factor);
         return callback_fail(hosted, where, &why, err);
     }
     all->lr_factor *= wish->lr_factor;

@@ -11,9 +11,9 @@
 #include "base/error.h"
 #include "base/run.h"
 
-#define READER_AHEAD 2                                  /* one is read, one waits */
-#define WAITING_MOST 64                                 /* fetches */
-#define RETRY_MS 1                                      /* while all batches are out */
+#define READER_AHEAD 2                                     /* one is read, one waits */
+#define WAITING_MOST 64                                    /* fetches */
+#define RETRY_MS 1                                         /* while all batches are out */
 
 typedef struct reader {
     pl_address_t at;
@@ -160,8 +160,7 @@ static void data_on_source(void *self, const pl_answer_t *answer)
         open_fail(data, &err);
 }
 
-static int source_open(data_t *data, pl_stage_t stage, const char *facts,
-                       pl_error_t *err)
+static int source_open(data_t *data, pl_stage_t stage, const char *facts, pl_error_t *err)
 {
     int code = pl_sources_prepare(&data->sources, stage, facts, err);
     if (code != PL_OK)
@@ -170,7 +169,7 @@ static int source_open(data_t *data, pl_stage_t stage, const char *facts,
     const pl_open_source_t fields = {.dataset = &dataset->object};
     const pl_how_t how = {.on_answer = data_on_source, .context = dataset};
     return pl_call_open_source(data, data->reader[0].at, &fields, how, err) ? PL_OK
-                                                                             : err->code;
+                                                                            : err->code;
 }
 
 static bool data_is_open(const data_t *data)

@@ -31,7 +31,8 @@ int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
     int64_t slots = smaller(spec->prefetch, batches);
     const pl_data_info_t *info = &spec->dataset->info;
     if (batches > UINT32_MAX || rows > INT32_MAX || slots > INT32_MAX - OUT_MOST)
-        return pl_fail(err, PL_EINVAL, "%lld batches, or %lld samples in one, or %lld "
+        return pl_fail(err, PL_EINVAL,
+                       "%lld batches, or %lld samples in one, or %lld "
                        "read ahead are too many: change data.batch_size or data.prefetch",
                        (long long)batches, (long long)rows, (long long)slots);
     const pl_batch_spec_t block = {rows, (int)slots + OUT_MOST, info->field_count,
@@ -44,9 +45,13 @@ int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
         pl_batch_pool_close(pool);
         return pl_no_memory(err);
     }
-    *feed = (pl_feed_t){.dataset = pl_object_ref(spec->dataset), .stage = spec->stage,
-                        .order = spec->order, .batch_size = rows,
-                        .pool = pool, .slot = slot, .slot_count = (uint32_t)slots};
+    *feed = (pl_feed_t){.dataset = pl_object_ref(spec->dataset),
+                        .stage = spec->stage,
+                        .order = spec->order,
+                        .batch_size = rows,
+                        .pool = pool,
+                        .slot = slot,
+                        .slot_count = (uint32_t)slots};
     return PL_OK;
 }
 

@@ -45,10 +45,11 @@ static int sink_open(sink_t *sink, const pl_options_t *options, int k,
 {
     char path[32];
     snprintf(path, sizeof path, "loggers.%d", k);
-    const pl_part_request_t request = {
-        .role = "logger",
-        .path = path,
-        .automatic = pl_options_value(options, "loggers") ? NULL : pl_usual_logger};
+    const pl_part_request_t request = {.role = "logger",
+                                       .path = path,
+                                       .automatic = pl_options_value(options, "loggers")
+                                                        ? NULL
+                                                        : pl_usual_logger};
     int code = pl_options_part(options, &request, &sink->part, err);
     if (code != PL_OK)
         return code;

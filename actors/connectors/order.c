@@ -24,7 +24,8 @@ int pl_split_make(pl_split_t *split, uint64_t seed, int64_t total, double share,
     if (count < 1 || count >= total)
         return pl_fail(err, PL_EINVAL,
                        "data.val_split %g of %lld samples leaves %s: choose another, or "
-                       "none", share, (long long)total,
+                       "none",
+                       share, (long long)total,
                        count < 1 ? "nothing to validate on" : "nothing to train on");
     int64_t *held = pl_alloc_array((size_t)count, sizeof *held);
     if (!held)

@@ -18,7 +18,7 @@
 #include "formats/durable.h"
 
 #define DIGITS_MOST 9
-#define ATTEMPTS 10000                                  /* other runs starting at once */
+#define ATTEMPTS 10000                                   /* other runs starting at once */
 
 static int fail_folder(const char *path, pl_error_t *err)
 {
@@ -26,14 +26,17 @@ static int fail_folder(const char *path, pl_error_t *err)
     case EACCES:
     case EPERM:
     case EROFS:
-        return pl_fail(err, PL_EIO, "%s: no permission to make this directory: give "
-                       "another trainer.default_root_dir", path);
+        return pl_fail(err, PL_EIO,
+                       "%s: no permission to make this directory: give "
+                       "another trainer.default_root_dir",
+                       path);
     case ENOTDIR:
     case EEXIST:
-        return pl_fail(err, PL_EEXIST, "%s: a file has the name of the directory: give "
-                       "another trainer.default_root_dir", path);
-    default:
-        return pl_fail(err, PL_EIO, "%s: this directory cannot be made: %m", path);
+        return pl_fail(err, PL_EEXIST,
+                       "%s: a file has the name of the directory: give "
+                       "another trainer.default_root_dir",
+                       path);
+    default: return pl_fail(err, PL_EIO, "%s: this directory cannot be made: %m", path);
     }
 }
 
@@ -130,8 +133,10 @@ static char *folder_numbered(const char *root, pl_error_t *err)
 
 static int fail_taken(const char *path, pl_error_t *err)
 {
-    return pl_fail(err, PL_EEXIST, "%s: there is a run of that name: give another "
-                   "trainer.run_name, nothing is overwritten", path);
+    return pl_fail(err, PL_EEXIST,
+                   "%s: there is a run of that name: give another "
+                   "trainer.run_name, nothing is overwritten",
+                   path);
 }
 
 static char *folder_named(const char *root, const char *name, pl_error_t *err)
@@ -218,8 +223,9 @@ char *pl_run_dir_make(const char *given, const char *name, const char *run,
     if (!root)
         return NULL;
     char *folder = *name ? folder_named(root, name, err) : folder_numbered(root, err);
-    if (folder && (run_write(folder, run, err) != PL_OK
-                   || latest_point(root, folder, err) != PL_OK)) {
+    if (folder
+        && (run_write(folder, run, err) != PL_OK
+            || latest_point(root, folder, err) != PL_OK)) {
         folder_remove(folder);
         pl_free(folder);
         folder = NULL;
@@ -236,8 +242,10 @@ int pl_run_dir_make_again(const char *file, pl_error_t *err)
         return pl_no_memory(err);
     int code = folders_ensure(folder, err);
     if (code == PL_OK)
-        pl_log_line(PL_LOG_WARNING, -1, "io.writer", "%s: somebody has removed this directory; it "
-                    "is made again for the weights", folder);
+        pl_log_line(PL_LOG_WARNING, -1, "io.writer",
+                    "%s: somebody has removed this directory; it "
+                    "is made again for the weights",
+                    folder);
     pl_free(folder);
     return code;
 }

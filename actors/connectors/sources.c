@@ -48,7 +48,9 @@ static const char *facts_for(const pl_sources_t *sources, const char *given)
 int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, const char *facts,
                        pl_error_t *err)
 {
-    pl_data_request_t request = {.stage = stage, .from = 0, .to = 1,
+    pl_data_request_t request = {.stage = stage,
+                                 .from = 0,
+                                 .to = 1,
                                  .seed = sources->job->trainer->seed,
                                  .facts = facts_for(sources, facts)};
     pl_stage_t source = stage;
@@ -71,7 +73,8 @@ int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, const char *fact
 
 static pl_order_t order_of(const pl_sources_t *sources, pl_stage_t stage)
 {
-    pl_order_t order = {.split = &sources->split, .seed = sources->job->trainer->seed,
+    pl_order_t order = {.split = &sources->split,
+                        .seed = sources->job->trainer->seed,
                         .count = sources->dataset[stage]->info.samples,
                         .shuffle = stage == PL_TRAIN && sources->job->data->shuffle};
     if (sources->split.held_count == 0 || stage > PL_VALIDATE)
@@ -87,8 +90,8 @@ static int split_make(pl_sources_t *sources, pl_error_t *err)
     pl_dataset_t *train = sources->dataset[PL_TRAIN];
     if (!train || sources->dataset[PL_VALIDATE] || !(sources->job->data->val_split > 0))
         return PL_OK;
-    int code = pl_split_make(&sources->split, sources->job->trainer->seed, train->info.samples,
-                             sources->job->data->val_split, err);
+    int code = pl_split_make(&sources->split, sources->job->trainer->seed,
+                             train->info.samples, sources->job->data->val_split, err);
     if (code == PL_OK)
         sources->dataset[PL_VALIDATE] = pl_object_ref(train);
     return code;
@@ -146,12 +149,15 @@ static int facts_compare(const json_t *train, const json_t *validation, pl_error
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)train, key, value) {
+    json_object_foreach((json_t *)train, key, value)
+    {
         const json_t *other = json_object_get(validation, key);
         if (json_is_string(value) && other && !json_equal(value, other))
-            return pl_fail(err, PL_EINVAL, "the validation data has another \"%s\" than "
+            return pl_fail(err, PL_EINVAL,
+                           "the validation data has another \"%s\" than "
                            "the training data: take both from one source, with "
-                           "data.val_split", key);
+                           "data.val_split",
+                           key);
     }
     return PL_OK;
 }

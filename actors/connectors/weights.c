@@ -58,12 +58,15 @@ static int tensor_read(pl_weights_t *weights, const pl_safetensors_t *file,
                        const pl_safetensors_tensor_t *tensor, pl_error_t *err)
 {
     if (!tensor->loadable || (tensor->dtype != PL_F32 && tensor->dtype != PL_F64))
-        return pl_fail(err, PL_EUNSUPPORTED, "%s: tensor \"%s\" is %s; weights are F32 "
-                       "or F64", file->name, tensor->name, tensor->type);
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "%s: tensor \"%s\" is %s; weights are F32 "
+                       "or F64",
+                       file->name, tensor->name, tensor->type);
     if (strlen(tensor->name) >= sizeof weights->tensor->name)
-        return pl_fail(err, PL_EUNSUPPORTED, "%s: the name of tensor \"%.80s\" is too "
-                       "long; %zu bytes are possible", file->name, tensor->name,
-                       sizeof weights->tensor->name - 1);
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "%s: the name of tensor \"%.80s\" is too "
+                       "long; %zu bytes are possible",
+                       file->name, tensor->name, sizeof weights->tensor->name - 1);
     int code = pl_weights_add(weights, tensor->name, tensor->shape, NULL, err);
     if (code != PL_OK)
         return code;
@@ -120,8 +123,10 @@ pl_weights_t *pl_weights_read(const char *path, pl_error_t *err)
     }
     pl_weights_t *weights = NULL;
     if (stat(inside, &what) != 0 && errno == ENOENT)
-        pl_fail(err, PL_ENOTFOUND, "%s: there are no weights (" PL_WEIGHTS_FILE ") in "
-                "this directory", path);
+        pl_fail(err, PL_ENOTFOUND,
+                "%s: there are no weights (" PL_WEIGHTS_FILE ") in "
+                "this directory",
+                path);
     else
         weights = weights_of_file(inside, err);
     pl_text_free(inside);

@@ -108,12 +108,9 @@ static int writer_on_run_dir(void *self, pl_call_t *call, const pl_body_t *body,
 }
 
 static const pl_handler_t writer_handlers[] = {
-    PL_ON(start, writer_on_start),
-    PL_ON(append, writer_on_append),
-    PL_ON(write_weights, writer_on_write),
-    PL_ON(read_weights, writer_on_read),
-    PL_ON(make_run_dir, writer_on_run_dir),
-    PL_HANDLERS_END,
+    PL_ON(start, writer_on_start),          PL_ON(append, writer_on_append),
+    PL_ON(write_weights, writer_on_write),  PL_ON(read_weights, writer_on_read),
+    PL_ON(make_run_dir, writer_on_run_dir), PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_io_writer = {

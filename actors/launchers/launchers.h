@@ -1,7 +1,7 @@
 /* launchers.h - the launchers that are built in: how ranks are started, watched and ended
  *
- * A launcher is an actor of level LAUNCHER that takes `run` and `stop`; the reply to `run` is rank zero's result.
- * Registered by name like a user's own. */
+ * A launcher is an actor of level LAUNCHER that takes `run` and `stop`; the reply to
+ * `run` is rank zero's result. Registered by name like a user's own. */
 #ifndef PL_LAUNCHERS_H
 #define PL_LAUNCHERS_H
 

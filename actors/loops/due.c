@@ -1,6 +1,7 @@
 /* due.c - what is due after which batch of an epoch
  *
- * Options may be as large as numbers go: everything is counted in 64 bits, and what is more than that is no limit. */
+ * Options may be as large as numbers go: everything is counted in 64 bits, and what is
+ * more than that is no limit. */
 #include "actors/loops/due.h"
 
 static uint64_t accumulate(const pl_due_t *due)
@@ -13,11 +14,13 @@ static uint64_t sooner(uint64_t a, uint64_t b)
     return !a || (b && b < a) ? b : a;
 }
 
-uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint64_t first_step, uint32_t batches)
+uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint64_t first_step,
+                      uint32_t batches)
 {
     uint64_t per_epoch = (batches + accumulate(due) - 1) / accumulate(due), all;
     uint64_t most = due->options->max_steps > 0 ? (uint64_t)due->options->max_steps : 0;
-    uint64_t epochs = due->options->max_epochs > 0 ? (uint64_t)due->options->max_epochs : 0;
+    uint64_t epochs = due->options->max_epochs > 0 ? (uint64_t)due->options->max_epochs
+                                                   : 0;
     if (__builtin_mul_overflow(epochs, per_epoch, &all))
         all = 0;
     due->epoch = epoch;
@@ -30,12 +33,14 @@ uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint64_t first_step, uint32
 
 bool pl_due_step(const pl_due_t *due, uint32_t batch)
 {
-    return (batch + UINT64_C(1)) % accumulate(due) == 0 || batch + UINT64_C(1) == due->end;
+    return (batch + UINT64_C(1)) % accumulate(due) == 0
+           || batch + UINT64_C(1) == due->end;
 }
 
 uint64_t pl_due_steps(const pl_due_t *due, uint32_t batch)
 {
-    return due->first_step + (batch + accumulate(due)) / accumulate(due) - !pl_due_step(due, batch);
+    return due->first_step + (batch + accumulate(due)) / accumulate(due)
+           - !pl_due_step(due, batch);
 }
 
 uint32_t pl_due_shard(const pl_due_t *due, uint32_t batch)
@@ -51,19 +56,22 @@ static bool multiple(uint64_t step, uint64_t every)
 bool pl_due_log(const pl_due_t *due, uint32_t batch)
 {
     return pl_due_step(due, batch)
-           && multiple(pl_due_steps(due, batch), (uint64_t)due->options->log_every_n_steps);
+           && multiple(pl_due_steps(due, batch),
+                       (uint64_t)due->options->log_every_n_steps);
 }
 
 bool pl_due_callback(const pl_due_t *due, uint32_t batch)
 {
-    return pl_due_step(due, batch) && multiple(pl_due_steps(due, batch), due->callback_every);
+    return pl_due_step(due, batch)
+           && multiple(pl_due_steps(due, batch), due->callback_every);
 }
 
 static bool run_ends(const pl_due_t *due, uint32_t batch)
 {
     int64_t epochs = due->options->max_epochs, steps = due->options->max_steps;
-    return batch + 1 == due->end && ((epochs > 0 && due->epoch + UINT64_C(1) >= (uint64_t)epochs)
-                                     || (steps > 0 && pl_due_steps(due, batch) >= (uint64_t)steps));
+    return batch + 1 == due->end
+           && ((epochs > 0 && due->epoch + UINT64_C(1) >= (uint64_t)epochs)
+               || (steps > 0 && pl_due_steps(due, batch) >= (uint64_t)steps));
 }
 
 bool pl_due_validation(const pl_due_t *due, uint32_t batch)
@@ -77,10 +85,12 @@ bool pl_due_validation(const pl_due_t *due, uint32_t batch)
         uint32_t batches = (uint32_t)(every.value * due->batches);
         return (batch + 1) % (batches ? batches : 1) == 0;
     }
-    return multiple((uint64_t)due->epoch * due->batches + batch + 1, (uint64_t)every.value);
+    return multiple((uint64_t)due->epoch * due->batches + batch + 1,
+                    (uint64_t)every.value);
 }
 
 bool pl_due_decision(const pl_due_t *due, uint32_t batch)
 {
-    return batch + 1 == due->end || pl_due_validation(due, batch) || pl_due_callback(due, batch);
+    return batch + 1 == due->end || pl_due_validation(due, batch)
+           || pl_due_callback(due, batch);
 }

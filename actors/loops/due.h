@@ -1,6 +1,8 @@
-/* due.h - what is due after which batch of an epoch: an optimizer step, a log line, a callback's turn, a validation
+/* due.h - what is due after which batch of an epoch: an optimizer step, a log line, a
+ * callback's turn, a validation
  *
- * Known from options and counts alone, before the batch is fetched: timing decides nothing. */
+ * Known from options and counts alone, before the batch is fetched: timing decides
+ * nothing. */
 #ifndef PL_LOOPS_DUE_H
 #define PL_LOOPS_DUE_H
 
@@ -11,15 +13,17 @@
 
 typedef struct pl_due {
     const pl_trainer_options_t *options;
-    bool validates;                                         /* there is validation data */
-    uint64_t callback_every;                                /* steps; 0: never */
-    uint32_t epoch;                                         /* of which this is */
-    uint32_t batches, end;                                  /* of a whole epoch; of this one: max_steps may cut it */
-    uint64_t first_step;                                    /* optimizer steps done before it */
+    bool validates;                    /* there is validation data */
+    uint64_t callback_every;           /* steps; 0: never */
+    uint32_t epoch;                    /* of which this is */
+    uint32_t batches, end;             /* of a whole epoch; of this one: max_steps may cut
+                                          it */
+    uint64_t first_step;               /* optimizer steps done before it */
 } pl_due_t;
 
 /* -> the steps of the run, 0 when nothing limits them. */
-uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint64_t first_step, uint32_t batches);
+uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint64_t first_step,
+                      uint32_t batches);
 
 /* `batch` counts from 0 within the epoch. */
 bool pl_due_step(const pl_due_t *due, uint32_t batch);

@@ -1,9 +1,10 @@
 /* epoch.c - the epoch loop: train on the batches of one epoch
  *
- * Several micro-batches are under way at once, so that the accelerator never waits for messages.  Some batches
- * are followed by a decision: a callback's turn, validation, the end.  Which ones they are is known from step and
- * progress alone, when they are fetched; nothing is sent past one until all before it have come back, so that timing
- * decides nothing.  Answers come in order, so a log line needs no such halt. */
+ * Several micro-batches are under way at once, so that the accelerator never waits for
+ * messages.  Some batches are followed by a decision: a callback's turn, validation, the
+ * end.  Which ones they are is known from step and progress alone, when they are fetched;
+ * nothing is sent past one until all before it have come back, so that timing decides
+ * nothing.  Answers come in order, so a log line needs no such halt. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,52 +24,57 @@ static const int64_t REPORT_EVERY = PL_SECOND / 10;
 
 /* What a decision goes through, in order. */
 typedef enum decision {
-    DECIDE_LOG, DECIDE_CALLBACK, DECIDE_VALIDATING, DECIDE_VALIDATE, DECIDE_VALIDATED, DECIDE_END,
+    DECIDE_LOG,
+    DECIDE_CALLBACK,
+    DECIDE_VALIDATING,
+    DECIDE_VALIDATE,
+    DECIDE_VALIDATED,
+    DECIDE_END,
 } decision_t;
 
 typedef struct epoch {
-    const pl_trainer_options_t *options;                    /* of the job that it was started with */
+    const pl_trainer_options_t *options;         /* of the job that it was started with */
     char optimizer[48];
     pl_address_t data, strategy, evaluate, callback, logger;
-    bool asked;                                             /* part, names and interest are known */
+    bool asked;                                   /* part, names and interest are known */
     uint32_t part, parts;
     unsigned callback_points;
 
-    pl_call_t *call;                                        /* NULL: idle */
-    uint32_t number;                                        /* of the epoch, from 0 */
-    uint64_t total_steps;                                   /* of the run, 0 unknown */
-    pl_due_t due;                                           /* after which batch */
-    uint32_t fetched, done;                                 /* micro-batches of this epoch */
-    int pending;                                            /* calls under way */
-    bool deciding;
-    uint64_t evaluating;                                    /* the call  [0: none] */
-    bool at_decision;                                       /* a decision follows what was fetched last */
+    pl_call_t *call;                        /* NULL: idle */
+    uint32_t number;                        /* of the epoch, from 0 */
+    uint64_t global_step, total_steps;      /* of the run; total 0: unknown */
+    pl_due_t due;                           /* after which batch */
+    uint32_t fetched, done;                 /* micro-batches of this epoch */
+    int pending;                            /* calls under way */
+    uint64_t evaluating;                    /* the call  [0: none] */
+    bool at_decision, validated;            /* what was fetched last; already validated */
     decision_t decision;
-    uint64_t global_step;
-    bool validated;                                         /* at this decision */
     double lr, lr_factor, grad_norm;
-    bool stopping, ended;
-    bool told;                                              /* to stop, from above: does not wait for a validation */
+    bool deciding, stopping, ended;
+    bool told;                                 /* to stop, from above: does not wait for a
+                                                  validation */
     char reason[128];
-    pl_figures_t sums, since_log;                           /* over the epoch; since the newest log line */
-    json_t *newest;                                         /* figures by name, over the run */
+    pl_figures_t sums, since_log;          /* over the epoch; since the newest log line */
+    json_t *newest;                        /* figures by name, over the run */
     pl_error_t failure;
-    pl_patience_t patience;                                 /* with the next step to end */
+    pl_patience_t patience;                                /* with the next step to end */
     pl_pace_t pace;
-    int64_t reported;                                       /* when progress was told last */
+    int64_t reported;                                    /* when progress was told last */
 } epoch_t;
 
 static void epoch_go_on(epoch_t *e);
 static void epoch_decide(epoch_t *e);
 
-static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
 {
     (void)call;
     epoch_t *e = self;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
     const char *optimizer = pl_options_part_name(job->options, "optimizer");
     e->options = job->trainer;
-    snprintf(e->optimizer, sizeof e->optimizer, "lr-%s", optimizer ? optimizer : "optimizer");
+    snprintf(e->optimizer, sizeof e->optimizer, "lr-%s",
+             optimizer ? optimizer : "optimizer");
     e->data = pl_peer(self, "data");
     e->strategy = pl_peer(self, "strategy");
     e->evaluate = pl_peer(self, "evaluate");
@@ -86,7 +92,8 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body, pl_er
 
 /* ---- failure and reports ---- */
 
-/* True when an answer is no reply; an error is kept and what is under way comes back before the epoch fails. */
+/* True when an answer is no reply; an error is kept and what is under way comes back
+ * before the epoch fails. */
 static bool epoch_failed(epoch_t *e, const pl_answer_t *answer)
 {
     if (answer->kind == PL_ANSWER_REPLY)
@@ -109,9 +116,14 @@ static void epoch_unsent(epoch_t *e)
 
 static void epoch_tell(const epoch_t *e, const char *event, const char *metrics)
 {
-    pl_progress_train_epoch(e->call, &(pl_train_epoch_progress_t){
-        .event = event, .global_step = e->global_step, .total_steps = e->total_steps, .epoch = e->number,
-        .batch = e->done, .batches = e->due.end, .metrics = metrics});
+    pl_progress_train_epoch(e->call,
+                            &(pl_train_epoch_progress_t){.event = event,
+                                                         .global_step = e->global_step,
+                                                         .total_steps = e->total_steps,
+                                                         .epoch = e->number,
+                                                         .batch = e->done,
+                                                         .batches = e->due.end,
+                                                         .metrics = metrics});
 }
 
 /* What came since the newest log line, and of what it came. */
@@ -133,7 +145,8 @@ static void epoch_report(epoch_t *e, const char *event, const json_t *metrics)
     pl_free(text);
 }
 
-/* With what no log line has said yet.  e->newest itself changes at decisions only, not by the clock. */
+/* With what no log line has said yet.  e->newest itself changes at decisions only, not by
+ * the clock. */
 static void epoch_report_now(epoch_t *e, const char *event)
 {
     json_t *now = json_copy(e->newest);
@@ -168,8 +181,8 @@ static void epoch_look(void *self)
 
 /* ---- log lines ---- */
 
-/* A line of what came since the newest to the loggers, at its end with what the epoch comes to; `then` hears that they
- * have it  [nobody]. */
+/* A line of what came since the newest to the loggers, at its end with what the epoch
+ * comes to; `then` hears that they have it  [nobody]. */
 static bool send_log(epoch_t *e, pl_on_answer_t then)
 {
     json_t *line = json_object();
@@ -178,13 +191,21 @@ static bool send_log(epoch_t *e, pl_on_answer_t then)
     if (!line)
         pl_no_memory(&e->failure);
     else if (figures_newest(e, line, &e->failure) == PL_OK
-             && (!last || pl_figures_put(&e->sums, PL_FIGURES_OF_EPOCH, line, &e->failure) == PL_OK))
-        text = json_object_update(e->newest, line) == 0 ? pl_metrics_text(line, &e->failure) : NULL;
+             && (!last
+                 || pl_figures_put(&e->sums, PL_FIGURES_OF_EPOCH, line, &e->failure)
+                        == PL_OK))
+        text = json_object_update(e->newest, line) == 0
+                   ? pl_metrics_text(line, &e->failure)
+                   : NULL;
     if (!text && e->failure.code == PL_OK)
         pl_no_memory(&e->failure);
     json_decref(line);
-    pl_log_metrics_t msg = {.epoch = e->number, .global_step = e->global_step, .metrics = text};
-    bool sent = text && pl_call_log_metrics(e, e->logger, &msg, (pl_how_t){.on_answer = then}, &e->failure);
+    pl_log_metrics_t msg = {.epoch = e->number,
+                            .global_step = e->global_step,
+                            .metrics = text};
+    bool sent = text
+                && pl_call_log_metrics(e, e->logger, &msg, (pl_how_t){.on_answer = then},
+                                       &e->failure);
     pl_free(text);
     pl_figures_clear(&e->since_log);
     return sent;
@@ -237,14 +258,19 @@ static void batch_fetched(void *self, const pl_answer_t *answer)
     const pl_fetch_batch_reply_t *reply = &answer->body->fetch_batch_reply;
     uint32_t batch = reply->batch_idx;
     const bool step_due = pl_due_step(&e->due, batch);
-    pl_train_batch_t msg = {.global_step = pl_due_steps(&e->due, batch) + !step_due, .total_steps = e->total_steps,
-                            .shard = pl_due_shard(&e->due, batch), .step_due = step_due,
-                            .lr_factor = e->lr_factor, .batch = reply->batch};
+    pl_train_batch_t msg = {.global_step = pl_due_steps(&e->due, batch) + !step_due,
+                            .total_steps = e->total_steps,
+                            .shard = pl_due_shard(&e->due, batch),
+                            .step_due = step_due,
+                            .lr_factor = e->lr_factor,
+                            .batch = reply->batch};
     if (!reply->batch)
-        pl_fail(&e->failure, PL_EBUG, "the data ended after %u of %u batches", e->done, e->due.end);
+        pl_fail(&e->failure, PL_EBUG, "the data ended after %u of %u batches", e->done,
+                e->due.end);
     else if (e->failure.code == PL_OK
-             && pl_call_train_batch(e, e->strategy, &msg, (pl_how_t){.on_answer = batch_done}, &e->failure))
-        return;                                             /* still pending: the step in the fetch's place */
+             && pl_call_train_batch(e, e->strategy, &msg,
+                                    (pl_how_t){.on_answer = batch_done}, &e->failure))
+        return;                         /* still pending: the step in the fetch's place */
     e->pending--;
     epoch_go_on(e);
 }
@@ -260,7 +286,8 @@ static void epoch_pump(epoch_t *e)
 {
     pl_fetch_batch_t msg = {.stage = PL_TRAIN};
     while (e->failure.code == PL_OK && may_fetch(e))
-        if (pl_call_fetch_batch(e, e->data, &msg, (pl_how_t){.on_answer = batch_fetched}, &e->failure)) {
+        if (pl_call_fetch_batch(e, e->data, &msg, (pl_how_t){.on_answer = batch_fetched},
+                                &e->failure)) {
             e->at_decision = pl_due_decision(&e->due, e->fetched);
             e->fetched++;
             e->pending++;
@@ -279,10 +306,12 @@ static void epoch_finish(epoch_t *e)
         epoch_tell(e, "alive", "");                         /* what follows it may fail */
     e->call = NULL;
     if (text)
-        pl_reply_train_epoch(call, &(pl_train_epoch_reply_t){
-            .global_step = e->global_step, .ended = e->ended || e->stopping,
-            .whole = e->done == e->due.batches,
-            .reason = e->reason, .metrics = text});
+        pl_reply_train_epoch(call,
+                             &(pl_train_epoch_reply_t){.global_step = e->global_step,
+                                                       .ended = e->ended || e->stopping,
+                                                       .whole = e->done == e->due.batches,
+                                                       .reason = e->reason,
+                                                       .metrics = text});
     else
         pl_call_fail(call, &e->failure);
     pl_free(text);
@@ -305,7 +334,7 @@ static void epoch_go_on(epoch_t *e)
         e->validated = false;
         epoch_decide(e);
     } else if (!e->deciding) {
-        epoch_finish(e);                                    /* stopped between two decisions */
+        epoch_finish(e);                               /* stopped between two decisions */
     }
 }
 
@@ -337,13 +366,19 @@ static void validated(void *self, const pl_answer_t *answer)
     epoch_t *e = self;
     if (answer->kind == PL_ANSWER_PROGRESS) {
         const pl_evaluate_progress_t *p = &answer->body->evaluate_progress;
-        pl_progress_train_epoch(e->call, &(pl_train_epoch_progress_t){
-            .event = p->event, .global_step = p->global_step, .total_steps = e->total_steps, .epoch = p->epoch,
-            .batch = p->batch, .batches = p->batches, .metrics = ""});
+        pl_progress_train_epoch(
+            e->call, &(pl_train_epoch_progress_t){.event = p->event,
+                                                  .global_step = p->global_step,
+                                                  .total_steps = e->total_steps,
+                                                  .epoch = p->epoch,
+                                                  .batch = p->batch,
+                                                  .batches = p->batches,
+                                                  .metrics = ""});
     }
-    if (answer->kind == PL_ANSWER_ERROR && e->stopping && answer->error->code == PL_ECANCELLED) {
+    if (answer->kind == PL_ANSWER_ERROR && e->stopping
+        && answer->error->code == PL_ECANCELLED) {
         e->pending--;
-        e->decision = DECIDE_END;                           /* a stop does not wait for a validation */
+        e->decision = DECIDE_END;              /* a stop does not wait for a validation */
         epoch_decide(e);
         return;
     }
@@ -352,7 +387,8 @@ static void validated(void *self, const pl_answer_t *answer)
     e->pending--;
     e->validated = true;
     pl_metrics_merge(e->newest, answer->body->evaluate_reply.metrics, &e->failure);
-    pl_log_metrics_t log = {.epoch = e->number, .global_step = e->global_step,
+    pl_log_metrics_t log = {.epoch = e->number,
+                            .global_step = e->global_step,
                             .metrics = answer->body->evaluate_reply.metrics};
     pl_call_log_metrics(e, e->logger, &log, (pl_how_t){0}, &e->failure);
     if (e->call)
@@ -364,7 +400,10 @@ static void validated(void *self, const pl_answer_t *answer)
 static bool send_hook(epoch_t *e, unsigned point)
 {
     char *text = pl_metrics_text(e->newest, &e->failure);
-    pl_ask_callbacks_t msg = {.point = point, .epoch = e->number, .global_step = e->global_step, .metrics = text};
+    pl_ask_callbacks_t msg = {.point = point,
+                              .epoch = e->number,
+                              .global_step = e->global_step,
+                              .metrics = text};
     pl_how_t how = {.on_answer = decided, .context = e};
     bool sent = text && pl_call_ask_callbacks(e, e->callback, &msg, how, &e->failure);
     pl_free(text);
@@ -373,8 +412,11 @@ static bool send_hook(epoch_t *e, unsigned point)
 
 static bool send_evaluate(epoch_t *e)
 {
-    pl_evaluate_t msg = {.stage = PL_VALIDATE, .epoch = e->number, .global_step = e->global_step};
-    e->evaluating = pl_call_evaluate(e, e->evaluate, &msg, (pl_how_t){.on_answer = validated}, &e->failure);
+    pl_evaluate_t msg = {.stage = PL_VALIDATE,
+                         .epoch = e->number,
+                         .global_step = e->global_step};
+    e->evaluating = pl_call_evaluate(e, e->evaluate, &msg,
+                                     (pl_how_t){.on_answer = validated}, &e->failure);
     return e->evaluating != 0;
 }
 
@@ -385,26 +427,29 @@ static bool decision_send(epoch_t *e)
     bool validate = pl_due_validation(&e->due, batch) && !e->told;
     switch (e->decision) {
     case DECIDE_LOG:
-        return (e->done == e->due.end || pl_due_log(&e->due, batch)) && send_log(e, decided);
+        return (e->done == e->due.end || pl_due_log(&e->due, batch))
+               && send_log(e, decided);
     case DECIDE_CALLBACK:
         return pl_due_callback(&e->due, batch) && send_hook(e, PL_HOOK_TRAIN_BATCH_END);
     case DECIDE_VALIDATING:
-        return validate && (e->callback_points & PL_AT(VALIDATION_START)) && send_hook(e, PL_HOOK_VALIDATION_START);
-    case DECIDE_VALIDATE:
-        return validate && send_evaluate(e);
+        return validate && (e->callback_points & PL_AT(VALIDATION_START))
+               && send_hook(e, PL_HOOK_VALIDATION_START);
+    case DECIDE_VALIDATE: return validate && send_evaluate(e);
     case DECIDE_VALIDATED:
-        return e->validated && (e->callback_points & PL_AT(VALIDATION_END)) && send_hook(e, PL_HOOK_VALIDATION_END);
-    case DECIDE_END:
-        break;
+        return e->validated && (e->callback_points & PL_AT(VALIDATION_END))
+               && send_hook(e, PL_HOOK_VALIDATION_END);
+    case DECIDE_END: break;
     }
     return false;
 }
 
-/* One thing of a decision is sent; its answer leads to the next.  What is not due is passed over. */
+/* One thing of a decision is sent; its answer leads to the next.  What is not due is
+ * passed over. */
 static void epoch_decide(epoch_t *e)
 {
     bool sent = false;
-    while (e->failure.code == PL_OK && e->decision < DECIDE_END && !(sent = decision_send(e)))
+    while (e->failure.code == PL_OK && e->decision < DECIDE_END
+           && !(sent = decision_send(e)))
         e->decision++;
     if (sent) {
         e->pending++;
@@ -413,7 +458,8 @@ static void epoch_decide(epoch_t *e)
     e->deciding = false;
     e->at_decision = false;
     pl_pace_paused(&e->pace);
-    e->ended = e->options->max_steps > 0 && e->global_step >= (uint64_t)e->options->max_steps;
+    e->ended = e->options->max_steps > 0
+               && e->global_step >= (uint64_t)e->options->max_steps;
     pl_patience_renew(&e->patience);
     epoch_go_on(e);
 }
@@ -426,9 +472,11 @@ static void epoch_begun(void *self, const pl_answer_t *answer)
     if (epoch_failed(e, answer))
         return;
     e->pending--;
-    uint32_t batches = pl_amount_of(e->options->limit_train_batches, answer->body->begin_reply.batches);
+    uint32_t batches = pl_amount_of(e->options->limit_train_batches,
+                                    answer->body->begin_reply.batches);
     if (batches == 0)
-        pl_fail(&e->failure, PL_EINVAL, "trainer.limit_train_batches leaves none of the %u batches of an epoch",
+        pl_fail(&e->failure, PL_EINVAL,
+                "trainer.limit_train_batches leaves none of the %u batches of an epoch",
                 answer->body->begin_reply.batches);
     e->total_steps = pl_due_begin(&e->due, e->number, e->global_step, batches);
     pl_patience_begin(&e->patience, e, e->options->step_timeout, epoch_look);
@@ -438,8 +486,12 @@ static void epoch_begun(void *self, const pl_answer_t *answer)
 
 static void epoch_begin(epoch_t *e)
 {
-    pl_begin_t msg = {.stage = PL_TRAIN, .epoch = e->number, .part = e->part, .parts = e->parts};
-    if (pl_call_begin(e, e->data, &msg, (pl_how_t){.on_answer = epoch_begun}, &e->failure))
+    pl_begin_t msg = {.stage = PL_TRAIN,
+                      .epoch = e->number,
+                      .part = e->part,
+                      .parts = e->parts};
+    if (pl_call_begin(e, e->data, &msg, (pl_how_t){.on_answer = epoch_begun},
+                      &e->failure))
         e->pending++;
     epoch_unsent(e);
 }
@@ -464,7 +516,8 @@ static void names_known(void *self, const pl_answer_t *answer)
     e->pending--;
     pl_figures_name(&e->sums, "train_", answer->body->figure_names_reply.names);
     e->since_log = e->sums;
-    if (pl_call_interest(e, e->callback, &(pl_interest_t){0}, (pl_how_t){.on_answer = interest_known}, &e->failure))
+    if (pl_call_interest(e, e->callback, &(pl_interest_t){0},
+                         (pl_how_t){.on_answer = interest_known}, &e->failure))
         e->pending++;
     epoch_unsent(e);
 }
@@ -478,12 +531,14 @@ static void split_known(void *self, const pl_answer_t *answer)
     e->part = answer->body->process_dataloader_reply.part;
     e->parts = answer->body->process_dataloader_reply.parts;
     pl_figure_names_t msg = {.stage = PL_TRAIN};
-    if (pl_call_figure_names(e, e->strategy, &msg, (pl_how_t){.on_answer = names_known}, &e->failure))
+    if (pl_call_figure_names(e, e->strategy, &msg, (pl_how_t){.on_answer = names_known},
+                             &e->failure))
         e->pending++;
     epoch_unsent(e);
 }
 
-static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
 {
     epoch_t *e = self;
     if (e->call || e->pending)
@@ -500,7 +555,9 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     e->call = call;
     if (e->asked)
         epoch_begin(e);
-    else if (pl_call_process_dataloader(e, e->strategy, &split, (pl_how_t){.on_answer = split_known}, &e->failure))
+    else if (pl_call_process_dataloader(e, e->strategy, &split,
+                                        (pl_how_t){.on_answer = split_known},
+                                        &e->failure))
         e->pending++;
     else
         epoch_unsent(e);

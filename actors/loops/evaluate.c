@@ -21,7 +21,8 @@ static void evaluate_names(pl_walk_t *walk, const char *names)
     pl_figures_name(&((evaluate_t *)walk)->figures, prefixes[walk->stage], names);
 }
 
-static void evaluate_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply, int64_t samples)
+static void evaluate_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply,
+                           int64_t samples)
 {
     (void)samples;
     pl_figures_add(&((evaluate_t *)walk)->figures, reply->figures);
@@ -29,21 +30,26 @@ static void evaluate_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *rep
 
 static void evaluate_report(pl_walk_t *walk)
 {
-    pl_evaluate_progress_t progress = {.event = "validate", .global_step = ((evaluate_t *)walk)->global_step,
-                                       .epoch = walk->epoch, .batch = walk->done, .batches = walk->batches,
+    pl_evaluate_progress_t progress = {.event = "validate",
+                                       .global_step = ((evaluate_t *)walk)->global_step,
+                                       .epoch = walk->epoch,
+                                       .batch = walk->done,
+                                       .batches = walk->batches,
                                        .metrics = ""};
     pl_progress_evaluate(walk->call, &progress);
 }
 
-/* Validation changes nothing, so the run goes on; but who chooses weights by such a figure should know. */
+/* Validation changes nothing, so the run goes on; but who chooses weights by such a
+ * figure should know. */
 static void evaluate_warn(evaluate_t *e)
 {
     for (int k = 0; k < e->figures.count; k++) {
         const pl_figure_t *f = &e->figures.figure[k];
         if (f->weight != 0 && !isfinite(f->sum / f->weight))
-            pl_log_line(PL_LOG_WARNING, pl_actor_rank(e), pl_actor_name(e),
-                        "%s is not finite after step %llu: look at the data and the weights", f->name,
-                        (unsigned long long)e->global_step);
+            pl_log_line(
+                PL_LOG_WARNING, pl_actor_rank(e), pl_actor_name(e),
+                "%s is not finite after step %llu: look at the data and the weights",
+                f->name, (unsigned long long)e->global_step);
     }
 }
 
@@ -54,21 +60,25 @@ static void evaluate_end(pl_walk_t *walk, pl_call_t *call)
     json_t *metrics = json_object();
     char *text = NULL;
     evaluate_warn(e);
-    if (metrics && pl_figures_put(&e->figures, PL_FIGURES_OF_PASS, metrics, &err) == PL_OK)
+    if (metrics
+        && pl_figures_put(&e->figures, PL_FIGURES_OF_PASS, metrics, &err) == PL_OK)
         text = pl_metrics_text(metrics, &err);
     else if (!metrics)
         pl_no_memory(&err);
     json_decref(metrics);
     if (text)
-        pl_reply_evaluate(call, &(pl_evaluate_reply_t){.metrics = text, .batches = walk->done});
+        pl_reply_evaluate(call,
+                          &(pl_evaluate_reply_t){.metrics = text, .batches = walk->done});
     else
         pl_call_fail(call, &err);
     pl_free(text);
 }
 
-static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
+                             pl_error_t *err)
 {
-    static const pl_walk_ops_t ops = {evaluate_names, evaluate_batch, evaluate_report, evaluate_end};
+    static const pl_walk_ops_t ops = {evaluate_names, evaluate_batch, evaluate_report,
+                                      evaluate_end};
     evaluate_t *e = self;
     pl_walk_t *walk = &e->walk;
     if (walk->call || walk->pending)
@@ -78,7 +88,8 @@ static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
     walk->stage = body->evaluate.stage;
     walk->epoch = body->evaluate.epoch;
     walk->limit = walk->options->limit_val_batches;
-    snprintf(walk->what, sizeof walk->what, "the evaluation after step %llu", (unsigned long long)e->global_step);
+    snprintf(walk->what, sizeof walk->what, "the evaluation after step %llu",
+             (unsigned long long)e->global_step);
     return pl_walk_begin(walk, call, err);
 }
 

@@ -16,7 +16,8 @@ void pl_figures_name(pl_figures_t *figures, const char *prefix, const char *name
         pl_figure_t *f = &figures->figure[figures->count++];
         size_t length = strcspn(names, "\n");
         f->on_step = length && names[length - 1] == '*';
-        snprintf(f->name, sizeof f->name, "%s%.*s", prefix, (int)(length - f->on_step), names);
+        snprintf(f->name, sizeof f->name, "%s%.*s", prefix, (int)(length - f->on_step),
+                 names);
         names += length + (names[length] == '\n');
     }
     pl_figures_clear(figures);
@@ -51,13 +52,15 @@ static bool is_wanted(const pl_figure_t *figure, pl_figures_of_t of)
     return figure->weight != 0 && (figure->on_step || of != PL_FIGURES_OF_STEPS);
 }
 
-int pl_figures_put(const pl_figures_t *figures, pl_figures_of_t of, json_t *into, pl_error_t *err)
+int pl_figures_put(const pl_figures_t *figures, pl_figures_of_t of, json_t *into,
+                   pl_error_t *err)
 {
     int code = PL_OK;
     for (int k = 0; k < figures->count && code == PL_OK; k++) {
         const pl_figure_t *f = &figures->figure[k];
         char name[sizeof f->name + sizeof "_epoch"];
-        snprintf(name, sizeof name, "%s%s", f->name, f->on_step && of == PL_FIGURES_OF_EPOCH ? "_epoch" : "");
+        snprintf(name, sizeof name, "%s%s", f->name,
+                 f->on_step && of == PL_FIGURES_OF_EPOCH ? "_epoch" : "");
         if (is_wanted(f, of))
             code = pl_metric_put(into, name, f->sum / f->weight, err);
     }
@@ -76,7 +79,8 @@ int pl_metrics_merge(json_t *into, const char *text, pl_error_t *err)
 {
     json_t *from = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     if (!from)
-        return *text ? pl_fail(err, PL_EPROTOCOL, "metrics that are no JSON object") : PL_OK;
+        return *text ? pl_fail(err, PL_EPROTOCOL, "metrics that are no JSON object")
+                     : PL_OK;
     int failed = json_object_update(into, from);
     json_decref(from);
     return failed ? pl_no_memory(err) : PL_OK;

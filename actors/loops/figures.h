@@ -9,8 +9,8 @@
 enum { PL_FIGURES_MOST = 64 };
 
 typedef struct pl_figure {
-    char name[64];                                          /* with the stage's prefix: "val_loss" */
-    bool on_step;                                           /* wanted at steps too, not only over an epoch */
+    char name[64];                       /* with the stage's prefix: "val_loss" */
+    bool on_step;                        /* wanted at steps too, not only over an epoch */
     double sum, weight;
 } pl_figure_t;
 
@@ -24,15 +24,17 @@ void pl_figures_name(pl_figures_t *figures, const char *prefix, const char *name
 void pl_figures_clear(pl_figures_t *figures);               /* sums, not names */
 /* Adds the float64 pairs of a batch. */
 void pl_figures_add(pl_figures_t *figures, pl_bytes_t pairs);
-/* What sums are of.  A figure that is wanted at steps has the epoch's mean under a name of its own. */
+/* What sums are of.  A figure that is wanted at steps has the epoch's mean under a name
+ * of its own. */
 typedef enum pl_figures_of {
-    PL_FIGURES_OF_STEPS,                                    /* those wanted at steps only: "train_loss" */
-    PL_FIGURES_OF_EPOCH,                                    /* "train_loss_epoch", "train_acc" */
-    PL_FIGURES_OF_PASS,                                     /* "val_loss" */
+    PL_FIGURES_OF_STEPS,                    /* those wanted at steps only: "train_loss" */
+    PL_FIGURES_OF_EPOCH,                    /* "train_loss_epoch", "train_acc" */
+    PL_FIGURES_OF_PASS,                     /* "val_loss" */
 } pl_figures_of_t;
 
 /* Puts sum / weight of each into a JSON object; those without weight are left out. */
-int pl_figures_put(const pl_figures_t *figures, pl_figures_of_t of, json_t *into, pl_error_t *err);
+int pl_figures_put(const pl_figures_t *figures, pl_figures_of_t of, json_t *into,
+                   pl_error_t *err);
 /* Puts one number; what is not finite becomes null. */
 int pl_metric_put(json_t *into, const char *name, double value, pl_error_t *err);
 

@@ -11,17 +11,17 @@
 #include "runtime/cargo.h"
 
 typedef struct fit {
-    const pl_trainer_options_t *options;                    /* of the job that it was started with */
-    bool saves;                                             /* this rank writes files */
+    const pl_trainer_options_t *options;         /* of the job that it was started with */
+    bool saves;                                  /* this rank writes files */
     pl_address_t epoch, callback, logger, checkpoint, strategy;
     pl_call_t *call;                                        /* the run  [NULL: idle] */
     int64_t began;
-    uint32_t epochs;                                        /* done */
-    uint64_t global_step, total_steps;                      /* total_steps 0: not known */
-    bool ended, stopped, epoch_whole;                       /* epoch_whole: the newest was not cut short */
-    bool saving;                                            /* the weights are on their way to the result */
-    pl_error_t failure;                                     /* after the last step  [code 0: none] */
-    double lr_factor;                                       /* asked for by callbacks, not yet handed on */
+    uint32_t epochs;                      /* done */
+    uint64_t global_step, total_steps;    /* total_steps 0: not known */
+    bool ended, stopped, epoch_whole;     /* epoch_whole: the newest was not cut short */
+    bool saving;                          /* the weights are on their way to the result */
+    pl_error_t failure;                   /* after the last step  [code 0: none] */
+    double lr_factor;                     /* asked for by callbacks, not yet handed on */
     json_t *metrics;
     pl_outcome_t *outcome;
 } fit_t;
@@ -46,10 +46,12 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
 
 static void fit_save(fit_t *fit);
 
-/* Once all steps are made, a failure is told with the weights that they made; unless who has them is stuck. */
+/* Once all steps are made, a failure is told with the weights that they made; unless who
+ * has them is stuck. */
 static void fit_fail(fit_t *fit, const pl_error_t *error)
 {
-    bool all_made = fit->ended || (fit->total_steps && fit->global_step >= fit->total_steps);
+    bool all_made = fit->ended
+                    || (fit->total_steps && fit->global_step >= fit->total_steps);
     if (!fit->call)
         return;
     if (fit->failure.code == PL_OK)
@@ -97,7 +99,8 @@ static void fit_saved(void *self, const pl_answer_t *answer)
 {
     fit_t *fit = self;
     if (answer->kind == PL_ANSWER_ERROR && fit->outcome->error.code == PL_OK)
-        fit->outcome->error = *answer->error;               /* the weights are in the result all the same */
+        fit->outcome->error = *answer->error;     /* the weights are in the result all the
+                                                     same */
     if (fit->call && (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR))
         fit_reply(fit);
 }
@@ -107,16 +110,22 @@ static void fit_exported(void *self, const pl_answer_t *answer)
     fit_t *fit = self;
     pl_error_t err = {0};
     if (answer->kind == PL_ANSWER_LATE) {
-        pl_fail(&err, PL_ESTUCK, "reading the weights after step %llu has not ended for %g s (trainer.step_timeout)",
+        pl_fail(&err, PL_ESTUCK,
+                "reading the weights after step %llu has not ended for %g s "
+                "(trainer.step_timeout)",
                 (unsigned long long)fit->global_step, fit->options->step_timeout);
         fit_fail(fit, &err);
     }
     if (fit_failed(fit, answer))
         return;
     fit->outcome->weights = pl_object_ref(answer->body->export_weights_reply.weights);
-    pl_save_t msg = {.weights = &fit->outcome->weights->object, .global_step = fit->global_step};
+    pl_save_t msg = {.weights = &fit->outcome->weights->object,
+                     .global_step = fit->global_step};
     if (fit->saves)
-        fit_sent(fit, pl_call_save(fit, fit->checkpoint, &msg, (pl_how_t){.on_answer = fit_saved}, &err), &err);
+        fit_sent(fit,
+                 pl_call_save(fit, fit->checkpoint, &msg,
+                              (pl_how_t){.on_answer = fit_saved}, &err),
+                 &err);
     else
         fit_reply(fit);
 }
@@ -143,8 +152,12 @@ static void fit_save(fit_t *fit)
         fit_fail(fit, &err);
         return;
     }
-    pl_how_t how = {.on_answer = fit_exported, .silence_ms = pl_milliseconds(fit->options->step_timeout)};
-    fit_sent(fit, pl_call_export_weights(fit, fit->strategy, &(pl_export_weights_t){0}, how, &err), &err);
+    pl_how_t how = {.on_answer = fit_exported,
+                    .silence_ms = pl_milliseconds(fit->options->step_timeout)};
+    fit_sent(fit,
+             pl_call_export_weights(fit, fit->strategy, &(pl_export_weights_t){0}, how,
+                                    &err),
+             &err);
 }
 
 static void fit_end_hooked(void *self, const pl_answer_t *answer)
@@ -158,8 +171,15 @@ static void fit_hook(fit_t *fit, unsigned point, pl_on_answer_t then)
 {
     pl_error_t err = {0};
     char *text = pl_metrics_text(fit->metrics, &err);
-    pl_ask_callbacks_t msg = {.point = point, .epoch = fit->epochs, .global_step = fit->global_step, .metrics = text};
-    fit_sent(fit, text ? pl_call_ask_callbacks(fit, fit->callback, &msg, (pl_how_t){.on_answer = then}, &err) : 0, &err);
+    pl_ask_callbacks_t msg = {.point = point,
+                              .epoch = fit->epochs,
+                              .global_step = fit->global_step,
+                              .metrics = text};
+    fit_sent(fit,
+             text ? pl_call_ask_callbacks(fit, fit->callback, &msg,
+                                          (pl_how_t){.on_answer = then}, &err)
+                  : 0,
+             &err);
     pl_free(text);
 }
 
@@ -187,8 +207,11 @@ static void fit_epoch_hooked(void *self, const pl_answer_t *answer)
         return;
     fit_wish(fit, &answer->body->ask_callbacks_reply);
     fit->epochs += fit->epoch_whole;
-    if (fit->ended || (fit->options->max_epochs >= 0 && fit->epochs >= (uint64_t)fit->options->max_epochs)
-        || (fit->options->max_steps >= 0 && fit->global_step >= (uint64_t)fit->options->max_steps))
+    if (fit->ended
+        || (fit->options->max_epochs >= 0
+            && fit->epochs >= (uint64_t)fit->options->max_epochs)
+        || (fit->options->max_steps >= 0
+            && fit->global_step >= (uint64_t)fit->options->max_steps))
         fit_end(fit);
     else
         fit_hook(fit, PL_HOOK_TRAIN_EPOCH_START, fit_epoch_begin);
@@ -204,9 +227,13 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
         fit->total_steps = p->total_steps;
         if (strcmp(p->event, "train"))                      /* those come by the clock */
             pl_metrics_merge(fit->metrics, p->metrics, NULL);
-        fit_pass_report(fit, &(pl_run_progress_t){
-            .event = p->event, .global_step = p->global_step, .total_steps = p->total_steps, .epoch = p->epoch,
-            .batch = p->batch, .batches = p->batches, .metrics = p->metrics});
+        fit_pass_report(fit, &(pl_run_progress_t){.event = p->event,
+                                                  .global_step = p->global_step,
+                                                  .total_steps = p->total_steps,
+                                                  .epoch = p->epoch,
+                                                  .batch = p->batch,
+                                                  .batches = p->batches,
+                                                  .metrics = p->metrics});
     }
     if (fit_failed(fit, answer))
         return;
@@ -232,9 +259,14 @@ static void fit_epoch_begin(void *self, const pl_answer_t *answer)
         fit_end(fit);
         return;
     }
-    pl_train_epoch_t msg = {.epoch = fit->epochs, .global_step = fit->global_step, .lr_factor = fit->lr_factor};
+    pl_train_epoch_t msg = {.epoch = fit->epochs,
+                            .global_step = fit->global_step,
+                            .lr_factor = fit->lr_factor};
     fit->lr_factor = 1;
-    fit_sent(fit, pl_call_train_epoch(fit, fit->epoch, &msg, (pl_how_t){.on_answer = fit_epoch_done}, &err), &err);
+    fit_sent(fit,
+             pl_call_train_epoch(fit, fit->epoch, &msg,
+                                 (pl_how_t){.on_answer = fit_epoch_done}, &err),
+             &err);
 }
 
 static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -253,7 +285,8 @@ static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
 static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     fit_t *fit = self;
-    if (!pl_call_stop(fit, fit->epoch, &(pl_stop_t){.reason = body->stop.reason}, (pl_how_t){0}, err))
+    if (!pl_call_stop(fit, fit->epoch, &(pl_stop_t){.reason = body->stop.reason},
+                      (pl_how_t){0}, err))
         return err->code;
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }

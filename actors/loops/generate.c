@@ -1,7 +1,7 @@
 /* generate.c - the generate loop: text that goes on from a prompt, one token at a time
  *
- * The module sees its whole context at each token.  A shorter text stands at the beginning of it and what follows is
- * never looked at, because attention is causal. */
+ * The module sees its whole context at each token.  A shorter text stands at the
+ * beginning of it and what follows is never looked at, because attention is causal. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +25,12 @@ typedef struct generate {
     int64_t context;                                        /* tokens the module sees */
     pl_call_t *call;
     int64_t began;
-    int32_t *token;                                         /* [count]: the prompt and what was written */
+    int32_t *token;                         /* [count]: the prompt and what was written */
     int64_t prompt_count, count;
-    struct { double p; int32_t token; } *choice;            /* [vocabulary] */
+    struct {
+        double p;
+        int32_t token;
+    } * choice;                                             /* [vocabulary] */
     bool stopping;
     double timeout;                                         /* s */
     pl_patience_t patience;                                 /* with the next token */
@@ -48,7 +51,9 @@ static int knowledge_read(knowledge_t *k, const char *facts, pl_error_t *err)
     if (k->vocabulary && k->context > 0)
         return PL_OK;
     json_decref(k->facts);
-    return pl_fail(err, PL_EINVAL, "a prompt needs weights that were trained on text: these know no vocabulary");
+    return pl_fail(
+        err, PL_EINVAL,
+        "a prompt needs weights that were trained on text: these know no vocabulary");
 }
 
 pl_layout_t *pl_generate_layout(const char *facts, pl_error_t *err)
@@ -61,7 +66,8 @@ pl_layout_t *pl_generate_layout(const char *facts, pl_error_t *err)
         layout->stage[PL_PREDICT].present = true;
         layout->stage[PL_PREDICT].samples = layout->stage[PL_PREDICT].batch_size = 1;
         layout->stage[PL_PREDICT].field_count = 1;
-        layout->stage[PL_PREDICT].field[0] = (pl_field_t){.name = "x", .dtype = PL_I64, .shape = PL_SHAPE(k.context)};
+        layout->stage[PL_PREDICT].field[0] =
+            (pl_field_t){.name = "x", .dtype = PL_I64, .shape = PL_SHAPE(k.context)};
     }
     json_decref(k.facts);
     return layout;
@@ -75,17 +81,20 @@ static int tokens_begin(generate_t *g, pl_error_t *err)
     g->choice = pl_alloc_array((size_t)size, sizeof *g->choice);
     if (!g->token || !g->choice)
         return pl_no_memory(err);
-    int code = pl_vocabulary_encode(g->vocabulary, g->job->prompt, length, g->token, &count, err);
+    int code = pl_vocabulary_encode(g->vocabulary, g->job->prompt, length, g->token,
+                                    &count, err);
     if (code != PL_OK)
         return pl_pass(err, "prompt");
     if (count == 0)
-        return pl_fail(err, PL_EINVAL, "the prompt is empty: give at least one character");
+        return pl_fail(err, PL_EINVAL,
+                       "the prompt is empty: give at least one character");
     g->prompt_count = g->count = (int64_t)count;
     return PL_OK;
 }
 
 /* `start`: options are the facts of the weights. */
-static int generate_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int generate_start(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
 {
     (void)call;
     generate_t *g = self;
@@ -110,7 +119,10 @@ static int generate_start(void *self, pl_call_t *call, const pl_body_t *body, pl
 
 static int by_probability(const void *a, const void *b)
 {
-    const struct { double p; int32_t token; } *x = a, *y = b;
+    const struct {
+        double p;
+        int32_t token;
+    } *x = a, *y = b;
     return x->p < y->p ? 1 : x->p > y->p ? -1 : x->token - y->token;
 }
 
@@ -173,8 +185,9 @@ static void generate_look(void *self)
 {
     generate_t *g = self;
     pl_error_t err;
-    if (g->call && pl_patience_is_over(&g->patience, g, &err, "token %lld of the text",
-                                       (long long)(g->count - g->prompt_count)))
+    if (g->call
+        && pl_patience_is_over(&g->patience, g, &err, "token %lld of the text",
+                               (long long)(g->count - g->prompt_count)))
         generate_fail(g, &err);
 }
 
@@ -187,7 +200,8 @@ static void generate_end(generate_t *g)
         outcome->seconds = (double)(pl_now() - g->began) / 1e9;
         outcome->metrics = pl_strdup("{}");
         outcome->text = pl_vocabulary_decode(g->vocabulary, g->token + g->prompt_count,
-                                             (size_t)(g->count - g->prompt_count), NULL, &err);
+                                             (size_t)(g->count - g->prompt_count), NULL,
+                                             &err);
     }
     pl_call_t *call = g->call;
     if (outcome && outcome->text && outcome->metrics) {
@@ -203,13 +217,16 @@ static void generate_next(generate_t *g);
 
 static void generate_report(generate_t *g)
 {
-    char *text = pl_vocabulary_decode(g->vocabulary, &g->token[g->count - 1], 1, NULL, NULL);
+    char *text = pl_vocabulary_decode(g->vocabulary, &g->token[g->count - 1], 1, NULL,
+                                      NULL);
     json_t *string = text ? json_string(text) : NULL;
     char *json = string ? pl_json_write(string, PL_JSON_COMPACT) : NULL;
     if (json)
-        pl_progress_run(g->call, &(pl_run_progress_t){
-            .event = "text", .batch = (uint32_t)(g->count - g->prompt_count), .batches = (uint32_t)g->job->tokens,
-            .metrics = json});
+        pl_progress_run(
+            g->call, &(pl_run_progress_t){.event = "text",
+                                          .batch = (uint32_t)(g->count - g->prompt_count),
+                                          .batches = (uint32_t)g->job->tokens,
+                                          .metrics = json});
     pl_text_free(json);
     json_decref(string);
     pl_text_free(text);
@@ -223,11 +240,13 @@ static void generate_seen(void *self, const pl_answer_t *answer)
         generate_fail(g, answer->error);
     if (answer->kind != PL_ANSWER_REPLY || !g->call)
         return;
-    const pl_outputs_t *outputs = (pl_outputs_t *)answer->body->evaluate_batch_reply.outputs;
+    const pl_outputs_t *outputs =
+        (pl_outputs_t *)answer->body->evaluate_batch_reply.outputs;
     int size = pl_vocabulary_size(g->vocabulary);
     const pl_output_t *logits = outputs && outputs->count ? &outputs->output[0] : NULL;
     if (!logits || pl_elements(logits->shape) != g->context * size) {
-        pl_fail(&err, PL_EUNSUPPORTED, "the module's first output must be logits [1, %lld, %d] to write text",
+        pl_fail(&err, PL_EUNSUPPORTED,
+                "the module's first output must be logits [1, %lld, %d] to write text",
                 (long long)g->context, size);
         generate_fail(g, &err);
         return;
@@ -248,13 +267,17 @@ static void generate_next(generate_t *g)
         return;
     }
     pl_batch_t *window = window_new(g, &err);
-    pl_evaluate_batch_t msg = {.stage = PL_PREDICT, .batch = window ? &window->object : NULL};
-    if (!window || !pl_call_evaluate_batch(g, g->strategy, &msg, (pl_how_t){.on_answer = generate_seen}, &err))
+    pl_evaluate_batch_t msg = {.stage = PL_PREDICT,
+                               .batch = window ? &window->object : NULL};
+    if (!window
+        || !pl_call_evaluate_batch(g, g->strategy, &msg,
+                                   (pl_how_t){.on_answer = generate_seen}, &err))
         generate_fail(g, &err);
     pl_object_unref(window);
 }
 
-static int generate_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int generate_run(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
 {
     (void)body;
     generate_t *g = self;
@@ -267,7 +290,8 @@ static int generate_run(void *self, pl_call_t *call, const pl_body_t *body, pl_e
     return PL_OK;
 }
 
-static int generate_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int generate_stop(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
 {
     (void)body, (void)err;
     ((generate_t *)self)->stopping = true;

@@ -1,8 +1,9 @@
 /* pace.c - how many batches a loop keeps under way
  *
- * The accelerator should never wait for messages, and as few batches as possible should wait in memory for the
- * accelerator.  So: as many as last for some milliseconds, and two where one lasts longer.  This follows the clock and
- * may, because what is computed does not depend on how many are under way. */
+ * The accelerator should never wait for messages, and as few batches as possible should
+ * wait in memory for the accelerator.  So: as many as last for some milliseconds, and two
+ * where one lasts longer.  This follows the clock and may, because what is computed does
+ * not depend on how many are under way. */
 #include "actors/loops/pace.h"
 
 #include "base/clock.h"
@@ -12,7 +13,9 @@ static const int64_t AHEAD = 4 * PL_MILLISECOND, LOOK_EVERY = 2 * PL_MILLISECOND
 
 void pl_pace_begin(pl_pace_t *pace, int64_t depth)
 {
-    *pace = (pl_pace_t){.is_fixed = depth > 0, .depth = depth > 0 ? (int)depth : DEPTH_LEAST, .since = pl_now()};
+    *pace = (pl_pace_t){.is_fixed = depth > 0,
+                        .depth = depth > 0 ? (int)depth : DEPTH_LEAST,
+                        .since = pl_now()};
 }
 
 void pl_pace_ended(pl_pace_t *pace)
@@ -24,7 +27,9 @@ void pl_pace_ended(pl_pace_t *pace)
     if (taken < LOOK_EVERY)
         return;
     int64_t depth = AHEAD * pace->ended / taken + 1;
-    pace->depth = depth < DEPTH_LEAST ? DEPTH_LEAST : depth > DEPTH_MOST ? DEPTH_MOST : (int)depth;
+    pace->depth = depth < DEPTH_LEAST  ? DEPTH_LEAST
+                  : depth > DEPTH_MOST ? DEPTH_MOST
+                                       : (int)depth;
     pl_pace_paused(pace);
 }
 

@@ -7,8 +7,8 @@
 
 typedef struct pl_pace {
     bool is_fixed;
-    int depth;                                              /* batches under way at most */
-    int ended;                                              /* since `since` */
+    int depth;                                             /* batches under way at most */
+    int ended;                                             /* since `since` */
     int64_t since;
 } pl_pace_t;
 

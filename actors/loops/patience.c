@@ -8,11 +8,12 @@
 #include "base/error.h"
 #include "runtime/actor.h"
 
-static const int64_t LONGEST = INT64_C(3600) * PL_SECOND;  /* between two looks */
+static const int64_t LONGEST = INT64_C(3600) * PL_SECOND;   /* between two looks */
 
 static void look_later(const pl_patience_t *p, void *self, int64_t wait)
 {
-    pl_after(self, (int)((wait < LONGEST ? wait : LONGEST) / PL_MILLISECOND) + 1, p->look, NULL);
+    pl_after(self, (int)((wait < LONGEST ? wait : LONGEST) / PL_MILLISECOND) + 1, p->look,
+             NULL);
 }
 
 void pl_patience_begin(pl_patience_t *p, void *self, double seconds, void (*look)(void *))
@@ -27,9 +28,11 @@ void pl_patience_renew(pl_patience_t *p)
     p->since = pl_now();
 }
 
-bool pl_patience_is_over(pl_patience_t *p, void *self, pl_error_t *err, const char *what, ...)
+bool pl_patience_is_over(pl_patience_t *p, void *self, pl_error_t *err, const char *what,
+                         ...)
 {
-    int64_t awake = pl_actor_awake_since(self), since = p->since > awake ? p->since : awake;
+    int64_t awake = pl_actor_awake_since(self),
+            since = p->since > awake ? p->since : awake;
     int64_t left = since + p->limit - pl_now();
     if (left > 0) {
         look_later(p, self, left);
@@ -40,6 +43,7 @@ bool pl_patience_is_over(pl_patience_t *p, void *self, pl_error_t *err, const ch
     va_start(args, what);
     vsnprintf(text, sizeof text, what, args);
     va_end(args);
-    pl_fail(err, PL_ESTUCK, "%s has not ended for %g s (trainer.step_timeout)", text, (double)p->limit / 1e9);
+    pl_fail(err, PL_ESTUCK, "%s has not ended for %g s (trainer.step_timeout)", text,
+            (double)p->limit / 1e9);
     return true;
 }

@@ -1,25 +1,28 @@
 /* patience.h - how long a loop waits for the next thing to end: trainer.step_timeout
  *
- * Nothing is done for each batch but noting the time; a timer looks now and then whether it is long ago. */
+ * Nothing is done for each batch but noting the time; a timer looks now and then whether
+ * it is long ago. */
 #ifndef PL_LOOPS_PATIENCE_H
 #define PL_LOOPS_PATIENCE_H
 
 #include "paceline.h"
 
 typedef struct pl_patience {
-    int64_t limit;                                          /* ns */
-    int64_t since;                                          /* pl_now() when something ended last */
-    void (*look)(void *self);                               /* calls pl_patience_is_over() */
+    int64_t limit;                                /* ns */
+    int64_t since;                                /* pl_now() when something ended last */
+    void (*look)(void *self);                     /* calls pl_patience_is_over() */
 } pl_patience_t;
 
 /* From now on look(self) is called until pl_patience_is_over() or `idle`, see there. */
-void pl_patience_begin(pl_patience_t *p, void *self, double seconds, void (*look)(void *self));
+void pl_patience_begin(pl_patience_t *p, void *self, double seconds,
+                       void (*look)(void *self));
 
 /* Something has ended, or is waited for from now on. */
 void pl_patience_renew(pl_patience_t *p);
 
-/* For look(): whether nothing has ended for the whole time; *err then says what the loop waits for (printf).  Otherwise
- * it looks again later. */
-bool pl_patience_is_over(pl_patience_t *p, void *self, pl_error_t *err, const char *what, ...) PL_PRINTF(4, 5);
+/* For look(): whether nothing has ended for the whole time; *err then says what the loop
+ * waits for (printf).  Otherwise it looks again later. */
+bool pl_patience_is_over(pl_patience_t *p, void *self, pl_error_t *err, const char *what,
+                         ...) PL_PRINTF(4, 5);
 
 #endif

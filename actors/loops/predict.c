@@ -1,4 +1,5 @@
-/* predict.c - the predict loop: forward every sample of the data, keep the outputs in order */
+/* predict.c - the predict loop: forward every sample of the data, keep the outputs in
+ * order */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,9 +18,11 @@ typedef struct predict {
 /* ---- outputs ---- */
 
 /* Room for the samples so far and `more`; outputs begin with the batch axis. */
-static int output_append(pl_output_t *all, const pl_output_t *batch, int64_t done, pl_error_t *err)
+static int output_append(pl_output_t *all, const pl_output_t *batch, int64_t done,
+                         pl_error_t *err)
 {
-    int64_t each = pl_elements(batch->shape) / batch->shape.dim[0], more = batch->shape.dim[0];
+    int64_t each = pl_elements(batch->shape) / batch->shape.dim[0],
+            more = batch->shape.dim[0];
     float *larger = pl_resize(all->data, (size_t)((done + more) * each) * sizeof *larger);
     if (!larger)
         return pl_no_memory(err);
@@ -29,17 +32,22 @@ static int output_append(pl_output_t *all, const pl_output_t *batch, int64_t don
     return PL_OK;
 }
 
-static int outputs_append(predict_t *p, const pl_outputs_t *batch, int64_t samples, pl_error_t *err)
+static int outputs_append(predict_t *p, const pl_outputs_t *batch, int64_t samples,
+                          pl_error_t *err)
 {
     if (!batch || !batch->count)
-        return pl_fail(err, PL_EUNSUPPORTED, "the module has no output when predicting: pl_output()");
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "the module has no output when predicting: pl_output()");
     pl_outputs_t *all = p->outcome->outputs;
     int code = PL_OK;
     for (int k = 0; k < batch->count && code == PL_OK; k++) {
         pl_shape_t shape = batch->output[k].shape;
         if (shape.rank == 0 || shape.dim[0] != samples)
-            return pl_fail(err, PL_EUNSUPPORTED, "output \"%s\" has no value for each of the %lld samples of a batch: "
-                           "its first axis must be theirs", batch->output[k].name, (long long)samples);
+            return pl_fail(
+                err, PL_EUNSUPPORTED,
+                "output \"%s\" has no value for each of the %lld samples of a batch: "
+                "its first axis must be theirs",
+                batch->output[k].name, (long long)samples);
         shape.dim[0] = 0;
         if (k == all->count)
             code = pl_outputs_add(all, batch->output[k].name, shape, err);
@@ -52,15 +60,19 @@ static int outputs_append(predict_t *p, const pl_outputs_t *batch, int64_t sampl
 
 /* ---- the walk ---- */
 
-static void predict_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply, int64_t samples)
+static void predict_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply,
+                          int64_t samples)
 {
-    outputs_append((predict_t *)walk, (pl_outputs_t *)reply->outputs, samples, &walk->failure);
+    outputs_append((predict_t *)walk, (pl_outputs_t *)reply->outputs, samples,
+                   &walk->failure);
 }
 
 static void predict_report(pl_walk_t *walk)
 {
-    pl_progress_run(walk->call, &(pl_run_progress_t){.event = "predict", .batch = walk->done,
-                                                     .batches = walk->batches, .metrics = ""});
+    pl_progress_run(walk->call, &(pl_run_progress_t){.event = "predict",
+                                                     .batch = walk->done,
+                                                     .batches = walk->batches,
+                                                     .metrics = ""});
 }
 
 static void predict_end(pl_walk_t *walk, pl_call_t *call)
@@ -71,15 +83,19 @@ static void predict_end(pl_walk_t *walk, pl_call_t *call)
     pl_reply_run(call, &(pl_run_reply_t){.outcome = &p->outcome->object});
 }
 
-static int predict_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int predict_run(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
 {
-    static const pl_walk_ops_t ops = {.on_batch = predict_batch, .report = predict_report, .end = predict_end};
+    static const pl_walk_ops_t ops = {.on_batch = predict_batch,
+                                      .report = predict_report,
+                                      .end = predict_end};
     (void)body;
     predict_t *p = self;
     if (p->outcome)
         return pl_fail(err, PL_EBUSY, "predicts once");
     p->outcome = pl_outcome_new(err);
-    if (!p->outcome || !(p->outcome->outputs = pl_outputs_new(err)) || !(p->outcome->metrics = pl_strdup("{}")))
+    if (!p->outcome || !(p->outcome->outputs = pl_outputs_new(err))
+        || !(p->outcome->metrics = pl_strdup("{}")))
         return pl_no_memory(err);
     p->began = pl_now();
     p->walk.ops = &ops;
@@ -89,7 +105,8 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     return pl_walk_begin(&p->walk, call, err);
 }
 
-static int predict_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int predict_stop(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
 {
     (void)body, (void)err;
     ((predict_t *)self)->walk.stopping = true;

@@ -1,4 +1,5 @@
-/* walk.c - over all batches of a stage: how the data are split, a pass, and each batch forwarded without gradients */
+/* walk.c - over all batches of a stage: how the data are split, a pass, and each batch
+ * forwarded without gradients */
 #include "actors/loops/walk.h"
 
 #include "actors/loops/figures.h"
@@ -33,7 +34,8 @@ static void walk_look(void *self)
 {
     pl_walk_t *w = self;
     pl_error_t err;
-    if (w->call && pl_patience_is_over(&w->patience, w, &err, "batch %u of %s", w->done, w->what))
+    if (w->call
+        && pl_patience_is_over(&w->patience, w, &err, "batch %u of %s", w->done, w->what))
         pl_call_fail(call_take(w), &err);
 }
 
@@ -44,7 +46,8 @@ static void walk_go_on(pl_walk_t *w)
     pl_how_t how = {.on_answer = walk_fetched};
     if (!w->call)
         return;
-    while (w->failure.code == PL_OK && !w->stopping && w->pending < w->pace.depth && w->fetched < w->batches)
+    while (w->failure.code == PL_OK && !w->stopping && w->pending < w->pace.depth
+           && w->fetched < w->batches)
         if (pl_call_fetch_batch(w, w->data, &msg, how, &w->failure)) {
             w->fetched++;
             w->pending++;
@@ -79,7 +82,8 @@ static bool walk_failed(pl_walk_t *w, const pl_answer_t *answer)
     return true;
 }
 
-/* The call that was to be made in the place of the one that was answered: 0 when it was not. */
+/* The call that was to be made in the place of the one that was answered: 0 when it was
+ * not. */
 static void walk_sent(pl_walk_t *w, uint64_t call)
 {
     if (call)
@@ -109,7 +113,8 @@ static void walk_batch_done(void *self, const pl_answer_t *answer)
     if (walk_failed(w, answer))
         return;
     if (w->failure.code == PL_OK)
-        w->ops->on_batch(w, &answer->body->evaluate_batch_reply, (intptr_t)answer->context);
+        w->ops->on_batch(w, &answer->body->evaluate_batch_reply,
+                         (intptr_t)answer->context);
     w->pending--;
     w->done++;
     pl_pace_ended(&w->pace);
@@ -126,9 +131,11 @@ static void walk_fetched(void *self, const pl_answer_t *answer)
         return;
     const pl_fetch_batch_reply_t *reply = &answer->body->fetch_batch_reply;
     pl_evaluate_batch_t msg = {.stage = w->stage, .batch = reply->batch};
-    pl_how_t how = {.on_answer = walk_batch_done, .context = (void *)(intptr_t)reply->samples};
+    pl_how_t how = {.on_answer = walk_batch_done,
+                    .context = (void *)(intptr_t)reply->samples};
     if (!reply->batch && w->failure.code == PL_OK)
-        pl_fail(&w->failure, PL_EBUG, "the data ended after %u of %u batches", w->done, w->batches);
+        pl_fail(&w->failure, PL_EBUG, "the data ended after %u of %u batches", w->done,
+                w->batches);
     else if (w->failure.code == PL_OK)
         sent = pl_call_evaluate_batch(w, w->strategy, &msg, how, &w->failure);
     walk_sent(w, sent);
@@ -148,8 +155,12 @@ static void walk_begun(void *self, const pl_answer_t *answer)
 
 static void call_begin(pl_walk_t *w)
 {
-    pl_begin_t msg = {.stage = w->stage, .epoch = w->epoch, .part = w->part, .parts = w->parts};
-    walk_sent(w, pl_call_begin(w, w->data, &msg, (pl_how_t){.on_answer = walk_begun}, &w->failure));
+    pl_begin_t msg = {.stage = w->stage,
+                      .epoch = w->epoch,
+                      .part = w->part,
+                      .parts = w->parts};
+    walk_sent(w, pl_call_begin(w, w->data, &msg, (pl_how_t){.on_answer = walk_begun},
+                               &w->failure));
 }
 
 static void walk_named(void *self, const pl_answer_t *answer)
@@ -170,7 +181,9 @@ static void walk_split(void *self, const pl_answer_t *answer)
     w->parts = answer->body->process_dataloader_reply.parts;
     pl_figure_names_t msg = {.stage = w->stage};
     if (w->ops->on_names)
-        walk_sent(w, pl_call_figure_names(w, w->strategy, &msg, (pl_how_t){.on_answer = walk_named}, &w->failure));
+        walk_sent(w,
+                  pl_call_figure_names(w, w->strategy, &msg,
+                                       (pl_how_t){.on_answer = walk_named}, &w->failure));
     else
         call_begin(w);
 }
@@ -183,7 +196,8 @@ int pl_walk_begin(pl_walk_t *w, pl_call_t *call, pl_error_t *err)
     w->batches = w->fetched = w->done = 0;
     w->failure.code = PL_OK;
     w->reported = 0;
-    if (!pl_call_process_dataloader(w, w->strategy, &msg, (pl_how_t){.on_answer = walk_split}, err))
+    if (!pl_call_process_dataloader(w, w->strategy, &msg,
+                                    (pl_how_t){.on_answer = walk_split}, err))
         return err->code;
     w->pending = 1;
     w->call = call;

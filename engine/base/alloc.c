@@ -13,7 +13,8 @@ static void *(*hook_allocate)(size_t) = malloc;
 static void *(*hook_resize)(void *, size_t) = realloc;
 static void (*hook_release)(void *) = free;
 
-void pl_memory_hooks(void *(*allocate)(size_t), void *(*resize)(void *, size_t), void (*release)(void *))
+void pl_memory_hooks(void *(*allocate)(size_t), void *(*resize)(void *, size_t),
+                     void (*release)(void *))
 {
     hook_allocate = allocate ? allocate : malloc;
     hook_resize = resize ? resize : realloc;
@@ -57,7 +58,9 @@ int pl_grow(void **array, int count, int *room, size_t size)
     if (*room > INT32_MAX / 2)
         return PL_ENOMEM;
     int wanted = *room ? 2 * *room : 8;
-    void *larger = (size_t)wanted > SIZE_MAX / size ? NULL : pl_resize(*array, (size_t)wanted * size);
+    void *larger = (size_t)wanted > SIZE_MAX / size
+                       ? NULL
+                       : pl_resize(*array, (size_t)wanted * size);
     if (!larger)
         return PL_ENOMEM;
     *array = larger;

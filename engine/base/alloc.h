@@ -1,6 +1,7 @@
 /* alloc.h - memory through the host's hooks
  *
- * All of Paceline's own memory comes from here, so that a host can count it and a test can make any request fail. */
+ * All of Paceline's own memory comes from here, so that a host can count it and a test
+ * can make any request fail. */
 #ifndef PL_BASE_ALLOC_H
 #define PL_BASE_ALLOC_H
 
@@ -8,14 +9,17 @@
 
 /* Zeroed memory, or NULL.  Any thread. */
 void *pl_alloc(size_t bytes);
-void *pl_alloc_array(size_t count, size_t size);            /* NULL too when the product overflows */
+void *pl_alloc_array(size_t count, size_t size);            /* NULL too when the product
+                                                               overflows */
 /* As realloc(); what grows is not zeroed.  NULL leaves the old memory as it was. */
 void *pl_resize(void *memory, size_t bytes);
 void pl_free(void *memory);
 char *pl_strdup(const char *text);
 
-/* Makes room for one more element of `size` bytes in an array: doubles *room when count has reached it. */
+/* Makes room for one more element of `size` bytes in an array: doubles *room when count
+ * has reached it. */
 int pl_grow(void **array, int count, int *room, size_t size);
-#define PL_GROW(array, count, room) pl_grow((void **)&(array), count, &(room), sizeof *(array))
+#define PL_GROW(array, count, room) \
+    pl_grow((void **)&(array), count, &(room), sizeof *(array))
 
 #endif

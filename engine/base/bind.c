@@ -17,7 +17,7 @@
 #define SHOWN 80
 
 struct pl_binding {
-    json_t *values;                         /* option's name -> value */
+    json_t *values;                                         /* option's name -> value */
 };
 
 static int fail_unknown(const pl_option_t *table, const char *key, pl_error_t *err)
@@ -36,9 +36,11 @@ static int check_keys(const pl_option_t *table, const json_t *object, pl_error_t
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)object, key, value)
-        if (strcmp(key, "name") && !pl_option_find(table, key))
-            return fail_unknown(table, key, err);
+    json_object_foreach((json_t *)object, key,
+                        value) if (strcmp(key, "name")
+                                   && !pl_option_find(table,
+                                                      key)) return fail_unknown(table,
+                                                                                key, err);
     return PL_OK;
 }
 
@@ -51,9 +53,10 @@ static json_t *choose(const pl_option_t *option, const json_t *object,
     if (automatic && option->type != PL_OPTION_PART) {
         value = json_object_get(facts, option->name);
         if (!value) {
-            pl_fail(err, PL_EINVAL, "needs \"%s\", which the data does not tell (%s): "
-                    "give \"%s\" yourself if the data suits", option->name,
-                    option->help ? option->help : "", option->name);
+            pl_fail(err, PL_EINVAL,
+                    "needs \"%s\", which the data does not tell (%s): "
+                    "give \"%s\" yourself if the data suits",
+                    option->name, option->help ? option->help : "", option->name);
             return NULL;
         }
     } else if (given) {
@@ -214,8 +217,9 @@ int pl_instance_of_choice(pl_instance_t *instance, const char *role,
         return err ? err->code : PL_ENOMEM;
     int rc = PL_ENOMEM;
     if (json_object_set_new(value, "name", json_string(choice->name)) == 0) {
-        pl_instance_request_t request = {
-            .role = role, .value = value, .automatic = automatic};
+        pl_instance_request_t request = {.role = role,
+                                         .value = value,
+                                         .automatic = automatic};
         rc = pl_instance_make(instance, &request, err);
     } else {
         pl_no_memory(err);

@@ -22,10 +22,10 @@ void pl_binding_free(pl_binding_t *binding);
 
 /* What a part in use is made from. */
 typedef struct pl_instance_request {
-    const char *role;                       /* "accelerator" */
-    const json_t *value;                    /* "cpu", {"name": "cpu", …}  [all is auto] */
+    const char *role;                  /* "accelerator" */
+    const json_t *value;               /* "cpu", {"name": "cpu", …}  [all is auto] */
     const char *automatic;             /* what "auto" or no name means here  [an error] */
-    const json_t *facts;                    /* [none] */
+    const json_t *facts;               /* [none] */
 } pl_instance_request_t;
 
 /* Finds the part, makes its zeroed struct and binds it.  instance_release() undoes it, of

@@ -9,7 +9,7 @@ int pl_fail(pl_error_t *err, int code, const char *format, ...)
 {
     if (!err)
         return code;
-    char text[PL_ERROR_TEXT];                               /* an argument may be err->text itself */
+    char text[PL_ERROR_TEXT];                    /* an argument may be err->text itself */
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -31,7 +31,8 @@ int pl_pass(pl_error_t *err, const char *format, ...)
     va_end(args);
     if (length < 0 || length > PL_ERROR_TEXT / 2)
         return err->code;
-    snprintf(text + length, sizeof text - (size_t)length, ": %.*s", PL_ERROR_TEXT - length - 3, err->text);
+    snprintf(text + length, sizeof text - (size_t)length, ": %.*s",
+             PL_ERROR_TEXT - length - 3, err->text);
     memcpy(err->text, text, sizeof text);
     return err->code;
 }
@@ -45,8 +46,9 @@ const char *pl_code_name(int code)
 {
     switch (code) {
     case PL_OK: return "PL_OK";
-#define PL_X(name, number, text) case name: return #name;
-    PL_ERRORS(PL_X)
+#define PL_X(name, number, text) \
+    case name: return #name;
+        PL_ERRORS(PL_X)
 #undef PL_X
     default: return "PL_E?";
     }
@@ -56,8 +58,9 @@ const char *pl_code_text(int code)
 {
     switch (code) {
     case PL_OK: return "done";
-#define PL_X(name, number, text) case name: return text;
-    PL_ERRORS(PL_X)
+#define PL_X(name, number, text) \
+    case name: return text;
+        PL_ERRORS(PL_X)
 #undef PL_X
     default: return "unknown error";
     }

@@ -13,12 +13,13 @@
  * NULL is the whole text. */
 typedef struct pl_json_path {
     const struct pl_json_path *up;
-    const char *key;             /* of an object  [NULL: the element `index` of a list] */
+    const char *key;                       /* of an object [NULL: the element `index` of a
+                                              list] */
     size_t index;
 } pl_json_path_t;
 
 typedef struct pl_json_place {
-    int line, column;                       /* from 1; columns count characters */
+    int line, column;                               /* from 1; columns count characters */
 } pl_json_place_t;
 
 typedef enum pl_json_part { PL_JSON_KEY, PL_JSON_VALUE } pl_json_part_t;

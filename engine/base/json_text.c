@@ -105,8 +105,8 @@ json_t *pl_json_value(const char *text, size_t length, pl_error_t *err)
 {
     json_error_t error;
     char shown[JSON_ERROR_TEXT_LENGTH];
-    json_t *value =
-        json_loadb(text, length, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
+    json_t *value = json_loadb(text, length, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES,
+                               &error);
     if (!value && is_no_memory(&error))
         pl_no_memory(err);
     else if (!value)
@@ -203,7 +203,8 @@ static void put_object(writer_t *w, const json_t *object, int depth)
     json_t *value;
     bool first = true;
     put(w, "{", 1);
-    json_object_foreach((json_t *)object, key, value) {
+    json_object_foreach((json_t *)object, key, value)
+    {
         put(w, ",", first ? 0 : 1);
         first = false;
         put_break(w, depth + 1);

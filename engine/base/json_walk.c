@@ -65,8 +65,10 @@ static int put_child(json_t *holder, const char *step, json_t *value, pl_error_t
     size_t index = is_index(step) ? (size_t)atoi(step) : count + 1;
     if (index > count) {
         json_decref(value);
-        return pl_fail(err, PL_EINVAL, "\"%s\" is no place in a list of %zu: "
-                       "the first is 0, the next new one %zu", step, count, count);
+        return pl_fail(err, PL_EINVAL,
+                       "\"%s\" is no place in a list of %zu: "
+                       "the first is 0, the next new one %zu",
+                       step, count, count);
     }
     int rc = index < count ? json_array_set_new(holder, index, value)
                            : json_array_append_new(holder, value);
@@ -130,9 +132,9 @@ static bool copy_entries(json_t *copy, const json_t *object)
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)object, key, value)
-        if (json_object_set_new(copy, key, pl_json_copy(value)) != 0)
-            return false;
+    json_object_foreach((json_t *)object, key,
+                        value) if (json_object_set_new(copy, key, pl_json_copy(value))
+                                   != 0) return false;
     return true;
 }
 

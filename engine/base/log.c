@@ -15,7 +15,8 @@ void pl_log_hook(pl_log_hook_t hook, pl_log_level_t level, void *user)
     log_user = user;
 }
 
-void pl_log_line(pl_log_level_t level, int rank, const char *actor, const char *format, ...)
+void pl_log_line(pl_log_level_t level, int rank, const char *actor, const char *format,
+                 ...)
 {
     if (!log_hook || level > log_limit)
         return;

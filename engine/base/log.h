@@ -5,6 +5,7 @@
 #include "paceline.h"
 
 /* One line (printf) of an actor of a rank (-1: none).  Any thread. */
-void pl_log_line(pl_log_level_t level, int rank, const char *actor, const char *format, ...) PL_PRINTF(4, 5);
+void pl_log_line(pl_log_level_t level, int rank, const char *actor, const char *format,
+                 ...) PL_PRINTF(4, 5);
 
 #endif

@@ -1,6 +1,7 @@
 /* map.c - from numbers to pointers: a hash table with open addressing
  *
- * Linear probing; removing shifts back what follows, so there are no tombstones and a long life costs nothing. */
+ * Linear probing; removing shifts back what follows, so there are no tombstones and a
+ * long life costs nothing. */
 #include "base/map.h"
 
 #include "base/alloc.h"

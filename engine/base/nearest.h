@@ -13,12 +13,12 @@
 #define PL_NEAREST_TEXT 300
 
 typedef struct pl_nearest {
-    const char *wanted;                     /* what was given; borrowed */
-    const char *name;                       /* the nearest so far  [none]; borrowed */
-    int distance;                           /* edits from wanted to name */
-    bool full;                              /* known takes no more */
-    size_t length;                          /* of known */
-    char known[PL_NEAREST_TEXT - 20];       /* "a, b, c", as far as there is room */
+    const char *wanted;                         /* what was given; borrowed */
+    const char *name;                           /* the nearest so far  [none]; borrowed */
+    int distance;                               /* edits from wanted to name */
+    bool full;                                  /* known takes no more */
+    size_t length;                              /* of known */
+    char known[PL_NEAREST_TEXT - 20];           /* "a, b, c", as far as there is room */
 } pl_nearest_t;
 
 void pl_nearest_init(pl_nearest_t *nearest, const char *wanted);

@@ -176,8 +176,8 @@ static int read_amount(const pl_option_t *option, const json_t *value, void *fie
     if (rc != PL_OK)
         return rc;
     pl_amount_t amount = {json_number_value(value), json_is_real(value)};
-    if (!json_is_number(value) || amount.value < 0 ||
-        (amount.is_share && amount.value > 1))
+    if (!json_is_number(value) || amount.value < 0
+        || (amount.is_share && amount.value > 1))
         return fail_value(option, value, kind, &range, err);
     if (!pl_range_holds_number(&range, amount.value))
         return fail_value(option, value, kind, &range, err);
@@ -190,8 +190,8 @@ static int read_part(const pl_option_t *option, const json_t *value, void *field
 {
     (void)field;
     const json_t *name = json_is_object(value) ? json_object_get(value, "name") : value;
-    bool none =
-        json_is_null(value) && option->fallback && !strcmp(option->fallback, "null");
+    bool none = json_is_null(value) && option->fallback
+                && !strcmp(option->fallback, "null");
     if (none || json_is_string(name) || (json_is_object(value) && !name))
         return PL_OK;
     return fail_value(option, value, "a name or an object with a \"name\"", NULL, err);
@@ -228,10 +228,10 @@ json_t *pl_option_fallback(const pl_option_t *option, pl_error_t *err)
 
 bool pl_option_is_automatic(const pl_option_t *option)
 {
-    bool a_word_like_others = option->type == PL_OPTION_TEXT && option->range &&
-                              is_choice(option->range, "auto");
-    return option->fallback && !strcmp(option->fallback, "\"auto\"") &&
-           !a_word_like_others;
+    bool a_word_like_others = option->type == PL_OPTION_TEXT && option->range
+                              && is_choice(option->range, "auto");
+    return option->fallback && !strcmp(option->fallback, "\"auto\"")
+           && !a_word_like_others;
 }
 
 bool pl_is_auto(const json_t *value)
@@ -244,9 +244,9 @@ bool pl_is_auto(const json_t *value)
 static size_t field_bytes(pl_option_type_t type)
 {
     static const size_t bytes[] = {
-        [PL_OPTION_INT] = sizeof(int64_t),    [PL_OPTION_FLOAT] = sizeof(double),
-        [PL_OPTION_BOOL] = sizeof(bool),      [PL_OPTION_TEXT] = sizeof(const char *),
-        [PL_OPTION_INTS] = sizeof(pl_ints_t), [PL_OPTION_AMOUNT] = sizeof(pl_amount_t),
+        [PL_OPTION_INT] = sizeof(int64_t),      [PL_OPTION_FLOAT] = sizeof(double),
+        [PL_OPTION_BOOL] = sizeof(bool),        [PL_OPTION_TEXT] = sizeof(const char *),
+        [PL_OPTION_INTS] = sizeof(pl_ints_t),   [PL_OPTION_AMOUNT] = sizeof(pl_amount_t),
         [PL_OPTION_PART] = sizeof(pl_choice_t),
     };
     return (size_t)type < sizeof bytes / sizeof *bytes ? bytes[type] : 0;
@@ -255,8 +255,8 @@ static size_t field_bytes(pl_option_type_t type)
 /* err is not NULL in these. */
 static int fallback_check(const pl_option_t *option, pl_error_t *err)
 {
-    if (option->type == PL_OPTION_PART && option->fallback &&
-        strcmp(option->fallback, "\"auto\"") && strcmp(option->fallback, "null"))
+    if (option->type == PL_OPTION_PART && option->fallback
+        && strcmp(option->fallback, "\"auto\"") && strcmp(option->fallback, "null"))
         return pl_fail(err, PL_EINVAL,
                        "names a part: its default can only be \"auto\" or null");
     if (!option->fallback || pl_option_is_automatic(option))
@@ -279,8 +279,8 @@ static int entry_check(const pl_part_t *part, const pl_option_t *option, pl_erro
     if (option->offset > part->size || part->size - option->offset < bytes)
         return pl_fail(err, PL_EINVAL, "lies outside the part's struct of %zu bytes",
                        part->size);
-    if (!strcmp(option->name, "name") ||
-        pl_option_find(part->options, option->name) != option)
+    if (!strcmp(option->name, "name")
+        || pl_option_find(part->options, option->name) != option)
         return pl_fail(err, PL_EINVAL, "has the name of another key");
     bool has_words = option->type == PL_OPTION_TEXT || option->type == PL_OPTION_PART;
     int rc = has_words ? PL_OK : pl_range_parse(option->range, &range, err);

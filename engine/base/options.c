@@ -84,8 +84,8 @@ pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err)
         clone->text = o->text ? pl_strdup(o->text) : NULL;
         clone->length = o->length;
     }
-    if (clone && clone->root && clone->set && !clone->name == !o->name &&
-        !clone->text == !o->text)
+    if (clone && clone->root && clone->set && !clone->name == !o->name
+        && !clone->text == !o->text)
         return clone;
     pl_options_free(clone);
     pl_no_memory(err);
@@ -160,7 +160,8 @@ const char *pl_options_part_name(const pl_options_t *o, const char *path)
     return option && option->type == PL_OPTION_PART ? "auto" : NULL;
 }
 
-const char *pl_options_choice(const pl_options_t *o, const char *path, const char *automatic)
+const char *pl_options_choice(const pl_options_t *o, const char *path,
+                              const char *automatic)
 {
     const char *name = pl_options_part_name(o, path);
     return name && strcmp(name, "auto") ? name : automatic;

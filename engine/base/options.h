@@ -12,13 +12,13 @@
 #include "base/run.h"
 #include "paceline.h"
 
-#define PL_RUN_FILE_MOST ((size_t)16 << 20) /* bytes */
+#define PL_RUN_FILE_MOST ((size_t)16 << 20)                 /* bytes */
 
 struct pl_options {
-    json_t *root;                           /* as given: no defaults */
+    json_t *root;                        /* as given: no defaults */
     json_t *set;                         /* the keys given to pl_options_set(), as keys */
-    char *name;                             /* of the file  [the run came from no text] */
-    char *text;                             /* what root was read from, for positions */
+    char *name;                          /* of the file  [the run came from no text] */
+    char *text;                          /* what root was read from, for positions */
     size_t length;
 };
 
@@ -36,7 +36,8 @@ int pl_options_count(const pl_options_t *o, const char *list);
 /* The name of the part at a path; NULL: none given, "auto" included for the trainer's. */
 const char *pl_options_part_name(const pl_options_t *o, const char *path);
 /* The same, `automatic` standing for "auto" and for none. */
-const char *pl_options_choice(const pl_options_t *o, const char *path, const char *automatic);
+const char *pl_options_choice(const pl_options_t *o, const char *path,
+                              const char *automatic);
 
 /* PL_OK when a part is given at a path; otherwise PL_ENOTFOUND says what to give. */
 int pl_options_needs(const pl_options_t *o, const char *role, const char *path,

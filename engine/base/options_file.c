@@ -116,8 +116,8 @@ static int changed(const pl_options_t *o, const char *key, json_t *value,
     *copy = *o;
     copy->root = pl_json_copy(o->root);
     copy->set = pl_json_copy(o->set);
-    if (!copy->root || !copy->set ||
-        json_object_set_new(copy->set, key, json_true()) != 0) {
+    if (!copy->root || !copy->set
+        || json_object_set_new(copy->set, key, json_true()) != 0) {
         json_decref(value);
         return pl_no_memory(err);
     }

@@ -1,7 +1,9 @@
-/* random.h - random numbers as pure functions (Philox 4x32-10) and shuffling without memory
+/* random.h - random numbers as pure functions (Philox 4x32-10) and shuffling without
+ * memory
  *
- * Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.  Nothing here has state: the same key and
- * counter give the same bits on every thread, rank and machine. */
+ * Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.  Nothing here
+ * has state: the same key and counter give the same bits on every thread, rank and
+ * machine. */
 #ifndef PL_BASE_RANDOM_H
 #define PL_BASE_RANDOM_H
 
@@ -10,9 +12,11 @@
 #include <stdint.h>
 
 /* The 128 bits of a counter under a key; inline, for kernels. */
-static inline void pl_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+static inline void pl_philox(const uint32_t counter[4], const uint32_t key[2],
+                             uint32_t out[4])
 {
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3],
+             k0 = key[0], k1 = key[1];
     for (int round = 0; round < 10; round++) {
         uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
         c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
@@ -33,26 +37,31 @@ uint64_t pl_hash_bytes(const void *bytes, size_t count);
 
 uint64_t pl_random_u64(uint64_t key, uint64_t index);
 double pl_random_uniform(uint64_t key, uint64_t index);     /* [0, 1), 53 bits */
-double pl_random_normal(uint64_t key, uint64_t index);      /* mean 0, deviation 1 (Box-Muller) */
+double pl_random_normal(uint64_t key, uint64_t index);      /* mean 0, deviation 1
+                                                               (Box-Muller) */
 
-/* What a dropout's mask is a pure function of, ready for many elements: stream is the operator's, shard numbers the
- * micro-batches of the global batch. */
+/* What a dropout's mask is a pure function of, ready for many elements: stream is the
+ * operator's, shard numbers the micro-batches of the global batch. */
 typedef struct pl_dropout {
     uint32_t key[2], step, shard;
     double p;                                               /* probability of a zero */
 } pl_dropout_t;
 
-static inline pl_dropout_t pl_dropout_init(uint64_t seed, uint64_t step, uint64_t shard, uint64_t stream, double p)
+static inline pl_dropout_t pl_dropout_init(uint64_t seed, uint64_t step, uint64_t shard,
+                                           uint64_t stream, double p)
 {
     uint64_t key = pl_mix(seed, stream);
-    return (pl_dropout_t){{(uint32_t)key, (uint32_t)(key >> 32)}, (uint32_t)step,
-                          (uint32_t)shard ^ (uint32_t)(step >> 32), p};
+    return (pl_dropout_t){{(uint32_t)key, (uint32_t)(key >> 32)},
+                          (uint32_t)step,
+                          (uint32_t)shard ^ (uint32_t)(step >> 32),
+                          p};
 }
 
 /* Whether elements 4 block … 4 block + 3 stay: four at once, for kernels. */
 static inline void pl_dropout_keep4(const pl_dropout_t *d, uint64_t block, bool keep[4])
 {
-    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), d->step, d->shard};
+    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), d->step,
+                                 d->shard};
     uint32_t bits[4];
     pl_philox(counter, d->key, bits);
     for (int i = 0; i < 4; i++)
@@ -67,7 +76,8 @@ static inline bool pl_dropout_keep(const pl_dropout_t *d, uint64_t element)
     return keep[element % 4];
 }
 
-/* Where `index` of [0, n) goes in the shuffle named by key: a bijection of [0, n), in constant memory. */
+/* Where `index` of [0, n) goes in the shuffle named by key: a bijection of [0, n), in
+ * constant memory. */
 int64_t pl_permute_index(uint64_t key, int64_t n, int64_t index);
 
 #endif

@@ -11,8 +11,10 @@
 static int end_parse(const char *from, const char *to, pl_range_end_t *end,
                      pl_error_t *err)
 {
-    *end = (pl_range_end_t){
-        .there = from < to, .open = end->open, .text = from, .length = (int)(to - from)};
+    *end = (pl_range_end_t){.there = from < to,
+                            .open = end->open,
+                            .text = from,
+                            .length = (int)(to - from)};
     if (!end->there)
         return PL_OK;
     pl_error_t why = {0};
@@ -89,8 +91,8 @@ static bool is_inside(const pl_range_t *range, int against_low, int against_high
 {
     if (range->low.there && (against_low < 0 || (against_low == 0 && range->low.open)))
         return false;
-    return !range->high.there || against_high < 0 ||
-           (against_high == 0 && !range->high.open);
+    return !range->high.there || against_high < 0
+           || (against_high == 0 && !range->high.open);
 }
 
 bool pl_range_holds_integer(const pl_range_t *range, int64_t value)

@@ -10,9 +10,10 @@
 /* One end.  Whole numbers are kept as such: a seed of 63 bits does not fit a double. */
 typedef struct {
     bool there, open, whole;
-    int64_t integer;                        /* when whole */
+    int64_t integer;                                        /* when whole */
     double number;
-    const char *text;            /* [length] as it was written; not a string of its own */
+    const char *text;                   /* [length] as it was written; not a string of its
+                                           own */
     int length;
 } pl_range_end_t;
 

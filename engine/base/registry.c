@@ -104,11 +104,15 @@ static int operator_check(const pl_operator_ops_t *table, pl_error_t *err)
         return pl_fail(err, PL_EINVAL, "operator \"%s\" takes %d inputs: 1 to %d can be",
                        table->name, table->inputs, PL_OPERATOR_INPUTS);
     if (table->size > PL_OPERATOR_SELF)
-        return pl_fail(err, PL_EINVAL, "the struct of operator \"%s\" has %zu bytes: up to "
-                       "%d can be", table->name, table->size, PL_OPERATOR_SELF);
+        return pl_fail(err, PL_EINVAL,
+                       "the struct of operator \"%s\" has %zu bytes: up to "
+                       "%d can be",
+                       table->name, table->size, PL_OPERATOR_SELF);
     if (table->options)
-        return pl_fail(err, PL_EINVAL, "operator \"%s\" has options: they belong to the "
-                       "module, which gives their values to pl_apply()", table->name);
+        return pl_fail(err, PL_EINVAL,
+                       "operator \"%s\" has options: they belong to the "
+                       "module, which gives their values to pl_apply()",
+                       table->name);
     return PL_OK;
 }
 

@@ -9,17 +9,17 @@
 
 /* How a section of a run file is read. */
 typedef enum pl_section_kind {
-    PL_SECTION_PART,                     /* "adamw" or {"name": "adamw", …}; null: none */
-    PL_SECTION_DATA,                        /* the same, or {"train": …, "val": …} */
+    PL_SECTION_PART,                   /* "adamw" or {"name": "adamw", …}; null: none */
+    PL_SECTION_DATA,                   /* the same, or {"train": …, "val": …} */
     PL_SECTION_TRAINER,
-    PL_SECTION_PARTS,                       /* a list of parts */
-    PL_SECTION_FILES,                       /* a list of texts */
+    PL_SECTION_PARTS,                                       /* a list of parts */
+    PL_SECTION_FILES,                                       /* a list of texts */
 } pl_section_kind_t;
 
 typedef struct pl_section {
-    const char *name;                       /* "optimizer" */
+    const char *name;                                       /* "optimizer" */
     pl_section_kind_t kind;
-    const char *role;                       /* of its part or parts */
+    const char *role;                                       /* of its part or parts */
     const char *help;
     const char *usual;                  /* the part of a list that is not given  [none] */
 } pl_section_t;
@@ -33,20 +33,20 @@ extern const char pl_usual_logger[];
 /* "trainer": names are Lightning's. */
 typedef struct pl_trainer_options {
     pl_choice_t accelerator, strategy, launcher;
-    int64_t devices;                        /* on each node; 0: auto */
+    int64_t devices;                                        /* on each node; 0: auto */
     const char *precision;
-    int64_t max_epochs;                     /* -1: no limit */
-    int64_t max_steps;                      /* -1: no limit */
+    int64_t max_epochs;                                     /* -1: no limit */
+    int64_t max_steps;                                      /* -1: no limit */
     int64_t accumulate_grad_batches;
-    double gradient_clip_val;               /* norm; 0: off */
-    pl_amount_t val_check_interval;         /* share of the epoch or batches */
+    double gradient_clip_val;                          /* norm; 0: off */
+    pl_amount_t val_check_interval;                    /* share of the epoch or batches */
     pl_amount_t limit_train_batches, limit_val_batches, limit_predict_batches;
     int64_t log_every_n_steps;
     int64_t seed;
-    int64_t depth;                          /* steps in flight */
-    double step_timeout;                    /* s */
+    int64_t depth;                                          /* steps in flight */
+    double step_timeout;                                    /* s */
     const char *default_root_dir;
-    const char *run_name;                   /* "": numbered */
+    const char *run_name;                                   /* "": numbered */
     bool enable_progress_bar;
 } pl_trainer_options_t;
 
@@ -54,11 +54,11 @@ extern const pl_option_t pl_trainer_table[];
 
 /* "data", apart from the data set's own options: they belong to the data connector. */
 typedef struct pl_data_options {
-    int64_t batch_size;                     /* samples per rank */
-    double val_split;                       /* share of the training data */
+    int64_t batch_size;                                   /* samples per rank */
+    double val_split;                                     /* share of the training data */
     bool shuffle;
-    int64_t prefetch;                       /* batches */
-    int64_t workers;                        /* threads */
+    int64_t prefetch;                                       /* batches */
+    int64_t workers;                                        /* threads */
 } pl_data_options_t;
 
 extern const pl_option_t pl_data_table[];

@@ -29,8 +29,8 @@ typedef struct checker {
 typedef struct schema {
     const pl_option_t *table[2];
     const char *any_of;                  /* or an option of any part of this role  [no] */
-    bool named;                             /* "name" is a key */
-    bool open;                              /* other keys are judged later */
+    bool named;                          /* "name" is a key */
+    bool open;                           /* other keys are judged later */
 } schema_t;
 
 typedef pl_json_path_t path_t;
@@ -43,7 +43,8 @@ static bool was_set(const checker_t *c, const char *path)
 {
     const char *key;
     json_t *value;
-    json_object_foreach(c->o->set, key, value) {
+    json_object_foreach(c->o->set, key, value)
+    {
         size_t length = strlen(key);
         if (!strncmp(path, key, length) && (path[length] == '\0' || path[length] == '.'))
             return true;
@@ -61,8 +62,8 @@ static PL_PRINTF(5, 6) int fail_at(const checker_t *c, const path_t *path,
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     pl_json_place_t place;
-    if (c->o->text && !was_set(c, pl_json_path_text(path, whole, sizeof whole)) &&
-        pl_json_place_find(c->o->text, c->o->length, path, part, &place))
+    if (c->o->text && !was_set(c, pl_json_path_text(path, whole, sizeof whole))
+        && pl_json_place_find(c->o->text, c->o->length, path, part, &place))
         pl_json_prefix(c->o->name, place.line, place.column, prefix);
     return pl_fail(c->err, code, "%s%s", prefix, text);
 }
@@ -139,8 +140,8 @@ static int check_option(const checker_t *c, const path_t *path, const pl_option_
 {
     pl_error_t why = {0};
     pl_field_value_t field;
-    if (option->type != PL_OPTION_PART && pl_option_is_automatic(option) &&
-        pl_is_auto(value))
+    if (option->type != PL_OPTION_PART && pl_option_is_automatic(option)
+        && pl_is_auto(value))
         return PL_OK;
     if (pl_option_read(option, value, &field, &why) != PL_OK)
         return fail_value(c, path, &why);
@@ -197,7 +198,8 @@ static int check_object(const checker_t *c, const path_t *path, const schema_t *
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)object, key, value) {
+    json_object_foreach((json_t *)object, key, value)
+    {
         path_t at = {.up = path, .key = key};
         int rc = check_key(c, &at, schema, value);
         if (rc != PL_OK)
@@ -272,10 +274,10 @@ static int check_sources(const checker_t *c, const path_t *path, const json_t *d
                        "\"data\" is one source with a \"name\", or has \"train\", "
                        "\"val\", \"test\", \"predict\": not both");
     int rc = check_object(c, path, &schema, data);
-    bool has_val = json_is_object(json_object_get(data, "val")) ||
-                   json_is_string(json_object_get(data, "val"));
-    if (rc == PL_OK && has_val &&
-        json_number_value(json_object_get(data, "val_split")) > 0)
+    bool has_val = json_is_object(json_object_get(data, "val"))
+                   || json_is_string(json_object_get(data, "val"));
+    if (rc == PL_OK && has_val
+        && json_number_value(json_object_get(data, "val_split")) > 0)
         return fail_at(
             c, &split, PL_JSON_KEY, PL_EINVAL,
             "\"data.val_split\" and \"data.val\" contradict each other: remove one");
@@ -375,7 +377,8 @@ static int check_section_names(const checker_t *c)
     char shown[PATH_TEXT], text[PL_NEAREST_TEXT];
     const char *key;
     json_t *value;
-    json_object_foreach(c->o->root, key, value) {
+    json_object_foreach(c->o->root, key, value)
+    {
         if (section_find(key))
             continue;
         path_t path = {.key = key};
@@ -393,7 +396,8 @@ int pl_run_check(const pl_options_t *o, pl_check_depth_t depth, pl_error_t *err)
 {
     const checker_t c = {.o = o, .deep = depth == PL_CHECK_DEEP, .err = err};
     int rc = check_section_names(&c);
-    if (rc == PL_OK)               /* the parts in them are needed for all that follows */
+    if (rc == PL_OK)                          /* the parts in them are needed for all that
+                                                 follows */
         rc = check_section(&c, section_find("plugins"),
                            json_object_get(o->root, "plugins"));
     for (const pl_section_t *section = pl_sections; rc == PL_OK && section->name;

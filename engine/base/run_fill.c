@@ -55,10 +55,12 @@ static int keep_rest(json_t *filled, const json_t *object, pl_error_t *err)
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)object, key, value)
-        if (!json_object_get(filled, key) && !json_is_null(value))
-            if (json_object_set_new(filled, key, pl_json_copy(value)) != 0)
-                return pl_no_memory(err);
+    json_object_foreach(
+        (json_t *)object, key,
+        value) if (!json_object_get(filled, key)
+                   && !json_is_null(value)) if (json_object_set_new(filled, key,
+                                                                    pl_json_copy(value))
+                                                != 0) return pl_no_memory(err);
     return PL_OK;
 }
 
@@ -158,13 +160,14 @@ static json_t *fill_list(const pl_section_t *section, const json_t *list, pl_err
     json_t *filled = json_array();
     int rc = filled ? PL_OK : pl_no_memory(err);
     if (rc == PL_OK && !list && section->usual
-        && json_array_append_new(filled, fill_named(section->role, section->usual, NULL,
-                                                    err)) != 0)
+        && json_array_append_new(filled,
+                                 fill_named(section->role, section->usual, NULL, err))
+               != 0)
         rc = pl_no_memory(err);
     for (size_t i = 0; rc == PL_OK && i < json_array_size(list); i++) {
         const json_t *value = json_array_get(list, i);
-        json_t *entry =
-            section->role ? fill_part(section->role, value, err) : pl_json_copy(value);
+        json_t *entry = section->role ? fill_part(section->role, value, err)
+                                      : pl_json_copy(value);
         if (json_array_append_new(filled, entry) != 0)
             rc = pl_no_memory(err);
     }
@@ -192,8 +195,8 @@ json_t *pl_run_fill(const json_t *root, pl_error_t *err)
     for (const pl_section_t *section = pl_sections; rc == PL_OK && section->name;
          section++) {
         const json_t *value = json_object_get(root, section->name);
-        bool has_defaults =
-            section->kind != PL_SECTION_PART && section->kind != PL_SECTION_DATA;
+        bool has_defaults = section->kind != PL_SECTION_PART
+                            && section->kind != PL_SECTION_DATA;
         if (!has_defaults && (!value || json_is_null(value)))
             continue;
         json_t *section_filled = fill_section(section, value, &why);

@@ -95,7 +95,8 @@ static void print_word(const char *word)
     cli_print(plain ? "" : "'");
 }
 
-/* "  paceline predict RUN_DIR/run.json": the effective run, which has all that was set. */
+/* "  paceline predict RUN_DIR/run.json": the effective run, which has all that was
+ * set. */
 static void print_command(const char *command, const char *run_dir)
 {
     cli_print("  %s %s ", cli_program(), command);

@@ -14,7 +14,7 @@
 #include "cli/weights.h"
 
 enum { TAIL = 1 << 16 };                   /* bytes of metrics.jsonl that are looked at */
-#define RUN_MOST (16 << 20)                                 /* bytes of run.json */
+#define RUN_MOST (16 << 20)                /* bytes of run.json */
 
 /* ---- weights ---- */
 

@@ -19,19 +19,19 @@
 #include "cli/stream_line.h"
 
 enum {
-    RANKS = 4096,                                           /* whose gaps are told */
+    RANKS = 4096,                                      /* whose gaps are told */
     QUEUE = 100000,                                    /* messages that may wait for us */
-    MESSAGE_MOST = 64 << 20,                                /* bytes */
+    MESSAGE_MOST = 64 << 20,                           /* bytes */
     TURN = 200,                                        /* ms between looks at the clock */
-    SILENCE = 3,                                            /* s until a hint is given */
+    SILENCE = 3,                                       /* s until a hint is given */
 };
 
 typedef struct monitor {
     const cli_monitor_t *arguments;
     void *context, *stream, *events;                       /* events: of the connection */
     int64_t count;
-    json_int_t next[RANKS];                                 /* number of each rank's next message */
-    double began;                                           /* s */
+    json_int_t next[RANKS];                       /* number of each rank's next message */
+    double began;                                 /* s */
     bool hinted, connected, parted;
 } monitor_t;
 

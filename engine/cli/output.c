@@ -14,7 +14,8 @@
 enum { NARROWEST = 40, WIDEST = 100 };                      /* columns of running text */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of standard error */
-static char live[1024];                           /* the line at the bottom; under lock */
+static char live[1024];                                     /* the line at the bottom;
+                                                               under lock */
 static bool can_redraw, has_colour, has_utf8;
 static int write_error;                                     /* errno of standard output */
 

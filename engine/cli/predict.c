@@ -14,9 +14,10 @@
 typedef struct predict {
     cli_session_t session;
     cli_progress_t progress;
-    FILE *output;           /* stdout or --output; NULL: an array is written at the end */
+    FILE *output;                   /* stdout or --output; NULL: an array is written at
+                                       the end */
     bool created, begun;            /* of --output: whether by us; whether answers came */
-    bool prompted;                                   /* the prompt stands there already */
+    bool prompted;                  /* the prompt stands there already */
 } predict_t;
 
 static const cli_predict_t *arguments_of(const predict_t *predict)

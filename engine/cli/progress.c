@@ -19,7 +19,8 @@ enum {
     BAR_LEAST = 6,
     BAR_MOST = 24,
     BAR_WANTED = 60
-};                            /* columns from which on the bar goes before other pieces */
+};                                      /* columns from which on the bar goes before other
+                                           pieces */
 
 #define SECOND INT64_C(1000000000)
 #define REDRAW (SECOND / 10)

@@ -6,12 +6,13 @@
 #include <stdio.h>
 
 typedef struct cli_progress {
-    bool bar;                /* one line that is redrawn; otherwise a line now and then */
-    int64_t max_epochs;                                     /* 0: unknown */
-    int64_t began, drawn, told;                            /* ns, monotonic; 0: not yet */
-    uint64_t first_step;                                    /* the step at `began` */
-    uint64_t result_step;                              /* of the newest line of results */
-    int64_t rate_time;                                      /* when rate_batch was */
+    bool bar;                            /* one line that is redrawn; otherwise a line now
+                                            and then */
+    int64_t max_epochs;                  /* 0: unknown */
+    int64_t began, drawn, told;          /* ns, monotonic; 0: not yet */
+    uint64_t first_step;                 /* the step at `began` */
+    uint64_t result_step;                /* of the newest line of results */
+    int64_t rate_time;                   /* when rate_batch was */
     uint64_t rate_batch;
     uint32_t rate_epoch;
     double rate;                                         /* batches/s; 0: not known yet */

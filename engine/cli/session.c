@@ -217,15 +217,18 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
 
 /* ---- the run ---- */
 
-/* Viewers of the stream cost a descriptor each.  With next to none libevent would end the process without a word. */
+/* Viewers of the stream cost a descriptor each.  With next to none libevent would end the
+ * process without a word. */
 static int raise_descriptors(pl_error_t *err)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= DESCRIPTORS)
         return PL_OK;
     if (limit.rlim_max < DESCRIPTORS_LEAST)
-        return pl_fail(err, PL_EBUSY, "only %d descriptors may be open: raise the limit to %d or more (ulimit -n)",
-                       (int)limit.rlim_max, DESCRIPTORS_LEAST);
+        return pl_fail(
+            err, PL_EBUSY,
+            "only %d descriptors may be open: raise the limit to %d or more (ulimit -n)",
+            (int)limit.rlim_max, DESCRIPTORS_LEAST);
     limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
     setrlimit(RLIMIT_NOFILE, &limit);
     return PL_OK;

@@ -34,8 +34,8 @@ struct cli_session {
     pl_trainer_t *trainer;
     struct event *signals[CLI_SIGNALS];
     int signal;                                         /* the first that came; 0: none */
-    double signalled;                                       /* s: when it came */
-    bool ended;                                             /* status is the run's */
+    double signalled;                                   /* s: when it came */
+    bool ended;                                         /* status is the run's */
     int status;
 };
 

@@ -12,7 +12,7 @@
 
 enum {
     TEXT_MOST = 120,                   /* characters of a field; a run file is one, too */
-    NARROW = 60,                                            /* columns */
+    NARROW = 60,                       /* columns */
     WIDE = 100,
 };
 

@@ -11,9 +11,10 @@
 typedef struct pl_array {
     pl_dtype_t dtype;
     pl_shape_t shape;
-    int64_t count;                                          /* elements */
-    const void *data;          /* [shape], last axis fastest, this machine's byte order */
-    pl_file_bytes_t owned;                           /* the file that data lies in  [a view] */
+    int64_t count;                      /* elements */
+    const void *data;                   /* [shape], last axis fastest, this machine's byte
+                                           order */
+    pl_file_bytes_t owned;              /* the file that data lies in  [a view] */
 } pl_array_t;
 
 void pl_array_release(pl_array_t *array);

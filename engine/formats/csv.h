@@ -10,7 +10,8 @@
 #include "paceline.h"
 
 typedef enum pl_csv_header {
-    PL_CSV_AUTO,               /* the first record is one if a field of it is no number */
+    PL_CSV_AUTO,                         /* the first record is one if a field of it is no
+                                            number */
     PL_CSV_YES,
     PL_CSV_NO,
 } pl_csv_header_t;
@@ -18,9 +19,9 @@ typedef enum pl_csv_header {
 typedef struct pl_csv {
     int64_t rows;
     int columns;
-    double *value;                                          /* [rows, columns] */
+    double *value;                                        /* [rows, columns] */
     int64_t *line;                                        /* [rows] of the file, from 1 */
-    char **name;                                            /* [columns]  [no header] */
+    char **name;                                          /* [columns]  [no header] */
 } pl_csv_t;
 
 /* Reads a table in memory; errors begin with name:line:column, column counting bytes from

@@ -10,8 +10,8 @@
 #include "paceline.h"
 
 typedef struct pl_durable {
-    const char *path;                                       /* borrowed until the end */
-    const char *base;                                       /* its last part */
+    const char *path;                     /* borrowed until the end */
+    const char *base;                     /* its last part */
     char *temporary;                      /* the name until then, in the same directory */
     int directory, fd;
     uint64_t written;                                       /* bytes */

@@ -22,7 +22,7 @@ typedef struct decimal {
     bool negative, exact;                           /* exact: digits hold all there are */
     uint64_t digits;
     int count;                                     /* of significant digits in `digits` */
-    int power;                                              /* of ten */
+    int power;                                     /* of ten */
 } decimal_t;
 
 static bool is_digit(char c)

@@ -14,8 +14,8 @@
 #define PL_SAFETENSORS_HEADER ((size_t)100 << 20)
 
 typedef struct pl_safetensors_tensor {
-    char *name;                                             /* "h.0.attn.weight" */
-    char type[8];                                      /* as in the file: "F32", "BF16" */
+    char *name;                                 /* "h.0.attn.weight" */
+    char type[8];                               /* as in the file: "F32", "BF16" */
     bool loadable;                              /* dtype is set: F32, F64, I32, I64, U8 */
     pl_dtype_t dtype;
     pl_shape_t shape;
@@ -35,7 +35,7 @@ typedef struct pl_safetensors {
     pl_metadata_t *metadata;                                /* sorted by key */
     int metadata_count;
     char *name;                                            /* of the file, for messages */
-    int fd;                                                 /* -1: in memory */
+    int fd;                                                /* -1: in memory */
     const uint8_t *memory;
 } pl_safetensors_t;
 

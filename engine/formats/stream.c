@@ -162,7 +162,7 @@ static int stream_end(stream_t *s, int code, pl_file_bytes_t *bytes)
 }
 
 int pl_file_bytes_read(const void *data, size_t size, const char *name, size_t limit,
-                  pl_file_bytes_t *bytes, pl_error_t *err)
+                       pl_file_bytes_t *bytes, pl_error_t *err)
 {
     stream_t s = {.name = name, .limit = limit, .err = err};
     const uint8_t *all = data;

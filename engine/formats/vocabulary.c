@@ -16,7 +16,7 @@ struct pl_vocabulary {
     int size;
     bool is_bytes;
     int32_t ascii[128];                                 /* token of a code point, or -1 */
-    uint32_t *code;                                         /* [size], rising  [bytes] */
+    uint32_t *code;                                     /* [size], rising  [bytes] */
     char *characters;
 };
 
@@ -85,11 +85,10 @@ pl_vocabulary_t *pl_vocabulary_new(const char *characters, pl_error_t *err)
     }
     pl_vocabulary_t *v = NULL;
     if (at < size)
-        pl_fail(
-            err, PL_EINVAL,
-            "vocabulary: byte %zu: characters must be UTF-8, distinct and in rising "
-            "order",
-            at);
+        pl_fail(err, PL_EINVAL,
+                "vocabulary: byte %zu: characters must be UTF-8, distinct and in rising "
+                "order",
+                at);
     else
         v = vocabulary_from_codes(code, count, err);
     pl_free(code);

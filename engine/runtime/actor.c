@@ -1,8 +1,9 @@
 /* actor.c - actors: made, started, ended
  *
- * An actor ends in order: no new calls, its children one after the other, then, after the handler that runs, the answers
- * it still owes, the one to `start` last.  A child that does not end within the runtime's grace is given up as stuck and
- * its memory kept: on a thread nobody can be killed. */
+ * An actor ends in order: no new calls, its children one after the other, then, after the
+ * handler that runs, the answers it still owes, the one to `start` last.  A child that
+ * does not end within the runtime's grace is given up as stuck and its memory kept: on a
+ * thread nobody can be killed. */
 #include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,16 +14,18 @@
 #include "base/log.h"
 #include "runtime/actors.h"
 
-enum { SUSPECT_PART = 20 };                                 /* of the grace: it had its time already */
+enum { SUSPECT_PART = 20 };                    /* of the grace: it had its time already */
 
-static uint32_t actors_made;                                /* atomic; a number is never used again */
+static uint32_t actors_made;                    /* atomic; a number is never used again */
 
 /* ---- making ---- */
 
-static actor_t *actor_new(const pl_actor_ops_t *ops, pl_reactor_t *reactor, uint32_t parent, pl_error_t *err)
+static actor_t *actor_new(const pl_actor_ops_t *ops, pl_reactor_t *reactor,
+                          uint32_t parent, pl_error_t *err)
 {
     char name[48];
-    snprintf(name, sizeof name, "%s%s%s", ops->role ? ops->role : "", ops->role ? "." : "", ops->name);
+    snprintf(name, sizeof name, "%s%s%s", ops->role ? ops->role : "",
+             ops->role ? "." : "", ops->name);
     uint32_t kind = pl_kind_enter(name, ops->level, err);
     if (!kind)
         return NULL;
@@ -34,7 +37,9 @@ static actor_t *actor_new(const pl_actor_ops_t *ops, pl_reactor_t *reactor, uint
     actor->ops = ops;
     actor->reactor = reactor;
     actor->parent = parent;
-    actor->address = (pl_address_t){reactor->thread, __atomic_add_fetch(&actors_made, 1, __ATOMIC_RELAXED), kind};
+    actor->address = (pl_address_t){reactor->thread,
+                                    __atomic_add_fetch(&actors_made, 1, __ATOMIC_RELAXED),
+                                    kind};
     if (pl_map_put(&reactor->actors, actor->address.actor, actor) == PL_OK)
         return actor;
     pl_free(actor);
@@ -42,7 +47,8 @@ static actor_t *actor_new(const pl_actor_ops_t *ops, pl_reactor_t *reactor, uint
     return NULL;
 }
 
-int pl_actor_root(pl_reactor_t *reactor, const pl_actor_ops_t *ops, void **self, pl_error_t *err)
+int pl_actor_root(pl_reactor_t *reactor, const pl_actor_ops_t *ops, void **self,
+                  pl_error_t *err)
 {
     actor_t *actor = actor_new(ops, reactor, 0, err);
     if (!actor)
@@ -65,7 +71,7 @@ static void timers_release(actor_t *actor)
 
 static void self_release(actor_t *actor)
 {
-    timers_release(actor);                                  /* before what they watch is closed */
+    timers_release(actor);                          /* before what they watch is closed */
     if (actor->ops->release && actor->lived)
         actor->ops->release(actor->self);
     pl_binding_free(actor->binding);
@@ -145,8 +151,9 @@ static pl_reactor_t *thread_new(actor_t *parent, pl_where_t where, pl_error_t *e
     return pl_reactor_new(parent->reactor->runtime, rank, err);
 }
 
-uint64_t pl_spawn(void *self, const pl_actor_ops_t *ops, pl_where_t where, const pl_start_t *start, pl_how_t how,
-                  pl_address_t *at, pl_error_t *err)
+uint64_t pl_spawn(void *self, const pl_actor_ops_t *ops, pl_where_t where,
+                  const pl_start_t *start, pl_how_t how, pl_address_t *at,
+                  pl_error_t *err)
 {
     actor_t *parent = actor_of(self);
     pl_reactor_t *own = where == PL_SAME_THREAD ? NULL : thread_new(parent, where, err);
@@ -178,8 +185,9 @@ void pl_actor_ready(void *self)
 
 /* ---- ending ---- */
 
-/* What a child may take to end.  More for a higher one, so that of a chain of actors that wait for each other the one
- * beside the stuck actor is the first to give up, and names it. */
+/* What a child may take to end.  More for a higher one, so that of a chain of actors that
+ * wait for each other the one beside the stuck actor is the first to give up, and names
+ * it. */
 static int64_t grace_of(const pl_made_call_t *child)
 {
     int64_t grace = child->actor->reactor->runtime->grace_ms * PL_MILLISECOND;
@@ -201,8 +209,10 @@ void pl_actor_suspect(void *self, int milliseconds)
     pl_reactor_t *reactor = actor_of(self)->reactor;
     int64_t before = pl_now() - milliseconds * PL_MILLISECOND;
     for (size_t k = 0; k < reactor->calls.room; k++) {
-        const pl_made_call_t *made = reactor->calls.key[k] ? reactor->calls.value[k] : NULL;
-        if (made && !made->is_child && made->to.thread != reactor->thread && made->since <= before)
+        const pl_made_call_t *made = reactor->calls.key[k] ? reactor->calls.value[k]
+                                                           : NULL;
+        if (made && !made->is_child && made->to.thread != reactor->thread
+            && made->since <= before)
             suspect(reactor, made->to.actor);
     }
 }
@@ -249,7 +259,8 @@ void actor_child_ended(actor_t *actor, pl_made_call_t *made, const pl_error_t *e
 {
     if (made->thread)
         pl_reactor_stop(made->thread);
-    if (actor->state == ACTOR_ENDING && error && error->code != PL_ECANCELLED && !actor->end_error.code)
+    if (actor->state == ACTOR_ENDING && error && error->code != PL_ECANCELLED
+        && !actor->end_error.code)
         actor->end_error = *error;
 }
 
@@ -257,9 +268,12 @@ void actor_child_ended(actor_t *actor, pl_made_call_t *made, const pl_error_t *e
 void actor_child_late(actor_t *actor, pl_made_call_t *child)
 {
     if (child->cancelled) {
-        pl_fail(&actor->end_error, PL_ESTUCK, "%s does not end; its memory is kept: use a launcher that runs ranks as "
-                "processes, which can be killed", pl_kind_name(child->to.kind));
-        pl_log_line(PL_LOG_ERROR, actor->reactor->rank, actor_name(actor), "%s", actor->end_error.text);
+        pl_fail(&actor->end_error, PL_ESTUCK,
+                "%s does not end; its memory is kept: use a launcher that runs ranks as "
+                "processes, which can be killed",
+                pl_kind_name(child->to.kind));
+        pl_log_line(PL_LOG_ERROR, actor->reactor->rank, actor_name(actor), "%s",
+                    actor->end_error.text);
         if (child->thread)
             pl_reactor_abandon(child->thread);
         made_drop(child);
@@ -382,7 +396,8 @@ pl_address_t pl_peer(void *self, const char *role)
 
 bool pl_actor_sees_stuck(void *self)
 {
-    return __atomic_load_n(&actor_of(self)->reactor->runtime->stuck, __ATOMIC_RELAXED) > 0;
+    return __atomic_load_n(&actor_of(self)->reactor->runtime->stuck, __ATOMIC_RELAXED)
+           > 0;
 }
 
 bool pl_is_nobody(pl_address_t at)

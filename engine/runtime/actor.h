@@ -1,10 +1,13 @@
-/* actor.h - actors: a mailbox, a state and handlers, for authors of strategies, accelerators, launchers
+/* actor.h - actors: a mailbox, a state and handlers, for authors of strategies,
+ * accelerators, launchers
  *
- * An actor lives on one thread, in its reactor; its handlers are never interrupted by each other and must not block.
- * It may call actors of a lower level; the answer is any number of progress messages and exactly one reply or error.
- * A callee can only answer.  An actor's life is a call too: `start` stays open until the actor ends.
+ * An actor lives on one thread, in its reactor; its handlers are never interrupted by
+ * each other and must not block. It may call actors of a lower level; the answer is any
+ * number of progress messages and exactly one reply or error. A callee can only answer.
+ * An actor's life is a call too: `start` stays open until the actor ends.
  *
- * `self` is the actor's own struct: ops->size bytes, zeroed, made and freed by the runtime. */
+ * `self` is the actor's own struct: ops->size bytes, zeroed, made and freed by the
+ * runtime. */
 #ifndef PL_RUNTIME_ACTOR_H
 #define PL_RUNTIME_ACTOR_H
 
@@ -27,21 +30,22 @@ typedef enum pl_level {
 
 /* The first member of an object that is shared by counting. */
 typedef struct pl_object {
-    int references;                                         /* atomic; 1 when made */
-    void (*release)(struct pl_object *object);              /* any thread; frees it, or hands it back to its pool */
+    int references;                                   /* atomic; 1 when made */
+    void (*release)(struct pl_object *object);        /* any thread; frees it, or hands it
+                                                         back to its pool */
 } pl_object_t;
 
 PL_API void pl_object_init(pl_object_t *object, void (*release)(pl_object_t *object));
-PL_API void *pl_object_ref(void *object);                   /* NULL stays NULL; any thread */
-PL_API void pl_object_unref(void *object);                  /* NULL is fine; any thread */
+PL_API void *pl_object_ref(void *object);                /* NULL stays NULL; any thread */
+PL_API void pl_object_unref(void *object);               /* NULL is fine; any thread */
 
 /* ---- Addresses ---- */
 
 /* Where an actor is.  All zero: nobody. */
 typedef struct pl_address {
-    uint32_t thread;                                        /* whose reactor */
-    uint32_t actor;                                         /* unique in the process, never used again */
-    uint32_t kind;                                          /* gives name and level */
+    uint32_t thread;                         /* whose reactor */
+    uint32_t actor;                          /* unique in the process, never used again */
+    uint32_t kind;                           /* gives name and level */
 } pl_address_t;
 
 #define PL_PEERS_MOST 12
@@ -75,9 +79,17 @@ typedef struct pl_bytes {
 #define PL_PEERS(name, help) pl_peers_t name;
 #define PL_NONE() uint32_t none;
 #define PL_CALL(name, number, from, to, help) typedef struct pl_##name {
-#define PL_PROGRESS(name) } pl_##name##_t; typedef struct pl_##name##_progress {
-#define PL_REPLY(name) } pl_##name##_progress_t; typedef struct pl_##name##_reply {
-#define PL_END(name) } pl_##name##_reply_t;
+#define PL_PROGRESS(name) \
+    } \
+    pl_##name##_t; \
+    typedef struct pl_##name##_progress {
+#define PL_REPLY(name) \
+    } \
+    pl_##name##_progress_t; \
+    typedef struct pl_##name##_reply {
+#define PL_END(name) \
+    } \
+    pl_##name##_reply_t;
 #include "runtime/messages.def"
 
 typedef enum pl_message {
@@ -85,11 +97,12 @@ typedef enum pl_message {
 #include "runtime/messages.def"
 } pl_message_t;
 
-/* The fields of any message, after decoding.  Texts, bytes and handles are borrowed from the message. */
+/* The fields of any message, after decoding.  Texts, bytes and handles are borrowed from
+ * the message. */
 typedef union pl_body {
-#define PL_CALL(name, number, from, to, help)                                                \
-    pl_##name##_t name;                                                                      \
-    pl_##name##_progress_t name##_progress;                                                  \
+#define PL_CALL(name, number, from, to, help) \
+    pl_##name##_t name; \
+    pl_##name##_progress_t name##_progress; \
     pl_##name##_reply_t name##_reply;
 #include "runtime/messages.def"
 } pl_body_t;
@@ -101,39 +114,57 @@ typedef struct pl_call pl_call_t;
 
 typedef struct pl_handler {
     uint32_t message;
-    /* Answer now, or later: keep `call` and return PL_OK.  An error returned fails the call.  body is gone when the
-     * handler returns, but what its texts, bytes and handles point to stays until the call ends. */
+    /* Answer now, or later: keep `call` and return PL_OK.  An error returned fails the
+     * call.  body is gone when the handler returns, but what its texts, bytes and handles
+     * point to stays until the call ends. */
     int (*on_call)(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 } pl_handler_t;
 
-#define PL_ON(name, function) {PL_MESSAGE_##name, function}
-#define PL_HANDLERS_END {0, NULL}
+#define PL_ON(name, function) \
+    { \
+        PL_MESSAGE_##name, function \
+    }
+#define PL_HANDLERS_END \
+    { \
+        0, NULL \
+    }
 
 typedef struct pl_actor_ops {
-    PL_PART;                                                /* the table must stay while such an actor lives */
-    const char *role;                                       /* in the stream role.name: "strategy.single"  [the name alone] */
-    int level;                                              /* pl_level_t */
-    const pl_handler_t *handlers;                           /* up to PL_HANDLERS_END; `start` among them */
-    int credit;                                             /* calls open at once; more are refused, PL_EBUSY  [64] */
-    int devices_most;                                       /* of a strategy or launcher: as many on a node  [any number] */
-    /* The caller of an open call no longer wants it; end it soon, in your own way.  Of `start`: the actor is to end;
-     * pl_actor_end() when ready  [other calls: let it end by itself; start: pl_actor_end()] */
+    PL_PART;                           /* the table must stay while such an actor lives */
+    const char *role;                  /* in the stream role.name: "strategy.single" [the
+                                          name alone] */
+    int level;                         /* pl_level_t */
+    const pl_handler_t *handlers;      /* up to PL_HANDLERS_END; `start` among them */
+    int credit;                        /* calls open at once; more are refused, PL_EBUSY
+                                          [64] */
+    int devices_most;                  /* of a strategy or launcher: as many on a node
+                                          [any number] */
+    /* The caller of an open call no longer wants it; end it soon, in your own way.  Of
+     * `start`: the actor is to end; pl_actor_end() when ready  [other calls: let it end
+     * by itself; start: pl_actor_end()] */
     void (*on_cancel)(void *self, pl_call_t *call);
-    void (*release)(void *self);                            /* before self is freed  [nothing to do] */
+    void (*release)(void *self);               /* before self is freed  [nothing to do] */
 } pl_actor_ops_t;
 
 /* ---- Answering: what a callee can do ---- */
 
-PL_API int pl_progress(pl_call_t *call, const void *fields);        /* use the typed ones below */
-PL_API int pl_reply(pl_call_t *call, const void *fields);           /* the call is over and `call` gone */
-PL_API void pl_call_fail(pl_call_t *call, const pl_error_t *error); /* the same */
+PL_API int pl_progress(pl_call_t *call, const void *fields);  /* use the typed ones
+                                                                 below */
+PL_API int pl_reply(pl_call_t *call, const void *fields);   /* the call is over and
+                                                               `call` gone */
+PL_API void pl_call_fail(pl_call_t *call, const pl_error_t *error);  /* the same */
 
 /* ---- Calling ---- */
 
-typedef enum pl_answer_kind { PL_ANSWER_PROGRESS, PL_ANSWER_REPLY, PL_ANSWER_ERROR, PL_ANSWER_LATE } pl_answer_kind_t;
+typedef enum pl_answer_kind {
+    PL_ANSWER_PROGRESS,
+    PL_ANSWER_REPLY,
+    PL_ANSWER_ERROR,
+    PL_ANSWER_LATE
+} pl_answer_kind_t;
 
-/* What comes back.  LATE: a limit has passed and the callee was sent a cancel; the call is still open.  REPLY and
- * ERROR are the last. */
+/* What comes back.  LATE: a limit has passed and the callee was sent a cancel; the call
+ * is still open.  REPLY and ERROR are the last. */
 typedef struct pl_answer {
     pl_answer_kind_t kind;
     uint64_t call;
@@ -146,37 +177,42 @@ typedef void (*pl_on_answer_t)(void *self, const pl_answer_t *answer);
 
 /* How a call is made. */
 typedef struct pl_how {
-    pl_on_answer_t on_answer;                               /* [nobody asks; errors are logged] */
+    pl_on_answer_t on_answer;                       /* [nobody asks; errors are logged] */
     void *context;
-    int total_ms;                                           /* limit from now to the end  [the limit of the call being handled] */
-    int silence_ms;                                         /* limit between signs of life  [none] */
+    int total_ms;                           /* limit from now to the end [the limit of the
+                                               call being handled] */
+    int silence_ms;                         /* limit between signs of life  [none] */
 } pl_how_t;
 
-/* Calls `to` for the actor `self`; -> the call's number, or 0 with an error and no answer to come.
- * PL_EHIERARCHY: `to` is not of a lower level. */
-PL_API uint64_t pl_call(void *self, pl_address_t to, pl_message_t message, const void *fields, pl_how_t how,
-                        pl_error_t *err);
+/* Calls `to` for the actor `self`; -> the call's number, or 0 with an error and no answer
+ * to come. PL_EHIERARCHY: `to` is not of a lower level. */
+PL_API uint64_t pl_call(void *self, pl_address_t to, pl_message_t message,
+                        const void *fields, pl_how_t how, pl_error_t *err);
 
-/* Asks the callee to end a call soon; answers still come.  An unknown number is ignored. */
+/* Asks the callee to end a call soon; answers still come.  An unknown number is
+ * ignored. */
 PL_API void pl_cancel(void *self, uint64_t call);
 
-/* Gives an open call up: its answer, should it come, is dropped and counted.  For callees that are proven dead or
- * fenced. */
+/* Gives an open call up: its answer, should it come, is dropped and counted.  For callees
+ * that are proven dead or fenced. */
 PL_API void pl_abandon(void *self, uint64_t call);
 
-#define PL_CALL(name, number, from, to, help)                                                \
-    static inline uint64_t pl_call_##name(void *self, pl_address_t at, const pl_##name##_t *fields, pl_how_t how, \
-                                          pl_error_t *err)                                   \
-    {                                                                                        \
-        return pl_call(self, at, PL_MESSAGE_##name, fields, how, err);                       \
-    }                                                                                        \
-    static inline int pl_progress_##name(pl_call_t *call, const pl_##name##_progress_t *fields) \
-    {                                                                                        \
-        return pl_progress(call, fields);                                                    \
-    }                                                                                        \
-    static inline int pl_reply_##name(pl_call_t *call, const pl_##name##_reply_t *fields)    \
-    {                                                                                        \
-        return pl_reply(call, fields);                                                       \
+#define PL_CALL(name, number, from, to, help) \
+    static inline uint64_t pl_call_##name(void *self, pl_address_t at, \
+                                          const pl_##name##_t *fields, pl_how_t how, \
+                                          pl_error_t *err) \
+    { \
+        return pl_call(self, at, PL_MESSAGE_##name, fields, how, err); \
+    } \
+    static inline int pl_progress_##name(pl_call_t *call, \
+                                         const pl_##name##_progress_t *fields) \
+    { \
+        return pl_progress(call, fields); \
+    } \
+    static inline int pl_reply_##name(pl_call_t *call, \
+                                      const pl_##name##_reply_t *fields) \
+    { \
+        return pl_reply(call, fields); \
     }
 #include "runtime/messages.def"
 
@@ -184,12 +220,17 @@ PL_API void pl_abandon(void *self, uint64_t call);
 
 /* Where a child runs. */
 /* Values from 0 on: a thread of its own, as that rank. */
-typedef enum pl_where { PL_SAME_THREAD = -2, PL_OWN_THREAD = -1, PL_AS_RANK_0 = 0 } pl_where_t;
+typedef enum pl_where {
+    PL_SAME_THREAD = -2,
+    PL_OWN_THREAD = -1,
+    PL_AS_RANK_0 = 0
+} pl_where_t;
 
-/* Makes an actor of a lower level and calls its `start`; -> the call's number; *at is its address from now on.
- * The call's end is the child's end. */
-PL_API uint64_t pl_spawn(void *self, const pl_actor_ops_t *ops, pl_where_t where, const pl_start_t *start, pl_how_t how,
-                         pl_address_t *at, pl_error_t *err);
+/* Makes an actor of a lower level and calls its `start`; -> the call's number; *at is its
+ * address from now on. The call's end is the child's end. */
+PL_API uint64_t pl_spawn(void *self, const pl_actor_ops_t *ops, pl_where_t where,
+                         const pl_start_t *start, pl_how_t how, pl_address_t *at,
+                         pl_error_t *err);
 
 /* Says that `start` went well: sends its progress "ready". */
 PL_API void pl_actor_ready(void *self);
@@ -197,32 +238,37 @@ PL_API void pl_actor_ready(void *self);
 /* Whether a call is this actor's own `start`: what on_cancel() asks first. */
 PL_API bool pl_is_life(void *self, const pl_call_t *call);
 
-/* Ends this actor in order: refuses new calls, ends its children (last made first), fails the calls still open here,
- * then answers its `start`: with a reply, or with the error unless that is NULL.  Asynchronous; calling it twice is fine. */
+/* Ends this actor in order: refuses new calls, ends its children (last made first), fails
+ * the calls still open here, then answers its `start`: with a reply, or with the error
+ * unless that is NULL.  Asynchronous; calling it twice is fine. */
 PL_API void pl_actor_end(void *self, const pl_error_t *error);
 
 /* The address this actor was told for a role; nobody when it was not. */
 PL_API pl_address_t pl_peer(void *self, const char *role);
-/* Nothing has gone on for so long: actors on other threads that have owed somebody on this one an answer for that time
- * are taken for stuck; when they are asked to end, little more is waited for them. */
+/* Nothing has gone on for so long: actors on other threads that have owed somebody on
+ * this one an answer for that time are taken for stuck; when they are asked to end,
+ * little more is waited for them. */
 PL_API void pl_actor_suspect(void *self, int milliseconds);
-/* Whether a thread of this engine was given up as stuck: what it holds is kept, and new work is to be refused. */
+/* Whether a thread of this engine was given up as stuck: what it holds is kept, and new
+ * work is to be refused. */
 PL_API bool pl_actor_sees_stuck(void *self);
 PL_API bool pl_is_nobody(pl_address_t at);
 PL_API const char *pl_actor_name(void *self);
 PL_API int pl_actor_rank(void *self);                       /* -1 on the control thread */
 PL_API const pl_address_t *pl_actor_address(void *self);
 
-/* Calls back once, after a time, on the actor's thread, unless the actor ended.  One per function and actor: asking
- * again moves it. */
-PL_API int pl_after(void *self, int milliseconds, void (*then)(void *self), pl_error_t *err);
+/* Calls back once, after a time, on the actor's thread, unless the actor ended.  One per
+ * function and actor: asking again moves it. */
+PL_API int pl_after(void *self, int milliseconds, void (*then)(void *self),
+                    pl_error_t *err);
 
-/* pl_now() of when this thread's timers came in time again: the process was stopped before, or the machine slept, and
- * who waits for somebody counts from then.  0: they always did. */
+/* pl_now() of when this thread's timers came in time again: the process was stopped
+ * before, or the machine slept, and who waits for somebody counts from then.  0: they
+ * always did. */
 PL_API int64_t pl_actor_awake_since(void *self);
 
-/* Calls back on the actor's thread whenever fd can be read, until the actor has ended; fd stays open until its
- * release(). */
+/* Calls back on the actor's thread whenever fd can be read, until the actor has ended; fd
+ * stays open until its release(). */
 PL_API int pl_watch(void *self, int fd, void (*then)(void *self), pl_error_t *err);
 
 /* This actor's thread computes: threads that pass messages keep off its processor. */

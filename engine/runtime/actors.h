@@ -1,4 +1,5 @@
-/* actors.h - what actor.c (life), call.c (calls) and deliver.c (messages that come) share: the structs behind actor.h */
+/* actors.h - what actor.c (life), call.c (calls) and deliver.c (messages that come)
+ * share: the structs behind actor.h */
 #ifndef PL_RUNTIME_ACTORS_H
 #define PL_RUNTIME_ACTORS_H
 
@@ -8,10 +9,10 @@
 #include "runtime/reactor.h"
 
 typedef enum actor_state {
-    ACTOR_NEW,                                              /* its start has not come yet */
+    ACTOR_NEW,                                            /* its start has not come yet */
     ACTOR_ALIVE,
-    ACTOR_ENDING,                                           /* waits for its children to end */
-    ACTOR_DEAD,                                             /* waits to be freed, after the handler that runs */
+    ACTOR_ENDING,                     /* waits for its children to end */
+    ACTOR_DEAD,                       /* waits to be freed, after the handler that runs */
 } actor_state_t;
 
 /* A call received and not yet ended.  Its frame keeps texts, bytes and handles alive. */
@@ -34,15 +35,19 @@ typedef struct pl_made_call {
     pl_doing_t doing;
     pl_on_answer_t on_answer;
     void *context;
-    int64_t since;                                          /* when it was made */
-    int64_t deadline, total;                                /* when, and how long it was then; 0: none */
-    int64_t silence, silent_until;                          /* ns; 0: none */
+    int64_t since;                           /* when it was made */
+    int64_t deadline, total;                 /* when, and how long it was then; 0: none */
+    int64_t silence, silent_until;           /* ns; 0: none */
     bool cancelled;
-    pl_reactor_t *thread;                                   /* a child's own thread  [not a child, or on this thread] */
+    pl_reactor_t *thread;                 /* a child's own thread [not a child, or on this
+                                             thread] */
     bool is_child;
-    bool suspect;                                           /* a child that is taken for stuck */
-    struct pl_made_call *next, **link;                      /* list of the actor's, newest first */
-    struct pl_made_call *next_limited, **limited_link;      /* list of the reactor's; link NULL: not in it */
+    bool suspect;                                           /* a child that is taken for
+                                                               stuck */
+    struct pl_made_call *next, **link;                      /* list of the actor's, newest
+                                                               first */
+    struct pl_made_call *next_limited, **limited_link;      /* list of the reactor's; link
+                                                               NULL: not in it */
 } pl_made_call_t;
 
 /* A time or a descriptor that an actor waits for. */
@@ -59,10 +64,10 @@ typedef struct actor {
     const pl_actor_ops_t *ops;
     pl_reactor_t *reactor;
     pl_address_t address;
-    uint32_t parent;                                        /* who may start it; 0: a root */
+    uint32_t parent;                                     /* who may start it; 0: a root */
     actor_state_t state;
-    bool lived;                                             /* its start was handled: release() is due */
-    pl_binding_t *binding;                                  /* of its options  [it has none] */
+    bool lived;                              /* its start was handled: release() is due */
+    pl_binding_t *binding;                   /* of its options  [it has none] */
     pl_peers_t peers;
     pl_call_t *start;                                       /* its life */
     pl_call_t *open;                                        /* others received */
@@ -87,17 +92,22 @@ static inline const char *actor_name(const actor_t *actor)
 
 /* actor.c */
 void actor_begin_end(actor_t *actor, const pl_error_t *error);
-void actor_go_on_ending(actor_t *actor);                    /* after something it waited for has ended */
-void actor_discard(actor_t *actor);                         /* it is freed soon, with nobody told */
+void actor_go_on_ending(actor_t *actor);     /* after something it waited for has ended */
+void actor_discard(actor_t *actor);          /* it is freed soon, with nobody told */
 void actor_child_ended(actor_t *actor, pl_made_call_t *made, const pl_error_t *error);
-void actor_child_late(actor_t *actor, pl_made_call_t *child);           /* did not end within its grace */
-void actor_child_alive(actor_t *actor, pl_made_call_t *child);          /* gave a sign of life */
+void actor_child_late(actor_t *actor, pl_made_call_t *child);  /* did not end within
+                                                                  its grace */
+void actor_child_alive(actor_t *actor, pl_made_call_t *child);  /* gave a sign of life */
 
 /* call.c */
-pl_envelope_t envelope_of(const actor_t *from, pl_address_t to, pl_kind_t kind, uint32_t message, uint64_t call);
-pl_call_t *call_of(const actor_t *actor, uint64_t number);  /* an open one, `start` included, or NULL */
-void call_drop(pl_call_t *call);                            /* out of its list, freed; no answer */
-void call_end(pl_call_t *call, pl_kind_t kind, const void *fields);     /* the answer, then dropped */
+pl_envelope_t envelope_of(const actor_t *from, pl_address_t to, pl_kind_t kind,
+                          uint32_t message, uint64_t call);
+pl_call_t *call_of(const actor_t *actor, uint64_t number);  /* an open one, `start`
+                                                               included, or NULL */
+void call_drop(pl_call_t *call);                            /* out of its list, freed;
+                                                               no answer */
+/* the answer, then dropped */
+void call_end(pl_call_t *call, pl_kind_t kind, const void *fields);
 /* Ends a call with an error in the callee's name; e is the call's envelope. */
 void call_refuse(pl_reactor_t *reactor, const pl_envelope_t *e, const pl_error_t *error);
 void made_drop(pl_made_call_t *made);
@@ -107,8 +117,10 @@ void made_cancel(pl_made_call_t *made);
 void answer_pass(pl_made_call_t *made, const pl_answer_t *answer);
 
 /* limits.c */
-void limits_set(pl_made_call_t *made, const pl_how_t *how); /* its own and what it inherits */
-void limits_renew(pl_made_call_t *made, int64_t wait);      /* late so many ns from now, whatever was set */
+void limits_set(pl_made_call_t *made, const pl_how_t *how);  /* its own and what it
+                                                                inherits */
+void limits_renew(pl_made_call_t *made, int64_t wait);      /* late so many ns from
+                                                               now, whatever was set */
 void limits_forget(pl_made_call_t *made);
 
 #endif

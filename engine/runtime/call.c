@@ -1,8 +1,9 @@
 /* call.c - calls: made, cancelled, answered
  *
- * The rule of levels is held here: a call is refused where it is made, and by deliver.c where it arrives, unless it goes
- * down.  An error that ends a call and a cancel are small and somebody waits for them, so a lack of memory that passes
- * does not stop them. */
+ * The rule of levels is held here: a call is refused where it is made, and by
+ * deliver.c where it arrives, unless it goes down.  An error that ends a call and a
+ * cancel are small and somebody waits for them, so a lack of memory that passes does
+ * not stop them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,17 +15,28 @@
 
 enum { TRIES = 100 };
 
-pl_envelope_t envelope_of(const actor_t *from, pl_address_t to, pl_kind_t kind, uint32_t message, uint64_t call)
+pl_envelope_t envelope_of(const actor_t *from, pl_address_t to, pl_kind_t kind,
+                          uint32_t message, uint64_t call)
 {
     const pl_runtime_t *runtime = from->reactor->runtime;
-    return (pl_envelope_t){
-        .version = PL_PROTOCOL_VERSION, .kind = (uint8_t)kind, .message = (uint16_t)message, .epoch = runtime->epoch,
-        .run = runtime->run, .call = call, .cause = from->reactor->doing.cause, .remaining = -1,
-        .from_thread = from->address.thread, .from_actor = from->address.actor, .from_kind = from->address.kind,
-        .to_thread = to.thread, .to_actor = to.actor, .to_kind = to.kind};
+    return (pl_envelope_t){.version = PL_PROTOCOL_VERSION,
+                           .kind = (uint8_t)kind,
+                           .message = (uint16_t)message,
+                           .epoch = runtime->epoch,
+                           .run = runtime->run,
+                           .call = call,
+                           .cause = from->reactor->doing.cause,
+                           .remaining = -1,
+                           .from_thread = from->address.thread,
+                           .from_actor = from->address.actor,
+                           .from_kind = from->address.kind,
+                           .to_thread = to.thread,
+                           .to_actor = to.actor,
+                           .to_kind = to.kind};
 }
 
-static int send(pl_reactor_t *reactor, const pl_envelope_t *e, const void *fields, pl_error_t *err)
+static int send(pl_reactor_t *reactor, const pl_envelope_t *e, const void *fields,
+                pl_error_t *err)
 {
     pl_frame_t frame;
     int code = pl_frame_make(&frame, e, fields, err);
@@ -41,27 +53,35 @@ static int send_surely(pl_reactor_t *reactor, const pl_envelope_t *e, const void
 
 /* ---- making ---- */
 
-static int call_allowed(const actor_t *from, pl_address_t to, uint32_t message, pl_error_t *err)
+static int call_allowed(const actor_t *from, pl_address_t to, uint32_t message,
+                        pl_error_t *err)
 {
     const pl_message_info_t *info = pl_message_info(message);
     if (!info)
-        return pl_fail(err, PL_EBUG, "%s calls an unknown message %" PRIu32, actor_name(from), message);
+        return pl_fail(err, PL_EBUG, "%s calls an unknown message %" PRIu32,
+                       actor_name(from), message);
     if (from->state == ACTOR_ENDING || from->state == ACTOR_DEAD)
         return pl_fail(err, PL_ESTATE, "%s is ending and calls nobody", actor_name(from));
     if (!to.actor)
-        return pl_fail(err, PL_ENOTFOUND, "%s has nobody to call %s on", actor_name(from), info->name);
+        return pl_fail(err, PL_ENOTFOUND, "%s has nobody to call %s on", actor_name(from),
+                       info->name);
     const bool goes_down = pl_kind_level(to.kind) < from->ops->level;
     if (goes_down && (!info->from_level || info->from_level == from->ops->level))
         return PL_OK;
     pl_count(&from->reactor->runtime->refused);
     if (goes_down)
-        return pl_fail(err, PL_EHIERARCHY, "%s (level %d) may not call %s on %s: only level %s may",
-                       actor_name(from), from->ops->level, info->name, pl_kind_name(to.kind), info->from);
-    return pl_fail(err, PL_EHIERARCHY, "%s (level %d) may not call %s on %s (level %d): calls only go down",
-                   actor_name(from), from->ops->level, info->name, pl_kind_name(to.kind), pl_kind_level(to.kind));
+        return pl_fail(err, PL_EHIERARCHY,
+                       "%s (level %d) may not call %s on %s: only level %s may",
+                       actor_name(from), from->ops->level, info->name,
+                       pl_kind_name(to.kind), info->from);
+    return pl_fail(err, PL_EHIERARCHY,
+                   "%s (level %d) may not call %s on %s (level %d): calls only go down",
+                   actor_name(from), from->ops->level, info->name, pl_kind_name(to.kind),
+                   pl_kind_level(to.kind));
 }
 
-static pl_made_call_t *made_new(actor_t *from, pl_address_t to, uint32_t message, const pl_how_t *how)
+static pl_made_call_t *made_new(actor_t *from, pl_address_t to, uint32_t message,
+                                const pl_how_t *how)
 {
     pl_reactor_t *reactor = from->reactor;
     pl_made_call_t *made = pl_alloc(sizeof *made);
@@ -72,9 +92,17 @@ static pl_made_call_t *made_new(actor_t *from, pl_address_t to, uint32_t message
         pl_free(made);
         return NULL;
     }
-    *made = (pl_made_call_t){.actor = from, .number = number, .doing = reactor->doing, .message = message, .to = to,
-                             .since = pl_now(), .on_answer = how->on_answer, .context = how->context, .next = from->made,
-                             .link = &from->made, .is_child = message == PL_MESSAGE_start};
+    *made = (pl_made_call_t){.actor = from,
+                             .number = number,
+                             .doing = reactor->doing,
+                             .message = message,
+                             .to = to,
+                             .since = pl_now(),
+                             .on_answer = how->on_answer,
+                             .context = how->context,
+                             .next = from->made,
+                             .link = &from->made,
+                             .is_child = message == PL_MESSAGE_start};
     if (from->made)
         from->made->link = &made->next;
     from->made = made;
@@ -91,7 +119,8 @@ void made_drop(pl_made_call_t *made)
     pl_free(made);
 }
 
-uint64_t pl_call(void *self, pl_address_t to, pl_message_t message, const void *fields, pl_how_t how, pl_error_t *err)
+uint64_t pl_call(void *self, pl_address_t to, pl_message_t message, const void *fields,
+                 pl_how_t how, pl_error_t *err)
 {
     actor_t *from = actor_of(self);
     if (call_allowed(from, to, message, err) != PL_OK)
@@ -117,7 +146,8 @@ void made_cancel(pl_made_call_t *made)
 {
     if (made->cancelled)
         return;
-    pl_envelope_t e = envelope_of(made->actor, made->to, PL_KIND_CANCEL, made->message, made->number);
+    pl_envelope_t e = envelope_of(made->actor, made->to, PL_KIND_CANCEL, made->message,
+                                  made->number);
     e.cause = made->doing.cause;
     made->cancelled = send_surely(made->actor->reactor, &e, NULL) == PL_OK;
 }
@@ -149,7 +179,8 @@ void pl_abandon(void *self, uint64_t number)
 
 static pl_envelope_t answer_envelope(const pl_call_t *call, pl_kind_t kind)
 {
-    pl_envelope_t e = envelope_of(call->actor, call->caller, kind, call->message, call->number);
+    pl_envelope_t e = envelope_of(call->actor, call->caller, kind, call->message,
+                                  call->number);
     e.cause = call->cause;
     return e;
 }
@@ -181,7 +212,8 @@ int pl_progress(pl_call_t *call, const void *fields)
     return send(call->actor->reactor, &e, fields, NULL);
 }
 
-static int frame_surely(pl_frame_t *frame, const pl_envelope_t *e, const void *fields, pl_error_t *err)
+static int frame_surely(pl_frame_t *frame, const pl_envelope_t *e, const void *fields,
+                        pl_error_t *err)
 {
     int code = PL_ENOMEM;
     for (int tries = 0; tries < TRIES && code == PL_ENOMEM; tries++)
@@ -189,8 +221,9 @@ static int frame_surely(pl_frame_t *frame, const pl_envelope_t *e, const void *f
     return code;
 }
 
-/* A reply that cannot be made becomes an error: the caller must hear an end.  What came with the call is let go before
- * that, so that whoever hears of the end finds it back in its pool. */
+/* A reply that cannot be made becomes an error: the caller must hear an end.  What came
+ * with the call is let go before that, so that whoever hears of the end finds it back in
+ * its pool. */
 void call_end(pl_call_t *call, pl_kind_t kind, const void *fields)
 {
     pl_reactor_t *reactor = call->actor->reactor;
@@ -223,7 +256,8 @@ void pl_call_fail(pl_call_t *call, const pl_error_t *error)
     if (filled.code >= 0)
         pl_fail(&filled, PL_EBUG, "%s failed without saying why", actor_name(actor));
     if (!filled.where[0] && actor->reactor->rank >= 0)
-        snprintf(filled.where, sizeof filled.where, "rank %d %s", actor->reactor->rank, actor_name(actor));
+        snprintf(filled.where, sizeof filled.where, "rank %d %s", actor->reactor->rank,
+                 actor_name(actor));
     else if (!filled.where[0])
         snprintf(filled.where, sizeof filled.where, "%s", actor_name(actor));
     if (call == actor->start)
@@ -236,8 +270,10 @@ void call_refuse(pl_reactor_t *reactor, const pl_envelope_t *e, const pl_error_t
 {
     pl_envelope_t back = *e;
     back.kind = PL_KIND_ERROR;
-    back.from_thread = e->to_thread, back.from_actor = e->to_actor, back.from_kind = e->to_kind;
-    back.to_thread = e->from_thread, back.to_actor = e->from_actor, back.to_kind = e->from_kind;
+    back.from_thread = e->to_thread, back.from_actor = e->to_actor,
+    back.from_kind = e->to_kind;
+    back.to_thread = e->from_thread, back.to_actor = e->from_actor,
+    back.to_kind = e->from_kind;
     back.remaining = -1;
     send_surely(reactor, &back, error);
 }

@@ -49,7 +49,9 @@ pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *
     job->trainer = &bound->trainer;
     job->data = &bound->data;
     job->options = pl_options_clone(options, err);
-    if (job->options && pl_options_trainer(options, &bound->trainer, &bound->trainer_binding, err) == PL_OK
+    if (job->options
+        && pl_options_trainer(options, &bound->trainer, &bound->trainer_binding, err)
+               == PL_OK
         && pl_options_data(options, &bound->data, &bound->data_binding, err) == PL_OK)
         return job;
     pl_object_unref(job);
@@ -94,7 +96,8 @@ static void dataset_release(pl_object_t *object)
     pl_free(dataset);
 }
 
-pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *request, pl_error_t *err)
+pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *request,
+                             pl_error_t *err)
 {
     char *facts = request->facts ? pl_strdup(request->facts) : NULL;
     pl_dataset_t *dataset = NULL;
@@ -114,7 +117,8 @@ pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *reque
     return dataset;
 }
 
-static int tensor_fill(pl_output_t *tensor, const char *name, pl_shape_t shape, const float *data, pl_error_t *err)
+static int tensor_fill(pl_output_t *tensor, const char *name, pl_shape_t shape,
+                       const float *data, pl_error_t *err)
 {
     int64_t elements = pl_elements(shape);
     float *copy = elements < 0 ? NULL : pl_alloc_array((size_t)elements, sizeof *copy);
@@ -140,10 +144,12 @@ pl_outputs_t *pl_outputs_new(pl_error_t *err)
     return object_make(sizeof(pl_outputs_t), outputs_release, err);
 }
 
-int pl_outputs_add(pl_outputs_t *outputs, const char *name, pl_shape_t shape, pl_error_t *err)
+int pl_outputs_add(pl_outputs_t *outputs, const char *name, pl_shape_t shape,
+                   pl_error_t *err)
 {
     if (outputs->count == PL_FIELDS)
-        return pl_fail(err, PL_EBUSY, "more than %d outputs; leave out \"%s\"", PL_FIELDS, name);
+        return pl_fail(err, PL_EBUSY, "more than %d outputs; leave out \"%s\"", PL_FIELDS,
+                       name);
     int code = tensor_fill(&outputs->output[outputs->count], name, shape, NULL, err);
     if (code == PL_OK)
         outputs->count++;
@@ -157,7 +163,8 @@ static void floats_release(pl_object_t *object)
 
 pl_floats_t *pl_floats_new(size_t count, pl_error_t *err)
 {
-    pl_floats_t *floats = object_make(sizeof *floats + count * sizeof(float), floats_release, err);
+    pl_floats_t *floats = object_make(sizeof *floats + count * sizeof(float),
+                                      floats_release, err);
     if (floats)
         floats->count = count;
     return floats;
@@ -179,9 +186,10 @@ pl_weights_t *pl_weights_new(pl_error_t *err)
     return object_make(sizeof(pl_weights_t), weights_release, err);
 }
 
-int pl_weights_add(pl_weights_t *weights, const char *name, pl_shape_t shape, const float *data, pl_error_t *err)
+int pl_weights_add(pl_weights_t *weights, const char *name, pl_shape_t shape,
+                   const float *data, pl_error_t *err)
 {
-    int room = weights->count;                              /* few and rare: one more at a time */
+    int room = weights->count;                      /* few and rare: one more at a time */
     pl_output_t *larger = pl_resize(weights->tensor, ((size_t)room + 1) * sizeof *larger);
     if (!larger)
         return pl_no_memory(err);

@@ -1,7 +1,8 @@
-/* cargo.h - the objects that messages hand over: what each HANDLE of messages.def points to
+/* cargo.h - the objects that messages hand over: what each HANDLE of messages.def points
+ * to
  *
- * Counted (pl_object_ref, pl_object_unref), shared by threads, and not changed once handed over unless a comment says
- * who may. */
+ * Counted (pl_object_ref, pl_object_unref), shared by threads, and not changed once
+ * handed over unless a comment says who may. */
 #ifndef PL_RUNTIME_CARGO_H
 #define PL_RUNTIME_CARGO_H
 
@@ -16,32 +17,36 @@ extern "C" {
 /* What a run is to do: from the host down to the strategy. */
 typedef struct pl_job {
     pl_object_t object;
-    pl_options_t *options;                                  /* checked; its own copy */
-    const struct pl_trainer_options *trainer;               /* "trainer" and "data" of them, bound once for all: */
-    const struct pl_data_options *data;                     /* base/run.h */
-    pl_stage_t stage;                                       /* PL_TRAIN: fit; PL_PREDICT */
-    char *checkpoint;                                       /* weights to start from  [NULL: fresh] */
-    char *prompt;                                           /* text to go on from  [NULL: predict the data] */
-    int64_t tokens;                                         /* to write after the prompt */
-    double temperature;                                     /* 0: always the likeliest */
-    int64_t top_k;                                          /* choose among the k likeliest; 0: all */
+    pl_options_t *options;                      /* checked; its own copy */
+    const struct pl_trainer_options *trainer;   /* "trainer" and "data" of them, bound
+                                                   once for all: */
+    const struct pl_data_options *data;         /* base/run.h */
+    pl_stage_t stage;                           /* PL_TRAIN: fit; PL_PREDICT */
+    char *checkpoint;                           /* weights to start from  [NULL: fresh] */
+    char *prompt;                               /* text to go on from [NULL: predict
+                                                   the data] */
+    int64_t tokens;                             /* to write after the prompt */
+    double temperature;                         /* 0: always the likeliest */
+    int64_t top_k;                              /* choose among the k likeliest; 0: all */
 } pl_job_t;
 
-PL_API pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *err);
+PL_API pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage,
+                            pl_error_t *err);
 
 /* How a run ended: from the loop up to the host. */
 typedef struct pl_outcome {
     pl_object_t object;
-    bool stopped;                                           /* by a stop, before its limit */
-    pl_error_t error;                                       /* what went wrong after the last step, such as saving */
+    bool stopped;                          /* by a stop, before its limit */
+    pl_error_t error;                      /* what went wrong after the last step, such as
+                                              saving */
     uint64_t global_step;
-    uint32_t epoch;                                         /* epochs done */
-    double seconds;                                         /* of the loop */
-    char *metrics;                                          /* JSON object: the newest figure of each name */
-    char *run_dir;                                          /* [NULL: none was made] */
-    struct pl_weights *weights;                             /* [NULL] */
-    struct pl_outputs *outputs;                             /* predictions, all samples in order  [NULL] */
-    char *text;                                             /* written after a prompt  [NULL] */
+    uint32_t epoch;                      /* epochs done */
+    double seconds;                      /* of the loop */
+    char *metrics;                       /* JSON object: the newest figure of each name */
+    char *run_dir;                       /* [NULL: none was made] */
+    struct pl_weights *weights;          /* [NULL] */
+    struct pl_outputs *outputs;          /* predictions, all samples in order  [NULL] */
+    char *text;                          /* written after a prompt  [NULL] */
 } pl_outcome_t;
 
 PL_API pl_outcome_t *pl_outcome_new(pl_error_t *err);
@@ -54,8 +59,8 @@ typedef struct pl_layout {
         int64_t samples;
         int field_count;
         pl_field_t field[PL_FIELDS];
-        int64_t batch_size;                                 /* of all batches but the last */
-        int64_t ragged;                                     /* of the last, when it is smaller; else 0 */
+        int64_t batch_size;                  /* of all batches but the last */
+        int64_t ragged;                      /* of the last, when it is smaller; else 0 */
     } stage[PL_PREDICT + 1];
 } pl_layout_t;
 
@@ -64,29 +69,31 @@ PL_API pl_layout_t *pl_layout_new(pl_error_t *err);
 /* An open data set: shared by the data connector and its readers. */
 typedef struct pl_dataset {
     pl_object_t object;
-    pl_instance_t part;                                     /* pl_dataset_ops_t and its struct */
+    pl_instance_t part;                              /* pl_dataset_ops_t and its struct */
     pl_data_request_t request;
-    char *facts;                                            /* those of the request  [none] */
-    pl_data_info_t info;                                    /* filled in by the reader that opens it */
-    bool opened;                                            /* or tried to: it is to be closed */
+    char *facts;                               /* those of the request  [none] */
+    pl_data_info_t info;                       /* filled in by the reader that opens it */
+    bool opened;                               /* or tried to: it is to be closed */
 } pl_dataset_t;
 
-/* Takes the part over, also on failure, and copies the request.  The last reference closes it. */
-PL_API pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *request, pl_error_t *err);
+/* Takes the part over, also on failure, and copies the request.  The last reference
+ * closes it. */
+PL_API pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *request,
+                                    pl_error_t *err);
 
 /* Samples in host memory; from a pool, to which it goes back by itself. */
 typedef struct pl_batch {
     pl_object_t object;
     struct pl_batch_pool *pool;
     struct pl_batch *next;                                  /* in the pool's list */
-    pl_dataset_t *dataset;                                   /* counted */
+    pl_dataset_t *dataset;                                  /* counted */
     pl_stage_t stage;
     uint64_t seed, epoch;
-    int64_t count;                                          /* samples; up to the pool's batch size */
-    int64_t *index;                                         /* [count], in the source */
-    uint32_t batch_idx;                                     /* within the pass */
+    int64_t count;                              /* samples; up to the pool's batch size */
+    int64_t *index;                             /* [count], in the source */
+    uint32_t batch_idx;                         /* within the pass */
     int field_count;
-    void *field[PL_FIELDS];                                 /* [count, …], 64-byte aligned; written by a reader */
+    void *field[PL_FIELDS];       /* [count, …], 64-byte aligned; written by a reader */
 } pl_batch_t;
 
 /* Named tensors in host memory, float32. */
@@ -105,7 +112,8 @@ typedef struct pl_outputs {
 
 PL_API pl_outputs_t *pl_outputs_new(pl_error_t *err);
 /* Adds a tensor, zeroed. */
-PL_API int pl_outputs_add(pl_outputs_t *outputs, const char *name, pl_shape_t shape, pl_error_t *err);
+PL_API int pl_outputs_add(pl_outputs_t *outputs, const char *name, pl_shape_t shape,
+                          pl_error_t *err);
 
 /* A region's elements. */
 typedef struct pl_floats {
@@ -120,13 +128,14 @@ PL_API pl_floats_t *pl_floats_new(size_t count, pl_error_t *err);
 typedef struct pl_weights {
     pl_object_t object;
     int count;
-    pl_output_t *tensor;                                    /* names as in the module */
-    char *module;                                           /* JSON object: the module's section of the run */
-    char *facts;                                            /* JSON object: what the data knew */
+    pl_output_t *tensor;                /* names as in the module */
+    char *module;                       /* JSON object: the module's section of the run */
+    char *facts;                        /* JSON object: what the data knew */
 } pl_weights_t;
 
 PL_API pl_weights_t *pl_weights_new(pl_error_t *err);
-PL_API int pl_weights_add(pl_weights_t *weights, const char *name, pl_shape_t shape, const float *data, pl_error_t *err);
+PL_API int pl_weights_add(pl_weights_t *weights, const char *name, pl_shape_t shape,
+                          const float *data, pl_error_t *err);
 
 /* A graph on its way to be compiled. */
 typedef struct pl_graph_holder {

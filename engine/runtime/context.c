@@ -1,6 +1,7 @@
 /* context.c - the process's one ZeroMQ context, counted
  *
- * One, because inproc does not cross contexts and several with CURVE can crash in 4.3.4. */
+ * One, because inproc does not cross contexts and several with CURVE can crash in
+ * 4.3.4. */
 #include <errno.h>
 #include <pthread.h>
 #include <zmq.h>

@@ -1,8 +1,9 @@
 /* deliver.c - messages that come: calls to handlers, answers to those who asked
  *
- * Nothing is believed that a message says of itself: whether it may be here is a question of levels, epochs and states;
- * whether it can be read, of the codec.  What may not be here is refused and counted, what cannot be read is counted,
- * and whoever waits hears an error. */
+ * Nothing is believed that a message says of itself: whether it may be here is a question
+ * of levels, epochs and states; whether it can be read, of the codec.  What may not be
+ * here is refused and counted, what cannot be read is counted, and whoever waits hears an
+ * error. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -20,7 +21,7 @@ static const int64_t LONGEST = 366 * 24 * 3600 * PL_SECOND;
 typedef struct letter {
     pl_envelope_t e;
     pl_body_t body;
-    pl_error_t error;                                       /* of an error message; or why it cannot be read */
+    pl_error_t error;                  /* of an error message; or why it cannot be read */
     int code;
     pl_frame_t *frame;
 } letter_t;
@@ -39,8 +40,10 @@ static int peers_check(const actor_t *actor, const pl_peers_t *peers, pl_error_t
 {
     for (uint32_t k = 0; k < peers->count; k++)
         if (pl_kind_level(peers->peer[k].at.kind) >= actor->ops->level)
-            return pl_fail(err, PL_EHIERARCHY, "%s (level %d) was given an address of %s (level %d)", actor_name(actor),
-                           actor->ops->level, pl_kind_name(peers->peer[k].at.kind),
+            return pl_fail(err, PL_EHIERARCHY,
+                           "%s (level %d) was given an address of %s (level %d)",
+                           actor_name(actor), actor->ops->level,
+                           pl_kind_name(peers->peer[k].at.kind),
                            pl_kind_level(peers->peer[k].at.kind));
     return PL_OK;
 }
@@ -51,17 +54,23 @@ static int sender_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t
     const pl_runtime_t *runtime = actor->reactor->runtime;
     const char *name = actor_name(actor);
     if (pl_kind_level(e->from_kind) <= actor->ops->level)
-        return pl_fail(err, PL_EHIERARCHY, "%s (level %d) called %s on %s (level %d): calls only go down",
-                       pl_kind_name(e->from_kind), pl_kind_level(e->from_kind), info->name, name, actor->ops->level);
+        return pl_fail(err, PL_EHIERARCHY,
+                       "%s (level %d) called %s on %s (level %d): calls only go down",
+                       pl_kind_name(e->from_kind), pl_kind_level(e->from_kind),
+                       info->name, name, actor->ops->level);
     if (info->from_level && info->from_level != pl_kind_level(e->from_kind))
-        return pl_fail(err, PL_EHIERARCHY, "%s (level %d) called %s on %s: only level %s may",
-                       pl_kind_name(e->from_kind), pl_kind_level(e->from_kind), info->name, name, info->from);
+        return pl_fail(err, PL_EHIERARCHY,
+                       "%s (level %d) called %s on %s: only level %s may",
+                       pl_kind_name(e->from_kind), pl_kind_level(e->from_kind),
+                       info->name, name, info->from);
     if (info->to_level && info->to_level != actor->ops->level)
-        return pl_fail(err, PL_EPROTOCOL, "%s is for level %s, not for %s", info->name, info->to, name);
+        return pl_fail(err, PL_EPROTOCOL, "%s is for level %s, not for %s", info->name,
+                       info->to, name);
     if (e->run != runtime->run)
         return pl_fail(err, PL_EPROTOCOL, "%s of another run", info->name);
     if (e->epoch != runtime->epoch)
-        return pl_fail(err, PL_EPROTOCOL, "%s of epoch %u; this is epoch %u", info->name, e->epoch, runtime->epoch);
+        return pl_fail(err, PL_EPROTOCOL, "%s of epoch %u; this is epoch %u", info->name,
+                       e->epoch, runtime->epoch);
     return PL_OK;
 }
 
@@ -70,16 +79,20 @@ static int state_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t 
     const char *name = actor_name(actor);
     bool is_start = e->message == PL_MESSAGE_start, is_new = actor->state == ACTOR_NEW;
     if (is_start != is_new)
-        return pl_fail(err, PL_ESTATE, is_new ? "%s has not started" : "%s is alive already", name);
+        return pl_fail(err, PL_ESTATE,
+                       is_new ? "%s has not started" : "%s is alive already", name);
     if (is_start && e->from_actor != actor->parent)
         return pl_fail(err, PL_EPROTOCOL, "%s is started by its parent only", name);
     if (!is_start && actor->state != ACTOR_ALIVE)
-        return actor->end_error.code ? pl_fail(err, actor->end_error.code, "%s", actor->end_error.text)
-                                     : pl_fail(err, PL_ESTATE, "%s is ending", name);
+        return actor->end_error.code
+                   ? pl_fail(err, actor->end_error.code, "%s", actor->end_error.text)
+                   : pl_fail(err, PL_ESTATE, "%s is ending", name);
     if (actor->open_count >= (actor->ops->credit ? actor->ops->credit : CREDIT))
-        return pl_fail(err, PL_EBUSY, "%s has %d calls open and takes no more", name, actor->open_count);
+        return pl_fail(err, PL_EBUSY, "%s has %d calls open and takes no more", name,
+                       actor->open_count);
     if (!handler_of(actor->ops, e->message))
-        return pl_fail(err, PL_EPROTOCOL, "%s does not take %s", name, pl_message_info(e->message)->name);
+        return pl_fail(err, PL_EPROTOCOL, "%s does not take %s", name,
+                       pl_message_info(e->message)->name);
     return PL_OK;
 }
 
@@ -97,7 +110,10 @@ static pl_call_t *call_new(actor_t *actor, letter_t *l)
     pl_call_t *call = pl_alloc(sizeof *call);
     if (!call)
         return NULL;
-    *call = (pl_call_t){.actor = actor, .number = e->call, .cause = e->cause, .message = e->message,
+    *call = (pl_call_t){.actor = actor,
+                        .number = e->call,
+                        .cause = e->cause,
+                        .message = e->message,
                         .caller = {e->from_thread, e->from_actor, e->from_kind}};
     if (e->remaining >= 0)
         call->deadline = pl_now() + (e->remaining < LONGEST ? e->remaining : LONGEST);
@@ -122,14 +138,16 @@ static int options_bind(actor_t *actor, const char *options, pl_error_t *err)
     json_t *object = *options ? pl_json_value(options, strlen(options), err) : NULL;
     if (*options && !object)
         return err->code;
-    int code = pl_bind(actor->ops->options, object, NULL, actor->self, &actor->binding, err);
+    int code = pl_bind(actor->ops->options, object, NULL, actor->self, &actor->binding,
+                       err);
     json_decref(object);
     return code;
 }
 
 static int call_start(actor_t *actor, const pl_body_t *body, pl_error_t *err)
 {
-    int code = actor->ops->options ? options_bind(actor, body->start.options, err) : PL_OK;
+    int code = actor->ops->options ? options_bind(actor, body->start.options, err)
+                                   : PL_OK;
     actor->state = ACTOR_ALIVE;
     actor->lived = code == PL_OK;
     actor->peers = body->start.peers;
@@ -161,18 +179,20 @@ static void deliver_call(pl_reactor_t *reactor, letter_t *l)
         pl_count(&reactor->runtime->refused);
         call_refuse(reactor, &l->e, &l->error);
         if (actor && actor->state == ACTOR_NEW && l->e.from_actor == actor->parent) {
-            actor->end_error = l->error;                    /* it had one start, and that has failed */
+            actor->end_error = l->error;       /* it had one start, and that has failed */
             actor_discard(actor);
         }
         return;
     }
     if (handle(actor, call, &l->body, &l->error) == PL_OK)
         return;
-    call = call_of(actor, l->e.call);                       /* the handler may have answered before it failed */
+    call = call_of(actor, l->e.call);           /* the handler may have answered before it
+                                                   failed */
     if (call)
         pl_call_fail(call, &l->error);
     else
-        pl_log_line(PL_LOG_ERROR, reactor->rank, actor_name(actor), "failed after its answer: %s", l->error.text);
+        pl_log_line(PL_LOG_ERROR, reactor->rank, actor_name(actor),
+                    "failed after its answer: %s", l->error.text);
 }
 
 static void deliver_cancel(pl_reactor_t *reactor, const letter_t *l)
@@ -213,14 +233,18 @@ static void deliver_progress(pl_made_call_t *made, const letter_t *l)
         actor_child_alive(made->actor, made);
     if (made->is_child && !strcmp(l->body.start_progress.state, "ending"))
         return;                                             /* from runtime to runtime */
-    answer_pass(made, &(pl_answer_t){PL_ANSWER_PROGRESS, made->number, made->context, &l->body, NULL});
+    answer_pass(made, &(pl_answer_t){PL_ANSWER_PROGRESS, made->number, made->context,
+                                     &l->body, NULL});
 }
 
 static void deliver_end(pl_made_call_t *made, const letter_t *l)
 {
     bool failed = l->e.kind == PL_KIND_ERROR || l->code != PL_OK;
-    pl_answer_t answer = {.kind = failed ? PL_ANSWER_ERROR : PL_ANSWER_REPLY, .call = made->number,
-                          .context = made->context, .body = failed ? NULL : &l->body, .error = failed ? &l->error : NULL};
+    pl_answer_t answer = {.kind = failed ? PL_ANSWER_ERROR : PL_ANSWER_REPLY,
+                          .call = made->number,
+                          .context = made->context,
+                          .body = failed ? NULL : &l->body,
+                          .error = failed ? &l->error : NULL};
     pl_made_call_t ended = *made;
     made_drop(made);
     if (ended.is_child)
@@ -245,7 +269,7 @@ void pl_actors_deliver(pl_reactor_t *reactor, pl_frame_t *frame)
 {
     if (pl_reactor_is_abandoned(reactor))
         return;
-    letter_t l;                                             /* large, so not zeroed for every message */
+    letter_t l;                               /* large, so not zeroed for every message */
     l.e = pl_frame_envelope(frame);
     l.frame = frame;
     l.error.code = PL_OK;
@@ -269,9 +293,10 @@ void pl_actors_lost_thread(pl_reactor_t *reactor, uint32_t thread)
         if (!made || made->to.thread != thread)
             continue;
         pl_error_t err;
-        pl_fail(&err, PL_EPEER, "%s went before it answered %s", pl_kind_name(made->to.kind),
-                pl_message_info(made->message)->name);
-        pl_envelope_t e = envelope_of(made->actor, made->to, PL_KIND_CALL, made->message, made->number);
+        pl_fail(&err, PL_EPEER, "%s went before it answered %s",
+                pl_kind_name(made->to.kind), pl_message_info(made->message)->name);
+        pl_envelope_t e = envelope_of(made->actor, made->to, PL_KIND_CALL, made->message,
+                                      made->number);
         e.cause = made->doing.cause;
         call_refuse(reactor, &e, &err);
     }

@@ -6,10 +6,12 @@
 
 #include "paceline.h"
 
-/* PL_EBUSY: fewer than count can be opened, and some more for what other threads open meanwhile. */
+/* PL_EBUSY: fewer than count can be opened, and some more for what other threads open
+ * meanwhile. */
 int pl_descriptors_check(int count, const char *what, pl_error_t *err);
 
-/* About half of them are in use.  Takes none but one, for a moment, where threads need some at the same time. */
+/* About half of them are in use.  Takes none but one, for a moment, where threads need
+ * some at the same time. */
 bool pl_descriptors_are_few(void);
 
 #endif

@@ -1,8 +1,9 @@
 /* endpoint.c - where sockets may listen, and the file of one that listens at a file
  *
- * Left to itself ZeroMQ removes whatever lies at the path of an ipc endpoint, somebody's data or the socket of another
- * run, and leaves its own there when it ends.  So the file is made here, by bind(2), which takes no name that is taken,
- * and ZeroMQ is given the descriptor. */
+ * Left to itself ZeroMQ removes whatever lies at the path of an ipc endpoint, somebody's
+ * data or the socket of another run, and leaves its own there when it ends.  So the file
+ * is made here, by bind(2), which takes no name that is taken, and ZeroMQ is given the
+ * descriptor. */
 #include "runtime/endpoint.h"
 
 #include <arpa/inet.h>
@@ -17,7 +18,9 @@
 
 #include "base/error.h"
 
-#define BESIDE ".full"                                      /* where the door is while another stands at its place */
+#define BESIDE \
+    ".full"                               /* where the door is while another stands at its
+                                             place */
 
 enum { BACKLOG = 16, LOCK_TRIES = 100, LOCK_WAIT_US = 10000 };
 
@@ -26,7 +29,8 @@ enum { BACKLOG = 16, LOCK_TRIES = 100, LOCK_WAIT_US = 10000 };
 static bool is_port(const char *text)
 {
     size_t digits = strspn(text, "0123456789");
-    return !strcmp(text, "*") || (digits > 0 && digits <= 5 && !text[digits] && atoi(text) <= 65535);
+    return !strcmp(text, "*")
+           || (digits > 0 && digits <= 5 && !text[digits] && atoi(text) <= 65535);
 }
 
 static bool is_loopback(const char *host, size_t length)
@@ -46,34 +50,46 @@ static bool is_loopback(const char *host, size_t length)
 int pl_endpoint_check(const char *endpoint, pl_error_t *err)
 {
     if (!strncmp(endpoint, "ipc://@", 7))
-        return pl_fail(err, PL_EINVAL, "\"%s\" is no file: write ipc://./%s if that is its name", endpoint, endpoint + 6);
+        return pl_fail(err, PL_EINVAL,
+                       "\"%s\" is no file: write ipc://./%s if that is its name",
+                       endpoint, endpoint + 6);
     if (!strncmp(endpoint, "inproc://", 9) || !strncmp(endpoint, "ipc://", 6))
         return PL_OK;
-    const char *host = strncmp(endpoint, "tcp://", 6) ? "" : endpoint + 6, *colon = strrchr(host, ':');
+    const char *host = strncmp(endpoint, "tcp://", 6) ? "" : endpoint + 6,
+               *colon = strrchr(host, ':');
     if (!colon || !is_loopback(host, (size_t)(colon - host)))
-        return pl_fail(err, PL_EINVAL, "\"%s\" is not on this machine: ipc://FILE or tcp://127.0.0.1:PORT", endpoint);
+        return pl_fail(
+            err, PL_EINVAL,
+            "\"%s\" is not on this machine: ipc://FILE or tcp://127.0.0.1:PORT",
+            endpoint);
     if (!is_port(colon + 1))
-        return pl_fail(err, PL_EINVAL, "\"%s\": a port is a number up to 65535, or * for any", endpoint);
+        return pl_fail(err, PL_EINVAL,
+                       "\"%s\": a port is a number up to 65535, or * for any", endpoint);
     return PL_OK;
 }
 
 /* "*" is a new file in a new folder. */
 const char *pl_endpoint_file(const char *endpoint)
 {
-    return strncmp(endpoint, "ipc://", 6) || !strcmp(endpoint, "ipc://*") ? NULL : endpoint + 6;
+    return strncmp(endpoint, "ipc://", 6) || !strcmp(endpoint, "ipc://*") ? NULL
+                                                                          : endpoint + 6;
 }
 
 /* ---- files ---- */
 
-/* Of two that find the same file left behind, the second must not take away what the first put in its place; so one at
- * a time opens a door in a folder.  Where that cannot be had, as on some network file systems, it is done without. */
+/* Of two that find the same file left behind, the second must not take away what the
+ * first put in its place; so one at a time opens a door in a folder.  Where that cannot
+ * be had, as on some network file systems, it is done without. */
 static int folder_lock(const char *path)
 {
     char folder[PL_DOOR_PATH + 1];
     const char *slash = strrchr(path, '/');
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (int k = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && k < LOCK_TRIES; k++)
+    for (int k = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK
+                    && k < LOCK_TRIES;
+         k++)
         usleep(LOCK_WAIT_US);
     return fd;
 }
@@ -86,16 +102,22 @@ static int holder_check(const struct sockaddr_un *address, pl_error_t *err)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return pl_fail(err, PL_EBUSY, "ipc://%s: %s", address->sun_path, strerror(errno));
-    int failed = connect(fd, (const struct sockaddr *)address, sizeof *address) != 0 ? errno : 0;
+    int failed = connect(fd, (const struct sockaddr *)address, sizeof *address) != 0
+                     ? errno
+                     : 0;
     if (!failed)
         getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &holder, &size);
     close(fd);
     if (failed == ECONNREFUSED)
         return PL_OK;
     if (holder.pid > 0)
-        return pl_fail(err, PL_EBUSY, "ipc://%s is in use by process %d: choose another file, or end that one first",
+        return pl_fail(err, PL_EBUSY,
+                       "ipc://%s is in use by process %d: choose another file, or end "
+                       "that one first",
                        address->sun_path, (int)holder.pid);
-    return pl_fail(err, PL_EBUSY, "ipc://%s is in use by another process: choose another file", address->sun_path);
+    return pl_fail(err, PL_EBUSY,
+                   "ipc://%s is in use by another process: choose another file",
+                   address->sun_path);
 }
 
 /* Makes room where a socket was left behind, and only there. */
@@ -104,13 +126,18 @@ static int make_room(const struct sockaddr_un *address, pl_error_t *err)
     struct stat there;
     if (lstat(address->sun_path, &there) != 0)
         return errno == ENOENT ? PL_OK
-                               : pl_fail(err, PL_EIO, "cannot look at %s: %s", address->sun_path, strerror(errno));
+                               : pl_fail(err, PL_EIO, "cannot look at %s: %s",
+                                         address->sun_path, strerror(errno));
     if (!S_ISSOCK(there.st_mode))
-        return pl_fail(err, PL_EINVAL, "ipc://%s: something else than a socket lies there, and stays: choose a file that "
-                       "is not there yet", address->sun_path);
+        return pl_fail(err, PL_EINVAL,
+                       "ipc://%s: something else than a socket lies there, and stays: "
+                       "choose a file that "
+                       "is not there yet",
+                       address->sun_path);
     int code = holder_check(address, err);
     if (code == PL_OK && unlink(address->sun_path) != 0 && errno != ENOENT)
-        code = pl_fail(err, PL_EIO, "cannot replace ipc://%s: %s", address->sun_path, strerror(errno));
+        code = pl_fail(err, PL_EIO, "cannot replace ipc://%s: %s", address->sun_path,
+                       strerror(errno));
     return code;
 }
 
@@ -125,7 +152,8 @@ static int bind_and_listen(int fd, const struct sockaddr_un *address, pl_error_t
         failed = bind(fd, name, sizeof *address);
     }
     if (failed || listen(fd, BACKLOG) != 0)
-        return pl_fail(err, PL_EIO, "cannot listen on ipc://%s: %s", address->sun_path, strerror(errno));
+        return pl_fail(err, PL_EIO, "cannot listen on ipc://%s: %s", address->sun_path,
+                       strerror(errno));
     return PL_OK;
 }
 
@@ -135,12 +163,14 @@ int pl_door_open(pl_door_t *door, const char *path, pl_error_t *err)
     struct stat made;
     size_t length = strlen(path);
     if (!length || length + sizeof BESIDE > PL_DOOR_PATH)
-        return pl_fail(err, PL_EINVAL, "\"ipc://%s\": the file's name has from 1 to %zu bytes", path,
+        return pl_fail(err, PL_EINVAL,
+                       "\"ipc://%s\": the file's name has from 1 to %zu bytes", path,
                        PL_DOOR_PATH - sizeof BESIDE);
     memcpy(address.sun_path, path, length);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return pl_fail(err, PL_EBUSY, "cannot listen on ipc://%s: %s", path, strerror(errno));
+        return pl_fail(err, PL_EBUSY, "cannot listen on ipc://%s: %s", path,
+                       strerror(errno));
     int lock = folder_lock(path), code = bind_and_listen(fd, &address, err);
     if (code == PL_OK && lstat(path, &made) == 0) {
         memcpy(door->path, address.sun_path, sizeof door->path);
@@ -158,17 +188,19 @@ int pl_door_open(pl_door_t *door, const char *path, pl_error_t *err)
 static bool is_ours(const pl_door_t *door, const char *path)
 {
     struct stat there;
-    return lstat(path, &there) == 0 && there.st_dev == door->device && there.st_ino == door->inode;
+    return lstat(path, &there) == 0 && there.st_dev == door->device
+           && there.st_ino == door->inode;
 }
 
 static void beside(const pl_door_t *door, struct sockaddr_un *address)
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    snprintf(address->sun_path, sizeof address->sun_path, "%.*s" BESIDE, (int)(PL_DOOR_PATH - sizeof BESIDE),
-             door->path);
+    snprintf(address->sun_path, sizeof address->sun_path, "%.*s" BESIDE,
+             (int)(PL_DOOR_PATH - sizeof BESIDE), door->path);
 }
 
-/* A socket that nobody accepts at takes the place of the door, so that others still find it in use. */
+/* A socket that nobody accepts at takes the place of the door, so that others still find
+ * it in use. */
 static void door_replace(pl_door_t *door)
 {
     struct sockaddr_un address;
@@ -179,7 +211,9 @@ static void door_replace(pl_door_t *door)
     unlink(address.sun_path);
     if (bind(door->waiting_room, (struct sockaddr *)&address, sizeof address) == 0) {
         door->is_shut = listen(door->waiting_room, 0) == 0 && is_ours(door, door->path)
-                        && renameat2(AT_FDCWD, door->path, AT_FDCWD, address.sun_path, RENAME_EXCHANGE) == 0;
+                        && renameat2(AT_FDCWD, door->path, AT_FDCWD, address.sun_path,
+                                     RENAME_EXCHANGE)
+                               == 0;
         if (!door->is_shut)
             unlink(address.sun_path);
     }

@@ -8,7 +8,7 @@
 
 #include "paceline.h"
 
-enum { PL_DOOR_PATH = sizeof ((struct sockaddr_un *)0)->sun_path };
+enum { PL_DOOR_PATH = sizeof((struct sockaddr_un *)0)->sun_path };
 
 /* A file that is listened at; all zero: none. */
 typedef struct pl_door {
@@ -16,7 +16,7 @@ typedef struct pl_door {
     dev_t device;
     ino_t inode;
     bool is_shut;
-    int waiting_room;                                       /* listens at the path while the door is shut */
+    int waiting_room;                     /* listens at the path while the door is shut */
 } pl_door_t;
 
 /* PL_EINVAL: beyond this machine, or no endpoint at all. */
@@ -24,8 +24,9 @@ int pl_endpoint_check(const char *endpoint, pl_error_t *err);
 /* The file of "ipc://FILE"; NULL for others, which ZeroMQ finds a place for. */
 const char *pl_endpoint_file(const char *endpoint);
 
-/* A descriptor that listens at path, or an error.  What lies there stays, unless it is a socket that nobody listens at
- * any more.  PL_EINVAL: something else lies there; PL_EBUSY: somebody listens. */
+/* A descriptor that listens at path, or an error.  What lies there stays, unless it is a
+ * socket that nobody listens at any more.  PL_EINVAL: something else lies there;
+ * PL_EBUSY: somebody listens. */
 int pl_door_open(pl_door_t *door, const char *path, pl_error_t *err);
 /* While it is shut nobody new gets in and who did stays; the file is in use as before. */
 void pl_door_shut(pl_door_t *door, bool shut);

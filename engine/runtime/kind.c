@@ -1,7 +1,8 @@
 /* kind.c - names and levels of actors, known to the whole process by number
  *
- * Addresses and envelopes carry the number; checks need the level, people the name.  There are as many kinds as there
- * are sorts of actors, so the table only grows and reading it needs no lock. */
+ * Addresses and envelopes carry the number; checks need the level, people the name.
+ * There are as many kinds as there are sorts of actors, so the table only grows and
+ * reading it needs no lock. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,13 +18,15 @@ typedef struct kind {
 
 static pthread_mutex_t kind_lock = PTHREAD_MUTEX_INITIALIZER;
 static kind_t kinds[KINDS_MOST];
-static uint32_t kind_count = 1;                             /* number 0 is nobody; atomic */
+static uint32_t kind_count = 1;                           /* number 0 is nobody; atomic */
 
 uint32_t pl_kind_enter(const char *name, int level, pl_error_t *err)
 {
     pthread_mutex_lock(&kind_lock);
     uint32_t k = 1;
-    while (k < kind_count && (kinds[k].level != level || strncmp(kinds[k].name, name, sizeof kinds[k].name - 1)))
+    while (k < kind_count
+           && (kinds[k].level != level
+               || strncmp(kinds[k].name, name, sizeof kinds[k].name - 1)))
         k++;
     if (k == kind_count && k < KINDS_MOST) {
         snprintf(kinds[k].name, sizeof kinds[k].name, "%s", name);
@@ -39,7 +42,8 @@ uint32_t pl_kind_enter(const char *name, int level, pl_error_t *err)
 
 static const kind_t *kind_of(uint32_t kind)
 {
-    return kind && kind < __atomic_load_n(&kind_count, __ATOMIC_ACQUIRE) ? &kinds[kind] : NULL;
+    return kind && kind < __atomic_load_n(&kind_count, __ATOMIC_ACQUIRE) ? &kinds[kind]
+                                                                         : NULL;
 }
 
 const char *pl_kind_name(uint32_t kind)

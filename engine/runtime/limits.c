@@ -1,10 +1,12 @@
 /* limits.c - how long calls may take
  *
- * A limit that passes does not end a call: the callee is sent a cancel, the caller is told once that it is late.
+ * A limit that passes does not end a call: the callee is sent a cancel, the caller is
+ * told once that it is late.
  *
- * Who watches must itself have been awake.  A process that is stopped, or a machine that sleeps, stands still while the
- * clock goes on; then the thread's own timers come late.  So while there are limits a timer looks often, and one that
- * comes late gives everybody their whole time anew. */
+ * Who watches must itself have been awake.  A process that is stopped, or a machine that
+ * sleeps, stands still while the clock goes on; then the thread's own timers come late.
+ * So while there are limits a timer looks often, and one that comes late gives everybody
+ * their whole time anew. */
 #include <event2/event.h>
 
 #include "base/clock.h"
@@ -50,7 +52,9 @@ static void limits_schedule(pl_reactor_t *reactor, int64_t when)
 {
     if (!when || (reactor->limit_next && reactor->limit_next <= when))
         return;
-    int64_t now = pl_now(), wait = when < now ? 0 : when - now < LOOK_EVERY ? when - now : LOOK_EVERY;
+    int64_t now = pl_now(), wait = when < now                ? 0
+                                   : when - now < LOOK_EVERY ? when - now
+                                                             : LOOK_EVERY;
     struct timeval in = {0, wait / 1000 + 1};
     reactor->limit_next = now + wait;
     event_add(reactor->limit_timer, &in);
@@ -59,7 +63,8 @@ static void limits_schedule(pl_reactor_t *reactor, int64_t when)
 void limits_set(pl_made_call_t *made, const pl_how_t *how)
 {
     pl_reactor_t *reactor = made->actor->reactor;
-    int64_t now = how->total_ms || how->silence_ms || reactor->doing.deadline ? pl_now() : 0;
+    int64_t now = how->total_ms || how->silence_ms || reactor->doing.deadline ? pl_now()
+                                                                              : 0;
     made->deadline = how->total_ms ? now + how->total_ms * PL_MILLISECOND : 0;
     made->deadline = sooner(made->deadline, made->is_child ? 0 : reactor->doing.deadline);
     made->total = made->deadline - now;
@@ -98,10 +103,11 @@ static void made_late(pl_made_call_t *made, const char *what)
         return;
     }
     pl_error_t err;
-    pl_fail(&err, PL_ETIMEOUT, "%s has not answered %s within its %s", pl_kind_name(made->to.kind),
-            pl_message_info(made->message)->name, what);
+    pl_fail(&err, PL_ETIMEOUT, "%s has not answered %s within its %s",
+            pl_kind_name(made->to.kind), pl_message_info(made->message)->name, what);
     made_cancel(made);
-    answer_pass(made, &(pl_answer_t){PL_ANSWER_LATE, made->number, made->context, NULL, &err});
+    answer_pass(made,
+                &(pl_answer_t){PL_ANSWER_LATE, made->number, made->context, NULL, &err});
 }
 
 void pl_actors_check_limits(pl_reactor_t *reactor)
@@ -111,7 +117,9 @@ void pl_actors_check_limits(pl_reactor_t *reactor)
     while (made) {
         limits_wake(made, reactor->awake_since);
         const char *passed = made->deadline && made->deadline <= now ? "limit"
-                             : made->silent_until && made->silent_until <= now ? "limit of silence" : NULL;
+                             : made->silent_until && made->silent_until <= now
+                                 ? "limit of silence"
+                                 : NULL;
         if (passed) {
             made_late(made, passed);                        /* may change the list */
             made = reactor->limited;

@@ -1,7 +1,8 @@
-/* marks.h - tells ThreadSanitizer what it cannot see: a message handed over by libzmq orders memory
+/* marks.h - tells ThreadSanitizer what it cannot see: a message handed over by libzmq
+ * orders memory
  *
- * One address stands for all sockets, which orders more than need be; what a race inside a thread's own data would be
- * is still found, since that is never sent. */
+ * One address stands for all sockets, which orders more than need be; what a race inside
+ * a thread's own data would be is still found, since that is never sent. */
 #ifndef PL_RUNTIME_MARKS_H
 #define PL_RUNTIME_MARKS_H
 

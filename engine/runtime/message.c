@@ -1,7 +1,8 @@
 /* message.c - messages on the wire: an envelope and the fields that messages.def lists
  *
- * Fields stand in a struct in the order of messages.def, each aligned by its own type, so that a walk over the field
- * list knows every offset.  wire.h says how they travel; handles do as numbers of the flight table. */
+ * Fields stand in a struct in the order of messages.def, each aligned by its own type, so
+ * that a walk over the field list knows every offset.  wire.h says how they travel;
+ * handles do as numbers of the flight table. */
 #include "runtime/message.h"
 
 #include <stdalign.h>
@@ -28,25 +29,46 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-end
 #define PL_DATA(name, help) PL_FIELD(DATA, name, help)
 #define PL_HANDLE(name, help) PL_FIELD(HANDLE, name, help)
 #define PL_PEERS(name, help) PL_FIELD(PEERS, name, help)
-#define PL_CALL(name, number, from, to, help) static const pl_field_info_t name##_fields[] = {
-#define PL_PROGRESS(name) FIELDS_END }; static const pl_field_info_t name##_progress_fields[] = {
-#define PL_REPLY(name) FIELDS_END }; static const pl_field_info_t name##_reply_fields[] = {
-#define PL_END(name) FIELDS_END };
-#define FIELDS_END {NULL, PL_TYPE_U32, NULL}
+#define PL_CALL(name, number, from, to, help) \
+    static const pl_field_info_t name##_fields[] = {
+#define PL_PROGRESS(name) \
+    FIELDS_END \
+    } \
+    ; \
+    static const pl_field_info_t name##_progress_fields[] = {
+#define PL_REPLY(name) \
+    FIELDS_END \
+    } \
+    ; \
+    static const pl_field_info_t name##_reply_fields[] = {
+#define PL_END(name) \
+    FIELDS_END \
+    } \
+    ;
+#define FIELDS_END \
+    { \
+        NULL, PL_TYPE_U32, NULL \
+    }
 #include "runtime/messages.def"
 
 enum { MESSAGE_NUMBERS = 256, PARTS = 3 };
 
 static const pl_message_info_t messages[MESSAGE_NUMBERS] = {
-#define PL_CALL(label, number, from, to, help)                                               \
-    [number] = {#label, help, #from, #to, PL_LEVEL_##from, PL_LEVEL_##to,                    \
+#define PL_CALL(label, number, from, to, help) \
+    [number] = {#label, \
+                help, \
+                #from, \
+                #to, \
+                PL_LEVEL_##from, \
+                PL_LEVEL_##to, \
                 {label##_fields, label##_progress_fields, label##_reply_fields}},
 #include "runtime/messages.def"
 };
 
 static const size_t struct_sizes[MESSAGE_NUMBERS][PARTS] = {
-#define PL_CALL(name, number, from, to, help)                                                \
-    [number] = {sizeof(pl_##name##_t), sizeof(pl_##name##_progress_t), sizeof(pl_##name##_reply_t)},
+#define PL_CALL(name, number, from, to, help) \
+    [number] = {sizeof(pl_##name##_t), sizeof(pl_##name##_progress_t), \
+                sizeof(pl_##name##_reply_t)},
 #include "runtime/messages.def"
 };
 
@@ -67,7 +89,10 @@ const pl_message_info_t *pl_message_at(int k, unsigned *number)
 
 int pl_part_of_kind(pl_kind_t kind)
 {
-    return kind == PL_KIND_CALL ? 0 : kind == PL_KIND_PROGRESS ? 1 : kind == PL_KIND_REPLY ? 2 : -1;
+    return kind == PL_KIND_CALL       ? 0
+           : kind == PL_KIND_PROGRESS ? 1
+           : kind == PL_KIND_REPLY    ? 2
+                                      : -1;
 }
 
 size_t pl_fields_size(unsigned message, pl_kind_t kind)
@@ -76,7 +101,9 @@ size_t pl_fields_size(unsigned message, pl_kind_t kind)
     return pl_message_info(message) && part >= 0 ? struct_sizes[message][part] : 0;
 }
 
-static const struct { size_t size, align; } layout[] = {
+static const struct {
+    size_t size, align;
+} layout[] = {
     [PL_TYPE_U32] = {sizeof(uint32_t), alignof(uint32_t)},
     [PL_TYPE_U64] = {sizeof(uint64_t), alignof(uint64_t)},
     [PL_TYPE_F64] = {sizeof(double), alignof(double)},
@@ -89,21 +116,25 @@ static const struct { size_t size, align; } layout[] = {
 
 size_t pl_field_place(pl_field_type_t type, size_t *offset)
 {
-    size_t at = (*offset + layout[type].align - 1) / layout[type].align * layout[type].align;
+    size_t at = (*offset + layout[type].align - 1) / layout[type].align
+                * layout[type].align;
     *offset = at + layout[type].size;
     return at;
 }
 
 /* ---- frames ---- */
 
-_Static_assert(sizeof(pl_frame_t) == sizeof(zmq_msg_t) && alignof(pl_frame_t) >= alignof(zmq_msg_t), "a zmq_msg_t");
+_Static_assert(sizeof(pl_frame_t) == sizeof(zmq_msg_t)
+                   && alignof(pl_frame_t) >= alignof(zmq_msg_t),
+               "a zmq_msg_t");
 
 static zmq_msg_t *message_of(const pl_frame_t *frame)
 {
     return (zmq_msg_t *)frame->zmq_msg;
 }
 
-/* What a frame with objects points to: it goes back by cargo_release, wherever ZeroMQ drops it. */
+/* What a frame with objects points to: it goes back by cargo_release, wherever ZeroMQ
+ * drops it. */
 typedef struct cargo {
     int handle_count;
     uint64_t handle[PL_HANDLES_MOST];
@@ -142,7 +173,8 @@ static void put_length(writer_t *w, size_t size)
 {
     uint32_t length = (uint32_t)size;
     if (size > PL_MESSAGE_MOST && !w->failed) {
-        pl_fail(w->err, PL_EPROTOCOL, "a message field of %zu bytes; %d are allowed", size, PL_MESSAGE_MOST);
+        pl_fail(w->err, PL_EPROTOCOL, "a message field of %zu bytes; %d are allowed",
+                size, PL_MESSAGE_MOST);
         w->failed = true;
     }
     put(w, &length, sizeof length);
@@ -203,7 +235,8 @@ static void put_frame(writer_t *w, const pl_envelope_t *envelope, const void *fi
     if (part < 0)
         return;
     size_t offset = 0;
-    for (const pl_field_info_t *f = messages[envelope->message].fields[part]; f->name; f++)
+    for (const pl_field_info_t *f = messages[envelope->message].fields[part]; f->name;
+         f++)
         put_field(w, f->type, (const char *)fields + pl_field_place(f->type, &offset));
 }
 
@@ -221,7 +254,8 @@ static int frame_room(pl_frame_t *frame, writer_t *w)
     cargo_t *cargo = pl_alloc(sizeof *cargo + size);
     if (!cargo)
         return pl_no_memory(w->err);
-    if (zmq_msg_init_data(message_of(frame), cargo->bytes, size, cargo_release, cargo) != 0) {
+    if (zmq_msg_init_data(message_of(frame), cargo->bytes, size, cargo_release, cargo)
+        != 0) {
         pl_free(cargo);
         return pl_no_memory(w->err);
     }
@@ -231,13 +265,15 @@ static int frame_room(pl_frame_t *frame, writer_t *w)
     return PL_OK;
 }
 
-int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *fields, pl_error_t *err)
+int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *fields,
+                  pl_error_t *err)
 {
     pl_error_t own;
     writer_t w = {.err = err ? err : &own};
     put_frame(&w, envelope, fields);
     if (!w.failed && w.size > PL_MESSAGE_MOST)
-        return pl_fail(err, PL_EPROTOCOL, "a message of %zu bytes; %d are allowed", w.size, PL_MESSAGE_MOST);
+        return pl_fail(err, PL_EPROTOCOL, "a message of %zu bytes; %d are allowed",
+                       w.size, PL_MESSAGE_MOST);
     if (w.failed || frame_room(frame, &w) != PL_OK)
         return w.err->code;
     put_frame(&w, envelope, fields);
@@ -278,7 +314,8 @@ int pl_envelope_read(pl_bytes_t frame, pl_envelope_t *e, pl_error_t *err)
     if (!pl_read(&r, e, sizeof *e))
         return pl_fail(err, PL_EPROTOCOL, "a frame of %zu bytes", frame.size);
     if (e->version != PL_PROTOCOL_VERSION)
-        return pl_fail(err, PL_EPROTOCOL, "protocol version %u, this is %d", e->version, PL_PROTOCOL_VERSION);
+        return pl_fail(err, PL_EPROTOCOL, "protocol version %u, this is %d", e->version,
+                       PL_PROTOCOL_VERSION);
     if (e->kind >= PL_KINDS)
         return pl_fail(err, PL_EPROTOCOL, "unknown kind of message: %u", e->kind);
     if (!pl_message_info(e->message))
@@ -310,7 +347,8 @@ static bool get_error(pl_reader_t *r, pl_error_t *error)
 {
     int32_t code;
     const char *where, *text;
-    if (!pl_read(r, &code, sizeof code) || code >= 0 || !pl_read_text(r, &where) || !pl_read_text(r, &text))
+    if (!pl_read(r, &code, sizeof code) || code >= 0 || !pl_read_text(r, &where)
+        || !pl_read_text(r, &text))
         return false;
     error->code = code;
     snprintf(error->where, sizeof error->where, "%s", where);
@@ -318,7 +356,8 @@ static bool get_error(pl_reader_t *r, pl_error_t *error)
     return true;
 }
 
-static bool get_body(pl_reader_t *r, const pl_envelope_t *e, pl_body_t *body, pl_error_t *error)
+static bool get_body(pl_reader_t *r, const pl_envelope_t *e, pl_body_t *body,
+                     pl_error_t *error)
 {
     if (e->kind == PL_KIND_ERROR)
         return get_error(r, error);

@@ -1,7 +1,8 @@
 /* message.h - messages on the wire: an envelope and the fields that messages.def lists
  *
- * One frame is an envelope of fixed size and a body, little-endian.  A frame that is short, long, of another version or
- * with a text that does not end is refused whole; nothing in it is trusted before that. */
+ * One frame is an envelope of fixed size and a body, little-endian.  A frame that is
+ * short, long, of another version or with a text that does not end is refused whole;
+ * nothing in it is trusted before that. */
 #ifndef PL_RUNTIME_MESSAGE_H
 #define PL_RUNTIME_MESSAGE_H
 
@@ -11,21 +12,36 @@
 #define PL_MESSAGE_MOST (16 << 20)                          /* bytes of a frame */
 #define PL_HANDLES_MOST 4                                   /* of one message */
 
-typedef enum pl_kind { PL_KIND_CALL, PL_KIND_PROGRESS, PL_KIND_REPLY, PL_KIND_ERROR, PL_KIND_CANCEL, PL_KINDS } pl_kind_t;
+typedef enum pl_kind {
+    PL_KIND_CALL,
+    PL_KIND_PROGRESS,
+    PL_KIND_REPLY,
+    PL_KIND_ERROR,
+    PL_KIND_CANCEL,
+    PL_KINDS
+} pl_kind_t;
 
 typedef struct pl_envelope {
     uint8_t version, kind;
     uint16_t message;
-    uint32_t epoch;                                         /* incarnation of the run's ranks */
+    uint32_t epoch;                                   /* incarnation of the run's ranks */
     uint64_t run;
-    uint64_t call, cause;                                   /* cause: the call that the caller was handling; 0: none */
-    int64_t remaining;                                      /* ns; -1: no limit */
+    uint64_t call, cause;              /* cause: the call that the caller was handling; 0:
+                                          none */
+    int64_t remaining;                 /* ns; -1: no limit */
     uint32_t from_thread, from_actor, from_kind;
     uint32_t to_thread, to_actor, to_kind;
 } pl_envelope_t;
 
 typedef enum pl_field_type {
-    PL_TYPE_U32, PL_TYPE_U64, PL_TYPE_F64, PL_TYPE_FLAG, PL_TYPE_STRING, PL_TYPE_DATA, PL_TYPE_HANDLE, PL_TYPE_PEERS,
+    PL_TYPE_U32,
+    PL_TYPE_U64,
+    PL_TYPE_F64,
+    PL_TYPE_FLAG,
+    PL_TYPE_STRING,
+    PL_TYPE_DATA,
+    PL_TYPE_HANDLE,
+    PL_TYPE_PEERS,
 } pl_field_type_t;
 
 typedef struct pl_field_info {
@@ -42,42 +58,50 @@ typedef struct pl_message_info {
     const pl_field_info_t *fields[3];                       /* each up to a NULL name */
 } pl_message_info_t;
 
-/* What is known of a message by number, or NULL.  The k-th in order of number, or NULL. */
+/* What is known of a message by number, or NULL.  The k-th in order of number, or
+ * NULL. */
 const pl_message_info_t *pl_message_info(unsigned number);
 const pl_message_info_t *pl_message_at(int k, unsigned *number);
 
-/* A message being sent or received: bytes in a ZeroMQ message, with the objects it carries kept alive.  Always moved,
- * never copied; every frame is moved from or released in the end. */
+/* A message being sent or received: bytes in a ZeroMQ message, with the objects it
+ * carries kept alive.  Always moved, never copied; every frame is moved from or released
+ * in the end. */
 typedef struct pl_frame {
     _Alignas(void *) unsigned char zmq_msg[64];
 } pl_frame_t;
 
-/* Encodes; fields is the struct of that message and kind (a pl_error_t for errors, NULL for cancel).  Nothing to release
- * after an error. */
-int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *fields, pl_error_t *err);
-void pl_frame_move(pl_frame_t *to, pl_frame_t *from);       /* from holds nothing afterwards */
+/* Encodes; fields is the struct of that message and kind (a pl_error_t for errors, NULL
+ * for cancel).  Nothing to release after an error. */
+int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *fields,
+                  pl_error_t *err);
+void pl_frame_move(pl_frame_t *to, pl_frame_t *from);  /* from holds nothing afterwards */
 void pl_frame_release(pl_frame_t *frame);
 pl_bytes_t pl_frame_bytes(const pl_frame_t *frame);
-pl_envelope_t pl_frame_envelope(const pl_frame_t *frame);   /* of one that was made or checked */
+pl_envelope_t pl_frame_envelope(const pl_frame_t *frame);   /* of one that was made or
+                                                               checked */
 
 /* Reads the envelope of any bytes.  PL_EPROTOCOL: they are no frame. */
 int pl_envelope_read(pl_bytes_t frame, pl_envelope_t *envelope, pl_error_t *err);
 
-/* Decodes the body of any bytes; what it points to lives as long as they.  An error's into *error. */
-int pl_frame_decode(pl_bytes_t frame, pl_body_t *body, pl_error_t *error, pl_error_t *err);
+/* Decodes the body of any bytes; what it points to lives as long as they.  An error's
+ * into *error. */
+int pl_frame_decode(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
+                    pl_error_t *err);
 
 /* Where a message stands in the stream. */
 typedef struct pl_stamp {
-    uint64_t seq;                                           /* of the rank */
-    int64_t time;                                           /* ns since the runtime began */
+    uint64_t seq;                                         /* of the rank */
+    int64_t time;                                         /* ns since the runtime began */
     int rank;
 } pl_stamp_t;
 
-#define PL_LINE_LEAST 1024                                  /* room that a line needs before its fields */
+#define PL_LINE_LEAST 1024                  /* room that a line needs before its fields */
 
-/* One line of the stream (interface.md) for a frame, without a newline; its length, 0 for what is no frame.  Always
- * valid JSON: a text that does not fit ends in "…", a field that does not fit or is malformed is left out. */
-size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, char *text, size_t room);
+/* One line of the stream (interface.md) for a frame, without a newline; its length, 0 for
+ * what is no frame.  Always valid JSON: a text that does not fit ends in "…", a field
+ * that does not fit or is malformed is left out. */
+size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, char *text,
+                       size_t room);
 
 /* The struct size of a message's part, for tests. */
 size_t pl_fields_size(unsigned message, pl_kind_t kind);
@@ -87,7 +111,8 @@ size_t pl_field_place(pl_field_type_t type, size_t *offset);
 int pl_part_of_kind(pl_kind_t kind);
 
 /* Kinds: names and levels of actors, known to the whole process by number. */
-uint32_t pl_kind_enter(const char *name, int level, pl_error_t *err);       /* the same pair gives the same number */
+/* the same pair gives the same number */
+uint32_t pl_kind_enter(const char *name, int level, pl_error_t *err);
 const char *pl_kind_name(uint32_t kind);                    /* "?" when unknown */
 int pl_kind_level(uint32_t kind);                           /* 0 when unknown */
 

@@ -1,8 +1,9 @@
 /* message_json.c - a frame as a line of the stream, for people and clients
  *
- * Written by hand and not through a JSON library: it runs for every message while somebody watches, and all it writes
- * is flat.  It walks the same field list as the codec and trusts nothing that the bytes say.  What does not fit is left
- * out whole, so that a line is valid JSON whatever its room; only texts are cut. */
+ * Written by hand and not through a JSON library: it runs for every message while
+ * somebody watches, and all it writes is flat.  It walks the same field list as the codec
+ * and trusts nothing that the bytes say.  What does not fit is left out whole, so that a
+ * line is valid JSON whatever its room; only texts are cut. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -16,7 +17,7 @@
 typedef struct line {
     char *text;
     size_t length, room;
-    bool full;                                              /* something did not fit: take it back */
+    bool full;                                   /* something did not fit: take it back */
 } line_t;
 
 static const char CUT[] = "\xe2\x80\xa6";                   /* "…" */
@@ -79,14 +80,15 @@ static size_t plain_run(const char *text, size_t most)
 
 static void add_text(line_t *l, const char *text)
 {
-    const size_t end = sizeof CUT - 1 + 2;                  /* for the mark, a quote and a zero */
+    const size_t end = sizeof CUT - 1 + 2;          /* for the mark, a quote and a zero */
     size_t left = strlen(text);
     char escaped[8] = "";
     add(l, "\"", 1);
     while (left && !l->full) {
         size_t fits = l->room - l->length > end ? l->room - l->length - end : 0;
         size_t run = plain_run(text, left < fits ? left : fits);
-        size_t taken = run < left ? escape(text + run, left - run, escaped) : 0, length = taken ? strlen(escaped) : 0;
+        size_t taken = run < left ? escape(text + run, left - run, escaped) : 0,
+               length = taken ? strlen(escaped) : 0;
         add(l, text, run);
         if (run + length > fits) {
             add(l, CUT, sizeof CUT - 1);
@@ -147,7 +149,9 @@ static bool add_peers(line_t *l, pl_reader_t *r)
 static bool add_integer(line_t *l, pl_field_type_t type, pl_reader_t *r)
 {
     uint64_t value = 0;
-    if (!pl_read(r, &value, type == PL_TYPE_U32 || type == PL_TYPE_FLAG ? sizeof(uint32_t) : sizeof value))
+    if (!pl_read(r, &value,
+                 type == PL_TYPE_U32 || type == PL_TYPE_FLAG ? sizeof(uint32_t)
+                                                             : sizeof value))
         return false;
     if (type == PL_TYPE_FLAG)
         add_plain(l, value ? "true" : "false");
@@ -180,10 +184,8 @@ static bool add_value(line_t *l, pl_field_type_t type, pl_reader_t *r)
             return false;
         add_format(l, "%zu", bytes.size);
         return true;
-    case PL_TYPE_PEERS:
-        return add_peers(l, r);
-    default:
-        return add_integer(l, type, r);
+    case PL_TYPE_PEERS: return add_peers(l, r);
+    default: return add_integer(l, type, r);
     }
 }
 
@@ -221,7 +223,8 @@ static void add_fields(line_t *l, const pl_envelope_t *e, pl_reader_t *r)
         add_error(l, r);
     if (part < 0)
         return;
-    for (const pl_field_info_t *f = pl_message_info(e->message)->fields[part]; f->name; f++)
+    for (const pl_field_info_t *f = pl_message_info(e->message)->fields[part]; f->name;
+         f++)
         if (!add_member(l, f->name, f->type, r))
             return;
 }
@@ -235,16 +238,18 @@ static void add_actor(line_t *l, const char *role, uint32_t kind)
 
 size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, char *text, size_t room)
 {
-    static const char *const kinds[PL_KINDS] = {"call", "progress", "reply", "error", "cancel"};
+    static const char *const kinds[PL_KINDS] = {"call", "progress", "reply", "error",
+                                                "cancel"};
     pl_envelope_t e;
     if (room < PL_LINE_LEAST || pl_envelope_read(frame, &e, NULL) != PL_OK)
         return 0;
     line_t l = {.text = text, .room = room - (sizeof CLOSE - 1)};
     pl_reader_t r = pl_reader(frame);
     r.at += sizeof e;
-    add_format(&l, "{\"seq\": %" PRIu64 ", \"time\": %" PRId64 ".%06d, ", stamp->seq, stamp->time / 1000000000,
-               (int)(stamp->time % 1000000000 / 1000));
-    add_format(&l, "\"run\": \"%016" PRIx64 "\", \"epoch\": %" PRIu32 ", \"rank\": %d, ", e.run, e.epoch, stamp->rank);
+    add_format(&l, "{\"seq\": %" PRIu64 ", \"time\": %" PRId64 ".%06d, ", stamp->seq,
+               stamp->time / 1000000000, (int)(stamp->time % 1000000000 / 1000));
+    add_format(&l, "\"run\": \"%016" PRIx64 "\", \"epoch\": %" PRIu32 ", \"rank\": %d, ",
+               e.run, e.epoch, stamp->rank);
     add_actor(&l, "from", e.from_kind);
     add_actor(&l, "to", e.to_kind);
     add_format(&l, "\"kind\": \"%s\", \"name\": ", kinds[e.kind]);

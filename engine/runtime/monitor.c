@@ -1,12 +1,14 @@
 /* monitor.c - the stream: every message, offered once and without waiting, to who watches
  *
- * Publishing is paid by the caller of send, so rank threads never publish: they put one copy of each frame on a stack
- * that a hub with a thread of its own takes as a whole, turns over and publishes.  One stack and not a socket for each
- * thread: so a message stands in the stream before all that it caused, on whichever thread.  What the hub cannot take, or
- * nobody watches, is dropped and counted, and `seq` shows the gap.
+ * Publishing is paid by the caller of send, so rank threads never publish: they put one
+ * copy of each frame on a stack that a hub with a thread of its own takes as a whole,
+ * turns over and publishes.  One stack and not a socket for each thread: so a message
+ * stands in the stream before all that it caused, on whichever thread.  What the hub
+ * cannot take, or nobody watches, is dropped and counted, and `seq` shows the gap.
  *
- * To wake the hub costs a rank more than to copy a frame.  So while messages come it looks by itself every few
- * milliseconds, and only the first one after a pause wakes it. */
+ * To wake the hub costs a rank more than to copy a frame.  So while messages come it
+ * looks by itself every few milliseconds, and only the first one after a pause wakes
+ * it. */
 #include "runtime/monitor.h"
 
 #include <event2/event.h>
@@ -23,10 +25,10 @@
 #include "runtime/descriptors.h"
 
 enum {
-    BACKLOG_BYTES = 16 << 20,                               /* of frames that wait for the hub */
-    BACKLOG_LINES = 2000,                                   /* that wait for one slow viewer */
+    BACKLOG_BYTES = 16 << 20,                        /* of frames that wait for the hub */
+    BACKLOG_LINES = 2000,                            /* that wait for one slow viewer */
     VIEWERS_MOST = 256,
-    COPY_MOST = 16384,                                      /* of a frame: more than a line shows */
+    COPY_MOST = 16384,                            /* of a frame: more than a line shows */
     LINE_MOST = 8192,
     SUBSCRIPTION_MOST = 256,
     LINGER_MS = 1000,
@@ -36,8 +38,9 @@ enum {
 typedef struct record {
     struct record *next;
     pl_rank_seq_t *seq;
-    uint64_t dropped;                                       /* messages of the rank before it that have no record */
-    int64_t time;                                           /* ns since the runtime began */
+    uint64_t dropped;                       /* messages of the rank before it that have no
+                                               record */
+    int64_t time;                           /* ns since the runtime began */
     size_t size;
     unsigned char frame[];
 } record_t;
@@ -48,13 +51,13 @@ struct pl_monitor {
     pl_socket_t *out;                                       /* XPUB */
     char endpoint[256];
     bool lossless;
-    pl_map_t topics;                                        /* subscribed to; the hub's */
-    bool is_crowded;                                        /* the hub's: more viewers than we serve */
-    int watchers;                                           /* atomic: how many those are */
-    record_t *top;                                          /* atomic: newest first */
-    size_t waiting;                                         /* atomic: bytes in records */
-    bool looks;                                             /* atomic: the hub will look at the stack by itself */
-    int wake_fd;                                            /* eventfd: look now */
+    pl_map_t topics;                /* subscribed to; the hub's */
+    bool is_crowded;                /* the hub's: more viewers than we serve */
+    int watchers;                   /* atomic: how many those are */
+    record_t *top;                  /* atomic: newest first */
+    size_t waiting;                 /* atomic: bytes in records */
+    bool looks;                     /* atomic: the hub will look at the stack by itself */
+    int wake_fd;                    /* eventfd: look now */
     struct event *wake, *look;
     char line[LINE_MOST];
 };
@@ -66,7 +69,8 @@ static record_t *record_new(pl_monitor_t *m, size_t size)
 {
     size_t bytes = sizeof(record_t) + size;
     size_t waiting = __atomic_add_fetch(&m->waiting, bytes, __ATOMIC_RELAXED);
-    record_t *record = m->lossless || waiting <= BACKLOG_BYTES ? pl_resize(NULL, bytes) : NULL;
+    record_t *record = m->lossless || waiting <= BACKLOG_BYTES ? pl_resize(NULL, bytes)
+                                                               : NULL;
     if (!record)
         __atomic_sub_fetch(&m->waiting, bytes, __ATOMIC_RELAXED);
     return record;
@@ -86,22 +90,27 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
     }
     record->seq = reactor->seq;
     record->dropped = __atomic_load_n(&reactor->seq->dropped, __ATOMIC_RELAXED)
-                          ? __atomic_exchange_n(&reactor->seq->dropped, 0, __ATOMIC_RELAXED) : 0;
+                          ? __atomic_exchange_n(&reactor->seq->dropped, 0,
+                                                __ATOMIC_RELAXED)
+                          : 0;
     record->time = pl_now() - reactor->runtime->began;
     record->size = size;
     memcpy(record->frame, frame.data, size);
     record_t *below = __atomic_load_n(&m->top, __ATOMIC_RELAXED);
     do
         record->next = below;
-    while (!__atomic_compare_exchange_n(&m->top, &below, record, true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
-    const uint64_t one = 1;                                 /* the record is the hub's by now */
-    if (!below && !__atomic_load_n(&m->looks, __ATOMIC_SEQ_CST) && write(m->wake_fd, &one, sizeof one) < 0)
+    while (!__atomic_compare_exchange_n(&m->top, &below, record, true, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_RELAXED));
+    const uint64_t one = 1;                           /* the record is the hub's by now */
+    if (!below && !__atomic_load_n(&m->looks, __ATOMIC_SEQ_CST)
+        && write(m->wake_fd, &one, sizeof one) < 0)
         return;                                             /* it counts to 2^64 */
 }
 
 /* ---- the hub's side ---- */
 
-/* XPUB also tells of the end of subscriptions that never began, so we know which there are. */
+/* XPUB also tells of the end of subscriptions that never began, so we know which there
+ * are. */
 static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
 {
     (void)identity;
@@ -120,15 +129,17 @@ static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
     __atomic_store_n(&m->watchers, (int)m->topics.count, __ATOMIC_RELEASE);
 }
 
-/* What waits for viewers is bounded for each of them; so must be how many they are.  ZeroMQ takes whoever connects, so
- * while there are too many nobody gets anything, and all see the gap.  At a file, nobody gets in any more then, nor when
- * descriptors become few: ZeroMQ ends the process when it has none for a viewer there. */
+/* What waits for viewers is bounded for each of them; so must be how many they are.
+ * ZeroMQ takes whoever connects, so while there are too many nobody gets anything, and
+ * all see the gap.  At a file, nobody gets in any more then, nor when descriptors become
+ * few: ZeroMQ ends the process when it has none for a viewer there. */
 static void hub_peers(void *user, int peers)
 {
     pl_monitor_t *m = user;
     bool crowded = peers > VIEWERS_MOST;
     if (crowded && !m->is_crowded)
-        pl_log_line(PL_LOG_WARNING, -1, "", "the stream pauses: it has %d viewers, and serves at most %d", peers,
+        pl_log_line(PL_LOG_WARNING, -1, "",
+                    "the stream pauses: it has %d viewers, and serves at most %d", peers,
                     VIEWERS_MOST);
     m->is_crowded = crowded;
     pl_socket_shut(m->out, peers >= VIEWERS_MOST || pl_descriptors_are_few());
@@ -149,14 +160,17 @@ static void hub_publish(pl_monitor_t *m, const record_t *record)
     pl_envelope_t e;
     memcpy(&e, record->frame, sizeof e);
     char topic[128];
-    int topic_length = snprintf(topic, sizeof topic, "%d.%s.%s", seq->rank, pl_kind_name(e.to_kind),
+    int topic_length = snprintf(topic, sizeof topic, "%d.%s.%s", seq->rank,
+                                pl_kind_name(e.to_kind),
                                 pl_message_info(e.message)->name);
-    pl_socket_publish(m->out, (pl_bytes_t){topic, (size_t)topic_length}, (pl_bytes_t){m->line, length}, NULL);
+    pl_socket_publish(m->out, (pl_bytes_t){topic, (size_t)topic_length},
+                      (pl_bytes_t){m->line, length}, NULL);
 }
 
 static record_t *take_oldest_first(pl_monitor_t *m)
 {
-    record_t *newest = __atomic_exchange_n(&m->top, NULL, __ATOMIC_SEQ_CST), *oldest = NULL;
+    record_t *newest = __atomic_exchange_n(&m->top, NULL, __ATOMIC_SEQ_CST),
+             *oldest = NULL;
     while (newest) {
         record_t *next = newest->next;
         newest->next = oldest;
@@ -181,8 +195,8 @@ static bool hub_flush(pl_monitor_t *m)
     return any;
 }
 
-/* Looks again as long as there was something.  One last time after it has said that it will not: a record that came
- * before that woke nobody. */
+/* Looks again as long as there was something.  One last time after it has said that it
+ * will not: a record that came before that woke nobody. */
 static void hub_look(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
@@ -211,7 +225,9 @@ static int endpoint_check(const char *endpoint, pl_error_t *err)
 {
     if (!strncmp(endpoint, "ipc://", 6) || !strncmp(endpoint, "tcp://", 6))
         return PL_OK;
-    return pl_fail(err, PL_EINVAL, "monitor endpoint \"%s\": ipc://FILE or tcp://127.0.0.1:PORT (\"*\" for any port)",
+    return pl_fail(err, PL_EINVAL,
+                   "monitor endpoint \"%s\": ipc://FILE or tcp://127.0.0.1:PORT (\"*\" "
+                   "for any port)",
                    endpoint);
 }
 
@@ -222,13 +238,19 @@ static int hub_open(pl_monitor_t *m, const char *endpoint, pl_error_t *err)
     if (!m->reactor)
         return PL_EBUSY;
     if (m->wake_fd < 0)
-        return pl_fail(err, PL_EBUSY, "no descriptor left for the stream: raise the limit (ulimit -n)");
-    m->wake = event_new(m->reactor->loop.base, m->wake_fd, EV_READ | EV_PERSIST, hub_woken, m);
+        return pl_fail(err, PL_EBUSY,
+                       "no descriptor left for the stream: raise the limit (ulimit -n)");
+    m->wake = event_new(m->reactor->loop.base, m->wake_fd, EV_READ | EV_PERSIST,
+                        hub_woken, m);
     m->look = event_new(m->reactor->loop.base, -1, 0, hub_look, m);
     if (!m->wake || !m->look || event_add(m->wake, NULL) != 0)
         return pl_no_memory(err);
-    pl_socket_spec_t spec = {.type = PL_SOCKET_XPUB, .endpoint = endpoint, .bind = true, .linger_ms = LINGER_MS,
-                             .high_water_mark = m->lossless ? 0 : BACKLOG_LINES, .message_most = SUBSCRIPTION_MOST,
+    pl_socket_spec_t spec = {.type = PL_SOCKET_XPUB,
+                             .endpoint = endpoint,
+                             .bind = true,
+                             .linger_ms = LINGER_MS,
+                             .high_water_mark = m->lossless ? 0 : BACKLOG_LINES,
+                             .message_most = SUBSCRIPTION_MOST,
                              .on_peers = hub_peers};
     m->out = pl_socket_open(&spec, &m->reactor->loop, hub_subscription, m, err);
     if (!m->out)
@@ -255,10 +277,12 @@ static void hub_close(pl_monitor_t *m)
     m->reactor = NULL;
 }
 
-int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless, pl_error_t *err)
+int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
+                     pl_error_t *err)
 {
     if (runtime->monitor)
-        return pl_fail(err, PL_ESTATE, "the stream is published already, at %s", runtime->monitor->endpoint);
+        return pl_fail(err, PL_ESTATE, "the stream is published already, at %s",
+                       runtime->monitor->endpoint);
     pl_error_t own;
     if (!err)
         err = &own;
@@ -269,7 +293,8 @@ int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
         return pl_no_memory(err);
     m->runtime = runtime;
     m->lossless = lossless;
-    if (hub_open(m, endpoint, err) == PL_OK && pl_reactor_start(m->reactor, "monitor", err) == PL_OK) {
+    if (hub_open(m, endpoint, err) == PL_OK
+        && pl_reactor_start(m->reactor, "monitor", err) == PL_OK) {
         __atomic_store_n(&runtime->monitor, m, __ATOMIC_RELEASE);
         return PL_OK;
     }
@@ -285,10 +310,13 @@ const char *pl_monitor_endpoint(const pl_runtime_t *runtime)
 
 int pl_monitor_watchers(const pl_runtime_t *runtime)
 {
-    return runtime->monitor ? __atomic_load_n(&runtime->monitor->watchers, __ATOMIC_ACQUIRE) : 0;
+    return runtime->monitor
+               ? __atomic_load_n(&runtime->monitor->watchers, __ATOMIC_ACQUIRE)
+               : 0;
 }
 
-/* A stuck thread may still be about to offer something, so it keeps the monitor, which nobody watches any more. */
+/* A stuck thread may still be about to offer something, so it keeps the monitor, which
+ * nobody watches any more. */
 void pl_monitor_stop(pl_runtime_t *runtime)
 {
     pl_monitor_t *m = runtime->monitor;

@@ -26,7 +26,8 @@ void pl_object_unref(void *object)
         o->release(o);
 }
 
-/* A slot's number is generation << 32 | index + 1: an old number does not find a new object. */
+/* A slot's number is generation << 32 | index + 1: an old number does not find a new
+ * object. */
 typedef struct slot {
     pl_object_t *object;                                    /* NULL: free */
     uint32_t generation;

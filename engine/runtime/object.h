@@ -1,13 +1,15 @@
 /* object.h - counted objects and their way through a message
  *
- * A message carries no pointers.  An object in flight stands in a table and travels as its number, so that a number
- * nobody put there (a forged or damaged frame) finds nothing. */
+ * A message carries no pointers.  An object in flight stands in a table and travels as
+ * its number, so that a number nobody put there (a forged or damaged frame) finds
+ * nothing. */
 #ifndef PL_RUNTIME_OBJECT_H
 #define PL_RUNTIME_OBJECT_H
 
 #include "runtime/actor.h"
 
-/* Puts a new reference of object into the table; -> its number, 0 for NULL or when memory is out (*err says so). */
+/* Puts a new reference of object into the table; -> its number, 0 for NULL or when memory
+ * is out (*err says so). */
 uint64_t pl_flight_enter(pl_object_t *object, pl_error_t *err);
 /* The object of a number, borrowed from the table; NULL when there is none. */
 pl_object_t *pl_flight_find(uint64_t number);

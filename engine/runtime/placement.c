@@ -1,10 +1,13 @@
-/* placement.c - keeps threads that pass messages off the processors of threads that compute
+/* placement.c - keeps threads that pass messages off the processors of threads that
+ * compute
  *
- * A scheduler likes to run who is woken beside who woke it, and on a virtual machine it takes an idle processor for one
- * that the hypervisor has taken away.  So a rank's thread, once it ran on its accelerator's processor, is woken there
- * again and again, in the middle of every step, while another processor idles: a fifth of the speed was lost by that.
- * A thread that finds itself there steps aside, once; from then on it is woken where it ran last.  It stays free to run
- * everywhere, so that nothing is pinned and nobody else's choice is overruled. */
+ * A scheduler likes to run who is woken beside who woke it, and on a virtual machine it
+ * takes an idle processor for one that the hypervisor has taken away.  So a rank's
+ * thread, once it ran on its accelerator's processor, is woken there again and again, in
+ * the middle of every step, while another processor idles: a fifth of the speed was lost
+ * by that. A thread that finds itself there steps aside, once; from then on it is woken
+ * where it ran last.  It stays free to run everywhere, so that nothing is pinned and
+ * nobody else's choice is overruled. */
 #include "runtime/placement.h"
 
 #include <sched.h>
@@ -14,7 +17,7 @@
 enum { PROCESSORS_MOST = CPU_SETSIZE };
 static const int64_t MOVE_EVERY = PL_MILLISECOND;
 
-static int computing[PROCESSORS_MOST];                      /* atomic: threads at work, by processor */
+static int computing[PROCESSORS_MOST];         /* atomic: threads at work, by processor */
 
 static void count(int *processor, int now)
 {

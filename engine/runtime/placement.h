@@ -1,4 +1,5 @@
-/* placement.h - keeps threads that pass messages off the processors of threads that compute */
+/* placement.h - keeps threads that pass messages off the processors of threads that
+ * compute */
 #ifndef PL_RUNTIME_PLACEMENT_H
 #define PL_RUNTIME_PLACEMENT_H
 
@@ -7,9 +8,9 @@
 
 /* Of one thread; all zero is a thread that passes messages and has not run yet. */
 typedef struct pl_placement {
-    bool computes;                                          /* and leaves a processor to others */
-    int busy;                                               /* processor it is counted on, from 1  [0: none] */
-    int64_t moved;                                          /* when it was moved last */
+    bool computes;                     /* and leaves a processor to others */
+    int busy;                          /* processor it is counted on, from 1  [0: none] */
+    int64_t moved;                     /* when it was moved last */
 } pl_placement_t;
 
 /* Each on the thread itself: it begins to work; it has nothing to do. */

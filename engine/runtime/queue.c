@@ -16,7 +16,8 @@ int pl_queue_reserve(pl_queue_t *queue)
 {
     if (queue->count < queue->room)
         return PL_OK;
-    pl_queue_t wider = {.room = queue->room ? 2 * queue->room : ROOM_LEAST, .count = queue->count};
+    pl_queue_t wider = {.room = queue->room ? 2 * queue->room : ROOM_LEAST,
+                        .count = queue->count};
     wider.slot = pl_alloc_array(wider.room, sizeof *wider.slot);
     if (!wider.slot)
         return PL_ENOMEM;

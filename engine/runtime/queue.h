@@ -7,12 +7,13 @@
 /* A ring; all zero is an empty one. */
 typedef struct pl_queue {
     pl_frame_t *slot;
-    size_t room, first, count;                              /* room is a power of two, or 0 */
+    size_t room, first, count;                          /* room is a power of two, or 0 */
 } pl_queue_t;
 
 /* Makes sure that the next put finds room: PL_OK or PL_ENOMEM. */
 int pl_queue_reserve(pl_queue_t *queue);
-void pl_queue_put(pl_queue_t *queue, pl_frame_t *frame);    /* takes the frame; after a reserve */
+void pl_queue_put(pl_queue_t *queue, pl_frame_t *frame);    /* takes the frame; after a
+                                                               reserve */
 bool pl_queue_take(pl_queue_t *queue, pl_frame_t *frame);   /* false: it is empty */
 void pl_queue_release(pl_queue_t *queue);
 

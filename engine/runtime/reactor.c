@@ -1,14 +1,16 @@
 /* reactor.c - one thread's event loop, its inbound socket and the actors that live there
  *
- * A turn of the loop: first the messages that wait, up to a budget, then libevent, without waiting when some are left.
- * What comes from other threads joins the same queue.  A message within the thread takes only the queue and no socket:
- * 0.05 µs instead of the 5 µs of the way through inproc and the loop (t/bench/runtime); encoding, checks and the stream
- * are the same.
+ * A turn of the loop: first the messages that wait, up to a budget, then libevent,
+ * without waiting when some are left. What comes from other threads joins the same
+ * queue.  A message within the thread takes only the queue and no socket: 0.05 µs instead
+ * of the 5 µs of the way through inproc and the loop (t/bench/runtime); encoding, checks
+ * and the stream are the same.
  *
- * To wake another thread costs far more than a message (10 µs where an idle processor must be fetched from a
- * hypervisor), so messages to other threads leave together: when nothing waits here, when as many are held as wait, or
- * when none has left for a millisecond.  A thread that computes step after step so wakes the one that feeds it once in
- * several steps, and never lets it starve. */
+ * To wake another thread costs far more than a message (10 µs where an idle processor
+ * must be fetched from a hypervisor), so messages to other threads leave together: when
+ * nothing waits here, when as many are held as wait, or when none has left for a
+ * millisecond.  A thread that computes step after step so wakes the one that feeds it
+ * once in several steps, and never lets it starve. */
 #include "runtime/reactor.h"
 
 #include <event2/event.h>
@@ -46,7 +48,7 @@ static void deliver_first(pl_reactor_t *reactor)
 static void message_wait(pl_reactor_t *reactor, pl_frame_t *frame)
 {
     while (pl_queue_reserve(&reactor->queue) != PL_OK && reactor->queue.count)
-        deliver_first(reactor);                             /* memory is out: makes room in order */
+        deliver_first(reactor);                   /* memory is out: makes room in order */
     if (pl_queue_reserve(&reactor->queue) == PL_OK)
         pl_queue_put(&reactor->queue, frame);
     else
@@ -60,7 +62,8 @@ static void message_came(pl_reactor_t *reactor, pl_frame_t *frame, uint32_t send
     int code = frame ? pl_envelope_read(pl_frame_bytes(frame), &e, &err)
                      : pl_fail(&err, PL_EPROTOCOL, "it does not have one part");
     if (code == PL_OK && sender && sender != e.from_thread)
-        code = pl_fail(&err, PL_EPROTOCOL, "thread %u calls itself %u", sender, e.from_thread);
+        code = pl_fail(&err, PL_EPROTOCOL, "thread %u calls itself %u", sender,
+                       e.from_thread);
     if (code == PL_OK) {
         message_wait(reactor, frame);
         return;
@@ -135,7 +138,7 @@ static void wake(pl_reactor_t *reactor)
 {
     const uint64_t one = 1;
     while (write(reactor->wake_fd, &one, sizeof one) < 0)
-        continue;                                           /* only a signal can interrupt it */
+        continue;                                     /* only a signal can interrupt it */
 }
 
 void pl_reactor_thread_gone(pl_reactor_t *reactor)
@@ -167,8 +170,10 @@ static int reactor_events(pl_reactor_t *reactor, pl_error_t *err)
     }
     if (!reactor->loop.base)
         return pl_no_memory(err);
-    reactor->wake = event_new(reactor->loop.base, reactor->wake_fd, EV_READ | EV_PERSIST, woken, reactor);
-    reactor->limit_timer = event_new(reactor->loop.base, -1, 0, limit_timer_fired, reactor);
+    reactor->wake = event_new(reactor->loop.base, reactor->wake_fd, EV_READ | EV_PERSIST,
+                              woken, reactor);
+    reactor->limit_timer = event_new(reactor->loop.base, -1, 0, limit_timer_fired,
+                                     reactor);
     if (!reactor->wake || !reactor->limit_timer || event_add(reactor->wake, NULL) != 0)
         return pl_no_memory(err);
     return PL_OK;
@@ -178,8 +183,11 @@ static int reactor_listen(pl_reactor_t *reactor, pl_error_t *err)
 {
     char endpoint[ENDPOINT_ROOM];
     inproc_name(reactor->thread, endpoint);
-    pl_socket_spec_t spec = {.type = PL_SOCKET_ROUTER, .endpoint = endpoint, .bind = true};
-    reactor->inbound = pl_socket_open(&spec, &reactor->loop, inbound_message, reactor, err);
+    pl_socket_spec_t spec = {.type = PL_SOCKET_ROUTER,
+                             .endpoint = endpoint,
+                             .bind = true};
+    reactor->inbound = pl_socket_open(&spec, &reactor->loop, inbound_message, reactor,
+                                      err);
     return reactor->inbound ? PL_OK : PL_EIO;
 }
 
@@ -197,10 +205,12 @@ pl_reactor_t *pl_reactor_new(pl_runtime_t *runtime, int rank, pl_error_t *err)
     reactor->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     reactor->seq = pl_runtime_seq(runtime, rank);
     if (reactor->wake_fd < 0)
-        pl_fail(err, PL_EBUSY, "no descriptor left for an event loop: raise the limit (ulimit -n)");
+        pl_fail(err, PL_EBUSY,
+                "no descriptor left for an event loop: raise the limit (ulimit -n)");
     else if (!reactor->seq || !(reactor->thread = pl_thread_enter(reactor)))
         pl_no_memory(err);
-    else if (reactor_events(reactor, err) == PL_OK && reactor_listen(reactor, err) == PL_OK)
+    else if (reactor_events(reactor, err) == PL_OK
+             && reactor_listen(reactor, err) == PL_OK)
         return reactor;
     pl_reactor_free(reactor);
     return NULL;
@@ -257,7 +267,8 @@ static void held_send(pl_reactor_t *reactor)
         return;
     while (pl_queue_take(&reactor->held, &frame)) {
         pl_envelope_t e = pl_frame_envelope(&frame);
-        pl_socket_t *socket = is_answer(&e) ? reactor->inbound : pl_map_get(&reactor->links, e.to_thread);
+        pl_socket_t *socket = is_answer(&e) ? reactor->inbound
+                                            : pl_map_get(&reactor->links, e.to_thread);
         if (socket)
             pl_socket_send(socket, e.to_thread, &frame, NULL);
         else
@@ -269,10 +280,10 @@ static void held_send(pl_reactor_t *reactor)
 static void held_send_if_due(pl_reactor_t *reactor, int64_t now)
 {
     if (!reactor->held.count || !reactor->queue.count)
-        return;                                             /* what is held goes when the queue is empty */
+        return;                            /* what is held goes when the queue is empty */
     bool is_due = now - reactor->sent_at >= HOLD_TIME;
     if (!is_due && reactor->held.count >= reactor->queue.count) {
-        pl_socket_look(reactor->inbound);                   /* more may have come while we worked */
+        pl_socket_look(reactor->inbound);         /* more may have come while we worked */
         is_due = reactor->held.count >= reactor->queue.count;
     }
     if (is_due)
@@ -284,7 +295,8 @@ static void held_send_if_due(pl_reactor_t *reactor, int64_t now)
 static void queue_turn(pl_reactor_t *reactor)
 {
     int64_t now = pl_now(), end = now + TURN_TIME;
-    for (int k = 0; k < TURN_MESSAGES && now < end && !reactor->leave && reactor->queue.count; k++) {
+    for (int k = 0;
+         k < TURN_MESSAGES && now < end && !reactor->leave && reactor->queue.count; k++) {
         deliver_first(reactor);
         now = pl_now();
         held_send_if_due(reactor, now);
@@ -315,7 +327,8 @@ void pl_reactor_run(pl_reactor_t *reactor)
         if (!reactor->queue.count)
             pl_placement_rest(&reactor->placement);
         if (!reactor->leave && !pl_reactor_is_abandoned(reactor))
-            event_base_loop(reactor->loop.base, EVLOOP_ONCE | (reactor->queue.count ? EVLOOP_NONBLOCK : 0));
+            event_base_loop(reactor->loop.base,
+                            EVLOOP_ONCE | (reactor->queue.count ? EVLOOP_NONBLOCK : 0));
     }
     pl_placement_rest(&reactor->placement);
     if (!pl_reactor_is_abandoned(reactor))
@@ -326,7 +339,7 @@ static void *thread_main(void *user)
 {
     pl_reactor_run(user);
     if (pl_reactor_is_abandoned(user))
-        pl_actors_abandon_children(user);                   /* nobody else can tell them */
+        pl_actors_abandon_children(user);                  /* nobody else can tell them */
     return NULL;
 }
 
@@ -334,11 +347,14 @@ int pl_reactor_start(pl_reactor_t *reactor, const char *name, pl_error_t *err)
 {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);            /* signals belong to the host's threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);           /* signals belong to the host's
+                                                              threads */
     int failed = pthread_create(&reactor->pthread, NULL, thread_main, reactor);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed)
-        return pl_fail(err, PL_EBUSY, "cannot start a thread for %s: raise the limit of threads (ulimit -u)", name);
+        return pl_fail(
+            err, PL_EBUSY,
+            "cannot start a thread for %s: raise the limit of threads (ulimit -u)", name);
     reactor->has_pthread = true;
     char short_name[16];
     snprintf(short_name, sizeof short_name, "%s", name);
@@ -367,7 +383,8 @@ void pl_reactor_stop(pl_reactor_t *reactor)
     pl_reactor_free(reactor);
 }
 
-int pl_reactor_post(pl_reactor_t *reactor, void (*then)(void *), void *argument, pl_error_t *err)
+int pl_reactor_post(pl_reactor_t *reactor, void (*then)(void *), void *argument,
+                    pl_error_t *err)
 {
     pl_posted_t *posted = pl_alloc(sizeof *posted);
     if (!posted)
@@ -394,7 +411,9 @@ static pl_socket_t *link_to(pl_reactor_t *reactor, uint32_t thread, pl_error_t *
     }
     char endpoint[ENDPOINT_ROOM];
     inproc_name(thread, endpoint);
-    pl_socket_spec_t spec = {.type = PL_SOCKET_DEALER, .endpoint = endpoint, .identity = reactor->thread};
+    pl_socket_spec_t spec = {.type = PL_SOCKET_DEALER,
+                             .endpoint = endpoint,
+                             .identity = reactor->thread};
     link = pl_socket_open(&spec, &reactor->loop, link_message, reactor, err);
     if (link && pl_map_put(&reactor->links, thread, link) != PL_OK) {
         pl_socket_close(link);
@@ -404,9 +423,10 @@ static pl_socket_t *link_to(pl_reactor_t *reactor, uint32_t thread, pl_error_t *
     return link;
 }
 
-static int queue_send(pl_reactor_t *reactor, pl_queue_t *queue, pl_frame_t *frame, pl_error_t *err)
+static int queue_send(pl_reactor_t *reactor, pl_queue_t *queue, pl_frame_t *frame,
+                      pl_error_t *err)
 {
-    int tries = 100;                                        /* somebody waits for an answer */
+    int tries = 100;                                    /* somebody waits for an answer */
     while (pl_queue_reserve(queue) != PL_OK && tries > 0)
         tries--;
     if (tries == 0) {
@@ -418,8 +438,9 @@ static int queue_send(pl_reactor_t *reactor, pl_queue_t *queue, pl_frame_t *fram
     return PL_OK;
 }
 
-/* The stream hears of a message before its receiver can, and only of one that is on its way.  A call that finds its
- * thread just gone is on its way too: links_check() ends it.  Signs of life do not wait for what follows. */
+/* The stream hears of a message before its receiver can, and only of one that is on its
+ * way.  A call that finds its thread just gone is on its way too: links_check() ends it.
+ * Signs of life do not wait for what follows. */
 int pl_reactor_send(pl_reactor_t *reactor, pl_frame_t *frame, pl_error_t *err)
 {
     pl_envelope_t e = pl_frame_envelope(frame);

@@ -1,4 +1,5 @@
-/* reactor.h - one thread's event loop, its inbound socket and the actors that live there */
+/* reactor.h - one thread's event loop, its inbound socket and the actors that live
+ * there */
 #ifndef PL_RUNTIME_REACTOR_H
 #define PL_RUNTIME_REACTOR_H
 
@@ -19,10 +20,11 @@ typedef struct pl_posted {
     void *argument;
 } pl_posted_t;
 
-/* What a thread is working at; it goes on with that when an answer or a timer calls it back. */
+/* What a thread is working at; it goes on with that when an answer or a timer calls it
+ * back. */
 typedef struct pl_doing {
-    uint64_t cause;                                         /* the call being handled; 0: none */
-    int64_t deadline;                                       /* of that call; 0: none */
+    uint64_t cause;                                  /* the call being handled; 0: none */
+    int64_t deadline;                                /* of that call; 0: none */
 } pl_doing_t;
 
 typedef struct pl_reactor {
@@ -36,32 +38,33 @@ typedef struct pl_reactor {
     bool has_pthread, leave;
     bool abandoned;                                         /* atomic */
 
-    pl_socket_t *inbound;                                   /* ROUTER: calls come in, answers go out */
-    pl_map_t links;                                         /* by thread, DEALER: calls go out, answers come in */
-    pl_queue_t queue;                                       /* messages to actors of this thread */
-    pl_queue_t held;                                        /* to other threads, not yet sent */
-    int64_t sent_at;                                        /* when such were sent last */
+    pl_socket_t *inbound;           /* ROUTER: calls come in, answers go out */
+    pl_map_t links;                 /* by thread, DEALER: calls go out, answers come in */
+    pl_queue_t queue;               /* messages to actors of this thread */
+    pl_queue_t held;                /* to other threads, not yet sent */
+    int64_t sent_at;                /* when such were sent last */
 
-    pl_map_t actors;                                        /* by number */
-    pl_map_t calls;                                         /* by number: made here, not yet ended */
-    struct pl_made_call *limited;                           /* those of them with a limit */
+    pl_map_t actors;                             /* by number */
+    pl_map_t calls;                              /* by number: made here, not yet ended */
+    struct pl_made_call *limited;                /* those of them with a limit */
     struct event *limit_timer;
-    int64_t limit_next;                                     /* when it fires; 0: not set */
-    int64_t awake_since;                                    /* the thread's timers come in time  [0: always] */
+    int64_t limit_next;                /* when it fires; 0: not set */
+    int64_t awake_since;               /* the thread's timers come in time  [0: always] */
     uint64_t next_call;
-    struct actor *dead;                                     /* to be freed between two handlers */
+    struct actor *dead;                             /* to be freed between two handlers */
     pl_doing_t doing;
 
     pthread_mutex_t post_lock;
     pl_posted_t *posted, **posted_last;
-    bool asked_to_leave, thread_gone;                       /* atomic */
-    int wake_fd;                                            /* eventfd: one of these four has changed */
+    bool asked_to_leave, thread_gone;         /* atomic */
+    int wake_fd;                              /* eventfd: one of these four has changed */
     struct event *wake;
 } pl_reactor_t;
 
 /* NULL with an error; the thread that will run it need not be the one that makes it. */
 pl_reactor_t *pl_reactor_new(pl_runtime_t *runtime, int rank, pl_error_t *err);
-/* Frees it with what is left in it, children on threads of their own included; its thread must have ended. */
+/* Frees it with what is left in it, children on threads of their own included; its thread
+ * must have ended. */
 void pl_reactor_free(pl_reactor_t *reactor);
 
 /* Runs it on a thread of its own, named for debuggers, all signals blocked. */
@@ -72,32 +75,39 @@ void pl_reactor_stop(pl_reactor_t *reactor);                /* joins, then frees
 /* Runs until told to leave, on the calling thread. */
 void pl_reactor_run(pl_reactor_t *reactor);
 
-/* Gives a thread up that does not end: what it holds is kept, and should it wake it handles nothing more.  Any thread. */
+/* Gives a thread up that does not end: what it holds is kept, and should it wake it
+ * handles nothing more.  Any thread. */
 void pl_reactor_abandon(pl_reactor_t *reactor);
 bool pl_reactor_is_abandoned(const pl_reactor_t *reactor);
 
-/* then(argument) will be called on the reactor's thread, in order of posting.  Any thread. */
-int pl_reactor_post(pl_reactor_t *reactor, void (*then)(void *argument), void *argument, pl_error_t *err);
+/* then(argument) will be called on the reactor's thread, in order of posting.  Any
+ * thread. */
+int pl_reactor_post(pl_reactor_t *reactor, void (*then)(void *argument), void *argument,
+                    pl_error_t *err);
 void pl_reactor_leave(pl_reactor_t *reactor);               /* own thread */
 /* Some thread is gone: open calls to it will fail.  Any thread. */
 void pl_reactor_thread_gone(pl_reactor_t *reactor);
 
-/* Sends a frame where its envelope says, consumed also on failure; to another thread when the handler that runs has
- * returned, or later: see reactor.c. */
+/* Sends a frame where its envelope says, consumed also on failure; to another thread when
+ * the handler that runs has returned, or later: see reactor.c. */
 int pl_reactor_send(pl_reactor_t *reactor, pl_frame_t *frame, pl_error_t *err);
 
-/* The door to the actors: a checked frame has come and may be moved from; the ended are freed; limits have passed; a
- * thread with all its actors is gone; all goes. */
+/* The door to the actors: a checked frame has come and may be moved from; the ended are
+ * freed; limits have passed; a thread with all its actors is gone; all goes. */
 void pl_actors_deliver(pl_reactor_t *reactor, pl_frame_t *frame);
 void pl_actors_reap(pl_reactor_t *reactor);
 void pl_actors_check_limits(pl_reactor_t *reactor);
-/* A timer of this thread fired that was due then: when that is long ago, the thread did not run meanwhile. */
+/* A timer of this thread fired that was due then: when that is long ago, the thread did
+ * not run meanwhile. */
 void pl_reactor_fired(pl_reactor_t *reactor, int64_t due);
 void pl_actors_lost_thread(pl_reactor_t *reactor, uint32_t thread);
 void pl_actors_release(pl_reactor_t *reactor);
-void pl_actors_abandon_children(pl_reactor_t *reactor);    /* those on threads of their own */
+void pl_actors_abandon_children(pl_reactor_t *reactor);     /* those on threads of their
+                                                               own */
 
-/* The first actor of an engine: one that nobody of higher level started.  Its number is known at once. */
-int pl_actor_root(pl_reactor_t *reactor, const struct pl_actor_ops *ops, void **self, pl_error_t *err);
+/* The first actor of an engine: one that nobody of higher level started.  Its number is
+ * known at once. */
+int pl_actor_root(pl_reactor_t *reactor, const struct pl_actor_ops *ops, void **self,
+                  pl_error_t *err);
 
 #endif

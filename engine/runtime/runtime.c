@@ -20,8 +20,10 @@ int pl_runtime_init(pl_runtime_t *runtime, pl_error_t *err)
 {
     static uint64_t runs_made;
     uint64_t number = __atomic_add_fetch(&runs_made, 1, __ATOMIC_RELAXED);
-    *runtime = (pl_runtime_t){.run = pl_mix(pl_mix((uint64_t)getpid(), number), (uint64_t)pl_now()),
-                              .began = pl_now(), .grace_ms = GRACE_MS};
+    *runtime = (pl_runtime_t){.run = pl_mix(pl_mix((uint64_t)getpid(), number),
+                                            (uint64_t)pl_now()),
+                              .began = pl_now(),
+                              .grace_ms = GRACE_MS};
     if (!pl_context_acquire(err))
         return err ? err->code : PL_ENOMEM;
     pthread_mutex_init(&runtime->lock, NULL);
@@ -64,7 +66,9 @@ static uint32_t threads_made;
 uint32_t pl_thread_enter(pl_reactor_t *reactor)
 {
     pthread_mutex_lock(&threads_lock);
-    uint32_t number = pl_map_put(&threads, threads_made + 1, reactor) == PL_OK ? ++threads_made : 0;
+    uint32_t number = pl_map_put(&threads, threads_made + 1, reactor) == PL_OK
+                          ? ++threads_made
+                          : 0;
     pthread_mutex_unlock(&threads_lock);
     return number;
 }

@@ -1,11 +1,13 @@
 /* socket.c - the one wrapper around ZeroMQ: opens, sends, receives, tells libevent
  *
- * When to look at a socket again: a turn that ended because nothing was left has read all there was, and what comes
- * later raises a new edge.  A turn that ended by its budget goes on at once.  After a send the edge may be gone, so
- * ZMQ_EVENTS is read once before the loop waits, however many sends there were.
+ * When to look at a socket again: a turn that ended because nothing was left has read all
+ * there was, and what comes later raises a new edge.  A turn that ended by its budget
+ * goes on at once.  After a send the edge may be gone, so ZMQ_EVENTS is read once before
+ * the loop waits, however many sends there were.
  *
- * Each look that finds nothing costs a system call or two.  Mostly one message comes and an answer is sent, so an edge
- * takes just one message: the look before the loop waits finds out whether there were more. */
+ * Each look that finds nothing costs a system call or two.  Mostly one message comes and
+ * an answer is sent, so an edge takes just one message: the look before the loop waits
+ * finds out whether there were more. */
 #include "runtime/socket.h"
 
 #include <errno.h>
@@ -34,16 +36,17 @@ struct pl_socket {
     pl_socket_type_t type;
     bool bounded;                                           /* has a high water mark */
     pl_sockets_t *loop;
-    struct event *readable;                                 /* the edge of ZMQ_FD */
-    struct event *again;                                    /* a zero timeout: there is more */
+    struct event *readable;                            /* the edge of ZMQ_FD */
+    struct event *again;                               /* a zero timeout: there is more */
     pl_on_message_t on_message;
     void *user;
-    pl_door_t door;                                         /* of an ipc endpoint that it listens at */
-    pl_socket_t *peers;                                     /* tells who connects  [nobody asks] */
+    pl_door_t door;                            /* of an ipc endpoint that it listens at */
+    pl_socket_t *peers;                        /* tells who connects  [nobody asks] */
     int peer_count;
     void (*on_peers)(void *user, int peers);
-    bool *closed;                                           /* set when closed from inside a turn  [not in a turn] */
-    pl_socket_t *next_sent, **sent_link;                    /* in loop->sent; link NULL: not in it */
+    bool *closed;                               /* set when closed from inside a turn [not
+                                                   in a turn] */
+    pl_socket_t *next_sent, **sent_link;        /* in loop->sent; link NULL: not in it */
 };
 
 static int zmq_fail(pl_error_t *err, int code, const char *what, const char *about)
@@ -68,7 +71,7 @@ static int option_users(void *zmq)
 
 static int option_identity(void *zmq, uint32_t identity)
 {
-    char id[IDENTITY_SIZE] = {1};                           /* must not start with a zero byte */
+    char id[IDENTITY_SIZE] = {1};                    /* must not start with a zero byte */
     memcpy(id + 1, &identity, sizeof identity);
     return zmq_setsockopt(zmq, ZMQ_ROUTING_ID, id, sizeof id);
 }
@@ -76,12 +79,15 @@ static int option_identity(void *zmq, uint32_t identity)
 static int options_set(void *zmq, const pl_socket_spec_t *spec)
 {
     int64_t most = spec->message_most ? spec->message_most : PL_MESSAGE_MOST;
-    int failed = option_int(zmq, ZMQ_LINGER, spec->linger_ms) | option_int(zmq, ZMQ_SNDHWM, spec->high_water_mark)
+    int failed = option_int(zmq, ZMQ_LINGER, spec->linger_ms)
+                 | option_int(zmq, ZMQ_SNDHWM, spec->high_water_mark)
                  | option_int(zmq, ZMQ_RCVHWM, spec->high_water_mark)
                  | zmq_setsockopt(zmq, ZMQ_MAXMSGSIZE, &most, sizeof most)
-                 | option_int(zmq, ZMQ_HANDSHAKE_IVL, 2000) | option_int(zmq, ZMQ_RECONNECT_IVL_MAX, 5000);
+                 | option_int(zmq, ZMQ_HANDSHAKE_IVL, 2000)
+                 | option_int(zmq, ZMQ_RECONNECT_IVL_MAX, 5000);
     if (!strncmp(spec->endpoint, "tcp:", 4))
-        failed |= option_int(zmq, ZMQ_HEARTBEAT_IVL, 1000) | option_int(zmq, ZMQ_HEARTBEAT_TIMEOUT, 3000)
+        failed |= option_int(zmq, ZMQ_HEARTBEAT_IVL, 1000)
+                  | option_int(zmq, ZMQ_HEARTBEAT_TIMEOUT, 3000)
                   | option_int(zmq, ZMQ_IPV6, spec->endpoint[6] == '[');
     if (!strncmp(spec->endpoint, "ipc:", 4) && spec->bind)
         failed |= option_users(zmq);
@@ -115,7 +121,9 @@ static int peers_watch(pl_socket_t *socket, pl_error_t *err)
     char endpoint[64];
     snprintf(endpoint, sizeof endpoint, "inproc://paceline-peers-%u",
              __atomic_add_fetch(&watched, 1, __ATOMIC_RELAXED));
-    if (zmq_socket_monitor(socket->zmq, endpoint, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) != 0)
+    if (zmq_socket_monitor(socket->zmq, endpoint,
+                           ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED)
+        != 0)
         return zmq_fail(err, PL_EBUSY, "cannot watch", endpoint);
     pl_socket_spec_t spec = {.type = PL_SOCKET_PAIR, .endpoint = endpoint};
     socket->peers = pl_socket_open(&spec, socket->loop, peer_event, socket, err);
@@ -129,11 +137,15 @@ static int listen_at(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
     int fd = file ? pl_door_open(&socket->door, file, err) : -1;
     if (file && fd < 0)
         return fd;
-    if ((!file || option_int(socket->zmq, ZMQ_USE_FD, fd) == 0) && zmq_bind(socket->zmq, endpoint) == 0)
+    if ((!file || option_int(socket->zmq, ZMQ_USE_FD, fd) == 0)
+        && zmq_bind(socket->zmq, endpoint) == 0)
         return PL_OK;
-    int code = zmq_errno() == EADDRINUSE
-                   ? pl_fail(err, PL_EBUSY, "%s is in use by another process: choose another port, or * for any", endpoint)
-                   : zmq_fail(err, PL_EIO, "cannot listen on", endpoint);
+    int code = zmq_errno() == EADDRINUSE ? pl_fail(
+                   err, PL_EBUSY,
+                   "%s is in use by another process: choose another port, or * for any",
+                   endpoint)
+                                         : zmq_fail(err, PL_EIO, "cannot listen on",
+                                                    endpoint);
     if (fd >= 0)
         close(fd);
     return code;
@@ -141,7 +153,9 @@ static int listen_at(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
 
 static int connect_to(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
 {
-    return zmq_connect(socket->zmq, endpoint) == 0 ? PL_OK : zmq_fail(err, PL_EIO, "cannot connect to", endpoint);
+    return zmq_connect(socket->zmq, endpoint) == 0
+               ? PL_OK
+               : zmq_fail(err, PL_EIO, "cannot connect to", endpoint);
 }
 
 static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_t *err)
@@ -153,18 +167,21 @@ static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_
     void *context = pl_context_acquire(err);
     if (!context)
         return PL_ENOMEM;
-    code = pl_descriptors_check(SOCKET_DESCRIPTORS, "a socket", err);   /* the first one makes threads */
+    /* the first one makes threads */
+    code = pl_descriptors_check(SOCKET_DESCRIPTORS, "a socket", err);
     socket->zmq = code == PL_OK ? zmq_socket(context, types[spec->type]) : NULL;
     if (!socket->zmq) {
         pl_context_release();
-        return code != PL_OK ? code : zmq_fail(err, PL_EBUSY, "no socket for", spec->endpoint);
+        return code != PL_OK ? code
+                             : zmq_fail(err, PL_EBUSY, "no socket for", spec->endpoint);
     }
     if (options_set(socket->zmq, spec) != 0)
         code = zmq_fail(err, PL_EIO, "cannot prepare", spec->endpoint);
     else if (spec->on_peers)
         code = peers_watch(socket, err);
     if (code == PL_OK)
-        code = spec->bind ? listen_at(socket, spec->endpoint, err) : connect_to(socket, spec->endpoint, err);
+        code = spec->bind ? listen_at(socket, spec->endpoint, err)
+                          : connect_to(socket, spec->endpoint, err);
     return code;
 }
 
@@ -178,7 +195,8 @@ static int events_new(pl_socket_t *socket, pl_error_t *err)
     size_t size = sizeof fd;
     if (zmq_getsockopt(socket->zmq, ZMQ_FD, &fd, &size) != 0)
         return zmq_fail(err, PL_EIO, "no descriptor of", "a socket");
-    socket->readable = event_new(socket->loop->base, fd, EV_READ | EV_PERSIST, socket_ready, socket);
+    socket->readable = event_new(socket->loop->base, fd, EV_READ | EV_PERSIST,
+                                 socket_ready, socket);
     socket->again = event_new(socket->loop->base, -1, 0, socket_goes_on, socket);
     if (!socket->readable || !socket->again || event_add(socket->readable, NULL) != 0)
         return pl_no_memory(err);
@@ -186,17 +204,22 @@ static int events_new(pl_socket_t *socket, pl_error_t *err)
     return PL_OK;
 }
 
-pl_socket_t *pl_socket_open(const pl_socket_spec_t *spec, pl_sockets_t *loop, pl_on_message_t on_message, void *user,
-                            pl_error_t *err)
+pl_socket_t *pl_socket_open(const pl_socket_spec_t *spec, pl_sockets_t *loop,
+                            pl_on_message_t on_message, void *user, pl_error_t *err)
 {
     pl_socket_t *socket = pl_alloc(sizeof *socket);
     if (!socket) {
         pl_no_memory(err);
         return NULL;
     }
-    *socket = (pl_socket_t){.type = spec->type, .bounded = spec->high_water_mark > 0, .loop = loop,
-                            .on_message = on_message, .on_peers = spec->on_peers, .user = user};
-    if (zmq_open(socket, spec, err) == PL_OK && (!loop || events_new(socket, err) == PL_OK))
+    *socket = (pl_socket_t){.type = spec->type,
+                            .bounded = spec->high_water_mark > 0,
+                            .loop = loop,
+                            .on_message = on_message,
+                            .on_peers = spec->on_peers,
+                            .user = user};
+    if (zmq_open(socket, spec, err) == PL_OK
+        && (!loop || events_new(socket, err) == PL_OK))
         return socket;
     pl_socket_close(socket);
     return NULL;
@@ -285,8 +308,9 @@ static uint32_t identity_of(zmq_msg_t *part)
     return identity;
 }
 
-/* One message with all its parts, of which the last is kept; how many there were, 0 for none.  From an XPUB each part is
- * a message: it strings what subscribers sent of their own together with what it tells itself.  From a PAIR, too. */
+/* One message with all its parts, of which the last is kept; how many there were, 0 for
+ * none.  From an XPUB each part is a message: it strings what subscribers sent of their
+ * own together with what it tells itself.  From a PAIR, too. */
 static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
 {
     int parts = 0;
@@ -296,7 +320,8 @@ static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
             return 0;
         if (parts++ == 0 && socket->type == PL_SOCKET_ROUTER)
             *identity = identity_of(last);
-    } while (zmq_msg_more(last) && socket->type != PL_SOCKET_XPUB && socket->type != PL_SOCKET_PAIR);
+    } while (zmq_msg_more(last) && socket->type != PL_SOCKET_XPUB
+             && socket->type != PL_SOCKET_PAIR);
     PL_MARK_ACQUIRE();
     return parts;
 }
@@ -371,7 +396,8 @@ void pl_socket_drain(pl_socket_t *socket)
             return;
 }
 
-int64_t pl_socket_receive(pl_socket_t *socket, void *data, size_t room, int timeout_ms, pl_error_t *err)
+int64_t pl_socket_receive(pl_socket_t *socket, void *data, size_t room, int timeout_ms,
+                          pl_error_t *err)
 {
     zmq_pollitem_t item = {.socket = socket->zmq, .events = ZMQ_POLLIN};
     int ready = zmq_poll(&item, 1, timeout_ms);
@@ -399,14 +425,15 @@ static int send_part(pl_socket_t *socket, zmq_msg_t *part, int more, pl_error_t 
     while (sent < 0 && zmq_errno() == EINTR);
     if (sent >= 0)
         return PL_OK;
-    bool full = zmq_errno() == EAGAIN && socket->bounded;   /* without a limit only nobody makes it wait */
+    bool full = zmq_errno() == EAGAIN && socket->bounded;   /* without a limit only
+                                                               nobody makes it wait */
     return zmq_fail(err, full ? PL_EBUSY : PL_EPEER, "cannot send", "a message");
 }
 
 static int send_identity(pl_socket_t *socket, uint32_t identity, pl_error_t *err)
 {
     zmq_msg_t part;
-    zmq_msg_init_size(&part, IDENTITY_SIZE);                /* so short that ZeroMQ allocates nothing */
+    zmq_msg_init_size(&part, IDENTITY_SIZE);  /* so short that ZeroMQ allocates nothing */
     char *id = zmq_msg_data(&part);
     id[0] = 1;
     memcpy(id + 1, &identity, sizeof identity);
@@ -415,7 +442,8 @@ static int send_identity(pl_socket_t *socket, uint32_t identity, pl_error_t *err
     return sent;
 }
 
-int pl_socket_send(pl_socket_t *socket, uint32_t identity, pl_frame_t *frame, pl_error_t *err)
+int pl_socket_send(pl_socket_t *socket, uint32_t identity, pl_frame_t *frame,
+                   pl_error_t *err)
 {
     int sent = PL_OK;
     PL_MARK_RELEASE();
@@ -439,7 +467,8 @@ static int send_copy(pl_socket_t *socket, pl_bytes_t bytes, int more, pl_error_t
     return sent;
 }
 
-int pl_socket_publish(pl_socket_t *socket, pl_bytes_t topic, pl_bytes_t text, pl_error_t *err)
+int pl_socket_publish(pl_socket_t *socket, pl_bytes_t topic, pl_bytes_t text,
+                      pl_error_t *err)
 {
     PL_MARK_RELEASE();
     int sent = send_copy(socket, topic, ZMQ_SNDMORE, err);

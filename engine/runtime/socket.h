@@ -1,8 +1,9 @@
 /* socket.h - the one wrapper around ZeroMQ: opens, sends, receives, tells libevent
  *
- * ZMQ_FD is edge-triggered and our own sends swallow edges; whoever owns a socket any other way loses messages.  So all
- * of it is here: receiving in batches of at most 64 messages and 1 ms, looking again after sends before the loop waits,
- * and going on by a zero timeout so that timers of the same loop are not starved. */
+ * ZMQ_FD is edge-triggered and our own sends swallow edges; whoever owns a socket any
+ * other way loses messages.  So all of it is here: receiving in batches of at most 64
+ * messages and 1 ms, looking again after sends before the loop waits, and going on by a
+ * zero timeout so that timers of the same loop are not starved. */
 #ifndef PL_RUNTIME_SOCKET_H
 #define PL_RUNTIME_SOCKET_H
 
@@ -11,7 +12,8 @@
 struct event_base;
 typedef struct pl_socket pl_socket_t;
 
-/* The process's ZeroMQ context, made at first use and ended with the last release; NULL with an error. */
+/* The process's ZeroMQ context, made at first use and ended with the last release; NULL
+ * with an error. */
 void *pl_context_acquire(pl_error_t *err);
 void pl_context_release(void);
 
@@ -20,48 +22,60 @@ typedef enum pl_socket_type {
     PL_SOCKET_DEALER,
     PL_SOCKET_XPUB,                                         /* so here */
     PL_SOCKET_SUB,
-    PL_SOCKET_PAIR,                                         /* each part that comes is a message */
+    PL_SOCKET_PAIR,                                /* each part that comes is a message */
 } pl_socket_type_t;
 
 typedef struct pl_socket_spec {
     pl_socket_type_t type;
-    const char *endpoint;                                   /* "inproc://…", "ipc://…", "tcp://127.0.0.1:*"; beyond
-                                                               this machine nothing is listened on */
-    bool bind;                                              /* otherwise connect */
-    uint32_t identity;                                      /* of a DEALER: how a ROUTER finds it; 0: none */
-    int high_water_mark;                                    /* messages; 0: no limit */
-    int linger_ms;                                          /* to get the last messages out when closing */
-    int64_t message_most;                                   /* bytes of one received  [PL_MESSAGE_MOST] */
-    void (*on_peers)(void *user, int peers);                /* how many are connected to one that is bound and has
-                                                               a loop, whenever that changes  [nobody asks] */
+    const char *endpoint;                        /* "inproc://…", "ipc://…",
+                                                    "tcp://127.0.0.1:*"; beyond this
+                                                    machine nothing is listened on */
+    bool bind;                                   /* otherwise connect */
+    uint32_t identity;                           /* of a DEALER: how a ROUTER finds it; 0:
+                                                    none */
+    int high_water_mark;                         /* messages; 0: no limit */
+    int linger_ms;                               /* to get the last messages out when
+                                                    closing */
+    int64_t message_most;                        /* bytes of one received
+                                                    [PL_MESSAGE_MOST] */
+    void (*on_peers)(void *user, int peers);     /* how many are connected to one that is
+                                                    bound and has a loop, whenever that
+                                                    changes [nobody asks] */
 } pl_socket_spec_t;
 
-/* The sockets of one event loop.  Whoever runs the loop calls pl_sockets_settle() before each wait. */
+/* The sockets of one event loop.  Whoever runs the loop calls pl_sockets_settle() before
+ * each wait. */
 typedef struct pl_sockets {
     struct event_base *base;
-    pl_socket_t *sent;                                      /* those that sent since they last looked */
+    pl_socket_t *sent;                        /* those that sent since they last looked */
 } pl_sockets_t;
 
-/* A message of one part has come, beside the identity that a ROUTER puts before it (0 for one that no socket of ours
- * uses); it may be moved from.  frame NULL: one of another number of parts was dropped. */
+/* A message of one part has come, beside the identity that a ROUTER puts before it (0 for
+ * one that no socket of ours uses); it may be moved from.  frame NULL: one of another
+ * number of parts was dropped. */
 typedef void (*pl_on_message_t)(void *user, uint32_t identity, pl_frame_t *frame);
 
-/* loop NULL: no events; the caller polls by pl_socket_receive.  PL_EINVAL: an endpoint beyond this machine. */
-pl_socket_t *pl_socket_open(const pl_socket_spec_t *spec, pl_sockets_t *loop, pl_on_message_t on_message, void *user,
-                            pl_error_t *err);
+/* loop NULL: no events; the caller polls by pl_socket_receive.  PL_EINVAL: an endpoint
+ * beyond this machine. */
+pl_socket_t *pl_socket_open(const pl_socket_spec_t *spec, pl_sockets_t *loop,
+                            pl_on_message_t on_message, void *user, pl_error_t *err);
 /* Any time, also from its own on_message. */
 void pl_socket_close(pl_socket_t *socket);
 
 void pl_sockets_settle(pl_sockets_t *loop);
 
-/* Sends a frame, consumed also on failure; identity is for ROUTERs.  PL_EBUSY: high water mark reached.  PL_EPEER: the
- * other side is gone, or a ROUTER does not know the identity. */
-int pl_socket_send(pl_socket_t *socket, uint32_t identity, pl_frame_t *frame, pl_error_t *err);
+/* Sends a frame, consumed also on failure; identity is for ROUTERs.  PL_EBUSY: high water
+ * mark reached.  PL_EPEER: the other side is gone, or a ROUTER does not know the
+ * identity. */
+int pl_socket_send(pl_socket_t *socket, uint32_t identity, pl_frame_t *frame,
+                   pl_error_t *err);
 
 /* Sends a topic and a text from an XPUB, to whom it interests. */
-int pl_socket_publish(pl_socket_t *socket, pl_bytes_t topic, pl_bytes_t text, pl_error_t *err);
+int pl_socket_publish(pl_socket_t *socket, pl_bytes_t topic, pl_bytes_t text,
+                      pl_error_t *err);
 
-/* Lets nobody new in at the file of an ipc endpoint, or lets them in again; others are not shut. */
+/* Lets nobody new in at the file of an ipc endpoint, or lets them in again; others are
+ * not shut. */
 void pl_socket_shut(pl_socket_t *socket, bool shut);
 
 /* Delivers what is waiting now, within one budget. */
@@ -69,9 +83,10 @@ void pl_socket_look(pl_socket_t *socket);
 /* Delivers all that is waiting now, beyond any budget. */
 void pl_socket_drain(pl_socket_t *socket);
 
-/* Waits up to timeout_ms for one message of a socket without events and copies its last part; the size, 0 when none
- * came, or an error. */
-int64_t pl_socket_receive(pl_socket_t *socket, void *data, size_t room, int timeout_ms, pl_error_t *err);
+/* Waits up to timeout_ms for one message of a socket without events and copies its last
+ * part; the size, 0 when none came, or an error. */
+int64_t pl_socket_receive(pl_socket_t *socket, void *data, size_t room, int timeout_ms,
+                          pl_error_t *err);
 
 /* A SUB socket takes what starts with topic. */
 int pl_socket_subscribe(pl_socket_t *socket, const char *topic, pl_error_t *err);

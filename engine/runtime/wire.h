@@ -1,7 +1,9 @@
-/* wire.h - reading the bytes of a frame without trusting them: what the codec and the stream share
+/* wire.h - reading the bytes of a frame without trusting them: what the codec and the
+ * stream share
  *
- * On the wire: numbers and addresses as they are in memory, texts and bytes with a length before them; texts end with a
- * zero, bytes start at a multiple of 8 from the frame's start, so that floats among them can be read in place. */
+ * On the wire: numbers and addresses as they are in memory, texts and bytes with a length
+ * before them; texts end with a zero, bytes start at a multiple of 8 from the frame's
+ * start, so that floats among them can be read in place. */
 #ifndef PL_RUNTIME_WIRE_H
 #define PL_RUNTIME_WIRE_H
 
@@ -26,7 +28,8 @@ static inline size_t pl_padding(size_t offset)
 }
 
 /* All of these: false, and nothing taken, when the frame ends too soon. */
-static inline bool pl_read_skip(pl_reader_t *r, size_t size, const unsigned char **skipped)
+static inline bool pl_read_skip(pl_reader_t *r, size_t size,
+                                const unsigned char **skipped)
 {
     if (size > (size_t)(r->end - r->at))
         return false;
@@ -57,7 +60,8 @@ static inline bool pl_read_data(pl_reader_t *r, pl_bytes_t *bytes)
 {
     const unsigned char *at;
     size_t length;
-    if (!pl_read_length(r, &length) || !pl_read_skip(r, pl_padding((size_t)(r->at - r->start)), &at)
+    if (!pl_read_length(r, &length)
+        || !pl_read_skip(r, pl_padding((size_t)(r->at - r->start)), &at)
         || !pl_read_skip(r, length, &at))
         return false;
     *bytes = (pl_bytes_t){at, length};

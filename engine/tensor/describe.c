@@ -20,8 +20,8 @@ void pl_scope(pl_graph_t *g, const char *format, ...)
     va_start(args, format);
     int length = vsnprintf(g->scope + used, room, format, args);
     va_end(args);
-    if (length < 0 || (size_t)length + 2 > room ||
-        g->scope_depth == sizeof g->scope_mark / sizeof *g->scope_mark) {
+    if (length < 0 || (size_t)length + 2 > room
+        || g->scope_depth == sizeof g->scope_mark / sizeof *g->scope_mark) {
         g->scope[used] = '\0';
         pl_refuse(g, "scopes may be %d deep and their path %d characters long",
                   (int)(sizeof g->scope_mark / sizeof *g->scope_mark),
@@ -109,8 +109,8 @@ static const pl_tensor_info_t *tensor_get(pl_graph_t *g, const pl_tensor_info_t 
         pl_refuse(g, "%s: a graph without a model has no parameters or state", name);
         return NULL;
     }
-    if (snprintf(full.name, sizeof full.name, "%s%s", g->scope, name) >=
-        (int)sizeof full.name) {
+    if (snprintf(full.name, sizeof full.name, "%s%s", g->scope, name)
+        >= (int)sizeof full.name) {
         pl_refuse(g, "%s: the path of a parameter may have %d characters", name,
                   (int)sizeof full.name - 1);
         return NULL;

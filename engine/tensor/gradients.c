@@ -13,8 +13,8 @@
 #include "tensor/operators.h"
 
 typedef struct contribution {
-    int32_t value;                          /* a part of d(loss)/d(some value) */
-    int next;                               /* in the order of arrival, -1 ends */
+    int32_t value;                                  /* a part of d(loss)/d(some value) */
+    int next;                                       /* in the order of arrival, -1 ends */
 } contribution_t;
 
 typedef struct backward {
@@ -24,8 +24,8 @@ typedef struct backward {
     int *first_reader;                      /* [values] operation, or ops */
     contribution_t *part;
     int parts, room;
-    bool *assigned;                         /* [tensors of the model] */
-    int *parameter, parameters;             /* tensors that are one, offsets rising */
+    bool *assigned;                             /* [tensors of the model] */
+    int *parameter, parameters;                 /* tensors that are one, offsets rising */
     bool accumulate;
 } backward_t;
 
@@ -134,8 +134,8 @@ static void backward_through(backward_t *b, const pl_op_t *op)
 
 static void assign_grad(backward_t *b, int64_t offset, pl_node_t value)
 {
-    pl_node_t target =
-        pl_region_view(b->g, PL_REGION_GRADS, offset, pl_shape_of(b->g, value));
+    pl_node_t target = pl_region_view(b->g, PL_REGION_GRADS, offset,
+                                      pl_shape_of(b->g, value));
     pl_emit(b->g, PL_OP_assign, (pl_node_t[]){target, value}, 2,
             &(pl_attr_t){.accumulate = b->accumulate}, NULL);
 }
@@ -173,9 +173,9 @@ static void walk(backward_t *b)
 {
     pl_graph_t *g = b->g;
     for (int i = b->ops - 1; i >= 0 && !g->error.code; i--) {
-        const pl_op_t op = g->op[i];        /* a copy: g->op moves when it grows */
-        if (snprintf(g->scope, sizeof g->scope, "%s.", op.path) >= (int)sizeof g->scope ||
-            !op.path[0])
+        const pl_op_t op = g->op[i];               /* a copy: g->op moves when it grows */
+        if (snprintf(g->scope, sizeof g->scope, "%s.", op.path) >= (int)sizeof g->scope
+            || !op.path[0])
             g->scope[0] = '\0';
         backward_through(b, &op);
         for (int k = 0; k < op.input_count && !g->error.code; k++)
@@ -192,9 +192,9 @@ static void assign_zeros(backward_t *b)
     const pl_model_t *model = b->g->model;
     for (int i = 0; i < model->count && !b->accumulate; i++)
         if (model->tensor[i].region == PL_REGION_PARAMS && !b->assigned[i])
-            assign_grad(
-                b, model->tensor[i].offset,
-                pl_broadcast_to(b->g, pl_scalar(b->g, 0), model->tensor[i].shape));
+            assign_grad(b, model->tensor[i].offset,
+                        pl_broadcast_to(b->g, pl_scalar(b->g, 0),
+                                        model->tensor[i].shape));
 }
 
 static int backward_init(backward_t *b)
@@ -231,8 +231,8 @@ static int check_step(pl_graph_t *g, pl_error_t *err)
         return code;
     if (g->stage != PL_TRAIN || !g->model)
         return pl_fail(err, PL_ESTATE, "gradients are for a training step of a model");
-    if (!g->fetch_count || g->fetch[0].kind != PL_FETCH_FIGURE ||
-        strcmp(g->fetch[0].name, "loss"))
+    if (!g->fetch_count || g->fetch[0].kind != PL_FETCH_FIGURE
+        || strcmp(g->fetch[0].name, "loss"))
         return pl_fail(err, PL_EINVAL,
                        "the training step has no loss; end it with pl_loss()");
     if (!g->value[g->fetch[0].value].grad)
@@ -245,7 +245,7 @@ int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_
     int code = check_step(g, err);
     if (code != PL_OK)
         return code;
-    pl_model_freeze(g->model);              /* from here on offsets are in the graph */
+    pl_model_freeze(g->model);                 /* from here on offsets are in the graph */
     backward_t b = {.g = g, .accumulate = accumulate};
     if (backward_init(&b) == PL_OK) {
         assign_grad(&b, g->model->params, pl_node_of(g->fetch[0].value));

@@ -26,21 +26,18 @@ const pl_operator_t pl_operators[PL_OPCODES] = {
 const pl_rules_t *pl_rules_of(pl_opcode_t code)
 {
     static const pl_rules_t *const tables[] = {
-        [PL_KIND_unary] = pl_elementwise_rules,
-        [PL_KIND_binary] = pl_elementwise_rules,
-        [PL_KIND_reduce] = pl_reduce_rules,
-        [PL_KIND_shape] = pl_shapes_rules,
-        [PL_KIND_product] = pl_product_rules,
-        [PL_KIND_row] = pl_rows_rules,
-        [PL_KIND_user] = pl_user_rules,
-        [PL_KIND_effect] = pl_effects_rules,
+        [PL_KIND_unary] = pl_elementwise_rules, [PL_KIND_binary] = pl_elementwise_rules,
+        [PL_KIND_reduce] = pl_reduce_rules,     [PL_KIND_shape] = pl_shapes_rules,
+        [PL_KIND_product] = pl_product_rules,   [PL_KIND_row] = pl_rows_rules,
+        [PL_KIND_user] = pl_user_rules,         [PL_KIND_effect] = pl_effects_rules,
     };
     return &tables[pl_operators[code].kind][code];
 }
 
 const char *pl_op_where(const pl_op_t *op, char text[static 128])
 {
-    snprintf(text, 128, "%.63s%s%.60s", op->path, op->path[0] ? ": " : "", pl_op_name(op));
+    snprintf(text, 128, "%.63s%s%.60s", op->path, op->path[0] ? ": " : "",
+             pl_op_name(op));
     return text;
 }
 
@@ -241,8 +238,8 @@ int pl_axis_of(pl_graph_t *g, const char *who, pl_node_t x, int axis)
         return -1;
     if (from_front >= 0 && from_front < shape.rank)
         return from_front;
-    pl_refuse(g, "%s takes an axis from %d to %d of %s, got %d", who, -shape.rank, shape.rank - 1,
-              PL_TEXT_OF(shape), axis);
+    pl_refuse(g, "%s takes an axis from %d to %d of %s, got %d", who, -shape.rank,
+              shape.rank - 1, PL_TEXT_OF(shape), axis);
     return -1;
 }
 
@@ -271,23 +268,30 @@ pl_node_t pl_value_add(pl_graph_t *g, const pl_value_t *value)
 
 static bool is_same_place(const pl_value_t *a, const pl_value_t *b)
 {
-    return a->index == b->index && a->offset == b->offset && pl_same_shape(a->shape, b->shape);
+    return a->index == b->index && a->offset == b->offset
+           && pl_same_shape(a->shape, b->shape);
 }
 
 pl_node_t pl_region_value(pl_graph_t *g, pl_region_t region, int64_t offset,
                           pl_shape_t shape, bool grad)
 {
-    uint64_t key = pl_mix(pl_mix((uint64_t)region, (uint64_t)offset), (uint64_t)shape.rank);
+    uint64_t key = pl_mix(pl_mix((uint64_t)region, (uint64_t)offset),
+                          (uint64_t)shape.rank);
     for (int i = 0; i < shape.rank && i < PL_DIMS; i++)
         key = pl_mix(key, (uint64_t)shape.dim[i]);
     key |= 1;
-    const pl_value_t wanted = {.source = PL_FROM_REGION, .shape = shape, .index = (int)region,
-                               .offset = offset, .op = -1, .grad = grad};
+    const pl_value_t wanted = {.source = PL_FROM_REGION,
+                               .shape = shape,
+                               .index = (int)region,
+                               .offset = offset,
+                               .op = -1,
+                               .grad = grad};
     const intptr_t there = (intptr_t)pl_map_get(g->places, key);
     if (there && is_same_place(&g->value[there - 1], &wanted))
         return pl_node_of((int32_t)(there - 1));
     pl_node_t made = pl_value_add(g, &wanted);
-    if (made.id >= 0 && pl_map_put(g->places, key, (void *)((intptr_t)made.id + 1)) != PL_OK)
+    if (made.id >= 0
+        && pl_map_put(g->places, key, (void *)((intptr_t)made.id + 1)) != PL_OK)
         return pl_graph_fail(g, PL_ENOMEM, "out of memory");
     return made;
 }
@@ -306,8 +310,9 @@ pl_node_t pl_step_scalar(pl_graph_t *g, int slot)
 
 pl_node_t pl_scalar(pl_graph_t *g, double value)
 {
-    return pl_value_add(
-        g, &(pl_value_t){.source = PL_FROM_CONSTANT, .constant = value, .op = -1});
+    return pl_value_add(g, &(pl_value_t){.source = PL_FROM_CONSTANT,
+                                         .constant = value,
+                                         .op = -1});
 }
 
 /* ---- Operations ---- */
@@ -362,7 +367,9 @@ pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs,
 {
     const pl_operator_t *info = &pl_operators[code];
     assert(input_count <= info->inputs && pl_rules_of(code)->shape);
-    pl_op_t op = {.code = code, .input_count = input_count, .output_count = info->outputs};
+    pl_op_t op = {.code = code,
+                  .input_count = input_count,
+                  .output_count = info->outputs};
     for (int k = 0; k < input_count && !g->error.code; k++) {
         op.input[k] = inputs[k].id;
         pl_shape_of(g, inputs[k]);
@@ -370,7 +377,9 @@ pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs,
     if (g->error.code)
         return PL_NO_NODE;
     if (g->op_count == PL_OPS_MOST)
-        return pl_graph_fail(g, PL_EUNSUPPORTED, "a step with its gradients has at most %d operations", PL_OPS_MOST);
+        return pl_graph_fail(g, PL_EUNSUPPORTED,
+                             "a step with its gradients has at most %d operations",
+                             PL_OPS_MOST);
     if (attr)
         op.attr = *attr;
     pl_path(g, op.path);
@@ -418,7 +427,7 @@ void pl_graph_prune(pl_graph_t *g)
     bool *needed = pl_alloc_array((size_t)g->value_count, sizeof *needed);
     bool *keep = pl_alloc_array((size_t)g->op_count, sizeof *keep);
     if (!needed || !keep)
-        goto done;                          /* unpruned, the graph computes the same */
+        goto done;                             /* unpruned, the graph computes the same */
     mark_fetches(g, needed);
     for (int i = g->op_count - 1; i >= 0; i--) {
         keep[i] = op_is_needed(&g->op[i], needed);

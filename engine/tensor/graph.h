@@ -1,8 +1,9 @@
 /* graph.h - what a graph is made of: values and the operations between them
  *
- * A module's step, an optimizer's update and a norm are all graphs: lists of values and of operations in an order in
- * which they can run.  Accelerators read this and compile it; nothing here knows a device.  Values live in a batch
- * field, in a flat region, in the block of what changes from step to step, or are computed. */
+ * A module's step, an optimizer's update and a norm are all graphs: lists of values and
+ * of operations in an order in which they can run.  Accelerators read this and compile
+ * it; nothing here knows a device.  Values live in a batch field, in a flat region, in
+ * the block of what changes from step to step, or are computed. */
 #ifndef PL_TENSOR_GRAPH_H
 #define PL_TENSOR_GRAPH_H
 
@@ -14,10 +15,11 @@ extern "C" {
 
 /* The flat regions of a model on a device, float32 unless a plan says otherwise. */
 typedef enum pl_region {
-    PL_REGION_PARAMS,                                       /* [parameters] */
-    PL_REGION_GRADS,                                        /* [parameters + 2]: last two are loss sum and weight */
-    PL_REGION_STATE,                                        /* [state elements] */
-    PL_REGION_SLOT0,                                        /* PL_SLOTS of them, [parameters] each */
+    PL_REGION_PARAMS,                       /* [parameters] */
+    PL_REGION_GRADS,                        /* [parameters + 2]: last two are loss sum and
+                                               weight */
+    PL_REGION_STATE,                        /* [state elements] */
+    PL_REGION_SLOT0,                        /* PL_SLOTS of them, [parameters] each */
     PL_REGIONS = PL_REGION_SLOT0 + PL_SLOTS,
 } pl_region_t;
 
@@ -29,13 +31,19 @@ typedef enum pl_opcode {
 } pl_opcode_t;
 
 typedef enum pl_op_kind {
-    PL_KIND_unary, PL_KIND_binary, PL_KIND_reduce, PL_KIND_shape, PL_KIND_product, PL_KIND_row, PL_KIND_user,
+    PL_KIND_unary,
+    PL_KIND_binary,
+    PL_KIND_reduce,
+    PL_KIND_shape,
+    PL_KIND_product,
+    PL_KIND_row,
+    PL_KIND_user,
     PL_KIND_effect,
 } pl_op_kind_t;
 
 #define PL_OP_INPUTS PL_OPERATOR_INPUTS
 #define PL_OP_OUTPUTS 3
-#define PL_OPS_MOST 1000000                                 /* of a graph: to compile more takes too long */
+#define PL_OPS_MOST 1000000               /* of a graph: to compile more takes too long */
 
 typedef struct pl_operator {
     const char *name;
@@ -48,18 +56,19 @@ PL_API extern const pl_operator_t pl_operators[PL_OPCODES];
 
 /* Where a value comes from. */
 typedef enum pl_source {
-    PL_FROM_OP,                                             /* output `index` of operation `op` */
-    PL_FROM_INPUT,                                          /* batch field `index` */
-    PL_FROM_REGION,                                         /* region `index`, from element `offset` on, contiguous */
-    PL_FROM_SCALAR,                                         /* slot `index` of the step block */
-    PL_FROM_CONSTANT,                                       /* `constant`, a float32 scalar */
+    PL_FROM_OP,                               /* output `index` of operation `op` */
+    PL_FROM_INPUT,                            /* batch field `index` */
+    PL_FROM_REGION,                           /* region `index`, from element `offset` on,
+                                                 contiguous */
+    PL_FROM_SCALAR,                           /* slot `index` of the step block */
+    PL_FROM_CONSTANT,                         /* `constant`, a float32 scalar */
 } pl_source_t;
 
 typedef struct pl_value {
     pl_source_t source;
     pl_dtype_t dtype;
-    pl_shape_t shape;                                       /* always contiguous, last axis fastest */
-    int op;                                                 /* PL_FROM_OP: which operation */
+    pl_shape_t shape;                           /* always contiguous, last axis fastest */
+    int op;                                     /* PL_FROM_OP: which operation */
     int index;
     int64_t offset;
     double constant;
@@ -72,12 +81,13 @@ typedef struct pl_attr {
     unsigned axes;                                          /* bit mask */
     bool keep, transpose_a, transpose_b, causal, has_ignore, accumulate;
     int order[PL_DIMS];
-    pl_shape_t shape;                                       /* the output's, where inputs do not tell: reshape,
-                                                               broadcast, range, and gradients of moves and products */
+    pl_shape_t shape;                  /* the output's, where inputs do not tell: reshape,
+                                          broadcast, range, and gradients of moves and
+                                          products */
     int64_t from, to;
     int64_t kernel, stride, padding;
-    uint64_t stream;                                        /* random stream: hash of the operator's path */
-    const pl_operator_ops_t *table;                         /* of apply, and the values it was given */
+    uint64_t stream;                      /* random stream: hash of the operator's path */
+    const pl_operator_ops_t *table;       /* of apply, and the values it was given */
     union {
         max_align_t align;
         char byte[PL_OPERATOR_SELF];
@@ -95,10 +105,12 @@ typedef struct pl_op {
 
 /* What a replay hands back to the host. */
 typedef struct pl_fetch {
-    char name[48];                                          /* "loss", "acc", "logits" */
-    enum { PL_FETCH_FIGURE, PL_FETCH_OUTPUT } kind;         /* a (sum, weight) pair; a tensor */
-    int32_t value, weight;                                  /* value numbers; weight of figures only */
-    int when;                                               /* pl_log_when_t bits, figures only */
+    char name[48];                                    /* "loss", "acc", "logits" */
+    enum { PL_FETCH_FIGURE, PL_FETCH_OUTPUT } kind;   /* a (sum, weight) pair; a tensor */
+    int32_t value, weight;                            /* value numbers; weight of
+                                                         figures only */
+    int when;                                         /* pl_log_when_t bits, figures
+                                                         only */
 } pl_fetch_t;
 
 struct pl_model;
@@ -108,25 +120,28 @@ struct pl_graph {
     int value_count, value_room;
     pl_op_t *op;
     int op_count, op_room;
-    pl_fetch_t *fetch;                                      /* the loss, when there is one, is fetch 0 */
+    pl_fetch_t *fetch;                       /* the loss, when there is one, is fetch 0 */
     int fetch_count, fetch_room;
 
-    struct pl_map *places;                                  /* of values that are PL_FROM_REGION, number + 1 */
+    struct pl_map *places;             /* of values that are PL_FROM_REGION, number + 1 */
 
-    struct pl_model *model;                                 /* parameters and state by path; borrowed  [none] */
+    struct pl_model *model;           /* parameters and state by path; borrowed  [none] */
     pl_stage_t stage;
     int64_t batch_size;                                     /* of this graph's inputs */
     int field_count;
     pl_field_t field[PL_FIELDS];                            /* what pl_input() finds */
     char scope[64];                                         /* "h.3." */
     int scope_mark[8], scope_depth;
-    unsigned random_count;                                  /* nameless random operators so far, for their streams */
-    pl_error_t error;                                       /* the first; code 0 when none */
+    unsigned random_count;                  /* nameless random operators so far, for their
+                                               streams */
+    pl_error_t error;                       /* the first; code 0 when none */
 };
 
-/* A graph for a stage of a module: inputs are `fields` with a leading axis of batch_size.  The model is borrowed and
- * may grow (see model.h).  NULL for no model (optimizers). */
-PL_API pl_graph_t *pl_graph_new(struct pl_model *model, pl_stage_t stage, const pl_field_t *fields, int field_count,
+/* A graph for a stage of a module: inputs are `fields` with a leading axis of
+ * batch_size.  The model is borrowed and may grow (see model.h).  NULL for no model
+ * (optimizers). */
+PL_API pl_graph_t *pl_graph_new(struct pl_model *model, pl_stage_t stage,
+                                const pl_field_t *fields, int field_count,
                                 int64_t batch_size, pl_error_t *err);
 PL_API void pl_graph_free(pl_graph_t *g);
 
@@ -134,19 +149,22 @@ PL_API void pl_graph_free(pl_graph_t *g);
 PL_API int pl_graph_check(const pl_graph_t *g, pl_error_t *err);
 
 /* n elements of a region from offset on, in a shape; slot k of the step block. */
-PL_API pl_node_t pl_region_view(pl_graph_t *g, pl_region_t region, int64_t offset, pl_shape_t shape);
+PL_API pl_node_t pl_region_view(pl_graph_t *g, pl_region_t region, int64_t offset,
+                                pl_shape_t shape);
 PL_API pl_node_t pl_step_scalar(pl_graph_t *g, int slot);
 
-/* Adds an operation after checking shapes by the operator's rule; -> its first output.  The way each pl_relu() goes;
- * `extra` receives the other outputs  [not wanted]. */
-PL_API pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs, int input_count,
-                         const pl_attr_t *attr, pl_node_t *extra);
+/* Adds an operation after checking shapes by the operator's rule; -> its first output.
+ * The way each pl_relu() goes; `extra` receives the other outputs  [not wanted]. */
+PL_API pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs,
+                         int input_count, const pl_attr_t *attr, pl_node_t *extra);
 
-/* Ends the description of a training step: appends backward from d(loss sum) = 1/nominal and the assignments of each
- * parameter's gradient, of the loss sum and of its weight into PL_REGION_GRADS (added to what is there when
- * accumulate).  Parameters that the loss does not reach get zeros.  Freezes the model, for its offsets are in the
- * graph now: describe every stage first.  gradients.c */
-PL_API int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_t *err);
+/* Ends the description of a training step: appends backward from d(loss sum) = 1/nominal
+ * and the assignments of each parameter's gradient, of the loss sum and of its weight
+ * into PL_REGION_GRADS (added to what is there when accumulate).  Parameters that the
+ * loss does not reach get zeros.  Freezes the model, for its offsets are in the graph
+ * now: describe every stage first.  gradients.c */
+PL_API int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate,
+                              pl_error_t *err);
 
 /* Drops operations whose results nobody reads and that have no effect. */
 PL_API void pl_graph_prune(pl_graph_t *g);
@@ -155,8 +173,10 @@ PL_API void pl_graph_prune(pl_graph_t *g);
 PL_API const char *pl_op_name(const pl_op_t *op);
 /* "h.0.fc1: matmul", or the name alone outside all scopes; returns text. */
 PL_API const char *pl_op_where(const pl_op_t *op, char text[128]);
-/* The kernel that a user's operator brings along for a kind of accelerator, or NULL: PL_EUNSUPPORTED. */
-PL_API const pl_kernel_t *pl_op_kernel(const pl_op_t *op, const char *accelerator, pl_error_t *err);
+/* The kernel that a user's operator brings along for a kind of accelerator, or NULL:
+ * PL_EUNSUPPORTED. */
+PL_API const pl_kernel_t *pl_op_kernel(const pl_op_t *op, const char *accelerator,
+                                       pl_error_t *err);
 
 PL_API int64_t pl_elements(pl_shape_t shape);
 PL_API size_t pl_dtype_size(pl_dtype_t dtype);

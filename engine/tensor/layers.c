@@ -23,8 +23,8 @@ static bool linear_fits(pl_graph_t *g, pl_node_t x)
     const pl_tensor_info_t *weight = g->model ? pl_model_find(g->model, name) : NULL;
     if (shape.rank < 1)
         pl_refuse(g, "linear takes x [..., K], got a scalar");
-    else if (weight && weight->shape.rank == 2 &&
-             weight->shape.dim[1] != shape.dim[shape.rank - 1])
+    else if (weight && weight->shape.rank == 2
+             && weight->shape.dim[1] != shape.dim[shape.rank - 1])
         pl_refuse(g, "linear takes x [..., %lld], got %s",
                   (long long)weight->shape.dim[1], PL_TEXT_OF(shape));
     return !g->error.code;
@@ -39,9 +39,9 @@ static pl_node_t linear_here(pl_graph_t *g, pl_node_t x, int64_t units,
     pl_shape_t shape = pl_shape_of(g, x);
     const int64_t in = shape.dim[shape.rank - 1];
     const pl_init_rule_t usual = pl_uniform(1 / sqrt((double)in));
-    pl_node_t inputs[3] = {
-        pl_reshape(g, x, PL_SHAPE(-1, in)),
-        pl_param(g, "weight", PL_SHAPE(units, in), o->weight ? *o->weight : usual)};
+    pl_node_t inputs[3] = {pl_reshape(g, x, PL_SHAPE(-1, in)),
+                           pl_param(g, "weight", PL_SHAPE(units, in),
+                                    o->weight ? *o->weight : usual)};
     if (!o->no_bias)
         inputs[2] = pl_param(g, "bias", PL_SHAPE(units), o->bias ? *o->bias : usual);
     pl_node_t y = pl_emit(g, PL_OP_linear, inputs, o->no_bias ? 2 : 3, NULL, NULL);
@@ -88,8 +88,8 @@ pl_node_t pl_conv2d(pl_graph_t *g, const char *name, pl_node_t x, int64_t channe
                     const pl_conv_options_t *options)
 {
     pl_scope(g, "%s", name);
-    pl_node_t y =
-        conv2d_here(g, x, channels, options ? options : &(pl_conv_options_t){0});
+    pl_node_t y = conv2d_here(g, x, channels,
+                              options ? options : &(pl_conv_options_t){0});
     pl_scope_end(g);
     return y;
 }
@@ -156,8 +156,8 @@ pl_node_t pl_layer_norm(pl_graph_t *g, const char *name, pl_node_t x, double eps
     pl_node_t weight = pl_param(g, "weight", channels, pl_constant(1));
     pl_node_t bias = pl_param(g, "bias", channels, pl_zeros());
     pl_node_t inputs[] = {x, weight, bias};
-    pl_node_t y =
-        pl_emit(g, PL_OP_layer_norm, inputs, 3, &(pl_attr_t){.a = epsilon}, NULL);
+    pl_node_t y = pl_emit(g, PL_OP_layer_norm, inputs, 3, &(pl_attr_t){.a = epsilon},
+                          NULL);
     pl_scope_end(g);
     return y;
 }

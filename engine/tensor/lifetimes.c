@@ -13,9 +13,8 @@
 #include "base/error.h"
 #include "tensor/touches.h"
 
-typedef struct block {                      /* bytes that values use one after the
-                                               other */
-    int32_t owner;                          /* the first of them */
+typedef struct block {                     /* bytes that values use one after the other */
+    int32_t owner;                         /* the first of them */
     int born, dies;
     size_t bytes, offset;
 } block_t;
@@ -25,13 +24,13 @@ typedef struct planner {
     const pl_lifetime_rules_t *rules;
     pl_home_t *home;
     bool *done;
-    bool *plain;                            /* [values] itself or the root's elements
-                                               in their order */
-    bool *inherited;                        /* [values] another one took its place */
+    bool *plain;                        /* [values] itself or the root's elements in their
+                                           order */
+    bool *inherited;                    /* [values] another one took its place */
     pl_touches_t touches;
-    int *guards;                            /* [operations + 1] guards before it */
-    int *block_of;                          /* [values] of those that own one */
-    block_t *block;                         /* in order of offset, once laid out */
+    int *guards;                                   /* [operations + 1] guards before it */
+    int *block_of;                                 /* [values] of those that own one */
+    block_t *block;                                /* in order of offset, once laid out */
     int blocks, room;
     size_t arena;
 } planner_t;
@@ -108,16 +107,20 @@ static void count_lives(planner_t *p)
 
 /* ---- Straight into the target of an assign ---- */
 
-/* Whether the operation may look at `target` as the maker of `root` is about to write into it, or has. */
-static bool reader_agrees(const planner_t *p, const pl_touch_t *touch, const pl_value_t *target, int32_t root)
+/* Whether the operation may look at `target` as the maker of `root` is about to write
+ * into it, or has. */
+static bool reader_agrees(const planner_t *p, const pl_touch_t *touch,
+                          const pl_value_t *target, int32_t root)
 {
     const pl_graph_t *g = p->g;
     const int now = op_time(p, touch->op);
     if (now < p->home[root].born)
         return true;
-    const bool same = touch->from == target->offset && touch->to == target->offset + pl_elements(target->shape);
-    return now == p->home[root].born && same && p->rules->in_place &&
-           p->rules->in_place(g, g->value[root].op, g->op[touch->op].input[touch->input], p->rules->user);
+    const bool same = touch->from == target->offset
+                      && touch->to == target->offset + pl_elements(target->shape);
+    return now == p->home[root].born && same && p->rules->in_place
+           && p->rules->in_place(g, g->value[root].op,
+                                 g->op[touch->op].input[touch->input], p->rules->user);
 }
 
 /* Between making and assigning nobody may need what the target held, write to it, or
@@ -133,10 +136,12 @@ static bool may_move(const planner_t *p, int assign, int32_t root)
          t = pl_touches_before(&p->touches, target, t)) {
         const int i = t->op, now = op_time(p, i);
         const bool writes = g->op[i].code == PL_OP_assign && t->input == 0;
-        const bool before = i > made && i < assign, after = i > assign && now <= p->home[root].dies;
+        const bool before = i > made && i<assign, after = i> assign
+                            && now <= p->home[root].dies;
         if (writes && (before || after))
             return false;
-        if (!writes && (i < assign || now == p->home[root].born) && !reader_agrees(p, t, target, root))
+        if (!writes && (i < assign || now == p->home[root].born)
+            && !reader_agrees(p, t, target, root))
             return false;
     }
     return true;
@@ -150,9 +155,8 @@ static void move_to_targets(planner_t *p)
         if (op->code != PL_OP_assign || op->attr.accumulate)
             continue;
         int32_t root = p->home[op->input[1]].root;
-        if (g->value[root].source != PL_FROM_OP ||
-            p->home[root].place == PL_PLACE_TARGET || is_inside(p, root) ||
-            !p->plain[op->input[1]] || !may_move(p, i, root))
+        if (g->value[root].source != PL_FROM_OP || p->home[root].place == PL_PLACE_TARGET
+            || is_inside(p, root) || !p->plain[op->input[1]] || !may_move(p, i, root))
             continue;
         p->home[root].place = PL_PLACE_TARGET;
         p->home[root].region = (pl_region_t)g->value[op->input[0]].index;
@@ -177,10 +181,10 @@ static int32_t predecessor(const planner_t *p, int32_t v)
     for (int i = from; i <= to; i++)
         for (int k = 0; k < g->op[i].input_count; k++) {
             int32_t input = g->op[i].input[k], root = p->home[input].root;
-            if (p->home[root].place == PL_PLACE_ARENA && p->home[root].dies == now &&
-                p->home[root].born < now && p->plain[input] && !p->inherited[root] &&
-                value_bytes(p, root) >= value_bytes(p, v) &&
-                p->rules->in_place(g, maker, input, p->rules->user))
+            if (p->home[root].place == PL_PLACE_ARENA && p->home[root].dies == now
+                && p->home[root].born < now && p->plain[input] && !p->inherited[root]
+                && value_bytes(p, root) >= value_bytes(p, v)
+                && p->rules->in_place(g, maker, input, p->rules->user))
                 return root;
         }
     return -1;
@@ -191,8 +195,8 @@ static int make_block(planner_t *p, int32_t v)
 {
     pl_home_t *home = &p->home[v];
     home->place = PL_PLACE_ARENA;
-    int32_t before =
-        p->rules->in_place && p->g->value[v].index == 0 ? predecessor(p, v) : -1;
+    int32_t before = p->rules->in_place && p->g->value[v].index == 0 ? predecessor(p, v)
+                                                                     : -1;
     if (before >= 0) {
         p->inherited[before] = true;
         home->offset = p->home[before].offset;  /* the owner, until blocks have offsets */
@@ -217,8 +221,8 @@ static int make_blocks(planner_t *p)
         for (int k = 0; k < g->op[i].output_count; k++) {
             int32_t v = g->op[i].output[k];
             const pl_home_t *home = &p->home[v];
-            if (home->root != v || home->place != PL_PLACE_NOWHERE || home->dies < 0 ||
-                is_inside(p, v))
+            if (home->root != v || home->place != PL_PLACE_NOWHERE || home->dies < 0
+                || is_inside(p, v))
                 continue;
             if (make_block(p, v) != PL_OK)
                 return PL_ENOMEM;
@@ -231,7 +235,7 @@ static int by_size(const void *a, const void *b)
     const block_t *x = a, *y = b;
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
-    return x->owner - y->owner;             /* the same plan every time */
+    return x->owner - y->owner;                             /* the same plan every time */
 }
 
 /* The smallest gap that is free while b lives, among blocks [0, count), which are in

@@ -15,11 +15,11 @@
 /* What an accelerator does that a graph does not say.  All zero: each operation runs
  * by itself, only a reshape is a view, nothing happens in place. */
 typedef struct pl_lifetime_rules {
-    const int *time;                        /* [operations] when each runs, never
-                                               falling; those of one fused step share a
-                                               time  [its own number] */
-    const bool *inside;                     /* [values] never stored: read only within
-                                               their fused step  [none] */
+    const int *time;                      /* [operations] when each runs, never falling;
+                                             those of one fused step share a time [its own
+                                             number] */
+    const bool *inside;                   /* [values] never stored: read only within their
+                                             fused step [none] */
     /* Whether the operation's first output is only another look at its first input
      * [reshape]. */
     bool (*is_view)(const pl_graph_t *g, int op, void *user);
@@ -33,33 +33,31 @@ typedef struct pl_lifetime_rules {
 } pl_lifetime_rules_t;
 
 typedef enum pl_place {
-    PL_PLACE_NOWHERE,                       /* nobody reads it, or it stays inside a
-                                               fused step */
-    PL_PLACE_OUTSIDE,                       /* batch field, region, step scalar,
-                                               constant: see root */
-    PL_PLACE_ARENA,                         /* `offset` bytes into the arena */
-    PL_PLACE_TARGET,                        /* computed where its assign would put it:
-                                               `region`, from element `offset` on */
+    PL_PLACE_NOWHERE,               /* nobody reads it, or it stays inside a fused step */
+    PL_PLACE_OUTSIDE,               /* batch field, region, step scalar, constant: see
+                                       root */
+    PL_PLACE_ARENA,                 /* `offset` bytes into the arena */
+    PL_PLACE_TARGET,                /* computed where its assign would put it:
+                                       `region`, from element `offset` on */
 } pl_place_t;
 
 typedef struct pl_home {
     pl_place_t place;
-    int32_t root;                           /* whose memory it is: its own, that of the
-                                               value it is a view of, or of the value
-                                               whose place it took */
-    pl_region_t region;                     /* PL_PLACE_TARGET */
+    int32_t root;                       /* whose memory it is: its own, that of the value
+                                           it is a view of, or of the value whose place it
+                                           took */
+    pl_region_t region;                 /* PL_PLACE_TARGET */
     int64_t offset;
-    int born, dies;                         /* time when it is written and last read,
-                                               views included; what a fetch reads dies
-                                               after the last operation */
+    int born, dies;                    /* time when it is written and last read, views
+                                          included; what a fetch reads dies after the last
+                                          operation */
 } pl_home_t;
 
 typedef struct pl_lifetimes {
-    pl_home_t *home;                        /* [values] */
-    bool *done;                             /* [operations] assigns that have nothing
-                                               left to do, for their value is a
-                                               PL_PLACE_TARGET */
-    size_t arena;                           /* bytes of the whole arena */
+    pl_home_t *home;                     /* [values] */
+    bool *done;                          /* [operations] assigns that have nothing left to
+                                            do, for their value is a PL_PLACE_TARGET */
+    size_t arena;                        /* bytes of the whole arena */
 } pl_lifetimes_t;
 
 /* Plans a graph (after pl_graph_prune); rules may be NULL.  The plan refers to values

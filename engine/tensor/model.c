@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "base/utf8.h"
 
-#define ALIGN 16                            /* elements: a cache line of float32 */
+#define ALIGN 16                                   /* elements: a cache line of float32 */
 
 pl_init_rule_t pl_zeros(void)
 {
@@ -65,11 +65,14 @@ static int name_check(const char *name, pl_error_t *err)
 {
     char shown[64];
     if (!pl_utf8_ok(name, strlen(name)))
-        return pl_fail(err, PL_EINVAL, "the name \"%s\" is no UTF-8: no file could hold it",
+        return pl_fail(err, PL_EINVAL,
+                       "the name \"%s\" is no UTF-8: no file could hold it",
                        pl_utf8_show(name, shown, sizeof shown));
     if (!strcmp(name, "__metadata__"))
-        return pl_fail(err, PL_EINVAL, "%s is no name for a tensor: files of weights use "
-                       "it themselves", name);
+        return pl_fail(err, PL_EINVAL,
+                       "%s is no name for a tensor: files of weights use "
+                       "it themselves",
+                       name);
     return PL_OK;
 }
 
@@ -89,8 +92,8 @@ const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *
         return NULL;
     int64_t count = 1, next;
     for (int i = 0; i < tensor->shape.rank; i++)
-        if (i == PL_DIMS || tensor->shape.dim[i] < 1 ||
-            __builtin_mul_overflow(count, tensor->shape.dim[i], &count)) {
+        if (i == PL_DIMS || tensor->shape.dim[i] < 1
+            || __builtin_mul_overflow(count, tensor->shape.dim[i], &count)) {
             char text[64];
             pl_fail(err, PL_EINVAL, "%s cannot have shape %s", tensor->name,
                     pl_shape_text(tensor->shape, text));

@@ -1,7 +1,8 @@
 /* model.h - the named tensors of a module and where each lies in its flat region
  *
- * Parameters and state arise at first use while the first graph is described; after pl_model_freeze() a graph can only
- * use what is there.  Offsets are multiples of 16 elements, in order of first use. */
+ * Parameters and state arise at first use while the first graph is described; after
+ * pl_model_freeze() a graph can only use what is there.  Offsets are multiples of 16
+ * elements, in order of first use. */
 #ifndef PL_TENSOR_MODEL_H
 #define PL_TENSOR_MODEL_H
 
@@ -12,18 +13,18 @@
 typedef struct pl_tensor_info {
     char name[64];                                          /* "h.0.attn.weight" */
     pl_shape_t shape;
-    pl_region_t region;                                     /* PL_REGION_PARAMS or PL_REGION_STATE */
-    int64_t offset, count;                                  /* elements */
+    pl_region_t region;                          /* PL_REGION_PARAMS or PL_REGION_STATE */
+    int64_t offset, count;                       /* elements */
     pl_init_rule_t init;
     pl_agree_t agree;
-    int same_hash;                                          /* number + 1 of another to look at  [0: none] */
+    int same_hash;                       /* number + 1 of another to look at  [0: none] */
 } pl_tensor_info_t;
 
 typedef struct pl_model {
     pl_tensor_info_t *tensor;
     int count, room;
-    pl_map_t names;                                         /* hash of a name to number + 1 */
-    int64_t params, state;                                  /* elements of each region, padding included */
+    pl_map_t names;                        /* hash of a name to number + 1 */
+    int64_t params, state;                 /* elements of each region, padding included */
     bool frozen;
 } pl_model_t;
 
@@ -31,14 +32,18 @@ pl_model_t *pl_model_new(pl_error_t *err);
 void pl_model_free(pl_model_t *model);
 void pl_model_freeze(pl_model_t *model);
 
-/* Adds a tensor (its offset and count are filled in): what pl_param() and pl_state() do at first use.  PL_ENOTFOUND
- * once the model is frozen.  What is returned lasts until the next one is added. */
-const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *tensor, pl_error_t *err);
+/* Adds a tensor (its offset and count are filled in): what pl_param() and pl_state() do
+ * at first use.  PL_ENOTFOUND once the model is frozen.  What is returned lasts until the
+ * next one is added. */
+const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *tensor,
+                                     pl_error_t *err);
 
 /* The tensor of that name, or NULL. */
 const pl_tensor_info_t *pl_model_find(const pl_model_t *model, const char *name);
 
-/* First values of a region: data [params] or [state] float32, a pure function of (seed, name, element). */
-void pl_model_init(const pl_model_t *model, pl_region_t region, uint64_t seed, float *data);
+/* First values of a region: data [params] or [state] float32, a pure function of (seed,
+ * name, element). */
+void pl_model_init(const pl_model_t *model, pl_region_t region, uint64_t seed,
+                   float *data);
 
 #endif

@@ -37,7 +37,7 @@ const pl_rules_t *pl_rules_of(pl_opcode_t code);
 
 /* For shape rules. */
 const pl_value_t *pl_input_of(const pl_graph_t *g, const pl_op_t *op,
-                              int k); /* until the next pl_emit() */
+                              int k);                       /* until the next pl_emit() */
 pl_shape_t pl_input_shape(const pl_graph_t *g, const pl_op_t *op, int k);
 /* "h.0: add takes …" into the graph's error; returns PL_EINVAL. */
 int pl_refuse(pl_graph_t *g, const char *format, ...) PL_PRINTF(2, 3);

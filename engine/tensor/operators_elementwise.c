@@ -79,8 +79,8 @@ static void gradient_div(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node
     if (pl_wants(g, op, 0))
         dx[0] = pl_sum_to(g, pl_div(g, dy, b), pl_input_shape(g, op, 0));
     if (pl_wants(g, op, 1))
-        dx[1] = pl_neg(
-            g, pl_sum_to(g, pl_div(g, pl_mul(g, dy, y), b), pl_input_shape(g, op, 1)));
+        dx[1] = pl_neg(g, pl_sum_to(g, pl_div(g, pl_mul(g, dy, y), b),
+                                    pl_input_shape(g, op, 1)));
 }
 
 /* ---- One input ---- */

@@ -83,8 +83,8 @@ static int shape_linear(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
         return pl_refuse(g,
                          "linear takes x [..., K] and a weight [units, K], got %s and %s",
                          PL_TEXT_OF(x), PL_TEXT_OF(w));
-    if (op->input_count == 3 &&
-        !pl_same_shape(pl_input_shape(g, op, 2), PL_SHAPE(w.dim[0])))
+    if (op->input_count == 3
+        && !pl_same_shape(pl_input_shape(g, op, 2), PL_SHAPE(w.dim[0])))
         return pl_refuse(g, "linear takes a bias [%lld], got %s", (long long)w.dim[0],
                          PL_TEXT_OF(pl_input_shape(g, op, 2)));
     out->shape.dim[1] = w.dim[0];
@@ -126,8 +126,8 @@ static int shape_conv2d(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
                          "conv2d takes a stride of at least 1 and a padding of at least "
                          "0, got %lld and %lld",
                          (long long)op->attr.stride, (long long)op->attr.padding);
-    if (op->input_count == 3 &&
-        !pl_same_shape(pl_input_shape(g, op, 2), PL_SHAPE(w.dim[0])))
+    if (op->input_count == 3
+        && !pl_same_shape(pl_input_shape(g, op, 2), PL_SHAPE(w.dim[0])))
         return pl_refuse(g, "conv2d takes a bias [%lld], got %s", (long long)w.dim[0],
                          PL_TEXT_OF(pl_input_shape(g, op, 2)));
     out->shape = PL_SHAPE(x.dim[0], w.dim[0], windows(x.dim[2], w.dim[2], &op->attr),
@@ -180,9 +180,10 @@ static int shape_max_pool2d(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     x.dim[2] = windows(x.dim[2], a->kernel, a);
     x.dim[3] = windows(x.dim[3], a->kernel, a);
     if (!x.dim[2] || !x.dim[3])
-        return pl_refuse(
-            g, "max_pool2d: a window of %lld does not fit %s with padding %lld",
-            (long long)a->kernel, PL_TEXT_OF(out->shape), (long long)a->padding);
+        return pl_refuse(g,
+                         "max_pool2d: a window of %lld does not fit %s with padding %lld",
+                         (long long)a->kernel, PL_TEXT_OF(out->shape),
+                         (long long)a->padding);
     out[0].shape = out[1].shape = x;
     out[1].dtype = PL_I32;
     return PL_OK;

@@ -10,8 +10,8 @@
 static int shape_broadcast(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     pl_shape_t x = pl_input_shape(g, op, 0);
-    if (!pl_broadcast_shapes(x, op->attr.shape, &out->shape) ||
-        !pl_same_shape(out->shape, op->attr.shape))
+    if (!pl_broadcast_shapes(x, op->attr.shape, &out->shape)
+        || !pl_same_shape(out->shape, op->attr.shape))
         return pl_refuse(g, "broadcast: %s does not repeat to %s", PL_TEXT_OF(x),
                          PL_TEXT_OF(op->attr.shape));
     out->dtype = pl_input_of(g, op, 0)->dtype;
@@ -37,10 +37,11 @@ static int shape_reshape(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     pl_shape_t x = pl_input_shape(g, op, 0);
     if (pl_elements(x) != pl_elements(op->attr.shape))
-        return pl_refuse(
-            g, "reshape keeps the number of elements: %s has %lld, %s has %lld",
-            PL_TEXT_OF(x), (long long)pl_elements(x), PL_TEXT_OF(op->attr.shape),
-            (long long)pl_elements(op->attr.shape));
+        return pl_refuse(g,
+                         "reshape keeps the number of elements: %s has %lld, %s has %lld",
+                         PL_TEXT_OF(x), (long long)pl_elements(x),
+                         PL_TEXT_OF(op->attr.shape),
+                         (long long)pl_elements(op->attr.shape));
     out->shape = op->attr.shape;
     out->dtype = pl_input_of(g, op, 0)->dtype;
     return PL_OK;
@@ -56,8 +57,8 @@ static int shape_complete(pl_graph_t *g, pl_shape_t x, pl_shape_t *shape)
         if (shape->dim[i] == -1 && unknown < 0)
             unknown = i;
         else
-            bad =
-                shape->dim[i] < 1 || __builtin_mul_overflow(known, shape->dim[i], &known);
+            bad = shape->dim[i] < 1
+                  || __builtin_mul_overflow(known, shape->dim[i], &known);
     }
     if (bad)
         return pl_refuse(
@@ -166,7 +167,9 @@ static int shape_slice_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 
 static void gradient_slice(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
-    pl_attr_t attr = {.axis = op->attr.axis, .from = op->attr.from, .to = op->attr.to,
+    pl_attr_t attr = {.axis = op->attr.axis,
+                      .from = op->attr.from,
+                      .to = op->attr.to,
                       .shape = pl_input_shape(g, op, 0)};
     dx[0] = pl_emit(g, PL_OP_slice_grad, &dy, 1, &attr, NULL);
 }

@@ -19,10 +19,11 @@ const pl_kernel_t *pl_op_kernel(const pl_op_t *op, const char *accelerator,
     for (const pl_kernel_t *kernel = table->kernels; kernel && kernel->run; kernel++)
         if (!strcmp(kernel->accelerator, accelerator))
             return kernel;
-    pl_fail(err, PL_EUNSUPPORTED,
-            "%s%soperator \"%s\" has no kernel for the accelerator \"%s\": add one to its "
-            "table",
-            op->path, *op->path ? ": " : "", table->name, accelerator);
+    pl_fail(
+        err, PL_EUNSUPPORTED,
+        "%s%soperator \"%s\" has no kernel for the accelerator \"%s\": add one to its "
+        "table",
+        op->path, *op->path ? ": " : "", table->name, accelerator);
     return NULL;
 }
 
@@ -85,8 +86,8 @@ static void gradient_apply(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_no
             continue;
         const pl_shape_t got = pl_shape_of(g, dx[k]);
         if (!g->error.code && !pl_same_shape(got, want))
-            pl_refuse(g, "%s: the gradient of input %d is %s, the input %s", table->name, k,
-                      PL_TEXT_OF(got), PL_TEXT_OF(want));
+            pl_refuse(g, "%s: the gradient of input %d is %s, the input %s", table->name,
+                      k, PL_TEXT_OF(got), PL_TEXT_OF(want));
     }
 }
 

@@ -1,6 +1,7 @@
 /* touches.c - which operations of a graph touch a piece of a region
  *
- * Sorted by where the pieces begin; how far those before reach says when to stop looking back. */
+ * Sorted by where the pieces begin; how far those before reach says when to stop looking
+ * back. */
 #include "tensor/touches.h"
 
 #include <stdlib.h>
@@ -28,17 +29,23 @@ static int count_inputs(const pl_graph_t *g)
     return count;
 }
 
-int pl_touches_find(pl_touches_t *touches, const pl_graph_t *g, const int32_t *root, pl_error_t *err)
+int pl_touches_find(pl_touches_t *touches, const pl_graph_t *g, const int32_t *root,
+                    pl_error_t *err)
 {
-    pl_touches_t found = {.touch = pl_alloc_array((size_t)count_inputs(g), sizeof *found.touch)};
+    pl_touches_t found = {
+        .touch = pl_alloc_array((size_t)count_inputs(g), sizeof *found.touch)};
     if (!found.touch)
         return pl_no_memory(err);
     for (int i = 0; i < g->op_count; i++)
         for (int k = 0; k < g->op[i].input_count; k++) {
             const pl_value_t *v = &g->value[root[g->op[i].input[k]]];
             if (v->source == PL_FROM_REGION)
-                found.touch[found.count++] = (pl_touch_t){.region = v->index, .op = i, .input = k, .from = v->offset,
-                                                          .to = v->offset + pl_elements(v->shape)};
+                found.touch[found.count++] =
+                    (pl_touch_t){.region = v->index,
+                                 .op = i,
+                                 .input = k,
+                                 .from = v->offset,
+                                 .to = v->offset + pl_elements(v->shape)};
         }
     if (found.count)
         qsort(found.touch, (size_t)found.count, sizeof *found.touch, compare);
@@ -73,7 +80,8 @@ const pl_touch_t *pl_touches_last(const pl_touches_t *touches, const pl_value_t 
     return touches->touch ? pl_touches_before(touches, v, touches->touch + low) : NULL;
 }
 
-const pl_touch_t *pl_touches_before(const pl_touches_t *touches, const pl_value_t *v, const pl_touch_t *touch)
+const pl_touch_t *pl_touches_before(const pl_touches_t *touches, const pl_value_t *v,
+                                    const pl_touch_t *touch)
 {
     while (touch > touches->touch) {
         touch--;

@@ -21,8 +21,8 @@ static void adamw_update(pl_graph_t *g, const void *self, const pl_update_t *u)
     const adam_t *adam = self;
     pl_node_t from = u->param;
     if (adam->weight_decay > 0 && u->decay) {
-        pl_node_t kept =
-            pl_sub(g, pl_scalar(g, 1), pl_scale(g, u->lr, adam->weight_decay));
+        pl_node_t kept = pl_sub(g, pl_scalar(g, 1),
+                                pl_scale(g, u->lr, adam->weight_decay));
         from = pl_mul(g, from, kept);
     }
     pl_adam_step(g, adam, u, from, u->grad);

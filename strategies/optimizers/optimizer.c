@@ -58,8 +58,8 @@ static bool decays_vectors(pl_optimizer_t optimizer)
 typedef struct step {
     pl_graph_t *g;
     pl_optimizer_t optimizer;
-    pl_update_t common;                     /* what all ranges share */
-    pl_node_t factor;                       /* of every gradient */
+    pl_update_t common;                                     /* what all ranges share */
+    pl_node_t factor;                                       /* of every gradient */
 } step_t;
 
 static void figure(pl_graph_t *g, const char *name, pl_node_t sum, pl_node_t weight)

@@ -21,7 +21,7 @@ extern const pl_registration_t pl_optimizer_parts[];
 
 typedef struct pl_optimizer {
     const pl_optimizer_ops_t *ops;
-    const void *self;                       /* its struct, options filled in */
+    const void *self;                                  /* its struct, options filled in */
 } pl_optimizer_t;
 
 /* The graph of one step over the regions of a model.  PL_REGION_GRADS holds sums as

@@ -15,7 +15,8 @@ typedef struct schedule {
 } schedule_t;
 
 #define WARMUP \
-    PL_INT(schedule_t, warmup_steps, "0", "0..", "optimizer steps of rising learning rate")
+    PL_INT(schedule_t, warmup_steps, "0", "0..", \
+           "optimizer steps of rising learning rate")
 #define FLOOR \
     PL_FLOAT(schedule_t, min_lr_ratio, "0", "0..1", "last learning rate as a share of lr")
 
@@ -66,8 +67,8 @@ static double cosine_factor(const void *self, uint64_t step, uint64_t total)
     if (is_warming(s, step))
         return warming(s, step);
     const double pi = 3.14159265358979323846;
-    return s->min_lr_ratio +
-           (1 - s->min_lr_ratio) * (1 + cos(pi * progress(s, step, total))) / 2;
+    return s->min_lr_ratio
+           + (1 - s->min_lr_ratio) * (1 + cos(pi * progress(s, step, total))) / 2;
 }
 
 const pl_scheduler_ops_t pl_constant_scheduler = {

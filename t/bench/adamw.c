@@ -47,11 +47,12 @@ static pl_optimizer_t optimizer_of(const bench_t *b)
 
 static void describe(bench_t *b, pl_error_t *err)
 {
-    b->options =
-        training_part((const pl_part_t *)&pl_adamw_optimizer, "{\"weight_decay\": 0.1}");
+    b->options = training_part((const pl_part_t *)&pl_adamw_optimizer,
+                               "{\"weight_decay\": 0.1}");
     b->model = pl_model_new(err);
-    pl_graph_t *g =
-        b->model && b->options ? pl_graph_new(b->model, PL_TRAIN, NULL, 0, 1, err) : NULL;
+    pl_graph_t *g = b->model && b->options
+                        ? pl_graph_new(b->model, PL_TRAIN, NULL, 0, 1, err)
+                        : NULL;
     if (!g)
         fail("cannot describe", err);
     pl_param(g, "w", PL_SHAPE(PARAMS), pl_zeros());
@@ -74,9 +75,9 @@ static void start(bench_t *b, int threads)
     for (size_t i = 0; i < n && wave; i++)
         wave[i] = (float)(i % 1000 + 1) * 1e-3f;
     for (int r = 0; r < PL_REGIONS; r++)
-        if (!wave ||
-            pl_cpu_accelerator.region(&b->cpu, (pl_region_t)r, n, &err) != PL_OK ||
-            pl_cpu_accelerator.write(&b->cpu, (pl_region_t)r, 0, wave, n, &err) != PL_OK)
+        if (!wave || pl_cpu_accelerator.region(&b->cpu, (pl_region_t)r, n, &err) != PL_OK
+            || pl_cpu_accelerator.write(&b->cpu, (pl_region_t)r, 0, wave, n, &err)
+                   != PL_OK)
             fail("no memory", &err);
     pl_free(wave);
     for (int k = 0; k < 4; k++)

@@ -56,7 +56,7 @@ static void side_close(side_t *side)
     zmq_close(side->zmq);
 }
 
-/* ---- the server: an order of one message is answered, one of more is carried out, one of none ends it ---- */
+/* ---- the server: one message is answered, more are carried out, none ends it ---- */
 
 static void server_readable(evutil_socket_t fd, short what, void *user)
 {
@@ -131,7 +131,7 @@ void bare_close(void)
 
 static double run(int64_t began)
 {
-    client_readable(-1, 0, NULL);                           /* the sends may have swallowed the edge */
+    client_readable(-1, 0, NULL);              /* the sends may have swallowed the edge */
     if (trips_left || messages_left)
         event_base_dispatch(client.base);
     return (double)(pl_now() - began) / 1e9;

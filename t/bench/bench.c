@@ -1,4 +1,5 @@
-/* bench.c - what the benchmarks share: medians, intervals, a folder, and ending on an error */
+/* bench.c - what the benchmarks share: medians, intervals, a folder, and ending on an
+ * error */
 #include "t/bench/bench.h"
 
 #include <math.h>
@@ -30,7 +31,8 @@ double bench_median(double *value, int count)
 void bench_interval(double *value, int count, double *low, double *high)
 {
     qsort(value, (size_t)count, sizeof *value, by_value);
-    int reach = (int)(0.98 * sqrt(count)) + 1, from = count / 2 - reach, to = count / 2 + reach;
+    int reach = (int)(0.98 * sqrt(count)) + 1, from = count / 2 - reach,
+        to = count / 2 + reach;
     *low = value[from < 0 ? 0 : from];
     *high = value[to < count ? to : count - 1];
 }

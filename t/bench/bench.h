@@ -1,4 +1,5 @@
-/* bench.h - what the benchmarks share: medians, intervals, a folder, and ending on an error */
+/* bench.h - what the benchmarks share: medians, intervals, a folder, and ending on an
+ * error */
 #ifndef T_BENCH_H
 #define T_BENCH_H
 

@@ -1,11 +1,13 @@
-/* engine.c - what the engine costs: fit against a bare loop that replays the same compiled step
+/* engine.c - what the engine costs: fit against a bare loop that replays the same
+ * compiled step
  *
  *     engine [PAIRS [STEPS]]
  *
- * MLP 784-128-10, batch 64, SGD, one thread, data in memory.  Runs of the bare loop and of fit take turns; each pair
- * gives one ratio, so that what the machine does to both cancels.  First nobody watches, then a process that takes the
- * whole stream.  Printed: medians, the 95 % confidence interval of the ratio, and the processor time of a step of fit
- * beyond that of the bare step and of making its batch. */
+ * MLP 784-128-10, batch 64, SGD, one thread, data in memory.  Runs of the bare loop and
+ * of fit take turns; each pair gives one ratio, so that what the machine does to both
+ * cancels.  First nobody watches, then a process that takes the whole stream.  Printed:
+ * medians, the 95 % confidence interval of the ratio, and the processor time of a step of
+ * fit beyond that of the bare step and of making its batch. */
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
@@ -26,13 +28,20 @@
 #include "strategies/optimizers/optimizer.h"
 #include "t/bench/bench.h"
 
-enum { BATCH = 64, FEATURES = 784, CLASSES = 10, BATCHES = 100, SAMPLES = BATCH * BATCHES, EPOCH = 60000 };
+enum {
+    BATCH = 64,
+    FEATURES = 784,
+    CLASSES = 10,
+    BATCHES = 100,
+    SAMPLES = BATCH * BATCHES,
+    EPOCH = 60000
+};
 
 const pl_registration_t *mlp_plugin(void);
 
-static float *images;                                       /* [SAMPLES, FEATURES] */
-static int64_t *labels;                                     /* [SAMPLES] */
-static double read_seconds;                                 /* processor time; of one reader */
+static float *images;                                  /* [SAMPLES, FEATURES] */
+static int64_t *labels;                                /* [SAMPLES] */
+static double read_seconds;                            /* processor time; of one reader */
 
 static double processor_seconds(clockid_t clock)
 {
@@ -52,13 +61,15 @@ static void make_data(void)
 }
 
 /* An epoch as long as MNIST's, of the same samples over and over. */
-static int read_samples(void *user, const pl_read_request_t *request, void *const field[], pl_error_t *err)
+static int read_samples(void *user, const pl_read_request_t *request, void *const field[],
+                        pl_error_t *err)
 {
     (void)user, (void)err;
     double began = processor_seconds(CLOCK_THREAD_CPUTIME_ID);
     for (int k = 0; k < request->count; k++) {
         size_t at = (size_t)(request->index[k] % SAMPLES);
-        memcpy((float *)field[0] + (size_t)k * FEATURES, images + at * FEATURES, FEATURES * sizeof *images);
+        memcpy((float *)field[0] + (size_t)k * FEATURES, images + at * FEATURES,
+               FEATURES * sizeof *images);
         ((int64_t *)field[1])[k] = labels[at];
     }
     read_seconds += processor_seconds(CLOCK_THREAD_CPUTIME_ID) - began;
@@ -67,7 +78,9 @@ static int read_samples(void *user, const pl_read_request_t *request, void *cons
 
 /* ---- the bare loop ---- */
 
-typedef struct mlp_options { int64_t hidden; } mlp_options_t;
+typedef struct mlp_options {
+    int64_t hidden;
+} mlp_options_t;
 
 typedef struct bare {
     pl_instance_t accelerator, module, optimizer;
@@ -77,7 +90,8 @@ typedef struct bare {
     uint64_t steps;
 } bare_t;
 
-static const pl_field_t fields[] = {{"x", PL_F32, {1, {FEATURES}}}, {"y", PL_I64, {0, {0}}}};
+static const pl_field_t fields[] = {{"x", PL_F32, {1, {FEATURES}}},
+                                    {"y", PL_I64, {0, {0}}}};
 
 static void bare_part(pl_instance_t *instance, const char *role, const char *text)
 {
@@ -100,7 +114,8 @@ static void bare_compile(bare_t *b)
     pl_model_init(b->model, PL_REGION_PARAMS, 42, first);
     bench_must(b->ops->region(b->accelerator.self, PL_REGION_PARAMS, n, &err), &err);
     bench_must(b->ops->region(b->accelerator.self, PL_REGION_GRADS, n + 2, &err), &err);
-    bench_must(b->ops->write(b->accelerator.self, PL_REGION_PARAMS, 0, first, n, &err), &err);
+    bench_must(b->ops->write(b->accelerator.self, PL_REGION_PARAMS, 0, first, n, &err),
+               &err);
     pl_optimizer_t optimizer = {b->optimizer.ops, b->optimizer.self};
     pl_graph_t *u = pl_optimizer_graph(optimizer, b->model, BATCH, 0, &err);
     bench_must(b->ops->compile(b->accelerator.self, g, &b->step, &err), &err);
@@ -115,7 +130,8 @@ static void bare_open(bare_t *b)
     pl_error_t err;
     pl_device_info_t info;
     bare_part(&b->accelerator, "accelerator", "{\"name\": \"cpu\", \"threads\": 1}");
-    bare_part(&b->module, "module", "{\"name\": \"mlp\", \"hidden\": [128], \"classes\": 10}");
+    bare_part(&b->module, "module",
+              "{\"name\": \"mlp\", \"hidden\": [128], \"classes\": 10}");
     bare_part(&b->optimizer, "optimizer", "{\"name\": \"sgd\", \"lr\": 0.01}");
     b->ops = b->accelerator.ops;
     b->model = pl_model_new(&err);
@@ -137,9 +153,15 @@ static double bare_run(bare_t *b, int steps)
         pl_error_t err;
         double figures[8][2];
         int at = k % BATCHES * BATCH;
-        pl_replay_t step = {.seed = 42, .step = ++b->steps, .figures = figures[0], .done = bare_done,
+        pl_replay_t step = {.seed = 42,
+                            .step = ++b->steps,
+                            .figures = figures[0],
+                            .done = bare_done,
                             .input = {images + (size_t)at * FEATURES, labels + at}};
-        pl_replay_t update = {.scalar = {0.01f}, .seed = 42, .step = b->steps, .figures = figures[0],
+        pl_replay_t update = {.scalar = {0.01f},
+                              .seed = 42,
+                              .step = b->steps,
+                              .figures = figures[0],
                               .done = bare_done};
         bench_must(b->ops->replay(b->accelerator.self, b->step, &step, &err), &err);
         bench_must(b->ops->replay(b->accelerator.self, b->update, &update, &err), &err);
@@ -178,12 +200,15 @@ static double fit_run(pl_engine_t *engine, int steps)
 {
     pl_error_t err;
     char text[768];
-    snprintf(text, sizeof text,
-             "{\"module\": {\"name\": \"mlp\", \"hidden\": [128], \"classes\": 10},"
-             " \"data\": {\"name\": \"memory\", \"source\": \"bench\", \"batch_size\": %d},"
-             " \"optimizer\": {\"name\": \"sgd\", \"lr\": 0.01},"
-             " \"trainer\": {\"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, \"max_steps\": %d,"
-             " \"default_root_dir\": \"%s\"}}", BATCH, steps, bench_folder());
+    snprintf(
+        text, sizeof text,
+        "{\"module\": {\"name\": \"mlp\", \"hidden\": [128], \"classes\": 10},"
+        " \"data\": {\"name\": \"memory\", \"source\": \"bench\", \"batch_size\": %d},"
+        " \"optimizer\": {\"name\": \"sgd\", \"lr\": 0.01},"
+        " \"trainer\": {\"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, "
+        "\"max_steps\": %d,"
+        " \"default_root_dir\": \"%s\"}}",
+        BATCH, steps, bench_folder());
     pl_options_t *options = pl_options_parse(text, "bench", &err);
     pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
     bench_must(trainer ? PL_OK : err.code, &err);
@@ -203,7 +228,8 @@ static double fit_run(pl_engine_t *engine, int steps)
 
 /* ---- a viewer ---- */
 
-/* A process that reads all that is published, for as long as its parent lives.  Made before any thread is. */
+/* A process that reads all that is published, for as long as its parent lives.  Made
+ * before any thread is. */
 static pid_t viewer_start(const char *endpoint)
 {
     pid_t child = fork();
@@ -263,27 +289,34 @@ static void pairs_report(const char *name, const pairs_t *p, double bar)
     double low, high;
     bench_interval(p->ratio, p->count, &low, &high);
     double middle = bench_median(p->ratio, p->count);
-    printf("{\"name\": \"fit mlp 1 thread%s\", \"unit\": \"ms\", \"ours\": %.4f, \"against\": \"bare loop\", "
-           "\"theirs\": %.4f, \"ratio\": %.4f, \"interval\": [%.4f, %.4f], \"pairs\": %d, \"bar\": %.2f, \"holds\": %s}\n",
-           name, bench_median(p->fit_ms, p->count), bench_median(p->bare_ms, p->count), middle, low, high, p->count, bar,
-           middle >= bar ? "true" : "false");
-    printf("{\"name\": \"processor time of the engine a step%s\", \"unit\": \"us\", \"ours\": %.1f}\n", name,
-           bench_median(p->own_us, p->count));
+    printf("{\"name\": \"fit mlp 1 thread%s\", \"unit\": \"ms\", \"ours\": %.4f, "
+           "\"against\": \"bare loop\", "
+           "\"theirs\": %.4f, \"ratio\": %.4f, \"interval\": [%.4f, %.4f], \"pairs\": "
+           "%d, \"bar\": %.2f, \"holds\": %s}\n",
+           name, bench_median(p->fit_ms, p->count), bench_median(p->bare_ms, p->count),
+           middle, low, high, p->count, bar, middle >= bar ? "true" : "false");
+    printf("{\"name\": \"processor time of the engine a step%s\", \"unit\": \"us\", "
+           "\"ours\": %.1f}\n",
+           name, bench_median(p->own_us, p->count));
     fflush(stdout);
 }
 
 int main(int argc, char **argv)
 {
-    pairs_t p = {.count = argc > 1 ? atoi(argv[1]) : 31, .steps = argc > 2 ? atoi(argv[2]) : 4000};
+    pairs_t p = {.count = argc > 1 ? atoi(argv[1]) : 31,
+                 .steps = argc > 2 ? atoi(argv[2]) : 4000};
     double *figure = pl_alloc_array((size_t)p.count * 4, sizeof *figure);
-    p.ratio = figure, p.bare_ms = figure + p.count, p.fit_ms = p.bare_ms + p.count, p.own_us = p.fit_ms + p.count;
+    p.ratio = figure, p.bare_ms = figure + p.count, p.fit_ms = p.bare_ms + p.count,
+    p.own_us = p.fit_ms + p.count;
     char endpoint[256];
     snprintf(endpoint, sizeof endpoint, "ipc://%s/stream", bench_folder());
     pid_t viewer = viewer_start(endpoint);
     pl_error_t err;
     bench_must(pl_init(&argc, &argv, mlp_plugin(), &err), &err);
     make_data();
-    const pl_memory_data_t data = {.samples = EPOCH, .field_count = 2, .field = {fields[0], fields[1]},
+    const pl_memory_data_t data = {.samples = EPOCH,
+                                   .field_count = 2,
+                                   .field = {fields[0], fields[1]},
                                    .read = read_samples};
     bench_must(pl_memory_data("bench", &data, &err), &err);
     bare_t bare = {0};
@@ -295,7 +328,7 @@ int main(int argc, char **argv)
     pairs_run(&p, &bare, engine);
     pairs_report("", &p, 0.97);
     bench_must(pl_engine_monitor(engine, endpoint, &err), &err);
-    fit_run(engine, p.steps / 4);                           /* the viewer finds its way meanwhile */
+    fit_run(engine, p.steps / 4);                 /* the viewer finds its way meanwhile */
     pairs_run(&p, &bare, engine);
     pairs_report(", one viewer", &p, 0.95);
     viewer_stop(viewer);

@@ -2,8 +2,9 @@
  *
  *     host [SECONDS]
  *
- * A libevent host with a 10 ms timer of its own trains an MLP on all cores.  Printed: the share of ticks that came, and
- * how long pl_engine_dispatch() held the host's thread at a time (p99.9). */
+ * A libevent host with a 10 ms timer of its own trains an MLP on all cores.  Printed: the
+ * share of ticks that came, and how long pl_engine_dispatch() held the host's thread at a
+ * time (p99.9). */
 #include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +35,8 @@ static void tick(evutil_socket_t fd, short what, void *user)
     ((host_t *)user)->ticks++;
 }
 
-/* The engine without a base: the host watches its descriptor itself and so can look at its watch. */
+/* The engine without a base: the host watches its descriptor itself and so can look at
+ * its watch. */
 static void readable(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
@@ -61,7 +63,8 @@ static void done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
 {
     (void)trainer;
     host_t *h = user;
-    bench_must(strcmp(result->status, "failed") ? PL_OK : result->error.code, &result->error);
+    bench_must(strcmp(result->status, "failed") ? PL_OK : result->error.code,
+               &result->error);
     h->ended = pl_now();
     event_base_loopbreak(h->base);
 }
@@ -70,8 +73,11 @@ static void data_make(void)
 {
     static float x[SAMPLES * FEATURES];
     static int64_t y[SAMPLES];
-    static pl_arrays_t arrays = {.samples = SAMPLES, .field_count = 2, .data = {x, y},
-                                 .field = {{"x", PL_F32, {1, {FEATURES}}}, {"y", PL_I64, {0, {0}}}}};
+    static pl_arrays_t arrays = {.samples = SAMPLES,
+                                 .field_count = 2,
+                                 .data = {x, y},
+                                 .field = {{"x", PL_F32, {1, {FEATURES}}},
+                                           {"y", PL_I64, {0, {0}}}}};
     pl_error_t err;
     for (size_t k = 0; k < sizeof x / sizeof *x; k++)
         x[k] = (float)pl_random_uniform(1, k);
@@ -84,11 +90,13 @@ static void fit_start(host_t *h)
 {
     pl_error_t err;
     char text[512];
-    snprintf(text, sizeof text,
-             "{\"module\": {\"name\": \"mlp\", \"hidden\": [512, 512], \"classes\": 10},"
-             " \"data\": {\"name\": \"memory\", \"source\": \"bench\", \"batch_size\": 128},"
-             " \"optimizer\": \"adamw\", \"trainer\": {\"max_epochs\": -1, \"default_root_dir\": \"%s\"}}",
-             bench_folder());
+    snprintf(
+        text, sizeof text,
+        "{\"module\": {\"name\": \"mlp\", \"hidden\": [512, 512], \"classes\": 10},"
+        " \"data\": {\"name\": \"memory\", \"source\": \"bench\", \"batch_size\": 128},"
+        " \"optimizer\": \"adamw\", \"trainer\": {\"max_epochs\": -1, "
+        "\"default_root_dir\": \"%s\"}}",
+        bench_folder());
     pl_options_t *options = pl_options_parse(text, "bench", &err);
     h->trainer = options ? pl_trainer_new(h->engine, options, &err) : NULL;
     bench_must(h->trainer ? PL_OK : err.code, &err);
@@ -100,14 +108,16 @@ static void fit_start(host_t *h)
 int main(int argc, char **argv)
 {
     int seconds = argc > 1 ? atoi(argv[1]) : 5;
-    host_t h = {.base = event_base_new(), .hold = pl_alloc_array(HOLDS_MOST, sizeof(double))};
+    host_t h = {.base = event_base_new(),
+                .hold = pl_alloc_array(HOLDS_MOST, sizeof(double))};
     pl_error_t err;
     bench_must(pl_init(&argc, &argv, mlp_plugin(), &err), &err);
     data_make();
     h.engine = pl_engine_new(NULL, &err);
     bench_must(h.engine ? PL_OK : err.code, &err);
     struct event *timer = event_new(h.base, -1, EV_PERSIST, tick, &h);
-    struct event *watch = event_new(h.base, pl_engine_fd(h.engine), EV_READ | EV_PERSIST, readable, &h);
+    struct event *watch = event_new(h.base, pl_engine_fd(h.engine), EV_READ | EV_PERSIST,
+                                    readable, &h);
     event_add(timer, &(struct timeval){0, TICK_MS * 1000});
     event_add(watch, NULL);
     fit_start(&h);
@@ -117,11 +127,14 @@ int main(int argc, char **argv)
     double share = h.ticks / ((double)(h.ended - h.began) / 1e6 / TICK_MS);
     bench_median(h.hold, h.holds);                          /* sorts */
     double held = h.hold[(int)(0.999 * (h.holds - 1))];
-    printf("{\"name\": \"host timer ticks\", \"unit\": \"share\", \"ours\": %.4f, \"against\": \"all\", \"theirs\": 1, "
-           "\"ratio\": %.4f, \"bar\": 0.95, \"holds\": %s}\n", share, share, share >= 0.95 ? "true" : "false");
-    printf("{\"name\": \"host thread held, p99.9\", \"unit\": \"us\", \"ours\": %.1f, \"against\": \"limit\", "
-           "\"theirs\": 200, \"ratio\": %.2f, \"bar\": 1, \"holds\": %s}\n", held, 200 / held,
-           held <= 200 ? "true" : "false");
+    printf("{\"name\": \"host timer ticks\", \"unit\": \"share\", \"ours\": %.4f, "
+           "\"against\": \"all\", \"theirs\": 1, "
+           "\"ratio\": %.4f, \"bar\": 0.95, \"holds\": %s}\n",
+           share, share, share >= 0.95 ? "true" : "false");
+    printf("{\"name\": \"host thread held, p99.9\", \"unit\": \"us\", \"ours\": %.1f, "
+           "\"against\": \"limit\", "
+           "\"theirs\": 200, \"ratio\": %.2f, \"bar\": 1, \"holds\": %s}\n",
+           held, 200 / held, held <= 200 ? "true" : "false");
     event_free(timer);
     event_free(watch);
     pl_engine_free(h.engine);

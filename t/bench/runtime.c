@@ -2,10 +2,12 @@
  *
  *     runtime [PAIRS]
  *
- * Against libevent and ZeroMQ without actors, on the same two threads' worth of work: a call and its reply, and a flood
- * of progress messages.  Within a thread: our queue against a socket pair.  Both sides take turns; each pair gives one
- * ratio, so that what the machine does to both cancels.  Where threads run decides more than what they do (12 µs a round
- * trip on one processor, 50 on two of a virtual machine), so each thread is told its processor: once two, once one. */
+ * Against libevent and ZeroMQ without actors, on the same two threads' worth of work: a
+ * call and its reply, and a flood of progress messages.  Within a thread: our queue
+ * against a socket pair.  Both sides take turns; each pair gives one ratio, so that what
+ * the machine does to both cancels.  Where threads run decides more than what they do (12
+ * µs a round trip on one processor, 50 on two of a virtual machine), so each thread is
+ * told its processor: once two, once one. */
 #include <event2/event.h>
 #include <sched.h>
 #include <stdio.h>
@@ -19,11 +21,21 @@
 #include "t/bench/bare.h"
 #include "t/bench/bench.h"
 
-enum { PAIRS = 31, PAIRS_MOST = 999, TRIPS = 4000, MESSAGES = 100000, ORDER = 1000, ORDERS_OPEN = 4, HOPS = 20000 };
+enum {
+    PAIRS = 31,
+    PAIRS_MOST = 999,
+    TRIPS = 4000,
+    MESSAGES = 100000,
+    ORDER = 1000,
+    ORDERS_OPEN = 4,
+    HOPS = 20000
+};
 
 /* ---- actors ---- */
 
-typedef struct echo { int nothing; } echo_t;
+typedef struct echo {
+    int nothing;
+} echo_t;
 
 static int echo_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
@@ -49,9 +61,12 @@ static int echo_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     return pl_reply_run(call, &(pl_run_reply_t){0});
 }
 
-static const pl_handler_t echo_handlers[] = {PL_ON(start, echo_start), PL_ON(begin, echo_begin), PL_ON(run, echo_run),
-                                             PL_HANDLERS_END};
-static const pl_actor_ops_t echo_ops = {.name = "echo", .size = sizeof(echo_t), .level = PL_LEVEL_CONNECTOR,
+static const pl_handler_t echo_handlers[] = {PL_ON(start, echo_start),
+                                             PL_ON(begin, echo_begin),
+                                             PL_ON(run, echo_run), PL_HANDLERS_END};
+static const pl_actor_ops_t echo_ops = {.name = "echo",
+                                        .size = sizeof(echo_t),
+                                        .level = PL_LEVEL_CONNECTOR,
                                         .handlers = echo_handlers};
 
 typedef struct asker {
@@ -59,7 +74,9 @@ typedef struct asker {
     int left, progress;
 } asker_t;
 
-static const pl_actor_ops_t asker_ops = {.name = "asker", .size = sizeof(asker_t), .level = PL_LEVEL_HOST};
+static const pl_actor_ops_t asker_ops = {.name = "asker",
+                                         .size = sizeof(asker_t),
+                                         .level = PL_LEVEL_HOST};
 static pl_runtime_t runtime;
 static pl_reactor_t *reactor;
 static asker_t *asker;
@@ -80,7 +97,8 @@ static void rig_open(pl_where_t where)
     bench_must(reactor ? PL_OK : PL_ENOMEM, &err);
     bench_must(pl_actor_root(reactor, &asker_ops, &self, &err), &err);
     asker = self;
-    pl_spawn(asker, &echo_ops, where, &(pl_start_t){.options = ""}, (pl_how_t){.on_answer = ready}, &asker->echo, &err);
+    pl_spawn(asker, &echo_ops, where, &(pl_start_t){.options = ""},
+             (pl_how_t){.on_answer = ready}, &asker->echo, &err);
     pl_reactor_run(reactor);
 }
 
@@ -110,7 +128,8 @@ static void begin_answered(void *self, const pl_answer_t *answer)
 
 static void ask_once(void)
 {
-    pl_call_begin(asker, asker->echo, &(pl_begin_t){.stage = 1}, (pl_how_t){.on_answer = begin_answered}, NULL);
+    pl_call_begin(asker, asker->echo, &(pl_begin_t){.stage = 1},
+                  (pl_how_t){.on_answer = begin_answered}, NULL);
 }
 
 static double actor_round_trips(int count)
@@ -137,7 +156,8 @@ static void run_answered(void *self, const pl_answer_t *answer)
 static void order(void)
 {
     asker->left--;
-    pl_call_run(asker, asker->echo, &(pl_run_t){0}, (pl_how_t){.on_answer = run_answered}, NULL);
+    pl_call_run(asker, asker->echo, &(pl_run_t){0}, (pl_how_t){.on_answer = run_answered},
+                NULL);
 }
 
 static double actor_messages(int count)
@@ -152,7 +172,9 @@ static double actor_messages(int count)
 
 /* ---- a message within a thread: made, sent, taken, let go ---- */
 
-static const pl_envelope_t envelope = {.version = PL_PROTOCOL_VERSION, .kind = PL_KIND_CALL, .message = PL_MESSAGE_begin};
+static const pl_envelope_t envelope = {.version = PL_PROTOCOL_VERSION,
+                                       .kind = PL_KIND_CALL,
+                                       .message = PL_MESSAGE_begin};
 
 static void make(pl_frame_t *frame)
 {
@@ -184,14 +206,16 @@ static void hop_arrived(void *user, uint32_t identity, pl_frame_t *frame)
 
 static double socket_hops(int count)
 {
-    static int runs;                                        /* a name is free a little after it was closed */
+    static int runs;                     /* a name is free a little after it was closed */
     char endpoint[32];
     pl_error_t err;
     int arrived = 0;
     snprintf(endpoint, sizeof endpoint, "inproc://hops-%d", runs++);
     pl_sockets_t loop = {.base = event_base_new()};
     pl_socket_spec_t in = {.type = PL_SOCKET_ROUTER, .endpoint = endpoint, .bind = true},
-                     out = {.type = PL_SOCKET_DEALER, .endpoint = endpoint, .identity = 1};
+                     out = {.type = PL_SOCKET_DEALER,
+                            .endpoint = endpoint,
+                            .identity = 1};
     pl_socket_t *router = pl_socket_open(&in, &loop, hop_arrived, &arrived, &err);
     pl_socket_t *dealer = pl_socket_open(&out, &loop, hop_arrived, &arrived, &err);
     bench_must(router && dealer ? PL_OK : PL_EIO, &err);
@@ -218,9 +242,9 @@ typedef struct comparison {
     const char *name, *unit, *against;
     double (*ours)(int count), (*theirs)(int count);
     int count;
-    double scale;                                           /* of seconds for one: 1e6 gives us */
-    bool is_rate;                                           /* per second instead */
-    double bar;                                             /* of theirs / ours in time */
+    double scale;                                   /* of seconds for one: 1e6 gives us */
+    bool is_rate;                                   /* per second instead */
+    double bar;                                     /* of theirs / ours in time */
 } comparison_t;
 
 static double figure(const comparison_t *c, double seconds)
@@ -239,10 +263,12 @@ static void compare(const comparison_t *c, int pairs)
     }
     bench_interval(ratio, pairs, &low, &high);
     double middle = bench_median(ratio, pairs);
-    printf("{\"name\": \"%s\", \"unit\": \"%s\", \"ours\": %.4g, \"against\": \"%s\", \"theirs\": %.4g, \"ratio\": %.3f, "
+    printf("{\"name\": \"%s\", \"unit\": \"%s\", \"ours\": %.4g, \"against\": \"%s\", "
+           "\"theirs\": %.4g, \"ratio\": %.3f, "
            "\"interval\": [%.3f, %.3f], \"pairs\": %d, \"bar\": %.3g, \"holds\": %s}\n",
-           c->name, c->unit, bench_median(ours, pairs), c->against, bench_median(theirs, pairs), middle, low, high,
-           pairs, c->bar, middle >= c->bar ? "true" : "false");
+           c->name, c->unit, bench_median(ours, pairs), c->against,
+           bench_median(theirs, pairs), middle, low, high, pairs, c->bar,
+           middle >= c->bar ? "true" : "false");
     fflush(stdout);
 }
 
@@ -255,7 +281,8 @@ static double goal(int count)
 
 static cpu_set_t allowed;
 
-/* This thread, and those it makes, on the k-th of the processors that we may use; the first where there are fewer. */
+/* This thread, and those it makes, on the k-th of the processors that we may use; the
+ * first where there are fewer. */
 static void stand_on(int k)
 {
     cpu_set_t only;
@@ -288,16 +315,53 @@ int main(int argc, char **argv)
 {
     int pairs = argc > 1 ? atoi(argv[1]) : PAIRS;
     pairs = pairs < 1 ? 1 : pairs > PAIRS_MOST ? PAIRS_MOST : pairs;
-    comparison_t trip = {"actor call, two processors", "us", "bare libevent and ZeroMQ", actor_round_trips, bare_round_trips,
-                         TRIPS, 1e6, false, 1 / 1.3};
+    comparison_t trip = {"actor call, two processors",
+                         "us",
+                         "bare libevent and ZeroMQ",
+                         actor_round_trips,
+                         bare_round_trips,
+                         TRIPS,
+                         1e6,
+                         false,
+                         1 / 1.3};
     comparison_t beside = trip;
     beside.name = "actor call, one processor";
-    comparison_t flood = {"actor messages one way", "messages/s", "bare libevent and ZeroMQ", actor_messages,
-                          bare_messages, MESSAGES, 0, true, 1 / 1.3};
-    comparison_t rate = {"actor messages one way, a second", "messages/s", "goal", actor_messages, goal, MESSAGES, 0, true, 1};
-    comparison_t within = {"actor call within a thread, round trip", "us", "bare, between threads", actor_round_trips,
-                           bare_round_trips, TRIPS, 1e6, false, 1};
-    comparison_t hop = {"message within a thread", "us", "through inproc", queue_hops, socket_hops, HOPS, 1e6, false, 1};
+    comparison_t flood = {"actor messages one way",
+                          "messages/s",
+                          "bare libevent and ZeroMQ",
+                          actor_messages,
+                          bare_messages,
+                          MESSAGES,
+                          0,
+                          true,
+                          1 / 1.3};
+    comparison_t rate = {"actor messages one way, a second",
+                         "messages/s",
+                         "goal",
+                         actor_messages,
+                         goal,
+                         MESSAGES,
+                         0,
+                         true,
+                         1};
+    comparison_t within = {"actor call within a thread, round trip",
+                           "us",
+                           "bare, between threads",
+                           actor_round_trips,
+                           bare_round_trips,
+                           TRIPS,
+                           1e6,
+                           false,
+                           1};
+    comparison_t hop = {"message within a thread",
+                        "us",
+                        "through inproc",
+                        queue_hops,
+                        socket_hops,
+                        HOPS,
+                        1e6,
+                        false,
+                        1};
     sched_getaffinity(0, sizeof allowed, &allowed);
     open_on(1, PL_OWN_THREAD);
     compare(&trip, pairs);

@@ -2,8 +2,9 @@
  *
  *     start [RUNS]
  *
- * `paceline fit` on the digits, files in the page cache.  The time of the first step is what stands in the first line
- * of metrics.jsonl, so the step is over and its figures are on their way to the disk by then. */
+ * `paceline fit` on the digits, files in the page cache.  The time of the first step is
+ * what stands in the first line of metrics.jsonl, so the step is over and its figures are
+ * on their way to the disk by then. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <spawn.h>
@@ -26,13 +27,24 @@ static double wall_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static void fit(const char *command, const char *run_file, const char *data, const char *root)
+static void fit(const char *command, const char *run_file, const char *data,
+                const char *root)
 {
     char data_set[600], root_set[600];
     snprintf(data_set, sizeof data_set, "data.path=%s", data);
     snprintf(root_set, sizeof root_set, "trainer.default_root_dir=%s", root);
-    const char *arguments[] = {command, "fit", run_file, "--set", data_set, "--set", root_set,
-                         "--set", "trainer.max_steps=1", "--set", "trainer.log_every_n_steps=1", NULL};
+    const char *arguments[] = {command,
+                               "fit",
+                               run_file,
+                               "--set",
+                               data_set,
+                               "--set",
+                               root_set,
+                               "--set",
+                               "trainer.max_steps=1",
+                               "--set",
+                               "trainer.log_every_n_steps=1",
+                               NULL};
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
@@ -73,18 +85,20 @@ int main(int argc, char **argv)
     snprintf(digits, sizeof digits, "%s/tabular/digits.csv.gz", data ? data : "");
     snprintf(run_file, sizeof run_file, "%s/examples/digits-mlp.json", top ? top : ".");
     if (!data || access(digits, R_OK) != 0) {
-        printf("{\"name\": \"exec to first step\", \"skipped\": \"PACELINE_TEST_DATA has no tabular/digits.csv.gz\"}\n");
+        printf("{\"name\": \"exec to first step\", \"skipped\": \"PACELINE_TEST_DATA has "
+               "no tabular/digits.csv.gz\"}\n");
         return 0;
     }
     runs = runs < 1 ? 1 : runs > RUNS_MOST ? RUNS_MOST : runs;
-    for (int k = -1; k < runs; k++) {                       /* the first one warms the page cache */
+    for (int k = -1; k < runs; k++) {             /* the first one warms the page cache */
         double began = wall_now();
         fit("./paceline", run_file, digits, bench_folder());
         ms[k < 0 ? 0 : k] = (first_step_time(bench_folder()) - began) * 1e3;
     }
     double middle = bench_median(ms, runs);
-    printf("{\"name\": \"exec to first step, digits\", \"unit\": \"ms\", \"ours\": %.1f, \"against\": \"limit\", "
-           "\"theirs\": 100, \"ratio\": %.2f, \"runs\": %d, \"bar\": 1, \"holds\": %s}\n", middle, 100 / middle, runs,
-           middle <= 100 ? "true" : "false");
+    printf("{\"name\": \"exec to first step, digits\", \"unit\": \"ms\", \"ours\": %.1f, "
+           "\"against\": \"limit\", "
+           "\"theirs\": 100, \"ratio\": %.2f, \"runs\": %d, \"bar\": 1, \"holds\": %s}\n",
+           middle, 100 / middle, runs, middle <= 100 ? "true" : "false");
     return 0;
 }

@@ -19,9 +19,9 @@ const pl_registration_t *mlp_plugin(void);
 const pl_registration_t *cnn_plugin(void);
 const pl_registration_t *gpt_plugin(void);
 
-#define GPT(layers, heads, width, context, vocabulary, bias)                            \
-    "{\"layers\": " #layers ", \"heads\": " #heads ", \"width\": " #width               \
-    ", \"context\": " #context ", \"vocabulary_size\": " #vocabulary                    \
+#define GPT(layers, heads, width, context, vocabulary, bias) \
+    "{\"layers\": " #layers ", \"heads\": " #heads ", \"width\": " #width \
+    ", \"context\": " #context ", \"vocabulary_size\": " #vocabulary \
     ", \"bias\": " #bias "}"
 #define ADAMW &pl_adamw_optimizer, "{\"lr\": 0.0003, \"weight_decay\": 0.1}", 0
 
@@ -47,7 +47,7 @@ typedef struct bench {
     pl_plan_t *step, *update;
     void *batch[BATCHES][2];
     int batches, steps;
-    double loss;                        /* of the last step */
+    double loss;                                            /* of the last step */
 } bench_t;
 
 static void fail(const char *what, const pl_error_t *err)
@@ -105,8 +105,8 @@ static void bench_start(bench_t *b, const training_case_t *workload, int threads
     pl_error_t err;
     pl_device_info_t info;
     b->cpu = (pl_cpu_t){.threads = threads, .instructions = getenv("INSTRUCTIONS")};
-    if (training_init(&b->training, workload, &err) != PL_OK ||
-        pl_cpu_accelerator.open(&b->cpu, &info, &err) != PL_OK)
+    if (training_init(&b->training, workload, &err) != PL_OK
+        || pl_cpu_accelerator.open(&b->cpu, &info, &err) != PL_OK)
         fail(workload->name, &err);
     const pl_model_t *model = b->training.model;
     for (int r = 0; r < PL_REGIONS; r++) {
@@ -116,9 +116,9 @@ static void bench_start(bench_t *b, const training_case_t *workload, int threads
     }
     fill_region(b, PL_REGION_PARAMS, (size_t)model->params);
     fill_region(b, PL_REGION_STATE, (size_t)model->state);
-    if (pl_cpu_accelerator.compile(&b->cpu, b->training.step, &b->step, &err) != PL_OK ||
-        pl_cpu_accelerator.compile(&b->cpu, b->training.update, &b->update, &err) !=
-            PL_OK)
+    if (pl_cpu_accelerator.compile(&b->cpu, b->training.step, &b->step, &err) != PL_OK
+        || pl_cpu_accelerator.compile(&b->cpu, b->training.update, &b->update, &err)
+               != PL_OK)
         fail("cannot compile", &err);
     make_batches(b);
 }
@@ -132,11 +132,13 @@ static void one_step(bench_t *b)
                            .step = (uint64_t)b->steps + 1,
                            .input = {batch[0], batch[1]},
                            .done = on_done};
-    pl_replay_t update = {
-        .seed = 1, .step = forward.step, .figures = figures[0], .done = on_done};
+    pl_replay_t update = {.seed = 1,
+                          .step = forward.step,
+                          .figures = figures[0],
+                          .done = on_done};
     training_scalars(&b->training, b->steps++, update.scalar);
-    if (pl_cpu_accelerator.replay(&b->cpu, b->step, &forward, &err) != PL_OK ||
-        pl_cpu_accelerator.replay(&b->cpu, b->update, &update, &err) != PL_OK)
+    if (pl_cpu_accelerator.replay(&b->cpu, b->step, &forward, &err) != PL_OK
+        || pl_cpu_accelerator.replay(&b->cpu, b->update, &update, &err) != PL_OK)
         fail("cannot replay", &err);
     b->loss = figures[0][0] / figures[0][1];
 }

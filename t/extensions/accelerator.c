@@ -1,11 +1,12 @@
-/* accelerator.c - an accelerator as users write one, against installed headers: the CPU's, whose products it counts */
+/* accelerator.c - an accelerator as users write one, against installed headers: the
+ * CPU's, whose products it counts */
 #include <accelerators/accelerator.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct counting {
-    const char *file;                                       /* option: where the count goes at the end */
+    const char *file;                        /* option: where the count goes at the end */
     void *cpu;
     long products;
 } counting_t;
@@ -52,21 +53,25 @@ static int counting_region(void *self, pl_region_t region, size_t n, pl_error_t 
     return cpu->region(((counting_t *)self)->cpu, region, n, err);
 }
 
-static int counting_write(void *self, pl_region_t region, size_t offset, const float *host, size_t n, pl_error_t *err)
+static int counting_write(void *self, pl_region_t region, size_t offset,
+                          const float *host, size_t n, pl_error_t *err)
 {
     return cpu->write(((counting_t *)self)->cpu, region, offset, host, n, err);
 }
 
-static int counting_read(void *self, pl_region_t region, size_t offset, float *host, size_t n, pl_error_t *err)
+static int counting_read(void *self, pl_region_t region, size_t offset, float *host,
+                         size_t n, pl_error_t *err)
 {
     return cpu->read(((counting_t *)self)->cpu, region, offset, host, n, err);
 }
 
-static int counting_compile(void *self, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err)
+static int counting_compile(void *self, const pl_graph_t *g, pl_plan_t **plan,
+                            pl_error_t *err)
 {
     counting_t *counting = self;
     for (int i = 0; i < g->op_count; i++)
-        counting->products += pl_operators[g->op[i].code].kind == PL_KIND_product && *pl_op_name(&g->op[i]);
+        counting->products += pl_operators[g->op[i].code].kind == PL_KIND_product
+                              && *pl_op_name(&g->op[i]);
     return cpu->compile(counting->cpu, g, plan, err);
 }
 
@@ -75,7 +80,8 @@ static void counting_discard(void *self, pl_plan_t *plan)
     cpu->discard(((counting_t *)self)->cpu, plan);
 }
 
-static int counting_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
+static int counting_replay(void *self, pl_plan_t *plan, pl_replay_t *replay,
+                           pl_error_t *err)
 {
     return cpu->replay(((counting_t *)self)->cpu, plan, replay, err);
 }

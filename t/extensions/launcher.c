@@ -1,4 +1,5 @@
-/* launcher.c - a launcher as users write one, against installed headers: one rank on a thread of this process */
+/* launcher.c - a launcher as users write one, against installed headers: one rank on a
+ * thread of this process */
 #include <actors/worker.h>
 #include <runtime/cargo.h>
 
@@ -48,7 +49,8 @@ static int lone_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     lone_t *lone = self;
     pl_how_t life = {.on_answer = worker_ended}, how = {.on_answer = worker_answered};
     lone->run = call;
-    lone->life = pl_spawn(self, &pl_worker, PL_AS_RANK_0, &(pl_start_t){.options = ""}, life, &lone->worker, err);
+    lone->life = pl_spawn(self, &pl_worker, PL_AS_RANK_0, &(pl_start_t){.options = ""},
+                          life, &lone->worker, err);
     if (!lone->life)
         return err->code;
     if (!pl_call_run(self, lone->worker, &body->run, how, &lone->error))

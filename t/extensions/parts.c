@@ -14,7 +14,8 @@ static const pl_option_t rings_options[] = {
     PL_OPTIONS_END,
 };
 
-static int rings_open(void *self, const pl_data_request_t *request, pl_data_info_t *info, pl_error_t *err)
+static int rings_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+                      pl_error_t *err)
 {
     (void)request;
     info->samples = ((const rings_t *)self)->samples;
@@ -25,7 +26,8 @@ static int rings_open(void *self, const pl_data_request_t *request, pl_data_info
     return info->facts ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory");
 }
 
-static int rings_read(const void *self, const pl_read_request_t *request, void *const field[], pl_error_t *err)
+static int rings_read(const void *self, const pl_read_request_t *request,
+                      void *const field[], pl_error_t *err)
 {
     (void)self, (void)err;
     for (int k = 0; k < request->count; k++) {
@@ -58,7 +60,8 @@ static const pl_option_t enough_options[] = {
     PL_OPTIONS_END,
 };
 
-static int enough_on(void *self, pl_hook_t point, const pl_hook_event_t *event, pl_wish_t *wish, pl_error_t *err)
+static int enough_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                     pl_wish_t *wish, pl_error_t *err)
 {
     (void)point, (void)err;
     wish->stop = event->global_step >= (uint64_t)((const enough_t *)self)->steps;

@@ -1,4 +1,5 @@
-/* strategy.c - a strategy as users write one, against installed headers: single once more, with a factor on the rate */
+/* strategy.c - a strategy as users write one, against installed headers: single once
+ * more, with a factor on the rate */
 #include <stdlib.h>
 #include <string.h>
 #include <strategies/replica.h>
@@ -6,11 +7,11 @@
 /* One batch under way. */
 typedef struct step {
     pl_call_t *call;
-    int pending;                                            /* calls of the accelerator that have not ended */
+    int pending;                        /* calls of the accelerator that have not ended */
     double lr, norm;
     size_t size;
     double figures[128];
-    const pl_replica_plan_t *plan;                          /* of a forward pass, and its outputs */
+    const pl_replica_plan_t *plan;                /* of a forward pass, and its outputs */
     pl_outputs_t *outputs;
     pl_error_t failure;
 } step_t;
@@ -25,25 +26,31 @@ static const pl_option_t plain_options[] = {
     PL_OPTIONS_END,
 };
 
-static int plain_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int plain_start(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
 {
     (void)call, (void)body, (void)err;
     pl_actor_ready(self);
     return PL_OK;
 }
 
-static int plain_setup(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int plain_setup(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
 {
     return pl_replica_setup(self, call, &body->setup, true, err);
 }
 
-static int plain_split(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int plain_split(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
 {
     (void)self, (void)body, (void)err;
-    return pl_reply_process_dataloader(call, &(pl_process_dataloader_reply_t){.part = 0, .parts = 1});
+    return pl_reply_process_dataloader(call,
+                                       &(pl_process_dataloader_reply_t){.part = 0,
+                                                                        .parts = 1});
 }
 
-static int plain_names(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int plain_names(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
 {
     char *names = pl_replica_figure_names(self, body->figure_names.stage, err);
     if (!names)
@@ -89,8 +96,10 @@ static bool step_ended(step_t *step, const pl_answer_t *answer)
 
 static void step_reply(step_t *step)
 {
-    pl_reply_train_batch(step->call, &(pl_train_batch_reply_t){.lr = step->lr, .grad_norm = step->norm,
-                                                               .figures = {step->figures, step->size}});
+    pl_reply_train_batch(step->call, &(pl_train_batch_reply_t){.lr = step->lr,
+                                                               .grad_norm = step->norm,
+                                                               .figures = {step->figures,
+                                                                           step->size}});
     step_free(step);
 }
 
@@ -116,16 +125,20 @@ static void updated(void *self, const pl_answer_t *answer)
         step_reply(step);
 }
 
-static int plain_train(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int plain_train(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
 {
     plain_t *plain = self;
     const pl_train_batch_t *msg = &body->train_batch;
     step_t *step = step_new(call, err);
     if (!step)
         return PL_ENOMEM;
-    const pl_replica_step_t what = {.batch = (pl_batch_t *)msg->batch, .number = msg->global_step, .shard = msg->shard,
+    const pl_replica_step_t what = {.batch = (pl_batch_t *)msg->batch,
+                                    .number = msg->global_step,
+                                    .shard = msg->shard,
                                     .accumulate = msg->shard > 0};
-    pl_how_t how = {.on_answer = computed, .context = step}, then = {.on_answer = updated, .context = step};
+    pl_how_t how = {.on_answer = computed, .context = step},
+             then = {.on_answer = updated, .context = step};
     if (!pl_replica_forward_backward(self, &what, how, err)) {
         step_free(step);
         return err->code;
@@ -133,7 +146,8 @@ static int plain_train(void *self, pl_call_t *call, const pl_body_t *body, pl_er
     step->pending = 1;
     if (!msg->step_due)
         return PL_OK;
-    step->lr = plain->factor * pl_replica_lr(self, msg->global_step, msg->total_steps, msg->lr_factor);
+    step->lr = plain->factor
+               * pl_replica_lr(self, msg->global_step, msg->total_steps, msg->lr_factor);
     if (pl_replica_optimizer_step(self, msg->global_step, step->lr, then, &step->failure))
         step->pending++;
     return PL_OK;
@@ -147,12 +161,14 @@ static void forwarded(void *self, const pl_answer_t *answer)
         return;
     pl_replica_outputs_filled(step->plan, step->outputs);
     pl_evaluate_batch_reply_t reply = {.figures = answer->body->replay_plan_reply.figures,
-                                       .outputs = step->outputs ? &step->outputs->object : NULL};
+                                       .outputs = step->outputs ? &step->outputs->object
+                                                                : NULL};
     pl_reply_evaluate_batch(step->call, &reply);
     step_free(step);
 }
 
-static int plain_evaluate(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int plain_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
 {
     pl_batch_t *batch = (pl_batch_t *)body->evaluate_batch.batch;
     bool failed = false;
@@ -160,25 +176,30 @@ static int plain_evaluate(void *self, pl_call_t *call, const pl_body_t *body, pl
     if (!step)
         return PL_ENOMEM;
     step->pending = 1;
-    step->plan = pl_replica_plan(self, body->evaluate_batch.stage, batch->count, false, err);
+    step->plan = pl_replica_plan(self, body->evaluate_batch.stage, batch->count, false,
+                                 err);
     if (step->plan && body->evaluate_batch.stage == PL_PREDICT)
         step->outputs = pl_replica_outputs(step->plan, &failed, err);
     pl_how_t how = {.on_answer = forwarded, .context = step};
-    if (step->plan && !failed && pl_replica_forward(self, step->plan, batch, step->outputs, how, err))
+    if (step->plan && !failed
+        && pl_replica_forward(self, step->plan, batch, step->outputs, how, err))
         return PL_OK;
     step_free(step);
     return err->code;
 }
 
-static int plain_export(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int plain_export(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
 {
     (void)body;
     return pl_replica_export(self, call, err);
 }
 
-static int plain_import(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+static int plain_import(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
 {
-    return pl_replica_import(self, call, (const pl_weights_t *)body->import_weights.weights, err);
+    return pl_replica_import(self, call,
+                             (const pl_weights_t *)body->import_weights.weights, err);
 }
 
 static void plain_release(void *self)

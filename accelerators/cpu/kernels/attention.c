@@ -10,7 +10,7 @@
 #include "accelerators/cpu/kernels/kernels.h"
 #include "accelerators/cpu/kernels/vectors.h"
 
-#define BLOCK (2 * LANES)               /* queries at a time, at most */
+#define BLOCK (2 * LANES)                                 /* queries at a time, at most */
 
 /* ---- Small products ---- */
 
@@ -38,8 +38,8 @@ PL_INLINE void tile(int rows, int vectors, int64_t depth, factor_t a, side_t b, 
     lanes_t sum[2 * TILE_ROWS][2];
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vectors; v++)
-            sum[i][v] =
-                add ? *(const lanes_t *)(c.at + i * c.row + v * LANES) : (lanes_t){0};
+            sum[i][v] = add ? *(const lanes_t *)(c.at + i * c.row + v * LANES)
+                            : (lanes_t){0};
     for (int64_t k = 0; k < depth; k++) {
         lanes_t right[2];
         for (int v = 0; v < vectors; v++)
@@ -89,13 +89,13 @@ static int64_t padded(int64_t n)
 
 typedef struct head {
     const pl_attention_job_t *job;
-    int64_t index, tokens, width, columns;  /* columns: width in whole vectors */
-    int64_t block;                      /* queries at a time */
+    int64_t index, tokens, width, columns;           /* columns: width in whole vectors */
+    int64_t block;                                   /* queries at a time */
     side_t q, k, v, y, dy, dq, dk, dv;
-    float *turned;                      /* [width, block] of q or dy */
-    float *weight, *slope;              /* [tokens, block] */
-    float *factor, *row;                /* [tokens, block] of dropout, [tokens] */
-    float *free;                        /* scratch not yet used */
+    float *turned;                              /* [width, block] of q or dy */
+    float *weight, *slope;                      /* [tokens, block] */
+    float *factor, *row;                        /* [tokens, block] of dropout, [tokens] */
+    float *free;                                /* scratch not yet used */
 } head_t;
 
 static float *head_take(head_t *h, int64_t floats)
@@ -107,8 +107,8 @@ static float *head_take(head_t *h, int64_t floats)
 
 static float *look_at(const head_t *h, const pl_look_t *look)
 {
-    return (float *)look->at + h->index / h->job->heads * look->batch +
-           h->index % h->job->heads * look->head;
+    return (float *)look->at + h->index / h->job->heads * look->batch
+           + h->index % h->job->heads * look->head;
 }
 
 /* Whether a head is used where it lies: its tokens one after the other, each of whole
@@ -203,8 +203,8 @@ static head_t head_start(const pl_attention_job_t *job, int64_t index)
 size_t KERNEL(attention_scratch)(const pl_attention_job_t *job)
 {
     const int64_t block = block_of(job), tokens = job->tokens;
-    const int64_t floats = padded(job->width * block) + 3 * padded(tokens * block) +
-                           padded(tokens) + 8 * padded(tokens * padded(job->width));
+    const int64_t floats = padded(job->width * block) + 3 * padded(tokens * block)
+                           + padded(tokens) + 8 * padded(tokens * padded(job->width));
     return (size_t)floats * sizeof(float);
 }
 

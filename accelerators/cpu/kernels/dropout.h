@@ -42,8 +42,8 @@ PL_INLINE void dropout_factors(const pl_dropout_t *d, uint64_t element, int64_t 
                   m = n - i < 64 - skip ? (int)(n - i) : 64 - skip;
         dropout_words(d, (element + (uint64_t)i) / 4, words);
         for (int j = 0; j < m; j++)
-            factor[i + j] =
-                (float)(int32_t)(words[skip + j] >> 8) >= least ? stays : 0.0f;
+            factor[i + j] = (float)(int32_t)(words[skip + j] >> 8) >= least ? stays
+                                                                            : 0.0f;
         i += m;
     }
 }

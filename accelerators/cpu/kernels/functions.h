@@ -32,7 +32,7 @@ PL_INLINE uint32_t bits_of(float x)
  * denormals and infinity. */
 PL_INLINE float pl_expf(float x)
 {
-    const float shift = 12582912.0f;    /* 1.5 2^23: adding it rounds to whole numbers */
+    const float shift = 12582912.0f;     /* 1.5 2^23: adding it rounds to whole numbers */
     x = x < -104.0f ? -104.0f : x;
     x = x > 89.0f ? 89.0f : x;
     float shifted = x * 1.44269504f + shift, n = shifted - shift;
@@ -136,8 +136,8 @@ PL_INLINE float pl_geluf(float x)
 
 PL_INLINE float pl_gelu_slopef(float x)
 {
-    return 0.5f * (1.0f + pl_erff(x * 0.7071067812f)) +
-           x * 0.3989422804f * pl_expf(-0.5f * x * x);
+    return 0.5f * (1.0f + pl_erff(x * 0.7071067812f))
+           + x * 0.3989422804f * pl_expf(-0.5f * x * x);
 }
 
 #endif

@@ -16,39 +16,40 @@
 
 typedef struct pl_softmax_job {
     int64_t width;
-    const float *x, *dy;                /* [rows, width]; for the gradient x is y */
-    float *to;                          /* y or dx */
+    const float *x, *dy;                      /* [rows, width]; for the gradient x is y */
+    float *to;                                /* y or dx */
 } pl_softmax_job_t;
 
 typedef struct pl_layer_norm_job {
     int64_t width;
     float epsilon;
-    const float *x, *dy, *w, *b;        /* [rows, width], [width] */
-    float *y, *dx;                      /* [rows, width] */
-    float *mean, *rstd;                 /* [rows] */
-    float *dw, *db;                     /* [width] of the caller's part, added to */
+    const float *x, *dy, *w, *b;              /* [rows, width], [width] */
+    float *y, *dx;                            /* [rows, width] */
+    float *mean, *rstd;                       /* [rows] */
+    float *dw, *db;                           /* [width] of the caller's part, added to */
 } pl_layer_norm_job_t;
 
 typedef struct pl_batch_norm_job {
-    int64_t batch, channels, inner; /* x [batch, channels, inner]; inner 1: also with
-                                       channels last, batch counting the places too */
+    int64_t batch, channels, inner;     /* x [batch, channels, inner]; inner 1: also with
+                                           channels last, batch counting the places too */
     float epsilon;
     const float *x, *dy, *w, *b;
     float *y, *dx;
-    float *mean, *var;                  /* [channels] */
-    float *dw, *db;                     /* [channels] */
-    const float *p, *q, *r;             /* [channels] factors of x - mean, 1 and dy */
+    float *mean, *var;                      /* [channels] */
+    float *dw, *db;                         /* [channels] */
+    const float *p, *q, *r;                 /* [channels] factors of x - mean, 1 and dy */
 } pl_batch_norm_job_t;
 
 typedef struct pl_cross_entropy_job {
     int64_t classes;
-    const float *logits;                /* [rows, classes] */
-    const void *targets;                /* [rows], of type `dtype` */
+    const float *logits;                                    /* [rows, classes] */
+    const void *targets;                                    /* [rows], of type `dtype` */
     pl_dtype_t dtype;
     bool has_ignore;
     int64_t ignore;
     float *lse;                         /* [rows] */
-    float *row, *counted; /* [rows] loss or whether the guess is right; 1 or 0 */
+    float *row, *counted;               /* [rows] loss or whether the guess is right; 1 or
+                                           0 */
     const float *dsum;                  /* [] */
     float *dlogits;                     /* [rows, classes] */
 } pl_cross_entropy_job_t;
@@ -57,7 +58,7 @@ typedef struct pl_cross_entropy_job {
 typedef struct pl_max_job {
     int64_t n, inner;
     const float *x, *dy;
-    float *to;                          /* largest; dx */
+    float *to;                                              /* largest; dx */
     int32_t *index;
 } pl_max_job_t;
 
@@ -99,42 +100,42 @@ typedef struct pl_attention_job {
     int64_t batch, heads, tokens, width;
     float scale;
     bool causal;
-    pl_dropout_t dropout;               /* p 0: none */
+    pl_dropout_t dropout;                                   /* p 0: none */
     pl_look_t q, k, v, y, dy, dq, dk, dv;
-    float *lse;                         /* [batch, heads, tokens] */
+    float *lse;                                             /* [batch, heads, tokens] */
     char *scratch;
 } pl_attention_job_t;
 
 /* X(name, type of its job): void name(const type *job, int64_t from, int64_t to). */
-#define PL_KERNELS(X)                                                                   \
-    X(attention, pl_attention_job_t)                                                    \
-    X(attention_grad, pl_attention_job_t)                                               \
-    X(batch_norm, pl_batch_norm_job_t)                                                  \
-    X(batch_norm_grad, pl_batch_norm_job_t)                                             \
-    X(batch_norm_statistics, pl_batch_norm_job_t)                                       \
-    X(batch_norm_sums, pl_batch_norm_job_t)                                             \
-    X(correct, pl_cross_entropy_job_t)                                                  \
-    X(cross_entropy, pl_cross_entropy_job_t)                                            \
-    X(cross_entropy_grad, pl_cross_entropy_job_t)                                       \
-    X(layer_norm, pl_layer_norm_job_t)                                                  \
-    X(layer_norm_grad, pl_layer_norm_job_t)                                             \
-    X(max, pl_max_job_t)                                                                \
-    X(max_grad, pl_max_job_t)                                                           \
-    X(move, pl_move_job_t)                                                              \
-    X(pool, pl_pool_job_t)                                                              \
-    X(pool_grad, pl_pool_job_t)                                                         \
-    X(program, pl_program_job_t)                                                        \
-    X(softmax, pl_softmax_job_t)                                                        \
-    X(softmax_grad, pl_softmax_job_t)                                                   \
+#define PL_KERNELS(X) \
+    X(attention, pl_attention_job_t) \
+    X(attention_grad, pl_attention_job_t) \
+    X(batch_norm, pl_batch_norm_job_t) \
+    X(batch_norm_grad, pl_batch_norm_job_t) \
+    X(batch_norm_statistics, pl_batch_norm_job_t) \
+    X(batch_norm_sums, pl_batch_norm_job_t) \
+    X(correct, pl_cross_entropy_job_t) \
+    X(cross_entropy, pl_cross_entropy_job_t) \
+    X(cross_entropy_grad, pl_cross_entropy_job_t) \
+    X(layer_norm, pl_layer_norm_job_t) \
+    X(layer_norm_grad, pl_layer_norm_job_t) \
+    X(max, pl_max_job_t) \
+    X(max_grad, pl_max_job_t) \
+    X(move, pl_move_job_t) \
+    X(pool, pl_pool_job_t) \
+    X(pool_grad, pl_pool_job_t) \
+    X(program, pl_program_job_t) \
+    X(softmax, pl_softmax_job_t) \
+    X(softmax_grad, pl_softmax_job_t) \
     X(sum, pl_sum_job_t)
 
 typedef struct pl_kernels {
-    const char *name;                   /* "avx512" */
+    const char *name;                                       /* "avx512" */
 #define PL_X(name, type) void (*name)(const type *job, int64_t from, int64_t to);
     PL_KERNELS(PL_X)
 #undef PL_X
-    void (*add)(float *to, const float *from, int64_t n);       /* to += from */
-    size_t (*attention_scratch)(const pl_attention_job_t *job); /* bytes it needs */
+    void (*add)(float *to, const float *from, int64_t n);   /* to += from */
+    size_t (*attention_scratch)(const pl_attention_job_t *job);  /* bytes it needs */
 } pl_kernels_t;
 
 extern const pl_kernels_t pl_kernels_portable, pl_kernels_avx2, pl_kernels_avx512;

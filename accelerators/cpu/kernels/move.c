@@ -34,8 +34,8 @@ static void move_from(const pl_move_job_t *job, int d, const char *x, char *y,
         move_run(job, x, y);
         return;
     }
-    if (d == job->rank - 2 && job->size == 4 && job->from[d] == 1 &&
-        job->to[d + 1] == 1) {
+    if (d == job->rank - 2 && job->size == 4 && job->from[d] == 1
+        && job->to[d + 1] == 1) {
         transpose_matrix((const float *)x + low, job->from[d + 1],
                          (float *)y + low * job->to[d], job->to[d], job->dim[d + 1],
                          high - low);

@@ -13,8 +13,9 @@ void KERNEL(layer_norm)(const pl_layer_norm_job_t *job, int64_t from, int64_t to
     for (int64_t r = from; r < to; r++) {
         const float *x = job->x + r * n, *w = job->w, *b = job->b;
         float *y = job->y + r * n, mean = (float)(row_sum(x, n) / (double)n);
-        float rstd = (float)(1.0 / sqrt(row_squares(x, mean, n) / (double)n +
-                                        (double)job->epsilon));
+        float rstd =
+            (float)(1.0
+                    / sqrt(row_squares(x, mean, n) / (double)n + (double)job->epsilon));
 #pragma GCC ivdep
         for (int64_t i = 0; i < n; i++)
             y[i] = (x[i] - mean) * rstd * w[i] + b[i];
@@ -127,7 +128,7 @@ static void sums_of(const pl_batch_norm_job_t *job, int64_t c, int lanes,
 {
     if (job->inner == 1 && lanes == LANES)
         column_sums(job, c, LANES, mean,
-                    sums); /* a constant: the loops over lanes become vectors */
+                    sums);           /* a constant: the loops over lanes become vectors */
     else if (job->inner == 1)
         column_sums(job, c, lanes, mean, sums);
     else

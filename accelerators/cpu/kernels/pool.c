@@ -12,7 +12,8 @@
 
 /* The part of a window that lies within the picture. */
 typedef struct window {
-    int64_t top, left;                  /* of the whole window; may be negative */
+    int64_t top, left;                                      /* of the whole window; may be
+                                                               negative */
     int64_t row_from, row_to, column_from, column_to;       /* within the window */
 } window_t;
 
@@ -47,8 +48,8 @@ static void pool_vector(const pl_pool_job_t *job, const float *x, window_t w, fl
             const lanes_t from = *(const lanes_t *)at;
             __builtin_prefetch(at + AHEAD * job->channels);
             const lane_numbers_t larger = ~(from <= best) & (best == best);
-            const lane_numbers_t here =
-                (int32_t)(i * job->kernel + j) - (lane_numbers_t){0};
+            const lane_numbers_t here = (int32_t)(i * job->kernel + j)
+                                        - (lane_numbers_t){0};
             best = (lanes_t)choose(larger, (lane_numbers_t)from, (lane_numbers_t)best);
             place = choose(larger, here, place);
         }
@@ -88,8 +89,8 @@ void KERNEL(pool)(const pl_pool_job_t *job, int64_t from, int64_t to)
     for (int64_t b = from; b < to; b++)
         for (int64_t i = 0; i < job->out_height; i++)
             for (int64_t j = 0; j < job->out_width; j++) {
-                int64_t at =
-                    ((b * job->out_height + i) * job->out_width + j) * job->channels;
+                int64_t at = ((b * job->out_height + i) * job->out_width + j)
+                             * job->channels;
                 pool_window(job, job->x + b * picture, window_at(job, i, j), job->y + at,
                             job->where + at);
             }
@@ -126,17 +127,17 @@ static void pool_window_grad(const pl_pool_job_t *job, float *dx, window_t w, in
 void KERNEL(pool_grad)(const pl_pool_job_t *job, int64_t from, int64_t to)
 {
     const int64_t picture = job->height * job->width * job->channels;
-    const bool alone = job->stride == job->kernel && !job->padding &&
-                       job->out_height * job->stride == job->height &&
-                       job->out_width * job->stride == job->width;
+    const bool alone = job->stride == job->kernel && !job->padding
+                       && job->out_height * job->stride == job->height
+                       && job->out_width * job->stride == job->width;
     if (!alone)
         memset(job->dx + from * picture, 0,
                (size_t)((to - from) * picture) * sizeof *job->dx);
     for (int64_t b = from; b < to; b++)
         for (int64_t i = 0; i < job->out_height; i++)
             for (int64_t j = 0; j < job->out_width; j++) {
-                int64_t at =
-                    ((b * job->out_height + i) * job->out_width + j) * job->channels;
+                int64_t at = ((b * job->out_height + i) * job->out_width + j)
+                             * job->channels;
                 pool_window_grad(job, job->dx + b * picture, window_at(job, i, j), at,
                                  alone);
             }

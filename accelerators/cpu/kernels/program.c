@@ -15,16 +15,16 @@ typedef struct block {
 
 /* One function for each kind of line: the loops must not share what the compiler knows of
  * them. */
-#define PL_X(name, value)                                                               \
-    static void line_##name(float *to, const float *a, const float *b, float f, int n)  \
-    {                                                                                   \
-        (void)a, (void)b, (void)f;                                                      \
-        _Pragma("GCC ivdep")                                                            \
-        for (int i = 0; i < n; i++) {                                                   \
-            const float x = a[i], y = b[i];                                             \
-            (void)x, (void)y;                                                           \
-            to[i] = value;                                                              \
-        }                                                                               \
+#define PL_X(name, value) \
+    static void line_##name(float *to, const float *a, const float *b, float f, int n) \
+    { \
+        (void)a, (void)b, (void)f; \
+        _Pragma("GCC ivdep") for (int i = 0; i < n; i++) \
+        { \
+            const float x = a[i], y = b[i]; \
+            (void)x, (void)y; \
+            to[i] = value; \
+        } \
     }
 PL_LINES(PL_X)
 #undef PL_X
@@ -117,7 +117,7 @@ typedef struct ahead {
     int share;                          /* cache lines at a time */
 } ahead_t;
 
-#define CACHE_LINE 16                   /* elements */
+#define CACHE_LINE 16                                       /* elements */
 
 static ahead_t ahead_start(const pl_program_t *p)
 {
@@ -125,15 +125,15 @@ static ahead_t ahead_start(const pl_program_t *p)
     for (int k = 0; k < p->operand_count; k++)
         linear += p->operand[k].kind == PL_OPERAND_LINEAR;
     const int all = linear * (p->block / CACHE_LINE);
-    return (ahead_t){.share =
-                         p->fetch_ahead ? (all + p->line_count - 1) / p->line_count : 0};
+    return (ahead_t){.share = p->fetch_ahead ? (all + p->line_count - 1) / p->line_count
+                                             : 0};
 }
 
 static void ahead_ask(const pl_program_t *p, const block_t *block, ahead_t *ahead)
 {
     for (int left = ahead->share; left > 0 && ahead->operand < p->operand_count;) {
-        if (p->operand[ahead->operand].kind != PL_OPERAND_LINEAR ||
-            ahead->at >= p->block) {
+        if (p->operand[ahead->operand].kind != PL_OPERAND_LINEAR
+            || ahead->at >= p->block) {
             ahead->operand++;
             ahead->at = 0;
             continue;
@@ -168,8 +168,8 @@ static void block_run(const pl_program_job_t *job, const block_t *block)
             line_dropout(at[l->to], at[l->x], &job->dropout[(int)l->f], block->from,
                          block->n);
         else if (l->code == PL_LINE_total)
-            job->partial[(int)l->f][block->from / p->block] =
-                line_total(at[l->x], block->n);
+            job->partial[(int)l->f][block->from / p->block] = line_total(at[l->x],
+                                                                         block->n);
         else
             lines[l->code](at[l->to], at[l->x], at[l->y], l->f, block->n);
         ahead_ask(p, block, &ahead);

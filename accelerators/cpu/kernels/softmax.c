@@ -33,8 +33,8 @@ static int64_t target_of(const pl_cross_entropy_job_t *job, int64_t row)
     int64_t target = job->dtype == PL_I64   ? ((const int64_t *)job->targets)[row]
                      : job->dtype == PL_I32 ? ((const int32_t *)job->targets)[row]
                                             : ((const uint8_t *)job->targets)[row];
-    bool counts = !(job->has_ignore && target == job->ignore) && target >= 0 &&
-                  target < job->classes;
+    bool counts = !(job->has_ignore && target == job->ignore) && target >= 0
+                  && target < job->classes;
     return counts ? target : -1;
 }
 
@@ -106,7 +106,8 @@ void KERNEL(correct)(const pl_cross_entropy_job_t *job, int64_t from, int64_t to
     for (int64_t r = from; r < to; r++) {
         int64_t target = target_of(job, r);
         job->counted[r] = target >= 0;
-        job->row[r] = target >= 0 && first_largest(job->logits + r * job->classes,
-                                                   job->classes) == target;
+        job->row[r] = target >= 0
+                      && first_largest(job->logits + r * job->classes, job->classes)
+                             == target;
     }
 }

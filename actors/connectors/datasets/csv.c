@@ -2,8 +2,9 @@
  *
  * Whole-number targets are classes, others a value to predict.  Features are brought to
  * mean 0 and deviation 1, column by column, unless that is switched off.  The moments
- * behind that are the training data's, always: a model would take the same row for another
- * if each file had its own.  So they are among the facts that other data is opened with. */
+ * behind that are the training data's, always: a model would take the same row for
+ * another if each file had its own.  So they are among the facts that other data is
+ * opened with. */
 #include "formats/csv.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 
-#define MOMENTS "standardize"                           /* in the facts */
+#define MOMENTS "standardize"                               /* in the facts */
 
 /* x = (value - mean) * factor */
 typedef struct moments {
@@ -123,19 +124,23 @@ static int csv_recall(csv_t *csv, const json_t *facts, pl_error_t *err)
 {
     const json_t *known = json_object_get(facts, MOMENTS);
     if (!known)
-        return pl_fail(err, PL_EINVAL, "%s: the training data was not standardized by "
+        return pl_fail(err, PL_EINVAL,
+                       "%s: the training data was not standardized by "
                        "columns, as this is to be: give \"standardize\": false",
                        csv->path);
     if (json_array_size(known) != (size_t)csv->features)
-        return pl_fail(err, PL_EINVAL, "%s: %d features, but the training data had %zu: "
-                       "is target or label another?", csv->path, csv->features,
-                       json_array_size(known));
+        return pl_fail(err, PL_EINVAL,
+                       "%s: %d features, but the training data had %zu: "
+                       "is target or label another?",
+                       csv->path, csv->features, json_array_size(known));
     for (int k = 0; k < csv->features; k++) {
         const json_t *pair = json_array_get(known, (size_t)k);
         const json_t *mean = json_array_get(pair, 0), *factor = json_array_get(pair, 1);
         if (!json_is_number(mean) || !json_is_number(factor))
-            return pl_fail(err, PL_EFORMAT, "%s: the facts of the training data have no "
-                           "mean and factor of feature %d", csv->path, k);
+            return pl_fail(err, PL_EFORMAT,
+                           "%s: the facts of the training data have no "
+                           "mean and factor of feature %d",
+                           csv->path, k);
         csv->moments[k] = (moments_t){json_number_value(mean), json_number_value(factor)};
     }
     return PL_OK;
@@ -177,8 +182,8 @@ static char *csv_facts(const csv_t *csv, const pl_shape_t *shape)
     if (!shared || !csv->standardize)
         return shared;
     char *moments = csv_moments_text(csv);
-    char *facts = moments ? pl_text("%.*s, \"" MOMENTS "\": %s}",
-                                    (int)strlen(shared) - 1, shared, moments)
+    char *facts = moments ? pl_text("%.*s, \"" MOMENTS "\": %s}", (int)strlen(shared) - 1,
+                                    shared, moments)
                           : NULL;
     pl_text_free(moments);
     pl_text_free(shared);

@@ -15,7 +15,7 @@ typedef struct source {
     struct source *next;
     char *name, *facts;
     pl_memory_data_t data;
-    pl_arrays_t arrays;                        /* what read gets  [the user's own read] */
+    pl_arrays_t arrays;                    /* what read gets  [the user's own read] */
     int users;                             /* data sets that have it open, and the list */
 } source_t;
 

@@ -19,14 +19,15 @@
 #include "formats/vocabulary.h"
 
 #define NOTHING (-1)                                    /* label where no token follows */
-#define PIECE 4096                                          /* bytes encoded at once */
+#define PIECE 4096                                      /* bytes encoded at once */
 
 typedef struct text {
     const char *path, *vocabulary, *windows;
     int64_t context;
-    pl_dtype_t dtype;           /* of a token in memory: u8 when that is enough, or i32 */
-    uint8_t *token;                                         /* [total] of dtype */
-    int64_t begin, count;                                   /* tokens of the share */
+    pl_dtype_t dtype;                  /* of a token in memory: u8 when that is enough, or
+                                          i32 */
+    uint8_t *token;                    /* [total] of dtype */
+    int64_t begin, count;              /* tokens of the share */
     int64_t samples;
     bool random;
 } text_t;
@@ -75,8 +76,8 @@ static char *text_facts(const text_t *text, const pl_vocabulary_t *vocabulary)
 }
 
 /* Loads the tokens of the whole file and says what is known of them. */
-static int text_load(text_t *text, const pl_file_bytes_t *bytes, int64_t *total, char **facts,
-                     pl_error_t *err)
+static int text_load(text_t *text, const pl_file_bytes_t *bytes, int64_t *total,
+                     char **facts, pl_error_t *err)
 {
     pl_vocabulary_t *vocabulary = NULL;
     pl_error_t why = {0};

@@ -16,9 +16,9 @@ static char *line_of(const pl_record_t *record, const json_t *metrics)
                                       json_integer((json_int_t)record->global_step))
                   || json_object_set_new(line, "epoch", json_integer(record->epoch))
                   || json_object_set_new(line, "time", json_real(time));
-    json_object_foreach((json_t *)metrics, name, value)
-        if (!failed && !json_object_get(line, name))
-            failed = json_object_set(line, name, value) != 0;
+    json_object_foreach((json_t *)metrics, name,
+                        value) if (!failed && !json_object_get(line, name))
+        failed = json_object_set(line, name, value) != 0;
     char *json = failed ? NULL : pl_json_write(line, PL_JSON_COMPACT);
     char *text = json ? pl_text("%s\n", json) : NULL;
     pl_text_free(json);
