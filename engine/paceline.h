@@ -812,18 +812,40 @@ PL_API int pl_arrays_read(void *user, const pl_read_request_t *request,
 
 /* ---- Callbacks --------------------------------------------------------------------- */
 
-/* The points of a run at which callbacks are asked.  X(NAME, name, when) */
+/* What a callback may wish.  X(NAME, "as it is called") */
+#define PL_WISHES(X) \
+    X(STOP, "stop") \
+    X(RATE, "lr_factor") \
+    X(LOG, "figures")
+
+enum {
+#define PL_X(name, text) PL_WISH_BIT_##name,
+    PL_WISHES(PL_X)
+#undef PL_X
+#define PL_X(name, text) PL_MAY_##name = 1 << PL_WISH_BIT_##name,
+        PL_WISHES(PL_X)
+#undef PL_X
+};
+
+/* The points of a run at which callbacks are asked, in the order of a run.
+ * X(NAME, "name", what may be wished for there, "when") */
 #define PL_HOOKS(X) \
-    X(FIT_START, "on_fit_start", "before the first epoch") \
-    X(TRAIN_EPOCH_START, "on_train_epoch_start", "before the first batch of an epoch") \
-    X(TRAIN_BATCH_END, "on_train_batch_end", "after an optimizer step") \
-    X(TRAIN_EPOCH_END, "on_train_epoch_end", "after the last batch of an epoch") \
-    X(VALIDATION_START, "on_validation_start", "before a validation") \
-    X(VALIDATION_END, "on_validation_end", "after a validation") \
-    X(FIT_END, "on_fit_end", "after the last epoch")
+    X(FIT_START, "on_fit_start", PL_MAY_STOP | PL_MAY_RATE, "before the first epoch") \
+    X(TRAIN_EPOCH_START, "on_train_epoch_start", PL_MAY_STOP | PL_MAY_RATE, \
+      "before the first batch of an epoch") \
+    X(TRAIN_BATCH_END, "on_train_batch_end", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG, \
+      "after an optimizer step") \
+    X(VALIDATION_START, "on_validation_start", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG, \
+      "before a validation") \
+    X(VALIDATION_END, "on_validation_end", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG, \
+      "after a validation") \
+    X(TRAIN_EPOCH_END, "on_train_epoch_end", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG, \
+      "after the last batch of an epoch") \
+    X(FIT_END, "on_fit_end", 0, "after the last epoch") \
+    X(EXCEPTION, "on_exception", 0, "when the run fails, before it ends")
 
 typedef enum pl_hook {
-#define PL_X(name, text, when) PL_HOOK_##name,
+#define PL_X(name, text, may, when) PL_HOOK_##name,
     PL_HOOKS(PL_X)
 #undef PL_X
         PL_HOOK_COUNT
@@ -837,7 +859,12 @@ typedef struct pl_hook_event {
     int rank;
     uint32_t epoch;                        /* from 0 */
     uint64_t global_step;                  /* optimizer steps done */
+    uint64_t total_steps;                  /* of the run; 0: unknown */
+    uint32_t batch, batches;               /* done in this epoch, and of it; before and
+                                              after an epoch 0 */
+    uint64_t samples;                      /* trained on since the run began, this rank */
     const char *metrics;                   /* JSON object of the newest figures by name */
+    const char *error;                     /* at EXCEPTION: why it fails, in full; "" */
 } pl_hook_event_t;
 
 /* What a callback wants; comes as a wish for nothing. */
@@ -846,10 +873,16 @@ typedef struct pl_wish {
     double lr_factor;               /* on the learning rate from the next step on, 0..;
                                        1: as it is; those of several callbacks multiply */
     char reason[160];               /* why it stops, for the result  [""] */
+    struct pl_figures_wish *figures;  /* of pl_wish_figure() */
 } pl_wish_t;
 
+/* Wishes a figure to be logged, under a name of its own; one that is not finite becomes
+ * null.  From on() only. */
+PL_API int pl_wish_figure(pl_wish_t *wish, const char *name, double value,
+                          pl_error_t *err);
+
 /* All of it runs on the rank's thread, where everything else of the rank waits: return
- * soon. */
+ * soon.  What may be wished for where is in PL_HOOKS; anything else fails the run. */
 typedef struct pl_callback_ops {
     PL_PART;
     unsigned points;                                        /* where on() is called */

@@ -109,7 +109,10 @@ static void start(const char *list)
 
 static asked_t *hook(pl_hook_t point, uint64_t step)
 {
-    const pl_ask_callbacks_t fields = {point, 3, step, "{\"val_loss\": 0.5}"};
+    const pl_ask_callbacks_t fields = {.point = point,
+                                       .epoch = 3,
+                                       .global_step = step,
+                                       .metrics = "{\"val_loss\": 0.5}"};
     return queen_call(callbacks, PL_MESSAGE_ask_callbacks, &fields);
 }
 
@@ -129,7 +132,7 @@ static void callbacks_are_asked_in_order_at_their_points(void)
     hook(PL_HOOK_VALIDATION_END, 8);
     is_text(metrics_seen, "{\"val_loss\": 0.5}", "with the figures");
     queen_close();
-    is_text(notes, "astart bstart a0@3/0 b0@3/0 a5@3/8 b5@3/8 bstop astop ",
+    is_text(notes, "astart bstart a0@3/0 b0@3/0 a4@3/8 b4@3/8 bstop astop ",
             "from their start to their end, where the last comes first");
 }
 
@@ -157,8 +160,8 @@ static void interest_covers_all_of_them(void)
 static void wishes_add_up(void)
 {
     start("[{\"name\": \"watcher\", \"factor\": 0.5}, "
-          "{\"name\": \"watcher\", \"factor\": 0.1, \"stop\": 5}, "
-          "{\"name\": \"watcher\", \"stop\": 5}]");
+          "{\"name\": \"watcher\", \"factor\": 0.1, \"stop\": 4}, "
+          "{\"name\": \"watcher\", \"stop\": 4}]");
     asked_t *asked = hook(PL_HOOK_FIT_START, 0);
     is_near(asked->body.ask_callbacks_reply.lr_factor, 0.05, 1e-12, "factors multiply");
     is_int(asked->body.ask_callbacks_reply.stop, 0, "nobody stops");
@@ -171,7 +174,7 @@ static void wishes_add_up(void)
 
 static void errors_name_callback_and_point(void)
 {
-    start("[{\"name\": \"watcher\", \"fail\": 5}, \"sleeper\"]");
+    start("[{\"name\": \"watcher\", \"fail\": 4}, \"sleeper\"]");
     asked_t *asked = hook(PL_HOOK_VALIDATION_END, 0);
     is_int(asked->error.code, PL_EUSER, "an error of the user's");
     is_text(asked->error.text, "callback \"watcher\", on_validation_end: lost sight",

@@ -405,7 +405,7 @@ static void a_line_is_written_as_documented(void)
         "\"from\": \"?\", \"from_level\": 0, \"to\": \"?\", \"to_level\": 0, \"kind\": "
         "\"reply\", \"name\": \"ask_callbacks\", "
         "\"call\": 17, \"cause\": 12, \"fields\": {\"stop\": true, \"lr_factor\": 0.1, "
-        "\"reason\": \"a \\\"good\\\"\\u000aone \\u0001\"}}",
+        "\"figures\": \"\", \"reason\": \"a \\\"good\\\"\\u000aone \\u0001\"}}",
         "key by key");
 }
 
@@ -498,6 +498,9 @@ static void a_frame_that_is_cut_makes_a_line_of_what_is_there(void)
     pl_frame_make(&frame, &callbacks_reply, &reply, NULL);
     pl_bytes_t all = pl_frame_bytes(&frame);
     size_t before = 0;
+    int fields = 0;
+    while (pl_message_info(PL_MESSAGE_ask_callbacks)->fields[2][fields].name)
+        fields++;
     for (size_t size = sizeof(pl_envelope_t); size <= all.size; size++) {
         char *copy = malloc(size);
         memcpy(copy, all.data, size);
@@ -509,7 +512,7 @@ static void a_frame_that_is_cut_makes_a_line_of_what_is_there(void)
         before = count;
         json_decref(json);
     }
-    is_int(before, 3, "all fields at last");
+    is_int(before, fields, "all fields at last");
     is_int(wrong, 0, "and never less than before");
     pl_frame_release(&frame);
 }

@@ -18,11 +18,11 @@ static const pl_option_t witness_options[] = {
     PL_INT(witness_t, every, "1", "1..", "steps between two calls"),
     PL_INT(witness_t, at, "-1", "-1..", "step of the wish"),
     PL_TEXT(witness_t, point, "\"on_train_batch_end\"", NULL, "point of the wish"),
-    PL_TEXT(witness_t, wish, "\"none\"", "none|stop|halve", "the wish"),
+    PL_TEXT(witness_t, wish, "\"none\"", "none|stop|halve|figure", "the wish"),
     PL_OPTIONS_END,
 };
 
-static char seen[2048];
+static char seen[2048], failure[512];
 static double train_loss;
 
 static int64_t witness_every(const void *self)
@@ -34,13 +34,13 @@ static int witness_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                       pl_wish_t *wish, pl_error_t *err)
 {
     static const char *const names[] = {
-#define PL_X(name, text, when) text,
+#define PL_X(name, text, may, when) text,
         PL_HOOKS(PL_X)
 #undef PL_X
     };
-    static const char *const letters = "FEBeVvf";
+    static const char *const letters = "FEBVvefx";
     const witness_t *w = self;
-    (void)err;
+    snprintf(failure, sizeof failure, "%s", event->error);
     size_t length = strlen(seen);
     snprintf(seen + length, sizeof seen - length, "%s%c%u.%d", length ? " " : "",
              letters[point], event->epoch, (int)event->global_step);
@@ -50,6 +50,8 @@ static int witness_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
         return PL_OK;
     wish->stop = !strcmp(w->wish, "stop");
     wish->lr_factor = !strcmp(w->wish, "halve") ? 0.5 : 1;
+    if (!strcmp(w->wish, "figure"))
+        return pl_wish_figure(wish, "weather", (double)event->samples, err);
     return PL_OK;
 }
 
@@ -154,6 +156,45 @@ static void they_change_the_rate_at_each_point(void)
     a_rate_is_changed_at("on_train_epoch_end", 4, 5);
 }
 
+static void their_figures_are_logged(void)
+{
+    rig_t *rig = rig_with("\"at\": 3, \"wish\": \"figure\"", "\"max_epochs\": 2");
+    const rig_result_t *result = rig_fit(rig);
+    rig_series_t weather = rig_series(result, "weather");
+    is_int(weather.count, 1, "a line");
+    is_int(weather.step[0], 3, "at its step");
+    is_near(weather.value[0], 24, 0, "with the samples until then");
+    is_near(rig_metric(result, "weather"), 24, 0, "and in the result");
+    rig_free(&rig);
+}
+
+static void a_wish_that_would_do_nothing_is_an_error(void)
+{
+    rig_t *rig = rig_with("\"point\": \"on_fit_end\", \"at\": 8, \"wish\": \"stop\"",
+                          "\"max_epochs\": 2");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "failed", "a stop at the end");
+    like(result->error.text,
+         "\"witness\", on_fit_end: wishing for stop does nothing there", "says so");
+    ok(rig_has_file(result, "model.safetensors"), "the weights are there all the same");
+    rig_free(&rig);
+}
+
+/* ---- A failure ---- */
+
+static void they_are_told_why_a_run_fails(void)
+{
+    seen[0] = '\0';
+    rig_t *rig = rig_new(.data = FOUR, .script = "replay 7 of forward_backward fails",
+                         .trainer = "\"max_epochs\": 3, \"depth\": 1",
+                         .callbacks = "[\"witness\"]");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "failed", "a run");
+    like(seen, "B1.6 x1.6$", "the failure is the last they hear of");
+    is_text(failure, result->error.text, "with its text");
+    rig_free(&rig);
+}
+
 int main(void)
 {
     static const pl_registration_t parts[] = {{"callback", &witness},
@@ -163,5 +204,8 @@ int main(void)
     run(they_are_told_the_newest_figures);
     run(they_stop_the_run_at_each_point);
     run(they_change_the_rate_at_each_point);
+    run(their_figures_are_logged);
+    run(a_wish_that_would_do_nothing_is_an_error);
+    run(they_are_told_why_a_run_fails);
     return tap_done();
 }

@@ -4,12 +4,13 @@
  * the loop does it.  Callbacks are asked in the order of the run file. */
 #include "actors/connectors/callback.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/connectors/wishes.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/options.h"
 #include "runtime/cargo.h"
 
@@ -25,7 +26,7 @@ typedef struct callbacks {
 } callbacks_t;
 
 static const char *const hook_names[] = {
-#define PL_X(name, text, when) [PL_HOOK_##name] = text,
+#define PL_X(name, text, may, when) [PL_HOOK_##name] = text,
     PL_HOOKS(PL_X)
 #undef PL_X
 };
@@ -136,58 +137,61 @@ static bool is_wanted(const hosted_t *hosted, const pl_hook_t point, uint64_t gl
                || global_step % (uint64_t)hosted->every_n_steps == 0);
 }
 
-/* What all callbacks together wish. */
-typedef struct wishes {
-    bool stop;
-    double lr_factor;
-    char reason[sizeof((pl_wish_t *)0)->reason + 64];
-} wishes_t;
-
-/* Adds what one callback wishes to what those before it did. */
-static int wish_add(const hosted_t *hosted, const char *where, const pl_wish_t *wish,
-                    wishes_t *all, pl_error_t *err)
+/* Asks one callback, when the point is its own. */
+static int hosted_ask(hosted_t *hosted, pl_hook_t point, const pl_hook_event_t *event,
+                      pl_wishes_t *all, pl_error_t *err)
 {
-    pl_error_t why;
-    if (!isfinite(wish->lr_factor) || wish->lr_factor < 0) {
-        pl_fail(&why, PL_EUSER,
-                "it wants the learning rate times %g; 0 and more is "
-                "possible",
-                wish->lr_factor);
-        return callback_fail(hosted, where, &why, err);
-    }
-    all->lr_factor *= wish->lr_factor;
-    if (wish->stop && !all->stop)
-        snprintf(all->reason, sizeof all->reason, "%.60s%s%.*s", ops_of(hosted)->name,
-                 wish->reason[0] ? ": " : "", (int)sizeof wish->reason - 1, wish->reason);
-    all->stop = all->stop || wish->stop;
+    const pl_callback_ops_t *ops = ops_of(hosted);
+    pl_wish_t wish = pl_wishes_new(all);
+    pl_error_t why = {0};
+    if (!is_wanted(hosted, point, event->global_step))
+        return PL_OK;
+    if (ops->on(hosted->part.self, point, event, &wish, &why) != PL_OK
+        || pl_wishes_add(all, ops->name, point, &wish, &why) != PL_OK)
+        return callback_fail(hosted, hook_names[point], &why, err);
     return PL_OK;
+}
+
+static int callbacks_answer(pl_call_t *call, const pl_wishes_t *all, pl_error_t *err)
+{
+    const json_t *figures = all->figures.object;
+    char *text = figures ? pl_json_write(figures, PL_JSON_COMPACT) : NULL;
+    if (figures && !text)
+        return pl_no_memory(err);
+    const pl_ask_callbacks_reply_t reply = {.stop = all->stop,
+                                            .lr_factor = all->lr_factor,
+                                            .figures = text ? text : "",
+                                            .reason = all->reason};
+    int code = pl_reply_ask_callbacks(call, &reply);
+    pl_free(text);
+    return code;
 }
 
 static int callbacks_on_hook(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
     callbacks_t *callbacks = self;
-    const pl_hook_t point = body->ask_callbacks.point;
-    wishes_t all = {.lr_factor = 1};
-    if (body->ask_callbacks.point >= PL_HOOK_COUNT)
-        return pl_fail(err, PL_EINVAL, "there is no hook %u", body->ask_callbacks.point);
     const pl_ask_callbacks_t *asked = &body->ask_callbacks;
-    const pl_hook_event_t event = {pl_actor_rank(self), asked->epoch, asked->global_step,
-                                   asked->metrics};
-    for (int k = 0; k < callbacks->count; k++) {
-        hosted_t *hosted = &callbacks->hosted[k];
-        pl_wish_t wish = {.lr_factor = 1};
-        pl_error_t why = {0};
-        if (!is_wanted(hosted, point, event.global_step))
-            continue;
-        if (ops_of(hosted)->on(hosted->part.self, point, &event, &wish, &why) != PL_OK)
-            return callback_fail(hosted, hook_names[point], &why, err);
-        int code = wish_add(hosted, hook_names[point], &wish, &all, err);
-        if (code != PL_OK)
-            return code;
-    }
-    const pl_ask_callbacks_reply_t reply = {all.stop, all.lr_factor, all.reason};
-    return pl_reply_ask_callbacks(call, &reply);
+    pl_wishes_t all;
+    int code = PL_OK;
+    if (asked->point >= PL_HOOK_COUNT)
+        return pl_fail(err, PL_EINVAL, "there is no hook %u", asked->point);
+    const pl_hook_event_t event = {.rank = pl_actor_rank(self),
+                                   .epoch = asked->epoch,
+                                   .global_step = asked->global_step,
+                                   .total_steps = asked->total_steps,
+                                   .batch = asked->batch,
+                                   .batches = asked->batches,
+                                   .samples = asked->samples,
+                                   .metrics = asked->metrics,
+                                   .error = asked->error};
+    pl_wishes_begin(&all);
+    for (int k = 0; k < callbacks->count && code == PL_OK; k++)
+        code = hosted_ask(&callbacks->hosted[k], asked->point, &event, &all, err);
+    if (code == PL_OK)
+        code = callbacks_answer(call, &all, err);
+    pl_wishes_end(&all);
+    return code;
 }
 
 static const pl_handler_t callbacks_handlers[] = {

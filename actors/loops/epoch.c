@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/loops/ask.h"
 #include "actors/loops/due.h"
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
@@ -35,14 +36,15 @@ typedef enum decision {
 typedef struct epoch {
     const pl_trainer_options_t *options;         /* of the job that it was started with */
     char optimizer[48];
-    pl_address_t data, strategy, evaluate, callback, logger;
-    bool asked;                                   /* part, names and interest are known */
+    pl_address_t data, strategy, evaluate;
+    pl_asking_t asking;
+    bool asked;                                             /* part and names are known */
     uint32_t part, parts;
-    unsigned callback_points;
 
     pl_call_t *call;                        /* NULL: idle */
     uint32_t number;                        /* of the epoch, from 0 */
     uint64_t global_step, total_steps;      /* of the run; total 0: unknown */
+    uint64_t samples;                       /* trained on since the run began */
     pl_due_t due;                           /* after which batch */
     uint32_t fetched, done;                 /* micro-batches of this epoch */
     int pending;                            /* calls under way */
@@ -78,8 +80,8 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body,
     e->data = pl_peer(self, "data");
     e->strategy = pl_peer(self, "strategy");
     e->evaluate = pl_peer(self, "evaluate");
-    e->callback = pl_peer(self, "callback");
-    e->logger = pl_peer(self, "logger");
+    e->asking.callback = pl_peer(self, "callback");
+    e->asking.logger = pl_peer(self, "logger");
     e->due = (pl_due_t){.options = e->options, .validates = !pl_is_nobody(e->evaluate)};
     e->lr_factor = 1;
     pl_pace_begin(&e->pace, e->options->depth);
@@ -204,8 +206,8 @@ static bool send_log(epoch_t *e, pl_on_answer_t then)
                             .global_step = e->global_step,
                             .metrics = text};
     bool sent = text
-                && pl_call_log_metrics(e, e->logger, &msg, (pl_how_t){.on_answer = then},
-                                       &e->failure);
+                && pl_call_log_metrics(e, e->asking.logger, &msg,
+                                       (pl_how_t){.on_answer = then}, &e->failure);
     pl_free(text);
     pl_figures_clear(&e->since_log);
     return sent;
@@ -236,6 +238,7 @@ static void batch_done(void *self, const pl_answer_t *answer)
         e->grad_norm = reply->grad_norm;
     }
     e->global_step = pl_due_steps(&e->due, e->done);
+    e->samples += (uint64_t)(intptr_t)answer->context;
     e->done++;
     e->pending--;
     pl_pace_ended(&e->pace);
@@ -257,6 +260,8 @@ static void batch_fetched(void *self, const pl_answer_t *answer)
         return;
     const pl_fetch_batch_reply_t *reply = &answer->body->fetch_batch_reply;
     uint32_t batch = reply->batch_idx;
+    const pl_how_t how = {.on_answer = batch_done,
+                          .context = (void *)(intptr_t)reply->samples};
     const bool step_due = pl_due_step(&e->due, batch);
     pl_train_batch_t msg = {.global_step = pl_due_steps(&e->due, batch) + !step_due,
                             .total_steps = e->total_steps,
@@ -268,8 +273,7 @@ static void batch_fetched(void *self, const pl_answer_t *answer)
         pl_fail(&e->failure, PL_EBUG, "the data ended after %u of %u batches", e->done,
                 e->due.end);
     else if (e->failure.code == PL_OK
-             && pl_call_train_batch(e, e->strategy, &msg,
-                                    (pl_how_t){.on_answer = batch_done}, &e->failure))
+             && pl_call_train_batch(e, e->strategy, &msg, how, &e->failure))
         return;                         /* still pending: the step in the fetch's place */
     e->pending--;
     epoch_go_on(e);
@@ -309,6 +313,7 @@ static void epoch_finish(epoch_t *e)
         pl_reply_train_epoch(call,
                              &(pl_train_epoch_reply_t){.global_step = e->global_step,
                                                        .ended = e->ended || e->stopping,
+                                                       .samples = e->samples,
                                                        .whole = e->done == e->due.batches,
                                                        .reason = e->reason,
                                                        .metrics = text});
@@ -342,6 +347,8 @@ static void epoch_go_on(epoch_t *e)
 
 static void epoch_wish(epoch_t *e, const pl_ask_callbacks_reply_t *wish)
 {
+    const pl_ask_callbacks_t msg = {.epoch = e->number, .global_step = e->global_step};
+    pl_ask_log(e, &e->asking, &msg, wish, e->newest, &e->failure);
     e->lr_factor *= wish->lr_factor;
     if (!wish->stop || e->stopping)
         return;
@@ -390,7 +397,7 @@ static void validated(void *self, const pl_answer_t *answer)
     pl_log_metrics_t log = {.epoch = e->number,
                             .global_step = e->global_step,
                             .metrics = answer->body->evaluate_reply.metrics};
-    pl_call_log_metrics(e, e->logger, &log, (pl_how_t){0}, &e->failure);
+    pl_call_log_metrics(e, e->asking.logger, &log, (pl_how_t){0}, &e->failure);
     if (e->call)
         epoch_report(e, "validated", e->newest);
     e->decision++;
@@ -399,15 +406,19 @@ static void validated(void *self, const pl_answer_t *answer)
 
 static bool send_hook(epoch_t *e, unsigned point)
 {
-    char *text = pl_metrics_text(e->newest, &e->failure);
+    json_t *now = json_copy(e->newest);
     pl_ask_callbacks_t msg = {.point = point,
                               .epoch = e->number,
                               .global_step = e->global_step,
-                              .metrics = text};
+                              .total_steps = e->total_steps,
+                              .batch = e->done,
+                              .batches = e->due.end,
+                              .samples = e->samples};
     pl_how_t how = {.on_answer = decided, .context = e};
-    bool sent = text && pl_call_ask_callbacks(e, e->callback, &msg, how, &e->failure);
-    pl_free(text);
-    return sent;
+    bool sent = now && figures_newest(e, now, &e->failure) == PL_OK
+                && pl_ask(e, &e->asking, &msg, now, how, &e->failure);
+    json_decref(now);
+    return now ? sent : (pl_no_memory(&e->failure), false);
 }
 
 static bool send_evaluate(epoch_t *e)
@@ -432,11 +443,11 @@ static bool decision_send(epoch_t *e)
     case DECIDE_CALLBACK:
         return pl_due_callback(&e->due, batch) && send_hook(e, PL_HOOK_TRAIN_BATCH_END);
     case DECIDE_VALIDATING:
-        return validate && (e->callback_points & PL_AT(VALIDATION_START))
+        return validate && (e->asking.points & PL_AT(VALIDATION_START))
                && send_hook(e, PL_HOOK_VALIDATION_START);
     case DECIDE_VALIDATE: return validate && send_evaluate(e);
     case DECIDE_VALIDATED:
-        return e->validated && (e->callback_points & PL_AT(VALIDATION_END))
+        return e->validated && (e->asking.points & PL_AT(VALIDATION_END))
                && send_hook(e, PL_HOOK_VALIDATION_END);
     case DECIDE_END: break;
     }
@@ -496,18 +507,6 @@ static void epoch_begin(epoch_t *e)
     epoch_unsent(e);
 }
 
-static void interest_known(void *self, const pl_answer_t *answer)
-{
-    epoch_t *e = self;
-    if (epoch_failed(e, answer))
-        return;
-    e->pending--;
-    e->callback_points = answer->body->interest_reply.points;
-    e->due.callback_every = answer->body->interest_reply.every_n_steps;
-    e->asked = true;
-    epoch_begin(e);
-}
-
 static void names_known(void *self, const pl_answer_t *answer)
 {
     epoch_t *e = self;
@@ -516,10 +515,8 @@ static void names_known(void *self, const pl_answer_t *answer)
     e->pending--;
     pl_figures_name(&e->sums, "train_", answer->body->figure_names_reply.names);
     e->since_log = e->sums;
-    if (pl_call_interest(e, e->callback, &(pl_interest_t){0},
-                         (pl_how_t){.on_answer = interest_known}, &e->failure))
-        e->pending++;
-    epoch_unsent(e);
+    e->asked = true;
+    epoch_begin(e);
 }
 
 static void split_known(void *self, const pl_answer_t *answer)
@@ -545,6 +542,8 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, PL_EBUSY, "an epoch is under way");
     e->number = body->train_epoch.epoch;
     e->lr_factor *= body->train_epoch.lr_factor;
+    e->asking.points = body->train_epoch.points;
+    e->due.callback_every = body->train_epoch.every_n_steps;
     e->global_step = body->train_epoch.global_step;
     e->due.end = e->fetched = e->done = 0;
     e->deciding = e->at_decision = false;

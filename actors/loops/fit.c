@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/loops/ask.h"
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
 #include "base/alloc.h"
@@ -13,13 +14,17 @@
 typedef struct fit {
     const pl_trainer_options_t *options;         /* of the job that it was started with */
     bool saves;                                  /* this rank writes files */
-    pl_address_t epoch, callback, logger, checkpoint, strategy;
-    pl_call_t *call;                                        /* the run  [NULL: idle] */
+    pl_address_t epoch, checkpoint, strategy;
+    pl_asking_t asking;
+    uint64_t every_n_steps;               /* between two questions at batches; 0: never */
+    pl_call_t *call;                      /* the run  [NULL: idle] */
     int64_t began;
     uint32_t epochs;                      /* done */
     uint64_t global_step, total_steps;    /* total_steps 0: not known */
+    uint64_t samples;                     /* trained on */
     bool ended, stopped, epoch_whole;     /* epoch_whole: the newest was not cut short */
     bool saving;                          /* the weights are on their way to the result */
+    bool told;                            /* callbacks, that it fails */
     pl_error_t failure;                   /* after the last step  [code 0: none] */
     double lr_factor;                     /* asked for by callbacks, not yet handed on */
     json_t *metrics;
@@ -32,8 +37,8 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     fit_t *fit = self;
     fit->options = ((const pl_job_t *)body->start.context)->trainer;
     fit->epoch = pl_peer(self, "epoch");
-    fit->callback = pl_peer(self, "callback");
-    fit->logger = pl_peer(self, "logger");
+    fit->asking.callback = pl_peer(self, "callback");
+    fit->asking.logger = pl_peer(self, "logger");
     fit->checkpoint = pl_peer(self, "checkpoint");
     fit->strategy = pl_peer(self, "strategy");
     fit->saves = !pl_is_nobody(fit->checkpoint);
@@ -45,6 +50,7 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
 }
 
 static void fit_save(fit_t *fit);
+static bool fit_tell_failure(fit_t *fit);
 
 /* Once all steps are made, a failure is told with the weights that they made; unless who
  * has them is stuck. */
@@ -56,6 +62,8 @@ static void fit_fail(fit_t *fit, const pl_error_t *error)
         return;
     if (fit->failure.code == PL_OK)
         fit->failure = *error;
+    if (fit_tell_failure(fit))
+        return;
     if (all_made && !fit->saving && error->code != PL_ESTUCK) {
         fit_save(fit);
         return;
@@ -167,20 +175,40 @@ static void fit_end_hooked(void *self, const pl_answer_t *answer)
         fit_save(fit);
 }
 
-static void fit_hook(fit_t *fit, unsigned point, pl_on_answer_t then)
+static uint64_t fit_ask(fit_t *fit, unsigned point, pl_on_answer_t then, pl_error_t *err)
 {
-    pl_error_t err = {0};
-    char *text = pl_metrics_text(fit->metrics, &err);
     pl_ask_callbacks_t msg = {.point = point,
                               .epoch = fit->epochs,
                               .global_step = fit->global_step,
-                              .metrics = text};
-    fit_sent(fit,
-             text ? pl_call_ask_callbacks(fit, fit->callback, &msg,
-                                          (pl_how_t){.on_answer = then}, &err)
-                  : 0,
-             &err);
-    pl_free(text);
+                              .total_steps = fit->total_steps,
+                              .samples = fit->samples,
+                              .error = fit->failure.text};
+    return pl_ask(fit, &fit->asking, &msg, fit->metrics, (pl_how_t){.on_answer = then},
+                  err);
+}
+
+static void fit_hook(fit_t *fit, unsigned point, pl_on_answer_t then)
+{
+    pl_error_t err = {0};
+    fit_sent(fit, fit_ask(fit, point, then, &err), &err);
+}
+
+/* ---- a failure is told before it ends the run ---- */
+
+static void fit_failure_told(void *self, const pl_answer_t *answer)
+{
+    fit_t *fit = self;
+    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
+        fit_fail(fit, &fit->failure);
+}
+
+/* False: nobody wants to know, or they do already. */
+static bool fit_tell_failure(fit_t *fit)
+{
+    if (fit->told || !(fit->asking.points & PL_AT(EXCEPTION)))
+        return false;
+    fit->told = true;
+    return fit_ask(fit, PL_HOOK_EXCEPTION, fit_failure_told, NULL) != 0;
 }
 
 static void fit_end(fit_t *fit)
@@ -195,6 +223,9 @@ static void fit_epoch_begin(void *self, const pl_answer_t *answer);
 /* What a callback wants, at whichever point it was asked. */
 static void fit_wish(fit_t *fit, const pl_ask_callbacks_reply_t *wish)
 {
+    const pl_ask_callbacks_t msg = {.epoch = fit->epochs,
+                                    .global_step = fit->global_step};
+    pl_ask_log(fit, &fit->asking, &msg, wish, fit->metrics, NULL);
     fit->lr_factor *= wish->lr_factor;
     fit->ended |= wish->stop;
     fit->stopped |= wish->stop;
@@ -239,6 +270,7 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
         return;
     const pl_train_epoch_reply_t *reply = &answer->body->train_epoch_reply;
     fit->global_step = reply->global_step;
+    fit->samples = reply->samples;
     fit->ended = reply->ended;
     fit->stopped = reply->reason[0] != '\0';
     fit->epoch_whole = reply->whole;
@@ -261,7 +293,9 @@ static void fit_epoch_begin(void *self, const pl_answer_t *answer)
     }
     pl_train_epoch_t msg = {.epoch = fit->epochs,
                             .global_step = fit->global_step,
-                            .lr_factor = fit->lr_factor};
+                            .lr_factor = fit->lr_factor,
+                            .points = fit->asking.points,
+                            .every_n_steps = fit->every_n_steps};
     fit->lr_factor = 1;
     fit_sent(fit,
              pl_call_train_epoch(fit, fit->epoch, &msg,
@@ -269,16 +303,28 @@ static void fit_epoch_begin(void *self, const pl_answer_t *answer)
              &err);
 }
 
+static void fit_interest_known(void *self, const pl_answer_t *answer)
+{
+    fit_t *fit = self;
+    if (fit_failed(fit, answer))
+        return;
+    fit->asking.points = answer->body->interest_reply.points;
+    fit->every_n_steps = answer->body->interest_reply.every_n_steps;
+    fit_hook(fit, PL_HOOK_FIT_START, fit_epoch_hooked);
+}
+
 static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     (void)body;
     fit_t *fit = self;
+    pl_how_t how = {.on_answer = fit_interest_known};
     if (fit->call)
         return pl_fail(err, PL_EBUSY, "a fit is under way");
+    if (!pl_call_interest(fit, fit->asking.callback, &(pl_interest_t){0}, how, err))
+        return err->code;
     fit->call = call;
     fit->began = pl_now();
     fit->lr_factor = 1;
-    fit_hook(fit, PL_HOOK_FIT_START, fit_epoch_hooked);
     return PL_OK;
 }
 

@@ -1,0 +1,83 @@
+/* wishes.c - what the callbacks asked at one point together wish for
+ *
+ * A wish that nobody could fulfil is an error: the run would go on as if it had not been
+ * said, and whoever wrote the callback would look for the reason elsewhere. */
+#include "actors/connectors/wishes.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/error.h"
+
+static const int allowed[] = {
+#define PL_X(name, text, may, when) [PL_HOOK_##name] = may,
+    PL_HOOKS(PL_X)
+#undef PL_X
+};
+
+static const char *const wish_names[] = {
+#define PL_X(name, text) text,
+    PL_WISHES(PL_X)
+#undef PL_X
+};
+
+void pl_wishes_begin(pl_wishes_t *all)
+{
+    *all = (pl_wishes_t){.lr_factor = 1};
+}
+
+void pl_wishes_end(pl_wishes_t *all)
+{
+    json_decref(all->figures.object);
+}
+
+pl_wish_t pl_wishes_new(pl_wishes_t *all)
+{
+    return (pl_wish_t){.lr_factor = 1, .figures = &all->figures};
+}
+
+/* PL_MAY bits of what is wished for. */
+static int wished(const pl_wish_t *wish, bool figures)
+{
+    return (wish->stop ? PL_MAY_STOP : 0) | (wish->lr_factor != 1 ? PL_MAY_RATE : 0)
+           | (figures ? PL_MAY_LOG : 0);
+}
+
+static int wish_check(pl_hook_t point, const pl_wish_t *wish, bool figures,
+                      pl_error_t *err)
+{
+    int vain = wished(wish, figures) & ~allowed[point];
+    for (int k = 0; vain; k++, vain >>= 1)
+        if (vain & 1)
+            return pl_fail(err, PL_EUSER, "wishing for %s does nothing there",
+                           wish_names[k]);
+    if (!isfinite(wish->lr_factor) || wish->lr_factor < 0)
+        return pl_fail(err, PL_EUSER,
+                       "it wants the learning rate times %g; 0 and more is possible",
+                       wish->lr_factor);
+    return PL_OK;
+}
+
+int pl_wishes_add(pl_wishes_t *all, const char *name, pl_hook_t point,
+                  const pl_wish_t *wish, pl_error_t *err)
+{
+    int code = wish_check(point, wish, all->figures.object != NULL, err);
+    if (code != PL_OK)
+        return code;
+    all->lr_factor *= wish->lr_factor;
+    if (wish->stop && !all->stop)
+        snprintf(all->reason, sizeof all->reason, "%.60s%s%.*s", name,
+                 wish->reason[0] ? ": " : "", (int)sizeof wish->reason - 1, wish->reason);
+    all->stop |= wish->stop;
+    return PL_OK;
+}
+
+int pl_wish_figure(pl_wish_t *wish, const char *name, double value, pl_error_t *err)
+{
+    if (!wish->figures->object)
+        wish->figures->object = json_object();
+    json_t *number = isfinite(value) ? json_real(value) : json_null();
+    return json_object_set_new(wish->figures->object, name, number) == 0
+               ? PL_OK
+               : pl_no_memory(err);
+}

@@ -1,0 +1,29 @@
+/* wishes.h - what the callbacks asked at one point together wish for */
+#ifndef PL_CONNECTORS_WISHES_H
+#define PL_CONNECTORS_WISHES_H
+
+#include <jansson.h>
+
+#include "paceline.h"
+
+/* Figures that callbacks want logged: what a pl_wish_t points to while it is asked. */
+struct pl_figures_wish {
+    json_t *object;                                         /* [NULL: none so far] */
+};
+
+typedef struct pl_wishes {
+    bool stop;
+    double lr_factor;
+    struct pl_figures_wish figures;
+    char reason[sizeof((pl_wish_t *)0)->reason + 64];       /* "NAME: why" */
+} pl_wishes_t;
+
+void pl_wishes_begin(pl_wishes_t *all);
+void pl_wishes_end(pl_wishes_t *all);
+/* A wish for nothing, whose figures go to all others'. */
+pl_wish_t pl_wishes_new(pl_wishes_t *all);
+/* Adds what the callback of that name wishes at a point; PL_EUSER: it is not possible. */
+int pl_wishes_add(pl_wishes_t *all, const char *name, pl_hook_t point,
+                  const pl_wish_t *wish, pl_error_t *err);
+
+#endif

@@ -1,0 +1,25 @@
+/* ask.h - how a loop asks the callbacks: only where one of them wants to be asked
+ *
+ * What they wish comes back as the answer and is for the loop to do. */
+#ifndef PL_LOOPS_ASK_H
+#define PL_LOOPS_ASK_H
+
+#include <jansson.h>
+
+#include "runtime/actor.h"
+
+typedef struct pl_asking {
+    pl_address_t callback, logger;
+    unsigned points;                                     /* where they want to be asked */
+} pl_asking_t;
+
+/* Asks at msg->point with these figures; -> the call's number, 0 with an error.  Where
+ * nobody wants to be asked on_answer comes at once, with a wish for nothing: 1. */
+uint64_t pl_ask(void *self, const pl_asking_t *asking, pl_ask_callbacks_t *msg,
+                const json_t *metrics, pl_how_t how, pl_error_t *err);
+
+/* Logs the figures that an answer wishes for, and puts them into the newest ones. */
+int pl_ask_log(void *self, const pl_asking_t *asking, const pl_ask_callbacks_t *msg,
+               const pl_ask_callbacks_reply_t *wish, json_t *newest, pl_error_t *err);
+
+#endif
