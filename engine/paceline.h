@@ -509,7 +509,9 @@ PL_API pl_node_t pl_add(pl_graph_t *g, pl_node_t a, pl_node_t b);
 PL_API pl_node_t pl_sub(pl_graph_t *g, pl_node_t a, pl_node_t b);
 PL_API pl_node_t pl_mul(pl_graph_t *g, pl_node_t a, pl_node_t b);
 PL_API pl_node_t pl_div(pl_graph_t *g, pl_node_t a, pl_node_t b);
+PL_API pl_node_t pl_minimum(pl_graph_t *g, pl_node_t a, pl_node_t b);  /* no gradient */
 PL_API pl_node_t pl_neg(pl_graph_t *g, pl_node_t x);
+PL_API pl_node_t pl_sign(pl_graph_t *g, pl_node_t x);       /* -1, 0 or 1; no gradient */
 PL_API pl_node_t pl_exp(pl_graph_t *g, pl_node_t x);
 PL_API pl_node_t pl_log_of(pl_graph_t *g, pl_node_t x);     /* natural logarithm (pl_log
                                                                logs a figure) */
@@ -686,7 +688,8 @@ PL_API bool pl_broadcast_shapes(pl_shape_t a, pl_shape_t b, pl_shape_t *out);
 /* The nodes of one range of parameters, all [n] or scalars; filled in for the optimizer's
  * update. */
 typedef struct pl_update {
-    pl_node_t param;                /* [n] */
+    pl_node_t param;                /* [n]; of a tensor that is updated alone: its shape,
+                                       which all below with [n] then have */
     pl_node_t grad;                 /* [n] of the mean loss, already clipped */
     pl_node_t slot[PL_SLOTS];       /* [n] the optimizer's own state, zero at the start */
     pl_node_t lr;                   /* [] */
@@ -702,6 +705,9 @@ typedef struct pl_optimizer_ops {
     void (*update)(pl_graph_t *g, const void *self, const pl_update_t *u);
     /* What changes with the step, counted from 1: bias corrections and such  [nothing] */
     void (*scalars)(const void *self, uint64_t step, float scalar[PL_SCALARS]);
+    /* Whether update() wants a tensor of this shape alone and in its shape, with any
+     * operators  [no: ranges of many tensors] */
+    bool (*alone)(const void *self, pl_shape_t shape);
 } pl_optimizer_ops_t;
 
 /* target (a parameter or slot) becomes value when the plan is replayed. */

@@ -383,6 +383,7 @@ static void check_nan_in_windows(cpu_rig_t *rig)
 
 static void check_specials(cpu_rig_t *rig)
 {
+    check_special(rig, "sign", (float[]){NAN, 1, -1, 0, 0, 1, -1, 1});
     check_special(rig, "relu", (float[]){NAN, INFINITY, 0, 0, 0, 1e-40f, 0, FLT_MAX});
     check_special(rig, "exp", (float[]){NAN, INFINITY, 0, 1, 1, 1, 0, INFINITY});
     check_special(rig, "log",

@@ -14,7 +14,9 @@
 #include "tap.h"
 #include "training_cases.h"
 
-/* A model of two matrices and two vectors, its regions, and an optimizer's step. */
+enum { TENSORS = 5, STEPS = 200 };
+
+/* A model of matrices and vectors, its regions, and an optimizer's step. */
 typedef struct rig {
     void *self;
     pl_optimizer_t optimizer;
@@ -30,17 +32,17 @@ typedef struct rig {
 static rig_t rig_new(const pl_optimizer_ops_t *ops, const char *options, double clip)
 {
     static const pl_shape_t shape[] = {PL_SHAPE(3, 4), PL_SHAPE(5), PL_SHAPE(2),
-                                       PL_SHAPE(2, 3, 2)};
-    static const char *const name[] = {"w1", "b1", "b2", "w2"};
+                                       PL_SHAPE(2, 3, 2), PL_SHAPE(6, 2, 1, 2)};
+    static const char *const name[] = {"w1", "b1", "b2", "w2", "w3"};
     rig_t rig = {.self = training_part((const pl_part_t *)ops, options),
                  .model = pl_model_new(NULL)};
     pl_graph_t *g = pl_graph_new(rig.model, PL_TRAIN, NULL, 0, 1, NULL);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < TENSORS; i++)
         pl_param(g, name[i], shape[i], pl_zeros());
     pl_graph_free(g);
     for (int r = 0; r < PL_REGIONS; r++)
         rig.region[r] = pl_alloc_array((size_t)rig.model->params + 2, sizeof(double));
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < TENSORS; i++)
         formula_wave(rig.model->tensor[i].count, i, -1, 1,
                      rig.region[PL_REGION_PARAMS] + rig.model->tensor[i].offset);
     rig.optimizer = (pl_optimizer_t){ops, rig.self};
@@ -57,15 +59,17 @@ static void rig_release(rig_t *rig)
     pl_free(rig->self);
 }
 
-/* A loss of `sum` over `weight` samples, whose mean has the formula's gradient. */
+/* A loss of `sum` over `weight` samples, whose mean has the gradient of a bowl, shaken by
+ * the formula. */
 static void rig_gradients(rig_t *rig, int step, double sum, double weight)
 {
     double *grads = rig->region[PL_REGION_GRADS];
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < TENSORS; i++) {
         const pl_tensor_info_t *t = &rig->model->tensor[i];
         formula_wave(t->count, 10 * step + i, -1, 1, grads + t->offset);
-        for (int64_t k = 0; k < t->count; k++)
-            grads[t->offset + k] *= weight / NOMINAL / 8;
+        for (int64_t k = t->offset; k < t->offset + t->count; k++)
+            grads[k] = (grads[k] / 8 + rig->region[PL_REGION_PARAMS][k] / 4) * weight
+                       / NOMINAL;
     }
     grads[rig->model->params] = sum;
     grads[rig->model->params + 1] = weight;
@@ -87,30 +91,29 @@ static bool rig_step(rig_t *rig, int step)
     return true;
 }
 
-/* ---- t/data/optimizers.json ---- */
+/* ---- What PyTorch computes ---- */
 
-static json_t *data_load(void)
+static json_t *data_load(const char *name)
 {
     char path[4096];
-    snprintf(path, sizeof path, "%s/t/data/optimizers.json",
-             getenv("top_srcdir") ? getenv("top_srcdir") : "..");
+    snprintf(path, sizeof path, "%s/t/data/%s",
+             getenv("top_srcdir") ? getenv("top_srcdir") : "..", name);
     return json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
 }
 
-static void check_five_steps(const json_t *want, const char *name,
-                             const pl_optimizer_ops_t *ops, const char *options,
-                             double clip)
+static void check_steps(const json_t *want, const char *name,
+                        const pl_optimizer_ops_t *ops, const char *options, double clip)
 {
     rig_t rig = rig_new(ops, options, clip);
-    double worst = rig.graph && json_array_size(json_object_get(want, name)) == 4
+    double worst = rig.graph && json_array_size(json_object_get(want, name)) == TENSORS
                        ? 0
                        : INFINITY;
-    for (int step = 0; step < 5; step++) {
-        rig_gradients(&rig, step, 3, 4 + step);
+    for (int step = 0; step < STEPS; step++) {
+        rig_gradients(&rig, step, 3, 4 + step % 7);
         if (!rig_step(&rig, step) || rig.guarded)
             worst = INFINITY;
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < TENSORS; i++) {
         const pl_tensor_info_t *t = &rig.model->tensor[i];
         const json_t *w = json_array_get(json_object_get(want, name), (size_t)i);
         digest_t digest = {json_number_value(json_array_get(w, 0)),
@@ -119,35 +122,76 @@ static void check_five_steps(const json_t *want, const char *name,
         digest_t got = digest_of(rig.region[PL_REGION_PARAMS] + t->offset, t->count);
         worst = fmax(worst, digest_distance(got, digest, 1e-3));
     }
-    ok(worst < 1e-6, "%s: five steps end where PyTorch's do", name);
+    ok(worst < 1e-6, "%s: %d steps end where PyTorch's do (%.1g)", name, STEPS, worst);
     rig_release(&rig);
 }
 
-static void five_steps_are_those_of_torch(void)
+static void two_hundred_steps_end_where_those_of_torch_do(void)
 {
-    json_t *d = data_load();
+    json_t *d = data_load("optimizers.json");
     if (!ok(d != NULL, "t/data/optimizers.json can be read"))
         return;
-    check_five_steps(d, "sgd", &pl_sgd_optimizer, "{\"lr\": 0.1}", 0);
-    check_five_steps(d, "sgd, momentum", &pl_sgd_optimizer,
-                     "{\"lr\": 0.1, \"momentum\": 0.9}", 0);
-    check_five_steps(
+    check_steps(d, "sgd", &pl_sgd_optimizer, "{\"lr\": 0.1}", 0);
+    check_steps(d, "sgd, momentum", &pl_sgd_optimizer, "{\"lr\": 0.1, \"momentum\": 0.9}",
+                0);
+    check_steps(d, "sgd, dampening", &pl_sgd_optimizer,
+                "{\"lr\": 0.1, \"momentum\": 0.9, \"dampening\": 0.25}", 0);
+    check_steps(
         d, "sgd, nesterov, decay", &pl_sgd_optimizer,
         "{\"lr\": 0.1, \"momentum\": 0.8, \"nesterov\": true, \"weight_decay\": 0.1}", 0);
-    check_five_steps(d, "sgd, decay of matrices only", &pl_sgd_optimizer,
-                     "{\"lr\": 0.1, \"weight_decay\": 0.1, \"decay_vectors\": false}", 0);
-    check_five_steps(d, "sgd, clipped", &pl_sgd_optimizer, "{\"lr\": 0.1}", 0.125);
-    check_five_steps(d, "adam", &pl_adam_optimizer, "{\"lr\": 0.01}", 0);
-    check_five_steps(d, "adam, decay", &pl_adam_optimizer,
-                     "{\"lr\": 0.01, \"beta1\": 0.8, \"beta2\": 0.95, \"eps\": 1e-4, "
-                     "\"weight_decay\": 0.1}",
-                     0);
-    check_five_steps(d, "adamw", &pl_adamw_optimizer,
-                     "{\"lr\": 0.01, \"weight_decay\": 0.1}", 0);
-    check_five_steps(d, "adamw, decay of matrices only", &pl_adamw_optimizer,
-                     "{\"lr\": 0.01, \"beta2\": 0.99, \"weight_decay\": 0.1, "
-                     "\"decay_vectors\": false}",
-                     0);
+    check_steps(d, "sgd, decay of matrices only", &pl_sgd_optimizer,
+                "{\"lr\": 0.1, \"weight_decay\": 0.1, \"decay_vectors\": false}", 0);
+    check_steps(d, "sgd, clipped", &pl_sgd_optimizer, "{\"lr\": 0.1}", 0.125);
+    check_steps(d, "adam", &pl_adam_optimizer, "{\"lr\": 0.01}", 0);
+    check_steps(d, "adam, decay", &pl_adam_optimizer,
+                "{\"lr\": 0.01, \"beta1\": 0.8, \"beta2\": 0.95, \"eps\": 1e-4, "
+                "\"weight_decay\": 0.1}",
+                0);
+    check_steps(d, "adam, amsgrad", &pl_adam_optimizer,
+                "{\"lr\": 0.01, \"beta1\": 0.8, \"beta2\": 0.9, \"amsgrad\": true}", 0);
+    check_steps(d, "adamw", &pl_adamw_optimizer, "{\"lr\": 0.01, \"weight_decay\": 0.1}",
+                0);
+    check_steps(d, "adamw, decay of matrices only", &pl_adamw_optimizer,
+                "{\"lr\": 0.01, \"beta2\": 0.99, \"weight_decay\": 0.1, "
+                "\"decay_vectors\": false}",
+                0);
+    check_steps(d, "adamw, amsgrad", &pl_adamw_optimizer,
+                "{\"lr\": 0.01, \"beta2\": 0.9, \"amsgrad\": true, "
+                "\"weight_decay\": 0.01}",
+                0);
+    json_decref(d);
+}
+
+static void other_optimizers_too(void)
+{
+    json_t *d = data_load("optimizers.json");
+    check_steps(d, "adagrad", &pl_adagrad_optimizer, "{\"lr\": 0.1}", 0);
+    check_steps(d, "adagrad, all", &pl_adagrad_optimizer,
+                "{\"lr\": 0.1, \"lr_decay\": 0.01, \"weight_decay\": 0.1, "
+                "\"initial_accumulator_value\": 0.5, \"eps\": 1e-6}",
+                0);
+    check_steps(d, "rmsprop", &pl_rmsprop_optimizer, "{\"lr\": 0.01}", 0);
+    check_steps(d, "rmsprop, momentum", &pl_rmsprop_optimizer,
+                "{\"lr\": 0.01, \"alpha\": 0.9, \"momentum\": 0.8, "
+                "\"weight_decay\": 0.1}",
+                0);
+    check_steps(d, "rmsprop, centered", &pl_rmsprop_optimizer,
+                "{\"lr\": 0.01, \"alpha\": 0.9, \"eps\": 1e-3, \"centered\": true}", 0);
+    check_steps(d, "rmsprop, centered, momentum", &pl_rmsprop_optimizer,
+                "{\"lr\": 0.01, \"momentum\": 0.8, \"eps\": 1e-2, \"centered\": true}",
+                0);
+    check_steps(d, "lion", &pl_lion_optimizer, "{\"lr\": 0.0078125}", 0);
+    check_steps(d, "lion, decay", &pl_lion_optimizer,
+                "{\"lr\": 0.0078125, \"beta1\": 0.8, \"beta2\": 0.95, "
+                "\"weight_decay\": 0.1}",
+                0);
+    check_steps(d, "muon", &pl_muon_optimizer, "{\"lr\": 0.015625}", 0);
+    check_steps(d, "muon, all", &pl_muon_optimizer,
+                "{\"lr\": 0.03125, \"momentum\": 0.9, \"nesterov\": false, "
+                "\"ns_steps\": 3, \"weight_decay\": 0.1, \"adam_lr\": 0.01}",
+                0);
+    check_steps(d, "muon, as adam", &pl_muon_optimizer,
+                "{\"orthogonal\": false, \"adam_lr\": 0.01}", 0);
     json_decref(d);
 }
 
@@ -166,7 +210,7 @@ static void check_schedule(const json_t *want, const char *name,
 
 static void schedules_are_those_of_torch(void)
 {
-    json_t *d = data_load();
+    json_t *d = data_load("schedules.json");
     check_schedule(d, "constant", &pl_constant_scheduler, "{\"warmup_steps\": 20}");
     check_schedule(d, "linear", &pl_linear_scheduler, "{\"min_lr_ratio\": 0.1}");
     check_schedule(d, "linear, warm-up", &pl_linear_scheduler,
@@ -305,7 +349,8 @@ static void impossible_steps_say_why(void)
 
 int main(void)
 {
-    run(five_steps_are_those_of_torch);
+    run(two_hundred_steps_end_where_those_of_torch_do);
+    run(other_optimizers_too);
     run(schedules_are_those_of_torch);
     run(schedules_are_sensible_at_their_ends);
     run(the_norm_and_the_loss_come_back);

@@ -33,6 +33,7 @@ static double unary(pl_opcode_t code, double x, const pl_attr_t *attr)
     case PL_OP_log: return log(x);
     case PL_OP_sqrt: return sqrt(x);
     /* NaN stays NaN, so that it is found */
+    case PL_OP_sign: return x > 0 ? 1 : x < 0 ? -1 : x;
     case PL_OP_relu: return x > 0 ? x : x != x ? x : 0;
     case PL_OP_gelu: return 0.5 * x * (1 + erf(x / sqrt(2)));
     case PL_OP_gelu_tanh: return 0.5 * x * (1 + gelu_tanh_inner(x));
@@ -94,6 +95,7 @@ const reference_kernel_t reference_elementwise[PL_OPCODES] = {
     [PL_OP_exp] = compute_unary,
     [PL_OP_log] = compute_unary,
     [PL_OP_sqrt] = compute_unary,
+    [PL_OP_sign] = compute_unary,
     [PL_OP_relu] = compute_unary,
     [PL_OP_gelu] = compute_unary,
     [PL_OP_gelu_tanh] = compute_unary,

@@ -61,6 +61,18 @@ static const pl_registration_t *bn_cnn_plugin(void)
         0
 #define ADAMW \
     &pl_adamw_optimizer, "{\"lr\": 0.003, \"beta2\": 0.99, \"weight_decay\": 0.1}", 0.25
+#define AMSGRAD \
+    &pl_adam_optimizer, "{\"lr\": 0.003, \"amsgrad\": true, \"weight_decay\": 0.01}", 0
+#define ADAGRAD &pl_adagrad_optimizer, "{\"lr\": 0.02}", 0
+#define RMSPROP \
+    &pl_rmsprop_optimizer, \
+        "{\"lr\": 0.002, \"alpha\": 0.9, \"eps\": 1e-4, \"momentum\": 0.5, " \
+        "\"centered\": true}", \
+        0
+#define LION &pl_lion_optimizer, "{\"lr\": 0.0009765625, \"weight_decay\": 0.1}", 0
+#define MUON(clip) \
+    &pl_muon_optimizer, "{\"lr\": 0.015625, \"adam_lr\": 0.003, \"weight_decay\": 0.1}", \
+        clip
 #define MLP mlp_plugin, "{\"hidden\": [24, 16], \"activation\": \"gelu\", \"classes\": 5}"
 #define CNN cnn_plugin, "{\"channels\": [4, 6], \"hidden\": 16, \"classes\": 4}"
 #define BN_CNN bn_cnn_plugin, "{\"classes\": 4}"
@@ -77,6 +89,12 @@ const training_case_t training_cases[] = {
     {"cnn with batch norm, adamw", BN_CNN, ADAMW, false, PL_SHAPE(6, 2, 9, 9), 4},
     {"gpt, sgd", GPT, SGD, true, PL_SHAPE(3, 8), 11},
     {"gpt, adamw", GPT, ADAMW, true, PL_SHAPE(3, 8), 11},
+    {"mlp, amsgrad", MLP, AMSGRAD, false, PL_SHAPE(16, 20), 5},
+    {"mlp, adagrad", MLP, ADAGRAD, false, PL_SHAPE(16, 20), 5},
+    {"mlp, rmsprop", MLP, RMSPROP, false, PL_SHAPE(16, 20), 5},
+    {"mlp, lion", MLP, LION, false, PL_SHAPE(16, 20), 5},
+    {"cnn, muon", CNN, MUON(0), false, PL_SHAPE(6, 1, 10, 10), 4},
+    {"gpt, muon", GPT, MUON(0.25), true, PL_SHAPE(3, 8), 11},
 };
 const int training_case_count = sizeof training_cases / sizeof *training_cases;
 

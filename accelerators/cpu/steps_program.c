@@ -264,6 +264,7 @@ static pl_line_code_t line_code(pl_opcode_t code)
     case PL_OP_exp: return PL_LINE_exp;
     case PL_OP_log: return PL_LINE_log;
     case PL_OP_sqrt: return PL_LINE_sqrt;
+    case PL_OP_sign: return PL_LINE_sign;
     case PL_OP_relu: return PL_LINE_relu;
     case PL_OP_gelu: return PL_LINE_gelu;
     case PL_OP_gelu_tanh: return PL_LINE_gelu_tanh;

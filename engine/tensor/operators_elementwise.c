@@ -85,6 +85,11 @@ static void gradient_div(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node
 
 /* ---- One input ---- */
 
+pl_node_t pl_minimum(pl_graph_t *g, pl_node_t a, pl_node_t b)
+{
+    return pl_emit2(g, PL_OP_minimum, a, b);
+}
+
 pl_node_t pl_neg(pl_graph_t *g, pl_node_t x)
 {
     return pl_emit1(g, PL_OP_neg, x);
@@ -134,6 +139,11 @@ pl_node_t pl_sqrt(pl_graph_t *g, pl_node_t x)
 static void gradient_sqrt(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
     dx[0] = pl_scale(g, pl_div(g, dy, pl_node_of(op->output[0])), 0.5);
+}
+
+pl_node_t pl_sign(pl_graph_t *g, pl_node_t x)
+{
+    return pl_emit1(g, PL_OP_sign, x);
 }
 
 pl_node_t pl_relu(pl_graph_t *g, pl_node_t x)
@@ -222,6 +232,7 @@ const pl_rules_t pl_elementwise_rules[PL_OPCODES] = {
     [PL_OP_exp] = {shape_unary, gradient_exp},
     [PL_OP_log] = {shape_unary, gradient_log},
     [PL_OP_sqrt] = {shape_unary, gradient_sqrt},
+    [PL_OP_sign] = {shape_unary, NULL},
     [PL_OP_relu] = {shape_unary, gradient_relu},
     [PL_OP_gelu] = {shape_unary, gradient_gelu},
     [PL_OP_gelu_tanh] = {shape_unary, gradient_gelu_tanh},

@@ -2,7 +2,8 @@
  *
  * torch.optim.Adam; Kingma and Ba, "Adam: a method for stochastic optimization", 2015,
  * algorithm 1.  The corrections of the moments' bias change with the step, so they
- * come as scalars: 1/(1 - beta1^t) and 1/sqrt(1 - beta2^t). */
+ * come as scalars: 1/(1 - beta1^t) and 1/sqrt(1 - beta2^t).  AMSGrad: Reddi, Kale and
+ * Kumar, "On the convergence of Adam and beyond", 2018, algorithm 2. */
 #include "strategies/optimizers/adam.h"
 
 #include <math.h>
@@ -16,14 +17,15 @@ static const pl_option_t adam_options[] = {
     PL_FLOAT(adam_t, eps, "1e-8", "0..", "added to the root, against division by zero"),
     PL_FLOAT(adam_t, weight_decay, "0", "0..",
              "share of the parameter added to its gradient"),
+    PL_BOOL(adam_t, amsgrad, "false", "divide by the largest mean square so far"),
     PL_BOOL(adam_t, decay_vectors, "true", "decay biases and other vectors too"),
     PL_OPTIONS_END,
 };
 
 int pl_adam_slots(const void *self)
 {
-    (void)self;
-    return 2;
+    const adam_t *adam = self;
+    return adam->amsgrad ? 3 : 2;
 }
 
 void pl_adam_scalars(const void *self, uint64_t step, float scalar[PL_SCALARS])
@@ -40,7 +42,12 @@ void pl_adam_step(pl_graph_t *g, const adam_t *adam, const pl_update_t *u, pl_no
                             pl_scale(g, grad, 1 - adam->beta1));
     pl_node_t square = pl_add(g, pl_scale(g, u->slot[1], adam->beta2),
                               pl_scale(g, pl_mul(g, grad, grad), 1 - adam->beta2));
-    pl_node_t root = pl_add(g, pl_mul(g, pl_sqrt(g, square), u->scalar[1]),
+    pl_node_t most = square;
+    if (adam->amsgrad) {
+        most = pl_neg(g, pl_minimum(g, pl_neg(g, u->slot[2]), pl_neg(g, square)));
+        pl_assign(g, u->slot[2], most);
+    }
+    pl_node_t root = pl_add(g, pl_mul(g, pl_sqrt(g, most), u->scalar[1]),
                             pl_scalar(g, adam->eps));
     pl_node_t rate = pl_mul(g, u->lr, u->scalar[0]);
     pl_assign(g, u->param, pl_sub(g, from, pl_div(g, pl_mul(g, mean, rate), root)));
@@ -51,10 +58,7 @@ void pl_adam_step(pl_graph_t *g, const adam_t *adam, const pl_update_t *u, pl_no
 static void adam_update(pl_graph_t *g, const void *self, const pl_update_t *u)
 {
     const adam_t *adam = self;
-    pl_node_t grad = u->grad;
-    if (adam->weight_decay > 0 && u->decay)
-        grad = pl_add(g, grad, pl_scale(g, u->param, adam->weight_decay));
-    pl_adam_step(g, adam, u, u->param, grad);
+    pl_adam_step(g, adam, u, u->param, pl_decayed_gradient(g, u, adam->weight_decay));
 }
 
 const pl_optimizer_ops_t pl_adam_optimizer = {

@@ -6,13 +6,13 @@
 
 typedef struct adam {
     double lr, beta1, beta2, eps, weight_decay;
-    bool decay_vectors;
+    bool amsgrad, decay_vectors;
 } adam_t;
 
 int pl_adam_slots(const void *self);
 void pl_adam_scalars(const void *self, uint64_t step, float scalar[PL_SCALARS]);
 
-/* Updates both moments by grad and assigns `from` - lr times the bias-corrected step
+/* Updates the moments by grad and assigns `from` - lr times the bias-corrected step
  * to the parameter. */
 void pl_adam_step(pl_graph_t *g, const adam_t *adam, const pl_update_t *u, pl_node_t from,
                   pl_node_t grad);

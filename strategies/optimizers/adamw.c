@@ -12,6 +12,7 @@ static const pl_option_t adamw_options[] = {
     PL_FLOAT(adam_t, eps, "1e-8", "0..", "added to the root, against division by zero"),
     PL_FLOAT(adam_t, weight_decay, "0.01", "0..",
              "share that a parameter loses, times lr, in each step"),
+    PL_BOOL(adam_t, amsgrad, "false", "divide by the largest mean square so far"),
     PL_BOOL(adam_t, decay_vectors, "true", "decay biases and other vectors too"),
     PL_OPTIONS_END,
 };
@@ -19,13 +20,7 @@ static const pl_option_t adamw_options[] = {
 static void adamw_update(pl_graph_t *g, const void *self, const pl_update_t *u)
 {
     const adam_t *adam = self;
-    pl_node_t from = u->param;
-    if (adam->weight_decay > 0 && u->decay) {
-        pl_node_t kept = pl_sub(g, pl_scalar(g, 1),
-                                pl_scale(g, u->lr, adam->weight_decay));
-        from = pl_mul(g, from, kept);
-    }
-    pl_adam_step(g, adam, u, from, u->grad);
+    pl_adam_step(g, adam, u, pl_decayed_param(g, u, adam->weight_decay), u->grad);
 }
 
 const pl_optimizer_ops_t pl_adamw_optimizer = {

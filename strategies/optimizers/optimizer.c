@@ -14,9 +14,13 @@
 #include "tensor/graph.h"
 
 const pl_registration_t pl_optimizer_parts[] = {
-    {"optimizer", &pl_sgd_optimizer},
+    {"optimizer", &pl_adagrad_optimizer},
     {"optimizer", &pl_adam_optimizer},
     {"optimizer", &pl_adamw_optimizer},
+    {"optimizer", &pl_lion_optimizer},
+    {"optimizer", &pl_muon_optimizer},
+    {"optimizer", &pl_rmsprop_optimizer},
+    {"optimizer", &pl_sgd_optimizer},
     {"scheduler", &pl_constant_scheduler},
     {"scheduler", &pl_linear_scheduler},
     {"scheduler", &pl_cosine_scheduler},
@@ -41,6 +45,21 @@ void pl_optimizer_scalars(pl_optimizer_t optimizer, double lr, uint64_t step,
     scalar[0] = (float)lr;
     if (optimizer.ops->scalars)
         optimizer.ops->scalars(optimizer.self, step, scalar + 1);
+}
+
+pl_node_t pl_decayed_gradient(pl_graph_t *g, const pl_update_t *u, double weight_decay)
+{
+    if (weight_decay == 0 || !u->decay)
+        return u->grad;
+    return pl_add(g, u->grad, pl_scale(g, u->param, weight_decay));
+}
+
+pl_node_t pl_decayed_param(pl_graph_t *g, const pl_update_t *u, double weight_decay)
+{
+    if (weight_decay == 0 || !u->decay)
+        return u->param;
+    pl_node_t kept = pl_sub(g, pl_scalar(g, 1), pl_scale(g, u->lr, weight_decay));
+    return pl_mul(g, u->param, kept);
 }
 
 /* The option of that name, for optimizers that have it: whether tensors of fewer than
@@ -85,14 +104,12 @@ static pl_node_t gradient_factor(pl_graph_t *g, const pl_model_t *model, double 
         return factor;
     /* torch.nn.utils.clip_grad_norm_ */
     pl_node_t share = pl_div(g, pl_scalar(g, clip), pl_add(g, norm, pl_scalar(g, 1e-6)));
-    pl_node_t at_most_one[] = {share, pl_scalar(g, 1)};
-    return pl_mul(g, factor, pl_emit(g, PL_OP_minimum, at_most_one, 2, NULL, NULL));
+    return pl_mul(g, factor, pl_minimum(g, share, pl_scalar(g, 1)));
 }
 
-static void update_range(step_t *s, int64_t from, int64_t to, bool decay)
+static void update_range(step_t *s, int64_t from, pl_shape_t shape, bool decay)
 {
     pl_graph_t *g = s->g;
-    const pl_shape_t shape = PL_SHAPE(to - from);
     pl_update_t u = s->common;
     u.param = pl_region_view(g, PL_REGION_PARAMS, from, shape);
     u.grad = pl_mul(g, pl_region_view(g, PL_REGION_GRADS, from, shape), s->factor);
@@ -100,6 +117,11 @@ static void update_range(step_t *s, int64_t from, int64_t to, bool decay)
         u.slot[k] = pl_region_view(g, (pl_region_t)(PL_REGION_SLOT0 + k), from, shape);
     u.decay = decay;
     s->optimizer.ops->update(g, s->optimizer.self, &u);
+}
+
+static bool is_alone(pl_optimizer_t optimizer, pl_shape_t shape)
+{
+    return optimizer.ops->alone && optimizer.ops->alone(optimizer.self, shape);
 }
 
 static void update_all(step_t *s, const pl_model_t *model)
@@ -110,15 +132,21 @@ static void update_all(step_t *s, const pl_model_t *model)
     for (int i = 0; i < model->count; i++) {
         const pl_tensor_info_t *t = &model->tensor[i];
         const bool wanted = vectors || t->shape.rank >= 2;
+        const bool alone = is_alone(s->optimizer, t->shape);
         if (t->region != PL_REGION_PARAMS)
             continue;
-        if (wanted != decay && t->offset > from) {
-            update_range(s, from, t->offset, decay);
+        if ((alone || wanted != decay) && t->offset > from) {
+            update_range(s, from, PL_SHAPE(t->offset - from), decay);
             from = t->offset;
         }
         decay = wanted;
+        if (alone) {
+            update_range(s, from, t->shape, decay);
+            from = t->offset + t->count;
+        }
     }
-    update_range(s, from, model->params, decay);
+    if (model->params > from)
+        update_range(s, from, PL_SHAPE(model->params - from), decay);
 }
 
 pl_graph_t *pl_optimizer_graph(pl_optimizer_t optimizer, const pl_model_t *model,

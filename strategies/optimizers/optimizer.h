@@ -12,7 +12,9 @@
 #include "paceline.h"
 #include "tensor/model.h"
 
-extern const pl_optimizer_ops_t pl_sgd_optimizer, pl_adam_optimizer, pl_adamw_optimizer;
+extern const pl_optimizer_ops_t pl_adagrad_optimizer, pl_adam_optimizer,
+    pl_adamw_optimizer, pl_lion_optimizer, pl_muon_optimizer, pl_rmsprop_optimizer,
+    pl_sgd_optimizer;
 extern const pl_scheduler_ops_t pl_constant_scheduler, pl_linear_scheduler,
     pl_cosine_scheduler;
 
@@ -38,5 +40,10 @@ int pl_optimizer_slots(pl_optimizer_t optimizer);
  * [PL_STEP_SCALARS]. */
 void pl_optimizer_scalars(pl_optimizer_t optimizer, double lr, uint64_t step,
                           float *scalar);
+
+/* For updates: the gradient with a share of the parameter added to it, and the parameter
+ * less lr times a share of it; both as they are where nothing decays. */
+pl_node_t pl_decayed_gradient(pl_graph_t *g, const pl_update_t *u, double weight_decay);
+pl_node_t pl_decayed_param(pl_graph_t *g, const pl_update_t *u, double weight_decay);
 
 #endif

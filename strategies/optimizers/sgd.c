@@ -5,13 +5,15 @@
 #include "strategies/optimizers/optimizer.h"
 
 typedef struct sgd {
-    double lr, momentum, weight_decay;
+    double lr, momentum, dampening, weight_decay;
     bool nesterov, decay_vectors;
 } sgd_t;
 
 static const pl_option_t sgd_options[] = {
     PL_FLOAT(sgd_t, lr, "0.01", "0..", "learning rate"),
     PL_FLOAT(sgd_t, momentum, "0", "[0..1)", "share of the last step that is kept"),
+    PL_FLOAT(sgd_t, dampening, "0", "[0..1]",
+             "share of the gradient that is left out of the momentum"),
     PL_BOOL(sgd_t, nesterov, "false", "look ahead by one momentum step"),
     PL_FLOAT(sgd_t, weight_decay, "0", "0..",
              "share of the parameter added to its gradient"),
@@ -25,18 +27,25 @@ static int sgd_slots(const void *self)
     return sgd->momentum > 0 ? 1 : 0;
 }
 
+/* The first gradient is the first momentum, whole. */
+static void sgd_scalars(const void *self, uint64_t step, float scalar[PL_SCALARS])
+{
+    const sgd_t *sgd = self;
+    scalar[0] = (float)(step > 1 ? 1 - sgd->dampening : 1);
+}
+
 static void sgd_update(pl_graph_t *g, const void *self, const pl_update_t *u)
 {
     const sgd_t *sgd = self;
-    pl_node_t grad = u->grad;
-    if (sgd->nesterov && sgd->momentum == 0) {
-        pl_graph_fail(g, PL_EINVAL, "nesterov needs a momentum above 0");
+    pl_node_t grad = pl_decayed_gradient(g, u, sgd->weight_decay);
+    if (sgd->nesterov && (sgd->momentum == 0 || sgd->dampening > 0)) {
+        pl_graph_fail(g, PL_EINVAL,
+                      "nesterov needs a momentum above 0 and a dampening of 0");
         return;
     }
-    if (sgd->weight_decay > 0 && u->decay)
-        grad = pl_add(g, grad, pl_scale(g, u->param, sgd->weight_decay));
     if (sgd->momentum > 0) {
-        pl_node_t velocity = pl_add(g, pl_scale(g, u->slot[0], sgd->momentum), grad);
+        pl_node_t taken = sgd->dampening > 0 ? pl_mul(g, grad, u->scalar[0]) : grad;
+        pl_node_t velocity = pl_add(g, pl_scale(g, u->slot[0], sgd->momentum), taken);
         pl_assign(g, u->slot[0], velocity);
         grad = sgd->nesterov ? pl_add(g, grad, pl_scale(g, velocity, sgd->momentum))
                              : velocity;
@@ -51,4 +60,5 @@ const pl_optimizer_ops_t pl_sgd_optimizer = {
     .options = sgd_options,
     .slots = sgd_slots,
     .update = sgd_update,
+    .scalars = sgd_scalars,
 };

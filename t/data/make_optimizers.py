@@ -1,22 +1,26 @@
 #!/usr/bin/python3
-# make_optimizers.py - five steps of PyTorch's optimizers on gradients by formula, and its schedules over 200 steps
+# make_optimizers.py - 200 steps of PyTorch's optimizers on a small bowl, shaken by gradients by formula
+#
+# What goes in with float32, such as a learning rate, is a power of two where small differences grow from step to step.
 #
 # Run in this folder: ./make_optimizers.py > optimizers.json
 import json
 
 import torch
-from formula import digest, rounded, wave
+from formula import digest, wave
+from optimizers import Lion, Muon
 
-SHAPES = {"w1": (3, 4), "b1": (5,), "b2": (2,), "w2": (2, 3, 2)}
+SHAPES = {"w1": (3, 4), "b1": (5,), "b2": (2,), "w2": (2, 3, 2), "w3": (6, 2, 1, 2)}
+STEPS = 200
 
 
 def steps(make, clip=0.0):
     tensors = [torch.tensor(wave(int(torch.Size(s).numel()), k)).view(s).requires_grad_()
                for k, s in enumerate(SHAPES.values())]
     optimizer = make(tensors)
-    for step in range(5):
+    for step in range(STEPS):
         for k, t in enumerate(tensors):
-            t.grad = torch.tensor(wave(t.numel(), 10 * step + k)).view(t.shape) / 8
+            t.grad = torch.tensor(wave(t.numel(), 10 * step + k)).view(t.shape) / 8 + t.detach() / 4
         if clip:
             torch.nn.utils.clip_grad_norm_(tensors, clip)
         optimizer.step()
@@ -32,37 +36,28 @@ O = torch.optim
 OPTIMIZERS = {
     "sgd": steps(lambda p: O.SGD(p, lr=0.1)),
     "sgd, momentum": steps(lambda p: O.SGD(p, lr=0.1, momentum=0.9)),
+    "sgd, dampening": steps(lambda p: O.SGD(p, lr=0.1, momentum=0.9, dampening=0.25)),
     "sgd, nesterov, decay": steps(lambda p: O.SGD(p, lr=0.1, momentum=0.8, nesterov=True, weight_decay=0.1)),
     "sgd, decay of matrices only": steps(lambda p: O.SGD(groups(p, 0.1), lr=0.1)),
     "sgd, clipped": steps(lambda p: O.SGD(p, lr=0.1), 0.125),
     "adam": steps(lambda p: O.Adam(p, lr=0.01)),
     "adam, decay": steps(lambda p: O.Adam(p, lr=0.01, betas=(0.8, 0.95), eps=1e-4, weight_decay=0.1)),
+    "adam, amsgrad": steps(lambda p: O.Adam(p, lr=0.01, betas=(0.8, 0.9), amsgrad=True)),
     "adamw": steps(lambda p: O.AdamW(p, lr=0.01, weight_decay=0.1)),
     "adamw, decay of matrices only": steps(lambda p: O.AdamW(groups(p, 0.1), lr=0.01, betas=(0.9, 0.99))),
+    "adamw, amsgrad": steps(lambda p: O.AdamW(p, lr=0.01, betas=(0.9, 0.9), amsgrad=True)),
+    "adagrad": steps(lambda p: O.Adagrad(p, lr=0.1)),
+    "adagrad, all": steps(lambda p: O.Adagrad(p, lr=0.1, lr_decay=0.01, weight_decay=0.1,
+                                              initial_accumulator_value=0.5, eps=1e-6)),
+    "rmsprop": steps(lambda p: O.RMSprop(p, lr=0.01)),
+    "rmsprop, momentum": steps(lambda p: O.RMSprop(p, lr=0.01, alpha=0.9, momentum=0.8, weight_decay=0.1)),
+    "rmsprop, centered": steps(lambda p: O.RMSprop(p, lr=0.01, alpha=0.9, eps=1e-3, centered=True)),
+    "rmsprop, centered, momentum": steps(lambda p: O.RMSprop(p, lr=0.01, momentum=0.8, eps=1e-2, centered=True)),
+    "lion": steps(lambda p: Lion(p, lr=2**-7)),
+    "lion, decay": steps(lambda p: Lion(p, lr=2**-7, betas=(0.8, 0.95), weight_decay=0.1)),
+    "muon": steps(lambda p: Muon(p, lr=2**-6)),
+    "muon, all": steps(lambda p: Muon(p, lr=2**-5, momentum=0.9, nesterov=False, rounds=3, weight_decay=0.1,
+                                      adam_lr=0.01)),
+    "muon, as adam": steps(lambda p: Muon(p, adam_lr=0.01, least=99)),
 }
-
-
-def schedule(warmup, total, after):
-    optimizer = O.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    parts = [after(optimizer, total - warmup)]
-    if warmup:
-        rise = O.lr_scheduler.LinearLR(optimizer, 1 / (warmup + 1), 1.0, warmup)
-        parts.insert(0, rise)
-    scheduler = O.lr_scheduler.SequentialLR(optimizer, parts, [warmup][:len(parts) - 1])
-    factors = []
-    for _ in range(200):
-        factors.append(rounded(optimizer.param_groups[0]["lr"]))
-        optimizer.step()
-        scheduler.step()
-    return factors[::7]
-
-
-L = O.lr_scheduler
-SCHEDULES = {
-    "constant": schedule(20, 200, lambda o, n: L.LambdaLR(o, lambda step: 1.0)),
-    "linear": schedule(0, 200, lambda o, n: L.LinearLR(o, 1.0, 0.1, n)),
-    "linear, warm-up": schedule(30, 200, lambda o, n: L.LinearLR(o, 1.0, 1e-9, n)),
-    "cosine": schedule(0, 200, lambda o, n: L.CosineAnnealingLR(o, n)),
-    "cosine, warm-up": schedule(20, 200, lambda o, n: L.CosineAnnealingLR(o, n, 0.1)),
-}
-print("{\n" + ",\n".join(json.dumps(k) + ": " + json.dumps(v) for k, v in {**OPTIMIZERS, **SCHEDULES}.items()) + "\n}")
+print("{\n" + ",\n".join(json.dumps(k) + ": " + json.dumps(v) for k, v in OPTIMIZERS.items()) + "\n}")

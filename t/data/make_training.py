@@ -8,6 +8,7 @@ import math
 import torch
 import torch.nn.functional as F
 from formula import digest, rounded, wave
+from optimizers import Lion, Muon
 from torch import nn
 
 STEPS = 20
@@ -136,7 +137,30 @@ def adamw(parameters):
     return torch.optim.AdamW(parameters, lr=3e-3, betas=(0.9, 0.99), weight_decay=0.1)
 
 
+def amsgrad(parameters):
+    return torch.optim.Adam(parameters, lr=3e-3, amsgrad=True, weight_decay=0.01)
+
+
+def adagrad(parameters):
+    return torch.optim.Adagrad(parameters, lr=0.02)
+
+
+def rmsprop(parameters):
+    return torch.optim.RMSprop(parameters, lr=2e-3, alpha=0.9, eps=1e-4, momentum=0.5, centered=True)
+
+
+def lion(parameters):
+    return Lion(parameters, lr=2**-10, weight_decay=0.1)
+
+
+def muon(parameters):
+    return Muon(parameters, lr=2**-6, adam_lr=3e-3, weight_decay=0.1)
+
+
 RUNS = {"mlp": Mlp, "cnn": Cnn, "cnn with batch norm": BatchNormCnn, "gpt": Gpt}
 print("{\n" + ",\n".join(
     json.dumps(f"{name}, {optimizer.__name__}") + ": " + json.dumps(train(make(), optimizer, clip))
-    for name, make in RUNS.items() for optimizer, clip in ((sgd, 0), (adamw, 0.25))) + "\n}")
+    for name, make, optimizer, clip in
+    [(name, make, o, clip) for name, make in RUNS.items() for o, clip in ((sgd, 0), (adamw, 0.25))]
+    + [("mlp", Mlp, o, 0) for o in (amsgrad, adagrad, rmsprop, lion)]
+    + [("cnn", Cnn, muon, 0), ("gpt", Gpt, muon, 0.25)]) + "\n}")

@@ -28,6 +28,7 @@
     X(exp, pl_expf(x)) \
     X(log, pl_logf(x)) \
     X(sqrt, sqrtf(x)) \
+    X(sign, x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x) \
     X(relu, x < 0.0f ? 0.0f : x) \
     X(gelu, pl_geluf(x)) \
     X(gelu_tanh, pl_gelu_tanhf(x)) \
