@@ -901,6 +901,10 @@ typedef struct pl_callback_ops {
               pl_error_t *err);
     void (*stop)(void *self);            /* at the end; also after a failed start [nothing
                                             to do] */
+    /* What a checkpoint is to keep of it, from pl_text(); and what was kept, after
+     * start() of a run that goes on [both NULL: nothing].  Errors as of on(). */
+    char *(*state)(const void *self, pl_error_t *err);
+    int (*restore)(void *self, const char *state, pl_error_t *err);
 } pl_callback_ops_t;
 
 /* ---- Loggers ----------------------------------------------------------------------- */

@@ -11,53 +11,8 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "strategies/optimizers/optimizer.h"
+#include "strategies/replica_calls.h"
 #include "tensor/model.h"
-
-/* ---- calls that together answer one ---- */
-
-/* True when the last of them has ended well; the first failure ends the strategy's
- * call. */
-static bool all_ended(pl_replica_t *r, const pl_answer_t *answer)
-{
-    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
-        return false;
-    if (answer->kind == PL_ANSWER_ERROR && r->failure.code == PL_OK)
-        r->failure = *answer->error;
-    if (--r->pending > 0)
-        return false;
-    if (r->failure.code == PL_OK)
-        return true;
-    pl_call_fail(r->waiting, &r->failure);
-    r->waiting = NULL;
-    return false;
-}
-
-static int begin_calls(pl_replica_t *r, pl_call_t *call, pl_error_t *err)
-{
-    if (r->pending)
-        return pl_fail(err, PL_EBUSY,
-                       "the strategy is still setting up, exporting or importing");
-    r->waiting = call;
-    r->failure.code = PL_OK;
-    return PL_OK;
-}
-
-static int made_call(pl_replica_t *r, uint64_t call, const pl_error_t *err)
-{
-    r->pending += call != 0;
-    return call ? PL_OK : err->code;
-}
-
-/* All calls are made, or those before a failure: these end first, then the strategy's
- * call fails. */
-static int made_all(pl_replica_t *r, int code, const pl_error_t *err)
-{
-    if (!r->pending)
-        return code;
-    if (code != PL_OK)
-        r->failure = *err;
-    return PL_OK;
-}
 
 /* ---- describing ---- */
 
@@ -169,7 +124,7 @@ static void setup_answered(void *self, const pl_answer_t *answer)
     pl_replica_t *r = self;
     if (answer->kind == PL_ANSWER_REPLY && r->pending > 1)
         pl_progress_setup(r->waiting, &(pl_setup_progress_t){0});  /* it goes on */
-    if (all_ended(r, answer)) {
+    if (pl_replica_all_ended(r, answer)) {
         int64_t parameters = 0;
         for (int k = 0; k < r->model->count; k++)
             if (r->model->tensor[k].region == PL_REGION_PARAMS)
@@ -192,7 +147,8 @@ static int call_allocate(pl_replica_t *r, pl_region_t region, int64_t count,
 {
     pl_allocate_t msg = {.region = region, .count = (uint64_t)count};
     pl_how_t how = {.on_answer = setup_answered};
-    return made_call(r, pl_call_allocate(r, r->accelerator, &msg, how, err), err);
+    return pl_replica_made_call(r, pl_call_allocate(r, r->accelerator, &msg, how, err),
+                                err);
 }
 
 static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
@@ -210,7 +166,8 @@ static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
     pl_compile_t msg = {.name = plan->optimizer ? "optimizer" : names[plan->stage],
                         .graph = &holder->object};
     pl_how_t how = {.on_answer = compile_answered, .context = plan};
-    code = made_call(r, pl_call_compile(r, r->accelerator, &msg, how, err), err);
+    code = pl_replica_made_call(r, pl_call_compile(r, r->accelerator, &msg, how, err),
+                                err);
     pl_object_unref(holder);
     return code;
 }
@@ -224,7 +181,9 @@ static int call_first_weights(pl_replica_t *r, pl_region_t region, int64_t count
     pl_model_init(r->model, region, r->job->trainer->seed, floats->data);
     pl_write_region_t msg = {.region = region, .floats = &floats->object};
     pl_how_t how = {.on_answer = setup_answered};
-    int code = made_call(r, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
+    int code =
+        pl_replica_made_call(r, pl_call_write_region(r, r->accelerator, &msg, how, err),
+                             err);
     pl_object_unref(floats);
     return code;
 }
@@ -292,7 +251,7 @@ static int setup_calls(pl_replica_t *r, pl_error_t *err)
         code = call_first_weights(r, PL_REGION_PARAMS, r->model->params, err);
     if (code == PL_OK)
         code = call_first_weights(r, PL_REGION_STATE, r->model->state, err);
-    return made_all(r, code, err);
+    return pl_replica_made_all(r, code, err);
 }
 
 int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
@@ -300,7 +259,7 @@ int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
 {
     if (r->model)
         return pl_fail(err, PL_ESTATE, "the strategy is set up already");
-    int code = begin_calls(r, call, err);
+    int code = pl_replica_begin_calls(r, call, err);
     if (code != PL_OK)
         return code;
     r->does_io = does_io;
@@ -321,138 +280,9 @@ void pl_replica_release(pl_replica_t *r)
     pl_instance_release(&r->module);
     pl_instance_release(&r->optimizer);
     pl_instance_release(&r->scheduler);
-    pl_object_unref(r->read[0]);
-    pl_object_unref(r->read[1]);
+    for (int k = 0; k < PL_REGIONS; k++)
+        pl_object_unref(r->read[k]);
     pl_free(r->facts);
     pl_object_unref(r->layout);
     pl_object_unref(r->job);
-}
-
-/* ---- weights ---- */
-
-static int weights_collect(const pl_replica_t *r, pl_weights_t *weights, pl_error_t *err)
-{
-    int code = PL_OK;
-    for (int k = 0; k < r->model->count && code == PL_OK; k++) {
-        const pl_tensor_info_t *t = &r->model->tensor[k];
-        const pl_floats_t *from = r->read[t->region == PL_REGION_STATE];
-        code = pl_weights_add(weights, t->name, t->shape, from->data + t->offset, err);
-    }
-    weights->facts = pl_strdup(r->facts);
-    weights->module = pl_options_get(r->job->options, "module");
-    return code == PL_OK && !(weights->facts && weights->module) ? pl_no_memory(err)
-                                                                 : code;
-}
-
-/* Answers `export_weights` when both regions are here. */
-static void read_answered(void *self, const pl_answer_t *answer)
-{
-    pl_replica_t *r = self;
-    pl_floats_t **into = answer->context;
-    if (answer->kind == PL_ANSWER_REPLY)
-        *into = pl_object_ref(answer->body->read_region_reply.floats);
-    if (!all_ended(r, answer))
-        return;
-    pl_error_t err = {0};
-    pl_weights_t *weights = pl_weights_new(&err);
-    if (weights && weights_collect(r, weights, &err) == PL_OK)
-        pl_reply_export_weights(r->waiting, &(pl_export_weights_reply_t){
-                                                .weights = &weights->object});
-    else
-        pl_call_fail(r->waiting, &err);
-    pl_object_unref(weights);
-}
-
-static int call_read(pl_replica_t *r, pl_region_t region, int64_t count,
-                     pl_floats_t **into, pl_error_t *err)
-{
-    pl_read_region_t msg = {.region = region, .count = (uint64_t)count};
-    pl_how_t how = {.on_answer = read_answered, .context = into};
-    pl_object_unref(*into);
-    *into = NULL;
-    return made_call(r, pl_call_read_region(r, r->accelerator, &msg, how, err), err);
-}
-
-int pl_replica_export(pl_replica_t *r, pl_call_t *call, pl_error_t *err)
-{
-    int code = begin_calls(r, call, err);
-    if (code != PL_OK)
-        return code;
-    code = call_read(r, PL_REGION_PARAMS, r->model->params, &r->read[0], err);
-    if (code == PL_OK)
-        code = call_read(r, PL_REGION_STATE, r->model->state, &r->read[1], err);
-    return made_all(r, code, err);
-}
-
-static void import_answered(void *self, const pl_answer_t *answer)
-{
-    pl_replica_t *r = self;
-    if (all_ended(r, answer))
-        pl_reply_import_weights(r->waiting, &(pl_import_weights_reply_t){0});
-}
-
-/* Most often they are in the model's order: `near` is looked at first. */
-static const pl_output_t *weights_find(const pl_weights_t *weights, const char *name,
-                                       int near)
-{
-    for (int i = 0; i < weights->count; i++) {
-        const pl_output_t *tensor = &weights->tensor[(near + i) % weights->count];
-        if (!strcmp(tensor->name, name))
-            return tensor;
-    }
-    return NULL;
-}
-
-static int import_fill(const pl_replica_t *r, const pl_weights_t *weights,
-                       pl_floats_t *const into[2], pl_error_t *err)
-{
-    char have[64], want[64];
-    for (int k = 0; k < r->model->count; k++) {
-        const pl_tensor_info_t *t = &r->model->tensor[k];
-        const pl_output_t *found = weights_find(weights, t->name, k);
-        if (!found)
-            return pl_fail(
-                err, PL_EFORMAT,
-                "the weights have no tensor \"%s\": they are of another module", t->name);
-        if (!pl_same_shape(found->shape, t->shape))
-            return pl_fail(err, PL_EFORMAT,
-                           "tensor \"%s\" of the weights is %s, the module's is %s",
-                           t->name, pl_shape_text(found->shape, have),
-                           pl_shape_text(t->shape, want));
-        memcpy(into[t->region == PL_REGION_STATE]->data + t->offset, found->data,
-               (size_t)t->count * sizeof(float));
-    }
-    if (weights->count > r->model->count)
-        return pl_fail(
-            err, PL_EFORMAT,
-            "the weights have %d tensors, the module %d: they are of another module",
-            weights->count, r->model->count);
-    return PL_OK;
-}
-
-static int import_write(pl_replica_t *r, pl_floats_t *const from[2], pl_error_t *err)
-{
-    int code = PL_OK;
-    for (int k = 0; k < 2 && code == PL_OK; k++) {
-        pl_write_region_t msg = {.region = k ? PL_REGION_STATE : PL_REGION_PARAMS,
-                                 .floats = &from[k]->object};
-        pl_how_t how = {.on_answer = import_answered};
-        code = made_call(r, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
-    }
-    return made_all(r, code, err);
-}
-
-int pl_replica_import(pl_replica_t *r, pl_call_t *call, const pl_weights_t *weights,
-                      pl_error_t *err)
-{
-    pl_floats_t *into[2] = {pl_floats_new((size_t)r->model->params, err),
-                            pl_floats_new((size_t)r->model->state, err)};
-    int code = into[0] && into[1] ? import_fill(r, weights, into, err) : PL_ENOMEM;
-    if (code == PL_OK)
-        code = begin_calls(r, call, err);
-    if (code == PL_OK)
-        code = import_write(r, into, err);
-    pl_object_unref(into[0]);
-    pl_object_unref(into[1]);
-    return code;
 }

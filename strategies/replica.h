@@ -45,7 +45,7 @@ typedef struct pl_replica {
     pl_call_t *waiting;
     int pending;
     pl_error_t failure;
-    pl_floats_t *read[2];                          /* parameters, state: being exported */
+    pl_floats_t *read[PL_REGIONS];                          /* being exported */
 } pl_replica_t;
 
 /* Describes and compiles all that the job's stage needs and writes the first weights;
@@ -53,9 +53,11 @@ typedef struct pl_replica {
  * the strategy has it. */
 PL_API int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
                             bool does_io, pl_error_t *err);
-PL_API int pl_replica_export(pl_replica_t *r, pl_call_t *call, pl_error_t *err);
+/* Answer export_weights and import_weights; whole: with the optimizer's tensors. */
+PL_API int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole,
+                             pl_error_t *err);
 PL_API int pl_replica_import(pl_replica_t *r, pl_call_t *call,
-                             const pl_weights_t *weights, pl_error_t *err);
+                             const pl_weights_t *weights, bool whole, pl_error_t *err);
 PL_API void pl_replica_release(pl_replica_t *r);
 
 /* The plan for a batch, or NULL with an error. */

@@ -322,9 +322,8 @@ static int single_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *b
 static int single_export_weights(void *self, pl_call_t *call, const pl_body_t *body,
                                  pl_error_t *err)
 {
-    (void)body;
     single_t *single = self;
-    return pl_replica_export(&single->replica, call, err);
+    return pl_replica_export(&single->replica, call, body->export_weights.whole, err);
 }
 
 static int single_import_weights(void *self, pl_call_t *call, const pl_body_t *body,
@@ -332,7 +331,8 @@ static int single_import_weights(void *self, pl_call_t *call, const pl_body_t *b
 {
     single_t *single = self;
     return pl_replica_import(&single->replica, call,
-                             (pl_weights_t *)body->import_weights.weights, err);
+                             (pl_weights_t *)body->import_weights.weights,
+                             body->import_weights.whole, err);
 }
 
 static void single_release(void *self)

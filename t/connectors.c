@@ -46,7 +46,8 @@ static pl_layout_t start_open(const char *section)
 static asked_t *begin_part(pl_stage_t stage, uint32_t epoch, uint32_t part,
                            uint32_t parts)
 {
-    return queen_call(data, PL_MESSAGE_begin, &(pl_begin_t){stage, epoch, part, parts});
+    const pl_begin_t fields = {stage, epoch, part, parts, 0};
+    return queen_call(data, PL_MESSAGE_begin, &fields);
 }
 
 static asked_t *begin(pl_stage_t stage, uint32_t epoch)
@@ -232,6 +233,24 @@ static void parts_share_the_samples(void)
            "a part may be empty");
     is_int(begin_part(PL_TRAIN, 0, 3, 3)->error.code, PL_EINVAL, "or not there");
     free(a), free(b), free(c);
+    queen_close();
+}
+
+static void a_pass_begins_where_it_is_told(void)
+{
+    start_open("{\"name\": \"numbers\", \"samples\": 10, \"batch_size\": 3}");
+    pass_t *whole = pass_of(PL_TRAIN, 1), *rest = calloc(1, sizeof *rest);
+    pl_begin_t later = {PL_TRAIN, 1, 0, 1, 2}, past = {PL_TRAIN, 1, 0, 1, 9};
+    is_int(queen_call(data, PL_MESSAGE_begin, &later)->body.begin_reply.batches, 4,
+           "of 4 batches two are passed over");
+    for (asked_t *fetched; (fetched = fetch(PL_TRAIN))->object;)
+        pass_add(rest, PL_TRAIN, fetched);
+    ok(rest->batches == 2 && rest->samples == 4
+           && !memcmp(rest->noise, whole->noise + 6, 4 * sizeof *rest->noise),
+       "the others are what they are in the whole pass");
+    queen_call(data, PL_MESSAGE_begin, &past);
+    ok(!fetch(PL_TRAIN)->object, "past the end is nothing");
+    free(whole), free(rest);
     queen_close();
 }
 
@@ -611,6 +630,7 @@ int main(void)
     run(an_order_that_is_not_shuffled_is_that_of_the_data);
     run(the_last_batch_is_smaller);
     run(parts_share_the_samples);
+    run(a_pass_begins_where_it_is_told);
     run(a_split_is_disjoint_and_complete);
     run(ordered_data_is_split_by_itself);
     run(sources_may_be_apart);

@@ -194,11 +194,88 @@ static int callbacks_on_hook(void *self, pl_call_t *call, const pl_body_t *body,
     return code;
 }
 
+/* ---- State ---- */
+
+static int hosted_keep(const hosted_t *hosted, json_t *all, pl_error_t *err)
+{
+    const pl_callback_ops_t *ops = ops_of(hosted);
+    pl_error_t why = {0};
+    char *text = ops->state ? ops->state(hosted->part.self, &why) : NULL;
+    if (ops->state && !text)
+        return callback_fail(hosted, "asked for its state", &why, err);
+    json_t *entry = json_pack("{s:s, s:s}", "name", ops->name, "state", text ? text : "");
+    pl_text_free(text);
+    return json_array_append_new(all, entry) == 0 ? PL_OK : pl_no_memory(err);
+}
+
+/* Of all, in their order. */
+static int callbacks_on_get_state(void *self, pl_call_t *call, const pl_body_t *body,
+                                  pl_error_t *err)
+{
+    (void)body;
+    const callbacks_t *callbacks = self;
+    json_t *all = json_array();
+    int code = all ? PL_OK : pl_no_memory(err);
+    for (int k = 0; k < callbacks->count && code == PL_OK; k++)
+        code = hosted_keep(&callbacks->hosted[k], all, err);
+    char *text = code == PL_OK ? pl_json_write(all, PL_JSON_COMPACT) : NULL;
+    json_decref(all);
+    if (code == PL_OK && !text)
+        return pl_no_memory(err);
+    if (code == PL_OK)
+        code = pl_reply_get_state(call, &(pl_get_state_reply_t){.state = text});
+    pl_text_free(text);
+    return code;
+}
+
+static int hosted_restore(hosted_t *hosted, const char *state, pl_error_t *err)
+{
+    pl_error_t why = {0};
+    if (!*state || !ops_of(hosted)->restore
+        || ops_of(hosted)->restore(hosted->part.self, state, &why) == PL_OK)
+        return PL_OK;
+    return callback_fail(hosted, "given its state", &why, err);
+}
+
+/* The n-th of a name gets what the n-th of that name kept: others may have come or
+ * gone. */
+static const char *state_of(const callbacks_t *callbacks, int k, const json_t *all)
+{
+    const char *name = ops_of(&callbacks->hosted[k])->name;
+    size_t at;
+    json_t *entry;
+    int before = 0;
+    for (int i = 0; i < k; i++)
+        before += !strcmp(ops_of(&callbacks->hosted[i])->name, name);
+    json_array_foreach(all, at, entry)
+    {
+        const char *of = json_string_value(json_object_get(entry, "name"));
+        const char *state = json_string_value(json_object_get(entry, "state"));
+        if (of && state && !strcmp(of, name) && before-- == 0)
+            return state;
+    }
+    return "";
+}
+
+static int callbacks_on_set_state(void *self, pl_call_t *call, const pl_body_t *body,
+                                  pl_error_t *err)
+{
+    callbacks_t *callbacks = self;
+    const char *text = body->set_state.state;
+    json_t *all = *text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    int code = PL_OK;
+    if (*text && !all)
+        code = pl_fail(err, PL_EFORMAT, "the state of the callbacks is no JSON");
+    for (int k = 0; k < callbacks->count && code == PL_OK; k++)
+        code = hosted_restore(&callbacks->hosted[k], state_of(callbacks, k, all), err);
+    json_decref(all);
+    return code == PL_OK ? pl_reply_set_state(call, &(pl_set_state_reply_t){0}) : code;
+}
+
 static const pl_handler_t callbacks_handlers[] = {
-    PL_ON(start, callbacks_on_start),
-    PL_ON(interest, callbacks_on_interest),
-    PL_ON(ask_callbacks, callbacks_on_hook),
-    PL_HANDLERS_END,
+    PL_ON(start, callbacks_on_start),         PL_ON(interest, callbacks_on_interest),
+    PL_ON(ask_callbacks, callbacks_on_hook),  PL_ON(get_state, callbacks_on_get_state),
+    PL_ON(set_state, callbacks_on_set_state), PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_callback_connector = {

@@ -346,7 +346,7 @@ static int data_on_begin(void *self, pl_call_t *call, const pl_body_t *body,
     pl_fail(&dropped, PL_ECANCELLED, "another pass over the %s data has begun",
             stage_names[begin->stage]);
     queue_fail(&data->waiting[begin->stage], &dropped);
-    pl_feed_begin(feed, begin->epoch, begin->part, begin->parts);
+    pl_feed_begin(feed, begin->epoch, begin->part, begin->parts, begin->first);
     data_go_on(data);
     return pl_reply_begin(call, &(pl_begin_reply_t){.batches = feed->batches});
 }

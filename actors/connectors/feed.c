@@ -75,14 +75,15 @@ void pl_feed_close(pl_feed_t *feed)
 
 /* ---- A pass ---- */
 
-void pl_feed_begin(pl_feed_t *feed, uint64_t epoch, uint32_t part, uint32_t parts)
+void pl_feed_begin(pl_feed_t *feed, uint64_t epoch, uint32_t part, uint32_t parts,
+                   uint32_t first)
 {
     feed_drop(feed);
     int64_t all = feed->order.count;
     feed->samples = part < all ? (all - part - 1) / parts + 1 : 0;
     feed->batches = (uint32_t)batches_of(feed->samples, feed->batch_size);
     feed->epoch = epoch, feed->part = part, feed->parts = parts;
-    feed->to_read = feed->to_take = 0;
+    feed->to_read = feed->to_take = first < feed->batches ? first : feed->batches;
     feed->begun = true;
 }
 

@@ -37,8 +37,9 @@ typedef struct pl_feed_spec {
 int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err);
 void pl_feed_close(pl_feed_t *feed);
 
-/* Drops the pass and begins one over a part of the samples. */
-void pl_feed_begin(pl_feed_t *feed, uint64_t epoch, uint32_t part, uint32_t parts);
+/* Drops the pass and begins one over a part of the samples, with its batch `first`. */
+void pl_feed_begin(pl_feed_t *feed, uint64_t epoch, uint32_t part, uint32_t parts,
+                   uint32_t first);
 
 /* The next batch to be read, with a reference for the caller, or NULL: enough is read
  * ahead, or (then *full) whoever has the batches keeps too many.  A lack of memory comes

@@ -174,7 +174,11 @@ static void weights_release(pl_object_t *object)
 {
     pl_weights_t *weights = (pl_weights_t *)object;
     for (int k = 0; k < weights->count; k++)
-        pl_free(weights->tensor[k].data);
+        if (!weights->tensor[k].lent)
+            pl_free(weights->tensor[k].data);
+    for (int k = 0; k < PL_REGIONS; k++)
+        pl_object_unref(weights->block[k]);
+    pl_free(weights->state);
     pl_free(weights->tensor);
     pl_free(weights->module);
     pl_free(weights->facts);
@@ -189,15 +193,43 @@ pl_weights_t *pl_weights_new(pl_error_t *err)
 int pl_weights_add(pl_weights_t *weights, const char *name, pl_shape_t shape,
                    const float *data, pl_error_t *err)
 {
-    int room = weights->count;                      /* few and rare: one more at a time */
-    pl_output_t *larger = pl_resize(weights->tensor, ((size_t)room + 1) * sizeof *larger);
-    if (!larger)
+    if (PL_GROW(weights->tensor, weights->count, weights->room) != PL_OK)
         return pl_no_memory(err);
-    weights->tensor = larger;
-    int code = tensor_fill(&larger[room], name, shape, data, err);
+    int code = tensor_fill(&weights->tensor[weights->count], name, shape, data, err);
     if (code == PL_OK)
         weights->count++;
     return code;
+}
+
+int pl_weights_lend(pl_weights_t *weights, pl_region_t region, const char *name,
+                    pl_shape_t shape, int64_t offset, pl_error_t *err)
+{
+    if (PL_GROW(weights->tensor, weights->count, weights->room) != PL_OK)
+        return pl_no_memory(err);
+    pl_output_t *tensor = &weights->tensor[weights->count++];
+    *tensor = (pl_output_t){.shape = shape,
+                            .data = weights->block[region]->data + offset,
+                            .region = region,
+                            .lent = true};
+    snprintf(tensor->name, sizeof tensor->name, "%s", name);
+    return PL_OK;
+}
+
+/* Which of the module's a file's tensor is, only the module knows. */
+static bool same_kind(pl_region_t a, pl_region_t b)
+{
+    return a == b || (a < PL_REGION_SLOT0 && b < PL_REGION_SLOT0);
+}
+
+const pl_output_t *pl_weights_find(const pl_weights_t *weights, pl_region_t region,
+                                   const char *name, int near)
+{
+    for (int i = 0; i < weights->count; i++) {
+        const pl_output_t *tensor = &weights->tensor[(near + i) % weights->count];
+        if (same_kind(tensor->region, region) && !strcmp(tensor->name, name))
+            return tensor;
+    }
+    return NULL;
 }
 
 static void holder_release(pl_object_t *object)

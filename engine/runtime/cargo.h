@@ -101,6 +101,8 @@ typedef struct pl_output {
     char name[64];
     pl_shape_t shape;
     float *data;                                            /* [shape] */
+    pl_region_t region;                                     /* of weights: its kind */
+    bool lent;                                              /* data is another's */
 } pl_output_t;
 
 /* What a forward pass gives besides figures; data is written by the accelerator. */
@@ -124,18 +126,31 @@ typedef struct pl_floats {
 
 PL_API pl_floats_t *pl_floats_new(size_t count, pl_error_t *err);
 
-/* The tensors of a module by name, with what is needed to use them again. */
+/* The tensors of a module by region and name, with what is needed to use them again.  A
+ * whole export has the optimizer's too, under the names of the parameters they go
+ * with. */
 typedef struct pl_weights {
     pl_object_t object;
-    int count;
+    int count, room;
     pl_output_t *tensor;                /* names as in the module */
     char *module;                       /* JSON object: the module's section of the run */
     char *facts;                        /* JSON object: what the data knew */
+    char *state;                        /* JSON, the strategy's: what a whole export has
+                                           besides tensors  [NULL] */
+    pl_floats_t *block[PL_REGIONS];     /* counted: what tensors are lent from  [NULL] */
 } pl_weights_t;
 
 PL_API pl_weights_t *pl_weights_new(pl_error_t *err);
+/* Adds a parameter with a copy of data  [NULL: zeros]. */
 PL_API int pl_weights_add(pl_weights_t *weights, const char *name, pl_shape_t shape,
                           const float *data, pl_error_t *err);
+/* Adds a tensor that lies in the region's block, at an offset in elements. */
+PL_API int pl_weights_lend(pl_weights_t *weights, pl_region_t region, const char *name,
+                           pl_shape_t shape, int64_t offset, pl_error_t *err);
+/* The tensor of that name among the module's (parameters, state) or in a slot of the
+ * optimizer, or NULL; `near` is looked at first. */
+PL_API const pl_output_t *pl_weights_find(const pl_weights_t *weights, pl_region_t region,
+                                          const char *name, int near);
 
 /* A graph on its way to be compiled. */
 typedef struct pl_graph_holder {

@@ -191,15 +191,15 @@ static int plain_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
 static int plain_export(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
-    (void)body;
-    return pl_replica_export(self, call, err);
+    return pl_replica_export(self, call, body->export_weights.whole, err);
 }
 
 static int plain_import(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
     return pl_replica_import(self, call,
-                             (const pl_weights_t *)body->import_weights.weights, err);
+                             (const pl_weights_t *)body->import_weights.weights,
+                             body->import_weights.whole, err);
 }
 
 static void plain_release(void *self)
