@@ -35,6 +35,7 @@ typedef struct pl_replay {
     bool halts;                     /* does not run, and ends guarded, once one that
                                        halts was guarded or failed: what was sent
                                        behind it, before anybody knew, changes nothing */
+    bool resumes;                   /* ends that: it and what follows runs again */
     bool guarded;                   /* out: a guard was not finite, the rest did not
                                        happen */
     /* To be called once, on the accelerator's thread, from inside replay() or later; err

@@ -168,7 +168,7 @@ static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
                        PL_STEP_SCALARS);
     memcpy(replay->scalar, msg->scalars.data, msg->scalars.size);
     replay->seed = msg->seed, replay->step = msg->step, replay->shard = msg->shard,
-    replay->halts = msg->halts;
+    replay->halts = msg->halts, replay->resumes = msg->resumes;
     for (int k = 0; batch && k < batch->field_count; k++)
         replay->input[k] = batch->field[k];
     if (outputs && outputs->count < compiled->output_count)
@@ -209,6 +209,7 @@ static int device_replay(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
     device_t *device = self;
+    device->halted &= !body->replay_plan.resumes;
     if (body->replay_plan.halts && device->halted)
         return pl_reply_replay_plan(call, &(pl_replay_plan_reply_t){.guarded = true});
     int code = replay_begin(device, call, &body->replay_plan, err);

@@ -1,17 +1,13 @@
 /* replica.c - a whole copy of the module on one device: its graphs, plans and weights */
-#include "strategies/replica.h"
-
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "accelerators/accelerator.h"
 #include "base/alloc.h"
 #include "base/bind.h"
 #include "base/error.h"
 #include "base/options.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica_calls.h"
+#include "strategies/replica_parts.h"
 #include "tensor/model.h"
 
 /* ---- describing ---- */
@@ -84,14 +80,30 @@ static pl_graph_t *describe_optimizer(pl_replica_t *r, pl_error_t *err)
                               r->job->trainer->gradient_clip_val, err);
 }
 
-static int plan_add(pl_replica_t *r, pl_stage_t stage, int64_t batch_size,
-                    bool accumulate, pl_error_t *err)
+/* What a guarded step goes back to is kept by each that is not. */
+static pl_graph_t *describe_restore(const pl_replica_t *r, pl_error_t *err)
 {
-    if (batch_size == 0)
+    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
+    if (!g)
+        return NULL;
+    const pl_shape_t shape = PL_SHAPE(r->model->state);
+    pl_assign(g, pl_region_view(g, PL_REGION_STATE, 0, shape),
+              pl_region_view(g, PL_REGION_KEPT, 0, shape));
+    if (pl_graph_check(g, err) == PL_OK)
+        return g;
+    pl_graph_free(g);
+    return NULL;
+}
+
+static int plan_add(pl_replica_t *r, pl_plan_kind_t kind, pl_stage_t stage,
+                    int64_t batch_size, bool accumulate, pl_error_t *err)
+{
+    if (kind == PL_PLAN_BATCH && batch_size == 0)
         return PL_OK;
     if (r->plan_count == PL_PLANS_MOST)
         return pl_fail(err, PL_EBUG, "more than %d plans", PL_PLANS_MOST);
-    r->plan[r->plan_count++] = (pl_replica_plan_t){.stage = stage,
+    r->plan[r->plan_count++] = (pl_replica_plan_t){.kind = kind,
+                                                   .stage = stage,
                                                    .batch_size = batch_size,
                                                    .accumulate = accumulate};
     return PL_OK;
@@ -108,10 +120,10 @@ static int plans_list(pl_replica_t *r, pl_error_t *err)
         const int64_t sizes[PL_SIZES] = {r->layout->stage[stages[s]].batch_size,
                                          r->layout->stage[stages[s]].ragged};
         for (int k = 0; k < PL_SIZES && code == PL_OK; k++) {
-            code = plan_add(r, stages[s], sizes[k], false, err);
+            code = plan_add(r, PL_PLAN_BATCH, stages[s], sizes[k], false, err);
             if (code == PL_OK && stages[s] == PL_TRAIN
                 && r->job->trainer->accumulate_grad_batches > 1)
-                code = plan_add(r, stages[s], sizes[k], true, err);
+                code = plan_add(r, PL_PLAN_BATCH, stages[s], sizes[k], true, err);
         }
     }
     return code;
@@ -163,7 +175,10 @@ static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
     pl_graph_holder_t *holder = pl_graph_hold(&g, err);
     if (!holder)
         return PL_ENOMEM;
-    pl_compile_t msg = {.name = plan->optimizer ? "optimizer" : names[plan->stage],
+    static const char *const kinds[] = {
+        [PL_PLAN_OPTIMIZER] = "optimizer", [PL_PLAN_RESTORE] = "restore"};
+    pl_compile_t msg = {.name = plan->kind == PL_PLAN_BATCH ? names[plan->stage]
+                                                            : kinds[plan->kind],
                         .graph = &holder->object};
     pl_how_t how = {.on_answer = compile_answered, .context = plan};
     code = pl_replica_made_call(r, pl_call_compile(r, r->accelerator, &msg, how, err),
@@ -184,6 +199,10 @@ static int call_first_weights(pl_replica_t *r, pl_region_t region, int64_t count
     int code =
         pl_replica_made_call(r, pl_call_write_region(r, r->accelerator, &msg, how, err),
                              err);
+    msg.region = PL_REGION_KEPT;
+    if (code == PL_OK && pl_replica_keeps_state(r) && region == PL_REGION_STATE)
+        code = pl_replica_made_call(
+            r, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
     pl_object_unref(floats);
     return code;
 }
@@ -215,35 +234,50 @@ static int calls_regions(pl_replica_t *r, pl_error_t *err)
     if (code != PL_OK || r->job->stage != PL_TRAIN)
         return code;
     code = call_allocate(r, PL_REGION_GRADS, r->model->params + 2, err);
+    if (code == PL_OK && pl_replica_keeps_state(r))
+        code = call_allocate(r, PL_REGION_KEPT, r->model->state, err);
     int slots = pl_optimizer_slots((pl_optimizer_t){r->optimizer.ops, r->optimizer.self});
     for (int k = 0; k < slots && code == PL_OK; k++)
         code = call_allocate(r, PL_REGION_SLOT0 + k, r->model->params, err);
     return code;
 }
 
+static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind,
+                     pl_error_t *err)
+{
+    int code = plan_add(r, kind, PL_TRAIN, 0, false, err);
+    if (code != PL_OK)
+        return code;
+    pl_graph_t *g = kind == PL_PLAN_RESTORE ? describe_restore(r, err)
+                                            : describe_optimizer(r, err);
+    graph[r->plan_count - 1] = g;
+    return g ? PL_OK : err->code;
+}
+
+/* Of plans: the order of the model's tensors and offsets comes from the first. */
+static int graphs_describe(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *err)
+{
+    int code = plans_list(r, err);
+    for (int k = 0; k < r->plan_count && code == PL_OK; k++)
+        code = (graph[k] = describe(r, &r->plan[k], err)) ? PL_OK : err->code;
+    for (int k = 0; k < r->plan_count && code == PL_OK; k++)
+        code = complete(r, &r->plan[k], graph[k], err);
+    pl_model_freeze(r->model);
+    if (code == PL_OK && r->job->stage == PL_TRAIN)
+        code = graph_add(r, graph, PL_PLAN_OPTIMIZER, err);
+    if (code == PL_OK && pl_replica_keeps_state(r))
+        code = graph_add(r, graph, PL_PLAN_RESTORE, err);
+    return code;
+}
+
 static int setup_calls(pl_replica_t *r, pl_error_t *err)
 {
     pl_graph_t *graph[PL_PLANS_MOST] = {0};
-    int code = plans_list(r, err), described = 0;
-    while (code == PL_OK && described < r->plan_count)
-        if ((graph[described] = describe(r, &r->plan[described], err)))
-            described++;
-        else
-            code = err->code;
-    for (int k = 0; k < described && code == PL_OK; k++)
-        code = complete(r, &r->plan[k], graph[k], err);
-    pl_model_freeze(r->model);
-    if (code == PL_OK && r->job->stage == PL_TRAIN
-        && (code = plan_add(r, PL_TRAIN, -1, false, err)) == PL_OK) {
-        r->plan[described].optimizer = true;
-        graph[described] = describe_optimizer(r, err);
-        code = graph[described] ? PL_OK : err->code;
-        described += graph[described] != NULL;
-    }
+    int code = graphs_describe(r, graph, err);
     if (code == PL_OK)
         code = calls_regions(r, err);
-    for (int k = 0; k < described; k++)
-        if (code == PL_OK)
+    for (int k = 0; k < PL_PLANS_MOST; k++)
+        if (code == PL_OK && graph[k])
             code = call_compile(r, &r->plan[k], graph[k], err);
         else
             pl_graph_free(graph[k]);
@@ -268,7 +302,8 @@ int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
     r->facts = pl_strdup(setup->facts);
     r->accelerator = pl_peer(r, "accelerator");
     r->model = pl_model_new(err);
-    code = r->facts && r->model ? parts_bind(r, err) : pl_no_memory(err);
+    r->rounds = pl_rounds_new(err);
+    code = r->facts && r->model && r->rounds ? parts_bind(r, err) : pl_no_memory(err);
     return code == PL_OK ? setup_calls(r, err) : code;
 }
 
@@ -276,6 +311,7 @@ void pl_replica_release(pl_replica_t *r)
 {
     for (int k = 0; k < r->plan_count; k++)
         pl_free(r->plan[k].fetch);
+    pl_rounds_free(r->rounds);
     pl_model_free(r->model);
     pl_instance_release(&r->module);
     pl_instance_release(&r->optimizer);

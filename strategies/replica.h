@@ -1,7 +1,8 @@
-/* replica.h - a whole copy of the module on one device: its graphs, plans and weights
+/* replica.h - a whole copy of the module on one device: its graphs, plans, weights and
+ * steps
  *
  * What every strategy that keeps the whole model on each rank shares: it describes the
- * module's steps, has them compiled, starts, reads and replaces the weights.  A
+ * module's steps, has them compiled, starts, trains, reads and replaces the weights.  A
  * pl_replica_t is the first member of the strategy's own struct, so that it makes calls
  * in the strategy's name. */
 #ifndef PL_STRATEGIES_REPLICA_H
@@ -16,13 +17,19 @@ extern "C" {
 
 /* Batches come in two sizes, full and the ragged last; gradients are set or, from the
  * second micro-batch of a step on, added to. */
-enum { PL_SIZES = 2, PL_PLANS_MOST = 8 };
+enum { PL_SIZES = 2, PL_PLANS_MOST = 10 };
+
+typedef enum pl_plan_kind {
+    PL_PLAN_BATCH,
+    PL_PLAN_OPTIMIZER,
+    PL_PLAN_RESTORE,                      /* state as the newest optimizer step left it */
+} pl_plan_kind_t;
 
 typedef struct pl_replica_plan {
+    pl_plan_kind_t kind;
     pl_stage_t stage;
     int64_t batch_size;
     bool accumulate;
-    bool optimizer;
     uint32_t number;                                        /* the accelerator's */
     pl_fetch_t *fetch;                                      /* [fetch_count] */
     int fetch_count;
@@ -40,6 +47,8 @@ typedef struct pl_replica {
     struct pl_model *model;
     pl_replica_plan_t plan[PL_PLANS_MOST];
     int plan_count;
+
+    struct pl_rounds *rounds;              /* training steps under way: replica_train.c */
 
     /* Calls under way that together answer one call of the strategy's. */
     pl_call_t *waiting;
@@ -60,60 +69,17 @@ PL_API int pl_replica_import(pl_replica_t *r, pl_call_t *call,
                              const pl_weights_t *weights, bool whole, pl_error_t *err);
 PL_API void pl_replica_release(pl_replica_t *r);
 
-/* The plan for a batch, or NULL with an error. */
-PL_API const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r, pl_stage_t stage,
-                                                int64_t count, bool accumulate,
-                                                pl_error_t *err);
+/* ---- What a strategy is called for; each answers the call, later or now ---- */
 
-/* The learning rate of a step, from 1. */
-PL_API double pl_replica_lr(const pl_replica_t *r, uint64_t step, uint64_t total_steps,
-                            double factor);
-
-/* ---- Calls of the accelerator, in the strategy's name: as pl_call() ---- */
-
-typedef struct pl_replica_step {
-    pl_batch_t *batch;
-    uint64_t number;                      /* the optimizer step it is for, from 1 */
-    uint32_t shard;                       /* micro-batch within the step, from 0 */
-    bool accumulate;                      /* gradients are added to what is there */
-    bool again;                           /* only to look: also after a guard, which stops
-                                             all else */
-} pl_replica_step_t;
-
-/* Answers: replay_plan; figures in the order of the figure names. */
-PL_API uint64_t pl_replica_forward_backward(pl_replica_t *r,
-                                            const pl_replica_step_t *step, pl_how_t how,
-                                            pl_error_t *err);
-/* Answers: replay_plan; figures are the loss and its weight, the gradient's norm before
- * clipping and 1. */
-PL_API uint64_t pl_replica_optimizer_step(pl_replica_t *r, uint64_t number, double lr,
-                                          pl_how_t how, pl_error_t *err);
-/* Answers: replay_plan; outputs are filled, unless they are NULL. */
-PL_API uint64_t pl_replica_forward(pl_replica_t *r, const pl_replica_plan_t *plan,
-                                   pl_batch_t *batch, pl_outputs_t *outputs, pl_how_t how,
-                                   pl_error_t *err);
-/* Answers: read_region. */
-PL_API uint64_t pl_replica_read_gradients(pl_replica_t *r, pl_how_t how, pl_error_t *err);
-
-/* ---- What comes of them ---- */
-
-/* Memory for a plan's outputs, or NULL when it has none; *failed tells that from no
- * memory. */
-PL_API pl_outputs_t *pl_replica_outputs(const pl_replica_plan_t *plan, bool *failed,
-                                        pl_error_t *err);
-/* The accelerator has filled them: integers become float32, as all outputs are.  NULL is
- * fine. */
-PL_API void pl_replica_outputs_filled(const pl_replica_plan_t *plan,
-                                      pl_outputs_t *outputs);
-
-/* Names of a stage's figures, one a line, those wanted at steps with a '*' behind;
- * pl_text_free() frees it. */
-PL_API char *pl_replica_figure_names(const pl_replica_t *r, pl_stage_t stage,
-                                     pl_error_t *err);
-
-/* The name of the first tensor with an element that is not finite in a copy of the
- * gradients, or NULL. */
-PL_API const char *pl_replica_first_bad(const pl_replica_t *r, const pl_floats_t *grads);
+/* Trains on a micro-batch and, when one is due, takes the optimizer step.  A step that is
+ * not finite changes nothing, and what was sent behind it waits until that is clear: then
+ * it is told as skipped and they run, or it fails, and they with it. */
+PL_API int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *msg,
+                            pl_error_t *err);
+PL_API int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call,
+                               const pl_evaluate_batch_t *msg, pl_error_t *err);
+PL_API int pl_replica_figure_names(const pl_replica_t *r, pl_call_t *call,
+                                   const pl_figure_names_t *msg, pl_error_t *err);
 
 #ifdef __cplusplus
 }

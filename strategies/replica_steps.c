@@ -1,24 +1,20 @@
-/* replica_steps.c - steps of a replica: plans of batches, replays, what comes of them */
-#include <math.h>
+/* replica_steps.c - plans of a replica, forward passes and what comes of them */
 #include <string.h>
 
-#include "accelerators/accelerator.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/options.h"
 #include "base/run.h"
-#include "runtime/cargo.h"
-#include "strategies/optimizers/optimizer.h"
-#include "strategies/replica.h"
+#include "strategies/replica_parts.h"
+#include "tensor/model.h"
 
-/* ---- what a step needs ---- */
+/* ---- plans ---- */
 
 const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r, pl_stage_t stage,
                                          int64_t count, bool accumulate, pl_error_t *err)
 {
     for (int k = 0; k < r->plan_count; k++) {
         const pl_replica_plan_t *p = &r->plan[k];
-        if (!p->optimizer && p->stage == stage && p->batch_size == count
+        if (p->kind == PL_PLAN_BATCH && p->stage == stage && p->batch_size == count
             && p->accumulate == accumulate)
             return p;
     }
@@ -26,72 +22,24 @@ const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r, pl_stage_t stage
     return NULL;
 }
 
-double pl_replica_lr(const pl_replica_t *r, uint64_t step, uint64_t total_steps,
-                     double factor)
+const pl_replica_plan_t *pl_replica_plan_of(const pl_replica_t *r, pl_plan_kind_t kind)
 {
-    const pl_scheduler_ops_t *scheduler = r->scheduler.ops;
-    pl_optimizer_t optimizer = {r->optimizer.ops, r->optimizer.self};
-    return pl_optimizer_lr(optimizer) * factor
-           * scheduler->factor(r->scheduler.self, step - 1, total_steps);
+    for (int k = 0; k < r->plan_count; k++)
+        if (r->plan[k].kind == kind)
+            return &r->plan[k];
+    return NULL;
 }
 
-/* ---- steps ---- */
-
-uint64_t pl_replica_forward_backward(pl_replica_t *r, const pl_replica_step_t *step,
-                                     pl_how_t how, pl_error_t *err)
+bool pl_replica_keeps_state(const pl_replica_t *r)
 {
-    const pl_replica_plan_t *plan = pl_replica_plan(r, PL_TRAIN, step->batch->count,
-                                                    step->accumulate, err);
-    if (!plan)
-        return 0;
-    pl_replay_plan_t msg = {.plan = plan->number,
-                            .what = "forward_backward",
-                            .seed = (uint64_t)r->job->trainer->seed,
-                            .step = step->number,
-                            .shard = step->shard,
-                            .halts = !step->again,
-                            .batch = &step->batch->object};
-    return pl_call_replay_plan(r, r->accelerator, &msg, how, err);
+    return r->job->stage == PL_TRAIN && r->model->state > 0;
 }
 
-/* Its plan is the last. */
-uint64_t pl_replica_optimizer_step(pl_replica_t *r, uint64_t number, double lr,
-                                   pl_how_t how, pl_error_t *err)
-{
-    float scalars[PL_STEP_SCALARS] = {0};
-    pl_optimizer_scalars((pl_optimizer_t){r->optimizer.ops, r->optimizer.self}, lr,
-                         number, scalars);
-    pl_replay_plan_t msg = {.plan = r->plan[r->plan_count - 1].number,
-                            .what = "optimizer_step",
-                            .seed = (uint64_t)r->job->trainer->seed,
-                            .step = number,
-                            .halts = true,
-                            .scalars = {scalars, sizeof scalars}};
-    return pl_call_replay_plan(r, r->accelerator, &msg, how, err);
-}
+/* ---- outputs ---- */
 
-uint64_t pl_replica_forward(pl_replica_t *r, const pl_replica_plan_t *plan,
-                            pl_batch_t *batch, pl_outputs_t *outputs, pl_how_t how,
-                            pl_error_t *err)
-{
-    pl_replay_plan_t msg = {.plan = plan->number,
-                            .what = "forward",
-                            .seed = (uint64_t)r->job->trainer->seed,
-                            .batch = &batch->object,
-                            .outputs = outputs ? &outputs->object : NULL};
-    return pl_call_replay_plan(r, r->accelerator, &msg, how, err);
-}
-
-uint64_t pl_replica_read_gradients(pl_replica_t *r, pl_how_t how, pl_error_t *err)
-{
-    pl_read_region_t msg = {.region = PL_REGION_GRADS,
-                            .count = (uint64_t)r->model->params};
-    return pl_call_read_region(r, r->accelerator, &msg, how, err);
-}
-
-/* ---- what comes of them ---- */
-
-pl_outputs_t *pl_replica_outputs(const pl_replica_plan_t *plan, bool *failed,
+/* Memory for a plan's outputs, or NULL when it has none; *failed tells that from no
+ * memory. */
+static pl_outputs_t *outputs_new(const pl_replica_plan_t *plan, bool *failed,
                                  pl_error_t *err)
 {
     pl_outputs_t *outputs = NULL;
@@ -113,7 +61,8 @@ pl_outputs_t *pl_replica_outputs(const pl_replica_plan_t *plan, bool *failed,
     return NULL;
 }
 
-void pl_replica_outputs_filled(const pl_replica_plan_t *plan, pl_outputs_t *outputs)
+/* Integers become float32, as all outputs are.  NULL is fine. */
+static void outputs_filled(const pl_replica_plan_t *plan, pl_outputs_t *outputs)
 {
     for (int k = 0; outputs && k < outputs->count; k++) {
         float *data = outputs->output[k].data;
@@ -127,11 +76,80 @@ void pl_replica_outputs_filled(const pl_replica_plan_t *plan, pl_outputs_t *outp
     }
 }
 
-char *pl_replica_figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
+/* ---- a forward pass ---- */
+
+typedef struct forward {
+    pl_call_t *call;
+    const pl_replica_plan_t *plan;
+    pl_outputs_t *outputs;                                  /* counted  [none] */
+} forward_t;
+
+static void forward_free(forward_t *forward)
+{
+    pl_object_unref(forward->outputs);
+    pl_free(forward);
+}
+
+static void forward_answered(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    forward_t *forward = answer->context;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    if (answer->kind == PL_ANSWER_ERROR) {
+        pl_call_fail(forward->call, answer->error);
+    } else {
+        outputs_filled(forward->plan, forward->outputs);
+        pl_evaluate_batch_reply_t reply = {
+            .figures = answer->body->replay_plan_reply.figures,
+            .outputs = forward->outputs ? &forward->outputs->object : NULL};
+        pl_reply_evaluate_batch(forward->call, &reply);
+    }
+    forward_free(forward);
+}
+
+static int forward_send(pl_replica_t *r, forward_t *forward,
+                        const pl_evaluate_batch_t *msg, pl_error_t *err)
+{
+    bool failed = false;
+    if (msg->stage == PL_PREDICT)
+        forward->outputs = outputs_new(forward->plan, &failed, err);
+    const pl_replay_plan_t replay = {.plan = forward->plan->number,
+                                     .what = "forward",
+                                     .seed = (uint64_t)r->job->trainer->seed,
+                                     .batch = msg->batch,
+                                     .outputs = forward->outputs
+                                                    ? &forward->outputs->object
+                                                    : NULL};
+    const pl_how_t how = {.on_answer = forward_answered, .context = forward};
+    return !failed && pl_call_replay_plan(r, r->accelerator, &replay, how, err)
+               ? PL_OK
+               : err->code;
+}
+
+int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batch_t *msg,
+                        pl_error_t *err)
+{
+    const int64_t count = ((const pl_batch_t *)msg->batch)->count;
+    const pl_replica_plan_t *plan = pl_replica_plan(r, msg->stage, count, false, err);
+    forward_t *forward = plan ? pl_alloc(sizeof *forward) : NULL;
+    if (!forward)
+        return plan ? pl_no_memory(err) : err->code;
+    *forward = (forward_t){.call = call, .plan = plan};
+    int code = forward_send(r, forward, msg, err);
+    if (code != PL_OK)
+        forward_free(forward);
+    return code;
+}
+
+/* ---- figures ---- */
+
+/* One a line, those wanted at steps with a '*' behind. */
+static char *figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
 {
     const pl_replica_plan_t *plan = NULL;
     for (int k = 0; k < r->plan_count && !plan; k++)
-        if (r->plan[k].stage == stage && !r->plan[k].optimizer)
+        if (r->plan[k].stage == stage && r->plan[k].kind == PL_PLAN_BATCH)
             plan = &r->plan[k];
     char *names = pl_strdup("");
     for (int k = 0; plan && names && k < plan->fetch_count; k++) {
@@ -148,14 +166,13 @@ char *pl_replica_figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_
     return names;
 }
 
-const char *pl_replica_first_bad(const pl_replica_t *r, const pl_floats_t *grads)
+int pl_replica_figure_names(const pl_replica_t *r, pl_call_t *call,
+                            const pl_figure_names_t *msg, pl_error_t *err)
 {
-    for (int k = 0; k < r->model->count; k++) {
-        const pl_tensor_info_t *t = &r->model->tensor[k];
-        if (t->region == PL_REGION_PARAMS)
-            for (int64_t i = t->offset; i < t->offset + t->count; i++)
-                if (!isfinite(grads->data[i]))
-                    return t->name;
-    }
-    return NULL;
+    char *names = figure_names(r, msg->stage, err);
+    if (!names)
+        return PL_ENOMEM;
+    int code = pl_reply_figure_names(call, &(pl_figure_names_reply_t){.names = names});
+    pl_free(names);
+    return code;
 }

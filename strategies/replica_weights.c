@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica_calls.h"
+#include "strategies/replica_parts.h"
 #include "tensor/model.h"
 
 /* ---- which regions there are ---- */
@@ -178,6 +179,10 @@ static int import_write(pl_replica_t *r, pl_floats_t *const from[PL_REGIONS],
         pl_how_t how = {.on_answer = import_answered};
         code = pl_replica_made_call(
             r, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
+        msg.region = PL_REGION_KEPT;
+        if (code == PL_OK && region == PL_REGION_STATE && pl_replica_keeps_state(r))
+            code = pl_replica_made_call(
+                r, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
     }
     return pl_replica_made_all(r, code, err);
 }

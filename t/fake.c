@@ -218,6 +218,7 @@ static void flight_compute(fake_t *fake, flight_t *flight)
     if (flight->computed || flight->error.code != PL_OK)
         return;
     flight->computed = true;
+    fake->halted &= !flight->replay->resumes;
     flight->replay->guarded = flight->replay->halts && fake->halted;
     if (flight->replay->guarded)
         return;

@@ -263,8 +263,9 @@ static void the_norm_and_the_loss_come_back(void)
     rig_release(&rig);
 }
 
-/* Whether a step with this in the gradients leaves everything as it was. */
-static bool nothing_happens(int64_t at, double value)
+/* Whether a step with this in the gradients leaves everything as it was, and ends guarded
+ * or not. */
+static bool nothing_happens(int64_t at, double value, bool guarded)
 {
     rig_t rig = rig_new(&pl_adamw_optimizer, "{}", 1);
     rig_gradients(&rig, 0, 7, 5);
@@ -274,7 +275,7 @@ static bool nothing_happens(int64_t at, double value)
     memcpy(before, rig.region[PL_REGION_PARAMS], n * sizeof(double));
     rig_step(&rig, 0);
     bool same = !memcmp(before, rig.region[PL_REGION_PARAMS], n * sizeof(double))
-                && rig.guarded;
+                && rig.guarded == guarded;
     for (size_t i = 0; i < n; i++)
         same = same && rig.region[PL_REGION_SLOT0][i] == 0
                && rig.region[PL_REGION_SLOT0 + 1][i] == 0;
@@ -284,12 +285,22 @@ static bool nothing_happens(int64_t at, double value)
 
 static void what_is_not_finite_changes_nothing(void)
 {
-    ok(nothing_happens(0, NAN), "a gradient that is no number");
-    ok(nothing_happens(17, INFINITY), "an infinite gradient");
-    ok(nothing_happens(-1, NAN), "a loss that is no number");
-    ok(nothing_happens(-1, -INFINITY), "an infinite loss");
-    ok(nothing_happens(-2, 0), "a weight of zero: nobody had a sample");
-    ok(!nothing_happens(0, 0.5), "while a finite one does");
+    ok(nothing_happens(0, NAN, true), "a gradient that is no number");
+    ok(nothing_happens(17, INFINITY, true), "an infinite gradient");
+    ok(nothing_happens(-1, NAN, true), "a loss that is no number");
+    ok(nothing_happens(-1, -INFINITY, true), "an infinite loss");
+    ok(nothing_happens(-2, NAN, true), "a weight that is no number");
+    ok(!nothing_happens(0, 0.5, false), "while a finite one does");
+}
+
+static void a_step_that_nobody_had_a_sample_for_is_no_fault(void)
+{
+    ok(nothing_happens(-2, 0, false), "a weight of zero changes nothing");
+    rig_t rig = rig_new(&pl_sgd_optimizer, "{}", 0);
+    rig_gradients(&rig, 0, 0, 0);
+    rig_step(&rig, 0);
+    ok(rig.figures[1][0] == 0, "and has no norm");
+    rig_release(&rig);
 }
 
 static void padding_stays_zero(void)
@@ -355,6 +366,7 @@ int main(void)
     run(schedules_are_sensible_at_their_ends);
     run(the_norm_and_the_loss_come_back);
     run(what_is_not_finite_changes_nothing);
+    run(a_step_that_nobody_had_a_sample_for_is_no_fault);
     run(padding_stays_zero);
     run(neighbours_treated_alike_are_one_range);
     run(impossible_steps_say_why);

@@ -181,15 +181,20 @@ static void op_assign(interpreter_t *in, const pl_op_t *op)
         target[i] = op->attr.accumulate ? target[i] + value[i] : value[i];
 }
 
+static bool guard_stops(const interpreter_t *in, const pl_op_t *op)
+{
+    const double x = in->value[op->input[0]][0];
+    in->replay->guarded = !isfinite(x);
+    return in->replay->guarded || (op->attr.empty && x == 0);
+}
+
 static int run_ops(interpreter_t *in, pl_error_t *err)
 {
     for (int i = 0; i < in->g->op_count; i++) {
         const pl_op_t *op = &in->g->op[i];
         int code = PL_OK;
-        if (op->code == PL_OP_guard && !isfinite(in->value[op->input[0]][0])) {
-            in->replay->guarded = true;
+        if (op->code == PL_OP_guard && guard_stops(in, op))
             return PL_OK;
-        }
         if (op->code == PL_OP_reshape)
             in->value[op->output[0]] = in->value[op->input[0]];
         else if (op->code == PL_OP_assign && !(in->plan && in->plan->done[i]))

@@ -235,6 +235,7 @@ static int cpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error
     pl_cpu_t *cpu = self;
     pl_error_t failure = {0};
     int code = PL_OK;
+    cpu->halted &= !replay->resumes;
     replay->guarded = replay->halts && cpu->halted;
     if (!replay->guarded)
         code = pl_plan_run(cpu, plan, replay, &failure);

@@ -443,6 +443,6 @@ int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t 
     replay->guarded = code == PL_GUARDED;
     if (code < 0)
         return code;
-    hand_out(plan, replay, replay->guarded ? i - 1 : i);
+    hand_out(plan, replay, code > 0 ? i - 1 : i);
     return PL_OK;
 }

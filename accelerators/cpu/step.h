@@ -14,7 +14,9 @@
 #include "accelerators/cpu/parallel.h"
 #include "tensor/lifetimes.h"
 
-#define PL_GUARDED 1                       /* a step's answer: the rest does not happen */
+/* A step's answers: the rest does not happen. */
+#define PL_GUARDED 1
+#define PL_ENOUGH 2                                         /* and that is no fault */
 
 /* What a running step sees. */
 typedef struct pl_frame {

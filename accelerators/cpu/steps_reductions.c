@@ -172,7 +172,10 @@ static int prepare_max_grad(pl_step_t *s, const pl_builder_t *b, pl_error_t *err
 static int run_guard(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
 {
     (void)err;
-    return isfinite(*(const float *)pl_in(s, f, 0)) ? PL_OK : PL_GUARDED;
+    const float x = *(const float *)pl_in(s, f, 0);
+    if (!isfinite(x))
+        return PL_GUARDED;
+    return s->op.attr.empty && x == 0 ? PL_ENOUGH : PL_OK;
 }
 
 static int prepare_guard(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)

@@ -20,7 +20,11 @@ typedef enum pl_region {
                                                weight */
     PL_REGION_STATE,                        /* [state elements] */
     PL_REGION_SLOT0,                        /* PL_SLOTS of them, [parameters] each */
-    PL_REGIONS = PL_REGION_SLOT0 + PL_SLOTS,
+    PL_REGION_KEPT = PL_REGION_SLOT0 + PL_SLOTS,
+    /* [state elements] as the newest optimizer
+                                               step left them: a step that is guarded
+                                               goes back to them */
+    PL_REGIONS,
 } pl_region_t;
 
 typedef enum pl_opcode {
@@ -79,7 +83,7 @@ typedef struct pl_attr {
     double a, b;
     int axis;
     unsigned axes;                                          /* bit mask */
-    bool keep, transpose_a, transpose_b, causal, has_ignore, accumulate;
+    bool keep, transpose_a, transpose_b, causal, has_ignore, accumulate, empty;
     int order[PL_DIMS];
     pl_shape_t shape;                  /* the output's, where inputs do not tell: reshape,
                                           broadcast, range, and gradients of moves and

@@ -86,6 +86,15 @@ static void figure(pl_graph_t *g, const char *name, pl_node_t sum, pl_node_t wei
     pl_log(g, name, (pl_loss_t){sum, weight}, PL_ON_STEP);
 }
 
+/* For a step that is guarded to go back to. */
+static void keep_state(pl_graph_t *g, const pl_model_t *model)
+{
+    const pl_shape_t shape = PL_SHAPE(model->state);
+    if (model->state)
+        pl_assign(g, pl_region_view(g, PL_REGION_KEPT, 0, shape),
+                  pl_region_view(g, PL_REGION_STATE, 0, shape));
+}
+
 /* From the gradient of sum/nominal to that of sum/weight, clipped. */
 static pl_node_t gradient_factor(pl_graph_t *g, const pl_model_t *model, double nominal,
                                  double clip)
@@ -93,6 +102,7 @@ static pl_node_t gradient_factor(pl_graph_t *g, const pl_model_t *model, double 
     pl_node_t loss = pl_region_view(g, PL_REGION_GRADS, model->params, pl_shape(0));
     pl_node_t weight = pl_region_view(g, PL_REGION_GRADS, model->params + 1, pl_shape(0));
     pl_node_t grads = pl_region_view(g, PL_REGION_GRADS, 0, PL_SHAPE(model->params));
+    pl_emit(g, PL_OP_guard, &weight, 1, &(pl_attr_t){.empty = true}, NULL);
     pl_node_t factor = pl_div(g, pl_scalar(g, nominal), weight);
     pl_node_t norm =
         pl_mul(g, pl_sqrt(g, pl_sum(g, pl_mul(g, grads, grads), NULL, 0, false)), factor);
@@ -100,6 +110,7 @@ static pl_node_t gradient_factor(pl_graph_t *g, const pl_model_t *model, double 
     figure(g, "grad_norm", norm, pl_scalar(g, 1));
     pl_emit(g, PL_OP_guard, &loss, 1, NULL, NULL);
     pl_emit(g, PL_OP_guard, &norm, 1, NULL, NULL);
+    keep_state(g, model);
     if (clip <= 0)
         return factor;
     /* torch.nn.utils.clip_grad_norm_ */

@@ -1,0 +1,197 @@
+/* steps.c - tests of strategies/replica_train.c: steps that are not finite, or empty */
+#include <math.h>
+#include <string.h>
+
+#include "rig.h"
+#include "strategies/replica.h"
+#include "strategies/strategies.h"
+#include "tap.h"
+
+/* ---- A module with state, and one that ignores a class ---- */
+
+static pl_node_t hidden(pl_graph_t *g)
+{
+    pl_node_t x = pl_linear(g, "fc1", pl_flatten(g, pl_input(g, "x"), 1), 5);
+    return pl_relu(g, pl_batch_norm(g, "norm", x, 0.1, 1e-5));
+}
+
+static void normed_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_node_t logits = pl_linear(g, "fc2", hidden(g), 3);
+    pl_loss(g, pl_cross_entropy(g, logits, pl_input(g, "y"), NULL));
+}
+
+static void ignoring_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    const pl_cross_entropy_options_t options = {.has_ignore = true, .ignore_index = 1};
+    pl_node_t x = pl_linear(g, "fc1", pl_flatten(g, pl_input(g, "x"), 1), 3);
+    pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), &options));
+}
+
+static const pl_module_ops_t normed = {.name = "normed", .help = "", .step = normed_step};
+static const pl_module_ops_t ignoring = {.name = "ignoring",
+                                         .help = "",
+                                         .step = ignoring_step};
+
+/* ---- A strategy that lets steps be skipped, whatever the loop says ---- */
+
+static int skipping_train(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
+{
+    pl_train_batch_t msg = body->train_batch;
+    msg.may_skip = true;
+    return pl_replica_train(self, call, &msg, err);
+}
+
+static pl_handler_t handlers[16];
+static pl_actor_ops_t skipping;
+
+static void skipping_make(void)
+{
+    int k = 0;
+    skipping = pl_single_strategy;
+    skipping.name = "skipping";
+    skipping.handlers = handlers;
+    for (const pl_handler_t *h = pl_single_strategy.handlers; h->on_call; h++)
+        handlers[k++] = h->message == PL_MESSAGE_train_batch
+                            ? (pl_handler_t)PL_ON(train_batch, skipping_train)
+                            : *h;
+}
+
+/* ---- Runs ---- */
+
+#define SKIPS "\"strategy\": \"skipping\", \"seed\": 3, "
+#define MOMENTUM "{\"name\": \"sgd\", \"lr\": 0.05, \"momentum\": 0.9}"
+
+static rig_result_t *fit(const char *device, const char *script, int nan,
+                         const char *trainer)
+{
+    rig_t *rig = rig_new(.accelerator = device, .script = script,
+                         .module = "{\"name\": \"normed\"}", .optimizer = MOMENTUM,
+                         .data = "\"batch_size\": 8, \"shuffle\": false", .nan = nan,
+                         .trainer = trainer);
+    rig_result_t *result = rig_keep(rig_fit(rig));
+    is_text(result->status, "ok", "it trains: %s", trainer);
+    rig_free(&rig);
+    return result;
+}
+
+static void is_same(rig_result_t *a, rig_result_t *b, const char *what)
+{
+    ok(rig_same_bits(a, b), "%s", what);
+    rig_result_free(a);
+    rig_result_free(b);
+}
+
+static void a_skipped_step_leaves_no_trace(void)
+{
+    static const char script[] = "step 5 of forward_backward gives nan in fc2.weight";
+    is_same(fit("fake", script, 0, SKIPS "\"max_steps\": 5"),
+            fit("fake", "", 0, SKIPS "\"max_steps\": 4"),
+            "weights and statistics are those of the step before");
+    is_same(fit("fake", script, 0,
+                SKIPS "\"max_steps\": 5, \"accumulate_grad_batches\": 3"),
+            fit("fake", "", 0, SKIPS "\"max_steps\": 4, \"accumulate_grad_batches\": 3"),
+            "also when it took several batches");
+}
+
+static void a_bad_record_spoils_no_statistics(void)
+{
+    rig_result_t *result = fit("cpu", NULL, 10, SKIPS "\"max_steps\": 9");
+    bool finite = true;
+    for (int k = 0; k < result->weight_count; k++)
+        for (size_t i = 0; i < result->weight[k].count; i++)
+            finite = finite && isfinite(result->weight[k].data[i]);
+    ok(finite && result->weight_count, "all is finite after a batch with a NaN");
+    is_int((long)result->global_step, 9, "and the step counts");
+    rig_result_free(result);
+}
+
+static void what_is_behind_a_skipped_step_does_not_notice(void)
+{
+    static const char script[] = "step 3 of forward_backward gives nan in loss;"
+                                 "step 4 of forward_backward gives nan in fc1.bias";
+    is_same(fit("fake", script, 0, SKIPS "\"max_steps\": 8, \"depth\": 1"),
+            fit("fake", script, 0, SKIPS "\"max_steps\": 8, \"depth\": 6"),
+            "bits do not depend on how many steps were under way");
+}
+
+static json_t *bad_texts(void)
+{
+    json_t *stream = rig_stream(), *texts = json_array(), *message;
+    size_t k;
+    json_array_foreach(stream, k, message)
+    {
+        json_t *fields = json_object_get(message, "fields");
+        if (json_is_true(json_object_get(fields, "skipped"))
+            || json_integer_value(json_object_get(fields, "skipped")))
+            json_array_append(texts, json_object_get(fields, "bad"));
+    }
+    json_decref(stream);
+    return texts;
+}
+
+static void a_skipped_step_says_what_was_bad(void)
+{
+    rig_t *rig = rig_new(.module = "{\"name\": \"normed\"}", .stream = true,
+                         .data = "\"batch_size\": 8",
+                         .script = "step 2 of forward_backward gives nan in norm.bias;"
+                                   "step 3 of forward_backward gives nan in loss",
+                         .trainer = SKIPS "\"max_steps\": 6, \"depth\": 4");
+    is_text(rig_fit(rig)->status, "ok", "the run goes on");
+    rig_free(&rig);
+    json_t *texts = bad_texts();
+    is_int((long)json_array_size(texts), 2, "two steps are told as skipped");
+    like(json_string_value(json_array_get(texts, 0)),
+         "the gradient is not finite.*\"norm.bias\"", "the first by its tensor");
+    like(json_string_value(json_array_get(texts, 1)), "the loss is not finite",
+         "the second by its loss");
+    json_decref(texts);
+}
+
+static void a_failure_is_not_skipped(void)
+{
+    rig_t *rig = rig_new(.module = "{\"name\": \"normed\"}", .data = "\"batch_size\": 8",
+                         .script = "step 2 of forward_backward gives nan in loss;"
+                                   "replay 4 of forward_backward fails",
+                         .trainer = SKIPS "\"max_steps\": 9, \"depth\": 4");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "failed", "the run fails");
+    is_int(result->error.code, PL_EIO, "as the device did");
+    rig_free(&rig);
+}
+
+static void a_step_whose_targets_are_all_ignored_is_an_empty_one(void)
+{
+    static const char *const devices[] = {"fake", "cpu"};
+    for (int k = 0; k < 2; k++) {
+        rig_t *rig = rig_new(.accelerator = devices[k],
+                             .module = "{\"name\": \"ignoring\"}", .optimizer = MOMENTUM,
+                             .data = "\"batch_size\": 1", .trainer = "\"max_epochs\": 2");
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "ok", "%s: it trains", devices[k]);
+        is_int((long)result->global_step, 80, "each step counts");
+        ok(isfinite(rig_metric(result, "train_loss_epoch")),
+           "the loss is that of the others");
+        rig_free(&rig);
+    }
+}
+
+int main(void)
+{
+    skipping_make();
+    const pl_registration_t parts[] = {{"module", &normed},
+                                       {"module", &ignoring},
+                                       {"strategy", &skipping},
+                                       PL_REGISTRATIONS_END};
+    rig_init(parts);
+    run(a_skipped_step_leaves_no_trace);
+    run(a_bad_record_spoils_no_statistics);
+    run(what_is_behind_a_skipped_step_does_not_notice);
+    run(a_skipped_step_says_what_was_bad);
+    run(a_failure_is_not_skipped);
+    run(a_step_whose_targets_are_all_ignored_is_an_empty_one);
+    return tap_done();
+}
