@@ -15,11 +15,15 @@ static const pl_registration_t own_parts[] = {
 #ifdef HAVE_ONEDNN
     {"accelerator", &pl_cpu_accelerator},
 #endif
-    {"strategy", &pl_single_strategy},    {"launcher", &pl_inline_launcher},
-    {"dataset", &pl_csv_dataset},         {"dataset", &pl_idx_dataset},
-    {"dataset", &pl_memory_dataset},      {"dataset", &pl_npy_dataset},
-    {"dataset", &pl_text_dataset},        {"callback", &pl_progress_callback},
-    {"logger", &pl_jsonl_logger},         PL_REGISTRATIONS_END,
+    {"strategy", &pl_single_strategy},
+    {"launcher", &pl_inline_launcher},
+    {"dataset", &pl_csv_dataset},
+    {"dataset", &pl_idx_dataset},
+    {"dataset", &pl_memory_dataset},
+    {"dataset", &pl_npy_dataset},
+    {"dataset", &pl_text_dataset},
+    {"logger", &pl_jsonl_logger},
+    PL_REGISTRATIONS_END,
 };
 
 int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
@@ -29,6 +33,8 @@ int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
     int code = pl_register(own_parts, err);
     if (code == PL_OK)
         code = pl_register(pl_optimizer_parts, err);
+    if (code == PL_OK)
+        code = pl_register(pl_callback_parts, err);
     if (code == PL_OK && registrations)
         code = pl_register(registrations, err);
     return code;

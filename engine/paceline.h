@@ -144,7 +144,8 @@ typedef struct pl_option {
                                           "\"relu\""; "\"auto\"": taken from what the data
                                           knows under the same name, unless auto is in the
                                           range as a word of its own; NULL: must be given;
-                                          a part: "auto" or none ("null") */
+                                          a part: "auto" or none ("null"); a float: "null"
+                                          for none, NaN */
     const char *range;                 /* numbers: "1..", "0..1", "(0..1]"; text:
                                           "relu|gelu|tanh"; part: its role; [anything] */
     const char *help;                  /* one clause, with the unit */
@@ -892,7 +893,7 @@ PL_API int pl_wish_figure(pl_wish_t *wish, const char *name, double value,
 typedef struct pl_callback_ops {
     PL_PART;
     unsigned points;                                        /* where on() is called */
-    /* Optimizer steps between two calls at TRAIN_BATCH_END, 1..  [1] */
+    /* Optimizer steps between two calls at TRAIN_BATCH_END; 0: never there  [1] */
     int64_t (*every_n_steps)(const void *self);
     int (*start)(void *self, pl_error_t *err);          /* before anything else of the run
                                                            [nothing to do] */

@@ -80,8 +80,11 @@ static void keep(asked_t *asked, const pl_body_t *body)
         asked->object = pl_object_ref(body->fetch_batch_reply.batch);
         break;
     case PL_MESSAGE_ask_callbacks:
-        keep_text(asked, body->ask_callbacks_reply.reason);
+        keep_text(asked, body->ask_callbacks_reply.stop
+                             ? body->ask_callbacks_reply.reason
+                             : body->ask_callbacks_reply.figures);
         break;
+    case PL_MESSAGE_get_state: keep_text(asked, body->get_state_reply.state); break;
     case PL_MESSAGE_save: keep_text(asked, body->save_reply.path); break;
     case PL_MESSAGE_read_weights:
         asked->object = pl_object_ref(body->read_weights_reply.weights);

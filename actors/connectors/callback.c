@@ -50,7 +50,7 @@ static int64_t steps_of(const hosted_t *hosted)
 {
     const pl_callback_ops_t *ops = ops_of(hosted);
     int64_t steps = ops->every_n_steps ? ops->every_n_steps(hosted->part.self) : 1;
-    return steps < 1 ? 1 : steps;
+    return steps < 0 ? 1 : steps;
 }
 
 static int hosted_start(hosted_t *hosted, pl_error_t *err)
@@ -134,7 +134,8 @@ static bool is_wanted(const hosted_t *hosted, const pl_hook_t point, uint64_t gl
 {
     return (ops_of(hosted)->points & 1u << point)
            && (point != PL_HOOK_TRAIN_BATCH_END
-               || global_step % (uint64_t)hosted->every_n_steps == 0);
+               || (hosted->every_n_steps
+                   && global_step % (uint64_t)hosted->every_n_steps == 0));
 }
 
 /* Asks one callback, when the point is its own. */

@@ -80,6 +80,11 @@ static int read_number(const pl_option_t *option, const json_t *value, void *fie
     if (rc != PL_OK)
         return rc;
     double number = json_number_value(value);
+    bool may_be_none = option->fallback && !strcmp(option->fallback, "null");
+    if (json_is_null(value) && may_be_none) {
+        *(double *)field = NAN;
+        return PL_OK;
+    }
     if (!json_is_number(value) || !pl_range_holds_number(&range, number))
         return fail_value(option, value, "a number", &range, err);
     *(double *)field = number;

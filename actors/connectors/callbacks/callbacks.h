@@ -6,6 +6,14 @@
 
 #include "paceline.h"
 
+extern const pl_callback_ops_t pl_device_stats_monitor_callback;
+extern const pl_callback_ops_t pl_early_stopping_callback;
+extern const pl_callback_ops_t pl_lr_monitor_callback;
 extern const pl_callback_ops_t pl_progress_callback;
+extern const pl_callback_ops_t pl_throughput_monitor_callback;
+extern const pl_callback_ops_t pl_timer_callback;
+
+/* All of them, up to PL_REGISTRATIONS_END. */
+extern const pl_registration_t pl_callback_parts[];
 
 #endif

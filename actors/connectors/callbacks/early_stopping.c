@@ -1,0 +1,172 @@
+/* early_stopping.c - stops a run whose figure gets no better, is good enough, or is lost
+ *
+ * What it decides follows from the figures alone, so a run that goes on from a checkpoint
+ * stops where it would have stopped. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/connectors/callbacks/callbacks.h"
+#include "actors/connectors/callbacks/figure.h"
+#include "base/error.h"
+#include "base/log.h"
+
+typedef struct early_stopping {
+    const char *monitor, *mode;
+    double min_delta, stopping_threshold, divergence_threshold;  /* NaN: none */
+    int64_t patience;
+    bool check_finite, strict, check_on_train_epoch_end, verbose;
+
+    double best;                                            /* NaN: none so far */
+    int64_t waited;                                         /* checks since it was */
+    bool warned;
+} early_stopping_t;
+
+static const pl_option_t early_stopping_options[] = {
+    PL_TEXT(early_stopping_t, monitor, "\"val_loss\"", NULL, "figure to look at"),
+    PL_TEXT(early_stopping_t, mode, "\"min\"", "min|max", "which way it gets better"),
+    PL_FLOAT(early_stopping_t, min_delta, "0", "0..", "less than that is no improvement"),
+    PL_INT(early_stopping_t, patience, "3", "0..",
+           "checks without improvement before it stops"),
+    PL_FLOAT(early_stopping_t, stopping_threshold, "null", NULL,
+             "stops once the figure is better than this"),
+    PL_FLOAT(early_stopping_t, divergence_threshold, "null", NULL,
+             "stops once the figure is worse than this"),
+    PL_BOOL(early_stopping_t, check_finite, "true", "stops when it is not finite"),
+    PL_BOOL(early_stopping_t, strict, "true", "a figure that is missing fails the run"),
+    PL_BOOL(early_stopping_t, check_on_train_epoch_end, "false",
+            "looks after epochs, as it does for train_ figures, not validations"),
+    PL_BOOL(early_stopping_t, verbose, "false", "a log line for each improvement"),
+    PL_OPTIONS_END,
+};
+
+static int early_stopping_start(void *self, pl_error_t *err)
+{
+    early_stopping_t *e = self;
+    e->best = NAN;
+    return *e->monitor
+               ? PL_OK
+               : pl_fail(err, PL_EINVAL, "\"monitor\" takes the name of a figure");
+}
+
+static bool is_better(const early_stopping_t *e, double value, double than)
+{
+    return !strcmp(e->mode, "min") ? value < than : value > than;
+}
+
+static bool has_improved(const early_stopping_t *e, double value)
+{
+    double delta = !strcmp(e->mode, "min") ? -e->min_delta : e->min_delta;
+    return isnan(e->best) || is_better(e, value, e->best + delta);
+}
+
+static void stop_because(pl_wish_t *wish, const char *format, ...) PL_PRINTF(2, 3);
+
+static void stop_because(pl_wish_t *wish, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(wish->reason, sizeof wish->reason, format, args);
+    va_end(args);
+    wish->stop = true;
+}
+
+static void improvement_note(early_stopping_t *e, const pl_hook_event_t *event,
+                             double value)
+{
+    e->best = value;
+    e->waited = 0;
+    if (e->verbose)
+        pl_log_line(PL_LOG_INFO, event->rank, "early_stopping", "%s improved to %.6g",
+                    e->monitor, value);
+}
+
+static void value_check(early_stopping_t *e, const pl_hook_event_t *event, double value,
+                        pl_wish_t *wish)
+{
+    if (!isfinite(value)) {
+        if (e->check_finite)
+            stop_because(wish, "%s is not finite; the best was %.6g", e->monitor,
+                         e->best);
+        return;
+    }
+    if (is_better(e, value, e->stopping_threshold))
+        stop_because(wish, "%s %.6g is better than the threshold %.6g", e->monitor, value,
+                     e->stopping_threshold);
+    else if (is_better(e, e->divergence_threshold, value))
+        stop_because(wish, "%s %.6g is worse than the threshold %.6g", e->monitor, value,
+                     e->divergence_threshold);
+    if (has_improved(e, value))
+        improvement_note(e, event, value);
+    else if (++e->waited >= e->patience && !wish->stop)
+        stop_because(wish,
+                     "%s has not improved in the last %lld checks; the best is "
+                     "%.6g",
+                     e->monitor, (long long)e->waited, e->best);
+}
+
+/* A figure that is not there will hardly come later. */
+static int figure_missing(early_stopping_t *e, const pl_hook_event_t *event,
+                          const pl_error_t *why, pl_error_t *err)
+{
+    if (e->strict || why->code != PL_ENOTFOUND)
+        return pl_fail(err, why->code, "%s", why->text);
+    if (!e->warned)
+        pl_log_line(PL_LOG_WARNING, event->rank, "early_stopping", "%s", why->text);
+    e->warned = true;
+    return PL_OK;
+}
+
+static bool is_time(const early_stopping_t *e, pl_hook_t point)
+{
+    bool epochs = e->check_on_train_epoch_end || !strncmp(e->monitor, "train_", 6);
+    return epochs == (point == PL_HOOK_TRAIN_EPOCH_END);
+}
+
+static int early_stopping_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                             pl_wish_t *wish, pl_error_t *err)
+{
+    early_stopping_t *e = self;
+    pl_error_t why = {0};
+    double value;
+    if (!is_time(e, point))
+        return PL_OK;
+    if (pl_figure_find(event, e->monitor, &value, &why) != PL_OK)
+        return figure_missing(e, event, &why, err);
+    value_check(e, event, value, wish);
+    return PL_OK;
+}
+
+static char *early_stopping_state(const void *self, pl_error_t *err)
+{
+    const early_stopping_t *e = self;
+    return pl_state_write(json_pack("{s:I, s:o}", "waited", (json_int_t)e->waited, "best",
+                                    isnan(e->best) ? json_null() : json_real(e->best)),
+                          err);
+}
+
+static int early_stopping_restore(void *self, const char *state, pl_error_t *err)
+{
+    early_stopping_t *e = self;
+    json_t *kept = pl_state_read(state, err);
+    if (!kept)
+        return err->code;
+    const json_t *best = json_object_get(kept, "best");
+    e->waited = json_integer_value(json_object_get(kept, "waited"));
+    e->best = json_is_number(best) ? json_number_value(best) : NAN;
+    json_decref(kept);
+    return PL_OK;
+}
+
+const pl_callback_ops_t pl_early_stopping_callback = {
+    .name = "early_stopping",
+    .help = "stops when a figure gets no better",
+    .size = sizeof(early_stopping_t),
+    .options = early_stopping_options,
+    .points = PL_AT(VALIDATION_END) | PL_AT(TRAIN_EPOCH_END),
+    .start = early_stopping_start,
+    .on = early_stopping_on,
+    .state = early_stopping_state,
+    .restore = early_stopping_restore,
+};

@@ -1,0 +1,59 @@
+/* lr_monitor.c - logs the learning rates at an interval of its own
+ *
+ * The lines that the run logs anyway name them too; this is for plots that want every
+ * step, or one point for each epoch. */
+#include <string.h>
+
+#include "actors/connectors/callbacks/callbacks.h"
+#include "actors/connectors/callbacks/figure.h"
+#include "base/json_text.h"
+
+typedef struct lr_monitor {
+    const char *logging_interval;
+    int64_t every_n_steps;
+} lr_monitor_t;
+
+static const pl_option_t lr_monitor_options[] = {
+    PL_TEXT(lr_monitor_t, logging_interval, "\"step\"", "step|epoch",
+            "log the rates after steps or after epochs"),
+    PL_INT(lr_monitor_t, every_n_steps, "50", "1..", "optimizer steps between two lines"),
+    PL_OPTIONS_END,
+};
+
+static int64_t lr_monitor_every(const void *self)
+{
+    const lr_monitor_t *m = self;
+    return strcmp(m->logging_interval, "step") ? 0 : m->every_n_steps;
+}
+
+static int lr_monitor_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                         pl_wish_t *wish, pl_error_t *err)
+{
+    const lr_monitor_t *m = self;
+    const char *name;
+    json_t *value;
+    int code = PL_OK;
+    if (point == PL_HOOK_TRAIN_EPOCH_END && strcmp(m->logging_interval, "epoch"))
+        return PL_OK;
+    json_t *metrics = pl_json_read(event->metrics, strlen(event->metrics), "metrics",
+                                   err);
+    if (!metrics)
+        return err->code;
+    json_object_foreach(metrics, name, value)
+    {
+        if (code == PL_OK && !strncmp(name, "lr-", 3))
+            code = pl_wish_figure(wish, name, json_number_value(value), err);
+    }
+    json_decref(metrics);
+    return code;
+}
+
+const pl_callback_ops_t pl_lr_monitor_callback = {
+    .name = "lr_monitor",
+    .help = "logs the learning rates",
+    .size = sizeof(lr_monitor_t),
+    .options = lr_monitor_options,
+    .points = PL_AT(TRAIN_BATCH_END) | PL_AT(TRAIN_EPOCH_END),
+    .every_n_steps = lr_monitor_every,
+    .on = lr_monitor_on,
+};

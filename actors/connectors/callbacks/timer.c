@@ -1,0 +1,89 @@
+/* timer.c - stops a run after a time
+ *
+ * The time that a run had before it went on from a checkpoint counts too: what is limited
+ * is the training, not the process. */
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/connectors/callbacks/callbacks.h"
+#include "actors/connectors/callbacks/figure.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+typedef struct timer {
+    const char *duration, *interval;
+    int64_t every_n_steps;
+
+    int64_t limit, before;                  /* ns; before: of runs that it goes on from */
+    int64_t began;
+} stop_timer_t;
+
+static const pl_option_t timer_options[] = {
+    PL_TEXT(stop_timer_t, duration, NULL, NULL, "time that the run has, DD:HH:MM:SS"),
+    PL_TEXT(stop_timer_t, interval, "\"step\"", "step|epoch", "where it may end"),
+    PL_INT(stop_timer_t, every_n_steps, "50", "1..",
+           "optimizer steps between two looks at the clock"),
+    PL_OPTIONS_END,
+};
+
+static int64_t timer_every(const void *self)
+{
+    const stop_timer_t *t = self;
+    return strcmp(t->interval, "step") ? 0 : t->every_n_steps;
+}
+
+static int timer_start(void *self, pl_error_t *err)
+{
+    stop_timer_t *t = self;
+    t->began = pl_now();
+    return pl_duration_read(t->duration, &t->limit, err);
+}
+
+static int64_t time_had(const stop_timer_t *t)
+{
+    return t->before + pl_now() - t->began;
+}
+
+static int timer_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                    pl_wish_t *wish, pl_error_t *err)
+{
+    (void)event, (void)err;
+    stop_timer_t *t = self;
+    if (point == PL_HOOK_FIT_START)
+        t->began = pl_now();
+    wish->stop = time_had(t) >= t->limit;
+    if (wish->stop)
+        snprintf(wish->reason, sizeof wish->reason, "the time of %s is over",
+                 t->duration);
+    return PL_OK;
+}
+
+static char *timer_state(const void *self, pl_error_t *err)
+{
+    return pl_state_write(json_pack("{s:f}", "seconds", (double)time_had(self) / 1e9),
+                          err);
+}
+
+static int timer_restore(void *self, const char *state, pl_error_t *err)
+{
+    stop_timer_t *t = self;
+    json_t *kept = pl_state_read(state, err);
+    if (!kept)
+        return err->code;
+    t->before = (int64_t)(json_number_value(json_object_get(kept, "seconds")) * 1e9);
+    json_decref(kept);
+    return PL_OK;
+}
+
+const pl_callback_ops_t pl_timer_callback = {
+    .name = "timer",
+    .help = "stops after a time",
+    .size = sizeof(stop_timer_t),
+    .options = timer_options,
+    .points = PL_AT(FIT_START) | PL_AT(TRAIN_BATCH_END) | PL_AT(TRAIN_EPOCH_END),
+    .every_n_steps = timer_every,
+    .start = timer_start,
+    .on = timer_on,
+    .state = timer_state,
+    .restore = timer_restore,
+};

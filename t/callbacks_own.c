@@ -1,0 +1,293 @@
+/* callbacks_own.c - tests of the callbacks that are built in */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/connectors/callback.h"
+#include "base/clock.h"
+#include "queen.h"
+#include "rig.h"
+#include "tap.h"
+
+static pl_address_t callbacks;
+static asked_t life;
+
+static void start(const char *callback)
+{
+    queen_open();
+    pl_job_t *job = queen_job("{\"callbacks\": [%s]}", callback);
+    callbacks = queen_spawn(&pl_callback_connector,
+                            &(pl_start_t){.options = "", .context = &job->object}, &life);
+    pl_object_unref(job);
+}
+
+static asked_t *ask(pl_hook_t point, const char *metrics)
+{
+    const pl_ask_callbacks_t fields = {.point = point, .metrics = metrics};
+    return queen_call(callbacks, PL_MESSAGE_ask_callbacks, &fields);
+}
+
+/* Asks after a validation with that val_loss; whether the run is to stop. */
+static bool stops(const char *loss)
+{
+    char metrics[64];
+    snprintf(metrics, sizeof metrics, "{\"val_loss\": %s}", loss);
+    asked_t *asked = ask(PL_HOOK_VALIDATION_END, metrics);
+    return asked->error.code == PL_OK && asked->body.ask_callbacks_reply.stop;
+}
+
+/* How many of those losses are asked about until the run stops; 99: it does not. */
+static int stops_after(const char *const losses[])
+{
+    for (int k = 0; losses[k]; k++)
+        if (stops(losses[k]))
+            return k + 1;
+    return 99;
+}
+
+#define STOPS_AFTER(...) stops_after((const char *const[]){__VA_ARGS__, NULL})
+
+/* ---- early_stopping ---- */
+
+static void a_figure_that_gets_no_better_stops_the_run(void)
+{
+    start("{\"name\": \"early_stopping\", \"patience\": 2}");
+    is_int(STOPS_AFTER("0.5", "0.4", "0.45", "0.39", "0.39", "0.4", "0.1"), 6,
+           "after as many checks without a better one as it has patience");
+    queen_close();
+    start("{\"name\": \"early_stopping\", \"patience\": 2}");
+    STOPS_AFTER("0.5", "0.6");
+    is_text(ask(PL_HOOK_VALIDATION_END, "{\"val_loss\": 0.7}")->text,
+            "early_stopping: val_loss has not improved in the last 2 checks; the best is "
+            "0.5",
+            "and says why");
+    queen_close();
+    start("{\"name\": \"early_stopping\", \"patience\": 1, \"mode\": \"max\"}");
+    is_int(STOPS_AFTER("0.5", "0.6", "0.7", "0.69"), 4, "upwards, where more is better");
+    queen_close();
+    start("{\"name\": \"early_stopping\", \"patience\": 1, \"min_delta\": 0.1}");
+    is_int(STOPS_AFTER("0.5", "0.35", "0.3"), 3, "a little better is no better");
+    queen_close();
+}
+
+static void thresholds_stop_the_run(void)
+{
+    start("{\"name\": \"early_stopping\", \"stopping_threshold\": 0.2}");
+    is_int(STOPS_AFTER("0.5", "0.3", "0.19"), 3, "good enough");
+    like(ask(PL_HOOK_VALIDATION_END, "{\"val_loss\": 0.1}")->text,
+         "val_loss 0.1 is better than the threshold 0.2", "and says so");
+    queen_close();
+    start("{\"name\": \"early_stopping\", \"divergence_threshold\": 2}");
+    is_int(STOPS_AFTER("0.5", "1.9", "2.1"), 3, "lost");
+    like(ask(PL_HOOK_VALIDATION_END, "{\"val_loss\": 3}")->text,
+         "val_loss 3 is worse than the threshold 2", "and says so");
+    queen_close();
+    start("{\"name\": \"early_stopping\", \"mode\": \"max\", \"patience\": 9,"
+          " \"stopping_threshold\": 0.9, \"divergence_threshold\": 0.1}");
+    is_int(STOPS_AFTER("0.5", "0.2", "0.91"), 3, "upwards too");
+    is_int(stops("0.05"), 1, "both of them");
+    queen_close();
+}
+
+static void what_is_not_finite_stops_the_run(void)
+{
+    start("\"early_stopping\"");
+    is_int(STOPS_AFTER("0.5", "null"), 2, "at once");
+    queen_close();
+    start("{\"name\": \"early_stopping\", \"check_finite\": false, \"patience\": 1}");
+    is_int(STOPS_AFTER("0.5", "null", "null", "0.4"), 99, "unless that is not wanted");
+    queen_close();
+}
+
+static void a_figure_that_is_missing_is_named(void)
+{
+    start("\"early_stopping\"");
+    like(ask(PL_HOOK_VALIDATION_END, "{\"val_lost\": 1, \"b\": 2}")->error.text,
+         "no figure \"val_loss\" to monitor; there are: val_lost, b", "with those there");
+    queen_close();
+    start("{\"name\": \"early_stopping\", \"strict\": false}");
+    is_int(ask(PL_HOOK_VALIDATION_END, "{\"b\": 2}")->error.code, PL_OK,
+           "or passed over");
+    queen_close();
+}
+
+static void figures_of_training_are_looked_at_after_epochs(void)
+{
+    static const char figures[] = "{\"train_loss\": 1, \"val_loss\": 1}";
+    start("{\"name\": \"early_stopping\", \"monitor\": \"train_loss\", \"patience\": 1}");
+    ask(PL_HOOK_TRAIN_EPOCH_END, figures);
+    is_int(ask(PL_HOOK_VALIDATION_END, figures)->body.ask_callbacks_reply.stop, 0,
+           "not after a validation");
+    is_int(ask(PL_HOOK_TRAIN_EPOCH_END, figures)->body.ask_callbacks_reply.stop, 1,
+           "after an epoch");
+    queen_close();
+    start("{\"name\": \"early_stopping\", \"patience\": 1,"
+          " \"check_on_train_epoch_end\": true}");
+    ask(PL_HOOK_TRAIN_EPOCH_END, figures);
+    is_int(stops("9"), 0, "others too");
+    is_int(ask(PL_HOOK_TRAIN_EPOCH_END, figures)->body.ask_callbacks_reply.stop, 1,
+           "when that is wanted");
+    queen_close();
+}
+
+/* The callback in a run that goes on from the one before. */
+static void start_again(const char *callback)
+{
+    char kept[sizeof life.text];
+    asked_t *asked = queen_call(callbacks, PL_MESSAGE_get_state, &(pl_get_state_t){0});
+    snprintf(kept, sizeof kept, "%s", asked->text);
+    queen_close();
+    start(callback);
+    const pl_set_state_t back = {.state = kept};
+    is_int(queen_call(callbacks, PL_MESSAGE_set_state, &back)->error.code, PL_OK,
+           "it takes its state back");
+}
+
+static void early_stopping_goes_on_from_a_checkpoint(void)
+{
+    static const char callback[] = "{\"name\": \"early_stopping\", \"patience\": 2}";
+    start(callback);
+    is_int(STOPS_AFTER("0.5", "0.1234567890123456", "0.2"), 99, "a run is cut off");
+    start_again(callback);
+    is_int(STOPS_AFTER("0.1234567890123456"), 1, "and stops where it would have");
+    queen_close();
+    start(callback);
+    start_again(callback);
+    is_int(STOPS_AFTER("0.5", "0.6", "0.7"), 3, "one that had not begun begins");
+    const pl_set_state_t broken = {
+        .state = "[{\"name\": \"early_stopping\", \"state\": \"1\"}]"};
+    like(queen_call(callbacks, PL_MESSAGE_set_state, &broken)->error.text,
+         "early_stopping", "a state that is none is refused");
+    queen_close();
+}
+
+static void wrong_options_are_refused(void)
+{
+    start("{\"name\": \"early_stopping\", \"monitor\": \"\"}");
+    queen_wait(&life);
+    like(life.error.text, "\"early_stopping\".*\"monitor\" takes the name", "no monitor");
+    queen_close();
+    start("{\"name\": \"early_stopping\", \"stopping_threshold\": \"low\"}");
+    queen_wait(&life);
+    like(life.error.text, "\"stopping_threshold\" takes a number, not \"low\"", "a word");
+    queen_close();
+    start("{\"name\": \"timer\", \"duration\": \"00:00:61\"}");
+    queen_wait(&life);
+    like(life.error.text, "\"timer\".*\"00:00:61\" is no time: write DD:HH:MM:SS",
+         "no time");
+    queen_close();
+}
+
+/* ---- timer ---- */
+
+static void durations_are_read(void)
+{
+    static const struct {
+        const char *text;
+        int64_t seconds;
+    } right[] = {{"90", 90},
+                 {"01:30", 90},
+                 {"02:00:00", 7200},
+                 {"01:00:00:01", 86401},
+                 {"100000", 100000}};
+    static const char *const wrong[] = {"",      "0",   "1:",          ":1",
+                                        "a",     "-1",  "1:60",        "24:00:00",
+                                        "1 min", "1.5", "0:0:0:0:001", "99999999999"};
+    int64_t duration;
+    for (size_t k = 0; k < sizeof right / sizeof *right; k++) {
+        int code = pl_duration_read(right[k].text, &duration, NULL);
+        ok(code == PL_OK && duration == right[k].seconds * PL_SECOND, "%s",
+           right[k].text);
+    }
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++)
+        is_int(pl_duration_read(wrong[k], &duration, NULL), PL_EINVAL, "not \"%s\"",
+               wrong[k]);
+}
+
+static void a_timer_stops_the_run(void)
+{
+    start("{\"name\": \"timer\", \"duration\": \"00:01:00:00\"}");
+    is_int(ask(PL_HOOK_FIT_START, "{}")->body.ask_callbacks_reply.stop, 0, "not yet");
+    const pl_set_state_t hour = {
+        .state = "[{\"name\": \"timer\", \"state\": \"{\\\"seconds\\\": 3600}\"}]"};
+    queen_call(callbacks, PL_MESSAGE_set_state, &hour);
+    asked_t *asked = ask(PL_HOOK_TRAIN_BATCH_END, "{}");
+    is_int(asked->body.ask_callbacks_reply.stop, 1, "once the time is over");
+    is_text(asked->text, "timer: the time of 00:01:00:00 is over", "and says so");
+    start_again("{\"name\": \"timer\", \"duration\": \"00:01:00:00\"}");
+    is_int(ask(PL_HOOK_FIT_START, "{}")->body.ask_callbacks_reply.stop, 1,
+           "the time before a checkpoint counts");
+    queen_close();
+}
+
+/* ---- Figures, in whole runs ---- */
+
+#define FOUR "\"batch_size\": 8, \"val_split\": 0.2"        /* batches of 40 samples */
+
+static void rates_are_logged_at_their_interval(void)
+{
+    rig_t *rig =
+        rig_new(.data = FOUR, .trainer = "\"max_epochs\": 2",
+                .callbacks = "[{\"name\": \"lr_monitor\", \"every_n_steps\": 3}]");
+    rig_series_t lr = rig_series(rig_fit(rig), "lr-sgd");
+    is_int(lr.count, 4, "two lines of their own, two of epochs");
+    is_int(lr.step[0], 3, "after the third step");
+    is_near(lr.value[0], 0.1, 1e-12, "with the rate");
+    rig_free(&rig);
+    rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 2",
+                  .callbacks =
+                      "[{\"name\": \"lr_monitor\", \"logging_interval\": \"epoch\"}]");
+    lr = rig_series(rig_fit(rig), "lr-sgd");
+    is_int(lr.count, 4, "after epochs");
+    is_int(lr.step[1], 4, "each twice then");
+    rig_free(&rig);
+}
+
+static void the_speed_is_logged(void)
+{
+    rig_t *rig =
+        rig_new(.data = FOUR, .trainer = "\"max_epochs\": 2",
+                .callbacks =
+                    "[{\"name\": \"throughput_monitor\", \"every_n_steps\": 2}]");
+    const rig_result_t *result = rig_fit(rig);
+    rig_series_t samples = rig_series(result, "samples_per_second");
+    rig_series_t steps = rig_series(result, "steps_per_second");
+    is_int(samples.count, 4, "at its steps");
+    ok(samples.value[3] > 0 && isfinite(samples.value[3]), "some samples a second");
+    is_near(samples.value[3] / steps.value[3], 8, 1e-9, "eight in a step");
+    rig_free(&rig);
+}
+
+static void what_the_process_takes_is_logged(void)
+{
+    rig_t *rig =
+        rig_new(.data = FOUR, .trainer = "\"max_epochs\": 1",
+                .callbacks =
+                    "[{\"name\": \"device_stats_monitor\", \"every_n_steps\": 2}]");
+    const rig_result_t *result = rig_fit(rig);
+    is_int(rig_series(result, "cpu_percent").count, 2, "at its steps");
+    ok(rig_metric(result, "cpu_percent") >= 0, "processor time");
+    ok(rig_metric(result, "memory_rss_mb") > 1, "memory of the process");
+    ok(rig_metric(result, "memory_peak_mb") >= rig_metric(result, "memory_rss_mb"),
+       "and the most of it");
+    ok(rig_metric(result, "memory_available_mb") > 1, "memory that is left");
+    rig_free(&rig);
+}
+
+int main(void)
+{
+    rig_init(NULL);
+    run(a_figure_that_gets_no_better_stops_the_run);
+    run(thresholds_stop_the_run);
+    run(what_is_not_finite_stops_the_run);
+    run(a_figure_that_is_missing_is_named);
+    run(figures_of_training_are_looked_at_after_epochs);
+    run(early_stopping_goes_on_from_a_checkpoint);
+    run(wrong_options_are_refused);
+    run(durations_are_read);
+    run(a_timer_stops_the_run);
+    run(rates_are_logged_at_their_interval);
+    run(the_speed_is_logged);
+    run(what_the_process_takes_is_logged);
+    return tap_done();
+}
