@@ -177,6 +177,49 @@ set_changes_the_run() {
     refused 2 'did you mean "hidden"' fit run.json --set module.hiden=3
 }
 
+several_values_are_several_runs() {
+    try "$paceline" fit run.json --set optimizer.lr=1e-2,1e-3 --set 'module.hidden=[4],[8,8]' --set trainer.run_name=sweep
+    is "$status" 0 "status 0"
+    like "$err" '^run 2 of 4: optimizer.lr=0.01 module.hidden=\[8, 8\]$' "each is told of"
+    is "$(lines "$out")" 6 "a heading, four runs and the best"
+    like "$out" '^optimizer.lr  module.hidden  val_loss  val_acc  status  steps  seconds  run_dir$' "the heading"
+    like "$out" '^0.001         \[8, 8\]         [0-9.]+    [0-9.]+   ok      36     [0-9.]+      runs/sweep-4$' \
+        "a line for each combination, the last key changing fastest"
+    like "$out" '^lowest val_loss: optimizer.lr=0.01 module.hidden=' "and which was best"
+    try "$paceline" fit run.json --set trainer.run_name=alone --set optimizer.lr=1e-3 --set 'module.hidden=[8,8]'
+    is "$(tail -n 1 runs/sweep-4/metrics.jsonl | sed 's/"time":[^,]*,//')" \
+        "$(tail -n 1 runs/alone/metrics.jsonl | sed 's/"time":[^,]*,//')" "a run of a sweep is a run as any other"
+}
+
+a_sweep_ends_with_all_its_results() {
+    try "$paceline" fit run.json --json --set optimizer.lr=1e38,1e-2 --set 'trainer.default_root_dir=swept,"go,od"'
+    is "$status" 1 "one that failed is a failure"
+    is "$(grep -c '"event":"result"' <<<"$out")" 4 "but the others are run"
+    like "$out" '^\{"event":"run","run":2,"runs":4,"set":\{"optimizer.lr":1e38,"trainer.default_root_dir":"go,od"\}\}$' \
+        "what is in quotes stays whole"
+    like "$(tail -n 1 <<<"$out")" '^\{"event":"sweep","runs":\[\{"run":1,.*"status":"failed".*"run":4,.*"status":"ok",' \
+        "the last line has all"
+}
+
+a_sweep_is_checked_before_it_starts() {
+    refused 2 '"optimizer.lr" takes a number from 0 up, not "x"' fit run.json --set trainer.run_name=checked --set optimizer.lr=1,x
+    ok "nothing was started" test ! -e runs/checked-1
+    refused 2 'between its commas is empty.*data.path="a,b"' fit run.json --set data.path=a,,b
+    refused 2 'takes several values and is set once more' fit run.json --set optimizer.lr=1,2 --set optimizer.lr=3
+    refused 2 'at most 1000' fit run.json --set "trainer.seed=$(seq -s, 40)" --set "trainer.max_steps=$(seq -s, 40)"
+    refused 2 'prints one run' fit run.json --print-config --set optimizer.lr=1,2
+}
+
+a_signal_ends_the_whole_sweep() {
+    start_endless_fit swept --set optimizer.lr=1e-2,1e-3
+    kill -INT "$pid"
+    end_of_fit
+    is "$status" 130 "status 130"
+    like "$last" '"run":1,.*"status":"stopped","run_dir":"runs/swept-1".*"run":2,"set":\{"optimizer.lr":0.001\},"status":"not run"' \
+        "the run stops, and the others are not begun"
+    ok "indeed" test ! -e runs/swept-2
+}
+
 print_config_shows_every_default() {
     try "$paceline" fit run.json --print-config --set trainer.seed=7
     is "$status$err" 0 "no error"
@@ -625,6 +668,10 @@ run every_epoch_leaves_a_line trains
 run commands_to_try_next_work_as_printed trains
 run json_events_are_one_a_line trains
 run set_changes_the_run trains
+run several_values_are_several_runs trains
+run a_sweep_ends_with_all_its_results trains
+run a_sweep_is_checked_before_it_starts
+run a_signal_ends_the_whole_sweep trains
 run print_config_shows_every_default trains
 run a_malformed_run_file_is_refused_with_its_place
 run what_cannot_run_is_refused_before_it_starts

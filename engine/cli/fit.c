@@ -7,11 +7,13 @@
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/sweep.h"
 #include "cli/weights.h"
 
 typedef struct fit {
     cli_session_t session;
     cli_progress_t progress;
+    cli_sweep_t sweep;
 } fit_t;
 
 static int fit_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err)
@@ -167,6 +169,8 @@ static int fit_done(cli_session_t *session, const pl_result_t *result)
         cli_print_json(cli_result_json(session, result));
         return CLI_DONE;
     }
+    if (((fit_t *)session)->sweep.runs > 1)
+        return CLI_DONE;                                    /* the table has it */
     json_t *metrics = json_loads(result->metrics, JSON_REJECT_DUPLICATES, NULL);
     if (cli_columns(stdout))
         cli_print("\n");                               /* apart from the progress above */
@@ -196,27 +200,83 @@ static int print_config(pl_options_t *options, bool json)
     return status;
 }
 
+/* ---- several runs ---- */
+
+/* The options of the next run, told of; NULL: there is none. */
+static pl_options_t *fit_load(fit_t *fit, pl_error_t *err)
+{
+    cli_sweep_t *sweep = &fit->sweep;
+    pl_options_t *options = cli_sweep_next(sweep, err);
+    if (!options)
+        return NULL;
+    cli_progress_begin(&fit->progress, options);
+    if (sweep->runs == 1)
+        return options;
+    char words[256];
+    json_t *set = cli_sweep_set(sweep);
+    cli_sweep_words(set, words, sizeof words);
+    if (fit->session.json)
+        cli_print_json(json_pack("{s:s, s:i, s:i, s:O}", "event", "run", "run",
+                                 sweep->next, "runs", sweep->runs, "set", set));
+    else
+        cli_note("run %d of %d: %s", sweep->next, sweep->runs, words);
+    json_decref(set);
+    return options;
+}
+
+static pl_options_t *fit_next(cli_session_t *session, const pl_result_t *result)
+{
+    fit_t *fit = (fit_t *)session;
+    pl_error_t err = {0};
+    if (fit->sweep.runs == 1)
+        return NULL;
+    cli_sweep_keep(&fit->sweep, cli_result_json(session, result));
+    pl_options_t *options = session->signal ? NULL : fit_load(fit, &err);
+    if (options)
+        return options;
+    if (err.code != PL_OK)
+        cli_error("%s", err.text);
+    if (session->json)
+        cli_print_json(cli_sweep_json(&fit->sweep));
+    else
+        cli_sweep_show(&fit->sweep);
+    return NULL;
+}
+
+/* Status of a request for which nothing was started. */
+static int fit_refuse(fit_t *fit, const pl_error_t *err)
+{
+    cli_failure(err, fit->session.json);
+    cli_sweep_close(&fit->sweep);
+    return CLI_WRONG;
+}
+
 int cli_fit(const cli_fit_t *arguments)
 {
     static const cli_work_t work = {.trains = true,
                                     .start = fit_start,
                                     .progress = fit_progress,
-                                    .done = fit_done};
+                                    .done = fit_done,
+                                    .next = fit_next};
     pl_error_t err = {0};
     cli_run_t run = {.file = arguments->run,
                      .set = arguments->set,
                      .plugins = arguments->plugin};
-    pl_options_t *options = cli_run_load(&run, &err);
-    if (!options) {
-        cli_failure(&err, arguments->json);
-        return CLI_WRONG;
+    fit_t fit = {
+        .session = {.work = &work, .arguments = arguments, .json = arguments->json}};
+    if (cli_sweep_open(&fit.sweep, &run, &err) != PL_OK)
+        return fit_refuse(&fit, &err);
+    if (arguments->print_config && fit.sweep.runs > 1) {
+        pl_fail(&err, PL_EINVAL,
+                "--print-config prints one run: give each --set one value");
+        return fit_refuse(&fit, &err);
     }
-    if (arguments->print_config)
-        return print_config(options, arguments->json);
-    fit_t fit = {.session = {.work = &work,
-                             .arguments = arguments,
-                             .json = arguments->json,
-                             .options = options}};
-    cli_progress_begin(&fit.progress, options);
-    return cli_session_run(&fit.session, arguments->monitor);
+    fit.session.options = fit_load(&fit, &err);
+    if (!fit.session.options)
+        return fit_refuse(&fit, &err);
+    int status = arguments->print_config
+                     ? print_config(fit.session.options, arguments->json)
+                     : cli_session_run(&fit.session, arguments->monitor);
+    cli_sweep_close(&fit.sweep);
+    return status;
 }

@@ -195,20 +195,32 @@ static void on_progress(pl_trainer_t *trainer, const pl_progress_t *progress, vo
     session->work->progress(session, progress);
 }
 
-static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
+static bool begin_next(cli_session_t *session, const pl_result_t *result);
+
+/* Of several runs the first that did not end well says what the status is. */
+static void run_ended(cli_session_t *session, const pl_result_t *result)
 {
-    (void)trainer;
-    cli_session_t *session = user;
     const pl_error_t *error = &result->error;
+    int status = CLI_FAILED;
     cli_live_line("");
     if (!strcmp(result->status, "failed")) {
-        session->status = CLI_FAILED;
         cli_error("%s%s%s", error->where, *error->where ? ": " : "", error->text);
         if (session->json)
             cli_print_json(cli_result_json(session, result));
     } else {
-        session->status = session->work->done(session, result);
+        status = session->work->done(session, result);
     }
+    if (session->status == CLI_DONE)
+        session->status = status;
+}
+
+static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
+{
+    (void)trainer;
+    cli_session_t *session = user;
+    run_ended(session, result);
+    if (session->work->next && begin_next(session, result))
+        return;
     if (session->status == CLI_DONE && session->signal == SIGINT)
         session->status = CLI_INTERRUPTED;
     session->ended = true;
@@ -234,6 +246,35 @@ static int raise_descriptors(pl_error_t *err)
     return PL_OK;
 }
 
+/* The trainer before this one is of no use any more. */
+static int run_begin(cli_session_t *session, pl_error_t *err)
+{
+    pl_trainer_t *trainer = pl_trainer_new(session->engine, session->options, err);
+    if (!trainer)
+        return PL_EINVAL;
+    pl_trainer_free(session->trainer);
+    session->trainer = trainer;
+    pl_trainer_on_progress(trainer, on_progress, session);
+    return session->work->start(session, on_done, err);
+}
+
+/* A run that cannot be started is one that failed: the others may do better. */
+static bool begin_next(cli_session_t *session, const pl_result_t *result)
+{
+    pl_result_t failed = {.status = "failed", .metrics = "{}", .run_dir = "", .text = ""};
+    pl_options_t *options;
+    while ((options = session->work->next(session, result))) {
+        pl_options_free(session->options);
+        session->options = options;
+        failed.error = (pl_error_t){0};
+        if (run_begin(session, &failed.error) == PL_OK)
+            return true;
+        result = &failed;
+        run_ended(session, result);
+    }
+    return false;
+}
+
 static int session_open(cli_session_t *session, const char *monitor, pl_error_t *err)
 {
     if (raise_descriptors(err) != PL_OK)
@@ -247,13 +288,9 @@ static int session_open(cli_session_t *session, const char *monitor, pl_error_t 
     int code = monitor ? pl_engine_monitor(session->engine, monitor, err) : PL_OK;
     if (code != PL_OK)
         return code;
-    session->trainer = pl_trainer_new(session->engine, session->options, err);
-    if (!session->trainer)
-        return PL_EINVAL;
     if (!catch_signals(session))
         return pl_fail(err, PL_ENOMEM, "out of memory");
-    pl_trainer_on_progress(session->trainer, on_progress, session);
-    return session->work->start(session, on_done, err);
+    return run_begin(session, err);
 }
 
 static void session_close(cli_session_t *session)
@@ -285,6 +322,7 @@ int cli_session_run(cli_session_t *session, const char *monitor)
     } else {
         if (monitor)
             tell_monitor(session);
+        session->status = CLI_DONE;
         event_base_dispatch(session->base);
     }
     session_close(session);

@@ -22,6 +22,9 @@ typedef struct cli_work {
     int (*done)(
         cli_session_t *session,
         const pl_result_t *result);      /* the exit status, of a run that did not fail */
+    /* Hears how any run ended; the options of the next one in the same session, or NULL
+     * with its part of the work done  [there is but one run] */
+    pl_options_t *(*next)(cli_session_t *session, const pl_result_t *result);
 } cli_work_t;
 
 struct cli_session {

@@ -1,0 +1,422 @@
+/* sweep.c - several runs out of one request: --set KEY=a,b
+ *
+ * A comma divides values unless it stands in brackets, braces or quotes, so a list or a
+ * name with a comma stays one value.  Several such keys give every combination, the last
+ * key changing fastest.  All runs are checked before the first one starts: a sweep should
+ * not end after hours at a slip of the pen. */
+#include "cli/sweep.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUNS_MOST = 1000, COLUMNS_MOST = 6, CELL = 40 };
+
+/* ---- Values ---- */
+
+/* Up to the comma that ends it. */
+static size_t value_length(const char *text)
+{
+    int depth = 0;
+    bool quoted = false;
+    size_t at = 0;
+    for (; text[at] && (depth > 0 || quoted || text[at] != ','); at++) {
+        char c = text[at];
+        if (quoted && c == '\\' && text[at + 1])
+            at++;
+        else if (c == '"')
+            quoted = !quoted;
+        else if (!quoted)
+            depth += (c == '[' || c == '{') - (c == ']' || c == '}');
+    }
+    return at;
+}
+
+static size_t key_length(const char *word)
+{
+    return strcspn(word, "=");
+}
+
+static int axis_add(cli_axis_t *axis, const char *word, const char *value, size_t length,
+                    pl_error_t *err)
+{
+    if (!length)
+        return pl_fail(
+            err, PL_EINVAL,
+            "--set %s: a value between its commas is empty; one that has commas "
+            "of its own stands in quotes: '%.*s=\"a,b\"'",
+            word, (int)key_length(word), word);
+    char **more = realloc(axis->value, (size_t)(axis->count + 1) * sizeof *more);
+    if (!more)
+        return pl_fail(err, PL_ENOMEM, "out of memory");
+    axis->value = more;
+    more[axis->count] = strndup(value, length);
+    if (!more[axis->count])
+        return pl_fail(err, PL_ENOMEM, "out of memory");
+    axis->count++;
+    return PL_OK;
+}
+
+static int axis_read(cli_axis_t *axis, const char *word, pl_error_t *err)
+{
+    const char *value = word + key_length(word) + 1;
+    int code = PL_OK;
+    for (bool more = true; more && code == PL_OK;) {
+        size_t length = value_length(value);
+        code = axis_add(axis, word, value, length, err);
+        more = value[length] == ',';
+        value += length + more;
+    }
+    return code;
+}
+
+static bool is_swept(const char *word)
+{
+    size_t length = key_length(word);
+    return word[length] && word[length + 1 + value_length(word + length + 1)] == ',';
+}
+
+/* What is set again would have every value of it the same. */
+static int check_alone(const cli_sweep_t *sweep, int word, pl_error_t *err)
+{
+    const cli_texts_t *set = &sweep->run.set;
+    size_t length = key_length(set->text[word]);
+    for (int k = 0; k < set->count; k++)
+        if (k != word && key_length(set->text[k]) == length
+            && !strncmp(set->text[k], set->text[word], length))
+            return pl_fail(err, PL_EINVAL,
+                           "--set: %.*s takes several values and is set once more: give "
+                           "all of them at once",
+                           (int)length, set->text[k]);
+    return PL_OK;
+}
+
+static int find_axes(cli_sweep_t *sweep, pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int k = 0; k < sweep->run.set.count && code == PL_OK; k++) {
+        if (!is_swept(sweep->run.set.text[k]))
+            continue;
+        if (sweep->axes == CLI_SWEPT)
+            return pl_fail(err, PL_EINVAL, "--set: at most %d keys take several values",
+                           CLI_SWEPT);
+        cli_axis_t *axis = &sweep->axis[sweep->axes++];
+        axis->word = k;
+        code = axis_read(axis, sweep->run.set.text[k], err);
+        if (code == PL_OK)
+            code = check_alone(sweep, k, err);
+        sweep->runs *= axis->count;
+        if (code == PL_OK && sweep->runs > RUNS_MOST)
+            code = pl_fail(err, PL_EINVAL,
+                           "--set: %d runs and more; at most %d are possible",
+                           sweep->runs, RUNS_MOST);
+    }
+    return code;
+}
+
+/* ---- Runs ---- */
+
+/* Which value an axis has in a run. */
+static const char *value_of(const cli_sweep_t *sweep, int axis, int run)
+{
+    for (int k = sweep->axes - 1; k > axis; k--)
+        run /= sweep->axis[k].count;
+    return sweep->axis[axis].value[run % sweep->axis[axis].count];
+}
+
+static char *word_of(const cli_sweep_t *sweep, int axis, int run)
+{
+    const char *word = sweep->run.set.text[sweep->axis[axis].word];
+    return pl_text("%.*s=%s", (int)key_length(word), word, value_of(sweep, axis, run));
+}
+
+/* A name is one directory's: the runs of a sweep share it with a number behind. */
+static int name_run(const cli_sweep_t *sweep, pl_options_t *options, int run,
+                    pl_error_t *err)
+{
+    char *name = pl_options_get(options, "trainer.run_name");
+    bool swept = false;
+    for (int k = 0; k < sweep->axes; k++)
+        swept = swept
+                || !strncmp(sweep->run.set.text[sweep->axis[k].word],
+                            "trainer.run_name=", strlen("trainer.run_name="));
+    json_t *text = json_sprintf("%s-%d", name ? name : "", run + 1);
+    char *value = text ? json_dumps(text, JSON_ENCODE_ANY) : NULL;
+    int code = PL_OK;
+    if (name && *name && !swept && sweep->runs > 1)
+        code = value ? pl_options_set(options, "trainer.run_name", value, err)
+                     : pl_fail(err, PL_ENOMEM, "out of memory");
+    free(value);
+    json_decref(text);
+    pl_text_free(name);
+    return code;
+}
+
+static pl_options_t *options_of(const cli_sweep_t *sweep, int run, pl_error_t *err)
+{
+    cli_run_t one = sweep->run;
+    char *word[CLI_SWEPT] = {NULL};
+    const char **text = calloc((size_t)one.set.count + 1, sizeof *text);
+    pl_options_t *options = NULL;
+    bool whole = text;
+    for (int k = 0; whole && k < one.set.count; k++)
+        text[k] = one.set.text[k];
+    for (int k = 0; whole && k < sweep->axes; k++) {
+        word[k] = word_of(sweep, k, run);
+        text[sweep->axis[k].word] = word[k];
+        whole = word[k];
+    }
+    one.set.text = text;
+    if (whole)
+        options = cli_run_load(&one, err);
+    else
+        pl_fail(err, PL_ENOMEM, "out of memory");
+    if (options && name_run(sweep, options, run, err) != PL_OK) {
+        pl_options_free(options);
+        options = NULL;
+    }
+    for (int k = 0; k < sweep->axes; k++)
+        pl_text_free(word[k]);
+    free(text);
+    return options;
+}
+
+static int check_runs(const cli_sweep_t *sweep, pl_error_t *err)
+{
+    for (int run = 0; sweep->runs > 1 && run < sweep->runs; run++) {
+        pl_options_t *options = options_of(sweep, run, err);
+        if (!options)
+            return err->code;
+        pl_options_free(options);
+    }
+    return PL_OK;
+}
+
+int cli_sweep_open(cli_sweep_t *sweep, const cli_run_t *run, pl_error_t *err)
+{
+    *sweep = (cli_sweep_t){.run = *run, .runs = 1, .rows = json_array()};
+    int code = sweep->rows ? find_axes(sweep, err)
+                           : pl_fail(err, PL_ENOMEM, "out of memory");
+    return code == PL_OK ? check_runs(sweep, err) : code;
+}
+
+void cli_sweep_close(cli_sweep_t *sweep)
+{
+    for (int k = 0; k < sweep->axes; k++) {
+        for (int i = 0; i < sweep->axis[k].count; i++)
+            free(sweep->axis[k].value[i]);
+        free(sweep->axis[k].value);
+    }
+    json_decref(sweep->rows);
+}
+
+pl_options_t *cli_sweep_next(cli_sweep_t *sweep, pl_error_t *err)
+{
+    return sweep->next < sweep->runs ? options_of(sweep, sweep->next++, err) : NULL;
+}
+
+/* ---- What sets a run apart ---- */
+
+static json_t *set_of(const cli_sweep_t *sweep, int run)
+{
+    json_t *set = json_object();
+    for (int k = 0; k < sweep->axes; k++) {
+        const char *word = sweep->run.set.text[sweep->axis[k].word];
+        const char *text = value_of(sweep, k, run);
+        json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+        char *key = strndup(word, key_length(word));
+        if (key)
+            json_object_set_new(set, key, value ? value : json_string(text));
+        else
+            json_decref(value);
+        free(key);
+    }
+    return set;
+}
+
+json_t *cli_sweep_set(const cli_sweep_t *sweep)
+{
+    return set_of(sweep, sweep->next - 1);
+}
+
+static void value_words(const json_t *value, char *text, size_t room)
+{
+    char *json = json_is_string(value)
+                     ? NULL
+                     : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+    snprintf(text, room, "%s", json ? json : json_string_value(value));
+    free(json);
+}
+
+void cli_sweep_words(const json_t *set, char *text, size_t room)
+{
+    const char *key;
+    json_t *value;
+    size_t at = 0;
+    text[0] = '\0';
+    json_object_foreach((json_t *)set, key, value)
+    {
+        char words[CELL];
+        value_words(value, words, sizeof words);
+        if (at < room)
+            at += (size_t)snprintf(text + at, room - at, "%s%s=%s", at ? " " : "", key,
+                                   words);
+    }
+}
+
+/* ---- The end ---- */
+
+void cli_sweep_keep(cli_sweep_t *sweep, json_t *result)
+{
+    json_t *row = json_pack("{s:i, s:o}", "run", sweep->next, "set",
+                            cli_sweep_set(sweep));
+    json_object_del(result, "event");
+    json_object_update(row, result);
+    json_array_append_new(sweep->rows, row);
+    json_decref(result);
+}
+
+/* Those that a signal kept from being begun. */
+static void keep_others(cli_sweep_t *sweep)
+{
+    while (sweep->next < sweep->runs) {
+        sweep->next++;
+        cli_sweep_keep(sweep, json_pack("{s:s}", "status", "not run"));
+    }
+}
+
+json_t *cli_sweep_json(cli_sweep_t *sweep)
+{
+    keep_others(sweep);
+    return json_pack("{s:s, s:O}", "event", "sweep", "runs", sweep->rows);
+}
+
+/* The figures that tell runs apart: what was validated, otherwise what was trained. */
+static int columns_of(const json_t *rows, const char *beginning, const char **names)
+{
+    size_t k;
+    json_t *row, *value;
+    const char *name;
+    int count = 0;
+    json_array_foreach((json_t *)rows, k, row)
+    {
+        json_object_foreach(json_object_get(row, "metrics"), name, value)
+        {
+            bool known = strncmp(name, beginning, strlen(beginning)) != 0;
+            for (int i = 0; i < count; i++)
+                known = known || !strcmp(names[i], name);
+            if (!known && count < COLUMNS_MOST)
+                names[count++] = name;
+        }
+    }
+    return count;
+}
+
+static const char *figure_text(const json_t *row, const char *name, char text[CELL])
+{
+    const json_t *value = json_object_get(json_object_get(row, "metrics"), name);
+    if (json_is_number(value))
+        snprintf(text, CELL, "%.4f", json_number_value(value));
+    else
+        snprintf(text, CELL, "%s", value ? "not finite" : "-");
+    return text;
+}
+
+/* A cell of the table, `column` from 0; row NULL: its heading. */
+static const char *cell_text(const json_t *row, int column, const char *const *figures,
+                             const json_t *set, char text[CELL])
+{
+    static const char *const ends[] = {"status", "steps", "seconds", "run_dir"};
+    void *key = json_object_iter((json_t *)set);
+    int keys = (int)json_object_size(set), count = 0;
+    for (int k = 0; k < column && key; k++)
+        key = json_object_iter_next((json_t *)set, key);
+    while (figures[count])
+        count++;
+    const char *name = column < keys               ? json_object_iter_key(key)
+                       : column < keys + count     ? figures[column - keys]
+                       : column < keys + count + 4 ? ends[column - keys - count]
+                                                   : NULL;
+    if (!name)
+        return NULL;
+    const json_t *value = json_object_get(row,
+                                          !strcmp(name, "steps") ? "global_step" : name);
+    if (!row)
+        snprintf(text, CELL, "%s", name);
+    else if (column < keys)
+        value_words(json_object_get(json_object_get(row, "set"), name), text, CELL);
+    else if (column < keys + count)
+        figure_text(row, name, text);
+    else if (json_is_real(value))
+        snprintf(text, CELL, "%.1f", json_real_value(value));
+    else if (value)
+        value_words(value, text, CELL);
+    else
+        snprintf(text, CELL, "-");
+    return text;
+}
+
+static int column_width(const json_t *rows, int column, const char *const *figures,
+                        const json_t *set)
+{
+    char text[CELL];
+    size_t k;
+    json_t *row;
+    if (!cell_text(NULL, column, figures, set, text))
+        return 0;
+    int width = (int)strlen(text);
+    json_array_foreach((json_t *)rows, k, row)
+    {
+        int length = (int)strlen(cell_text(row, column, figures, set, text));
+        width = length > width ? length : width;
+    }
+    return width;
+}
+
+static void show_row(const json_t *rows, const json_t *row, const char *const *figures,
+                     const json_t *set)
+{
+    char text[CELL];
+    int space = 0;                                         /* that the cell before left */
+    for (int column = 0; cell_text(row, column, figures, set, text); column++) {
+        cli_print("%*s%s", space, "", text);
+        space = column_width(rows, column, figures, set) + 2 - (int)strlen(text);
+    }
+    cli_print("\n");
+}
+
+static void show_best(const json_t *rows, const char *figure)
+{
+    const json_t *best = NULL;
+    double least = 0;
+    size_t k;
+    json_t *row;
+    json_array_foreach((json_t *)rows, k, row)
+    {
+        const json_t *value = json_object_get(json_object_get(row, "metrics"), figure);
+        if (!json_is_number(value) || (best && json_number_value(value) >= least))
+            continue;
+        best = row;
+        least = json_number_value(value);
+    }
+    char words[256];
+    if (!best)
+        return;
+    cli_sweep_words(json_object_get(best, "set"), words, sizeof words);
+    cli_print("lowest %s: %s\n", figure, words);
+}
+
+void cli_sweep_show(cli_sweep_t *sweep)
+{
+    const char *figures[COLUMNS_MOST + 1] = {NULL};
+    keep_others(sweep);
+    const json_t *rows = sweep->rows;
+    const json_t *set = json_object_get(json_array_get(rows, 0), "set");
+    bool validated = columns_of(rows, "val_", figures) > 0;
+    if (!validated)
+        columns_of(rows, "train_", figures);
+    size_t k;
+    json_t *row;
+    show_row(rows, NULL, figures, set);
+    json_array_foreach((json_t *)rows, k, row) show_row(rows, row, figures, set);
+    show_best(rows, validated ? "val_loss" : "train_loss");
+}
