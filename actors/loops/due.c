@@ -14,9 +14,10 @@ static uint64_t sooner(uint64_t a, uint64_t b)
     return !a || (b && b < a) ? b : a;
 }
 
-uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint64_t first_step,
+uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint32_t first, uint64_t global_step,
                       uint32_t batches)
 {
+    uint64_t first_step = global_step - (first + accumulate(due) - 1) / accumulate(due);
     uint64_t per_epoch = (batches + accumulate(due) - 1) / accumulate(due), all;
     uint64_t most = due->options->max_steps > 0 ? (uint64_t)due->options->max_steps : 0;
     uint64_t epochs = due->options->max_epochs > 0 ? (uint64_t)due->options->max_epochs

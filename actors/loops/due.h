@@ -21,8 +21,9 @@ typedef struct pl_due {
     uint64_t first_step;               /* optimizer steps done before it */
 } pl_due_t;
 
-/* -> the steps of the run, 0 when nothing limits them. */
-uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint64_t first_step,
+/* An epoch of so many batches, at its batch `first`, after `global_step` steps of the run
+ * -> the steps of the run, 0 when nothing limits them. */
+uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint32_t first, uint64_t global_step,
                       uint32_t batches);
 
 /* `batch` counts from 0 within the epoch. */

@@ -18,7 +18,7 @@ typedef struct evaluate {
 static void evaluate_names(pl_walk_t *walk, const char *names)
 {
     static const char *const prefixes[] = {"train_", "val_", "test_", "predict_"};
-    pl_figures_name(&((evaluate_t *)walk)->figures, prefixes[walk->stage], names);
+    pl_figures_name(&((evaluate_t *)walk)->figures, prefixes[walk->pass.stage], names);
 }
 
 static void evaluate_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply,
@@ -32,11 +32,11 @@ static void evaluate_report(pl_walk_t *walk)
 {
     pl_evaluate_progress_t progress = {.event = "validate",
                                        .global_step = ((evaluate_t *)walk)->global_step,
-                                       .epoch = walk->epoch,
-                                       .batch = walk->done,
-                                       .batches = walk->batches,
+                                       .epoch = walk->pass.epoch,
+                                       .batch = walk->pass.done,
+                                       .batches = walk->pass.batches,
                                        .metrics = ""};
-    pl_progress_evaluate(walk->call, &progress);
+    pl_progress_evaluate(walk->pass.call, &progress);
 }
 
 /* Validation changes nothing, so the run goes on; but who chooses weights by such a
@@ -67,8 +67,8 @@ static void evaluate_end(pl_walk_t *walk, pl_call_t *call)
         pl_no_memory(&err);
     json_decref(metrics);
     if (text)
-        pl_reply_evaluate(call,
-                          &(pl_evaluate_reply_t){.metrics = text, .batches = walk->done});
+        pl_reply_evaluate(call, &(pl_evaluate_reply_t){.metrics = text,
+                                                       .batches = walk->pass.done});
     else
         pl_call_fail(call, &err);
     pl_free(text);
@@ -77,20 +77,24 @@ static void evaluate_end(pl_walk_t *walk, pl_call_t *call)
 static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
-    static const pl_walk_ops_t ops = {evaluate_names, evaluate_batch, evaluate_report,
-                                      evaluate_end};
+    static const pl_walk_ops_t ops = {.on_batch = evaluate_batch,
+                                      .report = evaluate_report,
+                                      .end = evaluate_end,
+                                      .on_names = evaluate_names};
     evaluate_t *e = self;
     pl_walk_t *walk = &e->walk;
-    if (walk->call || walk->pending)
-        return pl_fail(err, PL_EBUSY, "an evaluation is under way");
+    int code = pl_pass_is_idle(&walk->pass, err);
+    if (code != PL_OK)
+        return code;
     e->global_step = body->evaluate.global_step;
     walk->ops = &ops;
-    walk->stage = body->evaluate.stage;
-    walk->epoch = body->evaluate.epoch;
-    walk->limit = walk->options->limit_val_batches;
+    walk->pass.stage = body->evaluate.stage;
+    walk->pass.epoch = body->evaluate.epoch;
+    walk->limit = walk->pass.options->limit_val_batches;
     snprintf(walk->what, sizeof walk->what, "the evaluation after step %llu",
              (unsigned long long)e->global_step);
-    return pl_walk_begin(walk, call, err);
+    pl_walk_begin(walk, call);
+    return PL_OK;
 }
 
 static void evaluate_cancel(void *self, pl_call_t *call)
@@ -98,7 +102,7 @@ static void evaluate_cancel(void *self, pl_call_t *call)
     evaluate_t *e = self;
     if (pl_is_life(self, call))
         pl_actor_end(self, NULL);
-    else if (call == e->walk.call)
+    else if (call == e->walk.pass.call)
         pl_walk_cancel(&e->walk);
 }
 

@@ -64,15 +64,15 @@ static void predict_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *repl
                           int64_t samples)
 {
     outputs_append((predict_t *)walk, (pl_outputs_t *)reply->outputs, samples,
-                   &walk->failure);
+                   &walk->pass.failure);
 }
 
 static void predict_report(pl_walk_t *walk)
 {
-    pl_progress_run(walk->call, &(pl_run_progress_t){.event = "predict",
-                                                     .batch = walk->done,
-                                                     .batches = walk->batches,
-                                                     .metrics = ""});
+    pl_progress_run(walk->pass.call, &(pl_run_progress_t){.event = "predict",
+                                                          .batch = walk->pass.done,
+                                                          .batches = walk->pass.batches,
+                                                          .metrics = ""});
 }
 
 static void predict_end(pl_walk_t *walk, pl_call_t *call)
@@ -99,10 +99,11 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_no_memory(err);
     p->began = pl_now();
     p->walk.ops = &ops;
-    p->walk.stage = PL_PREDICT;
-    p->walk.limit = p->walk.options->limit_predict_batches;
+    p->walk.pass.stage = PL_PREDICT;
+    p->walk.limit = p->walk.pass.options->limit_predict_batches;
     snprintf(p->walk.what, sizeof p->walk.what, "the prediction");
-    return pl_walk_begin(&p->walk, call, err);
+    pl_walk_begin(&p->walk, call);
+    return PL_OK;
 }
 
 static int predict_stop(void *self, pl_call_t *call, const pl_body_t *body,

@@ -1,0 +1,193 @@
+/* epoch_decide.c - what follows a batch of an epoch: a log line, a callback's turn, a
+ * validation
+ *
+ * Nothing else is under way meanwhile.  One thing is sent, its answer leads to the next;
+ * what is not due, or wanted by nobody, is passed over. */
+#include <stdio.h>
+
+#include "actors/loops/epoch_parts.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+static void decision_go_on(pl_epoch_t *e);
+
+static void decision_next(pl_epoch_t *e)
+{
+    e->decision++;
+    decision_go_on(e);
+}
+
+static void decision_end(pl_epoch_t *e)
+{
+    int64_t most = e->pass.options->max_steps;
+    e->pass.halted = false;
+    e->decided = e->pass.done;
+    e->ended = most > 0 && e->global_step >= (uint64_t)most;
+    pl_pace_paused(&e->pass.pace);
+    pl_patience_renew(&e->pass.patience);
+    pl_pass_go_on(&e->pass);
+}
+
+/* ---- log lines ---- */
+
+static void logged(void *self, const pl_answer_t *answer)
+{
+    pl_epoch_t *e = self;
+    if (pl_pass_failed(&e->pass, answer))
+        return;
+    e->pass.pending--;
+    decision_next(e);
+}
+
+static bool decide_log(pl_epoch_t *e)
+{
+    return (e->pass.done == e->due.end || pl_due_log(&e->due, e->pass.done - 1))
+           && pl_epoch_log(e, logged);
+}
+
+/* ---- hooks ---- */
+
+static void epoch_wish(pl_epoch_t *e, const pl_ask_callbacks_reply_t *wish)
+{
+    const pl_ask_callbacks_t msg = {.epoch = e->pass.epoch,
+                                    .global_step = e->global_step};
+    pl_ask_log(e, &e->asking, &msg, wish, e->newest, &e->pass.failure);
+    e->lr_factor *= wish->lr_factor;
+    if (!wish->stop || e->stopping)
+        return;
+    e->stopping = true;
+    snprintf(e->reason, sizeof e->reason, "%s", wish->reason);
+}
+
+static void hooked(void *self, const pl_answer_t *answer)
+{
+    pl_epoch_t *e = self;
+    if (pl_pass_failed(&e->pass, answer))
+        return;
+    e->pass.pending--;
+    epoch_wish(e, &answer->body->ask_callbacks_reply);
+    decision_next(e);
+}
+
+static bool send_hook(pl_epoch_t *e, pl_hook_t point)
+{
+    json_t *now = json_copy(e->newest);
+    pl_ask_callbacks_t msg = {.point = point,
+                              .epoch = e->pass.epoch,
+                              .global_step = e->global_step,
+                              .total_steps = e->total_steps,
+                              .batch = e->pass.done,
+                              .batches = e->due.end,
+                              .samples = e->samples};
+    pl_how_t how = {.on_answer = hooked};
+    bool sent = now && pl_epoch_newest(e, now, &e->pass.failure) == PL_OK
+                && pl_ask(e, &e->asking, &msg, now, how, &e->pass.failure);
+    json_decref(now);
+    return now ? sent : (pl_no_memory(&e->pass.failure), false);
+}
+
+static bool decide_batch_end(pl_epoch_t *e)
+{
+    return pl_due_callback(&e->due, e->pass.done - 1)
+           && send_hook(e, PL_HOOK_TRAIN_BATCH_END);
+}
+
+/* ---- validation ---- */
+
+static bool validates(const pl_epoch_t *e)
+{
+    return pl_due_validation(&e->due, e->pass.done - 1) && !e->told;
+}
+
+static bool decide_validation_start(pl_epoch_t *e)
+{
+    return validates(e) && (e->asking.points & PL_AT(VALIDATION_START))
+           && send_hook(e, PL_HOOK_VALIDATION_START);
+}
+
+static void validation_reported(pl_epoch_t *e, const pl_evaluate_progress_t *p)
+{
+    pl_progress_train_epoch(e->pass.call,
+                            &(pl_train_epoch_progress_t){.event = p->event,
+                                                         .global_step = p->global_step,
+                                                         .total_steps = e->total_steps,
+                                                         .epoch = p->epoch,
+                                                         .batch = p->batch,
+                                                         .batches = p->batches,
+                                                         .metrics = ""});
+}
+
+static void validation_keep(pl_epoch_t *e, const char *metrics)
+{
+    e->validated = true;
+    pl_metrics_merge(e->newest, metrics, &e->pass.failure);
+    pl_log_metrics_t log = {.epoch = e->pass.epoch,
+                            .global_step = e->global_step,
+                            .metrics = metrics};
+    pl_call_log_metrics(e, e->asking.logger, &log, (pl_how_t){0}, &e->pass.failure);
+    if (e->pass.call)
+        pl_epoch_report(e, "validated", e->newest);
+}
+
+static void validated(void *self, const pl_answer_t *answer)
+{
+    pl_epoch_t *e = self;
+    bool broken_off = answer->kind == PL_ANSWER_ERROR && e->stopping
+                      && answer->error->code == PL_ECANCELLED;
+    if (answer->kind == PL_ANSWER_PROGRESS)
+        validation_reported(e, &answer->body->evaluate_progress);
+    if (!broken_off && pl_pass_failed(&e->pass, answer))
+        return;
+    e->pass.pending--;
+    if (!broken_off)                           /* a stop does not wait for a validation */
+        validation_keep(e, answer->body->evaluate_reply.metrics);
+    decision_next(e);
+}
+
+static bool decide_validate(pl_epoch_t *e)
+{
+    pl_evaluate_t msg = {.stage = PL_VALIDATE,
+                         .epoch = e->pass.epoch,
+                         .global_step = e->global_step};
+    pl_how_t how = {.on_answer = validated};
+    if (!validates(e))
+        return false;
+    e->evaluating = pl_call_evaluate(e, e->evaluate, &msg, how, &e->pass.failure);
+    return e->evaluating != 0;
+}
+
+static bool decide_validation_end(pl_epoch_t *e)
+{
+    return e->validated && (e->asking.points & PL_AT(VALIDATION_END))
+           && send_hook(e, PL_HOOK_VALIDATION_END);
+}
+
+/* ---- one after the other ---- */
+
+/* Each sends what it is about, where that is due and somebody wants it: then its answer
+ * calls decision_next(). */
+static bool (*const decisions[])(pl_epoch_t *e) = {
+    decide_log,      decide_batch_end,      decide_validation_start,
+    decide_validate, decide_validation_end,
+};
+enum { DECISIONS = sizeof decisions / sizeof *decisions };
+
+static void decision_go_on(pl_epoch_t *e)
+{
+    bool sent = false;
+    while (e->pass.failure.code == PL_OK && e->decision < DECISIONS
+           && !(sent = decisions[e->decision](e)))
+        e->decision++;
+    if (sent)
+        e->pass.pending++;
+    else
+        decision_end(e);
+}
+
+void pl_epoch_decide(pl_epoch_t *e)
+{
+    e->pass.halted = true;
+    e->decision = 0;
+    e->validated = false;
+    decision_go_on(e);
+}

@@ -1,0 +1,193 @@
+/* pass.c - a pass over a stage's data: how they are split, what the figures are called,
+ * its batches, fetched and sent on
+ *
+ * Several batches are under way at once, so that the accelerator never waits for
+ * messages; a batch's step takes the place of its fetch. */
+#include "actors/loops/pass.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+static void pass_fetched(void *self, const pl_answer_t *answer);
+
+void pl_pass_init(pl_pass_t *pass, const pl_pass_ops_t *ops, const pl_body_t *start)
+{
+    pass->ops = ops;
+    pass->options = ((const pl_job_t *)start->start.context)->trainer;
+    pass->data = pl_peer(pass, "data");
+    pass->strategy = pl_peer(pass, "strategy");
+}
+
+/* ---- going on, and the end ---- */
+
+pl_call_t *pl_pass_call(pl_pass_t *pass)
+{
+    pl_call_t *call = pass->call;
+    pass->call = NULL;
+    return call;
+}
+
+/* What a halt waits for is looked after by whom the loop calls. */
+static void pass_look(void *self)
+{
+    pl_pass_t *pass = self;
+    pl_error_t err;
+    char what[160];
+    if (!pass->call)
+        return;
+    if (pass->halted || pass->pending == 0)
+        pl_patience_renew(&pass->patience);
+    pass->ops->what(pass, what);
+    if (!pl_patience_is_over(&pass->patience, pass, &err, "%s", what))
+        return;
+    pass->failure = err;
+    pass->ops->fail(pass);
+}
+
+static bool may_fetch(const pl_pass_t *pass)
+{
+    return pass->failure.code == PL_OK && !pass->halted && pass->fetched < pass->batches
+           && pass->pending < pass->pace.depth
+           && (!pass->ops->may_fetch || pass->ops->may_fetch(pass));
+}
+
+void pl_pass_go_on(pl_pass_t *pass)
+{
+    pl_fetch_batch_t msg = {.stage = pass->stage};
+    pl_how_t how = {.on_answer = pass_fetched};
+    if (!pass->call)
+        return;
+    while (may_fetch(pass))
+        if (pl_call_fetch_batch(pass, pass->data, &msg, how, &pass->failure)) {
+            pass->fetched++;
+            pass->pending++;
+        }
+    if (pass->pending > 0)
+        return;
+    if (pass->failure.code != PL_OK)
+        pass->ops->fail(pass);
+    else if (!pass->halted)
+        pass->ops->rest(pass);
+}
+
+bool pl_pass_failed(pl_pass_t *pass, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_REPLY)
+        return false;
+    if (answer->kind == PL_ANSWER_ERROR) {
+        pass->pending--;
+        if (pass->failure.code == PL_OK)
+            pass->failure = *answer->error;
+        pl_pass_go_on(pass);
+    }
+    return true;
+}
+
+void pl_pass_sent(pl_pass_t *pass, uint64_t call)
+{
+    if (call)
+        return;
+    pass->pending--;
+    pl_pass_go_on(pass);
+}
+
+/* ---- batches ---- */
+
+void pl_pass_batch_done(pl_pass_t *pass)
+{
+    pass->done++;
+    pass->pending--;
+    pl_pace_ended(&pass->pace);
+    pl_patience_renew(&pass->patience);
+}
+
+static void pass_fetched(void *self, const pl_answer_t *answer)
+{
+    pl_pass_t *pass = self;
+    uint64_t sent = 0;
+    if (pl_pass_failed(pass, answer))
+        return;
+    const pl_fetch_batch_reply_t *reply = &answer->body->fetch_batch_reply;
+    if (!reply->batch && pass->failure.code == PL_OK)
+        pl_fail(&pass->failure, PL_EBUG, "the data ended after %u of %u batches",
+                pass->done, pass->batches);
+    else if (pass->failure.code == PL_OK)
+        sent = pass->ops->send(pass, reply);
+    pl_pass_sent(pass, sent);
+}
+
+/* ---- the beginning ---- */
+
+static void pass_begun(void *self, const pl_answer_t *answer)
+{
+    pl_pass_t *pass = self;
+    if (pl_pass_failed(pass, answer))
+        return;
+    pass->batches = pass->ops->on_begun(pass, answer->body->begin_reply.batches);
+    pass->pending--;
+    pl_patience_renew(&pass->patience);
+    pl_pace_paused(&pass->pace);
+    pl_pass_go_on(pass);
+}
+
+static void call_begin(pl_pass_t *pass)
+{
+    pl_begin_t msg = {.stage = pass->stage,
+                      .epoch = pass->epoch,
+                      .part = pass->part,
+                      .parts = pass->parts,
+                      .first = pass->first};
+    pl_pass_sent(pass,
+                 pl_call_begin(pass, pass->data, &msg,
+                               (pl_how_t){.on_answer = pass_begun}, &pass->failure));
+}
+
+static void pass_named(void *self, const pl_answer_t *answer)
+{
+    pl_pass_t *pass = self;
+    if (pl_pass_failed(pass, answer))
+        return;
+    pass->ops->on_names(pass, answer->body->figure_names_reply.names);
+    pass->known = true;
+    call_begin(pass);
+}
+
+static void pass_split(void *self, const pl_answer_t *answer)
+{
+    pl_pass_t *pass = self;
+    pl_figure_names_t msg = {.stage = pass->stage};
+    pl_how_t how = {.on_answer = pass_named};
+    if (pl_pass_failed(pass, answer))
+        return;
+    pass->part = answer->body->process_dataloader_reply.part;
+    pass->parts = answer->body->process_dataloader_reply.parts;
+    pl_pass_sent(pass,
+                 pl_call_figure_names(pass, pass->strategy, &msg, how, &pass->failure));
+}
+
+int pl_pass_is_idle(const pl_pass_t *pass, pl_error_t *err)
+{
+    if (pass->call || pass->pending)
+        return pl_fail(err, PL_EBUSY, "a pass over the data is under way");
+    return PL_OK;
+}
+
+void pl_pass_begin(pl_pass_t *pass, pl_call_t *call)
+{
+    pl_process_dataloader_t msg = {.stage = pass->stage};
+    pl_how_t how = {.on_answer = pass_split};
+    pass->call = call;
+    pass->batches = 0;
+    pass->halted = false;
+    pass->failure.code = PL_OK;
+    pass->fetched = pass->done = pass->first;
+    if (!pass->pace.depth)
+        pl_pace_begin(&pass->pace, pass->options->depth);
+    pl_patience_begin(&pass->patience, pass, pass->options->step_timeout, pass_look);
+    pass->pending++;
+    if (pass->known)
+        call_begin(pass);
+    else
+        pl_pass_sent(pass, pl_call_process_dataloader(pass, pass->strategy, &msg, how,
+                                                      &pass->failure));
+}
