@@ -400,6 +400,38 @@ int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user,
     return trainer_begin(trainer, job, on_done, user, err);
 }
 
+/* Validates or tests the weights of a checkpoint. */
+static int trainer_measure(pl_trainer_t *trainer, pl_stage_t stage,
+                           const char *checkpoint, pl_on_done_t on_done, void *user,
+                           pl_error_t *err)
+{
+    int code = trainer_free_to_run(trainer, err);
+    if (code == PL_OK && !checkpoint)
+        code = pl_fail(err, PL_EINVAL,
+                       "%s needs weights: a .safetensors file or a run directory",
+                       stage == PL_TEST ? "testing" : "validating");
+    pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, stage, err) : NULL;
+    if (code != PL_OK || !job)
+        return code != PL_OK ? code : PL_ENOMEM;
+    job->checkpoint = pl_strdup(checkpoint);
+    if (job->checkpoint)
+        return trainer_begin(trainer, job, on_done, user, err);
+    pl_object_unref(job);
+    return pl_no_memory(err);
+}
+
+int pl_trainer_validate(pl_trainer_t *trainer, const char *checkpoint,
+                        pl_on_done_t on_done, void *user, pl_error_t *err)
+{
+    return trainer_measure(trainer, PL_VALIDATE, checkpoint, on_done, user, err);
+}
+
+int pl_trainer_test(pl_trainer_t *trainer, const char *checkpoint, pl_on_done_t on_done,
+                    void *user, pl_error_t *err)
+{
+    return trainer_measure(trainer, PL_TEST, checkpoint, on_done, user, err);
+}
+
 int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what,
                        pl_on_done_t on_done, void *user, pl_error_t *err)
 {

@@ -142,11 +142,13 @@ static bool spawn_loops(worker_t *w, pl_error_t *err)
     }
     if (w->job->stage == PL_PREDICT)
         return spawn(w, &pl_predict_loop, PL_SAME_THREAD, &start, &w->loop, err);
-    if (w->validates) {
+    if (w->validates || w->job->stage != PL_TRAIN) {
         if (!spawn(w, &pl_evaluate_loop, PL_SAME_THREAD, &start, &evaluate, err))
             return false;
         pl_peers_add(&start.peers, "evaluate", evaluate);
     }
+    if (w->job->stage != PL_TRAIN)
+        return spawn(w, &pl_measure_loop, PL_SAME_THREAD, &start, &w->loop, err);
     pl_peers_add(&start.peers, "callback", w->callback);
     pl_peers_add(&start.peers, "logger", w->logger);
     if (!spawn(w, &pl_epoch_loop, PL_SAME_THREAD, &start, &epoch, err))
@@ -285,7 +287,7 @@ static void data_opened(void *self, const pl_answer_t *answer)
 static void find_layout(worker_t *w)
 {
     pl_error_t err = {0};
-    pl_open_data_t msg = {.fit = w->job->stage == PL_TRAIN,
+    pl_open_data_t msg = {.stage = w->job->stage,
                           .facts = w->weights && w->weights->facts ? w->weights->facts
                                                                    : ""};
     if (!w->job->prompt) {

@@ -369,7 +369,8 @@ PL_API bool pl_result_metric(const pl_result_t *result, const char *name, double
  * trainer, in order, and every piece of text. */
 typedef struct pl_progress {
     const char *event;                     /* "train", "validate", "validated", "epoch",
-                                              "predict", "text": as in doc/messages.md */
+                                              "test", "predict", "text": as in
+                                              doc/messages.md */
     uint64_t global_step, total_steps;     /* optimizer steps; total 0: unknown */
     uint32_t epoch;                        /* from 0 */
     uint32_t batch, batches;               /* of the epoch or evaluation; batches 0:
@@ -398,6 +399,14 @@ PL_API void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_pr
  * taken is refused here, before anything starts. */
 PL_API int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user,
                           pl_error_t *err);
+
+/* One pass over the validation data, or the test data, with the weights of a .safetensors
+ * file or a run directory; the result has the figures: "val_loss", "test_loss".  Returns
+ * at once, as pl_trainer_fit() does. */
+PL_API int pl_trainer_validate(pl_trainer_t *trainer, const char *checkpoint,
+                               pl_on_done_t on_done, void *user, pl_error_t *err);
+PL_API int pl_trainer_test(pl_trainer_t *trainer, const char *checkpoint,
+                           pl_on_done_t on_done, void *user, pl_error_t *err);
 
 /* What to predict from. */
 typedef struct pl_prediction {

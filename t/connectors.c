@@ -27,9 +27,9 @@ static void start(const char *section)
     pl_object_unref(job);
 }
 
-static asked_t *open_data(bool fit)
+static asked_t *open_data(pl_stage_t stage)
 {
-    return queen_call(data, PL_MESSAGE_open_data, &(pl_open_data_t){.fit = fit});
+    return queen_call(data, PL_MESSAGE_open_data, &(pl_open_data_t){.stage = stage});
 }
 
 /* Starts, opens for a fit and leaves the layout with the caller. */
@@ -37,7 +37,7 @@ static pl_layout_t start_open(const char *section)
 {
     pl_layout_t layout = {.object = {0}};
     start(section);
-    asked_t *opened = open_data(true);
+    asked_t *opened = open_data(PL_TRAIN);
     if (opened->object)
         layout = *(pl_layout_t *)opened->object;
     return layout;
@@ -319,7 +319,7 @@ static void data_to_predict_comes_in_order(void)
 {
     start("{\"name\": \"numbers\", \"samples\": 50, \"batch_size\": 8, "
           "\"val_split\": 0.5}");
-    pl_layout_t *layout = (pl_layout_t *)open_data(false)->object;
+    pl_layout_t *layout = (pl_layout_t *)open_data(PL_PREDICT)->object;
     ok(layout->stage[PL_PREDICT].present && !layout->stage[PL_TRAIN].present, "alone");
     pass_t *pass = pass_of(PL_PREDICT, 0);
     ok(pass->samples == 50 && is_rising(pass) && pass->stage_is_right, "all, in order");
@@ -330,37 +330,37 @@ static void data_to_predict_comes_in_order(void)
 static void facts_come_with_the_layout(void)
 {
     start("{\"name\": \"numbers\", \"vocabulary\": \"abc\"}");
-    is_text(open_data(true)->text, "{\"classes\": 10, \"vocabulary\": \"abc\"}",
+    is_text(open_data(PL_TRAIN)->text, "{\"classes\": 10, \"vocabulary\": \"abc\"}",
             "as told");
-    is_int(open_data(true)->error.code, PL_ESTATE, "data is opened once");
+    is_int(open_data(PL_TRAIN)->error.code, PL_ESTATE, "data is opened once");
     queen_close();
 }
 
 #define KNOWN "{\"classes\": 10, \"vocabulary\": \"abc\"}"
 
-static asked_t *open_knowing(bool fit)
+static asked_t *open_knowing(pl_stage_t stage)
 {
-    return queen_call(data, PL_MESSAGE_open_data, &(pl_open_data_t){fit, KNOWN});
+    return queen_call(data, PL_MESSAGE_open_data, &(pl_open_data_t){stage, KNOWN});
 }
 
 static void data_is_told_what_the_training_data_was(void)
 {
     start("{\"train\": {\"name\": \"numbers\", \"vocabulary\": \"abc\"}, "
           "\"val\": {\"name\": \"numbers\", \"vocabulary\": \"abc\"}}");
-    is_int(open_data(true)->error.code, PL_OK, "opened");
+    is_int(open_data(PL_TRAIN)->error.code, PL_OK, "opened");
     is_text(numbers_state.told[PL_TRAIN], "", "training data stands for itself");
     is_text(numbers_state.told[PL_VALIDATE], KNOWN, "validation data is told of it");
     queen_close();
 
     start("{\"name\": \"numbers\", \"ordered\": true, \"val_split\": 0.5}");
-    open_knowing(true);
+    open_knowing(PL_TRAIN);
     is_text(numbers_state.told[PL_TRAIN], KNOWN, "with weights there was data before it");
     is_text(numbers_state.told[PL_VALIDATE], "{\"classes\": 10, \"vocabulary\": \"\"}",
             "validation data still follows the training data of the run");
     queen_close();
 
     start("{\"name\": \"numbers\"}");
-    open_knowing(false);
+    open_knowing(PL_PREDICT);
     is_text(numbers_state.told[PL_PREDICT], KNOWN, "data to predict too");
     queen_close();
 }
@@ -368,7 +368,7 @@ static void data_is_told_what_the_training_data_was(void)
 static int64_t predicted(const char *section)
 {
     start(section);
-    pl_layout_t *layout = (pl_layout_t *)open_data(false)->object;
+    pl_layout_t *layout = (pl_layout_t *)open_data(PL_PREDICT)->object;
     int64_t samples = layout ? layout->stage[PL_PREDICT].samples : -1;
     queen_close();
     return samples;
@@ -383,7 +383,7 @@ static void test_data_is_predicted_where_no_other_is_named(void)
                      "\"predict\": {\"name\": \"numbers\", \"samples\": 6}}"),
            6, "or what is to be predicted");
     start("{\"train\": \"numbers\"}");
-    like(open_data(false)->error.text, "data.predict",
+    like(open_data(PL_PREDICT)->error.text, "data.predict",
          "with neither, what lacks is named");
     queen_close();
 }
@@ -392,7 +392,7 @@ static void test_data_is_predicted_where_no_other_is_named(void)
 static void open_refused(const char *section, int code, const char *pattern)
 {
     start(section);
-    asked_t *opened = open_data(true);
+    asked_t *opened = open_data(PL_TRAIN);
     is_int(opened->error.code, code, "%s", section);
     like(opened->error.text, pattern, "and says why");
     queen_close();
@@ -418,7 +418,7 @@ static void data_that_cannot_be_used_is_refused(void)
                  "\"val\": {\"name\": \"numbers\", \"vocabulary\": \"abc\"}}",
                  PL_EINVAL, "another \"vocabulary\"");
     start("{\"name\": \"numbers\"}");
-    is_int(open_data(false)->error.code, PL_OK, "others can be opened");
+    is_int(open_data(PL_PREDICT)->error.code, PL_OK, "others can be opened");
     queen_close();
 }
 
@@ -601,7 +601,7 @@ static void every_call_ends_whichever_allocation_fails(void)
         scarce_fail(nth + 1);
         data = queen_spawn(&pl_data_connector,
                            &(pl_start_t){.options = "", .context = &job->object}, &life);
-        open_knowing(true);
+        open_knowing(PL_TRAIN);
         short_life();
         failed = scarce_failed();
         scarce_fail(0);

@@ -458,6 +458,25 @@ const rig_result_t *rig_predict(rig_t *rig, const char *checkpoint)
     return rig_wait(rig);
 }
 
+static const rig_result_t *measured(rig_t *rig, int code)
+{
+    if (!begun(rig, code))
+        ok(false, "a run can begin: %s", rig_error.text);
+    return rig_wait(rig);
+}
+
+const rig_result_t *rig_validate(rig_t *rig, const char *checkpoint)
+{
+    return measured(rig, pl_trainer_validate(rig->trainer, checkpoint, on_done, rig,
+                                             &rig_error));
+}
+
+const rig_result_t *rig_test(rig_t *rig, const char *checkpoint)
+{
+    return measured(rig,
+                    pl_trainer_test(rig->trainer, checkpoint, on_done, rig, &rig_error));
+}
+
 /* ---- What a run leaves behind ---- */
 
 json_t *rig_log(const rig_result_t *result)

@@ -186,8 +186,11 @@ static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body,
     data_t *data = self;
     if (data_is_open(data))
         return pl_fail(err, PL_ESTATE, "the data is open, or being opened, already");
-    pl_stage_t stage = body->open_data.fit ? PL_TRAIN : PL_PREDICT;
-    int code = source_open(data, stage, body->open_data.facts, err);
+    if (body->open_data.stage >= PL_STAGES)
+        return pl_fail(err, PL_EINVAL, "there is no stage %u", body->open_data.stage);
+    data->sources.wanted = (pl_stage_t)body->open_data.stage;
+    int code = source_open(data, pl_sources_first(&data->sources), body->open_data.facts,
+                           err);
     if (code == PL_OK)
         data->opening = call;
     else

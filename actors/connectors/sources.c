@@ -29,6 +29,12 @@ static bool has_source(const pl_sources_t *sources, const char *key)
            && pl_options_value(sources->job->options, key);
 }
 
+pl_stage_t pl_sources_first(const pl_sources_t *sources)
+{
+    bool of_training = sources->wanted == PL_VALIDATE && !has_source(sources, "data.val");
+    return of_training ? PL_TRAIN : sources->wanted;
+}
+
 bool pl_sources_validation_is_apart(const pl_sources_t *sources)
 {
     return has_source(sources, "data.val")
@@ -113,7 +119,8 @@ static int feeds_make(pl_sources_t *sources, pl_feed_t *feed, pl_layout_t *layou
 {
     int code = split_make(sources, err);
     for (int stage = 0; stage < PL_STAGES && code == PL_OK; stage++) {
-        if (!sources->dataset[stage])
+        if (!sources->dataset[stage]
+            || (stage == PL_TRAIN && sources->wanted != PL_TRAIN))
             continue;
         const pl_feed_spec_t spec = {sources->dataset[stage], (pl_stage_t)stage,
                                      order_of(sources, (pl_stage_t)stage),
@@ -189,8 +196,7 @@ int pl_sources_feeds(pl_sources_t *sources, pl_feed_t *feed, pl_layout_t **layou
         pl_object_unref(layout);
         return code;
     }
-    const pl_dataset_t *first = sources->dataset[PL_TRAIN] ? sources->dataset[PL_TRAIN]
-                                                           : sources->dataset[PL_PREDICT];
+    const pl_dataset_t *first = sources->dataset[pl_sources_first(sources)];
     *facts_p = first->info.facts ? first->info.facts : "{}";
     *layout_p = layout;
     return PL_OK;

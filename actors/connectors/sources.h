@@ -9,12 +9,17 @@
 /* The data sets of a run, opened one after the other. */
 typedef struct pl_sources {
     const pl_job_t *job;                                    /* borrowed */
+    pl_stage_t wanted;                   /* train: and validate; others: that alone */
     pl_split_t split;
     pl_dataset_t *dataset[PL_STAGES];                       /* counted  [no such data] */
 } pl_sources_t;
 
 /* Drops the data sets; the job stays. */
 void pl_sources_drop(pl_sources_t *sources);
+
+/* Whose data set is opened first: to validate on a share of the training data those are
+ * needed. */
+pl_stage_t pl_sources_first(const pl_sources_t *sources);
 
 /* Makes the data set of a stage, yet to be opened; once the training data is open, the
  * others are told its facts, till then those given (copied; "": none). */

@@ -12,11 +12,11 @@
 typedef struct pl_epoch {
     pl_pass_t pass;                                         /* first: see pass.h */
     char optimizer[48];
-    pl_address_t evaluate, callback, logger;
-    bool asked;                                             /* interest is known */
-    unsigned callback_points;
+    pl_address_t evaluate;
+    pl_asking_t asking;
 
     uint64_t global_step, total_steps;             /* of the run; total 0: unknown */
+    uint64_t samples;                              /* trained on since the run began */
     pl_due_t due;                                  /* after which batch */
     uint32_t decided;                              /* batches up to the newest decision */
     unsigned decision;                             /* which part of it is under way */

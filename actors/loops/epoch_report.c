@@ -69,8 +69,8 @@ bool pl_epoch_log(pl_epoch_t *e, pl_on_answer_t then)
                             .global_step = e->global_step,
                             .metrics = text};
     bool sent = text
-                && pl_call_log_metrics(e, e->asking.logger, &msg, (pl_how_t){.on_answer = then},
-                                       &e->pass.failure);
+                && pl_call_log_metrics(e, e->asking.logger, &msg,
+                                       (pl_how_t){.on_answer = then}, &e->pass.failure);
     pl_free(text);
     pl_figures_clear(&e->since_log);
     return sent;

@@ -30,7 +30,8 @@ static void evaluate_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *rep
 
 static void evaluate_report(pl_walk_t *walk)
 {
-    pl_evaluate_progress_t progress = {.event = "validate",
+    pl_evaluate_progress_t progress = {.event = walk->pass.stage == PL_TEST ? "test"
+                                                                            : "validate",
                                        .global_step = ((evaluate_t *)walk)->global_step,
                                        .epoch = walk->pass.epoch,
                                        .batch = walk->pass.done,
@@ -87,11 +88,15 @@ static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
     if (code != PL_OK)
         return code;
     e->global_step = body->evaluate.global_step;
+    pl_figures_clear(&e->figures);
     walk->ops = &ops;
+    walk->pass.known = walk->pass.known && walk->pass.stage == body->evaluate.stage;
     walk->pass.stage = body->evaluate.stage;
     walk->pass.epoch = body->evaluate.epoch;
-    walk->limit = walk->pass.options->limit_val_batches;
-    snprintf(walk->what, sizeof walk->what, "the evaluation after step %llu",
+    walk->limit = walk->pass.stage == PL_TEST ? walk->pass.options->limit_test_batches
+                                              : walk->pass.options->limit_val_batches;
+    snprintf(walk->what, sizeof walk->what, "the %s after step %llu",
+             walk->pass.stage == PL_TEST ? "test" : "validation",
              (unsigned long long)e->global_step);
     pl_walk_begin(walk, call);
     return PL_OK;

@@ -2,16 +2,17 @@
  *
  * Each takes the pl_job_t as the context of `start`, and these addresses: fit: "epoch",
  * "evaluate", "callback", "logger", "checkpoint", "strategy"; epoch: "evaluate", "data",
- * "callback", "logger", "strategy"; evaluate and predict: "data", "strategy"; generate:
- * "strategy".  Without validation data there is no "evaluate".  `start` options are for
- * generate the facts that the weights bring along. */
+ * "callback", "logger", "strategy"; evaluate and predict: "data", "strategy"; measure:
+ * "evaluate"; generate: "strategy".  Of a fit without validation data there is no
+ * "evaluate".  `start` options are for generate the facts that the weights bring
+ * along. */
 #ifndef PL_LOOPS_H
 #define PL_LOOPS_H
 
 #include "runtime/cargo.h"
 
-extern const pl_actor_ops_t pl_fit_loop, pl_epoch_loop, pl_evaluate_loop, pl_predict_loop,
-    pl_generate_loop;
+extern const pl_actor_ops_t pl_fit_loop, pl_epoch_loop, pl_evaluate_loop, pl_measure_loop,
+    pl_predict_loop, pl_generate_loop;
 
 /* What the generate loop will feed the module, from the facts of the weights; counted
  * once. */

@@ -286,6 +286,14 @@ int pl_options_needs_source(const pl_options_t *o, pl_stage_t stage, pl_error_t 
     const json_t *data = pl_options_value(o, "data");
     if (!data)
         return fail_missing(o, err, "the run names no data: give \"data\"");
+    const json_t *split = json_object_get(data, "val_split");
+    bool splits = json_number_value(split) > 0;
+    if (stage == PL_VALIDATE && splits && !source_apart(data, PL_VALIDATE))
+        return pl_options_needs_source(o, PL_TRAIN, err);
+    if (stage == PL_VALIDATE && !pl_data_has_sources(data))
+        return fail_missing(o, err,
+                            "the run has no validation data: give "
+                            "\"data.val_split\" or a source \"data.val\"");
     if (pl_data_has_sources(data) && !source_apart(data, stage))
         return fail_missing(o, err, "the run names no such source: give \"data.%s\"",
                             pl_source_name(stage));

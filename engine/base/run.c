@@ -42,6 +42,7 @@ const pl_option_t pl_trainer_table[] = {
                    "share or count of training batches in an epoch"),
     TRAINER_AMOUNT(limit_val_batches, "1.0", NULL,
                    "share or count of validation batches"),
+    TRAINER_AMOUNT(limit_test_batches, "1.0", NULL, "share or count of test batches"),
     TRAINER_AMOUNT(limit_predict_batches, "1.0", NULL,
                    "share or count of batches to predict"),
     TRAINER(INT, log_every_n_steps, "50", "1..", "optimizer steps between logged ones"),

@@ -40,7 +40,8 @@ typedef struct pl_trainer_options {
     int64_t accumulate_grad_batches;
     double gradient_clip_val;                          /* norm; 0: off */
     pl_amount_t val_check_interval;                    /* share of the epoch or batches */
-    pl_amount_t limit_train_batches, limit_val_batches, limit_predict_batches;
+    pl_amount_t limit_train_batches, limit_val_batches, limit_test_batches;
+    pl_amount_t limit_predict_batches;
     int64_t log_every_n_steps;
     int64_t seed;
     int64_t depth;                                          /* steps in flight */

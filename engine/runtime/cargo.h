@@ -21,7 +21,8 @@ typedef struct pl_job {
     const struct pl_trainer_options *trainer;   /* "trainer" and "data" of them, bound
                                                    once for all: */
     const struct pl_data_options *data;         /* base/run.h */
-    pl_stage_t stage;                           /* PL_TRAIN: fit; PL_PREDICT */
+    pl_stage_t stage;                           /* PL_TRAIN: fit, to validate as well;
+                                                   others: that alone */
     char *checkpoint;                           /* weights to start from  [NULL: fresh] */
     char *prompt;                               /* text to go on from [NULL: predict
                                                    the data] */

@@ -1,0 +1,179 @@
+/* run_measure.c - tests of evaluations as runs of their own: validate and test */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rig.h"
+#include "tap.h"
+
+#define SPLIT "\"batch_size\": 6, \"val_split\": 0.25"
+
+typedef struct heard {
+    int tests, validations, others;
+} heard_t;
+
+static void keep_events(rig_t *rig, const pl_progress_t *progress)
+{
+    heard_t *heard = rig_user(rig);
+    bool test = !strcmp(progress->event, "test"),
+         validate = !strcmp(progress->event, "validate");
+    heard->tests += test;
+    heard->validations += validate;
+    heard->others += !test && !validate;
+}
+
+static void a_validation_gives_what_the_fit_did(void)
+{
+    rig_t *rig = rig_new(.data = SPLIT, .trainer = "\"max_epochs\": 2");
+    rig_result_t *fitted = rig_keep(rig_fit(rig));
+    const rig_result_t *result = rig_validate(rig, fitted->run_dir);
+    is_text(result->status, "ok", "it goes well: %s", result->error.text);
+    is_near(rig_metric(result, "val_loss"), rig_metric(fitted, "val_loss"), 1e-7,
+            "val_loss, and not the sum of two validations");
+    ok(rig_metric(result, "val_acc") == rig_metric(fitted, "val_acc"), "val_acc");
+    ok(isnan(rig_metric(result, "train_loss")), "and nothing of training");
+    is_text(result->run_dir, "", "it leaves no directory");
+    rig_result_free(fitted);
+    rig_free(&rig);
+}
+
+/* Twelve samples of three classes, each called the one that comes `by` after it. */
+static void register_called(const char *name, int by, float x[12][6], int64_t y[12])
+{
+    for (int i = 0; i < 12; i++) {
+        y[i] = (i + by) % 3;
+        for (int k = 0; k < 6; k++)
+            x[i][k] = (float)sin((double)(i % 3 * 5 + k));
+    }
+    const pl_arrays_t arrays = {.samples = 12,
+                                .field_count = 2,
+                                .field = {{"x", PL_F32, pl_shape(1, 6)},
+                                          {"y", PL_I64, pl_shape(0)}},
+                                .data = {x, y},
+                                .facts = "{\"classes\": 3}"};
+    pl_memory_arrays(name, &arrays, NULL);
+}
+
+#define SOURCES \
+    "{\"train\": {\"name\": \"memory\", \"source\": \"straight\"}, \"test\": " \
+    "{\"name\": " \
+    "\"memory\", \"source\": \"twisted\"}, \"batch_size\": 5}"
+
+static void a_test_reads_the_test_source(void)
+{
+    static float x[2][12][6];
+    static int64_t y[2][12];
+    heard_t heard = {0};
+    register_called("straight", 0, x[0], y[0]);
+    register_called("twisted", 1, x[1], y[1]);
+    rig_t *rig = rig_new(.dataset = SOURCES, .on_progress = keep_events, .user = &heard,
+                         .trainer = "\"max_epochs\": 30");
+    rig_result_t *fitted = rig_keep(rig_fit(rig));
+    heard = (heard_t){0};
+    const rig_result_t *result = rig_test(rig, fitted->run_dir);
+    is_text(result->status, "ok", "it goes well: %s", result->error.text);
+    is_near(rig_metric(fitted, "train_acc"), 1, 1e-9, "what was trained on was learnt");
+    is_near(rig_metric(result, "test_acc"), 0, 1e-9, "the test source says otherwise");
+    ok(isnan(rig_metric(result, "val_loss")), "its figures have a prefix of their own");
+    ok(heard.tests > 0, "progress tells of a test");
+    is_int(heard.validations + heard.others, 0, "and of nothing else");
+    rig_result_free(fitted);
+    rig_free(&rig);
+}
+
+static void a_test_can_be_cut_short(void)
+{
+    rig_t *rig = rig_new(.data = SPLIT, .stream = true,
+                         .trainer = "\"max_epochs\": 1, \"limit_test_batches\": 3");
+    char *weights = strdup(rig_fit(rig)->run_dir);
+    rig_test(rig, weights);
+    rig_free(&rig);
+    json_t *message, *stream = rig_stream();
+    size_t k;
+    int replies = 0, batches = -1;
+    json_array_foreach(stream, k, message)
+    {
+        const json_t *stage = json_object_get(json_object_get(message, "fields"),
+                                              "stage");
+        const char *name = json_string_value(json_object_get(message, "name")),
+                   *kind = json_string_value(json_object_get(message, "kind"));
+        if (!strcmp(name, "evaluate") && !strcmp(kind, "reply"))
+            batches = (int)json_integer_value(
+                json_object_get(json_object_get(message, "fields"), "batches"));
+        replies += !strcmp(name, "evaluate_batch") && !strcmp(kind, "call")
+                   && json_integer_value(stage) == PL_TEST;
+    }
+    is_int(batches, 3, "the loop has forwarded as many as it may");
+    is_int(replies, 3, "and asked for no more");
+    json_decref(stream);
+    free(weights);
+}
+
+static void wrong_requests_are_refused(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1");
+    pl_error_t err = {0};
+    is_int(pl_trainer_validate(rig_trainer(rig), "x", NULL, NULL, &err), PL_ENOTFOUND,
+           "a run without validation data");
+    like(err.text, "data.val_split", "what is missing is named");
+    is_int(pl_trainer_test(rig_trainer(rig), NULL, NULL, NULL, &err), PL_EINVAL,
+           "a test of no weights");
+    like(err.text, "testing needs weights", "says so");
+    const rig_result_t *result = rig_test(rig, "/nowhere");
+    is_text(result->status, "failed", "a test of weights that are not there fails");
+    like(result->error.text, "/nowhere", "with their name");
+    rig_free(&rig);
+    rig = rig_new(.dataset = "{\"train\": {\"name\": \"memory\", \"source\": \"x\"}}");
+    is_int(pl_trainer_test(rig_trainer(rig), "x", NULL, NULL, &err), PL_ENOTFOUND,
+           "a test without a source");
+    like(err.text, "data.test", "which is named");
+    rig_free(&rig);
+}
+
+static void stop_at_once(rig_t *rig, const pl_progress_t *progress)
+{
+    if (!strcmp(progress->event, "validate"))
+        pl_trainer_stop(rig_trainer(rig), "enough", NULL);
+}
+
+static void a_validation_can_be_stopped(void)
+{
+    rig_t *rig = rig_new(.data = "\"batch_size\": 1, \"val_split\": 0.9",
+                         .trainer = "\"max_epochs\": 1, \"depth\": 1");
+    char *weights = strdup(rig_fit(rig)->run_dir);
+    rig_free(&rig);
+    rig = rig_new(.data = "\"batch_size\": 1, \"val_split\": 0.9",
+                  .script = "replay of forward takes 20 ms", .on_progress = stop_at_once,
+                  .trainer = "\"depth\": 1");
+    const rig_result_t *result = rig_validate(rig, weights);
+    is_text(result->status, "stopped", "it ends early: %s", result->error.text);
+    is_text(result->metrics, "{}", "and says nothing of a part of the data");
+    rig_free(&rig);
+    free(weights);
+}
+
+static void a_failing_forward_pass_is_named(void)
+{
+    rig_t *rig = rig_new(.data = SPLIT, .trainer = "\"max_epochs\": 1");
+    char *weights = strdup(rig_fit(rig)->run_dir);
+    rig_free(&rig);
+    rig = rig_new(.data = SPLIT, .script = "replay 2 of forward fails");
+    const rig_result_t *result = rig_test(rig, weights);
+    is_text(result->status, "failed", "the test fails");
+    like(result->error.text, "the test .*batch 1", "and says where");
+    rig_free(&rig);
+    free(weights);
+}
+
+int main(void)
+{
+    rig_init(NULL);
+    run(a_validation_gives_what_the_fit_did);
+    run(a_test_reads_the_test_source);
+    run(a_test_can_be_cut_short);
+    run(wrong_requests_are_refused);
+    run(a_validation_can_be_stopped);
+    run(a_failing_forward_pass_is_named);
+    return tap_done();
+}
