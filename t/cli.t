@@ -70,7 +70,7 @@ help_and_version_are_on_standard_output() {
     like "$out" '^paceline [0-9]+\.[0-9]+' "a version"
     try "$paceline" --help
     is "$status" 0 "help is no error"
-    for command in fit predict monitor inspect list doctor help; do
+    for command in fit validate test predict monitor inspect list doctor help; do
         like "$out" "^  $command +[a-z]" "$command is explained"
         try "$paceline" "$command" --help
         like "$out" "^usage: paceline $command" "and has help of its own"
@@ -416,6 +416,30 @@ a_later_signal_ends_at_once() {
     is "$err" "aborted: nothing was saved" "and what is lost"
 }
 
+# ---- validate, test ----
+
+validate_and_test_write_figures() {
+    try "$paceline" fit run.json --json --set trainer.run_name=measured
+    fitted=$(grep -o '"val_loss":[0-9.]*' <<<"$out" | tail -n 1)
+    try "$paceline" validate run.json --checkpoint runs/measured --json
+    is "$status$err" 0 "nothing but events"
+    like "$(tail -n 1 <<<"$out")" \
+        '^\{"event":"result","status":"ok","metrics":\{.*"val_acc":.*\},"seconds":[0-9.e-]+\}$' "the result last"
+    is "$(grep -o '"val_loss":[0-9.]*' <<<"$out" | tail -n 1)" "$fitted" "with the figures of the fit"
+    try "$paceline" test run.json --checkpoint runs/measured
+    is "$status" 0 "a test goes well"
+    like "$out" '^test_loss +[0-9]\.[0-9]{4}$' "and writes its figures"
+    like "$out" '^done in [0-9.]+ s$' "and that it is done"
+}
+
+validate_and_test_refuse_what_they_cannot_do() {
+    refused 2 '^paceline: validate needs --checkpoint' validate run.json
+    refused 2 '^paceline: test needs --checkpoint' test run.json
+    refused 2 'data.val_split' validate run.json --checkpoint runs/measured --set data.val_split=0
+    refused 1 'runs/none' test run.json --checkpoint runs/none
+    refused 2 'limit_test_batches' test run.json --checkpoint runs/measured --set trainer.limit_test_batches=1.5
+}
+
 # ---- predict ----
 
 predict_writes_classes() {
@@ -689,6 +713,8 @@ run signals_that_come_together_are_one_request trains
 run sighup_stops_saves_and_says_0 trains
 run a_process_that_was_stopped_goes_on trains
 run a_later_signal_ends_at_once trains
+run validate_and_test_write_figures trains
+run validate_and_test_refuse_what_they_cannot_do trains
 run predict_writes_classes trains
 run predict_goes_on_from_a_prompt trains
 run predict_refuses_weights_that_are_none trains

@@ -554,7 +554,7 @@ static void a_device_that_hangs_is_noticed(void)
           "step 3, in epoch 0, has not ended for 0.3 s");
     stuck("training", "replay 5 of optimizer_step hangs", ", \"depth\": 4",
           "step 5, in epoch 0, has not ended");
-    stuck("validation", "replay 2 of forward hangs", "", "batch 1 of the evaluation");
+    stuck("validation", "replay 2 of forward hangs", "", "batch 1 of the validation");
     stuck("set up", "compile 2 hangs", "", "compiling");
     stuck("the end", "read 1 hangs", "", "reading the weights after step 10");
     rig_t *rig = rig_new(.trainer = "\"max_steps\": 3");

@@ -31,20 +31,6 @@ static void fit_progress(cli_session_t *session, const pl_progress_t *now)
 
 /* ---- how it ended ---- */
 
-static void show_metrics(json_t *metrics, const char *beginning)
-{
-    const char *name;
-    json_t *value;
-    json_object_foreach(metrics, name,
-                        value) if (!strncmp(name, beginning, strlen(beginning)))
-    {
-        if (json_is_number(value))
-            cli_print("%-12s %.4f\n", name, json_number_value(value));
-        else
-            cli_print("%-12s not finite\n", name);
-    }
-}
-
 static const char *plural(uint64_t count)
 {
     return count == 1 ? "" : "s";
@@ -171,12 +157,10 @@ static int fit_done(cli_session_t *session, const pl_result_t *result)
     }
     if (((fit_t *)session)->sweep.runs > 1)
         return CLI_DONE;                                    /* the table has it */
-    json_t *metrics = json_loads(result->metrics, JSON_REJECT_DUPLICATES, NULL);
     if (cli_columns(stdout))
         cli_print("\n");                               /* apart from the progress above */
-    show_metrics(metrics, "val_");
-    show_metrics(metrics, "train_");
-    json_decref(metrics);
+    cli_show_metrics(result, "val_");
+    cli_show_metrics(result, "train_");
     show_end(result, session->signal);
     if (*result->run_dir)
         show_files(result->run_dir);

@@ -266,7 +266,7 @@ static void show_pass(cli_progress_t *p, const pl_progress_t *now, const char *w
                       int64_t time)
 {
     pieces_t pieces = {0};
-    if (strcmp(now->event, "predict"))
+    if (now->global_step || now->total_steps)               /* within a fit */
         add_epoch(&pieces, p, now);
     add_batch(&pieces, 1, word, now);
     if (p->bar)
@@ -341,6 +341,13 @@ void cli_progress_begin(cli_progress_t *p, const pl_options_t *options)
     pl_text_free(wanted);
 }
 
+static const char *word_of(const char *event)
+{
+    return !strcmp(event, "predict") ? "predicting "
+           : !strcmp(event, "test")  ? "testing "
+                                     : "validating ";
+}
+
 static bool is_too_soon(const cli_progress_t *p, int64_t time)
 {
     return p->bar ? time - p->drawn < REDRAW : time - p->told < PLAIN_EVERY;
@@ -366,8 +373,7 @@ void cli_progress_show(cli_progress_t *p, const pl_progress_t *now)
     else if (train)
         show_train(p, now, metrics, time);
     else if (strcmp(now->event, "text"))
-        show_pass(p, now, !strcmp(now->event, "predict") ? "predicting " : "validating ",
-                  time);
+        show_pass(p, now, word_of(now->event), time);
     if (!result)
         p->drawn = time;
     json_decref(metrics);

@@ -61,6 +61,8 @@ json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result)
                                                (json_int_t)result->global_step, "epoch",
                                                (int)result->epoch, "metrics",
                                                parsed(result->metrics)));
+    if (session->work->measures)
+        json_object_set_new(json, "metrics", parsed(result->metrics));
     if (result->output_count)
         json_object_set_new(json, "samples",
                             json_integer(result->output[0].shape.dim[0]));
@@ -68,6 +70,22 @@ json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result)
     if (!strcmp(result->status, "failed"))
         json_object_set_new(json, "error", error_json(&result->error));
     return json;
+}
+
+void cli_show_metrics(const pl_result_t *result, const char *beginning)
+{
+    const char *name;
+    json_t *value, *metrics = parsed(result->metrics);
+    json_object_foreach(metrics, name, value)
+    {
+        if (strncmp(name, beginning, strlen(beginning)))
+            continue;
+        if (json_is_number(value))
+            cli_print("%-12s %.4f\n", name, json_number_value(value));
+        else
+            cli_print("%-12s not finite\n", name);
+    }
+    json_decref(metrics);
 }
 
 /* ---- the run file ---- */

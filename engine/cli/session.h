@@ -17,6 +17,7 @@ enum { CLI_SIGNALS = 3 };                                   /* that stop a run *
 /* Carries out the command's part: starts the run; hears of progress and of the end. */
 typedef struct cli_work {
     bool trains;                                    /* the result has steps and figures */
+    bool measures;                                  /* it has figures */
     int (*start)(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err);
     void (*progress)(cli_session_t *session, const pl_progress_t *progress);
     int (*done)(
@@ -58,6 +59,8 @@ int cli_session_run(cli_session_t *session, const char *monitor);
 json_t *cli_progress_json(const pl_progress_t *progress);
 /* {"event": "result", …}: what applies to that work. */
 json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result);
+/* The figures of a result whose names begin so, one a line. */
+void cli_show_metrics(const pl_result_t *result, const char *beginning);
 /* Tells of an error without a result of the engine's: on standard error and, when events
  * are wanted, as the result too. */
 void cli_failure(const pl_error_t *error, bool json);

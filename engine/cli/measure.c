@@ -1,0 +1,90 @@
+/* measure.c - paceline validate and paceline test: the figures of given weights */
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/progress.h"
+#include "cli/session.h"
+#include "cli/weights.h"
+
+/* What both commands were asked for. */
+typedef struct measure {
+    cli_session_t session;
+    cli_progress_t progress;
+    const char *checkpoint;
+} measure_t;
+
+static int validate_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err)
+{
+    return pl_trainer_validate(session->trainer, ((measure_t *)session)->checkpoint,
+                               on_done, session, err);
+}
+
+static int test_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err)
+{
+    return pl_trainer_test(session->trainer, ((measure_t *)session)->checkpoint, on_done,
+                           session, err);
+}
+
+static void measure_progress(cli_session_t *session, const pl_progress_t *now)
+{
+    if (session->json)
+        cli_print_json(cli_progress_json(now));
+    else
+        cli_progress_show(&((measure_t *)session)->progress, now);
+}
+
+static int measure_done(cli_session_t *session, const pl_result_t *result)
+{
+    if (session->json) {
+        cli_print_json(cli_result_json(session, result));
+        return CLI_DONE;
+    }
+    cli_show_metrics(result, "");
+    cli_print("%s in %.1f s\n", strcmp(result->status, "stopped") ? "done" : "stopped",
+              result->seconds);
+    return CLI_DONE;
+}
+
+static int measure(measure_t *m, const cli_run_t *run, const char *command)
+{
+    pl_error_t err = {0};
+    int code = m->checkpoint
+                   ? cli_weights_check(m->checkpoint, &err)
+                   : pl_fail(&err, PL_EINVAL,
+                             "%s needs --checkpoint: a run directory or a .safetensors "
+                             "file",
+                             command);
+    m->session.options = code == PL_OK ? cli_run_load(run, &err) : NULL;
+    if (!m->session.options) {
+        cli_failure(&err, m->session.json);
+        return CLI_WRONG;
+    }
+    cli_progress_begin(&m->progress, m->session.options);
+    return cli_session_run(&m->session, run->monitor);
+}
+
+int cli_validate(const cli_validate_t *arguments)
+{
+    static const cli_work_t work = {.measures = true,
+                                    .start = validate_start,
+                                    .progress = measure_progress,
+                                    .done = measure_done};
+    const cli_run_t run = {arguments->run, arguments->monitor, arguments->set,
+                           arguments->plugin};
+    measure_t m = {.session = {.work = &work, .json = arguments->json},
+                   .checkpoint = arguments->checkpoint};
+    return measure(&m, &run, "validate");
+}
+
+int cli_test(const cli_test_t *arguments)
+{
+    static const cli_work_t work = {.measures = true,
+                                    .start = test_start,
+                                    .progress = measure_progress,
+                                    .done = measure_done};
+    const cli_run_t run = {arguments->run, arguments->monitor, arguments->set,
+                           arguments->plugin};
+    measure_t m = {.session = {.work = &work, .json = arguments->json},
+                   .checkpoint = arguments->checkpoint};
+    return measure(&m, &run, "test");
+}
