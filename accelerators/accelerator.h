@@ -49,6 +49,8 @@ typedef struct pl_device_info {
     int threads;                                  /* that compute, of this one */
     size_t memory;                                /* bytes, 0 when unknown */
     char library[64];                             /* "oneDNN 2.6.3" */
+    unsigned emulated;                            /* number formats that it only imitates:
+                                                     1 << pl_dtype_t each */
 } pl_device_info_t;
 
 typedef struct pl_accelerator_ops {

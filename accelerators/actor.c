@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "runtime/cargo.h"
+#include "tensor/operators.h"
 
 enum { FIGURES_MOST = 64 };
 
@@ -37,6 +38,7 @@ typedef struct device {
     const pl_accelerator_ops_t *ops;
     pl_device_info_t info;
     bool opened;
+    unsigned told;                                  /* emulated formats that were named */
     compiled_t *plan;
     int plan_count, plan_room;
     running_t *spare;
@@ -100,6 +102,21 @@ static void count_fetches(const pl_graph_t *g, compiled_t *compiled)
             compiled->output_count++;
 }
 
+/* Said once for each format: who wants speed should know. */
+static void tell_emulated(device_t *device, const pl_graph_t *g)
+{
+    for (int32_t v = 0; v < g->value_count; v++) {
+        const unsigned format = 1u << g->value[v].dtype;
+        if (!(device->info.emulated & ~device->told & format))
+            continue;
+        device->told |= format;
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(device), pl_actor_name(device),
+                    "%s is emulated on this device: the results are right, but it takes "
+                    "longer than float32",
+                    pl_dtype_name(g->value[v].dtype));
+    }
+}
+
 static int device_compile(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
@@ -117,6 +134,7 @@ static int device_compile(void *self, pl_call_t *call, const pl_body_t *body,
     int code = device->ops->compile(device->part.self, g, &compiled.plan, err);
     if (code != PL_OK)
         return pl_pass(err, "plan %s", body->compile.name);
+    tell_emulated(device, g);
     device->plan[device->plan_count] = compiled;
     return pl_reply_compile(call, &(pl_compile_reply_t){
                                       .plan = (uint32_t)device->plan_count++});

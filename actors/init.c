@@ -7,6 +7,7 @@
 #include "config.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/strategies.h"
+#include "tensor/precision.h"
 #ifdef HAVE_ONEDNN
 #include "accelerators/cpu/cpu.h"
 #endif
@@ -35,6 +36,8 @@ int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
         code = pl_register(pl_optimizer_parts, err);
     if (code == PL_OK)
         code = pl_register(pl_callback_parts, err);
+    if (code == PL_OK)
+        code = pl_register(pl_precision_parts, err);
     if (code == PL_OK && registrations)
         code = pl_register(registrations, err);
     return code;

@@ -195,10 +195,11 @@ typedef struct pl_instance {
 
 /* One entry of the table given to pl_init() or exported by a plug-in. */
 typedef struct pl_registration {
-    const char *role;                  /* "module", "dataset", "optimizer", "scheduler",
-                                          "callback", "logger", "operator", "accelerator",
-                                          "strategy", "collective", "launcher" */
-    const void *table;                 /* pl_module_ops_t … ; static */
+    const char *role;                    /* "module", "dataset", "optimizer", "scheduler",
+                                            "callback", "logger", "operator", "precision",
+                                            "accelerator", "strategy", "collective",
+                                            "launcher" */
+    const void *table;                   /* pl_module_ops_t … ; static */
 } pl_registration_t;
 
 #define PL_REGISTRATIONS_END \
@@ -290,7 +291,16 @@ PL_API char *pl_options_print(const pl_options_t *o, pl_error_t *err);
 
 #define PL_DIMS 5
 
-typedef enum pl_dtype { PL_F32, PL_F64, PL_I32, PL_I64, PL_U8 } pl_dtype_t;
+/* Data are of the first five; the halves are for weights and inside graphs. */
+typedef enum pl_dtype {
+    PL_F32,
+    PL_F64,
+    PL_I32,
+    PL_I64,
+    PL_U8,
+    PL_BF16,
+    PL_F16,
+} pl_dtype_t;
 
 typedef struct pl_shape {
     int rank;                                               /* 0: a scalar */
@@ -689,6 +699,17 @@ PL_API pl_node_t pl_apply(pl_graph_t *g, const char *name, const pl_node_t *inpu
 /* For shape rules: the shape that a and b broadcast to, as NumPy does; false when they do
  * not. */
 PL_API bool pl_broadcast_shapes(pl_shape_t a, pl_shape_t b, pl_shape_t *out);
+
+/* ---- Precisions -------------------------------------------------------------------- */
+
+/* In which number formats a run computes and keeps its weights: all of them PL_F32,
+ * PL_F64, PL_BF16 or PL_F16. */
+typedef struct pl_precision_ops {
+    PL_PART;
+    pl_dtype_t low;          /* operators of the class low */
+    pl_dtype_t wide;         /* those of the class float32, gradients, state, optimizer */
+    pl_dtype_t params;       /* parameters between two steps */
+} pl_precision_ops_t;
 
 /* ---- Optimizers and schedules ------------------------------------------------------ */
 

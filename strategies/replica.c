@@ -9,6 +9,7 @@
 #include "strategies/replica_calls.h"
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
+#include "tensor/precision.h"
 
 /* ---- describing ---- */
 
@@ -67,6 +68,8 @@ static int complete(const pl_replica_t *r, const pl_replica_plan_t *plan, pl_gra
     if (plan->stage == PL_TRAIN)
         code = pl_graph_gradients(g, (double)r->layout->stage[PL_TRAIN].batch_size,
                                   plan->accumulate, err);
+    if (code == PL_OK)
+        code = pl_graph_cast(g, r->model->precision, err);
     if (code == PL_OK)
         pl_graph_prune(g);
     return code;
@@ -216,7 +219,12 @@ static int parts_bind(pl_replica_t *r, pl_error_t *err)
     const pl_part_request_t scheduler = {.role = "scheduler",
                                          .path = "scheduler",
                                          .automatic = "constant"};
-    int code = pl_options_part(r->job->options, &module, &r->module, err);
+    const pl_part_request_t precision = {.role = "precision",
+                                         .path = "trainer.precision",
+                                         .automatic = pl_precision_32_true.name};
+    int code = pl_options_part(r->job->options, &precision, &r->precision, err);
+    if (code == PL_OK)
+        code = pl_options_part(r->job->options, &module, &r->module, err);
     if (code != PL_OK || r->job->stage != PL_TRAIN)
         return code;
     code = pl_options_part(r->job->options, &optimizer, &r->optimizer, err);
@@ -304,6 +312,8 @@ int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
     r->model = pl_model_new(err);
     r->rounds = pl_rounds_new(err);
     code = r->facts && r->model && r->rounds ? parts_bind(r, err) : pl_no_memory(err);
+    if (code == PL_OK)
+        r->model->precision = r->precision.ops;
     return code == PL_OK ? setup_calls(r, err) : code;
 }
 
@@ -314,6 +324,7 @@ void pl_replica_release(pl_replica_t *r)
     pl_rounds_free(r->rounds);
     pl_model_free(r->model);
     pl_instance_release(&r->module);
+    pl_instance_release(&r->precision);
     pl_instance_release(&r->optimizer);
     pl_instance_release(&r->scheduler);
     for (int k = 0; k < PL_REGIONS; k++)

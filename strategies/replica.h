@@ -42,7 +42,7 @@ typedef struct pl_replica {
     pl_layout_t *layout;                                    /* counted */
     char *facts;
     pl_address_t accelerator;
-    pl_instance_t module, optimizer, scheduler;
+    pl_instance_t precision, module, optimizer, scheduler;
     bool does_io;
     struct pl_model *model;
     pl_replica_plan_t plan[PL_PLANS_MOST];

@@ -8,91 +8,19 @@
 #include <time.h>
 
 #include "base/alloc.h"
-#include "cpu_rig.h"
+#include "cpu_trainer.h"
 #include "tap.h"
-#include "training_cases.h"
 
 /* ---- Trainings, against PyTorch ---- */
 
-static pl_error_t told;
-
-static void on_done(pl_replay_t *replay, const pl_error_t *err)
-{
-    (void)replay;
-    told = err ? *err : (pl_error_t){0};
-}
-
-typedef struct trainer {
-    training_t t;
-    cpu_rig_t rig;
-    pl_plan_t *step, *update;
-} trainer_t;
-
-static int fill_regions(trainer_t *r)
-{
-    const pl_model_t *model = r->t.model;
-    const size_t n = (size_t)(model->params + model->state) + 2;
-    double *from = pl_alloc_array(n, sizeof *from);
-    float *to = pl_alloc_array(n, sizeof *to);
-    int code = PL_OK;
-    for (int k = 0; k < PL_REGIONS && code == PL_OK; k++) {
-        memset(from, 0, n * sizeof *from);
-        training_fill(&r->t, (pl_region_t)k, from);
-        for (size_t i = 0; i < n; i++)
-            to[i] = (float)from[i];
-        code = pl_cpu_accelerator.region(&r->rig.cpu, (pl_region_t)k, n, &r->rig.err);
-        if (code == PL_OK)
-            code = pl_cpu_accelerator.write(&r->rig.cpu, (pl_region_t)k, 0, to, n,
-                                            &r->rig.err);
-    }
-    pl_free(from);
-    pl_free(to);
-    return code;
-}
-
-static int trainer_open(trainer_t *r, const training_case_t *c, int threads)
-{
-    pl_error_t *err = &r->rig.err;
-    *r = (trainer_t){0};
-    if (!cpu_rig_open(&r->rig, "auto", threads))
-        return err->code;
-    int code = training_init(&r->t, c, err);
-    if (code == PL_OK)
-        code = fill_regions(r);
-    if (code == PL_OK)
-        code = pl_cpu_accelerator.compile(&r->rig.cpu, r->t.step, &r->step, err);
-    if (code == PL_OK)
-        code = pl_cpu_accelerator.compile(&r->rig.cpu, r->t.update, &r->update, err);
-    return code;
-}
-
-static void trainer_close(trainer_t *r)
-{
-    cpu_rig_close(&r->rig);
-    training_release(&r->t);
-}
-
-/* Figures are the loss (sum, weight) and the norm before clipping. */
-static bool train(trainer_t *r, int step, double figures[2][2])
-{
-    pl_replay_t forward = {.seed = 1, .step = (uint64_t)step + 1, .done = on_done};
-    pl_replay_t update = {.figures = figures[0], .done = on_done};
-    training_batch(&r->t, step, forward.input);
-    training_scalars(&r->t, step, update.scalar);
-    pl_cpu_accelerator.replay(&r->rig.cpu, r->step, &forward, &told);
-    if (told.code == PL_OK)
-        pl_cpu_accelerator.replay(&r->rig.cpu, r->update, &update, &told);
-    return told.code == PL_OK && !update.guarded;
-}
-
 static void check_training(const training_case_t *c, int threads, const json_t *want)
 {
-    trainer_t r;
+    cpu_trainer_t r;
     double figures[2][2] = {{0}}, loss = 0, norm = 0;
-    if (!ok(trainer_open(&r, c, threads) == PL_OK, "%s compiles", c->name))
+    if (!ok(cpu_trainer_open(&r, c, threads) == PL_OK, "%s compiles", c->name))
         tap_diag("%s", r.rig.err.text);
     for (int step = 0; step < TRAINING_STEPS && r.update; step++) {
-        if (!train(&r, step, figures))
+        if (!cpu_train(&r, step, figures))
             loss = INFINITY;
         double l = json_number_value(
             json_array_get(json_object_get(want, "losses"), (size_t)step));
@@ -103,7 +31,7 @@ static void check_training(const training_case_t *c, int threads, const json_t *
     }
     ok(loss < 1e-4 && norm < 1e-3, "%s, %d threads: losses are PyTorch's within %.1g",
        c->name, threads, loss);
-    trainer_close(&r);
+    cpu_trainer_close(&r);
 }
 
 static void trainings_are_those_of_torch(void)
@@ -182,16 +110,16 @@ static void two_trainings_end_in_the_same_bits(void)
     float *end[2] = {NULL, NULL};
     size_t n = 0;
     for (int k = 0; k < 2; k++) {
-        trainer_t r;
+        cpu_trainer_t r;
         double figures[2][2];
-        bool fine = trainer_open(&r, &training_cases[2], 2) == PL_OK;
+        bool fine = cpu_trainer_open(&r, &training_cases[2], 2) == PL_OK;
         for (int step = 0; step < 5 && fine; step++)
-            fine = train(&r, step, figures);
+            fine = cpu_train(&r, step, figures);
         n = (size_t)r.t.model->params;
         end[k] = pl_alloc_array(n, sizeof(float));
         pl_cpu_accelerator.read(&r.rig.cpu, PL_REGION_PARAMS, 0, end[k], n, NULL);
         ok(fine, "training %d runs", k + 1);
-        trainer_close(&r);
+        cpu_trainer_close(&r);
     }
     ok(memcmp(end[0], end[1], n * sizeof(float)) == 0, "two threads, twice: the same");
     pl_free(end[0]);
@@ -284,7 +212,7 @@ static void release(void *memory)
 /* Opens, compiles both graphs of a training, trains one step, closes. */
 static int everything(training_t *t, pl_error_t *err)
 {
-    trainer_t r = {.t = *t};
+    cpu_trainer_t r = {.t = *t};
     double figures[2][2];
     void *cpu = &r.rig.cpu;
     int code = pl_cpu_accelerator.open(cpu, &r.rig.info, err);
@@ -296,8 +224,8 @@ static int everything(training_t *t, pl_error_t *err)
     if (code == PL_OK)
         code = pl_cpu_accelerator.compile(cpu, t->update, &r.update, err);
     requests_left = 0;                               /* from here on there must be none */
-    if (code == PL_OK && !train(&r, 0, figures))
-        code = told.code ? told.code : PL_ENAN;
+    if (code == PL_OK && !cpu_train(&r, 0, figures))
+        code = cpu_told.code ? cpu_told.code : PL_ENAN;
     pl_cpu_accelerator.close(cpu);
     return code == PL_OK ? PL_OK : code == err->code ? code : PL_EBUG;
 }
@@ -457,25 +385,25 @@ static void a_replay_needs_its_batch(void)
 
 static void a_guard_stops_what_follows(void)
 {
-    trainer_t r;
+    cpu_trainer_t r;
     double figures[2][2];
     float before, after;
-    bool open = trainer_open(&r, &training_cases[0], 1) == PL_OK;
+    bool open = cpu_trainer_open(&r, &training_cases[0], 1) == PL_OK;
     const size_t loss = (size_t)r.t.model->params;
-    ok(open && train(&r, 0, figures), "a step is done");
+    ok(open && cpu_train(&r, 0, figures), "a step is done");
     pl_cpu_accelerator.read(&r.rig.cpu, PL_REGION_PARAMS, 3, &before, 1, NULL);
     pl_cpu_accelerator.write(&r.rig.cpu, PL_REGION_GRADS, loss, &(float){NAN}, 1, NULL);
-    pl_replay_t update = {.figures = figures[0], .done = on_done};
+    pl_replay_t update = {.figures = figures[0], .done = cpu_on_done};
     training_scalars(&r.t, 1, update.scalar);
     pl_cpu_accelerator.replay(&r.rig.cpu, r.update, &update, NULL);
-    ok(update.guarded && told.code == PL_OK, "a loss of NaN stops the update");
+    ok(update.guarded && cpu_told.code == PL_OK, "a loss of NaN stops the update");
     ok(isnan(figures[0][0]) && figures[1][0] > 0, "figures from before it are there");
     pl_cpu_accelerator.read(&r.rig.cpu, PL_REGION_PARAMS, 3, &after, 1, NULL);
     ok(before == after, "and parameters stay");
-    trainer_close(&r);
+    cpu_trainer_close(&r);
 }
 
-static float parameter(trainer_t *r)
+static float parameter(cpu_trainer_t *r)
 {
     float value = NAN;
     pl_cpu_accelerator.read(&r->rig.cpu, PL_REGION_PARAMS, 3, &value, 1, NULL);
@@ -483,47 +411,47 @@ static float parameter(trainer_t *r)
 }
 
 /* One replay of those that halt, of a batch that may lack its inputs. */
-static bool replays(trainer_t *r, pl_plan_t *plan, int step, bool has_batch)
+static bool replays(cpu_trainer_t *r, pl_plan_t *plan, int step, bool has_batch)
 {
     double figures[2][2];
     pl_replay_t replay = {.seed = 1,
                           .step = (uint64_t)step + 1,
                           .halts = true,
                           .figures = figures[0],
-                          .done = on_done};
+                          .done = cpu_on_done};
     if (has_batch)
         training_batch(&r->t, step, replay.input);
     training_scalars(&r->t, step, replay.scalar);
-    pl_cpu_accelerator.replay(&r->rig.cpu, plan, &replay, &told);
-    return told.code == PL_OK && !replay.guarded;
+    pl_cpu_accelerator.replay(&r->rig.cpu, plan, &replay, &cpu_told);
+    return cpu_told.code == PL_OK && !replay.guarded;
 }
 
 static void what_was_sent_behind_a_bad_step_changes_nothing(void)
 {
     for (int failed = 0; failed < 2; failed++) {
-        trainer_t r;
-        trainer_open(&r, &training_cases[0], 1);
+        cpu_trainer_t r;
+        cpu_trainer_open(&r, &training_cases[0], 1);
         const size_t loss = (size_t)r.t.model->params;
         ok(replays(&r, r.step, 0, true) && replays(&r, r.update, 0, true),
            "a good step is done");
         float before = parameter(&r);
         if (failed) {
-            ok(!replays(&r, r.step, 1, false) && told.code == PL_EINVAL,
+            ok(!replays(&r, r.step, 1, false) && cpu_told.code == PL_EINVAL,
                "one that lacks its batch fails");
         } else {
             replays(&r, r.step, 1, true);
             pl_cpu_accelerator.write(&r.rig.cpu, PL_REGION_GRADS, loss, &(float){NAN}, 1,
                                      NULL);
         }
-        ok(!replays(&r, r.update, 1, true) && told.code == PL_OK,
+        ok(!replays(&r, r.update, 1, true) && cpu_told.code == PL_OK,
            "its update ends guarded");
         ok(!replays(&r, r.step, 2, true) && !replays(&r, r.update, 2, true),
            "so does the step behind it");
         ok(parameter(&r) == before, "and parameters stay");
         double figures[2][2];
-        ok(train(&r, 2, figures) && parameter(&r) != before,
+        ok(cpu_train(&r, 2, figures) && parameter(&r) != before,
            "what does not halt runs all the same");
-        trainer_close(&r);
+        cpu_trainer_close(&r);
     }
 }
 

@@ -498,7 +498,10 @@ static int fake_open(void *self, pl_device_info_t *info, pl_error_t *err)
     fake->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     if (fake->timer < 0)
         return pl_fail(err, PL_EBUSY, "no descriptor left");
-    *info = (pl_device_info_t){"nothing, float64", 1, 1, 0, "loops"};
+    *info = (pl_device_info_t){.model = "nothing, float64",
+                               .devices = 1,
+                               .threads = 1,
+                               .library = "loops"};
     int code = fake_script_read(&fake->rules, fake->script, err);
     return code == PL_OK ? fault(fake, "open", 1, err) : code;
 }

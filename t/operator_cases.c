@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "formula.h"
+#include "tensor/precision.h"
 #include "sample_operator.h"
 
 /* ---- What the cases build ---- */
@@ -54,6 +55,14 @@ static pl_node_t build_unary(pl_graph_t *g, const operator_case_t *c)
 {
     pl_node_t x = param(g, c, 0);
     return pl_emit(g, (pl_opcode_t)c->arg[0], &x, 1, NULL, NULL);
+}
+
+/* arg[0] names the format; y is float32 again. */
+static pl_node_t build_cast(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t x = param(g, c, 0);
+    x = pl_emit(g, PL_OP_cast, &x, 1, &(pl_attr_t){.dtype = (pl_dtype_t)c->arg[0]}, NULL);
+    return pl_emit(g, PL_OP_cast, &x, 1, &(pl_attr_t){.dtype = PL_F32}, NULL);
 }
 
 static pl_node_t build_scale(pl_graph_t *g, const operator_case_t *c)
@@ -313,6 +322,9 @@ const operator_case_t operator_cases[] = {
     {CASE("div, broadcast", div, 2, S(1, 5), S(4, 1)), .low = 0.5, .high = 2},
     {CASE("minimum", minimum, 2, S(3, 5), S(3, 5)), .forward_only = true},
     {CASE("minimum, with a scalar", minimum, 2, S(9), SCALAR), .forward_only = true},
+    {CASE("cast, bfloat16", cast, 1, S(3, 5)), .arg = {PL_BF16}, .forward_only = true},
+    {CASE("cast, float16", cast, 1, S(3, 1031)), .arg = {PL_F16}, .low = -1e-4,
+     .high = 1e-4, .forward_only = true},
     {CASE("neg", unary, 1, S(3, 5)), .arg = {PL_OP_neg}},
     {CASE("scale", scale, 1, S(3, 5)), .p = -1.25},
     {CASE("exp", unary, 1, S(3, 5)), .arg = {PL_OP_exp}, .low = -4, .high = 4},
@@ -524,6 +536,8 @@ static int describe(operator_run_t *run, pl_error_t *err)
     int code = pl_graph_check(run->graph, err);
     if (code == PL_OK && !c->forward_only)
         code = pl_graph_gradients(run->graph, 1, false, err);
+    if (code == PL_OK)
+        code = pl_graph_cast(run->graph, run->model->precision, err);
     pl_graph_prune(run->graph);
     return code;
 }
@@ -532,6 +546,8 @@ int operator_run_init(operator_run_t *run, const operator_case_t *of, pl_error_t
 {
     *run = (operator_run_t){.of = of, .seed = 42, .step = 7, .shard = 3};
     run->model = pl_model_new(err);
+    if (run->model && of->precision)
+        run->model->precision = of->precision;
     int code = run->model ? describe(run, err) : PL_ENOMEM;
     if (code == PL_OK)
         code = fill_all(run, err);

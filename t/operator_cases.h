@@ -28,6 +28,7 @@ struct operator_case {
     bool ties;                      /* values are multiples of 1/2: not for differences */
     bool forward_only;              /* no gradient is asked for */
     pl_stage_t stage;
+    const pl_precision_ops_t *precision;                    /* [32-true] */
 };
 
 extern const operator_case_t operator_cases[];

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/half.h"
 #include "reference_kernels.h"
 #include "tensor/operators.h"
 
@@ -30,6 +31,8 @@ static double element(pl_dtype_t dtype, const void *data, int64_t i)
     case PL_I32: return ((const int32_t *)data)[i];
     case PL_I64: return (double)((const int64_t *)data)[i];
     case PL_U8: return ((const uint8_t *)data)[i];
+    case PL_BF16: return (double)pl_bf16_float(((const uint16_t *)data)[i]);
+    case PL_F16: return (double)pl_f16_float(((const uint16_t *)data)[i]);
     }
     return NAN;
 }
@@ -49,6 +52,8 @@ void reference_store(pl_dtype_t dtype, const double *from, int64_t n, void *to)
         case PL_I32: ((int32_t *)to)[i] = (int32_t)from[i]; break;
         case PL_I64: ((int64_t *)to)[i] = (int64_t)from[i]; break;
         case PL_U8: ((uint8_t *)to)[i] = (uint8_t)from[i]; break;
+        case PL_BF16: ((uint16_t *)to)[i] = pl_bf16_bits((float)from[i]); break;
+        case PL_F16: ((uint16_t *)to)[i] = pl_f16_bits((float)from[i]); break;
         }
 }
 
@@ -141,10 +146,19 @@ static double *output_new(interpreter_t *in, const reference_call_t *call, int32
     }
     double *region = home->place == PL_PLACE_TARGET ? in->replay->region[home->region]
                                                     : NULL;
-    in->value[v] = region ? region + home->offset : in->arena + home->offset / 4;
+    in->value[v] = region ? region + home->offset : in->arena + home->offset / 2;
     if (!is_an_input(call, in->value[v]))
         memset(in->value[v], 0, n * sizeof(double));
     return in->value[v];
+}
+
+/* A value in half precision is what that can hold. */
+static void round_to(pl_dtype_t dtype, double *x, int64_t n)
+{
+    for (int64_t i = 0; i < n && dtype == PL_BF16; i++)
+        x[i] = (double)pl_round_bf16((float)x[i]);
+    for (int64_t i = 0; i < n && dtype == PL_F16; i++)
+        x[i] = (double)pl_round_f16((float)x[i]);
 }
 
 static int op_compute(interpreter_t *in, const pl_op_t *op, pl_error_t *err)
@@ -169,6 +183,9 @@ static int op_compute(interpreter_t *in, const pl_op_t *op, pl_error_t *err)
             return pl_no_memory(err);
     }
     kernel(&call);
+    for (int k = 0; k < op->output_count; k++)
+        round_to(in->g->value[op->output[k]].dtype, call.out[k],
+                 pl_elements(call.out_shape[k]));
     return call.code;
 }
 
@@ -243,7 +260,7 @@ int reference_replay_planned(const pl_graph_t *g, const pl_lifetimes_t *plan,
     replay->guarded = false;
     in.value = pl_alloc_array((size_t)g->value_count, sizeof *in.value);
     in.own = pl_alloc_array((size_t)g->value_count, sizeof *in.own);
-    in.arena = pl_alloc_array(plan ? plan->arena / 4 : 0, sizeof *in.arena);
+    in.arena = pl_alloc_array(plan ? plan->arena / 2 : 0, sizeof *in.arena);
     if (!in.value || !in.own || !in.arena)
         code = pl_no_memory(err);
     for (int32_t i = 0; i < g->value_count && code == PL_OK; i++)

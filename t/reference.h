@@ -27,7 +27,7 @@ typedef struct reference_replay {
 int reference_replay(const pl_graph_t *g, reference_replay_t *replay, pl_error_t *err);
 
 /* The same with values where a plan puts them, so that a plan that lets one overwrite
- * another shows: an arena of doubles, four bytes of the plan each. */
+ * another shows: an arena of doubles, two bytes of the plan each. */
 int reference_replay_planned(const pl_graph_t *g, const pl_lifetimes_t *plan,
                              reference_replay_t *replay, pl_error_t *err);
 

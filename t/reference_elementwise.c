@@ -39,6 +39,7 @@ static double unary(pl_opcode_t code, double x, const pl_attr_t *attr)
     case PL_OP_gelu_tanh: return 0.5 * x * (1 + gelu_tanh_inner(x));
     case PL_OP_sigmoid: return 1 / (1 + exp(-x));
     case PL_OP_tanh: return tanh(x);
+    case PL_OP_cast: return x;                     /* to half precision: see round_to() */
     default: return NAN;
     }
 }
@@ -101,6 +102,7 @@ const reference_kernel_t reference_elementwise[PL_OPCODES] = {
     [PL_OP_gelu_tanh] = compute_unary,
     [PL_OP_sigmoid] = compute_unary,
     [PL_OP_tanh] = compute_unary,
+    [PL_OP_cast] = compute_unary,
     [PL_OP_dropout] = compute_dropout,
     [PL_OP_relu_grad] = compute_binary,
     [PL_OP_gelu_grad] = compute_binary,

@@ -172,8 +172,6 @@ static void a_value_out_of_range_is_refused(void)
         {"{\"trainer\": {\"val_check_interval\": 1.5}}",
          "run.json:1:36: \"trainer.val_check_interval\" takes a share up "
          "to 1.0 or a whole count above 0, not 1.5"},
-        {"{\"trainer\": {\"precision\": \"bf16-mixed\"}}",
-         "run.json:1:27: \"trainer.precision\" takes 32-true, not \"bf16-mixed\""},
         {"{\"module\": {\"name\": \"mlp\", \"activation\": \"rely\"}}",
          "run.json:1:42: \"module.activation\" takes relu|gelu|tanh, not \"rely\": did "
          "you mean \"relu\"?"},

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "tap.h"
+#include "tensor/precision.h"
 
 typedef struct adamw {
     double lr, weight_decay;
@@ -92,6 +93,7 @@ static const pl_part_t tensorboard = {"tensorboard", "a sample", 0, NULL};
 const pl_registration_t sample_parts[] = {
     {"module", &mlp},
     {"dataset", &idx},
+    {"precision", &pl_precision_32_true},
     {"optimizer", &adamw},
     {"optimizer", &sgd},
     {"scheduler", &cosine},

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "formula.h"
+#include "tensor/precision.h"
 
 /* The example modules, each under a name of its own in this program. */
 const pl_registration_t *mlp_plugin(void);
@@ -81,20 +82,20 @@ static const pl_registration_t *bn_cnn_plugin(void)
                 "\"vocabulary_size\": 11, \"bias\": true}"
 
 const training_case_t training_cases[] = {
-    {"mlp, sgd", MLP, SGD, false, PL_SHAPE(16, 20), 5},
-    {"mlp, adamw", MLP, ADAMW, false, PL_SHAPE(16, 20), 5},
-    {"cnn, sgd", CNN, SGD, false, PL_SHAPE(6, 1, 10, 10), 4},
-    {"cnn, adamw", CNN, ADAMW, false, PL_SHAPE(6, 1, 10, 10), 4},
-    {"cnn with batch norm, sgd", BN_CNN, SGD, false, PL_SHAPE(6, 2, 9, 9), 4},
-    {"cnn with batch norm, adamw", BN_CNN, ADAMW, false, PL_SHAPE(6, 2, 9, 9), 4},
-    {"gpt, sgd", GPT, SGD, true, PL_SHAPE(3, 8), 11},
-    {"gpt, adamw", GPT, ADAMW, true, PL_SHAPE(3, 8), 11},
-    {"mlp, amsgrad", MLP, AMSGRAD, false, PL_SHAPE(16, 20), 5},
-    {"mlp, adagrad", MLP, ADAGRAD, false, PL_SHAPE(16, 20), 5},
-    {"mlp, rmsprop", MLP, RMSPROP, false, PL_SHAPE(16, 20), 5},
-    {"mlp, lion", MLP, LION, false, PL_SHAPE(16, 20), 5},
-    {"cnn, muon", CNN, MUON(0), false, PL_SHAPE(6, 1, 10, 10), 4},
-    {"gpt, muon", GPT, MUON(0.25), true, PL_SHAPE(3, 8), 11},
+    {"mlp, sgd", MLP, SGD, false, PL_SHAPE(16, 20), 5, NULL},
+    {"mlp, adamw", MLP, ADAMW, false, PL_SHAPE(16, 20), 5, NULL},
+    {"cnn, sgd", CNN, SGD, false, PL_SHAPE(6, 1, 10, 10), 4, NULL},
+    {"cnn, adamw", CNN, ADAMW, false, PL_SHAPE(6, 1, 10, 10), 4, NULL},
+    {"cnn with batch norm, sgd", BN_CNN, SGD, false, PL_SHAPE(6, 2, 9, 9), 4, NULL},
+    {"cnn with batch norm, adamw", BN_CNN, ADAMW, false, PL_SHAPE(6, 2, 9, 9), 4, NULL},
+    {"gpt, sgd", GPT, SGD, true, PL_SHAPE(3, 8), 11, NULL},
+    {"gpt, adamw", GPT, ADAMW, true, PL_SHAPE(3, 8), 11, NULL},
+    {"mlp, amsgrad", MLP, AMSGRAD, false, PL_SHAPE(16, 20), 5, NULL},
+    {"mlp, adagrad", MLP, ADAGRAD, false, PL_SHAPE(16, 20), 5, NULL},
+    {"mlp, rmsprop", MLP, RMSPROP, false, PL_SHAPE(16, 20), 5, NULL},
+    {"mlp, lion", MLP, LION, false, PL_SHAPE(16, 20), 5, NULL},
+    {"cnn, muon", CNN, MUON(0), false, PL_SHAPE(6, 1, 10, 10), 4, NULL},
+    {"gpt, muon", GPT, MUON(0.25), true, PL_SHAPE(3, 8), 11, NULL},
 };
 const int training_case_count = sizeof training_cases / sizeof *training_cases;
 
@@ -163,6 +164,9 @@ static int describe(training_t *t, pl_error_t *err)
     int code = pl_graph_gradients(t->step, t->nominal, false, err);
     if (code != PL_OK)
         return code;
+    code = pl_graph_cast(t->step, t->model->precision, err);
+    if (code != PL_OK)
+        return code;
     pl_graph_prune(t->step);
     t->update = pl_optimizer_graph((pl_optimizer_t){c->optimizer, t->options}, t->model,
                                    t->nominal, c->clip, err);
@@ -179,6 +183,8 @@ int training_init(training_t *t, const training_case_t *of, pl_error_t *err)
     t->x_samples = pl_alloc_array(n, sizeof *t->x_samples);
     t->x_tokens = pl_alloc_array(n, sizeof *t->x_tokens);
     t->y = pl_alloc_array(n, sizeof *t->y);
+    if (t->model && of->precision)
+        t->model->precision = of->precision;
     bool whole = t->module && t->options && t->model && t->x_samples && t->x_tokens
                  && t->y;
     int code = whole ? describe(t, err) : pl_no_memory(err);

@@ -23,6 +23,7 @@ typedef struct training_case {
     bool tokens;                        /* x and y are tokens; else samples and classes */
     pl_shape_t shape;                   /* of a batch's x */
     int64_t classes;
+    const pl_precision_ops_t *precision;                    /* [32-true] */
 } training_case_t;
 
 extern const training_case_t training_cases[];

@@ -121,6 +121,7 @@ static void describe(const pl_cpu_t *cpu, pl_device_info_t *info)
     info->threads = cpu->thread_count;
     info->memory = sysinfo(&system) == 0 ? (size_t)system.totalram * system.mem_unit : 0;
     pl_library_name(info->library);
+    info->emulated = 1u << PL_BF16 | 1u << PL_F16;
 }
 
 /* How many cores this process may use. */

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "accelerators/cpu/emulate.h"
 #include "accelerators/cpu/fuse.h"
 #include "accelerators/cpu/rewrite.h"
 #include "accelerators/cpu/step.h"
@@ -294,6 +295,8 @@ static int fill_plan(compiler_t *c, pl_error_t *err)
 static int compile(compiler_t *c, const pl_graph_t *g, pl_error_t *err)
 {
     int code = pl_graph_copy(&c->graph, g, err);
+    if (code == PL_OK)
+        code = pl_emulate(&c->graph, err);
     if (code == PL_OK) {
         pl_rewrite(&c->graph);
         code = pl_lower(&c->lowered, &c->graph, err);

@@ -251,9 +251,9 @@ static void free_registers(composer_t *c, int i)
 
 /* ---- Lines ---- */
 
-static pl_line_code_t line_code(pl_opcode_t code)
+static pl_line_code_t line_code(const pl_op_t *op)
 {
-    switch (code) {
+    switch (op->code) {
     case PL_OP_add: return PL_LINE_add;
     case PL_OP_sub: return PL_LINE_sub;
     case PL_OP_mul: return PL_LINE_mul;
@@ -276,6 +276,8 @@ static pl_line_code_t line_code(pl_opcode_t code)
     case PL_OP_gelu_tanh_grad: return PL_LINE_gelu_tanh_grad;
     case PL_OP_sigmoid_grad: return PL_LINE_sigmoid_grad;
     case PL_OP_tanh_grad: return PL_LINE_tanh_grad;
+    case PL_OP_cast:
+        return op->attr.dtype == PL_F16 ? PL_LINE_round_f16 : PL_LINE_round_bf16;
     default: return PL_LINE_copy;                           /* broadcast, assign */
     }
 }
@@ -327,7 +329,7 @@ static void compose_op(composer_t *c, int i)
     int to = result_operand(c, i);
     c->made_value[c->made] = op->output[0];
     c->made_operand[c->made++] = to;
-    add_line(c, line_code(op->code), to, x, y, f);
+    add_line(c, line_code(op), to, x, y, f);
 }
 
 /* Elements at a time: few enough for all operands to stay in the first-level cache, and

@@ -32,9 +32,8 @@ extern const char pl_usual_logger[];
 
 /* "trainer": names are Lightning's. */
 typedef struct pl_trainer_options {
-    pl_choice_t accelerator, strategy, launcher;
+    pl_choice_t accelerator, strategy, launcher, precision;
     int64_t devices;                                        /* on each node; 0: auto */
-    const char *precision;
     int64_t max_epochs;                                     /* -1: no limit */
     int64_t max_steps;                                      /* -1: no limit */
     int64_t accumulate_grad_batches;

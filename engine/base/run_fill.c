@@ -23,14 +23,14 @@ static json_t *fill_part(const char *role, const json_t *value, pl_error_t *err)
 static json_t *fill_option(const pl_option_t *option, const json_t *given,
                            pl_error_t *err)
 {
-    if (!given)
-        return pl_option_fallback(option, err);
-    if (option->type == PL_OPTION_PART && pl_part_name(given))
-        return fill_part(option->range, given, err);
-    json_t *copy = pl_json_copy(given);
-    if (!copy)
+    json_t *value = given ? pl_json_copy(given) : pl_option_fallback(option, err);
+    if (!value && given)
         pl_no_memory(err);
-    return copy;
+    if (!value || option->type != PL_OPTION_PART || !pl_part_name(value))
+        return value;
+    json_t *filled = fill_part(option->range, value, err);
+    json_decref(value);
+    return filled;
 }
 
 /* Every option of the table that object lacks or has; null ones are left out. */

@@ -17,6 +17,8 @@ size_t pl_array_width(pl_dtype_t dtype)
     case PL_I64: return 8;
     case PL_F32:
     case PL_I32: return 4;
+    case PL_BF16:
+    case PL_F16: return 2;
     case PL_U8: return 1;
     }
     return 1;

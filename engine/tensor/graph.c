@@ -150,18 +150,22 @@ int64_t pl_rows(pl_shape_t shape, int inner)
 
 size_t pl_dtype_size(pl_dtype_t dtype)
 {
-    static const size_t size[] = {
-        [PL_F32] = 4, [PL_F64] = 8, [PL_I32] = 4, [PL_I64] = 8, [PL_U8] = 1};
+    static const size_t size[] = {[PL_F32] = 4, [PL_F64] = 8,  [PL_I32] = 4, [PL_I64] = 8,
+                                  [PL_U8] = 1,  [PL_BF16] = 2, [PL_F16] = 2};
     return size[dtype];
+}
+
+bool pl_is_float(pl_dtype_t dtype)
+{
+    return dtype == PL_F32 || dtype == PL_F64 || dtype == PL_BF16 || dtype == PL_F16;
 }
 
 const char *pl_dtype_name(pl_dtype_t dtype)
 {
-    static const char *const name[] = {[PL_F32] = "float32",
-                                       [PL_F64] = "float64",
-                                       [PL_I32] = "int32",
-                                       [PL_I64] = "int64",
-                                       [PL_U8] = "uint8"};
+    static const char *const name[] = {
+        [PL_F32] = "float32", [PL_F64] = "float64", [PL_I32] = "int32",
+        [PL_I64] = "int64",   [PL_U8] = "uint8",    [PL_BF16] = "bfloat16",
+        [PL_F16] = "float16"};
     return name[dtype];
 }
 

@@ -90,6 +90,7 @@ typedef struct pl_attr {
                                           products */
     int64_t from, to;
     int64_t kernel, stride, padding;
+    pl_dtype_t dtype;                     /* of cast */
     uint64_t stream;                      /* random stream: hash of the operator's path */
     const pl_operator_ops_t *table;       /* of apply, and the values it was given */
     union {
@@ -184,6 +185,7 @@ PL_API const pl_kernel_t *pl_op_kernel(const pl_op_t *op, const char *accelerato
 
 PL_API int64_t pl_elements(pl_shape_t shape);
 PL_API size_t pl_dtype_size(pl_dtype_t dtype);
+PL_API bool pl_is_float(pl_dtype_t dtype);
 PL_API bool pl_same_shape(pl_shape_t a, pl_shape_t b);
 /* "[64, 784]" into text, which it returns. */
 PL_API char *pl_shape_text(pl_shape_t shape, char text[64]);

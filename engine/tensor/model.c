@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/utf8.h"
+#include "tensor/precision.h"
 
 #define ALIGN 16                                   /* elements: a cache line of float32 */
 
@@ -33,7 +34,9 @@ pl_init_rule_t pl_uniform(double bound)
 pl_model_t *pl_model_new(pl_error_t *err)
 {
     pl_model_t *model = pl_alloc(sizeof *model);
-    if (!model)
+    if (model)
+        model->precision = &pl_precision_32_true;
+    else
         pl_no_memory(err);
     return model;
 }

@@ -25,6 +25,7 @@ typedef struct pl_model {
     int count, room;
     pl_map_t names;                        /* hash of a name to number + 1 */
     int64_t params, state;                 /* elements of each region, padding included */
+    const pl_precision_ops_t *precision;   /* how they are kept and computed with */
     bool frozen;
 } pl_model_t;
 

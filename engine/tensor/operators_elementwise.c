@@ -13,6 +13,16 @@ static int shape_unary(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return pl_want_float(g, op, 1);
 }
 
+static int shape_cast(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    if (!pl_is_float(pl_input_of(g, op, 0)->dtype) || !pl_is_float(op->attr.dtype))
+        return pl_refuse(g, "cast takes and gives floating-point numbers, got %s for %s",
+                         pl_dtype_name(pl_input_of(g, op, 0)->dtype),
+                         pl_dtype_name(op->attr.dtype));
+    out->dtype = op->attr.dtype;
+    return PL_OK;
+}
+
 static int shape_binary(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     pl_shape_t a = pl_input_shape(g, op, 0), b = pl_input_shape(g, op, 1);
@@ -239,6 +249,7 @@ const pl_rules_t pl_elementwise_rules[PL_OPCODES] = {
     [PL_OP_sigmoid] = {shape_unary, gradient_sigmoid},
     [PL_OP_tanh] = {shape_unary, gradient_tanh},
     [PL_OP_dropout] = {shape_unary, gradient_dropout},
+    [PL_OP_cast] = {shape_cast, NULL},
     [PL_OP_relu_grad] = {shape_binary, NULL},
     [PL_OP_gelu_grad] = {shape_binary, NULL},
     [PL_OP_gelu_tanh_grad] = {shape_binary, NULL},

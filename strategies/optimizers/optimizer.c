@@ -12,6 +12,7 @@
 
 #include "accelerators/accelerator.h"
 #include "tensor/graph.h"
+#include "tensor/precision.h"
 
 const pl_registration_t pl_optimizer_parts[] = {
     {"optimizer", &pl_adagrad_optimizer},
@@ -178,7 +179,7 @@ pl_graph_t *pl_optimizer_graph(pl_optimizer_t optimizer, const pl_model_t *model
         s.common.scalar[k] = pl_step_scalar(s.g, 1 + k);
     update_all(&s, model);
     pl_scope_end(s.g);
-    if (pl_graph_check(s.g, err) != PL_OK) {
+    if (pl_graph_cast(s.g, model->precision, err) != PL_OK) {
         pl_graph_free(s.g);
         return NULL;
     }

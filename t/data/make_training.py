@@ -158,9 +158,10 @@ def muon(parameters):
 
 
 RUNS = {"mlp": Mlp, "cnn": Cnn, "cnn with batch norm": BatchNormCnn, "gpt": Gpt}
-print("{\n" + ",\n".join(
-    json.dumps(f"{name}, {optimizer.__name__}") + ": " + json.dumps(train(make(), optimizer, clip))
-    for name, make, optimizer, clip in
-    [(name, make, o, clip) for name, make in RUNS.items() for o, clip in ((sgd, 0), (adamw, 0.25))]
-    + [("mlp", Mlp, o, 0) for o in (amsgrad, adagrad, rmsprop, lion)]
-    + [("cnn", Cnn, muon, 0), ("gpt", Gpt, muon, 0.25)]) + "\n}")
+if __name__ == "__main__":
+    print("{\n" + ",\n".join(
+        json.dumps(f"{name}, {optimizer.__name__}") + ": " + json.dumps(train(make(), optimizer, clip))
+        for name, make, optimizer, clip in
+        [(name, make, o, clip) for name, make in RUNS.items() for o, clip in ((sgd, 0), (adamw, 0.25))]
+        + [("mlp", Mlp, o, 0) for o in (amsgrad, adagrad, rmsprop, lion)]
+        + [("cnn", Cnn, muon, 0), ("gpt", Gpt, muon, 0.25)]) + "\n}")

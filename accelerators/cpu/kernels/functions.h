@@ -10,23 +10,9 @@
 #include <float.h>
 #include <math.h>
 #include <stdint.h>
-#include <string.h>
+#include "base/half.h"
 
 #define PL_INLINE static inline __attribute__((always_inline))
-
-PL_INLINE float float_of(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-PL_INLINE uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
 
 /* x = n ln 2 + r; 2^n in two factors, so that the ends of the range come out too, as
  * denormals and infinity. */
@@ -36,7 +22,7 @@ PL_INLINE float pl_expf(float x)
     x = x < -104.0f ? -104.0f : x;
     x = x > 89.0f ? 89.0f : x;
     float shifted = x * 1.44269504f + shift, n = shifted - shift;
-    const int32_t k = (int32_t)(bits_of(shifted) - bits_of(shift)), half = k >> 1;
+    const int32_t k = (int32_t)(pl_bits_of(shifted) - pl_bits_of(shift)), half = k >> 1;
     const uint32_t a = (uint32_t)half + 127, b = (uint32_t)(k - half) + 127;
     float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = 1.381459848e-03f;
@@ -45,16 +31,16 @@ PL_INLINE float pl_expf(float x)
     p = p * r + 1.666652063e-01f;
     p = p * r + 4.999999345e-01f;
     p = p * (r * r) + r + 1.0f;
-    return p * float_of(a << 23) * float_of(b << 23);
+    return p * pl_float_of(a << 23) * pl_float_of(b << 23);
 }
 
 /* x = 2^e (1 + f), 1 + f between the roots of 1/2 and 2. */
 PL_INLINE float pl_logf(float x)
 {
     int tiny = x < FLT_MIN;
-    const uint32_t bits = bits_of(tiny ? x * 8388608.0f : x);
+    const uint32_t bits = pl_bits_of(tiny ? x * 8388608.0f : x);
     const int32_t e = (int32_t)(bits - 0x3f3504f3u) >> 23;
-    float f = float_of(bits - ((uint32_t)e << 23)) - 1.0f;
+    float f = pl_float_of(bits - ((uint32_t)e << 23)) - 1.0f;
     float n = (float)e - (tiny ? 23.0f : 0.0f);
     float p = -7.635654900e-02f;
     p = p * f + 1.276332704e-01f;

@@ -5,6 +5,7 @@
 #include "accelerators/cpu/kernels/dropout.h"
 #include "accelerators/cpu/kernels/functions.h"
 #include "accelerators/cpu/kernels/kernels.h"
+#include "base/half.h"
 
 /* Where the operands of a line are for the block at hand. */
 typedef struct block {

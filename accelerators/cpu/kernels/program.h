@@ -34,6 +34,8 @@
     X(gelu_tanh, pl_gelu_tanhf(x)) \
     X(sigmoid, pl_sigmoidf(x)) \
     X(tanh, pl_tanhf(x)) \
+    X(round_bf16, pl_round_bf16(x)) \
+    X(round_f16, pl_round_f16(x)) \
     X(relu_grad, y > 0.0f ? x : 0.0f) \
     X(gelu_grad, x *pl_gelu_slopef(y)) \
     X(gelu_tanh_grad, x *pl_gelu_tanh_slopef(y)) \

@@ -1,0 +1,130 @@
+/* emulate.c - half precision on a processor that has none
+ *
+ * A value in half precision is kept as float32, rounded by whoever made it.  Products of
+ * halves are exact in float32 and are added up in it, as tensor units do; so the results
+ * are those of real 16-bit storage, at the price of the roundings. */
+#include "accelerators/cpu/emulate.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "tensor/operators.h"
+
+bool pl_is_emulated(pl_dtype_t dtype)
+{
+    return dtype == PL_BF16 || dtype == PL_F16;
+}
+
+/* Operators whose result holds nothing but numbers of their inputs and zeros. */
+static bool is_exact(pl_opcode_t code)
+{
+    switch (code) {
+    case PL_OP_neg:
+    case PL_OP_relu:
+    case PL_OP_relu_grad:
+    case PL_OP_minimum:
+    case PL_OP_max:
+    case PL_OP_max_grad:
+    case PL_OP_max_pool2d:
+    case PL_OP_embedding: return true;
+    default: return pl_operators[code].kind == PL_KIND_shape;
+    }
+}
+
+typedef struct emulator {
+    pl_graph_t *g;
+    int32_t *same;                                     /* [values] what stands for each */
+    bool failed;                                       /* out of memory */
+} emulator_t;
+
+static void add_op(emulator_t *e, const pl_op_t *op)
+{
+    pl_graph_t *g = e->g;
+    e->failed = e->failed || PL_GROW(g->op, g->op_count, g->op_room) != PL_OK;
+    if (e->failed)
+        return;
+    for (int k = 0; k < op->output_count; k++)
+        g->value[op->output[k]].op = g->op_count;
+    g->op[g->op_count++] = *op;
+}
+
+/* Output k becomes another value, and the rounding of it what it was. */
+static pl_op_t round_output(emulator_t *e, pl_op_t *op, int k)
+{
+    pl_graph_t *g = e->g;
+    pl_op_t rounding = {.code = PL_OP_cast, .input_count = 1, .output_count = 1};
+    const pl_value_t rounded = g->value[op->output[k]];
+    memcpy(rounding.path, op->path, sizeof op->path);
+    rounding.attr.dtype = rounded.dtype;
+    rounding.output[0] = op->output[k];
+    g->value[op->output[k]].index = 0;
+    op->output[k] = pl_value_add(g, &rounded).id;
+    e->failed = e->failed || op->output[k] < 0;
+    rounding.input[0] = op->output[k];
+    return rounding;
+}
+
+static void emulate_op(emulator_t *e, pl_op_t op)
+{
+    pl_op_t rounding[PL_OP_OUTPUTS];
+    int roundings = 0;
+    const pl_value_t *value = e->g->value;
+    for (int k = 0; k < op.input_count; k++)
+        op.input[k] = e->same[op.input[k]];
+    if (op.code == PL_OP_cast && !pl_is_emulated(value[op.output[0]].dtype)) {
+        e->same[op.output[0]] = op.input[0];
+        return;
+    }
+    for (int k = 0; k < op.output_count && op.code != PL_OP_cast && !e->failed; k++)
+        if (pl_is_emulated(e->g->value[op.output[k]].dtype) && !is_exact(op.code))
+            rounding[roundings++] = round_output(e, &op, k);
+    if (e->failed)
+        return;
+    add_op(e, &op);
+    for (int k = 0; k < roundings; k++)
+        add_op(e, &rounding[k]);
+}
+
+static bool has_halves(const pl_graph_t *g)
+{
+    for (int32_t i = 0; i < g->value_count; i++)
+        if (pl_is_emulated(g->value[i].dtype))
+            return true;
+    return false;
+}
+
+static void emulate_all(emulator_t *e)
+{
+    pl_graph_t *g = e->g;
+    pl_op_t *op = g->op;
+    const int count = g->op_count;
+    g->op = NULL;
+    g->op_count = g->op_room = 0;
+    for (int i = 0; i < count && !e->failed; i++)
+        emulate_op(e, op[i]);
+    pl_free(op);
+    for (int32_t i = 0; i < g->value_count; i++)
+        if (pl_is_emulated(g->value[i].dtype))
+            g->value[i].dtype = PL_F32;
+    for (int i = 0; i < g->fetch_count && !e->failed; i++) {
+        g->fetch[i].value = e->same[g->fetch[i].value];
+        if (g->fetch[i].kind == PL_FETCH_FIGURE)
+            g->fetch[i].weight = e->same[g->fetch[i].weight];
+    }
+}
+
+int pl_emulate(pl_graph_t *g, pl_error_t *err)
+{
+    if (!has_halves(g))
+        return PL_OK;
+    emulator_t e = {.g = g};
+    e.same = pl_alloc_array((size_t)g->value_count, sizeof *e.same);
+    if (!e.same)
+        return pl_no_memory(err);
+    for (int32_t i = 0; i < g->value_count; i++)
+        e.same[i] = i;
+    emulate_all(&e);
+    pl_free(e.same);
+    return e.failed ? pl_no_memory(err) : PL_OK;
+}

@@ -1,0 +1,30 @@
+/* precision.h - in which number formats graphs compute, and what puts the casts in
+ *
+ * A graph is described in float32, backward included.  Then pl_graph_cast() gives every
+ * value the format that the precision column of operators.def asks for, and puts a cast
+ * where an operator wants another one than its input has.  Accelerators see only the
+ * result: values of type low, wide, or an index. */
+#ifndef PL_TENSOR_PRECISION_H
+#define PL_TENSOR_PRECISION_H
+
+#include "tensor/graph.h"
+
+extern const pl_precision_ops_t pl_precision_32_true;
+
+/* All of them, for pl_register(). */
+extern const pl_registration_t pl_precision_parts[];
+
+/* The type of a region's elements. */
+pl_dtype_t pl_region_dtype(const pl_precision_ops_t *precision, pl_region_t region);
+
+/* Gives a finished graph its number formats.  Of the operators
+ *   - class low takes and gives `low`;
+ *   - class float32 takes and gives `wide`;
+ *   - class promote takes and gives the widest of its inputs; constants and the scalars
+ *     of a step do not count and are not cast.
+ * What an operator keeps for its own gradient, such as a row's mean, is wide.  A value
+ * that is assigned gets its target's type; a fetched tensor is float32.  A graph without
+ * a model, such as an optimizer's, computes nothing in `low`. */
+int pl_graph_cast(pl_graph_t *g, const pl_precision_ops_t *precision, pl_error_t *err);
+
+#endif

@@ -1,0 +1,25 @@
+/* cpu_trainer.h - a training case on a CPU device, step by step */
+#ifndef T_CPU_TRAINER_H
+#define T_CPU_TRAINER_H
+
+#include "cpu_rig.h"
+#include "training_cases.h"
+
+typedef struct cpu_trainer {
+    training_t t;
+    cpu_rig_t rig;
+    pl_plan_t *step, *update;
+} cpu_trainer_t;
+
+/* Close it also after a failure; rig.err says what went wrong. */
+int cpu_trainer_open(cpu_trainer_t *r, const training_case_t *c, int threads);
+void cpu_trainer_close(cpu_trainer_t *r);
+
+/* One step, from 0.  Figures are the loss (sum, weight) and the norm before clipping. */
+bool cpu_train(cpu_trainer_t *r, int step, double figures[2][2]);
+
+/* done() of a replay that a test makes itself: what it said stays in cpu_told. */
+extern pl_error_t cpu_told;
+void cpu_on_done(pl_replay_t *replay, const pl_error_t *err);
+
+#endif
