@@ -23,6 +23,7 @@ static const pl_registration_t own_parts[] = {
     {"dataset", &pl_memory_dataset},
     {"dataset", &pl_npy_dataset},
     {"dataset", &pl_text_dataset},
+    {"logger", &pl_csv_logger},
     {"logger", &pl_jsonl_logger},
     PL_REGISTRATIONS_END,
 };

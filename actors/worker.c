@@ -51,10 +51,19 @@ static int worker_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- failing ---- */
 
+static void tell_loggers(worker_t *w, const char *status)
+{
+    if (!pl_is_nobody(w->logger))
+        pl_call_end_log(w, w->logger, &(pl_end_log_t){.status = status}, (pl_how_t){0},
+                        NULL);
+}
+
 static void worker_fail(worker_t *w, const pl_error_t *error)
 {
     pl_call_t *call = w->run;
     w->run = NULL;
+    if (call)
+        tell_loggers(w, "failed");
     if (error->code == PL_ESTUCK)    /* somebody has waited for step_timeout, or nearly */
         pl_actor_suspect(w, pl_milliseconds(w->job->trainer->step_timeout) / 2);
     if (call)
@@ -125,6 +134,7 @@ static void worker_ran(void *self, const pl_answer_t *answer)
                                                           yet */
     if (w->run_dir && !outcome->run_dir && outcome->error.code == PL_OK)
         pl_no_memory(&outcome->error);
+    tell_loggers(w, outcome->error.code ? "failed" : outcome->stopped ? "stopped" : "ok");
     w->run = NULL;
     pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
 }

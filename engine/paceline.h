@@ -948,15 +948,36 @@ typedef struct pl_record {
     const char *metrics;                          /* JSON object of the figures by name */
 } pl_record_t;
 
-/* A file that grows by a few lines for each record.  Others write it, on a thread of
- * their own. */
+/* What a logger is told of the run that it logs; borrowed for the call. */
+typedef struct pl_log_run {
+    const char *run_dir;
+    const char *run;                   /* the effective run file, JSON: hyperparameters */
+    /* Of a run that goes on: what position() said when the checkpoint was made; what was
+     * logged after that is to go.  "": a new run. */
+    const char *position;
+    uint64_t global_step;             /* of a run that goes on: steps done then; else 0 */
+} pl_log_run_t;
+
+/* All of it runs on a thread of the logger's own, which may wait for a disk or a server.
+ * An error costs figures, never the run, and is told; what failed to open is tried again
+ * with the next figures.  Figures that come faster than they are taken are dropped and
+ * counted. */
 typedef struct pl_logger_ops {
     PL_PART;
-    const char *file;                 /* its name in the run directory: "metrics.jsonl" */
-    /* What a record adds, from pl_text(), or NULL with an error: it costs the record,
-     * never the run.  Rank's thread, where everything else of the rank waits: return
-     * soon. */
-    char *(*lines)(void *self, const pl_record_t *record, pl_error_t *err);
+    /* Before the first record  [nothing to do] */
+    int (*open)(void *self, const pl_log_run_t *run, pl_error_t *err);
+    int (*log)(void *self, const pl_record_t *record, pl_error_t *err);
+    /* After each few records: what was logged is to be where it belongs, or an error says
+     * that all since the last flush is lost  [nothing to do] */
+    int (*flush)(void *self, pl_error_t *err);
+    /* After a flush, from pl_text(); NULL: out of memory  [""] */
+    char *(*position)(const void *self);
+    /* After an open() that went well; status is as in pl_result_t, or "" when the run was
+     * cut off  [nothing to do] */
+    void (*close)(void *self, const char *status);
+    /* Any thread: the run has ended and waits no longer; what is under way ends soon
+     * [it is waited for] */
+    void (*interrupt)(void *self);
 } pl_logger_ops_t;
 
 /* ---- Texts ------------------------------------------------------------------------- */

@@ -334,10 +334,10 @@ static void a_message_has_a_limit(void)
     pl_frame_t frame;
     pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
                        .kind = PL_KIND_CALL,
-                       .message = PL_MESSAGE_append};
+                       .message = PL_MESSAGE_replay_plan};
     memset(much, 'x', sizeof much - 1);
-    pl_append_t too_long = {.path = much, .bytes = {bytes, 1}},
-                too_much = {.path = "", .bytes = {much, sizeof much + 1}};
+    pl_replay_plan_t too_long = {.what = much, .scalars = {bytes, 1}},
+                     too_much = {.what = "", .scalars = {much, sizeof much + 1}};
     is_int(pl_frame_make(&frame, &e, &too_long, &err), PL_EPROTOCOL,
            "a frame is refused when it would be larger");
     like(err.text, "^a message of 16777[0-9]+ bytes; 16777216 are allowed",

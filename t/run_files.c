@@ -1,5 +1,5 @@
 /* run_files.c - tests of what a run writes and reads: actors/connectors/writer.c,
- * weights.c, run_dir.c, logger.c, checkpoint.c */
+ * weights.c, run_dir.c, checkpoint.c */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <jansson.h>
@@ -14,8 +14,6 @@
 #include <unistd.h>
 
 #include "actors/connectors/checkpoint.h"
-#include "actors/connectors/logger.h"
-#include "actors/connectors/loggers/loggers.h"
 #include "actors/connectors/writer.h"
 #include "base/clock.h"
 #include "queen.h"
@@ -24,9 +22,9 @@
 #include "scarce.h"
 #include "tap.h"
 
-static pl_job_t *job;                                       /* names no logger */
-static pl_address_t writer, logger, checkpoint;
-static asked_t writer_life, logger_life, checkpoint_life;
+static pl_job_t *job;
+static pl_address_t writer, checkpoint;
+static asked_t writer_life, checkpoint_life;
 static char run_dir[PATH_MAX - 64];
 
 /* ---- the rig ---- */
@@ -43,7 +41,7 @@ static void name_run_dir(const char *name)
     snprintf(run_dir, sizeof run_dir, "%s/%s", tap_folder(), name);
 }
 
-/* The writer, and the two connectors that write to run_dir. */
+/* The writer, and the connector that writes to run_dir. */
 static void spawn_all(void)
 {
     char options[PATH_MAX + 64];
@@ -51,7 +49,6 @@ static void spawn_all(void)
     snprintf(options, sizeof options, "{\"run_dir\": \"%s\"}", run_dir);
     pl_start_t told = {.options = options, .context = &job->object};
     pl_peers_add(&told.peers, "writer", writer);
-    logger = queen_spawn(&pl_logger_connector, &told, &logger_life);
     checkpoint = queen_spawn(&pl_checkpoint_connector, &told, &checkpoint_life);
 }
 
@@ -92,129 +89,6 @@ static void on_log(pl_log_level_t level, int rank, const char *actor, const char
         return;
     warnings++;
     snprintf(warning, sizeof warning, "%s", text);
-}
-
-/* ---- metrics.jsonl ---- */
-
-static int log_step(uint64_t step, const char *metrics)
-{
-    const pl_log_metrics_t fields = {.epoch = 2, .global_step = step, .metrics = metrics};
-    return queen_call(logger, PL_MESSAGE_log_metrics, &fields)->error.code;
-}
-
-/* Waits until all that the writer was given before is done, and told. */
-static void writer_catches_up(void)
-{
-    queen_call(writer, PL_MESSAGE_read_weights, &(pl_read_weights_t){in_run_dir("none")});
-}
-
-/* The steps in the file, each line an object: the count, or -1 - the first bad line. */
-static int steps_in_file(uint64_t *steps, int most)
-{
-    char line[16384];
-    FILE *file = fopen(in_run_dir("metrics.jsonl"), "r");
-    int count = 0;
-    bool bad = false;
-    while (file && !bad && count < most && fgets(line, sizeof line, file)) {
-        json_t *value = json_loads(line, 0, NULL);
-        bad = !value || line[strlen(line) - 1] != '\n';
-        if (!bad)
-            steps[count++] =
-                (uint64_t)json_integer_value(json_object_get(value, "global_step"));
-        json_decref(value);
-    }
-    if (file)
-        fclose(file);
-    return bad ? -1 - count : count;
-}
-
-static void a_line_has_step_epoch_time_and_figures(void)
-{
-    start_in("line");
-    is_int(log_step(938, "{\"train_loss\": 0.1, \"lr-adamw\": 1e-3, \"epoch\": 77}"),
-           PL_OK, "logged");
-    queen_close();
-    size_t size;
-    char *text = (char *)file_get(in_run_dir("metrics.jsonl"), &size);
-    json_t *line = json_loadb(text, size, 0, NULL);
-    is_int(json_object_size(line), 5, "one object of 5 names");
-    is_int(json_integer_value(json_object_get(line, "global_step")), 938, "the step");
-    is_int(json_integer_value(json_object_get(line, "epoch")), 2,
-           "the epoch, which no figure can change");
-    is_near(json_real_value(json_object_get(line, "time")), pl_wall_clock(), 1e-7,
-            "the time");
-    ok(strstr(text, "\"train_loss\":0.1,") != NULL, "numbers are short");
-    json_decref(line);
-    free(text);
-}
-
-static void lines_come_in_order_and_all_before_the_end(void)
-{
-    enum { LINES = 60 };
-    static asked_t asked[LINES];
-    uint64_t steps[LINES + 1];
-    start_in("order");
-    for (uint64_t k = 0; k < LINES; k++) {
-        const pl_log_metrics_t fields = {.global_step = k, .metrics = "{\"a\": 1}"};
-        queen_ask(&asked[k], logger, PL_MESSAGE_log_metrics, &fields);
-    }
-    queen_end(&logger_life);
-    is_int(steps_in_file(steps, LINES + 1), LINES, "all lines are there at the end");
-    int wrong = 0;
-    for (uint64_t k = 0; k < LINES; k++)
-        wrong += steps[k] != k;
-    is_int(wrong, 0, "in order");
-    queen_close();
-}
-
-static void a_failed_append_is_told_once_and_the_run_goes_on(void)
-{
-    uint64_t steps[8];
-    name_run_dir("later");
-    start();
-    warnings = 0;
-    for (uint64_t k = 0; k < 3; k++) {
-        is_int(log_step(k, "{\"a\": 1}"), PL_OK, "the caller is not troubled");
-        writer_catches_up();
-    }
-    is_int(warnings, 1, "one warning");
-    like(warning, "later/metrics.jsonl.*No such file", "with file and reason");
-    mkdir(run_dir, 0777);
-    log_step(3, "{\"a\": 1}");
-    queen_end(&logger_life);
-    is_int(steps_in_file(steps, 8), 1, "once it works again, it writes again");
-    queen_close();
-    start_in("bad");
-    warnings = 0;
-    log_step(0, "no JSON");
-    is_int(warnings, 1, "figures that are no JSON are lost, with a warning");
-    queen_close();
-}
-
-static void a_full_disk_leaves_whole_lines(void)
-{
-    char metrics[3000];
-    uint64_t steps[32];
-    memset(metrics, ' ', sizeof metrics);
-    memcpy(metrics, "{\"long_name\": \"", 15);
-    memset(metrics + 15, 'x', 2900);
-    strcpy(metrics + 15 + 2900, "\"}");
-    start_in("full");
-    warnings = 0;
-    limit_files(8192);
-    for (uint64_t k = 0; k < 5; k++) {
-        log_step(k, metrics);
-        writer_catches_up();
-    }
-    is_int(steps_in_file(steps, 32), 2, "what fits is there, in whole lines");
-    is_int(warnings, 1, "one warning");
-    like(warning, "full/metrics.jsonl.*too large", "with file and reason");
-    unlimit_files();
-    log_step(9, "{}");
-    queen_end(&logger_life);
-    is_int(steps_in_file(steps, 32), 3, "later lines follow");
-    is_int(steps[2], 9, "behind the whole ones");
-    queen_close();
 }
 
 /* ---- weights ---- */
@@ -537,8 +411,8 @@ static void every_call_ends_whichever_allocation_fails(void)
         queen_open();
         scarce_fail(nth + 1);
         spawn_all();
-        int codes[] = {make_in(root, "")->error.code, log_step(1, "{\"a\": 0.5}"),
-                       save(weights)->error.code, load(run_dir)->error.code};
+        int codes[] = {make_in(root, "")->error.code, save(weights)->error.code,
+                       load(run_dir)->error.code};
         failed = scarce_failed();
         for (size_t k = 0; k < sizeof codes / sizeof *codes; k++)
             wrong += codes[k] != PL_OK && !failed;
@@ -558,15 +432,9 @@ int main(void)
 {
     scarce_init();
     signal(SIGXFSZ, SIG_IGN);
-    pl_register((pl_registration_t[]){{"logger", &pl_jsonl_logger}, PL_REGISTRATIONS_END},
-                NULL);
     job = queen_job("{}");
     getrlimit(RLIMIT_FSIZE, &no_limit);
     pl_log_hook(on_log, PL_LOG_WARNING, NULL);
-    run(a_line_has_step_epoch_time_and_figures);
-    run(lines_come_in_order_and_all_before_the_end);
-    run(a_failed_append_is_told_once_and_the_run_goes_on);
-    run(a_full_disk_leaves_whole_lines);
     run(weights_come_back_as_they_were);
     run(files_of_others_are_read_as_far_as_they_fit);
     run(weights_that_are_not_there_are_named);

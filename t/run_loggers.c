@@ -8,6 +8,7 @@
 /* ---- A logger that writes steps, another that cannot ---- */
 
 typedef struct steps {
+    FILE *file;
     const char *before;
 } steps_t;
 
@@ -16,28 +17,42 @@ static const pl_option_t steps_options[] = {
     PL_OPTIONS_END,
 };
 
-static char *steps_lines(void *self, const pl_record_t *record, pl_error_t *err)
+static int steps_open(void *self, const pl_log_run_t *run, pl_error_t *err)
 {
-    (void)err;
-    return pl_text("%s %d\n", ((steps_t *)self)->before, (int)record->global_step);
+    char path[4200];
+    snprintf(path, sizeof path, "%s/steps.txt", run->run_dir);
+    ((steps_t *)self)->file = fopen(path, "w");
+    return ((steps_t *)self)->file ? PL_OK : pl_fail(err, PL_EIO, "%s", path);
 }
 
-static char *broken_lines(void *self, const pl_record_t *record, pl_error_t *err)
+static int steps_log(void *self, const pl_record_t *record, pl_error_t *err)
+{
+    const steps_t *to = self;
+    (void)err;
+    fprintf(to->file, "%s %d\n", to->before, (int)record->global_step);
+    return PL_OK;
+}
+
+static void steps_close(void *self, const char *status)
+{
+    const steps_t *to = self;
+    fprintf(to->file, "end %s\n", status);
+    fclose(to->file);
+}
+
+static int broken_log(void *self, const pl_record_t *record, pl_error_t *err)
 {
     (void)self, (void)record;
-    pl_fail(err, PL_EIO, "the pencil is broken");
-    return NULL;
+    return pl_fail(err, PL_EIO, "the pencil is broken");
 }
 
 static const pl_logger_ops_t steps = {.name = "steps",
                                       .size = sizeof(steps_t),
                                       .options = steps_options,
-                                      .file = "steps.txt",
-                                      .lines = steps_lines};
-static const pl_logger_ops_t broken = {.name = "broken",
-                                       .size = 1,
-                                       .file = "broken.txt",
-                                       .lines = broken_lines};
+                                      .open = steps_open,
+                                      .log = steps_log,
+                                      .close = steps_close};
+static const pl_logger_ops_t broken = {.name = "broken", .size = 1, .log = broken_log};
 static const pl_logger_ops_t hollow = {.name = "hollow", .size = 1};
 
 static int lines_of(const rig_result_t *result, const char *name, const char *beginning)
@@ -73,6 +88,7 @@ static void all_that_are_listed_are_written_and_no_other(void)
     int lines = lines_of(result, "metrics.jsonl", "{");
     ok(lines >= 3, "a line a step");
     is_int(lines_of(result, "steps.txt", "at "), lines, "in both, with its options");
+    is_int(lines_of(result, "steps.txt", "end ok"), 1, "it is told how the run ended");
     rig_free(&rig);
     rig = rig_new(.trainer = THREE, .loggers = "[\"steps\"]");
     result = rig_fit(rig);
@@ -97,9 +113,9 @@ static void one_that_fails_costs_its_lines_only(void)
 
 static void what_is_no_logger_is_refused(void)
 {
-    ok(!rig_new(.loggers = "[\"jsonl\", \"csv\"]"), "an unknown name");
+    ok(!rig_new(.loggers = "[\"jsonl\", \"parchment\"]"), "an unknown name");
     like(rig_error.text,
-         "^rig:1:[0-9]+: \"loggers.1\": there is no logger \"csv\": known "
+         "^rig:1:[0-9]+: \"loggers.1\": there is no logger \"parchment\": known "
          "are .*jsonl",
          "is refused at its place, and the known ones listed");
     rig_t *rig = rig_new(.loggers = "[\"hollow\"]");

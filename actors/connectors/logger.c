@@ -1,13 +1,17 @@
-/* logger.c - the logger connector: figures into files of the run directory
+/* logger.c - the logger connector: figures to the run's loggers
  *
- * What a file looks like is its logger's business; here it grows.  Nobody waits for the
- * disk: while the writer appends, further lines gather and go out together.  A disk that
- * fails costs lines, never the run. */
+ * Each logger has a thread of its own (recorder.c) and a queue here, so that a slow or
+ * failing one delays neither the run nor another logger.  Figures gather for a moment,
+ * because waking a thread costs more than what it then does; while a logger is at work
+ * they gather until it is ready, and those for which there is no room are dropped.  What
+ * a logger does not take at the end within a grace is given up. */
 #include "actors/connectors/logger.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/connectors/recorder.h"
+#include "actors/connectors/records.h"
 #include "actors/connectors/run_options.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -16,32 +20,38 @@
 #include "base/options.h"
 #include "runtime/cargo.h"
 
-#define GATHERED_MOST ((size_t)1 << 20)                     /* bytes */
+#define WAITING_MOST ((size_t)1 << 20)                      /* bytes of figures */
+#define GATHERED_ENOUGH (WAITING_MOST / 4)                  /* not to wait for more */
+enum { GATHER_MS = 100, LAST_MS = 2000, INTERRUPTED_MS = 1000 };
 
-/* One logger of the run and its file. */
+/* One logger of the run. */
 typedef struct sink {
-    pl_instance_t part;                                     /* pl_logger_ops_t */
-    char *path;
-    char *lines;                                            /* not yet with the writer */
-    size_t length, room;
-    bool appending, failing;
+    pl_log_part_t *part;                                    /* counted */
+    pl_address_t recorder;
+    bool started;
+    pl_records_t *waiting, *under_way;       /* counted  [none] */
+    char *position;                          /* of what it has written last  [NULL: ""] */
+    uint64_t taken, lost;                    /* records of the run */
+    bool failing;                            /* and that was said */
 } sink_t;
 
 typedef struct logger {
     sink_t *sink;
-    int count;
-    bool ending;
+    int count, ready;
+    bool gathering;                                         /* a timer is set */
+    char status[16];                                        /* of the run  [it goes on] */
+    bool ending, interrupted;
 } logger_t;
 
 static const pl_logger_ops_t *ops_of(const sink_t *sink)
 {
-    return sink->part.ops;
+    return sink->part->part.ops;
 }
 
 /* ---- The start ---- */
 
 static int sink_open(sink_t *sink, const pl_options_t *options, int k,
-                     const char *run_dir, pl_error_t *err)
+                     const char *run_dir, const char *run, pl_error_t *err)
 {
     char path[32];
     snprintf(path, sizeof path, "loggers.%d", k);
@@ -50,14 +60,17 @@ static int sink_open(sink_t *sink, const pl_options_t *options, int k,
                                        .automatic = pl_options_value(options, "loggers")
                                                         ? NULL
                                                         : pl_usual_logger};
-    int code = pl_options_part(options, &request, &sink->part, err);
+    pl_instance_t part = {0};
+    int code = pl_options_part(options, &request, &part, err);
     if (code != PL_OK)
         return code;
-    if (!ops_of(sink)->file || !ops_of(sink)->lines)
-        return pl_fail(err, PL_EUSER, "logger \"%s\": its table lacks file or lines",
-                       ops_of(sink)->name);
-    sink->path = pl_text("%s/%s", run_dir, ops_of(sink)->file);
-    return sink->path ? PL_OK : pl_no_memory(err);
+    sink->part = pl_log_part_new(&part, run_dir, run, err);
+    if (!sink->part)
+        return PL_ENOMEM;
+    return ops_of(sink)->log
+               ? PL_OK
+               : pl_fail(err, PL_EUSER, "logger \"%s\": its table lacks log",
+                         ops_of(sink)->name);
 }
 
 static int sinks_open(logger_t *logger, const pl_options_t *options, const char *run_dir,
@@ -68,11 +81,40 @@ static int sinks_open(logger_t *logger, const pl_options_t *options, const char 
     logger->sink = pl_alloc_array((size_t)count, sizeof *logger->sink);
     if (!logger->sink)
         return pl_no_memory(err);
+    char *run = pl_options_print(options, err);
+    if (!run)
+        return err->code;
     while (code == PL_OK && logger->count < count) {
         int k = logger->count++;
-        code = sink_open(&logger->sink[k], options, k, run_dir, err);
+        code = sink_open(&logger->sink[k], options, k, run_dir, run, err);
     }
+    pl_text_free(run);
     return code;
+}
+
+static void recorder_told(void *self, const pl_answer_t *answer)
+{
+    logger_t *logger = self;
+    if (answer->kind == PL_ANSWER_PROGRESS && ++logger->ready == logger->count)
+        pl_actor_ready(logger);
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_actor_end(logger, answer->error);
+}
+
+static int recorders_start(logger_t *logger, pl_error_t *err)
+{
+    const pl_how_t how = {.on_answer = recorder_told};
+    for (int k = 0; k < logger->count; k++) {
+        sink_t *sink = &logger->sink[k];
+        const pl_start_t start = {.options = "", .context = &sink->part->object};
+        if (!pl_spawn(logger, &pl_io_recorder, PL_OWN_THREAD, &start, how,
+                      &sink->recorder, err))
+            return err->code;
+        sink->started = true;
+    }
+    if (logger->count == 0)
+        pl_actor_ready(logger);
+    return PL_OK;
 }
 
 static int logger_on_start(void *self, pl_call_t *call, const pl_body_t *body,
@@ -87,89 +129,150 @@ static int logger_on_start(void *self, pl_call_t *call, const pl_body_t *body,
     if (code == PL_OK)
         code = sinks_open(self, job->options, run_dir, err);
     pl_free(run_dir);
-    if (code == PL_OK)
-        pl_actor_ready(self);
-    return code;
+    return code == PL_OK ? recorders_start(self, err) : code;
 }
 
-/* ---- Appending ---- */
+/* ---- What is lost ---- */
 
-/* Once, until it works again: the run goes on. */
-static void complain(logger_t *logger, sink_t *sink, const pl_error_t *error)
+/* Said once, until it works again: the run goes on. */
+static void sink_lose(logger_t *logger, sink_t *sink, uint64_t count, const char *why)
 {
+    sink->lost += count;
     if (!sink->failing)
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(logger), pl_actor_name(logger),
-                    "figures are lost, the run goes on: %s", error->text);
+                    "logger \"%s\": figures are lost, the run goes on: %s",
+                    ops_of(sink)->name, why);
     sink->failing = true;
 }
 
+static void sink_sum_up(const logger_t *logger, const sink_t *sink)
+{
+    if (sink->lost)
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank((void *)logger),
+                    pl_actor_name((void *)logger),
+                    "logger \"%s\": %llu of %llu records of the run are lost",
+                    ops_of(sink)->name, (unsigned long long)sink->lost,
+                    (unsigned long long)sink->taken);
+}
+
+/* ---- Handing over ---- */
+
 static void sink_go_on(logger_t *logger, sink_t *sink);
+
+static bool has_enough(const sink_t *sink)
+{
+    return sink->waiting && sink->waiting->size >= GATHERED_ENOUGH;
+}
+
+static bool sink_is_done(const sink_t *sink)
+{
+    return !sink->under_way && !sink->waiting;
+}
 
 static void end_when_all_is_written(logger_t *logger)
 {
-    bool busy = false;
+    bool done = true;
     for (int k = 0; k < logger->count; k++)
-        busy = busy || logger->sink[k].appending;
-    if (logger->ending && !busy)
+        done = done && sink_is_done(&logger->sink[k]);
+    if (logger->ending && done)
         pl_actor_end(logger, NULL);
 }
 
-static void sink_on_append(void *self, const pl_answer_t *answer)
+static void records_drop(pl_records_t **records)
 {
+    pl_object_unref(*records);
+    *records = NULL;
+}
+
+static void sink_keep_position(sink_t *sink, const char *position)
+{
+    char *copy = pl_strdup(position);
+    if (!copy)
+        return;                               /* an older one: more is logged once more */
+    pl_free(sink->position);
+    sink->position = copy;
+}
+
+static void sink_answered(void *self, const pl_answer_t *answer)
+{
+    logger_t *logger = self;
     sink_t *sink = answer->context;
-    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+    if (answer->kind == PL_ANSWER_ERROR) {
+        sink_lose(logger, sink, (uint64_t)sink->under_way->count, answer->error->text);
+    } else if (answer->kind == PL_ANSWER_REPLY) {
+        const pl_write_records_reply_t *reply = &answer->body->write_records_reply;
+        sink_keep_position(sink, reply->position);
+        if (reply->lost)
+            sink_lose(logger, sink, reply->lost, reply->why);
+        else
+            sink->failing = false;
+    } else {
         return;
-    sink->appending = false;
-    if (answer->kind == PL_ANSWER_REPLY)
-        sink->failing = false;
-    else
-        complain(self, sink, answer->error);
-    sink_go_on(self, sink);
-    end_when_all_is_written(self);
+    }
+    records_drop(&sink->under_way);
+    if (logger->ending || logger->status[0] || has_enough(sink))
+        sink_go_on(logger, sink);
+    end_when_all_is_written(logger);
 }
 
 static void sink_go_on(logger_t *logger, sink_t *sink)
 {
     pl_error_t err = {0};
-    if (!sink->length || sink->appending)
+    if (!sink->waiting || sink->under_way)
         return;
-    const pl_append_t fields = {.path = sink->path, .bytes = {sink->lines, sink->length}};
-    const pl_how_t how = {.on_answer = sink_on_append, .context = sink};
-    const pl_address_t writer = pl_peer(logger, "writer");
-    sink->appending = pl_call_append(logger, writer, &fields, how, &err) != 0;
-    sink->length = 0;                                       /* in the message, or lost */
-    if (!sink->appending)
-        complain(logger, sink, &err);
+    const pl_write_records_t fields = {.records = &sink->waiting->object,
+                                       .position = sink->position ? sink->position : "",
+                                       .status = logger->status};
+    const pl_how_t how = {.on_answer = sink_answered, .context = sink};
+    sink->under_way = sink->waiting;
+    sink->waiting = NULL;
+    if (pl_call_write_records(logger, sink->recorder, &fields, how, &err))
+        return;
+    sink_lose(logger, sink, (uint64_t)sink->under_way->count, err.text);
+    records_drop(&sink->under_way);
 }
 
-/* ---- Lines ---- */
-
-static int lines_add(sink_t *sink, const char *lines, pl_error_t *err)
+static void gathered(void *self)
 {
-    size_t length = strlen(lines), needed = sink->length + length;
-    if (needed > GATHERED_MOST)
-        return pl_fail(err, PL_EBUSY, "%s: the disk is too slow for that many figures",
-                       sink->path);
-    if (needed > sink->room) {
-        char *larger = pl_resize(sink->lines, 2 * needed);
-        if (!larger)
-            return pl_no_memory(err);
-        sink->lines = larger;
-        sink->room = 2 * needed;
+    logger_t *logger = self;
+    logger->gathering = false;
+    for (int k = 0; k < logger->count; k++)
+        sink_go_on(logger, &logger->sink[k]);
+}
+
+static void gather(logger_t *logger)
+{
+    if (!logger->gathering)
+        logger->gathering = pl_after(logger, GATHER_MS, gathered, NULL) == PL_OK;
+    if (!logger->gathering)
+        gathered(logger);
+}
+
+/* ---- Figures ---- */
+
+static int sink_add(sink_t *sink, pl_logged_t *logged, pl_error_t *err)
+{
+    if (!sink->waiting && !(sink->waiting = pl_records_new(err)))
+        return PL_ENOMEM;
+    if (sink->waiting->size + logged->size > WAITING_MOST)
+        return pl_fail(err, PL_EBUSY, "it is too slow for that many");
+    return pl_records_add(sink->waiting, logged, err);
+}
+
+static void record_add(logger_t *logger, const pl_record_t *record)
+{
+    pl_error_t err = {0};
+    pl_logged_t *logged = pl_logged_new(record, &err);
+    for (int k = 0; k < logger->count; k++) {
+        sink_t *sink = &logger->sink[k];
+        sink->taken++;
+        if (!logged || sink_add(sink, logged, &err) != PL_OK)
+            sink_lose(logger, sink, 1, err.text);
+        if (has_enough(sink))
+            sink_go_on(logger, sink);
     }
-    memcpy(sink->lines + sink->length, lines, length);
-    sink->length = needed;
-    return PL_OK;
-}
-
-static void sink_record(logger_t *logger, sink_t *sink, const pl_record_t *record)
-{
-    pl_error_t lost = {0};
-    char *lines = ops_of(sink)->lines(sink->part.self, record, &lost);
-    if (!lines || lines_add(sink, lines, &lost) != PL_OK)
-        complain(logger, sink, &lost);
-    pl_text_free(lines);
-    sink_go_on(logger, sink);
+    pl_object_unref(logged);
+    gather(logger);
 }
 
 static int logger_on_metrics(void *self, pl_call_t *call, const pl_body_t *body,
@@ -181,30 +284,89 @@ static int logger_on_metrics(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, PL_ESTATE, "the logger is ending");
     const pl_record_t record = {msg->epoch, msg->global_step, pl_wall_clock(),
                                 msg->metrics};
-    for (int k = 0; k < logger->count; k++)
-        sink_record(logger, &logger->sink[k], &record);
+    record_add(logger, &record);
     return pl_reply_log_metrics(call, &(pl_log_metrics_reply_t){0});
 }
 
 /* ---- The end ---- */
 
-/* What was handed over is written first. */
+/* Without records there is still the status to be told. */
+static int logger_on_end_log(void *self, pl_call_t *call, const pl_body_t *body,
+                             pl_error_t *err)
+{
+    logger_t *logger = self;
+    snprintf(logger->status, sizeof logger->status, "%s", body->end_log.status);
+    for (int k = 0; k < logger->count; k++) {
+        sink_t *sink = &logger->sink[k];
+        if (!sink->waiting && !(sink->waiting = pl_records_new(err)))
+            return PL_ENOMEM;
+        sink_go_on(logger, sink);
+    }
+    return pl_reply_end_log(call, &(pl_end_log_reply_t){0});
+}
+
+static void sink_interrupt(logger_t *logger, sink_t *sink)
+{
+    if (sink->under_way && ops_of(sink)->interrupt)
+        ops_of(sink)->interrupt(sink->part->part.self);
+    if (sink->waiting && sink->waiting->count)
+        sink_lose(logger, sink, (uint64_t)sink->waiting->count,
+                  "it is too slow, and the run has ended");
+    records_drop(&sink->waiting);
+}
+
+/* Nothing is waited for any more: should it be stuck, the runtime says so. */
+static void give_up(logger_t *logger)
+{
+    for (int k = 0; k < logger->count; k++) {
+        sink_t *sink = &logger->sink[k];
+        if (sink->under_way)
+            sink_lose(logger, sink, (uint64_t)sink->under_way->count,
+                      "it does not come to an end");
+    }
+    pl_actor_end(logger, NULL);
+}
+
+/* Who has not taken its figures by now does not get them. */
+static void out_of_patience(void *self)
+{
+    logger_t *logger = self;
+    if (logger->interrupted) {
+        give_up(logger);
+        return;
+    }
+    logger->interrupted = true;
+    for (int k = 0; k < logger->count; k++)
+        sink_interrupt(logger, &logger->sink[k]);
+    end_when_all_is_written(logger);
+    if (pl_after(logger, INTERRUPTED_MS, out_of_patience, NULL) != PL_OK)
+        give_up(logger);
+}
+
+/* What was handed over is written first, for a while. */
 static void logger_on_cancel(void *self, pl_call_t *call)
 {
     logger_t *logger = self;
     if (!pl_is_life(self, call))
         return;
     logger->ending = true;
+    gathered(logger);
     end_when_all_is_written(logger);
+    if (pl_after(logger, LAST_MS, out_of_patience, NULL) != PL_OK)
+        out_of_patience(logger);
 }
 
 static void logger_release(void *self)
 {
     logger_t *logger = self;
     for (int k = 0; k < logger->count; k++) {
-        pl_free(logger->sink[k].path);
-        pl_free(logger->sink[k].lines);
-        pl_instance_release(&logger->sink[k].part);
+        sink_t *sink = &logger->sink[k];
+        if (sink->part)
+            sink_sum_up(logger, sink);
+        pl_object_unref(sink->waiting);
+        pl_object_unref(sink->under_way);
+        pl_object_unref(sink->part);
+        pl_free(sink->position);
     }
     pl_free(logger->sink);
 }
@@ -212,12 +374,13 @@ static void logger_release(void *self)
 static const pl_handler_t logger_handlers[] = {
     PL_ON(start, logger_on_start),
     PL_ON(log_metrics, logger_on_metrics),
+    PL_ON(end_log, logger_on_end_log),
     PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_logger_connector = {
     .name = "connector.logger",
-    .help = "figures into files",
+    .help = "figures to the run's loggers",
     .size = sizeof(logger_t),
     .level = PL_LEVEL_CONNECTOR,
     .handlers = logger_handlers,

@@ -3,11 +3,6 @@
  * A disk may take its time; nobody else waits for it. */
 #include "actors/connectors/writer.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/alloc.h"
 #include "base/error.h"
 #include "runtime/cargo.h"
@@ -18,53 +13,6 @@ static int writer_on_start(void *self, pl_call_t *call, const pl_body_t *body,
     (void)call, (void)body, (void)err;
     pl_actor_ready(self);
     return PL_OK;
-}
-
-/* ---- Appending ---- */
-
-static int write_all(int fd, const void *data, size_t size)
-{
-    const char *rest = data;
-    while (size > 0) {
-        ssize_t n = write(fd, rest, size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return -1;
-        rest += n;
-        size -= (size_t)n;
-    }
-    return 0;
-}
-
-/* All of it or, as far as the disk lets us, nothing. */
-static int append_to(int fd, const char *path, pl_bytes_t bytes, pl_error_t *err)
-{
-    struct stat before;
-    if (fstat(fd, &before) != 0)
-        return pl_fail(err, PL_EIO, "%s: %m", path);
-    if (write_all(fd, bytes.data, bytes.size) == 0)
-        return PL_OK;
-    int reason = errno;
-    bool cut = ftruncate(fd, before.st_size) == 0;
-    errno = reason;
-    return pl_fail(err, PL_EIO, "%s: cannot be appended to: %m%s", path,
-                   cut ? "" : "; its last line is not whole");
-}
-
-static int writer_on_append(void *self, pl_call_t *call, const pl_body_t *body,
-                            pl_error_t *err)
-{
-    (void)self;
-    const char *path = body->append.path;
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO,
-                       "%s: cannot be opened: %m", path);
-    int code = append_to(fd, path, body->append.bytes, err);
-    if (close(fd) != 0 && errno != EINTR && code == PL_OK)
-        code = pl_fail(err, PL_EIO, "%s: cannot be appended to: %m", path);
-    return code == PL_OK ? pl_reply_append(call, &(pl_append_reply_t){0}) : code;
 }
 
 /* ---- Weights and run directories ---- */
@@ -108,9 +56,11 @@ static int writer_on_run_dir(void *self, pl_call_t *call, const pl_body_t *body,
 }
 
 static const pl_handler_t writer_handlers[] = {
-    PL_ON(start, writer_on_start),          PL_ON(append, writer_on_append),
-    PL_ON(write_weights, writer_on_write),  PL_ON(read_weights, writer_on_read),
-    PL_ON(make_run_dir, writer_on_run_dir), PL_HANDLERS_END,
+    PL_ON(start, writer_on_start),
+    PL_ON(write_weights, writer_on_write),
+    PL_ON(read_weights, writer_on_read),
+    PL_ON(make_run_dir, writer_on_run_dir),
+    PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_io_writer = {

@@ -1,10 +1,28 @@
 /* jsonl.c - metrics.jsonl: a JSON object a line, for people and programs to follow */
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "actors/connectors/loggers/loggers.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "formats/append.h"
+
+typedef struct jsonl {
+    pl_append_t file;
+} jsonl_t;
+
+static int jsonl_open(void *self, const pl_log_run_t *run, pl_error_t *err)
+{
+    jsonl_t *jsonl = self;
+    char *path = pl_text("%s/metrics.jsonl", run->run_dir);
+    if (!path)
+        return pl_no_memory(err);
+    int64_t keep = *run->position ? strtoll(run->position, NULL, 10) : -1;
+    int code = pl_append_open(&jsonl->file, path, keep, err);
+    pl_text_free(path);
+    return code;
+}
 
 /* {"global_step": …, "epoch": …, "time": …, and the figures}; NULL: out of memory. */
 static char *line_of(const pl_record_t *record, const json_t *metrics)
@@ -26,22 +44,42 @@ static char *line_of(const pl_record_t *record, const json_t *metrics)
     return text;
 }
 
-static char *jsonl_lines(void *self, const pl_record_t *record, pl_error_t *err)
+static int jsonl_log(void *self, const pl_record_t *record, pl_error_t *err)
 {
-    (void)self;
+    jsonl_t *jsonl = self;
     json_t *metrics = pl_json_read(record->metrics, strlen(record->metrics), "metrics",
                                    err);
     if (!metrics)
-        return NULL;
+        return PL_EFORMAT;
     char *text = line_of(record, metrics);
     json_decref(metrics);
-    if (!text)
-        pl_no_memory(err);
-    return text;
+    int code = text ? pl_append_add(&jsonl->file, text, strlen(text), err)
+                    : pl_no_memory(err);
+    pl_text_free(text);
+    return code;
+}
+
+static int jsonl_flush(void *self, pl_error_t *err)
+{
+    return pl_append_flush(&((jsonl_t *)self)->file, err);
+}
+
+static char *jsonl_position(const void *self)
+{
+    return pl_text("%llu", (unsigned long long)((const jsonl_t *)self)->file.size);
+}
+
+static void jsonl_close(void *self, const char *status)
+{
+    (void)status;
+    pl_append_release(&((jsonl_t *)self)->file);
 }
 
 const pl_logger_ops_t pl_jsonl_logger = {.name = "jsonl",
                                          .help = "metrics.jsonl: a JSON object a line",
-                                         .size = 1,
-                                         .file = "metrics.jsonl",
-                                         .lines = jsonl_lines};
+                                         .size = sizeof(jsonl_t),
+                                         .open = jsonl_open,
+                                         .log = jsonl_log,
+                                         .flush = jsonl_flush,
+                                         .position = jsonl_position,
+                                         .close = jsonl_close};

@@ -6,6 +6,7 @@
 
 #include "paceline.h"
 
+extern const pl_logger_ops_t pl_csv_logger;
 extern const pl_logger_ops_t pl_jsonl_logger;
 
 #endif

@@ -1,0 +1,360 @@
+/* csv.c - metrics.csv: a row for each record, a column for each name, as in Lightning
+ *
+ * Which figures there are is known only as they come: validation has others than
+ * training.  A new name is a new column at the right end, for which the file is written
+ * anew, with empty cells in the rows before; that happens a few times in a run. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actors/connectors/loggers/loggers.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "formats/append.h"
+#include "formats/durable.h"
+
+enum { FIXED = 2 };                                         /* epoch, step */
+
+typedef struct csv {
+    pl_append_t file;
+    char **name;                                          /* [columns] as in the header */
+    int columns, room;
+    int written;                                            /* columns of the file */
+    uint64_t rows;                                          /* of the file */
+    json_t *records;                                        /* not yet in the file */
+} csv_t;
+
+/* ---- Columns ---- */
+
+static bool needs_quotes(const char *name)
+{
+    return name[strcspn(name, ",\"")] != '\0';
+}
+
+/* A name as a cell: RFC 4180; a control character would end the row. */
+static char *cell_of(const char *name)
+{
+    char *cell = pl_alloc(2 * strlen(name) + 3), *to = cell;
+    bool quoted = needs_quotes(name);
+    if (!cell)
+        return NULL;
+    if (quoted)
+        *to++ = '"';
+    for (; *name; name++) {
+        if (*name == '"')
+            *to++ = '"';
+        *to++ = (unsigned char)*name < ' ' ? ' ' : *name;
+    }
+    if (quoted)
+        *to++ = '"';
+    return cell;
+}
+
+static int column_add(csv_t *csv, const char *cell, size_t length, pl_error_t *err)
+{
+    if (PL_GROW(csv->name, csv->columns, csv->room) != PL_OK)
+        return pl_no_memory(err);
+    char *copy = pl_text("%.*s", (int)length, cell);
+    if (!copy)
+        return pl_no_memory(err);
+    csv->name[csv->columns++] = copy;
+    return PL_OK;
+}
+
+static bool has_column(const csv_t *csv, const char *cell)
+{
+    for (int k = 0; k < csv->columns; k++)
+        if (!strcmp(csv->name[k], cell))
+            return true;
+    return false;
+}
+
+/* A column for each figure; `cells` gets them under the names of the columns. */
+static int columns_of(csv_t *csv, const json_t *metrics, json_t *cells, pl_error_t *err)
+{
+    const char *name;
+    json_t *value;
+    int code = PL_OK;
+    json_object_foreach((json_t *)metrics, name, value)
+    {
+        char *cell = code == PL_OK ? cell_of(name) : NULL;
+        if (code == PL_OK && (!cell || json_object_set(cells, cell, value) != 0))
+            code = pl_no_memory(err);
+        if (code == PL_OK && !has_column(csv, cell))
+            code = column_add(csv, cell, strlen(cell), err);
+        pl_free(cell);
+    }
+    return code;
+}
+
+/* ---- What is there already ---- */
+
+/* The cells of a header, quotes and all. */
+static int header_take(csv_t *csv, const char *line, size_t length, pl_error_t *err)
+{
+    int code = PL_OK;
+    bool quoted = false;
+    size_t from = 0;
+    for (size_t k = 0; k <= length && code == PL_OK; k++) {
+        quoted ^= k < length && line[k] == '"';
+        if (k < length && (quoted || line[k] != ','))
+            continue;
+        code = column_add(csv, line + from, k - from, err);
+        from = k + 1;
+    }
+    csv->written = csv->columns;
+    return code;
+}
+
+/* Goes through a file line by line. */
+typedef struct lines {
+    FILE *file;
+    char *text;                                             /* [length] of this line */
+    size_t length, room;
+    int64_t end;                                            /* of it in the file */
+    bool failed;                                            /* no memory */
+} lines_t;
+
+static void lines_close(lines_t *lines)
+{
+    pl_free(lines->text);
+    if (lines->file)
+        fclose(lines->file);
+}
+
+/* The next whole line, without its end; false when there is none. */
+static bool line_next(lines_t *lines)
+{
+    int c = EOF;
+    lines->length = 0;
+    while (lines->file && (c = getc_unlocked(lines->file)) != EOF && c != '\n') {
+        if (lines->length == lines->room) {
+            char *larger = pl_resize(lines->text, 2 * lines->room + 256);
+            lines->failed = !larger;
+            if (!larger)
+                return false;
+            lines->text = larger;
+            lines->room = 2 * lines->room + 256;
+        }
+        lines->text[lines->length++] = (char)c;
+    }
+    lines->end += c == '\n' ? (int64_t)lines->length + 1 : 0;
+    return c == '\n';
+}
+
+/* Takes the header of a run that goes on, and finds where its first `keep` rows end. */
+static int file_scan(csv_t *csv, const char *path, uint64_t keep, int64_t *end,
+                     pl_error_t *err)
+{
+    lines_t lines = {.file = fopen(path, "re")};
+    *end = 0;
+    if (!lines.file)
+        return errno == ENOENT ? PL_OK : pl_fail(err, PL_EIO, "%s: %m", path);
+    int code = line_next(&lines) ? header_take(csv, lines.text, lines.length, err)
+                                 : PL_OK;
+    while (code == PL_OK && csv->rows < keep && line_next(&lines))
+        csv->rows++;
+    *end = lines.end;
+    if (lines.failed)
+        code = pl_no_memory(err);
+    lines_close(&lines);
+    return code;
+}
+
+static void csv_close(void *self, const char *status)
+{
+    csv_t *csv = self;
+    (void)status;
+    for (int k = 0; k < csv->columns; k++)
+        pl_free(csv->name[k]);
+    pl_free(csv->name);
+    json_decref(csv->records);
+    pl_append_release(&csv->file);
+    *csv = (csv_t){0};
+}
+
+static int csv_begin(csv_t *csv, const char *path, const char *position, pl_error_t *err)
+{
+    int64_t end = -1;
+    int code = PL_OK;
+    csv->records = json_array();
+    if (!csv->records)
+        return pl_no_memory(err);
+    code = file_scan(csv, path, *position ? strtoull(position, NULL, 10) : UINT64_MAX,
+                     &end, err);
+    if (code == PL_OK)
+        code = pl_append_open(&csv->file, path, end, err);
+    if (code == PL_OK && csv->columns == 0) {
+        code = column_add(csv, "epoch", strlen("epoch"), err);
+        if (code == PL_OK)
+            code = column_add(csv, "step", strlen("step"), err);
+    }
+    return code;
+}
+
+static int csv_open(void *self, const pl_log_run_t *run, pl_error_t *err)
+{
+    csv_t *csv = self;
+    char *path = pl_text("%s/metrics.csv", run->run_dir);
+    int code = path ? csv_begin(csv, path, run->position, err) : pl_no_memory(err);
+    pl_text_free(path);
+    if (code != PL_OK)
+        csv_close(csv, "");
+    return code;
+}
+
+/* ---- Rows ---- */
+
+static int csv_log(void *self, const pl_record_t *record, pl_error_t *err)
+{
+    csv_t *csv = self;
+    json_t *metrics = pl_json_read(record->metrics, strlen(record->metrics), "metrics",
+                                   err);
+    if (!metrics)
+        return PL_EFORMAT;
+    json_t *cells = json_object();
+    int code = cells ? columns_of(csv, metrics, cells, err) : pl_no_memory(err);
+    json_decref(metrics);
+    json_t *kept = json_pack("{s:I,s:I,s:o}", "epoch", (json_int_t)record->epoch, "step",
+                             (json_int_t)record->global_step, "cells", cells);
+    if (code == PL_OK && json_array_append(csv->records, kept) != 0)
+        code = pl_no_memory(err);
+    json_decref(kept);
+    return code;
+}
+
+static int add_text(csv_t *csv, const char *text, pl_error_t *err)
+{
+    return pl_append_add(&csv->file, text, strlen(text), err);
+}
+
+static int add_cell(csv_t *csv, const json_t *value, pl_error_t *err)
+{
+    if (!json_is_number(value))
+        return add_text(csv, json_is_null(value) ? ",nan" : ",", err);
+    char *text = pl_json_write(value, PL_JSON_COMPACT);
+    int code = text ? add_text(csv, ",", err) : pl_no_memory(err);
+    if (code == PL_OK)
+        code = add_text(csv, text, err);
+    pl_text_free(text);
+    return code;
+}
+
+static int add_row(csv_t *csv, const json_t *record, pl_error_t *err)
+{
+    const json_t *cells = json_object_get(record, "cells");
+    char *start = pl_text("%lld,%lld",
+                          (long long)json_integer_value(json_object_get(record, "epoch")),
+                          (long long)json_integer_value(json_object_get(record, "step")));
+    int code = start ? add_text(csv, start, err) : pl_no_memory(err);
+    for (int k = FIXED; k < csv->columns && code == PL_OK; k++)
+        code = add_cell(csv, json_object_get(cells, csv->name[k]), err);
+    pl_text_free(start);
+    return code == PL_OK ? add_text(csv, "\n", err) : code;
+}
+
+/* ---- The file anew ---- */
+
+static int write_header(const csv_t *csv, pl_durable_t *anew, pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int k = 0; k < csv->columns && code == PL_OK; k++) {
+        const char *end = k + 1 < csv->columns ? "," : "\n";
+        code = pl_durable_write(anew, csv->name[k], strlen(csv->name[k]), err);
+        if (code == PL_OK)
+            code = pl_durable_write(anew, end, 1, err);
+    }
+    return code;
+}
+
+/* The rows that are there, each with the same behind it. */
+static int copy_rows(const csv_t *csv, const char *behind, pl_durable_t *anew,
+                     pl_error_t *err)
+{
+    lines_t lines = {.file = fopen(csv->file.path, "re")};
+    bool there = line_next(&lines);
+    int code = PL_OK;
+    for (uint64_t row = 0; row < csv->rows && code == PL_OK; row++) {
+        there = there && line_next(&lines);
+        if (there)
+            code = pl_durable_write(anew, lines.text, lines.length, err);
+        else
+            code = pl_fail(err, PL_EIO, "%s: row %llu is gone", csv->file.path,
+                           (unsigned long long)row + 1);
+        if (code == PL_OK)
+            code = pl_durable_write(anew, behind, strlen(behind), err);
+    }
+    if (lines.failed)
+        code = pl_no_memory(err);
+    lines_close(&lines);
+    return code;
+}
+
+/* An empty cell for each new column, and the end of the row. */
+static char *cells_behind(const csv_t *csv)
+{
+    size_t count = (size_t)(csv->columns - csv->written);
+    char *behind = pl_alloc(count + 2);
+    if (!behind)
+        return NULL;
+    memset(behind, ',', count);
+    behind[count] = '\n';
+    return behind;
+}
+
+static int file_anew(csv_t *csv, pl_error_t *err)
+{
+    pl_durable_t anew;
+    char *behind = cells_behind(csv);
+    int code = behind ? pl_durable_open(&anew, csv->file.path, err) : pl_no_memory(err);
+    if (code != PL_OK) {
+        pl_free(behind);
+        return code;
+    }
+    code = write_header(csv, &anew, err);
+    if (code == PL_OK)
+        code = copy_rows(csv, behind, &anew, err);
+    pl_free(behind);
+    if (code == PL_OK)
+        code = pl_durable_commit(&anew, err);
+    else
+        pl_durable_abandon(&anew);
+    if (code == PL_OK)
+        csv->written = csv->columns;
+    return code;
+}
+
+static int csv_flush(void *self, pl_error_t *err)
+{
+    csv_t *csv = self;
+    size_t count = json_array_size(csv->records);
+    int code = count && csv->columns > csv->written ? file_anew(csv, err) : PL_OK;
+    for (size_t k = 0; k < count && code == PL_OK; k++)
+        code = add_row(csv, json_array_get(csv->records, k), err);
+    json_array_clear(csv->records);
+    if (code == PL_OK)
+        code = pl_append_flush(&csv->file, err);
+    else
+        csv->file.length = 0;
+    csv->rows += code == PL_OK ? count : 0;
+    return code;
+}
+
+static char *csv_position(const void *self)
+{
+    return pl_text("%llu", (unsigned long long)((const csv_t *)self)->rows);
+}
+
+const pl_logger_ops_t pl_csv_logger = {
+    .name = "csv",
+    .help = "metrics.csv: a row a record, a column a name",
+    .size = sizeof(csv_t),
+    .open = csv_open,
+    .log = csv_log,
+    .flush = csv_flush,
+    .position = csv_position,
+    .close = csv_close,
+};

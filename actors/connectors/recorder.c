@@ -1,0 +1,128 @@
+/* recorder.c - hands figures to one logger, on a thread of its own
+ *
+ * A logger may wait for a disk or a server; here nobody else waits with it.  What it
+ * cannot keep is counted, and the next figures are tried again. */
+#include "actors/connectors/recorder.h"
+
+#include <string.h>
+
+#include "actors/connectors/records.h"
+#include "base/error.h"
+
+typedef struct recorder {
+    pl_log_part_t *part;                                    /* counted */
+    bool opened;
+} recorder_t;
+
+static const pl_logger_ops_t *ops_of(const recorder_t *recorder)
+{
+    return recorder->part->part.ops;
+}
+
+static int recorder_on_start(void *self, pl_call_t *call, const pl_body_t *body,
+                             pl_error_t *err)
+{
+    (void)call, (void)err;
+    recorder_t *recorder = self;
+    recorder->part = pl_object_ref(body->start.context);
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+static int logger_open(recorder_t *recorder, const pl_write_records_t *msg,
+                       pl_error_t *err)
+{
+    const pl_log_run_t run = {.run_dir = recorder->part->run_dir,
+                              .run = recorder->part->run,
+                              .position = msg->position,
+                              .global_step = msg->global_step};
+    if (!recorder->opened && ops_of(recorder)->open
+        && ops_of(recorder)->open(recorder->part->part.self, &run, err) != PL_OK)
+        return PL_EUSER;
+    recorder->opened = true;
+    return PL_OK;
+}
+
+/* How many of the records are lost; *why is the first reason. */
+static int records_write(recorder_t *recorder, const pl_records_t *records,
+                         pl_error_t *why)
+{
+    const pl_logger_ops_t *ops = ops_of(recorder);
+    void *logger = recorder->part->part.self;
+    pl_error_t err = {0};
+    int lost = 0;
+    for (int k = 0; k < records->count; k++)
+        if (ops->log(logger, &records->logged[k]->record, lost ? &err : why) != PL_OK)
+            lost++;
+    if (ops->flush && ops->flush(logger, lost ? &err : why) != PL_OK)
+        lost = records->count;
+    return lost;
+}
+
+static void logger_close(recorder_t *recorder, const char *status)
+{
+    if (recorder->opened && ops_of(recorder)->close)
+        ops_of(recorder)->close(recorder->part->part.self, status);
+    recorder->opened = false;
+}
+
+static int recorder_on_write(void *self, pl_call_t *call, const pl_body_t *body,
+                             pl_error_t *err)
+{
+    recorder_t *recorder = self;
+    const pl_write_records_t *msg = &body->write_records;
+    const pl_records_t *records = (const pl_records_t *)msg->records;
+    pl_error_t why = {0};
+    int lost = records->count;
+    if (logger_open(recorder, msg, &why) == PL_OK)
+        lost = records_write(recorder, records, &why);
+    char *position = recorder->opened && ops_of(recorder)->position
+                         ? ops_of(recorder)->position(recorder->part->part.self)
+                         : pl_text("%s", msg->position);
+    if (!position)
+        return pl_no_memory(err);
+    if (*msg->status)
+        logger_close(recorder, msg->status);
+    if (lost && !why.text[0])
+        pl_fail(&why, PL_EUSER, "it failed without saying why");
+    int code =
+        pl_reply_write_records(call,
+                               &(pl_write_records_reply_t){.lost = (uint32_t)lost,
+                                                           .why = lost ? why.text : "",
+                                                           .position = position});
+    pl_text_free(position);
+    return code;
+}
+
+static void recorder_release(void *self)
+{
+    recorder_t *recorder = self;
+    if (recorder->part)
+        logger_close(recorder, "");
+    pl_object_unref(recorder->part);
+    recorder->part = NULL;
+}
+
+static void recorder_on_cancel(void *self, pl_call_t *call)
+{
+    if (!pl_is_life(self, call))
+        return;
+    recorder_release(self);                                 /* on this thread, for sure */
+    pl_actor_end(self, NULL);
+}
+
+static const pl_handler_t recorder_handlers[] = {
+    PL_ON(start, recorder_on_start),
+    PL_ON(write_records, recorder_on_write),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_io_recorder = {
+    .name = "io.recorder",
+    .help = "hands figures to a logger",
+    .size = sizeof(recorder_t),
+    .level = PL_LEVEL_IO,
+    .handlers = recorder_handlers,
+    .on_cancel = recorder_on_cancel,
+    .release = recorder_release,
+};

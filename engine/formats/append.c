@@ -1,0 +1,103 @@
+/* append.c - a file that grows by whole pieces */
+#include "formats/append.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+static int cut_to(const char *path, int64_t keep, pl_error_t *err)
+{
+    struct stat now;
+    if (stat(path, &now) != 0)
+        return errno == ENOENT ? PL_OK : pl_fail(err, PL_EIO, "%s: %m", path);
+    if (now.st_size > keep && truncate(path, keep) != 0)
+        return pl_fail(err, PL_EIO, "%s: cannot be cut back to the checkpoint: %m", path);
+    return PL_OK;
+}
+
+int pl_append_open(pl_append_t *file, const char *path, int64_t keep, pl_error_t *err)
+{
+    int code = keep < 0 ? PL_OK : cut_to(path, keep, err);
+    if (code != PL_OK)
+        return code;
+    char *copy = pl_strdup(path);
+    if (!copy)
+        return pl_no_memory(err);
+    *file = (pl_append_t){.path = copy, .size = keep < 0 ? 0 : (uint64_t)keep};
+    return PL_OK;
+}
+
+int pl_append_add(pl_append_t *file, const void *data, size_t size, pl_error_t *err)
+{
+    size_t needed = file->length + size;
+    if (needed > file->room) {
+        char *larger = pl_resize(file->gathered, 2 * needed);
+        if (!larger)
+            return pl_no_memory(err);
+        file->gathered = larger;
+        file->room = 2 * needed;
+    }
+    if (size)
+        memcpy(file->gathered + file->length, data, size);
+    file->length = needed;
+    return PL_OK;
+}
+
+static int write_all(int fd, const char *rest, size_t size)
+{
+    while (size > 0) {
+        ssize_t n = write(fd, rest, size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return -1;
+        rest += n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+/* All of it or, as far as the disk lets us, nothing. */
+static int append_to(int fd, pl_append_t *file, size_t length, pl_error_t *err)
+{
+    struct stat before;
+    if (fstat(fd, &before) != 0)
+        return pl_fail(err, PL_EIO, "%s: %m", file->path);
+    if (write_all(fd, file->gathered, length) == 0) {
+        file->size = (uint64_t)before.st_size + length;
+        return PL_OK;
+    }
+    int reason = errno;
+    bool cut = ftruncate(fd, before.st_size) == 0;
+    errno = reason;
+    return pl_fail(err, PL_EIO, "%s: cannot be appended to: %m%s", file->path,
+                   cut ? "" : "; its end is not whole");
+}
+
+int pl_append_flush(pl_append_t *file, pl_error_t *err)
+{
+    size_t length = file->length;
+    file->length = 0;
+    if (!length)
+        return PL_OK;
+    int fd = open(file->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO,
+                       "%s: cannot be opened: %m", file->path);
+    int code = append_to(fd, file, length, err);
+    if (close(fd) != 0 && errno != EINTR && code == PL_OK)
+        code = pl_fail(err, PL_EIO, "%s: cannot be appended to: %m", file->path);
+    return code;
+}
+
+void pl_append_release(pl_append_t *file)
+{
+    pl_free(file->path);
+    pl_free(file->gathered);
+    *file = (pl_append_t){0};
+}
