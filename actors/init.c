@@ -23,8 +23,6 @@ static const pl_registration_t own_parts[] = {
     {"dataset", &pl_memory_dataset},
     {"dataset", &pl_npy_dataset},
     {"dataset", &pl_text_dataset},
-    {"logger", &pl_csv_logger},
-    {"logger", &pl_jsonl_logger},
     PL_REGISTRATIONS_END,
 };
 
@@ -37,6 +35,8 @@ int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
         code = pl_register(pl_optimizer_parts, err);
     if (code == PL_OK)
         code = pl_register(pl_callback_parts, err);
+    if (code == PL_OK)
+        code = pl_register(pl_logger_parts, err);
     if (code == PL_OK)
         code = pl_register(pl_precision_parts, err);
     if (code == PL_OK && registrations)

@@ -8,5 +8,9 @@
 
 extern const pl_logger_ops_t pl_csv_logger;
 extern const pl_logger_ops_t pl_jsonl_logger;
+extern const pl_logger_ops_t pl_tensorboard_logger;
+
+/* All of them, for pl_init(). */
+extern const pl_registration_t pl_logger_parts[];
 
 #endif

@@ -1,0 +1,194 @@
+/* tensorboard.c - events.out.tfevents.*: what TensorBoard shows of a run
+ *
+ * `tensorboard --logdir runs` finds the files by their name.  Each start of a run has a
+ * file of its own, because a reader that has the old one open would not see that it was
+ * cut; what it was shown of steps that are trained again is called back. */
+#include <dirent.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "actors/connectors/loggers/loggers.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "formats/events.h"
+
+#define PREFIX "events.out.tfevents."
+
+typedef struct tensorboard {
+    pl_append_t file;
+    char *name;                                             /* of the file */
+} tensorboard_t;
+
+/* ---- The files of the runs before ---- */
+
+/* "SECONDS.HOST.PID": the seconds; 0: another's file. */
+static long long seconds_of(const char *name)
+{
+    return strncmp(name, PREFIX, strlen(PREFIX)) ? 0 : atoll(name + strlen(PREFIX));
+}
+
+/* What was written after the checkpoint goes: the end of the file that was written then,
+ * and files that are newer. */
+static int older_cut(const char *folder, const char *position, long long *newest,
+                     pl_error_t *err)
+{
+    const char *name = strchr(position, ' ');
+    int64_t keep = strtoll(position, NULL, 10);
+    int code = PL_OK;
+    DIR *dir = name ? opendir(folder) : NULL;
+    if (name && !dir)
+        return pl_fail(err, PL_EIO, "%s: cannot be listed: %m", folder);
+    for (const struct dirent *entry; code == PL_OK && dir && (entry = readdir(dir));) {
+        long long seconds = seconds_of(entry->d_name), kept = seconds_of(name + 1);
+        char *path = seconds >= kept && kept ? pl_text("%s/%s", folder, entry->d_name)
+                                             : NULL;
+        if (seconds > *newest)
+            *newest = seconds;
+        if (path && (seconds > kept ? unlink(path) : truncate(path, keep)) != 0)
+            code = pl_fail(err, PL_EIO, "%s: cannot be cut back to the checkpoint: %m",
+                           path);
+        pl_text_free(path);
+    }
+    if (dir)
+        closedir(dir);
+    return code;
+}
+
+/* ---- The run ---- */
+
+static char *name_new(long long newest)
+{
+    char host[65] = "localhost";
+    long long seconds = (long long)pl_wall_clock();
+    if (gethostname(host, sizeof host - 1) != 0)
+        strcpy(host, "localhost");
+    return pl_text(PREFIX "%010lld.%s.%ld", seconds > newest ? seconds : newest + 1, host,
+                   (long)getpid());
+}
+
+/* The run file once, as a block of code. */
+static int hyperparameters_add(tensorboard_t *t, const pl_event_t *now, const char *run,
+                               pl_error_t *err)
+{
+    size_t lines = 1, length = strlen(run), size = 0;
+    for (size_t k = 0; k < length; k++)
+        lines += run[k] == '\n';
+    char *text = pl_alloc(length + 4 * lines + 1);
+    if (!text)
+        return pl_no_memory(err);
+    for (const char *at = run; *at;) {
+        size_t line = strcspn(at, "\n");
+        memset(text + size, ' ', 4);
+        memcpy(text + size + 4, at, line);
+        size += line + 4;
+        at += line;
+        if (*at)
+            text[size++] = *at++;
+    }
+    int code = pl_events_text(&t->file, now, "hyperparameters/text_summary", text, err);
+    pl_free(text);
+    return code;
+}
+
+static int events_begin(tensorboard_t *t, const pl_log_run_t *run, pl_error_t *err)
+{
+    pl_event_t now = {pl_wall_clock(), 0};
+    int code = pl_events_begin(&t->file, &now, err);
+    if (code != PL_OK)
+        return code;
+    if (!*run->position)
+        return hyperparameters_add(t, &now, run->run, err);
+    now.step = (int64_t)run->global_step + 1;
+    return pl_events_restart(&t->file, &now, err);
+}
+
+static void tensorboard_close(void *self, const char *status)
+{
+    tensorboard_t *t = self;
+    (void)status;
+    pl_append_release(&t->file);
+    pl_text_free(t->name);
+    t->name = NULL;
+}
+
+static int tensorboard_open(void *self, const pl_log_run_t *run, pl_error_t *err)
+{
+    tensorboard_t *t = self;
+    long long newest = 0;
+    if (older_cut(run->run_dir, run->position, &newest, err) != PL_OK)
+        return PL_EIO;
+    t->name = name_new(newest);
+    char *path = t->name ? pl_text("%s/%s", run->run_dir, t->name) : NULL;
+    int code = path ? pl_append_open(&t->file, path, -1, err) : pl_no_memory(err);
+    pl_text_free(path);
+    if (code == PL_OK)
+        code = events_begin(t, run, err);
+    if (code == PL_OK)
+        code = pl_append_flush(&t->file, err);
+    if (code != PL_OK)
+        tensorboard_close(t, "");
+    return code;
+}
+
+/* ---- Figures ---- */
+
+static int scalars_add(tensorboard_t *t, const pl_record_t *record, const json_t *metrics,
+                       pl_error_t *err)
+{
+    const pl_event_t event = {record->time, (int64_t)record->global_step};
+    pl_event_scalar_t *scalar = pl_alloc_array(json_object_size(metrics) + 1,
+                                               sizeof *scalar);
+    const char *name;
+    json_t *value;
+    int count = 0;
+    if (!scalar)
+        return pl_no_memory(err);
+    scalar[count++] = (pl_event_scalar_t){"epoch", record->epoch};
+    json_object_foreach((json_t *)metrics, name, value)
+    {
+        if (json_is_number(value) || json_is_null(value))
+            scalar[count++] = (pl_event_scalar_t){name, json_is_null(value)
+                                                            ? NAN
+                                                            : json_number_value(value)};
+    }
+    int code = pl_events_scalars(&t->file, &event, scalar, count, err);
+    pl_free(scalar);
+    return code;
+}
+
+static int tensorboard_log(void *self, const pl_record_t *record, pl_error_t *err)
+{
+    json_t *metrics = pl_json_read(record->metrics, strlen(record->metrics), "metrics",
+                                   err);
+    int code = metrics ? scalars_add(self, record, metrics, err) : PL_EFORMAT;
+    json_decref(metrics);
+    return code;
+}
+
+static int tensorboard_flush(void *self, pl_error_t *err)
+{
+    return pl_append_flush(&((tensorboard_t *)self)->file, err);
+}
+
+static char *tensorboard_position(const void *self)
+{
+    const tensorboard_t *t = self;
+    return pl_text("%llu %s", (unsigned long long)t->file.size, t->name);
+}
+
+const pl_logger_ops_t pl_tensorboard_logger = {
+    .name = "tensorboard",
+    .help = "event files that TensorBoard shows",
+    .size = sizeof(tensorboard_t),
+    .open = tensorboard_open,
+    .log = tensorboard_log,
+    .flush = tensorboard_flush,
+    .position = tensorboard_position,
+    .close = tensorboard_close,
+};

@@ -1,0 +1,215 @@
+/* events.c - TensorBoard's event files */
+#include "formats/events.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "formats/protobuf.h"
+
+enum { BINS = 64 };
+
+/* Field numbers of event.proto, summary.proto, tensor.proto. */
+enum {
+    EVENT_TIME = 1,
+    EVENT_STEP = 2,
+    EVENT_VERSION = 3,
+    EVENT_SUMMARY = 5,
+    EVENT_SESSION = 7
+};
+enum { SESSION_STATUS = 1, SESSION_START = 1 };
+enum {
+    SUMMARY_VALUE = 1,
+    VALUE_TAG = 1,
+    VALUE_SIMPLE = 2,
+    VALUE_HISTOGRAM = 5,
+    VALUE_TENSOR = 8,
+    VALUE_METADATA = 9
+};
+enum { METADATA_PLUGIN = 1, PLUGIN_NAME = 1 };
+enum {
+    TENSOR_TYPE = 1,
+    TENSOR_SHAPE = 2,
+    TENSOR_TEXT = 8,
+    TYPE_TEXT = 7,
+    SHAPE_DIM = 2,
+    DIM_SIZE = 1
+};
+enum {
+    HISTOGRAM_MIN = 1,
+    HISTOGRAM_MAX = 2,
+    HISTOGRAM_COUNT = 3,
+    HISTOGRAM_SUM = 4,
+    HISTOGRAM_SQUARES = 5,
+    HISTOGRAM_LIMITS = 6,
+    HISTOGRAM_BINS = 7
+};
+
+/* ---- Records ---- */
+
+static uint32_t masked_crc(const void *data, size_t size)
+{
+    uint32_t crc = pl_crc32c(0, data, size);
+    return (crc >> 15 | crc << 17) + 0xa282ead8;
+}
+
+static void put_number(uint8_t *to, uint64_t value, size_t size)
+{
+    for (size_t k = 0; k < size; k++)
+        to[k] = (uint8_t)(value >> 8 * k);
+}
+
+/* Frames an event, which is released. */
+static int record_add(pl_append_t *file, pl_proto_t *event, pl_error_t *err)
+{
+    uint8_t head[12], tail[4];
+    int code = event->failed ? pl_no_memory(err) : PL_OK;
+    put_number(head, event->size, 8);
+    put_number(head + 8, masked_crc(head, 8), 4);
+    put_number(tail, masked_crc(event->data, event->size), 4);
+    size_t before = file->length;
+    if (code == PL_OK)
+        code = pl_append_add(file, head, sizeof head, err);
+    if (code == PL_OK)
+        code = pl_append_add(file, event->data, event->size, err);
+    if (code == PL_OK)
+        code = pl_append_add(file, tail, sizeof tail, err);
+    if (code != PL_OK)
+        file->length = before;
+    pl_proto_release(event);
+    return code;
+}
+
+static pl_proto_t event_of(const pl_event_t *event)
+{
+    pl_proto_t message = {0};
+    pl_proto_double(&message, EVENT_TIME, event->time);
+    if (event->step)
+        pl_proto_int(&message, EVENT_STEP, (uint64_t)event->step);
+    return message;
+}
+
+int pl_events_begin(pl_append_t *file, const pl_event_t *event, pl_error_t *err)
+{
+    pl_proto_t message = event_of(event);
+    pl_proto_text(&message, EVENT_VERSION, "brain.Event:2");
+    return record_add(file, &message, err);
+}
+
+int pl_events_restart(pl_append_t *file, const pl_event_t *event, pl_error_t *err)
+{
+    pl_proto_t message = event_of(event), session = {0};
+    pl_proto_int(&session, SESSION_STATUS, SESSION_START);
+    pl_proto_message(&message, EVENT_SESSION, &session);
+    return record_add(file, &message, err);
+}
+
+/* ---- Summaries ---- */
+
+static int summary_add(pl_append_t *file, const pl_event_t *event, pl_proto_t *summary,
+                       pl_error_t *err)
+{
+    pl_proto_t message = event_of(event);
+    pl_proto_message(&message, EVENT_SUMMARY, summary);
+    return record_add(file, &message, err);
+}
+
+int pl_events_scalars(pl_append_t *file, const pl_event_t *event,
+                      const pl_event_scalar_t *scalar, int count, pl_error_t *err)
+{
+    pl_proto_t summary = {0};
+    for (int k = 0; k < count; k++) {
+        pl_proto_t value = {0};
+        pl_proto_text(&value, VALUE_TAG, scalar[k].tag);
+        pl_proto_float(&value, VALUE_SIMPLE, (float)scalar[k].value);
+        pl_proto_message(&summary, SUMMARY_VALUE, &value);
+    }
+    return summary_add(file, event, &summary, err);
+}
+
+/* A vector of one text. */
+static pl_proto_t tensor_of(const char *text)
+{
+    pl_proto_t tensor = {0}, shape = {0}, dim = {0};
+    pl_proto_int(&dim, DIM_SIZE, 1);
+    pl_proto_message(&shape, SHAPE_DIM, &dim);
+    pl_proto_int(&tensor, TENSOR_TYPE, TYPE_TEXT);
+    pl_proto_message(&tensor, TENSOR_SHAPE, &shape);
+    pl_proto_text(&tensor, TENSOR_TEXT, text);
+    return tensor;
+}
+
+int pl_events_text(pl_append_t *file, const pl_event_t *event, const char *tag,
+                   const char *text, pl_error_t *err)
+{
+    pl_proto_t summary = {0}, value = {0}, plugin = {0}, metadata = {0},
+               tensor = tensor_of(text);
+    pl_proto_text(&plugin, PLUGIN_NAME, "text");
+    pl_proto_message(&metadata, METADATA_PLUGIN, &plugin);
+    pl_proto_text(&value, VALUE_TAG, tag);
+    pl_proto_message(&value, VALUE_TENSOR, &tensor);
+    pl_proto_message(&value, VALUE_METADATA, &metadata);
+    pl_proto_message(&summary, SUMMARY_VALUE, &value);
+    return summary_add(file, event, &summary, err);
+}
+
+/* ---- Histograms ---- */
+
+typedef struct histogram {
+    double least, greatest, count, sum, squares;
+    double limit[BINS], bin[BINS];
+} histogram_t;
+
+static void histogram_measure(histogram_t *h, const float *value, size_t count)
+{
+    for (size_t k = 0; k < count; k++) {
+        double x = value[k];
+        if (!isfinite(x))
+            continue;
+        h->least = h->count == 0 || x < h->least ? x : h->least;
+        h->greatest = h->count == 0 || x > h->greatest ? x : h->greatest;
+        h->count++;
+        h->sum += x;
+        h->squares += x * x;
+    }
+}
+
+static void histogram_fill(histogram_t *h, const float *value, size_t count)
+{
+    double width = (h->greatest - h->least) / BINS;
+    for (int k = 0; k < BINS; k++)
+        h->limit[k] = k + 1 < BINS ? h->least + width * (k + 1) : h->greatest;
+    for (size_t k = 0; k < count; k++) {
+        double at = width > 0 ? (value[k] - h->least) / width : 0;
+        if (isfinite(value[k]))
+            h->bin[at < BINS ? (int)at : BINS - 1]++;
+    }
+}
+
+/* A number that is not written is 0. */
+static void double_put(pl_proto_t *message, int field, double value)
+{
+    if (value != 0)
+        pl_proto_double(message, field, value);
+}
+
+int pl_events_histogram(pl_append_t *file, const pl_event_t *event, const char *tag,
+                        const float *value, size_t count, pl_error_t *err)
+{
+    pl_proto_t summary = {0}, made = {0}, inner = {0};
+    histogram_t h = {0};
+    histogram_measure(&h, value, count);
+    histogram_fill(&h, value, count);
+    double_put(&inner, HISTOGRAM_MIN, h.least);
+    double_put(&inner, HISTOGRAM_MAX, h.greatest);
+    double_put(&inner, HISTOGRAM_COUNT, h.count);
+    double_put(&inner, HISTOGRAM_SUM, h.sum);
+    double_put(&inner, HISTOGRAM_SQUARES, h.squares);
+    pl_proto_doubles(&inner, HISTOGRAM_LIMITS, h.limit, BINS);
+    pl_proto_doubles(&inner, HISTOGRAM_BINS, h.bin, BINS);
+    pl_proto_text(&made, VALUE_TAG, tag);
+    pl_proto_message(&made, VALUE_HISTOGRAM, &inner);
+    pl_proto_message(&summary, SUMMARY_VALUE, &made);
+    return summary_add(file, event, &summary, err);
+}

@@ -1,0 +1,38 @@
+/* events.h - TensorBoard's event files
+ *
+ * A file is a row of records, framed as TensorFlow's TFRecord: length, its checksum,
+ * bytes, their checksum, each a masked CRC32C.  A record is an Event of
+ * tensorflow/core/util/event.proto with a Summary of core/framework/summary.proto. */
+#ifndef PL_FORMATS_EVENTS_H
+#define PL_FORMATS_EVENTS_H
+
+#include "formats/append.h"
+#include "paceline.h"
+
+/* When something happened. */
+typedef struct pl_event {
+    double time;                                            /* s since 1970 */
+    int64_t step;
+} pl_event_t;
+
+typedef struct pl_event_scalar {
+    const char *tag;
+    double value;                                           /* stored as float32 */
+} pl_event_scalar_t;
+
+/* Each adds a record to the next flush of the file. */
+
+/* The first of a file. */
+int pl_events_begin(pl_append_t *file, const pl_event_t *event, pl_error_t *err);
+/* A run goes on: what readers know of event->step and later no longer counts. */
+int pl_events_restart(pl_append_t *file, const pl_event_t *event, pl_error_t *err);
+int pl_events_scalars(pl_append_t *file, const pl_event_t *event,
+                      const pl_event_scalar_t *scalar, int count, pl_error_t *err);
+/* Markdown. */
+int pl_events_text(pl_append_t *file, const pl_event_t *event, const char *tag,
+                   const char *text, pl_error_t *err);
+/* Of the finite ones of `count` numbers, in equal bins from the least to the greatest. */
+int pl_events_histogram(pl_append_t *file, const pl_event_t *event, const char *tag,
+                        const float *value, size_t count, pl_error_t *err);
+
+#endif
