@@ -441,6 +441,34 @@ PL_API int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t
  * thread. */
 PL_API char *pl_weights_describe(const char *path, pl_error_t *err);
 
+/* ---- Answers without a trainer ---------------------------------------------------- */
+
+/* A trained module, ready to answer for samples in memory; no engine, no actor.  Used by
+ * one thread at a time; many may be there. */
+typedef struct pl_loaded_model pl_loaded_model_t;
+
+/* checkpoint: a .safetensors file of Paceline's, a checkpoint or a run directory; it says
+ * which module it is of, which pl_init() or a plug-in must have made known.  threads: that
+ * compute  [0: one].  NULL: PL_ENOTFOUND, PL_EFORMAT, PL_EIO, PL_ENOMEM. */
+PL_API pl_loaded_model_t *pl_model_load(const char *checkpoint, int threads,
+                                        pl_error_t *err);
+PL_API void pl_model_unload(pl_loaded_model_t *model);
+
+/* What the module gives for each sample, in the order of its pl_output() calls; lives
+ * until the next run or unload. */
+typedef struct pl_answers {
+    int count;
+    const pl_result_tensor_t *output;                   /* [samples, …] each, float32 */
+} pl_answers_t;
+
+struct pl_arrays;
+/* Answers for samples (see pl_arrays_t; their fields are the module's inputs, those that
+ * only losses need may be left out).  The first run of a number of samples compiles: powers
+ * of two up to 64 share what is compiled, more go in pieces.  PL_EINVAL: an input is
+ * missing or has another shape. */
+PL_API int pl_model_run(pl_loaded_model_t *model, const struct pl_arrays *samples,
+                        pl_answers_t *answers, pl_error_t *err);
+
 /* ---- Graphs ------------------------------------------------------------------------ */
 
 typedef enum pl_stage { PL_TRAIN, PL_VALIDATE, PL_TEST, PL_PREDICT } pl_stage_t;
@@ -622,12 +650,21 @@ PL_API pl_loss_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
 
 /* ---- Modules ----------------------------------------------------------------------- */
 
+/* What a tensor of another program's file is in a module. */
+typedef struct pl_adopted {
+    char name[64];                              /* the module's name for it */
+    bool transposed;                            /* a matrix that lies on its side there */
+} pl_adopted_t;
+
 typedef struct pl_module_ops {
     PL_PART;
     /* Describes one step for a stage and the shapes at hand; self is the part's struct
      * with its options.  Called in the rank, once per (stage, shapes), never per batch.
      * Must be a pure function of its arguments. */
     void (*step)(pl_graph_t *g, const void *self, pl_stage_t stage);
+    /* What the tensor `theirs` of a file that Paceline did not write is here; false: it is
+     * not wanted.  In the rank.  [all have the module's own names] */
+    bool (*adopt)(const void *self, const char *theirs, pl_adopted_t *ours);
 } pl_module_ops_t;
 
 /* ---- Operators of one's own -------------------------------------------------------- */

@@ -1,0 +1,397 @@
+/* model.c - a trained module that answers for samples in memory, without a trainer
+ *
+ * No actor is needed for it: the accelerator's table is called on the caller's thread.
+ * Any number of samples is answered with few compiled plans, because a plan takes a power
+ * of two of them, and what is left of its places is computed and thrown away. */
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "accelerators/accelerator.h"
+#include "actors/connectors/writer.h"
+#include "base/alloc.h"
+#include "base/bind.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "runtime/cargo.h"
+#include "strategies/weights_match.h"
+#include "tensor/model.h"
+
+enum { SIZES = 7, SAMPLES_MOST = 1 << (SIZES - 1) };        /* 1, 2, 4, … 64 */
+
+typedef struct answer {
+    char name[48];
+    pl_shape_t shape;                                       /* [size, …] */
+    bool is_int;                                            /* int32; else float32 */
+} answer_t;
+
+/* What is compiled for one number of samples. */
+typedef struct sized {
+    pl_plan_t *plan;                                        /* NULL: not yet */
+    int answers;
+    answer_t answer[PL_FIELDS];
+    void *input[PL_FIELDS], *output[PL_FIELDS];             /* of one replay */
+} sized_t;
+
+struct pl_loaded_model {
+    pl_instance_t module, accelerator;
+    const pl_accelerator_ops_t *ops;                        /* accelerator's */
+    bool opened;
+    pl_weights_t *weights;                                  /* counted; until placed */
+    pl_model_t *model;
+    int field_count;                                        /* that plans are made for */
+    pl_field_t field[PL_FIELDS];
+    sized_t sized[SIZES];
+    int given;
+    pl_result_tensor_t given_output[PL_FIELDS];
+    char given_name[PL_FIELDS][48];
+};
+
+/* ---- Loading ---- */
+
+static int part_make(pl_instance_t *instance, const char *role, const char *text,
+                     const char *facts, pl_error_t *err)
+{
+    json_t *value = pl_json_value(text, strlen(text), err);
+    json_t *known = facts && *facts ? pl_json_value(facts, strlen(facts), NULL) : NULL;
+    pl_instance_request_t request = {.role = role, .value = value, .facts = known};
+    int code = value ? pl_instance_make(instance, &request, err) : err->code;
+    json_decref(value);
+    json_decref(known);
+    return code;
+}
+
+static int parts_make(pl_loaded_model_t *m, const char *checkpoint, int threads,
+                      pl_error_t *err)
+{
+    char device[64];
+    if (!m->weights->module || !strcmp(m->weights->module, "{}"))
+        return pl_fail(err, PL_EFORMAT,
+                       "%s does not say which module it is of: load it into a run with "
+                       "\"module.init_from\"",
+                       checkpoint);
+    snprintf(device, sizeof device, "{\"name\": \"cpu\", \"threads\": %d}",
+             threads > 0 ? threads : 1);
+    int code = part_make(&m->module, "module", m->weights->module, m->weights->facts,
+                         err);
+    return code == PL_OK ? part_make(&m->accelerator, "accelerator", device, NULL, err)
+                         : code;
+}
+
+static int load(pl_loaded_model_t *m, const char *checkpoint, int threads,
+                pl_error_t *err)
+{
+    pl_device_info_t info;
+    m->weights = pl_weights_read(checkpoint, err);
+    m->model = m->weights ? pl_model_new(err) : NULL;
+    if (!m->model)
+        return err->code;
+    int code = parts_make(m, checkpoint, threads, err);
+    if (code != PL_OK)
+        return code;
+    m->ops = m->accelerator.ops;
+    m->opened = true;
+    return m->ops->open(m->accelerator.self, &info, err);
+}
+
+pl_loaded_model_t *pl_model_load(const char *checkpoint, int threads, pl_error_t *err)
+{
+    pl_error_t local;
+    if (!err)
+        err = &local;
+    pl_loaded_model_t *m = pl_alloc(sizeof *m);
+    if (!m) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    *m = (pl_loaded_model_t){0};
+    if (load(m, checkpoint, threads, err) == PL_OK)
+        return m;
+    pl_model_unload(m);
+    return NULL;
+}
+
+/* ---- Unloading ---- */
+
+static void plans_drop(pl_loaded_model_t *m)
+{
+    for (int k = 0; k < SIZES; k++) {
+        sized_t *sized = &m->sized[k];
+        if (sized->plan)
+            m->ops->discard(m->accelerator.self, sized->plan);
+        for (int i = 0; i < PL_FIELDS; i++) {
+            pl_free(sized->input[i]);
+            pl_free(sized->output[i]);
+        }
+        *sized = (sized_t){0};
+    }
+}
+
+static void given_drop(pl_loaded_model_t *m)
+{
+    for (int k = 0; k < m->given; k++)
+        pl_free((void *)m->given_output[k].data);
+    m->given = 0;
+}
+
+void pl_model_unload(pl_loaded_model_t *m)
+{
+    if (!m)
+        return;
+    given_drop(m);
+    if (m->opened) {
+        plans_drop(m);
+        m->ops->close(m->accelerator.self);
+    }
+    pl_model_free(m->model);
+    pl_object_unref(m->weights);
+    pl_instance_release(&m->accelerator);
+    pl_instance_release(&m->module);
+    pl_free(m);
+}
+
+/* ---- Compiling ---- */
+
+static int region_place(pl_loaded_model_t *m, pl_region_t region, int64_t count,
+                        pl_error_t *err)
+{
+    int code = m->ops->region(m->accelerator.self, region, (size_t)count, err);
+    for (int k = 0; k < m->model->count && code == PL_OK; k++) {
+        const pl_tensor_info_t *t = &m->model->tensor[k];
+        if (t->region == region)
+            code = m->ops->write(m->accelerator.self, region, (size_t)t->offset,
+                                 pl_weights_find(m->weights, region, t->name, k)->data,
+                                 (size_t)t->count, err);
+    }
+    return code;
+}
+
+/* Once: the first description tells which tensors there are. */
+static int weights_place(pl_loaded_model_t *m, pl_error_t *err)
+{
+    if (!m->weights)
+        return PL_OK;
+    pl_model_freeze(m->model);
+    int code = pl_weights_match(m->model, m->weights, err);
+    if (code == PL_OK)
+        code = region_place(m, PL_REGION_PARAMS, m->model->params, err);
+    if (code == PL_OK)
+        code = region_place(m, PL_REGION_STATE, m->model->state, err);
+    if (code != PL_OK)
+        return code;
+    pl_object_unref(m->weights);
+    m->weights = NULL;
+    return PL_OK;
+}
+
+static int sized_room(sized_t *sized, const pl_loaded_model_t *m, int64_t size,
+                      pl_error_t *err)
+{
+    bool failed = false;
+    for (int k = 0; k < m->field_count; k++) {
+        size_t bytes = (size_t)(size * pl_elements(m->field[k].shape))
+                       * pl_dtype_size(m->field[k].dtype);
+        sized->input[k] = pl_alloc(bytes);
+        failed = failed || !sized->input[k];
+        if (sized->input[k])
+            memset(sized->input[k], 0, bytes);
+    }
+    for (int k = 0; k < sized->answers; k++) {
+        sized->output[k] =
+            pl_alloc((size_t)pl_elements(sized->answer[k].shape) * sizeof(float));
+        failed = failed || !sized->output[k];
+    }
+    return failed ? pl_no_memory(err) : PL_OK;
+}
+
+static int answers_keep(sized_t *sized, const pl_graph_t *g, pl_error_t *err)
+{
+    for (int k = 0; k < g->fetch_count; k++) {
+        const pl_value_t *value = &g->value[g->fetch[k].value];
+        if (g->fetch[k].kind != PL_FETCH_OUTPUT)
+            continue;
+        if (sized->answers == PL_FIELDS)
+            return pl_fail(err, PL_EUNSUPPORTED, "more than %d outputs", PL_FIELDS);
+        if (value->dtype != PL_F32 && value->dtype != PL_I32)
+            return pl_fail(err, PL_EUNSUPPORTED,
+                           "output \"%s\" is neither float32 nor int32",
+                           g->fetch[k].name);
+        answer_t *answer = &sized->answer[sized->answers++];
+        snprintf(answer->name, sizeof answer->name, "%s", g->fetch[k].name);
+        answer->shape = value->shape;
+        answer->is_int = value->dtype == PL_I32;
+    }
+    return sized->answers ? PL_OK
+                          : pl_fail(err, PL_EUNSUPPORTED,
+                                    "the module has no output when it predicts");
+}
+
+static int sized_compile(pl_loaded_model_t *m, sized_t *sized, int64_t size,
+                         pl_error_t *err)
+{
+    pl_graph_t *g = pl_graph_new(m->model, PL_PREDICT, m->field, m->field_count, size,
+                                 err);
+    if (!g)
+        return err->code;
+    ((const pl_module_ops_t *)m->module.ops)->step(g, m->module.self, PL_PREDICT);
+    int code = pl_graph_check(g, err);
+    if (code == PL_OK)
+        code = answers_keep(sized, g, err);
+    if (code == PL_OK)
+        code = weights_place(m, err);
+    if (code == PL_OK)
+        code = sized_room(sized, m, size, err);
+    pl_graph_prune(g);
+    if (code == PL_OK)
+        code = m->ops->compile(m->accelerator.self, g, &sized->plan, err);
+    pl_graph_free(g);
+    return code;
+}
+
+/* ---- Running ---- */
+
+typedef struct run {
+    pl_replay_t replay;                                   /* first: done() gets it back */
+    bool ended;
+    pl_error_t error;
+} run_t;
+
+static void run_done(pl_replay_t *replay, const pl_error_t *err)
+{
+    run_t *run = (run_t *)replay;
+    run->ended = true;
+    if (err)
+        run->error = *err;
+}
+
+static int replay(pl_loaded_model_t *m, sized_t *sized, pl_error_t *err)
+{
+    run_t run = {.replay = {.done = run_done}};
+    memcpy(run.replay.input, sized->input, sizeof sized->input);
+    memcpy(run.replay.output, sized->output, sizeof sized->output);
+    int code = m->ops->replay(m->accelerator.self, sized->plan, &run.replay, err);
+    while (code == PL_OK && !run.ended) {
+        struct pollfd done = {.fd = m->ops->descriptor(m->accelerator.self),
+                              .events = POLLIN};
+        poll(&done, 1, -1);
+        m->ops->collect(m->accelerator.self);
+    }
+    if (code == PL_OK && run.error.code != PL_OK && err)
+        *err = run.error;
+    return code == PL_OK ? run.error.code : code;
+}
+
+/* Rows of a replay's output behind those that are there. */
+static void rows_keep(const answer_t *answer, const void *from, int64_t rows, int64_t at,
+                      float *into)
+{
+    int64_t row = pl_elements(answer->shape) / answer->shape.dim[0];
+    into += at * row;
+    if (!answer->is_int) {
+        memcpy(into, from, (size_t)(rows * row) * sizeof *into);
+        return;
+    }
+    for (int64_t k = 0; k < rows * row; k++)
+        into[k] = (float)((const int32_t *)from)[k];
+}
+
+static int given_room(pl_loaded_model_t *m, const sized_t *sized, int64_t samples,
+                      pl_error_t *err)
+{
+    given_drop(m);
+    for (int k = 0; k < sized->answers; k++) {
+        pl_shape_t shape = sized->answer[k].shape;
+        shape.dim[0] = samples;
+        float *data = pl_alloc((size_t)pl_elements(shape) * sizeof *data);
+        if (!data)
+            return pl_no_memory(err);
+        memcpy(m->given_name[k], sized->answer[k].name, sizeof m->given_name[k]);
+        m->given_output[m->given++] = (pl_result_tensor_t){m->given_name[k], shape, data};
+    }
+    return PL_OK;
+}
+
+/* The plan for so many samples, 1 to SAMPLES_MOST. */
+static sized_t *sized_for(pl_loaded_model_t *m, int64_t samples, pl_error_t *err)
+{
+    int k = 0;
+    while (1 << k < samples)
+        k++;
+    sized_t *sized = &m->sized[k];
+    if (sized->plan || sized_compile(m, sized, 1 << k, err) == PL_OK)
+        return sized;
+    for (int i = 0; i < PL_FIELDS; i++) {
+        pl_free(sized->input[i]);
+        pl_free(sized->output[i]);
+    }
+    *sized = (sized_t){0};
+    return NULL;
+}
+
+static int run_piece(pl_loaded_model_t *m, const pl_arrays_t *samples, int64_t at,
+                     int64_t count, pl_error_t *err)
+{
+    sized_t *sized = sized_for(m, count, err);
+    int code = sized ? PL_OK : err->code;
+    if (code == PL_OK && at == 0)
+        code = given_room(m, sized, samples->samples, err);
+    for (int k = 0; k < m->field_count && code == PL_OK; k++) {
+        size_t row = (size_t)pl_elements(m->field[k].shape)
+                     * pl_dtype_size(m->field[k].dtype);
+        memcpy(sized->input[k], (const char *)samples->data[k] + (size_t)at * row,
+               (size_t)count * row);
+    }
+    if (code == PL_OK)
+        code = replay(m, sized, err);
+    for (int k = 0; code == PL_OK && k < m->given; k++)
+        rows_keep(&sized->answer[k], sized->output[k], count, at,
+                  (float *)m->given_output[k].data);
+    return code;
+}
+
+static bool same_fields(const pl_loaded_model_t *m, const pl_arrays_t *samples)
+{
+    bool same = m->field_count == samples->field_count;
+    for (int k = 0; same && k < m->field_count; k++)
+        same = !strcmp(m->field[k].name, samples->field[k].name)
+               && m->field[k].dtype == samples->field[k].dtype
+               && pl_same_shape(m->field[k].shape, samples->field[k].shape);
+    return same;
+}
+
+static int samples_check(const pl_arrays_t *samples, pl_error_t *err)
+{
+    if (samples->samples < 1 || samples->field_count < 1
+        || samples->field_count > PL_FIELDS)
+        return pl_fail(err, PL_EINVAL,
+                       "%lld samples of %d fields: at least one of 1 to %d",
+                       (long long)samples->samples, samples->field_count, PL_FIELDS);
+    for (int k = 0; k < samples->field_count; k++)
+        if (!samples->data[k])
+            return pl_fail(err, PL_EINVAL, "field \"%s\" of the samples has no data",
+                           samples->field[k].name);
+    return PL_OK;
+}
+
+int pl_model_run(pl_loaded_model_t *m, const pl_arrays_t *samples, pl_answers_t *answers,
+                 pl_error_t *err)
+{
+    pl_error_t local;
+    if (!err)
+        err = &local;
+    int code = samples_check(samples, err);
+    if (code != PL_OK)
+        return code;
+    if (!same_fields(m, samples)) {
+        plans_drop(m);
+        m->field_count = samples->field_count;
+        memcpy(m->field, samples->field, sizeof m->field);
+    }
+    for (int64_t at = 0; at < samples->samples && code == PL_OK; at += SAMPLES_MOST) {
+        int64_t left = samples->samples - at;
+        code = run_piece(m, samples, at, left < SAMPLES_MOST ? left : SAMPLES_MOST, err);
+    }
+    if (code == PL_OK)
+        *answers = (pl_answers_t){m->given, m->given_output};
+    return code;
+}

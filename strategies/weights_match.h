@@ -1,0 +1,20 @@
+/* weights_match.h - whether weights fit a module, and in what they do not */
+#ifndef PL_STRATEGIES_WEIGHTS_MATCH_H
+#define PL_STRATEGIES_WEIGHTS_MATCH_H
+
+#include "runtime/cargo.h"
+#include "tensor/model.h"
+
+/* Every parameter and state tensor of the model is among the weights with its shape, and
+ * no other parameter or state tensor is.  PL_EFORMAT lists what is missing, what is too
+ * much and what has another shape, with names of the first of each. */
+int pl_weights_match(const pl_model_t *model, const pl_weights_t *weights,
+                     pl_error_t *err);
+
+/* The weights under the names that a module's adopt() gives them: for files of other
+ * programs.  A new counted object; those of a module without adopt(), and those of our own
+ * files, as they are, counted once more.  NULL: PL_ENOMEM, PL_EFORMAT. */
+pl_weights_t *pl_weights_adopt(const pl_instance_t *module, pl_weights_t *weights,
+                               pl_error_t *err);
+
+#endif

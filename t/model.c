@@ -1,0 +1,216 @@
+/* model.c - tests of actors/model.c and strategies/weights_match.c: answers without a
+ * trainer, and weights that do not fit */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actors/connectors/writer.h"
+#include "base/alloc.h"
+#include "rig.h"
+#include "runtime/cargo.h"
+#include "scarce.h"
+#include "tap.h"
+
+enum { SAMPLES = 150, WIDTH = 6 };
+
+static float numbers[SAMPLES][WIDTH];
+static int64_t classes[SAMPLES];
+
+static const pl_arrays_t labelled = {
+    .samples = SAMPLES,
+    .field_count = 2,
+    .field = {{"x", PL_F32, {1, {WIDTH}}}, {"y", PL_I64, {0, {0}}}},
+    .data = {numbers, classes},
+    .facts = "{\"classes\": 3}",
+};
+
+/* What a service has: no labels. */
+static pl_arrays_t inputs(int64_t from, int64_t count)
+{
+    return (pl_arrays_t){.samples = count,
+                         .field_count = 1,
+                         .field = {{"x", PL_F32, {1, {WIDTH}}}},
+                         .data = {numbers[from]}};
+}
+
+static char *run_dir;
+static float predicted[SAMPLES][3];                         /* the logits */
+
+static void make_run(void)
+{
+    for (int k = 0; k < SAMPLES; k++) {
+        classes[k] = k % 3;
+        for (int i = 0; i < WIDTH; i++)
+            numbers[k][i] = (float)sin(1 + 7 * k + 3 * i) + (i == k % 3);
+    }
+    pl_memory_arrays("numbers", &labelled, NULL);
+    rig_t *rig = rig_new(.accelerator = "cpu",
+                         .dataset = "{\"name\": \"memory\", \"source\": \"numbers\", "
+                                    "\"batch_size\": 10}",
+                         .module = "{\"name\": \"mlp\", \"hidden\": [7], \"classes\": 3}",
+                         .trainer = "\"max_steps\": 4");
+    run_dir = strdup(rig_fit(rig)->run_dir);
+    const rig_result_t *result = rig_predict(rig, run_dir);
+    const rig_tensor_t *logits = rig_find(result->output, result->output_count, "logits");
+    if (ok(logits && logits->count == SAMPLES * 3, "a prediction"))
+        memcpy(predicted, logits->data, sizeof predicted);
+    rig_free(&rig);
+}
+
+static double distance(const pl_answers_t *answers, int64_t from, int64_t count)
+{
+    const pl_result_tensor_t *output = &answers->output[0];
+    if (answers->count != 1 || strcmp(output->name, "logits")
+        || output->shape.dim[0] != count || output->shape.dim[1] != 3)
+        return INFINITY;
+    double worst = 0;
+    for (int64_t k = 0; k < count * 3; k++)
+        worst = fmax(worst,
+                     fabs((double)output->data[k] - predicted[from + k / 3][k % 3]));
+    return worst;
+}
+
+static void any_number_of_samples_is_answered_as_by_a_prediction(void)
+{
+    static const int64_t counts[] = {1, 2, 3, 40, 64, 65, SAMPLES, 1};
+    pl_error_t err;
+    pl_answers_t answers;
+    pl_loaded_model_t *model = pl_model_load(run_dir, 0, &err);
+    if (!ok(model != NULL, "a run's model is loaded")) {
+        tap_diag("%s", err.text);
+        return;
+    }
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+        pl_arrays_t samples = inputs(SAMPLES - counts[k], counts[k]);
+        ok(pl_model_run(model, &samples, &answers, &err) == PL_OK
+               && distance(&answers, SAMPLES - counts[k], counts[k]) < 1e-6,
+           "%d samples", (int)counts[k]);
+    }
+    ok(pl_model_run(model, &labelled, &answers, &err) == PL_OK
+           && distance(&answers, 0, SAMPLES) < 1e-6,
+       "labels may be there");
+    pl_model_unload(model);
+    pl_model_unload(NULL);
+}
+
+static void wrong_samples_are_refused(void)
+{
+    pl_error_t err;
+    pl_answers_t answers;
+    pl_loaded_model_t *model = pl_model_load(run_dir, 2, &err);
+    pl_arrays_t none = inputs(0, 0), other = inputs(0, 3), wide = inputs(0, 3),
+                empty = inputs(0, 3);
+    strcpy(other.field[0].name, "z");
+    wide.field[0].shape.dim[0] = 3;
+    empty.data[0] = NULL;
+    is_int(pl_model_run(model, &none, &answers, &err), PL_EINVAL, "no samples");
+    ok(pl_model_run(model, &other, &answers, &err) != PL_OK, "no input of the module's");
+    like(err.text, "\"x\"", "it is named");
+    ok(pl_model_run(model, &wide, &answers, &err) != PL_OK, "another shape");
+    like(err.text, "fc1", "where is said: %s", err.text);
+    is_int(pl_model_run(model, &empty, &answers, &err), PL_EINVAL, "no data");
+    pl_arrays_t good = inputs(0, 3);
+    ok(pl_model_run(model, &good, &answers, &err) == PL_OK
+           && distance(&answers, 0, 3) < 1e-6,
+       "and right ones are answered after that");
+    pl_model_unload(model);
+}
+
+/* A file with the run's weights after `change`; its path. */
+static const char *changed(void (*change)(pl_weights_t *weights))
+{
+    static char path[512];
+    pl_error_t err;
+    pl_weights_t *weights = pl_weights_read(run_dir, &err);
+    snprintf(path, sizeof path, "%s/changed.safetensors", tap_folder());
+    change(weights);
+    ok(pl_weights_write(path, weights, &err) == PL_OK, "a file");
+    pl_object_unref(weights);
+    return path;
+}
+
+static void rename_one(pl_weights_t *weights)
+{
+    strcpy(weights->tensor[0].name, "stranger");
+}
+
+static void reshape_one(pl_weights_t *weights)
+{
+    for (int k = 0; k < weights->count; k++)
+        if (weights->tensor[k].shape.rank == 2)
+            weights->tensor[k].shape =
+                (pl_shape_t){1, {pl_elements(weights->tensor[k].shape)}};
+}
+
+static void forget_module(pl_weights_t *weights)
+{
+    pl_free(weights->module);
+    weights->module = NULL;
+}
+
+static void name_another(pl_weights_t *weights)
+{
+    pl_free(weights->module);
+    weights->module = pl_strdup("{\"name\": \"nowhere\"}");
+}
+
+static void refuses(void (*change)(pl_weights_t *weights), const char *text)
+{
+    pl_error_t err;
+    pl_answers_t answers;
+    pl_arrays_t samples = inputs(0, 2);
+    pl_loaded_model_t *model = pl_model_load(changed(change), 1, &err);
+    ok(!model || pl_model_run(model, &samples, &answers, &err) != PL_OK, "refused");
+    like(err.text, text, "because: %s", err.text);
+    pl_model_unload(model);
+}
+
+static void weights_that_do_not_fit_are_listed(void)
+{
+    refuses(rename_one, "1 missing .fc1.weight.; 1 that the module does not have "
+                        ".stranger.");
+    refuses(reshape_one, "of another shape .fc1.weight .42., here .7, 6.");
+}
+
+static void files_that_cannot_be_loaded_are_refused(void)
+{
+    pl_error_t err;
+    ok(!pl_model_load("/nowhere/at/all", 1, &err) && err.code == PL_ENOTFOUND, "no file");
+    refuses(forget_module, "which module");
+    refuses(name_another, "nowhere");
+}
+
+static int load_and_run(void *user)
+{
+    (void)user;
+    pl_error_t err = {0};
+    pl_answers_t answers;
+    pl_arrays_t samples = inputs(0, 5);
+    pl_loaded_model_t *model = pl_model_load(run_dir, 1, &err);
+    int code = model ? pl_model_run(model, &samples, &answers, &err) : err.code;
+    pl_model_unload(model);
+    return code;
+}
+
+static void memory_may_run_out(void)
+{
+    scarce_try(load_and_run, NULL, "a model that is loaded and run");
+}
+
+int main(void)
+{
+    scarce_init_own();
+    rig_init(NULL);
+    if (!pl_part_find("accelerator", "cpu", NULL)) {
+        tap_skip("this build has no accelerator cpu");
+        return tap_done();
+    }
+    make_run();
+    run(any_number_of_samples_is_answered_as_by_a_prediction);
+    run(wrong_samples_are_refused);
+    run(weights_that_do_not_fit_are_listed);
+    run(files_that_cannot_be_loaded_are_refused);
+    run(memory_may_run_out);
+    free(run_dir);
+    return tap_done();
+}
