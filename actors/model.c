@@ -83,8 +83,7 @@ static int load(pl_loaded_model_t *m, const char *checkpoint, int threads,
 {
     pl_device_info_t info;
     m->weights = pl_weights_read(checkpoint, err);
-    m->model = m->weights ? pl_model_new(err) : NULL;
-    if (!m->model)
+    if (!m->weights)
         return err->code;
     int code = parts_make(m, checkpoint, threads, err);
     if (code != PL_OK)
@@ -229,6 +228,12 @@ static int answers_keep(sized_t *sized, const pl_graph_t *g, pl_error_t *err)
 static int sized_compile(pl_loaded_model_t *m, sized_t *sized, int64_t size,
                          pl_error_t *err)
 {
+    if (m->weights) {                             /* what a failed one left is not used */
+        pl_model_free(m->model);
+        m->model = pl_model_new(err);
+    }
+    if (!m->model)
+        return err->code;
     pl_graph_t *g = pl_graph_new(m->model, PL_PREDICT, m->field, m->field_count, size,
                                  err);
     if (!g)

@@ -235,6 +235,15 @@ static void make_run_dir(worker_t *w)
 
 /* ---- weights from a file, the strategy, the data ---- */
 
+/* Where weights come from, or NULL. */
+static const char *weights_path(const worker_t *w)
+{
+    const char *first = w->job->module->init_from;
+    if (w->job->checkpoint || w->job->stage != PL_TRAIN || !*first)
+        return w->job->checkpoint;
+    return first;
+}
+
 static void worker_prepared(worker_t *w)
 {
     if (w->job->stage == PL_TRAIN && w->does_io)
@@ -247,8 +256,13 @@ static void weights_imported(void *self, const pl_answer_t *answer)
 {
     worker_t *w = self;
     worker_late(w, answer, "taking over weights");
-    if (!worker_failed(w, answer))
+    if (answer->kind == PL_ANSWER_ERROR) {
+        pl_error_t err = *answer->error;
+        pl_pass(&err, "%s", weights_path(w));
+        worker_fail(w, &err);
+    } else if (answer->kind == PL_ANSWER_REPLY) {
         worker_prepared(w);
+    }
 }
 
 static void strategy_set_up(void *self, const pl_answer_t *answer)
@@ -287,8 +301,8 @@ static void data_opened(void *self, const pl_answer_t *answer)
     if (worker_failed(w, answer))
         return;
     const pl_open_data_reply_t *reply = &answer->body->open_data_reply;
-    bool known = w->weights && w->weights->facts;     /* what the module was made for goes
-                                                         before */
+    /* What the module was made for goes before, unless it trains on. */
+    bool known = w->weights && w->weights->facts && w->job->stage != PL_TRAIN;
     set_up(w, (pl_layout_t *)reply->layout, known ? w->weights->facts : reply->facts);
 }
 
@@ -327,7 +341,7 @@ static int weights_check(const worker_t *w, pl_error_t *err)
         code = pl_fail(
             err, PL_EINVAL,
             "%s: these weights are of another module: \"%s\", and the run's is \"%s\"",
-            w->job->checkpoint, theirs, ours);
+            weights_path(w), theirs, ours);
     json_decref(module);
     return code;
 }
@@ -342,7 +356,7 @@ static void weights_warn(worker_t *w)
                 pl_log_line(PL_LOG_WARNING, pl_actor_rank(w), pl_actor_name(w),
                             "%s: tensor \"%s\" holds what is not finite: what is "
                             "computed with it means nothing",
-                            w->job->checkpoint, t->name);
+                            weights_path(w), t->name);
                 return;
             }
     }
@@ -399,9 +413,9 @@ static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
         return code;
     w->run = call;
     worker_beat(w);
-    pl_read_weights_t msg = {.path = w->job->checkpoint};
+    pl_read_weights_t msg = {.path = weights_path(w)};
     pl_error_t local = {0};
-    if (w->job->checkpoint)
+    if (msg.path)
         worker_sent(w,
                     pl_call_read_weights(w, w->writer, &msg,
                                          (pl_how_t){.on_answer = weights_read}, &local),

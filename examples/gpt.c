@@ -5,6 +5,8 @@
  * token embedding once more.  In comments: B batch, T tokens, C width. */
 #include <math.h>
 #include <paceline.h>
+#include <stdio.h>
+#include <string.h>
 
 typedef struct gpt {
     int64_t layers, heads, width, context, vocabulary_size;
@@ -98,12 +100,35 @@ static void gpt_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), &padding));
 }
 
+static bool ends(const char *name, const char *end)
+{
+    size_t length = strlen(name), tail = strlen(end);
+    return length >= tail && !strcmp(name + length - tail, end);
+}
+
+/* Hugging Face's GPT-2: the same names, matrices as [in, out], and masks that are none of
+ * the model's. */
+static bool gpt_adopt(const void *self, const char *theirs, pl_adopted_t *ours)
+{
+    (void)self;
+    if (!strncmp(theirs, "transformer.", 12))
+        theirs += 12;
+    if (!strcmp(theirs, "lm_head.weight") || ends(theirs, ".attn.bias")
+        || ends(theirs, ".attn.masked_bias"))
+        return false;
+    snprintf(ours->name, sizeof ours->name, "%s", theirs);
+    ours->transposed = ends(theirs, ".c_attn.weight") || ends(theirs, ".c_proj.weight")
+                       || ends(theirs, ".c_fc.weight");
+    return true;
+}
+
 static const pl_module_ops_t gpt_module = {
     .name = "gpt",
     .help = "GPT-2 language model",
     .size = sizeof(gpt_t),
     .options = gpt_options,
     .step = gpt_step,
+    .adopt = gpt_adopt,
 };
 
 PL_PLUGIN({"module", &gpt_module})

@@ -65,8 +65,8 @@ PL_API int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *
 /* Answer export_weights and import_weights; whole: with the optimizer's tensors. */
 PL_API int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole,
                              pl_error_t *err);
-PL_API int pl_replica_import(pl_replica_t *r, pl_call_t *call,
-                             const pl_weights_t *weights, bool whole, pl_error_t *err);
+PL_API int pl_replica_import(pl_replica_t *r, pl_call_t *call, pl_weights_t *weights,
+                             bool whole, pl_error_t *err);
 PL_API void pl_replica_release(pl_replica_t *r);
 
 /* ---- What a strategy is called for; each answers the call, later or now ---- */

@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica_calls.h"
+#include "strategies/weights_match.h"
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
 
@@ -187,16 +188,20 @@ static int import_write(pl_replica_t *r, pl_floats_t *const from[PL_REGIONS],
     return pl_replica_made_all(r, code, err);
 }
 
-int pl_replica_import(pl_replica_t *r, pl_call_t *call, const pl_weights_t *weights,
-                      bool whole, pl_error_t *err)
+int pl_replica_import(pl_replica_t *r, pl_call_t *call, pl_weights_t *weights, bool whole,
+                      pl_error_t *err)
 {
     pl_floats_t *into[PL_REGIONS] = {0};
-    int code = import_fill(r, weights, whole, into, err);
+    pl_weights_t *ours = pl_weights_adopt(&r->module, weights, err);
+    int code = ours ? pl_weights_match(r->model, ours, err) : err->code;
+    if (code == PL_OK)
+        code = import_fill(r, ours, whole, into, err);
     if (code == PL_OK)
         code = pl_replica_begin_calls(r, call, err);
     if (code == PL_OK)
         code = import_write(r, into, err);
     for (int region = 0; region < PL_REGIONS; region++)
         pl_object_unref(into[region]);
+    pl_object_unref(ours);
     return code;
 }

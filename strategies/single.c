@@ -58,7 +58,7 @@ static int single_import_weights(void *self, pl_call_t *call, const pl_body_t *b
                                  pl_error_t *err)
 {
     return pl_replica_import(self, call,
-                             (const pl_weights_t *)body->import_weights.weights,
+                             (pl_weights_t *)body->import_weights.weights,
                              body->import_weights.whole, err);
 }
 

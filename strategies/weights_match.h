@@ -2,6 +2,7 @@
 #ifndef PL_STRATEGIES_WEIGHTS_MATCH_H
 #define PL_STRATEGIES_WEIGHTS_MATCH_H
 
+#include "base/bind.h"
 #include "runtime/cargo.h"
 #include "tensor/model.h"
 

@@ -213,7 +213,7 @@ static void a_printed_run_is_in_order_and_complete(void)
         "  \"module\": {\n    \"name\": \"mlp\",\n    \"hidden\": [64, 32],\n    "
         "\"activation\": \"relu\",\n"
         "    \"classes\": \"auto\",\n    \"vocabulary\": \"\",\n    \"shape\": "
-        "\"auto\",\n    \"dropout\": 0.1\n  },\n"
+        "\"auto\",\n    \"dropout\": 0.1,\n    \"init_from\": \"\"\n  },\n"
         "  \"optimizer\": {\n    \"name\": \"adamw\",\n    \"lr\": 0.1,\n    "
         "\"weight_decay\": 0.01\n  },\n"
         "  \"trainer\": {\n    \"accelerator\": \"auto\",\n    \"devices\": "
@@ -302,7 +302,7 @@ static int use_run(void *user)
     if (rc == PL_OK)
         rc = pl_options_trainer(o, &trainer, &trainer_binding, &why);
     if (rc == PL_OK)
-        rc = pl_options_data(o, &data, &data_binding, &why);
+        rc = pl_options_general(o, "data", &data, &data_binding, &why);
     if (rc == PL_OK)
         rc = pl_options_part(o, &request, &module, &why);
     if (rc == PL_OK)

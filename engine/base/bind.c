@@ -12,6 +12,7 @@
 #include "base/json_walk.h"
 #include "base/nearest.h"
 #include "base/option.h"
+#include "base/run.h"
 #include "base/utf8.h"
 
 #define SHOWN 80
@@ -32,15 +33,23 @@ static int fail_unknown(const pl_option_t *table, const char *key, pl_error_t *e
                    pl_nearest_text(&nearest, text));
 }
 
+/* An object without the keys that somebody else reads; a new reference. */
+static json_t *own_keys(const char *role, const json_t *object)
+{
+    const pl_option_t *general = pl_general_options(role);
+    json_t *own = object ? pl_json_copy(object) : json_object();
+    for (; own && general && general->name; general++)
+        json_object_del(own, general->name);
+    return own;
+}
+
 static int check_keys(const pl_option_t *table, const json_t *object, pl_error_t *err)
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)object, key,
-                        value) if (strcmp(key, "name")
-                                   && !pl_option_find(table,
-                                                      key)) return fail_unknown(table,
-                                                                                key, err);
+    json_object_foreach((json_t *)object, key, value)
+        if (strcmp(key, "name") && !pl_option_find(table, key))
+            return fail_unknown(table, key, err);
     return PL_OK;
 }
 
@@ -168,13 +177,14 @@ static int instance_bind(pl_instance_t *made, const pl_instance_request_t *reque
                          pl_error_t *err)
 {
     const pl_part_t *part = made->ops;
-    const json_t *object = json_is_object(request->value) ? request->value : NULL;
+    json_t *object = own_keys(request->role,
+                              json_is_object(request->value) ? request->value : NULL);
     pl_error_t why = {0};
     made->self = pl_alloc(part->size);
-    if (!made->self)
-        return pl_no_memory(err);
-    int rc = pl_bind(part->options, object, request->facts, made->self, &made->binding,
-                     &why);
+    int rc = object && made->self ? pl_bind(part->options, object, request->facts,
+                                            made->self, &made->binding, &why)
+                                  : PL_ENOMEM;
+    json_decref(object);
     if (rc == PL_OK || rc == PL_ENOMEM)
         return rc == PL_OK ? rc : pl_no_memory(err);
     return pl_fail(err, rc, "%s \"%s\" %s", request->role, part->name, why.text);

@@ -203,8 +203,7 @@ static void put_object(writer_t *w, const json_t *object, int depth)
     json_t *value;
     bool first = true;
     put(w, "{", 1);
-    json_object_foreach((json_t *)object, key, value)
-    {
+    json_object_foreach((json_t *)object, key, value) {
         put(w, ",", first ? 0 : 1);
         first = false;
         put_break(w, depth + 1);

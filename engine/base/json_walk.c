@@ -132,9 +132,9 @@ static bool copy_entries(json_t *copy, const json_t *object)
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)object, key,
-                        value) if (json_object_set_new(copy, key, pl_json_copy(value))
-                                   != 0) return false;
+    json_object_foreach((json_t *)object, key, value)
+        if (json_object_set_new(copy, key, pl_json_copy(value)) != 0)
+            return false;
     return true;
 }
 

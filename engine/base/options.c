@@ -187,13 +187,14 @@ int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
     return rc;
 }
 
-/* The general keys of a data section: an object of its own, to be decref'd. */
-static json_t *general_keys(const json_t *data, pl_error_t *err)
+/* The general keys of a section: an object of its own, to be decref'd. */
+static json_t *general_keys(const pl_option_t *table, const json_t *section,
+                            pl_error_t *err)
 {
     json_t *general = json_object();
     bool failed = !general;
-    for (const pl_option_t *option = pl_data_table; !failed && option->name; option++) {
-        json_t *value = json_object_get(data, option->name);
+    for (const pl_option_t *option = table; !failed && option->name; option++) {
+        json_t *value = json_object_get(section, option->name);
         failed = value && json_object_set(general, option->name, value) != 0;
     }
     if (!failed)
@@ -203,13 +204,14 @@ static json_t *general_keys(const json_t *data, pl_error_t *err)
     return NULL;
 }
 
-int pl_options_data(const pl_options_t *o, pl_data_options_t *data,
-                    pl_binding_t **binding_p, pl_error_t *err)
+int pl_options_general(const pl_options_t *o, const char *section, void *into,
+                       pl_binding_t **binding_p, pl_error_t *err)
 {
-    json_t *general = general_keys(json_object_get(o->root, "data"), err);
+    const pl_option_t *table = pl_options_of(section);
+    json_t *general = general_keys(table, json_object_get(o->root, section), err);
     if (!general)
         return PL_ENOMEM;
-    int rc = pl_bind(pl_data_table, general, NULL, data, binding_p, err);
+    int rc = pl_bind(table, general, NULL, into, binding_p, err);
     json_decref(general);
     return rc;
 }

@@ -85,16 +85,18 @@ static int role_check(const char *role, pl_error_t *err)
                    pl_nearest_text(&nearest, text));
 }
 
-/* A data set's options stand in one object with these. */
-static int dataset_check(const pl_part_t *part, pl_error_t *err)
+/* A part's options stand in one object with those of every part of its role. */
+static int general_check(const char *role, const pl_part_t *part, pl_error_t *err)
 {
+    bool has_sources = !strcmp(role, "dataset");
+    const pl_option_t *general = has_sources ? pl_data_table : pl_general_options(role);
     for (const pl_option_t *option = part->options; option && option->name; option++)
-        if (pl_option_find(pl_data_table, option->name)
-            || pl_option_find(pl_source_table, option->name))
+        if ((general && pl_option_find(general, option->name))
+            || (has_sources && pl_option_find(pl_source_table, option->name)))
             return pl_fail(err, PL_EINVAL,
-                           "option \"%s\" of dataset \"%s\" has the name of a key of "
-                           "every data section",
-                           option->name, part->name);
+                           "option \"%s\" of %s \"%s\" has the name of a key of every "
+                           "%s section",
+                           option->name, role, part->name, has_sources ? "data" : role);
     return PL_OK;
 }
 
@@ -127,8 +129,8 @@ static int part_check(const pl_registration_t *entry, pl_error_t *err)
         return pl_fail(err, PL_EINVAL, "a %s has no name, or \"auto\" for its name",
                        entry->role);
     rc = pl_option_table_check(entry->role, part, err);
-    if (rc == PL_OK && !strcmp(entry->role, "dataset"))
-        rc = dataset_check(part, err);
+    if (rc == PL_OK)
+        rc = general_check(entry->role, part, err);
     if (rc == PL_OK && !strcmp(entry->role, "operator"))
         rc = operator_check(entry->table, err);
     return rc;

@@ -69,6 +69,13 @@ const pl_option_t pl_data_table[] = {
     PL_OPTIONS_END,
 };
 
+const pl_option_t pl_module_table[] = {
+    PL_TEXT(pl_module_options_t, init_from, "\"\"", NULL,
+            "weights to start a fit from: a .safetensors file, a checkpoint or a run "
+            "directory"),
+    PL_OPTIONS_END,
+};
+
 const pl_option_t pl_source_table[] = {
     PL_CHOICE(pl_data_sources_t, train, "null", "dataset", "training data"),
     PL_CHOICE(pl_data_sources_t, val, "null", "dataset", "validation data"),
@@ -92,5 +99,12 @@ const pl_option_t *pl_options_of(const char *section)
 {
     if (!strcmp(section, "trainer"))
         return pl_trainer_table;
+    if (!strcmp(section, "module"))
+        return pl_module_table;
     return !strcmp(section, "data") ? pl_data_table : NULL;
+}
+
+const pl_option_t *pl_general_options(const char *role)
+{
+    return strcmp(role, "module") ? NULL : pl_module_table;
 }

@@ -63,6 +63,17 @@ typedef struct pl_data_options {
 
 extern const pl_option_t pl_data_table[];
 
+/* "module", apart from the module's own options. */
+typedef struct pl_module_options {
+    const char *init_from;                        /* weights to start from  ["": fresh] */
+} pl_module_options_t;
+
+extern const pl_option_t pl_module_table[];
+
+/* The options that stand among those of every part of a role, or NULL; not the part but
+ * somebody else reads them.  (A data set's stand among them in "data" alone.) */
+const pl_option_t *pl_general_options(const char *role);
+
 /* "data" with sources apart. */
 typedef struct pl_data_sources {
     pl_choice_t train, val, test, predict;

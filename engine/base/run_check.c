@@ -43,8 +43,7 @@ static bool was_set(const checker_t *c, const char *path)
 {
     const char *key;
     json_t *value;
-    json_object_foreach(c->o->set, key, value)
-    {
+    json_object_foreach(c->o->set, key, value) {
         size_t length = strlen(key);
         if (!strncmp(path, key, length) && (path[length] == '\0' || path[length] == '.'))
             return true;
@@ -198,8 +197,7 @@ static int check_object(const checker_t *c, const path_t *path, const schema_t *
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)object, key, value)
-    {
+    json_object_foreach((json_t *)object, key, value) {
         path_t at = {.up = path, .key = key};
         int rc = check_key(c, &at, schema, value);
         if (rc != PL_OK)
@@ -258,7 +256,7 @@ static int check_part(const checker_t *c, const path_t *path, const char *role,
     if (!name)
         return fail_form(c, path, "a name or an object with a \"name\"", value);
     if (!may_be_auto || strcmp(name, "auto"))
-        return check_named(c, path, role, value, NULL);
+        return check_named(c, path, role, value, pl_general_options(role));
     schema_t schema = {.any_of = role, .named = true, .open = !c->deep};
     return check_object(c, path, &schema, json_is_object(value) ? value : NULL);
 }
@@ -377,8 +375,7 @@ static int check_section_names(const checker_t *c)
     char shown[PATH_TEXT], text[PL_NEAREST_TEXT];
     const char *key;
     json_t *value;
-    json_object_foreach(c->o->root, key, value)
-    {
+    json_object_foreach(c->o->root, key, value) {
         if (section_find(key))
             continue;
         path_t path = {.key = key};

@@ -55,12 +55,10 @@ static int keep_rest(json_t *filled, const json_t *object, pl_error_t *err)
 {
     const char *key;
     json_t *value;
-    json_object_foreach(
-        (json_t *)object, key,
-        value) if (!json_object_get(filled, key)
-                   && !json_is_null(value)) if (json_object_set_new(filled, key,
-                                                                    pl_json_copy(value))
-                                                != 0) return pl_no_memory(err);
+    json_object_foreach((json_t *)object, key, value)
+        if (!json_object_get(filled, key) && !json_is_null(value))
+            if (json_object_set_new(filled, key, pl_json_copy(value)) != 0)
+                return pl_no_memory(err);
     return PL_OK;
 }
 
@@ -82,6 +80,8 @@ static json_t *fill_named(const char *role, const char *name, const json_t *valu
         rc = put(filled, "name", json_string(name), err);
     if (rc == PL_OK)
         rc = fill_table(filled, part ? part->options : NULL, value, err);
+    if (rc == PL_OK)
+        rc = fill_table(filled, pl_general_options(role), value, err);
     if (rc == PL_OK)
         rc = keep_rest(filled, value, err);
     return finish(filled, rc);

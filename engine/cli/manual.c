@@ -138,6 +138,7 @@ int main(void)
     fputs(run_file, stdout);
     write_section("trainer");
     write_section("data");
+    write_section("module");
     fputs(tail, stdout);
     return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 1;
 }

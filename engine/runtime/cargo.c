@@ -25,7 +25,8 @@ typedef struct bound_job {
     pl_job_t job;
     pl_trainer_options_t trainer;
     pl_data_options_t data;
-    pl_binding_t *trainer_binding, *data_binding;           /* own the texts */
+    pl_module_options_t module;
+    pl_binding_t *trainer_binding, *data_binding, *module_binding;  /* own the texts */
 } bound_job_t;
 
 static void job_release(pl_object_t *object)
@@ -34,6 +35,7 @@ static void job_release(pl_object_t *object)
     pl_options_free(bound->job.options);
     pl_binding_free(bound->trainer_binding);
     pl_binding_free(bound->data_binding);
+    pl_binding_free(bound->module_binding);
     pl_free(bound->job.checkpoint);
     pl_free(bound->job.prompt);
     pl_free(bound);
@@ -48,11 +50,16 @@ pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *
     job->stage = stage;
     job->trainer = &bound->trainer;
     job->data = &bound->data;
+    job->module = &bound->module;
     job->options = pl_options_clone(options, err);
     if (job->options
         && pl_options_trainer(options, &bound->trainer, &bound->trainer_binding, err)
                == PL_OK
-        && pl_options_data(options, &bound->data, &bound->data_binding, err) == PL_OK)
+        && pl_options_general(options, "data", &bound->data, &bound->data_binding, err)
+               == PL_OK
+        && pl_options_general(options, "module", &bound->module, &bound->module_binding,
+                              err)
+               == PL_OK)
         return job;
     pl_object_unref(job);
     return NULL;

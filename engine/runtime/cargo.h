@@ -18,9 +18,11 @@ extern "C" {
 typedef struct pl_job {
     pl_object_t object;
     pl_options_t *options;                      /* checked; its own copy */
-    const struct pl_trainer_options *trainer;   /* "trainer" and "data" of them, bound
-                                                   once for all: */
-    const struct pl_data_options *data;         /* base/run.h */
+    const struct pl_trainer_options *trainer;   /* "trainer", and what "data" and "module"
+                                                   have beside their parts' options, bound
+                                                   once for all: base/run.h */
+    const struct pl_data_options *data;
+    const struct pl_module_options *module;
     pl_stage_t stage;                           /* PL_TRAIN: fit, to validate as well;
                                                    others: that alone */
     char *checkpoint;                           /* weights to start from  [NULL: fresh] */

@@ -65,7 +65,7 @@ static int plain_import_weights(void *self, pl_call_t *call, const pl_body_t *bo
                                 pl_error_t *err)
 {
     return pl_replica_import(self, call,
-                             (const pl_weights_t *)body->import_weights.weights,
+                             (pl_weights_t *)body->import_weights.weights,
                              body->import_weights.whole, err);
 }
 
