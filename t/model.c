@@ -1,5 +1,5 @@
 /* model.c - tests of actors/model.c and strategies/weights_match.c: answers without a
- * trainer, and weights that do not fit */
+ * trainer, weights that do not fit, and files of other programs */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +180,87 @@ static void files_that_cannot_be_loaded_are_refused(void)
     refuses(name_another, "nowhere");
 }
 
+/* ---- Files of other programs ---- */
+
+enum { GPT_SAMPLES = 2, GPT_CONTEXT = 6, GPT_LOGITS = GPT_SAMPLES * GPT_CONTEXT * 11 };
+
+static int64_t tokens[GPT_SAMPLES * GPT_CONTEXT];
+static double expected[GPT_LOGITS];
+
+static const char *top(void)
+{
+    return getenv("top_srcdir") ? getenv("top_srcdir") : "..";
+}
+
+static void read_gpt(void)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/t/data/gpt2.json", top());
+    json_t *root = json_load_file(path, 0, NULL);
+    for (size_t k = 0; k < GPT_SAMPLES * GPT_CONTEXT; k++)
+        tokens[k] =
+            json_integer_value(json_array_get(json_object_get(root, "tokens"), k));
+    for (size_t k = 0; k < GPT_LOGITS; k++)
+        expected[k] =
+            json_number_value(json_array_get(json_object_get(root, "logits"), k));
+    json_decref(root);
+}
+
+static const pl_arrays_t sentences = {
+    .samples = GPT_SAMPLES,
+    .field_count = 2,
+    .field = {{"x", PL_I64, {1, {GPT_CONTEXT}}}, {"y", PL_I64, {1, {GPT_CONTEXT}}}},
+    .data = {tokens, tokens},
+};
+
+/* A fit that changes nothing, from the file of another program. */
+static rig_result_t *gpt_fit(const char *options)
+{
+    char module[1024];
+    snprintf(module, sizeof module,
+             "{\"name\": \"gpt\", \"layers\": 2, \"heads\": 2, \"width\": 8, %s, "
+             "\"vocabulary_size\": 11, \"init_from\": \"%s/t/data/gpt2.safetensors\"}",
+             options, top());
+    rig_t *rig = rig_new(.accelerator = "cpu", .module = module,
+                         .dataset = "{\"name\": \"memory\", \"source\": \"sentences\"}",
+                         .optimizer = "{\"name\": \"sgd\", \"lr\": 0}",
+                         .trainer = "\"max_steps\": 1");
+    rig_result_t *result = rig_keep(rig_fit(rig));
+    rig_free(&rig);
+    return result;
+}
+
+static void gpt_2_of_hugging_face_is_loaded(void)
+{
+    pl_error_t err;
+    pl_answers_t answers;
+    double worst = INFINITY;
+    read_gpt();
+    pl_memory_arrays("sentences", &sentences, NULL);
+    rig_result_t *result = gpt_fit("\"context\": 6, \"bias\": true");
+    is_text(result->status, "ok", "a fit starts from it: %s", result->error.text);
+    pl_loaded_model_t *model = pl_model_load(result->run_dir, 1, &err);
+    if (model && pl_model_run(model, &sentences, &answers, &err) == PL_OK) {
+        worst = 0;
+        for (int k = 0; k < GPT_LOGITS; k++)
+            worst = fmax(worst, fabs(answers.output[0].data[k] - expected[k]));
+    }
+    ok(worst < 2e-5, "its logits are transformers' (%g)", worst);
+    pl_model_unload(model);
+    rig_result_free(result);
+}
+
+static void what_does_not_fit_of_another_file_is_listed(void)
+{
+    rig_result_t *result = gpt_fit("\"context\": 9, \"bias\": false");
+    is_text(result->status, "failed", "a module of another shape and without biases");
+    like(result->error.text,
+         "gpt2.safetensors.*1 of another shape .wpe.weight .6, 8., here "
+         ".9, 8.*8 that the module does not have .h.0.attn.c_attn.bias",
+         "%s", result->error.text);
+    rig_result_free(result);
+}
+
 static int load_and_run(void *user)
 {
     (void)user;
@@ -210,6 +291,8 @@ int main(void)
     run(wrong_samples_are_refused);
     run(weights_that_do_not_fit_are_listed);
     run(files_that_cannot_be_loaded_are_refused);
+    run(gpt_2_of_hugging_face_is_loaded);
+    run(what_does_not_fit_of_another_file_is_listed);
     run(memory_may_run_out);
     free(run_dir);
     return tap_done();
