@@ -448,8 +448,8 @@ PL_API char *pl_weights_describe(const char *path, pl_error_t *err);
 typedef struct pl_loaded_model pl_loaded_model_t;
 
 /* checkpoint: a .safetensors file of Paceline's, a checkpoint or a run directory; it says
- * which module it is of, which pl_init() or a plug-in must have made known.  threads: that
- * compute  [0: one].  NULL: PL_ENOTFOUND, PL_EFORMAT, PL_EIO, PL_ENOMEM. */
+ * which module it is of, which pl_init() or a plug-in must have made known.  threads:
+ * that compute  [0: one].  NULL: PL_ENOTFOUND, PL_EFORMAT, PL_EIO, PL_ENOMEM. */
 PL_API pl_loaded_model_t *pl_model_load(const char *checkpoint, int threads,
                                         pl_error_t *err);
 PL_API void pl_model_unload(pl_loaded_model_t *model);
@@ -463,9 +463,9 @@ typedef struct pl_answers {
 
 struct pl_arrays;
 /* Answers for samples (see pl_arrays_t; their fields are the module's inputs, those that
- * only losses need may be left out).  The first run of a number of samples compiles: powers
- * of two up to 64 share what is compiled, more go in pieces.  PL_EINVAL: an input is
- * missing or has another shape. */
+ * only losses need may be left out).  The first run of a number of samples compiles:
+ * powers of two up to 64 share what is compiled, more go in pieces.  PL_EINVAL: an input
+ * is missing or has another shape. */
 PL_API int pl_model_run(pl_loaded_model_t *model, const struct pl_arrays *samples,
                         pl_answers_t *answers, pl_error_t *err);
 
@@ -662,8 +662,8 @@ typedef struct pl_module_ops {
      * with its options.  Called in the rank, once per (stage, shapes), never per batch.
      * Must be a pure function of its arguments. */
     void (*step)(pl_graph_t *g, const void *self, pl_stage_t stage);
-    /* What the tensor `theirs` of a file that Paceline did not write is here; false: it is
-     * not wanted.  In the rank.  [all have the module's own names] */
+    /* What the tensor `theirs` of a file that Paceline did not write is here; false: it
+     * is not wanted.  In the rank.  [all have the module's own names] */
     bool (*adopt)(const void *self, const char *theirs, pl_adopted_t *ours);
 } pl_module_ops_t;
 

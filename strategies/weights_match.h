@@ -13,8 +13,8 @@ int pl_weights_match(const pl_model_t *model, const pl_weights_t *weights,
                      pl_error_t *err);
 
 /* The weights under the names that a module's adopt() gives them: for files of other
- * programs.  A new counted object; those of a module without adopt(), and those of our own
- * files, as they are, counted once more.  NULL: PL_ENOMEM, PL_EFORMAT. */
+ * programs.  A new counted object; those of a module without adopt(), and those of our
+ * own files, as they are, counted once more.  NULL: PL_ENOMEM, PL_EFORMAT. */
 pl_weights_t *pl_weights_adopt(const pl_instance_t *module, pl_weights_t *weights,
                                pl_error_t *err);
 
