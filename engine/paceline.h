@@ -746,7 +746,17 @@ typedef struct pl_precision_ops {
     pl_dtype_t low;          /* operators of the class low */
     pl_dtype_t wide;         /* those of the class float32, gradients, state, optimizer */
     pl_dtype_t params;       /* parameters between two steps */
+    bool scales;             /* the part's struct begins with a pl_loss_scaling_t */
 } pl_precision_ops_t;
+
+/* The loss is multiplied before backward, so that small gradients survive, and gradients
+ * are divided before they are used.  A step whose gradients are not finite is skipped and
+ * lowers the factor; many good ones in a row raise it.  As torch.cuda.amp.GradScaler. */
+typedef struct pl_loss_scaling {
+    double init_scale, growth_factor, backoff_factor;
+    int64_t growth_interval;             /* good steps in a row */
+    double min_scale;                    /* not finite with this factor: the step fails */
+} pl_loss_scaling_t;
 
 /* ---- Optimizers and schedules ------------------------------------------------------ */
 

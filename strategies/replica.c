@@ -219,10 +219,7 @@ static int parts_bind(pl_replica_t *r, pl_error_t *err)
     const pl_part_request_t scheduler = {.role = "scheduler",
                                          .path = "scheduler",
                                          .automatic = "constant"};
-    const pl_part_request_t precision = {.role = "precision",
-                                         .path = "trainer.precision",
-                                         .automatic = pl_precision_32_true.name};
-    int code = pl_options_part(r->job->options, &precision, &r->precision, err);
+    int code = pl_replica_bind_precision(r, err);
     if (code == PL_OK)
         code = pl_options_part(r->job->options, &module, &r->module, err);
     if (code != PL_OK || r->job->stage != PL_TRAIN)
@@ -247,7 +244,7 @@ static int calls_regions(pl_replica_t *r, pl_error_t *err)
     int slots = pl_optimizer_slots((pl_optimizer_t){r->optimizer.ops, r->optimizer.self});
     for (int k = 0; k < slots && code == PL_OK; k++)
         code = call_allocate(r, PL_REGION_SLOT0 + k, r->model->params, err);
-    return code;
+    return code == PL_OK ? pl_replica_begin_scaling(r, setup_answered, err) : code;
 }
 
 static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind,
@@ -312,8 +309,6 @@ int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
     r->model = pl_model_new(err);
     r->rounds = pl_rounds_new(err);
     code = r->facts && r->model && r->rounds ? parts_bind(r, err) : pl_no_memory(err);
-    if (code == PL_OK)
-        r->model->precision = r->precision.ops;
     return code == PL_OK ? setup_calls(r, err) : code;
 }
 

@@ -16,6 +16,15 @@ const pl_replica_plan_t *pl_replica_plan_of(const pl_replica_t *r, pl_plan_kind_
 /* Whether there is state that steps change, and so a copy of it in PL_REGION_KEPT. */
 bool pl_replica_keeps_state(const pl_replica_t *r);
 
+/* How the model is kept and computed with, from trainer.precision. */
+int pl_replica_bind_precision(pl_replica_t *r, pl_error_t *err);
+/* The factor of the loss, of a precision that scales it: first values of its region; as
+ * text, which pl_free() frees, and back from it.  Calls of replica_calls.h. */
+int pl_replica_begin_scaling(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err);
+int pl_replica_keep_scaling(const pl_floats_t *floats, char **text_p, pl_error_t *err);
+int pl_replica_restore_scaling(pl_replica_t *r, const char *text,
+                               pl_on_answer_t on_answer, pl_error_t *err);
+
 /* Before the first step, and at the end. */
 struct pl_rounds *pl_rounds_new(pl_error_t *err);
 void pl_rounds_free(struct pl_rounds *rounds);

@@ -27,7 +27,8 @@ typedef struct round {
     bool step_due, may_skip;
     int pending;                                            /* replays not yet ended */
     bool guarded;
-    double lr, grad_norm, loss;
+    double lr, grad_norm, loss, loss_scale;
+    uint64_t skipped_steps;
     size_t figures_size;
     double figures[2 * PL_FIGURES_MOST];
     pl_error_t failure;
@@ -124,12 +125,14 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
     round_t *round = answer->context;
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
-        double figures[4] = {0};    /* loss and its weight, the norm and 1: optimizer.h */
+        double figures[8] = {0};                         /* four pairs: see optimizer.h */
         memcpy(figures, reply->figures.data,
                reply->figures.size < sizeof figures ? reply->figures.size
                                                     : sizeof figures);
         round->loss = figures[0];
         round->grad_norm = figures[2];
+        round->loss_scale = figures[4];
+        round->skipped_steps = (uint64_t)figures[6];
         round->guarded = reply->guarded;
     }
     round_answered(self, round, answer);
@@ -278,11 +281,16 @@ static void look(pl_replica_t *r)
 
 /* ---- answers ---- */
 
+/* A loss that is not finite, of a step that scaling has skipped, says nothing. */
 static void round_reply(round_t *round)
 {
+    if (!isfinite(round->loss))
+        round->figures_size = 0;
     pl_reply_train_batch(round->call,
                          &(pl_train_batch_reply_t){.lr = round->lr,
                                                    .grad_norm = round->grad_norm,
+                                                   .loss_scale = round->loss_scale,
+                                                   .skipped_steps = round->skipped_steps,
                                                    .bad = "",
                                                    .figures = {round->figures,
                                                                round->figures_size}});

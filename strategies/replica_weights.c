@@ -25,6 +25,8 @@ static int64_t region_count(const pl_replica_t *r, int region, bool whole)
         return r->model->state;
     if (region < PL_REGION_SLOT0 || !whole || r->job->stage != PL_TRAIN)
         return 0;
+    if (region == PL_REGION_SCALING)
+        return r->model->scaling ? PL_SCALING_COUNT : 0;
     return region - PL_REGION_SLOT0 < pl_optimizer_slots(optimizer) ? r->model->params
                                                                     : 0;
 }
@@ -55,7 +57,9 @@ static int weights_collect(const pl_replica_t *r, pl_weights_t *weights, pl_erro
 {
     int code = PL_OK;
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++)
-        if (r->read[region])
+        if (r->read[region] && region == PL_REGION_SCALING)
+            code = pl_replica_keep_scaling(r->read[region], &weights->state, err);
+        else if (r->read[region])
             code = region_lend(r, weights, region, err);
     weights->facts = pl_strdup(r->facts);
     weights->module = pl_options_get(r->job->options, "module");
@@ -154,7 +158,7 @@ static int import_fill(const pl_replica_t *r, const pl_weights_t *weights, bool 
     int taken = 0, code = PL_OK;
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
         int64_t count = region_count(r, region, whole);
-        if (!count)
+        if (!count || region == PL_REGION_SCALING)
             continue;
         into[region] = pl_floats_new((size_t)count, err);
         code = into[region] ? region_fill(r, weights, region, &taken, into[region], err)
@@ -169,9 +173,9 @@ static int import_fill(const pl_replica_t *r, const pl_weights_t *weights, bool 
 }
 
 static int import_write(pl_replica_t *r, pl_floats_t *const from[PL_REGIONS],
-                        pl_error_t *err)
+                        const char *state, pl_error_t *err)
 {
-    int code = PL_OK;
+    int code = pl_replica_restore_scaling(r, state, import_answered, err);
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
         if (!from[region])
             continue;
@@ -199,7 +203,7 @@ int pl_replica_import(pl_replica_t *r, pl_call_t *call, pl_weights_t *weights, b
     if (code == PL_OK)
         code = pl_replica_begin_calls(r, call, err);
     if (code == PL_OK)
-        code = import_write(r, into, err);
+        code = import_write(r, into, whole ? weights->state : NULL, err);
     for (int region = 0; region < PL_REGIONS; region++)
         pl_object_unref(into[region]);
     pl_object_unref(ours);

@@ -25,6 +25,8 @@ static int fill_regions(cpu_trainer_t *r)
         training_fill(&r->t, (pl_region_t)k, from);
         for (size_t i = 0; i < n; i++)
             to[i] = (float)from[i];
+        if (k == PL_REGION_SCALING && r->t.of->scaling)
+            to[PL_SCALING_FACTOR] = (float)r->t.of->scaling->init_scale;
         code = pl_cpu_accelerator.region(&r->rig.cpu, (pl_region_t)k, n, &r->rig.err);
         if (code == PL_OK)
             code = pl_cpu_accelerator.write(&r->rig.cpu, (pl_region_t)k, 0, to, n,

@@ -229,6 +229,7 @@ static void check_operators(const char *name, double steps)
 static void operators_compute_in_halves_what_the_reference_does(void)
 {
     check_operators("bf16-mixed", 3 * 0x1p-8);
+    check_operators("16-mixed", 3 * 0x1p-11);
 }
 
 /* The largest share by which losses are off. */

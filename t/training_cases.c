@@ -82,20 +82,21 @@ static const pl_registration_t *bn_cnn_plugin(void)
                 "\"vocabulary_size\": 11, \"bias\": true}"
 
 const training_case_t training_cases[] = {
-    {"mlp, sgd", MLP, SGD, false, PL_SHAPE(16, 20), 5, NULL},
-    {"mlp, adamw", MLP, ADAMW, false, PL_SHAPE(16, 20), 5, NULL},
-    {"cnn, sgd", CNN, SGD, false, PL_SHAPE(6, 1, 10, 10), 4, NULL},
-    {"cnn, adamw", CNN, ADAMW, false, PL_SHAPE(6, 1, 10, 10), 4, NULL},
-    {"cnn with batch norm, sgd", BN_CNN, SGD, false, PL_SHAPE(6, 2, 9, 9), 4, NULL},
-    {"cnn with batch norm, adamw", BN_CNN, ADAMW, false, PL_SHAPE(6, 2, 9, 9), 4, NULL},
-    {"gpt, sgd", GPT, SGD, true, PL_SHAPE(3, 8), 11, NULL},
-    {"gpt, adamw", GPT, ADAMW, true, PL_SHAPE(3, 8), 11, NULL},
-    {"mlp, amsgrad", MLP, AMSGRAD, false, PL_SHAPE(16, 20), 5, NULL},
-    {"mlp, adagrad", MLP, ADAGRAD, false, PL_SHAPE(16, 20), 5, NULL},
-    {"mlp, rmsprop", MLP, RMSPROP, false, PL_SHAPE(16, 20), 5, NULL},
-    {"mlp, lion", MLP, LION, false, PL_SHAPE(16, 20), 5, NULL},
-    {"cnn, muon", CNN, MUON(0), false, PL_SHAPE(6, 1, 10, 10), 4, NULL},
-    {"gpt, muon", GPT, MUON(0.25), true, PL_SHAPE(3, 8), 11, NULL},
+    {"mlp, sgd", MLP, SGD, false, PL_SHAPE(16, 20), 5, NULL, NULL},
+    {"mlp, adamw", MLP, ADAMW, false, PL_SHAPE(16, 20), 5, NULL, NULL},
+    {"cnn, sgd", CNN, SGD, false, PL_SHAPE(6, 1, 10, 10), 4, NULL, NULL},
+    {"cnn, adamw", CNN, ADAMW, false, PL_SHAPE(6, 1, 10, 10), 4, NULL, NULL},
+    {"cnn with batch norm, sgd", BN_CNN, SGD, false, PL_SHAPE(6, 2, 9, 9), 4, NULL, NULL},
+    {"cnn with batch norm, adamw", BN_CNN, ADAMW, false, PL_SHAPE(6, 2, 9, 9), 4, NULL,
+     NULL},
+    {"gpt, sgd", GPT, SGD, true, PL_SHAPE(3, 8), 11, NULL, NULL},
+    {"gpt, adamw", GPT, ADAMW, true, PL_SHAPE(3, 8), 11, NULL, NULL},
+    {"mlp, amsgrad", MLP, AMSGRAD, false, PL_SHAPE(16, 20), 5, NULL, NULL},
+    {"mlp, adagrad", MLP, ADAGRAD, false, PL_SHAPE(16, 20), 5, NULL, NULL},
+    {"mlp, rmsprop", MLP, RMSPROP, false, PL_SHAPE(16, 20), 5, NULL, NULL},
+    {"mlp, lion", MLP, LION, false, PL_SHAPE(16, 20), 5, NULL, NULL},
+    {"cnn, muon", CNN, MUON(0), false, PL_SHAPE(6, 1, 10, 10), 4, NULL, NULL},
+    {"gpt, muon", GPT, MUON(0.25), true, PL_SHAPE(3, 8), 11, NULL, NULL},
 };
 const int training_case_count = sizeof training_cases / sizeof *training_cases;
 
@@ -185,6 +186,8 @@ int training_init(training_t *t, const training_case_t *of, pl_error_t *err)
     t->y = pl_alloc_array(n, sizeof *t->y);
     if (t->model && of->precision)
         t->model->precision = of->precision;
+    if (t->model)
+        t->model->scaling = of->scaling;
     bool whole = t->module && t->options && t->model && t->x_samples && t->x_tokens
                  && t->y;
     int code = whole ? describe(t, err) : pl_no_memory(err);

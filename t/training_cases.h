@@ -24,6 +24,7 @@ typedef struct training_case {
     pl_shape_t shape;                   /* of a batch's x */
     int64_t classes;
     const pl_precision_ops_t *precision;                    /* [32-true] */
+    const pl_loss_scaling_t *scaling;                       /* [none] */
 } training_case_t;
 
 extern const training_case_t training_cases[];

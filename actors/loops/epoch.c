@@ -34,6 +34,8 @@ static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
     if (pl_due_step(&e->due, e->pass.done)) {
         e->lr = reply->lr;
         e->grad_norm = reply->grad_norm;
+        e->loss_scale = reply->loss_scale;
+        e->skipped_steps = reply->skipped_steps;
     }
     e->global_step = pl_due_steps(&e->due, e->pass.done);
     e->samples += (uint64_t)samples;

@@ -22,7 +22,8 @@ typedef struct pl_epoch {
     unsigned decision;                             /* which part of it is under way */
     uint64_t evaluating;                           /* the call  [0: none] */
     bool validated;                                /* in this decision */
-    double lr, lr_factor, grad_norm;
+    double lr, lr_factor, grad_norm, loss_scale;
+    uint64_t skipped_steps;                 /* because scaled gradients were not finite */
     bool stopping, ended;
     bool told;                                 /* to stop, from above: does not wait for a
                                                   validation */

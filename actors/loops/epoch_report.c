@@ -25,6 +25,10 @@ int pl_epoch_newest(const pl_epoch_t *e, json_t *into, pl_error_t *err)
         code = pl_metric_put(into, e->optimizer, e->lr, err);
     if (code == PL_OK && e->global_step)
         code = pl_metric_put(into, "grad_norm", e->grad_norm, err);
+    if (code == PL_OK && e->loss_scale > 0)
+        code = pl_metric_put(into, "loss_scale", e->loss_scale, err);
+    if (code == PL_OK && e->loss_scale > 0)
+        code = pl_metric_put(into, "skipped_steps", (double)e->skipped_steps, err);
     return code;
 }
 

@@ -81,6 +81,8 @@ static pl_dtype_t format_of(const caster_t *c, const pl_op_t *op)
                                            : pl_operators[op->code].precision;
     pl_dtype_t widest = c->low;
     bool any = false;
+    if (op->code == PL_OP_cast)
+        return op->attr.dtype;
     if (class != PL_PRECISION_promote)
         return class == PL_PRECISION_low ? c->low : c->precision->wide;
     for (int k = 0; k < op->input_count; k++) {
@@ -99,12 +101,13 @@ static pl_dtype_t format_of(const caster_t *c, const pl_op_t *op)
 static void cast_op(caster_t *c, pl_op_t op)
 {
     pl_graph_t *g = c->g;
-    const pl_dtype_t format = op.code == PL_OP_assign ? g->value[op.input[0]].dtype
-                                                      : format_of(c, &op);
-    for (int k = op.code == PL_OP_assign; k < op.input_count; k++)
-        if (!is_apart(c, &g->value[op.input[k]])
-            || (op.code == PL_OP_assign && pl_is_float(g->value[op.input[k]].dtype)))
+    const bool assigns = op.code == PL_OP_assign;
+    const pl_dtype_t format = assigns ? g->value[op.input[0]].dtype : format_of(c, &op);
+    for (int k = assigns; k < op.input_count && op.code != PL_OP_cast; k++) {
+        const pl_value_t *v = &g->value[op.input[k]];
+        if (!is_apart(c, v) || (assigns && pl_is_float(v->dtype)))
             op.input[k] = cast(c, op.input[k], format, op.path);
+    }
     for (int k = 0; k < op.output_count; k++) {
         pl_value_t *v = &g->value[op.output[k]];
         v->op = g->op_count;

@@ -240,6 +240,16 @@ static int check_step(pl_graph_t *g, pl_error_t *err)
     return PL_OK;
 }
 
+/* Of the loss's sum. */
+static pl_node_t first_gradient(pl_graph_t *g, double nominal)
+{
+    pl_node_t share = pl_scalar(g, 1 / nominal);
+    if (!g->model->scaling)
+        return share;
+    return pl_mul(g, share,
+                  pl_region_view(g, PL_REGION_SCALING, PL_SCALING_FACTOR, pl_shape(0)));
+}
+
 int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_t *err)
 {
     int code = check_step(g, err);
@@ -250,7 +260,7 @@ int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_
     if (backward_init(&b) == PL_OK) {
         assign_grad(&b, g->model->params, pl_node_of(g->fetch[0].value));
         assign_grad(&b, g->model->params + 1, pl_node_of(g->fetch[0].weight));
-        contribute(&b, g->fetch[0].value, pl_scalar(g, 1 / nominal));
+        contribute(&b, g->fetch[0].value, first_gradient(g, nominal));
         walk(&b);
         assign_zeros(&b);
     }

@@ -24,8 +24,17 @@ typedef enum pl_region {
     /* [state elements] as the newest optimizer
                                                step left them: a step that is guarded
                                                goes back to them */
+    PL_REGION_SCALING,                     /* [pl_scaling_t] of a precision that scales */
     PL_REGIONS,
 } pl_region_t;
+
+/* What PL_REGION_SCALING holds, float32 each. */
+typedef enum pl_scaling {
+    PL_SCALING_FACTOR,                               /* of the loss, in backward */
+    PL_SCALING_GOOD,                                 /* steps in a row that were finite */
+    PL_SCALING_SKIPPED,                              /* steps of the run that were not */
+    PL_SCALING_COUNT,
+} pl_scaling_t;
 
 typedef enum pl_opcode {
 #define PL_OPERATOR(name, inputs, outputs, precision, kind, meaning) PL_OP_##name,
@@ -164,6 +173,7 @@ PL_API pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *input
                          int input_count, const pl_attr_t *attr, pl_node_t *extra);
 
 /* Ends the description of a training step: appends backward from d(loss sum) = 1/nominal
+ * (times the factor of a model that scales its loss)
  * and the assignments of each parameter's gradient, of the loss sum and of its weight
  * into PL_REGION_GRADS (added to what is there when accumulate).  Parameters that the
  * loss does not reach get zeros.  Freezes the model, for its offsets are in the graph

@@ -26,6 +26,7 @@ typedef struct pl_model {
     pl_map_t names;                        /* hash of a name to number + 1 */
     int64_t params, state;                 /* elements of each region, padding included */
     const pl_precision_ops_t *precision;   /* how they are kept and computed with */
+    const pl_loss_scaling_t *scaling;      /* of the loss  [none] */
     bool frozen;
 } pl_model_t;
 

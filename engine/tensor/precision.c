@@ -17,8 +17,33 @@ static const pl_precision_ops_t bf16_mixed = {
     .params = PL_F32,
 };
 
+/* The defaults are GradScaler's; the last is DeepSpeed's min_loss_scale. */
+static const pl_option_t scaling_options[] = {
+    PL_FLOAT(pl_loss_scaling_t, init_scale, "65536", "(0..", "first factor of the loss"),
+    PL_FLOAT(pl_loss_scaling_t, growth_factor, "2", "1..",
+             "on it after growth_interval finite steps in a row"),
+    PL_FLOAT(pl_loss_scaling_t, backoff_factor, "0.5", "(0..1)",
+             "on it after a step that is not finite, which is skipped"),
+    PL_INT(pl_loss_scaling_t, growth_interval, "2000", "1..", "see growth_factor"),
+    PL_FLOAT(pl_loss_scaling_t, min_scale, "1", "(0..",
+             "a step that is not finite with this factor is an error"),
+    PL_OPTIONS_END,
+};
+
+static const pl_precision_ops_t f16_mixed = {
+    .name = "16-mixed",
+    .help = "products in float16, sums and weights in float32, the loss scaled",
+    .size = sizeof(pl_loss_scaling_t),
+    .options = scaling_options,
+    .low = PL_F16,
+    .wide = PL_F32,
+    .params = PL_F32,
+    .scales = true,
+};
+
 const pl_registration_t pl_precision_parts[] = {
     {"precision", &pl_precision_32_true},
+    {"precision", &f16_mixed},
     {"precision", &bf16_mixed},
     PL_REGISTRATIONS_END,
 };

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "accelerators/accelerator.h"
+#include "strategies/optimizers/scaling.h"
 #include "tensor/graph.h"
 #include "tensor/precision.h"
 
@@ -105,12 +106,18 @@ static pl_node_t gradient_factor(pl_graph_t *g, const pl_model_t *model, double 
     pl_node_t grads = pl_region_view(g, PL_REGION_GRADS, 0, PL_SHAPE(model->params));
     pl_emit(g, PL_OP_guard, &weight, 1, &(pl_attr_t){.empty = true}, NULL);
     pl_node_t factor = pl_div(g, pl_scalar(g, nominal), weight);
+    if (model->scaling)
+        factor = pl_div(g, factor, pl_scaling_factor(g));
     pl_node_t norm =
         pl_mul(g, pl_sqrt(g, pl_sum(g, pl_mul(g, grads, grads), NULL, 0, false)), factor);
     figure(g, "loss", loss, weight);
     figure(g, "grad_norm", norm, pl_scalar(g, 1));
-    pl_emit(g, PL_OP_guard, &loss, 1, NULL, NULL);
-    pl_emit(g, PL_OP_guard, &norm, 1, NULL, NULL);
+    if (model->scaling) {
+        pl_scaling_step(g, model, loss, norm);
+    } else {
+        pl_emit(g, PL_OP_guard, &loss, 1, NULL, NULL);
+        pl_emit(g, PL_OP_guard, &norm, 1, NULL, NULL);
+    }
     keep_state(g, model);
     if (clip <= 0)
         return factor;

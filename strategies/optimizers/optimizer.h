@@ -3,10 +3,10 @@
  *
  * Step scalar 0 is the learning rate, 1 and following are what the optimizer's
  * scalars() writes.  The graph's fetches are "loss" (sum, weight) and "grad_norm"
- * (norm of the mean loss's gradient before clipping, 1).  Its guards stop the step
- * when the loss or the norm is not finite.  With a weight of 0, when nobody had a sample
- * or all targets were ignored, nothing is updated, and that is no fault.  State is kept
- * in PL_REGION_KEPT by each step that does update. */
+ * (norm of the mean loss's gradient before clipping, 1), and those of scaling.h.  Its
+ * guards stop the step when the loss or the norm is not finite.  With a weight of 0, when
+ * nobody had a sample or all targets were ignored, nothing is updated, and that is no
+ * fault.  State is kept in PL_REGION_KEPT by each step that does update. */
 #ifndef PL_OPTIMIZER_H
 #define PL_OPTIMIZER_H
 

@@ -1,0 +1,84 @@
+/* scaling.c - the factor of the loss: used, checked and moved by the optimizer's step
+ *
+ * torch.cuda.amp.GradScaler; Micikevicius et al., "Mixed precision training", 2018.  All
+ * of it is arithmetic on the device: the host, several steps ahead, never waits to learn
+ * whether one was skipped.  A comparison is relu's gradient, which is its first input
+ * where the second is above zero, and zero where it is not or is NaN. */
+#include "strategies/optimizers/scaling.h"
+
+#define FACTOR_MOST 0x1p127                               /* what float32 can double to */
+
+static pl_node_t slot(pl_graph_t *g, pl_scaling_t which)
+{
+    return pl_region_view(g, PL_REGION_SCALING, which, pl_shape(0));
+}
+
+pl_node_t pl_scaling_factor(pl_graph_t *g)
+{
+    return slot(g, PL_SCALING_FACTOR);
+}
+
+static pl_node_t where_positive(pl_graph_t *g, pl_node_t value, pl_node_t x)
+{
+    return pl_emit(g, PL_OP_relu_grad, (pl_node_t[]){value, x}, 2, NULL, NULL);
+}
+
+static pl_node_t one_where_positive(pl_graph_t *g, pl_node_t x)
+{
+    return where_positive(g, pl_scalar(g, 1), x);
+}
+
+static pl_node_t larger(pl_graph_t *g, pl_node_t a, double b)
+{
+    return pl_neg(g, pl_minimum(g, pl_neg(g, a), pl_scalar(g, -b)));
+}
+
+/* Halving, say, stops at the lowest; not finite even there is an error. */
+static void guard_lowest(pl_graph_t *g, const pl_loss_scaling_t *s, pl_node_t figure,
+                         pl_node_t bad)
+{
+    const double near = s->min_scale * (1 + 1e-6);
+    pl_node_t lowest = pl_sub(g, pl_scalar(g, near), pl_scaling_factor(g));
+    pl_node_t fault = where_positive(g, figure, pl_mul(g, bad, lowest));
+    pl_emit(g, PL_OP_guard, &fault, 1, NULL, NULL);
+}
+
+/* Forward may have put what is not finite into it. */
+static void restore_state(pl_graph_t *g, const pl_model_t *model, pl_node_t good,
+                          pl_node_t bad)
+{
+    const pl_shape_t shape = PL_SHAPE(model->state);
+    if (!model->state)
+        return;
+    pl_node_t state = pl_region_view(g, PL_REGION_STATE, 0, shape);
+    pl_node_t kept = pl_region_view(g, PL_REGION_KEPT, 0, shape);
+    pl_assign(g, state,
+              pl_add(g, where_positive(g, state, good), where_positive(g, kept, bad)));
+}
+
+void pl_scaling_step(pl_graph_t *g, const pl_model_t *model, pl_node_t loss,
+                     pl_node_t norm)
+{
+    const pl_loss_scaling_t *s = model->scaling;
+    pl_node_t one = pl_scalar(g, 1), factor = pl_scaling_factor(g);
+    pl_node_t both = pl_add(g, pl_scale(g, loss, 0), norm);
+    pl_node_t good = one_where_positive(g, pl_add(g, pl_sub(g, both, both), one));
+    pl_node_t bad = pl_sub(g, one, good);
+    guard_lowest(g, s, both, bad);
+
+    pl_node_t count = pl_mul(g, good, pl_add(g, slot(g, PL_SCALING_GOOD), one));
+    pl_node_t enough = pl_scalar(g, (double)s->growth_interval - 0.5);
+    pl_node_t grows = one_where_positive(g, pl_sub(g, count, enough));
+    pl_node_t up = pl_add(g, good, pl_scale(g, grows, s->growth_factor - 1));
+    pl_node_t by = pl_add(g, up, pl_scale(g, bad, s->backoff_factor));
+    pl_node_t next = pl_minimum(g, larger(g, pl_mul(g, factor, by), s->min_scale),
+                                pl_scalar(g, FACTOR_MOST));
+    pl_node_t skipped = pl_add(g, slot(g, PL_SCALING_SKIPPED), bad);
+    pl_log(g, "loss_scale", (pl_loss_t){next, one}, PL_ON_STEP);
+    pl_log(g, "skipped_steps", (pl_loss_t){skipped, one}, PL_ON_STEP);
+    pl_assign(g, factor, next);
+    pl_assign(g, slot(g, PL_SCALING_GOOD), pl_mul(g, count, pl_sub(g, one, grows)));
+    pl_assign(g, slot(g, PL_SCALING_SKIPPED), skipped);
+    restore_state(g, model, good, bad);
+    pl_emit(g, PL_OP_guard, &good, 1, &(pl_attr_t){.empty = true}, NULL);
+}

@@ -1,0 +1,101 @@
+/* replica_precision.c - what the precision of a run asks of a replica: how the model is
+ * kept, and the factor of the loss on the device and in checkpoints */
+#include <jansson.h>
+#include <math.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/options.h"
+#include "strategies/replica_calls.h"
+#include "strategies/replica_parts.h"
+#include "tensor/model.h"
+#include "tensor/precision.h"
+
+int pl_replica_bind_precision(pl_replica_t *r, pl_error_t *err)
+{
+    const pl_part_request_t request = {.role = "precision",
+                                       .path = "trainer.precision",
+                                       .automatic = pl_precision_32_true.name};
+    int code = pl_options_part(r->job->options, &request, &r->precision, err);
+    if (code != PL_OK)
+        return code;
+    r->model->precision = r->precision.ops;
+    if (r->model->precision->scales)
+        r->model->scaling = r->precision.self;
+    return PL_OK;
+}
+
+/* ---- the factor of the loss ---- */
+
+static int call_write(pl_replica_t *r, const float value[PL_SCALING_COUNT],
+                      pl_on_answer_t on_answer, pl_error_t *err)
+{
+    pl_floats_t *floats = pl_floats_new(PL_SCALING_COUNT, err);
+    if (!floats)
+        return PL_ENOMEM;
+    for (int k = 0; k < PL_SCALING_COUNT; k++)
+        floats->data[k] = value[k];
+    const pl_write_region_t msg = {.region = PL_REGION_SCALING,
+                                   .floats = &floats->object};
+    const pl_how_t how = {.on_answer = on_answer};
+    int code =
+        pl_replica_made_call(r, pl_call_write_region(r, r->accelerator, &msg, how, err),
+                             err);
+    pl_object_unref(floats);
+    return code;
+}
+
+int pl_replica_begin_scaling(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err)
+{
+    const pl_loss_scaling_t *scaling = r->model->scaling;
+    const pl_allocate_t msg = {.region = PL_REGION_SCALING, .count = PL_SCALING_COUNT};
+    const pl_how_t how = {.on_answer = on_answer};
+    if (!scaling)
+        return PL_OK;
+    const float first[PL_SCALING_COUNT] = {
+        [PL_SCALING_FACTOR] = (float)scaling->init_scale};
+    int code =
+        pl_replica_made_call(r, pl_call_allocate(r, r->accelerator, &msg, how, err), err);
+    return code == PL_OK ? call_write(r, first, on_answer, err) : code;
+}
+
+/* ---- in checkpoints: {"loss_scale": 65536, "good_steps": 7, "skipped_steps": 2} ---- */
+
+static const char *const keys[PL_SCALING_COUNT] = {
+    [PL_SCALING_FACTOR] = "loss_scale",
+    [PL_SCALING_GOOD] = "good_steps",
+    [PL_SCALING_SKIPPED] = "skipped_steps",
+};
+
+int pl_replica_keep_scaling(const pl_floats_t *floats, char **text_p, pl_error_t *err)
+{
+    json_t *object = json_object();
+    int failed = object ? 0 : -1;
+    for (int k = 0; k < PL_SCALING_COUNT && !failed; k++)
+        failed = json_object_set_new(object, keys[k], json_real((double)floats->data[k]));
+    *text_p = failed ? NULL : pl_json_write(object, PL_JSON_COMPACT);
+    json_decref(object);
+    return *text_p ? PL_OK : pl_no_memory(err);
+}
+
+int pl_replica_restore_scaling(pl_replica_t *r, const char *text,
+                               pl_on_answer_t on_answer, pl_error_t *err)
+{
+    float value[PL_SCALING_COUNT];
+    if (!r->model->scaling || !text || !*text)
+        return PL_OK;
+    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    bool whole = object != NULL;
+    for (int k = 0; k < PL_SCALING_COUNT; k++) {
+        const json_t *number = json_object_get(object, keys[k]);
+        value[k] = (float)json_number_value(number);
+        whole = whole && json_is_number(number) && isfinite(value[k]) && value[k] >= 0;
+    }
+    json_decref(object);
+    if (!whole || value[PL_SCALING_FACTOR] == 0)
+        return pl_fail(err, PL_EFORMAT,
+                       "the weights come with no state of the loss's "
+                       "factor that could be used");
+    return call_write(r, value, on_answer, err);
+}

@@ -1,0 +1,283 @@
+/* scaling.c - tests of the scaled loss: the factor, skipped steps, what runs say */
+#include <math.h>
+#include <string.h>
+
+#include "cpu_trainer.h"
+#include "rig.h"
+#include "tap.h"
+#include "tensor/precision.h"
+
+/* ---- A training whose gradients a test spoils ---- */
+
+static training_case_t case_new(const pl_loss_scaling_t *scaling)
+{
+    training_case_t c = training_cases[1];                  /* mlp, adamw: clips */
+    for (const pl_registration_t *r = pl_precision_parts; r->role; r++)
+        if (!strcmp(((const pl_part_t *)r->table)->name, "16-mixed"))
+            c.precision = r->table;
+    c.scaling = scaling;
+    return c;
+}
+
+static void read_region(cpu_trainer_t *r, pl_region_t region, float *to, size_t n)
+{
+    pl_cpu_accelerator.read(&r->rig.cpu, region, 0, to, n, NULL);
+}
+
+/* One optimizer step on what is in the gradients; true when nothing was guarded. */
+static bool update(cpu_trainer_t *r, double figures[4][2])
+{
+    pl_replay_t replay = {.figures = figures[0], .halts = true, .done = cpu_on_done};
+    training_scalars(&r->t, 0, replay.scalar);
+    pl_cpu_accelerator.replay(&r->rig.cpu, r->update, &replay, &cpu_told);
+    return cpu_told.code == PL_OK && !replay.guarded;
+}
+
+/* Gradients as a micro-batch of 16 leaves them: 1, or one that is not finite. */
+static void write_gradients(cpu_trainer_t *r, float last)
+{
+    float grads[4096] = {0};
+    const size_t n = (size_t)r->t.model->params;
+    for (size_t i = 0; i < n; i++)
+        grads[i] = 1;
+    grads[n - 1] = last;
+    grads[n] = grads[n + 1] = 16;
+    pl_cpu_accelerator.write(&r->rig.cpu, PL_REGION_GRADS, 0, grads, n + 2, NULL);
+}
+
+/* What GradScaler.update() does: torch/csrc/…/AmpKernels, _amp_update_scale_. */
+static void expect(const pl_loss_scaling_t *s, bool finite, float state[PL_SCALING_COUNT])
+{
+    const double good = state[PL_SCALING_GOOD] + 1;
+    if (!finite) {
+        state[PL_SCALING_FACTOR] *= (float)s->backoff_factor;
+        state[PL_SCALING_SKIPPED]++;
+    } else if (good == (double)s->growth_interval) {
+        state[PL_SCALING_FACTOR] *= (float)s->growth_factor;
+    }
+    state[PL_SCALING_GOOD] = !finite || good == (double)s->growth_interval ? 0
+                                                                           : (float)good;
+}
+
+static void the_factor_moves_as_gradscaler_moves_it(void)
+{
+    static const char steps[] = "gggxggxxgggggggxgnggg";
+    const pl_loss_scaling_t s = {1024, 2, 0.5, 3, 1};
+    const training_case_t c = case_new(&s);
+    float want[PL_SCALING_COUNT] = {1024}, got[PL_SCALING_COUNT];
+    double figures[4][2];
+    cpu_trainer_t r;
+    int wrong = 0, guarded = 0;
+    ok(cpu_trainer_open(&r, &c, 1) == PL_OK, "a training is ready");
+    for (const char *step = steps; *step; step++) {
+        write_gradients(&r, *step == 'g' ? 1 : *step == 'x' ? INFINITY : NAN);
+        guarded += !update(&r, figures);
+        expect(&s, *step == 'g', want);
+        read_region(&r, PL_REGION_SCALING, got, PL_SCALING_COUNT);
+        wrong += memcmp(got, want, sizeof got) != 0
+                 || figures[2][0] != (double)want[PL_SCALING_FACTOR]
+                 || figures[3][0] != (double)want[PL_SCALING_SKIPPED];
+    }
+    ok(!wrong, "after each of %zu steps", strlen(steps));
+    ok(!guarded, "and none of them ends what comes behind it");
+    cpu_trainer_close(&r);
+}
+
+static void a_step_that_overflows_changes_nothing_else(void)
+{
+    static const pl_region_t regions[] = {PL_REGION_PARAMS, PL_REGION_SLOT0,
+                                          PL_REGION_SLOT0 + 1};
+    const pl_loss_scaling_t s = {1024, 2, 0.5, 2000, 1};
+    const training_case_t c = case_new(&s);
+    float before[3][4096] = {{0}}, after[3][4096] = {{0}};
+    double figures[4][2];
+    cpu_trainer_t r;
+    cpu_trainer_open(&r, &c, 1);
+    const size_t n = (size_t)r.t.model->params;
+    write_gradients(&r, 1);
+    update(&r, figures);
+    for (int k = 0; k < 3; k++)
+        read_region(&r, regions[k], before[k], n);
+    write_gradients(&r, INFINITY);
+    update(&r, figures);
+    for (int k = 0; k < 3; k++)
+        read_region(&r, regions[k], after[k], n);
+    ok(!memcmp(before, after, sizeof before), "weights and moments are the same");
+    ok(isinf(figures[1][0]), "the norm says why");
+    write_gradients(&r, 1);
+    update(&r, figures);
+    read_region(&r, PL_REGION_PARAMS, after[0], n);
+    ok(memcmp(before[0], after[0], sizeof before[0]), "the next step goes on");
+    cpu_trainer_close(&r);
+}
+
+static void state_that_overflowed_goes_back(void)
+{
+    const pl_loss_scaling_t s = {1024, 2, 0.5, 2000, 1};
+    training_case_t c = case_new(&s);
+    for (int i = 0; i < training_case_count; i++)
+        if (!strcmp(training_cases[i].name, "cnn with batch norm, adamw")) {
+            const training_case_t *of = &training_cases[i];
+            c = (training_case_t){.name = of->name,
+                                  .plugin = of->plugin,
+                                  .options = of->options,
+                                  .optimizer = of->optimizer,
+                                  .optimizer_options = of->optimizer_options,
+                                  .shape = of->shape,
+                                  .classes = of->classes,
+                                  .precision = c.precision,
+                                  .scaling = &s};
+        }
+    float before[64], after[64];
+    double figures[4][2];
+    cpu_trainer_t r;
+    cpu_trainer_open(&r, &c, 1);
+    const size_t n = (size_t)r.t.model->state;
+    ok(cpu_train(&r, 0, figures), "a step is done");
+    read_region(&r, PL_REGION_STATE, before, n);
+    memcpy(after, before, sizeof after);
+    after[0] = NAN;
+    pl_cpu_accelerator.write(&r.rig.cpu, PL_REGION_STATE, 0, after, n, NULL);
+    write_gradients(&r, NAN);
+    update(&r, figures);
+    read_region(&r, PL_REGION_STATE, after, n);
+    ok(!memcmp(before, after, n * sizeof *before), "to what the last good step left");
+    cpu_trainer_close(&r);
+}
+
+static void at_the_lowest_factor_a_step_fails(void)
+{
+    const pl_loss_scaling_t s = {4, 2, 0.5, 2000, 1};
+    const training_case_t c = case_new(&s);
+    double figures[4][2];
+    cpu_trainer_t r;
+    cpu_trainer_open(&r, &c, 1);
+    for (int step = 0; step < 2; step++) {
+        write_gradients(&r, INFINITY);
+        ok(update(&r, figures), "step %d is skipped", step + 1);
+    }
+    write_gradients(&r, INFINITY);
+    ok(!update(&r, figures), "the third is not the factor's fault");
+    cpu_trainer_close(&r);
+}
+
+/* ---- What comes out ---- */
+
+static bool train_with(const pl_loss_scaling_t *s, double *loss, double *norm, int *zeros)
+{
+    const training_case_t c = case_new(s);
+    double figures[4][2] = {{0}};
+    float grads[4096];
+    cpu_trainer_t r;
+    bool done = cpu_trainer_open(&r, &c, 1) == PL_OK && cpu_train(&r, 0, figures);
+    *loss = figures[0][0] / figures[0][1];
+    *norm = figures[1][0];
+    *zeros = 0;
+    read_region(&r, PL_REGION_GRADS, grads, (size_t)r.t.model->params);
+    for (int64_t i = 0; done && i < r.t.model->params; i++)
+        *zeros += grads[i] == 0;
+    cpu_trainer_close(&r);
+    return done;
+}
+
+static void gradients_are_divided_before_they_are_clipped(void)
+{
+    const pl_loss_scaling_t s[] = {{64, 2, 0.5, 2000, 1}, {4096, 2, 0.5, 2000, 1}};
+    double loss[2], norm[2];
+    int zeros[2];
+    ok(train_with(&s[0], &loss[0], &norm[0], &zeros[0])
+           && train_with(&s[1], &loss[1], &norm[1], &zeros[1]),
+       "with two factors");
+    ok(loss[0] == loss[1], "the loss is not scaled");
+    ok(fabs(norm[0] - norm[1]) < 1e-3 * norm[0], "the norm is %g and %g", norm[0],
+       norm[1]);
+}
+
+static void small_gradients_survive(void)
+{
+    const pl_loss_scaling_t s[] = {{0x1p-18, 2, 0.5, 2000, 0x1p-20},
+                                   {4096, 2, 0.5, 2000, 1}};
+    double loss, norm;
+    int zeros[2];
+    train_with(&s[0], &loss, &norm, &zeros[0]);
+    train_with(&s[1], &loss, &norm, &zeros[1]);
+    ok(zeros[0] > 2 * zeros[1] + 100, "%d are zero with a small factor, %d with a large",
+       zeros[0], zeros[1]);
+}
+
+/* ---- Whole runs ---- */
+
+static rig_t *rig_with(const char *scale, int nan, const char *more)
+{
+    char trainer[300];
+    snprintf(trainer, sizeof trainer,
+             "\"precision\": {\"name\": \"16-mixed\", \"init_scale\": %s}, "
+             "\"log_every_n_steps\": 1, %s",
+             scale, more);
+    return rig_new(.accelerator = "cpu", .nan = nan, .trainer = trainer);
+}
+
+static void a_run_that_overflows_goes_on(void)
+{
+    rig_t *rig = rig_with("1099511627776", 0, "\"max_epochs\": 50");
+    const rig_result_t *result = rig_fit(rig);
+    const double skipped = rig_metric(result, "skipped_steps");
+    is_text(result->status, "ok", "it ends well");
+    is_int(result->global_step, 100, "after all steps");
+    ok(skipped >= 5 && skipped < 40, "%g of them skipped", skipped);
+    ok(rig_metric(result, "loss_scale") == 0x1p40 * pow(0.5, skipped),
+       "each has halved the factor");
+    rig_series_t losses = rig_series(result, "train_loss");
+    ok(losses.count > 60 && losses.value[losses.count - 1] < 0.8 * losses.value[0],
+       "the loss falls: from %g to %g", losses.value[0],
+       losses.value[losses.count ? losses.count - 1 : 0]);
+    rig_free(&rig);
+}
+
+static void a_bad_sample_is_not_skipped_for_ever(void)
+{
+    rig_t *rig = rig_with("8", 3, "\"max_epochs\": 10");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "failed", "the run ends");
+    is_int(result->error.code, PL_ENAN, "by what it is");
+    like(result->error.text, "step [0-9]+: the loss is not finite", "and says when");
+    rig_free(&rig);
+}
+
+static void accumulation_keeps_one_factor_for_a_step(void)
+{
+    rig_t *rig = rig_with("1099511627776", 0,
+                          "\"max_epochs\": 80, \"accumulate_grad_batches\": 3");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "it ends well");
+    ok(rig_metric(result, "skipped_steps") >= 5, "steps are skipped");
+    rig_series_t losses = rig_series(result, "train_loss");
+    ok(losses.count && losses.value[losses.count - 1] < losses.value[0],
+       "and the loss falls");
+    rig_free(&rig);
+}
+
+static void the_next_run_begins_anew(void)
+{
+    rig_t *rig = rig_with("1099511627776", 0, "\"max_epochs\": 4");
+    rig_result_t *first = rig_keep(rig_fit(rig));
+    ok(rig_same_bits(first, rig_fit(rig)), "with the same bits");
+    rig_result_free(first);
+    rig_free(&rig);
+}
+
+int main(void)
+{
+    rig_init(NULL);
+    run(the_factor_moves_as_gradscaler_moves_it);
+    run(a_step_that_overflows_changes_nothing_else);
+    run(state_that_overflowed_goes_back);
+    run(at_the_lowest_factor_a_step_fails);
+    run(gradients_are_divided_before_they_are_clipped);
+    run(small_gradients_survive);
+    run(a_run_that_overflows_goes_on);
+    run(a_bad_sample_is_not_skipped_for_ever);
+    run(accumulation_keeps_one_factor_for_a_step);
+    run(the_next_run_begins_anew);
+    return tap_done();
+}
