@@ -109,6 +109,17 @@ typedef struct pl_ints {
     int64_t value[16];
 } pl_ints_t;
 
+typedef struct pl_reals {
+    int count;
+    double value[64];
+} pl_reals_t;
+
+/* Texts by name: {"weight": "w.npy"} in a run file. */
+typedef struct pl_texts {
+    int count;
+    const char *name[8], *text[8];
+} pl_texts_t;
+
 /* All of something, a share of it, or a count: 1.0 and 0.1 are shares, 100 is a count. */
 typedef struct pl_amount {
     double value;
@@ -130,6 +141,8 @@ typedef enum pl_option_type {
     PL_OPTION_BOOL,                   /* bool */
     PL_OPTION_TEXT,                   /* const char *, never NULL; owned by the binding */
     PL_OPTION_INTS,                   /* pl_ints_t */
+    PL_OPTION_REALS,                  /* pl_reals_t */
+    PL_OPTION_TEXTS,                  /* pl_texts_t; owned by the binding */
     PL_OPTION_AMOUNT,                 /* pl_amount_t */
     PL_OPTION_PART,                   /* pl_choice_t, its texts owned by the binding */
 } pl_option_type_t;
@@ -165,6 +178,10 @@ typedef struct pl_option {
     PL_FIELD_(part, field, PL_OPTION_TEXT, fallback, range, help)
 #define PL_INTS(part, field, fallback, range, help) \
     PL_FIELD_(part, field, PL_OPTION_INTS, fallback, range, help)
+#define PL_REALS(part, field, fallback, range, help) \
+    PL_FIELD_(part, field, PL_OPTION_REALS, fallback, range, help)
+#define PL_TEXTS(part, field, fallback, help) \
+    PL_FIELD_(part, field, PL_OPTION_TEXTS, fallback, NULL, help)
 #define PL_AMOUNT(part, field, fallback, help) \
     PL_FIELD_(part, field, PL_OPTION_AMOUNT, fallback, NULL, help)
 #define PL_CHOICE(part, field, fallback, role, help) \
@@ -635,16 +652,25 @@ typedef struct pl_attention_options {
 } pl_attention_options_t;
 PL_API pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                               const pl_attention_options_t *options);
+/* 1-d: the numbers as a constant float32 [count]. */
+PL_API pl_node_t pl_vector(pl_graph_t *g, const double *values, int count);
 /* logits [..., C], targets int32/int64 [...]; targets equal to ignore_index (when
- * has_ignore) count nothing. */
+ * has_ignore) count nothing.  A row counts as much as its class's weight times its own:
+ * (sum of w loss, sum of w), as torch.nn.CrossEntropyLoss means it.  Weights have no
+ * gradient. */
 typedef struct pl_cross_entropy_options {
     bool has_ignore;
     int64_t ignore_index;
+    const pl_node_t *class_weights;                         /* float32 [C]  [all 1] */
+    const pl_node_t *weights;                               /* float32 [...]  [all 1] */
 } pl_cross_entropy_options_t;
 PL_API pl_loss_t pl_cross_entropy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                                   const pl_cross_entropy_options_t *options);
 /* sum of squares over all elements, their count */
 PL_API pl_loss_t pl_mse(pl_graph_t *g, pl_node_t x, pl_node_t target);
+/* The same, each sample counting as much as its weight [B] says. */
+PL_API pl_loss_t pl_weighted_mse(pl_graph_t *g, pl_node_t x, pl_node_t target,
+                                 pl_node_t weights);
 PL_API pl_loss_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                              const pl_cross_entropy_options_t *options);
 

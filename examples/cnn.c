@@ -6,6 +6,7 @@ typedef struct cnn {
     pl_ints_t channels;
     int64_t hidden, classes;
     double dropout;
+    pl_reals_t class_weights;
 } cnn_t;
 
 static const pl_option_t cnn_options[] = {
@@ -14,8 +15,29 @@ static const pl_option_t cnn_options[] = {
     PL_FLOAT(cnn_t, dropout, "0", "[0..1)",
              "probability of a zero after pooling and the hidden layer"),
     PL_INT(cnn_t, classes, "\"auto\"", "1..", "classes to tell apart"),
+    PL_REALS(cnn_t, class_weights, "[]", "0..",
+             "how much a sample of each class counts in the loss; [] for all the same"),
     PL_OPTIONS_END,
 };
+
+/* As much as its class counts, and as the data say in a field "weight". */
+static pl_loss_t loss_of(pl_graph_t *g, const cnn_t *m, pl_node_t logits, pl_node_t y)
+{
+    pl_cross_entropy_options_t o = {0};
+    pl_node_t classes, samples;
+    if (m->class_weights.count && m->class_weights.count != m->classes)
+        pl_graph_fail(g, PL_EINVAL, "there are %lld classes, but %d class_weights",
+                      (long long)m->classes, m->class_weights.count);
+    if (m->class_weights.count) {
+        classes = pl_vector(g, m->class_weights.value, m->class_weights.count);
+        o.class_weights = &classes;
+    }
+    if (pl_has_input(g, "weight")) {
+        samples = pl_input(g, "weight");                    /* [B] */
+        o.weights = &samples;
+    }
+    return pl_cross_entropy(g, logits, y, &o);
+}
 
 static void cnn_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
@@ -34,7 +56,7 @@ static void cnn_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     if (stage == PL_PREDICT)
         return;
     pl_node_t y = pl_input(g, "y");                         /* [B] */
-    pl_loss(g, pl_cross_entropy(g, x, y, NULL));
+    pl_loss(g, loss_of(g, m, x, y));
     pl_log(g, "acc", pl_accuracy(g, x, y, NULL), PL_ON_EPOCH);
 }
 

@@ -11,6 +11,7 @@ typedef struct mlp {
     pl_ints_t hidden;
     const char *activation;
     double dropout;
+    pl_reals_t class_weights;
     int64_t classes;
 } mlp_t;
 
@@ -22,8 +23,29 @@ static const pl_option_t mlp_options[] = {
              "probability of a zero after each hidden layer"),
     PL_INT(mlp_t, classes, "\"auto\"", "1..",
            "classes to tell apart; the targets must be their numbers, from 0"),
+    PL_REALS(mlp_t, class_weights, "[]", "0..",
+             "how much a sample of each class counts in the loss; [] for all the same"),
     PL_OPTIONS_END,
 };
+
+/* As much as its class counts, and as the data say in a field "weight". */
+static pl_loss_t loss_of(pl_graph_t *g, const mlp_t *m, pl_node_t logits, pl_node_t y)
+{
+    pl_cross_entropy_options_t o = {0};
+    pl_node_t classes, samples;
+    if (m->class_weights.count && m->class_weights.count != m->classes)
+        pl_graph_fail(g, PL_EINVAL, "there are %lld classes, but %d class_weights",
+                      (long long)m->classes, m->class_weights.count);
+    if (m->class_weights.count) {
+        classes = pl_vector(g, m->class_weights.value, m->class_weights.count);
+        o.class_weights = &classes;
+    }
+    if (pl_has_input(g, "weight")) {
+        samples = pl_input(g, "weight");                    /* [B] */
+        o.weights = &samples;
+    }
+    return pl_cross_entropy(g, logits, y, &o);
+}
 
 static pl_node_t activate(pl_graph_t *g, const mlp_t *m, pl_node_t x)
 {
@@ -47,7 +69,7 @@ static void mlp_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     if (stage == PL_PREDICT)
         return;
     pl_node_t y = pl_input(g, "y");                         /* [B] */
-    pl_loss(g, pl_cross_entropy(g, x, y, NULL));
+    pl_loss(g, loss_of(g, m, x, y));
     pl_log(g, "acc", pl_accuracy(g, x, y, NULL), PL_ON_EPOCH);
 }
 

@@ -6,20 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/option.h"
 #include "files.h"
 #include "tap.h"
-
-static void set_option(void *self, const pl_option_t *option, const json_t *value)
-{
-    char *field = (char *)self + option->offset;
-    switch (option->type) {
-    case PL_OPTION_INT: *(int64_t *)field = json_integer_value(value); break;
-    case PL_OPTION_FLOAT: *(double *)field = json_number_value(value); break;
-    case PL_OPTION_BOOL: *(bool *)field = json_is_true(value); break;
-    case PL_OPTION_TEXT: *(const char **)field = json_string_value(value); break;
-    default: abort();
-    }
-}
 
 static rig_t open_requested(const pl_dataset_ops_t *ops, pl_data_request_t request,
                             const char *options)
@@ -36,7 +25,11 @@ static rig_t open_requested(const pl_dataset_ops_t *ops, pl_data_request_t reque
             json_object_set_new(rig.given, o->name, value);
             used++;
         }
-        set_option(rig.self, o, value);
+        pl_option_t any = *o;
+        any.range = NULL;                              /* also what no run file may say */
+        if (value
+            && pl_option_read(&any, value, (char *)rig.self + o->offset, NULL) != PL_OK)
+            abort();
     }
     if (used != (int)json_object_size(rig.given))
         abort();                            /* a test names an option that is not there */

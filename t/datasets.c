@@ -177,6 +177,41 @@ static void csv_tells_classes_from_values(void)
     rig_close(&rig);
 }
 
+static void csv_columns_may_be_fields_of_their_own(void)
+{
+    const char *path = file_put_text("f.csv", "a,w,b,c,y\n1,2,3,4,0\n5,6,7,8,1\n");
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN,
+                         "{\"path\": \"%s\", \"standardize\": false, "
+                         "\"fields\": {\"weight\": \"w\", \"place\": \"c,0\"}}",
+                         path);
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(has_field(&rig, 0, "x", PL_F32, "1") && has_field(&rig, 1, "y", PL_I64, "")
+           && has_field(&rig, 2, "weight", PL_F32, "")
+           && has_field(&rig, 3, "place", PL_F32, "2"),
+       "the rest are features");
+    rig_read(&rig, INDEX(1, 0));
+    ok(((float *)rig.field[0])[0] == 7 && ((float *)rig.field[2])[0] == 6
+           && ((float *)rig.field[2])[1] == 2,
+       "by name");
+    ok(((float *)rig.field[3])[0] == 8 && ((float *)rig.field[3])[1] == 5
+           && ((float *)rig.field[3])[2] == 4,
+       "or number, in the order that was given");
+    rig_close(&rig);
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", \"fields\": {\"weight\": \"v\"}}", path),
+            PL_EINVAL, "f.csv: field \"weight\": there is no column \"v\"",
+            "no such one");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", \"fields\": {\"weight\": \"y\"}}", path),
+            PL_EINVAL, "column \"y\" is for something else", "the target");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", \"fields\": {\"x\": \"a\"}}", path),
+            PL_EINVAL, "cannot be called \"x\"", "a name that is taken");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", \"fields\": {\"b\": \"a,w,b,c\"}}", path),
+            PL_EFORMAT, "there are no features", "all of them");
+}
+
 static void csv_standardizes_each_column(void)
 {
     const char *path = file_put_text("s.csv", "1,0.1,7,0\n2,0.1,7,1\n3,0.1,9,0\n");
@@ -320,6 +355,34 @@ static void npy_serves_every_type(void)
     rig_close(&rig);
 }
 
+static void npy_has_as_many_fields_as_files(void)
+{
+    static const float weights[] = {0.5f, 2};
+    static const int64_t tokens[] = {7, 8, 9, 10};
+    const char *x = put_npy("fx.npy", "|u1", "2,", "\x01\x02", 2);
+    const char *w = put_npy("fw.npy", "<f4", "2,", weights, sizeof weights);
+    const char *t = put_npy("ft.npy", "<i8", "2, 2", tokens, sizeof tokens);
+    rig_t rig = rig_open(&pl_npy_dataset, PL_TRAIN,
+                         "{\"x\": \"%s\", \"fields\": {\"weight\": \"%s\", "
+                         "\"text\": \"%s\"}}",
+                         x, w, t);
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(rig.info.field_count == 3 && has_field(&rig, 1, "weight", PL_F32, "")
+           && has_field(&rig, 2, "text", PL_I64, "2"),
+       "by the names that were given");
+    is_text(rig.info.facts, "{\"shape\": []}", "classes are y's alone");
+    rig_read(&rig, INDEX(1));
+    ok(*(float *)rig.field[1] == 2 && ((int64_t *)rig.field[2])[1] == 10, "read");
+    rig_close(&rig);
+    refused(rig_open(&pl_npy_dataset, PL_TRAIN,
+                     "{\"x\": \"%s\", \"fields\": {\"x\": \"%s\"}}", x, w),
+            PL_EINVAL, "\"x\" is there already", "a name twice");
+    refused(rig_open(&pl_npy_dataset, PL_TRAIN,
+                     "{\"x\": \"%s\", \"fields\": {\"one\": \"%s\"}}", x,
+                     put_npy("f1.npy", "|u1", "1,", "\x01", 1)),
+            PL_EFORMAT, "f1.npy: 1 samples, but .*fx.npy has 2", "another count");
+}
+
 static void npy_names_what_is_wrong(void)
 {
     const char *x = put_npy("x.npy", "|u1", "3,", "\x01\x02\x03", 3),
@@ -354,11 +417,13 @@ int main(void)
     run(idx_predicts_without_labels);
     run(mnist_is_served);
     run(csv_tells_classes_from_values);
+    run(csv_columns_may_be_fields_of_their_own);
     run(csv_standardizes_each_column);
     run(csv_standardizes_by_the_moments_of_the_training_data);
     run(csv_names_what_is_wrong);
     run(iris_and_digits_are_served);
     run(npy_serves_every_type);
+    run(npy_has_as_many_fields_as_files);
     run(npy_names_what_is_wrong);
     run(memory_may_run_out);
     return tap_done();

@@ -253,6 +253,23 @@ static pl_node_t build_cross_entropy(pl_graph_t *g, const operator_case_t *c)
     return loss.sum;
 }
 
+/* arg: whether classes and whether rows have weights; one of each is 0. */
+static pl_node_t build_weighted_cross_entropy(pl_graph_t *g, const operator_case_t *c)
+{
+    static const double of_class[] = {0.5, 2, 0, 1, 1, 3.25},
+                        of_row[] = {1, 0.25, 4, 1, 0, 2, 2, 1.5};
+    pl_node_t classes = pl_vector(g, of_class, (int)c->classes);
+    pl_node_t rows = pl_vector(g, of_row, (int)pl_elements(c->index));
+    const pl_cross_entropy_options_t options = {.has_ignore = c->ignore,
+                                                .ignore_index = c->ignore,
+                                                .class_weights = c->arg[0] ? &classes
+                                                                           : NULL,
+                                                .weights = c->arg[1] ? &rows : NULL};
+    pl_loss_t loss = pl_cross_entropy(g, param(g, c, 0), pl_input(g, "i"), &options);
+    pl_log(g, "weight", (pl_loss_t){loss.weight, loss.weight}, PL_ON_EPOCH);
+    return pl_div(g, loss.sum, loss.weight);
+}
+
 static pl_node_t build_accuracy(pl_graph_t *g, const operator_case_t *c)
 {
     const pl_cross_entropy_options_t options = {.has_ignore = c->ignore,
@@ -265,6 +282,13 @@ static pl_node_t build_accuracy(pl_graph_t *g, const operator_case_t *c)
 static pl_node_t build_mse(pl_graph_t *g, const operator_case_t *c)
 {
     return pl_mse(g, param(g, c, 0), param(g, c, 1)).sum;
+}
+
+static pl_node_t build_weighted_mse(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t weights = pl_vector(g, (double[]){2, 0, 0.5}, 3);
+    pl_loss_t loss = pl_weighted_mse(g, param(g, c, 0), param(g, c, 1), weights);
+    return pl_div(g, loss.sum, loss.weight);
 }
 
 /* p: the factor. */
@@ -448,11 +472,19 @@ const operator_case_t operator_cases[] = {
      .classes = 17},
     {CASE("cross_entropy, some ignored", cross_entropy, 1, S(7, 4)), .index = S(7),
      .classes = 4, .ignore = -1},
+    {CASE("cross_entropy, class weights", weighted_cross_entropy, 1, S(8, 6)),
+     .index = S(8), .classes = 6, .arg = {true, false}},
+    {CASE("cross_entropy, row weights", weighted_cross_entropy, 1, S(2, 4, 5)),
+     .index = S(2, 4), .classes = 5, .arg = {false, true}},
+    {CASE("cross_entropy, both weights, some ignored", weighted_cross_entropy, 1,
+          S(8, 6)),
+     .index = S(8), .classes = 6, .ignore = -1, .arg = {true, true}},
     {CASE("accuracy", accuracy, 1, S(9, 4)), .index = S(9), .classes = 4,
      .forward_only = true},
     {CASE("accuracy, ties, some ignored", accuracy, 1, S(15, 4)), .index = S(15),
      .classes = 4, .ignore = -1, .ties = true, .forward_only = true},
     {CASE("mse", mse, 2, S(3, 4), S(3, 4))},
+    {CASE("mse, weights", weighted_mse, 2, S(3, 4), S(3, 4))},
     {CASE("a user's operator", gate, 2, S(3, 5), S(5)), .p = 1.5},
     {CASE("a user's operator, three axes", gate, 2, S(2, 3, 4), S(4)), .p = -2},
     {CASE("a user's operator, long", gate, 2, S(211, 130), S(130)), .p = 1},

@@ -190,6 +190,15 @@ static bool ignored(const reference_call_t *c, double target)
     return c->attr->has_ignore && target == (double)c->attr->from;
 }
 
+/* What a row counts; inputs k and k + 1 are the weights, if there are any. */
+static double row_weight(const reference_call_t *c, int k, int64_t row, double target)
+{
+    if (!c->in[k])
+        return 1;
+    return c->in[k][c->in_shape[k].rank ? (int64_t)target : 0]
+           * c->in[k + 1][c->in_shape[k + 1].rank ? row : 0];
+}
+
 static void compute_cross_entropy(reference_call_t *c)
 {
     const int64_t rows = c->in_shape[0].dim[0], n = c->in_shape[0].dim[1];
@@ -198,8 +207,9 @@ static void compute_cross_entropy(reference_call_t *c)
         c->out[2][r] = lse;
         if (ignored(c, target) || !index_is_good(c, target, n))
             continue;
-        c->out[0][0] += lse - c->in[0][r * n + (int64_t)target];
-        c->out[1][0] += 1;
+        const double weight = row_weight(c, 2, r, target);
+        c->out[0][0] += weight * (lse - c->in[0][r * n + (int64_t)target]);
+        c->out[1][0] += weight;
     }
 }
 
@@ -209,7 +219,7 @@ static void compute_cross_entropy_grad(reference_call_t *c)
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < n && !ignored(c, c->in[2][r]); i++)
             c->out[0][r * n + i] =
-                c->in[0][0]
+                c->in[0][0] * row_weight(c, 4, r, c->in[2][r])
                 * (exp(c->in[1][r * n + i] - c->in[3][r]) - ((double)i == c->in[2][r]));
 }
 

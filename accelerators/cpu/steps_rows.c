@@ -368,8 +368,8 @@ static int prepare_embedding(pl_step_t *s, const pl_builder_t *b, pl_error_t *er
     return PL_OK;
 }
 
-/* ---- cross_entropy and correct: size is rows, classes; scratch is two numbers for each
- * row ---- */
+/* ---- cross_entropy and correct: size is rows, classes, axes of both weights; scratch is
+ * two numbers for each row ---- */
 
 typedef struct entropy_call {
     pl_cross_entropy_job_t job;
@@ -391,23 +391,30 @@ static float total(const float *x, int64_t n)
     return (float)sum;
 }
 
+/* Input `logits`, targets behind it; the weights, if any, are the last two. */
 static entropy_call_t entropy_start(const pl_step_t *s, const pl_frame_t *f, int logits,
-                                    int targets)
+                                    int weights)
 {
     float *row = (float *)f->scratch;
-    return (entropy_call_t){.job = {.classes = s->size[1],
-                                    .logits = pl_in(s, f, logits),
-                                    .targets = pl_in(s, f, targets),
-                                    .dtype = s->dtype,
-                                    .has_ignore = s->op.attr.has_ignore,
-                                    .ignore = s->op.attr.from,
-                                    .row = row,
-                                    .counted = row + s->size[0]}};
+    const bool weighted = s->op.input_count > weights;
+    return (entropy_call_t){
+        .job = {.classes = s->size[1],
+                .logits = pl_in(s, f, logits),
+                .targets = pl_in(s, f, logits + 1),
+                .class_weight = weighted ? pl_in(s, f, weights) : NULL,
+                .row_weight = weighted ? pl_in(s, f, weights + 1) : NULL,
+                .one_class_weight = !s->size[2],
+                .one_row_weight = !s->size[3],
+                .dtype = s->dtype,
+                .has_ignore = s->op.attr.has_ignore,
+                .ignore = s->op.attr.from,
+                .row = row,
+                .counted = row + s->size[0]}};
 }
 
 static int run_cross_entropy(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
 {
-    entropy_call_t c = entropy_start(s, f, 0, 1);
+    entropy_call_t c = entropy_start(s, f, 0, 2);
     int code = check_indices(s, c.job.targets, s->size[0], s->size[1], err);
     if (code != PL_OK)
         return code;
@@ -427,7 +434,7 @@ static int run_cross_entropy(const pl_step_t *s, const pl_frame_t *f, pl_error_t
 static int run_cross_entropy_grad(const pl_step_t *s, const pl_frame_t *f,
                                   pl_error_t *err)
 {
-    entropy_call_t c = entropy_start(s, f, 1, 2);
+    entropy_call_t c = entropy_start(s, f, 1, 4);
     int code = check_indices(s, c.job.targets, s->size[0], s->size[1], err);
     if (code != PL_OK)
         return code;
@@ -448,6 +455,8 @@ static int prepare_cross_entropy(pl_step_t *s, const pl_builder_t *b, pl_error_t
     s->dtype = b->lowered->graph.value[s->op.input[1 + grad]].dtype;
     s->size[0] = logits.dim[0];
     s->size[1] = logits.dim[1];
+    for (int k = 0, first = grad ? 4 : 2; k < 2 && s->op.input_count > first; k++)
+        s->size[2 + k] = pl_step_in(b, s, first + k).rank;
     s->scratch = 2 * (size_t)s->size[0] * sizeof(float);
     s->run = grad ? run_cross_entropy_grad : run_cross_entropy;
     return PL_OK;

@@ -11,6 +11,8 @@
 #include "base/range.h"
 
 #define INTS_MOST ((int)(sizeof((pl_ints_t *)0)->value / sizeof(int64_t)))
+#define REALS_MOST (sizeof((pl_reals_t *)0)->value / sizeof(double))
+#define TEXTS_MOST (sizeof((pl_texts_t *)0)->text / sizeof(char *))
 
 typedef int (*read_t)(const pl_option_t *option, const json_t *value, void *field,
                       pl_error_t *err);
@@ -171,6 +173,47 @@ static int read_integers(const pl_option_t *option, const json_t *value, void *f
     return PL_OK;
 }
 
+static int read_numbers(const pl_option_t *option, const json_t *value, void *field,
+                        pl_error_t *err)
+{
+    pl_range_t range;
+    int rc = pl_range_parse(option->range, &range, err);
+    if (rc != PL_OK)
+        return rc;
+    pl_reals_t reals = {.count = (int)json_array_size(value)};
+    bool fits = json_is_array(value) && json_array_size(value) <= REALS_MOST;
+    for (int i = 0; fits && i < reals.count; i++) {
+        const json_t *entry = json_array_get(value, (size_t)i);
+        reals.value[i] = json_number_value(entry);
+        fits = json_is_number(entry) && pl_range_holds_number(&range, reals.value[i]);
+    }
+    if (!fits)
+        return fail_value(option, value, "a list of at most 64 numbers", &range, err);
+    *(pl_reals_t *)field = reals;
+    return PL_OK;
+}
+
+static int read_texts(const pl_option_t *option, const json_t *value, void *field,
+                      pl_error_t *err)
+{
+    pl_texts_t texts = {0};
+    const char *name;
+    json_t *text;
+    bool fits = json_is_object(value) && json_object_size(value) <= TEXTS_MOST;
+    json_object_foreach((json_t *)value, name, text)
+    {
+        fits = fits && json_is_string(text);
+        if (!fits)
+            break;
+        texts.name[texts.count] = name;
+        texts.text[texts.count++] = json_string_value(text);
+    }
+    if (!fits)
+        return fail_value(option, value, "an object of at most 8 texts", NULL, err);
+    *(pl_texts_t *)field = texts;
+    return PL_OK;
+}
+
 /* 1 is one of them, 1.0 is all of them. */
 static int read_amount(const pl_option_t *option, const json_t *value, void *field,
                        pl_error_t *err)
@@ -209,7 +252,8 @@ int pl_option_read(const pl_option_t *option, const json_t *value, void *field,
         [PL_OPTION_INT] = read_integer,   [PL_OPTION_FLOAT] = read_number,
         [PL_OPTION_BOOL] = read_truth,    [PL_OPTION_TEXT] = read_text,
         [PL_OPTION_INTS] = read_integers, [PL_OPTION_AMOUNT] = read_amount,
-        [PL_OPTION_PART] = read_part,
+        [PL_OPTION_PART] = read_part,     [PL_OPTION_REALS] = read_numbers,
+        [PL_OPTION_TEXTS] = read_texts,
     };
     return readers[option->type](option, value, field, err);
 }
@@ -252,7 +296,8 @@ static size_t field_bytes(pl_option_type_t type)
         [PL_OPTION_INT] = sizeof(int64_t),      [PL_OPTION_FLOAT] = sizeof(double),
         [PL_OPTION_BOOL] = sizeof(bool),        [PL_OPTION_TEXT] = sizeof(const char *),
         [PL_OPTION_INTS] = sizeof(pl_ints_t),   [PL_OPTION_AMOUNT] = sizeof(pl_amount_t),
-        [PL_OPTION_PART] = sizeof(pl_choice_t),
+        [PL_OPTION_PART] = sizeof(pl_choice_t), [PL_OPTION_REALS] = sizeof(pl_reals_t),
+        [PL_OPTION_TEXTS] = sizeof(pl_texts_t),
     };
     return (size_t)type < sizeof bytes / sizeof *bytes ? bytes[type] : 0;
 }

@@ -18,6 +18,8 @@ typedef union pl_field_value {
     bool truth;
     const char *text;
     pl_ints_t ints;
+    pl_reals_t reals;
+    pl_texts_t texts;
     pl_amount_t amount;
     pl_choice_t choice;
 } pl_field_value_t;

@@ -11,7 +11,17 @@ enum { INDENT_LEAST = 22 };                                 /* columns */
 /* ---- one option ---- */
 
 static const char *const type_names[] = {
-    "", "integer", "number", "true|false", "text", "integers", "share or count", "part"};
+    [PL_OPTION_END] = "",
+    [PL_OPTION_INT] = "integer",
+    [PL_OPTION_FLOAT] = "number",
+    [PL_OPTION_BOOL] = "true|false",
+    [PL_OPTION_TEXT] = "text",
+    [PL_OPTION_INTS] = "integers",
+    [PL_OPTION_REALS] = "numbers",
+    [PL_OPTION_TEXTS] = "texts by name",
+    [PL_OPTION_AMOUNT] = "share or count",
+    [PL_OPTION_PART] = "part",
+};
 
 static const char *range_of(const pl_option_t *option, char words[64])
 {

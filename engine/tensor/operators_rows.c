@@ -137,6 +137,18 @@ static void gradient_embedding(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
 
 /* ---- cross_entropy and correct: [rows, C] against [rows] ---- */
 
+/* PL_OK when input k, if it is there, holds n weights or one for all. */
+static int want_weights(pl_graph_t *g, const pl_op_t *op, int k, int64_t n)
+{
+    if (k >= op->input_count)
+        return PL_OK;
+    const pl_value_t *v = pl_input_of(g, op, k);
+    if (v->dtype == PL_F32 && (!v->shape.rank || pl_same_shape(v->shape, PL_SHAPE(n))))
+        return PL_OK;
+    return pl_refuse(g, "cross_entropy takes float32 weights [%lld], got %s %s",
+                     (long long)n, pl_dtype_name(v->dtype), PL_TEXT_OF(v->shape));
+}
+
 static int shape_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     pl_shape_t logits = out->shape;
@@ -145,6 +157,9 @@ static int shape_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_value_t *out
     if (logits.rank != 2)
         return pl_refuse(g, "%s takes logits [rows, C], got %s",
                          pl_operators[op->code].name, PL_TEXT_OF(logits));
+    if (want_weights(g, op, 2, logits.dim[1]) != PL_OK
+        || want_weights(g, op, 3, logits.dim[0]) != PL_OK)
+        return PL_EINVAL;
     out[0].shape = out[1].shape = (pl_shape_t){0};
     if (op->output_count == 3)
         out[2].shape = PL_SHAPE(logits.dim[0]);
@@ -154,27 +169,32 @@ static int shape_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_value_t *out
 /* Rows of logits [..., C] against targets [...], by cross_entropy or correct: both
  * give (sum, weight). */
 static pl_loss_t against_targets(pl_graph_t *g, pl_opcode_t code, pl_node_t logits,
-                                 pl_node_t targets,
-                                 const pl_cross_entropy_options_t *options)
+                                 pl_node_t targets, const pl_cross_entropy_options_t *o)
 {
     pl_shape_t x = pl_shape_of(g, logits), y = pl_shape_of(g, targets), rows = x;
     rows.rank = x.rank > 0 ? x.rank - 1 : 0;
     if (!g->error.code && (x.rank < 1 || !pl_same_shape(rows, y)))
         pl_refuse(g, "%s takes logits [..., C] and targets [...], got %s and %s",
                   pl_operators[code].name, PL_TEXT_OF(x), PL_TEXT_OF(y));
-    pl_attr_t attr = {.has_ignore = options && options->has_ignore,
-                      .from = options ? options->ignore_index : 0};
+    bool weighted = code == PL_OP_cross_entropy && (o->class_weights || o->weights);
+    pl_attr_t attr = {.has_ignore = o->has_ignore, .from = o->ignore_index};
     pl_node_t extra[2] = {PL_NO_NODE, PL_NO_NODE};
-    pl_node_t inputs[] = {pl_reshape(g, logits, PL_SHAPE(-1, pl_dim(g, logits, -1))),
-                          pl_reshape(g, targets, PL_SHAPE(-1))};
-    pl_node_t sum = pl_emit(g, code, inputs, 2, &attr, extra);
+    pl_node_t inputs[4] = {pl_reshape(g, logits, PL_SHAPE(-1, pl_dim(g, logits, -1))),
+                           pl_reshape(g, targets, PL_SHAPE(-1))};
+    if (weighted) {
+        inputs[2] = o->class_weights ? *o->class_weights : pl_scalar(g, 1);
+        inputs[3] = o->weights ? pl_reshape(g, *o->weights, PL_SHAPE(-1))
+                               : pl_scalar(g, 1);
+    }
+    pl_node_t sum = pl_emit(g, code, inputs, weighted ? 4 : 2, &attr, extra);
     return (pl_loss_t){sum, extra[0]};
 }
 
 pl_loss_t pl_cross_entropy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                            const pl_cross_entropy_options_t *options)
 {
-    return against_targets(g, PL_OP_cross_entropy, logits, targets, options);
+    return against_targets(g, PL_OP_cross_entropy, logits, targets,
+                           options ? options : &(pl_cross_entropy_options_t){0});
 }
 
 static int shape_cross_entropy_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
@@ -186,26 +206,52 @@ static int shape_cross_entropy_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t
 static void gradient_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
                                    pl_node_t *dx)
 {
-    pl_node_t inputs[] = {dy, pl_node_of(op->input[0]), pl_node_of(op->input[1]),
-                          pl_node_of(op->output[2])};
-    dx[0] = pl_emit(g, PL_OP_cross_entropy_grad, inputs, 4, &op->attr, NULL);
+    pl_node_t inputs[] = {dy,
+                          pl_node_of(op->input[0]),
+                          pl_node_of(op->input[1]),
+                          pl_node_of(op->output[2]),
+                          pl_node_of(op->input[2]),
+                          pl_node_of(op->input[3])};
+    dx[0] = pl_emit(g, PL_OP_cross_entropy_grad, inputs, op->input_count + 2, &op->attr,
+                    NULL);
 }
 
 pl_loss_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                       const pl_cross_entropy_options_t *options)
 {
-    return against_targets(g, PL_OP_correct, logits, targets, options);
+    return against_targets(g, PL_OP_correct, logits, targets,
+                           options ? options : &(pl_cross_entropy_options_t){0});
 }
 
-pl_loss_t pl_mse(pl_graph_t *g, pl_node_t x, pl_node_t target)
+static pl_node_t squares(pl_graph_t *g, pl_node_t x, pl_node_t target)
 {
     pl_shape_t a = pl_shape_of(g, x), b = pl_shape_of(g, target);
     if (!g->error.code && !pl_same_shape(a, b))
         pl_refuse(g, "mse takes x and target of one shape, got %s and %s", PL_TEXT_OF(a),
                   PL_TEXT_OF(b));
     pl_node_t d = pl_sub(g, x, target);
-    return (pl_loss_t){pl_sum(g, pl_mul(g, d, d), NULL, 0, false),
-                       pl_scalar(g, (double)pl_elements(a))};
+    return pl_mul(g, d, d);
+}
+
+pl_loss_t pl_mse(pl_graph_t *g, pl_node_t x, pl_node_t target)
+{
+    return (pl_loss_t){pl_sum(g, squares(g, x, target), NULL, 0, false),
+                       pl_scalar(g, (double)pl_elements(pl_shape_of(g, x)))};
+}
+
+pl_loss_t pl_weighted_mse(pl_graph_t *g, pl_node_t x, pl_node_t target, pl_node_t weights)
+{
+    pl_shape_t shape = pl_shape_of(g, x), w = pl_shape_of(g, weights);
+    if (!g->error.code && (w.rank != 1 || shape.rank < 1 || w.dim[0] != shape.dim[0]))
+        pl_refuse(g,
+                  "mse takes a weight [B] for each sample of x [B, ...], got %s for %s",
+                  PL_TEXT_OF(w), PL_TEXT_OF(shape));
+    const double each = (double)pl_elements(shape) / (double)w.dim[0];
+    pl_node_t loss = pl_sum(g,
+                            pl_reshape(g, squares(g, x, target), PL_SHAPE(w.dim[0], -1)),
+                            (int[]){1}, 1, false);          /* [B] */
+    return (pl_loss_t){pl_sum(g, pl_mul(g, weights, loss), NULL, 0, false),
+                       pl_scale(g, pl_sum(g, weights, NULL, 0, false), each)};
 }
 
 const pl_rules_t pl_rows_rules[PL_OPCODES] = {

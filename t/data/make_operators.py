@@ -35,6 +35,17 @@ def batch_norm(x, weight, bias, mean, var):
 
 
 M = [0.1]
+CLASS = torch.tensor([.5, 2, 0, 1, 1, 3.25], dtype=torch.float64)
+ROW = torch.tensor([1, .25, 4, 1, 0, 2, 2, 1.5], dtype=torch.float64)
+MSE = torch.tensor([2, 0, .5], dtype=torch.float64)
+
+
+def both_weights(a, i):
+    """each row counts CLASS[target] * ROW[row]; those ignored, nothing"""
+    w = torch.where(i >= 0, CLASS[i.clamp(min=0)] * ROW, torch.zeros_like(ROW))
+    return (F.cross_entropy(a, i, reduction="none", ignore_index=-1) * w).sum() / w.sum()
+
+
 C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("add", torch.add, [(3, 5), (3, 5)]),
     ("add, a row to each", torch.add, [(2, 3, 5), (5,)]),
@@ -135,7 +146,13 @@ C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
      [(2, 3, 17)], -1, 1, ((2, 3), 17, None)),
     ("cross_entropy, some ignored", lambda a, i: F.cross_entropy(a, i, reduction="sum", ignore_index=-1),
      [(7, 4)], -1, 1, ((7,), 4, -1)),
+    ("cross_entropy, class weights", lambda a, i: F.cross_entropy(a, i, weight=CLASS[:6]), [(8, 6)], -1, 1,
+     ((8,), 6, None)),
+    ("cross_entropy, row weights", lambda a, i: (F.cross_entropy(a.flatten(0, 1), i.flatten(), reduction="none")
+                                                 * ROW).sum() / ROW.sum(), [(2, 4, 5)], -1, 1, ((2, 4), 5, None)),
+    ("cross_entropy, both weights, some ignored", both_weights, [(8, 6)], -1, 1, ((8,), 6, -1)),
     ("mse", lambda a, b: F.mse_loss(a, b, reduction="sum"), [(3, 4), (3, 4)]),
+    ("mse, weights", lambda a, b: (((a - b) ** 2).mean(1) * MSE).sum() / MSE.sum(), [(3, 4), (3, 4)]),
 ]
 
 

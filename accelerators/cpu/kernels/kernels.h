@@ -48,8 +48,11 @@ typedef struct pl_cross_entropy_job {
     bool has_ignore;
     int64_t ignore;
     float *lse;                         /* [rows] */
-    float *row, *counted;               /* [rows] loss or whether the guess is right; 1 or
-                                           0 */
+    const float *class_weight;          /* [classes]  [all 1] */
+    const float *row_weight;            /* [rows]; there when the other is */
+    bool one_class_weight, one_row_weight;  /* it is [] */
+    float *row, *counted;               /* [rows] loss or whether the guess is right; the
+                                           weight, 0 when it does not count */
     const float *dsum;                  /* [] */
     float *dlogits;                     /* [rows, classes] */
 } pl_cross_entropy_job_t;

@@ -38,6 +38,15 @@ static int64_t target_of(const pl_cross_entropy_job_t *job, int64_t row)
     return counts ? target : -1;
 }
 
+/* What a row counts. */
+static float weight_of(const pl_cross_entropy_job_t *job, int64_t row, int64_t target)
+{
+    if (target < 0 || !job->class_weight)
+        return target >= 0;
+    return job->class_weight[job->one_class_weight ? 0 : target]
+           * job->row_weight[job->one_row_weight ? 0 : row];
+}
+
 /* The sum of e^(x - shift), x left as it is. */
 static float exp_sum(const float *x, float shift, int64_t n)
 {
@@ -62,8 +71,9 @@ void KERNEL(cross_entropy)(const pl_cross_entropy_job_t *job, int64_t from, int6
         float lse = most + logf(exp_sum(x, most, job->classes));
         if (job->lse)
             job->lse[r] = lse;
-        job->row[r] = target < 0 ? 0.0f : lse - x[target];
-        job->counted[r] = target >= 0;
+        float weight = weight_of(job, r, target);
+        job->row[r] = weight == 0.0f ? 0.0f : weight * (lse - x[target]);
+        job->counted[r] = weight;
     }
 }
 
@@ -71,12 +81,12 @@ void KERNEL(cross_entropy)(const pl_cross_entropy_job_t *job, int64_t from, int6
 void KERNEL(cross_entropy_grad)(const pl_cross_entropy_job_t *job, int64_t from,
                                 int64_t to)
 {
-    const float dsum = *job->dsum;
     for (int64_t r = from; r < to; r++) {
         const float *x = job->logits + r * job->classes;
         float *dx = job->dlogits + r * job->classes, lse = job->lse[r];
         int64_t target = target_of(job, r);
-        if (target < 0) {
+        const float weight = weight_of(job, r, target), dsum = *job->dsum * weight;
+        if (weight == 0.0f) {
             memset(dx, 0, (size_t)job->classes * sizeof *dx);
             continue;
         }

@@ -1,5 +1,6 @@
 /* csv.c - a table of numbers: one column is the target, the others are features
  *
+ * Columns may be fields of their own, by name: a sample's weight, a second input.
  * Whole-number targets are classes, others a value to predict.  Features are brought to
  * mean 0 and deviation 1, column by column, unless that is switched off.  The moments
  * behind that are the training data's, always: a model would take the same row for
@@ -8,6 +9,7 @@
 #include "formats/csv.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "actors/connectors/datasets/datasets.h"
@@ -24,19 +26,26 @@ typedef struct moments {
 
 typedef enum csv_target { TARGET_NONE, TARGET_CLASS, TARGET_VALUE } csv_target_t;
 
+/* What a column is for; from 0 on: its place among those of further fields. */
+enum { FOR_FEATURE = -1, FOR_TARGET = -2 };
+
 typedef struct csv {
     const char *path, *header, *target;
+    pl_texts_t others;                                     /* "weight": "column,column" */
     int64_t label;
     bool standardize;
     pl_csv_t table;                                         /* while it is opened */
     int64_t rows;
     csv_target_t kind;
     int column;                                             /* of the target; -1: none */
-    int features;
-    int64_t classes;                                        /* 0: no classes */
-    moments_t *moments;                                     /* [features] */
-    float *x;                                               /* [rows, features] */
-    double *y;                                              /* [rows]  [no target] */
+    int *use;                                               /* [columns] */
+    int features, other_columns;
+    int width[PL_FIELDS];                                /* columns of each other field */
+    float *other;                                        /* [rows, other_columns] */
+    int64_t classes;                                     /* 0: no classes */
+    moments_t *moments;                                  /* [features] */
+    float *x;                                            /* [rows, features] */
+    double *y;                                           /* [rows]  [no target] */
 } csv_t;
 
 static const pl_option_t csv_options[] = {
@@ -48,6 +57,9 @@ static const pl_option_t csv_options[] = {
         csv_t, target, "\"auto\"", "auto|class|value|none",
         "what the target is; auto: class when all are whole numbers from 0; none: every "
         "column is a feature"),
+    {"fields", PL_OPTION_TEXTS, offsetof(csv_t, others), "{}", NULL,
+     "columns that are fields of their own, by name or number: {\"weight\": \"w\", "
+     "\"place\": \"3,4\"}"},
     PL_BOOL(csv_t, standardize, "true", "bring each feature to mean 0 and deviation 1"),
     PL_OPTIONS_END,
 };
@@ -62,21 +74,79 @@ static bool is_class(double value)
     return value >= 0 && value < INT32_MAX && value == floor(value);
 }
 
-/* Finds the target's column and what it holds. */
-static int csv_find_target(csv_t *csv, pl_error_t *err)
+/* ---- What columns are for ---- */
+
+/* By its name, or its number from 0; -1: there is none. */
+static int csv_column(const csv_t *csv, const char *text, size_t length)
+{
+    char *end;
+    for (int k = 0; csv->table.name && k < csv->table.columns; k++)
+        if (strlen(csv->table.name[k]) == length
+            && !memcmp(csv->table.name[k], text, length))
+            return k;
+    long number = strtol(text, &end, 10);
+    bool whole = length > 0 && end == text + length;
+    return whole && number >= 0 && number < csv->table.columns ? (int)number : -1;
+}
+
+/* "a,b": the columns of further field k. */
+static int csv_claim(csv_t *csv, int k, pl_error_t *err)
+{
+    const char *name = csv->others.name[k], *text = csv->others.text[k];
+    if (!*name || strlen(name) >= sizeof(((pl_field_t *)0)->name) || !strcmp(name, "x")
+        || !strcmp(name, "y"))
+        return pl_fail(
+            err, PL_EINVAL,
+            "%s: a field cannot be called \"%.40s\": x are the features, y the "
+            "target, and a name has 1 to %zu bytes",
+            csv->path, name, sizeof(((pl_field_t *)0)->name) - 1);
+    for (size_t length;; text += length + 1) {
+        length = strcspn(text, ",");
+        int column = csv_column(csv, text, length);
+        if (column < 0 || csv->use[column] != FOR_FEATURE)
+            return pl_fail(err, PL_EINVAL, "%s: field \"%s\": %s column \"%.*s\"%s",
+                           csv->path, name, column < 0 ? "there is no" : "the",
+                           (int)(length < 40 ? length : 40), text,
+                           column < 0 ? "" : " is for something else already");
+        csv->use[column] = csv->other_columns++;
+        csv->features--;
+        csv->width[k]++;
+        if (!text[length])
+            return PL_OK;
+    }
+}
+
+static int csv_find_uses(csv_t *csv, pl_error_t *err)
 {
     const pl_csv_t *table = &csv->table;
     csv->column = !strcmp(csv->target, "none") ? -1
                   : csv->label < 0             ? table->columns - 1
                                                : (int)csv->label;
-    csv->features = table->columns - (csv->column >= 0);
     if (csv->label >= table->columns)
         return pl_fail(err, PL_EINVAL, "%s: label is %lld, but the columns are 0 to %d",
                        csv->path, (long long)csv->label, table->columns - 1);
-    if (csv->features == 0)
-        return pl_fail(err, PL_EFORMAT,
-                       "%s: the only column is the label: there are no features",
-                       csv->path);
+    csv->use = pl_alloc_array((size_t)table->columns, sizeof *csv->use);
+    if (!csv->use)
+        return pl_no_memory(err);
+    for (int k = 0; k < table->columns; k++)
+        csv->use[k] = k == csv->column ? FOR_TARGET : FOR_FEATURE;
+    csv->features = table->columns - (csv->column >= 0);
+    int code = PL_OK;
+    if (csv->others.count > PL_FIELDS - 2)
+        return pl_fail(err, PL_EINVAL, "%s: at most %d further fields", csv->path,
+                       PL_FIELDS - 2);
+    for (int k = 0; k < csv->others.count && !code; k++)
+        code = csv_claim(csv, k, err);
+    if (!code && csv->features == 0)
+        code = pl_fail(err, PL_EFORMAT, "%s: %s: there are no features", csv->path,
+                       csv->other_columns ? "every column is the label or a field"
+                                          : "the only column is the label");
+    return code;
+}
+
+/* What the target's column holds. */
+static int csv_find_target(csv_t *csv, pl_error_t *err)
+{
     csv->kind = csv->column < 0                 ? TARGET_NONE
                 : !strcmp(csv->target, "value") ? TARGET_VALUE
                                                 : TARGET_CLASS;
@@ -87,7 +157,7 @@ static int csv_find_target(csv_t *csv, pl_error_t *err)
         if (!strcmp(csv->target, "class"))
             return pl_fail(err, PL_EFORMAT,
                            "%s:%lld: the label is %g; classes are whole numbers from 0",
-                           csv->path, (long long)table->line[row], value);
+                           csv->path, (long long)csv->table.line[row], value);
         csv->kind = TARGET_VALUE;
     }
     return PL_OK;
@@ -115,7 +185,7 @@ static moments_t csv_measure(const csv_t *csv, int column)
 static void csv_measure_all(csv_t *csv)
 {
     for (int column = 0, feature = 0; column < csv->table.columns; column++)
-        if (column != csv->column)
+        if (csv->use[column] == FOR_FEATURE)
             csv->moments[feature++] = csv_measure(csv, column);
 }
 
@@ -225,17 +295,38 @@ static int csv_make_target(csv_t *csv, pl_error_t *err)
     return PL_OK;
 }
 
-static int csv_make_all(csv_t *csv, pl_error_t *err)
+static int csv_make_other(csv_t *csv, int column, pl_error_t *err)
+{
+    for (int64_t row = 0; row < csv->rows; row++) {
+        float value = (float)csv_at(csv, row, column);
+        if (!isfinite(value))
+            return csv_too_large(csv, row, column, err);
+        csv->other[row * csv->other_columns + csv->use[column]] = value;
+    }
+    return PL_OK;
+}
+
+/* [rows, columns]; NULL: too many, or out of memory. */
+static float *csv_room(const csv_t *csv, int columns)
 {
     size_t values;
-    if (!__builtin_mul_overflow((size_t)csv->rows, (size_t)csv->features, &values))
-        csv->x = pl_alloc_array(values, sizeof *csv->x);
-    if (!csv->x)
+    return __builtin_mul_overflow((size_t)csv->rows, (size_t)columns, &values)
+               ? NULL
+               : pl_alloc_array(values, sizeof(float));
+}
+
+static int csv_make_all(csv_t *csv, pl_error_t *err)
+{
+    csv->x = csv_room(csv, csv->features);
+    csv->other = csv_room(csv, csv->other_columns);
+    if (!csv->x || !csv->other)
         return pl_no_memory(err);
     int code = csv->column >= 0 ? csv_make_target(csv, err) : PL_OK;
     for (int column = 0, feature = 0; column < csv->table.columns && !code; column++)
-        if (column != csv->column)
+        if (csv->use[column] == FOR_FEATURE)
             code = csv_make_feature(csv, column, feature++, err);
+        else if (csv->use[column] != FOR_TARGET)
+            code = csv_make_other(csv, column, err);
     return code;
 }
 
@@ -261,6 +352,8 @@ static int csv_load(csv_t *csv, const json_t *facts, pl_error_t *err)
     if (!code && csv->rows == 0)
         code = pl_fail(err, PL_EFORMAT, "%s: there is nothing below the header",
                        csv->path);
+    if (!code)
+        code = csv_find_uses(csv, err);
     if (!code)
         code = csv_find_target(csv, err);
     if (!code)
@@ -295,8 +388,22 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
     if (csv->kind != TARGET_NONE)
         pl_dataset_field(&found, "y", csv->kind == TARGET_CLASS ? PL_I64 : PL_F32,
                          (pl_shape_t){0});
+    for (int k = 0; k < csv->others.count; k++)
+        pl_dataset_field(&found, csv->others.name[k], PL_F32,
+                         csv->width[k] > 1 ? PL_SHAPE(csv->width[k]) : (pl_shape_t){0});
     *info = found;
     return PL_OK;
+}
+
+/* The columns of all further fields lie side by side. */
+static void csv_read_others(const csv_t *csv, const pl_read_request_t *request,
+                            void *const field[])
+{
+    for (int k = 0, at = 0; k < csv->others.count; at += csv->width[k++])
+        for (int i = 0; i < request->count; i++)
+            memcpy((float *)field[k] + (size_t)i * (size_t)csv->width[k],
+                   csv->other + request->index[i] * csv->other_columns + at,
+                   (size_t)csv->width[k] * sizeof(float));
 }
 
 static int csv_read(const void *self, const pl_read_request_t *request,
@@ -314,6 +421,7 @@ static int csv_read(const void *self, const pl_read_request_t *request,
         ((int64_t *)field[1])[i] = (int64_t)csv->y[request->index[i]];
     for (int i = 0; i < request->count && csv->kind == TARGET_VALUE; i++)
         ((float *)field[1])[i] = (float)csv->y[request->index[i]];
+    csv_read_others(csv, request, field + 1 + (csv->kind != TARGET_NONE));
     return PL_OK;
 }
 
@@ -321,9 +429,13 @@ static void csv_close(void *self)
 {
     csv_t *csv = self;
     pl_free(csv->moments);
+    pl_free(csv->use);
+    pl_free(csv->other);
     pl_free(csv->x);
     pl_free(csv->y);
     csv->moments = NULL;
+    csv->use = NULL;
+    csv->other = NULL;
     csv->x = NULL;
     csv->y = NULL;
 }

@@ -1,9 +1,11 @@
 /* npy.c - samples in NumPy's .npy files
  *
- * One file holds x, another y if there is one; the first axis of both counts samples.
- * What a graph cannot compute with is converted when it is read: bytes and doubles of x
- * into float32, whole numbers of y into int64. */
+ * One file holds x, another y if there is one, and others what else a module asks for;
+ * the first axis of all counts samples.  What a graph cannot compute with is converted
+ * when it is read: bytes and doubles into float32, whole numbers of y into int64. */
 #include "formats/npy.h"
+
+#include <string.h>
 
 #include "actors/connectors/datasets/datasets.h"
 #include "base/alloc.h"
@@ -11,6 +13,7 @@
 #include "formats/convert.h"
 
 typedef struct npy_field {
+    const char *name;
     pl_array_t array;
     pl_dtype_t dtype;                                       /* of what is read */
     pl_shape_t shape;                                       /* of a sample */
@@ -19,7 +22,8 @@ typedef struct npy_field {
 
 typedef struct npy {
     const char *x_path, *y_path;
-    npy_field_t field[2];                                   /* x, y */
+    pl_texts_t others;
+    npy_field_t field[PL_FIELDS];                           /* x, y, others */
     int fields;
     int64_t samples;
 } npy_t;
@@ -29,6 +33,8 @@ static const pl_option_t npy_options[] = {
      ".npy file of the samples, first axis"},
     {"y", PL_OPTION_TEXT, offsetof(npy_t, y_path), "\"\"", NULL,
      ".npy file of the targets, first axis; \"\" for none"},
+    {"fields", PL_OPTION_TEXTS, offsetof(npy_t, others), "{}", NULL,
+     ".npy files of further fields by name, such as {\"weight\": \"w.npy\"}"},
     PL_OPTIONS_END,
 };
 
@@ -37,20 +43,39 @@ static bool is_whole(pl_dtype_t dtype)
     return dtype == PL_U8 || dtype == PL_I32 || dtype == PL_I64;
 }
 
+static int npy_name(npy_t *npy, const char *name, pl_error_t *err)
+{
+    for (int i = 0; i < npy->fields; i++)
+        if (!strcmp(npy->field[i].name, name))
+            return pl_fail(err, PL_EINVAL, "fields: \"%.40s\" is there already", name);
+    if (npy->fields == PL_FIELDS || !*name
+        || strlen(name) >= sizeof(((pl_field_t *)0)->name))
+        return pl_fail(
+            err, PL_EINVAL,
+            "fields: at most %d in all, with names of 1 to %zu bytes; this one "
+            "is \"%.40s\"",
+            PL_FIELDS, sizeof(((pl_field_t *)0)->name) - 1, name);
+    npy->field[npy->fields].name = name;
+    return PL_OK;
+}
+
 /* Loads one file as the next field. */
-static int npy_add(npy_t *npy, const char *path, bool target, pl_error_t *err)
+static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *err)
 {
     npy_field_t *field = &npy->field[npy->fields];
-    int code = pl_npy_load(path, pl_file_limit(), &field->array, err);
+    int code = npy_name(npy, name, err);
+    if (!code)
+        code = pl_npy_load(path, pl_file_limit(), &field->array, err);
     if (code)
         return code;
+    const bool target = !strcmp(name, "y"), first = npy->fields == 0;
     npy->fields++;
     const pl_array_t *array = &field->array;
     if (array->shape.rank == 0 || array->shape.dim[0] == 0)
         return pl_fail(err, PL_EFORMAT,
                        "%s: there are no samples in it: the first axis counts them",
                        path);
-    if (target && array->shape.dim[0] != npy->samples)
+    if (!first && array->shape.dim[0] != npy->samples)
         return pl_fail(err, PL_EFORMAT, "%s: %lld samples, but %s has %lld", path,
                        (long long)array->shape.dim[0], npy->x_path,
                        (long long)npy->samples);
@@ -69,7 +94,7 @@ static int64_t npy_classes(const npy_t *npy)
 {
     const pl_array_t *y = &npy->field[1].array;
     int64_t largest = -1;
-    if (npy->fields < 2 || !is_whole(y->dtype))
+    if (npy->fields < 2 || strcmp(npy->field[1].name, "y") || !is_whole(y->dtype))
         return 0;
     for (int64_t i = 0; i < y->count; i++) {
         int64_t value = y->dtype == PL_U8    ? ((const uint8_t *)y->data)[i]
@@ -83,12 +108,13 @@ static int64_t npy_classes(const npy_t *npy)
 static int npy_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                     pl_error_t *err)
 {
-    static const char *const names[] = {"x", "y"};
     npy_t *npy = self;
     (void)request;
-    int code = npy_add(npy, npy->x_path, false, err);
+    int code = npy_add(npy, "x", npy->x_path, err);
     if (!code && *npy->y_path)
-        code = npy_add(npy, npy->y_path, true, err);
+        code = npy_add(npy, "y", npy->y_path, err);
+    for (int i = 0; i < npy->others.count && !code; i++)
+        code = npy_add(npy, npy->others.name[i], npy->others.text[i], err);
     if (code)
         return code;
     pl_data_info_t found = {.samples = npy->samples};
@@ -96,7 +122,8 @@ static int npy_open(void *self, const pl_data_request_t *request, pl_data_info_t
     if (!found.facts)
         return pl_no_memory(err);
     for (int i = 0; i < npy->fields; i++)
-        pl_dataset_field(&found, names[i], npy->field[i].dtype, npy->field[i].shape);
+        pl_dataset_field(&found, npy->field[i].name, npy->field[i].dtype,
+                         npy->field[i].shape);
     *info = found;
     return PL_OK;
 }
@@ -127,7 +154,7 @@ static int npy_read(const void *self, const pl_read_request_t *request,
 static void npy_close(void *self)
 {
     npy_t *npy = self;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < PL_FIELDS; i++)
         pl_array_release(&npy->field[i].array);
 }
 
