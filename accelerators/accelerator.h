@@ -18,7 +18,7 @@ extern "C" {
  * graph. */
 typedef struct pl_plan pl_plan_t;
 
-#define PL_STEP_SCALARS 16
+#define PL_STEP_SCALARS 65
 
 /* One replay: what changes from step to step, and what comes back.  Owned by the actor,
  * alive until done. */

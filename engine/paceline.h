@@ -136,15 +136,18 @@ typedef struct pl_choice {
 
 typedef enum pl_option_type {
     PL_OPTION_END,
-    PL_OPTION_INT,                    /* int64_t */
-    PL_OPTION_FLOAT,                  /* double */
-    PL_OPTION_BOOL,                   /* bool */
-    PL_OPTION_TEXT,                   /* const char *, never NULL; owned by the binding */
-    PL_OPTION_INTS,                   /* pl_ints_t */
-    PL_OPTION_REALS,                  /* pl_reals_t */
-    PL_OPTION_TEXTS,                  /* pl_texts_t; owned by the binding */
-    PL_OPTION_AMOUNT,                 /* pl_amount_t */
-    PL_OPTION_PART,                   /* pl_choice_t, its texts owned by the binding */
+    PL_OPTION_INT,                   /* int64_t */
+    PL_OPTION_FLOAT,                 /* double */
+    PL_OPTION_BOOL,                  /* bool */
+    PL_OPTION_TEXT,                  /* const char *, never NULL; owned by the binding */
+    PL_OPTION_INTS,                  /* pl_ints_t */
+    PL_OPTION_REALS,                 /* pl_reals_t */
+    PL_OPTION_TEXTS,                 /* pl_texts_t; owned by the binding */
+    PL_OPTION_AMOUNT,                /* pl_amount_t */
+    PL_OPTION_PART,                  /* pl_choice_t, its texts owned by the binding */
+    PL_OPTION_GROUPS,                /* const char *, a JSON list of objects: "match", and
+                                        options of the part that hold for what matches;
+                                        owned by the binding */
 } pl_option_type_t;
 
 /* One option of a part: the one description that run files, --set, help, manual page and
@@ -186,6 +189,8 @@ typedef struct pl_option {
     PL_FIELD_(part, field, PL_OPTION_AMOUNT, fallback, NULL, help)
 #define PL_CHOICE(part, field, fallback, role, help) \
     PL_FIELD_(part, field, PL_OPTION_PART, fallback, role, help)
+#define PL_GROUPS(part, field, help) \
+    PL_FIELD_(part, field, PL_OPTION_GROUPS, "[]", NULL, help)
 #define PL_OPTIONS_END \
     { \
         NULL, PL_OPTION_END, 0, NULL, NULL, NULL \
@@ -213,9 +218,9 @@ typedef struct pl_instance {
 /* One entry of the table given to pl_init() or exported by a plug-in. */
 typedef struct pl_registration {
     const char *role;                    /* "module", "dataset", "optimizer", "scheduler",
-                                            "callback", "logger", "operator", "precision",
-                                            "accelerator", "strategy", "collective",
-                                            "launcher" */
+                                            "averaging", "callback", "logger", "operator",
+                                            "precision", "accelerator", "strategy",
+                                            "collective", "launcher" */
     const void *table;                   /* pl_module_ops_t … ; static */
 } pl_registration_t;
 
@@ -296,8 +301,8 @@ PL_API char *pl_options_get(const pl_options_t *o, const char *key);
  * the parts. */
 PL_API int pl_options_check(const pl_options_t *o, pl_error_t *err);
 
-/* The options of "trainer" and "data" themselves, of whatever part, or NULL: for help.
- * Static. */
+/* The options of "trainer", "data", "optimizer" and "averaging" themselves, of whatever
+ * part, or NULL: for help.  Static. */
 PL_API const pl_option_t *pl_options_of(const char *section);
 
 /* The whole run with every default, as a run file; pl_text_free() frees it.  Checks it
@@ -787,7 +792,7 @@ typedef struct pl_loss_scaling {
 /* ---- Optimizers and schedules ------------------------------------------------------ */
 
 #define PL_SLOTS 4
-#define PL_SCALARS 8
+#define PL_SCALARS 3
 
 /* The nodes of one range of parameters, all [n] or scalars; filled in for the optimizer's
  * update. */
@@ -798,14 +803,14 @@ typedef struct pl_update {
     pl_node_t slot[PL_SLOTS];       /* [n] the optimizer's own state, zero at the start */
     pl_node_t lr;                   /* [] */
     pl_node_t scalar[PL_SCALARS];   /* [] what scalars() wrote for this step */
-    bool decay;                     /* whether weight decay applies to this range */
 } pl_update_t;
 
 typedef struct pl_optimizer_ops {
     PL_PART;                            /* options must have "lr" as the first, a float */
     int (*slots)(const void *self);     /* how many slots update() uses, 0 to PL_SLOTS */
     /* Describes the update of any range with element-wise operators and pl_assign(); once
-     * per plan. */
+     * for each range of a plan.  An option "weight_decay", if there is one, is 0 in self
+     * where nothing is to decay. */
     void (*update)(pl_graph_t *g, const void *self, const pl_update_t *u);
     /* What changes with the step, counted from 1: bias corrections and such  [nothing] */
     void (*scalars)(const void *self, uint64_t step, float scalar[PL_SCALARS]);
@@ -817,12 +822,33 @@ typedef struct pl_optimizer_ops {
 /* target (a parameter or slot) becomes value when the plan is replayed. */
 PL_API void pl_assign(pl_graph_t *g, pl_node_t target, pl_node_t value);
 
+/* Where in a run an optimizer step is. */
+typedef struct pl_moment {
+    uint64_t step, total_steps;        /* steps before it; of the run, 0: unknown */
+    uint64_t epoch, total_epochs;      /* epochs before its own; of the run, 0: unknown */
+    bool epoch_ends;                   /* with this step */
+} pl_moment_t;
+
 typedef struct pl_scheduler_ops {
     PL_PART;
-    /* Factor on the optimizer's lr at `step` (from 0) of `total` optimizer steps (0:
-     * unknown); pure. */
-    double (*factor)(const void *self, uint64_t step, uint64_t total);
+    /* Factor on the optimizer's lr; pure, but for what observe() has kept in self. */
+    double (*factor)(const void *self, const pl_moment_t *when);
+    /* After a validation or, without validation data, an epoch: the newest figures, a
+     * JSON object by name  [it needs none] */
+    int (*observe)(void *self, const char *figures, pl_error_t *err);
+    /* What observe() has kept, for checkpoints: JSON from pl_text() or the like, and back
+     * [both NULL: nothing] */
+    char *(*save)(const void *self, pl_error_t *err);
+    int (*restore)(void *self, const char *saved, pl_error_t *err);
 } pl_scheduler_ops_t;
+
+/* An average of the weights over optimizer steps. */
+typedef struct pl_averaging_ops {
+    PL_PART;
+    /* How much of it the weights after this step take up: 1 begins anew, 0 leaves the
+     * average as it is; pure. */
+    double (*share)(const void *self, const pl_moment_t *when);
+} pl_averaging_ops_t;
 
 /* ---- Data -------------------------------------------------------------------------- */
 

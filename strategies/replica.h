@@ -42,8 +42,10 @@ typedef struct pl_replica {
     pl_layout_t *layout;                                    /* counted */
     char *facts;
     pl_address_t accelerator;
-    pl_instance_t precision, module, optimizer, scheduler;
-    bool does_io;
+    pl_instance_t precision, module, scheduler;
+    pl_instance_t averaging;                                /* [none] */
+    struct pl_optimizer *optimizer;                         /* [none: not to train] */
+    bool does_io, validates_average;
     struct pl_model *model;
     pl_replica_plan_t plan[PL_PLANS_MOST];
     int plan_count;
@@ -80,6 +82,12 @@ PL_API int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call,
                                const pl_evaluate_batch_t *msg, pl_error_t *err);
 PL_API int pl_replica_figure_names(const pl_replica_t *r, pl_call_t *call,
                                    const pl_figure_names_t *msg, pl_error_t *err);
+/* What the schedule goes by, and what it has kept of that. */
+PL_API int pl_replica_observe_figures(pl_replica_t *r, pl_call_t *call,
+                                      const pl_observe_figures_t *msg, pl_error_t *err);
+PL_API int pl_replica_get_state(pl_replica_t *r, pl_call_t *call, pl_error_t *err);
+PL_API int pl_replica_set_state(pl_replica_t *r, pl_call_t *call,
+                                const pl_set_state_t *msg, pl_error_t *err);
 
 #ifdef __cplusplus
 }

@@ -24,6 +24,15 @@ int pl_replica_begin_scaling(pl_replica_t *r, pl_on_answer_t on_answer, pl_error
 int pl_replica_keep_scaling(const pl_floats_t *floats, char **text_p, pl_error_t *err);
 int pl_replica_restore_scaling(pl_replica_t *r, const char *text,
                                pl_on_answer_t on_answer, pl_error_t *err);
+/* What the learning rate of a step is, as a share of the optimizer's. */
+double pl_replica_lr_factor(const pl_replica_t *r, const pl_train_batch_t *msg);
+
+/* How much of the weights after a step their average takes up. */
+double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *msg);
+
+/* The region of the device that holds what an export calls by another: those who use the
+ * weights get the average, where there is one. */
+pl_region_t pl_replica_region_of(const pl_replica_t *r, int region);
 
 /* Before the first step, and at the end. */
 struct pl_rounds *pl_rounds_new(pl_error_t *err);

@@ -27,7 +27,7 @@ typedef struct round {
     bool step_due, may_skip;
     int pending;                                            /* replays not yet ended */
     bool guarded;
-    double lr, grad_norm, loss, loss_scale;
+    double lr_factor, lr, average_share, grad_norm, loss, loss_scale;
     uint64_t skipped_steps;
     size_t figures_size;
     double figures[2 * PL_FIGURES_MOST];
@@ -163,8 +163,8 @@ static int send_forward_backward(pl_replica_t *r, round_t *round, pl_error_t *er
 static void send_optimizer_step(pl_replica_t *r, round_t *round)
 {
     float scalars[PL_STEP_SCALARS] = {0};
-    pl_optimizer_scalars((pl_optimizer_t){r->optimizer.ops, r->optimizer.self}, round->lr,
-                         round->number, scalars);
+    pl_optimizer_scalars(r->optimizer, round->lr_factor, round->number, scalars);
+    scalars[PL_SCALAR_AVERAGE] = (float)round->average_share;
     const pl_replay_plan_t msg = {.plan =
                                       pl_replica_plan_of(r, PL_PLAN_OPTIMIZER)->number,
                                   .what = "optimizer_step",
@@ -324,14 +324,6 @@ static void rounds_settle(pl_replica_t *r)
     }
 }
 
-static double learning_rate(const pl_replica_t *r, const pl_train_batch_t *msg)
-{
-    const pl_scheduler_ops_t *scheduler = r->scheduler.ops;
-    const pl_optimizer_t optimizer = {r->optimizer.ops, r->optimizer.self};
-    return pl_optimizer_lr(optimizer) * msg->lr_factor
-           * scheduler->factor(r->scheduler.self, msg->global_step - 1, msg->total_steps);
-}
-
 int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *msg,
                      pl_error_t *err)
 {
@@ -347,7 +339,9 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
                        .shard = msg->shard,
                        .step_due = msg->step_due,
                        .may_skip = msg->may_skip,
-                       .lr = msg->step_due ? learning_rate(r, msg) : 0};
+                       .lr_factor = pl_replica_lr_factor(r, msg),
+                       .average_share = pl_replica_average_share(r, msg)};
+    round->lr = msg->step_due ? pl_optimizer_lr(r->optimizer) * round->lr_factor : 0;
     *rounds->last = round;
     rounds->last = &round->next;
     if (!rounds->looking && round_send(r, round, &round->failure) != PL_OK)

@@ -68,6 +68,9 @@ static uint64_t epoch_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
     pl_train_batch_t msg = {.global_step = pl_due_steps(&e->due, batch->batch_idx)
                                            + !step_due,
                             .total_steps = e->total_steps,
+                            .epoch = e->pass.epoch,
+                            .total_epochs = pl_due_epochs(&e->due, e->total_steps),
+                            .epoch_ends = batch->batch_idx + 1 == e->due.batches,
                             .shard = pl_due_shard(&e->due, batch->batch_idx),
                             .step_due = step_due,
                             .lr_factor = e->lr_factor,

@@ -70,6 +70,27 @@ typedef struct pl_module_options {
 
 extern const pl_option_t pl_module_table[];
 
+/* "optimizer", apart from the optimizer's own options, which a group may repeat. */
+typedef struct pl_optimizer_options {
+    const char *decay;                                      /* "all" or "matrices" */
+    const char *groups;
+} pl_optimizer_options_t;
+
+extern const pl_option_t pl_optimizer_table[];
+
+/* "averaging", apart from the part's own options. */
+typedef struct pl_averaging_options {
+    bool validate;
+} pl_averaging_options_t;
+
+extern const pl_option_t pl_averaging_table[];
+
+typedef struct pl_group_options {
+    const char *match;
+} pl_group_options_t;
+
+extern const pl_option_t pl_group_table[];
+
 /* The options that stand among those of every part of a role, or NULL; not the part but
  * somebody else reads them.  (A data set's stand among them in "data" alone.) */
 const pl_option_t *pl_general_options(const char *role);

@@ -21,6 +21,7 @@ static const char *const type_names[] = {
     [PL_OPTION_TEXTS] = "texts by name",
     [PL_OPTION_AMOUNT] = "share or count",
     [PL_OPTION_PART] = "part",
+    [PL_OPTION_GROUPS] = "list of objects",
 };
 
 static const char *range_of(const pl_option_t *option, char words[64])
@@ -91,8 +92,19 @@ static void print_part_json(const char *role, const pl_part_t *part)
                              options_json(part->options)));
 }
 
+static void list_section(const char *section, const pl_option_t *options, bool json)
+{
+    if (json)
+        cli_print_json(json_pack("{s:s, s:o}", "section", section, "options",
+                                 options_json(options)));
+    else
+        show_part(&(pl_part_t){section, "keys of this section itself", 0, options},
+                  section);
+}
+
 static void list_role(const char *role, bool json)
 {
+    const pl_option_t *general = pl_options_of(role);
     const pl_part_t *part;
     int count = 0;
     for (; (part = pl_part_at(role, count)); count++) {
@@ -103,6 +115,8 @@ static void list_role(const char *role, bool json)
     }
     if (!count && !json)
         cli_print("no %s is known\n", role);
+    if (general)
+        list_section(role, general, json);
 }
 
 /* "strategies" */
@@ -160,16 +174,6 @@ static int fail_role(const char *word, pl_error_t *err)
     return pl_fail(err, PL_ENOTFOUND,
                    "there are no \"%.64s\" to list: known are %strainer, data", word,
                    known);
-}
-
-static void list_section(const char *section, const pl_option_t *options, bool json)
-{
-    if (json)
-        cli_print_json(json_pack("{s:s, s:o}", "section", section, "options",
-                                 options_json(options)));
-    else
-        show_part(&(pl_part_t){section, "keys of this section itself", 0, options},
-                  section);
 }
 
 static int load_plugins(const cli_texts_t *plugins, pl_error_t *err)

@@ -55,10 +55,11 @@ pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *
     if (job->options
         && pl_options_trainer(options, &bound->trainer, &bound->trainer_binding, err)
                == PL_OK
-        && pl_options_general(options, "data", &bound->data, &bound->data_binding, err)
+        && pl_options_general(options, "data", pl_data_table, &bound->data,
+                              &bound->data_binding, err)
                == PL_OK
-        && pl_options_general(options, "module", &bound->module, &bound->module_binding,
-                              err)
+        && pl_options_general(options, "module", pl_module_table, &bound->module,
+                              &bound->module_binding, err)
                == PL_OK)
         return job;
     pl_object_unref(job);

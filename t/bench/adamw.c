@@ -24,6 +24,7 @@ typedef struct bench {
     pl_graph_t *graph;
     pl_plan_t *plan;
     void *options;
+    pl_optimizer_t optimizer;
     float *array[4];
     uint64_t steps;
 } bench_t;
@@ -40,15 +41,11 @@ static void on_done(pl_replay_t *replay, const pl_error_t *err)
         fail("the step failed", err);
 }
 
-static pl_optimizer_t optimizer_of(const bench_t *b)
-{
-    return (pl_optimizer_t){&pl_adamw_optimizer, b->options};
-}
-
 static void describe(bench_t *b, pl_error_t *err)
 {
     b->options = training_part((const pl_part_t *)&pl_adamw_optimizer,
                                "{\"weight_decay\": 0.1}");
+    b->optimizer = (pl_optimizer_t){.ops = &pl_adamw_optimizer, .self = b->options};
     b->model = pl_model_new(err);
     pl_graph_t *g = b->model && b->options
                         ? pl_graph_new(b->model, PL_TRAIN, NULL, 0, 1, err)
@@ -57,7 +54,7 @@ static void describe(bench_t *b, pl_error_t *err)
         fail("cannot describe", err);
     pl_param(g, "w", PL_SHAPE(PARAMS), pl_zeros());
     pl_graph_free(g);
-    b->graph = pl_optimizer_graph(optimizer_of(b), b->model, 1, 1, err);
+    b->graph = pl_optimizer_graph(&b->optimizer, b->model, 1, 1, err);
     if (!b->graph)
         fail("cannot describe", err);
 }
@@ -91,7 +88,7 @@ static double time_step(bench_t *b)
 {
     pl_error_t err;
     pl_replay_t replay = {.done = on_done};
-    pl_optimizer_scalars(optimizer_of(b), 1e-3, ++b->steps, replay.scalar);
+    pl_optimizer_scalars(&b->optimizer, 1, ++b->steps, replay.scalar);
     int64_t from = pl_now();
     if (pl_cpu_accelerator.replay(&b->cpu, b->plan, &replay, &err) != PL_OK)
         fail("cannot replay", &err);
