@@ -560,18 +560,54 @@ PL_API pl_node_t pl_range(pl_graph_t *g, int64_t n);
 /* What the step is for: a result for each sample when predicting, [batch, ...] float32,
  * or int32, which is told as float32. */
 PL_API void pl_output(pl_graph_t *g, const char *name, pl_node_t x);
-/* A loss is a pair: (sum over the samples or tokens, their weight), two scalars. */
-typedef struct pl_loss {
-    pl_node_t sum;                               /* [] */
-    pl_node_t weight;                            /* [] samples or tokens behind the sum */
-} pl_loss_t;
+/* What a metric's sums come to.  They add up over batches and ranks; a value is made of
+ * them at the end only, so it is never a mean of means.  X(NAME, what it is) */
+#define PL_METRICS(X) \
+    X(MEAN, "sum / weight") \
+    X(ROOT, "square root of sum / weight") \
+    X(EXP, "e to the power of sum / weight") \
+    X(BITS, "sum / (weight ln 2)") \
+    X(R2, "1 - sum of (x - y)^2 / sum of (y - mean y)^2") \
+    X(CONFUSION, "how many of class i were taken for class j") \
+    X(ACCURACY, "share that is right") \
+    X(PRECISION, "of what was taken for a class, the share that is of it") \
+    X(RECALL, "of what is of a class, the share that was taken for it") \
+    X(F1, "harmonic mean of precision and recall") \
+    X(AUROC, "area below the curve of true against false positives") \
+    X(AVERAGE_PRECISION, "precision at each recall, weighted by the recall gained")
+
+typedef enum pl_metric_kind {
+#define PL_X(name, help) PL_METRIC_##name,
+    PL_METRICS(PL_X)
+#undef PL_X
+        PL_METRIC_KINDS
+} pl_metric_kind_t;
+
+/* How the values of classes become one: their mean, those with neither samples nor
+ * predictions left out; of all counts together; their mean by how many samples are of
+ * each; not at all: "f1_0", "f1_1", … */
+typedef enum pl_average { PL_MACRO, PL_MICRO, PL_WEIGHTED, PL_PER_CLASS } pl_average_t;
+
+/* A figure as sums.  Of a pair: the sum over samples or tokens and their weight, two
+ * scalars.  Of any other kind: sum is [...] and weight is the same node. */
+typedef struct pl_metric {
+    pl_node_t sum;
+    pl_node_t weight;
+    pl_metric_kind_t kind;
+    pl_average_t average;
+} pl_metric_t;
+
+/* A loss is such a pair, a mean. */
+typedef pl_metric_t pl_loss_t;
+PL_API pl_loss_t pl_pair(pl_node_t sum, pl_node_t weight);
 PL_API void pl_loss(pl_graph_t *g, pl_loss_t loss);
 typedef enum pl_log_when { PL_ON_EPOCH = 1, PL_ON_STEP = 2 } pl_log_when_t;
-/* A figure to log: sum and weight add up over batches and ranks; the stage prefixes the
- * name (val_acc).  In training, what is logged at steps, such as the loss, has in each
+/* A figure to log: its sums add up over batches and ranks; the stage prefixes the name
+ * (val_acc).  In training, what is logged at steps, such as the loss, has in each
  * line the mean since the line before ("train_loss") and, in the last of an epoch, that
  * of the epoch besides ("train_loss_epoch"). */
-PL_API void pl_log(pl_graph_t *g, const char *name, pl_loss_t figure, pl_log_when_t when);
+PL_API void pl_log(pl_graph_t *g, const char *name, pl_metric_t figure,
+                   pl_log_when_t when);
 
 /* Operators.  Shapes: B batch, T tokens, C channels or classes; "..." any leading axes.
  * Element-wise ones broadcast as NumPy does.  Axes count from the end when negative. */
@@ -676,8 +712,49 @@ PL_API pl_loss_t pl_mse(pl_graph_t *g, pl_node_t x, pl_node_t target);
 /* The same, each sample counting as much as its weight [B] says. */
 PL_API pl_loss_t pl_weighted_mse(pl_graph_t *g, pl_node_t x, pl_node_t target,
                                  pl_node_t weights);
-PL_API pl_loss_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
-                             const pl_cross_entropy_options_t *options);
+
+/* Metrics, for pl_log().  Those of classes take logits [..., C] and targets [...] int32
+ * or int64; the class with the first largest logit is the one they are taken for. */
+typedef struct pl_classes_options {
+    bool has_ignore;
+    int64_t ignore_index;                                 /* targets that count nothing */
+    pl_average_t average;                                 /* [PL_MACRO] */
+} pl_classes_options_t;
+PL_API pl_metric_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                               const pl_cross_entropy_options_t *options);
+/* Right when fewer than k logits are before the target's. */
+PL_API pl_metric_t pl_accuracy_top(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                                   int64_t k, const pl_cross_entropy_options_t *options);
+/* The others count each class: up to 256 of them. */
+PL_API pl_metric_t pl_accuracy_of_classes(pl_graph_t *g, pl_node_t logits,
+                                          pl_node_t targets,
+                                          const pl_classes_options_t *options);
+PL_API pl_metric_t pl_precision(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                                const pl_classes_options_t *options);
+PL_API pl_metric_t pl_recall(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                             const pl_classes_options_t *options);
+PL_API pl_metric_t pl_f1(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                         const pl_classes_options_t *options);
+/* A list of C lists; average is not used. */
+PL_API pl_metric_t pl_confusion_matrix(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                                       const pl_classes_options_t *options);
+/* Scores from 0 to 1, [..., C] for C classes each against all others, or [..., 1] for
+ * class 1 against class 0.  Counted in `bins` bins (2 to 4096) of equal width, and so
+ * exact for scores that are multiples of 1 / (bins - 1). */
+PL_API pl_metric_t pl_auroc(pl_graph_t *g, pl_node_t scores, pl_node_t targets,
+                            int64_t bins, const pl_classes_options_t *options);
+PL_API pl_metric_t pl_average_precision(pl_graph_t *g, pl_node_t scores,
+                                        pl_node_t targets, int64_t bins,
+                                        const pl_classes_options_t *options);
+/* Of x and target, both of any one shape, over all elements. */
+PL_API pl_metric_t pl_rmse(pl_graph_t *g, pl_node_t x, pl_node_t target);
+PL_API pl_metric_t pl_mae(pl_graph_t *g, pl_node_t x, pl_node_t target);
+PL_API pl_metric_t pl_r2(pl_graph_t *g, pl_node_t x, pl_node_t target);
+/* Of a loss in nats for each token, such as pl_cross_entropy(). */
+PL_API pl_metric_t pl_perplexity(pl_loss_t loss);
+/* The same, for tokens that stand for so many bytes on average. */
+PL_API pl_metric_t pl_bits_per_byte(pl_graph_t *g, pl_loss_t loss,
+                                    double bytes_per_token);
 
 /* ---- Modules ----------------------------------------------------------------------- */
 

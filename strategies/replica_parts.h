@@ -4,8 +4,6 @@
 
 #include "strategies/replica.h"
 
-enum { PL_FIGURES_MOST = 64 };
-
 /* The plan for a batch, or NULL with an error. */
 const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r, pl_stage_t stage,
                                          int64_t count, bool accumulate, pl_error_t *err);

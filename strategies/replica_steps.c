@@ -144,7 +144,7 @@ int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batc
 
 /* ---- figures ---- */
 
-/* One a line, those wanted at steps with a '*' behind. */
+/* One a line, as messages.def has it. */
 static char *figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
 {
     const pl_replica_plan_t *plan = NULL;
@@ -156,8 +156,9 @@ static char *figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *e
         const pl_fetch_t *f = &plan->fetch[k];
         if (f->kind != PL_FETCH_FIGURE)
             continue;
-        char *longer = pl_text("%s%s%s\n", names, f->name,
-                               f->when & PL_ON_STEP ? "*" : "");
+        char *longer = pl_text("%s%s%s\t%d\t%d\t%lld\t%lld\n", names, f->name,
+                               f->when & PL_ON_STEP ? "*" : "", f->metric, f->average,
+                               (long long)f->sums, (long long)f->columns);
         pl_free(names);
         names = longer;
     }

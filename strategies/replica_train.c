@@ -29,8 +29,8 @@ typedef struct round {
     bool guarded;
     double lr_factor, lr, average_share, grad_norm, loss, loss_scale;
     uint64_t skipped_steps;
-    size_t figures_size;
-    double figures[2 * PL_FIGURES_MOST];
+    size_t figures_size, figures_room;                      /* bytes */
+    double *figures;
     pl_error_t failure;
 } round_t;
 
@@ -57,6 +57,7 @@ static void list_free(round_t *round)
 {
     while (round) {
         round_t *next = round->next;
+        pl_free(round->figures);
         pl_free(round);
         round = next;
     }
@@ -107,16 +108,26 @@ static void round_answered(pl_replica_t *r, round_t *round, const pl_answer_t *a
         rounds_settle(r);
 }
 
+/* Into memory of its own, which grows once. */
+static void figures_keep(round_t *round, pl_bytes_t figures)
+{
+    if (figures.size > round->figures_room) {
+        pl_free(round->figures);
+        round->figures = pl_alloc(figures.size);
+        round->figures_room = round->figures ? figures.size : 0;
+    }
+    round->figures_size = figures.size <= round->figures_room ? figures.size : 0;
+    if (round->figures_size != figures.size)
+        pl_no_memory(&round->failure);
+    if (round->figures_size)
+        memcpy(round->figures, figures.data, round->figures_size);
+}
+
 static void forward_backward_answered(void *self, const pl_answer_t *answer)
 {
     round_t *round = answer->context;
-    if (answer->kind == PL_ANSWER_REPLY) {
-        const pl_bytes_t figures = answer->body->replay_plan_reply.figures;
-        round->figures_size = figures.size < sizeof round->figures
-                                  ? figures.size
-                                  : sizeof round->figures;
-        memcpy(round->figures, figures.data, round->figures_size);
-    }
+    if (answer->kind == PL_ANSWER_REPLY)
+        figures_keep(round, answer->body->replay_plan_reply.figures);
     round_answered(self, round, answer);
 }
 
@@ -333,7 +344,9 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
     round_t *round = round_take(rounds, err);
     if (!round)
         return PL_ENOMEM;
-    *round = (round_t){.call = call,
+    *round = (round_t){.figures = round->figures,
+                       .figures_room = round->figures_room,
+                       .call = call,
                        .batch = (pl_batch_t *)msg->batch,
                        .number = msg->global_step,
                        .shard = msg->shard,

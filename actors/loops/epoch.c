@@ -151,7 +151,7 @@ static void epoch_names(pl_pass_t *pass, const char *names)
 {
     pl_epoch_t *e = (pl_epoch_t *)pass;
     pl_figures_name(&e->sums, "train_", names);
-    e->since_log = e->sums;
+    pl_figures_name(&e->since_log, "train_", names);
 }
 
 static uint32_t epoch_begun(pl_pass_t *pass, uint32_t there)
@@ -235,6 +235,8 @@ static void epoch_release(void *self)
 {
     pl_epoch_t *e = self;
     json_decref(e->newest);
+    pl_figures_release(&e->sums);
+    pl_figures_release(&e->since_log);
 }
 
 static const pl_handler_t epoch_handlers[] = {

@@ -124,9 +124,16 @@ typedef struct pl_fetch {
     enum { PL_FETCH_FIGURE, PL_FETCH_OUTPUT } kind;   /* a (sum, weight) pair; a tensor */
     int32_t value, weight;                            /* value numbers; weight of
                                                          figures only */
-    int when;                                         /* pl_log_when_t bits, figures
-                                                         only */
+    pl_metric_kind_t metric;                          /* figures only, as the next */
+    pl_average_t average;
+    int64_t sums;                                         /* numbers; a pair has 2 */
+    int64_t columns;                                      /* of their shape's last axis */
+    int when;                                             /* pl_log_when_t bits, figures
+                                                             only */
 } pl_fetch_t;
+
+/* Sums of all figures of a step. */
+#define PL_SUMS_MOST 65536
 
 struct pl_model;
 

@@ -107,7 +107,7 @@ typedef struct step {
 
 static void figure(pl_graph_t *g, const char *name, pl_node_t sum, pl_node_t weight)
 {
-    pl_log(g, name, (pl_loss_t){sum, weight}, PL_ON_STEP);
+    pl_log(g, name, pl_pair(sum, weight), PL_ON_STEP);
 }
 
 /* For a step that is guarded to go back to. */
