@@ -435,6 +435,13 @@ PL_API int pl_trainer_validate(pl_trainer_t *trainer, const char *checkpoint,
 PL_API int pl_trainer_test(pl_trainer_t *trainer, const char *checkpoint,
                            pl_on_done_t on_done, void *user, pl_error_t *err);
 
+/* Trains on where a run was cut off or stopped, in its directory, as if it had not been:
+ * from a checkpoint, from the newest valid one of a run directory, or [from NULL] of the
+ * newest run in trainer.default_root_dir; where that has none a run begins afresh.  What
+ * changes arithmetic or order must be as it was: PL_EINVAL names what is not. */
+PL_API int pl_trainer_resume(pl_trainer_t *trainer, const char *from,
+                             pl_on_done_t on_done, void *user, pl_error_t *err);
+
 /* What to predict from. */
 typedef struct pl_prediction {
     const char *checkpoint;             /* a .safetensors file or a run directory */

@@ -36,6 +36,15 @@ int pl_run_dir_is_free(const char *root, const char *name, pl_error_t *err);
 char *pl_run_dir_make(const char *root, const char *name, const char *run,
                       pl_error_t *err);
 
+/* Gives the folder of that name another one, NAME.1 or the next, and says so; nothing is
+ * there: fine.  PL_EBUSY as below. */
+int pl_run_dir_put_aside(const char *root, const char *name, pl_error_t *err);
+
+/* Holds a run's folder until pl_run_dir_let(): PL_EBUSY names the process that does
+ * already. */
+int pl_run_dir_hold(const char *path, int *held, pl_error_t *err);
+void pl_run_dir_let(int held);
+
 /* Makes the folder of a file that lay there once again, and says so. */
 int pl_run_dir_make_again(const char *file, pl_error_t *err);
 

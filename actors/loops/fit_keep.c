@@ -88,14 +88,16 @@ static void hand_on(pl_fit_t *fit)
     keep_sent(fit, call, &err);
 }
 
-/* A logger that does not answer costs what it has not written. */
+/* A logger that does not answer in time costs what it has not written. */
 static void loggers_told(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
+    if (answer->kind == PL_ANSWER_PROGRESS || !fit->keeping.weights
+        || (uint64_t)(uintptr_t)answer->context != fit->serial)
+        return;
     if (answer->kind == PL_ANSWER_REPLY)
         fit->keeping.loggers = pl_strdup(answer->body->get_state_reply.state);
-    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
-        hand_on(fit);
+    hand_on(fit);
 }
 
 /* ---- asking the parts ---- */
@@ -105,7 +107,9 @@ static void ask_loggers(pl_fit_t *fit)
 {
     pl_error_t err = {0};
     void (*then)(pl_fit_t *) = fit->keeping.then;
-    pl_how_t how = {.on_answer = loggers_told, .total_ms = LOGGERS_MS};
+    pl_how_t how = {.on_answer = loggers_told,
+                    .context = (void *)(uintptr_t)fit->serial,
+                    .total_ms = LOGGERS_MS};
     uint64_t call = pl_call_get_state(fit, fit->asking.logger, &(pl_get_state_t){0}, how,
                                       &err);
     if (!call)
