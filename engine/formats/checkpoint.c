@@ -148,25 +148,35 @@ void pl_checkpoint_abandon(pl_checkpoint_t *checkpoint)
 
 /* ---- the manifest ---- */
 
+static json_t *sums_list(const pl_sums_t *sums)
+{
+    json_t *blocks = json_array();
+    char hex[9];
+    for (int k = 0; k < sums->count && blocks; k++) {
+        snprintf(hex, sizeof hex, "%08x", sums->block[k]);
+        if (json_array_append_new(blocks, json_string(hex)) != 0) {
+            json_decref(blocks);
+            blocks = NULL;
+        }
+    }
+    return blocks;
+}
+
 int pl_checkpoint_note(json_t *manifest, const char *name, const pl_sums_t *sums,
                        pl_error_t *err)
 {
-    json_t *files = json_object_get(manifest, "files"), *blocks = json_array();
-    char hex[9];
-    int failed = !blocks;
-    if (!files) {
-        files = json_object();
-        failed |= json_object_set_new(manifest, "files", files);
-    }
-    for (int k = 0; k < sums->count && !failed; k++) {
-        snprintf(hex, sizeof hex, "%08x", sums->block[k]);
-        failed = json_array_append_new(blocks, json_string(hex));
-    }
-    json_t *entry = json_pack("{s:I, s:i, s:o}", "bytes", (json_int_t)sums->bytes,
-                              "block", PL_SUMS_BLOCK, "crc32c", blocks);
-    if (failed || json_object_set_new(files, name, entry))
-        return pl_no_memory(err);
-    return PL_OK;
+    json_t *files = json_object_get(manifest, "files"), *blocks = sums_list(sums);
+    if (!files && json_object_set_new(manifest, "files", json_object()) == 0)
+        files = json_object_get(manifest, "files");
+    json_t *entry = blocks
+                        ? json_pack("{s:I, s:i, s:o}", "bytes", (json_int_t)sums->bytes,
+                                    "block", PL_SUMS_BLOCK, "crc32c", blocks)
+                        : NULL;
+    if (files && json_object_set_new(files, name, entry) == 0)
+        return PL_OK;
+    if (!files)
+        json_decref(entry);
+    return pl_no_memory(err);
 }
 
 /* {…} with a last member that is the checksum of all bytes before it. */
