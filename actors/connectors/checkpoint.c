@@ -174,7 +174,7 @@ static int put_text(json_t *manifest, const char *key, const char *text, pl_erro
 }
 
 static char *manifest_of(const checkpoint_t *checkpoint, const pl_save_checkpoint_t *msg,
-                         pl_error_t *err)
+                         const char *drop, pl_error_t *err)
 {
     const pl_weights_t *weights = (const pl_weights_t *)msg->weights;
     json_t *manifest = json_copy(checkpoint->fixed);
@@ -183,7 +183,9 @@ static char *manifest_of(const checkpoint_t *checkpoint, const pl_save_checkpoin
     if (!manifest || json_object_set_new(manifest, "epoch", json_integer(msg->epoch))
         || json_object_set_new(manifest, "global_step",
                                json_integer((json_int_t)msg->global_step))
-        || json_object_set_new(manifest, "serial", json_integer((json_int_t)msg->serial)))
+        || json_object_set_new(manifest, "serial", json_integer((json_int_t)msg->serial))
+        || json_object_set_new(manifest, "names", json_string(msg->names))
+        || json_object_set_new(manifest, "drop", json_string(drop)))
         code = pl_no_memory(err);
     if (code == PL_OK)
         code = put_text(manifest, "metrics", msg->metrics, err);
@@ -230,7 +232,7 @@ static char *drop_of(const checkpoint_t *checkpoint, const pl_save_checkpoint_t 
 static int checkpoint_write(checkpoint_t *checkpoint, saving_t *saving,
                             const pl_save_checkpoint_t *msg, pl_error_t *err)
 {
-    char *manifest = manifest_of(checkpoint, msg, err);
+    char *manifest = manifest_of(checkpoint, msg, saving->drop, err);
     if (!manifest)
         return err->code;
     const pl_write_checkpoint_t fields = {.folder = checkpoint->folder,

@@ -38,7 +38,7 @@ static int file_write(const pl_checkpoint_t *checkpoint, const pl_weights_t *wei
                                                  : PL_CHECKPOINT_OPTIMIZER;
     pl_sums_t sums = {0};
     char *path = pl_checkpoint_file(checkpoint, name, err);
-    int code = path ? pl_weights_write(path, weights, part, &sums, err) : PL_ENOMEM;
+    int code = path ? pl_weights_write_part(path, weights, part, &sums, err) : PL_ENOMEM;
     if (code == PL_OK)
         code = pl_checkpoint_note(manifest, name, &sums, err);
     pl_sums_release(&sums);
@@ -159,6 +159,50 @@ static int io_on_write(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- finding ---- */
 
+static bool has_serial(const char *path, json_int_t serial)
+{
+    json_t *manifest = pl_checkpoint_manifest(path, NULL);
+    bool same = manifest
+                && json_integer_value(json_object_get(manifest, "serial")) == serial;
+    json_decref(manifest);
+    return same;
+}
+
+static int names_complete(const char *folder, const char *found, json_t *manifest,
+                          pl_error_t *err)
+{
+    json_int_t serial = json_integer_value(json_object_get(manifest, "serial"));
+    const char *names = json_string_value(json_object_get(manifest, "names"));
+    int code = PL_OK;
+    char *path;
+    while (names && code == PL_OK && (path = path_next(folder, &names, err))) {
+        if (!has_serial(path, serial))
+            code = one_write(path, found, NULL, manifest, err);
+        pl_free(path);
+    }
+    return code;
+}
+
+/* A run that was killed while it saved: what it had begun is done, so that the state that
+ * the callbacks kept in it holds.  The checkpoint was just read and is whole. */
+static int found_complete(const pl_found_t *found, pl_error_t *err)
+{
+    char *folder = pl_text("%s/" PL_CHECKPOINTS_FOLDER, found->run_dir), *path;
+    json_t *manifest = pl_json_read(found->manifest, strlen(found->manifest), "manifest",
+                                    err);
+    int code = folder && manifest ? PL_OK : pl_no_memory(err);
+    if (code == PL_OK)
+        code = names_complete(folder, found->path, manifest, err);
+    const char *drop = json_string_value(json_object_get(manifest, "drop"));
+    while (drop && code == PL_OK && (path = path_next(folder, &drop, err))) {
+        pl_checkpoint_remove(path, NULL);
+        pl_free(path);
+    }
+    json_decref(manifest);
+    pl_free(folder);
+    return code;
+}
+
 static int io_on_find(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     const pl_find_checkpoint_t *wanted = &body->find_checkpoint;
@@ -166,8 +210,12 @@ static int io_on_find(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     (void)self;
     int code = pl_checkpoint_find(wanted->root, wanted->run_name,
                                   *wanted->from ? wanted->from : NULL, &found, err);
-    if (code != PL_OK)
+    if (code == PL_OK && found.path && found.run_dir)
+        code = found_complete(&found, err);
+    if (code != PL_OK) {
+        pl_found_release(&found);
         return code;
+    }
     code = pl_reply_find_checkpoint(
         call,
         &(pl_find_checkpoint_reply_t){.path = found.path ? found.path : "",

@@ -32,8 +32,8 @@ static char *tensor_name(const pl_output_t *tensor)
                          tensor->name);
 }
 
-int pl_weights_write(const char *path, const pl_weights_t *weights,
-                     pl_weights_part_t part, pl_sums_t *sums, pl_error_t *err)
+int pl_weights_write_part(const char *path, const pl_weights_t *weights,
+                          pl_weights_part_t part, pl_sums_t *sums, pl_error_t *err)
 {
     const pl_metadata_t metadata[] = {
         {"format", "paceline"},
@@ -61,6 +61,11 @@ int pl_weights_write(const char *path, const pl_weights_t *weights,
         pl_text_free((char *)source[k].name);
     pl_free(source);
     return code;
+}
+
+int pl_weights_write(const char *path, const pl_weights_t *weights, pl_error_t *err)
+{
+    return pl_weights_write_part(path, weights, PL_WEIGHTS_MODULE, NULL, err);
 }
 
 /* ---- Reading ---- */

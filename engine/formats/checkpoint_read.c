@@ -78,6 +78,7 @@ static json_t *manifest_parse(const char *path, const char *text, size_t length,
         return NULL;
     json_t *manifest = pl_json_read(text, length, path, err);
     const char *format = json_string_value(json_object_get(manifest, "format"));
+    json_object_del(manifest, "crc32c");                    /* of the text, not of it */
     if (!manifest || (format && !strcmp(format, PL_CHECKPOINT_FORMAT)))
         return manifest;
     pl_fail(err, PL_EUNSUPPORTED, "%s: is of format \"%.40s\"; this is \"%s\"", path,
