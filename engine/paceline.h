@@ -440,6 +440,13 @@ PL_API int pl_trainer_validate(pl_trainer_t *trainer, const char *checkpoint,
 PL_API int pl_trainer_test(pl_trainer_t *trainer, const char *checkpoint,
                            pl_on_done_t on_done, void *user, pl_error_t *err);
 
+/* Trains on where a run was cut off or stopped, in its directory, as if it had not been:
+ * from a checkpoint, from the newest valid one of a run directory, or [from NULL] of the
+ * newest run in trainer.default_root_dir; where that has none a run begins afresh.  What
+ * changes arithmetic or order must be as it was: PL_EINVAL names what is not. */
+PL_API int pl_trainer_resume(pl_trainer_t *trainer, const char *from,
+                             pl_on_done_t on_done, void *user, pl_error_t *err);
+
 /* What to predict from. */
 typedef struct pl_prediction {
     const char *checkpoint;             /* a .safetensors file or a run directory */
@@ -1029,7 +1036,8 @@ PL_API int pl_arrays_read(void *user, const pl_read_request_t *request,
 #define PL_WISHES(X) \
     X(STOP, "stop") \
     X(RATE, "lr_factor") \
-    X(LOG, "figures")
+    X(LOG, "figures") \
+    X(SAVE, "save")
 
 enum {
 #define PL_X(name, text) PL_WISH_BIT_##name,
@@ -1046,16 +1054,17 @@ enum {
     X(FIT_START, "on_fit_start", PL_MAY_STOP | PL_MAY_RATE, "before the first epoch") \
     X(TRAIN_EPOCH_START, "on_train_epoch_start", PL_MAY_STOP | PL_MAY_RATE, \
       "before the first batch of an epoch") \
-    X(TRAIN_BATCH_END, "on_train_batch_end", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG, \
-      "after an optimizer step") \
+    X(TRAIN_BATCH_END, "on_train_batch_end", \
+      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG | PL_MAY_SAVE, "after an optimizer step") \
     X(VALIDATION_START, "on_validation_start", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG, \
       "before a validation") \
-    X(VALIDATION_END, "on_validation_end", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG, \
-      "after a validation") \
-    X(TRAIN_EPOCH_END, "on_train_epoch_end", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG, \
+    X(VALIDATION_END, "on_validation_end", \
+      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG | PL_MAY_SAVE, "after a validation") \
+    X(TRAIN_EPOCH_END, "on_train_epoch_end", \
+      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG | PL_MAY_SAVE, \
       "after the last batch of an epoch") \
     X(FIT_END, "on_fit_end", 0, "after the last epoch") \
-    X(EXCEPTION, "on_exception", 0, "when the run fails, before it ends")
+    X(EXCEPTION, "on_exception", PL_MAY_SAVE, "when the run fails, before it ends")
 
 typedef enum pl_hook {
 #define PL_X(name, text, may, when) PL_HOOK_##name,
@@ -1086,6 +1095,10 @@ typedef struct pl_wish {
     double lr_factor;               /* on the learning rate from the next step on, 0..;
                                        1: as it is; those of several callbacks multiply */
     char reason[160];               /* why it stops, for the result  [""] */
+    char save[256];                 /* names of a checkpoint to be made, one a line; it is
+                                       made between two steps  [""] */
+    char drop[512];                 /* older ones that are no longer wanted once that one
+                                       is safe, one a line  [""] */
     struct pl_figures_wish *figures;  /* of pl_wish_figure() */
 } pl_wish_t;
 

@@ -51,13 +51,19 @@ void pl_figures_release(pl_figures_t *figures)
     *figures = (pl_figures_t){0};
 }
 
+bool pl_figures_begin(pl_figures_t *figures)
+{
+    if (!figures->sum)
+        figures->sum = pl_alloc_array(figures->size, sizeof *figures->sum);
+    figures->failed |= !figures->sum;
+    return figures->sum;
+}
+
 void pl_figures_add(pl_figures_t *figures, pl_bytes_t sums)
 {
     size_t count = sums.size / sizeof(double);
     const char *from = sums.data;
-    if (!figures->sum)
-        figures->sum = pl_alloc_array(figures->size, sizeof *figures->sum);
-    figures->failed |= !figures->sum;
+    pl_figures_begin(figures);
     for (size_t k = 0; k < count && k < figures->size && figures->sum; k++) {
         double one;
         memcpy(&one, from + k * sizeof one, sizeof one);

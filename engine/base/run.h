@@ -47,6 +47,7 @@ typedef struct pl_trainer_options {
     double step_timeout;                                    /* s */
     const char *default_root_dir;
     const char *run_name;                                   /* "": numbered */
+    bool enable_checkpointing;
     bool enable_progress_bar;
 } pl_trainer_options_t;
 

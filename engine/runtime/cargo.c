@@ -37,6 +37,7 @@ static void job_release(pl_object_t *object)
     pl_binding_free(bound->data_binding);
     pl_binding_free(bound->module_binding);
     pl_free(bound->job.checkpoint);
+    pl_free(bound->job.resume);
     pl_free(bound->job.prompt);
     pl_free(bound);
 }

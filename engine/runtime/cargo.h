@@ -26,6 +26,9 @@ typedef struct pl_job {
     pl_stage_t stage;                           /* PL_TRAIN: fit, to validate as well;
                                                    others: that alone */
     char *checkpoint;                           /* weights to start from  [NULL: fresh] */
+    bool resumes;                               /* goes on where a run was cut off: */
+    char *resume;                               /* a checkpoint or run directory [NULL:
+                                                   the newest] */
     char *prompt;                               /* text to go on from [NULL: predict
                                                    the data] */
     int64_t tokens;                             /* to write after the prompt */
