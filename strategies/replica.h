@@ -15,9 +15,9 @@
 extern "C" {
 #endif
 
-/* Batches come in two sizes, full and the ragged last; gradients are set or, from the
- * second micro-batch of a step on, added to. */
-enum { PL_SIZES = 2, PL_PLANS_MOST = 10 };
+/* A plan for each size of the batches; gradients are set or, from the second micro-batch
+ * of a step on, added to. */
+enum { PL_PLANS_MOST = 3 * PL_SIZES_MOST + 2 };
 
 typedef enum pl_plan_kind {
     PL_PLAN_BATCH,
@@ -28,7 +28,7 @@ typedef enum pl_plan_kind {
 typedef struct pl_replica_plan {
     pl_plan_kind_t kind;
     pl_stage_t stage;
-    int64_t batch_size;
+    pl_batch_size_t size;
     bool accumulate;
     uint32_t number;                                        /* the accelerator's */
     pl_fetch_t *fetch;                                      /* [fetch_count] */

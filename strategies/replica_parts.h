@@ -6,7 +6,8 @@
 
 /* The plan for a batch, or NULL with an error. */
 const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r, pl_stage_t stage,
-                                         int64_t count, bool accumulate, pl_error_t *err);
+                                         const pl_batch_t *batch, bool accumulate,
+                                         pl_error_t *err);
 
 /* The plan of a kind that there is one of, or NULL. */
 const pl_replica_plan_t *pl_replica_plan_of(const pl_replica_t *r, pl_plan_kind_t kind);
