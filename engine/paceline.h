@@ -695,8 +695,10 @@ PL_API pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p);
 /* q, k, v [B, heads, T, d] -> [B, heads, T, d]; scores scaled by 1/sqrt(d); causal: a
  * token sees itself and earlier. */
 typedef struct pl_attention_options {
-    bool causal;
+    bool causal;                         /* padding behind a sample is not seen then */
     double dropout;
+    const pl_node_t *mask;               /* float32 [B, T]: keys at 0 are not seen; not
+                                            when causal  [all are] */
 } pl_attention_options_t;
 PL_API pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                               const pl_attention_options_t *options);
@@ -945,6 +947,10 @@ typedef struct pl_field {
     pl_shape_t shape;                          /* of one sample, without the batch axis */
 } pl_field_t;
 
+/* Size of the first axis of a field that is as long as the sample. */
+#define PL_VARIES (-1)
+
+
 /* What a data set says of itself when opened. */
 typedef struct pl_data_info {
     int64_t samples;
@@ -956,6 +962,8 @@ typedef struct pl_data_info {
                                         fills module options left "auto" and is stored
                                         with the weights; from pl_text(), freed by the
                                         caller [NULL] */
+    double padding[PL_FIELDS];       /* what stands behind shorter samples in fields that
+                                        vary */
 } pl_data_info_t;
 
 /* What is asked of a data set. */
@@ -977,6 +985,9 @@ typedef struct pl_read_request {
     uint64_t seed, epoch;                /* randomness is a pure function of these and the
                                             index */
     pl_stage_t stage;
+    int64_t length;                      /* of the first axis of fields that vary: samples
+                                            begin so far apart, and what is not written is
+                                            padding already */
 } pl_read_request_t;
 
 typedef struct pl_dataset_ops {
@@ -990,6 +1001,10 @@ typedef struct pl_dataset_ops {
                 pl_error_t *err);
     void (*close)(void *self);           /* data thread; also after a failed open [nothing
                                             to do] */
+    /* How long a sample is in its fields that vary, 1..; once for each, after open().  A
+     * batch has samples of nearly one length, all padded to the longest of them, and a
+     * field "mask", float32 [length], 1 where there is something.  [No field varies] */
+    int64_t (*length)(const void *self, int64_t index);
 } pl_dataset_ops_t;
 
 /* Data that the program itself holds: a source known by name in this process, which the
@@ -1004,6 +1019,8 @@ typedef struct pl_memory_data {
     int (*read)(void *user, const pl_read_request_t *request, void *const field[],
                 pl_error_t *err);
     void *user;                       /* for read; must stay while the source is in use */
+    int64_t (*length)(void *user, int64_t index);           /* as in pl_dataset_ops_t */
+    double padding[PL_FIELDS];        /* as in pl_data_info_t */
 } pl_memory_data_t;
 
 /* Registers a source under a name, for data opened from now on; it takes the place of one
@@ -1020,6 +1037,10 @@ typedef struct pl_arrays {
     const void *data[PL_FIELDS];         /* [samples, shape of the field]; must stay while
                                             in use */
     const char *facts;                   /* as in pl_data_info_t  [none] */
+    const int64_t *offset;               /* [samples + 1]: of fields that vary sample i is
+                                            [offset[i], offset[i + 1]) of their first axis
+                                            [none varies] */
+    double padding[PL_FIELDS];           /* as in pl_data_info_t */
 } pl_arrays_t;
 
 /* Registers arrays under a name, as pl_memory_data() does. */

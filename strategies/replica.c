@@ -47,9 +47,15 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
                             pl_error_t *err)
 {
     const pl_module_ops_t *module = r->module.ops;
-    pl_graph_t *g =
-        pl_graph_new(r->model, plan->stage, r->layout->stage[plan->stage].field,
-                     r->layout->stage[plan->stage].field_count, plan->batch_size, err);
+    const int fields = r->layout->stage[plan->stage].field_count;
+    pl_field_t field[PL_FIELDS];
+    for (int k = 0; k < fields; k++) {
+        field[k] = r->layout->stage[plan->stage].field[k];
+        if (pl_varies(&field[k]))
+            field[k].shape.dim[0] = plan->size.length;
+    }
+    pl_graph_t *g = pl_graph_new(r->model, plan->stage, field, fields, plan->size.count,
+                                 err);
     if (!g)
         return NULL;
     module->step(g, r->module.self, plan->stage);
@@ -100,15 +106,13 @@ static pl_graph_t *describe_restore(const pl_replica_t *r, pl_error_t *err)
 }
 
 static int plan_add(pl_replica_t *r, pl_plan_kind_t kind, pl_stage_t stage,
-                    int64_t batch_size, bool accumulate, pl_error_t *err)
+                    pl_batch_size_t size, bool accumulate, pl_error_t *err)
 {
-    if (kind == PL_PLAN_BATCH && batch_size == 0)
-        return PL_OK;
     if (r->plan_count == PL_PLANS_MOST)
         return pl_fail(err, PL_EBUG, "more than %d plans", PL_PLANS_MOST);
     r->plan[r->plan_count++] = (pl_replica_plan_t){.kind = kind,
                                                    .stage = stage,
-                                                   .batch_size = batch_size,
+                                                   .size = size,
                                                    .accumulate = accumulate};
     return PL_OK;
 }
@@ -121,9 +125,9 @@ static int plans_list(pl_replica_t *r, pl_error_t *err)
     for (int s = 0; s < 4 && code == PL_OK; s++) {
         if (!r->layout->stage[stages[s]].present)
             continue;
-        const int64_t sizes[PL_SIZES] = {r->layout->stage[stages[s]].batch_size,
-                                         r->layout->stage[stages[s]].ragged};
-        for (int k = 0; k < PL_SIZES && code == PL_OK; k++) {
+        const pl_batch_size_t *sizes = r->layout->stage[stages[s]].size;
+        for (int k = 0; k < r->layout->stage[stages[s]].size_count && code == PL_OK;
+             k++) {
             code = plan_add(r, PL_PLAN_BATCH, stages[s], sizes[k], false, err);
             if (code == PL_OK && stages[s] == PL_TRAIN
                 && r->job->trainer->accumulate_grad_batches > 1)
@@ -273,7 +277,7 @@ static int calls_regions(pl_replica_t *r, pl_error_t *err)
 static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind,
                      pl_error_t *err)
 {
-    int code = plan_add(r, kind, PL_TRAIN, 0, false, err);
+    int code = plan_add(r, kind, PL_TRAIN, (pl_batch_size_t){0}, false, err);
     if (code != PL_OK)
         return code;
     pl_graph_t *g = kind == PL_PLAN_RESTORE ? describe_restore(r, err)

@@ -1,6 +1,9 @@
 /* replica_schedule.c - the learning rate of a replica's steps, and what its schedule
  * keeps; the share of its weights in their average */
-#include "base/alloc.h"
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json_text.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica_parts.h"
 
@@ -39,25 +42,32 @@ int pl_replica_observe_figures(pl_replica_t *r, pl_call_t *call,
     return pl_reply_observe_figures(call, &(pl_observe_figures_reply_t){0});
 }
 
-int pl_replica_get_state(pl_replica_t *r, pl_call_t *call, pl_error_t *err)
+int pl_replica_keep_schedule(const pl_replica_t *r, json_t *into, pl_error_t *err)
 {
     const pl_scheduler_ops_t *scheduler = r->scheduler.ops;
     if (!scheduler || !scheduler->save)
-        return pl_reply_get_state(call, &(pl_get_state_reply_t){.state = ""});
+        return PL_OK;
     char *saved = scheduler->save(r->scheduler.self, err);
-    if (!saved)
-        return err->code;
-    int code = pl_reply_get_state(call, &(pl_get_state_reply_t){.state = saved});
+    json_t *value = saved ? pl_json_value(saved, strlen(saved), err) : NULL;
     pl_text_free(saved);
-    return code;
+    if (!value)
+        return err->code;
+    return json_object_set_new(into, "schedule", value) == 0 ? PL_OK : pl_no_memory(err);
 }
 
-int pl_replica_set_state(pl_replica_t *r, pl_call_t *call, const pl_set_state_t *msg,
-                         pl_error_t *err)
+int pl_replica_restore_schedule(pl_replica_t *r, const json_t *from, pl_error_t *err)
 {
     const pl_scheduler_ops_t *scheduler = r->scheduler.ops;
-    int code = PL_OK;
-    if (scheduler && scheduler->restore && *msg->state)
-        code = scheduler->restore(r->scheduler.self, msg->state, err);
-    return code == PL_OK ? pl_reply_set_state(call, &(pl_set_state_reply_t){0}) : code;
+    const json_t *value = json_object_get(from, "schedule");
+    if (!scheduler || !scheduler->restore)
+        return PL_OK;
+    if (!value)
+        return pl_fail(err, PL_EFORMAT,
+                       "the weights come with no state of schedule \"%s\"",
+                       scheduler->name);
+    char *saved = pl_json_write(value, PL_JSON_COMPACT);
+    int code = saved ? scheduler->restore(r->scheduler.self, saved, err)
+                     : pl_no_memory(err);
+    pl_text_free(saved);
+    return code;
 }

@@ -10,15 +10,17 @@
 /* ---- plans ---- */
 
 const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r, pl_stage_t stage,
-                                         int64_t count, bool accumulate, pl_error_t *err)
+                                         const pl_batch_t *batch, bool accumulate,
+                                         pl_error_t *err)
 {
     for (int k = 0; k < r->plan_count; k++) {
         const pl_replica_plan_t *p = &r->plan[k];
-        if (p->kind == PL_PLAN_BATCH && p->stage == stage && p->batch_size == count
-            && p->accumulate == accumulate)
+        if (p->kind == PL_PLAN_BATCH && p->stage == stage && p->size.count == batch->count
+            && p->size.length == batch->length && p->accumulate == accumulate)
             return p;
     }
-    pl_fail(err, PL_EINVAL, "no plan for a batch of %lld samples", (long long)count);
+    pl_fail(err, PL_EINVAL, "no plan for a batch of %lld samples of length %lld",
+            (long long)batch->count, (long long)batch->length);
     return NULL;
 }
 
@@ -130,8 +132,8 @@ static int forward_send(pl_replica_t *r, forward_t *forward,
 int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batch_t *msg,
                         pl_error_t *err)
 {
-    const int64_t count = ((const pl_batch_t *)msg->batch)->count;
-    const pl_replica_plan_t *plan = pl_replica_plan(r, msg->stage, count, false, err);
+    const pl_replica_plan_t *plan =
+        pl_replica_plan(r, msg->stage, (const pl_batch_t *)msg->batch, false, err);
     forward_t *forward = plan ? pl_alloc(sizeof *forward) : NULL;
     if (!forward)
         return plan ? pl_no_memory(err) : err->code;

@@ -151,7 +151,7 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
 
 static int send_forward_backward(pl_replica_t *r, round_t *round, pl_error_t *err)
 {
-    const pl_replica_plan_t *plan = pl_replica_plan(r, PL_TRAIN, round->batch->count,
+    const pl_replica_plan_t *plan = pl_replica_plan(r, PL_TRAIN, round->batch,
                                                     round->shard > 0, err);
     if (!plan)
         return err->code;

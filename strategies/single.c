@@ -48,19 +48,6 @@ static int single_observe_figures(void *self, pl_call_t *call, const pl_body_t *
     return pl_replica_observe_figures(self, call, &body->observe_figures, err);
 }
 
-static int single_get_state(void *self, pl_call_t *call, const pl_body_t *body,
-                            pl_error_t *err)
-{
-    (void)body;
-    return pl_replica_get_state(self, call, err);
-}
-
-static int single_set_state(void *self, pl_call_t *call, const pl_body_t *body,
-                            pl_error_t *err)
-{
-    return pl_replica_set_state(self, call, &body->set_state, err);
-}
-
 static int single_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *body,
                                  pl_error_t *err)
 {
@@ -92,8 +79,6 @@ static const pl_handler_t single_handlers[] = {
     PL_ON(figure_names, single_figure_names),
     PL_ON(train_batch, single_train_batch),
     PL_ON(observe_figures, single_observe_figures),
-    PL_ON(get_state, single_get_state),
-    PL_ON(set_state, single_set_state),
     PL_ON(evaluate_batch, single_evaluate_batch),
     PL_ON(export_weights, single_export_weights),
     PL_ON(import_weights, single_import_weights),

@@ -254,7 +254,7 @@ what_cannot_run_is_refused_before_it_starts() {
     refused 2 'names no optimizer: give "optimizer"' fit bad.json "${csv[@]}" --set optimizer=null
     refused 2 'names no module: give "module"' fit bad.json "${csv[@]}" --set module=null
     refused 2 'no such source: give "data.train"' fit bad.json --set data.test.name=csv --set data.test.path=points.csv
-    refused 2 'there is no logger "parchment": known are csv, jsonl, tensorboard' fit run.json --set loggers.0=parchment
+    refused 2 'there is no logger "parchment": known are csv, jsonl, (mlflow, )?tensorboard' fit run.json --set loggers.0=parchment
     refused 2 'there is no strategy "dpp"' fit run.json --set trainer.strategy=dpp
     refused 2 'there is no launcher "inlin".*"inline"' fit run.json --set trainer.launcher=inlin
     mkdir -p runs/taken

@@ -69,6 +69,8 @@ const pl_option_t pl_data_table[] = {
              "share of the training data kept for validation"),
     PL_BOOL(pl_data_options_t, shuffle, "true", "train in another order in each epoch"),
     PL_INT(pl_data_options_t, prefetch, "4", "1..", "batches prepared ahead"),
+    PL_INT(pl_data_options_t, buckets, "4", "1..8",
+           "lengths that samples of different length are padded to; each is compiled"),
     PL_INT(pl_data_options_t, workers, "1", "1..256", "data threads of a rank"),
     PL_OPTIONS_END,
 };

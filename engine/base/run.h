@@ -59,6 +59,7 @@ typedef struct pl_data_options {
     double val_split;                                     /* share of the training data */
     bool shuffle;
     int64_t prefetch;                                       /* batches */
+    int64_t buckets;                              /* lengths that samples are padded to */
     int64_t workers;                                        /* threads */
 } pl_data_options_t;
 

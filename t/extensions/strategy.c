@@ -55,19 +55,6 @@ static int plain_observe_figures(void *self, pl_call_t *call, const pl_body_t *b
     return pl_replica_observe_figures(self, call, &body->observe_figures, err);
 }
 
-static int plain_get_state(void *self, pl_call_t *call, const pl_body_t *body,
-                           pl_error_t *err)
-{
-    (void)body;
-    return pl_replica_get_state(self, call, err);
-}
-
-static int plain_set_state(void *self, pl_call_t *call, const pl_body_t *body,
-                           pl_error_t *err)
-{
-    return pl_replica_set_state(self, call, &body->set_state, err);
-}
-
 static int plain_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *body,
                                 pl_error_t *err)
 {
@@ -99,8 +86,6 @@ static const pl_handler_t plain_handlers[] = {
     PL_ON(figure_names, plain_figure_names),
     PL_ON(train_batch, plain_train_batch),
     PL_ON(observe_figures, plain_observe_figures),
-    PL_ON(get_state, plain_get_state),
-    PL_ON(set_state, plain_set_state),
     PL_ON(evaluate_batch, plain_evaluate_batch),
     PL_ON(export_weights, plain_export_weights),
     PL_ON(import_weights, plain_import_weights),
