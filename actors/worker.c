@@ -165,11 +165,12 @@ static bool spawn_loops(worker_t *w, pl_error_t *err)
     if (w->job->stage != PL_TRAIN)
         return spawn(w, &pl_measure_loop, PL_SAME_THREAD, &start, &w->loop, err);
     pl_peers_add(&start.peers, "callback", w->callback);
-    pl_peers_add(&start.peers, "logger", w->logger);
+    if (!pl_is_nobody(w->logger))
+        pl_peers_add(&start.peers, "logger", w->logger);
     if (!spawn(w, &pl_epoch_loop, PL_SAME_THREAD, &start, &epoch, err))
         return false;
     pl_peers_add(&start.peers, "epoch", epoch);
-    if (w->does_io)
+    if (!pl_is_nobody(w->checkpoint))
         pl_peers_add(&start.peers, "checkpoint", w->checkpoint);
     return spawn(w, &pl_fit_loop, PL_SAME_THREAD, &start, &w->loop, err);
 }
@@ -292,7 +293,7 @@ static const char *weights_path(const worker_t *w)
 
 static void worker_prepared(worker_t *w)
 {
-    if (w->job->stage == PL_TRAIN && w->does_io)
+    if (w->job->stage == PL_TRAIN && w->does_io && !w->job->trainer->fast_dev_run)
         make_run_dir(w);
     else
         worker_go(w);

@@ -124,6 +124,7 @@ typedef struct pl_texts {
 typedef struct pl_amount {
     double value;
     bool is_share;
+    bool is_time;                                  /* value in s: of PL_OPTION_INTERVAL */
 } pl_amount_t;
 
 /* Another part by name, with options of its own: "shm" or {"name": "shm", "slots": 4} in
@@ -148,6 +149,7 @@ typedef enum pl_option_type {
     PL_OPTION_GROUPS,                /* const char *, a JSON list of objects: "match", and
                                         options of the part that hold for what matches;
                                         owned by the binding */
+    PL_OPTION_INTERVAL,              /* pl_amount_t; a time as well: "00:00:15:00" */
 } pl_option_type_t;
 
 /* One option of a part: the one description that run files, --set, help, manual page and
@@ -161,7 +163,8 @@ typedef struct pl_option {
                                           knows under the same name, unless auto is in the
                                           range as a word of its own; NULL: must be given;
                                           a part: "auto" or none ("null"); a float: "null"
-                                          for none, NaN */
+                                          for none, NaN; an integer: "false" when true may
+                                          stand for 1 */
     const char *range;                 /* numbers: "1..", "0..1", "(0..1]"; text:
                                           "relu|gelu|tanh"; part: its role; [anything] */
     const char *help;                  /* one clause, with the unit */

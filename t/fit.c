@@ -361,7 +361,7 @@ static void validations_come_at_their_interval(void)
     rig_result_free(result);
     result = fit(.data = EIGHT, .trainer = "\"max_epochs\": 2,"
                                            "\"val_check_interval\": 5");
-    steps_are(result, "val_loss", "5 10 15 16", "after 5 batches, and at the end");
+    steps_are(result, "val_loss", "5 13 16", "after 5 of an epoch, and at the end");
     rig_result_free(result);
     result = fit(.data = EIGHT, .trainer = "\"max_steps\": 11");
     steps_are(result, "val_loss", "8 11", "and where a limit ends the run");
@@ -374,7 +374,7 @@ static void validations_come_at_their_interval(void)
     rig_result_free(result);
     result = fit(.data = EIGHT,
                  .trainer = "\"max_steps\": 11, \"val_check_interval\": 3");
-    steps_are(result, "val_loss", "3 6 9 11", "nor batches fewer");
+    steps_are(result, "val_loss", "3 6 11", "nor batches fewer");
     rig_result_free(result);
 }
 

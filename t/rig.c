@@ -144,12 +144,14 @@ static char *run_text(const rig_t *rig)
         "{\"module\": %s, \"optimizer\": %s, \"scheduler\": %s, \"callbacks\": %s,"
         " \"averaging\": %s,"
         " \"data\": %s, \"trainer\": {\"accelerator\": %s, \"default_root_dir\": "
-        "\"%s/runs\""
+        "\"%s/runs\"%s"
         "%s%s}%s%s}",
         given_or(s->module, "{\"name\": \"mlp\", \"hidden\": [8]}"),
         given_or(s->optimizer, "{\"name\": \"sgd\", \"lr\": 0.1}"),
         given_or(s->scheduler, "null"), given_or(s->callbacks, "[]"),
         given_or(s->averaging, "null"), data, accelerator, tap_folder(),
+        strstr(given_or(s->trainer, ""), "num_sanity") ? ""
+                                                       : ", \"num_sanity_val_steps\": 0",
         s->trainer ? ", " : "", given_or(s->trainer, ""),
         s->loggers ? ", \"loggers\": " : "", given_or(s->loggers, ""));
     return length < 0 ? NULL : text;

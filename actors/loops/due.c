@@ -81,23 +81,45 @@ static bool run_ends(const pl_due_t *due, uint32_t batch)
                || (steps > 0 && pl_due_steps(due, batch) >= (uint64_t)steps));
 }
 
+bool pl_due_validates_now(const pl_due_t *due)
+{
+    uint64_t every = (uint64_t)due->options->check_val_every_n_epoch;
+    return due->validates && (every == 0 || multiple(due->epoch + UINT64_C(1), every));
+}
+
 bool pl_due_validation(const pl_due_t *due, uint32_t batch)
 {
     pl_amount_t every = due->options->val_check_interval;
-    if (!due->validates)
-        return false;
-    if (run_ends(due, batch))
+    uint64_t before = due->options->check_val_every_n_epoch
+                          ? 0
+                          : (uint64_t)due->epoch * due->batches;
+    if (due->validates && run_ends(due, batch))
         return true;
+    if (!pl_due_validates_now(due) || every.is_time)
+        return false;
     if (every.is_share) {
         uint32_t batches = (uint32_t)(every.value * due->batches);
         return (batch + 1) % (batches ? batches : 1) == 0;
     }
-    return multiple((uint64_t)due->epoch * due->batches + batch + 1,
-                    (uint64_t)every.value);
+    return multiple(before + batch + 1, (uint64_t)every.value);
+}
+
+bool pl_due_may_stop(const pl_due_t *due, uint32_t batch)
+{
+    uint64_t epochs = due->epoch + (uint64_t)(batch + 1 == due->batches);
+    return epochs >= (uint64_t)due->options->min_epochs
+           && pl_due_steps(due, batch) >= (uint64_t)due->options->min_steps;
+}
+
+/* Where the least that is to be trained is reached within an epoch. */
+static bool least_is_reached(const pl_due_t *due, uint32_t batch)
+{
+    return due->options->min_steps > 0 && pl_due_step(due, batch)
+           && pl_due_steps(due, batch) == (uint64_t)due->options->min_steps;
 }
 
 bool pl_due_decision(const pl_due_t *due, uint32_t batch)
 {
     return batch + 1 == due->end || pl_due_validation(due, batch)
-           || pl_due_callback(due, batch);
+           || pl_due_callback(due, batch) || least_is_reached(due, batch);
 }

@@ -39,6 +39,10 @@ bool pl_due_log(const pl_due_t *due, uint32_t batch);
 bool pl_due_callback(const pl_due_t *due, uint32_t batch);
 /* Also at the end of the run, so that its result speaks of the final weights. */
 bool pl_due_validation(const pl_due_t *due, uint32_t batch);
+/* Whether the clock may ask for a validation in this epoch. */
+bool pl_due_validates_now(const pl_due_t *due);
+/* Once that batch is done a wish to stop need no longer wait: min_steps, min_epochs. */
+bool pl_due_may_stop(const pl_due_t *due, uint32_t batch);
 /* Something that the loop halts for. */
 bool pl_due_decision(const pl_due_t *due, uint32_t batch);
 

@@ -7,14 +7,47 @@
 #include "actors/loops/epoch_parts.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "actors/loops/loops.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/options.h"
 
 static const int64_t REPORT_EVERY = PL_SECOND / 10;
+
+/* ---- wishes to stop ---- */
+
+void pl_epoch_wish_stop(pl_epoch_t *e, const char *reason)
+{
+    bool first = !*e->wish;
+    if (e->stopping)
+        return;
+    if (first)
+        snprintf(e->wish, sizeof e->wish, "%s", *reason ? reason : "a callback");
+    e->stopping = e->pass.done && pl_due_may_stop(&e->due, e->pass.done - 1);
+    if (e->stopping)
+        snprintf(e->reason, sizeof e->reason, "%s", e->wish);
+    else if (first)
+        pl_log_line(PL_LOG_INFO, pl_actor_rank(e), pl_actor_name(e),
+                    "%s: training goes on until trainer.min_epochs and min_steps are "
+                    "reached",
+                    e->wish);
+}
+
+/* What follows from the clock, and so may differ from run to run. */
+static void look_at_clock(pl_epoch_t *e)
+{
+    const pl_amount_t every = e->pass.options->val_check_interval;
+    int64_t now = pl_now();
+    if (e->deadline && now >= e->deadline)
+        pl_epoch_wish_stop(e, "trainer.max_time is over");
+    if (every.is_time && pl_due_validates_now(&e->due)
+        && now - e->validated_at >= (int64_t)(every.value * 1e9))
+        e->validates_now = true;
+}
 
 /* ---- batches ---- */
 
@@ -28,10 +61,23 @@ static void batch_failed(pl_epoch_t *e, const pl_error_t *error)
         pl_pass(&e->pass.failure, "epoch %u, batch %u", e->pass.epoch, e->pass.done);
 }
 
+/* Not every one: a run may have very many. */
+static void step_skipped(pl_epoch_t *e, const char *why)
+{
+    if (++e->skipped <= 10 || e->skipped % 100 == 0)
+        pl_log_line(
+            PL_LOG_WARNING, pl_actor_rank(e), pl_actor_name(e),
+            "step %llu was passed over: %s; it changed no weight; that makes %llu",
+            (unsigned long long)pl_due_steps(&e->due, e->pass.done), why,
+            (unsigned long long)e->skipped);
+}
+
 static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
                         int64_t samples)
 {
-    if (pl_due_step(&e->due, e->pass.done)) {
+    if (reply->skipped) {
+        step_skipped(e, reply->bad);
+    } else if (pl_due_step(&e->due, e->pass.done)) {
         e->lr = reply->lr;
         e->grad_norm = reply->grad_norm;
         e->loss_scale = reply->loss_scale;
@@ -40,6 +86,8 @@ static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
     e->global_step = pl_due_steps(&e->due, e->pass.done);
     e->samples += (uint64_t)samples;
     pl_pass_batch_done(&e->pass);
+    if (e->may_skip && !pl_figures_are_finite(reply->figures))
+        return;                                /* of a step that is going to be skipped */
     pl_figures_add(&e->sums, reply->figures);
     pl_figures_add(&e->since_log, reply->figures);
 }
@@ -52,6 +100,7 @@ static void batch_done(void *self, const pl_answer_t *answer)
     if (pl_pass_failed(&e->pass, answer))
         return;
     batch_count(e, &answer->body->train_batch_reply, (intptr_t)answer->context);
+    look_at_clock(e);
     if (e->pass.call && e->pass.failure.code == PL_OK
         && pl_due_log(&e->due, e->pass.done - 1)
         && !pl_due_decision(&e->due, e->pass.done - 1))
@@ -74,17 +123,25 @@ static uint64_t epoch_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
                             .shard = pl_due_shard(&e->due, batch->batch_idx),
                             .step_due = step_due,
                             .lr_factor = e->lr_factor,
+                            .may_skip = e->may_skip,
                             .batch = batch->batch};
     const pl_how_t how = {.on_answer = batch_done,
                           .context = (void *)(intptr_t)batch->samples};
     return pl_call_train_batch(e, pass->strategy, &msg, how, &pass->failure);
 }
 
-/* What was fetched last is followed by a decision. */
+/* What was fetched last ends an optimizer step. */
+static bool is_at_step(const pl_epoch_t *e)
+{
+    return e->pass.fetched == 0 || pl_due_step(&e->due, e->pass.fetched - 1);
+}
+
+/* It is followed by a decision. */
 static bool is_at_decision(const pl_epoch_t *e)
 {
-    uint32_t fetched = e->pass.fetched;
-    return fetched > e->decided && pl_due_decision(&e->due, fetched - 1);
+    return e->pass.fetched > e->decided
+           && (pl_due_decision(&e->due, e->pass.fetched - 1)
+               || (e->validates_now && is_at_step(e)));
 }
 
 /* A stop or a checkpoint waits for the optimizer step that the newest micro-batch belongs
@@ -92,9 +149,7 @@ static bool is_at_decision(const pl_epoch_t *e)
 static bool epoch_may_fetch(const pl_pass_t *pass)
 {
     const pl_epoch_t *e = (const pl_epoch_t *)pass;
-    return !is_at_decision(e)
-           && !((e->stopping || *e->wanted.save)
-                && (pass->fetched == 0 || pl_due_step(&e->due, pass->fetched - 1)));
+    return !is_at_decision(e) && !((e->stopping || *e->wanted.save) && is_at_step(e));
 }
 
 static void epoch_what(const pl_pass_t *pass, char text[160])
@@ -132,6 +187,7 @@ static void epoch_finish(pl_epoch_t *e)
                                                        .save = "",
                                                        .drop = "",
                                                        .reason = e->reason,
+                                                       .wish = e->wish,
                                                        .metrics = text});
     else
         pl_call_fail(call, &pass->failure);
@@ -150,6 +206,7 @@ static void epoch_halt(pl_epoch_t *e)
                              &(pl_train_epoch_reply_t){.global_step = e->global_step,
                                                        .samples = e->samples,
                                                        .halted = true,
+                                                       .wish = e->wish,
                                                        .save = wanted.save,
                                                        .drop = wanted.drop,
                                                        .reason = "",
@@ -181,6 +238,14 @@ static void epoch_names(pl_pass_t *pass, const char *names)
     pl_epoch_sums_restore(e);
 }
 
+/* Else there would be no validation at all. */
+static bool interval_fits(const pl_trainer_options_t *options, uint32_t batches)
+{
+    const pl_amount_t every = options->val_check_interval;
+    return every.is_share || every.is_time || options->check_val_every_n_epoch == 0
+           || every.value <= batches;
+}
+
 static uint32_t epoch_begun(pl_pass_t *pass, uint32_t there)
 {
     pl_epoch_t *e = (pl_epoch_t *)pass;
@@ -189,6 +254,12 @@ static uint32_t epoch_begun(pl_pass_t *pass, uint32_t there)
         pl_fail(&pass->failure, PL_EINVAL,
                 "trainer.limit_train_batches leaves none of the %u batches of an epoch",
                 there);
+    if (e->due.validates && !interval_fits(pass->options, batches))
+        pl_fail(
+            &pass->failure, PL_EINVAL,
+            "trainer.val_check_interval is %g, and an epoch has %u batches: lower it, "
+            "or set trainer.check_val_every_n_epoch to 0 to count across epochs",
+            pass->options->val_check_interval.value, batches);
     e->total_steps = pl_due_begin(&e->due, pass->epoch, pass->first, e->global_step,
                                   batches);
     return e->due.end;
@@ -212,6 +283,11 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
     e->pass.first = e->decided = msg->batch;
     e->lr_factor *= msg->lr_factor;
     e->global_step = msg->global_step;
+    e->deadline = msg->seconds > 0 ? pl_now() + (int64_t)(msg->seconds * 1e9) : 0;
+    if (!e->validated_at)
+        e->validated_at = pl_now();
+    if (*msg->wish)
+        snprintf(e->wish, sizeof e->wish, "%s", msg->wish);
     if (msg->batch == 0) {
         pl_figures_clear(&e->sums);
         pl_figures_clear(&e->since_log);
@@ -255,6 +331,7 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body,
     e->due = (pl_due_t){.options = e->pass.options,
                         .validates = !pl_is_nobody(e->evaluate)};
     e->lr_factor = 1;
+    e->may_skip = !strcmp(e->pass.options->nan_policy, "skip");
     e->newest = json_object();
     if (!e->newest)
         return pl_no_memory(err);

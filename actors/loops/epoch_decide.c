@@ -7,6 +7,7 @@
 
 #include "actors/loops/epoch_parts.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 static void decision_go_on(pl_epoch_t *e);
@@ -20,7 +21,9 @@ static void decision_next(pl_epoch_t *e)
 static void decision_end(pl_epoch_t *e)
 {
     int64_t most = e->pass.options->max_steps;
-    e->pass.halted = false;
+    e->pass.halted = e->validates_now = false;
+    if (*e->wish)
+        pl_epoch_wish_stop(e, e->wish);
     e->decided = e->pass.done;
     e->ended = most > 0 && e->global_step >= (uint64_t)most;
     pl_pace_paused(&e->pass.pace);
@@ -55,10 +58,8 @@ static void epoch_wish(pl_epoch_t *e, const pl_ask_callbacks_reply_t *wish)
     pl_ask_log(e, &e->asking, &msg, wish, e->newest, &e->pass.failure);
     e->lr_factor *= wish->lr_factor;
     pl_wanted_add(&e->wanted, wish->save, wish->drop, &e->pass.failure);
-    if (!wish->stop || e->stopping)
-        return;
-    e->stopping = true;
-    snprintf(e->reason, sizeof e->reason, "%s", wish->reason);
+    if (wish->stop)
+        pl_epoch_wish_stop(e, wish->reason);
 }
 
 static void hooked(void *self, const pl_answer_t *answer)
@@ -98,7 +99,7 @@ static bool decide_batch_end(pl_epoch_t *e)
 
 static bool validates(const pl_epoch_t *e)
 {
-    return pl_due_validation(&e->due, e->pass.done - 1) && !e->told;
+    return (pl_due_validation(&e->due, e->pass.done - 1) || e->validates_now) && !e->told;
 }
 
 static bool decide_validation_start(pl_epoch_t *e)
@@ -122,11 +123,13 @@ static void validation_reported(pl_epoch_t *e, const pl_evaluate_progress_t *p)
 static void validation_keep(pl_epoch_t *e, const char *metrics)
 {
     e->validated = true;
+    e->validated_at = pl_now();
     pl_metrics_merge(e->newest, metrics, &e->pass.failure);
     pl_log_metrics_t log = {.epoch = e->pass.epoch,
                             .global_step = e->global_step,
                             .metrics = metrics};
-    pl_call_log_metrics(e, e->asking.logger, &log, (pl_how_t){0}, &e->pass.failure);
+    if (!pl_is_nobody(e->asking.logger))
+        pl_call_log_metrics(e, e->asking.logger, &log, (pl_how_t){0}, &e->pass.failure);
     if (e->pass.call)
         pl_epoch_report(e, "validated", e->newest);
 }

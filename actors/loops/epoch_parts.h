@@ -26,9 +26,15 @@ typedef struct pl_epoch {
     double lr, lr_factor, grad_norm, loss_scale;
     uint64_t skipped_steps;                 /* because scaled gradients were not finite */
     bool stopping, ended;
-    bool told;                                 /* to stop, from above: does not wait for a
-                                                  validation */
-    char reason[128];
+    bool told;                             /* to stop, from above: does not wait for a
+                                              validation */
+    char reason[128], wish[128];           /* why it stops; why it will, once the
+                                              least is trained */
+    int64_t deadline;                      /* pl_now() when time is over  [0: none] */
+    int64_t validated_at;                  /* pl_now() */
+    bool validates_now;                    /* val_check_interval's time has passed */
+    bool may_skip;                         /* a step that is not finite */
+    uint64_t skipped;                      /* by nan_policy, of the run */
     pl_wanted_t wanted;                    /* a checkpoint: at the end of this step */
     json_t *kept;                          /* sums to go on from, once they have their
                                               names  [none] */
@@ -57,6 +63,11 @@ int pl_epoch_set_state(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err);
 /* Sums have their names: they get their values back. */
 void pl_epoch_sums_restore(pl_epoch_t *e);
+
+/* ---- epoch.c ---- */
+
+/* A callback, or the clock, wants the run to end: it does as soon as it may. */
+void pl_epoch_wish_stop(pl_epoch_t *e, const char *reason);
 
 /* ---- epoch_decide.c: what a batch is followed by ---- */
 

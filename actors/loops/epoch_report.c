@@ -27,8 +27,9 @@ int pl_epoch_newest(const pl_epoch_t *e, json_t *into, pl_error_t *err)
         code = pl_metric_put(into, "grad_norm", e->grad_norm, err);
     if (code == PL_OK && e->loss_scale > 0)
         code = pl_metric_put(into, "loss_scale", e->loss_scale, err);
-    if (code == PL_OK && e->loss_scale > 0)
-        code = pl_metric_put(into, "skipped_steps", (double)e->skipped_steps, err);
+    if (code == PL_OK && (e->loss_scale > 0 || e->skipped))
+        code = pl_metric_put(into, "skipped_steps",
+                             (double)(e->skipped_steps + e->skipped), err);
     return code;
 }
 
@@ -72,7 +73,7 @@ bool pl_epoch_log(pl_epoch_t *e, pl_on_answer_t then)
     pl_log_metrics_t msg = {.epoch = e->pass.epoch,
                             .global_step = e->global_step,
                             .metrics = text};
-    bool sent = text
+    bool sent = text && !pl_is_nobody(e->asking.logger)
                 && pl_call_log_metrics(e, e->asking.logger, &msg,
                                        (pl_how_t){.on_answer = then}, &e->pass.failure);
     pl_free(text);

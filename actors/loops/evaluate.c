@@ -45,8 +45,7 @@ static void evaluate_warn(evaluate_t *e, const json_t *metrics)
 {
     const char *name;
     json_t *value;
-    json_object_foreach((json_t *)metrics, name, value)
-    {
+    json_object_foreach((json_t *)metrics, name, value) {
         if (json_is_null(value))
             pl_log_line(
                 PL_LOG_WARNING, pl_actor_rank(e), pl_actor_name(e),
@@ -96,6 +95,7 @@ static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
     walk->pass.epoch = body->evaluate.epoch;
     walk->limit = walk->pass.stage == PL_TEST ? walk->pass.options->limit_test_batches
                                               : walk->pass.options->limit_val_batches;
+    walk->most = body->evaluate.most ? body->evaluate.most : UINT32_MAX;
     snprintf(walk->what, sizeof walk->what, "the %s after step %llu",
              walk->pass.stage == PL_TEST ? "test" : "validation",
              (unsigned long long)e->global_step);

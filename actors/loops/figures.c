@@ -59,6 +59,18 @@ bool pl_figures_begin(pl_figures_t *figures)
     return figures->sum;
 }
 
+bool pl_figures_are_finite(pl_bytes_t sums)
+{
+    const char *from = sums.data;
+    for (size_t k = 0; k < sums.size / sizeof(double); k++) {
+        double one;
+        memcpy(&one, from + k * sizeof one, sizeof one);
+        if (!isfinite(one))
+            return false;
+    }
+    return true;
+}
+
 void pl_figures_add(pl_figures_t *figures, pl_bytes_t sums)
 {
     size_t count = sums.size / sizeof(double);

@@ -30,6 +30,8 @@ void pl_figures_clear(pl_figures_t *figures);               /* sums, not names *
 void pl_figures_release(pl_figures_t *figures);             /* fine of a zeroed one */
 /* Room for the sums, all zero; false: no memory, which figures tell when they are put. */
 bool pl_figures_begin(pl_figures_t *figures);
+/* Whether the float64 sums of a batch are all finite. */
+bool pl_figures_are_finite(pl_bytes_t sums);
 /* Adds the float64 sums of a batch. */
 void pl_figures_add(pl_figures_t *figures, pl_bytes_t sums);
 /* What sums are of.  A figure that is wanted at steps has the epoch's mean under a name

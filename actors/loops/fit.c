@@ -16,8 +16,14 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
 {
     (void)call;
     pl_fit_t *fit = self;
+    int code = PL_OK;
     fit->options = ((const pl_job_t *)body->start.context)->trainer;
+    if (*fit->options->max_time)
+        code = pl_duration_read(fit->options->max_time, &fit->max_time, err);
+    if (code != PL_OK)
+        return code;
     fit->epoch = pl_peer(self, "epoch");
+    fit->evaluate = pl_peer(self, "evaluate");
     fit->asking.callback = pl_peer(self, "callback");
     fit->asking.logger = pl_peer(self, "logger");
     fit->checkpoint = pl_peer(self, "checkpoint");
@@ -222,9 +228,11 @@ static void fit_wish(pl_fit_t *fit, const pl_ask_callbacks_reply_t *wish)
                                     .global_step = fit->global_step};
     pl_ask_log(fit, &fit->asking, &msg, wish, fit->metrics, NULL);
     fit->lr_factor *= wish->lr_factor;
-    fit->ended |= wish->stop;
-    fit->stopped |= wish->stop;
-    fit->wished |= wish->stop;
+    if (wish->stop && !*fit->wish)
+        snprintf(fit->wish, sizeof fit->wish, "%s", wish->reason);
+    if (*fit->wish && fit->epochs >= (uint64_t)fit->options->min_epochs
+        && fit->global_step >= (uint64_t)fit->options->min_steps)
+        fit->ended = fit->stopped = fit->wished = true;
     if (!fit->in_epoch)
         pl_wanted_add(&fit->wanted, wish->save, wish->drop, NULL);
 }
@@ -237,15 +245,18 @@ static void fit_want_stopped(pl_fit_t *fit)
     pl_wanted_add(&fit->wanted, PL_STOPPED_CHECKPOINT, "", NULL);
 }
 
+static bool fit_is_over(const pl_fit_t *fit)
+{
+    const pl_trainer_options_t *o = fit->options;
+    return fit->ended || (o->max_epochs >= 0 && fit->epochs >= (uint64_t)o->max_epochs)
+           || (o->max_steps >= 0 && fit->global_step >= (uint64_t)o->max_steps);
+}
+
 static void fit_next(pl_fit_t *fit)
 {
     if (fit->resumes)
         fit_train(fit, false);
-    else if (fit->ended
-             || (fit->options->max_epochs >= 0
-                 && fit->epochs >= (uint64_t)fit->options->max_epochs)
-             || (fit->options->max_steps >= 0
-                 && fit->global_step >= (uint64_t)fit->options->max_steps))
+    else if (fit_is_over(fit))
         fit_end(fit);
     else
         fit_hook(fit, PL_HOOK_TRAIN_EPOCH_START, fit_epoch_begin);
@@ -312,11 +323,19 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     fit->ended = reply->ended;
     fit->stopped = reply->reason[0] != '\0';
     fit->wished |= fit->stopped && !fit->told_to_stop;
+    snprintf(fit->wish, sizeof fit->wish, "%s", reply->wish);
     fit->epoch_whole = reply->whole;
     fit->in_epoch = !reply->whole;
     if (fit->in_epoch)
         fit_want_stopped(fit);
     pl_fit_keep(fit, fit_ask_epoch_end);
+}
+
+/* 0: no limit.  Of a time that is over some is left: the epoch loop ends it. */
+static double seconds_left(const pl_fit_t *fit)
+{
+    int64_t left = fit->began + fit->max_time - fit->before - pl_now();
+    return !fit->max_time ? 0 : left < 1 ? 1e-9 : (double)left / 1e9;
 }
 
 /* From its start, or from where a run that was cut off had come to, or on after a
@@ -328,6 +347,8 @@ static void fit_train(pl_fit_t *fit, bool goes_on)
                             .batch = fit->resumes ? fit->batch : 0,
                             .global_step = fit->global_step,
                             .lr_factor = fit->lr_factor,
+                            .seconds = seconds_left(fit),
+                            .wish = fit->wish,
                             .points = fit->asking.points,
                             .every_n_steps = fit->every_n_steps,
                             .goes_on = goes_on};
@@ -353,6 +374,44 @@ static void fit_epoch_begin(void *self, const pl_answer_t *answer)
         fit_train(fit, false);
 }
 
+/* ---- a few batches are validated first: better now than after hours ---- */
+
+static void fit_tried(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    bool broken_off = answer->kind == PL_ANSWER_ERROR && fit->told_to_stop
+                      && answer->error->code == PL_ECANCELLED;
+    if (!broken_off && fit_failed(fit, answer))
+        return;
+    fit->trying = 0;
+    fit_next(fit);
+}
+
+static void fit_try(pl_fit_t *fit)
+{
+    const int64_t most = fit->options->num_sanity_val_steps;
+    const pl_evaluate_t msg = {.stage = PL_VALIDATE,
+                               .most = most < 0 || most > UINT32_MAX ? 0
+                                                                     : (uint32_t)most};
+    pl_error_t err = {0};
+    if (!most || pl_is_nobody(fit->evaluate) || fit->resumes || fit_is_over(fit)) {
+        fit_next(fit);
+        return;
+    }
+    fit->trying = pl_call_evaluate(fit, fit->evaluate, &msg,
+                                   (pl_how_t){.on_answer = fit_tried}, &err);
+    fit_sent(fit, fit->trying, &err);
+}
+
+static void fit_started(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    if (fit_failed(fit, answer))
+        return;
+    fit_wish(fit, &answer->body->ask_callbacks_reply);
+    pl_fit_keep(fit, fit_try);
+}
+
 static void fit_interest_known(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
@@ -360,7 +419,7 @@ static void fit_interest_known(void *self, const pl_answer_t *answer)
         return;
     fit->asking.points = answer->body->interest_reply.points;
     fit->every_n_steps = answer->body->interest_reply.every_n_steps;
-    fit_hook(fit, PL_HOOK_FIT_START, fit_epoch_hooked);
+    fit_hook(fit, PL_HOOK_FIT_START, fit_started);
 }
 
 static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -381,6 +440,7 @@ static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error
 {
     pl_fit_t *fit = self;
     fit->told_to_stop = true;
+    pl_cancel(fit, fit->trying);
     if (!pl_call_stop(fit, fit->epoch, &(pl_stop_t){.reason = body->stop.reason},
                       (pl_how_t){0}, err))
         return err->code;

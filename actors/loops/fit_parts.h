@@ -30,22 +30,26 @@ typedef struct pl_keeping {
 struct pl_fit {
     const pl_trainer_options_t *options;         /* of the job that it was started with */
     bool saves;                                  /* this rank writes files */
-    pl_address_t epoch, checkpoint, strategy;
+    pl_address_t epoch, evaluate, checkpoint, strategy;
     pl_asking_t asking;
     uint64_t every_n_steps;               /* between two questions at batches; 0: never */
     pl_call_t *call;                      /* the run  [NULL: idle] */
-    int64_t began;
-    uint32_t epochs;                       /* done */
-    uint64_t global_step, total_steps;     /* total_steps 0: not known */
-    uint64_t samples;                      /* trained on */
-    bool ended, stopped, epoch_whole;      /* epoch_whole: the newest was not cut short */
-    bool wished;                           /* a callback wished for the stop */
-    bool in_epoch;                         /* an epoch has begun and is not whole */
-    bool resumes;                          /* at this batch of it, from a checkpoint: */
+    int64_t began, before;                /* ns; before: of the runs it goes on from */
+    int64_t max_time;                     /* ns  [0: no limit] */
+    uint32_t epochs;                      /* done */
+    uint64_t global_step, total_steps;    /* total_steps 0: not known */
+    uint64_t samples;                     /* trained on */
+    bool ended, stopped, epoch_whole;     /* epoch_whole: the newest was not cut short */
+    bool wished;                          /* a callback wished for the stop */
+    bool in_epoch;                        /* an epoch has begun and is not whole */
+    bool resumes;                         /* at this batch of it, from a checkpoint: */
     uint32_t batch;
     bool saving;                          /* the weights are on their way to the result */
     bool told;                            /* callbacks, that it fails */
     bool told_to_stop;                    /* from above */
+    uint64_t trying;                      /* the evaluation before training  [0: none] */
+    char wish[128];                       /* of a callback to stop, once the least is
+                                             trained  [""] */
     pl_error_t failure;                   /* after the last step  [code 0: none] */
     double lr_factor;                     /* asked for by callbacks, not yet handed on */
     json_t *metrics;

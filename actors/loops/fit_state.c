@@ -1,8 +1,10 @@
 /* fit_state.c - what a checkpoint keeps of the fit loop, and how it goes on from there */
+#include <stdio.h>
 #include <string.h>
 
 #include "actors/loops/fit_parts.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
 
@@ -11,13 +13,15 @@ char *pl_fit_state(const pl_fit_t *fit, const char *epoch, pl_error_t *err)
     json_t *inner = pl_json_read(epoch, strlen(epoch), "the epoch loop's state", err);
     if (!inner)
         return NULL;
-    json_t *kept = json_pack("{s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:b, s:O, s:o}",
-                             "epochs", (json_int_t)fit->epochs, "global_step",
-                             (json_int_t)fit->global_step, "samples",
-                             (json_int_t)fit->samples, "serial", (json_int_t)fit->serial,
-                             "lr_factor", fit->lr_factor, "in_epoch", fit->in_epoch,
-                             "stop", fit->wished, "has_stopped_one", fit->has_stopped_one,
-                             "metrics", fit->metrics, "epoch", inner);
+    json_t *kept =
+        json_pack("{s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:b, s:s, s:I, s:O, s:o}",
+                  "epochs", (json_int_t)fit->epochs, "global_step",
+                  (json_int_t)fit->global_step, "samples", (json_int_t)fit->samples,
+                  "serial", (json_int_t)fit->serial, "lr_factor", fit->lr_factor,
+                  "in_epoch", fit->in_epoch, "stop", fit->wished, "has_stopped_one",
+                  fit->has_stopped_one, "wish", fit->wish, "nanoseconds",
+                  (json_int_t)(fit->before + pl_now() - fit->began), "metrics",
+                  fit->metrics, "epoch", inner);
     char *text = kept ? pl_json_write(kept, PL_JSON_COMPACT) : NULL;
     json_decref(kept);
     if (!text)
@@ -42,6 +46,9 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
     fit->batch = (uint32_t)count_of(json_object_get(kept, "epoch"), "batch");
     fit->ended = fit->stopped = fit->wished = json_is_true(json_object_get(kept, "stop"));
     fit->has_stopped_one = json_is_true(json_object_get(kept, "has_stopped_one"));
+    fit->before = count_of(kept, "nanoseconds");
+    const char *wish = json_string_value(json_object_get(kept, "wish"));
+    snprintf(fit->wish, sizeof fit->wish, "%s", wish ? wish : "");
     return metrics && json_object_update(fit->metrics, metrics) ? pl_no_memory(err)
                                                                 : PL_OK;
 }

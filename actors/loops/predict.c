@@ -100,6 +100,7 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body,
     p->began = pl_now();
     p->walk.ops = &ops;
     p->walk.pass.stage = PL_PREDICT;
+    p->walk.most = UINT32_MAX;
     p->walk.limit = p->walk.pass.options->limit_predict_batches;
     snprintf(p->walk.what, sizeof p->walk.what, "the prediction");
     pl_walk_begin(&p->walk, call);

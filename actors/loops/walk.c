@@ -18,7 +18,9 @@ static void walk_names(pl_pass_t *pass, const char *names)
 
 static uint32_t walk_begun(pl_pass_t *pass, uint32_t there)
 {
-    return pl_amount_of(((pl_walk_t *)pass)->limit, there);
+    const pl_walk_t *w = (const pl_walk_t *)pass;
+    uint32_t allowed = pl_amount_of(w->limit, there);
+    return allowed < w->most ? allowed : w->most;
 }
 
 static bool walk_may_fetch(const pl_pass_t *pass)

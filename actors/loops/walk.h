@@ -25,6 +25,7 @@ struct pl_walk {
     /* Filled in by the loop before pl_walk_begin(). */
     const pl_walk_ops_t *ops;
     pl_amount_t limit;                                  /* of the batches there are */
+    uint32_t most;                                      /* beside that */
     char what[64];                                      /* "the prediction": for errors */
 
     bool stopping;                                          /* fetch no more */

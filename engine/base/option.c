@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/nearest.h"
@@ -68,6 +69,11 @@ static int read_integer(const pl_option_t *option, const json_t *value, void *fi
     if (rc != PL_OK)
         return rc;
     int64_t integer = json_integer_value(value);
+    bool is_switch = option->fallback && !strcmp(option->fallback, "false");
+    if (json_is_boolean(value) && is_switch) {
+        *(int64_t *)field = json_is_true(value);
+        return PL_OK;
+    }
     if (!json_is_integer(value) || !pl_range_holds_integer(&range, integer))
         return fail_integer(option, value, &range, err);
     *(int64_t *)field = integer;
@@ -222,7 +228,8 @@ static int read_amount(const pl_option_t *option, const json_t *value, void *fie
     int rc = pl_range_parse(option->range, &range, err);
     if (rc != PL_OK)
         return rc;
-    pl_amount_t amount = {json_number_value(value), json_is_real(value)};
+    pl_amount_t amount = {.value = json_number_value(value),
+                          .is_share = json_is_real(value)};
     if (!json_is_number(value) || amount.value < 0
         || (amount.is_share && amount.value > 1))
         return fail_value(option, value, kind, &range, err);
@@ -230,6 +237,19 @@ static int read_amount(const pl_option_t *option, const json_t *value, void *fie
         return fail_value(option, value, kind, &range, err);
     *(pl_amount_t *)field = amount;
     return PL_OK;
+}
+
+static int read_interval(const pl_option_t *option, const json_t *value, void *field,
+                         pl_error_t *err)
+{
+    int64_t duration = 0;
+    if (!json_is_string(value))
+        return read_amount(option, value, field, err);
+    int rc = pl_duration_read(json_string_value(value), &duration, err);
+    if (rc == PL_OK)
+        *(pl_amount_t *)field = (pl_amount_t){.value = (double)duration / 1e9,
+                                              .is_time = true};
+    return rc;
 }
 
 static int read_part(const pl_option_t *option, const json_t *value, void *field,
@@ -263,6 +283,7 @@ int pl_option_read(const pl_option_t *option, const json_t *value, void *field,
         [PL_OPTION_INTS] = read_integers, [PL_OPTION_AMOUNT] = read_amount,
         [PL_OPTION_PART] = read_part,     [PL_OPTION_REALS] = read_numbers,
         [PL_OPTION_TEXTS] = read_texts,   [PL_OPTION_GROUPS] = read_groups,
+        [PL_OPTION_INTERVAL] = read_interval,
     };
     return readers[option->type](option, value, field, err);
 }
@@ -307,6 +328,7 @@ static size_t field_bytes(pl_option_type_t type)
         [PL_OPTION_INTS] = sizeof(pl_ints_t),   [PL_OPTION_AMOUNT] = sizeof(pl_amount_t),
         [PL_OPTION_PART] = sizeof(pl_choice_t), [PL_OPTION_REALS] = sizeof(pl_reals_t),
         [PL_OPTION_TEXTS] = sizeof(pl_texts_t), [PL_OPTION_GROUPS] = sizeof(const char *),
+        [PL_OPTION_INTERVAL] = sizeof(pl_amount_t),
     };
     return (size_t)type < sizeof bytes / sizeof *bytes ? bytes[type] : 0;
 }

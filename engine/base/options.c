@@ -96,7 +96,8 @@ pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err)
 
 int pl_options_check(const pl_options_t *o, pl_error_t *err)
 {
-    return pl_run_check(o, PL_CHECK_DEEP, err);
+    int code = pl_run_check(o, PL_CHECK_DEEP, err);
+    return code == PL_OK ? pl_trainer_check(o, err) : code;
 }
 
 static char *write_text(const json_t *value, pl_json_layout_t layout, pl_error_t *err)

@@ -34,13 +34,21 @@ extern const char pl_usual_logger[];
 typedef struct pl_trainer_options {
     pl_choice_t accelerator, strategy, launcher, precision;
     int64_t devices;                                        /* on each node; 0: auto */
-    int64_t max_epochs;                                     /* -1: no limit */
-    int64_t max_steps;                                      /* -1: no limit */
+    int64_t max_epochs, max_steps;                          /* -1: no limit */
+    int64_t min_epochs, min_steps;
+    const char *max_time;                                   /* "": no limit */
     int64_t accumulate_grad_batches;
-    double gradient_clip_val;                          /* norm; 0: off */
-    pl_amount_t val_check_interval;                    /* share of the epoch or batches */
+    double gradient_clip_val;                            /* 0: off */
+    const char *nan_policy;                              /* "stop", "skip" */
+    pl_amount_t val_check_interval;                      /* share of the epoch, batches or
+                                                            time */
+    int64_t check_val_every_n_epoch;                     /* 0: batches are counted across
+                                                            epochs */
+    int64_t num_sanity_val_steps;                        /* -1: all */
     pl_amount_t limit_train_batches, limit_val_batches, limit_test_batches;
-    pl_amount_t limit_predict_batches;
+    pl_amount_t limit_predict_batches, overfit_batches;
+    int64_t fast_dev_run;                                   /* batches; 0: off */
+    bool deterministic;
     int64_t log_every_n_steps;
     int64_t seed;
     int64_t depth;                                          /* steps in flight */
@@ -52,6 +60,9 @@ typedef struct pl_trainer_options {
 } pl_trainer_options_t;
 
 extern const pl_option_t pl_trainer_table[];
+
+/* Options held against each other: what no option shows by itself. */
+int pl_trainer_check(const pl_options_t *o, pl_error_t *err);
 
 /* "data", apart from the data set's own options: they belong to the data connector. */
 typedef struct pl_data_options {
@@ -96,6 +107,9 @@ extern const pl_option_t pl_group_table[];
 /* The options that stand among those of every part of a role, or NULL; not the part but
  * somebody else reads them.  (A data set's stand among them in "data" alone.) */
 const pl_option_t *pl_general_options(const char *role);
+
+/* What an option that stands for several, such as fast_dev_run, makes of them. */
+void pl_trainer_settle(pl_trainer_options_t *trainer, pl_data_options_t *data);
 
 /* "data" with sources apart. */
 typedef struct pl_data_sources {

@@ -146,7 +146,8 @@ static json_t *fill_data(const json_t *data, pl_error_t *err)
 int64_t pl_default_epochs(const json_t *trainer)
 {
     const json_t *steps = json_object_get(trainer, "max_steps");
-    return steps && json_integer_value(steps) != -1 ? -1 : 1000;
+    const char *time = json_string_value(json_object_get(trainer, "max_time"));
+    return (steps && json_integer_value(steps) != -1) || (time && *time) ? -1 : 1000;
 }
 
 static json_t *fill_trainer(const json_t *trainer, pl_error_t *err)

@@ -1,0 +1,92 @@
+/* run_trainer.c - the trainer's options held against each other, and those that stand for
+ * several */
+#include "base/run.h"
+
+#include "base/bind.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/options.h"
+
+/* ---- Options that contradict each other ---- */
+
+static int least_check(const pl_options_t *o, const pl_trainer_options_t *t,
+                       pl_error_t *err)
+{
+    if (t->max_epochs >= 0 && t->min_epochs > t->max_epochs)
+        return pl_options_fail(err, PL_EINVAL, o, "trainer.min_epochs",
+                               "\"trainer.min_epochs\" is %lld and max_epochs %lld: the "
+                               "least is more than the most",
+                               (long long)t->min_epochs, (long long)t->max_epochs);
+    if (t->max_steps >= 0 && t->min_steps > t->max_steps)
+        return pl_options_fail(err, PL_EINVAL, o, "trainer.min_steps",
+                               "\"trainer.min_steps\" is %lld and max_steps %lld: the "
+                               "least is more than the most",
+                               (long long)t->min_steps, (long long)t->max_steps);
+    return PL_OK;
+}
+
+static int time_check(const pl_options_t *o, const pl_trainer_options_t *t,
+                      pl_error_t *err)
+{
+    pl_error_t why = {0};
+    int64_t duration;
+    if (*t->max_time && pl_duration_read(t->max_time, &duration, &why) != PL_OK)
+        return pl_options_fail(err, PL_EINVAL, o, "trainer.max_time",
+                               "\"trainer.max_time\": %s", why.text);
+    if (t->deterministic && *t->max_time)
+        return pl_options_fail(err, PL_EINVAL, o, "trainer.max_time",
+                               "\"trainer.max_time\" ends the run by the clock, and "
+                               "\"trainer.deterministic\" is true: remove one");
+    if (t->deterministic && t->val_check_interval.is_time)
+        return pl_options_fail(err, PL_EINVAL, o, "trainer.val_check_interval",
+                               "\"trainer.val_check_interval\" is a time, and "
+                               "\"trainer.deterministic\" is true: give batches or a "
+                               "share of the epoch");
+    return PL_OK;
+}
+
+static int validation_check(const pl_options_t *o, const pl_trainer_options_t *t,
+                            pl_error_t *err)
+{
+    if (t->check_val_every_n_epoch == 0 && t->val_check_interval.is_share)
+        return pl_options_fail(err, PL_EINVAL, o, "trainer.check_val_every_n_epoch",
+                               "with \"trainer.check_val_every_n_epoch\" 0 batches are "
+                               "counted across epochs: give "
+                               "\"trainer.val_check_interval\" as a count or a time");
+    return PL_OK;
+}
+
+int pl_trainer_check(const pl_options_t *o, pl_error_t *err)
+{
+    pl_trainer_options_t trainer;
+    pl_binding_t *binding = NULL;
+    int code = pl_options_trainer(o, &trainer, &binding, err);
+    if (code != PL_OK)
+        return code;
+    code = least_check(o, &trainer, err);
+    if (code == PL_OK)
+        code = time_check(o, &trainer, err);
+    if (code == PL_OK)
+        code = validation_check(o, &trainer, err);
+    pl_binding_free(binding);
+    return code;
+}
+
+/* ---- Options that stand for several ---- */
+
+void pl_trainer_settle(pl_trainer_options_t *t, pl_data_options_t *data)
+{
+    if (t->overfit_batches.value > 0) {
+        t->limit_train_batches = t->limit_val_batches = t->overfit_batches;
+        data->shuffle = false;
+    }
+    if (!t->fast_dev_run)
+        return;
+    const pl_amount_t few = {.value = (double)t->fast_dev_run};
+    t->limit_train_batches = t->limit_val_batches = few;
+    t->limit_test_batches = t->limit_predict_batches = few;
+    t->val_check_interval = (pl_amount_t){.value = 1, .is_share = true};
+    t->check_val_every_n_epoch = t->max_epochs = t->log_every_n_steps = 1;
+    t->max_steps = t->fast_dev_run;
+    t->min_epochs = t->min_steps = t->num_sanity_val_steps = 0;
+}
