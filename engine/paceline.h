@@ -150,6 +150,7 @@ typedef enum pl_option_type {
                                         options of the part that hold for what matches;
                                         owned by the binding */
     PL_OPTION_INTERVAL,              /* pl_amount_t; a time as well: "00:00:15:00" */
+    PL_OPTION_PARTS,                 /* one or a list of them: data sources alone */
 } pl_option_type_t;
 
 /* One option of a part: the one description that run files, --set, help, manual page and

@@ -76,7 +76,7 @@ static void the_data_connector_gets_the_general_keys_and_the_data_set_the_others
        "right");
     pl_binding_free(binding);
     ok(!pl_options_has_sources(o), "one source");
-    is_int(pl_options_source(o, PL_TEST, &source, &err), PL_OK, "for every stage");
+    is_int(pl_options_source(o, PL_TEST, 0, &source, &err), PL_OK, "for every stage");
     is_text(((sample_idx_t *)source.self)->path, "here", "with its options");
     pl_instance_release(&source);
     pl_options_free(o);
@@ -89,10 +89,10 @@ static void sources_may_be_apart(void)
                                  "\"a\"}, \"val\": {\"name\": \"idx\", "
                                  "\"path\": \"b\"}, \"batch_size\": 2}}");
     ok(pl_options_has_sources(o), "several");
-    is_int(pl_options_source(o, PL_VALIDATE, &source, &err), PL_OK, "one of them");
+    is_int(pl_options_source(o, PL_VALIDATE, 0, &source, &err), PL_OK, "one of them");
     is_text(((sample_idx_t *)source.self)->path, "b", "is its own");
     pl_instance_release(&source);
-    is_int(pl_options_source(o, PL_PREDICT, &source, &err), PL_ENOTFOUND,
+    is_int(pl_options_source(o, PL_PREDICT, 0, &source, &err), PL_ENOTFOUND,
            "one that is not there");
     is_text(err.text, "run.json: the run names no such source: give \"data.predict\"",
             "says what to give");

@@ -46,7 +46,10 @@ static pl_layout_t start_open(const char *section)
 static asked_t *begin_part(pl_stage_t stage, uint32_t epoch, uint32_t part,
                            uint32_t parts)
 {
-    const pl_begin_t fields = {stage, epoch, part, parts, 0};
+    const pl_begin_t fields = {.stage = stage,
+                               .epoch = epoch,
+                               .part = part,
+                               .parts = parts};
     return queen_call(data, PL_MESSAGE_begin, &fields);
 }
 
@@ -57,13 +60,13 @@ static asked_t *begin(pl_stage_t stage, uint32_t epoch)
 
 static asked_t *fetch(pl_stage_t stage)
 {
-    return queen_call(data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){stage});
+    return queen_call(data, PL_MESSAGE_fetch_batch, &(pl_fetch_batch_t){.stage = stage});
 }
 
 /* Without waiting. */
 static void ask_fetch(asked_t *asked)
 {
-    const pl_fetch_batch_t fields = {PL_TRAIN};
+    const pl_fetch_batch_t fields = {.stage = PL_TRAIN};
     queen_ask(asked, data, PL_MESSAGE_fetch_batch, &fields);
 }
 
@@ -240,7 +243,8 @@ static void a_pass_begins_where_it_is_told(void)
 {
     start_open("{\"name\": \"numbers\", \"samples\": 10, \"batch_size\": 3}");
     pass_t *whole = pass_of(PL_TRAIN, 1), *rest = calloc(1, sizeof *rest);
-    pl_begin_t later = {PL_TRAIN, 1, 0, 1, 2}, past = {PL_TRAIN, 1, 0, 1, 9};
+    const pl_begin_t later = {.stage = PL_TRAIN, .epoch = 1, .parts = 1, .first = 2},
+                     past = {.stage = PL_TRAIN, .epoch = 1, .parts = 1, .first = 9};
     is_int(queen_call(data, PL_MESSAGE_begin, &later)->body.begin_reply.batches, 4,
            "of 4 batches two are passed over");
     for (asked_t *fetched; (fetched = fetch(PL_TRAIN))->object;)

@@ -39,7 +39,7 @@ static void must_bind(const pl_options_t *o)
     must(pl_options_general(o, "data", pl_data_table, &data, &binding, &err) == PL_OK
          && data.batch_size >= 1);
     pl_binding_free(binding);
-    if (pl_options_source(o, PL_TRAIN, &instance, &err) != PL_OK)
+    if (pl_options_source(o, PL_TRAIN, 0, &instance, &err) != PL_OK)
         must_be_a_sentence(&err);
     pl_instance_release(&instance);
 }

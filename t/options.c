@@ -306,7 +306,7 @@ static int use_run(void *user)
     if (rc == PL_OK)
         rc = pl_options_part(o, &request, &module, &why);
     if (rc == PL_OK)
-        rc = pl_options_source(o, PL_TRAIN, &source, &why);
+        rc = pl_options_source(o, PL_TRAIN, 0, &source, &why);
     if (rc == PL_OK
         && (strcmp(printed, expected)
             || strcmp(data_binding ? trainer.strategy.options : "",

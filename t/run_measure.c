@@ -38,15 +38,16 @@ static void a_validation_gives_what_the_fit_did(void)
     rig_free(&rig);
 }
 
-/* Twelve samples of three classes, each called the one that comes `by` after it. */
-static void register_called(const char *name, int by, float x[12][6], int64_t y[12])
+/* Samples of three classes, each called the one that comes `by` after it. */
+static void register_called(const char *name, int by, int samples, float x[12][6],
+                            int64_t y[12])
 {
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < samples; i++) {
         y[i] = (i + by) % 3;
         for (int k = 0; k < 6; k++)
             x[i][k] = (float)sin((double)(i % 3 * 5 + k));
     }
-    const pl_arrays_t arrays = {.samples = 12,
+    const pl_arrays_t arrays = {.samples = samples,
                                 .field_count = 2,
                                 .field = {{"x", PL_F32, pl_shape(1, 6)},
                                           {"y", PL_I64, pl_shape(0)}},
@@ -65,8 +66,8 @@ static void a_test_reads_the_test_source(void)
     static float x[2][12][6];
     static int64_t y[2][12];
     heard_t heard = {0};
-    register_called("straight", 0, x[0], y[0]);
-    register_called("twisted", 1, x[1], y[1]);
+    register_called("straight", 0, 12, x[0], y[0]);
+    register_called("twisted", 1, 12, x[1], y[1]);
     rig_t *rig = rig_new(.dataset = SOURCES, .on_progress = keep_events, .user = &heard,
                          .trainer = "\"max_epochs\": 30");
     rig_result_t *fitted = rig_keep(rig_fit(rig));
@@ -166,6 +167,93 @@ static void a_failing_forward_pass_is_named(void)
     free(weights);
 }
 
+/* ---- Several sources ---- */
+
+#define SEVERAL(stage) \
+    "{\"train\": {\"name\": \"memory\", \"source\": \"straight\"}, \"" stage \
+    "\": [{\"name\": \"memory\", \"source\": \"straight\"}, {\"name\": \"memory\", " \
+    "\"source\": \"twisted\"}, {\"name\": \"memory\", \"source\": \"few\"}], " \
+    "\"batch_size\": 5}"
+
+static void register_several(void)
+{
+    static float x[3][12][6];
+    static int64_t y[3][12];
+    register_called("straight", 0, 12, x[0], y[0]);
+    register_called("twisted", 1, 12, x[1], y[1]);
+    register_called("few", 0, 4, x[2], y[2]);
+}
+
+static void several_sources_are_validated_one_after_the_other(void)
+{
+    register_several();
+    rig_t *rig = rig_new(.dataset = SEVERAL("val"), .trainer = "\"max_epochs\": 30");
+    rig_result_t *fitted = rig_keep(rig_fit(rig));
+    is_text(fitted->status, "ok", "it goes well: %s", fitted->error.text);
+    is_near(rig_metric(fitted, "val_acc/dataloader_idx_0"), 1, 1e-9, "what was learnt");
+    is_near(rig_metric(fitted, "val_acc/dataloader_idx_1"), 0, 1e-9, "the opposite");
+    is_near(rig_metric(fitted, "val_acc/dataloader_idx_2"), 1, 1e-9,
+            "and batches of a size that others have not");
+    ok(isnan(rig_metric(fitted, "val_acc")), "each has a name of its own");
+    is_int(rig_series(fitted, "val_loss/dataloader_idx_1").count, 30, "and is logged");
+    const rig_result_t *result = rig_validate(rig, fitted->run_dir);
+    is_near(rig_metric(result, "val_loss/dataloader_idx_2"),
+            rig_metric(fitted, "val_loss/dataloader_idx_2"), 1e-6, "alone as well");
+    rig_result_free(fitted);
+    rig_free(&rig);
+}
+
+static void several_sources_are_tested(void)
+{
+    register_several();
+    rig_t *rig = rig_new(.dataset = SEVERAL("test"), .trainer = "\"max_epochs\": 30");
+    rig_result_t *fitted = rig_keep(rig_fit(rig));
+    const rig_result_t *result = rig_test(rig, fitted->run_dir);
+    is_text(result->status, "ok", "it goes well: %s", result->error.text);
+    is_near(rig_metric(result, "test_acc/dataloader_idx_0"), 1, 1e-9, "the first");
+    is_near(rig_metric(result, "test_acc/dataloader_idx_1"), 0, 1e-9, "and the second");
+    pl_error_t err = {0};
+    is_int(pl_trainer_predict(rig_trainer(rig),
+                              &(pl_prediction_t){.checkpoint = fitted->run_dir}, NULL,
+                              NULL, &err),
+           PL_EINVAL, "which of them to predict is not said");
+    like(err.text, "data.predict", "but where to say it");
+    rig_result_free(fitted);
+    rig_free(&rig);
+}
+
+static void sources_that_do_not_go_together_are_refused(void)
+{
+    static float x[12][5];
+    const pl_arrays_t narrow = {.samples = 12,
+                                .field_count = 1,
+                                .field = {{"x", PL_F32, pl_shape(1, 5)}},
+                                .data = {x}};
+    register_several();
+    pl_memory_arrays("narrow", &narrow, NULL);
+    rig_t *rig = rig_new(.dataset = "{\"train\": {\"name\": \"memory\", \"source\": "
+                                    "\"straight\"}, \"val\": [{\"name\": \"memory\", "
+                                    "\"source\": \"straight\"}, {\"name\": \"memory\", "
+                                    "\"source\": \"narrow\"}]}");
+    like(rig_fit(rig)->error.text, "data.val.1 has other fields than data.val.0",
+         "other fields");
+    rig_free(&rig);
+    pl_error_t err = {0};
+    pl_options_t *o = pl_options_parse("{\"data\": {\"train\": \"memory\", \"val\": []}}",
+                                       "run.json", &err);
+    int code = o ? pl_options_check(o, &err) : err.code;
+    is_int(code, PL_EINVAL, "no source at all");
+    like(err.text, "run.json:1:37: \"data.val\" takes a list of 1 to 8", "is no list");
+    pl_options_free(o);
+    o = pl_options_parse("{\"data\": {\"train\": {\"name\": \"memory\", \"source\": "
+                         "\"x\"}, \"val\": [{\"name\": \"nothing\"}]}}",
+                         "run.json", &err);
+    code = o ? pl_options_check(o, &err) : err.code;
+    is_int(code, PL_ENOTFOUND, "one that there is not");
+    like(err.text, "data.val.0.name.*nothing", "is named");
+    pl_options_free(o);
+}
+
 int main(void)
 {
     rig_init(NULL);
@@ -175,5 +263,8 @@ int main(void)
     run(wrong_requests_are_refused);
     run(a_validation_can_be_stopped);
     run(a_failing_forward_pass_is_named);
+    run(several_sources_are_validated_one_after_the_other);
+    run(several_sources_are_tested);
+    run(sources_that_do_not_go_together_are_refused);
     return tap_done();
 }

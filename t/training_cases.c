@@ -125,8 +125,8 @@ static void option_set(const pl_option_t *option, char *self, const json_t *valu
         *(const char **)field = kept_text(json_string_value(value));
         break;
     case PL_OPTION_AMOUNT:
-        *(pl_amount_t *)field = (pl_amount_t){json_number_value(value),
-                                              json_is_real(value)};
+        *(pl_amount_t *)field = (pl_amount_t){.value = json_number_value(value),
+                                              .is_share = json_is_real(value)};
         break;
     case PL_OPTION_INTS:
         ((pl_ints_t *)field)->count = (int)json_array_size(value);

@@ -30,8 +30,9 @@ typedef struct data {
     pl_job_t *job;                                          /* counted */
     pl_sources_t sources;
     pl_call_t *opening;                                     /* open_data  [not now] */
-    pl_feed_t feed[PL_STAGES];
-    queue_t waiting[PL_STAGES];
+    const char *facts;                                      /* of that call */
+    pl_feed_t feed[PL_SOURCES];
+    queue_t waiting[PL_SOURCES];
     reader_t *reader;
     int reader_count;
 } data_t;
@@ -51,7 +52,7 @@ static void queue_fail(queue_t *queue, const pl_error_t *error)
  * reference, so that it is closed on their thread. */
 static void data_drop(data_t *data)
 {
-    for (int stage = 0; stage < PL_STAGES; stage++)
+    for (int stage = 0; stage < PL_SOURCES; stage++)
         pl_feed_close(&data->feed[stage]);
     pl_sources_drop(&data->sources);
     for (int k = 0; k < data->reader_count; k++)
@@ -65,7 +66,7 @@ static void data_end(data_t *data, const pl_error_t *error)
 {
     pl_error_t gone;
     pl_fail(&gone, PL_ECANCELLED, "the data connector ends");
-    for (int stage = 0; stage < PL_STAGES; stage++)
+    for (int stage = 0; stage < PL_SOURCES; stage++)
         queue_fail(&data->waiting[stage], error ? error : &gone);
     if (data->opening)
         pl_call_fail(data->opening, error ? error : &gone);
@@ -117,7 +118,7 @@ static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- Opening ---- */
 
-static int source_open(data_t *data, pl_stage_t stage, const char *facts,
+static int source_open(data_t *data, pl_stage_t stage, uint32_t loader, const char *facts,
                        pl_error_t *err);
 
 static void open_fail(data_t *data, const pl_error_t *error)
@@ -153,19 +154,26 @@ static void data_on_source(void *self, const pl_answer_t *answer)
         open_fail(data, answer->error);
     if (answer->kind != PL_ANSWER_REPLY)
         return;
-    if (opened->request.stage != PL_TRAIN
-        || !pl_sources_validation_is_apart(&data->sources))
+    pl_stage_t stage = opened->request.stage;
+    uint32_t loader = 0;
+    if (stage == PL_TRAIN && pl_sources_validation_is_apart(&data->sources))
+        stage = PL_VALIDATE;
+    else
+        while (data->sources.dataset[pl_source_place(stage, loader)])
+            loader++;
+    if (stage == PL_TRAIN || loader == pl_sources_loaders(&data->sources, stage))
         open_done(data);
-    else if (source_open(data, PL_VALIDATE, "", &err) != PL_OK)
+    else if (source_open(data, stage, loader, data->facts, &err) != PL_OK)
         open_fail(data, &err);
 }
 
-static int source_open(data_t *data, pl_stage_t stage, const char *facts, pl_error_t *err)
+static int source_open(data_t *data, pl_stage_t stage, uint32_t loader, const char *facts,
+                       pl_error_t *err)
 {
-    int code = pl_sources_prepare(&data->sources, stage, facts, err);
+    int code = pl_sources_prepare(&data->sources, stage, loader, facts, err);
     if (code != PL_OK)
         return code;
-    pl_dataset_t *dataset = data->sources.dataset[stage];
+    pl_dataset_t *dataset = data->sources.dataset[pl_source_place(stage, loader)];
     const pl_open_source_t fields = {.dataset = &dataset->object};
     const pl_how_t how = {.on_answer = data_on_source, .context = dataset};
     return pl_call_open_source(data, data->reader[0].at, &fields, how, err) ? PL_OK
@@ -175,7 +183,7 @@ static int source_open(data_t *data, pl_stage_t stage, const char *facts, pl_err
 static bool data_is_open(const data_t *data)
 {
     bool open = data->opening;
-    for (int stage = 0; stage < PL_STAGES; stage++)
+    for (int stage = 0; stage < PL_SOURCES; stage++)
         open = open || data->sources.dataset[stage];
     return open;
 }
@@ -189,8 +197,8 @@ static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body,
     if (body->open_data.stage >= PL_STAGES)
         return pl_fail(err, PL_EINVAL, "there is no stage %u", body->open_data.stage);
     data->sources.wanted = (pl_stage_t)body->open_data.stage;
-    int code = source_open(data, pl_sources_first(&data->sources), body->open_data.facts,
-                           err);
+    data->facts = body->open_data.facts;
+    int code = source_open(data, pl_sources_first(&data->sources), 0, data->facts, err);
     if (code == PL_OK)
         data->opening = call;
     else
@@ -201,6 +209,11 @@ static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body,
 /* ---- Reading and handing out ---- */
 
 static void data_go_on(data_t *data);
+
+static pl_feed_t *feed_of_batch(data_t *data, const pl_batch_t *batch)
+{
+    return &data->feed[pl_source_place(batch->stage, batch->loader)];
+}
 
 static pl_batch_t **reader_slot(data_t *data, const pl_batch_t *batch)
 {
@@ -231,7 +244,7 @@ static void data_on_batch(void *self, const pl_answer_t *answer)
         return;
     bool failed = answer->kind == PL_ANSWER_ERROR;
     *reader_slot(data, batch) = NULL;
-    pl_feed_read(&data->feed[batch->stage], batch, failed ? answer->error : NULL);
+    pl_feed_read(feed_of_batch(data, batch), batch, failed ? answer->error : NULL);
     pl_object_unref(batch);
     data_go_on(data);
 }
@@ -247,7 +260,7 @@ static void batch_read(data_t *data, reader_t *reader, pl_batch_t **slot,
         *slot = batch;
         return;
     }
-    pl_feed_read(&data->feed[batch->stage], batch, &err);
+    pl_feed_read(feed_of_batch(data, batch), batch, &err);
     pl_object_unref(batch);
 }
 
@@ -296,7 +309,7 @@ static void data_retry_later(data_t *data)
     pl_error_t err = {0};
     if (pl_after(data, RETRY_MS, data_retry, &err) == PL_OK)
         return;
-    for (int stage = 0; stage < PL_STAGES; stage++)
+    for (int stage = 0; stage < PL_SOURCES; stage++)
         queue_fail(&data->waiting[stage], &err);
 }
 
@@ -304,7 +317,7 @@ static void data_retry_later(data_t *data)
 static void data_go_on(data_t *data)
 {
     bool starving = false;
-    for (int stage = PL_STAGES - 1; stage >= 0; stage--) {
+    for (int stage = PL_SOURCES - 1; stage >= 0; stage--) {
         bool full = false, more = true;
         pl_feed_t *feed = &data->feed[stage];
         while (more) {                                      /* what is taken makes room */
@@ -322,14 +335,15 @@ static void data_go_on(data_t *data)
 /* ---- Passes ---- */
 
 /* The feed of a stage that has data. */
-static pl_feed_t *feed_of(data_t *data, uint32_t stage, pl_error_t *err)
+static pl_feed_t *feed_of(data_t *data, uint32_t stage, uint32_t loader, pl_error_t *err)
 {
-    if (stage >= PL_STAGES) {
-        pl_fail(err, PL_EINVAL, "there is no stage %u", stage);
+    if (stage >= PL_STAGES || loader >= PL_LOADERS_MOST) {
+        pl_fail(err, PL_EINVAL, "there is no stage %u with a source %u", stage, loader);
         return NULL;
     }
-    if (data->feed[stage].dataset)
-        return &data->feed[stage];
+    pl_feed_t *feed = &data->feed[pl_source_place((pl_stage_t)stage, loader)];
+    if (feed->dataset && feed->stage == (pl_stage_t)stage)
+        return feed;
     pl_fail(err, PL_ESTATE, "there is no %s data open", stage_names[stage]);
     return NULL;
 }
@@ -340,7 +354,7 @@ static int data_on_begin(void *self, pl_call_t *call, const pl_body_t *body,
     data_t *data = self;
     const pl_begin_t *begin = &body->begin;
     pl_error_t dropped;
-    pl_feed_t *feed = feed_of(data, begin->stage, err);
+    pl_feed_t *feed = feed_of(data, begin->stage, begin->loader, err);
     if (!feed)
         return err->code;
     if (begin->part >= begin->parts)
@@ -348,10 +362,13 @@ static int data_on_begin(void *self, pl_call_t *call, const pl_body_t *body,
                        begin->parts);
     pl_fail(&dropped, PL_ECANCELLED, "another pass over the %s data has begun",
             stage_names[begin->stage]);
-    queue_fail(&data->waiting[begin->stage], &dropped);
+    queue_fail(&data->waiting[feed - data->feed], &dropped);
     pl_feed_begin(feed, begin->epoch, begin->part, begin->parts, begin->first);
     data_go_on(data);
-    return pl_reply_begin(call, &(pl_begin_reply_t){.batches = feed->batches});
+    const pl_begin_reply_t reply = {.batches = feed->batches,
+                                    .loaders = pl_sources_loaders(&data->sources,
+                                                                  feed->stage)};
+    return pl_reply_begin(call, &reply);
 }
 
 static int data_on_fetch(void *self, pl_call_t *call, const pl_body_t *body,
@@ -359,13 +376,13 @@ static int data_on_fetch(void *self, pl_call_t *call, const pl_body_t *body,
 {
     data_t *data = self;
     uint32_t stage = body->fetch_batch.stage;
-    pl_feed_t *feed = feed_of(data, stage, err);
+    pl_feed_t *feed = feed_of(data, stage, body->fetch_batch.loader, err);
     if (!feed)
         return err->code;
     if (!feed->begun)
         return pl_fail(err, PL_ESTATE, "no pass over the %s data has begun",
                        stage_names[stage]);
-    queue_t *queue = &data->waiting[stage];
+    queue_t *queue = &data->waiting[feed - data->feed];
     if (queue->count == WAITING_MOST)
         return pl_fail(err, PL_EBUSY, "%d fetches wait already", WAITING_MOST);
     queue->call[queue->count++] = call;
@@ -382,7 +399,7 @@ static void data_on_cancel(void *self, pl_call_t *call)
         return;
     }
     pl_fail(&cancelled, PL_ECANCELLED, "the fetch was cancelled; its batch comes next");
-    for (int stage = 0; stage < PL_STAGES; stage++) {
+    for (int stage = 0; stage < PL_SOURCES; stage++) {
         queue_t *queue = &data->waiting[stage];
         int kept = 0;
         for (int k = 0; k < queue->count; k++)

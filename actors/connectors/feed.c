@@ -65,6 +65,7 @@ int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
     }
     *feed = (pl_feed_t){.dataset = pl_object_ref(spec->dataset),
                         .stage = spec->stage,
+                        .loader = spec->loader,
                         .order = spec->order,
                         .buckets = buckets,
                         .batch_size = rows,
@@ -159,6 +160,7 @@ static void batch_fill(const pl_feed_t *feed, pl_batch_t *batch)
 {
     batch->dataset = pl_object_ref(feed->dataset);
     batch->stage = feed->stage;
+    batch->loader = feed->loader;
     batch->seed = feed->order.seed;
     /* What is measured is the same in every epoch. */
     batch->epoch = feed->stage == PL_TRAIN ? feed->epoch : 0;

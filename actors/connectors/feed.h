@@ -15,6 +15,7 @@ typedef struct pl_feed_slot pl_feed_slot_t;
 typedef struct pl_feed {
     pl_dataset_t *dataset;                                  /* counted  [no data] */
     pl_stage_t stage;
+    uint32_t loader;                                        /* which of the stage's */
     pl_order_t order;
     pl_buckets_t buckets;                   /* none when samples are of one length */
     int64_t batch_size;
@@ -33,6 +34,7 @@ typedef struct pl_feed {
 typedef struct pl_feed_spec {
     pl_dataset_t *dataset;
     pl_stage_t stage;
+    uint32_t loader;
     pl_order_t order;
     int64_t batch_size, prefetch;
     int64_t buckets;                        /* at most, of samples of different length */

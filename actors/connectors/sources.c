@@ -14,14 +14,25 @@
 
 void pl_sources_drop(pl_sources_t *sources)
 {
-    for (int stage = 0; stage < PL_STAGES; stage++) {
-        pl_object_unref(sources->dataset[stage]);
-        sources->dataset[stage] = NULL;
+    for (int k = 0; k < PL_SOURCES; k++) {
+        pl_object_unref(sources->dataset[k]);
+        sources->dataset[k] = NULL;
     }
     pl_split_release(&sources->split);
 }
 
 /* ---- Which data sets ---- */
+
+int pl_source_place(pl_stage_t stage, uint32_t loader)
+{
+    return loader ? PL_STAGES - 1 + (int)loader : (int)stage;
+}
+
+uint32_t pl_sources_loaders(const pl_sources_t *sources, pl_stage_t stage)
+{
+    bool several = stage == PL_VALIDATE || stage == PL_TEST;
+    return several ? pl_options_loaders(sources->job->options, stage) : 1;
+}
 
 static bool has_source(const pl_sources_t *sources, const char *key)
 {
@@ -51,9 +62,10 @@ static const char *facts_for(const pl_sources_t *sources, const char *given)
     return *given ? given : NULL;
 }
 
-int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, const char *facts,
-                       pl_error_t *err)
+int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, uint32_t loader,
+                       const char *facts, pl_error_t *err)
 {
+    pl_dataset_t **into = &sources->dataset[pl_source_place(stage, loader)];
     pl_data_request_t request = {.stage = stage,
                                  .from = 0,
                                  .to = 1,
@@ -68,25 +80,25 @@ int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, const char *fact
         source = PL_TRAIN;
         request.from = rest;
     }
-    int code = pl_options_source(sources->job->options, source, &part, err);
+    int code = pl_options_source(sources->job->options, source, loader, &part, err);
     if (code != PL_OK)
         return code;
-    sources->dataset[stage] = pl_dataset_new(&part, &request, err);
-    return sources->dataset[stage] ? PL_OK : PL_ENOMEM;
+    *into = pl_dataset_new(&part, &request, err);
+    return *into ? PL_OK : PL_ENOMEM;
 }
 
 /* ---- Which samples ---- */
 
-static pl_order_t order_of(const pl_sources_t *sources, pl_stage_t stage)
+static pl_order_t order_of(const pl_sources_t *sources, int place)
 {
     pl_order_t order = {.split = &sources->split,
                         .seed = sources->job->trainer->seed,
-                        .count = sources->dataset[stage]->info.samples,
-                        .shuffle = stage == PL_TRAIN && sources->job->data->shuffle};
-    if (sources->split.held_count == 0 || stage > PL_VALIDATE)
+                        .count = sources->dataset[place]->info.samples,
+                        .shuffle = place == PL_TRAIN && sources->job->data->shuffle};
+    if (sources->split.held_count == 0 || place > PL_VALIDATE)
         return order;
-    order.part = stage == PL_TRAIN ? PL_REST : PL_HELD;
-    order.count = stage == PL_TRAIN ? sources->split.total - sources->split.held_count
+    order.part = place == PL_TRAIN ? PL_REST : PL_HELD;
+    order.count = place == PL_TRAIN ? sources->split.total - sources->split.held_count
                                     : sources->split.held_count;
     return order;
 }
@@ -103,7 +115,7 @@ static int split_make(pl_sources_t *sources, pl_error_t *err)
     return code;
 }
 
-static void layout_stage(pl_layout_t *layout, const pl_feed_t *feed)
+static void layout_first(pl_layout_t *layout, const pl_feed_t *feed)
 {
     const pl_data_info_t *info = &feed->dataset->info;
     layout->stage[feed->stage].present = true;
@@ -115,24 +127,82 @@ static void layout_stage(pl_layout_t *layout, const pl_feed_t *feed)
         pl_feed_sizes(feed, layout->stage[feed->stage].size);
 }
 
+static int size_add(pl_layout_t *layout, pl_stage_t stage, pl_batch_size_t size,
+                    pl_error_t *err)
+{
+    int count = layout->stage[stage].size_count;
+    pl_batch_size_t *there = layout->stage[stage].size;
+    for (int k = 0; k < count; k++)
+        if (there[k].count == size.count && there[k].length == size.length)
+            return PL_OK;
+    if (count == PL_SIZES_MOST)
+        return pl_fail(err, PL_EINVAL,
+                       "the sources of data.%s have batches of more than %d sizes: "
+                       "choose data.batch_size so that fewer of them end with another",
+                       pl_source_name(stage), PL_SIZES_MOST);
+    there[layout->stage[stage].size_count++] = size;
+    return PL_OK;
+}
+
+/* A stage is one graph: what differs among its sources is how many samples they have. */
+static int layout_further(pl_layout_t *layout, const pl_feed_t *feed, pl_error_t *err)
+{
+    const pl_data_info_t *info = &feed->dataset->info;
+    bool same = info->field_count == layout->stage[feed->stage].field_count;
+    for (int k = 0; same && k < info->field_count; k++) {
+        const pl_field_t *first = &layout->stage[feed->stage].field[k];
+        same = !strcmp(info->field[k].name, first->name)
+               && info->field[k].dtype == first->dtype
+               && pl_same_shape(info->field[k].shape, first->shape);
+    }
+    if (!same)
+        return pl_fail(err, PL_EINVAL,
+                       "data.%s.%u has other fields than data.%s.0: names, types and "
+                       "shapes must be the same",
+                       pl_source_name(feed->stage), feed->loader,
+                       pl_source_name(feed->stage));
+    pl_batch_size_t size[PL_SIZES_MOST];
+    int count = pl_feed_sizes(feed, size), code = PL_OK;
+    for (int k = 0; k < count && code == PL_OK; k++)
+        code = size_add(layout, feed->stage, size[k], err);
+    return code;
+}
+
+static pl_stage_t stage_at(const pl_sources_t *sources, int place)
+{
+    if (place < PL_STAGES)
+        return (pl_stage_t)place;
+    return sources->wanted == PL_TEST ? PL_TEST : PL_VALIDATE;
+}
+
+static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
+                     pl_layout_t *layout, pl_error_t *err)
+{
+    const pl_stage_t stage = stage_at(sources, place);
+    const pl_feed_spec_t spec = {.dataset = sources->dataset[place],
+                                 .stage = stage,
+                                 .loader = place < PL_STAGES
+                                               ? 0
+                                               : (uint32_t)(place - PL_STAGES + 1),
+                                 .order = order_of(sources, place),
+                                 .batch_size = sources->job->data->batch_size,
+                                 .prefetch = sources->job->data->prefetch,
+                                 .buckets = sources->job->data->buckets};
+    int code = pl_feed_open(feed, &spec, err);
+    if (code == PL_OK && spec.loader)
+        code = layout_further(layout, feed, err);
+    else if (code == PL_OK)
+        layout_first(layout, feed);
+    return code;
+}
+
 static int feeds_make(pl_sources_t *sources, pl_feed_t *feed, pl_layout_t *layout,
                       pl_error_t *err)
 {
     int code = split_make(sources, err);
-    for (int stage = 0; stage < PL_STAGES && code == PL_OK; stage++) {
-        if (!sources->dataset[stage]
-            || (stage == PL_TRAIN && sources->wanted != PL_TRAIN))
-            continue;
-        const pl_feed_spec_t spec = {sources->dataset[stage],
-                                     (pl_stage_t)stage,
-                                     order_of(sources, (pl_stage_t)stage),
-                                     sources->job->data->batch_size,
-                                     sources->job->data->prefetch,
-                                     sources->job->data->buckets};
-        code = pl_feed_open(&feed[stage], &spec, err);
-        if (code == PL_OK)
-            layout_stage(layout, &feed[stage]);
-    }
+    for (int k = 0; k < PL_SOURCES && code == PL_OK; k++)
+        if (sources->dataset[k] && (k != PL_TRAIN || sources->wanted == PL_TRAIN))
+            code = feed_make(sources, k, &feed[k], layout, err);
     return code;
 }
 
@@ -159,8 +229,7 @@ static int facts_compare(const json_t *train, const json_t *validation, pl_error
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)train, key, value)
-    {
+    json_object_foreach((json_t *)train, key, value) {
         const json_t *other = json_object_get(validation, key);
         if (json_is_string(value) && other && !json_equal(value, other))
             return pl_fail(err, PL_EINVAL,
@@ -174,15 +243,20 @@ static int facts_compare(const json_t *train, const json_t *validation, pl_error
 
 static int facts_check(const pl_sources_t *sources, pl_error_t *err)
 {
-    json_t *facts[PL_STAGES] = {NULL};
+    json_t *train = NULL;
     int code = PL_OK;
-    for (int stage = 0; stage < PL_STAGES && code == PL_OK; stage++)
-        if (sources->dataset[stage])
-            code = facts_read(sources->dataset[stage], &facts[stage], err);
-    if (code == PL_OK && facts[PL_TRAIN] && facts[PL_VALIDATE])
-        code = facts_compare(facts[PL_TRAIN], facts[PL_VALIDATE], err);
-    for (int stage = 0; stage < PL_STAGES; stage++)
-        json_decref(facts[stage]);
+    for (int k = 0; k < PL_SOURCES && code == PL_OK; k++) {
+        json_t *facts = NULL;
+        if (!sources->dataset[k])
+            continue;
+        code = facts_read(sources->dataset[k], &facts, err);
+        if (code == PL_OK && train && stage_at(sources, k) == PL_VALIDATE)
+            code = facts_compare(train, facts, err);
+        if (k == PL_TRAIN)
+            train = json_incref(facts);
+        json_decref(facts);
+    }
+    json_decref(train);
     return code;
 }
 
@@ -194,8 +268,8 @@ int pl_sources_feeds(pl_sources_t *sources, pl_feed_t *feed, pl_layout_t **layou
     if (code == PL_OK)
         code = layout ? feeds_make(sources, feed, layout, err) : PL_ENOMEM;
     if (code != PL_OK) {
-        for (int stage = 0; stage < PL_STAGES; stage++)
-            pl_feed_close(&feed[stage]);
+        for (int k = 0; k < PL_SOURCES; k++)
+            pl_feed_close(&feed[k]);
         pl_object_unref(layout);
         return code;
     }

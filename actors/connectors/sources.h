@@ -3,15 +3,18 @@
 #define PL_CONNECTORS_SOURCES_H
 
 #include "actors/connectors/feed.h"
+#include "base/run.h"
 
 #define PL_STAGES (PL_PREDICT + 1)
+/* The first source of each stage, then the others of the stage that has several. */
+#define PL_SOURCES (PL_STAGES + PL_LOADERS_MOST - 1)
 
 /* The data sets of a run, opened one after the other. */
 typedef struct pl_sources {
-    const pl_job_t *job;                                    /* borrowed */
-    pl_stage_t wanted;                   /* train: and validate; others: that alone */
+    const pl_job_t *job;                     /* borrowed */
+    pl_stage_t wanted;                       /* train: and validate; others: that alone */
     pl_split_t split;
-    pl_dataset_t *dataset[PL_STAGES];                       /* counted  [no such data] */
+    pl_dataset_t *dataset[PL_SOURCES];                      /* counted  [no such data] */
 } pl_sources_t;
 
 /* Drops the data sets; the job stays. */
@@ -23,14 +26,19 @@ pl_stage_t pl_sources_first(const pl_sources_t *sources);
 
 /* Makes the data set of a stage, yet to be opened; once the training data is open, the
  * others are told its facts, till then those given (copied; "": none). */
-int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, const char *facts,
-                       pl_error_t *err);
+int pl_sources_prepare(pl_sources_t *sources, pl_stage_t stage, uint32_t loader,
+                       const char *facts, pl_error_t *err);
+
+/* Where the source of a stage and its feed are. */
+int pl_source_place(pl_stage_t stage, uint32_t loader);
+/* How many a stage has. */
+uint32_t pl_sources_loaders(const pl_sources_t *sources, pl_stage_t stage);
 
 /* Whether validation needs a data set of its own; once the training data is open. */
 bool pl_sources_validation_is_apart(const pl_sources_t *sources);
 
-/* Makes the feeds [PL_STAGES] of all data sets, and *layout_p and *facts_p (borrowed) for
- * the reply. */
+/* Makes the feeds [PL_SOURCES] of all data sets, and *layout_p and *facts_p (borrowed)
+ * for the reply. */
 int pl_sources_feeds(pl_sources_t *sources, pl_feed_t *feed, pl_layout_t **layout_p,
                      const char **facts_p, pl_error_t *err);
 

@@ -11,7 +11,9 @@
 typedef struct evaluate {
     pl_walk_t walk;                                         /* first: see walk.h */
     uint64_t global_step;
-    pl_figures_t figures;
+    pl_figures_t figures;                                   /* of the source at hand */
+    json_t *metrics;                                        /* of those before */
+    uint32_t batches;
 } evaluate_t;
 
 static void evaluate_names(pl_walk_t *walk, const char *names)
@@ -54,25 +56,61 @@ static void evaluate_warn(evaluate_t *e, const json_t *metrics)
     }
 }
 
+/* Of several sources each has figures of its own: "val_loss/dataloader_idx_1". */
+static int metrics_add(json_t *all, const json_t *own, const pl_pass_t *pass,
+                       pl_error_t *err)
+{
+    char longer[128];
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)own, name, value)
+    {
+        snprintf(longer, sizeof longer, "%s/dataloader_idx_%u", name, pass->loader);
+        if (json_object_set(all, pass->loaders > 1 ? longer : name, value) != 0)
+            return pl_no_memory(err);
+    }
+    return PL_OK;
+}
+
+static int evaluate_keep(evaluate_t *e, pl_error_t *err)
+{
+    json_t *own = json_object();
+    int code = own ? pl_figures_put(&e->figures, PL_FIGURES_OF_PASS, own, err)
+                   : pl_no_memory(err);
+    if (code == PL_OK)
+        code = metrics_add(e->metrics, own, &e->walk.pass, err);
+    evaluate_warn(e, own);
+    e->batches += e->walk.pass.done;
+    json_decref(own);
+    return code;
+}
+
+static void evaluate_reply(evaluate_t *e, pl_call_t *call)
+{
+    pl_error_t err = {0};
+    char *text = pl_metrics_text(e->metrics, &err);
+    if (text)
+        pl_reply_evaluate(call,
+                          &(pl_evaluate_reply_t){.metrics = text, .batches = e->batches});
+    else
+        pl_call_fail(call, &err);
+    pl_free(text);
+}
+
+/* One source after the other. */
 static void evaluate_end(pl_walk_t *walk, pl_call_t *call)
 {
     evaluate_t *e = (evaluate_t *)walk;
     pl_error_t err = {0};
-    json_t *metrics = json_object();
-    char *text = NULL;
-    if (metrics
-        && pl_figures_put(&e->figures, PL_FIGURES_OF_PASS, metrics, &err) == PL_OK)
-        text = pl_metrics_text(metrics, &err);
-    else if (!metrics)
-        pl_no_memory(&err);
-    evaluate_warn(e, metrics);
-    json_decref(metrics);
-    if (text)
-        pl_reply_evaluate(call, &(pl_evaluate_reply_t){.metrics = text,
-                                                       .batches = walk->pass.done});
-    else
+    if (evaluate_keep(e, &err) != PL_OK) {
         pl_call_fail(call, &err);
-    pl_free(text);
+        return;
+    }
+    pl_figures_clear(&e->figures);
+    if (++walk->pass.loader < walk->pass.loaders)
+        pl_walk_begin(walk, call);
+    else
+        evaluate_reply(e, call);
 }
 
 static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
@@ -92,6 +130,8 @@ static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
     walk->ops = &ops;
     walk->pass.known = walk->pass.known && walk->pass.stage == body->evaluate.stage;
     walk->pass.stage = body->evaluate.stage;
+    walk->pass.loader = e->batches = 0;
+    json_object_clear(e->metrics);
     walk->pass.epoch = body->evaluate.epoch;
     walk->limit = walk->pass.stage == PL_TEST ? walk->pass.options->limit_test_batches
                                               : walk->pass.options->limit_val_batches;
@@ -112,13 +152,23 @@ static void evaluate_cancel(void *self, pl_call_t *call)
         pl_walk_cancel(&e->walk);
 }
 
+static int evaluate_start(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
+{
+    evaluate_t *e = self;
+    e->metrics = json_object();
+    return e->metrics ? pl_walk_start(self, call, body, err) : pl_no_memory(err);
+}
+
 static void evaluate_release(void *self)
 {
-    pl_figures_release(&((evaluate_t *)self)->figures);
+    evaluate_t *e = self;
+    pl_figures_release(&e->figures);
+    json_decref(e->metrics);
 }
 
 static const pl_handler_t evaluate_handlers[] = {
-    PL_ON(start, pl_walk_start),
+    PL_ON(start, evaluate_start),
     PL_ON(evaluate, evaluate_evaluate),
     PL_HANDLERS_END,
 };

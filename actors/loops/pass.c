@@ -53,7 +53,7 @@ static bool may_fetch(const pl_pass_t *pass)
 
 void pl_pass_go_on(pl_pass_t *pass)
 {
-    pl_fetch_batch_t msg = {.stage = pass->stage};
+    pl_fetch_batch_t msg = {.stage = pass->stage, .loader = pass->loader};
     pl_how_t how = {.on_answer = pass_fetched};
     if (!pass->call)
         return;
@@ -123,6 +123,7 @@ static void pass_begun(void *self, const pl_answer_t *answer)
     pl_pass_t *pass = self;
     if (pl_pass_failed(pass, answer))
         return;
+    pass->loaders = answer->body->begin_reply.loaders;
     pass->batches = pass->ops->on_begun(pass, answer->body->begin_reply.batches);
     pass->pending--;
     pl_patience_renew(&pass->patience);
@@ -133,6 +134,7 @@ static void pass_begun(void *self, const pl_answer_t *answer)
 static void call_begin(pl_pass_t *pass)
 {
     pl_begin_t msg = {.stage = pass->stage,
+                      .loader = pass->loader,
                       .epoch = pass->epoch,
                       .part = pass->part,
                       .parts = pass->parts,

@@ -37,12 +37,14 @@ struct pl_pass {
 
     /* Filled in by the loop before pl_pass_begin(). */
     pl_stage_t stage;
+    uint32_t loader;                                       /* which source of the stage */
     uint32_t epoch;
     uint32_t first;                                         /* batch at which it begins */
 
     pl_call_t *call;                               /* that the pass answers; NULL: idle */
     bool known;                                    /* part, parts and names */
     uint32_t part, parts;
+    uint32_t loaders;                                       /* that the stage has */
     uint32_t batches, fetched, done;
     int pending;                             /* calls under way */
     bool halted;                             /* the loop waits for something else: nothing

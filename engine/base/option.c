@@ -10,6 +10,7 @@
 #include "base/json_text.h"
 #include "base/nearest.h"
 #include "base/range.h"
+#include "base/run.h"
 
 #define INTS_MOST ((int)(sizeof((pl_ints_t *)0)->value / sizeof(int64_t)))
 #define REALS_MOST (sizeof((pl_reals_t *)0)->value / sizeof(double))
@@ -274,6 +275,24 @@ static int read_groups(const pl_option_t *option, const json_t *value, void *fie
     return fits ? PL_OK : fail_value(option, value, "a list of objects", NULL, err);
 }
 
+static int read_parts(const pl_option_t *option, const json_t *value, void *field,
+                      pl_error_t *err)
+{
+    size_t count = json_array_size(value);
+    int code = PL_OK;
+    if (!json_is_array(value))
+        return read_part(option, value, field, err);
+    if (count < 1 || count > PL_LOADERS_MOST)
+        return pl_fail(err, PL_EINVAL, "takes a list of 1 to %d, not of %zu",
+                       PL_LOADERS_MOST, count);
+    for (size_t k = 0; k < count && code == PL_OK; k++)
+        code = json_is_null(json_array_get(value, k))
+                   ? fail_value(option, json_array_get(value, k),
+                                "names, or objects with a \"name\"", NULL, err)
+                   : read_part(option, json_array_get(value, k), field, err);
+    return code;
+}
+
 int pl_option_read(const pl_option_t *option, const json_t *value, void *field,
                    pl_error_t *err)
 {
@@ -284,6 +303,7 @@ int pl_option_read(const pl_option_t *option, const json_t *value, void *field,
         [PL_OPTION_PART] = read_part,     [PL_OPTION_REALS] = read_numbers,
         [PL_OPTION_TEXTS] = read_texts,   [PL_OPTION_GROUPS] = read_groups,
         [PL_OPTION_INTERVAL] = read_interval,
+        [PL_OPTION_PARTS] = read_parts,
     };
     return readers[option->type](option, value, field, err);
 }

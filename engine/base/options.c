@@ -283,6 +283,13 @@ static const json_t *source_apart(const json_t *data, pl_stage_t stage)
     return json_is_null(source) ? NULL : source;
 }
 
+uint32_t pl_options_loaders(const pl_options_t *o, pl_stage_t stage)
+{
+    const json_t *data = pl_options_value(o, "data");
+    size_t listed = json_array_size(source_apart(data, stage));
+    return listed ? (uint32_t)listed : 1;
+}
+
 int pl_options_needs_source(const pl_options_t *o, pl_stage_t stage, pl_error_t *err)
 {
     const json_t *data = pl_options_value(o, "data");
@@ -296,14 +303,18 @@ int pl_options_needs_source(const pl_options_t *o, pl_stage_t stage, pl_error_t 
         return fail_missing(o, err,
                             "the run has no validation data: give "
                             "\"data.val_split\" or a source \"data.val\"");
+    if (stage == PL_PREDICT && json_is_array(source_apart(data, stage)))
+        return pl_options_fail(err, PL_EINVAL, o, "data.test",
+                               "\"data.test\" is a list: name the one to predict as "
+                               "\"data.predict\"");
     if (pl_data_has_sources(data) && !source_apart(data, stage))
         return fail_missing(o, err, "the run names no such source: give \"data.%s\"",
                             pl_source_name(stage));
     return PL_OK;
 }
 
-int pl_options_source(const pl_options_t *o, pl_stage_t stage, pl_instance_t *instance,
-                      pl_error_t *err)
+int pl_options_source(const pl_options_t *o, pl_stage_t stage, uint32_t loader,
+                      pl_instance_t *instance, pl_error_t *err)
 {
     const json_t *data = pl_options_value(o, "data");
     int rc = pl_options_needs_source(o, stage, err);
@@ -311,7 +322,10 @@ int pl_options_source(const pl_options_t *o, pl_stage_t stage, pl_instance_t *in
         return rc;
     if (!pl_data_has_sources(data))
         return source_alone(data, instance, err);
+    const json_t *source = source_apart(data, stage);
     pl_instance_request_t request = {.role = "dataset",
-                                     .value = source_apart(data, stage)};
+                                     .value = json_is_array(source)
+                                                  ? json_array_get(source, loader)
+                                                  : source};
     return pl_instance_make(instance, &request, err);
 }

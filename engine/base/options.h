@@ -72,8 +72,10 @@ int pl_options_part(const pl_options_t *o, const pl_part_request_t *request,
 
 /* The data set that a stage reads; PL_ENOTFOUND when the sources are given apart and this
  * one is not.  Predicting reads the test data where there are none of its own. */
-int pl_options_source(const pl_options_t *o, pl_stage_t stage, pl_instance_t *instance,
-                      pl_error_t *err);
+int pl_options_source(const pl_options_t *o, pl_stage_t stage, uint32_t loader,
+                      pl_instance_t *instance, pl_error_t *err);
+/* How many a stage lists: `loader` is below that. */
+uint32_t pl_options_loaders(const pl_options_t *o, pl_stage_t stage);
 /* Whether the stages have sources of their own. */
 bool pl_options_has_sources(const pl_options_t *o);
 

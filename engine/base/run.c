@@ -126,8 +126,10 @@ const pl_option_t pl_group_table[] = {
 
 const pl_option_t pl_source_table[] = {
     PL_CHOICE(pl_data_sources_t, train, "null", "dataset", "training data"),
-    PL_CHOICE(pl_data_sources_t, val, "null", "dataset", "validation data"),
-    PL_CHOICE(pl_data_sources_t, test, "null", "dataset", "test data"),
+    PL_FIELD_(pl_data_sources_t, val, PL_OPTION_PARTS, "null", "dataset",
+              "validation data, or a list of them"),
+    PL_FIELD_(pl_data_sources_t, test, PL_OPTION_PARTS, "null", "dataset",
+              "test data, or a list of them"),
     PL_CHOICE(pl_data_sources_t, predict, "null", "dataset", "data to predict"),
     PL_OPTIONS_END,
 };

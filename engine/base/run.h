@@ -111,10 +111,13 @@ const pl_option_t *pl_general_options(const char *role);
 /* What an option that stands for several, such as fast_dev_run, makes of them. */
 void pl_trainer_settle(pl_trainer_options_t *trainer, pl_data_options_t *data);
 
-/* "data" with sources apart. */
+/* "data" with sources apart, the first of each; there may be as many as PL_LOADERS_MOST
+ * to validate and test on. */
 typedef struct pl_data_sources {
     pl_choice_t train, val, test, predict;
 } pl_data_sources_t;
+
+enum { PL_LOADERS_MOST = 8 };
 
 extern const pl_option_t pl_source_table[];
 

@@ -135,6 +135,17 @@ static int fail_unknown(const checker_t *c, const path_t *path, const schema_t *
 static int check_part(const checker_t *c, const path_t *path, const char *role,
                       bool may_be_auto, const json_t *value);
 
+static int check_parts(const checker_t *c, const path_t *path, const char *role,
+                       const json_t *list)
+{
+    int rc = PL_OK;
+    for (size_t i = 0; i < json_array_size(list) && rc == PL_OK; i++) {
+        path_t at = {.up = path, .index = i};
+        rc = check_part(c, &at, role, false, json_array_get(list, i));
+    }
+    return rc;
+}
+
 static int check_option(const checker_t *c, const path_t *path, const pl_option_t *option,
                         const json_t *value)
 {
@@ -145,7 +156,11 @@ static int check_option(const checker_t *c, const path_t *path, const pl_option_
         return PL_OK;
     if (pl_option_read(option, value, &field, &why) != PL_OK)
         return fail_value(c, path, &why);
-    if (option->type != PL_OPTION_PART || json_is_null(value))
+    bool is_list = option->type == PL_OPTION_PARTS && json_is_array(value);
+    bool is_part = option->type == PL_OPTION_PART || option->type == PL_OPTION_PARTS;
+    if (is_list)
+        return check_parts(c, path, option->range, value);
+    if (!is_part || json_is_null(value))
         return PL_OK;
     return check_part(c, path, option->range, pl_option_is_automatic(option), value);
 }
@@ -295,8 +310,8 @@ static int check_sources(const checker_t *c, const path_t *path, const json_t *d
                        "\"data\" is one source with a \"name\", or has \"train\", "
                        "\"val\", \"test\", \"predict\": not both");
     int rc = check_object(c, path, &schema, data);
-    bool has_val = json_is_object(json_object_get(data, "val"))
-                   || json_is_string(json_object_get(data, "val"));
+    const json_t *val = json_object_get(data, "val");
+    bool has_val = val && !json_is_null(val);
     if (rc == PL_OK && has_val
         && json_number_value(json_object_get(data, "val_split")) > 0)
         return fail_at(
@@ -352,18 +367,17 @@ static int check_list(const checker_t *c, const path_t *path, const pl_section_t
                       const json_t *list)
 {
     bool of_files = section->kind == PL_SECTION_FILES;
+    int rc = PL_OK;
     if (!json_is_array(list))
         return fail_form(c, path, of_files ? "a list of file names" : "a list of parts",
                          list);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *value = json_array_get(list, i);
+    if (!of_files)
+        return check_parts(c, path, section->role, list);
+    for (size_t i = 0; i < json_array_size(list) && rc == PL_OK; i++) {
         path_t at = {.up = path, .index = i};
-        int rc = of_files ? check_file(c, &at, value)
-                          : check_part(c, &at, section->role, false, value);
-        if (rc != PL_OK)
-            return rc;
+        rc = check_file(c, &at, json_array_get(list, i));
     }
-    return PL_OK;
+    return rc;
 }
 
 static int check_section(const checker_t *c, const pl_section_t *section,

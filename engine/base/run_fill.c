@@ -19,6 +19,7 @@ static int put(json_t *object, const char *key, json_t *value, pl_error_t *err)
 }
 
 static json_t *fill_part(const char *role, const json_t *value, pl_error_t *err);
+static json_t *fill_parts(const char *role, const json_t *list, pl_error_t *err);
 
 static json_t *fill_option(const pl_option_t *option, const json_t *given,
                            pl_error_t *err)
@@ -26,9 +27,12 @@ static json_t *fill_option(const pl_option_t *option, const json_t *given,
     json_t *value = given ? pl_json_copy(given) : pl_option_fallback(option, err);
     if (!value && given)
         pl_no_memory(err);
-    if (!value || option->type != PL_OPTION_PART || !pl_part_name(value))
+    bool is_part = option->type == PL_OPTION_PART || option->type == PL_OPTION_PARTS;
+    bool is_list = option->type == PL_OPTION_PARTS && json_is_array(value);
+    if (!value || !is_part || (!is_list && !pl_part_name(value)))
         return value;
-    json_t *filled = fill_part(option->range, value, err);
+    json_t *filled = is_list ? fill_parts(option->range, value, err)
+                             : fill_part(option->range, value, err);
     json_decref(value);
     return filled;
 }
@@ -158,6 +162,16 @@ static json_t *fill_trainer(const json_t *trainer, pl_error_t *err)
         rc = put(filled, "max_epochs", json_integer(pl_default_epochs(trainer)), err);
     if (rc == PL_OK)
         rc = keep_rest(filled, trainer, err);
+    return finish(filled, rc);
+}
+
+static json_t *fill_parts(const char *role, const json_t *list, pl_error_t *err)
+{
+    json_t *filled = json_array();
+    int rc = filled ? PL_OK : pl_no_memory(err);
+    for (size_t i = 0; rc == PL_OK && i < json_array_size(list); i++)
+        if (json_array_append_new(filled, fill_part(role, json_array_get(list, i), err)))
+            rc = pl_no_memory(err);
     return finish(filled, rc);
 }
 

@@ -111,6 +111,7 @@ typedef struct pl_batch {
     struct pl_batch *next;                                  /* in the pool's list */
     pl_dataset_t *dataset;                                  /* counted */
     pl_stage_t stage;
+    uint32_t loader;                            /* which of the stage's sources, from 0 */
     uint64_t seed, epoch;
     int64_t count;                              /* samples; up to the pool's batch size */
     int64_t length;                             /* of fields that vary; 0: none does */
