@@ -252,14 +252,17 @@ typedef struct subject {
 static const subject_t subjects[] = {
     {"an mlp",
      "{\"module\": {\"name\": \"mlp\", \"hidden\": [8]}, " PICTURES ", "
-     "\"optimizer\": {\"name\": \"sgd\", \"lr\": 0.1, \"momentum\": 0.9}, " CHECKPOINTS
+     "\"optimizer\": {\"name\": \"sgd\", \"lr\": 0.1, \"momentum\": 0.9}, "
+     "\"averaging\": {\"name\": \"ema\", \"decay\": 0.9}, " CHECKPOINTS
      ", \"trainer\": {\"max_epochs\": 5, \"val_check_interval\": 3, "
      "\"log_every_n_steps\": 3, \"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, "
      "\"default_root_dir\": \"%s\"}}"},
     {"a cnn with batch norm, dropout and noise, in steps of three batches",
      "{\"module\": \"net\", " PICTURES ", "
      "\"optimizer\": {\"name\": \"adamw\", \"lr\": 0.01}, "
-     "\"scheduler\": {\"name\": \"cosine\", \"warmup_steps\": 3}, " CHECKPOINTS
+     "\"scheduler\": {\"name\": \"reduce_on_plateau\", \"patience\": 0, "
+     "\"factor\": 0.7, \"threshold\": 0.05, \"warmup_steps\": 3}, "
+     "\"averaging\": {\"name\": \"swa\", \"start\": 1}, " CHECKPOINTS
      ", \"trainer\": {\"max_epochs\": 5, \"accumulate_grad_batches\": 3, "
      "\"val_check_interval\": 0.5, \"log_every_n_steps\": 1, "
      "\"accelerator\": {\"name\": \"cpu\", \"threads\": 2}, "
@@ -456,6 +459,9 @@ static void a_run_may_be_made_longer_but_not_another(void)
     ok(run_whole(run_file(&other, "longer"), "last") == 1,
        "another learning rate is not");
     ok(child_said("\"optimizer.lr\" was 0.1 and is 0.2"), "and is named");
+    other = changed("\"decay\": 0.9", "\"decay\": 0.8");
+    ok(run_whole(run_file(&other, "longer"), "last") == 1, "nor is another average");
+    ok(child_said("\"averaging.decay\" was 0.9 and is 0.8"), "which is named as well");
 }
 
 static void without_a_checkpoint_a_run_begins_afresh(void)

@@ -27,7 +27,7 @@ static int tensor_lend(pl_weights_t *weights, const pl_safetensors_t *file,
     bool of_slot = sscanf(tensor->name, "slot%d/%n", &slot, &after) == 1 && after;
     const char *name = of_slot ? tensor->name + after : tensor->name;
     if (!tensor->loadable || tensor->dtype != PL_F32 || tensor->offset % sizeof(float)
-        || (of_slot && (slot < 0 || slot >= PL_SLOTS))
+        || (of_slot && (slot < 0 || slot >= PL_REGIONS - PL_REGION_SLOT0))
         || strlen(name) >= sizeof weights->tensor->name)
         return pl_fail(err, PL_EFORMAT, "%s: tensor \"%.80s\" is none of a checkpoint",
                        file->name, tensor->name);

@@ -13,8 +13,8 @@
 #include "base/error.h"
 #include "base/json_text.h"
 
-static const char *const whole_sections[] = {"module", "optimizer", "scheduler", "data",
-                                             NULL};
+static const char *const whole_sections[] = {"module",    "optimizer", "scheduler",
+                                             "averaging", "data",      NULL};
 static const char *const data_free[] = {"prefetch", "workers", NULL};
 static const char *const trainer_bound[] = {"accelerator",
                                             "devices",
@@ -59,8 +59,7 @@ static int section_put(json_t *keys, const char *section, json_t *value)
     int failed = 0;
     if (!json_is_object(value))
         return value ? key_put(keys, section, "", value) : 0;
-    json_object_foreach(value, key, member)
-    {
+    json_object_foreach(value, key, member) {
         if (!failed && is_bound(section, key))
             failed = key_put(keys, section, key, member);
     }
@@ -108,13 +107,11 @@ int pl_run_same(const json_t *then, const json_t *now, pl_error_t *err)
     char differences[PL_ERROR_TEXT] = "";
     const char *key;
     int code = a && b ? PL_OK : pl_no_memory(err);
-    json_object_foreach(a, key, value)
-    {
+    json_object_foreach(a, key, value) {
         if (!json_equal(value, json_object_get(b, key)))
             difference_add(differences, key, value, json_object_get(b, key));
     }
-    json_object_foreach(b, key, value)
-    {
+    json_object_foreach(b, key, value) {
         if (a && !json_object_get(a, key))
             difference_add(differences, key, NULL, value);
     }
