@@ -467,6 +467,11 @@ PL_API int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what
  * nothing runs. */
 PL_API int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
 
+/* What a checkpoint directory says of itself: its manifest, JSON, as doc/checkpoints.md
+ * has it; with `verify` every block of its files is read and held against it.  An error
+ * names file and bytes.  pl_text_free() frees it.  Any thread; it may take a while. */
+PL_API char *pl_checkpoint_describe(const char *path, bool verify, pl_error_t *err);
+
 /* What a .safetensors file holds, without its data: {"tensors": {"fc1.weight": {"dtype":
  * "F32", "shape": [128, 784], "offset": 696, "bytes": 401408}, …}, "metadata": {"module":
  * "…", …}}; offsets count from the file's start.  All of the header is checked, as when

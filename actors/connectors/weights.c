@@ -3,13 +3,15 @@
  * The metadata says which module they are of, and what the data knew, so that a file is
  * enough to predict with.  Files of others are read too, as far as they hold numbers that
  * fit. */
-#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "actors/connectors/checkpoint_io.h"
 #include "actors/connectors/writer.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "formats/checkpoint.h"
 #include "formats/convert.h"
 #include "formats/safetensors.h"
 #include "formats/sums.h"
@@ -140,24 +142,48 @@ static pl_weights_t *weights_of_file(const char *path, pl_error_t *err)
     return weights;
 }
 
+static bool is_there(const char *folder, const char *name)
+{
+    char *path = pl_text("%s/%s", folder, name);
+    bool there = path && access(path, F_OK) == 0;
+    pl_text_free(path);
+    return there;
+}
+
+/* Of a run that has not ended: its newest valid checkpoint's. */
+static pl_weights_t *weights_of_run(const char *run_dir, pl_error_t *err)
+{
+    pl_found_t found;
+    if (pl_checkpoint_find("", "", run_dir, &found, err) != PL_OK)
+        return NULL;
+    pl_weights_t *weights = pl_checkpoint_weights(found.path, false, err);
+    pl_found_release(&found);
+    return weights;
+}
+
+static pl_weights_t *weights_of_folder(const char *folder, pl_error_t *err)
+{
+    if (is_there(folder, PL_CHECKPOINT_MANIFEST))
+        return pl_checkpoint_weights(folder, false, err);
+    if (is_there(folder, PL_WEIGHTS_FILE)) {
+        char *inside = pl_text("%s/" PL_WEIGHTS_FILE, folder);
+        pl_weights_t *weights = inside ? weights_of_file(inside, err)
+                                       : (pl_no_memory(err), NULL);
+        pl_text_free(inside);
+        return weights;
+    }
+    if (is_there(folder, PL_CHECKPOINTS_FOLDER))
+        return weights_of_run(folder, err);
+    pl_fail(err, PL_ENOTFOUND,
+            "%s: there are no weights (" PL_WEIGHTS_FILE ") and no checkpoints in this "
+            "directory",
+            folder);
+    return NULL;
+}
+
 pl_weights_t *pl_weights_read(const char *path, pl_error_t *err)
 {
     struct stat what;
-    if (stat(path, &what) != 0 || !S_ISDIR(what.st_mode))
-        return weights_of_file(path, err);
-    char *inside = pl_text("%s/" PL_WEIGHTS_FILE, path);
-    if (!inside) {
-        pl_no_memory(err);
-        return NULL;
-    }
-    pl_weights_t *weights = NULL;
-    if (stat(inside, &what) != 0 && errno == ENOENT)
-        pl_fail(err, PL_ENOTFOUND,
-                "%s: there are no weights (" PL_WEIGHTS_FILE ") in "
-                "this directory",
-                path);
-    else
-        weights = weights_of_file(inside, err);
-    pl_text_free(inside);
-    return weights;
+    bool folder = stat(path, &what) == 0 && S_ISDIR(what.st_mode);
+    return folder ? weights_of_folder(path, err) : weights_of_file(path, err);
 }

@@ -22,7 +22,8 @@ int pl_weights_write_part(const char *path, const struct pl_weights *weights,
                           pl_weights_part_t part, struct pl_sums *sums, pl_error_t *err);
 /* The module's. */
 int pl_weights_write(const char *path, const struct pl_weights *weights, pl_error_t *err);
-/* Of a file, or of a run directory's.  PL_ENOTFOUND, PL_EIO, PL_EFORMAT, PL_EUNSUPPORTED
+/* Of a file, a checkpoint, or a run directory: what it ended with, or its newest valid
+ * checkpoint.  PL_ENOTFOUND, PL_EIO, PL_EFORMAT, PL_EUNSUPPORTED
  * name file and tensor.  NULL after an error. */
 struct pl_weights *pl_weights_read(const char *path, pl_error_t *err);
 

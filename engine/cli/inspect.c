@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/checkpoints.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/session.h"
@@ -198,6 +199,7 @@ static void show_parts(const json_t *run)
 /* What was found of a path; to be released. */
 typedef struct found {
     json_t *run, *metrics, *weights;                        /* NULL: there is none */
+    json_t *checkpoint, *checkpoints;                       /* what it is; what it has */
 } found_t;
 
 static void found_release(found_t *found)
@@ -205,11 +207,22 @@ static void found_release(found_t *found)
     json_decref(found->run);
     json_decref(found->metrics);
     json_decref(found->weights);
+    json_decref(found->checkpoint);
+    json_decref(found->checkpoints);
 }
 
-static int look_into_folder(const char *folder, found_t *found, pl_error_t *err)
+static int look_into_folder(const char *folder, bool verify, found_t *found,
+                            pl_error_t *err)
 {
     char path[PATH_MAX];
+    if (cli_is_checkpoint(folder)) {
+        found->checkpoint = cli_checkpoint_read(folder, verify, err);
+        snprintf(path, sizeof path, "%s/" CLI_WEIGHTS, folder);
+        return found->checkpoint && (found->weights = cli_weights_read(path, err))
+                   ? PL_OK
+                   : PL_EFORMAT;
+    }
+    found->checkpoints = cli_checkpoints_list(folder, verify);
     found->metrics = json_object();
     int code = read_run(folder, &found->run, err);
     if (code == PL_OK)
@@ -230,14 +243,22 @@ static int look_into_folder(const char *folder, found_t *found, pl_error_t *err)
 
 static void show(const char *path, const found_t *found)
 {
+    if (found->checkpoint) {
+        cli_print("%s\n", path);
+        show_parts(json_object_get(found->checkpoint, "run"));
+        cli_checkpoint_show(found->checkpoint);
+        show_metrics(json_object_get(found->checkpoint, "metrics"));
+    }
     if (found->metrics) {
         cli_print("%s\n", path);
         show_parts(found->run);
         show_metrics(found->metrics);
+        cli_checkpoints_show(found->checkpoints);
     }
     if (!found->weights)
         return;
-    show_tensors(found->metrics ? CLI_WEIGHTS : path, found->weights);
+    show_tensors(found->metrics || found->checkpoint ? CLI_WEIGHTS : path,
+                 found->weights);
     show_metadata(found->weights);
 }
 
@@ -248,6 +269,10 @@ static json_t *as_json(const char *path, const found_t *found)
         json_object_set(json, "run", found->run);
     if (found->metrics)
         json_object_set(json, "metrics", found->metrics);
+    if (found->checkpoint)
+        json_object_set(json, "manifest", found->checkpoint);
+    if (json_object_size(found->checkpoints))
+        json_object_set(json, "checkpoints", found->checkpoints);
     json_object_update(json, found->weights);
     return json;
 }
@@ -256,13 +281,13 @@ int cli_inspect(const cli_inspect_t *arguments)
 {
     const char *path = arguments->path;
     struct stat status;
-    found_t found = {NULL, NULL, NULL};
+    found_t found = {0};
     pl_error_t err = {0};
     int code = PL_OK;
     if (stat(path, &status) != 0)
         code = pl_fail(&err, PL_ENOTFOUND, "cannot read %s: %s", path, strerror(errno));
     else if (S_ISDIR(status.st_mode))
-        code = look_into_folder(path, &found, &err);
+        code = look_into_folder(path, arguments->verify, &found, &err);
     else if (!(found.weights = cli_weights_read(path, &err)))
         code = err.code;
     if (code != PL_OK)

@@ -38,9 +38,10 @@ json_t *cli_weights_facts(const char *checkpoint)
 
 static bool has_weights(const char *folder)
 {
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/" CLI_WEIGHTS, folder);
-    return access(path, F_OK) == 0;
+    char weights[PATH_MAX], checkpoints[PATH_MAX];
+    snprintf(weights, sizeof weights, "%s/" CLI_WEIGHTS, folder);
+    snprintf(checkpoints, sizeof checkpoints, "%s/" CLI_CHECKPOINTS, folder);
+    return access(weights, F_OK) == 0 || access(checkpoints, F_OK) == 0;
 }
 
 /* Whether the folder's weights were written after *newest, which they then set. */

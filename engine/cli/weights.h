@@ -6,6 +6,8 @@
 #include <paceline.h>
 
 #define CLI_WEIGHTS "model.safetensors"
+#define CLI_CHECKPOINTS "checkpoints"
+#define CLI_MANIFEST "manifest.json"
 
 /* {"tensors": …, "metadata": …} of a file of weights, to be decref'd; NULL with an
  * error. */

@@ -198,11 +198,24 @@ int pl_checkpoint_verify(const char *path, pl_error_t *err)
     const char *name;
     json_t *file, *manifest = pl_checkpoint_manifest(path, err);
     int code = manifest ? PL_OK : PL_EFORMAT;
-    json_object_foreach(json_object_get(manifest, "files"), name, file)
-    {
+    json_object_foreach(json_object_get(manifest, "files"), name, file) {
         if (code == PL_OK)
             code = pl_checkpoint_read(path, manifest, name, NULL, err);
     }
     json_decref(manifest);
     return code;
+}
+
+char *pl_checkpoint_describe(const char *path, bool verify, pl_error_t *err)
+{
+    pl_error_t local = {0};
+    json_t *manifest = pl_checkpoint_manifest(path, &local);
+    char *text = NULL;
+    if (manifest && (!verify || pl_checkpoint_verify(path, &local) == PL_OK)
+        && !(text = pl_json_write(manifest, PL_JSON_COMPACT)))
+        pl_no_memory(&local);
+    json_decref(manifest);
+    if (!text && err)
+        *err = local;
+    return text;
 }
