@@ -210,10 +210,9 @@ static int newest_take(pl_found_t *found, const char *run_dir, pl_error_t *err)
 
 static bool is_there(const char *folder, const char *name)
 {
-    char *path = pl_text("%s/%s", folder, name);
-    bool there = path && access(path, F_OK) == 0;
-    pl_free(path);
-    return there;
+    char path[PATH_MAX];
+    int length = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return length < (int)sizeof path && access(path, F_OK) == 0;
 }
 
 /* RUN_DIR of RUN_DIR/checkpoints/NAME, when that is one; NULL when it lies elsewhere. */

@@ -3,6 +3,8 @@
  * The metadata says which module they are of, and what the data knew, so that a file is
  * enough to predict with.  Files of others are read too, as far as they hold numbers that
  * fit. */
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -144,10 +146,9 @@ static pl_weights_t *weights_of_file(const char *path, pl_error_t *err)
 
 static bool is_there(const char *folder, const char *name)
 {
-    char *path = pl_text("%s/%s", folder, name);
-    bool there = path && access(path, F_OK) == 0;
-    pl_text_free(path);
-    return there;
+    char path[PATH_MAX];
+    int length = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return length < (int)sizeof path && access(path, F_OK) == 0;
 }
 
 /* Of a run that has not ended: its newest valid checkpoint's. */

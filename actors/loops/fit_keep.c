@@ -197,7 +197,7 @@ static void keep_begin(pl_fit_t *fit)
 
 void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
 {
-    if (!fit->saves || !*fit->wanted.save) {
+    if (!fit->saves || !fit->options->enable_checkpointing || !*fit->wanted.save) {
         fit->wanted = (pl_wanted_t){0};
         then(fit);
         return;

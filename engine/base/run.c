@@ -76,7 +76,7 @@ const pl_option_t pl_trainer_table[] = {
     TRAINER(TEXT, run_name, "\"\"", NULL,
             "name of the run directory, empty for the next number"),
     PL_BOOL(pl_trainer_options_t, enable_checkpointing, "true",
-            "keep checkpoints that a run can go on from"),
+            "make the checkpoints that callbacks wish for, and one when told to stop"),
     PL_BOOL(pl_trainer_options_t, enable_progress_bar, "true",
             "show a progress bar on a terminal"),
     PL_OPTIONS_END,

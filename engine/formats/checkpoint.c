@@ -114,7 +114,7 @@ static void parts_remove(const char *folder)
         closedir(entries);
 }
 
-int pl_checkpoint_remove(const char *path, pl_error_t *err)
+static int folder_remove(const char *path, pl_error_t *err)
 {
     int code = PL_OK;
     for (int k = 0; file_names[k] && code == PL_OK; k++)
@@ -122,6 +122,24 @@ int pl_checkpoint_remove(const char *path, pl_error_t *err)
     parts_remove(path);
     if (code == PL_OK && rmdir(path) != 0 && errno != ENOENT)
         code = pl_fail(err, PL_EIO, "%s: cannot be removed: %m", path);
+    return code;
+}
+
+/* Under another name first: what is left of it after a kill is no checkpoint, and cleared
+ * away with the next. */
+int pl_checkpoint_remove(const char *path, pl_error_t *err)
+{
+    const char *slash = strrchr(path, '/');
+    char *around = folder_around(path), *hidden = NULL;
+    if (around)
+        hidden = pl_text("%s/.%s.%ld-%u.part", around, slash ? slash + 1 : path,
+                         (long)getpid(), atomic_fetch_add(&folders, 1));
+    int code = hidden ? PL_OK : pl_no_memory(err);
+    bool renamed = hidden && rename(path, hidden) == 0;
+    if (code == PL_OK)
+        code = folder_remove(renamed ? hidden : path, err);
+    pl_free(around);
+    pl_free(hidden);
     return code;
 }
 

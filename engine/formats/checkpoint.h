@@ -52,8 +52,7 @@ int64_t pl_checkpoint_size(const json_t *manifest, const char *name);
 /* Reads all of it back, from the disk as far as the system lets us. */
 int pl_checkpoint_verify(const char *path, pl_error_t *err);
 
-/* Removes a checkpoint: its manifest first, so that half of one is none.  What is not
- * there is fine. */
+/* Removes a checkpoint; what is not there is fine. */
 int pl_checkpoint_remove(const char *path, pl_error_t *err);
 
 /* Removes what writers that were killed have left in a folder of checkpoints.  Nobody may
