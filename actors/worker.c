@@ -155,6 +155,8 @@ static bool spawn_loops(worker_t *w, pl_error_t *err)
         start.options = w->weights->facts;
         return spawn(w, &pl_generate_loop, PL_SAME_THREAD, &start, &w->loop, err);
     }
+    if (w->job->tuning.num_training)
+        return spawn(w, &pl_tuner, PL_SAME_THREAD, &start, &w->loop, err);
     if (w->job->stage == PL_PREDICT)
         return spawn(w, &pl_predict_loop, PL_SAME_THREAD, &start, &w->loop, err);
     if (w->validates || w->job->stage != PL_TRAIN) {
@@ -293,7 +295,8 @@ static const char *weights_path(const worker_t *w)
 
 static void worker_prepared(worker_t *w)
 {
-    if (w->job->stage == PL_TRAIN && w->does_io && !w->job->trainer->fast_dev_run)
+    bool writes = w->job->stage == PL_TRAIN && !w->job->tuning.num_training;
+    if (writes && w->does_io && !w->job->trainer->fast_dev_run)
         make_run_dir(w);
     else
         worker_go(w);

@@ -463,6 +463,22 @@ typedef struct pl_prediction {
 PL_API int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what,
                               pl_on_done_t on_done, void *user, pl_error_t *err);
 
+/* How to look for a learning rate: optimizer steps at rates that grow exponentially from
+ * one to the next. */
+typedef struct pl_tuning {
+    double min_lr, max_lr;              /* the first and the last  [1e-8, 1] */
+    int64_t num_training;               /* steps  [100] */
+    double early_stop_threshold;        /* ends when the smoothed loss is so many times
+                                           the lowest; 0: never */
+} pl_tuning_t;
+
+/* Trains a module of its own and suggests the rate at which the loss fell most steeply,
+ * as the figure "lr" of the result; its text is {"trials": [{"lr": …, "loss": …}, …]}.
+ * Nothing is written and nothing that is there changes; optimizer.lr and the schedule
+ * have no say. */
+PL_API int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *what,
+                           pl_on_done_t on_done, void *user, pl_error_t *err);
+
 /* Ends the run at its next step boundary; on_done then says "stopped".  PL_ESTATE:
  * nothing runs. */
 PL_API int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);

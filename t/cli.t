@@ -441,6 +441,21 @@ validate_and_test_refuse_what_they_cannot_do() {
     refused 2 'limit_test_batches' test run.json --checkpoint runs/measured --set trainer.limit_test_batches=1.5
 }
 
+tune_suggests_a_learning_rate() {
+    local runs=$(ls runs | wc -l)
+    try "$paceline" tune run.json --max-lr 10
+    is "$status$err" 0 "no error"
+    like "$out" '^lr +loss$' "a table"
+    like "$out" '^1e-08 +[01]\.[0-9]+ ' "from the first rate on"
+    like "$out" '^the loss falls most steeply at [0-9.e-]+:$' "the suggestion"
+    like "$out" '^  .*paceline fit run.json --set optimizer.lr=[0-9.e-]+$' "and how to use it"
+    is "$(ls runs | wc -l)" "$runs" "nothing is written"
+    try "$paceline" tune run.json --json --num-training 20 --set trainer.run_name=json
+    like "$(tail -n 1 <<<"$out")" '^\{"event":"result","status":"ok","global_step":20,.*"metrics":\{"lr":[0-9.e-]+\},.*"trials":\[\{"lr":1e-8,"loss":' \
+        "with --json all trials"
+    refused 2 'the first must be above 0 and below the last' tune run.json --min-lr 2
+}
+
 # ---- predict ----
 
 predict_writes_classes() {
@@ -717,6 +732,7 @@ run a_process_that_was_stopped_goes_on trains
 run a_later_signal_ends_at_once trains
 run validate_and_test_write_figures trains
 run validate_and_test_refuse_what_they_cannot_do trains
+run tune_suggests_a_learning_rate trains
 run predict_writes_classes trains
 run predict_goes_on_from_a_prompt trains
 run predict_refuses_weights_that_are_none trains

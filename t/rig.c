@@ -469,6 +469,11 @@ static const rig_result_t *measured(rig_t *rig, int code)
     return rig_wait(rig);
 }
 
+const rig_result_t *rig_tune(rig_t *rig, const pl_tuning_t *what)
+{
+    return measured(rig, pl_trainer_tune(rig->trainer, what, on_done, rig, &rig_error));
+}
+
 const rig_result_t *rig_validate(rig_t *rig, const char *checkpoint)
 {
     return measured(rig, pl_trainer_validate(rig->trainer, checkpoint, on_done, rig,

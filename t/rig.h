@@ -80,6 +80,7 @@ const rig_result_t *rig_wait(rig_t *rig);
 bool rig_until(rig_t *rig, bool (*holds)(rig_t *rig));
 const rig_result_t *rig_fit(rig_t *rig);
 const rig_result_t *rig_predict(rig_t *rig, const char *checkpoint);
+const rig_result_t *rig_tune(rig_t *rig, const pl_tuning_t *what);
 const rig_result_t *rig_validate(rig_t *rig, const char *checkpoint);
 const rig_result_t *rig_test(rig_t *rig, const char *checkpoint);
 

@@ -1,0 +1,290 @@
+/* tuner.c - the tuner: finds a learning rate by training with one that grows
+ *
+ * The range test of Smith, "Cyclical learning rates for training neural networks", 2017,
+ * as Lightning's lr_find does it: the rate grows exponentially from step to step, the
+ * loss is smoothed, and where it falls most steeply the rate is good.  What is trained is
+ * this run's own and ends with it. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/loops/figures.h"
+#include "actors/loops/loops.h"
+#include "actors/loops/pass.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+enum { SKIP_BEGIN = 10, SKIP_END = 1 };                     /* trials that say little */
+#define SMOOTHING 0.98
+#define REPORT_EVERY (INT64_C(1000000000) / 10)             /* ns */
+
+typedef struct trial {
+    double lr, loss;                                        /* loss: smoothed */
+} trial_t;
+
+typedef struct tuner {
+    pl_pass_t pass;                                         /* first: see pass.h */
+    pl_job_t *job;                                          /* counted */
+    trial_t *trial;                                         /* [num_training] */
+    uint32_t sent, kept;
+    double average, best;
+    bool ended, stopping;
+    int64_t began, reported;
+    pl_outcome_t *outcome;
+} tuner_t;
+
+static const pl_tuning_t *what_of(const tuner_t *tuner)
+{
+    return &tuner->job->tuning;
+}
+
+/* ---- trials ---- */
+
+static double rate_at(const pl_tuning_t *what, uint32_t step)
+{
+    double share = step ? (step + 1) / (double)what->num_training : 0;
+    return what->min_lr * pow(what->max_lr / what->min_lr, share);
+}
+
+/* The mean of all losses so far, the newer ones counting more, without the bias of its
+ * beginning at 0. */
+static void trial_keep(tuner_t *t, double loss)
+{
+    const double stop = what_of(t)->early_stop_threshold;
+    const uint32_t k = t->kept++;
+    t->average = SMOOTHING * t->average + (1 - SMOOTHING) * loss;
+    double smooth = t->average / (1 - pow(SMOOTHING, k + 1));
+    t->trial[k] = (trial_t){rate_at(what_of(t), k), smooth};
+    if (!isfinite(loss) || (stop > 0 && k > 1 && smooth > stop * t->best))
+        t->ended = true;
+    if (k == 0 || smooth < t->best)
+        t->best = smooth;
+}
+
+/* Where the loss falls most from one trial to the next, by central differences; false:
+ * there are too few. */
+static bool steepest(const tuner_t *t, double *lr)
+{
+    const int last = (int)t->kept - 1 - SKIP_END;
+    double least = INFINITY;
+    bool found = false;
+    for (int k = SKIP_BEGIN; k <= last && last > SKIP_BEGIN; k++) {
+        int before = k > SKIP_BEGIN ? k - 1 : k, behind = k < last ? k + 1 : k;
+        double slope = (t->trial[behind].loss - t->trial[before].loss)
+                       / (behind - before);
+        if (!(slope < least))
+            continue;
+        least = slope;
+        *lr = t->trial[k].lr;
+        found = true;
+    }
+    return found;
+}
+
+/* ---- the result ---- */
+
+static json_t *number_or_null(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* {"trials": [{"lr": …, "loss": …}, …]} */
+static char *trials_text(const tuner_t *t, pl_error_t *err)
+{
+    json_t *trials = json_array();
+    for (uint32_t k = 0; k < t->kept; k++)
+        json_array_append_new(trials, json_pack("{s:o, s:o}", "lr",
+                                                number_or_null(t->trial[k].lr), "loss",
+                                                number_or_null(t->trial[k].loss)));
+    json_t *object = json_pack("{s:o}", "trials", trials);
+    char *text = object ? pl_metrics_text(object, err) : NULL;
+    if (!object)
+        pl_no_memory(err);
+    json_decref(object);
+    return text;
+}
+
+static void tuner_end(tuner_t *t)
+{
+    double lr = NAN;
+    pl_error_t err = {0};
+    bool found = !t->stopping && steepest(t, &lr);
+    json_t *figures = json_pack("{s:o}", "lr", number_or_null(found ? lr : NAN));
+    t->outcome->stopped = t->stopping;
+    t->outcome->seconds = (double)(pl_now() - t->began) / 1e9;
+    t->outcome->global_step = t->kept;
+    t->outcome->metrics = figures ? pl_metrics_text(figures, &err) : NULL;
+    t->outcome->text = t->outcome->metrics ? trials_text(t, &err) : NULL;
+    json_decref(figures);
+    pl_call_t *call = pl_pass_call(&t->pass);
+    if (t->outcome->text)
+        pl_reply_run(call, &(pl_run_reply_t){.outcome = &t->outcome->object});
+    else
+        pl_call_fail(call, err.code ? &err : (pl_no_memory(&err), &err));
+}
+
+/* ---- the pass ---- */
+
+static void tuner_named(pl_pass_t *pass, const char *names)
+{
+    (void)pass, (void)names;                                /* the loss is the first */
+}
+
+static uint32_t tuner_begun(pl_pass_t *pass, uint32_t there)
+{
+    const tuner_t *t = (tuner_t *)pass;
+    const uint32_t left = (uint32_t)what_of(t)->num_training - t->sent;
+    if (there == 0)
+        pl_fail(&pass->failure, PL_EINVAL, "there are no training batches to tune with");
+    return there < left ? there : left;
+}
+
+static bool tuner_may_fetch(const pl_pass_t *pass)
+{
+    const tuner_t *t = (const tuner_t *)pass;
+    return !t->ended && !t->stopping;
+}
+
+static void tuner_report(tuner_t *t)
+{
+    if (pl_now() - t->reported < REPORT_EVERY)
+        return;
+    t->reported = pl_now();
+    pl_progress_run(t->pass.call,
+                    &(pl_run_progress_t){.event = "train",
+                                         .global_step = t->kept,
+                                         .total_steps =
+                                             (uint64_t)what_of(t)->num_training,
+                                         .epoch = t->pass.epoch,
+                                         .batch = t->pass.done,
+                                         .batches = t->pass.batches,
+                                         .metrics = ""});
+}
+
+/* A rate at which nothing is finite any more ends the test; it does not fail it. */
+static void step_answered(void *self, const pl_answer_t *answer)
+{
+    tuner_t *t = self;
+    double loss[2] = {0};
+    if (answer->kind == PL_ANSWER_ERROR && t->kept > 0
+        && (t->ended || answer->error->code == PL_ENAN)) {
+        t->ended = true;
+        t->pass.pending--;
+        pl_pass_go_on(&t->pass);
+        return;
+    }
+    if (pl_pass_failed(&t->pass, answer))
+        return;
+    const pl_bytes_t figures = answer->body->train_batch_reply.figures;
+    if (figures.size >= sizeof loss)
+        memcpy(loss, figures.data, sizeof loss);
+    if (!t->ended)
+        trial_keep(t, loss[1] > 0 ? loss[0] / loss[1] : 0);
+    pl_pass_batch_done(&t->pass);
+    tuner_report(t);
+    pl_pass_go_on(&t->pass);
+}
+
+/* The job's own rate is 1 and has no schedule. */
+static uint64_t tuner_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
+{
+    tuner_t *t = (tuner_t *)pass;
+    const pl_train_batch_t msg = {.global_step = t->sent + 1,
+                                  .step_due = true,
+                                  .lr_factor = rate_at(what_of(t), t->sent),
+                                  .batch = batch->batch};
+    t->sent++;
+    return pl_call_train_batch(pass, pass->strategy, &msg,
+                               (pl_how_t){.on_answer = step_answered}, &pass->failure);
+}
+
+static void tuner_rest(pl_pass_t *pass)
+{
+    tuner_t *t = (tuner_t *)pass;
+    if (t->ended || t->stopping || t->sent >= what_of(t)->num_training) {
+        tuner_end(t);
+        return;
+    }
+    pass->epoch++;
+    pl_pass_begin(pass, pl_pass_call(pass));
+}
+
+static void tuner_fail(pl_pass_t *pass)
+{
+    pl_call_fail(pl_pass_call(pass), &pass->failure);
+}
+
+static void tuner_what(const pl_pass_t *pass, char text[160])
+{
+    snprintf(text, 160, "step %u of the search for a learning rate",
+             ((const tuner_t *)pass)->kept + 1);
+}
+
+/* ---- the run ---- */
+
+static int tuner_start(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    static const pl_pass_ops_t ops = {.on_names = tuner_named,
+                                      .on_begun = tuner_begun,
+                                      .may_fetch = tuner_may_fetch,
+                                      .send = tuner_send,
+                                      .rest = tuner_rest,
+                                      .fail = tuner_fail,
+                                      .what = tuner_what};
+    (void)call, (void)err;
+    tuner_t *t = self;
+    t->job = pl_object_ref(body->start.context);
+    pl_pass_init(&t->pass, &ops, body);
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+static int tuner_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)body;
+    tuner_t *t = self;
+    if (t->outcome)
+        return pl_fail(err, PL_EBUSY, "it tunes once");
+    t->trial = pl_alloc_array((size_t)what_of(t)->num_training, sizeof *t->trial);
+    t->outcome = t->trial ? pl_outcome_new(err) : NULL;
+    if (!t->outcome)
+        return pl_no_memory(err);
+    t->began = pl_now();
+    t->pass.stage = PL_TRAIN;
+    pl_pass_begin(&t->pass, call);
+    return PL_OK;
+}
+
+static int tuner_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)body, (void)err;
+    ((tuner_t *)self)->stopping = true;
+    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+}
+
+static void tuner_release(void *self)
+{
+    tuner_t *t = self;
+    pl_object_unref(t->outcome);
+    pl_free(t->trial);
+    pl_object_unref(t->job);
+}
+
+static const pl_handler_t tuner_handlers[] = {
+    PL_ON(start, tuner_start),
+    PL_ON(run, tuner_run),
+    PL_ON(stop, tuner_stop),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_tuner = {
+    .name = "tuner",
+    .help = "finds a learning rate",
+    .size = sizeof(tuner_t),
+    .role = "loop",
+    .level = PL_LEVEL_TUNER,
+    .handlers = tuner_handlers,
+    .release = tuner_release,
+};
