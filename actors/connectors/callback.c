@@ -238,6 +238,8 @@ static int callbacks_answer(pl_call_t *call, const pl_wishes_t *all, pl_error_t 
                                             .lr_factor = all->lr_factor,
                                             .accumulate = all->accumulate,
                                             .figures = text ? text : "",
+                                            .freeze = all->freeze,
+                                            .unfreeze = all->unfreeze,
                                             .save = all->wanted.save,
                                             .drop = all->wanted.drop,
                                             .reason = all->reason};
