@@ -9,8 +9,8 @@
 #include "runtime/actor.h"
 
 typedef struct pl_asking {
-    pl_address_t callback, logger;
-    unsigned points;                                     /* where they want to be asked */
+    pl_address_t callback, logger;                    /* logger: nobody in runs without */
+    unsigned points;                                  /* where they want to be asked */
 } pl_asking_t;
 
 /* Asks at msg->point with these figures; -> the call's number, 0 with an error.  Where
@@ -21,5 +21,10 @@ uint64_t pl_ask(void *self, const pl_asking_t *asking, pl_ask_callbacks_t *msg,
 /* Logs the figures that an answer wishes for, and puts them into the newest ones. */
 int pl_ask_log(void *self, const pl_asking_t *asking, const pl_ask_callbacks_t *msg,
                const pl_ask_callbacks_reply_t *wish, json_t *newest, pl_error_t *err);
+
+/* Tells the strategy which parameters an answer wishes to be trained no longer, or
+ * again. */
+int pl_ask_freeze(void *self, pl_address_t strategy, const pl_ask_callbacks_reply_t *wish,
+                  pl_error_t *err);
 
 #endif

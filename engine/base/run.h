@@ -10,6 +10,8 @@
 /* How a section of a run file is read. */
 typedef enum pl_section_kind {
     PL_SECTION_PART,                   /* "adamw" or {"name": "adamw", …}; null: none */
+    PL_SECTION_STEPS,                  /* the same, or a part for each of the module's
+                                          steps */
     PL_SECTION_DATA,                   /* the same, or {"train": …, "val": …} */
     PL_SECTION_TRAINER,
     PL_SECTION_PARTS,                                       /* a list of parts */
@@ -38,6 +40,7 @@ typedef struct pl_trainer_options {
     int64_t min_epochs, min_steps;
     const char *max_time;                                   /* "": no limit */
     int64_t accumulate_grad_batches;
+    const char *freeze;                                  /* patterns of parameters */
     double gradient_clip_val;                            /* 0: off */
     const char *nan_policy;                              /* "stop", "skip" */
     pl_amount_t val_check_interval;                      /* share of the epoch, batches or
@@ -56,7 +59,8 @@ typedef struct pl_trainer_options {
     const char *default_root_dir;
     const char *run_name;                                   /* "": numbered */
     bool enable_checkpointing;
-    bool enable_progress_bar;
+    bool enable_progress_bar, enable_model_summary;
+    const char *profiler;
 } pl_trainer_options_t;
 
 extern const pl_option_t pl_trainer_table[];
