@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "actors/connectors/callback.h"
 #include "base/clock.h"
@@ -288,6 +289,15 @@ static void what_the_process_takes_is_logged(void)
     rig_free(&rig);
 }
 
+/* ---- on_exception_checkpoint ---- */
+
+static void a_run_that_fails_leaves_a_checkpoint(void)
+{
+    start("\"on_exception_checkpoint\"");
+    is_text(ask(PL_HOOK_EXCEPTION, "{}")->text, "on_exception", "what it wants saved");
+    queen_close();
+}
+
 /* ---- gradient_accumulation_scheduler ---- */
 
 static void steps_are_of_more_batches_from_an_epoch_on(void)
@@ -471,6 +481,7 @@ int main(void)
     run(predictions_are_written);
     run(steps_are_of_more_batches_from_an_epoch_on);
     run(accumulation_must_ascend);
+    run(a_run_that_fails_leaves_a_checkpoint);
     run(a_profile_says_where_the_time_went);
     run(a_fit_begins_with_a_table_of_the_layers);
     run(a_summary_may_be_left_out);
