@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "accelerators/accelerator.h"
+#include "accelerators/peak.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -44,6 +45,7 @@ typedef struct device {
     int running;
     bool halted;                                 /* a replay that halts could not begin */
     bool ending;
+    pl_call_t *measuring;                                   /* its peak  [NULL] */
 } device_t;
 
 static void device_collect(void *self)
@@ -72,7 +74,7 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
                         err);
     if (code != PL_OK)
         return code;
-    pl_log_line(PL_LOG_INFO, pl_actor_rank(self), pl_actor_name(self),
+    pl_log_line(PL_LOG_DEBUG, pl_actor_rank(self), pl_actor_name(self),
                 "%s: %s, %d thread%s, %s", device->ops->name, device->info.model,
                 device->info.threads, device->info.threads == 1 ? "" : "s",
                 device->info.library);
@@ -250,6 +252,36 @@ static int device_replay(void *self, pl_call_t *call, const pl_body_t *body,
     return code;
 }
 
+/* ---- its peak ---- */
+
+static void peak_known(void *user, double flops, const pl_error_t *err)
+{
+    device_t *device = user;
+    pl_call_t *call = device->measuring;
+    device->measuring = NULL;
+    device->running--;
+    if (err)
+        pl_call_fail(call, err);
+    else
+        pl_reply_measure_peak(call, &(pl_measure_peak_reply_t){.flops = flops});
+    if (device->ending && device->running == 0)
+        pl_actor_end(device, NULL);
+}
+
+static int device_measure_peak(void *self, pl_call_t *call, const pl_body_t *body,
+                               pl_error_t *err)
+{
+    (void)body;
+    device_t *device = self;
+    if (device->plan_count)
+        return pl_fail(err, PL_ESTATE, "a peak is measured before plans are made");
+    device->measuring = call;
+    device->running++;
+    int code = pl_device_peak(device->ops, device->part.self, peak_known, device, err);
+    device->running -= code != PL_OK;
+    return code;
+}
+
 /* ---- regions to and from the host ---- */
 
 static int device_write(void *self, pl_call_t *call, const pl_body_t *body,
@@ -310,6 +342,7 @@ static const pl_handler_t device_handlers[] = {
     PL_ON(allocate, device_allocate),
     PL_ON(compile, device_compile),
     PL_ON(replay_plan, device_replay),
+    PL_ON(measure_peak, device_measure_peak),
     PL_ON(write_region, device_write),
     PL_ON(read_region, device_read),
     PL_HANDLERS_END,

@@ -38,7 +38,8 @@ typedef struct worker {
     pl_job_t *job;                                          /* counted */
     pl_address_t writer, keeper, data, callback, accelerator, strategy, logger,
         checkpoint, loop;
-    bool validates, does_io;
+    bool validates, does_io, accumulates;
+    double device_flops;                              /* measured  [0: not] */
     pl_weights_t *weights;                            /* to start from, counted  [NULL] */
     char *run_dir;
     pl_resume_t resume;
@@ -99,7 +100,8 @@ static void worker_sent(worker_t *w, uint64_t call, const pl_error_t *err)
         worker_fail(w, err);
 }
 
-/* An actor of this rank has ended although nobody asked it to. */
+/* An actor of this rank has ended although nobody asked it to, or has not taken what it
+ * was told. */
 static void part_ended(void *self, const pl_answer_t *answer)
 {
     if (answer->kind == PL_ANSWER_ERROR)
@@ -130,6 +132,8 @@ static void worker_ran(void *self, const pl_answer_t *answer)
     worker_t *w = self;
     if (answer->kind == PL_ANSWER_PROGRESS && w->run)
         pl_progress_run(w->run, &answer->body->run_progress);
+    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
+        pl_actor_profile_log(w);
     if (worker_failed(w, answer))
         return;
     pl_outcome_t *outcome = (pl_outcome_t *)answer->body->run_reply.outcome;
@@ -155,6 +159,7 @@ static bool spawn_loops(worker_t *w, pl_error_t *err)
         start.options = w->weights->facts;
         return spawn(w, &pl_generate_loop, PL_SAME_THREAD, &start, &w->loop, err);
     }
+    pl_peers_add(&start.peers, "callback", w->callback);
     if (w->job->stage == PL_PREDICT)
         return spawn(w, &pl_predict_loop, PL_SAME_THREAD, &start, &w->loop, err);
     if (w->validates || w->job->stage != PL_TRAIN) {
@@ -164,7 +169,6 @@ static bool spawn_loops(worker_t *w, pl_error_t *err)
     }
     if (w->job->stage != PL_TRAIN)
         return spawn(w, &pl_measure_loop, PL_SAME_THREAD, &start, &w->loop, err);
-    pl_peers_add(&start.peers, "callback", w->callback);
     if (!pl_is_nobody(w->logger))
         pl_peers_add(&start.peers, "logger", w->logger);
     if (!spawn(w, &pl_epoch_loop, PL_SAME_THREAD, &start, &epoch, err))
@@ -320,8 +324,13 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
     if (worker_failed(w, answer))
         return;
     w->does_io = answer->body->setup_reply.does_io;
-    pl_log_line(PL_LOG_INFO, pl_actor_rank(w), pl_actor_name(w), "%llu parameters",
-                (unsigned long long)answer->body->setup_reply.parameters);
+    pl_show_model_t shown = {.model = answer->body->setup_reply.model,
+                             .device_flops = w->device_flops};
+    if (!pl_call_show_model(w, w->callback, &shown, (pl_how_t){.on_answer = part_ended},
+                            &err)) {
+        worker_fail(w, &err);
+        return;
+    }
     if (!w->weights) {
         worker_prepared(w);
         return;
@@ -336,7 +345,10 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
 static void set_up(worker_t *w, pl_layout_t *layout, const char *facts)
 {
     pl_error_t err = {0};
-    pl_setup_t msg = {.job = &w->job->object, .facts = facts, .layout = &layout->object};
+    pl_setup_t msg = {.job = &w->job->object,
+                      .facts = facts,
+                      .layout = &layout->object,
+                      .accumulates = w->accumulates};
     pl_how_t how = {.on_answer = strategy_set_up,
                     .silence_ms = pl_milliseconds(w->job->trainer->step_timeout)};
     w->validates = layout->stage[PL_VALIDATE].present;
@@ -480,28 +492,68 @@ static int spawn_parts(worker_t *w, pl_error_t *err)
     return PL_OK;
 }
 
+static void worker_begin(worker_t *w)
+{
+    pl_error_t err = {0};
+    pl_read_weights_t msg = {.path = weights_path(w)};
+    if (msg.path)
+        worker_sent(w,
+                    pl_call_read_weights(w, w->writer, &msg,
+                                         (pl_how_t){.on_answer = weights_read}, &err),
+                    &err);
+    else if (w->job->resumes)
+        find_checkpoint(w);
+    else
+        find_layout(w);
+}
+
+static void peak_measured(void *self, const pl_answer_t *answer)
+{
+    worker_t *w = self;
+    worker_late(w, answer, "measuring the device");
+    if (worker_failed(w, answer))
+        return;
+    w->device_flops = answer->body->measure_peak_reply.flops;
+    worker_begin(w);
+}
+
+/* What the callbacks need has to be known before plans are made. */
+static void interest_known(void *self, const pl_answer_t *answer)
+{
+    worker_t *w = self;
+    pl_error_t err = {0};
+    if (worker_failed(w, answer))
+        return;
+    uint32_t wishes = answer->body->interest_reply.wishes;
+    pl_how_t how = {.on_answer = peak_measured,
+                    .silence_ms = pl_milliseconds(w->job->trainer->step_timeout)};
+    w->accumulates = wishes & PL_MAY_ACCUMULATE;
+    if (wishes & PL_NEEDS_PEAK && w->job->stage == PL_TRAIN)
+        worker_sent(w,
+                    pl_call_measure_peak(w, w->accelerator, &(pl_measure_peak_t){0}, how,
+                                         &err),
+                    &err);
+    else
+        worker_begin(w);
+}
+
 static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     worker_t *w = self;
     if (w->job)
         return pl_fail(err, PL_ESTATE, "a worker runs once");
     w->job = pl_object_ref(body->run.job);
-    int code = spawn_parts(w, err);
+    bool profiles = !strcmp(w->job->trainer->profiler, "simple");
+    int code = profiles ? pl_actor_profile(w, err) : PL_OK;
+    if (code == PL_OK)
+        code = spawn_parts(w, err);
     if (code != PL_OK)
         return code;
+    if (!pl_call_interest(w, w->callback, &(pl_interest_t){0},
+                          (pl_how_t){.on_answer = interest_known}, err))
+        return err->code;
     w->run = call;
     worker_beat(w);
-    pl_read_weights_t msg = {.path = weights_path(w)};
-    pl_error_t local = {0};
-    if (msg.path)
-        worker_sent(w,
-                    pl_call_read_weights(w, w->writer, &msg,
-                                         (pl_how_t){.on_answer = weights_read}, &local),
-                    &local);
-    else if (w->job->resumes)
-        find_checkpoint(w);
-    else
-        find_layout(w);
     return PL_OK;
 }
 

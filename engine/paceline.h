@@ -1065,7 +1065,9 @@ PL_API int pl_arrays_read(void *user, const pl_read_request_t *request,
 /* What a callback may wish.  X(NAME, "as it is called") */
 #define PL_WISHES(X) \
     X(STOP, "stop") \
+    X(SKIP, "skip") \
     X(RATE, "lr_factor") \
+    X(ACCUMULATE, "accumulate") \
     X(LOG, "figures") \
     X(SAVE, "save")
 
@@ -1082,19 +1084,28 @@ enum {
  * X(NAME, "name", what may be wished for there, "when") */
 #define PL_HOOKS(X) \
     X(FIT_START, "on_fit_start", PL_MAY_STOP | PL_MAY_RATE, "before the first epoch") \
-    X(TRAIN_EPOCH_START, "on_train_epoch_start", PL_MAY_STOP | PL_MAY_RATE, \
+    X(TRAIN_EPOCH_START, "on_train_epoch_start", \
+      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_ACCUMULATE, \
       "before the first batch of an epoch") \
     X(TRAIN_BATCH_END, "on_train_batch_end", \
-      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG | PL_MAY_SAVE, "after an optimizer step") \
-    X(VALIDATION_START, "on_validation_start", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG, \
-      "before a validation") \
+      PL_MAY_STOP | PL_MAY_SKIP | PL_MAY_RATE | PL_MAY_LOG | PL_MAY_SAVE, \
+      "after an optimizer step; skip: the rest of the epoch's batches") \
+    X(VALIDATION_START, "on_validation_start", \
+      PL_MAY_STOP | PL_MAY_SKIP | PL_MAY_RATE | PL_MAY_LOG, \
+      "before a validation; skip: it") \
     X(VALIDATION_END, "on_validation_end", \
       PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG | PL_MAY_SAVE, "after a validation") \
     X(TRAIN_EPOCH_END, "on_train_epoch_end", \
       PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG | PL_MAY_SAVE, \
       "after the last batch of an epoch") \
     X(FIT_END, "on_fit_end", 0, "after the last epoch") \
-    X(EXCEPTION, "on_exception", PL_MAY_SAVE, "when the run fails, before it ends")
+    X(TEST_START, "on_test_start", PL_MAY_STOP, "before a test") \
+    X(TEST_END, "on_test_end", PL_MAY_LOG, "after a test") \
+    X(PREDICT_START, "on_predict_start", PL_MAY_STOP, "before a prediction of data") \
+    X(PREDICT_BATCH_END, "on_predict_batch_end", PL_MAY_STOP | PL_MAY_SKIP, \
+      "when a batch is predicted; skip: its outputs are not kept for the result") \
+    X(PREDICT_END, "on_predict_end", 0, "after the last batch is predicted") \
+    X(EXCEPTION, "on_exception", PL_MAY_SAVE, "when a fit fails, before it ends")
 
 typedef enum pl_hook {
 #define PL_X(name, text, may, when) PL_HOOK_##name,
@@ -1106,6 +1117,9 @@ typedef enum pl_hook {
 /* A set of points: PL_AT(FIT_START) | PL_AT(VALIDATION_END). */
 #define PL_AT(name) (1u << PL_HOOK_##name)
 
+/* Besides PL_MAY_… in a callback's table: the device's peak is to be measured. */
+#define PL_NEEDS_PEAK (1u << 31)
+
 /* What a callback is told. */
 typedef struct pl_hook_event {
     int rank;
@@ -1115,15 +1129,25 @@ typedef struct pl_hook_event {
     uint32_t batch, batches;               /* done in this epoch, and of it; before and
                                               after an epoch 0 */
     uint64_t samples;                      /* trained on since the run began, this rank */
+    const char *model;                     /* JSON object of what is trained: "layers",
+                                              "parameters", "state" (elements),
+                                              "train_flops", "tokens" (of a sample) */
+    double device_flops;                   /* that the device does in a second, measured
+                                              with products; 0: see PL_NEEDS_PEAK */
     const char *metrics;                   /* JSON object of the newest figures by name */
     const char *error;                     /* at EXCEPTION: why it fails, in full; "" */
+    int output_count;                      /* at PREDICT_BATCH_END of the batch, at */
+    const pl_result_tensor_t *output;      /* PREDICT_END of all; [samples, …] each */
 } pl_hook_event_t;
 
 /* What a callback wants; comes as a wish for nothing. */
 typedef struct pl_wish {
     bool stop;                      /* end the run here */
+    bool skip;                      /* pass over what the point says */
     double lr_factor;               /* on the learning rate from the next step on, 0..;
                                        1: as it is; those of several callbacks multiply */
+    int64_t accumulate;             /* batches behind one optimizer step from this epoch
+                                       on; 0: as it is; the last callback's counts */
     char reason[160];               /* why it stops, for the result  [""] */
     char save[256];                 /* names of a checkpoint to be made, one a line; it is
                                        made between two steps  [""] */
@@ -1141,7 +1165,10 @@ PL_API int pl_wish_figure(pl_wish_t *wish, const char *name, double value,
  * soon.  What may be wished for where is in PL_HOOKS; anything else fails the run. */
 typedef struct pl_callback_ops {
     PL_PART;
-    unsigned points;                                        /* where on() is called */
+    unsigned points;                      /* where on() is called */
+    unsigned wishes;                      /* what has to be prepared: PL_MAY_ACCUMULATE
+                                             when it may wish for that, PL_NEEDS_PEAK when
+                                             it reads device_flops  [nothing] */
     /* Optimizer steps between two calls at TRAIN_BATCH_END; 0: never there  [1] */
     int64_t (*every_n_steps)(const void *self);
     int (*start)(void *self, pl_error_t *err);          /* before anything else of the run

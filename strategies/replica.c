@@ -129,8 +129,7 @@ static int plans_list(pl_replica_t *r, pl_error_t *err)
         for (int k = 0; k < r->layout->stage[stages[s]].size_count && code == PL_OK;
              k++) {
             code = plan_add(r, PL_PLAN_BATCH, stages[s], sizes[k], false, err);
-            if (code == PL_OK && stages[s] == PL_TRAIN
-                && r->job->trainer->accumulate_grad_batches > 1)
+            if (code == PL_OK && stages[s] == PL_TRAIN && r->accumulates)
                 code = plan_add(r, PL_PLAN_BATCH, stages[s], sizes[k], true, err);
         }
     }
@@ -145,12 +144,8 @@ static void setup_answered(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_REPLY && r->pending > 1)
         pl_progress_setup(r->waiting, &(pl_setup_progress_t){0});  /* it goes on */
     if (pl_replica_all_ended(r, answer)) {
-        int64_t parameters = 0;
-        for (int k = 0; k < r->model->count; k++)
-            if (r->model->tensor[k].region == PL_REGION_PARAMS)
-                parameters += r->model->tensor[k].count;
-        pl_reply_setup(r->waiting, &(pl_setup_reply_t){.parameters = (uint64_t)parameters,
-                                                       .does_io = r->does_io});
+        pl_reply_setup(r->waiting,
+                       &(pl_setup_reply_t){.model = r->told, .does_io = r->does_io});
     }
 }
 
@@ -292,6 +287,8 @@ static int graphs_describe(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *err
     int code = plans_list(r, err);
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
         code = (graph[k] = describe(r, &r->plan[k], err)) ? PL_OK : err->code;
+    if (code == PL_OK)
+        code = pl_replica_tell_model(r, graph[0], err);
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
         code = complete(r, &r->plan[k], graph[k], err);
     pl_model_freeze(r->model);
@@ -331,6 +328,7 @@ int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
     r->does_io = does_io;
     r->job = pl_object_ref(setup->job);
     r->layout = pl_object_ref(setup->layout);
+    r->accumulates = setup->accumulates || r->job->trainer->accumulate_grad_batches > 1;
     r->facts = pl_strdup(setup->facts);
     r->accelerator = pl_peer(r, "accelerator");
     r->model = pl_model_new(err);
@@ -353,6 +351,7 @@ void pl_replica_release(pl_replica_t *r)
     for (int k = 0; k < PL_REGIONS; k++)
         pl_object_unref(r->read[k]);
     pl_free(r->facts);
+    pl_free(r->told);
     pl_object_unref(r->layout);
     pl_object_unref(r->job);
 }

@@ -45,8 +45,9 @@ typedef struct pl_replica {
     pl_instance_t precision, module, scheduler;
     pl_instance_t averaging;                                /* [none] */
     struct pl_optimizer *optimizer;                         /* [none: not to train] */
-    bool does_io, validates_average;
+    bool does_io, accumulates, validates_average;
     struct pl_model *model;
+    char *told;                           /* of it, in the reply to setup: messages.def */
     pl_replica_plan_t plan[PL_PLANS_MOST];
     int plan_count;
 

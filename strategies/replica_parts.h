@@ -40,6 +40,9 @@ double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *m
  * weights get the average, where there is one. */
 pl_region_t pl_replica_region_of(const pl_replica_t *r, int region);
 
+/* Keeps in r->told what the graph of a module says of it. */
+int pl_replica_tell_model(pl_replica_t *r, const pl_graph_t *g, pl_error_t *err);
+
 /* Before the first step, and at the end. */
 struct pl_rounds *pl_rounds_new(pl_error_t *err);
 void pl_rounds_free(struct pl_rounds *rounds);

@@ -101,7 +101,9 @@ static void start(const char *list)
 {
     queen_open();
     notes[0] = '\0';
-    pl_job_t *job = queen_job("{\"callbacks\": %s}", list);
+    pl_job_t *job = queen_job("{\"trainer\": {\"enable_model_summary\": false},"
+                              " \"callbacks\": %s}",
+                              list);
     callbacks = queen_spawn(&pl_callback_connector,
                             &(pl_start_t){.options = "", .context = &job->object}, &life);
     pl_object_unref(job);
@@ -248,7 +250,8 @@ static void every_call_ends_whichever_allocation_fails(void)
     for (; failed && nth < 1000; nth++) {
         long before = scarce_live();
         queen_open();
-        pl_job_t *job = queen_job("{\"callbacks\": [\"watcher\", \"progress\"]}");
+        pl_job_t *job = queen_job("{\"trainer\": {\"enable_model_summary\": false},"
+                                  " \"callbacks\": [\"watcher\", \"progress\"]}");
         scarce_fail(nth + 1);
         callbacks = queen_spawn(&pl_callback_connector,
                                 &(pl_start_t){.options = "", .context = &job->object},

@@ -1,6 +1,7 @@
 /* callbacks_own.c - tests of the callbacks that are built in */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "actors/connectors/callback.h"
@@ -255,6 +256,19 @@ static void the_speed_is_logged(void)
     is_int(samples.count, 4, "at its steps");
     ok(samples.value[3] > 0 && isfinite(samples.value[3]), "some samples a second");
     is_near(samples.value[3] / steps.value[3], 8, 1e-9, "eight in a step");
+    rig_series_t flops = rig_series(result, "model_flops_per_second");
+    is_near(flops.value[3] / samples.value[3], 3 * 2 * (6 * 8 + 8 * 3), 1e-9,
+            "three times the forward pass's products for each");
+    ok(rig_metric(result, "model_flops_utilization") > 0, "a share of the device's peak");
+    ok(isnan(rig_metric(result, "tokens_per_second")), "samples that are no sequences");
+    rig_free(&rig);
+    rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 2",
+                  .callbacks = "[{\"name\": \"throughput_monitor\", \"every_n_steps\": 2,"
+                               " \"peak_flops\": 1e6}]");
+    result = rig_fit(rig);
+    is_near(rig_metric(result, "model_flops_utilization")
+                / rig_metric(result, "model_flops_per_second"),
+            1e-6, 1e-12, "or of what is given as such");
     rig_free(&rig);
 }
 
@@ -274,6 +288,171 @@ static void what_the_process_takes_is_logged(void)
     rig_free(&rig);
 }
 
+/* ---- gradient_accumulation_scheduler ---- */
+
+static void steps_are_of_more_batches_from_an_epoch_on(void)
+{
+    rig_t *rig = rig_new(.data = FOUR,
+                         .trainer = "\"max_epochs\": 3, \"log_every_n_steps\": 1",
+                         .callbacks = "[{\"name\": \"gradient_accumulation_scheduler\","
+                                      " \"epochs\": [1, 2], \"batches\": [2, 4]}]");
+    const rig_result_t *result = rig_fit(rig);
+    is_int(result->global_step, 4 + 2 + 1, "four batches, by one, two and four");
+    rig_result_t *scheduled = rig_keep(result);
+    rig_free(&rig);
+    rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 3",
+                  .callbacks = "[{\"name\": \"gradient_accumulation_scheduler\","
+                               " \"epochs\": [0], \"batches\": [4]}]");
+    rig_result_t *four = rig_keep(rig_fit(rig));
+    rig_free(&rig);
+    rig = rig_new(.data = FOUR,
+                  .trainer = "\"max_epochs\": 3, \"accumulate_grad_batches\": 4");
+    ok(rig_same_bits(rig_fit(rig), four), "from the first on it is the trainer's option");
+    ok(!rig_same_bits(scheduled, four), "which from a later one on it is not");
+    rig_free(&rig);
+    rig_result_free(scheduled);
+    rig_result_free(four);
+}
+
+static void accumulation_must_ascend(void)
+{
+    start("{\"name\": \"gradient_accumulation_scheduler\", \"epochs\": [2, 1],"
+          " \"batches\": [1, 2]}");
+    queen_wait(&life);
+    like(life.error.text, "\"epochs\" must ascend, and 1 follows 2", "the epochs");
+    queen_close();
+    start("{\"name\": \"gradient_accumulation_scheduler\", \"epochs\": [1],"
+          " \"batches\": [1, 2]}");
+    queen_wait(&life);
+    like(life.error.text, "\"epochs\" has 1 entries and \"batches\" 2", "one for each");
+    queen_close();
+}
+
+/* ---- Tables in the log ---- */
+
+static char table[16384];
+
+static void on_log(pl_log_level_t level, int rank, const char *actor, const char *text,
+                   void *user)
+{
+    (void)level, (void)rank, (void)user;
+    size_t length = strlen(table);
+    if (!*actor)
+        snprintf(table + length, sizeof table - length, "%s\n", text);
+}
+
+/* ---- the profile ---- */
+
+static void a_profile_says_where_the_time_went(void)
+{
+    pl_log_hook(on_log, PL_LOG_INFO, NULL);
+    table[0] = '\0';
+    rig_t *rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 2, \"profiler\": "
+                                                  "\"simple\","
+                                                  "\"enable_model_summary\": false");
+    is_text(rig_fit(rig)->status, "ok", "a run");
+    like(table, "accelerator.fake +replay_plan forward_backward +8 .* %",
+         "each plan of the device, as often as it was replayed");
+    like(table, "accelerator.fake +replay_plan optimizer_step +8 ", "of the optimizer");
+    like(table, "loop.epoch +answer to train_batch +8 ", "and the loop's");
+    like(table, "io.reader +read_batch ", "threads of the data too");
+    rig_free(&rig);
+    table[0] = '\0';
+    rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 1,"
+                                           "\"enable_model_summary\": false");
+    rig_fit(rig);
+    is_text(table, "", "unless nobody asked");
+    rig_free(&rig);
+}
+
+/* ---- prediction_writer ---- */
+
+/* Whether a file holds those rows of a tensor, behind its header. */
+static bool is_written(const char *name, const rig_tensor_t *wanted, int64_t from,
+                       int64_t count)
+{
+    char path[4200], data[4096];
+    size_t row = wanted->count / (size_t)wanted->shape.dim[0] * sizeof(float);
+    snprintf(path, sizeof path, "%s/predicted/%s", tap_folder(), name);
+    FILE *file = fopen(path, "rb");
+    size_t size = file ? fread(data, 1, sizeof data, file) : 0;
+    if (file)
+        fclose(file);
+    size_t bytes = (size_t)count * row;
+    return size > bytes && (size - bytes) % 64 == 0 && !memcmp(data + 1, "NUMPY", 5)
+           && !memcmp(data + size - bytes,
+                      (const char *)wanted->data + (size_t)from * row, bytes);
+}
+
+static rig_t *rig_that_writes(const char *interval)
+{
+    char list[4400];
+    snprintf(list, sizeof list,
+             "[{\"name\": \"prediction_writer\", \"output_dir\": \"%s/predicted\","
+             " \"write_interval\": \"%s\"}]",
+             tap_folder(), interval);
+    return rig_new(.data = "\"batch_size\": 16", .trainer = "\"max_epochs\": 1",
+                   .callbacks = list);
+}
+
+static void predictions_are_written(void)
+{
+    rig_t *plain = rig_new(.data = "\"batch_size\": 16", .trainer = "\"max_epochs\": 1");
+    const rig_result_t *fit = rig_fit(plain);
+    char *checkpoint = strdup(fit->run_dir);
+    const rig_tensor_t *logits = rig_predict(plain, checkpoint)->output;
+    rig_t *rig = rig_that_writes("epoch");
+    is_int(rig_predict(rig, checkpoint)->output_count, 1, "all at the end");
+    ok(is_written("logits.r0.npy", logits, 0, 40), "into one file");
+    rig_free(&rig);
+    rig = rig_that_writes("batch");
+    is_int(rig_predict(rig, checkpoint)->output_count, 0, "or each batch, not kept then");
+    ok(is_written("logits.r0.b000000.npy", logits, 0, 16), "into files of their own");
+    ok(is_written("logits.r0.b000002.npy", logits, 32, 8), "the last one too");
+    rig_free(&rig);
+    rig_free(&plain);
+    free(checkpoint);
+}
+
+/* ---- model_summary ---- */
+
+static void a_fit_begins_with_a_table_of_the_layers(void)
+{
+    pl_log_hook(on_log, PL_LOG_INFO, NULL);
+    table[0] = '\0';
+    rig_t *rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 1");
+    rig_fit(rig);
+    is_text(table,
+            "  name  type    parameters  in      out\n"
+            "  fc1   linear          56  [8, 6]  [8, 8]\n"
+            "  fc2   linear          27  [8, 8]  [8, 3]\n"
+            "  83 parameters (332 B in float32), 0 elements of state, "
+            "432 FLOP to train on a sample\n",
+            "with type, size and shapes");
+    rig_free(&rig);
+    table[0] = '\0';
+    rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 1",
+                  .callbacks = "[{\"name\": \"model_summary\", \"max_depth\": 0}]");
+    rig_fit(rig);
+    like(table, "^  83 parameters", "only the sums, once, when it is listed so");
+    rig_free(&rig);
+}
+
+static void a_summary_may_be_left_out(void)
+{
+    table[0] = '\0';
+    rig_t *rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 1,"
+                                                  "\"enable_model_summary\": false");
+    rig_fit(rig);
+    is_text(table, "", "by an option");
+    rig_free(&rig);
+    rig = rig_new(.data = FOUR, .callbacks = "[\"model_summary\"]",
+                  .trainer = "\"max_epochs\": 1, \"enable_model_summary\": false");
+    like(rig_fit(rig)->error.text, "\"model_summary\" is listed.*leave one out",
+         "but not both");
+    rig_free(&rig);
+}
+
 int main(void)
 {
     rig_init(NULL);
@@ -289,5 +468,11 @@ int main(void)
     run(rates_are_logged_at_their_interval);
     run(the_speed_is_logged);
     run(what_the_process_takes_is_logged);
+    run(predictions_are_written);
+    run(steps_are_of_more_batches_from_an_epoch_on);
+    run(accumulation_must_ascend);
+    run(a_profile_says_where_the_time_went);
+    run(a_fit_begins_with_a_table_of_the_layers);
+    run(a_summary_may_be_left_out);
     return tap_done();
 }

@@ -12,6 +12,12 @@ the_list_of_messages_is_the_newest() {
     ok "doc/messages.md says the same (make doc)" cmp "$folder/.out" "$srcdir/doc/messages.md"
 }
 
+the_list_of_callbacks_is_the_newest() {
+    try "$builddir/doc/callbacks_doc"
+    is "$status" 0 "it is written"
+    ok "doc/callbacks.md says the same (make doc)" cmp "$folder/.out" "$srcdir/doc/callbacks.md"
+}
+
 the_manual_page_names_every_command_and_option() {
     for command in fit predict monitor inspect list doctor; do
         ok "$command" grep -q "^.SS \"paceline $command" "$builddir/doc/paceline.1"
@@ -101,6 +107,7 @@ what_readme_runs_can_be_run() {
 }
 
 run the_list_of_messages_is_the_newest
+run the_list_of_callbacks_is_the_newest
 run the_manual_page_names_every_command_and_option
 run readme_and_quickstart_need_the_same_packages
 run quickstart_builds_when_a_source_is_newer

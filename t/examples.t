@@ -63,7 +63,21 @@ an_operator_of_a_users_own_is_learnt_with() {
     like "$out" '^swish - x sigmoid' "it is listed by name"
 }
 
+a_callback_of_a_users_own_stops_a_run() {
+    rings >rings.csv
+    printf '{"module": "swish", "data": {"name": "csv", "path": "rings.csv", "val_split": 0.2},
+        "optimizer": {"name": "adamw", "lr": 0.003}, "trainer": {"max_epochs": 40, "log_every_n_steps": 1},
+        "callbacks": [{"name": "goal", "value": 0.9, "near": 0.3}]}' >goal.json
+    try "$paceline" fit goal.json --set trainer.default_root_dir=goal
+    is "$status" 0 "it trains"
+    like "$out" '^stopped after [0-9] epoch' "until the figure is good enough"
+    ok "as it is then" at_least "$(figure val_acc)" 0.9
+    ok "what is left is logged" grep -q '"goal_left":' goal/0001/metrics.jsonl
+    ok "and the rate fell once" test "$(grep -o '"lr-adamw":[0-9.]*' goal/0001/metrics.jsonl | sort -u | wc -l)" -eq 2
+}
+
 run every_run_file_is_accepted
+run a_callback_of_a_users_own_stops_a_run
 run an_operator_of_a_users_own_is_learnt_with trains
 run digits_are_learnt_in_seconds trains
 run a_program_trains_inside_its_own_loop trains

@@ -276,7 +276,7 @@ static void limits_may_be_as_large_as_numbers_go(void)
     rig_result_free(result);
     pl_trainer_options_t options = {.max_epochs = INT64_MAX / 2 + 2,
                                     .accumulate_grad_batches = 1};
-    pl_due_t due = {.options = &options};
+    pl_due_t due = {.options = &options, .accumulate = 1};
     is_int(pl_due_begin(&due, 0, 0, 0, 4), 0,
            "more steps than can be counted are no limit");
 }

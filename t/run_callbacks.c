@@ -2,6 +2,7 @@
  * told, what becomes of what they wish */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "rig.h"
@@ -18,7 +19,7 @@ static const pl_option_t witness_options[] = {
     PL_INT(witness_t, every, "1", "1..", "steps between two calls"),
     PL_INT(witness_t, at, "-1", "-1..", "step of the wish"),
     PL_TEXT(witness_t, point, "\"on_train_batch_end\"", NULL, "point of the wish"),
-    PL_TEXT(witness_t, wish, "\"none\"", "none|stop|halve|figure", "the wish"),
+    PL_TEXT(witness_t, wish, "\"none\"", "none|stop|skip|halve|figure", "the wish"),
     PL_OPTIONS_END,
 };
 
@@ -38,7 +39,7 @@ static int witness_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
         PL_HOOKS(PL_X)
 #undef PL_X
     };
-    static const char *const letters = "FEBVvefx";
+    static const char *const letters = "FEBVveftTpbPx";
     const witness_t *w = self;
     snprintf(failure, sizeof failure, "%s", event->error);
     size_t length = strlen(seen);
@@ -49,6 +50,7 @@ static int witness_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
     if (strcmp(names[point], w->point) || (int64_t)event->global_step != w->at)
         return PL_OK;
     wish->stop = !strcmp(w->wish, "stop");
+    wish->skip = !strcmp(w->wish, "skip");
     wish->lr_factor = !strcmp(w->wish, "halve") ? 0.5 : 1;
     if (!strcmp(w->wish, "figure"))
         return pl_wish_figure(wish, "weather", (double)event->samples, err);
@@ -130,6 +132,30 @@ static void they_stop_the_run_at_each_point(void)
     stops_at("on_train_epoch_end", 8, 8, "e1.8 f2.8");
 }
 
+static void they_skip_what_a_point_says(void)
+{
+    rig_t *rig = rig_with("\"at\": 2, \"wish\": \"skip\"",
+                          "\"max_epochs\": 2, \"depth\": 3");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(seen,
+            "F0.0 E0.0 B0.1 B0.2 V0.2 v0.2 e0.2 E1.2 B1.3 B1.4 B1.5 B1.6 V1.6 v1.6 "
+            "e1.6 f2.6",
+            "the rest of an epoch's batches");
+    is_text(result->status, "ok", "and the run goes on");
+    is_int(rig_series(result, "train_loss_epoch").step[0], 2,
+           "with figures of the epoch");
+    rig_free(&rig);
+    rig = rig_with("\"point\": \"on_validation_start\", \"at\": 4, \"wish\": \"skip\"",
+                   "\"max_epochs\": 2");
+    result = rig_fit(rig);
+    is_text(seen,
+            "F0.0 E0.0 B0.1 B0.2 B0.3 B0.4 V0.4 e0.4 E1.4 B1.5 B1.6 B1.7 B1.8 V1.8 "
+            "v1.8 e1.8 f2.8",
+            "a validation");
+    is_int(rig_series(result, "val_loss").count, 1, "of which there are no figures");
+    rig_free(&rig);
+}
+
 static void a_rate_is_changed_at(const char *point, int at, int from)
 {
     char callback[160];
@@ -180,6 +206,33 @@ static void a_wish_that_would_do_nothing_is_an_error(void)
     rig_free(&rig);
 }
 
+/* ---- Runs that do not train ---- */
+
+static void tests_and_predictions_have_points_of_their_own(void)
+{
+    rig_t *rig = rig_with("", "\"max_epochs\": 1, \"limit_predict_batches\": 2");
+    char *checkpoint = strdup(rig_fit(rig)->run_dir);
+    seen[0] = '\0';
+    rig_test(rig, checkpoint);
+    is_text(seen, "t0.0 T0.0", "a test");
+    seen[0] = '\0';
+    is_int(rig_predict(rig, checkpoint)->output[0].shape.dim[0], 16, "a prediction");
+    is_text(seen, "p0.0 b0.0 b0.0 P0.0", "with its batches");
+    rig_free(&rig);
+    rig = rig_with("\"point\": \"on_predict_batch_end\", \"at\": 0, \"wish\": \"stop\"",
+                   "\"max_epochs\": 1, \"depth\": 1");
+    const rig_result_t *result = rig_predict(rig, checkpoint);
+    is_text(result->status, "stopped", "which may be stopped");
+    is_int(result->output[0].shape.dim[0], 8, "after a batch");
+    rig_free(&rig);
+    rig = rig_with("\"point\": \"on_test_start\", \"at\": 0, \"wish\": \"stop\"",
+                   "\"max_epochs\": 1");
+    is_text(rig_test(rig, checkpoint)->status, "stopped", "as a test may be");
+    is_text(seen, "t0.0", "before it begins");
+    rig_free(&rig);
+    free(checkpoint);
+}
+
 /* ---- A failure ---- */
 
 static void they_are_told_why_a_run_fails(void)
@@ -203,7 +256,9 @@ int main(void)
     run(they_are_asked_at_each_point);
     run(they_are_told_the_newest_figures);
     run(they_stop_the_run_at_each_point);
+    run(they_skip_what_a_point_says);
     run(they_change_the_rate_at_each_point);
+    run(tests_and_predictions_have_points_of_their_own);
     run(their_figures_are_logged);
     run(a_wish_that_would_do_nothing_is_an_error);
     run(they_are_told_why_a_run_fails);

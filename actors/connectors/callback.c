@@ -21,6 +21,8 @@ typedef struct hosted {
 } hosted_t;
 
 typedef struct callbacks {
+    char *model;                            /* what is trained, JSON  [NULL: not known] */
+    double device_flops;                    /* 0: not known */
     hosted_t *hosted;
     int count;
 } callbacks_t;
@@ -66,30 +68,78 @@ static int hosted_start(hosted_t *hosted, pl_error_t *err)
     return PL_OK;
 }
 
+/* Callbacks that need not be listed: an option of the trainer has them. */
+static const struct {
+    const char *name;
+    size_t option;
+} usual[] = {
+    {"model_summary", offsetof(pl_trainer_options_t, enable_model_summary)},
+};
+enum { USUAL = sizeof usual / sizeof *usual };
+
+static bool is_listed(const pl_options_t *options, int listed, const char *name)
+{
+    char path[32];
+    for (int k = 0; k < listed; k++) {
+        snprintf(path, sizeof path, "callbacks.%d", k);
+        if (!strcmp(pl_options_choice(options, path, ""), name))
+            return true;
+    }
+    return false;
+}
+
+/* The next one, given in the run or by its name alone. */
+static int hosted_add(callbacks_t *callbacks, const pl_options_t *options,
+                      const char *automatic, pl_error_t *err)
+{
+    char path[32];
+    snprintf(path, sizeof path, "callbacks.%d", callbacks->count);
+    const pl_part_request_t request = {.role = "callback",
+                                       .path = path,
+                                       .automatic = automatic};
+    int code = pl_options_part(options, &request,
+                               &callbacks->hosted[callbacks->count].part, err);
+    callbacks->count += code == PL_OK;
+    return code;
+}
+
+static int usual_add(callbacks_t *callbacks, const pl_job_t *job, int listed,
+                     pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int k = 0; k < USUAL && code == PL_OK; k++) {
+        bool wanted = *(const bool *)((const char *)job->trainer + usual[k].option);
+        bool given = is_listed(job->options, listed, usual[k].name);
+        if (given && !wanted)
+            code = pl_options_fail(err, PL_EINVAL, job->options, "callbacks",
+                                   "\"%s\" is listed, and the trainer's enable_%s is "
+                                   "false: leave one out",
+                                   usual[k].name, usual[k].name);
+        else if (wanted && !given)
+            code = hosted_add(callbacks, job->options, usual[k].name, err);
+    }
+    return code;
+}
+
 static int callbacks_on_start(void *self, pl_call_t *call, const pl_body_t *body,
                               pl_error_t *err)
 {
     (void)call;
     callbacks_t *callbacks = self;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
-    int listed = pl_options_count(job->options, "callbacks");
-    callbacks->hosted = pl_alloc_array((size_t)listed, sizeof *callbacks->hosted);
+    int listed = pl_options_count(job->options, "callbacks"), code = PL_OK;
+    callbacks->hosted = pl_alloc_array((size_t)listed + USUAL, sizeof *callbacks->hosted);
     if (!callbacks->hosted)
         return pl_no_memory(err);
-    for (; callbacks->count < listed; callbacks->count++) {
-        char path[32];
-        snprintf(path, sizeof path, "callbacks.%d", callbacks->count);
-        const pl_part_request_t request = {.role = "callback", .path = path};
-        hosted_t *hosted = &callbacks->hosted[callbacks->count];
-        int code = pl_options_part(job->options, &request, &hosted->part, err);
-        if (code != PL_OK)
-            return code;
-    }
-    for (int k = 0; k < callbacks->count; k++)
-        if (hosted_start(&callbacks->hosted[k], err) != PL_OK)
-            return err->code;
-    pl_actor_ready(self);
-    return PL_OK;
+    while (callbacks->count < listed && code == PL_OK)
+        code = hosted_add(callbacks, job->options, NULL, err);
+    if (code == PL_OK)
+        code = usual_add(callbacks, job, listed, err);
+    for (int k = 0; k < callbacks->count && code == PL_OK; k++)
+        code = hosted_start(&callbacks->hosted[k], err);
+    if (code == PL_OK)
+        pl_actor_ready(self);
+    return code;
 }
 
 static void callbacks_release(void *self)
@@ -102,6 +152,18 @@ static void callbacks_release(void *self)
         pl_instance_release(&hosted->part);
     }
     pl_free(callbacks->hosted);
+    pl_free(callbacks->model);
+}
+
+static int callbacks_on_show_model(void *self, pl_call_t *call, const pl_body_t *body,
+                                   pl_error_t *err)
+{
+    callbacks_t *callbacks = self;
+    pl_free(callbacks->model);
+    callbacks->model = pl_strdup(body->show_model.model);
+    callbacks->device_flops = body->show_model.device_flops;
+    return callbacks->model ? pl_reply_show_model(call, &(pl_show_model_reply_t){0})
+                            : pl_no_memory(err);
 }
 
 /* ---- Interest ---- */
@@ -121,6 +183,7 @@ static int callbacks_on_interest(void *self, pl_call_t *call, const pl_body_t *b
     for (int k = 0; k < callbacks->count; k++) {
         const hosted_t *hosted = &callbacks->hosted[k];
         reply.points |= ops_of(hosted)->points;
+        reply.wishes |= ops_of(hosted)->wishes;
         if (ops_of(hosted)->points & PL_AT(TRAIN_BATCH_END))
             reply.every_n_steps = common_divisor((uint64_t)hosted->every_n_steps,
                                                  reply.every_n_steps);
@@ -138,6 +201,16 @@ static bool is_wanted(const hosted_t *hosted, const pl_hook_t point, uint64_t gl
                    && global_step % (uint64_t)hosted->every_n_steps == 0));
 }
 
+/* What has to be prepared for comes too late when it is not said at the start. */
+static int wish_declared(const pl_callback_ops_t *ops, const pl_wish_t *wish,
+                         pl_error_t *err)
+{
+    if (wish->accumulate <= 1 || ops->wishes & PL_MAY_ACCUMULATE)
+        return PL_OK;
+    return pl_fail(err, PL_EUSER,
+                   "it wishes for accumulate, and its table does not say so: .wishes");
+}
+
 /* Asks one callback, when the point is its own. */
 static int hosted_ask(hosted_t *hosted, pl_hook_t point, const pl_hook_event_t *event,
                       pl_wishes_t *all, pl_error_t *err)
@@ -148,6 +221,7 @@ static int hosted_ask(hosted_t *hosted, pl_hook_t point, const pl_hook_event_t *
     if (!is_wanted(hosted, point, event->global_step))
         return PL_OK;
     if (ops->on(hosted->part.self, point, event, &wish, &why) != PL_OK
+        || wish_declared(ops, &wish, &why) != PL_OK
         || pl_wishes_add(all, ops->name, point, &wish, &why) != PL_OK)
         return callback_fail(hosted, hook_names[point], &why, err);
     return PL_OK;
@@ -160,7 +234,9 @@ static int callbacks_answer(pl_call_t *call, const pl_wishes_t *all, pl_error_t 
     if (figures && !text)
         return pl_no_memory(err);
     const pl_ask_callbacks_reply_t reply = {.stop = all->stop,
+                                            .skip = all->skip,
                                             .lr_factor = all->lr_factor,
+                                            .accumulate = all->accumulate,
                                             .figures = text ? text : "",
                                             .save = all->wanted.save,
                                             .drop = all->wanted.drop,
@@ -170,24 +246,42 @@ static int callbacks_answer(pl_call_t *call, const pl_wishes_t *all, pl_error_t 
     return code;
 }
 
+/* What all are told; tensors is room for the outputs. */
+static pl_hook_event_t event_of(const callbacks_t *callbacks,
+                                const pl_ask_callbacks_t *asked,
+                                pl_result_tensor_t tensors[PL_FIELDS])
+{
+    const pl_outputs_t *outputs = (const pl_outputs_t *)asked->outputs;
+    for (int k = 0; outputs && k < outputs->count; k++)
+        tensors[k] = (pl_result_tensor_t){outputs->output[k].name,
+                                          outputs->output[k].shape,
+                                          outputs->output[k].data};
+    return (pl_hook_event_t){.rank = pl_actor_rank((void *)callbacks),
+                             .epoch = asked->epoch,
+                             .global_step = asked->global_step,
+                             .total_steps = asked->total_steps,
+                             .batch = asked->batch,
+                             .batches = asked->batches,
+                             .samples = asked->samples,
+                             .model = callbacks->model ? callbacks->model : "{}",
+                             .device_flops = callbacks->device_flops,
+                             .metrics = asked->metrics,
+                             .error = asked->error,
+                             .output_count = outputs ? outputs->count : 0,
+                             .output = tensors};
+}
+
 static int callbacks_on_hook(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
     callbacks_t *callbacks = self;
     const pl_ask_callbacks_t *asked = &body->ask_callbacks;
+    pl_result_tensor_t tensors[PL_FIELDS];
     pl_wishes_t all;
     int code = PL_OK;
     if (asked->point >= PL_HOOK_COUNT)
         return pl_fail(err, PL_EINVAL, "there is no hook %u", asked->point);
-    const pl_hook_event_t event = {.rank = pl_actor_rank(self),
-                                   .epoch = asked->epoch,
-                                   .global_step = asked->global_step,
-                                   .total_steps = asked->total_steps,
-                                   .batch = asked->batch,
-                                   .batches = asked->batches,
-                                   .samples = asked->samples,
-                                   .metrics = asked->metrics,
-                                   .error = asked->error};
+    const pl_hook_event_t event = event_of(callbacks, asked, tensors);
     pl_wishes_begin(&all);
     for (int k = 0; k < callbacks->count && code == PL_OK; k++)
         code = hosted_ask(&callbacks->hosted[k], asked->point, &event, &all, err);
@@ -250,8 +344,7 @@ static const char *state_of(const callbacks_t *callbacks, int k, const json_t *a
     int before = 0;
     for (int i = 0; i < k; i++)
         before += !strcmp(ops_of(&callbacks->hosted[i])->name, name);
-    json_array_foreach(all, at, entry)
-    {
+    json_array_foreach(all, at, entry) {
         const char *of = json_string_value(json_object_get(entry, "name"));
         const char *state = json_string_value(json_object_get(entry, "state"));
         if (of && state && !strcmp(of, name) && before-- == 0)
@@ -276,9 +369,13 @@ static int callbacks_on_set_state(void *self, pl_call_t *call, const pl_body_t *
 }
 
 static const pl_handler_t callbacks_handlers[] = {
-    PL_ON(start, callbacks_on_start),         PL_ON(interest, callbacks_on_interest),
-    PL_ON(ask_callbacks, callbacks_on_hook),  PL_ON(get_state, callbacks_on_get_state),
-    PL_ON(set_state, callbacks_on_set_state), PL_HANDLERS_END,
+    PL_ON(start, callbacks_on_start),
+    PL_ON(show_model, callbacks_on_show_model),
+    PL_ON(interest, callbacks_on_interest),
+    PL_ON(ask_callbacks, callbacks_on_hook),
+    PL_ON(get_state, callbacks_on_get_state),
+    PL_ON(set_state, callbacks_on_set_state),
+    PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_callback_connector = {

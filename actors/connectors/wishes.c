@@ -39,8 +39,10 @@ pl_wish_t pl_wishes_new(pl_wishes_t *all)
 /* PL_MAY bits of what is wished for. */
 static int wished(const pl_wish_t *wish, bool figures)
 {
-    return (wish->stop ? PL_MAY_STOP : 0) | (wish->lr_factor != 1 ? PL_MAY_RATE : 0)
-           | (figures ? PL_MAY_LOG : 0) | (wish->save[0] ? PL_MAY_SAVE : 0);
+    return (wish->stop ? PL_MAY_STOP : 0) | (wish->skip ? PL_MAY_SKIP : 0)
+           | (wish->lr_factor != 1 ? PL_MAY_RATE : 0) | (figures ? PL_MAY_LOG : 0)
+           | (wish->accumulate ? PL_MAY_ACCUMULATE : 0)
+           | (wish->save[0] ? PL_MAY_SAVE : 0);
 }
 
 static int wish_check(pl_hook_t point, const pl_wish_t *wish, bool figures,
@@ -55,6 +57,10 @@ static int wish_check(pl_hook_t point, const pl_wish_t *wish, bool figures,
         return pl_fail(err, PL_EUSER,
                        "it wants the learning rate times %g; 0 and more is possible",
                        wish->lr_factor);
+    if (wish->accumulate < 0)
+        return pl_fail(err, PL_EUSER,
+                       "it wants %lld batches behind a step; 1 and more is possible",
+                       (long long)wish->accumulate);
     return PL_OK;
 }
 
@@ -65,10 +71,13 @@ int pl_wishes_add(pl_wishes_t *all, const char *name, pl_hook_t point,
     if (code != PL_OK)
         return code;
     all->lr_factor *= wish->lr_factor;
+    if (wish->accumulate)
+        all->accumulate = (uint64_t)wish->accumulate;
     if (wish->stop && !all->stop)
         snprintf(all->reason, sizeof all->reason, "%.60s%s%.*s", name,
                  wish->reason[0] ? ": " : "", (int)sizeof wish->reason - 1, wish->reason);
     all->stop |= wish->stop;
+    all->skip |= wish->skip;
     return pl_wanted_add(&all->wanted, wish->save, wish->drop, err);
 }
 

@@ -13,8 +13,9 @@ struct pl_figures_wish {
 };
 
 typedef struct pl_wishes {
-    bool stop;
+    bool stop, skip;
     double lr_factor;
+    uint64_t accumulate;
     struct pl_figures_wish figures;
     pl_wanted_t wanted;
     char reason[sizeof((pl_wish_t *)0)->reason + 64];       /* "NAME: why" */

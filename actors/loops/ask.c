@@ -35,7 +35,7 @@ int pl_ask_log(void *self, const pl_asking_t *asking, const pl_ask_callbacks_t *
     if (!*wish->figures)
         return PL_OK;
     int code = pl_metrics_merge(newest, wish->figures, err);
-    if (code == PL_OK
+    if (code == PL_OK && !pl_is_nobody(asking->logger)
         && !pl_call_log_metrics(self, asking->logger, &log, (pl_how_t){0}, err))
         code = err->code;
     return code;

@@ -9,8 +9,8 @@
 #include "runtime/actor.h"
 
 typedef struct pl_asking {
-    pl_address_t callback, logger;
-    unsigned points;                                     /* where they want to be asked */
+    pl_address_t callback, logger;                    /* logger: nobody in runs without */
+    unsigned points;                                  /* where they want to be asked */
 } pl_asking_t;
 
 /* Asks at msg->point with these figures; -> the call's number, 0 with an error.  Where

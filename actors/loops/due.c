@@ -4,11 +4,6 @@
  * more than that is no limit. */
 #include "actors/loops/due.h"
 
-static uint64_t accumulate(const pl_due_t *due)
-{
-    return (uint64_t)due->options->accumulate_grad_batches;
-}
-
 static uint64_t sooner(uint64_t a, uint64_t b)
 {
     return !a || (b && b < a) ? b : a;
@@ -17,42 +12,44 @@ static uint64_t sooner(uint64_t a, uint64_t b)
 uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint32_t first, uint64_t global_step,
                       uint32_t batches)
 {
-    uint64_t first_step = global_step - (first + accumulate(due) - 1) / accumulate(due);
-    uint64_t per_epoch = (batches + accumulate(due) - 1) / accumulate(due), all;
+    uint64_t first_step = global_step - (first + due->accumulate - 1) / due->accumulate;
+    uint64_t per_epoch = (batches + due->accumulate - 1) / due->accumulate, all;
     uint64_t most = due->options->max_steps > 0 ? (uint64_t)due->options->max_steps : 0;
     uint64_t epochs = due->options->max_epochs > 0 ? (uint64_t)due->options->max_epochs
                                                    : 0;
-    if (__builtin_mul_overflow(epochs, per_epoch, &all))
+    uint64_t left = epochs > epoch ? epochs - epoch : 0;    /* this one and those after */
+    if (!left || __builtin_mul_overflow(left, per_epoch, &all)
+        || __builtin_add_overflow(all, first_step, &all))
         all = 0;
     due->epoch = epoch;
     due->first_step = first_step;
     due->batches = due->end = batches;
     if (most && most - first_step < per_epoch)
-        due->end = (uint32_t)((most - first_step) * accumulate(due));
+        due->end = (uint32_t)((most - first_step) * due->accumulate);
     return sooner(most, all);
 }
 
 uint64_t pl_due_epochs(const pl_due_t *due, uint64_t total_steps)
 {
-    uint64_t per_epoch = (due->batches + accumulate(due) - 1) / accumulate(due);
+    uint64_t per_epoch = (due->batches + due->accumulate - 1) / due->accumulate;
     return (total_steps + per_epoch - 1) / per_epoch;
 }
 
 bool pl_due_step(const pl_due_t *due, uint32_t batch)
 {
-    return (batch + UINT64_C(1)) % accumulate(due) == 0
+    return (batch + UINT64_C(1)) % due->accumulate == 0
            || batch + UINT64_C(1) == due->end;
 }
 
 uint64_t pl_due_steps(const pl_due_t *due, uint32_t batch)
 {
-    return due->first_step + (batch + accumulate(due)) / accumulate(due)
+    return due->first_step + (batch + due->accumulate) / due->accumulate
            - !pl_due_step(due, batch);
 }
 
 uint32_t pl_due_shard(const pl_due_t *due, uint32_t batch)
 {
-    return (uint32_t)(batch % accumulate(due));
+    return (uint32_t)(batch % due->accumulate);
 }
 
 static bool multiple(uint64_t step, uint64_t every)

@@ -13,6 +13,8 @@
 
 typedef struct pl_due {
     const pl_trainer_options_t *options;
+    uint64_t accumulate;               /* batches behind one step; set it before an
+                                          epoch begins */
     bool validates;                    /* there is validation data */
     uint64_t callback_every;           /* steps; 0: never */
     uint32_t epoch;                    /* of which this is */

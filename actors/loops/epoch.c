@@ -279,6 +279,9 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
         pl_pass_resume(&e->pass, call);
         return PL_OK;
     }
+    e->due.accumulate = msg->accumulate
+                            ? msg->accumulate
+                            : (uint64_t)e->pass.options->accumulate_grad_batches;
     e->pass.epoch = msg->epoch;
     e->pass.first = e->decided = msg->batch;
     e->lr_factor *= msg->lr_factor;

@@ -51,13 +51,27 @@ static bool decide_log(pl_epoch_t *e)
 
 /* ---- hooks ---- */
 
-static void epoch_wish(pl_epoch_t *e, const pl_ask_callbacks_reply_t *wish)
+/* What is left of the epoch's batches is passed over: it ends here. */
+static void epoch_cut(pl_epoch_t *e)
+{
+    if (e->pass.done == e->due.end)
+        return;
+    e->due.batches = e->due.end = e->pass.batches = e->pass.done;
+    pl_epoch_log(e, NULL);
+}
+
+static void epoch_wish(pl_epoch_t *e, pl_hook_t point,
+                       const pl_ask_callbacks_reply_t *wish)
 {
     const pl_ask_callbacks_t msg = {.epoch = e->pass.epoch,
                                     .global_step = e->global_step};
     pl_ask_log(e, &e->asking, &msg, wish, e->newest, &e->pass.failure);
     e->lr_factor *= wish->lr_factor;
     pl_wanted_add(&e->wanted, wish->save, wish->drop, &e->pass.failure);
+    if (wish->skip && point == PL_HOOK_VALIDATION_START)
+        e->unwanted = true;
+    else if (wish->skip)
+        epoch_cut(e);
     if (wish->stop)
         pl_epoch_wish_stop(e, wish->reason);
 }
@@ -68,7 +82,8 @@ static void hooked(void *self, const pl_answer_t *answer)
     if (pl_pass_failed(&e->pass, answer))
         return;
     e->pass.pending--;
-    epoch_wish(e, &answer->body->ask_callbacks_reply);
+    epoch_wish(e, (pl_hook_t)(intptr_t)answer->context,
+               &answer->body->ask_callbacks_reply);
     decision_next(e);
 }
 
@@ -82,7 +97,7 @@ static bool send_hook(pl_epoch_t *e, pl_hook_t point)
                               .batch = e->pass.done,
                               .batches = e->due.end,
                               .samples = e->samples};
-    pl_how_t how = {.on_answer = hooked};
+    pl_how_t how = {.on_answer = hooked, .context = (void *)(intptr_t)point};
     bool sent = now && pl_epoch_newest(e, now, &e->pass.failure) == PL_OK
                 && pl_ask(e, &e->asking, &msg, now, how, &e->pass.failure);
     json_decref(now);
@@ -99,7 +114,8 @@ static bool decide_batch_end(pl_epoch_t *e)
 
 static bool validates(const pl_epoch_t *e)
 {
-    return (pl_due_validation(&e->due, e->pass.done - 1) || e->validates_now) && !e->told;
+    return (pl_due_validation(&e->due, e->pass.done - 1) || e->validates_now) && !e->told
+           && !e->unwanted;
 }
 
 static bool decide_validation_start(pl_epoch_t *e)
@@ -207,6 +223,6 @@ void pl_epoch_decide(pl_epoch_t *e)
 {
     e->pass.halted = true;
     e->decision = 0;
-    e->validated = false;
+    e->validated = e->unwanted = false;
     decision_go_on(e);
 }

@@ -23,6 +23,7 @@ typedef struct pl_epoch {
     unsigned decision;                             /* which part of it is under way */
     uint64_t evaluating;                           /* the call  [0: none] */
     bool validated;                                /* in this decision */
+    bool unwanted;                                 /* the validation of this decision */
     double lr, lr_factor, grad_norm, loss_scale;
     uint64_t skipped_steps;                 /* because scaled gradients were not finite */
     bool stopping, ended;

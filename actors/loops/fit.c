@@ -228,6 +228,8 @@ static void fit_wish(pl_fit_t *fit, const pl_ask_callbacks_reply_t *wish)
                                     .global_step = fit->global_step};
     pl_ask_log(fit, &fit->asking, &msg, wish, fit->metrics, NULL);
     fit->lr_factor *= wish->lr_factor;
+    if (wish->accumulate)
+        fit->accumulate = wish->accumulate;
     if (wish->stop && !*fit->wish)
         snprintf(fit->wish, sizeof fit->wish, "%s", wish->reason);
     if (*fit->wish && fit->epochs >= (uint64_t)fit->options->min_epochs
@@ -349,6 +351,7 @@ static void fit_train(pl_fit_t *fit, bool goes_on)
                             .lr_factor = fit->lr_factor,
                             .seconds = seconds_left(fit),
                             .wish = fit->wish,
+                            .accumulate = fit->accumulate,
                             .points = fit->asking.points,
                             .every_n_steps = fit->every_n_steps,
                             .goes_on = goes_on};

@@ -32,6 +32,7 @@ struct pl_fit {
     bool saves;                                  /* this rank writes files */
     pl_address_t epoch, evaluate, checkpoint, strategy;
     pl_asking_t asking;
+    uint64_t accumulate;                  /* as a callback wished; 0: none did */
     uint64_t every_n_steps;               /* between two questions at batches; 0: never */
     pl_call_t *call;                      /* the run  [NULL: idle] */
     int64_t began, before;                /* ns; before: of the runs it goes on from */

@@ -14,11 +14,12 @@ char *pl_fit_state(const pl_fit_t *fit, const char *epoch, pl_error_t *err)
     if (!inner)
         return NULL;
     json_t *kept =
-        json_pack("{s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:b, s:s, s:I, s:O, s:o}",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:b, s:s, s:I, s:O, s:o}",
                   "epochs", (json_int_t)fit->epochs, "global_step",
                   (json_int_t)fit->global_step, "samples", (json_int_t)fit->samples,
-                  "serial", (json_int_t)fit->serial, "lr_factor", fit->lr_factor,
-                  "in_epoch", fit->in_epoch, "stop", fit->wished, "has_stopped_one",
+                  "serial", (json_int_t)fit->serial, "accumulate",
+                  (json_int_t)fit->accumulate, "lr_factor", fit->lr_factor, "in_epoch",
+                  fit->in_epoch, "stop", fit->wished, "has_stopped_one",
                   fit->has_stopped_one, "wish", fit->wish, "nanoseconds",
                   (json_int_t)(fit->before + pl_now() - fit->began), "metrics",
                   fit->metrics, "epoch", inner);
@@ -41,6 +42,7 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
     fit->global_step = (uint64_t)count_of(kept, "global_step");
     fit->samples = (uint64_t)count_of(kept, "samples");
     fit->serial = (uint64_t)count_of(kept, "serial");
+    fit->accumulate = (uint64_t)count_of(kept, "accumulate");
     fit->lr_factor = json_number_value(json_object_get(kept, "lr_factor"));
     fit->in_epoch = fit->resumes = json_is_true(json_object_get(kept, "in_epoch"));
     fit->batch = (uint32_t)count_of(json_object_get(kept, "epoch"), "batch");

@@ -1,5 +1,7 @@
 /* measure.c - the measure loop: one evaluation of given weights, as a run of its own:
  * validate, test */
+#include "actors/loops/ask.h"
+#include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -8,6 +10,8 @@
 typedef struct measure {
     pl_stage_t stage;
     pl_address_t evaluate;
+    pl_asking_t asking;
+    json_t *metrics;
     pl_call_t *call;                                        /* the run  [idle] */
     uint64_t evaluating;                                    /* the call */
     int64_t began;
@@ -18,10 +22,14 @@ typedef struct measure {
 static int measure_start(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
-    (void)call, (void)err;
+    (void)call;
     measure_t *m = self;
     m->stage = ((const pl_job_t *)body->start.context)->stage;
     m->evaluate = pl_peer(self, "evaluate");
+    m->asking.callback = pl_peer(self, "callback");
+    m->metrics = json_object();
+    if (!m->metrics)
+        return pl_no_memory(err);
     pl_actor_ready(self);
     return PL_OK;
 }
@@ -34,39 +42,114 @@ static void measure_report(measure_t *m, const pl_evaluate_progress_t *p)
                                                   .metrics = ""});
 }
 
-/* A part of the data gives no figure that could be compared: a stop leaves none. */
-static void measure_end(measure_t *m, const char *metrics)
+/* ---- the end ---- */
+
+static void measure_fail(measure_t *m, const pl_error_t *error)
 {
     pl_call_t *call = m->call;
-    pl_error_t err;
     m->call = NULL;
-    m->outcome->stopped = m->stopping;
-    m->outcome->seconds = (double)(pl_now() - m->began) / 1e9;
-    m->outcome->metrics = pl_strdup(metrics);
-    if (m->outcome->metrics) {
-        pl_reply_run(call, &(pl_run_reply_t){.outcome = &m->outcome->object});
-        return;
-    }
-    pl_no_memory(&err);
-    pl_call_fail(call, &err);
+    if (call)
+        pl_call_fail(call, error);
 }
 
+static void measure_end(measure_t *m)
+{
+    pl_error_t err = {0};
+    pl_call_t *call = m->call;
+    m->outcome->stopped = m->stopping;
+    m->outcome->seconds = (double)(pl_now() - m->began) / 1e9;
+    m->outcome->metrics = pl_metrics_text(m->metrics, &err);
+    if (!m->outcome->metrics) {
+        measure_fail(m, &err);
+        return;
+    }
+    m->call = NULL;
+    pl_reply_run(call, &(pl_run_reply_t){.outcome = &m->outcome->object});
+}
+
+/* True unless the answer is the reply that was waited for; errors end the run. */
+static bool measure_failed(measure_t *m, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_ERROR)
+        measure_fail(m, answer->error);
+    return answer->kind != PL_ANSWER_REPLY || !m->call;
+}
+
+/* ---- one thing after the other ---- */
+
+static bool measure_ask(measure_t *m, pl_hook_t point, pl_on_answer_t then,
+                        pl_error_t *err)
+{
+    return pl_ask(m, &m->asking, &(pl_ask_callbacks_t){.point = point}, m->metrics,
+                  (pl_how_t){.on_answer = then}, err)
+           != 0;
+}
+
+static void measure_ended(void *self, const pl_answer_t *answer)
+{
+    measure_t *m = self;
+    pl_error_t err = {0};
+    if (measure_failed(m, answer))
+        return;
+    if (pl_ask_log(m, &m->asking, &(pl_ask_callbacks_t){0},
+                   &answer->body->ask_callbacks_reply, m->metrics, &err)
+        == PL_OK)
+        measure_end(m);
+    else
+        measure_fail(m, &err);
+}
+
+/* A part of the data gives no figure that could be compared: a stop leaves none. */
 static void measured(void *self, const pl_answer_t *answer)
 {
     measure_t *m = self;
-    if (answer->kind == PL_ANSWER_PROGRESS)
+    pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_PROGRESS && m->call)
         measure_report(m, &answer->body->evaluate_progress);
-    if (answer->kind == PL_ANSWER_REPLY)
-        measure_end(m, answer->body->evaluate_reply.metrics);
-    if (answer->kind != PL_ANSWER_ERROR)
-        return;
-    if (m->stopping && answer->error->code == PL_ECANCELLED) {
-        measure_end(m, "{}");
+    if (answer->kind == PL_ANSWER_ERROR && m->stopping
+        && answer->error->code == PL_ECANCELLED) {
+        measure_end(m);
         return;
     }
-    pl_call_t *call = m->call;
-    m->call = NULL;
-    pl_call_fail(call, answer->error);
+    if (measure_failed(m, answer))
+        return;
+    if (pl_metrics_merge(m->metrics, answer->body->evaluate_reply.metrics, &err) != PL_OK
+        || !measure_ask(m,
+                        m->stage == PL_TEST ? PL_HOOK_TEST_END : PL_HOOK_VALIDATION_END,
+                        measure_ended, &err))
+        measure_fail(m, &err);
+}
+
+static void measure_begun(void *self, const pl_answer_t *answer)
+{
+    measure_t *m = self;
+    pl_error_t err = {0};
+    if (measure_failed(m, answer))
+        return;
+    const pl_ask_callbacks_reply_t *wish = &answer->body->ask_callbacks_reply;
+    m->stopping = m->stopping || wish->stop || wish->skip;
+    if (m->stopping) {
+        measure_end(m);
+        return;
+    }
+    pl_evaluate_t msg = {.stage = m->stage};
+    m->evaluating = pl_call_evaluate(m, m->evaluate, &msg,
+                                     (pl_how_t){.on_answer = measured}, &err);
+    if (!m->evaluating)
+        measure_fail(m, &err);
+}
+
+static void measure_interest(void *self, const pl_answer_t *answer)
+{
+    measure_t *m = self;
+    pl_error_t err = {0};
+    if (measure_failed(m, answer))
+        return;
+    m->asking.points = answer->body->interest_reply.points;
+    if (!measure_ask(m,
+                     m->stage == PL_TEST ? PL_HOOK_TEST_START : PL_HOOK_VALIDATION_START,
+                     measure_begun, &err))
+        measure_fail(m, &err);
 }
 
 static int measure_run(void *self, pl_call_t *call, const pl_body_t *body,
@@ -74,17 +157,14 @@ static int measure_run(void *self, pl_call_t *call, const pl_body_t *body,
 {
     (void)body;
     measure_t *m = self;
-    pl_evaluate_t msg = {.stage = m->stage};
-    pl_how_t how = {.on_answer = measured};
+    pl_how_t how = {.on_answer = measure_interest};
     if (m->outcome)
         return pl_fail(err, PL_EBUSY, "it evaluates once");
     m->outcome = pl_outcome_new(err);
-    if (!m->outcome)
-        return PL_ENOMEM;
-    m->began = pl_now();
-    m->evaluating = pl_call_evaluate(m, m->evaluate, &msg, how, err);
-    if (!m->evaluating)
+    if (!m->outcome
+        || !pl_call_interest(m, m->asking.callback, &(pl_interest_t){0}, how, err))
         return err->code;
+    m->began = pl_now();
     m->call = call;
     return PL_OK;
 }
@@ -101,7 +181,9 @@ static int measure_stop(void *self, pl_call_t *call, const pl_body_t *body,
 
 static void measure_release(void *self)
 {
-    pl_object_unref(((measure_t *)self)->outcome);
+    measure_t *m = self;
+    json_decref(m->metrics);
+    pl_object_unref(m->outcome);
 }
 
 static const pl_handler_t measure_handlers[] = {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/loops/ask.h"
 #include "actors/loops/loops.h"
 #include "actors/loops/walk.h"
 #include "base/alloc.h"
@@ -10,8 +11,12 @@
 #include "base/error.h"
 
 typedef struct predict {
-    pl_walk_t walk;                                         /* first: see walk.h */
-    int64_t began, samples;                                 /* samples: done */
+    pl_walk_t walk;                       /* first: see walk.h */
+    pl_call_t *call;                      /* the run, before and after the walk  [NULL] */
+    pl_asking_t asking;
+    json_t *figures;                                        /* none: for pl_ask() */
+    uint32_t asked;                                         /* batches */
+    int64_t began, samples;                                 /* samples: kept */
     pl_outcome_t *outcome;
 } predict_t;
 
@@ -32,15 +37,12 @@ static int output_append(pl_output_t *all, const pl_output_t *batch, int64_t don
     return PL_OK;
 }
 
-static int outputs_append(predict_t *p, const pl_outputs_t *batch, int64_t samples,
-                          pl_error_t *err)
+static int outputs_check(const pl_outputs_t *batch, int64_t samples, pl_error_t *err)
 {
     if (!batch || !batch->count)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "the module has no output when predicting: pl_output()");
-    pl_outputs_t *all = p->outcome->outputs;
-    int code = PL_OK;
-    for (int k = 0; k < batch->count && code == PL_OK; k++) {
+    for (int k = 0; k < batch->count; k++) {
         pl_shape_t shape = batch->output[k].shape;
         if (shape.rank == 0 || shape.dim[0] != samples)
             return pl_fail(
@@ -48,23 +50,71 @@ static int outputs_append(predict_t *p, const pl_outputs_t *batch, int64_t sampl
                 "output \"%s\" has no value for each of the %lld samples of a batch: "
                 "its first axis must be theirs",
                 batch->output[k].name, (long long)samples);
+    }
+    return PL_OK;
+}
+
+static int outputs_append(predict_t *p, const pl_outputs_t *batch, pl_error_t *err)
+{
+    pl_outputs_t *all = p->outcome->outputs;
+    int code = PL_OK;
+    for (int k = 0; k < batch->count && code == PL_OK; k++) {
+        pl_shape_t shape = batch->output[k].shape;
         shape.dim[0] = 0;
         if (k == all->count)
             code = pl_outputs_add(all, batch->output[k].name, shape, err);
         if (code == PL_OK)
             code = output_append(&all->output[k], &batch->output[k], p->samples, err);
     }
-    p->samples += samples;
+    p->samples += batch->output[0].shape.dim[0];
     return code;
 }
 
 /* ---- the walk ---- */
 
+/* What a batch gave goes to the result, unless a callback says that nobody needs it. */
+static void predict_asked(void *self, const pl_answer_t *answer)
+{
+    predict_t *p = self;
+    pl_pass_t *pass = &p->walk.pass;
+    pl_outputs_t *outputs = answer->context;
+    if (!pl_pass_failed(pass, answer)) {
+        const pl_ask_callbacks_reply_t *wish = &answer->body->ask_callbacks_reply;
+        pass->pending--;
+        p->walk.stopping = p->walk.stopping || wish->stop;
+        if (!wish->skip && pass->failure.code == PL_OK)
+            outputs_append(p, outputs, &pass->failure);
+        pl_pass_go_on(pass);
+    }
+    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
+        pl_object_unref(outputs);
+}
+
+static void batch_ask(predict_t *p, pl_outputs_t *outputs)
+{
+    pl_pass_t *pass = &p->walk.pass;
+    pl_ask_callbacks_t msg = {.point = PL_HOOK_PREDICT_BATCH_END,
+                              .batch = ++p->asked,
+                              .batches = pass->batches,
+                              .outputs = &outputs->object};
+    pl_how_t how = {.on_answer = predict_asked, .context = pl_object_ref(outputs)};
+    if (pl_ask(p, &p->asking, &msg, p->figures, how, &pass->failure))
+        pass->pending++;
+    else
+        pl_object_unref(outputs);
+}
+
 static void predict_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply,
                           int64_t samples)
 {
-    outputs_append((predict_t *)walk, (pl_outputs_t *)reply->outputs, samples,
-                   &walk->pass.failure);
+    predict_t *p = (predict_t *)walk;
+    pl_outputs_t *outputs = (pl_outputs_t *)reply->outputs;
+    if (outputs_check(outputs, samples, &walk->pass.failure) != PL_OK)
+        return;
+    if (p->asking.points & PL_AT(PREDICT_BATCH_END))
+        batch_ask(p, outputs);
+    else
+        outputs_append(p, outputs, &walk->pass.failure);
 }
 
 static void predict_report(pl_walk_t *walk)
@@ -75,12 +125,69 @@ static void predict_report(pl_walk_t *walk)
                                                           .metrics = ""});
 }
 
+/* ---- the run ---- */
+
+static void predict_fail(predict_t *p, const pl_error_t *error)
+{
+    pl_call_t *call = p->call;
+    p->call = NULL;
+    if (call)
+        pl_call_fail(call, error);
+}
+
+/* True unless the answer is the reply that was waited for; errors end the run. */
+static bool predict_failed(predict_t *p, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_ERROR)
+        predict_fail(p, answer->error);
+    return answer->kind != PL_ANSWER_REPLY || !p->call;
+}
+
+static void predict_ended(void *self, const pl_answer_t *answer)
+{
+    predict_t *p = self;
+    if (predict_failed(p, answer))
+        return;
+    p->outcome->stopped = p->walk.stopping;
+    p->outcome->seconds = (double)(pl_now() - p->began) / 1e9;
+    pl_reply_run(p->call, &(pl_run_reply_t){.outcome = &p->outcome->object});
+    p->call = NULL;
+}
+
 static void predict_end(pl_walk_t *walk, pl_call_t *call)
 {
     predict_t *p = (predict_t *)walk;
-    p->outcome->stopped = walk->stopping;
-    p->outcome->seconds = (double)(pl_now() - p->began) / 1e9;
-    pl_reply_run(call, &(pl_run_reply_t){.outcome = &p->outcome->object});
+    pl_error_t err = {0};
+    pl_ask_callbacks_t msg = {.point = PL_HOOK_PREDICT_END,
+                              .outputs = &p->outcome->outputs->object};
+    p->call = call;
+    if (!pl_ask(p, &p->asking, &msg, p->figures, (pl_how_t){.on_answer = predict_ended},
+                &err))
+        predict_fail(p, &err);
+}
+
+static void predict_begun(void *self, const pl_answer_t *answer)
+{
+    predict_t *p = self;
+    if (predict_failed(p, answer))
+        return;
+    pl_call_t *call = p->call;
+    p->call = NULL;
+    p->walk.stopping = p->walk.stopping || answer->body->ask_callbacks_reply.stop;
+    pl_walk_begin(&p->walk, call);
+}
+
+static void predict_interest(void *self, const pl_answer_t *answer)
+{
+    predict_t *p = self;
+    pl_error_t err = {0};
+    pl_ask_callbacks_t msg = {.point = PL_HOOK_PREDICT_START};
+    if (predict_failed(p, answer))
+        return;
+    p->asking.points = answer->body->interest_reply.points;
+    if (!pl_ask(p, &p->asking, &msg, p->figures, (pl_how_t){.on_answer = predict_begun},
+                &err))
+        predict_fail(p, &err);
 }
 
 static int predict_run(void *self, pl_call_t *call, const pl_body_t *body,
@@ -91,19 +198,24 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body,
                                       .end = predict_end};
     (void)body;
     predict_t *p = self;
+    pl_how_t how = {.on_answer = predict_interest};
     if (p->outcome)
         return pl_fail(err, PL_EBUSY, "predicts once");
     p->outcome = pl_outcome_new(err);
-    if (!p->outcome || !(p->outcome->outputs = pl_outputs_new(err))
+    p->figures = json_object();
+    if (!p->outcome || !p->figures || !(p->outcome->outputs = pl_outputs_new(err))
         || !(p->outcome->metrics = pl_strdup("{}")))
         return pl_no_memory(err);
+    p->asking.callback = pl_peer(self, "callback");
+    if (!pl_call_interest(p, p->asking.callback, &(pl_interest_t){0}, how, err))
+        return err->code;
+    p->call = call;
     p->began = pl_now();
     p->walk.ops = &ops;
     p->walk.pass.stage = PL_PREDICT;
     p->walk.most = UINT32_MAX;
     p->walk.limit = p->walk.pass.options->limit_predict_batches;
     snprintf(p->walk.what, sizeof p->walk.what, "the prediction");
-    pl_walk_begin(&p->walk, call);
     return PL_OK;
 }
 
@@ -118,6 +230,7 @@ static int predict_stop(void *self, pl_call_t *call, const pl_body_t *body,
 static void predict_release(void *self)
 {
     predict_t *p = self;
+    json_decref(p->figures);
     pl_object_unref(p->outcome);
 }
 

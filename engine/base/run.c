@@ -79,6 +79,10 @@ const pl_option_t pl_trainer_table[] = {
             "make the checkpoints that callbacks wish for, and one when told to stop"),
     PL_BOOL(pl_trainer_options_t, enable_progress_bar, "true",
             "show a progress bar on a terminal"),
+    PL_BOOL(pl_trainer_options_t, enable_model_summary, "true",
+            "log a table of the model's layers"),
+    TRAINER(TEXT, profiler, "\"none\"", "none|simple",
+            "simple: log at the end where the time went, by actor"),
     PL_OPTIONS_END,
 };
 

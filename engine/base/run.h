@@ -56,7 +56,8 @@ typedef struct pl_trainer_options {
     const char *default_root_dir;
     const char *run_name;                                   /* "": numbered */
     bool enable_checkpointing;
-    bool enable_progress_bar;
+    bool enable_progress_bar, enable_model_summary;
+    const char *profiler;
 } pl_trainer_options_t;
 
 extern const pl_option_t pl_trainer_table[];

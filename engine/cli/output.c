@@ -198,6 +198,11 @@ void cli_output_begin(void)
     pl_log_hook(show_log, PL_LOG_WARNING, NULL);
 }
 
+void cli_show_information(void)
+{
+    pl_log_hook(show_log, PL_LOG_INFO, NULL);
+}
+
 /* ---- words ---- */
 
 int cli_width(void)

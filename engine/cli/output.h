@@ -19,6 +19,8 @@ typedef enum cli_status {
 /* Looks at the terminal and takes over SIGPIPE and Paceline's log; once, before
  * anything else. */
 void cli_output_begin(void);
+/* Shows log lines that only inform, too: the table of the model, what the device is. */
+void cli_show_information(void);
 /* Writes out what is left; the status to leave with, which a failed write turns into
  * CLI_FAILED. */
 int cli_output_end(int status);

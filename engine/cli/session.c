@@ -335,6 +335,8 @@ int cli_session_run(cli_session_t *session, const char *monitor)
 {
     pl_error_t err = {0};
     session->status = CLI_WRONG;
+    if (session->work->trains && !session->json)
+        cli_show_information();
     if (session_open(session, monitor, &err) != PL_OK) {
         cli_failure(&err, session->json);
     } else {

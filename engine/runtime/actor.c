@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "runtime/actors.h"
+#include "runtime/profile.h"
 
 enum { SUSPECT_PART = 20 };                    /* of the grace: it had its time already */
 
@@ -148,7 +149,10 @@ void pl_actors_release(pl_reactor_t *reactor)
 static pl_reactor_t *thread_new(actor_t *parent, pl_where_t where, pl_error_t *err)
 {
     int rank = where == PL_OWN_THREAD ? parent->reactor->rank : (int)where;
-    return pl_reactor_new(parent->reactor->runtime, rank, err);
+    pl_reactor_t *own = pl_reactor_new(parent->reactor->runtime, rank, err);
+    if (own)
+        own->profile = pl_object_ref(parent->reactor->profile);
+    return own;
 }
 
 uint64_t pl_spawn(void *self, const pl_actor_ops_t *ops, pl_where_t where,
@@ -174,6 +178,21 @@ uint64_t pl_spawn(void *self, const pl_actor_ops_t *ops, pl_where_t where,
         actor_free(child);
     }
     return number;
+}
+
+int pl_actor_profile(void *self, pl_error_t *err)
+{
+    pl_reactor_t *reactor = actor_of(self)->reactor;
+    if (!reactor->profile)
+        reactor->profile = pl_profile_new(err);
+    return reactor->profile ? PL_OK : PL_ENOMEM;
+}
+
+void pl_actor_profile_log(void *self)
+{
+    pl_profile_t *profile = actor_of(self)->reactor->profile;
+    if (profile)
+        pl_profile_log(profile, self);
 }
 
 void pl_actor_ready(void *self)

@@ -257,6 +257,11 @@ PL_API const char *pl_actor_name(void *self);
 PL_API int pl_actor_rank(void *self);                       /* -1 on the control thread */
 PL_API const pl_address_t *pl_actor_address(void *self);
 
+/* Counts from now on how long handlers run, on this thread and those that are started
+ * from it; and logs a table of that, when it was asked to count. */
+PL_API int pl_actor_profile(void *self, pl_error_t *err);
+PL_API void pl_actor_profile_log(void *self);
+
 /* Calls back once, after a time, on the actor's thread, unless the actor ended.  One per
  * function and actor: asking again moves it. */
 PL_API int pl_after(void *self, int milliseconds, void (*then)(void *self),

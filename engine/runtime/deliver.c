@@ -13,6 +13,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "runtime/actors.h"
+#include "runtime/profile.h"
 
 static const int CREDIT = 64;
 static const int64_t LONGEST = 366 * 24 * 3600 * PL_SECOND;
@@ -154,6 +155,15 @@ static int call_start(actor_t *actor, const pl_body_t *body, pl_error_t *err)
     return code == PL_OK ? peers_check(actor, &actor->peers, err) : code;
 }
 
+/* What a plan is for is worth a row of its own. */
+static pl_profile_row_t *row_of_call(const actor_t *actor, uint32_t message,
+                                     const pl_body_t *body)
+{
+    return pl_profile_row(actor->reactor->profile, actor->address.kind, message, false,
+                          message == PL_MESSAGE_replay_plan ? body->replay_plan.what
+                                                            : "");
+}
+
 /* Runs a handler with the call as the cause of all that it does. */
 static int handle(actor_t *actor, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
@@ -163,7 +173,11 @@ static int handle(actor_t *actor, pl_call_t *call, const pl_body_t *body, pl_err
     if (code != PL_OK)
         return code;
     reactor->doing = (pl_doing_t){call->number, call->deadline};
+    pl_profile_row_t *row = row_of_call(actor, call->message, body);
+    int64_t began = row ? pl_now() : 0;
     code = handler->on_call(actor->self, call, body, err);
+    if (row)
+        pl_profile_add(reactor->profile, row, pl_now() - began);
     reactor->doing = (pl_doing_t){0};
     return code;
 }
@@ -217,9 +231,14 @@ void answer_pass(pl_made_call_t *made, const pl_answer_t *answer)
     actor_t *actor = made->actor;
     pl_reactor_t *reactor = actor->reactor;
     if (made->on_answer && actor->state == ACTOR_ALIVE) {
+        pl_profile_row_t *row = pl_profile_row(reactor->profile, actor->address.kind,
+                                               made->message, true, "");
+        int64_t began = row ? pl_now() : 0;
         reactor->doing = made->doing;
         made->on_answer(actor->self, answer);
         reactor->doing = (pl_doing_t){0};
+        if (row)
+            pl_profile_add(reactor->profile, row, pl_now() - began);
     } else if (answer->kind == PL_ANSWER_ERROR && actor->state == ACTOR_ALIVE) {
         pl_log_line(PL_LOG_WARNING, reactor->rank, actor_name(actor), "%s failed: %s",
                     pl_message_info(made->message)->name, answer->error->text);

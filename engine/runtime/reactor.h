@@ -53,6 +53,7 @@ typedef struct pl_reactor {
     uint64_t next_call;
     struct actor *dead;                             /* to be freed between two handlers */
     pl_doing_t doing;
+    struct pl_profile *profile;                             /* counted  [not counting] */
 
     pthread_mutex_t post_lock;
     pl_posted_t *posted, **posted_last;

@@ -1,0 +1,14 @@
+/* peak.h - how fast a device multiplies matrices: what a run's speed is a share of */
+#ifndef PL_ACCELERATORS_PEAK_H
+#define PL_ACCELERATORS_PEAK_H
+
+#include "accelerators/accelerator.h"
+
+/* Measures it, in floating-point operations a second, and calls then(user) once, inside
+ * or later.  Uses PL_REGION_PARAMS, so before anybody else does.  The accelerator's
+ * thread. */
+int pl_device_peak(const pl_accelerator_ops_t *ops, void *device,
+                   void (*then)(void *user, double flops, const pl_error_t *err),
+                   void *user, pl_error_t *err);
+
+#endif

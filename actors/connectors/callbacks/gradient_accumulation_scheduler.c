@@ -1,0 +1,53 @@
+/* gradient_accumulation_scheduler.c - more or fewer batches behind an optimizer step, by
+ * epoch */
+#include "actors/connectors/callbacks/callbacks.h"
+
+typedef struct accumulation {
+    pl_ints_t epochs, batches;
+} accumulation_t;
+
+static const pl_option_t accumulation_options[] = {
+    PL_INTS(accumulation_t, epochs, NULL, "0..", "ascending; from each on, from 0"),
+    PL_INTS(accumulation_t, batches, NULL, "1..",
+            "batches behind one optimizer step, for each of epochs"),
+    PL_OPTIONS_END,
+};
+
+static int accumulation_start(void *self, pl_error_t *err)
+{
+    const accumulation_t *a = self;
+    if (a->epochs.count == 0 || a->epochs.count != a->batches.count)
+        return pl_fail(err, PL_EINVAL,
+                       "\"epochs\" has %d entries and \"batches\" %d: give one for each",
+                       a->epochs.count, a->batches.count);
+    for (int k = 1; k < a->epochs.count; k++)
+        if (a->epochs.value[k] <= a->epochs.value[k - 1])
+            return pl_fail(err, PL_EINVAL,
+                           "\"epochs\" must ascend, and %lld follows %lld",
+                           (long long)a->epochs.value[k],
+                           (long long)a->epochs.value[k - 1]);
+    return PL_OK;
+}
+
+/* Before the first of its epochs the trainer's option counts. */
+static int accumulation_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                           pl_wish_t *wish, pl_error_t *err)
+{
+    (void)point, (void)err;
+    const accumulation_t *a = self;
+    for (int k = 0; k < a->epochs.count; k++)
+        if (event->epoch >= a->epochs.value[k])
+            wish->accumulate = a->batches.value[k];
+    return PL_OK;
+}
+
+const pl_callback_ops_t pl_gradient_accumulation_scheduler_callback = {
+    .name = "gradient_accumulation_scheduler",
+    .help = "more or fewer batches behind a step, by epoch",
+    .size = sizeof(accumulation_t),
+    .options = accumulation_options,
+    .points = PL_AT(TRAIN_EPOCH_START),
+    .wishes = PL_MAY_ACCUMULATE,
+    .start = accumulation_start,
+    .on = accumulation_on,
+};

@@ -1,0 +1,180 @@
+/* model_summary.c - a table of the model's layers when a fit begins
+ *
+ * Layers of the same beginning of a name are one line: "h.0.attn.qkv" is part of "h.0"
+ * down to two names. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/connectors/callbacks/callbacks.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/log.h"
+
+typedef struct model_summary {
+    int64_t max_depth;
+} model_summary_t;
+
+static const pl_option_t model_summary_options[] = {
+    PL_INT(model_summary_t, max_depth, "2", "-1..",
+           "names of a layer's path that tell lines apart; -1: all, 0: only the sums"),
+    PL_OPTIONS_END,
+};
+
+enum { NAME, TYPE, COUNT, IN, OUT, COLUMNS };
+enum { CELL = 64 };
+static const char *const titles[COLUMNS] = {"name", "type", "parameters", "in", "out"};
+
+typedef struct row {
+    char cell[COLUMNS][CELL];
+    int layers;
+    int64_t parameters;
+} row_t;
+
+/* ---- Words ---- */
+
+/* "784", "101.8 K", "1.2 MB" */
+static void count_text(double count, const char *of, char text[CELL])
+{
+    static const char *const units[] = {"", "K", "M", "G", "T"};
+    int unit = 0;
+    for (; count >= 1000 && unit < 4; unit++)
+        count /= 1000;
+    snprintf(text, CELL, "%.*f%s%s%s", unit ? 1 : 0, count, unit || *of ? " " : "",
+             units[unit], of);
+}
+
+static void shape_text(const json_t *shape, char text[CELL])
+{
+    size_t length = 1, k;
+    json_t *axis;
+    snprintf(text, CELL, "[");
+    json_array_foreach(shape, k, axis)
+    {
+        if (length < CELL - 24)
+            length += (size_t)snprintf(text + length, CELL - length, "%s%lld",
+                                       k ? ", " : "",
+                                       (long long)json_integer_value(axis));
+    }
+    snprintf(text + length, CELL - length, "]");
+}
+
+/* The first `depth` names of "h.0.attn.qkv"; all of them when it is negative. */
+static int cut_length(const char *name, int64_t depth)
+{
+    int length = 0;
+    for (; name[length]; length++)
+        if (name[length] == '.' && --depth == 0)
+            break;
+    return length;
+}
+
+/* ---- Rows ---- */
+
+static void layer_put(const json_t *layer, int64_t depth, row_t *rows, int *count)
+{
+    const char *name = json_string_value(json_object_get(layer, "name"));
+    int length = cut_length(name, depth), k = 0;
+    while (k < *count
+           && (strncmp(rows[k].cell[NAME], name, (size_t)length)
+               || rows[k].cell[NAME][length]))
+        k++;
+    row_t *row = &rows[k];
+    if (k == *count) {
+        ++*count;
+        snprintf(row->cell[NAME], CELL, "%.*s", length, name);
+        snprintf(row->cell[TYPE], CELL, "%s",
+                 json_string_value(json_object_get(layer, "type")));
+        shape_text(json_object_get(layer, "in"), row->cell[IN]);
+    } else {
+        snprintf(row->cell[TYPE], CELL, "%d layers", row->layers + 1);
+    }
+    row->layers++;
+    row->parameters += json_integer_value(json_object_get(layer, "parameters"));
+    count_text((double)row->parameters, "", row->cell[COUNT]);
+    shape_text(json_object_get(layer, "out"), row->cell[OUT]);
+}
+
+static int widest(const row_t *rows, int count, int column)
+{
+    size_t most = strlen(titles[column]);
+    for (int k = 0; k < count; k++)
+        if (strlen(rows[k].cell[column]) > most)
+            most = strlen(rows[k].cell[column]);
+    return (int)most;
+}
+
+static void line_log(int rank, const int width[COLUMNS], const char *const cell[COLUMNS])
+{
+    pl_log_line(PL_LOG_INFO, rank, "", "  %-*s  %-*s  %*s  %-*s  %s", width[NAME],
+                cell[NAME], width[TYPE], cell[TYPE], width[COUNT], cell[COUNT], width[IN],
+                cell[IN], cell[OUT]);
+}
+
+static void rows_log(int rank, const row_t *rows, int count)
+{
+    int width[COLUMNS];
+    for (int c = 0; c < COLUMNS; c++)
+        width[c] = widest(rows, count, c);
+    if (count)
+        line_log(rank, width, titles);
+    for (int k = 0; k < count; k++) {
+        const char *cell[COLUMNS];
+        for (int c = 0; c < COLUMNS; c++)
+            cell[c] = rows[k].cell[c];
+        line_log(rank, width, cell);
+    }
+}
+
+/* ---- The callback ---- */
+
+static void sums_log(int rank, const json_t *model)
+{
+    char parameters[CELL], state[CELL], flops[CELL], memory[CELL];
+    double count = json_number_value(json_object_get(model, "parameters"));
+    count_text(count, "", parameters);
+    count_text(4 * count, "B", memory);
+    count_text(json_number_value(json_object_get(model, "state")), "", state);
+    count_text(json_number_value(json_object_get(model, "train_flops")), "FLOP", flops);
+    pl_log_line(PL_LOG_INFO, rank, "",
+                "  %s parameters (%s in float32), %s elements of state, %s to train "
+                "on a sample",
+                parameters, memory, state, flops);
+}
+
+static int model_summary_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                            pl_wish_t *wish, pl_error_t *err)
+{
+    (void)point, (void)wish;
+    const model_summary_t *m = self;
+    json_t *model = pl_json_read(event->model, strlen(event->model), "model", err),
+           *layer;
+    if (!model)
+        return err->code;
+    const json_t *layers = json_object_get(model, "layers");
+    row_t *rows = pl_alloc_array(json_array_size(layers), sizeof *rows);
+    int count = 0;
+    size_t k;
+    if (rows) {
+        json_array_foreach(layers, k, layer)
+        {
+            if (m->max_depth)
+                layer_put(layer, m->max_depth, rows, &count);
+        }
+        rows_log(event->rank, rows, count);
+        sums_log(event->rank, model);
+    }
+    pl_free(rows);
+    json_decref(model);
+    return rows ? PL_OK : pl_no_memory(err);
+}
+
+const pl_callback_ops_t pl_model_summary_callback = {
+    .name = "model_summary",
+    .help = "a table of the layers, at the start",
+    .size = sizeof(model_summary_t),
+    .options = model_summary_options,
+    .points = PL_AT(FIT_START),
+    .on = model_summary_on,
+};

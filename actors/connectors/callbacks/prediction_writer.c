@@ -1,0 +1,75 @@
+/* prediction_writer.c - predictions into NumPy files, one for each output
+ *
+ * After each batch, so that not all have to fit into memory: what was written is not kept
+ * for the result.  Or all at the end.  The rank waits for the disk meanwhile, the device
+ * has the next batches already. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "actors/connectors/callbacks/callbacks.h"
+#include "base/error.h"
+#include "formats/npy.h"
+
+typedef struct prediction_writer {
+    const char *output_dir, *write_interval;
+} prediction_writer_t;
+
+static const pl_option_t prediction_writer_options[] = {
+    PL_TEXT(prediction_writer_t, output_dir, "\"predictions\"", NULL,
+            "folder of the files; made when it is not there"),
+    PL_TEXT(prediction_writer_t, write_interval, "\"batch\"", "batch|epoch",
+            "a file for each batch, or one of all at the end"),
+    PL_OPTIONS_END,
+};
+
+static int folder_make(const char *path, pl_error_t *err)
+{
+    if (mkdir(path, 0777) == 0 || errno == EEXIST)
+        return PL_OK;
+    return pl_fail(err, PL_EIO, "cannot make the folder %s: %s", path, strerror(errno));
+}
+
+/* "predictions/logits.r0.b000012.npy", of all "predictions/logits.r0.npy". */
+static int output_write(const prediction_writer_t *w, const pl_hook_event_t *event,
+                        const pl_result_tensor_t *output, bool of_batch, pl_error_t *err)
+{
+    char batch[24] = "";
+    if (of_batch)
+        snprintf(batch, sizeof batch, ".b%06u", event->batch - 1);
+    char *path = pl_text("%s/%s.r%d%s.npy", w->output_dir, output->name, event->rank,
+                         batch);
+    const pl_array_t array = {.dtype = PL_F32,
+                              .shape = output->shape,
+                              .data = output->data};
+    int code = path ? pl_npy_write(path, &array, err) : pl_no_memory(err);
+    pl_text_free(path);
+    return code;
+}
+
+static int prediction_writer_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                                pl_wish_t *wish, pl_error_t *err)
+{
+    const prediction_writer_t *w = self;
+    bool batches = !strcmp(w->write_interval, "batch"),
+         of_batch = point == PL_HOOK_PREDICT_BATCH_END;
+    int code = PL_OK;
+    if (point == PL_HOOK_PREDICT_START)
+        return folder_make(w->output_dir, err);
+    if (batches != of_batch)
+        return PL_OK;
+    for (int k = 0; k < event->output_count && code == PL_OK; k++)
+        code = output_write(w, event, &event->output[k], of_batch, err);
+    wish->skip = of_batch;
+    return code;
+}
+
+const pl_callback_ops_t pl_prediction_writer_callback = {
+    .name = "prediction_writer",
+    .help = "writes predictions to NumPy files",
+    .size = sizeof(prediction_writer_t),
+    .options = prediction_writer_options,
+    .points = PL_AT(PREDICT_START) | PL_AT(PREDICT_BATCH_END) | PL_AT(PREDICT_END),
+    .on = prediction_writer_on,
+};
