@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "actors/connectors/callback.h"
 #include "base/clock.h"
@@ -288,6 +289,24 @@ static void what_the_process_takes_is_logged(void)
     rig_free(&rig);
 }
 
+/* ---- on_exception_checkpoint ---- */
+
+static void a_run_that_fails_leaves_a_checkpoint(void)
+{
+    char path[4200];
+    rig_t *rig = rig_new(.data = FOUR,
+                         .trainer = "\"max_epochs\": 3, \"run_name\": \"excepted\"",
+                         .callbacks = "[\"on_exception_checkpoint\","
+                                      " {\"name\": \"early_stopping\","
+                                      " \"monitor\": \"val_less\"}]");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "failed", "a run");
+    snprintf(path, sizeof path, "%s/runs/excepted/checkpoints/on_exception/manifest.json",
+             tap_folder());
+    is_int(access(path, R_OK), 0, "is kept");
+    rig_free(&rig);
+}
+
 /* ---- gradient_accumulation_scheduler ---- */
 
 static void steps_are_of_more_batches_from_an_epoch_on(void)
@@ -471,6 +490,7 @@ int main(void)
     run(predictions_are_written);
     run(steps_are_of_more_batches_from_an_epoch_on);
     run(accumulation_must_ascend);
+    run(a_run_that_fails_leaves_a_checkpoint);
     run(a_profile_says_where_the_time_went);
     run(a_fit_begins_with_a_table_of_the_layers);
     run(a_summary_may_be_left_out);

@@ -8,6 +8,7 @@ const pl_registration_t pl_callback_parts[] = {
     {"callback", &pl_lr_monitor_callback},
     {"callback", &pl_model_checkpoint_callback},
     {"callback", &pl_model_summary_callback},
+    {"callback", &pl_on_exception_checkpoint_callback},
     {"callback", &pl_prediction_writer_callback},
     {"callback", &pl_progress_callback},
     {"callback", &pl_throughput_monitor_callback},

@@ -12,6 +12,7 @@ extern const pl_callback_ops_t pl_gradient_accumulation_scheduler_callback;
 extern const pl_callback_ops_t pl_lr_monitor_callback;
 extern const pl_callback_ops_t pl_model_checkpoint_callback;
 extern const pl_callback_ops_t pl_model_summary_callback;
+extern const pl_callback_ops_t pl_on_exception_checkpoint_callback;
 extern const pl_callback_ops_t pl_prediction_writer_callback;
 extern const pl_callback_ops_t pl_progress_callback;
 extern const pl_callback_ops_t pl_throughput_monitor_callback;
