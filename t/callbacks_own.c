@@ -301,10 +301,10 @@ static void a_run_that_fails_leaves_a_checkpoint(void)
                                       " \"monitor\": \"val_less\"}]");
     const rig_result_t *result = rig_fit(rig);
     is_text(result->status, "failed", "a run");
+    rig_free(&rig);                                         /* waits for the disk */
     snprintf(path, sizeof path, "%s/runs/excepted/checkpoints/on_exception/manifest.json",
              tap_folder());
     is_int(access(path, R_OK), 0, "is kept");
-    rig_free(&rig);
 }
 
 /* ---- gradient_accumulation_scheduler ---- */
