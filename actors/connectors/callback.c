@@ -44,7 +44,8 @@ static const pl_callback_ops_t *ops_of(const hosted_t *hosted)
 static int callback_fail(const hosted_t *hosted, const char *where, const pl_error_t *why,
                          pl_error_t *err)
 {
-    return pl_fail(err, PL_EUSER, "callback \"%s\", %s: %s", ops_of(hosted)->name, where,
+    return pl_fail(err, why->code == PL_ENOMEM ? PL_ENOMEM : PL_EUSER,
+                   "callback \"%s\", %s: %s", ops_of(hosted)->name, where,
                    why->text[0] ? why->text : "it failed without saying why");
 }
 
