@@ -82,6 +82,8 @@ static void keep(asked_t *asked, const pl_body_t *body)
     case PL_MESSAGE_ask_callbacks:
         keep_text(asked, body->ask_callbacks_reply.stop
                              ? body->ask_callbacks_reply.reason
+                         : *body->ask_callbacks_reply.save
+                             ? body->ask_callbacks_reply.save
                              : body->ask_callbacks_reply.figures);
         break;
     case PL_MESSAGE_get_state: keep_text(asked, body->get_state_reply.state); break;
