@@ -138,6 +138,19 @@ static int device_compile(void *self, pl_call_t *call, const pl_body_t *body,
                                       .plan = (uint32_t)device->plan_count++});
 }
 
+/* No replay of it is under way: whoever discards it has heard of their ends. */
+static int device_discard(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
+{
+    device_t *device = self;
+    const uint32_t number = body->discard_plan.plan;
+    if (number >= (uint32_t)device->plan_count || !device->plan[number].plan)
+        return pl_fail(err, PL_EINVAL, "there is no plan %u", number);
+    device->ops->discard(device->part.self, device->plan[number].plan);
+    device->plan[number].plan = NULL;
+    return pl_reply_discard_plan(call, &(pl_discard_plan_reply_t){0});
+}
+
 /* ---- replays ---- */
 
 static void running_free(running_t *running)
@@ -214,7 +227,7 @@ static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
 static int replay_begin(device_t *device, pl_call_t *call, const pl_replay_plan_t *msg,
                         pl_error_t *err)
 {
-    if (msg->plan >= (uint32_t)device->plan_count)
+    if (msg->plan >= (uint32_t)device->plan_count || !device->plan[msg->plan].plan)
         return pl_fail(err, PL_EINVAL, "there is no plan %u", msg->plan);
     const compiled_t *compiled = &device->plan[msg->plan];
     running_t *running = running_take(device, compiled->sums);
@@ -306,13 +319,10 @@ static void device_release(void *self)
 }
 
 static const pl_handler_t device_handlers[] = {
-    PL_ON(start, device_start),
-    PL_ON(allocate, device_allocate),
-    PL_ON(compile, device_compile),
-    PL_ON(replay_plan, device_replay),
-    PL_ON(write_region, device_write),
-    PL_ON(read_region, device_read),
-    PL_HANDLERS_END,
+    PL_ON(start, device_start),        PL_ON(allocate, device_allocate),
+    PL_ON(compile, device_compile),    PL_ON(discard_plan, device_discard),
+    PL_ON(replay_plan, device_replay), PL_ON(write_region, device_write),
+    PL_ON(read_region, device_read),   PL_HANDLERS_END,
 };
 
 /* One table for each kind of device, for ever: an actor that is stuck may outlive all

@@ -704,10 +704,10 @@ PL_API pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p);
 /* q, k, v [B, heads, T, d] -> [B, heads, T, d]; scores scaled by 1/sqrt(d); causal: a
  * token sees itself and earlier. */
 typedef struct pl_attention_options {
-    bool causal;                         /* padding behind a sample is not seen then */
+    bool causal;                            /* padding behind a sample is not seen then */
     double dropout;
-    const pl_node_t *mask;               /* float32 [B, T]: keys at 0 are not seen; not
-                                            when causal  [all are] */
+    const pl_node_t *mask;                  /* float32 [B, T]: keys at 0 are not seen; not
+                                               when causal  [all are] */
 } pl_attention_options_t;
 PL_API pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                               const pl_attention_options_t *options);
@@ -782,6 +782,27 @@ typedef struct pl_adopted {
     bool transposed;                            /* a matrix that lies on its side there */
 } pl_adopted_t;
 
+/* Of a module that is trained in several ways, as the two sides of a GAN are: one of
+ * them.  Each has its own loss, parameters and optimizer. */
+#define PL_STEPS 8
+
+typedef struct pl_module_step {
+    const char *name;               /* "generator": its key in "optimizer" and
+                                       "scheduler", and before the names of its figures */
+    const char *parameters;         /* it trains: patterns with spaces between, '*' for
+                                       any text and '?' for one character; each parameter
+                                       belongs to one step */
+    /* Describes it, as step() below: a loss that reaches those parameters. */
+    void (*describe)(pl_graph_t *g, const void *self);
+    /* It is taken at every n-th optimizer step of the run, 1..  [1] */
+    int64_t (*every_n_steps)(const void *self);
+} pl_module_step_t;
+
+#define PL_STEPS_END \
+    { \
+        NULL, NULL, NULL, NULL \
+    }
+
 typedef struct pl_module_ops {
     PL_PART;
     /* Describes one step for a stage and the shapes at hand; self is the part's struct
@@ -791,6 +812,9 @@ typedef struct pl_module_ops {
     /* What the tensor `theirs` of a file that Paceline did not write is here; false: it
      * is not wanted.  In the rank.  [all have the module's own names] */
     bool (*adopt)(const void *self, const char *theirs, pl_adopted_t *ours);
+    /* For training, instead of step(): up to PL_STEPS_END, each taken on every batch
+     * after the one before it has been  [step() trains all parameters] */
+    const pl_module_step_t *steps;
 } pl_module_ops_t;
 
 /* ---- Operators of one's own -------------------------------------------------------- */
@@ -959,7 +983,6 @@ typedef struct pl_field {
 /* Size of the first axis of a field that is as long as the sample. */
 #define PL_VARIES (-1)
 
-
 /* What a data set says of itself when opened. */
 typedef struct pl_data_info {
     int64_t samples;
@@ -1028,7 +1051,7 @@ typedef struct pl_memory_data {
     int (*read)(void *user, const pl_read_request_t *request, void *const field[],
                 pl_error_t *err);
     void *user;                       /* for read; must stay while the source is in use */
-    int64_t (*length)(void *user, int64_t index);           /* as in pl_dataset_ops_t */
+    int64_t (*length)(void *user, int64_t index);  /* as in pl_dataset_ops_t */
     double padding[PL_FIELDS];        /* as in pl_data_info_t */
 } pl_memory_data_t;
 
@@ -1067,7 +1090,8 @@ PL_API int pl_arrays_read(void *user, const pl_read_request_t *request,
     X(STOP, "stop") \
     X(RATE, "lr_factor") \
     X(LOG, "figures") \
-    X(SAVE, "save")
+    X(SAVE, "save") \
+    X(FREEZE, "freeze or unfreeze")
 
 enum {
 #define PL_X(name, text) PL_WISH_BIT_##name,
@@ -1081,17 +1105,20 @@ enum {
 /* The points of a run at which callbacks are asked, in the order of a run.
  * X(NAME, "name", what may be wished for there, "when") */
 #define PL_HOOKS(X) \
-    X(FIT_START, "on_fit_start", PL_MAY_STOP | PL_MAY_RATE, "before the first epoch") \
-    X(TRAIN_EPOCH_START, "on_train_epoch_start", PL_MAY_STOP | PL_MAY_RATE, \
-      "before the first batch of an epoch") \
+    X(FIT_START, "on_fit_start", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_FREEZE, \
+      "before the first epoch") \
+    X(TRAIN_EPOCH_START, "on_train_epoch_start", \
+      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_FREEZE, "before the first batch of an epoch") \
     X(TRAIN_BATCH_END, "on_train_batch_end", \
-      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG | PL_MAY_SAVE, "after an optimizer step") \
-    X(VALIDATION_START, "on_validation_start", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG, \
-      "before a validation") \
+      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_FREEZE | PL_MAY_LOG | PL_MAY_SAVE, \
+      "after an optimizer step") \
+    X(VALIDATION_START, "on_validation_start", \
+      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_FREEZE | PL_MAY_LOG, "before a validation") \
     X(VALIDATION_END, "on_validation_end", \
-      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG | PL_MAY_SAVE, "after a validation") \
+      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_FREEZE | PL_MAY_LOG | PL_MAY_SAVE, \
+      "after a validation") \
     X(TRAIN_EPOCH_END, "on_train_epoch_end", \
-      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG | PL_MAY_SAVE, \
+      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_FREEZE | PL_MAY_LOG | PL_MAY_SAVE, \
       "after the last batch of an epoch") \
     X(FIT_END, "on_fit_end", 0, "after the last epoch") \
     X(EXCEPTION, "on_exception", PL_MAY_SAVE, "when the run fails, before it ends")
@@ -1124,6 +1151,10 @@ typedef struct pl_wish {
     bool stop;                      /* end the run here */
     double lr_factor;               /* on the learning rate from the next step on, 0..;
                                        1: as it is; those of several callbacks multiply */
+    char freeze[256];               /* patterns, with spaces between, of parameters not to
+                                       be trained from the next step on  [""] */
+    char unfreeze[256];             /* and of those to be trained again, also where they
+                                       are among the others  [""] */
     char reason[160];               /* why it stops, for the result  [""] */
     char save[256];                 /* names of a checkpoint to be made, one a line; it is
                                        made between two steps  [""] */

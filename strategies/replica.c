@@ -29,6 +29,7 @@ static int plan_keep_output(pl_replica_plan_t *plan, int k, const pl_fetch_t *fe
 static int plan_keep_fetches(pl_replica_plan_t *plan, const pl_graph_t *g,
                              pl_error_t *err)
 {
+    pl_free(plan->fetch);
     plan->fetch = pl_alloc_array((size_t)g->fetch_count, sizeof *plan->fetch);
     if (!plan->fetch)
         return pl_no_memory(err);
@@ -58,7 +59,13 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
                                  err);
     if (!g)
         return NULL;
-    module->step(g, r->module.self, plan->stage);
+    g->step = plan->step;
+    if (plan->stage == PL_TRAIN && module->steps)
+        module->steps[plan->step].describe(g, r->module.self);
+    else if (module->step)
+        module->step(g, r->module.self, plan->stage);
+    else
+        pl_graph_fail(g, PL_EUNSUPPORTED, "it describes nothing but training");
     if (plan->stage != PL_TRAIN && r->validates_average)
         pl_graph_take_average(g);
     if (pl_graph_check(g, err) == PL_OK)
@@ -83,9 +90,9 @@ static int complete(const pl_replica_t *r, const pl_replica_plan_t *plan, pl_gra
     return code;
 }
 
-static pl_graph_t *describe_optimizer(pl_replica_t *r, pl_error_t *err)
+static pl_graph_t *describe_optimizer(pl_replica_t *r, int step, pl_error_t *err)
 {
-    return pl_optimizer_graph(r->optimizer, r->model,
+    return pl_optimizer_graph(r->step[step].optimizer, r->model,
                               (double)r->layout->stage[PL_TRAIN].batch_size,
                               r->job->trainer->gradient_clip_val, err);
 }
@@ -105,16 +112,29 @@ static pl_graph_t *describe_restore(const pl_replica_t *r, pl_error_t *err)
     return NULL;
 }
 
-static int plan_add(pl_replica_t *r, pl_plan_kind_t kind, pl_stage_t stage,
-                    pl_batch_size_t size, bool accumulate, pl_error_t *err)
+static int plan_add(pl_replica_t *r, pl_replica_plan_t plan, pl_error_t *err)
 {
     if (r->plan_count == PL_PLANS_MOST)
         return pl_fail(err, PL_EBUG, "more than %d plans", PL_PLANS_MOST);
-    r->plan[r->plan_count++] = (pl_replica_plan_t){.kind = kind,
-                                                   .stage = stage,
-                                                   .size = size,
-                                                   .accumulate = accumulate};
+    r->plan[r->plan_count++] = plan;
     return PL_OK;
+}
+
+/* A plan for each size of batches, and those that accumulate. */
+static int plans_list_sizes(pl_replica_t *r, pl_stage_t stage, int step, pl_error_t *err)
+{
+    const int ways =
+        1 + (stage == PL_TRAIN && r->job->trainer->accumulate_grad_batches > 1);
+    int code = PL_OK;
+    for (int k = 0; k < r->layout->stage[stage].size_count * ways && code == PL_OK; k++)
+        code =
+            plan_add(r,
+                     (pl_replica_plan_t){.stage = stage,
+                                         .step = step,
+                                         .size = r->layout->stage[stage].size[k / ways],
+                                         .accumulate = k % ways},
+                     err);
+    return code;
 }
 
 /* The order matters: parameters arise in the first graph, the full training batch's. */
@@ -122,17 +142,11 @@ static int plans_list(pl_replica_t *r, pl_error_t *err)
 {
     static const pl_stage_t stages[] = {PL_TRAIN, PL_VALIDATE, PL_TEST, PL_PREDICT};
     int code = PL_OK;
-    for (int s = 0; s < 4 && code == PL_OK; s++) {
-        if (!r->layout->stage[stages[s]].present)
-            continue;
-        const pl_batch_size_t *sizes = r->layout->stage[stages[s]].size;
-        for (int k = 0; k < r->layout->stage[stages[s]].size_count && code == PL_OK;
-             k++) {
-            code = plan_add(r, PL_PLAN_BATCH, stages[s], sizes[k], false, err);
-            if (code == PL_OK && stages[s] == PL_TRAIN
-                && r->job->trainer->accumulate_grad_batches > 1)
-                code = plan_add(r, PL_PLAN_BATCH, stages[s], sizes[k], true, err);
-        }
+    for (int s = 0; s < 4; s++) {
+        const int steps = stages[s] == PL_TRAIN ? r->steps : 1;
+        for (int k = 0; k < steps && r->layout->stage[stages[s]].present; k++)
+            if (code == PL_OK)
+                code = plans_list_sizes(r, stages[s], k, err);
     }
     return code;
 }
@@ -142,23 +156,35 @@ static int plans_list(pl_replica_t *r, pl_error_t *err)
 static void setup_answered(void *self, const pl_answer_t *answer)
 {
     pl_replica_t *r = self;
-    if (answer->kind == PL_ANSWER_REPLY && r->pending > 1)
-        pl_progress_setup(r->waiting, &(pl_setup_progress_t){0});  /* it goes on */
-    if (pl_replica_all_ended(r, answer)) {
+    if (answer->kind == PL_ANSWER_REPLY && r->calls.pending > 1)
+        pl_progress_setup(r->calls.waiting, &(pl_setup_progress_t){0});  /* it goes on */
+    if (pl_replica_all_ended(&r->calls, answer)) {
         int64_t parameters = 0;
         for (int k = 0; k < r->model->count; k++)
             if (r->model->tensor[k].region == PL_REGION_PARAMS)
                 parameters += r->model->tensor[k].count;
-        pl_reply_setup(r->waiting, &(pl_setup_reply_t){.parameters = (uint64_t)parameters,
-                                                       .does_io = r->does_io});
+        pl_reply_setup(r->calls.waiting,
+                       &(pl_setup_reply_t){.parameters = (uint64_t)parameters,
+                                           .does_io = r->does_io});
     }
+}
+
+/* A plan that was there before is of no use any more. */
+void pl_replica_compiled(pl_replica_t *r, const pl_answer_t *answer)
+{
+    pl_replica_plan_t *plan = answer->context;
+    const pl_discard_plan_t old = {.plan = plan->number};
+    if (answer->kind != PL_ANSWER_REPLY)
+        return;
+    if (plan->compiled)
+        pl_call_discard_plan(r, r->accelerator, &old, (pl_how_t){0}, NULL);
+    plan->number = answer->body->compile_reply.plan;
+    plan->compiled = true;
 }
 
 static void compile_answered(void *self, const pl_answer_t *answer)
 {
-    pl_replica_plan_t *plan = answer->context;
-    if (answer->kind == PL_ANSWER_REPLY)
-        plan->number = answer->body->compile_reply.plan;
+    pl_replica_compiled(self, answer);
     setup_answered(self, answer);
 }
 
@@ -167,11 +193,12 @@ static int call_allocate(pl_replica_t *r, pl_region_t region, int64_t count,
 {
     pl_allocate_t msg = {.region = region, .count = (uint64_t)count};
     pl_how_t how = {.on_answer = setup_answered};
-    return pl_replica_made_call(r, pl_call_allocate(r, r->accelerator, &msg, how, err),
-                                err);
+    return pl_replica_made_call(&r->calls,
+                                pl_call_allocate(r, r->accelerator, &msg, how, err), err);
 }
 
 static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
+                        pl_replica_calls_t *calls, pl_on_answer_t on_answer,
                         pl_error_t *err)
 {
     static const char *const names[] = {"train", "validate", "test", "predict"};
@@ -188,8 +215,8 @@ static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
     pl_compile_t msg = {.name = plan->kind == PL_PLAN_BATCH ? names[plan->stage]
                                                             : kinds[plan->kind],
                         .graph = &holder->object};
-    pl_how_t how = {.on_answer = compile_answered, .context = plan};
-    code = pl_replica_made_call(r, pl_call_compile(r, r->accelerator, &msg, how, err),
+    pl_how_t how = {.on_answer = on_answer, .context = plan};
+    code = pl_replica_made_call(calls, pl_call_compile(r, r->accelerator, &msg, how, err),
                                 err);
     pl_object_unref(holder);
     return code;
@@ -204,15 +231,14 @@ static int call_first_weights(pl_replica_t *r, pl_region_t region, int64_t count
     pl_model_init(r->model, region, r->job->trainer->seed, floats->data);
     pl_write_region_t msg = {.region = region, .floats = &floats->object};
     pl_how_t how = {.on_answer = setup_answered};
-    int code =
-        pl_replica_made_call(r, pl_call_write_region(r, r->accelerator, &msg, how, err),
-                             err);
+    int code = pl_replica_made_call(
+        &r->calls, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
     msg.region = region == PL_REGION_STATE ? PL_REGION_KEPT : PL_REGION_AVERAGE;
     if (code == PL_OK
         && (region == PL_REGION_STATE ? pl_replica_keeps_state(r)
                                       : r->averaging.ops != NULL))
         code = pl_replica_made_call(
-            r, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
+            &r->calls, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
     pl_object_unref(floats);
     return code;
 }
@@ -230,7 +256,8 @@ static int averaging_bind(pl_replica_t *r, pl_error_t *err)
                                   &options, &binding, err);
     if (code != PL_OK)
         return code;
-    r->optimizer->averages = true;
+    for (int k = 0; k < r->steps; k++)
+        r->step[k].optimizer->averages = true;
     r->validates_average = options.validate;
     pl_binding_free(binding);
     return PL_OK;
@@ -241,17 +268,12 @@ static int parts_bind(pl_replica_t *r, pl_error_t *err)
     const pl_part_request_t module = {.role = "module",
                                       .path = "module",
                                       .facts = r->facts};
-    const pl_part_request_t scheduler = {.role = "scheduler",
-                                         .path = "scheduler",
-                                         .automatic = "constant"};
     int code = pl_replica_bind_precision(r, err);
     if (code == PL_OK)
         code = pl_options_part(r->job->options, &module, &r->module, err);
     if (code != PL_OK || r->job->stage != PL_TRAIN)
         return code;
-    r->optimizer = pl_optimizer_new(r->job->options, "optimizer", err);
-    code = r->optimizer ? pl_options_part(r->job->options, &scheduler, &r->scheduler, err)
-                        : err->code;
+    code = pl_replica_bind_steps(r, err);
     return code == PL_OK ? averaging_bind(r, err) : code;
 }
 
@@ -263,27 +285,46 @@ static int calls_regions(pl_replica_t *r, pl_error_t *err)
         code = call_allocate(r, PL_REGION_STATE, r->model->state, err);
     if (code != PL_OK || r->job->stage != PL_TRAIN)
         return code;
-    code = call_allocate(r, PL_REGION_GRADS, r->model->params + 2, err);
+    code = call_allocate(r, PL_REGION_GRADS, r->model->params + 2 * r->steps, err);
     if (code == PL_OK && pl_replica_keeps_state(r))
         code = call_allocate(r, PL_REGION_KEPT, r->model->state, err);
     if (code == PL_OK && r->averaging.ops)
         code = call_allocate(r, PL_REGION_AVERAGE, r->model->params, err);
-    int slots = pl_optimizer_slots(r->optimizer);
-    for (int k = 0; k < slots && code == PL_OK; k++)
+    for (int k = 0; k < pl_replica_slots(r) && code == PL_OK; k++)
         code = call_allocate(r, PL_REGION_SLOT0 + k, r->model->params, err);
     return code == PL_OK ? pl_replica_begin_scaling(r, setup_answered, err) : code;
 }
 
-static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind,
+static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind, int step,
                      pl_error_t *err)
 {
-    int code = plan_add(r, kind, PL_TRAIN, (pl_batch_size_t){0}, false, err);
+    int code =
+        plan_add(r, (pl_replica_plan_t){.kind = kind, .stage = PL_TRAIN, .step = step},
+                 err);
     if (code != PL_OK)
         return code;
     pl_graph_t *g = kind == PL_PLAN_RESTORE ? describe_restore(r, err)
-                                            : describe_optimizer(r, err);
+                                            : describe_optimizer(r, step, err);
     graph[r->plan_count - 1] = g;
     return g ? PL_OK : err->code;
+}
+
+/* Figures of all steps come together, with a rate and a norm of each and what scaling
+ * tells. */
+static int figures_check(const pl_replica_t *r, pl_error_t *err)
+{
+    const int others = 2 * r->steps + 2;
+    int figures = others;
+    for (int k = 0; k < r->steps; k++) {
+        const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_BATCH, k);
+        for (int i = 0; i < plan->fetch_count; i++)
+            figures += plan->fetch[i].kind == PL_FETCH_FIGURE;
+    }
+    if (figures <= PL_FIGURES_MOST)
+        return PL_OK;
+    return pl_fail(err, PL_EUNSUPPORTED,
+                   "the module logs %d figures in training; at most %d are possible",
+                   figures - others, PL_FIGURES_MOST - others);
 }
 
 /* Of plans: the order of the model's tensors and offsets comes from the first. */
@@ -292,13 +333,17 @@ static int graphs_describe(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *err
     int code = plans_list(r, err);
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
         code = (graph[k] = describe(r, &r->plan[k], err)) ? PL_OK : err->code;
+    if (code == PL_OK)
+        code = pl_replica_divide(r, err);
+    if (code == PL_OK)
+        code = pl_replica_freeze_first(r, err);
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
         code = complete(r, &r->plan[k], graph[k], err);
     pl_model_freeze(r->model);
-    if (code == PL_OK && r->job->stage == PL_TRAIN)
-        code = graph_add(r, graph, PL_PLAN_OPTIMIZER, err);
+    for (int k = 0; k < r->steps && code == PL_OK; k++)
+        code = graph_add(r, graph, PL_PLAN_OPTIMIZER, k, err);
     if (code == PL_OK && pl_replica_keeps_state(r))
-        code = graph_add(r, graph, PL_PLAN_RESTORE, err);
+        code = graph_add(r, graph, PL_PLAN_RESTORE, 0, err);
     return code;
 }
 
@@ -310,14 +355,41 @@ static int setup_calls(pl_replica_t *r, pl_error_t *err)
         code = calls_regions(r, err);
     for (int k = 0; k < PL_PLANS_MOST; k++)
         if (code == PL_OK && graph[k])
-            code = call_compile(r, &r->plan[k], graph[k], err);
+            code = call_compile(r, &r->plan[k], graph[k], &r->calls, compile_answered,
+                                err);
         else
             pl_graph_free(graph[k]);
+    if (code == PL_OK)
+        code = figures_check(r, err);
     if (code == PL_OK)
         code = call_first_weights(r, PL_REGION_PARAMS, r->model->params, err);
     if (code == PL_OK)
         code = call_first_weights(r, PL_REGION_STATE, r->model->state, err);
-    return pl_replica_made_all(r, code, err);
+    return pl_replica_made_all(&r->calls, code, err);
+}
+
+static int recompile(pl_replica_t *r, pl_replica_plan_t *plan, pl_on_answer_t on_answer,
+                     pl_error_t *err)
+{
+    pl_graph_t *g = plan->kind == PL_PLAN_OPTIMIZER
+                        ? describe_optimizer(r, plan->step, err)
+                        : describe(r, plan, err);
+    int code = g ? PL_OK : err->code;
+    if (code == PL_OK && plan->kind == PL_PLAN_BATCH)
+        code = complete(r, plan, g, err);
+    if (code == PL_OK)
+        return call_compile(r, plan, g, &r->freezing, on_answer, err);
+    pl_graph_free(g);
+    return code;
+}
+
+int pl_replica_recompile(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int k = 0; k < r->plan_count && code == PL_OK; k++)
+        if (r->plan[k].stage == PL_TRAIN && r->plan[k].kind != PL_PLAN_RESTORE)
+            code = recompile(r, &r->plan[k], on_answer, err);
+    return code;
 }
 
 int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
@@ -325,7 +397,7 @@ int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
 {
     if (r->model)
         return pl_fail(err, PL_ESTATE, "the strategy is set up already");
-    int code = pl_replica_begin_calls(r, call, err);
+    int code = pl_replica_begin_calls(&r->calls, call, err);
     if (code != PL_OK)
         return code;
     r->does_io = does_io;
@@ -345,11 +417,10 @@ void pl_replica_release(pl_replica_t *r)
         pl_free(r->plan[k].fetch);
     pl_rounds_free(r->rounds);
     pl_model_free(r->model);
+    pl_replica_release_steps(r);
     pl_instance_release(&r->module);
     pl_instance_release(&r->precision);
     pl_instance_release(&r->averaging);
-    pl_optimizer_free(r->optimizer);
-    pl_instance_release(&r->scheduler);
     for (int k = 0; k < PL_REGIONS; k++)
         pl_object_unref(r->read[k]);
     pl_free(r->facts);

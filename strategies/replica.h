@@ -17,7 +17,7 @@ extern "C" {
 
 /* A plan for each size of the batches; gradients are set or, from the second micro-batch
  * of a step on, added to. */
-enum { PL_PLANS_MOST = 3 * PL_SIZES_MOST + 2 };
+enum { PL_PLANS_MOST = (2 * PL_STEPS + 1) * PL_SIZES_MOST + PL_STEPS + 1 };
 
 typedef enum pl_plan_kind {
     PL_PLAN_BATCH,
@@ -28,8 +28,10 @@ typedef enum pl_plan_kind {
 typedef struct pl_replica_plan {
     pl_plan_kind_t kind;
     pl_stage_t stage;
+    int step;                                   /* of the module's steps, when training */
     pl_batch_size_t size;
     bool accumulate;
+    bool compiled;
     uint32_t number;                                        /* the accelerator's */
     pl_fetch_t *fetch;                                      /* [fetch_count] */
     int fetch_count;
@@ -37,14 +39,30 @@ typedef struct pl_replica_plan {
     bool output_is_int[PL_FIELDS];                       /* int32; else float32 */
 } pl_replica_plan_t;
 
+/* One of the ways in which the module is trained. */
+typedef struct pl_replica_step {
+    const pl_module_step_t *table;                          /* [the module's only one] */
+    int64_t every;                                          /* optimizer steps */
+    struct pl_optimizer *optimizer;
+    pl_instance_t scheduler;
+} pl_replica_step_t;
+
+/* Calls under way that together answer one call of the strategy's. */
+typedef struct pl_replica_calls {
+    pl_call_t *waiting;
+    int pending;
+    pl_error_t failure;
+} pl_replica_calls_t;
+
 typedef struct pl_replica {
     pl_job_t *job;                                          /* counted */
     pl_layout_t *layout;                                    /* counted */
     char *facts;
     pl_address_t accelerator;
-    pl_instance_t precision, module, scheduler;
+    pl_instance_t precision, module;
     pl_instance_t averaging;                                /* [none] */
-    struct pl_optimizer *optimizer;                         /* [none: not to train] */
+    pl_replica_step_t step[PL_STEPS];
+    int steps;                                              /* 0 when it does not train */
     bool does_io, validates_average;
     struct pl_model *model;
     pl_replica_plan_t plan[PL_PLANS_MOST];
@@ -52,12 +70,11 @@ typedef struct pl_replica {
 
     struct pl_rounds *rounds;              /* training steps under way: replica_train.c */
 
-    /* Calls under way that together answer one call of the strategy's. */
-    pl_call_t *waiting;
-    int pending;
-    pl_error_t failure;
-    pl_floats_t *read[PL_REGIONS];                          /* being exported */
-    bool exports_whole;
+    pl_replica_calls_t calls;                       /* of setup, an export or an import */
+    pl_replica_calls_t freezing;
+    bool exports_whole;                                  /* the export under way */
+    bool freezes_again;                                  /* once more when that is done */
+    pl_floats_t *read[PL_REGIONS];                       /* being exported */
 } pl_replica_t;
 
 /* Describes and compiles all that the job's stage needs and writes the first weights;
@@ -81,6 +98,9 @@ PL_API int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_bat
                             pl_error_t *err);
 PL_API int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call,
                                const pl_evaluate_batch_t *msg, pl_error_t *err);
+/* Freezes parameters and trains others again, from the next step on. */
+PL_API int pl_replica_freeze(pl_replica_t *r, pl_call_t *call, const pl_freeze_t *msg,
+                             pl_error_t *err);
 PL_API int pl_replica_figure_names(const pl_replica_t *r, pl_call_t *call,
                                    const pl_figure_names_t *msg, pl_error_t *err);
 /* What the schedule goes by. */

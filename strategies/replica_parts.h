@@ -4,15 +4,24 @@
 
 #include <jansson.h>
 
+#include "strategies/optimizers/optimizer.h"
 #include "strategies/replica.h"
 
-/* The plan for a batch, or NULL with an error. */
-const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r, pl_stage_t stage,
-                                         const pl_batch_t *batch, bool accumulate,
-                                         pl_error_t *err);
+enum { PL_FIGURES_MOST = 64 };                              /* that loops tell apart */
 
-/* The plan of a kind that there is one of, or NULL. */
-const pl_replica_plan_t *pl_replica_plan_of(const pl_replica_t *r, pl_plan_kind_t kind);
+/* ---- Plans ---- */
+
+/* The plan that is like a batch plan in stage, step, size and accumulate, or NULL with an
+ * error. */
+const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r,
+                                         const pl_replica_plan_t *like, pl_error_t *err);
+
+/* The first plan of a kind for one of the module's steps, or NULL. */
+const pl_replica_plan_t *pl_replica_plan_of(const pl_replica_t *r, pl_plan_kind_t kind,
+                                            int step);
+
+/* How many numbers the figures of a plan are. */
+size_t pl_replica_figures(const pl_replica_plan_t *plan);
 
 /* Whether there is state that steps change, and so a copy of it in PL_REGION_KEPT. */
 bool pl_replica_keeps_state(const pl_replica_t *r);
@@ -26,8 +35,9 @@ int pl_replica_keep_scaling(const pl_floats_t *floats, json_t *into, pl_error_t 
 int pl_replica_restore_scaling(pl_replica_t *r, const json_t *from,
                                pl_on_answer_t on_answer, pl_error_t *err);
 
-/* What the learning rate of a step is, as a share of the optimizer's. */
-double pl_replica_lr_factor(const pl_replica_t *r, const pl_train_batch_t *msg);
+/* What the learning rate of one of the module's steps is, as a share of the
+ * optimizer's. */
+double pl_replica_lr_factor(const pl_replica_t *r, int step, const pl_train_batch_t *msg);
 
 /* What the schedule has kept, in the same way. */
 int pl_replica_keep_schedule(const pl_replica_t *r, json_t *into, pl_error_t *err);
@@ -40,8 +50,41 @@ double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *m
  * weights get the average, where there is one. */
 pl_region_t pl_replica_region_of(const pl_replica_t *r, int region);
 
+/* ---- The module's steps: replica_optimizers.c ---- */
+
+int pl_replica_bind_steps(pl_replica_t *r, pl_error_t *err);
+void pl_replica_release_steps(pl_replica_t *r);
+/* Gives each parameter to the step that trains it; once all stages are described. */
+int pl_replica_divide(pl_replica_t *r, pl_error_t *err);
+/* Each of the patterns must fit some parameter: `whose` they are, for the error. */
+int pl_replica_check_patterns(const struct pl_model *model, const char *patterns,
+                              const char *whose, pl_error_t *err);
+
+/* Regions that the optimizers need: as many as the one that needs most. */
+int pl_replica_slots(const pl_replica_t *r);
+
+/* ---- Training: replica_train.c ---- */
+
 /* Before the first step, and at the end. */
 struct pl_rounds *pl_rounds_new(pl_error_t *err);
 void pl_rounds_free(struct pl_rounds *rounds);
+
+/* Lets no step begin; PL_EBUSY: some are under way. */
+int pl_rounds_hold(pl_replica_t *r, pl_error_t *err);
+/* Those that came meanwhile begin; or, after a failure, they and all to come fail. */
+void pl_rounds_release(pl_replica_t *r, const pl_error_t *failure);
+
+/* ---- Freezing: replica_freeze.c ---- */
+
+/* What trainer.freeze says, before anything is compiled. */
+int pl_replica_freeze_first(pl_replica_t *r, pl_error_t *err);
+
+/* What is frozen, into the object of what a whole export keeps, and from it. */
+int pl_replica_keep_frozen(const pl_replica_t *r, json_t *into, pl_error_t *err);
+int pl_replica_restore_frozen(pl_replica_t *r, const json_t *from, pl_error_t *err);
+
+/* Makes the plans that train anew; the answers go to pl_replica_compiled(). */
+int pl_replica_recompile(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err);
+void pl_replica_compiled(pl_replica_t *r, const pl_answer_t *answer);
 
 #endif

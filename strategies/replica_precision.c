@@ -39,9 +39,8 @@ static int call_write(pl_replica_t *r, const float value[PL_SCALING_COUNT],
     const pl_write_region_t msg = {.region = PL_REGION_SCALING,
                                    .floats = &floats->object};
     const pl_how_t how = {.on_answer = on_answer};
-    int code =
-        pl_replica_made_call(r, pl_call_write_region(r, r->accelerator, &msg, how, err),
-                             err);
+    int code = pl_replica_made_call(
+        &r->calls, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
     pl_object_unref(floats);
     return code;
 }
@@ -55,8 +54,9 @@ int pl_replica_begin_scaling(pl_replica_t *r, pl_on_answer_t on_answer, pl_error
         return PL_OK;
     const float first[PL_SCALING_COUNT] = {
         [PL_SCALING_FACTOR] = (float)scaling->init_scale};
-    int code =
-        pl_replica_made_call(r, pl_call_allocate(r, r->accelerator, &msg, how, err), err);
+    int code = pl_replica_made_call(&r->calls,
+                                    pl_call_allocate(r, r->accelerator, &msg, how, err),
+                                    err);
     return code == PL_OK ? call_write(r, first, on_answer, err) : code;
 }
 

@@ -16,11 +16,12 @@ static pl_moment_t moment_of(const pl_train_batch_t *msg)
                          .epoch_ends = msg->epoch_ends};
 }
 
-double pl_replica_lr_factor(const pl_replica_t *r, const pl_train_batch_t *msg)
+double pl_replica_lr_factor(const pl_replica_t *r, int step, const pl_train_batch_t *msg)
 {
-    const pl_scheduler_ops_t *scheduler = r->scheduler.ops;
+    const pl_instance_t *part = &r->step[step].scheduler;
+    const pl_scheduler_ops_t *scheduler = part->ops;
     const pl_moment_t when = moment_of(msg);
-    return msg->lr_factor * scheduler->factor(r->scheduler.self, &when);
+    return msg->lr_factor * scheduler->factor(part->self, &when);
 }
 
 double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *msg)
@@ -33,41 +34,72 @@ double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *m
 int pl_replica_observe_figures(pl_replica_t *r, pl_call_t *call,
                                const pl_observe_figures_t *msg, pl_error_t *err)
 {
-    const pl_scheduler_ops_t *scheduler = r->scheduler.ops;
-    int code = scheduler->observe
-                   ? scheduler->observe(r->scheduler.self, msg->figures, err)
-                   : PL_OK;
+    int code = PL_OK;
+    for (int k = 0; k < r->steps && code == PL_OK; k++) {
+        const pl_scheduler_ops_t *scheduler = r->step[k].scheduler.ops;
+        if (scheduler->observe)
+            code = scheduler->observe(r->step[k].scheduler.self, msg->figures, err);
+    }
     if (code != PL_OK)
         return code;
     return pl_reply_observe_figures(call, &(pl_observe_figures_reply_t){0});
 }
 
-int pl_replica_keep_schedule(const pl_replica_t *r, json_t *into, pl_error_t *err)
+/* ---- "schedule": what it keeps, or an object with that of each named step ---- */
+
+static int schedule_keep(const pl_instance_t *part, const char *name, json_t *into,
+                         pl_error_t *err)
 {
-    const pl_scheduler_ops_t *scheduler = r->scheduler.ops;
-    if (!scheduler || !scheduler->save)
+    const pl_scheduler_ops_t *scheduler = part->ops;
+    if (!scheduler->save)
         return PL_OK;
-    char *saved = scheduler->save(r->scheduler.self, err);
+    char *saved = scheduler->save(part->self, err);
     json_t *value = saved ? pl_json_value(saved, strlen(saved), err) : NULL;
     pl_text_free(saved);
     if (!value)
         return err->code;
-    return json_object_set_new(into, "schedule", value) == 0 ? PL_OK : pl_no_memory(err);
+    return json_object_set_new(into, name, value) == 0 ? PL_OK : pl_no_memory(err);
 }
 
-int pl_replica_restore_schedule(pl_replica_t *r, const json_t *from, pl_error_t *err)
+int pl_replica_keep_schedule(const pl_replica_t *r, json_t *into, pl_error_t *err)
 {
-    const pl_scheduler_ops_t *scheduler = r->scheduler.ops;
-    const json_t *value = json_object_get(from, "schedule");
-    if (!scheduler || !scheduler->restore)
+    if (r->steps && !r->step[0].table)
+        return schedule_keep(&r->step[0].scheduler, "schedule", into, err);
+    json_t *each = json_object();
+    int code = each ? PL_OK : pl_no_memory(err);
+    for (int k = 0; k < r->steps && code == PL_OK; k++)
+        code = schedule_keep(&r->step[k].scheduler, r->step[k].table->name, each, err);
+    if (code == PL_OK && json_object_size(each)
+        && json_object_set(into, "schedule", each) != 0)
+        code = pl_no_memory(err);
+    json_decref(each);
+    return code;
+}
+
+static int schedule_restore(const pl_instance_t *part, const json_t *value,
+                            pl_error_t *err)
+{
+    const pl_scheduler_ops_t *scheduler = part->ops;
+    if (!scheduler->restore)
         return PL_OK;
     if (!value)
         return pl_fail(err, PL_EFORMAT,
                        "the weights come with no state of schedule \"%s\"",
                        scheduler->name);
     char *saved = pl_json_write(value, PL_JSON_COMPACT);
-    int code = saved ? scheduler->restore(r->scheduler.self, saved, err)
-                     : pl_no_memory(err);
+    int code = saved ? scheduler->restore(part->self, saved, err) : pl_no_memory(err);
     pl_text_free(saved);
+    return code;
+}
+
+int pl_replica_restore_schedule(pl_replica_t *r, const json_t *from, pl_error_t *err)
+{
+    const json_t *value = json_object_get(from, "schedule");
+    int code = PL_OK;
+    for (int k = 0; k < r->steps && code == PL_OK; k++) {
+        const pl_module_step_t *step = r->step[k].table;
+        code = schedule_restore(&r->step[k].scheduler,
+                                step ? json_object_get(value, step->name) : value, err);
+    }
     return code;
 }

@@ -1,4 +1,6 @@
 /* replica_steps.c - plans of a replica, forward passes and what comes of them */
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -9,27 +11,37 @@
 
 /* ---- plans ---- */
 
-const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r, pl_stage_t stage,
-                                         const pl_batch_t *batch, bool accumulate,
-                                         pl_error_t *err)
+const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r,
+                                         const pl_replica_plan_t *like, pl_error_t *err)
 {
     for (int k = 0; k < r->plan_count; k++) {
         const pl_replica_plan_t *p = &r->plan[k];
-        if (p->kind == PL_PLAN_BATCH && p->stage == stage && p->size.count == batch->count
-            && p->size.length == batch->length && p->accumulate == accumulate)
+        if (p->kind == PL_PLAN_BATCH && p->stage == like->stage && p->step == like->step
+            && p->size.count == like->size.count && p->size.length == like->size.length
+            && p->accumulate == like->accumulate)
             return p;
     }
     pl_fail(err, PL_EINVAL, "no plan for a batch of %lld samples of length %lld",
-            (long long)batch->count, (long long)batch->length);
+            (long long)like->size.count, (long long)like->size.length);
     return NULL;
 }
 
-const pl_replica_plan_t *pl_replica_plan_of(const pl_replica_t *r, pl_plan_kind_t kind)
+const pl_replica_plan_t *pl_replica_plan_of(const pl_replica_t *r, pl_plan_kind_t kind,
+                                            int step)
 {
     for (int k = 0; k < r->plan_count; k++)
-        if (r->plan[k].kind == kind)
+        if (r->plan[k].kind == kind && r->plan[k].step == step)
             return &r->plan[k];
     return NULL;
+}
+
+size_t pl_replica_figures(const pl_replica_plan_t *plan)
+{
+    size_t numbers = 0;
+    for (int k = 0; k < plan->fetch_count; k++)
+        if (plan->fetch[k].kind == PL_FETCH_FIGURE)
+            numbers += (size_t)plan->fetch[k].sums;
+    return numbers;
 }
 
 bool pl_replica_keeps_state(const pl_replica_t *r)
@@ -132,8 +144,10 @@ static int forward_send(pl_replica_t *r, forward_t *forward,
 int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batch_t *msg,
                         pl_error_t *err)
 {
-    const pl_replica_plan_t *plan =
-        pl_replica_plan(r, msg->stage, (const pl_batch_t *)msg->batch, false, err);
+    const pl_batch_t *batch = (const pl_batch_t *)msg->batch;
+    const pl_replica_plan_t like = {.stage = (pl_stage_t)msg->stage,
+                                    .size = {batch->count, batch->length}};
+    const pl_replica_plan_t *plan = pl_replica_plan(r, &like, err);
     forward_t *forward = plan ? pl_alloc(sizeof *forward) : NULL;
     if (!forward)
         return plan ? pl_no_memory(err) : err->code;
@@ -146,24 +160,66 @@ int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batc
 
 /* ---- figures ---- */
 
-/* One a line, as messages.def has it. */
+/* Longer by one line, as messages.def has it, or NULL. */
+static PL_PRINTF(2, 3) char *names_add(char *names, const char *format, ...)
+{
+    char name[192];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(name, sizeof name, format, args);
+    va_end(args);
+    char *longer = names ? pl_text("%s%s\n", names, name) : NULL;
+    pl_free(names);
+    return longer;
+}
+
+static char *names_of_plan(char *names, const pl_replica_plan_t *plan, const char *step)
+{
+    for (int k = 0; k < plan->fetch_count; k++) {
+        const pl_fetch_t *f = &plan->fetch[k];
+        if (f->kind == PL_FETCH_FIGURE)
+            names = names_add(names, "%s%s%s%s\t%d\t%d\t%lld\t%lld", step,
+                              *step ? "_" : "", f->name, f->when & PL_ON_STEP ? "*" : "",
+                              f->metric, f->average, (long long)f->sums,
+                              (long long)f->columns);
+    }
+    return names;
+}
+
+/* What each step's optimizer is told by; of the only one it is its own name. */
+static char *names_of_optimizers(char *names, const pl_replica_t *r)
+{
+    for (int k = 0; k < r->steps; k++) {
+        const pl_module_step_t *step = r->step[k].table;
+        names = names_add(names, "=lr-%s",
+                          step ? step->name : r->step[k].optimizer->ops->name);
+        names = names_add(names, "=grad_norm%s%s", step ? "-" : "",
+                          step ? step->name : "");
+    }
+    if (r->model->scaling)
+        names = names_add(names, "=loss_scale\n=skipped_steps");
+    return names;
+}
+
+/* Plans of a stage and step lie side by side, and have the same figures. */
+static bool is_first(const pl_replica_t *r, int k)
+{
+    return k == 0 || r->plan[k].stage != r->plan[k - 1].stage
+           || r->plan[k].step != r->plan[k - 1].step;
+}
+
 static char *figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
 {
-    const pl_replica_plan_t *plan = NULL;
-    for (int k = 0; k < r->plan_count && !plan; k++)
-        if (r->plan[k].stage == stage && r->plan[k].kind == PL_PLAN_BATCH)
-            plan = &r->plan[k];
     char *names = pl_strdup("");
-    for (int k = 0; plan && names && k < plan->fetch_count; k++) {
-        const pl_fetch_t *f = &plan->fetch[k];
-        if (f->kind != PL_FETCH_FIGURE)
-            continue;
-        char *longer = pl_text("%s%s%s\t%d\t%d\t%lld\t%lld\n", names, f->name,
-                               f->when & PL_ON_STEP ? "*" : "", f->metric, f->average,
-                               (long long)f->sums, (long long)f->columns);
-        pl_free(names);
-        names = longer;
+    for (int k = 0; k < r->plan_count; k++) {
+        const pl_replica_plan_t *plan = &r->plan[k];
+        const pl_module_step_t *step = stage == PL_TRAIN ? r->step[plan->step].table
+                                                         : NULL;
+        if (plan->kind == PL_PLAN_BATCH && plan->stage == stage && is_first(r, k))
+            names = names_of_plan(names, plan, step ? step->name : "");
     }
+    if (stage == PL_TRAIN)
+        names = names_of_optimizers(names, r);
     if (!names)
         pl_no_memory(err);
     return names;

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/options.h"
-#include "strategies/optimizers/optimizer.h"
 #include "strategies/replica_calls.h"
 #include "strategies/weights_match.h"
 #include "strategies/replica_parts.h"
@@ -29,8 +28,7 @@ static int64_t region_count(const pl_replica_t *r, int region, bool whole)
         return r->model->scaling ? PL_SCALING_COUNT : 0;
     if (region == PL_REGION_AVERAGE)
         return r->averaging.ops ? r->model->params : 0;
-    return region - PL_REGION_SLOT0 < pl_optimizer_slots(r->optimizer) ? r->model->params
-                                                                       : 0;
+    return region - PL_REGION_SLOT0 < pl_replica_slots(r) ? r->model->params : 0;
 }
 
 pl_region_t pl_replica_region_of(const pl_replica_t *r, int region)
@@ -69,6 +67,8 @@ static int state_keep(const pl_replica_t *r, char **text_p, pl_error_t *err)
 {
     json_t *state = json_object();
     int code = state ? pl_replica_keep_schedule(r, state, err) : pl_no_memory(err);
+    if (code == PL_OK)
+        code = pl_replica_keep_frozen(r, state, err);
     if (code == PL_OK && r->read[PL_REGION_SCALING])
         code = pl_replica_keep_scaling(r->read[PL_REGION_SCALING], state, err);
     if (code == PL_OK && !(*text_p = pl_json_write(state, PL_JSON_COMPACT)))
@@ -104,22 +104,22 @@ static void read_answered(void *self, const pl_answer_t *answer)
     pl_floats_t **into = answer->context;
     if (answer->kind == PL_ANSWER_REPLY)
         *into = pl_object_ref(answer->body->read_region_reply.floats);
-    if (!pl_replica_all_ended(r, answer))
+    if (!pl_replica_all_ended(&r->calls, answer))
         return;
     pl_error_t err = {0};
     pl_weights_t *weights = pl_weights_new(&err);
     if (weights && weights_collect(r, weights, &err) == PL_OK)
-        pl_reply_export_weights(r->waiting, &(pl_export_weights_reply_t){
-                                                .weights = &weights->object});
+        pl_reply_export_weights(r->calls.waiting, &(pl_export_weights_reply_t){
+                                                      .weights = &weights->object});
     else
-        pl_call_fail(r->waiting, &err);
+        pl_call_fail(r->calls.waiting, &err);
     blocks_drop(r);
     pl_object_unref(weights);
 }
 
 int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole, pl_error_t *err)
 {
-    int code = pl_replica_begin_calls(r, call, err);
+    int code = pl_replica_begin_calls(&r->calls, call, err);
     if (code != PL_OK)
         return code;
     blocks_drop(r);
@@ -130,9 +130,9 @@ int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole, pl_error_t *
         pl_how_t how = {.on_answer = read_answered, .context = &r->read[region]};
         if (msg.count)
             code = pl_replica_made_call(
-                r, pl_call_read_region(r, r->accelerator, &msg, how, err), err);
+                &r->calls, pl_call_read_region(r, r->accelerator, &msg, how, err), err);
     }
-    return pl_replica_made_all(r, code, err);
+    return pl_replica_made_all(&r->calls, code, err);
 }
 
 /* ---- import ---- */
@@ -140,8 +140,8 @@ int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole, pl_error_t *
 static void import_answered(void *self, const pl_answer_t *answer)
 {
     pl_replica_t *r = self;
-    if (pl_replica_all_ended(r, answer))
-        pl_reply_import_weights(r->waiting, &(pl_import_weights_reply_t){0});
+    if (pl_replica_all_ended(&r->calls, answer))
+        pl_reply_import_weights(r->calls.waiting, &(pl_import_weights_reply_t){0});
 }
 
 static int tensor_fill(const pl_weights_t *weights, const pl_tensor_info_t *t, int region,
@@ -200,7 +200,7 @@ static int call_write(pl_replica_t *r, pl_region_t region, pl_floats_t *from,
 {
     const pl_write_region_t msg = {.region = region, .floats = &from->object};
     const pl_how_t how = {.on_answer = import_answered};
-    return pl_replica_made_call(r,
+    return pl_replica_made_call(&r->calls,
                                 pl_call_write_region(r, r->accelerator, &msg, how, err),
                                 err);
 }
@@ -217,13 +217,15 @@ static int import_write(pl_replica_t *r, pl_floats_t *const from[PL_REGIONS], bo
         code = call_write(r, PL_REGION_KEPT, from[PL_REGION_STATE], err);
     if (code == PL_OK && !whole && r->averaging.ops && from[PL_REGION_PARAMS])
         code = call_write(r, PL_REGION_PARAMS, from[PL_REGION_PARAMS], err);
-    return pl_replica_made_all(r, code, err);
+    return pl_replica_made_all(&r->calls, code, err);
 }
 
 static int state_restore(pl_replica_t *r, const char *text, pl_error_t *err)
 {
     json_t *state = text ? pl_json_value(text, strlen(text), err) : json_object();
     int code = state ? pl_replica_restore_schedule(r, state, err) : PL_EFORMAT;
+    if (code == PL_OK)
+        code = pl_replica_restore_frozen(r, state, err);
     if (code == PL_OK)
         code = pl_replica_restore_scaling(r, state, import_answered, err);
     json_decref(state);
@@ -239,7 +241,7 @@ int pl_replica_import(pl_replica_t *r, pl_call_t *call, pl_weights_t *weights, b
     if (code == PL_OK)
         code = import_fill(r, ours, whole, into, err);
     if (code == PL_OK)
-        code = pl_replica_begin_calls(r, call, err);
+        code = pl_replica_begin_calls(&r->calls, call, err);
     if (code == PL_OK && whole && r->job->stage == PL_TRAIN)
         code = state_restore(r, weights->state, err);
     if (code == PL_OK)

@@ -67,6 +67,12 @@ static int single_import_weights(void *self, pl_call_t *call, const pl_body_t *b
                              body->import_weights.whole, err);
 }
 
+static int single_freeze(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
+{
+    return pl_replica_freeze(self, call, &body->freeze, err);
+}
+
 static void single_release(void *self)
 {
     pl_replica_release(self);
@@ -82,6 +88,7 @@ static const pl_handler_t single_handlers[] = {
     PL_ON(evaluate_batch, single_evaluate_batch),
     PL_ON(export_weights, single_export_weights),
     PL_ON(import_weights, single_import_weights),
+    PL_ON(freeze, single_freeze),
     PL_HANDLERS_END,
 };
 

@@ -63,8 +63,20 @@ an_operator_of_a_users_own_is_learnt_with() {
     like "$out" '^swish - x sigmoid' "it is listed by name"
 }
 
+# Two sides against each other: after some epochs the points are where the data's are.
+a_gan_learns() {
+    for run in first second; do
+        try "$paceline" fit "$srcdir/examples/mixture-gan.json" --set trainer.default_root_dir="gan-$run"
+        is "$status" 0 "it trains"
+    done
+    ok "7 of 8 modes are hit" at_least "$(figure val_modes)" 7
+    ok "by points near them" at_least "$(figure val_near)" 0.6
+    ok "and twice the same weights" cmp gan-first/0001/model.safetensors gan-second/0001/model.safetensors
+}
+
 run every_run_file_is_accepted
 run an_operator_of_a_users_own_is_learnt_with trains
+run a_gan_learns trains
 run digits_are_learnt_in_seconds trains
 run a_program_trains_inside_its_own_loop trains
 done_testing

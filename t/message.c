@@ -232,7 +232,7 @@ static void structs_are_laid_out_as_the_codec_walks(void)
 
 static void bytes_can_be_read_in_place_as_floats(void)
 {
-    pl_train_batch_reply_t reply = {.lr = 1, .figures = {bytes, 16}};
+    pl_train_batch_reply_t reply = {.bad = "", .figures = {bytes, 16}};
     pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
                        .kind = PL_KIND_REPLY,
                        .message = PL_MESSAGE_train_batch};
@@ -240,7 +240,8 @@ static void bytes_can_be_read_in_place_as_floats(void)
     pl_body_t body;
     pl_frame_make(&frame, &e, &reply, NULL);
     pl_frame_decode(pl_frame_bytes(&frame), &body, NULL, NULL);
-    is_int((uintptr_t)body.train_batch_reply.figures.data % 8, 0, "after two floats");
+    is_int((uintptr_t)body.train_batch_reply.figures.data % 8, 0,
+           "after a flag and a text");
     pl_frame_release(&frame);
 
     pl_replay_plan_t call = {.what = "x", .scalars = {bytes, 4}};
@@ -405,7 +406,8 @@ static void a_line_is_written_as_documented(void)
         "\"from\": \"?\", \"from_level\": 0, \"to\": \"?\", \"to_level\": 0, \"kind\": "
         "\"reply\", \"name\": \"ask_callbacks\", "
         "\"call\": 17, \"cause\": 12, \"fields\": {\"stop\": true, \"lr_factor\": 0.1, "
-        "\"figures\": \"\", \"save\": \"\", \"drop\": \"\", "
+        "\"figures\": \"\", \"freeze\": \"\", \"unfreeze\": \"\", "
+        "\"save\": \"\", \"drop\": \"\", "
         "\"reason\": \"a \\\"good\\\"\\u000aone \\u0001\"}}",
         "key by key");
 }

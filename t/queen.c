@@ -79,6 +79,9 @@ static void keep(asked_t *asked, const pl_body_t *body)
     case PL_MESSAGE_fetch_batch:
         asked->object = pl_object_ref(body->fetch_batch_reply.batch);
         break;
+    case PL_MESSAGE_export_weights:
+        asked->object = pl_object_ref(body->export_weights_reply.weights);
+        break;
     case PL_MESSAGE_ask_callbacks:
         keep_text(asked, body->ask_callbacks_reply.stop
                              ? body->ask_callbacks_reply.reason

@@ -162,6 +162,8 @@ static int callbacks_answer(pl_call_t *call, const pl_wishes_t *all, pl_error_t 
     const pl_ask_callbacks_reply_t reply = {.stop = all->stop,
                                             .lr_factor = all->lr_factor,
                                             .figures = text ? text : "",
+                                            .freeze = all->freeze,
+                                            .unfreeze = all->unfreeze,
                                             .save = all->wanted.save,
                                             .drop = all->wanted.drop,
                                             .reason = all->reason};
@@ -250,8 +252,7 @@ static const char *state_of(const callbacks_t *callbacks, int k, const json_t *a
     int before = 0;
     for (int i = 0; i < k; i++)
         before += !strcmp(ops_of(&callbacks->hosted[i])->name, name);
-    json_array_foreach(all, at, entry)
-    {
+    json_array_foreach(all, at, entry) {
         const char *of = json_string_value(json_object_get(entry, "name"));
         const char *state = json_string_value(json_object_get(entry, "state"));
         if (of && state && !strcmp(of, name) && before-- == 0)

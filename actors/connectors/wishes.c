@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 
@@ -40,7 +41,8 @@ pl_wish_t pl_wishes_new(pl_wishes_t *all)
 static int wished(const pl_wish_t *wish, bool figures)
 {
     return (wish->stop ? PL_MAY_STOP : 0) | (wish->lr_factor != 1 ? PL_MAY_RATE : 0)
-           | (figures ? PL_MAY_LOG : 0) | (wish->save[0] ? PL_MAY_SAVE : 0);
+           | (figures ? PL_MAY_LOG : 0) | (wish->save[0] ? PL_MAY_SAVE : 0)
+           | (wish->freeze[0] || wish->unfreeze[0] ? PL_MAY_FREEZE : 0);
 }
 
 static int wish_check(pl_hook_t point, const pl_wish_t *wish, bool figures,
@@ -58,12 +60,26 @@ static int wish_check(pl_hook_t point, const pl_wish_t *wish, bool figures,
     return PL_OK;
 }
 
+static int patterns_add(char all[1024], const char *patterns, pl_error_t *err)
+{
+    const size_t used = strlen(all), length = strlen(patterns);
+    if (used + length + 2 > 1024)
+        return pl_fail(err, PL_EUSER,
+                       "the patterns of parameters that callbacks wish for at once are "
+                       "longer than 1000 characters");
+    snprintf(all + used, 1024 - used, "%s%s", used && length ? " " : "", patterns);
+    return PL_OK;
+}
+
 int pl_wishes_add(pl_wishes_t *all, const char *name, pl_hook_t point,
                   const pl_wish_t *wish, pl_error_t *err)
 {
     int code = wish_check(point, wish, all->figures.object != NULL, err);
     if (code != PL_OK)
         return code;
+    if (patterns_add(all->freeze, wish->freeze, err) != PL_OK
+        || patterns_add(all->unfreeze, wish->unfreeze, err) != PL_OK)
+        return PL_EUSER;
     all->lr_factor *= wish->lr_factor;
     if (wish->stop && !all->stop)
         snprintf(all->reason, sizeof all->reason, "%.60s%s%.*s", name,

@@ -15,6 +15,7 @@ struct pl_figures_wish {
 typedef struct pl_wishes {
     bool stop;
     double lr_factor;
+    char freeze[1024], unfreeze[1024];                   /* of all, with spaces between */
     struct pl_figures_wish figures;
     pl_wanted_t wanted;
     char reason[sizeof((pl_wish_t *)0)->reason + 64];       /* "NAME: why" */

@@ -7,9 +7,13 @@
 uint64_t pl_ask(void *self, const pl_asking_t *asking, pl_ask_callbacks_t *msg,
                 const json_t *metrics, pl_how_t how, pl_error_t *err)
 {
-    static const pl_body_t nothing = {
-        .ask_callbacks_reply = {
-            .lr_factor = 1, .figures = "", .save = "", .drop = "", .reason = ""}};
+    static const pl_body_t nothing = {.ask_callbacks_reply = {.lr_factor = 1,
+                                                              .figures = "",
+                                                              .freeze = "",
+                                                              .unfreeze = "",
+                                                              .save = "",
+                                                              .drop = "",
+                                                              .reason = ""}};
     if (!(asking->points & 1u << msg->point)) {
         how.on_answer(self, &(pl_answer_t){.kind = PL_ANSWER_REPLY,
                                            .context = how.context,
@@ -39,4 +43,13 @@ int pl_ask_log(void *self, const pl_asking_t *asking, const pl_ask_callbacks_t *
         && !pl_call_log_metrics(self, asking->logger, &log, (pl_how_t){0}, err))
         code = err->code;
     return code;
+}
+
+int pl_ask_freeze(void *self, pl_address_t strategy, const pl_ask_callbacks_reply_t *wish,
+                  pl_error_t *err)
+{
+    const pl_freeze_t msg = {.freeze = wish->freeze, .unfreeze = wish->unfreeze};
+    if (!*wish->freeze && !*wish->unfreeze)
+        return PL_OK;
+    return pl_call_freeze(self, strategy, &msg, (pl_how_t){0}, err) ? PL_OK : err->code;
 }

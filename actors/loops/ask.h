@@ -22,4 +22,9 @@ uint64_t pl_ask(void *self, const pl_asking_t *asking, pl_ask_callbacks_t *msg,
 int pl_ask_log(void *self, const pl_asking_t *asking, const pl_ask_callbacks_t *msg,
                const pl_ask_callbacks_reply_t *wish, json_t *newest, pl_error_t *err);
 
+/* Tells the strategy which parameters an answer wishes to be trained no longer, or
+ * again. */
+int pl_ask_freeze(void *self, pl_address_t strategy, const pl_ask_callbacks_reply_t *wish,
+                  pl_error_t *err);
+
 #endif

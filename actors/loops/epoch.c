@@ -75,14 +75,8 @@ static void step_skipped(pl_epoch_t *e, const char *why)
 static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
                         int64_t samples)
 {
-    if (reply->skipped) {
+    if (reply->skipped)
         step_skipped(e, reply->bad);
-    } else if (pl_due_step(&e->due, e->pass.done)) {
-        e->lr = reply->lr;
-        e->grad_norm = reply->grad_norm;
-        e->loss_scale = reply->loss_scale;
-        e->skipped_steps = reply->skipped_steps;
-    }
     e->global_step = pl_due_steps(&e->due, e->pass.done);
     e->samples += (uint64_t)samples;
     pl_pass_batch_done(&e->pass);
@@ -319,12 +313,8 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body,
                                       .what = epoch_what};
     (void)call;
     pl_epoch_t *e = self;
-    const pl_job_t *job = (const pl_job_t *)body->start.context;
-    const char *optimizer = pl_options_part_name(job->options, "optimizer");
     pl_pass_init(&e->pass, &ops, body);
     e->pass.stage = PL_TRAIN;
-    snprintf(e->optimizer, sizeof e->optimizer, "lr-%s",
-             optimizer ? optimizer : "optimizer");
     e->evaluate = pl_peer(self, "evaluate");
     e->asking.callback = pl_peer(self, "callback");
     e->asking.logger = pl_peer(self, "logger");

@@ -56,6 +56,7 @@ static void epoch_wish(pl_epoch_t *e, const pl_ask_callbacks_reply_t *wish)
     const pl_ask_callbacks_t msg = {.epoch = e->pass.epoch,
                                     .global_step = e->global_step};
     pl_ask_log(e, &e->asking, &msg, wish, e->newest, &e->pass.failure);
+    pl_ask_freeze(e, e->pass.strategy, wish, &e->pass.failure);
     e->lr_factor *= wish->lr_factor;
     pl_wanted_add(&e->wanted, wish->save, wish->drop, &e->pass.failure);
     if (wish->stop)

@@ -12,7 +12,6 @@
 
 typedef struct pl_epoch {
     pl_pass_t pass;                                         /* first: see pass.h */
-    char optimizer[48];
     pl_address_t evaluate;
     pl_asking_t asking;
 
@@ -23,8 +22,7 @@ typedef struct pl_epoch {
     unsigned decision;                             /* which part of it is under way */
     uint64_t evaluating;                           /* the call  [0: none] */
     bool validated;                                /* in this decision */
-    double lr, lr_factor, grad_norm, loss_scale;
-    uint64_t skipped_steps;                 /* because scaled gradients were not finite */
+    double lr_factor;
     bool stopping, ended;
     bool told;                             /* to stop, from above: does not wait for a
                                               validation */
@@ -47,7 +45,7 @@ typedef struct pl_epoch {
 
 void pl_epoch_tell(const pl_epoch_t *e, const char *event, const char *metrics);
 void pl_epoch_report(pl_epoch_t *e, const char *event, const json_t *metrics);
-/* What came since the newest log line, and of what it came. */
+/* What came since the newest log line. */
 int pl_epoch_newest(const pl_epoch_t *e, json_t *into, pl_error_t *err);
 /* With what no log line has said yet. */
 void pl_epoch_report_now(pl_epoch_t *e, const char *event);

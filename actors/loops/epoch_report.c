@@ -17,19 +17,15 @@ void pl_epoch_tell(const pl_epoch_t *e, const char *event, const char *metrics)
                                                          .metrics = metrics});
 }
 
-/* What came since the newest log line, and of what it came. */
 int pl_epoch_newest(const pl_epoch_t *e, json_t *into, pl_error_t *err)
 {
+    if (e->skipped)
+        json_object_del(into, "skipped_steps");             /* a sum: see below */
     int code = pl_figures_put(&e->since_log, PL_FIGURES_OF_STEPS, into, err);
-    if (code == PL_OK && e->global_step)
-        code = pl_metric_put(into, e->optimizer, e->lr, err);
-    if (code == PL_OK && e->global_step)
-        code = pl_metric_put(into, "grad_norm", e->grad_norm, err);
-    if (code == PL_OK && e->loss_scale > 0)
-        code = pl_metric_put(into, "loss_scale", e->loss_scale, err);
-    if (code == PL_OK && (e->loss_scale > 0 || e->skipped))
+    const json_t *scaling = json_object_get(into, "skipped_steps");
+    if (code == PL_OK && e->skipped)
         code = pl_metric_put(into, "skipped_steps",
-                             (double)(e->skipped_steps + e->skipped), err);
+                             json_number_value(scaling) + (double)e->skipped, err);
     return code;
 }
 

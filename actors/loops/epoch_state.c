@@ -69,13 +69,11 @@ static uint32_t batches_kept(const pl_epoch_t *e)
 
 static json_t *epoch_keep(const pl_epoch_t *e)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:O}",
-                     "epoch", (json_int_t)e->pass.epoch, "batch",
-                     (json_int_t)batches_kept(e), "global_step",
-                     (json_int_t)e->global_step, "samples", (json_int_t)e->samples,
-                     "skipped", (json_int_t)e->skipped, "lr", number_keep(e->lr),
-                     "lr_factor", number_keep(e->lr_factor), "grad_norm",
-                     number_keep(e->grad_norm), "stop",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:o, s:o, s:O}", "epoch",
+                     (json_int_t)e->pass.epoch, "batch", (json_int_t)batches_kept(e),
+                     "global_step", (json_int_t)e->global_step, "samples",
+                     (json_int_t)e->samples, "skipped", (json_int_t)e->skipped,
+                     "lr_factor", number_keep(e->lr_factor), "stop",
                      e->stopping && !e->told ? e->reason : "", "wish", e->wish, "sums",
                      sums_keep(&e->sums), "since_log", sums_keep(&e->since_log), "newest",
                      e->newest);
@@ -109,9 +107,7 @@ int pl_epoch_set_state(void *self, pl_call_t *call, const pl_body_t *body,
     e->skipped = (uint64_t)json_integer_value(json_object_get(kept, "skipped"));
     const char *wish = json_string_value(json_object_get(kept, "wish"));
     snprintf(e->wish, sizeof e->wish, "%s", wish ? wish : "");
-    e->lr = number_of(json_object_get(kept, "lr"));
     e->lr_factor = number_of(json_object_get(kept, "lr_factor"));
-    e->grad_norm = number_of(json_object_get(kept, "grad_norm"));
     if (stop && *stop) {
         e->stopping = true;
         snprintf(e->reason, sizeof e->reason, "%s", stop);

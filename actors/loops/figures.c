@@ -23,7 +23,9 @@ static void figure_name(pl_figures_t *figures, const char *prefix, const char *l
     f->average = average;
     f->from = figures->size;
     f->on_step = length && line[length - 1] == '*';
-    snprintf(f->name, sizeof f->name, "%s%.*s", prefix, (int)(length - f->on_step), line);
+    f->is_newest = *line == '=';
+    snprintf(f->name, sizeof f->name, "%s%.*s", f->is_newest ? "" : prefix,
+             (int)(length - f->on_step - f->is_newest), line + f->is_newest);
     figures->size += f->count;
     figures->count++;
 }
@@ -71,11 +73,26 @@ bool pl_figures_are_finite(pl_bytes_t sums)
     return true;
 }
 
+/* What comes now takes the place of what came before. */
+static void newest_clear(pl_figures_t *figures, const char *sums, size_t count)
+{
+    for (int k = 0; k < figures->count; k++) {
+        const pl_figure_t *f = &figures->figure[k];
+        double weight = 0;
+        if (!f->is_newest || f->from + 2 > count)
+            continue;
+        memcpy(&weight, sums + (f->from + 1) * sizeof weight, sizeof weight);
+        if (weight != 0)
+            memset(figures->sum + f->from, 0, 2 * sizeof *figures->sum);
+    }
+}
+
 void pl_figures_add(pl_figures_t *figures, pl_bytes_t sums)
 {
     size_t count = sums.size / sizeof(double);
     const char *from = sums.data;
-    pl_figures_begin(figures);
+    if (pl_figures_begin(figures))
+        newest_clear(figures, from, count);
     for (size_t k = 0; k < count && k < figures->size && figures->sum; k++) {
         double one;
         memcpy(&one, from + k * sizeof one, sizeof one);
@@ -121,7 +138,8 @@ int pl_figures_put(const pl_figures_t *figures, pl_figures_of_t of, json_t *into
         const pl_metric_sums_t sums = {f->kind, f->average, figures->sum + f->from,
                                        f->count, f->columns};
         json_t *value = NULL;
-        if (!f->on_step && of == PL_FIGURES_OF_STEPS)
+        if (f->is_newest ? of != PL_FIGURES_OF_STEPS
+                         : !f->on_step && of == PL_FIGURES_OF_STEPS)
             continue;
         code = pl_metric_value(&sums, &value, err);
         if (value)

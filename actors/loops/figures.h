@@ -11,6 +11,7 @@ enum { PL_FIGURES_MOST = 64 };
 typedef struct pl_figure {
     char name[64];                       /* with the stage's prefix: "val_loss" */
     bool on_step;                        /* wanted at steps too, not only over an epoch */
+    bool is_newest;                      /* what came last counts, not all together */
     pl_metric_kind_t kind;
     pl_average_t average;
     size_t from, count, columns;              /* its place among the sums; see metric.h */

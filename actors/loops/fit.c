@@ -227,6 +227,7 @@ static void fit_wish(pl_fit_t *fit, const pl_ask_callbacks_reply_t *wish)
     const pl_ask_callbacks_t msg = {.epoch = fit->epochs,
                                     .global_step = fit->global_step};
     pl_ask_log(fit, &fit->asking, &msg, wish, fit->metrics, NULL);
+    pl_ask_freeze(fit, fit->strategy, wish, &fit->failure);
     fit->lr_factor *= wish->lr_factor;
     if (wish->stop && !*fit->wish)
         snprintf(fit->wish, sizeof fit->wish, "%s", wish->reason);

@@ -91,6 +91,11 @@ const char *pl_part_name(const json_t *value)
     return json_string_value(name);
 }
 
+bool pl_is_by_step(const json_t *value)
+{
+    return json_is_object(value) && !json_object_get(value, "name");
+}
+
 /* The options of a value that names a part, without the name, as a JSON string. */
 static json_t *options_as_text(const json_t *value)
 {

@@ -8,8 +8,8 @@ const char pl_usual_logger[] = "jsonl";
 const pl_section_t pl_sections[] = {
     {"module", PL_SECTION_PART, "module", "what is trained", NULL},
     {"data", PL_SECTION_DATA, "dataset", "what it is trained on", NULL},
-    {"optimizer", PL_SECTION_PART, "optimizer", "how parameters are updated", NULL},
-    {"scheduler", PL_SECTION_PART, "scheduler", "how the learning rate changes", NULL},
+    {"optimizer", PL_SECTION_STEPS, "optimizer", "how parameters are updated", NULL},
+    {"scheduler", PL_SECTION_STEPS, "scheduler", "how the learning rate changes", NULL},
     {"averaging", PL_SECTION_PART, "averaging", "what average of the weights is kept",
      NULL},
     {"trainer", PL_SECTION_TRAINER, NULL, "how long, where and with what care", NULL},
@@ -40,6 +40,9 @@ const pl_option_t pl_trainer_table[] = {
             "time after which training ends, DD:HH:MM:SS; empty: no limit"),
     TRAINER(INT, accumulate_grad_batches, "1", "1..",
             "batches behind one optimizer step"),
+    TRAINER(TEXT, freeze, "\"\"", NULL,
+            "patterns of parameters that are not trained, with spaces between: \"h.0.* "
+            "wte.*\""),
     TRAINER(FLOAT, gradient_clip_val, "0", "0..",
             "largest norm of the gradient, 0 for any"),
     TRAINER(TEXT, nan_policy, "\"stop\"", "stop|skip",

@@ -10,6 +10,8 @@
 /* How a section of a run file is read. */
 typedef enum pl_section_kind {
     PL_SECTION_PART,                   /* "adamw" or {"name": "adamw", …}; null: none */
+    PL_SECTION_STEPS,                  /* the same, or a part for each of the module's
+                                          steps */
     PL_SECTION_DATA,                   /* the same, or {"train": …, "val": …} */
     PL_SECTION_TRAINER,
     PL_SECTION_PARTS,                                       /* a list of parts */
@@ -38,6 +40,7 @@ typedef struct pl_trainer_options {
     int64_t min_epochs, min_steps;
     const char *max_time;                                   /* "": no limit */
     int64_t accumulate_grad_batches;
+    const char *freeze;                                  /* patterns of parameters */
     double gradient_clip_val;                            /* 0: off */
     const char *nan_policy;                              /* "stop", "skip" */
     pl_amount_t val_check_interval;                      /* share of the epoch, batches or

@@ -320,6 +320,68 @@ static int check_sources(const checker_t *c, const path_t *path, const json_t *d
     return rc;
 }
 
+/* The steps of the run's module, or NULL when it has one only, or nobody knows it. */
+static const pl_module_step_t *module_steps(const checker_t *c)
+{
+    const json_t *module = json_object_get(c->o->root, "module");
+    const char *name = module ? pl_part_name(module) : NULL;
+    const pl_module_ops_t *ops = name ? pl_part_find("module", name, NULL) : NULL;
+    return ops ? ops->steps : NULL;
+}
+
+static int check_step_name(const checker_t *c, const path_t *path,
+                           const pl_module_step_t *step)
+{
+    char shown[PATH_TEXT], text[PL_NEAREST_TEXT];
+    pl_nearest_t nearest;
+    pl_nearest_init(&nearest, path->key);
+    for (; step->name; step++) {
+        if (!strcmp(step->name, path->key))
+            return PL_OK;
+        pl_nearest_offer(&nearest, step->name);
+    }
+    return fail_at(c, path, PL_JSON_KEY, PL_EINVAL,
+                   "unknown key \"%s\": it is no step of the module: %s",
+                   show_path(path, shown), pl_nearest_text(&nearest, text));
+}
+
+/* A part for each step of the module; the learning rate of one without a scheduler stays
+ * as it is. */
+static int check_each_step(const checker_t *c, const path_t *path,
+                           const pl_section_t *section, const json_t *object,
+                           const pl_module_step_t *steps)
+{
+    const char *key;
+    char shown[PATH_TEXT];
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        const path_t at = {.up = path, .key = key};
+        int rc = check_step_name(c, &at, steps);
+        if (rc == PL_OK)
+            rc = check_part(c, &at, section->role, false, value);
+        if (rc != PL_OK)
+            return rc;
+    }
+    for (const pl_module_step_t *step = steps;
+         !strcmp(section->role, "optimizer") && step->name; step++)
+        if (!json_object_get(object, step->name))
+            return fail_at(c, path, PL_JSON_VALUE, PL_EINVAL,
+                           "\"%s\" needs \"%s\": the %s of that step of the module",
+                           show_path(path, shown), step->name, section->role);
+    return PL_OK;
+}
+
+static int check_steps(const checker_t *c, const path_t *path,
+                       const pl_section_t *section, const json_t *value)
+{
+    const bool one = !pl_is_by_step(value);
+    const pl_module_step_t *steps = one || !c->deep ? NULL : module_steps(c);
+    if (steps)
+        return check_each_step(c, path, section, value, steps);
+    return one || c->deep ? check_part(c, path, section->role, false, value) : PL_OK;
+}
+
 static int check_data(const checker_t *c, const path_t *path, const json_t *data)
 {
     if (pl_data_has_sources(data))
@@ -390,6 +452,8 @@ static int check_section(const checker_t *c, const pl_section_t *section,
     case PL_SECTION_PART:
         return json_is_null(value) ? PL_OK
                                    : check_part(c, &path, section->role, false, value);
+    case PL_SECTION_STEPS:
+        return json_is_null(value) ? PL_OK : check_steps(c, &path, section, value);
     case PL_SECTION_DATA:
         return json_is_null(value) ? PL_OK : check_data(c, &path, value);
     case PL_SECTION_TRAINER: return check_trainer(c, &path, value);

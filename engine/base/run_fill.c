@@ -194,11 +194,32 @@ static json_t *fill_list(const pl_section_t *section, const json_t *list, pl_err
     return finish(filled, rc);
 }
 
+/* A part, or one for each step of the module. */
+static json_t *fill_steps(const pl_section_t *section, const json_t *value,
+                          pl_error_t *err)
+{
+    if (!pl_is_by_step(value))
+        return fill_part(section->role, value, err);
+    json_t *filled = json_object(), *part;
+    int rc = filled ? PL_OK : pl_no_memory(err);
+    const char *key;
+    json_object_foreach((json_t *)value, key, part)
+    {
+        if (rc != PL_OK)
+            break;
+        json_t *entry = pl_part_name(part) ? fill_part(section->role, part, err)
+                                           : pl_json_copy(part);
+        rc = put(filled, key, entry, err);
+    }
+    return finish(filled, rc);
+}
+
 static json_t *fill_section(const pl_section_t *section, const json_t *value,
                             pl_error_t *err)
 {
     switch (section->kind) {
     case PL_SECTION_PART: return fill_part(section->role, value, err);
+    case PL_SECTION_STEPS: return fill_steps(section, value, err);
     case PL_SECTION_DATA: return fill_data(value, err);
     case PL_SECTION_TRAINER: return fill_trainer(value, err);
     case PL_SECTION_PARTS:
@@ -216,6 +237,7 @@ json_t *pl_run_fill(const json_t *root, pl_error_t *err)
          section++) {
         const json_t *value = json_object_get(root, section->name);
         bool has_defaults = section->kind != PL_SECTION_PART
+                            && section->kind != PL_SECTION_STEPS
                             && section->kind != PL_SECTION_DATA;
         if (!has_defaults && (!value || json_is_null(value)))
             continue;

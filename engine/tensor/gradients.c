@@ -26,6 +26,7 @@ typedef struct backward {
     int parts, room;
     bool *assigned;                             /* [tensors of the model] */
     int *parameter, parameters;                 /* tensors that are one, offsets rising */
+    double nominal;
     bool accumulate;
 } backward_t;
 
@@ -191,7 +192,7 @@ static void assign_zeros(backward_t *b)
 {
     const pl_model_t *model = b->g->model;
     for (int i = 0; i < model->count && !b->accumulate; i++)
-        if (model->tensor[i].region == PL_REGION_PARAMS && !b->assigned[i])
+        if (pl_is_trained(&model->tensor[i], b->g->step) && !b->assigned[i])
             assign_grad(b, model->tensor[i].offset,
                         pl_broadcast_to(b->g, pl_scalar(b->g, 0),
                                         model->tensor[i].shape));
@@ -235,8 +236,6 @@ static int check_step(pl_graph_t *g, pl_error_t *err)
         || strcmp(g->fetch[0].name, "loss"))
         return pl_fail(err, PL_EINVAL,
                        "the training step has no loss; end it with pl_loss()");
-    if (!g->value[g->fetch[0].value].grad)
-        return pl_fail(err, PL_EINVAL, "the loss does not depend on any parameter");
     return PL_OK;
 }
 
@@ -250,20 +249,52 @@ static pl_node_t first_gradient(pl_graph_t *g, double nominal)
                   pl_region_view(g, PL_REGION_SCALING, PL_SCALING_FACTOR, pl_shape(0)));
 }
 
+/* What has a gradient, from the parameters that this step trains. */
+static void mark(const backward_t *b)
+{
+    pl_graph_t *g = b->g;
+    for (int i = 0; i < b->values; i++)
+        if (is_parameter(&g->value[i]))
+            g->value[i].grad =
+                pl_is_trained(&g->model->tensor[tensor_at(b, g->value[i].offset)],
+                              g->step);
+    for (int i = 0; i < b->ops; i++) {
+        const pl_op_t *op = &g->op[i];
+        bool grad = false;
+        for (int k = 0; k < op->input_count; k++)
+            grad |= pl_wants(g, op, k);
+        if (op->output_count)
+            g->value[op->output[0]].grad &= grad;
+    }
+}
+
+static void describe(backward_t *b)
+{
+    pl_graph_t *g = b->g;
+    const int64_t loss = g->model->params + 2 * g->step;
+    mark(b);
+    if (!g->value[g->fetch[0].value].grad) {
+        pl_graph_fail(g, PL_EINVAL,
+                      "the loss does not depend on any parameter that is "
+                      "to be trained");
+        return;
+    }
+    pl_model_freeze(g->model);                 /* from here on offsets are in the graph */
+    assign_grad(b, loss, pl_node_of(g->fetch[0].value));
+    assign_grad(b, loss + 1, pl_node_of(g->fetch[0].weight));
+    contribute(b, g->fetch[0].value, first_gradient(g, b->nominal));
+    walk(b);
+    assign_zeros(b);
+}
+
 int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_t *err)
 {
     int code = check_step(g, err);
     if (code != PL_OK)
         return code;
-    pl_model_freeze(g->model);                 /* from here on offsets are in the graph */
-    backward_t b = {.g = g, .accumulate = accumulate};
-    if (backward_init(&b) == PL_OK) {
-        assign_grad(&b, g->model->params, pl_node_of(g->fetch[0].value));
-        assign_grad(&b, g->model->params + 1, pl_node_of(g->fetch[0].weight));
-        contribute(&b, g->fetch[0].value, first_gradient(g, nominal));
-        walk(&b);
-        assign_zeros(&b);
-    }
+    backward_t b = {.g = g, .nominal = nominal, .accumulate = accumulate};
+    if (backward_init(&b) == PL_OK)
+        describe(&b);
     pl_free(b.first);
     pl_free(b.last);
     pl_free(b.first_reader);

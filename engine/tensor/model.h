@@ -17,6 +17,9 @@ typedef struct pl_tensor_info {
     int64_t offset, count;                       /* elements */
     pl_init_rule_t init;
     pl_agree_t agree;
+    int step;                            /* of a parameter: which of the module's steps
+                                            trains it, from 0 */
+    bool frozen;                         /* no step does, for now */
     int same_hash;                       /* number + 1 of another to look at  [0: none] */
 } pl_tensor_info_t;
 
@@ -29,6 +32,12 @@ typedef struct pl_model {
     const pl_loss_scaling_t *scaling;      /* of the loss  [none] */
     bool frozen;
 } pl_model_t;
+
+/* Whether a step trains the tensor. */
+static inline bool pl_is_trained(const pl_tensor_info_t *tensor, int step)
+{
+    return tensor->region == PL_REGION_PARAMS && tensor->step == step && !tensor->frozen;
+}
 
 pl_model_t *pl_model_new(pl_error_t *err);
 void pl_model_free(pl_model_t *model);

@@ -119,19 +119,51 @@ static void keep_state(pl_graph_t *g, const pl_model_t *model)
                   pl_region_view(g, PL_REGION_STATE, 0, shape));
 }
 
-/* From the gradient of sum/nominal to that of sum/weight, clipped. */
-static pl_node_t gradient_factor(pl_graph_t *g, const pl_model_t *model, double nominal,
-                                 double clip)
+/* Neighbouring parameters of a step, from element *to on; false: no more. */
+static bool next_range(const pl_model_t *model, int step, int64_t *from, int64_t *to)
 {
-    pl_node_t loss = pl_region_view(g, PL_REGION_GRADS, model->params, pl_shape(0));
-    pl_node_t weight = pl_region_view(g, PL_REGION_GRADS, model->params + 1, pl_shape(0));
-    pl_node_t grads = pl_region_view(g, PL_REGION_GRADS, 0, PL_SHAPE(model->params));
+    bool found = false;
+    for (int i = 0; i < model->count; i++) {
+        const pl_tensor_info_t *t = &model->tensor[i];
+        if (t->region != PL_REGION_PARAMS || t->offset < *to)
+            continue;
+        if (found && !pl_is_trained(t, step)) {
+            *to = t->offset;
+            return true;
+        }
+        if (!found && pl_is_trained(t, step)) {
+            *from = t->offset;
+            found = true;
+        }
+    }
+    if (found)
+        *to = model->params;
+    return found;
+}
+
+static pl_node_t sum_of_squares(pl_graph_t *g, const pl_model_t *model, int step)
+{
+    pl_node_t sum = {-1};
+    for (int64_t from = 0, to = 0; next_range(model, step, &from, &to);) {
+        pl_node_t grads = pl_region_view(g, PL_REGION_GRADS, from, PL_SHAPE(to - from));
+        pl_node_t part = pl_sum(g, pl_mul(g, grads, grads), NULL, 0, false);
+        sum = sum.id < 0 ? part : pl_add(g, sum, part);
+    }
+    return sum;
+}
+
+/* From the gradient of sum/nominal to that of sum/weight, clipped. */
+static pl_node_t gradient_factor(pl_graph_t *g, const pl_model_t *model, int step,
+                                 double nominal, double clip)
+{
+    const int64_t at = model->params + 2 * step;
+    pl_node_t loss = pl_region_view(g, PL_REGION_GRADS, at, pl_shape(0));
+    pl_node_t weight = pl_region_view(g, PL_REGION_GRADS, at + 1, pl_shape(0));
     pl_emit(g, PL_OP_guard, &weight, 1, &(pl_attr_t){.empty = true}, NULL);
     pl_node_t factor = pl_div(g, pl_scalar(g, nominal), weight);
     if (model->scaling)
         factor = pl_div(g, factor, pl_scaling_factor(g));
-    pl_node_t norm =
-        pl_mul(g, pl_sqrt(g, pl_sum(g, pl_mul(g, grads, grads), NULL, 0, false)), factor);
+    pl_node_t norm = pl_mul(g, pl_sqrt(g, sum_of_squares(g, model, step)), factor);
     figure(g, "loss", loss, weight);
     figure(g, "grad_norm", norm, pl_scalar(g, 1));
     if (model->scaling) {
@@ -201,8 +233,10 @@ static void update_all(step_t *s, const pl_model_t *model)
         const pl_tensor_info_t *t = &model->tensor[i];
         if (t->region != PL_REGION_PARAMS)
             continue;
-        const pl_treatment_t how = pl_optimizer_treatment(s->optimizer, t);
-        const bool alone = is_alone(s->optimizer, how, t->shape);
+        const bool ours = pl_is_trained(t, s->optimizer->step);
+        const pl_treatment_t how = ours ? pl_optimizer_treatment(s->optimizer, t)
+                                        : (pl_treatment_t){0};
+        const bool alone = ours && is_alone(s->optimizer, how, t->shape);
         if (alone || how.self != range.how.self)
             range_end(s, &range, t->offset);
         range.how = how;
@@ -214,10 +248,16 @@ static void update_all(step_t *s, const pl_model_t *model)
     range_end(s, &range, model->params);
 }
 
+static bool has_parameters(const pl_model_t *model, int step)
+{
+    int64_t from = 0, to = 0;
+    return next_range(model, step, &from, &to);
+}
+
 pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t *model,
                                double nominal, double clip, pl_error_t *err)
 {
-    if (model->params == 0) {
+    if (!has_parameters(model, optimizer->step)) {
         pl_fail(err, PL_EINVAL, "the module has no parameters to optimize");
         return NULL;
     }
@@ -228,7 +268,7 @@ pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t
     if (!s.g)
         return NULL;
     pl_scope(s.g, "%s", optimizer->ops->name);
-    s.factor = gradient_factor(s.g, model, nominal, clip);
+    s.factor = gradient_factor(s.g, model, optimizer->step, nominal, clip);
     update_all(&s, model);
     pl_scope_end(s.g);
     if (pl_graph_cast(s.g, model->precision, err) != PL_OK) {

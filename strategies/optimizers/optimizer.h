@@ -41,6 +41,8 @@ typedef struct pl_optimizer {
     int group_count;
     bool averages;                                /* into PL_REGION_AVERAGE */
     struct pl_optimizer_memory *memory;           /* what it owns  [it is the caller's] */
+    int step;                           /* of the module's steps, whose parameters it
+                                           updates */
 } pl_optimizer_t;
 
 enum {

@@ -74,6 +74,12 @@ static int plain_import_weights(void *self, pl_call_t *call, const pl_body_t *bo
                              body->import_weights.whole, err);
 }
 
+static int plain_freeze(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    return pl_replica_freeze(self, call, &body->freeze, err);
+}
+
 static void plain_release(void *self)
 {
     pl_replica_release(self);
@@ -89,6 +95,7 @@ static const pl_handler_t plain_handlers[] = {
     PL_ON(evaluate_batch, plain_evaluate_batch),
     PL_ON(export_weights, plain_export_weights),
     PL_ON(import_weights, plain_import_weights),
+    PL_ON(freeze, plain_freeze),
     PL_HANDLERS_END,
 };
 

@@ -1,0 +1,143 @@
+/* replica_optimizers.c - the steps in which a module is trained: whose parameters, by
+ * which optimizer, how often
+ *
+ * Most modules have one step, which trains all.  Of several each has parameters of its
+ * own, so that gradients, slots and norms of one never touch those of another. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bind.h"
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/options.h"
+#include "base/pattern.h"
+#include "strategies/replica_parts.h"
+#include "tensor/model.h"
+
+/* ---- what the run says of each ---- */
+
+/* Where the part of a step stands: one for all steps, or one each. */
+static const char *part_path(const pl_replica_t *r, const pl_module_step_t *step,
+                             const char *section, char path[96])
+{
+    if (!step || !pl_is_by_step(pl_options_value(r->job->options, section)))
+        return section;
+    snprintf(path, 96, "%s.%s", section, step->name);
+    return path;
+}
+
+static int step_bind(pl_replica_t *r, const pl_module_step_t *table, pl_error_t *err)
+{
+    char path[96];
+    if (r->steps == PL_STEPS)
+        return pl_fail(err, PL_EINVAL, "the module has more than %d steps", PL_STEPS);
+    pl_replica_step_t *step = &r->step[r->steps++];
+    *step = (pl_replica_step_t){.table = table, .every = 1};
+    if (table && table->every_n_steps)
+        step->every = table->every_n_steps(r->module.self);
+    if (step->every < 1)
+        return pl_fail(err, PL_EINVAL,
+                       "step \"%s\" is to be taken at every %lld-th optimizer step: give "
+                       "it 1 or more",
+                       table->name, (long long)step->every);
+    step->optimizer = pl_optimizer_new(r->job->options,
+                                       part_path(r, table, "optimizer", path), err);
+    if (!step->optimizer)
+        return err->code;
+    step->optimizer->step = r->steps - 1;
+    const pl_part_request_t scheduler = {.role = "scheduler",
+                                         .path = part_path(r, table, "scheduler", path),
+                                         .automatic = "constant"};
+    return pl_options_part(r->job->options, &scheduler, &step->scheduler, err);
+}
+
+int pl_replica_bind_steps(pl_replica_t *r, pl_error_t *err)
+{
+    const pl_module_step_t *table = ((const pl_module_ops_t *)r->module.ops)->steps;
+    int code = table ? PL_OK : step_bind(r, NULL, err);
+    for (; table && table->name && code == PL_OK; table++)
+        code = step_bind(r, table, err);
+    return code;
+}
+
+void pl_replica_release_steps(pl_replica_t *r)
+{
+    for (int k = 0; k < r->steps; k++) {
+        pl_optimizer_free(r->step[k].optimizer);
+        pl_instance_release(&r->step[k].scheduler);
+    }
+}
+
+/* ---- whose parameters ---- */
+
+/* Each pattern must fit some parameter: one that does not is a slip of the pen. */
+int pl_replica_check_patterns(const pl_model_t *model, const char *patterns,
+                              const char *whose, pl_error_t *err)
+{
+    size_t length;
+    for (const char *p; (p = pl_pattern_next(&patterns, &length));) {
+        char word[64], text[PL_NEAREST_TEXT];
+        pl_nearest_t nearest;
+        bool fits = false;
+        snprintf(word, sizeof word, "%.*s", (int)length, p);
+        pl_nearest_init(&nearest, word);
+        for (int i = 0; i < model->count && !fits; i++) {
+            if (model->tensor[i].region != PL_REGION_PARAMS)
+                continue;
+            fits = pl_pattern_fits(p, length, model->tensor[i].name);
+            pl_nearest_offer(&nearest, model->tensor[i].name);
+        }
+        if (!fits)
+            return pl_fail(err, PL_EINVAL, "\"%s\" of %s fits no parameter: %s", word,
+                           whose, pl_nearest_text(&nearest, text));
+    }
+    return PL_OK;
+}
+
+static int tensor_divide(const pl_replica_t *r, pl_tensor_info_t *tensor, pl_error_t *err)
+{
+    int step = -1;
+    for (int k = 0; k < r->steps; k++) {
+        if (!pl_patterns_fit(r->step[k].table->parameters, tensor->name))
+            continue;
+        if (step >= 0)
+            return pl_fail(err, PL_EINVAL,
+                           "parameter \"%s\" is trained by two steps, \"%s\" and \"%s\": "
+                           "each belongs to one",
+                           tensor->name, r->step[step].table->name,
+                           r->step[k].table->name);
+        step = k;
+    }
+    if (step < 0)
+        return pl_fail(err, PL_EINVAL, "no step of the module trains parameter \"%s\"",
+                       tensor->name);
+    tensor->step = step;
+    return PL_OK;
+}
+
+int pl_replica_divide(pl_replica_t *r, pl_error_t *err)
+{
+    int code = PL_OK;
+    if (!r->steps || !r->step[0].table)
+        return PL_OK;                                       /* one step trains all */
+    for (int k = 0; k < r->steps && code == PL_OK; k++) {
+        char whose[64];
+        snprintf(whose, sizeof whose, "step \"%s\"", r->step[k].table->name);
+        code = pl_replica_check_patterns(r->model, r->step[k].table->parameters, whose,
+                                         err);
+    }
+    for (int i = 0; i < r->model->count && code == PL_OK; i++)
+        if (r->model->tensor[i].region == PL_REGION_PARAMS)
+            code = tensor_divide(r, &r->model->tensor[i], err);
+    return code;
+}
+
+int pl_replica_slots(const pl_replica_t *r)
+{
+    int most = 0;
+    for (int k = 0; k < r->steps; k++) {
+        int slots = pl_optimizer_slots(r->step[k].optimizer);
+        most = slots > most ? slots : most;
+    }
+    return most;
+}
