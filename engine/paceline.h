@@ -704,10 +704,10 @@ PL_API pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p);
 /* q, k, v [B, heads, T, d] -> [B, heads, T, d]; scores scaled by 1/sqrt(d); causal: a
  * token sees itself and earlier. */
 typedef struct pl_attention_options {
-    bool causal;                         /* padding behind a sample is not seen then */
+    bool causal;                            /* padding behind a sample is not seen then */
     double dropout;
-    const pl_node_t *mask;               /* float32 [B, T]: keys at 0 are not seen; not
-                                            when causal  [all are] */
+    const pl_node_t *mask;                  /* float32 [B, T]: keys at 0 are not seen; not
+                                               when causal  [all are] */
 } pl_attention_options_t;
 PL_API pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                               const pl_attention_options_t *options);
@@ -959,7 +959,6 @@ typedef struct pl_field {
 /* Size of the first axis of a field that is as long as the sample. */
 #define PL_VARIES (-1)
 
-
 /* What a data set says of itself when opened. */
 typedef struct pl_data_info {
     int64_t samples;
@@ -1028,7 +1027,7 @@ typedef struct pl_memory_data {
     int (*read)(void *user, const pl_read_request_t *request, void *const field[],
                 pl_error_t *err);
     void *user;                       /* for read; must stay while the source is in use */
-    int64_t (*length)(void *user, int64_t index);           /* as in pl_dataset_ops_t */
+    int64_t (*length)(void *user, int64_t index);  /* as in pl_dataset_ops_t */
     double padding[PL_FIELDS];        /* as in pl_data_info_t */
 } pl_memory_data_t;
 
@@ -1186,6 +1185,10 @@ typedef struct pl_logger_ops {
     /* Before the first record  [nothing to do] */
     int (*open)(void *self, const pl_log_run_t *run, pl_error_t *err);
     int (*log)(void *self, const pl_record_t *record, pl_error_t *err);
+    /* The module's tensors, when a run copies them to the host anyway: for a checkpoint,
+     * at the end; record->metrics is "{}"  [not wanted] */
+    int (*tensors)(void *self, const pl_record_t *record,
+                   const pl_result_tensor_t *tensor, int count, pl_error_t *err);
     /* After each few records: what was logged is to be where it belongs, or an error says
      * that all since the last flush is lost  [nothing to do] */
     int (*flush)(void *self, pl_error_t *err);
