@@ -1260,6 +1260,10 @@ typedef struct pl_logger_ops {
     /* Before the first record  [nothing to do] */
     int (*open)(void *self, const pl_log_run_t *run, pl_error_t *err);
     int (*log)(void *self, const pl_record_t *record, pl_error_t *err);
+    /* The module's tensors, when a run copies them to the host anyway: for a checkpoint,
+     * at the end; record->metrics is "{}"  [not wanted] */
+    int (*tensors)(void *self, const pl_record_t *record,
+                   const pl_result_tensor_t *tensor, int count, pl_error_t *err);
     /* After each few records: what was logged is to be where it belongs, or an error says
      * that all since the last flush is lost  [nothing to do] */
     int (*flush)(void *self, pl_error_t *err);

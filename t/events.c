@@ -154,6 +154,25 @@ static void a_run_has_its_hyperparameters_and_figures(void)
     remove(name[0]);
 }
 
+static void histograms_are_of_those_who_want_them(void)
+{
+    const float data[] = {1, 2, 3};
+    const pl_result_tensor_t tensor = {"fc.weight", PL_SHAPE(3), data};
+    const pl_record_t record = {1, 5, 7, "{}"};
+    for (int wanted = 0; wanted < 2; wanted++) {
+        char *logger = logger_open("", 0);
+        *(bool *)(logger + OPS->options[0].offset) = wanted;
+        is_int(OPS->tensors(logger, &record, &tensor, 1, NULL), PL_OK, "tensors taken");
+        is_int(OPS->flush(logger, NULL), PL_OK, "flushed");
+        OPS->close(logger, "ok");
+        free(logger);
+        names_read();
+        is_int(records_with(name[0], "fc.weight"), wanted,
+               wanted ? "written" : "left out");
+        remove(name[0]);
+    }
+}
+
 static void a_run_goes_on_in_a_file_of_its_own(void)
 {
     void *logger = logger_open("", 0);
@@ -184,6 +203,7 @@ int main(void)
     run(records_are_those_of_tensorboard);
     run(a_lack_of_memory_is_an_error);
     run(a_run_has_its_hyperparameters_and_figures);
+    run(histograms_are_of_those_who_want_them);
     run(a_run_goes_on_in_a_file_of_its_own);
     return tap_done();
 }

@@ -40,6 +40,15 @@ static void steps_close(void *self, const char *status)
     fclose(to->file);
 }
 
+static int steps_tensors(void *self, const pl_record_t *record,
+                         const pl_result_tensor_t *tensor, int count, pl_error_t *err)
+{
+    (void)err;
+    fprintf(((steps_t *)self)->file, "tensors %d %s\n", (int)record->global_step,
+            count ? tensor[0].name : "");
+    return PL_OK;
+}
+
 static int broken_log(void *self, const pl_record_t *record, pl_error_t *err)
 {
     (void)self, (void)record;
@@ -51,6 +60,7 @@ static const pl_logger_ops_t steps = {.name = "steps",
                                       .options = steps_options,
                                       .open = steps_open,
                                       .log = steps_log,
+                                      .tensors = steps_tensors,
                                       .close = steps_close};
 static const pl_logger_ops_t broken = {.name = "broken", .size = 1, .log = broken_log};
 static const pl_logger_ops_t hollow = {.name = "hollow", .size = 1};
@@ -89,6 +99,7 @@ static void all_that_are_listed_are_written_and_no_other(void)
     ok(lines >= 3, "a line a step");
     is_int(lines_of(result, "steps.txt", "at "), lines, "in both, with its options");
     is_int(lines_of(result, "steps.txt", "end ok"), 1, "it is told how the run ended");
+    is_int(lines_of(result, "steps.txt", "tensors 3 fc"), 1, "and sees the tensors once");
     rig_free(&rig);
     rig = rig_new(.trainer = THREE, .loggers = "[\"steps\"]");
     result = rig_fit(rig);

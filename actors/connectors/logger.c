@@ -270,12 +270,17 @@ static int sink_add(sink_t *sink, pl_logged_t *logged, pl_error_t *err)
     return pl_records_add(*into, logged, err);
 }
 
-static void record_add(logger_t *logger, const pl_record_t *record)
+/* For the loggers that take such a record: figures, or tensors  [NULL]. */
+static void record_add(logger_t *logger, const pl_record_t *record, pl_weights_t *weights)
 {
     pl_error_t err = {0};
     pl_logged_t *logged = pl_logged_new(record, &err);
+    if (logged)
+        logged->weights = pl_object_ref(weights);
     for (int k = 0; k < logger->count; k++) {
         sink_t *sink = &logger->sink[k];
+        if (weights && !ops_of(sink)->tensors)
+            continue;
         sink->taken++;
         if (!logged || sink_add(sink, logged, &err) != PL_OK)
             sink_lose(logger, sink, 1, err.text);
@@ -296,8 +301,20 @@ static int logger_on_metrics(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_record_t record = {msg->epoch, msg->global_step, pl_wall_clock(),
                                 msg->metrics};
     logger->global_step = msg->global_step;
-    record_add(logger, &record);
+    record_add(logger, &record, NULL);
     return pl_reply_log_metrics(call, &(pl_log_metrics_reply_t){0});
+}
+
+static int logger_on_weights(void *self, pl_call_t *call, const pl_body_t *body,
+                             pl_error_t *err)
+{
+    logger_t *logger = self;
+    const pl_log_weights_t *msg = &body->log_weights;
+    if (logger->ending)
+        return pl_fail(err, PL_ESTATE, "the logger is ending");
+    const pl_record_t record = {msg->epoch, msg->global_step, pl_wall_clock(), "{}"};
+    record_add(logger, &record, (pl_weights_t *)msg->weights);
+    return pl_reply_log_weights(call, &(pl_log_weights_reply_t){0});
 }
 
 /* ---- Positions ---- */
@@ -386,8 +403,7 @@ static const char *position_of(const logger_t *logger, int k, const json_t *all)
     json_t *one;
     for (int i = 0; i < k; i++)
         before += !strcmp(ops_of(&logger->sink[i])->name, name);
-    json_array_foreach(all, at, one)
-    {
+    json_array_foreach(all, at, one) {
         const char *of = json_string_value(json_object_get(one, "name"));
         if (of && !strcmp(of, name) && before-- == 0)
             return json_string_value(json_object_get(one, "position"));
@@ -504,9 +520,13 @@ static void logger_release(void *self)
 }
 
 static const pl_handler_t logger_handlers[] = {
-    PL_ON(start, logger_on_start),         PL_ON(log_metrics, logger_on_metrics),
-    PL_ON(get_state, logger_on_get_state), PL_ON(set_state, logger_on_set_state),
-    PL_ON(end_log, logger_on_end_log),     PL_HANDLERS_END,
+    PL_ON(start, logger_on_start),
+    PL_ON(log_metrics, logger_on_metrics),
+    PL_ON(log_weights, logger_on_weights),
+    PL_ON(get_state, logger_on_get_state),
+    PL_ON(set_state, logger_on_set_state),
+    PL_ON(end_log, logger_on_end_log),
+    PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_logger_connector = {

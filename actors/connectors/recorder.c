@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "actors/connectors/records.h"
+#include "base/alloc.h"
 #include "base/error.h"
+#include "runtime/cargo.h"
 
 typedef struct recorder {
     pl_log_part_t *part;                                    /* counted */
@@ -43,6 +45,32 @@ static int logger_open(recorder_t *recorder, const pl_write_records_t *msg,
     return PL_OK;
 }
 
+/* The module's own tensors, without the optimizer's. */
+static int weights_write(recorder_t *recorder, const pl_logged_t *logged, pl_error_t *err)
+{
+    const pl_weights_t *weights = logged->weights;
+    pl_result_tensor_t *tensor = pl_alloc_array((size_t)weights->count, sizeof *tensor);
+    if (!tensor)
+        return pl_no_memory(err);
+    int count = 0;
+    for (int k = 0; k < weights->count; k++)
+        if (weights->tensor[k].region <= PL_REGION_STATE)
+            tensor[count++] = (pl_result_tensor_t){weights->tensor[k].name,
+                                                   weights->tensor[k].shape,
+                                                   weights->tensor[k].data};
+    int code = ops_of(recorder)->tensors(recorder->part->part.self, &logged->record,
+                                         tensor, count, err);
+    pl_free(tensor);
+    return code;
+}
+
+static int logged_write(recorder_t *recorder, const pl_logged_t *logged, pl_error_t *err)
+{
+    if (logged->weights)
+        return weights_write(recorder, logged, err);
+    return ops_of(recorder)->log(recorder->part->part.self, &logged->record, err);
+}
+
 /* How many of the records are lost; *why is the first reason. */
 static int records_write(recorder_t *recorder, const pl_records_t *records,
                          pl_error_t *why)
@@ -52,7 +80,7 @@ static int records_write(recorder_t *recorder, const pl_records_t *records,
     pl_error_t err = {0};
     int lost = 0;
     for (int k = 0; k < records->count; k++)
-        if (ops->log(logger, &records->logged[k]->record, lost ? &err : why) != PL_OK)
+        if (logged_write(recorder, records->logged[k], lost ? &err : why) != PL_OK)
             lost++;
     if (ops->flush && ops->flush(logger, lost ? &err : why) != PL_OK)
         lost = records->count;

@@ -9,6 +9,7 @@
 
 static void logged_release(pl_object_t *object)
 {
+    pl_object_unref(((pl_logged_t *)object)->weights);
     pl_free(object);
 }
 

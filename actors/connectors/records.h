@@ -12,6 +12,7 @@ typedef struct pl_logged {
     pl_object_t object;
     pl_record_t record;                                     /* its text is the object's */
     size_t size;                                            /* of the text, bytes */
+    struct pl_weights *weights;                             /* counted  [figures] */
     char metrics[];
 } pl_logged_t;
 

@@ -132,6 +132,7 @@ static void exported(void *self, const pl_answer_t *answer)
     if (keep_failed(fit, answer))
         return;
     fit->keeping.weights = pl_object_ref(answer->body->export_weights_reply.weights);
+    pl_fit_log_weights(fit, fit->keeping.weights);
     ask_loggers(fit);
 }
 
@@ -194,6 +195,15 @@ static void keep_begin(pl_fit_t *fit)
 }
 
 /* ---- for the loop ---- */
+
+void pl_fit_log_weights(pl_fit_t *fit, pl_weights_t *weights)
+{
+    const pl_log_weights_t msg = {.epoch = fit->epochs,
+                                  .global_step = fit->global_step,
+                                  .weights = &weights->object};
+    if (!pl_is_nobody(fit->asking.logger))
+        pl_call_log_weights(fit, fit->asking.logger, &msg, (pl_how_t){0}, NULL);
+}
 
 void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
 {

@@ -21,9 +21,16 @@
 #define PREFIX "events.out.tfevents."
 
 typedef struct tensorboard {
+    bool histograms;                                        /* option */
     pl_append_t file;
     char *name;                                             /* of the file */
 } tensorboard_t;
+
+static const pl_option_t tensorboard_options[] = {
+    PL_BOOL(tensorboard_t, histograms, "false",
+            "of the module's tensors, with each checkpoint and at the end"),
+    PL_OPTIONS_END,
+};
 
 /* ---- The files of the runs before ---- */
 
@@ -150,8 +157,7 @@ static int scalars_add(tensorboard_t *t, const pl_record_t *record, const json_t
     if (!scalar)
         return pl_no_memory(err);
     scalar[count++] = (pl_event_scalar_t){"epoch", record->epoch};
-    json_object_foreach((json_t *)metrics, name, value)
-    {
+    json_object_foreach((json_t *)metrics, name, value) {
         if (json_is_number(value) || json_is_null(value))
             scalar[count++] = (pl_event_scalar_t){name, json_is_null(value)
                                                             ? NAN
@@ -171,6 +177,23 @@ static int tensorboard_log(void *self, const pl_record_t *record, pl_error_t *er
     return code;
 }
 
+static int tensorboard_tensors(void *self, const pl_record_t *record,
+                               const pl_result_tensor_t *tensor, int count,
+                               pl_error_t *err)
+{
+    tensorboard_t *t = self;
+    const pl_event_t event = {record->time, (int64_t)record->global_step};
+    int code = PL_OK;
+    for (int k = 0; t->histograms && k < count && code == PL_OK; k++) {
+        size_t elements = 1;
+        for (int axis = 0; axis < tensor[k].shape.rank; axis++)
+            elements *= (size_t)tensor[k].shape.dim[axis];
+        code = pl_events_histogram(&t->file, &event, tensor[k].name, tensor[k].data,
+                                   elements, err);
+    }
+    return code;
+}
+
 static int tensorboard_flush(void *self, pl_error_t *err)
 {
     return pl_append_flush(&((tensorboard_t *)self)->file, err);
@@ -186,8 +209,10 @@ const pl_logger_ops_t pl_tensorboard_logger = {
     .name = "tensorboard",
     .help = "event files that TensorBoard shows",
     .size = sizeof(tensorboard_t),
+    .options = tensorboard_options,
     .open = tensorboard_open,
     .log = tensorboard_log,
+    .tensors = tensorboard_tensors,
     .flush = tensorboard_flush,
     .position = tensorboard_position,
     .close = tensorboard_close,
