@@ -699,10 +699,10 @@ PL_API pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p);
 /* q, k, v [B, heads, T, d] -> [B, heads, T, d]; scores scaled by 1/sqrt(d); causal: a
  * token sees itself and earlier. */
 typedef struct pl_attention_options {
-    bool causal;                         /* padding behind a sample is not seen then */
+    bool causal;                            /* padding behind a sample is not seen then */
     double dropout;
-    const pl_node_t *mask;               /* float32 [B, T]: keys at 0 are not seen; not
-                                            when causal  [all are] */
+    const pl_node_t *mask;                  /* float32 [B, T]: keys at 0 are not seen; not
+                                               when causal  [all are] */
 } pl_attention_options_t;
 PL_API pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                               const pl_attention_options_t *options);
@@ -818,7 +818,7 @@ typedef struct pl_kernel_call {
 } pl_kernel_call_t;
 
 typedef struct pl_kernel {
-    const char *accelerator;                                /* "cpu" */
+    const char *accelerator;                /* "cpu"; "reference": float64, for 64-true */
     /* Writes rows [from, to) of the output.  Several threads at once, each with rows of
      * its own; a row must come out the same however they are divided, so that the same
      * run gives the same bits. */
@@ -954,7 +954,6 @@ typedef struct pl_field {
 /* Size of the first axis of a field that is as long as the sample. */
 #define PL_VARIES (-1)
 
-
 /* What a data set says of itself when opened. */
 typedef struct pl_data_info {
     int64_t samples;
@@ -1023,7 +1022,7 @@ typedef struct pl_memory_data {
     int (*read)(void *user, const pl_read_request_t *request, void *const field[],
                 pl_error_t *err);
     void *user;                       /* for read; must stay while the source is in use */
-    int64_t (*length)(void *user, int64_t index);           /* as in pl_dataset_ops_t */
+    int64_t (*length)(void *user, int64_t index);  /* as in pl_dataset_ops_t */
     double padding[PL_FIELDS];        /* as in pl_data_info_t */
 } pl_memory_data_t;
 
