@@ -59,11 +59,14 @@ typedef struct pl_accelerator_ops {
     int (*open)(void *self, pl_device_info_t *info, pl_error_t *err);
     void (*close)(void *self);         /* frees regions and plans too; also after a failed
                                           open */
-    /* (Re)allocates a region of n float32 elements, zeroed. */
-    int (*region)(void *self, pl_region_t region, size_t n, pl_error_t *err);
-    int (*write)(void *self, pl_region_t region, size_t offset, const float *host,
+    /* (Re)allocates a region of n elements of a floating-point type, zeroed. */
+    int (*region)(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
+                  pl_error_t *err);
+    /* The host's elements are float64 where the region's are, else float32; they are
+     * rounded to what the region can hold. */
+    int (*write)(void *self, pl_region_t region, size_t offset, const void *host,
                  size_t n, pl_error_t *err);
-    int (*read)(void *self, pl_region_t region, size_t offset, float *host, size_t n,
+    int (*read)(void *self, pl_region_t region, size_t offset, void *host, size_t n,
                 pl_error_t *err);
     /* Regions the graph refers to must exist and stay.  PL_EUNSUPPORTED names the
      * operator and its path. */

@@ -37,6 +37,7 @@ typedef struct device {
     pl_instance_t part;
     const pl_accelerator_ops_t *ops;
     pl_device_info_t info;
+    pl_dtype_t dtype[PL_REGIONS];
     bool opened;
     unsigned told;                                  /* emulated formats that were named */
     compiled_t *plan;
@@ -87,11 +88,17 @@ static int device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
                            pl_error_t *err)
 {
     device_t *device = self;
-    if (body->allocate.region >= PL_REGIONS)
-        return pl_fail(err, PL_EINVAL, "there is no region %u", body->allocate.region);
-    int code = device->ops->region(device->part.self, body->allocate.region,
-                                   body->allocate.count, err);
-    return code == PL_OK ? pl_reply_allocate(call, &(pl_allocate_reply_t){0}) : code;
+    const uint32_t region = body->allocate.region;
+    const pl_dtype_t dtype = (pl_dtype_t)body->allocate.dtype;
+    if (region >= PL_REGIONS || !pl_is_float(dtype))
+        return pl_fail(err, PL_EINVAL, "there is no region %u of type %u", region,
+                       body->allocate.dtype);
+    int code = device->ops->region(device->part.self, region, dtype, body->allocate.count,
+                                   err);
+    if (code != PL_OK)
+        return code;
+    device->dtype[region] = dtype;
+    return pl_reply_allocate(call, &(pl_allocate_reply_t){0});
 }
 
 static void count_fetches(const pl_graph_t *g, compiled_t *compiled)
@@ -302,6 +309,11 @@ static int device_write(void *self, pl_call_t *call, const pl_body_t *body,
 {
     device_t *device = self;
     const pl_floats_t *floats = (const pl_floats_t *)body->write_region.floats;
+    const uint32_t region = body->write_region.region;
+    if (region >= PL_REGIONS
+        || (floats->dtype == PL_F64) != (device->dtype[region] == PL_F64))
+        return pl_fail(err, PL_EINVAL, "elements of another type than region %u has",
+                       region);
     int code = device->ops->write(device->part.self, body->write_region.region, 0,
                                   floats->data, floats->count, err);
     return code == PL_OK ? pl_reply_write_region(call, &(pl_write_region_reply_t){0})
@@ -312,7 +324,11 @@ static int device_read(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     device_t *device = self;
-    pl_floats_t *floats = pl_floats_new(body->read_region.count, err);
+    const uint32_t region = body->read_region.region;
+    if (region >= PL_REGIONS)
+        return pl_fail(err, PL_EINVAL, "there is no region %u", region);
+    pl_floats_t *floats = pl_floats_new(device->dtype[region], body->read_region.count,
+                                        err);
     if (!floats)
         return PL_ENOMEM;
     int code = device->ops->read(device->part.self, body->read_region.region, 0,

@@ -50,8 +50,8 @@ static void plan_drop(peak_t *p)
 
 static int plan_make(peak_t *p, pl_error_t *err)
 {
-    int code = p->ops->region(p->device, PL_REGION_PARAMS, (size_t)(p->size * p->size),
-                              err);
+    int code = p->ops->region(p->device, PL_REGION_PARAMS, PL_F32,
+                              (size_t)(p->size * p->size), err);
     pl_graph_t *g = code == PL_OK ? products(p->size, err) : NULL;
     if (g)
         code = p->ops->compile(p->device, g, &p->plan, err);

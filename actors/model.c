@@ -154,14 +154,20 @@ void pl_model_unload(pl_loaded_model_t *m)
 static int region_place(pl_loaded_model_t *m, pl_region_t region, int64_t count,
                         pl_error_t *err)
 {
-    int code = m->ops->region(m->accelerator.self, region, (size_t)count, err);
-    for (int k = 0; k < m->model->count && code == PL_OK; k++) {
+    pl_floats_t *floats = pl_floats_new(PL_F32, (size_t)count, err);
+    if (!floats)
+        return PL_ENOMEM;
+    for (int k = 0; k < m->model->count; k++) {
         const pl_tensor_info_t *t = &m->model->tensor[k];
         if (t->region == region)
-            code = m->ops->write(m->accelerator.self, region, (size_t)t->offset,
-                                 pl_weights_find(m->weights, region, t->name, k)->data,
-                                 (size_t)t->count, err);
+            pl_floats_fill(floats, t->offset,
+                           pl_weights_find(m->weights, region, t->name, k));
     }
+    int code = m->ops->region(m->accelerator.self, region, PL_F32, (size_t)count, err);
+    if (code == PL_OK)
+        code = m->ops->write(m->accelerator.self, region, 0, floats->data, floats->count,
+                             err);
+    pl_object_unref(floats);
     return code;
 }
 

@@ -8,11 +8,35 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "tensor/graph.h"
 
-static void tensors_view(const pl_output_t *tensor, int count, pl_result_tensor_t *view)
+/* A program gets float32 whatever the run computed in; NULL: out of memory. */
+static const float *narrow(const pl_output_t *tensor)
+{
+    const int64_t count = pl_elements(tensor->shape);
+    float *data = pl_alloc_array((size_t)count, sizeof *data);
+    for (int64_t i = 0; i < count && data; i++)
+        data[i] = (float)tensor->wide[i];
+    return data;
+}
+
+static bool tensors_view(const pl_output_t *tensor, int count, pl_result_tensor_t *view)
+{
+    bool whole = true;
+    for (int k = 0; k < count; k++) {
+        view[k] = (pl_result_tensor_t){tensor[k].name, tensor[k].shape, tensor[k].data};
+        if (tensor[k].dtype == PL_F64)
+            whole = (view[k].data = narrow(&tensor[k])) && whole;
+    }
+    return whole;
+}
+
+static void tensors_release(const pl_output_t *tensor, int count,
+                            const pl_result_tensor_t *view)
 {
     for (int k = 0; k < count; k++)
-        view[k] = (pl_result_tensor_t){tensor[k].name, tensor[k].shape, tensor[k].data};
+        if (tensor[k].dtype == PL_F64)
+            pl_free((void *)view[k].data);
 }
 
 /* A result may lack it when memory is out. */
@@ -81,17 +105,22 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
         result.run_dir = o->run_dir ? o->run_dir : "";
         result.text = o->text ? o->text : "";
     }
+    bool whole = view != NULL;
     if (view && weights)
-        tensors_view(o->weights->tensor, result.weight_count = weights, view);
+        whole = tensors_view(o->weights->tensor, result.weight_count = weights, view);
     if (view && outputs)
         tensors_view(o->outputs->output, result.output_count = outputs, view + weights);
     result.weight = view;
     result.output = view ? view + weights : NULL;
-    if (!view && result.error.code == PL_OK) {
+    if (!whole) {
+        result.weight_count = 0;
         result.status = "failed";
-        pl_no_memory(&result.error);
+        if (result.error.code == PL_OK)
+            pl_no_memory(&result.error);
     }
     on_done(trainer, &result, user);
+    if (view && weights)
+        tensors_release(o->weights->tensor, weights, view);
     pl_free(view);
 }
 

@@ -415,7 +415,7 @@ static void weights_warn(worker_t *w)
     for (int k = 0; k < w->weights->count; k++) {
         const pl_output_t *t = &w->weights->tensor[k];
         for (int64_t i = 0; i < pl_elements(t->shape); i++)
-            if (!isfinite(t->data[i])) {
+            if (!isfinite(t->dtype == PL_F64 ? t->wide[i] : (double)t->data[i])) {
                 pl_log_line(PL_LOG_WARNING, pl_actor_rank(w), pl_actor_name(w),
                             "%s: tensor \"%s\" holds what is not finite: what is "
                             "computed with it means nothing",

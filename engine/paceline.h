@@ -863,7 +863,7 @@ typedef struct pl_kernel_call {
 } pl_kernel_call_t;
 
 typedef struct pl_kernel {
-    const char *accelerator;                                /* "cpu" */
+    const char *accelerator;                /* "cpu"; "reference": float64, for 64-true */
     /* Writes rows [from, to) of the output.  Several threads at once, each with rows of
      * its own; a row must come out the same however they are divided, so that the same
      * run gives the same bits. */

@@ -185,7 +185,9 @@ static void compile_answered(void *self, const pl_answer_t *answer)
 static int call_allocate(pl_replica_t *r, pl_region_t region, int64_t count,
                          pl_error_t *err)
 {
-    pl_allocate_t msg = {.region = region, .count = (uint64_t)count};
+    pl_allocate_t msg = {.region = region,
+                         .dtype = pl_region_dtype(r->model->precision, region),
+                         .count = (uint64_t)count};
     pl_how_t how = {.on_answer = setup_answered};
     return pl_replica_made_call(&r->calls,
                                 pl_call_allocate(r, r->accelerator, &msg, how, err), err);
@@ -216,23 +218,27 @@ static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
     return code;
 }
 
-static int call_first_weights(pl_replica_t *r, pl_region_t region, int64_t count,
-                              pl_error_t *err)
+static int call_write(pl_replica_t *r, pl_region_t region, pl_floats_t *floats,
+                      pl_error_t *err)
 {
-    pl_floats_t *floats = pl_floats_new((size_t)count, err);
+    const pl_write_region_t msg = {.region = region, .floats = &floats->object};
+    const pl_how_t how = {.on_answer = setup_answered};
+    return pl_replica_made_call(&r->calls,
+                                pl_call_write_region(r, r->accelerator, &msg, how, err),
+                                err);
+}
+
+static int call_first_values(pl_replica_t *r, pl_region_t region, int64_t count,
+                             pl_error_t *err)
+{
+    pl_floats_t *floats = pl_floats_new(pl_region_dtype(r->model->precision, region),
+                                        (size_t)count, err);
     if (!floats)
         return PL_ENOMEM;
-    pl_model_init(r->model, region, r->job->trainer->seed, floats->data);
-    pl_write_region_t msg = {.region = region, .floats = &floats->object};
-    pl_how_t how = {.on_answer = setup_answered};
-    int code = pl_replica_made_call(
-        &r->calls, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
-    msg.region = region == PL_REGION_STATE ? PL_REGION_KEPT : PL_REGION_AVERAGE;
-    if (code == PL_OK
-        && (region == PL_REGION_STATE ? pl_replica_keeps_state(r)
-                                      : r->averaging.ops != NULL))
-        code = pl_replica_made_call(
-            &r->calls, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
+    const bool state = region == PL_REGION_STATE || region == PL_REGION_KEPT;
+    pl_model_init(r->model, state ? PL_REGION_STATE : PL_REGION_PARAMS,
+                  (uint64_t)r->job->trainer->seed, floats->dtype, floats->data);
+    int code = call_write(r, region, floats, err);
     pl_object_unref(floats);
     return code;
 }
@@ -257,6 +263,21 @@ static int averaging_bind(pl_replica_t *r, pl_error_t *err)
     return PL_OK;
 }
 
+/* Each region by itself: they may be of different types. */
+static int calls_first_values(pl_replica_t *r, pl_error_t *err)
+{
+    static const pl_region_t regions[] = {PL_REGION_PARAMS, PL_REGION_AVERAGE,
+                                          PL_REGION_MASTER, PL_REGION_STATE,
+                                          PL_REGION_KEPT};
+    int code = PL_OK;
+    for (int k = 0; k < 5 && code == PL_OK; k++) {
+        const int64_t count = pl_replica_region_count(r, regions[k]);
+        if (count)
+            code = call_first_values(r, regions[k], count, err);
+    }
+    return code;
+}
+
 static int parts_bind(pl_replica_t *r, pl_error_t *err)
 {
     const pl_part_request_t module = {.role = "module",
@@ -274,19 +295,13 @@ static int parts_bind(pl_replica_t *r, pl_error_t *err)
 /* Regions first, because plans refer to them; the accelerator takes calls in order. */
 static int calls_regions(pl_replica_t *r, pl_error_t *err)
 {
-    int code = call_allocate(r, PL_REGION_PARAMS, r->model->params, err);
-    if (code == PL_OK)
-        code = call_allocate(r, PL_REGION_STATE, r->model->state, err);
-    if (code != PL_OK || r->job->stage != PL_TRAIN)
-        return code;
-    code = call_allocate(r, PL_REGION_GRADS, r->model->params + 2 * r->steps, err);
-    if (code == PL_OK && pl_replica_keeps_state(r))
-        code = call_allocate(r, PL_REGION_KEPT, r->model->state, err);
-    if (code == PL_OK && r->averaging.ops)
-        code = call_allocate(r, PL_REGION_AVERAGE, r->model->params, err);
-    for (int k = 0; k < pl_replica_slots(r) && code == PL_OK; k++)
-        code = call_allocate(r, PL_REGION_SLOT0 + k, r->model->params, err);
-    return code == PL_OK ? pl_replica_begin_scaling(r, setup_answered, err) : code;
+    int code = PL_OK;
+    for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
+        const int64_t count = pl_replica_region_count(r, (pl_region_t)region);
+        if (count)
+            code = call_allocate(r, (pl_region_t)region, count, err);
+    }
+    return code;
 }
 
 static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind, int step,
@@ -358,9 +373,9 @@ static int setup_calls(pl_replica_t *r, pl_error_t *err)
     if (code == PL_OK)
         code = figures_check(r, err);
     if (code == PL_OK)
-        code = call_first_weights(r, PL_REGION_PARAMS, r->model->params, err);
+        code = calls_first_values(r, err);
     if (code == PL_OK)
-        code = call_first_weights(r, PL_REGION_STATE, r->model->state, err);
+        code = pl_replica_begin_scaling(r, setup_answered, err);
     return pl_replica_made_all(&r->calls, code, err);
 }
 

@@ -28,6 +28,8 @@ bool pl_replica_keeps_state(const pl_replica_t *r);
 
 /* How the model is kept and computed with, from trainer.precision. */
 int pl_replica_bind_precision(pl_replica_t *r, pl_error_t *err);
+/* The elements of a region; 0: this run has none. */
+int64_t pl_replica_region_count(const pl_replica_t *r, pl_region_t region);
 /* The factor of the loss, of a precision that scales it: first values of its region; into
  * the object of what a whole export keeps, and from it.  Calls of replica_calls.h. */
 int pl_replica_begin_scaling(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/options.h"
+#include "strategies/optimizers/optimizer.h"
 #include "strategies/replica_calls.h"
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
@@ -26,12 +27,31 @@ int pl_replica_bind_precision(pl_replica_t *r, pl_error_t *err)
     return PL_OK;
 }
 
+int64_t pl_replica_region_count(const pl_replica_t *r, pl_region_t region)
+{
+    const pl_model_t *model = r->model;
+    const bool trains = r->job->stage == PL_TRAIN;
+    switch (region) {
+    case PL_REGION_PARAMS: return model->params;
+    case PL_REGION_STATE: return model->state;
+    case PL_REGION_GRADS: return trains ? model->params + 2 * r->steps : 0;
+    case PL_REGION_KEPT: return trains && pl_replica_keeps_state(r) ? model->state : 0;
+    case PL_REGION_AVERAGE: return trains && r->averaging.ops ? model->params : 0;
+    case PL_REGION_MASTER:
+        return trains && pl_has_master(model->precision) ? model->params : 0;
+    case PL_REGION_SCALING: return trains && model->scaling ? PL_SCALING_COUNT : 0;
+    default: break;
+    }
+    const int slot = (int)region - PL_REGION_SLOT0;
+    return trains && slot < pl_replica_slots(r) ? model->params : 0;
+}
+
 /* ---- the factor of the loss ---- */
 
 static int call_write(pl_replica_t *r, const float value[PL_SCALING_COUNT],
                       pl_on_answer_t on_answer, pl_error_t *err)
 {
-    pl_floats_t *floats = pl_floats_new(PL_SCALING_COUNT, err);
+    pl_floats_t *floats = pl_floats_new(PL_F32, PL_SCALING_COUNT, err);
     if (!floats)
         return PL_ENOMEM;
     for (int k = 0; k < PL_SCALING_COUNT; k++)
@@ -47,17 +67,11 @@ static int call_write(pl_replica_t *r, const float value[PL_SCALING_COUNT],
 
 int pl_replica_begin_scaling(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err)
 {
-    const pl_loss_scaling_t *scaling = r->model->scaling;
-    const pl_allocate_t msg = {.region = PL_REGION_SCALING, .count = PL_SCALING_COUNT};
-    const pl_how_t how = {.on_answer = on_answer};
-    if (!scaling)
+    if (!pl_replica_region_count(r, PL_REGION_SCALING))
         return PL_OK;
     const float first[PL_SCALING_COUNT] = {
-        [PL_SCALING_FACTOR] = (float)scaling->init_scale};
-    int code = pl_replica_made_call(&r->calls,
-                                    pl_call_allocate(r, r->accelerator, &msg, how, err),
-                                    err);
-    return code == PL_OK ? call_write(r, first, on_answer, err) : code;
+        [PL_SCALING_FACTOR] = (float)r->model->scaling->init_scale};
+    return call_write(r, first, on_answer, err);
 }
 
 /* ---- in checkpoints: {"loss_scale": 65536, "good_steps": 7, "skipped_steps": 2} ---- */

@@ -260,7 +260,8 @@ static const char *first_bad(const pl_replica_t *r, const pl_floats_t *grads)
         const pl_tensor_info_t *t = &r->model->tensor[k];
         if (pl_is_trained(t, step))
             for (int64_t i = t->offset; i < t->offset + t->count; i++)
-                if (!isfinite(grads->data[i]))
+                if (!isfinite(grads->dtype == PL_F64 ? grads->wide[i]
+                                                     : (double)grads->data[i]))
                     return t->name;
     }
     return NULL;

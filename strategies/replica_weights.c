@@ -12,23 +12,17 @@
 #include "strategies/weights_match.h"
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
+#include "tensor/precision.h"
 
 /* ---- which regions there are ---- */
 
 /* The elements of a region that an export has. */
 static int64_t region_count(const pl_replica_t *r, int region, bool whole)
 {
-    if (region == PL_REGION_PARAMS)
-        return r->model->params;
-    if (region == PL_REGION_STATE)
-        return r->model->state;
-    if (region < PL_REGION_SLOT0 || !whole || r->job->stage != PL_TRAIN)
+    const bool module = region == PL_REGION_PARAMS || region == PL_REGION_STATE;
+    if (region == PL_REGION_GRADS || region == PL_REGION_KEPT || !(whole || module))
         return 0;
-    if (region == PL_REGION_SCALING)
-        return r->model->scaling ? PL_SCALING_COUNT : 0;
-    if (region == PL_REGION_AVERAGE)
-        return r->averaging.ops ? r->model->params : 0;
-    return region - PL_REGION_SLOT0 < pl_replica_slots(r) ? r->model->params : 0;
+    return pl_replica_region_count(r, (pl_region_t)region);
 }
 
 pl_region_t pl_replica_region_of(const pl_replica_t *r, int region)
@@ -144,11 +138,10 @@ static void import_answered(void *self, const pl_answer_t *answer)
         pl_reply_import_weights(r->calls.waiting, &(pl_import_weights_reply_t){0});
 }
 
-static int tensor_fill(const pl_weights_t *weights, const pl_tensor_info_t *t, int region,
-                       int near, pl_floats_t *into, pl_error_t *err)
+static int tensor_fill(const pl_output_t *found, const pl_tensor_info_t *t, int region,
+                       pl_floats_t *into, pl_error_t *err)
 {
     char have[64], want[64];
-    const pl_output_t *found = pl_weights_find(weights, region, t->name, near);
     if (!found)
         return pl_fail(err, PL_EFORMAT,
                        "the weights have no tensor \"%s\"%s: they are of another %s",
@@ -158,7 +151,7 @@ static int tensor_fill(const pl_weights_t *weights, const pl_tensor_info_t *t, i
         return pl_fail(err, PL_EFORMAT,
                        "tensor \"%s\" of the weights is %s, the module's is %s", t->name,
                        pl_shape_text(found->shape, have), pl_shape_text(t->shape, want));
-    memcpy(into->data + t->offset, found->data, (size_t)t->count * sizeof(float));
+    pl_floats_fill(into, t->offset, found);
     return PL_OK;
 }
 
@@ -169,9 +162,16 @@ static int region_fill(const pl_replica_t *r, const pl_weights_t *weights, int r
     for (int k = 0; k < r->model->count && code == PL_OK; k++) {
         const pl_tensor_info_t *t = &r->model->tensor[k];
         if (is_in(t, region))
-            code = tensor_fill(weights, t, region, (*taken)++, into, err);
+            code = tensor_fill(pl_weights_find(weights, region, t->name, (*taken)++), t,
+                               region, into, err);
     }
     return code;
+}
+
+/* Weights alone come without what the optimizer keeps: it begins with the same. */
+static bool comes_alone(int region, bool whole)
+{
+    return region == PL_REGION_MASTER && !whole;
 }
 
 /* All of it is there and fits, before anything is written. */
@@ -180,11 +180,16 @@ static int import_fill(const pl_replica_t *r, const pl_weights_t *weights, bool 
 {
     int taken = 0, code = PL_OK;
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
-        int64_t count = region_count(r, region, whole);
+        const bool alone = comes_alone(region, whole);
+        const int64_t count = region_count(r, region, whole || alone);
+        int own = 0;
         if (!count || region == PL_REGION_SCALING)
             continue;
-        into[region] = pl_floats_new((size_t)count, err);
-        code = into[region] ? region_fill(r, weights, region, &taken, into[region], err)
+        into[region] = pl_floats_new(pl_region_dtype(r->model->precision,
+                                                     pl_replica_region_of(r, region)),
+                                     (size_t)count, err);
+        code = into[region] ? region_fill(r, weights, alone ? PL_REGION_PARAMS : region,
+                                          alone ? &own : &taken, into[region], err)
                             : PL_ENOMEM;
     }
     if (code == PL_OK && weights->count > taken)

@@ -73,24 +73,30 @@ int pl_weights_match(const pl_model_t *model, const pl_weights_t *weights,
 /* ---- files of other programs ---- */
 
 /* to [columns, rows] = from [rows, columns] on its side. */
-static void transpose(const float *from, int64_t rows, int64_t columns, float *to)
+static void transpose(const pl_output_t *from, pl_output_t *to)
 {
+    const int64_t rows = from->shape.dim[0], columns = from->shape.dim[1];
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++)
-            to[c * rows + r] = from[r * columns + c];
+            if (from->dtype == PL_F64)
+                to->wide[c * rows + r] = from->wide[r * columns + c];
+            else
+                to->data[c * rows + r] = from->data[r * columns + c];
 }
 
 static int adopt_tensor(pl_weights_t *into, const pl_output_t *tensor,
                         const pl_adopted_t *as, pl_error_t *err)
 {
     if (!as->transposed)
-        return pl_weights_add(into, as->name, tensor->shape, tensor->data, err);
+        return pl_weights_add(into, as->name, tensor->shape, tensor->dtype, tensor->data,
+                              err);
     if (tensor->shape.rank != 2)
         return pl_fail(err, PL_EFORMAT, "tensor \"%s\" is no matrix", tensor->name);
     int64_t rows = tensor->shape.dim[0], columns = tensor->shape.dim[1];
-    int code = pl_weights_add(into, as->name, PL_SHAPE(columns, rows), NULL, err);
+    int code = pl_weights_add(into, as->name, PL_SHAPE(columns, rows), tensor->dtype,
+                              NULL, err);
     if (code == PL_OK)
-        transpose(tensor->data, rows, columns, into->tensor[into->count - 1].data);
+        transpose(tensor, &into->tensor[into->count - 1]);
     return code;
 }
 

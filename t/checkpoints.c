@@ -47,7 +47,7 @@ static pl_weights_t *weights_of(float first, int more)
     static const pl_region_t regions[] = {PL_REGION_PARAMS, PL_REGION_STATE,
                                           PL_REGION_SLOT0};
     for (int k = 0; k < 3; k++) {
-        pl_floats_t *block = pl_floats_new((size_t)(8 + more), NULL);
+        pl_floats_t *block = pl_floats_new(PL_F32, (size_t)(8 + more), NULL);
         for (int i = 0; i < 8 + more; i++)
             block->data[i] = first + (float)(k * 8 + i) / 3;
         weights->block[regions[k]] = block;

@@ -148,7 +148,8 @@ static void regions_may_move_between_replays(void)
            && cpu_replay(&rig, &run, plan, &after) == PL_OK;
     ok(done && cpu_results_same(&before, &after),
        "a plan follows its regions and the arena");
-    bool shrunk = pl_cpu_accelerator.region(&rig.cpu, PL_REGION_PARAMS, 1, NULL) == PL_OK;
+    bool shrunk = pl_cpu_accelerator.region(&rig.cpu, PL_REGION_PARAMS, PL_F32, 1, NULL)
+                  == PL_OK;
     cpu_results_release(&after);
     is_int(cpu_replay(&rig, &run, plan, &after), PL_ESTATE, "and refuses one too small");
     ok(shrunk, "a region may shrink");
@@ -166,7 +167,7 @@ static void regions_are_read_and_written_within_their_ends(void)
     float x[4] = {1, 2, 3, 4}, y[4] = {0};
     cpu_rig_open(&rig, "auto", 1);
     void *cpu = &rig.cpu;
-    pl_cpu_accelerator.region(cpu, PL_REGION_STATE, 4, NULL);
+    pl_cpu_accelerator.region(cpu, PL_REGION_STATE, PL_F32, 4, NULL);
     ok(pl_cpu_accelerator.read(cpu, PL_REGION_STATE, 0, y, 4, NULL) == PL_OK && !y[0]
            && !y[3],
        "a new region is zero");
@@ -178,7 +179,8 @@ static void regions_are_read_and_written_within_their_ends(void)
            "but not beyond the end");
     is_int(pl_cpu_accelerator.read(cpu, PL_REGION_STATE, SIZE_MAX, x, 2, NULL), PL_EINVAL,
            "wherever that is");
-    is_int(pl_cpu_accelerator.region(cpu, PL_REGION_STATE, SIZE_MAX / 2, &rig.err),
+    is_int(pl_cpu_accelerator.region(cpu, PL_REGION_STATE, PL_F32, SIZE_MAX / 2,
+                                     &rig.err),
            PL_ENOMEM, "a region larger than memory is refused");
     ok(pl_cpu_accelerator.read(cpu, PL_REGION_STATE, 1, y, 3, NULL) == PL_OK && y[1] == 1,
        "and the old one stays");
@@ -217,7 +219,7 @@ static int everything(training_t *t, pl_error_t *err)
     void *cpu = &r.rig.cpu;
     int code = pl_cpu_accelerator.open(cpu, &r.rig.info, err);
     for (int k = 0; k < PL_REGIONS && code == PL_OK; k++)
-        code = pl_cpu_accelerator.region(cpu, (pl_region_t)k,
+        code = pl_cpu_accelerator.region(cpu, (pl_region_t)k, PL_F32,
                                          (size_t)t->model->params + 2, err);
     if (code == PL_OK)
         code = pl_cpu_accelerator.compile(cpu, t->step, &r.step, err);
@@ -282,7 +284,7 @@ static double time_to_compile(int layers)
     int code = opened ? PL_OK : PL_EUNSUPPORTED;
     for (int region = PL_REGION_PARAMS; region <= PL_REGION_GRADS && code == PL_OK;
          region++)
-        code = pl_cpu_accelerator.region(&rig.cpu, (pl_region_t)region,
+        code = pl_cpu_accelerator.region(&rig.cpu, (pl_region_t)region, PL_F32,
                                          (size_t)model->params + 2, &rig.err);
     if (code == PL_OK)
         code = pl_cpu_accelerator.compile(&rig.cpu, g, &plan, &rig.err);

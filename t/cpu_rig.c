@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "reference.h"
+#include "accelerators/reference/reference.h"
+#include "tensor/precision.h"
 
 const char *const cpu_sets[CPU_SETS] = {"portable", "avx2", "avx512"};
 
@@ -47,8 +48,10 @@ int cpu_load(cpu_rig_t *rig, const operator_run_t *run)
         float *data = pl_alloc((run->size[r] + 1) * sizeof *data);
         for (size_t i = 0; i < run->size[r] && data; i++)
             data[i] = (float)run->region[r][i];
-        code = data ? pl_cpu_accelerator.region(&rig->cpu, (pl_region_t)r, run->size[r],
-                                                &rig->err)
+        code = data ? pl_cpu_accelerator.region(&rig->cpu, (pl_region_t)r,
+                                                pl_region_dtype(run->model->precision,
+                                                                (pl_region_t)r),
+                                                run->size[r], &rig->err)
                     : PL_ENOMEM;
         if (code == PL_OK)
             code = pl_cpu_accelerator.write(&rig->cpu, (pl_region_t)r, 0, data,
@@ -146,7 +149,7 @@ static double output_difference(const pl_graph_t *g, const cpu_results_t *got,
     const pl_value_t *v = output_value(g);
     const int64_t n = pl_elements(v->shape);
     double *y = pl_alloc_array((size_t)n, sizeof *y), worst = 0;
-    reference_load(v->dtype, got->output, n, y);
+    pl_reference_load(v->dtype, got->output, n, y);
     for (int64_t i = 0; i < n; i++)
         worst = fmax(worst, difference(y[i], want[i]));
     pl_free(y);
@@ -168,14 +171,14 @@ double cpu_difference(operator_run_t *run, const cpu_results_t *got)
     double figures[PL_FIELDS][2], *y = pl_alloc_array(n, sizeof *y);
     for (int k = 0; k < PL_FIELDS; k++)
         figures[k][0] = figures[k][1] = NAN;
-    reference_replay_t replay = {.input = {run->index},
-                                 .seed = run->seed,
-                                 .step = run->step,
-                                 .shard = run->shard,
-                                 .figures = figures,
-                                 .output = {y}};
+    pl_reference_replay_t replay = {.input = {run->index},
+                                    .seed = run->seed,
+                                    .step = run->step,
+                                    .shard = run->shard,
+                                    .figures = figures,
+                                    .output = {y}};
     memcpy(replay.region, run->region, sizeof replay.region);
-    bool done = reference_replay(run->graph, &replay, NULL) == PL_OK;
+    bool done = pl_reference_replay(run->graph, &replay, NULL) == PL_OK;
     double worst = done && replay.guarded == got->guarded ? regions_difference(run, got)
                                                           : INFINITY;
     for (int k = 0; k < PL_FIELDS; k++)

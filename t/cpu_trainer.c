@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "tensor/precision.h"
 
 pl_error_t cpu_told;
 
@@ -13,27 +14,35 @@ void cpu_on_done(pl_replay_t *replay, const pl_error_t *err)
     cpu_told = err ? *err : (pl_error_t){0};
 }
 
+static int fill_region(cpu_trainer_t *r, pl_region_t region, double *wide, float *data,
+                       size_t n)
+{
+    const pl_dtype_t dtype = pl_region_dtype(r->t.model->precision, region);
+    memset(wide, 0, n * sizeof *wide);
+    training_fill(&r->t, region == PL_REGION_MASTER ? PL_REGION_PARAMS : region, wide);
+    if (region == PL_REGION_SCALING && r->t.of->scaling)
+        wide[PL_SCALING_FACTOR] = r->t.of->scaling->init_scale;
+    for (size_t i = 0; i < n; i++)
+        data[i] = (float)wide[i];
+    int code = pl_cpu_accelerator.region(&r->rig.cpu, region, dtype, n, &r->rig.err);
+    if (code != PL_OK)
+        return code;
+    return pl_cpu_accelerator.write(&r->rig.cpu, region, 0,
+                                    dtype == PL_F64 ? (const void *)wide : data, n,
+                                    &r->rig.err);
+}
+
 static int fill_regions(cpu_trainer_t *r)
 {
     const pl_model_t *model = r->t.model;
-    const size_t n = (size_t)(model->params + model->state) + 2;
-    double *from = pl_alloc_array(n, sizeof *from);
-    float *to = pl_alloc_array(n, sizeof *to);
-    int code = PL_OK;
-    for (int k = 0; k < PL_REGIONS && code == PL_OK; k++) {
-        memset(from, 0, n * sizeof *from);
-        training_fill(&r->t, (pl_region_t)k, from);
-        for (size_t i = 0; i < n; i++)
-            to[i] = (float)from[i];
-        if (k == PL_REGION_SCALING && r->t.of->scaling)
-            to[PL_SCALING_FACTOR] = (float)r->t.of->scaling->init_scale;
-        code = pl_cpu_accelerator.region(&r->rig.cpu, (pl_region_t)k, n, &r->rig.err);
-        if (code == PL_OK)
-            code = pl_cpu_accelerator.write(&r->rig.cpu, (pl_region_t)k, 0, to, n,
-                                            &r->rig.err);
-    }
-    pl_free(from);
-    pl_free(to);
+    const size_t n = (size_t)(model->params + model->state) + PL_SCALING_COUNT;
+    double *wide = pl_alloc_array(n, sizeof *wide);
+    float *data = pl_alloc_array(n, sizeof *data);
+    int code = wide && data ? PL_OK : PL_ENOMEM;
+    for (int k = 0; k < PL_REGIONS && code == PL_OK; k++)
+        code = fill_region(r, (pl_region_t)k, wide, data, n);
+    pl_free(wide);
+    pl_free(data);
     return code;
 }
 

@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "fake_script.h"
-#include "reference.h"
+#include "accelerators/reference/reference.h"
 #include "tensor/model.h"
 
 #define NEVER INT64_MAX
@@ -55,6 +55,7 @@ typedef struct fake {
     double *region[PL_REGIONS];
     bool halted;                                            /* see pl_replay_t */
     size_t count[PL_REGIONS];                               /* elements */
+    pl_dtype_t dtype[PL_REGIONS];
     uint64_t writes, reads, compiles;
     struct {
         const char *kind;
@@ -145,7 +146,7 @@ static int fault(const fake_t *fake, const char *what, uint64_t number, pl_error
 
 /* ---- Computing ---- */
 
-static int outputs_make(const pl_plan_t *plan, reference_replay_t *run,
+static int outputs_make(const pl_plan_t *plan, pl_reference_replay_t *run,
                         const pl_replay_t *replay, pl_error_t *err)
 {
     int outputs = 0;
@@ -161,7 +162,7 @@ static int outputs_make(const pl_plan_t *plan, reference_replay_t *run,
     return PL_OK;
 }
 
-static void outputs_store(const pl_plan_t *plan, const reference_replay_t *run,
+static void outputs_store(const pl_plan_t *plan, const pl_reference_replay_t *run,
                           pl_replay_t *replay)
 {
     int outputs = 0;
@@ -171,8 +172,8 @@ static void outputs_store(const pl_plan_t *plan, const reference_replay_t *run,
             continue;
         const pl_value_t *v = &plan->graph.value[f->value];
         if (run->output[outputs])
-            reference_store(v->dtype, run->output[outputs], pl_elements(v->shape),
-                            replay->output[outputs]);
+            pl_reference_store(v->dtype, run->output[outputs], pl_elements(v->shape),
+                               replay->output[outputs]);
         outputs++;
     }
 }
@@ -191,17 +192,17 @@ static void spoil(const fake_t *fake, const pl_plan_t *plan, const char *name,
 static int replay_compute(const fake_t *fake, const flight_t *flight, pl_error_t *err)
 {
     pl_replay_t *replay = flight->replay;
-    reference_replay_t run = {.seed = replay->seed,
-                              .step = replay->step,
-                              .shard = replay->shard,
-                              .figures = (void *)replay->figures};
+    pl_reference_replay_t run = {.seed = replay->seed,
+                                 .step = replay->step,
+                                 .shard = replay->shard,
+                                 .figures = (void *)replay->figures};
     memcpy(run.region, fake->region, sizeof run.region);
     memcpy(run.input, replay->input, sizeof run.input);
     for (int k = 0; k < PL_STEP_SCALARS; k++)
         run.scalar[k] = replay->scalar[k];
     int code = outputs_make(flight->plan, &run, replay, err);
     if (code == PL_OK)
-        code = reference_replay(&flight->plan->graph, &run, err);
+        code = pl_reference_replay(&flight->plan->graph, &run, err);
     replay->guarded = run.guarded;
     if (code == PL_OK)
         outputs_store(flight->plan, &run, replay);
@@ -353,7 +354,8 @@ static void fake_collect(void *self)
 
 /* ---- Regions ---- */
 
-static int fake_region(void *self, pl_region_t region, size_t n, pl_error_t *err)
+static int fake_region(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
+                       pl_error_t *err)
 {
     fake_t *fake = self;
     int code = fault(fake, "region", region, err);
@@ -366,6 +368,7 @@ static int fake_region(void *self, pl_region_t region, size_t n, pl_error_t *err
     region_drop(fake, region);
     fake->region[region] = memory;
     fake->count[region] = n;
+    fake->dtype[region] = dtype;
     return PL_OK;
 }
 
@@ -380,7 +383,13 @@ static int range_check(const fake_t *fake, pl_region_t region, size_t offset, si
     return PL_OK;
 }
 
-static int fake_write(void *self, pl_region_t region, size_t offset, const float *host,
+/* As the host has a region's elements. */
+static pl_dtype_t host_dtype(const fake_t *fake, pl_region_t region)
+{
+    return fake->dtype[region] == PL_F64 ? PL_F64 : PL_F32;
+}
+
+static int fake_write(void *self, pl_region_t region, size_t offset, const void *host,
                       size_t n, pl_error_t *err)
 {
     fake_t *fake = self;
@@ -391,12 +400,14 @@ static int fake_write(void *self, pl_region_t region, size_t offset, const float
         return code;
     catch_up(fake);
     memory_show(fake, PROT_READ | PROT_WRITE);
-    reference_load(PL_F32, host, (int64_t)n, fake->region[region] + offset);
+    pl_reference_load(host_dtype(fake, region), host, (int64_t)n,
+                      fake->region[region] + offset);
+    pl_reference_round(fake->dtype[region], fake->region[region] + offset, (int64_t)n);
     memory_show(fake, PROT_NONE);
     return PL_OK;
 }
 
-static int fake_read(void *self, pl_region_t region, size_t offset, float *host, size_t n,
+static int fake_read(void *self, pl_region_t region, size_t offset, void *host, size_t n,
                      pl_error_t *err)
 {
     fake_t *fake = self;
@@ -407,7 +418,8 @@ static int fake_read(void *self, pl_region_t region, size_t offset, float *host,
         return code;
     catch_up(fake);
     memory_show(fake, PROT_READ);
-    reference_store(PL_F32, fake->region[region] + offset, (int64_t)n, host);
+    pl_reference_store(host_dtype(fake, region), fake->region[region] + offset,
+                       (int64_t)n, host);
     memory_show(fake, PROT_NONE);
     return PL_OK;
 }
@@ -453,7 +465,7 @@ static bool plan_copy(pl_plan_t *plan, const pl_graph_t *g)
 static int kernels_check(const pl_graph_t *g, pl_error_t *err)
 {
     for (int i = 0; i < g->op_count; i++)
-        if (g->op[i].code == PL_OP_apply && !pl_op_kernel(&g->op[i], "fake", err))
+        if (g->op[i].code == PL_OP_apply && !pl_op_kernel(&g->op[i], PL_REFERENCE, err))
             return PL_EUNSUPPORTED;
     return PL_OK;
 }

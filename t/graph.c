@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "reference.h"
+#include "accelerators/reference/reference.h"
 #include "tap.h"
 #include "tensor/lifetimes.h"
 #include "tensor/model.h"
@@ -309,8 +309,8 @@ static void first_values_are_a_function_of_seed_and_name(void)
           *b = malloc((size_t)rig.model->params * sizeof *b);
     float state[16];
     double square = 0, largest = 0, mean = 0;
-    pl_model_init(rig.model, PL_REGION_PARAMS, 42, a);
-    pl_model_init(rig.model, PL_REGION_STATE, 42, state);
+    pl_model_init(rig.model, PL_REGION_PARAMS, 42, PL_F32, a);
+    pl_model_init(rig.model, PL_REGION_STATE, 42, PL_F32, state);
     for (int i = 0; i < 10000; i++) {
         square += a[i] * a[i] / 10000;
         mean += a[t[1].offset + i] / 10000;
@@ -323,10 +323,10 @@ static void first_values_are_a_function_of_seed_and_name(void)
 
     rig_t other = rig_new();
     pl_param(other.g, "u", PL_SHAPE(10007), pl_uniform(0.5));
-    pl_model_init(other.model, PL_REGION_PARAMS, 42, b);
+    pl_model_init(other.model, PL_REGION_PARAMS, 42, PL_F32, b);
     ok(!memcmp(b, a + t[1].offset, 10007 * sizeof *b),
        "a tensor is the same in another place");
-    pl_model_init(other.model, PL_REGION_PARAMS, 43, b);
+    pl_model_init(other.model, PL_REGION_PARAMS, 43, PL_F32, b);
     ok(memcmp(b, a + t[1].offset, 10007 * sizeof *b) != 0,
        "and another with another seed");
     free(a);
@@ -444,10 +444,10 @@ static void run_twice(bool accumulate, double *grads)
     pl_loss(rig.g, pl_pair(sum, pl_scalar(rig.g, 4)));
     pl_graph_gradients(rig.g, 2, accumulate, NULL);
     double params[32] = {1, -2};
-    reference_replay_t replay = {
+    pl_reference_replay_t replay = {
         .region = {[PL_REGION_PARAMS] = params, [PL_REGION_GRADS] = grads}};
     for (int i = 0; i < 2; i++)
-        reference_replay(rig.g, &replay, NULL);
+        pl_reference_replay(rig.g, &replay, NULL);
     rig_release(&rig);
 }
 
@@ -481,9 +481,9 @@ static void the_first_of_equal_ones_gets_the_gradient(void)
     pl_loss(rig.g, pl_pair(pl_max(rig.g, w, 0, false), pl_scalar(rig.g, 1)));
     pl_graph_gradients(rig.g, 1, false, NULL);
     double params[16] = {1, 3, 3, 2}, grads[18] = {0};
-    reference_replay_t replay = {
+    pl_reference_replay_t replay = {
         .region = {[PL_REGION_PARAMS] = params, [PL_REGION_GRADS] = grads}};
-    reference_replay(rig.g, &replay, NULL);
+    pl_reference_replay(rig.g, &replay, NULL);
     ok(grads[0] == 0 && grads[1] == 1 && grads[2] == 0 && grads[3] == 0,
        "and nobody else");
     rig_release(&rig);

@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "operator_cases.h"
-#include "reference.h"
+#include "accelerators/reference/reference.h"
 #include "tap.h"
 #include "training_cases.h"
 
@@ -66,9 +66,11 @@ static void replay_both(const operator_run_t *run, const pl_lifetimes_t *plan)
     for (int i = 0; i < 2; i++) {
         y[i] = pl_alloc_array(n, sizeof(double));
         m[i] = memory_copy(run);
-        reference_replay_t replay = {.input = {run->index}, .output = {y[i]}, .seed = 5};
+        pl_reference_replay_t replay = {.input = {run->index},
+                                        .output = {y[i]},
+                                        .seed = 5};
         memcpy(replay.region, m[i].region, sizeof replay.region);
-        reference_replay_planned(run->graph, i ? plan : NULL, &replay, NULL);
+        pl_reference_replay_planned(run->graph, i ? plan : NULL, &replay, NULL);
     }
     ok(!memcmp(y[0], y[1], n * sizeof(double)) && memory_same(&m[0], &m[1]),
        "%s: the same numbers as without a plan", run->of->name);
@@ -175,14 +177,14 @@ static void an_optimizer_step_may_work_in_place(void)
     const size_t n = (size_t)t.model->params + 2;
     pl_lifetimes_plan(&plan, t.update, &in_place, NULL);
     for (int i = 0; i < 2; i++) {
-        reference_replay_t replay = {.scalar = {0.1, 1, 1}};
+        pl_reference_replay_t replay = {.scalar = {0.1, 1, 1}};
         for (int r = 0; r < PL_REGIONS; r++) {
             region[i][r] = pl_alloc_array(n, sizeof(double));
             for (size_t k = 0; k < n; k++)
                 region[i][r][k] = 1 + sin((double)k + r);
         }
         memcpy(replay.region, region[i], sizeof replay.region);
-        reference_replay_planned(t.update, i ? &plan : NULL, &replay, NULL);
+        pl_reference_replay_planned(t.update, i ? &plan : NULL, &replay, NULL);
     }
     bool equal = true;
     for (int r = 0; r < PL_REGIONS; r++)

@@ -8,7 +8,7 @@
 #include "actors/loops/figures.h"
 #include "base/alloc.h"
 #include "files.h"
-#include "reference.h"
+#include "accelerators/reference/reference.h"
 #include "tap.h"
 #include "tensor/graph.h"
 
@@ -143,12 +143,12 @@ static void add_batch(pl_figures_t *figures, int from, int count)
     pl_error_t err = {0};
     batch_fill(&b, from, count);
     memset(sums, 0, sizeof sums);
-    reference_replay_t replay = {.input = {b.logits, b.scores, b.y, b.is_two, b.x,
-                                           b.target},
-                                 .figures = (void *)sums};
+    pl_reference_replay_t replay = {.input = {b.logits, b.scores, b.y, b.is_two, b.x,
+                                              b.target},
+                                    .figures = (void *)sums};
     if (!figures->count)
         pl_figures_name(figures, "val_", names_of(g));
-    is_int(reference_replay(g, &replay, &err), PL_OK, "replayed %s", err.text);
+    is_int(pl_reference_replay(g, &replay, &err), PL_OK, "replayed %s", err.text);
     pl_figures_add(figures, (pl_bytes_t){sums, figures->size * sizeof *sums});
     pl_graph_free(g);
 }
@@ -171,12 +171,10 @@ static void check_all(const pl_figures_t *figures)
     char full[96];
     size_t k;
     is_int(pl_figures_put(figures, PL_FIGURES_OF_PASS, got, NULL), PL_OK, "values made");
-    json_object_foreach(want, name, value)
-    {
+    json_object_foreach(want, name, value) {
         snprintf(full, sizeof full, "val_%s", name);
         if (strstr(name, "_classes") && json_is_array(value)) {
-            json_array_foreach(value, k, one)
-            {
+            json_array_foreach(value, k, one) {
                 snprintf(full, sizeof full, "val_%s_%zu", name, k);
                 check_value(json_object_get(got, full), full, one);
             }

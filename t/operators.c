@@ -9,21 +9,21 @@
 #include "base/alloc.h"
 #include "formula.h"
 #include "operator_cases.h"
-#include "reference.h"
+#include "accelerators/reference/reference.h"
 #include "tap.h"
 
 /* The loss of a case's step with the parameters as they are in the run. */
 static double loss_of(operator_run_t *run)
 {
     double figures[PL_FIELDS][2] = {{NAN}};
-    reference_replay_t replay = {.input = {run->index},
-                                 .seed = run->seed,
-                                 .step = run->step,
-                                 .shard = run->shard,
-                                 .figures = figures};
+    pl_reference_replay_t replay = {.input = {run->index},
+                                    .seed = run->seed,
+                                    .step = run->step,
+                                    .shard = run->shard,
+                                    .figures = figures};
     memcpy(replay.region, run->region, sizeof replay.region);
     pl_error_t err;
-    if (reference_replay(run->graph, &replay, &err) != PL_OK) {
+    if (pl_reference_replay(run->graph, &replay, &err) != PL_OK) {
         tap_diag("%s", err.text);
         return NAN;
     }
@@ -130,9 +130,9 @@ static void check_against_torch(const operator_case_t *c, const json_t *want)
     const pl_fetch_t *fetch = &run.graph->fetch[run.graph->fetch_count - 1];
     const int64_t count = pl_elements(run.graph->value[fetch->value].shape);
     double *y = pl_alloc_array((size_t)count, sizeof *y);
-    reference_replay_t replay = {.input = {run.index}, .output = {y}};
+    pl_reference_replay_t replay = {.input = {run.index}, .output = {y}};
     memcpy(replay.region, run.region, sizeof replay.region);
-    bool same = reference_replay(run.graph, &replay, NULL) == PL_OK
+    bool same = pl_reference_replay(run.graph, &replay, NULL) == PL_OK
                 && is_digest(y, count, json_object_get(want, "y"))
                 && are_digests(&run, PL_REGION_PARAMS, run.region[PL_REGION_GRADS],
                                json_object_get(want, "gradients"));

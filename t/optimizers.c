@@ -10,7 +10,7 @@
 #include "accelerators/accelerator.h"
 #include "base/alloc.h"
 #include "formula.h"
-#include "reference.h"
+#include "accelerators/reference/reference.h"
 #include "tap.h"
 #include "training_cases.h"
 
@@ -98,14 +98,14 @@ static void rig_gradients(rig_t *rig, int step, double sum, double weight)
 static bool rig_step(rig_t *rig, int step)
 {
     float scalar[PL_STEP_SCALARS] = {0};
-    reference_replay_t replay = {.figures = rig->figures};
+    pl_reference_replay_t replay = {.figures = rig->figures};
     memcpy(replay.region, rig->region, sizeof replay.region);
     pl_optimizer_scalars(rig->optimizer, 1, (uint64_t)step + 1, scalar);
     for (int i = 0; i < PL_STEP_SCALARS; i++)
         replay.scalar[i] = scalar[i];
     replay.scalar[PL_SCALAR_AVERAGE] = rig->average_share;
     pl_error_t err;
-    if (!rig->graph || reference_replay(rig->graph, &replay, &err) != PL_OK)
+    if (!rig->graph || pl_reference_replay(rig->graph, &replay, &err) != PL_OK)
         return false;
     rig->guarded = replay.guarded;
     return true;

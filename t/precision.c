@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/half.h"
 #include "cpu_trainer.h"
+#include "accelerators/reference/reference.h"
 #include "rig.h"
 #include "tap.h"
 #include "tensor/precision.h"
@@ -43,8 +44,7 @@ static void halves_are_rounded_as_pytorch_does(void)
 {
     size_t i, wrong = 0;
     json_t *row, *rows = json_object_get(halves, "rounding");
-    json_array_foreach(rows, i, row)
-    {
+    json_array_foreach(rows, i, row) {
         const float x = pl_float_of(number(row, 0));
         const uint16_t bf16 = (uint16_t)number(row, 1), f16 = (uint16_t)number(row, 2);
         const bool right =
@@ -198,8 +198,11 @@ static double worst_case(cpu_rig_t *rig, const operator_case_t *of,
     cpu_results_t got = {0};
     c.precision = in;
     double worst = INFINITY;
-    if (operator_run_init(&run, &c, &rig->err) == PL_OK
-        && cpu_run(rig, &run, &got) == PL_OK)
+    bool ready = operator_run_init(&run, &c, &rig->err) == PL_OK;
+    if (ready)
+        pl_reference_round(in->params, run.region[PL_REGION_PARAMS],
+                           (int64_t)run.size[PL_REGION_PARAMS]);
+    if (ready && cpu_run(rig, &run, &got) == PL_OK)
         worst = cpu_difference(&run, &got);
     cpu_results_release(&got);
     operator_run_release(&run);
@@ -230,6 +233,8 @@ static void operators_compute_in_halves_what_the_reference_does(void)
 {
     check_operators("bf16-mixed", 3 * 0x1p-8);
     check_operators("16-mixed", 3 * 0x1p-11);
+    check_operators("bf16-true", 3 * 0x1p-8);
+    check_operators("16-true", 3 * 0x1p-11);
 }
 
 /* The largest share by which losses are off. */
@@ -261,8 +266,7 @@ static void trainings_are_those_of_autocast(void)
 {
     const char *name;
     json_t *want, *trainings = json_object_get(halves, "trainings");
-    json_object_foreach(trainings, name, want)
-    {
+    json_object_foreach(trainings, name, want) {
         double losses[TRAINING_STEPS], usual[TRAINING_STEPS], apart = 0;
         const double first = json_number_value(json_array_get(want, 0));
         const double worst = train_as(name, "bf16-mixed", want, losses);
@@ -313,6 +317,70 @@ static void a_run_in_bfloat16_ends_near_one_in_float32(void)
     rig_result_free(mixed);
 }
 
+/* Whether each of its parameters is what the format can hold. */
+static bool are_halves(const rig_result_t *result, float (*rounded)(float))
+{
+    int wrong = !result->weight_count;
+    for (int k = 0; k < result->weight_count; k++)
+        for (size_t i = 0; i < result->weight[k].count; i++)
+            wrong += rounded(result->weight[k].data[i]) != result->weight[k].data[i];
+    return !wrong;
+}
+
+static bool file_is_of(const rig_result_t *result, const char *type)
+{
+    char path[4200], wanted[64];
+    snprintf(path, sizeof path, "%s/model.safetensors", result->run_dir);
+    snprintf(wanted, sizeof wanted, "\"dtype\":\"%s\"", type);
+    char *said = pl_weights_describe(path, NULL);
+    const bool is = said && strstr(said, wanted) && !strstr(said, "F32");
+    pl_text_free(said);
+    return is;
+}
+
+/* Most updates are smaller than half a step of bfloat16: without wider weights behind
+ * them they would come to nothing. */
+static void true_halves_learn_by_wider_weights(void)
+{
+#define SLOW "\"max_epochs\": 40"
+    rig_result_t *usual = fit_in("32-true", SLOW), *bf16 = fit_in("bf16-true", SLOW),
+                 *f16 = fit_in("16-true", SLOW);
+    ok(rig_distance(usual, bf16) < 0.03, "bfloat16: the weights are near float32's");
+    ok(are_halves(bf16, pl_round_bf16) && !are_halves(usual, pl_round_bf16),
+       "and are of that type");
+    ok(rig_distance(usual, f16) < 0.01 && are_halves(f16, pl_round_f16),
+       "float16 is nearer");
+    ok(rig_metric(f16, "loss_scale") == 65536, "and scales its loss");
+    ok(file_is_of(bf16, "BF16") && file_is_of(f16, "F16"), "files say so");
+    rig_result_free(usual);
+    rig_result_free(bf16);
+    rig_result_free(f16);
+}
+
+static void weights_of_one_precision_serve_another(void)
+{
+    static const char *const names[] = {"bf16-true", "32-true", "16-mixed"};
+    rig_result_t *half = fit_in("bf16-true", "\"max_epochs\": 2");
+    float first[64] = {0};
+    double worst[3] = {0};
+    for (int k = 0; k < 3; k++) {
+        char trainer[100];
+        snprintf(trainer, sizeof trainer, "\"precision\": \"%s\"", names[k]);
+        rig_t *rig = rig_new(.accelerator = "cpu", .trainer = trainer);
+        const rig_result_t *result = rig_predict(rig, half->run_dir);
+        is_int(result->output_count, 1, "%s predicts with them", names[k]);
+        for (size_t i = 0; i < 64 && result->output_count; i++) {
+            const float y = result->output[0].data[i];
+            first[i] = k ? first[i] : y;
+            worst[k] = fmax(worst[k], fabs((double)y - (double)first[i]));
+        }
+        rig_free(&rig);
+    }
+    ok(worst[1] > 0 && worst[1] < 0.02 && worst[2] > 0 && worst[2] < 0.02,
+       "the same but for rounding, by %g and %g", worst[1], worst[2]);
+    rig_result_free(half);
+}
+
 static void a_run_says_once_that_it_emulates(void)
 {
     pl_log_hook(count_notes, PL_LOG_WARNING, NULL);
@@ -341,6 +409,8 @@ int main(void)
     run(operators_compute_in_halves_what_the_reference_does);
     run(trainings_are_those_of_autocast);
     run(a_run_in_bfloat16_ends_near_one_in_float32);
+    run(true_halves_learn_by_wider_weights);
+    run(weights_of_one_precision_serve_another);
     run(a_run_says_once_that_it_emulates);
     run(an_unknown_precision_is_refused);
     json_decref(halves);

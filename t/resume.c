@@ -277,6 +277,13 @@ static const subject_t subjects[] = {
      "\"val_check_interval\": 7, \"limit_val_batches\": 2, \"log_every_n_steps\": 4, "
      "\"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, "
      "\"default_root_dir\": \"%s\"}}"},
+    {"an mlp in float16 whose loss is scaled by too much at first",
+     "{\"module\": {\"name\": \"mlp\", \"hidden\": [8]}, " PICTURES ", "
+     "\"optimizer\": {\"name\": \"adamw\", \"lr\": 0.01}, " CHECKPOINTS
+     ", \"trainer\": {\"max_epochs\": 5, \"log_every_n_steps\": 1, \"precision\": "
+     "{\"name\": \"16-true\", \"init_scale\": 1e9, \"growth_interval\": 8}, "
+     "\"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, "
+     "\"default_root_dir\": \"%s\"}}"},
 };
 
 static void text_write(void)
@@ -376,7 +383,7 @@ static void a_run_killed_at_any_instant_ends_with_the_same_bits(void)
     const char *seed = getenv("PACELINE_SEED"), *kills = getenv("PACELINE_KILLS");
     dice = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
     tap_diag("PACELINE_SEED=%llu", (unsigned long long)dice);
-    for (int k = 0; k < 3; k++)
+    for (size_t k = 0; k < sizeof subjects / sizeof *subjects; k++)
         killed_at_any_instant(&subjects[k], kills ? atoi(kills) : KILLS);
 }
 

@@ -462,7 +462,7 @@ static void what_the_device_says_is_told(void)
     fails(PL_EIO, "plan train.*compile 1", .script = "compile 1 fails");
     fails(PL_EIO, "plan optimizer.*compile 3: the device failed",
           .script = "compile 3 fails");
-    fails(PL_EIO, "write 2", .script = "write 2 fails");
+    fails(PL_EIO, "write 1", .script = "write 1 fails");
     fails(PL_EIO, "read 1", .script = "read 1 fails", .trainer = "\"max_steps\": 2");
     fails(PL_EIO, "takes no replay of forward_backward",
           .script = "replay 3 of forward_backward is refused");

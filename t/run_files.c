@@ -97,9 +97,9 @@ static pl_weights_t *weights_sample(void)
 {
     const float numbers[] = {1, -2, 3.5f, 1e-40f, 5, 6};
     pl_weights_t *weights = pl_weights_new(NULL);
-    pl_weights_add(weights, "fc.weight", pl_shape(2, 2, 3), numbers, NULL);
-    pl_weights_add(weights, "fc.bias", pl_shape(1, 2), numbers + 1, NULL);
-    pl_weights_add(weights, "scale", pl_shape(0), numbers + 2, NULL);
+    pl_weights_add(weights, "fc.weight", pl_shape(2, 2, 3), PL_F32, numbers, NULL);
+    pl_weights_add(weights, "fc.bias", pl_shape(1, 2), PL_F32, numbers + 1, NULL);
+    pl_weights_add(weights, "scale", pl_shape(0), PL_F32, numbers + 2, NULL);
     weights->module = pl_text("{\"name\":\"mlp\",\"hidden\":[8]}");
     weights->facts = pl_text("{\"classes\":2}");
     return weights;
@@ -171,8 +171,9 @@ static void files_of_others_are_read_as_far_as_they_fit(void)
     const pl_weights_t *weights =
         (pl_weights_t *)load(foreign("f64.safetensors", "w", PL_F64, (double[]){1.5, -2}))
             ->object;
-    ok(weights && weights->tensor[0].data[0] == 1.5f && weights->tensor[0].data[1] == -2,
-       "doubles become floats");
+    ok(weights && weights->tensor[0].dtype == PL_F64 && weights->tensor[0].wide[0] == 1.5
+           && weights->tensor[0].wide[1] == -2,
+       "doubles stay doubles");
     ok(weights && !weights->module && !weights->facts, "nothing is known of a module");
     like(load(foreign("i64.safetensors", "w", PL_I64, (int64_t[]){1, 2}))->error.text,
          "i64.safetensors: tensor \"w\" is I64", "integers are no weights");
@@ -197,7 +198,7 @@ static void a_failed_save_keeps_the_old_file(void)
 {
     start_in("keep");
     pl_weights_t *weights = weights_sample(), *larger = weights_sample();
-    pl_weights_add(larger, "large", pl_shape(1, 100000), NULL, NULL);
+    pl_weights_add(larger, "large", pl_shape(1, 100000), PL_F32, NULL, NULL);
     save(weights);
     limit_files(65536);
     asked_t *failed = save(larger);

@@ -42,7 +42,7 @@ GATE_KERNEL(gate_on_cpu, float)
 GATE_KERNEL(gate_on_fake, double)
 
 static const pl_kernel_t gate_kernels[] = {{"cpu", gate_on_cpu},
-                                           {"fake", gate_on_fake},
+                                           {"reference", gate_on_fake},
                                            PL_KERNELS_END};
 
 const pl_operator_ops_t sample_gate = {

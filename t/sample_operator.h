@@ -9,7 +9,7 @@ typedef struct sample_gate {
     double factor;
 } sample_gate_t;
 
-/* "gate"; its kernels are for "cpu" and, in float64, for "fake". */
+/* "gate"; its kernels are for "cpu" and, in float64, for "reference". */
 extern const pl_operator_ops_t sample_gate;
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "formula.h"
-#include "reference.h"
+#include "accelerators/reference/reference.h"
 #include "tap.h"
 #include "training_cases.h"
 
@@ -33,15 +33,15 @@ static bool train(training_t *t, int step, double *region[PL_REGIONS],
 {
     pl_error_t err;
     float scalar[PL_STEP_SCALARS] = {0};
-    reference_replay_t forward = {.seed = 1}, update = {.figures = figures};
+    pl_reference_replay_t forward = {.seed = 1}, update = {.figures = figures};
     memcpy(forward.region, region, sizeof forward.region);
     memcpy(update.region, region, sizeof update.region);
     training_batch(t, step, forward.input);
     training_scalars(t, step, scalar);
     for (int i = 0; i < PL_STEP_SCALARS; i++)
         update.scalar[i] = scalar[i];
-    bool done = reference_replay(t->step, &forward, &err) == PL_OK
-                && reference_replay(t->update, &update, &err) == PL_OK;
+    bool done = pl_reference_replay(t->step, &forward, &err) == PL_OK
+                && pl_reference_replay(t->update, &update, &err) == PL_OK;
     if (!done)
         tap_diag("%s", err.text);
     return done && !update.guarded;

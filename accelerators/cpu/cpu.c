@@ -12,6 +12,7 @@
 #include "accelerators/cpu/plan.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/half.h"
 
 #define ALIGN 64
 #define HUGE_PAGE \
@@ -172,18 +173,26 @@ static void cpu_close(void *self)
 
 /* ---- Regions ---- */
 
-static int cpu_region(void *self, pl_region_t region, size_t n, pl_error_t *err)
+/* Halves are kept as float32: emulate.h. */
+static size_t width_of(pl_dtype_t dtype)
+{
+    return dtype == PL_F64 ? sizeof(double) : sizeof(float);
+}
+
+static int cpu_region(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
+                      pl_error_t *err)
 {
     pl_cpu_t *cpu = self;
     pl_buffer_t fresh = {0};
-    if (n > SIZE_MAX / sizeof(float))
+    if (n > SIZE_MAX / width_of(dtype))
         return pl_no_memory(err);
-    int code = pl_buffer_reserve(&fresh, n * sizeof(float), err);
+    int code = pl_buffer_reserve(&fresh, n * width_of(dtype), err);
     if (code != PL_OK)
         return code;
     pl_buffer_release(&cpu->region[region]);
     cpu->region[region] = fresh;
     cpu->region_count[region] = n;
+    cpu->region_dtype[region] = dtype;
     cpu->generation++;
     return PL_OK;
 }
@@ -197,23 +206,32 @@ static int check_range(const pl_cpu_t *cpu, pl_region_t region, size_t offset, s
                    (int)region, cpu->region_count[region], n, offset);
 }
 
-static int cpu_write(void *self, pl_region_t region, size_t offset, const float *host,
+static int cpu_write(void *self, pl_region_t region, size_t offset, const void *host,
                      size_t n, pl_error_t *err)
 {
     pl_cpu_t *cpu = self;
+    const pl_dtype_t dtype = cpu->region_dtype[region];
+    const size_t width = width_of(dtype);
     int code = check_range(cpu, region, offset, n, err);
-    if (code == PL_OK && n)
-        memcpy((float *)cpu->region[region].data + offset, host, n * sizeof *host);
-    return code;
+    if (code != PL_OK || !n)
+        return code;
+    char *to = cpu->region[region].data + offset * width;
+    memcpy(to, host, n * width);
+    for (size_t i = 0; i < n && dtype == PL_BF16; i++)
+        ((float *)to)[i] = pl_round_bf16(((float *)to)[i]);
+    for (size_t i = 0; i < n && dtype == PL_F16; i++)
+        ((float *)to)[i] = pl_round_f16(((float *)to)[i]);
+    return PL_OK;
 }
 
-static int cpu_read(void *self, pl_region_t region, size_t offset, float *host, size_t n,
+static int cpu_read(void *self, pl_region_t region, size_t offset, void *host, size_t n,
                     pl_error_t *err)
 {
     pl_cpu_t *cpu = self;
+    const size_t width = width_of(cpu->region_dtype[region]);
     int code = check_range(cpu, region, offset, n, err);
     if (code == PL_OK && n)
-        memcpy(host, (const float *)cpu->region[region].data + offset, n * sizeof *host);
+        memcpy(host, cpu->region[region].data + offset * width, n * width);
     return code;
 }
 

@@ -27,7 +27,8 @@ typedef struct pl_cpu {
     const pl_kernels_t *kernels;
     pl_library_t *library;
     pl_buffer_t region[PL_REGIONS];
-    size_t region_count[PL_REGIONS];         /* elements */
+    size_t region_count[PL_REGIONS];                        /* elements */
+    pl_dtype_t region_dtype[PL_REGIONS];
     pl_buffer_t arena, scratch;              /* of all plans: one replay runs at a time */
     bool halted;                             /* see pl_replay_t */
     unsigned generation;                     /* grows when any of this memory moves */

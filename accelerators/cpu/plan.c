@@ -12,6 +12,7 @@
 #include "accelerators/cpu/fuse.h"
 #include "accelerators/cpu/rewrite.h"
 #include "accelerators/cpu/step.h"
+#include "accelerators/cpu/wide.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -41,8 +42,9 @@ struct pl_plan {
     float *constant;                                     /* [values] those that are one */
     fetch_t *fetch;
     int fetches;
-    size_t arena, scratch;            /* bytes needed */
-    unsigned generation;              /* of the memory that at[] points to; 0: none yet */
+    size_t arena, scratch;           /* bytes needed */
+    pl_wide_t *wide;                 /* all that a plan in float64 has  [NULL: float32] */
+    unsigned generation;             /* of the memory that at[] points to; 0: none yet */
 };
 
 /* ---- Compiling ---- */
@@ -332,7 +334,10 @@ int pl_plan_new(pl_cpu_t *cpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_t
     compiler_t c = {.cpu = cpu, .plan = pl_alloc(sizeof *c.plan)};
     if (!c.plan)
         return pl_no_memory(err);
-    code = compile(&c, g, err);
+    if (pl_is_wide(g))
+        code = (c.plan->wide = pl_wide_new(cpu, g, err)) ? PL_OK : PL_EUNSUPPORTED;
+    else
+        code = compile(&c, g, err);
     if (code == PL_OK)
         code = reserve(cpu, c.plan, err);
     pl_lifetimes_release(&c.lifetimes);
@@ -358,6 +363,7 @@ void pl_plan_free(pl_cpu_t *cpu, pl_plan_t *plan)
     *link = plan->next;
     for (int i = 0; i < plan->steps; i++)
         step_release(&plan->step[i]);
+    pl_wide_free(plan->wide);
     pl_free(plan->step);
     pl_free(plan->place);
     pl_free(plan->at);
@@ -441,6 +447,8 @@ static void hand_out(const pl_plan_t *plan, pl_replay_t *replay, int steps)
 
 int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
 {
+    if (plan->wide)
+        return pl_wide_run(cpu, plan->wide, replay, err);
     int code = plan->generation == cpu->generation ? PL_OK : resolve(cpu, plan, err);
     if (code == PL_OK)
         code = resolve_replay(plan, replay, err);

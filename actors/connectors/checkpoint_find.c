@@ -19,19 +19,34 @@
 
 /* ---- tensors ---- */
 
-static int tensor_lend(pl_weights_t *weights, const pl_safetensors_t *file,
+/* What is no float32 is converted, and so copied. */
+static int tensor_copy(pl_weights_t *weights, pl_region_t region, const char *name,
+                       const pl_safetensors_t *file,
+                       const pl_safetensors_tensor_t *tensor, pl_error_t *err)
+{
+    int code = pl_weights_add(weights, name, tensor->shape, tensor->dtype, NULL, err);
+    if (code != PL_OK)
+        return code;
+    pl_output_t *to = &weights->tensor[weights->count - 1];
+    to->region = region;
+    return pl_safetensors_load(file, tensor, to->data, err);
+}
+
+static int tensor_take(pl_weights_t *weights, const pl_safetensors_t *file,
                        const pl_safetensors_tensor_t *tensor, pl_floats_t *block,
                        pl_error_t *err)
 {
     int slot = -1, after = 0;
     bool of_slot = sscanf(tensor->name, "slot%d/%n", &slot, &after) == 1 && after;
     const char *name = of_slot ? tensor->name + after : tensor->name;
-    if (!tensor->loadable || tensor->dtype != PL_F32 || tensor->offset % sizeof(float)
-        || (of_slot && (slot < 0 || slot >= PL_REGIONS - PL_REGION_SLOT0))
+    if (!tensor->loadable || !pl_is_float(tensor->dtype)
+        || (of_slot && (slot < 0 || slot > PL_REGION_MASTER - PL_REGION_SLOT0))
         || strlen(name) >= sizeof weights->tensor->name)
         return pl_fail(err, PL_EFORMAT, "%s: tensor \"%.80s\" is none of a checkpoint",
                        file->name, tensor->name);
     pl_region_t region = of_slot ? PL_REGION_SLOT0 + slot : PL_REGION_PARAMS;
+    if (tensor->dtype != PL_F32 || tensor->offset % sizeof(float))
+        return tensor_copy(weights, region, name, file, tensor, err);
     if (!weights->block[region])
         weights->block[region] = pl_object_ref(block);
     return pl_weights_lend(weights, region, name, tensor->shape,
@@ -57,8 +72,8 @@ static int file_take(pl_weights_t *weights, const char *path, const json_t *mani
     if (size < 0)
         return pl_fail(err, PL_EFORMAT, "%s: its manifest names no %s", path, name);
     char *whole = pl_text("%s/%s", path, name);
-    pl_floats_t *block = whole ? pl_floats_new((size_t)size / sizeof(float) + 1, err)
-                               : NULL;
+    pl_floats_t *block =
+        whole ? pl_floats_new(PL_F32, (size_t)size / sizeof(float) + 1, err) : NULL;
     int code = block ? pl_checkpoint_read(path, manifest, name, block->data, err)
                      : pl_no_memory(err);
     if (code == PL_OK)
@@ -68,7 +83,7 @@ static int file_take(pl_weights_t *weights, const char *path, const json_t *mani
         if (code == PL_OK)
             code = text_copy(&file, "facts", &weights->facts, err);
         for (int k = 0; k < file.count && code == PL_OK; k++)
-            code = tensor_lend(weights, &file, &file.tensor[k], block, err);
+            code = tensor_take(weights, &file, &file.tensor[k], block, err);
         pl_safetensors_close(&file);
     }
     pl_object_unref(block);

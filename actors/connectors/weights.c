@@ -14,7 +14,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "formats/checkpoint.h"
-#include "formats/convert.h"
 #include "formats/safetensors.h"
 #include "formats/sums.h"
 #include "runtime/cargo.h"
@@ -53,7 +52,7 @@ int pl_weights_write_part(const char *path, const pl_weights_t *weights,
         const pl_output_t *tensor = &weights->tensor[k];
         if (part_of(tensor) != part)
             continue;
-        source[count] = (pl_safetensors_source_t){tensor_name(tensor), PL_F32,
+        source[count] = (pl_safetensors_source_t){tensor_name(tensor), tensor->dtype,
                                                   tensor->shape, tensor->data};
         code = source[count].name ? PL_OK : pl_no_memory(err);
         count += code == PL_OK;
@@ -74,39 +73,24 @@ int pl_weights_write(const char *path, const pl_weights_t *weights, pl_error_t *
 
 /* ---- Reading ---- */
 
-static int load_wide(const pl_safetensors_t *file, const pl_safetensors_tensor_t *tensor,
-                     pl_output_t *to, pl_error_t *err)
-{
-    double *wide = pl_alloc(tensor->size);
-    if (!wide)
-        return pl_no_memory(err);
-    int code = pl_safetensors_load(file, tensor, wide, err);
-    if (code == PL_OK)
-        pl_convert(PL_F64, wide, PL_F32, to->data, tensor->size / sizeof *wide);
-    pl_free(wide);
-    return code;
-}
-
 static int tensor_read(pl_weights_t *weights, const pl_safetensors_t *file,
                        const pl_safetensors_tensor_t *tensor, pl_error_t *err)
 {
-    if (!tensor->loadable || (tensor->dtype != PL_F32 && tensor->dtype != PL_F64))
+    if (!tensor->loadable || !pl_is_float(tensor->dtype))
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "%s: tensor \"%s\" is %s; weights are F32 "
-                       "or F64",
+                       "%s: tensor \"%s\" is %s; weights are F32, F64, BF16 or F16",
                        file->name, tensor->name, tensor->type);
     if (strlen(tensor->name) >= sizeof weights->tensor->name)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "%s: the name of tensor \"%.80s\" is too "
                        "long; %zu bytes are possible",
                        file->name, tensor->name, sizeof weights->tensor->name - 1);
-    int code = pl_weights_add(weights, tensor->name, tensor->shape, NULL, err);
+    int code = pl_weights_add(weights, tensor->name, tensor->shape, tensor->dtype, NULL,
+                              err);
     if (code != PL_OK)
         return code;
-    pl_output_t *to = &weights->tensor[weights->count - 1];
-    if (tensor->dtype == PL_F64)
-        return load_wide(file, tensor, to, err);
-    return pl_safetensors_load(file, tensor, to->data, err);
+    return pl_safetensors_load(file, tensor, weights->tensor[weights->count - 1].data,
+                               err);
 }
 
 /* A copy of a metadata text; nothing there is fine. */

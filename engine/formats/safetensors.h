@@ -14,9 +14,10 @@
 #define PL_SAFETENSORS_HEADER ((size_t)100 << 20)
 
 typedef struct pl_safetensors_tensor {
-    char *name;                                 /* "h.0.attn.weight" */
-    char type[8];                               /* as in the file: "F32", "BF16" */
-    bool loadable;                              /* dtype is set: F32, F64, I32, I64, U8 */
+    char *name;                                   /* "h.0.attn.weight" */
+    char type[8];                                 /* as in the file: "F32", "BF16" */
+    bool loadable;                                /* dtype is set: F32, F64, I32, I64, U8,
+                                                     BF16, F16 */
     pl_dtype_t dtype;
     pl_shape_t shape;
     uint64_t offset, size;                              /* bytes, from the file's start */
@@ -54,9 +55,9 @@ const pl_safetensors_tensor_t *pl_safetensors_find(const pl_safetensors_t *file,
                                                    const char *name);
 const char *pl_safetensors_metadata(const pl_safetensors_t *file, const char *key);
 
-/* Copies a tensor of the file: out [tensor's shape] of its dtype.  PL_EUNSUPPORTED: not
- * loadable; PL_EIO: the file was cut since it was opened.  Several threads may load from
- * one file at once. */
+/* Copies a tensor of the file: out [tensor's shape] of its dtype, halves as float32.
+ * PL_EUNSUPPORTED: not loadable; PL_EIO: the file was cut since it was opened.  Several
+ * threads may load from one file at once. */
 int pl_safetensors_load(const pl_safetensors_t *file,
                         const pl_safetensors_tensor_t *tensor, void *out,
                         pl_error_t *err);
@@ -66,7 +67,7 @@ typedef struct pl_safetensors_source {
     const char *name;
     pl_dtype_t dtype;
     pl_shape_t shape;
-    const void *data;                                       /* [shape] of dtype */
+    const void *data;                            /* [shape] of dtype; of halves float32 */
 } pl_safetensors_source_t;
 
 typedef struct pl_safetensors_content {

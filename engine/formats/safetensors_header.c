@@ -18,8 +18,8 @@ static const struct {
     int64_t bytes;                                          /* of an element */
 } types[] = {
     {"F32", true, PL_F32, 4}, {"F64", true, PL_F64, 8},     {"I32", true, PL_I32, 4},
-    {"I64", true, PL_I64, 8}, {"U8", true, PL_U8, 1},       {"BF16", false, PL_U8, 2},
-    {"F16", false, PL_U8, 2}, {"BOOL", false, PL_U8, 1},    {"I8", false, PL_U8, 1},
+    {"I64", true, PL_I64, 8}, {"U8", true, PL_U8, 1},       {"BF16", true, PL_BF16, 2},
+    {"F16", true, PL_F16, 2}, {"BOOL", false, PL_U8, 1},    {"I8", false, PL_U8, 1},
     {"I16", false, PL_U8, 2}, {"U16", false, PL_U8, 2},     {"U32", false, PL_U8, 4},
     {"U64", false, PL_U8, 8}, {"F8_E4M3", false, PL_U8, 1}, {"F8_E5M2", false, PL_U8, 1},
 };

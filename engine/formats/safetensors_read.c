@@ -14,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/half.h"
 #include "formats/safetensors_header.h"
 
 static int by_place(const void *a, const void *b)
@@ -237,6 +238,22 @@ const char *pl_safetensors_metadata(const pl_safetensors_t *file, const char *ke
     return found ? found->value : NULL;
 }
 
+/* They are read into the second half of where they go, and grow from the first on. */
+static int load_halves(const pl_safetensors_t *file,
+                       const pl_safetensors_tensor_t *tensor, float *out, pl_error_t *err)
+{
+    const size_t count = (size_t)tensor->size / sizeof(uint16_t);
+    const char *from = (const char *)out + tensor->size;
+    int code = fetch(file, tensor->offset, (char *)out + tensor->size,
+                     (size_t)tensor->size, err);
+    for (size_t i = 0; i < count && code == PL_OK; i++) {
+        uint16_t bits;
+        memcpy(&bits, from + i * sizeof bits, sizeof bits);
+        out[i] = tensor->dtype == PL_BF16 ? pl_bf16_float(bits) : pl_f16_float(bits);
+    }
+    return code;
+}
+
 int pl_safetensors_load(const pl_safetensors_t *file,
                         const pl_safetensors_tensor_t *tensor, void *out, pl_error_t *err)
 {
@@ -246,5 +263,7 @@ int pl_safetensors_load(const pl_safetensors_t *file,
             "%s: tensor '%.64s' at byte %llu is %s, which cannot be loaded: convert it "
             "to F32",
             file->name, tensor->name, (unsigned long long)tensor->offset, tensor->type);
+    if (tensor->dtype == PL_BF16 || tensor->dtype == PL_F16)
+        return load_halves(file, tensor, out, err);
     return fetch(file, tensor->offset, out, (size_t)tensor->size, err);
 }

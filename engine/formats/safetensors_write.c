@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "base/json_text.h"
 #include "base/utf8.h"
 #include "formats/array.h"
@@ -14,8 +15,8 @@
 #define ALIGNMENT 8                  /* of the data's start, by spaces after the header */
 
 static const char *const type_names[] = {
-    [PL_F32] = "F32", [PL_F64] = "F64", [PL_I32] = "I32",
-    [PL_I64] = "I64", [PL_U8] = "U8",
+    [PL_F32] = "F32", [PL_F64] = "F64",   [PL_I32] = "I32", [PL_I64] = "I64",
+    [PL_U8] = "U8",   [PL_BF16] = "BF16", [PL_F16] = "F16",
 };
 
 static json_t *describe(const pl_safetensors_source_t *tensor, size_t begin, size_t end)
@@ -114,6 +115,33 @@ static int write_header(pl_durable_t *file, const json_t *header, pl_error_t *er
     return code;
 }
 
+/* float32 as halves, a block at a time. */
+static int write_halves(pl_durable_t *file, pl_dtype_t dtype, const float *data,
+                        int64_t count, pl_error_t *err)
+{
+    uint16_t block[4096];
+    int code = PL_OK;
+    for (int64_t from = 0; from < count && !code; from += 4096) {
+        const int64_t n = count - from < 4096 ? count - from : 4096;
+        for (int64_t i = 0; i < n; i++)
+            block[i] = dtype == PL_BF16 ? pl_bf16_bits(data[from + i])
+                                        : pl_f16_bits(data[from + i]);
+        code = pl_durable_write(file, block, (size_t)n * sizeof *block, err);
+    }
+    return code;
+}
+
+static int write_tensor(pl_durable_t *file, const pl_safetensors_source_t *tensor,
+                        pl_error_t *err)
+{
+    int64_t elements;
+    size_t bytes;
+    pl_array_size(tensor->dtype, &tensor->shape, &elements, &bytes);
+    if (tensor->dtype == PL_BF16 || tensor->dtype == PL_F16)
+        return write_halves(file, tensor->dtype, tensor->data, elements, err);
+    return pl_durable_write(file, tensor->data, bytes, err);
+}
+
 static int write_file(const char *path, const json_t *header,
                       const pl_safetensors_content_t *content, pl_error_t *err)
 {
@@ -123,13 +151,8 @@ static int write_file(const char *path, const json_t *header,
         return code;
     file.sums = content->sums;
     code = write_header(&file, header, err);
-    for (int i = 0; i < content->count && !code; i++) {
-        int64_t elements;
-        size_t bytes;
-        pl_array_size(content->tensor[i].dtype, &content->tensor[i].shape, &elements,
-                      &bytes);
-        code = pl_durable_write(&file, content->tensor[i].data, bytes, err);
-    }
+    for (int i = 0; i < content->count && !code; i++)
+        code = write_tensor(&file, &content->tensor[i], err);
     if (!code)
         return pl_durable_commit(&file, err);
     pl_durable_abandon(&file);

@@ -129,16 +129,22 @@ pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *reque
     return dataset;
 }
 
+/* Bytes of an element in memory. */
+static size_t width_of(pl_dtype_t dtype)
+{
+    return dtype == PL_F64 ? sizeof(double) : sizeof(float);
+}
+
 static int tensor_fill(pl_output_t *tensor, const char *name, pl_shape_t shape,
-                       const float *data, pl_error_t *err)
+                       pl_dtype_t dtype, const void *data, pl_error_t *err)
 {
     int64_t elements = pl_elements(shape);
-    float *copy = elements < 0 ? NULL : pl_alloc_array((size_t)elements, sizeof *copy);
+    void *copy = elements < 0 ? NULL : pl_alloc_array((size_t)elements, width_of(dtype));
     if (!copy)
         return pl_no_memory(err);
     if (data)
-        memcpy(copy, data, (size_t)elements * sizeof *copy);
-    *tensor = (pl_output_t){.shape = shape, .data = copy};
+        memcpy(copy, data, (size_t)elements * width_of(dtype));
+    *tensor = (pl_output_t){.shape = shape, .dtype = dtype, .data = copy};
     snprintf(tensor->name, sizeof tensor->name, "%s", name);
     return PL_OK;
 }
@@ -162,7 +168,8 @@ int pl_outputs_add(pl_outputs_t *outputs, const char *name, pl_shape_t shape,
     if (outputs->count == PL_FIELDS)
         return pl_fail(err, PL_EBUSY, "more than %d outputs; leave out \"%s\"", PL_FIELDS,
                        name);
-    int code = tensor_fill(&outputs->output[outputs->count], name, shape, NULL, err);
+    int code = tensor_fill(&outputs->output[outputs->count], name, shape, PL_F32, NULL,
+                           err);
     if (code == PL_OK)
         outputs->count++;
     return code;
@@ -170,16 +177,36 @@ int pl_outputs_add(pl_outputs_t *outputs, const char *name, pl_shape_t shape,
 
 static void floats_release(pl_object_t *object)
 {
-    pl_free(object);
+    pl_floats_t *floats = (pl_floats_t *)object;
+    pl_free(floats->data);
+    pl_free(floats);
 }
 
-pl_floats_t *pl_floats_new(size_t count, pl_error_t *err)
+pl_floats_t *pl_floats_new(pl_dtype_t dtype, size_t count, pl_error_t *err)
 {
-    pl_floats_t *floats = object_make(sizeof *floats + count * sizeof(float),
-                                      floats_release, err);
-    if (floats)
-        floats->count = count;
-    return floats;
+    pl_floats_t *floats = object_make(sizeof *floats, floats_release, err);
+    if (!floats)
+        return NULL;
+    floats->count = count;
+    floats->dtype = dtype;
+    floats->data = pl_alloc_array(count, width_of(dtype));
+    if (floats->data)
+        return floats;
+    pl_no_memory(err);
+    pl_object_unref(floats);
+    return NULL;
+}
+
+void pl_floats_fill(pl_floats_t *floats, int64_t offset, const pl_output_t *from)
+{
+    const int64_t count = pl_elements(from->shape);
+    for (int64_t i = 0; i < count; i++)
+        if (floats->dtype == PL_F64)
+            floats->wide[offset + i] = from->dtype == PL_F64 ? from->wide[i]
+                                                             : (double)from->data[i];
+        else
+            floats->data[offset + i] = from->dtype == PL_F64 ? (float)from->wide[i]
+                                                             : from->data[i];
 }
 
 static void weights_release(pl_object_t *object)
@@ -203,11 +230,12 @@ pl_weights_t *pl_weights_new(pl_error_t *err)
 }
 
 int pl_weights_add(pl_weights_t *weights, const char *name, pl_shape_t shape,
-                   const float *data, pl_error_t *err)
+                   pl_dtype_t dtype, const void *data, pl_error_t *err)
 {
     if (PL_GROW(weights->tensor, weights->count, weights->room) != PL_OK)
         return pl_no_memory(err);
-    int code = tensor_fill(&weights->tensor[weights->count], name, shape, data, err);
+    int code = tensor_fill(&weights->tensor[weights->count], name, shape, dtype, data,
+                           err);
     if (code == PL_OK)
         weights->count++;
     return code;
@@ -219,10 +247,15 @@ int pl_weights_lend(pl_weights_t *weights, pl_region_t region, const char *name,
     if (PL_GROW(weights->tensor, weights->count, weights->room) != PL_OK)
         return pl_no_memory(err);
     pl_output_t *tensor = &weights->tensor[weights->count++];
+    const pl_floats_t *block = weights->block[region];
     *tensor = (pl_output_t){.shape = shape,
-                            .data = weights->block[region]->data + offset,
+                            .dtype = block->dtype,
                             .region = region,
                             .lent = true};
+    if (block->dtype == PL_F64)
+        tensor->wide = block->wide + offset;
+    else
+        tensor->data = block->data + offset;
     snprintf(tensor->name, sizeof tensor->name, "%s", name);
     return PL_OK;
 }

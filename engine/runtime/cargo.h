@@ -126,7 +126,11 @@ typedef struct pl_batch {
 typedef struct pl_output {
     char name[64];
     pl_shape_t shape;
-    float *data;                                            /* [shape] */
+    pl_dtype_t dtype;                    /* in files; in memory halves are float32, too */
+    union {
+        float *data;                                        /* [shape] */
+        double *wide;                                       /* the same of PL_F64 */
+    };
     pl_region_t region;                                     /* of weights: its kind */
     bool lent;                                              /* data is another's */
 } pl_output_t;
@@ -143,14 +147,20 @@ PL_API pl_outputs_t *pl_outputs_new(pl_error_t *err);
 PL_API int pl_outputs_add(pl_outputs_t *outputs, const char *name, pl_shape_t shape,
                           pl_error_t *err);
 
-/* A region's elements. */
+/* A region's elements: float64 of a region of PL_F64, float32 of all others. */
 typedef struct pl_floats {
     pl_object_t object;
     size_t count;
-    float data[];
+    pl_dtype_t dtype;                                       /* of the region */
+    union {
+        float *data;                                        /* [count] */
+        double *wide;                                       /* the same of PL_F64 */
+    };
 } pl_floats_t;
 
-PL_API pl_floats_t *pl_floats_new(size_t count, pl_error_t *err);
+PL_API pl_floats_t *pl_floats_new(pl_dtype_t dtype, size_t count, pl_error_t *err);
+/* Elements from an offset on become those of a tensor, of whatever type. */
+PL_API void pl_floats_fill(pl_floats_t *floats, int64_t offset, const pl_output_t *from);
 
 /* The tensors of a module by region and name, with what is needed to use them again.  A
  * whole export has the optimizer's too, under the names of the parameters they go
@@ -167,9 +177,10 @@ typedef struct pl_weights {
 } pl_weights_t;
 
 PL_API pl_weights_t *pl_weights_new(pl_error_t *err);
-/* Adds a parameter with a copy of data  [NULL: zeros]. */
+/* Adds a parameter of that type with a copy of data, as pl_output_t has it  [NULL:
+ * zeros]. */
 PL_API int pl_weights_add(pl_weights_t *weights, const char *name, pl_shape_t shape,
-                          const float *data, pl_error_t *err);
+                          pl_dtype_t dtype, const void *data, pl_error_t *err);
 /* Adds a tensor that lies in the region's block, at an offset in elements. */
 PL_API int pl_weights_lend(pl_weights_t *weights, pl_region_t region, const char *name,
                            pl_shape_t shape, int64_t offset, pl_error_t *err);

@@ -22,6 +22,8 @@ typedef enum pl_region {
     PL_REGION_SLOT0,                        /* PL_SLOTS of them, [parameters] each */
     PL_REGION_AVERAGE = PL_REGION_SLOT0 + PL_SLOTS,
     /* [parameters] over steps */
+    PL_REGION_MASTER,                      /* [parameters] that the optimizer updates when
+                                              parameters are of a narrower type */
     PL_REGION_KEPT,                        /* [state elements] as the newest optimizer
                                               step left them: a step that is guarded
                                               goes back to them */

@@ -125,31 +125,37 @@ const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *
     return added;
 }
 
-static void tensor_init(const pl_tensor_info_t *tensor, uint64_t seed, float *data)
+static double first_value(const pl_tensor_info_t *tensor, uint64_t key, int64_t i)
+{
+    const double a = tensor->init.a;
+    switch (tensor->init.kind) {
+    case PL_INIT_ZEROS: return 0;
+    case PL_INIT_CONSTANT: return a;
+    case PL_INIT_NORMAL: return a * pl_random_normal(key, (uint64_t)i);
+    case PL_INIT_UNIFORM: return a * (2 * pl_random_uniform(key, (uint64_t)i) - 1);
+    }
+    return 0;
+}
+
+static void tensor_init(const pl_tensor_info_t *tensor, uint64_t seed, pl_dtype_t dtype,
+                        void *data)
 {
     const uint64_t key = pl_mix(seed, pl_hash(tensor->name));
-    const double a = tensor->init.a;
-    for (int64_t i = 0; i < tensor->count; i++) {
-        switch (tensor->init.kind) {
-        case PL_INIT_ZEROS: data[i] = 0; break;
-        case PL_INIT_CONSTANT: data[i] = (float)a; break;
-        case PL_INIT_NORMAL:
-            data[i] = (float)(a * pl_random_normal(key, (uint64_t)i));
-            break;
-        case PL_INIT_UNIFORM:
-            data[i] = (float)(a * (2 * pl_random_uniform(key, (uint64_t)i) - 1));
-            break;
-        }
-    }
+    for (int64_t i = 0; i < tensor->count; i++)
+        if (dtype == PL_F64)
+            ((double *)data)[tensor->offset + i] = first_value(tensor, key, i);
+        else
+            ((float *)data)[tensor->offset + i] = (float)first_value(tensor, key, i);
 }
 
 void pl_model_init(const pl_model_t *model, pl_region_t region, uint64_t seed,
-                   float *data)
+                   pl_dtype_t dtype, void *data)
 {
-    int64_t size = region == PL_REGION_PARAMS ? model->params : model->state;
+    const int64_t size = region == PL_REGION_PARAMS ? model->params : model->state;
     if (size)
-        memset(data, 0, (size_t)size * sizeof *data);
+        memset(data, 0,
+               (size_t)size * (dtype == PL_F64 ? sizeof(double) : sizeof(float)));
     for (int i = 0; i < model->count; i++)
         if (model->tensor[i].region == region)
-            tensor_init(&model->tensor[i], seed, data + model->tensor[i].offset);
+            tensor_init(&model->tensor[i], seed, dtype, data);
 }

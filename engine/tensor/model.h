@@ -52,9 +52,9 @@ const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *
 /* The tensor of that name, or NULL. */
 const pl_tensor_info_t *pl_model_find(const pl_model_t *model, const char *name);
 
-/* First values of a region: data [params] or [state] float32, a pure function of (seed,
- * name, element). */
+/* First values of parameters or state, a pure function of (seed, name, element): data
+ * [params] or [state], doubles for PL_F64, else float32. */
 void pl_model_init(const pl_model_t *model, pl_region_t region, uint64_t seed,
-                   float *data);
+                   pl_dtype_t dtype, void *data);
 
 #endif

@@ -2,9 +2,10 @@
  *
  * To add an operator NAME: one line in operators.def; its shape rule, gradient and
  * function side by side in the operators_*.c of its kind, named in the table at the
- * end of that file; its kernel in t/reference_*.c and in each accelerator; a case in
- * t/operator_cases.c (t/operators.c fails until there is one).  One that is registered
- * by name, pl_operator_ops_t, is an operation `apply` that carries its table. */
+ * end of that file; its kernel in accelerators/reference/ and in each accelerator; a
+ * case in t/operator_cases.c (t/operators.c fails until there is one).  One that is
+ * registered by name, pl_operator_ops_t, is an operation `apply` that carries its
+ * table. */
 #ifndef PL_TENSOR_OPERATORS_H
 #define PL_TENSOR_OPERATORS_H
 

@@ -41,14 +41,52 @@ static const pl_precision_ops_t f16_mixed = {
     .scales = true,
 };
 
+static const pl_precision_ops_t bf16_true = {
+    .name = "bf16-true",
+    .help = "bfloat16, weights too; float32 in sums and the optimizer",
+    .low = PL_BF16,
+    .wide = PL_F32,
+    .params = PL_BF16,
+};
+
+/* Scaled as in O2 of NVIDIA's apex, which keeps float32 weights in the optimizer too. */
+static const pl_precision_ops_t f16_true = {
+    .name = "16-true",
+    .help = "float16, weights too; float32 in sums and the optimizer, the loss scaled",
+    .size = sizeof(pl_loss_scaling_t),
+    .options = scaling_options,
+    .low = PL_F16,
+    .wide = PL_F32,
+    .params = PL_F16,
+    .scales = true,
+};
+
+static const pl_precision_ops_t f64_true = {
+    .name = "64-true",
+    .help = "float64 everywhere, for reference: slow",
+    .low = PL_F64,
+    .wide = PL_F64,
+    .params = PL_F64,
+};
+
 const pl_registration_t pl_precision_parts[] = {
     {"precision", &pl_precision_32_true},
+    {"precision", &f64_true},
     {"precision", &f16_mixed},
+    {"precision", &f16_true},
     {"precision", &bf16_mixed},
+    {"precision", &bf16_true},
     PL_REGISTRATIONS_END,
 };
 
+bool pl_has_master(const pl_precision_ops_t *precision)
+{
+    return precision->params != precision->wide;
+}
+
 pl_dtype_t pl_region_dtype(const pl_precision_ops_t *precision, pl_region_t region)
 {
+    if (region == PL_REGION_SCALING)
+        return PL_F32;
     return region == PL_REGION_PARAMS ? precision->params : precision->wide;
 }

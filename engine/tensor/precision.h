@@ -14,6 +14,9 @@ extern const pl_precision_ops_t pl_precision_32_true;
 /* All of them, for pl_register(). */
 extern const pl_registration_t pl_precision_parts[];
 
+/* Whether the optimizer keeps the parameters in a wider type, in PL_REGION_MASTER. */
+bool pl_has_master(const pl_precision_ops_t *precision);
+
 /* The type of a region's elements. */
 pl_dtype_t pl_region_dtype(const pl_precision_ops_t *precision, pl_region_t region);
 

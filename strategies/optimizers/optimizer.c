@@ -103,6 +103,7 @@ typedef struct step {
     pl_graph_t *g;
     const pl_optimizer_t *optimizer;
     pl_node_t factor;                                       /* of every gradient */
+    bool has_master;
 } step_t;
 
 static void figure(pl_graph_t *g, const char *name, pl_node_t sum, pl_node_t weight)
@@ -181,10 +182,9 @@ static pl_node_t gradient_factor(pl_graph_t *g, const pl_model_t *model, int ste
 }
 
 /* With a share of 1 it is the newest to the bit, with 0 the old. */
-static void average_range(pl_graph_t *g, int64_t from, pl_shape_t shape)
+static void average_range(pl_graph_t *g, pl_node_t newest, int64_t from, pl_shape_t shape)
 {
     pl_node_t average = pl_region_view(g, PL_REGION_AVERAGE, from, shape);
-    pl_node_t newest = pl_region_view(g, PL_REGION_PARAMS, from, shape);
     pl_node_t share = pl_step_scalar(g, PL_SCALAR_AVERAGE);
     pl_node_t kept = pl_mul(g, average, pl_sub(g, pl_scalar(g, 1), share));
     pl_assign(g, average, pl_add(g, kept, pl_mul(g, newest, share)));
@@ -198,13 +198,16 @@ static void update_range(step_t *s, int64_t from, pl_shape_t shape, pl_treatment
     pl_update_t u = {.lr = pl_step_scalar(g, scalar)};
     for (int k = 0; k < PL_SCALARS; k++)
         u.scalar[k] = pl_step_scalar(g, scalar + 1 + k);
-    u.param = pl_region_view(g, PL_REGION_PARAMS, from, shape);
+    u.param = pl_region_view(g, s->has_master ? PL_REGION_MASTER : PL_REGION_PARAMS, from,
+                             shape);
     u.grad = pl_mul(g, pl_region_view(g, PL_REGION_GRADS, from, shape), s->factor);
     for (int k = 0; k < ops->slots(how.self); k++)
         u.slot[k] = pl_region_view(g, (pl_region_t)(PL_REGION_SLOT0 + k), from, shape);
     ops->update(g, how.self, &u);
+    if (s->has_master)
+        pl_assign(g, pl_region_view(g, PL_REGION_PARAMS, from, shape), u.param);
     if (s->optimizer->averages)
-        average_range(g, from, shape);
+        average_range(g, u.param, from, shape);
 }
 
 static bool is_alone(const pl_optimizer_t *optimizer, pl_treatment_t how,
@@ -264,7 +267,8 @@ pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t
     if (pl_optimizer_groups_check(optimizer, model, err) != PL_OK)
         return NULL;
     step_t s = {.g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err),
-                .optimizer = optimizer};
+                .optimizer = optimizer,
+                .has_master = pl_has_master(model->precision)};
     if (!s.g)
         return NULL;
     pl_scope(s.g, "%s", optimizer->ops->name);

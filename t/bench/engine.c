@@ -111,9 +111,11 @@ static void bare_compile(bare_t *b)
     pl_graph_prune(g);
     size_t n = (size_t)b->model->params;
     float *first = pl_alloc(n * sizeof *first);
-    pl_model_init(b->model, PL_REGION_PARAMS, 42, first);
-    bench_must(b->ops->region(b->accelerator.self, PL_REGION_PARAMS, n, &err), &err);
-    bench_must(b->ops->region(b->accelerator.self, PL_REGION_GRADS, n + 2, &err), &err);
+    pl_model_init(b->model, PL_REGION_PARAMS, 42, PL_F32, first);
+    bench_must(b->ops->region(b->accelerator.self, PL_REGION_PARAMS, PL_F32, n, &err),
+               &err);
+    bench_must(b->ops->region(b->accelerator.self, PL_REGION_GRADS, PL_F32, n + 2, &err),
+               &err);
     bench_must(b->ops->write(b->accelerator.self, PL_REGION_PARAMS, 0, first, n, &err),
                &err);
     pl_optimizer_t optimizer = {.ops = b->optimizer.ops, .self = b->optimizer.self};

@@ -111,7 +111,7 @@ static void bench_start(bench_t *b, const training_case_t *workload, int threads
     const pl_model_t *model = b->training.model;
     for (int r = 0; r < PL_REGIONS; r++) {
         size_t n = (size_t)(r == PL_REGION_STATE ? model->state : model->params + 2);
-        if (pl_cpu_accelerator.region(&b->cpu, (pl_region_t)r, n, &err) != PL_OK)
+        if (pl_cpu_accelerator.region(&b->cpu, (pl_region_t)r, PL_F32, n, &err) != PL_OK)
             fail("no memory for a region", &err);
     }
     fill_region(b, PL_REGION_PARAMS, (size_t)model->params);

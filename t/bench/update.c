@@ -93,7 +93,9 @@ static void start(bench_t *b, const kind_t *kind, int threads)
     for (size_t i = 0; i < n && wave; i++)
         wave[i] = (float)(i % 1000 + 1) * 1e-3f;
     for (int r = 0; r < PL_REGIONS; r++)
-        if (!wave || pl_cpu_accelerator.region(&b->cpu, (pl_region_t)r, n, &err) != PL_OK
+        if (!wave
+            || pl_cpu_accelerator.region(&b->cpu, (pl_region_t)r, PL_F32, n, &err)
+                   != PL_OK
             || pl_cpu_accelerator.write(&b->cpu, (pl_region_t)r, 0, wave, n, &err)
                    != PL_OK)
             fail("no memory", &err);

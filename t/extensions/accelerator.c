@@ -48,18 +48,19 @@ static void counting_close(void *self)
     free(counting->cpu);
 }
 
-static int counting_region(void *self, pl_region_t region, size_t n, pl_error_t *err)
+static int counting_region(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
+                           pl_error_t *err)
 {
-    return cpu->region(((counting_t *)self)->cpu, region, n, err);
+    return cpu->region(((counting_t *)self)->cpu, region, dtype, n, err);
 }
 
-static int counting_write(void *self, pl_region_t region, size_t offset,
-                          const float *host, size_t n, pl_error_t *err)
+static int counting_write(void *self, pl_region_t region, size_t offset, const void *host,
+                          size_t n, pl_error_t *err)
 {
     return cpu->write(((counting_t *)self)->cpu, region, offset, host, n, err);
 }
 
-static int counting_read(void *self, pl_region_t region, size_t offset, float *host,
+static int counting_read(void *self, pl_region_t region, size_t offset, void *host,
                          size_t n, pl_error_t *err)
 {
     return cpu->read(((counting_t *)self)->cpu, region, offset, host, n, err);

@@ -1,22 +1,21 @@
 /* reference.c - a graph computed by plain loops in float64: what every kernel is held
  * to
  *
- * Kernels are in reference_elementwise.c, _shapes.c (with reductions), _products.c and
- * _rows.c. */
-#include "reference.h"
+ * Kernels are in elementwise.c, shapes.c (with reductions), products.c and rows.c. */
+#include "accelerators/reference/reference.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "accelerators/reference/kernels.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/half.h"
-#include "reference_kernels.h"
 #include "tensor/operators.h"
 
 typedef struct interpreter {
     const pl_graph_t *g;
-    reference_replay_t *replay;
+    pl_reference_replay_t *replay;
     double **value;                                /* [values] */
     bool *own;                                     /* [values] whether it is freed here */
     const pl_lifetimes_t *plan;                    /* [each value has its own memory] */
@@ -37,13 +36,13 @@ static double element(pl_dtype_t dtype, const void *data, int64_t i)
     return NAN;
 }
 
-void reference_load(pl_dtype_t dtype, const void *from, int64_t n, double *to)
+void pl_reference_load(pl_dtype_t dtype, const void *from, int64_t n, double *to)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = element(dtype, from, i);
 }
 
-void reference_store(pl_dtype_t dtype, const double *from, int64_t n, void *to)
+void pl_reference_store(pl_dtype_t dtype, const double *from, int64_t n, void *to)
 {
     for (int64_t i = 0; i < n; i++)
         switch (dtype) {
@@ -57,7 +56,7 @@ void reference_store(pl_dtype_t dtype, const double *from, int64_t n, void *to)
         }
 }
 
-int64_t reference_source(pl_shape_t shape, int64_t e, pl_shape_t from)
+int64_t pl_reference_source(pl_shape_t shape, int64_t e, pl_shape_t from)
 {
     int64_t index = 0, stride = 1;
     for (int i = 1; i <= from.rank; i++) {
@@ -89,7 +88,7 @@ static int value_init(interpreter_t *in, int32_t i, pl_error_t *err)
     if (!in->value[i])
         return pl_no_memory(err);
     if (v->source == PL_FROM_INPUT)
-        reference_load(v->dtype, in->replay->input[v->index], n, in->value[i]);
+        pl_reference_load(v->dtype, in->replay->input[v->index], n, in->value[i]);
     else
         in->value[i][0] = v->source == PL_FROM_SCALAR ? in->replay->scalar[v->index]
                                                       : v->constant;
@@ -98,14 +97,13 @@ static int value_init(interpreter_t *in, int32_t i, pl_error_t *err)
 
 /* ---- Operations ---- */
 
-/* A user's operator brings its kernel for float64 along, under the fake accelerator's
- * name. */
-static void apply(reference_call_t *c)
+/* A user's operator brings its kernel for float64 along. */
+static void apply(pl_reference_call_t *c)
 {
     pl_kernel_call_t call = {.self = c->attr->self.byte,
                              .output = c->out[0],
                              .output_shape = c->out_shape[0]};
-    const pl_kernel_t *kernel = pl_op_kernel(c->op, "fake", c->err);
+    const pl_kernel_t *kernel = pl_op_kernel(c->op, PL_REFERENCE, c->err);
     if (!kernel) {
         c->code = PL_EUNSUPPORTED;
         return;
@@ -115,18 +113,19 @@ static void apply(reference_call_t *c)
     kernel->run(&call, 0, pl_rows(call.output_shape, c->attr->table->row_axes));
 }
 
-static reference_kernel_t kernel_of(pl_opcode_t code)
+static pl_reference_kernel_t kernel_of(pl_opcode_t code)
 {
     if (code == PL_OP_apply)
         return apply;
-    if (reference_elementwise[code])
-        return reference_elementwise[code];
-    if (reference_shapes[code])
-        return reference_shapes[code];
-    return reference_products[code] ? reference_products[code] : reference_rows[code];
+    if (pl_reference_elementwise[code])
+        return pl_reference_elementwise[code];
+    if (pl_reference_shapes[code])
+        return pl_reference_shapes[code];
+    return pl_reference_products[code] ? pl_reference_products[code]
+                                       : pl_reference_rows[code];
 }
 
-static bool is_an_input(const reference_call_t *call, const double *memory)
+static bool is_an_input(const pl_reference_call_t *call, const double *memory)
 {
     for (int k = 0; k < call->op->input_count; k++)
         if (call->in[k] == memory)
@@ -136,7 +135,7 @@ static bool is_an_input(const reference_call_t *call, const double *memory)
 
 /* Memory for a value that call->op makes, zeroed unless it takes the place of an
  * input. */
-static double *output_new(interpreter_t *in, const reference_call_t *call, int32_t v)
+static double *output_new(interpreter_t *in, const pl_reference_call_t *call, int32_t v)
 {
     const pl_home_t *home = in->plan ? &in->plan->home[v] : NULL;
     const size_t n = (size_t)pl_elements(in->g->value[v].shape);
@@ -152,8 +151,7 @@ static double *output_new(interpreter_t *in, const reference_call_t *call, int32
     return in->value[v];
 }
 
-/* A value in half precision is what that can hold. */
-static void round_to(pl_dtype_t dtype, double *x, int64_t n)
+void pl_reference_round(pl_dtype_t dtype, double *x, int64_t n)
 {
     for (int64_t i = 0; i < n && dtype == PL_BF16; i++)
         x[i] = (double)pl_round_bf16((float)x[i]);
@@ -163,11 +161,11 @@ static void round_to(pl_dtype_t dtype, double *x, int64_t n)
 
 static int op_compute(interpreter_t *in, const pl_op_t *op, pl_error_t *err)
 {
-    reference_call_t call = {.op = op,
-                             .attr = &op->attr,
-                             .replay = in->replay,
-                             .err = err};
-    reference_kernel_t kernel = kernel_of(op->code);
+    pl_reference_call_t call = {.op = op,
+                                .attr = &op->attr,
+                                .replay = in->replay,
+                                .err = err};
+    pl_reference_kernel_t kernel = kernel_of(op->code);
     if (!kernel)
         return pl_fail(err, PL_EUNSUPPORTED, "%s: the reference has no %s", op->path,
                        pl_op_name(op));
@@ -184,8 +182,8 @@ static int op_compute(interpreter_t *in, const pl_op_t *op, pl_error_t *err)
     }
     kernel(&call);
     for (int k = 0; k < op->output_count; k++)
-        round_to(in->g->value[op->output[k]].dtype, call.out[k],
-                 pl_elements(call.out_shape[k]));
+        pl_reference_round(in->g->value[op->output[k]].dtype, call.out[k],
+                           pl_elements(call.out_shape[k]));
     return call.code;
 }
 
@@ -224,6 +222,21 @@ static int run_ops(interpreter_t *in, pl_error_t *err)
     return PL_OK;
 }
 
+int pl_reference_check(const pl_graph_t *g, pl_error_t *err)
+{
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_op_t *op = &g->op[i];
+        const bool own = op->code == PL_OP_reshape || op->code == PL_OP_assign
+                         || op->code == PL_OP_guard;
+        if (op->code == PL_OP_apply && !pl_op_kernel(op, PL_REFERENCE, err))
+            return PL_EUNSUPPORTED;
+        if (!own && !kernel_of(op->code))
+            return pl_fail(err, PL_EUNSUPPORTED, "%s: there is no %s in float64",
+                           op->path, pl_op_name(op));
+    }
+    return PL_OK;
+}
+
 /* What comes after a guard that stopped has no value. */
 static void hand_out(interpreter_t *in)
 {
@@ -251,13 +264,14 @@ static void hand_out(interpreter_t *in)
     }
 }
 
-int reference_replay(const pl_graph_t *g, reference_replay_t *replay, pl_error_t *err)
+int pl_reference_replay(const pl_graph_t *g, pl_reference_replay_t *replay,
+                        pl_error_t *err)
 {
-    return reference_replay_planned(g, NULL, replay, err);
+    return pl_reference_replay_planned(g, NULL, replay, err);
 }
 
-int reference_replay_planned(const pl_graph_t *g, const pl_lifetimes_t *plan,
-                             reference_replay_t *replay, pl_error_t *err)
+int pl_reference_replay_planned(const pl_graph_t *g, const pl_lifetimes_t *plan,
+                                pl_reference_replay_t *replay, pl_error_t *err)
 {
     interpreter_t in = {.g = g, .replay = replay, .plan = plan};
     int code = PL_OK;

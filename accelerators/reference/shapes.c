@@ -1,8 +1,8 @@
-/* reference_shapes.c - reference kernels that reduce, repeat or move elements */
+/* shapes.c - reference kernels that reduce, repeat or move elements */
 #include <math.h>
 #include <string.h>
 
-#include "reference_kernels.h"
+#include "accelerators/reference/kernels.h"
 
 /* A tensor as [outer, size, inner] around one axis. */
 typedef struct around {
@@ -19,14 +19,14 @@ static around_t around(pl_shape_t shape, int axis)
     return a;
 }
 
-static void compute_sum(reference_call_t *c)
+static void compute_sum(pl_reference_call_t *c)
 {
     pl_shape_t x = c->in_shape[0], kept = x;
     for (int i = 0; i < x.rank; i++)
         if (c->attr->axes >> i & 1)
             kept.dim[i] = 1;
     for (int64_t e = 0; e < pl_elements(x); e++)
-        c->out[0][reference_source(x, e, kept)] += c->in[0][e];
+        c->out[0][pl_reference_source(x, e, kept)] += c->in[0][e];
 }
 
 static int64_t first_largest(const double *x, around_t a, int64_t o, int64_t i)
@@ -38,7 +38,7 @@ static int64_t first_largest(const double *x, around_t a, int64_t o, int64_t i)
     return best;
 }
 
-static void compute_max(reference_call_t *c)
+static void compute_max(pl_reference_call_t *c)
 {
     const around_t a = around(c->in_shape[0], c->attr->axis);
     for (int64_t o = 0; o < a.outer; o++)
@@ -50,7 +50,7 @@ static void compute_max(reference_call_t *c)
         }
 }
 
-static void compute_max_grad(reference_call_t *c)
+static void compute_max_grad(pl_reference_call_t *c)
 {
     const around_t a = around(c->in_shape[1], c->attr->axis);
     for (int64_t o = 0; o < a.outer; o++)
@@ -59,14 +59,14 @@ static void compute_max_grad(reference_call_t *c)
                 c->in[0][o * a.inner + i];
 }
 
-static void compute_broadcast(reference_call_t *c)
+static void compute_broadcast(pl_reference_call_t *c)
 {
     const pl_shape_t shape = c->out_shape[0];
     for (int64_t e = 0; e < pl_elements(shape); e++)
-        c->out[0][e] = c->in[0][reference_source(shape, e, c->in_shape[0])];
+        c->out[0][e] = c->in[0][pl_reference_source(shape, e, c->in_shape[0])];
 }
 
-static void compute_permute(reference_call_t *c)
+static void compute_permute(pl_reference_call_t *c)
 {
     const pl_shape_t x = c->in_shape[0], y = c->out_shape[0];
     int64_t stride[PL_DIMS];
@@ -83,7 +83,7 @@ static void compute_permute(reference_call_t *c)
 }
 
 /* Copies between the whole and its part [from, from + part.size) along the axis. */
-static void compute_slice(reference_call_t *c)
+static void compute_slice(pl_reference_call_t *c)
 {
     const bool back = c->op->code == PL_OP_slice_grad;
     const around_t whole = around(back ? c->out_shape[0] : c->in_shape[0], c->attr->axis);
@@ -96,7 +96,7 @@ static void compute_slice(reference_call_t *c)
     }
 }
 
-static void compute_concat(reference_call_t *c)
+static void compute_concat(pl_reference_call_t *c)
 {
     const around_t whole = around(c->out_shape[0], c->attr->axis);
     int64_t from = 0;
@@ -110,13 +110,13 @@ static void compute_concat(reference_call_t *c)
     }
 }
 
-static void compute_range(reference_call_t *c)
+static void compute_range(pl_reference_call_t *c)
 {
     for (int64_t e = 0; e < pl_elements(c->out_shape[0]); e++)
         c->out[0][e] = (double)e;
 }
 
-const reference_kernel_t reference_shapes[PL_OPCODES] = {
+const pl_reference_kernel_t pl_reference_shapes[PL_OPCODES] = {
     [PL_OP_sum] = compute_sum,
     [PL_OP_max] = compute_max,
     [PL_OP_max_grad] = compute_max_grad,

@@ -1,9 +1,9 @@
-/* reference_products.c - reference kernels of products, convolution, pooling and
+/* products.c - reference kernels of products, convolution, pooling and
  * attention */
 #include <math.h>
 
 #include "base/random.h"
-#include "reference_kernels.h"
+#include "accelerators/reference/kernels.h"
 
 /* ---- matmul and linear ---- */
 
@@ -20,17 +20,17 @@ static pl_shape_t leading(pl_shape_t shape)
     return shape;
 }
 
-static void compute_matmul(reference_call_t *c)
+static void compute_matmul(pl_reference_call_t *c)
 {
     const pl_shape_t a = c->in_shape[0], b = c->in_shape[1], y = c->out_shape[0];
     const bool ta = c->attr->transpose_a, tb = c->attr->transpose_b;
     const int64_t m = y.dim[y.rank - 2], n = y.dim[y.rank - 1],
                   depth = a.dim[a.rank - 1 - ta];
     for (int64_t batch = 0; batch < pl_elements(leading(y)); batch++) {
-        const double *pa = c->in[0]
-                           + reference_source(leading(y), batch, leading(a)) * m * depth;
-        const double *pb = c->in[1]
-                           + reference_source(leading(y), batch, leading(b)) * depth * n;
+        const double *pa =
+            c->in[0] + pl_reference_source(leading(y), batch, leading(a)) * m * depth;
+        const double *pb =
+            c->in[1] + pl_reference_source(leading(y), batch, leading(b)) * depth * n;
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j < n; j++)
                 for (int64_t k = 0; k < depth; k++)
@@ -39,7 +39,7 @@ static void compute_matmul(reference_call_t *c)
     }
 }
 
-static void compute_linear(reference_call_t *c)
+static void compute_linear(pl_reference_call_t *c)
 {
     const int64_t rows = c->in_shape[0].dim[0], depth = c->in_shape[0].dim[1],
                   units = c->in_shape[1].dim[0];
@@ -59,9 +59,9 @@ typedef struct tap {
     int64_t x, w, y, channel;             /* elements of each, and the output's channel */
 } tap_t;
 
-typedef void (*tap_visitor_t)(reference_call_t *c, const tap_t *tap);
+typedef void (*tap_visitor_t)(pl_reference_call_t *c, const tap_t *tap);
 
-static void each_tap(reference_call_t *c, pl_shape_t x, pl_shape_t w, pl_shape_t y,
+static void each_tap(pl_reference_call_t *c, pl_shape_t x, pl_shape_t w, pl_shape_t y,
                      tap_visitor_t visit)
 {
     const int64_t stride = c->attr->stride, padding = c->attr->padding;
@@ -86,22 +86,22 @@ static void each_tap(reference_call_t *c, pl_shape_t x, pl_shape_t w, pl_shape_t
     }
 }
 
-static void tap_forward(reference_call_t *c, const tap_t *tap)
+static void tap_forward(pl_reference_call_t *c, const tap_t *tap)
 {
     c->out[0][tap->y] += c->in[0][tap->x] * c->in[1][tap->w];
 }
 
-static void tap_grad_x(reference_call_t *c, const tap_t *tap)
+static void tap_grad_x(pl_reference_call_t *c, const tap_t *tap)
 {
     c->out[0][tap->x] += c->in[0][tap->y] * c->in[1][tap->w];
 }
 
-static void tap_grad_w(reference_call_t *c, const tap_t *tap)
+static void tap_grad_w(pl_reference_call_t *c, const tap_t *tap)
 {
     c->out[0][tap->w] += c->in[0][tap->y] * c->in[1][tap->x];
 }
 
-static void compute_conv2d(reference_call_t *c)
+static void compute_conv2d(pl_reference_call_t *c)
 {
     const pl_shape_t y = c->out_shape[0];
     each_tap(c, c->in_shape[0], c->in_shape[1], y, tap_forward);
@@ -109,19 +109,19 @@ static void compute_conv2d(reference_call_t *c)
         c->out[0][e] += c->in[2][e / (y.dim[2] * y.dim[3]) % y.dim[1]];
 }
 
-static void compute_conv2d_grad_x(reference_call_t *c)
+static void compute_conv2d_grad_x(pl_reference_call_t *c)
 {
     each_tap(c, c->out_shape[0], c->in_shape[1], c->in_shape[0], tap_grad_x);
 }
 
-static void compute_conv2d_grad_w(reference_call_t *c)
+static void compute_conv2d_grad_w(pl_reference_call_t *c)
 {
     each_tap(c, c->in_shape[1], c->out_shape[0], c->in_shape[0], tap_grad_w);
 }
 
 /* ---- max_pool2d: `where` is the element of x ---- */
 
-static int64_t pool_largest(const reference_call_t *c, int64_t plane, int64_t i,
+static int64_t pool_largest(const pl_reference_call_t *c, int64_t plane, int64_t i,
                             int64_t j)
 {
     const int64_t height = c->in_shape[0].dim[2], width = c->in_shape[0].dim[3];
@@ -138,7 +138,7 @@ static int64_t pool_largest(const reference_call_t *c, int64_t plane, int64_t i,
     return best;
 }
 
-static void compute_max_pool2d(reference_call_t *c)
+static void compute_max_pool2d(pl_reference_call_t *c)
 {
     const pl_shape_t y = c->out_shape[0];
     for (int64_t e = 0; e < pl_elements(y); e++) {
@@ -149,7 +149,7 @@ static void compute_max_pool2d(reference_call_t *c)
     }
 }
 
-static void compute_max_pool2d_grad(reference_call_t *c)
+static void compute_max_pool2d_grad(pl_reference_call_t *c)
 {
     for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e++)
         c->out[0][(int64_t)c->in[1][e]] += c->in[0][e];
@@ -166,7 +166,7 @@ static double dot(const double *a, const double *b, int64_t n)
 }
 
 /* 1 / (1 - p) where the weight that query i gives to key j stays, else 0. */
-static double attention_mask(const reference_call_t *c, int64_t head, int64_t i,
+static double attention_mask(const pl_reference_call_t *c, int64_t head, int64_t i,
                              int64_t j)
 {
     const pl_shape_t q = c->out_shape[0];
@@ -179,7 +179,7 @@ static double attention_mask(const reference_call_t *c, int64_t head, int64_t i,
                : 0;
 }
 
-static void compute_attention(reference_call_t *c)
+static void compute_attention(pl_reference_call_t *c)
 {
     const pl_shape_t q = c->in_shape[0];
     const int64_t T = q.dim[2], d = q.dim[3];
@@ -204,7 +204,7 @@ static void compute_attention(reference_call_t *c)
 
 /* With P the weights and M the mask: dv = (P M)^T dy, dP = M (dy v^T), dS = P (dP -
  * sum(dP P)), where the sum over a row is dy . y; dq = a dS k, dk = a dS^T q. */
-static void compute_attention_grad(reference_call_t *c)
+static void compute_attention_grad(pl_reference_call_t *c)
 {
     const pl_shape_t q = c->in_shape[1];
     const int64_t T = q.dim[2], d = q.dim[3];
@@ -227,7 +227,7 @@ static void compute_attention_grad(reference_call_t *c)
     }
 }
 
-const reference_kernel_t reference_products[PL_OPCODES] = {
+const pl_reference_kernel_t pl_reference_products[PL_OPCODES] = {
     [PL_OP_matmul] = compute_matmul,
     [PL_OP_linear] = compute_linear,
     [PL_OP_conv2d] = compute_conv2d,

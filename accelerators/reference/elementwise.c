@@ -1,8 +1,8 @@
-/* reference_elementwise.c - reference kernels that work element by element */
+/* elementwise.c - reference kernels that work element by element */
 #include <math.h>
 
 #include "base/random.h"
-#include "reference_kernels.h"
+#include "accelerators/reference/kernels.h"
 
 #define PI 3.14159265358979323846
 
@@ -39,7 +39,7 @@ static double unary(pl_opcode_t code, double x, const pl_attr_t *attr)
     case PL_OP_gelu_tanh: return 0.5 * x * (1 + gelu_tanh_inner(x));
     case PL_OP_sigmoid: return 1 / (1 + exp(-x));
     case PL_OP_tanh: return tanh(x);
-    case PL_OP_cast: return x;                     /* to half precision: see round_to() */
+    case PL_OP_cast: return x;           /* to half precision: see pl_reference_round() */
     default: return NAN;
     }
 }
@@ -61,23 +61,23 @@ static double binary(pl_opcode_t code, double a, double b)
     }
 }
 
-static void compute_unary(reference_call_t *c)
+static void compute_unary(pl_reference_call_t *c)
 {
     for (int64_t i = 0; i < pl_elements(c->out_shape[0]); i++)
         c->out[0][i] = unary(c->op->code, c->in[0][i], c->attr);
 }
 
-static void compute_binary(reference_call_t *c)
+static void compute_binary(pl_reference_call_t *c)
 {
     const pl_shape_t shape = c->out_shape[0];
     for (int64_t i = 0; i < pl_elements(shape); i++) {
-        double a = c->in[0][reference_source(shape, i, c->in_shape[0])];
-        double b = c->in[1][reference_source(shape, i, c->in_shape[1])];
+        double a = c->in[0][pl_reference_source(shape, i, c->in_shape[0])];
+        double b = c->in[1][pl_reference_source(shape, i, c->in_shape[1])];
         c->out[0][i] = binary(c->op->code, a, b);
     }
 }
 
-static void compute_dropout(reference_call_t *c)
+static void compute_dropout(pl_reference_call_t *c)
 {
     const pl_dropout_t d = pl_dropout_init(c->replay->seed, c->replay->step,
                                            c->replay->shard, c->attr->stream, c->attr->a);
@@ -85,7 +85,7 @@ static void compute_dropout(reference_call_t *c)
         c->out[0][i] = pl_dropout_keep(&d, (uint64_t)i) ? c->in[0][i] / (1 - d.p) : 0;
 }
 
-const reference_kernel_t reference_elementwise[PL_OPCODES] = {
+const pl_reference_kernel_t pl_reference_elementwise[PL_OPCODES] = {
     [PL_OP_add] = compute_binary,
     [PL_OP_sub] = compute_binary,
     [PL_OP_mul] = compute_binary,

@@ -1,9 +1,9 @@
-/* reference_rows.c - reference kernels along rows: softmax, normalisation, embedding,
+/* rows.c - reference kernels along rows: softmax, normalisation, embedding,
  * cross entropy */
 #include <math.h>
 
 #include "base/error.h"
-#include "reference_kernels.h"
+#include "accelerators/reference/kernels.h"
 
 static int64_t last(pl_shape_t shape)
 {
@@ -22,7 +22,7 @@ static double log_sum_exp(const double *x, int64_t n)
 
 /* ---- softmax ---- */
 
-static void compute_softmax(reference_call_t *c)
+static void compute_softmax(pl_reference_call_t *c)
 {
     const int64_t n = last(c->in_shape[0]);
     for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e += n) {
@@ -32,7 +32,7 @@ static void compute_softmax(reference_call_t *c)
     }
 }
 
-static void compute_softmax_grad(reference_call_t *c)
+static void compute_softmax_grad(pl_reference_call_t *c)
 {
     const int64_t n = last(c->in_shape[0]);
     for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e += n) {
@@ -74,7 +74,7 @@ static int64_t member(const groups_t *s, int64_t k, int64_t i, int64_t *channel)
                    : (i / s->space * s->channels + k) * s->space + i % s->space;
 }
 
-static void normalise(reference_call_t *c, bool rows)
+static void normalise(pl_reference_call_t *c, bool rows)
 {
     const groups_t s = groups_of(c->in_shape[0], rows);
     int64_t channel;
@@ -97,7 +97,7 @@ static void normalise(reference_call_t *c, bool rows)
 
 /* n = (x - mean) rstd: dx = rstd (dn - mean(dn) - n mean(dn n)), dn = dy w; dw =
  * sum(dy n), db = sum(dy). */
-static void normalise_grad(reference_call_t *c, bool rows)
+static void normalise_grad(pl_reference_call_t *c, bool rows)
 {
     const groups_t s = groups_of(c->in_shape[1], rows);
     const double *dy = c->in[0], *x = c->in[1], *w = c->in[2];
@@ -122,27 +122,27 @@ static void normalise_grad(reference_call_t *c, bool rows)
     }
 }
 
-static void compute_layer_norm(reference_call_t *c)
+static void compute_layer_norm(pl_reference_call_t *c)
 {
     normalise(c, true);
 }
 
-static void compute_layer_norm_grad(reference_call_t *c)
+static void compute_layer_norm_grad(pl_reference_call_t *c)
 {
     normalise_grad(c, true);
 }
 
-static void compute_batch_norm(reference_call_t *c)
+static void compute_batch_norm(pl_reference_call_t *c)
 {
     normalise(c, false);
 }
 
-static void compute_batch_norm_grad(reference_call_t *c)
+static void compute_batch_norm_grad(pl_reference_call_t *c)
 {
     normalise_grad(c, false);
 }
 
-static void compute_batch_norm_with(reference_call_t *c)
+static void compute_batch_norm_with(pl_reference_call_t *c)
 {
     const groups_t s = groups_of(c->in_shape[0], false);
     for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e++) {
@@ -156,7 +156,7 @@ static void compute_batch_norm_with(reference_call_t *c)
 /* ---- embedding ---- */
 
 /* Whether an index is in [0, n); says so when it is not. */
-static bool index_is_good(reference_call_t *c, double index, int64_t n)
+static bool index_is_good(pl_reference_call_t *c, double index, int64_t n)
 {
     if (index >= 0 && index < (double)n)
         return true;
@@ -165,7 +165,7 @@ static bool index_is_good(reference_call_t *c, double index, int64_t n)
     return false;
 }
 
-static void compute_embedding(reference_call_t *c)
+static void compute_embedding(pl_reference_call_t *c)
 {
     const int64_t width = last(c->in_shape[1]);
     for (int64_t i = 0; i < pl_elements(c->in_shape[0]); i++)
@@ -174,7 +174,7 @@ static void compute_embedding(reference_call_t *c)
             c->out[0][i * width + k] = c->in[1][(int64_t)c->in[0][i] * width + k];
 }
 
-static void compute_embedding_grad(reference_call_t *c)
+static void compute_embedding_grad(pl_reference_call_t *c)
 {
     const int64_t width = last(c->out_shape[0]);
     for (int64_t i = 0; i < pl_elements(c->in_shape[0]); i++)
@@ -185,13 +185,13 @@ static void compute_embedding_grad(reference_call_t *c)
 
 /* ---- cross_entropy and correct ---- */
 
-static bool ignored(const reference_call_t *c, double target)
+static bool ignored(const pl_reference_call_t *c, double target)
 {
     return c->attr->has_ignore && target == (double)c->attr->from;
 }
 
 /* What a row counts; inputs k and k + 1 are the weights, if there are any. */
-static double row_weight(const reference_call_t *c, int k, int64_t row, double target)
+static double row_weight(const pl_reference_call_t *c, int k, int64_t row, double target)
 {
     if (!c->in[k])
         return 1;
@@ -199,7 +199,7 @@ static double row_weight(const reference_call_t *c, int k, int64_t row, double t
            * c->in[k + 1][c->in_shape[k + 1].rank ? row : 0];
 }
 
-static void compute_cross_entropy(reference_call_t *c)
+static void compute_cross_entropy(pl_reference_call_t *c)
 {
     const int64_t rows = c->in_shape[0].dim[0], n = c->in_shape[0].dim[1];
     for (int64_t r = 0; r < rows; r++) {
@@ -213,7 +213,7 @@ static void compute_cross_entropy(reference_call_t *c)
     }
 }
 
-static void compute_cross_entropy_grad(reference_call_t *c)
+static void compute_cross_entropy_grad(pl_reference_call_t *c)
 {
     const int64_t rows = c->in_shape[1].dim[0], n = c->in_shape[1].dim[1];
     for (int64_t r = 0; r < rows; r++)
@@ -223,7 +223,7 @@ static void compute_cross_entropy_grad(reference_call_t *c)
                 * (exp(c->in[1][r * n + i] - c->in[3][r]) - ((double)i == c->in[2][r]));
 }
 
-static void compute_correct(reference_call_t *c)
+static void compute_correct(pl_reference_call_t *c)
 {
     const int64_t rows = c->in_shape[0].dim[0], n = c->in_shape[0].dim[1];
     for (int64_t r = 0; r < rows; r++) {
@@ -239,7 +239,7 @@ static void compute_correct(reference_call_t *c)
     }
 }
 
-static void compute_confusion(reference_call_t *c)
+static void compute_confusion(pl_reference_call_t *c)
 {
     const int64_t rows = c->in_shape[0].dim[0], n = c->in_shape[0].dim[1];
     for (int64_t r = 0; r < rows; r++) {
@@ -253,7 +253,7 @@ static void compute_confusion(reference_call_t *c)
 }
 
 /* As a device does it, in float32: a score that lies on an edge is in the same bin. */
-static void compute_score_bins(reference_call_t *c)
+static void compute_score_bins(pl_reference_call_t *c)
 {
     const int64_t rows = c->in_shape[0].dim[0], n = c->in_shape[0].dim[1],
                   bins = c->attr->to;
@@ -267,7 +267,7 @@ static void compute_score_bins(reference_call_t *c)
     }
 }
 
-const reference_kernel_t reference_rows[PL_OPCODES] = {
+const pl_reference_kernel_t pl_reference_rows[PL_OPCODES] = {
     [PL_OP_softmax] = compute_softmax,
     [PL_OP_softmax_grad] = compute_softmax_grad,
     [PL_OP_layer_norm] = compute_layer_norm,

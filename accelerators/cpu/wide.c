@@ -1,0 +1,123 @@
+/* wide.c - plans in float64, for 64-true: by the reference's plain loops
+ *
+ * A graph in float64 is there to be right, not fast: operation after operation on one
+ * thread, each value in memory of its own.  Its regions are float64, too. */
+#include "accelerators/cpu/wide.h"
+
+#include <string.h>
+
+#include "accelerators/cpu/rewrite.h"
+#include "accelerators/reference/reference.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+struct pl_wide {
+    pl_graph_t graph;                                       /* a copy */
+};
+
+bool pl_is_wide(const pl_graph_t *g)
+{
+    for (int32_t i = 0; i < g->value_count; i++)
+        if (g->value[i].dtype == PL_F64)
+            return true;
+    return false;
+}
+
+static int check_regions(const pl_cpu_t *cpu, const pl_graph_t *g, pl_error_t *err)
+{
+    for (int32_t i = 0; i < g->value_count; i++) {
+        const pl_value_t *v = &g->value[i];
+        if (v->source != PL_FROM_REGION)
+            continue;
+        if (cpu->region_dtype[v->index] != PL_F64
+            || (size_t)(v->offset + pl_elements(v->shape)) > cpu->region_count[v->index])
+            return pl_fail(err, PL_ESTATE,
+                           "the graph needs %lld elements of float64 in region %d: "
+                           "allocate them before compiling",
+                           (long long)(v->offset + pl_elements(v->shape)), v->index);
+    }
+    return PL_OK;
+}
+
+pl_wide_t *pl_wide_new(const pl_cpu_t *cpu, const pl_graph_t *g, pl_error_t *err)
+{
+    pl_wide_t *wide = pl_alloc(sizeof *wide);
+    if (!wide) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    int code = pl_graph_copy(&wide->graph, g, err);
+    if (code == PL_OK)
+        code = check_regions(cpu, g, err);
+    if (code == PL_OK)
+        code = pl_reference_check(g, err);
+    if (code == PL_OK)
+        return wide;
+    pl_wide_free(wide);
+    return NULL;
+}
+
+void pl_wide_free(pl_wide_t *wide)
+{
+    if (wide)
+        pl_graph_copy_release(&wide->graph);
+    pl_free(wide);
+}
+
+/* Memory for fetched tensors, which the host gets in their own types. */
+static int outputs_make(const pl_graph_t *g, const pl_replay_t *replay,
+                        double *output[PL_FIELDS], pl_error_t *err)
+{
+    int outputs = 0;
+    for (int i = 0; i < g->fetch_count; i++) {
+        if (g->fetch[i].kind != PL_FETCH_OUTPUT || !replay->output[outputs++])
+            continue;
+        const size_t n = (size_t)pl_elements(g->value[g->fetch[i].value].shape);
+        output[outputs - 1] = pl_alloc_array(n, sizeof(double));
+        if (!output[outputs - 1])
+            return pl_no_memory(err);
+    }
+    return PL_OK;
+}
+
+static void outputs_store(const pl_graph_t *g, pl_replay_t *replay,
+                          double *const output[PL_FIELDS])
+{
+    int outputs = 0;
+    for (int i = 0; i < g->fetch_count; i++) {
+        if (g->fetch[i].kind != PL_FETCH_OUTPUT)
+            continue;
+        const pl_value_t *v = &g->value[g->fetch[i].value];
+        if (output[outputs])
+            pl_reference_store(v->dtype, output[outputs], pl_elements(v->shape),
+                               replay->output[outputs]);
+        outputs++;
+    }
+}
+
+int pl_wide_run(const pl_cpu_t *cpu, const pl_wide_t *wide, pl_replay_t *replay,
+                pl_error_t *err)
+{
+    pl_reference_replay_t run = {.seed = replay->seed,
+                                 .step = replay->step,
+                                 .shard = replay->shard,
+                                 .figures = (double(*)[2])replay->figures};
+    int code = check_regions(cpu, &wide->graph, err);
+    if (code != PL_OK)
+        return code;
+    for (int r = 0; r < PL_REGIONS; r++)
+        run.region[r] = (double *)(void *)cpu->region[r].data;
+    for (int k = 0; k < PL_STEP_SCALARS; k++)
+        run.scalar[k] = (double)replay->scalar[k];
+    memcpy(run.input, replay->input, sizeof run.input);
+    code = outputs_make(&wide->graph, replay, run.output, err);
+    if (code == PL_OK)
+        code = pl_reference_replay(&wide->graph, &run, err);
+    if (code == PL_OK) {
+        replay->guarded = run.guarded;
+        outputs_store(&wide->graph, replay, run.output);
+    }
+    for (int k = 0; k < PL_FIELDS; k++)
+        pl_free(run.output[k]);
+    return code;
+}

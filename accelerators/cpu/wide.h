@@ -1,0 +1,19 @@
+/* wide.h - plans in float64, for 64-true: by the reference's plain loops */
+#ifndef PL_CPU_WIDE_H
+#define PL_CPU_WIDE_H
+
+#include "accelerators/cpu/device.h"
+
+typedef struct pl_wide pl_wide_t;
+
+/* Whether a graph computes in float64. */
+bool pl_is_wide(const pl_graph_t *g);
+
+/* NULL with an error: PL_ENOMEM; PL_EUNSUPPORTED names an operator; PL_ESTATE names a
+ * region that is too small or of another type. */
+pl_wide_t *pl_wide_new(const pl_cpu_t *cpu, const pl_graph_t *g, pl_error_t *err);
+void pl_wide_free(pl_wide_t *wide);
+int pl_wide_run(const pl_cpu_t *cpu, const pl_wide_t *wide, pl_replay_t *replay,
+                pl_error_t *err);
+
+#endif

@@ -1,0 +1,31 @@
+/* kernels.h - one operation as the kernels of the reference interpreter see
+ * it */
+#ifndef PL_REFERENCE_KERNELS_H
+#define PL_REFERENCE_KERNELS_H
+
+#include "accelerators/reference/reference.h"
+
+typedef struct reference_call {
+    const pl_op_t *op;
+    const pl_attr_t *attr;
+    const double *in[PL_OP_INPUTS];
+    pl_shape_t in_shape[PL_OP_INPUTS];
+    double *out[PL_OP_OUTPUTS];                             /* zeros to begin with */
+    pl_shape_t out_shape[PL_OP_OUTPUTS];
+    const pl_reference_replay_t *replay;
+    int code;                                 /* a kernel that finds bad data sets both */
+    pl_error_t *err;
+} pl_reference_call_t;
+
+typedef void (*pl_reference_kernel_t)(pl_reference_call_t *c);
+
+extern const pl_reference_kernel_t pl_reference_elementwise[PL_OPCODES];
+extern const pl_reference_kernel_t pl_reference_shapes[PL_OPCODES];
+extern const pl_reference_kernel_t pl_reference_products[PL_OPCODES];
+extern const pl_reference_kernel_t pl_reference_rows[PL_OPCODES];
+
+/* Where element e of `shape` comes from in a tensor of shape `from` that was broadcast
+ * to it. */
+int64_t pl_reference_source(pl_shape_t shape, int64_t e, pl_shape_t from);
+
+#endif
