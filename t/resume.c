@@ -119,6 +119,9 @@ static int child(const char *file, const char *from)
         ;
     if (err.text[0])
         fprintf(stderr, "%s\n", err.text);
+    pl_options_free(options);
+    pl_engine_free(engine);
+    event_base_free(base);
     return end != 0;
 }
 
