@@ -92,9 +92,13 @@ static int complete(const pl_replica_t *r, const pl_replica_plan_t *plan, pl_gra
 
 static pl_graph_t *describe_optimizer(pl_replica_t *r, int step, pl_error_t *err)
 {
-    return pl_optimizer_graph(r->step[step].optimizer, r->model,
+    const pl_trainer_options_t *trainer = r->job->trainer;
+    const bool by_value = !strcmp(trainer->gradient_clip_algorithm, "value");
+    pl_optimizer_t *optimizer = r->step[step].optimizer;
+    optimizer->clip_value = by_value ? trainer->gradient_clip_val : 0;
+    return pl_optimizer_graph(optimizer, r->model,
                               (double)r->layout->stage[PL_TRAIN].batch_size,
-                              r->job->trainer->gradient_clip_val, err);
+                              by_value ? 0 : trainer->gradient_clip_val, err);
 }
 
 /* What a guarded step goes back to is kept by each that is not. */

@@ -151,6 +151,22 @@ static void a_gradient_is_clipped_by_its_norm(void)
     }
 }
 
+static void a_gradient_is_clipped_by_its_elements(void)
+{
+    const char *clipped = "\"max_steps\": 1, \"gradient_clip_val\": 0.01,"
+                          "\"gradient_clip_algorithm\": \"value\"";
+    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+        rig_result_t *before = fit(.accelerator = devices[k], .trainer = clipped,
+                                   .optimizer = "{\"name\": \"sgd\", \"lr\": 0}");
+        rig_result_t *after = fit(.accelerator = devices[k], .trainer = clipped,
+                                  .optimizer = "{\"name\": \"sgd\", \"lr\": 1}");
+        is_near(rig_distance(before, after), 0.01, 1e-6, "no element moves further");
+        ok(norm_of_change(before, after) > 0.02, "each has the limit for itself");
+        rig_result_free(before);
+        rig_result_free(after);
+    }
+}
+
 /* ---- What does not change it ---- */
 
 #define SAME(device, seed, data_more, trainer_more) \
@@ -585,6 +601,7 @@ int main(void)
     run(a_ragged_batch_weighs_what_it_holds);
     run(the_last_incomplete_accumulation_steps);
     run(a_gradient_is_clipped_by_its_norm);
+    run(a_gradient_is_clipped_by_its_elements);
     run(bits_depend_on_the_seed_alone);
     run(bits_do_not_depend_on_timing);
     run(slow_replays_change_no_bit);

@@ -44,7 +44,9 @@ const pl_option_t pl_trainer_table[] = {
             "patterns of parameters that are not trained, with spaces between: \"h.0.* "
             "wte.*\""),
     TRAINER(FLOAT, gradient_clip_val, "0", "0..",
-            "largest norm of the gradient, 0 for any"),
+            "largest norm or element of the gradient, 0 for any"),
+    TRAINER(TEXT, gradient_clip_algorithm, "\"norm\"", "norm|value",
+            "what gradient_clip_val limits: the whole norm, or each element"),
     TRAINER(TEXT, nan_policy, "\"stop\"", "stop|skip",
             "a step whose loss or gradient is not finite: fail, or pass over it"),
     PL_FIELD_(pl_trainer_options_t, val_check_interval, PL_OPTION_INTERVAL, "1.0", "(0..",

@@ -42,6 +42,7 @@ typedef struct pl_trainer_options {
     int64_t accumulate_grad_batches;
     const char *freeze;                                  /* patterns of parameters */
     double gradient_clip_val;                            /* 0: off */
+    const char *gradient_clip_algorithm;                 /* "norm", "value" */
     const char *nan_policy;                              /* "stop", "skip" */
     pl_amount_t val_check_interval;                      /* share of the epoch, batches or
                                                             time */
@@ -73,9 +74,9 @@ typedef struct pl_data_options {
     int64_t batch_size;                                   /* samples per rank */
     double val_split;                                     /* share of the training data */
     bool shuffle;
-    int64_t prefetch;                                       /* batches */
+    int64_t prefetch;                             /* batches */
     int64_t buckets;                              /* lengths that samples are padded to */
-    int64_t workers;                                        /* threads */
+    int64_t workers;                              /* threads */
 } pl_data_options_t;
 
 extern const pl_option_t pl_data_table[];

@@ -190,6 +190,13 @@ static void average_range(pl_graph_t *g, pl_node_t newest, int64_t from, pl_shap
     pl_assign(g, average, pl_add(g, kept, pl_mul(g, newest, share)));
 }
 
+/* torch.nn.utils.clip_grad_value_ */
+static pl_node_t clip_elements(pl_graph_t *g, pl_node_t grad, double most)
+{
+    pl_node_t above = pl_neg(g, pl_minimum(g, grad, pl_scalar(g, most)));
+    return pl_neg(g, pl_minimum(g, above, pl_scalar(g, most)));
+}
+
 static void update_range(step_t *s, int64_t from, pl_shape_t shape, pl_treatment_t how)
 {
     pl_graph_t *g = s->g;
@@ -201,6 +208,8 @@ static void update_range(step_t *s, int64_t from, pl_shape_t shape, pl_treatment
     u.param = pl_region_view(g, s->has_master ? PL_REGION_MASTER : PL_REGION_PARAMS, from,
                              shape);
     u.grad = pl_mul(g, pl_region_view(g, PL_REGION_GRADS, from, shape), s->factor);
+    if (s->optimizer->clip_value > 0)
+        u.grad = clip_elements(g, u.grad, s->optimizer->clip_value);
     for (int k = 0; k < ops->slots(how.self); k++)
         u.slot[k] = pl_region_view(g, (pl_region_t)(PL_REGION_SLOT0 + k), from, shape);
     ops->update(g, how.self, &u);

@@ -39,6 +39,8 @@ typedef struct pl_optimizer {
     const void *self, *vectors;         /* for what no group matches, as in pl_group_t */
     const pl_group_t *group;            /* [group_count]; the first that matches counts */
     int group_count;
+    double clip_value;                  /* largest element of the mean loss's gradient
+                                           [0: any] */
     bool averages;                                /* into PL_REGION_AVERAGE */
     struct pl_optimizer_memory *memory;           /* what it owns  [it is the caller's] */
     int step;                           /* of the module's steps, whose parameters it
