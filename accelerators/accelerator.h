@@ -18,7 +18,7 @@ extern "C" {
  * graph. */
 typedef struct pl_plan pl_plan_t;
 
-#define PL_STEP_SCALARS 16
+#define PL_STEP_SCALARS 65
 
 /* One replay: what changes from step to step, and what comes back.  Owned by the actor,
  * alive until done. */
@@ -28,8 +28,9 @@ typedef struct pl_replay {
                                        shard, */
     uint64_t shard;                 /* an operator's stream and the element */
     const void *input[PL_FIELDS];   /* host memory, [batch, …] each; read before done */
-    double *figures;                /* [figures][2]: sum, weight in order of fetch
-                                       [not wanted] */
+    double *figures;                /* the sums of all figures, in order of fetch: of a
+                                       pair its value and weight, else the value's
+                                       elements  [not wanted] */
     void *output[PL_FIELDS];        /* host memory for output fetches, in their order
                                        [not wanted] */
     bool halts;                     /* does not run, and ends guarded, once one that

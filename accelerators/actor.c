@@ -16,21 +16,20 @@
 #include "runtime/cargo.h"
 #include "tensor/operators.h"
 
-enum { FIGURES_MOST = 64 };
-
 /* A replay on its way; from a list of spare ones, so that a step allocates nothing. */
 typedef struct running {
     pl_replay_t replay;                                   /* first: done() gets it back */
     struct device *device;
     pl_call_t *call;
-    int figure_count;
-    double figures[2 * FIGURES_MOST];
+    size_t sums, room;                                      /* of figures; in numbers */
+    double *figures;                                        /* [room] */
     struct running *next;
 } running_t;
 
 typedef struct compiled {
     pl_plan_t *plan;
-    int figure_count, output_count;
+    size_t sums;                                            /* numbers of all figures */
+    int output_count;
 } compiled_t;
 
 typedef struct device {
@@ -97,7 +96,7 @@ static void count_fetches(const pl_graph_t *g, compiled_t *compiled)
 {
     for (int k = 0; k < g->fetch_count; k++)
         if (g->fetch[k].kind == PL_FETCH_FIGURE)
-            compiled->figure_count++;
+            compiled->sums += (size_t)g->fetch[k].sums;
         else
             compiled->output_count++;
 }
@@ -124,11 +123,10 @@ static int device_compile(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_graph_t *g = ((const pl_graph_holder_t *)body->compile.graph)->graph;
     compiled_t compiled = {0};
     count_fetches(g, &compiled);
-    if (compiled.figure_count > FIGURES_MOST || compiled.output_count > PL_FIELDS)
+    if (compiled.sums > PL_SUMS_MOST || compiled.output_count > PL_FIELDS)
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "%d figures and %d outputs; at most %d and %d",
-                       compiled.figure_count, compiled.output_count, FIGURES_MOST,
-                       PL_FIELDS);
+                       "%zu sums of figures and %d outputs; at most %d and %d",
+                       compiled.sums, compiled.output_count, PL_SUMS_MOST, PL_FIELDS);
     if (PL_GROW(device->plan, device->plan_count, device->plan_room) != PL_OK)
         return pl_no_memory(err);
     int code = device->ops->compile(device->part.self, g, &compiled.plan, err);
@@ -142,14 +140,31 @@ static int device_compile(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- replays ---- */
 
-static running_t *running_take(device_t *device)
+static void running_free(running_t *running)
+{
+    if (running)
+        pl_free(running->figures);
+    pl_free(running);
+}
+
+/* With room for so many sums; a spare one grows when a plan has more than those before
+ * it. */
+static running_t *running_take(device_t *device, size_t sums)
 {
     running_t *running = device->spare;
     if (running)
         device->spare = running->next;
     else
         running = pl_alloc(sizeof *running);
-    return running;
+    if (!running || running->room >= sums)
+        return running;
+    pl_free(running->figures);
+    running->figures = pl_alloc_array(sums, sizeof *running->figures);
+    running->room = running->figures ? sums : 0;
+    if (running->figures)
+        return running;
+    running_free(running);
+    return NULL;
 }
 
 static void running_give(running_t *running)
@@ -162,8 +177,7 @@ static void replay_done(pl_replay_t *replay, const pl_error_t *err)
 {
     running_t *running = (running_t *)replay;
     device_t *device = running->device;
-    pl_bytes_t figures = {running->figures,
-                          (size_t)running->figure_count * 2 * sizeof(double)};
+    pl_bytes_t figures = {running->figures, running->sums * sizeof(double)};
     device->running--;
     if (err)
         pl_call_fail(running->call, err);
@@ -203,13 +217,13 @@ static int replay_begin(device_t *device, pl_call_t *call, const pl_replay_plan_
     if (msg->plan >= (uint32_t)device->plan_count)
         return pl_fail(err, PL_EINVAL, "there is no plan %u", msg->plan);
     const compiled_t *compiled = &device->plan[msg->plan];
-    running_t *running = running_take(device);
+    running_t *running = running_take(device, compiled->sums);
     if (!running)
         return pl_no_memory(err);
     running->replay = (pl_replay_t){.figures = running->figures, .done = replay_done};
-    running->device = device, running->call = call,
-    running->figure_count = compiled->figure_count;
-    memset(running->figures, 0, (size_t)running->figure_count * 2 * sizeof(double));
+    running->device = device, running->call = call, running->sums = compiled->sums;
+    if (running->sums)
+        memset(running->figures, 0, running->sums * sizeof(double));
     int code = replay_fill(&running->replay, msg, compiled, err);
     if (code == PL_OK) {
         device->running++;
@@ -285,7 +299,7 @@ static void device_release(void *self)
     pl_instance_release(&device->part);
     while (device->spare) {
         running_t *next = device->spare->next;
-        pl_free(device->spare);
+        running_free(device->spare);
         device->spare = next;
     }
     pl_free(device->plan);

@@ -400,6 +400,21 @@ int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user,
     return trainer_begin(trainer, job, on_done, user, err);
 }
 
+int pl_trainer_resume(pl_trainer_t *trainer, const char *from, pl_on_done_t on_done,
+                      void *user, pl_error_t *err)
+{
+    int code = trainer_free_to_run(trainer, err);
+    pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, PL_TRAIN, err) : NULL;
+    if (code != PL_OK || !job)
+        return code != PL_OK ? code : PL_ENOMEM;
+    job->resumes = true;
+    job->resume = from ? pl_strdup(from) : NULL;
+    if (!from || job->resume)
+        return trainer_begin(trainer, job, on_done, user, err);
+    pl_object_unref(job);
+    return pl_no_memory(err);
+}
+
 /* Validates or tests the weights of a checkpoint. */
 static int trainer_measure(pl_trainer_t *trainer, pl_stage_t stage,
                            const char *checkpoint, pl_on_done_t on_done, void *user,

@@ -53,7 +53,7 @@ static int name_check(const pl_job_t *job, pl_error_t *err)
 {
     const pl_trainer_options_t *trainer = job->trainer;
     pl_error_t why = {0};
-    if (job->stage != PL_TRAIN || !*trainer->run_name
+    if (job->stage != PL_TRAIN || job->resumes || !*trainer->run_name
         || pl_run_dir_is_free(trainer->default_root_dir, trainer->run_name, &why)
                == PL_OK)
         return PL_OK;

@@ -14,12 +14,14 @@
 #include "accelerators/actor.h"
 #include "actors/connectors/callback.h"
 #include "actors/connectors/checkpoint.h"
+#include "actors/connectors/checkpoint_io.h"
 #include "actors/connectors/data.h"
 #include "actors/connectors/logger.h"
 #include "actors/connectors/writer.h"
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
 #include "actors/request.h"
+#include "actors/resume.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -34,10 +36,13 @@ enum { BEAT_MS = 500 };                                     /* at most */
 typedef struct worker {
     pl_call_t *run;                                         /* NULL: idle */
     pl_job_t *job;                                          /* counted */
-    pl_address_t writer, data, callback, accelerator, strategy, logger, checkpoint, loop;
+    pl_address_t writer, keeper, data, callback, accelerator, strategy, logger,
+        checkpoint, loop;
     bool validates, does_io;
     pl_weights_t *weights;                            /* to start from, counted  [NULL] */
     char *run_dir;
+    pl_resume_t resume;
+    int given;                               /* parts that have their state again */
     char stop_reason[128];                   /* asked for before there was a loop  [""] */
 } worker_t;
 
@@ -175,6 +180,7 @@ static bool spawn_savers(worker_t *w, pl_error_t *err)
     char *options = object ? pl_metrics_text(object, err) : NULL;
     pl_start_t start = {.options = options, .context = &w->job->object};
     pl_peers_add(&start.peers, "writer", w->writer);
+    pl_peers_add(&start.peers, "keeper", w->keeper);
     bool spawned =
         options && spawn(w, &pl_logger_connector, PL_SAME_THREAD, &start, &w->logger, err)
         && spawn(w, &pl_checkpoint_connector, PL_SAME_THREAD, &start, &w->checkpoint,
@@ -184,20 +190,58 @@ static bool spawn_savers(worker_t *w, pl_error_t *err)
     return spawned;
 }
 
-static void worker_go(worker_t *w)
+static void worker_run_loop(worker_t *w)
 {
     pl_error_t err = {0};
     pl_run_t msg = {.job = &w->job->object};
-    if (!spawn_loops(w, &err))
-        worker_fail(w, &err);
-    else
-        worker_sent(w,
-                    pl_call_run(w, w->loop, &msg, (pl_how_t){.on_answer = worker_ran},
-                                &err),
-                    &err);
+    pl_how_t how = {.on_answer = worker_ran};
+    worker_sent(w, pl_call_run(w, w->loop, &msg, how, &err), &err);
     if (w->run && w->stop_reason[0])
         pl_call_stop(w, w->loop, &(pl_stop_t){.reason = w->stop_reason}, (pl_how_t){0},
                      NULL);
+}
+
+static void give_state(worker_t *w);
+
+static void state_given(void *self, const pl_answer_t *answer)
+{
+    if (!worker_failed(self, answer))
+        give_state(self);
+}
+
+/* Each part gets back what it kept, one after the other; then the run goes on. */
+static void give_state(worker_t *w)
+{
+    const struct {
+        const char *part;
+        pl_address_t at;
+    } parts[] = {{"loggers", w->logger},
+                 {"callbacks", w->callback},
+                 {"progress", w->loop}};
+    enum { PARTS = sizeof parts / sizeof *parts };
+    pl_error_t err = {0};
+    if (!w->resume.manifest || w->given == PARTS) {
+        worker_run_loop(w);
+        return;
+    }
+    char *state = pl_resume_state(&w->resume, parts[w->given].part, &err);
+    pl_how_t how = {.on_answer = state_given};
+    uint64_t call = state
+                        ? pl_call_set_state(w, parts[w->given].at,
+                                            &(pl_set_state_t){.state = state}, how, &err)
+                        : 0;
+    w->given++;
+    pl_text_free(state);
+    worker_sent(w, call, &err);
+}
+
+static void worker_go(worker_t *w)
+{
+    pl_error_t err = {0};
+    if (spawn_loops(w, &err))
+        give_state(w);
+    else
+        worker_fail(w, &err);
 }
 
 /* ---- the run's folder ---- */
@@ -227,7 +271,9 @@ static void make_run_dir(worker_t *w)
     char *run = pl_options_print(w->job->options, &err);
     pl_make_run_dir_t msg = {.root = w->job->trainer->default_root_dir,
                              .name = w->job->trainer->run_name,
-                             .run = run};
+                             .run = run,
+                             .there = w->resume.run_dir ? w->resume.run_dir : "",
+                             .aside = w->job->resumes && !w->resume.run_dir};
     pl_how_t how = {.on_answer = run_dir_made};
     worker_sent(w, run ? pl_call_make_run_dir(w, w->writer, &msg, how, &err) : 0, &err);
     pl_text_free(run);
@@ -279,7 +325,8 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
         worker_prepared(w);
         return;
     }
-    pl_import_weights_t msg = {.weights = &w->weights->object};
+    pl_import_weights_t msg = {.weights = &w->weights->object,
+                               .whole = w->resume.manifest != NULL};
     pl_how_t how = {.on_answer = weights_imported,
                     .silence_ms = pl_milliseconds(w->job->trainer->step_timeout)};
     worker_sent(w, pl_call_import_weights(w, w->strategy, &msg, how, &err), &err);
@@ -376,6 +423,34 @@ static void weights_read(void *self, const pl_answer_t *answer)
         worker_fail(w, &err);
 }
 
+/* ---- a checkpoint to go on from ---- */
+
+static void checkpoint_found(void *self, const pl_answer_t *answer)
+{
+    worker_t *w = self;
+    pl_error_t err = {0};
+    if (worker_failed(w, answer))
+        return;
+    const pl_find_checkpoint_reply_t *found = &answer->body->find_checkpoint_reply;
+    if (pl_resume_take(&w->resume, w->job, w, found, &err) != PL_OK) {
+        worker_fail(w, &err);
+        return;
+    }
+    w->weights = pl_object_ref(found->weights);
+    find_layout(w);
+}
+
+static void find_checkpoint(worker_t *w)
+{
+    pl_error_t err = {0};
+    const pl_trainer_options_t *trainer = w->job->trainer;
+    const pl_find_checkpoint_t msg = {.root = trainer->default_root_dir,
+                                      .run_name = trainer->run_name,
+                                      .from = w->job->resume ? w->job->resume : ""};
+    const pl_how_t how = {.on_answer = checkpoint_found};
+    worker_sent(w, pl_call_find_checkpoint(w, w->keeper, &msg, how, &err), &err);
+}
+
 /* ---- a run ---- */
 
 static int spawn_parts(worker_t *w, pl_error_t *err)
@@ -386,6 +461,8 @@ static int spawn_parts(worker_t *w, pl_error_t *err)
     const pl_actor_ops_t *accelerator = pl_accelerator_actor(device, err);
     if (!strategy || !accelerator
         || !spawn(w, &pl_io_writer, PL_OWN_THREAD, &start, &w->writer, err)
+        || (w->job->stage == PL_TRAIN
+            && !spawn(w, &pl_io_checkpoint, PL_OWN_THREAD, &start, &w->keeper, err))
         || !spawn(w, accelerator, PL_OWN_THREAD, &start, &w->accelerator, err))
         return err->code;
     char *options = pl_request_options(w->job, "trainer.strategy", err);
@@ -420,6 +497,8 @@ static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
                     pl_call_read_weights(w, w->writer, &msg,
                                          (pl_how_t){.on_answer = weights_read}, &local),
                     &local);
+    else if (w->job->resumes)
+        find_checkpoint(w);
     else
         find_layout(w);
     return PL_OK;
@@ -441,6 +520,7 @@ static void worker_release(void *self)
 {
     worker_t *w = self;
     pl_free(w->run_dir);
+    pl_resume_release(&w->resume);
     pl_object_unref(w->weights);
     pl_object_unref(w->job);
 }

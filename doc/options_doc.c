@@ -1,7 +1,8 @@
 /* options_doc.c - writes doc/options.md from the tables of the parts, at `make doc` */
-#include <paceline.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "cli/command.h"
 
 static const char *const head =
     "# Options\n"
@@ -14,10 +15,6 @@ static const char *const head =
     "one run after the other. A range is written as in mathematics: `1..` from 1, `(0..` "
     "above 0, `[0..1)` from 0 to below\n"
     "1. `\"auto\"` is what the data or the machine says.\n";
-
-static const char *const type_names[] = {
-    "",     "integer",  "number",         "true or false",
-    "text", "integers", "share or count", "part"};
 
 /* A cell of a table: bars would end it. */
 static void put(const char *text)
@@ -32,7 +29,7 @@ static void put_options(const pl_option_t *option)
         return;
     puts("\n| option | type | range | default | meaning |\n|---|---|---|---|---|");
     for (; option->name; option++) {
-        printf("| `%s` | %s | ", option->name, type_names[option->type]);
+        printf("| `%s` | %s | ", option->name, cli_option_type(option));
         put(option->range);
         printf(" | %s%s%s | ", option->fallback ? "`" : "must be given",
                option->fallback ? option->fallback : "", option->fallback ? "`" : "");

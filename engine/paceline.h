@@ -136,15 +136,18 @@ typedef struct pl_choice {
 
 typedef enum pl_option_type {
     PL_OPTION_END,
-    PL_OPTION_INT,                    /* int64_t */
-    PL_OPTION_FLOAT,                  /* double */
-    PL_OPTION_BOOL,                   /* bool */
-    PL_OPTION_TEXT,                   /* const char *, never NULL; owned by the binding */
-    PL_OPTION_INTS,                   /* pl_ints_t */
-    PL_OPTION_REALS,                  /* pl_reals_t */
-    PL_OPTION_TEXTS,                  /* pl_texts_t; owned by the binding */
-    PL_OPTION_AMOUNT,                 /* pl_amount_t */
-    PL_OPTION_PART,                   /* pl_choice_t, its texts owned by the binding */
+    PL_OPTION_INT,                   /* int64_t */
+    PL_OPTION_FLOAT,                 /* double */
+    PL_OPTION_BOOL,                  /* bool */
+    PL_OPTION_TEXT,                  /* const char *, never NULL; owned by the binding */
+    PL_OPTION_INTS,                  /* pl_ints_t */
+    PL_OPTION_REALS,                 /* pl_reals_t */
+    PL_OPTION_TEXTS,                 /* pl_texts_t; owned by the binding */
+    PL_OPTION_AMOUNT,                /* pl_amount_t */
+    PL_OPTION_PART,                  /* pl_choice_t, its texts owned by the binding */
+    PL_OPTION_GROUPS,                /* const char *, a JSON list of objects: "match", and
+                                        options of the part that hold for what matches;
+                                        owned by the binding */
 } pl_option_type_t;
 
 /* One option of a part: the one description that run files, --set, help, manual page and
@@ -186,6 +189,8 @@ typedef struct pl_option {
     PL_FIELD_(part, field, PL_OPTION_AMOUNT, fallback, NULL, help)
 #define PL_CHOICE(part, field, fallback, role, help) \
     PL_FIELD_(part, field, PL_OPTION_PART, fallback, role, help)
+#define PL_GROUPS(part, field, help) \
+    PL_FIELD_(part, field, PL_OPTION_GROUPS, "[]", NULL, help)
 #define PL_OPTIONS_END \
     { \
         NULL, PL_OPTION_END, 0, NULL, NULL, NULL \
@@ -213,9 +218,9 @@ typedef struct pl_instance {
 /* One entry of the table given to pl_init() or exported by a plug-in. */
 typedef struct pl_registration {
     const char *role;                    /* "module", "dataset", "optimizer", "scheduler",
-                                            "callback", "logger", "operator", "precision",
-                                            "accelerator", "strategy", "collective",
-                                            "launcher" */
+                                            "averaging", "callback", "logger", "operator",
+                                            "precision", "accelerator", "strategy",
+                                            "collective", "launcher" */
     const void *table;                   /* pl_module_ops_t … ; static */
 } pl_registration_t;
 
@@ -296,8 +301,8 @@ PL_API char *pl_options_get(const pl_options_t *o, const char *key);
  * the parts. */
 PL_API int pl_options_check(const pl_options_t *o, pl_error_t *err);
 
-/* The options of "trainer" and "data" themselves, of whatever part, or NULL: for help.
- * Static. */
+/* The options of "trainer", "data", "optimizer" and "averaging" themselves, of whatever
+ * part, or NULL: for help.  Static. */
 PL_API const pl_option_t *pl_options_of(const char *section);
 
 /* The whole run with every default, as a run file; pl_text_free() frees it.  Checks it
@@ -435,6 +440,13 @@ PL_API int pl_trainer_validate(pl_trainer_t *trainer, const char *checkpoint,
 PL_API int pl_trainer_test(pl_trainer_t *trainer, const char *checkpoint,
                            pl_on_done_t on_done, void *user, pl_error_t *err);
 
+/* Trains on where a run was cut off or stopped, in its directory, as if it had not been:
+ * from a checkpoint, from the newest valid one of a run directory, or [from NULL] of the
+ * newest run in trainer.default_root_dir; where that has none a run begins afresh.  What
+ * changes arithmetic or order must be as it was: PL_EINVAL names what is not. */
+PL_API int pl_trainer_resume(pl_trainer_t *trainer, const char *from,
+                             pl_on_done_t on_done, void *user, pl_error_t *err);
+
 /* What to predict from. */
 typedef struct pl_prediction {
     const char *checkpoint;             /* a .safetensors file or a run directory */
@@ -555,18 +567,54 @@ PL_API pl_node_t pl_range(pl_graph_t *g, int64_t n);
 /* What the step is for: a result for each sample when predicting, [batch, ...] float32,
  * or int32, which is told as float32. */
 PL_API void pl_output(pl_graph_t *g, const char *name, pl_node_t x);
-/* A loss is a pair: (sum over the samples or tokens, their weight), two scalars. */
-typedef struct pl_loss {
-    pl_node_t sum;                               /* [] */
-    pl_node_t weight;                            /* [] samples or tokens behind the sum */
-} pl_loss_t;
+/* What a metric's sums come to.  They add up over batches and ranks; a value is made of
+ * them at the end only, so it is never a mean of means.  X(NAME, what it is) */
+#define PL_METRICS(X) \
+    X(MEAN, "sum / weight") \
+    X(ROOT, "square root of sum / weight") \
+    X(EXP, "e to the power of sum / weight") \
+    X(BITS, "sum / (weight ln 2)") \
+    X(R2, "1 - sum of (x - y)^2 / sum of (y - mean y)^2") \
+    X(CONFUSION, "how many of class i were taken for class j") \
+    X(ACCURACY, "share that is right") \
+    X(PRECISION, "of what was taken for a class, the share that is of it") \
+    X(RECALL, "of what is of a class, the share that was taken for it") \
+    X(F1, "harmonic mean of precision and recall") \
+    X(AUROC, "area below the curve of true against false positives") \
+    X(AVERAGE_PRECISION, "precision at each recall, weighted by the recall gained")
+
+typedef enum pl_metric_kind {
+#define PL_X(name, help) PL_METRIC_##name,
+    PL_METRICS(PL_X)
+#undef PL_X
+        PL_METRIC_KINDS
+} pl_metric_kind_t;
+
+/* How the values of classes become one: their mean, those with neither samples nor
+ * predictions left out; of all counts together; their mean by how many samples are of
+ * each; not at all: "f1_0", "f1_1", … */
+typedef enum pl_average { PL_MACRO, PL_MICRO, PL_WEIGHTED, PL_PER_CLASS } pl_average_t;
+
+/* A figure as sums.  Of a pair: the sum over samples or tokens and their weight, two
+ * scalars.  Of any other kind: sum is [...] and weight is the same node. */
+typedef struct pl_metric {
+    pl_node_t sum;
+    pl_node_t weight;
+    pl_metric_kind_t kind;
+    pl_average_t average;
+} pl_metric_t;
+
+/* A loss is such a pair, a mean. */
+typedef pl_metric_t pl_loss_t;
+PL_API pl_loss_t pl_pair(pl_node_t sum, pl_node_t weight);
 PL_API void pl_loss(pl_graph_t *g, pl_loss_t loss);
 typedef enum pl_log_when { PL_ON_EPOCH = 1, PL_ON_STEP = 2 } pl_log_when_t;
-/* A figure to log: sum and weight add up over batches and ranks; the stage prefixes the
- * name (val_acc).  In training, what is logged at steps, such as the loss, has in each
+/* A figure to log: its sums add up over batches and ranks; the stage prefixes the name
+ * (val_acc).  In training, what is logged at steps, such as the loss, has in each
  * line the mean since the line before ("train_loss") and, in the last of an epoch, that
  * of the epoch besides ("train_loss_epoch"). */
-PL_API void pl_log(pl_graph_t *g, const char *name, pl_loss_t figure, pl_log_when_t when);
+PL_API void pl_log(pl_graph_t *g, const char *name, pl_metric_t figure,
+                   pl_log_when_t when);
 
 /* Operators.  Shapes: B batch, T tokens, C channels or classes; "..." any leading axes.
  * Element-wise ones broadcast as NumPy does.  Axes count from the end when negative. */
@@ -647,8 +695,10 @@ PL_API pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p);
 /* q, k, v [B, heads, T, d] -> [B, heads, T, d]; scores scaled by 1/sqrt(d); causal: a
  * token sees itself and earlier. */
 typedef struct pl_attention_options {
-    bool causal;
+    bool causal;                         /* padding behind a sample is not seen then */
     double dropout;
+    const pl_node_t *mask;               /* float32 [B, T]: keys at 0 are not seen; not
+                                            when causal  [all are] */
 } pl_attention_options_t;
 PL_API pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                               const pl_attention_options_t *options);
@@ -671,8 +721,49 @@ PL_API pl_loss_t pl_mse(pl_graph_t *g, pl_node_t x, pl_node_t target);
 /* The same, each sample counting as much as its weight [B] says. */
 PL_API pl_loss_t pl_weighted_mse(pl_graph_t *g, pl_node_t x, pl_node_t target,
                                  pl_node_t weights);
-PL_API pl_loss_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
-                             const pl_cross_entropy_options_t *options);
+
+/* Metrics, for pl_log().  Those of classes take logits [..., C] and targets [...] int32
+ * or int64; the class with the first largest logit is the one they are taken for. */
+typedef struct pl_classes_options {
+    bool has_ignore;
+    int64_t ignore_index;                                 /* targets that count nothing */
+    pl_average_t average;                                 /* [PL_MACRO] */
+} pl_classes_options_t;
+PL_API pl_metric_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                               const pl_cross_entropy_options_t *options);
+/* Right when fewer than k logits are before the target's. */
+PL_API pl_metric_t pl_accuracy_top(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                                   int64_t k, const pl_cross_entropy_options_t *options);
+/* The others count each class: up to 256 of them. */
+PL_API pl_metric_t pl_accuracy_of_classes(pl_graph_t *g, pl_node_t logits,
+                                          pl_node_t targets,
+                                          const pl_classes_options_t *options);
+PL_API pl_metric_t pl_precision(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                                const pl_classes_options_t *options);
+PL_API pl_metric_t pl_recall(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                             const pl_classes_options_t *options);
+PL_API pl_metric_t pl_f1(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                         const pl_classes_options_t *options);
+/* A list of C lists; average is not used. */
+PL_API pl_metric_t pl_confusion_matrix(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                                       const pl_classes_options_t *options);
+/* Scores from 0 to 1, [..., C] for C classes each against all others, or [..., 1] for
+ * class 1 against class 0.  Counted in `bins` bins (2 to 4096) of equal width, and so
+ * exact for scores that are multiples of 1 / (bins - 1). */
+PL_API pl_metric_t pl_auroc(pl_graph_t *g, pl_node_t scores, pl_node_t targets,
+                            int64_t bins, const pl_classes_options_t *options);
+PL_API pl_metric_t pl_average_precision(pl_graph_t *g, pl_node_t scores,
+                                        pl_node_t targets, int64_t bins,
+                                        const pl_classes_options_t *options);
+/* Of x and target, both of any one shape, over all elements. */
+PL_API pl_metric_t pl_rmse(pl_graph_t *g, pl_node_t x, pl_node_t target);
+PL_API pl_metric_t pl_mae(pl_graph_t *g, pl_node_t x, pl_node_t target);
+PL_API pl_metric_t pl_r2(pl_graph_t *g, pl_node_t x, pl_node_t target);
+/* Of a loss in nats for each token, such as pl_cross_entropy(). */
+PL_API pl_metric_t pl_perplexity(pl_loss_t loss);
+/* The same, for tokens that stand for so many bytes on average. */
+PL_API pl_metric_t pl_bits_per_byte(pl_graph_t *g, pl_loss_t loss,
+                                    double bytes_per_token);
 
 /* ---- Modules ----------------------------------------------------------------------- */
 
@@ -787,7 +878,7 @@ typedef struct pl_loss_scaling {
 /* ---- Optimizers and schedules ------------------------------------------------------ */
 
 #define PL_SLOTS 4
-#define PL_SCALARS 8
+#define PL_SCALARS 3
 
 /* The nodes of one range of parameters, all [n] or scalars; filled in for the optimizer's
  * update. */
@@ -798,14 +889,14 @@ typedef struct pl_update {
     pl_node_t slot[PL_SLOTS];       /* [n] the optimizer's own state, zero at the start */
     pl_node_t lr;                   /* [] */
     pl_node_t scalar[PL_SCALARS];   /* [] what scalars() wrote for this step */
-    bool decay;                     /* whether weight decay applies to this range */
 } pl_update_t;
 
 typedef struct pl_optimizer_ops {
     PL_PART;                            /* options must have "lr" as the first, a float */
     int (*slots)(const void *self);     /* how many slots update() uses, 0 to PL_SLOTS */
     /* Describes the update of any range with element-wise operators and pl_assign(); once
-     * per plan. */
+     * for each range of a plan.  An option "weight_decay", if there is one, is 0 in self
+     * where nothing is to decay. */
     void (*update)(pl_graph_t *g, const void *self, const pl_update_t *u);
     /* What changes with the step, counted from 1: bias corrections and such  [nothing] */
     void (*scalars)(const void *self, uint64_t step, float scalar[PL_SCALARS]);
@@ -817,12 +908,33 @@ typedef struct pl_optimizer_ops {
 /* target (a parameter or slot) becomes value when the plan is replayed. */
 PL_API void pl_assign(pl_graph_t *g, pl_node_t target, pl_node_t value);
 
+/* Where in a run an optimizer step is. */
+typedef struct pl_moment {
+    uint64_t step, total_steps;        /* steps before it; of the run, 0: unknown */
+    uint64_t epoch, total_epochs;      /* epochs before its own; of the run, 0: unknown */
+    bool epoch_ends;                   /* with this step */
+} pl_moment_t;
+
 typedef struct pl_scheduler_ops {
     PL_PART;
-    /* Factor on the optimizer's lr at `step` (from 0) of `total` optimizer steps (0:
-     * unknown); pure. */
-    double (*factor)(const void *self, uint64_t step, uint64_t total);
+    /* Factor on the optimizer's lr; pure, but for what observe() has kept in self. */
+    double (*factor)(const void *self, const pl_moment_t *when);
+    /* After a validation or, without validation data, an epoch: the newest figures, a
+     * JSON object by name  [it needs none] */
+    int (*observe)(void *self, const char *figures, pl_error_t *err);
+    /* What observe() has kept, for checkpoints: JSON from pl_text() or the like, and back
+     * [both NULL: nothing] */
+    char *(*save)(const void *self, pl_error_t *err);
+    int (*restore)(void *self, const char *saved, pl_error_t *err);
 } pl_scheduler_ops_t;
+
+/* An average of the weights over optimizer steps. */
+typedef struct pl_averaging_ops {
+    PL_PART;
+    /* How much of it the weights after this step take up: 1 begins anew, 0 leaves the
+     * average as it is; pure. */
+    double (*share)(const void *self, const pl_moment_t *when);
+} pl_averaging_ops_t;
 
 /* ---- Data -------------------------------------------------------------------------- */
 
@@ -835,6 +947,10 @@ typedef struct pl_field {
     pl_shape_t shape;                          /* of one sample, without the batch axis */
 } pl_field_t;
 
+/* Size of the first axis of a field that is as long as the sample. */
+#define PL_VARIES (-1)
+
+
 /* What a data set says of itself when opened. */
 typedef struct pl_data_info {
     int64_t samples;
@@ -846,6 +962,8 @@ typedef struct pl_data_info {
                                         fills module options left "auto" and is stored
                                         with the weights; from pl_text(), freed by the
                                         caller [NULL] */
+    double padding[PL_FIELDS];       /* what stands behind shorter samples in fields that
+                                        vary */
 } pl_data_info_t;
 
 /* What is asked of a data set. */
@@ -867,6 +985,9 @@ typedef struct pl_read_request {
     uint64_t seed, epoch;                /* randomness is a pure function of these and the
                                             index */
     pl_stage_t stage;
+    int64_t length;                      /* of the first axis of fields that vary: samples
+                                            begin so far apart, and what is not written is
+                                            padding already */
 } pl_read_request_t;
 
 typedef struct pl_dataset_ops {
@@ -880,6 +1001,10 @@ typedef struct pl_dataset_ops {
                 pl_error_t *err);
     void (*close)(void *self);           /* data thread; also after a failed open [nothing
                                             to do] */
+    /* How long a sample is in its fields that vary, 1..; once for each, after open().  A
+     * batch has samples of nearly one length, all padded to the longest of them, and a
+     * field "mask", float32 [length], 1 where there is something.  [No field varies] */
+    int64_t (*length)(const void *self, int64_t index);
 } pl_dataset_ops_t;
 
 /* Data that the program itself holds: a source known by name in this process, which the
@@ -894,6 +1019,8 @@ typedef struct pl_memory_data {
     int (*read)(void *user, const pl_read_request_t *request, void *const field[],
                 pl_error_t *err);
     void *user;                       /* for read; must stay while the source is in use */
+    int64_t (*length)(void *user, int64_t index);           /* as in pl_dataset_ops_t */
+    double padding[PL_FIELDS];        /* as in pl_data_info_t */
 } pl_memory_data_t;
 
 /* Registers a source under a name, for data opened from now on; it takes the place of one
@@ -910,6 +1037,10 @@ typedef struct pl_arrays {
     const void *data[PL_FIELDS];         /* [samples, shape of the field]; must stay while
                                             in use */
     const char *facts;                   /* as in pl_data_info_t  [none] */
+    const int64_t *offset;               /* [samples + 1]: of fields that vary sample i is
+                                            [offset[i], offset[i + 1]) of their first axis
+                                            [none varies] */
+    double padding[PL_FIELDS];           /* as in pl_data_info_t */
 } pl_arrays_t;
 
 /* Registers arrays under a name, as pl_memory_data() does. */
@@ -926,7 +1057,8 @@ PL_API int pl_arrays_read(void *user, const pl_read_request_t *request,
 #define PL_WISHES(X) \
     X(STOP, "stop") \
     X(RATE, "lr_factor") \
-    X(LOG, "figures")
+    X(LOG, "figures") \
+    X(SAVE, "save")
 
 enum {
 #define PL_X(name, text) PL_WISH_BIT_##name,
@@ -943,16 +1075,17 @@ enum {
     X(FIT_START, "on_fit_start", PL_MAY_STOP | PL_MAY_RATE, "before the first epoch") \
     X(TRAIN_EPOCH_START, "on_train_epoch_start", PL_MAY_STOP | PL_MAY_RATE, \
       "before the first batch of an epoch") \
-    X(TRAIN_BATCH_END, "on_train_batch_end", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG, \
-      "after an optimizer step") \
+    X(TRAIN_BATCH_END, "on_train_batch_end", \
+      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG | PL_MAY_SAVE, "after an optimizer step") \
     X(VALIDATION_START, "on_validation_start", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG, \
       "before a validation") \
-    X(VALIDATION_END, "on_validation_end", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG, \
-      "after a validation") \
-    X(TRAIN_EPOCH_END, "on_train_epoch_end", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG, \
+    X(VALIDATION_END, "on_validation_end", \
+      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG | PL_MAY_SAVE, "after a validation") \
+    X(TRAIN_EPOCH_END, "on_train_epoch_end", \
+      PL_MAY_STOP | PL_MAY_RATE | PL_MAY_LOG | PL_MAY_SAVE, \
       "after the last batch of an epoch") \
     X(FIT_END, "on_fit_end", 0, "after the last epoch") \
-    X(EXCEPTION, "on_exception", 0, "when the run fails, before it ends")
+    X(EXCEPTION, "on_exception", PL_MAY_SAVE, "when the run fails, before it ends")
 
 typedef enum pl_hook {
 #define PL_X(name, text, may, when) PL_HOOK_##name,
@@ -983,6 +1116,10 @@ typedef struct pl_wish {
     double lr_factor;               /* on the learning rate from the next step on, 0..;
                                        1: as it is; those of several callbacks multiply */
     char reason[160];               /* why it stops, for the result  [""] */
+    char save[256];                 /* names of a checkpoint to be made, one a line; it is
+                                       made between two steps  [""] */
+    char drop[512];                 /* older ones that are no longer wanted once that one
+                                       is safe, one a line  [""] */
     struct pl_figures_wish *figures;  /* of pl_wish_figure() */
 } pl_wish_t;
 

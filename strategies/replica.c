@@ -47,12 +47,20 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
                             pl_error_t *err)
 {
     const pl_module_ops_t *module = r->module.ops;
-    pl_graph_t *g =
-        pl_graph_new(r->model, plan->stage, r->layout->stage[plan->stage].field,
-                     r->layout->stage[plan->stage].field_count, plan->batch_size, err);
+    const int fields = r->layout->stage[plan->stage].field_count;
+    pl_field_t field[PL_FIELDS];
+    for (int k = 0; k < fields; k++) {
+        field[k] = r->layout->stage[plan->stage].field[k];
+        if (pl_varies(&field[k]))
+            field[k].shape.dim[0] = plan->size.length;
+    }
+    pl_graph_t *g = pl_graph_new(r->model, plan->stage, field, fields, plan->size.count,
+                                 err);
     if (!g)
         return NULL;
     module->step(g, r->module.self, plan->stage);
+    if (plan->stage != PL_TRAIN && r->validates_average)
+        pl_graph_take_average(g);
     if (pl_graph_check(g, err) == PL_OK)
         return g;
     pl_pass(err, "module %s", module->name);
@@ -77,8 +85,7 @@ static int complete(const pl_replica_t *r, const pl_replica_plan_t *plan, pl_gra
 
 static pl_graph_t *describe_optimizer(pl_replica_t *r, pl_error_t *err)
 {
-    pl_optimizer_t optimizer = {r->optimizer.ops, r->optimizer.self};
-    return pl_optimizer_graph(optimizer, r->model,
+    return pl_optimizer_graph(r->optimizer, r->model,
                               (double)r->layout->stage[PL_TRAIN].batch_size,
                               r->job->trainer->gradient_clip_val, err);
 }
@@ -99,15 +106,13 @@ static pl_graph_t *describe_restore(const pl_replica_t *r, pl_error_t *err)
 }
 
 static int plan_add(pl_replica_t *r, pl_plan_kind_t kind, pl_stage_t stage,
-                    int64_t batch_size, bool accumulate, pl_error_t *err)
+                    pl_batch_size_t size, bool accumulate, pl_error_t *err)
 {
-    if (kind == PL_PLAN_BATCH && batch_size == 0)
-        return PL_OK;
     if (r->plan_count == PL_PLANS_MOST)
         return pl_fail(err, PL_EBUG, "more than %d plans", PL_PLANS_MOST);
     r->plan[r->plan_count++] = (pl_replica_plan_t){.kind = kind,
                                                    .stage = stage,
-                                                   .batch_size = batch_size,
+                                                   .size = size,
                                                    .accumulate = accumulate};
     return PL_OK;
 }
@@ -120,9 +125,9 @@ static int plans_list(pl_replica_t *r, pl_error_t *err)
     for (int s = 0; s < 4 && code == PL_OK; s++) {
         if (!r->layout->stage[stages[s]].present)
             continue;
-        const int64_t sizes[PL_SIZES] = {r->layout->stage[stages[s]].batch_size,
-                                         r->layout->stage[stages[s]].ragged};
-        for (int k = 0; k < PL_SIZES && code == PL_OK; k++) {
+        const pl_batch_size_t *sizes = r->layout->stage[stages[s]].size;
+        for (int k = 0; k < r->layout->stage[stages[s]].size_count && code == PL_OK;
+             k++) {
             code = plan_add(r, PL_PLAN_BATCH, stages[s], sizes[k], false, err);
             if (code == PL_OK && stages[s] == PL_TRAIN
                 && r->job->trainer->accumulate_grad_batches > 1)
@@ -202,12 +207,33 @@ static int call_first_weights(pl_replica_t *r, pl_region_t region, int64_t count
     int code =
         pl_replica_made_call(r, pl_call_write_region(r, r->accelerator, &msg, how, err),
                              err);
-    msg.region = PL_REGION_KEPT;
-    if (code == PL_OK && pl_replica_keeps_state(r) && region == PL_REGION_STATE)
+    msg.region = region == PL_REGION_STATE ? PL_REGION_KEPT : PL_REGION_AVERAGE;
+    if (code == PL_OK
+        && (region == PL_REGION_STATE ? pl_replica_keeps_state(r)
+                                      : r->averaging.ops != NULL))
         code = pl_replica_made_call(
             r, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
     pl_object_unref(floats);
     return code;
+}
+
+static int averaging_bind(pl_replica_t *r, pl_error_t *err)
+{
+    const pl_part_request_t averaging = {.role = "averaging", .path = "averaging"};
+    pl_averaging_options_t options;
+    pl_binding_t *binding = NULL;
+    if (!pl_options_value(r->job->options, "averaging"))
+        return PL_OK;
+    int code = pl_options_part(r->job->options, &averaging, &r->averaging, err);
+    if (code == PL_OK)
+        code = pl_options_general(r->job->options, "averaging", pl_averaging_table,
+                                  &options, &binding, err);
+    if (code != PL_OK)
+        return code;
+    r->optimizer->averages = true;
+    r->validates_average = options.validate;
+    pl_binding_free(binding);
+    return PL_OK;
 }
 
 static int parts_bind(pl_replica_t *r, pl_error_t *err)
@@ -215,7 +241,6 @@ static int parts_bind(pl_replica_t *r, pl_error_t *err)
     const pl_part_request_t module = {.role = "module",
                                       .path = "module",
                                       .facts = r->facts};
-    const pl_part_request_t optimizer = {.role = "optimizer", .path = "optimizer"};
     const pl_part_request_t scheduler = {.role = "scheduler",
                                          .path = "scheduler",
                                          .automatic = "constant"};
@@ -224,10 +249,10 @@ static int parts_bind(pl_replica_t *r, pl_error_t *err)
         code = pl_options_part(r->job->options, &module, &r->module, err);
     if (code != PL_OK || r->job->stage != PL_TRAIN)
         return code;
-    code = pl_options_part(r->job->options, &optimizer, &r->optimizer, err);
-    return code == PL_OK
-               ? pl_options_part(r->job->options, &scheduler, &r->scheduler, err)
-               : code;
+    r->optimizer = pl_optimizer_new(r->job->options, "optimizer", err);
+    code = r->optimizer ? pl_options_part(r->job->options, &scheduler, &r->scheduler, err)
+                        : err->code;
+    return code == PL_OK ? averaging_bind(r, err) : code;
 }
 
 /* Regions first, because plans refer to them; the accelerator takes calls in order. */
@@ -241,7 +266,9 @@ static int calls_regions(pl_replica_t *r, pl_error_t *err)
     code = call_allocate(r, PL_REGION_GRADS, r->model->params + 2, err);
     if (code == PL_OK && pl_replica_keeps_state(r))
         code = call_allocate(r, PL_REGION_KEPT, r->model->state, err);
-    int slots = pl_optimizer_slots((pl_optimizer_t){r->optimizer.ops, r->optimizer.self});
+    if (code == PL_OK && r->averaging.ops)
+        code = call_allocate(r, PL_REGION_AVERAGE, r->model->params, err);
+    int slots = pl_optimizer_slots(r->optimizer);
     for (int k = 0; k < slots && code == PL_OK; k++)
         code = call_allocate(r, PL_REGION_SLOT0 + k, r->model->params, err);
     return code == PL_OK ? pl_replica_begin_scaling(r, setup_answered, err) : code;
@@ -250,7 +277,7 @@ static int calls_regions(pl_replica_t *r, pl_error_t *err)
 static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind,
                      pl_error_t *err)
 {
-    int code = plan_add(r, kind, PL_TRAIN, 0, false, err);
+    int code = plan_add(r, kind, PL_TRAIN, (pl_batch_size_t){0}, false, err);
     if (code != PL_OK)
         return code;
     pl_graph_t *g = kind == PL_PLAN_RESTORE ? describe_restore(r, err)
@@ -320,7 +347,8 @@ void pl_replica_release(pl_replica_t *r)
     pl_model_free(r->model);
     pl_instance_release(&r->module);
     pl_instance_release(&r->precision);
-    pl_instance_release(&r->optimizer);
+    pl_instance_release(&r->averaging);
+    pl_optimizer_free(r->optimizer);
     pl_instance_release(&r->scheduler);
     for (int k = 0; k < PL_REGIONS; k++)
         pl_object_unref(r->read[k]);

@@ -15,9 +15,9 @@
 extern "C" {
 #endif
 
-/* Batches come in two sizes, full and the ragged last; gradients are set or, from the
- * second micro-batch of a step on, added to. */
-enum { PL_SIZES = 2, PL_PLANS_MOST = 10 };
+/* A plan for each size of the batches; gradients are set or, from the second micro-batch
+ * of a step on, added to. */
+enum { PL_PLANS_MOST = 3 * PL_SIZES_MOST + 2 };
 
 typedef enum pl_plan_kind {
     PL_PLAN_BATCH,
@@ -28,7 +28,7 @@ typedef enum pl_plan_kind {
 typedef struct pl_replica_plan {
     pl_plan_kind_t kind;
     pl_stage_t stage;
-    int64_t batch_size;
+    pl_batch_size_t size;
     bool accumulate;
     uint32_t number;                                        /* the accelerator's */
     pl_fetch_t *fetch;                                      /* [fetch_count] */
@@ -42,8 +42,10 @@ typedef struct pl_replica {
     pl_layout_t *layout;                                    /* counted */
     char *facts;
     pl_address_t accelerator;
-    pl_instance_t precision, module, optimizer, scheduler;
-    bool does_io;
+    pl_instance_t precision, module, scheduler;
+    pl_instance_t averaging;                                /* [none] */
+    struct pl_optimizer *optimizer;                         /* [none: not to train] */
+    bool does_io, validates_average;
     struct pl_model *model;
     pl_replica_plan_t plan[PL_PLANS_MOST];
     int plan_count;
@@ -55,6 +57,7 @@ typedef struct pl_replica {
     int pending;
     pl_error_t failure;
     pl_floats_t *read[PL_REGIONS];                          /* being exported */
+    bool exports_whole;
 } pl_replica_t;
 
 /* Describes and compiles all that the job's stage needs and writes the first weights;
@@ -80,6 +83,9 @@ PL_API int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call,
                                const pl_evaluate_batch_t *msg, pl_error_t *err);
 PL_API int pl_replica_figure_names(const pl_replica_t *r, pl_call_t *call,
                                    const pl_figure_names_t *msg, pl_error_t *err);
+/* What the schedule goes by. */
+PL_API int pl_replica_observe_figures(pl_replica_t *r, pl_call_t *call,
+                                      const pl_observe_figures_t *msg, pl_error_t *err);
 
 #ifdef __cplusplus
 }

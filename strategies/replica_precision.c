@@ -68,31 +68,26 @@ static const char *const keys[PL_SCALING_COUNT] = {
     [PL_SCALING_SKIPPED] = "skipped_steps",
 };
 
-int pl_replica_keep_scaling(const pl_floats_t *floats, char **text_p, pl_error_t *err)
+int pl_replica_keep_scaling(const pl_floats_t *floats, json_t *into, pl_error_t *err)
 {
-    json_t *object = json_object();
-    int failed = object ? 0 : -1;
+    int failed = 0;
     for (int k = 0; k < PL_SCALING_COUNT && !failed; k++)
-        failed = json_object_set_new(object, keys[k], json_real((double)floats->data[k]));
-    *text_p = failed ? NULL : pl_json_write(object, PL_JSON_COMPACT);
-    json_decref(object);
-    return *text_p ? PL_OK : pl_no_memory(err);
+        failed = json_object_set_new(into, keys[k], json_real((double)floats->data[k]));
+    return failed ? pl_no_memory(err) : PL_OK;
 }
 
-int pl_replica_restore_scaling(pl_replica_t *r, const char *text,
+int pl_replica_restore_scaling(pl_replica_t *r, const json_t *from,
                                pl_on_answer_t on_answer, pl_error_t *err)
 {
     float value[PL_SCALING_COUNT];
-    if (!r->model->scaling || !text || !*text)
+    bool whole = true;
+    if (!r->model->scaling)
         return PL_OK;
-    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    bool whole = object != NULL;
     for (int k = 0; k < PL_SCALING_COUNT; k++) {
-        const json_t *number = json_object_get(object, keys[k]);
+        const json_t *number = json_object_get(from, keys[k]);
         value[k] = (float)json_number_value(number);
         whole = whole && json_is_number(number) && isfinite(value[k]) && value[k] >= 0;
     }
-    json_decref(object);
     if (!whole || value[PL_SCALING_FACTOR] == 0)
         return pl_fail(err, PL_EFORMAT,
                        "the weights come with no state of the loss's "

@@ -10,15 +10,17 @@
 /* ---- plans ---- */
 
 const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r, pl_stage_t stage,
-                                         int64_t count, bool accumulate, pl_error_t *err)
+                                         const pl_batch_t *batch, bool accumulate,
+                                         pl_error_t *err)
 {
     for (int k = 0; k < r->plan_count; k++) {
         const pl_replica_plan_t *p = &r->plan[k];
-        if (p->kind == PL_PLAN_BATCH && p->stage == stage && p->batch_size == count
-            && p->accumulate == accumulate)
+        if (p->kind == PL_PLAN_BATCH && p->stage == stage && p->size.count == batch->count
+            && p->size.length == batch->length && p->accumulate == accumulate)
             return p;
     }
-    pl_fail(err, PL_EINVAL, "no plan for a batch of %lld samples", (long long)count);
+    pl_fail(err, PL_EINVAL, "no plan for a batch of %lld samples of length %lld",
+            (long long)batch->count, (long long)batch->length);
     return NULL;
 }
 
@@ -130,8 +132,8 @@ static int forward_send(pl_replica_t *r, forward_t *forward,
 int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batch_t *msg,
                         pl_error_t *err)
 {
-    const int64_t count = ((const pl_batch_t *)msg->batch)->count;
-    const pl_replica_plan_t *plan = pl_replica_plan(r, msg->stage, count, false, err);
+    const pl_replica_plan_t *plan =
+        pl_replica_plan(r, msg->stage, (const pl_batch_t *)msg->batch, false, err);
     forward_t *forward = plan ? pl_alloc(sizeof *forward) : NULL;
     if (!forward)
         return plan ? pl_no_memory(err) : err->code;
@@ -144,7 +146,7 @@ int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batc
 
 /* ---- figures ---- */
 
-/* One a line, those wanted at steps with a '*' behind. */
+/* One a line, as messages.def has it. */
 static char *figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
 {
     const pl_replica_plan_t *plan = NULL;
@@ -156,8 +158,9 @@ static char *figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *e
         const pl_fetch_t *f = &plan->fetch[k];
         if (f->kind != PL_FETCH_FIGURE)
             continue;
-        char *longer = pl_text("%s%s%s\n", names, f->name,
-                               f->when & PL_ON_STEP ? "*" : "");
+        char *longer = pl_text("%s%s%s\t%d\t%d\t%lld\t%lld\n", names, f->name,
+                               f->when & PL_ON_STEP ? "*" : "", f->metric, f->average,
+                               (long long)f->sums, (long long)f->columns);
         pl_free(names);
         names = longer;
     }

@@ -27,10 +27,10 @@ typedef struct round {
     bool step_due, may_skip;
     int pending;                                            /* replays not yet ended */
     bool guarded;
-    double lr, grad_norm, loss, loss_scale;
+    double lr_factor, lr, average_share, grad_norm, loss, loss_scale;
     uint64_t skipped_steps;
-    size_t figures_size;
-    double figures[2 * PL_FIGURES_MOST];
+    size_t figures_size, figures_room;                      /* bytes */
+    double *figures;
     pl_error_t failure;
 } round_t;
 
@@ -57,6 +57,7 @@ static void list_free(round_t *round)
 {
     while (round) {
         round_t *next = round->next;
+        pl_free(round->figures);
         pl_free(round);
         round = next;
     }
@@ -107,16 +108,26 @@ static void round_answered(pl_replica_t *r, round_t *round, const pl_answer_t *a
         rounds_settle(r);
 }
 
+/* Into memory of its own, which grows once. */
+static void figures_keep(round_t *round, pl_bytes_t figures)
+{
+    if (figures.size > round->figures_room) {
+        pl_free(round->figures);
+        round->figures = pl_alloc(figures.size);
+        round->figures_room = round->figures ? figures.size : 0;
+    }
+    round->figures_size = figures.size <= round->figures_room ? figures.size : 0;
+    if (round->figures_size != figures.size)
+        pl_no_memory(&round->failure);
+    if (round->figures_size)
+        memcpy(round->figures, figures.data, round->figures_size);
+}
+
 static void forward_backward_answered(void *self, const pl_answer_t *answer)
 {
     round_t *round = answer->context;
-    if (answer->kind == PL_ANSWER_REPLY) {
-        const pl_bytes_t figures = answer->body->replay_plan_reply.figures;
-        round->figures_size = figures.size < sizeof round->figures
-                                  ? figures.size
-                                  : sizeof round->figures;
-        memcpy(round->figures, figures.data, round->figures_size);
-    }
+    if (answer->kind == PL_ANSWER_REPLY)
+        figures_keep(round, answer->body->replay_plan_reply.figures);
     round_answered(self, round, answer);
 }
 
@@ -140,7 +151,7 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
 
 static int send_forward_backward(pl_replica_t *r, round_t *round, pl_error_t *err)
 {
-    const pl_replica_plan_t *plan = pl_replica_plan(r, PL_TRAIN, round->batch->count,
+    const pl_replica_plan_t *plan = pl_replica_plan(r, PL_TRAIN, round->batch,
                                                     round->shard > 0, err);
     if (!plan)
         return err->code;
@@ -163,8 +174,8 @@ static int send_forward_backward(pl_replica_t *r, round_t *round, pl_error_t *er
 static void send_optimizer_step(pl_replica_t *r, round_t *round)
 {
     float scalars[PL_STEP_SCALARS] = {0};
-    pl_optimizer_scalars((pl_optimizer_t){r->optimizer.ops, r->optimizer.self}, round->lr,
-                         round->number, scalars);
+    pl_optimizer_scalars(r->optimizer, round->lr_factor, round->number, scalars);
+    scalars[PL_SCALAR_AVERAGE] = (float)round->average_share;
     const pl_replay_plan_t msg = {.plan =
                                       pl_replica_plan_of(r, PL_PLAN_OPTIMIZER)->number,
                                   .what = "optimizer_step",
@@ -324,14 +335,6 @@ static void rounds_settle(pl_replica_t *r)
     }
 }
 
-static double learning_rate(const pl_replica_t *r, const pl_train_batch_t *msg)
-{
-    const pl_scheduler_ops_t *scheduler = r->scheduler.ops;
-    const pl_optimizer_t optimizer = {r->optimizer.ops, r->optimizer.self};
-    return pl_optimizer_lr(optimizer) * msg->lr_factor
-           * scheduler->factor(r->scheduler.self, msg->global_step - 1, msg->total_steps);
-}
-
 int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *msg,
                      pl_error_t *err)
 {
@@ -341,13 +344,17 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
     round_t *round = round_take(rounds, err);
     if (!round)
         return PL_ENOMEM;
-    *round = (round_t){.call = call,
+    *round = (round_t){.figures = round->figures,
+                       .figures_room = round->figures_room,
+                       .call = call,
                        .batch = (pl_batch_t *)msg->batch,
                        .number = msg->global_step,
                        .shard = msg->shard,
                        .step_due = msg->step_due,
                        .may_skip = msg->may_skip,
-                       .lr = msg->step_due ? learning_rate(r, msg) : 0};
+                       .lr_factor = pl_replica_lr_factor(r, msg),
+                       .average_share = pl_replica_average_share(r, msg)};
+    round->lr = msg->step_due ? pl_optimizer_lr(r->optimizer) * round->lr_factor : 0;
     *rounds->last = round;
     rounds->last = &round->next;
     if (!rounds->looking && round_send(r, round, &round->failure) != PL_OK)

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/options.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica_calls.h"
@@ -18,7 +19,6 @@
 /* The elements of a region that an export has. */
 static int64_t region_count(const pl_replica_t *r, int region, bool whole)
 {
-    const pl_optimizer_t optimizer = {r->optimizer.ops, r->optimizer.self};
     if (region == PL_REGION_PARAMS)
         return r->model->params;
     if (region == PL_REGION_STATE)
@@ -27,8 +27,19 @@ static int64_t region_count(const pl_replica_t *r, int region, bool whole)
         return 0;
     if (region == PL_REGION_SCALING)
         return r->model->scaling ? PL_SCALING_COUNT : 0;
-    return region - PL_REGION_SLOT0 < pl_optimizer_slots(optimizer) ? r->model->params
-                                                                    : 0;
+    if (region == PL_REGION_AVERAGE)
+        return r->averaging.ops ? r->model->params : 0;
+    return region - PL_REGION_SLOT0 < pl_optimizer_slots(r->optimizer) ? r->model->params
+                                                                       : 0;
+}
+
+pl_region_t pl_replica_region_of(const pl_replica_t *r, int region)
+{
+    if (r->averaging.ops && region == PL_REGION_PARAMS)
+        return PL_REGION_AVERAGE;
+    if (r->averaging.ops && region == PL_REGION_AVERAGE)
+        return PL_REGION_PARAMS;
+    return (pl_region_t)region;
 }
 
 /* Whether a tensor of the module has its like in a region. */
@@ -53,13 +64,24 @@ static int region_lend(const pl_replica_t *r, pl_weights_t *weights, int region,
     return code;
 }
 
+/* What a whole export has besides tensors: {} when that is nothing. */
+static int state_keep(const pl_replica_t *r, char **text_p, pl_error_t *err)
+{
+    json_t *state = json_object();
+    int code = state ? pl_replica_keep_schedule(r, state, err) : pl_no_memory(err);
+    if (code == PL_OK && r->read[PL_REGION_SCALING])
+        code = pl_replica_keep_scaling(r->read[PL_REGION_SCALING], state, err);
+    if (code == PL_OK && !(*text_p = pl_json_write(state, PL_JSON_COMPACT)))
+        code = pl_no_memory(err);
+    json_decref(state);
+    return code;
+}
+
 static int weights_collect(const pl_replica_t *r, pl_weights_t *weights, pl_error_t *err)
 {
-    int code = PL_OK;
+    int code = r->exports_whole ? state_keep(r, &weights->state, err) : PL_OK;
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++)
-        if (r->read[region] && region == PL_REGION_SCALING)
-            code = pl_replica_keep_scaling(r->read[region], &weights->state, err);
-        else if (r->read[region])
+        if (r->read[region] && region != PL_REGION_SCALING)
             code = region_lend(r, weights, region, err);
     weights->facts = pl_strdup(r->facts);
     weights->module = pl_options_get(r->job->options, "module");
@@ -101,8 +123,9 @@ int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole, pl_error_t *
     if (code != PL_OK)
         return code;
     blocks_drop(r);
+    r->exports_whole = whole;
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
-        pl_read_region_t msg = {.region = (uint32_t)region,
+        pl_read_region_t msg = {.region = pl_replica_region_of(r, region),
                                 .count = (uint64_t)region_count(r, region, whole)};
         pl_how_t how = {.on_answer = read_answered, .context = &r->read[region]};
         if (msg.count)
@@ -172,24 +195,39 @@ static int import_fill(const pl_replica_t *r, const pl_weights_t *weights, bool 
     return code;
 }
 
-static int import_write(pl_replica_t *r, pl_floats_t *const from[PL_REGIONS],
-                        const char *state, pl_error_t *err)
+static int call_write(pl_replica_t *r, pl_region_t region, pl_floats_t *from,
+                      pl_error_t *err)
 {
-    int code = pl_replica_restore_scaling(r, state, import_answered, err);
-    for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
-        if (!from[region])
-            continue;
-        pl_write_region_t msg = {.region = (uint32_t)region,
-                                 .floats = &from[region]->object};
-        pl_how_t how = {.on_answer = import_answered};
-        code = pl_replica_made_call(
-            r, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
-        msg.region = PL_REGION_KEPT;
-        if (code == PL_OK && region == PL_REGION_STATE && pl_replica_keeps_state(r))
-            code = pl_replica_made_call(
-                r, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
-    }
+    const pl_write_region_t msg = {.region = region, .floats = &from->object};
+    const pl_how_t how = {.on_answer = import_answered};
+    return pl_replica_made_call(r,
+                                pl_call_write_region(r, r->accelerator, &msg, how, err),
+                                err);
+}
+
+/* Weights alone are the start of an average, too. */
+static int import_write(pl_replica_t *r, pl_floats_t *const from[PL_REGIONS], bool whole,
+                        pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int region = 0; region < PL_REGIONS && code == PL_OK; region++)
+        if (from[region])
+            code = call_write(r, pl_replica_region_of(r, region), from[region], err);
+    if (code == PL_OK && from[PL_REGION_STATE] && pl_replica_keeps_state(r))
+        code = call_write(r, PL_REGION_KEPT, from[PL_REGION_STATE], err);
+    if (code == PL_OK && !whole && r->averaging.ops && from[PL_REGION_PARAMS])
+        code = call_write(r, PL_REGION_PARAMS, from[PL_REGION_PARAMS], err);
     return pl_replica_made_all(r, code, err);
+}
+
+static int state_restore(pl_replica_t *r, const char *text, pl_error_t *err)
+{
+    json_t *state = text ? pl_json_value(text, strlen(text), err) : json_object();
+    int code = state ? pl_replica_restore_schedule(r, state, err) : PL_EFORMAT;
+    if (code == PL_OK)
+        code = pl_replica_restore_scaling(r, state, import_answered, err);
+    json_decref(state);
+    return code;
 }
 
 int pl_replica_import(pl_replica_t *r, pl_call_t *call, pl_weights_t *weights, bool whole,
@@ -202,8 +240,10 @@ int pl_replica_import(pl_replica_t *r, pl_call_t *call, pl_weights_t *weights, b
         code = import_fill(r, ours, whole, into, err);
     if (code == PL_OK)
         code = pl_replica_begin_calls(r, call, err);
+    if (code == PL_OK && whole && r->job->stage == PL_TRAIN)
+        code = state_restore(r, weights->state, err);
     if (code == PL_OK)
-        code = import_write(r, into, whole ? weights->state : NULL, err);
+        code = import_write(r, into, whole, err);
     for (int region = 0; region < PL_REGIONS; region++)
         pl_object_unref(into[region]);
     pl_object_unref(ours);

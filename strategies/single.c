@@ -42,6 +42,12 @@ static int single_train_batch(void *self, pl_call_t *call, const pl_body_t *body
     return pl_replica_train(self, call, &body->train_batch, err);
 }
 
+static int single_observe_figures(void *self, pl_call_t *call, const pl_body_t *body,
+                                  pl_error_t *err)
+{
+    return pl_replica_observe_figures(self, call, &body->observe_figures, err);
+}
+
 static int single_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *body,
                                  pl_error_t *err)
 {
@@ -57,8 +63,7 @@ static int single_export_weights(void *self, pl_call_t *call, const pl_body_t *b
 static int single_import_weights(void *self, pl_call_t *call, const pl_body_t *body,
                                  pl_error_t *err)
 {
-    return pl_replica_import(self, call,
-                             (pl_weights_t *)body->import_weights.weights,
+    return pl_replica_import(self, call, (pl_weights_t *)body->import_weights.weights,
                              body->import_weights.whole, err);
 }
 
@@ -73,6 +78,7 @@ static const pl_handler_t single_handlers[] = {
     PL_ON(process_dataloader, single_process_dataloader),
     PL_ON(figure_names, single_figure_names),
     PL_ON(train_batch, single_train_batch),
+    PL_ON(observe_figures, single_observe_figures),
     PL_ON(evaluate_batch, single_evaluate_batch),
     PL_ON(export_weights, single_export_weights),
     PL_ON(import_weights, single_import_weights),

@@ -69,7 +69,8 @@ static void the_data_connector_gets_the_general_keys_and_the_data_set_the_others
     pl_instance_t source = {0};
     pl_options_t *o = sample_run("{\"data\": {\"name\": \"idx\", \"batch_size\": 64, "
                                  "\"path\": \"here\", \"val_split\": 0.1}}");
-    is_int(pl_options_general(o, "data", &data, &binding, &err), PL_OK, "bound");
+    is_int(pl_options_general(o, "data", pl_data_table, &data, &binding, &err), PL_OK,
+           "bound");
     ok(data.batch_size == 64 && data.val_split == 0.1 && data.shuffle
            && data.prefetch == 4 && data.workers == 1,
        "right");

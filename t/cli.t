@@ -254,7 +254,7 @@ what_cannot_run_is_refused_before_it_starts() {
     refused 2 'names no optimizer: give "optimizer"' fit bad.json "${csv[@]}" --set optimizer=null
     refused 2 'names no module: give "module"' fit bad.json "${csv[@]}" --set module=null
     refused 2 'no such source: give "data.train"' fit bad.json --set data.test.name=csv --set data.test.path=points.csv
-    refused 2 'there is no logger "parchment": known are csv, jsonl, tensorboard' fit run.json --set loggers.0=parchment
+    refused 2 'there is no logger "parchment": known are csv, jsonl, (mlflow, )?tensorboard' fit run.json --set loggers.0=parchment
     refused 2 'there is no strategy "dpp"' fit run.json --set trainer.strategy=dpp
     refused 2 'there is no launcher "inlin".*"inline"' fit run.json --set trainer.launcher=inlin
     mkdir -p runs/taken
@@ -669,7 +669,8 @@ list_names_parts_and_their_options() {
     like "$out" '\(above 0, default 60\)' "and ranges are words where brackets would be doubled"
     is "$(awk 'length > 80' <<<"$out")" "" "within 80 columns"
     try "$paceline" list optimizers --json
-    is "$(grep -cv '^{"role":"optimizer","name":.*}$' <<<"$out")" 0 "or as JSON objects"
+    is "$(grep -cv '^{"role":"optimizer","name":.*}$' <<<"$out")" 1 "or as JSON objects"
+    like "$out" '^\{"section":"optimizer","options":.*"name":"groups"' "and what all optimizers take"
     refused 2 'there are no "modul" to list: known are modules, datasets' list modul
 }
 

@@ -201,7 +201,7 @@ static void the_last_batch_is_smaller(void)
 {
     pl_layout_t layout = start_open("{\"name\": \"numbers\", \"samples\": 10, "
                                     "\"batch_size\": 4}");
-    is_int(layout.stage[PL_TRAIN].ragged, 2, "the layout says so");
+    is_int(layout.stage[PL_TRAIN].size[1].count, 2, "the layout says so");
     is_int(layout.stage[PL_TRAIN].batch_size, 4, "and how large the others are");
     is_int(begin(PL_TRAIN, 0)->body.begin_reply.batches, 3, "3 batches of 10 samples");
     pass_t *pass = pass_rest(PL_TRAIN);
@@ -213,7 +213,7 @@ static void the_last_batch_is_smaller(void)
     free(pass);
     queen_close();
     layout = start_open("{\"name\": \"numbers\", \"samples\": 8, \"batch_size\": 4}");
-    is_int(layout.stage[PL_TRAIN].ragged, 0, "none is when they come out even");
+    is_int(layout.stage[PL_TRAIN].size[1].count, 0, "none is when they come out even");
     queen_close();
 }
 
@@ -295,7 +295,7 @@ static void sources_may_be_apart(void)
         "\"batch_size\": 4}");
     is_int(layout.stage[PL_TRAIN].samples, 20, "training data");
     is_int(layout.stage[PL_VALIDATE].samples, 5, "validation data");
-    is_int(layout.stage[PL_VALIDATE].ragged, 1, "with its own last batch");
+    is_int(layout.stage[PL_VALIDATE].size[1].count, 1, "with its own last batch");
     ok(!layout.stage[PL_PREDICT].present, "no data to predict in a fit");
     ok(layout.stage[PL_VALIDATE].field_count == 2
            && !strcmp(layout.stage[PL_VALIDATE].field[0].name, "x")

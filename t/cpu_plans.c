@@ -263,7 +263,7 @@ static pl_graph_t *deep_graph(pl_model_t *model, int layers, pl_error_t *err)
         snprintf(name, sizeof name, "fc%d", k);
         x = pl_relu(g, pl_linear(g, name, x, 8));
     }
-    pl_loss(g, (pl_loss_t){pl_sum(g, x, NULL, 0, false), pl_scalar(g, 4)});
+    pl_loss(g, pl_pair(pl_sum(g, x, NULL, 0, false), pl_scalar(g, 4)));
     if (pl_graph_gradients(g, 4, false, err) == PL_OK)
         pl_graph_prune(g);
     return g;

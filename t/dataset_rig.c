@@ -72,7 +72,10 @@ int rig_read_epoch(rig_t *rig, uint64_t epoch, int count, const int64_t *index)
         free(rig->field[k]);
         rig->field[k] = malloc((size_t)count * bytes);
     }
-    pl_read_request_t request = {index, count, 42, epoch, PL_TRAIN};
+    pl_read_request_t request = {.index = index,
+                                 .count = count,
+                                 .seed = 42,
+                                 .epoch = epoch};
     return rig->ops->read(rig->self, &request, rig->field, &rig->err);
 }
 

@@ -115,7 +115,7 @@ static void mnist_is_served(void)
     for (int round = 0; round < 300; round++) {
         for (int i = 0; i < 64; i++)
             index[i] = (i * 7919 + round * 104729) % 60000;
-        pl_read_request_t request = {index, 64, 42, 0, PL_TRAIN};
+        pl_read_request_t request = {.index = index, .count = 64, .seed = 42};
         int64_t start = pl_now();
         rig.ops->read(rig.self, &request, (void *const[]){x, y}, NULL);
         int64_t taken = pl_now() - start;
@@ -123,7 +123,7 @@ static void mnist_is_served(void)
     }
     tap_diag("64 samples in %.1f µs", (double)best / 1000);
     index[0] = 0;
-    rig.ops->read(rig.self, &(pl_read_request_t){index, 1, 42, 0, PL_TRAIN},
+    rig.ops->read(rig.self, &(pl_read_request_t){.index = index, .count = 1},
                   (void *const[]){x, y}, NULL);
     ok(y[0] == 5 && fabsf(x[5 * 28 + 12] - 3 / 255.f) < 1e-6f && x[0] == 0,
        "the first is the five that everybody knows");
@@ -383,6 +383,45 @@ static void npy_has_as_many_fields_as_files(void)
             PL_EFORMAT, "f1.npy: 1 samples, but .*fx.npy has 2", "another count");
 }
 
+static void npy_samples_may_differ_in_length(void)
+{
+    static const int64_t offsets[] = {0, 3, 4, 6}, crossed[] = {0, 3, 3, 6};
+    static const float weights[] = {1, 2, 3};
+    const char *x = put_npy("vx.npy", "|u1", "6,", "\x01\x02\x03\x04\x05\x06", 6);
+    const char *w = put_npy("vw.npy", "<f4", "3,", weights, sizeof weights);
+    const char *o = put_npy("vo.npy", "<i8", "4,", offsets, sizeof offsets);
+    rig_t rig = rig_open(&pl_npy_dataset, PL_TRAIN,
+                         "{\"x\": \"%s\", \"y\": \"%s\", \"offsets\": \"%s\", "
+                         "\"fields\": {\"weight\": \"%s\"}}",
+                         x, x, o, w);
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(rig.info.samples == 3 && has_field(&rig, 0, "x", PL_F32, "-1")
+           && has_field(&rig, 1, "y", PL_I64, "-1")
+           && has_field(&rig, 2, "weight", PL_F32, ""),
+       "what is as long as the last offset varies");
+    ok(rig.ops->length(rig.self, 0) == 3 && rig.ops->length(rig.self, 1) == 1
+           && rig.ops->length(rig.self, 2) == 2,
+       "lengths");
+    ok(rig.info.padding[0] == 0 && rig.info.padding[1] == -1, "targets are padded by -1");
+    float read[6] = {0}, weight[2];
+    int64_t y[6] = {-1, -1, -1, -1, -1, -1};
+    const pl_read_request_t request = {.index = (int64_t[]){2, 1},
+                                       .count = 2,
+                                       .length = 3};
+    is_int(rig.ops->read(rig.self, &request, (void *const[]){read, y, weight}, NULL),
+           PL_OK, "read");
+    ok(read[0] == 5 && read[1] == 6 && read[2] == 0 && read[3] == 4 && read[4] == 0
+           && y[1] == 6 && y[2] == -1 && weight[0] == 3,
+       "each begins as far behind the one before as the batch is long");
+    rig_close(&rig);
+    refused(rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\", \"offsets\": \"%s\"}", x,
+                     put_npy("vc.npy", "<i8", "4,", crossed, sizeof crossed)),
+            PL_EFORMAT, "vc.npy: offset 2 is 3, not above", "an empty sample");
+    refused(rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\", \"offsets\": \"%s\"}",
+                     put_npy("v5.npy", "|u1", "5,", "\x01\x02\x03\x04\x05", 5), o),
+            PL_EFORMAT, "v5.npy: 5 samples, but .*vo.npy has 3", "another length");
+}
+
 static void npy_names_what_is_wrong(void)
 {
     const char *x = put_npy("x.npy", "|u1", "3,", "\x01\x02\x03", 3),
@@ -424,6 +463,7 @@ int main(void)
     run(iris_and_digits_are_served);
     run(npy_serves_every_type);
     run(npy_has_as_many_fields_as_files);
+    run(npy_samples_may_differ_in_length);
     run(npy_names_what_is_wrong);
     run(memory_may_run_out);
     return tap_done();

@@ -36,7 +36,7 @@ static void must_bind(const pl_options_t *o)
     must(trainer.depth >= 0 && trainer.seed >= 0 && trainer.accelerator.name
          && trainer.default_root_dir);
     pl_binding_free(binding);
-    must(pl_options_general(o, "data", &data, &binding, &err) == PL_OK
+    must(pl_options_general(o, "data", pl_data_table, &data, &binding, &err) == PL_OK
          && data.batch_size >= 1);
     pl_binding_free(binding);
     if (pl_options_source(o, PL_TRAIN, &instance, &err) != PL_OK)

@@ -218,8 +218,7 @@ static void outputs_have_names_of_their_own(void)
     like(rig_error(&rig), "output \"i\" is one too many: a step gives out at most 8",
          "so is the ninth");
     rig_again(&rig, PL_TRAIN);
-    pl_log(rig.g, "rate", (pl_loss_t){pl_input(rig.g, "x"), pl_scalar(rig.g, 1)},
-           PL_ON_STEP);
+    pl_log(rig.g, "rate", pl_pair(pl_input(rig.g, "x"), pl_scalar(rig.g, 1)), PL_ON_STEP);
     like(rig_error(&rig),
          "rate takes a sum \\[\\] and a weight \\[\\], got \\[64, 784\\] and \\[\\]",
          "and a figure "
@@ -424,7 +423,7 @@ static void a_tied_parameter_has_one_gradient(void)
     pl_node_t x = pl_matmul(rig.g, pl_input(rig.g, "x"), w, false, false);
     x = pl_matmul(rig.g, x, pl_param(rig.g, "w", PL_SHAPE(784, 784), pl_normal(0.1)),
                   false, true);
-    pl_loss(rig.g, (pl_loss_t){mean_square(rig.g, x), pl_scalar(rig.g, 1)});
+    pl_loss(rig.g, pl_pair(mean_square(rig.g, x), pl_scalar(rig.g, 1)));
     pl_graph_gradients(rig.g, 1, false, NULL);
     is_int(op_count(rig.g, PL_OP_assign), 3, "one assign beside loss and weight");
     int assign = assign_of(rig.g, 0);
@@ -442,7 +441,7 @@ static void run_twice(bool accumulate, double *grads)
     param(&rig, "v", PL_SHAPE(2));
     pl_node_t sum = pl_scale(rig.g, pl_sum(rig.g, pl_mul(rig.g, w, w), NULL, 0, false),
                              3);
-    pl_loss(rig.g, (pl_loss_t){sum, pl_scalar(rig.g, 4)});
+    pl_loss(rig.g, pl_pair(sum, pl_scalar(rig.g, 4)));
     pl_graph_gradients(rig.g, 2, accumulate, NULL);
     double params[32] = {1, -2};
     reference_replay_t replay = {
@@ -479,7 +478,7 @@ static void the_first_of_equal_ones_gets_the_gradient(void)
 {
     rig_t rig = rig_new();
     pl_node_t w = param(&rig, "w", PL_SHAPE(4));
-    pl_loss(rig.g, (pl_loss_t){pl_max(rig.g, w, 0, false), pl_scalar(rig.g, 1)});
+    pl_loss(rig.g, pl_pair(pl_max(rig.g, w, 0, false), pl_scalar(rig.g, 1)));
     pl_graph_gradients(rig.g, 1, false, NULL);
     double params[16] = {1, 3, 3, 2}, grads[18] = {0};
     reference_replay_t replay = {
@@ -502,15 +501,14 @@ static void steps_without_gradients_say_why(void)
     rig_t rig = rig_new();
     like(gradients_error(&rig), "no loss; end it with pl_loss", "without a loss");
     pl_loss(rig.g,
-            (pl_loss_t){mean_square(rig.g, pl_input(rig.g, "x")), pl_scalar(rig.g, 1)});
+            pl_pair(mean_square(rig.g, pl_input(rig.g, "x")), pl_scalar(rig.g, 1)));
     like(gradients_error(&rig), "does not depend on any parameter", "without parameters");
     rig_again(&rig, PL_TRAIN);
     pl_scope(rig.g, "head");
     pl_node_t inputs[] = {param(&rig, "w", PL_SHAPE(2)), pl_scalar(rig.g, 1)};
     pl_node_t least = pl_emit(rig.g, PL_OP_minimum, inputs, 2, NULL, NULL);
     pl_scope_end(rig.g);
-    pl_loss(rig.g,
-            (pl_loss_t){pl_sum(rig.g, least, NULL, 0, false), pl_scalar(rig.g, 1)});
+    pl_loss(rig.g, pl_pair(pl_sum(rig.g, least, NULL, 0, false), pl_scalar(rig.g, 1)));
     like(gradients_error(&rig), "^head: minimum has no gradient",
          "through an operator that has none");
     rig_again(&rig, PL_VALIDATE);

@@ -428,8 +428,11 @@ static void a_host_without_libevent_polls(void)
         "text", &err);
     static const float x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     static const int64_t y[4] = {0, 1, 2, 0};
-    pl_arrays_t arrays = {
-        4, 2, {{"x", PL_F32, pl_shape(1, 2)}, {"y", PL_I64, pl_shape(0)}}, {x, y}, NULL};
+    pl_arrays_t arrays = {.samples = 4,
+                          .field_count = 2,
+                          .field = {{"x", PL_F32, pl_shape(1, 2)},
+                                    {"y", PL_I64, pl_shape(0)}},
+                          .data = {x, y}};
     pl_options_set(options, "trainer.default_root_dir", tap_folder(), &err);
     is_int(pl_memory_arrays("polled", &arrays, &err), PL_OK, "arrays");
     pl_trainer_t *trainer = pl_trainer_new(engine, options, &err);

@@ -405,7 +405,8 @@ static void a_line_is_written_as_documented(void)
         "\"from\": \"?\", \"from_level\": 0, \"to\": \"?\", \"to_level\": 0, \"kind\": "
         "\"reply\", \"name\": \"ask_callbacks\", "
         "\"call\": 17, \"cause\": 12, \"fields\": {\"stop\": true, \"lr_factor\": 0.1, "
-        "\"figures\": \"\", \"reason\": \"a \\\"good\\\"\\u000aone \\u0001\"}}",
+        "\"figures\": \"\", \"save\": \"\", \"drop\": \"\", "
+        "\"reason\": \"a \\\"good\\\"\\u000aone \\u0001\"}}",
         "key by key");
 }
 

@@ -249,7 +249,7 @@ static pl_node_t build_cross_entropy(pl_graph_t *g, const operator_case_t *c)
     const pl_cross_entropy_options_t options = {.has_ignore = c->ignore,
                                                 .ignore_index = c->ignore};
     pl_loss_t loss = pl_cross_entropy(g, param(g, c, 0), pl_input(g, "i"), &options);
-    pl_log(g, "weight", (pl_loss_t){loss.weight, loss.weight}, PL_ON_EPOCH);
+    pl_log(g, "weight", pl_pair(loss.weight, loss.weight), PL_ON_EPOCH);
     return loss.sum;
 }
 
@@ -277,6 +277,35 @@ static pl_node_t build_accuracy(pl_graph_t *g, const operator_case_t *c)
     pl_loss_t right = pl_accuracy(g, param(g, c, 0), pl_input(g, "i"), &options);
     pl_log(g, "acc", right, PL_ON_EPOCH);
     return right.sum;
+}
+
+/* arg: k. */
+static pl_node_t build_accuracy_top(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_metric_t right = pl_accuracy_top(g, param(g, c, 0), pl_input(g, "i"), c->arg[0],
+                                        NULL);
+    pl_log(g, "acc", right, PL_ON_EPOCH);
+    return right.sum;
+}
+
+static pl_node_t build_confusion(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_classes_options_t options = {.has_ignore = c->ignore,
+                                          .ignore_index = c->ignore};
+    return pl_confusion_matrix(g, param(g, c, 0), pl_input(g, "i"), &options).sum;
+}
+
+/* arg: bins. */
+static pl_node_t build_score_bins(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_classes_options_t options = {.has_ignore = c->ignore,
+                                          .ignore_index = c->ignore};
+    return pl_auroc(g, param(g, c, 0), pl_input(g, "i"), c->arg[0], &options).sum;
+}
+
+static pl_node_t build_mae(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_mae(g, param(g, c, 0), param(g, c, 1)).sum;
 }
 
 static pl_node_t build_mse(pl_graph_t *g, const operator_case_t *c)
@@ -483,6 +512,20 @@ const operator_case_t operator_cases[] = {
      .forward_only = true},
     {CASE("accuracy, ties, some ignored", accuracy, 1, S(15, 4)), .index = S(15),
      .classes = 4, .ignore = -1, .ties = true, .forward_only = true},
+    {CASE("accuracy of the first three", accuracy_top, 1, S(40, 7)), .index = S(40),
+     .classes = 7, .arg = {3}, .forward_only = true},
+    {CASE("accuracy of the first two, ties", accuracy_top, 1, S(40, 7)), .index = S(40),
+     .classes = 7, .arg = {2}, .ties = true, .forward_only = true},
+    {CASE("confusion", confusion, 1, S(40, 4)), .index = S(40), .classes = 4,
+     .forward_only = true},
+    {CASE("confusion, ties, some ignored", confusion, 1, S(2, 9, 3)), .index = S(2, 9),
+     .classes = 3, .ignore = -1, .ties = true, .forward_only = true},
+    {CASE("score_bins", score_bins, 1, S(40, 3)), .index = S(40), .classes = 3, .low = 0,
+     .high = 1, .arg = {10}, .forward_only = true},
+    {CASE("score_bins, two classes, out of range", score_bins, 1, S(30, 1)),
+     .index = S(30), .classes = 2, .low = -0.5, .high = 1.5, .ignore = 7, .arg = {5},
+     .forward_only = true},
+    {CASE("mae", mae, 2, S(3, 4), S(3, 4))},
     {CASE("mse", mse, 2, S(3, 4), S(3, 4))},
     {CASE("mse, weights", weighted_mse, 2, S(3, 4), S(3, 4))},
     {CASE("a user's operator", gate, 2, S(3, 5), S(5)), .p = 1.5},
@@ -542,7 +585,7 @@ static int fill_all(operator_run_t *run, pl_error_t *err)
 static void add_loss(pl_graph_t *g, pl_node_t y)
 {
     pl_node_t dy = pl_state(g, "dy", pl_shape_of(g, y), pl_zeros(), PL_AGREE_RANK0);
-    pl_loss(g, (pl_loss_t){pl_sum(g, pl_mul(g, y, dy), NULL, 0, false), pl_scalar(g, 1)});
+    pl_loss(g, pl_pair(pl_sum(g, pl_mul(g, y, dy), NULL, 0, false), pl_scalar(g, 1)));
 }
 
 static int describe(operator_run_t *run, pl_error_t *err)

@@ -1,4 +1,4 @@
-/* optimizers.c - tests of optimizers, schedules and the optimizer step against PyTorch */
+/* optimizers.c - tests of optimizers and the optimizer step against PyTorch */
 #include "strategies/optimizers/optimizer.h"
 
 #include <jansson.h>
@@ -18,8 +18,8 @@ enum { TENSORS = 5, STEPS = 200 };
 
 /* A model of matrices and vectors, its regions, and an optimizer's step. */
 typedef struct rig {
-    void *self;
-    pl_optimizer_t optimizer;
+    pl_optimizer_t *optimizer;
+    double average_share;
     pl_model_t *model;
     pl_graph_t *graph;
     double *region[PL_REGIONS];
@@ -29,13 +29,28 @@ typedef struct rig {
 
 #define NOMINAL 8.0
 
-static rig_t rig_new(const pl_optimizer_ops_t *ops, const char *options, double clip)
+static pl_error_t failure;
+
+/* As a run with these options has it. */
+static pl_optimizer_t *optimizer_of(const char *name, const char *options)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "{\"optimizer\": {\"name\": \"%s\"%s%s}", name,
+             options[1] == '}' ? "" : ", ", options + 1);
+    pl_options_t *o = pl_options_parse(text, "run", &failure);
+    pl_optimizer_t *made = o && pl_options_check(o, &failure) == PL_OK
+                               ? pl_optimizer_new(o, "optimizer", &failure)
+                               : NULL;
+    pl_options_free(o);
+    return made;
+}
+
+static rig_t rig_of(pl_optimizer_t *optimizer, double clip)
 {
     static const pl_shape_t shape[] = {PL_SHAPE(3, 4), PL_SHAPE(5), PL_SHAPE(2),
                                        PL_SHAPE(2, 3, 2), PL_SHAPE(6, 2, 1, 2)};
     static const char *const name[] = {"w1", "b1", "b2", "w2", "w3"};
-    rig_t rig = {.self = training_part((const pl_part_t *)ops, options),
-                 .model = pl_model_new(NULL)};
+    rig_t rig = {.optimizer = optimizer, .model = pl_model_new(NULL)};
     pl_graph_t *g = pl_graph_new(rig.model, PL_TRAIN, NULL, 0, 1, NULL);
     for (int i = 0; i < TENSORS; i++)
         pl_param(g, name[i], shape[i], pl_zeros());
@@ -45,9 +60,14 @@ static rig_t rig_new(const pl_optimizer_ops_t *ops, const char *options, double 
     for (int i = 0; i < TENSORS; i++)
         formula_wave(rig.model->tensor[i].count, i, -1, 1,
                      rig.region[PL_REGION_PARAMS] + rig.model->tensor[i].offset);
-    rig.optimizer = (pl_optimizer_t){ops, rig.self};
-    rig.graph = pl_optimizer_graph(rig.optimizer, rig.model, NOMINAL, clip, NULL);
+    if (rig.optimizer)
+        rig.graph = pl_optimizer_graph(rig.optimizer, rig.model, NOMINAL, clip, &failure);
     return rig;
+}
+
+static rig_t rig_new(const pl_optimizer_ops_t *ops, const char *options, double clip)
+{
+    return rig_of(optimizer_of(ops->name, options), clip);
 }
 
 static void rig_release(rig_t *rig)
@@ -56,7 +76,7 @@ static void rig_release(rig_t *rig)
         pl_free(rig->region[r]);
     pl_graph_free(rig->graph);
     pl_model_free(rig->model);
-    pl_free(rig->self);
+    pl_optimizer_free(rig->optimizer);
 }
 
 /* A loss of `sum` over `weight` samples, whose mean has the gradient of a bowl, shaken by
@@ -80,10 +100,10 @@ static bool rig_step(rig_t *rig, int step)
     float scalar[PL_STEP_SCALARS] = {0};
     reference_replay_t replay = {.figures = rig->figures};
     memcpy(replay.region, rig->region, sizeof replay.region);
-    pl_optimizer_scalars(rig->optimizer, pl_optimizer_lr(rig->optimizer),
-                         (uint64_t)step + 1, scalar);
+    pl_optimizer_scalars(rig->optimizer, 1, (uint64_t)step + 1, scalar);
     for (int i = 0; i < PL_STEP_SCALARS; i++)
         replay.scalar[i] = scalar[i];
+    replay.scalar[PL_SCALAR_AVERAGE] = rig->average_share;
     pl_error_t err;
     if (!rig->graph || reference_replay(rig->graph, &replay, &err) != PL_OK)
         return false;
@@ -101,6 +121,22 @@ static json_t *data_load(const char *name)
     return json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
 }
 
+/* The largest distance of a tensor to its digest, in a region. */
+static double rig_distance(const rig_t *rig, pl_region_t region, const json_t *want)
+{
+    double worst = json_array_size(want) == TENSORS ? 0 : INFINITY;
+    for (int i = 0; i < TENSORS; i++) {
+        const pl_tensor_info_t *t = &rig->model->tensor[i];
+        const json_t *w = json_array_get(want, (size_t)i);
+        digest_t digest = {json_number_value(json_array_get(w, 0)),
+                           json_number_value(json_array_get(w, 1)),
+                           json_number_value(json_array_get(w, 2))};
+        digest_t got = digest_of(rig->region[region] + t->offset, t->count);
+        worst = fmax(worst, digest_distance(got, digest, 1e-3));
+    }
+    return worst;
+}
+
 static void check_steps(const json_t *want, const char *name,
                         const pl_optimizer_ops_t *ops, const char *options, double clip)
 {
@@ -113,15 +149,8 @@ static void check_steps(const json_t *want, const char *name,
         if (!rig_step(&rig, step) || rig.guarded)
             worst = INFINITY;
     }
-    for (int i = 0; i < TENSORS; i++) {
-        const pl_tensor_info_t *t = &rig.model->tensor[i];
-        const json_t *w = json_array_get(json_object_get(want, name), (size_t)i);
-        digest_t digest = {json_number_value(json_array_get(w, 0)),
-                           json_number_value(json_array_get(w, 1)),
-                           json_number_value(json_array_get(w, 2))};
-        digest_t got = digest_of(rig.region[PL_REGION_PARAMS] + t->offset, t->count);
-        worst = fmax(worst, digest_distance(got, digest, 1e-3));
-    }
+    worst = fmax(worst,
+                 rig_distance(&rig, PL_REGION_PARAMS, json_object_get(want, name)));
     ok(worst < 1e-6, "%s: %d steps end where PyTorch's do (%.1g)", name, STEPS, worst);
     rig_release(&rig);
 }
@@ -140,7 +169,7 @@ static void two_hundred_steps_end_where_those_of_torch_do(void)
         d, "sgd, nesterov, decay", &pl_sgd_optimizer,
         "{\"lr\": 0.1, \"momentum\": 0.8, \"nesterov\": true, \"weight_decay\": 0.1}", 0);
     check_steps(d, "sgd, decay of matrices only", &pl_sgd_optimizer,
-                "{\"lr\": 0.1, \"weight_decay\": 0.1, \"decay_vectors\": false}", 0);
+                "{\"lr\": 0.1, \"weight_decay\": 0.1, \"decay\": \"matrices\"}", 0);
     check_steps(d, "sgd, clipped", &pl_sgd_optimizer, "{\"lr\": 0.1}", 0.125);
     check_steps(d, "adam", &pl_adam_optimizer, "{\"lr\": 0.01}", 0);
     check_steps(d, "adam, decay", &pl_adam_optimizer,
@@ -153,7 +182,7 @@ static void two_hundred_steps_end_where_those_of_torch_do(void)
                 0);
     check_steps(d, "adamw, decay of matrices only", &pl_adamw_optimizer,
                 "{\"lr\": 0.01, \"beta2\": 0.99, \"weight_decay\": 0.1, "
-                "\"decay_vectors\": false}",
+                "\"decay\": \"matrices\"}",
                 0);
     check_steps(d, "adamw, amsgrad", &pl_adamw_optimizer,
                 "{\"lr\": 0.01, \"beta2\": 0.9, \"amsgrad\": true, "
@@ -195,54 +224,63 @@ static void other_optimizers_too(void)
     json_decref(d);
 }
 
-static void check_schedule(const json_t *want, const char *name,
-                           const pl_scheduler_ops_t *ops, const char *options)
+/* 20 steps are an epoch. */
+static void check_average(const json_t *want, const char *name,
+                          const pl_averaging_ops_t *ops, const char *options)
 {
     void *self = training_part((const pl_part_t *)ops, options);
-    const json_t *factors = json_object_get(want, name);
-    double worst = json_array_size(factors) ? 0 : INFINITY;
-    for (size_t i = 0; i < json_array_size(factors); i++)
-        worst = fmax(worst, fabs(ops->factor(self, 7 * i, 200)
-                                 - json_number_value(json_array_get(factors, i))));
-    ok(worst < 1e-8, "%s: 200 steps as PyTorch's", name);
+    pl_optimizer_t *sgd = optimizer_of("sgd", "{\"lr\": 0.1}");
+    sgd->averages = true;
+    rig_t rig = rig_of(sgd, 0);
+    bool fine = true;
+    for (int step = 0; step < STEPS; step++) {
+        const pl_moment_t when = {.step = (uint64_t)step,
+                                  .total_steps = STEPS,
+                                  .epoch = (uint64_t)step / 20,
+                                  .total_epochs = STEPS / 20,
+                                  .epoch_ends = step % 20 == 19};
+        rig.average_share = ops->share(self, &when);
+        rig_gradients(&rig, step, 3, 4);
+        fine = rig_step(&rig, step) && !rig.guarded && fine;
+    }
+    double worst = rig_distance(&rig, PL_REGION_AVERAGE, json_object_get(want, name));
+    ok(fine && worst < 1e-6, "%s: the average of %d steps is that of PyTorch (%.1g)",
+       name, STEPS, worst);
+    worst = rig_distance(&rig, PL_REGION_PARAMS, json_object_get(want, "sgd"));
+    ok(worst < 1e-6, "%s: and the steps are as without it", name);
+    rig_release(&rig);
     pl_free(self);
 }
 
-static void schedules_are_those_of_torch(void)
+static void averages_are_those_of_torch(void)
 {
-    json_t *d = data_load("schedules.json");
-    check_schedule(d, "constant", &pl_constant_scheduler, "{\"warmup_steps\": 20}");
-    check_schedule(d, "linear", &pl_linear_scheduler, "{\"min_lr_ratio\": 0.1}");
-    check_schedule(d, "linear, warm-up", &pl_linear_scheduler,
-                   "{\"warmup_steps\": 30, \"min_lr_ratio\": 1e-9}");
-    check_schedule(d, "cosine", &pl_cosine_scheduler, "{}");
-    check_schedule(d, "cosine, warm-up", &pl_cosine_scheduler,
-                   "{\"warmup_steps\": 20, \"min_lr_ratio\": 0.1}");
+    json_t *d = data_load("optimizers.json");
+    check_average(d, "sgd, ema", &pl_ema_averaging, "{\"decay\": 0.96875}");
+    check_average(d, "sgd, ema, warm-up", &pl_ema_averaging,
+                  "{\"decay\": 0.96875, \"warmup\": true, \"start_step\": 20, "
+                  "\"every_n_steps\": 4}");
+    check_average(d, "sgd, swa", &pl_swa_averaging, "{\"start\": 0.5}");
+    check_average(d, "sgd, swa", &pl_swa_averaging, "{\"start\": 5}");
+    check_average(d, "sgd, swa", &pl_swa_averaging,
+                  "{\"start\": 119, \"interval\": \"step\", \"every\": 20}");
     json_decref(d);
 }
 
-static void schedules_are_sensible_at_their_ends(void)
+static void before_it_begins_an_average_is_the_weights(void)
 {
-    void *self = training_part((const pl_part_t *)&pl_cosine_scheduler,
-                               "{\"warmup_steps\": 3, \"min_lr_ratio\": 0.1}");
-    is_near(pl_cosine_scheduler.factor(self, 0, 100), 0.25, 1e-12,
-            "the warm-up starts above zero");
-    is_near(pl_cosine_scheduler.factor(self, 3, 100), 1, 1e-12, "and ends at one");
-    is_near(pl_cosine_scheduler.factor(self, 100, 100), 0.1, 1e-12,
-            "the fall ends at the floor");
-    is_near(pl_cosine_scheduler.factor(self, 5000, 100), 0.1, 1e-12, "and stays there");
-    is_near(pl_cosine_scheduler.factor(self, 5000, 0), 1, 1e-12,
-            "without a known end nothing falls");
-    is_near(pl_linear_scheduler.factor(self, 2, 2), 0.75, 1e-12,
-            "a warm-up longer than the run is gone through");
-    is_near(pl_linear_scheduler.factor(self, 9, 2), 0.1, 1e-12,
-            "after which there is only the floor");
-    pl_free(self);
-    self = training_part((const pl_part_t *)&pl_constant_scheduler,
-                         "{\"warmup_steps\": 9223372036854775807}");
-    is_near(pl_constant_scheduler.factor(self, 1, 0) * 0x1p62, 1, 1e-12,
-            "a warm-up may be as long as numbers go");
-    pl_free(self);
+    void *ema = training_part((const pl_part_t *)&pl_ema_averaging,
+                              "{\"start_step\": 7}"),
+         *swa = training_part((const pl_part_t *)&pl_swa_averaging, "{}");
+    ok(pl_ema_averaging.share(ema, &(pl_moment_t){.step = 7}) == 1, "at its start");
+    ok(pl_ema_averaging.share(ema, &(pl_moment_t){.step = 8}) < 0.01, "not behind it");
+    ok(pl_swa_averaging.share(swa, &(pl_moment_t){.step = 999, .epoch = 99}) == 1,
+       "in a run whose end is not known");
+    pl_moment_t when = {.epoch = 8, .total_epochs = 10, .epoch_ends = true};
+    ok(pl_swa_averaging.share(swa, &when) == 1, "up to the first end");
+    when.epoch = 9;
+    ok(pl_swa_averaging.share(swa, &when) == 0.5, "which counts as much as the second");
+    pl_free(ema);
+    pl_free(swa);
 }
 
 /* ---- The step around the update ---- */
@@ -331,7 +369,7 @@ static void neighbours_treated_alike_are_one_range(void)
 {
     rig_t one = rig_new(&pl_sgd_optimizer, "{\"weight_decay\": 0.1}", 0);
     rig_t three = rig_new(&pl_sgd_optimizer,
-                          "{\"weight_decay\": 0.1, \"decay_vectors\": false}", 0);
+                          "{\"weight_decay\": 0.1, \"decay\": \"matrices\"}", 0);
     is_int(assigns_to_parameters(one.graph), 1, "all tensors are one range");
     is_int(assigns_to_parameters(three.graph), 3,
            "matrix, two vectors, matrix are three");
@@ -339,36 +377,97 @@ static void neighbours_treated_alike_are_one_range(void)
     rig_release(&three);
 }
 
-static void impossible_steps_say_why(void)
+/* ---- Groups ---- */
+
+/* Whether steps of a rig with these groups end where those of PyTorch do, under a name of
+ * t/data/optimizers.json. */
+static void groups_are_those_of_torch(void)
 {
-    pl_error_t err = {0};
+    json_t *d = data_load("optimizers.json");
+    check_steps(d, "sgd, decay of matrices only", &pl_sgd_optimizer,
+                "{\"lr\": 0.1, \"weight_decay\": 0.1, "
+                "\"groups\": [{\"match\": \"b?\", \"weight_decay\": 0}]}",
+                0);
+    check_steps(d, "adamw, groups", &pl_adamw_optimizer,
+                "{\"lr\": 0.01, \"weight_decay\": 0.1, \"decay\": \"matrices\", "
+                "\"groups\": [{\"match\": \"w1\", \"lr\": 0.02, \"beta1\": 0.5}, "
+                "{\"match\": \"[wb]2\", \"weight_decay\": 0.2, \"beta2\": 0.9}]}",
+                0);
+    check_steps(d, "sgd, groups", &pl_sgd_optimizer,
+                "{\"lr\": 0.1, \"groups\": [{\"match\": \"w*\", \"momentum\": 0.9}, "
+                "{\"match\": \"b2\", \"lr\": 0}]}",
+                0);
+    json_decref(d);
+}
+
+static void each_group_is_a_range_of_its_own(void)
+{
+    rig_t rig = rig_new(&pl_sgd_optimizer,
+                        "{\"groups\": [{\"match\": \"w[23]\", \"lr\": 1}]}", 0);
+    is_int(assigns_to_parameters(rig.graph), 2, "but for neighbours in it");
+    rig_release(&rig);
+}
+
+static void is_refused(const char *name, const char *options, const char *why)
+{
     pl_model_t *model = pl_model_new(NULL);
-    void *self = training_part((const pl_part_t *)&pl_sgd_optimizer,
-                               "{\"nesterov\": true}");
-    ok(!pl_optimizer_graph((pl_optimizer_t){&pl_sgd_optimizer, self}, model, 1, 0, &err),
-       "a model without parameters");
-    like(err.text, "no parameters", "is refused");
     pl_graph_t *g = pl_graph_new(model, PL_TRAIN, NULL, 0, 1, NULL);
-    pl_param(g, "w", PL_SHAPE(3), pl_zeros());
-    ok(!pl_optimizer_graph((pl_optimizer_t){&pl_sgd_optimizer, self}, model, 1, 0, &err),
-       "nesterov without momentum");
-    like(err.text, "sgd: nesterov needs a momentum above 0", "is refused by name");
+    pl_param(g, "fc1.weight", PL_SHAPE(3, 2), pl_zeros());
+    pl_param(g, "fc1.bias", PL_SHAPE(3), pl_zeros());
+    pl_optimizer_t *optimizer = optimizer_of(name, options);
+    pl_graph_t *made = optimizer ? pl_optimizer_graph(optimizer, model, 1, 0, &failure)
+                                 : NULL;
+    ok(!made, "%s %s", name, options);
+    like(failure.text, why, "is refused by name");
+    pl_optimizer_free(optimizer);
+    pl_graph_free(made);
     pl_graph_free(g);
     pl_model_free(model);
-    pl_free(self);
+}
+
+static void impossible_optimizers_say_why(void)
+{
+    is_refused("sgd", "{\"nesterov\": true}",
+               "sgd: nesterov needs a momentum above 0 and a dampening of 0");
+    is_refused("sgd", "{\"groups\": [{\"match\": \"fc1.biass\", \"lr\": 1}]}",
+               "groups.0: \"fc1.biass\" matches no parameter: did you mean \"fc1.bias\"");
+    is_refused("sgd", "{\"groups\": [{\"match\": \"*\"}, {\"match\": \"*.bias\"}]}",
+               "groups.1: what \"\\*.bias\" matches belongs to groups before it");
+    is_refused("sgd", "{\"groups\": [{\"lr\": 1}]}",
+               "optimizer.groups.0\" needs \"match\"");
+    is_refused("sgd", "{\"groups\": [{\"match\": \"*\", \"momentun\": 1}]}",
+               "unknown key \"optimizer.groups.0.momentun\": did you mean \"momentum\"");
+    is_refused("sgd", "{\"groups\": [{\"match\": \"*\", \"momentum\": 1}]}",
+               "\"optimizer.groups.0.momentum\" takes a number");
+    is_refused("sgd", "{\"groups\": {\"match\": \"*\"}}", "takes a list of objects");
+    is_refused("sgd", "{\"groups\": [1]}", "takes a list of objects");
+}
+
+static void a_model_without_parameters_is_refused(void)
+{
+    pl_model_t *model = pl_model_new(NULL);
+    pl_optimizer_t *sgd = optimizer_of("sgd", "{}");
+    ok(!pl_optimizer_graph(sgd, model, 1, 0, &failure), "there is nothing to do");
+    like(failure.text, "no parameters", "and that is said");
+    pl_optimizer_free(sgd);
+    pl_model_free(model);
 }
 
 int main(void)
 {
+    pl_register(pl_optimizer_parts, NULL);
     run(two_hundred_steps_end_where_those_of_torch_do);
     run(other_optimizers_too);
-    run(schedules_are_those_of_torch);
-    run(schedules_are_sensible_at_their_ends);
     run(the_norm_and_the_loss_come_back);
     run(what_is_not_finite_changes_nothing);
     run(a_step_that_nobody_had_a_sample_for_is_no_fault);
     run(padding_stays_zero);
     run(neighbours_treated_alike_are_one_range);
-    run(impossible_steps_say_why);
+    run(averages_are_those_of_torch);
+    run(before_it_begins_an_average_is_the_weights);
+    run(groups_are_those_of_torch);
+    run(each_group_is_a_range_of_its_own);
+    run(impossible_optimizers_say_why);
+    run(a_model_without_parameters_is_refused);
     return tap_done();
 }

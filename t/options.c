@@ -215,7 +215,7 @@ static void a_printed_run_is_in_order_and_complete(void)
         "    \"classes\": \"auto\",\n    \"vocabulary\": \"\",\n    \"shape\": "
         "\"auto\",\n    \"dropout\": 0.1,\n    \"init_from\": \"\"\n  },\n"
         "  \"optimizer\": {\n    \"name\": \"adamw\",\n    \"lr\": 0.1,\n    "
-        "\"weight_decay\": 0.01\n  },\n"
+        "\"weight_decay\": 0.01,\n    \"decay\": \"all\",\n    \"groups\": []\n  },\n"
         "  \"trainer\": {\n    \"accelerator\": \"auto\",\n    \"devices\": "
         "\"auto\",\n    \"strategy\": {\n"
         "      \"name\": \"ddp\",\n      \"bucket_mb\": 25,\n      "
@@ -302,7 +302,7 @@ static int use_run(void *user)
     if (rc == PL_OK)
         rc = pl_options_trainer(o, &trainer, &trainer_binding, &why);
     if (rc == PL_OK)
-        rc = pl_options_general(o, "data", &data, &data_binding, &why);
+        rc = pl_options_general(o, "data", pl_data_table, &data, &data_binding, &why);
     if (rc == PL_OK)
         rc = pl_options_part(o, &request, &module, &why);
     if (rc == PL_OK)

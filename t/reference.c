@@ -227,17 +227,21 @@ static int run_ops(interpreter_t *in, pl_error_t *err)
 /* What comes after a guard that stopped has no value. */
 static void hand_out(interpreter_t *in)
 {
-    int figures = 0, outputs = 0;
+    int64_t figures = 0;
+    int outputs = 0;
     for (int i = 0; i < in->g->fetch_count; i++) {
         const pl_fetch_t *f = &in->g->fetch[i];
         const double *value = in->value[f->value];
         if (f->kind == PL_FETCH_FIGURE) {
-            double *figure = in->replay->figures ? in->replay->figures[figures] : NULL;
-            if (figure && value && in->value[f->weight]) {
+            double *figure = in->replay->figures ? in->replay->figures[0] + figures
+                                                 : NULL;
+            if (figure && value && f->sums != 2)
+                memcpy(figure, value, (size_t)f->sums * sizeof *figure);
+            else if (figure && value && in->value[f->weight]) {
                 figure[0] = value[0];
                 figure[1] = in->value[f->weight][0];
             }
-            figures++;
+            figures += f->sums;
         } else {
             double *to = in->replay->output[outputs++];
             if (to && value)

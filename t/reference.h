@@ -15,8 +15,8 @@ typedef struct reference_replay {
     const void *input[PL_FIELDS];            /* [batch, …] each, as the field says */
     double scalar[PL_STEP_SCALARS];
     uint64_t seed, step, shard;
-    double (*figures)[2];           /* out: [figures] sum, weight in order of fetch
-                                       [not wanted] */
+    double (*figures)[2];           /* out: the sums of all figures in order of fetch; of
+                                       a pair sum and weight  [not wanted] */
     double *output[PL_FIELDS];      /* out: output fetches in their order  [not wanted] */
     bool guarded;                   /* out: a guard was not finite, the rest did not
                                        happen */

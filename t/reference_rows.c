@@ -227,14 +227,43 @@ static void compute_correct(reference_call_t *c)
 {
     const int64_t rows = c->in_shape[0].dim[0], n = c->in_shape[0].dim[1];
     for (int64_t r = 0; r < rows; r++) {
+        const double *x = c->in[0] + r * n;
+        const int64_t target = (int64_t)c->in[1][r];
+        int64_t before = 0;
+        if (ignored(c, c->in[1][r]))
+            continue;
+        for (int64_t i = 0; i < n; i++)
+            before += x[i] > x[target] || (x[i] == x[target] && i < target);
+        c->out[0][0] += before < c->attr->to;
+        c->out[1][0] += 1;
+    }
+}
+
+static void compute_confusion(reference_call_t *c)
+{
+    const int64_t rows = c->in_shape[0].dim[0], n = c->in_shape[0].dim[1];
+    for (int64_t r = 0; r < rows; r++) {
         int64_t best = 0;
         for (int64_t i = 1; i < n; i++)
             if (c->in[0][r * n + i] > c->in[0][r * n + best])
                 best = i;
-        if (ignored(c, c->in[1][r]))
-            continue;
-        c->out[0][0] += (double)best == c->in[1][r];
-        c->out[1][0] += 1;
+        if (!ignored(c, c->in[1][r]))
+            c->out[0][(int64_t)c->in[1][r] * n + best] += 1;
+    }
+}
+
+/* As a device does it, in float32: a score that lies on an edge is in the same bin. */
+static void compute_score_bins(reference_call_t *c)
+{
+    const int64_t rows = c->in_shape[0].dim[0], n = c->in_shape[0].dim[1],
+                  bins = c->attr->to;
+    for (int64_t k = 0; k < rows * n; k++) {
+        const double target = c->in[1][k / n];
+        const bool is_it = target == (n == 1 ? 1 : (double)(k % n));
+        float at = floorf((float)c->in[0][k] * (float)(bins - 1));
+        at = fminf(fmaxf(at, 0), (float)(bins - 1));
+        if (!ignored(c, target))
+            c->out[0][((k % n) * 2 + is_it) * bins + (int64_t)at] += 1;
     }
 }
 
@@ -251,4 +280,6 @@ const reference_kernel_t reference_rows[PL_OPCODES] = {
     [PL_OP_cross_entropy] = compute_cross_entropy,
     [PL_OP_cross_entropy_grad] = compute_cross_entropy_grad,
     [PL_OP_correct] = compute_correct,
+    [PL_OP_confusion] = compute_confusion,
+    [PL_OP_score_bins] = compute_score_bins,
 };

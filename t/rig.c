@@ -142,13 +142,15 @@ static char *run_text(const rig_t *rig)
     int length = asprintf(
         &text,
         "{\"module\": %s, \"optimizer\": %s, \"scheduler\": %s, \"callbacks\": %s,"
+        " \"averaging\": %s,"
         " \"data\": %s, \"trainer\": {\"accelerator\": %s, \"default_root_dir\": "
         "\"%s/runs\""
         "%s%s}%s%s}",
         given_or(s->module, "{\"name\": \"mlp\", \"hidden\": [8]}"),
         given_or(s->optimizer, "{\"name\": \"sgd\", \"lr\": 0.1}"),
-        given_or(s->scheduler, "null"), given_or(s->callbacks, "[]"), data, accelerator,
-        tap_folder(), s->trainer ? ", " : "", given_or(s->trainer, ""),
+        given_or(s->scheduler, "null"), given_or(s->callbacks, "[]"),
+        given_or(s->averaging, "null"), data, accelerator, tap_folder(),
+        s->trainer ? ", " : "", given_or(s->trainer, ""),
         s->loggers ? ", \"loggers\": " : "", given_or(s->loggers, ""));
     return length < 0 ? NULL : text;
 }
@@ -503,8 +505,7 @@ rig_series_t rig_series(const rig_result_t *result, const char *name)
     rig_series_t series = {0};
     json_t *line, *lines = rig_log(result);
     size_t k;
-    json_array_foreach(lines, k, line)
-    {
+    json_array_foreach(lines, k, line) {
         const json_t *value = json_object_get(line, name);
         if (!json_is_number(value) || series.count == 255)
             continue;

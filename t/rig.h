@@ -41,6 +41,7 @@ typedef struct rig_spec {
     const char *script;                      /* of the fake one: fake.h */
     const char *module;                      /* JSON  [an mlp] */
     const char *optimizer, *scheduler;       /* JSON  [sgd; none] */
+    const char *averaging;                   /* JSON  [none] */
     const char *callbacks;                   /* JSON list  [none] */
     const char *loggers;                     /* JSON list  [not given] */
     const char *trainer, *data;              /* further members: "\"depth\": 1" */

@@ -80,7 +80,7 @@ static void an_unknown_key_is_refused_with_the_nearest(void)
         {"{\"modul\": \"mlp\"}",
          "run.json:1:2: unknown key \"modul\": did you mean \"module\"?"},
         {"{\"x\": 1}", "run.json:1:2: unknown key \"x\": known are module, data, "
-                       "optimizer, scheduler, trainer, "
+                       "optimizer, scheduler, averaging, trainer, "
                        "callbacks, loggers, plugins"},
         {"{\"module\": {\"name\": \"mlp\", \"hiden\": [1]}}",
          "run.json:1:28: unknown key \"module.hiden\": did you mean \"hidden\"?"},
@@ -101,7 +101,7 @@ static void an_unknown_key_is_refused_with_the_nearest(void)
          "\"threads\"?"},
         {"{\"optimizer\": {\"name\": \"adamw\", \"a\\nb\\u001b.c\": 1}}",
          "run.json:1:33: unknown key \"optimizer.a?b?.c\": known are name, lr, "
-         "weight_decay"}, );
+         "weight_decay, decay, groups"}, );
 }
 
 static void a_value_of_the_wrong_type_is_refused(void)

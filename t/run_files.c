@@ -248,7 +248,7 @@ static void start_root(const char *name)
 
 static asked_t *make_in(const char *where, const char *name)
 {
-    const pl_make_run_dir_t fields = {where, name, "{\"run\": 1}\n"};
+    const pl_make_run_dir_t fields = {where, name, "{\"run\": 1}\n", "", false};
     return queen_call(writer, PL_MESSAGE_make_run_dir, &fields);
 }
 
@@ -311,7 +311,7 @@ static void two_runs_at_once_get_two_directories(void)
     start_root("both");
     const pl_start_t none = {.options = ""};
     pl_address_t both[2] = {writer, queen_spawn(&pl_io_writer, &none, &other_life)};
-    const pl_make_run_dir_t fields = {root, "", "{}"};
+    const pl_make_run_dir_t fields = {root, "", "{}", "", false};
     for (int k = 0; k < RUNS; k++)
         for (int w = 0; w < 2; w++)
             queen_ask(&asked[w][k], both[w], PL_MESSAGE_make_run_dir, &fields);

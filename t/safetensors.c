@@ -87,7 +87,7 @@ static pl_safetensors_content_t content_two(void)
     };
     static const pl_metadata_t metadata[] = {{"step", "12"},
                                              {"note", "tést \"quoted\"\n"}};
-    return (pl_safetensors_content_t){tensors, 2, metadata, 2};
+    return (pl_safetensors_content_t){tensors, 2, metadata, 2, NULL};
 }
 
 static const char *folder_path(const char *name)
@@ -354,7 +354,7 @@ static void a_full_disk_leaves_the_old_file(void)
                                             PL_F32,
                                             {.rank = 1, .dim = {30000}},
                                             large};
-    const pl_safetensors_content_t content = {&tensor, 1, NULL, 0};
+    const pl_safetensors_content_t content = {&tensor, 1, NULL, 0, NULL};
     struct rlimit limit, old;
     const char *path = folder_path("d.safetensors");
     put_old(path);
@@ -376,7 +376,7 @@ static void a_full_disk_leaves_the_old_file(void)
 static void impossible_files_are_not_begun(void)
 {
     pl_safetensors_source_t two[2] = {{"a", PL_U8, {0}, "x"}, {"a", PL_U8, {0}, "x"}};
-    pl_safetensors_content_t content = {two, 2, NULL, 0};
+    pl_safetensors_content_t content = {two, 2, NULL, 0, NULL};
     const char *path = folder_path("e.safetensors");
     is_int(pl_safetensors_write(path, &content, &err), PL_EINVAL, "a name twice");
     like(err.text, "tensor 'a' is there twice", "is named");
@@ -391,9 +391,10 @@ static void impossible_files_are_not_begun(void)
     is_int(pl_safetensors_write("/nowhere/at/all", &content, &err), PL_EINVAL,
            "before anything is opened");
     content = (pl_safetensors_content_t){two, 1,
-                                         (pl_metadata_t[]){{"k", "1"}, {"k", "2"}}, 2};
+                                         (pl_metadata_t[]){{"k", "1"}, {"k", "2"}}, 2,
+                                         NULL};
     is_int(pl_safetensors_write(path, &content, &err), PL_EINVAL, "metadata twice");
-    content = (pl_safetensors_content_t){two, 1, &(pl_metadata_t){"k", "\xff"}, 1};
+    content = (pl_safetensors_content_t){two, 1, &(pl_metadata_t){"k", "\xff"}, 1, NULL};
     is_int(pl_safetensors_write(path, &content, &err), PL_EINVAL,
            "metadata that is no UTF-8");
     content.metadata_count = 0;

@@ -1,5 +1,6 @@
-/* samples.c - tests of what a sample is: several inputs, weights */
+/* samples.c - tests of what a sample is: several inputs, weights, lengths */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "rig.h"
@@ -113,6 +114,69 @@ static void put_weighed(void)
     pl_memory_arrays("twice", &arrays, NULL);
 }
 
+/* Sentences of 1 to 9 words as "spoken"; as "padded" all of them in 9, which the module
+ * is told by a mask of its own. */
+enum { SENTENCES = 37, WORDS = 9 };
+
+static int64_t spoken[SENTENCES * WORDS], offset[SENTENCES + 1], said[SENTENCES * WORDS];
+static int64_t padded[SENTENCES][WORDS], padded_said[SENTENCES][WORDS];
+static float there[SENTENCES][WORDS];
+
+static void put_sentences(void)
+{
+    for (int i = 0; i < SENTENCES; i++) {
+        int length = 1 + (i * 5) % WORDS;
+        offset[i + 1] = offset[i] + length;
+        for (int t = 0; t < WORDS; t++) {
+            padded[i][t] = t < length ? (i * 3 + t * t) % 5 : 0;
+            padded_said[i][t] = t < length ? (padded[i][t] + length) % 5 : -1;
+            there[i][t] = t < length;
+            if (t < length) {
+                spoken[offset[i] + t] = padded[i][t];
+                said[offset[i] + t] = padded_said[i][t];
+            }
+        }
+    }
+    const pl_arrays_t vary = {.samples = SENTENCES,
+                              .field_count = 2,
+                              .field = {{"x", PL_I64, PL_SHAPE(PL_VARIES)},
+                                        {"y", PL_I64, PL_SHAPE(PL_VARIES)}},
+                              .data = {spoken, said},
+                              .offset = offset,
+                              .padding = {0, -1}};
+    const pl_arrays_t fixed = {.samples = SENTENCES,
+                               .field_count = 3,
+                               .field = {{"x", PL_I64, PL_SHAPE(WORDS)},
+                                         {"y", PL_I64, PL_SHAPE(WORDS)},
+                                         {"mask", PL_F32, PL_SHAPE(WORDS)}},
+                               .data = {padded, padded_said, there}};
+    pl_memory_arrays("spoken", &vary, NULL);
+    pl_memory_arrays("padded", &fixed, NULL);
+}
+
+/* Each word sees all that are there. */
+static void listening_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self;
+    pl_node_t words = pl_embedding(g, "words", pl_input(g, "x"), 5, 8, pl_normal(0.5));
+    pl_node_t mask = pl_input(g, "mask");                   /* [B, T] */
+    int64_t B = pl_dim(g, words, 0), T = pl_dim(g, words, 1);
+    const pl_attention_options_t seen = {.mask = &mask};
+    pl_node_t heads = pl_permute(g, pl_reshape(g, words, PL_SHAPE(B, T, 2, 4)),
+                                 (int[]){0, 2, 1, 3});
+    pl_node_t heard = pl_attention(g, heads, heads, heads, &seen);
+    heard = pl_reshape(g, pl_permute(g, heard, (int[]){0, 2, 1, 3}), PL_SHAPE(B, T, 8));
+    pl_node_t logits = pl_linear(g, "say", pl_add(g, words, heard), 5);
+    pl_output(g, "logits", logits);
+    const pl_cross_entropy_options_t ignored = {.has_ignore = true, .ignore_index = -1};
+    if (stage != PL_PREDICT)
+        pl_loss(g, pl_cross_entropy(g, logits, pl_input(g, "y"), &ignored));
+}
+
+static const pl_module_ops_t listening = {.name = "listening",
+                                          .size = 1,
+                                          .step = listening_step};
+
 /* ---- Tests ---- */
 
 static void a_module_may_have_several_inputs(void)
@@ -186,15 +250,113 @@ static void a_batch_that_counts_nothing_changes_nothing(void)
     rig_free(&b);
 }
 
+/* What is padded counts nothing: neither in the loss nor in what others attend to. */
+static void padded_samples_train_as_unpadded_ones(void)
+{
+    put_sentences();
+    for (int buckets = 1; buckets <= 8; buckets += 7) {
+        char data[64];
+        rig_t *a, *b;
+        snprintf(data, sizeof data, "\"batch_size\": 64, \"buckets\": %d", buckets);
+        const rig_result_t *vary = fit_source(&a, "listening", "spoken", data);
+        const rig_result_t *fixed = fit_source(&b, "listening", "padded",
+                                               "\"batch_size\": 64");
+        is_text(vary->status, "ok", "%d buckets: %s", buckets, vary->error.text);
+        ok(buckets == 1 ? vary->global_step == 20
+                        : vary->global_step > 60 && vary->global_step <= 160,
+           "%d steps: one for each bucket in an epoch", (int)vary->global_step);
+        double distance = fabs(rig_metric(vary, "train_loss_epoch")
+                               - rig_metric(fixed, "train_loss_epoch"));
+        if (buckets == 1)
+            ok(distance < 1e-6 && rig_distance(vary, fixed) < 1e-6,
+               "the loss differs by %g, the weights by %g", distance,
+               rig_distance(vary, fixed));
+        rig_free(&a);
+        rig_free(&b);
+    }
+}
+
+/* In one step, however many batches its samples come in. */
+static void buckets_change_no_loss(void)
+{
+    static const char *const data[] = {"\"buckets\": 1, \"batch_size\": 64",
+                                       "\"buckets\": 4, \"batch_size\": 64",
+                                       "\"buckets\": 8, \"batch_size\": 4"};
+    double loss[3];
+    put_sentences();
+    for (int k = 0; k < 3; k++) {
+        static char dataset[256];
+        snprintf(dataset, sizeof dataset,
+                 "{\"name\": \"memory\", \"source\": \"spoken\", %s}", data[k]);
+        rig_t *rig = rig_new(.module = "\"listening\"", .dataset = dataset,
+                             .optimizer = "{\"name\": \"sgd\", \"lr\": 0.5}",
+                             .trainer = "\"max_epochs\": 3, "
+                                        "\"accumulate_grad_batches\": 100");
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "ok", "%s: %s", data[k], result->error.text);
+        loss[k] = rig_metric(result, "train_loss");
+        rig_free(&rig);
+    }
+    ok(fabs(loss[0] - loss[1]) < 1e-6 && fabs(loss[0] - loss[2]) < 1e-6, "%g, %g and %g",
+       loss[0], loss[1], loss[2]);
+}
+
+static void the_order_of_buckets_depends_on_the_seed_alone(void)
+{
+    static const char data[] = "\"buckets\": 4, \"batch_size\": 5, \"workers\": 3, "
+                               "\"prefetch\": 9",
+                      other[] = "\"buckets\": 4, \"batch_size\": 5, \"prefetch\": 1";
+    rig_t *a, *b;
+    put_sentences();
+    const rig_result_t *one = fit_source(&a, "listening", "spoken", data);
+    const rig_result_t *two = fit_source(&b, "listening", "spoken", other);
+    is_text(one->status, "ok", "trained: %s", one->error.text);
+    ok(rig_same_bits(one, two), "readers and how far they read ahead change no bit");
+    rig_free(&a);
+    rig_free(&b);
+}
+
+static void samples_that_vary_are_predicted_in_their_order(void)
+{
+    put_sentences();
+    rig_t *rig = rig_new(.module = "\"listening\"",
+                         .dataset = "{\"name\": \"memory\", \"source\": \"spoken\", "
+                                    "\"batch_size\": 8}",
+                         .trainer = "\"max_epochs\": 1");
+    char *weights = strdup(rig_fit(rig)->run_dir);
+    const rig_result_t *vary = rig_predict(rig, weights);
+    size_t count = vary->output_count ? vary->output[0].count : 0;
+    float *logits = malloc(count * sizeof *logits + 1);
+    if (count)
+        memcpy(logits, vary->output[0].data, count * sizeof *logits);
+    rig_free(&rig);
+    rig = rig_new(.module = "\"listening\"",
+                  .dataset = "{\"name\": \"memory\", \"source\": \"padded\", "
+                             "\"batch_size\": 8}");
+    const rig_result_t *fixed = rig_predict(rig, weights);
+    bool same = count > 0 && fixed->output_count == 1 && fixed->output[0].count == count;
+    for (size_t i = 0; same && i < count; i++)
+        same = logits[i] == fixed->output[0].data[i];
+    ok(same, "all padded to the longest: %s", fixed->error.text);
+    free(logits);
+    rig_free(&rig);
+    free(weights);
+}
+
 int main(void)
 {
     static const pl_registration_t parts[] = {{"module", &pair},
                                               {"module", &weighing},
                                               {"module", &valuing},
+                                              {"module", &listening},
                                               PL_REGISTRATIONS_END};
     rig_init(parts);
     run(a_module_may_have_several_inputs);
     run(a_weight_of_two_counts_as_two_samples);
     run(a_batch_that_counts_nothing_changes_nothing);
+    run(padded_samples_train_as_unpadded_ones);
+    run(buckets_change_no_loss);
+    run(the_order_of_buckets_depends_on_the_seed_alone);
+    run(samples_that_vary_are_predicted_in_their_order);
     return tap_done();
 }

@@ -105,7 +105,9 @@ const int training_case_count = sizeof training_cases / sizeof *training_cases;
 /* Texts must outlive the part: the few that cases use are kept here. */
 static const char *kept_text(const char *text)
 {
-    static const char *const known[] = {"relu", "gelu", "tanh"};
+    static const char *const known[] = {"relu",   "gelu",   "tanh", "step",    "epoch",
+                                        "linear", "cosine", "sqrt", "cos",     "min",
+                                        "max",    "rel",    "abs",  "val_loss"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(text, known[i]))
             return known[i];
@@ -122,6 +124,10 @@ static void option_set(const pl_option_t *option, char *self, const json_t *valu
     case PL_OPTION_TEXT:
         *(const char **)field = kept_text(json_string_value(value));
         break;
+    case PL_OPTION_AMOUNT:
+        *(pl_amount_t *)field = (pl_amount_t){json_number_value(value),
+                                              json_is_real(value)};
+        break;
     case PL_OPTION_INTS:
         ((pl_ints_t *)field)->count = (int)json_array_size(value);
         for (size_t i = 0; i < json_array_size(value); i++)
@@ -136,7 +142,8 @@ void *training_part(const pl_part_t *part, const char *options)
     json_t *given = json_loads(options, JSON_REJECT_DUPLICATES, NULL);
     char *self = given ? pl_alloc(part->size) : NULL;
     for (const pl_option_t *o = part->options; self && o->type != PL_OPTION_END; o++) {
-        json_t *usual = json_loads(o->fallback, JSON_DECODE_ANY, NULL);
+        json_t *usual = o->fallback ? json_loads(o->fallback, JSON_DECODE_ANY, NULL)
+                                    : NULL;
         const json_t *value = json_object_get(given, o->name);
         option_set(o, self, value ? value : usual);
         json_decref(usual);
@@ -169,8 +176,9 @@ static int describe(training_t *t, pl_error_t *err)
     if (code != PL_OK)
         return code;
     pl_graph_prune(t->step);
-    t->update = pl_optimizer_graph((pl_optimizer_t){c->optimizer, t->options}, t->model,
-                                   t->nominal, c->clip, err);
+    t->update =
+        pl_optimizer_graph(&(pl_optimizer_t){.ops = c->optimizer, .self = t->options},
+                           t->model, t->nominal, c->clip, err);
     return t->update ? PL_OK : PL_EINVAL;
 }
 
@@ -265,7 +273,6 @@ void training_batch(training_t *t, int step, const void *input[2])
 
 void training_scalars(const training_t *t, int step, float scalar[PL_STEP_SCALARS])
 {
-    const pl_optimizer_t optimizer = {t->of->optimizer, t->options};
-    pl_optimizer_scalars(optimizer, pl_optimizer_lr(optimizer), (uint64_t)step + 1,
-                         scalar);
+    const pl_optimizer_t optimizer = {.ops = t->of->optimizer, .self = t->options};
+    pl_optimizer_scalars(&optimizer, 1, (uint64_t)step + 1, scalar);
 }

@@ -174,7 +174,7 @@ static void says(const char *name, int count, pl_shape_t a, pl_shape_t b,
     pl_scope(g, "here");
     pl_node_t y = pl_apply(g, name, x, count, NULL);
     pl_scope_end(g);
-    pl_loss(g, (pl_loss_t){pl_sum(g, y, NULL, 0, false), pl_scalar(g, 1)});
+    pl_loss(g, pl_pair(pl_sum(g, y, NULL, 0, false), pl_scalar(g, 1)));
     ok(pl_graph_gradients(g, 1, false, &err) < 0, "refused");
     like(err.text, pattern, "%s", err.text);
     pl_graph_free(g);

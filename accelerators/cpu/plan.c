@@ -27,6 +27,7 @@ typedef struct fetch {
     bool is_figure;
     int32_t value, weight;
     size_t bytes;
+    int64_t sums;                                      /* of a figure; a pair has 2 */
     int ready;                                         /* steps after which it is there */
 } fetch_t;
 
@@ -261,6 +262,7 @@ static void place_fetches(compiler_t *c, const int *step_of_unit)
                         .value = f->value,
                         .weight = f->weight,
                         .bytes = c->plan->place[f->value].bytes,
+                        .sums = f->sums,
                         .ready = steps_before(c, step_of_unit, f->value)};
         if (to->is_figure && steps_before(c, step_of_unit, f->weight) > to->ready)
             to->ready = steps_before(c, step_of_unit, f->weight);
@@ -405,23 +407,33 @@ static int resolve_replay(pl_plan_t *plan, const pl_replay_t *replay, pl_error_t
     return PL_OK;
 }
 
+static void hand_out_sums(const pl_plan_t *plan, const fetch_t *f, double *figure)
+{
+    const float *value = (const float *)plan->at[f->value];
+    if (f->sums == 2) {
+        figure[0] = (double)*value;
+        figure[1] = (double)*(const float *)plan->at[f->weight];
+        return;
+    }
+    for (int64_t k = 0; k < f->sums; k++)
+        figure[k] = (double)value[k];
+}
+
 /* Hands out what the first `steps` steps have made ready. */
 static void hand_out(const pl_plan_t *plan, pl_replay_t *replay, int steps)
 {
-    int figures = 0, outputs = 0;
+    int outputs = 0;
+    double *next = replay->figures;
     for (int i = 0; i < plan->fetches; i++) {
         const fetch_t *f = &plan->fetch[i];
-        double *figure = f->is_figure && replay->figures ? replay->figures + 2 * figures
-                                                         : NULL;
+        double *figure = f->is_figure ? next : NULL;
         void *output = f->is_figure ? NULL : replay->output[outputs];
-        figures += f->is_figure;
+        next += next && f->is_figure ? f->sums : 0;
         outputs += !f->is_figure;
         if (f->ready > steps)
             continue;
-        if (figure) {
-            figure[0] = (double)*(const float *)plan->at[f->value];
-            figure[1] = (double)*(const float *)plan->at[f->weight];
-        }
+        if (figure)
+            hand_out_sums(plan, f, figure);
         if (output)
             memcpy(output, plan->at[f->value], f->bytes);
     }

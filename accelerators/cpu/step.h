@@ -60,6 +60,14 @@ extern const pl_prepare_t pl_prepare_products[PL_OPCODES];
 extern const pl_prepare_t pl_prepare_reductions[PL_OPCODES];
 extern const pl_prepare_t pl_prepare_rows[PL_OPCODES];
 
+/* For rows against indices; size is rows, width, bins.  A wrong index is an error that
+ * names the operation; one to be ignored is fine. */
+int64_t pl_index_at(const void *indices, pl_dtype_t dtype, int64_t i);
+int pl_check_indices(const pl_step_t *s, const void *indices, int64_t n, int64_t below,
+                     pl_error_t *err);
+int pl_run_confusion(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err);
+int pl_run_score_bins(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err);
+
 /* The one operator whose kernel is not the device's own: a user's. */
 int pl_prepare_apply(pl_step_t *s, const pl_builder_t *b, pl_error_t *err);
 

@@ -23,7 +23,7 @@ static int threads_for(const pl_frame_t *f, int64_t elements)
 
 /* ---- Indices ---- */
 
-static int64_t index_at(const void *indices, pl_dtype_t dtype, int64_t i)
+int64_t pl_index_at(const void *indices, pl_dtype_t dtype, int64_t i)
 {
     return dtype == PL_I64 ? ((const int64_t *)indices)[i]
                            : ((const int32_t *)indices)[i];
@@ -40,12 +40,11 @@ static int fail_index(const pl_step_t *s, int64_t index, int64_t below, pl_error
             : "look at the labels of the data, and at module.classes");
 }
 
-/* PL_OK when all n indices are in [0, below) or are the one to be ignored. */
-static int check_indices(const pl_step_t *s, const void *indices, int64_t n,
-                         int64_t below, pl_error_t *err)
+int pl_check_indices(const pl_step_t *s, const void *indices, int64_t n, int64_t below,
+                     pl_error_t *err)
 {
     for (int64_t i = 0; i < n; i++) {
-        int64_t index = index_at(indices, s->dtype, i);
+        int64_t index = pl_index_at(indices, s->dtype, i);
         if ((index < 0 || index >= below)
             && !(s->op.attr.has_ignore && index == s->op.attr.from))
             return fail_index(s, index, below, err);
@@ -317,14 +316,15 @@ static void embedding_piece(void *user, int64_t from, int64_t to, int part)
     const embedding_call_t *c = user;
     const int64_t width = c->s->size[1];
     for (int64_t i = from; i < to; i++)
-        memcpy(c->to + i * width, c->from + index_at(c->indices, c->s->dtype, i) * width,
+        memcpy(c->to + i * width,
+               c->from + pl_index_at(c->indices, c->s->dtype, i) * width,
                (size_t)width * sizeof(float));
 }
 
 static int run_embedding(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
 {
     embedding_call_t c = {s, pl_in(s, f, 0), pl_in(s, f, 1), pl_out(s, f, 0), f->kernels};
-    int code = check_indices(s, c.indices, s->size[0], s->size[2], err);
+    int code = pl_check_indices(s, c.indices, s->size[0], s->size[2], err);
     if (code == PL_OK)
         pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
                         embedding_piece, &c);
@@ -339,7 +339,7 @@ static void embedding_grad_piece(void *user, int64_t from, int64_t to, int part)
     const int64_t width = c->s->size[1];
     memset(c->to + from * width, 0, (size_t)((to - from) * width) * sizeof(float));
     for (int64_t i = 0; i < c->s->size[0]; i++) {
-        int64_t row = index_at(c->indices, c->s->dtype, i);
+        int64_t row = pl_index_at(c->indices, c->s->dtype, i);
         if (row >= from && row < to)
             c->kernels->add(c->to + row * width, c->from + i * width, width);
     }
@@ -348,7 +348,7 @@ static void embedding_grad_piece(void *user, int64_t from, int64_t to, int part)
 static int run_embedding_grad(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
 {
     embedding_call_t c = {s, pl_in(s, f, 0), pl_in(s, f, 1), pl_out(s, f, 0), f->kernels};
-    int code = check_indices(s, c.indices, s->size[0], s->size[2], err);
+    int code = pl_check_indices(s, c.indices, s->size[0], s->size[2], err);
     if (code == PL_OK)
         pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[2], 1,
                         embedding_grad_piece, &c);
@@ -408,6 +408,7 @@ static entropy_call_t entropy_start(const pl_step_t *s, const pl_frame_t *f, int
                 .dtype = s->dtype,
                 .has_ignore = s->op.attr.has_ignore,
                 .ignore = s->op.attr.from,
+                .top = s->op.attr.to,
                 .row = row,
                 .counted = row + s->size[0]}};
 }
@@ -415,7 +416,7 @@ static entropy_call_t entropy_start(const pl_step_t *s, const pl_frame_t *f, int
 static int run_cross_entropy(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
 {
     entropy_call_t c = entropy_start(s, f, 0, 2);
-    int code = check_indices(s, c.job.targets, s->size[0], s->size[1], err);
+    int code = pl_check_indices(s, c.job.targets, s->size[0], s->size[1], err);
     if (code != PL_OK)
         return code;
     if (s->op.code == PL_OP_cross_entropy)
@@ -435,7 +436,7 @@ static int run_cross_entropy_grad(const pl_step_t *s, const pl_frame_t *f,
                                   pl_error_t *err)
 {
     entropy_call_t c = entropy_start(s, f, 1, 4);
-    int code = check_indices(s, c.job.targets, s->size[0], s->size[1], err);
+    int code = pl_check_indices(s, c.job.targets, s->size[0], s->size[1], err);
     if (code != PL_OK)
         return code;
     c.job.dsum = pl_in(s, f, 0);
@@ -462,10 +463,20 @@ static int prepare_cross_entropy(pl_step_t *s, const pl_builder_t *b, pl_error_t
     return PL_OK;
 }
 
+static int prepare_counts(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    int code = prepare_cross_entropy(s, b, err);
+    s->scratch = 0;
+    s->size[2] = s->op.attr.to;
+    s->run = s->op.code == PL_OP_confusion ? pl_run_confusion : pl_run_score_bins;
+    return code;
+}
+
 const pl_prepare_t pl_prepare_rows[PL_OPCODES] = {
     [PL_OP_batch_norm] = prepare_batch_norm,
     [PL_OP_batch_norm_grad] = prepare_batch_norm,
     [PL_OP_batch_norm_with] = prepare_batch_norm,
+    [PL_OP_confusion] = prepare_counts,
     [PL_OP_correct] = prepare_cross_entropy,
     [PL_OP_cross_entropy] = prepare_cross_entropy,
     [PL_OP_cross_entropy_grad] = prepare_cross_entropy,
@@ -473,6 +484,7 @@ const pl_prepare_t pl_prepare_rows[PL_OPCODES] = {
     [PL_OP_embedding_grad] = prepare_embedding,
     [PL_OP_layer_norm] = prepare_layer_norm,
     [PL_OP_layer_norm_grad] = prepare_layer_norm,
+    [PL_OP_score_bins] = prepare_counts,
     [PL_OP_softmax] = prepare_softmax,
     [PL_OP_softmax_grad] = prepare_softmax,
 };

@@ -162,6 +162,8 @@ static int callbacks_answer(pl_call_t *call, const pl_wishes_t *all, pl_error_t 
     const pl_ask_callbacks_reply_t reply = {.stop = all->stop,
                                             .lr_factor = all->lr_factor,
                                             .figures = text ? text : "",
+                                            .save = all->wanted.save,
+                                            .drop = all->wanted.drop,
                                             .reason = all->reason};
     int code = pl_reply_ask_callbacks(call, &reply);
     pl_free(text);

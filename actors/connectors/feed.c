@@ -24,8 +24,19 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* What is predicted is told in the data's order, so all of it has one length. */
+static int feed_sort(const pl_feed_spec_t *spec, pl_buckets_t *buckets, pl_error_t *err)
+{
+    *buckets = (pl_buckets_t){0};
+    if (!spec->dataset->length || spec->stage == PL_PREDICT)
+        return PL_OK;
+    return pl_buckets_make(buckets, &spec->order, spec->dataset->length, spec->buckets,
+                           err);
+}
+
 int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
 {
+    pl_buckets_t buckets;
     int64_t samples = spec->order.count, batches = batches_of(samples, spec->batch_size);
     int64_t rows = smaller(samples, spec->batch_size);
     int64_t slots = smaller(spec->prefetch, batches);
@@ -35,19 +46,27 @@ int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
                        "%lld batches, or %lld samples in one, or %lld "
                        "read ahead are too many: change data.batch_size or data.prefetch",
                        (long long)batches, (long long)rows, (long long)slots);
-    const pl_batch_spec_t block = {rows, (int)slots + OUT_MOST, info->field_count,
-                                   info->field};
+    pl_field_t field[PL_FIELDS];
+    for (int k = 0; k < info->field_count; k++) {
+        field[k] = info->field[k];
+        if (pl_varies(&field[k]))
+            field[k].shape.dim[0] = spec->dataset->longest;
+    }
+    const pl_batch_spec_t block = {rows, (int)slots + OUT_MOST, info->field_count, field};
     pl_batch_pool_t *pool = pl_batch_pool_new(&block, err);
     if (!pool)
         return err->code;
     pl_feed_slot_t *slot = pl_alloc_array((size_t)slots, sizeof *slot);
-    if (!slot) {
+    int code = slot ? feed_sort(spec, &buckets, err) : pl_no_memory(err);
+    if (code != PL_OK) {
         pl_batch_pool_close(pool);
-        return pl_no_memory(err);
+        pl_free(slot);
+        return code;
     }
     *feed = (pl_feed_t){.dataset = pl_object_ref(spec->dataset),
                         .stage = spec->stage,
                         .order = spec->order,
+                        .buckets = buckets,
                         .batch_size = rows,
                         .pool = pool,
                         .slot = slot,
@@ -68,9 +87,34 @@ void pl_feed_close(pl_feed_t *feed)
 {
     feed_drop(feed);
     pl_free(feed->slot);
+    pl_buckets_release(&feed->buckets);
     pl_batch_pool_close(feed->pool);
     pl_object_unref(feed->dataset);
     *feed = (pl_feed_t){0};
+}
+
+static void sizes_add(pl_batch_size_t *size, int *count, pl_batch_size_t more)
+{
+    bool known = more.count == 0;
+    for (int k = 0; k < *count; k++)
+        known = known || (size[k].count == more.count && size[k].length == more.length);
+    if (!known)
+        size[(*count)++] = more;
+}
+
+int pl_feed_sizes(const pl_feed_t *feed, pl_batch_size_t size[PL_SIZES_MOST])
+{
+    const pl_bucket_t whole = {.count = feed->order.count,
+                               .length = feed->dataset->longest};
+    const pl_bucket_t *bucket = feed->buckets.count ? feed->buckets.bucket : &whole;
+    int buckets = feed->buckets.count ? feed->buckets.count : 1, count = 0;
+    for (int k = 0; k < buckets; k++) {
+        const int64_t full = smaller(feed->batch_size, bucket[k].count);
+        sizes_add(size, &count, (pl_batch_size_t){full, bucket[k].length});
+        sizes_add(size, &count,
+                  (pl_batch_size_t){bucket[k].count % full, bucket[k].length});
+    }
+    return count;
 }
 
 /* ---- A pass ---- */
@@ -81,25 +125,48 @@ void pl_feed_begin(pl_feed_t *feed, uint64_t epoch, uint32_t part, uint32_t part
     feed_drop(feed);
     int64_t all = feed->order.count;
     feed->samples = part < all ? (all - part - 1) / parts + 1 : 0;
-    feed->batches = (uint32_t)batches_of(feed->samples, feed->batch_size);
+    feed->batches =
+        (uint32_t)(feed->buckets.count
+                       ? pl_buckets_batches(&feed->buckets, feed->batch_size, part, parts)
+                       : batches_of(feed->samples, feed->batch_size));
     feed->epoch = epoch, feed->part = part, feed->parts = parts;
     feed->to_read = feed->to_take = first < feed->batches ? first : feed->batches;
     feed->begun = true;
 }
 
-static void batch_fill(const pl_feed_t *feed, pl_batch_t *batch)
+static void batch_choose(const pl_feed_t *feed, pl_batch_t *batch)
 {
     int64_t first = feed->to_read * feed->batch_size;
+    batch->length = feed->dataset->longest;
+    batch->count = smaller(feed->batch_size, feed->samples - first);
+    for (int64_t i = 0; i < batch->count; i++)
+        batch->index[i] = pl_order_at(&feed->order, feed->epoch,
+                                      feed->part + (first + i) * feed->parts);
+}
+
+static void batch_choose_alike(const pl_feed_t *feed, pl_batch_t *batch)
+{
+    const pl_bucket_pass_t pass = {&feed->buckets,   &feed->order, feed->epoch,
+                                   feed->batch_size, feed->part,   feed->parts};
+    const pl_bucket_batch_t alike = pl_bucket_batch_at(&pass, feed->to_read);
+    batch->length = feed->buckets.bucket[alike.bucket].length;
+    batch->count = alike.count;
+    for (int64_t i = 0; i < batch->count; i++)
+        batch->index[i] = pl_bucket_sample_at(&pass, &alike, i);
+}
+
+static void batch_fill(const pl_feed_t *feed, pl_batch_t *batch)
+{
     batch->dataset = pl_object_ref(feed->dataset);
     batch->stage = feed->stage;
     batch->seed = feed->order.seed;
     /* What is measured is the same in every epoch. */
     batch->epoch = feed->stage == PL_TRAIN ? feed->epoch : 0;
     batch->batch_idx = feed->to_read;
-    batch->count = smaller(feed->batch_size, feed->samples - first);
-    for (int64_t i = 0; i < batch->count; i++)
-        batch->index[i] = pl_order_at(&feed->order, feed->epoch,
-                                      feed->part + (first + i) * feed->parts);
+    if (feed->buckets.count)
+        batch_choose_alike(feed, batch);
+    else
+        batch_choose(feed, batch);
 }
 
 pl_batch_t *pl_feed_next(pl_feed_t *feed, bool *full)

@@ -6,6 +6,7 @@
 #define PL_CONNECTORS_FEED_H
 
 #include "actors/connectors/batch_pool.h"
+#include "actors/connectors/buckets.h"
 #include "actors/connectors/order.h"
 
 typedef struct pl_feed_slot pl_feed_slot_t;
@@ -15,6 +16,7 @@ typedef struct pl_feed {
     pl_dataset_t *dataset;                                  /* counted  [no data] */
     pl_stage_t stage;
     pl_order_t order;
+    pl_buckets_t buckets;                   /* none when samples are of one length */
     int64_t batch_size;
     pl_batch_pool_t *pool;
     pl_feed_slot_t *slot;                                   /* batch k: k % slot_count */
@@ -33,9 +35,13 @@ typedef struct pl_feed_spec {
     pl_stage_t stage;
     pl_order_t order;
     int64_t batch_size, prefetch;
+    int64_t buckets;                        /* at most, of samples of different length */
 } pl_feed_spec_t;
 int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err);
 void pl_feed_close(pl_feed_t *feed);
+
+/* The sizes its batches have when one pass goes over all samples; -> how many. */
+int pl_feed_sizes(const pl_feed_t *feed, pl_batch_size_t size[PL_SIZES_MOST]);
 
 /* Drops the pass and begins one over a part of the samples, with its batch `first`. */
 void pl_feed_begin(pl_feed_t *feed, uint64_t epoch, uint32_t part, uint32_t parts,

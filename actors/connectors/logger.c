@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "runtime/cargo.h"
@@ -29,17 +30,22 @@ typedef struct sink {
     pl_log_part_t *part;                                    /* counted */
     pl_address_t recorder;
     bool started;
-    pl_records_t *waiting, *under_way;       /* counted  [none] */
-    char *position;                          /* of what it has written last  [NULL: ""] */
-    uint64_t taken, lost;                    /* records of the run */
-    bool failing;                            /* and that was said */
+    pl_records_t *waiting, *under_way;  /* counted  [none] */
+    char *position;           /* of what it has written last  [NULL: ""] */
+    bool asked;               /* for its position behind what waits: what comes then is */
+    pl_records_t *behind;     /* counted  [none] */
+    char *kept;               /* that position, until all have theirs */
+    uint64_t taken, lost;     /* records of the run */
+    bool failing;             /* and that was said */
 } sink_t;
 
 typedef struct logger {
     sink_t *sink;
     int count, ready;
-    bool gathering;                                         /* a timer is set */
-    char status[16];                                        /* of the run  [it goes on] */
+    bool gathering;                          /* a timer is set */
+    pl_call_t *asking;                       /* get_state  [not now] */
+    uint64_t global_step, resumed_step;      /* of the newest figures; where it went on */
+    char status[16];                         /* of the run  [it goes on] */
     bool ending, interrupted;
 } logger_t;
 
@@ -158,6 +164,7 @@ static void sink_sum_up(const logger_t *logger, const sink_t *sink)
 /* ---- Handing over ---- */
 
 static void sink_go_on(logger_t *logger, sink_t *sink);
+static void sink_tell(logger_t *logger, sink_t *sink);
 
 static bool has_enough(const sink_t *sink)
 {
@@ -166,7 +173,7 @@ static bool has_enough(const sink_t *sink)
 
 static bool sink_is_done(const sink_t *sink)
 {
-    return !sink->under_way && !sink->waiting;
+    return !sink->under_way && !sink->waiting && !sink->behind;
 }
 
 static void end_when_all_is_written(logger_t *logger)
@@ -210,7 +217,9 @@ static void sink_answered(void *self, const pl_answer_t *answer)
         return;
     }
     records_drop(&sink->under_way);
-    if (logger->ending || logger->status[0] || has_enough(sink))
+    if (sink->asked && !sink->waiting)
+        sink_tell(logger, sink);
+    if (logger->ending || logger->status[0] || sink->asked || has_enough(sink))
         sink_go_on(logger, sink);
     end_when_all_is_written(logger);
 }
@@ -222,6 +231,7 @@ static void sink_go_on(logger_t *logger, sink_t *sink)
         return;
     const pl_write_records_t fields = {.records = &sink->waiting->object,
                                        .position = sink->position ? sink->position : "",
+                                       .global_step = logger->resumed_step,
                                        .status = logger->status};
     const pl_how_t how = {.on_answer = sink_answered, .context = sink};
     sink->under_way = sink->waiting;
@@ -252,11 +262,12 @@ static void gather(logger_t *logger)
 
 static int sink_add(sink_t *sink, pl_logged_t *logged, pl_error_t *err)
 {
-    if (!sink->waiting && !(sink->waiting = pl_records_new(err)))
+    pl_records_t **into = sink->asked ? &sink->behind : &sink->waiting;
+    if (!*into && !(*into = pl_records_new(err)))
         return PL_ENOMEM;
-    if (sink->waiting->size + logged->size > WAITING_MOST)
+    if ((*into)->size + logged->size > WAITING_MOST)
         return pl_fail(err, PL_EBUSY, "it is too slow for that many");
-    return pl_records_add(sink->waiting, logged, err);
+    return pl_records_add(*into, logged, err);
 }
 
 static void record_add(logger_t *logger, const pl_record_t *record)
@@ -284,8 +295,126 @@ static int logger_on_metrics(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, PL_ESTATE, "the logger is ending");
     const pl_record_t record = {msg->epoch, msg->global_step, pl_wall_clock(),
                                 msg->metrics};
+    logger->global_step = msg->global_step;
     record_add(logger, &record);
     return pl_reply_log_metrics(call, &(pl_log_metrics_reply_t){0});
+}
+
+/* ---- Positions ---- */
+
+static json_t *positions_of(const logger_t *logger)
+{
+    json_t *all = json_array();
+    for (int k = 0; k < logger->count && all; k++) {
+        const sink_t *sink = &logger->sink[k];
+        json_t *one = json_pack("{s:s, s:s}", "name", ops_of(sink)->name, "position",
+                                sink->kept ? sink->kept : "");
+        if (json_array_append_new(all, one) != 0) {
+            json_decref(all);
+            all = NULL;
+        }
+    }
+    return all ? json_pack("{s:I, s:o}", "global_step", (json_int_t)logger->global_step,
+                           "loggers", all)
+               : NULL;
+}
+
+static void positions_tell(logger_t *logger)
+{
+    pl_call_t *call = logger->asking;
+    pl_error_t err;
+    json_t *all = positions_of(logger);
+    char *text = all ? pl_json_write(all, PL_JSON_COMPACT) : NULL;
+    logger->asking = NULL;
+    pl_no_memory(&err);
+    if (text)
+        pl_reply_get_state(call, &(pl_get_state_reply_t){.state = text});
+    else
+        pl_call_fail(call, &err);
+    pl_text_free(text);
+    json_decref(all);
+}
+
+/* All that came before the question is where it belongs. */
+static void sink_tell(logger_t *logger, sink_t *sink)
+{
+    bool asked = false;
+    pl_free(sink->kept);
+    sink->kept = sink->position ? pl_strdup(sink->position) : NULL;
+    sink->asked = false;
+    sink->waiting = sink->behind;
+    sink->behind = NULL;
+    for (int k = 0; k < logger->count; k++)
+        asked = asked || logger->sink[k].asked;
+    if (!asked && logger->asking)
+        positions_tell(logger);
+}
+
+/* A logger that has not begun does so, because only then it has a position. */
+static int logger_on_get_state(void *self, pl_call_t *call, const pl_body_t *body,
+                               pl_error_t *err)
+{
+    logger_t *logger = self;
+    (void)body;
+    if (logger->asking || logger->ending)
+        return pl_fail(err, PL_EBUSY, "the loggers are being asked, or are ending");
+    for (int k = 0; k < logger->count; k++) {
+        sink_t *sink = &logger->sink[k];
+        if (!sink->position && !sink->waiting && !(sink->waiting = pl_records_new(err)))
+            return PL_ENOMEM;
+    }
+    for (int k = 0; k < logger->count; k++)
+        logger->sink[k].asked = true;
+    logger->asking = call;
+    for (int k = 0; k < logger->count; k++) {
+        sink_t *sink = &logger->sink[k];
+        if (sink->asked && !sink->waiting && !sink->under_way)
+            sink_tell(logger, sink);
+        else
+            sink_go_on(logger, sink);
+    }
+    if (logger->count == 0)
+        positions_tell(logger);
+    return PL_OK;
+}
+
+static const char *position_of(const logger_t *logger, int k, const json_t *all)
+{
+    const char *name = ops_of(&logger->sink[k])->name;
+    int before = 0;
+    size_t at;
+    json_t *one;
+    for (int i = 0; i < k; i++)
+        before += !strcmp(ops_of(&logger->sink[i])->name, name);
+    json_array_foreach(all, at, one)
+    {
+        const char *of = json_string_value(json_object_get(one, "name"));
+        if (of && !strcmp(of, name) && before-- == 0)
+            return json_string_value(json_object_get(one, "position"));
+    }
+    return NULL;
+}
+
+/* Before the first figures. */
+static int logger_on_set_state(void *self, pl_call_t *call, const pl_body_t *body,
+                               pl_error_t *err)
+{
+    logger_t *logger = self;
+    const char *text = body->set_state.state;
+    json_t *kept = *text ? pl_json_read(text, strlen(text), "the loggers' state", err)
+                         : NULL;
+    if (*text && !kept)
+        return err->code;
+    logger->global_step =
+        (uint64_t)json_integer_value(json_object_get(kept, "global_step"));
+    for (int k = 0; k < logger->count; k++) {
+        const char *position = position_of(logger, k, json_object_get(kept, "loggers"));
+        if (position && *position)
+            sink_keep_position(&logger->sink[k], position);
+    }
+    logger->resumed_step = logger->global_step;
+    json_decref(kept);
+    return pl_reply_set_state(call, &(pl_set_state_reply_t){0});
 }
 
 /* ---- The end ---- */
@@ -313,6 +442,7 @@ static void sink_interrupt(logger_t *logger, sink_t *sink)
         sink_lose(logger, sink, (uint64_t)sink->waiting->count,
                   "it is too slow, and the run has ended");
     records_drop(&sink->waiting);
+    records_drop(&sink->behind);
 }
 
 /* Nothing is waited for any more: should it be stuck, the runtime says so. */
@@ -367,15 +497,16 @@ static void logger_release(void *self)
         pl_object_unref(sink->under_way);
         pl_object_unref(sink->part);
         pl_free(sink->position);
+        pl_free(sink->kept);
+        pl_object_unref(sink->behind);
     }
     pl_free(logger->sink);
 }
 
 static const pl_handler_t logger_handlers[] = {
-    PL_ON(start, logger_on_start),
-    PL_ON(log_metrics, logger_on_metrics),
-    PL_ON(end_log, logger_on_end_log),
-    PL_HANDLERS_END,
+    PL_ON(start, logger_on_start),         PL_ON(log_metrics, logger_on_metrics),
+    PL_ON(get_state, logger_on_get_state), PL_ON(set_state, logger_on_set_state),
+    PL_ON(end_log, logger_on_end_log),     PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_logger_connector = {

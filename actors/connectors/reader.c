@@ -48,7 +48,7 @@ static int field_check(const pl_field_t *field, pl_error_t *err)
     if (field->shape.rank < 0 || field->shape.rank >= PL_DIMS)
         return pl_fail(err, PL_EUSER, "field \"%s\" has %d axes; 0 to %d are possible",
                        field->name, field->shape.rank, PL_DIMS - 1);
-    for (int axis = 0; axis < field->shape.rank; axis++)
+    for (int axis = pl_varies(field); axis < field->shape.rank; axis++)
         if (field->shape.dim[axis] < 1)
             return pl_fail(err, PL_EUSER, "axis %d of field \"%s\" is empty", axis,
                            field->name);
@@ -68,6 +68,97 @@ static int info_check(const pl_data_info_t *info, pl_error_t *err)
     return code;
 }
 
+/* ---- Samples of different length ---- */
+
+#define MASK "mask"
+
+/* Asks for all of them, and for the longest. */
+static int lengths_read(pl_dataset_t *dataset, pl_error_t *err)
+{
+    const pl_dataset_ops_t *ops = dataset->part.ops;
+    dataset->length = pl_alloc_array((size_t)dataset->info.samples,
+                                     sizeof *dataset->length);
+    if (!dataset->length)
+        return pl_no_memory(err);
+    for (int64_t i = 0; i < dataset->info.samples; i++) {
+        int64_t length = ops->length(dataset->part.self, i);
+        if (length < 1)
+            return pl_fail(err, PL_EFORMAT, "sample %lld has length %lld; 1 is the least",
+                           (long long)i, (long long)length);
+        dataset->length[i] = length;
+        dataset->longest = length > dataset->longest ? length : dataset->longest;
+    }
+    return PL_OK;
+}
+
+/* Where there is something; written here, for every data set. */
+static int mask_add(pl_data_info_t *info, pl_error_t *err)
+{
+    for (int k = 0; k < info->field_count; k++)
+        if (!strcmp(info->field[k].name, MASK))
+            return pl_fail(err, PL_EUSER,
+                           "it has a field \"" MASK "\": that is added "
+                           "where samples vary in length");
+    if (info->field_count == PL_FIELDS)
+        return pl_fail(err, PL_EUSER,
+                       "it has %d fields: with samples of different length "
+                       "one less is possible",
+                       PL_FIELDS);
+    info->field[info->field_count++] =
+        (pl_field_t){.name = MASK, .dtype = PL_F32, .shape = PL_SHAPE(PL_VARIES)};
+    return PL_OK;
+}
+
+static int lengths_find(pl_dataset_t *dataset, pl_error_t *err)
+{
+    pl_data_info_t *info = &dataset->info;
+    bool varies = false;
+    for (int k = 0; k < info->field_count; k++)
+        varies = varies || pl_varies(&info->field[k]);
+    if (!varies)
+        return PL_OK;
+    if (!((const pl_dataset_ops_t *)dataset->part.ops)->length)
+        return pl_fail(err, PL_EUSER, "a field varies, but its table lacks length");
+    int code = mask_add(info, err);
+    return code == PL_OK ? lengths_read(dataset, err) : code;
+}
+
+static int64_t elements_of(const pl_field_t *field, int64_t length)
+{
+    int64_t elements = pl_varies(field) ? length : 1;
+    for (int axis = pl_varies(field); axis < field->shape.rank; axis++)
+        elements *= field->shape.dim[axis];
+    return elements;
+}
+
+static void fill(pl_dtype_t dtype, double value, int64_t count, void *at)
+{
+    for (int64_t i = 0; i < count; i++)
+        switch (dtype) {
+        case PL_F32: ((float *)at)[i] = (float)value; break;
+        case PL_F64: ((double *)at)[i] = value; break;
+        case PL_I32: ((int32_t *)at)[i] = (int32_t)value; break;
+        case PL_I64: ((int64_t *)at)[i] = (int64_t)value; break;
+        case PL_U8: ((uint8_t *)at)[i] = (uint8_t)value; break;
+        default: break;                                     /* no data set has others */
+        }
+}
+
+/* What samples that are shorter than the batch leave as it is; the mask is the last. */
+static void batch_pad(const pl_batch_t *batch)
+{
+    const pl_data_info_t *info = &batch->dataset->info;
+    float *mask = batch->field[info->field_count - 1];
+    for (int k = 0; k < info->field_count; k++)
+        if (pl_varies(&info->field[k]))
+            fill(info->field[k].dtype, info->padding[k],
+                 batch->count * elements_of(&info->field[k], batch->length),
+                 batch->field[k]);
+    for (int64_t i = 0; i < batch->count; i++)
+        for (int64_t t = 0; t < batch->dataset->length[batch->index[i]]; t++)
+            mask[i * batch->length + t] = 1;
+}
+
 static int dataset_open(pl_dataset_t *dataset, pl_error_t *err)
 {
     const pl_dataset_ops_t *ops = dataset->part.ops;
@@ -79,7 +170,7 @@ static int dataset_open(pl_dataset_t *dataset, pl_error_t *err)
         code = dataset_fault(code, err);
     else
         code = info_check(&dataset->info, err);
-    return code;
+    return code == PL_OK ? lengths_find(dataset, err) : code;
 }
 
 static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
@@ -102,8 +193,8 @@ static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
 static int samples_read(const pl_batch_t *batch, int first, int count, pl_error_t *err)
 {
     const pl_dataset_ops_t *ops = batch->dataset->part.ops;
-    const pl_read_request_t request = {batch->index + first, count, batch->seed,
-                                       batch->epoch, batch->stage};
+    const pl_read_request_t request = {batch->index + first, count,        batch->seed,
+                                       batch->epoch,         batch->stage, batch->length};
     return ops->read(batch->dataset->part.self, &request, batch->field, err);
 }
 
@@ -142,6 +233,8 @@ static int reader_on_read(void *self, pl_call_t *call, const pl_body_t *body,
     (void)self;
     const pl_batch_t *batch = (const pl_batch_t *)body->read_batch.batch;
     pl_error_t why = {0};
+    if (batch->dataset->length)
+        batch_pad(batch);
     int code = samples_read(batch, 0, (int)batch->count, &why);
     if (code != PL_OK)
         return batch_fail(batch, code, &why, err);

@@ -5,9 +5,11 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -247,5 +249,73 @@ int pl_run_dir_make_again(const char *file, pl_error_t *err)
                     "is made again for the weights",
                     folder);
     pl_free(folder);
+    return code;
+}
+
+/* ---- Who writes in it ---- */
+
+/* The process that holds the lock of a file, out of lines such as
+ * "3: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF"; 0: unknown. */
+static long holder_of(int fd)
+{
+    struct stat what;
+    char line[256];
+    long holder = 0;
+    FILE *locks = fopen("/proc/locks", "re");
+    while (locks && !holder && fstat(fd, &what) == 0 && fgets(line, sizeof line, locks)) {
+        long pid;
+        unsigned long inode;
+        if (sscanf(line, "%*s FLOCK %*s WRITE %ld %*x:%*x:%lu", &pid, &inode) == 2
+            && inode == what.st_ino)
+            holder = pid;
+    }
+    if (locks)
+        fclose(locks);
+    return holder;
+}
+
+int pl_run_dir_hold(const char *path, int *held, pl_error_t *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), code = PL_OK;
+    if (fd < 0)
+        return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s: %m", path);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        code = pl_fail(err, PL_EBUSY, "%s: process %ld is training in this directory",
+                       path, holder_of(fd));
+    if (code == PL_OK)
+        *held = fd;
+    else
+        close(fd);
+    return code;
+}
+
+void pl_run_dir_let(int held)
+{
+    if (held > 0)
+        close(held);
+}
+
+int pl_run_dir_put_aside(const char *root, const char *name, pl_error_t *err)
+{
+    int held = 0, code = PL_OK;
+    char *path = pl_text("%s/%s", *root ? root : ".", name), *other = NULL;
+    if (!path)
+        return pl_no_memory(err);
+    bool there = *name && access(path, F_OK) == 0;
+    if (there)
+        code = pl_run_dir_hold(path, &held, err);
+    for (int n = 1; there && code == PL_OK && n < ATTEMPTS; n++) {
+        pl_free(other);
+        other = pl_text("%s.%d", path, n);
+        if (!other || access(other, F_OK) != 0)
+            break;
+    }
+    if (there && code == PL_OK && (!other || rename(path, other) != 0))
+        code = other ? fail_folder(path, err) : pl_no_memory(err);
+    else if (there && code == PL_OK)
+        pl_log_line(PL_LOG_WARNING, -1, "io.writer", "%s has become %s", path, other);
+    pl_run_dir_let(held);
+    pl_free(other);
+    pl_free(path);
     return code;
 }

@@ -111,7 +111,8 @@ static void layout_stage(pl_layout_t *layout, const pl_feed_t *feed)
     layout->stage[feed->stage].field_count = info->field_count;
     memcpy(layout->stage[feed->stage].field, info->field, sizeof info->field);
     layout->stage[feed->stage].batch_size = feed->batch_size;
-    layout->stage[feed->stage].ragged = feed->order.count % feed->batch_size;
+    layout->stage[feed->stage].size_count =
+        pl_feed_sizes(feed, layout->stage[feed->stage].size);
 }
 
 static int feeds_make(pl_sources_t *sources, pl_feed_t *feed, pl_layout_t *layout,
@@ -122,10 +123,12 @@ static int feeds_make(pl_sources_t *sources, pl_feed_t *feed, pl_layout_t *layou
         if (!sources->dataset[stage]
             || (stage == PL_TRAIN && sources->wanted != PL_TRAIN))
             continue;
-        const pl_feed_spec_t spec = {sources->dataset[stage], (pl_stage_t)stage,
+        const pl_feed_spec_t spec = {sources->dataset[stage],
+                                     (pl_stage_t)stage,
                                      order_of(sources, (pl_stage_t)stage),
                                      sources->job->data->batch_size,
-                                     sources->job->data->prefetch};
+                                     sources->job->data->prefetch,
+                                     sources->job->data->buckets};
         code = pl_feed_open(&feed[stage], &spec, err);
         if (code == PL_OK)
             layout_stage(layout, &feed[stage]);

@@ -12,31 +12,60 @@
 #include "base/error.h"
 #include "formats/convert.h"
 #include "formats/safetensors.h"
+#include "formats/sums.h"
 #include "runtime/cargo.h"
 #include "tensor/graph.h"
 
 /* ---- Writing ---- */
 
-int pl_weights_write(const char *path, const pl_weights_t *weights, pl_error_t *err)
+static pl_weights_part_t part_of(const pl_output_t *tensor)
+{
+    return tensor->region < PL_REGION_SLOT0 ? PL_WEIGHTS_MODULE : PL_WEIGHTS_OPTIMIZER;
+}
+
+/* "fc1.weight", or "slot1/fc1.weight" of the optimizer's; from pl_text(). */
+static char *tensor_name(const pl_output_t *tensor)
+{
+    return part_of(tensor) == PL_WEIGHTS_MODULE
+               ? pl_text("%s", tensor->name)
+               : pl_text("slot%d/%s", (int)tensor->region - PL_REGION_SLOT0,
+                         tensor->name);
+}
+
+int pl_weights_write_part(const char *path, const pl_weights_t *weights,
+                          pl_weights_part_t part, pl_sums_t *sums, pl_error_t *err)
 {
     const pl_metadata_t metadata[] = {
         {"format", "paceline"},
         {"module", weights->module ? weights->module : "{}"},
         {"facts", weights->facts ? weights->facts : "{}"},
     };
+    int count = 0, code = PL_OK;
     pl_safetensors_source_t *source = pl_alloc_array((size_t)weights->count,
                                                      sizeof *source);
     if (!source)
         return pl_no_memory(err);
-    for (int k = 0; k < weights->count; k++) {
+    for (int k = 0; k < weights->count && code == PL_OK; k++) {
         const pl_output_t *tensor = &weights->tensor[k];
-        source[k] = (pl_safetensors_source_t){tensor->name, PL_F32, tensor->shape,
-                                              tensor->data};
+        if (part_of(tensor) != part)
+            continue;
+        source[count] = (pl_safetensors_source_t){tensor_name(tensor), PL_F32,
+                                                  tensor->shape, tensor->data};
+        code = source[count].name ? PL_OK : pl_no_memory(err);
+        count += code == PL_OK;
     }
-    const pl_safetensors_content_t content = {source, weights->count, metadata, 3};
-    int code = pl_safetensors_write(path, &content, err);
+    const pl_safetensors_content_t content = {source, count, metadata, 3, sums};
+    if (code == PL_OK)
+        code = pl_safetensors_write(path, &content, err);
+    for (int k = 0; k < count; k++)
+        pl_text_free((char *)source[k].name);
     pl_free(source);
     return code;
+}
+
+int pl_weights_write(const char *path, const pl_weights_t *weights, pl_error_t *err)
+{
+    return pl_weights_write_part(path, weights, PL_WEIGHTS_MODULE, NULL, err);
 }
 
 /* ---- Reading ---- */

@@ -40,7 +40,7 @@ pl_wish_t pl_wishes_new(pl_wishes_t *all)
 static int wished(const pl_wish_t *wish, bool figures)
 {
     return (wish->stop ? PL_MAY_STOP : 0) | (wish->lr_factor != 1 ? PL_MAY_RATE : 0)
-           | (figures ? PL_MAY_LOG : 0);
+           | (figures ? PL_MAY_LOG : 0) | (wish->save[0] ? PL_MAY_SAVE : 0);
 }
 
 static int wish_check(pl_hook_t point, const pl_wish_t *wish, bool figures,
@@ -69,7 +69,7 @@ int pl_wishes_add(pl_wishes_t *all, const char *name, pl_hook_t point,
         snprintf(all->reason, sizeof all->reason, "%.60s%s%.*s", name,
                  wish->reason[0] ? ": " : "", (int)sizeof wish->reason - 1, wish->reason);
     all->stop |= wish->stop;
-    return PL_OK;
+    return pl_wanted_add(&all->wanted, wish->save, wish->drop, err);
 }
 
 int pl_wish_figure(pl_wish_t *wish, const char *name, double value, pl_error_t *err)

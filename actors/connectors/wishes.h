@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "actors/wanted.h"
 #include "paceline.h"
 
 /* Figures that callbacks want logged: what a pl_wish_t points to while it is asked. */
@@ -15,6 +16,7 @@ typedef struct pl_wishes {
     bool stop;
     double lr_factor;
     struct pl_figures_wish figures;
+    pl_wanted_t wanted;
     char reason[sizeof((pl_wish_t *)0)->reason + 64];       /* "NAME: why" */
 } pl_wishes_t;
 

@@ -7,6 +7,10 @@
 #include "base/error.h"
 #include "runtime/cargo.h"
 
+typedef struct writer {
+    int held;                                    /* descriptor of the run's folder  [0] */
+} writer_t;
+
 static int writer_on_start(void *self, pl_call_t *call, const pl_body_t *body,
                            pl_error_t *err)
 {
@@ -42,17 +46,30 @@ static int writer_on_read(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
+/* Held for as long as this actor lives: nobody else writes there. */
 static int writer_on_run_dir(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
+    writer_t *writer = self;
     const pl_make_run_dir_t *wanted = &body->make_run_dir;
-    (void)self;
-    char *path = pl_run_dir_make(wanted->root, wanted->name, wanted->run, err);
-    if (!path)
-        return err->code;
-    pl_reply_make_run_dir(call, &(pl_make_run_dir_reply_t){.path = path});
+    char *path = NULL;
+    int code = wanted->aside ? pl_run_dir_put_aside(wanted->root, wanted->name, err)
+                             : PL_OK;
+    if (code == PL_OK)
+        path = *wanted->there
+                   ? pl_text("%s", wanted->there)
+                   : pl_run_dir_make(wanted->root, wanted->name, wanted->run, err);
+    if (code == PL_OK)
+        code = path ? pl_run_dir_hold(path, &writer->held, err) : err->code;
+    if (code == PL_OK)
+        code = pl_reply_make_run_dir(call, &(pl_make_run_dir_reply_t){.path = path});
     pl_text_free(path);
-    return PL_OK;
+    return code;
+}
+
+static void writer_release(void *self)
+{
+    pl_run_dir_let(((writer_t *)self)->held);
 }
 
 static const pl_handler_t writer_handlers[] = {
@@ -66,7 +83,8 @@ static const pl_handler_t writer_handlers[] = {
 const pl_actor_ops_t pl_io_writer = {
     .name = "io.writer",
     .help = "writes and reads a run's files",
-    .size = 1,
+    .size = sizeof(writer_t),
     .level = PL_LEVEL_IO,
     .handlers = writer_handlers,
+    .release = writer_release,
 };

@@ -9,8 +9,18 @@ extern const pl_actor_ops_t pl_io_writer;
 
 /* What the writer does, for other threads that may block. */
 struct pl_weights;
+struct pl_sums;
 
-/* Weights to a safetensors file, durably; errors as of pl_safetensors_write(). */
+typedef enum pl_weights_part {
+    PL_WEIGHTS_MODULE,
+    PL_WEIGHTS_OPTIMIZER
+} pl_weights_part_t;
+
+/* The module's tensors or the optimizer's to a safetensors file, durably, and its sums
+ * [not wanted]; errors as of pl_safetensors_write(). */
+int pl_weights_write_part(const char *path, const struct pl_weights *weights,
+                          pl_weights_part_t part, struct pl_sums *sums, pl_error_t *err);
+/* The module's. */
 int pl_weights_write(const char *path, const struct pl_weights *weights, pl_error_t *err);
 /* Of a file, or of a run directory's.  PL_ENOTFOUND, PL_EIO, PL_EFORMAT, PL_EUNSUPPORTED
  * name file and tensor.  NULL after an error. */
@@ -27,6 +37,15 @@ int pl_run_dir_is_free(const char *root, const char *name, pl_error_t *err);
  * path, to be freed by pl_text_free(), or NULL. */
 char *pl_run_dir_make(const char *root, const char *name, const char *run,
                       pl_error_t *err);
+
+/* Gives the folder of that name another one, NAME.1 or the next, and says so; nothing is
+ * there: fine.  PL_EBUSY as below. */
+int pl_run_dir_put_aside(const char *root, const char *name, pl_error_t *err);
+
+/* Holds a run's folder until pl_run_dir_let(): PL_EBUSY names the process that does
+ * already. */
+int pl_run_dir_hold(const char *path, int *held, pl_error_t *err);
+void pl_run_dir_let(int held);
 
 /* Makes the folder of a file that lay there once again, and says so. */
 int pl_run_dir_make_again(const char *file, pl_error_t *err);

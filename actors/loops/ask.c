@@ -8,7 +8,8 @@ uint64_t pl_ask(void *self, const pl_asking_t *asking, pl_ask_callbacks_t *msg,
                 const json_t *metrics, pl_how_t how, pl_error_t *err)
 {
     static const pl_body_t nothing = {
-        .ask_callbacks_reply = {.lr_factor = 1, .figures = "", .reason = ""}};
+        .ask_callbacks_reply = {
+            .lr_factor = 1, .figures = "", .save = "", .drop = "", .reason = ""}};
     if (!(asking->points & 1u << msg->point)) {
         how.on_answer(self, &(pl_answer_t){.kind = PL_ANSWER_REPLY,
                                            .context = how.context,

@@ -32,6 +32,12 @@ uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint32_t first, uint64_t gl
     return sooner(most, all);
 }
 
+uint64_t pl_due_epochs(const pl_due_t *due, uint64_t total_steps)
+{
+    uint64_t per_epoch = (due->batches + accumulate(due) - 1) / accumulate(due);
+    return (total_steps + per_epoch - 1) / per_epoch;
+}
+
 bool pl_due_step(const pl_due_t *due, uint32_t batch)
 {
     return (batch + UINT64_C(1)) % accumulate(due) == 0

@@ -68,6 +68,9 @@ static uint64_t epoch_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
     pl_train_batch_t msg = {.global_step = pl_due_steps(&e->due, batch->batch_idx)
                                            + !step_due,
                             .total_steps = e->total_steps,
+                            .epoch = e->pass.epoch,
+                            .total_epochs = pl_due_epochs(&e->due, e->total_steps),
+                            .epoch_ends = batch->batch_idx + 1 == e->due.batches,
                             .shard = pl_due_shard(&e->due, batch->batch_idx),
                             .step_due = step_due,
                             .lr_factor = e->lr_factor,
@@ -84,12 +87,13 @@ static bool is_at_decision(const pl_epoch_t *e)
     return fetched > e->decided && pl_due_decision(&e->due, fetched - 1);
 }
 
-/* A stop waits for the optimizer step that the newest micro-batch belongs to. */
+/* A stop or a checkpoint waits for the optimizer step that the newest micro-batch belongs
+ * to. */
 static bool epoch_may_fetch(const pl_pass_t *pass)
 {
     const pl_epoch_t *e = (const pl_epoch_t *)pass;
     return !is_at_decision(e)
-           && !(e->stopping
+           && !((e->stopping || *e->wanted.save)
                 && (pass->fetched == 0 || pl_due_step(&e->due, pass->fetched - 1)));
 }
 
@@ -125,6 +129,8 @@ static void epoch_finish(pl_epoch_t *e)
                                                        .ended = e->ended || e->stopping,
                                                        .whole = pass->done
                                                                 == e->due.batches,
+                                                       .save = "",
+                                                       .drop = "",
                                                        .reason = e->reason,
                                                        .metrics = text});
     else
@@ -132,12 +138,35 @@ static void epoch_finish(pl_epoch_t *e)
     pl_free(text);
 }
 
-/* A stop comes between two decisions. */
+/* Whoever makes the checkpoint asks for more than this loop has. */
+static void epoch_halt(pl_epoch_t *e)
+{
+    const pl_wanted_t wanted = e->wanted;
+    char *text = pl_metrics_text(e->newest, &e->pass.failure);
+    e->wanted = (pl_wanted_t){0};
+    pl_call_t *call = pl_pass_call(&e->pass);
+    if (text)
+        pl_reply_train_epoch(call,
+                             &(pl_train_epoch_reply_t){.global_step = e->global_step,
+                                                       .samples = e->samples,
+                                                       .halted = true,
+                                                       .save = wanted.save,
+                                                       .drop = wanted.drop,
+                                                       .reason = "",
+                                                       .metrics = text});
+    else
+        pl_call_fail(call, &e->pass.failure);
+    pl_free(text);
+}
+
+/* A stop or a checkpoint comes between two decisions. */
 static void epoch_rest(pl_pass_t *pass)
 {
     pl_epoch_t *e = (pl_epoch_t *)pass;
     if (is_at_decision(e))
         pl_epoch_decide(e);
+    else if (*e->wanted.save)
+        epoch_halt(e);
     else
         epoch_finish(e);
 }
@@ -148,7 +177,8 @@ static void epoch_names(pl_pass_t *pass, const char *names)
 {
     pl_epoch_t *e = (pl_epoch_t *)pass;
     pl_figures_name(&e->sums, "train_", names);
-    e->since_log = e->sums;
+    pl_figures_name(&e->since_log, "train_", names);
+    pl_epoch_sums_restore(e);
 }
 
 static uint32_t epoch_begun(pl_pass_t *pass, uint32_t there)
@@ -172,11 +202,15 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
     int code = pl_pass_is_idle(&e->pass, err);
     if (code != PL_OK)
         return code;
+    e->asking.points = msg->points;
+    e->due.callback_every = msg->every_n_steps;
+    if (msg->goes_on) {
+        pl_pass_resume(&e->pass, call);
+        return PL_OK;
+    }
     e->pass.epoch = msg->epoch;
     e->pass.first = e->decided = msg->batch;
     e->lr_factor *= msg->lr_factor;
-    e->asking.points = msg->points;
-    e->due.callback_every = msg->every_n_steps;
     e->global_step = msg->global_step;
     if (msg->batch == 0) {
         pl_figures_clear(&e->sums);
@@ -232,12 +266,17 @@ static void epoch_release(void *self)
 {
     pl_epoch_t *e = self;
     json_decref(e->newest);
+    json_decref(e->kept);
+    pl_figures_release(&e->sums);
+    pl_figures_release(&e->since_log);
 }
 
 static const pl_handler_t epoch_handlers[] = {
     PL_ON(start, epoch_start),
     PL_ON(train_epoch, epoch_train),
     PL_ON(stop, epoch_stop),
+    PL_ON(get_state, pl_epoch_get_state),
+    PL_ON(set_state, pl_epoch_set_state),
     PL_HANDLERS_END,
 };
 

@@ -28,9 +28,8 @@ static void decision_end(pl_epoch_t *e)
     pl_pass_go_on(&e->pass);
 }
 
-/* ---- log lines ---- */
-
-static void logged(void *self, const pl_answer_t *answer)
+/* Of what has nothing to say. */
+static void acknowledged(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
     if (pl_pass_failed(&e->pass, answer))
@@ -39,10 +38,12 @@ static void logged(void *self, const pl_answer_t *answer)
     decision_next(e);
 }
 
+/* ---- log lines ---- */
+
 static bool decide_log(pl_epoch_t *e)
 {
     return (e->pass.done == e->due.end || pl_due_log(&e->due, e->pass.done - 1))
-           && pl_epoch_log(e, logged);
+           && pl_epoch_log(e, acknowledged);
 }
 
 /* ---- hooks ---- */
@@ -53,6 +54,7 @@ static void epoch_wish(pl_epoch_t *e, const pl_ask_callbacks_reply_t *wish)
                                     .global_step = e->global_step};
     pl_ask_log(e, &e->asking, &msg, wish, e->newest, &e->pass.failure);
     e->lr_factor *= wish->lr_factor;
+    pl_wanted_add(&e->wanted, wish->save, wish->drop, &e->pass.failure);
     if (!wish->stop || e->stopping)
         return;
     e->stopping = true;
@@ -156,6 +158,20 @@ static bool decide_validate(pl_epoch_t *e)
     return e->evaluating != 0;
 }
 
+/* For schedules that go by figures: after a validation or, where there is none, an
+ * epoch. */
+static bool decide_observe(pl_epoch_t *e)
+{
+    const bool news = e->due.validates ? e->validated : e->pass.done == e->due.batches;
+    char *text = news ? pl_metrics_text(e->newest, &e->pass.failure) : NULL;
+    const pl_observe_figures_t msg = {.figures = text};
+    const pl_how_t how = {.on_answer = acknowledged};
+    bool sent =
+        text && pl_call_observe_figures(e, e->pass.strategy, &msg, how, &e->pass.failure);
+    pl_free(text);
+    return sent;
+}
+
 static bool decide_validation_end(pl_epoch_t *e)
 {
     return e->validated && (e->asking.points & PL_AT(VALIDATION_END))
@@ -167,8 +183,8 @@ static bool decide_validation_end(pl_epoch_t *e)
 /* Each sends what it is about, where that is due and somebody wants it: then its answer
  * calls decision_next(). */
 static bool (*const decisions[])(pl_epoch_t *e) = {
-    decide_log,      decide_batch_end,      decide_validation_start,
-    decide_validate, decide_validation_end,
+    decide_log,      decide_batch_end, decide_validation_start,
+    decide_validate, decide_observe,   decide_validation_end,
 };
 enum { DECISIONS = sizeof decisions / sizeof *decisions };
 

@@ -8,6 +8,7 @@
 #include "actors/loops/due.h"
 #include "actors/loops/figures.h"
 #include "actors/loops/pass.h"
+#include "actors/wanted.h"
 
 typedef struct pl_epoch {
     pl_pass_t pass;                                         /* first: see pass.h */
@@ -28,6 +29,9 @@ typedef struct pl_epoch {
     bool told;                                 /* to stop, from above: does not wait for a
                                                   validation */
     char reason[128];
+    pl_wanted_t wanted;                    /* a checkpoint: at the end of this step */
+    json_t *kept;                          /* sums to go on from, once they have their
+                                              names  [none] */
     pl_figures_t sums, since_log;          /* over the epoch; since the newest log line */
     json_t *newest;                        /* figures by name, over the run */
     int64_t reported;                      /* when progress was told last */
@@ -44,6 +48,15 @@ void pl_epoch_report_now(pl_epoch_t *e, const char *event);
 /* A line of what came since the newest to the loggers, at its end with what the epoch
  * comes to; `then` hears that they have it  [nobody]. */
 bool pl_epoch_log(pl_epoch_t *e, pl_on_answer_t then);
+
+/* ---- epoch_state.c: what a checkpoint keeps of it ---- */
+
+int pl_epoch_get_state(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err);
+int pl_epoch_set_state(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err);
+/* Sums have their names: they get their values back. */
+void pl_epoch_sums_restore(pl_epoch_t *e);
 
 /* ---- epoch_decide.c: what a batch is followed by ---- */
 

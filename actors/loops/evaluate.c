@@ -1,5 +1,4 @@
 /* evaluate.c - the evaluate loop: forward all batches of a stage, sum the figures */
-#include <math.h>
 #include <stdio.h>
 
 #include "actors/loops/figures.h"
@@ -42,15 +41,17 @@ static void evaluate_report(pl_walk_t *walk)
 
 /* Validation changes nothing, so the run goes on; but who chooses weights by such a
  * figure should know. */
-static void evaluate_warn(evaluate_t *e)
+static void evaluate_warn(evaluate_t *e, const json_t *metrics)
 {
-    for (int k = 0; k < e->figures.count; k++) {
-        const pl_figure_t *f = &e->figures.figure[k];
-        if (f->weight != 0 && !isfinite(f->sum / f->weight))
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)metrics, name, value)
+    {
+        if (json_is_null(value))
             pl_log_line(
                 PL_LOG_WARNING, pl_actor_rank(e), pl_actor_name(e),
                 "%s is not finite after step %llu: look at the data and the weights",
-                f->name, (unsigned long long)e->global_step);
+                name, (unsigned long long)e->global_step);
     }
 }
 
@@ -60,12 +61,12 @@ static void evaluate_end(pl_walk_t *walk, pl_call_t *call)
     pl_error_t err = {0};
     json_t *metrics = json_object();
     char *text = NULL;
-    evaluate_warn(e);
     if (metrics
         && pl_figures_put(&e->figures, PL_FIGURES_OF_PASS, metrics, &err) == PL_OK)
         text = pl_metrics_text(metrics, &err);
     else if (!metrics)
         pl_no_memory(&err);
+    evaluate_warn(e, metrics);
     json_decref(metrics);
     if (text)
         pl_reply_evaluate(call, &(pl_evaluate_reply_t){.metrics = text,
@@ -111,6 +112,11 @@ static void evaluate_cancel(void *self, pl_call_t *call)
         pl_walk_cancel(&e->walk);
 }
 
+static void evaluate_release(void *self)
+{
+    pl_figures_release(&((evaluate_t *)self)->figures);
+}
+
 static const pl_handler_t evaluate_handlers[] = {
     PL_ON(start, pl_walk_start),
     PL_ON(evaluate, evaluate_evaluate),
@@ -125,4 +131,5 @@ const pl_actor_ops_t pl_evaluate_loop = {
     .level = PL_LEVEL_EVAL_LOOP,
     .handlers = evaluate_handlers,
     .on_cancel = evaluate_cancel,
+    .release = evaluate_release,
 };

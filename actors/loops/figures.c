@@ -5,39 +5,69 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/loops/metric.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
 
+static void figure_name(pl_figures_t *figures, const char *prefix, const char *line)
+{
+    pl_figure_t *f = &figures->figure[figures->count];
+    size_t length = strcspn(line, "\t\n");
+    unsigned kind = 0, average = 0;
+    f->count = 2, f->columns = 1;
+    sscanf(line + length, "%u %u %zu %zu", &kind, &average, &f->count, &f->columns);
+    if (kind >= PL_METRIC_KINDS || average > PL_PER_CLASS)
+        return;
+    f->kind = kind;
+    f->average = average;
+    f->from = figures->size;
+    f->on_step = length && line[length - 1] == '*';
+    snprintf(f->name, sizeof f->name, "%s%.*s", prefix, (int)(length - f->on_step), line);
+    figures->size += f->count;
+    figures->count++;
+}
+
 void pl_figures_name(pl_figures_t *figures, const char *prefix, const char *names)
 {
-    figures->count = 0;
+    pl_figures_release(figures);
     while (*names && figures->count < PL_FIGURES_MOST) {
-        pl_figure_t *f = &figures->figure[figures->count++];
-        size_t length = strcspn(names, "\n");
-        f->on_step = length && names[length - 1] == '*';
-        snprintf(f->name, sizeof f->name, "%s%.*s", prefix, (int)(length - f->on_step),
-                 names);
-        names += length + (names[length] == '\n');
+        figure_name(figures, prefix, names);
+        names += strcspn(names, "\n");
+        names += *names == '\n';
     }
-    pl_figures_clear(figures);
 }
 
 void pl_figures_clear(pl_figures_t *figures)
 {
-    for (int k = 0; k < figures->count; k++)
-        figures->figure[k].sum = figures->figure[k].weight = 0;
+    if (figures->sum)
+        memset(figures->sum, 0, figures->size * sizeof *figures->sum);
+    figures->failed = false;
 }
 
-void pl_figures_add(pl_figures_t *figures, pl_bytes_t pairs)
+void pl_figures_release(pl_figures_t *figures)
 {
-    const char *at = pairs.data;
-    int count = (int)(pairs.size / (2 * sizeof(double)));
-    for (int k = 0; k < count && k < figures->count; k++) {
-        double pair[2];
-        memcpy(pair, at + (size_t)k * sizeof pair, sizeof pair);
-        figures->figure[k].sum += pair[0];
-        figures->figure[k].weight += pair[1];
+    pl_free(figures->sum);
+    *figures = (pl_figures_t){0};
+}
+
+bool pl_figures_begin(pl_figures_t *figures)
+{
+    if (!figures->sum)
+        figures->sum = pl_alloc_array(figures->size, sizeof *figures->sum);
+    figures->failed |= !figures->sum;
+    return figures->sum;
+}
+
+void pl_figures_add(pl_figures_t *figures, pl_bytes_t sums)
+{
+    size_t count = sums.size / sizeof(double);
+    const char *from = sums.data;
+    pl_figures_begin(figures);
+    for (size_t k = 0; k < count && k < figures->size && figures->sum; k++) {
+        double one;
+        memcpy(&one, from + k * sizeof one, sizeof one);
+        figures->sum[k] += one;
     }
 }
 
@@ -47,22 +77,46 @@ int pl_metric_put(json_t *into, const char *name, double value, pl_error_t *err)
     return json_object_set_new(into, name, number) == 0 ? PL_OK : pl_no_memory(err);
 }
 
-static bool is_wanted(const pl_figure_t *figure, pl_figures_of_t of)
+/* Values of classes one by one, each under its number. */
+static int put_list(json_t *into, const char *name, const char *behind,
+                    const json_t *values, pl_error_t *err)
 {
-    return figure->weight != 0 && (figure->on_step || of != PL_FIGURES_OF_STEPS);
+    for (size_t k = 0; k < json_array_size(values); k++) {
+        char numbered[96];
+        snprintf(numbered, sizeof numbered, "%s_%zu%s", name, k, behind);
+        if (json_object_set(into, numbered, json_array_get(values, k)) != 0)
+            return pl_no_memory(err);
+    }
+    return PL_OK;
+}
+
+static int put_value(json_t *into, const pl_figure_t *f, const char *behind,
+                     json_t *value, pl_error_t *err)
+{
+    char name[96];
+    if (json_is_array(value) && f->kind != PL_METRIC_CONFUSION)
+        return put_list(into, f->name, behind, value, err);
+    snprintf(name, sizeof name, "%s%s", f->name, behind);
+    return json_object_set(into, name, value) == 0 ? PL_OK : pl_no_memory(err);
 }
 
 int pl_figures_put(const pl_figures_t *figures, pl_figures_of_t of, json_t *into,
                    pl_error_t *err)
 {
-    int code = PL_OK;
-    for (int k = 0; k < figures->count && code == PL_OK; k++) {
+    int code = figures->failed ? pl_no_memory(err) : PL_OK;
+    for (int k = 0; k < figures->count && code == PL_OK && figures->sum; k++) {
         const pl_figure_t *f = &figures->figure[k];
-        char name[sizeof f->name + sizeof "_epoch"];
-        snprintf(name, sizeof name, "%s%s", f->name,
-                 f->on_step && of == PL_FIGURES_OF_EPOCH ? "_epoch" : "");
-        if (is_wanted(f, of))
-            code = pl_metric_put(into, name, f->sum / f->weight, err);
+        const pl_metric_sums_t sums = {f->kind, f->average, figures->sum + f->from,
+                                       f->count, f->columns};
+        json_t *value = NULL;
+        if (!f->on_step && of == PL_FIGURES_OF_STEPS)
+            continue;
+        code = pl_metric_value(&sums, &value, err);
+        if (value)
+            code = put_value(into, f,
+                             f->on_step && of == PL_FIGURES_OF_EPOCH ? "_epoch" : "",
+                             value, err);
+        json_decref(value);
     }
     return code;
 }

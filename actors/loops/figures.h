@@ -11,19 +11,27 @@ enum { PL_FIGURES_MOST = 64 };
 typedef struct pl_figure {
     char name[64];                       /* with the stage's prefix: "val_loss" */
     bool on_step;                        /* wanted at steps too, not only over an epoch */
-    double sum, weight;
+    pl_metric_kind_t kind;
+    pl_average_t average;
+    size_t from, count, columns;              /* its place among the sums; see metric.h */
 } pl_figure_t;
 
 typedef struct pl_figures {
     int count;
     pl_figure_t figure[PL_FIGURES_MOST];
+    size_t size;                                            /* of all figures, numbers */
+    double *sum;                                            /* [size]  [nothing yet] */
+    bool failed;                                            /* no memory for them */
 } pl_figures_t;
 
-/* Takes the names of a figure_names reply, with a prefix ("train_") before each. */
+/* Takes the lines of a figure_names reply, with a prefix ("train_") before each name. */
 void pl_figures_name(pl_figures_t *figures, const char *prefix, const char *names);
 void pl_figures_clear(pl_figures_t *figures);               /* sums, not names */
-/* Adds the float64 pairs of a batch. */
-void pl_figures_add(pl_figures_t *figures, pl_bytes_t pairs);
+void pl_figures_release(pl_figures_t *figures);             /* fine of a zeroed one */
+/* Room for the sums, all zero; false: no memory, which figures tell when they are put. */
+bool pl_figures_begin(pl_figures_t *figures);
+/* Adds the float64 sums of a batch. */
+void pl_figures_add(pl_figures_t *figures, pl_bytes_t sums);
 /* What sums are of.  A figure that is wanted at steps has the epoch's mean under a name
  * of its own. */
 typedef enum pl_figures_of {
@@ -32,7 +40,8 @@ typedef enum pl_figures_of {
     PL_FIGURES_OF_PASS,                     /* "val_loss" */
 } pl_figures_of_t;
 
-/* Puts sum / weight of each into a JSON object; those without weight are left out. */
+/* Puts the value of each into a JSON object; those of which nothing was counted are left
+ * out.  Values of classes have names of their own: "val_f1_0", "val_f1_1", … */
 int pl_figures_put(const pl_figures_t *figures, pl_figures_of_t of, json_t *into,
                    pl_error_t *err);
 /* Puts one number; what is not finite becomes null. */

@@ -1,8 +1,9 @@
 /* fit.c - the fit loop: epochs until a limit or a stop, then the weights */
+#include "actors/loops/fit_parts.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/loops/ask.h"
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
 #include "base/alloc.h"
@@ -11,30 +12,10 @@
 #include "base/run.h"
 #include "runtime/cargo.h"
 
-typedef struct fit {
-    const pl_trainer_options_t *options;         /* of the job that it was started with */
-    bool saves;                                  /* this rank writes files */
-    pl_address_t epoch, checkpoint, strategy;
-    pl_asking_t asking;
-    uint64_t every_n_steps;               /* between two questions at batches; 0: never */
-    pl_call_t *call;                      /* the run  [NULL: idle] */
-    int64_t began;
-    uint32_t epochs;                      /* done */
-    uint64_t global_step, total_steps;    /* total_steps 0: not known */
-    uint64_t samples;                     /* trained on */
-    bool ended, stopped, epoch_whole;     /* epoch_whole: the newest was not cut short */
-    bool saving;                          /* the weights are on their way to the result */
-    bool told;                            /* callbacks, that it fails */
-    pl_error_t failure;                   /* after the last step  [code 0: none] */
-    double lr_factor;                     /* asked for by callbacks, not yet handed on */
-    json_t *metrics;
-    pl_outcome_t *outcome;
-} fit_t;
-
 static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     (void)call;
-    fit_t *fit = self;
+    pl_fit_t *fit = self;
     fit->options = ((const pl_job_t *)body->start.context)->trainer;
     fit->epoch = pl_peer(self, "epoch");
     fit->asking.callback = pl_peer(self, "callback");
@@ -42,6 +23,7 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     fit->checkpoint = pl_peer(self, "checkpoint");
     fit->strategy = pl_peer(self, "strategy");
     fit->saves = !pl_is_nobody(fit->checkpoint);
+    fit->lr_factor = 1;
     fit->metrics = json_object();
     if (!fit->metrics)
         return pl_no_memory(err);
@@ -49,12 +31,12 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     return PL_OK;
 }
 
-static void fit_save(fit_t *fit);
-static bool fit_tell_failure(fit_t *fit);
+static void fit_save(pl_fit_t *fit);
+static bool fit_tell_failure(pl_fit_t *fit);
 
 /* Once all steps are made, a failure is told with the weights that they made; unless who
  * has them is stuck. */
-static void fit_fail(fit_t *fit, const pl_error_t *error)
+void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error)
 {
     bool all_made = fit->ended
                     || (fit->total_steps && fit->global_step >= fit->total_steps);
@@ -74,21 +56,21 @@ static void fit_fail(fit_t *fit, const pl_error_t *error)
 }
 
 /* True unless the answer is the reply that was waited for; errors end the run. */
-static bool fit_failed(fit_t *fit, const pl_answer_t *answer)
+static bool fit_failed(pl_fit_t *fit, const pl_answer_t *answer)
 {
     if (answer->kind == PL_ANSWER_ERROR)
-        fit_fail(fit, answer->error);
+        pl_fit_fail(fit, answer->error);
     return answer->kind != PL_ANSWER_REPLY || !fit->call;
 }
 
 /* A call that was not made is an error that ends the run. */
-static void fit_sent(fit_t *fit, uint64_t call, const pl_error_t *err)
+static void fit_sent(pl_fit_t *fit, uint64_t call, const pl_error_t *err)
 {
     if (!call)
-        fit_fail(fit, err);
+        pl_fit_fail(fit, err);
 }
 
-static void fit_pass_report(fit_t *fit, const pl_run_progress_t *report)
+static void fit_pass_report(pl_fit_t *fit, const pl_run_progress_t *report)
 {
     if (fit->call)
         pl_progress_run(fit->call, report);
@@ -96,7 +78,7 @@ static void fit_pass_report(fit_t *fit, const pl_run_progress_t *report)
 
 /* ---- the end: callbacks, weights, result ---- */
 
-static void fit_reply(fit_t *fit)
+static void fit_reply(pl_fit_t *fit)
 {
     pl_call_t *call = fit->call;
     fit->call = NULL;
@@ -105,7 +87,7 @@ static void fit_reply(fit_t *fit)
 
 static void fit_saved(void *self, const pl_answer_t *answer)
 {
-    fit_t *fit = self;
+    pl_fit_t *fit = self;
     if (answer->kind == PL_ANSWER_ERROR && fit->outcome->error.code == PL_OK)
         fit->outcome->error = *answer->error;     /* the weights are in the result all the
                                                      same */
@@ -115,14 +97,14 @@ static void fit_saved(void *self, const pl_answer_t *answer)
 
 static void fit_exported(void *self, const pl_answer_t *answer)
 {
-    fit_t *fit = self;
+    pl_fit_t *fit = self;
     pl_error_t err = {0};
     if (answer->kind == PL_ANSWER_LATE) {
         pl_fail(&err, PL_ESTUCK,
                 "reading the weights after step %llu has not ended for %g s "
                 "(trainer.step_timeout)",
                 (unsigned long long)fit->global_step, fit->options->step_timeout);
-        fit_fail(fit, &err);
+        pl_fit_fail(fit, &err);
     }
     if (fit_failed(fit, answer))
         return;
@@ -138,7 +120,7 @@ static void fit_exported(void *self, const pl_answer_t *answer)
         fit_reply(fit);
 }
 
-static int outcome_fill(fit_t *fit, pl_error_t *err)
+static int outcome_fill(pl_fit_t *fit, pl_error_t *err)
 {
     fit->outcome = pl_outcome_new(err);
     if (!fit->outcome)
@@ -152,12 +134,12 @@ static int outcome_fill(fit_t *fit, pl_error_t *err)
     return fit->outcome->metrics ? PL_OK : PL_ENOMEM;
 }
 
-static void fit_save(fit_t *fit)
+static void fit_save(pl_fit_t *fit)
 {
     pl_error_t err = {0};
     fit->saving = true;
     if (outcome_fill(fit, &err) != PL_OK) {
-        fit_fail(fit, &err);
+        pl_fit_fail(fit, &err);
         return;
     }
     pl_how_t how = {.on_answer = fit_exported,
@@ -170,12 +152,13 @@ static void fit_save(fit_t *fit)
 
 static void fit_end_hooked(void *self, const pl_answer_t *answer)
 {
-    fit_t *fit = self;
+    pl_fit_t *fit = self;
     if (!fit_failed(fit, answer))
-        fit_save(fit);
+        pl_fit_kept(fit, fit_save);
 }
 
-static uint64_t fit_ask(fit_t *fit, unsigned point, pl_on_answer_t then, pl_error_t *err)
+static uint64_t fit_ask(pl_fit_t *fit, unsigned point, pl_on_answer_t then,
+                        pl_error_t *err)
 {
     pl_ask_callbacks_t msg = {.point = point,
                               .epoch = fit->epochs,
@@ -187,7 +170,7 @@ static uint64_t fit_ask(fit_t *fit, unsigned point, pl_on_answer_t then, pl_erro
                   err);
 }
 
-static void fit_hook(fit_t *fit, unsigned point, pl_on_answer_t then)
+static void fit_hook(pl_fit_t *fit, unsigned point, pl_on_answer_t then)
 {
     pl_error_t err = {0};
     fit_sent(fit, fit_ask(fit, point, then, &err), &err);
@@ -195,15 +178,25 @@ static void fit_hook(fit_t *fit, unsigned point, pl_on_answer_t then)
 
 /* ---- a failure is told before it ends the run ---- */
 
+static void fit_fail_again(pl_fit_t *fit)
+{
+    pl_fit_fail(fit, &fit->failure);
+}
+
 static void fit_failure_told(void *self, const pl_answer_t *answer)
 {
-    fit_t *fit = self;
-    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
-        fit_fail(fit, &fit->failure);
+    pl_fit_t *fit = self;
+    if (answer->kind == PL_ANSWER_REPLY) {
+        const pl_ask_callbacks_reply_t *wish = &answer->body->ask_callbacks_reply;
+        pl_wanted_add(&fit->wanted, wish->save, wish->drop, NULL);
+        pl_fit_keep(fit, fit_fail_again);
+    } else if (answer->kind == PL_ANSWER_ERROR) {
+        pl_fit_fail(fit, &fit->failure);
+    }
 }
 
 /* False: nobody wants to know, or they do already. */
-static bool fit_tell_failure(fit_t *fit)
+static bool fit_tell_failure(pl_fit_t *fit)
 {
     if (fit->told || !(fit->asking.points & PL_AT(EXCEPTION)))
         return false;
@@ -211,7 +204,7 @@ static bool fit_tell_failure(fit_t *fit)
     return fit_ask(fit, PL_HOOK_EXCEPTION, fit_failure_told, NULL) != 0;
 }
 
-static void fit_end(fit_t *fit)
+static void fit_end(pl_fit_t *fit)
 {
     fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
 }
@@ -219,9 +212,11 @@ static void fit_end(fit_t *fit)
 /* ---- epochs ---- */
 
 static void fit_epoch_begin(void *self, const pl_answer_t *answer);
+static void fit_train(pl_fit_t *fit, bool goes_on);
 
-/* What a callback wants, at whichever point it was asked. */
-static void fit_wish(fit_t *fit, const pl_ask_callbacks_reply_t *wish)
+/* What a callback wants, at whichever point it was asked.  Between two epochs a
+ * checkpoint is made at once; an epoch that was broken off is none. */
+static void fit_wish(pl_fit_t *fit, const pl_ask_callbacks_reply_t *wish)
 {
     const pl_ask_callbacks_t msg = {.epoch = fit->epochs,
                                     .global_step = fit->global_step};
@@ -229,83 +224,138 @@ static void fit_wish(fit_t *fit, const pl_ask_callbacks_reply_t *wish)
     fit->lr_factor *= wish->lr_factor;
     fit->ended |= wish->stop;
     fit->stopped |= wish->stop;
+    fit->wished |= wish->stop;
+    if (!fit->in_epoch)
+        pl_wanted_add(&fit->wanted, wish->save, wish->drop, NULL);
 }
 
-static void fit_epoch_hooked(void *self, const pl_answer_t *answer)
+/* Who is told to stop is to be able to go on. */
+static void fit_want_stopped(pl_fit_t *fit)
 {
-    fit_t *fit = self;
-    if (fit_failed(fit, answer))
+    if (!fit->told_to_stop || !fit->options->enable_checkpointing)
         return;
-    fit_wish(fit, &answer->body->ask_callbacks_reply);
-    fit->epochs += fit->epoch_whole;
-    if (fit->ended
-        || (fit->options->max_epochs >= 0
-            && fit->epochs >= (uint64_t)fit->options->max_epochs)
-        || (fit->options->max_steps >= 0
-            && fit->global_step >= (uint64_t)fit->options->max_steps))
+    pl_wanted_add(&fit->wanted, PL_STOPPED_CHECKPOINT, "", NULL);
+}
+
+static void fit_next(pl_fit_t *fit)
+{
+    if (fit->resumes)
+        fit_train(fit, false);
+    else if (fit->ended
+             || (fit->options->max_epochs >= 0
+                 && fit->epochs >= (uint64_t)fit->options->max_epochs)
+             || (fit->options->max_steps >= 0
+                 && fit->global_step >= (uint64_t)fit->options->max_steps))
         fit_end(fit);
     else
         fit_hook(fit, PL_HOOK_TRAIN_EPOCH_START, fit_epoch_begin);
 }
 
+static void fit_epoch_hooked(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    if (fit_failed(fit, answer))
+        return;
+    fit->epochs += fit->epoch_whole;
+    fit_wish(fit, &answer->body->ask_callbacks_reply);
+    if (fit->epoch_whole)
+        fit_want_stopped(fit);
+    fit->epoch_whole = false;
+    pl_fit_keep(fit, fit_next);
+}
+
+static void fit_ask_epoch_end(pl_fit_t *fit)
+{
+    fit_hook(fit, PL_HOOK_TRAIN_EPOCH_END, fit_epoch_hooked);
+}
+
+static void fit_epoch_reported(pl_fit_t *fit, const pl_train_epoch_progress_t *p)
+{
+    fit->global_step = p->global_step;
+    fit->total_steps = p->total_steps;
+    if (strcmp(p->event, "train"))                          /* those come by the clock */
+        pl_metrics_merge(fit->metrics, p->metrics, NULL);
+    fit_pass_report(fit, &(pl_run_progress_t){.event = p->event,
+                                              .global_step = p->global_step,
+                                              .total_steps = p->total_steps,
+                                              .epoch = p->epoch,
+                                              .batch = p->batch,
+                                              .batches = p->batches,
+                                              .metrics = p->metrics});
+}
+
+static void fit_epoch_go_on(pl_fit_t *fit)
+{
+    fit_train(fit, true);
+}
+
 static void fit_epoch_done(void *self, const pl_answer_t *answer)
 {
-    fit_t *fit = self;
+    pl_fit_t *fit = self;
     pl_error_t err = {0};
-    if (answer->kind == PL_ANSWER_PROGRESS) {
-        const pl_train_epoch_progress_t *p = &answer->body->train_epoch_progress;
-        fit->global_step = p->global_step;
-        fit->total_steps = p->total_steps;
-        if (strcmp(p->event, "train"))                      /* those come by the clock */
-            pl_metrics_merge(fit->metrics, p->metrics, NULL);
-        fit_pass_report(fit, &(pl_run_progress_t){.event = p->event,
-                                                  .global_step = p->global_step,
-                                                  .total_steps = p->total_steps,
-                                                  .epoch = p->epoch,
-                                                  .batch = p->batch,
-                                                  .batches = p->batches,
-                                                  .metrics = p->metrics});
-    }
+    if (answer->kind == PL_ANSWER_PROGRESS)
+        fit_epoch_reported(fit, &answer->body->train_epoch_progress);
     if (fit_failed(fit, answer))
         return;
     const pl_train_epoch_reply_t *reply = &answer->body->train_epoch_reply;
     fit->global_step = reply->global_step;
     fit->samples = reply->samples;
-    fit->ended = reply->ended;
-    fit->stopped = reply->reason[0] != '\0';
-    fit->epoch_whole = reply->whole;
-    if (pl_metrics_merge(fit->metrics, reply->metrics, &err) != PL_OK)
-        fit_fail(fit, &err);
-    else
-        fit_hook(fit, PL_HOOK_TRAIN_EPOCH_END, fit_epoch_hooked);
-}
-
-static void fit_epoch_begin(void *self, const pl_answer_t *answer)
-{
-    fit_t *fit = self;
-    pl_error_t err = {0};
-    if (fit_failed(fit, answer))
-        return;
-    fit_wish(fit, &answer->body->ask_callbacks_reply);
-    if (fit->ended) {
-        fit_end(fit);
+    if (pl_metrics_merge(fit->metrics, reply->metrics, &err) != PL_OK
+        || pl_wanted_add(&fit->wanted, reply->save, reply->drop, &err) != PL_OK) {
+        pl_fit_fail(fit, &err);
         return;
     }
+    if (reply->halted) {
+        pl_fit_keep(fit, fit_epoch_go_on);
+        return;
+    }
+    fit->ended = reply->ended;
+    fit->stopped = reply->reason[0] != '\0';
+    fit->wished |= fit->stopped && !fit->told_to_stop;
+    fit->epoch_whole = reply->whole;
+    fit->in_epoch = !reply->whole;
+    if (fit->in_epoch)
+        fit_want_stopped(fit);
+    pl_fit_keep(fit, fit_ask_epoch_end);
+}
+
+/* From its start, or from where a run that was cut off had come to, or on after a
+ * halt. */
+static void fit_train(pl_fit_t *fit, bool goes_on)
+{
+    pl_error_t err = {0};
     pl_train_epoch_t msg = {.epoch = fit->epochs,
+                            .batch = fit->resumes ? fit->batch : 0,
                             .global_step = fit->global_step,
                             .lr_factor = fit->lr_factor,
                             .points = fit->asking.points,
-                            .every_n_steps = fit->every_n_steps};
-    fit->lr_factor = 1;
+                            .every_n_steps = fit->every_n_steps,
+                            .goes_on = goes_on};
+    if (!goes_on)
+        fit->lr_factor = 1;
+    fit->resumes = false;
+    fit->in_epoch = true;
     fit_sent(fit,
              pl_call_train_epoch(fit, fit->epoch, &msg,
                                  (pl_how_t){.on_answer = fit_epoch_done}, &err),
              &err);
 }
 
+static void fit_epoch_begin(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    if (fit_failed(fit, answer))
+        return;
+    fit_wish(fit, &answer->body->ask_callbacks_reply);
+    if (fit->ended)
+        fit_end(fit);
+    else
+        fit_train(fit, false);
+}
+
 static void fit_interest_known(void *self, const pl_answer_t *answer)
 {
-    fit_t *fit = self;
+    pl_fit_t *fit = self;
     if (fit_failed(fit, answer))
         return;
     fit->asking.points = answer->body->interest_reply.points;
@@ -316,7 +366,7 @@ static void fit_interest_known(void *self, const pl_answer_t *answer)
 static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     (void)body;
-    fit_t *fit = self;
+    pl_fit_t *fit = self;
     pl_how_t how = {.on_answer = fit_interest_known};
     if (fit->call)
         return pl_fail(err, PL_EBUSY, "a fit is under way");
@@ -324,13 +374,13 @@ static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
         return err->code;
     fit->call = call;
     fit->began = pl_now();
-    fit->lr_factor = 1;
     return PL_OK;
 }
 
 static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
-    fit_t *fit = self;
+    pl_fit_t *fit = self;
+    fit->told_to_stop = true;
     if (!pl_call_stop(fit, fit->epoch, &(pl_stop_t){.reason = body->stop.reason},
                       (pl_how_t){0}, err))
         return err->code;
@@ -339,22 +389,22 @@ static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error
 
 static void fit_release(void *self)
 {
-    fit_t *fit = self;
+    pl_fit_t *fit = self;
+    pl_fit_keep_release(fit);
     json_decref(fit->metrics);
     pl_object_unref(fit->outcome);
 }
 
 static const pl_handler_t fit_handlers[] = {
-    PL_ON(start, fit_start),
-    PL_ON(run, fit_run),
-    PL_ON(stop, fit_stop),
+    PL_ON(start, fit_start), PL_ON(run, fit_run),
+    PL_ON(stop, fit_stop),   PL_ON(set_state, pl_fit_set_state),
     PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_fit_loop = {
     .name = "fit",
     .help = "epochs until a limit or a stop",
-    .size = sizeof(fit_t),
+    .size = sizeof(pl_fit_t),
     .role = "loop",
     .level = PL_LEVEL_FIT_LOOP,
     .handlers = fit_handlers,

@@ -65,6 +65,8 @@ pl_layout_t *pl_generate_layout(const char *facts, pl_error_t *err)
     if (layout) {
         layout->stage[PL_PREDICT].present = true;
         layout->stage[PL_PREDICT].samples = layout->stage[PL_PREDICT].batch_size = 1;
+        layout->stage[PL_PREDICT].size[0].count = 1;
+        layout->stage[PL_PREDICT].size_count = 1;
         layout->stage[PL_PREDICT].field_count = 1;
         layout->stage[PL_PREDICT].field[0] =
             (pl_field_t){.name = "x", .dtype = PL_I64, .shape = PL_SHAPE(k.context)};

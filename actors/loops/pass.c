@@ -191,3 +191,11 @@ void pl_pass_begin(pl_pass_t *pass, pl_call_t *call)
         pl_pass_sent(pass, pl_call_process_dataloader(pass, pass->strategy, &msg, how,
                                                       &pass->failure));
 }
+
+void pl_pass_resume(pl_pass_t *pass, pl_call_t *call)
+{
+    pass->call = call;
+    pl_patience_begin(&pass->patience, pass, pass->options->step_timeout, pass_look);
+    pl_pace_paused(&pass->pace);
+    pl_pass_go_on(pass);
+}

@@ -60,6 +60,9 @@ int pl_pass_is_idle(const pl_pass_t *pass, pl_error_t *err);
 /* Takes the call and begins. */
 void pl_pass_begin(pl_pass_t *pass, pl_call_t *call);
 
+/* Takes another call after one that was answered on the way, and goes on. */
+void pl_pass_resume(pl_pass_t *pass, pl_call_t *call);
+
 /* After anything that may let it go on. After a failure nothing new is sent, and what is
  * under way comes back first. */
 void pl_pass_go_on(pl_pass_t *pass);

@@ -123,6 +123,17 @@ static int bind_choice(json_t *values, const pl_option_t *option, const json_t *
     return rc == 0 ? PL_OK : PL_ENOMEM;
 }
 
+/* Their text takes the place of the value that was read. */
+static int bind_groups(json_t *values, const pl_option_t *option, const json_t *value,
+                       const char **groups)
+{
+    char *text = pl_json_write(value, PL_JSON_COMPACT);
+    json_t *string = text ? json_string(text) : NULL;
+    pl_free(text);
+    *groups = json_string_value(string);
+    return json_object_set_new(values, option->name, string) == 0 ? PL_OK : PL_ENOMEM;
+}
+
 static int bind_option(json_t *values, const pl_option_t *option, const json_t *object,
                        const json_t *facts, char *part, pl_error_t *err)
 {
@@ -135,6 +146,8 @@ static int bind_option(json_t *values, const pl_option_t *option, const json_t *
         rc = pl_fail(err, rc, "\"%s\" %s", option->name, err->text);
     else if (option->type == PL_OPTION_PART)
         rc = bind_choice(values, option, value, field);
+    else if (option->type == PL_OPTION_GROUPS)
+        rc = bind_groups(values, option, value, field);
     else
         rc = json_object_set(values, option->name, value) == 0 ? PL_OK : PL_ENOMEM;
     json_decref(value);

@@ -200,8 +200,7 @@ static int read_texts(const pl_option_t *option, const json_t *value, void *fiel
     const char *name;
     json_t *text;
     bool fits = json_is_object(value) && json_object_size(value) <= TEXTS_MOST;
-    json_object_foreach((json_t *)value, name, text)
-    {
+    json_object_foreach((json_t *)value, name, text) {
         fits = fits && json_is_string(text);
         if (!fits)
             break;
@@ -245,6 +244,16 @@ static int read_part(const pl_option_t *option, const json_t *value, void *field
     return fail_value(option, value, "a name or an object with a \"name\"", NULL, err);
 }
 
+static int read_groups(const pl_option_t *option, const json_t *value, void *field,
+                       pl_error_t *err)
+{
+    (void)field;
+    bool fits = json_is_array(value);
+    for (size_t i = 0; i < json_array_size(value); i++)
+        fits = fits && json_is_object(json_array_get(value, i));
+    return fits ? PL_OK : fail_value(option, value, "a list of objects", NULL, err);
+}
+
 int pl_option_read(const pl_option_t *option, const json_t *value, void *field,
                    pl_error_t *err)
 {
@@ -253,7 +262,7 @@ int pl_option_read(const pl_option_t *option, const json_t *value, void *field,
         [PL_OPTION_BOOL] = read_truth,    [PL_OPTION_TEXT] = read_text,
         [PL_OPTION_INTS] = read_integers, [PL_OPTION_AMOUNT] = read_amount,
         [PL_OPTION_PART] = read_part,     [PL_OPTION_REALS] = read_numbers,
-        [PL_OPTION_TEXTS] = read_texts,
+        [PL_OPTION_TEXTS] = read_texts,   [PL_OPTION_GROUPS] = read_groups,
     };
     return readers[option->type](option, value, field, err);
 }
@@ -297,7 +306,7 @@ static size_t field_bytes(pl_option_type_t type)
         [PL_OPTION_BOOL] = sizeof(bool),        [PL_OPTION_TEXT] = sizeof(const char *),
         [PL_OPTION_INTS] = sizeof(pl_ints_t),   [PL_OPTION_AMOUNT] = sizeof(pl_amount_t),
         [PL_OPTION_PART] = sizeof(pl_choice_t), [PL_OPTION_REALS] = sizeof(pl_reals_t),
-        [PL_OPTION_TEXTS] = sizeof(pl_texts_t),
+        [PL_OPTION_TEXTS] = sizeof(pl_texts_t), [PL_OPTION_GROUPS] = sizeof(const char *),
     };
     return (size_t)type < sizeof bytes / sizeof *bytes ? bytes[type] : 0;
 }

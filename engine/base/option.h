@@ -25,7 +25,8 @@ typedef union pl_field_value {
 } pl_field_value_t;
 
 /* Writes the value into *field, which is of the option's type; texts are borrowed from
- * value.  A part is only looked at for its form, and not written.  The error starts with
+ * value.  A part and groups are only looked at for their form, and not
+ * written.  The error starts with
  * a verb, for the caller to put the key before: `takes an integer from 1 up, not 0`. */
 int pl_option_read(const pl_option_t *option, const json_t *value, void *field,
                    pl_error_t *err);

@@ -204,11 +204,10 @@ static json_t *general_keys(const pl_option_t *table, const json_t *section,
     return NULL;
 }
 
-int pl_options_general(const pl_options_t *o, const char *section, void *into,
-                       pl_binding_t **binding_p, pl_error_t *err)
+int pl_options_general(const pl_options_t *o, const char *path, const pl_option_t *table,
+                       void *into, pl_binding_t **binding_p, pl_error_t *err)
 {
-    const pl_option_t *table = pl_options_of(section);
-    json_t *general = general_keys(table, json_object_get(o->root, section), err);
+    json_t *general = general_keys(table, pl_options_value(o, path), err);
     if (!general)
         return PL_ENOMEM;
     int rc = pl_bind(table, general, NULL, into, binding_p, err);

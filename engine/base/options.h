@@ -54,10 +54,10 @@ int pl_options_fail(pl_error_t *err, int code, const pl_options_t *o, const char
  * use. */
 int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
                        pl_binding_t **binding_p, pl_error_t *err);
-/* What "data" or "module" has apart from its part's own options: into is a
- * pl_data_options_t or pl_module_options_t. */
-int pl_options_general(const pl_options_t *o, const char *section, void *into,
-                       pl_binding_t **binding_p, pl_error_t *err);
+/* The keys of a table, such as pl_data_table, that a section has apart from its part's
+ * own options: into is a pl_data_options_t. */
+int pl_options_general(const pl_options_t *o, const char *path, const pl_option_t *table,
+                       void *into, pl_binding_t **binding_p, pl_error_t *err);
 
 /* The part at a path: `automatic` is the name that "auto" or nothing stands for [an
  * error]; facts is the JSON object of pl_data_info_t [none].  PL_ENOTFOUND: nothing is

@@ -23,10 +23,10 @@ typedef struct entry {
     const pl_part_t *part;
 } entry_t;
 
-const char *const pl_roles[] = {"module",      "dataset",  "optimizer",  "scheduler",
-                                "callback",    "logger",   "operator",   "precision",
-                                "accelerator", "strategy", "collective", "launcher",
-                                NULL};
+const char *const pl_roles[] = {"module",    "dataset",     "optimizer", "scheduler",
+                                "averaging", "callback",    "logger",    "operator",
+                                "precision", "accelerator", "strategy",  "collective",
+                                "launcher",  NULL};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static entry_t *entries;

@@ -10,6 +10,8 @@ const pl_section_t pl_sections[] = {
     {"data", PL_SECTION_DATA, "dataset", "what it is trained on", NULL},
     {"optimizer", PL_SECTION_PART, "optimizer", "how parameters are updated", NULL},
     {"scheduler", PL_SECTION_PART, "scheduler", "how the learning rate changes", NULL},
+    {"averaging", PL_SECTION_PART, "averaging", "what average of the weights is kept",
+     NULL},
     {"trainer", PL_SECTION_TRAINER, NULL, "how long, where and with what care", NULL},
     {"callbacks", PL_SECTION_PARTS, "callback", "what is called as the run goes", NULL},
     {"loggers", PL_SECTION_PARTS, "logger", "where metrics go", pl_usual_logger},
@@ -54,6 +56,8 @@ const pl_option_t pl_trainer_table[] = {
             "seconds without progress after which a rank counts as stuck"),
     TRAINER(TEXT, run_name, "\"\"", NULL,
             "name of the run directory, empty for the next number"),
+    PL_BOOL(pl_trainer_options_t, enable_checkpointing, "true",
+            "keep checkpoints that a run can go on from"),
     PL_BOOL(pl_trainer_options_t, enable_progress_bar, "true",
             "show a progress bar on a terminal"),
     PL_OPTIONS_END,
@@ -65,6 +69,8 @@ const pl_option_t pl_data_table[] = {
              "share of the training data kept for validation"),
     PL_BOOL(pl_data_options_t, shuffle, "true", "train in another order in each epoch"),
     PL_INT(pl_data_options_t, prefetch, "4", "1..", "batches prepared ahead"),
+    PL_INT(pl_data_options_t, buckets, "4", "1..8",
+           "lengths that samples of different length are padded to; each is compiled"),
     PL_INT(pl_data_options_t, workers, "1", "1..256", "data threads of a rank"),
     PL_OPTIONS_END,
 };
@@ -73,6 +79,29 @@ const pl_option_t pl_module_table[] = {
     PL_TEXT(pl_module_options_t, init_from, "\"\"", NULL,
             "weights to start a fit from: a .safetensors file, a checkpoint or a run "
             "directory"),
+    PL_OPTIONS_END,
+};
+
+const pl_option_t pl_optimizer_table[] = {
+    PL_TEXT(pl_optimizer_options_t, decay, "\"all\"", "all|matrices",
+            "what weight_decay applies to; matrices: not to biases and norms, tensors of "
+            "fewer than two axes"),
+    PL_GROUPS(pl_optimizer_options_t, groups,
+              "objects with \"match\" and options of their own; a parameter belongs to "
+              "the first that matches"),
+    PL_OPTIONS_END,
+};
+
+const pl_option_t pl_averaging_table[] = {
+    PL_BOOL(pl_averaging_options_t, validate, "true",
+            "validate the average; false: the weights in training"),
+    PL_OPTIONS_END,
+};
+
+const pl_option_t pl_group_table[] = {
+    PL_TEXT(
+        pl_group_options_t, match, NULL, NULL,
+        "pattern of parameters' names: * is any text, ? any letter, [ab] one of them"),
     PL_OPTIONS_END,
 };
 
@@ -95,16 +124,20 @@ const char *pl_source_name(pl_stage_t stage)
     return "";
 }
 
+const pl_option_t *pl_general_options(const char *role)
+{
+    if (!strcmp(role, "module"))
+        return pl_module_table;
+    if (!strcmp(role, "optimizer"))
+        return pl_optimizer_table;
+    return strcmp(role, "averaging") ? NULL : pl_averaging_table;
+}
+
 const pl_option_t *pl_options_of(const char *section)
 {
     if (!strcmp(section, "trainer"))
         return pl_trainer_table;
-    if (!strcmp(section, "module"))
-        return pl_module_table;
-    return !strcmp(section, "data") ? pl_data_table : NULL;
-}
-
-const pl_option_t *pl_general_options(const char *role)
-{
-    return strcmp(role, "module") ? NULL : pl_module_table;
+    if (!strcmp(section, "data"))
+        return pl_data_table;
+    return pl_general_options(section);
 }

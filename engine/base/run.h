@@ -47,6 +47,7 @@ typedef struct pl_trainer_options {
     double step_timeout;                                    /* s */
     const char *default_root_dir;
     const char *run_name;                                   /* "": numbered */
+    bool enable_checkpointing;
     bool enable_progress_bar;
 } pl_trainer_options_t;
 
@@ -58,6 +59,7 @@ typedef struct pl_data_options {
     double val_split;                                     /* share of the training data */
     bool shuffle;
     int64_t prefetch;                                       /* batches */
+    int64_t buckets;                              /* lengths that samples are padded to */
     int64_t workers;                                        /* threads */
 } pl_data_options_t;
 
@@ -69,6 +71,27 @@ typedef struct pl_module_options {
 } pl_module_options_t;
 
 extern const pl_option_t pl_module_table[];
+
+/* "optimizer", apart from the optimizer's own options, which a group may repeat. */
+typedef struct pl_optimizer_options {
+    const char *decay;                                      /* "all" or "matrices" */
+    const char *groups;
+} pl_optimizer_options_t;
+
+extern const pl_option_t pl_optimizer_table[];
+
+/* "averaging", apart from the part's own options. */
+typedef struct pl_averaging_options {
+    bool validate;
+} pl_averaging_options_t;
+
+extern const pl_option_t pl_averaging_table[];
+
+typedef struct pl_group_options {
+    const char *match;
+} pl_group_options_t;
+
+extern const pl_option_t pl_group_table[];
 
 /* The options that stand among those of every part of a role, or NULL; not the part but
  * somebody else reads them.  (A data set's stand among them in "data" alone.) */

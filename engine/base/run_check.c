@@ -31,6 +31,7 @@ typedef struct schema {
     const char *any_of;                  /* or an option of any part of this role  [no] */
     bool named;                          /* "name" is a key */
     bool open;                           /* other keys are judged later */
+    bool some;                           /* of the first table none must be given */
 } schema_t;
 
 typedef pl_json_path_t path_t;
@@ -166,14 +167,36 @@ static int check_any_of(const checker_t *c, const path_t *path, const schema_t *
                              : pl_fail(c->err, why.code, "%s", why.text);
 }
 
+static int check_object(const checker_t *c, const path_t *path, const schema_t *schema,
+                        const json_t *object);
+
+/* Each has options of the part that they stand in. */
+static int check_groups(const checker_t *c, const path_t *path, const schema_t *of,
+                        const json_t *groups)
+{
+    const schema_t schema = {.table = {of->table[0], pl_group_table},
+                             .open = of->open,
+                             .some = true};
+    int rc = PL_OK;
+    for (size_t i = 0; i < json_array_size(groups) && rc == PL_OK; i++) {
+        path_t at = {.up = path, .index = i};
+        rc = check_object(c, &at, &schema, json_array_get(groups, i));
+    }
+    return rc;
+}
+
 static int check_key(const checker_t *c, const path_t *path, const schema_t *schema,
                      const json_t *value)
 {
     const pl_option_t *option = pl_option_find(schema->table[0], path->key);
     if (!option)
         option = pl_option_find(schema->table[1], path->key);
-    if (option)
-        return check_option(c, path, option, value);
+    if (option) {
+        int rc = check_option(c, path, option, value);
+        return rc == PL_OK && option->type == PL_OPTION_GROUPS
+                   ? check_groups(c, path, schema, value)
+                   : rc;
+    }
     if (schema->open || (schema->named && !strcmp(path->key, "name")))
         return PL_OK;
     return schema->any_of ? check_any_of(c, path, schema, value)
@@ -203,7 +226,7 @@ static int check_object(const checker_t *c, const path_t *path, const schema_t *
         if (rc != PL_OK)
             return rc;
     }
-    int rc = check_missing(c, path, schema->table[0], object);
+    int rc = schema->some ? PL_OK : check_missing(c, path, schema->table[0], object);
     return rc == PL_OK ? check_missing(c, path, schema->table[1], object) : rc;
 }
 

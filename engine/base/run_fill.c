@@ -108,15 +108,20 @@ bool pl_data_has_sources(const json_t *data)
     return false;
 }
 
+json_t *pl_part_without(const json_t *value, const pl_option_t *general, pl_error_t *err)
+{
+    json_t *part = json_is_object(value) ? pl_json_copy(value) : json_object();
+    int rc = part ? PL_OK : pl_no_memory(err);
+    if (rc == PL_OK && json_is_string(value))
+        rc = put(part, "name", json_incref((json_t *)value), err);
+    for (; rc == PL_OK && general && general->name; general++)
+        json_object_del(part, general->name);
+    return finish(part, rc);
+}
+
 json_t *pl_data_source_part(const json_t *data, pl_error_t *err)
 {
-    json_t *part = json_is_object(data) ? pl_json_copy(data) : json_object();
-    int rc = part ? PL_OK : pl_no_memory(err);
-    if (rc == PL_OK && json_is_string(data))
-        rc = put(part, "name", json_incref((json_t *)data), err);
-    for (const pl_option_t *option = pl_data_table; rc == PL_OK && option->name; option++)
-        json_object_del(part, option->name);
-    return finish(part, rc);
+    return pl_part_without(data, pl_data_table, err);
 }
 
 /* A data section may name sources, or be one. */

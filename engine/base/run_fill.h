@@ -13,8 +13,11 @@ json_t *pl_run_fill(const json_t *root, pl_error_t *err);
 /* Whether a data section names sources apart. */
 bool pl_data_has_sources(const json_t *data);
 
-/* A new object: what a data section says to its data set, without the general keys; to be
+/* A new object: what a section says to its part, without keys of the table; to be
  * decref'd. */
+json_t *pl_part_without(const json_t *value, const pl_option_t *general, pl_error_t *err);
+
+/* The same of a data section and its data set. */
 json_t *pl_data_source_part(const json_t *data, pl_error_t *err);
 
 /* What max_epochs is when it is not given: without a limit of steps there must be one of

@@ -18,6 +18,10 @@ typedef struct fit {
 
 static int fit_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err)
 {
+    const char *resume = ((const cli_fit_t *)session->arguments)->resume;
+    const char *from = resume && strcmp(resume, "last") ? resume : NULL;
+    if (resume)
+        return pl_trainer_resume(session->trainer, from, on_done, session, err);
     return pl_trainer_fit(session->trainer, on_done, session, err);
 }
 

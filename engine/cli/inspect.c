@@ -60,8 +60,7 @@ static void show_sum(const char *path, json_t *tensors, int *width)
     json_int_t elements = 0;
     double bytes = 0;
     *width = 0;
-    json_object_foreach(tensors, name, tensor)
-    {
+    json_object_foreach(tensors, name, tensor) {
         elements += elements_of(tensor);
         bytes += json_number_value(json_object_get(tensor, "bytes"));
         if ((int)strlen(name) > *width)
@@ -90,8 +89,7 @@ static void show_metadata(const json_t *weights)
     const char *name;
     json_t *value;
     int room = cli_columns(stdout) - 14;
-    json_object_foreach(json_object_get(weights, "metadata"), name, value)
-    {
+    json_object_foreach(json_object_get(weights, "metadata"), name, value) {
         const char *text = json_string_value(value) ? json_string_value(value) : "";
         bool cut = room > 3 && (int)strlen(text) > room;
         cli_print("  %-10s %.*s%s\n", name, cut ? room - 3 : (int)strlen(text), text,
@@ -171,18 +169,20 @@ static void show_metrics(json_t *metrics)
 {
     const char *name;
     json_t *value;
-    json_object_foreach(metrics, name, value) if (json_is_integer(value))
-        cli_print("  %-12s %lld\n", name, (long long)json_integer_value(value));
-    else if (json_is_real(value) && strcmp(name, "time"))
-        cli_print("  %-12s %.6g\n", name, json_real_value(value));
+    json_object_foreach(metrics, name, value)
+        if (json_is_integer(value))
+            cli_print("  %-12s %lld\n", name, (long long)json_integer_value(value));
+        else if (json_is_real(value) && strcmp(name, "time"))
+            cli_print("  %-12s %.6g\n", name, json_real_value(value));
 }
 
 /* "module mlp, data idx, …" */
 static void show_parts(const json_t *run)
 {
-    static const char *const sections[] = {"module", "data", "optimizer", "scheduler"};
+    static const char *const sections[] = {"module", "data", "optimizer", "scheduler",
+                                           "averaging"};
     cli_print("  ");
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 5; k++) {
         const json_t *part = json_object_get(run, sections[k]);
         const char *name = json_is_string(part)
                                ? json_string_value(part)

@@ -10,23 +10,10 @@ enum { INDENT_LEAST = 22 };                                 /* columns */
 
 /* ---- one option ---- */
 
-static const char *const type_names[] = {
-    [PL_OPTION_END] = "",
-    [PL_OPTION_INT] = "integer",
-    [PL_OPTION_FLOAT] = "number",
-    [PL_OPTION_BOOL] = "true|false",
-    [PL_OPTION_TEXT] = "text",
-    [PL_OPTION_INTS] = "integers",
-    [PL_OPTION_REALS] = "numbers",
-    [PL_OPTION_TEXTS] = "texts by name",
-    [PL_OPTION_AMOUNT] = "share or count",
-    [PL_OPTION_PART] = "part",
-};
-
 static const char *range_of(const pl_option_t *option, char words[64])
 {
     return option->range ? cli_range_words(option->range, words)
-                         : type_names[option->type];
+                         : cli_option_type(option);
 }
 
 /* Where help stands: behind the longest name. */
@@ -54,7 +41,7 @@ static void show_option(const pl_option_t *option, int indent)
 static json_t *option_json(const pl_option_t *option)
 {
     json_t *json = json_pack("{s:s, s:s, s:s}", "name", option->name, "type",
-                             type_names[option->type], "help",
+                             cli_option_type(option), "help",
                              option->help ? option->help : "");
     json_t *fallback = option->fallback
                            ? json_loads(option->fallback, JSON_DECODE_ANY, NULL)
@@ -91,8 +78,19 @@ static void print_part_json(const char *role, const pl_part_t *part)
                              options_json(part->options)));
 }
 
+static void list_section(const char *section, const pl_option_t *options, bool json)
+{
+    if (json)
+        cli_print_json(json_pack("{s:s, s:o}", "section", section, "options",
+                                 options_json(options)));
+    else
+        show_part(&(pl_part_t){section, "keys of this section itself", 0, options},
+                  section);
+}
+
 static void list_role(const char *role, bool json)
 {
+    const pl_option_t *general = pl_options_of(role);
     const pl_part_t *part;
     int count = 0;
     for (; (part = pl_part_at(role, count)); count++) {
@@ -103,6 +101,8 @@ static void list_role(const char *role, bool json)
     }
     if (!count && !json)
         cli_print("no %s is known\n", role);
+    if (general)
+        list_section(role, general, json);
 }
 
 /* "strategies" */
@@ -160,16 +160,6 @@ static int fail_role(const char *word, pl_error_t *err)
     return pl_fail(err, PL_ENOTFOUND,
                    "there are no \"%.64s\" to list: known are %strainer, data", word,
                    known);
-}
-
-static void list_section(const char *section, const pl_option_t *options, bool json)
-{
-    if (json)
-        cli_print_json(json_pack("{s:s, s:o}", "section", section, "options",
-                                 options_json(options)));
-    else
-        show_part(&(pl_part_t){section, "keys of this section itself", 0, options},
-                  section);
 }
 
 static int load_plugins(const cli_texts_t *plugins, pl_error_t *err)

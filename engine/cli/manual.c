@@ -99,7 +99,7 @@ static const char *const head =
 static const char *const run_file =
     ".SH RUN FILE\n"
     "A JSON object with the sections\n.BR module ,\n.BR data ,\n.BR optimizer ,\n.BR "
-    "scheduler ,\n.BR trainer ,\n"
+    "scheduler ,\n.BR averaging ,\n.BR trainer ,\n"
     ".BR callbacks ,\n.B loggers\nand\n.BR plugins .\n"
     "A part is written as its name or as an object with \"name\" and its options;\n.B "
     "paceline list\n"
@@ -137,6 +137,8 @@ int main(void)
         write_command(command);
     fputs(run_file, stdout);
     write_section("trainer");
+    write_section("optimizer");
+    write_section("averaging");
     write_section("data");
     write_section("module");
     fputs(tail, stdout);

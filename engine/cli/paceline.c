@@ -23,10 +23,10 @@ static int (*const functions[])(const void *arguments) = {
 #include "cli/commands.def"
 };
 
-/* Run from the build tree, the command finds the modules that were built beside it. */
-static void find_built_modules(void)
+/* Run from the build tree, the command finds the plug-ins that were built beside it. */
+static void find_built_plugins(void)
 {
-    char folder[PATH_MAX], path[2 * PATH_MAX];
+    char folder[PATH_MAX], path[3 * PATH_MAX];
     const char *others = getenv("PACELINE_PLUGIN_PATH");
     ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
     folder[length < 0 ? 0 : length] = '\0';
@@ -34,8 +34,9 @@ static void find_built_modules(void)
     if (!libtool)
         return;
     strcpy(libtool, "");
-    snprintf(path, sizeof path, "%s%s%s/examples/.libs", others ? others : "",
-             others && *others ? ":" : "", folder);
+    snprintf(path, sizeof path,
+             "%s%s%s/examples/.libs:%s/actors/connectors/loggers/.libs",
+             others ? others : "", others && *others ? ":" : "", folder, folder);
     setenv("PACELINE_PLUGIN_PATH", path, 1);
 }
 
@@ -91,7 +92,7 @@ static int run(int count, char **words)
 int main(int argc, char **argv)
 {
     pl_error_t err = {0};
-    find_built_modules();
+    find_built_plugins();
     cli_output_begin();
     if (pl_init(&argc, &argv, NULL, &err) != PL_OK) {
         cli_error("%s", err.text);

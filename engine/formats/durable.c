@@ -12,7 +12,7 @@
 #include "base/error.h"
 
 #define ATTEMPTS 100
-#define PIECE ((size_t)1 << 30)                    /* one write() takes less than 2 GiB */
+#define PIECE ((size_t)1 << 20)              /* bytes: still in the cache after its sum */
 
 static atomic_uint files;                  /* begun by this process: makes names differ */
 
@@ -77,11 +77,10 @@ int pl_durable_open(pl_durable_t *file, const char *path, pl_error_t *err)
     return code;
 }
 
-int pl_durable_write(pl_durable_t *file, const void *data, size_t size, pl_error_t *err)
+static int piece_write(pl_durable_t *file, const char *rest, size_t size, pl_error_t *err)
 {
-    const char *rest = data;
     while (size > 0) {
-        ssize_t n = write(file->fd, rest, size < PIECE ? size : PIECE);
+        ssize_t n = write(file->fd, rest, size);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -94,6 +93,22 @@ int pl_durable_write(pl_durable_t *file, const void *data, size_t size, pl_error
         file->written += (uint64_t)n;
     }
     return PL_OK;
+}
+
+int pl_durable_write(pl_durable_t *file, const void *data, size_t size, pl_error_t *err)
+{
+    const char *rest = data;
+    int code = PL_OK;
+    while (size > 0 && code == PL_OK) {
+        size_t piece = size < PIECE ? size : PIECE;
+        if (file->sums)
+            code = pl_sums_add(file->sums, rest, piece, err);
+        if (code == PL_OK)
+            code = piece_write(file, rest, piece, err);
+        rest += piece;
+        size -= piece;
+    }
+    return code;
 }
 
 static int durable_place(pl_durable_t *file, pl_error_t *err)

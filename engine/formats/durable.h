@@ -7,6 +7,7 @@
 #ifndef PL_FORMATS_DURABLE_H
 #define PL_FORMATS_DURABLE_H
 
+#include "formats/sums.h"
 #include "paceline.h"
 
 typedef struct pl_durable {
@@ -14,7 +15,8 @@ typedef struct pl_durable {
     const char *base;                     /* its last part */
     char *temporary;                      /* the name until then, in the same directory */
     int directory, fd;
-    uint64_t written;                                       /* bytes */
+    uint64_t written;                               /* bytes */
+    pl_sums_t *sums;                                /* of what is written  [not wanted] */
 } pl_durable_t;
 
 /* Starts a file that is to be at `path`.  PL_EIO, PL_ENOTFOUND (no such directory),

@@ -121,6 +121,7 @@ static int write_file(const char *path, const json_t *header,
     int code = pl_durable_open(&file, path, err);
     if (code)
         return code;
+    file.sums = content->sums;
     code = write_header(&file, header, err);
     for (int i = 0; i < content->count && !code; i++) {
         int64_t elements;

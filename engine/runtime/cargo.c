@@ -37,6 +37,7 @@ static void job_release(pl_object_t *object)
     pl_binding_free(bound->data_binding);
     pl_binding_free(bound->module_binding);
     pl_free(bound->job.checkpoint);
+    pl_free(bound->job.resume);
     pl_free(bound->job.prompt);
     pl_free(bound);
 }
@@ -55,10 +56,11 @@ pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *
     if (job->options
         && pl_options_trainer(options, &bound->trainer, &bound->trainer_binding, err)
                == PL_OK
-        && pl_options_general(options, "data", &bound->data, &bound->data_binding, err)
+        && pl_options_general(options, "data", pl_data_table, &bound->data,
+                              &bound->data_binding, err)
                == PL_OK
-        && pl_options_general(options, "module", &bound->module, &bound->module_binding,
-                              err)
+        && pl_options_general(options, "module", pl_module_table, &bound->module,
+                              &bound->module_binding, err)
                == PL_OK)
         return job;
     pl_object_unref(job);
@@ -98,6 +100,7 @@ static void dataset_release(pl_object_t *object)
     if (dataset->opened && ops->close)
         ops->close(dataset->part.self);
     pl_text_free(dataset->info.facts);
+    pl_free(dataset->length);
     pl_free(dataset->facts);
     pl_instance_release(&dataset->part);
     pl_free(dataset);

@@ -26,6 +26,9 @@ typedef struct pl_job {
     pl_stage_t stage;                           /* PL_TRAIN: fit, to validate as well;
                                                    others: that alone */
     char *checkpoint;                           /* weights to start from  [NULL: fresh] */
+    bool resumes;                               /* goes on where a run was cut off: */
+    char *resume;                               /* a checkpoint or run directory [NULL:
+                                                   the newest] */
     char *prompt;                               /* text to go on from [NULL: predict
                                                    the data] */
     int64_t tokens;                             /* to write after the prompt */
@@ -54,6 +57,20 @@ typedef struct pl_outcome {
 
 PL_API pl_outcome_t *pl_outcome_new(pl_error_t *err);
 
+/* Whether it is as long as the sample. */
+static inline bool pl_varies(const pl_field_t *field)
+{
+    return field->shape.rank > 0 && field->shape.dim[0] == PL_VARIES;
+}
+
+/* Batches of one size share a plan. */
+typedef struct pl_batch_size {
+    int64_t count;                             /* samples */
+    int64_t length;                            /* of fields that vary; 0: none does */
+} pl_batch_size_t;
+
+#define PL_SIZES_MOST 16
+
 /* Fields and batch sizes of each stage, as plans are compiled for them. */
 typedef struct pl_layout {
     pl_object_t object;
@@ -63,7 +80,8 @@ typedef struct pl_layout {
         int field_count;
         pl_field_t field[PL_FIELDS];
         int64_t batch_size;                  /* of all batches but the last */
-        int64_t ragged;                      /* of the last, when it is smaller; else 0 */
+        int size_count;
+        pl_batch_size_t size[PL_SIZES_MOST];    /* the largest first */
     } stage[PL_PREDICT + 1];
 } pl_layout_t;
 
@@ -76,6 +94,8 @@ typedef struct pl_dataset {
     pl_data_request_t request;
     char *facts;                               /* those of the request  [none] */
     pl_data_info_t info;                       /* filled in by the reader that opens it */
+    int64_t *length;                           /* [samples]  [no field varies] */
+    int64_t longest;                           /* of them; 0: no field varies */
     bool opened;                               /* or tried to: it is to be closed */
 } pl_dataset_t;
 
@@ -93,6 +113,7 @@ typedef struct pl_batch {
     pl_stage_t stage;
     uint64_t seed, epoch;
     int64_t count;                              /* samples; up to the pool's batch size */
+    int64_t length;                             /* of fields that vary; 0: none does */
     int64_t *index;                             /* [count], in the source */
     uint32_t batch_idx;                         /* within the pass */
     int field_count;

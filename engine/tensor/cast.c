@@ -25,7 +25,8 @@ static int32_t cast(caster_t *c, int32_t value, pl_dtype_t dtype, const char *pa
     const pl_value_t from = g->value[value];
     const bool keeps = value < c->values
                        && (from.source != PL_FROM_REGION
-                           || (from.index == PL_REGION_PARAMS && g->model));
+                           || (g->model && from.index == PL_REGION_PARAMS)
+                           || (g->model && from.index == PL_REGION_AVERAGE));
     if (from.dtype == dtype || g->error.code)
         return value;
     if (keeps && known[value])

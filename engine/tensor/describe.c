@@ -169,8 +169,8 @@ static void fetch_add(pl_graph_t *g, const pl_fetch_t *fetch, const char *name, 
                           name);
             return;
         }
-    if (!pl_utf8_ok(name, strlen(name))) {
-        pl_refuse(g, "the name of an output or a figure is no UTF-8");
+    if (!pl_utf8_ok(name, strlen(name)) || strpbrk(name, "\t\n")) {
+        pl_refuse(g, "the name of an output or a figure is no UTF-8 or breaks a line");
         return;
     }
     if (strlen(name) >= sizeof fetch->name) {
@@ -205,13 +205,19 @@ void pl_output(pl_graph_t *g, const char *name, pl_node_t x)
                   name, g->fetch_count);
 }
 
-static void figure_add(pl_graph_t *g, const char *name, pl_loss_t figure, int when,
-                       int at)
+/* Sums of a kind that is no pair. */
+static bool is_vector(const pl_metric_t *figure)
 {
-    pl_shape_t sum = pl_shape_of(g, figure.sum), weight = pl_shape_of(g, figure.weight);
+    return figure->kind >= PL_METRIC_R2;
+}
+
+static void figure_add(pl_graph_t *g, const char *name, const pl_metric_t *figure,
+                       int when, int at)
+{
+    pl_shape_t sum = pl_shape_of(g, figure->sum), weight = pl_shape_of(g, figure->weight);
     if (g->error.code)
         return;
-    if (sum.rank || weight.rank) {
+    if (!is_vector(figure) && (sum.rank || weight.rank)) {
         pl_refuse(g,
                   "%s takes a sum [] and a weight [], got %s and %s; pl_sum() over all "
                   "axes makes a scalar",
@@ -219,18 +225,31 @@ static void figure_add(pl_graph_t *g, const char *name, pl_loss_t figure, int wh
         return;
     }
     pl_fetch_t fetch = {.kind = PL_FETCH_FIGURE,
-                        .value = figure.sum.id,
-                        .weight = figure.weight.id,
+                        .value = figure->sum.id,
+                        .weight = figure->weight.id,
+                        .metric = figure->kind,
+                        .average = figure->average,
+                        .sums = is_vector(figure) ? pl_elements(sum) : 2,
+                        .columns = sum.rank ? sum.dim[sum.rank - 1] : 1,
                         .when = when};
-    fetch_add(g, &fetch, name, at);
+    int64_t sums = fetch.sums;
+    for (int i = 0; i < g->fetch_count; i++)
+        sums += g->fetch[i].sums;
+    if (sums > PL_SUMS_MOST)
+        pl_refuse(g, "\"%s\" makes it %lld sums to log; %d are possible in a step", name,
+                  (long long)sums, PL_SUMS_MOST);
+    else
+        fetch_add(g, &fetch, name, at);
 }
 
 void pl_loss(pl_graph_t *g, pl_loss_t loss)
 {
-    figure_add(g, "loss", loss, PL_ON_EPOCH | PL_ON_STEP, 0);
+    if (loss.kind != PL_METRIC_MEAN)
+        pl_refuse(g, "the loss is a metric; it must be a sum and its weight");
+    figure_add(g, "loss", &loss, PL_ON_EPOCH | PL_ON_STEP, 0);
 }
 
-void pl_log(pl_graph_t *g, const char *name, pl_loss_t figure, pl_log_when_t when)
+void pl_log(pl_graph_t *g, const char *name, pl_metric_t figure, pl_log_when_t when)
 {
-    figure_add(g, name, figure, when, g->fetch_count);
+    figure_add(g, name, &figure, when, g->fetch_count);
 }

@@ -426,6 +426,13 @@ static void mark_fetches(const pl_graph_t *g, bool *needed)
     }
 }
 
+void pl_graph_take_average(pl_graph_t *g)
+{
+    for (int v = 0; v < g->value_count; v++)
+        if (g->value[v].source == PL_FROM_REGION && g->value[v].index == PL_REGION_PARAMS)
+            g->value[v].index = PL_REGION_AVERAGE;
+}
+
 void pl_graph_prune(pl_graph_t *g)
 {
     bool *needed = pl_alloc_array((size_t)g->value_count, sizeof *needed);

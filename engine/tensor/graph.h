@@ -20,10 +20,11 @@ typedef enum pl_region {
                                                weight */
     PL_REGION_STATE,                        /* [state elements] */
     PL_REGION_SLOT0,                        /* PL_SLOTS of them, [parameters] each */
-    PL_REGION_KEPT = PL_REGION_SLOT0 + PL_SLOTS,
-    /* [state elements] as the newest optimizer
-                                               step left them: a step that is guarded
-                                               goes back to them */
+    PL_REGION_AVERAGE = PL_REGION_SLOT0 + PL_SLOTS,
+    /* [parameters] over steps */
+    PL_REGION_KEPT,                        /* [state elements] as the newest optimizer
+                                              step left them: a step that is guarded
+                                              goes back to them */
     PL_REGION_SCALING,                     /* [pl_scaling_t] of a precision that scales */
     PL_REGIONS,
 } pl_region_t;
@@ -123,9 +124,16 @@ typedef struct pl_fetch {
     enum { PL_FETCH_FIGURE, PL_FETCH_OUTPUT } kind;   /* a (sum, weight) pair; a tensor */
     int32_t value, weight;                            /* value numbers; weight of
                                                          figures only */
-    int when;                                         /* pl_log_when_t bits, figures
-                                                         only */
+    pl_metric_kind_t metric;                          /* figures only, as the next */
+    pl_average_t average;
+    int64_t sums;                                         /* numbers; a pair has 2 */
+    int64_t columns;                                      /* of their shape's last axis */
+    int when;                                             /* pl_log_when_t bits, figures
+                                                             only */
 } pl_fetch_t;
+
+/* Sums of all figures of a step. */
+#define PL_SUMS_MOST 65536
 
 struct pl_model;
 
@@ -180,6 +188,9 @@ PL_API pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *input
  * now: describe every stage first.  gradients.c */
 PL_API int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate,
                               pl_error_t *err);
+
+/* Parameters are read from their average instead: for graphs that only look. */
+PL_API void pl_graph_take_average(pl_graph_t *g);
 
 /* Drops operations whose results nobody reads and that have no effect. */
 PL_API void pl_graph_prune(pl_graph_t *g);

@@ -49,6 +49,12 @@ int64_t pl_rows(pl_shape_t shape, int inner);
 #define PL_TEXT_OF(shape) pl_shape_text(shape, (char[64]){0})
 const char *pl_dtype_name(pl_dtype_t dtype);
 
+/* Rows of x [..., C] against targets [...], by an operator of [rows, C], [rows] and
+ * weights [none]: its sum and weight or, when it gives one tensor, that. */
+pl_metric_t pl_against_targets(pl_graph_t *g, pl_opcode_t code, pl_node_t logits,
+                               pl_node_t targets, pl_attr_t attr,
+                               const pl_node_t weights[2]);
+
 /* For gradients. */
 bool pl_wants(const pl_graph_t *g, const pl_op_t *op, int k);
 pl_node_t pl_node_of(int32_t value);

@@ -224,10 +224,38 @@ static int shape_attention(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return PL_OK;
 }
 
+/* By its pieces: what is not seen gets a score so low that nothing is left of it. */
+static pl_node_t masked_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
+                                  const pl_attention_options_t *o)
+{
+    const double low = 1e9;
+    pl_shape_t keys = pl_shape_of(g, k), mask = pl_shape_of(g, *o->mask);
+    if (!g->error.code
+        && (keys.rank != 4 || !pl_same_shape(mask, PL_SHAPE(keys.dim[0], keys.dim[2]))))
+        pl_refuse(
+            g, "attention takes a mask [B, T] for keys [B, heads, T, d], got %s for %s",
+            PL_TEXT_OF(mask), PL_TEXT_OF(keys));
+    if (o->causal)
+        pl_refuse(g,
+                  "attention is causal or has a mask: when it is causal, padding behind "
+                  "a sample is not seen anyway");
+    if (g->error.code)
+        return PL_NO_NODE;
+    pl_node_t hidden = pl_scale(g, pl_sub(g, *o->mask, pl_scalar(g, 1)), low);
+    pl_node_t scores = pl_scale(g, pl_matmul(g, q, k, false, true),
+                                1 / sqrt((double)pl_dim(g, q, -1)));
+    scores = pl_add(g, scores,
+                    pl_reshape(g, hidden, PL_SHAPE(mask.dim[0], 1, 1, mask.dim[1])));
+    return pl_matmul(g, pl_dropout(g, pl_softmax(g, scores), o->dropout), v, false,
+                     false);
+}
+
 pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                        const pl_attention_options_t *options)
 {
     const pl_attention_options_t o = options ? *options : (pl_attention_options_t){0};
+    if (o.mask)
+        return masked_attention(g, q, k, v, &o);
     if (!(o.dropout >= 0 && o.dropout < 1))
         return pl_graph_fail(g, PL_EINVAL,
                              "attention takes a dropout from 0 up to but not 1, got %g",

@@ -135,7 +135,7 @@ static void gradient_embedding(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
                     2, &attr, NULL);
 }
 
-/* ---- cross_entropy and correct: [rows, C] against [rows] ---- */
+/* ---- cross_entropy, correct, confusion, score_bins: [rows, C] against [rows] ---- */
 
 /* PL_OK when input k, if it is there, holds n weights or one for all. */
 static int want_weights(pl_graph_t *g, const pl_op_t *op, int k, int64_t n)
@@ -166,35 +166,47 @@ static int shape_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_value_t *out
     return want_indices(g, op, 1, PL_SHAPE(logits.dim[0]));
 }
 
-/* Rows of logits [..., C] against targets [...], by cross_entropy or correct: both
- * give (sum, weight). */
-static pl_loss_t against_targets(pl_graph_t *g, pl_opcode_t code, pl_node_t logits,
-                                 pl_node_t targets, const pl_cross_entropy_options_t *o)
+pl_metric_t pl_against_targets(pl_graph_t *g, pl_opcode_t code, pl_node_t logits,
+                               pl_node_t targets, pl_attr_t attr,
+                               const pl_node_t weights[2])
 {
     pl_shape_t x = pl_shape_of(g, logits), y = pl_shape_of(g, targets), rows = x;
     rows.rank = x.rank > 0 ? x.rank - 1 : 0;
     if (!g->error.code && (x.rank < 1 || !pl_same_shape(rows, y)))
         pl_refuse(g, "%s takes logits [..., C] and targets [...], got %s and %s",
                   pl_operators[code].name, PL_TEXT_OF(x), PL_TEXT_OF(y));
-    bool weighted = code == PL_OP_cross_entropy && (o->class_weights || o->weights);
-    pl_attr_t attr = {.has_ignore = o->has_ignore, .from = o->ignore_index};
     pl_node_t extra[2] = {PL_NO_NODE, PL_NO_NODE};
     pl_node_t inputs[4] = {pl_reshape(g, logits, PL_SHAPE(-1, pl_dim(g, logits, -1))),
                            pl_reshape(g, targets, PL_SHAPE(-1))};
-    if (weighted) {
-        inputs[2] = o->class_weights ? *o->class_weights : pl_scalar(g, 1);
-        inputs[3] = o->weights ? pl_reshape(g, *o->weights, PL_SHAPE(-1))
-                               : pl_scalar(g, 1);
-    }
-    pl_node_t sum = pl_emit(g, code, inputs, weighted ? 4 : 2, &attr, extra);
-    return (pl_loss_t){sum, extra[0]};
+    for (int k = 0; weights && k < 2; k++)
+        inputs[2 + k] = weights[k];
+    pl_node_t sum = pl_emit(g, code, inputs, weights ? 4 : 2, &attr, extra);
+    return (pl_metric_t){.sum = sum,
+                         .weight = code == PL_OP_correct || code == PL_OP_cross_entropy
+                                       ? extra[0]
+                                       : sum};
+}
+
+static int shape_confusion(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    int code = shape_cross_entropy(g, op, out);
+    int64_t classes = pl_input_shape(g, op, 0).dim[1];
+    out->shape = op->code == PL_OP_confusion ? PL_SHAPE(classes, classes)
+                                             : PL_SHAPE(classes, 2, op->attr.to);
+    return code;
 }
 
 pl_loss_t pl_cross_entropy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                            const pl_cross_entropy_options_t *options)
 {
-    return against_targets(g, PL_OP_cross_entropy, logits, targets,
-                           options ? options : &(pl_cross_entropy_options_t){0});
+    const pl_cross_entropy_options_t none = {0}, *o = options ? options : &none;
+    const pl_attr_t attr = {.has_ignore = o->has_ignore, .from = o->ignore_index};
+    if (!o->class_weights && !o->weights)
+        return pl_against_targets(g, PL_OP_cross_entropy, logits, targets, attr, NULL);
+    const pl_node_t weights[2] = {o->class_weights ? *o->class_weights : pl_scalar(g, 1),
+                                  o->weights ? pl_reshape(g, *o->weights, PL_SHAPE(-1))
+                                             : pl_scalar(g, 1)};
+    return pl_against_targets(g, PL_OP_cross_entropy, logits, targets, attr, weights);
 }
 
 static int shape_cross_entropy_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
@@ -216,44 +228,6 @@ static void gradient_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_node_t d
                     NULL);
 }
 
-pl_loss_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
-                      const pl_cross_entropy_options_t *options)
-{
-    return against_targets(g, PL_OP_correct, logits, targets,
-                           options ? options : &(pl_cross_entropy_options_t){0});
-}
-
-static pl_node_t squares(pl_graph_t *g, pl_node_t x, pl_node_t target)
-{
-    pl_shape_t a = pl_shape_of(g, x), b = pl_shape_of(g, target);
-    if (!g->error.code && !pl_same_shape(a, b))
-        pl_refuse(g, "mse takes x and target of one shape, got %s and %s", PL_TEXT_OF(a),
-                  PL_TEXT_OF(b));
-    pl_node_t d = pl_sub(g, x, target);
-    return pl_mul(g, d, d);
-}
-
-pl_loss_t pl_mse(pl_graph_t *g, pl_node_t x, pl_node_t target)
-{
-    return (pl_loss_t){pl_sum(g, squares(g, x, target), NULL, 0, false),
-                       pl_scalar(g, (double)pl_elements(pl_shape_of(g, x)))};
-}
-
-pl_loss_t pl_weighted_mse(pl_graph_t *g, pl_node_t x, pl_node_t target, pl_node_t weights)
-{
-    pl_shape_t shape = pl_shape_of(g, x), w = pl_shape_of(g, weights);
-    if (!g->error.code && (w.rank != 1 || shape.rank < 1 || w.dim[0] != shape.dim[0]))
-        pl_refuse(g,
-                  "mse takes a weight [B] for each sample of x [B, ...], got %s for %s",
-                  PL_TEXT_OF(w), PL_TEXT_OF(shape));
-    const double each = (double)pl_elements(shape) / (double)w.dim[0];
-    pl_node_t loss = pl_sum(g,
-                            pl_reshape(g, squares(g, x, target), PL_SHAPE(w.dim[0], -1)),
-                            (int[]){1}, 1, false);          /* [B] */
-    return (pl_loss_t){pl_sum(g, pl_mul(g, weights, loss), NULL, 0, false),
-                       pl_scale(g, pl_sum(g, weights, NULL, 0, false), each)};
-}
-
 const pl_rules_t pl_rows_rules[PL_OPCODES] = {
     [PL_OP_softmax] = {shape_softmax, gradient_softmax},
     [PL_OP_softmax_grad] = {shape_softmax, NULL},
@@ -267,4 +241,6 @@ const pl_rules_t pl_rows_rules[PL_OPCODES] = {
     [PL_OP_cross_entropy] = {shape_cross_entropy, gradient_cross_entropy},
     [PL_OP_cross_entropy_grad] = {shape_cross_entropy_grad, NULL},
     [PL_OP_correct] = {shape_cross_entropy, NULL},
+    [PL_OP_confusion] = {shape_confusion, NULL},
+    [PL_OP_score_bins] = {shape_confusion, NULL},
 };

@@ -18,7 +18,6 @@ static const pl_option_t adam_options[] = {
     PL_FLOAT(adam_t, weight_decay, "0", "0..",
              "share of the parameter added to its gradient"),
     PL_BOOL(adam_t, amsgrad, "false", "divide by the largest mean square so far"),
-    PL_BOOL(adam_t, decay_vectors, "true", "decay biases and other vectors too"),
     PL_OPTIONS_END,
 };
 

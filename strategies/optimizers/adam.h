@@ -6,7 +6,7 @@
 
 typedef struct adam {
     double lr, beta1, beta2, eps, weight_decay;
-    bool amsgrad, decay_vectors;
+    bool amsgrad;
 } adam_t;
 
 int pl_adam_slots(const void *self);

@@ -13,7 +13,6 @@ static const pl_option_t adamw_options[] = {
     PL_FLOAT(adam_t, weight_decay, "0.01", "0..",
              "share that a parameter loses, times lr, in each step"),
     PL_BOOL(adam_t, amsgrad, "false", "divide by the largest mean square so far"),
-    PL_BOOL(adam_t, decay_vectors, "true", "decay biases and other vectors too"),
     PL_OPTIONS_END,
 };
 

@@ -1,7 +1,7 @@
 /* optimizer.c - one optimizer step as a graph: norm, guard, clipping, and an
  * optimizer's update of every parameter
  *
- * Neighbouring tensors that are treated alike are one range, with the zeros between
+ * Neighbouring tensors of one group are one range, with the zeros between
  * them: an optimizer sees a few long vectors and never a tensor.  Zeros stay zeros,
  * for their gradient is zero. */
 #include "strategies/optimizers/optimizer.h"
@@ -15,6 +15,10 @@
 #include "tensor/graph.h"
 #include "tensor/precision.h"
 
+enum { GROUP_SCALARS = 1 + PL_SCALARS };
+
+_Static_assert(PL_SCALAR_AVERAGE < PL_STEP_SCALARS, "there are scalars for all");
+
 const pl_registration_t pl_optimizer_parts[] = {
     {"optimizer", &pl_adagrad_optimizer},
     {"optimizer", &pl_adam_optimizer},
@@ -23,69 +27,87 @@ const pl_registration_t pl_optimizer_parts[] = {
     {"optimizer", &pl_muon_optimizer},
     {"optimizer", &pl_rmsprop_optimizer},
     {"optimizer", &pl_sgd_optimizer},
+    {"averaging", &pl_ema_averaging},
+    {"averaging", &pl_swa_averaging},
     {"scheduler", &pl_constant_scheduler},
-    {"scheduler", &pl_linear_scheduler},
+    {"scheduler", &pl_cosine_restarts_scheduler},
     {"scheduler", &pl_cosine_scheduler},
+    {"scheduler", &pl_exponential_scheduler},
+    {"scheduler", &pl_linear_scheduler},
+    {"scheduler", &pl_multi_step_scheduler},
+    {"scheduler", &pl_one_cycle_scheduler},
+    {"scheduler", &pl_polynomial_scheduler},
+    {"scheduler", &pl_reduce_on_plateau_scheduler},
+    {"scheduler", &pl_step_scheduler},
+    {"scheduler", &pl_warmup_stable_decay_scheduler},
     PL_REGISTRATIONS_END,
 };
 
-double pl_optimizer_lr(pl_optimizer_t optimizer)
+static double lr_of(const pl_optimizer_t *optimizer, const void *self)
 {
-    const pl_option_t *lr = optimizer.ops->options;
+    const pl_option_t *lr = optimizer->ops->options;
     assert(lr && lr->type == PL_OPTION_FLOAT && !strcmp(lr->name, "lr"));
-    return *(const double *)((const char *)optimizer.self + lr->offset);
+    return *(const double *)((const char *)self + lr->offset);
 }
 
-int pl_optimizer_slots(pl_optimizer_t optimizer)
+static const void *self_of(const pl_optimizer_t *optimizer, int group)
 {
-    return optimizer.ops->slots(optimizer.self);
+    return group < optimizer->group_count ? optimizer->group[group].self
+                                          : optimizer->self;
 }
 
-void pl_optimizer_scalars(pl_optimizer_t optimizer, double lr, uint64_t step,
+double pl_optimizer_lr(const pl_optimizer_t *optimizer)
+{
+    return lr_of(optimizer, optimizer->self);
+}
+
+int pl_optimizer_slots(const pl_optimizer_t *optimizer)
+{
+    int most = 0;
+    for (int k = 0; k <= optimizer->group_count; k++) {
+        int slots = optimizer->ops->slots(self_of(optimizer, k));
+        most = slots > most ? slots : most;
+    }
+    return most;
+}
+
+void pl_optimizer_scalars(const pl_optimizer_t *optimizer, double factor, uint64_t step,
                           float *scalar)
 {
-    scalar[0] = (float)lr;
-    if (optimizer.ops->scalars)
-        optimizer.ops->scalars(optimizer.self, step, scalar + 1);
+    for (int k = 0; k <= optimizer->group_count; k++) {
+        const void *self = self_of(optimizer, k);
+        scalar[k * GROUP_SCALARS] = (float)(lr_of(optimizer, self) * factor);
+        if (optimizer->ops->scalars)
+            optimizer->ops->scalars(self, step, scalar + k * GROUP_SCALARS + 1);
+    }
 }
 
 pl_node_t pl_decayed_gradient(pl_graph_t *g, const pl_update_t *u, double weight_decay)
 {
-    if (weight_decay == 0 || !u->decay)
+    if (weight_decay == 0)
         return u->grad;
     return pl_add(g, u->grad, pl_scale(g, u->param, weight_decay));
 }
 
 pl_node_t pl_decayed_param(pl_graph_t *g, const pl_update_t *u, double weight_decay)
 {
-    if (weight_decay == 0 || !u->decay)
+    if (weight_decay == 0)
         return u->param;
     pl_node_t kept = pl_sub(g, pl_scalar(g, 1), pl_scale(g, u->lr, weight_decay));
     return pl_mul(g, u->param, kept);
-}
-
-/* The option of that name, for optimizers that have it: whether tensors of fewer than
- * two axes decay too. */
-static bool decays_vectors(pl_optimizer_t optimizer)
-{
-    for (const pl_option_t *o = optimizer.ops->options; o->type != PL_OPTION_END; o++)
-        if (o->type == PL_OPTION_BOOL && !strcmp(o->name, "decay_vectors"))
-            return *(const bool *)((const char *)optimizer.self + o->offset);
-    return true;
 }
 
 /* ---- The step ---- */
 
 typedef struct step {
     pl_graph_t *g;
-    pl_optimizer_t optimizer;
-    pl_update_t common;                                     /* what all ranges share */
+    const pl_optimizer_t *optimizer;
     pl_node_t factor;                                       /* of every gradient */
 } step_t;
 
 static void figure(pl_graph_t *g, const char *name, pl_node_t sum, pl_node_t weight)
 {
-    pl_log(g, name, (pl_loss_t){sum, weight}, PL_ON_STEP);
+    pl_log(g, name, pl_pair(sum, weight), PL_ON_STEP);
 }
 
 /* For a step that is guarded to go back to. */
@@ -126,64 +148,87 @@ static pl_node_t gradient_factor(pl_graph_t *g, const pl_model_t *model, double 
     return pl_mul(g, factor, pl_minimum(g, share, pl_scalar(g, 1)));
 }
 
-static void update_range(step_t *s, int64_t from, pl_shape_t shape, bool decay)
+/* With a share of 1 it is the newest to the bit, with 0 the old. */
+static void average_range(pl_graph_t *g, int64_t from, pl_shape_t shape)
 {
-    pl_graph_t *g = s->g;
-    pl_update_t u = s->common;
-    u.param = pl_region_view(g, PL_REGION_PARAMS, from, shape);
-    u.grad = pl_mul(g, pl_region_view(g, PL_REGION_GRADS, from, shape), s->factor);
-    for (int k = 0; k < pl_optimizer_slots(s->optimizer); k++)
-        u.slot[k] = pl_region_view(g, (pl_region_t)(PL_REGION_SLOT0 + k), from, shape);
-    u.decay = decay;
-    s->optimizer.ops->update(g, s->optimizer.self, &u);
+    pl_node_t average = pl_region_view(g, PL_REGION_AVERAGE, from, shape);
+    pl_node_t newest = pl_region_view(g, PL_REGION_PARAMS, from, shape);
+    pl_node_t share = pl_step_scalar(g, PL_SCALAR_AVERAGE);
+    pl_node_t kept = pl_mul(g, average, pl_sub(g, pl_scalar(g, 1), share));
+    pl_assign(g, average, pl_add(g, kept, pl_mul(g, newest, share)));
 }
 
-static bool is_alone(pl_optimizer_t optimizer, pl_shape_t shape)
+static void update_range(step_t *s, int64_t from, pl_shape_t shape, pl_treatment_t how)
 {
-    return optimizer.ops->alone && optimizer.ops->alone(optimizer.self, shape);
+    pl_graph_t *g = s->g;
+    const pl_optimizer_ops_t *ops = s->optimizer->ops;
+    const int scalar = how.group * GROUP_SCALARS;
+    pl_update_t u = {.lr = pl_step_scalar(g, scalar)};
+    for (int k = 0; k < PL_SCALARS; k++)
+        u.scalar[k] = pl_step_scalar(g, scalar + 1 + k);
+    u.param = pl_region_view(g, PL_REGION_PARAMS, from, shape);
+    u.grad = pl_mul(g, pl_region_view(g, PL_REGION_GRADS, from, shape), s->factor);
+    for (int k = 0; k < ops->slots(how.self); k++)
+        u.slot[k] = pl_region_view(g, (pl_region_t)(PL_REGION_SLOT0 + k), from, shape);
+    ops->update(g, how.self, &u);
+    if (s->optimizer->averages)
+        average_range(g, from, shape);
+}
+
+static bool is_alone(const pl_optimizer_t *optimizer, pl_treatment_t how,
+                     pl_shape_t shape)
+{
+    return optimizer->ops->alone && optimizer->ops->alone(how.self, shape);
+}
+
+/* A range of neighbours that are treated alike, up to an offset. */
+typedef struct range {
+    int64_t from;
+    pl_treatment_t how;
+} range_t;
+
+static void range_end(step_t *s, range_t *range, int64_t to)
+{
+    if (to > range->from && range->how.self)
+        update_range(s, range->from, PL_SHAPE(to - range->from), range->how);
+    range->from = to;
 }
 
 static void update_all(step_t *s, const pl_model_t *model)
 {
-    const bool vectors = decays_vectors(s->optimizer);
-    int64_t from = 0;
-    bool decay = true;
+    range_t range = {0};
     for (int i = 0; i < model->count; i++) {
         const pl_tensor_info_t *t = &model->tensor[i];
-        const bool wanted = vectors || t->shape.rank >= 2;
-        const bool alone = is_alone(s->optimizer, t->shape);
         if (t->region != PL_REGION_PARAMS)
             continue;
-        if ((alone || wanted != decay) && t->offset > from) {
-            update_range(s, from, PL_SHAPE(t->offset - from), decay);
-            from = t->offset;
-        }
-        decay = wanted;
+        const pl_treatment_t how = pl_optimizer_treatment(s->optimizer, t);
+        const bool alone = is_alone(s->optimizer, how, t->shape);
+        if (alone || how.self != range.how.self)
+            range_end(s, &range, t->offset);
+        range.how = how;
         if (alone) {
-            update_range(s, from, t->shape, decay);
-            from = t->offset + t->count;
+            update_range(s, t->offset, t->shape, how);
+            range = (range_t){.from = t->offset + t->count};
         }
     }
-    if (model->params > from)
-        update_range(s, from, PL_SHAPE(model->params - from), decay);
+    range_end(s, &range, model->params);
 }
 
-pl_graph_t *pl_optimizer_graph(pl_optimizer_t optimizer, const pl_model_t *model,
+pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t *model,
                                double nominal, double clip, pl_error_t *err)
 {
     if (model->params == 0) {
         pl_fail(err, PL_EINVAL, "the module has no parameters to optimize");
         return NULL;
     }
+    if (pl_optimizer_groups_check(optimizer, model, err) != PL_OK)
+        return NULL;
     step_t s = {.g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err),
                 .optimizer = optimizer};
     if (!s.g)
         return NULL;
-    pl_scope(s.g, "%s", optimizer.ops->name);
+    pl_scope(s.g, "%s", optimizer->ops->name);
     s.factor = gradient_factor(s.g, model, nominal, clip);
-    s.common.lr = pl_step_scalar(s.g, 0);
-    for (int k = 0; k < PL_SCALARS; k++)
-        s.common.scalar[k] = pl_step_scalar(s.g, 1 + k);
     update_all(&s, model);
     pl_scope_end(s.g);
     if (pl_graph_cast(s.g, model->precision, err) != PL_OK) {

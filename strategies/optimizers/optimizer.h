@@ -1,45 +1,84 @@
 /* optimizer.h - one optimizer step as a graph: norm, guard, clipping, and an
  * optimizer's update of every parameter
  *
- * Step scalar 0 is the learning rate, 1 and following are what the optimizer's
- * scalars() writes.  The graph's fetches are "loss" (sum, weight) and "grad_norm"
- * (norm of the mean loss's gradient before clipping, 1), and those of scaling.h.  Its
- * guards stop the step when the loss or the norm is not finite.  With a weight of 0, when
- * nobody had a sample or all targets were ignored, nothing is updated, and that is no
- * fault.  State is kept in PL_REGION_KEPT by each step that does update. */
+ * Each group of parameters has 1 + PL_SCALARS step scalars: its learning rate, and what
+ * the optimizer's scalars() writes.  The graph's fetches are "loss" (sum, weight) and
+ * "grad_norm" (norm of the mean loss's gradient before clipping, 1), and those of
+ * scaling.h.  Its guards stop the step when the loss or the norm is not finite.  With a
+ * weight of 0, when nobody had a sample or all targets were ignored, nothing is updated,
+ * and that is no fault.  State is kept in PL_REGION_KEPT by each step that does
+ * update. */
 #ifndef PL_OPTIMIZER_H
 #define PL_OPTIMIZER_H
 
+#include "base/options.h"
 #include "paceline.h"
 #include "tensor/model.h"
 
 extern const pl_optimizer_ops_t pl_adagrad_optimizer, pl_adam_optimizer,
     pl_adamw_optimizer, pl_lion_optimizer, pl_muon_optimizer, pl_rmsprop_optimizer,
     pl_sgd_optimizer;
-extern const pl_scheduler_ops_t pl_constant_scheduler, pl_linear_scheduler,
-    pl_cosine_scheduler;
+extern const pl_averaging_ops_t pl_ema_averaging, pl_swa_averaging;
+extern const pl_scheduler_ops_t pl_constant_scheduler, pl_cosine_restarts_scheduler,
+    pl_cosine_scheduler, pl_exponential_scheduler, pl_linear_scheduler,
+    pl_multi_step_scheduler, pl_one_cycle_scheduler, pl_polynomial_scheduler,
+    pl_reduce_on_plateau_scheduler, pl_step_scheduler, pl_warmup_stable_decay_scheduler;
 
 /* All of them, for pl_register(). */
 extern const pl_registration_t pl_optimizer_parts[];
 
+/* Structs of an optimizer, options filled in, for some parameters. */
+typedef struct pl_group {
+    const char *match;                            /* pattern of their names: fnmatch(3) */
+    const void *self;
+    const void *vectors;                    /* for those of fewer than two axes  [self] */
+} pl_group_t;
+
 typedef struct pl_optimizer {
     const pl_optimizer_ops_t *ops;
-    const void *self;                                  /* its struct, options filled in */
+    const void *self, *vectors;         /* for what no group matches, as in pl_group_t */
+    const pl_group_t *group;            /* [group_count]; the first that matches counts */
+    int group_count;
+    bool averages;                                /* into PL_REGION_AVERAGE */
+    struct pl_optimizer_memory *memory;           /* what it owns  [it is the caller's] */
 } pl_optimizer_t;
+
+enum {
+    PL_GROUPS_MOST = 15,
+    /* The step scalar that is the share of the newest weights in their average. */
+    PL_SCALAR_AVERAGE = (PL_GROUPS_MOST + 1) * (1 + PL_SCALARS),
+};
+
+/* As a run describes it at a path, such as "optimizer".  groups.c */
+pl_optimizer_t *pl_optimizer_new(const pl_options_t *o, const char *path,
+                                 pl_error_t *err);
+void pl_optimizer_free(pl_optimizer_t *optimizer);
+
+/* The group of a parameter, group_count for none, and its struct. */
+typedef struct pl_treatment {
+    int group;
+    const void *self;
+} pl_treatment_t;
+pl_treatment_t pl_optimizer_treatment(const pl_optimizer_t *optimizer,
+                                      const pl_tensor_info_t *parameter);
+/* PL_EINVAL names a group that no parameter of the model belongs to. */
+int pl_optimizer_groups_check(const pl_optimizer_t *optimizer, const pl_model_t *model,
+                              pl_error_t *err);
 
 /* The graph of one step over the regions of a model.  PL_REGION_GRADS holds sums as
  * pl_graph_gradients() left them with `nominal`, added up over ranks; clip is the
  * largest norm [0: no clipping]. */
-pl_graph_t *pl_optimizer_graph(pl_optimizer_t optimizer, const pl_model_t *model,
+pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t *model,
                                double nominal, double clip, pl_error_t *err);
 
-/* The option "lr", and how many slots of PL_REGION_SLOT0 and following it needs. */
-double pl_optimizer_lr(pl_optimizer_t optimizer);
-int pl_optimizer_slots(pl_optimizer_t optimizer);
+/* The option "lr" of what no group matches, and how many slots of PL_REGION_SLOT0 and
+ * following it needs. */
+double pl_optimizer_lr(const pl_optimizer_t *optimizer);
+int pl_optimizer_slots(const pl_optimizer_t *optimizer);
 
-/* The step scalars of `step`, counted from 1, at a learning rate: scalar
+/* The step scalars of `step`, counted from 1, with a factor on each learning rate: scalar
  * [PL_STEP_SCALARS]. */
-void pl_optimizer_scalars(pl_optimizer_t optimizer, double lr, uint64_t step,
+void pl_optimizer_scalars(const pl_optimizer_t *optimizer, double factor, uint64_t step,
                           float *scalar);
 
 /* For updates: the gradient with a share of the parameter added to it, and the parameter

@@ -1,74 +1,127 @@
-/* schedules.c - how the learning rate moves over a run: constant, linear, cosine, each
- * after a warm-up
+/* schedules.c - learning rates that fall over the whole run: constant, linear, cosine,
+ * polynomial, and a plateau with a fall at its end
  *
- * The warm-up rises from 1/(warmup_steps + 1) in equal steps (nanoGPT's get_lr,
- * torch's LinearLR with that start factor).  What comes after falls to min_lr_ratio at
- * the last step and stays there; while the number of steps is not known it does not
- * fall. */
+ * They end at min_lr_ratio at the last step and stay there; while the number of steps is
+ * not known they do not fall. */
+#include "strategies/optimizers/schedules.h"
+
 #include <math.h>
+#include <string.h>
 
 #include "strategies/optimizers/optimizer.h"
 
-typedef struct schedule {
-    int64_t warmup_steps;
-    double min_lr_ratio;
-} schedule_t;
+/* ---- What schedules share ---- */
 
-#define WARMUP \
-    PL_INT(schedule_t, warmup_steps, "0", "0..", \
-           "optimizer steps of rising learning rate")
-#define FLOOR \
-    PL_FLOAT(schedule_t, min_lr_ratio, "0", "0..1", "last learning rate as a share of lr")
-
-static const pl_option_t constant_options[] = {WARMUP, PL_OPTIONS_END};
-static const pl_option_t falling_options[] = {WARMUP, FLOOR, PL_OPTIONS_END};
-
-static bool is_warming(const schedule_t *s, uint64_t step)
+double pl_warming(int64_t warmup_steps, const pl_moment_t *when)
 {
-    return step < (uint64_t)s->warmup_steps;
-}
-
-static double warming(const schedule_t *s, uint64_t step)
-{
-    return (double)(step + 1) / ((double)s->warmup_steps + 1);
-}
-
-/* How much of the way after the warm-up is behind `step`: 0 to 1. */
-static double progress(const schedule_t *s, uint64_t step, uint64_t total)
-{
-    const uint64_t warmup = (uint64_t)s->warmup_steps;
-    if (total == 0)
-        return 0;
-    if (total <= warmup || step >= total)
+    if (when->step >= (uint64_t)warmup_steps)
         return 1;
-    return (double)(step - warmup) / (double)(total - warmup);
+    return (double)(when->step + 1) / ((double)warmup_steps + 1);
 }
 
-static double constant_factor(const void *self, uint64_t step, uint64_t total)
+uint64_t pl_since_warmup(int64_t warmup_steps, const pl_moment_t *when)
 {
-    (void)total;
-    return is_warming(self, step) ? warming(self, step) : 1;
+    const uint64_t warmup = (uint64_t)warmup_steps;
+    return when->step > warmup ? when->step - warmup : 0;
+}
+
+double pl_above_floor(double min_lr_ratio, double height)
+{
+    return min_lr_ratio + (1 - min_lr_ratio) * height;
+}
+
+double pl_half_cosine(double progress)
+{
+    return (1 + cos(3.14159265358979323846 * progress)) / 2;
+}
+
+/* ---- These ---- */
+
+static const pl_option_t constant_options[] = {PL_WARMUP(schedule_t), PL_OPTIONS_END};
+
+static const pl_option_t falling_options[] = {
+    PL_WARMUP(schedule_t),
+    PL_FLOOR(schedule_t, "0"),
+    PL_INTERVAL(schedule_t, "\"step\""),
+    PL_OPTIONS_END,
+};
+
+static const pl_option_t polynomial_options[] = {
+    PL_WARMUP(schedule_t),
+    PL_FLOOR(schedule_t, "0"),
+    PL_INTERVAL(schedule_t, "\"step\""),
+    PL_FLOAT(schedule_t, power, "1", "(0..", "exponent of what is left of the way"),
+    PL_OPTIONS_END,
+};
+
+static const pl_option_t warmup_stable_decay_options[] = {
+    PL_WARMUP(schedule_t),
+    PL_FLOOR(schedule_t, "0"),
+    PL_AMOUNT(schedule_t, decay_steps, "0.2",
+              "share of the run or optimizer steps in which it falls at the end"),
+    PL_TEXT(schedule_t, decay_shape, "\"linear\"", "linear|cosine|sqrt",
+            "along which curve; sqrt: 1 less the root of the way"),
+    PL_OPTIONS_END,
+};
+
+/* How much of the way after the warm-up is behind: 0 to 1. */
+static double progress(const schedule_t *s, const pl_moment_t *when)
+{
+    const bool epochs = !strcmp(s->interval, "epoch");
+    const uint64_t warmup = (uint64_t)s->warmup_steps;
+    const uint64_t at = epochs ? when->epoch : when->step;
+    const uint64_t from = epochs ? 0 : warmup;
+    const uint64_t total = epochs ? when->total_epochs : when->total_steps;
+    if (total == 0 || at <= from)
+        return 0;
+    return at >= total ? 1 : (double)(at - from) / (double)(total - from);
+}
+
+static double constant_factor(const void *self, const pl_moment_t *when)
+{
+    const schedule_t *s = self;
+    return pl_warming(s->warmup_steps, when);
 }
 
 /* torch's LinearLR from 1 to min_lr_ratio. */
-static double linear_factor(const void *self, uint64_t step, uint64_t total)
+static double linear_factor(const void *self, const pl_moment_t *when)
 {
     const schedule_t *s = self;
-    if (is_warming(s, step))
-        return warming(s, step);
-    return 1 - (1 - s->min_lr_ratio) * progress(s, step, total);
+    return pl_warming(s->warmup_steps, when)
+           * pl_above_floor(s->min_lr_ratio, 1 - progress(s, when));
 }
 
 /* Loshchilov and Hutter, "SGDR", 2017, equation 5, without restarts: torch's
  * CosineAnnealingLR. */
-static double cosine_factor(const void *self, uint64_t step, uint64_t total)
+static double cosine_factor(const void *self, const pl_moment_t *when)
 {
     const schedule_t *s = self;
-    if (is_warming(s, step))
-        return warming(s, step);
-    const double pi = 3.14159265358979323846;
-    return s->min_lr_ratio
-           + (1 - s->min_lr_ratio) * (1 + cos(pi * progress(s, step, total))) / 2;
+    return pl_warming(s->warmup_steps, when)
+           * pl_above_floor(s->min_lr_ratio, pl_half_cosine(progress(s, when)));
+}
+
+/* torch's PolynomialLR. */
+static double polynomial_factor(const void *self, const pl_moment_t *when)
+{
+    const schedule_t *s = self;
+    return pl_warming(s->warmup_steps, when)
+           * pl_above_floor(s->min_lr_ratio, pow(1 - progress(s, when), s->power));
+}
+
+/* Hu et al., "MiniCPM", 2024, section 4; shapes: Hägele et al., "Scaling laws and
+ * compute-optimal training beyond fixed training durations", 2024, section 3. */
+static double warmup_stable_decay_factor(const void *self, const pl_moment_t *when)
+{
+    const schedule_t *s = self;
+    const double total = (double)when->total_steps, at = (double)when->step;
+    const double fall = s->decay_steps.is_share ? s->decay_steps.value * total
+                                                : s->decay_steps.value;
+    double way = total > 0 ? fmin(1, (at - (total - fall)) / fall) : 0, height = 1;
+    if (way > 0 && !strcmp(s->decay_shape, "linear"))
+        height = 1 - way;
+    else if (way > 0)
+        height = !strcmp(s->decay_shape, "sqrt") ? 1 - sqrt(way) : pl_half_cosine(way);
+    return pl_warming(s->warmup_steps, when) * pl_above_floor(s->min_lr_ratio, height);
 }
 
 const pl_scheduler_ops_t pl_constant_scheduler = {
@@ -93,4 +146,20 @@ const pl_scheduler_ops_t pl_cosine_scheduler = {
     .size = sizeof(schedule_t),
     .options = falling_options,
     .factor = cosine_factor,
+};
+
+const pl_scheduler_ops_t pl_polynomial_scheduler = {
+    .name = "polynomial",
+    .help = "falls with a power of what is left of the run",
+    .size = sizeof(schedule_t),
+    .options = polynomial_options,
+    .factor = polynomial_factor,
+};
+
+const pl_scheduler_ops_t pl_warmup_stable_decay_scheduler = {
+    .name = "warmup_stable_decay",
+    .help = "rises, stays, and falls at the end of the run",
+    .size = sizeof(schedule_t),
+    .options = warmup_stable_decay_options,
+    .factor = warmup_stable_decay_factor,
 };

@@ -6,7 +6,7 @@
 
 typedef struct sgd {
     double lr, momentum, dampening, weight_decay;
-    bool nesterov, decay_vectors;
+    bool nesterov;
 } sgd_t;
 
 static const pl_option_t sgd_options[] = {
@@ -17,7 +17,6 @@ static const pl_option_t sgd_options[] = {
     PL_BOOL(sgd_t, nesterov, "false", "look ahead by one momentum step"),
     PL_FLOAT(sgd_t, weight_decay, "0", "0..",
              "share of the parameter added to its gradient"),
-    PL_BOOL(sgd_t, decay_vectors, "true", "decay biases and other vectors too"),
     PL_OPTIONS_END,
 };
 

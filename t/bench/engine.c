@@ -116,8 +116,8 @@ static void bare_compile(bare_t *b)
     bench_must(b->ops->region(b->accelerator.self, PL_REGION_GRADS, n + 2, &err), &err);
     bench_must(b->ops->write(b->accelerator.self, PL_REGION_PARAMS, 0, first, n, &err),
                &err);
-    pl_optimizer_t optimizer = {b->optimizer.ops, b->optimizer.self};
-    pl_graph_t *u = pl_optimizer_graph(optimizer, b->model, BATCH, 0, &err);
+    pl_optimizer_t optimizer = {.ops = b->optimizer.ops, .self = b->optimizer.self};
+    pl_graph_t *u = pl_optimizer_graph(&optimizer, b->model, BATCH, 0, &err);
     bench_must(b->ops->compile(b->accelerator.self, g, &b->step, &err), &err);
     bench_must(b->ops->compile(b->accelerator.self, u, &b->update, &err), &err);
     pl_graph_free(g);

@@ -9,22 +9,28 @@ import json
 import torch
 from formula import digest, wave
 from optimizers import Lion, Muon
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 SHAPES = {"w1": (3, 4), "b1": (5,), "b2": (2,), "w2": (2, 3, 2), "w3": (6, 2, 1, 2)}
 STEPS = 200
 
 
-def steps(make, clip=0.0):
+def steps(make, clip=0.0, average=None, when=None):
+    """where 200 steps end; with a function for torch's AveragedModel, where their average does"""
     tensors = [torch.tensor(wave(int(torch.Size(s).numel()), k)).view(s).requires_grad_()
                for k, s in enumerate(SHAPES.values())]
     optimizer = make(tensors)
+    averaged = AveragedModel(nn.ParameterList(tensors), avg_fn=average) if when else None
     for step in range(STEPS):
         for k, t in enumerate(tensors):
             t.grad = torch.tensor(wave(t.numel(), 10 * step + k)).view(t.shape) / 8 + t.detach() / 4
         if clip:
             torch.nn.utils.clip_grad_norm_(tensors, clip)
         optimizer.step()
-    return [digest(t.detach()) for t in tensors]
+        if when and when(step):
+            averaged.update_parameters(nn.ParameterList(tensors))
+    return [digest(t.detach()) for t in (averaged.parameters() if when else tensors)]
 
 
 def groups(tensors, decay):
@@ -45,6 +51,11 @@ OPTIMIZERS = {
     "adam, amsgrad": steps(lambda p: O.Adam(p, lr=0.01, betas=(0.8, 0.9), amsgrad=True)),
     "adamw": steps(lambda p: O.AdamW(p, lr=0.01, weight_decay=0.1)),
     "adamw, decay of matrices only": steps(lambda p: O.AdamW(groups(p, 0.1), lr=0.01, betas=(0.9, 0.99))),
+    "adamw, groups": steps(lambda p: O.AdamW([
+        {"params": p[:1], "lr": 0.02, "betas": (0.5, 0.999)}, {"params": p[1:2], "weight_decay": 0},
+        {"params": p[2:4], "weight_decay": 0.2, "betas": (0.9, 0.9)}, {"params": p[4:]}], lr=0.01, weight_decay=0.1)),
+    "sgd, groups": steps(lambda p: O.SGD([{"params": [p[0], p[3], p[4]], "momentum": 0.9}, {"params": [p[1]]},
+                                          {"params": [p[2]], "lr": 0}], lr=0.1)),
     "adamw, amsgrad": steps(lambda p: O.AdamW(p, lr=0.01, betas=(0.9, 0.9), amsgrad=True)),
     "adagrad": steps(lambda p: O.Adagrad(p, lr=0.1)),
     "adagrad, all": steps(lambda p: O.Adagrad(p, lr=0.1, lr_decay=0.01, weight_decay=0.1,
@@ -58,6 +69,11 @@ OPTIMIZERS = {
     "muon": steps(lambda p: Muon(p, lr=2**-6)),
     "muon, all": steps(lambda p: Muon(p, lr=2**-5, momentum=0.9, nesterov=False, rounds=3, weight_decay=0.1,
                                       adam_lr=0.01)),
+    "sgd, ema": steps(lambda p: O.SGD(p, lr=0.1), 0, lambda a, p, n: 0.96875 * a + 0.03125 * p, lambda step: True),
+    "sgd, ema, warm-up": steps(lambda p: O.SGD(p, lr=0.1), 0,
+                               lambda a, p, n: p + min(0.96875, (1 + n) / (10 + n)) * (a - p),
+                               lambda step: step >= 20 and step % 4 == 0),
+    "sgd, swa": steps(lambda p: O.SGD(p, lr=0.1), 0, None, lambda step: step >= 100 and step % 20 == 19),
     "muon, as adam": steps(lambda p: Muon(p, adam_lr=0.01, least=99)),
 }
 print("{\n" + ",\n".join(json.dumps(k) + ": " + json.dumps(v) for k, v in OPTIMIZERS.items()) + "\n}")

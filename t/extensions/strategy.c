@@ -49,6 +49,12 @@ static int plain_train_batch(void *self, pl_call_t *call, const pl_body_t *body,
     return pl_replica_train(self, call, &msg, err);
 }
 
+static int plain_observe_figures(void *self, pl_call_t *call, const pl_body_t *body,
+                                 pl_error_t *err)
+{
+    return pl_replica_observe_figures(self, call, &body->observe_figures, err);
+}
+
 static int plain_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *body,
                                 pl_error_t *err)
 {
@@ -64,8 +70,7 @@ static int plain_export_weights(void *self, pl_call_t *call, const pl_body_t *bo
 static int plain_import_weights(void *self, pl_call_t *call, const pl_body_t *body,
                                 pl_error_t *err)
 {
-    return pl_replica_import(self, call,
-                             (pl_weights_t *)body->import_weights.weights,
+    return pl_replica_import(self, call, (pl_weights_t *)body->import_weights.weights,
                              body->import_weights.whole, err);
 }
 
@@ -80,6 +85,7 @@ static const pl_handler_t plain_handlers[] = {
     PL_ON(process_dataloader, plain_process_dataloader),
     PL_ON(figure_names, plain_figure_names),
     PL_ON(train_batch, plain_train_batch),
+    PL_ON(observe_figures, plain_observe_figures),
     PL_ON(evaluate_batch, plain_evaluate_batch),
     PL_ON(export_weights, plain_export_weights),
     PL_ON(import_weights, plain_import_weights),

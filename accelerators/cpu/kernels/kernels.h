@@ -47,14 +47,15 @@ typedef struct pl_cross_entropy_job {
     pl_dtype_t dtype;
     bool has_ignore;
     int64_t ignore;
-    float *lse;                         /* [rows] */
-    const float *class_weight;          /* [classes]  [all 1] */
-    const float *row_weight;            /* [rows]; there when the other is */
+    int64_t top;                       /* right with fewer than these before the target */
+    float *lse;                        /* [rows] */
+    const float *class_weight;         /* [classes]  [all 1] */
+    const float *row_weight;           /* [rows]; there when the other is */
     bool one_class_weight, one_row_weight;  /* it is [] */
-    float *row, *counted;               /* [rows] loss or whether the guess is right; the
-                                           weight, 0 when it does not count */
-    const float *dsum;                  /* [] */
-    float *dlogits;                     /* [rows, classes] */
+    float *row, *counted;              /* [rows] loss or whether the guess is right; the
+                                          weight, 0 when it does not count */
+    const float *dsum;                 /* [] */
+    float *dlogits;                    /* [rows, classes] */
 } pl_cross_entropy_job_t;
 
 /* x [outer, n, inner], reduced along n. */

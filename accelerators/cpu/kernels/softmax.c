@@ -111,13 +111,23 @@ static int64_t first_largest(const float *x, int64_t n)
     return best;
 }
 
+/* How many are larger than x[target], or as large and earlier. */
+static int64_t before(const float *x, int64_t n, int64_t target)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++)
+        count += x[i] > x[target] || (x[i] == x[target] && i < target) || x[i] != x[i];
+    return count;
+}
+
 void KERNEL(correct)(const pl_cross_entropy_job_t *job, int64_t from, int64_t to)
 {
     for (int64_t r = from; r < to; r++) {
         int64_t target = target_of(job, r);
         job->counted[r] = target >= 0;
+        const float *x = job->logits + r * job->classes;
         job->row[r] = target >= 0
-                      && first_largest(job->logits + r * job->classes, job->classes)
-                             == target;
+                      && (job->top == 1 ? first_largest(x, job->classes) == target
+                                        : before(x, job->classes, target) < job->top);
     }
 }

@@ -9,6 +9,7 @@
 extern const pl_callback_ops_t pl_device_stats_monitor_callback;
 extern const pl_callback_ops_t pl_early_stopping_callback;
 extern const pl_callback_ops_t pl_lr_monitor_callback;
+extern const pl_callback_ops_t pl_model_checkpoint_callback;
 extern const pl_callback_ops_t pl_progress_callback;
 extern const pl_callback_ops_t pl_throughput_monitor_callback;
 extern const pl_callback_ops_t pl_timer_callback;

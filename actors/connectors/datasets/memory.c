@@ -92,6 +92,11 @@ static void source_replace(const char *name, source_t *source)
     pthread_mutex_unlock(&sources_lock);
 }
 
+static bool varies(const pl_field_t *field)
+{
+    return field->shape.rank > 0 && field->shape.dim[0] == PL_VARIES;
+}
+
 static int source_check(const char *name, const pl_memory_data_t *data, pl_error_t *err)
 {
     if (data->samples < 1)
@@ -111,8 +116,16 @@ static int source_check(const char *name, const pl_memory_data_t *data, pl_error
             return pl_fail(err, PL_EINVAL,
                            "memory data '%s': field %d needs a name of at most %zu bytes",
                            name, i, sizeof field->name - 1);
-        if (field->shape.rank < 0 || field->shape.rank > PL_DIMS - 1
-            || !pl_array_size(field->dtype, &field->shape, &count, &bytes) || count == 0)
+        pl_shape_t shape = field->shape;
+        if (varies(field) && !data->length)
+            return pl_fail(err, PL_EINVAL,
+                           "memory data '%s': field '%s' varies: the source has to say "
+                           "how long samples are",
+                           name, field->name);
+        if (varies(field))
+            shape.dim[0] = 1;
+        if (shape.rank < 0 || shape.rank > PL_DIMS - 1
+            || !pl_array_size(field->dtype, &shape, &count, &bytes) || count == 0)
             return pl_fail(
                 err, PL_EINVAL,
                 "memory data '%s': field '%s' needs a shape of at most %d axes, none of "
@@ -138,13 +151,21 @@ int pl_memory_data(const char *name, const pl_memory_data_t *data, pl_error_t *e
     return PL_OK;
 }
 
+static int64_t arrays_length(void *user, int64_t index)
+{
+    const pl_arrays_t *arrays = user;
+    return arrays->offset[index + 1] - arrays->offset[index];
+}
+
 int pl_memory_arrays(const char *name, const pl_arrays_t *arrays, pl_error_t *err)
 {
     pl_memory_data_t data = {.samples = arrays->samples,
                              .field_count = arrays->field_count,
                              .facts = arrays->facts,
-                             .read = pl_arrays_read};
+                             .read = pl_arrays_read,
+                             .length = arrays->offset ? arrays_length : NULL};
     memcpy(data.field, arrays->field, sizeof data.field);
+    memcpy(data.padding, arrays->padding, sizeof data.padding);
     int code = source_check(name, &data, err);
     for (int i = 0; i < data.field_count && !code; i++)
         if (!arrays->data[i])
@@ -162,6 +183,29 @@ int pl_memory_arrays(const char *name, const pl_arrays_t *arrays, pl_error_t *er
     return PL_OK;
 }
 
+static void arrays_read_field(const pl_arrays_t *arrays, const pl_read_request_t *request,
+                              int k, char *out)
+{
+    const pl_field_t *field = &arrays->field[k];
+    pl_shape_t shape = field->shape;
+    int64_t count;
+    size_t bytes = 0;                                    /* of a sample, or of one step */
+    if (varies(field))
+        shape.dim[0] = 1;
+    pl_array_size(field->dtype, &shape, &count, &bytes);
+    const char *in = arrays->data[k];
+    for (int i = 0; i < request->count; i++) {
+        int64_t at = request->index[i], steps = 1, apart = 1;
+        if (varies(field)) {
+            steps = arrays->offset[at + 1] - arrays->offset[at];
+            at = arrays->offset[at];
+            apart = request->length;
+        }
+        memcpy(out + (size_t)i * (size_t)apart * bytes, in + (size_t)at * bytes,
+               (size_t)steps * bytes);
+    }
+}
+
 int pl_arrays_read(void *user, const pl_read_request_t *request, void *const field[],
                    pl_error_t *err)
 {
@@ -169,16 +213,8 @@ int pl_arrays_read(void *user, const pl_read_request_t *request, void *const fie
     int code = pl_dataset_check("arrays", request, arrays->samples, err);
     if (code)
         return code;
-    for (int k = 0; k < arrays->field_count; k++) {
-        int64_t count;
-        size_t bytes = 0;
-        pl_array_size(arrays->field[k].dtype, &arrays->field[k].shape, &count, &bytes);
-        const char *in = arrays->data[k];
-        char *out = field[k];
-        for (int i = 0; i < request->count; i++)
-            memcpy(out + (size_t)i * bytes, in + (size_t)request->index[i] * bytes,
-                   bytes);
-    }
+    for (int k = 0; k < arrays->field_count; k++)
+        arrays_read_field(arrays, request, k, field[k]);
     return PL_OK;
 }
 
@@ -202,6 +238,7 @@ static int memory_open(void *self, const pl_data_request_t *request, pl_data_inf
     pl_data_info_t found = {.samples = source->data.samples,
                             .field_count = source->data.field_count};
     memcpy(found.field, source->data.field, sizeof found.field);
+    memcpy(found.padding, source->data.padding, sizeof found.padding);
     found.facts = source->facts ? pl_text("%s", source->facts) : NULL;
     if (source->facts && !found.facts)
         return pl_no_memory(err);
@@ -224,6 +261,12 @@ static int memory_read(const void *self, const pl_read_request_t *request,
                    own.text[0] ? own.text : "its read function failed");
 }
 
+static int64_t memory_length(const void *self, int64_t index)
+{
+    const pl_memory_data_t *data = &((const memory_t *)self)->source->data;
+    return data->length(data->user, index);
+}
+
 static void memory_close(void *self)
 {
     memory_t *memory = self;
@@ -242,4 +285,5 @@ const pl_dataset_ops_t pl_memory_dataset = {
     .open = memory_open,
     .read = memory_read,
     .close = memory_close,
+    .length = memory_length,
 };

@@ -2,7 +2,10 @@
  *
  * One file holds x, another y if there is one, and others what else a module asks for;
  * the first axis of all counts samples.  What a graph cannot compute with is converted
- * when it is read: bytes and doubles into float32, whole numbers of y into int64. */
+ * when it is read: bytes and doubles into float32, whole numbers of y into int64.
+ *
+ * Samples may differ in length: they lie one behind the other then, and a file of offsets
+ * says where each begins. */
 #include "formats/npy.h"
 
 #include <string.h>
@@ -17,12 +20,14 @@ typedef struct npy_field {
     pl_array_t array;
     pl_dtype_t dtype;                                       /* of what is read */
     pl_shape_t shape;                                       /* of a sample */
-    size_t elements;                                        /* of a sample */
+    size_t elements;                                        /* of a sample, or one step */
+    bool varies;
 } npy_field_t;
 
 typedef struct npy {
-    const char *x_path, *y_path;
+    const char *x_path, *y_path, *offsets_path;
     pl_texts_t others;
+    int64_t *offset;                                        /* [samples + 1]  [none] */
     npy_field_t field[PL_FIELDS];                           /* x, y, others */
     int fields;
     int64_t samples;
@@ -33,6 +38,9 @@ static const pl_option_t npy_options[] = {
      ".npy file of the samples, first axis"},
     {"y", PL_OPTION_TEXT, offsetof(npy_t, y_path), "\"\"", NULL,
      ".npy file of the targets, first axis; \"\" for none"},
+    {"offsets", PL_OPTION_TEXT, offsetof(npy_t, offsets_path), "\"\"", NULL,
+     ".npy file of whole numbers: sample i is [offsets[i], offsets[i + 1]) of the files "
+     "that are as long as the last; y is padded by -1, others by 0"},
     {"fields", PL_OPTION_TEXTS, offsetof(npy_t, others), "{}", NULL,
      ".npy files of further fields by name, such as {\"weight\": \"w.npy\"}"},
     PL_OPTIONS_END,
@@ -68,25 +76,64 @@ static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *e
         code = pl_npy_load(path, pl_file_limit(), &field->array, err);
     if (code)
         return code;
-    const bool target = !strcmp(name, "y"), first = npy->fields == 0;
+    const bool target = !strcmp(name, "y"), first = npy->fields == 0 && !npy->offset;
     npy->fields++;
     const pl_array_t *array = &field->array;
     if (array->shape.rank == 0 || array->shape.dim[0] == 0)
         return pl_fail(err, PL_EFORMAT,
                        "%s: there are no samples in it: the first axis counts them",
                        path);
-    if (!first && array->shape.dim[0] != npy->samples)
+    field->varies = npy->offset && array->shape.dim[0] == npy->offset[npy->samples];
+    if (!first && !field->varies && array->shape.dim[0] != npy->samples)
         return pl_fail(err, PL_EFORMAT, "%s: %lld samples, but %s has %lld", path,
-                       (long long)array->shape.dim[0], npy->x_path,
+                       (long long)array->shape.dim[0],
+                       npy->offset ? npy->offsets_path : npy->x_path,
                        (long long)npy->samples);
-    npy->samples = array->shape.dim[0];
+    npy->samples = first ? array->shape.dim[0] : npy->samples;
     field->shape = pl_dataset_sample_shape(&array->shape);
-    field->elements = (size_t)(array->count / npy->samples);
+    field->elements = (size_t)(array->count / array->shape.dim[0]);
     bool keep = array->dtype == PL_I32 || array->dtype == PL_I64;
     field->dtype = target && is_whole(array->dtype) ? PL_I64
                    : keep                           ? array->dtype
                                                     : PL_F32;
     return PL_OK;
+}
+
+/* From 0 to the end of what varies, each sample of at least one step. */
+static int npy_check_offsets(const npy_t *npy, pl_error_t *err)
+{
+    if (npy->offset[0] != 0)
+        return pl_fail(err, PL_EFORMAT, "%s: the first offset is %lld; it must be 0",
+                       npy->offsets_path, (long long)npy->offset[0]);
+    for (int64_t i = 0; i < npy->samples; i++)
+        if (npy->offset[i] >= npy->offset[i + 1])
+            return pl_fail(err, PL_EFORMAT,
+                           "%s: offset %lld is %lld, not above the %lld before it",
+                           npy->offsets_path, (long long)i + 1,
+                           (long long)npy->offset[i + 1], (long long)npy->offset[i]);
+    return PL_OK;
+}
+
+static int npy_load_offsets(npy_t *npy, pl_error_t *err)
+{
+    pl_array_t array = {0};
+    int code = pl_npy_load(npy->offsets_path, pl_file_limit(), &array, err);
+    if (code)
+        return code;
+    if (!is_whole(array.dtype) || array.shape.rank != 1 || array.count < 2)
+        code = pl_fail(err, PL_EFORMAT,
+                       "%s: offsets are whole numbers [samples + 1], with at least one "
+                       "sample",
+                       npy->offsets_path);
+    if (!code && !(npy->offset = pl_alloc_array((size_t)array.count, sizeof(int64_t))))
+        code = pl_no_memory(err);
+    if (!code) {
+        pl_convert(array.dtype, array.data, PL_I64, npy->offset, (size_t)array.count);
+        npy->samples = array.count - 1;
+        code = npy_check_offsets(npy, err);
+    }
+    pl_array_release(&array);
+    return code;
 }
 
 /* One more than the largest of whole targets; 0 when they are none. */
@@ -105,12 +152,25 @@ static int64_t npy_classes(const npy_t *npy)
     return largest < INT64_MAX ? largest + 1 : 0;
 }
 
+static void npy_describe(const npy_field_t *field, pl_data_info_t *info)
+{
+    pl_shape_t shape = field->shape;
+    if (field->varies) {
+        memmove(shape.dim + 1, shape.dim, (size_t)shape.rank++ * sizeof *shape.dim);
+        shape.dim[0] = PL_VARIES;
+    }
+    info->padding[info->field_count] = strcmp(field->name, "y") ? 0 : -1;
+    pl_dataset_field(info, field->name, field->dtype, shape);
+}
+
 static int npy_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                     pl_error_t *err)
 {
     npy_t *npy = self;
     (void)request;
-    int code = npy_add(npy, "x", npy->x_path, err);
+    int code = *npy->offsets_path ? npy_load_offsets(npy, err) : PL_OK;
+    if (!code)
+        code = npy_add(npy, "x", npy->x_path, err);
     if (!code && *npy->y_path)
         code = npy_add(npy, "y", npy->y_path, err);
     for (int i = 0; i < npy->others.count && !code; i++)
@@ -122,21 +182,27 @@ static int npy_open(void *self, const pl_data_request_t *request, pl_data_info_t
     if (!found.facts)
         return pl_no_memory(err);
     for (int i = 0; i < npy->fields; i++)
-        pl_dataset_field(&found, npy->field[i].name, npy->field[i].dtype,
-                         npy->field[i].shape);
+        npy_describe(&npy->field[i], &found);
     *info = found;
     return PL_OK;
 }
 
-static void npy_read_field(const npy_field_t *field, const pl_read_request_t *request,
-                           char *out)
+static void npy_read_field(const npy_t *npy, const npy_field_t *field,
+                           const pl_read_request_t *request, char *out)
 {
     const char *in = field->array.data;
     size_t from = field->elements * pl_array_width(field->array.dtype);
     size_t to = field->elements * pl_array_width(field->dtype);
-    for (int i = 0; i < request->count; i++)
-        pl_convert(field->array.dtype, in + (size_t)request->index[i] * from,
-                   field->dtype, out + (size_t)i * to, field->elements);
+    for (int i = 0; i < request->count; i++) {
+        int64_t at = request->index[i], steps = 1, apart = 1;
+        if (field->varies) {
+            steps = npy->offset[at + 1] - npy->offset[at];
+            at = npy->offset[at];
+            apart = request->length;
+        }
+        pl_convert(field->array.dtype, in + (size_t)at * from, field->dtype,
+                   out + (size_t)(i * apart) * to, field->elements * (size_t)steps);
+    }
 }
 
 static int npy_read(const void *self, const pl_read_request_t *request,
@@ -147,8 +213,14 @@ static int npy_read(const void *self, const pl_read_request_t *request,
     if (code)
         return code;
     for (int i = 0; i < npy->fields; i++)
-        npy_read_field(&npy->field[i], request, field[i]);
+        npy_read_field(npy, &npy->field[i], request, field[i]);
     return PL_OK;
+}
+
+static int64_t npy_length(const void *self, int64_t index)
+{
+    const npy_t *npy = self;
+    return npy->offset[index + 1] - npy->offset[index];
 }
 
 static void npy_close(void *self)
@@ -156,6 +228,8 @@ static void npy_close(void *self)
     npy_t *npy = self;
     for (int i = 0; i < PL_FIELDS; i++)
         pl_array_release(&npy->field[i].array);
+    pl_free(npy->offset);
+    npy->offset = NULL;
 }
 
 const pl_dataset_ops_t pl_npy_dataset = {
@@ -166,4 +240,5 @@ const pl_dataset_ops_t pl_npy_dataset = {
     .open = npy_open,
     .read = npy_read,
     .close = npy_close,
+    .length = npy_length,
 };

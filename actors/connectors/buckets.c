@@ -1,0 +1,136 @@
+/* buckets.c - samples of different length in batches of nearly one length
+ *
+ * Whatever is padded is computed for nothing, and each padded length is a plan of its
+ * own: so there are a few buckets, cut where each gets about as many samples.  Within a
+ * bucket, and among batches, the order is a shuffle by a pure function; only which sample
+ * is in which bucket is stored. */
+#include "actors/connectors/buckets.h"
+
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/random.h"
+
+typedef struct measured {
+    int64_t length, place, sample;
+} measured_t;
+
+/* The longest first, equal ones in the data's order. */
+static int compare_lengths(const void *a, const void *b)
+{
+    const measured_t *x = a, *y = b;
+    if (x->length != y->length)
+        return x->length < y->length ? 1 : -1;
+    return (x->place > y->place) - (x->place < y->place);
+}
+
+/* Samples of one length are never torn apart. */
+static void cut(pl_buckets_t *buckets, const measured_t *m, int64_t count, int64_t most)
+{
+    int64_t begin = 0;
+    while (begin < count) {
+        int64_t left = most - buckets->count, end = count;
+        if (left > 1)
+            end = begin + (count - begin + left - 1) / left;
+        while (end < count && m[end].length == m[end - 1].length)
+            end++;
+        buckets->bucket[buckets->count++] = (pl_bucket_t){m[begin].length, begin,
+                                                          end - begin};
+        begin = end;
+    }
+}
+
+int pl_buckets_make(pl_buckets_t *buckets, const pl_order_t *order, const int64_t *length,
+                    int64_t most, pl_error_t *err)
+{
+    const int64_t count = order->count;
+    pl_order_t sorted = *order;
+    sorted.shuffle = false;
+    measured_t *m = pl_alloc_array((size_t)count, sizeof *m);
+    int64_t *sample = pl_alloc_array((size_t)count, sizeof *sample);
+    if (!m || !sample) {
+        pl_free(m);
+        pl_free(sample);
+        return pl_no_memory(err);
+    }
+    for (int64_t k = 0; k < count; k++) {
+        int64_t at = pl_order_at(&sorted, 0, k);
+        m[k] = (measured_t){length[at], k, at};
+    }
+    qsort(m, (size_t)count, sizeof *m, compare_lengths);
+    for (int64_t k = 0; k < count; k++)
+        sample[k] = m[k].sample;
+    *buckets = (pl_buckets_t){.sample = sample};
+    cut(buckets, m, count, most < PL_BUCKETS_MOST ? most : PL_BUCKETS_MOST);
+    pl_free(m);
+    return PL_OK;
+}
+
+void pl_buckets_release(pl_buckets_t *buckets)
+{
+    pl_free(buckets->sample);
+    *buckets = (pl_buckets_t){0};
+}
+
+/* ---- A pass ---- */
+
+static int64_t share(int64_t count, uint32_t part, uint32_t parts)
+{
+    return part < count ? (count - part - 1) / parts + 1 : 0;
+}
+
+static int64_t batches_of(const pl_bucket_t *bucket, int64_t batch_size, uint32_t part,
+                          uint32_t parts)
+{
+    return (share(bucket->count, part, parts) + batch_size - 1) / batch_size;
+}
+
+int64_t pl_buckets_batches(const pl_buckets_t *buckets, int64_t batch_size, uint32_t part,
+                           uint32_t parts)
+{
+    int64_t batches = 0;
+    for (int k = 0; k < buckets->count; k++)
+        batches += batches_of(&buckets->bucket[k], batch_size, part, parts);
+    return batches;
+}
+
+static uint64_t key_of(const pl_bucket_pass_t *pass, const char *purpose)
+{
+    return pl_mix(pl_mix(pass->order->seed, pl_hash(purpose)), pass->epoch);
+}
+
+pl_bucket_batch_t pl_bucket_batch_at(const pl_bucket_pass_t *pass, int64_t place)
+{
+    const pl_buckets_t *buckets = pass->buckets;
+    pl_bucket_batch_t batch = {0};
+    if (pass->order->shuffle)
+        place = pl_permute_index(key_of(pass, "data.batches"),
+                                 pl_buckets_batches(buckets, pass->batch_size, pass->part,
+                                                    pass->parts),
+                                 place);
+    for (int64_t batches; batch.bucket < buckets->count - 1; batch.bucket++) {
+        batches = batches_of(&buckets->bucket[batch.bucket], pass->batch_size, pass->part,
+                             pass->parts);
+        if (place < batches)
+            break;
+        place -= batches;
+    }
+    int64_t all = share(buckets->bucket[batch.bucket].count, pass->part, pass->parts);
+    batch.from = place * pass->batch_size;
+    batch.count = all - batch.from < pass->batch_size ? all - batch.from
+                                                      : pass->batch_size;
+    return batch;
+}
+
+int64_t pl_bucket_sample_at(const pl_bucket_pass_t *pass, const pl_bucket_batch_t *batch,
+                            int64_t i)
+{
+    const pl_bucket_t *bucket = &pass->buckets->bucket[batch->bucket];
+    int64_t place = pass->part + (batch->from + i) * pass->parts;
+    if (pass->order->shuffle)
+        place = pl_permute_index(pl_mix(key_of(pass, "data.shuffle"),
+                                        (uint64_t)batch->bucket + 1),
+                                 bucket->count, place);
+    return pass->buckets->sample[bucket->begin + place];
+}

@@ -1,0 +1,305 @@
+/* model_checkpoint.c - says when a checkpoint is to be made, what it is called and which
+ * older ones may go
+ *
+ * What it decides follows from steps and figures, the time interval aside, so that a run
+ * that goes on from a checkpoint keeps what it would have kept. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/connectors/callbacks/callbacks.h"
+#include "actors/connectors/callbacks/figure.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+enum { NAME = sizeof((pl_wish_t *)0)->save };
+
+/* A checkpoint that is kept. */
+typedef struct kept {
+    char name[NAME];
+    double score;                                           /* smaller is better */
+} kept_t;
+
+typedef struct model_checkpoint {
+    const char *monitor, *mode, *filename;
+    int64_t save_top_k, every_n_train_steps, every_n_epochs;
+    double train_time_interval;                             /* s */
+    bool save_last, save_on_train_epoch_end;
+
+    kept_t *kept;                                           /* best first */
+    int count, room;
+    uint64_t saved_step;                                    /* of the newest */
+    int64_t saved_at;                                       /* pl_now() */
+} model_checkpoint_t;
+
+static const pl_option_t model_checkpoint_options[] = {
+    PL_TEXT(model_checkpoint_t, monitor, "\"\"", NULL,
+            "figure that says which are best, empty: the newest are"),
+    PL_TEXT(model_checkpoint_t, mode, "\"min\"", "min|max", "which way it gets better"),
+    PL_INT(model_checkpoint_t, save_top_k, "1", "-1..",
+           "how many of the best are kept, -1 for all, 0 for none"),
+    PL_INT(model_checkpoint_t, every_n_train_steps, "0", "0..",
+           "optimizer steps between two, 0 for never"),
+    PL_INT(model_checkpoint_t, every_n_epochs, "1", "0..",
+           "epochs between two, 0 for never; not used with steps or an interval"),
+    PL_FLOAT(model_checkpoint_t, train_time_interval, "0", "0..",
+             "seconds between two, 0 for never"),
+    PL_BOOL(model_checkpoint_t, save_last, "false",
+            "keep the newest as \"last\" besides the best"),
+    PL_TEXT(model_checkpoint_t, filename, "\"{epoch}-{step}\"", NULL,
+            "name: {epoch}, {step} and figures stand for NAME=VALUE, {NAME:.2f} rounds"),
+    PL_BOOL(model_checkpoint_t, save_on_train_epoch_end, "false",
+            "after epochs, as without a val_ figure to monitor, not validations"),
+    PL_OPTIONS_END,
+};
+
+static int64_t model_checkpoint_every(const void *self)
+{
+    const model_checkpoint_t *m = self;
+    return m->train_time_interval > 0 ? 1 : m->every_n_train_steps;
+}
+
+static int model_checkpoint_start(void *self, pl_error_t *err)
+{
+    model_checkpoint_t *m = self;
+    if (m->every_n_train_steps && m->train_time_interval > 0)
+        return pl_fail(err, PL_EINVAL,
+                       "give \"every_n_train_steps\" or \"train_time_interval\", not "
+                       "both");
+    if (strchr(m->filename, '/') || !*m->filename || *m->filename == '.')
+        return pl_fail(err, PL_EINVAL,
+                       "\"filename\" is one name, without a '/' and a '.' before it");
+    if (!*m->monitor && m->save_top_k > 1)
+        return pl_fail(
+            err, PL_EINVAL,
+            "\"save_top_k\" %lld needs a \"monitor\" that says which are best; "
+            "-1 keeps all",
+            (long long)m->save_top_k);
+    m->saved_at = pl_now();
+    return PL_OK;
+}
+
+/* ---- when ---- */
+
+static bool waits_for_validation(const model_checkpoint_t *m)
+{
+    return !m->save_on_train_epoch_end && !strncmp(m->monitor, "val_", 4);
+}
+
+static bool is_time(const model_checkpoint_t *m, pl_hook_t point,
+                    const pl_hook_event_t *event)
+{
+    if (m->train_time_interval > 0)
+        return point == PL_HOOK_TRAIN_BATCH_END
+               && (double)(pl_now() - m->saved_at) / 1e9 >= m->train_time_interval;
+    if (m->every_n_train_steps)
+        return point == PL_HOOK_TRAIN_BATCH_END;
+    pl_hook_t wanted = waits_for_validation(m) ? PL_HOOK_VALIDATION_END
+                                               : PL_HOOK_TRAIN_EPOCH_END;
+    return point == wanted && m->every_n_epochs
+           && (event->epoch + UINT64_C(1)) % (uint64_t)m->every_n_epochs == 0;
+}
+
+/* ---- the name ---- */
+
+static void name_add(char name[NAME], const char *format, ...) PL_PRINTF(2, 3);
+
+static void name_add(char name[NAME], const char *format, ...)
+{
+    size_t at = strlen(name);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(name + at, NAME - at, format, args);
+    va_end(args);
+}
+
+/* "epoch=3" or, of a figure, "val_loss=0.25", with as many digits as said. */
+static int field_add(char name[NAME], const char *field, const pl_hook_event_t *event,
+                     pl_error_t *err)
+{
+    char key[64];
+    double value;
+    int digits = -1;
+    const char *colon = strchr(field, ':');
+    snprintf(key, sizeof key, "%.*s", colon ? (int)(colon - field) : (int)strlen(field),
+             field);
+    if (colon)
+        sscanf(colon, ":.%2df", &digits);
+    if (!strcmp(key, "epoch")) {
+        name_add(name, "epoch=%u", event->epoch);
+    } else if (!strcmp(key, "step")) {
+        name_add(name, "step=%llu", (unsigned long long)event->global_step);
+    } else {
+        if (pl_figure_find(event, key, &value, err) != PL_OK)
+            return err->code;
+        name_add(name, digits >= 0 ? "%s=%.*f" : "%s=%.*g", key, digits >= 0 ? digits : 6,
+                 value);
+    }
+    return PL_OK;
+}
+
+static int name_make(const model_checkpoint_t *m, const pl_hook_event_t *event,
+                     char name[NAME], pl_error_t *err)
+{
+    int code = PL_OK;
+    name[0] = '\0';
+    for (const char *at = m->filename; *at && code == PL_OK;) {
+        char field[80];
+        size_t plain = strcspn(at, "{");
+        name_add(name, "%.*s", (int)plain, at);
+        at += plain;
+        if (*at && !strchr(at, '}'))
+            return pl_fail(err, PL_EINVAL, "\"filename\" lacks a '}'");
+        if (*at) {
+            snprintf(field, sizeof field, "%.*s", (int)strcspn(at, "}") - 1, at + 1);
+            code = field_add(name, field, event, err);
+            at = strchr(at, '}') + 1;
+        }
+    }
+    for (char *c = name; *c; c++)                        /* a figure's name may have it */
+        if (*c == '/' || *c == '\n')
+            *c = '_';
+    return code;
+}
+
+/* ---- which are kept ---- */
+
+static void drop_add(pl_wish_t *wish, const char *name)
+{
+    size_t at = strlen(wish->drop);
+    snprintf(wish->drop + at, sizeof wish->drop - at, "%s%s", at ? "\n" : "", name);
+}
+
+static void kept_remove(model_checkpoint_t *m, int k)
+{
+    m->count--;
+    memmove(&m->kept[k], &m->kept[k + 1], (size_t)(m->count - k) * sizeof *m->kept);
+}
+
+/* Among the best, and what is no longer; false when it is not good enough. */
+static int kept_add(model_checkpoint_t *m, const char *name, double score,
+                    pl_wish_t *wish, bool *taken, pl_error_t *err)
+{
+    for (int k = m->count - 1; k >= 0; k--)
+        if (!strcmp(m->kept[k].name, name))             /* it takes the old one's place */
+            kept_remove(m, k);
+    int at = 0;
+    while (at < m->count && m->kept[at].score <= score)
+        at++;
+    *taken = m->save_top_k < 0 || at < m->save_top_k;
+    if (!*taken)
+        return PL_OK;
+    if (PL_GROW(m->kept, m->count, m->room) != PL_OK)
+        return pl_no_memory(err);
+    memmove(&m->kept[at + 1], &m->kept[at], (size_t)(m->count - at) * sizeof *m->kept);
+    m->kept[at] = (kept_t){.score = score};
+    snprintf(m->kept[at].name, NAME, "%s", name);
+    m->count++;
+    while (m->save_top_k >= 0 && m->count > m->save_top_k)
+        drop_add(wish, m->kept[--m->count].name);
+    return PL_OK;
+}
+
+/* Smaller is better; without a figure the newest is. */
+static int score_of(const model_checkpoint_t *m, const pl_hook_event_t *event,
+                    double *score, pl_error_t *err)
+{
+    double value;
+    if (!*m->monitor) {
+        *score = -(double)event->global_step;
+        return PL_OK;
+    }
+    int code = pl_figure_find(event, m->monitor, &value, err);
+    if (code == PL_OK)
+        *score = isnan(value) ? INFINITY : !strcmp(m->mode, "min") ? value : -value;
+    return code;
+}
+
+static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                               pl_wish_t *wish, pl_error_t *err)
+{
+    model_checkpoint_t *m = self;
+    char name[NAME];
+    double score;
+    bool taken = false;
+    if (!is_time(m, point, event)
+        || (event->global_step == m->saved_step && m->saved_step))
+        return PL_OK;
+    int code = score_of(m, event, &score, err);
+    if (code == PL_OK)
+        code = name_make(m, event, name, err);
+    if (code == PL_OK && m->save_top_k)
+        code = kept_add(m, name, score, wish, &taken, err);
+    if (code != PL_OK)
+        return code;
+    snprintf(wish->save, sizeof wish->save, "%s%s%s", taken ? name : "",
+             taken && m->save_last ? "\n" : "", m->save_last ? "last" : "");
+    m->saved_step = event->global_step;
+    m->saved_at = pl_now();
+    return PL_OK;
+}
+
+/* ---- state ---- */
+
+static char *model_checkpoint_state(const void *self, pl_error_t *err)
+{
+    const model_checkpoint_t *m = self;
+    json_t *kept = json_array();
+    for (int k = 0; k < m->count; k++)
+        json_array_append_new(kept,
+                              json_pack("{s:s, s:o}", "name", m->kept[k].name, "score",
+                                        isfinite(m->kept[k].score)
+                                            ? json_real(m->kept[k].score)
+                                            : json_null()));
+    return pl_state_write(json_pack("{s:I, s:o}", "step", (json_int_t)m->saved_step,
+                                    "kept", kept),
+                          err);
+}
+
+static int model_checkpoint_restore(void *self, const char *state, pl_error_t *err)
+{
+    model_checkpoint_t *m = self;
+    json_t *told = pl_state_read(state, err), *entry;
+    size_t at;
+    if (!told)
+        return err->code;
+    m->saved_step = (uint64_t)json_integer_value(json_object_get(told, "step"));
+    json_array_foreach(json_object_get(told, "kept"), at, entry)
+    {
+        const char *name = json_string_value(json_object_get(entry, "name"));
+        const json_t *score = json_object_get(entry, "score");
+        if (PL_GROW(m->kept, m->count, m->room) != PL_OK) {
+            json_decref(told);
+            return pl_no_memory(err);
+        }
+        m->kept[m->count] = (kept_t){
+            .score = json_is_number(score) ? json_number_value(score) : INFINITY};
+        snprintf(m->kept[m->count++].name, NAME, "%s", name ? name : "");
+    }
+    json_decref(told);
+    return PL_OK;
+}
+
+static void model_checkpoint_stop(void *self)
+{
+    model_checkpoint_t *m = self;
+    pl_free(m->kept);
+    m->kept = NULL;
+    m->count = m->room = 0;
+}
+
+const pl_callback_ops_t pl_model_checkpoint_callback = {
+    .name = "model_checkpoint",
+    .help = "keeps checkpoints: the best, the newest, every few steps or epochs",
+    .size = sizeof(model_checkpoint_t),
+    .options = model_checkpoint_options,
+    .points = PL_AT(TRAIN_BATCH_END) | PL_AT(VALIDATION_END) | PL_AT(TRAIN_EPOCH_END),
+    .every_n_steps = model_checkpoint_every,
+    .start = model_checkpoint_start,
+    .on = model_checkpoint_on,
+    .stop = model_checkpoint_stop,
+    .state = model_checkpoint_state,
+    .restore = model_checkpoint_restore,
+};

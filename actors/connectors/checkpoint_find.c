@@ -1,0 +1,300 @@
+/* checkpoint_find.c - what a run can go on from: the newest checkpoint that is whole
+ *
+ * Newest is what was saved last, as the manifests count it, not what a clock says. */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "actors/connectors/checkpoint_io.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "formats/checkpoint.h"
+#include "formats/safetensors.h"
+#include "runtime/cargo.h"
+
+/* ---- tensors ---- */
+
+static int tensor_lend(pl_weights_t *weights, const pl_safetensors_t *file,
+                       const pl_safetensors_tensor_t *tensor, pl_floats_t *block,
+                       pl_error_t *err)
+{
+    int slot = -1, after = 0;
+    bool of_slot = sscanf(tensor->name, "slot%d/%n", &slot, &after) == 1 && after;
+    const char *name = of_slot ? tensor->name + after : tensor->name;
+    if (!tensor->loadable || tensor->dtype != PL_F32 || tensor->offset % sizeof(float)
+        || (of_slot && (slot < 0 || slot >= PL_SLOTS))
+        || strlen(name) >= sizeof weights->tensor->name)
+        return pl_fail(err, PL_EFORMAT, "%s: tensor \"%.80s\" is none of a checkpoint",
+                       file->name, tensor->name);
+    pl_region_t region = of_slot ? PL_REGION_SLOT0 + slot : PL_REGION_PARAMS;
+    if (!weights->block[region])
+        weights->block[region] = pl_object_ref(block);
+    return pl_weights_lend(weights, region, name, tensor->shape,
+                           (int64_t)(tensor->offset / sizeof(float)), err);
+}
+
+static int text_copy(const pl_safetensors_t *file, const char *key, char **text_p,
+                     pl_error_t *err)
+{
+    const char *text = pl_safetensors_metadata(file, key);
+    if (!text || *text_p)
+        return PL_OK;
+    *text_p = pl_strdup(text);
+    return *text_p ? PL_OK : pl_no_memory(err);
+}
+
+/* The file's bytes are the block that its tensors are lent from. */
+static int file_take(pl_weights_t *weights, const char *path, const json_t *manifest,
+                     const char *name, pl_error_t *err)
+{
+    int64_t size = pl_checkpoint_size(manifest, name);
+    pl_safetensors_t file;
+    if (size < 0)
+        return pl_fail(err, PL_EFORMAT, "%s: its manifest names no %s", path, name);
+    char *whole = pl_text("%s/%s", path, name);
+    pl_floats_t *block = whole ? pl_floats_new((size_t)size / sizeof(float) + 1, err)
+                               : NULL;
+    int code = block ? pl_checkpoint_read(path, manifest, name, block->data, err)
+                     : pl_no_memory(err);
+    if (code == PL_OK)
+        code = pl_safetensors_read(block->data, (size_t)size, whole, &file, err);
+    if (code == PL_OK) {
+        code = text_copy(&file, "module", &weights->module, err);
+        if (code == PL_OK)
+            code = text_copy(&file, "facts", &weights->facts, err);
+        for (int k = 0; k < file.count && code == PL_OK; k++)
+            code = tensor_lend(weights, &file, &file.tensor[k], block, err);
+        pl_safetensors_close(&file);
+    }
+    pl_object_unref(block);
+    pl_free(whole);
+    return code;
+}
+
+static int state_take(pl_weights_t *weights, const json_t *manifest, pl_error_t *err)
+{
+    const json_t *state = json_object_get(manifest, "strategy");
+    bool kept = state && !json_is_null(state);
+    weights->state = kept ? pl_json_write(state, PL_JSON_COMPACT) : NULL;
+    return kept && !weights->state ? pl_no_memory(err) : PL_OK;
+}
+
+static pl_weights_t *weights_take(const char *path, const json_t *manifest, bool whole,
+                                  pl_error_t *err)
+{
+    pl_weights_t *weights = pl_weights_new(err);
+    int code = weights ? file_take(weights, path, manifest, PL_CHECKPOINT_MODEL, err)
+                       : PL_ENOMEM;
+    if (code == PL_OK && whole)
+        code = file_take(weights, path, manifest, PL_CHECKPOINT_OPTIMIZER, err);
+    if (code == PL_OK && whole)
+        code = state_take(weights, manifest, err);
+    if (code == PL_OK)
+        return weights;
+    pl_object_unref(weights);
+    return NULL;
+}
+
+pl_weights_t *pl_checkpoint_weights(const char *path, bool whole, pl_error_t *err)
+{
+    json_t *manifest = pl_checkpoint_manifest(path, err);
+    pl_weights_t *weights = manifest ? weights_take(path, manifest, whole, err) : NULL;
+    json_decref(manifest);
+    return weights;
+}
+
+/* ---- candidates ---- */
+
+typedef struct candidate {
+    char *path;
+    json_t *manifest;                                  /* [it cannot be read: why says] */
+    json_int_t serial;
+    pl_error_t why;
+} candidate_t;
+
+typedef struct candidates {
+    candidate_t *at;
+    int count, room;
+} candidates_t;
+
+static int newer_first(const void *a, const void *b)
+{
+    const candidate_t *x = a, *y = b;
+    if (x->serial != y->serial)
+        return x->serial < y->serial ? 1 : -1;
+    return strcmp(x->path, y->path);
+}
+
+static void candidates_release(candidates_t *all)
+{
+    for (int k = 0; k < all->count; k++) {
+        pl_free(all->at[k].path);
+        json_decref(all->at[k].manifest);
+    }
+    pl_free(all->at);
+}
+
+static int candidate_add(candidates_t *all, const char *folder, const char *name,
+                         pl_error_t *err)
+{
+    candidate_t found = {.path = pl_text("%s/%s", folder, name)};
+    if (!found.path || PL_GROW(all->at, all->count, all->room) != PL_OK) {
+        pl_free(found.path);
+        return pl_no_memory(err);
+    }
+    found.manifest = pl_checkpoint_manifest(found.path, &found.why);
+    found.serial = json_integer_value(json_object_get(found.manifest, "serial"));
+    if (!found.manifest)
+        found.serial = INT64_MAX;                         /* what is refused is told of */
+    all->at[all->count++] = found;
+    return PL_OK;
+}
+
+static int candidates_list(candidates_t *all, const char *folder, pl_error_t *err)
+{
+    DIR *entries = opendir(folder);
+    int code = PL_OK;
+    for (const struct dirent *entry;
+         code == PL_OK && entries && (entry = readdir(entries));)
+        if (entry->d_name[0] != '.')
+            code = candidate_add(all, folder, entry->d_name, err);
+    if (entries)
+        closedir(entries);
+    if (all->count)
+        qsort(all->at, (size_t)all->count, sizeof *all->at, newer_first);
+    return code;
+}
+
+/* ---- taking one ---- */
+
+static int refuse(pl_found_t *found, const pl_error_t *why, pl_error_t *err)
+{
+    char *longer = pl_text("%s%s%s", found->refused ? found->refused : "",
+                           found->refused ? "\n" : "", why->text);
+    if (!longer)
+        return pl_no_memory(err);
+    pl_free(found->refused);
+    found->refused = longer;
+    return PL_OK;
+}
+
+/* PL_OK also when it is refused: then *why says. */
+static int candidate_take(pl_found_t *found, const candidate_t *one, pl_error_t *err)
+{
+    pl_error_t why = one->why;
+    if (one->manifest)
+        found->weights = weights_take(one->path, one->manifest, true, &why);
+    if (!found->weights)
+        return why.code == PL_ENOMEM ? pl_no_memory(err) : refuse(found, &why, err);
+    found->path = pl_strdup(one->path);
+    found->manifest = pl_json_write(one->manifest, PL_JSON_COMPACT);
+    return found->path && found->manifest ? PL_OK : pl_no_memory(err);
+}
+
+static int newest_take(pl_found_t *found, const char *run_dir, pl_error_t *err)
+{
+    candidates_t all = {0};
+    char *folder = pl_text("%s/" PL_CHECKPOINTS_FOLDER, run_dir);
+    int code = folder ? candidates_list(&all, folder, err) : pl_no_memory(err);
+    for (int k = 0; k < all.count && !found->path && code == PL_OK; k++)
+        code = candidate_take(found, &all.at[k], err);
+    candidates_release(&all);
+    pl_free(folder);
+    return code;
+}
+
+static bool is_there(const char *folder, const char *name)
+{
+    char *path = pl_text("%s/%s", folder, name);
+    bool there = path && access(path, F_OK) == 0;
+    pl_free(path);
+    return there;
+}
+
+/* RUN_DIR of RUN_DIR/checkpoints/NAME, when that is one; NULL when it lies elsewhere. */
+static char *run_dir_of(const char *checkpoint)
+{
+    char whole[PATH_MAX];
+    char *slash = realpath(checkpoint, whole) ? strrchr(whole, '/') : NULL;
+    if (!slash)
+        return NULL;
+    *slash = '\0';
+    slash = strrchr(whole, '/');
+    if (!slash || strcmp(slash + 1, PL_CHECKPOINTS_FOLDER))
+        return NULL;
+    *slash = '\0';
+    return is_there(whole, "run.json") ? pl_strdup(whole) : NULL;
+}
+
+static int named_take(pl_found_t *found, const char *from, pl_error_t *err)
+{
+    pl_error_t why = {0};
+    candidate_t one = {.path = pl_strdup(from)};
+    one.manifest = one.path ? pl_checkpoint_manifest(from, &why) : NULL;
+    found->weights = one.manifest ? weights_take(from, one.manifest, true, &why) : NULL;
+    found->path = one.path;
+    found->manifest = one.manifest ? pl_json_write(one.manifest, PL_JSON_COMPACT) : NULL;
+    json_decref(one.manifest);
+    if (!one.path || (found->weights && !found->manifest))
+        return pl_no_memory(err);
+    if (!found->weights)
+        return pl_fail(err, why.code, "%s", why.text);
+    found->run_dir = run_dir_of(from);
+    return PL_OK;
+}
+
+/* ---- the run ---- */
+
+/* The run directory that was begun last, or the one of that name; NULL: there is none. */
+static char *run_dir_last(const char *root, const char *run_name)
+{
+    char whole[PATH_MAX];
+    char *link = pl_text("%s/%s", *root ? root : ".", *run_name ? run_name : "latest");
+    char *slash = link && realpath(link, whole) ? strrchr(whole, '/') : NULL;
+    pl_free(link);
+    return slash ? pl_text("%s/%s", *root ? root : ".", slash + 1) : NULL;
+}
+
+static int find(const char *root, const char *run_name, const char *from,
+                pl_found_t *found, pl_error_t *err)
+{
+    struct stat what;
+    if (from && stat(from, &what) != 0)
+        return pl_fail(err, PL_ENOTFOUND, "%s: %m", from);
+    if (from && is_there(from, PL_CHECKPOINT_MANIFEST))
+        return named_take(found, from, err);
+    found->run_dir = from ? pl_strdup(from) : run_dir_last(root, run_name);
+    if (!found->run_dir)
+        return PL_OK;
+    int code = newest_take(found, found->run_dir, err);
+    if (code != PL_OK || found->path || !from)
+        return code;
+    return pl_fail(err, PL_ENOTFOUND, "%s: there is no checkpoint to go on from%s%s",
+                   from, found->refused ? "; refused:\n" : "",
+                   found->refused ? found->refused : "");
+}
+
+int pl_checkpoint_find(const char *root, const char *run_name, const char *from,
+                       pl_found_t *found, pl_error_t *err)
+{
+    *found = (pl_found_t){0};
+    int code = find(root, run_name, from, found, err);
+    if (code != PL_OK)
+        pl_found_release(found);
+    return code;
+}
+
+void pl_found_release(pl_found_t *found)
+{
+    pl_free(found->path);
+    pl_free(found->run_dir);
+    pl_free(found->manifest);
+    pl_free(found->refused);
+    pl_object_unref(found->weights);
+    *found = (pl_found_t){0};
+}

@@ -1,0 +1,33 @@
+/* checkpoint_io.h - the actor that writes, finds and removes checkpoints, on a thread of
+ * its own */
+#ifndef PL_CONNECTORS_CHECKPOINT_IO_H
+#define PL_CONNECTORS_CHECKPOINT_IO_H
+
+#include "runtime/actor.h"
+
+/* `start`: needs nothing. */
+extern const pl_actor_ops_t pl_io_checkpoint;
+
+/* The folder of the checkpoints in a run directory. */
+#define PL_CHECKPOINTS_FOLDER "checkpoints"
+
+/* What was found to go on from. */
+typedef struct pl_found {
+    char *path;                                 /* of the checkpoint  [none is valid] */
+    char *run_dir;                              /* that it lies in  [it lies in none] */
+    char *manifest;                             /* JSON */
+    char *refused;                              /* why which were not taken, one a line */
+    struct pl_weights *weights;                 /* whole; counted */
+} pl_found_t;
+
+/* The newest valid checkpoint of a run directory, or one by its path; `from` NULL: of
+ * the newest run in root, or the one of that name.  PL_ENOTFOUND, PL_EFORMAT: one that
+ * was named is none, or is damaged.  Without any, path is NULL with PL_OK. */
+int pl_checkpoint_find(const char *root, const char *run_name, const char *from,
+                       pl_found_t *found, pl_error_t *err);
+void pl_found_release(pl_found_t *found);
+
+/* The tensors of a checkpoint, held against its manifest: all, or the module's alone. */
+struct pl_weights *pl_checkpoint_weights(const char *path, bool whole, pl_error_t *err);
+
+#endif

@@ -1,0 +1,424 @@
+/* mlflow.c - figures to an MLflow tracking server, by its REST API
+ *
+ * A plug-in of its own, because it alone needs libcurl.  What is sent waits for the
+ * server as long as `timeout` says, which costs nobody else time; what the server does
+ * not take is lost.  A run that goes on keeps its MLflow run: figures of steps that are
+ * trained again stand there twice, for nothing can be taken back.
+ * https://mlflow.org/docs/latest/rest-api.html */
+#include <curl/curl.h>
+#include <jansson.h>
+#include <math.h>
+#include <paceline.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { METRICS_MOST = 1000, PARAMS_MOST = 100, VALUE_MOST = 500, ANSWER_MOST = 1 << 20 };
+
+typedef struct mlflow {
+    const char *tracking_uri, *experiment;                  /* options */
+    double timeout;
+    CURL *curl;
+    char *run_id;
+    json_t *metrics;                                        /* not yet sent */
+    atomic_bool interrupted;
+} mlflow_t;
+
+static const pl_option_t mlflow_options[] = {
+    PL_TEXT(mlflow_t, tracking_uri, "\"\"", NULL,
+            "server; empty: $MLFLOW_TRACKING_URI or http://127.0.0.1:5000"),
+    PL_TEXT(mlflow_t, experiment, "\"paceline\"", NULL, "made when it is not there"),
+    PL_FLOAT(mlflow_t, timeout, "10", "(0..", "seconds for an answer of the server"),
+    PL_OPTIONS_END,
+};
+
+/* ---- HTTP ---- */
+
+/* The answer's text, up to a limit. */
+typedef struct answer {
+    char *text;
+    size_t size;
+} answer_t;
+
+static size_t answer_take(char *data, size_t one, size_t count, void *user)
+{
+    answer_t *answer = user;
+    size_t size = one * count;
+    if (answer->size + size > ANSWER_MOST)
+        return 0;
+    char *joined = pl_text("%s%.*s", answer->text ? answer->text : "", (int)size, data);
+    if (!joined)
+        return 0;
+    pl_text_free(answer->text);
+    answer->text = joined;
+    answer->size += size;
+    return size;
+}
+
+static int is_interrupted(void *user, curl_off_t a, curl_off_t b, curl_off_t c,
+                          curl_off_t d)
+{
+    (void)a, (void)b, (void)c, (void)d;
+    return atomic_load(&((mlflow_t *)user)->interrupted);
+}
+
+static const char *server_of(const mlflow_t *m)
+{
+    const char *given = *m->tracking_uri ? m->tracking_uri
+                                         : getenv("MLFLOW_TRACKING_URI");
+    return given && *given ? given : "http://127.0.0.1:5000";
+}
+
+/* What the server says of an error. */
+static int fail_status(const mlflow_t *m, const char *what, long status,
+                       const json_t *answer, pl_error_t *err)
+{
+    const char *text = json_string_value(json_object_get(answer, "message"));
+    return pl_fail(err, status == 404 ? PL_ENOTFOUND : PL_EIO,
+                   "%s: %s: status %ld%s%.200s", server_of(m), what, status,
+                   text ? ": " : "", text ? text : "");
+}
+
+static void request_set(mlflow_t *m, const char *url, const char *body,
+                        struct curl_slist *headers, answer_t *answer)
+{
+    long limit = (long)(m->timeout * 1000) + 1;
+    curl_easy_reset(m->curl);
+    curl_easy_setopt(m->curl, CURLOPT_URL, url);
+    curl_easy_setopt(m->curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(m->curl, CURLOPT_TIMEOUT_MS, limit);
+    curl_easy_setopt(m->curl, CURLOPT_CONNECTTIMEOUT_MS, limit);
+    curl_easy_setopt(m->curl, CURLOPT_WRITEFUNCTION, answer_take);
+    curl_easy_setopt(m->curl, CURLOPT_WRITEDATA, answer);
+    curl_easy_setopt(m->curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(m->curl, CURLOPT_XFERINFOFUNCTION, is_interrupted);
+    curl_easy_setopt(m->curl, CURLOPT_XFERINFODATA, m);
+    curl_easy_setopt(m->curl, CURLOPT_HTTPHEADER, headers);
+    if (body)
+        curl_easy_setopt(m->curl, CURLOPT_POSTFIELDS, body);
+}
+
+/* The server's JSON object, to be freed by json_decref(), or NULL. */
+static json_t *perform(mlflow_t *m, const char *what, const char *url, const char *body,
+                       pl_error_t *err)
+{
+    struct curl_slist *headers = curl_slist_append(NULL,
+                                                   "Content-Type: application/json");
+    answer_t answer = {0};
+    long status = 0;
+    request_set(m, url, body, headers, &answer);
+    CURLcode code = curl_easy_perform(m->curl);
+    curl_easy_getinfo(m->curl, CURLINFO_RESPONSE_CODE, &status);
+    json_t *json = json_loads(answer.text ? answer.text : "", 0, NULL);
+    pl_text_free(answer.text);
+    curl_slist_free_all(headers);
+    if (code == CURLE_OK && status == 200 && json_is_object(json))
+        return json;
+    if (code != CURLE_OK)
+        pl_fail(err, PL_EIO, "%s: %s: %s", server_of(m), what, curl_easy_strerror(code));
+    else if (status == 200)
+        pl_fail(err, PL_EFORMAT, "%s: %s: the answer is no JSON object: is it MLflow?",
+                server_of(m), what);
+    else
+        fail_status(m, what, status, json, err);
+    json_decref(json);
+    return NULL;
+}
+
+static json_t *no_memory(pl_error_t *err)
+{
+    pl_fail(err, PL_ENOMEM, "out of memory");
+    return NULL;
+}
+
+/* What jansson made. */
+static void text_free(char *text)
+{
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+}
+
+/* Takes the request over; NULL is lack of memory. */
+static json_t *post(mlflow_t *m, const char *what, json_t *request, pl_error_t *err)
+{
+    char *body = request ? json_dumps(request, JSON_COMPACT) : NULL;
+    char *url = pl_text("%s/api/2.0/mlflow/%s", server_of(m), what);
+    json_t *answer = body && url ? perform(m, what, url, body, err) : no_memory(err);
+    json_decref(request);
+    pl_text_free(url);
+    if (body)
+        text_free(body);
+    return answer;
+}
+
+static int post_only(mlflow_t *m, const char *what, json_t *request, pl_error_t *err)
+{
+    pl_error_t local = {0};
+    json_t *answer = post(m, what, request, &local);
+    if (!answer)
+        return pl_fail(err, local.code, "%s", local.text);
+    json_decref(answer);
+    return PL_OK;
+}
+
+/* ---- the run ---- */
+
+static json_int_t milliseconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (json_int_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* The text at a path of two names, as a copy; NULL with an error. */
+static char *text_at(const json_t *answer, const char *outer, const char *name,
+                     pl_error_t *err)
+{
+    const json_t *holder = outer ? json_object_get(answer, outer) : answer;
+    const char *text = json_string_value(json_object_get(holder, name));
+    if (!text) {
+        pl_fail(err, PL_EFORMAT, "the MLflow server's answer has no %s", name);
+        return NULL;
+    }
+    char *copy = pl_text("%s", text);
+    if (!copy)
+        no_memory(err);
+    return copy;
+}
+
+static char *experiment_make(mlflow_t *m, pl_error_t *err)
+{
+    json_t *answer = post(m, "experiments/create",
+                          json_pack("{s:s}", "name", m->experiment), err);
+    char *id = answer ? text_at(answer, NULL, "experiment_id", err) : NULL;
+    json_decref(answer);
+    return id;
+}
+
+static char *experiment_find(mlflow_t *m, pl_error_t *err)
+{
+    static const char what[] = "experiments/get-by-name";
+    pl_error_t why = {0};
+    char *name = curl_easy_escape(m->curl, m->experiment, 0);
+    char *url = name ? pl_text("%s/api/2.0/mlflow/%s?experiment_name=%s", server_of(m),
+                               what, name)
+                     : NULL;
+    json_t *answer = url ? perform(m, what, url, NULL, &why) : no_memory(&why);
+    char *id = answer ? text_at(json_object_get(answer, "experiment"), NULL,
+                                "experiment_id", err)
+                      : NULL;
+    json_decref(answer);
+    pl_text_free(url);
+    curl_free(name);
+    if (!id && why.code == PL_ENOTFOUND)
+        return experiment_make(m, err);
+    if (why.code)
+        pl_fail(err, why.code, "%s", why.text);
+    return id;
+}
+
+static int run_make(mlflow_t *m, const char *run_dir, pl_error_t *err)
+{
+    char *experiment = experiment_find(m, err);
+    const char *slash = strrchr(run_dir, '/');
+    if (!experiment)
+        return PL_EIO;
+    json_t *answer = post(m, "runs/create",
+                          json_pack("{s:s, s:I, s:s}", "experiment_id", experiment,
+                                    "start_time", milliseconds_now(), "run_name",
+                                    slash ? slash + 1 : run_dir),
+                          err);
+    pl_text_free(experiment);
+    m->run_id = answer ? text_at(json_object_get(answer, "run"), "info", "run_id", err)
+                       : NULL;
+    json_decref(answer);
+    return m->run_id ? PL_OK : PL_EIO;
+}
+
+/* ---- hyperparameters ---- */
+
+static int params_add(json_t *params, const char *path, const json_t *value);
+
+static int params_add_members(json_t *params, const char *path, const json_t *value)
+{
+    const char *name;
+    json_t *member;
+    int failed = 0;
+    json_object_foreach((json_t *)value, name, member) {
+        char *longer = pl_text("%s%s%s", path, *path ? "." : "", name);
+        failed = failed || !longer || params_add(params, longer, member);
+        pl_text_free(longer);
+    }
+    return failed;
+}
+
+/* "trainer.max_epochs": "20": a line for each value of the run file. */
+static int params_add(json_t *params, const char *path, const json_t *value)
+{
+    if (json_is_object(value))
+        return params_add_members(params, path, value);
+    char *text = json_is_string(value)
+                     ? pl_text("%.*s", VALUE_MOST, json_string_value(value))
+                     : NULL;
+    char *dumped = text ? NULL : json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (dumped)
+        text = pl_text("%.*s", VALUE_MOST, dumped);
+    if (dumped)
+        text_free(dumped);
+    int failed = !text
+                 || json_array_append_new(params, json_pack("{s:s, s:s}", "key", path,
+                                                            "value", text));
+    pl_text_free(text);
+    return failed;
+}
+
+static int params_send(mlflow_t *m, const char *run, pl_error_t *err)
+{
+    json_t *given = json_loads(run, 0, NULL), *params = json_array();
+    int code = params && !params_add(params, "", given)
+                   ? PL_OK
+                   : pl_fail(err, PL_ENOMEM, "out of memory");
+    for (size_t from = 0; code == PL_OK && from < json_array_size(params);
+         from += PARAMS_MOST) {
+        json_t *some = json_array();
+        for (size_t k = from; k < from + PARAMS_MOST && k < json_array_size(params); k++)
+            json_array_append(some, json_array_get(params, k));
+        code = post_only(m, "runs/log-batch",
+                         json_pack("{s:s, s:o}", "run_id", m->run_id, "params", some),
+                         err);
+    }
+    json_decref(given);
+    json_decref(params);
+    return code;
+}
+
+/* ---- the table ---- */
+
+static void mlflow_release(mlflow_t *m)
+{
+    if (m->curl)
+        curl_easy_cleanup(m->curl);
+    pl_text_free(m->run_id);
+    json_decref(m->metrics);
+    m->curl = NULL;
+    m->run_id = NULL;
+    m->metrics = NULL;
+}
+
+static void curl_start(void)
+{
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+static int run_begin(mlflow_t *m, const pl_log_run_t *run, pl_error_t *err)
+{
+    if (!*run->position) {
+        int code = run_make(m, run->run_dir, err);
+        return code == PL_OK ? params_send(m, run->run, err) : code;
+    }
+    m->run_id = pl_text("%s", run->position);
+    if (!m->run_id)
+        return pl_fail(err, PL_ENOMEM, "out of memory");
+    return post_only(m, "runs/update",
+                     json_pack("{s:s, s:s}", "run_id", m->run_id, "status", "RUNNING"),
+                     err);
+}
+
+static int mlflow_open(void *self, const pl_log_run_t *run, pl_error_t *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    mlflow_t *m = self;
+    pthread_once(&once, curl_start);
+    m->curl = curl_easy_init();
+    m->metrics = json_array();
+    int code = m->curl && m->metrics ? run_begin(m, run, err)
+                                     : pl_fail(err, PL_ENOMEM, "out of memory");
+    if (code != PL_OK)
+        mlflow_release(m);
+    return code;
+}
+
+static int mlflow_log(void *self, const pl_record_t *record, pl_error_t *err)
+{
+    mlflow_t *m = self;
+    const char *name;
+    json_t *value, *given = json_loads(record->metrics, 0, NULL);
+    int failed = 0;
+    if (!given)
+        return pl_fail(err, PL_EFORMAT, "figures that are no JSON object");
+    json_object_foreach(given, name, value) {
+        if (json_is_number(value) && !failed)
+            failed = json_array_append_new(
+                m->metrics, json_pack("{s:s, s:f, s:I, s:I}", "key", name, "value",
+                                      json_number_value(value), "timestamp",
+                                      (json_int_t)(record->time * 1000), "step",
+                                      (json_int_t)record->global_step));
+    }
+    json_decref(given);
+    return failed ? pl_fail(err, PL_ENOMEM, "out of memory") : PL_OK;
+}
+
+static int mlflow_flush(void *self, pl_error_t *err)
+{
+    mlflow_t *m = self;
+    int code = PL_OK;
+    for (size_t from = 0; code == PL_OK && from < json_array_size(m->metrics);
+         from += METRICS_MOST) {
+        json_t *some = json_array();
+        for (size_t k = from; k < from + METRICS_MOST && k < json_array_size(m->metrics);
+             k++)
+            json_array_append(some, json_array_get(m->metrics, k));
+        code = post_only(m, "runs/log-batch",
+                         json_pack("{s:s, s:o}", "run_id", m->run_id, "metrics", some),
+                         err);
+    }
+    json_array_clear(m->metrics);
+    return code;
+}
+
+static char *mlflow_position(const void *self)
+{
+    return pl_text("%s", ((const mlflow_t *)self)->run_id);
+}
+
+static const char *status_of(const char *status)
+{
+    return !strcmp(status, "ok")        ? "FINISHED"
+           : !strcmp(status, "stopped") ? "KILLED"
+                                        : "FAILED";
+}
+
+static void mlflow_close(void *self, const char *status)
+{
+    mlflow_t *m = self;
+    if (!atomic_load(&m->interrupted))
+        post_only(m, "runs/update",
+                  json_pack("{s:s, s:s, s:I}", "run_id", m->run_id, "status",
+                            status_of(status), "end_time", milliseconds_now()),
+                  NULL);
+    mlflow_release(m);
+}
+
+static void mlflow_interrupt(void *self)
+{
+    atomic_store(&((mlflow_t *)self)->interrupted, true);
+}
+
+static const pl_logger_ops_t mlflow_logger = {
+    .name = "mlflow",
+    .help = "an MLflow tracking server",
+    .size = sizeof(mlflow_t),
+    .options = mlflow_options,
+    .open = mlflow_open,
+    .log = mlflow_log,
+    .flush = mlflow_flush,
+    .position = mlflow_position,
+    .close = mlflow_close,
+    .interrupt = mlflow_interrupt,
+};
+
+PL_PLUGIN({"logger", &mlflow_logger})

@@ -1,0 +1,129 @@
+/* epoch_state.c - what a checkpoint keeps of the epoch loop: how far it was, and the sums
+ * that log lines and the epoch's figures come from */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actors/loops/epoch_parts.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+
+/* ---- numbers ---- */
+
+/* JSON has no word for what is not finite, and bits must come back as they were. */
+static json_t *number_keep(double value)
+{
+    uint64_t bits;
+    char text[17];
+    memcpy(&bits, &value, sizeof bits);
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)bits);
+    return json_string(text);
+}
+
+static double number_of(const json_t *kept)
+{
+    const char *text = json_string_value(kept);
+    uint64_t bits = text ? strtoull(text, NULL, 16) : 0;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static json_t *sums_keep(const pl_figures_t *figures)
+{
+    json_t *all = json_object();
+    for (int k = 0; k < figures->count && figures->sum; k++) {
+        const pl_figure_t *f = &figures->figure[k];
+        json_t *sums = json_array();
+        for (size_t i = 0; i < f->count; i++)
+            json_array_append_new(sums, number_keep(figures->sum[f->from + i]));
+        json_object_set_new(all, f->name, sums);
+    }
+    return all;
+}
+
+static void sums_restore(pl_figures_t *figures, const json_t *kept)
+{
+    if (!json_object_size(kept) || !pl_figures_begin(figures))
+        return;
+    for (int k = 0; k < figures->count; k++) {
+        const pl_figure_t *f = &figures->figure[k];
+        const json_t *sums = json_object_get(kept, f->name);
+        for (size_t i = 0; i < f->count; i++)
+            figures->sum[f->from + i] = number_of(json_array_get(sums, i));
+    }
+}
+
+/* ---- the loop ---- */
+
+/* Batches up to the newest end of an optimizer step: what came after it is gone with the
+ * gradients. */
+static uint32_t batches_kept(const pl_epoch_t *e)
+{
+    uint32_t done = e->pass.done;
+    while (done && e->due.options && !pl_due_step(&e->due, done - 1))
+        done--;
+    return done;
+}
+
+static json_t *epoch_keep(const pl_epoch_t *e)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:s, s:o, s:o, s:O}", "epoch",
+                     (json_int_t)e->pass.epoch, "batch", (json_int_t)batches_kept(e),
+                     "global_step", (json_int_t)e->global_step, "samples",
+                     (json_int_t)e->samples, "lr", number_keep(e->lr), "lr_factor",
+                     number_keep(e->lr_factor), "grad_norm", number_keep(e->grad_norm),
+                     "stop", e->stopping && !e->told ? e->reason : "", "sums",
+                     sums_keep(&e->sums), "since_log", sums_keep(&e->since_log), "newest",
+                     e->newest);
+}
+
+int pl_epoch_get_state(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    (void)body;
+    json_t *kept = epoch_keep(self);
+    char *text = kept ? pl_json_write(kept, PL_JSON_COMPACT) : NULL;
+    json_decref(kept);
+    if (!text)
+        return pl_no_memory(err);
+    int code = pl_reply_get_state(call, &(pl_get_state_reply_t){.state = text});
+    pl_text_free(text);
+    return code;
+}
+
+int pl_epoch_set_state(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    pl_epoch_t *e = self;
+    const char *text = body->set_state.state;
+    json_t *kept = pl_json_read(text, strlen(text), "the epoch loop's state", err);
+    if (!kept)
+        return err->code;
+    const char *stop = json_string_value(json_object_get(kept, "stop"));
+    json_t *newest = json_object_get(kept, "newest");
+    e->samples = (uint64_t)json_integer_value(json_object_get(kept, "samples"));
+    e->lr = number_of(json_object_get(kept, "lr"));
+    e->lr_factor = number_of(json_object_get(kept, "lr_factor"));
+    e->grad_norm = number_of(json_object_get(kept, "grad_norm"));
+    if (stop && *stop) {
+        e->stopping = true;
+        snprintf(e->reason, sizeof e->reason, "%s", stop);
+    }
+    int failed = newest ? json_object_update(e->newest, newest) : 0;
+    json_decref(e->kept);
+    e->kept = kept;
+    return failed ? pl_no_memory(err)
+                  : pl_reply_set_state(call, &(pl_set_state_reply_t){0});
+}
+
+void pl_epoch_sums_restore(pl_epoch_t *e)
+{
+    if (e->kept) {
+        sums_restore(&e->sums, json_object_get(e->kept, "sums"));
+        sums_restore(&e->since_log, json_object_get(e->kept, "since_log"));
+    }
+    json_decref(e->kept);
+    e->kept = NULL;
+}

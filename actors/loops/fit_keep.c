@@ -1,0 +1,220 @@
+/* fit_keep.c - how a checkpoint is made: each part is asked for what it keeps
+ *
+ * It is asked between two steps, and the run waits for the copy of the tensors, no
+ * longer.  That the loggers have written all up to here is waited for while it goes on,
+ * and so is the disk.  One is made at a time: if the next is wanted before it is durable,
+ * the run waits. */
+#include <string.h>
+
+#include "actors/loops/figures.h"
+#include "actors/loops/fit_parts.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+enum { LOGGERS_MS = 10000 };                     /* a slow logger is waited for so long */
+
+static void keep_begin(pl_fit_t *fit);
+
+/* ---- the end of one ---- */
+
+static void keeping_clear(pl_keeping_t *keeping)
+{
+    pl_free(keeping->progress);
+    pl_free(keeping->callbacks);
+    pl_free(keeping->loggers);
+    pl_free(keeping->metrics);
+    pl_object_unref(keeping->weights);
+    keeping->progress = keeping->callbacks = keeping->loggers = keeping->metrics = NULL;
+    keeping->weights = NULL;
+}
+
+static void keep_end(pl_fit_t *fit)
+{
+    void (*done)(pl_fit_t *) = fit->keeping.done;
+    keeping_clear(&fit->keeping);
+    fit->keeping.under_way = false;
+    fit->keeping.done = NULL;
+    if (done && fit->call)
+        done(fit);
+}
+
+static void keep_fail(pl_fit_t *fit, const pl_error_t *error)
+{
+    fit->keeping.done = NULL;
+    keep_end(fit);
+    pl_fit_fail(fit, error);
+}
+
+/* True unless it is a reply; a part that does not know the question keeps nothing. */
+static bool keep_failed(pl_fit_t *fit, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_ERROR)
+        keep_fail(fit, answer->error);
+    return answer->kind != PL_ANSWER_REPLY;
+}
+
+static void keep_sent(pl_fit_t *fit, uint64_t call, const pl_error_t *err)
+{
+    if (!call)
+        keep_fail(fit, err);
+}
+
+/* ---- handing it on ---- */
+
+static void saved(void *self, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
+        keep_end(self);
+}
+
+static void hand_on(pl_fit_t *fit)
+{
+    pl_keeping_t *k = &fit->keeping;
+    pl_error_t err = {0};
+    const pl_save_checkpoint_t msg = {.weights = &k->weights->object,
+                                      .epoch = k->epochs,
+                                      .global_step = k->global_step,
+                                      .serial = fit->serial,
+                                      .names = k->wanted.save,
+                                      .drop = k->wanted.drop,
+                                      .metrics = k->metrics,
+                                      .progress = k->progress,
+                                      .callbacks = k->callbacks,
+                                      .loggers = k->loggers ? k->loggers : ""};
+    uint64_t call = pl_call_save_checkpoint(fit, fit->checkpoint, &msg,
+                                            (pl_how_t){.on_answer = saved}, &err);
+    keeping_clear(k);
+    keep_sent(fit, call, &err);
+}
+
+/* A logger that does not answer in time costs what it has not written. */
+static void loggers_told(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    if (answer->kind == PL_ANSWER_PROGRESS || !fit->keeping.weights
+        || (uint64_t)(uintptr_t)answer->context != fit->serial)
+        return;
+    if (answer->kind == PL_ANSWER_REPLY)
+        fit->keeping.loggers = pl_strdup(answer->body->get_state_reply.state);
+    hand_on(fit);
+}
+
+/* ---- asking the parts ---- */
+
+/* All is copied: from here on the run goes on meanwhile. */
+static void ask_loggers(pl_fit_t *fit)
+{
+    pl_error_t err = {0};
+    void (*then)(pl_fit_t *) = fit->keeping.then;
+    pl_how_t how = {.on_answer = loggers_told,
+                    .context = (void *)(uintptr_t)fit->serial,
+                    .total_ms = LOGGERS_MS};
+    uint64_t call = pl_call_get_state(fit, fit->asking.logger, &(pl_get_state_t){0}, how,
+                                      &err);
+    if (!call)
+        hand_on(fit);
+    if (fit->call)
+        then(fit);
+}
+
+static void exported(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_LATE) {
+        pl_fail(&err, PL_ESTUCK,
+                "reading the state after step %llu has not ended for %g s "
+                "(trainer.step_timeout)",
+                (unsigned long long)fit->global_step, fit->options->step_timeout);
+        pl_fit_fail(fit, &err);
+    }
+    if (keep_failed(fit, answer))
+        return;
+    fit->keeping.weights = pl_object_ref(answer->body->export_weights_reply.weights);
+    ask_loggers(fit);
+}
+
+static void callbacks_told(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    pl_error_t err = {0};
+    pl_how_t how = {.on_answer = exported,
+                    .silence_ms = pl_milliseconds(fit->options->step_timeout)};
+    if (keep_failed(fit, answer))
+        return;
+    fit->keeping.callbacks = pl_strdup(answer->body->get_state_reply.state);
+    if (!fit->keeping.callbacks) {
+        pl_no_memory(&err);
+        keep_fail(fit, &err);
+        return;
+    }
+    keep_sent(fit,
+              pl_call_export_weights(fit, fit->strategy,
+                                     &(pl_export_weights_t){.whole = true}, how, &err),
+              &err);
+}
+
+static void epoch_told(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    pl_error_t err = {0};
+    pl_how_t how = {.on_answer = callbacks_told};
+    if (keep_failed(fit, answer))
+        return;
+    pl_keeping_t *k = &fit->keeping;
+    k->progress = pl_fit_state(fit, answer->body->get_state_reply.state, &err);
+    k->metrics = pl_metrics_text(fit->metrics, &err);
+    if (!k->progress || !k->metrics) {
+        keep_fail(fit, &err);
+        return;
+    }
+    keep_sent(fit,
+              pl_call_get_state(fit, fit->asking.callback, &(pl_get_state_t){0}, how,
+                                &err),
+              &err);
+}
+
+static void keep_begin(pl_fit_t *fit)
+{
+    pl_keeping_t *k = &fit->keeping;
+    pl_error_t err = {0};
+    pl_how_t how = {.on_answer = epoch_told};
+    k->under_way = true;
+    k->wanted = fit->wanted;
+    if (fit->has_stopped_one)
+        pl_wanted_add(&k->wanted, "", PL_STOPPED_CHECKPOINT, NULL);
+    fit->has_stopped_one = !strcmp(k->wanted.save, PL_STOPPED_CHECKPOINT);
+    k->global_step = fit->global_step;
+    k->epochs = fit->epochs;
+    fit->wanted = (pl_wanted_t){0};
+    fit->serial++;
+    keep_sent(fit, pl_call_get_state(fit, fit->epoch, &(pl_get_state_t){0}, how, &err),
+              &err);
+}
+
+/* ---- for the loop ---- */
+
+void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
+{
+    if (!fit->saves || !*fit->wanted.save) {
+        fit->wanted = (pl_wanted_t){0};
+        then(fit);
+        return;
+    }
+    fit->keeping.then = then;
+    pl_fit_kept(fit, keep_begin);
+}
+
+void pl_fit_kept(pl_fit_t *fit, void (*done)(pl_fit_t *fit))
+{
+    if (fit->keeping.under_way)
+        fit->keeping.done = done;
+    else
+        done(fit);
+}
+
+void pl_fit_keep_release(pl_fit_t *fit)
+{
+    keeping_clear(&fit->keeping);
+}

@@ -1,0 +1,78 @@
+/* fit_parts.h - what the files of the fit loop share */
+#ifndef PL_LOOPS_FIT_PARTS_H
+#define PL_LOOPS_FIT_PARTS_H
+
+#include <jansson.h>
+
+#include "actors/loops/ask.h"
+#include "actors/wanted.h"
+#include "base/run.h"
+#include "runtime/cargo.h"
+
+/* What is saved when the run is told to stop. */
+#define PL_STOPPED_CHECKPOINT "stopped"
+
+typedef struct pl_fit pl_fit_t;
+
+/* A checkpoint that is being made: what the parts of the run keep, until it is handed on;
+ * then that it is not yet durable. */
+typedef struct pl_keeping {
+    bool under_way;                                         /* until it is durable */
+    pl_wanted_t wanted;
+    uint64_t global_step;
+    uint32_t epochs;
+    char *progress, *callbacks, *loggers, *metrics;  /* texts of the parts */
+    pl_weights_t *weights;               /* counted */
+    void (*then)(pl_fit_t *fit);         /* all is copied: the run goes on  [it does] */
+    void (*done)(pl_fit_t *fit);         /* who waits for the end of this one  [nobody] */
+} pl_keeping_t;
+
+struct pl_fit {
+    const pl_trainer_options_t *options;         /* of the job that it was started with */
+    bool saves;                                  /* this rank writes files */
+    pl_address_t epoch, checkpoint, strategy;
+    pl_asking_t asking;
+    uint64_t every_n_steps;               /* between two questions at batches; 0: never */
+    pl_call_t *call;                      /* the run  [NULL: idle] */
+    int64_t began;
+    uint32_t epochs;                       /* done */
+    uint64_t global_step, total_steps;     /* total_steps 0: not known */
+    uint64_t samples;                      /* trained on */
+    bool ended, stopped, epoch_whole;      /* epoch_whole: the newest was not cut short */
+    bool wished;                           /* a callback wished for the stop */
+    bool in_epoch;                         /* an epoch has begun and is not whole */
+    bool resumes;                          /* at this batch of it, from a checkpoint: */
+    uint32_t batch;
+    bool saving;                          /* the weights are on their way to the result */
+    bool told;                            /* callbacks, that it fails */
+    bool told_to_stop;                    /* from above */
+    pl_error_t failure;                   /* after the last step  [code 0: none] */
+    double lr_factor;                     /* asked for by callbacks, not yet handed on */
+    json_t *metrics;
+    pl_outcome_t *outcome;
+
+    pl_wanted_t wanted;                                     /* a checkpoint */
+    pl_keeping_t keeping;
+    uint64_t serial;                       /* checkpoints begun in this run */
+    bool has_stopped_one;                  /* one was made because of a stop: it goes with
+                                              the next */
+};
+
+void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error);
+
+/* ---- fit_keep.c: a checkpoint ---- */
+
+/* Makes the checkpoint that is wanted, if one is; then() comes when all is copied, or at
+ * once. */
+void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
+/* done() comes when nothing is being saved any more. */
+void pl_fit_kept(pl_fit_t *fit, void (*done)(pl_fit_t *fit));
+void pl_fit_keep_release(pl_fit_t *fit);
+
+/* ---- fit_state.c: what it keeps of itself ---- */
+
+/* With the epoch loop's, a JSON text; from pl_text(). */
+char *pl_fit_state(const pl_fit_t *fit, const char *epoch, pl_error_t *err);
+int pl_fit_set_state(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
+
+#endif

@@ -1,0 +1,76 @@
+/* resume.c - a checkpoint that a run goes on from, as the worker hands it out */
+#include "actors/resume.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "base/run_same.h"
+#include "runtime/actor.h"
+
+static void tell_refused(void *worker, const char *refused)
+{
+    while (*refused) {
+        size_t length = strcspn(refused, "\n");
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
+                    "a checkpoint is refused: %.*s", (int)length, refused);
+        refused += length + (refused[length] == '\n');
+    }
+}
+
+static int same_check(const json_t *manifest, const pl_job_t *job, const char *path,
+                      pl_error_t *err)
+{
+    char *text = pl_options_print(job->options, err);
+    json_t *now = text ? pl_json_read(text, strlen(text), "run", err) : NULL;
+    int code = now ? pl_run_same(json_object_get(manifest, "run"), now, err) : err->code;
+    pl_text_free(text);
+    json_decref(now);
+    return code == PL_EINVAL ? pl_pass(err, "%s", path) : code;
+}
+
+int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
+                   const pl_find_checkpoint_reply_t *found, pl_error_t *err)
+{
+    tell_refused(worker, found->refused);
+    if (!*found->path) {
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
+                    "there is no checkpoint to go on from%s%s: the run begins afresh",
+                    *found->run_dir ? " in " : "", found->run_dir);
+        return PL_OK;
+    }
+    const char *text = found->manifest;
+    resume->manifest = pl_json_read(text, strlen(text), found->path, err);
+    if (!resume->manifest)
+        return err->code;
+    if (*found->run_dir && !(resume->run_dir = pl_strdup(found->run_dir)))
+        return pl_no_memory(err);
+    int code = same_check(resume->manifest, job, found->path, err);
+    if (code == PL_OK)
+        pl_log_line(PL_LOG_INFO, pl_actor_rank(worker), pl_actor_name(worker),
+                    "goes on after step %lld: %s",
+                    (long long)json_integer_value(
+                        json_object_get(resume->manifest, "global_step")),
+                    found->path);
+    return code;
+}
+
+char *pl_resume_state(const pl_resume_t *resume, const char *part, pl_error_t *err)
+{
+    const json_t *state = json_object_get(resume->manifest, part);
+    char *text = state && !json_is_null(state) ? pl_json_write(state, PL_JSON_COMPACT)
+                                               : pl_text("%s", "");
+    if (!text)
+        pl_no_memory(err);
+    return text;
+}
+
+void pl_resume_release(pl_resume_t *resume)
+{
+    json_decref(resume->manifest);
+    pl_free(resume->run_dir);
+}

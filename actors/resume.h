@@ -1,0 +1,25 @@
+/* resume.h - a checkpoint that a run goes on from, as the worker hands it out */
+#ifndef PL_RESUME_H
+#define PL_RESUME_H
+
+#include <jansson.h>
+
+#include "runtime/cargo.h"
+
+/* All zero: the run begins afresh. */
+typedef struct pl_resume {
+    json_t *manifest;
+    char *run_dir;                              /* that it goes on in  [one of its own] */
+} pl_resume_t;
+
+/* Says what was found and what was refused; the run must agree with the one that was
+ * saved in all that changes arithmetic or order: PL_EINVAL names what does not. */
+int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
+                   const pl_find_checkpoint_reply_t *found, pl_error_t *err);
+
+/* What a part of the run had kept, "" for nothing; from pl_text(). */
+char *pl_resume_state(const pl_resume_t *resume, const char *part, pl_error_t *err);
+
+void pl_resume_release(pl_resume_t *resume);
+
+#endif

@@ -1,0 +1,42 @@
+/* wanted.c - checkpoints that somebody wants */
+#include "actors/wanted.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/error.h"
+
+static bool is_among(const char *list, const char *name, size_t length)
+{
+    while (*list) {
+        size_t line = strcspn(list, "\n");
+        if (line == length && !strncmp(list, name, length))
+            return true;
+        list += line + (list[line] == '\n');
+    }
+    return false;
+}
+
+static int names_add(char *list, size_t room, const char *names, pl_error_t *err)
+{
+    while (*names) {
+        size_t length = strcspn(names, "\n"), at = strlen(list);
+        if (length && !is_among(list, names, length)) {
+            if (at + length + 2 > room)
+                return pl_fail(err, PL_EBUSY, "too many checkpoints at once");
+            if (at)
+                list[at++] = '\n';
+            memcpy(list + at, names, length);
+            list[at + length] = '\0';
+        }
+        names += length + (names[length] == '\n');
+    }
+    return PL_OK;
+}
+
+int pl_wanted_add(pl_wanted_t *wanted, const char *save, const char *drop,
+                  pl_error_t *err)
+{
+    int code = names_add(wanted->save, sizeof wanted->save, save, err);
+    return code == PL_OK ? names_add(wanted->drop, sizeof wanted->drop, drop, err) : code;
+}

@@ -1,0 +1,129 @@
+/* run_same.c - the keys of a run that change its arithmetic or its order
+ *
+ * A part's options may do so, all of them; of the trainer's and the data's own those that
+ * are named here.  How long a run is is not among them: to train on is what many resume
+ * for. */
+#include "base/run_same.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "base/json_text.h"
+
+static const char *const whole_sections[] = {"module", "optimizer", "scheduler", "data",
+                                             NULL};
+static const char *const data_free[] = {"prefetch", "workers", NULL};
+static const char *const trainer_bound[] = {"accelerator",
+                                            "devices",
+                                            "strategy",
+                                            "precision",
+                                            "overfit_batches",
+                                            "deterministic",
+                                            "nan_policy",
+                                            "accumulate_grad_batches",
+                                            "gradient_clip_val",
+                                            "limit_train_batches",
+                                            "gradient_clip_algorithm",
+                                            "seed",
+                                            NULL};
+
+static bool is_among(const char *const *names, const char *name)
+{
+    while (*names && strcmp(*names, name))
+        names++;
+    return *names != NULL;
+}
+
+static bool is_bound(const char *section, const char *key)
+{
+    if (!strcmp(section, "trainer"))
+        return is_among(trainer_bound, key);
+    return strcmp(section, "data") || !is_among(data_free, key);
+}
+
+static int key_put(json_t *keys, const char *section, const char *key, json_t *value)
+{
+    char *path = pl_text("%s%s%s", section, *key ? "." : "", key);
+    int failed = !path || json_object_set(keys, path, value);
+    pl_text_free(path);
+    return failed;
+}
+
+static int section_put(json_t *keys, const char *section, json_t *value)
+{
+    const char *key;
+    json_t *member;
+    int failed = 0;
+    if (!json_is_object(value))
+        return value ? key_put(keys, section, "", value) : 0;
+    json_object_foreach(value, key, member)
+    {
+        if (!failed && is_bound(section, key))
+            failed = key_put(keys, section, key, member);
+    }
+    return failed;
+}
+
+json_t *pl_run_same_keys(const json_t *run)
+{
+    json_t *keys = json_object();
+    int failed = !keys || section_put(keys, "trainer", json_object_get(run, "trainer"));
+    for (int k = 0; whole_sections[k] && !failed; k++)
+        failed = section_put(keys, whole_sections[k],
+                             json_object_get(run, whole_sections[k]));
+    if (!failed)
+        return keys;
+    json_decref(keys);
+    return NULL;
+}
+
+json_t *pl_run_same_hash(const json_t *keys)
+{
+    char *text = pl_json_write(keys, PL_JSON_COMPACT);
+    char hex[9];
+    if (!text)
+        return NULL;
+    snprintf(hex, sizeof hex, "%08x", pl_crc32c(0, text, strlen(text)));
+    pl_text_free(text);
+    return json_string(hex);
+}
+
+/* "trainer.seed" was 42 and is 43; … */
+static void difference_add(char list[PL_ERROR_TEXT], const char *key, const json_t *then,
+                           const json_t *now)
+{
+    char was[PL_JSON_SHOWN], is[PL_JSON_SHOWN];
+    size_t at = strlen(list);
+    snprintf(list + at, PL_ERROR_TEXT - at, "%s\"%s\" was %s and is %s", at ? ", " : "",
+             key, then ? pl_json_show(then, was) : "not given",
+             now ? pl_json_show(now, is) : "not given");
+}
+
+int pl_run_same(const json_t *then, const json_t *now, pl_error_t *err)
+{
+    json_t *a = pl_run_same_keys(then), *b = pl_run_same_keys(now), *value;
+    char differences[PL_ERROR_TEXT] = "";
+    const char *key;
+    int code = a && b ? PL_OK : pl_no_memory(err);
+    json_object_foreach(a, key, value)
+    {
+        if (!json_equal(value, json_object_get(b, key)))
+            difference_add(differences, key, value, json_object_get(b, key));
+    }
+    json_object_foreach(b, key, value)
+    {
+        if (a && !json_object_get(a, key))
+            difference_add(differences, key, NULL, value);
+    }
+    if (code == PL_OK && *differences)
+        code =
+            pl_fail(err, PL_EINVAL,
+                    "what changes arithmetic or order cannot change on the way: %.400s",
+                    differences);
+    json_decref(a);
+    json_decref(b);
+    return code;
+}

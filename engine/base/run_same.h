@@ -1,0 +1,19 @@
+/* run_same.h - the keys of a run that change its arithmetic or its order: a run that goes
+ * on from a checkpoint must agree in them */
+#ifndef PL_BASE_RUN_SAME_H
+#define PL_BASE_RUN_SAME_H
+
+#include <jansson.h>
+
+#include "paceline.h"
+
+/* Those keys of an effective run, {"trainer.seed": 42, …}; NULL: out of memory. */
+json_t *pl_run_same_keys(const json_t *run);
+
+/* Their hash, a text; NULL: out of memory. */
+json_t *pl_run_same_hash(const json_t *keys);
+
+/* PL_OK when two effective runs agree; PL_EINVAL names each key that differs. */
+int pl_run_same(const json_t *then, const json_t *now, pl_error_t *err);
+
+#endif

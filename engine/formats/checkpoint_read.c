@@ -1,0 +1,208 @@
+/* checkpoint_read.c - a checkpoint on disk: read, and held against its manifest
+ *
+ * Nothing is believed before its checksum was right, so that what comes out is what was
+ * saved, or an error that names the file and the byte. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "formats/checkpoint.h"
+
+#define MANIFEST_MOST ((int64_t)256 << 20)                  /* bytes */
+
+/* ---- a file ---- */
+
+static int file_open(const char *path, int64_t *size, pl_error_t *err)
+{
+    struct stat what;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &what) != 0) {
+        pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s: %m", path);
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    *size = what.st_size;
+    return fd;
+}
+
+static int read_all(int fd, const char *path, void *into, size_t size, pl_error_t *err)
+{
+    char *at = into;
+    while (size > 0) {
+        ssize_t n = read(fd, at, size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return pl_fail(err, PL_EIO, "%s: cannot be read: %m", path);
+        if (n == 0)
+            return pl_fail(err, PL_EFORMAT, "%s: was cut while it was read", path);
+        at += n;
+        size -= (size_t)n;
+    }
+    return PL_OK;
+}
+
+/* ---- the manifest ---- */
+
+/* The text up to the checksum that ends it, which must be right. */
+static int manifest_check(const char *path, const char *text, size_t length,
+                          pl_error_t *err)
+{
+    static const char pattern[] = ",\n  \"crc32c\": \"%08x\"\n}\n";
+    enum { TAIL = sizeof ",\n  \"crc32c\": \"01234567\"\n}\n" - 1 };
+    if (length < TAIL)
+        return pl_fail(err, PL_EFORMAT, "%s: is cut off after byte %zu", path, length);
+    char *tail = pl_text(pattern, pl_crc32c(0, text, length - TAIL));
+    if (!tail)
+        return pl_no_memory(err);
+    int code = memcmp(tail, text + length - TAIL, TAIL)
+                   ? pl_fail(err, PL_EFORMAT,
+                             "%s: is damaged or cut off: its checksum is wrong", path)
+                   : PL_OK;
+    pl_text_free(tail);
+    return code;
+}
+
+static json_t *manifest_parse(const char *path, const char *text, size_t length,
+                              pl_error_t *err)
+{
+    if (manifest_check(path, text, length, err) != PL_OK)
+        return NULL;
+    json_t *manifest = pl_json_read(text, length, path, err);
+    const char *format = json_string_value(json_object_get(manifest, "format"));
+    json_object_del(manifest, "crc32c");                    /* of the text, not of it */
+    if (!manifest || (format && !strcmp(format, PL_CHECKPOINT_FORMAT)))
+        return manifest;
+    pl_fail(err, PL_EUNSUPPORTED, "%s: is of format \"%.40s\"; this is \"%s\"", path,
+            format ? format : "", PL_CHECKPOINT_FORMAT);
+    json_decref(manifest);
+    return NULL;
+}
+
+static json_t *manifest_read(const char *path, pl_error_t *err)
+{
+    int64_t size = 0;
+    json_t *manifest = NULL;
+    int fd = file_open(path, &size, err);
+    if (fd < 0)
+        return NULL;
+    char *text = size <= MANIFEST_MOST ? pl_alloc((size_t)size + 1) : NULL;
+    if (size > MANIFEST_MOST)
+        pl_fail(err, PL_EFORMAT, "%s: has %lld bytes: that is no manifest", path,
+                (long long)size);
+    else if (!text)
+        pl_no_memory(err);
+    else if (read_all(fd, path, text, (size_t)size, err) == PL_OK)
+        manifest = manifest_parse(path, text, (size_t)size, err);
+    close(fd);
+    pl_free(text);
+    return manifest;
+}
+
+json_t *pl_checkpoint_manifest(const char *path, pl_error_t *err)
+{
+    char *file = pl_text("%s/" PL_CHECKPOINT_MANIFEST, path);
+    json_t *manifest = file ? manifest_read(file, err) : NULL;
+    if (!file)
+        pl_no_memory(err);
+    pl_free(file);
+    return manifest;
+}
+
+/* ---- files and their blocks ---- */
+
+int64_t pl_checkpoint_size(const json_t *manifest, const char *name)
+{
+    const json_t *file = json_object_get(json_object_get(manifest, "files"), name);
+    const json_t *bytes = json_object_get(file, "bytes");
+    return json_is_integer(bytes) ? json_integer_value(bytes) : -1;
+}
+
+static int block_check(const char *path, const json_t *blocks, int64_t at,
+                       const void *data, size_t size, pl_error_t *err)
+{
+    const char *hex =
+        json_string_value(json_array_get(blocks, (size_t)(at / PL_SUMS_BLOCK)));
+    if (hex && strtoul(hex, NULL, 16) == pl_crc32c(0, data, size))
+        return PL_OK;
+    return pl_fail(err, PL_EFORMAT, "%s: is damaged between bytes %lld and %lld", path,
+                   (long long)at, (long long)at + (long long)size);
+}
+
+/* Each block into its place of `into`, or all into the same one to look at. */
+static int blocks_read(int fd, const char *path, const json_t *blocks, int64_t size,
+                       char *into, bool keep, pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int64_t at = 0; at < size && code == PL_OK; at += PL_SUMS_BLOCK) {
+        int64_t left = size - at;
+        size_t bytes = left < PL_SUMS_BLOCK ? (size_t)left : PL_SUMS_BLOCK;
+        char *to = keep ? into + at : into;
+        code = read_all(fd, path, to, bytes, err);
+        if (code == PL_OK)
+            code = block_check(path, blocks, at, to, bytes, err);
+    }
+    return code;
+}
+
+static int file_read(const char *path, const json_t *file, char *into, bool keep,
+                     pl_error_t *err)
+{
+    int64_t size = 0, expected = json_integer_value(json_object_get(file, "bytes"));
+    const json_t *blocks = json_object_get(file, "crc32c");
+    int fd = file_open(path, &size, err), code = PL_OK;
+    if (fd < 0)
+        return err->code;
+    if (!keep)
+        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);      /* from the disk, not memory */
+    if (size != expected)
+        code = pl_fail(err, PL_EFORMAT, "%s: has %lld bytes; it was saved with %lld",
+                       path, (long long)size, (long long)expected);
+    if (code == PL_OK)
+        code = blocks_read(fd, path, blocks, size, into, keep, err);
+    close(fd);
+    return code;
+}
+
+int pl_checkpoint_read(const char *path, const json_t *manifest, const char *name,
+                       void *into, pl_error_t *err)
+{
+    const json_t *file = json_object_get(json_object_get(manifest, "files"), name);
+    char *whole = pl_text("%s/%s", path, name);
+    char *block = into ? NULL : pl_alloc(PL_SUMS_BLOCK);
+    pl_error_t local = {0};
+    int code = PL_OK;
+    if (!whole || (!into && !block))
+        code = pl_no_memory(&local);
+    else if (!file)
+        code = pl_fail(&local, PL_EFORMAT, "%s: its manifest names no %s", path, name);
+    else
+        code = file_read(whole, file, into ? into : block, into != NULL, &local);
+    if (code != PL_OK && err)
+        *err = local;
+    pl_free(block);
+    pl_free(whole);
+    return code;
+}
+
+int pl_checkpoint_verify(const char *path, pl_error_t *err)
+{
+    const char *name;
+    json_t *file, *manifest = pl_checkpoint_manifest(path, err);
+    int code = manifest ? PL_OK : PL_EFORMAT;
+    json_object_foreach(json_object_get(manifest, "files"), name, file)
+    {
+        if (code == PL_OK)
+            code = pl_checkpoint_read(path, manifest, name, NULL, err);
+    }
+    json_decref(manifest);
+    return code;
+}

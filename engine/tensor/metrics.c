@@ -1,0 +1,207 @@
+/* metrics.c - what a module logs besides its loss, as sums
+ *
+ * Each metric is described by sums over samples that add up over batches and ranks, and a
+ * kind that says what they come to (actors/loops/metric.c).  Areas below curves are taken
+ * from counts in bins: exact ones would need every score of an epoch in one place. */
+#include "tensor/operators.h"
+
+enum { CLASSES_MOST = 256, BINS_MOST = 4096 };
+
+pl_loss_t pl_pair(pl_node_t sum, pl_node_t weight)
+{
+    return (pl_loss_t){.sum = sum, .weight = weight};
+}
+
+/* ---- classes ---- */
+
+static pl_attr_t attr_of(const pl_cross_entropy_options_t *options, int64_t to)
+{
+    return (pl_attr_t){.has_ignore = options && options->has_ignore,
+                       .from = options ? options->ignore_index : 0,
+                       .to = to};
+}
+
+pl_metric_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                        const pl_cross_entropy_options_t *options)
+{
+    return pl_accuracy_top(g, logits, targets, 1, options);
+}
+
+pl_metric_t pl_accuracy_top(pl_graph_t *g, pl_node_t logits, pl_node_t targets, int64_t k,
+                            const pl_cross_entropy_options_t *options)
+{
+    if (k < 1)
+        pl_refuse(g, "accuracy among the first %lld; 1 and more are possible",
+                  (long long)k);
+    return pl_against_targets(g, PL_OP_correct, logits, targets, attr_of(options, k),
+                              NULL);
+}
+
+static pl_metric_t counted(pl_graph_t *g, pl_metric_kind_t kind, pl_node_t logits,
+                           pl_node_t targets, const pl_classes_options_t *options)
+{
+    const pl_attr_t attr = {.has_ignore = options && options->has_ignore,
+                            .from = options ? options->ignore_index : 0};
+    if (pl_dim(g, logits, -1) > CLASSES_MOST)
+        pl_refuse(g, "%lld classes are too many to count each; up to %d can be",
+                  (long long)pl_dim(g, logits, -1), CLASSES_MOST);
+    pl_metric_t metric = pl_against_targets(g, PL_OP_confusion, logits, targets, attr,
+                                            NULL);
+    metric.kind = kind;
+    metric.average = options ? options->average : PL_MACRO;
+    return metric;
+}
+
+pl_metric_t pl_accuracy_of_classes(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                                   const pl_classes_options_t *options)
+{
+    return counted(g, PL_METRIC_ACCURACY, logits, targets, options);
+}
+
+pl_metric_t pl_precision(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                         const pl_classes_options_t *options)
+{
+    return counted(g, PL_METRIC_PRECISION, logits, targets, options);
+}
+
+pl_metric_t pl_recall(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                      const pl_classes_options_t *options)
+{
+    return counted(g, PL_METRIC_RECALL, logits, targets, options);
+}
+
+pl_metric_t pl_f1(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                  const pl_classes_options_t *options)
+{
+    return counted(g, PL_METRIC_F1, logits, targets, options);
+}
+
+pl_metric_t pl_confusion_matrix(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                                const pl_classes_options_t *options)
+{
+    return counted(g, PL_METRIC_CONFUSION, logits, targets, options);
+}
+
+/* ---- scores ---- */
+
+static pl_metric_t binned(pl_graph_t *g, pl_metric_kind_t kind, pl_node_t scores,
+                          pl_node_t targets, int64_t bins,
+                          const pl_classes_options_t *options)
+{
+    const pl_attr_t attr = {.has_ignore = options && options->has_ignore,
+                            .from = options ? options->ignore_index : 0,
+                            .to = bins};
+    if (bins < 2 || bins > BINS_MOST)
+        pl_refuse(g, "scores in %lld bins; 2 to %d are possible", (long long)bins,
+                  BINS_MOST);
+    pl_metric_t metric = pl_against_targets(g, PL_OP_score_bins, scores, targets, attr,
+                                            NULL);
+    metric.kind = kind;
+    metric.average = options ? options->average : PL_MACRO;
+    return metric;
+}
+
+pl_metric_t pl_auroc(pl_graph_t *g, pl_node_t scores, pl_node_t targets, int64_t bins,
+                     const pl_classes_options_t *options)
+{
+    return binned(g, PL_METRIC_AUROC, scores, targets, bins, options);
+}
+
+pl_metric_t pl_average_precision(pl_graph_t *g, pl_node_t scores, pl_node_t targets,
+                                 int64_t bins, const pl_classes_options_t *options)
+{
+    return binned(g, PL_METRIC_AVERAGE_PRECISION, scores, targets, bins, options);
+}
+
+/* ---- numbers ---- */
+
+static pl_node_t total(pl_graph_t *g, pl_node_t x)
+{
+    return pl_sum(g, x, NULL, 0, false);
+}
+
+/* x - target, and how many elements they have. */
+static pl_node_t difference(pl_graph_t *g, const char *who, pl_node_t x, pl_node_t target,
+                            pl_node_t *count)
+{
+    pl_shape_t a = pl_shape_of(g, x), b = pl_shape_of(g, target);
+    if (!g->error.code && !pl_same_shape(a, b))
+        pl_refuse(g, "%s takes x and target of one shape, got %s and %s", who,
+                  PL_TEXT_OF(a), PL_TEXT_OF(b));
+    *count = pl_scalar(g, (double)pl_elements(a));
+    return pl_sub(g, x, target);
+}
+
+static pl_metric_t squares(pl_graph_t *g, const char *who, pl_node_t x, pl_node_t target)
+{
+    pl_metric_t metric = {0};
+    pl_node_t d = difference(g, who, x, target, &metric.weight);
+    metric.sum = total(g, pl_mul(g, d, d));
+    return metric;
+}
+
+pl_loss_t pl_mse(pl_graph_t *g, pl_node_t x, pl_node_t target)
+{
+    return squares(g, "mse", x, target);
+}
+
+pl_loss_t pl_weighted_mse(pl_graph_t *g, pl_node_t x, pl_node_t target, pl_node_t weights)
+{
+    pl_shape_t shape = pl_shape_of(g, x), w = pl_shape_of(g, weights);
+    pl_node_t count, d = difference(g, "mse", x, target, &count);
+    if (!g->error.code && (w.rank != 1 || shape.rank < 1 || w.dim[0] != shape.dim[0]))
+        pl_refuse(g,
+                  "mse takes a weight [B] for each sample of x [B, ...], got %s for %s",
+                  PL_TEXT_OF(w), PL_TEXT_OF(shape));
+    const double each = (double)pl_elements(shape) / (double)w.dim[0];
+    pl_node_t loss = pl_sum(g, pl_reshape(g, pl_mul(g, d, d), PL_SHAPE(w.dim[0], -1)),
+                            (int[]){1}, 1, false);          /* [B] */
+    return pl_pair(total(g, pl_mul(g, weights, loss)),
+                   pl_scale(g, total(g, weights), each));
+}
+
+pl_metric_t pl_rmse(pl_graph_t *g, pl_node_t x, pl_node_t target)
+{
+    pl_metric_t metric = squares(g, "rmse", x, target);
+    metric.kind = PL_METRIC_ROOT;
+    return metric;
+}
+
+pl_metric_t pl_mae(pl_graph_t *g, pl_node_t x, pl_node_t target)
+{
+    pl_metric_t metric = {0};
+    pl_node_t d = difference(g, "mae", x, target, &metric.weight);
+    metric.sum = total(g, pl_add(g, pl_relu(g, d), pl_relu(g, pl_neg(g, d))));
+    return metric;
+}
+
+/* Sums of 1, y, y^2 and (x - y)^2. */
+pl_metric_t pl_r2(pl_graph_t *g, pl_node_t x, pl_node_t target)
+{
+    pl_node_t part[4], d = difference(g, "r2", x, target, &part[0]);
+    const pl_shape_t one = PL_SHAPE(1);
+    part[1] = total(g, target);
+    part[2] = total(g, pl_mul(g, target, target));
+    part[3] = total(g, pl_mul(g, d, d));
+    for (int k = 0; k < 4; k++)
+        part[k] = pl_reshape(g, part[k], one);
+    pl_node_t sums = pl_concat(g, part, 4, 0);
+    return (pl_metric_t){.sum = sums, .weight = sums, .kind = PL_METRIC_R2};
+}
+
+/* ---- text ---- */
+
+pl_metric_t pl_perplexity(pl_loss_t loss)
+{
+    loss.kind = PL_METRIC_EXP;
+    return loss;
+}
+
+pl_metric_t pl_bits_per_byte(pl_graph_t *g, pl_loss_t loss, double bytes_per_token)
+{
+    if (!(bytes_per_token > 0))
+        pl_refuse(g, "a token of %g bytes; more than 0 are needed", bytes_per_token);
+    return (pl_metric_t){.sum = loss.sum,
+                         .weight = pl_scale(g, loss.weight, bytes_per_token),
+                         .kind = PL_METRIC_BITS};
+}

@@ -1,0 +1,91 @@
+/* averaging.c - averages of the weights: an exponential one, and an equal one over the
+ * end of a run
+ *
+ * Until an average begins it is the weights themselves, so that whoever reads it reads
+ * something sensible at any time.  Batch norm's running statistics are no weights: those
+ * of the training go with the average. */
+#include <math.h>
+#include <string.h>
+
+#include "strategies/optimizers/optimizer.h"
+
+typedef struct ema {
+    double decay;
+    int64_t start_step, every_n_steps;
+    bool warmup;
+} ema_t;
+
+static const pl_option_t ema_options[] = {
+    PL_FLOAT(ema_t, decay, "0.999", "[0..1)",
+             "share of the average that is kept each time"),
+    PL_BOOL(ema_t, warmup, "false", "begin with a smaller decay, (1 + n)/(10 + n)"),
+    PL_INT(ema_t, start_step, "0", "0..", "optimizer step from which on it averages"),
+    PL_INT(ema_t, every_n_steps, "1", "1..", "optimizer steps from one time to the next"),
+    PL_OPTIONS_END,
+};
+
+/* torch.optim.swa_utils.AveragedModel, whose first update copies; the warm-up is that of
+ * TensorFlow's ExponentialMovingAverage. */
+static double ema_share(const void *self, const pl_moment_t *when)
+{
+    const ema_t *ema = self;
+    const uint64_t start = (uint64_t)ema->start_step,
+                   every = (uint64_t)ema->every_n_steps;
+    if (when->step <= start)
+        return 1;
+    if ((when->step - start) % every)
+        return 0;
+    const double n = (double)((when->step - start) / every);
+    return 1 - (ema->warmup ? fmin(ema->decay, (1 + n) / (10 + n)) : ema->decay);
+}
+
+const pl_averaging_ops_t pl_ema_averaging = {
+    .name = "ema",
+    .help = "exponential moving average",
+    .size = sizeof(ema_t),
+    .options = ema_options,
+    .share = ema_share,
+};
+
+typedef struct swa {
+    pl_amount_t start;
+    const char *interval;
+    int64_t every;
+} swa_t;
+
+static const pl_option_t swa_options[] = {
+    PL_AMOUNT(swa_t, start, "0.8",
+              "share of the run, or epochs or steps, before it begins"),
+    PL_TEXT(swa_t, interval, "\"epoch\"", "step|epoch", "what is counted"),
+    PL_INT(swa_t, every, "1", "1..", "epochs or steps from one time to the next"),
+    PL_OPTIONS_END,
+};
+
+/* Izmailov et al., "Averaging weights leads to wider optima and better generalization",
+ * 2018, algorithm 1: the weights at the end of each epoch count alike.  Torch's
+ * AveragedModel without a function of its own. */
+static double swa_share(const void *self, const pl_moment_t *when)
+{
+    const swa_t *swa = self;
+    const bool epochs = !strcmp(swa->interval, "epoch");
+    const uint64_t total = epochs ? when->total_epochs : when->total_steps;
+    const uint64_t at = epochs ? when->epoch : when->step;
+    const double wanted = swa->start.is_share ? swa->start.value * (double)total
+                                              : swa->start.value;
+    const uint64_t start = (uint64_t)wanted, every = (uint64_t)swa->every;
+    if (at < start || (swa->start.is_share && total == 0))
+        return 1;
+    if (at == start)                           /* up to the first end it is the weights */
+        return 1;
+    if ((epochs && !when->epoch_ends) || (at - start) % every)
+        return 0;
+    return 1 / ((double)((at - start) / every) + 1);
+}
+
+const pl_averaging_ops_t pl_swa_averaging = {
+    .name = "swa",
+    .help = "equal average of the weights at the ends of the last epochs",
+    .size = sizeof(swa_t),
+    .options = swa_options,
+    .share = swa_share,
+};

@@ -1,0 +1,192 @@
+/* groups.c - an optimizer as a run describes it: one struct of options for each group of
+ * parameters
+ *
+ * A group has the optimizer's options, with some of its own in their place.  Where only
+ * matrices are to decay, each group that does not give a weight decay itself has a second
+ * struct without one. */
+#include <fnmatch.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/json_walk.h"
+#include "base/nearest.h"
+#include "base/option.h"
+#include "base/run_fill.h"
+#include "strategies/optimizers/optimizer.h"
+
+typedef struct pl_optimizer_memory {
+    pl_optimizer_options_t options;
+    pl_binding_t *binding;
+    json_t *groups;                                         /* the patterns lie in it */
+    pl_group_t group[PL_GROUPS_MOST];
+    pl_instance_t instance[2 * (PL_GROUPS_MOST + 1)];
+    int instance_count;
+} memory_t;
+
+/* ---- Making ---- */
+
+static const void *instance_add(memory_t *m, const json_t *value, pl_optimizer_t *to,
+                                pl_error_t *err)
+{
+    const pl_instance_request_t request = {.role = "optimizer", .value = value};
+    pl_instance_t *made = &m->instance[m->instance_count];
+    if (pl_instance_make(made, &request, err) != PL_OK)
+        return NULL;
+    m->instance_count++;
+    to->ops = made->ops;
+    return made->self;
+}
+
+/* The struct for vectors: the same but for the weight decay. */
+static int vectors_add(memory_t *m, json_t *value, pl_optimizer_t *to,
+                       const void **vectors, pl_error_t *err)
+{
+    if (!pl_option_find(to->ops->options, "weight_decay"))
+        return pl_fail(err, PL_EINVAL,
+                       "optimizer \"%s\" has no weight_decay: remove \"decay\"",
+                       to->ops->name);
+    if (json_object_set_new(value, "weight_decay", json_real(0)) != 0)
+        return pl_no_memory(err);
+    *vectors = instance_add(m, value, to, err);
+    return *vectors ? PL_OK : err->code;
+}
+
+/* Options of the optimizer, and those of a group instead [none]. */
+static int group_make(memory_t *m, const json_t *base, const json_t *own,
+                      pl_optimizer_t *to, pl_group_t *group, pl_error_t *err)
+{
+    json_t *value = pl_json_copy(base);
+    if (!value || (own && json_object_update(value, (json_t *)own) != 0)) {
+        json_decref(value);
+        return pl_no_memory(err);
+    }
+    json_object_del(value, "match");
+    group->match = json_string_value(json_object_get(own, "match"));
+    group->self = instance_add(m, value, to, err);
+    int code = group->self ? PL_OK : err->code;
+    if (code == PL_OK && !strcmp(m->options.decay, "matrices")
+        && !json_object_get(own, "weight_decay"))
+        code = vectors_add(m, value, to, &group->vectors, err);
+    json_decref(value);
+    return code;
+}
+
+static int groups_make(memory_t *m, const json_t *base, pl_optimizer_t *to,
+                       pl_error_t *err)
+{
+    pl_group_t rest = {0};
+    m->groups = pl_json_value(m->options.groups, strlen(m->options.groups), err);
+    if (!m->groups)
+        return err->code;
+    if (json_array_size(m->groups) > PL_GROUPS_MOST)
+        return pl_fail(err, PL_EINVAL, "\"groups\" takes at most %d", PL_GROUPS_MOST);
+    int code = group_make(m, base, NULL, to, &rest, err);
+    to->self = rest.self;
+    to->vectors = rest.vectors;
+    to->group = m->group;
+    for (size_t k = 0; code == PL_OK && k < json_array_size(m->groups); k++) {
+        const json_t *own = json_array_get(m->groups, k);
+        code = group_make(m, base, own, to, &m->group[to->group_count++], err);
+    }
+    return code;
+}
+
+pl_optimizer_t *pl_optimizer_new(const pl_options_t *o, const char *path, pl_error_t *err)
+{
+    pl_error_t why = {0};
+    if (pl_options_needs(o, "optimizer", path, err) != PL_OK)
+        return NULL;
+    pl_optimizer_t *made = pl_alloc(sizeof *made);
+    memory_t *m = pl_alloc(sizeof *m);
+    json_t *base = pl_part_without(pl_options_value(o, path), pl_optimizer_table, &why);
+    int code = made && m && base ? PL_OK : pl_no_memory(&why);
+    if (code == PL_OK) {
+        made->memory = m;
+        code = pl_options_general(o, path, pl_optimizer_table, &m->options, &m->binding,
+                                  &why);
+    } else {
+        pl_free(m);
+    }
+    if (code == PL_OK)
+        code = groups_make(m, base, made, &why);
+    json_decref(base);
+    if (code == PL_OK)
+        return made;
+    pl_optimizer_free(made);
+    pl_fail(err, code, "%s", why.text);
+    return NULL;
+}
+
+void pl_optimizer_free(pl_optimizer_t *optimizer)
+{
+    memory_t *m = optimizer ? optimizer->memory : NULL;
+    for (int k = 0; m && k < m->instance_count; k++)
+        pl_instance_release(&m->instance[k]);
+    if (m) {
+        pl_binding_free(m->binding);
+        json_decref(m->groups);
+    }
+    pl_free(m);
+    pl_free(optimizer);
+}
+
+/* ---- Whose a parameter is ---- */
+
+static bool belongs(const pl_group_t *group, const pl_tensor_info_t *parameter)
+{
+    return fnmatch(group->match, parameter->name, 0) == 0;
+}
+
+static int group_of(const pl_optimizer_t *optimizer, const pl_tensor_info_t *parameter)
+{
+    int k = 0;
+    while (k < optimizer->group_count && !belongs(&optimizer->group[k], parameter))
+        k++;
+    return k;
+}
+
+pl_treatment_t pl_optimizer_treatment(const pl_optimizer_t *optimizer,
+                                      const pl_tensor_info_t *parameter)
+{
+    const int k = group_of(optimizer, parameter);
+    const pl_group_t rest = {.self = optimizer->self, .vectors = optimizer->vectors};
+    const pl_group_t *group = k < optimizer->group_count ? &optimizer->group[k] : &rest;
+    const bool vector = parameter->shape.rank < 2 && group->vectors;
+    return (pl_treatment_t){k, vector ? group->vectors : group->self};
+}
+
+static int fail_empty(const pl_group_t *group, int number, const pl_model_t *model,
+                      pl_error_t *err)
+{
+    char text[PL_NEAREST_TEXT];
+    pl_nearest_t nearest;
+    pl_nearest_init(&nearest, group->match);
+    for (int i = 0; i < model->count; i++) {
+        const pl_tensor_info_t *t = &model->tensor[i];
+        if (t->region == PL_REGION_PARAMS && belongs(group, t))
+            return pl_fail(err, PL_EINVAL,
+                           "groups.%d: what \"%s\" matches belongs to groups before it: "
+                           "the first that matches counts",
+                           number, group->match);
+        if (t->region == PL_REGION_PARAMS)
+            pl_nearest_offer(&nearest, t->name);
+    }
+    return pl_fail(err, PL_EINVAL, "groups.%d: \"%s\" matches no parameter: %s", number,
+                   group->match, pl_nearest_text(&nearest, text));
+}
+
+int pl_optimizer_groups_check(const pl_optimizer_t *optimizer, const pl_model_t *model,
+                              pl_error_t *err)
+{
+    bool found[PL_GROUPS_MOST + 1] = {false};
+    for (int i = 0; i < model->count; i++)
+        if (model->tensor[i].region == PL_REGION_PARAMS)
+            found[group_of(optimizer, &model->tensor[i])] = true;
+    for (int k = 0; k < optimizer->group_count; k++)
+        if (!found[k])
+            return fail_empty(&optimizer->group[k], k, model, err);
+    return PL_OK;
+}

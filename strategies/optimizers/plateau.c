@@ -1,0 +1,143 @@
+/* plateau.c - reduce_on_plateau: a lower learning rate when a figure gets no better
+ *
+ * torch's ReduceLROnPlateau, asked after each validation or, where there is none, epoch.
+ * It is the one schedule that keeps something: checkpoints hold it as JSON. */
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/nearest.h"
+#include "strategies/optimizers/optimizer.h"
+#include "strategies/optimizers/schedules.h"
+
+typedef struct plateau {
+    const char *monitor, *mode, *threshold_mode;
+    double factor, threshold, min_lr_ratio;
+    int64_t patience, cooldown, warmup_steps;
+
+    bool begun;                                             /* there is a best one */
+    double best;
+    int64_t bad, cooling;                                   /* validations */
+    double scale;                                           /* 0: as at the start, 1 */
+} plateau_t;
+
+static const pl_option_t plateau_options[] = {
+    PL_TEXT(plateau_t, monitor, "\"val_loss\"", NULL, "figure to watch"),
+    PL_TEXT(plateau_t, mode, "\"min\"", "min|max",
+            "whether less of it is better, or more"),
+    PL_FLOAT(plateau_t, factor, "0.1", "[0..1)", "on the learning rate, each time"),
+    PL_INT(plateau_t, patience, "10", "0..",
+           "validations in a row without a better figure that are put up with"),
+    PL_FLOAT(plateau_t, threshold, "1e-4", "0..", "by how much better counts as better"),
+    PL_TEXT(plateau_t, threshold_mode, "\"rel\"", "rel|abs",
+            "whether the threshold is a share of the best figure or a difference"),
+    PL_INT(plateau_t, cooldown, "0", "0..",
+           "validations after a reduction in which nothing is counted"),
+    PL_FLOOR(plateau_t, "0"),
+    PL_WARMUP(plateau_t),
+    PL_OPTIONS_END,
+};
+
+static double plateau_factor(const void *self, const pl_moment_t *when)
+{
+    const plateau_t *p = self;
+    return pl_warming(p->warmup_steps, when) * (p->scale > 0 ? p->scale : 1);
+}
+
+static bool is_better(const plateau_t *p, double value)
+{
+    const bool less = !strcmp(p->mode, "min"), share = !strcmp(p->threshold_mode, "rel");
+    const double by = share ? p->threshold * p->best : p->threshold;
+    if (isnan(value))
+        return false;
+    return !p->begun || (less ? value < p->best - by : value > p->best + by);
+}
+
+static void plateau_take(plateau_t *p, double value)
+{
+    if (is_better(p, value)) {
+        p->best = value;
+        p->begun = true;
+        p->bad = 0;
+    } else {
+        p->bad++;
+    }
+    if (p->cooling > 0) {
+        p->cooling--;
+        p->bad = 0;
+    }
+    if (p->bad <= p->patience)
+        return;
+    p->scale = fmax((p->scale > 0 ? p->scale : 1) * p->factor, p->min_lr_ratio);
+    p->cooling = p->cooldown;
+    p->bad = 0;
+}
+
+static int fail_unknown(const plateau_t *p, const json_t *metrics, pl_error_t *err)
+{
+    char text[PL_NEAREST_TEXT];
+    const char *name;
+    json_t *value;
+    pl_nearest_t nearest;
+    pl_nearest_init(&nearest, p->monitor);
+    json_object_foreach((json_t *)metrics, name, value) {
+        pl_nearest_offer(&nearest, name);
+    }
+    return pl_fail(err, PL_ENOTFOUND, "reduce_on_plateau: there is no figure \"%s\": %s",
+                   p->monitor, pl_nearest_text(&nearest, text));
+}
+
+static int plateau_observe(void *self, const char *figures, pl_error_t *err)
+{
+    plateau_t *p = self;
+    json_t *metrics = pl_json_value(figures, strlen(figures), err);
+    if (!metrics)
+        return PL_EFORMAT;
+    const json_t *value = json_object_get(metrics, p->monitor);
+    int code = value ? PL_OK : fail_unknown(p, metrics, err);
+    if (code == PL_OK)
+        plateau_take(p, json_is_number(value) ? json_number_value(value) : NAN);
+    json_decref(metrics);
+    return code;
+}
+
+static char *plateau_save(const void *self, pl_error_t *err)
+{
+    const plateau_t *p = self;
+    json_t *state = json_pack("{s:b, s:f, s:I, s:I, s:f}", "begun", p->begun, "best",
+                              p->best, "bad", (json_int_t)p->bad, "cooling",
+                              (json_int_t)p->cooling, "scale", p->scale);
+    char *text = state ? pl_json_write(state, PL_JSON_COMPACT) : NULL;
+    json_decref(state);
+    if (!text)
+        pl_no_memory(err);
+    return text;
+}
+
+static int plateau_restore(void *self, const char *saved, pl_error_t *err)
+{
+    plateau_t *p = self;
+    json_t *state = pl_json_value(saved, strlen(saved), err);
+    if (!state)
+        return PL_EFORMAT;
+    p->begun = json_is_true(json_object_get(state, "begun"));
+    p->best = json_number_value(json_object_get(state, "best"));
+    p->bad = json_integer_value(json_object_get(state, "bad"));
+    p->cooling = json_integer_value(json_object_get(state, "cooling"));
+    p->scale = json_number_value(json_object_get(state, "scale"));
+    json_decref(state);
+    return PL_OK;
+}
+
+const pl_scheduler_ops_t pl_reduce_on_plateau_scheduler = {
+    .name = "reduce_on_plateau",
+    .help = "lower when a figure of the validation no longer gets better",
+    .size = sizeof(plateau_t),
+    .options = plateau_options,
+    .factor = plateau_factor,
+    .observe = plateau_observe,
+    .save = plateau_save,
+    .restore = plateau_restore,
+};

@@ -1,0 +1,40 @@
+/* schedules.h - what schedules share: the warm-up, and how far a run is after it
+ *
+ * The warm-up rises from 1/(warmup_steps + 1) in equal optimizer steps (nanoGPT's get_lr,
+ * torch's LinearLR with that start factor).  What a schedule does by steps counts from
+ * its end, as torch's SequentialLR does; what it does by epochs counts all of them. */
+#ifndef PL_SCHEDULES_H
+#define PL_SCHEDULES_H
+
+#include "paceline.h"
+
+/* The options of them all; each schedule's table names those it has. */
+typedef struct schedule {
+    int64_t warmup_steps;
+    const char *interval;                                   /* "step" or "epoch" */
+    double min_lr_ratio, gamma, power;
+    int64_t step_size, t_0, t_mult;
+    pl_ints_t milestones;
+    pl_amount_t decay_steps;
+    const char *decay_shape;
+} schedule_t;
+
+#define PL_WARMUP(part) \
+    PL_INT(part, warmup_steps, "0", "0..", "optimizer steps of rising learning rate")
+#define PL_FLOOR(part, fallback) \
+    PL_FLOAT(part, min_lr_ratio, fallback, "0..1", \
+             "smallest learning rate as a share of lr")
+#define PL_INTERVAL(part, fallback) \
+    PL_TEXT(part, interval, fallback, "step|epoch", \
+            "what is counted: optimizer steps after the warm-up, or epochs")
+
+/* The factor of the warm-up: 1 when it is over. */
+double pl_warming(int64_t warmup_steps, const pl_moment_t *when);
+/* Optimizer steps since the warm-up, 0 during it. */
+uint64_t pl_since_warmup(int64_t warmup_steps, const pl_moment_t *when);
+/* From 1 at the top to min_lr_ratio: `height` is 1 to 0. */
+double pl_above_floor(double min_lr_ratio, double height);
+/* Half a cosine from 1 at 0 to 0 at 1. */
+double pl_half_cosine(double progress);
+
+#endif

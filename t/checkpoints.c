@@ -1,0 +1,372 @@
+/* checkpoints.c - tests of checkpoints on disk: engine/formats/checkpoint*.c, and of the
+ * actors that write and find them: actors/connectors/checkpoint*.c */
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "actors/connectors/checkpoint.h"
+#include "actors/connectors/checkpoint_io.h"
+#include "base/crc32c.h"
+#include "base/run_same.h"
+#include "files.h"
+#include "formats/checkpoint.h"
+#include "queen.h"
+#include "scarce.h"
+#include "tap.h"
+
+static pl_address_t keeper, checkpoint;
+static asked_t keeper_life, checkpoint_life;
+static char run_dir[PATH_MAX - 200];
+
+/* ---- the rig ---- */
+
+static void start_in(const char *name)
+{
+    char options[PATH_MAX];
+    queen_open();
+    snprintf(run_dir, sizeof run_dir, "%s/%s", tap_folder(), name);
+    mkdir(run_dir, 0777);
+    pl_job_t *job = queen_job("{\"trainer\": {\"seed\": 7}}");
+    keeper = queen_spawn(&pl_io_checkpoint, &(pl_start_t){.options = ""}, &keeper_life);
+    snprintf(options, sizeof options, "{\"run_dir\": \"%s\"}", run_dir);
+    pl_start_t told = {.options = options, .context = &job->object};
+    pl_peers_add(&told.peers, "keeper", keeper);
+    checkpoint = queen_spawn(&pl_checkpoint_connector, &told, &checkpoint_life);
+    pl_object_unref(job);
+}
+
+/* Of two tensors with a slot each, and a state; the numbers begin with `first`. */
+static pl_weights_t *weights_of(float first, int more)
+{
+    pl_weights_t *weights = pl_weights_new(NULL);
+    static const pl_region_t regions[] = {PL_REGION_PARAMS, PL_REGION_STATE,
+                                          PL_REGION_SLOT0};
+    for (int k = 0; k < 3; k++) {
+        pl_floats_t *block = pl_floats_new((size_t)(8 + more), NULL);
+        for (int i = 0; i < 8 + more; i++)
+            block->data[i] = first + (float)(k * 8 + i) / 3;
+        weights->block[regions[k]] = block;
+        pl_weights_lend(weights, regions[k], k == 1 ? "mean" : "weight",
+                        pl_shape(2, 2, 3), 0, NULL);
+        if (k != 1)
+            pl_weights_lend(weights, regions[k], "bias", pl_shape(1, 1 + more), 7, NULL);
+    }
+    weights->module = pl_text("{\"name\":\"mlp\"}");
+    weights->facts = pl_text("{\"classes\":2}");
+    weights->state = pl_text("{\"scale\":1024}");
+    return weights;
+}
+
+static asked_t *save_weights(pl_weights_t *weights, uint64_t serial, const char *names,
+                             const char *drop)
+{
+    const pl_save_checkpoint_t fields = {.weights = &weights->object,
+                                         .epoch = 1,
+                                         .global_step = 10 * serial,
+                                         .serial = serial,
+                                         .names = names,
+                                         .drop = drop,
+                                         .metrics = "{\"val_loss\": 0.25}",
+                                         .progress = "{\"batch\": 3}",
+                                         .callbacks = "[]",
+                                         .loggers = ""};
+    asked_t *asked = queen_call(checkpoint, PL_MESSAGE_save_checkpoint, &fields);
+    pl_object_unref(weights);
+    return asked;
+}
+
+static bool save(uint64_t serial, const char *names, const char *drop)
+{
+    return save_weights(weights_of((float)serial, 0), serial, names, drop)
+        ->body.save_checkpoint_reply.saved;
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/checkpoints/%s", run_dir, name);
+    return path;
+}
+
+static bool is_there(const char *name)
+{
+    return access(path_of(name), F_OK) == 0;
+}
+
+static pl_found_t find(void)
+{
+    pl_found_t found;
+    pl_error_t err = {0};
+    if (pl_checkpoint_find("", "", run_dir, &found, &err) != PL_OK)
+        found.refused = pl_text("%s", err.text);
+    return found;
+}
+
+/* The last part of what is found, "" for nothing; what was refused goes to `refused`. */
+static const char *found_name(char refused[1024])
+{
+    static char name[64];
+    pl_found_t found = find();
+    snprintf(name, sizeof name, "%s", found.path ? strrchr(found.path, '/') + 1 : "");
+    snprintf(refused, 1024, "%s", found.refused ? found.refused : "");
+    pl_found_release(&found);
+    return name;
+}
+
+/* ---- a checkpoint ---- */
+
+static void a_checksum_is_that_of_the_standard(void)
+{
+    uint8_t ones[32];
+    memset(ones, 255, sizeof ones);
+    is_int(pl_crc32c(0, "123456789", 9), 0xe3069283, "of nine digits");
+    is_int(pl_crc32c(0, ones, sizeof ones), 0x62a8ab43, "of RFC 3720's ones");
+    is_int(pl_crc32c(pl_crc32c(0, "1234", 4), "56789", 5), 0xe3069283, "in two pieces");
+}
+
+static void a_checkpoint_comes_back_as_it_was(void)
+{
+    start_in("whole");
+    ok(save(3, "first", ""), "it is saved");
+    pl_found_t found = find();
+    pl_weights_t *was = weights_of(3, 0);
+    is_text(found.path, path_of("first"), "found in the run's folder");
+    is_int(found.weights->count, was->count, "with all tensors");
+    bool same = true;
+    for (int k = 0; k < was->count; k++) {
+        const pl_output_t *a = &was->tensor[k],
+                          *b = pl_weights_find(found.weights, a->region, a->name, k);
+        same &= b && pl_same_shape(a->shape, b->shape)
+                && !memcmp(a->data, b->data, (size_t)pl_elements(a->shape) * 4);
+    }
+    ok(same, "bit for bit");
+    is_text(found.weights->state, was->state, "the strategy's state");
+    is_text(found.weights->facts, was->facts, "what the data knew");
+    json_t *manifest = json_loads(found.manifest, 0, NULL);
+    is_int(json_integer_value(json_object_get(manifest, "global_step")), 30, "the step");
+    is_int(json_integer_value(json_object_get(manifest, "seed")), 7, "the seed");
+    is_int(json_integer_value(
+               json_object_get(json_object_get(manifest, "progress"), "batch")),
+           3, "how far the loops were");
+    is_int(files_in(path_of("first")), 3, "three files");
+    is_int(files_in(path_of("")), 1, "and nothing beside them");
+    json_decref(manifest);
+    pl_object_unref(was);
+    pl_found_release(&found);
+    queen_close();
+}
+
+static void what_was_saved_last_is_the_newest(void)
+{
+    char refused[1024];
+    start_in("newest");
+    save(2, "a", "");
+    save(3, "b\nlast", "");
+    save(1, "c", "");
+    is_text(found_name(refused), "b", "by count, not by name or time");
+    struct stat one, other;
+    stat(path_of("b/model.safetensors"), &one);
+    stat(path_of("last/model.safetensors"), &other);
+    is_int(one.st_ino, other.st_ino, "what is saved twice is written once");
+    save(4, "last", "");
+    is_text(found_name(refused), "last", "a name is used again");
+    is_int(pl_checkpoint_verify(path_of("b"), NULL), PL_OK, "the other keeps its own");
+    is_int(files_in(path_of("")), 4, "what was replaced is gone");
+    queen_close();
+}
+
+static void older_ones_go_once_the_newer_is_safe(void)
+{
+    start_in("older");
+    save(1, "a", "");
+    save(2, "b", "a");
+    ok(!is_there("a") && is_there("b"), "the older one is removed");
+    save(3, "c", "b\nnever\nc");
+    ok(!is_there("b") && is_there("c"), "never the one that is saved");
+    queen_close();
+}
+
+/* ---- damage ---- */
+
+static const char *const files[] = {"manifest.json", "model.safetensors",
+                                    "optimizer.safetensors"};
+
+/* Puts the file so, and sees that the checkpoint "new" is refused by the file's name and
+ * "old" taken. */
+static bool is_refused(const char *file, const uint8_t *data, size_t size)
+{
+    char refused[1024], path[PATH_MAX], name[64];
+    snprintf(name, sizeof name, "new/%s", file);
+    snprintf(path, sizeof path, "%s", path_of(name));
+    FILE *out = fopen(path, "w");
+    fwrite(data, 1, size, out);
+    fclose(out);
+    return !strcmp(found_name(refused), "old") && strstr(refused, path);
+}
+
+static void damage_is_refused_by_name_and_the_previous_one_taken(void)
+{
+    start_in("damage");
+    save(1, "old", "");
+    save(2, "new", "");
+    for (int k = 0; k < 3; k++) {
+        char name[64];
+        size_t size;
+        int missed = 0;
+        snprintf(name, sizeof name, "new/%s", files[k]);
+        uint8_t *data = file_get(path_of(name), &size);
+        for (size_t at = 0; at < size; at++) {
+            static const uint8_t changes[] = {1, 32, 128, 255};
+            for (int c = 0; c < 4; c++) {
+                data[at] ^= changes[c];
+                missed += !is_refused(files[k], data, size);
+                data[at] ^= changes[c];
+            }
+            missed += !is_refused(files[k], data, at);
+        }
+        missed += !is_refused(files[k], data, size + 1);    /* with a NUL behind */
+        is_int(missed, 0, "%s: %zu bytes, changed and cut", files[k], size);
+        ok(!is_refused(files[k], data, size), "as it was it is taken");
+        free(data);
+    }
+    unlink(path_of("new/manifest.json"));
+    char refused[1024];
+    is_text(found_name(refused), "old", "without a manifest there is no checkpoint");
+    like(refused, "new/manifest.json: No such file", "and that is said");
+    queen_close();
+}
+
+static void a_named_one_that_is_damaged_is_an_error(void)
+{
+    pl_found_t found;
+    pl_error_t err = {0};
+    start_in("named");
+    file_put_text("named/run.json", "{}");
+    save(1, "a", "");
+    is_int(pl_checkpoint_find("", "", path_of("a"), &found, &err), PL_OK, "whole");
+    is_text(found.run_dir, run_dir, "it says of which run it is");
+    pl_found_release(&found);
+    truncate(path_of("a/optimizer.safetensors"), 100);
+    is_int(pl_checkpoint_find("", "", path_of("a"), &found, &err), PL_EFORMAT, "cut");
+    like(err.text, "a/optimizer.safetensors: has 100 bytes; it was saved with",
+         "by name");
+    is_int(pl_checkpoint_find("", "", run_dir, &found, &err), PL_ENOTFOUND,
+           "a run without a valid one");
+    like(err.text, "no checkpoint to go on from; refused:", "says which were refused");
+    is_int(pl_checkpoint_find("", "", "/nowhere", &found, &err), PL_ENOTFOUND,
+           "nor is there anything");
+    queen_close();
+}
+
+/* ---- disks ---- */
+
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+static void a_disk_that_is_full_costs_that_checkpoint_alone(void)
+{
+    char refused[1024];
+    start_in("full");
+    save(1, "a", "");
+    limit_files(16384);
+    ok(!save_weights(weights_of(2, 20000), 2, "b", "a")->body.save_checkpoint_reply.saved,
+       "it is not saved");
+    limit_files(RLIM_INFINITY);
+    ok(is_there("a") && !is_there("b"), "the older one stays");
+    is_int(files_in(path_of("")), 1, "nothing half is left");
+    ok(save(3, "c", ""), "the next one is");
+    ok(!is_there("a"), "and takes the place of what is older");
+    is_text(found_name(refused), "c", "and is found");
+    queen_close();
+}
+
+static void what_a_killed_writer_left_is_cleared_away(void)
+{
+    char refused[1024];
+    start_in("left");
+    mkdir(path_of(""), 0777);
+    mkdir(path_of(".a.1-0.part"), 0777);
+    fclose(fopen(path_of(".a.1-0.part/model.safetensors"), "w"));
+    fclose(fopen(path_of(".a.1-0.part/.optimizer.safetensors.1-1.part"), "w"));
+    is_text(found_name(refused), "", "it is no checkpoint");
+    save(1, "a", "");
+    is_int(files_in(path_of("")), 1, "and gone with the next");
+    queen_close();
+}
+
+/* ---- options ---- */
+
+static void keys_that_change_the_arithmetic_must_agree(void)
+{
+    pl_error_t err = {0};
+    json_t *then = json_loads("{\"module\": {\"name\": \"mlp\", \"hidden\": [8]}, "
+                              "\"trainer\": {\"seed\": 1, \"max_epochs\": 3}, "
+                              "\"data\": {\"batch_size\": 4, \"workers\": 1}}",
+                              0, NULL);
+    json_t *same = json_loads("{\"module\": {\"name\": \"mlp\", \"hidden\": [8]}, "
+                              "\"trainer\": {\"seed\": 1, \"max_epochs\": 9}, "
+                              "\"data\": {\"batch_size\": 4, \"workers\": 2}}",
+                              0, NULL);
+    json_t *other = json_loads("{\"module\": {\"name\": \"mlp\", \"hidden\": [9]}, "
+                               "\"trainer\": {\"seed\": 2, \"max_epochs\": 3}, "
+                               "\"data\": {\"batch_size\": 4}}",
+                               0, NULL);
+    is_int(pl_run_same(then, same, &err), PL_OK, "how long and how fast may change");
+    is_int(pl_run_same(then, other, &err), PL_EINVAL, "others may not");
+    like(err.text, "\"trainer.seed\" was 1 and is 2", "and are named");
+    like(err.text, "\"module.hidden\" was \\[8\\] and is \\[9\\]", "all of them");
+    json_decref(then), json_decref(same), json_decref(other);
+}
+
+/* ---- memory ---- */
+
+static void every_call_ends_whichever_allocation_fails(void)
+{
+    int left_behind = 0, nth = 0;
+    bool failed = true;
+    for (; failed && nth < 2000; nth++) {
+        char name[32];
+        snprintf(name, sizeof name, "scarce%d", nth);
+        long before = scarce_live();
+        start_in(name);
+        pl_weights_t *weights = weights_of(1, 0);
+        scarce_fail(nth + 1);
+        save_weights(weights, 1, "a\nb", "");
+        pl_found_t found = {0};
+        pl_checkpoint_find("", "", run_dir, &found, NULL);
+        failed = scarce_failed();
+        scarce_fail(0);
+        pl_found_release(&found);
+        queen_close();
+        left_behind += scarce_live() != before;
+    }
+    ok(nth > 100, "%d requests for memory were made to fail", nth);
+    is_int(left_behind, 0, "nothing is left behind");
+}
+
+int main(void)
+{
+    scarce_init();
+    run(a_checksum_is_that_of_the_standard);
+    run(a_checkpoint_comes_back_as_it_was);
+    run(what_was_saved_last_is_the_newest);
+    run(older_ones_go_once_the_newer_is_safe);
+    run(damage_is_refused_by_name_and_the_previous_one_taken);
+    run(a_named_one_that_is_damaged_is_an_error);
+    run(a_disk_that_is_full_costs_that_checkpoint_alone);
+    run(what_a_killed_writer_left_is_cleared_away);
+    run(keys_that_change_the_arithmetic_must_agree);
+    run(every_call_ends_whichever_allocation_fails);
+    return tap_done();
+}

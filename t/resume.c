@@ -1,0 +1,496 @@
+/* resume.c - tests that a run killed at any instant and resumed ends with the same bits
+ *
+ * The runs are processes of this program's own, killed by SIGKILL at random times
+ * (PACELINE_SEED repeats them, PACELINE_KILLS says how many of each module; `make soak`
+ * asks for many). */
+#include <dirent.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "files.h"
+#include "paceline.h"
+#include "tap.h"
+
+const pl_registration_t *mlp_plugin(void), *gpt_plugin(void);
+extern char **environ;
+
+enum { KILLS = 7, PATH = 600, SIDE = 6 };
+
+/* ---- what is trained: a module with state and chance, data that change ---- */
+
+static void net_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self;
+    const pl_conv_options_t conv = {.kernel = 3};
+    pl_node_t x = pl_conv2d(g, "conv", pl_input(g, "x"), 4, &conv);
+    x = pl_relu(g, pl_batch_norm(g, "norm", x, 0.1, 1e-5));
+    x = pl_dropout(g, pl_flatten(g, pl_max_pool2d(g, x, 2, 2, 0), 1), 0.2);
+    x = pl_linear(g, "fc", x, 3);
+    pl_output(g, "logits", x);
+    if (stage == PL_PREDICT)
+        return;
+    pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), NULL));
+    pl_log(g, "acc", pl_accuracy(g, x, pl_input(g, "y"), NULL), PL_ON_EPOCH);
+}
+
+static const pl_module_ops_t net = {.name = "net", .size = 1, .step = net_step};
+
+/* Pictures of three kinds, each with noise of its own in each epoch. */
+static int pictures_read(void *user, const pl_read_request_t *request,
+                         void *const field[], pl_error_t *err)
+{
+    (void)user, (void)err;
+    float *x = field[0];
+    int64_t *y = field[1];
+    for (int i = 0; i < request->count; i++) {
+        uint64_t noise = request->seed + 977 * request->epoch
+                         + 31 * (uint64_t)request->index[i] + 1;
+        y[i] = request->index[i] % 3;
+        for (int k = 0; k < SIDE * SIDE; k++) {
+            noise = noise * 6364136223846793005u + 1442695040888963407u;
+            *x++ = (float)((k + y[i]) % 3) + (float)(noise >> 40) / (float)(1 << 24);
+        }
+    }
+    return PL_OK;
+}
+
+static bool parts_register(void)
+{
+    static const pl_registration_t own[] = {{"module", &net}, PL_REGISTRATIONS_END};
+    static const pl_memory_data_t pictures = {
+        .samples = 50,
+        .field_count = 2,
+        .field = {{"x", PL_F32, {3, {1, SIDE, SIDE}}}, {"y", PL_I64, {0}}},
+        .facts = "{\"classes\": 3}",
+        .read = pictures_read};
+    return pl_init(NULL, NULL, own, NULL) == PL_OK
+           && pl_register(mlp_plugin(), NULL) == PL_OK
+           && pl_register(gpt_plugin(), NULL) == PL_OK
+           && pl_memory_data("pictures", &pictures, NULL) == PL_OK;
+}
+
+/* ---- a run in a process of its own ---- */
+
+static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
+{
+    (void)trainer;
+    if (strcmp(result->status, "ok"))
+        fprintf(stderr, "%s: %s\n", result->status, result->error.text);
+    *(int *)user = strcmp(result->status, "ok") != 0;
+}
+
+static void log_line(pl_log_level_t level, int rank, const char *actor, const char *text,
+                     void *user)
+{
+    (void)level, (void)rank, (void)actor, (void)user;
+    fprintf(stderr, "%s\n", text);
+}
+
+/* from: "" a new run, "last", or a checkpoint. */
+static int child(const char *file, const char *from)
+{
+    pl_error_t err = {0};
+    int end = -1;
+    struct event_base *base = event_base_new();
+    pl_log_hook(log_line, PL_LOG_WARNING, NULL);
+    pl_engine_t *engine = parts_register() ? pl_engine_new(base, &err) : NULL;
+    pl_options_t *options = engine ? pl_options_load(file, &err) : NULL;
+    pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
+    int code = trainer ? PL_OK : PL_EINVAL;
+    if (trainer && *from)
+        code = pl_trainer_resume(trainer, strcmp(from, "last") ? from : NULL, on_done,
+                                 &end, &err);
+    else if (trainer)
+        code = pl_trainer_fit(trainer, on_done, &end, &err);
+    alarm(60);
+    while (code == PL_OK && end < 0 && event_base_loop(base, EVLOOP_ONCE) == 0)
+        ;
+    if (err.text[0])
+        fprintf(stderr, "%s\n", err.text);
+    return end != 0;
+}
+
+static pid_t child_begin(const char *file, const char *from)
+{
+    pid_t pid = 0;
+    posix_spawn_file_actions_t actions;
+    char *arguments[] = {(char *)"resume", (char *)"child", (char *)file, (char *)from,
+                         NULL};
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 2, "child.log",
+                                     O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    posix_spawn(&pid, "/proc/self/exe", &actions, NULL, arguments, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    return pid;
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Kills it after so long [negative: lets it end] -> 0 it ended well, 1 badly, -1 it was
+ * killed. */
+static int child_end(pid_t pid, double after)
+{
+    int status = 0;
+    if (after >= 0) {
+        int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+        poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, (int)(after * 1e3));
+        close(fd);
+        kill(pid, SIGKILL);
+    }
+    waitpid(pid, &status, 0);
+    return WIFSIGNALED(status) ? -1 : WEXITSTATUS(status);
+}
+
+static int run_whole(const char *file, const char *from)
+{
+    return child_end(child_begin(file, from), -1);
+}
+
+/* ---- what a run has left ---- */
+
+static bool same_file(const char *a, const char *b, const char *name)
+{
+    char path[2 * PATH];
+    size_t sizes[2];
+    snprintf(path, sizeof path, "%s/%s", a, name);
+    uint8_t *one = file_get(path, &sizes[0]);
+    snprintf(path, sizeof path, "%s/%s", b, name);
+    uint8_t *other = file_get(path, &sizes[1]);
+    bool same = one && other && sizes[0] == sizes[1] && !memcmp(one, other, sizes[0]);
+    free(one), free(other);
+    return same;
+}
+
+/* The lines of metrics.jsonl without the time. */
+static json_t *log_of(const char *run_dir)
+{
+    char path[2 * PATH];
+    size_t size;
+    json_t *all = json_array();
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir);
+    char *text = (char *)file_get(path, &size), *rest = text;
+    for (char *line; rest && *rest && (line = strsep(&rest, "\n"));) {
+        json_t *object = json_loads(line, 0, NULL);
+        json_object_del(object, "time");
+        json_array_append_new(all, object);
+    }
+    free(text);
+    return all;
+}
+
+static bool same_log(const char *a, const char *b)
+{
+    json_t *one = log_of(a), *other = log_of(b);
+    bool same = json_array_size(one) > 3 && json_equal(one, other);
+    json_decref(one), json_decref(other);
+    return same;
+}
+
+/* Every checkpoint of a is in b, tensor for tensor. */
+static bool same_checkpoints(const char *a, const char *b)
+{
+    char folder[PATH + 16], name[PATH];
+    int count = 0, same = 0;
+    snprintf(folder, sizeof folder, "%s/checkpoints", a);
+    DIR *entries = opendir(folder);
+    for (const struct dirent *entry; entries && (entry = readdir(entries));) {
+        if (entry->d_name[0] == '.')
+            continue;
+        count++;
+        snprintf(name, sizeof name, "checkpoints/%s/model.safetensors", entry->d_name);
+        bool model = same_file(a, b, name);
+        snprintf(name, sizeof name, "checkpoints/%s/optimizer.safetensors",
+                 entry->d_name);
+        same += model && same_file(a, b, name);
+    }
+    if (entries)
+        closedir(entries);
+    return count && same == count;
+}
+
+static void show_child_log(void)
+{
+    size_t size;
+    char *text = (char *)file_get("child.log", &size);
+    tap_diag("%s", text && *text ? text : "the process said nothing");
+    free(text);
+}
+
+/* ---- the runs ---- */
+
+typedef struct subject {
+    const char *name, *text;                               /* of the run file; root: %s */
+} subject_t;
+
+#define CHECKPOINTS \
+    "\"callbacks\": [{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 2, " \
+    "\"save_top_k\": 1, \"save_last\": true}, {\"name\": \"model_checkpoint\", " \
+    "\"monitor\": \"val_loss\", \"save_top_k\": 2, \"filename\": " \
+    "\"best-{epoch}-{step}\"}]"
+#define PICTURES \
+    "\"data\": {\"name\": \"memory\", \"source\": \"pictures\", \"batch_size\": 4, " \
+    "\"val_split\": 0.2, \"workers\": 2}"
+
+static const subject_t subjects[] = {
+    {"an mlp",
+     "{\"module\": {\"name\": \"mlp\", \"hidden\": [8]}, " PICTURES ", "
+     "\"optimizer\": {\"name\": \"sgd\", \"lr\": 0.1, \"momentum\": 0.9}, " CHECKPOINTS
+     ", \"trainer\": {\"max_epochs\": 5, \"val_check_interval\": 3, "
+     "\"log_every_n_steps\": 3, \"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, "
+     "\"default_root_dir\": \"%s\"}}"},
+    {"a cnn with batch norm, dropout and noise, in steps of three batches",
+     "{\"module\": \"net\", " PICTURES ", "
+     "\"optimizer\": {\"name\": \"adamw\", \"lr\": 0.01}, "
+     "\"scheduler\": {\"name\": \"cosine\", \"warmup_steps\": 3}, " CHECKPOINTS
+     ", \"trainer\": {\"max_epochs\": 5, \"accumulate_grad_batches\": 3, "
+     "\"val_check_interval\": 0.5, \"log_every_n_steps\": 1, "
+     "\"accelerator\": {\"name\": \"cpu\", \"threads\": 2}, "
+     "\"default_root_dir\": \"%s\"}}"},
+    {"a gpt",
+     "{\"module\": {\"name\": \"gpt\", \"layers\": 1, \"heads\": 2, \"width\": 8, "
+     "\"dropout\": 0.1}, \"data\": {\"name\": \"text\", \"path\": \"text.txt\", "
+     "\"context\": 8, \"vocabulary\": \"char\", \"windows\": \"random\", "
+     "\"val_split\": 0.1, \"batch_size\": 4}, "
+     "\"optimizer\": {\"name\": \"adamw\", \"lr\": 0.01}, " CHECKPOINTS
+     ", \"trainer\": {\"max_steps\": 30, \"gradient_clip_val\": 1.0, "
+     "\"val_check_interval\": 7, \"limit_val_batches\": 2, \"log_every_n_steps\": 4, "
+     "\"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, "
+     "\"default_root_dir\": \"%s\"}}"},
+};
+
+static void text_write(void)
+{
+    FILE *file = fopen("text.txt", "w");
+    for (int k = 0; k < 4000; k++)
+        fputc("abcdefgh i\n"[(k * k + k / 7) % 11], file);
+    fclose(file);
+}
+
+/* The run file of a subject in a root of its own; -> its path. */
+static const char *run_file(const subject_t *subject, const char *root)
+{
+    static char path[4][PATH];
+    static int slot;
+    char text[2048];
+    slot = (slot + 1) % 4;
+    snprintf(text, sizeof text, subject->text, root);
+    snprintf(path[slot], PATH, "%s.json", root);
+    FILE *file = fopen(path[slot], "w");
+    fputs(text, file);
+    fclose(file);
+    return path[slot];
+}
+
+/* ---- killed at random ---- */
+
+static uint64_t dice;
+
+static double chance(void)
+{
+    dice = dice * 6364136223846793005u + 1442695040888963407u;
+    return (double)(dice >> 11) / (double)(UINT64_C(1) << 53);
+}
+
+/* The run directory that was begun last. */
+static void newest_of(const char *root, char run_dir[PATH])
+{
+    char link[PATH], to[64] = "";
+    snprintf(link, sizeof link, "%s/latest", root);
+    if (readlink(link, to, sizeof to - 1) < 0)
+        tap_diag("%s: no run", root);
+    snprintf(run_dir, PATH, "%s/%s", root, to);
+}
+
+/* Kills and resumes until it ends by itself -> how many times it was killed, at most
+ * `most`; -1: it failed. */
+static int run_broken(const char *file, double whole, int most)
+{
+    int kills = 0, end;
+    const char *from = "";
+    do {
+        double after = kills < most ? chance() * whole : -1;
+        end = child_end(child_begin(file, from), after);
+        kills += end == -1;
+        from = "last";
+    } while (end == -1);
+    return end == 0 ? kills : -1;
+}
+
+static bool is_same(const char *straight, const char *broken)
+{
+    bool weights = same_file(straight, broken, "model.safetensors"),
+         checkpoints = same_checkpoints(straight, broken),
+         figures = same_log(straight, broken);
+    if (!(weights && checkpoints && figures))
+        tap_diag("%s differs:%s%s%s", broken, weights ? "" : " weights",
+                 checkpoints ? "" : " checkpoints", figures ? "" : " figures");
+    return weights && checkpoints && figures;
+}
+
+static void killed_at_any_instant(const subject_t *subject, int wanted)
+{
+    char straight[PATH], broken[PATH], root[64];
+    int kills = 0, differ = 0, runs = 0;
+    double began = seconds();
+    snprintf(root, sizeof root, "straight-%d", (int)(subject - subjects));
+    bool ended = run_whole(run_file(subject, root), "") == 0;
+    double whole = seconds() - began;
+    newest_of(root, straight);
+    while (ended && kills < wanted) {
+        snprintf(root, sizeof root, "broken-%d-%d", (int)(subject - subjects), runs++);
+        int more = run_broken(run_file(subject, root), whole, wanted - kills);
+        newest_of(root, broken);
+        ended = more >= 0;
+        kills += more;
+        differ += !is_same(straight, broken);
+    }
+    if (!ended)
+        show_child_log();
+    ok(ended, "%s ends, killed %d times in %d runs", subject->name, kills, runs);
+    is_int(differ, 0, "with the same weights, optimizer, checkpoints and figures");
+}
+
+static void a_run_killed_at_any_instant_ends_with_the_same_bits(void)
+{
+    const char *seed = getenv("PACELINE_SEED"), *kills = getenv("PACELINE_KILLS");
+    dice = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+    tap_diag("PACELINE_SEED=%llu", (unsigned long long)dice);
+    for (int k = 0; k < 3; k++)
+        killed_at_any_instant(&subjects[k], kills ? atoi(kills) : KILLS);
+}
+
+/* ---- from each checkpoint ---- */
+
+static void every_checkpoint_leads_to_the_same_end(void)
+{
+    char run_dir[PATH], from[2 * PATH], weights[PATH + 32];
+    int count = 0, same = 0;
+    char text[2048];
+    subject_t all = subjects[1];
+    snprintf(text, sizeof text, "%s", all.text);
+    char *top = strstr(text, "\"save_top_k\": 1,");
+    memcpy(top, "\"save_top_k\":-1,", 16);
+    all.text = text;
+    ok(run_whole(run_file(&all, "each"), "") == 0, "a run that keeps all checkpoints");
+    newest_of("each", run_dir);
+    snprintf(weights, sizeof weights, "%s/model.safetensors", run_dir);
+    size_t size;
+    uint8_t *end = file_get(weights, &size);
+    json_t *log = log_of(run_dir);
+    snprintf(from, sizeof from, "%s/checkpoints", run_dir);
+    DIR *entries = opendir(from);
+    for (const struct dirent *entry; entries && (entry = readdir(entries));) {
+        if (strncmp(entry->d_name, "epoch=", 6))
+            continue;
+        count++;
+        snprintf(from, sizeof from, "%s/checkpoints/%s", run_dir, entry->d_name);
+        bool ended = run_whole("each.json", from) == 0;
+        size_t now_size;
+        uint8_t *now = file_get(weights, &now_size);
+        json_t *now_log = log_of(run_dir);
+        same += ended && now_size == size && !memcmp(now, end, size)
+                && json_equal(log, now_log);
+        if (!ended)
+            show_child_log();
+        json_decref(now_log);
+        free(now);
+    }
+    closedir(entries);
+    ok(count > 8, "%d checkpoints: within epochs and at their ends", count);
+    is_int(same, count, "from each the run comes to the same weights and figures");
+    json_decref(log);
+    free(end);
+}
+
+/* ---- what may change ---- */
+
+static bool child_said(const char *text)
+{
+    size_t size;
+    char *said = (char *)file_get("child.log", &size);
+    bool found = said && strstr(said, text);
+    if (!found)
+        tap_diag("%s", said ? said : "nothing was said");
+    free(said);
+    return found;
+}
+
+static subject_t changed(const char *from, const char *to)
+{
+    static char text[2048];
+    const char *at = strstr(subjects[0].text, from);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - subjects[0].text),
+             subjects[0].text, to, at + strlen(from));
+    return (subject_t){"changed", text};
+}
+
+static void a_run_may_be_made_longer_but_not_another(void)
+{
+    char one[PATH], two[PATH];
+    run_whole(run_file(&subjects[0], "long"), "");
+    subject_t part = changed("\"max_epochs\": 5", "\"max_epochs\": 2");
+    run_whole(run_file(&part, "longer"), "");
+    ok(run_whole(run_file(&subjects[0], "longer"), "last") == 0,
+       "more epochs are trained");
+    newest_of("long", one), newest_of("longer", two);
+    ok(same_file(one, two, "model.safetensors"), "as if they had been wanted before");
+    subject_t other = changed("\"lr\": 0.1", "\"lr\": 0.2");
+    ok(run_whole(run_file(&other, "longer"), "last") == 1,
+       "another learning rate is not");
+    ok(child_said("\"optimizer.lr\" was 0.1 and is 0.2"), "and is named");
+}
+
+static void without_a_checkpoint_a_run_begins_afresh(void)
+{
+    char run_dir[PATH];
+    ok(run_whole(run_file(&subjects[0], "fresh"), "last") == 0, "there is no run yet");
+    ok(child_said("the run begins afresh"), "which is said");
+    newest_of("fresh", run_dir);
+    is_text(run_dir, "fresh/0001", "in a directory of its own");
+}
+
+static void a_damaged_checkpoint_is_passed_over(void)
+{
+    char run_dir[PATH], whole[PATH], path[2 * PATH];
+    run_whole(run_file(&subjects[0], "whole"), "");
+    run_whole(run_file(&subjects[0], "damaged"), "");
+    newest_of("damaged", run_dir), newest_of("whole", whole);
+    snprintf(path, sizeof path, "%s/checkpoints/last/optimizer.safetensors", run_dir);
+    truncate(path, 300);
+    ok(run_whole("damaged.json", "last") == 0, "the one before it is taken");
+    ok(child_said("last/optimizer.safetensors: has 300 bytes"), "and it is named");
+    ok(same_file(whole, run_dir, "model.safetensors"), "with the same end");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && !strcmp(argv[1], "child"))
+        return child(argv[2], argv[3]);
+    if (chdir(tap_folder()) != 0)
+        return 1;
+    text_write();
+    run(every_checkpoint_leads_to_the_same_end);
+    run(a_run_may_be_made_longer_but_not_another);
+    run(without_a_checkpoint_a_run_begins_afresh);
+    run(a_damaged_checkpoint_is_passed_over);
+    run(a_run_killed_at_any_instant_ends_with_the_same_bits);
+    return tap_done();
+}

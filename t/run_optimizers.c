@@ -1,0 +1,154 @@
+/* run_optimizers.c - tests of optimizers and schedules in whole runs */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rig.h"
+#include "tap.h"
+
+#define BATCHES .data = "\"batch_size\": 10"
+#define fit(...) \
+    fit_once(&(rig_spec_t){.trainer = "\"max_epochs\": 4, \"log_every_n_steps\": 1", \
+                           __VA_ARGS__})
+
+/* For rig_result_free(). */
+static rig_result_t *fit_once(const rig_spec_t *spec)
+{
+    rig_t *rig = rig_make(spec);
+    rig_result_t *result = rig_keep(rig_fit(rig));
+    rig_free(&rig);
+    return result;
+}
+
+/* The learning rates of 16 steps, 4 to an epoch, must be `first` times these. */
+static void check_rates(const rig_result_t *result, double first, const double want[4],
+                        const char *sentence)
+{
+    rig_series_t lr = rig_series(result, "lr-sgd");
+    bool same = lr.count == 16;
+    for (int k = 0; k < 16 && same; k++)
+        same = lr.value[k] > first * want[k / 4] * (1 - 1e-9)
+               && lr.value[k] < first * want[k / 4] * (1 + 1e-9);
+    if (!ok(same, "%s", sentence))
+        tap_diag("%d: %g %g %g %g", lr.count, lr.value[0], lr.value[4], lr.value[8],
+                 lr.value[12]);
+}
+
+static void a_schedule_may_count_epochs(void)
+{
+    rig_result_t *result =
+        fit(BATCHES,
+            .scheduler =
+                "{\"name\": \"multi_step\", \"milestones\": [1, 3], \"gamma\": 0.5}");
+    check_rates(result, 0.1, (double[]){1, 0.5, 0.5, 0.25}, "at the given ones");
+    rig_result_free(result);
+    result = fit(BATCHES, .scheduler = "{\"name\": \"linear\", \"interval\": \"epoch\"}");
+    check_rates(result, 0.1, (double[]){1, 0.75, 0.5, 0.25}, "up to the last");
+    rig_result_free(result);
+}
+
+/* No figure is ever so much better. */
+#define PLATEAU(more) \
+    "{\"name\": \"reduce_on_plateau\", \"factor\": 0.5, \"patience\": 0, " \
+    "\"threshold\": 0.99" more "}"
+
+static void a_plateau_lowers_the_rate_after_a_validation(void)
+{
+    rig_result_t *result = fit(.scheduler = PLATEAU(""), .samples = 50,
+                               .data = "\"batch_size\": 10, \"val_split\": 0.2");
+    check_rates(result, 0.1, (double[]){1, 1, 0.5, 0.25}, "from the second on");
+    rig_result_free(result);
+}
+
+static void without_validation_a_plateau_goes_by_epochs(void)
+{
+    rig_result_t *result = fit(BATCHES,
+                               .scheduler = PLATEAU(", \"monitor\": \"train_loss\""));
+    check_rates(result, 0.1, (double[]){1, 1, 0.5, 0.25}, "and their figures");
+    rig_result_free(result);
+}
+
+static void a_plateau_of_an_unknown_figure_fails_the_run(void)
+{
+    rig_result_t *result = fit(BATCHES,
+                               .scheduler = PLATEAU(", \"monitor\": \"train_los\""));
+    is_text(result->status, "failed", "at the first time");
+    like(result->error.text, "no figure \"train_los\": did you mean \"train_loss\"",
+         "and says which there are");
+    rig_result_free(result);
+}
+
+/* ---- Averages ---- */
+
+#define VALIDATED .samples = 50, .data = "\"batch_size\": 10, \"val_split\": 0.2"
+
+static void an_average_leaves_training_alone(void)
+{
+    rig_result_t *plain = fit(VALIDATED),
+                 *averaged = fit(VALIDATED,
+                                 .averaging = "{\"name\": \"ema\", \"decay\": 0.9}");
+    ok(rig_metric(averaged, "train_loss") == rig_metric(plain, "train_loss"),
+       "the losses are the same");
+    ok(rig_metric(averaged, "val_loss") != rig_metric(plain, "val_loss"),
+       "but it is the average that is validated");
+    ok(rig_distance(averaged, plain) > 1e-3, "and kept");
+    rig_result_free(averaged);
+    averaged = fit(VALIDATED, .averaging = "{\"name\": \"ema\", \"decay\": 0.9, "
+                                           "\"validate\": false}");
+    ok(rig_metric(averaged, "val_loss") == rig_metric(plain, "val_loss"),
+       "unless it is asked not to be");
+    rig_result_free(averaged);
+    averaged = fit(VALIDATED, .averaging = "{\"name\": \"ema\", \"decay\": 0}");
+    ok(rig_same_bits(averaged, plain),
+       "one that keeps nothing is the weights, to the bit");
+    ok(rig_metric(averaged, "val_loss") == rig_metric(plain, "val_loss"),
+       "also where they are validated");
+    rig_result_free(averaged);
+    rig_result_free(plain);
+}
+
+static rig_result_t *after_epochs(int epochs, const char *averaging)
+{
+    char trainer[64];
+    snprintf(trainer, sizeof trainer, "\"max_epochs\": %d", epochs);
+    return fit_once(&(rig_spec_t){.trainer = trainer, .averaging = averaging, BATCHES});
+}
+
+static void the_ends_of_the_last_epochs_are_averaged(void)
+{
+    rig_result_t *a = after_epochs(3, "null"), *b = after_epochs(4, "null"),
+                 *mean = after_epochs(4, "{\"name\": \"swa\", \"start\": 2}");
+    double worst = 0;
+    for (int k = 0; k < mean->weight_count; k++)
+        for (size_t i = 0; i < mean->weight[k].count; i++) {
+            const double x = (double)a->weight[k].data[i] + (double)b->weight[k].data[i];
+            worst = fmax(worst, fabs(x / 2 - (double)mean->weight[k].data[i]));
+        }
+    ok(mean->weight_count > 0 && worst < 1e-6, "to the mean of both (%.1g)", worst);
+    rig_result_free(a);
+    rig_result_free(b);
+    rig_result_free(mean);
+}
+
+static void an_average_of_an_unknown_kind_is_refused(void)
+{
+    rig_t *rig =
+        rig_make(&(rig_spec_t){.averaging = "{\"name\": \"ema\", \"dekay\": 1}"});
+    ok(!rig, "before anything starts");
+    like(rig_error.text, "unknown key \"averaging.dekay\": did you mean \"decay\"",
+         "with the nearest name");
+    rig_free(&rig);
+}
+
+int main(void)
+{
+    rig_init(NULL);
+    run(a_schedule_may_count_epochs);
+    run(a_plateau_lowers_the_rate_after_a_validation);
+    run(without_validation_a_plateau_goes_by_epochs);
+    run(a_plateau_of_an_unknown_figure_fails_the_run);
+    run(an_average_leaves_training_alone);
+    run(the_ends_of_the_last_epochs_are_averaged);
+    run(an_average_of_an_unknown_kind_is_refused);
+    return tap_done();
+}

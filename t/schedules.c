@@ -1,0 +1,239 @@
+/* schedules.c - tests of learning rate schedules against PyTorch */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "strategies/optimizers/optimizer.h"
+#include "tap.h"
+#include "training_cases.h"
+
+enum { STEPS = 200 };
+
+static json_t *data_load(void)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/t/data/schedules.json",
+             getenv("top_srcdir") ? getenv("top_srcdir") : "..");
+    return json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+}
+
+/* The factors of a name: runs of equal ones are pairs; false when there are not
+ * STEPS of them. */
+static bool unpack(const json_t *data, const char *name, double into[STEPS])
+{
+    const json_t *packed = json_object_get(data, name);
+    size_t done = 0;
+    for (size_t k = 0; k < json_array_size(packed); k++) {
+        const json_t *item = json_array_get(packed, k);
+        const bool pair = json_is_array(item);
+        json_int_t times = pair ? json_integer_value(json_array_get(item, 1)) : 1;
+        while (times-- > 0 && done < STEPS)
+            into[done++] = json_number_value(pair ? json_array_get(item, 0) : item);
+    }
+    return done == STEPS;
+}
+
+static void check_schedule(const json_t *data, const char *name,
+                           const pl_scheduler_ops_t *ops, const char *options)
+{
+    void *self = training_part((const pl_part_t *)ops, options);
+    double want[STEPS], worst = unpack(data, name, want) ? 0 : INFINITY;
+    const bool epochs = strstr(options, "epoch") != NULL;
+    for (uint64_t k = 0; k < STEPS && worst < INFINITY; k++) {
+        const pl_moment_t when = {.step = epochs ? 7 * k : k,
+                                  .total_steps = epochs ? 7 * STEPS : STEPS,
+                                  .epoch = epochs ? k : k / 7,
+                                  .total_epochs = epochs ? STEPS : STEPS / 7 + 1};
+        worst = fmax(worst, fabs(ops->factor(self, &when) - want[k]));
+    }
+    ok(worst < 2e-9, "%s: 200 steps as PyTorch's (%.1g)", name, worst);
+    pl_free(self);
+}
+
+static void schedules_over_the_run_are_those_of_torch(void)
+{
+    json_t *d = data_load();
+    if (!ok(d != NULL, "t/data/schedules.json can be read"))
+        return;
+    check_schedule(d, "constant", &pl_constant_scheduler, "{\"warmup_steps\": 20}");
+    check_schedule(d, "linear", &pl_linear_scheduler, "{\"min_lr_ratio\": 0.1}");
+    check_schedule(d, "linear", &pl_linear_scheduler,
+                   "{\"min_lr_ratio\": 0.1, \"interval\": \"epoch\"}");
+    check_schedule(d, "linear, warm-up", &pl_linear_scheduler,
+                   "{\"warmup_steps\": 30, \"min_lr_ratio\": 1e-9}");
+    check_schedule(d, "cosine", &pl_cosine_scheduler, "{}");
+    check_schedule(d, "cosine, warm-up", &pl_cosine_scheduler,
+                   "{\"warmup_steps\": 20, \"min_lr_ratio\": 0.1}");
+    check_schedule(d, "polynomial", &pl_polynomial_scheduler, "{\"power\": 2.5}");
+    check_schedule(d, "polynomial, warm-up", &pl_polynomial_scheduler,
+                   "{\"warmup_steps\": 50}");
+    check_schedule(d, "one_cycle", &pl_one_cycle_scheduler, "{}");
+    check_schedule(d, "one_cycle, linear", &pl_one_cycle_scheduler,
+                   "{\"pct_start\": 0.45, \"anneal_strategy\": \"linear\", "
+                   "\"div_factor\": 10, \"final_div_factor\": 100}");
+    check_schedule(d, "one_cycle, three phases", &pl_one_cycle_scheduler,
+                   "{\"three_phase\": true}");
+    check_schedule(d, "warmup_stable_decay", &pl_warmup_stable_decay_scheduler,
+                   "{\"warmup_steps\": 20, \"decay_steps\": 50, \"min_lr_ratio\": 0.1}");
+    check_schedule(d, "warmup_stable_decay, cosine", &pl_warmup_stable_decay_scheduler,
+                   "{\"decay_steps\": 0.25, \"decay_shape\": \"cosine\"}");
+    check_schedule(d, "warmup_stable_decay, sqrt", &pl_warmup_stable_decay_scheduler,
+                   "{\"decay_shape\": \"sqrt\"}");
+    json_decref(d);
+}
+
+static void schedules_that_count_are_those_of_torch(void)
+{
+    json_t *d = data_load();
+    check_schedule(d, "step", &pl_step_scheduler,
+                   "{\"step_size\": 30, \"gamma\": 0.5, \"interval\": \"epoch\"}");
+    check_schedule(d, "step, warm-up", &pl_step_scheduler,
+                   "{\"step_size\": 30, \"warmup_steps\": 20, \"interval\": \"step\"}");
+    check_schedule(d, "multi_step", &pl_multi_step_scheduler,
+                   "{\"milestones\": [10, 70, 71, 150], \"gamma\": 0.3, "
+                   "\"interval\": \"epoch\"}");
+    check_schedule(d, "exponential", &pl_exponential_scheduler,
+                   "{\"gamma\": 0.97, \"interval\": \"step\"}");
+    check_schedule(d, "cosine_restarts", &pl_cosine_restarts_scheduler,
+                   "{\"t_0\": 30, \"min_lr_ratio\": 0.1, \"interval\": \"step\"}");
+    check_schedule(d, "cosine_restarts, longer", &pl_cosine_restarts_scheduler,
+                   "{\"t_0\": 10, \"t_mult\": 2, \"interval\": \"epoch\"}");
+    json_decref(d);
+}
+
+static double factor_at(const pl_scheduler_ops_t *ops, const void *self, uint64_t step,
+                        uint64_t total)
+{
+    return ops->factor(self, &(pl_moment_t){.step = step, .total_steps = total});
+}
+
+static void schedules_are_sensible_at_their_ends(void)
+{
+    const pl_scheduler_ops_t *cosine = &pl_cosine_scheduler;
+    void *self = training_part((const pl_part_t *)cosine,
+                               "{\"warmup_steps\": 3, \"min_lr_ratio\": 0.1}");
+    is_near(factor_at(cosine, self, 0, 100), 0.25, 1e-12,
+            "the warm-up starts above zero");
+    is_near(factor_at(cosine, self, 3, 100), 1, 1e-12, "and ends at one");
+    is_near(factor_at(cosine, self, 100, 100), 0.1, 1e-12, "the fall ends at the floor");
+    is_near(factor_at(cosine, self, 5000, 100), 0.1, 1e-12, "and stays there");
+    is_near(factor_at(cosine, self, 5000, 0), 1, 1e-12,
+            "without a known end nothing falls");
+    is_near(factor_at(&pl_linear_scheduler, self, 2, 2), 0.75, 1e-12,
+            "a warm-up longer than the run is gone through");
+    is_near(factor_at(&pl_linear_scheduler, self, 9, 2), 0.1, 1e-12,
+            "after which there is only the floor");
+    pl_free(self);
+    self = training_part((const pl_part_t *)&pl_constant_scheduler,
+                         "{\"warmup_steps\": 9223372036854775807}");
+    is_near(factor_at(&pl_constant_scheduler, self, 1, 0) * 0x1p62, 1, 1e-12,
+            "a warm-up may be as long as numbers go");
+    pl_free(self);
+}
+
+static void what_needs_an_end_waits_for_one(void)
+{
+    const pl_scheduler_ops_t *cycle = &pl_one_cycle_scheduler,
+                             *stable = &pl_warmup_stable_decay_scheduler,
+                             *restarts = &pl_cosine_restarts_scheduler;
+    void *self = training_part((const pl_part_t *)cycle, "{}");
+    is_near(factor_at(cycle, self, 5000, 0), 1 / 25.0, 1e-12,
+            "a cycle of unknown length stays at its start");
+    is_near(factor_at(cycle, self, 0, 1), 1 / 25.0 / 1e4, 1e-12,
+            "a cycle of one step is at its end");
+    is_near(factor_at(cycle, self, 9, 2), 1 / 25.0 / 1e4, 1e-12,
+            "and so is what comes after one");
+    pl_free(self);
+    self = training_part((const pl_part_t *)stable, "{}");
+    is_near(factor_at(stable, self, 5000, 0), 1, 1e-12,
+            "an end that is not known is not fallen to");
+    is_near(factor_at(stable, self, 300, 200), 0, 1e-12, "and stays low after it");
+    pl_free(self);
+    self = training_part((const pl_part_t *)restarts,
+                         "{\"t_0\": 9223372036854775807, \"t_mult\": 9, "
+                         "\"interval\": \"step\"}");
+    is_near(factor_at(restarts, self, UINT64_MAX, 0), 0.5, 0.5,
+            "restarts may be as far apart as numbers go");
+    pl_free(self);
+}
+
+/* ---- reduce_on_plateau ---- */
+
+static const pl_scheduler_ops_t *const plateau = &pl_reduce_on_plateau_scheduler;
+
+static double plateau_factor(const void *self)
+{
+    return factor_at(plateau, self, 0, 0);
+}
+
+static int show(void *self, double value, pl_error_t *err)
+{
+    char text[64];
+    snprintf(text, sizeof text, "{\"val_loss\": %.17g}", value);
+    return plateau->observe(self, text, err);
+}
+
+static void check_plateau(const json_t *data, const char *name, double sign,
+                          const char *options)
+{
+    void *self = training_part((const pl_part_t *)plateau, options);
+    double figures[STEPS], want[STEPS], worst = 0;
+    bool there = unpack(data, "figures", figures) && unpack(data, name, want);
+    for (int k = 0; k < STEPS && there; k++) {
+        there = show(self, sign * figures[k], NULL) == PL_OK;
+        worst = fmax(worst, fabs(plateau_factor(self) - want[k]));
+        char *saved = plateau->save(self, NULL);           /* as if it had been resumed */
+        void *next = training_part((const pl_part_t *)plateau, options);
+        there = there && plateau->restore(next, saved, NULL) == PL_OK;
+        pl_text_free(saved);
+        pl_free(self);
+        self = next;
+    }
+    ok(there && worst < 2e-9, "%s: 200 validations as PyTorch's (%.1g)", name, worst);
+    pl_free(self);
+}
+
+static void plateaus_are_those_of_torch_also_when_saved_each_time(void)
+{
+    json_t *d = data_load();
+    check_plateau(d, "reduce_on_plateau", 1, "{\"factor\": 0.5, \"patience\": 5}");
+    check_plateau(d, "reduce_on_plateau, more is better", 1,
+                  "{\"mode\": \"max\", \"factor\": 0.9, \"patience\": 2}");
+    check_plateau(d, "reduce_on_plateau, max", -1,
+                  "{\"mode\": \"max\", \"factor\": 0.7, \"patience\": 3, "
+                  "\"threshold\": 0.01, \"threshold_mode\": \"abs\", \"cooldown\": 4, "
+                  "\"min_lr_ratio\": 0.05}");
+    json_decref(d);
+}
+
+static void what_is_no_number_is_no_better(void)
+{
+    pl_error_t err = {0};
+    void *self = training_part((const pl_part_t *)plateau,
+                               "{\"patience\": 0, \"warmup_steps\": 1}");
+    is_near(plateau_factor(self), 0.5, 1e-12, "it has a warm-up as well");
+    show(self, 3, NULL);
+    plateau->observe(self, "{\"val_loss\": null}", NULL);
+    is_near(plateau_factor(self), 0.05, 1e-12, "after a null it is reduced");
+    is_int(plateau->observe(self, "{\"val_acc\": 1, \"val_los\": 3}", &err), PL_ENOTFOUND,
+           "a figure that is not there");
+    like(err.text, "no figure \"val_loss\": did you mean \"val_los\"", "is an error");
+    is_near(plateau_factor(self), 0.05, 1e-12, "that changes nothing");
+    is_int(plateau->restore(self, "{", &err), PL_EFORMAT, "nor does what is no state");
+    is_near(plateau_factor(self), 0.05, 1e-12, "of a schedule");
+    pl_free(self);
+}
+
+int main(void)
+{
+    run(schedules_over_the_run_are_those_of_torch);
+    run(schedules_that_count_are_those_of_torch);
+    run(schedules_are_sensible_at_their_ends);
+    run(what_needs_an_end_waits_for_one);
+    run(plateaus_are_those_of_torch_also_when_saved_each_time);
+    run(what_is_no_number_is_no_better);
+    return tap_done();
+}
