@@ -29,7 +29,9 @@ static void put_options(const pl_option_t *option)
         return;
     puts("\n| option | type | range | default | meaning |\n|---|---|---|---|---|");
     for (; option->name; option++) {
-        printf("| `%s` | %s | ", option->name, cli_option_type(option));
+        printf("| `%s` | ", option->name);
+        put(cli_option_type(option));
+        printf(" | ");
         put(option->range);
         printf(" | %s%s%s | ", option->fallback ? "`" : "must be given",
                option->fallback ? option->fallback : "", option->fallback ? "`" : "");
