@@ -18,6 +18,16 @@ the_list_of_callbacks_is_the_newest() {
     ok "doc/callbacks.md says the same (make doc)" cmp "$folder/.out" "$srcdir/doc/callbacks.md"
 }
 
+the_list_of_options_is_the_newest() {
+    if ! "$paceline" list accelerators | grep -q '^cpu '; then
+        skip "a build without an accelerator has fewer options"
+        return
+    fi
+    try "$builddir/doc/options_doc"
+    is "$status" 0 "it is written"
+    ok "doc/options.md says the same (make doc)" cmp "$folder/.out" "$srcdir/doc/options.md"
+}
+
 the_manual_page_names_every_command_and_option() {
     for command in fit predict monitor inspect list doctor; do
         ok "$command" grep -q "^.SS \"paceline $command" "$builddir/doc/paceline.1"
@@ -108,6 +118,7 @@ what_readme_runs_can_be_run() {
 
 run the_list_of_messages_is_the_newest
 run the_list_of_callbacks_is_the_newest
+run the_list_of_options_is_the_newest
 run the_manual_page_names_every_command_and_option
 run readme_and_quickstart_need_the_same_packages
 run quickstart_builds_when_a_source_is_newer

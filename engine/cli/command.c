@@ -75,6 +75,26 @@ const char *cli_option_flag(const cli_option_t *option, char text[64])
     return text;
 }
 
+const char *cli_option_type(const pl_option_t *option)
+{
+    static const char *const type_names[] = {
+        [PL_OPTION_END] = "",
+        [PL_OPTION_INT] = "integer",
+        [PL_OPTION_FLOAT] = "number",
+        [PL_OPTION_BOOL] = "true|false",
+        [PL_OPTION_TEXT] = "text",
+        [PL_OPTION_INTS] = "integers",
+        [PL_OPTION_REALS] = "numbers",
+        [PL_OPTION_TEXTS] = "texts by name",
+        [PL_OPTION_AMOUNT] = "share or count",
+        [PL_OPTION_PART] = "part",
+        [PL_OPTION_GROUPS] = "list of objects",
+        [PL_OPTION_INTERVAL] = "share, count or time",
+        [PL_OPTION_PARTS] = "part or list of parts",
+    };
+    return type_names[option->type];
+}
+
 const char *cli_range_words(const char *range, char words[64])
 {
     const char *dots = strstr(range, "..");

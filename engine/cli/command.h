@@ -65,6 +65,8 @@ void cli_command_free(const cli_command_t *command, void *arguments);
 /* "--top-k" */
 const char *cli_option_flag(const cli_option_t *option, char text[64]);
 
+/* "integer": what values of a part's option are. */
+const char *cli_option_type(const pl_option_t *option);
 /* A range of pl_option_t as it stands in brackets: "(0.." is "above 0", "[0..1)" is "from
  * 0 to below 1"; others are as they are. */
 const char *cli_range_words(const char *range, char words[64]);

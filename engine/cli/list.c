@@ -10,24 +10,10 @@ enum { INDENT_LEAST = 22 };                                 /* columns */
 
 /* ---- one option ---- */
 
-static const char *const type_names[] = {
-    [PL_OPTION_END] = "",
-    [PL_OPTION_INT] = "integer",
-    [PL_OPTION_FLOAT] = "number",
-    [PL_OPTION_BOOL] = "true|false",
-    [PL_OPTION_TEXT] = "text",
-    [PL_OPTION_INTS] = "integers",
-    [PL_OPTION_REALS] = "numbers",
-    [PL_OPTION_TEXTS] = "texts by name",
-    [PL_OPTION_AMOUNT] = "share or count",
-    [PL_OPTION_PART] = "part",
-    [PL_OPTION_GROUPS] = "list of objects",
-};
-
 static const char *range_of(const pl_option_t *option, char words[64])
 {
     return option->range ? cli_range_words(option->range, words)
-                         : type_names[option->type];
+                         : cli_option_type(option);
 }
 
 /* Where help stands: behind the longest name. */
@@ -55,7 +41,7 @@ static void show_option(const pl_option_t *option, int indent)
 static json_t *option_json(const pl_option_t *option)
 {
     json_t *json = json_pack("{s:s, s:s, s:s}", "name", option->name, "type",
-                             type_names[option->type], "help",
+                             cli_option_type(option), "help",
                              option->help ? option->help : "");
     json_t *fallback = option->fallback
                            ? json_loads(option->fallback, JSON_DECODE_ANY, NULL)

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# tutorial.t - runs doc/tutorial.md: its C is compiled, its run file read, its commands do what it says
+. "$(dirname "$0")/tap.sh"
+
+# block KIND - all blocks of that kind, one after the other
+block() {
+    sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/p" "$srcdir/doc/tutorial.md" | grep -v '^```'
+}
+
+pkg-config() {
+    echo "-I$srcdir/engine"
+}
+
+mkdir bin
+ln -s "$paceline" bin/paceline
+PATH=$folder/bin:$PATH
+
+every_block_of_the_tutorial_does_what_it_says() {
+    block c >spirals.c
+    block json >spirals.json
+    while read -r line <&3; do
+        try eval "$line"
+        is "$status" 0 "$line"
+        case $line in "paceline test"*) cp .out tested ;; esac
+    done 3< <(block sh)
+    ok "the tested model is good" awk '$1 == "test_acc" { good = $2 >= 0.95 } END { exit !good }' tested
+    ok "what was predicted is there" test -s classes.npy
+}
+
+run every_block_of_the_tutorial_does_what_it_says trains
+done_testing
