@@ -298,6 +298,54 @@ static void a_run_that_fails_leaves_a_checkpoint(void)
     queen_close();
 }
 
+/* ---- finetuning ---- */
+
+static bool is_as_begun(const rig_result_t *result, const rig_result_t *begun,
+                        const char *name)
+{
+    const rig_tensor_t *a = rig_find(result->weight, result->weight_count, name);
+    const rig_tensor_t *b = rig_find(begun->weight, begun->weight_count, name);
+    return a && b && !memcmp(a->data, b->data, a->count * sizeof *a->data);
+}
+
+static rig_result_t *tuned(int epochs, const char *callbacks_list)
+{
+    char trainer[64];
+    snprintf(trainer, sizeof trainer, "\"max_epochs\": %d", epochs);
+    rig_t *rig = rig_new(.data = FOUR, .trainer = trainer, .callbacks = callbacks_list);
+    rig_result_t *result = rig_keep(rig_fit(rig));
+    rig_free(&rig);
+    return result;
+}
+
+static void parameters_are_trained_from_their_epoch_on(void)
+{
+    static const char list[] = "[{\"name\": \"finetuning\", \"freeze\": \"fc1.*\","
+                               " \"epochs\": [1, 2],"
+                               " \"unfreeze\": \"fc1.bias; fc1.weight\"}]";
+    rig_result_t *begun = tuned(0, "[]"), *one = tuned(1, list), *two = tuned(2, list),
+                 *three = tuned(3, list);
+    ok(is_as_begun(one, begun, "fc1.weight") && is_as_begun(one, begun, "fc1.bias"),
+       "frozen at first");
+    ok(!is_as_begun(one, begun, "fc2.weight"), "while others are trained");
+    ok(is_as_begun(two, begun, "fc1.weight") && !is_as_begun(two, begun, "fc1.bias"),
+       "the first group from its epoch on");
+    ok(!is_as_begun(three, begun, "fc1.weight"), "then the second");
+    rig_result_free(begun);
+    rig_result_free(one);
+    rig_result_free(two);
+    rig_result_free(three);
+}
+
+static void finetuning_needs_a_group_for_each_epoch(void)
+{
+    start("{\"name\": \"finetuning\", \"freeze\": \"a\", \"epochs\": [1, 2],"
+          " \"unfreeze\": \"a\"}");
+    queen_wait(&life);
+    like(life.error.text, "\"epochs\" has 2 entries and \"unfreeze\" 1", "no less");
+    queen_close();
+}
+
 /* ---- gradient_accumulation_scheduler ---- */
 
 static void steps_are_of_more_batches_from_an_epoch_on(void)
@@ -458,7 +506,9 @@ static void a_summary_may_be_left_out(void)
     rig_free(&rig);
     rig = rig_new(.data = FOUR, .callbacks = "[\"model_summary\"]",
                   .trainer = "\"max_epochs\": 1, \"enable_model_summary\": false");
-    like(rig_fit(rig)->error.text, "\"model_summary\" is listed.*leave one out",
+    like(rig_fit(rig)->error.text,
+         "\"model_summary\" is listed, and \"trainer.enable_model_summary\" is false: "
+         "leave one out",
          "but not both");
     rig_free(&rig);
 }
@@ -481,6 +531,8 @@ int main(void)
     run(predictions_are_written);
     run(steps_are_of_more_batches_from_an_epoch_on);
     run(accumulation_must_ascend);
+    run(parameters_are_trained_from_their_epoch_on);
+    run(finetuning_needs_a_group_for_each_epoch);
     run(a_run_that_fails_leaves_a_checkpoint);
     run(a_profile_says_where_the_time_went);
     run(a_fit_begins_with_a_table_of_the_layers);

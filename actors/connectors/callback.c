@@ -104,6 +104,15 @@ static int hosted_add(callbacks_t *callbacks, const pl_options_t *options,
     return code;
 }
 
+static int usual_refuse(const pl_options_t *options, const char *name, pl_error_t *err)
+{
+    char key[64];
+    snprintf(key, sizeof key, "trainer.enable_%s", name);
+    return pl_options_fail(err, PL_EINVAL, options, key,
+                           "\"%s\" is listed, and \"%s\" is false: leave one out", name,
+                           key);
+}
+
 static int usual_add(callbacks_t *callbacks, const pl_job_t *job, int listed,
                      pl_error_t *err)
 {
@@ -112,10 +121,7 @@ static int usual_add(callbacks_t *callbacks, const pl_job_t *job, int listed,
         bool wanted = *(const bool *)((const char *)job->trainer + usual[k].option);
         bool given = is_listed(job->options, listed, usual[k].name);
         if (given && !wanted)
-            code = pl_options_fail(err, PL_EINVAL, job->options, "callbacks",
-                                   "\"%s\" is listed, and the trainer's enable_%s is "
-                                   "false: leave one out",
-                                   usual[k].name, usual[k].name);
+            code = usual_refuse(job->options, usual[k].name, err);
         else if (wanted && !given)
             code = hosted_add(callbacks, job->options, usual[k].name, err);
     }

@@ -4,6 +4,7 @@
 const pl_registration_t pl_callback_parts[] = {
     {"callback", &pl_device_stats_monitor_callback},
     {"callback", &pl_early_stopping_callback},
+    {"callback", &pl_finetuning_callback},
     {"callback", &pl_gradient_accumulation_scheduler_callback},
     {"callback", &pl_lr_monitor_callback},
     {"callback", &pl_model_checkpoint_callback},

@@ -8,6 +8,7 @@
 
 extern const pl_callback_ops_t pl_device_stats_monitor_callback;
 extern const pl_callback_ops_t pl_early_stopping_callback;
+extern const pl_callback_ops_t pl_finetuning_callback;
 extern const pl_callback_ops_t pl_gradient_accumulation_scheduler_callback;
 extern const pl_callback_ops_t pl_lr_monitor_callback;
 extern const pl_callback_ops_t pl_model_checkpoint_callback;
