@@ -13,13 +13,14 @@
 typedef struct finetuning {
     const char *freeze, *unfreeze;
     pl_ints_t epochs;
-    int given;                                   /* groups that were wished for */
+    int given;                                           /* groups that were wished for */
 } finetuning_t;
 
 static const pl_option_t finetuning_options[] = {
     PL_TEXT(finetuning_t, freeze, NULL, NULL,
             "patterns of parameters not to be trained at first, spaces between"),
-    PL_INTS(finetuning_t, epochs, "[]", "0..", "ascending; when more are trained, from 0"),
+    PL_INTS(finetuning_t, epochs, "[]", "0..",
+            "ascending; when more are trained, from 0"),
     PL_TEXT(finetuning_t, unfreeze, "\"\"", NULL,
             "which ones then: patterns for each of epochs, ';' between"),
     PL_OPTIONS_END,
@@ -56,7 +57,8 @@ static int finetuning_start(void *self, pl_error_t *err)
                        f->epochs.count, groups);
     for (int k = 1; k < f->epochs.count; k++)
         if (f->epochs.value[k] <= f->epochs.value[k - 1])
-            return pl_fail(err, PL_EINVAL, "\"epochs\" must ascend, and %lld follows %lld",
+            return pl_fail(err, PL_EINVAL,
+                           "\"epochs\" must ascend, and %lld follows %lld",
                            (long long)f->epochs.value[k],
                            (long long)f->epochs.value[k - 1]);
     return PL_OK;
