@@ -3,7 +3,7 @@
  * One walk over the finished graph, backward included, so that neither gradients nor
  * shape rules need to know of number formats.  A cast of the same value is made once,
  * but for pieces of regions that may change while the graph runs. */
-#include <string.h>
+#include <stdio.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -36,7 +36,7 @@ static int32_t cast(caster_t *c, int32_t value, pl_dtype_t dtype, const char *pa
                   .output_count = 1,
                   .input = {value},
                   .attr.dtype = dtype};
-    memcpy(op.path, path, sizeof op.path);
+    snprintf(op.path, sizeof op.path, "%s", path);
     const pl_node_t made = pl_value_add(g, &(pl_value_t){.source = PL_FROM_OP,
                                                          .dtype = dtype,
                                                          .shape = from.shape,
