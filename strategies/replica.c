@@ -431,6 +431,7 @@ void pl_replica_release(pl_replica_t *r)
 {
     for (int k = 0; k < r->plan_count; k++)
         pl_free(r->plan[k].fetch);
+    pl_replica_drop_forwards(r);
     pl_rounds_free(r->rounds);
     pl_model_free(r->model);
     pl_replica_release_steps(r);

@@ -70,6 +70,7 @@ typedef struct pl_replica {
     int plan_count;
 
     struct pl_rounds *rounds;              /* training steps under way: replica_train.c */
+    struct pl_forward *forward;            /* batches being evaluated: replica_steps.c */
 
     pl_replica_calls_t calls;                       /* of setup, an export or an import */
     pl_replica_calls_t freezing;

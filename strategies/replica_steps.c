@@ -92,7 +92,10 @@ static void outputs_filled(const pl_replica_plan_t *plan, pl_outputs_t *outputs)
 
 /* ---- a forward pass ---- */
 
-typedef struct forward {
+/* A batch that is being evaluated; one that nobody answers any more goes with the
+ * replica. */
+typedef struct pl_forward {
+    struct pl_forward *next, **from;                        /* what points to it */
     pl_call_t *call;
     const pl_replica_plan_t *plan;
     pl_outputs_t *outputs;                                  /* counted  [none] */
@@ -100,6 +103,9 @@ typedef struct forward {
 
 static void forward_free(forward_t *forward)
 {
+    *forward->from = forward->next;
+    if (forward->next)
+        forward->next->from = forward->from;
     pl_object_unref(forward->outputs);
     pl_free(forward);
 }
@@ -151,11 +157,21 @@ int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batc
     forward_t *forward = plan ? pl_alloc(sizeof *forward) : NULL;
     if (!forward)
         return plan ? pl_no_memory(err) : err->code;
-    *forward = (forward_t){.call = call, .plan = plan};
+    *forward =
+        (forward_t){.next = r->forward, .from = &r->forward, .call = call, .plan = plan};
+    if (r->forward)
+        r->forward->from = &forward->next;
+    r->forward = forward;
     int code = forward_send(r, forward, msg, err);
     if (code != PL_OK)
         forward_free(forward);
     return code;
+}
+
+void pl_replica_drop_forwards(pl_replica_t *r)
+{
+    while (r->forward)
+        forward_free(r->forward);
 }
 
 /* ---- figures ---- */
