@@ -478,6 +478,38 @@ static void a_new_pass_drops_the_old_one(void)
     queen_close();
 }
 
+static bool were_read(int batches)
+{
+    for (int k = 0; k < 2000 && numbers_state.batches < batches; k++)
+        queen_turn();
+    return numbers_state.batches == batches;
+}
+
+static void the_next_epoch_is_read_ahead(void)
+{
+    pl_begin_t first = {.stage = PL_TRAIN, .parts = 1, .again = true};
+    start_open("{\"name\": \"numbers\", \"samples\": 100, \"batch_size\": 5, "
+               "\"prefetch\": 4}");
+    pass_t *whole = pass_of(PL_TRAIN, 1), *other = pass_of(PL_TRAIN, 3);
+    queen_call(data, PL_MESSAGE_begin, &first);
+    pass_t *pass = pass_rest(PL_TRAIN);
+    is_int(pass->batches, 20, "a pass ends where it did, though more is read");
+    ok(were_read(3 * 20 + 4), "what data.prefetch says of the next one is read");
+    free(pass);
+    pass = pass_of(PL_TRAIN, 1);
+    ok(passes_equal(pass, whole), "which is then as ever");
+    is_int(numbers_state.batches, 4 * 20, "and nothing is read twice");
+    free(pass);
+    first.epoch = 1;
+    queen_call(data, PL_MESSAGE_begin, &first);
+    pass = pass_rest(PL_TRAIN);
+    free(pass);
+    pass = pass_of(PL_TRAIN, 3);
+    ok(passes_equal(pass, other), "another pass than that may follow as well");
+    free(pass), free(whole), free(other);
+    queen_close();
+}
+
 static void stages_have_passes_of_their_own(void)
 {
     start_open("{\"name\": \"numbers\", \"samples\": 100, \"val_split\": 0.5, "
@@ -646,6 +678,7 @@ int main(void)
     run(data_that_cannot_be_used_is_refused);
     run(a_record_that_cannot_be_read_is_named);
     run(a_new_pass_drops_the_old_one);
+    run(the_next_epoch_is_read_ahead);
     run(stages_have_passes_of_their_own);
     run(fetches_are_answered_in_order);
     run(reading_stops_while_all_batches_are_out);

@@ -363,7 +363,11 @@ static int data_on_begin(void *self, pl_call_t *call, const pl_body_t *body,
     pl_fail(&dropped, PL_ECANCELLED, "another pass over the %s data has begun",
             stage_names[begin->stage]);
     queue_fail(&data->waiting[feed - data->feed], &dropped);
-    pl_feed_begin(feed, begin->epoch, begin->part, begin->parts, begin->first);
+    pl_feed_begin(feed, &(pl_feed_pass_t){.epoch = begin->epoch,
+                                          .part = begin->part,
+                                          .parts = begin->parts,
+                                          .first = begin->first,
+                                          .again = begin->again});
     data_go_on(data);
     const pl_begin_reply_t reply = {.batches = feed->batches,
                                     .loaders = pl_sources_loaders(&data->sources,

@@ -81,7 +81,7 @@ static void feed_drop(pl_feed_t *feed)
         pl_object_unref(feed->slot[k].batch);
         feed->slot[k] = (pl_feed_slot_t){0};
     }
-    feed->begun = false;
+    feed->begun = feed->ahead = false;
 }
 
 void pl_feed_close(pl_feed_t *feed)
@@ -120,19 +120,43 @@ int pl_feed_sizes(const pl_feed_t *feed, pl_batch_size_t size[PL_SIZES_MOST])
 
 /* ---- A pass ---- */
 
-void pl_feed_begin(pl_feed_t *feed, uint64_t epoch, uint32_t part, uint32_t parts,
-                   uint32_t first)
+static void feed_restart(pl_feed_t *feed, const pl_feed_pass_t *pass)
 {
+    const uint32_t part = pass->part, parts = pass->parts;
+    const int64_t all = feed->order.count;
     feed_drop(feed);
-    int64_t all = feed->order.count;
     feed->samples = part < all ? (all - part - 1) / parts + 1 : 0;
     feed->batches =
         (uint32_t)(feed->buckets.count
                        ? pl_buckets_batches(&feed->buckets, feed->batch_size, part, parts)
                        : batches_of(feed->samples, feed->batch_size));
-    feed->epoch = epoch, feed->part = part, feed->parts = parts;
-    feed->to_read = feed->to_take = first < feed->batches ? first : feed->batches;
+    feed->epoch = pass->epoch, feed->part = part, feed->parts = parts;
+    feed->to_read = feed->to_take = pass->first < feed->batches ? pass->first
+                                                                : feed->batches;
     feed->begun = true;
+}
+
+void pl_feed_begin(pl_feed_t *feed, const pl_feed_pass_t *pass)
+{
+    const bool is_there = feed->ahead && pass->epoch == feed->epoch
+                          && pass->part == feed->part && pass->parts == feed->parts
+                          && pass->first == 0;
+    if (!is_there)
+        feed_restart(feed, pass);
+    feed->ahead = false;
+    feed->again = pass->again;
+}
+
+/* With the last batch taken: so that the next pass need not wait for its first one. */
+static void feed_look_ahead(pl_feed_t *feed)
+{
+    const pl_feed_pass_t next = {.epoch = feed->epoch + 1,
+                                 .part = feed->part,
+                                 .parts = feed->parts};
+    if (!feed->again || feed->to_take < feed->batches)
+        return;
+    feed_restart(feed, &next);
+    feed->ahead = true;
 }
 
 static void batch_choose(const pl_feed_t *feed, pl_batch_t *batch)
@@ -206,9 +230,14 @@ void pl_feed_read(pl_feed_t *feed, pl_batch_t *batch, const pl_error_t *error)
     pl_object_unref(batch);
 }
 
+static bool feed_is_at_end(const pl_feed_t *feed)
+{
+    return feed->ahead || feed->to_take == feed->batches;
+}
+
 bool pl_feed_ready(const pl_feed_t *feed)
 {
-    return feed->to_take == feed->batches
+    return feed_is_at_end(feed)
            || (feed->to_take < feed->to_read
                && feed->slot[feed->to_take % feed->slot_count].done);
 }
@@ -216,13 +245,14 @@ bool pl_feed_ready(const pl_feed_t *feed)
 int pl_feed_take(pl_feed_t *feed, pl_batch_t **batch_p, pl_error_t *err)
 {
     *batch_p = NULL;
-    if (feed->to_take == feed->batches)
+    if (feed_is_at_end(feed))
         return PL_OK;
     pl_feed_slot_t *slot = &feed->slot[feed->to_take % feed->slot_count];
     pl_batch_t *batch = slot->batch;
     pl_error_t error = slot->error;
     *slot = (pl_feed_slot_t){0};
     feed->to_take++;
+    feed_look_ahead(feed);
     if (!batch) {
         *err = error;
         return error.code;

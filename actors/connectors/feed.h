@@ -28,6 +28,8 @@ typedef struct pl_feed {
     uint32_t part, parts;
     int64_t samples;                                        /* of this part */
     uint32_t batches, to_read, to_take;                     /* next ones */
+    bool again;                             /* the next epoch's is likely to follow it */
+    bool ahead;                             /* it does, and nobody has asked for it yet */
 } pl_feed_t;
 
 /* Makes a feed of an opened data set; *feed is zeroed.  PL_EINVAL, PL_ENOMEM. */
@@ -45,9 +47,15 @@ void pl_feed_close(pl_feed_t *feed);
 /* The sizes its batches have when one pass goes over all samples; -> how many. */
 int pl_feed_sizes(const pl_feed_t *feed, pl_batch_size_t size[PL_SIZES_MOST]);
 
-/* Drops the pass and begins one over a part of the samples, with its batch `first`. */
-void pl_feed_begin(pl_feed_t *feed, uint64_t epoch, uint32_t part, uint32_t parts,
-                   uint32_t first);
+/* Drops the pass and begins one; what was read ahead of this very one is kept. */
+typedef struct pl_feed_pass {
+    uint64_t epoch;
+    uint32_t part, parts;                                   /* of the samples */
+    uint32_t first;                                         /* batch to begin with */
+    bool again;          /* once all its batches are taken, those of the next epoch are to
+                            be read, because that is likely to be begun next */
+} pl_feed_pass_t;
+void pl_feed_begin(pl_feed_t *feed, const pl_feed_pass_t *pass);
 
 /* The next batch to be read, with a reference for the caller, or NULL: enough is read
  * ahead, or (then *full) whoever has the batches keeps too many.  A lack of memory comes

@@ -278,6 +278,8 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
                             : (uint64_t)e->pass.options->accumulate_grad_batches;
     e->pass.epoch = msg->epoch;
     e->pass.first = e->decided = msg->batch;
+    e->pass.again = e->pass.options->max_epochs <= 0
+                    || msg->epoch + INT64_C(1) < e->pass.options->max_epochs;
     e->lr_factor *= msg->lr_factor;
     e->global_step = msg->global_step;
     e->deadline = msg->seconds > 0 ? pl_now() + (int64_t)(msg->seconds * 1e9) : 0;

@@ -138,7 +138,8 @@ static void call_begin(pl_pass_t *pass)
                       .epoch = pass->epoch,
                       .part = pass->part,
                       .parts = pass->parts,
-                      .first = pass->first};
+                      .first = pass->first,
+                      .again = pass->again};
     pl_pass_sent(pass,
                  pl_call_begin(pass, pass->data, &msg,
                                (pl_how_t){.on_answer = pass_begun}, &pass->failure));

@@ -40,6 +40,7 @@ struct pl_pass {
     uint32_t loader;                                       /* which source of the stage */
     uint32_t epoch;
     uint32_t first;                                         /* batch at which it begins */
+    bool again;                                /* the next epoch's is likely to follow */
 
     pl_call_t *call;                               /* that the pass answers; NULL: idle */
     bool known;                                    /* part, parts and names */
