@@ -18,12 +18,12 @@ extern "C" {
  * graph. */
 typedef struct pl_plan pl_plan_t;
 
-#define PL_STEP_SCALARS 65
+#define PL_STEP_SCALARS 67
 
 /* One replay: what changes from step to step, and what comes back.  Owned by the actor,
  * alive until done. */
 typedef struct pl_replay {
-    float scalar[PL_STEP_SCALARS];  /* read by PL_FROM_SCALAR values */
+    double scalar[PL_STEP_SCALARS];  /* read by PL_FROM_SCALAR values */
     uint64_t seed, step;            /* random numbers are pure functions of seed, step,
                                        shard, */
     uint64_t shard;                 /* an operator's stream and the element */

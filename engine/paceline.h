@@ -938,6 +938,9 @@ typedef struct pl_update {
     pl_node_t slot[PL_SLOTS];       /* [n] the optimizer's own state, zero at the start */
     pl_node_t lr;                   /* [] */
     pl_node_t scalar[PL_SCALARS];   /* [] what scalars() wrote for this step */
+    pl_node_t momentum, rest;       /* [] of this step, and 1 less it, where the schedule
+                                       gives it: for pl_times_momentum() */
+    bool cycles;                    /* it does */
 } pl_update_t;
 
 typedef struct pl_optimizer_ops {
@@ -948,11 +951,21 @@ typedef struct pl_optimizer_ops {
      * where nothing is to decay. */
     void (*update)(pl_graph_t *g, const void *self, const pl_update_t *u);
     /* What changes with the step, counted from 1: bias corrections and such  [nothing] */
-    void (*scalars)(const void *self, uint64_t step, float scalar[PL_SCALARS]);
+    void (*scalars)(const void *self, uint64_t step, double scalar[PL_SCALARS]);
     /* Whether update() wants a tensor of this shape alone and in its shape, with any
      * operators  [no: ranges of many tensors] */
     bool (*alone)(const void *self, pl_shape_t shape);
+    /* The name of the option, a float, whose place a schedule's momentum takes; update()
+     * then has it from pl_times_momentum()  [it has none] */
+    const char *momentum;
 } pl_optimizer_ops_t;
+
+/* For updates: x times this step's momentum, and times 1 less it.  `option` is that of
+ * self, a constant of the plan unless the schedule gives another for each step. */
+PL_API pl_node_t pl_times_momentum(pl_graph_t *g, const pl_update_t *u, pl_node_t x,
+                                   double option);
+PL_API pl_node_t pl_times_rest(pl_graph_t *g, const pl_update_t *u, pl_node_t x,
+                               double option);
 
 /* target (a parameter or slot) becomes value when the plan is replayed. */
 PL_API void pl_assign(pl_graph_t *g, pl_node_t target, pl_node_t value);
@@ -961,6 +974,7 @@ PL_API void pl_assign(pl_graph_t *g, pl_node_t target, pl_node_t value);
 typedef struct pl_moment {
     uint64_t step, total_steps;        /* steps before it; of the run, 0: unknown */
     uint64_t epoch, total_epochs;      /* epochs before its own; of the run, 0: unknown */
+    uint64_t epoch_steps;              /* of a whole epoch */
     bool epoch_ends;                   /* with this step */
 } pl_moment_t;
 
@@ -971,10 +985,16 @@ typedef struct pl_scheduler_ops {
     /* After a validation or, without validation data, an epoch: the newest figures, a
      * JSON object by name  [it needs none] */
     int (*observe)(void *self, const char *figures, pl_error_t *err);
+    /* The figure that observe() cannot do without: a run that will not have it is refused
+     * before it starts  [it takes what comes] */
+    const char *(*monitor)(const void *self);
     /* What observe() has kept, for checkpoints: JSON from pl_text() or the like, and back
      * [both NULL: nothing] */
     char *(*save)(const void *self, pl_error_t *err);
     int (*restore)(void *self, const char *saved, pl_error_t *err);
+    /* The optimizer's momentum, or Adam's beta1, in place of its option; pure; NaN, at
+     * any moment or none: the option holds  [the option holds] */
+    double (*momentum)(const void *self, const pl_moment_t *when);
 } pl_scheduler_ops_t;
 
 /* An average of the weights over optimizer steps. */
@@ -983,6 +1003,10 @@ typedef struct pl_averaging_ops {
     /* How much of it the weights after this step take up: 1 begins anew, 0 leaves the
      * average as it is; pure. */
     double (*share)(const void *self, const pl_moment_t *when);
+    /* How far the learning rate has gone from the schedule's at *start, which is filled
+     * in, to *lr: 0 to 1; pure  [it is the schedule's] */
+    double (*anneal)(const void *self, const pl_moment_t *when, pl_moment_t *start,
+                     double *lr);
 } pl_averaging_ops_t;
 
 /* ---- Data -------------------------------------------------------------------------- */

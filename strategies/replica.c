@@ -293,6 +293,8 @@ static int parts_bind(pl_replica_t *r, pl_error_t *err)
     if (code != PL_OK || r->job->stage != PL_TRAIN)
         return code;
     code = pl_replica_bind_steps(r, err);
+    if (code == PL_OK)
+        code = pl_replica_check_monitors(r, err);
     return code == PL_OK ? averaging_bind(r, err) : code;
 }
 

@@ -3,6 +3,7 @@
  *
  * Most modules have one step, which trains all.  Of several each has parameters of its
  * own, so that gradients, slots and norms of one never touch those of another. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,7 +49,12 @@ static int step_bind(pl_replica_t *r, const pl_module_step_t *table, pl_error_t 
     const pl_part_request_t scheduler = {.role = "scheduler",
                                          .path = part_path(r, table, "scheduler", path),
                                          .automatic = "constant"};
-    return pl_options_part(r->job->options, &scheduler, &step->scheduler, err);
+    int code = pl_options_part(r->job->options, &scheduler, &step->scheduler, err);
+    const double first = code == PL_OK
+                             ? pl_replica_momentum(r, r->steps - 1,
+                                                   &(pl_train_batch_t){.global_step = 1})
+                             : NAN;
+    return isnan(first) ? code : pl_optimizer_cycle(step->optimizer, first, err);
 }
 
 int pl_replica_bind_steps(pl_replica_t *r, pl_error_t *err)

@@ -41,6 +41,12 @@ int pl_replica_restore_scaling(pl_replica_t *r, const json_t *from,
  * optimizer's. */
 double pl_replica_lr_factor(const pl_replica_t *r, int step, const pl_train_batch_t *msg);
 
+/* The momentum that its schedule gives; NaN: the optimizer's option holds. */
+double pl_replica_momentum(const pl_replica_t *r, int step, const pl_train_batch_t *msg);
+
+/* Whether what schedules go by can come at all: validation may never be done. */
+int pl_replica_check_monitors(const pl_replica_t *r, pl_error_t *err);
+
 /* What the schedule has kept, in the same way. */
 int pl_replica_keep_schedule(const pl_replica_t *r, json_t *into, pl_error_t *err);
 int pl_replica_restore_schedule(pl_replica_t *r, const json_t *from, pl_error_t *err);

@@ -1,5 +1,6 @@
 /* replica_schedule.c - the learning rate of a replica's steps, and what its schedule
  * keeps; the share of its weights in their average */
+#include <math.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -13,6 +14,7 @@ static pl_moment_t moment_of(const pl_train_batch_t *msg)
                          .total_steps = msg->total_steps,
                          .epoch = msg->epoch,
                          .total_epochs = msg->total_epochs,
+                         .epoch_steps = msg->epoch_steps,
                          .epoch_ends = msg->epoch_ends};
 }
 
@@ -20,8 +22,24 @@ double pl_replica_lr_factor(const pl_replica_t *r, int step, const pl_train_batc
 {
     const pl_instance_t *part = &r->step[step].scheduler;
     const pl_scheduler_ops_t *scheduler = part->ops;
+    const pl_averaging_ops_t *averaging = r->averaging.ops;
     const pl_moment_t when = moment_of(msg);
-    return msg->lr_factor * scheduler->factor(part->self, &when);
+    pl_moment_t start = when;
+    double lr = pl_optimizer_lr(r->step[step].optimizer), at = lr;
+    const double way = averaging && averaging->anneal && lr > 0
+                           ? averaging->anneal(r->averaging.self, &when, &start, &at)
+                           : 0;
+    const double scheduled = scheduler->factor(part->self, &start);
+    return msg->lr_factor
+           * (way > 0 ? scheduled + (at / lr - scheduled) * way : scheduled);
+}
+
+double pl_replica_momentum(const pl_replica_t *r, int step, const pl_train_batch_t *msg)
+{
+    const pl_instance_t *part = &r->step[step].scheduler;
+    const pl_scheduler_ops_t *scheduler = part->ops;
+    const pl_moment_t when = moment_of(msg);
+    return scheduler->momentum ? scheduler->momentum(part->self, &when) : NAN;
 }
 
 double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *msg)
@@ -29,6 +47,24 @@ double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *m
     const pl_averaging_ops_t *averaging = r->averaging.ops;
     const pl_moment_t when = moment_of(msg);
     return averaging ? averaging->share(r->averaging.self, &when) : 0;
+}
+
+/* What else a callback may log is not known before the first validation. */
+int pl_replica_check_monitors(const pl_replica_t *r, pl_error_t *err)
+{
+    const bool validates = r->layout->stage[PL_VALIDATE].present;
+    for (int k = 0; k < r->steps; k++) {
+        const pl_instance_t *part = &r->step[k].scheduler;
+        const pl_scheduler_ops_t *scheduler = part->ops;
+        const char *name = scheduler->monitor ? scheduler->monitor(part->self) : "";
+        if (!validates && !strncmp(name, "val_", 4))
+            return pl_fail(err, PL_EINVAL,
+                           "schedule \"%s\" goes by \"%s\", and the run has no "
+                           "validation data: set data.val_split, or scheduler.monitor to "
+                           "a figure of training such as \"train_loss\"",
+                           scheduler->name, name);
+    }
+    return PL_OK;
 }
 
 int pl_replica_observe_figures(pl_replica_t *r, pl_call_t *call,

@@ -24,7 +24,7 @@ typedef struct part {
     struct round *round;
     int step;
     bool guarded;
-    double lr_factor, norm, loss;
+    double lr_factor, momentum, norm, loss;
     double scaling[2];                      /* the loss's factor, steps that it skipped */
 } part_t;
 
@@ -204,11 +204,14 @@ static int send_forward_backward(pl_replica_t *r, part_t *part, pl_error_t *err)
 /* An optimizer counts its own steps, not the run's. */
 static int send_optimizer_step(pl_replica_t *r, part_t *part, pl_error_t *err)
 {
-    float scalars[PL_STEP_SCALARS] = {0};
+    double scalars[PL_STEP_SCALARS] = {0};
+    pl_optimizer_t *optimizer = r->step[part->step].optimizer;
     const uint64_t every = (uint64_t)r->step[part->step].every;
-    pl_optimizer_scalars(r->step[part->step].optimizer, part->lr_factor,
-                         part->round->number / every, scalars);
-    scalars[PL_SCALAR_AVERAGE] = (float)part->round->average_share;
+    if (!isnan(part->momentum) && pl_optimizer_cycle(optimizer, part->momentum, err) < 0)
+        return err->code;
+    pl_optimizer_scalars(optimizer, part->lr_factor, part->round->number / every,
+                         scalars);
+    scalars[PL_SCALAR_AVERAGE] = part->round->average_share;
     const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_OPTIMIZER, part->step);
     const pl_replay_plan_t msg = {.plan = plan->number,
                                   .what = "optimizer_step",
@@ -435,7 +438,8 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
     for (int k = 0; k < r->steps; k++)
         round->part[k] = (part_t){.round = round,
                                   .step = k,
-                                  .lr_factor = pl_replica_lr_factor(r, k, msg)};
+                                  .lr_factor = pl_replica_lr_factor(r, k, msg),
+                                  .momentum = pl_replica_momentum(r, k, msg)};
     *rounds->last = round;
     rounds->last = &round->next;
     if (!rounds->looking && !rounds->held) {

@@ -198,8 +198,7 @@ static int replay_compute(const fake_t *fake, const flight_t *flight, pl_error_t
                                  .figures = (void *)replay->figures};
     memcpy(run.region, fake->region, sizeof run.region);
     memcpy(run.input, replay->input, sizeof run.input);
-    for (int k = 0; k < PL_STEP_SCALARS; k++)
-        run.scalar[k] = replay->scalar[k];
+    memcpy(run.scalar, replay->scalar, sizeof run.scalar);
     int code = outputs_make(flight->plan, &run, replay, err);
     if (code == PL_OK)
         code = pl_reference_replay(&flight->plan->graph, &run, err);

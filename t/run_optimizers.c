@@ -76,6 +76,49 @@ static void a_plateau_of_an_unknown_figure_fails_the_run(void)
     like(result->error.text, "no figure \"train_los\": did you mean \"train_loss\"",
          "and says which there are");
     rig_result_free(result);
+    result = fit(.scheduler = PLATEAU(", \"monitor\": \"loss\""), .samples = 50,
+                 .data = "\"batch_size\": 10, \"val_split\": 0.2");
+    is_int((int)result->global_step, 4, "which is after the first validation");
+    like(result->error.text, "no figure \"loss\": known are .*val_loss",
+         "if there is one");
+    rig_result_free(result);
+}
+
+static void a_plateau_of_a_validation_that_never_comes_is_refused(void)
+{
+    rig_result_t *result = fit(BATCHES, .scheduler = PLATEAU(""));
+    is_int(result->error.code, PL_EINVAL, "there is no validation data");
+    is_int((int)result->global_step, 0, "and that is found before the first step");
+    like(result->error.text, "\"val_loss\", and the run has no validation data: set",
+         "and said");
+    rig_result_free(result);
+}
+
+static void a_cycle_moves_the_momentum(void)
+{
+#define CYCLE(more) "{\"name\": \"one_cycle\"" more "}"
+#define NO_MOMENTUM ", \"cycle_momentum\": false"
+#define SAME(momentum) ", \"base_momentum\": " momentum ", \"max_momentum\": " momentum
+    rig_result_t *cycle = fit(BATCHES, .scheduler = CYCLE("")),
+                 *same = fit(BATCHES, .scheduler = CYCLE(SAME("0.9"))),
+                 *zero = fit(BATCHES, .scheduler = CYCLE(SAME("0"))),
+                 *none = fit(BATCHES, .scheduler = CYCLE(NO_MOMENTUM)),
+                 *option = fit(BATCHES, .scheduler = CYCLE(NO_MOMENTUM),
+                               .optimizer = "{\"name\": \"sgd\", \"lr\": 0.1, "
+                                            "\"momentum\": 0.9}");
+    ok(rig_distance(cycle, none) > 1e-3 && rig_distance(cycle, same) > 1e-3,
+       "from step to step");
+    ok(rig_distance(zero, none) < 1e-6, "of 0 it is none");
+    ok(rig_distance(same, option) < 1e-6, "and one that stays is that of the option");
+    rig_result_free(cycle);
+    rig_result_free(same);
+    rig_result_free(zero);
+    rig_result_free(none);
+    rig_result_free(option);
+    cycle = fit(BATCHES, .scheduler = CYCLE(""), .optimizer = "{\"name\": \"adagrad\"}");
+    like(cycle->error.text, "optimizer \"adagrad\" has none: set", "%s",
+         cycle->error.text);
+    rig_result_free(cycle);
 }
 
 /* ---- Averages ---- */
@@ -130,6 +173,24 @@ static void the_ends_of_the_last_epochs_are_averaged(void)
     rig_result_free(mean);
 }
 
+static void an_average_may_have_a_rate_of_its_own(void)
+{
+    rig_result_t *result = fit(BATCHES,
+                               .averaging = "{\"name\": \"swa\", \"start\": 1, "
+                                            "\"swa_lrs\": 0.02, \"annealing_epochs\": 2, "
+                                            "\"annealing_strategy\": \"linear\"}");
+    check_rates(result, 0.1, (double[]){1, 1, 0.6, 0.2}, "to which it goes by epochs");
+    rig_result_free(result);
+    result = fit(BATCHES,
+                 .averaging = "{\"name\": \"swa\", \"start\": 2, "
+                              "\"swa_lrs\": 0.02, \"annealing_epochs\": 2, "
+                              "\"annealing_strategy\": \"linear\"}",
+                 .scheduler = "{\"name\": \"linear\", \"interval\": \"epoch\"}");
+    check_rates(result, 0.1, (double[]){1, 0.75, 0.5, 0.35},
+                "from where the schedule was");
+    rig_result_free(result);
+}
+
 static void an_average_of_an_unknown_kind_is_refused(void)
 {
     rig_t *rig =
@@ -147,8 +208,11 @@ int main(void)
     run(a_plateau_lowers_the_rate_after_a_validation);
     run(without_validation_a_plateau_goes_by_epochs);
     run(a_plateau_of_an_unknown_figure_fails_the_run);
+    run(a_plateau_of_a_validation_that_never_comes_is_refused);
+    run(a_cycle_moves_the_momentum);
     run(an_average_leaves_training_alone);
     run(the_ends_of_the_last_epochs_are_averaged);
+    run(an_average_may_have_a_rate_of_its_own);
     run(an_average_of_an_unknown_kind_is_refused);
     return tap_done();
 }

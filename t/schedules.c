@@ -85,6 +85,78 @@ static void schedules_over_the_run_are_those_of_torch(void)
     json_decref(d);
 }
 
+/* Also where they are the optimizer's momentum. */
+static void check_momentum(const json_t *data, const char *name, const char *options)
+{
+    const pl_scheduler_ops_t *ops = &pl_one_cycle_scheduler;
+    void *self = training_part((const pl_part_t *)ops, options);
+    double want[STEPS], worst = unpack(data, name, want) ? 0 : INFINITY;
+    for (uint64_t k = 0; k < STEPS && worst < INFINITY; k++) {
+        const pl_moment_t when = {.step = k, .total_steps = STEPS};
+        worst = fmax(worst, fabs(ops->momentum(self, &when) - want[k]));
+    }
+    ok(worst < 2e-9, "%s: 200 steps as PyTorch's (%.1g)", name, worst);
+    pl_free(self);
+}
+
+static void a_cycle_of_the_momentum_is_that_of_torch(void)
+{
+    json_t *d = data_load();
+    check_momentum(d, "one_cycle, momentum", "{}");
+    check_momentum(d, "one_cycle, momentum, linear",
+                   "{\"pct_start\": 0.45, \"anneal_strategy\": \"linear\", "
+                   "\"base_momentum\": 0.5, \"max_momentum\": 0.75}");
+    check_momentum(d, "one_cycle, momentum, three phases", "{\"three_phase\": true}");
+    void *self = training_part((const pl_part_t *)&pl_one_cycle_scheduler,
+                               "{\"cycle_momentum\": false}");
+    const pl_moment_t when = {.step = 3, .total_steps = STEPS};
+    ok(isnan(pl_one_cycle_scheduler.momentum(self, &when)), "unless it is not wanted");
+    pl_free(self);
+    json_decref(d);
+}
+
+/* The rate that comes of a schedule and an average; 5 steps are an epoch. */
+static void check_annealing(const json_t *data, const char *name,
+                            const pl_scheduler_ops_t *before, const char *options)
+{
+    const bool epochs = strstr(options, "step") == NULL;
+    const uint64_t each = epochs ? 5 : 1;
+    void *swa = training_part((const pl_part_t *)&pl_swa_averaging, options),
+         *schedule = training_part((const pl_part_t *)before, "{}");
+    double want[STEPS], worst = unpack(data, name, want) ? 0 : INFINITY, lr = 0;
+    for (uint64_t k = 0; k < STEPS && worst < INFINITY; k++) {
+        const pl_moment_t when = {.step = k * each,
+                                  .total_steps = STEPS * each,
+                                  .epoch = k * each / 5,
+                                  .total_epochs = STEPS * each / 5,
+                                  .epoch_steps = 5};
+        pl_moment_t start = when;
+        const double way = pl_swa_averaging.anneal(swa, &when, &start, &lr);
+        const double scheduled = before->factor(schedule, &start);
+        worst = fmax(worst, fabs(scheduled + (lr - scheduled) * way - want[k]));
+    }
+    ok(worst < 2e-9, "%s: 200 epochs or steps as PyTorch's (%.1g)", name, worst);
+    pl_free(swa);
+    pl_free(schedule);
+}
+
+static void the_rate_of_an_average_is_that_of_torch(void)
+{
+    json_t *d = data_load();
+    const pl_scheduler_ops_t *constant = &pl_constant_scheduler,
+                             *cosine = &pl_cosine_scheduler;
+    check_annealing(d, "swa", constant, "{\"swa_lrs\": 0.05}");
+    check_annealing(d, "swa", constant, "{\"swa_lrs\": 0.05, \"start\": 160}");
+    check_annealing(d, "swa, cosine before it", cosine,
+                    "{\"swa_lrs\": 0.75, \"start\": 0.5, \"annealing_epochs\": 30}");
+    check_annealing(d, "swa, linear", cosine,
+                    "{\"swa_lrs\": 0.75, \"start\": 100, \"annealing_epochs\": 30, "
+                    "\"annealing_strategy\": \"linear\", \"interval\": \"step\"}");
+    check_annealing(d, "swa, at once", constant,
+                    "{\"swa_lrs\": 2, \"annealing_epochs\": 0}");
+    json_decref(d);
+}
+
 static void schedules_that_count_are_those_of_torch(void)
 {
     json_t *d = data_load();
@@ -230,6 +302,8 @@ static void what_is_no_number_is_no_better(void)
 int main(void)
 {
     run(schedules_over_the_run_are_those_of_torch);
+    run(a_cycle_of_the_momentum_is_that_of_torch);
+    run(the_rate_of_an_average_is_that_of_torch);
     run(schedules_that_count_are_those_of_torch);
     run(schedules_are_sensible_at_their_ends);
     run(what_needs_an_end_waits_for_one);

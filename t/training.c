@@ -32,14 +32,11 @@ static bool train(training_t *t, int step, double *region[PL_REGIONS],
                   double figures[2][2])
 {
     pl_error_t err;
-    float scalar[PL_STEP_SCALARS] = {0};
     pl_reference_replay_t forward = {.seed = 1}, update = {.figures = figures};
     memcpy(forward.region, region, sizeof forward.region);
     memcpy(update.region, region, sizeof update.region);
     training_batch(t, step, forward.input);
-    training_scalars(t, step, scalar);
-    for (int i = 0; i < PL_STEP_SCALARS; i++)
-        update.scalar[i] = scalar[i];
+    training_scalars(t, step, update.scalar);
     bool done = pl_reference_replay(t->step, &forward, &err) == PL_OK
                 && pl_reference_replay(t->update, &update, &err) == PL_OK;
     if (!done)

@@ -271,7 +271,7 @@ void training_batch(training_t *t, int step, const void *input[2])
     pl_free(x);
 }
 
-void training_scalars(const training_t *t, int step, float scalar[PL_STEP_SCALARS])
+void training_scalars(const training_t *t, int step, double scalar[PL_STEP_SCALARS])
 {
     const pl_optimizer_t optimizer = {.ops = t->of->optimizer, .self = t->options};
     pl_optimizer_scalars(&optimizer, 1, (uint64_t)step + 1, scalar);

@@ -50,7 +50,7 @@ void training_fill(const training_t *t, pl_region_t region, double *data);
 /* Makes the batch of a step, from 0; what input[0] and input[1] point to. */
 void training_batch(training_t *t, int step, const void *input[2]);
 /* The optimizer graph's scalars of a step, from 0. */
-void training_scalars(const training_t *t, int step, float scalar[PL_STEP_SCALARS]);
+void training_scalars(const training_t *t, int step, double scalar[PL_STEP_SCALARS]);
 
 /* A part's struct with defaults and the options of a JSON object; from pl_alloc(). */
 void *training_part(const pl_part_t *part, const char *options);

@@ -40,6 +40,7 @@ struct pl_plan {
     char **at;                                              /* [values] */
     int values;
     float *constant;                                     /* [values] those that are one */
+    float scalar[PL_STEP_SCALARS];                       /* of the replay under way */
     fetch_t *fetch;
     int fetches;
     size_t arena, scratch;           /* bytes needed */
@@ -399,10 +400,12 @@ static int resolve(const pl_cpu_t *cpu, pl_plan_t *plan, pl_error_t *err)
 /* ... and what comes with each. */
 static int resolve_replay(pl_plan_t *plan, const pl_replay_t *replay, pl_error_t *err)
 {
+    for (int k = 0; k < PL_STEP_SCALARS; k++)
+        plan->scalar[k] = (float)replay->scalar[k];
     for (int32_t v = 0; v < plan->values; v++) {
         const place_t *p = &plan->place[v];
         if (p->in == IN_SCALAR)
-            plan->at[v] = (char *)&replay->scalar[p->index];
+            plan->at[v] = (char *)&plan->scalar[p->index];
         if (p->in != IN_INPUT)
             continue;
         if (!replay->input[p->index])

@@ -107,8 +107,7 @@ int pl_wide_run(const pl_cpu_t *cpu, const pl_wide_t *wide, pl_replay_t *replay,
         return code;
     for (int r = 0; r < PL_REGIONS; r++)
         run.region[r] = (double *)(void *)cpu->region[r].data;
-    for (int k = 0; k < PL_STEP_SCALARS; k++)
-        run.scalar[k] = (double)replay->scalar[k];
+    memcpy(run.scalar, replay->scalar, sizeof run.scalar);
     memcpy(run.input, replay->input, sizeof run.input);
     code = outputs_make(&wide->graph, replay, run.output, err);
     if (code == PL_OK)

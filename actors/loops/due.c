@@ -29,9 +29,14 @@ uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint32_t first, uint64_t gl
     return sooner(most, all);
 }
 
+uint64_t pl_due_epoch_steps(const pl_due_t *due)
+{
+    return (due->batches + due->accumulate - 1) / due->accumulate;
+}
+
 uint64_t pl_due_epochs(const pl_due_t *due, uint64_t total_steps)
 {
-    uint64_t per_epoch = (due->batches + due->accumulate - 1) / due->accumulate;
+    const uint64_t per_epoch = pl_due_epoch_steps(due);
     return (total_steps + per_epoch - 1) / per_epoch;
 }
 

@@ -28,7 +28,8 @@ typedef struct pl_due {
 uint64_t pl_due_begin(pl_due_t *due, uint32_t epoch, uint32_t first, uint64_t global_step,
                       uint32_t batches);
 
-/* The epochs of a run of so many steps. */
+/* Optimizer steps of a whole epoch, and the epochs of a run of so many steps. */
+uint64_t pl_due_epoch_steps(const pl_due_t *due);
 uint64_t pl_due_epochs(const pl_due_t *due, uint64_t total_steps);
 
 /* `batch` counts from 0 within the epoch. */

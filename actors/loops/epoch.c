@@ -113,6 +113,7 @@ static uint64_t epoch_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
                             .total_steps = e->total_steps,
                             .epoch = e->pass.epoch,
                             .total_epochs = pl_due_epochs(&e->due, e->total_steps),
+                            .epoch_steps = pl_due_epoch_steps(&e->due),
                             .epoch_ends = batch->batch_idx + 1 == e->due.batches,
                             .shard = pl_due_shard(&e->due, batch->batch_idx),
                             .step_due = step_due,

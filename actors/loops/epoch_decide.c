@@ -178,8 +178,8 @@ static bool decide_validate(pl_epoch_t *e)
     return e->evaluating != 0;
 }
 
-/* For schedules that go by figures: after a validation or, where there is none, an
- * epoch. */
+/* For schedules that go by figures, those of callbacks too: after a validation or, where
+ * there is none, an epoch. */
 static bool decide_observe(pl_epoch_t *e)
 {
     const bool news = e->due.validates ? e->validated : e->pass.done == e->due.batches;
@@ -203,8 +203,8 @@ static bool decide_validation_end(pl_epoch_t *e)
 /* Each sends what it is about, where that is due and somebody wants it: then its answer
  * calls decision_next(). */
 static bool (*const decisions[])(pl_epoch_t *e) = {
-    decide_log,      decide_batch_end, decide_validation_start,
-    decide_validate, decide_observe,   decide_validation_end,
+    decide_log,      decide_batch_end,      decide_validation_start,
+    decide_validate, decide_validation_end, decide_observe,
 };
 enum { DECISIONS = sizeof decisions / sizeof *decisions };
 

@@ -28,10 +28,10 @@ static int adagrad_slots(const void *self)
     return 1;
 }
 
-static void adagrad_scalars(const void *self, uint64_t step, float scalar[PL_SCALARS])
+static void adagrad_scalars(const void *self, uint64_t step, double scalar[PL_SCALARS])
 {
     const adagrad_t *adagrad = self;
-    scalar[0] = (float)(1 / (1 + (double)(step - 1) * adagrad->lr_decay));
+    scalar[0] = 1 / (1 + (double)(step - 1) * adagrad->lr_decay);
 }
 
 static void adagrad_update(pl_graph_t *g, const void *self, const pl_update_t *u)

@@ -27,18 +27,18 @@ int pl_adam_slots(const void *self)
     return adam->amsgrad ? 3 : 2;
 }
 
-void pl_adam_scalars(const void *self, uint64_t step, float scalar[PL_SCALARS])
+void pl_adam_scalars(const void *self, uint64_t step, double scalar[PL_SCALARS])
 {
     const adam_t *adam = self;
-    scalar[0] = (float)(1 / (1 - pow(adam->beta1, (double)step)));
-    scalar[1] = (float)(1 / sqrt(1 - pow(adam->beta2, (double)step)));
+    scalar[0] = 1 / (1 - pow(adam->beta1, (double)step));
+    scalar[1] = 1 / sqrt(1 - pow(adam->beta2, (double)step));
 }
 
 void pl_adam_step(pl_graph_t *g, const adam_t *adam, const pl_update_t *u, pl_node_t from,
                   pl_node_t grad)
 {
-    pl_node_t mean = pl_add(g, pl_scale(g, u->slot[0], adam->beta1),
-                            pl_scale(g, grad, 1 - adam->beta1));
+    pl_node_t mean = pl_add(g, pl_times_momentum(g, u, u->slot[0], adam->beta1),
+                            pl_times_rest(g, u, grad, adam->beta1));
     pl_node_t square = pl_add(g, pl_scale(g, u->slot[1], adam->beta2),
                               pl_scale(g, pl_mul(g, grad, grad), 1 - adam->beta2));
     pl_node_t most = square;
@@ -68,4 +68,5 @@ const pl_optimizer_ops_t pl_adam_optimizer = {
     .slots = pl_adam_slots,
     .update = adam_update,
     .scalars = pl_adam_scalars,
+    .momentum = "beta1",
 };

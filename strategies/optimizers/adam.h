@@ -10,7 +10,7 @@ typedef struct adam {
 } adam_t;
 
 int pl_adam_slots(const void *self);
-void pl_adam_scalars(const void *self, uint64_t step, float scalar[PL_SCALARS]);
+void pl_adam_scalars(const void *self, uint64_t step, double scalar[PL_SCALARS]);
 
 /* Updates the moments by grad and assigns `from` - lr times the bias-corrected step
  * to the parameter. */

@@ -30,4 +30,5 @@ const pl_optimizer_ops_t pl_adamw_optimizer = {
     .slots = pl_adam_slots,
     .update = adamw_update,
     .scalars = pl_adam_scalars,
+    .momentum = "beta1",
 };

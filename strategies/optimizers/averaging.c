@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "strategies/optimizers/optimizer.h"
+#include "strategies/optimizers/schedules.h"
 
 typedef struct ema {
     double decay;
@@ -49,8 +50,9 @@ const pl_averaging_ops_t pl_ema_averaging = {
 
 typedef struct swa {
     pl_amount_t start;
-    const char *interval;
-    int64_t every;
+    const char *interval, *annealing_strategy;
+    int64_t every, annealing_epochs;
+    double swa_lrs;
 } swa_t;
 
 static const pl_option_t swa_options[] = {
@@ -58,8 +60,28 @@ static const pl_option_t swa_options[] = {
               "share of the run, or epochs or steps, before it begins"),
     PL_TEXT(swa_t, interval, "\"epoch\"", "step|epoch", "what is counted"),
     PL_INT(swa_t, every, "1", "1..", "epochs or steps from one time to the next"),
+    PL_FLOAT(swa_t, swa_lrs, "null", "0..",
+             "learning rate from there on, in place of the schedule's"),
+    PL_INT(swa_t, annealing_epochs, "10", "0..",
+           "epochs or steps in which the rate becomes swa_lrs"),
+    PL_TEXT(swa_t, annealing_strategy, "\"cos\"", "cos|linear", "along which curve"),
     PL_OPTIONS_END,
 };
+
+static bool counts_epochs(const swa_t *swa)
+{
+    return !strcmp(swa->interval, "epoch");
+}
+
+/* The epoch or step with which it begins; false: not yet known. */
+static bool swa_start(const swa_t *swa, const pl_moment_t *when, uint64_t *start)
+{
+    const uint64_t total = counts_epochs(swa) ? when->total_epochs : when->total_steps;
+    const double wanted = swa->start.is_share ? swa->start.value * (double)total
+                                              : swa->start.value;
+    *start = (uint64_t)wanted;
+    return total > 0 || !swa->start.is_share;
+}
 
 /* Izmailov et al., "Averaging weights leads to wider optima and better generalization",
  * 2018, algorithm 1: the weights at the end of each epoch count alike.  Torch's
@@ -67,19 +89,32 @@ static const pl_option_t swa_options[] = {
 static double swa_share(const void *self, const pl_moment_t *when)
 {
     const swa_t *swa = self;
-    const bool epochs = !strcmp(swa->interval, "epoch");
-    const uint64_t total = epochs ? when->total_epochs : when->total_steps;
-    const uint64_t at = epochs ? when->epoch : when->step;
-    const double wanted = swa->start.is_share ? swa->start.value * (double)total
-                                              : swa->start.value;
-    const uint64_t start = (uint64_t)wanted, every = (uint64_t)swa->every;
-    if (at < start || (swa->start.is_share && total == 0))
-        return 1;
-    if (at == start)                           /* up to the first end it is the weights */
-        return 1;
+    const bool epochs = counts_epochs(swa);
+    const uint64_t at = epochs ? when->epoch : when->step, every = (uint64_t)swa->every;
+    uint64_t start;
+    if (!swa_start(swa, when, &start) || at <= start)
+        return 1;                              /* up to the first end it is the weights */
     if ((epochs && !when->epoch_ends) || (at - start) % every)
         return 0;
     return 1 / ((double)((at - start) / every) + 1);
+}
+
+/* torch.optim.swa_utils.SWALR in the place of the schedule, as Lightning has it. */
+static double swa_anneal(const void *self, const pl_moment_t *when, pl_moment_t *from,
+                         double *lr)
+{
+    const swa_t *swa = self;
+    const bool epochs = counts_epochs(swa);
+    const uint64_t at = epochs ? when->epoch : when->step;
+    const double length = (double)swa->annealing_epochs;
+    uint64_t start;
+    if (isnan(swa->swa_lrs) || !swa_start(swa, when, &start) || at < start)
+        return 0;
+    from->epoch = epochs ? start : when->epoch_steps ? start / when->epoch_steps : 0;
+    from->step = epochs ? start * when->epoch_steps : start;
+    *lr = swa->swa_lrs;
+    const double way = length > 0 ? fmin((double)(at - start) / length, 1) : 1;
+    return !strcmp(swa->annealing_strategy, "cos") ? 1 - pl_half_cosine(way) : way;
 }
 
 const pl_averaging_ops_t pl_swa_averaging = {
@@ -88,4 +123,5 @@ const pl_averaging_ops_t pl_swa_averaging = {
     .size = sizeof(swa_t),
     .options = swa_options,
     .share = swa_share,
+    .anneal = swa_anneal,
 };

@@ -133,6 +133,24 @@ void pl_optimizer_free(pl_optimizer_t *optimizer)
     pl_free(optimizer);
 }
 
+int pl_optimizer_cycle(pl_optimizer_t *optimizer, double momentum, pl_error_t *err)
+{
+    const char *name = optimizer->ops->momentum;
+    const pl_option_t *option = name ? pl_option_find(optimizer->ops->options, name)
+                                     : NULL;
+    const memory_t *m = optimizer->memory;
+    if (!option)
+        return pl_fail(err, PL_EINVAL,
+                       "the schedule cycles the momentum, and optimizer \"%s\" has none: "
+                       "set scheduler.cycle_momentum to false",
+                       optimizer->ops->name);
+    for (int k = 0; k < m->instance_count; k++)
+        memcpy((char *)m->instance[k].self + option->offset, &momentum, sizeof momentum);
+    optimizer->cycles = true;
+    optimizer->momentum = momentum;
+    return PL_OK;
+}
+
 /* ---- Whose a parameter is ---- */
 
 static bool belongs(const pl_group_t *group, const pl_tensor_info_t *parameter)

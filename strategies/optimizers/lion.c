@@ -22,18 +22,17 @@ static int lion_slots(const void *self)
     return 1;
 }
 
-static pl_node_t blend(pl_graph_t *g, pl_node_t momentum, pl_node_t grad, double share)
-{
-    return pl_add(g, pl_scale(g, momentum, share), pl_scale(g, grad, 1 - share));
-}
-
 static void lion_update(pl_graph_t *g, const void *self, const pl_update_t *u)
 {
     const lion_t *lion = self;
-    pl_node_t sign = pl_sign(g, blend(g, u->slot[0], u->grad, lion->beta1));
+    pl_node_t sign = pl_sign(g,
+                             pl_add(g, pl_times_momentum(g, u, u->slot[0], lion->beta1),
+                                    pl_times_rest(g, u, u->grad, lion->beta1)));
     pl_node_t from = pl_decayed_param(g, u, lion->weight_decay);
     pl_assign(g, u->param, pl_sub(g, from, pl_mul(g, sign, u->lr)));
-    pl_assign(g, u->slot[0], blend(g, u->slot[0], u->grad, lion->beta2));
+    pl_assign(g, u->slot[0],
+              pl_add(g, pl_scale(g, u->slot[0], lion->beta2),
+                     pl_scale(g, u->grad, 1 - lion->beta2)));
 }
 
 const pl_optimizer_ops_t pl_lion_optimizer = {
@@ -43,4 +42,5 @@ const pl_optimizer_ops_t pl_lion_optimizer = {
     .options = lion_options,
     .slots = lion_slots,
     .update = lion_update,
+    .momentum = "beta1",
 };

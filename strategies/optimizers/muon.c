@@ -43,7 +43,7 @@ static int muon_slots(const void *self)
     return 2;
 }
 
-static void muon_scalars(const void *self, uint64_t step, float scalar[PL_SCALARS])
+static void muon_scalars(const void *self, uint64_t step, double scalar[PL_SCALARS])
 {
     const adam_t adam = adam_of(self);
     pl_adam_scalars(&adam, step, scalar);
@@ -88,15 +88,17 @@ static pl_node_t orthogonal(pl_graph_t *g, pl_node_t x, int64_t steps)
     return pl_reshape(g, tall ? transpose(g, x) : x, shape);
 }
 
-static pl_node_t mean_of(pl_graph_t *g, pl_node_t mean, pl_node_t grad, double decay)
+static pl_node_t mean_of(pl_graph_t *g, const pl_update_t *u, pl_node_t mean,
+                         double decay)
 {
-    return pl_add(g, pl_scale(g, mean, decay), pl_scale(g, grad, 1 - decay));
+    return pl_add(g, pl_times_momentum(g, u, mean, decay),
+                  pl_times_rest(g, u, u->grad, decay));
 }
 
 static void matrix_update(pl_graph_t *g, const muon_t *muon, const pl_update_t *u)
 {
-    pl_node_t mean = mean_of(g, u->slot[0], u->grad, muon->momentum);
-    pl_node_t ahead = muon->nesterov ? mean_of(g, mean, u->grad, muon->momentum) : mean;
+    pl_node_t mean = mean_of(g, u, u->slot[0], muon->momentum);
+    pl_node_t ahead = muon->nesterov ? mean_of(g, u, mean, muon->momentum) : mean;
     pl_node_t step = orthogonal(g, ahead, muon->ns_steps);
     const double ratio = (double)pl_dim(g, u->grad, -2) / (double)pl_dim(g, u->grad, -1);
     pl_node_t rate = pl_scale(g, u->lr, sqrt(ratio > 1 ? ratio : 1));
@@ -114,6 +116,7 @@ static void muon_update(pl_graph_t *g, const void *self, const pl_update_t *u)
         matrix_update(g, muon, u);
         return;
     }
+    other.cycles = false;
     other.lr = pl_scale(g, u->lr, muon->adam_lr / muon->lr);
     pl_adam_step(g, &adam, &other, pl_decayed_param(g, &other, muon->weight_decay),
                  u->grad);
@@ -128,4 +131,5 @@ const pl_optimizer_ops_t pl_muon_optimizer = {
     .update = muon_update,
     .scalars = muon_scalars,
     .alone = muon_alone,
+    .momentum = "momentum",
 };

@@ -1,8 +1,8 @@
 /* one_cycle.c - one rise to the largest learning rate and one fall far below the first
  *
- * torch's OneCycleLR with cycle_momentum=False; Smith and Topin, "Super-convergence",
- * 2018.  The optimizer's lr is the largest.  Where the length of the run is not known it
- * stays at the first. */
+ * torch's OneCycleLR; Smith and Topin, "Super-convergence", 2018.  The optimizer's lr is
+ * the largest.  Momentum falls while the rate rises.  Where the length of the run is not
+ * known both stay at the first. */
 #include <math.h>
 #include <string.h>
 
@@ -10,9 +10,9 @@
 #include "strategies/optimizers/schedules.h"
 
 typedef struct one_cycle {
-    double pct_start, div_factor, final_div_factor;
+    double pct_start, div_factor, final_div_factor, base_momentum, max_momentum;
     const char *anneal_strategy;
-    bool three_phase;
+    bool three_phase, cycle_momentum;
 } one_cycle_t;
 
 static const pl_option_t one_cycle_options[] = {
@@ -24,38 +24,69 @@ static const pl_option_t one_cycle_options[] = {
              "the first divided by this is the last"),
     PL_BOOL(one_cycle_t, three_phase, "false",
             "fall to the first as fast as it rose, and then to the last"),
+    PL_BOOL(one_cycle_t, cycle_momentum, "true",
+            "the optimizer's momentum, or Adam's beta1, falls while the rate rises"),
+    PL_FLOAT(one_cycle_t, base_momentum, "0.85", "[0..1)",
+             "momentum at the largest rate"),
+    PL_FLOAT(one_cycle_t, max_momentum, "0.95", "[0..1)",
+             "momentum at the first rate and the last"),
     PL_OPTIONS_END,
 };
 
-typedef struct phase {
-    double end;                                             /* step at which it is over */
-    double from, to;                                        /* factors */
-} phase_t;
+/* Where in the cycle a moment is. */
+typedef struct place {
+    bool rises, ends;                                      /* the first phase, the last */
+    double progress;                                       /* of the phase, 0 to 1 */
+} place_t;
 
-static double anneal(const one_cycle_t *c, const phase_t *phase, double progress)
+static place_t place_of(const one_cycle_t *c, const pl_moment_t *when)
+{
+    const double total = (double)when->total_steps, rise = c->pct_start * total;
+    const double end = fmax(total - 1, 0), at = fmin((double)when->step, end);
+    const double two[] = {rise - 1, end}, three[] = {rise - 1, 2 * rise - 2, end};
+    const double *until = c->three_phase ? three : two;
+    double start = 0;
+    int phase = 0;
+    if (total == 0)
+        return (place_t){.rises = true};
+    while (at > until[phase] && until[phase] < end)
+        start = until[phase++];
+    return (place_t){.rises = phase == 0,
+                     .ends = phase == 1 + c->three_phase,
+                     .progress = until[phase] > start
+                                     ? (at - start) / (until[phase] - start)
+                                     : 1};
+}
+
+static double anneal(const one_cycle_t *c, double from, double to, double progress)
 {
     if (!strcmp(c->anneal_strategy, "linear"))
-        return phase->from + (phase->to - phase->from) * progress;
-    return phase->to + (phase->from - phase->to) * pl_half_cosine(progress);
+        return from + (to - from) * progress;
+    return to + (from - to) * pl_half_cosine(progress);
 }
 
 static double one_cycle_factor(const void *self, const pl_moment_t *when)
 {
     const one_cycle_t *c = self;
     const double first = 1 / c->div_factor, last = first / c->final_div_factor;
-    const double total = (double)when->total_steps, rise = c->pct_start * total;
-    const double end = fmax(total - 1, 0), at = fmin((double)when->step, end);
-    const phase_t two[] = {{rise - 1, first, 1}, {end, 1, last}};
-    const phase_t three[] = {{rise - 1, first, 1},
-                             {2 * rise - 2, 1, first},
-                             {end, first, last}};
-    const phase_t *phase = c->three_phase ? three : two;
-    double start = 0;
-    if (total == 0)
-        return first;
-    while (at > phase->end && phase->end < end)
-        start = (phase++)->end;
-    return anneal(c, phase, phase->end > start ? (at - start) / (phase->end - start) : 1);
+    const place_t at = place_of(c, when);
+    if (at.rises)
+        return anneal(c, first, 1, at.progress);
+    return anneal(c, at.ends && c->three_phase ? first : 1, at.ends ? last : first,
+                  at.progress);
+}
+
+static double one_cycle_momentum(const void *self, const pl_moment_t *when)
+{
+    const one_cycle_t *c = self;
+    const place_t at = place_of(c, when);
+    if (!c->cycle_momentum)
+        return NAN;
+    if (at.rises)
+        return anneal(c, c->max_momentum, c->base_momentum, at.progress);
+    if (at.ends && c->three_phase)
+        return c->max_momentum;
+    return anneal(c, c->base_momentum, c->max_momentum, at.progress);
 }
 
 const pl_scheduler_ops_t pl_one_cycle_scheduler = {
@@ -64,4 +95,5 @@ const pl_scheduler_ops_t pl_one_cycle_scheduler = {
     .size = sizeof(one_cycle_t),
     .options = one_cycle_options,
     .factor = one_cycle_factor,
+    .momentum = one_cycle_momentum,
 };

@@ -17,7 +17,7 @@
 
 enum { GROUP_SCALARS = 1 + PL_SCALARS };
 
-_Static_assert(PL_SCALAR_AVERAGE < PL_STEP_SCALARS, "there are scalars for all");
+_Static_assert(PL_SCALAR_REST < PL_STEP_SCALARS, "there are scalars for all");
 
 const pl_registration_t pl_optimizer_parts[] = {
     {"optimizer", &pl_adagrad_optimizer},
@@ -72,14 +72,27 @@ int pl_optimizer_slots(const pl_optimizer_t *optimizer)
 }
 
 void pl_optimizer_scalars(const pl_optimizer_t *optimizer, double factor, uint64_t step,
-                          float *scalar)
+                          double *scalar)
 {
     for (int k = 0; k <= optimizer->group_count; k++) {
         const void *self = self_of(optimizer, k);
-        scalar[k * GROUP_SCALARS] = (float)(lr_of(optimizer, self) * factor);
+        scalar[k * GROUP_SCALARS] = lr_of(optimizer, self) * factor;
         if (optimizer->ops->scalars)
             optimizer->ops->scalars(self, step, scalar + k * GROUP_SCALARS + 1);
     }
+    scalar[PL_SCALAR_MOMENTUM] = optimizer->momentum;
+    scalar[PL_SCALAR_REST] = 1 - optimizer->momentum;
+}
+
+pl_node_t pl_times_momentum(pl_graph_t *g, const pl_update_t *u, pl_node_t x,
+                            double option)
+{
+    return u->cycles ? pl_mul(g, x, u->momentum) : pl_scale(g, x, option);
+}
+
+pl_node_t pl_times_rest(pl_graph_t *g, const pl_update_t *u, pl_node_t x, double option)
+{
+    return u->cycles ? pl_mul(g, x, u->rest) : pl_scale(g, x, 1 - option);
 }
 
 pl_node_t pl_decayed_gradient(pl_graph_t *g, const pl_update_t *u, double weight_decay)
@@ -202,7 +215,11 @@ static void update_range(step_t *s, int64_t from, pl_shape_t shape, pl_treatment
     pl_graph_t *g = s->g;
     const pl_optimizer_ops_t *ops = s->optimizer->ops;
     const int scalar = how.group * GROUP_SCALARS;
-    pl_update_t u = {.lr = pl_step_scalar(g, scalar)};
+    pl_update_t u = {.lr = pl_step_scalar(g, scalar), .cycles = s->optimizer->cycles};
+    if (u.cycles) {
+        u.momentum = pl_step_scalar(g, PL_SCALAR_MOMENTUM);
+        u.rest = pl_step_scalar(g, PL_SCALAR_REST);
+    }
     for (int k = 0; k < PL_SCALARS; k++)
         u.scalar[k] = pl_step_scalar(g, scalar + 1 + k);
     u.param = pl_region_view(g, s->has_master ? PL_REGION_MASTER : PL_REGION_PARAMS, from,

@@ -39,24 +39,33 @@ typedef struct pl_optimizer {
     const void *self, *vectors;         /* for what no group matches, as in pl_group_t */
     const pl_group_t *group;            /* [group_count]; the first that matches counts */
     int group_count;
-    double clip_value;                  /* largest element of the mean loss's gradient
-                                           [0: any] */
-    bool averages;                                /* into PL_REGION_AVERAGE */
-    struct pl_optimizer_memory *memory;           /* what it owns  [it is the caller's] */
-    int step;                           /* of the module's steps, whose parameters it
-                                           updates */
+    double clip_value;                      /* largest element of the mean loss's gradient
+                                               [0: any] */
+    bool averages;                          /* into PL_REGION_AVERAGE */
+    bool cycles;                            /* its momentum is the schedule's, */
+    double momentum;                        /* of the next step */
+    struct pl_optimizer_memory *memory;     /* what it owns  [it is the caller's] */
+    int step;                               /* of the module's steps, whose parameters it
+                                               updates */
 } pl_optimizer_t;
 
 enum {
     PL_GROUPS_MOST = 15,
-    /* The step scalar that is the share of the newest weights in their average. */
+    /* The step scalar that is the share of the newest weights in their average; a
+     * schedule's momentum and 1 less it. */
     PL_SCALAR_AVERAGE = (PL_GROUPS_MOST + 1) * (1 + PL_SCALARS),
+    PL_SCALAR_MOMENTUM,
+    PL_SCALAR_REST,
 };
 
 /* As a run describes it at a path, such as "optimizer".  groups.c */
 pl_optimizer_t *pl_optimizer_new(const pl_options_t *o, const char *path,
                                  pl_error_t *err);
 void pl_optimizer_free(pl_optimizer_t *optimizer);
+
+/* Takes a schedule's momentum in place of its option, in all groups, for the next step;
+ * for the first time before its graph is made.  PL_EINVAL: the optimizer has none. */
+int pl_optimizer_cycle(pl_optimizer_t *optimizer, double momentum, pl_error_t *err);
 
 /* The group of a parameter, group_count for none, and its struct. */
 typedef struct pl_treatment {
@@ -83,7 +92,7 @@ int pl_optimizer_slots(const pl_optimizer_t *optimizer);
 /* The step scalars of `step`, counted from 1, with a factor on each learning rate: scalar
  * [PL_STEP_SCALARS]. */
 void pl_optimizer_scalars(const pl_optimizer_t *optimizer, double factor, uint64_t step,
-                          float *scalar);
+                          double *scalar);
 
 /* For updates: the gradient with a share of the parameter added to it, and the parameter
  * less lr times a share of it; both as they are where nothing decays. */

@@ -103,6 +103,11 @@ static int plateau_observe(void *self, const char *figures, pl_error_t *err)
     return code;
 }
 
+static const char *plateau_monitor(const void *self)
+{
+    return ((const plateau_t *)self)->monitor;
+}
+
 static char *plateau_save(const void *self, pl_error_t *err)
 {
     const plateau_t *p = self;
@@ -138,6 +143,7 @@ const pl_scheduler_ops_t pl_reduce_on_plateau_scheduler = {
     .options = plateau_options,
     .factor = plateau_factor,
     .observe = plateau_observe,
+    .monitor = plateau_monitor,
     .save = plateau_save,
     .restore = plateau_restore,
 };

@@ -53,7 +53,7 @@ static void rmsprop_update(pl_graph_t *g, const void *self, const pl_update_t *u
     pl_node_t root = pl_add(g, pl_sqrt(g, spread), pl_scalar(g, rmsprop->eps));
     pl_node_t step = pl_div(g, grad, root);
     if (rmsprop->momentum > 0) {
-        step = pl_add(g, pl_scale(g, u->slot[1], rmsprop->momentum), step);
+        step = pl_add(g, pl_times_momentum(g, u, u->slot[1], rmsprop->momentum), step);
         pl_assign(g, u->slot[1], step);
     }
     pl_assign(g, u->param, pl_sub(g, u->param, pl_mul(g, step, u->lr)));
@@ -66,4 +66,5 @@ const pl_optimizer_ops_t pl_rmsprop_optimizer = {
     .options = rmsprop_options,
     .slots = rmsprop_slots,
     .update = rmsprop_update,
+    .momentum = "momentum",
 };

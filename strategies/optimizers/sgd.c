@@ -27,10 +27,10 @@ static int sgd_slots(const void *self)
 }
 
 /* The first gradient is the first momentum, whole. */
-static void sgd_scalars(const void *self, uint64_t step, float scalar[PL_SCALARS])
+static void sgd_scalars(const void *self, uint64_t step, double scalar[PL_SCALARS])
 {
     const sgd_t *sgd = self;
-    scalar[0] = (float)(step > 1 ? 1 - sgd->dampening : 1);
+    scalar[0] = step > 1 ? 1 - sgd->dampening : 1;
 }
 
 static void sgd_update(pl_graph_t *g, const void *self, const pl_update_t *u)
@@ -44,10 +44,12 @@ static void sgd_update(pl_graph_t *g, const void *self, const pl_update_t *u)
     }
     if (sgd->momentum > 0) {
         pl_node_t taken = sgd->dampening > 0 ? pl_mul(g, grad, u->scalar[0]) : grad;
-        pl_node_t velocity = pl_add(g, pl_scale(g, u->slot[0], sgd->momentum), taken);
+        pl_node_t velocity = pl_add(g, pl_times_momentum(g, u, u->slot[0], sgd->momentum),
+                                    taken);
         pl_assign(g, u->slot[0], velocity);
-        grad = sgd->nesterov ? pl_add(g, grad, pl_scale(g, velocity, sgd->momentum))
-                             : velocity;
+        grad = sgd->nesterov
+                   ? pl_add(g, grad, pl_times_momentum(g, u, velocity, sgd->momentum))
+                   : velocity;
     }
     pl_assign(g, u->param, pl_sub(g, u->param, pl_mul(g, grad, u->lr)));
 }
@@ -60,4 +62,5 @@ const pl_optimizer_ops_t pl_sgd_optimizer = {
     .slots = sgd_slots,
     .update = sgd_update,
     .scalars = sgd_scalars,
+    .momentum = "momentum",
 };

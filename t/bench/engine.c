@@ -160,7 +160,7 @@ static double bare_run(bare_t *b, int steps)
                             .figures = figures[0],
                             .done = bare_done,
                             .input = {images + (size_t)at * FEATURES, labels + at}};
-        pl_replay_t update = {.scalar = {0.01f},
+        pl_replay_t update = {.scalar = {0.01},
                               .seed = 42,
                               .step = b->steps,
                               .figures = figures[0],

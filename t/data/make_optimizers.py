@@ -1,8 +1,6 @@
 #!/usr/bin/python3
 # make_optimizers.py - 200 steps of PyTorch's optimizers on a small bowl, shaken by gradients by formula
 #
-# What goes in with float32, such as a learning rate, is a power of two where small differences grow from step to step.
-#
 # Run in this folder: ./make_optimizers.py > optimizers.json
 import json
 
@@ -16,11 +14,12 @@ SHAPES = {"w1": (3, 4), "b1": (5,), "b2": (2,), "w2": (2, 3, 2), "w3": (6, 2, 1,
 STEPS = 200
 
 
-def steps(make, clip=0.0, average=None, when=None):
+def steps(make, clip=0.0, average=None, when=None, schedule=None):
     """where 200 steps end; with a function for torch's AveragedModel, where their average does"""
     tensors = [torch.tensor(wave(int(torch.Size(s).numel()), k)).view(s).requires_grad_()
                for k, s in enumerate(SHAPES.values())]
     optimizer = make(tensors)
+    scheduler = schedule(optimizer) if schedule else None
     averaged = AveragedModel(nn.ParameterList(tensors), avg_fn=average) if when else None
     for step in range(STEPS):
         for k, t in enumerate(tensors):
@@ -28,6 +27,8 @@ def steps(make, clip=0.0, average=None, when=None):
         if clip:
             torch.nn.utils.clip_grad_norm_(tensors, clip)
         optimizer.step()
+        if scheduler:
+            scheduler.step()
         if when and when(step):
             averaged.update_parameters(nn.ParameterList(tensors))
     return [digest(t.detach()) for t in (averaged.parameters() if when else tensors)]
@@ -74,6 +75,13 @@ OPTIMIZERS = {
                                lambda a, p, n: p + min(0.96875, (1 + n) / (10 + n)) * (a - p),
                                lambda step: step >= 20 and step % 4 == 0),
     "sgd, swa": steps(lambda p: O.SGD(p, lr=0.1), 0, None, lambda step: step >= 100 and step % 20 == 19),
+    "sgd, one_cycle": steps(lambda p: O.SGD(p, lr=0.1), schedule=lambda o: O.lr_scheduler.OneCycleLR(o, 0.1, STEPS)),
+    "adam, one_cycle": steps(lambda p: O.Adam(p, lr=0.01),
+                             schedule=lambda o: O.lr_scheduler.OneCycleLR(o, 0.01, STEPS)),
+    "adamw, one_cycle": steps(lambda p: O.AdamW(p, lr=0.01, weight_decay=0.1),
+                              schedule=lambda o: O.lr_scheduler.OneCycleLR(o, 0.01, STEPS)),
+    "rmsprop, one_cycle": steps(lambda p: O.RMSprop(p, lr=0.01), schedule=lambda o: O.lr_scheduler.OneCycleLR(
+        o, 0.01, STEPS, three_phase=True, base_momentum=0.5)),
     "muon, as adam": steps(lambda p: Muon(p, adam_lr=0.01, least=99)),
 }
 print("{\n" + ",\n".join(json.dumps(k) + ": " + json.dumps(v) for k, v in OPTIMIZERS.items()) + "\n}")

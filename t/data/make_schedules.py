@@ -11,6 +11,7 @@ import warnings
 
 import torch
 from formula import rounded
+from torch.optim.swa_utils import SWALR
 
 warnings.simplefilter("ignore")
 O, L = torch.optim, torch.optim.lr_scheduler
@@ -21,6 +22,27 @@ def factors(make):
     optimizer = O.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     scheduler = make(optimizer)
     for step in range(STEPS):
+        yield rounded(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+
+
+def momenta(**options):
+    optimizer = O.SGD([torch.zeros(1, requires_grad=True)], lr=1.0, momentum=0.9)
+    scheduler = L.OneCycleLR(optimizer, 1.0, STEPS, **options)
+    for step in range(STEPS):
+        yield rounded(optimizer.param_groups[0]["momentum"])
+        optimizer.step()
+        scheduler.step()
+
+
+def swa(before, start, **options):
+    """the rate of the schedule up to a step and then that of SWALR, as Lightning's StochasticWeightAveraging"""
+    optimizer = O.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler = before(optimizer)
+    for step in range(STEPS):
+        if step == start:
+            scheduler = SWALR(optimizer, **options)
         yield rounded(optimizer.param_groups[0]["lr"])
         optimizer.step()
         scheduler.step()
@@ -83,6 +105,15 @@ SCHEDULES = {
                                                         div_factor=10, final_div_factor=100, cycle_momentum=False)),
     "one_cycle, three phases": factors(lambda o: L.OneCycleLR(o, 1.0, STEPS, three_phase=True,
                                                               cycle_momentum=False)),
+    "one_cycle, momentum": momenta(),
+    "one_cycle, momentum, linear": momenta(pct_start=0.45, anneal_strategy="linear", base_momentum=0.5,
+                                           max_momentum=0.75),
+    "one_cycle, momentum, three phases": momenta(three_phase=True),
+    "swa": swa(flat, 160, swa_lr=0.05),
+    "swa, cosine before it": swa(lambda o: L.CosineAnnealingLR(o, 200), 100, swa_lr=0.75, anneal_epochs=30),
+    "swa, linear": swa(lambda o: L.CosineAnnealingLR(o, 200), 100, swa_lr=0.75, anneal_epochs=30,
+                       anneal_strategy="linear"),
+    "swa, at once": swa(flat, 160, swa_lr=2.0, anneal_epochs=0),
     "warmup_stable_decay": factors(joined(rise(20), (flat, 130), (lambda o: L.LinearLR(o, 1.0, 0.1, 50), 50))),
     "warmup_stable_decay, cosine": factors(joined((flat, 150), (lambda o: L.CosineAnnealingLR(o, 50), 50))),
     "warmup_stable_decay, sqrt": factors(joined(
