@@ -615,6 +615,9 @@ inspect_shows_weights_and_runs() {
     like "$out" 'module mlp, data csv' "and its parts"
     try "$paceline" inspect runs/classes --json
     like "$out" '^\{"path":"runs/classes",.*"tensors":\{"fc1.weight":\{"dtype":"F32","shape":\[16,2\]' "or as JSON"
+    try "$paceline" fit run.json --set trainer.run_name=counted --set 'callbacks=[{"name": "model_checkpoint"}]'
+    try "$paceline" inspect runs/counted/checkpoints/*
+    like "$out" '^  epochs +3 ready, 3 started, 3 processed, 3 completed$' "and what the loops of a checkpoint counted"
     refused 2 '^paceline: cannot read runs/nothing: No such file' inspect runs/nothing
     refused 2 'run.json: |is no safetensors file' inspect run.json
     refused 2 'cut.safetensors: truncated at byte 100' inspect cut.safetensors

@@ -207,7 +207,33 @@ static bool same_log(const char *a, const char *b)
     return same;
 }
 
-/* Every checkpoint of a is in b, tensor for tensor. */
+/* The counts of all loops, of a checkpoint of a run. */
+static json_t *counts_of(const char *run_dir, const char *name)
+{
+    static const char *const loops[] = {NULL, "epoch", "validate"};
+    char path[2 * PATH];
+    json_t *all = json_object();
+    snprintf(path, sizeof path, "%s/checkpoints/%s/manifest.json", run_dir, name);
+    json_t *manifest = json_load_file(path, 0, NULL),
+           *progress = json_object_get(manifest, "progress");
+    for (int k = 0; k < 3; k++)
+        json_object_update(all,
+                           json_object_get(loops[k] ? json_object_get(progress, loops[k])
+                                                    : progress,
+                                           "counts"));
+    json_decref(manifest);
+    return all;
+}
+
+static bool same_counts(const char *a, const char *b, const char *name)
+{
+    json_t *one = counts_of(a, name), *other = counts_of(b, name);
+    bool same = json_object_size(one) >= 3 && json_equal(one, other);
+    json_decref(one), json_decref(other);
+    return same;
+}
+
+/* Every checkpoint of a is in b, tensor for tensor and count for count. */
 static bool same_checkpoints(const char *a, const char *b)
 {
     char folder[PATH + 16], name[PATH];
@@ -222,7 +248,7 @@ static bool same_checkpoints(const char *a, const char *b)
         bool model = same_file(a, b, name);
         snprintf(name, sizeof name, "checkpoints/%s/optimizer.safetensors",
                  entry->d_name);
-        same += model && same_file(a, b, name);
+        same += model && same_file(a, b, name) && same_counts(a, b, entry->d_name);
     }
     if (entries)
         closedir(entries);
@@ -392,16 +418,24 @@ static void a_run_killed_at_any_instant_ends_with_the_same_bits(void)
 
 /* ---- from each checkpoint ---- */
 
+/* Subject 1 with all checkpoints kept, to another end. */
+static subject_t all_kept(const char *end)
+{
+    static char text[2048];
+    const char *top = strstr(subjects[1].text, "\"save_top_k\": 1"),
+               *most = strstr(subjects[1].text, "\"max_epochs\": 5");
+    snprintf(text, sizeof text, "%.*s\"save_top_k\": -1%.*s%s%s",
+             (int)(top - subjects[1].text), subjects[1].text,
+             (int)(most - top - strlen("\"save_top_k\": 1")),
+             top + strlen("\"save_top_k\": 1"), end, most + strlen("\"max_epochs\": 5"));
+    return (subject_t){"all kept", text};
+}
+
 static void every_checkpoint_leads_to_the_same_end(void)
 {
     char run_dir[PATH], from[2 * PATH], weights[PATH + 32];
     int count = 0, same = 0;
-    char text[2048];
-    subject_t all = subjects[1];
-    snprintf(text, sizeof text, "%s", all.text);
-    char *top = strstr(text, "\"save_top_k\": 1,");
-    memcpy(top, "\"save_top_k\":-1,", 16);
-    all.text = text;
+    subject_t all = all_kept("\"max_epochs\": 5");
     ok(run_whole(run_file(&all, "each"), "") == 0, "a run that keeps all checkpoints");
     newest_of("each", run_dir);
     snprintf(weights, sizeof weights, "%s/model.safetensors", run_dir);
@@ -431,6 +465,45 @@ static void every_checkpoint_leads_to_the_same_end(void)
     is_int(same, count, "from each the run comes to the same weights and figures");
     json_decref(log);
     free(end);
+}
+
+/* ---- counts ---- */
+
+static bool has_counts(const json_t *counts, const char *name, int begun, int completed)
+{
+    const json_t *of = json_object_get(counts, name);
+    int ready = -1, started = -1, processed = -1, done = -1;
+    json_unpack((json_t *)of, "{s:i, s:i, s:i, s:i}", "ready", &ready, "started",
+                &started, "processed", &processed, "completed", &done);
+    if (ready == begun && started == begun && processed == completed && done == completed)
+        return true;
+    tap_diag("%s: %d %d %d %d", name, ready, started, processed, done);
+    return false;
+}
+
+/* 10 batches of an epoch in 4 steps, and twice 3 of a validation. */
+static void loops_count_on_where_they_were(void)
+{
+    char run_dir[PATH], middle[PATH + 32];
+    subject_t whole = all_kept("\"max_epochs\": 5");
+    ok(run_whole(run_file(&whole, "counts"), "") == 0, "a run in steps of three batches");
+    newest_of("counts", run_dir);
+    snprintf(middle, sizeof middle, "%s/checkpoints/epoch=1-step=6", run_dir);
+    json_t *end = counts_of(run_dir, "last");
+    ok(has_counts(end, "epochs", 5, 4) && has_counts(end, "batches", 50, 50)
+           && has_counts(end, "steps", 20, 20) && has_counts(end, "val_batches", 30, 30),
+       "counts epochs, batches, optimizer steps and batches of validations");
+    subject_t part = all_kept("\"max_steps\": 8");
+    ok(run_whole(run_file(&part, "counts"), middle) == 0, "two steps more from a middle");
+    json_t *then = counts_of(run_dir, "last");
+    ok(has_counts(then, "epochs", 2, 1) && has_counts(then, "batches", 20, 20)
+           && has_counts(then, "steps", 8, 8) && has_counts(then, "val_batches", 12, 12),
+       "are counted from there");
+    whole = all_kept("\"max_epochs\": 5");
+    ok(run_whole(run_file(&whole, "counts"), "last") == 0, "and to the end");
+    json_t *again = counts_of(run_dir, "last");
+    ok(json_equal(end, again), "they come to the same");
+    json_decref(end), json_decref(then), json_decref(again);
 }
 
 /* ---- what may change ---- */
@@ -504,6 +577,7 @@ int main(int argc, char **argv)
         return 1;
     text_write();
     run(every_checkpoint_leads_to_the_same_end);
+    run(loops_count_on_where_they_were);
     run(a_run_may_be_made_longer_but_not_another);
     run(without_a_checkpoint_a_run_begins_afresh);
     run(a_damaged_checkpoint_is_passed_over);

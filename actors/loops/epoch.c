@@ -51,6 +51,16 @@ static void look_at_clock(pl_epoch_t *e)
 
 /* ---- batches ---- */
 
+/* The batches of a step are completed with it: until then its gradients are in no
+ * checkpoint. */
+void pl_epoch_complete(pl_epoch_t *e)
+{
+    if (!pl_due_step(&e->due, e->pass.done - 1))
+        return;
+    e->pass.counts.completed = e->pass.counts.processed;
+    e->steps.completed = e->steps.processed;
+}
+
 /* Answers come in order; what is not finite has been looked for and its step named. */
 static void batch_failed(pl_epoch_t *e, const pl_error_t *error)
 {
@@ -78,8 +88,11 @@ static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
     if (reply->skipped)
         step_skipped(e, reply->bad);
     e->global_step = pl_due_steps(&e->due, e->pass.done);
+    e->steps.processed += pl_due_step(&e->due, e->pass.done);
     e->samples += (uint64_t)samples;
     pl_pass_batch_done(&e->pass);
+    if (!pl_due_decision(&e->due, e->pass.done - 1))
+        pl_epoch_complete(e);
     if (e->may_skip && !pl_figures_are_finite(reply->figures))
         return;                                /* of a step that is going to be skipped */
     pl_figures_add(&e->sums, reply->figures);
@@ -122,7 +135,10 @@ static uint64_t epoch_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
                             .batch = batch->batch};
     const pl_how_t how = {.on_answer = batch_done,
                           .context = (void *)(intptr_t)batch->samples};
-    return pl_call_train_batch(e, pass->strategy, &msg, how, &pass->failure);
+    uint64_t sent = pl_call_train_batch(e, pass->strategy, &msg, how, &pass->failure);
+    e->steps.ready += step_due;
+    e->steps.started += step_due && sent;
+    return sent;
 }
 
 /* What was fetched last ends an optimizer step. */

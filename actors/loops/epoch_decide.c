@@ -25,6 +25,7 @@ static void decision_end(pl_epoch_t *e)
     if (*e->wish)
         pl_epoch_wish_stop(e, e->wish);
     e->decided = e->pass.done;
+    pl_epoch_complete(e);
     e->ended = most > 0 && e->global_step >= (uint64_t)most;
     pl_pace_paused(&e->pass.pace);
     pl_patience_renew(&e->pass.patience);

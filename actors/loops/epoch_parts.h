@@ -17,6 +17,7 @@ typedef struct pl_epoch {
 
     uint64_t global_step, total_steps;             /* of the run; total 0: unknown */
     uint64_t samples;                              /* trained on since the run began */
+    pl_counts_t steps;                             /* of the optimizer */
     pl_due_t due;                                  /* after which batch */
     uint32_t decided;                              /* batches up to the newest decision */
     unsigned decision;                             /* which part of it is under way */
@@ -67,6 +68,8 @@ void pl_epoch_sums_restore(pl_epoch_t *e);
 
 /* A callback, or the clock, wants the run to end: it does as soon as it may. */
 void pl_epoch_wish_stop(pl_epoch_t *e, const char *reason);
+/* What follows the newest batch is over. */
+void pl_epoch_complete(pl_epoch_t *e);
 
 /* ---- epoch_decide.c: what a batch is followed by ---- */
 

@@ -67,16 +67,29 @@ static uint32_t batches_kept(const pl_epoch_t *e)
     return done;
 }
 
+static json_t *counts_keep(const pl_epoch_t *e)
+{
+    return json_pack("{s:o, s:o}", "batches", pl_counts_keep(&e->pass.counts), "steps",
+                     pl_counts_keep(&e->steps));
+}
+
+static void counts_restore(pl_epoch_t *e, const json_t *kept)
+{
+    pl_counts_restore(&e->pass.counts, json_object_get(kept, "batches"));
+    pl_counts_restore(&e->steps, json_object_get(kept, "steps"));
+}
+
 static json_t *epoch_keep(const pl_epoch_t *e)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:o, s:o, s:O}", "epoch",
-                     (json_int_t)e->pass.epoch, "batch", (json_int_t)batches_kept(e),
-                     "global_step", (json_int_t)e->global_step, "samples",
-                     (json_int_t)e->samples, "skipped", (json_int_t)e->skipped,
-                     "lr_factor", number_keep(e->lr_factor), "stop",
-                     e->stopping && !e->told ? e->reason : "", "wish", e->wish, "sums",
-                     sums_keep(&e->sums), "since_log", sums_keep(&e->since_log), "newest",
-                     e->newest);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:o, s:o, s:o, s:O}",
+                     "epoch", (json_int_t)e->pass.epoch, "batch",
+                     (json_int_t)batches_kept(e), "global_step",
+                     (json_int_t)e->global_step, "samples", (json_int_t)e->samples,
+                     "skipped", (json_int_t)e->skipped, "lr_factor",
+                     number_keep(e->lr_factor), "stop",
+                     e->stopping && !e->told ? e->reason : "", "wish", e->wish, "counts",
+                     counts_keep(e), "sums", sums_keep(&e->sums), "since_log",
+                     sums_keep(&e->since_log), "newest", e->newest);
 }
 
 int pl_epoch_get_state(void *self, pl_call_t *call, const pl_body_t *body,
@@ -107,6 +120,7 @@ int pl_epoch_set_state(void *self, pl_call_t *call, const pl_body_t *body,
     e->skipped = (uint64_t)json_integer_value(json_object_get(kept, "skipped"));
     const char *wish = json_string_value(json_object_get(kept, "wish"));
     snprintf(e->wish, sizeof e->wish, "%s", wish ? wish : "");
+    counts_restore(e, json_object_get(kept, "counts"));
     e->lr_factor = number_of(json_object_get(kept, "lr_factor"));
     if (stop && *stop) {
         e->stopping = true;

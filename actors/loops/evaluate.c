@@ -1,11 +1,13 @@
 /* evaluate.c - the evaluate loop: forward all batches of a stage, sum the figures */
 #include <stdio.h>
+#include <string.h>
 
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
 #include "actors/loops/walk.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 
 typedef struct evaluate {
@@ -14,6 +16,7 @@ typedef struct evaluate {
     pl_figures_t figures;                                   /* of the source at hand */
     json_t *metrics;                                        /* of those before */
     uint32_t batches;
+    bool tries;                                             /* which counts for nothing */
 } evaluate_t;
 
 static void evaluate_names(pl_walk_t *walk, const char *names)
@@ -63,8 +66,7 @@ static int metrics_add(json_t *all, const json_t *own, const pl_pass_t *pass,
     char longer[128];
     const char *name;
     json_t *value;
-    json_object_foreach((json_t *)own, name, value)
-    {
+    json_object_foreach((json_t *)own, name, value) {
         snprintf(longer, sizeof longer, "%s/dataloader_idx_%u", name, pass->loader);
         if (json_object_set(all, pass->loaders > 1 ? longer : name, value) != 0)
             return pl_no_memory(err);
@@ -111,6 +113,8 @@ static void evaluate_end(pl_walk_t *walk, pl_call_t *call)
         pl_walk_begin(walk, call);
     else
         evaluate_reply(e, call);
+    if (e->tries)
+        walk->pass.counts = (pl_counts_t){0};
 }
 
 static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
@@ -135,13 +139,48 @@ static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
     walk->pass.epoch = body->evaluate.epoch;
     walk->limit = walk->pass.stage == PL_TEST ? walk->pass.options->limit_test_batches
                                               : walk->pass.options->limit_val_batches;
-    walk->most = body->evaluate.most ? body->evaluate.most : UINT32_MAX;
+    e->tries = body->evaluate.most != 0;
+    walk->most = e->tries ? body->evaluate.most : UINT32_MAX;
     snprintf(walk->what, sizeof walk->what, "the %s after step %llu",
              walk->pass.stage == PL_TEST ? "test" : "validation",
              (unsigned long long)e->global_step);
     pl_walk_begin(walk, call);
     return PL_OK;
 }
+
+/* ---- what a checkpoint keeps ---- */
+
+static int evaluate_get_state(void *self, pl_call_t *call, const pl_body_t *body,
+                              pl_error_t *err)
+{
+    (void)body;
+    const evaluate_t *e = self;
+    json_t *kept = json_pack("{s:{s:o}}", "counts", "val_batches",
+                             pl_counts_keep(&e->walk.pass.counts));
+    char *text = kept ? pl_metrics_text(kept, err) : (pl_no_memory(err), NULL);
+    json_decref(kept);
+    if (!text)
+        return err->code;
+    int code = pl_reply_get_state(call, &(pl_get_state_reply_t){.state = text});
+    pl_free(text);
+    return code;
+}
+
+static int evaluate_set_state(void *self, pl_call_t *call, const pl_body_t *body,
+                              pl_error_t *err)
+{
+    evaluate_t *e = self;
+    const char *text = body->set_state.state;
+    json_t *kept = pl_json_read(text, strlen(text), "the evaluate loop's state", err);
+    if (!kept)
+        return err->code;
+    const json_t *counts = json_object_get(kept, "counts");
+    pl_counts_restore(&e->walk.pass.counts, json_object_get(counts, "val_batches"));
+    json_decref(kept);
+    return pl_reply_set_state(call, &(pl_set_state_reply_t){0});
+}
+
+/* ---- the actor ---- */
 
 static void evaluate_cancel(void *self, pl_call_t *call)
 {
@@ -170,6 +209,8 @@ static void evaluate_release(void *self)
 static const pl_handler_t evaluate_handlers[] = {
     PL_ON(start, evaluate_start),
     PL_ON(evaluate, evaluate_evaluate),
+    PL_ON(get_state, evaluate_get_state),
+    PL_ON(set_state, evaluate_set_state),
     PL_HANDLERS_END,
 };
 

@@ -134,7 +134,7 @@ static int outcome_fill(pl_fit_t *fit, pl_error_t *err)
         return PL_ENOMEM;
     fit->outcome->stopped = fit->stopped;
     fit->outcome->global_step = fit->global_step;
-    fit->outcome->epoch = fit->epochs;
+    fit->outcome->epoch = fit->epochs.completed;
     fit->outcome->error = fit->failure;
     fit->outcome->seconds = (double)(pl_now() - fit->began) / 1e9;
     fit->outcome->metrics = pl_metrics_text(fit->metrics, err);
@@ -168,7 +168,7 @@ static uint64_t fit_ask(pl_fit_t *fit, unsigned point, pl_on_answer_t then,
                         pl_error_t *err)
 {
     pl_ask_callbacks_t msg = {.point = point,
-                              .epoch = fit->epochs,
+                              .epoch = fit->epochs.completed,
                               .global_step = fit->global_step,
                               .total_steps = fit->total_steps,
                               .samples = fit->samples,
@@ -225,7 +225,7 @@ static void fit_train(pl_fit_t *fit, bool goes_on);
  * checkpoint is made at once; an epoch that was broken off is none. */
 static void fit_wish(pl_fit_t *fit, const pl_ask_callbacks_reply_t *wish)
 {
-    const pl_ask_callbacks_t msg = {.epoch = fit->epochs,
+    const pl_ask_callbacks_t msg = {.epoch = fit->epochs.completed,
                                     .global_step = fit->global_step};
     pl_ask_log(fit, &fit->asking, &msg, wish, fit->metrics, NULL);
     pl_ask_freeze(fit, fit->strategy, wish, &fit->failure);
@@ -234,7 +234,7 @@ static void fit_wish(pl_fit_t *fit, const pl_ask_callbacks_reply_t *wish)
         fit->accumulate = wish->accumulate;
     if (wish->stop && !*fit->wish)
         snprintf(fit->wish, sizeof fit->wish, "%s", wish->reason);
-    if (*fit->wish && fit->epochs >= (uint64_t)fit->options->min_epochs
+    if (*fit->wish && fit->epochs.completed >= (uint64_t)fit->options->min_epochs
         && fit->global_step >= (uint64_t)fit->options->min_steps)
         fit->ended = fit->stopped = fit->wished = true;
     if (!fit->in_epoch)
@@ -252,8 +252,15 @@ static void fit_want_stopped(pl_fit_t *fit)
 static bool fit_is_over(const pl_fit_t *fit)
 {
     const pl_trainer_options_t *o = fit->options;
-    return fit->ended || (o->max_epochs >= 0 && fit->epochs >= (uint64_t)o->max_epochs)
+    return fit->ended
+           || (o->max_epochs >= 0 && fit->epochs.completed >= (uint64_t)o->max_epochs)
            || (o->max_steps >= 0 && fit->global_step >= (uint64_t)o->max_steps);
+}
+
+static void fit_begin_epoch(pl_fit_t *fit)
+{
+    fit->epochs.ready++;
+    fit_hook(fit, PL_HOOK_TRAIN_EPOCH_START, fit_epoch_begin);
 }
 
 static void fit_next(pl_fit_t *fit)
@@ -263,7 +270,7 @@ static void fit_next(pl_fit_t *fit)
     else if (fit_is_over(fit))
         fit_end(fit);
     else
-        fit_hook(fit, PL_HOOK_TRAIN_EPOCH_START, fit_epoch_begin);
+        fit_begin_epoch(fit);
 }
 
 static void fit_epoch_hooked(void *self, const pl_answer_t *answer)
@@ -271,7 +278,7 @@ static void fit_epoch_hooked(void *self, const pl_answer_t *answer)
     pl_fit_t *fit = self;
     if (fit_failed(fit, answer))
         return;
-    fit->epochs += fit->epoch_whole;
+    fit->epochs.completed += fit->epoch_whole;
     fit_wish(fit, &answer->body->ask_callbacks_reply);
     if (fit->epoch_whole)
         fit_want_stopped(fit);
@@ -329,6 +336,7 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     fit->wished |= fit->stopped && !fit->told_to_stop;
     snprintf(fit->wish, sizeof fit->wish, "%s", reply->wish);
     fit->epoch_whole = reply->whole;
+    fit->epochs.processed += reply->whole;
     fit->in_epoch = !reply->whole;
     if (fit->in_epoch)
         fit_want_stopped(fit);
@@ -347,7 +355,7 @@ static double seconds_left(const pl_fit_t *fit)
 static void fit_train(pl_fit_t *fit, bool goes_on)
 {
     pl_error_t err = {0};
-    pl_train_epoch_t msg = {.epoch = fit->epochs,
+    pl_train_epoch_t msg = {.epoch = fit->epochs.completed,
                             .batch = fit->resumes ? fit->batch : 0,
                             .global_step = fit->global_step,
                             .lr_factor = fit->lr_factor,
@@ -359,6 +367,8 @@ static void fit_train(pl_fit_t *fit, bool goes_on)
                             .goes_on = goes_on};
     if (!goes_on)
         fit->lr_factor = 1;
+    if (!goes_on && !fit->resumes)
+        fit->epochs.started++;
     fit->resumes = false;
     fit->in_epoch = true;
     fit_sent(fit,

@@ -20,11 +20,14 @@ static void keep_begin(pl_fit_t *fit);
 
 static void keeping_clear(pl_keeping_t *keeping)
 {
+    pl_free(keeping->epoch);
+    pl_free(keeping->evaluate);
     pl_free(keeping->progress);
     pl_free(keeping->callbacks);
     pl_free(keeping->loggers);
     pl_free(keeping->metrics);
     pl_object_unref(keeping->weights);
+    keeping->epoch = keeping->evaluate = NULL;
     keeping->progress = keeping->callbacks = keeping->loggers = keeping->metrics = NULL;
     keeping->weights = NULL;
 }
@@ -156,15 +159,12 @@ static void callbacks_told(void *self, const pl_answer_t *answer)
               &err);
 }
 
-static void epoch_told(void *self, const pl_answer_t *answer)
+static void loops_told(pl_fit_t *fit)
 {
-    pl_fit_t *fit = self;
     pl_error_t err = {0};
     pl_how_t how = {.on_answer = callbacks_told};
-    if (keep_failed(fit, answer))
-        return;
     pl_keeping_t *k = &fit->keeping;
-    k->progress = pl_fit_state(fit, answer->body->get_state_reply.state, &err);
+    k->progress = pl_fit_state(fit, k, &err);
     k->metrics = pl_metrics_text(fit->metrics, &err);
     if (!k->progress || !k->metrics) {
         keep_fail(fit, &err);
@@ -174,6 +174,31 @@ static void epoch_told(void *self, const pl_answer_t *answer)
               pl_call_get_state(fit, fit->asking.callback, &(pl_get_state_t){0}, how,
                                 &err),
               &err);
+}
+
+static void evaluate_told(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    if (keep_failed(fit, answer))
+        return;
+    fit->keeping.evaluate = pl_strdup(answer->body->get_state_reply.state);
+    loops_told(fit);
+}
+
+static void epoch_told(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    pl_error_t err = {0};
+    pl_how_t how = {.on_answer = evaluate_told};
+    if (keep_failed(fit, answer))
+        return;
+    fit->keeping.epoch = pl_strdup(answer->body->get_state_reply.state);
+    if (pl_is_nobody(fit->evaluate))
+        loops_told(fit);
+    else
+        keep_sent(fit,
+                  pl_call_get_state(fit, fit->evaluate, &(pl_get_state_t){0}, how, &err),
+                  &err);
 }
 
 static void keep_begin(pl_fit_t *fit)
@@ -187,7 +212,7 @@ static void keep_begin(pl_fit_t *fit)
         pl_wanted_add(&k->wanted, "", PL_STOPPED_CHECKPOINT, NULL);
     fit->has_stopped_one = !strcmp(k->wanted.save, PL_STOPPED_CHECKPOINT);
     k->global_step = fit->global_step;
-    k->epochs = fit->epochs;
+    k->epochs = fit->epochs.completed;
     fit->wanted = (pl_wanted_t){0};
     fit->serial++;
     keep_sent(fit, pl_call_get_state(fit, fit->epoch, &(pl_get_state_t){0}, how, &err),
@@ -198,7 +223,7 @@ static void keep_begin(pl_fit_t *fit)
 
 void pl_fit_log_weights(pl_fit_t *fit, pl_weights_t *weights)
 {
-    const pl_log_weights_t msg = {.epoch = fit->epochs,
+    const pl_log_weights_t msg = {.epoch = fit->epochs.completed,
                                   .global_step = fit->global_step,
                                   .weights = &weights->object};
     if (!pl_is_nobody(fit->asking.logger))

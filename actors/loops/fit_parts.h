@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "actors/loops/ask.h"
+#include "actors/loops/counts.h"
 #include "actors/wanted.h"
 #include "base/run.h"
 #include "runtime/cargo.h"
@@ -21,7 +22,8 @@ typedef struct pl_keeping {
     pl_wanted_t wanted;
     uint64_t global_step;
     uint32_t epochs;
-    char *progress, *callbacks, *loggers, *metrics;  /* texts of the parts */
+    /* Texts of the parts; progress has the loops' together. */
+    char *epoch, *evaluate, *progress, *callbacks, *loggers, *metrics;
     pl_weights_t *weights;               /* counted */
     void (*then)(pl_fit_t *fit);         /* all is copied: the run goes on  [it does] */
     void (*done)(pl_fit_t *fit);         /* who waits for the end of this one  [nobody] */
@@ -37,13 +39,13 @@ struct pl_fit {
     pl_call_t *call;                      /* the run  [NULL: idle] */
     int64_t began, before;                /* ns; before: of the runs it goes on from */
     int64_t max_time;                     /* ns  [0: no limit] */
-    uint32_t epochs;                      /* done */
-    uint64_t global_step, total_steps;    /* total_steps 0: not known */
-    uint64_t samples;                     /* trained on */
-    bool ended, stopped, epoch_whole;     /* epoch_whole: the newest was not cut short */
-    bool wished;                          /* a callback wished for the stop */
-    bool in_epoch;                        /* an epoch has begun and is not whole */
-    bool resumes;                         /* at this batch of it, from a checkpoint: */
+    pl_counts_t epochs;
+    uint64_t global_step, total_steps;     /* total_steps 0: not known */
+    uint64_t samples;                      /* trained on */
+    bool ended, stopped, epoch_whole;      /* epoch_whole: the newest was not cut short */
+    bool wished;                           /* a callback wished for the stop */
+    bool in_epoch;                         /* an epoch has begun and is not whole */
+    bool resumes;                          /* at this batch of it, from a checkpoint: */
     uint32_t batch;
     bool saving;                          /* the weights are on their way to the result */
     bool told;                            /* callbacks, that it fails */
@@ -78,8 +80,8 @@ void pl_fit_keep_release(pl_fit_t *fit);
 
 /* ---- fit_state.c: what it keeps of itself ---- */
 
-/* With the epoch loop's, a JSON text; from pl_text(). */
-char *pl_fit_state(const pl_fit_t *fit, const char *epoch, pl_error_t *err);
+/* With those of the loops below, a JSON text; from pl_text(). */
+char *pl_fit_state(const pl_fit_t *fit, const pl_keeping_t *keeping, pl_error_t *err);
 int pl_fit_set_state(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 
 #endif

@@ -8,24 +8,35 @@
 #include "base/error.h"
 #include "base/json_text.h"
 
-char *pl_fit_state(const pl_fit_t *fit, const char *epoch, pl_error_t *err)
+/* What a loop below told; a loop that is not there told nothing. */
+static json_t *inner_read(const char *text, pl_error_t *err)
 {
-    json_t *inner = pl_json_read(epoch, strlen(epoch), "the epoch loop's state", err);
-    if (!inner)
-        return NULL;
-    json_t *kept =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:b, s:s, s:I, s:O, s:o}",
-                  "epochs", (json_int_t)fit->epochs, "global_step",
-                  (json_int_t)fit->global_step, "samples", (json_int_t)fit->samples,
-                  "serial", (json_int_t)fit->serial, "accumulate",
-                  (json_int_t)fit->accumulate, "lr_factor", fit->lr_factor, "in_epoch",
-                  fit->in_epoch, "stop", fit->wished, "has_stopped_one",
-                  fit->has_stopped_one, "wish", fit->wish, "nanoseconds",
-                  (json_int_t)(fit->before + pl_now() - fit->began), "metrics",
-                  fit->metrics, "epoch", inner);
+    return text ? pl_json_read(text, strlen(text), "a loop's state", err) : json_null();
+}
+
+static json_t *fit_keep(const pl_fit_t *fit, json_t *epoch, json_t *evaluate)
+{
+    return json_pack(
+        "{s:{s:o}, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:b, s:s, s:I, s:O, s:o, s:o}",
+        "counts", "epochs", pl_counts_keep(&fit->epochs), "global_step",
+        (json_int_t)fit->global_step, "samples", (json_int_t)fit->samples, "serial",
+        (json_int_t)fit->serial, "accumulate", (json_int_t)fit->accumulate, "lr_factor",
+        fit->lr_factor, "in_epoch", fit->in_epoch, "stop", fit->wished, "has_stopped_one",
+        fit->has_stopped_one, "wish", fit->wish, "nanoseconds",
+        (json_int_t)(fit->before + pl_now() - fit->began), "metrics", fit->metrics,
+        "epoch", epoch, "validate", evaluate);
+}
+
+char *pl_fit_state(const pl_fit_t *fit, const pl_keeping_t *keeping, pl_error_t *err)
+{
+    json_t *epoch = inner_read(keeping->epoch, err);
+    json_t *evaluate = epoch ? inner_read(keeping->evaluate, err) : NULL;
+    json_t *kept = evaluate ? fit_keep(fit, epoch, evaluate) : NULL;
     char *text = kept ? pl_json_write(kept, PL_JSON_COMPACT) : NULL;
+    if (!evaluate)
+        json_decref(epoch);
     json_decref(kept);
-    if (!text)
+    if (!text && err->code == PL_OK)
         pl_no_memory(err);
     return text;
 }
@@ -38,13 +49,16 @@ static int64_t count_of(const json_t *kept, const char *key)
 static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
 {
     json_t *metrics = json_object_get(kept, "metrics");
-    fit->epochs = (uint32_t)count_of(kept, "epochs");
+    pl_counts_restore(&fit->epochs,
+                      json_object_get(json_object_get(kept, "counts"), "epochs"));
     fit->global_step = (uint64_t)count_of(kept, "global_step");
     fit->samples = (uint64_t)count_of(kept, "samples");
     fit->serial = (uint64_t)count_of(kept, "serial");
     fit->accumulate = (uint64_t)count_of(kept, "accumulate");
     fit->lr_factor = json_number_value(json_object_get(kept, "lr_factor"));
     fit->in_epoch = fit->resumes = json_is_true(json_object_get(kept, "in_epoch"));
+    fit->epochs.ready += fit->in_epoch;
+    fit->epochs.started += fit->in_epoch;
     fit->batch = (uint32_t)count_of(json_object_get(kept, "epoch"), "batch");
     fit->ended = fit->stopped = fit->wished = json_is_true(json_object_get(kept, "stop"));
     fit->has_stopped_one = json_is_true(json_object_get(kept, "has_stopped_one"));
@@ -55,8 +69,9 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
                                                                 : PL_OK;
 }
 
-/* The epoch loop has its own. */
-static void epoch_has(void *self, const pl_answer_t *answer)
+/* ---- the loops below have their own: one after the other ---- */
+
+static void all_have(void *self, const pl_answer_t *answer)
 {
     (void)self;
     if (answer->kind == PL_ANSWER_REPLY)
@@ -65,24 +80,49 @@ static void epoch_has(void *self, const pl_answer_t *answer)
         pl_call_fail(answer->context, answer->error);
 }
 
+static int inner_give(pl_fit_t *fit, pl_address_t loop, const char *state,
+                      pl_on_answer_t then, pl_call_t *call, pl_error_t *err)
+{
+    const pl_set_state_t msg = {.state = state};
+    const pl_how_t how = {.on_answer = then, .context = call};
+    return pl_call_set_state(fit, loop, &msg, how, err) ? PL_OK : err->code;
+}
+
+static void epoch_has(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    const char *evaluate = fit->keeping.evaluate;
+    pl_error_t err = {0};
+    if (answer->kind != PL_ANSWER_REPLY || !evaluate || pl_is_nobody(fit->evaluate))
+        all_have(self, answer);
+    else if (inner_give(fit, fit->evaluate, evaluate, all_have, answer->context, &err)
+             != PL_OK)
+        pl_call_fail(answer->context, &err);
+}
+
+/* A loop that was not there kept nothing. */
+static int inner_take(const json_t *kept, const char *loop, char **text_p,
+                      pl_error_t *err)
+{
+    const json_t *state = json_object_get(kept, loop);
+    *text_p = json_is_object(state) ? pl_json_write(state, PL_JSON_COMPACT) : NULL;
+    return json_is_object(state) && !*text_p ? pl_no_memory(err) : PL_OK;
+}
+
 int pl_fit_set_state(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_fit_t *fit = self;
     const char *text = body->set_state.state;
     json_t *kept = pl_json_read(text, strlen(text), "the loops' state", err);
-    char *epoch = kept ? pl_json_write(json_object_get(kept, "epoch"), PL_JSON_COMPACT)
-                       : NULL;
-    pl_how_t how = {.on_answer = epoch_has, .context = call};
-    int code = kept ? PL_OK : err->code;
-    if (kept && !epoch)
-        code = pl_no_memory(err);
+    int code = kept ? state_take(fit, kept, err) : err->code;
     if (code == PL_OK)
-        code = state_take(fit, kept, err);
-    if (code == PL_OK
-        && !pl_call_set_state(fit, fit->epoch, &(pl_set_state_t){.state = epoch}, how,
-                              err))
-        code = err->code;
-    pl_text_free(epoch);
+        code = inner_take(kept, "epoch", &fit->keeping.epoch, err);
+    if (code == PL_OK)
+        code = inner_take(kept, "validate", &fit->keeping.evaluate, err);
     json_decref(kept);
-    return code;
+    if (code != PL_OK)
+        return code;
+    if (!fit->keeping.epoch)
+        return pl_fail(err, PL_EFORMAT, "the loops' state lacks that of the epoch loop");
+    return inner_give(fit, fit->epoch, fit->keeping.epoch, epoch_has, call, err);
 }

@@ -96,6 +96,7 @@ void pl_pass_sent(pl_pass_t *pass, uint64_t call)
 void pl_pass_batch_done(pl_pass_t *pass)
 {
     pass->done++;
+    pass->counts.processed++;
     pass->pending--;
     pl_pace_ended(&pass->pace);
     pl_patience_renew(&pass->patience);
@@ -108,11 +109,14 @@ static void pass_fetched(void *self, const pl_answer_t *answer)
     if (pl_pass_failed(pass, answer))
         return;
     const pl_fetch_batch_reply_t *reply = &answer->body->fetch_batch_reply;
-    if (!reply->batch && pass->failure.code == PL_OK)
+    if (!reply->batch && pass->failure.code == PL_OK) {
         pl_fail(&pass->failure, PL_EBUG, "the data ended after %u of %u batches",
                 pass->done, pass->batches);
-    else if (pass->failure.code == PL_OK)
+    } else if (pass->failure.code == PL_OK) {
+        pass->counts.ready++;
         sent = pass->ops->send(pass, reply);
+        pass->counts.started += sent != 0;
+    }
     pl_pass_sent(pass, sent);
 }
 

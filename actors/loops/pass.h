@@ -7,6 +7,7 @@
 #ifndef PL_LOOPS_PASS_H
 #define PL_LOOPS_PASS_H
 
+#include "actors/loops/counts.h"
 #include "actors/loops/pace.h"
 #include "actors/loops/patience.h"
 #include "base/run.h"
@@ -47,9 +48,11 @@ struct pl_pass {
     uint32_t part, parts;
     uint32_t loaders;                                       /* that the stage has */
     uint32_t batches, fetched, done;
-    int pending;                             /* calls under way */
-    bool halted;                             /* the loop waits for something else: nothing
-                                                is fetched */
+    pl_counts_t counts;                 /* of batches, over all passes; `completed` is the
+                                           loop's to count */
+    int pending;                        /* calls under way */
+    bool halted;                        /* the loop waits for something else: nothing
+                                           is fetched */
     pl_error_t failure;
     pl_pace_t pace;
     pl_patience_t patience;                               /* with the next batch to end */

@@ -56,6 +56,7 @@ static void walk_batch_done(void *self, const pl_answer_t *answer)
         w->ops->on_batch(w, &answer->body->evaluate_batch_reply,
                          (intptr_t)answer->context);
     pl_pass_batch_done(pass);
+    pass->counts.completed++;
     walk_report(w);
     pl_pass_go_on(pass);
 }

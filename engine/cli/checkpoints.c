@@ -44,6 +44,22 @@ static json_int_t integer_of(const json_t *object, const char *key)
     return json_integer_value(json_object_get(object, key));
 }
 
+/* How often each loop has turned: what they keep lies one in the other, as they call. */
+static void show_counts(const json_t *progress)
+{
+    const char *name;
+    json_t *member;
+    json_object_foreach(json_object_get(progress, "counts"), name, member)
+        cli_print("  %-12s %lld ready, %lld started, %lld processed, %lld completed\n",
+                  name, (long long)integer_of(member, "ready"),
+                  (long long)integer_of(member, "started"),
+                  (long long)integer_of(member, "processed"),
+                  (long long)integer_of(member, "completed"));
+    json_object_foreach((json_t *)progress, name, member)
+        if (json_is_object(member))
+            show_counts(member);
+}
+
 void cli_checkpoint_show(const json_t *manifest)
 {
     char bytes[24];
@@ -52,6 +68,7 @@ void cli_checkpoint_show(const json_t *manifest)
               (long long)integer_of(manifest, "epoch"),
               cli_bytes(bytes_of(manifest), bytes),
               json_object_get(manifest, "verified") ? ", every block verified" : "");
+    show_counts(json_object_get(manifest, "progress"));
 }
 
 /* ---- of a run ---- */

@@ -1,0 +1,17 @@
+/* counts.c - how often a loop has turned, in a checkpoint and back */
+#include "actors/loops/counts.h"
+
+json_t *pl_counts_keep(const pl_counts_t *counts)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "ready", (json_int_t)counts->ready,
+                     "started", (json_int_t)counts->started, "processed",
+                     (json_int_t)counts->processed, "completed",
+                     (json_int_t)counts->completed);
+}
+
+void pl_counts_restore(pl_counts_t *counts, const json_t *kept)
+{
+    const uint64_t completed =
+        (uint64_t)json_integer_value(json_object_get(kept, "completed"));
+    *counts = (pl_counts_t){completed, completed, completed, completed};
+}
