@@ -488,6 +488,13 @@ PL_API int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t
  * names file and bytes.  pl_text_free() frees it.  Any thread; it may take a while. */
 PL_API char *pl_checkpoint_describe(const char *path, bool verify, pl_error_t *err);
 
+/* Which weights a run directory stands for, wherever one is taken as a checkpoint:
+ * {"path": "runs/0001/checkpoints/epoch=3-step=40", "which": "best", "monitor":
+ * "val_loss"} by the first model_checkpoint that has a monitor; else "newest", a
+ * checkpoint, or "final", the file that the run ended with, whichever has more steps.
+ * PL_ENOTFOUND: there are none.  pl_text_free() frees it.  Any thread. */
+PL_API char *pl_run_describe(const char *run_dir, pl_error_t *err);
+
 /* What a .safetensors file holds, without its data: {"tensors": {"fc1.weight": {"dtype":
  * "F32", "shape": [128, 784], "offset": 696, "bytes": 401408}, …}, "metadata": {"module":
  * "…", …}}; offsets count from the file's start.  All of the header is checked, as when

@@ -101,7 +101,8 @@ static void start(const char *list)
 {
     queen_open();
     notes[0] = '\0';
-    pl_job_t *job = queen_job("{\"trainer\": {\"enable_model_summary\": false},"
+    pl_job_t *job = queen_job("{\"trainer\": {\"enable_model_summary\": false,"
+                              " \"enable_checkpointing\": false},"
                               " \"callbacks\": %s}",
                               list);
     callbacks = queen_spawn(&pl_callback_connector,
@@ -250,7 +251,8 @@ static void every_call_ends_whichever_allocation_fails(void)
     for (; failed && nth < 1000; nth++) {
         long before = scarce_live();
         queen_open();
-        pl_job_t *job = queen_job("{\"trainer\": {\"enable_model_summary\": false},"
+        pl_job_t *job = queen_job("{\"trainer\": {\"enable_model_summary\": false,"
+                                  " \"enable_checkpointing\": false},"
                                   " \"callbacks\": [\"watcher\", \"progress\"]}");
         scarce_fail(nth + 1);
         callbacks = queen_spawn(&pl_callback_connector,

@@ -120,7 +120,7 @@ a_fit_ends_with_its_result() {
     is "$status" 0 "status 0"
     like "$out" '^val_acc +[01]\.[0-9]+$' "the validation result"
     like "$out" '^done after 3 epochs, 36 steps in [0-9.]+ s$' "how long it took"
-    like "$out" '^written to runs/0001: metrics.jsonl model.safetensors run.json$' "and where all is"
+    like "$out" '^written to runs/0001: checkpoints metrics.jsonl model.safetensors run.json$' "and where all is"
     is "$(grep -c 'next you could try' <<<"$out")" 0 "without hints where nobody reads them"
     is "$(tr -d '\n' <<<"$err" | grep -c "$(printf '[\r\033]')")" 0 "progress is plain lines where there is no terminal"
     like "$err" '^epoch 3/3 .*val_acc' "with the validations"

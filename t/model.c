@@ -124,7 +124,7 @@ static const char *changed(void (*change)(pl_weights_t *weights))
     pl_weights_t *weights = pl_weights_read(run_dir, &err);
     snprintf(path, sizeof path, "%s/changed.safetensors", tap_folder());
     change(weights);
-    ok(pl_weights_write(path, weights, &err) == PL_OK, "a file");
+    ok(pl_weights_write(path, weights, 0, &err) == PL_OK, "a file");
     pl_object_unref(weights);
     return path;
 }

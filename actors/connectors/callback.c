@@ -71,10 +71,13 @@ static int hosted_start(hosted_t *hosted, pl_error_t *err)
 
 /* Callbacks that need not be listed: an option of the trainer has them. */
 static const struct {
-    const char *name;
+    const char *name, *key;
     size_t option;
 } usual[] = {
-    {"model_summary", offsetof(pl_trainer_options_t, enable_model_summary)},
+    {"model_summary", "trainer.enable_model_summary",
+     offsetof(pl_trainer_options_t, enable_model_summary)},
+    {"model_checkpoint", "trainer.enable_checkpointing",
+     offsetof(pl_trainer_options_t, enable_checkpointing)},
 };
 enum { USUAL = sizeof usual / sizeof *usual };
 
@@ -104,13 +107,11 @@ static int hosted_add(callbacks_t *callbacks, const pl_options_t *options,
     return code;
 }
 
-static int usual_refuse(const pl_options_t *options, const char *name, pl_error_t *err)
+static int usual_refuse(const pl_options_t *options, int k, pl_error_t *err)
 {
-    char key[64];
-    snprintf(key, sizeof key, "trainer.enable_%s", name);
-    return pl_options_fail(err, PL_EINVAL, options, key,
-                           "\"%s\" is listed, and \"%s\" is false: leave one out", name,
-                           key);
+    return pl_options_fail(err, PL_EINVAL, options, usual[k].key,
+                           "\"%s\" is listed, and \"%s\" is false: leave one out",
+                           usual[k].name, usual[k].key);
 }
 
 static int usual_add(callbacks_t *callbacks, const pl_job_t *job, int listed,
@@ -121,7 +122,7 @@ static int usual_add(callbacks_t *callbacks, const pl_job_t *job, int listed,
         bool wanted = *(const bool *)((const char *)job->trainer + usual[k].option);
         bool given = is_listed(job->options, listed, usual[k].name);
         if (given && !wanted)
-            code = usual_refuse(job->options, usual[k].name, err);
+            code = usual_refuse(job->options, k, err);
         else if (wanted && !given)
             code = hosted_add(callbacks, job->options, usual[k].name, err);
     }

@@ -111,6 +111,7 @@ static int checkpoint_on_save(void *self, pl_call_t *call, const pl_body_t *body
     if (!checkpoint->path)
         return pl_fail(err, PL_ESTATE, "this run has no directory to save to");
     const pl_write_weights_t fields = {.path = checkpoint->path,
+                                       .global_step = body->save.global_step,
                                        .weights = body->save.weights};
     const pl_how_t how = {.on_answer = checkpoint_on_written, .context = call};
     if (!pl_call_write_weights(self, pl_peer(self, "writer"), &fields, how, err))

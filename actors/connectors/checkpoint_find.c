@@ -125,27 +125,15 @@ pl_weights_t *pl_checkpoint_weights(const char *path, bool whole, pl_error_t *er
 
 /* ---- candidates ---- */
 
-typedef struct candidate {
-    char *path;
-    json_t *manifest;                                  /* [it cannot be read: why says] */
-    json_int_t serial;
-    pl_error_t why;
-} candidate_t;
-
-typedef struct candidates {
-    candidate_t *at;
-    int count, room;
-} candidates_t;
-
 static int newer_first(const void *a, const void *b)
 {
-    const candidate_t *x = a, *y = b;
+    const pl_candidate_t *x = a, *y = b;
     if (x->serial != y->serial)
         return x->serial < y->serial ? 1 : -1;
     return strcmp(x->path, y->path);
 }
 
-static void candidates_release(candidates_t *all)
+void pl_candidates_release(pl_candidates_t *all)
 {
     for (int k = 0; k < all->count; k++) {
         pl_free(all->at[k].path);
@@ -154,10 +142,10 @@ static void candidates_release(candidates_t *all)
     pl_free(all->at);
 }
 
-static int candidate_add(candidates_t *all, const char *folder, const char *name,
+static int candidate_add(pl_candidates_t *all, const char *folder, const char *name,
                          pl_error_t *err)
 {
-    candidate_t found = {.path = pl_text("%s/%s", folder, name)};
+    pl_candidate_t found = {.path = pl_text("%s/%s", folder, name)};
     if (!found.path || PL_GROW(all->at, all->count, all->room) != PL_OK) {
         pl_free(found.path);
         return pl_no_memory(err);
@@ -170,10 +158,12 @@ static int candidate_add(candidates_t *all, const char *folder, const char *name
     return PL_OK;
 }
 
-static int candidates_list(candidates_t *all, const char *folder, pl_error_t *err)
+int pl_candidates_list(pl_candidates_t *all, const char *run_dir, pl_error_t *err)
 {
-    DIR *entries = opendir(folder);
-    int code = PL_OK;
+    *all = (pl_candidates_t){0};
+    char *folder = pl_text("%s/" PL_CHECKPOINTS_FOLDER, run_dir);
+    DIR *entries = folder ? opendir(folder) : NULL;
+    int code = folder ? PL_OK : pl_no_memory(err);
     for (const struct dirent *entry;
          code == PL_OK && entries && (entry = readdir(entries));)
         if (entry->d_name[0] != '.')
@@ -182,6 +172,9 @@ static int candidates_list(candidates_t *all, const char *folder, pl_error_t *er
         closedir(entries);
     if (all->count)
         qsort(all->at, (size_t)all->count, sizeof *all->at, newer_first);
+    if (code != PL_OK)
+        pl_candidates_release(all);
+    pl_free(folder);
     return code;
 }
 
@@ -199,7 +192,8 @@ static int refuse(pl_found_t *found, const pl_error_t *why, pl_error_t *err)
 }
 
 /* PL_OK also when it is refused: then *why says. */
-static int candidate_take(pl_found_t *found, const candidate_t *one, pl_error_t *err)
+static int pl_candidate_take(pl_found_t *found, const pl_candidate_t *one,
+                             pl_error_t *err)
 {
     pl_error_t why = one->why;
     if (one->manifest)
@@ -213,13 +207,13 @@ static int candidate_take(pl_found_t *found, const candidate_t *one, pl_error_t 
 
 static int newest_take(pl_found_t *found, const char *run_dir, pl_error_t *err)
 {
-    candidates_t all = {0};
-    char *folder = pl_text("%s/" PL_CHECKPOINTS_FOLDER, run_dir);
-    int code = folder ? candidates_list(&all, folder, err) : pl_no_memory(err);
+    pl_candidates_t all;
+    int code = pl_candidates_list(&all, run_dir, err);
+    if (code != PL_OK)
+        return code;
     for (int k = 0; k < all.count && !found->path && code == PL_OK; k++)
-        code = candidate_take(found, &all.at[k], err);
-    candidates_release(&all);
-    pl_free(folder);
+        code = pl_candidate_take(found, &all.at[k], err);
+    pl_candidates_release(&all);
     return code;
 }
 
@@ -248,7 +242,7 @@ static char *run_dir_of(const char *checkpoint)
 static int named_take(pl_found_t *found, const char *from, pl_error_t *err)
 {
     pl_error_t why = {0};
-    candidate_t one = {.path = pl_strdup(from)};
+    pl_candidate_t one = {.path = pl_strdup(from)};
     one.manifest = one.path ? pl_checkpoint_manifest(from, &why) : NULL;
     found->weights = one.manifest ? weights_take(from, one.manifest, true, &why) : NULL;
     found->path = one.path;

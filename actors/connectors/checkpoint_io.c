@@ -36,9 +36,12 @@ static int file_write(const pl_checkpoint_t *checkpoint, const pl_weights_t *wei
 {
     const char *name = part == PL_WEIGHTS_MODULE ? PL_CHECKPOINT_MODEL
                                                  : PL_CHECKPOINT_OPTIMIZER;
+    const json_int_t step = json_integer_value(json_object_get(manifest, "global_step"));
     pl_sums_t sums = {0};
     char *path = pl_checkpoint_file(checkpoint, name, err);
-    int code = path ? pl_weights_write_part(path, weights, part, &sums, err) : PL_ENOMEM;
+    int code = path ? pl_weights_write_part(path, weights, part, (uint64_t)step, &sums,
+                                            err)
+                    : PL_ENOMEM;
     if (code == PL_OK)
         code = pl_checkpoint_note(manifest, name, &sums, err);
     pl_sums_release(&sums);

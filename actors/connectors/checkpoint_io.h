@@ -3,6 +3,8 @@
 #ifndef PL_CONNECTORS_CHECKPOINT_IO_H
 #define PL_CONNECTORS_CHECKPOINT_IO_H
 
+#include <jansson.h>
+
 #include "runtime/actor.h"
 
 /* `start`: needs nothing. */
@@ -10,6 +12,23 @@ extern const pl_actor_ops_t pl_io_checkpoint;
 
 /* The folder of the checkpoints in a run directory. */
 #define PL_CHECKPOINTS_FOLDER "checkpoints"
+
+/* The checkpoints in a run directory, newest first; what cannot be read comes before. */
+typedef struct pl_candidate {
+    char *path;
+    json_t *manifest;                                  /* [it cannot be read: why says] */
+    json_int_t serial;
+    pl_error_t why;
+} pl_candidate_t;
+
+typedef struct pl_candidates {
+    pl_candidate_t *at;
+    int count, room;
+} pl_candidates_t;
+
+/* PL_ENOMEM; to be released only after PL_OK. */
+int pl_candidates_list(pl_candidates_t *all, const char *run_dir, pl_error_t *err);
+void pl_candidates_release(pl_candidates_t *all);
 
 /* What was found to go on from. */
 typedef struct pl_found {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "actors/connectors/checkpoint_io.h"
+#include "actors/connectors/run_weights.h"
 #include "actors/connectors/writer.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -36,10 +37,14 @@ static char *tensor_name(const pl_output_t *tensor)
 }
 
 int pl_weights_write_part(const char *path, const pl_weights_t *weights,
-                          pl_weights_part_t part, pl_sums_t *sums, pl_error_t *err)
+                          pl_weights_part_t part, uint64_t global_step, pl_sums_t *sums,
+                          pl_error_t *err)
 {
+    char step[24];
+    snprintf(step, sizeof step, "%llu", (unsigned long long)global_step);
     const pl_metadata_t metadata[] = {
         {"format", "paceline"},
+        {"global_step", step},
         {"module", weights->module ? weights->module : "{}"},
         {"facts", weights->facts ? weights->facts : "{}"},
     };
@@ -57,7 +62,7 @@ int pl_weights_write_part(const char *path, const pl_weights_t *weights,
         code = source[count].name ? PL_OK : pl_no_memory(err);
         count += code == PL_OK;
     }
-    const pl_safetensors_content_t content = {source, count, metadata, 3, sums};
+    const pl_safetensors_content_t content = {source, count, metadata, 4, sums};
     if (code == PL_OK)
         code = pl_safetensors_write(path, &content, err);
     for (int k = 0; k < count; k++)
@@ -66,9 +71,11 @@ int pl_weights_write_part(const char *path, const pl_weights_t *weights,
     return code;
 }
 
-int pl_weights_write(const char *path, const pl_weights_t *weights, pl_error_t *err)
+int pl_weights_write(const char *path, const pl_weights_t *weights, uint64_t global_step,
+                     pl_error_t *err)
 {
-    return pl_weights_write_part(path, weights, PL_WEIGHTS_MODULE, NULL, err);
+    return pl_weights_write_part(path, weights, PL_WEIGHTS_MODULE, global_step, NULL,
+                                 err);
 }
 
 /* ---- Reading ---- */
@@ -128,47 +135,39 @@ static pl_weights_t *weights_of_file(const char *path, pl_error_t *err)
     return weights;
 }
 
-static bool is_there(const char *folder, const char *name)
-{
-    char path[PATH_MAX];
-    int length = snprintf(path, sizeof path, "%s/%s", folder, name);
-    return length < (int)sizeof path && access(path, F_OK) == 0;
-}
-
-/* Of a run that has not ended: its newest valid checkpoint's. */
+/* Of a run directory; what is damaged is passed over while there is something else. */
 static pl_weights_t *weights_of_run(const char *run_dir, pl_error_t *err)
 {
-    pl_found_t found;
-    if (pl_checkpoint_find("", "", run_dir, &found, err) != PL_OK)
-        return NULL;
-    pl_weights_t *weights = pl_checkpoint_weights(found.path, false, err);
-    pl_found_release(&found);
+    pl_run_weights_t all;
+    pl_error_t first = {0}, why;
+    pl_weights_t *weights = NULL;
+    int code = pl_run_weights_list(run_dir, &all, err);
+    for (int k = 0; code == PL_OK && k < all.count && !weights; k++) {
+        weights = all.at[k].is_file ? weights_of_file(all.at[k].path, &why)
+                                    : pl_checkpoint_weights(all.at[k].path, false, &why);
+        if (!weights && first.code == PL_OK)
+            first = why;
+    }
+    if (!weights && code == PL_OK)
+        pl_fail(err, first.code, "%s", first.text);
+    if (code == PL_OK)
+        pl_run_weights_release(&all);
     return weights;
 }
 
-static pl_weights_t *weights_of_folder(const char *folder, pl_error_t *err)
+static bool is_checkpoint(const char *folder)
 {
-    if (is_there(folder, PL_CHECKPOINT_MANIFEST))
-        return pl_checkpoint_weights(folder, false, err);
-    if (is_there(folder, PL_WEIGHTS_FILE)) {
-        char *inside = pl_text("%s/" PL_WEIGHTS_FILE, folder);
-        pl_weights_t *weights = inside ? weights_of_file(inside, err)
-                                       : (pl_no_memory(err), NULL);
-        pl_text_free(inside);
-        return weights;
-    }
-    if (is_there(folder, PL_CHECKPOINTS_FOLDER))
-        return weights_of_run(folder, err);
-    pl_fail(err, PL_ENOTFOUND,
-            "%s: there are no weights (" PL_WEIGHTS_FILE ") and no checkpoints in this "
-            "directory",
-            folder);
-    return NULL;
+    char path[PATH_MAX];
+    int length = snprintf(path, sizeof path, "%s/" PL_CHECKPOINT_MANIFEST, folder);
+    return length < (int)sizeof path && access(path, F_OK) == 0;
 }
 
 pl_weights_t *pl_weights_read(const char *path, pl_error_t *err)
 {
     struct stat what;
     bool folder = stat(path, &what) == 0 && S_ISDIR(what.st_mode);
-    return folder ? weights_of_folder(path, err) : weights_of_file(path, err);
+    if (!folder)
+        return weights_of_file(path, err);
+    return is_checkpoint(path) ? pl_checkpoint_weights(path, false, err)
+                               : weights_of_run(path, err);
 }

@@ -25,11 +25,12 @@ static int writer_on_write(void *self, pl_call_t *call, const pl_body_t *body,
                            pl_error_t *err)
 {
     (void)self;
-    const char *path = body->write_weights.path;
-    const pl_weights_t *weights = (const pl_weights_t *)body->write_weights.weights;
-    int code = pl_weights_write(path, weights, err);
-    if (code == PL_ENOTFOUND && (code = pl_run_dir_make_again(path, err)) == PL_OK)
-        code = pl_weights_write(path, weights, err);
+    const pl_write_weights_t *wanted = &body->write_weights;
+    const pl_weights_t *weights = (const pl_weights_t *)wanted->weights;
+    int code = pl_weights_write(wanted->path, weights, wanted->global_step, err);
+    if (code == PL_ENOTFOUND
+        && (code = pl_run_dir_make_again(wanted->path, err)) == PL_OK)
+        code = pl_weights_write(wanted->path, weights, wanted->global_step, err);
     return code == PL_OK ? pl_reply_write_weights(call, &(pl_write_weights_reply_t){0})
                          : code;
 }

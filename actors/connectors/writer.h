@@ -16,15 +16,16 @@ typedef enum pl_weights_part {
     PL_WEIGHTS_OPTIMIZER
 } pl_weights_part_t;
 
-/* The module's tensors or the optimizer's to a safetensors file, durably, and its sums
- * [not wanted]; errors as of pl_safetensors_write(). */
+/* The module's tensors or the optimizer's after so many steps to a safetensors file,
+ * durably, and its sums [not wanted]; errors as of pl_safetensors_write(). */
 int pl_weights_write_part(const char *path, const struct pl_weights *weights,
-                          pl_weights_part_t part, struct pl_sums *sums, pl_error_t *err);
+                          pl_weights_part_t part, uint64_t global_step,
+                          struct pl_sums *sums, pl_error_t *err);
 /* The module's. */
-int pl_weights_write(const char *path, const struct pl_weights *weights, pl_error_t *err);
-/* Of a file, a checkpoint, or a run directory: what it ended with, or its newest valid
- * checkpoint.  PL_ENOTFOUND, PL_EIO, PL_EFORMAT, PL_EUNSUPPORTED
- * name file and tensor.  NULL after an error. */
+int pl_weights_write(const char *path, const struct pl_weights *weights,
+                     uint64_t global_step, pl_error_t *err);
+/* Of a file, a checkpoint, or a run directory: see run_weights.h.  PL_ENOTFOUND, PL_EIO,
+ * PL_EFORMAT, PL_EUNSUPPORTED name file and tensor.  NULL after an error. */
 struct pl_weights *pl_weights_read(const char *path, pl_error_t *err);
 
 /* The file of the weights in a run directory. */

@@ -199,6 +199,7 @@ static void show_parts(const json_t *run)
 /* What was found of a path; to be released. */
 typedef struct found {
     json_t *run, *metrics, *weights;                        /* NULL: there is none */
+    json_t *chosen;                                         /* which weights they are */
     json_t *checkpoint, *checkpoints;                       /* what it is; what it has */
 } found_t;
 
@@ -207,6 +208,7 @@ static void found_release(found_t *found)
     json_decref(found->run);
     json_decref(found->metrics);
     json_decref(found->weights);
+    json_decref(found->chosen);
     json_decref(found->checkpoint);
     json_decref(found->checkpoints);
 }
@@ -227,10 +229,13 @@ static int look_into_folder(const char *folder, bool verify, found_t *found,
     int code = read_run(folder, &found->run, err);
     if (code == PL_OK)
         code = newest_metrics(folder, found->metrics, err);
-    snprintf(path, sizeof path, "%s/" CLI_WEIGHTS, folder);
-    if (code == PL_OK && access(path, F_OK) == 0
-        && !(found->weights = cli_weights_read(path, err)))
-        return PL_EFORMAT;
+    if (code == PL_OK)
+        found->chosen = cli_run_weights(folder, NULL);
+    if (found->chosen) {
+        cli_weights_file(folder, path);
+        if (!(found->weights = cli_weights_read(path, err)))
+            return PL_EFORMAT;
+    }
     if (code != PL_OK || found->run || found->weights)
         return code;
     snprintf(path, sizeof path, "%s/latest", folder);
@@ -239,6 +244,24 @@ static int look_into_folder(const char *folder, bool verify, found_t *found,
                    "%s%s",
                    folder, access(path, F_OK) == 0 ? "; the newest run in it is " : "",
                    access(path, F_OK) == 0 ? path : "");
+}
+
+/* "weights      checkpoints/epoch=3-step=40, the best by val_loss" */
+static void show_chosen(const char *folder, const json_t *chosen)
+{
+    const char *path = json_string_value(json_object_get(chosen, "path")),
+               *which = json_string_value(json_object_get(chosen, "which")),
+               *monitor = json_string_value(json_object_get(chosen, "monitor"));
+    size_t length = strlen(folder);
+    if (!path)
+        return;
+    if (!strncmp(path, folder, length) && path[length] == '/')
+        path += length + 1;
+    if (monitor)
+        cli_print("  weights      %s, the best by %s\n", path, monitor);
+    else
+        cli_print("  weights      %s, %s\n", path,
+                  strcmp(which, "final") ? "the newest" : "what the run ended with");
 }
 
 static void show(const char *path, const found_t *found)
@@ -254,6 +277,7 @@ static void show(const char *path, const found_t *found)
         show_parts(found->run);
         show_metrics(found->metrics);
         cli_checkpoints_show(found->checkpoints);
+        show_chosen(path, found->chosen);
     }
     if (!found->weights)
         return;
@@ -271,6 +295,8 @@ static json_t *as_json(const char *path, const found_t *found)
         json_object_set(json, "metrics", found->metrics);
     if (found->checkpoint)
         json_object_set(json, "manifest", found->checkpoint);
+    if (found->chosen)
+        json_object_set(json, "weights", found->chosen);
     if (json_object_size(found->checkpoints))
         json_object_set(json, "checkpoints", found->checkpoints);
     json_object_update(json, found->weights);

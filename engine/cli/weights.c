@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/checkpoints.h"
+
 enum { BESIDE = PATH_MAX + 300 };                   /* bytes: a folder and a name in it */
 
 json_t *cli_weights_read(const char *path, pl_error_t *err)
@@ -20,12 +22,37 @@ json_t *cli_weights_read(const char *path, pl_error_t *err)
     return said;
 }
 
+json_t *cli_run_weights(const char *run_dir, pl_error_t *err)
+{
+    char *text = pl_run_describe(run_dir, err);
+    json_t *said = text ? json_loads(text, 0, NULL) : NULL;
+    if (text && !said)
+        pl_fail(err, PL_ENOMEM, "out of memory");
+    pl_text_free(text);
+    return said;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+void cli_weights_file(const char *checkpoint, char file[PATH_MAX])
+{
+    bool of_run = is_folder(checkpoint) && !cli_is_checkpoint(checkpoint);
+    json_t *said = of_run ? cli_run_weights(checkpoint, NULL) : NULL;
+    const char *path = of_run ? json_string_value(json_object_get(said, "path"))
+                              : checkpoint;
+    snprintf(file, PATH_MAX, "%s%s", path ? path : "",
+             path && is_folder(path) ? "/" CLI_WEIGHTS : "");
+    json_decref(said);
+}
+
 json_t *cli_weights_facts(const char *checkpoint)
 {
     char path[PATH_MAX];
-    struct stat status;
-    bool folder = stat(checkpoint, &status) == 0 && S_ISDIR(status.st_mode);
-    snprintf(path, sizeof path, "%s%s", checkpoint, folder ? "/" CLI_WEIGHTS : "");
+    cli_weights_file(checkpoint, path);
     json_t *said = cli_weights_read(path, NULL);
     const json_t *metadata = json_object_get(said, "metadata");
     const char *facts = json_string_value(json_object_get(metadata, "facts"));
@@ -85,10 +112,8 @@ static void newest_beside(const char *folder, char newest[BESIDE])
 
 int cli_weights_check(const char *checkpoint, pl_error_t *err)
 {
-    struct stat status;
     char newest[BESIDE];
-    if (stat(checkpoint, &status) != 0 || !S_ISDIR(status.st_mode)
-        || has_weights(checkpoint))
+    if (!is_folder(checkpoint) || has_weights(checkpoint))
         return PL_OK;
     newest_beside(checkpoint, newest);
     return pl_fail(err, PL_ENOTFOUND,

@@ -253,7 +253,8 @@ static char *model_checkpoint_state(const void *self, pl_error_t *err)
                                         isfinite(m->kept[k].score)
                                             ? json_real(m->kept[k].score)
                                             : json_null()));
-    return pl_state_write(json_pack("{s:I, s:o}", "step", (json_int_t)m->saved_step,
+    return pl_state_write(json_pack("{s:I, s:s, s:o}", "step",
+                                    (json_int_t)m->saved_step, "monitor", m->monitor,
                                     "kept", kept),
                           err);
 }
