@@ -433,6 +433,34 @@ validate_and_test_write_figures() {
     like "$out" '^done in [0-9.]+ s$' "and that it is done"
 }
 
+# loss_of CHECKPOINT - the val_loss of its weights
+loss_of() {
+    "$paceline" validate run.json --checkpoint "$1" --json 2>&1 | grep -o '"val_loss":[0-9.]*' | tail -n 1
+}
+
+a_run_directory_stands_for_its_best_or_newest_weights() {
+    try "$paceline" fit run.json --set trainer.run_name=plain
+    is "$(echo runs/plain/checkpoints/*)" "runs/plain/checkpoints/epoch=2-step=36" "a run keeps its newest epoch unasked"
+    try "$paceline" inspect runs/plain
+    like "$out" '^  weights +model.safetensors, what the run ended with$' "and stands for what it ended with"
+    rm runs/plain/model.safetensors
+    try "$paceline" inspect runs/plain
+    like "$out" '^  weights +checkpoints/epoch=2-step=36, the newest$' "or else for the newest checkpoint"
+    is "$(loss_of runs/plain)" "$(loss_of runs/plain/checkpoints/epoch=2-step=36)" "which is what is taken"
+    "$paceline" fit run.json --set trainer.run_name=worst \
+        --set 'callbacks=[{"name": "model_checkpoint", "monitor": "val_loss", "mode": "max"}]' 2>err.txt >out.txt
+    try "$paceline" inspect runs/worst
+    like "$out" '^  weights +checkpoints/epoch=0-step=12, the best by val_loss$' "with a monitor for the best"
+    is "$(loss_of runs/worst)" "$(loss_of runs/worst/checkpoints/epoch=0-step=12)" "which is what is taken"
+    ok "and another than the last" test "$(loss_of runs/worst)" != "$(loss_of runs/worst/model.safetensors)"
+    echo >>runs/worst/checkpoints/epoch=0-step=12/model.safetensors
+    is "$(loss_of runs/worst)" "$(loss_of runs/worst/model.safetensors)" "unless it is damaged"
+    try "$paceline" fit run.json --set trainer.run_name=bare --set trainer.enable_checkpointing=false
+    ok "with enable_checkpointing false nothing is kept" test ! -e runs/bare/checkpoints
+    refused 1 '"model_checkpoint" is listed, and "trainer.enable_checkpointing" is false' fit run.json \
+        --set trainer.enable_checkpointing=false --set 'callbacks=["model_checkpoint"]'
+}
+
 validate_and_test_refuse_what_they_cannot_do() {
     refused 2 '^paceline: validate needs --checkpoint' validate run.json
     refused 2 '^paceline: test needs --checkpoint' test run.json
@@ -734,6 +762,7 @@ run sighup_stops_saves_and_says_0 trains
 run a_process_that_was_stopped_goes_on trains
 run a_later_signal_ends_at_once trains
 run validate_and_test_write_figures trains
+run a_run_directory_stands_for_its_best_or_newest_weights trains
 run validate_and_test_refuse_what_they_cannot_do trains
 run tune_suggests_a_learning_rate trains
 run predict_writes_classes trains
