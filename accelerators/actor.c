@@ -33,6 +33,10 @@ typedef struct compiled {
     int output_count;
 } compiled_t;
 
+/* Places to read each region to; the second is for a checkpoint behind one that is still
+ * being written. */
+enum { ROOMS = 2 };
+
 typedef struct device {
     pl_instance_t part;
     const pl_accelerator_ops_t *ops;
@@ -47,6 +51,7 @@ typedef struct device {
     bool halted;                                 /* a replay that halts could not begin */
     bool ending;
     pl_call_t *measuring;                                   /* its peak  [NULL] */
+    pl_floats_t *room[PL_REGIONS][ROOMS];                   /* counted  [NULL] */
 } device_t;
 
 static void device_collect(void *self)
@@ -320,6 +325,31 @@ static int device_write(void *self, pl_call_t *call, const pl_body_t *body,
                          : code;
 }
 
+static bool is_room_for(const pl_floats_t *floats, pl_dtype_t dtype, uint64_t count)
+{
+    return floats && floats->dtype == dtype && floats->count == count;
+}
+
+/* Where it was read to before, once nobody has that any more: memory that is new costs
+ * several times what the copy does. */
+static pl_floats_t *room_take(device_t *device, uint32_t region, uint64_t count,
+                              pl_error_t *err)
+{
+    const pl_dtype_t dtype = device->dtype[region];
+    pl_floats_t **room = device->room[region];
+    int k = 0;
+    while (k < ROOMS && room[k] && !pl_object_is_ours(room[k]))
+        k++;
+    if (k < ROOMS && is_room_for(room[k], dtype, count))
+        return pl_object_ref(room[k]);
+    pl_floats_t *floats = pl_floats_room(dtype, count, err);
+    if (floats && k < ROOMS) {
+        pl_object_unref(room[k]);
+        room[k] = pl_object_ref(floats);
+    }
+    return floats;
+}
+
 static int device_read(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
@@ -327,8 +357,7 @@ static int device_read(void *self, pl_call_t *call, const pl_body_t *body,
     const uint32_t region = body->read_region.region;
     if (region >= PL_REGIONS)
         return pl_fail(err, PL_EINVAL, "there is no region %u", region);
-    pl_floats_t *floats = pl_floats_new(device->dtype[region], body->read_region.count,
-                                        err);
+    pl_floats_t *floats = room_take(device, region, body->read_region.count, err);
     if (!floats)
         return PL_ENOMEM;
     int code = device->ops->read(device->part.self, body->read_region.region, 0,
@@ -363,6 +392,8 @@ static void device_release(void *self)
         running_free(device->spare);
         device->spare = next;
     }
+    for (int k = 0; k < PL_REGIONS * ROOMS; k++)
+        pl_object_unref(device->room[k / ROOMS][k % ROOMS]);
     pl_free(device->plan);
 }
 

@@ -1246,7 +1246,9 @@ typedef struct pl_callback_ops {
     unsigned points;                      /* where on() is called */
     unsigned wishes;                      /* what has to be prepared: PL_MAY_ACCUMULATE
                                              when it may wish for that, PL_NEEDS_PEAK when
-                                             it reads device_flops  [nothing] */
+                                             it reads device_flops; PL_MAY_SAVE when it
+                                             will: then the first save holds the run up no
+                                             longer than the others  [nothing] */
     /* Optimizer steps between two calls at TRAIN_BATCH_END; 0: never there  [1] */
     int64_t (*every_n_steps)(const void *self);
     int (*start)(void *self, pl_error_t *err);          /* before anything else of the run

@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/sysinfo.h>
 
 #include "accelerators/cpu/device.h"
@@ -14,26 +13,17 @@
 #include "base/error.h"
 #include "base/half.h"
 
-#define ALIGN 64
-#define HUGE_PAGE \
-    ((size_t)2 << 20)                        /* asked for before memory is touched; may be
-                                                refused */
+enum { COPY_LEAST = 1 << 20 };             /* bytes that are worth a second thread */
 
 int pl_buffer_reserve(pl_buffer_t *buffer, size_t bytes, pl_error_t *err)
 {
     if (bytes <= buffer->bytes)
         return PL_OK;
-    const size_t align = bytes < HUGE_PAGE ? ALIGN : HUGE_PAGE;
-    char *memory = bytes < SIZE_MAX - align ? pl_resize(NULL, bytes + align) : NULL;
+    void *data, *memory = pl_alloc_large(bytes, &data);
     if (!memory)
         return pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes on the device", bytes);
     pl_free(buffer->memory);
-    buffer->memory = memory;
-    buffer->data = memory + (align - (uintptr_t)memory % align) % align;
-    buffer->bytes = bytes;
-    if (align == HUGE_PAGE)
-        madvise(buffer->data, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
-    memset(buffer->data, 0, bytes);
+    *buffer = (pl_buffer_t){memory, memset(data, 0, bytes), bytes};
     return PL_OK;
 }
 
@@ -206,6 +196,26 @@ static int check_range(const pl_cpu_t *cpu, pl_region_t region, size_t offset, s
                    (int)region, cpu->region_count[region], n, offset);
 }
 
+typedef struct copying {
+    char *to;
+    const char *from;
+} copying_t;
+
+static void copy_piece(void *job, int64_t from, int64_t to, int part)
+{
+    const copying_t *c = job;
+    (void)part;
+    memcpy(c->to + from, c->from + from, (size_t)(to - from));
+}
+
+/* By all threads: one alone does not use all that memory can do. */
+static void copy(const pl_cpu_t *cpu, void *to, const void *from, size_t bytes)
+{
+    copying_t job = {to, from};
+    pl_parallel_for(cpu->pool, bytes < COPY_LEAST ? 1 : cpu->thread_count, (int64_t)bytes,
+                    4096, copy_piece, &job);
+}
+
 static int cpu_write(void *self, pl_region_t region, size_t offset, const void *host,
                      size_t n, pl_error_t *err)
 {
@@ -216,7 +226,7 @@ static int cpu_write(void *self, pl_region_t region, size_t offset, const void *
     if (code != PL_OK || !n)
         return code;
     char *to = cpu->region[region].data + offset * width;
-    memcpy(to, host, n * width);
+    copy(cpu, to, host, n * width);
     for (size_t i = 0; i < n && dtype == PL_BF16; i++)
         ((float *)to)[i] = pl_round_bf16(((float *)to)[i]);
     for (size_t i = 0; i < n && dtype == PL_F16; i++)
@@ -231,7 +241,7 @@ static int cpu_read(void *self, pl_region_t region, size_t offset, void *host, s
     const size_t width = width_of(cpu->region_dtype[region]);
     int code = check_range(cpu, region, offset, n, err);
     if (code == PL_OK && n)
-        memcpy(host, cpu->region[region].data + offset * width, n * width);
+        copy(cpu, host, cpu->region[region].data + offset * width, n * width);
     return code;
 }
 

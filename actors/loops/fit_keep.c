@@ -2,8 +2,9 @@
  *
  * It is asked between two steps, and the run waits for the copy of the tensors, no
  * longer.  That the loggers have written all up to here is waited for while it goes on,
- * and so is the disk.  One is made at a time: if the next is wanted before it is durable,
- * the run waits. */
+ * and so is the disk.  The next may be copied while one is being written; the one after
+ * that waits until the first is durable, and the run with it: all that were wished for
+ * are made. */
 #include <string.h>
 
 #include "actors/loops/figures.h"
@@ -12,7 +13,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { LOGGERS_MS = 10000 };                     /* a slow logger is waited for so long */
+enum {
+    LOGGERS_MS = 10000,                          /* a slow logger is waited for so long */
+    WRITTEN_MOST = 2                             /* copies in memory */
+};
 
 static void keep_begin(pl_fit_t *fit);
 
@@ -32,20 +36,30 @@ static void keeping_clear(pl_keeping_t *keeping)
     keeping->weights = NULL;
 }
 
-static void keep_end(pl_fit_t *fit)
+/* Who waits goes on, once no more than it said are on their way. */
+static void keep_look(pl_fit_t *fit)
 {
-    void (*done)(pl_fit_t *) = fit->keeping.done;
-    keeping_clear(&fit->keeping);
-    fit->keeping.under_way = false;
-    fit->keeping.done = NULL;
-    if (done && fit->call)
+    pl_keeping_t *k = &fit->keeping;
+    void (*done)(pl_fit_t *) = k->done;
+    if (!done || k->making || k->writing > k->most)
+        return;
+    k->done = NULL;
+    if (fit->call)
         done(fit);
+}
+
+static void keep_wait(pl_fit_t *fit, int most, void (*done)(pl_fit_t *fit))
+{
+    fit->keeping.done = done;
+    fit->keeping.most = most;
+    keep_look(fit);
 }
 
 static void keep_fail(pl_fit_t *fit, const pl_error_t *error)
 {
     fit->keeping.done = NULL;
-    keep_end(fit);
+    fit->keeping.making = false;
+    keeping_clear(&fit->keeping);
     pl_fit_fail(fit, error);
 }
 
@@ -67,8 +81,11 @@ static void keep_sent(pl_fit_t *fit, uint64_t call, const pl_error_t *err)
 
 static void saved(void *self, const pl_answer_t *answer)
 {
-    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
-        keep_end(self);
+    pl_fit_t *fit = self;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    fit->keeping.writing--;
+    keep_look(fit);
 }
 
 static void hand_on(pl_fit_t *fit)
@@ -88,7 +105,10 @@ static void hand_on(pl_fit_t *fit)
     uint64_t call = pl_call_save_checkpoint(fit, fit->checkpoint, &msg,
                                             (pl_how_t){.on_answer = saved}, &err);
     keeping_clear(k);
+    k->making = false;
+    k->writing += call != 0;
     keep_sent(fit, call, &err);
+    keep_look(fit);
 }
 
 /* A logger that does not answer in time costs what it has not written. */
@@ -206,7 +226,7 @@ static void keep_begin(pl_fit_t *fit)
     pl_keeping_t *k = &fit->keeping;
     pl_error_t err = {0};
     pl_how_t how = {.on_answer = epoch_told};
-    k->under_way = true;
+    k->making = true;
     k->wanted = fit->wanted;
     if (fit->has_stopped_one)
         pl_wanted_add(&k->wanted, "", PL_STOPPED_CHECKPOINT, NULL);
@@ -238,15 +258,35 @@ void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
         return;
     }
     fit->keeping.then = then;
-    pl_fit_kept(fit, keep_begin);
+    keep_wait(fit, WRITTEN_MOST - 1, keep_begin);
 }
 
 void pl_fit_kept(pl_fit_t *fit, void (*done)(pl_fit_t *fit))
 {
-    if (fit->keeping.under_way)
-        fit->keeping.done = done;
-    else
-        done(fit);
+    keep_wait(fit, 0, done);
+}
+
+/* Copies once what a checkpoint will, and forgets it: from then on there is memory for
+ * it. */
+static void prepared(void *self, const pl_answer_t *answer)
+{
+    if (!keep_failed(self, answer))
+        ((pl_fit_t *)self)->keeping.then(self);
+}
+
+void pl_fit_keep_prepare(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
+{
+    pl_error_t err = {0};
+    pl_how_t how = {.on_answer = prepared};
+    if (!fit->saves || !fit->options->enable_checkpointing) {
+        then(fit);
+        return;
+    }
+    fit->keeping.then = then;
+    keep_sent(fit,
+              pl_call_export_weights(fit, fit->strategy,
+                                     &(pl_export_weights_t){.whole = true}, how, &err),
+              &err);
 }
 
 void pl_fit_keep_release(pl_fit_t *fit)

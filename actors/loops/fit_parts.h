@@ -15,10 +15,11 @@
 
 typedef struct pl_fit pl_fit_t;
 
-/* A checkpoint that is being made: what the parts of the run keep, until it is handed on;
- * then that it is not yet durable. */
+/* A checkpoint that is being made: what the parts of the run keep, until it is handed
+ * on. */
 typedef struct pl_keeping {
-    bool under_way;                                         /* until it is durable */
+    bool making;
+    int writing;                                /* those handed on and not yet durable */
     pl_wanted_t wanted;
     uint64_t global_step;
     uint32_t epochs;
@@ -26,7 +27,8 @@ typedef struct pl_keeping {
     char *epoch, *evaluate, *progress, *callbacks, *loggers, *metrics;
     pl_weights_t *weights;               /* counted */
     void (*then)(pl_fit_t *fit);         /* all is copied: the run goes on  [it does] */
-    void (*done)(pl_fit_t *fit);         /* who waits for the end of this one  [nobody] */
+    void (*done)(pl_fit_t *fit);         /* who waits until no more than .. */
+    int most;                            /* .. are on their way  [nobody] */
 } pl_keeping_t;
 
 struct pl_fit {
@@ -72,6 +74,8 @@ void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error);
 /* Makes the checkpoint that is wanted, if one is; then() comes when all is copied, or at
  * once. */
 void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
+/* Memory for one is made ready; then() comes after that. */
+void pl_fit_keep_prepare(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
 /* Copied anyway: for the loggers that show tensors. */
 void pl_fit_log_weights(pl_fit_t *fit, struct pl_weights *weights);
 /* done() comes when nothing is being saved any more. */

@@ -6,8 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "paceline.h"
+
+#define CACHE_LINE ((size_t)64)
+#define HUGE_PAGE ((size_t)2 << 20)
 
 static void *(*hook_allocate)(size_t) = malloc;
 static void *(*hook_resize)(void *, size_t) = realloc;
@@ -31,6 +35,20 @@ void *pl_alloc_array(size_t count, size_t size)
 {
     size_t bytes;
     return __builtin_mul_overflow(count, size, &bytes) ? NULL : pl_alloc(bytes);
+}
+
+/* A huge page is asked for before memory is touched, and may be refused. */
+void *pl_alloc_large(size_t bytes, void **data)
+{
+    const size_t align = bytes < HUGE_PAGE ? CACHE_LINE : HUGE_PAGE;
+    char *memory = bytes < SIZE_MAX - align ? hook_allocate(bytes + align) : NULL;
+    if (!memory)
+        return NULL;
+    char *aligned = memory + (align - (uintptr_t)memory % align) % align;
+    if (align == HUGE_PAGE)
+        madvise(aligned, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    *data = aligned;
+    return memory;
 }
 
 void *pl_resize(void *memory, size_t bytes)

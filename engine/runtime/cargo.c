@@ -178,35 +178,55 @@ int pl_outputs_add(pl_outputs_t *outputs, const char *name, pl_shape_t shape,
 static void floats_release(pl_object_t *object)
 {
     pl_floats_t *floats = (pl_floats_t *)object;
-    pl_free(floats->data);
+    pl_free(floats->memory);
     pl_free(floats);
 }
 
-pl_floats_t *pl_floats_new(pl_dtype_t dtype, size_t count, pl_error_t *err)
+pl_floats_t *pl_floats_room(pl_dtype_t dtype, size_t count, pl_error_t *err)
 {
     pl_floats_t *floats = object_make(sizeof *floats, floats_release, err);
+    void *data = NULL;
     if (!floats)
         return NULL;
     floats->count = count;
     floats->dtype = dtype;
-    floats->data = pl_alloc_array(count, width_of(dtype));
-    if (floats->data)
+    if (count <= SIZE_MAX / width_of(dtype))
+        floats->memory = pl_alloc_large(count * width_of(dtype), &data);
+    floats->data = data;
+    if (data)
         return floats;
     pl_no_memory(err);
     pl_object_unref(floats);
     return NULL;
 }
 
+pl_floats_t *pl_floats_new(pl_dtype_t dtype, size_t count, pl_error_t *err)
+{
+    pl_floats_t *floats = pl_floats_room(dtype, count, err);
+    if (floats)
+        memset(floats->data, 0, count * width_of(dtype));
+    return floats;
+}
+
+static double element(const pl_output_t *tensor, int64_t i)
+{
+    return tensor->dtype == PL_F64 ? tensor->wide[i] : (double)tensor->data[i];
+}
+
 void pl_floats_fill(pl_floats_t *floats, int64_t offset, const pl_output_t *from)
 {
     const int64_t count = pl_elements(from->shape);
+    const bool wide = floats->dtype == PL_F64;
+    if (wide == (from->dtype == PL_F64)) {
+        memcpy(wide ? (void *)(floats->wide + offset) : floats->data + offset, from->data,
+               (size_t)count * width_of(floats->dtype));
+        return;
+    }
     for (int64_t i = 0; i < count; i++)
-        if (floats->dtype == PL_F64)
-            floats->wide[offset + i] = from->dtype == PL_F64 ? from->wide[i]
-                                                             : (double)from->data[i];
+        if (wide)
+            floats->wide[offset + i] = element(from, i);
         else
-            floats->data[offset + i] = from->dtype == PL_F64 ? (float)from->wide[i]
-                                                             : from->data[i];
+            floats->data[offset + i] = (float)element(from, i);
 }
 
 static void weights_release(pl_object_t *object)

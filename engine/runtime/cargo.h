@@ -152,13 +152,16 @@ typedef struct pl_floats {
     pl_object_t object;
     size_t count;
     pl_dtype_t dtype;                                       /* of the region */
+    void *memory;                                           /* that data lies in */
     union {
         float *data;                                        /* [count] */
         double *wide;                                       /* the same of PL_F64 */
     };
 } pl_floats_t;
 
+/* Zeroed; or not, for who fills all of it. */
 PL_API pl_floats_t *pl_floats_new(pl_dtype_t dtype, size_t count, pl_error_t *err);
+PL_API pl_floats_t *pl_floats_room(pl_dtype_t dtype, size_t count, pl_error_t *err);
 /* Elements from an offset on become those of a tensor, of whatever type. */
 PL_API void pl_floats_fill(pl_floats_t *floats, int64_t offset, const pl_output_t *from);
 

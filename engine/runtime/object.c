@@ -26,6 +26,12 @@ void pl_object_unref(void *object)
         o->release(o);
 }
 
+bool pl_object_is_ours(const void *object)
+{
+    const pl_object_t *o = object;
+    return __atomic_load_n(&o->references, __ATOMIC_ACQUIRE) == 1;
+}
+
 /* A slot's number is generation << 32 | index + 1: an old number does not find a new
  * object. */
 typedef struct slot {

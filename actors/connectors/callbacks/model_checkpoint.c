@@ -297,6 +297,7 @@ const pl_callback_ops_t pl_model_checkpoint_callback = {
     .size = sizeof(model_checkpoint_t),
     .options = model_checkpoint_options,
     .points = PL_AT(TRAIN_BATCH_END) | PL_AT(VALIDATION_END) | PL_AT(TRAIN_EPOCH_END),
+    .wishes = PL_MAY_SAVE,
     .every_n_steps = model_checkpoint_every,
     .start = model_checkpoint_start,
     .on = model_checkpoint_on,

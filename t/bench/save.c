@@ -1,0 +1,354 @@
+/* save.c - what saving 500 MB costs a run, and how soon it goes on from them
+ *
+ *     save [ROUNDS]
+ *
+ * Parameters of an embedding and Adam's two tensors for each of them; all but a few are
+ * frozen, so that a step takes no time beside a save.  A callback of ours is asked after
+ * each step.  Stall: from its wish for a save until it is asked after the next step, held
+ * against one copy of as many bytes by one thread, in memory that was used before.
+ * Throughput: from the wish until the checkpoint has its name, in turns with dd.  Resume:
+ * from exec to the first step, in turns with `cat`, with the files in the page cache and,
+ * where it can be dropped, on the disk. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "t/bench/bench.h"
+
+enum { ROWS = 40690, WIDTH = 1024, BYTES = 3 * ROWS * WIDTH * 4, ROUNDS_MOST = 31 };
+extern char **environ;
+
+static void *must_have(void *memory)
+{
+    bench_must(memory ? PL_OK : PL_ENOMEM, NULL);
+    return memory;
+}
+
+/* ---- the run ---- */
+
+static void ballast_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_node_t x = pl_embedding(g, "big", pl_input(g, "x"), ROWS, WIDTH, pl_uniform(0.1));
+    pl_loss(g, pl_cross_entropy(g, pl_linear(g, "head", x, 10), pl_input(g, "y"), NULL));
+}
+
+static const pl_module_ops_t ballast = {.name = "ballast", .step = ballast_step};
+
+static int read_samples(void *user, const pl_read_request_t *request, void *const field[],
+                        pl_error_t *err)
+{
+    (void)user, (void)err;
+    for (int k = 0; k < request->count; k++)
+        ((int64_t *)field[0])[k] = ((int64_t *)field[1])[k] = request->index[k] % 10;
+    return PL_OK;
+}
+
+typedef enum phase {
+    PHASE_BEGIN,
+    PHASE_STALLED,                                   /* a save was wished for */
+    PHASE_WRITING,                                   /* it is not yet durable */
+    PHASE_SECOND,                                    /* one more, behind one that is not */
+    PHASE_RESUMED                                    /* another process: the first step */
+} phase_t;
+
+static struct {
+    phase_t phase;
+    int rounds, round;
+    int64_t wished;
+    char *from, *to;                                        /* [BYTES] */
+    double copy[ROUNDS_MOST], stall[ROUNDS_MOST];           /* ms */
+    double saving[ROUNDS_MOST], dd[ROUNDS_MOST];            /* s */
+    double second;                                          /* ms */
+} probe;
+
+/* Seconds of a command. */
+static double command_run(const char *format, ...) PL_PRINTF(1, 2);
+
+static double command_run(const char *format, ...)
+{
+    char command[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    const char *arguments[] = {"sh", "-c", command, NULL};
+    pid_t child;
+    int status = 1;
+    int64_t began = pl_now();
+    if (posix_spawn(&child, "/bin/sh", NULL, NULL, (char **)arguments, environ) == 0)
+        waitpid(child, &status, 0);
+    if (status != 0)
+        fprintf(stderr, "save: %s failed\n", command);
+    return (double)(pl_now() - began) / 1e9;
+}
+
+static const char *checkpoint_path(int number)
+{
+    static char path[512];
+    snprintf(path, sizeof path, "%s/run/checkpoints/s%d", bench_folder(), number);
+    return path;
+}
+
+static void copy_measure(void)
+{
+    int64_t began = pl_now();
+    memcpy(probe.to, probe.from, BYTES);
+    probe.copy[probe.round] = (double)(pl_now() - began) / 1e6;
+}
+
+static void dd_measure(void)
+{
+    probe.dd[probe.round] = command_run("dd if=/dev/zero of=%s/dd bs=1M count=%d "
+                                        "conv=fsync status=none",
+                                        bench_folder(), BYTES >> 20);
+    command_run("rm %s/dd; sync", bench_folder());
+}
+
+static void save_wish(pl_wish_t *wish, phase_t next)
+{
+    snprintf(wish->save, sizeof wish->save, "s%d", probe.round);
+    probe.phase = next;
+    probe.wished = pl_now();
+}
+
+static void round_begin(pl_wish_t *wish)
+{
+    copy_measure();
+    if (probe.round % 2 == 0)
+        dd_measure();
+    save_wish(wish, PHASE_STALLED);
+}
+
+/* Looked for without a step in between: the disk has the machine for itself. */
+static void durable_wait(int number)
+{
+    while (access(checkpoint_path(number), F_OK) != 0)
+        usleep(200);
+}
+
+static void round_end(pl_wish_t *wish)
+{
+    durable_wait(probe.round);
+    probe.saving[probe.round] = (double)(pl_now() - probe.wished) / 1e9;
+    if (probe.round % 2)
+        dd_measure();
+    probe.round++;
+    if (probe.round < probe.rounds)
+        round_begin(wish);
+    else
+        save_wish(wish, PHASE_WRITING);
+}
+
+static int probe_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                    pl_wish_t *wish, pl_error_t *err)
+{
+    (void)self, (void)point, (void)err;
+    double since = (double)(pl_now() - probe.wished) / 1e6;
+    if (probe.phase == PHASE_RESUMED) {
+        printf("%lld\n", (long long)pl_now());
+        fflush(stdout);
+        _exit(0);
+    } else if (probe.phase == PHASE_BEGIN && event->global_step > 10) {
+        round_begin(wish);
+    } else if (probe.phase == PHASE_STALLED) {
+        probe.stall[probe.round] = since;
+        round_end(wish);
+    } else if (probe.phase == PHASE_WRITING) {
+        probe.round++;
+        save_wish(wish, PHASE_SECOND);
+    } else if (probe.phase == PHASE_SECOND) {
+        probe.second = since;
+        durable_wait(probe.round);
+        wish->stop = true;
+    }
+    return PL_OK;
+}
+
+static const pl_callback_ops_t probe_callback = {
+    .name = "probe",
+    .size = 1,
+    .points = PL_AT(TRAIN_BATCH_END),
+    .wishes = PL_MAY_SAVE,
+    .on = probe_on,
+};
+
+static void fit_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
+{
+    (void)trainer;
+    *(bool *)user = true;
+    bench_must(strcmp(result->status, "failed") ? PL_OK : result->error.code,
+               &result->error);
+}
+
+/* A run in FOLDER/run; or on from its newest checkpoint. */
+static void train(const char *folder, bool resumes)
+{
+    static const pl_memory_data_t data = {.samples = 1 << 20,
+                                          .field_count = 2,
+                                          .field = {{"x", PL_I64, {0, {0}}},
+                                                    {"y", PL_I64, {0, {0}}}},
+                                          .read = read_samples};
+    char text[1024];
+    pl_error_t err = {0};
+    bool done = false;
+    snprintf(text, sizeof text,
+             "{\"module\": {\"name\": \"ballast\"}, \"optimizer\": {\"name\": \"adam\"},"
+             " \"data\": {\"name\": \"memory\", \"source\": \"bench\", \"batch_size\": "
+             "8},"
+             " \"callbacks\": [{\"name\": \"probe\"}], \"loggers\": [],"
+             " \"trainer\": {\"run_name\": \"run\", \"freeze\": \"big.weight\","
+             " \"enable_model_summary\": false, \"default_root_dir\": \"%s\"}}",
+             folder);
+    bench_must(pl_memory_data("bench", &data, &err), &err);
+    pl_engine_t *engine = pl_engine_new(NULL, &err);
+    pl_options_t *options = engine ? pl_options_parse(text, "bench", &err) : NULL;
+    pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
+    bench_must(trainer ? PL_OK : err.code, &err);
+    bench_must(resumes ? pl_trainer_resume(trainer, NULL, fit_done, &done, &err)
+                       : pl_trainer_fit(trainer, fit_done, &done, &err),
+               &err);
+    while (!done) {
+        struct pollfd readable = {.fd = pl_engine_fd(engine), .events = POLLIN};
+        poll(&readable, 1, -1);
+        pl_engine_dispatch(engine);
+    }
+    pl_trainer_free(trainer);
+    pl_options_free(options);
+    pl_engine_free(engine);
+}
+
+/* ---- resume ---- */
+
+/* Seconds from exec until the process says that it has made a step. */
+static double resume_measure(const char *self)
+{
+    const char *arguments[] = {self, "--resume", bench_folder(), NULL};
+    posix_spawn_file_actions_t files;
+    pid_t child;
+    int out[2], status = 1;
+    long long first = 0;
+    bench_must(pipe(out) == 0 ? PL_OK : PL_EIO, NULL);
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, out[1], STDOUT_FILENO);
+    int64_t began = pl_now();
+    if (posix_spawn(&child, self, &files, NULL, (char **)arguments, environ) != 0)
+        bench_must(PL_EIO, NULL);
+    close(out[1]);
+    FILE *told = fdopen(out[0], "r");
+    if (!told || fscanf(told, "%lld", &first) != 1)
+        fprintf(stderr, "save: the run did not go on\n");
+    if (told)
+        fclose(told);
+    waitpid(child, &status, 0);
+    posix_spawn_file_actions_destroy(&files);
+    if (status != 0)
+        exit(1);
+    return (double)(first - began) / 1e9;
+}
+
+static bool cache_drop(void)
+{
+    sync();
+    int fd = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
+    bool dropped = fd >= 0 && write(fd, "1\n", 2) == 2;
+    if (fd >= 0)
+        close(fd);
+    return dropped;
+}
+
+static double cat_measure(void)
+{
+    return command_run("cat %s/* > /dev/null", checkpoint_path(probe.round));
+}
+
+/* ---- reports ---- */
+
+/* `against` takes `theirs`; how many times as long ours may take is `most`. */
+static void report(const char *name, const char *unit, double ours, const char *against,
+                   double theirs, double bar)
+{
+    double ratio = theirs / ours;
+    printf("{\"name\": \"%s\", \"unit\": \"%s\", \"ours\": %.1f, \"against\": \"%s\", "
+           "\"theirs\": %.1f, \"ratio\": %.2f, \"bar\": %.2f, \"holds\": %s}\n",
+           name, unit, ours, against, theirs, ratio, bar, ratio >= bar ? "true" : "false");
+    fflush(stdout);
+}
+
+static void resume_report(const char *self, int rounds, bool cold)
+{
+    double ours[ROUNDS_MOST], cat[ROUNDS_MOST];
+    for (int k = 0; k < rounds; k++) {
+        if (cold && !cache_drop()) {
+            printf("{\"name\": \"resume of 500 MB, cold\", \"skipped\": \"the page cache "
+                   "cannot be dropped\"}\n");
+            return;
+        }
+        cat[k] = cat_measure();
+        if (cold)
+            cache_drop();
+        ours[k] = resume_measure(self);
+    }
+    report(cold ? "exec to first step from 500 MB, cold"
+                : "exec to first step from 500 MB, warm",
+           "ms", 1e3 * bench_median(ours, rounds), "cat", 1e3 * bench_median(cat, rounds),
+           1 / 1.5);
+}
+
+static void save_report(void)
+{
+    double first = probe.stall[0], copy = bench_median(probe.copy, probe.rounds);
+    double ratio[ROUNDS_MOST];
+    for (int k = 0; k < probe.rounds; k++)
+        ratio[k] = probe.dd[k] / probe.saving[k];
+    report("stall of the first save of 500 MB", "ms", first, "a copy + 5 ms", copy + 5,
+           1);
+    report("stall of a save of 500 MB", "ms", bench_median(probe.stall, probe.rounds),
+           "a copy + 5 ms", copy + 5, 1);
+    printf("{\"name\": \"stall of a save behind another\", \"unit\": \"ms\", \"ours\": "
+           "%.1f}\n",
+           probe.second);
+    printf("{\"name\": \"save of 500 MB\", \"unit\": \"MB/s\", \"ours\": %.0f, "
+           "\"against\": \"dd conv=fsync\", \"theirs\": %.0f, \"ratio\": %.2f, "
+           "\"pairs\": %d, \"bar\": 0.8, ",
+           BYTES / 1e6 / bench_median(probe.saving, probe.rounds),
+           BYTES / 1e6 / bench_median(probe.dd, probe.rounds),
+           bench_median(ratio, probe.rounds), probe.rounds);
+    printf("\"holds\": %s}\n",
+           bench_median(ratio, probe.rounds) >= 0.8 ? "true" : "false");
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    static const pl_registration_t parts[] = {
+        {"module", &ballast}, {"callback", &probe_callback}, PL_REGISTRATIONS_END};
+    pl_error_t err;
+    bool resumes = argc > 2 && !strcmp(argv[1], "--resume");
+    bench_must(pl_init(&argc, &argv, parts, &err), &err);
+    if (resumes) {
+        probe.phase = PHASE_RESUMED;
+        train(argv[2], true);
+        return 1;
+    }
+    int rounds = argc > 1 ? atoi(argv[1]) : 7;
+    probe.rounds = rounds < 1 ? 1 : rounds > ROUNDS_MOST ? ROUNDS_MOST : rounds;
+    probe.from = memset(must_have(pl_alloc(BYTES)), 1, BYTES);
+    probe.to = memset(must_have(pl_alloc(BYTES)), 1, BYTES);
+    train(bench_folder(), false);
+    save_report();
+    resume_report(argv[0], probe.rounds, false);
+    resume_report(argv[0], probe.rounds, true);
+    pl_free(probe.from);
+    pl_free(probe.to);
+    return 0;
+}
