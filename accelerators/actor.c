@@ -319,8 +319,15 @@ static int device_write(void *self, pl_call_t *call, const pl_body_t *body,
         || (floats->dtype == PL_F64) != (device->dtype[region] == PL_F64))
         return pl_fail(err, PL_EINVAL, "elements of another type than region %u has",
                        region);
-    int code = device->ops->write(device->part.self, body->write_region.region, 0,
-                                  floats->data, floats->count, err);
+    const pl_write_region_t *msg = &body->write_region;
+    if (msg->first > floats->count || msg->count > floats->count - msg->first)
+        return pl_fail(err, PL_EINVAL, "%llu elements from %llu on of %zu",
+                       (unsigned long long)msg->count, (unsigned long long)msg->first,
+                       floats->count);
+    const void *host = floats->dtype == PL_F64 ? (const void *)(floats->wide + msg->first)
+                                               : floats->data + msg->first;
+    int code = device->ops->write(device->part.self, region, msg->offset, host,
+                                  msg->count, err);
     return code == PL_OK ? pl_reply_write_region(call, &(pl_write_region_reply_t){0})
                          : code;
 }
@@ -342,7 +349,7 @@ static pl_floats_t *room_take(device_t *device, uint32_t region, uint64_t count,
         k++;
     if (k < ROOMS && is_room_for(room[k], dtype, count))
         return pl_object_ref(room[k]);
-    pl_floats_t *floats = pl_floats_room(dtype, count, err);
+    pl_floats_t *floats = pl_floats_new(dtype, count, err);
     if (floats && k < ROOMS) {
         pl_object_unref(room[k]);
         room[k] = pl_object_ref(floats);

@@ -306,6 +306,15 @@ static void worker_prepared(worker_t *w)
         worker_go(w);
 }
 
+/* The device has them; what they say besides is asked for by who answers a prompt. */
+static void weights_let_go(worker_t *w)
+{
+    if (w->job->prompt)
+        return;
+    pl_object_unref(w->weights);
+    w->weights = NULL;
+}
+
 static void weights_imported(void *self, const pl_answer_t *answer)
 {
     worker_t *w = self;
@@ -315,6 +324,7 @@ static void weights_imported(void *self, const pl_answer_t *answer)
         pl_pass(&err, "%s", weights_path(w));
         worker_fail(w, &err);
     } else if (answer->kind == PL_ANSWER_REPLY) {
+        weights_let_go(w);
         worker_prepared(w);
     }
 }
@@ -351,7 +361,8 @@ static void set_up(worker_t *w, pl_layout_t *layout, const char *facts)
     pl_setup_t msg = {.job = &w->job->object,
                       .facts = facts,
                       .layout = &layout->object,
-                      .accumulates = w->accumulates};
+                      .accumulates = w->accumulates,
+                      .imports = w->weights != NULL};
     pl_how_t how = {.on_answer = strategy_set_up,
                     .silence_ms = pl_milliseconds(w->job->trainer->step_timeout)};
     w->validates = layout->stage[PL_VALIDATE].present;

@@ -225,7 +225,9 @@ static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
 static int call_write(pl_replica_t *r, pl_region_t region, pl_floats_t *floats,
                       pl_error_t *err)
 {
-    const pl_write_region_t msg = {.region = region, .floats = &floats->object};
+    const pl_write_region_t msg = {.region = region,
+                                   .floats = &floats->object,
+                                   .count = floats->count};
     const pl_how_t how = {.on_answer = setup_answered};
     return pl_replica_made_call(&r->calls,
                                 pl_call_write_region(r, r->accelerator, &msg, how, err),
@@ -378,7 +380,7 @@ static int setup_calls(pl_replica_t *r, pl_error_t *err)
             pl_graph_free(graph[k]);
     if (code == PL_OK)
         code = figures_check(r, err);
-    if (code == PL_OK)
+    if (code == PL_OK && !r->imports)
         code = calls_first_values(r, err);
     if (code == PL_OK)
         code = pl_replica_begin_scaling(r, setup_answered, err);
@@ -420,6 +422,7 @@ int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
     r->does_io = does_io;
     r->job = pl_object_ref(setup->job);
     r->layout = pl_object_ref(setup->layout);
+    r->imports = setup->imports;
     r->accumulates = setup->accumulates || r->job->trainer->accumulate_grad_batches > 1;
     r->facts = pl_strdup(setup->facts);
     r->accelerator = pl_peer(r, "accelerator");

@@ -63,7 +63,7 @@ typedef struct pl_replica {
     pl_instance_t averaging;                                /* [none] */
     pl_replica_step_t step[PL_STEPS];
     int steps;                                              /* 0 when it does not train */
-    bool does_io, accumulates, validates_average;
+    bool does_io, accumulates, imports, validates_average;
     struct pl_model *model;
     char *told;                           /* of it, in the reply to setup: messages.def */
     pl_replica_plan_t plan[PL_PLANS_MOST];

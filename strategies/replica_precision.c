@@ -57,7 +57,8 @@ static int call_write(pl_replica_t *r, const float value[PL_SCALING_COUNT],
     for (int k = 0; k < PL_SCALING_COUNT; k++)
         floats->data[k] = value[k];
     const pl_write_region_t msg = {.region = PL_REGION_SCALING,
-                                   .floats = &floats->object};
+                                   .floats = &floats->object,
+                                   .count = PL_SCALING_COUNT};
     const pl_how_t how = {.on_answer = on_answer};
     int code = pl_replica_made_call(
         &r->calls, pl_call_write_region(r, r->accelerator, &msg, how, err), err);

@@ -138,8 +138,8 @@ static void import_answered(void *self, const pl_answer_t *answer)
         pl_reply_import_weights(r->calls.waiting, &(pl_import_weights_reply_t){0});
 }
 
-static int tensor_fill(const pl_output_t *found, const pl_tensor_info_t *t, int region,
-                       pl_floats_t *into, pl_error_t *err)
+static int tensor_check(const pl_output_t *found, const pl_tensor_info_t *t, int region,
+                        pl_error_t *err)
 {
     char have[64], want[64];
     if (!found)
@@ -151,78 +151,118 @@ static int tensor_fill(const pl_output_t *found, const pl_tensor_info_t *t, int 
         return pl_fail(err, PL_EFORMAT,
                        "tensor \"%s\" of the weights is %s, the module's is %s", t->name,
                        pl_shape_text(found->shape, have), pl_shape_text(t->shape, want));
-    pl_floats_fill(into, t->offset, found);
     return PL_OK;
 }
 
-static int region_fill(const pl_replica_t *r, const pl_weights_t *weights, int region,
-                       int *taken, pl_floats_t *into, pl_error_t *err)
+/* A tensor's elements as a region takes them: in the block that they are lent from, at
+ * *first, or a copy. */
+static pl_floats_t *tensor_floats(const pl_weights_t *weights, const pl_output_t *tensor,
+                                  pl_dtype_t dtype, uint64_t *first, pl_error_t *err)
 {
-    int code = PL_OK;
+    const bool wide = dtype == PL_F64;
+    pl_floats_t *block = tensor->lent ? weights->block[tensor->region] : NULL;
+    *first = 0;
+    if (block && wide == (block->dtype == PL_F64)) {
+        *first = (uint64_t)(wide ? tensor->wide - block->wide
+                                 : tensor->data - block->data);
+        return pl_object_ref(block);
+    }
+    block = pl_floats_new(dtype, (size_t)pl_elements(tensor->shape), err);
+    if (block)
+        pl_floats_fill(block, 0, tensor);
+    return block;
+}
+
+static int tensor_write(pl_replica_t *r, const pl_weights_t *weights,
+                        const pl_output_t *from, const pl_tensor_info_t *t,
+                        pl_region_t region, pl_error_t *err)
+{
+    const pl_how_t how = {.on_answer = import_answered};
+    pl_write_region_t msg = {.region = region,
+                             .offset = (uint64_t)t->offset,
+                             .count = (uint64_t)t->count};
+    pl_floats_t *floats = tensor_floats(weights, from,
+                                        pl_region_dtype(r->model->precision, region),
+                                        &msg.first, err);
+    if (!floats)
+        return err->code;
+    msg.floats = &floats->object;
+    int code = pl_replica_made_call(
+        &r->calls, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
+    pl_object_unref(floats);
+    return code;
+}
+
+/* What is imported, and what of it was found. */
+typedef struct import {
+    const pl_weights_t *weights;
+    bool whole;
+    bool writes;                                  /* or looks only whether all is there */
+    int taken;
+} import_t;
+
+/* Weights alone come without what the optimizer keeps: it begins with the same. */
+static bool comes_alone(const import_t *import, int region)
+{
+    return region == PL_REGION_MASTER && !import->whole;
+}
+
+/* Where a region's elements go besides: what a step that fails goes back to, and weights
+ * alone are the start of an average, too. */
+static pl_region_t region_besides(const pl_replica_t *r, const import_t *import,
+                                  int region)
+{
+    if (region == PL_REGION_STATE && pl_replica_keeps_state(r))
+        return PL_REGION_KEPT;
+    if (region == PL_REGION_PARAMS && !import->whole && r->averaging.ops)
+        return PL_REGION_PARAMS;
+    return pl_replica_region_of(r, region);
+}
+
+static int tensor_import(pl_replica_t *r, const import_t *import,
+                         const pl_output_t *found, const pl_tensor_info_t *t, int region,
+                         pl_error_t *err)
+{
+    const pl_region_t to = pl_replica_region_of(r, region),
+                      besides = region_besides(r, import, region);
+    int code = tensor_check(found, t, region, err);
+    if (code == PL_OK && import->writes)
+        code = tensor_write(r, import->weights, found, t, to, err);
+    if (code == PL_OK && import->writes && besides != to)
+        code = tensor_write(r, import->weights, found, t, besides, err);
+    return code;
+}
+
+static int region_import(pl_replica_t *r, import_t *import, int region, pl_error_t *err)
+{
+    const bool alone = comes_alone(import, region);
+    int own = 0, code = PL_OK;
+    int *taken = alone ? &own : &import->taken;
+    if (!region_count(r, region, import->whole || alone) || region == PL_REGION_SCALING)
+        return PL_OK;
     for (int k = 0; k < r->model->count && code == PL_OK; k++) {
         const pl_tensor_info_t *t = &r->model->tensor[k];
         if (is_in(t, region))
-            code = tensor_fill(pl_weights_find(weights, region, t->name, (*taken)++), t,
-                               region, into, err);
+            code = tensor_import(r, import,
+                                 pl_weights_find(import->weights,
+                                                 alone ? PL_REGION_PARAMS : region,
+                                                 t->name, (*taken)++),
+                                 t, region, err);
     }
     return code;
 }
 
-/* Weights alone come without what the optimizer keeps: it begins with the same. */
-static bool comes_alone(int region, bool whole)
-{
-    return region == PL_REGION_MASTER && !whole;
-}
-
-/* All of it is there and fits, before anything is written. */
-static int import_fill(const pl_replica_t *r, const pl_weights_t *weights, bool whole,
-                       pl_floats_t *into[PL_REGIONS], pl_error_t *err)
-{
-    int taken = 0, code = PL_OK;
-    for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
-        const bool alone = comes_alone(region, whole);
-        const int64_t count = region_count(r, region, whole || alone);
-        int own = 0;
-        if (!count || region == PL_REGION_SCALING)
-            continue;
-        into[region] = pl_floats_new(pl_region_dtype(r->model->precision,
-                                                     pl_replica_region_of(r, region)),
-                                     (size_t)count, err);
-        code = into[region] ? region_fill(r, weights, alone ? PL_REGION_PARAMS : region,
-                                          alone ? &own : &taken, into[region], err)
-                            : PL_ENOMEM;
-    }
-    if (code == PL_OK && weights->count > taken)
-        code = pl_fail(
-            err, PL_EFORMAT,
-            "the weights have %d tensors, the module %d: they are of another module",
-            weights->count, taken);
-    return code;
-}
-
-static int call_write(pl_replica_t *r, pl_region_t region, pl_floats_t *from,
-                      pl_error_t *err)
-{
-    const pl_write_region_t msg = {.region = region, .floats = &from->object};
-    const pl_how_t how = {.on_answer = import_answered};
-    return pl_replica_made_call(&r->calls,
-                                pl_call_write_region(r, r->accelerator, &msg, how, err),
-                                err);
-}
-
-/* Weights alone are the start of an average, too. */
-static int import_write(pl_replica_t *r, pl_floats_t *const from[PL_REGIONS], bool whole,
-                        pl_error_t *err)
+static int regions_import(pl_replica_t *r, import_t import, pl_error_t *err)
 {
     int code = PL_OK;
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++)
-        if (from[region])
-            code = call_write(r, pl_replica_region_of(r, region), from[region], err);
-    if (code == PL_OK && from[PL_REGION_STATE] && pl_replica_keeps_state(r))
-        code = call_write(r, PL_REGION_KEPT, from[PL_REGION_STATE], err);
-    if (code == PL_OK && !whole && r->averaging.ops && from[PL_REGION_PARAMS])
-        code = call_write(r, PL_REGION_PARAMS, from[PL_REGION_PARAMS], err);
-    return pl_replica_made_all(&r->calls, code, err);
+        code = region_import(r, &import, region, err);
+    if (code == PL_OK && import.weights->count > import.taken)
+        code = pl_fail(
+            err, PL_EFORMAT,
+            "the weights have %d tensors, the module %d: they are of another module",
+            import.weights->count, import.taken);
+    return code;
 }
 
 static int state_restore(pl_replica_t *r, const char *text, pl_error_t *err)
@@ -237,22 +277,23 @@ static int state_restore(pl_replica_t *r, const char *text, pl_error_t *err)
     return code;
 }
 
+/* All of it is there and fits, before anything is written. */
 int pl_replica_import(pl_replica_t *r, pl_call_t *call, pl_weights_t *weights, bool whole,
                       pl_error_t *err)
 {
-    pl_floats_t *into[PL_REGIONS] = {0};
     pl_weights_t *ours = pl_weights_adopt(&r->module, weights, err);
+    import_t import = {.weights = ours, .whole = whole};
     int code = ours ? pl_weights_match(r->model, ours, err) : err->code;
     if (code == PL_OK)
-        code = import_fill(r, ours, whole, into, err);
+        code = regions_import(r, import, err);
     if (code == PL_OK)
         code = pl_replica_begin_calls(&r->calls, call, err);
     if (code == PL_OK && whole && r->job->stage == PL_TRAIN)
         code = state_restore(r, weights->state, err);
-    if (code == PL_OK)
-        code = import_write(r, into, whole, err);
-    for (int region = 0; region < PL_REGIONS; region++)
-        pl_object_unref(into[region]);
+    if (code == PL_OK) {
+        import.writes = true;
+        code = pl_replica_made_all(&r->calls, regions_import(r, import, err), err);
+    }
     pl_object_unref(ours);
     return code;
 }

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/half.h"
 
-enum { COPY_LEAST = 1 << 20 };             /* bytes that are worth a second thread */
+enum { COPY_LEAST = 1 << 20 };                  /* bytes that are worth a second thread */
 
 int pl_buffer_reserve(pl_buffer_t *buffer, size_t bytes, pl_error_t *err)
 {
@@ -23,7 +23,7 @@ int pl_buffer_reserve(pl_buffer_t *buffer, size_t bytes, pl_error_t *err)
     if (!memory)
         return pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes on the device", bytes);
     pl_free(buffer->memory);
-    *buffer = (pl_buffer_t){memory, memset(data, 0, bytes), bytes};
+    *buffer = (pl_buffer_t){memory, data, bytes};
     return PL_OK;
 }
 

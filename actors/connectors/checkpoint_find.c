@@ -73,7 +73,7 @@ static int file_take(pl_weights_t *weights, const char *path, const json_t *mani
         return pl_fail(err, PL_EFORMAT, "%s: its manifest names no %s", path, name);
     char *whole = pl_text("%s/%s", path, name);
     pl_floats_t *block =
-        whole ? pl_floats_room(PL_F32, (size_t)size / sizeof(float) + 1, err) : NULL;
+        whole ? pl_floats_new(PL_F32, (size_t)size / sizeof(float) + 1, err) : NULL;
     int code = block ? pl_checkpoint_read(path, manifest, name, block->data, err)
                      : pl_no_memory(err);
     if (code == PL_OK)

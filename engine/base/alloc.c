@@ -37,11 +37,15 @@ void *pl_alloc_array(size_t count, size_t size)
     return __builtin_mul_overflow(count, size, &bytes) ? NULL : pl_alloc(bytes);
 }
 
-/* A huge page is asked for before memory is touched, and may be refused. */
+/* calloc() knows which memory is new to the process, and so zero.  A huge page is asked
+ * for before that is touched, and may be refused. */
 void *pl_alloc_large(size_t bytes, void **data)
 {
     const size_t align = bytes < HUGE_PAGE ? CACHE_LINE : HUGE_PAGE;
-    char *memory = bytes < SIZE_MAX - align ? hook_allocate(bytes + align) : NULL;
+    if (bytes > SIZE_MAX - align)
+        return NULL;
+    char *memory = hook_allocate == malloc ? calloc(1, bytes + align)
+                                           : pl_alloc(bytes + align);
     if (!memory)
         return NULL;
     char *aligned = memory + (align - (uintptr_t)memory % align) % align;

@@ -11,9 +11,9 @@
 void *pl_alloc(size_t bytes);
 void *pl_alloc_array(size_t count, size_t size);            /* NULL too when the product
                                                                overflows */
-/* Memory for much, not zeroed: *data in it lies at a multiple of 64 bytes or, from 2 MiB
- * on, of a huge page, which the system is asked for.  To be freed itself; NULL: *data is
- * as it was. */
+/* Zeroed memory for much, which costs time when it is touched and not before: *data in it
+ * lies at a multiple of 64 bytes or, from 2 MiB on, of a huge page, which the system is
+ * asked for.  To be freed itself; NULL: *data is as it was. */
 void *pl_alloc_large(size_t bytes, void **data);
 /* As realloc(); what grows is not zeroed.  NULL leaves the old memory as it was. */
 void *pl_resize(void *memory, size_t bytes);

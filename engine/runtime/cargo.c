@@ -182,7 +182,7 @@ static void floats_release(pl_object_t *object)
     pl_free(floats);
 }
 
-pl_floats_t *pl_floats_room(pl_dtype_t dtype, size_t count, pl_error_t *err)
+pl_floats_t *pl_floats_new(pl_dtype_t dtype, size_t count, pl_error_t *err)
 {
     pl_floats_t *floats = object_make(sizeof *floats, floats_release, err);
     void *data = NULL;
@@ -198,14 +198,6 @@ pl_floats_t *pl_floats_room(pl_dtype_t dtype, size_t count, pl_error_t *err)
     pl_no_memory(err);
     pl_object_unref(floats);
     return NULL;
-}
-
-pl_floats_t *pl_floats_new(pl_dtype_t dtype, size_t count, pl_error_t *err)
-{
-    pl_floats_t *floats = pl_floats_room(dtype, count, err);
-    if (floats)
-        memset(floats->data, 0, count * width_of(dtype));
-    return floats;
 }
 
 static double element(const pl_output_t *tensor, int64_t i)

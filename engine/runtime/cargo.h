@@ -159,9 +159,8 @@ typedef struct pl_floats {
     };
 } pl_floats_t;
 
-/* Zeroed; or not, for who fills all of it. */
+/* Zeroed. */
 PL_API pl_floats_t *pl_floats_new(pl_dtype_t dtype, size_t count, pl_error_t *err);
-PL_API pl_floats_t *pl_floats_room(pl_dtype_t dtype, size_t count, pl_error_t *err);
 /* Elements from an offset on become those of a tensor, of whatever type. */
 PL_API void pl_floats_fill(pl_floats_t *floats, int64_t offset, const pl_output_t *from);
 

@@ -55,10 +55,10 @@ static int read_samples(void *user, const pl_read_request_t *request, void *cons
 
 typedef enum phase {
     PHASE_BEGIN,
-    PHASE_STALLED,                                   /* a save was wished for */
-    PHASE_WRITING,                                   /* it is not yet durable */
-    PHASE_SECOND,                                    /* one more, behind one that is not */
-    PHASE_RESUMED                                    /* another process: the first step */
+    PHASE_STALLED,                                  /* a save was wished for */
+    PHASE_WRITING,                                  /* it is not yet durable */
+    PHASE_SECOND,                                   /* one more, behind one that is not */
+    PHASE_RESUMED                                   /* another process: the first step */
 } phase_t;
 
 static struct {
@@ -280,7 +280,8 @@ static void report(const char *name, const char *unit, double ours, const char *
     double ratio = theirs / ours;
     printf("{\"name\": \"%s\", \"unit\": \"%s\", \"ours\": %.1f, \"against\": \"%s\", "
            "\"theirs\": %.1f, \"ratio\": %.2f, \"bar\": %.2f, \"holds\": %s}\n",
-           name, unit, ours, against, theirs, ratio, bar, ratio >= bar ? "true" : "false");
+           name, unit, ours, against, theirs, ratio, bar,
+           ratio >= bar ? "true" : "false");
     fflush(stdout);
 }
 
@@ -330,8 +331,9 @@ static void save_report(void)
 
 int main(int argc, char **argv)
 {
-    static const pl_registration_t parts[] = {
-        {"module", &ballast}, {"callback", &probe_callback}, PL_REGISTRATIONS_END};
+    static const pl_registration_t parts[] = {{"module", &ballast},
+                                              {"callback", &probe_callback},
+                                              PL_REGISTRATIONS_END};
     pl_error_t err;
     bool resumes = argc > 2 && !strcmp(argv[1], "--resume");
     bench_must(pl_init(&argc, &argv, parts, &err), &err);
