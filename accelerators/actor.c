@@ -10,6 +10,7 @@
 
 #include "accelerators/accelerator.h"
 #include "accelerators/peak.h"
+#include "accelerators/rooms.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -33,10 +34,6 @@ typedef struct compiled {
     int output_count;
 } compiled_t;
 
-/* Places to read each region to; the second is for a checkpoint behind one that is still
- * being written. */
-enum { ROOMS = 2 };
-
 typedef struct device {
     pl_instance_t part;
     const pl_accelerator_ops_t *ops;
@@ -51,7 +48,7 @@ typedef struct device {
     bool halted;                                 /* a replay that halts could not begin */
     bool ending;
     pl_call_t *measuring;                                   /* its peak  [NULL] */
-    pl_floats_t *room[PL_REGIONS][ROOMS];                   /* counted  [NULL] */
+    pl_rooms_t rooms;
 } device_t;
 
 static void device_collect(void *self)
@@ -332,29 +329,18 @@ static int device_write(void *self, pl_call_t *call, const pl_body_t *body,
                          : code;
 }
 
-static bool is_room_for(const pl_floats_t *floats, pl_dtype_t dtype, uint64_t count)
+static int device_prepare(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
 {
-    return floats && floats->dtype == dtype && floats->count == count;
-}
-
-/* Where it was read to before, once nobody has that any more: memory that is new costs
- * several times what the copy does. */
-static pl_floats_t *room_take(device_t *device, uint32_t region, uint64_t count,
-                              pl_error_t *err)
-{
-    const pl_dtype_t dtype = device->dtype[region];
-    pl_floats_t **room = device->room[region];
-    int k = 0;
-    while (k < ROOMS && room[k] && !pl_object_is_ours(room[k]))
-        k++;
-    if (k < ROOMS && is_room_for(room[k], dtype, count))
-        return pl_object_ref(room[k]);
-    pl_floats_t *floats = pl_floats_new(dtype, count, err);
-    if (floats && k < ROOMS) {
-        pl_object_unref(room[k]);
-        room[k] = pl_object_ref(floats);
-    }
-    return floats;
+    device_t *device = self;
+    uint64_t count[PL_REGIONS];
+    if (body->prepare_reads.counts.size != sizeof count)
+        return pl_fail(err, PL_EINVAL, "%zu bytes of counts; there are %d regions",
+                       body->prepare_reads.counts.size, PL_REGIONS);
+    memcpy(count, body->prepare_reads.counts.data, sizeof count);
+    int code = pl_rooms_prepare(&device->rooms, device->dtype, count, err);
+    return code == PL_OK ? pl_reply_prepare_reads(call, &(pl_prepare_reads_reply_t){0})
+                         : code;
 }
 
 static int device_read(void *self, pl_call_t *call, const pl_body_t *body,
@@ -364,7 +350,8 @@ static int device_read(void *self, pl_call_t *call, const pl_body_t *body,
     const uint32_t region = body->read_region.region;
     if (region >= PL_REGIONS)
         return pl_fail(err, PL_EINVAL, "there is no region %u", region);
-    pl_floats_t *floats = room_take(device, region, body->read_region.count, err);
+    pl_floats_t *floats = pl_rooms_take(&device->rooms, region, device->dtype[region],
+                                        body->read_region.count, err);
     if (!floats)
         return PL_ENOMEM;
     int code = device->ops->read(device->part.self, body->read_region.region, 0,
@@ -399,21 +386,16 @@ static void device_release(void *self)
         running_free(device->spare);
         device->spare = next;
     }
-    for (int k = 0; k < PL_REGIONS * ROOMS; k++)
-        pl_object_unref(device->room[k / ROOMS][k % ROOMS]);
+    pl_rooms_release(&device->rooms);
     pl_free(device->plan);
 }
 
 static const pl_handler_t device_handlers[] = {
-    PL_ON(start, device_start),
-    PL_ON(allocate, device_allocate),
-    PL_ON(compile, device_compile),
-    PL_ON(discard_plan, device_discard),
-    PL_ON(replay_plan, device_replay),
-    PL_ON(measure_peak, device_measure_peak),
-    PL_ON(write_region, device_write),
-    PL_ON(read_region, device_read),
-    PL_HANDLERS_END,
+    PL_ON(start, device_start),        PL_ON(allocate, device_allocate),
+    PL_ON(compile, device_compile),    PL_ON(discard_plan, device_discard),
+    PL_ON(replay_plan, device_replay), PL_ON(measure_peak, device_measure_peak),
+    PL_ON(write_region, device_write), PL_ON(prepare_reads, device_prepare),
+    PL_ON(read_region, device_read),   PL_HANDLERS_END,
 };
 
 /* One table for each kind of device, for ever: an actor that is stuck may outlive all

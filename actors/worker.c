@@ -7,7 +7,6 @@
  * loops'. */
 #include "actors/worker.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,6 +17,7 @@
 #include "actors/connectors/data.h"
 #include "actors/connectors/logger.h"
 #include "actors/connectors/writer.h"
+#include "actors/first_weights.h"
 #include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
 #include "actors/request.h"
@@ -403,39 +403,6 @@ static void find_layout(worker_t *w)
     pl_object_unref(layout);
 }
 
-/* Files of other programs do not say which module they are of. */
-static int weights_check(const worker_t *w, pl_error_t *err)
-{
-    const char *text = w->weights->module ? w->weights->module : "";
-    json_t *module = *text ? pl_json_value(text, strlen(text), NULL) : NULL;
-    const char *theirs = module ? pl_part_name(module) : NULL,
-               *ours = pl_options_part_name(w->job->options, "module");
-    int code = PL_OK;
-    if (theirs && ours && strcmp(theirs, "auto") && strcmp(theirs, ours))
-        code = pl_fail(
-            err, PL_EINVAL,
-            "%s: these weights are of another module: \"%s\", and the run's is \"%s\"",
-            weights_path(w), theirs, ours);
-    json_decref(module);
-    return code;
-}
-
-/* A prediction from such weights is no error, but hardly what was meant. */
-static void weights_warn(worker_t *w)
-{
-    for (int k = 0; k < w->weights->count; k++) {
-        const pl_output_t *t = &w->weights->tensor[k];
-        for (int64_t i = 0; i < pl_elements(t->shape); i++)
-            if (!isfinite(t->dtype == PL_F64 ? t->wide[i] : (double)t->data[i])) {
-                pl_log_line(PL_LOG_WARNING, pl_actor_rank(w), pl_actor_name(w),
-                            "%s: tensor \"%s\" holds what is not finite: what is "
-                            "computed with it means nothing",
-                            weights_path(w), t->name);
-                return;
-            }
-    }
-}
-
 static void weights_read(void *self, const pl_answer_t *answer)
 {
     worker_t *w = self;
@@ -443,8 +410,8 @@ static void weights_read(void *self, const pl_answer_t *answer)
     if (worker_failed(w, answer))
         return;
     w->weights = pl_object_ref(answer->body->read_weights_reply.weights);
-    weights_warn(w);
-    if (weights_check(w, &err) == PL_OK)
+    pl_first_weights_warn(w, weights_path(w), w->weights);
+    if (pl_first_weights_check(w->job, weights_path(w), w->weights, &err) == PL_OK)
         find_layout(w);
     else
         worker_fail(w, &err);

@@ -129,6 +129,27 @@ int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole, pl_error_t *
     return pl_replica_made_all(&r->calls, code, err);
 }
 
+static void prepare_answered(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    if (answer->kind == PL_ANSWER_REPLY)
+        pl_reply_prepare_export(answer->context, &(pl_prepare_export_reply_t){0});
+    else if (answer->kind == PL_ANSWER_ERROR)
+        pl_call_fail(answer->context, answer->error);
+}
+
+int pl_replica_prepare_export(pl_replica_t *r, pl_call_t *call, pl_error_t *err)
+{
+    uint64_t count[PL_REGIONS] = {0};
+    for (int region = 0; region < PL_REGIONS; region++)
+        if (region_count(r, region, true))
+            count[pl_replica_region_of(r, region)] = (uint64_t)region_count(r, region,
+                                                                            true);
+    const pl_prepare_reads_t msg = {.counts = {count, sizeof count}};
+    const pl_how_t how = {.on_answer = prepare_answered, .context = call};
+    return pl_call_prepare_reads(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
+}
+
 /* ---- import ---- */
 
 static void import_answered(void *self, const pl_answer_t *answer)

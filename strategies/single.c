@@ -60,6 +60,13 @@ static int single_export_weights(void *self, pl_call_t *call, const pl_body_t *b
     return pl_replica_export(self, call, body->export_weights.whole, err);
 }
 
+static int single_prepare_export(void *self, pl_call_t *call, const pl_body_t *body,
+                                 pl_error_t *err)
+{
+    (void)body;
+    return pl_replica_prepare_export(self, call, err);
+}
+
 static int single_import_weights(void *self, pl_call_t *call, const pl_body_t *body,
                                  pl_error_t *err)
 {
@@ -87,6 +94,7 @@ static const pl_handler_t single_handlers[] = {
     PL_ON(observe_figures, single_observe_figures),
     PL_ON(evaluate_batch, single_evaluate_batch),
     PL_ON(export_weights, single_export_weights),
+    PL_ON(prepare_export, single_prepare_export),
     PL_ON(import_weights, single_import_weights),
     PL_ON(freeze, single_freeze),
     PL_HANDLERS_END,

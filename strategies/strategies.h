@@ -1,8 +1,8 @@
 /* strategies.h - the strategies that are built in
  *
  * A strategy is an actor of level STRATEGY: it takes setup, process_dataloader,
- * figure_names, train_batch, evaluate_batch, freeze, export_weights and import_weights,
- * and is given the address of an "accelerator".  Registered by name like a user's own. */
+ * figure_names, train_batch, evaluate_batch, freeze, prepare_export, export_weights and
+ * import_weights, and is given the address of an "accelerator".  Registered by name like a user's own. */
 #ifndef PL_STRATEGIES_H
 #define PL_STRATEGIES_H
 

@@ -427,11 +427,6 @@ static void fit_started(void *self, const pl_answer_t *answer)
     pl_fit_keep(fit, fit_try);
 }
 
-static void fit_begin(pl_fit_t *fit)
-{
-    fit_hook(fit, PL_HOOK_FIT_START, fit_started);
-}
-
 static void fit_interest_known(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
@@ -440,9 +435,8 @@ static void fit_interest_known(void *self, const pl_answer_t *answer)
     fit->asking.points = answer->body->interest_reply.points;
     fit->every_n_steps = answer->body->interest_reply.every_n_steps;
     if (answer->body->interest_reply.wishes & PL_MAY_SAVE)
-        pl_fit_keep_prepare(fit, fit_begin);
-    else
-        fit_begin(fit);
+        pl_fit_keep_prepare(fit);
+    fit_hook(fit, PL_HOOK_FIT_START, fit_started);
 }
 
 static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)

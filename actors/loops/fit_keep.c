@@ -266,27 +266,12 @@ void pl_fit_kept(pl_fit_t *fit, void (*done)(pl_fit_t *fit))
     keep_wait(fit, 0, done);
 }
 
-/* Copies once what a checkpoint will, and forgets it: from then on there is memory for
- * it. */
-static void prepared(void *self, const pl_answer_t *answer)
+/* A strategy that cannot does without. */
+void pl_fit_keep_prepare(const pl_fit_t *fit)
 {
-    if (!keep_failed(self, answer))
-        ((pl_fit_t *)self)->keeping.then(self);
-}
-
-void pl_fit_keep_prepare(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
-{
-    pl_error_t err = {0};
-    pl_how_t how = {.on_answer = prepared};
-    if (!fit->saves || !fit->options->enable_checkpointing) {
-        then(fit);
-        return;
-    }
-    fit->keeping.then = then;
-    keep_sent(fit,
-              pl_call_export_weights(fit, fit->strategy,
-                                     &(pl_export_weights_t){.whole = true}, how, &err),
-              &err);
+    if (fit->saves && fit->options->enable_checkpointing)
+        pl_call_prepare_export((void *)fit, fit->strategy, &(pl_prepare_export_t){0},
+                               (pl_how_t){0}, NULL);
 }
 
 void pl_fit_keep_release(pl_fit_t *fit)

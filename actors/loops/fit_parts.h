@@ -74,8 +74,8 @@ void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error);
 /* Makes the checkpoint that is wanted, if one is; then() comes when all is copied, or at
  * once. */
 void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
-/* Memory for one is made ready; then() comes after that. */
-void pl_fit_keep_prepare(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
+/* Some will be wished for: memory for them is made ready meanwhile. */
+void pl_fit_keep_prepare(const pl_fit_t *fit);
 /* Copied anyway: for the loggers that show tensors. */
 void pl_fit_log_weights(pl_fit_t *fit, struct pl_weights *weights);
 /* done() comes when nothing is being saved any more. */

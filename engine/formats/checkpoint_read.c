@@ -1,9 +1,11 @@
 /* checkpoint_read.c - a checkpoint on disk: read, and held against its manifest
  *
  * Nothing is believed before its checksum was right, so that what comes out is what was
- * saved, or an error that names the file and the byte. */
+ * saved, or an error that names the file and the byte.  Large files are read by several
+ * threads: one alone asks too little of a fast disk, and of memory. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,6 +18,8 @@
 #include "formats/checkpoint.h"
 
 #define MANIFEST_MOST ((int64_t)256 << 20)                  /* bytes */
+
+enum { READERS_MOST = 4, BLOCKS_LEAST = 16 };    /* threads for a file; blocks for each */
 
 /* ---- a file ---- */
 
@@ -33,11 +37,12 @@ static int file_open(const char *path, int64_t *size, pl_error_t *err)
     return fd;
 }
 
-static int read_all(int fd, const char *path, void *into, size_t size, pl_error_t *err)
+static int read_at(int fd, const char *path, void *into, size_t size, int64_t from,
+                   pl_error_t *err)
 {
     char *at = into;
     while (size > 0) {
-        ssize_t n = read(fd, at, size);
+        ssize_t n = pread(fd, at, size, from);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -45,6 +50,7 @@ static int read_all(int fd, const char *path, void *into, size_t size, pl_error_
         if (n == 0)
             return pl_fail(err, PL_EFORMAT, "%s: was cut while it was read", path);
         at += n;
+        from += n;
         size -= (size_t)n;
     }
     return PL_OK;
@@ -100,7 +106,7 @@ static json_t *manifest_read(const char *path, pl_error_t *err)
                 (long long)size);
     else if (!text)
         pl_no_memory(err);
-    else if (read_all(fd, path, text, (size_t)size, err) == PL_OK)
+    else if (read_at(fd, path, text, (size_t)size, 0, err) == PL_OK)
         manifest = manifest_parse(path, text, (size_t)size, err);
     close(fd);
     pl_free(text);
@@ -137,18 +143,60 @@ static int block_check(const char *path, const json_t *blocks, int64_t at,
                    (long long)at, (long long)at + (long long)size);
 }
 
-/* Each block into its place of `into`, or all into the same one to look at. */
-static int blocks_read(int fd, const char *path, const json_t *blocks, int64_t size,
-                       char *into, bool keep, pl_error_t *err)
+/* A piece of a file that one thread reads: each block into its place of `into`, or all
+ * into the same one to look at. */
+typedef struct piece {
+    int fd;
+    const char *path;
+    const json_t *blocks;
+    int64_t from, to;                                       /* bytes */
+    char *into;
+    bool keep;
+    pthread_t thread;
+    bool runs;
+    int code;
+    pl_error_t err;
+} piece_t;
+
+static void *piece_read(void *user)
 {
-    int code = PL_OK;
-    for (int64_t at = 0; at < size && code == PL_OK; at += PL_SUMS_BLOCK) {
-        int64_t left = size - at;
+    piece_t *p = user;
+    p->code = PL_OK;
+    for (int64_t at = p->from; at < p->to && p->code == PL_OK; at += PL_SUMS_BLOCK) {
+        int64_t left = p->to - at;
         size_t bytes = left < PL_SUMS_BLOCK ? (size_t)left : PL_SUMS_BLOCK;
-        char *to = keep ? into + at : into;
-        code = read_all(fd, path, to, bytes, err);
-        if (code == PL_OK)
-            code = block_check(path, blocks, at, to, bytes, err);
+        char *to = p->keep ? p->into + at : p->into;
+        p->code = read_at(p->fd, p->path, to, bytes, at, &p->err);
+        if (p->code == PL_OK)
+            p->code = block_check(p->path, p->blocks, at, to, bytes, &p->err);
+    }
+    return NULL;
+}
+
+/* What is looked at only is in no hurry.  Where a thread is not to be had, its piece is
+ * read by this one. */
+static int pieces_read(const piece_t *whole, pl_error_t *err)
+{
+    piece_t piece[READERS_MOST];
+    int64_t blocks = (whole->to + PL_SUMS_BLOCK - 1) / PL_SUMS_BLOCK, pieces;
+    int code = PL_OK;
+    pieces = whole->keep ? blocks / BLOCKS_LEAST + 1 : 1;
+    pieces = pieces < READERS_MOST ? pieces : READERS_MOST;
+    for (int64_t k = 0; k < pieces; k++) {
+        piece[k] = *whole;
+        piece[k].from = blocks * k / pieces * PL_SUMS_BLOCK;
+        if (k + 1 < pieces)
+            piece[k].to = blocks * (k + 1) / pieces * PL_SUMS_BLOCK;
+        piece[k].runs = k + 1 < pieces
+                        && !pthread_create(&piece[k].thread, NULL, piece_read, &piece[k]);
+        if (!piece[k].runs)
+            piece_read(&piece[k]);
+    }
+    for (int64_t k = 0; k < pieces; k++) {
+        if (piece[k].runs)
+            pthread_join(piece[k].thread, NULL);
+        if (code == PL_OK && (code = piece[k].code) != PL_OK)
+            *err = piece[k].err;
     }
     return code;
 }
@@ -157,8 +205,13 @@ static int file_read(const char *path, const json_t *file, char *into, bool keep
                      pl_error_t *err)
 {
     int64_t size = 0, expected = json_integer_value(json_object_get(file, "bytes"));
-    const json_t *blocks = json_object_get(file, "crc32c");
     int fd = file_open(path, &size, err), code = PL_OK;
+    const piece_t whole = {.fd = fd,
+                           .path = path,
+                           .blocks = json_object_get(file, "crc32c"),
+                           .to = size,
+                           .into = into,
+                           .keep = keep};
     if (fd < 0)
         return err->code;
     if (!keep)
@@ -167,7 +220,7 @@ static int file_read(const char *path, const json_t *file, char *into, bool keep
         code = pl_fail(err, PL_EFORMAT, "%s: has %lld bytes; it was saved with %lld",
                        path, (long long)size, (long long)expected);
     if (code == PL_OK)
-        code = blocks_read(fd, path, blocks, size, into, keep, err);
+        code = pieces_read(&whole, err);
     close(fd);
     return code;
 }

@@ -130,7 +130,7 @@ pl_dataset_t *pl_dataset_new(pl_instance_t *part, const pl_data_request_t *reque
 }
 
 /* Bytes of an element in memory. */
-static size_t width_of(pl_dtype_t dtype)
+size_t pl_element_bytes(pl_dtype_t dtype)
 {
     return dtype == PL_F64 ? sizeof(double) : sizeof(float);
 }
@@ -139,11 +139,11 @@ static int tensor_fill(pl_output_t *tensor, const char *name, pl_shape_t shape,
                        pl_dtype_t dtype, const void *data, pl_error_t *err)
 {
     int64_t elements = pl_elements(shape);
-    void *copy = elements < 0 ? NULL : pl_alloc_array((size_t)elements, width_of(dtype));
+    void *copy = elements < 0 ? NULL : pl_alloc_array((size_t)elements, pl_element_bytes(dtype));
     if (!copy)
         return pl_no_memory(err);
     if (data)
-        memcpy(copy, data, (size_t)elements * width_of(dtype));
+        memcpy(copy, data, (size_t)elements * pl_element_bytes(dtype));
     *tensor = (pl_output_t){.shape = shape, .dtype = dtype, .data = copy};
     snprintf(tensor->name, sizeof tensor->name, "%s", name);
     return PL_OK;
@@ -190,8 +190,8 @@ pl_floats_t *pl_floats_new(pl_dtype_t dtype, size_t count, pl_error_t *err)
         return NULL;
     floats->count = count;
     floats->dtype = dtype;
-    if (count <= SIZE_MAX / width_of(dtype))
-        floats->memory = pl_alloc_large(count * width_of(dtype), &data);
+    if (count <= SIZE_MAX / pl_element_bytes(dtype))
+        floats->memory = pl_alloc_large(count * pl_element_bytes(dtype), &data);
     floats->data = data;
     if (data)
         return floats;
@@ -211,7 +211,7 @@ void pl_floats_fill(pl_floats_t *floats, int64_t offset, const pl_output_t *from
     const bool wide = floats->dtype == PL_F64;
     if (wide == (from->dtype == PL_F64)) {
         memcpy(wide ? (void *)(floats->wide + offset) : floats->data + offset, from->data,
-               (size_t)count * width_of(floats->dtype));
+               (size_t)count * pl_element_bytes(floats->dtype));
         return;
     }
     for (int64_t i = 0; i < count; i++)

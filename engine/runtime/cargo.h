@@ -159,6 +159,8 @@ typedef struct pl_floats {
     };
 } pl_floats_t;
 
+/* Of an element in memory. */
+PL_API size_t pl_element_bytes(pl_dtype_t dtype);
 /* Zeroed. */
 PL_API pl_floats_t *pl_floats_new(pl_dtype_t dtype, size_t count, pl_error_t *err);
 /* Elements from an offset on become those of a tensor, of whatever type. */

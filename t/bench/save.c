@@ -64,7 +64,7 @@ typedef enum phase {
 static struct {
     phase_t phase;
     int rounds, round;
-    int64_t wished;
+    int64_t began, wished;
     char *from, *to;                                        /* [BYTES] */
     double copy[ROUNDS_MOST], stall[ROUNDS_MOST];           /* ms */
     double saving[ROUNDS_MOST], dd[ROUNDS_MOST];            /* s */
@@ -152,13 +152,13 @@ static void round_end(pl_wish_t *wish)
 static int probe_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                     pl_wish_t *wish, pl_error_t *err)
 {
-    (void)self, (void)point, (void)err;
+    (void)self, (void)point, (void)event, (void)err;
     double since = (double)(pl_now() - probe.wished) / 1e6;
     if (probe.phase == PHASE_RESUMED) {
         printf("%lld\n", (long long)pl_now());
         fflush(stdout);
         _exit(0);
-    } else if (probe.phase == PHASE_BEGIN && event->global_step > 10) {
+    } else if (probe.phase == PHASE_BEGIN && pl_now() - probe.began > PL_SECOND * 2) {
         round_begin(wish);
     } else if (probe.phase == PHASE_STALLED) {
         probe.stall[probe.round] = since;
@@ -214,6 +214,7 @@ static void train(const char *folder, bool resumes)
     pl_options_t *options = engine ? pl_options_parse(text, "bench", &err) : NULL;
     pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
     bench_must(trainer ? PL_OK : err.code, &err);
+    probe.began = pl_now();
     bench_must(resumes ? pl_trainer_resume(trainer, NULL, fit_done, &done, &err)
                        : pl_trainer_fit(trainer, fit_done, &done, &err),
                &err);

@@ -1,0 +1,34 @@
+/* rooms.h - host memory that regions are read to, kept from one read to the next
+ *
+ * Memory that is new costs several times what the copy does: so it is used again, once
+ * nobody has what was read before, and before the first time touched by a thread that has
+ * nothing else to do. */
+#ifndef PL_ACCELERATORS_ROOMS_H
+#define PL_ACCELERATORS_ROOMS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "runtime/cargo.h"
+
+/* Of each region; the second is for a checkpoint behind one that is being written. */
+enum { PL_ROOMS = 2 };
+
+/* Starts as zeros. */
+typedef struct pl_rooms {
+    pl_floats_t *room[PL_ROOMS][PL_REGIONS];                /* counted  [NULL] */
+    pthread_t toucher;
+    bool touches;                                           /* the thread is there */
+    atomic_bool ending;
+} pl_rooms_t;
+
+/* Where so many elements of a region go: counted, for who reads them and hands them
+ * on. */
+pl_floats_t *pl_rooms_take(pl_rooms_t *rooms, pl_region_t region, pl_dtype_t dtype,
+                           size_t count, pl_error_t *err);
+/* Regions of so many elements are going to be read; 0: that one is not. */
+int pl_rooms_prepare(pl_rooms_t *rooms, const pl_dtype_t dtype[PL_REGIONS],
+                     const uint64_t count[PL_REGIONS], pl_error_t *err);
+void pl_rooms_release(pl_rooms_t *rooms);
+
+#endif

@@ -1,0 +1,52 @@
+/* first_weights.c - weights from a file that a run starts with: what is wrong with them */
+#include "actors/first_weights.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/log.h"
+#include "base/options.h"
+
+/* Files of other programs do not say which module they are of. */
+int pl_first_weights_check(const pl_job_t *job, const char *path,
+                           const pl_weights_t *weights, pl_error_t *err)
+{
+    const char *text = weights->module ? weights->module : "";
+    json_t *module = *text ? pl_json_value(text, strlen(text), NULL) : NULL;
+    const char *theirs = module ? pl_part_name(module) : NULL,
+               *ours = pl_options_part_name(job->options, "module");
+    int code = PL_OK;
+    if (theirs && ours && strcmp(theirs, "auto") && strcmp(theirs, ours))
+        code = pl_fail(
+            err, PL_EINVAL,
+            "%s: these weights are of another module: \"%s\", and the run's is \"%s\"",
+            path, theirs, ours);
+    json_decref(module);
+    return code;
+}
+
+static bool is_finite(const pl_output_t *tensor)
+{
+    const int64_t count = pl_elements(tensor->shape);
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(tensor->dtype == PL_F64 ? tensor->wide[i]
+                                              : (double)tensor->data[i]))
+            return false;
+    return true;
+}
+
+/* A prediction from such weights is no error, but hardly what was meant. */
+void pl_first_weights_warn(void *worker, const char *path, const pl_weights_t *weights)
+{
+    for (int k = 0; k < weights->count; k++)
+        if (!is_finite(&weights->tensor[k])) {
+            pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
+                        "%s: tensor \"%s\" holds what is not finite: what is computed "
+                        "with it means nothing",
+                        path, weights->tensor[k].name);
+            return;
+        }
+}

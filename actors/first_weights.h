@@ -1,0 +1,13 @@
+/* first_weights.h - weights from a file that a run starts with: what is wrong with them */
+#ifndef PL_FIRST_WEIGHTS_H
+#define PL_FIRST_WEIGHTS_H
+
+#include "runtime/cargo.h"
+
+/* PL_EINVAL when they say that they are of another module than the run's. */
+int pl_first_weights_check(const pl_job_t *job, const char *path,
+                           const pl_weights_t *weights, pl_error_t *err);
+/* A log line of the worker when they hold what is not finite. */
+void pl_first_weights_warn(void *worker, const char *path, const pl_weights_t *weights);
+
+#endif
