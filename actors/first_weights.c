@@ -1,4 +1,4 @@
-/* first_weights.c - weights from a file that a run starts with: what is wrong with them */
+/* first_weights.c - what is wrong with weights that a run starts with */
 #include "actors/first_weights.h"
 
 #include <jansson.h>

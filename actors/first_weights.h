@@ -1,4 +1,4 @@
-/* first_weights.h - weights from a file that a run starts with: what is wrong with them */
+/* first_weights.h - what is wrong with weights that a run starts with */
 #ifndef PL_FIRST_WEIGHTS_H
 #define PL_FIRST_WEIGHTS_H
 

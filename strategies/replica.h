@@ -84,7 +84,8 @@ typedef struct pl_replica {
  * the strategy has it. */
 PL_API int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
                             bool does_io, pl_error_t *err);
-/* Answer prepare_export, export_weights and import_weights; whole: with the optimizer's tensors. */
+/* Answer prepare_export, export_weights and import_weights; whole: with the optimizer's
+ * tensors. */
 PL_API int pl_replica_prepare_export(pl_replica_t *r, pl_call_t *call, pl_error_t *err);
 PL_API int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole,
                              pl_error_t *err);

@@ -139,11 +139,12 @@ static int tensor_fill(pl_output_t *tensor, const char *name, pl_shape_t shape,
                        pl_dtype_t dtype, const void *data, pl_error_t *err)
 {
     int64_t elements = pl_elements(shape);
-    void *copy = elements < 0 ? NULL : pl_alloc_array((size_t)elements, pl_element_bytes(dtype));
+    const size_t width = pl_element_bytes(dtype);
+    void *copy = elements < 0 ? NULL : pl_alloc_array((size_t)elements, width);
     if (!copy)
         return pl_no_memory(err);
     if (data)
-        memcpy(copy, data, (size_t)elements * pl_element_bytes(dtype));
+        memcpy(copy, data, (size_t)elements * width);
     *tensor = (pl_output_t){.shape = shape, .dtype = dtype, .data = copy};
     snprintf(tensor->name, sizeof tensor->name, "%s", name);
     return PL_OK;
