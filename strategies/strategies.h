@@ -2,8 +2,8 @@
  *
  * A strategy is an actor of level STRATEGY: it takes setup, process_dataloader,
  * figure_names, train_batch, evaluate_batch, freeze, prepare_export, export_weights and
- * import_weights, and is given the address of an "accelerator".  Registered by name like a
- * user's own. */
+ * import_weights, and is given the address of an "accelerator".  Registered by name like
+ * a user's own. */
 #ifndef PL_STRATEGIES_H
 #define PL_STRATEGIES_H
 
