@@ -267,11 +267,16 @@ void pl_fit_kept(pl_fit_t *fit, void (*done)(pl_fit_t *fit))
 }
 
 /* A strategy that cannot does without. */
+static void prepared(void *self, const pl_answer_t *answer)
+{
+    (void)self, (void)answer;
+}
+
 void pl_fit_keep_prepare(const pl_fit_t *fit)
 {
     if (fit->saves && fit->options->enable_checkpointing)
         pl_call_prepare_export((void *)fit, fit->strategy, &(pl_prepare_export_t){0},
-                               (pl_how_t){0}, NULL);
+                               (pl_how_t){.on_answer = prepared}, NULL);
 }
 
 void pl_fit_keep_release(pl_fit_t *fit)
