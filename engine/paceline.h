@@ -146,12 +146,16 @@ typedef enum pl_option_type {
     PL_OPTION_TEXTS,                 /* pl_texts_t; owned by the binding */
     PL_OPTION_AMOUNT,                /* pl_amount_t */
     PL_OPTION_PART,                  /* pl_choice_t, its texts owned by the binding */
-    PL_OPTION_GROUPS,                /* const char *, a JSON list of objects: "match", and
-                                        options of the part that hold for what matches;
-                                        owned by the binding */
+    PL_OPTION_GROUPS,                /* const char *, a JSON list of objects: "match",
+                                        patterns with spaces between, and options of the
+                                        part that hold for what fits; owned by the
+                                        binding */
     PL_OPTION_INTERVAL,              /* pl_amount_t; a time as well: "00:00:15:00" */
     PL_OPTION_PARTS,                 /* one or a list of them: data sources alone */
 } pl_option_type_t;
+
+/* Patterns of names, wherever there are some: '*' stands for any text, dots included, '?'
+ * for one character, "[ab]" or "[a-c]" for one of those; the whole name has to fit. */
 
 /* One option of a part: the one description that run files, --set, help, manual page and
  * completion share. */
@@ -812,9 +816,8 @@ typedef struct pl_adopted {
 typedef struct pl_module_step {
     const char *name;               /* "generator": its key in "optimizer" and
                                        "scheduler", and before the names of its figures */
-    const char *parameters;         /* it trains: patterns with spaces between, '*' for
-                                       any text and '?' for one character; each parameter
-                                       belongs to one step */
+    const char *parameters;         /* it trains: patterns with spaces between; each
+                                       parameter belongs to one step */
     /* Describes it, as step() below: a loss that reaches those parameters. */
     void (*describe)(pl_graph_t *g, const void *self);
     /* It is taken at every n-th optimizer step of the run, 1..  [1] */

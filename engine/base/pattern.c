@@ -1,4 +1,7 @@
-/* pattern.c - names by pattern: '*' stands for any text, '?' for one character */
+/* pattern.c - names by pattern
+ *
+ * The one matcher there is: parameters of groups and steps, what is frozen, tensors of
+ * files.  Dots and slashes are characters like others. */
 #include "base/pattern.h"
 
 #include <string.h>
@@ -13,17 +16,48 @@ const char *pl_pattern_next(const char **rest, size_t *length)
     return *length ? pattern : NULL;
 }
 
+/* "[a-cx]": whether c is among them; *behind is what follows the set, or the '[' itself
+ * where nothing ends it, which then stands for itself. */
+static bool set_has(const char *set, const char *end, char c, const char **behind)
+{
+    const char *last = set + 1;
+    while (last < end && *last != ']')
+        last++;
+    *behind = last < end ? last + 1 : set + 1;
+    if (last >= end)
+        return c == '[';
+    for (const char *p = set + 1; p < last; p++) {
+        if (p + 2 < last && p[1] == '-') {
+            if (p[0] <= c && c <= p[2])
+                return true;
+            p += 2;
+        } else if (*p == c) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the first character of the pattern, or its set, is one that c fits. */
+static bool one_fits(const char *pattern, const char *end, char c, const char **behind)
+{
+    *behind = pattern + 1;
+    if (pattern < end && *pattern == '[')
+        return set_has(pattern, end, c, behind);
+    return pattern < end && (*pattern == '?' || *pattern == c);
+}
+
 /* A '*' that took too little takes one character more: only the newest need be tried
  * again. */
 bool pl_pattern_fits(const char *pattern, size_t length, const char *name)
 {
-    const char *end = pattern + length, *star = NULL, *taken = name;
+    const char *end = pattern + length, *star = NULL, *taken = name, *behind;
     while (*name) {
         if (pattern < end && *pattern == '*') {
             star = pattern++;
             taken = name;
-        } else if (pattern < end && (*pattern == '?' || *pattern == *name)) {
-            pattern++;
+        } else if (one_fits(pattern, end, *name, &behind)) {
+            pattern = behind;
             name++;
         } else if (star) {
             pattern = star + 1;

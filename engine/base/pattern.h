@@ -1,4 +1,5 @@
-/* pattern.h - names by pattern: '*' stands for any text, '?' for one character */
+/* pattern.h - names by pattern: '*' stands for any text, dots included, '?' for one
+ * character, "[ab]" or "[a-c]" for one of those; paceline.h says so to users */
 #ifndef PL_BASE_PATTERN_H
 #define PL_BASE_PATTERN_H
 

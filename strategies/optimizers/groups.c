@@ -4,7 +4,6 @@
  * A group has the optimizer's options, with some of its own in their place.  Where only
  * matrices are to decay, each group that does not give a weight decay itself has a second
  * struct without one. */
-#include <fnmatch.h>
 #include <jansson.h>
 #include <string.h>
 
@@ -14,6 +13,7 @@
 #include "base/json_walk.h"
 #include "base/nearest.h"
 #include "base/option.h"
+#include "base/pattern.h"
 #include "base/run_fill.h"
 #include "strategies/optimizers/optimizer.h"
 
@@ -155,7 +155,7 @@ int pl_optimizer_cycle(pl_optimizer_t *optimizer, double momentum, pl_error_t *e
 
 static bool belongs(const pl_group_t *group, const pl_tensor_info_t *parameter)
 {
-    return fnmatch(group->match, parameter->name, 0) == 0;
+    return pl_patterns_fit(group->match, parameter->name);
 }
 
 static int group_of(const pl_optimizer_t *optimizer, const pl_tensor_info_t *parameter)

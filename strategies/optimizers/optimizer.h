@@ -29,7 +29,7 @@ extern const pl_registration_t pl_optimizer_parts[];
 
 /* Structs of an optimizer, options filled in, for some parameters. */
 typedef struct pl_group {
-    const char *match;                            /* pattern of their names: fnmatch(3) */
+    const char *match;                            /* patterns of their names */
     const void *self;
     const void *vectors;                    /* for those of fewer than two axes  [self] */
 } pl_group_t;
