@@ -202,6 +202,17 @@ static pl_node_t build_attention(pl_graph_t *g, const operator_case_t *c)
     return pl_attention(g, param(g, c, 0), param(g, c, 1), param(g, c, 2), &options);
 }
 
+/* The same where keys are hidden. */
+static pl_node_t build_masked_attention(pl_graph_t *g, const operator_case_t *c)
+{
+    const double seen[] = {1, 0, 1, 1, 0, 1, 1, 1, 0, 0};
+    pl_node_t mask = pl_reshape(g, pl_vector(g, seen, 10), PL_SHAPE(2, 5));
+    const pl_attention_options_t options = {.causal = c->arg[0],
+                                            .dropout = c->p,
+                                            .mask = &mask};
+    return pl_attention(g, param(g, c, 0), param(g, c, 1), param(g, c, 2), &options);
+}
+
 /* q, k, v cut out of one tensor [B, T, 3C] as a language model does; arg: heads,
  * causal. */
 static pl_node_t build_self_attention(pl_graph_t *g, const operator_case_t *c)
@@ -474,6 +485,14 @@ const operator_case_t operator_cases[] = {
      .arg = {true}},
     {CASE("attention, dropout", attention, 3, S(1, 2, 6, 4), S(1, 2, 6, 4),
           S(1, 2, 6, 4)),
+     .arg = {true}, .p = 0.25},
+    {CASE("attention, mask", masked_attention, 3, S(2, 2, 5, 4), S(2, 2, 5, 4),
+          S(2, 2, 5, 4))},
+    {CASE("attention, mask, causal", masked_attention, 3, S(2, 2, 5, 8), S(2, 2, 5, 8),
+          S(2, 2, 5, 8)),
+     .arg = {true}},
+    {CASE("attention, mask, causal, dropout", masked_attention, 3, S(2, 2, 5, 4),
+          S(2, 2, 5, 4), S(2, 2, 5, 4)),
      .arg = {true}, .p = 0.25},
     {CASE("attention, one token", attention, 3, S(1, 1, 1, 3), S(1, 1, 1, 3),
           S(1, 1, 1, 3)),

@@ -114,7 +114,7 @@ static void put_weighed(void)
     pl_memory_arrays("twice", &arrays, NULL);
 }
 
-/* Sentences of 1 to 9 words as "spoken"; as "padded" all of them in 9, which the module
+/* Sentences of 2 to 9 words as "spoken"; as "padded" all of them in 9, which the module
  * is told by a mask of its own. */
 enum { SENTENCES = 37, WORDS = 9 };
 
@@ -125,7 +125,7 @@ static float there[SENTENCES][WORDS];
 static void put_sentences(void)
 {
     for (int i = 0; i < SENTENCES; i++) {
-        int length = 1 + (i * 5) % WORDS;
+        int length = 2 + (i * 5) % (WORDS - 1);
         offset[i + 1] = offset[i] + length;
         for (int t = 0; t < WORDS; t++) {
             padded[i][t] = t < length ? (i * 3 + t * t) % 5 : 0;
@@ -154,14 +154,25 @@ static void put_sentences(void)
     pl_memory_arrays("padded", &fixed, NULL);
 }
 
-/* Each word sees all that are there. */
+/* Each word sees all that are there, or all before it. */
+typedef struct listening {
+    bool causal, masked;
+} listening_t;
+
+static const pl_option_t listening_options[] = {
+    PL_BOOL(listening_t, causal, "false", "words see those before them"),
+    PL_BOOL(listening_t, masked, "true", "words see no padding, as they are told"),
+    PL_OPTIONS_END,
+};
+
 static void listening_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
-    (void)self;
+    const listening_t *listening = self;
     pl_node_t words = pl_embedding(g, "words", pl_input(g, "x"), 5, 8, pl_normal(0.5));
     pl_node_t mask = pl_input(g, "mask");                   /* [B, T] */
     int64_t B = pl_dim(g, words, 0), T = pl_dim(g, words, 1);
-    const pl_attention_options_t seen = {.mask = &mask};
+    const pl_attention_options_t seen = {.causal = listening->causal,
+                                         .mask = listening->masked ? &mask : NULL};
     pl_node_t heads = pl_permute(g, pl_reshape(g, words, PL_SHAPE(B, T, 2, 4)),
                                  (int[]){0, 2, 1, 3});
     pl_node_t heard = pl_attention(g, heads, heads, heads, &seen);
@@ -174,7 +185,8 @@ static void listening_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 }
 
 static const pl_module_ops_t listening = {.name = "listening",
-                                          .size = 1,
+                                          .size = sizeof(listening_t),
+                                          .options = listening_options,
                                           .step = listening_step};
 
 /* ---- Tests ---- */
@@ -276,19 +288,19 @@ static void padded_samples_train_as_unpadded_ones(void)
     }
 }
 
-/* In one step, however many batches its samples come in. */
-static void buckets_change_no_loss(void)
+/* In one step, however many batches its samples come in; the last has no padding at
+ * all. */
+static void check_buckets(const char *module)
 {
     static const char *const data[] = {"\"buckets\": 1, \"batch_size\": 64",
                                        "\"buckets\": 4, \"batch_size\": 64",
                                        "\"buckets\": 8, \"batch_size\": 4"};
     double loss[3];
-    put_sentences();
     for (int k = 0; k < 3; k++) {
         static char dataset[256];
         snprintf(dataset, sizeof dataset,
                  "{\"name\": \"memory\", \"source\": \"spoken\", %s}", data[k]);
-        rig_t *rig = rig_new(.module = "\"listening\"", .dataset = dataset,
+        rig_t *rig = rig_new(.module = module, .dataset = dataset,
                              .optimizer = "{\"name\": \"sgd\", \"lr\": 0.5}",
                              .trainer = "\"max_epochs\": 3, "
                                         "\"accumulate_grad_batches\": 100");
@@ -297,8 +309,16 @@ static void buckets_change_no_loss(void)
         loss[k] = rig_metric(result, "train_loss");
         rig_free(&rig);
     }
-    ok(fabs(loss[0] - loss[1]) < 1e-6 && fabs(loss[0] - loss[2]) < 1e-6, "%g, %g and %g",
-       loss[0], loss[1], loss[2]);
+    ok(fabs(loss[0] - loss[1]) < 1e-6 && fabs(loss[0] - loss[2]) < 1e-6,
+       "%s: %g, %g and %g", module, loss[0], loss[1], loss[2]);
+}
+
+static void buckets_change_no_loss(void)
+{
+    put_sentences();
+    check_buckets("\"listening\"");
+    check_buckets("{\"name\": \"listening\", \"causal\": true}");
+    check_buckets("{\"name\": \"listening\", \"causal\": true, \"masked\": false}");
 }
 
 static void the_order_of_buckets_depends_on_the_seed_alone(void)

@@ -224,54 +224,64 @@ static int shape_attention(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return PL_OK;
 }
 
-/* By its pieces: what is not seen gets a score so low that nothing is left of it. */
-static pl_node_t masked_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
+static pl_node_t attend(pl_graph_t *g, const pl_node_t qkv[3], double scale,
+                        const pl_attention_options_t *o)
+{
+    pl_attr_t attr = {.a = scale, .causal = o->causal};
+    const bool random = g->stage == PL_TRAIN && o->dropout > 0;
+    if (random) {
+        char path[64];
+        pl_scope(g, "dropout.%u", g->random_count++);
+        attr.b = o->dropout;
+        attr.stream = pl_hash(pl_path(g, path));
+    }
+    pl_node_t y = pl_emit(g, PL_OP_attention, qkv, 3, &attr, NULL);
+    if (random)
+        pl_scope_end(g);
+    return y;
+}
+
+/* x [B, heads, T, d] with one number more in each head. */
+static pl_node_t with_column(pl_graph_t *g, pl_node_t x, pl_node_t column)
+{
+    pl_shape_t shape = pl_shape_of(g, x);
+    shape.dim[3] = 1;
+    return pl_concat(g, (pl_node_t[]){x, pl_broadcast_to(g, column, shape)}, 2, 3);
+}
+
+/* A number more in each head, 1 in queries, makes the score of a key that is not to be
+ * seen so low that nothing is left of it; the number has a place in any format. */
+static pl_node_t masked_attention(pl_graph_t *g, const pl_node_t qkv[3], double scale,
                                   const pl_attention_options_t *o)
 {
-    const double low = 1e9;
-    pl_shape_t keys = pl_shape_of(g, k), mask = pl_shape_of(g, *o->mask);
+    const double low = 6e4;
+    const pl_shape_t keys = pl_shape_of(g, qkv[1]), mask = pl_shape_of(g, *o->mask);
     if (!g->error.code
         && (keys.rank != 4 || !pl_same_shape(mask, PL_SHAPE(keys.dim[0], keys.dim[2]))))
         pl_refuse(
             g, "attention takes a mask [B, T] for keys [B, heads, T, d], got %s for %s",
             PL_TEXT_OF(mask), PL_TEXT_OF(keys));
-    if (o->causal)
-        pl_refuse(g,
-                  "attention is causal or has a mask: when it is causal, padding behind "
-                  "a sample is not seen anyway");
     if (g->error.code)
         return PL_NO_NODE;
     pl_node_t hidden = pl_scale(g, pl_sub(g, *o->mask, pl_scalar(g, 1)), low);
-    pl_node_t scores = pl_scale(g, pl_matmul(g, q, k, false, true),
-                                1 / sqrt((double)pl_dim(g, q, -1)));
-    scores = pl_add(g, scores,
-                    pl_reshape(g, hidden, PL_SHAPE(mask.dim[0], 1, 1, mask.dim[1])));
-    return pl_matmul(g, pl_dropout(g, pl_softmax(g, scores), o->dropout), v, false,
-                     false);
+    hidden = pl_reshape(g, hidden, PL_SHAPE(mask.dim[0], 1, mask.dim[1], 1));
+    const pl_node_t wider[3] = {with_column(g, qkv[0], pl_scalar(g, 1)),
+                                with_column(g, qkv[1], hidden),
+                                with_column(g, qkv[2], pl_scalar(g, 0))};
+    return pl_slice(g, attend(g, wider, scale, o), 3, 0, keys.dim[3]);
 }
 
 pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                        const pl_attention_options_t *options)
 {
     const pl_attention_options_t o = options ? *options : (pl_attention_options_t){0};
-    if (o.mask)
-        return masked_attention(g, q, k, v, &o);
+    const double scale = 1 / sqrt((double)pl_dim(g, q, -1));
     if (!(o.dropout >= 0 && o.dropout < 1))
         return pl_graph_fail(g, PL_EINVAL,
                              "attention takes a dropout from 0 up to but not 1, got %g",
                              o.dropout);
-    pl_attr_t attr = {.a = 1 / sqrt((double)pl_dim(g, q, -1)), .causal = o.causal};
-    const bool random = g->stage == PL_TRAIN && o.dropout > 0;
-    if (random) {
-        char path[64];
-        pl_scope(g, "dropout.%u", g->random_count++);
-        attr.b = o.dropout;
-        attr.stream = pl_hash(pl_path(g, path));
-    }
-    pl_node_t y = pl_emit(g, PL_OP_attention, (pl_node_t[]){q, k, v}, 3, &attr, NULL);
-    if (random)
-        pl_scope_end(g);
-    return y;
+    const pl_node_t qkv[3] = {q, k, v};
+    return o.mask ? masked_attention(g, qkv, scale, &o) : attend(g, qkv, scale, &o);
 }
 
 static int shape_attention_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
