@@ -20,6 +20,7 @@ static const pl_registration_t own_parts[] = {
     {"launcher", &pl_inline_launcher},
     {"dataset", &pl_csv_dataset},
     {"dataset", &pl_idx_dataset},
+    {"dataset", &pl_lines_dataset},
     {"dataset", &pl_memory_dataset},
     {"dataset", &pl_npy_dataset},
     {"dataset", &pl_text_dataset},

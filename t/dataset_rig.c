@@ -65,15 +65,25 @@ rig_t rig_open(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *format
 
 int rig_read_epoch(rig_t *rig, uint64_t epoch, int count, const int64_t *index)
 {
+    rig->length = 1;
+    for (int i = 0; i < count && rig->ops->length; i++)
+        rig->length = rig->ops->length(rig->self, index[i]) > rig->length
+                          ? rig->ops->length(rig->self, index[i])
+                          : rig->length;
     for (int k = 0; k < rig->info.field_count; k++) {
-        size_t bytes = 8;
-        for (int i = 0; i < rig->info.field[k].shape.rank; i++)
-            bytes *= (size_t)rig->info.field[k].shape.dim[i];
+        const pl_field_t *field = &rig->info.field[k];
+        size_t elements = (size_t)count;
+        for (int i = 0; i < field->shape.rank; i++)
+            elements *= (size_t)(field->shape.dim[i] == PL_VARIES ? rig->length
+                                                                  : field->shape.dim[i]);
         free(rig->field[k]);
-        rig->field[k] = malloc((size_t)count * bytes);
+        rig->field[k] = malloc(elements * 8);
+        for (size_t i = 0; i < elements && field->dtype == PL_I64; i++)
+            ((int64_t *)rig->field[k])[i] = (int64_t)rig->info.padding[k];
     }
     pl_read_request_t request = {.index = index,
                                  .count = count,
+                                 .length = rig->length,
                                  .seed = 42,
                                  .epoch = epoch};
     return rig->ops->read(rig->self, &request, rig->field, &rig->err);

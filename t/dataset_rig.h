@@ -11,9 +11,10 @@ typedef struct rig {
     void *self;
     json_t *given;                                      /* what text options point into */
     pl_data_info_t info;
-    int code;                                               /* of opening */
-    pl_error_t err;                                         /* of the last call */
-    void *field[PL_FIELDS];                                 /* what the last read gave */
+    int code;                                           /* of opening */
+    pl_error_t err;                                     /* of the last call */
+    void *field[PL_FIELDS];                             /* what the last read gave */
+    int64_t length;                                     /* of its samples, if they vary */
 } rig_t;
 
 /* Opens with options (JSON: {"path": "…"}; the others have their defaults) and a share of

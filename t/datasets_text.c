@@ -1,4 +1,4 @@
-/* datasets_text.c - tests of actors/connectors/datasets: text.c, memory.c */
+/* datasets_text.c - tests of actors/connectors/datasets: text.c, lines.c, memory.c */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,6 +163,76 @@ static void tiny_shakespeare_has_65_characters(void)
     rig_close(&rig);
 }
 
+static void a_share_or_file_has_the_vocabulary_of_the_training(void)
+{
+    static const char facts[] = "{\"vocabulary\": \"abcd\", \"vocabulary_size\": 4}";
+    char options[4200];
+    snprintf(options, sizeof options, "{\"path\": \"%s\", \"context\": 3}",
+             file_put_text("test.txt", "dcd"));
+    rig_t rig = rig_open_told(&pl_text_dataset, PL_TEST, facts, options);
+    rig_read(&rig, INDEX(0));
+    const int64_t *x = rig.field[0];
+    ok(x[0] == 3 && x[1] == 2, "so that tokens mean the same");
+    rig_close(&rig);
+    file_put_text("test.txt", "dce");
+    refused(rig_open_told(&pl_text_dataset, PL_TEST, facts, options), PL_EINVAL,
+            "test.txt: .*'e'.* is not in the vocabulary", "a character that it lacks");
+}
+
+/* ---- lines ---- */
+
+/* Sample i as "x -> y" with what it is padded by, "." for no target. */
+static const char *shown(const rig_t *rig, int i, char text[64])
+{
+    int at = 0;
+    for (int k = 0; k < 2; k++) {
+        const int64_t *token = (int64_t *)rig->field[k] + i * rig->length;
+        for (int64_t t = 0; t < rig->length; t++)
+            text[at++] = "./abcdefgh"[token[t] + 1];
+        if (k == 0)
+            at += sprintf(text + at, " -> ");
+    }
+    text[at] = '\0';
+    return text;
+}
+
+static void a_line_is_a_sample_as_long_as_it_is(void)
+{
+    char text[64];
+    const char *path = file_put_text("lines.txt", "abc\n\nd\nefgh");
+    rig_t rig = rig_open(&pl_lines_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path);
+    is_int(rig.info.samples, 3, "empty ones are none: %s", rig.err.text);
+    ok(has_field(&rig, 0, "x", PL_I64, "-1") && has_field(&rig, 1, "y", PL_I64, "-1"),
+       "fields");
+    is_text(rig.info.facts,
+            "{\"vocabulary_size\":9,\"vocabulary\":\"\\nabcdefgh\",\"context\":64}",
+            "facts");
+    rig_read(&rig, INDEX(1, 0, 2));
+    is_int(rig.length, 5, "of a batch, that of the longest");
+    is_text(shown(&rig, 0, text), "/d/// -> d/...", "each from newline to newline");
+    is_text(shown(&rig, 1, text), "/abc/ -> abc/.", "and then padding");
+    is_text(shown(&rig, 2, text), "/efgh -> efgh/", "also the last");
+    is_int(rig_read(&rig, INDEX(3)), PL_EINVAL, "there are no more");
+    rig_close(&rig);
+    rig = rig_open(&pl_lines_dataset, PL_TRAIN, "{\"path\": \"%s\", \"context\": 3}",
+                   path);
+    rig_read(&rig, INDEX(0, 1, 2));
+    is_text(shown(&rig, 0, text), "/ab -> abc", "what is too long is cut");
+    is_text(shown(&rig, 1, text), "/d/ -> d/.", "what is not is whole");
+    is_int(rig.length, 3, "and no more");
+    rig_close(&rig);
+}
+
+static void what_has_no_lines_is_refused(void)
+{
+    refused(rig_open(&pl_lines_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
+                     file_put_text("one.txt", "abc")),
+            PL_EFORMAT, "one.txt: no line ends", "a text without newlines");
+    refused(rig_open(&pl_lines_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
+                     file_put_text("none.txt", "\n\n")),
+            PL_EFORMAT, "none.txt: all lines are empty", "or with nothing else");
+}
+
 /* ---- memory ---- */
 
 static const float rows[3][2] = {{1, 2}, {3, 4}, {5, 6}};
@@ -290,6 +360,7 @@ static void memory_may_run_out(void)
     pl_arrays_t arrays = three_rows();
     pl_memory_arrays("rows", &arrays, &err);
     opens_without_memory(&pl_text_dataset, "path", file_put_text("m.txt", "some text"));
+    opens_without_memory(&pl_lines_dataset, "path", file_put_text("l.txt", "a\nb\n"));
     opens_without_memory(&pl_memory_dataset, "source", "rows");
     pl_memory_data("rows", NULL, &err);
     survives_lack_of_memory(register_and_remove);
@@ -302,6 +373,9 @@ int main(void)
     run(shares_of_a_text_meet_without_overlap);
     run(any_characters_and_bytes_are_tokens);
     run(tiny_shakespeare_has_65_characters);
+    run(a_share_or_file_has_the_vocabulary_of_the_training);
+    run(a_line_is_a_sample_as_long_as_it_is);
+    run(what_has_no_lines_is_refused);
     run(arrays_of_the_program_are_served);
     run(a_function_of_the_program_is_served);
     run(a_source_in_use_outlives_its_name);

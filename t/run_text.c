@@ -65,6 +65,33 @@ static void a_model_learns_a_text(void)
     rig_free(&rig);
 }
 
+/* Lines of different length in batches of several buckets, by a causal model. */
+static void a_model_learns_lines(void)
+{
+    char text[4096] = "", kept[sizeof data];
+    memcpy(kept, data, sizeof data);
+    for (int k = 0; k < 60; k++)
+        strcat(text, "anna\notto\nbo\nelizabeth\nmaximilian\n");
+    snprintf(data, sizeof data,
+             "{\"name\": \"lines\", \"path\": \"%s\", \"context\": 12, "
+             "\"batch_size\": 8, \"val_split\": 0.2}",
+             file_put_text("lines.txt", text));
+    rig_t *rig = rig_new(.module = GPT, .dataset = data, .optimizer = ADAMW,
+
+                         .trainer = "\"max_steps\": 160");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "a fit: %s", result->error.text);
+    ok(rig_metric(result, "val_loss") < 0.8, "it has learned: %g",
+       rig_metric(result, "val_loss"));
+    snprintf(weights, sizeof weights, "%s", result->run_dir);
+    rig_free(&rig);
+    rig = writer_new("", "\"seed\": 1");
+    result = write_on(rig, (pl_prediction_t){.prompt = "\nmaxi", .tokens = 7});
+    is_text(told, "milian\n", "and writes one to its end");
+    rig_free(&rig);
+    memcpy(data, kept, sizeof data);
+}
+
 static void it_writes_on_from_a_prompt(void)
 {
     rig_t *rig = writer_new("", "\"seed\": 1");
@@ -151,6 +178,7 @@ int main(void)
 {
     rig_init(NULL);
     text_make();
+    run(a_model_learns_lines);
     run(a_model_learns_a_text);
     run(it_writes_on_from_a_prompt);
     run(chance_depends_on_the_seed);

@@ -8,6 +8,7 @@
 
 extern const pl_dataset_ops_t pl_csv_dataset;
 extern const pl_dataset_ops_t pl_idx_dataset;
+extern const pl_dataset_ops_t pl_lines_dataset;
 extern const pl_dataset_ops_t pl_memory_dataset;
 extern const pl_dataset_ops_t pl_npy_dataset;
 extern const pl_dataset_ops_t pl_text_dataset;

@@ -7,27 +7,18 @@
 #include <math.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "actors/connectors/datasets/datasets.h"
-#include "base/alloc.h"
+#include "actors/connectors/datasets/tokens.h"
 #include "base/error.h"
-#include "base/json_text.h"
 #include "base/random.h"
-#include "formats/array.h"
-#include "formats/convert.h"
-#include "formats/vocabulary.h"
 
 #define NOTHING (-1)                                    /* label where no token follows */
-#define PIECE 4096                                      /* bytes encoded at once */
 
 typedef struct text {
     const char *path, *vocabulary, *windows;
     int64_t context;
-    pl_dtype_t dtype;                  /* of a token in memory: u8 when that is enough, or
-                                          i32 */
-    uint8_t *token;                    /* [total] of dtype */
-    int64_t begin, count;              /* tokens of the share */
+    pl_tokens_t tokens;
+    int64_t begin, count;                                   /* those of the share */
     int64_t samples;
     bool random;
 } text_t;
@@ -41,72 +32,17 @@ static const pl_option_t text_options[] = {
     PL_OPTIONS_END,
 };
 
-/* Encodes all of a valid text; -> tokens. */
-static int64_t text_encode(text_t *text, const pl_vocabulary_t *vocabulary,
-                           const pl_file_bytes_t *bytes)
-{
-    int32_t piece[PIECE];
-    int64_t total = 0;
-    size_t count = 0;
-    for (size_t at = 0, size; at < bytes->size; at += size) {
-        size = bytes->size - at < PIECE ? bytes->size - at : PIECE;
-        while (at + size < bytes->size && (bytes->data[at + size] & 0xC0) == 0x80
-               && size > PIECE - 4)
-            size--;                                  /* not in the midst of a character */
-        pl_vocabulary_encode(vocabulary, bytes->data + at, size, piece, &count, NULL);
-        for (size_t i = 0; i < count; i++, total++)
-            if (text->dtype == PL_U8)
-                text->token[total] = (uint8_t)piece[i];
-            else
-                ((int32_t *)text->token)[total] = piece[i];
-    }
-    return total;
-}
-
-/* {"vocabulary_size": n, "vocabulary": "…", "context": n} */
-static char *text_facts(const text_t *text, const pl_vocabulary_t *vocabulary)
-{
-    json_t *facts = json_pack("{s:i, s:s, s:I}", "vocabulary_size",
-                              pl_vocabulary_size(vocabulary), "vocabulary",
-                              pl_vocabulary_characters(vocabulary), "context",
-                              (json_int_t)text->context);
-    char *written = facts ? pl_json_write(facts, PL_JSON_COMPACT) : NULL;
-    json_decref(facts);
-    return written;
-}
-
-/* Loads the tokens of the whole file and says what is known of them. */
-static int text_load(text_t *text, const pl_file_bytes_t *bytes, int64_t *total,
-                     char **facts, pl_error_t *err)
-{
-    pl_vocabulary_t *vocabulary = NULL;
-    pl_error_t why = {0};
-    if (!strcmp(text->vocabulary, "byte"))
-        vocabulary = pl_vocabulary_new("", &why);
-    else
-        vocabulary = pl_vocabulary_of(bytes->data, bytes->size, text->path, &why);
-    if (!vocabulary)
-        return pl_fail(err, why.code, "%s", why.text);
-    text->dtype = pl_vocabulary_size(vocabulary) <= 256 ? PL_U8 : PL_I32;
-    text->token = pl_alloc_array(bytes->size, pl_array_width(text->dtype));
-    *facts = text->token ? text_facts(text, vocabulary) : NULL;
-    if (*facts)
-        *total = text_encode(text, vocabulary, bytes);
-    pl_vocabulary_free(vocabulary);
-    return *facts ? PL_OK : pl_no_memory(err);
-}
-
 /* Cuts the share; the same rounding at both ends, so that neighbours neither overlap nor
  * leave a gap. */
-static int text_share(text_t *text, const pl_data_request_t *request, int64_t total,
-                      pl_error_t *err)
+static int text_share(text_t *text, const pl_data_request_t *request, pl_error_t *err)
 {
+    const double total = (double)text->tokens.count;
     if (!(request->from >= 0 && request->from < request->to && request->to <= 1))
         return pl_fail(err, PL_EINVAL,
                        "%s: the share of the text, %g to %g, must lie in 0 to 1",
                        text->path, request->from, request->to);
-    text->begin = llround(request->from * (double)total);
-    text->count = llround(request->to * (double)total) - text->begin;
+    text->begin = llround(request->from * total);
+    text->count = llround(request->to * total) - text->begin;
     if (text->count < 2)
         return pl_fail(err, PL_EFORMAT,
                        "%s: the share %g to %g of it has %lld tokens; 2 are the least",
@@ -125,17 +61,15 @@ static int text_open(void *self, const pl_data_request_t *request, pl_data_info_
                      pl_error_t *err)
 {
     text_t *text = self;
-    pl_file_bytes_t bytes;
+    const pl_tokens_request_t file = {.path = text->path,
+                                      .vocabulary = text->vocabulary,
+                                      .context = text->context,
+                                      .facts = request->facts};
     char *facts = NULL;
-    int64_t total = 0;
-    int code = pl_file_read(text->path, pl_file_limit(), &bytes, err);
-    if (code)
-        return code;
-    code = text_load(text, &bytes, &total, &facts, err);
-    pl_file_bytes_release(&bytes);
-    if (!code)
-        code = text_share(text, request, total, err);
-    if (code) {
+    int code = pl_tokens_load(&text->tokens, &file, &facts, err);
+    if (code == PL_OK)
+        code = text_share(text, request, err);
+    if (code != PL_OK) {
         pl_text_free(facts);
         return code;
     }
@@ -165,9 +99,7 @@ static int64_t text_window(const text_t *text, const pl_read_request_t *request,
 static void text_copy(const text_t *text, int64_t at, int64_t filler, int64_t *out)
 {
     int64_t there = text->count - at < text->context ? text->count - at : text->context;
-    const uint8_t *token = text->token
-                           + (size_t)(text->begin + at) * pl_array_width(text->dtype);
-    pl_convert(text->dtype, token, PL_I64, out, (size_t)there);
+    pl_tokens_copy(&text->tokens, text->begin + at, there, out);
     for (int64_t i = there; i < text->context; i++)
         out[i] = filler;
 }
@@ -191,8 +123,7 @@ static int text_read(const void *self, const pl_read_request_t *request,
 static void text_close(void *self)
 {
     text_t *text = self;
-    pl_free(text->token);
-    text->token = NULL;
+    pl_tokens_release(&text->tokens);
 }
 
 const pl_dataset_ops_t pl_text_dataset = {

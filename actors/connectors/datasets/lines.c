@@ -1,0 +1,142 @@
+/* lines.c - lines of a text, each a sample as long as it is, to predict the next token
+ *
+ * A sample begins with the newline before its line and has the one behind it as its last
+ * target: so a model learns where lines end, and writes one from a newline on.  Padding
+ * has no target. */
+#include <string.h>
+
+#include "actors/connectors/datasets/datasets.h"
+#include "actors/connectors/datasets/tokens.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+#define NOTHING (-1)                                        /* label of padding */
+
+typedef struct lines {
+    const char *path, *vocabulary;
+    int64_t context;
+    pl_tokens_t tokens;
+    int64_t *begin;                           /* [samples]: the first token of its line */
+    int64_t samples;
+} lines_t;
+
+static const pl_option_t lines_options[] = {
+    PL_TEXT(lines_t, path, NULL, NULL, "the file, plain or gzip"),
+    PL_INT(lines_t, context, "64", "2..",
+           "tokens of a sample at most; what a line has more is left out"),
+    PL_TEXT(lines_t, vocabulary, "\"char\"", "char|byte", "what a token is"),
+    PL_OPTIONS_END,
+};
+
+/* From `begin` to its newline, or the end of the text. */
+static int64_t line_size(const lines_t *lines, int64_t begin)
+{
+    int64_t at = begin;
+    while (at < lines->tokens.count && at - begin < lines->context
+           && pl_tokens_at(&lines->tokens, at) != lines->tokens.newline)
+        at++;
+    return at - begin;
+}
+
+/* Where lines begin, into begin [NULL: they are counted]; empty ones are none. */
+static int64_t lines_list(const pl_tokens_t *tokens, int64_t *begin)
+{
+    int64_t count = 0, from = 0;
+    for (int64_t at = 0; at <= tokens->count; at++) {
+        if (at < tokens->count && pl_tokens_at(tokens, at) != tokens->newline)
+            continue;
+        if (at > from && begin)
+            begin[count] = from;
+        count += at > from;
+        from = at + 1;
+    }
+    return count;
+}
+
+static int lines_find(lines_t *lines, pl_error_t *err)
+{
+    if (lines->tokens.newline < 0)
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: no line ends: data set \"text\" takes a text as a whole",
+                       lines->path);
+    lines->samples = lines_list(&lines->tokens, NULL);
+    if (lines->samples == 0)
+        return pl_fail(err, PL_EFORMAT, "%s: all lines are empty", lines->path);
+    lines->begin = pl_alloc_array((size_t)lines->samples, sizeof *lines->begin);
+    if (!lines->begin)
+        return pl_no_memory(err);
+    lines_list(&lines->tokens, lines->begin);
+    return PL_OK;
+}
+
+static int lines_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+                      pl_error_t *err)
+{
+    lines_t *lines = self;
+    const pl_tokens_request_t file = {.path = lines->path,
+                                      .vocabulary = lines->vocabulary,
+                                      .context = lines->context,
+                                      .facts = request->facts};
+    pl_data_info_t found = {.padding = {0, NOTHING}};
+    int code = pl_tokens_load(&lines->tokens, &file, &found.facts, err);
+    if (code == PL_OK)
+        code = lines_find(lines, err);
+    if (code != PL_OK) {
+        pl_text_free(found.facts);
+        return code;
+    }
+    found.samples = lines->samples;
+    pl_dataset_field(&found, "x", PL_I64, PL_SHAPE(PL_VARIES));
+    pl_dataset_field(&found, "y", PL_I64, PL_SHAPE(PL_VARIES));
+    *info = found;
+    return PL_OK;
+}
+
+/* With the newline before it. */
+static int64_t lines_length(const void *self, int64_t index)
+{
+    const lines_t *lines = self;
+    const int64_t size = line_size(lines, lines->begin[index]);
+    return size < lines->context ? size + 1 : size;
+}
+
+static int lines_read(const void *self, const pl_read_request_t *request,
+                      void *const field[], pl_error_t *err)
+{
+    const lines_t *lines = self;
+    int64_t *x = field[0], *y = field[1];
+    int code = pl_dataset_check(lines->path, request, lines->samples, err);
+    if (code != PL_OK)
+        return code;
+    for (int i = 0; i < request->count; i++, x += request->length, y += request->length) {
+        const int64_t begin = lines->begin[request->index[i]];
+        const int64_t length = lines_length(lines, request->index[i]);
+        const int64_t size = line_size(lines, begin);
+        pl_tokens_copy(&lines->tokens, begin, size, y);
+        if (length > size)
+            y[size] = lines->tokens.newline;
+        x[0] = lines->tokens.newline;
+        memcpy(x + 1, y, (size_t)(length - 1) * sizeof *x);
+    }
+    return PL_OK;
+}
+
+static void lines_close(void *self)
+{
+    lines_t *lines = self;
+    pl_tokens_release(&lines->tokens);
+    pl_free(lines->begin);
+    lines->begin = NULL;
+}
+
+const pl_dataset_ops_t pl_lines_dataset = {
+    .name = "lines",
+    .help = "lines of a text, each as long as it is, to predict each next character or "
+            "byte",
+    .size = sizeof(lines_t),
+    .options = lines_options,
+    .open = lines_open,
+    .read = lines_read,
+    .close = lines_close,
+    .length = lines_length,
+};

@@ -1,0 +1,134 @@
+/* tokens.c - a file of text as tokens in memory, for data sets */
+#include "actors/connectors/datasets/tokens.h"
+
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "formats/array.h"
+#include "formats/convert.h"
+#include "formats/vocabulary.h"
+
+#define PIECE 4096                                          /* bytes encoded at once */
+
+/* That of the training data, where it is known, or of this file. */
+static pl_vocabulary_t *vocabulary_for(const pl_tokens_request_t *request,
+                                       const pl_file_bytes_t *bytes, pl_error_t *err)
+{
+    json_t *facts = request->facts
+                        ? pl_json_value(request->facts, strlen(request->facts), NULL)
+                        : NULL;
+    const json_t *known = json_object_get(facts, "vocabulary");
+    pl_vocabulary_t *made;
+    if (json_is_string(known))
+        made = pl_vocabulary_new(json_string_value(known), err);
+    else if (!strcmp(request->vocabulary, "byte"))
+        made = pl_vocabulary_new("", err);
+    else
+        made = pl_vocabulary_of(bytes->data, bytes->size, request->path, err);
+    json_decref(facts);
+    return made;
+}
+
+static char *facts_of(const pl_tokens_request_t *request,
+                      const pl_vocabulary_t *vocabulary)
+{
+    json_t *facts = json_pack("{s:i, s:s, s:I}", "vocabulary_size",
+                              pl_vocabulary_size(vocabulary), "vocabulary",
+                              pl_vocabulary_characters(vocabulary), "context",
+                              (json_int_t)request->context);
+    char *written = facts ? pl_json_write(facts, PL_JSON_COMPACT) : NULL;
+    json_decref(facts);
+    return written;
+}
+
+static void tokens_add(pl_tokens_t *tokens, const int32_t *piece, size_t count)
+{
+    for (size_t i = 0; i < count; i++, tokens->count++)
+        if (tokens->dtype == PL_U8)
+            ((uint8_t *)tokens->data)[tokens->count] = (uint8_t)piece[i];
+        else
+            ((int32_t *)tokens->data)[tokens->count] = piece[i];
+}
+
+static int tokens_encode(pl_tokens_t *tokens, const pl_vocabulary_t *vocabulary,
+                         const pl_tokens_request_t *request, const pl_file_bytes_t *bytes,
+                         pl_error_t *err)
+{
+    int32_t piece[PIECE];
+    size_t count = 0;
+    for (size_t at = 0, size; at < bytes->size; at += size) {
+        size = bytes->size - at < PIECE ? bytes->size - at : PIECE;
+        while (at + size < bytes->size && (bytes->data[at + size] & 0xC0) == 0x80
+               && size > PIECE - 4)
+            size--;                                  /* not in the midst of a character */
+        if (pl_vocabulary_encode(vocabulary, bytes->data + at, size, piece, &count, err))
+            return pl_pass(err, "%s: from byte %zu on", request->path, at);
+        tokens_add(tokens, piece, count);
+    }
+    tokens->newline = -1;
+    if (pl_vocabulary_encode(vocabulary, "\n", 1, piece, &count, NULL) == PL_OK)
+        tokens->newline = piece[0];
+    return PL_OK;
+}
+
+static int tokens_take(pl_tokens_t *tokens, const pl_tokens_request_t *request,
+                       const pl_file_bytes_t *bytes, char **facts, pl_error_t *err)
+{
+    pl_vocabulary_t *vocabulary = vocabulary_for(request, bytes, err);
+    if (!vocabulary)
+        return err->code;
+    tokens->dtype = pl_vocabulary_size(vocabulary) <= 256 ? PL_U8 : PL_I32;
+    tokens->data = pl_alloc_array(bytes->size, pl_array_width(tokens->dtype));
+    char *said = tokens->data ? facts_of(request, vocabulary) : NULL;
+    int code = said ? tokens_encode(tokens, vocabulary, request, bytes, err)
+                    : pl_no_memory(err);
+    pl_vocabulary_free(vocabulary);
+    if (code == PL_OK)
+        *facts = said;
+    else
+        pl_text_free(said);
+    return code;
+}
+
+int pl_tokens_load(pl_tokens_t *tokens, const pl_tokens_request_t *request, char **facts,
+                   pl_error_t *err)
+{
+    pl_file_bytes_t bytes;
+    pl_tokens_t made = {0};
+    pl_error_t why = {0};
+    int code = pl_file_read(request->path, pl_file_limit(), &bytes, err);
+    if (code != PL_OK)
+        return code;
+    code = tokens_take(&made, request, &bytes, facts, &why);
+    pl_file_bytes_release(&bytes);
+    if (code == PL_OK) {
+        *tokens = made;
+        return PL_OK;
+    }
+    pl_tokens_release(&made);
+    return pl_fail(err, code, "%s", why.text);
+}
+
+void pl_tokens_release(pl_tokens_t *tokens)
+{
+    pl_free(tokens->data);
+    tokens->data = NULL;
+}
+
+void pl_tokens_copy(const pl_tokens_t *tokens, int64_t from, int64_t count, int64_t *out)
+{
+    const char *data = tokens->data;
+    pl_convert(tokens->dtype, data + (size_t)from * pl_array_width(tokens->dtype), PL_I64,
+               out, (size_t)count);
+}
+
+int64_t pl_tokens_at(const pl_tokens_t *tokens, int64_t at)
+{
+    int64_t token;
+    pl_tokens_copy(tokens, at, 1, &token);
+    return token;
+}

@@ -1,0 +1,34 @@
+/* tokens.h - a file of text as tokens in memory, for data sets */
+#ifndef PL_DATASETS_TOKENS_H
+#define PL_DATASETS_TOKENS_H
+
+#include "paceline.h"
+
+typedef struct pl_tokens {
+    pl_dtype_t dtype;                      /* in memory: u8 when that is enough, or i32 */
+    void *data;                            /* [count] of dtype */
+    int64_t count;
+    int64_t newline;                 /* the token that ends a line  [-1: there is none] */
+} pl_tokens_t;
+
+typedef struct pl_tokens_request {
+    const char *path;
+    const char *vocabulary;           /* "char" or "byte" */
+    int64_t context;                  /* tokens of a sample at most, for the facts */
+    const char *facts;                /* of the training data, whose vocabulary then holds
+                                         [none] */
+} pl_tokens_request_t;
+
+/* Loads the whole file.  *facts becomes {"vocabulary_size": n, "vocabulary": "…",
+ * "context": n}, to be freed by pl_text_free().  An error names the file. */
+int pl_tokens_load(pl_tokens_t *tokens, const pl_tokens_request_t *request, char **facts,
+                   pl_error_t *err);
+void pl_tokens_release(pl_tokens_t *tokens);
+
+/* Tokens [from, from + count) as int64. */
+void pl_tokens_copy(const pl_tokens_t *tokens, int64_t from, int64_t count, int64_t *out);
+
+/* The token at a place. */
+int64_t pl_tokens_at(const pl_tokens_t *tokens, int64_t at);
+
+#endif
