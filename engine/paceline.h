@@ -786,8 +786,12 @@ PL_API pl_metric_t pl_f1(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
 PL_API pl_metric_t pl_confusion_matrix(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                                        const pl_classes_options_t *options);
 /* Scores from 0 to 1, [..., C] for C classes each against all others, or [..., 1] for
- * class 1 against class 0.  Counted in `bins` bins (2 to 4096) of equal width, and so
- * exact for scores that are multiples of 1 / (bins - 1). */
+ * class 1 against class 0.  Counted in `bins` bins (2 to 4096; 0: 200), as torchmetrics
+ * does with `thresholds`, and so exact for scores that are multiples of 1 / (bins - 1).
+ * For others the AUROC is off by at most half the share of pairs, one sample of the class
+ * and one of the others, that have a bin in common: about 1 / (2 bins) where scores are
+ * spread evenly.  The average precision is off by at most the sum over bins of the recall
+ * gained there times the bin's share of all samples at or above it. */
 PL_API pl_metric_t pl_auroc(pl_graph_t *g, pl_node_t scores, pl_node_t targets,
                             int64_t bins, const pl_classes_options_t *options);
 PL_API pl_metric_t pl_average_precision(pl_graph_t *g, pl_node_t scores,

@@ -7,6 +7,7 @@
 
 #include "actors/loops/figures.h"
 #include "base/alloc.h"
+#include "base/random.h"
 #include "files.h"
 #include "accelerators/reference/reference.h"
 #include "tap.h"
@@ -239,6 +240,112 @@ static void steps_and_epochs_have_names_of_their_own(void)
     pl_figures_release(&figures);
 }
 
+/* ---- areas of scores between the bins ---- */
+
+enum { SCORED = 500 };
+
+static float score[SCORED];
+static int64_t is_hit[SCORED];
+
+/* Hits have higher scores, mostly. */
+static void scores_make(void)
+{
+    for (uint64_t k = 0; k < SCORED; k++) {
+        score[k] = (float)(pl_random_u64(7, k) >> 40) / 0x1p24f;
+        const double noise = (double)(pl_random_u64(8, k) >> 40) / 0x1p24 - 0.5;
+        is_hit[k] = (double)score[k] + noise > 0.7;
+    }
+}
+
+/* The area and the average precision of the scores themselves. */
+static void areas_exact(double area[2])
+{
+    int64_t hits = 0, pairs = 0;
+    double won = 0, precisions = 0;
+    for (int i = 0; i < SCORED; i++) {
+        int64_t above = 0, hits_above = 0;
+        hits += is_hit[i];
+        for (int j = 0; j < SCORED && is_hit[i]; j++) {
+            above += score[j] >= score[i];
+            hits_above += score[j] >= score[i] && is_hit[j];
+            pairs += !is_hit[j];
+            won += is_hit[j] ? 0 : (score[i] > score[j]) + 0.5 * (score[i] == score[j]);
+        }
+        if (is_hit[i])
+            precisions += (double)hits_above / (double)above;
+    }
+    area[0] = won / (double)pairs;
+    area[1] = precisions / (double)hits;
+}
+
+/* How far paceline.h says they may be off. */
+static void areas_bounds(int64_t bins, double bound[2])
+{
+    static int64_t hits[4096], others[4096];
+    int64_t all_hits = 0, all = 0, above = 0;
+    memset(hits, 0, sizeof hits);
+    memset(others, 0, sizeof others);
+    for (int i = 0; i < SCORED; i++) {
+        (is_hit[i] ? hits : others)[(int64_t)(score[i] * (float)(bins - 1))]++;
+        all_hits += is_hit[i];
+        all++;
+    }
+    bound[0] = bound[1] = 0;
+    for (int64_t b = bins; b-- > 0;) {
+        const double in = (double)(hits[b] + others[b]);
+        above += hits[b] + others[b];
+        bound[0] += 0.5 * (double)hits[b] / (double)all_hits * (double)others[b]
+                    / (double)(all - all_hits);
+        if (above)
+            bound[1] += (double)hits[b] / (double)all_hits * in / (double)above;
+    }
+}
+
+static void areas_binned(int64_t bins, double area[2])
+{
+    const pl_field_t fields[] = {{"s", PL_F32, PL_SHAPE(1)}, {"y", PL_I64, {0}}};
+    static double sums[4 * 4096];
+    pl_figures_t figures = {0};
+    pl_graph_t *g = pl_graph_new(NULL, PL_VALIDATE, fields, 2, SCORED, NULL);
+    pl_node_t s = pl_input(g, "s"), y = pl_input(g, "y");
+    json_t *got = json_object();
+    pl_log(g, "auroc", pl_auroc(g, s, y, bins, NULL), PL_ON_EPOCH);
+    pl_log(g, "ap", pl_average_precision(g, s, y, bins, NULL), PL_ON_EPOCH);
+    pl_reference_replay_t replay = {.input = {score, is_hit}, .figures = (void *)sums};
+    memset(sums, 0, sizeof sums);
+    pl_figures_name(&figures, "", names_of(g));
+    pl_reference_replay(g, &replay, NULL);
+    pl_figures_add(&figures, (pl_bytes_t){sums, figures.size * sizeof *sums});
+    pl_figures_put(&figures, PL_FIGURES_OF_PASS, got, NULL);
+    area[0] = json_number_value(json_object_get(got, "auroc"));
+    area[1] = json_number_value(json_object_get(got, "ap"));
+    json_decref(got);
+    pl_figures_release(&figures);
+    pl_graph_free(g);
+}
+
+static void areas_are_off_by_no_more_than_is_said(void)
+{
+    static const int64_t bins[] = {4, 20, 0, 4096};
+    double exact[2], area[2], bound[2], last = 1;
+    scores_make();
+    areas_exact(exact);
+    for (int k = 0; k < 4; k++) {
+        const int64_t used = bins[k] ? bins[k] : 200;
+        areas_binned(bins[k], area);
+        areas_bounds(used, bound);
+        ok(fabs(area[0] - exact[0]) <= bound[0] + 1e-9 && bound[0] < last,
+           "%d bins: an AUROC of %.5f is %.5f within %.5f", (int)used, exact[0], area[0],
+           bound[0]);
+        ok(fabs(area[1] - exact[1]) <= bound[1] + 1e-9,
+           "an average precision of %.5f is %.5f within %.5f", exact[1], area[1],
+           bound[1]);
+        last = bound[0];
+    }
+    ok(fabs(area[0] - exact[0]) < 2e-4 && fabs(area[1] - exact[1]) < 2e-3,
+       "with the most there can be it is hardly anything");
+}
+
 /* ---- mistakes ---- */
 
 static const char *mistake(void (*make)(pl_graph_t *g))
@@ -292,6 +399,7 @@ int main(void)
     run(batches_and_ranks_change_nothing);
     run(what_counted_nothing_has_no_value);
     run(steps_and_epochs_have_names_of_their_own);
+    run(areas_are_off_by_no_more_than_is_said);
     run(mistakes_are_told);
     json_decref(data);
     return tap_done();

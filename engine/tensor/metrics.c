@@ -5,7 +5,7 @@
  * from counts in bins: exact ones would need every score of an epoch in one place. */
 #include "tensor/operators.h"
 
-enum { CLASSES_MOST = 256, BINS_MOST = 4096 };
+enum { CLASSES_MOST = 256, BINS = 200, BINS_MOST = 4096 };
 
 pl_loss_t pl_pair(pl_node_t sum, pl_node_t weight)
 {
@@ -90,8 +90,8 @@ static pl_metric_t binned(pl_graph_t *g, pl_metric_kind_t kind, pl_node_t scores
 {
     const pl_attr_t attr = {.has_ignore = options && options->has_ignore,
                             .from = options ? options->ignore_index : 0,
-                            .to = bins};
-    if (bins < 2 || bins > BINS_MOST)
+                            .to = bins ? bins : BINS};
+    if (bins < 0 || bins == 1 || bins > BINS_MOST)
         pl_refuse(g, "scores in %lld bins; 2 to %d are possible", (long long)bins,
                   BINS_MOST);
     pl_metric_t metric = pl_against_targets(g, PL_OP_score_bins, scores, targets, attr,
