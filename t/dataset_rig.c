@@ -65,11 +65,14 @@ rig_t rig_open(const pl_dataset_ops_t *ops, pl_stage_t stage, const char *format
 
 int rig_read_epoch(rig_t *rig, uint64_t epoch, int count, const int64_t *index)
 {
+    bool varies = false;
+    for (int k = 0; k < rig->info.field_count; k++)
+        varies |= rig->info.field[k].shape.dim[0] == PL_VARIES;
     rig->length = 1;
-    for (int i = 0; i < count && rig->ops->length; i++)
-        rig->length = rig->ops->length(rig->self, index[i]) > rig->length
-                          ? rig->ops->length(rig->self, index[i])
-                          : rig->length;
+    for (int i = 0; i < count && varies && index[i] < rig->info.samples; i++) {
+        const int64_t length = rig->ops->length(rig->self, index[i]);
+        rig->length = length > rig->length ? length : rig->length;
+    }
     for (int k = 0; k < rig->info.field_count; k++) {
         const pl_field_t *field = &rig->info.field[k];
         size_t elements = (size_t)count;
