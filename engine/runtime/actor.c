@@ -391,6 +391,11 @@ int64_t pl_actor_awake_since(void *self)
     return actor_of(self)->reactor->awake_since;
 }
 
+pl_sockets_t *pl_actor_loop(void *self)
+{
+    return &actor_of(self)->reactor->loop;
+}
+
 void pl_actor_computes(void *self)
 {
     actor_of(self)->reactor->placement.computes = true;

@@ -278,6 +278,12 @@ PL_API int64_t pl_actor_awake_since(void *self);
  * stays open until its release(). */
 PL_API int pl_watch(void *self, int fd, void (*then)(void *self), pl_error_t *err);
 
+/* The loop of the actor's thread, for what else is to live there, such as links and
+ * processes: they must be gone when release() returns, and what they tell is handled as
+ * if a timer had fired. */
+struct pl_sockets;
+PL_API struct pl_sockets *pl_actor_loop(void *self);
+
 /* This actor's thread computes: threads that pass messages keep off its processor. */
 PL_API void pl_actor_computes(void *self);
 

@@ -1,0 +1,39 @@
+/* environment.h - which rank of what this process is, when somebody else has started it
+ *
+ * Schedulers and launchers tell a process its place by environment variables, each by its
+ * own names.  Paceline's own names win; then the first that is found counts, and what
+ * another one contradicts is refused with both names. */
+#ifndef PL_LAUNCHERS_ENVIRONMENT_H
+#define PL_LAUNCHERS_ENVIRONMENT_H
+
+#include "paceline.h"
+
+#define PL_ENVIRONMENT_PORT \
+    15000                                         /* and the last four digits of the job's
+                                                     number, where nobody names a port */
+
+typedef struct pl_environment {
+    const char *source;                     /* "Slurm"; NULL: nobody has told this process
+                                               anything, and nothing below counts */
+    int rank, world_size;
+    int local_rank, local_world_size;  /* on this node; the size is 0 when not known */
+    int node_rank;                     /* -1: not known */
+    char endpoint[256];                /* "tcp://HOST:PORT" where rank 0's launcher is
+                                          found; "": not known, it has to be given */
+    char job[64];                      /* what the source calls the job, the same in all
+                                          its processes and in no other job there  [""] */
+    int restarts;                      /* how often the source has started this job
+                                          again */
+} pl_environment_t;
+
+/* Reads it through getenv(), or through `get` in tests.  PL_EINVAL: a variable that is no
+ * number or out of range, one that is missing beside another, or two that contradict each
+ * other; the names and values are told. */
+int pl_environment_read(pl_environment_t *environment, char *(*get)(const char *name),
+                        pl_error_t *err);
+
+/* The k-th host of a list as Slurm writes it, "n[01-10,12],gpu3"; k from 0.  PL_EINVAL:
+ * it is no such list, or has fewer. */
+int pl_node_list_get(const char *list, int k, char *host, size_t room, pl_error_t *err);
+
+#endif
