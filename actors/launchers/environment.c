@@ -1,0 +1,472 @@
+/* environment.c - which rank of what this process is, when somebody else has started it
+ *
+ * A source is an entry of the table: how it is recognised, and under which names it tells
+ * what.  What no name tells by itself a function of the entry finds out.  Conventions as
+ * documented by each: torchrun ("Environment Variables"), Slurm (srun(1)), Open MPI
+ * (mpirun(1)), Hydra (its PMI), LSF (Job Step Manager), Kubernetes ("Indexed Job"). */
+#include "actors/launchers/environment.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef char *(*get_t)(const char *name);
+
+/* The variables of a source; NULL: it has none for that. */
+typedef struct source {
+    const char *name;
+    const char *rank, *world_size, *local_rank, *local_world_size, *node_rank;
+    const char *host, *port, *job, *restarts;
+    const char *needs;                            /* another that must be there as well */
+    bool (*is_meant)(get_t get);                  /* [rank, or what it needs] */
+    int (*find)(pl_environment_t *e, get_t get, pl_error_t *err);  /* the rest  [none] */
+} source_t;
+
+static const char *text_of(get_t get, const char *name)
+{
+    const char *text = name ? get(name) : NULL;
+    return text && *text ? text : NULL;
+}
+
+/* ---- node lists ---- */
+
+/* Where the part of a list ends that begins there: at a comma outside of brackets. */
+static const char *part_end(const char *part)
+{
+    int depth = 0;
+    for (; *part && (depth || *part != ','); part++)
+        depth += *part == '[' ? 1 : *part == ']' ? -1 : 0;
+    return part;
+}
+
+static int list_fail(const char *list, pl_error_t *err)
+{
+    return pl_fail(err, PL_EINVAL, "\"%.100s\" is no list of nodes such as n[01-10,12]",
+                   list);
+}
+
+/* "01-10" or "12" at *at: moves behind it. */
+static bool range_read(const char **at, long *first, long *last, int *digits)
+{
+    char *end;
+    *digits = (int)strspn(*at, "0123456789");
+    if (!*digits || *digits > 9)
+        return false;
+    *first = *last = strtol(*at, &end, 10);
+    size_t more = *end == '-' ? strspn(end + 1, "0123456789") : 0;
+    if (*end == '-' && (!more || more > 9))
+        return false;
+    if (more)
+        *last = strtol(end + 1, &end, 10);
+    *at = end;
+    return *last >= *first;
+}
+
+/* The k-th of "n[01-10,12]suffix"; *k is less by those it has when that is not there. */
+static int part_get(const char *part, const char *end, long *k, char *host, size_t room)
+{
+    const char *open = memchr(part, '[', (size_t)(end - part));
+    if (!open) {
+        if ((*k)-- == 0)
+            return snprintf(host, room, "%.*s", (int)(end - part), part) < (int)room;
+        return 0;
+    }
+    const char *close = memchr(open, ']', (size_t)(end - open)), *at = open + 1;
+    while (close && at < close) {
+        long first, last;
+        int digits;
+        if (!range_read(&at, &first, &last, &digits) || at > close)
+            return -1;
+        if (*k <= last - first)
+            return snprintf(host, room, "%.*s%0*ld%.*s", (int)(open - part), part, digits,
+                            first + *k, (int)(end - close - 1), close + 1)
+                   < (int)room;
+        *k -= last - first + 1;
+        if (*at == ',')
+            at++;
+        else if (at != close)
+            return -1;
+    }
+    return close ? 0 : -1;
+}
+
+int pl_node_list_get(const char *list, int k, char *host, size_t room, pl_error_t *err)
+{
+    long left = k;
+    for (const char *part = list, *end; *part; part = *end ? end + 1 : end) {
+        end = part_end(part);
+        int found = end > part ? part_get(part, end, &left, host, room) : -1;
+        if (found > 0)
+            return PL_OK;
+        if (found < 0 || left < 0)
+            return list_fail(list, err);
+    }
+    return pl_fail(err, PL_EINVAL, "\"%.100s\" has no %d nodes", list, k + 1);
+}
+
+/* ---- numbers ---- */
+
+/* What is not set leaves *number as it is. */
+static int number_read(get_t get, const char *name, int least, int *number,
+                       pl_error_t *err)
+{
+    const char *text = text_of(get, name);
+    if (!text)
+        return PL_OK;
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (*end || value < least || value > 1 << 24)
+        return pl_fail(err, PL_EINVAL, "%s is \"%.40s\": a number from %d is expected",
+                       name, text, least);
+    *number = (int)value;
+    return PL_OK;
+}
+
+/* The port of a job whose number all its processes know. */
+static int job_port(const char *job)
+{
+    size_t length = strlen(job), from = length > 4 ? length - 4 : 0;
+    return PL_ENVIRONMENT_PORT + atoi(job + from) % 10000;
+}
+
+static void endpoint_set(pl_environment_t *e, const char *host, int port)
+{
+    bool is_v6 = strchr(host, ':') != NULL;
+    snprintf(e->endpoint, sizeof e->endpoint,
+             is_v6 ? "tcp://[%.200s]:%d" : "tcp://%.200s:%d", host, port);
+}
+
+/* ---- what single sources need ---- */
+
+static bool slurm_is_meant(get_t get)
+{
+    const char *job = text_of(get, "SLURM_JOB_NAME");
+    return text_of(get, "SLURM_NTASKS")
+           && !(job && (!strcmp(job, "bash") || !strcmp(job, "interactive")));
+}
+
+/* "2(x3),1": two tasks on each of three nodes, one on the fourth. */
+static int slurm_tasks_on(const char *text, int node)
+{
+    while (text && *text) {
+        char *end;
+        long tasks = strtol(text, &end, 10), nodes = 1;
+        if (!strncmp(end, "(x", 2)) {
+            nodes = strtol(end + 2, &end, 10);
+            end += *end == ')';
+        }
+        if (node < nodes)
+            return tasks > 0 && tasks < 1 << 24 ? (int)tasks : 0;
+        node -= (int)nodes;
+        text = *end == ',' ? end + 1 : NULL;
+    }
+    return 0;
+}
+
+static int slurm_find(pl_environment_t *e, get_t get, pl_error_t *err)
+{
+    const char *list = text_of(get, "SLURM_STEP_NODELIST");
+    const char *tasks = text_of(get, "SLURM_STEP_TASKS_PER_NODE");
+    char host[201];
+    if (e->node_rank >= 0)
+        e->local_world_size = slurm_tasks_on(tasks ? tasks
+                                                   : text_of(get, "SLURM_TASKS_PER_NODE"),
+                                             e->node_rank);
+    if (!list)
+        list = text_of(get, "SLURM_NODELIST");
+    if (!list)
+        list = text_of(get, "SLURM_JOB_NODELIST");
+    if (!list || !e->job[0])
+        return PL_OK;
+    int code = pl_node_list_get(list, 0, host, sizeof host, err);
+    if (code == PL_OK)
+        endpoint_set(e, host, job_port(e->job));
+    return code;
+}
+
+/* The lines of the rank file are hosts, that of the launching one first, then one for
+ * each rank. */
+static int lsf_find(pl_environment_t *e, get_t get, pl_error_t *err)
+{
+    const char *path = get("LSB_DJOB_RANKFILE");
+    char line[256], own[256] = "", first[256] = "";
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return pl_fail(err, PL_EINVAL, "LSB_DJOB_RANKFILE: cannot read %.200s", path);
+    for (int k = -1; k < e->world_size && fgets(line, sizeof line, file); k++) {
+        line[strcspn(line, " \t\r\n")] = '\0';
+        if (k == 0)
+            memcpy(first, line, sizeof first);
+        if (k == e->rank)
+            memcpy(own, line, sizeof own);
+    }
+    rewind(file);
+    e->node_rank = own[0] ? 0 : -1;
+    char before[256] = "";
+    for (int k = -1; own[0] && k < e->world_size && fgets(line, sizeof line, file); k++) {
+        line[strcspn(line, " \t\r\n")] = '\0';
+        e->local_world_size += k >= 0 && !strcmp(line, own);
+        if (k > 0 && k <= e->rank && strcmp(line, before))
+            e->node_rank++;
+        memcpy(before, line, sizeof before);
+    }
+    fclose(file);
+    if (!first[0])
+        return pl_fail(err, PL_EINVAL, "LSB_DJOB_RANKFILE: %.200s has no second line",
+                       path);
+    endpoint_set(e, first, job_port(e->job));
+    return PL_OK;
+}
+
+/* A pod is called "${job}-${index}".  Nobody tells a pod its subdomain, unless the job's
+ * description puts it into SUBDOMAIN. */
+static int kubernetes_find(pl_environment_t *e, get_t get, pl_error_t *err)
+{
+    (void)err;
+    const char *pod = text_of(get, "HOSTNAME"), *dash = pod ? strrchr(pod, '-') : NULL;
+    const char *subdomain = text_of(get, "SUBDOMAIN");
+    e->local_rank = 0;
+    e->local_world_size = 1;
+    e->node_rank = e->rank;
+    if (!dash || atoi(dash + 1) != e->rank)
+        return PL_OK;
+    char host[201];
+    snprintf(e->job, sizeof e->job, "%.*s", (int)(dash - pod), pod);
+    snprintf(host, sizeof host, "%s-0%s%.100s", e->job, subdomain ? "." : "",
+             subdomain ? subdomain : "");
+    if (subdomain)
+        endpoint_set(e, host, PL_ENVIRONMENT_PORT);
+    return PL_OK;
+}
+
+/* ---- the sources, in the order in which they are asked ---- */
+
+static const source_t paceline = {
+    .name = "Paceline",
+    .rank = "PACELINE_RANK",
+    .world_size = "PACELINE_WORLD_SIZE",
+    .local_rank = "PACELINE_LOCAL_RANK",
+    .local_world_size = "PACELINE_LOCAL_WORLD_SIZE",
+    .node_rank = "PACELINE_NODE_RANK",
+    .job = "PACELINE_RUN_ID",
+    .restarts = "PACELINE_RESTART_COUNT",
+};
+
+static const source_t sources[] = {
+    {
+        .name = "torchrun",
+        .needs = "TORCHELASTIC_RUN_ID",
+        .rank = "RANK",
+        .world_size = "WORLD_SIZE",
+        .local_rank = "LOCAL_RANK",
+        .local_world_size = "LOCAL_WORLD_SIZE",
+        .node_rank = "GROUP_RANK",
+        .host = "MASTER_ADDR",
+        .port = "MASTER_PORT",
+        .job = "TORCHELASTIC_RUN_ID",
+        .restarts = "TORCHELASTIC_RESTART_COUNT",
+    },
+    {
+        .name = "Slurm",
+        .is_meant = slurm_is_meant,
+        .rank = "SLURM_PROCID",
+        .world_size = "SLURM_NTASKS",
+        .local_rank = "SLURM_LOCALID",
+        .node_rank = "SLURM_NODEID",
+        .job = "SLURM_JOB_ID",
+        .restarts = "SLURM_RESTART_COUNT",
+        .find = slurm_find,
+    },
+    {
+        .name = "Open MPI",
+        .needs = "OMPI_COMM_WORLD_SIZE",
+        .rank = "OMPI_COMM_WORLD_RANK",
+        .world_size = "OMPI_COMM_WORLD_SIZE",
+        .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+        .local_world_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+        .job = "PMIX_NAMESPACE",
+    },
+    {
+        .name = "MPICH",
+        .needs = "PMI_SIZE",
+        .rank = "PMI_RANK",
+        .world_size = "PMI_SIZE",
+        .local_rank = "MPI_LOCALRANKID",
+        .local_world_size = "MPI_LOCALNRANKS",
+    },
+    {
+        .name = "LSF",
+        .needs = "LSB_DJOB_RANKFILE",
+        .rank = "JSM_NAMESPACE_RANK",
+        .world_size = "JSM_NAMESPACE_SIZE",
+        .local_rank = "JSM_NAMESPACE_LOCAL_RANK",
+        .job = "LSB_JOBID",
+        .find = lsf_find,
+    },
+    {
+        .name = "Kubernetes",
+        .rank = "JOB_COMPLETION_INDEX",
+        .world_size = "PACELINE_WORLD_SIZE",
+        .find = kubernetes_find,
+    },
+};
+
+enum { SOURCES = sizeof sources / sizeof *sources };
+
+static bool is_there(const source_t *source, get_t get)
+{
+    if (source->is_meant)
+        return source->is_meant(get);
+    return text_of(get, source->rank) && (!source->needs || text_of(get, source->needs));
+}
+
+/* ---- reading one ---- */
+
+static int must_be_set(const source_t *source, const char *name, get_t get,
+                       pl_error_t *err)
+{
+    if (text_of(get, name))
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "%s has started this process and %s is not set: set it, or unset what "
+                   "tells of %s",
+                   source->name, name, source->name);
+}
+
+static int endpoint_read(pl_environment_t *e, const source_t *source, get_t get,
+                         pl_error_t *err)
+{
+    const char *host = text_of(get, source->host);
+    int port = PL_ENVIRONMENT_PORT;
+    int code = number_read(get, source->port, 1, &port, err);
+    if (code == PL_OK && port > 65535)
+        code = pl_fail(err, PL_EINVAL, "%s is %d: a port is at most 65535", source->port,
+                       port);
+    if (code == PL_OK && host)
+        endpoint_set(e, host, port);
+    return code;
+}
+
+static int numbers_read(pl_environment_t *e, const source_t *s, get_t get,
+                        pl_error_t *err)
+{
+    const struct {
+        const char *name;
+        int least, *number;
+    } numbers[] = {
+        {s->rank, 0, &e->rank},
+        {s->world_size, 1, &e->world_size},
+        {s->local_rank, 0, &e->local_rank},
+        {s->local_world_size, 1, &e->local_world_size},
+        {s->node_rank, 0, &e->node_rank},
+        {s->restarts, 0, &e->restarts},
+    };
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+        int code = number_read(get, numbers[k].name, numbers[k].least, numbers[k].number,
+                               err);
+        if (code != PL_OK)
+            return code;
+    }
+    return PL_OK;
+}
+
+/* That there are so many, and this is one of them. */
+static int range_check(const char *name, int value, const char *size_name, int size,
+                       pl_error_t *err)
+{
+    if (!size || value < size)
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL, "%s is %d and %s is %d: it must be less", name, value,
+                   size_name, size);
+}
+
+static int source_read(pl_environment_t *e, const source_t *source, get_t get,
+                       pl_error_t *err)
+{
+    const char *job = text_of(get, source->job);
+    *e = (pl_environment_t){.source = source->name, .node_rank = -1};
+    snprintf(e->job, sizeof e->job, "%s", job ? job : "");
+    int code = must_be_set(source, source->rank, get, err);
+    if (code == PL_OK)
+        code = must_be_set(source, source->world_size, get, err);
+    if (code == PL_OK)
+        code = numbers_read(e, source, get, err);
+    if (code == PL_OK)
+        code = range_check(source->rank, e->rank, source->world_size, e->world_size, err);
+    if (code == PL_OK)
+        code = endpoint_read(e, source, get, err);
+    if (code == PL_OK && source->find)
+        code = source->find(e, get, err);
+    if (code == PL_OK)
+        code = range_check(source->local_rank ? source->local_rank : "local rank",
+                           e->local_rank,
+                           source->local_world_size ? source->local_world_size
+                                                    : "the number of ranks on the node",
+                           e->local_world_size, err);
+    if (code == PL_OK && e->local_world_size == e->world_size && e->node_rank < 0)
+        e->node_rank = 0;
+    return code;
+}
+
+/* ---- holding them against each other ---- */
+
+static int agree(const source_t *a, const char *a_name, int a_value, const source_t *b,
+                 const char *b_name, int b_value, pl_error_t *err)
+{
+    if (a_value == b_value)
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "%s says %s is %d, %s says %s is %d: unset one of them, or set "
+                   "PACELINE_RANK and PACELINE_WORLD_SIZE",
+                   a->name, a_name, a_value, b->name, b_name, b_value);
+}
+
+static int others_agree(const pl_environment_t *e, const source_t *chosen, get_t get,
+                        pl_error_t *err)
+{
+    for (const source_t *s = chosen + 1; s < sources + SOURCES; s++) {
+        pl_environment_t other = {.rank = e->rank, .world_size = e->world_size};
+        if (!is_there(s, get))
+            continue;
+        int code = numbers_read(&other, s, get, err);
+        if (code == PL_OK)
+            code = agree(chosen, chosen->rank, e->rank, s, s->rank, other.rank, err);
+        if (code == PL_OK)
+            code = agree(chosen, chosen->world_size, e->world_size, s, s->world_size,
+                         other.world_size, err);
+        if (code != PL_OK)
+            return code;
+    }
+    int own = e->world_size;              /* told without a rank, it tells nothing else */
+    int code = number_read(get, paceline.world_size, 1, &own, err);
+    return code != PL_OK ? code
+                         : agree(&paceline, paceline.world_size, own, chosen,
+                                 chosen->world_size, e->world_size, err);
+}
+
+static int detect(pl_environment_t *e, get_t get, pl_error_t *err)
+{
+    if (text_of(get, paceline.rank))
+        return source_read(e, &paceline, get, err);
+    for (const source_t *s = sources; s < sources + SOURCES; s++)
+        if (is_there(s, get)) {
+            int code = source_read(e, s, get, err);
+            return code == PL_OK ? others_agree(e, s, get, err) : code;
+        }
+    return PL_OK;
+}
+
+int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *err)
+{
+    pl_environment_t e = {.node_rank = -1};
+    const char *endpoint = text_of(get, "PACELINE_ENDPOINT");
+    int code = detect(&e, get, err);
+    if (code != PL_OK)
+        return code;
+    if (endpoint && strlen(endpoint) >= sizeof e.endpoint)
+        return pl_fail(err, PL_EINVAL, "PACELINE_ENDPOINT is too long");
+    if (endpoint)
+        snprintf(e.endpoint, sizeof e.endpoint, "%s", endpoint);
+    *environment = e;
+    return PL_OK;
+}

@@ -1,0 +1,247 @@
+/* environment.c - tests of actors/launchers/environment.c: each source by its own
+ * variables, and what contradicts itself */
+#include "actors/launchers/environment.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tap.h"
+
+static const char *const *variables;                        /* "NAME=VALUE" up to NULL */
+
+static char *get(const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *const *v = variables; v && *v; v++)
+        if (!strncmp(*v, name, length) && (*v)[length] == '=')
+            return (char *)*v + length + 1;
+    return NULL;
+}
+
+static pl_environment_t e;
+static pl_error_t err;
+
+static int read_all(const char *const *all)
+{
+    variables = all;
+    e = (pl_environment_t){0};
+    err = (pl_error_t){0};
+    int code = pl_environment_read(&e, get, &err);
+    if (code != PL_OK)
+        tap_diag("%s", err.text);
+    return code;
+}
+
+#define READ(...) read_all((const char *const[]){__VA_ARGS__, NULL})
+
+static void is_place(const char *source, int rank, int world, int local, int local_world,
+                     int node)
+{
+    is_text(e.source, source, "%s is the source", source);
+    ok(e.rank == rank && e.world_size == world, "rank %d of %d", e.rank, e.world_size);
+    ok(e.local_rank == local && e.local_world_size == local_world, "on the node %d of %d",
+       e.local_rank, e.local_world_size);
+    is_int(e.node_rank, node, "which is node %d", e.node_rank);
+}
+
+/* ---- each source ---- */
+
+static void nobody_has_told_anything(void)
+{
+    is_int(READ("HOME=/root", "RANK=3", "WORLD_SIZE=4"), PL_OK, "nor is that an error");
+    ok(!e.source, "no source");
+}
+
+static void torchrun_is_understood(void)
+{
+    READ("TORCHELASTIC_RUN_ID=job7", "RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1",
+         "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1", "MASTER_ADDR=node1", "MASTER_PORT=29500",
+         "TORCHELASTIC_RESTART_COUNT=2");
+    is_place("torchrun", 5, 8, 1, 4, 1);
+    is_text(e.endpoint, "tcp://node1:29500", "the launcher's place");
+    is_text(e.job, "job7", "the job");
+    is_int(e.restarts, 2, "restarts");
+    READ("TORCHELASTIC_RUN_ID=x", "RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=fe80::1",
+         "MASTER_PORT=80");
+    is_text(e.endpoint, "tcp://[fe80::1]:80", "an IPv6 address stands in brackets");
+}
+
+static void slurm_is_understood(void)
+{
+    READ("SLURM_NTASKS=7", "SLURM_PROCID=6", "SLURM_LOCALID=0", "SLURM_NODEID=3",
+         "SLURM_JOB_ID=1234567", "SLURM_JOB_NAME=train.sh",
+         "SLURM_STEP_NODELIST=n[08-10,12]", "SLURM_STEP_TASKS_PER_NODE=2(x3),1",
+         "SLURM_NODELIST=other");
+    is_place("Slurm", 6, 7, 0, 1, 3);
+    is_text(e.endpoint, "tcp://n08:19567", "first node, 15000 and the job's last digits");
+    is_text(e.job, "1234567", "the job");
+    READ("SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_LOCALID=1", "SLURM_NODEID=0",
+         "SLURM_JOB_ID=12", "SLURM_NODELIST=gpu3,gpu4", "SLURM_TASKS_PER_NODE=2(x2)");
+    is_place("Slurm", 1, 4, 1, 2, 0);
+    is_text(e.endpoint, "tcp://gpu3:15012", "of the job when the step says nothing");
+    READ("SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_JOB_NAME=bash");
+    ok(!e.source, "a shell that was asked for is no rank");
+    READ("SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_JOB_NAME=interactive");
+    ok(!e.source, "by either of its names");
+}
+
+static void open_mpi_is_understood(void)
+{
+    READ("OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=2",
+         "OMPI_COMM_WORLD_LOCAL_RANK=2", "OMPI_COMM_WORLD_LOCAL_SIZE=4",
+         "PMIX_NAMESPACE=prterun-n1-77@1", "PACELINE_ENDPOINT=tcp://127.0.0.1:4000");
+    is_place("Open MPI", 2, 4, 2, 4, 0);
+    is_text(e.endpoint, "tcp://127.0.0.1:4000", "the place is given");
+    is_text(e.job, "prterun-n1-77@1", "the job");
+}
+
+static void mpich_is_understood(void)
+{
+    READ("PMI_RANK=3", "PMI_SIZE=4", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2");
+    is_place("MPICH", 3, 4, 1, 2, -1);
+    is_text(e.endpoint, "", "it tells no place");
+    READ("PMI_RANK=0");
+    ok(!e.source, "a rank without a size is none");
+}
+
+static void lsf_is_understood(void)
+{
+    char path[256], variable[300];
+    snprintf(path, sizeof path, "%s/ranks", tap_folder());
+    snprintf(variable, sizeof variable, "LSB_DJOB_RANKFILE=%s", path);
+    FILE *file = fopen(path, "w");
+    fputs("login\nc1\nc1\nc2\nc2\nc2\n", file);
+    fclose(file);
+    READ("LSB_JOBID=98765", variable, "JSM_NAMESPACE_SIZE=5", "JSM_NAMESPACE_RANK=4",
+         "JSM_NAMESPACE_LOCAL_RANK=2");
+    is_place("LSF", 4, 5, 2, 3, 1);
+    is_text(e.endpoint, "tcp://c1:23765", "the second line of the rank file");
+    is_int(READ("LSB_JOBID=1", "LSB_DJOB_RANKFILE=/no/such", "JSM_NAMESPACE_SIZE=5",
+                "JSM_NAMESPACE_RANK=4"),
+           PL_EINVAL, "one that cannot be read is named");
+    like(err.text, "LSB_DJOB_RANKFILE.*/no/such", "with its variable");
+}
+
+static void kubernetes_is_understood(void)
+{
+    READ("JOB_COMPLETION_INDEX=2", "PACELINE_WORLD_SIZE=3", "HOSTNAME=my-job-2",
+         "SUBDOMAIN=svc");
+    is_place("Kubernetes", 2, 3, 0, 1, 2);
+    is_text(e.endpoint, "tcp://my-job-0.svc:15000", "the first pod");
+    is_text(e.job, "my-job", "the job");
+    is_int(READ("JOB_COMPLETION_INDEX=2"), PL_EINVAL, "it does not tell how many");
+    like(err.text, "Kubernetes.*PACELINE_WORLD_SIZE", "what to set is said");
+}
+
+static void own_variables_win(void)
+{
+    READ("PACELINE_RANK=1", "PACELINE_WORLD_SIZE=2", "PACELINE_LOCAL_RANK=1",
+         "PACELINE_LOCAL_WORLD_SIZE=2", "PACELINE_NODE_RANK=0",
+         "PACELINE_ENDPOINT=ipc:///tmp/x", "PACELINE_RUN_ID=r", "TORCHELASTIC_RUN_ID=t",
+         "RANK=5", "WORLD_SIZE=8");
+    is_place("Paceline", 1, 2, 1, 2, 0);
+    is_text(e.endpoint, "ipc:///tmp/x", "its endpoint");
+    is_text(e.job, "r", "its job");
+}
+
+/* ---- what is refused ---- */
+
+static void contradictions_are_refused_with_both_names(void)
+{
+    is_int(READ("SLURM_NTASKS=4", "SLURM_PROCID=0", "OMPI_COMM_WORLD_SIZE=4",
+                "OMPI_COMM_WORLD_RANK=2"),
+           PL_EINVAL, "two ranks");
+    like(err.text, "Slurm.*SLURM_PROCID is 0.*Open MPI.*OMPI_COMM_WORLD_RANK is 2",
+         "both");
+    is_int(READ("TORCHELASTIC_RUN_ID=t", "RANK=0", "WORLD_SIZE=4", "PMI_RANK=0",
+                "PMI_SIZE=2"),
+           PL_EINVAL, "two sizes");
+    like(err.text, "WORLD_SIZE is 4.*PMI_SIZE is 2", "both");
+    is_int(READ("PMI_RANK=0", "PMI_SIZE=2", "PACELINE_WORLD_SIZE=3"), PL_EINVAL,
+           "half of our own");
+    like(err.text, "PACELINE_WORLD_SIZE is 3.*PMI_SIZE is 2", "both");
+    is_int(READ("SLURM_NTASKS=4", "SLURM_PROCID=2", "PMI_RANK=2", "PMI_SIZE=4"), PL_OK,
+           "two that agree are none");
+    is_text(e.source, "Slurm", "the first counts");
+    is_int(READ("SLURM_NTASKS=4", "SLURM_PROCID=0", "OMPI_COMM_WORLD_SIZE=4",
+                "OMPI_COMM_WORLD_RANK=2", "PACELINE_RANK=2", "PACELINE_WORLD_SIZE=4"),
+           PL_OK, "our own end the argument");
+}
+
+static void numbers_are_checked_and_named(void)
+{
+    static const struct {
+        const char *const all[5];
+        const char *text;
+    } wrong[] = {
+        {{"PMI_RANK=x", "PMI_SIZE=2"}, "PMI_RANK is \"x\""},
+        {{"PMI_RANK=2", "PMI_SIZE=2"}, "PMI_RANK is 2 and PMI_SIZE is 2"},
+        {{"PMI_RANK=-1", "PMI_SIZE=2"}, "PMI_RANK is \"-1\""},
+        {{"PMI_RANK=0", "PMI_SIZE=0"}, "PMI_SIZE is \"0\""},
+        {{"PMI_RANK=0", "PMI_SIZE=99999999999999999999"}, "PMI_SIZE"},
+        {{"PMI_RANK=0", "PMI_SIZE=4", "MPI_LOCALRANKID=2", "MPI_LOCALNRANKS=2"},
+         "MPI_LOCALRANKID is 2 and MPI_LOCALNRANKS is 2"},
+        {{"PACELINE_RANK=0"}, "PACELINE_WORLD_SIZE is not set"},
+        {{"TORCHELASTIC_RUN_ID=t", "RANK=1"}, "WORLD_SIZE is not set"},
+        {{"TORCHELASTIC_RUN_ID=t", "RANK=1", "WORLD_SIZE=2", "MASTER_PORT=70000"},
+         "MASTER_PORT is 70000"},
+    };
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        is_int(read_all(wrong[k].all), PL_EINVAL, "refused");
+        like(err.text, wrong[k].text, "%s", wrong[k].text);
+    }
+}
+
+/* ---- node lists ---- */
+
+static void node_lists_are_read(void)
+{
+    static const struct {
+        const char *list;
+        int k;
+        const char *host;
+    } hosts[] = {
+        {"n[01-10,12]", 0, "n01"},
+        {"n[01-10,12]", 9, "n10"},
+        {"n[01-10,12]", 10, "n12"},
+        {"n[01-10,12],gpu3", 11, "gpu3"},
+        {"a,b,c", 1, "b"},
+        {"x[9-11]-ib", 2, "x11-ib"},
+        {"single", 0, "single"},
+        {"r[1,3]n,s[098-102]", 5, "s101"},
+        {"n[01-10,12]", 11, NULL},
+        {"n[01-", 0, NULL},
+        {"n[]", 0, NULL},
+        {"n[3-1]", 0, NULL},
+        {"n[1;2]", 1, NULL},
+        {"", 0, NULL},
+        {",a", 0, NULL},
+        {"n[1-99999999999]", 0, NULL},
+        {"n]1[", 0, NULL},
+        {"n[1-2", 1, NULL},
+    };
+    for (size_t k = 0; k < sizeof hosts / sizeof *hosts; k++) {
+        char host[64] = "";
+        int code = pl_node_list_get(hosts[k].list, hosts[k].k, host, sizeof host, &err);
+        if (hosts[k].host)
+            is_text(host, hosts[k].host, "node %d of %s", hosts[k].k, hosts[k].list);
+        else
+            is_int(code, PL_EINVAL, "\"%s\" has no node %d", hosts[k].list, hosts[k].k);
+    }
+}
+
+int main(void)
+{
+    run(nobody_has_told_anything);
+    run(torchrun_is_understood);
+    run(slurm_is_understood);
+    run(open_mpi_is_understood);
+    run(mpich_is_understood);
+    run(lsf_is_understood);
+    run(kubernetes_is_understood);
+    run(own_variables_win);
+    run(contradictions_are_refused_with_both_names);
+    run(numbers_are_checked_and_named);
+    run(node_lists_are_read);
+    return tap_done();
+}
