@@ -33,6 +33,21 @@ static int same_check(const json_t *manifest, const pl_job_t *job, const char *p
     return code == PL_EINVAL ? pl_pass(err, "%s", path) : code;
 }
 
+/* The runs that led to this one, the newest last, for its own manifests. */
+static int origin_add(json_t *manifest, pl_error_t *err)
+{
+    json_t *origins = json_object_get(manifest, "resumed");
+    json_t *origin = json_pack("{s:O?, s:O?}", "run_id",
+                               json_object_get(manifest, "run_id"), "global_step",
+                               json_object_get(manifest, "global_step"));
+    int failed = 0;
+    if (!origins)
+        failed = json_object_set_new(manifest, "resumed", origins = json_array());
+    if (!failed && !json_array_append_new(origins, origin))
+        return PL_OK;
+    return pl_no_memory(err);
+}
+
 int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
                    const pl_find_checkpoint_reply_t *found, pl_error_t *err)
 {
@@ -50,6 +65,8 @@ int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
     if (*found->run_dir && !(resume->run_dir = pl_strdup(found->run_dir)))
         return pl_no_memory(err);
     int code = same_check(resume->manifest, job, found->path, err);
+    if (code == PL_OK)
+        code = origin_add(resume->manifest, err);
     if (code == PL_OK)
         pl_log_line(PL_LOG_INFO, pl_actor_rank(worker), pl_actor_name(worker),
                     "goes on after step %lld: %s",

@@ -223,10 +223,13 @@ static void give_state(worker_t *w)
         const char *part;
         pl_address_t at;
     } parts[] = {{"loggers", w->logger},
+                 {"resumed", w->checkpoint},
                  {"callbacks", w->callback},
                  {"progress", w->loop}};
     enum { PARTS = sizeof parts / sizeof *parts };
     pl_error_t err = {0};
+    while (w->given < PARTS && pl_is_nobody(parts[w->given].at))
+        w->given++;
     if (!w->resume.manifest || w->given == PARTS) {
         worker_run_loop(w);
         return;

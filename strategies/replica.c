@@ -363,6 +363,8 @@ static int graphs_describe(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *err
         code = graph_add(r, graph, PL_PLAN_OPTIMIZER, k, err);
     if (code == PL_OK && pl_replica_keeps_state(r))
         code = graph_add(r, graph, PL_PLAN_RESTORE, 0, err);
+    if (code == PL_OK)
+        pl_replica_hash_plans(r, graph);
     return code;
 }
 

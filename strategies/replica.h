@@ -68,6 +68,7 @@ typedef struct pl_replica {
     char *told;                           /* of it, in the reply to setup: messages.def */
     pl_replica_plan_t plan[PL_PLANS_MOST];
     int plan_count;
+    uint32_t plans_hash;                   /* of the graphs that training needs */
 
     struct pl_rounds *rounds;              /* training steps under way: replica_train.c */
     struct pl_forward *forward;            /* batches being evaluated: replica_steps.c */

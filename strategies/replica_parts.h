@@ -88,6 +88,15 @@ int pl_rounds_hold(pl_replica_t *r, pl_error_t *err);
 /* Those that came meanwhile begin; or, after a failure, they and all to come fail. */
 void pl_rounds_release(pl_replica_t *r, const pl_error_t *failure);
 
+/* ---- What is computed: replica_plans.c ---- */
+
+/* Of the graphs that training needs, once they are whole. */
+void pl_replica_hash_plans(pl_replica_t *r, pl_graph_t *const graph[]);
+/* That number into the object of what a whole export keeps; a warning when it is another
+ * than the one kept. */
+int pl_replica_keep_plans(const pl_replica_t *r, json_t *into, pl_error_t *err);
+void pl_replica_compare_plans(pl_replica_t *r, const json_t *from);
+
 /* ---- Freezing: replica_freeze.c ---- */
 
 /* What trainer.freeze says, before anything is compiled. */

@@ -63,6 +63,8 @@ static int state_keep(const pl_replica_t *r, char **text_p, pl_error_t *err)
     int code = state ? pl_replica_keep_schedule(r, state, err) : pl_no_memory(err);
     if (code == PL_OK)
         code = pl_replica_keep_frozen(r, state, err);
+    if (code == PL_OK)
+        code = pl_replica_keep_plans(r, state, err);
     if (code == PL_OK && r->read[PL_REGION_SCALING])
         code = pl_replica_keep_scaling(r->read[PL_REGION_SCALING], state, err);
     if (code == PL_OK && !(*text_p = pl_json_write(state, PL_JSON_COMPACT)))
@@ -294,6 +296,8 @@ static int state_restore(pl_replica_t *r, const char *text, pl_error_t *err)
         code = pl_replica_restore_frozen(r, state, err);
     if (code == PL_OK)
         code = pl_replica_restore_scaling(r, state, import_answered, err);
+    if (code == PL_OK)
+        pl_replica_compare_plans(r, state);
     json_decref(state);
     return code;
 }

@@ -26,6 +26,8 @@
 const pl_registration_t *mlp_plugin(void), *gpt_plugin(void);
 extern char **environ;
 
+#define CHANGED_NET "PACELINE_T_CHANGED_NET"
+
 enum { KILLS = 7, PATH = 600, SIDE = 6 };
 
 /* ---- what is trained: a module with state and chance, data that change ---- */
@@ -35,7 +37,8 @@ static void net_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     (void)self;
     const pl_conv_options_t conv = {.kernel = 3};
     pl_node_t x = pl_conv2d(g, "conv", pl_input(g, "x"), 4, &conv);
-    x = pl_relu(g, pl_batch_norm(g, "norm", x, 0.1, 1e-5));
+    x = pl_batch_norm(g, "norm", x, 0.1, 1e-5);
+    x = getenv(CHANGED_NET) ? pl_tanh(g, x) : pl_relu(g, x);
     x = pl_dropout(g, pl_flatten(g, pl_max_pool2d(g, x, 2, 2, 0), 1), 0.2);
     x = pl_linear(g, "fc", x, 3);
     pl_output(g, "logits", x);
@@ -207,14 +210,18 @@ static bool same_log(const char *a, const char *b)
     return same;
 }
 
+static json_t *manifest_of(const char *run_dir, const char *name)
+{
+    char path[2 * PATH];
+    snprintf(path, sizeof path, "%s/checkpoints/%s/manifest.json", run_dir, name);
+    return json_load_file(path, 0, NULL);
+}
+
 /* The counts of all loops, of a checkpoint of a run. */
 static json_t *counts_of(const char *run_dir, const char *name)
 {
     static const char *const loops[] = {NULL, "epoch", "validate"};
-    char path[2 * PATH];
-    json_t *all = json_object();
-    snprintf(path, sizeof path, "%s/checkpoints/%s/manifest.json", run_dir, name);
-    json_t *manifest = json_load_file(path, 0, NULL),
+    json_t *all = json_object(), *manifest = manifest_of(run_dir, name),
            *progress = json_object_get(manifest, "progress");
     for (int k = 0; k < 3; k++)
         json_object_update(all,
@@ -508,14 +515,20 @@ static void loops_count_on_where_they_were(void)
 
 /* ---- what may change ---- */
 
-static bool child_said(const char *text)
+static bool child_has_said(const char *text)
 {
     size_t size;
     char *said = (char *)file_get("child.log", &size);
     bool found = said && strstr(said, text);
-    if (!found)
-        tap_diag("%s", said ? said : "nothing was said");
     free(said);
+    return found;
+}
+
+static bool child_said(const char *text)
+{
+    bool found = child_has_said(text);
+    if (!found)
+        show_child_log();
     return found;
 }
 
@@ -545,6 +558,56 @@ static void a_run_may_be_made_longer_but_not_another(void)
     other = changed("\"decay\": 0.9", "\"decay\": 0.8");
     ok(run_whole(run_file(&other, "longer"), "last") == 1, "nor is another average");
     ok(child_said("\"averaging.decay\" was 0.9 and is 0.8"), "which is named as well");
+}
+
+static const char *text_in(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static void a_run_knows_which_runs_it_goes_on_from(void)
+{
+    char run_dir[PATH];
+    json_t *of[3];
+    subject_t part = changed("\"max_epochs\": 5", "\"max_epochs\": 1");
+    run_whole(run_file(&part, "origin"), "");
+    newest_of("origin", run_dir);
+    of[0] = manifest_of(run_dir, "last");
+    part = changed("\"max_epochs\": 5", "\"max_epochs\": 2");
+    run_whole(run_file(&part, "origin"), "last");
+    of[1] = manifest_of(run_dir, "last");
+    run_whole(run_file(&subjects[0], "origin"), "last");
+    of[2] = manifest_of(run_dir, "last");
+    const json_t *first = json_object_get(of[1], "resumed"),
+                 *second = json_object_get(of[2], "resumed");
+    ok(strlen(text_in(of[0], "run_id")) == 16 && !json_object_get(of[0], "resumed"),
+       "the first goes on from none");
+    ok(json_array_size(first) == 1 && json_array_size(second) == 2,
+       "the next from one, the third from two");
+    is_text(text_in(json_array_get(second, 0), "run_id"), text_in(of[0], "run_id"),
+            "the first");
+    is_text(text_in(json_array_get(second, 1), "run_id"), text_in(of[1], "run_id"),
+            "and the second");
+    is_int(json_integer_value(json_object_get(json_array_get(second, 1), "global_step")),
+           json_integer_value(json_object_get(of[1], "global_step")), "at its step");
+    for (int k = 0; k < 3; k++)
+        json_decref(of[k]);
+}
+
+static void a_module_that_was_changed_is_noticed(void)
+{
+    subject_t part = all_kept("\"max_epochs\": 2");
+    run_whole(run_file(&part, "module"), "");
+    part = all_kept("\"max_epochs\": 3");
+    ok(run_whole(run_file(&part, "module"), "last") == 0
+           && !child_has_said("what a step computes"),
+       "of the same nothing is said");
+    setenv(CHANGED_NET, "1", 1);
+    part = all_kept("\"max_epochs\": 4");
+    ok(run_whole(run_file(&part, "module"), "last") == 0, "another one goes on");
+    unsetenv(CHANGED_NET);
+    ok(child_said("what a step computes is not what it was"), "with a warning");
 }
 
 static void without_a_checkpoint_a_run_begins_afresh(void)
@@ -579,6 +642,8 @@ int main(int argc, char **argv)
     run(every_checkpoint_leads_to_the_same_end);
     run(loops_count_on_where_they_were);
     run(a_run_may_be_made_longer_but_not_another);
+    run(a_run_knows_which_runs_it_goes_on_from);
+    run(a_module_that_was_changed_is_noticed);
     run(without_a_checkpoint_a_run_begins_afresh);
     run(a_damaged_checkpoint_is_passed_over);
     run(a_run_killed_at_any_instant_ends_with_the_same_bits);

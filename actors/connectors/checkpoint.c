@@ -81,6 +81,20 @@ static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *bod
     return PL_OK;
 }
 
+/* The runs that this one goes on from. */
+static int checkpoint_on_set_state(void *self, pl_call_t *call, const pl_body_t *body,
+                                   pl_error_t *err)
+{
+    checkpoint_t *checkpoint = self;
+    const char *text = body->set_state.state;
+    json_t *resumed = *text ? pl_json_value(text, strlen(text), err) : json_array();
+    if (!resumed)
+        return err->code;
+    if (json_object_set_new(checkpoint->fixed, "resumed", resumed) != 0)
+        return pl_no_memory(err);
+    return pl_reply_set_state(call, &(pl_set_state_reply_t){0});
+}
+
 /* ---- answers of the writers ---- */
 
 static void call_ended(checkpoint_t *checkpoint)
@@ -298,6 +312,7 @@ static const pl_handler_t checkpoint_handlers[] = {
     PL_ON(start, checkpoint_on_start),
     PL_ON(save, checkpoint_on_save),
     PL_ON(save_checkpoint, checkpoint_on_checkpoint),
+    PL_ON(set_state, checkpoint_on_set_state),
     PL_HANDLERS_END,
 };
 

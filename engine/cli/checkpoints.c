@@ -60,6 +60,26 @@ static void show_counts(const json_t *progress)
             show_counts(member);
 }
 
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "?";
+}
+
+static void show_origin(const json_t *manifest)
+{
+    json_t *origin;
+    size_t k;
+    cli_print("  run          %s, seed %lld, arithmetic %s, plans %s\n",
+              text_of(manifest, "run_id"), (long long)integer_of(manifest, "seed"),
+              text_of(manifest, "arithmetic"),
+              text_of(json_object_get(manifest, "strategy"), "plans"));
+    json_array_foreach(json_object_get(manifest, "resumed"), k, origin)
+        cli_print("  resumed      from run %s after step %lld\n",
+                  text_of(origin, "run_id"),
+                  (long long)integer_of(origin, "global_step"));
+}
+
 void cli_checkpoint_show(const json_t *manifest)
 {
     char bytes[24];
@@ -68,6 +88,7 @@ void cli_checkpoint_show(const json_t *manifest)
               (long long)integer_of(manifest, "epoch"),
               cli_bytes(bytes_of(manifest), bytes),
               json_object_get(manifest, "verified") ? ", every block verified" : "");
+    show_origin(manifest);
     show_counts(json_object_get(manifest, "progress"));
 }
 

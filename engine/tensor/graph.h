@@ -197,6 +197,10 @@ PL_API int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate,
 /* Parameters are read from their average instead: for graphs that only look. */
 PL_API void pl_graph_take_average(pl_graph_t *g);
 
+/* A number for what it computes, on from that of what came before  [0].
+ * graph_hash.c */
+PL_API uint32_t pl_graph_hash(uint32_t hash, const pl_graph_t *g);
+
 /* Drops operations whose results nobody reads and that have no effect. */
 PL_API void pl_graph_prune(pl_graph_t *g);
 

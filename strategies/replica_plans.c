@@ -1,0 +1,48 @@
+/* replica_plans.c - a number for all that a replica trains with, in checkpoints
+ *
+ * Options say what a run is to compute, graphs what it does: a module that was changed,
+ * or data of other shapes, are seen here alone.  Only what every step of a training
+ * computes counts: not plans that merely look, nor those that a callback has made. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "runtime/actor.h"
+#include "strategies/replica_parts.h"
+
+void pl_replica_hash_plans(pl_replica_t *r, pl_graph_t *const graph[])
+{
+    for (int k = 0; k < r->plan_count; k++) {
+        const pl_replica_plan_t *plan = &r->plan[k];
+        if (plan->stage == PL_TRAIN && plan->kind != PL_PLAN_RESTORE && !plan->accumulate)
+            r->plans_hash = pl_graph_hash(r->plans_hash, graph[k]);
+    }
+}
+
+static void hash_text(const pl_replica_t *r, char text[9])
+{
+    snprintf(text, 9, "%08x", r->plans_hash);
+}
+
+int pl_replica_keep_plans(const pl_replica_t *r, json_t *into, pl_error_t *err)
+{
+    char text[9];
+    hash_text(r, text);
+    return json_object_set_new(into, "plans", json_string(text)) == 0 ? PL_OK
+                                                                      : pl_no_memory(err);
+}
+
+void pl_replica_compare_plans(pl_replica_t *r, const json_t *from)
+{
+    char now[9];
+    const char *then = json_string_value(json_object_get(from, "plans"));
+    hash_text(r, now);
+    if (then && strcmp(then, now))
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
+                    "what a step computes is not what it was when the checkpoint was "
+                    "saved (plans %s, now %s): the module, the shapes of the data or "
+                    "Paceline have changed; the run goes on, but not to the same bits",
+                    then, now);
+}
