@@ -273,6 +273,8 @@ static uint32_t epoch_begun(pl_pass_t *pass, uint32_t there)
             pass->options->val_check_interval.value, batches);
     e->total_steps = pl_due_begin(&e->due, pass->epoch, pass->first, e->global_step,
                                   batches);
+    if (e->cut)                                /* goes on where its rest was passed over */
+        e->due.batches = e->due.end = pass->first;
     return e->due.end;
 }
 
@@ -305,6 +307,7 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
     if (*msg->wish)
         snprintf(e->wish, sizeof e->wish, "%s", msg->wish);
     if (msg->batch == 0) {
+        e->cut = false;
         pl_figures_clear(&e->sums);
         pl_figures_clear(&e->since_log);
     }

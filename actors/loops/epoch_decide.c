@@ -58,6 +58,7 @@ static void epoch_cut(pl_epoch_t *e)
     if (e->pass.done == e->due.end)
         return;
     e->due.batches = e->due.end = e->pass.batches = e->pass.done;
+    e->cut = true;
     pl_epoch_log(e, NULL);
 }
 

@@ -26,6 +26,7 @@ typedef struct pl_epoch {
     bool unwanted;                                 /* the validation of this decision */
     double lr_factor;
     bool stopping, ended;
+    bool cut;                              /* a callback passed over the epoch's rest */
     bool told;                             /* to stop, from above: does not wait for a
                                               validation */
     char reason[128], wish[128];           /* why it stops; why it will, once the

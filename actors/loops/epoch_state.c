@@ -81,9 +81,9 @@ static void counts_restore(pl_epoch_t *e, const json_t *kept)
 
 static json_t *epoch_keep(const pl_epoch_t *e)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:o, s:o, s:o, s:O}",
+    return json_pack("{s:I, s:I, s:b, s:I, s:I, s:I, s:o, s:s, s:s, s:o, s:o, s:o, s:O}",
                      "epoch", (json_int_t)e->pass.epoch, "batch",
-                     (json_int_t)batches_kept(e), "global_step",
+                     (json_int_t)batches_kept(e), "cut", e->cut, "global_step",
                      (json_int_t)e->global_step, "samples", (json_int_t)e->samples,
                      "skipped", (json_int_t)e->skipped, "lr_factor",
                      number_keep(e->lr_factor), "stop",
@@ -117,6 +117,7 @@ int pl_epoch_set_state(void *self, pl_call_t *call, const pl_body_t *body,
     const char *stop = json_string_value(json_object_get(kept, "stop"));
     json_t *newest = json_object_get(kept, "newest");
     e->samples = (uint64_t)json_integer_value(json_object_get(kept, "samples"));
+    e->cut = json_is_true(json_object_get(kept, "cut"));
     e->skipped = (uint64_t)json_integer_value(json_object_get(kept, "skipped"));
     const char *wish = json_string_value(json_object_get(kept, "wish"));
     snprintf(e->wish, sizeof e->wish, "%s", wish ? wish : "");
