@@ -697,6 +697,9 @@ json_numbers_read_back_as_they_were() {
     try "$paceline" inspect exact --json
     like "$out" '"time":1795242100.123456[67],' "a time to the microsecond"
     like "$out" '"x":2.2250738585072014e-308' "and all digits of a small one"
+    echo '{"val_loss": 0.1, "x": 0.58228154182434078, "y": 0.30000000000000004}' >exact/metrics.jsonl
+    try "$paceline" inspect exact --json
+    like "$out" '"val_loss":0.1,"x":0.5822815418243408,"y":0.30000000000000004\}' "each with its own digits"
     echo '{"val_loss": 0.1}' >exact/metrics.jsonl
     try "$paceline" inspect exact --json
     like "$out" '"val_loss":0.1\}' "and no more digits than it takes"

@@ -110,18 +110,74 @@ void cli_flush(void)
         check_write(fflush(stdout) != 0);
 }
 
-/* With the fewest digits that read back as the same numbers. */
+/* With the fewest digits that read back as the same number. */
+static bool write_real(FILE *to, const json_t *real)
+{
+    for (size_t digits = 15; digits <= 17; digits++) {
+        char *text = json_dumps(real, JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
+        json_t *again = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+        bool same = json_equal(again, real);
+        if (same)
+            fputs(text, to);
+        json_decref(again);
+        free(text);
+        if (same)
+            return true;
+    }
+    return false;
+}
+
+static bool write_value(FILE *to, const json_t *value);
+
+static bool write_object(FILE *to, const json_t *object)
+{
+    const char *name, *between = "{";
+    json_t *member;
+    bool written = true;
+    json_object_foreach((json_t *)object, name, member) {
+        json_t *key = json_string(name);
+        fputs(between, to);
+        written = written && json_dumpf(key, to, JSON_ENCODE_ANY) == 0
+                  && fputc(':', to) == ':' && write_value(to, member);
+        json_decref(key);
+        between = ",";
+    }
+    return fputs(*between == '{' ? "{}" : "}", to) >= 0 && written;
+}
+
+static bool write_array(FILE *to, const json_t *array)
+{
+    bool written = fputc('[', to) == '[';
+    for (size_t k = 0; k < json_array_size(array); k++) {
+        fputs(k ? "," : "", to);
+        written = written && write_value(to, json_array_get(array, k));
+    }
+    return fputc(']', to) == ']' && written;
+}
+
+static bool write_value(FILE *to, const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return write_object(to, value);
+    case JSON_ARRAY: return write_array(to, value);
+    case JSON_REAL: return write_real(to, value);
+    default: return json_dumpf(value, to, JSON_ENCODE_ANY) == 0;
+    }
+}
+
+/* jansson has one number of digits for all numbers of a text; then a number would look as
+ * its neighbours need. */
 static char *json_line(const json_t *object)
 {
-    for (size_t digits = 15; object && digits <= 17; digits++) {
-        char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(digits));
-        json_t *again = text ? json_loads(text, 0, NULL) : NULL;
-        bool same = again && json_equal(again, object);
-        json_decref(again);
-        if (same)
-            return text;
-        free(text);
-    }
+    char *text = NULL;
+    size_t size;
+    FILE *to = object ? open_memstream(&text, &size) : NULL;
+    bool written = to && write_value(to, object);
+    if (to && fclose(to) != 0)
+        written = false;
+    if (written)
+        return text;
+    free(text);
     return NULL;
 }
 
