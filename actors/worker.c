@@ -219,25 +219,21 @@ static void state_given(void *self, const pl_answer_t *answer)
 /* Each part gets back what it kept, one after the other; then the run goes on. */
 static void give_state(worker_t *w)
 {
-    const struct {
-        const char *part;
-        pl_address_t at;
-    } parts[] = {{"loggers", w->logger},
-                 {"resumed", w->checkpoint},
-                 {"callbacks", w->callback},
-                 {"progress", w->loop}};
-    enum { PARTS = sizeof parts / sizeof *parts };
+    enum { PARTS = 4 };
+    static const char *const parts[PARTS] = {"loggers", "resumed", "callbacks",
+                                             "progress"};
+    const pl_address_t at[PARTS] = {w->logger, w->checkpoint, w->callback, w->loop};
     pl_error_t err = {0};
-    while (w->given < PARTS && pl_is_nobody(parts[w->given].at))
+    while (w->given < PARTS && pl_is_nobody(at[w->given]))
         w->given++;
     if (!w->resume.manifest || w->given == PARTS) {
         worker_run_loop(w);
         return;
     }
-    char *state = pl_resume_state(&w->resume, parts[w->given].part, &err);
+    char *state = pl_resume_state(&w->resume, parts[w->given], &err);
     pl_how_t how = {.on_answer = state_given};
     uint64_t call = state
-                        ? pl_call_set_state(w, parts[w->given].at,
+                        ? pl_call_set_state(w, at[w->given],
                                             &(pl_set_state_t){.state = state}, how, &err)
                         : 0;
     w->given++;

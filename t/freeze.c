@@ -246,7 +246,7 @@ static void import(const pair_t *pair, pl_weights_t *weights)
 
 static void what_is_frozen_goes_with_the_weights(void)
 {
-    static const char state[] = "{\"frozen\":[\"fc1.bias\",\"fc2.weight\"]}";
+    static const char state[] = "^\\{\"frozen\":\\[\"fc1.bias\",\"fc2.weight\"\\],";
     pair_t from, to;
     queen_open();
     begin(&from, "fc1.*");
@@ -254,12 +254,12 @@ static void what_is_frozen_goes_with_the_weights(void)
     asked_t *asked = queen_call(from.strategy, PL_MESSAGE_freeze, &msg);
     is_int((long)asked->body.freeze_reply.trained, 6 * 128 + 3, "some are left");
     pl_weights_t *weights = export(&from, true);
-    is_text(weights->state, state, "they are named with what training goes on from");
+    like(weights->state, state, "they are named with what training goes on from");
     begin(&to, "");
     import(&to, weights);
     pl_object_unref(weights);
     weights = export(&to, true);
-    is_text(weights->state, state, "another strategy goes on with them");
+    like(weights->state, state, "another strategy goes on with them");
     pl_object_unref(weights);
     weights = export(&to, false);
     ok(!weights->state, "weights alone say nothing of it");

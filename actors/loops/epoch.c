@@ -273,7 +273,7 @@ static uint32_t epoch_begun(pl_pass_t *pass, uint32_t there)
             pass->options->val_check_interval.value, batches);
     e->total_steps = pl_due_begin(&e->due, pass->epoch, pass->first, e->global_step,
                                   batches);
-    if (e->cut)                                /* goes on where its rest was passed over */
+    if (e->cut)                               /* it goes on where nothing is left of it */
         e->due.batches = e->due.end = pass->first;
     return e->due.end;
 }
