@@ -48,6 +48,16 @@ static int origin_add(json_t *manifest, pl_error_t *err)
     return pl_no_memory(err);
 }
 
+/* What the loop wants to have learnt since. */
+static int back_take(json_t *manifest, const char *back, pl_error_t *err)
+{
+    json_t *progress = json_object_get(manifest, "progress");
+    json_t *more = pl_json_read(back, strlen(back), "what the run goes back with", err);
+    int failed = more ? json_object_update(progress, more) : 0;
+    json_decref(more);
+    return !more ? err->code : failed ? pl_no_memory(err) : PL_OK;
+}
+
 int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
                    const pl_find_checkpoint_reply_t *found, pl_error_t *err)
 {
@@ -65,6 +75,8 @@ int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
     if (*found->run_dir && !(resume->run_dir = pl_strdup(found->run_dir)))
         return pl_no_memory(err);
     int code = same_check(resume->manifest, job, found->path, err);
+    if (code == PL_OK && job->back)
+        code = back_take(resume->manifest, job->back, err);
     if (code == PL_OK)
         code = origin_add(resume->manifest, err);
     if (code == PL_OK)

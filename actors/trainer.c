@@ -23,6 +23,8 @@ typedef struct trainer {
     pl_call_t *run;
     pl_address_t launcher;
     uint64_t life, launched;                     /* of the launcher: its start, its run */
+    pl_job_t *job;                               /* under way, counted  [NULL: none] */
+    char stop_reason[128];                       /* asked to stop  ["": not] */
     pl_outcome_t *outcome;                       /* NULL with an error */
     pl_error_t error;
 } trainer_t;
@@ -44,6 +46,8 @@ static void trainer_finish(trainer_t *trainer)
     trainer->run = NULL;
     trainer->outcome = NULL;
     trainer->life = trainer->launched = 0;
+    pl_object_unref(trainer->job);
+    trainer->job = NULL;
     if (!call)
         return;
     if (outcome)
@@ -59,19 +63,15 @@ static void trainer_keep_error(trainer_t *trainer, const pl_error_t *error)
         trainer->error = *error;
 }
 
-static void launcher_ended(void *self, const pl_answer_t *answer)
+/* It cannot go back: the failure that it was to go back from is the result's. */
+static void trainer_give_up(trainer_t *trainer, const pl_error_t *error)
 {
-    trainer_t *trainer = self;
-    pl_error_t early;
-    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
-        return;
-    pl_fail(&early, PL_EPEER, "the launcher ended before the run did");
-    if (answer->kind == PL_ANSWER_ERROR)
-        trainer_keep_error(trainer, answer->error);
-    else if (!trainer->outcome)
-        trainer_keep_error(trainer, &early);
-    trainer_finish(trainer);
+    trainer->error = *error;
+    pl_object_unref(trainer->outcome);
+    trainer->outcome = NULL;
 }
+
+static void launcher_ended(void *self, const pl_answer_t *answer);
 
 static void launcher_answered(void *self, const pl_answer_t *answer)
 {
@@ -90,6 +90,84 @@ static void launcher_answered(void *self, const pl_answer_t *answer)
     pl_cancel(trainer, trainer->life);
 }
 
+/* Takes the job over, also on failure. */
+static int trainer_launch(trainer_t *trainer, pl_job_t *job, pl_error_t *err)
+{
+    pl_object_unref(trainer->job);
+    trainer->job = job;
+    const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
+    char *options = launcher ? pl_request_options(job, "trainer.launcher", err) : NULL;
+    if (!options)
+        return err->code;
+    pl_start_t start = {.options = options, .context = &job->object};
+    pl_how_t life = {.on_answer = launcher_ended}, how = {.on_answer = launcher_answered};
+    trainer->life = pl_spawn(trainer, launcher, PL_SAME_THREAD, &start, life,
+                             &trainer->launcher, err);
+    pl_free(options);
+    if (!trainer->life)
+        return err->code;
+    pl_error_t local = {0};
+    trainer->state = TRAINER_RUNNING;
+    trainer->launched = pl_call_run(trainer, trainer->launcher,
+                                    &(pl_run_t){.job = &job->object}, how, &local);
+    if (!trainer->launched) {
+        trainer_keep_error(trainer, &local);
+        trainer->state = TRAINER_ENDING;
+        pl_cancel(trainer, trainer->life);
+    }
+    return PL_OK;
+}
+
+/* The same job, on from the newest checkpoint of its directory. */
+static pl_job_t *job_back(const trainer_t *trainer, pl_error_t *err)
+{
+    pl_job_t *job = pl_job_new(trainer->job->options, trainer->job->stage, err);
+    if (!job)
+        return NULL;
+    job->resumes = true;
+    if (trainer->outcome->run_dir)
+        job->resume = pl_strdup(trainer->outcome->run_dir);
+    job->back = pl_strdup(trainer->outcome->back);
+    if (job->resume && job->back)
+        return job;
+    pl_object_unref(job);
+    pl_no_memory(err);
+    return NULL;
+}
+
+static int trainer_go_back(trainer_t *trainer, pl_error_t *err)
+{
+    pl_job_t *job = job_back(trainer, err);
+    if (!job)
+        return err->code;
+    pl_object_unref(trainer->outcome);
+    trainer->outcome = NULL;
+    int code = trainer_launch(trainer, job, err);
+    if (code == PL_OK && trainer->state == TRAINER_RUNNING && *trainer->stop_reason)
+        pl_call_stop(trainer, trainer->launcher,
+                     &(pl_stop_t){.reason = trainer->stop_reason}, (pl_how_t){0}, NULL);
+    return code;
+}
+
+static void launcher_ended(void *self, const pl_answer_t *answer)
+{
+    trainer_t *trainer = self;
+    pl_error_t early, err = {0};
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    pl_fail(&early, PL_EPEER, "the launcher ended before the run did");
+    if (answer->kind == PL_ANSWER_ERROR)
+        trainer_keep_error(trainer, answer->error);
+    else if (!trainer->outcome)
+        trainer_keep_error(trainer, &early);
+    const bool goes_back = trainer->run && trainer->outcome && trainer->outcome->back;
+    if (goes_back && trainer_go_back(trainer, &err) == PL_OK)
+        return;
+    if (goes_back)
+        trainer_give_up(trainer, &err);
+    trainer_finish(trainer);
+}
+
 static int trainer_run(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
@@ -102,37 +180,19 @@ static int trainer_run(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, PL_ESTUCK,
                        "an earlier run of this engine is stuck and holds its memory: use "
                        "a new engine");
-    const pl_job_t *job = (const pl_job_t *)body->run.job;
-    const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
-    if (!launcher)
-        return err->code;
-    char *options = pl_request_options(job, "trainer.launcher", err);
-    if (!options)
-        return err->code;
-    pl_start_t start = {.options = options, .context = body->run.job};
-    pl_how_t life = {.on_answer = launcher_ended}, how = {.on_answer = launcher_answered};
     trainer->error.code = PL_OK;
-    trainer->life = pl_spawn(self, launcher, PL_SAME_THREAD, &start, life,
-                             &trainer->launcher, err);
-    pl_free(options);
-    if (!trainer->life)
-        return err->code;
-    trainer->state = TRAINER_RUNNING;
-    trainer->run = call;
-    pl_error_t local = {0};
-    trainer->launched = pl_call_run(self, trainer->launcher, &body->run, how, &local);
-    if (!trainer->launched) {
-        trainer_keep_error(trainer, &local);
-        trainer->state = TRAINER_ENDING;
-        pl_cancel(trainer, trainer->life);
-    }
-    return PL_OK;
+    *trainer->stop_reason = '\0';
+    int code = trainer_launch(trainer, pl_object_ref(body->run.job), err);
+    if (code == PL_OK)
+        trainer->run = call;
+    return code;
 }
 
 static int trainer_stop(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
     trainer_t *trainer = self;
+    snprintf(trainer->stop_reason, sizeof trainer->stop_reason, "%s", body->stop.reason);
     if (trainer->state == TRAINER_RUNNING) {
         trainer->state = TRAINER_STOPPING;
         if (!pl_call_stop(self, trainer->launcher, &body->stop, (pl_how_t){0}, err))
@@ -144,6 +204,7 @@ static int trainer_stop(void *self, pl_call_t *call, const pl_body_t *body,
 static void trainer_release(void *self)
 {
     pl_object_unref(((trainer_t *)self)->outcome);
+    pl_object_unref(((trainer_t *)self)->job);
 }
 
 static const pl_handler_t trainer_handlers[] = {

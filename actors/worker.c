@@ -143,7 +143,8 @@ static void worker_ran(void *self, const pl_answer_t *answer)
                                                           yet */
     if (w->run_dir && !outcome->run_dir && outcome->error.code == PL_OK)
         pl_no_memory(&outcome->error);
-    tell_loggers(w, outcome->error.code ? "failed" : outcome->stopped ? "stopped" : "ok");
+    const bool goes_on = outcome->stopped || outcome->back, failed = outcome->error.code;
+    tell_loggers(w, failed && !outcome->back ? "failed" : goes_on ? "stopped" : "ok");
     w->run = NULL;
     pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
 }

@@ -400,7 +400,7 @@ static void rounds_settle(pl_replica_t *r)
     for (round_t *round;
          (round = rounds->first) && !round->pending && !rounds->looking && !rounds->held;
          round_give(rounds)) {
-        if (rounds->ended_by && round->failure.code == PL_OK && guarded_part(round))
+        if (rounds->ended_by && round->failure.code == PL_OK)
             fail_behind(rounds, round->number, &round->failure);
         else if (round->failure.code == PL_OK && guarded_part(round)) {
             look(r);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "rig.h"
+#include "runtime/actor.h"
 #include "tap.h"
 
 #define EIGHT "\"batch_size\": 4, \"val_split\": 0.2"       /* batches of 40 samples */
@@ -328,7 +329,82 @@ static void steps_that_are_not_finite_may_be_skipped(void)
         rig_result_free(result);
     }
     rig_result_free(first);
-    refused("\"nan_policy\": \"pray\"", "takes stop|skip");
+    refused("\"nan_policy\": \"pray\"", "takes stop|skip|rollback");
+}
+
+static void one_skip_after_the_other_comes_to_an_end(void)
+{
+    rig_result_t *result = fit(.nan = 5, .data = "\"batch_size\": 40",
+                               .trainer = "\"max_epochs\": 50, \"nan_policy\": "
+                                          "\"skip\", \"nan_limit\": 3");
+    is_int(result->error.code, PL_ENAN, "every step is bad: no endless run");
+    like(result->error.text, "step 3: .*the 2 before it.*nan_limit", "it says why");
+    rig_result_free(result);
+}
+
+/* ---- Going back ---- */
+
+#define BACK "\"nan_policy\": \"rollback\", \"log_every_n_steps\": 1"
+
+/* A step that is passed over after a rollback leaves as little as one that is skipped. */
+static void a_run_that_went_back_is_one_that_skipped(const char *callbacks,
+                                                     const char *data, const char *more)
+{
+    char trainer[256];
+    if (!pl_part_find("accelerator", "cpu",
+                      NULL)) {                      /* the fake one rounds what it kept */
+        tap_skip("this build has no accelerator cpu");
+        return;
+    }
+    snprintf(trainer, sizeof trainer, "\"nan_policy\": \"skip\", %s", more);
+    rig_result_t *skipped = fit(.accelerator = "cpu", .nan = 5, .data = data,
+                                .trainer = trainer, .callbacks = callbacks);
+    snprintf(trainer, sizeof trainer, BACK ", %s", more);
+    rig_result_t *back = fit(.accelerator = "cpu", .nan = 5, .data = data,
+                             .trainer = trainer, .callbacks = callbacks);
+    is_text(back->status, "ok", "it goes on: %s", back->error.text);
+    is_int(back->global_step, skipped->global_step, "as many steps");
+    ok(rig_same_bits(back, skipped), "the same weights");
+    is_near(rig_metric(back, "rollbacks"), 2, 0, "one in each epoch is told");
+    is_near(rig_metric(back, "skipped_steps"), 2, 0, "and what was passed over");
+    if (!strstr(more, "accumulate"))                /* parts of a step that were finite */
+        is_near(rig_metric(back, "train_loss_epoch"),
+                rig_metric(skipped, "train_loss_epoch"), 0, "figures are the same");
+    is_int(rig_has_file(back, "checkpoints/start"), !callbacks,
+           "the first checkpoint goes with the next");
+    rig_result_free(skipped);
+    rig_result_free(back);
+}
+
+static void a_run_goes_back_to_its_newest_checkpoint(void)
+{
+    a_run_that_went_back_is_one_that_skipped("[{\"name\": \"model_checkpoint\"}]",
+                                             "\"batch_size\": 8", "\"max_epochs\": 2");
+    a_run_that_went_back_is_one_that_skipped(
+        "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 1}]",
+        "\"batch_size\": 8", "\"max_epochs\": 2, \"depth\": 4");
+}
+
+static void without_a_checkpoint_it_goes_back_to_the_start(void)
+{
+    a_run_that_went_back_is_one_that_skipped(NULL, "\"batch_size\": 8",
+                                             "\"max_epochs\": 2");
+}
+
+static void a_step_in_parts_is_passed_over_as_a_whole(void)
+{
+    a_run_that_went_back_is_one_that_skipped(
+        NULL, "\"batch_size\": 2", "\"max_epochs\": 2, \"accumulate_grad_batches\": 4");
+}
+
+static void going_back_comes_to_an_end(void)
+{
+    rig_result_t *result = fit(.nan = 5, .data = "\"batch_size\": 40",
+                               .trainer = "\"max_epochs\": 50, \"nan_limit\": 3, " BACK);
+    is_int(result->error.code, PL_ENAN, "every step is bad: no endless run");
+    like(result->error.text, "went back 3 times.*nan_limit.*step 4", "it says why");
+    rig_result_free(result);
+    refused("\"enable_checkpointing\": false, " BACK, "nothing to go back to");
 }
 
 static void a_step_in_parts_is_skipped_as_a_whole(void)
@@ -397,6 +473,11 @@ int main(void)
     run(a_fast_run_tries_everything_and_keeps_nothing);
     run(steps_that_are_not_finite_may_be_skipped);
     run(a_step_in_parts_is_skipped_as_a_whole);
+    run(one_skip_after_the_other_comes_to_an_end);
+    run(a_run_goes_back_to_its_newest_checkpoint);
+    run(without_a_checkpoint_it_goes_back_to_the_start);
+    run(a_step_in_parts_is_passed_over_as_a_whole);
+    run(going_back_comes_to_an_end);
     run(a_split_follows_the_seed);
     return tap_done();
 }

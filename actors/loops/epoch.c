@@ -82,11 +82,27 @@ static void step_skipped(pl_epoch_t *e, const char *why)
             (unsigned long long)e->skipped);
 }
 
+/* So many that nothing is learnt any more. */
+static void skips_limit(pl_epoch_t *e, const char *why)
+{
+    if (++e->in_row == (uint64_t)e->pass.options->nan_limit)
+        pl_fail(&e->pass.failure, PL_ENAN,
+                "step %llu: %s; so were the %llu before it, which were passed over as "
+                "well, and no more are (trainer.nan_limit)",
+                (unsigned long long)pl_due_steps(&e->due, e->pass.done), why,
+                (unsigned long long)e->in_row - 1);
+}
+
 static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
                         int64_t samples)
 {
-    if (reply->skipped)
+    const bool ends = pl_due_step(&e->due, e->pass.done);
+    if (reply->skipped) {
         step_skipped(e, reply->bad);
+        skips_limit(e, reply->bad);
+    } else if (ends) {
+        e->in_row = 0;
+    }
     e->global_step = pl_due_steps(&e->due, e->pass.done);
     e->steps.processed += pl_due_step(&e->due, e->pass.done);
     e->samples += (uint64_t)samples;
@@ -99,6 +115,18 @@ static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
     pl_figures_add(&e->since_log, reply->figures);
 }
 
+/* What is due behind a batch, but no halt. */
+static void batch_ended(pl_epoch_t *e)
+{
+    look_at_clock(e);
+    if (e->pass.call && e->pass.failure.code == PL_OK
+        && pl_due_log(&e->due, e->pass.done - 1)
+        && !pl_due_decision(&e->due, e->pass.done - 1))
+        pl_epoch_log(e, NULL);
+    if (e->pass.call && pl_now() - e->reported >= REPORT_EVERY)
+        pl_epoch_report_now(e, "train");
+}
+
 static void batch_done(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
@@ -107,22 +135,58 @@ static void batch_done(void *self, const pl_answer_t *answer)
     if (pl_pass_failed(&e->pass, answer))
         return;
     batch_count(e, &answer->body->train_batch_reply, (intptr_t)answer->context);
-    look_at_clock(e);
-    if (e->pass.call && e->pass.failure.code == PL_OK
-        && pl_due_log(&e->due, e->pass.done - 1)
-        && !pl_due_decision(&e->due, e->pass.done - 1))
-        pl_epoch_log(e, NULL);
-    if (e->pass.call && pl_now() - e->reported >= REPORT_EVERY)
-        pl_epoch_report_now(e, "train");
+    batch_ended(e);
     pl_pass_go_on(&e->pass);
+}
+
+/* ---- steps that are not made again ---- */
+
+static uint64_t step_of(const pl_epoch_t *e, uint32_t batch)
+{
+    return pl_due_steps(&e->due, batch) + !pl_due_step(&e->due, batch);
+}
+
+static bool is_passed_over(const pl_epoch_t *e, uint32_t batch)
+{
+    const json_int_t step = (json_int_t)step_of(e, batch);
+    size_t k;
+    json_t *range;
+    json_array_foreach(e->pass_over, k, range)
+        if (step >= json_integer_value(json_array_get(range, 0))
+            && step <= json_integer_value(json_array_get(range, 1)))
+            return true;
+    return false;
+}
+
+/* All counts go on as if the step had been made. */
+static void batch_pass_over(pl_epoch_t *e, uint32_t samples)
+{
+    const bool ends = pl_due_step(&e->due, e->pass.done);
+    if (ends)
+        step_skipped(e, "it led to a rollback");
+    e->global_step = pl_due_steps(&e->due, e->pass.done);
+    e->samples += samples;
+    e->pass.done++;
+    e->pass.counts.started++;
+    e->pass.counts.processed++;
+    e->steps.ready += ends;
+    e->steps.started += ends;
+    e->steps.processed += ends;
+    if (!pl_due_decision(&e->due, e->pass.done - 1))
+        pl_epoch_complete(e);
+    pl_patience_renew(&e->pass.patience);
+    batch_ended(e);
 }
 
 static uint64_t epoch_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
 {
     pl_epoch_t *e = (pl_epoch_t *)pass;
     const bool step_due = pl_due_step(&e->due, batch->batch_idx);
-    pl_train_batch_t msg = {.global_step = pl_due_steps(&e->due, batch->batch_idx)
-                                           + !step_due,
+    if (is_passed_over(e, batch->batch_idx)) {
+        batch_pass_over(e, batch->samples);
+        return 0;
+    }
+    pl_train_batch_t msg = {.global_step = step_of(e, batch->batch_idx),
                             .total_steps = e->total_steps,
                             .epoch = e->pass.epoch,
                             .total_epochs = pl_due_epochs(&e->due, e->total_steps),
@@ -160,6 +224,10 @@ static bool is_at_decision(const pl_epoch_t *e)
 static bool epoch_may_fetch(const pl_pass_t *pass)
 {
     const pl_epoch_t *e = (const pl_epoch_t *)pass;
+    const uint32_t next = pass->fetched;
+    const bool alone = is_passed_over(e, next) || (next && is_passed_over(e, next - 1));
+    if (alone && pass->pending)                             /* answers come in order */
+        return false;
     return !is_at_decision(e) && !((e->stopping || *e->wanted.save) && is_at_step(e));
 }
 
@@ -304,12 +372,16 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
     e->deadline = msg->seconds > 0 ? pl_now() + (int64_t)(msg->seconds * 1e9) : 0;
     if (!e->validated_at)
         e->validated_at = pl_now();
+    json_decref(e->pass_over);
+    e->pass_over = *msg->pass_over ? json_loads(msg->pass_over, 0, NULL) : NULL;
     if (*msg->wish)
         snprintf(e->wish, sizeof e->wish, "%s", msg->wish);
     if (msg->batch == 0) {
         e->cut = false;
         pl_figures_clear(&e->sums);
         pl_figures_clear(&e->since_log);
+        json_decref(e->kept);                               /* sums of the epoch before */
+        e->kept = NULL;
     }
     pl_pass_begin(&e->pass, call);
     return PL_OK;
@@ -359,6 +431,7 @@ static void epoch_release(void *self)
     pl_epoch_t *e = self;
     json_decref(e->newest);
     json_decref(e->kept);
+    json_decref(e->pass_over);
     pl_figures_release(&e->sums);
     pl_figures_release(&e->since_log);
 }

@@ -35,7 +35,8 @@ typedef struct pl_epoch {
     int64_t validated_at;                  /* pl_now() */
     bool validates_now;                    /* val_check_interval's time has passed */
     bool may_skip;                         /* a step that is not finite */
-    uint64_t skipped;                      /* by nan_policy, of the run */
+    uint64_t skipped, in_row;              /* by nan_policy, of the run; the newest */
+    json_t *pass_over;                     /* [[from, to], …]: steps  [none] */
     pl_wanted_t wanted;                    /* a checkpoint: at the end of this step */
     json_t *kept;                          /* sums to go on from, once they have their
                                               names  [none] */

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/run.h"
 #include "runtime/cargo.h"
 
@@ -31,7 +32,8 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     fit->saves = !pl_is_nobody(fit->checkpoint);
     fit->lr_factor = 1;
     fit->metrics = json_object();
-    if (!fit->metrics)
+    fit->pass_over = json_array();
+    if (!fit->metrics || !fit->pass_over)
         return pl_no_memory(err);
     pl_actor_ready(self);
     return PL_OK;
@@ -48,8 +50,14 @@ void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error)
                     || (fit->total_steps && fit->global_step >= fit->total_steps);
     if (!fit->call)
         return;
-    if (fit->failure.code == PL_OK)
+    if (pl_fit_may_go_back(fit, error)) {
+        pl_fit_go_back(fit, error);
+        return;
+    }
+    if (fit->failure.code == PL_OK) {
         fit->failure = *error;
+        pl_fit_say_limit(fit, &fit->failure);
+    }
     if (fit_tell_failure(fit))
         return;
     if (all_made && !fit->saving && error->code != PL_ESTUCK) {
@@ -139,6 +147,18 @@ static int outcome_fill(pl_fit_t *fit, pl_error_t *err)
     fit->outcome->seconds = (double)(pl_now() - fit->began) / 1e9;
     fit->outcome->metrics = pl_metrics_text(fit->metrics, err);
     return fit->outcome->metrics ? PL_OK : PL_ENOMEM;
+}
+
+void pl_fit_reply_back(pl_fit_t *fit, char *back)
+{
+    pl_error_t err = {0};
+    if (outcome_fill(fit, &err) == PL_OK) {
+        fit->outcome->back = back;
+        fit_reply(fit);
+        return;
+    }
+    pl_free(back);
+    pl_fit_fail(fit, &err);
 }
 
 static void fit_save(pl_fit_t *fit)
@@ -355,6 +375,7 @@ static double seconds_left(const pl_fit_t *fit)
 static void fit_train(pl_fit_t *fit, bool goes_on)
 {
     pl_error_t err = {0};
+    char *pass_over = pl_fit_pass_over(fit, &err);
     pl_train_epoch_t msg = {.epoch = fit->epochs.completed,
                             .batch = fit->resumes ? fit->batch : 0,
                             .global_step = fit->global_step,
@@ -364,6 +385,7 @@ static void fit_train(pl_fit_t *fit, bool goes_on)
                             .accumulate = fit->accumulate,
                             .points = fit->asking.points,
                             .every_n_steps = fit->every_n_steps,
+                            .pass_over = pass_over,
                             .goes_on = goes_on};
     if (!goes_on)
         fit->lr_factor = 1;
@@ -371,10 +393,10 @@ static void fit_train(pl_fit_t *fit, bool goes_on)
         fit->epochs.started++;
     fit->resumes = false;
     fit->in_epoch = true;
-    fit_sent(fit,
-             pl_call_train_epoch(fit, fit->epoch, &msg,
-                                 (pl_how_t){.on_answer = fit_epoch_done}, &err),
-             &err);
+    const pl_how_t how = {.on_answer = fit_epoch_done};
+    uint64_t call = pass_over ? pl_call_train_epoch(fit, fit->epoch, &msg, how, &err) : 0;
+    pl_text_free(pass_over);
+    fit_sent(fit, call, &err);
 }
 
 static void fit_epoch_begin(void *self, const pl_answer_t *answer)
@@ -424,6 +446,8 @@ static void fit_started(void *self, const pl_answer_t *answer)
     if (fit_failed(fit, answer))
         return;
     fit_wish(fit, &answer->body->ask_callbacks_reply);
+    pl_fit_want_start(fit);
+    pl_fit_say_rollbacks(fit);
     pl_fit_keep(fit, fit_try);
 }
 
@@ -469,6 +493,7 @@ static void fit_release(void *self)
     pl_fit_t *fit = self;
     pl_fit_keep_release(fit);
     json_decref(fit->metrics);
+    json_decref(fit->pass_over);
     pl_object_unref(fit->outcome);
 }
 

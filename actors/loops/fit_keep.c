@@ -5,6 +5,7 @@
  * and so is the disk.  The next may be copied while one is being written; the one after
  * that waits until the first is durable, and the run with it: all that were wished for
  * are made. */
+#include <stdio.h>
 #include <string.h>
 
 #include "actors/loops/figures.h"
@@ -84,6 +85,8 @@ static void saved(void *self, const pl_answer_t *answer)
     pl_fit_t *fit = self;
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
+    if (answer->kind == PL_ANSWER_REPLY && answer->body->save_checkpoint_reply.saved)
+        fit->in_row = 0;
     fit->keeping.writing--;
     keep_look(fit);
 }
@@ -228,9 +231,11 @@ static void keep_begin(pl_fit_t *fit)
     pl_how_t how = {.on_answer = epoch_told};
     k->making = true;
     k->wanted = fit->wanted;
-    if (fit->has_stopped_one)
-        pl_wanted_add(&k->wanted, "", PL_STOPPED_CHECKPOINT, NULL);
-    fit->has_stopped_one = !strcmp(k->wanted.save, PL_STOPPED_CHECKPOINT);
+    const bool passes = !strcmp(k->wanted.save, PL_STOPPED_CHECKPOINT)
+                        || !strcmp(k->wanted.save, PL_START_CHECKPOINT);
+    if (strcmp(k->wanted.save, fit->passing))
+        pl_wanted_add(&k->wanted, "", fit->passing, NULL);
+    snprintf(fit->passing, sizeof fit->passing, "%.15s", passes ? k->wanted.save : "");
     k->global_step = fit->global_step;
     k->epochs = fit->epochs.completed;
     fit->wanted = (pl_wanted_t){0};

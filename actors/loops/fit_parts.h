@@ -12,6 +12,8 @@
 
 /* What is saved when the run is told to stop. */
 #define PL_STOPPED_CHECKPOINT "stopped"
+/* To go back to before there is another: fit_back.c. */
+#define PL_START_CHECKPOINT "start"
 
 typedef struct pl_fit pl_fit_t;
 
@@ -62,9 +64,12 @@ struct pl_fit {
 
     pl_wanted_t wanted;                                     /* a checkpoint */
     pl_keeping_t keeping;
-    uint64_t serial;                       /* checkpoints begun in this run */
-    bool has_stopped_one;                  /* one was made because of a stop: it goes with
-                                              the next */
+    uint64_t serial;                      /* checkpoints begun in this run */
+    char passing[16];                     /* the newest, made for the while: it goes
+                                             with the next  [""] */
+    uint64_t rollbacks, in_row;           /* of the run; since the newest checkpoint */
+    json_t *pass_over;                    /* [[from, to], …]: steps that are counted and
+                                             not made */
 };
 
 void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error);
@@ -82,10 +87,33 @@ void pl_fit_log_weights(pl_fit_t *fit, struct pl_weights *weights);
 void pl_fit_kept(pl_fit_t *fit, void (*done)(pl_fit_t *fit));
 void pl_fit_keep_release(pl_fit_t *fit);
 
+/* ---- fit_back.c: nan_policy "rollback" ---- */
+
+/* There is always one to go back to. */
+void pl_fit_want_start(pl_fit_t *fit);
+bool pl_fit_may_go_back(const pl_fit_t *fit, const pl_error_t *error);
+/* Answers the run with what it is to go back with. */
+void pl_fit_go_back(pl_fit_t *fit, const pl_error_t *error);
+/* An error after which it does not go back any more says so. */
+void pl_fit_say_limit(const pl_fit_t *fit, pl_error_t *error);
+/* The steps, for the epoch loop; from pl_text(). */
+char *pl_fit_pass_over(const pl_fit_t *fit, pl_error_t *err);
+/* To the loggers, once it has gone back. */
+void pl_fit_say_rollbacks(pl_fit_t *fit);
+/* In checkpoints. */
+json_t *pl_fit_keep_rollbacks(pl_fit_t *fit);
+int pl_fit_set_rollbacks(pl_fit_t *fit, const json_t *kept, pl_error_t *err);
+
+/* ---- fit.c ---- */
+
+/* Ends this run; it is to go on from a checkpoint, with that in its state (taken
+ * over). */
+void pl_fit_reply_back(pl_fit_t *fit, char *back);
+
 /* ---- fit_state.c: what it keeps of itself ---- */
 
 /* With those of the loops below, a JSON text; from pl_text(). */
-char *pl_fit_state(const pl_fit_t *fit, const pl_keeping_t *keeping, pl_error_t *err);
+char *pl_fit_state(pl_fit_t *fit, const pl_keeping_t *keeping, pl_error_t *err);
 int pl_fit_set_state(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 
 #endif

@@ -17,22 +17,25 @@ static json_t *inner_read(const char *text, pl_error_t *err)
 static json_t *fit_keep(const pl_fit_t *fit, json_t *epoch, json_t *evaluate)
 {
     return json_pack(
-        "{s:{s:o}, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:b, s:s, s:I, s:O, s:o, s:o}",
+        "{s:{s:o}, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:s, s:s, s:I, s:O, s:o, s:o}",
         "counts", "epochs", pl_counts_keep(&fit->epochs), "global_step",
         (json_int_t)fit->global_step, "samples", (json_int_t)fit->samples, "serial",
         (json_int_t)fit->serial, "accumulate", (json_int_t)fit->accumulate, "lr_factor",
-        fit->lr_factor, "in_epoch", fit->in_epoch, "stop", fit->wished, "has_stopped_one",
-        fit->has_stopped_one, "wish", fit->wish, "nanoseconds",
+        fit->lr_factor, "in_epoch", fit->in_epoch, "stop", fit->wished, "passing",
+        fit->passing, "wish", fit->wish, "nanoseconds",
         (json_int_t)(fit->before + pl_now() - fit->began), "metrics", fit->metrics,
         "epoch", epoch, "validate", evaluate);
 }
 
-char *pl_fit_state(const pl_fit_t *fit, const pl_keeping_t *keeping, pl_error_t *err)
+char *pl_fit_state(pl_fit_t *fit, const pl_keeping_t *keeping, pl_error_t *err)
 {
     json_t *epoch = inner_read(keeping->epoch, err);
     json_t *evaluate = epoch ? inner_read(keeping->evaluate, err) : NULL;
     json_t *kept = evaluate ? fit_keep(fit, epoch, evaluate) : NULL;
-    char *text = kept ? pl_json_write(kept, PL_JSON_COMPACT) : NULL;
+    json_t *back = kept ? pl_fit_keep_rollbacks(fit) : NULL;
+    bool whole = back && json_object_update(kept, back) == 0;
+    json_decref(back);
+    char *text = whole ? pl_json_write(kept, PL_JSON_COMPACT) : NULL;
     if (!evaluate)
         json_decref(epoch);
     json_decref(kept);
@@ -61,10 +64,13 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
     fit->epochs.started += fit->in_epoch;
     fit->batch = (uint32_t)count_of(json_object_get(kept, "epoch"), "batch");
     fit->ended = fit->stopped = fit->wished = json_is_true(json_object_get(kept, "stop"));
-    fit->has_stopped_one = json_is_true(json_object_get(kept, "has_stopped_one"));
     fit->before = count_of(kept, "nanoseconds");
     const char *wish = json_string_value(json_object_get(kept, "wish"));
+    const char *passing = json_string_value(json_object_get(kept, "passing"));
     snprintf(fit->wish, sizeof fit->wish, "%s", wish ? wish : "");
+    snprintf(fit->passing, sizeof fit->passing, "%s", passing ? passing : "");
+    if (pl_fit_set_rollbacks(fit, kept, err) != PL_OK)
+        return PL_ENOMEM;
     return metrics && json_object_update(fit->metrics, metrics) ? pl_no_memory(err)
                                                                 : PL_OK;
 }

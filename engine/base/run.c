@@ -47,8 +47,12 @@ const pl_option_t pl_trainer_table[] = {
             "largest norm or element of the gradient, 0 for any"),
     TRAINER(TEXT, gradient_clip_algorithm, "\"norm\"", "norm|value",
             "what gradient_clip_val limits: the whole norm, or each element"),
-    TRAINER(TEXT, nan_policy, "\"stop\"", "stop|skip",
-            "a step whose loss or gradient is not finite: fail, or pass over it"),
+    TRAINER(TEXT, nan_policy, "\"stop\"", "stop|skip|rollback",
+            "a step whose loss or gradient is not finite: fail, pass over it, or go back "
+            "to the newest checkpoint and pass over it when it comes again"),
+    TRAINER(INT, nan_limit, "10", "1..",
+            "steps in a row that nan_policy skip may pass over, and times that rollback "
+            "may go back without a newer checkpoint: then the run fails"),
     PL_FIELD_(pl_trainer_options_t, val_check_interval, PL_OPTION_INTERVAL, "1.0", "(0..",
               "validate after this share of the epoch, these many batches or this time, "
               "DD:HH:MM:SS"),

@@ -43,7 +43,8 @@ typedef struct pl_trainer_options {
     const char *freeze;                                  /* patterns of parameters */
     double gradient_clip_val;                            /* 0: off */
     const char *gradient_clip_algorithm;                 /* "norm", "value" */
-    const char *nan_policy;                              /* "stop", "skip" */
+    const char *nan_policy;                              /* "stop", "skip", "rollback" */
+    int64_t nan_limit;                                   /* such steps */
     pl_amount_t val_check_interval;                      /* share of the epoch, batches or
                                                             time */
     int64_t check_val_every_n_epoch;                     /* 0: batches are counted across

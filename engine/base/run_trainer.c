@@ -2,6 +2,8 @@
  * several */
 #include "base/run.h"
 
+#include <string.h>
+
 #include "base/bind.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -56,6 +58,17 @@ static int validation_check(const pl_options_t *o, const pl_trainer_options_t *t
     return PL_OK;
 }
 
+static int nan_check(const pl_options_t *o, const pl_trainer_options_t *t,
+                     pl_error_t *err)
+{
+    if (!strcmp(t->nan_policy, "rollback") && !t->enable_checkpointing)
+        return pl_options_fail(err, PL_EINVAL, o, "trainer.nan_policy",
+                               "\"trainer.nan_policy\" is \"rollback\", and "
+                               "\"trainer.enable_checkpointing\" is false: there is "
+                               "nothing to go back to");
+    return PL_OK;
+}
+
 int pl_trainer_check(const pl_options_t *o, pl_error_t *err)
 {
     pl_trainer_options_t trainer;
@@ -68,6 +81,8 @@ int pl_trainer_check(const pl_options_t *o, pl_error_t *err)
         code = time_check(o, &trainer, err);
     if (code == PL_OK)
         code = validation_check(o, &trainer, err);
+    if (code == PL_OK)
+        code = nan_check(o, &trainer, err);
     pl_binding_free(binding);
     return code;
 }

@@ -38,6 +38,7 @@ static void job_release(pl_object_t *object)
     pl_binding_free(bound->module_binding);
     pl_free(bound->job.checkpoint);
     pl_free(bound->job.resume);
+    pl_free(bound->job.back);
     pl_free(bound->job.prompt);
     pl_free(bound);
 }
@@ -75,6 +76,7 @@ static void outcome_release(pl_object_t *object)
     pl_free(outcome->metrics);
     pl_free(outcome->run_dir);
     pl_free(outcome->text);
+    pl_free(outcome->back);
     pl_object_unref(outcome->weights);
     pl_object_unref(outcome->outputs);
     pl_free(outcome);

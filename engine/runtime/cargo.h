@@ -30,6 +30,8 @@ typedef struct pl_job {
     bool resumes;                               /* goes on where a run was cut off: */
     char *resume;                               /* a checkpoint or run directory [NULL:
                                                    the newest] */
+    char *back;                                 /* it goes back there, with what the loop
+                                                   said in pl_outcome_t  [NULL: no] */
     char *prompt;                               /* text to go on from [NULL: predict
                                                    the data] */
     int64_t tokens;                             /* to write after the prompt */
@@ -54,6 +56,9 @@ typedef struct pl_outcome {
     struct pl_weights *weights;          /* [NULL] */
     struct pl_outputs *outputs;          /* predictions, all samples in order  [NULL] */
     char *text;                          /* written after a prompt  [NULL] */
+    char *back;                          /* JSON object: the run is to go on from its
+                                            newest checkpoint, with this in the loop's
+                                            state  [NULL: it has ended] */
 } pl_outcome_t;
 
 PL_API pl_outcome_t *pl_outcome_new(pl_error_t *err);

@@ -1,0 +1,161 @@
+/* fit_back.c - nan_policy "rollback": after a step that was not finite the run goes back
+ *
+ * The fit loop decides that it does and what it is to know then; going back is going on
+ * from the newest checkpoint, as after any end of a run, and whoever started the run does
+ * that.  The steps that led there are counted and not made when it comes to them again:
+ * the one that failed; should the very next one fail too, its weights were bad before,
+ * and as many steps before are passed over as well. */
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/loops/figures.h"
+#include "actors/loops/fit_parts.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/log.h"
+
+static bool is_rollback(const pl_fit_t *fit)
+{
+    return !strcmp(fit->options->nan_policy, "rollback");
+}
+
+void pl_fit_want_start(pl_fit_t *fit)
+{
+    if (is_rollback(fit) && fit->serial == 0)
+        pl_wanted_add(&fit->wanted, PL_START_CHECKPOINT, "", NULL);
+}
+
+bool pl_fit_may_go_back(const pl_fit_t *fit, const pl_error_t *error)
+{
+    return error->code == PL_ENAN && is_rollback(fit) && fit->saves && !fit->told_to_stop
+           && !fit->saving && fit->in_row < (uint64_t)fit->options->nan_limit;
+}
+
+void pl_fit_say_limit(const pl_fit_t *fit, pl_error_t *error)
+{
+    if (error->code == PL_ENAN && is_rollback(fit) && fit->in_row)
+        pl_pass(error,
+                "the run went back %llu times without coming to a newer checkpoint "
+                "(trainer.nan_limit)",
+                (unsigned long long)fit->in_row);
+}
+
+/* ---- which steps ---- */
+
+static json_int_t end_of(const json_t *range, size_t which)
+{
+    return json_integer_value(json_array_get(range, which));
+}
+
+/* Those before the newest step are done with. */
+static void pass_over_prune(pl_fit_t *fit)
+{
+    for (size_t k = json_array_size(fit->pass_over); k-- > 0;)
+        if (end_of(json_array_get(fit->pass_over, k), 1) <= (json_int_t)fit->global_step)
+            json_array_remove(fit->pass_over, k);
+}
+
+static int pass_over_add(json_t *list, json_int_t step)
+{
+    json_int_t from = step;
+    for (size_t k = json_array_size(list); k-- > 0;) {
+        const json_t *range = json_array_get(list, k);
+        if (end_of(range, 1) + 1 != step)
+            continue;
+        from = 2 * end_of(range, 0) - step;
+        json_array_remove(list, k);
+    }
+    return json_array_append_new(list, json_pack("[II]", from < 1 ? 1 : from, step));
+}
+
+char *pl_fit_pass_over(const pl_fit_t *fit, pl_error_t *err)
+{
+    char *text = pl_json_write(fit->pass_over, PL_JSON_COMPACT);
+    if (!text)
+        pl_no_memory(err);
+    return text;
+}
+
+/* ---- going back ---- */
+
+/* What the state of the checkpoint lacks. */
+static char *back_text(pl_fit_t *fit, pl_error_t *err)
+{
+    const int64_t trained = fit->before + pl_now() - fit->began;
+    if (pass_over_add(fit->pass_over, (json_int_t)fit->global_step + 1)) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    json_t *back = json_pack("{s:I, s:I, s:I, s:O}", "rollbacks",
+                             (json_int_t)fit->rollbacks + 1, "in_row",
+                             (json_int_t)fit->in_row + 1, "nanoseconds",
+                             (json_int_t)trained, "pass_over", fit->pass_over);
+    char *text = back ? pl_metrics_text(back, err) : NULL;
+    json_decref(back);
+    if (!back)
+        pl_no_memory(err);
+    return text;
+}
+
+static void go_back(pl_fit_t *fit)
+{
+    pl_error_t err = {0};
+    char *text = back_text(fit, &err);
+    if (!text) {
+        pl_fit_fail(fit, &err);
+        return;
+    }
+    pl_log_line(PL_LOG_WARNING, pl_actor_rank(fit), pl_actor_name(fit),
+                "%s: back to the newest checkpoint; rollback %llu", fit->failure.text,
+                (unsigned long long)fit->rollbacks + 1);
+    pl_progress_run(fit->call,
+                    &(pl_run_progress_t){.event = "rollback",
+                                         .global_step = fit->global_step,
+                                         .total_steps = fit->total_steps,
+                                         .epoch = (uint32_t)fit->epochs.completed,
+                                         .metrics = text});
+    pl_fit_reply_back(fit, text);
+}
+
+/* Which one is the newest must not depend on how quick the disk is. */
+void pl_fit_go_back(pl_fit_t *fit, const pl_error_t *error)
+{
+    fit->failure = *error;
+    pl_fit_kept(fit, go_back);
+}
+
+/* ---- after it ---- */
+
+void pl_fit_say_rollbacks(pl_fit_t *fit)
+{
+    char text[64];
+    if (!fit->rollbacks)
+        return;
+    snprintf(text, sizeof text, "{\"rollbacks\": %llu}",
+             (unsigned long long)fit->rollbacks);
+    const pl_log_metrics_t msg = {.epoch = (uint32_t)fit->epochs.completed,
+                                  .global_step = fit->global_step,
+                                  .metrics = text};
+    pl_metrics_merge(fit->metrics, text, NULL);
+    if (!pl_is_nobody(fit->asking.logger) && fit->in_row)
+        pl_call_log_metrics(fit, fit->asking.logger, &msg, (pl_how_t){0}, NULL);
+}
+
+json_t *pl_fit_keep_rollbacks(pl_fit_t *fit)
+{
+    pass_over_prune(fit);
+    return json_pack("{s:I, s:O}", "rollbacks", (json_int_t)fit->rollbacks, "pass_over",
+                     fit->pass_over);
+}
+
+int pl_fit_set_rollbacks(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
+{
+    const json_t *list = json_object_get(kept, "pass_over");
+    fit->rollbacks = (uint64_t)json_integer_value(json_object_get(kept, "rollbacks"));
+    fit->in_row = (uint64_t)json_integer_value(json_object_get(kept, "in_row"));
+    json_array_clear(fit->pass_over);
+    return list && json_array_extend(fit->pass_over, (json_t *)list) ? pl_no_memory(err)
+                                                                     : PL_OK;
+}
