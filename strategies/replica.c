@@ -87,6 +87,8 @@ static int complete(const pl_replica_t *r, const pl_replica_plan_t *plan, pl_gra
         code = pl_graph_cast(g, r->model->precision, err);
     if (code == PL_OK)
         pl_graph_prune(g);
+    if (code == PL_OK && r->job->trainer->detect_anomaly)
+        code = pl_graph_watch(g, err);
     return code;
 }
 

@@ -171,8 +171,10 @@ static int prepare_max_grad(pl_step_t *s, const pl_builder_t *b, pl_error_t *err
 
 static int run_guard(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
 {
-    (void)err;
-    const float x = *(const float *)pl_in(s, f, 0);
+    const float *watched = pl_in(s, f, 0), x = *watched;
+    for (int64_t i = 0; i < s->size[0]; i++)
+        if (!isfinite(watched[i]))
+            return pl_guard_fail(&s->op, f->replay->step, err);
     if (!isfinite(x))
         return PL_GUARDED;
     return s->op.attr.empty && x == 0 ? PL_ENOUGH : PL_OK;
@@ -180,7 +182,8 @@ static int run_guard(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
 
 static int prepare_guard(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
 {
-    (void)b, (void)err;
+    (void)err;
+    s->size[0] = s->op.attr.watches ? pl_elements(pl_step_in(b, s, 0)) : 0;
     s->run = run_guard;
     return PL_OK;
 }

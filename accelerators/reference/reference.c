@@ -203,12 +203,22 @@ static bool guard_stops(const interpreter_t *in, const pl_op_t *op)
     return in->replay->guarded || (op->attr.empty && x == 0);
 }
 
+static int watch(const interpreter_t *in, const pl_op_t *op, pl_error_t *err)
+{
+    const int64_t n = op->attr.watches ? pl_elements(in->g->value[op->input[0]].shape)
+                                       : 0;
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(in->value[op->input[0]][i]))
+            return pl_guard_fail(op, in->replay->step, err);
+    return PL_OK;
+}
+
 static int run_ops(interpreter_t *in, pl_error_t *err)
 {
     for (int i = 0; i < in->g->op_count; i++) {
         const pl_op_t *op = &in->g->op[i];
-        int code = PL_OK;
-        if (op->code == PL_OP_guard && guard_stops(in, op))
+        int code = op->code == PL_OP_guard ? watch(in, op, err) : PL_OK;
+        if (code == PL_OK && op->code == PL_OP_guard && guard_stops(in, op))
             return PL_OK;
         if (op->code == PL_OP_reshape)
             in->value[op->output[0]] = in->value[op->input[0]];

@@ -53,6 +53,9 @@ const pl_option_t pl_trainer_table[] = {
     TRAINER(INT, nan_limit, "10", "1..",
             "steps in a row that nan_policy skip may pass over, and times that rollback "
             "may go back without a newer checkpoint: then the run fails"),
+    PL_BOOL(pl_trainer_options_t, detect_anomaly, "false",
+            "look at what every operator gives, forward and backward, and name the first "
+            "that gives what is not finite; slow"),
     PL_FIELD_(pl_trainer_options_t, val_check_interval, PL_OPTION_INTERVAL, "1.0", "(0..",
               "validate after this share of the epoch, these many batches or this time, "
               "DD:HH:MM:SS"),

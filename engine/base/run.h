@@ -44,6 +44,7 @@ typedef struct pl_trainer_options {
     double gradient_clip_val;                            /* 0: off */
     const char *gradient_clip_algorithm;                 /* "norm", "value" */
     const char *nan_policy;                              /* "stop", "skip", "rollback" */
+    bool detect_anomaly;
     int64_t nan_limit;                                   /* such steps */
     pl_amount_t val_check_interval;                      /* share of the epoch, batches or
                                                             time */

@@ -66,6 +66,11 @@ static int nan_check(const pl_options_t *o, const pl_trainer_options_t *t,
                                "\"trainer.nan_policy\" is \"rollback\", and "
                                "\"trainer.enable_checkpointing\" is false: there is "
                                "nothing to go back to");
+    if (!strcmp(t->nan_policy, "skip") && t->detect_anomaly)
+        return pl_options_fail(err, PL_EINVAL, o, "trainer.detect_anomaly",
+                               "\"trainer.detect_anomaly\" ends the run where "
+                               "\"trainer.nan_policy\" \"skip\" would go on: remove "
+                               "one");
     return PL_OK;
 }
 

@@ -178,7 +178,10 @@ static void walk(backward_t *b)
         if (snprintf(g->scope, sizeof g->scope, "%s.", op.path) >= (int)sizeof g->scope
             || !op.path[0])
             g->scope[0] = '\0';
+        const int before = g->op_count;
         backward_through(b, &op);
+        for (int k = before; k < g->op_count; k++)
+            g->op[k].gradient_of = pl_op_name(&op);
         for (int k = 0; k < op.input_count && !g->error.code; k++)
             if (is_parameter(&g->value[op.input[k]]) && b->first_reader[op.input[k]] == i)
                 finish_parameter(b, op.input[k]);

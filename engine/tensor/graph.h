@@ -15,11 +15,11 @@ extern "C" {
 
 /* The flat regions of a model on a device, float32 unless a plan says otherwise. */
 typedef enum pl_region {
-    PL_REGION_PARAMS,                       /* [parameters] */
-    PL_REGION_GRADS,                        /* [parameters + 2 steps]: the last are loss
-                                               sum and weight of each step */
-    PL_REGION_STATE,                        /* [state elements] */
-    PL_REGION_SLOT0,                        /* PL_SLOTS of them, [parameters] each */
+    PL_REGION_PARAMS,                         /* [parameters] */
+    PL_REGION_GRADS,                          /* [parameters + 2 steps]: the last are loss
+                                                 sum and weight of each step */
+    PL_REGION_STATE,                          /* [state elements] */
+    PL_REGION_SLOT0,                          /* PL_SLOTS of them, [parameters] each */
     PL_REGION_AVERAGE = PL_REGION_SLOT0 + PL_SLOTS,
     /* [parameters] over steps */
     PL_REGION_MASTER,                      /* [parameters] that the optimizer updates when
@@ -104,6 +104,10 @@ typedef struct pl_attr {
     int64_t kernel, stride, padding;
     pl_dtype_t dtype;                     /* of cast */
     uint64_t stream;                      /* random stream: hash of the operator's path */
+    const char *watches;                  /* guard: of any shape, on a result of an
+                                             operator of this name; what is not finite
+                                             is an error  [NULL: a scalar] */
+    bool backward;                        /* where that is */
     const pl_operator_ops_t *table;       /* of apply, and the values it was given */
     union {
         max_align_t align;
@@ -117,7 +121,9 @@ typedef struct pl_op {
     int32_t input[PL_OP_INPUTS];                            /* value numbers */
     int32_t output[PL_OP_OUTPUTS];
     pl_attr_t attr;
-    char path[64];                                          /* "h.0.fc1": for messages */
+    char path[64];                          /* "h.0.fc1": for messages */
+    const char *gradient_of;                /* part of the gradient of an operator of this
+                                               name  [NULL: it is forward] */
 } pl_op_t;
 
 /* What a replay hands back to the host. */
@@ -203,6 +209,11 @@ PL_API uint32_t pl_graph_hash(uint32_t hash, const pl_graph_t *g);
 
 /* Drops operations whose results nobody reads and that have no effect. */
 PL_API void pl_graph_prune(pl_graph_t *g);
+
+/* Watches every result of a graph that is otherwise done: watch.c. */
+PL_API int pl_graph_watch(pl_graph_t *g, pl_error_t *err);
+/* PL_ENAN of a guard that watches; step 0: none. */
+PL_API int pl_guard_fail(const pl_op_t *guard, uint64_t step, pl_error_t *err);
 
 /* "matmul"; of a user's operator its own name. */
 PL_API const char *pl_op_name(const pl_op_t *op);

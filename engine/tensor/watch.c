@@ -1,0 +1,73 @@
+/* watch.c - a graph that looks at what each of its operations gives: trainer.detect_anomaly
+ *
+ * Behind each operation stands a guard on each of its floating-point results, which ends
+ * the replay with an error that names the operation.  A guard keeps everything behind it
+ * there, so the first that is told is the first there was. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "tensor/graph.h"
+
+static bool is_watched(const pl_graph_t *g, const pl_op_t *op, int k)
+{
+    return op->code != PL_OP_reshape && pl_is_float(g->value[op->output[k]].dtype);
+}
+
+/* Backward begins with what the loss came to, for the optimizer. */
+static bool begins_backward(const pl_graph_t *g, const pl_op_t *op)
+{
+    const pl_value_t *target = &g->value[op->input[0]];
+    return op->code == PL_OP_assign && target->source == PL_FROM_REGION
+           && target->index == PL_REGION_GRADS;
+}
+
+static pl_op_t guard_of(const pl_op_t *op, int k, bool backward)
+{
+    pl_op_t guard = {.code = PL_OP_guard,
+                     .input_count = 1,
+                     .input = {op->output[k]},
+                     .attr = {.watches = op->gradient_of ? op->gradient_of
+                                                         : pl_op_name(op),
+                              .backward = backward}};
+    memcpy(guard.path, op->path, sizeof guard.path);
+    return guard;
+}
+
+int pl_graph_watch(pl_graph_t *g, pl_error_t *err)
+{
+    const size_t room = (size_t)g->op_count * (1 + PL_OP_OUTPUTS);
+    pl_op_t *op = pl_alloc_array(room, sizeof *op);
+    bool backward = false;
+    int count = 0;
+    if (!op)
+        return pl_no_memory(err);
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_op_t *own = &g->op[i];
+        backward = backward || begins_backward(g, own);
+        for (int k = 0; k < own->output_count; k++)
+            g->value[own->output[k]].op = count;
+        op[count++] = *own;
+        for (int k = 0; k < own->output_count; k++)
+            if (is_watched(g, own, k))
+                op[count++] = guard_of(own, k, backward);
+    }
+    pl_free(g->op);
+    g->op = op;
+    g->op_count = count;
+    g->op_room = (int)room;
+    return PL_OK;
+}
+
+int pl_guard_fail(const pl_op_t *guard, uint64_t step, pl_error_t *err)
+{
+    char at[32] = "";
+    if (step)
+        snprintf(at, sizeof at, "step %llu: ", (unsigned long long)step);
+    return pl_fail(err, PL_ENAN,
+                   "%s%s%s%s, %s, gives what is not finite, the first to do so "
+                   "(trainer.detect_anomaly)",
+                   at, guard->path, *guard->path ? ": " : "", guard->attr.watches,
+                   guard->attr.backward ? "backward" : "forward");
+}
