@@ -114,7 +114,7 @@ static void go_back(pl_fit_t *fit)
                     &(pl_run_progress_t){.event = "rollback",
                                          .global_step = fit->global_step,
                                          .total_steps = fit->total_steps,
-                                         .epoch = (uint32_t)fit->epochs.completed,
+                                         .epoch = fit->epochs.completed,
                                          .metrics = text});
     pl_fit_reply_back(fit, text);
 }
@@ -135,7 +135,7 @@ void pl_fit_say_rollbacks(pl_fit_t *fit)
         return;
     snprintf(text, sizeof text, "{\"rollbacks\": %llu}",
              (unsigned long long)fit->rollbacks);
-    const pl_log_metrics_t msg = {.epoch = (uint32_t)fit->epochs.completed,
+    const pl_log_metrics_t msg = {.epoch = fit->epochs.completed,
                                   .global_step = fit->global_step,
                                   .metrics = text};
     pl_metrics_merge(fit->metrics, text, NULL);
