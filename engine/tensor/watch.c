@@ -1,4 +1,4 @@
-/* watch.c - a graph that looks at what each of its operations gives: trainer.detect_anomaly
+/* watch.c - a graph that looks at what each operation gives: trainer.detect_anomaly
  *
  * Behind each operation stands a guard on each of its floating-point results, which ends
  * the replay with an error that names the operation.  A guard keeps everything behind it
