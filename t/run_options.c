@@ -370,8 +370,8 @@ static void a_run_that_went_back_is_one_that_skipped(const char *callbacks,
     if (!strstr(more, "accumulate"))                /* parts of a step that were finite */
         is_near(rig_metric(back, "train_loss_epoch"),
                 rig_metric(skipped, "train_loss_epoch"), 0, "figures are the same");
-    is_int(rig_has_file(back, "checkpoints/start"), !callbacks,
-           "the first checkpoint goes with the next");
+    ok(!rig_has_file(back, "checkpoints/start"),
+       "the first checkpoint goes with the next");
     rig_result_free(skipped);
     rig_result_free(back);
 }

@@ -162,8 +162,10 @@ static bool is_passed_over(const pl_epoch_t *e, uint32_t batch)
 static void batch_pass_over(pl_epoch_t *e, uint32_t samples)
 {
     const bool ends = pl_due_step(&e->due, e->pass.done);
-    if (ends)
+    if (ends) {
         step_skipped(e, "it led to a rollback");
+        e->in_row++;
+    }
     e->global_step = pl_due_steps(&e->due, e->pass.done);
     e->samples += samples;
     e->pass.done++;

@@ -85,7 +85,8 @@ static void saved(void *self, const pl_answer_t *answer)
     pl_fit_t *fit = self;
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
-    if (answer->kind == PL_ANSWER_REPLY && answer->body->save_checkpoint_reply.saved)
+    if (answer->kind == PL_ANSWER_REPLY && answer->body->save_checkpoint_reply.saved
+        && !answer->context)
         fit->in_row = 0;
     fit->keeping.writing--;
     keep_look(fit);
@@ -105,8 +106,8 @@ static void hand_on(pl_fit_t *fit)
                                       .progress = k->progress,
                                       .callbacks = k->callbacks,
                                       .loggers = k->loggers ? k->loggers : ""};
-    uint64_t call = pl_call_save_checkpoint(fit, fit->checkpoint, &msg,
-                                            (pl_how_t){.on_answer = saved}, &err);
+    const pl_how_t how = {.on_answer = saved, .context = k->fruitless ? k : NULL};
+    uint64_t call = pl_call_save_checkpoint(fit, fit->checkpoint, &msg, how, &err);
     keeping_clear(k);
     k->making = false;
     k->writing += call != 0;

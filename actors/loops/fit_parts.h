@@ -22,6 +22,7 @@ typedef struct pl_fit pl_fit_t;
 typedef struct pl_keeping {
     bool making;
     int writing;                                /* those handed on and not yet durable */
+    bool fruitless;                             /* the newest step was passed over */
     pl_wanted_t wanted;
     uint64_t global_step;
     uint32_t epochs;

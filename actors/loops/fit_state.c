@@ -14,6 +14,11 @@ static json_t *inner_read(const char *text, pl_error_t *err)
     return text ? pl_json_read(text, strlen(text), "a loop's state", err) : json_null();
 }
 
+static int64_t count_of(const json_t *kept, const char *key)
+{
+    return json_integer_value(json_object_get(kept, key));
+}
+
 static json_t *fit_keep(const pl_fit_t *fit, json_t *epoch, json_t *evaluate)
 {
     return json_pack(
@@ -31,6 +36,7 @@ char *pl_fit_state(pl_fit_t *fit, const pl_keeping_t *keeping, pl_error_t *err)
 {
     json_t *epoch = inner_read(keeping->epoch, err);
     json_t *evaluate = epoch ? inner_read(keeping->evaluate, err) : NULL;
+    fit->keeping.fruitless = count_of(epoch, "in_row") > 0;
     json_t *kept = evaluate ? fit_keep(fit, epoch, evaluate) : NULL;
     json_t *back = kept ? pl_fit_keep_rollbacks(fit) : NULL;
     bool whole = back && json_object_update(kept, back) == 0;
@@ -42,11 +48,6 @@ char *pl_fit_state(pl_fit_t *fit, const pl_keeping_t *keeping, pl_error_t *err)
     if (!text && err->code == PL_OK)
         pl_no_memory(err);
     return text;
-}
-
-static int64_t count_of(const json_t *kept, const char *key)
-{
-    return json_integer_value(json_object_get(kept, key));
 }
 
 static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
