@@ -81,8 +81,7 @@ static int complete(const pl_replica_t *r, const pl_replica_plan_t *plan, pl_gra
 {
     int code = PL_OK;
     if (plan->stage == PL_TRAIN)
-        code = pl_graph_gradients(g, (double)r->layout->stage[PL_TRAIN].batch_size,
-                                  plan->accumulate, err);
+        code = pl_graph_gradients(g, r->nominal, plan->accumulate, err);
     if (code == PL_OK)
         code = pl_graph_cast(g, r->model->precision, err);
     if (code == PL_OK)
@@ -98,8 +97,7 @@ static pl_graph_t *describe_optimizer(pl_replica_t *r, int step, pl_error_t *err
     const bool by_value = !strcmp(trainer->gradient_clip_algorithm, "value");
     pl_optimizer_t *optimizer = r->step[step].optimizer;
     optimizer->clip_value = by_value ? trainer->gradient_clip_val : 0;
-    return pl_optimizer_graph(optimizer, r->model,
-                              (double)r->layout->stage[PL_TRAIN].batch_size,
+    return pl_optimizer_graph(optimizer, r->model, r->nominal,
                               by_value ? 0 : trainer->gradient_clip_val, err);
 }
 
@@ -131,14 +129,14 @@ static int plans_list_sizes(pl_replica_t *r, pl_stage_t stage, int step, pl_erro
 {
     const int ways = 1 + (stage == PL_TRAIN && r->accumulates);
     int code = PL_OK;
-    for (int k = 0; k < r->layout->stage[stage].size_count * ways && code == PL_OK; k++)
-        code =
-            plan_add(r,
-                     (pl_replica_plan_t){.stage = stage,
-                                         .step = step,
-                                         .size = r->layout->stage[stage].size[k / ways],
-                                         .accumulate = k % ways},
-                     err);
+    for (int k = 0; k < r->layout->stage[stage].size_count * ways && code == PL_OK; k++) {
+        const pl_replica_plan_t plan = {.stage = stage,
+                                        .step = step,
+                                        .size = r->layout->stage[stage].size[k / ways],
+                                        .accumulate = k % ways};
+        if (!pl_replica_plan(r, &plan, NULL))
+            code = plan_add(r, plan, err);
+    }
     return code;
 }
 
@@ -391,8 +389,8 @@ static int setup_calls(pl_replica_t *r, pl_error_t *err)
     return pl_replica_made_all(&r->calls, code, err);
 }
 
-static int recompile(pl_replica_t *r, pl_replica_plan_t *plan, pl_on_answer_t on_answer,
-                     pl_error_t *err)
+static int recompile(pl_replica_t *r, pl_replica_plan_t *plan, pl_replica_calls_t *calls,
+                     pl_on_answer_t on_answer, pl_error_t *err)
 {
     pl_graph_t *g = plan->kind == PL_PLAN_OPTIMIZER
                         ? describe_optimizer(r, plan->step, err)
@@ -401,7 +399,7 @@ static int recompile(pl_replica_t *r, pl_replica_plan_t *plan, pl_on_answer_t on
     if (code == PL_OK && plan->kind == PL_PLAN_BATCH)
         code = complete(r, plan, g, err);
     if (code == PL_OK)
-        return call_compile(r, plan, g, &r->freezing, on_answer, err);
+        return call_compile(r, plan, g, calls, on_answer, err);
     pl_graph_free(g);
     return code;
 }
@@ -411,8 +409,63 @@ int pl_replica_recompile(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *
     int code = PL_OK;
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
         if (r->plan[k].stage == PL_TRAIN && r->plan[k].kind != PL_PLAN_RESTORE)
-            code = recompile(r, &r->plan[k], on_answer, err);
+            code = recompile(r, &r->plan[k], &r->freezing, on_answer, err);
     return code;
+}
+
+/* ---- batches of other sizes ---- */
+
+static bool is_needed(const pl_replica_t *r, const pl_replica_plan_t *plan)
+{
+    bool needed = plan->kind != PL_PLAN_BATCH;
+    for (int k = 0; k < r->layout->stage[plan->stage].size_count && !needed; k++) {
+        const pl_batch_size_t *size = &r->layout->stage[plan->stage].size[k];
+        needed = size->count == plan->size.count && size->length == plan->size.length;
+    }
+    return needed;
+}
+
+static void plans_drop(pl_replica_t *r)
+{
+    int kept = 0;
+    for (int k = 0; k < r->plan_count; k++) {
+        const pl_discard_plan_t old = {.plan = r->plan[k].number};
+        if (is_needed(r, &r->plan[k])) {
+            r->plan[kept++] = r->plan[k];
+            continue;
+        }
+        if (r->plan[k].compiled)
+            pl_call_discard_plan(r, r->accelerator, &old, (pl_how_t){0}, NULL);
+        pl_free(r->plan[k].fetch);
+    }
+    memset(r->plan + kept, 0, (size_t)(r->plan_count - kept) * sizeof *r->plan);
+    r->plan_count = kept;
+}
+
+static void layout_answered(void *self, const pl_answer_t *answer)
+{
+    pl_replica_t *r = self;
+    pl_replica_compiled(r, answer);
+    if (pl_replica_all_ended(&r->calls, answer))
+        pl_reply_take_layout(r->calls.waiting, &(pl_take_layout_reply_t){0});
+}
+
+int pl_replica_take_layout(pl_replica_t *r, pl_call_t *call, pl_layout_t *layout,
+                           pl_error_t *err)
+{
+    int code = pl_replica_begin_calls(&r->calls, call, err);
+    if (code != PL_OK)
+        return code;
+    pl_object_unref(r->layout);
+    r->layout = pl_object_ref(layout);
+    plans_drop(r);
+    const int there = r->plan_count;
+    code = plans_list(r, err);
+    for (int k = there; k < r->plan_count && code == PL_OK; k++)
+        code = recompile(r, &r->plan[k], &r->calls, layout_answered, err);
+    if (code == PL_OK && !r->calls.pending)
+        return pl_reply_take_layout(call, &(pl_take_layout_reply_t){0});
+    return pl_replica_made_all(&r->calls, code, err);
 }
 
 int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
@@ -427,6 +480,7 @@ int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
     r->job = pl_object_ref(setup->job);
     r->layout = pl_object_ref(setup->layout);
     r->imports = setup->imports;
+    r->nominal = (double)r->layout->stage[PL_TRAIN].batch_size;
     r->accumulates = setup->accumulates || r->job->trainer->accumulate_grad_batches > 1;
     r->facts = pl_strdup(setup->facts);
     r->accelerator = pl_peer(r, "accelerator");

@@ -57,6 +57,7 @@ typedef struct pl_replica_calls {
 typedef struct pl_replica {
     pl_job_t *job;                                          /* counted */
     pl_layout_t *layout;                                    /* counted */
+    double nominal;                         /* samples that gradients are scaled by */
     char *facts;
     pl_address_t accelerator;
     pl_instance_t precision, module;
@@ -103,6 +104,9 @@ PL_API int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_bat
                             pl_error_t *err);
 PL_API int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call,
                                const pl_evaluate_batch_t *msg, pl_error_t *err);
+/* Makes plans for batches of other sizes. */
+PL_API int pl_replica_take_layout(pl_replica_t *r, pl_call_t *call, pl_layout_t *layout,
+                                  pl_error_t *err);
 /* Freezes parameters and trains others again, from the next step on. */
 PL_API int pl_replica_freeze(pl_replica_t *r, pl_call_t *call, const pl_freeze_t *msg,
                              pl_error_t *err);

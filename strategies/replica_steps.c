@@ -217,11 +217,14 @@ static char *names_of_optimizers(char *names, const pl_replica_t *r)
     return names;
 }
 
-/* Plans of a stage and step lie side by side, and have the same figures. */
+/* All plans of a stage and step have the same figures. */
 static bool is_first(const pl_replica_t *r, int k)
 {
-    return k == 0 || r->plan[k].stage != r->plan[k - 1].stage
-           || r->plan[k].step != r->plan[k - 1].step;
+    for (int i = 0; i < k; i++)
+        if (r->plan[i].kind == PL_PLAN_BATCH && r->plan[i].stage == r->plan[k].stage
+            && r->plan[i].step == r->plan[k].step)
+            return false;
+    return true;
 }
 
 static char *figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)

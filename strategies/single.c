@@ -74,6 +74,13 @@ static int single_import_weights(void *self, pl_call_t *call, const pl_body_t *b
                              body->import_weights.whole, err);
 }
 
+static int single_take_layout(void *self, pl_call_t *call, const pl_body_t *body,
+                              pl_error_t *err)
+{
+    return pl_replica_take_layout(self, call, (pl_layout_t *)body->take_layout.layout,
+                                  err);
+}
+
 static int single_freeze(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
@@ -97,6 +104,7 @@ static const pl_handler_t single_handlers[] = {
     PL_ON(prepare_export, single_prepare_export),
     PL_ON(import_weights, single_import_weights),
     PL_ON(freeze, single_freeze),
+    PL_ON(take_layout, single_take_layout),
     PL_HANDLERS_END,
 };
 

@@ -29,8 +29,11 @@ typedef struct queue {
 typedef struct data {
     pl_job_t *job;                                          /* counted */
     pl_sources_t sources;
-    pl_call_t *opening;                                     /* open_data  [not now] */
-    const char *facts;                                      /* of that call */
+    pl_call_t *opening;                           /* open_data, reload_data  [not now] */
+    const char *facts;                            /* of that call */
+    bool reloads;                                 /* it is the latter */
+    char *known;                                  /* facts of the first opening  [none] */
+    pl_layout_t *layout;                          /* of it, counted  [none] */
     pl_feed_t feed[PL_SOURCES];
     queue_t waiting[PL_SOURCES];
     reader_t *reader;
@@ -48,12 +51,17 @@ static void queue_fail(queue_t *queue, const pl_error_t *error)
     queue->count = 0;
 }
 
+static void feeds_close(data_t *data)
+{
+    for (int stage = 0; stage < PL_SOURCES; stage++)
+        pl_feed_close(&data->feed[stage]);
+}
+
 /* Drops all that refers to a data set: the readers, which end next, are to have the last
  * reference, so that it is closed on their thread. */
 static void data_drop(data_t *data)
 {
-    for (int stage = 0; stage < PL_SOURCES; stage++)
-        pl_feed_close(&data->feed[stage]);
+    feeds_close(data);
     pl_sources_drop(&data->sources);
     for (int k = 0; k < data->reader_count; k++)
         for (int slot = 0; slot < READER_AHEAD; slot++) {
@@ -79,6 +87,8 @@ static void data_release(void *self)
     data_t *data = self;
     data_drop(data);
     pl_free(data->reader);
+    pl_free(data->known);
+    pl_object_unref(data->layout);
     pl_object_unref(data->job);
 }
 
@@ -129,19 +139,38 @@ static void open_fail(data_t *data, const pl_error_t *error)
     pl_call_fail(call, error);
 }
 
+/* What the first opening gave holds for all that follow. */
+static int open_keep(data_t *data, pl_layout_t *layout, const char *facts,
+                     pl_error_t *err)
+{
+    if (data->reloads)
+        return pl_sources_same(data->layout, data->known, layout, facts, err);
+    data->layout = pl_object_ref(layout);
+    data->known = pl_strdup(facts);
+    return data->known ? PL_OK : pl_no_memory(err);
+}
+
 static void open_done(data_t *data)
 {
     pl_layout_t *layout = NULL;
     const char *facts = NULL;
     pl_error_t err = {0};
     pl_call_t *call = data->opening;
-    if (pl_sources_feeds(&data->sources, data->feed, &layout, &facts, &err) != PL_OK) {
+    int code = pl_sources_feeds(&data->sources, data->feed, &layout, &facts, &err);
+    if (code == PL_OK)
+        code = open_keep(data, layout, facts, &err);
+    if (code != PL_OK) {
+        pl_object_unref(layout);
+        feeds_close(data);
         open_fail(data, &err);
         return;
     }
     data->opening = NULL;
-    pl_reply_open_data(call, &(pl_open_data_reply_t){.facts = facts,
-                                                     .layout = &layout->object});
+    if (data->reloads)
+        pl_reply_reload_data(call, &(pl_reload_data_reply_t){.layout = &layout->object});
+    else
+        pl_reply_open_data(call, &(pl_open_data_reply_t){.facts = facts,
+                                                         .layout = &layout->object});
     pl_object_unref(layout);
 }
 
@@ -198,6 +227,26 @@ static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, PL_EINVAL, "there is no stage %u", body->open_data.stage);
     data->sources.wanted = (pl_stage_t)body->open_data.stage;
     data->facts = body->open_data.facts;
+    int code = source_open(data, pl_sources_first(&data->sources), 0, data->facts, err);
+    if (code == PL_OK)
+        data->opening = call;
+    else
+        pl_sources_drop(&data->sources);
+    return code;
+}
+
+/* Batches that are still being read are dropped with their pass. */
+static int data_on_reload(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
+{
+    data_t *data = self;
+    if (data->opening || !data_is_open(data))
+        return pl_fail(err, PL_ESTATE, "the data is not open, or not yet");
+    feeds_close(data);
+    pl_sources_drop(&data->sources);
+    data->sources.batch_size = (int64_t)body->reload_data.batch_size;
+    data->reloads = true;
+    data->facts = data->known;
     int code = source_open(data, pl_sources_first(&data->sources), 0, data->facts, err);
     if (code == PL_OK)
         data->opening = call;
@@ -416,11 +465,9 @@ static void data_on_cancel(void *self, pl_call_t *call)
 }
 
 static const pl_handler_t data_handlers[] = {
-    PL_ON(start, data_on_start),
-    PL_ON(open_data, data_on_open),
-    PL_ON(begin, data_on_begin),
-    PL_ON(fetch_batch, data_on_fetch),
-    PL_HANDLERS_END,
+    PL_ON(start, data_on_start),        PL_ON(open_data, data_on_open),
+    PL_ON(reload_data, data_on_reload), PL_ON(begin, data_on_begin),
+    PL_ON(fetch_batch, data_on_fetch),  PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_data_connector = {

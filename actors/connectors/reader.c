@@ -173,12 +173,25 @@ static int dataset_open(pl_dataset_t *dataset, pl_error_t *err)
     return code == PL_OK ? lengths_find(dataset, err) : code;
 }
 
+/* Those that nobody refers to any more. */
+static void reader_close(reader_t *reader)
+{
+    int kept = 0;
+    for (int k = 0; k < reader->opened_count; k++)
+        if (pl_object_is_ours(reader->opened[k]))
+            pl_object_unref(reader->opened[k]);
+        else
+            reader->opened[kept++] = reader->opened[k];
+    reader->opened_count = kept;
+}
+
 static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
     reader_t *reader = self;
     pl_dataset_t *dataset = (pl_dataset_t *)body->open_source.dataset;
     pl_error_t why = {0};
+    reader_close(reader);
     if (PL_GROW(reader->opened, reader->opened_count, reader->opened_room) != PL_OK)
         return pl_no_memory(err);
     reader->opened[reader->opened_count++] = pl_object_ref(dataset);

@@ -144,18 +144,21 @@ static int size_add(pl_layout_t *layout, pl_stage_t stage, pl_batch_size_t size,
     return PL_OK;
 }
 
+static bool same_fields(const pl_field_t *a, const pl_field_t *b, int count)
+{
+    bool same = true;
+    for (int k = 0; same && k < count; k++)
+        same = !strcmp(a[k].name, b[k].name) && a[k].dtype == b[k].dtype
+               && pl_same_shape(a[k].shape, b[k].shape);
+    return same;
+}
+
 /* A stage is one graph: what differs among its sources is how many samples they have. */
 static int layout_further(pl_layout_t *layout, const pl_feed_t *feed, pl_error_t *err)
 {
     const pl_data_info_t *info = &feed->dataset->info;
-    bool same = info->field_count == layout->stage[feed->stage].field_count;
-    for (int k = 0; same && k < info->field_count; k++) {
-        const pl_field_t *first = &layout->stage[feed->stage].field[k];
-        same = !strcmp(info->field[k].name, first->name)
-               && info->field[k].dtype == first->dtype
-               && pl_same_shape(info->field[k].shape, first->shape);
-    }
-    if (!same)
+    if (info->field_count != layout->stage[feed->stage].field_count
+        || !same_fields(info->field, layout->stage[feed->stage].field, info->field_count))
         return pl_fail(err, PL_EINVAL,
                        "data.%s.%u has other fields than data.%s.0: names, types and "
                        "shapes must be the same",
@@ -185,7 +188,9 @@ static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
                                                ? 0
                                                : (uint32_t)(place - PL_STAGES + 1),
                                  .order = order_of(sources, place),
-                                 .batch_size = sources->job->data->batch_size,
+                                 .batch_size = sources->batch_size
+                                                   ? sources->batch_size
+                                                   : sources->job->data->batch_size,
                                  .prefetch = sources->job->data->prefetch,
                                  .buckets = sources->job->data->buckets};
     int code = pl_feed_open(feed, &spec, err);
@@ -277,4 +282,32 @@ int pl_sources_feeds(pl_sources_t *sources, pl_feed_t *feed, pl_layout_t **layou
     *facts_p = first->info.facts ? first->info.facts : "{}";
     *layout_p = layout;
     return PL_OK;
+}
+
+int pl_sources_same(const pl_layout_t *was, const char *facts_were, const pl_layout_t *is,
+                    const char *facts_are, pl_error_t *err)
+{
+    for (int stage = 0; stage < PL_STAGES; stage++) {
+        const int fields = was->stage[stage].field_count;
+        if (was->stage[stage].present != is->stage[stage].present
+            || fields != is->stage[stage].field_count
+            || !same_fields(was->stage[stage].field, is->stage[stage].field, fields))
+            return pl_fail(err, PL_EINVAL,
+                           "the data of stage %s have other fields than before: names, "
+                           "types and shapes must stay the same",
+                           pl_source_name((pl_stage_t)stage));
+    }
+    json_t *before = pl_json_value(facts_were, strlen(facts_were), NULL),
+           *now = pl_json_value(facts_are, strlen(facts_are), NULL);
+    const int code = !before || !now           ? pl_no_memory(err)
+                     : json_equal(before, now) ? PL_OK
+                                               : PL_EINVAL;
+    json_decref(before);
+    json_decref(now);
+    return code == PL_EINVAL
+               ? pl_fail(err, code,
+                         "the data are others than before: they were %.200s, and the "
+                         "module was made for that; now they are %.200s",
+                         facts_were, facts_are)
+               : code;
 }

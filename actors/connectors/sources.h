@@ -13,6 +13,7 @@
 typedef struct pl_sources {
     const pl_job_t *job;                     /* borrowed */
     pl_stage_t wanted;                       /* train: and validate; others: that alone */
+    int64_t batch_size;                      /* 0: the job's */
     pl_split_t split;
     pl_dataset_t *dataset[PL_SOURCES];                      /* counted  [no such data] */
 } pl_sources_t;
@@ -41,5 +42,10 @@ bool pl_sources_validation_is_apart(const pl_sources_t *sources);
  * for the reply. */
 int pl_sources_feeds(pl_sources_t *sources, pl_feed_t *feed, pl_layout_t **layout_p,
                      const char **facts_p, pl_error_t *err);
+
+/* Whether a module made for one layout and the facts that came with it can go on with
+ * another: PL_EINVAL says what has changed. */
+int pl_sources_same(const pl_layout_t *was, const char *facts_were, const pl_layout_t *is,
+                    const char *facts_are, pl_error_t *err);
 
 #endif

@@ -23,6 +23,7 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
         code = pl_duration_read(fit->options->max_time, &fit->max_time, err);
     if (code != PL_OK)
         return code;
+    fit->data = pl_peer(self, "data");
     fit->epoch = pl_peer(self, "epoch");
     fit->evaluate = pl_peer(self, "evaluate");
     fit->asking.callback = pl_peer(self, "callback");
@@ -289,6 +290,8 @@ static void fit_next(pl_fit_t *fit)
         fit_train(fit, false);
     else if (fit_is_over(fit))
         fit_end(fit);
+    else if (pl_fit_reload_is_due(fit))
+        pl_fit_reload(fit, fit_next);
     else
         fit_begin_epoch(fit);
 }

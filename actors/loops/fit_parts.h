@@ -21,23 +21,23 @@ typedef struct pl_fit pl_fit_t;
  * on. */
 typedef struct pl_keeping {
     bool making;
-    int writing;                                /* those handed on and not yet durable */
-    bool fruitless;                             /* the newest step was passed over */
+    int writing;                                 /* those handed on and not yet durable */
+    bool fruitless;                              /* the newest step was passed over */
     pl_wanted_t wanted;
     uint64_t global_step;
     uint32_t epochs;
     /* Texts of the parts; progress has the loops' together. */
     char *epoch, *evaluate, *progress, *callbacks, *loggers, *metrics;
-    pl_weights_t *weights;               /* counted */
-    void (*then)(pl_fit_t *fit);         /* all is copied: the run goes on  [it does] */
-    void (*done)(pl_fit_t *fit);         /* who waits until no more than .. */
-    int most;                            /* .. are on their way  [nobody] */
+    pl_weights_t *weights;                 /* counted */
+    void (*then)(pl_fit_t *fit);           /* all is copied: the run goes on  [it does] */
+    void (*done)(pl_fit_t *fit);           /* who waits until no more than .. */
+    int most;                              /* .. are on their way  [nobody] */
 } pl_keeping_t;
 
 struct pl_fit {
     const pl_trainer_options_t *options;         /* of the job that it was started with */
     bool saves;                                  /* this rank writes files */
-    pl_address_t epoch, evaluate, checkpoint, strategy;
+    pl_address_t data, epoch, evaluate, checkpoint, strategy;
     pl_asking_t asking;
     uint64_t accumulate;                  /* as a callback wished; 0: none did */
     uint64_t every_n_steps;               /* between two questions at batches; 0: never */
@@ -65,7 +65,9 @@ struct pl_fit {
 
     pl_wanted_t wanted;                                     /* a checkpoint */
     pl_keeping_t keeping;
-    uint64_t serial;                      /* checkpoints begun in this run */
+    uint64_t serial;                        /* checkpoints begun in this run */
+    uint64_t reloaded;                      /* after so many epochs the data were, last */
+    void (*reloaded_then)(pl_fit_t *fit);
     char passing[16];                     /* the newest, made for the while: it goes
                                              with the next  [""] */
     uint64_t rollbacks, in_row;           /* of the run; since the newest checkpoint */
@@ -104,6 +106,12 @@ void pl_fit_say_rollbacks(pl_fit_t *fit);
 /* In checkpoints. */
 json_t *pl_fit_keep_rollbacks(pl_fit_t *fit);
 int pl_fit_set_rollbacks(pl_fit_t *fit, const json_t *kept, pl_error_t *err);
+
+/* ---- fit_reload.c: data sets opened anew ---- */
+
+bool pl_fit_reload_is_due(const pl_fit_t *fit);
+/* then() comes when it is done. */
+void pl_fit_reload(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
 
 /* ---- fit.c ---- */
 

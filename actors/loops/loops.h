@@ -1,6 +1,6 @@
 /* loops.h - the loop actors: when to fetch, step, validate, log and stop
  *
- * Each takes the pl_job_t as the context of `start`, and these addresses: fit: "epoch",
+ * Each takes the pl_job_t as the context of `start`, and these addresses: fit: "data", "epoch",
  * "evaluate", "callback", "logger", "checkpoint", "strategy"; epoch: "evaluate", "data",
  * "callback", "logger", "strategy"; evaluate, predict and tuner: "data",
  * "strategy"; measure:

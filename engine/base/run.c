@@ -87,6 +87,8 @@ const pl_option_t pl_trainer_table[] = {
             "seconds without progress after which a rank counts as stuck"),
     TRAINER(TEXT, run_name, "\"\"", NULL,
             "name of the run directory, empty for the next number"),
+    TRAINER(INT, reload_dataloaders_every_n_epochs, "0", "0..",
+            "close the data sets and open them anew after so many epochs, 0 for never"),
     PL_BOOL(pl_trainer_options_t, enable_checkpointing, "true",
             "make the checkpoints that callbacks wish for, and one when told to stop"),
     PL_BOOL(pl_trainer_options_t, enable_progress_bar, "true",

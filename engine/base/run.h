@@ -61,6 +61,7 @@ typedef struct pl_trainer_options {
     double step_timeout;                                    /* s */
     const char *default_root_dir;
     const char *run_name;                                   /* "": numbered */
+    int64_t reload_dataloaders_every_n_epochs;              /* 0: never */
     bool enable_checkpointing;
     bool enable_progress_bar, enable_model_summary;
     const char *profiler;
