@@ -1,5 +1,5 @@
-/* reload.c - tests of trainer.reload_dataloaders_every_n_epochs: data sets that are opened
- * anew as the run goes */
+/* reload.c - tests of reload_dataloaders_every_n_epochs: data sets that are opened anew
+ * as the run goes */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* fit_reload.c - trainer.reload_dataloaders_every_n_epochs: between two epochs data sets are
+/* fit_reload.c - reload_dataloaders_every_n_epochs: between two epochs data sets are
  * closed and opened anew, and batches of new sizes get their plans */
 #include "actors/loops/fit_parts.h"
 #include "base/clock.h"

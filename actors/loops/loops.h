@@ -1,12 +1,11 @@
 /* loops.h - the loop actors: when to fetch, step, validate, log and stop
  *
- * Each takes the pl_job_t as the context of `start`, and these addresses: fit: "data", "epoch",
- * "evaluate", "callback", "logger", "checkpoint", "strategy"; epoch: "evaluate", "data",
- * "callback", "logger", "strategy"; evaluate, predict and tuner: "data",
- * "strategy"; measure:
- * "evaluate"; generate: "strategy".  Of a fit without validation data there is no
- * "evaluate".  `start` options are for generate the facts that the weights bring
- * along. */
+ * Each takes the pl_job_t as the context of `start`, and these addresses: fit: "data",
+ * "epoch", "evaluate", "callback", "logger", "checkpoint", "strategy"; epoch: "evaluate",
+ * "data", "callback", "logger", "strategy"; evaluate, predict and tuner: "data",
+ * "strategy"; measure: "evaluate"; generate: "strategy".  Of a fit without validation
+ * data there is no "evaluate".  `start` options are for generate the facts that the
+ * weights bring along. */
 #ifndef PL_LOOPS_H
 #define PL_LOOPS_H
 
