@@ -14,6 +14,7 @@
 #include "actors/request.h"
 #include "actors/result.h"
 #include "actors/trainer.h"
+#include "actors/tuning.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/options.h"
@@ -415,48 +416,17 @@ int pl_trainer_resume(pl_trainer_t *trainer, const char *from, pl_on_done_t on_d
     return pl_no_memory(err);
 }
 
-/* A rate of 1 and no schedule: then the factor of a step is its rate. */
-static pl_job_t *tuning_job(const pl_trainer_t *trainer, const pl_tuning_t *what,
-                            pl_error_t *err)
-{
-    pl_options_t *options = pl_options_clone(trainer->options, err);
-    int code = options ? pl_options_needs(options, "optimizer", "optimizer", err)
-                       : PL_ENOMEM;
-    if (code == PL_OK)
-        code = pl_options_set(options, "optimizer.lr", "1.0", err);
-    if (code == PL_OK)
-        code = pl_options_set(options, "scheduler", "null", err);
-    pl_job_t *job = code == PL_OK ? pl_job_new(options, PL_TRAIN, err) : NULL;
-    if (job)
-        job->tuning = *what;
-    pl_options_free(options);
-    return job;
-}
-
 int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *given, pl_on_done_t on_done,
                     void *user, pl_error_t *err)
 {
     pl_tuning_t what = *given;
     pl_error_t why = {0};
     int code = trainer_free_to_run(trainer, err);
+    if (code == PL_OK)
+        code = pl_tuning_settle(&what, err);
     if (code != PL_OK)
         return code;
-    what.min_lr = what.min_lr == 0 ? 1e-8 : what.min_lr;
-    what.max_lr = what.max_lr == 0 ? 1 : what.max_lr;
-    what.num_training = what.num_training ? what.num_training : 100;
-    if (!(what.min_lr > 0 && what.min_lr < what.max_lr && what.max_lr <= 1e6))
-        return pl_fail(
-            err, PL_EINVAL,
-            "learning rates from %g to %g: the first must be above 0 and below "
-            "the last",
-            what.min_lr, what.max_lr);
-    if (what.num_training < 1 || what.num_training > 1000000)
-        return pl_fail(err, PL_EINVAL, "num_training is %lld: from 1 to 1000000",
-                       (long long)what.num_training);
-    if (!(what.early_stop_threshold >= 0))
-        return pl_fail(err, PL_EINVAL, "early_stop_threshold is %g: 0 or more",
-                       what.early_stop_threshold);
-    pl_job_t *job = tuning_job(trainer, &what, &why);
+    pl_job_t *job = pl_tuning_job(trainer->options, &what, &why);
     if (!job)
         return pl_fail(err, why.code, "%s", why.text);
     return trainer_begin(trainer, job, on_done, user, err);

@@ -139,8 +139,7 @@ static void worker_ran(void *self, const pl_answer_t *answer)
     pl_outcome_t *outcome = (pl_outcome_t *)answer->body->run_reply.outcome;
     pl_call_t *call = w->run;
     if (w->run_dir)
-        outcome->run_dir = pl_strdup(w->run_dir);      /* nobody else has seen the outcome
-                                                          yet */
+        outcome->run_dir = pl_strdup(w->run_dir);        /* nobody else has seen it yet */
     if (w->run_dir && !outcome->run_dir && outcome->error.code == PL_OK)
         pl_no_memory(&outcome->error);
     const bool goes_on = outcome->stopped || outcome->back, failed = outcome->error.code;
@@ -160,8 +159,10 @@ static bool spawn_loops(worker_t *w, pl_error_t *err)
         start.options = w->weights->facts;
         return spawn(w, &pl_generate_loop, PL_SAME_THREAD, &start, &w->loop, err);
     }
-    if (w->job->tuning.num_training)
-        return spawn(w, &pl_tuner, PL_SAME_THREAD, &start, &w->loop, err);
+    const pl_tuning_t *tuning = &w->job->tuning;
+    if (tuning->num_training)
+        return spawn(w, tuning->batch_size ? &pl_batch_size_finder : &pl_tuner,
+                     PL_SAME_THREAD, &start, &w->loop, err);
     pl_peers_add(&start.peers, "callback", w->callback);
     if (w->job->stage == PL_PREDICT)
         return spawn(w, &pl_predict_loop, PL_SAME_THREAD, &start, &w->loop, err);

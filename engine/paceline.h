@@ -468,16 +468,28 @@ PL_API int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what
                               pl_on_done_t on_done, void *user, pl_error_t *err);
 
 /* How to look for a learning rate: optimizer steps at rates that grow exponentially from
- * one to the next. */
+ * one to the next; or for a batch size: some steps with batches of growing size, until
+ * memory or the data end. */
 typedef struct pl_tuning {
     double min_lr, max_lr;              /* the first and the last  [1e-8, 1] */
     int64_t num_training;               /* steps  [100] */
     double early_stop_threshold;        /* ends when the smoothed loss is so many times
                                            the lowest; 0: never */
+    const char *batch_size;             /* a batch size is looked for: "power" doubles it
+                                           till it fails, "binsearch" then halves the gap
+                                           [NULL: a learning rate is] */
+    int64_t steps_per_trial;            /* with each size  [3] */
+    int64_t init_val;                   /* the first size  [2] */
+    int64_t max_trials;                 /* sizes  [25] */
+    int64_t max_memory;                 /* bytes that the process may grow by  [nine
+                                           tenths of what the machine has free] */
 } pl_tuning_t;
 
 /* Trains a module of its own and suggests the rate at which the loss fell most steeply,
  * as the figure "lr" of the result; its text is {"trials": [{"lr": …, "loss": …}, …]}.
+ * Of a batch size the figures are "batch_size", the largest that fits, and
+ * "quickest_batch_size", the one with the most samples a second; the text is {"trials":
+ * [{"batch_size": …, "fits": true, "samples_per_second": …, "memory": bytes}, …]}.
  * Nothing is written and nothing that is there changes; optimizer.lr and the schedule
  * have no say. */
 PL_API int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *what,

@@ -415,9 +415,12 @@ int pl_replica_recompile(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *
 
 /* ---- batches of other sizes ---- */
 
+/* One that could not be made is none. */
 static bool is_needed(const pl_replica_t *r, const pl_replica_plan_t *plan)
 {
     bool needed = plan->kind != PL_PLAN_BATCH;
+    if (!needed && !plan->compiled)
+        return false;
     for (int k = 0; k < r->layout->stage[plan->stage].size_count && !needed; k++) {
         const pl_batch_size_t *size = &r->layout->stage[plan->stage].size[k];
         needed = size->count == plan->size.count && size->length == plan->size.length;
@@ -458,6 +461,7 @@ int pl_replica_take_layout(pl_replica_t *r, pl_call_t *call, pl_layout_t *layout
         return code;
     pl_object_unref(r->layout);
     r->layout = pl_object_ref(layout);
+    pl_rounds_begin_anew(r);
     plans_drop(r);
     const int there = r->plan_count;
     code = plans_list(r, err);

@@ -83,6 +83,8 @@ void pl_rounds_free(struct pl_rounds *rounds);
 /* At the end: evaluations that nobody has answered. */
 void pl_replica_drop_forwards(pl_replica_t *r);
 
+/* Between two passes: what failed in the last one is over. */
+void pl_rounds_begin_anew(pl_replica_t *r);
 /* Lets no step begin; PL_EBUSY: some are under way. */
 int pl_rounds_hold(pl_replica_t *r, pl_error_t *err);
 /* Those that came meanwhile begin; or, after a failure, they and all to come fail. */

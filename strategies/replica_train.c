@@ -451,6 +451,14 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
 
 /* ---- between two steps ---- */
 
+void pl_rounds_begin_anew(pl_replica_t *r)
+{
+    if (r->rounds->ended_by && !r->rounds->first)
+        r->rounds->resumes = true;
+    if (!r->rounds->first)
+        r->rounds->ended_by = 0;
+}
+
 int pl_rounds_hold(pl_replica_t *r, pl_error_t *err)
 {
     if (r->rounds->first)

@@ -484,6 +484,16 @@ tune_suggests_a_learning_rate() {
     refused 2 'the first must be above 0 and below the last' tune run.json --min-lr 2
 }
 
+tune_suggests_a_batch_size() {
+    try "$paceline" tune run.json --batch-size power --steps-per-trial 1 --max-trials 3
+    is "$status$err" 0 "no error"
+    like "$out" '^batch_size +samples/s +MiB$' "a table"
+    like "$out" '^8 +[0-9]+ +[0-9]+$' "of three sizes"
+    like "$out" '^batches of 8 samples fit, those of [248] are the quickest:$' "what it found"
+    like "$out" '^  .*paceline fit run.json --set data.batch_size=[248]$' "and how to use it"
+    refused 2 'by "power" or "binsearch", not by "luck"' tune run.json --batch-size luck
+}
+
 # ---- predict ----
 
 predict_writes_classes() {
@@ -768,6 +778,7 @@ run validate_and_test_write_figures trains
 run a_run_directory_stands_for_its_best_or_newest_weights trains
 run validate_and_test_refuse_what_they_cannot_do trains
 run tune_suggests_a_learning_rate trains
+run tune_suggests_a_batch_size trains
 run predict_writes_classes trains
 run predict_goes_on_from_a_prompt trains
 run predict_refuses_weights_that_are_none trains

@@ -240,7 +240,7 @@ static int data_on_reload(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
     data_t *data = self;
-    if (data->opening || !data_is_open(data))
+    if (data->opening || !data->known)
         return pl_fail(err, PL_ESTATE, "the data is not open, or not yet");
     feeds_close(data);
     pl_sources_drop(&data->sources);

@@ -1,4 +1,4 @@
-/* tune.c - paceline tune: a learning rate for a run, by a trial of many */
+/* tune.c - paceline tune: a learning rate or a batch size for a run, by trials of many */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "cli/progress.h"
 #include "cli/session.h"
 
-enum { LINES = 24, BAR = 40 };
+enum { LINES = 24, BAR = 40, MIB = 1 << 20 };
 
 typedef struct tune {
     cli_session_t session;
@@ -20,7 +20,12 @@ static int tune_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *
     const pl_tuning_t what = {.min_lr = arguments->min_lr,
                               .max_lr = arguments->max_lr,
                               .num_training = arguments->num_training,
-                              .early_stop_threshold = arguments->early_stop_threshold};
+                              .early_stop_threshold = arguments->early_stop_threshold,
+                              .batch_size = arguments->batch_size,
+                              .steps_per_trial = arguments->steps_per_trial,
+                              .init_val = arguments->init_val,
+                              .max_trials = arguments->max_trials,
+                              .max_memory = arguments->max_memory * MIB};
     return pl_trainer_tune(session->trainer, &what, on_done, session, err);
 }
 
@@ -61,26 +66,65 @@ static void show_trials(const json_t *trials)
     }
 }
 
+static void show_rate(const cli_tune_t *arguments, const json_t *trials,
+                      const pl_result_t *result)
+{
+    double lr;
+    show_trials(trials);
+    if (pl_result_metric(result, "lr", &lr))
+        cli_print("the loss falls most steeply at %.3g:\n"
+                  "  %s fit %s --set optimizer.lr=%.3g\n",
+                  lr, cli_program(), arguments->run, lr);
+    else
+        cli_print("no learning rate stands out: too few steps, or the loss was never "
+                  "finite\n");
+}
+
+/* ---- batch sizes ---- */
+
+static void show_sizes(const json_t *trials)
+{
+    size_t k;
+    json_t *trial;
+    cli_print("%-10s  %-10s  MiB\n", "batch_size", "samples/s");
+    json_array_foreach((json_t *)trials, k, trial)
+        if (json_is_true(json_object_get(trial, "fits")))
+            cli_print("%-10lld  %-10.0f  %.0f\n",
+                      (long long)json_integer_value(json_object_get(trial, "batch_size")),
+                      json_number_value(json_object_get(trial, "samples_per_second")),
+                      json_number_value(json_object_get(trial, "memory")) / MIB);
+        else
+            cli_print("%-10lld  does not fit\n",
+                      (long long)json_integer_value(
+                          json_object_get(trial, "batch_size")));
+}
+
+static void show_size(const cli_tune_t *arguments, const json_t *trials,
+                      const pl_result_t *result)
+{
+    double largest, quickest;
+    show_sizes(trials);
+    if (pl_result_metric(result, "batch_size", &largest)
+        && pl_result_metric(result, "quickest_batch_size", &quickest))
+        cli_print("batches of %.0f samples fit, those of %.0f are the quickest:\n"
+                  "  %s fit %s --set data.batch_size=%.0f\n",
+                  largest, quickest, cli_program(), arguments->run, quickest);
+    else
+        cli_print("not even the first batch size fits: lower --init-val or raise "
+                  "--max-memory\n");
+}
+
 static int tune_done(cli_session_t *session, const pl_result_t *result)
 {
     const cli_tune_t *arguments = session->arguments;
     json_t *found = json_loads(result->text, 0, NULL);
     json_t *trials = json_object_get(found, "trials");
-    double lr;
-    bool known = pl_result_metric(result, "lr", &lr);
     if (session->json) {
         json_t *json = cli_result_json(session, result);
         json_object_set(json, "trials", trials);
         cli_print_json(json);
     } else {
-        show_trials(trials);
-        if (known)
-            cli_print("the loss falls most steeply at %.3g:\n"
-                      "  %s fit %s --set optimizer.lr=%.3g\n",
-                      lr, cli_program(), arguments->run, lr);
-        else
-            cli_print("no learning rate stands out: too few steps, or the loss was never "
-                      "finite\n");
+        (arguments->batch_size ? show_size : show_rate)(arguments, trials, result);
     }
     json_decref(found);
     return CLI_DONE;

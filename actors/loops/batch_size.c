@@ -1,0 +1,385 @@
+/* batch_size.c - the batch-size finder: tries larger and larger batches until memory ends
+ *
+ * As Lightning's BatchSizeFinder does it: a few steps with batches of a size, then of
+ * twice as many samples, until there is no memory for them or no more samples; a binary
+ * search then goes on between the largest that fits and the smallest that does not.
+ * Linux promises more memory than there is and ends who takes it, so what the next size
+ * would need is estimated from those before.  What is trained is this run's own and ends
+ * with it. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/loops/figures.h"
+#include "actors/loops/loops.h"
+#include "actors/loops/pass.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+typedef struct size_trial {
+    int64_t size, memory;              /* memory: bytes in use behind it  [0: no more than
+                                          behind another] */
+    double rate;                       /* samples a second */
+    bool fits;
+} size_trial_t;
+
+typedef struct finder {
+    pl_pass_t pass;                /* first: see pass.h */
+    pl_job_t *job;                 /* counted */
+    pl_call_t *run;                /* while no pass is under way  [NULL] */
+    size_trial_t *trial;           /* [max_trials] */
+    int64_t tried, size, most;     /* most: samples there are  [0: unknown] */
+    int64_t low, high;             /* fits, does not  [0: not known yet] */
+    uint32_t sent;                 /* steps of the trial under way */
+    int64_t steps, samples, since;  /* timed, of it */
+    int64_t memory, peak;          /* bytes in use before the first; at most so far, which
+                                      stay */
+    int64_t began;
+    bool stopping;
+    pl_outcome_t *outcome;
+} finder_t;
+
+static const pl_tuning_t *what_of(const finder_t *f)
+{
+    return &f->job->tuning;
+}
+
+/* ---- the result ---- */
+
+static json_t *trial_json(const finder_t *f, const size_trial_t *t)
+{
+    const int64_t grown = t->memory > f->memory ? t->memory - f->memory : 0;
+    return json_pack("{s:I, s:b, s:o, s:o}", "batch_size", (json_int_t)t->size, "fits",
+                     t->fits, "samples_per_second",
+                     t->fits ? json_real(t->rate) : json_null(), "memory",
+                     t->memory ? json_integer((json_int_t)grown) : json_null());
+}
+
+/* {"trials": [{"batch_size": …, "fits": …, …}, …]} */
+static char *trials_text(const finder_t *f, pl_error_t *err)
+{
+    json_t *trials = json_array();
+    for (int64_t k = 0; k < f->tried; k++)
+        json_array_append_new(trials, trial_json(f, &f->trial[k]));
+    json_t *object = json_pack("{s:o}", "trials", trials);
+    char *text = object ? pl_metrics_text(object, err) : NULL;
+    if (!object)
+        pl_no_memory(err);
+    json_decref(object);
+    return text;
+}
+
+/* The largest that fits, and the one with the most samples a second. */
+static char *figures_text(const finder_t *f, pl_error_t *err)
+{
+    const size_trial_t *quickest = NULL;
+    for (int64_t k = 0; k < f->tried; k++)
+        if (f->trial[k].fits && (!quickest || f->trial[k].rate > quickest->rate))
+            quickest = &f->trial[k];
+    json_t *figures = json_pack("{s:o, s:o}", "batch_size",
+                                f->low ? json_integer((json_int_t)f->low) : json_null(),
+                                "quickest_batch_size",
+                                quickest ? json_integer((json_int_t)quickest->size)
+                                         : json_null());
+    char *text = figures ? pl_metrics_text(figures, err) : NULL;
+    if (!figures)
+        pl_no_memory(err);
+    json_decref(figures);
+    return text;
+}
+
+static void finder_fail(finder_t *f, const pl_error_t *error)
+{
+    pl_call_t *call = f->run;
+    f->run = NULL;
+    if (call)
+        pl_call_fail(call, error);
+}
+
+static void finder_end(finder_t *f)
+{
+    pl_error_t err = {0};
+    f->outcome->stopped = f->stopping;
+    f->outcome->seconds = (double)(pl_now() - f->began) / 1e9;
+    f->outcome->metrics = figures_text(f, &err);
+    f->outcome->text = f->outcome->metrics ? trials_text(f, &err) : NULL;
+    if (!f->outcome->text) {
+        finder_fail(f, &err);
+        return;
+    }
+    pl_call_t *call = f->run;
+    f->run = NULL;
+    pl_reply_run(call, &(pl_run_reply_t){.outcome = &f->outcome->object});
+}
+
+/* ---- which size comes next ---- */
+
+/* What a size would need: a line through the two largest that fit. */
+static bool is_too_much(const finder_t *f, int64_t size)
+{
+    const int64_t limit = what_of(f)->max_memory;
+    const size_trial_t *a = NULL, *b = NULL;
+    for (int64_t k = 0; k < f->tried; k++)
+        if (f->trial[k].fits && f->trial[k].memory
+            && (!b || f->trial[k].size > b->size)) {
+            a = b;
+            b = &f->trial[k];
+        }
+    if (!a || !limit || b->memory <= a->memory)
+        return false;
+    const double each = (double)(b->memory - a->memory) / (double)(b->size - a->size);
+    return (double)(b->memory - f->memory) + each * (double)(size - b->size)
+           > (double)limit;
+}
+
+static bool is_above_limit(const finder_t *f, int64_t memory)
+{
+    const int64_t limit = what_of(f)->max_memory;
+    return limit && memory - f->memory > limit;
+}
+
+static void trial_begin(finder_t *f);
+
+/* The next size, or the end. */
+static void search_go_on(finder_t *f)
+{
+    const bool halves = !strcmp(what_of(f)->batch_size, "binsearch");
+    const bool whole = f->most && f->low == f->most;
+    if (f->stopping || f->tried >= what_of(f)->max_trials || (whole && !f->high)
+        || (f->high && (!halves || f->high - f->low <= 1))) {
+        finder_end(f);
+        return;
+    }
+    f->size = f->high ? f->low + (f->high - f->low) / 2 : f->low * 2;
+    if (f->most && f->size > f->most)
+        f->size = f->most;
+    trial_begin(f);
+}
+
+static void trial_keep(finder_t *f, bool fits, double rate, int64_t memory)
+{
+    f->trial[f->tried++] = (size_trial_t){f->size, memory, rate, fits};
+    if (fits)
+        f->low = f->size;
+    else
+        f->high = f->size;
+}
+
+/* No memory is what is looked for; all else ends the search. */
+static void trial_fail(finder_t *f, const pl_error_t *error)
+{
+    if (error->code != PL_ENOMEM) {
+        finder_fail(f, error);
+        return;
+    }
+    trial_keep(f, false, 0, 0);
+    search_go_on(f);
+}
+
+static void trial_report(finder_t *f)
+{
+    pl_progress_run(f->run,
+                    &(pl_run_progress_t){.event = "train",
+                                         .global_step = (uint64_t)f->tried,
+                                         .total_steps = (uint64_t)what_of(f)->max_trials,
+                                         .metrics = ""});
+}
+
+/* ---- the pass ---- */
+
+static void finder_named(pl_pass_t *pass, const char *names)
+{
+    (void)pass, (void)names;
+}
+
+static uint32_t finder_begun(pl_pass_t *pass, uint32_t there)
+{
+    const finder_t *f = (finder_t *)pass;
+    const uint32_t left = (uint32_t)what_of(f)->steps_per_trial - f->sent;
+    return there < left ? there : left;
+}
+
+/* The first step of a size is not timed: memory is taken into use. */
+static void step_answered(void *self, const pl_answer_t *answer)
+{
+    finder_t *f = self;
+    if (pl_pass_failed(&f->pass, answer))
+        return;
+    if (f->steps++ == 0 && what_of(f)->steps_per_trial > 1)
+        f->since = pl_now();
+    else
+        f->samples += (intptr_t)answer->context;
+    pl_pass_batch_done(&f->pass);
+    pl_pass_go_on(&f->pass);
+}
+
+static uint64_t finder_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
+{
+    finder_t *f = (finder_t *)pass;
+    const pl_train_batch_t msg = {.global_step = ++f->sent,
+                                  .step_due = true,
+                                  .may_skip = true,
+                                  .batch = batch->batch};
+    const pl_how_t how = {.on_answer = step_answered,
+                          .context = (void *)(intptr_t)batch->samples};
+    return pl_call_train_batch(pass, pass->strategy, &msg, how, &pass->failure);
+}
+
+static void finder_rest(pl_pass_t *pass)
+{
+    finder_t *f = (finder_t *)pass;
+    if (f->sent < what_of(f)->steps_per_trial) {
+        pass->epoch++;
+        pl_pass_begin(pass, pl_pass_call(pass));
+        return;
+    }
+    const double seconds = (double)(pl_now() - f->since) / 1e9;
+    const int64_t memory = pl_memory_used();
+    const bool grown = memory > f->peak;
+    f->peak = grown ? memory : f->peak;
+    f->run = pl_pass_call(pass);
+    trial_keep(f, !(grown && is_above_limit(f, memory)),
+               seconds > 0 ? (double)f->samples / seconds : 0, grown ? memory : 0);
+    trial_report(f);
+    search_go_on(f);
+}
+
+static void finder_failed(pl_pass_t *pass)
+{
+    finder_t *f = (finder_t *)pass;
+    const pl_error_t error = pass->failure;
+    f->run = pl_pass_call(pass);
+    trial_fail(f, &error);
+}
+
+static void finder_what(const pl_pass_t *pass, char text[160])
+{
+    snprintf(text, 160, "a step with batches of %lld samples",
+             (long long)((const finder_t *)pass)->size);
+}
+
+/* ---- a size ---- */
+
+static bool trial_failed(finder_t *f, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_ERROR)
+        trial_fail(f, answer->error);
+    return answer->kind != PL_ANSWER_REPLY;
+}
+
+static void layout_taken(void *self, const pl_answer_t *answer)
+{
+    finder_t *f = self;
+    if (trial_failed(f, answer))
+        return;
+    f->sent = 0;
+    f->steps = f->samples = 0;
+    f->since = pl_now();
+    f->pass.epoch = 0;
+    pl_call_t *call = f->run;
+    f->run = NULL;
+    pl_pass_begin(&f->pass, call);
+}
+
+static void data_reloaded(void *self, const pl_answer_t *answer)
+{
+    finder_t *f = self;
+    pl_error_t err = {0};
+    if (trial_failed(f, answer))
+        return;
+    pl_object_t *object = answer->body->reload_data_reply.layout;
+    const pl_layout_t *layout = (const pl_layout_t *)object;
+    f->most = layout->stage[PL_TRAIN].samples;
+    if (f->size > f->most)
+        f->size = f->most;
+    if (!pl_call_take_layout(f, f->pass.strategy, &(pl_take_layout_t){.layout = object},
+                             (pl_how_t){.on_answer = layout_taken}, &err))
+        finder_fail(f, &err);
+}
+
+static void trial_begin(finder_t *f)
+{
+    pl_error_t err = {0};
+    if (is_too_much(f, f->size)) {
+        trial_keep(f, false, 0, 0);
+        search_go_on(f);
+        return;
+    }
+    const pl_reload_data_t msg = {.batch_size = (uint64_t)f->size};
+    if (!pl_call_reload_data(f, f->pass.data, &msg,
+                             (pl_how_t){.on_answer = data_reloaded}, &err))
+        finder_fail(f, &err);
+}
+
+/* ---- the run ---- */
+
+static int finder_start(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    static const pl_pass_ops_t ops = {.on_names = finder_named,
+                                      .on_begun = finder_begun,
+                                      .send = finder_send,
+                                      .rest = finder_rest,
+                                      .fail = finder_failed,
+                                      .what = finder_what};
+    (void)call, (void)err;
+    finder_t *f = self;
+    f->job = pl_object_ref(body->start.context);
+    pl_pass_init(&f->pass, &ops, body);
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+static int finder_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)body;
+    finder_t *f = self;
+    if (f->outcome)
+        return pl_fail(err, PL_EBUSY, "it tunes once");
+    f->trial = pl_alloc_array((size_t)what_of(f)->max_trials, sizeof *f->trial);
+    f->outcome = f->trial ? pl_outcome_new(err) : NULL;
+    if (!f->outcome)
+        return pl_no_memory(err);
+    f->began = pl_now();
+    f->memory = f->peak = pl_memory_used();
+    f->run = call;
+    f->size = what_of(f)->init_val;
+    f->pass.stage = PL_TRAIN;
+    trial_begin(f);
+    return PL_OK;
+}
+
+static int finder_stop(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    (void)body, (void)err;
+    ((finder_t *)self)->stopping = true;
+    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+}
+
+static void finder_release(void *self)
+{
+    finder_t *f = self;
+    pl_object_unref(f->outcome);
+    pl_free(f->trial);
+    pl_object_unref(f->job);
+}
+
+static const pl_handler_t finder_handlers[] = {
+    PL_ON(start, finder_start),
+    PL_ON(run, finder_run),
+    PL_ON(stop, finder_stop),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_batch_size_finder = {
+    .name = "batch_size",
+    .help = "finds a batch size",
+    .size = sizeof(finder_t),
+    .role = "loop",
+    .level = PL_LEVEL_TUNER,
+    .handlers = finder_handlers,
+    .release = finder_release,
+};

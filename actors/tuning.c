@@ -1,0 +1,94 @@
+/* tuning.c - what a search for a learning rate or a batch size is told, checked before it
+ * begins */
+#include "actors/tuning.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/options.h"
+
+enum { COUNT_MOST = 1000000 };
+#define MEMORY_SHARE 0.9                          /* of what is free, unless it is said */
+
+static int rates_check(const pl_tuning_t *what, pl_error_t *err)
+{
+    if (!(what->min_lr > 0 && what->min_lr < what->max_lr && what->max_lr <= 1e6))
+        return pl_fail(
+            err, PL_EINVAL,
+            "learning rates from %g to %g: the first must be above 0 and below "
+            "the last",
+            what->min_lr, what->max_lr);
+    if (!(what->early_stop_threshold >= 0))
+        return pl_fail(err, PL_EINVAL, "early_stop_threshold is %g: 0 or more",
+                       what->early_stop_threshold);
+    return PL_OK;
+}
+
+static int count_check(const char *name, int64_t count, pl_error_t *err)
+{
+    if (count >= 1 && count <= COUNT_MOST)
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL, "%s is %lld: from 1 to %d", name, (long long)count,
+                   COUNT_MOST);
+}
+
+/* The text becomes one that lives as long as the program. */
+static int mode_settle(const char **mode, pl_error_t *err)
+{
+    static const char *const modes[] = {"power", "binsearch"};
+    for (int k = 0; *mode && k < 2; k++)
+        if (!strcmp(*mode, modes[k])) {
+            *mode = modes[k];
+            return PL_OK;
+        }
+    return *mode
+               ? pl_fail(err, PL_EINVAL,
+                         "a batch size is looked for by \"power\" or \"binsearch\", not "
+                         "by \"%s\"",
+                         *mode)
+               : PL_OK;
+}
+
+int pl_tuning_settle(pl_tuning_t *what, pl_error_t *err)
+{
+    what->min_lr = what->min_lr == 0 ? 1e-8 : what->min_lr;
+    what->max_lr = what->max_lr == 0 ? 1 : what->max_lr;
+    what->num_training = what->num_training ? what->num_training : 100;
+    what->steps_per_trial = what->steps_per_trial ? what->steps_per_trial : 3;
+    what->init_val = what->init_val ? what->init_val : 2;
+    what->max_trials = what->max_trials ? what->max_trials : 25;
+    if (!what->max_memory)
+        what->max_memory = (int64_t)((double)pl_memory_free() * MEMORY_SHARE);
+    int code = rates_check(what, err);
+    if (code == PL_OK)
+        code = count_check("num_training", what->num_training, err);
+    if (code == PL_OK)
+        code = count_check("steps_per_trial", what->steps_per_trial, err);
+    if (code == PL_OK)
+        code = count_check("init_val", what->init_val, err);
+    if (code == PL_OK)
+        code = count_check("max_trials", what->max_trials, err);
+    if (code == PL_OK && what->max_memory < 0)
+        code = pl_fail(err, PL_EINVAL, "max_memory is %lld: 0 or more",
+                       (long long)what->max_memory);
+    return code == PL_OK ? mode_settle(&what->batch_size, err) : code;
+}
+
+/* A rate of 1 and no schedule: then the factor of a step is its rate. */
+pl_job_t *pl_tuning_job(const pl_options_t *given, const pl_tuning_t *what,
+                        pl_error_t *err)
+{
+    pl_options_t *options = pl_options_clone(given, err);
+    int code = options ? pl_options_needs(options, "optimizer", "optimizer", err)
+                       : PL_ENOMEM;
+    if (code == PL_OK)
+        code = pl_options_set(options, "optimizer.lr", "1.0", err);
+    if (code == PL_OK)
+        code = pl_options_set(options, "scheduler", "null", err);
+    pl_job_t *job = code == PL_OK ? pl_job_new(options, PL_TRAIN, err) : NULL;
+    if (job)
+        job->tuning = *what;
+    pl_options_free(options);
+    return job;
+}

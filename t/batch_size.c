@@ -1,0 +1,130 @@
+/* batch_size.c - tests of actors/loops/batch_size.c: the search for a batch size */
+#include <stdlib.h>
+#include <string.h>
+
+#include "rig.h"
+#include "tap.h"
+
+/* The sizes that were tried, with a ! behind those that do not fit. */
+static const char *sizes_of(const rig_result_t *result, char text[static 512])
+{
+    json_t *found = json_loads(result->text ? result->text : "{}", 0, NULL), *trial;
+    size_t k;
+    *text = '\0';
+    json_array_foreach(json_object_get(found, "trials"), k, trial)
+        snprintf(text + strlen(text), 512 - strlen(text), "%s%lld%s", k ? " " : "",
+                 (long long)json_integer_value(json_object_get(trial, "batch_size")),
+                 json_is_true(json_object_get(trial, "fits")) ? "" : "!");
+    json_decref(found);
+    return text;
+}
+
+static void sizes_double_up_to_the_data(void)
+{
+    char sizes[512];
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1");
+    const rig_result_t *result = rig_tune(rig, &(pl_tuning_t){.batch_size = "power"});
+    is_text(result->status, "ok", "it ends well: %s", result->error.text);
+    is_text(sizes_of(result, sizes), "2 4 8 16 32 40", "all samples are the last size");
+    is_near(rig_metric(result, "batch_size"), 40, 0, "and the largest");
+    double quickest = rig_metric(result, "quickest_batch_size");
+    ok(quickest >= 2 && quickest <= 40, "the quickest is one of them");
+    is_text(result->run_dir, "", "nothing is written");
+    rig_free(&rig);
+}
+
+static void a_search_may_be_short(void)
+{
+    char sizes[512];
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1");
+    const rig_result_t *result = rig_tune(rig, &(pl_tuning_t){.batch_size = "power",
+                                                              .init_val = 3,
+                                                              .max_trials = 2,
+                                                              .steps_per_trial = 1});
+    is_text(sizes_of(result, sizes), "3 6", "from the first size, so many");
+    rig_free(&rig);
+}
+
+static void memory_is_what_ends_it(void)
+{
+    char sizes[512];
+    if (!pl_part_find("accelerator", "cpu", NULL)) {
+        tap_skip("this build has no accelerator cpu");
+        return;
+    }
+    rig_t *rig = rig_new(.accelerator = "cpu", .samples = 20000,
+                         .module = "{\"name\": \"mlp\", \"hidden\": [600, 600]}",
+                         .trainer = "\"max_epochs\": 1");
+    const pl_tuning_t power = {.batch_size = "power",
+                               .init_val = 256,
+                               .steps_per_trial = 1,
+                               .max_memory = 30 << 20};
+    const rig_result_t *result = rig_tune(rig, &power);
+    is_text(result->status, "ok", "what does not fit fails nothing: %s",
+            result->error.text);
+    double fits = rig_metric(result, "batch_size");
+    ok(fits >= 256 && fits < 16384, "%g of 20000 samples fit: %s", fits,
+       sizes_of(result, sizes));
+    ok(strchr(sizes, '!') && sizes[strlen(sizes) - 1] == '!', "it ends there");
+    rig_free(&rig);
+}
+
+static void a_binary_search_goes_on_between(void)
+{
+    char sizes[512];
+    if (!pl_part_find("accelerator", "cpu", NULL)) {
+        tap_skip("this build has no accelerator cpu");
+        return;
+    }
+    rig_t *rig = rig_new(.accelerator = "cpu", .samples = 20000,
+                         .module = "{\"name\": \"mlp\", \"hidden\": [600, 600]}",
+                         .trainer = "\"max_epochs\": 1");
+    const pl_tuning_t search = {.batch_size = "binsearch",
+                                .init_val = 256,
+                                .steps_per_trial = 1,
+                                .max_trials = 8,
+                                .max_memory = 30 << 20};
+    const rig_result_t *result = rig_tune(rig, &search);
+    is_text(result->status, "ok", "it ends well: %s", result->error.text);
+    const char *failed = strchr(sizes_of(result, sizes), '!');
+    ok(failed && failed[1] == ' ', "beyond the first that does not fit: %s", sizes);
+    rig_free(&rig);
+}
+
+static void a_fit_after_it_is_one_without(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 2");
+    rig_result_t *before = rig_keep(rig_fit(rig));
+    rig_tune(rig, &(pl_tuning_t){.batch_size = "power"});
+    ok(rig_same_bits(before, rig_fit(rig)), "bit for bit");
+    rig_result_free(before);
+    rig_free(&rig);
+}
+
+static void what_cannot_be_searched_is_refused(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1");
+    const pl_tuning_t wrong[] = {{.batch_size = "luck"},
+                                 {.batch_size = "power", .init_val = -1},
+                                 {.batch_size = "power", .steps_per_trial = -1},
+                                 {.batch_size = "power", .max_trials = -1},
+                                 {.batch_size = "power", .max_memory = -1}};
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        pl_error_t err = {0};
+        is_int(pl_trainer_tune(rig_trainer(rig), &wrong[k], NULL, NULL, &err), PL_EINVAL,
+               "refused: %s", err.text);
+    }
+    rig_free(&rig);
+}
+
+int main(void)
+{
+    rig_init(NULL);
+    run(sizes_double_up_to_the_data);
+    run(a_search_may_be_short);
+    run(memory_is_what_ends_it);
+    run(a_binary_search_goes_on_between);
+    run(a_fit_after_it_is_one_without);
+    run(what_cannot_be_searched_is_refused);
+    return tap_done();
+}
