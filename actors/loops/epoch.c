@@ -333,7 +333,8 @@ static uint32_t epoch_begun(pl_pass_t *pass, uint32_t there)
     uint32_t batches = pl_amount_of(pass->options->limit_train_batches, there);
     if (batches == 0)
         pl_fail(&pass->failure, PL_EINVAL,
-                "trainer.limit_train_batches leaves none of the %u batches of an epoch",
+                "trainer.limit_train_batches leaves none of the %u batches of an epoch: "
+                "raise it",
                 there);
     if (e->due.validates && !interval_fits(pass->options, batches))
         pl_fail(

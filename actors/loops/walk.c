@@ -6,6 +6,7 @@
 #include "actors/loops/figures.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 
 static const int64_t REPORT_EVERY = PL_SECOND / 10;
 
@@ -16,10 +17,29 @@ static void walk_names(pl_pass_t *pass, const char *names)
         w->ops->on_names(w, names);
 }
 
+/* A measurement of nothing has no figures, which is no fault; a prediction of nothing is
+ * hardly what was meant. */
+static void walk_of_none(pl_walk_t *w, uint32_t there)
+{
+    static const char *const stages[] = {"train", "val", "test", "predict"};
+    if (w->pass.stage == PL_PREDICT)
+        pl_fail(&w->pass.failure, PL_EINVAL,
+                "trainer.limit_predict_batches leaves none of the %u batches: raise it",
+                there);
+    else if (!w->told)
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(w), pl_actor_name(w),
+                    "trainer.limit_%s_batches leaves none of the %u batches: %s has no "
+                    "figures",
+                    stages[w->pass.stage], there, w->what);
+    w->told = true;
+}
+
 static uint32_t walk_begun(pl_pass_t *pass, uint32_t there)
 {
-    const pl_walk_t *w = (const pl_walk_t *)pass;
+    pl_walk_t *w = (pl_walk_t *)pass;
     uint32_t allowed = pl_amount_of(w->limit, there);
+    if (allowed == 0)
+        walk_of_none(w, there);
     return allowed < w->most ? allowed : w->most;
 }
 

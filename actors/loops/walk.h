@@ -29,6 +29,7 @@ struct pl_walk {
     char what[64];                                      /* "the prediction": for errors */
 
     bool stopping;                                          /* fetch no more */
+    bool told;                                              /* that nothing is left */
     int64_t reported;
 };
 

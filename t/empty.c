@@ -1,0 +1,90 @@
+/* empty.c - tests of runs whose data, or a part of them, hold nothing */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rig.h"
+#include "tap.h"
+
+static rig_result_t *fit(const char *trainer, const char *data, const char *dataset)
+{
+    rig_t *rig = rig_new(.trainer = trainer, .data = data, .dataset = dataset);
+    rig_result_t *result = rig ? rig_keep(rig_fit(rig)) : calloc(1, sizeof *result);
+    if (!rig)
+        ok(false, "the run is taken: %s", rig_error.text);
+    rig_free(&rig);
+    return result;
+}
+
+static void fails(rig_result_t *result, const char *why)
+{
+    is_text(result->status, "failed", "it fails");
+    like(result->error.text, why, "and says why: %s", result->error.text);
+    rig_result_free(result);
+}
+
+#define SPLIT "\"batch_size\": 4, \"val_split\": 0.2"
+
+static void training_on_nothing_fails(void)
+{
+    fails(fit("\"max_epochs\": 1, \"limit_train_batches\": 0", SPLIT, NULL),
+          "limit_train_batches leaves none of the 8 batches .*: raise it");
+    fails(fit("\"max_epochs\": 1, \"limit_train_batches\": 0.01", SPLIT, NULL),
+          "limit_train_batches leaves none of the 8 batches");
+    fails(fit("\"max_epochs\": 1", "\"val_split\": 0.999", NULL),
+          "data.val_split .* leaves nothing to train on");
+}
+
+static void validation_of_nothing_is_passed_over(void)
+{
+    rig_result_t *result = fit("\"max_epochs\": 2, \"limit_val_batches\": 0", SPLIT,
+                               NULL);
+    is_text(result->status, "ok", "a run without it: %s", result->error.text);
+    is_int(result->global_step, 16, "has all steps");
+    ok(isnan(rig_metric(result, "val_loss")), "and no figures of it");
+    rig_result_free(result);
+    fails(fit("\"max_epochs\": 1", "\"val_split\": 0.001", NULL),
+          "data.val_split .* leaves nothing to validate on");
+}
+
+static void empty_tables_are_refused(void)
+{
+    char path[4200], dataset[4300];
+    static const char *const texts[] = {"", "a,b,c\n"};
+    snprintf(path, sizeof path, "%s/empty.csv", tap_folder());
+    snprintf(dataset, sizeof dataset, "{\"name\": \"csv\", \"path\": \"%s\"}", path);
+    for (int k = 0; k < 2; k++) {
+        FILE *file = fopen(path, "w");
+        if (file && fputs(texts[k], file) >= 0)
+            fclose(file);
+        fails(fit("\"max_epochs\": 1", NULL, dataset), "empty.csv: there is nothing");
+    }
+}
+
+static void a_measurement_of_nothing_has_no_figures(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1, \"limit_test_batches\": 0, "
+                                    "\"limit_predict_batches\": 0",
+                         .data = SPLIT);
+    char *run_dir = strdup(rig_fit(rig)->run_dir);
+    const rig_result_t *result = rig_test(rig, run_dir);
+    is_text(result->status, "ok", "a test of nothing goes well: %s", result->error.text);
+    is_text(result->metrics, "{}", "and has no figures");
+    result = rig_predict(rig, run_dir);
+    is_text(result->status, "failed", "a prediction of nothing does not");
+    like(result->error.text, "limit_predict_batches leaves none of the 10 .*: raise it",
+         "and says why");
+    rig_free(&rig);
+    free(run_dir);
+}
+
+int main(void)
+{
+    rig_init(NULL);
+    run(training_on_nothing_fails);
+    run(validation_of_nothing_is_passed_over);
+    run(empty_tables_are_refused);
+    run(a_measurement_of_nothing_has_no_figures);
+    return tap_done();
+}
