@@ -56,7 +56,7 @@ a_kill_at_any_call_of_a_save_leaves_a_whole_checkpoint() {
     for n in $(seq "$((RANDOM % every + 1))" "$every" 400); do
         at "$n:KILL" && break
         kills=$((kills + 1))
-        struck && goes_on || { lost=$((lost + 1)); echo "# call $n: $(tail -3 err err.resumed)"; }
+        struck && goes_on || { lost=$((lost + 1)); echo "# call $n: $(tail -n 3 err err.resumed)"; }
     done
     ok "the save was killed at $kills calls" test "$kills" -gt 5
     is "$lost" 0 'each time the run went on to the same weights'
@@ -67,12 +67,12 @@ a_disk_that_fails_costs_checkpoints_and_not_the_run() {
     local error n failed=0 silent=0 damaged=0 strikes=0
     for error in EIO ENOSPC; do
         for n in $(seq "$((RANDOM % every + 1))" "$every" 400); do
-            at "$n:$error" || { failed=$((failed + 1)); echo "# $error at $n: $(tail -3 err)"; }
+            at "$n:$error" || { failed=$((failed + 1)); echo "# $error at $n: $(tail -n 3 err)"; }
             struck || break
             strikes=$((strikes + 1))
-            ends_the_same && whole || { damaged=$((damaged + 1)); echo "# $error at $n: $(tail -4 err shown)"; }
+            ends_the_same && whole || { damaged=$((damaged + 1)); echo "# $error at $n: $(tail -n 4 err shown)"; }
             told || grep -qE '^fault: (unlink|rmdir)|^fault: rename .*\.part$' err \
-                || { silent=$((silent + 1)); echo "# $error at $n: $(tail -4 err)"; }
+                || { silent=$((silent + 1)); echo "# $error at $n: $(tail -n 4 err)"; }
         done
     done
     ok "the disk failed at $strikes calls" test "$strikes" -gt 5
@@ -91,7 +91,7 @@ a_kill_at_any_system_call_of_a_save_leaves_a_whole_checkpoint() {
             ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0 strace -f -qq -o /dev/null -e "trace=$call" \
                 -e "inject=$call:signal=KILL:when=$n" "$paceline" fit run.json >out 2>err && break
             kills=$((kills + 1))
-            goes_on || { lost=$((lost + 1)); echo "# $call $n: $(tail -3 err.resumed)"; }
+            goes_on || { lost=$((lost + 1)); echo "# $call $n: $(tail -n 3 err.resumed)"; }
         done
     done
     is "$lost" 0 "killed at $kills system calls the run went on to the same weights"

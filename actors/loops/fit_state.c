@@ -80,7 +80,7 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
 
 static void all_have(void *self, const pl_answer_t *answer)
 {
-    (void)self;
+    pl_fit_keep_release(self);                              /* what was to be given */
     if (answer->kind == PL_ANSWER_REPLY)
         pl_reply_set_state(answer->context, &(pl_set_state_reply_t){0});
     if (answer->kind == PL_ANSWER_ERROR)
