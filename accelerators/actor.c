@@ -5,7 +5,6 @@
  * inside replay() or later on this thread; replies go out as they come. */
 #include "accelerators/actor.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "accelerators/accelerator.h"
@@ -398,33 +397,18 @@ static const pl_handler_t device_handlers[] = {
     PL_ON(read_region, device_read),   PL_HANDLERS_END,
 };
 
-/* One table for each kind of device, for ever: an actor that is stuck may outlive all
- * that knew it. */
+static const pl_actor_ops_t device_actor = {
+    .help = "one device",
+    .size = sizeof(device_t),
+    .role = "accelerator",
+    .level = PL_LEVEL_ACCELERATOR,
+    .handlers = device_handlers,
+    .on_cancel = device_cancel,
+    .release = device_release,
+};
+
 const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err)
 {
-    enum { KINDS_MOST = 16 };
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static pl_actor_ops_t kinds[KINDS_MOST];
     const pl_part_t *part = pl_part_find("accelerator", name, err);
-    if (!part)
-        return NULL;
-    int k = 0;
-    pthread_mutex_lock(&lock);
-    while (k < KINDS_MOST && kinds[k].name && kinds[k].name != part->name)
-        k++;
-    if (k < KINDS_MOST && !kinds[k].name)
-        kinds[k] = (pl_actor_ops_t){.name = part->name,
-                                    .help = "one device",
-                                    .size = sizeof(device_t),
-                                    .role = "accelerator",
-                                    .level = PL_LEVEL_ACCELERATOR,
-                                    .handlers = device_handlers,
-                                    .on_cancel = device_cancel,
-                                    .release = device_release};
-    pthread_mutex_unlock(&lock);
-    if (k < KINDS_MOST)
-        return &kinds[k];
-    pl_fail(err, PL_EBUSY, "more than %d kinds of accelerators in one process",
-            KINDS_MOST);
-    return NULL;
+    return part ? pl_actor_kind(&device_actor, part->name, err) : NULL;
 }

@@ -5,6 +5,7 @@
 #include "actors/connectors/loggers/loggers.h"
 #include "actors/launchers/launchers.h"
 #include "config.h"
+#include "strategies/collectives/collective.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/strategies.h"
 #include "tensor/precision.h"
@@ -16,6 +17,7 @@ static const pl_registration_t own_parts[] = {
 #ifdef HAVE_ONEDNN
     {"accelerator", &pl_cpu_accelerator},
 #endif
+    {"collective", &pl_shm_collective},
     {"strategy", &pl_single_strategy},
     {"launcher", &pl_inline_launcher},
     {"dataset", &pl_csv_dataset},

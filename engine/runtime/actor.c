@@ -195,11 +195,17 @@ void pl_actor_profile_log(void *self)
         pl_profile_log(profile, self);
 }
 
-void pl_actor_ready(void *self)
+void pl_actor_ready_at(void *self, const char *address)
 {
     actor_t *actor = actor_of(self);
     if (actor->start)
-        pl_progress_start(actor->start, &(pl_start_progress_t){.state = "ready"});
+        pl_progress_start(actor->start,
+                          &(pl_start_progress_t){.state = "ready", .address = address});
+}
+
+void pl_actor_ready(void *self)
+{
+    pl_actor_ready_at(self, "");
 }
 
 /* ---- ending ---- */

@@ -148,6 +148,12 @@ typedef struct pl_actor_ops {
     void (*release)(void *self);               /* before self is freed  [nothing to do] */
 } pl_actor_ops_t;
 
+/* A table that is `like` this one under the name of a part, which is the registry's; the
+ * same for the same two, and there for ever: an actor that is stuck may outlive all that
+ * knew it. NULL: PL_EBUSY. */
+PL_API const pl_actor_ops_t *pl_actor_kind(const pl_actor_ops_t *like, const char *name,
+                                           pl_error_t *err);
+
 /* ---- Answering: what a callee can do ---- */
 
 PL_API int pl_progress(pl_call_t *call, const void *fields);  /* use the typed ones
@@ -236,6 +242,8 @@ PL_API uint64_t pl_spawn(void *self, const pl_actor_ops_t *ops, pl_where_t where
 
 /* Says that `start` went well: sends its progress "ready". */
 PL_API void pl_actor_ready(void *self);
+/* The same of one that meets its likes on other ranks: what they must be told in join. */
+PL_API void pl_actor_ready_at(void *self, const char *address);
 
 /* Whether a call is this actor's own `start`: what on_cancel() asks first. */
 PL_API bool pl_is_life(void *self, const pl_call_t *call);

@@ -71,8 +71,8 @@ static inline bool pl_varies(const pl_field_t *field)
 
 /* Batches of one size share a plan. */
 typedef struct pl_batch_size {
-    int64_t count;                             /* samples */
-    int64_t length;                            /* of fields that vary; 0: none does */
+    int64_t count;                                 /* samples */
+    int64_t length;                                /* of fields that vary; 0: none does */
 } pl_batch_size_t;
 
 #define PL_SIZES_MOST 16
@@ -85,9 +85,9 @@ typedef struct pl_layout {
         int64_t samples;
         int field_count;
         pl_field_t field[PL_FIELDS];
-        int64_t batch_size;                  /* of all batches but the last */
+        int64_t batch_size;                              /* of all batches but the last */
         int size_count;
-        pl_batch_size_t size[PL_SIZES_MOST];    /* the largest first */
+        pl_batch_size_t size[PL_SIZES_MOST];                /* the largest first */
     } stage[PL_PREDICT + 1];
 } pl_layout_t;
 
@@ -206,6 +206,24 @@ typedef struct pl_graph_holder {
 
 /* Takes the graph over, also on failure. */
 PL_API pl_graph_holder_t *pl_graph_hold(pl_graph_t **graph_p, pl_error_t *err);
+
+/* How elements of several ranks become one. */
+typedef enum pl_reduction {
+    PL_REDUCE_SUM,
+    PL_REDUCE_MAX,
+} pl_reduction_t;
+
+#define PL_ADDRESS_TEXT 256
+
+/* Memory that a collective lends: what ranks reduce lies in it.  Who has a reference may
+ * read and write it while no operation on that part of it is under way; after an abort
+ * other ranks may still write into it. */
+typedef struct pl_lent {
+    pl_object_t object;
+    void *data;                                          /* [bytes], on a page boundary */
+    size_t bytes;
+    uint32_t number;                                        /* the same on all ranks */
+} pl_lent_t;
 
 #ifdef __cplusplus
 }

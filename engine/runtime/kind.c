@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/actor.h"
 #include "runtime/message.h"
 
 #define KINDS_MOST 1024
+#define TABLES_MOST 64
 
 typedef struct kind {
     char name[48];
@@ -56,4 +58,27 @@ int pl_kind_level(uint32_t kind)
 {
     const kind_t *k = kind_of(kind);
     return k ? k->level : 0;
+}
+
+const pl_actor_ops_t *pl_actor_kind(const pl_actor_ops_t *like, const char *name,
+                                    pl_error_t *err)
+{
+    static pl_actor_ops_t tables[TABLES_MOST];
+    int k = 0;
+    pthread_mutex_lock(&kind_lock);
+    while (k < TABLES_MOST && tables[k].name
+           && (tables[k].name != name || tables[k].handlers != like->handlers))
+        k++;
+    if (k < TABLES_MOST && !tables[k].name) {
+        tables[k] = *like;
+        tables[k].name = name;
+    }
+    pthread_mutex_unlock(&kind_lock);
+    if (k < TABLES_MOST)
+        return &tables[k];
+    pl_fail(err, PL_EBUSY,
+            "more than %d kinds of accelerators and collectives in one "
+            "process",
+            TABLES_MOST);
+    return NULL;
 }

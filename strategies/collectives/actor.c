@@ -1,0 +1,381 @@
+/* actor.c - the collective actor: what moves bytes among ranks, on a thread of its own,
+ * driven by messages
+ *
+ * It turns messages into operations of the table (collective.h), keeps those that have to
+ * wait, and turns their ends into replies.  A rank that fails, or is asked for no more,
+ * tells the others: nobody waits for a rank that does not come. */
+#include "strategies/collectives/actor.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/bind.h"
+#include "base/error.h"
+
+/* A call, from when it came to its end. */
+typedef struct entry {
+    pl_operation_t op;                                      /* first: done() gets it */
+    struct collective *owner;
+    pl_call_t *call;
+    struct entry *next;
+    unsigned char arrived[];                                /* [world size] */
+} entry_t;
+
+typedef struct collective {
+    pl_collective_part_t *part;                             /* counted */
+    const pl_collective_ops_t *ops;
+    bool opened;
+    pl_world_t world;                                       /* size 0: not joined */
+    char *addresses;                                        /* what world points into */
+    entry_t *first, **last;                                 /* the first is under way, if
+                                                               any is */
+    bool under_way, starting;
+} collective_t;
+
+/* ---- its part ---- */
+
+static void part_release(pl_object_t *object)
+{
+    pl_collective_part_t *part = (pl_collective_part_t *)object;
+    pl_instance_release(&part->part);
+    pl_text_free((char *)(uintptr_t)part->seat.host);
+    if (part->seat.key)
+        explicit_bzero((unsigned char *)(uintptr_t)part->seat.key, PL_JOB_KEY_BYTES);
+    pl_free((unsigned char *)(uintptr_t)part->seat.key);
+    pl_free(part);
+}
+
+static bool seat_copy(pl_seat_t *own, const pl_seat_t *seat)
+{
+    unsigned char *key = seat->key ? pl_alloc(PL_JOB_KEY_BYTES) : NULL;
+    own->host = seat->host ? pl_strdup(seat->host) : NULL;
+    own->key = key;
+    if (key)
+        memcpy(key, seat->key, PL_JOB_KEY_BYTES);
+    return !seat->host == !own->host && !seat->key == !key;
+}
+
+pl_collective_part_t *pl_collective_part_new(pl_instance_t *instance,
+                                             const pl_seat_t *seat, pl_error_t *err)
+{
+    pl_collective_part_t *part = pl_alloc(sizeof *part);
+    if (!part) {
+        pl_instance_release(instance);
+        pl_no_memory(err);
+        return NULL;
+    }
+    pl_object_init(&part->object, part_release);
+    part->part = *instance;
+    *instance = (pl_instance_t){0};
+    if (!seat || seat_copy(&part->seat, seat))
+        return part;
+    pl_object_unref(part);
+    pl_no_memory(err);
+    return NULL;
+}
+
+/* ---- the queue ---- */
+
+static entry_t *entry_take(collective_t *c)
+{
+    entry_t *entry = c->first;
+    c->first = entry->next;
+    if (!c->first)
+        c->last = &c->first;
+    return entry;
+}
+
+static void entry_free(entry_t *entry)
+{
+    if (entry->op.want.move == PL_MOVE_lend_memory)
+        pl_object_unref(entry->op.memory);
+    pl_free(entry);
+}
+
+static void entry_end(entry_t *entry, const pl_error_t *err)
+{
+    pl_error_t told;
+    if (err) {
+        told = *err;
+        pl_pass(&told, "%s", pl_move_name(entry->op.want.move));
+        pl_call_fail(entry->call, &told);
+    } else if (entry->op.want.move == PL_MOVE_lend_memory) {
+        pl_reply_lend_memory(entry->call, &(pl_lend_memory_reply_t){
+                                              .memory = &entry->op.memory->object});
+    } else {
+        pl_reply(entry->call, &(pl_barrier_reply_t){0});
+    }
+    entry_free(entry);
+}
+
+static int operation_begin(const collective_t *c, pl_operation_t *op, pl_error_t *err)
+{
+    int (*const slots[])(void *, pl_operation_t *, pl_error_t *) = {
+#define PL_X(name) c->ops->name,
+        PL_MOVES(PL_X)
+#undef PL_X
+    };
+    if (!slots[op->want.move])
+        return pl_fail(err, PL_EUNSUPPORTED, "the collective \"%s\" has none",
+                       c->ops->name);
+    return slots[op->want.move](c->part->part.self, op, err);
+}
+
+static void queue_go_on(collective_t *c);
+
+/* What fails here fails everywhere. */
+static void operation_done(pl_operation_t *op, const pl_error_t *err)
+{
+    collective_t *c = ((entry_t *)op)->owner;
+    c->under_way = false;
+    pl_error_t why = err ? *err : (pl_error_t){0};
+    entry_end(entry_take(c), err);
+    if (err)
+        c->ops->abort(c->part->part.self, &why);
+    queue_go_on(c);
+}
+
+static void queue_go_on(collective_t *c)
+{
+    if (c->starting)
+        return;
+    c->starting = true;
+    while (c->first && !c->under_way) {
+        pl_error_t err = {0};
+        c->under_way = true;
+        if (operation_begin(c, &c->first->op, &err) == PL_OK)
+            continue;
+        c->under_way = false;
+        c->ops->abort(c->part->part.self, &err);
+        entry_end(entry_take(c), &err);
+    }
+    c->starting = false;
+}
+
+static int enqueue(collective_t *c, pl_call_t *call, const pl_want_t *want,
+                   pl_object_t *memory, pl_error_t *err)
+{
+    if (!c->world.size)
+        return pl_fail(err, PL_ESTATE, "%s before join", pl_move_name(want->move));
+    entry_t *entry = pl_alloc(sizeof *entry + (size_t)c->world.size);
+    if (!entry)
+        return pl_no_memory(err);
+    entry->op = (pl_operation_t){.want = *want,
+                                 .world = &c->world,
+                                 .memory = (pl_lent_t *)memory,
+                                 .arrived = entry->arrived,
+                                 .done = operation_done};
+    entry->op.want.memory = memory ? entry->op.memory->number : 0;
+    entry->owner = c;
+    entry->call = call;
+    *c->last = entry;
+    c->last = &entry->next;
+    queue_go_on(c);
+    return PL_OK;
+}
+
+/* ---- its life ---- */
+
+static void collective_advance(void *self)
+{
+    collective_t *c = self;
+    c->ops->advance(c->part->part.self);
+}
+
+static int on_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)call;
+    collective_t *c = self;
+    char address[PL_ADDRESS_TEXT] = "";
+    int descriptor = -1;
+    c->last = &c->first;
+    c->part = pl_object_ref(body->start.context);
+    c->ops = c->part->part.ops;
+    c->opened = true;                             /* close() also after a failed open() */
+    int code = c->ops->open(c->part->part.self, &c->part->seat, address, &descriptor,
+                            err);
+    if (code == PL_OK)
+        code = pl_watch(self, descriptor, collective_advance, err);
+    if (code == PL_OK)
+        pl_actor_ready_at(self, address);
+    return code;
+}
+
+/* Cuts the text into lines. */
+static int addresses_cut(char *text, const char **address, int size, pl_error_t *err)
+{
+    int count = 0;
+    char *rest = text;
+    for (char *line; (line = strsep(&rest, "\n")) != NULL && *line; count++)
+        if (count < size)
+            address[count] = line;
+    if (count == size)
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL, "%d addresses for %d ranks", count, size);
+}
+
+static int on_join(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    collective_t *c = self;
+    const pl_join_t *msg = &body->join;
+    if (c->world.size)
+        return pl_fail(err, PL_ESTATE, "the ranks have met already");
+    if (!msg->world_size || msg->world_size > PL_RANKS_MOST
+        || msg->rank >= msg->world_size)
+        return pl_fail(err, PL_EINVAL, "rank %u of %u: at most %d ranks can be",
+                       msg->rank, msg->world_size, PL_RANKS_MOST);
+    const char **address = pl_alloc_array(msg->world_size, sizeof *address);
+    pl_text_free(c->addresses);
+    pl_free((char **)(uintptr_t)c->world.address);
+    c->addresses = pl_strdup(msg->addresses);
+    c->world = (pl_world_t){.address = address};
+    if (!address || !c->addresses)
+        return pl_no_memory(err);
+    int code = addresses_cut(c->addresses, address, (int)msg->world_size, err);
+    if (code != PL_OK)
+        return code;
+    c->world.rank = (int)msg->rank, c->world.size = (int)msg->world_size;
+    return enqueue(c, call, &(pl_want_t){.move = PL_MOVE_join}, NULL, err);
+}
+
+/* Nobody waits for this any more, so nobody can wait for what comes after it. */
+static void give_up(collective_t *c)
+{
+    char text[PL_ARRIVED_TEXT];
+    pl_error_t why;
+    pl_fail(&why, PL_ETIMEOUT, "its time has passed: %s",
+            pl_arrived_text(c->first->arrived, c->world.size, text));
+    c->ops->abort(c->part->part.self, &why);
+}
+
+static void on_cancel(void *self, pl_call_t *call)
+{
+    collective_t *c = self;
+    if (pl_is_life(self, call)) {
+        if (c->under_way)
+            c->ops->abort(c->part->part.self,
+                          &(pl_error_t){.code = PL_ECANCELLED, .text = "it is ending"});
+        pl_actor_end(self, NULL);
+        return;
+    }
+    for (entry_t *entry = c->first; entry; entry = entry->next)
+        if (entry->call == call) {
+            give_up(c);
+            return;
+        }
+}
+
+static void collective_release(void *self)
+{
+    collective_t *c = self;
+    if (c->opened)
+        c->ops->close(c->part->part.self);
+    while (c->first)                         /* their calls are answered by the runtime */
+        entry_free(entry_take(c));
+    pl_object_unref(c->part);
+    pl_text_free(c->addresses);
+    pl_free((char **)(uintptr_t)c->world.address);
+}
+
+/* ---- calls ---- */
+
+static int on_lend_memory(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
+{
+    const pl_want_t want = {.move = PL_MOVE_lend_memory,
+                            .count = body->lend_memory.bytes};
+    return enqueue(self, call, &want, NULL, err);
+}
+
+static int on_all_reduce(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
+{
+    const pl_all_reduce_t *msg = &body->all_reduce;
+    const pl_want_t want = {.move = PL_MOVE_all_reduce,
+                            .dtype = msg->dtype,
+                            .reduction = msg->reduction,
+                            .offset = msg->offset,
+                            .count = msg->count};
+    return enqueue(self, call, &want, msg->memory, err);
+}
+
+static int on_reduce_scatter(void *self, pl_call_t *call, const pl_body_t *body,
+                             pl_error_t *err)
+{
+    const pl_reduce_scatter_t *msg = &body->reduce_scatter;
+    const pl_want_t want = {.move = PL_MOVE_reduce_scatter,
+                            .dtype = msg->dtype,
+                            .reduction = msg->reduction,
+                            .offset = msg->offset,
+                            .count = msg->count};
+    return enqueue(self, call, &want, msg->memory, err);
+}
+
+static int on_all_gather(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
+{
+    const pl_all_gather_t *msg = &body->all_gather;
+    const pl_want_t want = {.move = PL_MOVE_all_gather,
+                            .dtype = msg->dtype,
+                            .offset = msg->offset,
+                            .count = msg->count};
+    return enqueue(self, call, &want, msg->memory, err);
+}
+
+static int on_broadcast(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    const pl_broadcast_t *msg = &body->broadcast;
+    const pl_want_t want = {.move = PL_MOVE_broadcast,
+                            .dtype = msg->dtype,
+                            .root = msg->root,
+                            .offset = msg->offset,
+                            .count = msg->count};
+    return enqueue(self, call, &want, msg->memory, err);
+}
+
+static int on_barrier(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)body;
+    return enqueue(self, call, &(pl_want_t){.move = PL_MOVE_barrier}, NULL, err);
+}
+
+static int on_abort(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)err;
+    collective_t *c = self;
+    pl_error_t why;
+    pl_fail(&why, PL_ECANCELLED, "%s", body->abort.reason);
+    c->ops->abort(c->part->part.self, &why);
+    return pl_reply_abort(call, &(pl_abort_reply_t){0});
+}
+
+static const pl_handler_t collective_handlers[] = {
+    PL_ON(start, on_start),
+    PL_ON(join, on_join),
+    PL_ON(lend_memory, on_lend_memory),
+    PL_ON(all_reduce, on_all_reduce),
+    PL_ON(reduce_scatter, on_reduce_scatter),
+    PL_ON(all_gather, on_all_gather),
+    PL_ON(broadcast, on_broadcast),
+    PL_ON(barrier, on_barrier),
+    PL_ON(abort, on_abort),
+    PL_HANDLERS_END,
+};
+
+static const pl_actor_ops_t collective_actor = {
+    .help = "bytes among ranks",
+    .size = sizeof(collective_t),
+    .role = "collective",
+    .level = PL_LEVEL_COLLECTIVE,
+    .handlers = collective_handlers,
+    .credit = 1024,
+    .on_cancel = on_cancel,
+    .release = collective_release,
+};
+
+const pl_actor_ops_t *pl_collective_actor(const char *name, pl_error_t *err)
+{
+    const pl_part_t *part = pl_part_find("collective", name, err);
+    return part ? pl_actor_kind(&collective_actor, part->name, err) : NULL;
+}

@@ -1,0 +1,207 @@
+/* collective.c - what all collectives share: chunks, checks, texts, memory to lend */
+#include "strategies/collectives/collective.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "strategies/collectives/tree.h"
+
+enum {
+    CHUNK_STEP = 16
+};                                      /* elements: a cache line of the shortest that are
+                                           reduced */
+
+const char *pl_move_name(uint32_t move)
+{
+    static const char *const names[] = {
+#define PL_X(name) #name,
+        PL_MOVES(PL_X)
+#undef PL_X
+    };
+    return move < PL_MOVE_COUNT ? names[move] : "?";
+}
+
+void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first, uint64_t *length)
+{
+    uint64_t part = count / (uint64_t)size + (count % (uint64_t)size > 0);
+    part = (part + CHUNK_STEP - 1) / CHUNK_STEP * CHUNK_STEP;
+    const uint64_t from = part * (uint64_t)rank;
+    *first = from < count ? from : count;
+    *length = count - *first < part ? count - *first : part;
+}
+
+size_t pl_dtype_bytes(uint32_t dtype)
+{
+    static const size_t bytes[] = {
+        [PL_F32] = 4, [PL_F64] = 8,  [PL_I32] = 4, [PL_I64] = 8,
+        [PL_U8] = 1,  [PL_BF16] = 2, [PL_F16] = 2};
+    return dtype < sizeof bytes / sizeof *bytes ? bytes[dtype] : 0;
+}
+
+static int elements_check(const pl_operation_t *op, pl_error_t *err)
+{
+    const pl_want_t *want = &op->want;
+    const char *name = pl_move_name(want->move);
+    const size_t bytes = pl_dtype_bytes(want->dtype);
+    if (!bytes || !op->memory || want->memory != op->memory->number)
+        return pl_fail(err, PL_EINVAL, "%s of elements of type %u without lent memory",
+                       name, want->dtype);
+    if (want->offset % bytes || want->offset > op->memory->bytes
+        || want->count > (op->memory->bytes - want->offset) / bytes)
+        return pl_fail(err, PL_EINVAL,
+                       "%s of %llu elements at byte %llu of lent memory %u, which has "
+                       "%zu bytes",
+                       name, (unsigned long long)want->count,
+                       (unsigned long long)want->offset, op->memory->number,
+                       op->memory->bytes);
+    return PL_OK;
+}
+
+int pl_operation_check(const pl_operation_t *op, int size, pl_error_t *err)
+{
+    const pl_want_t *want = &op->want;
+    const bool reduces = want->move == PL_MOVE_all_reduce
+                         || want->move == PL_MOVE_reduce_scatter;
+    if (want->move == PL_MOVE_join || want->move == PL_MOVE_lend_memory
+        || want->move == PL_MOVE_barrier)
+        return PL_OK;
+    if (reduces && !pl_tree_can(want->dtype, want->reduction))
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "%s by reduction %u of elements of type %u: sums and maxima of "
+                       "float32, float64 and int64 can be",
+                       pl_move_name(want->move), want->reduction, want->dtype);
+    if (want->move == PL_MOVE_broadcast && want->root >= (uint32_t)size)
+        return pl_fail(err, PL_EINVAL, "broadcast from rank %u of %d", want->root, size);
+    return elements_check(op, err);
+}
+
+/* The ranks that have come, or have not: "rank 0, rank 2"; the text ends early when
+ * there are many. */
+static int ranks_list(const unsigned char *arrived, int size, bool here, char *text,
+                      size_t room)
+{
+    int listed = 0;
+    size_t at = 0;
+    text[0] = '\0';
+    for (int rank = 0; rank < size; rank++) {
+        if ((arrived[rank] != 0) != here)
+            continue;
+        if (room - at < 24) {
+            snprintf(text + at, room - at, ", …");
+            break;
+        }
+        at += (size_t)snprintf(text + at, room - at, "%srank %d", listed++ ? ", " : "",
+                               rank);
+    }
+    return listed;
+}
+
+const char *pl_arrived_text(const unsigned char *arrived, int size,
+                            char text[PL_ARRIVED_TEXT])
+{
+    char here[80], missing[80];
+    int there = ranks_list(arrived, size, true, here, sizeof here);
+    if (ranks_list(arrived, size, false, missing, sizeof missing))
+        snprintf(text, PL_ARRIVED_TEXT, "%s had come, %s had not",
+                 there ? here : "nobody", missing);
+    else
+        snprintf(text, PL_ARRIVED_TEXT, "all ranks had come");
+    return text;
+}
+
+int pl_want_compare(const pl_want_t *own, int rank, const pl_want_t *theirs,
+                    pl_error_t *err)
+{
+    if (!memcmp(own, theirs, sizeof *own))
+        return PL_OK;
+    return pl_fail(err, PL_EPROTOCOL,
+                   "the ranks do not do the same: rank %d begins %s of %llu elements of "
+                   "type %u, this rank %s of %llu of type %u",
+                   rank, pl_move_name(theirs->move), (unsigned long long)theirs->count,
+                   theirs->dtype, pl_move_name(own->move), (unsigned long long)own->count,
+                   own->dtype);
+}
+
+static void chunk_copy(const pl_want_t *want, int size, int rank, const void *from,
+                       void *own)
+{
+    uint64_t first, length;
+    const size_t bytes = pl_dtype_bytes(want->dtype);
+    pl_chunk_of(want->count, size, rank, &first, &length);
+    memcpy((char *)own + first * bytes, (const char *)from + first * bytes,
+           length * bytes);
+}
+
+void pl_few_elements(const pl_want_t *want, int size, const void **in, void *own)
+{
+    if (want->move == PL_MOVE_broadcast)
+        memcpy(own, in[want->root], want->count * pl_dtype_bytes(want->dtype));
+    else if (want->move == PL_MOVE_all_gather)
+        for (int other = 0; other < size; other++)
+            chunk_copy(want, size, other, in[other], own);
+    else
+        pl_tree_reduce(own, in, size, want->count, want->dtype, want->reduction);
+}
+
+/* ---- memory ---- */
+
+static size_t whole_pages(size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return bytes ? (bytes + page - 1) / page * page : page;
+}
+
+static void lent_release(pl_object_t *object)
+{
+    pl_lent_t *lent = (pl_lent_t *)object;
+    munmap(lent->data, whole_pages(lent->bytes));
+    pl_free(lent);
+}
+
+/* Pages are taken now, so that what is not there is an error and not a signal later. */
+static int shared_make(size_t bytes, pl_error_t *err)
+{
+    int fd = memfd_create("paceline", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return pl_fail(err, PL_EIO, "no memory can be shared: %s", strerror(errno));
+    int code = posix_fallocate(fd, 0, (off_t)bytes);
+    if (code == 0
+        && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        return fd;
+    close(fd);
+    return pl_fail(err, PL_ENOMEM, "%zu bytes to share among ranks are not there: %s",
+                   bytes, strerror(code ? code : errno));
+}
+
+pl_lent_t *pl_lent_new(size_t bytes, uint32_t number, int *fd, pl_error_t *err)
+{
+    pl_lent_t *lent = bytes <= SIZE_MAX / 4 ? pl_alloc(sizeof *lent) : NULL;
+    if (!lent) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    const size_t pages = whole_pages(bytes);
+    int file = shared_make(pages, err);
+    *lent = (pl_lent_t){.bytes = bytes, .number = number, .data = MAP_FAILED};
+    pl_object_init(&lent->object, lent_release);
+    if (file >= 0)
+        lent->data = mmap(NULL, pages, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                          file, 0);
+    if (file >= 0 && lent->data == MAP_FAILED)
+        pl_fail(err, PL_ENOMEM, "%zu bytes cannot be mapped: %s", bytes, strerror(errno));
+    if (file >= 0 && (lent->data == MAP_FAILED || !fd))
+        close(file);
+    if (lent->data == MAP_FAILED) {
+        pl_free(lent);
+        return NULL;
+    }
+    if (fd)
+        *fd = file;
+    return lent;
+}

@@ -1,0 +1,160 @@
+/* collective.h - the role of a collective: what moves and reduces bytes among ranks
+ *
+ * The table below is all that a new way of moving bytes has to fill in.
+ * strategies/collectives/actor.c is the actor that owns one and turns messages into calls
+ * of this table, on a thread of its own; a strategy never calls it.
+ *
+ * Nothing here blocks: an operation is begun, and when it is over, soon or much later,
+ * its done() is called; whatever a collective waits for can be waited for by one
+ * descriptor.  One operation is under way at a time, and all ranks begin the same ones in
+ * the same order. Once one has failed, or was aborted, all that follow fail: the ranks
+ * must meet anew, and what was in lent memory is lost.
+ *
+ * Same bits: an element's sum over ranks is that of the canonical tree (tree.h), whatever
+ * moves it and however it is cut. */
+#ifndef PL_COLLECTIVES_COLLECTIVE_H
+#define PL_COLLECTIVES_COLLECTIVE_H
+
+#include "paceline.h"
+#include "runtime/cargo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PL_RANKS_MOST 1024
+#define PL_JOB_KEY_BYTES 32
+
+/* X(name): the operations, under their names in messages.def. */
+#define PL_MOVES(X) \
+    X(join) \
+    X(lend_memory) \
+    X(all_reduce) \
+    X(reduce_scatter) \
+    X(all_gather) \
+    X(broadcast) \
+    X(barrier)
+
+typedef enum pl_move {
+#define PL_X(name) PL_MOVE_##name,
+    PL_MOVES(PL_X)
+#undef PL_X
+        PL_MOVE_COUNT
+} pl_move_t;
+
+/* What all ranks must ask for alike: numbers alone, so that it can be sent and compared
+ * as bytes. */
+typedef struct pl_want {
+    uint32_t move;                                          /* pl_move_t */
+    uint32_t dtype, reduction;                              /* pl_dtype_t, pl_reduction_t;
+                                                               0 where neither matters */
+    uint32_t root;                                          /* of broadcast */
+    uint64_t memory;                                        /* number of the lent one */
+    uint64_t offset;                                        /* in it, bytes */
+    uint64_t count;                                         /* elements; lend_memory:
+                                                               bytes */
+} pl_want_t;
+
+/* Who meets whom. */
+typedef struct pl_world {
+    int rank, size;
+    const char *const *address;                  /* [size], what open() of each rank told;
+                                                    own included */
+} pl_world_t;
+
+/* One operation; its owner's, alive and unchanged until done. */
+typedef struct pl_operation {
+    pl_want_t want;
+    const pl_world_t *world;         /* of join; until done */
+    pl_lent_t *memory;               /* what the elements lie in, from want.offset on; of
+                                        lend_memory filled in: counted, the owner's */
+    unsigned char *arrived;          /* [world size], zeroed; 1: that rank has come, 0: it
+                                        is one that is waited for */
+    /* To be called once, from inside the function that began it, advance() or abort();
+     * err NULL when it went well. */
+    void (*done)(struct pl_operation *op, const pl_error_t *err);
+} pl_operation_t;
+
+/* Where a rank sits: what a collective is opened with. */
+typedef struct pl_seat {
+    const char *host;               /* address of this machine as the other ranks reach it
+                                       [loopback] */
+    const unsigned char *key;       /* [PL_JOB_KEY_BYTES] of the job, for what goes over
+                                       wires  [there is none] */
+} pl_seat_t;
+
+/* Every function runs on the collective's own thread.  Where one that begins an operation
+ * returns an error, done() is not called. */
+typedef struct pl_collective_ops {
+    PL_PART;
+    /* Prepares to be met: address (one line) is what the other ranks' join() must be told
+     * of this one, and descriptor, there until close(), what can be read when advance()
+     * is due. */
+    int (*open)(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
+                int *descriptor, pl_error_t *err);
+    /* Meets the ranks of op->world; once. */
+    int (*join)(void *self, pl_operation_t *op, pl_error_t *err);
+    /* Memory for operations, want.count bytes, zeroed, on page boundaries; its numbers
+     * count from 0.  It stays until nobody refers to it. */
+    int (*lend_memory)(void *self, pl_operation_t *op, pl_error_t *err);
+    /* In place: afterwards all ranks have the reduced elements.  [PL_EUNSUPPORTED; so
+     * below] */
+    int (*all_reduce)(void *self, pl_operation_t *op, pl_error_t *err);
+    /* The same, but each rank has its pl_chunk_of() alone; the rest is undefined. */
+    int (*reduce_scatter)(void *self, pl_operation_t *op, pl_error_t *err);
+    /* Each rank gives its pl_chunk_of(); afterwards all have all. */
+    int (*all_gather)(void *self, pl_operation_t *op, pl_error_t *err);
+    /* All get the elements of want.root. */
+    int (*broadcast)(void *self, pl_operation_t *op, pl_error_t *err);
+    /* Done when all have begun it. */
+    int (*barrier)(void *self, pl_operation_t *op, pl_error_t *err);
+    /* Does what can be done now, without waiting; for a millisecond or so. */
+    void (*advance)(void *self);
+    /* Ends all that it does, and all that the other ranks do with it; the operation under
+     * way is done with this error, theirs with PL_EPEER and its text. */
+    void (*abort)(void *self, const pl_error_t *why);
+    void (*close)(void *self);             /* lets go of all but lent memory; also after a
+                                              failed open */
+} pl_collective_ops_t;
+
+/* ---- What collectives share: collective.c ---- */
+
+/* "all_reduce" */
+const char *pl_move_name(uint32_t move);
+
+/* Of `count` elements in `size` parts, that of a rank; they come in the order of ranks,
+ * begin on cache lines where the elements do, and may be empty. */
+PL_API void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first,
+                        uint64_t *length);
+
+/* Bytes of an element, 0: there is no such type. */
+size_t pl_dtype_bytes(uint32_t dtype);
+
+/* Whether an operation can be begun by a rank of so many. */
+int pl_operation_check(const pl_operation_t *op, int size, pl_error_t *err);
+
+/* "rank 0, rank 2 had come, rank 1 had not" */
+#define PL_ARRIVED_TEXT 200
+const char *pl_arrived_text(const unsigned char *arrived, int size,
+                            char text[PL_ARRIVED_TEXT]);
+
+/* PL_EPROTOCOL when another rank wants something else. */
+int pl_want_compare(const pl_want_t *own, int rank, const pl_want_t *theirs,
+                    pl_error_t *err);
+
+/* A whole operation on few elements, when those of all ranks are here: in[] by rank, of
+ * all_gather and broadcast only what that rank gives.  own gets them; it is none of
+ * in[]. */
+void pl_few_elements(const pl_want_t *want, int size, const void **in, void *own);
+
+/* Memory that can be lent and mapped by others: *fd is its descriptor, the caller's
+ * [not wanted].  Sealed: nobody can make it shorter. */
+pl_lent_t *pl_lent_new(size_t bytes, uint32_t number, int *fd, pl_error_t *err);
+
+extern const pl_collective_ops_t pl_shm_collective;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,471 @@
+/* shm.c - the collective of one machine: ranks reduce in each other's memory
+ *
+ * Lent memory is mapped by all ranks, be they processes or threads of one.  When all have
+ * begun an operation, each reduces its chunk of the elements, reading where they lie and
+ * writing the result to where all want it; when all have finished, it is over.  Few
+ * elements are laid out beside the news that one has begun, and each rank reduces all of
+ * them for itself: there is nothing to wait for a second time.
+ *
+ * Who waits looks for a moment, then sleeps until it is rung (shm_meet.c).  The moment
+ * grows while it is worth it and shrinks while it is not; where there are fewer
+ * processors than ranks there is none. */
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "strategies/collectives/shm.h"
+#include "strategies/collectives/tree.h"
+
+enum { SLICE_BYTES = 32 << 10, LOOKS = 16 };
+
+static const int64_t TURN = PL_MILLISECOND;
+
+/* ---- the end of an operation ---- */
+
+static void op_end(shm_t *s, const pl_error_t *err)
+{
+    pl_operation_t *op = s->op;
+    s->op = NULL;
+    if (op)
+        op->done(op, err);
+}
+
+void shm_break(shm_t *s, const pl_error_t *why)
+{
+    if (!s->broken.code)
+        s->broken = *why;
+    op_end(s, &s->broken);
+}
+
+/* ---- waiting ---- */
+
+static inline void look_aside(void)
+{
+#if defined __x86_64__ || defined __i386__
+    __builtin_ia32_pause();
+#endif
+}
+
+static bool is_there(const shm_t *s, int rank)
+{
+    const shm_control_t *control = s->peer[rank].control;
+    const uint64_t *counter = s->phase == SHM_ENTERING ? &control->entered
+                                                       : &control->finished;
+    return __atomic_load_n(counter, __ATOMIC_SEQ_CST) >= s->number;
+}
+
+/* The first that has not come, or -1. */
+static int missing(const shm_t *s)
+{
+    int first = -1;
+    for (int rank = s->size - 1; rank >= 0; rank--) {
+        const bool there = is_there(s, rank);
+        s->op->arrived[rank] = there;
+        if (!there)
+            first = rank;
+    }
+    return first;
+}
+
+/* Awake, as long as that is worth it; -> as missing(). */
+static int look(shm_t *s)
+{
+    int rank = missing(s);
+    if (rank < 0 || !s->patience)
+        return rank;
+    const int64_t until = pl_now() + s->patience;
+    do {
+        for (int k = 0; k < LOOKS && !is_there(s, rank); k++)
+            look_aside();
+        rank = missing(s);
+    } while (rank >= 0 && pl_now() < until);
+    return rank;
+}
+
+/* A wait is over that looking could have been enough for, or not. */
+static void patience_learn(shm_t *s)
+{
+    const int64_t least = s->patience_most / 16;
+    if (pl_now() - s->since < 2 * s->patience_most)
+        s->patience = s->patience_most;
+    else
+        s->patience = s->patience / 2 > least ? s->patience / 2 : least;
+    s->since = 0;
+}
+
+/* Who has not come and is gone never will. */
+static void fail_if_left(shm_t *s)
+{
+    for (int rank = 0; rank < s->size; rank++)
+        if (s->peer[rank].left && !is_there(s, rank)) {
+            pl_error_t err;
+            pl_fail(&err, PL_EPEER,
+                    "rank %d is gone in the middle of %s: its process or thread has "
+                    "ended",
+                    rank, pl_move_name(s->op->want.move));
+            shm_break(s, &err);
+            return;
+        }
+}
+
+/* Whether all have come; false also when it cannot be, and the operation has failed. */
+static bool all_there(shm_t *s)
+{
+    int rank = look(s);
+    if (rank >= 0) {
+        if (!s->since)
+            s->since = pl_now();
+        __atomic_store_n(&s->own->asleep, 1, __ATOMIC_SEQ_CST);
+        rank = missing(s);            /* again: who came before that store did not ring */
+    }
+    if (rank < 0 && s->since)
+        patience_learn(s);
+    if (rank >= 0)
+        fail_if_left(s);
+    return rank < 0;
+}
+
+/* ---- beginning ---- */
+
+/* Where a rank's elements are read. */
+static const void *source_of(const shm_t *s, int rank)
+{
+    const pl_want_t *want = &s->op->want;
+    const shm_peer_t *peer = &s->peer[rank];
+    if (s->small)
+        return peer->control->small[s->number & 1];
+    return (const char *)peer->block[want->memory].data + want->offset;
+}
+
+static bool has_elements(const pl_want_t *want)
+{
+    return want->move != PL_MOVE_barrier && want->move != PL_MOVE_lend_memory;
+}
+
+static bool memory_missing(const shm_t *s)
+{
+    for (int rank = 0; rank < s->size; rank++)
+        if (s->op->want.memory >= (uint64_t)s->peer[rank].block_count)
+            return true;
+    return false;
+}
+
+/* All have begun: what each wants has to be the same, and to be mapped here.  False: the
+ * operation has failed. */
+static bool agreed(shm_t *s)
+{
+    const pl_want_t *want = &s->op->want;
+    pl_error_t err;
+    for (int rank = 0; rank < s->size; rank++)
+        if (pl_want_compare(want, rank, &s->peer[rank].control->want[s->number & 1], &err)
+            != PL_OK) {
+            shm_break(s, &err);
+            return false;
+        }
+    if (want->move == PL_MOVE_barrier)
+        return true;
+    if (memory_missing(s))
+        shm_listen(s);           /* it was announced before the news that one has begun */
+    if (s->op && memory_missing(s)) {
+        pl_fail(&err, PL_EPROTOCOL, "a rank has not announced lent memory %llu",
+                (unsigned long long)want->memory);
+        shm_break(s, &err);
+    }
+    if (!s->op)
+        return false;
+    for (int rank = 0; rank < s->size && has_elements(want); rank++)
+        s->in[rank] = source_of(s, rank);
+    return true;
+}
+
+/* ---- working ---- */
+
+/* The k-th thing this rank has to do: reduce a range (from < 0) or copy it from a rank;
+ * false: there is no such. */
+static bool piece_of(const shm_t *s, int k, int *from, uint64_t *first, uint64_t *length)
+{
+    const pl_want_t *want = &s->op->want;
+    if (k >= (want->move == PL_MOVE_all_gather ? s->size : 1))
+        return false;
+    *from = want->move == PL_MOVE_all_gather  ? k
+            : want->move == PL_MOVE_broadcast ? (int)want->root
+                                              : -1;
+    if (want->move == PL_MOVE_broadcast)
+        *first = 0, *length = want->count;
+    else
+        pl_chunk_of(want->count, s->size, *from < 0 ? s->rank : *from, first, length);
+    if (*from == s->rank)
+        *length = 0;
+    return true;
+}
+
+static char *own_elements(const shm_t *s)
+{
+    return (char *)s->op->memory->data + s->op->want.offset;
+}
+
+/* While it is near, the result goes to all that want it. */
+static void slice_reduce(shm_t *s, uint64_t first, uint64_t n)
+{
+    const pl_want_t *want = &s->op->want;
+    const size_t size = pl_dtype_bytes(want->dtype), at = first * size;
+    char *own = own_elements(s) + at;
+    for (int rank = 0; rank < s->size; rank++)
+        s->part[rank] = (const char *)s->in[rank] + at;
+    pl_tree_reduce(own, s->part, s->size, n, want->dtype, want->reduction);
+    if (want->move != PL_MOVE_all_reduce)
+        return;
+    for (int rank = 0; rank < s->size; rank++)
+        if (rank != s->rank)
+            memcpy((char *)(uintptr_t)s->part[rank], own, n * size);
+}
+
+static void slice_do(shm_t *s, int from, uint64_t first, uint64_t n)
+{
+    const size_t size = pl_dtype_bytes(s->op->want.dtype);
+    if (from < 0)
+        slice_reduce(s, first, n);
+    else
+        memcpy(own_elements(s) + first * size, (const char *)s->in[from] + first * size,
+               n * size);
+}
+
+/* Whether all of it is done; otherwise there was so much that others of this thread have
+ * a turn. */
+static bool work(shm_t *s)
+{
+    const int64_t until = pl_now() + TURN;
+    int from;
+    uint64_t first, length;
+    for (; piece_of(s, s->piece, &from, &first, &length); s->piece++, s->piece_at = 0)
+        while (s->piece_at < length) {
+            const uint64_t left = length - s->piece_at;
+            const uint64_t most = SLICE_BYTES / pl_dtype_bytes(s->op->want.dtype);
+            if (s->piece_at && pl_now() > until)
+                return false;
+            slice_do(s, from, first + s->piece_at, left < most ? left : most);
+            s->piece_at += left < most ? left : most;
+        }
+    return true;
+}
+
+/* ---- from one phase to the next ---- */
+
+static void finish(shm_t *s)
+{
+    s->phase = SHM_FINISHING;
+    __atomic_store_n(&s->own->finished, s->number, __ATOMIC_SEQ_CST);
+    shm_ring(s);
+}
+
+/* One phase further; false: something has to come first, or the operation is over. */
+static bool step(shm_t *s)
+{
+    const uint64_t more = 1;
+    switch (s->phase) {
+    case SHM_MEETING:
+        for (int rank = 0; rank < s->size; rank++)
+            s->op->arrived[rank] = s->peer[rank].met;
+        if (!shm_all_met(s))
+            return false;
+        shm_met(s);
+        op_end(s, NULL);
+        return false;
+    case SHM_ENTERING:
+        if (!all_there(s) || !agreed(s))
+            return false;
+        s->phase = SHM_WORKING;
+        if (!s->small)
+            return true;
+        if (has_elements(&s->op->want))
+            pl_few_elements(&s->op->want, s->size, s->in, own_elements(s));
+        op_end(s, NULL);
+        return false;
+    case SHM_WORKING:
+        if (!work(s))
+            return write(s->work, &more, sizeof more) < 0;
+        finish(s);
+        return true;
+    case SHM_FINISHING:
+        if (all_there(s))
+            op_end(s, NULL);
+        return false;
+    }
+    return false;
+}
+
+static void proceed(shm_t *s)
+{
+    while (s->op && step(s))
+        continue;
+}
+
+/* ---- the table ---- */
+
+static int shm_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
+                    int *descriptor, pl_error_t *err)
+{
+    (void)seat;
+    shm_t *s = self;
+    s->epoll = s->listener = s->timer = s->work = s->own_fd = -1;
+    for (int k = 0; k < SHM_STRANGERS; k++)
+        s->stranger[k] = -1;
+    int code = shm_open_seat(s, address, err);
+    *descriptor = s->epoll;
+    return code;
+}
+
+static int may_begin(const shm_t *s, const pl_operation_t *op, pl_error_t *err)
+{
+    if (s->broken.code)
+        return pl_fail(err, s->broken.code, "%s", s->broken.text);
+    if (s->op)
+        return pl_fail(err, PL_ESTATE, "%s while %s is under way",
+                       pl_move_name(op->want.move), pl_move_name(s->op->want.move));
+    if ((s->size > 0) == (op->want.move == PL_MOVE_join))
+        return pl_fail(err, PL_ESTATE,
+                       s->size ? "the ranks have met already"
+                               : "the ranks have not met yet");
+    return PL_OK;
+}
+
+static int64_t patience_most(const shm_t *s)
+{
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0 || CPU_COUNT(&mine) < s->size)
+        return 0;
+    return s->spin_us * 1000;
+}
+
+static int shm_join(void *self, pl_operation_t *op, pl_error_t *err)
+{
+    shm_t *s = self;
+    int code = may_begin(s, op, err);
+    if (code == PL_OK)
+        code = shm_meet(s, op->world, err);
+    if (code != PL_OK)
+        return code;
+    s->patience = s->patience_most = patience_most(s);
+    s->phase = SHM_MEETING;
+    s->op = op;
+    proceed(s);
+    return PL_OK;
+}
+
+/* Tells the others that this rank has begun. */
+static int enter(shm_t *s, pl_operation_t *op, bool small)
+{
+    s->op = op;
+    s->small = small;
+    s->piece = 0, s->piece_at = 0, s->since = 0;
+    s->phase = SHM_ENTERING;
+    s->number++;
+    s->own->want[s->number & 1] = op->want;
+    __atomic_store_n(&s->own->entered, s->number, __ATOMIC_SEQ_CST);
+    shm_ring(s);
+    proceed(s);
+    return PL_OK;
+}
+
+static int shm_begin(void *self, pl_operation_t *op, pl_error_t *err)
+{
+    shm_t *s = self;
+    const pl_want_t *want = &op->want;
+    int code = may_begin(s, op, err);
+    if (code == PL_OK)
+        code = pl_operation_check(op, s->size, err);
+    if (code != PL_OK)
+        return code;
+    const size_t bytes = has_elements(want) ? want->count * pl_dtype_bytes(want->dtype)
+                                            : 0;
+    if (bytes && bytes <= SHM_SMALL)
+        memcpy(s->own->small[(s->number + 1) & 1],
+               (const char *)op->memory->data + want->offset, bytes);
+    return enter(s, op, bytes <= SHM_SMALL);
+}
+
+static int lent_keep(shm_t *s, pl_lent_t *lent, pl_error_t *err)
+{
+    shm_peer_t *own = &s->peer[s->rank];
+    if (PL_GROW(s->lent, s->lent_count, s->lent_room) != PL_OK
+        || PL_GROW(own->block, own->block_count, own->block_room) != PL_OK)
+        return pl_no_memory(err);
+    own->block[own->block_count++] = (shm_block_t){lent->data, lent->bytes};
+    s->lent[s->lent_count++] = pl_object_ref(lent);
+    return PL_OK;
+}
+
+static int shm_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
+{
+    shm_t *s = self;
+    int fd = -1, code = may_begin(s, op, err);
+    if (code != PL_OK)
+        return code;
+    op->want.memory = (uint64_t)s->lent_count;
+    pl_lent_t *lent = pl_lent_new(op->want.count, (uint32_t)s->lent_count, &fd, err);
+    if (!lent)
+        return PL_ENOMEM;
+    code = shm_send_memory(s, lent, fd, err);
+    if (code == PL_OK)
+        code = lent_keep(s, lent, err);
+    close(fd);
+    if (code != PL_OK) {
+        pl_object_unref(lent);
+        return code;
+    }
+    op->memory = lent;
+    return enter(s, op, true);
+}
+
+static void shm_advance(void *self)
+{
+    shm_t *s = self;
+    shm_listen(s);
+    proceed(s);
+}
+
+static void shm_abort(void *self, const pl_error_t *why)
+{
+    shm_t *s = self;
+    if (!s->broken.code)
+        shm_send_abort(s, why->text);
+    shm_break(s, why);
+}
+
+static void shm_close(void *self)
+{
+    shm_t *s = self;
+    shm_release(s);
+    while (s->lent_count)
+        pl_object_unref(s->lent[--s->lent_count]);
+    pl_free(s->lent);
+}
+
+static const pl_option_t shm_options[] = {
+    PL_INT(
+        shm_t, spin_us, "100", "0..10000",
+        "how long to look for another rank before sleeping, where each has a processor "
+        "of its own"),
+    PL_OPTIONS_END};
+
+const pl_collective_ops_t pl_shm_collective = {
+    .name = "shm",
+    .help = "ranks of one machine, in shared memory",
+    .size = sizeof(shm_t),
+    .options = shm_options,
+    .open = shm_open,
+    .join = shm_join,
+    .lend_memory = shm_lend_memory,
+    .all_reduce = shm_begin,
+    .reduce_scatter = shm_begin,
+    .all_gather = shm_begin,
+    .broadcast = shm_begin,
+    .barrier = shm_begin,
+    .advance = shm_advance,
+    .abort = shm_abort,
+    .close = shm_close,
+};

@@ -1,0 +1,93 @@
+/* shm.h - what shm.c (operations) and shm_meet.c (how ranks meet and ring each other)
+ * share */
+#ifndef PL_COLLECTIVES_SHM_H
+#define PL_COLLECTIVES_SHM_H
+
+#include "strategies/collectives/collective.h"
+
+enum { SHM_SMALL = 2048, SHM_NAME = 48, SHM_STRANGERS = 8 };
+
+/* One for each rank, in memory that all have mapped; written by that rank alone, but for
+ * `asleep`.  Numbers count operations from 1.  What goes with an operation lies in one of
+ * two places by its parity: who begins one has seen that all began the one before it, and
+ * so have left the one before that. */
+typedef struct shm_control {
+    _Alignas(64) uint64_t entered;                          /* the newest it has begun */
+    pl_want_t want[2];
+    _Alignas(64) uint64_t finished;                     /* has done its part of */
+    _Alignas(64) uint32_t asleep;                       /* to be rung, by who clears it */
+    _Alignas(64) unsigned char small[2][SHM_SMALL];     /* elements, when they are few */
+} shm_control_t;
+
+typedef struct shm_block {
+    void *data;
+    size_t bytes;
+} shm_block_t;
+
+typedef struct shm_peer {
+    int fd;                                                /* the connection  [-1] */
+    bool met, left;                                        /* it said hello; it is gone */
+    char name[SHM_NAME];                                   /* where it listens */
+    shm_control_t *control;                                /* [not met] */
+    shm_block_t *block;                                    /* lent memory, by number */
+    int block_count, block_room;
+} shm_peer_t;
+
+typedef enum shm_phase {
+    SHM_MEETING,
+    SHM_ENTERING,                                           /* waits for all to begin */
+    SHM_WORKING,
+    SHM_FINISHING,                                          /* waits for all to finish */
+} shm_phase_t;
+
+typedef struct shm {
+    int64_t spin_us;                                        /* option */
+    int epoll, listener, timer, work;
+    char name[SHM_NAME], machine[64];
+    int stranger[SHM_STRANGERS];                         /* connections that have not said
+                                                            hello  [-1] */
+    int stranger_next;
+    int own_fd;                                             /* of own control */
+    shm_control_t *own;
+    int rank, size;                                         /* size 0: not joined */
+    shm_peer_t *peer;                                       /* [size] */
+    const void **in;                                        /* [size], elements of the
+                                                               operation */
+    const void **part;                                      /* [size], those of a slice */
+    pl_lent_t **lent;                                       /* own, counted */
+    int lent_count, lent_room;
+    pl_error_t broken;                                      /* code 0: it is not */
+
+    pl_operation_t *op;                                     /* under way */
+    uint64_t number;                                        /* of that */
+    shm_phase_t phase;
+    bool small;
+    int piece;                                        /* of the work, and how far in it */
+    uint64_t piece_at;
+    int64_t patience, patience_most;                  /* ns of waiting awake */
+    int64_t since;                                    /* when it began to wait longer than
+                                                         that; 0: it has not */
+} shm_t;
+
+/* ---- shm_meet.c ---- */
+
+int shm_open_seat(shm_t *s, char address[PL_ADDRESS_TEXT], pl_error_t *err);
+int shm_meet(shm_t *s, const pl_world_t *world, pl_error_t *err);
+bool shm_all_met(const shm_t *s);
+/* Nobody is waited for any more. */
+void shm_met(shm_t *s);
+/* Reads what has come, connects again where that is due; an error of somebody else's
+ * making goes to shm_break(). */
+void shm_listen(shm_t *s);
+/* Wakes those that wait. */
+void shm_ring(shm_t *s);
+int shm_send_memory(shm_t *s, const pl_lent_t *lent, int fd, pl_error_t *err);
+void shm_send_abort(shm_t *s, const char *why);
+void shm_release(shm_t *s);
+
+/* ---- shm.c ---- */
+
+/* It cannot go on: the operation under way and all that follow fail. */
+void shm_break(shm_t *s, const pl_error_t *why);
+
+#endif

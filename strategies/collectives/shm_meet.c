@@ -1,0 +1,527 @@
+/* shm_meet.c - how the ranks of one machine meet: connections, shared memory, rings
+ *
+ * Each pair of ranks has a connection of sequential packets over an abstract UNIX socket.
+ * It carries the descriptors of what is shared (so nothing has a name that could be left
+ * behind), rings who waits, and ends when the other side does, however that comes about:
+ * a rank that is killed is noticed at once.  It is waited for by epoll, together with all
+ * else that the thread waits for, which a futex could not be; a wake-up takes as long.
+ *
+ * The rank with the higher number connects.  Only processes of the same user are
+ * listened to, and of them those that know both ends' names, which are random. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "strategies/collectives/shm.h"
+
+enum { LOOK_MS = 10, BACKLOG = 128, MAGIC = 0x506c5331 };
+
+/* What epoll tells: below PL_RANKS_MOST a rank. */
+enum { FROM_LISTENER = PL_RANKS_MOST, FROM_TIMER, FROM_WORK, FROM_STRANGER };
+
+typedef enum note_kind {
+    NOTE_HELLO = 1,                                         /* with the control's fd */
+    NOTE_MEMORY,                                            /* with its fd */
+    NOTE_ABORT,
+} note_kind_t;
+
+/* A packet of one byte is a ring; all others are of this form. */
+typedef struct note {
+    uint32_t magic, kind;
+    uint32_t rank, size;
+    uint64_t number, bytes;                                 /* of memory */
+    char from[SHM_NAME], to[SHM_NAME];
+    char text[PL_ERROR_TEXT / 2];
+} note_t;
+
+/* ---- packets ---- */
+
+static bool packet_send(int fd, const void *data, size_t bytes, int carried)
+{
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec part = {(void *)(uintptr_t)data, bytes};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (carried >= 0) {
+        message.msg_control = &control, message.msg_controllen = sizeof control.room;
+        control.header = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)),
+                                          .cmsg_level = SOL_SOCKET,
+                                          .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.header), &carried, sizeof carried);
+    }
+    return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
+}
+
+/* -> bytes, 0 at the end, -1 with nothing there or an error (errno); *carried -1 when the
+ * packet has no descriptor. */
+static ssize_t packet_receive(int fd, note_t *note, int *carried)
+{
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec part = {note, sizeof *note};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control.room};
+    ssize_t bytes = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_TRUNC);
+    const struct cmsghdr *c = bytes >= 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    *carried = -1;
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS
+        && c->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(carried, CMSG_DATA(c), sizeof *carried);
+    return bytes;
+}
+
+static void *map_shared(int fd, size_t bytes)
+{
+    struct stat status;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &status) != 0
+        || status.st_size < 0 || (size_t)status.st_size < bytes)
+        return NULL;
+    void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd,
+                      0);
+    return data == MAP_FAILED ? NULL : data;
+}
+
+/* ---- opening ---- */
+
+/* Ranks that can share memory: the same kernel, and the same names. */
+static void machine_tell(char machine[64])
+{
+    char boot[37] = "?", net[24] = "?";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && read(fd, boot, 36) != 36)
+        strcpy(boot, "?");
+    if (fd >= 0)
+        close(fd);
+    ssize_t length = readlink("/proc/self/ns/net", net, sizeof net - 1);
+    net[length > 0 ? length : 0] = '\0';
+    snprintf(machine, 64, "%s/%s", boot, net);
+}
+
+static socklen_t name_fill(struct sockaddr_un *at, const char *name)
+{
+    *at = (struct sockaddr_un){.sun_family = AF_UNIX};
+    size_t length = strlen(name);
+    memcpy(at->sun_path + 1, name, length);                 /* abstract: the first is 0 */
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+}
+
+static int socket_new(void)
+{
+    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+static bool watched(const shm_t *s, int fd, uint32_t from)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = from};
+    return fd >= 0 && epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static bool listener_open(shm_t *s)
+{
+    uint64_t number[2];
+    struct sockaddr_un at;
+    if (getrandom(number, sizeof number, 0) != sizeof number)
+        return false;
+    snprintf(s->name, sizeof s->name, "paceline-%016llx%016llx",
+             (unsigned long long)number[0], (unsigned long long)number[1]);
+    socklen_t length = name_fill(&at, s->name);
+    s->listener = socket_new();
+    return s->listener >= 0 && bind(s->listener, (struct sockaddr *)&at, length) == 0
+           && listen(s->listener, BACKLOG) == 0;
+}
+
+static int control_make(shm_t *s, pl_error_t *err)
+{
+    pl_lent_t *lent = pl_lent_new(sizeof *s->own, 0, &s->own_fd, err);
+    if (!lent)
+        return PL_ENOMEM;
+    s->own = map_shared(s->own_fd, sizeof *s->own);
+    pl_object_unref(lent);
+    return s->own ? PL_OK : pl_no_memory(err);
+}
+
+int shm_open_seat(shm_t *s, char address[PL_ADDRESS_TEXT], pl_error_t *err)
+{
+    s->epoll = epoll_create1(EPOLL_CLOEXEC);
+    s->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    s->work = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (!listener_open(s) || !watched(s, s->timer, FROM_TIMER)
+        || !watched(s, s->work, FROM_WORK))
+        return pl_fail(err, PL_EIO, "a rank cannot listen to the others: %s",
+                       strerror(errno));
+    machine_tell(s->machine);
+    snprintf(address, PL_ADDRESS_TEXT, "shm %s %s", s->machine, s->name);
+    return control_make(s, err);
+}
+
+/* ---- meeting ---- */
+
+static int address_read(shm_t *s, int rank, const char *address, pl_error_t *err)
+{
+    char kind[8], machine[64], name[SHM_NAME], rest[2];
+    if (sscanf(address, "%7s %63s %47s%1s", kind, machine, name, rest) != 3
+        || strcmp(kind, "shm") != 0)
+        return pl_fail(err, PL_EINVAL, "the address of rank %d is none of shm: \"%.80s\"",
+                       rank, address);
+    if (strcmp(machine, s->machine) != 0)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "rank %d is on another machine, or sees another network, than "
+                       "rank %d: use the collective \"tcp\"",
+                       rank, s->rank);
+    strcpy(s->peer[rank].name, name);
+    return PL_OK;
+}
+
+static int peers_make(shm_t *s, const pl_world_t *world, pl_error_t *err)
+{
+    s->peer = pl_alloc_array((size_t)world->size, sizeof *s->peer);
+    s->in = pl_alloc_array((size_t)world->size, sizeof *s->in);
+    s->part = pl_alloc_array((size_t)world->size, sizeof *s->part);
+    if (!s->peer || !s->in || !s->part)
+        return pl_no_memory(err);
+    s->rank = world->rank, s->size = world->size;
+    for (int rank = 0; rank < s->size; rank++)
+        s->peer[rank].fd = -1;
+    int code = PL_OK;
+    for (int rank = 0; rank < s->size && code == PL_OK; rank++)
+        code = address_read(s, rank, world->address[rank], err);
+    if (code == PL_OK && strcmp(s->peer[s->rank].name, s->name) != 0)
+        code = pl_fail(err, PL_EINVAL, "rank %d was told another rank's address as its",
+                       s->rank);
+    s->peer[s->rank].control = s->own;
+    s->peer[s->rank].met = true;
+    return code;
+}
+
+static bool hello_send(const shm_t *s, int fd, int to)
+{
+    note_t hello = {.magic = MAGIC,
+                    .kind = NOTE_HELLO,
+                    .rank = (uint32_t)s->rank,
+                    .size = (uint32_t)s->size};
+    strcpy(hello.from, s->name);
+    strcpy(hello.to, s->peer[to].name);
+    return packet_send(fd, &hello, sizeof hello, s->own_fd);
+}
+
+static int connection_to(const shm_t *s, int rank)
+{
+    struct sockaddr_un at;
+    socklen_t length = name_fill(&at, s->peer[rank].name);
+    int fd = socket_new();
+    if (fd < 0 || connect(fd, (struct sockaddr *)&at, length) == 0)
+        return fd;
+    const int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+/* Those with lower numbers are connected to, and those with higher ones only looked for:
+ * who does not listen is gone; for all else there is a next time. */
+static int peer_look(shm_t *s, int rank, pl_error_t *err)
+{
+    int fd = connection_to(s, rank);
+    if (fd < 0 && errno == ECONNREFUSED)
+        return pl_fail(err, PL_EPEER, "rank %d is gone: nobody listens at its address",
+                       rank);
+    if (fd >= 0 && rank < s->rank && hello_send(s, fd, rank)
+        && watched(s, fd, (uint32_t)rank))
+        s->peer[rank].fd = fd;
+    else if (fd >= 0)
+        close(fd);
+    return PL_OK;
+}
+
+static int peers_look(shm_t *s, pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int rank = 0; rank < s->size && code == PL_OK; rank++)
+        if (s->peer[rank].fd < 0 && !s->peer[rank].met)
+            code = peer_look(s, rank, err);
+    return code;
+}
+
+int shm_meet(shm_t *s, const pl_world_t *world, pl_error_t *err)
+{
+    const struct timespec often = {.tv_nsec = LOOK_MS * 1000000L};
+    const struct itimerspec times = {often, often};
+    int code = peers_make(s, world, err);
+    if (code == PL_OK
+        && (!watched(s, s->listener, FROM_LISTENER)
+            || timerfd_settime(s->timer, 0, &times, NULL) != 0))
+        code = pl_fail(err, PL_EIO, "a rank cannot listen to the others: %s",
+                       strerror(errno));
+    return code == PL_OK ? peers_look(s, err) : code;
+}
+
+bool shm_all_met(const shm_t *s)
+{
+    for (int rank = 0; rank < s->size; rank++)
+        if (!s->peer[rank].met)
+            return false;
+    return true;
+}
+
+static void strangers_drop(shm_t *s)
+{
+    for (int k = 0; k < SHM_STRANGERS; k++)
+        if (s->stranger[k] >= 0) {
+            close(s->stranger[k]);
+            s->stranger[k] = -1;
+        }
+}
+
+void shm_met(shm_t *s)
+{
+    strangers_drop(s);
+    close(s->listener);
+    close(s->timer);
+    s->listener = s->timer = -1;
+}
+
+/* Whose hello it is; -1: nobody's who is awaited. */
+static int hello_rank(const shm_t *s, const note_t *note, ssize_t bytes)
+{
+    if (bytes != sizeof *note || note->magic != MAGIC || note->kind != NOTE_HELLO
+        || note->size != (uint32_t)s->size || note->rank >= note->size
+        || memcmp(note->to, s->name, sizeof s->name) != 0)
+        return -1;
+    const shm_peer_t *peer = &s->peer[note->rank];
+    return peer->met || memcmp(note->from, peer->name, sizeof peer->name) != 0
+               ? -1
+               : (int)note->rank;
+}
+
+static bool hello_take(shm_t *s, int rank, int carried)
+{
+    shm_peer_t *peer = &s->peer[rank];
+    peer->control = carried < 0 ? NULL : map_shared(carried, sizeof *peer->control);
+    peer->met = peer->control != NULL;
+    return peer->met;
+}
+
+static void stranger_hear(shm_t *s, int k)
+{
+    note_t note;
+    int carried, fd = s->stranger[k];
+    ssize_t bytes = packet_receive(fd, &note, &carried);
+    if (bytes < 0 && errno == EAGAIN)
+        return;
+    int rank = bytes > 0 ? hello_rank(s, &note, bytes) : -1;
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)rank};
+    s->stranger[k] = -1;
+    if (rank > s->rank && hello_send(s, fd, rank) && hello_take(s, rank, carried)
+        && epoll_ctl(s->epoll, EPOLL_CTL_MOD, fd, &event) == 0)
+        s->peer[rank].fd = fd;
+    else
+        close(fd);
+    if (carried >= 0)
+        close(carried);
+}
+
+static bool is_same_user(int fd)
+{
+    struct ucred other;
+    socklen_t length = sizeof other;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &length) == 0
+           && other.uid == geteuid();
+}
+
+/* Those who do not say who they are make room for others. */
+static void strangers_accept(shm_t *s)
+{
+    for (int fd;
+         (fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
+        int k = s->stranger_next;
+        if (!is_same_user(fd) || !watched(s, fd, FROM_STRANGER + (uint32_t)k)) {
+            close(fd);
+            continue;
+        }
+        if (s->stranger[k] >= 0)
+            close(s->stranger[k]);
+        s->stranger[k] = fd;
+        s->stranger_next = (k + 1) % SHM_STRANGERS;
+        stranger_hear(s, k);
+    }
+}
+
+/* ---- what comes from the others ---- */
+
+static void memory_take(shm_t *s, int rank, const note_t *note, int carried)
+{
+    shm_peer_t *peer = &s->peer[rank];
+    pl_error_t err;
+    shm_block_t block = {.bytes = note->bytes};
+    if (note->number != (uint64_t)peer->block_count || !note->bytes
+        || PL_GROW(peer->block, peer->block_count, peer->block_room) != PL_OK
+        || !(block.data = carried < 0 ? NULL : map_shared(carried, note->bytes))) {
+        pl_fail(&err, PL_ENOMEM, "memory that rank %d shares cannot be mapped", rank);
+        shm_break(s, &err);
+        return;
+    }
+    peer->block[peer->block_count++] = block;
+}
+
+/* One that ends before its hello has come was taken for a stranger's, to make room. */
+static void peer_lost(shm_t *s, int rank)
+{
+    shm_peer_t *peer = &s->peer[rank];
+    close(peer->fd);
+    peer->fd = -1;
+    peer->left = peer->met;
+}
+
+static void note_take(shm_t *s, int rank, note_t *note, ssize_t bytes, int carried)
+{
+    pl_error_t err;
+    if (bytes == 1)
+        return;
+    if (bytes != sizeof *note || note->magic != MAGIC) {
+        peer_lost(s, rank);
+        return;
+    }
+    note->text[sizeof note->text - 1] = '\0';
+    if (!s->peer[rank].met) {
+        if (hello_rank(s, note, bytes) != rank || !hello_take(s, rank, carried))
+            peer_lost(s, rank);
+    } else if (note->kind == NOTE_MEMORY) {
+        memory_take(s, rank, note, carried);
+    } else if (note->kind == NOTE_ABORT) {
+        pl_fail(&err, PL_EPEER, "rank %d gave up: %s", rank, note->text);
+        shm_break(s, &err);
+    }
+}
+
+static void peer_hear(shm_t *s, int rank)
+{
+    while (s->peer[rank].fd >= 0) {
+        note_t note;
+        int carried;
+        ssize_t bytes = packet_receive(s->peer[rank].fd, &note, &carried);
+        if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (bytes <= 0)
+            peer_lost(s, rank);
+        else
+            note_take(s, rank, &note, bytes, carried);
+        if (carried >= 0)
+            close(carried);
+    }
+}
+
+static void look_again(shm_t *s)
+{
+    uint64_t times;
+    pl_error_t err;
+    if (read(s->timer, &times, sizeof times) == sizeof times && s->op
+        && peers_look(s, &err) != PL_OK)
+        shm_break(s, &err);
+}
+
+static void hear(shm_t *s, uint32_t from)
+{
+    uint64_t times;
+    if (from < PL_RANKS_MOST)
+        peer_hear(s, (int)from);
+    else if (from == FROM_LISTENER)
+        strangers_accept(s);
+    else if (from == FROM_TIMER)
+        look_again(s);
+    else if (from == FROM_WORK && read(s->work, &times, sizeof times) < 0)
+        return;
+    else if (from >= FROM_STRANGER && s->stranger[from - FROM_STRANGER] >= 0)
+        stranger_hear(s, (int)(from - FROM_STRANGER));
+}
+
+void shm_listen(shm_t *s)
+{
+    struct epoll_event event[16];
+    int count = epoll_wait(s->epoll, event, 16, 0);
+    for (int k = 0; k < count; k++)
+        hear(s, event[k].data.u32);
+}
+
+/* ---- what goes to the others ---- */
+
+void shm_ring(shm_t *s)
+{
+    for (int rank = 0; rank < s->size; rank++) {
+        shm_peer_t *peer = &s->peer[rank];
+        if (rank != s->rank && peer->fd >= 0
+            && __atomic_load_n(&peer->control->asleep, __ATOMIC_SEQ_CST)
+            && __atomic_exchange_n(&peer->control->asleep, 0, __ATOMIC_SEQ_CST))
+            packet_send(peer->fd, "", 1, -1);
+    }
+}
+
+int shm_send_memory(shm_t *s, const pl_lent_t *lent, int fd, pl_error_t *err)
+{
+    const note_t note = {.magic = MAGIC,
+                         .kind = NOTE_MEMORY,
+                         .number = lent->number,
+                         .bytes = lent->bytes ? lent->bytes : 1};
+    for (int rank = 0; rank < s->size; rank++)
+        if (s->peer[rank].fd >= 0
+            && !packet_send(s->peer[rank].fd, &note, sizeof note, fd) && errno != EPIPE
+            && errno != ECONNRESET)
+            return pl_fail(err, PL_EIO, "rank %d cannot be sent memory: %s", rank,
+                           strerror(errno));
+    return PL_OK;
+}
+
+void shm_send_abort(shm_t *s, const char *why)
+{
+    note_t note = {.magic = MAGIC, .kind = NOTE_ABORT};
+    snprintf(note.text, sizeof note.text, "%.*s", (int)sizeof note.text - 1, why);
+    for (int rank = 0; rank < s->size; rank++)
+        if (s->peer[rank].fd >= 0)
+            packet_send(s->peer[rank].fd, &note, sizeof note, -1);
+}
+
+static void peer_release(shm_peer_t *peer, bool own)
+{
+    if (peer->fd >= 0)
+        close(peer->fd);
+    for (int k = 0; k < peer->block_count && !own; k++)
+        munmap(peer->block[k].data, peer->block[k].bytes);
+    pl_free(peer->block);
+    if (peer->control && !own)
+        munmap(peer->control, sizeof *peer->control);
+}
+
+void shm_release(shm_t *s)
+{
+    const int fds[] = {s->listener, s->timer, s->work, s->own_fd, s->epoll};
+    for (int rank = 0; rank < s->size; rank++)
+        peer_release(&s->peer[rank], rank == s->rank);
+    strangers_drop(s);
+    for (size_t k = 0; k < sizeof fds / sizeof *fds; k++)
+        if (fds[k] >= 0)
+            close(fds[k]);
+    if (s->own)
+        munmap(s->own, sizeof *s->own);
+    pl_free(s->peer);
+    pl_free(s->in);
+    pl_free(s->part);
+}

@@ -1,0 +1,98 @@
+/* tree.c - the canonical tree: in which order the ranks' elements are added
+ *
+ * Taken block by block, so that partial results stay in the nearest cache.  Compiled for
+ * vectors: an element's additions are in the order of the tree, whichever lane it is
+ * in. */
+#include "strategies/collectives/tree.h"
+
+#include <string.h>
+
+#include "runtime/cargo.h"
+
+enum { BLOCK_BYTES = 4096, DEPTH_MOST = 12 };
+
+typedef void (*combine_t)(void *out, const void *left, const void *right, size_t n);
+
+#define COMBINE(name, type, expression) \
+    static void name(void *out, const void *left, const void *right, size_t n) \
+    { \
+        type *o = out; \
+        const type *l = left, *r = right; \
+        _Pragma("GCC ivdep") for (size_t i = 0; i < n; i++) \
+        { \
+            const type a = l[i], b = r[i]; \
+            o[i] = (expression); \
+        } \
+    }
+
+COMBINE(sum_float, float, a + b)
+COMBINE(sum_double, double, a + b)
+COMBINE(sum_long, int64_t, (int64_t)((uint64_t)a + (uint64_t)b))
+COMBINE(max_float, float, a > b || a != a ? a : b)
+COMBINE(max_double, double, a > b || a != a ? a : b)
+COMBINE(max_long, int64_t, a > b ? a : b)
+
+typedef struct kind {
+    size_t bytes;
+    combine_t combine[2];                                   /* by pl_reduction_t */
+} kind_t;
+
+static const kind_t kinds[] = {
+    [PL_F32] = {sizeof(float), {sum_float, max_float}},
+    [PL_F64] = {sizeof(double), {sum_double, max_double}},
+    [PL_I64] = {sizeof(int64_t), {sum_long, max_long}},
+};
+
+bool pl_tree_can(uint32_t dtype, uint32_t reduction)
+{
+    return dtype < sizeof kinds / sizeof *kinds && kinds[dtype].bytes
+           && reduction <= PL_REDUCE_MAX;
+}
+
+int pl_tree_left(int n)
+{
+    int left = 1;
+    while (2 * left < n)
+        left *= 2;
+    return left;
+}
+
+typedef struct block {
+    const void *const *in;                                  /* [ranks] */
+    size_t at, n;                                           /* bytes, elements */
+    combine_t combine;
+    _Alignas(64) char scratch[DEPTH_MOST][BLOCK_BYTES];
+} block_t;
+
+/* The block of the ranks first to first + count, reduced: an input or scratch. */
+static const void *reduced(block_t *b, int first, int count, int depth)
+{
+    if (count == 1)
+        return (const char *)b->in[first] + b->at;
+    const int left = pl_tree_left(count);
+    const void *l = reduced(b, first, left, depth);
+    const void *r = reduced(b, first + left, count - left, depth + 1);
+    b->combine(b->scratch[depth], l, r, b->n);
+    return b->scratch[depth];
+}
+
+void pl_tree_reduce(void *out, const void **in, int ranks, size_t n, uint32_t dtype,
+                    uint32_t reduction)
+{
+    const kind_t *kind = &kinds[dtype];
+    const size_t most = BLOCK_BYTES / kind->bytes;
+    const int left = ranks > 1 ? pl_tree_left(ranks) : 1;
+    block_t b;
+    b.in = in;
+    b.combine = kind->combine[reduction];
+    for (size_t done = 0; done < n; done += b.n) {
+        char *to = (char *)out + done * kind->bytes;
+        b.at = done * kind->bytes;
+        b.n = n - done < most ? n - done : most;
+        const void *l = reduced(&b, 0, left, 0);
+        if (ranks > 1)
+            b.combine(to, l, reduced(&b, left, ranks - left, 1), b.n);
+        else if (l != to)
+            memcpy(to, l, b.n * kind->bytes);
+    }
+}

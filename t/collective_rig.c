@@ -1,0 +1,283 @@
+/* collective_rig.c - ranks for tests of collectives: threads of the test, or processes of
+ * its program, without actors */
+#include "collective_rig.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/bind.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "tap.h"
+
+enum { PATIENCE_MS = 60000 };
+
+pl_error_t members_error;
+
+/* ---- a rank ---- */
+
+static _Thread_local member_t *current;                 /* whose operation is under way */
+
+static void op_done(pl_operation_t *op, const pl_error_t *err)
+{
+    (void)op;
+    current->done = true;
+    current->err = err ? *err : (pl_error_t){0};
+}
+
+int member_open(member_t *m, const char *part, const pl_seat_t *seat)
+{
+    *m = (member_t){0};
+    json_t *value = json_loads(part, JSON_DECODE_ANY, NULL);
+    const pl_instance_request_t request = {.role = "collective", .value = value};
+    int code = pl_instance_make(&m->part, &request, &m->err);
+    json_decref(value);
+    if (code != PL_OK)
+        return code;
+    m->ops = m->part.ops;
+    return m->ops->open(m->part.self, seat ? seat : &(pl_seat_t){0}, m->address,
+                        &m->descriptor, &m->err);
+}
+
+void member_close(member_t *m)
+{
+    if (m->ops)
+        m->ops->close(m->part.self);
+    pl_instance_release(&m->part);
+}
+
+static int (*slot_of(const pl_collective_ops_t *ops,
+                     uint32_t move))(void *, pl_operation_t *, pl_error_t *)
+{
+    switch (move) {
+    case PL_MOVE_join: return ops->join;
+    case PL_MOVE_lend_memory: return ops->lend_memory;
+    case PL_MOVE_all_reduce: return ops->all_reduce;
+    case PL_MOVE_reduce_scatter: return ops->reduce_scatter;
+    case PL_MOVE_all_gather: return ops->all_gather;
+    case PL_MOVE_broadcast: return ops->broadcast;
+    default: return ops->barrier;
+    }
+}
+
+int member_begin(member_t *m, pl_operation_t *op)
+{
+    current = m;
+    m->done = false;
+    memset(m->arrived, 0, sizeof m->arrived);
+    op->arrived = m->arrived;
+    op->done = op_done;
+    int code = slot_of(m->ops, op->want.move)(m->part.self, op, &m->err);
+    if (code != PL_OK)
+        m->ops->abort(m->part.self, &m->err);
+    return code;
+}
+
+int member_wait(member_t *m, int milliseconds)
+{
+    const int64_t until = pl_now() + milliseconds * PL_MILLISECOND;
+    current = m;
+    while (!m->done) {
+        const int64_t left = (until - pl_now()) / PL_MILLISECOND;
+        struct pollfd wait = {.fd = m->descriptor, .events = POLLIN};
+        if (left <= 0 || poll(&wait, 1, (int)left) == 0)
+            return pl_fail(&m->err, PL_ETIMEOUT, "the test has waited too long");
+        m->ops->advance(m->part.self);
+    }
+    if (m->err.code != PL_OK)
+        m->ops->abort(m->part.self, &(pl_error_t){.text = "as another did"});
+    return m->err.code;
+}
+
+int member_do(member_t *m, pl_operation_t *op)
+{
+    int code = member_begin(m, op);
+    return code == PL_OK ? member_wait(m, PATIENCE_MS) : code;
+}
+
+int member_join(member_t *m, int rank, int size, const char *const *address)
+{
+    const pl_world_t world = {rank, size, address};
+    pl_operation_t op = {.want = {.move = PL_MOVE_join}, .world = &world};
+    m->rank = rank, m->size = size;
+    return member_do(m, &op);
+}
+
+pl_lent_t *member_lend(member_t *m, size_t bytes)
+{
+    pl_operation_t op = {.want = {.move = PL_MOVE_lend_memory, .count = bytes}};
+    if (member_do(m, &op) == PL_OK)
+        return op.memory;
+    pl_object_unref(op.memory);
+    return NULL;
+}
+
+int member_move(member_t *m, pl_move_t move, pl_lent_t *lent, uint64_t offset,
+                uint64_t count)
+{
+    pl_operation_t op = {.memory = lent,
+                         .want = {.move = move,
+                                  .dtype = PL_F32,
+                                  .memory = lent ? lent->number : 0,
+                                  .offset = offset,
+                                  .count = count}};
+    return member_do(m, &op);
+}
+
+/* ---- threads ---- */
+
+typedef struct crew {
+    pthread_barrier_t all_open;
+    const char *part;
+    int size;
+    script_t script;
+    void *user;
+    bool failed;                                            /* atomic */
+    const char *address[MEMBERS_MOST];
+} crew_t;
+
+typedef struct sailor {
+    crew_t *crew;
+    int rank;
+    pthread_t thread;
+    member_t member;
+} sailor_t;
+
+static void *sailor_run(void *user)
+{
+    sailor_t *sailor = user;
+    crew_t *crew = sailor->crew;
+    member_t *m = &sailor->member;
+    if (member_open(m, crew->part, NULL) != PL_OK)
+        __atomic_store_n(&crew->failed, true, __ATOMIC_RELAXED);
+    pthread_barrier_wait(&crew->all_open);
+    if (!__atomic_load_n(&crew->failed, __ATOMIC_RELAXED)
+        && member_join(m, sailor->rank, crew->size, crew->address) == PL_OK)
+        crew->script(m, crew->user);
+    member_close(m);
+    return NULL;
+}
+
+/* A rank that hears of an error ends with PL_EPEER: whose own it was matters. */
+static void error_note(const pl_error_t *err)
+{
+    if (err->code && (!members_error.code || members_error.code == PL_EPEER))
+        members_error = *err;
+}
+
+void members_run(const char *part, int size, script_t script, void *user)
+{
+    static sailor_t sailor[MEMBERS_MOST];
+    crew_t crew = {.part = part, .size = size, .script = script, .user = user};
+    pthread_barrier_init(&crew.all_open, NULL, (unsigned)size);
+    for (int k = 0; k < size; k++)
+        crew.address[k] = sailor[k].member.address;
+    for (int k = 0; k < size; k++) {
+        sailor[k].crew = &crew, sailor[k].rank = k;
+        pthread_create(&sailor[k].thread, NULL, sailor_run, &sailor[k]);
+    }
+    members_error = (pl_error_t){0};
+    for (int k = 0; k < size; k++) {
+        pthread_join(sailor[k].thread, NULL);
+        error_note(&sailor[k].member.err);
+    }
+    pthread_barrier_destroy(&crew.all_open);
+}
+
+/* ---- processes ---- */
+
+extern char **environ;
+
+void rank_start(rank_process_t *p, const char *part, const char *script, int rank,
+                int size)
+{
+    int in[2], out[2];
+    char number[12], count[12], option[] = "--rank", path[4096] = "";
+    if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC)
+        || readlink("/proc/self/exe", path, sizeof path - 1) < 0)
+        exit(99);
+    snprintf(number, sizeof number, "%d", rank);
+    snprintf(count, sizeof count, "%d", size);
+    char *args[] = {
+        path,  option, (char *)(uintptr_t)part, (char *)(uintptr_t)script, number,
+        count, NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, in[0], 0);
+    posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+    if (posix_spawn(&p->pid, path, &actions, NULL, args, environ))
+        exit(99);
+    posix_spawn_file_actions_destroy(&actions);
+    close(in[0]), close(out[1]);
+    p->rank = rank;
+    p->to = fdopen(in[1], "w");
+    p->from = fdopen(out[0], "r");
+    snprintf(p->address, sizeof p->address, "%.*s", PL_ADDRESS_TEXT - 1, rank_line(p));
+}
+
+void rank_tell(rank_process_t *p, const char *const *address, int size)
+{
+    for (int rank = 0; rank < size; rank++)
+        fprintf(p->to, "%s\n", address[rank]);
+    fflush(p->to);
+}
+
+static const char *line_read(FILE *from, char *line, int room)
+{
+    if (!fgets(line, room, from))
+        return "";
+    line[strcspn(line, "\n")] = '\0';
+    return line;
+}
+
+const char *rank_line(rank_process_t *p)
+{
+    static char line[1024];
+    return line_read(p->from, line, sizeof line);
+}
+
+void rank_end(rank_process_t *p)
+{
+    kill(p->pid, SIGKILL);
+    waitpid(p->pid, NULL, 0);
+    fclose(p->to);
+    fclose(p->from);
+}
+
+static void rank_run(const char *part, script_t script, int rank, int size)
+{
+    member_t m;
+    static char text[MEMBERS_MOST][PL_ADDRESS_TEXT];
+    const char *address[MEMBERS_MOST];
+    if (member_open(&m, part, NULL) == PL_OK) {
+        printf("%s\n", m.address);
+        fflush(stdout);
+        for (int k = 0; k < size; k++)
+            address[k] = line_read(stdin, text[k], sizeof text[k]);
+        if (member_join(&m, rank, size, address) == PL_OK)
+            script(&m, NULL);
+    }
+    printf("%s %s\n", pl_code_name(m.err.code), m.err.text);
+    fflush(stdout);
+    member_close(&m);
+}
+
+bool rank_main(int argc, char **argv, const named_script_t *scripts)
+{
+    if (argc != 6 || strcmp(argv[1], "--rank") != 0)
+        return false;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (; scripts->name; scripts++)
+        if (!strcmp(scripts->name, argv[3]))
+            rank_run(argv[2], scripts->script, atoi(argv[4]), atoi(argv[5]));
+    return true;
+}

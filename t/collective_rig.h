@@ -1,0 +1,72 @@
+/* collective_rig.h - ranks for tests of collectives: threads of the test, or processes of
+ * its program, without actors */
+#ifndef T_COLLECTIVE_RIG_H
+#define T_COLLECTIVE_RIG_H
+
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "strategies/collectives/collective.h"
+
+enum { MEMBERS_MOST = 8 };
+
+/* A rank, driven by the thread that calls for it. */
+typedef struct member {
+    pl_instance_t part;
+    const pl_collective_ops_t *ops;
+    int rank, size, descriptor;
+    char address[PL_ADDRESS_TEXT];
+    unsigned char arrived[MEMBERS_MOST];                    /* at the last operation */
+    bool done;                                              /* of that */
+    pl_error_t err;                                         /* code 0: it went well */
+} member_t;
+
+/* The part as a run file has it: "\"shm\"", or an object. */
+int member_open(member_t *m, const char *part, const pl_seat_t *seat);
+int member_join(member_t *m, int rank, int size, const char *const *address);
+void member_close(member_t *m);
+
+/* Begins an operation; then helps until it is done, at most so long: -> its code, or
+ * PL_ETIMEOUT while it goes on.  What fails is aborted, as the actor does. */
+int member_begin(member_t *m, pl_operation_t *op);
+int member_wait(member_t *m, int milliseconds);
+int member_do(member_t *m, pl_operation_t *op);
+pl_lent_t *member_lend(member_t *m, size_t bytes);
+/* Of float32, sums, from a byte of the memory on. */
+int member_move(member_t *m, pl_move_t move, pl_lent_t *lent, uint64_t offset,
+                uint64_t count);
+
+/* So many ranks, each on a thread, meet, run the script and part. */
+typedef void (*script_t)(member_t *m, void *user);
+void members_run(const char *part, int size, script_t script, void *user);
+/* The first error of the last members_run() that is not told by another rank. */
+extern pl_error_t members_error;
+
+/* ---- processes ---- */
+
+/* A rank in a process of its own that runs a script of that name (see main() of the
+ * test); it tells its address first, and later what the script prints. */
+typedef struct rank_process {
+    pid_t pid;
+    int rank;
+    FILE *to, *from;
+    char address[PL_ADDRESS_TEXT];
+} rank_process_t;
+
+typedef struct named_script {
+    const char *name;
+    script_t script;
+} named_script_t;
+
+/* Of a program whose own main() begins with rank_main(). */
+void rank_start(rank_process_t *p, const char *part, const char *script, int rank,
+                int size);
+void rank_tell(rank_process_t *p, const char *const *address, int size);
+/* A line that it prints; "" at its end. */
+const char *rank_line(rank_process_t *p);
+void rank_end(rank_process_t *p);                       /* waits for it; kills it first */
+
+/* Whether this process is such a rank; then it has run its script. */
+bool rank_main(int argc, char **argv, const named_script_t *scripts);
+
+#endif

@@ -1,0 +1,506 @@
+/* collectives.c - tests of strategies/collectives/: what every collective must do, and
+ * that all do it to the bit alike */
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "collective_rig.h"
+#include "scarce.h"
+#include "strategies/collectives/tree.h"
+#include "tap.h"
+
+static const char *const kinds[] = {"\"shm\""};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* ---- the canonical tree ---- */
+
+/* Written down as the definition has it. */
+static float tree_sum(const float *value, int n)
+{
+    if (n == 1)
+        return value[0];
+    int left = 1;
+    while (left * 2 < n)
+        left *= 2;
+    return tree_sum(value, left) + tree_sum(value + left, n - left);
+}
+
+/* Magnitudes far apart, so that the order shows. */
+static float element_of(int rank, uint64_t k)
+{
+    const double value = pl_random_normal(pl_mix(7, (uint64_t)rank), k);
+    return (float)(value * pow(10, (double)(k % 7)));
+}
+
+static void the_tree_is_that_of_its_definition(void)
+{
+    enum { N = 3000 };
+    static float in[MEMBERS_MOST][N], out[N];
+    const void *inputs[MEMBERS_MOST];
+    int wrong = 0;
+    for (int rank = 0; rank < MEMBERS_MOST; rank++) {
+        inputs[rank] = in[rank];
+        for (int k = 0; k < N; k++)
+            in[rank][k] = element_of(rank, (uint64_t)k);
+    }
+    for (int ranks = 1; ranks <= MEMBERS_MOST; ranks++) {
+        pl_tree_reduce(out, inputs, ranks, N, PL_F32, PL_REDUCE_SUM);
+        for (int k = 0; k < N; k++) {
+            float value[MEMBERS_MOST];
+            for (int rank = 0; rank < ranks; rank++)
+                value[rank] = in[rank][k];
+            const float want = tree_sum(value, ranks);
+            wrong += memcmp(&want, &out[k], sizeof want) != 0;
+        }
+    }
+    is_int(wrong, 0, "each element is the sum that the definition gives, 1 to 8 ranks");
+    pl_tree_reduce(in[2], inputs, 3, N, PL_F32, PL_REDUCE_SUM);
+    pl_tree_reduce(out, (const void *[]){in[2]}, 1, N, PL_F32, PL_REDUCE_SUM);
+    ok(!memcmp(out, in[2], sizeof out), "the sum may replace one of the inputs");
+}
+
+static void a_maximum_with_a_nan_is_one(void)
+{
+    float in[3][2] = {{1, NAN}, {NAN, 2}, {3, 3}}, out[2];
+    const void *inputs[] = {in[0], in[1], in[2]};
+    pl_tree_reduce(out, inputs, 3, 2, PL_F32, PL_REDUCE_MAX);
+    ok(isnan(out[0]) && isnan(out[1]), "wherever it stands");
+    pl_tree_reduce(out, inputs + 2, 1, 2, PL_F32, PL_REDUCE_MAX);
+    ok(out[0] == 3 && out[1] == 3, "others are as they are");
+}
+
+static void chunks_cover_all_and_do_not_overlap(void)
+{
+    int wrong = 0;
+    for (int size = 1; size <= 9; size++)
+        for (uint64_t count = 0; count < 700; count += 1 + count / 9) {
+            uint64_t at = 0, first, length;
+            for (int rank = 0; rank < size; rank++) {
+                pl_chunk_of(count, size, rank, &first, &length);
+                wrong += first != at || (first % 16 && length);
+                at += length;
+            }
+            wrong += at != count;
+        }
+    is_int(wrong, 0, "in the order of ranks, on cache lines");
+}
+
+/* ---- every operation, of any size ---- */
+
+static const uint64_t counts[] = {0, 1, 15, 16, 33, 509, 1000, 4099, 70001};
+enum { COUNTS = sizeof counts / sizeof *counts, OFFSET = 12, LENT = 300000 };
+
+typedef struct outcome {
+    float reduced[COUNTS][70001];                           /* what rank 0 got */
+    int wrong[PL_MOVE_COUNT];                               /* atomic */
+    int failed;                                             /* atomic */
+} outcome_t;
+
+static outcome_t outcomes[KINDS];
+
+static void fill(float *data, int rank, uint64_t count)
+{
+    for (uint64_t k = 0; k < count; k++)
+        data[k] = element_of(rank, k);
+}
+
+static float reduced_of(int ranks, uint64_t k)
+{
+    float value[MEMBERS_MOST];
+    for (int rank = 0; rank < ranks; rank++)
+        value[rank] = element_of(rank, k);
+    return tree_sum(value, ranks);
+}
+
+static void check(outcome_t *o, pl_move_t move, const float *data, uint64_t first,
+                  uint64_t length, int ranks, int from)
+{
+    int wrong = 0;
+    for (uint64_t k = first; k < first + length; k++) {
+        const float want = from < 0 ? reduced_of(ranks, k) : element_of(from, k);
+        wrong += memcmp(&want, &data[k], sizeof want) != 0;
+    }
+    __atomic_add_fetch(&o->wrong[move], wrong, __ATOMIC_RELAXED);
+}
+
+static void all_gathered_check(outcome_t *o, const float *data, uint64_t count, int ranks)
+{
+    uint64_t first, length;
+    for (int rank = 0; rank < ranks; rank++) {
+        pl_chunk_of(count, ranks, rank, &first, &length);
+        check(o, PL_MOVE_all_gather, data, first, length, ranks, rank);
+    }
+}
+
+static void every_operation(member_t *m, void *user)
+{
+    outcome_t *o = user;
+    pl_lent_t *lent = member_lend(m, LENT);
+    float *data = lent ? (float *)((char *)lent->data + OFFSET) : NULL;
+    uint64_t first, length;
+    int code = lent ? PL_OK : m->err.code;
+    for (int k = 0; k < COUNTS && code == PL_OK; k++) {
+        const uint64_t count = counts[k];
+        fill(data, m->rank, count);
+        code |= member_move(m, PL_MOVE_all_reduce, lent, OFFSET, count);
+        check(o, PL_MOVE_all_reduce, data, 0, count, m->size, -1);
+        if (m->rank == 0)
+            memcpy(o->reduced[k], data, count * sizeof *data);
+        fill(data, m->rank, count);
+        code |= member_move(m, PL_MOVE_reduce_scatter, lent, OFFSET, count);
+        pl_chunk_of(count, m->size, m->rank, &first, &length);
+        check(o, PL_MOVE_reduce_scatter, data, first, length, m->size, -1);
+        fill(data, m->rank, count);
+        code |= member_move(m, PL_MOVE_all_gather, lent, OFFSET, count);
+        all_gathered_check(o, data, count, m->size);
+        fill(data, m->rank, count);
+        code |= member_move(m, PL_MOVE_broadcast, lent, OFFSET, count);
+        check(o, PL_MOVE_broadcast, data, 0, count, m->size, 0);
+        code |= member_move(m, PL_MOVE_barrier, NULL, 0, 0);
+    }
+    if (code != PL_OK)
+        __atomic_add_fetch(&o->failed, 1, __ATOMIC_RELAXED);
+    pl_object_unref(lent);
+}
+
+static void operations_hold(int kind, int ranks)
+{
+    outcome_t *o = &outcomes[kind];
+    memset(o->wrong, 0, sizeof o->wrong);
+    o->failed = 0;
+    members_run(kinds[kind], ranks, every_operation, o);
+    is_int(o->failed, 0, "%d ranks of %s do everything%s%s", ranks, kinds[kind],
+           members_error.code ? ": " : "", members_error.text);
+    for (int move = PL_MOVE_all_reduce; move < PL_MOVE_barrier; move++)
+        is_int(o->wrong[move], 0, "%s of %s gives what it should", pl_move_name(move),
+               kinds[kind]);
+}
+
+static void operations_give_what_they_should(void)
+{
+    static const int sizes[] = {1, 2, 3, 5, 8};
+    for (int s = 0; s < 5; s++) {
+        for (int kind = 0; kind < KINDS; kind++)
+            operations_hold(kind, sizes[s]);
+        for (int kind = 1; kind < KINDS; kind++)
+            ok(!memcmp(outcomes[0].reduced, outcomes[kind].reduced,
+                       sizeof outcomes[0].reduced),
+               "%s has the bits of %s, %d ranks", kinds[kind], kinds[0], sizes[s]);
+    }
+}
+
+/* ---- other types, other ends ---- */
+
+static int typed(member_t *m, pl_lent_t *lent, pl_dtype_t dtype, pl_reduction_t reduction,
+                 uint64_t count)
+{
+    pl_operation_t op = {.memory = lent,
+                         .want = {.move = PL_MOVE_all_reduce,
+                                  .dtype = dtype,
+                                  .reduction = reduction,
+                                  .memory = lent->number,
+                                  .count = count}};
+    return member_do(m, &op);
+}
+
+static void other_types(member_t *m, void *user)
+{
+    enum { N = 777 };
+    int *wrong = user;
+    pl_lent_t *lent = member_lend(m, N * 8);
+    double *wide = lent->data;
+    int64_t *whole = lent->data;
+    for (int k = 0; k < N; k++)
+        wide[k] = 0.5 + m->rank;
+    typed(m, lent, PL_F64, PL_REDUCE_SUM, N);
+    for (int k = 0; k < N; k++)
+        *wrong += wide[k] != 0.5 + 1.5 + 2.5;
+    for (int k = 0; k < N; k++)
+        whole[k] = (INT64_C(1) << 60) + m->rank * (k - 5);
+    typed(m, lent, PL_I64, PL_REDUCE_MAX, N);
+    for (int k = 0; k < N; k++)
+        *wrong += whole[k] != (INT64_C(1) << 60) + (k > 5 ? 2 * (k - 5) : 0);
+    pl_object_unref(lent);
+}
+
+static void other_types_are_reduced_too(void)
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        int wrong = 0;
+        members_run(kinds[kind], 3, other_types, &wrong);
+        is_int(wrong, 0, "float64 and int64, sums and maxima, by %s", kinds[kind]);
+    }
+}
+
+static void halves(member_t *m, void *user)
+{
+    (void)user;
+    pl_lent_t *lent = member_lend(m, 64);
+    if (lent)
+        typed(m, lent, PL_BF16, PL_REDUCE_SUM, 4);
+    pl_object_unref(lent);
+}
+
+static void what_cannot_be_reduced_is_refused(void)
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        members_run(kinds[kind], 2, halves, NULL);
+        is_int(members_error.code, PL_EUNSUPPORTED, "%s: %s", kinds[kind],
+               members_error.text);
+    }
+}
+
+static void unlike(member_t *m, void *user)
+{
+    (void)user;
+    pl_lent_t *lent = member_lend(m, 80000);
+    if (lent)
+        member_move(m, PL_MOVE_all_reduce, lent, 0, 1000 + (uint64_t)m->rank * 10);
+    pl_object_unref(lent);
+}
+
+static void ranks_that_do_not_do_the_same_are_told(void)
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        members_run(kinds[kind], 2, unlike, NULL);
+        is_int(members_error.code, PL_EPROTOCOL, "%s ends", kinds[kind]);
+        like(members_error.text, "all_reduce of 10[01]0 elements", "and says what: %s",
+             members_error.text);
+    }
+}
+
+/* ---- processes: killed, stopped ---- */
+
+/* Until something fails. */
+static void reduce_for_ever(member_t *m, void *user)
+{
+    (void)user;
+    enum { N = 1 << 18 };
+    pl_lent_t *lent = member_lend(m, N * sizeof(float));
+    while (lent && member_move(m, PL_MOVE_all_reduce, lent, 0, N) == PL_OK)
+        continue;
+    pl_object_unref(lent);
+}
+
+/* This process is rank 0, the others are processes that run the script. */
+typedef struct fleet {
+    member_t own;
+    rank_process_t other[2];
+    pl_lent_t *lent;
+} fleet_t;
+
+enum { FLEET = 3, FLEET_ELEMENTS = 1 << 18 };
+
+static void fleet_open(fleet_t *f, const char *kind)
+{
+    const char *address[FLEET] = {f->own.address};
+    member_open(&f->own, kind, NULL);
+    for (int k = 0; k < FLEET - 1; k++) {
+        rank_start(&f->other[k], kind, "reduce_for_ever", k + 1, FLEET);
+        address[k + 1] = f->other[k].address;
+    }
+    for (int k = 0; k < FLEET - 1; k++)
+        rank_tell(&f->other[k], address, FLEET);
+    is_int(member_join(&f->own, 0, FLEET, address), PL_OK, "processes meet by %s", kind);
+    f->lent = member_lend(&f->own, FLEET_ELEMENTS * sizeof(float));
+}
+
+static void fleet_close(fleet_t *f)
+{
+    pl_object_unref(f->lent);
+    member_close(&f->own);
+    for (int k = 0; k < FLEET - 1; k++)
+        rank_end(&f->other[k]);
+}
+
+static int fleet_reduce(fleet_t *f, int times)
+{
+    int code = PL_OK;
+    for (int k = 0; k < times && code == PL_OK; k++)
+        code = member_move(&f->own, PL_MOVE_all_reduce, f->lent, 0, FLEET_ELEMENTS);
+    return code;
+}
+
+static void a_rank_that_is_killed_is_named(void)
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        fleet_t f;
+        fleet_open(&f, kinds[kind]);
+        is_int(fleet_reduce(&f, 5), PL_OK, "and work");
+        kill(f.other[0].pid, SIGKILL);
+        const int64_t began = pl_now();
+        is_int(fleet_reduce(&f, 100000), PL_EPEER, "one is killed: it ends");
+        ok(pl_now() - began < PL_SECOND, "soon");
+        like(f.own.err.text, "rank 1 is gone", "and says who");
+        like(rank_line(&f.other[1]), "^PL_EPEER rank (1 is gone|0 gave up)",
+             "so it does on the others");
+        fleet_close(&f);
+    }
+}
+
+static void a_rank_that_is_stopped_is_known_not_to_have_come(void)
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        fleet_t f;
+        fleet_open(&f, kinds[kind]);
+        pl_operation_t op = {.want = {.move = PL_MOVE_all_reduce,
+                                      .dtype = PL_F32,
+                                      .count = FLEET_ELEMENTS},
+                             .memory = f.lent};
+        int code = fleet_reduce(&f, 5);
+        kill(f.other[1].pid, SIGSTOP);
+        for (int k = 0; k < 3 && code == PL_OK; k++) {
+            code = member_begin(&f.own, &op);
+            code = code == PL_OK ? member_wait(&f.own, 100) : code;
+        }
+        is_int(code, PL_ETIMEOUT, "%s does not end while one is stopped", kinds[kind]);
+        ok(f.own.arrived[0] && f.own.arrived[1] && !f.own.arrived[2],
+           "it is known which");
+        f.own.ops->abort(f.own.part.self, &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
+        ok(f.own.done && f.own.err.code == PL_ETIMEOUT, "an abort ends it");
+        like(rank_line(&f.other[0]), "PL_EPEER rank 0 gave up: too slow",
+             "on the others, too");
+        kill(f.other[1].pid, SIGCONT);
+        like(rank_line(&f.other[1]), "PL_EPEER rank 0 gave up: too slow",
+             "also on that which wakes later");
+        fleet_close(&f);
+    }
+}
+
+static void a_rank_that_is_gone_before_it_joins_is_named(void)
+{
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int rank = 0; rank < 2; rank++) {
+            member_t m[2];
+            const char *address[2] = {m[0].address, m[1].address};
+            for (int k = 0; k < 2; k++)
+                member_open(&m[k], kinds[kind], NULL);
+            member_close(&m[!rank]);
+            is_int(member_join(&m[rank], rank, 2, address), PL_EPEER,
+                   "rank %d of %s hears of it", rank, kinds[kind]);
+            like(m[rank].err.text, "rank [01] is gone: nobody listens", "%s",
+                 m[rank].err.text);
+            member_close(&m[rank]);
+        }
+}
+
+/* ---- strangers ---- */
+
+static int shm_stranger(const char *address)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    const char *name = strrchr(address, ' ') + 1;
+    memcpy(at.sun_path + 1, name, strlen(name));
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    socklen_t length =
+        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+    return connect(fd, (struct sockaddr *)&at, length) == 0 ? fd : -1;
+}
+
+static int (*const strangers[KINDS])(const char *address) = {shm_stranger};
+
+static void strangers_are_not_listened_to(void)
+{
+    enum { STRANGERS = 40 };
+    for (int kind = 0; kind < KINDS; kind++) {
+        static unsigned char garbage[4096];
+        int fd[STRANGERS], connected = 0;
+        member_t own;
+        rank_process_t other;
+        member_open(&own, kinds[kind], NULL);
+        rank_start(&other, kinds[kind], "reduce_for_ever", 1, 2);
+        const char *address[] = {own.address, other.address};
+        for (int k = 0; k < STRANGERS; k++) {
+            fd[k] = strangers[kind](address[k % 2]);
+            for (size_t i = 0; i < sizeof garbage; i++)
+                garbage[i] = (unsigned char)pl_random_u64((uint64_t)k, i);
+            connected += fd[k] >= 0;
+            if (k % 4)                                      /* others stay silent */
+                send(fd[k], garbage, (size_t)(k * k * 2), MSG_NOSIGNAL | MSG_DONTWAIT);
+            if (k % 4 == 3)
+                shutdown(fd[k], SHUT_WR);
+        }
+        is_int(connected, STRANGERS, "strangers connect to %s, say anything or nothing",
+               kinds[kind]);
+        rank_tell(&other, address, 2);
+        is_int(member_join(&own, 0, 2, address), PL_OK, "the ranks meet all the same");
+        pl_lent_t *lent = member_lend(&own, 4 << 18);
+        is_int(member_move(&own, PL_MOVE_all_reduce, lent, 0, 1 << 18), PL_OK,
+               "and work");
+        pl_object_unref(lent);
+        member_close(&own);
+        rank_end(&other);
+        for (int k = 0; k < STRANGERS; k++)
+            close(fd[k]);
+    }
+}
+
+/* ---- memory ---- */
+
+static void meet_and_reduce(member_t *m, void *user)
+{
+    (void)user;
+    pl_lent_t *lent = member_lend(m, 1000);
+    if (lent)
+        member_move(m, PL_MOVE_all_reduce, lent, 0, 100);
+    pl_object_unref(lent);
+}
+
+static int ranks_work(void *user)
+{
+    members_run(user, 2, meet_and_reduce, NULL);
+    return members_error.code;
+}
+
+static void memory_may_run_out_at_any_point(void)
+{
+    for (int kind = 0; kind < KINDS; kind++)
+        scarce_try(ranks_work, (void *)(uintptr_t)kinds[kind], kinds[kind]);
+}
+
+static int descriptors(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) != -1;
+    return count;
+}
+
+static void nothing_stays_open(void)
+{
+    const int before = descriptors();
+    for (int kind = 0; kind < KINDS; kind++)
+        members_run(kinds[kind], 3, meet_and_reduce, NULL);
+    is_int(descriptors(), before, "of descriptors");
+}
+
+int main(int argc, char **argv)
+{
+    static const named_script_t scripts[] = {{"reduce_for_ever", reduce_for_ever},
+                                             {NULL, NULL}};
+    scarce_init_own();
+    pl_init(NULL, NULL, NULL, NULL);
+    if (rank_main(argc, argv, scripts))
+        return 0;
+    run(the_tree_is_that_of_its_definition);
+    run(a_maximum_with_a_nan_is_one);
+    run(chunks_cover_all_and_do_not_overlap);
+    run(operations_give_what_they_should);
+    run(other_types_are_reduced_too);
+    run(what_cannot_be_reduced_is_refused);
+    run(ranks_that_do_not_do_the_same_are_told);
+    run(a_rank_that_is_killed_is_named);
+    run(a_rank_that_is_stopped_is_known_not_to_have_come);
+    run(a_rank_that_is_gone_before_it_joins_is_named);
+    run(strangers_are_not_listened_to);
+    run(memory_may_run_out_at_any_point);
+    run(nothing_stays_open);
+    return tap_done();
+}
