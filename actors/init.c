@@ -18,6 +18,7 @@ static const pl_registration_t own_parts[] = {
     {"accelerator", &pl_cpu_accelerator},
 #endif
     {"collective", &pl_shm_collective},
+    {"collective", &pl_tcp_collective},
     {"strategy", &pl_single_strategy},
     {"launcher", &pl_inline_launcher},
     {"dataset", &pl_csv_dataset},

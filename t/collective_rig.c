@@ -78,7 +78,7 @@ int member_begin(member_t *m, pl_operation_t *op)
     op->done = op_done;
     int code = slot_of(m->ops, op->want.move)(m->part.self, op, &m->err);
     if (code != PL_OK)
-        m->ops->abort(m->part.self, &m->err);
+        m->ops->give_up(m->part.self, &m->err);
     return code;
 }
 
@@ -94,7 +94,7 @@ int member_wait(member_t *m, int milliseconds)
         m->ops->advance(m->part.self);
     }
     if (m->err.code != PL_OK)
-        m->ops->abort(m->part.self, &(pl_error_t){.text = "as another did"});
+        m->ops->give_up(m->part.self, &(pl_error_t){.text = "as another did"});
     return m->err.code;
 }
 

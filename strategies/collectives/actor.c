@@ -131,7 +131,7 @@ static void operation_done(pl_operation_t *op, const pl_error_t *err)
     pl_error_t why = err ? *err : (pl_error_t){0};
     entry_end(entry_take(c), err);
     if (err)
-        c->ops->abort(c->part->part.self, &why);
+        c->ops->give_up(c->part->part.self, &why);
     queue_go_on(c);
 }
 
@@ -146,7 +146,7 @@ static void queue_go_on(collective_t *c)
         if (operation_begin(c, &c->first->op, &err) == PL_OK)
             continue;
         c->under_way = false;
-        c->ops->abort(c->part->part.self, &err);
+        c->ops->give_up(c->part->part.self, &err);
         entry_end(entry_take(c), &err);
     }
     c->starting = false;
@@ -245,7 +245,7 @@ static void give_up(collective_t *c)
     pl_error_t why;
     pl_fail(&why, PL_ETIMEOUT, "its time has passed: %s",
             pl_arrived_text(c->first->arrived, c->world.size, text));
-    c->ops->abort(c->part->part.self, &why);
+    c->ops->give_up(c->part->part.self, &why);
 }
 
 static void on_cancel(void *self, pl_call_t *call)
@@ -253,8 +253,8 @@ static void on_cancel(void *self, pl_call_t *call)
     collective_t *c = self;
     if (pl_is_life(self, call)) {
         if (c->under_way)
-            c->ops->abort(c->part->part.self,
-                          &(pl_error_t){.code = PL_ECANCELLED, .text = "it is ending"});
+            c->ops->give_up(c->part->part.self,
+                            &(pl_error_t){.code = PL_ECANCELLED, .text = "it is ending"});
         pl_actor_end(self, NULL);
         return;
     }
@@ -346,7 +346,7 @@ static int on_abort(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     collective_t *c = self;
     pl_error_t why;
     pl_fail(&why, PL_ECANCELLED, "%s", body->abort.reason);
-    c->ops->abort(c->part->part.self, &why);
+    c->ops->give_up(c->part->part.self, &why);
     return pl_reply_abort(call, &(pl_abort_reply_t){0});
 }
 

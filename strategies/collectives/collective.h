@@ -70,7 +70,7 @@ typedef struct pl_operation {
                                         lend_memory filled in: counted, the owner's */
     unsigned char *arrived;          /* [world size], zeroed; 1: that rank has come, 0: it
                                         is one that is waited for */
-    /* To be called once, from inside the function that began it, advance() or abort();
+    /* To be called once, from inside the function that began it, advance() or give_up();
      * err NULL when it went well. */
     void (*done)(struct pl_operation *op, const pl_error_t *err);
 } pl_operation_t;
@@ -112,7 +112,7 @@ typedef struct pl_collective_ops {
     void (*advance)(void *self);
     /* Ends all that it does, and all that the other ranks do with it; the operation under
      * way is done with this error, theirs with PL_EPEER and its text. */
-    void (*abort)(void *self, const pl_error_t *why);
+    void (*give_up)(void *self, const pl_error_t *why);
     void (*close)(void *self);             /* lets go of all but lent memory; also after a
                                               failed open */
 } pl_collective_ops_t;
@@ -151,7 +151,7 @@ void pl_few_elements(const pl_want_t *want, int size, const void **in, void *own
  * [not wanted].  Sealed: nobody can make it shorter. */
 pl_lent_t *pl_lent_new(size_t bytes, uint32_t number, int *fd, pl_error_t *err);
 
-extern const pl_collective_ops_t pl_shm_collective;
+extern const pl_collective_ops_t pl_shm_collective, pl_tcp_collective;
 
 #ifdef __cplusplus
 }

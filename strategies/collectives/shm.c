@@ -428,11 +428,13 @@ static void shm_advance(void *self)
     proceed(s);
 }
 
-static void shm_abort(void *self, const pl_error_t *why)
+/* Once; and what one of them told is not told again. */
+static void shm_give_up(void *self, const pl_error_t *why)
 {
     shm_t *s = self;
-    if (!s->broken.code)
-        shm_send_abort(s, why->text);
+    if (!s->told)
+        shm_send_abort(s, s->broken.code ? s->broken.text : why->text);
+    s->told = true;
     shm_break(s, why);
 }
 
@@ -466,6 +468,6 @@ const pl_collective_ops_t pl_shm_collective = {
     .broadcast = shm_begin,
     .barrier = shm_begin,
     .advance = shm_advance,
-    .abort = shm_abort,
+    .give_up = shm_give_up,
     .close = shm_close,
 };

@@ -56,7 +56,8 @@ typedef struct shm {
     const void **part;                                      /* [size], those of a slice */
     pl_lent_t **lent;                                       /* own, counted */
     int lent_count, lent_room;
-    pl_error_t broken;                                      /* code 0: it is not */
+    pl_error_t broken;                                    /* code 0: it is not */
+    bool told;                                            /* the others know that it is */
 
     pl_operation_t *op;                                     /* under way */
     uint64_t number;                                        /* of that */

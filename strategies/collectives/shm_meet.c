@@ -409,6 +409,7 @@ static void note_take(shm_t *s, int rank, note_t *note, ssize_t bytes, int carri
         memory_take(s, rank, note, carried);
     } else if (note->kind == NOTE_ABORT) {
         pl_fail(&err, PL_EPEER, "rank %d gave up: %s", rank, note->text);
+        s->told |= !s->broken.code;
         shm_break(s, &err);
     }
 }

@@ -1,0 +1,576 @@
+/* tcp.c - the collective over TCP: each rank's chunk is reduced by that rank
+ *
+ * Each pair of ranks has a connection.  All tell that they have begun; then each gives to
+ * the others what they are to reduce, segment by segment, receives what it has to reduce
+ * itself, adds that up in the order of the canonical tree, and tells the result: the bytes
+ * of a ring, in an order that does not depend on who is fast.  A result also says that the
+ * receiver may give one segment more, so that nobody has to keep more than a few, and
+ * what arrives can always be read: an abort is never behind something that has to wait.
+ *
+ * Few elements go along with the news of having begun, and each rank reduces all of them
+ * for itself. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "strategies/collectives/tcp.h"
+#include "strategies/collectives/tree.h"
+
+enum { FRAMES_A_TURN = 16 };
+
+/* ---- the end of an operation ---- */
+
+static void op_end(tcp_t *t, const pl_error_t *err)
+{
+    pl_operation_t *op = t->op;
+    t->op = NULL;
+    if (op)
+        op->done(op, err);
+}
+
+void tcp_break(tcp_t *t, const pl_error_t *why)
+{
+    if (!t->broken.code)
+        t->broken = *why;
+    op_end(t, &t->broken);
+}
+
+/* ---- who owns what, in elements and in segments ---- */
+
+static bool has_elements(const tcp_t *t)
+{
+    const uint32_t move = t->op->want.move;
+    return !t->few && move != PL_MOVE_barrier && move != PL_MOVE_lend_memory
+           && move != PL_MOVE_join;
+}
+
+static bool reduces(const tcp_t *t)
+{
+    const uint32_t move = t->op->want.move;
+    return has_elements(t)
+           && (move == PL_MOVE_all_reduce || move == PL_MOVE_reduce_scatter);
+}
+
+/* The bytes that a rank makes known, or has to itself. */
+static void part_of(const tcp_t *t, int rank, uint64_t *first, uint64_t *length)
+{
+    const pl_want_t *want = &t->op->want;
+    const size_t size = pl_dtype_bytes(want->dtype);
+    if (want->move == PL_MOVE_broadcast)
+        *first = 0, *length = want->root == (uint32_t)rank ? want->count : 0;
+    else
+        pl_chunk_of(want->count, t->size, rank, first, length);
+    *first *= size, *length *= size;
+}
+
+static uint64_t segments_of(const tcp_t *t, int rank)
+{
+    uint64_t first, length;
+    if (!has_elements(t))
+        return 0;
+    part_of(t, rank, &first, &length);
+    return (length + TCP_SEGMENT - 1) / TCP_SEGMENT;
+}
+
+/* Where a segment of a rank's part lies here, and its bytes. */
+static char *segment(const tcp_t *t, int rank, uint64_t k, size_t *bytes)
+{
+    uint64_t first, length;
+    part_of(t, rank, &first, &length);
+    const uint64_t left = length - k * TCP_SEGMENT;
+    *bytes = left < TCP_SEGMENT ? left : TCP_SEGMENT;
+    return (char *)t->op->memory->data + t->op->want.offset + first + k * TCP_SEGMENT;
+}
+
+static tcp_peer_t *own_of(const tcp_t *t)
+{
+    return &t->peer[t->rank];
+}
+
+static unsigned char *window_of(const tcp_peer_t *peer, uint64_t k)
+{
+    return peer->window + k % TCP_WINDOW * TCP_SEGMENT;
+}
+
+/* ---- losing a rank ---- */
+
+/* Whether nothing more of it, or for it, belongs to the operation. */
+static bool is_done_with(const tcp_t *t, const tcp_peer_t *peer)
+{
+    const uint64_t own = own_of(t)->parts;
+    return peer->entered >= t->number && peer->told && peer->results_heard == peer->parts
+           && peer->results_told == own
+           && (!reduces(t) || (peer->given == own && peer->got == peer->parts));
+}
+
+static void fail_lost(tcp_t *t, int rank)
+{
+    pl_error_t err;
+    pl_fail(
+        &err, PL_EPEER,
+        "rank %d is gone in the middle of %s: its process or thread has ended, or the "
+        "connection to it",
+        rank, pl_move_name(t->op->want.move));
+    tcp_break(t, &err);
+}
+
+/* What it still said comes first, and what others say of it: see left_check(). */
+static void peer_lost(tcp_t *t, int rank)
+{
+    tcp_peer_t *peer = &t->peer[rank];
+    peer->left_busy = !link_is_idle(peer->link);
+    peer->left = true;
+    link_free(peer->link);
+    peer->link = NULL;
+}
+
+/* Who is gone and has not done all that belongs to the operation never will. */
+static void left_check(tcp_t *t)
+{
+    for (int rank = 0; rank < t->size && t->op; rank++) {
+        const tcp_peer_t *peer = &t->peer[rank];
+        if (peer->left
+            && (t->op->want.move == PL_MOVE_join || peer->left_busy
+                || !is_done_with(t, peer)))
+            fail_lost(t, rank);
+    }
+}
+
+/* ---- what comes ---- */
+
+/* All want the same, or nothing goes on. */
+static void want_check(tcp_t *t, int rank)
+{
+    pl_error_t err;
+    const tcp_peer_t *peer = &t->peer[rank];
+    if (!t->op || peer->entered != t->number)
+        return;
+    if (pl_want_compare(&t->op->want, rank, &peer->entry[t->number & 1].want, &err)
+        != PL_OK)
+        tcp_break(t, &err);
+}
+
+/* Where the body of a frame belongs; NULL: it may not come now, or not so. */
+static void *place_of(const tcp_t *t, int rank, const tcp_frame_t *frame)
+{
+    tcp_peer_t *peer = &t->peer[rank];
+    const bool now = t->op && frame->number == t->number && peer->entered == t->number;
+    size_t bytes = 0;
+    void *place = NULL;
+    switch (frame->kind) {
+    case TCP_ENTER:
+        if (frame->number == peer->entered + 1 && frame->number <= t->number + 1
+            && frame->length >= sizeof(pl_want_t) && frame->length <= sizeof(tcp_entry_t))
+            return &peer->entry[frame->number & 1];
+        return NULL;
+    case TCP_GIVE:
+        if (!now || !reduces(t) || frame->at != peer->given
+            || frame->at >= own_of(t)->parts || frame->at >= t->reduced + TCP_WINDOW)
+            return NULL;
+        segment(t, t->rank, frame->at, &bytes);
+        place = window_of(peer, frame->at);
+        break;
+    case TCP_RESULT:
+        if (!now || frame->at != peer->results_heard || frame->at >= peer->parts)
+            return NULL;
+        place = segment(t, rank, frame->at, &bytes);
+        if (t->op->want.move == PL_MOVE_reduce_scatter)
+            bytes = 0;
+        break;
+    case TCP_ABORT: return frame->length < sizeof peer->reason ? peer->reason : NULL;
+    default: break;
+    }
+    return frame->length == bytes ? place : NULL;
+}
+
+static void abort_take(tcp_t *t, int rank, size_t length)
+{
+    pl_error_t err;
+    tcp_peer_t *peer = &t->peer[rank];
+    peer->reason[length] = '\0';
+    pl_fail(&err, PL_EPEER, "rank %d gave up: %s", rank, peer->reason);
+    t->hears = true;
+    tcp_break(t, &err);
+}
+
+static void frame_take(tcp_t *t, int rank, const tcp_frame_t *frame)
+{
+    tcp_peer_t *peer = &t->peer[rank];
+    switch (frame->kind) {
+    case TCP_ENTER:
+        peer->entered = frame->number;
+        want_check(t, rank);
+        break;
+    case TCP_GIVE: peer->given++; break;
+    case TCP_RESULT: peer->results_heard++; break;
+    default: abort_take(t, rank, frame->length); break;
+    }
+}
+
+/* Up to what one turn allows; the rest is told of again. */
+static void peer_hear(tcp_t *t, int rank)
+{
+    tcp_peer_t *peer = &t->peer[rank];
+    for (int k = 0; k < FRAMES_A_TURN && !t->broken.code; k++) {
+        int code = link_head(peer->link);
+        const tcp_frame_t frame = peer->link->head;
+        void *place = code > 0 ? place_of(t, rank, &frame) : NULL;
+        if (code > 0)
+            code = place ? link_body(peer->link, place) : -1;
+        if (code < 0)
+            peer_lost(t, rank);
+        if (code <= 0)
+            return;
+        frame_take(t, rank, &frame);
+    }
+}
+
+/* ---- what goes ---- */
+
+static bool all_gave(const tcp_t *t)
+{
+    for (int rank = 0; rank < t->size; rank++)
+        if (rank != t->rank && t->peer[rank].given <= t->reduced)
+            return false;
+    return true;
+}
+
+static void segments_reduce(tcp_t *t)
+{
+    const pl_want_t *want = &t->op->want;
+    size_t bytes;
+    while (t->reduced < own_of(t)->parts && all_gave(t)) {
+        char *own = segment(t, t->rank, t->reduced, &bytes);
+        for (int rank = 0; rank < t->size; rank++)
+            t->in[rank] = rank == t->rank ? (void *)own
+                                          : window_of(&t->peer[rank], t->reduced);
+        pl_tree_reduce(own, t->in, t->size, bytes / pl_dtype_bytes(want->dtype),
+                       want->dtype, want->reduction);
+        t->reduced++;
+    }
+}
+
+static bool may_give(const tcp_t *t, const tcp_peer_t *peer)
+{
+    return reduces(t) && peer->got < peer->parts
+           && peer->got < peer->results_heard + TCP_WINDOW;
+}
+
+static int enter_put(const tcp_t *t, tcp_peer_t *peer)
+{
+    const tcp_entry_t *entry = &own_of(t)->entry[t->number & 1];
+    const pl_want_t *want = &entry->want;
+    const bool gives =
+        t->few && (want->move != PL_MOVE_broadcast || want->root == (uint32_t)t->rank);
+    const size_t few = gives ? want->count * pl_dtype_bytes(want->dtype) : 0;
+    const tcp_frame_t head = {.kind = TCP_ENTER,
+                              .length = (uint32_t)(sizeof *want + few),
+                              .number = t->number};
+    peer->told = true;
+    return link_put(peer->link, &head, entry, false);
+}
+
+static int result_put(const tcp_t *t, tcp_peer_t *peer)
+{
+    size_t bytes;
+    const char *own = segment(t, t->rank, peer->results_told, &bytes);
+    const bool only_tells = t->op->want.move == PL_MOVE_reduce_scatter;
+    const tcp_frame_t head = {.kind = TCP_RESULT,
+                              .length = only_tells ? 0 : (uint32_t)bytes,
+                              .number = t->number,
+                              .at = peer->results_told++};
+    return link_put(peer->link, &head, own, false);
+}
+
+static int give_put(const tcp_t *t, int rank)
+{
+    size_t bytes;
+    tcp_peer_t *peer = &t->peer[rank];
+    const char *theirs = segment(t, rank, peer->got, &bytes);
+    const tcp_frame_t head = {.kind = TCP_GIVE,
+                              .length = (uint32_t)bytes,
+                              .number = t->number,
+                              .at = peer->got++};
+    return link_put(peer->link, &head, theirs, false);
+}
+
+/* 1: the next frame is out, or under way; 0: there is nothing to send. */
+static int next_put(const tcp_t *t, int rank)
+{
+    tcp_peer_t *peer = &t->peer[rank];
+    if (!peer->told)
+        return enter_put(t, peer) < 0 ? -1 : 1;
+    if (peer->entered < t->number)
+        return 0;
+    if (peer->results_told < t->reduced)
+        return result_put(t, peer) < 0 ? -1 : 1;
+    if (may_give(t, peer))
+        return give_put(t, rank) < 0 ? -1 : 1;
+    return 0;
+}
+
+static void peer_send(tcp_t *t, int rank)
+{
+    tcp_peer_t *peer = &t->peer[rank];
+    int code = link_flush(peer->link, false);
+    while (code == 1 && link_is_idle(peer->link)) {
+        code = next_put(t, rank);
+        if (code == 0)
+            break;
+    }
+    if (code < 0)
+        peer_hear(t, rank);             /* why it is gone may still be there to be read */
+    else
+        link_watch(peer->link, true, !link_is_idle(peer->link));
+}
+
+static void few_take(tcp_t *t)
+{
+    const pl_want_t *want = &t->op->want;
+    for (int rank = 0; rank < t->size; rank++)
+        t->in[rank] = t->peer[rank].entry[t->number & 1].few;
+    pl_few_elements(want, t->size, t->in, (char *)t->op->memory->data + want->offset);
+}
+
+static void join_go_on(tcp_t *t)
+{
+    for (int rank = 0; rank < t->size; rank++)
+        t->op->arrived[rank] = rank == t->rank || t->peer[rank].link;
+    if (!tcp_all_met(t))
+        return;
+    tcp_met(t);
+    op_end(t, NULL);
+}
+
+/* Who has not begun; else who has not given what is to be reduced next; else with whom
+ * there is anything left to do. */
+static bool has_come(const tcp_t *t, int rank, bool all_begun, bool all_given)
+{
+    const tcp_peer_t *peer = &t->peer[rank];
+    if (rank == t->rank)
+        return true;
+    if (!all_begun)
+        return peer->entered >= t->number;
+    if (!all_given)
+        return peer->given > t->reduced;
+    return is_done_with(t, peer) && (!peer->link || link_is_idle(peer->link));
+}
+
+/* Whether all is done; otherwise it is said who is waited for. */
+static bool is_over(const tcp_t *t)
+{
+    bool all_begun = true, over = true;
+    for (int rank = 0; rank < t->size; rank++)
+        all_begun &= t->peer[rank].entered >= t->number;
+    const bool all_given = t->reduced == own_of(t)->parts;
+    for (int rank = 0; rank < t->size; rank++)
+        over &= t->op->arrived[rank] = has_come(t, rank, all_begun, all_given);
+    return over && all_begun && all_given;
+}
+
+static void go_on(tcp_t *t)
+{
+    left_check(t);
+    if (t->op && t->op->want.move == PL_MOVE_join) {
+        join_go_on(t);
+        return;
+    }
+    if (t->op && reduces(t))
+        segments_reduce(t);
+    for (int rank = 0; rank < t->size && t->op; rank++)
+        if (t->peer[rank].link)
+            peer_send(t, rank);
+    left_check(t);
+    if (!t->op || !is_over(t))
+        return;
+    if (t->few)
+        few_take(t);
+    op_end(t, NULL);
+}
+
+/* ---- after a failure: no more is read, and the others are told, unless one of them told
+ * it ---- */
+
+static void abort_put(tcp_t *t)
+{
+    const size_t length = strnlen(t->broken.text, sizeof t->peer->reason - 1);
+    const tcp_frame_t head = {.kind = TCP_ABORT, .length = (uint32_t)length};
+    for (int rank = 0; rank < t->size; rank++) {
+        tcp_peer_t *peer = &t->peer[rank];
+        if (!peer->link)
+            continue;
+        int code = link_flush(peer->link, false);
+        if (code == 1 && t->tells && !peer->knows) {
+            peer->knows = true;
+            code = link_put(peer->link, &head, t->broken.text, false);
+        }
+        link_watch(peer->link, false, code == 0);
+    }
+}
+
+/* ---- the table ---- */
+
+static int tcp_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
+                    int *descriptor, pl_error_t *err)
+{
+    tcp_t *t = self;
+    t->epoll = t->listener = t->timer = -1;
+    int code = tcp_open_seat(t, seat, address, err);
+    *descriptor = t->epoll;
+    return code;
+}
+
+static int may_begin(const tcp_t *t, const pl_operation_t *op, pl_error_t *err)
+{
+    if (t->broken.code)
+        return pl_fail(err, t->broken.code, "%s", t->broken.text);
+    if (t->op)
+        return pl_fail(err, PL_ESTATE, "%s while %s is under way",
+                       pl_move_name(op->want.move), pl_move_name(t->op->want.move));
+    if ((t->size > 0) == (op->want.move == PL_MOVE_join))
+        return pl_fail(err, PL_ESTATE,
+                       t->size ? "the ranks have met already"
+                               : "the ranks have not met yet");
+    return PL_OK;
+}
+
+static int tcp_join(void *self, pl_operation_t *op, pl_error_t *err)
+{
+    tcp_t *t = self;
+    int code = may_begin(t, op, err);
+    if (code == PL_OK)
+        code = tcp_meet(t, op->world, err);
+    if (code != PL_OK)
+        return code;
+    t->op = op;
+    go_on(t);
+    return PL_OK;
+}
+
+static int enter(tcp_t *t, pl_operation_t *op, bool few)
+{
+    t->op = op;
+    t->few = few;
+    t->number++;
+    own_of(t)->entry[t->number & 1].want = op->want;
+    own_of(t)->entered = t->number;
+    for (int rank = 0; rank < t->size; rank++) {
+        tcp_peer_t *peer = &t->peer[rank];
+        peer->told = false;
+        peer->given = peer->got = peer->results_told = peer->results_heard = 0;
+        peer->parts = segments_of(t, rank);
+    }
+    t->reduced = reduces(t) ? 0 : own_of(t)->parts;
+    for (int rank = 0; rank < t->size; rank++)
+        want_check(t, rank);
+    go_on(t);
+    return PL_OK;
+}
+
+static int tcp_begin(void *self, pl_operation_t *op, pl_error_t *err)
+{
+    tcp_t *t = self;
+    const pl_want_t *want = &op->want;
+    int code = may_begin(t, op, err);
+    if (code == PL_OK)
+        code = pl_operation_check(op, t->size, err);
+    if (code != PL_OK)
+        return code;
+    const size_t bytes = want->move == PL_MOVE_barrier
+                             ? 0
+                             : want->count * pl_dtype_bytes(want->dtype);
+    if (bytes && bytes <= TCP_FEW)
+        memcpy(own_of(t)->entry[(t->number + 1) & 1].few,
+               (const char *)op->memory->data + want->offset, bytes);
+    return enter(t, op, bytes && bytes <= TCP_FEW);
+}
+
+static int tcp_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
+{
+    tcp_t *t = self;
+    int code = may_begin(t, op, err);
+    if (code == PL_OK && PL_GROW(t->lent, t->lent_count, t->lent_room) != PL_OK)
+        code = pl_no_memory(err);
+    if (code != PL_OK)
+        return code;
+    op->want.memory = (uint64_t)t->lent_count;
+    op->memory = pl_lent_new(op->want.count, (uint32_t)t->lent_count, NULL, err);
+    if (!op->memory)
+        return PL_ENOMEM;
+    t->lent[t->lent_count++] = pl_object_ref(op->memory);
+    return enter(t, op, false);
+}
+
+static void tcp_advance(void *self)
+{
+    tcp_t *t = self;
+    struct epoll_event event[32];
+    int count = epoll_wait(t->epoll, event, 32, 0);
+    for (int k = 0; k < count && !t->broken.code; k++) {
+        const uint32_t from = event[k].data.u32;
+        if (from >= PL_RANKS_MOST)
+            tcp_hear(t, from);
+        else if (t->peer[from].link && event[k].events & ~(uint32_t)EPOLLOUT)
+            peer_hear(t, (int)from);
+    }
+    if (t->broken.code)
+        abort_put(t);
+    else
+        go_on(t);
+}
+
+static void tcp_give_up(void *self, const pl_error_t *why)
+{
+    tcp_t *t = self;
+    tcp_break(t, why);
+    t->tells = !t->hears;
+    abort_put(t);
+}
+
+/* What others still sent is read, so that the reason of an abort gets to them. */
+static void tcp_close(void *self)
+{
+    tcp_t *t = self;
+    char rest[4096];
+    for (int rank = 0; rank < t->size; rank++)
+        if (t->peer[rank].link) {
+            shutdown(t->peer[rank].link->fd, SHUT_WR);
+            for (int k = 0; k < FRAMES_A_TURN; k++)
+                if (recv(t->peer[rank].link->fd, rest, sizeof rest, MSG_DONTWAIT) <= 0)
+                    break;
+        }
+    tcp_release(t);
+    while (t->lent_count)
+        pl_object_unref(t->lent[--t->lent_count]);
+    pl_free(t->lent);
+}
+
+static const pl_option_t tcp_options[] = {
+    PL_TEXT(
+        tcp_t, host, "\"\"", NULL,
+        "address of this machine as the other ranks reach it; empty: the launcher's, or "
+        "loopback"),
+    PL_INT(tcp_t, port, "0", "0..65535", "to listen at; 0: any"),
+    PL_BOOL(tcp_t, encrypt, "false", "on loopback, too; beyond it all is encrypted"),
+    PL_OPTIONS_END};
+
+const pl_collective_ops_t pl_tcp_collective = {
+    .name = "tcp",
+    .help = "ranks of several machines, over TCP",
+    .size = sizeof(tcp_t),
+    .options = tcp_options,
+    .open = tcp_open,
+    .join = tcp_join,
+    .lend_memory = tcp_lend_memory,
+    .all_reduce = tcp_begin,
+    .reduce_scatter = tcp_begin,
+    .all_gather = tcp_begin,
+    .broadcast = tcp_begin,
+    .barrier = tcp_begin,
+    .advance = tcp_advance,
+    .give_up = tcp_give_up,
+    .close = tcp_close,
+};

@@ -1,0 +1,83 @@
+/* tcp_link.h - frames over a connection that never blocks, sealed or plain
+ *
+ * A frame is a head of fixed size and as many bytes as that says.  One is sent at a
+ * time: what it consists of stays where it is until it is out. */
+#ifndef PL_COLLECTIVES_TCP_LINK_H
+#define PL_COLLECTIVES_TCP_LINK_H
+
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "strategies/collectives/collective.h"
+#include "strategies/collectives/tcp_cipher.h"
+
+enum { TCP_SEGMENT = 128 << 10, TCP_RAW = 64 };
+
+typedef enum tcp_kind {
+    TCP_HELLO = 1,
+    TCP_ENTER,                            /* an operation was begun; with what it wants */
+    TCP_GIVE,                             /* elements for the receiver to reduce */
+    TCP_RESULT,                           /* the sender's reduced elements; or just that
+                                             they are */
+    TCP_ABORT,                            /* with the reason */
+} tcp_kind_t;
+
+typedef struct tcp_frame {
+    uint32_t kind, length;                                  /* bytes behind it */
+    uint64_t number;                                        /* of the operation */
+    uint64_t at;                                            /* which segment */
+} tcp_frame_t;
+
+typedef enum tcp_stage {
+    TCP_CONNECTING,
+    TCP_PREAMBLE,
+    TCP_HEADER,                                             /* of the cipher */
+    TCP_GREETING,                                           /* waits for hello */
+    TCP_OPEN,
+} tcp_stage_t;
+
+typedef struct tcp_link {
+    int fd, epoll;
+    uint32_t tag, mask;                              /* what epoll tells, and looks for */
+    tcp_stage_t stage;
+    bool connects;                                          /* this side has called */
+    int64_t since;                                          /* when it was made */
+    tcp_cipher_t *cipher;                                   /* [plain] */
+
+    struct iovec out[2];                                    /* not sent yet */
+    tcp_frame_t out_head;
+    unsigned char sealed_head[sizeof(tcp_frame_t) + CIPHER_MORE];
+    unsigned char *sealed_out, *sealed_in;            /* [TCP_SEGMENT + CIPHER_MORE], of a
+                                                         link with a cipher */
+    unsigned char raw[TCP_RAW];                       /* of a head, or before frames */
+    size_t raw_have, body_have;
+    bool has_head;
+    tcp_frame_t head;
+} tcp_link_t;
+
+/* Takes fd over, also on failure; with a key it will be sealed. */
+tcp_link_t *link_new(int epoll, int fd, uint32_t tag, const unsigned char *key,
+                     pl_error_t *err);
+void link_free(tcp_link_t *link);
+
+/* What epoll is to look for; false: it cannot. */
+bool link_watch(tcp_link_t *link, bool in, bool out);
+
+/* Bytes before the first frame: what is sent fits; 1: so many are in raw, 0: not yet,
+ * -1: the other side is gone. */
+bool link_send_raw(tcp_link_t *link, const void *bytes, size_t count);
+int link_read_raw(tcp_link_t *link, size_t count);
+
+bool link_is_idle(const tcp_link_t *link);
+/* Begins to send a frame; of an idle link.  more: another follows at once.  As
+ * link_flush(). */
+int link_put(tcp_link_t *link, const tcp_frame_t *head, const void *body, bool more);
+/* 1: all is out, 0: the connection is full, -1: the other side is gone. */
+int link_flush(tcp_link_t *link, bool more);
+
+/* The head of the next frame: 1 it is in link->head, 0 not yet, -1 gone, or no frame. */
+int link_head(tcp_link_t *link);
+/* Its body, of head.length bytes, up to TCP_SEGMENT; as above. */
+int link_body(tcp_link_t *link, void *to);
+
+#endif

@@ -1,0 +1,502 @@
+/* tcp_meet.c - how ranks meet over TCP
+ *
+ * The rank with the higher number connects.  Both say hello with two random numbers from
+ * the table of addresses, the other's and their own; on links beyond one machine all that,
+ * and what follows, is sealed under the key of the job (tcp_cipher.h), so that nothing is
+ * read of who does not have it.  Those who do not come to a hello soon make room for
+ * others. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "strategies/collectives/tcp.h"
+
+enum { LOOK_MS = 20, BACKLOG = 128, PREAMBLE = 8 + CIPHER_NONCE };
+
+static const int64_t HELLO_MOST = 2 * PL_SECOND;
+static const char magic[8] = {'p', 'l', 'c', 't', 'c', 'p', '0', '1'};
+
+typedef struct hello {
+    uint32_t rank, size;
+    unsigned char from[TCP_TOKEN], to[TCP_TOKEN];
+} hello_t;
+
+/* ---- opening ---- */
+
+static bool is_loopback(const char *host)
+{
+    struct in6_addr six;
+    return !strncmp(host, "127.", 4)
+           || (inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six));
+}
+
+static int listener_open(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
+{
+    const int yes = 1;
+    t->listener = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (t->listener >= 0 && t->port)
+        setsockopt(t->listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (t->listener >= 0 && bind(t->listener, at->ai_addr, at->ai_addrlen) == 0
+        && listen(t->listener, BACKLOG) == 0)
+        return PL_OK;
+    return pl_fail(err, PL_EIO, "a rank cannot listen at port %lld of this machine: %s",
+                   (long long)t->port, strerror(errno));
+}
+
+/* A host's name is looked up here, once; the others get its number. */
+static int host_listen(tcp_t *t, const char *host, pl_error_t *err)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    char port[8];
+    snprintf(port, sizeof port, "%d", (int)t->port);
+    int wrong = getaddrinfo(host, port, &hints, &found);
+    if (wrong)
+        return pl_fail(err, PL_EINVAL, "the host \"%s\" of this rank is not known: %s",
+                       host, gai_strerror(wrong));
+    int code = listener_open(t, found, err);
+    freeaddrinfo(found);
+    return code;
+}
+
+static bool address_tell(tcp_t *t, char address[PL_ADDRESS_TEXT])
+{
+    struct sockaddr_storage at;
+    socklen_t length = sizeof at;
+    char port[8];
+    if (getsockname(t->listener, (struct sockaddr *)&at, &length) != 0
+        || getnameinfo((struct sockaddr *)&at, length, t->own_host, sizeof t->own_host,
+                       port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV)
+               != 0
+        || getrandom(t->token, sizeof t->token, 0) != sizeof t->token)
+        return false;
+    int at_end = snprintf(address, PL_ADDRESS_TEXT, "tcp %s %s ", t->own_host, port);
+    for (int k = 0; k < TCP_TOKEN; k++)
+        at_end += snprintf(address + at_end, PL_ADDRESS_TEXT - (size_t)at_end, "%02x",
+                           t->token[k]);
+    return true;
+}
+
+static int key_check(const tcp_t *t, pl_error_t *err)
+{
+    if (t->has_key || (t->is_near && !t->encrypt))
+        return PL_OK;
+    if (t->encrypt)
+        return pl_fail(err, PL_EINVAL,
+                       "\"encrypt\" needs the key of the job: see "
+                       "PACELINE_JOB_KEY_FILE");
+    return pl_fail(err, PL_EINVAL,
+                   "ranks that meet at %s, beyond this machine, need the key of the job: "
+                   "see PACELINE_JOB_KEY_FILE",
+                   t->own_host);
+}
+
+/* Found now, and not when the first rank connects. */
+static int cipher_check(const tcp_t *t, pl_error_t *err)
+{
+    if (t->is_near && !t->encrypt)
+        return PL_OK;
+    tcp_cipher_t *cipher = cipher_new(t->key, err);
+    if (!cipher)
+        return err->code;
+    cipher_free(cipher);
+    return PL_OK;
+}
+
+int tcp_open_seat(tcp_t *t, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
+                  pl_error_t *err)
+{
+    const char *host = *t->host ? t->host : seat->host ? seat->host : "127.0.0.1";
+    t->has_key = seat->key != NULL;
+    if (seat->key)
+        memcpy(t->key, seat->key, sizeof t->key);
+    t->epoll = epoll_create1(EPOLL_CLOEXEC);
+    t->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    int code = t->epoll >= 0 && t->timer >= 0
+                   ? host_listen(t, host, err)
+                   : pl_fail(err, PL_EIO, "a rank cannot listen: %s", strerror(errno));
+    if (code != PL_OK)
+        return code;
+    if (!address_tell(t, address))
+        return pl_fail(err, PL_EIO, "a rank does not know its own address: %s",
+                       strerror(errno));
+    if (!strcmp(t->own_host, "0.0.0.0") || !strcmp(t->own_host, "::"))
+        return pl_fail(err, PL_EINVAL,
+                       "%s is no address that other ranks can reach this machine by",
+                       t->own_host);
+    t->is_near = is_loopback(t->own_host);
+    code = key_check(t, err);
+    return code == PL_OK ? cipher_check(t, err) : code;
+}
+
+/* ---- the table ---- */
+
+static bool token_read(unsigned char token[TCP_TOKEN], const char *text)
+{
+    for (int k = 0; k < TCP_TOKEN; k++)
+        if (sscanf(text + 2 * k, "%2hhx", &token[k]) != 1)
+            return false;
+    return true;
+}
+
+static int address_read(tcp_t *t, int rank, const char *address, pl_error_t *err)
+{
+    tcp_peer_t *peer = &t->peer[rank];
+    char kind[8], token[2 * TCP_TOKEN + 1], rest[2];
+    if (sscanf(address, "%7s %63s %7s %32s%1s", kind, peer->host, peer->port, token, rest)
+            != 4
+        || strcmp(kind, "tcp") != 0 || strlen(token) != 2 * TCP_TOKEN
+        || !token_read(peer->token, token))
+        return pl_fail(err, PL_EINVAL, "the address of rank %d is none of tcp: \"%.80s\"",
+                       rank, address);
+    peer->is_near = is_loopback(peer->host);
+    if (!peer->is_near && !t->has_key)
+        return pl_fail(err, PL_EINVAL,
+                       "rank %d listens at %s, beyond this machine: that needs the key "
+                       "of the job, see PACELINE_JOB_KEY_FILE",
+                       rank, peer->host);
+    return PL_OK;
+}
+
+static int peers_make(tcp_t *t, const pl_world_t *world, pl_error_t *err)
+{
+    t->peer = pl_alloc_array((size_t)world->size, sizeof *t->peer);
+    t->in = pl_alloc_array((size_t)world->size, sizeof *t->in);
+    if (!t->peer || !t->in)
+        return pl_no_memory(err);
+    t->rank = world->rank, t->size = world->size;
+    int code = PL_OK;
+    for (int rank = 0; rank < t->size && code == PL_OK; rank++) {
+        code = address_read(t, rank, world->address[rank], err);
+        t->peer[rank].window = rank == t->rank ? NULL
+                                               : pl_alloc(TCP_WINDOW * TCP_SEGMENT);
+        if (code == PL_OK && rank != t->rank && !t->peer[rank].window)
+            code = pl_no_memory(err);
+    }
+    if (code == PL_OK && memcmp(t->peer[t->rank].token, t->token, TCP_TOKEN) != 0)
+        code = pl_fail(err, PL_EINVAL, "rank %d was told another rank's address as its",
+                       t->rank);
+    return code;
+}
+
+/* ---- looking for the others ---- */
+
+/* What listens on loopback is talked to in plain. */
+static const unsigned char *key_for(const tcp_t *t, bool near)
+{
+    return near && !t->encrypt ? NULL : t->key;
+}
+
+static int connection_begin(const tcp_peer_t *peer)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_NUMERICSERV | AI_NUMERICHOST};
+    struct addrinfo *at = NULL;
+    if (getaddrinfo(peer->host, peer->port, &hints, &at) != 0) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) != 0
+        && errno != EINPROGRESS) {
+        const int why = errno;
+        close(fd);
+        fd = -1;
+        errno = why;
+    }
+    freeaddrinfo(at);
+    return fd;
+}
+
+static int fail_gone(int rank, pl_error_t *err)
+{
+    return pl_fail(err, PL_EPEER, "rank %d is gone: nobody listens at its address", rank);
+}
+
+/* Those with lower numbers are connected to, and those with higher ones only looked for:
+ * who does not listen is gone; for all else there is a next time. */
+static int peer_look(tcp_t *t, int rank, pl_error_t *err)
+{
+    tcp_peer_t *peer = &t->peer[rank];
+    int fd = connection_begin(peer);
+    if (fd < 0)
+        return errno == ECONNREFUSED ? fail_gone(rank, err) : PL_OK;
+    peer->look = link_new(t->epoll, fd, FROM_LOOK + (uint32_t)rank,
+                          rank < t->rank ? key_for(t, peer->is_near) : NULL, err);
+    if (!peer->look || !link_watch(peer->look, false, true))
+        return pl_no_memory(err);
+    peer->look->connects = true;
+    return PL_OK;
+}
+
+static int peers_look(tcp_t *t, pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int rank = 0; rank < t->size && code == PL_OK; rank++)
+        if (rank != t->rank && !t->peer[rank].link && !t->peer[rank].look)
+            code = peer_look(t, rank, err);
+    return code;
+}
+
+int tcp_meet(tcp_t *t, const pl_world_t *world, pl_error_t *err)
+{
+    const struct timespec often = {.tv_nsec = LOOK_MS * 1000000L};
+    const struct itimerspec times = {often, often};
+    struct epoll_event listens = {.events = EPOLLIN, .data.u32 = FROM_LISTENER},
+                       ticks = {.events = EPOLLIN, .data.u32 = FROM_TIMER};
+    int code = peers_make(t, world, err);
+    if (code != PL_OK)
+        return code;
+    if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, t->listener, &listens) != 0
+        || epoll_ctl(t->epoll, EPOLL_CTL_ADD, t->timer, &ticks) != 0
+        || timerfd_settime(t->timer, 0, &times, NULL) != 0)
+        return pl_fail(err, PL_EIO, "a rank cannot listen: %s", strerror(errno));
+    return peers_look(t, err);
+}
+
+bool tcp_all_met(const tcp_t *t)
+{
+    for (int rank = 0; rank < t->size; rank++)
+        if (rank != t->rank && !t->peer[rank].link)
+            return false;
+    return true;
+}
+
+static void drop(tcp_link_t **link)
+{
+    link_free(*link);
+    *link = NULL;
+}
+
+void tcp_met(tcp_t *t)
+{
+    for (int k = 0; k < TCP_STRANGERS; k++)
+        drop(&t->stranger[k]);
+    for (int rank = 0; rank < t->size; rank++)
+        drop(&t->peer[rank].look);
+    if (t->listener >= 0)
+        close(t->listener);
+    if (t->timer >= 0)
+        close(t->timer);
+    t->listener = t->timer = -1;
+}
+
+/* ---- greeting ---- */
+
+typedef enum greeting {
+    GREETING_BAD = -1,
+    GREETING_WAITS,
+    GREETING_DONE,
+} greeting_t;
+
+static bool preamble_send(tcp_link_t *link)
+{
+    unsigned char preamble[PREAMBLE] = {0};
+    memcpy(preamble, magic, sizeof magic);
+    if (link->cipher)
+        cipher_nonce(link->cipher, preamble + sizeof magic);
+    link->stage = TCP_PREAMBLE;
+    return link_send_raw(link, preamble, sizeof preamble);
+}
+
+static bool hello_send(const tcp_t *t, tcp_link_t *link, int to)
+{
+    const tcp_frame_t head = {.kind = TCP_HELLO, .length = sizeof(hello_t)};
+    hello_t hello = {.rank = (uint32_t)t->rank, .size = (uint32_t)t->size};
+    memcpy(hello.from, t->token, TCP_TOKEN);
+    memcpy(hello.to, t->peer[to].token, TCP_TOKEN);
+    return link_put(link, &head, &hello, false) == 1;
+}
+
+/* The side that connects knows whom it greets, and greets first. */
+static greeting_t greeting_begin(const tcp_t *t, tcp_link_t *link)
+{
+    link->stage = TCP_GREETING;
+    return !link->connects || hello_send(t, link, (int)(link->tag - FROM_LOOK))
+               ? GREETING_DONE
+               : GREETING_BAD;
+}
+
+static greeting_t preamble_hear(const tcp_t *t, tcp_link_t *link)
+{
+    unsigned char header[CIPHER_HEADER];
+    int code = link_read_raw(link, PREAMBLE);
+    if (code <= 0)
+        return code < 0 ? GREETING_BAD : GREETING_WAITS;
+    if (memcmp(link->raw, magic, sizeof magic) != 0)
+        return GREETING_BAD;
+    if (!link->cipher)
+        return greeting_begin(t, link);
+    link->stage = TCP_HEADER;
+    return cipher_agree(link->cipher, link->raw + sizeof magic, header)
+                   && link_send_raw(link, header, sizeof header)
+               ? GREETING_DONE
+               : GREETING_BAD;
+}
+
+static greeting_t header_hear(const tcp_t *t, tcp_link_t *link)
+{
+    int code = link_read_raw(link, CIPHER_HEADER);
+    if (code <= 0)
+        return code < 0 ? GREETING_BAD : GREETING_WAITS;
+    return cipher_hear(link->cipher, link->raw) ? greeting_begin(t, link) : GREETING_BAD;
+}
+
+/* Whether it is one of the others, not met yet, that knows both. */
+static bool hello_is_good(const tcp_t *t, const tcp_link_t *link, const hello_t *hello)
+{
+    if (hello->size != (uint32_t)t->size || hello->rank >= hello->size
+        || hello->rank == (uint32_t)t->rank)
+        return false;
+    const tcp_peer_t *peer = &t->peer[hello->rank];
+    const bool lower = hello->rank < (uint32_t)t->rank;
+    return !peer->link && lower == link->connects
+           && (!lower || hello->rank == link->tag - FROM_LOOK)
+           && !memcmp(hello->to, t->token, TCP_TOKEN)
+           && !memcmp(hello->from, peer->token, TCP_TOKEN);
+}
+
+static greeting_t hello_hear(const tcp_t *t, tcp_link_t *link, int *rank)
+{
+    hello_t hello;
+    int code = link_head(link);
+    if (code > 0 && (link->head.kind != TCP_HELLO || link->head.length != sizeof hello))
+        return GREETING_BAD;
+    if (code > 0)
+        code = link_body(link, link->raw);
+    if (code <= 0)
+        return code < 0 ? GREETING_BAD : GREETING_WAITS;
+    memcpy(&hello, link->raw, sizeof hello);
+    if (!hello_is_good(t, link, &hello)
+        || (!link->connects && !hello_send(t, link, (int)hello.rank)))
+        return GREETING_BAD;
+    *rank = (int)hello.rank;
+    return GREETING_DONE;
+}
+
+/* One stage after the other, as far as what has come reaches. */
+static greeting_t greet(const tcp_t *t, tcp_link_t *link, int *rank)
+{
+    greeting_t is = GREETING_DONE;
+    *rank = -1;
+    while (is == GREETING_DONE && *rank < 0)
+        is = link->stage == TCP_PREAMBLE ? preamble_hear(t, link)
+             : link->stage == TCP_HEADER ? header_hear(t, link)
+                                         : hello_hear(t, link, rank);
+    return is;
+}
+
+/* It becomes the connection to that rank, unless it is nobody's. */
+static void link_serve(tcp_t *t, tcp_link_t **place)
+{
+    int rank;
+    tcp_link_t *link = *place;
+    greeting_t is = greet(t, link, &rank);
+    if (is == GREETING_WAITS)
+        return;
+    *place = NULL;
+    link_watch(link, false, false);
+    link->tag = (uint32_t)rank;
+    link->stage = TCP_OPEN;
+    if (is == GREETING_DONE && link_watch(link, true, false))
+        t->peer[rank].link = link;
+    else
+        link_free(link);
+}
+
+/* ---- what comes from those not met ---- */
+
+static void strangers_accept(tcp_t *t)
+{
+    pl_error_t err;
+    for (int fd;
+         (fd = accept4(t->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
+        int k = t->stranger_next;
+        drop(&t->stranger[k]);
+        t->stranger_next = (k + 1) % TCP_STRANGERS;
+        t->stranger[k] = link_new(t->epoll, fd, FROM_STRANGER + (uint32_t)k,
+                                  key_for(t, t->is_near), &err);
+        if (t->stranger[k]
+            && (!preamble_send(t->stranger[k])
+                || !link_watch(t->stranger[k], true, false)))
+            drop(&t->stranger[k]);
+    }
+}
+
+/* The connection is there, or is not. */
+static void look_serve(tcp_t *t, int rank)
+{
+    tcp_peer_t *peer = &t->peer[rank];
+    int why = 0;
+    socklen_t length = sizeof why;
+    pl_error_t err;
+    if (peer->look->stage != TCP_CONNECTING) {
+        link_serve(t, &peer->look);
+        return;
+    }
+    getsockopt(peer->look->fd, SOL_SOCKET, SO_ERROR, &why, &length);
+    if (why || rank > t->rank || !preamble_send(peer->look)
+        || !link_watch(peer->look, true, false))
+        drop(&peer->look);
+    if (why == ECONNREFUSED) {
+        fail_gone(rank, &err);
+        tcp_break(t, &err);
+    }
+}
+
+static void tick(tcp_t *t)
+{
+    uint64_t times;
+    pl_error_t err;
+    const int64_t old = pl_now() - HELLO_MOST;
+    if (read(t->timer, &times, sizeof times) != sizeof times || !t->op)
+        return;
+    for (int k = 0; k < TCP_STRANGERS; k++)
+        if (t->stranger[k] && t->stranger[k]->since < old)
+            drop(&t->stranger[k]);
+    for (int rank = 0; rank < t->size; rank++)
+        if (t->peer[rank].look && t->peer[rank].look->since < old)
+            drop(&t->peer[rank].look);
+    if (peers_look(t, &err) != PL_OK)
+        tcp_break(t, &err);
+}
+
+void tcp_hear(tcp_t *t, uint32_t from)
+{
+    if (from >= FROM_LOOK) {
+        if (t->peer[from - FROM_LOOK].look)
+            look_serve(t, (int)(from - FROM_LOOK));
+    } else if (from >= FROM_STRANGER) {
+        if (t->stranger[from - FROM_STRANGER])
+            link_serve(t, &t->stranger[from - FROM_STRANGER]);
+    } else if (from == FROM_TIMER) {
+        tick(t);
+    } else {
+        strangers_accept(t);
+    }
+}
+
+void tcp_release(tcp_t *t)
+{
+    tcp_met(t);
+    for (int rank = 0; rank < t->size; rank++) {
+        drop(&t->peer[rank].link);
+        pl_free(t->peer[rank].window);
+    }
+    if (t->epoll >= 0)
+        close(t->epoll);
+    pl_free(t->peer);
+    pl_free(t->in);
+    explicit_bzero(t->key, sizeof t->key);
+}
