@@ -256,7 +256,7 @@ static void nothing_of_the_host_leaks_into_it(void)
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &before);
     signal(SIGUSR1, SIG_IGN);
-    shell("ls /proc/self/fd | wc -l >&2; grep -E '^Sig(Blk|Ign)' /proc/$$/status >&2;"
+    shell("ls /proc/self/fd | wc -l >&2; grep -E '^Sig(Blk|Ign)' /proc/self/status >&2;"
           "readlink /proc/self/fd/0 >&2",
           NULL);
     sigprocmask(SIG_SETMASK, &before, NULL);

@@ -2,14 +2,14 @@
  *
  * Each pair of ranks has a connection.  All tell that they have begun; then each gives to
  * the others what they are to reduce, segment by segment, receives what it has to reduce
- * itself, adds that up in the order of the canonical tree, and tells the result: the bytes
- * of a ring, in an order that does not depend on who is fast.  A result also says that the
- * receiver may give one segment more, so that nobody has to keep more than a few, and
- * what arrives can always be read: an abort is never behind something that has to wait.
+ * itself, adds that up in the order of the canonical tree, and tells the result: the
+ * bytes of a ring, in an order that does not depend on who is fast.  A result also says
+ * that the receiver may give one segment more, so that nobody has to keep more than a
+ * few, and what arrives can always be read: an abort is never behind something that has
+ * to wait.
  *
  * Few elements go along with the news of having begun, and each rank reduces all of them
  * for itself. */
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>

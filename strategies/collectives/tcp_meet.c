@@ -1,10 +1,10 @@
 /* tcp_meet.c - how ranks meet over TCP
  *
  * The rank with the higher number connects.  Both say hello with two random numbers from
- * the table of addresses, the other's and their own; on links beyond one machine all that,
- * and what follows, is sealed under the key of the job (tcp_cipher.h), so that nothing is
- * read of who does not have it.  Those who do not come to a hello soon make room for
- * others. */
+ * the table of addresses, the other's and their own; on links beyond one machine all
+ * that, and what follows, is sealed under the key of the job (tcp_cipher.h), so that
+ * nothing is read of who does not have it.  Those who do not come to a hello soon make
+ * room for others. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
