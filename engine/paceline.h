@@ -1,14 +1,19 @@
 /* paceline.h - the door: everything a program or an extension includes
  *
- * Read from the top: errors, memory and logs, options, the engine, a trainer, a module,
- * data, callbacks.  What follows after "Extensions" is for authors of strategies,
- * accelerators and launchers.
+ * Read from the top.  A program that trains needs the first half: errors, memory and
+ * logs, parts and run files, the engine and its trainers, answers without one.  The
+ * second half is for parts of one's own: graphs and modules, operators, precisions,
+ * optimizers and schedules, data sets, callbacks, loggers; each is a table of functions
+ * with PL_PART at its head, made known by pl_init(), pl_register() or a plug-in.
+ * Strategies, accelerators and launchers need strategies/replica.h,
+ * accelerators/accelerator.h and actors/worker.h as well.
  *
  * Rules that hold everywhere.  What can fail returns PL_OK or a negative PL_E… and takes
  * a pl_error_t as its last parameter (may be NULL); constructors return the object or
  * NULL; on failure outputs are untouched.  `_new/_free`, `_ref/_unref` pair up; freeing
  * NULL is fine.  A `T *` argument is borrowed for the call.  Unless a comment says
  * otherwise a function may be called from any thread, one thread at a time per object.
+ * In [brackets] stands a shape or a unit, or what NULL or 0 means.
  * The library installs no signal handler, never exits, prints nothing and changes no
  * global state of the host. */
 #ifndef PACELINE_H
@@ -137,21 +142,21 @@ typedef struct pl_choice {
 
 typedef enum pl_option_type {
     PL_OPTION_END,
-    PL_OPTION_INT,                   /* int64_t */
-    PL_OPTION_FLOAT,                 /* double */
-    PL_OPTION_BOOL,                  /* bool */
-    PL_OPTION_TEXT,                  /* const char *, never NULL; owned by the binding */
-    PL_OPTION_INTS,                  /* pl_ints_t */
-    PL_OPTION_REALS,                 /* pl_reals_t */
-    PL_OPTION_TEXTS,                 /* pl_texts_t; owned by the binding */
-    PL_OPTION_AMOUNT,                /* pl_amount_t */
-    PL_OPTION_PART,                  /* pl_choice_t, its texts owned by the binding */
-    PL_OPTION_GROUPS,                /* const char *, a JSON list of objects: "match",
-                                        patterns with spaces between, and options of the
-                                        part that hold for what fits; owned by the
-                                        binding */
-    PL_OPTION_INTERVAL,              /* pl_amount_t; a time as well: "00:00:15:00" */
-    PL_OPTION_PARTS,                 /* one or a list of them: data sources alone */
+    PL_OPTION_INT,                    /* int64_t */
+    PL_OPTION_FLOAT,                  /* double */
+    PL_OPTION_BOOL,                   /* bool */
+    PL_OPTION_TEXT,                   /* const char *, never NULL; owned by the binding */
+    PL_OPTION_INTS,                   /* pl_ints_t */
+    PL_OPTION_REALS,                  /* pl_reals_t */
+    PL_OPTION_TEXTS,                  /* pl_texts_t; owned by the binding */
+    PL_OPTION_AMOUNT,                 /* pl_amount_t */
+    PL_OPTION_PART,                   /* pl_choice_t, its texts owned by the binding */
+    PL_OPTION_GROUPS,                 /* const char *, a JSON list of objects: "match",
+                                         patterns with spaces between, and options of the
+                                         part that hold for what fits; owned by the
+                                         binding */
+    PL_OPTION_INTERVAL,               /* pl_amount_t; a time as well: "00:00:15:00" */
+    PL_OPTION_PARTS,                  /* one or a list of them: data sources alone */
 } pl_option_type_t;
 
 /* Patterns of names, wherever there are some: '*' stands for any text, dots included, '?'
@@ -292,6 +297,7 @@ PL_API pl_options_t *pl_options_load(const char *path, pl_error_t *err);
 PL_API pl_options_t *pl_options_parse(const char *text, const char *name,
                                       pl_error_t *err);
 
+/* A copy that nothing done to the first one changes. */
 PL_API pl_options_t *pl_options_clone(const pl_options_t *o, pl_error_t *err);
 PL_API void pl_options_free(pl_options_t *o);
 
@@ -345,7 +351,8 @@ typedef struct pl_trainer pl_trainer_t;
 
 /* The first line of main(): registers Paceline's own parts and the program's [NULL:
  * none].  Takes the arguments because a launcher may start this program again as a rank,
- * which then does its work in here and never returns. */
+ * which then does its work in here and never returns.  Errors are those of
+ * pl_register(). */
 PL_API int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
                    pl_error_t *err);
 
@@ -431,6 +438,7 @@ PL_API pl_trainer_t *pl_trainer_new(pl_engine_t *engine, const pl_options_t *opt
  * its own notification. */
 PL_API void pl_trainer_free(pl_trainer_t *trainer);
 
+/* Who is told from the next run on how far it is [nobody]. */
 PL_API void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress,
                                    void *user);
 
@@ -464,6 +472,8 @@ typedef struct pl_prediction {
     int64_t top_k;                      /* choose among the k likeliest; 0: all */
 } pl_prediction_t;
 
+/* The module's outputs for all samples of the prediction data, or the text after the
+ * prompt.  Returns at once, as pl_trainer_fit() does. */
 PL_API int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what,
                               pl_on_done_t on_done, void *user, pl_error_t *err);
 
@@ -571,6 +581,7 @@ typedef struct pl_init_rule {
 /* How ranks agree on a state tensor. */
 typedef enum pl_agree { PL_AGREE_RANK0, PL_AGREE_MEAN, PL_AGREE_NONE } pl_agree_t;
 
+/* All 0; all one value; normally distributed around 0; evenly in (-bound, bound). */
 PL_API pl_init_rule_t pl_zeros(void);
 PL_API pl_init_rule_t pl_constant(double value);
 PL_API pl_init_rule_t pl_normal(double deviation);
@@ -655,6 +666,8 @@ typedef struct pl_metric {
 /* A loss is such a pair, a mean. */
 typedef pl_metric_t pl_loss_t;
 PL_API pl_loss_t pl_pair(pl_node_t sum, pl_node_t weight);
+/* What training makes smaller, and the figure "loss"; once in a step of training, and
+ * where it is to be known otherwise. */
 PL_API void pl_loss(pl_graph_t *g, pl_loss_t loss);
 typedef enum pl_log_when { PL_ON_EPOCH = 1, PL_ON_STEP = 2 } pl_log_when_t;
 /* A figure to log: its sums add up over batches and ranks; the stage prefixes the name
@@ -665,7 +678,10 @@ PL_API void pl_log(pl_graph_t *g, const char *name, pl_metric_t figure,
                    pl_log_when_t when);
 
 /* Operators.  Shapes: B batch, T tokens, C channels or classes; "..." any leading axes.
- * Element-wise ones broadcast as NumPy does.  Axes count from the end when negative. */
+ * Values are float32 unless said otherwise.  Inputs whose shapes or types do not go
+ * together fail the graph with PL_EINVAL, which names both and the operator's path.
+ * Element-wise ones give the shape of their input; of two inputs, that which both
+ * broadcast to as NumPy has it.  Axes count from the end when negative. */
 PL_API pl_node_t pl_add(pl_graph_t *g, pl_node_t a, pl_node_t b);
 PL_API pl_node_t pl_sub(pl_graph_t *g, pl_node_t a, pl_node_t b);
 PL_API pl_node_t pl_mul(pl_graph_t *g, pl_node_t a, pl_node_t b);
@@ -688,18 +704,19 @@ PL_API pl_node_t pl_sum(pl_graph_t *g, pl_node_t x, const int *axes, int axis_co
                         bool keep);
 PL_API pl_node_t pl_mean(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count,
                          bool keep);
-/* gradient to the first largest */
+/* The largest along an axis; its gradient goes to the first of them. */
 PL_API pl_node_t pl_max(pl_graph_t *g, pl_node_t x, int axis, bool keep);
-/* -> int32, axis removed */
+/* Where along the axis the first largest is: int32, without that axis. */
 PL_API pl_node_t pl_argmax(pl_graph_t *g, pl_node_t x, int axis);
-/* Shapes. */
-/* one dim may be -1 */
+/* The same elements in another shape; one of its sizes may be -1: what is left. */
 PL_API pl_node_t pl_reshape(pl_graph_t *g, pl_node_t x, pl_shape_t shape);
-/* [a, b, c], 1 -> [a, b*c] */
+/* All axes from one on as one: [a, b, c] from 1 is [a, b c]. */
 PL_API pl_node_t pl_flatten(pl_graph_t *g, pl_node_t x, int from_axis);
-/* rank of x entries */
+/* Axis i is axis order[i] of x: order [rank of x]. */
 PL_API pl_node_t pl_permute(pl_graph_t *g, pl_node_t x, const int *order);
+/* Elements [from, to) along an axis. */
 PL_API pl_node_t pl_slice(pl_graph_t *g, pl_node_t x, int axis, int64_t from, int64_t to);
+/* One behind the other along an axis, up to 8; all other axes are alike. */
 PL_API pl_node_t pl_concat(pl_graph_t *g, const pl_node_t *x, int count, int axis);
 /* Products.  a [..., M, K] (or [..., K, M] when transpose_a), b [..., K, N]; leading axes
  * broadcast. */
@@ -723,7 +740,8 @@ typedef struct pl_conv_options {
 } pl_conv_options_t;
 PL_API pl_node_t pl_conv2d(pl_graph_t *g, const char *name, pl_node_t x, int64_t channels,
                            const pl_conv_options_t *options);
-/* stride 0 means kernel, so that windows do not overlap. */
+/* x [B, C, H, W] -> [B, C, H', W'], the largest of each window of kernel x kernel; stride
+ * 0 means kernel, so that windows do not overlap. */
 PL_API pl_node_t pl_max_pool2d(pl_graph_t *g, pl_node_t x, int64_t kernel, int64_t stride,
                                int64_t padding);
 /* Over batch and space of [B, C, ...]; NAME.weight, NAME.bias [C], state
@@ -737,7 +755,8 @@ PL_API pl_node_t pl_layer_norm(pl_graph_t *g, const char *name, pl_node_t x,
 /* indices int32 or int64 [...] -> [..., width]; NAME.weight [rows, width]. */
 PL_API pl_node_t pl_embedding(pl_graph_t *g, const char *name, pl_node_t indices,
                               int64_t rows, int64_t width, pl_init_rule_t init);
-PL_API pl_node_t pl_softmax(pl_graph_t *g, pl_node_t x);    /* over the last axis */
+/* Shares e^x / sum of e^x over the last axis. */
+PL_API pl_node_t pl_softmax(pl_graph_t *g, pl_node_t x);
 /* Zero with probability p and scaled by 1/(1-p) when training; the identity otherwise. */
 PL_API pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p);
 /* q, k, v [B, heads, T, d] -> [B, heads, T, d]; scores scaled by 1/sqrt(d); causal: a
@@ -779,6 +798,7 @@ typedef struct pl_classes_options {
     int64_t ignore_index;                                 /* targets that count nothing */
     pl_average_t average;                                 /* [PL_MACRO] */
 } pl_classes_options_t;
+/* The share that is right; of the options only has_ignore says something here. */
 PL_API pl_metric_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                                const pl_cross_entropy_options_t *options);
 /* Right when fewer than k logits are before the target's. */

@@ -5,6 +5,7 @@
 #include "base/bind.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "base/stages.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica_calls.h"
 #include "strategies/replica_parts.h"
@@ -201,7 +202,6 @@ static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
                         pl_replica_calls_t *calls, pl_on_answer_t on_answer,
                         pl_error_t *err)
 {
-    static const char *const names[] = {"train", "validate", "test", "predict"};
     int code = plan_keep_fetches(plan, g, err);
     if (code != PL_OK) {
         pl_graph_free(g);
@@ -212,7 +212,7 @@ static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
         return PL_ENOMEM;
     static const char *const kinds[] = {
         [PL_PLAN_OPTIMIZER] = "optimizer", [PL_PLAN_RESTORE] = "restore"};
-    pl_compile_t msg = {.name = plan->kind == PL_PLAN_BATCH ? names[plan->stage]
+    pl_compile_t msg = {.name = plan->kind == PL_PLAN_BATCH ? pl_stages[plan->stage].verb
                                                             : kinds[plan->kind],
                         .graph = &holder->object};
     pl_how_t how = {.on_answer = on_answer, .context = plan};

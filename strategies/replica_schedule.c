@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/stages.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica_parts.h"
 
@@ -57,7 +58,9 @@ int pl_replica_check_monitors(const pl_replica_t *r, pl_error_t *err)
         const pl_instance_t *part = &r->step[k].scheduler;
         const pl_scheduler_ops_t *scheduler = part->ops;
         const char *name = scheduler->monitor ? scheduler->monitor(part->self) : "";
-        if (!validates && !strncmp(name, "val_", 4))
+        if (!validates
+            && !strncmp(name, pl_stages[PL_VALIDATE].prefix,
+                        strlen(pl_stages[PL_VALIDATE].prefix)))
             return pl_fail(err, PL_EINVAL,
                            "schedule \"%s\" goes by \"%s\", and the run has no "
                            "validation data: set data.val_split, or scheduler.monitor to "

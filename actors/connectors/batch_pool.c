@@ -5,6 +5,7 @@
 #include "actors/connectors/batch_pool.h"
 
 #include <pthread.h>
+#include <sys/eventfd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -15,9 +16,9 @@
 struct pl_batch_pool {
     pthread_mutex_t lock;                                   /* of what follows, to made */
     pl_batch_t *spare;
-    bool closed;
-    int made;                                               /* batches that exist */
-    int most, field_count;
+    bool closed, wanted;                                 /* somebody found none to take */
+    int made;                                            /* batches that exist */
+    int most, field_count, notice;
     size_t size;                                            /* of a block */
     size_t index;                                           /* where in the block */
     size_t field[PL_FIELDS];
@@ -62,6 +63,7 @@ pl_batch_pool_t *pl_batch_pool_new(const pl_batch_spec_t *spec, pl_error_t *err)
     }
     pool->most = spec->most;
     pool->field_count = spec->field_count;
+    pool->notice = spec->notice;
     if (block_lay_out(pool, spec)) {
         pthread_mutex_init(&pool->lock, NULL);
         return pool;
@@ -116,6 +118,9 @@ static void batch_release(pl_object_t *object)
     } else {
         batch->next = pool->spare;
         pool->spare = batch;
+        if (pool->wanted)
+            eventfd_write(pool->notice, 1);
+        pool->wanted = false;
     }
     bool last = closed && pool->made == 0;
     pthread_mutex_unlock(&pool->lock);
@@ -150,6 +155,8 @@ pl_batch_t *pl_batch_pool_take(pl_batch_pool_t *pool, pl_error_t *err)
         pool->spare = batch->next;
     else if (room)
         pool->made++;
+    else
+        pool->wanted = true;
     pthread_mutex_unlock(&pool->lock);
     if (!batch && !room) {
         pl_fail(err, PL_EBUSY, "all %d batches are in use", pool->most);

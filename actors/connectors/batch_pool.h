@@ -14,7 +14,10 @@ typedef struct pl_batch_spec {
     int64_t rows;
     int most;
     int field_count;
-    const pl_field_t *field;                                /* [field_count] */
+    const pl_field_t *field;             /* [field_count] */
+    int notice;                          /* an eventfd, written when a batch has come back
+                                            after there was none to take; open until the
+                                            pool is closed */
 } pl_batch_spec_t;
 
 pl_batch_pool_t *pl_batch_pool_new(const pl_batch_spec_t *spec, pl_error_t *err);

@@ -5,15 +5,20 @@
  * pass or the end of the run waits for little. */
 #include "actors/connectors/data.h"
 
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include "actors/connectors/reader.h"
 #include "actors/connectors/sources.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/run.h"
+#include "base/stages.h"
 
-#define READER_AHEAD 2                                     /* one is read, one waits */
-#define WAITING_MOST 64                                    /* fetches */
-#define RETRY_MS 1                                         /* while all batches are out */
+#define READER_AHEAD 2                                      /* one is read, one waits */
+#define WAITING_MOST 64                                     /* fetches */
 
 typedef struct reader {
     pl_address_t at;
@@ -29,6 +34,7 @@ typedef struct queue {
 typedef struct data {
     pl_job_t *job;                                          /* counted */
     pl_sources_t sources;
+    bool has_notice;                              /* sources.notice is a descriptor */
     pl_call_t *opening;                           /* open_data, reload_data  [not now] */
     const char *facts;                            /* of that call */
     bool reloads;                                 /* it is the latter */
@@ -39,8 +45,6 @@ typedef struct data {
     reader_t *reader;
     int reader_count;
 } data_t;
-
-static const char *const stage_names[] = {"training", "validation", "test", "prediction"};
 
 /* ---- The end ---- */
 
@@ -86,6 +90,8 @@ static void data_release(void *self)
 {
     data_t *data = self;
     data_drop(data);
+    if (data->has_notice)
+        close(data->sources.notice);
     pl_free(data->reader);
     pl_free(data->known);
     pl_object_unref(data->layout);
@@ -93,6 +99,8 @@ static void data_release(void *self)
 }
 
 /* ---- The start ---- */
+
+static void data_go_on(data_t *data);
 
 /* A reader lives as long as this actor does. */
 static void data_on_reader_end(void *self, const pl_answer_t *answer)
@@ -105,6 +113,25 @@ static void data_on_reader_end(void *self, const pl_answer_t *answer)
         data_end(self, &gone);
 }
 
+/* Whoever kept all batches has dropped one. */
+static void data_on_notice(void *self)
+{
+    data_t *data = self;
+    eventfd_t times;
+    eventfd_read(data->sources.notice, &times);
+    data_go_on(data);
+}
+
+static int notice_open(data_t *data, pl_error_t *err)
+{
+    const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (fd < 0)
+        return pl_fail(err, PL_EIO, "there is no descriptor left: %s", strerror(errno));
+    data->sources.notice = fd;
+    data->has_notice = true;
+    return pl_watch(data, fd, data_on_notice, err);
+}
+
 static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
@@ -114,6 +141,8 @@ static int data_on_start(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_start_t start = {.options = ""};
     data->job = pl_object_ref(body->start.context);
     data->sources.job = data->job;
+    if (notice_open(data, err) != PL_OK)
+        return err->code;
     int64_t workers = data->job->data->workers;
     data->reader = pl_alloc_array((size_t)workers, sizeof *data->reader);
     if (!data->reader)
@@ -257,8 +286,6 @@ static int data_on_reload(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- Reading and handing out ---- */
 
-static void data_go_on(data_t *data);
-
 static pl_feed_t *feed_of_batch(data_t *data, const pl_batch_t *batch)
 {
     return &data->feed[pl_source_place(batch->stage, batch->loader)];
@@ -314,11 +341,11 @@ static void batch_read(data_t *data, reader_t *reader, pl_batch_t **slot,
 }
 
 /* Gives the readers what they can take. */
-static void feed_read_on(data_t *data, pl_feed_t *feed, bool *full)
+static void feed_read_on(data_t *data, pl_feed_t *feed)
 {
     pl_batch_t **slot, *batch;
     for (reader_t *reader; (reader = reader_free(data, &slot));) {
-        batch = pl_feed_next(feed, full);
+        batch = pl_feed_next(feed);
         if (!batch)
             return;
         batch_read(data, reader, slot, batch);
@@ -347,38 +374,19 @@ static void feed_hand_out(pl_feed_t *feed, queue_t *queue)
     }
 }
 
-static void data_retry(void *self)
-{
-    data_go_on(self);
-}
-
-/* Whoever keeps all batches will drop some: nobody tells, so that is looked for. */
-static void data_retry_later(data_t *data)
-{
-    pl_error_t err = {0};
-    if (pl_after(data, RETRY_MS, data_retry, &err) == PL_OK)
-        return;
-    for (int stage = 0; stage < PL_SOURCES; stage++)
-        queue_fail(&data->waiting[stage], &err);
-}
-
 /* Later stages first: who validates does not train meanwhile. */
 static void data_go_on(data_t *data)
 {
-    bool starving = false;
     for (int stage = PL_SOURCES - 1; stage >= 0; stage--) {
-        bool full = false, more = true;
+        bool more = true;
         pl_feed_t *feed = &data->feed[stage];
         while (more) {                                      /* what is taken makes room */
             uint32_t taken = feed->to_take;
-            feed_read_on(data, feed, &full);
+            feed_read_on(data, feed);
             feed_hand_out(feed, &data->waiting[stage]);
             more = feed->to_take != taken;
         }
-        starving = starving || (full && data->waiting[stage].count);
     }
-    if (starving)
-        data_retry_later(data);
 }
 
 /* ---- Passes ---- */
@@ -393,7 +401,7 @@ static pl_feed_t *feed_of(data_t *data, uint32_t stage, uint32_t loader, pl_erro
     pl_feed_t *feed = &data->feed[pl_source_place((pl_stage_t)stage, loader)];
     if (feed->dataset && feed->stage == (pl_stage_t)stage)
         return feed;
-    pl_fail(err, PL_ESTATE, "there is no %s data open", stage_names[stage]);
+    pl_fail(err, PL_ESTATE, "there is no %s data open", pl_stages[stage].data);
     return NULL;
 }
 
@@ -410,7 +418,7 @@ static int data_on_begin(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, PL_EINVAL, "there is no part %u of %u", begin->part,
                        begin->parts);
     pl_fail(&dropped, PL_ECANCELLED, "another pass over the %s data has begun",
-            stage_names[begin->stage]);
+            pl_stages[begin->stage].data);
     queue_fail(&data->waiting[feed - data->feed], &dropped);
     pl_feed_begin(feed, &(pl_feed_pass_t){.epoch = begin->epoch,
                                           .part = begin->part,
@@ -434,7 +442,7 @@ static int data_on_fetch(void *self, pl_call_t *call, const pl_body_t *body,
         return err->code;
     if (!feed->begun)
         return pl_fail(err, PL_ESTATE, "no pass over the %s data has begun",
-                       stage_names[stage]);
+                       pl_stages[stage].data);
     queue_t *queue = &data->waiting[feed - data->feed];
     if (queue->count == WAITING_MOST)
         return pl_fail(err, PL_EBUSY, "%d fetches wait already", WAITING_MOST);

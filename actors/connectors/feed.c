@@ -52,7 +52,8 @@ int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
         if (pl_varies(&field[k]))
             field[k].shape.dim[0] = spec->dataset->longest;
     }
-    const pl_batch_spec_t block = {rows, (int)slots + OUT_MOST, info->field_count, field};
+    const pl_batch_spec_t block = {rows, (int)slots + OUT_MOST, info->field_count, field,
+                                   spec->notice};
     pl_batch_pool_t *pool = pl_batch_pool_new(&block, err);
     if (!pool)
         return err->code;
@@ -195,17 +196,15 @@ static void batch_fill(const pl_feed_t *feed, pl_batch_t *batch)
         batch_choose(feed, batch);
 }
 
-pl_batch_t *pl_feed_next(pl_feed_t *feed, bool *full)
+pl_batch_t *pl_feed_next(pl_feed_t *feed)
 {
     while (feed->begun && feed->to_read < feed->batches
            && feed->to_read - feed->to_take < feed->slot_count) {
         pl_feed_slot_t *slot = &feed->slot[feed->to_read % feed->slot_count];
         pl_error_t err = {0};
         pl_batch_t *batch = pl_batch_pool_take(feed->pool, &err);
-        if (!batch && err.code == PL_EBUSY) {
-            *full = true;
+        if (!batch && err.code == PL_EBUSY)
             return NULL;
-        }
         if (batch)
             batch_fill(feed, batch);
         *slot = (pl_feed_slot_t){.batch = batch, .done = !batch, .error = err};

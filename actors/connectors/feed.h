@@ -17,7 +17,7 @@ typedef struct pl_feed {
     pl_stage_t stage;
     uint32_t loader;                                        /* which of the stage's */
     pl_order_t order;
-    pl_buckets_t buckets;                   /* none when samples are of one length */
+    pl_buckets_t buckets;                        /* none when samples are of one length */
     int64_t batch_size;
     pl_batch_pool_t *pool;
     pl_feed_slot_t *slot;                                   /* batch k: k % slot_count */
@@ -26,8 +26,8 @@ typedef struct pl_feed {
     bool begun;                                             /* a pass, which follows */
     uint64_t epoch;
     uint32_t part, parts;
-    int64_t samples;                                        /* of this part */
-    uint32_t batches, to_read, to_take;                     /* next ones */
+    int64_t samples;                        /* of this part */
+    uint32_t batches, to_read, to_take;     /* next ones */
     bool again;                             /* the next epoch's is likely to follow it */
     bool ahead;                             /* it does, and nobody has asked for it yet */
 } pl_feed_t;
@@ -39,7 +39,8 @@ typedef struct pl_feed_spec {
     uint32_t loader;
     pl_order_t order;
     int64_t batch_size, prefetch;
-    int64_t buckets;                        /* at most, of samples of different length */
+    int64_t buckets;                         /* at most, of samples of different length */
+    int notice;                              /* of pl_batch_spec_t */
 } pl_feed_spec_t;
 int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err);
 void pl_feed_close(pl_feed_t *feed);
@@ -50,17 +51,17 @@ int pl_feed_sizes(const pl_feed_t *feed, pl_batch_size_t size[PL_SIZES_MOST]);
 /* Drops the pass and begins one; what was read ahead of this very one is kept. */
 typedef struct pl_feed_pass {
     uint64_t epoch;
-    uint32_t part, parts;                                   /* of the samples */
-    uint32_t first;                                         /* batch to begin with */
+    uint32_t part, parts;  /* of the samples */
+    uint32_t first;      /* batch to begin with */
     bool again;          /* once all its batches are taken, those of the next epoch are to
                             be read, because that is likely to be begun next */
 } pl_feed_pass_t;
 void pl_feed_begin(pl_feed_t *feed, const pl_feed_pass_t *pass);
 
 /* The next batch to be read, with a reference for the caller, or NULL: enough is read
- * ahead, or (then *full) whoever has the batches keeps too many.  A lack of memory comes
- * out of pl_feed_take() in the batch's place. */
-pl_batch_t *pl_feed_next(pl_feed_t *feed, bool *full);
+ * ahead, or whoever has the batches keeps too many, until the notice tells.  A lack of
+ * memory comes out of pl_feed_take() in the batch's place. */
+pl_batch_t *pl_feed_next(pl_feed_t *feed);
 
 /* It was read, or could not be; of a pass that was dropped is fine. */
 void pl_feed_read(pl_feed_t *feed, pl_batch_t *batch, const pl_error_t *error);

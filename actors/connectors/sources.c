@@ -192,7 +192,8 @@ static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
                                                    ? sources->batch_size
                                                    : sources->job->data->batch_size,
                                  .prefetch = sources->job->data->prefetch,
-                                 .buckets = sources->job->data->buckets};
+                                 .buckets = sources->job->data->buckets,
+                                 .notice = sources->notice};
     int code = pl_feed_open(feed, &spec, err);
     if (code == PL_OK && spec.loader)
         code = layout_further(layout, feed, err);

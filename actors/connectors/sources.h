@@ -12,6 +12,7 @@
 /* The data sets of a run, opened one after the other. */
 typedef struct pl_sources {
     const pl_job_t *job;                     /* borrowed */
+    int notice;                              /* for the pools: batch_pool.h */
     pl_stage_t wanted;                       /* train: and validate; others: that alone */
     int64_t batch_size;                      /* 0: the job's */
     pl_split_t split;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/stages.h"
 
 typedef struct evaluate {
     pl_walk_t walk;                                         /* first: see walk.h */
@@ -21,8 +22,8 @@ typedef struct evaluate {
 
 static void evaluate_names(pl_walk_t *walk, const char *names)
 {
-    static const char *const prefixes[] = {"train_", "val_", "test_", "predict_"};
-    pl_figures_name(&((evaluate_t *)walk)->figures, prefixes[walk->pass.stage], names);
+    pl_figures_name(&((evaluate_t *)walk)->figures, pl_stages[walk->pass.stage].prefix,
+                    names);
 }
 
 static void evaluate_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply,
@@ -34,8 +35,7 @@ static void evaluate_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *rep
 
 static void evaluate_report(pl_walk_t *walk)
 {
-    pl_evaluate_progress_t progress = {.event = walk->pass.stage == PL_TEST ? "test"
-                                                                            : "validate",
+    pl_evaluate_progress_t progress = {.event = pl_stages[walk->pass.stage].verb,
                                        .global_step = ((evaluate_t *)walk)->global_step,
                                        .epoch = walk->pass.epoch,
                                        .batch = walk->pass.done,
