@@ -244,30 +244,26 @@ static void progress_says_a_line_for_each_epoch_and_validation(void)
     queen_close();
 }
 
+static bool asks_twice(int nth)
+{
+    queen_open();
+    pl_job_t *job = queen_job("{\"trainer\": {\"enable_model_summary\": false,"
+                              " \"enable_checkpointing\": false},"
+                              " \"callbacks\": [\"watcher\", \"progress\"]}");
+    scarce_fail(nth);
+    callbacks = queen_spawn(&pl_callback_connector,
+                            &(pl_start_t){.options = "", .context = &job->object}, &life);
+    interest();
+    const bool well = hook(PL_HOOK_VALIDATION_END, 1)->error.code == PL_OK;
+    scarce_stop();
+    pl_object_unref(job);
+    queen_close();
+    return well;
+}
+
 static void every_call_ends_whichever_allocation_fails(void)
 {
-    int left_behind = 0, nth = 0;
-    bool failed = true;
-    for (; failed && nth < 1000; nth++) {
-        long before = scarce_live();
-        queen_open();
-        pl_job_t *job = queen_job("{\"trainer\": {\"enable_model_summary\": false,"
-                                  " \"enable_checkpointing\": false},"
-                                  " \"callbacks\": [\"watcher\", \"progress\"]}");
-        scarce_fail(nth + 1);
-        callbacks = queen_spawn(&pl_callback_connector,
-                                &(pl_start_t){.options = "", .context = &job->object},
-                                &life);
-        interest();
-        hook(PL_HOOK_VALIDATION_END, 1);
-        failed = scarce_failed();
-        scarce_fail(0);
-        pl_object_unref(job);
-        queen_close();
-        left_behind += scarce_live() != before;
-    }
-    ok(nth > 20, "%d requests for memory were made to fail", nth);
-    is_int(left_behind, 0, "nothing is left behind");
+    queen_lacks_memory(asks_twice, 20);
 }
 
 int main(void)

@@ -623,34 +623,30 @@ static void short_life(void)
     }
 }
 
+static int still_open;
+
+static bool lives_shortly(int nth)
+{
+    queen_open();
+    pl_job_t *job = queen_job("{\"data\": {\"name\": \"numbers\", \"samples\": 30, "
+                              "\"batch_size\": 4, \"workers\": 2, \"val_split\": 0.2, "
+                              "\"prefetch\": 2}}");
+    scarce_fail(nth);
+    data = queen_spawn(&pl_data_connector,
+                       &(pl_start_t){.options = "", .context = &job->object}, &life);
+    const bool well = open_knowing(PL_TRAIN)->error.code == PL_OK;
+    short_life();
+    scarce_stop();
+    pl_object_unref(job);
+    queen_close();
+    still_open += numbers_state.opened != numbers_state.closed;
+    return well;
+}
+
 static void every_call_ends_whichever_allocation_fails(void)
 {
-    int left_behind = 0, in_flight = 0, open = 0, nth = 0;
-    bool failed = true;
-    for (; failed && nth < 2000; nth++) {
-        long before = scarce_live();
-        queen_open();
-        pl_job_t *job = queen_job(
-            "{\"data\": {\"name\": \"numbers\", \"samples\": 30, "
-            "\"batch_size\": 4, \"workers\": 2, \"val_split\": 0.2, "
-            "\"prefetch\": 2}}");
-        scarce_fail(nth + 1);
-        data = queen_spawn(&pl_data_connector,
-                           &(pl_start_t){.options = "", .context = &job->object}, &life);
-        open_knowing(PL_TRAIN);
-        short_life();
-        failed = scarce_failed();
-        scarce_fail(0);
-        pl_object_unref(job);
-        queen_close();
-        left_behind += scarce_live() != before;
-        in_flight += queen_in_flight();
-        open += numbers_state.opened != numbers_state.closed;
-    }
-    ok(nth > 100, "%d requests for memory were made to fail", nth);
-    is_int(left_behind, 0, "nothing is left behind");
-    is_int(in_flight, 0, "no object is on its way");
-    is_int(open, 0, "no data set stays open");
+    queen_lacks_memory(lives_shortly, 100);
+    is_int(still_open, 0, "no data set stays open");
 }
 
 int main(void)

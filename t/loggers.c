@@ -476,35 +476,28 @@ static void a_logger_that_never_answers_is_interrupted(void)
 
 /* ---- memory ---- */
 
+static bool logs_two_figures(int nth)
+{
+    char options[PATH_MAX + 64];
+    pl_job_t *job = queen_job("{\"loggers\": [\"csv\", \"jsonl\"]}");
+    unlink(in_run_dir("metrics.csv"));
+    snprintf(options, sizeof options, "{\"run_dir\": \"%s\"}", run_dir);
+    const pl_start_t told = {.options = options, .context = &job->object};
+    queen_open();
+    scarce_fail(nth);
+    logger = queen_spawn(&pl_logger_connector, &told, &life);
+    const bool well = log_step(1, "{\"a\": 0.5}") == PL_OK;
+    queen_end(&life);
+    scarce_stop();
+    queen_close();
+    pl_object_unref(job);
+    return well;
+}
+
 static void every_call_ends_whichever_allocation_fails(void)
 {
-    int wrong = 0, left_behind = 0, in_flight = 0, nth = 0;
-    bool failed = true;
     new_run_dir("scarce");
-    for (; failed && nth < 2000; nth++) {
-        long before = scarce_live();
-        pl_job_t *job = queen_job("{\"loggers\": [\"csv\", \"jsonl\"]}");
-        char options[PATH_MAX + 64];
-        unlink(in_run_dir("metrics.csv"));
-        snprintf(options, sizeof options, "{\"run_dir\": \"%s\"}", run_dir);
-        const pl_start_t told = {.options = options, .context = &job->object};
-        queen_open();
-        scarce_fail(nth + 1);
-        logger = queen_spawn(&pl_logger_connector, &told, &life);
-        int code = log_step(1, "{\"a\": 0.5}");
-        queen_end(&life);
-        failed = scarce_failed();
-        scarce_fail(0);
-        wrong += code != PL_OK && !failed;
-        queen_close();
-        pl_object_unref(job);
-        left_behind += scarce_live() != before;
-        in_flight += queen_in_flight();
-    }
-    ok(nth > 60, "%d requests for memory were made to fail", nth);
-    is_int(wrong, 0, "and with all of them granted nothing fails");
-    is_int(left_behind, 0, "nothing is left behind");
-    is_int(in_flight, 0, "no object is on its way");
+    queen_lacks_memory(logs_two_figures, 60);
 }
 
 int main(void)

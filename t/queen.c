@@ -11,6 +11,8 @@
 #include "base/random.h"
 #include "runtime/object.h"
 #include "runtime/reactor.h"
+#include "scarce.h"
+#include "tap.h"
 
 #define LIVES 8
 
@@ -83,8 +85,7 @@ static void keep(asked_t *asked, const pl_body_t *body)
         asked->object = pl_object_ref(body->export_weights_reply.weights);
         break;
     case PL_MESSAGE_ask_callbacks:
-        keep_text(asked, body->ask_callbacks_reply.stop
-                             ? body->ask_callbacks_reply.reason
+        keep_text(asked, body->ask_callbacks_reply.stop ? body->ask_callbacks_reply.reason
                          : *body->ask_callbacks_reply.save
                              ? body->ask_callbacks_reply.save
                              : body->ask_callbacks_reply.figures);
@@ -184,6 +185,25 @@ void queen_turn(void)
     pl_after(queen, 5, leave, NULL);
     reactor->leave = false;
     pl_reactor_run(reactor);
+}
+
+/* ---- Memory ---- */
+
+void queen_lacks_memory(bool (*scene)(int nth), int least)
+{
+    int wrong = 0, left_behind = 0, in_flight = 0, nth = 0;
+    do {
+        const long before = scarce_live();
+        const bool well = scene(++nth);
+        wrong += !well && !scarce_failed();
+        left_behind += scarce_live() != before;
+        in_flight += queen_in_flight();
+    } while (scarce_failed() && nth < 2000);
+    ok(nth > least && !scarce_failed(), "%d requests for memory were made to fail",
+       nth - 1);
+    is_int(wrong, 0, "and with all of them granted nothing fails");
+    is_int(left_behind, 0, "nothing is left behind");
+    is_int(in_flight, 0, "no object is on its way");
 }
 
 /* ---- A data set that does as it is told ---- */

@@ -41,6 +41,12 @@ asked_t *queen_call(pl_address_t at, pl_message_t message, const void *fields);
 /* Runs for a moment, as long as something happens at once. */
 void queen_turn(void);
 
+/* A scene with the first, second, … request for memory failing, until none does.  It
+ * opens the queen, calls scarce_fail(nth), makes its calls, calls scarce_stop(), closes
+ * all, and says whether the calls went well.  Reports that there were more than `least`
+ * requests, that no call fails without one, and that nothing stays behind. */
+void queen_lacks_memory(bool (*scene)(int nth), int least);
+
 /* ---- A data set that does as it is told ---- */
 
 /* {"name": "numbers", "samples": N, …}: x of sample k is k, noise what it drew. */

@@ -399,34 +399,26 @@ static void a_run_does_not_need_the_link(void)
 
 /* ---- memory ---- */
 
+static bool saves_and_loads(int nth)
+{
+    pl_weights_t *weights = weights_sample();
+    queen_open();
+    scarce_fail(nth);
+    spawn_all();
+    const int codes[] = {make_in(root, "")->error.code, save(weights)->error.code,
+                         load(run_dir)->error.code};
+    scarce_stop();
+    queen_close();
+    pl_object_unref(weights);
+    return !codes[0] && !codes[1] && !codes[2];
+}
+
 static void every_call_ends_whichever_allocation_fails(void)
 {
-    int wrong = 0, left_behind = 0, in_flight = 0, nth = 0;
-    bool failed = true;
     snprintf(root, sizeof root, "%s/scarce", tap_folder());
     name_run_dir("scarce_run");
     mkdir(run_dir, 0777);
-    for (; failed && nth < 2000; nth++) {
-        long before = scarce_live();
-        pl_weights_t *weights = weights_sample();
-        queen_open();
-        scarce_fail(nth + 1);
-        spawn_all();
-        int codes[] = {make_in(root, "")->error.code, save(weights)->error.code,
-                       load(run_dir)->error.code};
-        failed = scarce_failed();
-        for (size_t k = 0; k < sizeof codes / sizeof *codes; k++)
-            wrong += codes[k] != PL_OK && !failed;
-        scarce_fail(0);
-        queen_close();
-        pl_object_unref(weights);
-        left_behind += scarce_live() != before;
-        in_flight += queen_in_flight();
-    }
-    ok(nth > 100, "%d requests for memory were made to fail", nth);
-    is_int(wrong, 0, "and with all of them granted nothing fails");
-    is_int(left_behind, 0, "nothing is left behind");
-    is_int(in_flight, 0, "no object is on its way");
+    queen_lacks_memory(saves_and_loads, 100);
 }
 
 int main(void)

@@ -63,6 +63,11 @@ void scarce_fail(int n)
     __atomic_store_n(&left, n, __ATOMIC_RELAXED);
 }
 
+void scarce_stop(void)
+{
+    __atomic_store_n(&left, 0, __ATOMIC_RELAXED);
+}
+
 bool scarce_failed(void)
 {
     return __atomic_load_n(&failed, __ATOMIC_RELAXED);

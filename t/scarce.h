@@ -10,7 +10,9 @@ void scarce_init(void);
 void scarce_init_own(void);
 /* Lets the n-th request from now fail, once; 0: none does. */
 void scarce_fail(int n);
-/* Whether it came to that. */
+/* None fails any more. */
+void scarce_stop(void);
+/* Whether it came to that since scarce_fail(). */
 bool scarce_failed(void);
 /* Blocks in use. */
 long scarce_live(void);
