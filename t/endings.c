@@ -1,25 +1,14 @@
 /* endings.c - tests of how actors, calls and threads end: engine/runtime/actor.c,
  * deliver.c and reactor.c */
-#include <dirent.h>
 #include <sched.h>
 #include <string.h>
 
 #include "actor_rig.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "files.h"
 #include "runtime/actors.h"
 #include "tap.h"
-
-static int entries_of(const char *folder)
-{
-    int count = 0;
-    DIR *dir = opendir(folder);
-    while (dir && readdir(dir))
-        count++;
-    if (dir)
-        closedir(dir);
-    return count;
-}
 
 /* ---- relays: actors that call on, two levels of them ---- */
 
@@ -329,14 +318,14 @@ static void threads_that_come_and_go_leave_nothing(void)
         rig_turn();
         rig.ended[0] = '\0';
         if (k == 4)
-            descriptors = entries_of("/proc/self/fd");
+            descriptors = files_in("/proc/self/fd");
     }
     is_int(rig.reactor->links.count, 0, "no link");
     is_int(rig.reactor->calls.count, 0, "no call");
     int64_t until = pl_now() + 5 * PL_SECOND;   /* ZeroMQ closes its own a little later */
-    while (entries_of("/proc/self/fd") > descriptors && pl_now() < until)
+    while (files_in("/proc/self/fd") > descriptors && pl_now() < until)
         sched_yield();
-    ok(entries_of("/proc/self/fd") <= descriptors, "no descriptor");
+    ok(files_in("/proc/self/fd") <= descriptors, "no descriptor");
     rig_close();
 }
 
@@ -344,7 +333,7 @@ static void a_reactor_takes_its_children_with_it(void)
 {
     rig_open();
     rig_close();
-    int before = entries_of("/proc/self/task");
+    int before = files_in("/proc/self/task");
     rig_open();
     pl_address_t bee, boss;
     rig_spawn(&bee_ops, PL_OWN_THREAD, "", &bee);
@@ -352,7 +341,7 @@ static void a_reactor_takes_its_children_with_it(void)
     rig_ask(bee, DO_REPLY);
     rig_wait(1);
     rig_close();
-    is_int(entries_of("/proc/self/task"), before, "no thread is left");
+    is_int(files_in("/proc/self/task"), before, "no thread is left");
 }
 
 int main(void)

@@ -59,15 +59,6 @@ static rig_result_t *fit(const char *device, const char *callbacks, const char *
     return result;
 }
 
-/* Whether a tensor has the same bits in both results. */
-static bool is_same(const rig_result_t *x, const rig_result_t *y, const char *name)
-{
-    const rig_tensor_t *a = rig_find(x->weight, x->weight_count, name),
-                       *b = rig_find(y->weight, y->weight_count, name);
-    return a && b && a->count == b->count
-           && !memcmp(a->data, b->data, a->count * sizeof *a->data);
-}
-
 static void what_is_frozen_keeps_its_bits(void)
 {
     static const char *const devices[] = {"fake", "cpu"};
@@ -77,9 +68,11 @@ static void what_is_frozen_keeps_its_bits(void)
         rig_result_t *many = fit(devices[k], "[]",
                                  "\"max_steps\": 9, \"freeze\": \"fc1.*\", "
                                  "\"gradient_clip_val\": 0.1");
-        ok(is_same(one, many, "fc1.weight") && is_same(one, many, "fc1.bias"),
+        ok(rig_same_tensor(one, many, "fc1.weight")
+               && rig_same_tensor(one, many, "fc1.bias"),
            "%s: neither gradient nor decay reaches them", devices[k]);
-        ok(!is_same(one, many, "fc2.weight") && !is_same(one, many, "fc2.bias"),
+        ok(!rig_same_tensor(one, many, "fc2.weight")
+               && !rig_same_tensor(one, many, "fc2.bias"),
            "the others are trained");
         rig_result_free(one);
         rig_result_free(many);
@@ -113,7 +106,8 @@ static void a_callback_unfreezes_between_two_steps(void)
                         "\"fc1.*\"}]",
                         trainer);
     }
-    ok(!is_same(frozen, result[0], "fc1.weight"), "from then on they are trained");
+    ok(!rig_same_tensor(frozen, result[0], "fc1.weight"),
+       "from then on they are trained");
     ok(rig_same_bits(result[0], result[1]), "at the same step, whatever was under way");
     rig_result_t *late = fit("cpu",
                              "[{\"name\": \"thaw\", \"step\": 4, \"unfreeze\": "

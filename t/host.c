@@ -1,5 +1,4 @@
 /* host.c - tests of actors/host.c: an engine as a program uses it, at any moment */
-#include <dirent.h>
 #include <event2/event.h>
 #include <math.h>
 #include <poll.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "files.h"
 #include "rig.h"
 #include "tap.h"
 
@@ -280,29 +280,18 @@ static void a_trainer_runs_one_thing_at_a_time(void)
     rig_free(&rig);
 }
 
-static int entries(const char *folder)
-{
-    int count = 0;
-    DIR *dir = opendir(folder);
-    while (dir && readdir(dir))
-        count++;
-    if (dir)
-        closedir(dir);
-    return count;
-}
-
 static void nothing_stays_behind(void)
 {
     rig_t *rig = rig_new(.trainer = "\"max_steps\": 3", .data = "\"workers\": 2");
     rig_fit(rig);
-    int descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+    int descriptors = files_in("/proc/self/fd"), threads = files_in("/proc/self/task");
     for (int k = 0; k < 20; k++)
         rig_fit(rig);
-    for (int tries = 0; tries < 500 && entries("/proc/self/fd") > descriptors; tries++)
+    for (int tries = 0; tries < 500 && files_in("/proc/self/fd") > descriptors; tries++)
         usleep(10000);                                  /* ZeroMQ closes a moment later */
-    ok(entries("/proc/self/fd") <= descriptors,
+    ok(files_in("/proc/self/fd") <= descriptors,
        "not one descriptor more for each of 20 more runs");
-    is_int(entries("/proc/self/task"), threads, "and as many threads");
+    is_int(files_in("/proc/self/task"), threads, "and as many threads");
     rig_free(&rig);
 }
 

@@ -104,26 +104,20 @@ static rig_result_t *fit(const char *module, const char *optimizer, const char *
     return result;
 }
 
-/* Whether a tensor has the same bits in both results. */
-static bool is_same(const rig_result_t *x, const rig_result_t *y, const char *name)
-{
-    const rig_tensor_t *a = rig_find(x->weight, x->weight_count, name),
-                       *b = rig_find(y->weight, y->weight_count, name);
-    return a && b && a->count == b->count
-           && !memcmp(a->data, b->data, a->count * sizeof *a->data);
-}
-
 static void a_step_trains_its_own_parameters(void)
 {
     rig_result_t *begin = fit(PAIR, BOTH(SGD("0"), SGD("0")), "\"max_steps\": 1");
     rig_result_t *second = fit(PAIR, BOTH(SGD("0"), SGD("0.1")), "\"max_steps\": 4");
     rig_result_t *both = fit(PAIR, BOTH(SGD("0.1"), SGD("0.1")), "\"max_steps\": 4");
     rig_result_t *first = fit(PAIR, BOTH(SGD("0.1"), SGD("0")), "\"max_steps\": 4");
-    ok(is_same(begin, second, "a.fc.weight") && is_same(begin, second, "a.fc.bias"),
+    ok(rig_same_tensor(begin, second, "a.fc.weight")
+           && rig_same_tensor(begin, second, "a.fc.bias"),
        "a loss that goes through others' parameters leaves them as they are");
-    ok(!is_same(begin, second, "b.fc.weight") && !is_same(begin, second, "b.fc.bias"),
+    ok(!rig_same_tensor(begin, second, "b.fc.weight")
+           && !rig_same_tensor(begin, second, "b.fc.bias"),
        "and trains its own");
-    ok(is_same(first, both, "a.fc.weight") && !is_same(begin, both, "a.fc.weight"),
+    ok(rig_same_tensor(first, both, "a.fc.weight")
+           && !rig_same_tensor(begin, both, "a.fc.weight"),
        "the other's are those of its own step alone");
     rig_result_free(begin);
     rig_result_free(second);
@@ -138,9 +132,9 @@ static void a_step_comes_as_often_as_it_says(void)
     rig_result_t *none = fit(module, adam, "\"max_steps\": 2");
     rig_result_t *once = fit(module, adam, "\"max_steps\": 3");
     rig_result_t *still = fit(module, adam, "\"max_steps\": 5");
-    ok(!is_same(none, once, "b.fc.weight"), "at the third step");
-    ok(is_same(once, still, "b.fc.weight"), "not at the next two");
-    ok(!is_same(once, still, "a.fc.weight"), "while the other goes on");
+    ok(!rig_same_tensor(none, once, "b.fc.weight"), "at the third step");
+    ok(rig_same_tensor(once, still, "b.fc.weight"), "not at the next two");
+    ok(!rig_same_tensor(once, still, "a.fc.weight"), "while the other goes on");
     /* Adam's first step is as long as its rate, whatever the gradient. */
     const rig_tensor_t *from = rig_find(none->weight, none->weight_count, "b.fc.bias"),
                        *to = rig_find(once->weight, once->weight_count, "b.fc.bias");

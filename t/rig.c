@@ -376,6 +376,14 @@ double rig_distance(const rig_result_t *a, const rig_result_t *b)
     return worst;
 }
 
+bool rig_same_tensor(const rig_result_t *a, const rig_result_t *b, const char *name)
+{
+    const rig_tensor_t *x = rig_find(a->weight, a->weight_count, name),
+                       *y = rig_find(b->weight, b->weight_count, name);
+    return x && y && x->count == y->count
+           && !memcmp(x->data, y->data, x->count * sizeof *x->data);
+}
+
 bool rig_same_bits(const rig_result_t *a, const rig_result_t *b)
 {
     bool same = a->weight_count && a->weight_count == b->weight_count;

@@ -96,6 +96,8 @@ const rig_tensor_t *rig_find(const rig_tensor_t *list, int count, const char *na
 double rig_distance(const rig_result_t *a, const rig_result_t *b);
 /* Weights bit for bit, and there are some. */
 bool rig_same_bits(const rig_result_t *a, const rig_result_t *b);
+/* The same of one tensor. */
+bool rig_same_tensor(const rig_result_t *a, const rig_result_t *b, const char *name);
 /* A copy that outlives the rig's next run. */
 rig_result_t *rig_keep(const rig_result_t *result);
 void rig_result_free(rig_result_t *result);
