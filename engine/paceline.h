@@ -481,18 +481,18 @@ PL_API int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what
  * one to the next; or for a batch size: some steps with batches of growing size, until
  * memory or the data end. */
 typedef struct pl_tuning {
-    double min_lr, max_lr;              /* the first and the last  [1e-8, 1] */
-    int64_t num_training;               /* steps  [100] */
-    double early_stop_threshold;        /* ends when the smoothed loss is so many times
-                                           the lowest; 0: never */
-    const char *batch_size;             /* a batch size is looked for: "power" doubles it
-                                           till it fails, "binsearch" then halves the gap
-                                           [NULL: a learning rate is] */
-    int64_t steps_per_trial;            /* with each size  [3] */
-    int64_t init_val;                   /* the first size  [2] */
-    int64_t max_trials;                 /* sizes  [25] */
-    int64_t max_memory;                 /* bytes that the process may grow by  [nine
-                                           tenths of what the machine has free] */
+    double min_lr, max_lr;               /* the first and the last  [1e-8, 1] */
+    int64_t num_training;                /* steps  [100] */
+    double early_stop_threshold;         /* ends when the smoothed loss is so many times
+                                            the lowest; 0: never */
+    const char *batch_size;              /* a batch size is looked for: "power" doubles it
+                                            till it fails, "binsearch" then halves the gap
+                                            [NULL: a learning rate is] */
+    int64_t steps_per_trial;             /* with each size  [3] */
+    int64_t init_val;                    /* the first size  [2] */
+    int64_t max_trials;                  /* sizes  [25] */
+    int64_t max_memory;                  /* bytes that the process may grow by  [nine
+                                            tenths of what the machine has free] */
 } pl_tuning_t;
 
 /* Trains a module of its own and suggests the rate at which the loss fell most steeply,
