@@ -1235,6 +1235,10 @@ typedef enum pl_hook {
 /* Besides PL_MAY_… in a callback's table: the device's peak is to be measured. */
 #define PL_NEEDS_PEAK (1u << 31)
 
+/* Likewise: at TRAIN_BATCH_END it looks on.  The run does not halt for it; all it may wish
+ * for there are figures and a stop, which comes a few steps later. */
+#define PL_LOOKS_ON (1u << 30)
+
 /* What a callback is told. */
 typedef struct pl_hook_event {
     int rank;
@@ -1289,7 +1293,8 @@ typedef struct pl_callback_ops {
                                              when it may wish for that, PL_NEEDS_PEAK when
                                              it reads device_flops; PL_MAY_SAVE when it
                                              will: then the first save holds the run up no
-                                             longer than the others  [nothing] */
+                                             longer than the others; PL_LOOKS_ON
+                                             [nothing] */
     /* Optimizer steps between two calls at TRAIN_BATCH_END; 0: never there  [1] */
     int64_t (*every_n_steps)(const void *self);
     int (*start)(void *self, pl_error_t *err);          /* before anything else of the run

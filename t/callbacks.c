@@ -142,17 +142,20 @@ static void callbacks_are_asked_in_order_at_their_points(void)
 static void interest_covers_all_of_them(void)
 {
     start("[]");
-    ok(interest()->points == 0 && interest()->every_n_steps == 0, "nobody, nothing");
+    ok(interest()->points == 0 && interest()->halts.size == 0, "nobody, nothing");
     is_int(hook(PL_HOOK_FIT_START, 0)->error.code, PL_OK, "and nobody minds being asked");
     queen_close();
     start("[\"sleeper\"]");
     is_int(interest()->points, PL_AT(FIT_END), "the points of one");
-    is_int(interest()->every_n_steps, 0, "which wants no steps");
+    is_int(interest()->halts.size, 0, "which wants no steps");
     queen_close();
     start("[\"sleeper\", {\"name\": \"watcher\", \"every\": 4}, "
           "{\"name\": \"watcher\", \"tag\": \"b\", \"every\": 6}]");
     is_int(interest()->points, watcher.points | sleeper.points, "the points of all");
-    is_int(interest()->every_n_steps, 2, "steps that are in everyone's");
+    uint64_t halts[2] = {0};
+    is_int(interest()->halts.size, sizeof halts, "the steps of each");
+    memcpy(halts, interest()->halts.data, sizeof halts);
+    ok(halts[0] == 4 && halts[1] == 6, "are its own");
     notes[0] = '\0';
     for (uint64_t step = 2; step <= 12; step += 2)
         hook(PL_HOOK_TRAIN_BATCH_END, step);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "actors/connectors/wishes.h"
+#include "actors/intervals.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
@@ -176,26 +177,28 @@ static int callbacks_on_show_model(void *self, pl_call_t *call, const pl_body_t 
 
 /* ---- Interest ---- */
 
-static uint64_t common_divisor(uint64_t a, uint64_t b)
+static bool looks_on(const hosted_t *hosted)
 {
-    return b ? common_divisor(b, a % b) : a;
+    return ops_of(hosted)->wishes & PL_LOOKS_ON;
 }
 
-/* Steps at which at least every callback's own are met. */
 static int callbacks_on_interest(void *self, pl_call_t *call, const pl_body_t *body,
                                  pl_error_t *err)
 {
     (void)body, (void)err;
     const callbacks_t *callbacks = self;
     pl_interest_reply_t reply = {0};
+    pl_intervals_t halts = {0}, looks = {0};
     for (int k = 0; k < callbacks->count; k++) {
         const hosted_t *hosted = &callbacks->hosted[k];
         reply.points |= ops_of(hosted)->points;
         reply.wishes |= ops_of(hosted)->wishes;
         if (ops_of(hosted)->points & PL_AT(TRAIN_BATCH_END))
-            reply.every_n_steps = common_divisor((uint64_t)hosted->every_n_steps,
-                                                 reply.every_n_steps);
+            pl_intervals_add(looks_on(hosted) ? &looks : &halts,
+                             (uint64_t)hosted->every_n_steps);
     }
+    reply.halts = pl_intervals_bytes(&halts);
+    reply.looks = pl_intervals_bytes(&looks);
     return pl_reply_interest(call, &reply);
 }
 
@@ -230,7 +233,7 @@ static int hosted_ask(hosted_t *hosted, pl_hook_t point, const pl_hook_event_t *
         return PL_OK;
     if (ops->on(hosted->part.self, point, event, &wish, &why) != PL_OK
         || wish_declared(ops, &wish, &why) != PL_OK
-        || pl_wishes_add(all, ops->name, point, &wish, &why) != PL_OK)
+        || pl_wishes_add(all, ops, point, &wish, &why) != PL_OK)
         return callback_fail(hosted, hook_names[point], &why, err);
     return PL_OK;
 }

@@ -47,10 +47,17 @@ static int wished(const pl_wish_t *wish, bool figures)
            | (wish->save[0] ? PL_MAY_SAVE : 0);
 }
 
-static int wish_check(pl_hook_t point, const pl_wish_t *wish, bool figures,
-                      pl_error_t *err)
+/* Who looks on is asked while the run goes on. */
+static int allowed_to(const pl_callback_ops_t *ops, pl_hook_t point)
 {
-    int vain = wished(wish, figures) & ~allowed[point];
+    const bool looks_on = ops->wishes & PL_LOOKS_ON && point == PL_HOOK_TRAIN_BATCH_END;
+    return looks_on ? PL_MAY_LOG | PL_MAY_STOP : allowed[point];
+}
+
+static int wish_check(const pl_callback_ops_t *ops, pl_hook_t point,
+                      const pl_wish_t *wish, bool figures, pl_error_t *err)
+{
+    int vain = wished(wish, figures) & ~allowed_to(ops, point);
     for (int k = 0; vain; k++, vain >>= 1)
         if (vain & 1)
             return pl_fail(err, PL_EUSER, "wishing for %s does nothing there",
@@ -77,10 +84,10 @@ static int patterns_add(char all[1024], const char *patterns, pl_error_t *err)
     return PL_OK;
 }
 
-int pl_wishes_add(pl_wishes_t *all, const char *name, pl_hook_t point,
+int pl_wishes_add(pl_wishes_t *all, const pl_callback_ops_t *ops, pl_hook_t point,
                   const pl_wish_t *wish, pl_error_t *err)
 {
-    int code = wish_check(point, wish, all->figures.object != NULL, err);
+    int code = wish_check(ops, point, wish, all->figures.object != NULL, err);
     if (code != PL_OK)
         return code;
     if (patterns_add(all->freeze, wish->freeze, err) != PL_OK
@@ -90,7 +97,7 @@ int pl_wishes_add(pl_wishes_t *all, const char *name, pl_hook_t point,
     if (wish->accumulate)
         all->accumulate = (uint64_t)wish->accumulate;
     if (wish->stop && !all->stop)
-        snprintf(all->reason, sizeof all->reason, "%.60s%s%.*s", name,
+        snprintf(all->reason, sizeof all->reason, "%.60s%s%.*s", ops->name,
                  wish->reason[0] ? ": " : "", (int)sizeof wish->reason - 1, wish->reason);
     all->stop |= wish->stop;
     all->skip |= wish->skip;

@@ -26,8 +26,9 @@ void pl_wishes_begin(pl_wishes_t *all);
 void pl_wishes_end(pl_wishes_t *all);
 /* A wish for nothing, whose figures go to all others'. */
 pl_wish_t pl_wishes_new(pl_wishes_t *all);
-/* Adds what the callback of that name wishes at a point; PL_EUSER: it is not possible. */
-int pl_wishes_add(pl_wishes_t *all, const char *name, pl_hook_t point,
+/* Adds what the callback of that table wishes at a point; PL_EUSER: it is not
+ * possible. */
+int pl_wishes_add(pl_wishes_t *all, const pl_callback_ops_t *ops, pl_hook_t point,
                   const pl_wish_t *wish, pl_error_t *err);
 
 #endif

@@ -72,7 +72,13 @@ bool pl_due_log(const pl_due_t *due, uint32_t batch)
 bool pl_due_callback(const pl_due_t *due, uint32_t batch)
 {
     return pl_due_step(due, batch)
-           && multiple(pl_due_steps(due, batch), due->callback_every);
+           && pl_intervals_meet(&due->halts, pl_due_steps(due, batch));
+}
+
+bool pl_due_look(const pl_due_t *due, uint32_t batch)
+{
+    return pl_due_step(due, batch)
+           && pl_intervals_meet(&due->looks, pl_due_steps(due, batch));
 }
 
 static bool run_ends(const pl_due_t *due, uint32_t batch)

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "actors/intervals.h"
 #include "base/run.h"
 
 typedef struct pl_due {
@@ -16,7 +17,8 @@ typedef struct pl_due {
     uint64_t accumulate;               /* batches behind one step; set it before an
                                           epoch begins */
     bool validates;                    /* there is validation data */
-    uint64_t callback_every;           /* steps; 0: never */
+    pl_intervals_t halts, looks;       /* of callbacks: that the loop halts for, and that
+                                          look on */
     uint32_t epoch;                    /* of which this is */
     uint32_t batches, end;             /* of a whole epoch; of this one: max_steps may cut
                                           it */
@@ -40,6 +42,7 @@ uint64_t pl_due_steps(const pl_due_t *due, uint32_t batch);
 uint32_t pl_due_shard(const pl_due_t *due, uint32_t batch);
 bool pl_due_log(const pl_due_t *due, uint32_t batch);
 bool pl_due_callback(const pl_due_t *due, uint32_t batch);
+bool pl_due_look(const pl_due_t *due, uint32_t batch);
 /* Also at the end of the run, so that its result speaks of the final weights. */
 bool pl_due_validation(const pl_due_t *due, uint32_t batch);
 /* Whether the clock may ask for a validation in this epoch. */

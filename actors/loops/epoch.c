@@ -115,14 +115,22 @@ static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
     pl_figures_add(&e->since_log, reply->figures);
 }
 
-/* What is due behind a batch, but no halt. */
+/* What is due behind the newest batch, while others are under way. */
+static void batch_look(pl_epoch_t *e)
+{
+    const uint32_t batch = e->pass.done - 1;
+    if (!e->pass.call || e->pass.failure.code != PL_OK || pl_due_decision(&e->due, batch))
+        return;
+    if (pl_due_log(&e->due, batch))
+        pl_epoch_log(e, NULL);
+    if (pl_due_look(&e->due, batch))
+        pl_epoch_look(e);
+}
+
 static void batch_ended(pl_epoch_t *e)
 {
     look_at_clock(e);
-    if (e->pass.call && e->pass.failure.code == PL_OK
-        && pl_due_log(&e->due, e->pass.done - 1)
-        && !pl_due_decision(&e->due, e->pass.done - 1))
-        pl_epoch_log(e, NULL);
+    batch_look(e);
     if (e->pass.call && pl_now() - e->reported >= REPORT_EVERY)
         pl_epoch_report_now(e, "train");
 }
@@ -358,7 +366,8 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
     if (code != PL_OK)
         return code;
     e->asking.points = msg->points;
-    e->due.callback_every = msg->every_n_steps;
+    pl_intervals_read(&e->due.halts, msg->halts);
+    pl_intervals_read(&e->due.looks, msg->looks);
     if (msg->goes_on) {
         pl_pass_resume(&e->pass, call);
         return PL_OK;

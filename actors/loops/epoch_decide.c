@@ -62,11 +62,10 @@ static void epoch_cut(pl_epoch_t *e)
     pl_epoch_log(e, NULL);
 }
 
-static void epoch_wish(pl_epoch_t *e, pl_hook_t point,
+static void epoch_wish(pl_epoch_t *e, pl_hook_t point, uint64_t global_step,
                        const pl_ask_callbacks_reply_t *wish)
 {
-    const pl_ask_callbacks_t msg = {.epoch = e->pass.epoch,
-                                    .global_step = e->global_step};
+    const pl_ask_callbacks_t msg = {.epoch = e->pass.epoch, .global_step = global_step};
     pl_ask_log(e, &e->asking, &msg, wish, e->newest, &e->pass.failure);
     pl_ask_freeze(e, e->pass.strategy, wish, &e->pass.failure);
     e->lr_factor *= wish->lr_factor;
@@ -85,12 +84,12 @@ static void hooked(void *self, const pl_answer_t *answer)
     if (pl_pass_failed(&e->pass, answer))
         return;
     e->pass.pending--;
-    epoch_wish(e, (pl_hook_t)(intptr_t)answer->context,
+    epoch_wish(e, (pl_hook_t)(intptr_t)answer->context, e->global_step,
                &answer->body->ask_callbacks_reply);
     decision_next(e);
 }
 
-static bool send_hook(pl_epoch_t *e, pl_hook_t point)
+static bool send_hook(pl_epoch_t *e, pl_hook_t point, pl_how_t how)
 {
     json_t *now = json_copy(e->newest);
     pl_ask_callbacks_t msg = {.point = point,
@@ -100,17 +99,44 @@ static bool send_hook(pl_epoch_t *e, pl_hook_t point)
                               .batch = e->pass.done,
                               .batches = e->due.end,
                               .samples = e->samples};
-    pl_how_t how = {.on_answer = hooked, .context = (void *)(intptr_t)point};
     bool sent = now && pl_epoch_newest(e, now, &e->pass.failure) == PL_OK
                 && pl_ask(e, &e->asking, &msg, now, how, &e->pass.failure);
     json_decref(now);
     return now ? sent : (pl_no_memory(&e->pass.failure), false);
 }
 
+static bool decide_hook(pl_epoch_t *e, pl_hook_t point)
+{
+    const pl_how_t how = {.on_answer = hooked, .context = (void *)(intptr_t)point};
+    return send_hook(e, point, how);
+}
+
+/* Where all halts anyway, those who look on look on then. */
 static bool decide_batch_end(pl_epoch_t *e)
 {
-    return pl_due_callback(&e->due, e->pass.done - 1)
-           && send_hook(e, PL_HOOK_TRAIN_BATCH_END);
+    const uint32_t batch = e->pass.done - 1;
+    return (pl_due_callback(&e->due, batch)
+            || (pl_due_look(&e->due, batch) && pl_due_decision(&e->due, batch)))
+           && decide_hook(e, PL_HOOK_TRAIN_BATCH_END);
+}
+
+/* They were asked after that step: the run may have come further. */
+static void looked(void *self, const pl_answer_t *answer)
+{
+    pl_epoch_t *e = self;
+    if (pl_pass_failed(&e->pass, answer))
+        return;
+    e->pass.pending--;
+    epoch_wish(e, PL_HOOK_TRAIN_BATCH_END, (uint64_t)(uintptr_t)answer->context,
+               &answer->body->ask_callbacks_reply);
+    pl_pass_go_on(&e->pass);
+}
+
+void pl_epoch_look(pl_epoch_t *e)
+{
+    const pl_how_t how = {.on_answer = looked,
+                          .context = (void *)(uintptr_t)e->global_step};
+    e->pass.pending += send_hook(e, PL_HOOK_TRAIN_BATCH_END, how);
 }
 
 /* ---- validation ---- */
@@ -124,7 +150,7 @@ static bool validates(const pl_epoch_t *e)
 static bool decide_validation_start(pl_epoch_t *e)
 {
     return validates(e) && (e->asking.points & PL_AT(VALIDATION_START))
-           && send_hook(e, PL_HOOK_VALIDATION_START);
+           && decide_hook(e, PL_HOOK_VALIDATION_START);
 }
 
 static void validation_reported(pl_epoch_t *e, const pl_evaluate_progress_t *p)
@@ -197,7 +223,7 @@ static bool decide_observe(pl_epoch_t *e)
 static bool decide_validation_end(pl_epoch_t *e)
 {
     return e->validated && (e->asking.points & PL_AT(VALIDATION_END))
-           && send_hook(e, PL_HOOK_VALIDATION_END);
+           && decide_hook(e, PL_HOOK_VALIDATION_END);
 }
 
 /* ---- one after the other ---- */

@@ -78,5 +78,8 @@ void pl_epoch_complete(pl_epoch_t *e);
 /* Everything before has come back: what is due is done, one after the other; then the
  * pass goes on. */
 void pl_epoch_decide(pl_epoch_t *e);
+/* Callbacks that look on are asked at the newest batch, and the pass goes on
+ * meanwhile. */
+void pl_epoch_look(pl_epoch_t *e);
 
 #endif

@@ -387,7 +387,8 @@ static void fit_train(pl_fit_t *fit, bool goes_on)
                             .wish = fit->wish,
                             .accumulate = fit->accumulate,
                             .points = fit->asking.points,
-                            .every_n_steps = fit->every_n_steps,
+                            .halts = pl_intervals_bytes(&fit->halts),
+                            .looks = pl_intervals_bytes(&fit->looks),
                             .pass_over = pass_over,
                             .goes_on = goes_on};
     if (!goes_on)
@@ -460,7 +461,8 @@ static void fit_interest_known(void *self, const pl_answer_t *answer)
     if (fit_failed(fit, answer))
         return;
     fit->asking.points = answer->body->interest_reply.points;
-    fit->every_n_steps = answer->body->interest_reply.every_n_steps;
+    pl_intervals_read(&fit->halts, answer->body->interest_reply.halts);
+    pl_intervals_read(&fit->looks, answer->body->interest_reply.looks);
     if (answer->body->interest_reply.wishes & PL_MAY_SAVE)
         pl_fit_keep_prepare(fit);
     fit_hook(fit, PL_HOOK_FIT_START, fit_started);

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "actors/intervals.h"
 #include "actors/loops/ask.h"
 #include "actors/loops/counts.h"
 #include "actors/wanted.h"
@@ -40,7 +41,7 @@ struct pl_fit {
     pl_address_t data, epoch, evaluate, checkpoint, strategy;
     pl_asking_t asking;
     uint64_t accumulate;                  /* as a callback wished; 0: none did */
-    uint64_t every_n_steps;               /* between two questions at batches; 0: never */
+    pl_intervals_t halts, looks;          /* of callbacks at batches */
     pl_call_t *call;                      /* the run  [NULL: idle] */
     int64_t began, before;                /* ns; before: of the runs it goes on from */
     int64_t max_time;                     /* ns  [0: no limit] */

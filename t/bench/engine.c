@@ -7,7 +7,9 @@
  * of fit take turns; each pair gives one ratio, so that what the machine does to both
  * cancels.  First nobody watches, then a process that takes the whole stream.  Printed:
  * medians, the 95 % confidence interval of the ratio, and the processor time of a step of
- * fit beyond that of the bare step and of making its batch. */
+ * fit beyond that of the bare step and of making its batch.  Before that, in the same
+ * way, fit with all the callbacks that there are and two loggers against fit with
+ * none. */
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
@@ -198,19 +200,34 @@ static void fit_done(pl_trainer_t *trainer, const pl_result_t *result, void *use
         fprintf(stderr, "engine: %s\n", result->error.text);
 }
 
-static double fit_run(pl_engine_t *engine, int steps)
+/* As the run file is without them. */
+static const char usual[] = "";
+static const char nothing[] = "\"loggers\": [], ";
+static const char everything[] =
+    "\"loggers\": [{\"name\": \"csv\"}, {\"name\": \"tensorboard\"}], \"callbacks\": "
+    "[{\"name\": \"device_stats_monitor\"}, {\"name\": \"early_stopping\", \"monitor\": "
+    "\"train_loss\", \"patience\": 1000}, {\"name\": \"finetuning\", \"freeze\": "
+    "\"fc2.bias\", \"epochs\": [0], \"unfreeze\": \"fc2.bias\"}, {\"name\": "
+    "\"gradient_accumulation_scheduler\", \"epochs\": [0], \"batches\": [1]}, "
+    "{\"name\": \"lr_monitor\"}, {\"name\": \"model_checkpoint\", \"monitor\": "
+    "\"train_loss\"}, {\"name\": \"model_summary\"}, {\"name\": "
+    "\"on_exception_checkpoint\"}, {\"name\": \"prediction_writer\"}, {\"name\": "
+    "\"progress\"}, {\"name\": \"throughput_monitor\", \"every_n_steps\": 70}, "
+    "{\"name\": \"timer\", \"duration\": \"01:00:00:00\", \"every_n_steps\": 30}], ";
+
+static double fit_run(pl_engine_t *engine, int steps, const char *parts)
 {
     pl_error_t err;
-    char text[768];
+    char text[2048];
     snprintf(
         text, sizeof text,
-        "{\"module\": {\"name\": \"mlp\", \"hidden\": [128], \"classes\": 10},"
+        "{%s\"module\": {\"name\": \"mlp\", \"hidden\": [128], \"classes\": 10},"
         " \"data\": {\"name\": \"memory\", \"source\": \"bench\", \"batch_size\": %d},"
         " \"optimizer\": {\"name\": \"sgd\", \"lr\": 0.01},"
         " \"trainer\": {\"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, "
         "\"max_steps\": %d,"
         " \"default_root_dir\": \"%s\"}}",
-        BATCH, steps, bench_folder());
+        parts, BATCH, steps, bench_folder());
     pl_options_t *options = pl_options_parse(text, "bench", &err);
     pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
     bench_must(trainer ? PL_OK : err.code, &err);
@@ -266,7 +283,7 @@ static double fit_measure(pl_engine_t *engine, int steps, double *used)
 {
     double before = processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
     read_seconds = 0;
-    double seconds = fit_run(engine, steps);
+    double seconds = fit_run(engine, steps, usual);
     *used = processor_seconds(CLOCK_PROCESS_CPUTIME_ID) - before - read_seconds;
     return seconds;
 }
@@ -286,17 +303,39 @@ static void pairs_run(pairs_t *p, bare_t *bare, pl_engine_t *engine)
     }
 }
 
-static void pairs_report(const char *name, const pairs_t *p, double bar)
+static void parts_run(pairs_t *p, pl_engine_t *engine)
+{
+    for (int k = 0; k < p->count; k++) {
+        bool all_first = k % 2;
+        double all = all_first ? fit_run(engine, p->steps, everything) : 0;
+        double none = fit_run(engine, p->steps, nothing);
+        if (!all_first)
+            all = fit_run(engine, p->steps, everything);
+        p->ratio[k] = none / all;
+        p->bare_ms[k] = none / p->steps * 1e3;
+        p->fit_ms[k] = all / p->steps * 1e3;
+    }
+}
+
+static void ratio_report(const char *name, const char *against, const pairs_t *p,
+                         double bar)
 {
     double low, high;
     bench_interval(p->ratio, p->count, &low, &high);
     double middle = bench_median(p->ratio, p->count);
     printf("{\"name\": \"fit mlp 1 thread%s\", \"unit\": \"ms\", \"ours\": %.4f, "
-           "\"against\": \"bare loop\", "
+           "\"against\": \"%s\", "
            "\"theirs\": %.4f, \"ratio\": %.4f, \"interval\": [%.4f, %.4f], \"pairs\": "
            "%d, \"bar\": %.2f, \"holds\": %s}\n",
-           name, bench_median(p->fit_ms, p->count), bench_median(p->bare_ms, p->count),
-           middle, low, high, p->count, bar, middle >= bar ? "true" : "false");
+           name, bench_median(p->fit_ms, p->count), against,
+           bench_median(p->bare_ms, p->count), middle, low, high, p->count, bar,
+           middle >= bar ? "true" : "false");
+    fflush(stdout);
+}
+
+static void pairs_report(const char *name, const pairs_t *p, double bar)
+{
+    ratio_report(name, "bare loop", p, bar);
     printf("{\"name\": \"processor time of the engine a step%s\", \"unit\": \"us\", "
            "\"ours\": %.1f}\n",
            name, bench_median(p->own_us, p->count));
@@ -326,11 +365,13 @@ int main(int argc, char **argv)
     pl_engine_t *engine = pl_engine_new(NULL, &err);
     bench_must(engine ? PL_OK : err.code, &err);
     bare_run(&bare, p.steps / 4);
-    fit_run(engine, p.steps / 4);
+    fit_run(engine, p.steps / 4, usual);
+    parts_run(&p, engine);
+    ratio_report(", all callbacks, two loggers", "fit without", &p, 0.97);
     pairs_run(&p, &bare, engine);
     pairs_report("", &p, 0.97);
     bench_must(pl_engine_monitor(engine, endpoint, &err), &err);
-    fit_run(engine, p.steps / 4);                 /* the viewer finds its way meanwhile */
+    fit_run(engine, p.steps / 4, usual);          /* the viewer finds its way meanwhile */
     pairs_run(&p, &bare, engine);
     pairs_report(", one viewer", &p, 0.95);
     viewer_stop(viewer);

@@ -95,6 +95,7 @@ const pl_callback_ops_t pl_device_stats_monitor_callback = {
     .size = sizeof(device_stats_t),
     .options = device_stats_options,
     .points = PL_AT(FIT_START) | PL_AT(TRAIN_BATCH_END),
+    .wishes = PL_LOOKS_ON,
     .every_n_steps = device_stats_every,
     .on = device_stats_on,
 };

@@ -54,6 +54,7 @@ const pl_callback_ops_t pl_lr_monitor_callback = {
     .size = sizeof(lr_monitor_t),
     .options = lr_monitor_options,
     .points = PL_AT(TRAIN_BATCH_END) | PL_AT(TRAIN_EPOCH_END),
+    .wishes = PL_LOOKS_ON,
     .every_n_steps = lr_monitor_every,
     .on = lr_monitor_on,
 };

@@ -137,7 +137,7 @@ const pl_callback_ops_t pl_throughput_monitor_callback = {
     .options = throughput_options,
     .points = PL_AT(FIT_START) | PL_AT(TRAIN_EPOCH_START) | PL_AT(TRAIN_BATCH_END)
               | PL_AT(VALIDATION_START) | PL_AT(VALIDATION_END) | PL_AT(TRAIN_EPOCH_END),
-    .wishes = PL_NEEDS_PEAK,
+    .wishes = PL_NEEDS_PEAK | PL_LOOKS_ON,
     .every_n_steps = throughput_every,
     .on = throughput_on,
 };

@@ -81,6 +81,7 @@ const pl_callback_ops_t pl_timer_callback = {
     .size = sizeof(stop_timer_t),
     .options = timer_options,
     .points = PL_AT(FIT_START) | PL_AT(TRAIN_BATCH_END) | PL_AT(TRAIN_EPOCH_END),
+    .wishes = PL_LOOKS_ON,
     .every_n_steps = timer_every,
     .start = timer_start,
     .on = timer_on,
