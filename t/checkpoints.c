@@ -129,6 +129,23 @@ static void a_checksum_is_that_of_the_standard(void)
     is_int(pl_crc32c(pl_crc32c(0, "1234", 4), "56789", 5), 0xe3069283, "in two pieces");
 }
 
+static void a_checksum_is_the_same_in_pieces_of_any_size(void)
+{
+    static uint8_t data[100003];
+    uint32_t pieces = 0;
+    for (size_t k = 0; k < sizeof data; k++)
+        data[k] = (uint8_t)(k * k >> 7);
+    for (size_t at = 0, size = 1; at < sizeof data; at += size, size = size * 3 + 1) {
+        size = size < sizeof data - at ? size : sizeof data - at;
+        pieces = pl_crc32c(pieces, data + at, size);
+    }
+    uint32_t bytes = 0;
+    for (size_t k = 0; k < sizeof data; k++)
+        bytes = pl_crc32c(bytes, data + k, 1);
+    is_int(pl_crc32c(0, data, sizeof data), bytes, "whole and byte by byte");
+    is_int(pieces, bytes, "and in pieces that grow");
+}
+
 static void a_checkpoint_comes_back_as_it_was(void)
 {
     start_in("whole");
@@ -359,6 +376,7 @@ int main(void)
 {
     scarce_init();
     run(a_checksum_is_that_of_the_standard);
+    run(a_checksum_is_the_same_in_pieces_of_any_size);
     run(a_checkpoint_comes_back_as_it_was);
     run(what_was_saved_last_is_the_newest);
     run(older_ones_go_once_the_newer_is_safe);

@@ -64,6 +64,14 @@ static const pl_callback_ops_t witness = {.name = "witness",
                                           .every_n_steps = witness_every,
                                           .on = witness_on};
 
+static const pl_callback_ops_t onlooker = {.name = "onlooker",
+                                           .size = sizeof(witness_t),
+                                           .options = witness_options,
+                                           .points = (1u << PL_HOOK_COUNT) - 1,
+                                           .wishes = PL_LOOKS_ON,
+                                           .every_n_steps = witness_every,
+                                           .on = witness_on};
+
 #define FOUR "\"batch_size\": 8, \"val_split\": 0.2"        /* batches of 40 samples */
 
 static rig_t *rig_with(const char *callback, const char *trainer)
@@ -92,6 +100,30 @@ static void they_are_asked_at_each_point(void)
     is_text(seen,
             "F0.0 E0.0 V0.1 v0.1 V0.2 v0.2 e0.2 E1.2 B1.3 V1.3 v1.3 V1.4 v1.4 e1.4 f2.4",
             "steps are the optimizer's, each third is asked");
+    rig_free(&rig);
+}
+
+/* Batches before a halt are under way when the first of them ends. */
+static void who_looks_on_is_asked_after_the_same_steps(void)
+{
+    seen[0] = '\0';
+    rig_t *rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 2, \"depth\": 4",
+                         .callbacks = "[{\"name\": \"onlooker\", \"at\": 2, "
+                                      "\"wish\": \"figure\"}]");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(seen,
+            "F0.0 E0.0 B0.1 B0.2 B0.3 B0.4 V0.4 v0.4 e0.4 "
+            "E1.4 B1.5 B1.6 B1.7 B1.8 V1.8 v1.8 e1.8 f2.8",
+            "each of them, and before what is decided there");
+    is_int(rig_series(result, "weather").count, 1, "what it wants logged is");
+    is_int(rig_series(result, "weather").step[0], 2, "for the step that it was asked at");
+    rig_free(&rig);
+    rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 2",
+                  .callbacks = "[{\"name\": \"onlooker\", \"at\": 2, \"wish\": "
+                               "\"halve\"}]");
+    result = rig_fit(rig);
+    is_int(result->error.code, PL_EUSER, "a wish that would come too late");
+    like(result->error.text, "onlooker.*lr_factor", "is an error");
     rig_free(&rig);
 }
 
@@ -251,9 +283,11 @@ static void they_are_told_why_a_run_fails(void)
 int main(void)
 {
     static const pl_registration_t parts[] = {{"callback", &witness},
+                                              {"callback", &onlooker},
                                               PL_REGISTRATIONS_END};
     rig_init(parts);
     run(they_are_asked_at_each_point);
+    run(who_looks_on_is_asked_after_the_same_steps);
     run(they_are_told_the_newest_figures);
     run(they_stop_the_run_at_each_point);
     run(they_skip_what_a_point_says);

@@ -1,0 +1,57 @@
+/* rooms.c - tests of the memory that regions are read to */
+#include "accelerators/rooms.h"
+#include "tap.h"
+
+static const pl_dtype_t dtypes[PL_REGIONS];
+
+static pl_floats_t *take(pl_rooms_t *rooms, size_t count)
+{
+    return pl_rooms_take(rooms, PL_REGION_PARAMS, PL_F32, count, NULL);
+}
+
+static void memory_is_used_again_once_nobody_has_it(void)
+{
+    pl_rooms_t rooms = {0};
+    pl_floats_t *first = take(&rooms, 100), *second = take(&rooms, 100),
+                *third = take(&rooms, 100);
+    ok(first != second && second != third && first != third, "not while it is held");
+    const void *was = first;
+    pl_object_unref(first);
+    pl_object_unref(third);
+    first = take(&rooms, 100);
+    ok(first == was, "then it is");
+    pl_object_unref(first);
+    first = take(&rooms, 200);
+    is_int(first->count, 200, "unless other memory is needed");
+    pl_object_unref(first);
+    pl_rooms_release(&rooms);
+    is_int(second->count, 100, "what is held stays");
+    pl_object_unref(second);
+}
+
+static void memory_that_is_prepared_is_what_is_taken(void)
+{
+    enum { MANY = 20 << 20 };
+    pl_rooms_t rooms = {0};
+    const uint64_t counts[PL_REGIONS] = {
+        [PL_REGION_PARAMS] = MANY, [PL_REGION_SLOT0] = 5};
+    is_int(pl_rooms_prepare(&rooms, dtypes, counts, NULL), PL_OK, "it is made ready");
+    pl_floats_t *first = take(&rooms, MANY), *second = take(&rooms, MANY);
+    ok(first == rooms.room[0][PL_REGION_PARAMS], "the first");
+    ok(second == rooms.room[1][PL_REGION_PARAMS], "the second");
+    ok(rooms.room[1][PL_REGION_SLOT0] && !rooms.room[0][PL_REGION_STATE],
+       "of what was counted, and of nothing else");
+    first->data[MANY - 1] = 3;
+    pl_object_unref(second);
+    pl_rooms_release(&rooms);
+    ok(first->data[MANY - 1] == 3 && first->data[0] == 0,
+       "and it may be written to while it is touched");
+    pl_object_unref(first);
+}
+
+int main(void)
+{
+    run(memory_is_used_again_once_nobody_has_it);
+    run(memory_that_is_prepared_is_what_is_taken);
+    return tap_done();
+}
