@@ -66,6 +66,12 @@ static const char *body_of(const char *text)
         return "{\"experiment_id\": \"7\"}";
     if (strstr(text, "runs/create"))
         return "{\"run\": {\"info\": {\"run_id\": \"abc\"}}}";
+    if (strstr(text, "runs/get"))
+        return "{\"run\": {\"data\": {\"metrics\": [{\"key\": \"train_loss\", \"value\": "
+               "0.5, "
+               "\"timestamp\": 1, \"step\": 100}, {\"key\": \"val_loss\", \"value\": "
+               "0.25, "
+               "\"timestamp\": \"1\", \"step\": \"50\"}]}}}";
     return "{}";
 }
 

@@ -145,12 +145,16 @@ static void a_run_goes_on_where_it_was(void)
 {
     const pl_logger_ops_t *ops = mlflow_plugin()[0].table;
     char *self = calloc(1, ops->size);
+    static const char again[] = "{\"train_loss\": 1, \"val_loss\": 2}";
     const pl_log_run_t run = {.run_dir = "x", .run = "{}", .position = "abc"};
     pl_error_t err = {0};
     setenv("MLFLOW_TRACKING_URI", http_start(HTTP_WELL), 1);
     *(const char **)(self + ops->options[0].offset) = "";
     *(double *)(self + ops->options[2].offset) = 10;
     is_int(ops->open(self, &run, &err), PL_OK, "opened %s", err.text);
+    ops->log(self, &(pl_record_t){.global_step = 100, .metrics = again}, &err);
+    ops->log(self, &(pl_record_t){.global_step = 150, .metrics = again}, &err);
+    is_int(ops->flush(self, &err), PL_OK, "figures are sent %s", err.text);
     char *position = ops->position(self);
     is_text(position, "abc", "the same run");
     ops->close(self, "");
@@ -158,6 +162,13 @@ static void a_run_goes_on_where_it_was(void)
          "^POST /api/2.0/mlflow/runs/update \\{\"run_id\":\"abc\",\"status\":\"RUNNING\"",
          "is running again");
     ok(!strstr(http_requests(), "runs/create"), "and no other is made");
+    like(http_requests(), "GET /api/2.0/mlflow/runs/get\\?run_id=abc",
+         "the server is asked what it has");
+    like(http_requests(),
+         "\"metrics\":\\[\\{\"key\":\"val_loss\",\"value\":2.0,[^}]*\"step\":100\\},"
+         "\\{\"key\":\"train_loss\",\"value\":1.0,[^}]*\"step\":150\\},"
+         "\\{\"key\":\"val_loss\",\"value\":2.0,[^}]*\"step\":150\\}\\]",
+         "and what it has is not sent again");
     pl_text_free(position);
     free(self);
     http_stop();

@@ -2,8 +2,9 @@
  *
  * A plug-in of its own, because it alone needs libcurl.  What is sent waits for the
  * server as long as `timeout` says, which costs nobody else time; what the server does
- * not take is lost.  A run that goes on keeps its MLflow run: figures of steps that are
- * trained again stand there twice, for nothing can be taken back.
+ * not take is lost.  A run that goes on keeps its MLflow run, where nothing can be taken
+ * back: so the server is asked how far each figure is, and what is trained again and
+ * stands there is not sent again.
  * https://mlflow.org/docs/latest/rest-api.html */
 #include <curl/curl.h>
 #include <jansson.h>
@@ -23,7 +24,9 @@ typedef struct mlflow {
     double timeout;
     CURL *curl;
     char *run_id;
-    json_t *metrics;                                        /* not yet sent */
+    json_t *metrics;                          /* not yet sent */
+    json_t *there;                            /* of a run that goes on: the newest step of
+                                                 each figure that the server has */
     atomic_bool interrupted;
 } mlflow_t;
 
@@ -221,6 +224,41 @@ static char *experiment_find(mlflow_t *m, pl_error_t *err)
     return id;
 }
 
+/* Takes the answer over; its metrics are the newest of each name. */
+static int there_fill(mlflow_t *m, json_t *answer, pl_error_t *err)
+{
+    const json_t *data = json_object_get(json_object_get(answer, "run"), "data");
+    size_t k;
+    json_t *metric;
+    int failed = 0;
+    json_array_foreach(json_object_get(data, "metrics"), k, metric) {
+        const char *name = json_string_value(json_object_get(metric, "key"));
+        json_t *step = json_object_get(metric, "step");
+        failed |= name && step && json_object_set(m->there, name, step);
+    }
+    json_decref(answer);
+    return failed ? pl_fail(err, PL_ENOMEM, "out of memory") : PL_OK;
+}
+
+static int there_ask(mlflow_t *m, pl_error_t *err)
+{
+    static const char what[] = "runs/get";
+    pl_error_t why = {0};
+    char *url = pl_text("%s/api/2.0/mlflow/%s?run_id=%s", server_of(m), what, m->run_id);
+    json_t *answer = url ? perform(m, what, url, NULL, &why) : no_memory(&why);
+    pl_text_free(url);
+    return answer ? there_fill(m, answer, err) : pl_fail(err, why.code, "%s", why.text);
+}
+
+/* The server numbers steps as text or as numbers, as its version has it. */
+static bool is_there(const mlflow_t *m, const char *name, uint64_t step)
+{
+    const json_t *newest = json_object_get(m->there, name);
+    const char *text = json_string_value(newest);
+    return newest
+           && (double)step <= (text ? strtod(text, NULL) : json_number_value(newest));
+}
+
 static int run_make(mlflow_t *m, const char *run_dir, pl_error_t *err)
 {
     char *experiment = experiment_find(m, err);
@@ -304,9 +342,10 @@ static void mlflow_release(mlflow_t *m)
         curl_easy_cleanup(m->curl);
     pl_text_free(m->run_id);
     json_decref(m->metrics);
+    json_decref(m->there);
     m->curl = NULL;
     m->run_id = NULL;
-    m->metrics = NULL;
+    m->metrics = m->there = NULL;
 }
 
 static void curl_start(void)
@@ -323,9 +362,10 @@ static int run_begin(mlflow_t *m, const pl_log_run_t *run, pl_error_t *err)
     m->run_id = pl_text("%s", run->position);
     if (!m->run_id)
         return pl_fail(err, PL_ENOMEM, "out of memory");
-    return post_only(m, "runs/update",
-                     json_pack("{s:s, s:s}", "run_id", m->run_id, "status", "RUNNING"),
-                     err);
+    int code =
+        post_only(m, "runs/update",
+                  json_pack("{s:s, s:s}", "run_id", m->run_id, "status", "RUNNING"), err);
+    return code == PL_OK ? there_ask(m, err) : code;
 }
 
 static int mlflow_open(void *self, const pl_log_run_t *run, pl_error_t *err)
@@ -335,8 +375,10 @@ static int mlflow_open(void *self, const pl_log_run_t *run, pl_error_t *err)
     pthread_once(&once, curl_start);
     m->curl = curl_easy_init();
     m->metrics = json_array();
-    int code = m->curl && m->metrics ? run_begin(m, run, err)
-                                     : pl_fail(err, PL_ENOMEM, "out of memory");
+    m->there = json_object();
+    int code = m->curl && m->metrics && m->there
+                   ? run_begin(m, run, err)
+                   : pl_fail(err, PL_ENOMEM, "out of memory");
     if (code != PL_OK)
         mlflow_release(m);
     return code;
@@ -351,7 +393,7 @@ static int mlflow_log(void *self, const pl_record_t *record, pl_error_t *err)
     if (!given)
         return pl_fail(err, PL_EFORMAT, "figures that are no JSON object");
     json_object_foreach(given, name, value) {
-        if (json_is_number(value) && !failed)
+        if (json_is_number(value) && !failed && !is_there(m, name, record->global_step))
             failed = json_array_append_new(
                 m->metrics, json_pack("{s:s, s:f, s:I, s:I}", "key", name, "value",
                                       json_number_value(value), "timestamp",
