@@ -1235,8 +1235,8 @@ typedef enum pl_hook {
 /* Besides PL_MAY_… in a callback's table: the device's peak is to be measured. */
 #define PL_NEEDS_PEAK (1u << 31)
 
-/* Likewise: at TRAIN_BATCH_END it looks on.  The run does not halt for it; all it may wish
- * for there are figures and a stop, which comes a few steps later. */
+/* Likewise: at TRAIN_BATCH_END it looks on.  The run does not halt for it; all it may
+ * wish for there are figures and a stop, which comes a few steps later. */
 #define PL_LOOKS_ON (1u << 30)
 
 /* What a callback is told. */

@@ -330,7 +330,7 @@ static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind, 
  * tells. */
 static int figures_check(const pl_replica_t *r, pl_error_t *err)
 {
-    const int others = 2 * r->steps + 2;
+    const int others = pl_replica_other_figures(r);
     int figures = others;
     for (int k = 0; k < r->steps; k++) {
         const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_BATCH, k);

@@ -23,6 +23,10 @@ const pl_replica_plan_t *pl_replica_plan_of(const pl_replica_t *r, pl_plan_kind_
 /* How many numbers the figures of a plan are. */
 size_t pl_replica_figures(const pl_replica_plan_t *plan);
 
+/* How many there are besides, at most: rates of all groups, norms, and what scaling
+ * tells. */
+int pl_replica_other_figures(const pl_replica_t *r);
+
 /* Whether there is state that steps change, and so a copy of it in PL_REGION_KEPT. */
 bool pl_replica_keeps_state(const pl_replica_t *r);
 

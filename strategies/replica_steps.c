@@ -202,13 +202,25 @@ static char *names_of_plan(char *names, const pl_replica_plan_t *plan, const cha
     return names;
 }
 
-/* What each step's optimizer is told by; of the only one it is its own name. */
+int pl_replica_other_figures(const pl_replica_t *r)
+{
+    int figures = 2 * r->steps + 2;
+    for (int k = 0; k < r->steps; k++)
+        figures += r->step[k].optimizer->group_count;
+    return figures;
+}
+
+/* What each step's optimizer is told by; of the only one it is its own name.  Its groups
+ * are numbered as they are listed. */
 static char *names_of_optimizers(char *names, const pl_replica_t *r)
 {
     for (int k = 0; k < r->steps; k++) {
         const pl_module_step_t *step = r->step[k].table;
-        names = names_add(names, "=lr-%s",
-                          step ? step->name : r->step[k].optimizer->ops->name);
+        const pl_optimizer_t *optimizer = r->step[k].optimizer;
+        const char *name = step ? step->name : optimizer->ops->name;
+        names = names_add(names, "=lr-%s", name);
+        for (int i = 1; i <= optimizer->group_count; i++)
+            names = names_add(names, "=lr-%s/pg%d", name, i);
         names = names_add(names, "=grad_norm%s%s", step ? "-" : "",
                           step ? step->name : "");
     }

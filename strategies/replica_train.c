@@ -93,10 +93,10 @@ static size_t figures_before(const pl_replica_t *r, int step)
     return before;
 }
 
-/* With two numbers more for each rate, norm, and what scaling tells. */
+/* With two numbers more for each that is not of a batch plan. */
 static size_t figures_count(const pl_replica_t *r)
 {
-    return figures_before(r, r->steps) + 4 * (size_t)r->steps + 4;
+    return figures_before(r, r->steps) + 2 * (size_t)pl_replica_other_figures(r);
 }
 
 static round_t *round_new(const pl_replica_t *r)
@@ -374,8 +374,12 @@ static void round_reply(const pl_replica_t *r, round_t *round)
         const bool stepped = round->step_due && is_due(r, part);
         if (!isfinite(part->loss))
             memset(round->figures + from, 0, (to - from) * sizeof *round->figures);
-        figure_put(round, &at, pl_optimizer_lr(r->step[k].optimizer) * part->lr_factor,
-                   stepped);
+        const pl_optimizer_t *optimizer = r->step[k].optimizer;
+        const int groups = optimizer->group_count;
+        for (int i = 0; i <= groups; i++)
+            figure_put(round, &at,
+                       pl_optimizer_lr(optimizer, i ? i - 1 : groups) * part->lr_factor,
+                       stepped);
         figure_put(round, &at, part->norm, stepped);
         newest = stepped ? part : newest;
     }

@@ -34,6 +34,25 @@ static void check_rates(const rig_result_t *result, double first, const double w
                  lr.value[12]);
 }
 
+static void rates_of_groups_are_logged(void)
+{
+    rig_result_t *result =
+        fit(BATCHES,
+            .optimizer = "{\"name\": \"sgd\", \"lr\": 0.1, \"groups\": [{\"match\": "
+                         "\"*.bias\", \"lr\": 0.2}, {\"match\": \"*\", \"lr\": "
+                         "0.4}]}",
+            .scheduler =
+                "{\"name\": \"multi_step\", \"milestones\": [1, 3], \"gamma\": 0.5}");
+    rig_series_t one = rig_series(result, "lr-sgd/pg1"),
+                 two = rig_series(result, "lr-sgd/pg2");
+    check_rates(result, 0.1, (double[]){1, 0.5, 0.5, 0.25}, "the optimizer's own");
+    ok(one.count == 16 && two.count == 16, "and those of both groups");
+    is_near(one.value[0], 0.2, 1e-9, "the first's");
+    is_near(two.value[0], 0.4, 1e-9, "the second's");
+    is_near(two.value[15], 0.1, 1e-9, "which follow the schedule");
+    rig_result_free(result);
+}
+
 static void a_schedule_may_count_epochs(void)
 {
     rig_result_t *result =
@@ -204,6 +223,7 @@ static void an_average_of_an_unknown_kind_is_refused(void)
 int main(void)
 {
     rig_init(NULL);
+    run(rates_of_groups_are_logged);
     run(a_schedule_may_count_epochs);
     run(a_plateau_lowers_the_rate_after_a_validation);
     run(without_validation_a_plateau_goes_by_epochs);

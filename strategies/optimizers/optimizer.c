@@ -56,9 +56,9 @@ static const void *self_of(const pl_optimizer_t *optimizer, int group)
                                           : optimizer->self;
 }
 
-double pl_optimizer_lr(const pl_optimizer_t *optimizer)
+double pl_optimizer_lr(const pl_optimizer_t *optimizer, int group)
 {
-    return lr_of(optimizer, optimizer->self);
+    return lr_of(optimizer, self_of(optimizer, group));
 }
 
 int pl_optimizer_slots(const pl_optimizer_t *optimizer)

@@ -84,9 +84,9 @@ int pl_optimizer_groups_check(const pl_optimizer_t *optimizer, const pl_model_t 
 pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t *model,
                                double nominal, double clip, pl_error_t *err);
 
-/* The option "lr" of what no group matches, and how many slots of PL_REGION_SLOT0 and
- * following it needs. */
-double pl_optimizer_lr(const pl_optimizer_t *optimizer);
+/* The option "lr" of a group, group_count: of what none matches; and how many slots of
+ * PL_REGION_SLOT0 and following it needs. */
+double pl_optimizer_lr(const pl_optimizer_t *optimizer, int group);
 int pl_optimizer_slots(const pl_optimizer_t *optimizer);
 
 /* The step scalars of `step`, counted from 1, with a factor on each learning rate: scalar
