@@ -26,7 +26,8 @@ double pl_replica_lr_factor(const pl_replica_t *r, int step, const pl_train_batc
     const pl_averaging_ops_t *averaging = r->averaging.ops;
     const pl_moment_t when = moment_of(msg);
     pl_moment_t start = when;
-    double lr = pl_optimizer_lr(r->step[step].optimizer), at = lr;
+    const pl_optimizer_t *optimizer = r->step[step].optimizer;
+    double lr = pl_optimizer_lr(optimizer, optimizer->group_count), at = lr;
     const double way = averaging && averaging->anneal && lr > 0
                            ? averaging->anneal(r->averaging.self, &when, &start, &at)
                            : 0;
