@@ -69,6 +69,19 @@ static void keep_text(asked_t *asked, const char *text)
     snprintf(asked->text, sizeof asked->text, "%s", text ? text : "");
 }
 
+/* Numbers, with spaces between. */
+static void keep_numbers(asked_t *asked, pl_bytes_t numbers)
+{
+    asked->text[0] = '\0';
+    for (size_t at = 0; at < numbers.size; at += sizeof(uint64_t)) {
+        uint64_t number;
+        size_t length = strlen(asked->text);
+        memcpy(&number, (const char *)numbers.data + at, sizeof number);
+        snprintf(asked->text + length, sizeof asked->text - length, "%s%llu",
+                 at ? " " : "", (unsigned long long)number);
+    }
+}
+
 /* The reply's text and object, which are borrowed, of those messages that have any. */
 static void keep(asked_t *asked, const pl_body_t *body)
 {
@@ -84,6 +97,7 @@ static void keep(asked_t *asked, const pl_body_t *body)
     case PL_MESSAGE_export_weights:
         asked->object = pl_object_ref(body->export_weights_reply.weights);
         break;
+    case PL_MESSAGE_interest: keep_numbers(asked, body->interest_reply.halts); break;
     case PL_MESSAGE_ask_callbacks:
         keep_text(asked, body->ask_callbacks_reply.stop ? body->ask_callbacks_reply.reason
                          : *body->ask_callbacks_reply.save
