@@ -7,8 +7,9 @@
  * them for itself: there is nothing to wait for a second time.
  *
  * Who waits looks for a moment, then sleeps until it is rung (shm_meet.c).  The moment
- * grows while it is worth it and shrinks while it is not; where there are fewer
- * processors than ranks there is none. */
+ * grows while it is worth it and shrinks while it is not, and is longer for who has just
+ * woken another: otherwise two that wait for each other's waking would never be awake
+ * together.  Where there are fewer processors than ranks there is none. */
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,7 +20,7 @@
 #include "strategies/collectives/shm.h"
 #include "strategies/collectives/tree.h"
 
-enum { SLICE_BYTES = 32 << 10, LOOKS = 16 };
+enum { SLICE_BYTES = 32 << 10, LOOKS = 16, RUNG = 4 };
 
 static const int64_t TURN = PL_MILLISECOND;
 
@@ -76,7 +77,8 @@ static int look(shm_t *s)
     int rank = missing(s);
     if (rank < 0 || !s->patience)
         return rank;
-    const int64_t until = pl_now() + s->patience;
+    const int64_t now = pl_now(), rung = s->rang + RUNG * s->patience_most;
+    const int64_t until = now + s->patience > rung ? now + s->patience : rung;
     do {
         for (int k = 0; k < LOOKS && !is_there(s, rank); k++)
             look_aside();

@@ -66,6 +66,7 @@ typedef struct shm {
     int piece;                                        /* of the work, and how far in it */
     uint64_t piece_at;
     int64_t patience, patience_most;                  /* ns of waiting awake */
+    int64_t rang;                                     /* when it woke another last */
     int64_t since;                                    /* when it began to wait longer than
                                                          that; 0: it has not */
 } shm_t;

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "strategies/collectives/shm.h"
 
@@ -471,8 +472,10 @@ void shm_ring(shm_t *s)
         shm_peer_t *peer = &s->peer[rank];
         if (rank != s->rank && peer->fd >= 0
             && __atomic_load_n(&peer->control->asleep, __ATOMIC_SEQ_CST)
-            && __atomic_exchange_n(&peer->control->asleep, 0, __ATOMIC_SEQ_CST))
+            && __atomic_exchange_n(&peer->control->asleep, 0, __ATOMIC_SEQ_CST)) {
             packet_send(peer->fd, "", 1, -1);
+            s->rang = pl_now();
+        }
     }
 }
 

@@ -90,9 +90,9 @@ static tcp_peer_t *own_of(const tcp_t *t)
     return &t->peer[t->rank];
 }
 
-static unsigned char *window_of(const tcp_peer_t *peer, uint64_t k)
+static unsigned char *window_of(const tcp_t *t, int rank, uint64_t k)
 {
-    return peer->window + k % TCP_WINDOW * TCP_SEGMENT;
+    return t->peer[rank].window + k % t->window * TCP_SEGMENT;
 }
 
 /* ---- losing a rank ---- */
@@ -168,10 +168,10 @@ static void *place_of(const tcp_t *t, int rank, const tcp_frame_t *frame)
         return NULL;
     case TCP_GIVE:
         if (!now || !reduces(t) || frame->at != peer->given
-            || frame->at >= own_of(t)->parts || frame->at >= t->reduced + TCP_WINDOW)
+            || frame->at >= own_of(t)->parts || frame->at >= t->reduced + t->window)
             return NULL;
         segment(t, t->rank, frame->at, &bytes);
-        place = window_of(peer, frame->at);
+        place = window_of(t, rank, frame->at);
         break;
     case TCP_RESULT:
         if (!now || frame->at != peer->results_heard || frame->at >= peer->parts)
@@ -245,8 +245,7 @@ static void segments_reduce(tcp_t *t)
     while (t->reduced < own_of(t)->parts && all_gave(t)) {
         char *own = segment(t, t->rank, t->reduced, &bytes);
         for (int rank = 0; rank < t->size; rank++)
-            t->in[rank] = rank == t->rank ? (void *)own
-                                          : window_of(&t->peer[rank], t->reduced);
+            t->in[rank] = rank == t->rank ? (void *)own : window_of(t, rank, t->reduced);
         pl_tree_reduce(own, t->in, t->size, bytes / pl_dtype_bytes(want->dtype),
                        want->dtype, want->reduction);
         t->reduced++;
@@ -256,7 +255,7 @@ static void segments_reduce(tcp_t *t)
 static bool may_give(const tcp_t *t, const tcp_peer_t *peer)
 {
     return reduces(t) && peer->got < peer->parts
-           && peer->got < peer->results_heard + TCP_WINDOW;
+           && peer->got < peer->results_heard + t->window;
 }
 
 static int enter_put(const tcp_t *t, tcp_peer_t *peer)

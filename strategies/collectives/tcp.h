@@ -7,7 +7,10 @@
 enum {
     TCP_FEW = 8 << 10,                                      /* bytes that go along with
                                                                the news of having begun */
-    TCP_WINDOW = 4,                                         /* segments on their way */
+    TCP_WINDOW = 16,                                        /* segments on their way, at
+                                                               most */
+    TCP_WINDOWS = 64,                                       /* of all ranks together, but
+                                                               2 of each */
     TCP_STRANGERS = 16,
     TCP_TOKEN = 16,
     TCP_HOST = 64
@@ -50,7 +53,7 @@ typedef struct tcp_peer {
     uint64_t given, got;                                    /* of its, to it; of ours,
                                                                from it */
     uint64_t results_told, results_heard;                   /* of ours; of its */
-    unsigned char *window;                                  /* [TCP_WINDOW][TCP_SEGMENT],
+    unsigned char *window;                                  /* [window][TCP_SEGMENT],
                                                                of what it gave */
 } tcp_peer_t;
 
@@ -66,10 +69,12 @@ typedef struct tcp {
     bool is_near;
     tcp_link_t *stranger[TCP_STRANGERS];                    /* who has not said hello */
     int stranger_next;
-    int rank, size;                                         /* size 0: not joined */
-    tcp_peer_t *peer;                                       /* [size] */
-    const void **in;                                        /* [size] */
-    pl_lent_t **lent;                                       /* counted */
+    int rank, size;                                       /* size 0: not joined */
+    tcp_peer_t *peer;                                     /* [size] */
+    uint64_t window;                                      /* segments on their way from
+                                                             each rank, the same on all */
+    const void **in;                                      /* [size] */
+    pl_lent_t **lent;                                     /* counted */
     int lent_count, lent_room;
     pl_error_t broken;                                     /* code 0: it is not */
     bool hears, tells;                                     /* from another rank that it

@@ -176,11 +176,12 @@ static int peers_make(tcp_t *t, const pl_world_t *world, pl_error_t *err)
     if (!t->peer || !t->in)
         return pl_no_memory(err);
     t->rank = world->rank, t->size = world->size;
+    t->window = t->size > 1 ? TCP_WINDOWS / (uint64_t)(t->size - 1) : 1;
+    t->window = t->window > TCP_WINDOW ? TCP_WINDOW : t->window < 2 ? 2 : t->window;
     int code = PL_OK;
     for (int rank = 0; rank < t->size && code == PL_OK; rank++) {
         code = address_read(t, rank, world->address[rank], err);
-        t->peer[rank].window = rank == t->rank ? NULL
-                                               : pl_alloc(TCP_WINDOW * TCP_SEGMENT);
+        t->peer[rank].window = rank == t->rank ? NULL : pl_alloc(t->window * TCP_SEGMENT);
         if (code == PL_OK && rank != t->rank && !t->peer[rank].window)
             code = pl_no_memory(err);
     }
