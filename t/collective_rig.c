@@ -82,16 +82,21 @@ int member_begin(member_t *m, pl_operation_t *op)
     return code;
 }
 
+void member_help(member_t *m)
+{
+    current = m;
+    m->ops->advance(m->part.self);
+}
+
 int member_wait(member_t *m, int milliseconds)
 {
     const int64_t until = pl_now() + milliseconds * PL_MILLISECOND;
-    current = m;
     while (!m->done) {
         const int64_t left = (until - pl_now()) / PL_MILLISECOND;
         struct pollfd wait = {.fd = m->descriptor, .events = POLLIN};
         if (left <= 0 || poll(&wait, 1, (int)left) == 0)
             return pl_fail(&m->err, PL_ETIMEOUT, "the test has waited too long");
-        m->ops->advance(m->part.self);
+        member_help(m);
     }
     if (m->err.code != PL_OK)
         m->ops->give_up(m->part.self, &(pl_error_t){.text = "as another did"});

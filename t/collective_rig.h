@@ -30,6 +30,7 @@ void member_close(member_t *m);
  * PL_ETIMEOUT while it goes on.  What fails is aborted, as the actor does. */
 int member_begin(member_t *m, pl_operation_t *op);
 int member_wait(member_t *m, int milliseconds);
+void member_help(member_t *m);                             /* with what can be done now */
 int member_do(member_t *m, pl_operation_t *op);
 pl_lent_t *member_lend(member_t *m, size_t bytes);
 /* Of float32, sums, from a byte of the memory on. */

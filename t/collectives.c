@@ -383,7 +383,7 @@ static void a_rank_that_is_stopped_is_known_not_to_have_come(void)
         like(rank_line(&f.other[0]), "PL_EPEER rank 0 gave up: too slow",
              "on the others, too");
         kill(f.other[1].pid, SIGCONT);
-        f.own.ops->advance(f.own.part.self);
+        member_help(&f.own);
         like(rank_line(&f.other[1]), "PL_EPEER rank (0 gave up: too slow|1 is gone)",
              "also on that which wakes later");
         fleet_close(&f);

@@ -6,10 +6,8 @@
  * elements are laid out beside the news that one has begun, and each rank reduces all of
  * them for itself: there is nothing to wait for a second time.
  *
- * Who waits looks for a moment, then sleeps until it is rung (shm_meet.c).  The moment
- * grows while it is worth it and shrinks while it is not, and is longer for who has just
- * woken another: otherwise two that wait for each other's waking would never be awake
- * together.  Where there are fewer processors than ranks there is none. */
+ * Who waits looks for a moment (patience.h), then sleeps until it is rung (shm_meet.c).
+ */
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +18,7 @@
 #include "strategies/collectives/shm.h"
 #include "strategies/collectives/tree.h"
 
-enum { SLICE_BYTES = 32 << 10, LOOKS = 16, RUNG = 4 };
+enum { SLICE_BYTES = 32 << 10, LOOKS = 16, ALONE = 4 };
 
 static const int64_t TURN = PL_MILLISECOND;
 
@@ -72,30 +70,20 @@ static int missing(const shm_t *s)
 }
 
 /* Awake, as long as that is worth it; -> as missing(). */
-static int look(shm_t *s)
+static int look(const shm_t *s)
 {
     int rank = missing(s);
-    if (rank < 0 || !s->patience)
+    if (rank < 0)
         return rank;
-    const int64_t now = pl_now(), rung = s->rang + RUNG * s->patience_most;
-    const int64_t until = now + s->patience > rung ? now + s->patience : rung;
-    do {
+    const int64_t until = pl_patience_until(&s->patience);
+    for (int times = 0; rank >= 0 && until && pl_now() < until; times++) {
         for (int k = 0; k < LOOKS && !is_there(s, rank); k++)
             look_aside();
+        if (times > ALONE)
+            sched_yield();                     /* it may be this processor it waits for */
         rank = missing(s);
-    } while (rank >= 0 && pl_now() < until);
+    }
     return rank;
-}
-
-/* A wait is over that looking could have been enough for, or not. */
-static void patience_learn(shm_t *s)
-{
-    const int64_t least = s->patience_most / 16;
-    if (pl_now() - s->since < 2 * s->patience_most)
-        s->patience = s->patience_most;
-    else
-        s->patience = s->patience / 2 > least ? s->patience / 2 : least;
-    s->since = 0;
 }
 
 /* Who has not come and is gone never will. */
@@ -118,13 +106,12 @@ static bool all_there(shm_t *s)
 {
     int rank = look(s);
     if (rank >= 0) {
-        if (!s->since)
-            s->since = pl_now();
+        pl_patience_ends(&s->patience);
         __atomic_store_n(&s->own->asleep, 1, __ATOMIC_SEQ_CST);
         rank = missing(s);            /* again: who came before that store did not ring */
     }
-    if (rank < 0 && s->since)
-        patience_learn(s);
+    if (rank < 0)
+        pl_patience_learns(&s->patience);
     if (rank >= 0)
         fail_if_left(s);
     return rank < 0;
@@ -334,15 +321,6 @@ static int may_begin(const shm_t *s, const pl_operation_t *op, pl_error_t *err)
     return PL_OK;
 }
 
-static int64_t patience_most(const shm_t *s)
-{
-    cpu_set_t mine;
-    CPU_ZERO(&mine);
-    if (sched_getaffinity(0, sizeof mine, &mine) != 0 || CPU_COUNT(&mine) < s->size)
-        return 0;
-    return s->spin_us * 1000;
-}
-
 static int shm_join(void *self, pl_operation_t *op, pl_error_t *err)
 {
     shm_t *s = self;
@@ -351,7 +329,7 @@ static int shm_join(void *self, pl_operation_t *op, pl_error_t *err)
         code = shm_meet(s, op->world, err);
     if (code != PL_OK)
         return code;
-    s->patience = s->patience_most = patience_most(s);
+    pl_patience_init(&s->patience, s->spin_us, s->size);
     s->phase = SHM_MEETING;
     s->op = op;
     proceed(s);
@@ -363,7 +341,7 @@ static int enter(shm_t *s, pl_operation_t *op, bool small)
 {
     s->op = op;
     s->small = small;
-    s->piece = 0, s->piece_at = 0, s->since = 0;
+    s->piece = 0, s->piece_at = 0;
     s->phase = SHM_ENTERING;
     s->number++;
     s->own->want[s->number & 1] = op->want;

@@ -4,6 +4,7 @@
 #define PL_COLLECTIVES_SHM_H
 
 #include "strategies/collectives/collective.h"
+#include "strategies/collectives/patience.h"
 
 enum { SHM_SMALL = 2048, SHM_NAME = 48, SHM_STRANGERS = 8 };
 
@@ -65,10 +66,7 @@ typedef struct shm {
     bool small;
     int piece;                                        /* of the work, and how far in it */
     uint64_t piece_at;
-    int64_t patience, patience_most;                  /* ns of waiting awake */
-    int64_t rang;                                     /* when it woke another last */
-    int64_t since;                                    /* when it began to wait longer than
-                                                         that; 0: it has not */
+    pl_patience_t patience;
 } shm_t;
 
 /* ---- shm_meet.c ---- */

@@ -410,6 +410,31 @@ static void abort_put(tcp_t *t)
     }
 }
 
+/* ---- turns ---- */
+
+static void hear(tcp_t *t)
+{
+    struct epoll_event event[32];
+    int count = epoll_wait(t->epoll, event, 32, 0);
+    for (int k = 0; k < count && !t->broken.code; k++) {
+        const uint32_t from = event[k].data.u32;
+        if (from >= PL_RANKS_MOST)
+            tcp_hear(t, from);
+        else if (t->peer[from].link && event[k].events & ~(uint32_t)EPOLLOUT)
+            peer_hear(t, (int)from);
+    }
+}
+
+static void tcp_advance(void *self)
+{
+    tcp_t *t = self;
+    hear(t);
+    if (t->broken.code)
+        abort_put(t);
+    else
+        go_on(t);
+}
+
 /* ---- the table ---- */
 
 static int tcp_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
@@ -501,24 +526,6 @@ static int tcp_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
         return PL_ENOMEM;
     t->lent[t->lent_count++] = pl_object_ref(op->memory);
     return enter(t, op, false);
-}
-
-static void tcp_advance(void *self)
-{
-    tcp_t *t = self;
-    struct epoll_event event[32];
-    int count = epoll_wait(t->epoll, event, 32, 0);
-    for (int k = 0; k < count && !t->broken.code; k++) {
-        const uint32_t from = event[k].data.u32;
-        if (from >= PL_RANKS_MOST)
-            tcp_hear(t, from);
-        else if (t->peer[from].link && event[k].events & ~(uint32_t)EPOLLOUT)
-            peer_hear(t, (int)from);
-    }
-    if (t->broken.code)
-        abort_put(t);
-    else
-        go_on(t);
 }
 
 static void tcp_give_up(void *self, const pl_error_t *why)

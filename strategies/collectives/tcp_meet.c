@@ -40,6 +40,21 @@ static bool is_loopback(const char *host)
            || (inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six));
 }
 
+static int key_check(const tcp_t *t, pl_error_t *err)
+{
+    if (t->is_near && !t->encrypt)
+        return PL_OK;
+    if (t->has_key) {                /* found now, and not when the first rank connects */
+        tcp_cipher_t *cipher = cipher_new(t->key, err);
+        cipher_free(cipher);
+        return cipher ? PL_OK : PL_EUNSUPPORTED;
+    }
+    return pl_fail(err, PL_EINVAL,
+                   "ranks that meet at %s%s need the key of the job: see "
+                   "PACELINE_JOB_KEY_FILE",
+                   t->own_host, t->is_near ? " and encrypt" : ", beyond this machine,");
+}
+
 static int listener_open(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
 {
     const int yes = 1;
@@ -49,8 +64,22 @@ static int listener_open(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
     if (t->listener >= 0 && bind(t->listener, at->ai_addr, at->ai_addrlen) == 0
         && listen(t->listener, BACKLOG) == 0)
         return PL_OK;
-    return pl_fail(err, PL_EIO, "a rank cannot listen at port %lld of this machine: %s",
+    return pl_fail(err, PL_EIO, "a rank cannot listen at %s, port %lld: %s", t->own_host,
                    (long long)t->port, strerror(errno));
+}
+
+static int host_check(tcp_t *t, const struct addrinfo *at, pl_error_t *err)
+{
+    if (getnameinfo(at->ai_addr, at->ai_addrlen, t->own_host, sizeof t->own_host, NULL, 0,
+                    NI_NUMERICHOST)
+        != 0)
+        return pl_fail(err, PL_EINVAL, "the host of this rank has no number");
+    if (!strcmp(t->own_host, "0.0.0.0") || !strcmp(t->own_host, "::"))
+        return pl_fail(err, PL_EINVAL,
+                       "%s is no address that other ranks can reach this machine by",
+                       t->own_host);
+    t->is_near = is_loopback(t->own_host);
+    return key_check(t, err);
 }
 
 /* A host's name is looked up here, once; the others get its number. */
@@ -65,7 +94,9 @@ static int host_listen(tcp_t *t, const char *host, pl_error_t *err)
     if (wrong)
         return pl_fail(err, PL_EINVAL, "the host \"%s\" of this rank is not known: %s",
                        host, gai_strerror(wrong));
-    int code = listener_open(t, found, err);
+    int code = host_check(t, found, err);
+    if (code == PL_OK)
+        code = listener_open(t, found, err);
     freeaddrinfo(found);
     return code;
 }
@@ -76,8 +107,8 @@ static bool address_tell(tcp_t *t, char address[PL_ADDRESS_TEXT])
     socklen_t length = sizeof at;
     char port[8];
     if (getsockname(t->listener, (struct sockaddr *)&at, &length) != 0
-        || getnameinfo((struct sockaddr *)&at, length, t->own_host, sizeof t->own_host,
-                       port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV)
+        || getnameinfo((struct sockaddr *)&at, length, NULL, 0, port, sizeof port,
+                       NI_NUMERICSERV)
                != 0
         || getrandom(t->token, sizeof t->token, 0) != sizeof t->token)
         return false;
@@ -86,32 +117,6 @@ static bool address_tell(tcp_t *t, char address[PL_ADDRESS_TEXT])
         at_end += snprintf(address + at_end, PL_ADDRESS_TEXT - (size_t)at_end, "%02x",
                            t->token[k]);
     return true;
-}
-
-static int key_check(const tcp_t *t, pl_error_t *err)
-{
-    if (t->has_key || (t->is_near && !t->encrypt))
-        return PL_OK;
-    if (t->encrypt)
-        return pl_fail(err, PL_EINVAL,
-                       "\"encrypt\" needs the key of the job: see "
-                       "PACELINE_JOB_KEY_FILE");
-    return pl_fail(err, PL_EINVAL,
-                   "ranks that meet at %s, beyond this machine, need the key of the job: "
-                   "see PACELINE_JOB_KEY_FILE",
-                   t->own_host);
-}
-
-/* Found now, and not when the first rank connects. */
-static int cipher_check(const tcp_t *t, pl_error_t *err)
-{
-    if (t->is_near && !t->encrypt)
-        return PL_OK;
-    tcp_cipher_t *cipher = cipher_new(t->key, err);
-    if (!cipher)
-        return err->code;
-    cipher_free(cipher);
-    return PL_OK;
 }
 
 int tcp_open_seat(tcp_t *t, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
@@ -126,18 +131,10 @@ int tcp_open_seat(tcp_t *t, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT]
     int code = t->epoll >= 0 && t->timer >= 0
                    ? host_listen(t, host, err)
                    : pl_fail(err, PL_EIO, "a rank cannot listen: %s", strerror(errno));
-    if (code != PL_OK)
-        return code;
-    if (!address_tell(t, address))
-        return pl_fail(err, PL_EIO, "a rank does not know its own address: %s",
+    if (code == PL_OK && !address_tell(t, address))
+        code = pl_fail(err, PL_EIO, "a rank does not know its own address: %s",
                        strerror(errno));
-    if (!strcmp(t->own_host, "0.0.0.0") || !strcmp(t->own_host, "::"))
-        return pl_fail(err, PL_EINVAL,
-                       "%s is no address that other ranks can reach this machine by",
-                       t->own_host);
-    t->is_near = is_loopback(t->own_host);
-    code = key_check(t, err);
-    return code == PL_OK ? cipher_check(t, err) : code;
+    return code;
 }
 
 /* ---- the table ---- */

@@ -1,0 +1,43 @@
+/* patience.c - how long to look for another rank before sleeping */
+#include "strategies/collectives/patience.h"
+
+#include <sched.h>
+
+#include "base/clock.h"
+
+enum { LEAST_PART = 16, RANG = 4 };
+
+void pl_patience_init(pl_patience_t *p, int64_t most_us, int ranks)
+{
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    *p = (pl_patience_t){0};
+    if (sched_getaffinity(0, sizeof mine, &mine) == 0 && CPU_COUNT(&mine) >= ranks)
+        p->most = p->now = most_us * 1000;
+}
+
+int64_t pl_patience_until(const pl_patience_t *p)
+{
+    if (!p->most)
+        return 0;
+    const int64_t until = pl_now() + p->now, rang = p->rang + RANG * p->most;
+    return until > rang ? until : rang;
+}
+
+void pl_patience_ends(pl_patience_t *p)
+{
+    if (!p->since)
+        p->since = pl_now();
+}
+
+void pl_patience_learns(pl_patience_t *p)
+{
+    const int64_t least = p->most / LEAST_PART;
+    if (!p->since)
+        return;
+    if (pl_now() - p->since < 2 * p->most)
+        p->now = p->most;
+    else
+        p->now = p->now / 2 > least ? p->now / 2 : least;
+    p->since = 0;
+}

@@ -1,0 +1,272 @@
+/* collective_tcp.c - tests of what is tcp's alone: who may take part, and what is sealed */
+#include <arpa/inet.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "collective_rig.h"
+#include "config.h"
+#include "strategies/collectives/tcp_cipher.h"
+#include "tap.h"
+
+static const char sealed[] = "{\"name\": \"tcp\", \"encrypt\": true}";
+static const unsigned char key[PL_JOB_KEY_BYTES] = {1, 2, 3},
+                           other_key[PL_JOB_KEY_BYTES] = {1, 2, 4};
+static const pl_seat_t seat = {.key = key}, other_seat = {.key = other_key};
+
+/* ---- who may listen where ---- */
+
+static void open_fails(const char *part, const pl_seat_t *at, int code,
+                       const char *pattern)
+{
+    member_t m;
+    is_int(member_open(&m, part, at), code, "%s is refused", part);
+    like(m.err.text, pattern, "%s", m.err.text);
+    member_close(&m);
+}
+
+static void beyond_loopback_a_key_is_needed(void)
+{
+    open_fails("{\"name\": \"tcp\", \"host\": \"192.0.2.7\"}", NULL, PL_EINVAL,
+               "192.0.2.7, beyond this machine, need the key of the job");
+    open_fails("{\"name\": \"tcp\", \"host\": \"2001:db8::7\"}", NULL, PL_EINVAL,
+               "beyond this machine, need the key");
+    open_fails("\"tcp\"", &(pl_seat_t){.host = "192.0.2.7"}, PL_EINVAL,
+               "beyond this machine, need the key");
+    open_fails(sealed, NULL, PL_EINVAL, "127.0.0.1 and encrypt need the key");
+    open_fails("{\"name\": \"tcp\", \"host\": \"0.0.0.0\"}", &seat, PL_EINVAL,
+               "no address that other ranks can reach");
+}
+
+static void a_rank_beyond_loopback_is_not_met_without_a_key(void)
+{
+    member_t m;
+    member_open(&m, "\"tcp\"", NULL);
+    const char *address[] = {m.address,
+                             "tcp 192.0.2.7 4000 00112233445566778899aabbccddeeff"};
+    is_int(member_join(&m, 0, 2, address), PL_EINVAL, "it is refused");
+    like(m.err.text, "rank 1 listens at 192.0.2.7, beyond this machine", "and named");
+    member_close(&m);
+}
+
+static void what_is_no_address_is_refused(void)
+{
+    static const char *const wrong[] = {"", "tcp", "shm a b", "tcp 127.0.0.1 1 00ff",
+                                        "tcp 127.0.0.1 1 "
+                                        "0011223344556677889900112233445566778899"};
+    for (int k = 0; k < 5; k++) {
+        member_t m;
+        member_open(&m, "\"tcp\"", NULL);
+        const char *address[] = {m.address, wrong[k]};
+        is_int(member_join(&m, 0, 2, address), PL_EINVAL, "\"%s\"", wrong[k]);
+        member_close(&m);
+    }
+}
+
+#ifdef HAVE_SODIUM
+
+/* ---- sealed ---- */
+
+/* Both help until both are done, or so long. */
+static void together(member_t m[2], pl_operation_t op[2], int milliseconds)
+{
+    const int64_t until = pl_now() + milliseconds * PL_MILLISECOND;
+    for (int k = 0; k < 2; k++)
+        member_begin(&m[k], &op[k]);
+    while (!(m[0].done && m[1].done) && pl_now() < until) {
+        struct pollfd wait[2] = {{m[0].descriptor, POLLIN, 0},
+                                 {m[1].descriptor, POLLIN, 0}};
+        poll(wait, 2, milliseconds);
+        for (int k = 0; k < 2; k++)
+            member_help(&m[k]);
+    }
+}
+
+static void pair_join(member_t m[2], const pl_seat_t *first, const pl_seat_t *second,
+                      int milliseconds)
+{
+    const char *address[2] = {m[0].address, m[1].address};
+    const pl_world_t world[2] = {{0, 2, address}, {1, 2, address}};
+    pl_operation_t op[2] = {{.want = {.move = PL_MOVE_join}, .world = &world[0]},
+                            {.want = {.move = PL_MOVE_join}, .world = &world[1]}};
+    member_open(&m[0], sealed, first);
+    member_open(&m[1], sealed, second);
+    together(m, op, milliseconds);
+}
+
+static void pair_close(member_t m[2])
+{
+    member_close(&m[0]);
+    member_close(&m[1]);
+}
+
+static void ranks_with_the_key_meet_and_work(void)
+{
+    enum { N = 500000 };
+    member_t m[2];
+    pair_join(m, &seat, &seat, 20000);
+    ok(m[0].err.code == PL_OK && m[1].err.code == PL_OK, "they meet");
+    pl_operation_t op[2] = {{.want = {.move = PL_MOVE_lend_memory, .count = 4 * N}},
+                            {.want = {.move = PL_MOVE_lend_memory, .count = 4 * N}}};
+    together(m, op, 20000);
+    int wrong = 0;
+    for (int few = 0; few < 2; few++) {
+        for (int k = 0; k < 2; k++) {
+            float *data = op[k].memory->data;
+            for (int i = 0; i < N; i++)
+                data[i] = (float)(i % 1000 + k);
+        }
+        const pl_want_t want = {.move = PL_MOVE_all_reduce,
+                                .dtype = PL_F32,
+                                .count = few ? 100 : N};
+        pl_operation_t sum[2] = {{.want = want, .memory = op[0].memory},
+                                 {.want = want, .memory = op[1].memory}};
+        together(m, sum, 20000);
+        for (int k = 0; k < 2; k++)
+            for (int i = 0; i < (int)want.count; i++)
+                wrong += ((float *)op[k].memory->data)[i] != (float)(i % 1000 * 2 + 1);
+    }
+    is_int(wrong, 0, "and add up many elements and few");
+    for (int k = 0; k < 2; k++)
+        pl_object_unref(op[k].memory);
+    pair_close(m);
+}
+
+static void ranks_with_another_key_do_not_meet(void)
+{
+    member_t m[2];
+    pair_join(m, &seat, &other_seat, 300);
+    for (int k = 0; k < 2; k++) {
+        ok(!m[k].done, "rank %d waits for the other", k);
+        is_int(m[k].arrived[!k], 0, "which has not come for it");
+    }
+    pair_close(m);
+}
+
+/* ---- the cipher ---- */
+
+typedef struct pair {
+    tcp_cipher_t *side[2];
+} pair_t;
+
+static void pair_agree(pair_t *p, const unsigned char *first, const unsigned char *second)
+{
+    unsigned char nonce[2][CIPHER_NONCE], header[2][CIPHER_HEADER];
+    p->side[0] = cipher_new(first, NULL);
+    p->side[1] = cipher_new(second, NULL);
+    for (int k = 0; k < 2; k++)
+        cipher_nonce(p->side[k], nonce[k]);
+    for (int k = 0; k < 2; k++)
+        cipher_agree(p->side[k], nonce[!k], header[k]);
+    for (int k = 0; k < 2; k++)
+        cipher_hear(p->side[k], header[!k]);
+}
+
+static void pair_free(pair_t *p)
+{
+    cipher_free(p->side[0]);
+    cipher_free(p->side[1]);
+}
+
+static bool opens(tcp_cipher_t *c, const unsigned char *box)
+{
+    char text[8];
+    return cipher_open(c, text, box, sizeof text) && !memcmp(text, "gradient", 8);
+}
+
+static void what_is_not_as_it_was_sent_does_not_open(void)
+{
+    enum { BOX = 8 + CIPHER_MORE };
+    pair_t p, later;
+    unsigned char first[BOX], second[BOX], changed[BOX];
+    pair_agree(&p, key, key);
+    cipher_seal(p.side[0], first, "gradient", 8);
+    cipher_seal(p.side[0], second, "gradient", 8);
+    memcpy(changed, first, BOX);
+    changed[10] ^= 1;
+    ok(!opens(p.side[1], changed), "changed");
+    ok(!opens(p.side[1], second), "without that before it");
+    ok(!opens(p.side[0], first), "turned back to who sent it");
+    ok(opens(p.side[1], first), "as it is, it does");
+    ok(!opens(p.side[1], first), "but not twice");
+    ok(opens(p.side[1], second), "then the next");
+    pair_agree(&later, key, key);
+    ok(!opens(later.side[1], first), "nor does a recording, later");
+    pair_free(&later);
+    pair_agree(&later, key, other_key);
+    cipher_seal(later.side[0], first, "gradient", 8);
+    ok(!opens(later.side[1], first), "nor anything under another key");
+    pair_free(&later);
+    pair_free(&p);
+}
+
+static void a_mirror_is_no_rank(void)
+{
+    unsigned char nonce[CIPHER_NONCE], header[CIPHER_HEADER];
+    tcp_cipher_t *c = cipher_new(key, NULL);
+    cipher_nonce(c, nonce);
+    ok(!cipher_agree(c, nonce, header), "its own number does not come from another");
+    cipher_free(c);
+}
+
+static int listen_near(unsigned short *port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000001)};
+    socklen_t length = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bind(fd, (struct sockaddr *)&at, length);
+    listen(fd, 4);
+    getsockname(fd, (struct sockaddr *)&at, &length);
+    *port = ntohs(at.sin_port);
+    return fd;
+}
+
+/* A rank calls at a door behind which somebody listens who has no key. */
+static void nothing_of_the_run_is_said_to_who_has_no_key(void)
+{
+    unsigned short port;
+    unsigned char heard[4096];
+    char text[PL_ADDRESS_TEXT];
+    size_t count = 0;
+    member_t m;
+    int door = listen_near(&port);
+    member_open(&m, sealed, &seat);
+    snprintf(text, sizeof text, "tcp 127.0.0.1 %d 00112233445566778899aabbccddeeff",
+             port);
+    const char *address[] = {text, m.address};
+    const pl_world_t world = {1, 2, address};
+    pl_operation_t op = {.want = {.move = PL_MOVE_join}, .world = &world};
+    member_begin(&m, &op);
+    int fd = accept(door, NULL, NULL);
+    send(fd, "plctcp01 and a number of thirty-two bytes", 40, 0);
+    member_wait(&m, 100);
+    for (ssize_t got;
+         (got = recv(fd, heard + count, sizeof heard - count, MSG_DONTWAIT)) > 0;)
+        count += (size_t)got;
+    is_int(count, 40 + CIPHER_HEADER, "but two random numbers");
+    ok(!m.arrived[0], "it is not taken for a rank");
+    close(fd);
+    close(door);
+    member_close(&m);
+}
+
+#endif
+
+int main(void)
+{
+    pl_init(NULL, NULL, NULL, NULL);
+    run(beyond_loopback_a_key_is_needed);
+    run(a_rank_beyond_loopback_is_not_met_without_a_key);
+    run(what_is_no_address_is_refused);
+#ifdef HAVE_SODIUM
+    run(ranks_with_the_key_meet_and_work);
+    run(ranks_with_another_key_do_not_meet);
+    run(what_is_not_as_it_was_sent_does_not_open);
+    run(a_mirror_is_no_rank);
+    run(nothing_of_the_run_is_said_to_who_has_no_key);
+#endif
+    return tap_done();
+}
