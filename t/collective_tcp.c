@@ -1,4 +1,4 @@
-/* collective_tcp.c - tests of what is tcp's alone: who may take part, and what is sealed */
+/* collective_tcp.c - tests of what is alone tcp's: who may take part, what is sealed */
 #include <arpa/inet.h>
 #include <poll.h>
 #include <stdio.h>
