@@ -25,15 +25,16 @@ typedef struct pl_bulk_spec {
     pl_link_spec_t link;                 /* its functions and sizes are set here */
     size_t most;                         /* bytes of all transfers that are coming or wait
                                             to be taken, of a peer  [4 GiB] */
-    /* One has come whole: pl_bulk_take() gives it.  [nobody asks] */
+    /* None of these may free it.  One has come whole: pl_bulk_take() gives it.  [nobody
+     * asks] */
     void (*on_come)(void *user, int peer, uint64_t transfer);
     /* One that was coming is torn, or its peer is gone: it will not come.
      * [nobody asks] */
     void (*on_lost)(void *user, int peer, uint64_t transfer, const pl_error_t *error);
-    /* The other side has all of one that was sent; or, with an error, it never will.
-     * [nobody asks] */
+    /* The other side has all of one that was sent, and found it whole; or, with an error,
+     * it never will.  [nobody asks] */
     void (*on_sent)(void *user, int peer, uint64_t transfer, const pl_error_t *error);
-    /* The events of the link below  [nobody asks] */
+    /* The events of the link below.  [nobody asks] */
     void (*on_event)(void *user, int peer, pl_link_event_t event, const char *text);
     void *user;
 } pl_bulk_spec_t;
@@ -45,8 +46,12 @@ pl_bulk_t *pl_bulk_connect(const pl_bulk_spec_t *spec, struct pl_sockets *loop,
                            pl_error_t *err);
 void pl_bulk_free(pl_bulk_t *bulk);
 
-/* The link below: its endpoint, state, deaths, renewal. */
+/* The link below: its endpoint, state, deaths, end. */
 pl_link_t *pl_bulk_link(pl_bulk_t *bulk);
+
+/* A listening end: pl_link_renew(), and nothing of the last incarnation comes any more;
+ * what was under way is told as lost. */
+int pl_bulk_renew(pl_bulk_t *bulk, uint32_t epoch, int world_size, pl_error_t *err);
 
 /* Sends a blob, which is kept until it is there; -> the transfer's number, from 1, of
  * this peer in this direction; 0 with an error.  Before the peer has joined it waits. */

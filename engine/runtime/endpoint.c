@@ -46,8 +46,8 @@ static bool is_loopback(const char *host, size_t length)
     return inet_pton(AF_INET, text, &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
 }
 
-/* Nothing of ours encrypts or asks who is there, so it does not leave the machine. */
-int pl_endpoint_check(const char *endpoint, pl_error_t *err)
+/* What neither encrypts nor asks who is there does not leave the machine. */
+int pl_endpoint_check(const char *endpoint, bool is_encrypted, pl_error_t *err)
 {
     if (!strncmp(endpoint, "ipc://@", 7))
         return pl_fail(err, PL_EINVAL,
@@ -57,11 +57,13 @@ int pl_endpoint_check(const char *endpoint, pl_error_t *err)
         return PL_OK;
     const char *host = strncmp(endpoint, "tcp://", 6) ? "" : endpoint + 6,
                *colon = strrchr(host, ':');
-    if (!colon || !is_loopback(host, (size_t)(colon - host)))
-        return pl_fail(
-            err, PL_EINVAL,
-            "\"%s\" is not on this machine: ipc://FILE or tcp://127.0.0.1:PORT",
-            endpoint);
+    bool may_leave = colon && colon > host && is_encrypted && !strpbrk(host, "@;/ ");
+    if (!may_leave && (!colon || !is_loopback(host, (size_t)(colon - host))))
+        return pl_fail(err, PL_EINVAL,
+                       is_encrypted ? "\"%s\": ipc://FILE or tcp://HOST:PORT"
+                                    : "\"%s\" is not on this machine: ipc://FILE or "
+                                      "tcp://127.0.0.1:PORT",
+                       endpoint);
     if (!is_port(colon + 1))
         return pl_fail(err, PL_EINVAL,
                        "\"%s\": a port is a number up to 65535, or * for any", endpoint);

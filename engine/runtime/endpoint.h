@@ -19,8 +19,8 @@ typedef struct pl_door {
     int waiting_room;                     /* listens at the path while the door is shut */
 } pl_door_t;
 
-/* PL_EINVAL: beyond this machine, or no endpoint at all. */
-int pl_endpoint_check(const char *endpoint, pl_error_t *err);
+/* PL_EINVAL: beyond this machine and not encrypted, or no endpoint at all. */
+int pl_endpoint_check(const char *endpoint, bool is_encrypted, pl_error_t *err);
 /* The file of "ipc://FILE"; NULL for others, which ZeroMQ finds a place for. */
 const char *pl_endpoint_file(const char *endpoint);
 

@@ -283,6 +283,18 @@ int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *
     return w.err->code;
 }
 
+int pl_frame_join(pl_frame_t *frame, pl_bytes_t head, pl_bytes_t bytes, pl_error_t *err)
+{
+    if (zmq_msg_init_size(message_of(frame), head.size + bytes.size) != 0)
+        return pl_no_memory(err);
+    unsigned char *to = zmq_msg_data(message_of(frame));
+    if (head.size)
+        memcpy(to, head.data, head.size);
+    if (bytes.size)
+        memcpy(to + head.size, bytes.data, bytes.size);
+    return PL_OK;
+}
+
 void pl_frame_move(pl_frame_t *to, pl_frame_t *from)
 {
     zmq_msg_init(message_of(to));
@@ -326,7 +338,7 @@ int pl_envelope_read(pl_bytes_t frame, pl_envelope_t *e, pl_error_t *err)
 static bool get_handle(pl_reader_t *r, pl_object_t **object)
 {
     uint64_t number;
-    if (!pl_read(r, &number, sizeof number))
+    if (!pl_read(r, &number, sizeof number) || (number && r->is_foreign))
         return false;
     *object = number ? pl_flight_find(number) : NULL;
     return *object || !number;
@@ -370,15 +382,28 @@ static bool get_body(pl_reader_t *r, const pl_envelope_t *e, pl_body_t *body,
     return true;
 }
 
-int pl_frame_decode(pl_bytes_t frame, pl_body_t *body, pl_error_t *error, pl_error_t *err)
+static int frame_decode(pl_bytes_t frame, bool is_foreign, pl_body_t *body,
+                        pl_error_t *error, pl_error_t *err)
 {
     pl_envelope_t e;
     int code = pl_envelope_read(frame, &e, err);
     if (code != PL_OK)
         return code;
     pl_reader_t r = pl_reader(frame);
+    r.is_foreign = is_foreign;
     r.at += sizeof e;
     if (get_body(&r, &e, body, error) && r.at == r.end)
         return PL_OK;
     return pl_fail(err, PL_EPROTOCOL, "a malformed %s message", messages[e.message].name);
+}
+
+int pl_frame_decode(pl_bytes_t frame, pl_body_t *body, pl_error_t *error, pl_error_t *err)
+{
+    return frame_decode(frame, false, body, error, err);
+}
+
+int pl_frame_decode_foreign(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
+                            pl_error_t *err)
+{
+    return frame_decode(frame, true, body, error, err);
 }

@@ -74,6 +74,8 @@ typedef struct pl_frame {
  * for cancel).  Nothing to release after an error. */
 int pl_frame_make(pl_frame_t *frame, const pl_envelope_t *envelope, const void *fields,
                   pl_error_t *err);
+/* One of two pieces of any bytes, which start at a multiple of 8. */
+int pl_frame_join(pl_frame_t *frame, pl_bytes_t head, pl_bytes_t bytes, pl_error_t *err);
 void pl_frame_move(pl_frame_t *to, pl_frame_t *from);  /* from holds nothing afterwards */
 void pl_frame_release(pl_frame_t *frame);
 pl_bytes_t pl_frame_bytes(const pl_frame_t *frame);
@@ -87,6 +89,11 @@ int pl_envelope_read(pl_bytes_t frame, pl_envelope_t *envelope, pl_error_t *err)
  * into *error. */
 int pl_frame_decode(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
                     pl_error_t *err);
+
+/* The same of bytes from another process, whose objects and addresses mean nothing here:
+ * PL_EPROTOCOL when they have any. */
+int pl_frame_decode_foreign(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
+                            pl_error_t *err);
 
 /* Where a message stands in the stream. */
 typedef struct pl_stamp {

@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "runtime/descriptors.h"
 #include "runtime/endpoint.h"
+#include "runtime/gate.h"
 #include "runtime/marks.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -41,6 +42,7 @@ struct pl_socket {
     pl_on_message_t on_message;
     void *user;
     pl_door_t door;                            /* of an ipc endpoint that it listens at */
+    char domain[PL_GATE_DOMAIN];               /* that its gate is open in  ["": none] */
     pl_socket_t *peers;                        /* tells who connects  [nobody asks] */
     int peer_count;
     void (*on_peers)(void *user, int peers);
@@ -59,6 +61,11 @@ static int zmq_fail(pl_error_t *err, int code, const char *what, const char *abo
 static int option_int(void *zmq, int option, int value)
 {
     return zmq_setsockopt(zmq, option, &value, sizeof value);
+}
+
+static int option_text(void *zmq, int option, const char *text)
+{
+    return zmq_setsockopt(zmq, option, text, strlen(text));
 }
 
 /* What connects over a file must be of this user, or root. */
@@ -100,6 +107,30 @@ static int options_set(void *zmq, const pl_socket_spec_t *spec)
     return failed;
 }
 
+/* Who binds asks the gate about the key of who connects. */
+static int keys_set(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_t *err)
+{
+    enum {
+        ZAP_ENFORCE_DOMAIN = 93
+    };                                      /* refuse all where there is no gate; declared
+                                               for drafts only */
+    const pl_keys_t *keys = spec->keys;
+    int code = spec->bind ? pl_gate_open(keys, socket->domain, err) : PL_OK, failed;
+    if (code != PL_OK)
+        return code;
+    if (spec->bind)
+        failed = option_int(socket->zmq, ZMQ_CURVE_SERVER, 1)
+                 | option_int(socket->zmq, ZAP_ENFORCE_DOMAIN, 1)
+                 | option_text(socket->zmq, ZMQ_ZAP_DOMAIN, socket->domain)
+                 | option_text(socket->zmq, ZMQ_CURVE_SECRETKEY, keys->server_secret);
+    else
+        failed = option_text(socket->zmq, ZMQ_CURVE_SERVERKEY, keys->server_public)
+                 | option_text(socket->zmq, ZMQ_CURVE_PUBLICKEY, keys->client_public)
+                 | option_text(socket->zmq, ZMQ_CURVE_SECRETKEY, keys->client_secret);
+    return failed ? zmq_fail(err, PL_EUNSUPPORTED, "cannot encrypt", spec->endpoint)
+                  : PL_OK;
+}
+
 /* An event and its value; the endpoint is a part of its own. */
 static void peer_event(void *user, uint32_t identity, pl_frame_t *frame)
 {
@@ -110,11 +141,11 @@ static void peer_event(void *user, uint32_t identity, pl_frame_t *frame)
     if (bytes.size != sizeof event + sizeof(int32_t))
         return;
     memcpy(&event, bytes.data, sizeof event);
-    socket->peer_count += event == ZMQ_EVENT_ACCEPTED ? 1 : -1;
+    socket->peer_count += event == ZMQ_EVENT_DISCONNECTED ? -1 : 1;
     socket->on_peers(socket->user, socket->peer_count);
 }
 
-/* Before it is bound, so that nobody who connects waits to be told of. */
+/* Before it is bound or connected, so that nobody waits to be told of. */
 static int peers_watch(pl_socket_t *socket, pl_error_t *err)
 {
     static unsigned watched;
@@ -122,7 +153,8 @@ static int peers_watch(pl_socket_t *socket, pl_error_t *err)
     snprintf(endpoint, sizeof endpoint, "inproc://paceline-peers-%u",
              __atomic_add_fetch(&watched, 1, __ATOMIC_RELAXED));
     if (zmq_socket_monitor(socket->zmq, endpoint,
-                           ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED)
+                           ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_CONNECTED
+                               | ZMQ_EVENT_DISCONNECTED)
         != 0)
         return zmq_fail(err, PL_EBUSY, "cannot watch", endpoint);
     pl_socket_spec_t spec = {.type = PL_SOCKET_PAIR, .endpoint = endpoint};
@@ -160,8 +192,9 @@ static int connect_to(pl_socket_t *socket, const char *endpoint, pl_error_t *err
 
 static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_t *err)
 {
-    static const int types[] = {ZMQ_ROUTER, ZMQ_DEALER, ZMQ_XPUB, ZMQ_SUB, ZMQ_PAIR};
-    int code = pl_endpoint_check(spec->endpoint, err);
+    static const int types[] = {ZMQ_ROUTER, ZMQ_DEALER, ZMQ_XPUB,
+                                ZMQ_SUB,    ZMQ_PAIR,   ZMQ_REP};
+    int code = pl_endpoint_check(spec->endpoint, spec->keys != NULL, err);
     if (code != PL_OK)
         return code;
     void *context = pl_context_acquire(err);
@@ -177,7 +210,9 @@ static int zmq_open(pl_socket_t *socket, const pl_socket_spec_t *spec, pl_error_
     }
     if (options_set(socket->zmq, spec) != 0)
         code = zmq_fail(err, PL_EIO, "cannot prepare", spec->endpoint);
-    else if (spec->on_peers)
+    else if (spec->keys)
+        code = keys_set(socket, spec, err);
+    if (code == PL_OK && spec->on_peers)
         code = peers_watch(socket, err);
     if (code == PL_OK)
         code = spec->bind ? listen_at(socket, spec->endpoint, err)
@@ -282,6 +317,8 @@ void pl_socket_close(pl_socket_t *socket)
     pl_socket_close(socket->peers);
     if (socket->zmq) {
         zmq_close(socket->zmq);
+        if (socket->domain[0])
+            pl_gate_close(socket->domain);
         pl_context_release();
     }
     pl_free(socket);
@@ -310,7 +347,7 @@ static uint32_t identity_of(zmq_msg_t *part)
 
 /* One message with all its parts, of which the last is kept; how many there were, 0 for
  * none.  From an XPUB each part is a message: it strings what subscribers sent of their
- * own together with what it tells itself.  From a PAIR, too. */
+ * own together with what it tells itself.  From a PAIR and a REP, too. */
 static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
 {
     int parts = 0;
@@ -320,8 +357,11 @@ static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
             return 0;
         if (parts++ == 0 && socket->type == PL_SOCKET_ROUTER)
             *identity = identity_of(last);
-    } while (zmq_msg_more(last) && socket->type != PL_SOCKET_XPUB
-             && socket->type != PL_SOCKET_PAIR);
+    } while (zmq_msg_more(last)
+             && (socket->type == PL_SOCKET_ROUTER || socket->type == PL_SOCKET_DEALER
+                 || socket->type == PL_SOCKET_SUB));
+    if (socket->type == PL_SOCKET_REP)
+        *identity = (uint32_t)zmq_msg_more(last);
     PL_MARK_ACQUIRE();
     return parts;
 }
@@ -467,15 +507,21 @@ static int send_copy(pl_socket_t *socket, pl_bytes_t bytes, int more, pl_error_t
     return sent;
 }
 
+int pl_socket_send_parts(pl_socket_t *socket, const pl_bytes_t *parts, int count,
+                         pl_error_t *err)
+{
+    int sent = PL_OK;
+    PL_MARK_RELEASE();
+    for (int k = 0; k < count && sent == PL_OK; k++)
+        sent = send_copy(socket, parts[k], k + 1 < count ? ZMQ_SNDMORE : 0, err);
+    look_later(socket);
+    return sent;
+}
+
 int pl_socket_publish(pl_socket_t *socket, pl_bytes_t topic, pl_bytes_t text,
                       pl_error_t *err)
 {
-    PL_MARK_RELEASE();
-    int sent = send_copy(socket, topic, ZMQ_SNDMORE, err);
-    if (sent == PL_OK)
-        sent = send_copy(socket, text, 0, err);
-    look_later(socket);
-    return sent;
+    return pl_socket_send_parts(socket, (const pl_bytes_t[]){topic, text}, 2, err);
 }
 
 /* ---- small things ---- */

@@ -22,14 +22,18 @@ typedef enum pl_socket_type {
     PL_SOCKET_DEALER,
     PL_SOCKET_XPUB,                                         /* so here */
     PL_SOCKET_SUB,
-    PL_SOCKET_PAIR,                                /* each part that comes is a message */
+    PL_SOCKET_PAIR,                               /* each part that comes is a message */
+    PL_SOCKET_REP,                                /* here too; identity: 1 when more parts
+                                                     of the same request follow */
 } pl_socket_type_t;
 
 typedef struct pl_socket_spec {
     pl_socket_type_t type;
     const char *endpoint;                        /* "inproc://…", "ipc://…",
                                                     "tcp://127.0.0.1:*"; beyond this
-                                                    machine nothing is listened on */
+                                                    machine with keys alone */
+    const struct pl_keys *keys;                  /* encrypted, and who has others does not
+                                                    get in  [neither] */
     bool bind;                                   /* otherwise connect */
     uint32_t identity;                           /* of a DEALER: how a ROUTER finds it; 0:
                                                     none */
@@ -38,9 +42,9 @@ typedef struct pl_socket_spec {
                                                     closing */
     int64_t message_most;                        /* bytes of one received
                                                     [PL_MESSAGE_MOST] */
-    void (*on_peers)(void *user, int peers);     /* how many are connected to one that is
-                                                    bound and has a loop, whenever that
-                                                    changes [nobody asks] */
+    void (*on_peers)(void *user, int peers);     /* how many are connected to one that has
+                                                    a loop, whenever that changes [nobody
+                                                    asks] */
 } pl_socket_spec_t;
 
 /* The sockets of one event loop.  Whoever runs the loop calls pl_sockets_settle() before
@@ -69,6 +73,10 @@ void pl_sockets_settle(pl_sockets_t *loop);
  * identity. */
 int pl_socket_send(pl_socket_t *socket, uint32_t identity, pl_frame_t *frame,
                    pl_error_t *err);
+
+/* Sends a message of several parts. */
+int pl_socket_send_parts(pl_socket_t *socket, const pl_bytes_t *parts, int count,
+                         pl_error_t *err);
 
 /* Sends a topic and a text from an XPUB, to whom it interests. */
 int pl_socket_publish(pl_socket_t *socket, pl_bytes_t topic, pl_bytes_t text,

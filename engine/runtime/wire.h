@@ -13,12 +13,13 @@
 
 typedef struct pl_reader {
     const unsigned char *start, *at, *end;
+    bool is_foreign;                        /* of another process: no objects, no peers */
 } pl_reader_t;
 
 static inline pl_reader_t pl_reader(pl_bytes_t frame)
 {
     const unsigned char *start = frame.data;
-    return (pl_reader_t){start, start, start + frame.size};
+    return (pl_reader_t){start, start, start + frame.size, false};
 }
 
 /* How many bytes go before bytes that would start at `offset`. */
@@ -81,7 +82,8 @@ static inline bool pl_read_text(pl_reader_t *r, const char **text)
 
 static inline bool pl_read_peers(pl_reader_t *r, pl_peers_t *peers)
 {
-    if (!pl_read(r, peers, sizeof *peers) || peers->count > PL_PEERS_MOST)
+    if (!pl_read(r, peers, sizeof *peers) || peers->count > PL_PEERS_MOST
+        || (peers->count && r->is_foreign))
         return false;
     for (uint32_t k = 0; k < peers->count; k++)
         if (!memchr(peers->peer[k].role, 0, sizeof peers->peer[k].role))

@@ -1,0 +1,343 @@
+/* link_host.c - the end of a link that listens: who may join, who is gone
+ *
+ * A ROUTER does not tell whose connection has ended, only that one has; a send to that
+ * one fails.  So all are sent a beat then, and once more a little later, because the
+ * socket hears of the end after the connection.  What had come over it is still in the
+ * socket and is taken first. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "runtime/link_parts.h"
+
+enum { PROBES = 3, PROBE_MS = 10, JOIN_MOST = 16 << 10, LINGER_MS = 200 };
+static const int64_t DEATH_TIME = PL_SECOND;
+
+/* ---- joining ---- */
+
+static void refuse(pl_link_t *link, uint32_t identity, const link_head_t *to,
+                   const char *why)
+{
+    link_head_t head = link_head_for(link, NULL, LINK_REFUSE);
+    head.who = to->who;
+    head.rank = to->rank;
+    link_post(link, identity, &head, (pl_bytes_t){why, strlen(why)}, NULL);
+}
+
+/* Whether the traits are those of the first. */
+static int traits_check(pl_link_t *link, int rank, json_t *traits, pl_error_t *err)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(link->traits, name, value) {
+        json_t *other = json_object_get(traits, name);
+        char own_text[PL_JSON_SHOWN], other_text[PL_JSON_SHOWN];
+        if (!json_equal(value, other))
+            return pl_fail(err, PL_EINVAL,
+                           "its %s is %s, that of rank %d is %s: ranks that differ in "
+                           "that do not give the same results",
+                           name, other ? pl_json_show(other, other_text) : "not told",
+                           link->first, pl_json_show(value, own_text));
+    }
+    if (!link->traits) {
+        link->traits = json_incref(traits);
+        link->first = rank;
+    }
+    return PL_OK;
+}
+
+static int place_check(pl_link_t *link, const link_head_t *head, pl_error_t *err)
+{
+    if (head->version != PL_LINK_VERSION)
+        return pl_fail(err, PL_EPROTOCOL,
+                       "it speaks version %d of the protocol, this is %d: the same "
+                       "Paceline must run everywhere",
+                       head->version, PL_LINK_VERSION);
+    if (head->run != link->spec.run)
+        return pl_fail(err, PL_EINVAL, "it is of another run: is the endpoint right?");
+    if (head->epoch != link->spec.epoch) {
+        link->counts.fenced += head->epoch < link->spec.epoch;
+        return pl_fail(err, PL_EINVAL,
+                       "it is of incarnation %" PRIu32 ", this is %" PRIu32, head->epoch,
+                       link->spec.epoch);
+    }
+    if (head->rank < 0 || head->rank >= link->peer_count)
+        return pl_fail(err, PL_EINVAL, "ranks are from 0 to %d", link->peer_count - 1);
+    const link_peer_t *peer = &link->peers[head->rank];
+    if (peer->who && peer->who != head->who)
+        return pl_fail(err, PL_EEXIST, "another process is that rank already");
+    if (peer->state == PL_LINK_IS_GONE)
+        return pl_fail(err, PL_EPEER, "%s",
+                       peer->why[0] ? peer->why
+                                    : "it was away for too long and is given up");
+    return PL_OK;
+}
+
+static int join_check(pl_link_t *link, const link_head_t *head, json_t *said,
+                      pl_error_t *err)
+{
+    json_t *traits = json_object_get(said, "traits");
+    json_int_t world = json_integer_value(json_object_get(said, "world_size"));
+    if (!json_is_object(traits) || !json_is_string(json_object_get(said, "about")))
+        return pl_fail(err, PL_EPROTOCOL, "it does not say what it is");
+    if (world != link->peer_count)
+        return pl_fail(err, PL_EINVAL,
+                       "it takes part in %" JSON_INTEGER_FORMAT " ranks, these are %d",
+                       world, link->peer_count);
+    return traits_check(link, head->rank, traits, err);
+}
+
+/* Its connection may have been made anew before the end of the old one was noticed. */
+static bool let_in(pl_link_t *link, uint32_t identity, const link_head_t *head,
+                   const char *about)
+{
+    link_peer_t *peer = &link->peers[head->rank];
+    link_head_t welcome = link_head_for(link, peer, LINK_WELCOME);
+    if (!link_cut(link, peer))
+        return false;
+    if (peer->state != PL_LINK_HAS_LEFT
+        && pl_map_put(&link->identities, identity, peer) != PL_OK)
+        return true;                                        /* it will ask again */
+    if (peer->identity != identity)
+        pl_map_take(&link->identities, peer->identity);
+    peer->identity = identity;
+    peer->who = head->who;
+    link_post(link, identity, &welcome, (pl_bytes_t){0}, NULL);
+    return peer->state == PL_LINK_HAS_LEFT
+           || link_there(link, peer, head->received, about);
+}
+
+static bool join(pl_link_t *link, uint32_t identity, const link_head_t *head,
+                 pl_bytes_t bytes)
+{
+    pl_error_t err = {0};
+    int code = place_check(link, head, &err);
+    json_t *said = NULL;
+    if (code == PL_OK && bytes.size <= JOIN_MOST)
+        said = pl_json_read(bytes.data, bytes.size, "what it says", &err);
+    if (code == PL_OK)
+        code = said ? join_check(link, head, said, &err) : PL_EPROTOCOL;
+    const char *about = json_string_value(json_object_get(said, "about"));
+    bool goes_on = true;
+    if (code == PL_OK) {
+        goes_on = let_in(link, identity, head, about);
+    } else if (code != PL_ENOMEM) {
+        link->counts.refused++;
+        refuse(link, identity, head, err.text);
+        goes_on = link_tell(link, head->rank, PL_LINK_REFUSED, "rank %d (%s): %s",
+                            head->rank, about ? about : "?", err.text);
+    }
+    json_decref(said);
+    return goes_on;
+}
+
+/* ---- frames ---- */
+
+static void stranger(pl_link_t *link, uint32_t identity, const link_head_t *head)
+{
+    bool is_of_run = head->version == PL_LINK_VERSION && head->run == link->spec.run;
+    const link_peer_t *peer = head->rank >= 0 && head->rank < link->peer_count
+                                  ? &link->peers[head->rank]
+                                  : NULL;
+    if (is_of_run && head->epoch < link->spec.epoch) {
+        link->counts.fenced++;
+        refuse(link, identity, head, "its incarnation is over");
+        return;
+    }
+    link->counts.strangers++;
+    if (is_of_run && peer && peer->who == head->who && peer->state == PL_LINK_IS_GONE)
+        refuse(link, identity, head, peer->why[0] ? peer->why : "it is given up");
+}
+
+void host_frame(void *user, uint32_t identity, pl_frame_t *frame)
+{
+    pl_link_t *link = user;
+    link_head_t head;
+    pl_bytes_t bytes;
+    if (!link_read(link, frame, &head, &bytes))
+        return;
+    link_peer_t *peer = identity ? pl_map_get(&link->identities, identity) : NULL;
+    if (head.version != PL_LINK_VERSION || (head.kind == LINK_JOIN && identity))
+        join(link, identity, &head, bytes);
+    else if (!peer)
+        stranger(link, identity, &head);
+    else if (head.who != peer->who || head.run != link->spec.run
+             || head.epoch != link->spec.epoch || head.rank != link_number(link, peer)
+             || head.kind < LINK_BEAT || head.kind > LINK_LEAVE)
+        link->counts.malformed++;
+    else
+        link_heard(link, peer, &head, bytes);
+}
+
+/* ---- connections that end ---- */
+
+static void probe(pl_link_t *link)
+{
+    link->probes = PROBES;
+    link_soon(link, 0);
+}
+
+static void host_peers(void *user, int connected)
+{
+    pl_link_t *link = user;
+    if (connected < link->connected)
+        probe(link);
+    link->connected = connected;
+}
+
+static bool bury(pl_link_t *link, link_peer_t *peer, int64_t now)
+{
+    bool is_heard = peer->state == PL_LINK_IS_THERE && now - peer->died < DEATH_TIME;
+    if (!peer->died || is_heard || peer->state >= PL_LINK_HAS_LEFT)
+        return true;
+    return link_end(link, peer, PL_LINK_GONE, "its process has died");
+}
+
+bool host_soon(pl_link_t *link)
+{
+    int64_t now = pl_now();
+    bool probes = link->probes > 0;
+    link->probes -= probes;
+    for (int k = 0; k < link->peer_count; k++) {
+        link_peer_t *peer = &link->peers[k];
+        if (probes && peer->state == PL_LINK_IS_THERE)
+            link_beat(link, peer);
+        if ((peer->is_lost && !link_lost(link, peer)) || !bury(link, peer, now))
+            return false;
+    }
+    if (link->probes)
+        link_soon(link, PROBE_MS);
+    return true;
+}
+
+/* ---- time ---- */
+
+/* "2, 5-7" */
+static void missing_text(const pl_link_t *link, char *text, size_t room)
+{
+    size_t length = 0;
+    text[0] = '\0';
+    for (int k = 0; k < link->peer_count && length + 32 < room; k++) {
+        int first = k;
+        while (k < link->peer_count && link->peers[k].state == PL_LINK_AWAITED)
+            k++;
+        if (k - first > 1)
+            length += (size_t)snprintf(text + length, room - length, "%s%d-%d",
+                                       length ? ", " : "", first, k - 1);
+        else if (k > first)
+            length += (size_t)snprintf(text + length, room - length, "%s%d",
+                                       length ? ", " : "", first);
+    }
+}
+
+static bool missing_check(pl_link_t *link, int64_t now)
+{
+    char ranks[512];
+    int ms = link->spec.times.join;
+    if (link->said_missing || now - link->opened < ms * PL_MILLISECOND)
+        return true;
+    link->said_missing = true;
+    missing_text(link, ranks, sizeof ranks);
+    return !ranks[0]
+           || link_tell(link, PL_LINK_HOST, PL_LINK_MISSING,
+                        "not joined within %g s: rank %s", ms / 1e3, ranks);
+}
+
+bool host_tick(pl_link_t *link, int64_t now)
+{
+    int ms = link->spec.times.rejoin;
+    for (int k = 0; k < link->peer_count; k++) {
+        link_peer_t *peer = &link->peers[k];
+        if (!bury(link, peer, now))
+            return false;
+        if (peer->state == PL_LINK_IS_CUT && now - peer->cut > ms * PL_MILLISECOND
+            && !link_end(link, peer, PL_LINK_GONE,
+                         "the connection was cut for longer than %g s", ms / 1e3))
+            return false;
+    }
+    return missing_check(link, now);
+}
+
+/* ---- what the launcher says ---- */
+
+void pl_link_died(pl_link_t *link, int rank)
+{
+    if (!link->is_host || rank < 0 || rank >= link->peer_count)
+        return;
+    link->peers[rank].died = pl_now();
+    probe(link);
+}
+
+static void dismiss(pl_link_t *link, link_peer_t *peer, const char *why)
+{
+    if (peer->leaves || peer->state >= PL_LINK_HAS_LEFT)
+        return;
+    snprintf(peer->why, sizeof peer->why, "%s", why);
+    pl_bytes_t text = {peer->why, strlen(peer->why)};
+    if (peer->state == PL_LINK_AWAITED
+        || link_queue(link, peer, LINK_DISMISS, text, NULL) != PL_OK)
+        peer->state = PL_LINK_IS_GONE;                     /* it hears why when it asks */
+    peer->leaves = true;
+}
+
+void pl_link_dismiss(pl_link_t *link, int rank, const char *why)
+{
+    for (int k = 0; link->is_host && k < link->peer_count; k++)
+        if (k == rank || rank == PL_LINK_HOST)
+            dismiss(link, &link->peers[k], why);
+}
+
+int pl_link_renew(pl_link_t *link, uint32_t epoch, int world_size, pl_error_t *err)
+{
+    if (!link->is_host || epoch <= link->spec.epoch || world_size < 1)
+        return pl_fail(err, PL_EINVAL,
+                       "incarnation %" PRIu32 " of %d ranks after %" PRIu32, epoch,
+                       world_size, link->spec.epoch);
+    link_peer_t *peers = pl_alloc_array((size_t)world_size, sizeof *peers);
+    if (!peers)
+        return pl_no_memory(err);
+    for (int k = 0; k < link->peer_count; k++)
+        link_path_release(&link->peers[k].path);
+    pl_free(link->peers);
+    pl_map_release(&link->identities);
+    json_decref(link->traits);
+    link->traits = NULL;
+    link->peers = peers;
+    link->peer_count = link->spec.world_size = world_size;
+    link->spec.epoch = epoch;
+    link->opened = pl_now();
+    link->said_missing = false;
+    link->generation++;
+    return PL_OK;
+}
+
+/* ---- opening ---- */
+
+pl_link_t *pl_link_listen(const pl_link_spec_t *spec, pl_sockets_t *loop, pl_error_t *err)
+{
+    if (spec->world_size < 1 || spec->world_size > LINK_RANKS_MOST || !spec->epoch) {
+        pl_fail(err, PL_EINVAL, "a link for %d ranks, incarnation %" PRIu32,
+                spec->world_size, spec->epoch);
+        return NULL;
+    }
+    pl_link_t *link = link_make(spec, loop, true, err);
+    if (!link)
+        return NULL;
+    pl_socket_spec_t socket = {.type = PL_SOCKET_ROUTER,
+                               .endpoint = spec->endpoint,
+                               .bind = true,
+                               .keys = spec->keys,
+                               .high_water_mark = LINK_HIGH_WATER,
+                               .linger_ms = LINGER_MS,
+                               .message_most = (int64_t)link->spec.message_most
+                                               + (int64_t)sizeof(link_head_t),
+                               .on_peers = host_peers};
+    link->socket = pl_socket_open(&socket, loop, host_frame, link, err);
+    if (link->socket)
+        return link;
+    pl_link_free(link);
+    return NULL;
+}

@@ -1,0 +1,213 @@
+/* link_rank.c - the end of a link that connects: joins, joins again, leaves
+ *
+ * Each connection has an identity of its own, `rank.incarnation.attempt`: a ROUTER gives
+ * nothing to a second connection of an identity that it has not seen the end of.  So
+ * attempts are counted from where chance says: another process may be the same rank by
+ * mistake, and is to hear so. */
+#include <event2/event.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/options.h"
+#include "runtime/link_parts.h"
+
+enum { ASK_SOON_MS = 5, ASK_LATER_MS = 50, LINGER_MS = 200 };
+static const int64_t ASK_SOON_TIME = PL_SECOND, DIAL_TIME = 2 * PL_SECOND;
+
+static bool is_over(const pl_link_t *link)
+{
+    return link->peers[0].state >= PL_LINK_HAS_LEFT;
+}
+
+/* ---- asking to be let in ---- */
+
+static int ask_make(pl_link_t *link, pl_error_t *err)
+{
+    char host[128] = "?", about[192];
+    gethostname(host, sizeof host - 1);
+    snprintf(about, sizeof about, "%s process %d", host, (int)getpid());
+    json_t *traits = pl_json_read(link->spec.traits, strlen(link->spec.traits), "traits",
+                                  err);
+    if (!traits)
+        return PL_EINVAL;
+    json_t *said = json_pack("{s:s,s:i,s:o}", "about",
+                             link->spec.about ? link->spec.about : about, "world_size",
+                             link->spec.world_size, "traits", traits);
+    link->ask = said ? pl_json_write(said, PL_JSON_COMPACT) : NULL;
+    json_decref(said);
+    return link->ask ? PL_OK : pl_no_memory(err);
+}
+
+/* Nothing is queued for nobody, so it is tried until there is a connection. */
+static void ask(pl_link_t *link)
+{
+    link_head_t head = link_head_for(link, &link->peers[0], LINK_JOIN);
+    pl_bytes_t said = {link->ask, strlen(link->ask)};
+    link->has_asked = link_post(link, 0, &head, said, NULL) == PL_OK;
+    if (!link->has_asked)
+        link_soon(link,
+                  pl_now() - link->dialled < ASK_SOON_TIME ? ASK_SOON_MS : ASK_LATER_MS);
+}
+
+static bool welcome(pl_link_t *link, const link_head_t *head)
+{
+    link_peer_t *peer = &link->peers[0];
+    if (peer->state == PL_LINK_IS_THERE)
+        return true;
+    if (peer->who && peer->who != head->who)
+        return link_end(link, peer, PL_LINK_GONE,
+                        "another launcher answers, the one that was there is gone");
+    peer->who = head->who;
+    return link_there(link, peer, head->received, "");
+}
+
+/* ---- frames ---- */
+
+void rank_frame(void *user, uint32_t identity, pl_frame_t *frame)
+{
+    (void)identity;
+    pl_link_t *link = user;
+    link_peer_t *peer = &link->peers[0];
+    link_head_t head;
+    pl_bytes_t bytes;
+    if (!link_read(link, frame, &head, &bytes) || is_over(link))
+        return;
+    bool is_ours = head.run == link->spec.run && head.epoch == link->spec.epoch
+                   && head.rank == link->spec.rank;
+    if (head.version != PL_LINK_VERSION)
+        link_end(link, peer, PL_LINK_GONE,
+                 "the launcher speaks version %d of the protocol, this is %d: the same "
+                 "Paceline must run everywhere",
+                 head.version, PL_LINK_VERSION);
+    else if (head.kind == LINK_REFUSE && head.who == link->who)
+        link_end(link, peer, PL_LINK_GONE, "rank %d is refused: %.*s", link->spec.rank,
+                 (int)bytes.size, (const char *)bytes.data);
+    else if (!is_ours)
+        link->counts.fenced++;
+    else if (head.kind == LINK_WELCOME)
+        welcome(link, &head);
+    else if (peer->state != PL_LINK_IS_THERE || head.who != peer->who)
+        link->counts.strangers++;
+    else if (head.kind != LINK_BEAT && head.kind != LINK_MESSAGE
+             && head.kind != LINK_DISMISS)
+        link->counts.malformed++;
+    else
+        link_heard(link, peer, &head, bytes);
+}
+
+static void rank_peers(void *user, int connected)
+{
+    pl_link_t *link = user;
+    if (connected > 0 && !link->has_asked)
+        link_soon(link, 0);
+    if (connected > 0 || !link->has_asked)
+        return;
+    link->peers[0].is_lost = true;
+    link_soon(link, 0);
+}
+
+/* ---- connecting ---- */
+
+static int dial(pl_link_t *link, pl_error_t *err)
+{
+    link->attempt = link->attempt == UINT8_MAX ? 1 : link->attempt + 1;
+    link->dialled = pl_now();
+    link->has_asked = link->peers[0].is_lost = false;
+    pl_socket_spec_t socket = {.type = PL_SOCKET_DEALER,
+                               .endpoint = link->spec.endpoint,
+                               .keys = link->spec.keys,
+                               .identity = (uint32_t)link->spec.rank
+                                           | (link->spec.epoch & 0xff) << 16
+                                           | (uint32_t)link->attempt << 24,
+                               .high_water_mark = LINK_HIGH_WATER,
+                               .linger_ms = LINGER_MS,
+                               .message_most = (int64_t)link->spec.message_most
+                                               + (int64_t)sizeof(link_head_t),
+                               .on_peers = rank_peers};
+    pl_socket_close(link->socket);
+    link->socket = pl_socket_open(&socket, link->loop, rank_frame, link, err);
+    link_soon(link, ASK_SOON_MS);
+    return link->socket ? PL_OK : PL_EIO;
+}
+
+bool rank_soon(pl_link_t *link)
+{
+    link_peer_t *peer = &link->peers[0];
+    if (peer->leaves && peer->state == PL_LINK_AWAITED)
+        return link_end(link, peer, PL_LINK_LEFT, "has left before it had joined");
+    if (peer->is_lost) {
+        if (!link_lost(link, peer))
+            return false;
+        if (!is_over(link))
+            dial(link, NULL);
+    }
+    if (!link->has_asked && !is_over(link))
+        ask(link);
+    return true;
+}
+
+static bool expired(int64_t since, int64_t now, int ms)
+{
+    return ms && now - since > ms * PL_MILLISECOND;
+}
+
+bool rank_tick(pl_link_t *link, int64_t now)
+{
+    const pl_link_times_t *t = &link->spec.times;
+    link_peer_t *peer = &link->peers[0];
+    if (is_over(link))
+        return true;
+    bool is_awaited = peer->state == PL_LINK_AWAITED;
+    if (is_awaited && expired(link->opened, now, t->join))
+        return link_end(
+            link, peer, PL_LINK_GONE,
+            "nobody at %s has let rank %d in for %g s: is the launcher there, "
+            "and the job key the same?",
+            link->spec.endpoint, link->spec.rank, t->join / 1e3);
+    if (!is_awaited && expired(peer->heard, now, t->lease))
+        return link_end(
+            link, peer, PL_LINK_GONE,
+            "nothing was heard of the launcher for %g s: the lease has run out",
+            t->lease / 1e3);
+    if (peer->state == PL_LINK_IS_CUT && expired(peer->cut, now, t->rejoin))
+        return link_end(link, peer, PL_LINK_GONE,
+                        "the connection to the launcher was cut for longer than %g s",
+                        t->rejoin / 1e3);
+    if (peer->state != PL_LINK_IS_THERE && now - link->dialled > DIAL_TIME)
+        dial(link, NULL);
+    return true;
+}
+
+pl_link_t *pl_link_connect(const pl_link_spec_t *spec, pl_sockets_t *loop,
+                           pl_error_t *err)
+{
+    if (spec->rank < 0 || spec->rank >= LINK_RANKS_MOST || !spec->epoch) {
+        pl_fail(err, PL_EINVAL, "a link of rank %d", spec->rank);
+        return NULL;
+    }
+    pl_link_t *link = link_make(spec, loop, false, err);
+    if (!link)
+        return NULL;
+    link->attempt = (uint8_t)(link->who >> 8);
+    if (ask_make(link, err) == PL_OK && dial(link, err) == PL_OK)
+        return link;
+    pl_link_free(link);
+    return NULL;
+}
+
+int pl_link_leave(pl_link_t *link, pl_error_t *err)
+{
+    link_peer_t *peer = &link->peers[0];
+    if (link->is_host || is_over(link))
+        return pl_fail(err, PL_EPEER, "the link has ended already");
+    if (peer->leaves)
+        return PL_OK;
+    int code = link_queue(link, peer, LINK_LEAVE, (pl_bytes_t){0}, err);
+    peer->leaves = code == PL_OK;
+    link_soon(link, 0);
+    return code;
+}
