@@ -13,7 +13,7 @@
 #include "base/json_text.h"
 #include "runtime/link_parts.h"
 
-enum { PROBES = 3, PROBE_MS = 10, JOIN_MOST = 16 << 10, LINGER_MS = 200 };
+enum { PROBES = 3, PROBE_MS = 10, JOIN_MOST = 16 << 10, LINGER_MS = 2000 };
 static const int64_t DEATH_TIME = PL_SECOND;
 
 /* ---- joining ---- */

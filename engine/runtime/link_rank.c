@@ -15,7 +15,7 @@
 #include "base/options.h"
 #include "runtime/link_parts.h"
 
-enum { ASK_SOON_MS = 5, ASK_LATER_MS = 50, LINGER_MS = 200 };
+enum { ASK_SOON_MS = 5, ASK_LATER_MS = 50, LINGER_MS = 2000 };
 static const int64_t ASK_SOON_TIME = PL_SECOND, DIAL_TIME = 2 * PL_SECOND;
 
 static bool is_over(const pl_link_t *link)
