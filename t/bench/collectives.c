@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -187,13 +188,15 @@ static void gloo_start(team_t *team, const char *top)
 
 static void mpi_start(team_t *team, const char *top)
 {
-    char command[3 * LINE], program[LINE], run[] = "mpirun", option[] = "-n", two[] = "2";
+    char command[3 * LINE], program[LINE], fifo[LINE], run[] = "mpirun", option[] = "-n",
+                                                       two[] = "2";
     snprintf(program, sizeof program, "%s/mpi_rank", bench_folder());
     snprintf(command, sizeof command, "mpicc -O2 -o %s %s/t/bench/mpi_rank.c 2>/dev/null",
              program, top);
-    if (system(command) != 0)
+    snprintf(fifo, sizeof fifo, "%s/orders", bench_folder());
+    if (system(command) != 0 || mkfifo(fifo, 0600) != 0)
         return;
-    process_start(team, (char *[]){run, option, two, program, NULL});
+    process_start(team, (char *[]){run, option, two, program, fifo, NULL});
     if (!team_hears(team, 0, team->name))
         team_end(team);
 }

@@ -1,8 +1,11 @@
 /* mpi_rank.c - the peer of t/bench/collectives: a rank of whatever MPI mpicc stands for
  *
+ *     mpi_rank FIFO
+ *
  * Compiled by the benchmark itself, where there is an mpicc.  Each line of the first
  * rank's standard input, "BYTES TIMES", is so many all_reduces of float32; it prints
- * microseconds for one. */
+ * microseconds for one.  The other hears of it by the FIFO: in MPI it would keep a
+ * processor busy with waiting while others are measured. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,12 +27,11 @@ int main(int argc, char **argv)
         *c = *c == '\t' ? ' ' : *c;
     if (rank == 0)
         printf("%s\n", strncmp(version, "MPICH", 5) ? version : "MPICH"), fflush(stdout);
-    for (;;) {
-        if (rank == 0 && scanf("%ld %ld", &order[0], &order[1]) != 2)
-            order[1] = 0;
-        MPI_Bcast(order, 2, MPI_LONG, 0, MPI_COMM_WORLD);
-        if (!order[1])
-            break;
+    FILE *orders = rank ? fopen(argv[1], "r") : stdin,
+         *pass_on = rank ? NULL : fopen(argv[1], "w");
+    while (fscanf(orders, "%ld %ld", &order[0], &order[1]) == 2) {
+        if (pass_on)
+            fprintf(pass_on, "%ld %ld\n", order[0], order[1]), fflush(pass_on);
         int count = (int)(order[0] / 4);
         MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
         MPI_Barrier(MPI_COMM_WORLD);
@@ -40,6 +42,8 @@ int main(int argc, char **argv)
             printf("%g\n", (MPI_Wtime() - began) / (double)order[1] * 1e6),
                 fflush(stdout);
     }
+    if (pass_on)
+        fclose(pass_on);
     MPI_Finalize();
     free(data);
     return 0;
