@@ -17,6 +17,7 @@ static const pl_registration_t own_parts[] = {
 #ifdef HAVE_ONEDNN
     {"accelerator", &pl_cpu_accelerator},
 #endif
+    {"collective", &pl_best_collective},
     {"collective", &pl_shm_collective},
     {"collective", &pl_tcp_collective},
     {"strategy", &pl_single_strategy},

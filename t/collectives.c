@@ -18,7 +18,7 @@
 #include "strategies/collectives/tree.h"
 #include "tap.h"
 
-static const char *const kinds[] = {"\"shm\"", "\"tcp\""};
+static const char *const kinds[] = {"\"shm\"", "\"tcp\"", "\"best\""};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* ---- the canonical tree ---- */
@@ -432,7 +432,15 @@ static int tcp_stranger(const char *address)
     return connect(fd, (struct sockaddr *)&at, sizeof at) == 0 ? fd : -1;
 }
 
-static int (*const strangers[KINDS])(const char *address) = {shm_stranger, tcp_stranger};
+static int best_stranger(const char *address)
+{
+    char shm[PL_ADDRESS_TEXT];
+    snprintf(shm, sizeof shm, "%.*s", (int)(strstr(address, " | ") - address), address);
+    return shm_stranger(shm);
+}
+
+static int (*const strangers[KINDS])(const char *address) = {shm_stranger, tcp_stranger,
+                                                             best_stranger};
 
 static void strangers_are_not_listened_to(void)
 {
@@ -509,6 +517,32 @@ static void nothing_stays_open(void)
     is_int(descriptors(), before, "of descriptors");
 }
 
+/* ---- best ---- */
+
+static void best_join_as(const char *first, const char *second, int *code, char *text)
+{
+    member_t m;
+    char own[PL_ADDRESS_TEXT], other[PL_ADDRESS_TEXT];
+    member_open(&m, "\"best\"", NULL);
+    snprintf(own, sizeof own, "%s", m.address);
+    snprintf(other, sizeof other, "shm %s x | %s", first, second);
+    *code = member_join(&m, 0, 2, (const char *[]){own, other});
+    strcpy(text, m.err.text);
+    member_close(&m);
+}
+
+static void ranks_of_several_machines_meet_over_tcp(void)
+{
+    int code;
+    char text[PL_ERROR_TEXT];
+    best_join_as("elsewhere", "tcp 192.0.2.7 1 00112233445566778899aabbccddeeff", &code,
+                 text);
+    like(text, "rank 1 listens at 192.0.2.7, beyond this machine", "tcp is chosen");
+    best_join_as("elsewhere", "they need the key", &code, text);
+    is_int(code, PL_EUNSUPPORTED, "where it can be");
+    like(text, "rank 1 cannot be met over TCP: they need the key", "and if not: why");
+}
+
 int main(int argc, char **argv)
 {
     static const named_script_t scripts[] = {{"reduce_for_ever", reduce_for_ever},
@@ -531,5 +565,6 @@ int main(int argc, char **argv)
     run(strangers_are_not_listened_to);
     run(memory_may_run_out_at_any_point);
     run(nothing_stays_open);
+    run(ranks_of_several_machines_meet_over_tcp);
     return tap_done();
 }

@@ -151,7 +151,7 @@ void pl_few_elements(const pl_want_t *want, int size, const void **in, void *own
  * [not wanted].  Sealed: nobody can make it shorter. */
 pl_lent_t *pl_lent_new(size_t bytes, uint32_t number, int *fd, pl_error_t *err);
 
-extern const pl_collective_ops_t pl_shm_collective, pl_tcp_collective;
+extern const pl_collective_ops_t pl_best_collective, pl_shm_collective, pl_tcp_collective;
 
 #ifdef __cplusplus
 }
