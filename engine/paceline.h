@@ -315,8 +315,9 @@ PL_API char *pl_options_get(const pl_options_t *o, const char *key);
  * the parts. */
 PL_API int pl_options_check(const pl_options_t *o, pl_error_t *err);
 
-/* The options of "trainer", "data", "optimizer" and "averaging" themselves, of whatever
- * part, or NULL: for help.  Static. */
+/* The options of "trainer", "data", "module", "optimizer" and "averaging" themselves, of
+ * whatever part; those of "data.sources", of "data" with sources apart; those of each of
+ * "optimizer.groups".  NULL for all else.  For help.  Static. */
 PL_API const pl_option_t *pl_options_of(const char *section);
 
 /* The whole run with every default, as a run file; pl_text_free() frees it.  Checks it

@@ -124,7 +124,7 @@ static bool gpt_adopt(const void *self, const char *theirs, pl_adopted_t *ours)
 
 static const pl_module_ops_t gpt_module = {
     .name = "gpt",
-    .help = "GPT-2 language model",
+    .help = "GPT-2 language model; init_from takes Hugging Face's weights of GPT-2, too",
     .size = sizeof(gpt_t),
     .options = gpt_options,
     .step = gpt_step,

@@ -729,8 +729,11 @@ list_names_parts_and_their_options() {
     like "$out" '\(above 0, default 60\)' "and ranges are words where brackets would be doubled"
     is "$(awk 'length > 80' <<<"$out")" "" "within 80 columns"
     try "$paceline" list optimizers --json
-    is "$(grep -cv '^{"role":"optimizer","name":.*}$' <<<"$out")" 1 "or as JSON objects"
+    is "$(grep -cv '^{"role":"optimizer","name":.*}$' <<<"$out")" 2 "or as JSON objects"
     like "$out" '^\{"section":"optimizer","options":.*"name":"groups"' "and what all optimizers take"
+    like "$out" '^\{"section":"optimizer.groups","options":.*"name":"match"' "and each of their groups"
+    try "$paceline" list data
+    like "$out" '^  predict +data to predict' "and sources apart"
     refused 2 'there are no "modul" to list: known are modules, datasets' list modul
 }
 

@@ -23,9 +23,26 @@ the_list_of_options_is_the_newest() {
         skip "a build without an accelerator has fewer options"
         return
     fi
-    try "$builddir/doc/options_doc"
+    try env PACELINE_PLUGIN_PATH="$builddir/examples/.libs:$builddir/actors/connectors/loggers/.libs" \
+        "$builddir/doc/options_doc"
     is "$status" 0 "it is written"
     ok "doc/options.md says the same (make doc)" cmp "$folder/.out" "$srcdir/doc/options.md"
+}
+
+# What every key and part is called that the command knows.
+known_names() {
+    "$paceline" list --json | grep -o '"name":"[^"]*"'
+    for section in data trainer averaging optimizer module; do
+        "$paceline" list "$section" --json | grep -o '"name":"[^"]*"'
+    done
+}
+
+the_list_of_options_has_every_part_and_key() {
+    missing=$(known_names | sed 's/.*:"\(.*\)"/\1/' | sort -u | while read -r name; do
+        grep -qF "\`$name\`" "$srcdir/doc/options.md" || echo "$name"
+    done)
+    is "$missing" "" "those of plug-ins that come with it, of sections and of lists in them"
+    ok "that is many" test "$(known_names | sort -u | wc -l)" -gt 150
 }
 
 the_manual_page_names_every_command_and_option() {
@@ -119,6 +136,7 @@ what_readme_runs_can_be_run() {
 run the_list_of_messages_is_the_newest
 run the_list_of_callbacks_is_the_newest
 run the_list_of_options_is_the_newest
+run the_list_of_options_has_every_part_and_key
 run the_manual_page_names_every_command_and_option
 run readme_and_quickstart_need_the_same_packages
 run quickstart_builds_when_a_source_is_newer

@@ -178,5 +178,9 @@ const pl_option_t *pl_options_of(const char *section)
         return pl_trainer_table;
     if (!strcmp(section, "data"))
         return pl_data_table;
+    if (!strcmp(section, "data.sources"))
+        return pl_source_table;
+    if (!strcmp(section, "optimizer.groups"))
+        return pl_group_table;
     return pl_general_options(section);
 }

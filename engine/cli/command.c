@@ -46,6 +46,17 @@ const cli_command_t cli_commands[] = {
     {.name = NULL},
 };
 
+const cli_section_t cli_sections[] = {
+    {"trainer", "trainer", "how long, where and with what care"},
+    {"data", "data", "beside the options of the data set"},
+    {"data.sources", "data", "sources apart, in place of one data set's name"},
+    {"module", "module", "beside the options of the module"},
+    {"optimizer", "optimizer", "beside the options of the optimizer"},
+    {"optimizer.groups", "optimizer.groups", "in each, beside the optimizer's options"},
+    {"averaging", "averaging", "beside the options of the average"},
+    {NULL, NULL, NULL},
+};
+
 const cli_command_t *cli_command_find(const char *name)
 {
     const cli_command_t *command = cli_commands;

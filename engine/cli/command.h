@@ -49,6 +49,14 @@ typedef struct cli_command {
 /* All of them, up to a NULL name. */
 extern const cli_command_t cli_commands[];
 
+/* Keys of a run file that belong to no part: pl_options_of() knows the table by `name`;
+ * the last has none. */
+typedef struct cli_section {
+    const char *name, *title, *what;
+} cli_section_t;
+
+extern const cli_section_t cli_sections[];
+
 /* The command of that name, or NULL. */
 const cli_command_t *cli_command_find(const char *name);
 

@@ -78,19 +78,28 @@ static void print_part_json(const char *role, const pl_part_t *part)
                              options_json(part->options)));
 }
 
-static void list_section(const char *section, const pl_option_t *options, bool json)
+static void list_section(const cli_section_t *section, bool json)
 {
+    const pl_option_t *options = pl_options_of(section->name);
     if (json)
-        cli_print_json(json_pack("{s:s, s:o}", "section", section, "options",
+        cli_print_json(json_pack("{s:s, s:o}", "section", section->name, "options",
                                  options_json(options)));
     else
-        show_part(&(pl_part_t){section, "keys of this section itself", 0, options},
-                  section);
+        show_part(&(pl_part_t){section->title, section->what, 0, options}, "");
+}
+
+/* The keys of a section itself and of the lists in it. */
+static void list_sections(const char *name, bool json)
+{
+    size_t length = strlen(name);
+    for (const cli_section_t *section = cli_sections; section->name; section++)
+        if (!strncmp(section->name, name, length)
+            && (!section->name[length] || section->name[length] == '.'))
+            list_section(section, json);
 }
 
 static void list_role(const char *role, bool json)
 {
-    const pl_option_t *general = pl_options_of(role);
     const pl_part_t *part;
     int count = 0;
     for (; (part = pl_part_at(role, count)); count++) {
@@ -101,8 +110,7 @@ static void list_role(const char *role, bool json)
     }
     if (!count && !json)
         cli_print("no %s is known\n", role);
-    if (general)
-        list_section(role, general, json);
+    list_sections(role, json);
 }
 
 /* "strategies" */
@@ -174,9 +182,9 @@ int cli_list(const cli_list_t *arguments)
 {
     pl_error_t err = {0};
     const char *word = arguments->role, *role = word ? role_of(word) : NULL;
-    const pl_option_t *section = word ? pl_options_of(word) : NULL;
+    bool is_section = word && pl_options_of(word);
     int code = load_plugins(&arguments->plugin, &err);
-    if (code == PL_OK && word && !role && !section)
+    if (code == PL_OK && word && !role && !is_section)
         code = fail_role(word, &err);
     if (code != PL_OK) {
         cli_failure(&err, arguments->json);
@@ -184,8 +192,8 @@ int cli_list(const cli_list_t *arguments)
     }
     if (role)
         list_role(role, arguments->json);
-    else if (section)
-        list_section(word, section, arguments->json);
+    else if (is_section)
+        list_sections(word, arguments->json);
     else
         list_all(arguments->json);
     return CLI_DONE;

@@ -78,10 +78,10 @@ static void write_key(const pl_option_t *option)
     put_line("", option->help);
 }
 
-static void write_section(const char *section)
+static void write_section(const cli_section_t *section)
 {
-    printf(".SS \"%s\"\n", section);
-    for (const pl_option_t *option = pl_options_of(section); option->name; option++)
+    printf(".SS \"%s: %s\"\n", section->title, section->what);
+    for (const pl_option_t *option = pl_options_of(section->name); option->name; option++)
         write_key(option);
 }
 
@@ -136,11 +136,8 @@ int main(void)
     for (const cli_command_t *command = cli_commands; command->name; command++)
         write_command(command);
     fputs(run_file, stdout);
-    write_section("trainer");
-    write_section("optimizer");
-    write_section("averaging");
-    write_section("data");
-    write_section("module");
+    for (const cli_section_t *section = cli_sections; section->name; section++)
+        write_section(section);
     fputs(tail, stdout);
     return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 1;
 }

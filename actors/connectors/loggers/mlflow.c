@@ -17,11 +17,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "actors/connectors/loggers/mlflow.h"
+
 enum { METRICS_MOST = 1000, PARAMS_MOST = 100, VALUE_MOST = 500, ANSWER_MOST = 1 << 20 };
 
 typedef struct mlflow {
-    const char *tracking_uri, *experiment;                  /* options */
-    double timeout;
+    mlflow_options_t options;                               /* first: the table's fields */
     CURL *curl;
     char *run_id;
     json_t *metrics;                          /* not yet sent */
@@ -29,14 +30,6 @@ typedef struct mlflow {
                                                  each figure that the server has */
     atomic_bool interrupted;
 } mlflow_t;
-
-static const pl_option_t mlflow_options[] = {
-    PL_TEXT(mlflow_t, tracking_uri, "\"\"", NULL,
-            "server; empty: $MLFLOW_TRACKING_URI or http://127.0.0.1:5000"),
-    PL_TEXT(mlflow_t, experiment, "\"paceline\"", NULL, "made when it is not there"),
-    PL_FLOAT(mlflow_t, timeout, "10", "(0..", "seconds for an answer of the server"),
-    PL_OPTIONS_END,
-};
 
 /* ---- HTTP ---- */
 
@@ -70,8 +63,8 @@ static int is_interrupted(void *user, curl_off_t a, curl_off_t b, curl_off_t c,
 
 static const char *server_of(const mlflow_t *m)
 {
-    const char *given = *m->tracking_uri ? m->tracking_uri
-                                         : getenv("MLFLOW_TRACKING_URI");
+    const char *given = *m->options.tracking_uri ? m->options.tracking_uri
+                                                 : getenv("MLFLOW_TRACKING_URI");
     return given && *given ? given : "http://127.0.0.1:5000";
 }
 
@@ -88,7 +81,7 @@ static int fail_status(const mlflow_t *m, const char *what, long status,
 static void request_set(mlflow_t *m, const char *url, const char *body,
                         struct curl_slist *headers, answer_t *answer)
 {
-    long limit = (long)(m->timeout * 1000) + 1;
+    long limit = (long)(m->options.timeout * 1000) + 1;
     curl_easy_reset(m->curl);
     curl_easy_setopt(m->curl, CURLOPT_URL, url);
     curl_easy_setopt(m->curl, CURLOPT_NOSIGNAL, 1L);
@@ -196,7 +189,7 @@ static char *text_at(const json_t *answer, const char *outer, const char *name,
 static char *experiment_make(mlflow_t *m, pl_error_t *err)
 {
     json_t *answer = post(m, "experiments/create",
-                          json_pack("{s:s}", "name", m->experiment), err);
+                          json_pack("{s:s}", "name", m->options.experiment), err);
     char *id = answer ? text_at(answer, NULL, "experiment_id", err) : NULL;
     json_decref(answer);
     return id;
@@ -206,7 +199,7 @@ static char *experiment_find(mlflow_t *m, pl_error_t *err)
 {
     static const char what[] = "experiments/get-by-name";
     pl_error_t why = {0};
-    char *name = curl_easy_escape(m->curl, m->experiment, 0);
+    char *name = curl_easy_escape(m->curl, m->options.experiment, 0);
     char *url = name ? pl_text("%s/api/2.0/mlflow/%s?experiment_name=%s", server_of(m),
                                what, name)
                      : NULL;
@@ -452,9 +445,9 @@ static void mlflow_interrupt(void *self)
 
 static const pl_logger_ops_t mlflow_logger = {
     .name = "mlflow",
-    .help = "an MLflow tracking server",
+    .help = MLFLOW_HELP,
     .size = sizeof(mlflow_t),
-    .options = mlflow_options,
+    .options = mlflow_table,
     .open = mlflow_open,
     .log = mlflow_log,
     .flush = mlflow_flush,
