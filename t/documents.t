@@ -135,9 +135,27 @@ what_readme_runs_can_be_run() {
 
 run the_list_of_messages_is_the_newest
 run the_list_of_callbacks_is_the_newest
+# The hooks of Lightning 2.6: those of its callbacks, its modules and their data.
+hooks="backward configure_callbacks configure_gradient_clipping configure_model configure_optimizers
+    configure_sharded_model load_state_dict lr_scheduler_step on_after_backward on_after_batch_transfer
+    on_before_backward on_before_batch_transfer on_before_optimizer_step on_before_zero_grad on_exception on_fit_end
+    on_fit_start on_load_checkpoint on_predict_batch_end on_predict_batch_start on_predict_end on_predict_start
+    on_sanity_check_end on_sanity_check_start on_save_checkpoint on_test_batch_end on_test_batch_start on_test_end
+    on_test_start on_train_batch_end on_train_batch_start on_train_end on_train_epoch_end on_train_epoch_start
+    on_train_start on_validation_batch_end on_validation_batch_start on_validation_end on_validation_epoch_end
+    on_validation_epoch_start on_validation_model_eval on_validation_model_train on_validation_model_zero_grad
+    on_validation_start optimizer_step optimizer_zero_grad prepare_data setup state_dict teardown
+    train_dataloader transfer_batch_to_device"
+
+each_hook_of_lightning_has_a_line() {
+    missing=$(for hook in $hooks; do grep -q "^| .*\`$hook\`.*|.*|" "$srcdir/doc/lightning.md" || echo "$hook"; done)
+    is "$missing" "" "what is there instead, or why nothing is"
+}
+
 run the_list_of_options_is_the_newest
 run the_list_of_options_has_every_part_and_key
 run the_manual_page_names_every_command_and_option
+run each_hook_of_lightning_has_a_line
 run readme_and_quickstart_need_the_same_packages
 run quickstart_builds_when_a_source_is_newer
 run quickstart_says_what_to_type_on_a_bare_image
