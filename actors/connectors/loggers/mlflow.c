@@ -22,7 +22,7 @@
 enum { METRICS_MOST = 1000, PARAMS_MOST = 100, VALUE_MOST = 500, ANSWER_MOST = 1 << 20 };
 
 typedef struct mlflow {
-    mlflow_options_t options;                               /* first: the table's fields */
+    mlflow_options_t options;                   /* first: the table knows no other */
     CURL *curl;
     char *run_id;
     json_t *metrics;                          /* not yet sent */
