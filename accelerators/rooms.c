@@ -32,6 +32,17 @@ static void room_touch(const pl_rooms_t *rooms, const pl_floats_t *room)
         madvise(data + at, bytes - at < PIECE ? bytes - at : PIECE, MADV_POPULATE_WRITE);
 }
 
+/* Small ones are touched soon enough by who uses them. */
+static bool any_is_large(const pl_rooms_t *rooms)
+{
+    for (int k = 0; k < PL_ROOMS * PL_REGIONS; k++) {
+        const pl_floats_t *room = rooms->room[k / PL_REGIONS][k % PL_REGIONS];
+        if (room && room->count * pl_element_bytes(room->dtype) >= PIECE)
+            return true;
+    }
+    return false;
+}
+
 static void *toucher_main(void *user)
 {
     const pl_rooms_t *rooms = user;
@@ -96,7 +107,7 @@ int pl_rooms_prepare(pl_rooms_t *rooms, const pl_dtype_t dtype[PL_REGIONS],
                              err);
     }
     touch_end(rooms);
-    if (code == PL_OK)
+    if (code == PL_OK && any_is_large(rooms))
         touch_begin(rooms);
     return code;
 }

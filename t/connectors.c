@@ -480,9 +480,11 @@ static void a_new_pass_drops_the_old_one(void)
 
 static bool were_read(int batches)
 {
-    for (int k = 0; k < 2000 && numbers_state.batches < batches; k++)
+    for (int k = 0;
+         k < 2000 && __atomic_load_n(&numbers_state.batches, __ATOMIC_ACQUIRE) < batches;
+         k++)
         queen_turn();
-    return numbers_state.batches == batches;
+    return __atomic_load_n(&numbers_state.batches, __ATOMIC_ACQUIRE) == batches;
 }
 
 static void the_next_epoch_is_read_ahead(void)
