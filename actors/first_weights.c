@@ -10,12 +10,19 @@
 #include "base/log.h"
 #include "base/options.h"
 
+bool pl_first_weights_partly(const pl_job_t *job)
+{
+    return job->stage == PL_TRAIN && !job->checkpoint && *job->module->init_from
+           && !job->module->init_strict;
+}
+
 /* Files of other programs do not say which module they are of. */
 int pl_first_weights_check(const pl_job_t *job, const char *path,
                            const pl_weights_t *weights, pl_error_t *err)
 {
-    const char *text = weights->module ? weights->module : "";
-    json_t *module = *text ? pl_json_value(text, strlen(text), NULL) : NULL;
+    const char *text = weights->module && !pl_first_weights_partly(job) ? weights->module
+                                                                        : "";
+    json_t *module = *text ? pl_json_loose(text, NULL) : NULL;
     const char *theirs = module ? pl_part_name(module) : NULL,
                *ours = pl_options_part_name(job->options, "module");
     int code = PL_OK;

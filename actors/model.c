@@ -52,7 +52,7 @@ struct pl_loaded_model {
 static int part_make(pl_instance_t *instance, const char *role, const char *text,
                      const char *facts, pl_error_t *err)
 {
-    json_t *value = pl_json_value(text, strlen(text), err);
+    json_t *value = pl_json_loose(text, err);
     json_t *known = facts && *facts ? pl_json_value(facts, strlen(facts), NULL) : NULL;
     pl_instance_request_t request = {.role = role, .value = value, .facts = known};
     int code = value ? pl_instance_make(instance, &request, err) : err->code;
@@ -177,7 +177,7 @@ static int weights_place(pl_loaded_model_t *m, pl_error_t *err)
     if (!m->weights)
         return PL_OK;
     pl_model_freeze(m->model);
-    int code = pl_weights_match(m->model, m->weights, err);
+    int code = pl_weights_match(m->model, m->module.ops, m->weights, err);
     if (code == PL_OK)
         code = region_place(m, PL_REGION_PARAMS, m->model->params, err);
     if (code == PL_OK)

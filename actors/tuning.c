@@ -55,7 +55,7 @@ int pl_tuning_settle(pl_tuning_t *what, pl_error_t *err)
     what->min_lr = what->min_lr == 0 ? 1e-8 : what->min_lr;
     what->max_lr = what->max_lr == 0 ? 1 : what->max_lr;
     what->num_training = what->num_training ? what->num_training : 100;
-    what->steps_per_trial = what->steps_per_trial ? what->steps_per_trial : 3;
+    what->steps_per_trial = what->steps_per_trial ? what->steps_per_trial : 5;
     what->init_val = what->init_val ? what->init_val : 2;
     what->max_trials = what->max_trials ? what->max_trials : 25;
     if (!what->max_memory)

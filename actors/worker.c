@@ -363,7 +363,7 @@ static void set_up(worker_t *w, pl_layout_t *layout, const char *facts)
                       .facts = facts,
                       .layout = &layout->object,
                       .accumulates = w->accumulates,
-                      .imports = w->weights != NULL};
+                      .imports = w->weights && !pl_first_weights_partly(w->job)};
     pl_how_t how = {.on_answer = strategy_set_up,
                     .silence_ms = pl_milliseconds(w->job->trainer->step_timeout)};
     w->validates = layout->stage[PL_VALIDATE].present;

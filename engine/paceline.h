@@ -489,7 +489,8 @@ typedef struct pl_tuning {
     const char *batch_size;              /* a batch size is looked for: "power" doubles it
                                             till it fails, "binsearch" then halves the gap
                                             [NULL: a learning rate is] */
-    int64_t steps_per_trial;             /* with each size  [3] */
+    int64_t steps_per_trial;             /* timings of each size, each of a step or of as
+                                            many as take 40 ms  [5] */
     int64_t init_val;                    /* the first size  [2] */
     int64_t max_trials;                  /* sizes  [25] */
     int64_t max_memory;                  /* bytes that the process may grow by  [nine
@@ -499,8 +500,10 @@ typedef struct pl_tuning {
 /* Trains a module of its own and suggests the rate at which the loss fell most steeply,
  * as the figure "lr" of the result; its text is {"trials": [{"lr": …, "loss": …}, …]}.
  * Of a batch size the figures are "batch_size", the largest that fits, and
- * "quickest_batch_size", the one with the most samples a second; the text is {"trials":
- * [{"batch_size": …, "fits": true, "samples_per_second": …, "memory": bytes}, …]}.
+ * "quickest_batch_size", the smallest of those whose samples a second cannot be told from
+ * the most: by the median of the timings and how far they lie apart; the text is
+ * {"trials": [{"batch_size": …, "fits": true, "samples_per_second": …, "memory": bytes},
+ * …]}.
  * Nothing is written and nothing that is there changes; optimizer.lr and the schedule
  * have no say. */
 PL_API int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *what,

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "strategies/replica_calls.h"
 #include "strategies/weights_match.h"
@@ -220,6 +221,7 @@ static int tensor_write(pl_replica_t *r, const pl_weights_t *weights,
 typedef struct import {
     const pl_weights_t *weights;
     bool whole;
+    bool partly;                                  /* what does not fit is left out */
     bool writes;                                  /* or looks only whether all is there */
     int taken;
 } import_t;
@@ -265,7 +267,7 @@ static int region_import(pl_replica_t *r, import_t *import, int region, pl_error
         return PL_OK;
     for (int k = 0; k < r->model->count && code == PL_OK; k++) {
         const pl_tensor_info_t *t = &r->model->tensor[k];
-        if (is_in(t, region))
+        if (is_in(t, region) && !(import->partly && !pl_weights_fit(import->weights, t)))
             code = tensor_import(r, import,
                                  pl_weights_find(import->weights,
                                                  alone ? PL_REGION_PARAMS : region,
@@ -280,7 +282,7 @@ static int regions_import(pl_replica_t *r, import_t import, pl_error_t *err)
     int code = PL_OK;
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++)
         code = region_import(r, &import, region, err);
-    if (code == PL_OK && import.weights->count > import.taken)
+    if (code == PL_OK && import.whole && import.weights->count > import.taken)
         code = pl_fail(
             err, PL_EFORMAT,
             "the weights have %d tensors, the module %d: they are of another module",
@@ -302,13 +304,44 @@ static int state_restore(pl_replica_t *r, const char *text, pl_error_t *err)
     return code;
 }
 
+/* Weights to start a fit from may be asked for as far as they fit: the rest begins with
+ * its first values, and what that is, is said. */
+static int check_partly(pl_replica_t *r, const pl_weights_t *weights,
+                        const pl_error_t *why, pl_error_t *err)
+{
+    int fits = 0;
+    for (int k = 0; k < r->model->count; k++)
+        fits += pl_weights_fit(weights, &r->model->tensor[k]);
+    if (!fits)
+        return pl_fail(err, why->code, "none of the tensors fits: %s", why->text);
+    pl_log_line(PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
+                "%d of %d tensors are taken over, as module.init_strict is off: the "
+                "others keep their first values (%s)",
+                fits, r->model->count, why->text);
+    return PL_OK;
+}
+
+static int import_check(pl_replica_t *r, const import_t *import, pl_error_t *err)
+{
+    pl_error_t why = {0};
+    int code = pl_weights_match(r->model, r->module.ops, import->weights, &why);
+    if (code != PL_OK && import->partly)
+        return check_partly(r, import->weights, &why, err);
+    if (code != PL_OK)
+        *err = why;
+    return code;
+}
+
 /* All of it is there and fits, before anything is written. */
 int pl_replica_import(pl_replica_t *r, pl_call_t *call, pl_weights_t *weights, bool whole,
                       pl_error_t *err)
 {
     pl_weights_t *ours = pl_weights_adopt(&r->module, weights, err);
-    import_t import = {.weights = ours, .whole = whole};
-    int code = ours ? pl_weights_match(r->model, ours, err) : err->code;
+    import_t import = {.weights = ours,
+                       .whole = whole,
+                       .partly = !whole && r->job->stage == PL_TRAIN
+                                 && !r->job->module->init_strict};
+    int code = ours ? import_check(r, &import, err) : err->code;
     if (code == PL_OK)
         code = regions_import(r, import, err);
     if (code == PL_OK)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/pattern.h"
 
 enum { NAMES_MOST = 3, LIST_ROOM = 160 };
 
@@ -50,8 +51,32 @@ static void look_for(const pl_tensor_info_t *t, const pl_weights_t *weights, int
     }
 }
 
-int pl_weights_match(const pl_model_t *model, const pl_weights_t *weights,
-                     pl_error_t *err)
+static bool model_uses(const pl_model_t *model, const char *patterns)
+{
+    for (int k = 0; k < model->count; k++)
+        if (pl_patterns_fit(patterns, model->tensor[k].name))
+            return true;
+    return false;
+}
+
+/* Whether a tensor belongs to one of several sides that the model does without. */
+static bool is_of_other_side(const pl_model_t *model, const pl_module_ops_t *module,
+                             const char *name)
+{
+    const pl_module_step_t *step = module->steps;
+    while (step && step->name && !pl_patterns_fit(step->parameters, name))
+        step++;
+    return step && step->name && !model_uses(model, step->parameters);
+}
+
+bool pl_weights_fit(const pl_weights_t *weights, const pl_tensor_info_t *tensor)
+{
+    const pl_output_t *found = pl_weights_find(weights, tensor->region, tensor->name, 0);
+    return found && pl_same_shape(found->shape, tensor->shape);
+}
+
+int pl_weights_match(const pl_model_t *model, const pl_module_ops_t *module,
+                     const pl_weights_t *weights, pl_error_t *err)
 {
     list_t missing = {0}, misshaped = {0}, extra = {0};
     char text[PL_ERROR_TEXT] = "";
@@ -59,7 +84,8 @@ int pl_weights_match(const pl_model_t *model, const pl_weights_t *weights,
         look_for(&model->tensor[k], weights, k, &missing, &misshaped);
     for (int k = 0; k < weights->count; k++)
         if (weights->tensor[k].region < PL_REGION_SLOT0
-            && !pl_model_find(model, weights->tensor[k].name))
+            && !pl_model_find(model, weights->tensor[k].name)
+            && !is_of_other_side(model, module, weights->tensor[k].name))
             list_add(&extra, weights->tensor[k].name);
     list_put(&missing, "missing", text, sizeof text);
     list_put(&misshaped, "of another shape", text, sizeof text);

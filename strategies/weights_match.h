@@ -7,10 +7,15 @@
 #include "tensor/model.h"
 
 /* Every parameter and state tensor of the model is among the weights with its shape, and
- * no other parameter or state tensor is.  PL_EFORMAT lists what is missing, what is too
- * much and what has another shape, with names of the first of each. */
-int pl_weights_match(const pl_model_t *model, const pl_weights_t *weights,
-                     pl_error_t *err);
+ * no other parameter or state tensor is, but for those of the module's named steps that
+ * the model has nothing of: it was described for a stage that takes one side alone.
+ * PL_EFORMAT lists what is missing, what is too much and what has another shape, with
+ * names of the first of each. */
+int pl_weights_match(const pl_model_t *model, const pl_module_ops_t *module,
+                     const pl_weights_t *weights, pl_error_t *err);
+
+/* Whether a tensor of a model is among the weights, with its shape. */
+bool pl_weights_fit(const pl_weights_t *weights, const pl_tensor_info_t *tensor);
 
 /* The weights under the names that a module's adopt() gives them: for files of other
  * programs.  A new counted object; those of a module without adopt(), and those of our

@@ -45,6 +45,28 @@ static void a_search_may_be_short(void)
     rig_free(&rig);
 }
 
+/* Batches twice as large are at most about twice as quick: ten times that is a wrong
+ * clock. */
+static void speeds_are_measured(void)
+{
+    rig_t *rig = rig_new(.samples = 4000, .trainer = "\"max_epochs\": 1");
+    const rig_result_t *result =
+        rig_tune(rig,
+                 &(pl_tuning_t){.batch_size = "power", .init_val = 16, .max_trials = 6});
+    json_t *found = json_loads(result->text ? result->text : "{}", 0, NULL), *trial;
+    size_t k, bad = 0;
+    double before = 0;
+    json_array_foreach(json_object_get(found, "trials"), k, trial) {
+        double rate = json_number_value(json_object_get(trial, "samples_per_second"));
+        bad += rate <= 0 || (k && rate > 20 * before);
+        before = rate;
+    }
+    ok(k == 6 && bad == 0, "none is many times as quick as half of it: %s", result->text);
+    ok(rig_metric(result, "quickest_batch_size") >= 16, "one is advised");
+    json_decref(found);
+    rig_free(&rig);
+}
+
 static void memory_is_what_ends_it(void)
 {
     char sizes[512];
@@ -122,6 +144,7 @@ int main(void)
     rig_init(NULL);
     run(sizes_double_up_to_the_data);
     run(a_search_may_be_short);
+    run(speeds_are_measured);
     run(memory_is_what_ends_it);
     run(a_binary_search_goes_on_between);
     run(a_fit_after_it_is_one_without);

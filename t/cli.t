@@ -489,7 +489,7 @@ tune_suggests_a_batch_size() {
     is "$status$err" 0 "no error"
     like "$out" '^batch_size +samples/s +MiB$' "a table"
     like "$out" '^8 +[0-9]+ +[0-9]+$' "of three sizes"
-    like "$out" '^batches of 8 samples fit, those of [248] are the quickest:$' "what it found"
+    like "$out" '^batches of 8 samples fit; [248] is the smallest that is as quick as any:$' "what it found"
     like "$out" '^  .*paceline fit run.json --set data.batch_size=[248]$' "and how to use it"
     refused 2 'by "power" or "binsearch", not by "luck"' tune run.json --batch-size luck
 }
@@ -515,6 +515,13 @@ predict_writes_classes() {
     like "$out" '^\{"event":"prediction","sample":299,"class":[012],"logits":\[.*\]\}$' "with --json all outputs"
     like "$(tail -n 1 <<<"$out")" '^\{"event":"result","status":"ok","samples":300,"seconds":[0-9.e-]+\}$' \
         "and the result last, of what applies"
+}
+
+a_callback_may_take_all_that_is_predicted() {
+    try "$paceline" predict run.json --checkpoint runs/classes --set 'callbacks=[{"name":"prediction_writer"}]'
+    is "$status$out" 0 "nothing is left to print, which is no failure"
+    like "$err" 'a callback, such as prediction_writer, has taken them' "and that is said"
+    is "$(ls predictions | wc -l)" 15 "there is a file of each batch"
 }
 
 predict_goes_on_from_a_prompt() {
@@ -783,6 +790,7 @@ run validate_and_test_refuse_what_they_cannot_do trains
 run tune_suggests_a_learning_rate trains
 run tune_suggests_a_batch_size trains
 run predict_writes_classes trains
+run a_callback_may_take_all_that_is_predicted trains
 run predict_goes_on_from_a_prompt trains
 run predict_refuses_weights_that_are_none trains
 run what_a_prediction_leaves_is_whole trains

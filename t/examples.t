@@ -84,6 +84,14 @@ a_gan_learns() {
     done
     ok "7 of 8 modes are hit" at_least "$(figure val_modes)" 7
     ok "by points near them" at_least "$(figure val_near)" 0.6
+    local file="$srcdir/examples/mixture-gan.json"
+    try "$paceline" validate "$file" --checkpoint gan-first/0001
+    is "$status" 0 "the generator alone is validated"
+    ok "and as good as it was" at_least "$(figure val_modes)" 7
+    try "$paceline" test "$file" --checkpoint gan-first/0001/model.safetensors
+    is "$status" 0 "tested"
+    try "$paceline" predict gan-first/0001/run.json --checkpoint gan-first/latest --output points.npy
+    is "$status" 0 "and predicts, as the run's own file says it"
     ok "and twice the same weights" cmp gan-first/0001/model.safetensors gan-second/0001/model.safetensors
 }
 

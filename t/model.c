@@ -36,6 +36,13 @@ static pl_arrays_t inputs(int64_t from, int64_t count)
 static char *run_dir;
 static float predicted[SAMPLES][3];                         /* the logits */
 
+static rig_t *numbers_rig(const char *module, const char *trainer)
+{
+    return rig_new(.accelerator = "cpu", .module = module, .trainer = trainer,
+                   .dataset = "{\"name\": \"memory\", \"source\": \"numbers\", "
+                              "\"batch_size\": 10}");
+}
+
 static void make_run(void)
 {
     for (int k = 0; k < SAMPLES; k++) {
@@ -44,11 +51,8 @@ static void make_run(void)
             numbers[k][i] = (float)sin(1 + 7 * k + 3 * i) + (i == k % 3);
     }
     pl_memory_arrays("numbers", &labelled, NULL);
-    rig_t *rig = rig_new(.accelerator = "cpu",
-                         .dataset = "{\"name\": \"memory\", \"source\": \"numbers\", "
-                                    "\"batch_size\": 10}",
-                         .module = "{\"name\": \"mlp\", \"hidden\": [7], \"classes\": 3}",
-                         .trainer = "\"max_steps\": 4");
+    rig_t *rig = numbers_rig("{\"name\": \"mlp\", \"hidden\": [7], \"classes\": 3}",
+                             "\"max_steps\": 4");
     run_dir = strdup(rig_fit(rig)->run_dir);
     const rig_result_t *result = rig_predict(rig, run_dir);
     const rig_tensor_t *logits = rig_find(result->output, result->output_count, "logits");
@@ -91,6 +95,19 @@ static void any_number_of_samples_is_answered_as_by_a_prediction(void)
        "labels may be there");
     pl_model_unload(model);
     pl_model_unload(NULL);
+}
+
+static void a_module_may_be_a_name_alone(void)
+{
+    pl_error_t err = {0};
+    pl_answers_t answers;
+    pl_arrays_t samples = inputs(0, 3);
+    rig_t *rig = numbers_rig("\"mlp\"", "\"max_steps\": 1");
+    pl_loaded_model_t *model = pl_model_load(rig_fit(rig)->run_dir, 1, &err);
+    ok(model && pl_model_run(model, &samples, &answers, &err) == PL_OK,
+       "its run is loaded: %s", err.text);
+    pl_model_unload(model);
+    rig_free(&rig);
 }
 
 static void wrong_samples_are_refused(void)
@@ -261,6 +278,61 @@ static void what_does_not_fit_of_another_file_is_listed(void)
     rig_result_free(result);
 }
 
+static char warned[1024];
+
+static void on_log(pl_log_level_t level, int rank, const char *actor, const char *text,
+                   void *user)
+{
+    (void)rank, (void)actor, (void)user;
+    if (level == PL_LOG_WARNING)
+        snprintf(warned, sizeof warned, "%s", text);
+}
+
+/* One step that changes nothing of a module that is told to start from the run. */
+static rig_result_t *start_from_run(const char *options)
+{
+    char module[512];
+    snprintf(module, sizeof module, "{\"name\": \"mlp\", \"init_from\": \"%s\", %s}",
+             run_dir, options);
+    rig_t *rig = rig_new(.accelerator = "cpu", .module = module,
+                         .dataset = "{\"name\": \"memory\", \"source\": \"numbers\"}",
+                         .optimizer = "{\"name\": \"sgd\", \"lr\": 0}",
+                         .trainer = "\"max_steps\": 1");
+    rig_result_t *result = rig_keep(rig_fit(rig));
+    rig_free(&rig);
+    return result;
+}
+
+static void what_fits_may_be_taken_alone(void)
+{
+    pl_log_hook(on_log, PL_LOG_WARNING, NULL);
+    rig_result_t *all = start_from_run("\"hidden\": [7], \"classes\": 3"),
+                 *refused = start_from_run("\"hidden\": [7], \"classes\": 5"),
+                 *part = start_from_run("\"hidden\": [7], \"classes\": 5, "
+                                        "\"init_strict\": false");
+    is_text(refused->status, "failed", "a head of another shape is refused");
+    is_text(part->status, "ok", "unless that is asked for: %s", part->error.text);
+    ok(rig_same_tensor(all, part, "fc1.weight") && rig_same_tensor(all, part, "fc1.bias"),
+       "what fits is taken");
+    const rig_tensor_t *head = rig_find(part->weight, part->weight_count, "fc2.weight");
+    bool drawn = false;
+    for (size_t k = 0; head && k < head->count; k++)
+        drawn = drawn || head->data[k] != 0;
+    ok(drawn, "what does not has its first values");
+    like(warned, "2 of 4 tensors are taken.*2 of another shape .fc2.weight",
+         "and is "
+         "listed: %s",
+         warned);
+    rig_result_t *none = start_from_run("\"hidden\": [2, 9], \"classes\": 5, "
+                                        "\"init_strict\": false");
+    like(none->error.text, "none of the tensors fits", "nothing is no start");
+    pl_log_hook(NULL, PL_LOG_WARNING, NULL);
+    rig_result_free(all);
+    rig_result_free(refused);
+    rig_result_free(part);
+    rig_result_free(none);
+}
+
 static int load_and_run(void *user)
 {
     (void)user;
@@ -288,11 +360,13 @@ int main(void)
     }
     make_run();
     run(any_number_of_samples_is_answered_as_by_a_prediction);
+    run(a_module_may_be_a_name_alone);
     run(wrong_samples_are_refused);
     run(weights_that_do_not_fit_are_listed);
     run(files_that_cannot_be_loaded_are_refused);
     run(gpt_2_of_hugging_face_is_loaded);
     run(what_does_not_fit_of_another_file_is_listed);
+    run(what_fits_may_be_taken_alone);
     run(memory_may_run_out);
     free(run_dir);
     return tap_done();

@@ -5,9 +5,14 @@
  * search then goes on between the largest that fits and the smallest that does not.
  * Linux promises more memory than there is and ends who takes it, so what the next size
  * would need is estimated from those before.  What is trained is this run's own and ends
- * with it. */
+ * with it.
+ *
+ * The speed of a size is the median of several timings, each from nothing under way to
+ * nothing under way, and long enough that the clock and the messages do not matter.
+ * Sizes that differ by less than the timings of one do are as quick as each other. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "actors/loops/figures.h"
@@ -18,22 +23,29 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+static const double NOISE_LEAST = 0.05;          /* share of a rate */
+static const int64_t TIMING = PL_SECOND / 25;    /* at least, unless one step is longer */
+
 typedef struct size_trial {
     int64_t size, memory;              /* memory: bytes in use behind it  [0: no more than
                                           behind another] */
-    double rate;                       /* samples a second */
+    double rate, noise;                /* samples a second; of it, as a share */
     bool fits;
 } size_trial_t;
 
 typedef struct finder {
-    pl_pass_t pass;                /* first: see pass.h */
-    pl_job_t *job;                 /* counted */
-    pl_call_t *run;                /* while no pass is under way  [NULL] */
-    size_trial_t *trial;           /* [max_trials] */
-    int64_t tried, size, most;     /* most: samples there are  [0: unknown] */
-    int64_t low, high;             /* fits, does not  [0: not known yet] */
-    uint32_t sent;                 /* steps of the trial under way */
-    int64_t steps, samples, since;  /* timed, of it */
+    pl_pass_t pass;              /* first: see pass.h */
+    pl_job_t *job;               /* counted */
+    pl_call_t *run;              /* while no pass is under way  [NULL] */
+    size_trial_t *trial;         /* [max_trials] */
+    int64_t tried, size, most;   /* most: samples there are  [0: unknown] */
+    int64_t low, high;           /* fits, does not  [0: not known yet] */
+    bool warm, ends, runs;       /* of the trial under way: one step is done; the timing
+                                    is to end; its clock runs */
+    int64_t since, spent, samples;  /* of the timing: since its clock runs, before that */
+    double *rate;                /* [steps_per_trial]: of the timings, samples a second */
+    int64_t timings;
+    uint32_t sent;                 /* steps of the trial */
     int64_t memory, peak;          /* bytes in use before the first; at most so far, which
                                       stay */
     int64_t began;
@@ -71,13 +83,31 @@ static char *trials_text(const finder_t *f, pl_error_t *err)
     return text;
 }
 
-/* The largest that fits, and the one with the most samples a second. */
+/* Whether a size is as quick as the quickest, as far as can be told. */
+static bool is_as_quick(const size_trial_t *trial, const size_trial_t *quickest)
+{
+    const double noise = fmax(fmax(trial->noise, quickest->noise), NOISE_LEAST);
+    return trial->rate >= quickest->rate * (1 - noise);
+}
+
+/* The smallest of those that are as quick as any. */
+static const size_trial_t *quickest_of(const finder_t *f)
+{
+    const size_trial_t *best = NULL, *smallest = NULL;
+    for (int64_t k = 0; k < f->tried; k++)
+        if (f->trial[k].fits && (!best || f->trial[k].rate > best->rate))
+            best = &f->trial[k];
+    for (int64_t k = 0; k < f->tried; k++)
+        if (f->trial[k].fits && (!smallest || f->trial[k].size < smallest->size)
+            && is_as_quick(&f->trial[k], best))
+            smallest = &f->trial[k];
+    return smallest;
+}
+
+/* The largest that fits, and the quickest. */
 static char *figures_text(const finder_t *f, pl_error_t *err)
 {
-    const size_trial_t *quickest = NULL;
-    for (int64_t k = 0; k < f->tried; k++)
-        if (f->trial[k].fits && (!quickest || f->trial[k].rate > quickest->rate))
-            quickest = &f->trial[k];
+    const size_trial_t *quickest = quickest_of(f);
     json_t *figures = json_pack("{s:o, s:o}", "batch_size",
                                 f->low ? json_integer((json_int_t)f->low) : json_null(),
                                 "quickest_batch_size",
@@ -158,13 +188,13 @@ static void search_go_on(finder_t *f)
     trial_begin(f);
 }
 
-static void trial_keep(finder_t *f, bool fits, double rate, int64_t memory)
+static void trial_keep(finder_t *f, const size_trial_t *trial)
 {
-    f->trial[f->tried++] = (size_trial_t){f->size, memory, rate, fits};
-    if (fits)
-        f->low = f->size;
+    f->trial[f->tried++] = *trial;
+    if (trial->fits)
+        f->low = trial->size;
     else
-        f->high = f->size;
+        f->high = trial->size;
 }
 
 /* No memory is what is looked for; all else ends the search. */
@@ -174,7 +204,7 @@ static void trial_fail(finder_t *f, const pl_error_t *error)
         finder_fail(f, error);
         return;
     }
-    trial_keep(f, false, 0, 0);
+    trial_keep(f, &(size_trial_t){.size = f->size});
     search_go_on(f);
 }
 
@@ -196,21 +226,26 @@ static void finder_named(pl_pass_t *pass, const char *names)
 
 static uint32_t finder_begun(pl_pass_t *pass, uint32_t there)
 {
-    const finder_t *f = (finder_t *)pass;
-    const uint32_t left = (uint32_t)what_of(f)->steps_per_trial - f->sent;
-    return there < left ? there : left;
+    (void)pass;
+    return there;
 }
 
-/* The first step of a size is not timed: memory is taken into use. */
+/* The first step of a size goes alone and is not timed: memory is taken into use. */
+static bool finder_may_fetch(const pl_pass_t *pass)
+{
+    const finder_t *f = (const finder_t *)pass;
+    return f->warm ? !f->ends && !f->stopping : pass->pending == 0;
+}
+
 static void step_answered(void *self, const pl_answer_t *answer)
 {
     finder_t *f = self;
     if (pl_pass_failed(&f->pass, answer))
         return;
-    if (f->steps++ == 0 && what_of(f)->steps_per_trial > 1)
-        f->since = pl_now();
-    else
+    if (f->runs)
         f->samples += (intptr_t)answer->context;
+    f->warm = true;
+    f->ends = f->runs && f->spent + pl_now() - f->since >= TIMING;
     pl_pass_batch_done(&f->pass);
     pl_pass_go_on(&f->pass);
 }
@@ -224,26 +259,73 @@ static uint64_t finder_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch
                                   .batch = batch->batch};
     const pl_how_t how = {.on_answer = step_answered,
                           .context = (void *)(intptr_t)batch->samples};
+    if (f->warm && !f->runs) {
+        f->runs = true;
+        f->since = pl_now();
+    }
     return pl_call_train_batch(pass, pass->strategy, &msg, how, &pass->failure);
+}
+
+/* ---- timings ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median_of(double *value, int64_t count)
+{
+    if (!count)
+        return 0;
+    qsort(value, (size_t)count, sizeof *value, by_size);
+    return (value[(count - 1) / 2] + value[count / 2]) / 2;
+}
+
+/* Nothing is under way: the clock stops, and a timing that is long enough is kept. */
+static void timing_stop(finder_t *f)
+{
+    if (f->runs)
+        f->spent += pl_now() - f->since;
+    f->runs = false;
+    if (f->spent < TIMING)
+        return;
+    f->rate[f->timings++] = (double)f->samples / ((double)f->spent / 1e9);
+    f->spent = f->samples = 0;
+    f->ends = false;
+}
+
+static void trial_end(finder_t *f)
+{
+    const int64_t memory = pl_memory_used();
+    const bool grown = memory > f->peak;
+    f->peak = grown ? memory : f->peak;
+    f->run = pl_pass_call(&f->pass);
+    size_trial_t trial = {.size = f->size,
+                          .memory = grown ? memory : 0,
+                          .rate = median_of(f->rate, f->timings),
+                          .fits = !(grown && is_above_limit(f, memory))};
+    for (int64_t k = 0; k < f->timings; k++)
+        f->rate[k] = fabs(f->rate[k] / trial.rate - 1);
+    trial.noise = 2 * median_of(f->rate, f->timings);
+    trial_keep(f, &trial);
+    trial_report(f);
+    search_go_on(f);
 }
 
 static void finder_rest(pl_pass_t *pass)
 {
     finder_t *f = (finder_t *)pass;
-    if (f->sent < what_of(f)->steps_per_trial) {
+    timing_stop(f);
+    if (f->timings == what_of(f)->steps_per_trial || f->stopping) {
+        trial_end(f);
+    } else if (pass->fetched < pass->batches) {
+        pl_pace_paused(&pass->pace);
+        pl_pass_go_on(pass);
+    } else {
         pass->epoch++;
         pl_pass_begin(pass, pl_pass_call(pass));
-        return;
     }
-    const double seconds = (double)(pl_now() - f->since) / 1e9;
-    const int64_t memory = pl_memory_used();
-    const bool grown = memory > f->peak;
-    f->peak = grown ? memory : f->peak;
-    f->run = pl_pass_call(pass);
-    trial_keep(f, !(grown && is_above_limit(f, memory)),
-               seconds > 0 ? (double)f->samples / seconds : 0, grown ? memory : 0);
-    trial_report(f);
-    search_go_on(f);
 }
 
 static void finder_failed(pl_pass_t *pass)
@@ -275,8 +357,8 @@ static void layout_taken(void *self, const pl_answer_t *answer)
     if (trial_failed(f, answer))
         return;
     f->sent = 0;
-    f->steps = f->samples = 0;
-    f->since = pl_now();
+    f->warm = f->ends = f->runs = false;
+    f->spent = f->samples = f->timings = 0;
     f->pass.epoch = 0;
     pl_call_t *call = f->run;
     f->run = NULL;
@@ -303,7 +385,7 @@ static void trial_begin(finder_t *f)
 {
     pl_error_t err = {0};
     if (is_too_much(f, f->size)) {
-        trial_keep(f, false, 0, 0);
+        trial_keep(f, &(size_trial_t){.size = f->size});
         search_go_on(f);
         return;
     }
@@ -320,6 +402,7 @@ static int finder_start(void *self, pl_call_t *call, const pl_body_t *body,
 {
     static const pl_pass_ops_t ops = {.on_names = finder_named,
                                       .on_begun = finder_begun,
+                                      .may_fetch = finder_may_fetch,
                                       .send = finder_send,
                                       .rest = finder_rest,
                                       .fail = finder_failed,
@@ -339,7 +422,8 @@ static int finder_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     if (f->outcome)
         return pl_fail(err, PL_EBUSY, "it tunes once");
     f->trial = pl_alloc_array((size_t)what_of(f)->max_trials, sizeof *f->trial);
-    f->outcome = f->trial ? pl_outcome_new(err) : NULL;
+    f->rate = pl_alloc_array((size_t)what_of(f)->steps_per_trial, sizeof *f->rate);
+    f->outcome = f->trial && f->rate ? pl_outcome_new(err) : NULL;
     if (!f->outcome)
         return pl_no_memory(err);
     f->began = pl_now();
@@ -364,6 +448,7 @@ static void finder_release(void *self)
     finder_t *f = self;
     pl_object_unref(f->outcome);
     pl_free(f->trial);
+    pl_free(f->rate);
     pl_object_unref(f->job);
 }
 

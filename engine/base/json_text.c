@@ -114,6 +114,22 @@ json_t *pl_json_value(const char *text, size_t length, pl_error_t *err)
     return value;
 }
 
+json_t *pl_json_loose(const char *text, pl_error_t *err)
+{
+    pl_error_t why = {0};
+    size_t length = strlen(text);
+    json_t *value = pl_json_value(text, length, &why);
+    if (!value && why.code != PL_ENOMEM && !pl_utf8_ok(text, length)) {
+        pl_fail(err, PL_EINVAL, "the value is not UTF-8");
+        return NULL;
+    }
+    if (!value && why.code != PL_ENOMEM)
+        value = json_string(text);
+    if (!value)
+        pl_no_memory(err);
+    return value;
+}
+
 /* ---- Writing ---- */
 
 typedef struct writer {

@@ -93,22 +93,6 @@ pl_options_t *pl_options_load(const char *path, pl_error_t *err)
 
 /* ---- One key ---- */
 
-static json_t *parse_value(const char *text, pl_error_t *err)
-{
-    pl_error_t why = {0};
-    size_t length = strlen(text);
-    json_t *value = pl_json_value(text, length, &why);
-    if (!value && why.code != PL_ENOMEM && !pl_utf8_ok(text, length)) {
-        pl_fail(err, PL_EINVAL, "the value is not UTF-8");
-        return NULL;
-    }
-    if (!value && why.code != PL_ENOMEM)
-        value = json_string(text);
-    if (!value)
-        pl_no_memory(err);
-    return value;
-}
-
 /* The changed copy: root and the keys that were set; the rest stays o's. */
 static int changed(const pl_options_t *o, const char *key, json_t *value,
                    pl_options_t *copy, pl_error_t *err)
@@ -129,7 +113,7 @@ int pl_options_set(pl_options_t *o, const char *key, const char *value, pl_error
 {
     if (!pl_utf8_ok(key, strlen(key)))
         return pl_fail(err, PL_EINVAL, "the key is not UTF-8");
-    json_t *parsed = parse_value(value, err);
+    json_t *parsed = pl_json_loose(value, err);
     if (!parsed)
         return err ? err->code : PL_EINVAL;
     pl_options_t copy, old = *o;

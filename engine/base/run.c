@@ -116,6 +116,9 @@ const pl_option_t pl_module_table[] = {
     PL_TEXT(pl_module_options_t, init_from, "\"\"", NULL,
             "weights to start a fit from: a .safetensors file, a checkpoint or a run "
             "directory"),
+    PL_BOOL(pl_module_options_t, init_strict, "true",
+            "whether all of those must fit; false: tensors that are missing or have "
+            "another shape keep their first values, and are listed"),
     PL_OPTIONS_END,
 };
 

@@ -87,6 +87,7 @@ extern const pl_option_t pl_data_table[];
 /* "module", apart from the module's own options. */
 typedef struct pl_module_options {
     const char *init_from;                        /* weights to start from  ["": fresh] */
+    bool init_strict;                             /* all of them, or what fits */
 } pl_module_options_t;
 
 extern const pl_option_t pl_module_table[];

@@ -113,9 +113,11 @@ static void text_came(predict_t *predict, const pl_progress_t *now)
 
 static int write_answers(predict_t *predict, const pl_result_t *result, pl_error_t *err)
 {
-    if (result->output_count == 0)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "the module put out nothing to predict: it needs pl_output()");
+    if (result->output_count == 0) {
+        cli_note("no answers are left to write here: a callback, such as "
+                 "prediction_writer, has taken them");
+        return PL_OK;
+    }
     const pl_result_tensor_t *output = &result->output[0];
     if (wants_array(arguments_of(predict)))
         return cli_answers_npy(arguments_of(predict)->output, output, err);

@@ -106,7 +106,8 @@ static void show_size(const cli_tune_t *arguments, const json_t *trials,
     show_sizes(trials);
     if (pl_result_metric(result, "batch_size", &largest)
         && pl_result_metric(result, "quickest_batch_size", &quickest))
-        cli_print("batches of %.0f samples fit, those of %.0f are the quickest:\n"
+        cli_print("batches of %.0f samples fit; %.0f is the smallest that is as quick as "
+                  "any:\n"
                   "  %s fit %s --set data.batch_size=%.0f\n",
                   largest, quickest, cli_program(), arguments->run, quickest);
     else
