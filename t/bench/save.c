@@ -304,8 +304,8 @@ static void resume_report(const char *self, int rounds, bool cold)
     }
     report(cold ? "exec to first step from 500 MB, cold"
                 : "exec to first step from 500 MB, warm",
-           "ms", 1e3 * bench_median(ours, rounds), "dd", 1e3 * bench_median(theirs, rounds),
-           1 / 1.5);
+           "ms", 1e3 * bench_median(ours, rounds), "dd",
+           1e3 * bench_median(theirs, rounds), 1 / 1.5);
 }
 
 static void save_report(void)
