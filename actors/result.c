@@ -10,35 +10,6 @@
 #include "base/error.h"
 #include "tensor/graph.h"
 
-/* A program gets float32 whatever the run computed in; NULL: out of memory. */
-static const float *narrow(const pl_output_t *tensor)
-{
-    const int64_t count = pl_elements(tensor->shape);
-    float *data = pl_alloc_array((size_t)count, sizeof *data);
-    for (int64_t i = 0; i < count && data; i++)
-        data[i] = (float)tensor->wide[i];
-    return data;
-}
-
-static bool tensors_view(const pl_output_t *tensor, int count, pl_result_tensor_t *view)
-{
-    bool whole = true;
-    for (int k = 0; k < count; k++) {
-        view[k] = (pl_result_tensor_t){tensor[k].name, tensor[k].shape, tensor[k].data};
-        if (tensor[k].dtype == PL_F64)
-            whole = (view[k].data = narrow(&tensor[k])) && whole;
-    }
-    return whole;
-}
-
-static void tensors_release(const pl_output_t *tensor, int count,
-                            const pl_result_tensor_t *view)
-{
-    for (int k = 0; k < count; k++)
-        if (tensor[k].dtype == PL_F64)
-            pl_free((void *)view[k].data);
-}
-
 /* A result may lack it when memory is out. */
 static void note_text(char **into, const char *text)
 {
@@ -107,9 +78,10 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
     }
     bool whole = view != NULL;
     if (view && weights)
-        whole = tensors_view(o->weights->tensor, result.weight_count = weights, view);
+        whole = pl_tensors_view(o->weights->tensor, result.weight_count = weights, view);
     if (view && outputs)
-        tensors_view(o->outputs->output, result.output_count = outputs, view + weights);
+        pl_tensors_view(o->outputs->output, result.output_count = outputs,
+                        view + weights);
     result.weight = view;
     result.output = view ? view + weights : NULL;
     if (!whole) {
@@ -120,7 +92,7 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
     }
     on_done(trainer, &result, user);
     if (view && weights)
-        tensors_release(o->weights->tensor, weights, view);
+        pl_tensors_release(o->weights->tensor, weights, view);
     pl_free(view);
 }
 

@@ -418,6 +418,17 @@ static void weights_read(void *self, const pl_answer_t *answer)
         worker_fail(w, &err);
 }
 
+static void begin_afresh(worker_t *w)
+{
+    pl_error_t err = {0};
+    const pl_read_weights_t msg = {.path = weights_path(w)};
+    const pl_how_t how = {.on_answer = weights_read};
+    if (msg.path)
+        worker_sent(w, pl_call_read_weights(w, w->writer, &msg, how, &err), &err);
+    else
+        find_layout(w);
+}
+
 /* ---- a checkpoint to go on from ---- */
 
 static void checkpoint_found(void *self, const pl_answer_t *answer)
@@ -432,7 +443,10 @@ static void checkpoint_found(void *self, const pl_answer_t *answer)
         return;
     }
     w->weights = pl_object_ref(found->weights);
-    find_layout(w);
+    if (w->weights)
+        find_layout(w);
+    else
+        begin_afresh(w);
 }
 
 static void find_checkpoint(worker_t *w)
@@ -476,17 +490,10 @@ static int spawn_parts(worker_t *w, pl_error_t *err)
 
 static void worker_begin(worker_t *w)
 {
-    pl_error_t err = {0};
-    pl_read_weights_t msg = {.path = weights_path(w)};
-    if (msg.path)
-        worker_sent(w,
-                    pl_call_read_weights(w, w->writer, &msg,
-                                         (pl_how_t){.on_answer = weights_read}, &err),
-                    &err);
-    else if (w->job->resumes)
+    if (w->job->resumes)
         find_checkpoint(w);
     else
-        find_layout(w);
+        begin_afresh(w);
 }
 
 static void peak_measured(void *self, const pl_answer_t *answer)

@@ -552,7 +552,11 @@ static void loops_count_on_where_they_were(void)
     ok(run_whole(run_file(&whole, "counts"), "last") == 0, "and to the end");
     json_t *again = counts_of(run_dir, "last");
     ok(json_equal(end, again), "they come to the same");
-    json_decref(end), json_decref(then), json_decref(again);
+    snprintf(middle, sizeof middle, "%s/checkpoints/epoch=1-step=8", run_dir);
+    ok(run_whole(run_file(&whole, "counts"), middle) == 0, "from the end of an epoch");
+    json_t *third = counts_of(run_dir, "last");
+    ok(json_equal(end, third), "as well: nothing is validated before it goes on");
+    json_decref(end), json_decref(then), json_decref(again), json_decref(third);
 }
 
 /* ---- what may change ---- */
@@ -600,6 +604,32 @@ static void a_run_may_be_made_longer_but_not_another(void)
     other = changed("\"decay\": 0.9", "\"decay\": 0.8");
     ok(run_whole(run_file(&other, "longer"), "last") == 1, "nor is another average");
     ok(child_said("\"averaging.decay\" was 0.9 and is 0.8"), "which is named as well");
+}
+
+/* What module.init_from names is where a run begins, not where it goes on. */
+static void a_run_begun_with_weights_of_another_goes_on(void)
+{
+    char one[PATH], two[PATH];
+    run_whole(run_file(&subjects[0], "given"), "");
+    newest_of("given", one);
+    char module[PATH + 64];
+    snprintf(module, sizeof module, "\"mlp\", \"init_from\": \"%s/model.safetensors\"",
+             one);
+    subject_t whole = changed("\"mlp\"", module);
+    run_whole(run_file(&whole, "taken"), "");
+    newest_of("taken", one);
+    static char text[2048];
+    snprintf(text, sizeof text, "%s", whole.text);
+    char *epochs = strstr(text, "\"max_epochs\": 5");
+    epochs[strlen("\"max_epochs\": ")] = '2';
+    subject_t part = {"part", text};
+    ok(run_whole(run_file(&part, "parts"), "last") == 0 && child_said("begins afresh"),
+       "a run begins with weights of another");
+    whole = changed("\"mlp\"", module);
+    ok(run_whole(run_file(&whole, "parts"), "last") == 0, "and is made longer");
+    newest_of("parts", two);
+    is_text(two, "parts/0001", "from its own checkpoint");
+    ok(same_file(one, two, "model.safetensors"), "to the same end");
 }
 
 static const char *text_in(const json_t *object, const char *key)
@@ -684,6 +714,7 @@ int main(int argc, char **argv)
     run(every_checkpoint_leads_to_the_same_end);
     run(loops_count_on_where_they_were);
     run(a_run_may_be_made_longer_but_not_another);
+    run(a_run_begun_with_weights_of_another_goes_on);
     run(a_run_knows_which_runs_it_goes_on_from);
     run(a_module_that_was_changed_is_noticed);
     run(without_a_checkpoint_a_run_begins_afresh);

@@ -1,4 +1,5 @@
 /* run_loggers.c - tests of loggers in whole runs: which files a run writes */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,8 +45,11 @@ static int steps_tensors(void *self, const pl_record_t *record,
                          const pl_result_tensor_t *tensor, int count, pl_error_t *err)
 {
     (void)err;
-    fprintf(((steps_t *)self)->file, "tensors %d %s\n", (int)record->global_step,
-            count ? tensor[0].name : "");
+    bool small = count > 0;
+    for (int64_t k = 0; small && k < tensor[0].shape.dim[0]; k++)
+        small = fabsf(tensor[0].data[k]) < 1;
+    fprintf(((steps_t *)self)->file, "tensors %d %s%s\n", (int)record->global_step,
+            count ? tensor[0].name : "", small ? ", small" : "");
     return PL_OK;
 }
 
@@ -100,6 +104,12 @@ static void all_that_are_listed_are_written_and_no_other(void)
     is_int(lines_of(result, "steps.txt", "at "), lines, "in both, with its options");
     is_int(lines_of(result, "steps.txt", "end ok"), 1, "it is told how the run ended");
     is_int(lines_of(result, "steps.txt", "tensors 3 fc"), 1, "and sees the tensors once");
+    rig_free(&rig);
+    rig = rig_new(.trainer = THREE ", \"precision\": \"64-true\"",
+                  .loggers = "[\"steps\"]");
+    result = rig_fit(rig);
+    is_int(lines_of(result, "steps.txt", "tensors 3 fc1.weight, small"), 1,
+           "as float32, whatever the run computes in");
     rig_free(&rig);
     rig = rig_new(.trainer = THREE, .loggers = "[\"steps\"]");
     result = rig_fit(rig);

@@ -52,14 +52,14 @@ static int weights_write(recorder_t *recorder, const pl_logged_t *logged, pl_err
     pl_result_tensor_t *tensor = pl_alloc_array((size_t)weights->count, sizeof *tensor);
     if (!tensor)
         return pl_no_memory(err);
-    int count = 0;
-    for (int k = 0; k < weights->count; k++)
-        if (weights->tensor[k].region <= PL_REGION_STATE)
-            tensor[count++] = (pl_result_tensor_t){weights->tensor[k].name,
-                                                   weights->tensor[k].shape,
-                                                   weights->tensor[k].data};
-    int code = ops_of(recorder)->tensors(recorder->part->part.self, &logged->record,
-                                         tensor, count, err);
+    int count = 0;                                          /* the module's come first */
+    while (count < weights->count && weights->tensor[count].region <= PL_REGION_STATE)
+        count++;
+    int code = pl_tensors_view(weights->tensor, count, tensor)
+                   ? ops_of(recorder)->tensors(recorder->part->part.self, &logged->record,
+                                               tensor, count, err)
+                   : pl_no_memory(err);
+    pl_tensors_release(weights->tensor, count, tensor);
     pl_free(tensor);
     return code;
 }

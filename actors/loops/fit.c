@@ -435,7 +435,8 @@ static void fit_try(pl_fit_t *fit)
                                .most = most < 0 || most > UINT32_MAX ? 0
                                                                      : (uint32_t)most};
     pl_error_t err = {0};
-    if (!most || pl_is_nobody(fit->evaluate) || fit->resumes || fit_is_over(fit)) {
+    const bool goes_on = fit->resumes || fit->global_step > 0;
+    if (!most || pl_is_nobody(fit->evaluate) || goes_on || fit_is_over(fit)) {
         fit_next(fit);
         return;
     }

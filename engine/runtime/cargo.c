@@ -292,6 +292,35 @@ const pl_output_t *pl_weights_find(const pl_weights_t *weights, pl_region_t regi
     return NULL;
 }
 
+/* A program gets float32 whatever the run computed in; NULL: out of memory. */
+static const float *narrow(const pl_output_t *tensor)
+{
+    const int64_t count = pl_elements(tensor->shape);
+    float *data = pl_alloc_array((size_t)count, sizeof *data);
+    for (int64_t i = 0; i < count && data; i++)
+        data[i] = (float)tensor->wide[i];
+    return data;
+}
+
+bool pl_tensors_view(const pl_output_t *tensor, int count, pl_result_tensor_t *view)
+{
+    bool whole = true;
+    for (int k = 0; k < count; k++) {
+        view[k] = (pl_result_tensor_t){tensor[k].name, tensor[k].shape, tensor[k].data};
+        if (tensor[k].dtype == PL_F64)
+            whole = (view[k].data = narrow(&tensor[k])) && whole;
+    }
+    return whole;
+}
+
+void pl_tensors_release(const pl_output_t *tensor, int count,
+                        const pl_result_tensor_t *view)
+{
+    for (int k = 0; k < count; k++)
+        if (tensor[k].dtype == PL_F64)
+            pl_free((void *)view[k].data);
+}
+
 static void holder_release(pl_object_t *object)
 {
     pl_graph_free(((pl_graph_holder_t *)object)->graph);

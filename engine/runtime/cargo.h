@@ -198,6 +198,14 @@ PL_API int pl_weights_lend(pl_weights_t *weights, pl_region_t region, const char
 PL_API const pl_output_t *pl_weights_find(const pl_weights_t *weights, pl_region_t region,
                                           const char *name, int near);
 
+/* Tensors as those outside see them, in view [count]; those of PL_F64 are copied to
+ * float32, and what could not be, for want of memory, has no data: then false.  A view is
+ * to be released. */
+PL_API bool pl_tensors_view(const pl_output_t *tensor, int count,
+                            pl_result_tensor_t *view);
+PL_API void pl_tensors_release(const pl_output_t *tensor, int count,
+                               const pl_result_tensor_t *view);
+
 /* A graph on its way to be compiled. */
 typedef struct pl_graph_holder {
     pl_object_t object;
