@@ -745,11 +745,8 @@ int main(int argc, char **argv)
     run(every_checkpoint_leads_to_the_same_end);
     run(loops_count_on_where_they_were);
     run(a_run_may_be_made_longer_but_not_another);
-<<<<<<< HEAD
     run(a_run_begun_with_weights_of_another_goes_on);
-=======
     run(a_resume_that_is_refused_changes_nothing);
->>>>>>> mend-d
     run(a_run_knows_which_runs_it_goes_on_from);
     run(a_module_that_was_changed_is_noticed);
     run(without_a_checkpoint_a_run_begins_afresh);
