@@ -72,7 +72,8 @@ int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
     resume->manifest = pl_json_read(text, strlen(text), found->path, err);
     if (!resume->manifest)
         return err->code;
-    if (*found->run_dir && !(resume->run_dir = pl_strdup(found->run_dir)))
+    if (!(resume->path = pl_strdup(found->path))
+        || (*found->run_dir && !(resume->run_dir = pl_strdup(found->run_dir))))
         return pl_no_memory(err);
     int code = same_check(resume->manifest, job, found->path, err);
     if (code == PL_OK && job->back)
@@ -101,5 +102,6 @@ char *pl_resume_state(const pl_resume_t *resume, const char *part, pl_error_t *e
 void pl_resume_release(pl_resume_t *resume)
 {
     json_decref(resume->manifest);
+    pl_free(resume->path);
     pl_free(resume->run_dir);
 }

@@ -9,6 +9,7 @@
 /* All zero: the run begins afresh. */
 typedef struct pl_resume {
     json_t *manifest;
+    char *path;                                 /* of the checkpoint */
     char *run_dir;                              /* that it goes on in  [one of its own] */
 } pl_resume_t;
 

@@ -254,6 +254,22 @@ static void worker_go(worker_t *w)
 
 /* ---- the run's folder ---- */
 
+static void checkpoint_finished(void *self, const pl_answer_t *answer)
+{
+    if (!worker_failed(self, answer))
+        worker_go(self);
+}
+
+/* Only now that the run is known to go on from it, and nobody else writes there. */
+static void finish_checkpoint(worker_t *w)
+{
+    pl_error_t err = {0};
+    const pl_finish_checkpoint_t msg = {.path = w->resume.path,
+                                        .run_dir = w->resume.run_dir};
+    const pl_how_t how = {.on_answer = checkpoint_finished};
+    worker_sent(w, pl_call_finish_checkpoint(w, w->keeper, &msg, how, &err), &err);
+}
+
 static void run_dir_made(void *self, const pl_answer_t *answer)
 {
     worker_t *w = self;
@@ -270,7 +286,10 @@ static void run_dir_made(void *self, const pl_answer_t *answer)
         worker_fail(w, &err);
         return;
     }
-    worker_go(w);
+    if (w->resume.run_dir)
+        finish_checkpoint(w);
+    else
+        worker_go(w);
 }
 
 static void make_run_dir(worker_t *w)

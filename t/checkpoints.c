@@ -1,5 +1,7 @@
 /* checkpoints.c - tests of checkpoints on disk: engine/formats/checkpoint*.c, and of the
  * actors that write and find them: actors/connectors/checkpoint*.c */
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -7,6 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "actors/connectors/checkpoint.h"
@@ -22,6 +25,52 @@
 static pl_address_t keeper, checkpoint;
 static asked_t keeper_life, checkpoint_life;
 static char run_dir[PATH_MAX - 200];
+
+/* ---- a disk that fails ---- */
+
+static bool unreadable;                         /* nothing can be read back */
+static const char *unsynced;                    /* what a path ends with  [NULL: none] */
+static char trace[256];                         /* s a folder is synced, r another name */
+
+static void trace_add(char what, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    size_t at = strlen(trace);
+    if (slash)
+        snprintf(trace + at, sizeof trace - at, "%c:%.5s ", what, slash + 1);
+}
+
+int fsync(int fd)
+{
+    char link[64], path[PATH_MAX] = "";
+    struct stat what;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, path, sizeof path - 1) < 0 || fstat(fd, &what) != 0)
+        return -1;
+    if (S_ISDIR(what.st_mode))
+        trace_add('s', path);
+    const size_t length = strlen(path), end = unsynced ? strlen(unsynced) : 0;
+    if (end && length > end && !strcmp(path + length - end, unsynced)) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
+
+int rename(const char *from, const char *to)
+{
+    trace_add('r', to);
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+ssize_t pread(int fd, void *into, size_t size, off_t from)
+{
+    if (unreadable) {
+        errno = EIO;
+        return -1;
+    }
+    return syscall(SYS_pread64, fd, into, size, from);
+}
 
 /* ---- the rig ---- */
 
@@ -308,6 +357,95 @@ static void a_disk_that_is_full_costs_that_checkpoint_alone(void)
     queen_close();
 }
 
+static json_int_t serial_of(const char *name)
+{
+    json_t *manifest = pl_checkpoint_manifest(path_of(name), NULL);
+    json_int_t serial = json_integer_value(json_object_get(manifest, "serial"));
+    json_decref(manifest);
+    return serial;
+}
+
+static void a_folder_is_synced_before_and_after_it_gets_its_name(void)
+{
+    char expected[64], pid[16];
+    snprintf(pid, sizeof pid, "%02ld", (long)getpid());
+    snprintf(expected, sizeof expected, "s:.a.%.2s r:a s:check ", pid);
+    start_in("order");
+    trace[0] = '\0';
+    ok(save(1, "a", ""), "it is saved");
+    ok(strlen(trace) > strlen(expected)
+           && !strcmp(trace + strlen(trace) - strlen(expected), expected),
+       "the folder is, then it is named, then the one around it");
+    unsynced = "/checkpoints";
+    ok(!save(2, "b", "a"), "one whose name the disk did not take is not");
+    ok(is_there("a") && !is_there("b"), "nor is it there, and the older one stays");
+    ok(!save(3, "a", ""), "the same under a name that is used again");
+    is_int(serial_of("a"), 1, "which is still that of the one before");
+    unsynced = NULL;
+    ok(save(4, "b", "a"), "the next one is");
+    ok(!is_there("a") && is_there("b"), "and what was to go before goes");
+    is_int(files_in(path_of("")), 1, "nothing half is left");
+    queen_close();
+}
+
+static void what_cannot_be_read_back_takes_nobodys_place(void)
+{
+    start_in("unread");
+    save(1, "a\nlast", "");
+    unreadable = true;
+    ok(!save(2, "last", ""), "under a name that is used again it is not saved");
+    ok(!save(3, "b", "a"), "nor in the place of an older one");
+    unreadable = false;
+    is_int(serial_of("last"), 1, "the name is that of the one before");
+    ok(is_there("a") && !is_there("b"), "and the older one stays");
+    is_int(files_in(path_of("")), 2, "nothing half is left");
+    queen_close();
+}
+
+/* ---- what a run that was killed had begun ---- */
+
+static int finish(const char *name)
+{
+    const pl_finish_checkpoint_t fields = {.path = path_of(name), .run_dir = run_dir};
+    return queen_call(keeper, PL_MESSAGE_finish_checkpoint, &fields)->error.code;
+}
+
+/* As if it had been killed before it gave the second name and removed the first. */
+static void what_had_begun_is_finished_for_the_newest_alone(void)
+{
+    char refused[1024], before[PATH_MAX];
+    start_in("begun");
+    save(1, "a", "");
+    save(2, "b\nlast", "a");
+    snprintf(before, sizeof before, "%s", path_of("a"));
+    rename(path_of("last"), before);
+    is_text(found_name(refused), "a", "found among those of the same state");
+    ok(is_there("a") && !is_there("last"), "to find changes nothing");
+    save(3, "c", "");
+    is_int(finish("b"), PL_OK, "of an older one");
+    ok(is_there("a") && !is_there("last"), "nothing is made or removed");
+    pl_checkpoint_remove(path_of("c"), NULL);
+    is_int(finish("b"), PL_OK, "of the newest");
+    ok(!is_there("a") && is_there("last"), "what is not there is made, and what is to go "
+                                           "goes");
+    is_int(serial_of("last"), 2, "of the same state");
+    queen_close();
+}
+
+static void a_name_that_leads_elsewhere_is_refused(void)
+{
+    start_in("elsewhere");
+    save(1, "a", "");
+    mkdir(path_of("../other"), 0777);
+    ok(!save(2, "c\n../evil", ""), "to be written");
+    ok(!is_there("../evil") && !is_there("c"), "nothing is");
+    ok(save(3, "b", "../other"), "to be removed");
+    ok(is_there("../other"), "it stays");
+    is_int(finish("b"), PL_OK, "nor by who goes on");
+    ok(is_there("../other"), "it stays");
+    queen_close();
+}
+
 static void what_a_killed_writer_left_is_cleared_away(void)
 {
     char refused[1024];
@@ -383,6 +521,10 @@ int main(void)
     run(damage_is_refused_by_name_and_the_previous_one_taken);
     run(a_named_one_that_is_damaged_is_an_error);
     run(a_disk_that_is_full_costs_that_checkpoint_alone);
+    run(a_folder_is_synced_before_and_after_it_gets_its_name);
+    run(what_cannot_be_read_back_takes_nobodys_place);
+    run(what_had_begun_is_finished_for_the_newest_alone);
+    run(a_name_that_leads_elsewhere_is_refused);
     run(what_a_killed_writer_left_is_cleared_away);
     run(keys_that_change_the_arithmetic_must_agree);
     run(every_call_ends_whichever_allocation_fails);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -602,6 +603,36 @@ static void a_run_may_be_made_longer_but_not_another(void)
     ok(child_said("\"averaging.decay\" was 0.9 and is 0.8"), "which is named as well");
 }
 
+/* From an older checkpoint than "last", which stays the one that it was. */
+static bool is_refused(const char *file, const char *run_dir, const char *older,
+                       const char *why)
+{
+    json_t *before = manifest_of(run_dir, "last");
+    bool refused = run_whole(file, older) == 1 && child_said(why);
+    json_t *after = manifest_of(run_dir, "last");
+    bool same = before && json_equal(before, after);
+    json_decref(before), json_decref(after);
+    return refused && same;
+}
+
+static void a_resume_that_is_refused_changes_nothing(void)
+{
+    char run_dir[PATH], older[2 * PATH];
+    subject_t whole = all_kept("\"max_epochs\": 2");
+    const char *file = run_file(&whole, "refused");
+    run_whole(file, "");
+    newest_of("refused", run_dir);
+    snprintf(older, sizeof older, "%s/checkpoints/epoch=0-step=2", run_dir);
+    int held = open(run_dir, O_RDONLY | O_DIRECTORY);
+    flock(held, LOCK_EX);
+    ok(is_refused(file, run_dir, older, "is training in this directory"),
+       "by who trains there");
+    close(held);
+    subject_t other = all_kept("\"max_epochs\": 2, \"seed\": 4");
+    ok(is_refused(run_file(&other, "refused"), run_dir, older, "\"trainer.seed\" was"),
+       "by what has changed");
+}
+
 static const char *text_in(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
@@ -684,6 +715,7 @@ int main(int argc, char **argv)
     run(every_checkpoint_leads_to_the_same_end);
     run(loops_count_on_where_they_were);
     run(a_run_may_be_made_longer_but_not_another);
+    run(a_resume_that_is_refused_changes_nothing);
     run(a_run_knows_which_runs_it_goes_on_from);
     run(a_module_that_was_changed_is_noticed);
     run(without_a_checkpoint_a_run_begins_afresh);

@@ -1,7 +1,7 @@
 /* checkpoint_io.c - writes, finds and removes checkpoints, on a thread of its own
  *
  * Training goes on meanwhile: what is written was copied before.  Older ones are removed
- * only once the new one was read back. */
+ * only once the new one was read back; finding changes nothing. */
 #include "actors/connectors/checkpoint_io.h"
 
 #include <errno.h>
@@ -63,35 +63,40 @@ static int file_link(const pl_checkpoint_t *checkpoint, const char *from,
     return code;
 }
 
-static int one_write(const char *path, const char *same_as, const pl_weights_t *weights,
-                     json_t *manifest, pl_error_t *err)
+/* What is left of it is to be settled or taken back. */
+static int one_write(pl_checkpoint_t *checkpoint, const char *path, const char *same_as,
+                     const pl_weights_t *weights, json_t *manifest, pl_error_t *err)
 {
-    pl_checkpoint_t checkpoint;
-    int code = pl_checkpoint_begin(&checkpoint, path, err);
+    int code = pl_checkpoint_begin(checkpoint, path, err);
     if (code != PL_OK)
         return code;
     if (same_as) {
-        code = file_link(&checkpoint, same_as, PL_CHECKPOINT_MODEL, err);
+        code = file_link(checkpoint, same_as, PL_CHECKPOINT_MODEL, err);
         if (code == PL_OK)
-            code = file_link(&checkpoint, same_as, PL_CHECKPOINT_OPTIMIZER, err);
+            code = file_link(checkpoint, same_as, PL_CHECKPOINT_OPTIMIZER, err);
     } else {
-        code = file_write(&checkpoint, weights, PL_WEIGHTS_MODULE, manifest, err);
+        code = file_write(checkpoint, weights, PL_WEIGHTS_MODULE, manifest, err);
         if (code == PL_OK)
-            code = file_write(&checkpoint, weights, PL_WEIGHTS_OPTIMIZER, manifest, err);
+            code = file_write(checkpoint, weights, PL_WEIGHTS_OPTIMIZER, manifest, err);
     }
     if (code == PL_OK)
-        return pl_checkpoint_commit(&checkpoint, manifest, err);
-    pl_checkpoint_abandon(&checkpoint);
+        return pl_checkpoint_commit(checkpoint, manifest, err);
+    pl_checkpoint_abandon(checkpoint);
     return code;
 }
 
 /* "FOLDER/NAME" of the first name of a list, one a line, which then begins with the
- * next; NULL at its end, or with an error. */
+ * next; NULL at its end, or with an error: PL_EFORMAT for what lies elsewhere. */
 static char *path_next(const char *folder, const char **names, pl_error_t *err)
 {
     size_t length = strcspn(*names, "\n");
     if (!length)
         return NULL;
+    if (**names == '.' || memchr(*names, '/', length)) {
+        pl_fail(err, PL_EFORMAT, "%s: \"%.*s\" is no name of a checkpoint", folder,
+                (int)length, *names);
+        return NULL;
+    }
     char *path = pl_text("%s/%.*s", folder, (int)length, *names);
     *names += length + ((*names)[length] == '\n');
     if (!path)
@@ -99,68 +104,105 @@ static char *path_next(const char *folder, const char **names, pl_error_t *err)
     return path;
 }
 
-static int all_write(const pl_write_checkpoint_t *wanted, char **first_p, pl_error_t *err)
+/* Those that were written, by the order of their names. */
+typedef struct written {
+    pl_checkpoint_t *at;
+    int count, room;
+} written_t;
+
+static void written_end(written_t *all, void (*end)(pl_checkpoint_t *checkpoint))
 {
-    const char *names = wanted->names, *text = wanted->manifest;
-    json_t *manifest = pl_json_read(text, strlen(text), "manifest", err);
-    int code = manifest ? PL_OK : err->code;
-    char *path;
-    while (code == PL_OK && (path = path_next(wanted->folder, &names, err))) {
-        code = one_write(path, *first_p, (const pl_weights_t *)wanted->weights, manifest,
-                         err);
-        if (code != PL_OK || *first_p)
-            pl_free(path);
-        else
-            *first_p = path;
-    }
-    json_decref(manifest);
+    for (int k = 0; k < all->count; k++)
+        end(&all->at[k]);
+    pl_free(all->at);
+}
+
+static bool written_replaced(const written_t *all)
+{
+    for (int k = 0; k < all->count; k++)
+        if (all->at[k].replaced)
+            return true;
+    return false;
+}
+
+static int next_write(written_t *all, const char *path, const pl_weights_t *weights,
+                      json_t *manifest, pl_error_t *err)
+{
+    if (PL_GROW(all->at, all->count, all->room) != PL_OK)
+        return pl_no_memory(err);
+    int code = one_write(&all->at[all->count], path, all->count ? all->at[0].path : NULL,
+                         weights, manifest, err);
+    all->count += code == PL_OK;
     return code;
 }
 
-/* What cannot be removed takes room, no more. */
-static void older_remove(void *self, const pl_write_checkpoint_t *wanted,
-                         const char *first)
+static int all_write(const pl_write_checkpoint_t *wanted, written_t *all, pl_error_t *err)
 {
-    const char *names = wanted->drop;
+    const char *names = wanted->names, *text = wanted->manifest;
+    pl_error_t failure = {0};
+    json_t *manifest = pl_json_read(text, strlen(text), "manifest", err);
+    int code = manifest ? PL_OK : err->code;
     char *path;
-    pl_error_t err = {0};
-    if (!*names)
-        return;
-    if (pl_checkpoint_verify(first, &err) != PL_OK) {
-        pl_log_line(PL_LOG_ERROR, pl_actor_rank(self), pl_actor_name(self),
-                    "a checkpoint cannot be read back, so that older ones are kept: %s",
-                    err.text);
-        return;
-    }
-    while ((path = path_next(wanted->folder, &names, &err))) {
-        if (pl_checkpoint_remove(path, &err) != PL_OK)
-            pl_log_line(PL_LOG_WARNING, pl_actor_rank(self), pl_actor_name(self), "%s",
-                        err.text);
+    while (code == PL_OK && (path = path_next(wanted->folder, &names, &failure))) {
+        code = next_write(all, path, (const pl_weights_t *)wanted->weights, manifest,
+                          err);
         pl_free(path);
     }
+    json_decref(manifest);
+    return code == PL_OK && failure.code ? pl_fail(err, failure.code, "%s", failure.text)
+                                         : code;
 }
 
+/* What cannot be removed takes room, no more. */
+static void older_remove(void *self, const char *folder, const char *names)
+{
+    char *path;
+    pl_error_t err = {0};
+    while (!err.code && (path = path_next(folder, &names, &err))) {
+        pl_checkpoint_remove(path, &err);
+        pl_free(path);
+    }
+    if (err.code)
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(self), pl_actor_name(self),
+                    "older checkpoints are left: %s", err.text);
+}
+
+/* It is read back before anything that it takes the place of goes. */
 static int io_on_write(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     const pl_write_checkpoint_t *wanted = &body->write_checkpoint;
     io_t *io = self;
-    char *first = NULL;
+    written_t all = {0};
     if (!io->cleaned)
         pl_checkpoint_clean(wanted->folder);
     io->cleaned = true;
-    int code = all_write(wanted, &first, err);
-    if (code == PL_OK) {
-        pl_progress_write_checkpoint(call,
-                                     &(pl_write_checkpoint_progress_t){.path = first});
-        older_remove(self, wanted, first);
-        code = pl_reply_write_checkpoint(call, &(pl_write_checkpoint_reply_t){0});
-    }
-    pl_free(first);
-    return code;
+    int code = all_write(wanted, &all, err);
+    if (code == PL_OK && (*wanted->drop || written_replaced(&all)))
+        code = pl_checkpoint_verify(all.at[0].path, err);
+    if (code == PL_OK)
+        pl_progress_write_checkpoint(call, &(pl_write_checkpoint_progress_t){
+                                               .path = all.at[0].path});
+    written_end(&all, code == PL_OK ? pl_checkpoint_settle : pl_checkpoint_take_back);
+    if (code != PL_OK)
+        return code;
+    older_remove(self, wanted->folder, wanted->drop);
+    return pl_reply_write_checkpoint(call, &(pl_write_checkpoint_reply_t){0});
 }
 
-/* ---- finding ---- */
+/* ---- what a run that was killed while it saved had begun ---- */
+
+static bool is_newest(const char *run_dir, json_int_t serial, pl_error_t *err)
+{
+    pl_candidates_t all;
+    bool newest = true;
+    if (pl_candidates_list(&all, run_dir, err) != PL_OK)
+        return false;
+    for (int k = 0; k < all.count; k++)
+        newest = newest && (!all.at[k].manifest || all.at[k].serial <= serial);
+    pl_candidates_release(&all);
+    return newest;
+}
 
 static bool has_serial(const char *path, json_int_t serial)
 {
@@ -171,40 +213,55 @@ static bool has_serial(const char *path, json_int_t serial)
     return same;
 }
 
+static const char *text_of(const json_t *manifest, const char *key)
+{
+    const char *text = json_string_value(json_object_get(manifest, key));
+    return text ? text : "";
+}
+
+/* The same under its other names; it was just read and is whole. */
 static int names_complete(const char *folder, const char *found, json_t *manifest,
                           pl_error_t *err)
 {
     json_int_t serial = json_integer_value(json_object_get(manifest, "serial"));
-    const char *names = json_string_value(json_object_get(manifest, "names"));
+    const char *names = text_of(manifest, "names");
+    pl_checkpoint_t other;
     int code = PL_OK;
     char *path;
-    while (names && code == PL_OK && (path = path_next(folder, &names, err))) {
-        if (!has_serial(path, serial))
-            code = one_write(path, found, NULL, manifest, err);
+    while (code == PL_OK && (path = path_next(folder, &names, err))) {
+        if (!has_serial(path, serial)
+            && (code = one_write(&other, path, found, NULL, manifest, err)) == PL_OK)
+            pl_checkpoint_settle(&other);
         pl_free(path);
     }
-    return code;
+    return code == PL_OK && err->code ? err->code : code;
 }
 
-/* A run that was killed while it saved: what it had begun is done, so that the state that
- * the callbacks kept in it holds.  The checkpoint was just read and is whole. */
-static int found_complete(const pl_found_t *found, pl_error_t *err)
+/* So that the state that the callbacks kept in it holds. */
+static int io_on_finish(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
 {
-    char *folder = pl_text("%s/" PL_CHECKPOINTS_FOLDER, found->run_dir), *path;
-    json_t *manifest = pl_json_read(found->manifest, strlen(found->manifest), "manifest",
-                                    err);
-    int code = folder && manifest ? PL_OK : pl_no_memory(err);
-    if (code == PL_OK)
-        code = names_complete(folder, found->path, manifest, err);
-    const char *drop = json_string_value(json_object_get(manifest, "drop"));
-    while (drop && code == PL_OK && (path = path_next(folder, &drop, err))) {
-        pl_checkpoint_remove(path, NULL);
-        pl_free(path);
+    const pl_finish_checkpoint_t *wanted = &body->finish_checkpoint;
+    char *folder = pl_text("%s/" PL_CHECKPOINTS_FOLDER, wanted->run_dir);
+    json_t *manifest = folder ? pl_checkpoint_manifest(wanted->path, err) : NULL;
+    int code = manifest ? PL_OK : folder ? err->code : pl_no_memory(err);
+    if (code == PL_OK
+        && is_newest(wanted->run_dir,
+                     json_integer_value(json_object_get(manifest, "serial")), err)) {
+        code = names_complete(folder, wanted->path, manifest, err);
+        if (code == PL_OK)
+            older_remove(self, folder, text_of(manifest, "drop"));
     }
     json_decref(manifest);
     pl_free(folder);
-    return code;
+    if (code == PL_OK && err->code)
+        code = err->code;
+    return code == PL_OK
+               ? pl_reply_finish_checkpoint(call, &(pl_finish_checkpoint_reply_t){0})
+               : code;
 }
+
+/* ---- finding ---- */
 
 static int io_on_find(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
@@ -213,8 +270,6 @@ static int io_on_find(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     (void)self;
     int code = pl_checkpoint_find(wanted->root, wanted->run_name,
                                   *wanted->from ? wanted->from : NULL, &found, err);
-    if (code == PL_OK && found.path && found.run_dir)
-        code = found_complete(&found, err);
     if (code != PL_OK) {
         pl_found_release(&found);
         return code;
@@ -235,6 +290,7 @@ static const pl_handler_t io_handlers[] = {
     PL_ON(start, io_on_start),
     PL_ON(write_checkpoint, io_on_write),
     PL_ON(find_checkpoint, io_on_find),
+    PL_ON(finish_checkpoint, io_on_finish),
     PL_HANDLERS_END,
 };
 

@@ -237,40 +237,59 @@ static int manifest_write(const pl_checkpoint_t *checkpoint, const json_t *manif
 
 /* ---- the end ---- */
 
-/* In its place; what was there under that name is what *old then has. */
-static int folder_place(const pl_checkpoint_t *checkpoint, bool *old, pl_error_t *err)
+static bool folders_exchange(const pl_checkpoint_t *checkpoint)
 {
-    *old = false;
+    return renameat2(AT_FDCWD, checkpoint->temporary, AT_FDCWD, checkpoint->path,
+                     RENAME_EXCHANGE)
+           == 0;
+}
+
+/* In its place; what was there under that name has the other one then. */
+static int folder_place(pl_checkpoint_t *checkpoint, pl_error_t *err)
+{
     if (rename(checkpoint->temporary, checkpoint->path) == 0)
         return PL_OK;
     if (errno == ENOTEMPTY || errno == EEXIST)
-        *old = renameat2(AT_FDCWD, checkpoint->temporary, AT_FDCWD, checkpoint->path,
-                         RENAME_EXCHANGE)
-               == 0;
-    return *old ? PL_OK
-                : pl_fail(err, PL_EIO,
-                          "%s: cannot be put in place: %m; what was there is untouched",
-                          checkpoint->path);
+        checkpoint->replaced = folders_exchange(checkpoint);
+    return checkpoint->replaced
+               ? PL_OK
+               : pl_fail(err, PL_EIO,
+                         "%s: cannot be put in place: %m; what was there is untouched",
+                         checkpoint->path);
 }
 
 int pl_checkpoint_commit(pl_checkpoint_t *checkpoint, json_t *manifest, pl_error_t *err)
 {
-    bool old = false, placed = false;
     char *around = folder_around(checkpoint->path);
     int code = around ? manifest_write(checkpoint, manifest, err) : pl_no_memory(err);
     if (code == PL_OK)
         code = folder_sync(checkpoint->temporary, err);
     if (code == PL_OK)
-        code = folder_place(checkpoint, &old, err);
-    placed = code == PL_OK;
+        code = folder_place(checkpoint, err);
+    const bool placed = code == PL_OK;
     if (placed)
         code = folder_sync(around, err);
-    if (old)
-        pl_checkpoint_remove(checkpoint->temporary, NULL);
     pl_free(around);
-    if (placed)
-        checkpoint_release(checkpoint);
-    else
+    if (placed && code != PL_OK)
+        pl_checkpoint_take_back(checkpoint);
+    else if (!placed)
         pl_checkpoint_abandon(checkpoint);
     return code;
+}
+
+void pl_checkpoint_settle(pl_checkpoint_t *checkpoint)
+{
+    if (checkpoint->replaced)
+        pl_checkpoint_remove(checkpoint->temporary, NULL);
+    checkpoint_release(checkpoint);
+}
+
+/* What cannot be exchanged again stays where it is: both are whole. */
+void pl_checkpoint_take_back(pl_checkpoint_t *checkpoint)
+{
+    if (!checkpoint->replaced)
+        pl_checkpoint_remove(checkpoint->path, NULL);
+    else if (folders_exchange(checkpoint))
+        pl_checkpoint_remove(checkpoint->temporary, NULL);
+    checkpoint_release(checkpoint);
 }

@@ -16,9 +16,11 @@
 #define PL_CHECKPOINT_MANIFEST "manifest.json"
 #define PL_CHECKPOINT_FORMAT "paceline checkpoint 1"
 
-/* Of what a checkpoint is written to: begin, files, commit or abandon. */
+/* Of what a checkpoint is written to: begin, files, commit or abandon; settle or take back
+ * what was committed. */
 typedef struct pl_checkpoint {
     char *path, *temporary;                                /* of the folder; until then */
+    bool replaced;              /* another had the path, and lies in the other one now */
 } pl_checkpoint_t;
 
 /* Makes the folder that is to be at `path`, and the one around it.  PL_EIO, PL_ENOMEM;
@@ -29,10 +31,14 @@ int pl_checkpoint_begin(pl_checkpoint_t *checkpoint, const char *path, pl_error_
 char *pl_checkpoint_file(const pl_checkpoint_t *checkpoint, const char *name,
                          pl_error_t *err);
 
-/* Writes the manifest, with the files' sums added, and puts all in its place, or
- * abandons it.  What was there under that name is replaced. */
+/* Writes the manifest, with the files' sums added, and puts all in its place durably;
+ * after an error it is abandoned, and what was there under that name is there. */
 int pl_checkpoint_commit(pl_checkpoint_t *checkpoint, json_t *manifest, pl_error_t *err);
 void pl_checkpoint_abandon(pl_checkpoint_t *checkpoint);
+/* Once it is known to be good what it has replaced is removed; or it is itself, and the
+ * other has its place again. */
+void pl_checkpoint_settle(pl_checkpoint_t *checkpoint);
+void pl_checkpoint_take_back(pl_checkpoint_t *checkpoint);
 
 /* Notes a file that was written in the manifest's "files". */
 int pl_checkpoint_note(json_t *manifest, const char *name, const pl_sums_t *sums,
