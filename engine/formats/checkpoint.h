@@ -16,8 +16,8 @@
 #define PL_CHECKPOINT_MANIFEST "manifest.json"
 #define PL_CHECKPOINT_FORMAT "paceline checkpoint 1"
 
-/* Of what a checkpoint is written to: begin, files, commit or abandon; settle or take back
- * what was committed. */
+/* Of what a checkpoint is written to: begin, files, commit or abandon; settle or take
+ * back what was committed. */
 typedef struct pl_checkpoint {
     char *path, *temporary;                                /* of the folder; until then */
     bool replaced;              /* another had the path, and lies in the other one now */
