@@ -10,6 +10,12 @@
 #include "base/log.h"
 #include "base/options.h"
 
+const char *pl_first_weights_path(const pl_job_t *job)
+{
+    const char *first = job->module->init_from;
+    return job->checkpoint || job->stage != PL_TRAIN || !*first ? job->checkpoint : first;
+}
+
 bool pl_first_weights_partly(const pl_job_t *job)
 {
     return job->stage == PL_TRAIN && !job->checkpoint && *job->module->init_from

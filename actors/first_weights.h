@@ -4,6 +4,8 @@
 
 #include "runtime/cargo.h"
 
+/* Where they come from  [NULL: nowhere]. */
+const char *pl_first_weights_path(const pl_job_t *job);
 /* PL_EINVAL when they say that they are of another module than the run's. */
 int pl_first_weights_check(const pl_job_t *job, const char *path,
                            const pl_weights_t *weights, pl_error_t *err);
