@@ -19,7 +19,6 @@
 #include "actors/connectors/run_options.h"
 #include "actors/connectors/writer.h"
 #include "actors/first_weights.h"
-#include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
 #include "actors/request.h"
 #include "actors/resume.h"
