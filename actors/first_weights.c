@@ -10,6 +10,12 @@
 #include "base/log.h"
 #include "base/options.h"
 
+const char *pl_first_weights_path(const pl_job_t *job)
+{
+    const char *first = job->module->init_from;
+    return job->checkpoint || job->stage != PL_TRAIN || !*first ? job->checkpoint : first;
+}
+
 bool pl_first_weights_partly(const pl_job_t *job)
 {
     return job->stage == PL_TRAIN && !job->checkpoint && *job->module->init_from
@@ -17,9 +23,9 @@ bool pl_first_weights_partly(const pl_job_t *job)
 }
 
 /* Files of other programs do not say which module they are of. */
-int pl_first_weights_check(const pl_job_t *job, const char *path,
-                           const pl_weights_t *weights, pl_error_t *err)
+static int module_check(const pl_job_t *job, const pl_weights_t *weights, pl_error_t *err)
 {
+    const char *path = pl_first_weights_path(job);
     const char *text = weights->module && !pl_first_weights_partly(job) ? weights->module
                                                                         : "";
     json_t *module = *text ? pl_json_loose(text, NULL) : NULL;
@@ -46,7 +52,7 @@ static bool is_finite(const pl_output_t *tensor)
 }
 
 /* A prediction from such weights is no error, but hardly what was meant. */
-void pl_first_weights_warn(void *worker, const char *path, const pl_weights_t *weights)
+static void finite_check(void *worker, const char *path, const pl_weights_t *weights)
 {
     for (int k = 0; k < weights->count; k++)
         if (!is_finite(&weights->tensor[k])) {
@@ -56,4 +62,11 @@ void pl_first_weights_warn(void *worker, const char *path, const pl_weights_t *w
                         path, weights->tensor[k].name);
             return;
         }
+}
+
+int pl_first_weights_check(void *worker, const pl_job_t *job, const pl_weights_t *weights,
+                           pl_error_t *err)
+{
+    finite_check(worker, pl_first_weights_path(job), weights);
+    return module_check(job, weights, err);
 }

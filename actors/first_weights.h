@@ -4,12 +4,13 @@
 
 #include "runtime/cargo.h"
 
-/* PL_EINVAL when they say that they are of another module than the run's. */
-int pl_first_weights_check(const pl_job_t *job, const char *path,
-                           const pl_weights_t *weights, pl_error_t *err);
+/* Where they come from  [NULL: nowhere]. */
+const char *pl_first_weights_path(const pl_job_t *job);
+/* PL_EINVAL when they say that they are of another module than the run's; a log line of
+ * the worker when they hold what is not finite. */
+int pl_first_weights_check(void *worker, const pl_job_t *job, const pl_weights_t *weights,
+                           pl_error_t *err);
 /* Whether what does not fit of them is left out: module.init_strict. */
 bool pl_first_weights_partly(const pl_job_t *job);
-/* A log line of the worker when they hold what is not finite. */
-void pl_first_weights_warn(void *worker, const char *path, const pl_weights_t *weights);
 
 #endif

@@ -12,13 +12,13 @@
 #include "base/run_same.h"
 #include "runtime/actor.h"
 
-static void tell_refused(void *worker, const char *refused)
+static void tell_passed(void *worker, const char *passed)
 {
-    while (*refused) {
-        size_t length = strcspn(refused, "\n");
+    while (*passed) {
+        size_t length = strcspn(passed, "\n");
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
-                    "a checkpoint is refused: %.*s", (int)length, refused);
-        refused += length + (refused[length] == '\n');
+                    "is passed over: %.*s", (int)length, passed);
+        passed += length + (passed[length] == '\n');
     }
 }
 
@@ -61,7 +61,7 @@ static int back_take(json_t *manifest, const char *back, pl_error_t *err)
 int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
                    const pl_find_checkpoint_reply_t *found, pl_error_t *err)
 {
-    tell_refused(worker, found->refused);
+    tell_passed(worker, found->passed);
     if (!*found->path) {
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
                     "there is no checkpoint to go on from%s%s: the run begins afresh",

@@ -16,16 +16,15 @@
 #include "actors/connectors/checkpoint_io.h"
 #include "actors/connectors/data.h"
 #include "actors/connectors/logger.h"
+#include "actors/connectors/run_options.h"
 #include "actors/connectors/writer.h"
 #include "actors/first_weights.h"
-#include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
 #include "actors/request.h"
 #include "actors/resume.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/json_text.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "runtime/cargo.h"
@@ -39,6 +38,7 @@ typedef struct worker {
     pl_address_t writer, keeper, data, callback, accelerator, strategy, logger,
         checkpoint, loop;
     bool validates, does_io, accumulates;
+    bool begun;                                       /* it has made steps */
     double device_flops;                              /* measured  [0: not] */
     pl_weights_t *weights;                            /* to start from, counted  [NULL] */
     char *run_dir;
@@ -127,11 +127,24 @@ static void worker_beat(void *self)
 
 /* ---- the loop runs ---- */
 
+/* What fails before its first step does not become `latest`. */
+static void worker_begun(worker_t *w)
+{
+    if (w->run_dir && !w->begun)
+        pl_call_run_begun(w, w->writer, &(pl_run_begun_t){.path = w->run_dir},
+                          (pl_how_t){0}, NULL);
+    w->begun = true;
+}
+
 static void worker_ran(void *self, const pl_answer_t *answer)
 {
     worker_t *w = self;
     if (answer->kind == PL_ANSWER_PROGRESS && w->run)
         pl_progress_run(w->run, &answer->body->run_progress);
+    if (answer->kind == PL_ANSWER_REPLY
+        || (answer->kind == PL_ANSWER_PROGRESS
+            && answer->body->run_progress.global_step > 0))
+        worker_begun(w);
     if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
         pl_actor_profile_log(w);
     if (worker_failed(w, answer))
@@ -185,8 +198,7 @@ static bool spawn_loops(worker_t *w, pl_error_t *err)
 
 static bool spawn_savers(worker_t *w, pl_error_t *err)
 {
-    json_t *object = json_pack("{s:s}", "run_dir", w->run_dir);
-    char *options = object ? pl_metrics_text(object, err) : NULL;
+    char *options = pl_run_options_text(w->run_dir, err);
     pl_start_t start = {.options = options, .context = &w->job->object};
     pl_peers_add(&start.peers, "writer", w->writer);
     pl_peers_add(&start.peers, "keeper", w->keeper);
@@ -194,8 +206,7 @@ static bool spawn_savers(worker_t *w, pl_error_t *err)
         options && spawn(w, &pl_logger_connector, PL_SAME_THREAD, &start, &w->logger, err)
         && spawn(w, &pl_checkpoint_connector, PL_SAME_THREAD, &start, &w->checkpoint,
                  err);
-    pl_free(options);
-    json_decref(object);
+    pl_text_free(options);
     return spawned;
 }
 
@@ -308,15 +319,6 @@ static void make_run_dir(worker_t *w)
 
 /* ---- weights from a file, the strategy, the data ---- */
 
-/* Where weights come from, or NULL. */
-static const char *weights_path(const worker_t *w)
-{
-    const char *first = w->job->module->init_from;
-    if (w->job->checkpoint || w->job->stage != PL_TRAIN || !*first)
-        return w->job->checkpoint;
-    return first;
-}
-
 static void worker_prepared(worker_t *w)
 {
     bool writes = w->job->stage == PL_TRAIN && !w->job->tuning.num_training;
@@ -341,7 +343,7 @@ static void weights_imported(void *self, const pl_answer_t *answer)
     worker_late(w, answer, "taking over weights");
     if (answer->kind == PL_ANSWER_ERROR) {
         pl_error_t err = *answer->error;
-        pl_pass(&err, "%s", weights_path(w));
+        pl_pass(&err, "%s", pl_first_weights_path(w->job));
         worker_fail(w, &err);
     } else if (answer->kind == PL_ANSWER_REPLY) {
         weights_let_go(w);
@@ -408,11 +410,9 @@ static void find_layout(worker_t *w)
     pl_open_data_t msg = {.stage = w->job->stage,
                           .facts = w->weights && w->weights->facts ? w->weights->facts
                                                                    : ""};
+    const pl_how_t how = {.on_answer = data_opened};
     if (!w->job->prompt) {
-        worker_sent(w,
-                    pl_call_open_data(w, w->data, &msg,
-                                      (pl_how_t){.on_answer = data_opened}, &err),
-                    &err);
+        worker_sent(w, pl_call_open_data(w, w->data, &msg, how, &err), &err);
         return;
     }
     pl_layout_t *layout = pl_generate_layout(w->weights->facts, &err);
@@ -430,8 +430,7 @@ static void weights_read(void *self, const pl_answer_t *answer)
     if (worker_failed(w, answer))
         return;
     w->weights = pl_object_ref(answer->body->read_weights_reply.weights);
-    pl_first_weights_warn(w, weights_path(w), w->weights);
-    if (pl_first_weights_check(w->job, weights_path(w), w->weights, &err) == PL_OK)
+    if (pl_first_weights_check(w, w->job, w->weights, &err) == PL_OK)
         find_layout(w);
     else
         worker_fail(w, &err);
@@ -440,7 +439,7 @@ static void weights_read(void *self, const pl_answer_t *answer)
 static void begin_afresh(worker_t *w)
 {
     pl_error_t err = {0};
-    const pl_read_weights_t msg = {.path = weights_path(w)};
+    const pl_read_weights_t msg = {.path = pl_first_weights_path(w->job)};
     const pl_how_t how = {.on_answer = weights_read};
     if (msg.path)
         worker_sent(w, pl_call_read_weights(w, w->writer, &msg, how, &err), &err);

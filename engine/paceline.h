@@ -459,8 +459,8 @@ PL_API int pl_trainer_test(pl_trainer_t *trainer, const char *checkpoint,
 
 /* Trains on where a run was cut off or stopped, in its directory, as if it had not been:
  * from a checkpoint, from the newest valid one of a run directory, or [from NULL] of the
- * newest run in trainer.default_root_dir; where that has none a run begins afresh.  What
- * changes arithmetic or order must be as it was: PL_EINVAL names what is not. */
+ * newest run in trainer.default_root_dir that has one; without any it begins afresh.
+ * What changes arithmetic or order must be as it was: PL_EINVAL names what is not. */
 PL_API int pl_trainer_resume(pl_trainer_t *trainer, const char *from,
                              pl_on_done_t on_done, void *user, pl_error_t *err);
 
@@ -1214,6 +1214,8 @@ enum {
     X(VALIDATION_END, "on_validation_end", \
       PL_MAY_STOP | PL_MAY_RATE | PL_MAY_FREEZE | PL_MAY_LOG | PL_MAY_SAVE, \
       "after a validation") \
+    X(TRAIN_CUT, "on_train_cut", PL_MAY_SAVE, \
+      "when a limit or a callback ends the run within an epoch") \
     X(TRAIN_EPOCH_END, "on_train_epoch_end", \
       PL_MAY_STOP | PL_MAY_RATE | PL_MAY_FREEZE | PL_MAY_LOG | PL_MAY_SAVE, \
       "after the last batch of an epoch") \

@@ -152,7 +152,7 @@ static pl_found_t find(void)
     pl_found_t found;
     pl_error_t err = {0};
     if (pl_checkpoint_find("", "", run_dir, &found, &err) != PL_OK)
-        found.refused = pl_text("%s", err.text);
+        found.passed = pl_text("%s", err.text);
     return found;
 }
 
@@ -162,7 +162,7 @@ static const char *found_name(char refused[1024])
     static char name[64];
     pl_found_t found = find();
     snprintf(name, sizeof name, "%s", found.path ? strrchr(found.path, '/') + 1 : "");
-    snprintf(refused, 1024, "%s", found.refused ? found.refused : "");
+    snprintf(refused, 1024, "%s", found.passed ? found.passed : "");
     pl_found_release(&found);
     return name;
 }

@@ -663,6 +663,65 @@ static void a_resume_that_is_refused_changes_nothing(void)
        "by what has changed");
 }
 
+/* Told by nobody when to save, three batches behind a step, 8 steps in all. */
+#define CUT(name) \
+    "{\"module\": \"net\", " PICTURES ", " \
+    "\"optimizer\": {\"name\": \"adamw\", \"lr\": 0.01}, \"callbacks\": [" name "], " \
+    "\"trainer\": {\"max_epochs\": 5, \"accumulate_grad_batches\": 3, " \
+    "\"limit_val_batches\": 0, \"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, " \
+    "\"default_root_dir\": \"%s\"}}"
+
+static subject_t ends_at(const char *text, const char *end)
+{
+    static char changed[2048];
+    const char *at = strstr(text, "\"max_epochs\": 5");
+    snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, end,
+             at + strlen("\"max_epochs\": 5"));
+    return (subject_t){"another end", changed};
+}
+
+static void goes_on_exactly(const char *text, const char *root)
+{
+    char straight[PATH], longer[PATH], name[64];
+    snprintf(name, sizeof name, "%s-straight", root);
+    subject_t whole = ends_at(text, "\"max_steps\": 13");
+    ok(run_whole(run_file(&whole, name), "") == 0, "13 steps in one go");
+    newest_of(name, straight);
+    subject_t part = ends_at(text, "\"max_steps\": 6");
+    ok(run_whole(run_file(&part, root), "") == 0, "6 steps, in the middle of an epoch");
+    whole = ends_at(text, "\"max_steps\": 13");
+    ok(run_whole(run_file(&whole, root), "last") == 0 && !child_has_said("afresh"),
+       "and from there to 13");
+    newest_of(root, longer);
+    ok(same_file(straight, longer, "model.safetensors"), "come to the same weights");
+}
+
+static void a_run_that_ended_within_an_epoch_goes_on_as_if_it_had_not(void)
+{
+    goes_on_exactly(CUT(""), "cut");
+    goes_on_exactly(CUT("{\"name\": \"model_checkpoint\", \"monitor\": \"train_loss\"}"),
+                    "cut-listed");
+}
+
+static void a_run_out_of_time_goes_on_when_it_has_more(void)
+{
+    char run_dir[PATH];
+    subject_t part = ends_at(CUT(""),
+                             "\"max_epochs\": -1, \"max_time\": \"00:00:00:01\"");
+    run_whole(run_file(&part, "time"), "");
+    newest_of("time", run_dir);
+    part = ends_at(CUT(""), "\"max_steps\": 1000000, \"max_time\": \"00:00:00:02\"");
+    run_whole(run_file(&part, "time"), "last");
+    ok(child_said("stopped:") && !child_has_said("afresh"), "it ends by its time again");
+    json_t *log = log_of(run_dir);
+    const size_t lines = json_array_size(log);
+    part = ends_at(CUT(""), "\"max_steps\": 1000000, \"max_time\": \"00:00:00:03\"");
+    run_whole(run_file(&part, "time"), "last");
+    json_t *then = log_of(run_dir);
+    ok(lines > 3 && json_array_size(then) > lines + 3, "further on each time");
+    json_decref(log), json_decref(then);
+}
+
 static const char *text_in(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
@@ -722,6 +781,21 @@ static void without_a_checkpoint_a_run_begins_afresh(void)
     is_text(run_dir, "fresh/0001", "in a directory of its own");
 }
 
+static void the_newest_run_that_has_a_checkpoint_is_taken(void)
+{
+    char run_dir[PATH];
+    subject_t part = changed("\"max_epochs\": 5", "\"max_epochs\": 2");
+    run_whole(run_file(&part, "hidden"), "");
+    part = changed("\"max_epochs\": 5", "\"max_epochs\": 5, \"limit_train_batches\": 0");
+    ok(run_whole(run_file(&part, "hidden"), "") == 1, "a start that fails");
+    newest_of("hidden", run_dir);
+    is_text(run_dir, "hidden/0001", "is not what latest points to");
+    ok(run_whole(run_file(&subjects[0], "hidden"), "last") == 0
+           && !child_has_said("afresh"),
+       "nor does it hide the run before");
+    ok(child_said("hidden/0002: it has no checkpoint"), "which is said");
+}
+
 static void a_damaged_checkpoint_is_passed_over(void)
 {
     char run_dir[PATH], whole[PATH], path[2 * PATH];
@@ -747,9 +821,12 @@ int main(int argc, char **argv)
     run(a_run_may_be_made_longer_but_not_another);
     run(a_run_begun_with_weights_of_another_goes_on);
     run(a_resume_that_is_refused_changes_nothing);
+    run(a_run_that_ended_within_an_epoch_goes_on_as_if_it_had_not);
+    run(a_run_out_of_time_goes_on_when_it_has_more);
     run(a_run_knows_which_runs_it_goes_on_from);
     run(a_module_that_was_changed_is_noticed);
     run(without_a_checkpoint_a_run_begins_afresh);
+    run(the_newest_run_that_has_a_checkpoint_is_taken);
     run(a_damaged_checkpoint_is_passed_over);
     run(a_run_killed_at_any_instant_ends_with_the_same_bits);
     return tap_done();

@@ -39,7 +39,7 @@ static int witness_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
         PL_HOOKS(PL_X)
 #undef PL_X
     };
-    static const char *const letters = "FEBVveftTpbPx";
+    static const char *const letters = "FEBVvceftTpbPx";
     const witness_t *w = self;
     snprintf(failure, sizeof failure, "%s", event->error);
     size_t length = strlen(seen);
@@ -158,7 +158,7 @@ static void they_stop_the_run_at_each_point(void)
 {
     stops_at("on_fit_start", 0, 0, "F0.0 f0.0");
     stops_at("on_train_epoch_start", 4, 4, "e0.4 E1.4 f1.4");
-    stops_at("on_train_batch_end", 6, 6, "B1.6 e1.6 f1.6");
+    stops_at("on_train_batch_end", 6, 6, "B1.6 c1.6 e1.6 f1.6");
     stops_at("on_train_batch_end", 4, 4, "B0.4 V0.4 v0.4 e0.4 f1.4");
     stops_at("on_validation_end", 4, 4, "v0.4 e0.4 f1.4");
     stops_at("on_train_epoch_end", 8, 8, "e1.8 f2.8");

@@ -253,6 +253,12 @@ static asked_t *make_in(const char *where, const char *name)
     return queen_call(writer, PL_MESSAGE_make_run_dir, &fields);
 }
 
+/* The run has made steps. */
+static void begin(const char *folder)
+{
+    queen_call(writer, PL_MESSAGE_run_begun, &(pl_run_begun_t){folder});
+}
+
 static const char *in_root(const char *name)
 {
     static char path[PATH_MAX];
@@ -272,11 +278,15 @@ static void runs_are_numbered(void)
 {
     start_root("numbered/deep//down");
     is_text(make_in(root, "")->text, in_root("0001"), "the first, its root made");
-    is_text(latest(), "0001", "latest points to it");
+    is_text(latest(), "", "latest points to none before it has begun");
+    begin(in_root("0001"));
+    is_text(latest(), "0001", "then to it");
     char slashed[PATH_MAX];
     snprintf(slashed, sizeof slashed, "%s//", root);
     is_text(make_in(slashed, "")->text, in_root("0002"), "the second");
-    is_text(latest(), "0002", "latest too");
+    is_text(latest(), "0001", "latest waits");
+    begin(in_root("0002"));
+    is_text(latest(), "0002", "and goes with it");
     mkdir(in_root("0107"), 0777);
     mkdir(in_root("12x"), 0777);
     is_text(make_in(root, "")->text, in_root("0108"), "after a gap");
@@ -291,6 +301,7 @@ static void a_run_may_have_a_name(void)
 {
     start_root("named");
     is_text(make_in(root, "first")->text, in_root("first"), "it gets it");
+    begin(in_root("first"));
     is_text(latest(), "first", "latest points to it");
     asked_t *again = make_in(root, "first");
     is_int(again->error.code, PL_EEXIST, "nobody gets it again");
@@ -327,7 +338,7 @@ static void two_runs_at_once_get_two_directories(void)
             same += !strcmp(asked[0][k].text, asked[1][other].text);
     is_int(failed, 0, "each gets one");
     is_int(same, 0, "nobody gets another's");
-    is_int(files_in(root), 2 * RUNS + 1, "with latest, nothing else is there");
+    is_int(files_in(root), 2 * RUNS, "nothing else is there");
     queen_close();
 }
 
@@ -374,6 +385,7 @@ static void a_full_disk_leaves_no_directory(void)
 {
     start_root("no_room");
     make_in(root, "");
+    begin(in_root("0001"));
     limit_files(4);
     asked_t *failed = make_in(root, "");
     unlimit_files();
@@ -388,10 +400,10 @@ static void a_run_does_not_need_the_link(void)
 {
     start_root("linkless");
     make_in(root, "");
-    unlink(in_root("latest"));
     mkdir(in_root("latest"), 0777);
     warnings = 0;
     is_text(make_in(root, "")->text, in_root("0002"), "a directory in its place");
+    begin(in_root("0002"));
     is_int(warnings, 1, "is only warned of");
     is_int(files_in(root), 3, "and no link is left over");
     queen_close();

@@ -180,14 +180,14 @@ int pl_candidates_list(pl_candidates_t *all, const char *run_dir, pl_error_t *er
 
 /* ---- taking one ---- */
 
-static int refuse(pl_found_t *found, const pl_error_t *why, pl_error_t *err)
+static int pass_over(pl_found_t *found, const char *why, pl_error_t *err)
 {
-    char *longer = pl_text("%s%s%s", found->refused ? found->refused : "",
-                           found->refused ? "\n" : "", why->text);
+    char *longer = pl_text("%s%s%s", found->passed ? found->passed : "",
+                           found->passed ? "\n" : "", why);
     if (!longer)
         return pl_no_memory(err);
-    pl_free(found->refused);
-    found->refused = longer;
+    pl_free(found->passed);
+    found->passed = longer;
     return PL_OK;
 }
 
@@ -199,7 +199,8 @@ static int pl_candidate_take(pl_found_t *found, const pl_candidate_t *one,
     if (one->manifest)
         found->weights = weights_take(one->path, one->manifest, true, &why);
     if (!found->weights)
-        return why.code == PL_ENOMEM ? pl_no_memory(err) : refuse(found, &why, err);
+        return why.code == PL_ENOMEM ? pl_no_memory(err)
+                                     : pass_over(found, why.text, err);
     found->path = pl_strdup(one->path);
     found->manifest = pl_json_write(one->manifest, PL_JSON_COMPACT);
     return found->path && found->manifest ? PL_OK : pl_no_memory(err);
@@ -258,14 +259,85 @@ static int named_take(pl_found_t *found, const char *from, pl_error_t *err)
 
 /* ---- the run ---- */
 
-/* The run directory that was begun last, or the one of that name; NULL: there is none. */
-static char *run_dir_last(const char *root, const char *run_name)
+typedef struct run {
+    char *path;
+    struct timespec begun;                                  /* its run file was written */
+} run_t;
+
+typedef struct runs {
+    run_t *at;
+    int count, room;
+} runs_t;
+
+static int begun_last_first(const void *a, const void *b)
 {
-    char whole[PATH_MAX];
-    char *link = pl_text("%s/%s", *root ? root : ".", *run_name ? run_name : "latest");
-    char *slash = link && realpath(link, whole) ? strrchr(whole, '/') : NULL;
-    pl_free(link);
-    return slash ? pl_text("%s/%s", *root ? root : ".", slash + 1) : NULL;
+    const run_t *x = a, *y = b;
+    if (x->begun.tv_sec != y->begun.tv_sec)
+        return x->begun.tv_sec < y->begun.tv_sec ? 1 : -1;
+    if (x->begun.tv_nsec != y->begun.tv_nsec)
+        return x->begun.tv_nsec < y->begun.tv_nsec ? 1 : -1;
+    return -strverscmp(x->path, y->path);
+}
+
+static void runs_release(runs_t *runs)
+{
+    for (int k = 0; k < runs->count; k++)
+        pl_free(runs->at[k].path);
+    pl_free(runs->at);
+}
+
+/* What has a run file; links are another's other name. */
+static int run_add(runs_t *runs, const char *root, const char *name, pl_error_t *err)
+{
+    struct stat what = {0};
+    char *path = pl_text("%s/%s", root, name),
+         *file = pl_text("%s/%s/run.json", root, name);
+    const bool is_run = path && file && lstat(path, &what) == 0 && S_ISDIR(what.st_mode)
+                        && stat(file, &what) == 0;
+    int code = path && file ? PL_OK : pl_no_memory(err);
+    if (is_run && PL_GROW(runs->at, runs->count, runs->room) != PL_OK)
+        code = pl_no_memory(err);
+    else if (is_run)
+        runs->at[runs->count++] = (run_t){path, what.st_mtim};
+    if (!is_run || code != PL_OK)
+        pl_free(path);
+    pl_free(file);
+    return code;
+}
+
+/* All in root, the one that was begun last first; to be released also on failure. */
+static int runs_list(runs_t *runs, const char *root, pl_error_t *err)
+{
+    DIR *entries = opendir(root);
+    int code = PL_OK;
+    for (const struct dirent *entry;
+         code == PL_OK && entries && (entry = readdir(entries));)
+        if (entry->d_name[0] != '.')
+            code = run_add(runs, root, entry->d_name, err);
+    if (entries)
+        closedir(entries);
+    if (runs->count)
+        qsort(runs->at, (size_t)runs->count, sizeof *runs->at, begun_last_first);
+    return code;
+}
+
+/* Of the newest run that has one: a start that failed hides no run before it. */
+static int last_take(pl_found_t *found, const char *root, pl_error_t *err)
+{
+    runs_t runs = {0};
+    int code = runs_list(&runs, root, err), k = 0;
+    for (; k < runs.count && !found->path && code == PL_OK; k++)
+        code = newest_take(found, runs.at[k].path, err);
+    if (code == PL_OK
+        && !(found->run_dir = pl_strdup(found->path ? runs.at[k - 1].path : root)))
+        code = pl_no_memory(err);
+    for (int i = 0; i < k - 1 && found->path && code == PL_OK; i++) {
+        char *why = pl_text("%s: it has no checkpoint to go on from", runs.at[i].path);
+        code = why ? pass_over(found, why, err) : pl_no_memory(err);
+        pl_free(why);
+    }
+    runs_release(&runs);
+    return code;
 }
 
 static int find(const char *root, const char *run_name, const char *from,
@@ -276,15 +348,19 @@ static int find(const char *root, const char *run_name, const char *from,
         return pl_fail(err, PL_ENOTFOUND, "%s: %m", from);
     if (from && is_there(from, PL_CHECKPOINT_MANIFEST))
         return named_take(found, from, err);
-    found->run_dir = from ? pl_strdup(from) : run_dir_last(root, run_name);
+    if (!*root)
+        root = ".";
+    if (!from && !*run_name)
+        return last_take(found, root, err);
+    found->run_dir = from ? pl_strdup(from) : pl_text("%s/%s", root, run_name);
     if (!found->run_dir)
-        return PL_OK;
+        return pl_no_memory(err);
     int code = newest_take(found, found->run_dir, err);
     if (code != PL_OK || found->path || !from)
         return code;
     return pl_fail(err, PL_ENOTFOUND, "%s: there is no checkpoint to go on from%s%s",
-                   from, found->refused ? "; refused:\n" : "",
-                   found->refused ? found->refused : "");
+                   from, found->passed ? "; refused:\n" : "",
+                   found->passed ? found->passed : "");
 }
 
 int pl_checkpoint_find(const char *root, const char *run_name, const char *from,
@@ -302,7 +378,7 @@ void pl_found_release(pl_found_t *found)
     pl_free(found->path);
     pl_free(found->run_dir);
     pl_free(found->manifest);
-    pl_free(found->refused);
+    pl_free(found->passed);
     pl_object_unref(found->weights);
     *found = (pl_found_t){0};
 }

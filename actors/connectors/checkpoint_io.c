@@ -279,7 +279,7 @@ static int io_on_find(void *self, pl_call_t *call, const pl_body_t *body, pl_err
         &(pl_find_checkpoint_reply_t){.path = found.path ? found.path : "",
                                       .run_dir = found.run_dir ? found.run_dir : "",
                                       .manifest = found.manifest ? found.manifest : "",
-                                      .refused = found.refused ? found.refused : "",
+                                      .passed = found.passed ? found.passed : "",
                                       .weights = found.weights ? &found.weights->object
                                                                : NULL});
     pl_found_release(&found);

@@ -33,15 +33,18 @@ void pl_candidates_release(pl_candidates_t *all);
 /* What was found to go on from. */
 typedef struct pl_found {
     char *path;                                 /* of the checkpoint  [none is valid] */
-    char *run_dir;                              /* that it lies in  [it lies in none] */
+    char *run_dir;                              /* that it lies in; without any, where it
+                                                   was looked for  [it lies in none] */
     char *manifest;                             /* JSON */
-    char *refused;                              /* why which were not taken, one a line */
+    char *passed;                               /* why which checkpoints and runs were not
+                                                   taken, one a line */
     struct pl_weights *weights;                 /* whole; counted */
 } pl_found_t;
 
 /* The newest valid checkpoint of a run directory, or one by its path; `from` NULL: of
- * the newest run in root, or the one of that name.  PL_ENOTFOUND, PL_EFORMAT: one that
- * was named is none, or is damaged.  Without any, path is NULL with PL_OK. */
+ * the newest run in root that has one, or of the run of that name.  PL_ENOTFOUND,
+ * PL_EFORMAT: one that was named is none, or is damaged.  Without any, path is NULL with
+ * PL_OK. */
 int pl_checkpoint_find(const char *root, const char *run_name, const char *from,
                        pl_found_t *found, pl_error_t *err);
 void pl_found_release(pl_found_t *found);

@@ -190,15 +190,16 @@ static int run_write(const char *folder, const char *run, pl_error_t *err)
 }
 
 /* Not every file system has links: a run is not lost for want of one. */
-static int latest_point(const char *root, const char *folder, pl_error_t *err)
+int pl_run_dir_point(const char *folder, pl_error_t *err)
 {
-    char *link = pl_text("%s/latest", root);
-    char *temporary = pl_text("%s/.latest-%s", root, strrchr(folder, '/') + 1);
+    const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
+    const int root = (int)(name - folder);                  /* with its slash */
+    char *link = pl_text("%.*slatest", root, folder);
+    char *temporary = pl_text("%.*s.latest-%s", root, folder, name);
     int code = link && temporary ? PL_OK : pl_no_memory(err);
     if (code == PL_OK) {
         unlink(temporary);                                  /* of a run that was killed */
-        if (symlink(strrchr(folder, '/') + 1, temporary) != 0
-            || rename(temporary, link) != 0) {
+        if (symlink(name, temporary) != 0 || rename(temporary, link) != 0) {
             pl_log_line(PL_LOG_WARNING, -1, "io.writer", "%s: cannot point to %s: %s",
                         link, folder, strerrordesc_np(errno));
             unlink(temporary);
@@ -225,9 +226,7 @@ char *pl_run_dir_make(const char *given, const char *name, const char *run,
     if (!root)
         return NULL;
     char *folder = *name ? folder_named(root, name, err) : folder_numbered(root, err);
-    if (folder
-        && (run_write(folder, run, err) != PL_OK
-            || latest_point(root, folder, err) != PL_OK)) {
+    if (folder && run_write(folder, run, err) != PL_OK) {
         folder_remove(folder);
         pl_free(folder);
         folder = NULL;

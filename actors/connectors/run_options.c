@@ -21,3 +21,13 @@ int pl_run_options(const char *options, char **run_dir_p, pl_error_t *err)
     json_decref(given);
     return code;
 }
+
+char *pl_run_options_text(const char *run_dir, pl_error_t *err)
+{
+    json_t *given = json_pack("{s:s}", "run_dir", run_dir);
+    char *text = given ? pl_json_write(given, PL_JSON_COMPACT) : NULL;
+    json_decref(given);
+    if (!text)
+        pl_no_memory(err);
+    return text;
+}

@@ -8,4 +8,7 @@
  * NULL when there is none. */
 int pl_run_options(const char *options, char **run_dir_p, pl_error_t *err);
 
+/* The other way; pl_text_free() frees it. */
+char *pl_run_options_text(const char *run_dir, pl_error_t *err);
+
 #endif

@@ -68,17 +68,23 @@ static int writer_on_run_dir(void *self, pl_call_t *call, const pl_body_t *body,
     return code;
 }
 
+static int writer_on_begun(void *self, pl_call_t *call, const pl_body_t *body,
+                           pl_error_t *err)
+{
+    (void)self;
+    int code = pl_run_dir_point(body->run_begun.path, err);
+    return code == PL_OK ? pl_reply_run_begun(call, &(pl_run_begun_reply_t){0}) : code;
+}
+
 static void writer_release(void *self)
 {
     pl_run_dir_let(((writer_t *)self)->held);
 }
 
 static const pl_handler_t writer_handlers[] = {
-    PL_ON(start, writer_on_start),
-    PL_ON(write_weights, writer_on_write),
-    PL_ON(read_weights, writer_on_read),
-    PL_ON(make_run_dir, writer_on_run_dir),
-    PL_HANDLERS_END,
+    PL_ON(start, writer_on_start),       PL_ON(write_weights, writer_on_write),
+    PL_ON(read_weights, writer_on_read), PL_ON(make_run_dir, writer_on_run_dir),
+    PL_ON(run_begun, writer_on_begun),   PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_io_writer = {

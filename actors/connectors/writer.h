@@ -40,6 +40,9 @@ int pl_run_dir_is_free(const char *root, const char *name, pl_error_t *err);
 char *pl_run_dir_make(const char *root, const char *name, const char *run,
                       pl_error_t *err);
 
+/* `latest` beside the folder points to it; where that cannot be it is said, no more. */
+int pl_run_dir_point(const char *folder, pl_error_t *err);
+
 /* Gives the folder of that name another one, NAME.1 or the next, and says so; nothing is
  * there: fine.  PL_EBUSY as below. */
 int pl_run_dir_put_aside(const char *root, const char *name, pl_error_t *err);

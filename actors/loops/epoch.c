@@ -42,8 +42,10 @@ static void look_at_clock(pl_epoch_t *e)
 {
     const pl_amount_t every = e->pass.options->val_check_interval;
     int64_t now = pl_now();
-    if (e->deadline && now >= e->deadline)
+    if (e->deadline && now >= e->deadline) {
+        e->out_of_time |= !*e->wish;
         pl_epoch_wish_stop(e, "trainer.max_time is over");
+    }
     if (every.is_time && pl_due_validates_now(&e->due)
         && now - e->validated_at >= (int64_t)(every.value * 1e9))
         e->validates_now = true;
@@ -276,7 +278,7 @@ static void epoch_finish(pl_epoch_t *e)
                                                        .save = "",
                                                        .drop = "",
                                                        .reason = e->reason,
-                                                       .wish = e->wish,
+                                                       .wish = pl_epoch_wish_kept(e),
                                                        .metrics = text});
     else
         pl_call_fail(call, &pass->failure);
@@ -295,7 +297,7 @@ static void epoch_halt(pl_epoch_t *e)
                              &(pl_train_epoch_reply_t){.global_step = e->global_step,
                                                        .samples = e->samples,
                                                        .halted = true,
-                                                       .wish = e->wish,
+                                                       .wish = pl_epoch_wish_kept(e),
                                                        .save = wanted.save,
                                                        .drop = wanted.drop,
                                                        .reason = "",

@@ -29,6 +29,7 @@ typedef struct pl_epoch {
     bool cut;                              /* a callback passed over the epoch's rest */
     bool told;                             /* to stop, from above: does not wait for a
                                               validation */
+    bool out_of_time;                      /* is why: a wish that is not kept */
     char reason[128], wish[128];           /* why it stops; why it will, once the
                                               least is trained */
     int64_t deadline;                      /* pl_now() when time is over  [0: none] */
@@ -63,6 +64,8 @@ int pl_epoch_get_state(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err);
 int pl_epoch_set_state(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err);
+/* Why a callback wants it to stop; a run that is given more time goes on. */
+const char *pl_epoch_wish_kept(const pl_epoch_t *e);
 /* Sums have their names: they get their values back. */
 void pl_epoch_sums_restore(pl_epoch_t *e);
 

@@ -79,6 +79,11 @@ static void counts_restore(pl_epoch_t *e, const json_t *kept)
     pl_counts_restore(&e->steps, json_object_get(kept, "steps"));
 }
 
+const char *pl_epoch_wish_kept(const pl_epoch_t *e)
+{
+    return e->out_of_time ? "" : e->wish;
+}
+
 static json_t *epoch_keep(const pl_epoch_t *e)
 {
     static const char form[] = "{s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:o, "
@@ -88,9 +93,10 @@ static json_t *epoch_keep(const pl_epoch_t *e)
                      (json_int_t)e->global_step, "samples", (json_int_t)e->samples,
                      "skipped", (json_int_t)e->skipped, "in_row", (json_int_t)e->in_row,
                      "lr_factor", number_keep(e->lr_factor), "stop",
-                     e->stopping && !e->told ? e->reason : "", "wish", e->wish, "counts",
-                     counts_keep(e), "sums", sums_keep(&e->sums), "since_log",
-                     sums_keep(&e->since_log), "newest", e->newest);
+                     e->stopping && !e->told && !e->out_of_time ? e->reason : "", "wish",
+                     pl_epoch_wish_kept(e), "counts", counts_keep(e), "sums",
+                     sums_keep(&e->sums), "since_log", sums_keep(&e->since_log), "newest",
+                     e->newest);
 }
 
 int pl_epoch_get_state(void *self, pl_call_t *call, const pl_body_t *body,

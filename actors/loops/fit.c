@@ -262,12 +262,16 @@ static void fit_wish(pl_fit_t *fit, const pl_ask_callbacks_reply_t *wish)
         pl_wanted_add(&fit->wanted, wish->save, wish->drop, NULL);
 }
 
-/* Who is told to stop is to be able to go on. */
+/* Who ends before its time is to be able to go on. */
 static void fit_want_stopped(pl_fit_t *fit)
 {
-    if (!fit->told_to_stop || !fit->options->enable_checkpointing)
-        return;
-    pl_wanted_add(&fit->wanted, PL_STOPPED_CHECKPOINT, "", NULL);
+    if (fit->options->enable_checkpointing)
+        pl_wanted_add(&fit->wanted, PL_STOPPED_CHECKPOINT, "", NULL);
+}
+
+static bool is_saved(const pl_fit_t *fit)
+{
+    return fit->serial && fit->keeping.global_step == fit->global_step;
 }
 
 static bool fit_is_over(const pl_fit_t *fit)
@@ -303,7 +307,7 @@ static void fit_epoch_hooked(void *self, const pl_answer_t *answer)
         return;
     fit->epochs.completed += fit->epoch_whole;
     fit_wish(fit, &answer->body->ask_callbacks_reply);
-    if (fit->epoch_whole)
+    if (fit->epoch_whole && fit->told_to_stop)
         fit_want_stopped(fit);
     fit->epoch_whole = false;
     pl_fit_keep(fit, fit_next);
@@ -312,6 +316,20 @@ static void fit_epoch_hooked(void *self, const pl_answer_t *answer)
 static void fit_ask_epoch_end(pl_fit_t *fit)
 {
     fit_hook(fit, PL_HOOK_TRAIN_EPOCH_END, fit_epoch_hooked);
+}
+
+/* What is saved here is as if the epoch went on: so a run that is given more steps, or
+ * more time, comes to what it would have come to. */
+static void fit_cut_hooked(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    if (fit_failed(fit, answer))
+        return;
+    const pl_ask_callbacks_reply_t *wish = &answer->body->ask_callbacks_reply;
+    pl_wanted_add(&fit->wanted, wish->save, wish->drop, NULL);
+    if (!*fit->wanted.save && !is_saved(fit))
+        fit_want_stopped(fit);
+    pl_fit_keep(fit, fit_ask_epoch_end);
 }
 
 static void fit_epoch_reported(pl_fit_t *fit, const pl_train_epoch_progress_t *p)
@@ -356,11 +374,15 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     }
     fit->ended = reply->ended;
     fit->stopped = reply->reason[0] != '\0';
-    fit->wished |= fit->stopped && !fit->told_to_stop;
+    fit->wished |= fit->stopped && *reply->wish && !fit->told_to_stop;
     snprintf(fit->wish, sizeof fit->wish, "%s", reply->wish);
     fit->epoch_whole = reply->whole;
     fit->epochs.processed += reply->whole;
     fit->in_epoch = !reply->whole;
+    if (fit->in_epoch && !fit->told_to_stop) {
+        fit_hook(fit, PL_HOOK_TRAIN_CUT, fit_cut_hooked);
+        return;
+    }
     if (fit->in_epoch)
         fit_want_stopped(fit);
     pl_fit_keep(fit, fit_ask_epoch_end);

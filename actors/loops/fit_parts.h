@@ -11,7 +11,7 @@
 #include "base/run.h"
 #include "runtime/cargo.h"
 
-/* What is saved when the run is told to stop. */
+/* What is saved when the run ends before its time. */
 #define PL_STOPPED_CHECKPOINT "stopped"
 /* To go back to before there is another: fit_back.c. */
 #define PL_START_CHECKPOINT "start"

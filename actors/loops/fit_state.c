@@ -56,6 +56,7 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
     pl_counts_restore(&fit->epochs,
                       json_object_get(json_object_get(kept, "counts"), "epochs"));
     fit->global_step = (uint64_t)count_of(kept, "global_step");
+    fit->keeping.global_step = fit->global_step;
     fit->samples = (uint64_t)count_of(kept, "samples");
     fit->serial = (uint64_t)count_of(kept, "serial");
     fit->accumulate = (uint64_t)count_of(kept, "accumulate");

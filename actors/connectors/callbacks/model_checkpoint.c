@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 
 enum { NAME = sizeof((pl_wish_t *)0)->save };
 
@@ -31,6 +32,7 @@ typedef struct model_checkpoint {
     kept_t *kept;                                           /* best first */
     int count, room;
     uint64_t saved_step;                                    /* of the newest */
+    bool validated, warned;
     int64_t saved_at;                                       /* pl_now() */
 } model_checkpoint_t;
 
@@ -91,6 +93,8 @@ static bool waits_for_validation(const model_checkpoint_t *m)
 static bool is_time(const model_checkpoint_t *m, pl_hook_t point,
                     const pl_hook_event_t *event)
 {
+    if (point == PL_HOOK_TRAIN_CUT)
+        return m->every_n_epochs || m->every_n_train_steps || m->train_time_interval > 0;
     if (m->train_time_interval > 0)
         return point == PL_HOOK_TRAIN_BATCH_END
                && (double)(pl_now() - m->saved_at) / 1e9 >= m->train_time_interval;
@@ -172,33 +176,43 @@ static void drop_add(pl_wish_t *wish, const char *name)
     snprintf(wish->drop + at, sizeof wish->drop - at, "%s%s", at ? "\n" : "", name);
 }
 
-static void kept_remove(model_checkpoint_t *m, int k)
+static bool is_kept(const model_checkpoint_t *m, const char *name)
 {
-    m->count--;
-    memmove(&m->kept[k], &m->kept[k + 1], (size_t)(m->count - k) * sizeof *m->kept);
+    for (int k = 0; k < m->count; k++)
+        if (!strcmp(m->kept[k].name, name))
+            return true;
+    return false;
 }
 
-/* Among the best, and what is no longer; false when it is not good enough. */
-static int kept_add(model_checkpoint_t *m, const char *name, double score,
-                    pl_wish_t *wish, bool *taken, pl_error_t *err)
+/* NAME-v1 and so on, as far as names of those that stay do not differ. */
+static void name_part(const model_checkpoint_t *m, char name[NAME])
 {
-    for (int k = m->count - 1; k >= 0; k--)
-        if (!strcmp(m->kept[k].name, name))             /* it takes the old one's place */
-            kept_remove(m, k);
+    const size_t length = strnlen(name, NAME - sizeof "-v1000000");
+    for (int version = 1; is_kept(m, name); version++)
+        snprintf(name + length, NAME - length, "-v%d", version);
+}
+
+/* Among the best, and what is no longer; the name is what it comes to be called, "" when
+ * it is not good enough. */
+static int kept_add(model_checkpoint_t *m, char name[NAME], double score, pl_wish_t *wish,
+                    pl_error_t *err)
+{
     int at = 0;
     while (at < m->count && m->kept[at].score <= score)
         at++;
-    *taken = m->save_top_k < 0 || at < m->save_top_k;
-    if (!*taken)
+    if (m->save_top_k >= 0 && at >= m->save_top_k) {
+        *name = '\0';
         return PL_OK;
+    }
     if (PL_GROW(m->kept, m->count, m->room) != PL_OK)
         return pl_no_memory(err);
+    while (m->save_top_k >= 0 && m->count >= m->save_top_k)
+        drop_add(wish, m->kept[--m->count].name);
+    name_part(m, name);
     memmove(&m->kept[at + 1], &m->kept[at], (size_t)(m->count - at) * sizeof *m->kept);
     m->kept[at] = (kept_t){.score = score};
     snprintf(m->kept[at].name, NAME, "%s", name);
     m->count++;
-    while (m->save_top_k >= 0 && m->count > m->save_top_k)
-        drop_add(wish, m->kept[--m->count].name);
     return PL_OK;
 }
 
@@ -217,26 +231,55 @@ static int score_of(const model_checkpoint_t *m, const pl_hook_event_t *event,
     return code;
 }
 
+/* Its name among those that go by the figure; "" when it is none of them. */
+static int best_add(model_checkpoint_t *m, const pl_hook_event_t *event, char name[NAME],
+                    pl_wish_t *wish, pl_error_t *err)
+{
+    double score;
+    int code = score_of(m, event, &score, err);
+    if (code == PL_OK)
+        code = name_make(m, event, name, err);
+    return code == PL_OK ? kept_add(m, name, score, wish, err) : code;
+}
+
+/* A figure of validation that is not there may come yet; others hardly will. */
+static bool may_come(model_checkpoint_t *m, const pl_hook_event_t *event,
+                     const pl_error_t *why)
+{
+    if (why->code != PL_ENOTFOUND || m->validated)
+        return false;
+    if (!m->warned)
+        pl_log_line(PL_LOG_WARNING, event->rank, "model_checkpoint",
+                    "%s; until a validation has been, nothing is kept by it", why->text);
+    m->warned = true;
+    return true;
+}
+
+/* An epoch that is cut short has no figure to go by. */
+static bool goes_by_figure(const model_checkpoint_t *m, pl_hook_t point)
+{
+    return m->save_top_k && !(point == PL_HOOK_TRAIN_CUT && *m->monitor);
+}
+
 static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                                pl_wish_t *wish, pl_error_t *err)
 {
     model_checkpoint_t *m = self;
-    char name[NAME];
-    double score;
-    bool taken = false;
+    char name[NAME] = "";
+    pl_error_t why = {0};
+    m->validated |= point == PL_HOOK_VALIDATION_END;
     if (!is_time(m, point, event)
         || (event->global_step == m->saved_step && m->saved_step))
         return PL_OK;
-    int code = score_of(m, event, &score, err);
-    if (code == PL_OK)
-        code = name_make(m, event, name, err);
-    if (code == PL_OK && m->save_top_k)
-        code = kept_add(m, name, score, wish, &taken, err);
-    if (code != PL_OK)
-        return code;
-    snprintf(wish->save, sizeof wish->save, "%s%s%s", taken ? name : "",
-             taken && m->save_last ? "\n" : "", m->save_last ? "last" : "");
-    m->saved_step = event->global_step;
+    if (goes_by_figure(m, point) && best_add(m, event, name, wish, &why) != PL_OK) {
+        if (!may_come(m, event, &why))
+            return pl_fail(err, why.code, "%s", why.text);
+        *name = '\0';
+    }
+    snprintf(wish->save, sizeof wish->save, "%s%s%s", name,
+             *name && m->save_last ? "\n" : "", m->save_last ? "last" : "");
+    if (*wish->save)
+        m->saved_step = event->global_step;
     m->saved_at = pl_now();
     return PL_OK;
 }
@@ -253,9 +296,8 @@ static char *model_checkpoint_state(const void *self, pl_error_t *err)
                                         isfinite(m->kept[k].score)
                                             ? json_real(m->kept[k].score)
                                             : json_null()));
-    return pl_state_write(json_pack("{s:I, s:s, s:o}", "step",
-                                    (json_int_t)m->saved_step, "monitor", m->monitor,
-                                    "kept", kept),
+    return pl_state_write(json_pack("{s:I, s:s, s:o}", "step", (json_int_t)m->saved_step,
+                                    "monitor", m->monitor, "kept", kept),
                           err);
 }
 
@@ -267,8 +309,7 @@ static int model_checkpoint_restore(void *self, const char *state, pl_error_t *e
     if (!told)
         return err->code;
     m->saved_step = (uint64_t)json_integer_value(json_object_get(told, "step"));
-    json_array_foreach(json_object_get(told, "kept"), at, entry)
-    {
+    json_array_foreach(json_object_get(told, "kept"), at, entry) {
         const char *name = json_string_value(json_object_get(entry, "name"));
         const json_t *score = json_object_get(entry, "score");
         if (PL_GROW(m->kept, m->count, m->room) != PL_OK) {
@@ -296,7 +337,8 @@ const pl_callback_ops_t pl_model_checkpoint_callback = {
     .help = "keeps checkpoints: the best, the newest, every few steps or epochs",
     .size = sizeof(model_checkpoint_t),
     .options = model_checkpoint_options,
-    .points = PL_AT(TRAIN_BATCH_END) | PL_AT(VALIDATION_END) | PL_AT(TRAIN_EPOCH_END),
+    .points = PL_AT(TRAIN_BATCH_END) | PL_AT(VALIDATION_END) | PL_AT(TRAIN_CUT)
+              | PL_AT(TRAIN_EPOCH_END),
     .wishes = PL_MAY_SAVE,
     .every_n_steps = model_checkpoint_every,
     .start = model_checkpoint_start,
