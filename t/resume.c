@@ -633,8 +633,8 @@ static void a_resume_that_is_refused_changes_nothing(void)
        "by what has changed");
 }
 
-/* No figure is ever so much better: each validation that counts lowers the rate, and three
- * would stop the run. */
+/* No figure is ever so much better: each validation that counts lowers the rate, and
+ * three would stop the run. */
 static subject_t seldom_validated(const char *epochs)
 {
     static char text[2048];
