@@ -1254,6 +1254,9 @@ typedef struct pl_hook_event {
     uint32_t batch, batches;               /* done in this epoch, and of it; before and
                                               after an epoch 0 */
     uint64_t samples;                      /* trained on since the run began, this rank */
+    bool extra;                            /* at VALIDATION_END: of the validation at the
+                                              end of the run, where none was due: a longer
+                                              run does not have it */
     const char *model;                     /* JSON object of what is trained: "layers",
                                               "parameters", "state" (elements),
                                               "train_flops", "tokens" (of a sample) */

@@ -55,6 +55,8 @@ int pl_replica_check_monitors(const pl_replica_t *r, pl_error_t *err);
 int pl_replica_keep_schedule(const pl_replica_t *r, json_t *into, pl_error_t *err);
 int pl_replica_restore_schedule(pl_replica_t *r, const json_t *from, pl_error_t *err);
 
+/* Warns of an average that will be the weights of one step; for the first of a run. */
+void pl_replica_check_average(const pl_replica_t *r, const pl_train_batch_t *msg);
 /* How much of the weights after a step their average takes up. */
 double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *msg);
 

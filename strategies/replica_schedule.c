@@ -5,9 +5,12 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/log.h"
 #include "base/stages.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica_parts.h"
+
+enum { LOOKS_MOST = 1 << 20 };                              /* steps; a few ms */
 
 static pl_moment_t moment_of(const pl_train_batch_t *msg)
 {
@@ -42,6 +45,44 @@ double pl_replica_momentum(const pl_replica_t *r, int step, const pl_train_batch
     const pl_scheduler_ops_t *scheduler = part->ops;
     const pl_moment_t when = moment_of(msg);
     return scheduler->momentum ? scheduler->momentum(part->self, &when) : NAN;
+}
+
+/* When a step of a whole run is made, as the loops will tell it. */
+static pl_moment_t moment_at(const pl_train_batch_t *msg, uint64_t step)
+{
+    pl_moment_t when = moment_of(msg);
+    when.step = step;
+    when.epoch = step / msg->epoch_steps;
+    when.epoch_ends = (step + 1) % msg->epoch_steps == 0;
+    return when;
+}
+
+/* Whether the run will end with a mean of several states of the weights: looked for from
+ * its end, back to where the average is the weights of one step. */
+static bool averages_several(const pl_instance_t *averaging, const pl_train_batch_t *msg)
+{
+    const pl_averaging_ops_t *ops = averaging->ops;
+    const uint64_t total = msg->total_steps;
+    double share = 0;
+    for (uint64_t k = 1; share == 0 && k <= total && k <= LOOKS_MOST; k++) {
+        const pl_moment_t when = moment_at(msg, total - k);
+        share = ops->share(averaging->self, &when);
+    }
+    return share < 1;
+}
+
+void pl_replica_check_average(const pl_replica_t *r, const pl_train_batch_t *msg)
+{
+    const pl_averaging_ops_t *averaging = r->averaging.ops;
+    if (averaging && msg->total_steps && msg->epoch_steps
+        && !averages_several(&r->averaging, msg))
+        pl_log_line(
+            PL_LOG_WARNING, pl_actor_rank((void *)r), pl_actor_name((void *)r),
+            "\"averaging\": \"%s\" takes fewer than two states of the weights in a "
+            "run of %llu epochs, %llu steps, and so averages nothing: let it "
+            "begin sooner, or train longer",
+            averaging->name, (unsigned long long)msg->total_epochs,
+            (unsigned long long)msg->total_steps);
 }
 
 double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *msg)

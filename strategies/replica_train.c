@@ -47,6 +47,7 @@ typedef struct pl_rounds {
     round_t *first, **last;                              /* in the order of their calls */
     round_t *spare;
     uint64_t ended_by;                  /* the first step that failed  [0: none] */
+    bool begun;                         /* a step was asked for */
     bool held;                          /* nothing is sent: plans are made anew */
     pl_error_t failure;                 /* that no step can go on after  [code 0: none] */
     int looking;                        /* calls under way that look into a guarded one */
@@ -431,6 +432,9 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
     round_t *round = round_take(r, err);
     if (!round)
         return PL_ENOMEM;
+    if (!rounds->begun)
+        pl_replica_check_average(r, msg);
+    rounds->begun = true;
     *round = (round_t){.figures = round->figures,
                        .call = call,
                        .batch = (pl_batch_t *)msg->batch,

@@ -124,6 +124,21 @@ the_programs_of_readme_compile() {
     like "$out" '^two - two layers$' "which can be loaded"
 }
 
+a_program_is_built_from_the_tree_as_readme_says() {
+    line=$(grep -o 'cc program.c -Iengine.*' "$srcdir/README.md")
+    if ! command -v pkg-config >/dev/null; then
+        skip "no pkg-config here"
+        return
+    fi
+    block c 1 >program.c
+    ln -sfn "$srcdir/engine" engine && ln -sfn "$builddir" build
+    try eval "${CC:-cc}${line#cc} -o program"
+    is "$status" 0 "$line"
+    for file in README.md doc/tutorial.md; do
+        ok "who installs by $file is told of ldconfig" grep -q 'make.*install.*ldconfig' "$srcdir/$file"
+    done
+}
+
 what_readme_runs_can_be_run() {
     block json 1 >run.json
     try "$paceline" fit run.json --print-config
@@ -160,5 +175,6 @@ run readme_and_quickstart_need_the_same_packages
 run quickstart_builds_when_a_source_is_newer
 run quickstart_says_what_to_type_on_a_bare_image
 run the_programs_of_readme_compile
+run a_program_is_built_from_the_tree_as_readme_says
 run what_readme_runs_can_be_run
 done_testing

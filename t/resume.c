@@ -722,6 +722,38 @@ static void a_run_out_of_time_goes_on_when_it_has_more(void)
     json_decref(log), json_decref(then);
 }
 
+/* No figure is ever so much better: each validation that counts lowers the rate, and
+ * three would stop the run. */
+static subject_t seldom_validated(const char *epochs)
+{
+    static char text[2048];
+    snprintf(text, sizeof text,
+             "{\"module\": {\"name\": \"mlp\", \"hidden\": [8]}, " PICTURES ", "
+             "\"optimizer\": {\"name\": \"sgd\", \"lr\": 0.1}, "
+             "\"scheduler\": {\"name\": \"reduce_on_plateau\", \"patience\": 0, "
+             "\"threshold\": 0.99}, \"callbacks\": [{\"name\": \"early_stopping\", "
+             "\"min_delta\": 100}, {\"name\": \"model_checkpoint\"}], "
+             "\"trainer\": {\"max_epochs\": %s, \"check_val_every_n_epoch\": 2, "
+             "\"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, "
+             "\"default_root_dir\": \"%%s\"}}",
+             epochs);
+    return (subject_t){"seldom validated", text};
+}
+
+static void the_last_validation_counts_only_where_it_was_due(void)
+{
+    char one[PATH], two[PATH];
+    subject_t subject = seldom_validated("7");
+    ok(run_whole(run_file(&subject, "seldom"), "") == 0, "epochs 2, 4, 6 and the last");
+    subject = seldom_validated("3");
+    run_whole(run_file(&subject, "seldom-longer"), "");
+    subject = seldom_validated("7");
+    ok(run_whole(run_file(&subject, "seldom-longer"), "last") == 0,
+       "that of epoch 3, which ended the first part, stops nothing");
+    newest_of("seldom", one), newest_of("seldom-longer", two);
+    ok(same_file(one, two, "model.safetensors"), "nor does it lower the rate");
+}
+
 static const char *text_in(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
@@ -823,6 +855,7 @@ int main(int argc, char **argv)
     run(a_resume_that_is_refused_changes_nothing);
     run(a_run_that_ended_within_an_epoch_goes_on_as_if_it_had_not);
     run(a_run_out_of_time_goes_on_when_it_has_more);
+    run(the_last_validation_counts_only_where_it_was_due);
     run(a_run_knows_which_runs_it_goes_on_from);
     run(a_module_that_was_changed_is_noticed);
     run(without_a_checkpoint_a_run_begins_afresh);

@@ -210,6 +210,41 @@ static void an_average_may_have_a_rate_of_its_own(void)
     rig_result_free(result);
 }
 
+static char warning[PL_ERROR_TEXT];
+
+static void on_warning(pl_log_level_t level, int rank, const char *actor,
+                       const char *text, void *user)
+{
+    (void)level, (void)rank, (void)actor, (void)user;
+    snprintf(warning, sizeof warning, "%s", text);
+}
+
+/* What a run of so many epochs is warned of. */
+static const char *warned(int epochs, const char *averaging)
+{
+    warning[0] = '\0';
+    pl_log_hook(on_warning, PL_LOG_WARNING, NULL);
+    rig_result_free(after_epochs(epochs, averaging));
+    pl_log_hook(NULL, PL_LOG_WARNING, NULL);
+    return warning;
+}
+
+static void an_average_of_fewer_than_two_states_is_told(void)
+{
+    like(warned(4, "\"swa\""),
+         "\"swa\" takes fewer than two states of the weights in a run "
+         "of 4 epochs, .*begin sooner",
+         "of the last fifth of four epochs");
+    like(warned(3, "{\"name\": \"swa\", \"start\": 2}"), "fewer than two",
+         "of one epoch");
+    is_text(warned(4, "{\"name\": \"swa\", \"start\": 2}"), "", "of two nothing is said");
+    is_text(warned(4, "{\"name\": \"swa\", \"start\": 1, \"every\": 2}"), "",
+            "nor where the last epoch is left out");
+    like(warned(1, "{\"name\": \"ema\", \"start_step\": 1000}"), "\"ema\" takes fewer",
+         "one that would begin later");
+    is_text(warned(1, "\"ema\""), "", "another is fine");
+}
+
 static void an_average_of_an_unknown_kind_is_refused(void)
 {
     rig_t *rig =
@@ -233,6 +268,7 @@ int main(void)
     run(an_average_leaves_training_alone);
     run(the_ends_of_the_last_epochs_are_averaged);
     run(an_average_may_have_a_rate_of_its_own);
+    run(an_average_of_fewer_than_two_states_is_told);
     run(an_average_of_an_unknown_kind_is_refused);
     return tap_done();
 }

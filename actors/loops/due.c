@@ -95,14 +95,13 @@ bool pl_due_validates_now(const pl_due_t *due)
     return due->validates && (every == 0 || multiple(due->epoch + UINT64_C(1), every));
 }
 
-bool pl_due_validation(const pl_due_t *due, uint32_t batch)
+/* By the counts alone. */
+static bool interval_ends(const pl_due_t *due, uint32_t batch)
 {
     pl_amount_t every = due->options->val_check_interval;
     uint64_t before = due->options->check_val_every_n_epoch
                           ? 0
                           : (uint64_t)due->epoch * due->batches;
-    if (due->validates && run_ends(due, batch))
-        return true;
     if (!pl_due_validates_now(due) || every.is_time)
         return false;
     if (every.is_share) {
@@ -110,6 +109,16 @@ bool pl_due_validation(const pl_due_t *due, uint32_t batch)
         return (batch + 1) % (batches ? batches : 1) == 0;
     }
     return multiple(before + batch + 1, (uint64_t)every.value);
+}
+
+bool pl_due_validation(const pl_due_t *due, uint32_t batch)
+{
+    return interval_ends(due, batch) || pl_due_extra_validation(due, batch);
+}
+
+bool pl_due_extra_validation(const pl_due_t *due, uint32_t batch)
+{
+    return due->validates && run_ends(due, batch) && !interval_ends(due, batch);
 }
 
 bool pl_due_may_stop(const pl_due_t *due, uint32_t batch)

@@ -45,6 +45,9 @@ bool pl_due_callback(const pl_due_t *due, uint32_t batch);
 bool pl_due_look(const pl_due_t *due, uint32_t batch);
 /* Also at the end of the run, so that its result speaks of the final weights. */
 bool pl_due_validation(const pl_due_t *due, uint32_t batch);
+/* That one, where its interval had not ended: nothing may go by it that a longer run
+ * would not have seen. */
+bool pl_due_extra_validation(const pl_due_t *due, uint32_t batch);
 /* Whether the clock may ask for a validation in this epoch. */
 bool pl_due_validates_now(const pl_due_t *due);
 /* Once that batch is done a wish to stop need no longer wait: min_steps, min_epochs. */

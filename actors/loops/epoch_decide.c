@@ -50,6 +50,13 @@ static bool decide_log(pl_epoch_t *e)
            && pl_epoch_log(e, acknowledged);
 }
 
+/* A validation at the end of the run alone. */
+static bool is_extra(const pl_epoch_t *e)
+{
+    return e->pass.done > 0 && pl_due_extra_validation(&e->due, e->pass.done - 1)
+           && !e->validates_now;
+}
+
 /* ---- hooks ---- */
 
 /* What is left of the epoch's batches is passed over: it ends here. */
@@ -98,7 +105,8 @@ static bool send_hook(pl_epoch_t *e, pl_hook_t point, pl_how_t how)
                               .total_steps = e->total_steps,
                               .batch = e->pass.done,
                               .batches = e->due.end,
-                              .samples = e->samples};
+                              .samples = e->samples,
+                              .extra = point == PL_HOOK_VALIDATION_END && is_extra(e)};
     bool sent = now && pl_epoch_newest(e, now, &e->pass.failure) == PL_OK
                 && pl_ask(e, &e->asking, &msg, now, how, &e->pass.failure);
     json_decref(now);
@@ -210,7 +218,8 @@ static bool decide_validate(pl_epoch_t *e)
  * there is none, an epoch. */
 static bool decide_observe(pl_epoch_t *e)
 {
-    const bool news = e->due.validates ? e->validated : e->pass.done == e->due.batches;
+    const bool news = e->due.validates ? e->validated && !is_extra(e)
+                                       : e->pass.done == e->due.batches;
     char *text = news ? pl_metrics_text(e->newest, &e->pass.failure) : NULL;
     const pl_observe_figures_t msg = {.figures = text};
     const pl_how_t how = {.on_answer = acknowledged};

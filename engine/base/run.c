@@ -58,7 +58,7 @@ const pl_option_t pl_trainer_table[] = {
             "that gives what is not finite; slow"),
     PL_FIELD_(pl_trainer_options_t, val_check_interval, PL_OPTION_INTERVAL, "1.0", "(0..",
               "validate after this share of the epoch, these many batches or this time, "
-              "DD:HH:MM:SS"),
+              "DD:HH:MM:SS; the last step of the run is validated in any case"),
     TRAINER(INT, check_val_every_n_epoch, "1", "0..",
             "validate in each n-th epoch; 0: val_check_interval counts across epochs"),
     TRAINER(INT, num_sanity_val_steps, "2", "-1..",

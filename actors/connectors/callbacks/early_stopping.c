@@ -130,7 +130,7 @@ static int early_stopping_on(void *self, pl_hook_t point, const pl_hook_event_t 
     early_stopping_t *e = self;
     pl_error_t why = {0};
     double value;
-    if (!is_time(e, point))
+    if (!is_time(e, point) || event->extra)
         return PL_OK;
     if (pl_figure_find(event, e->monitor, &value, &why) != PL_OK)
         return figure_missing(e, event, &why, err);
