@@ -3,8 +3,7 @@
  * It builds what a run needs from the bottom up and knows the order: data say what
  * they are, the strategy sets the module up for them, weights come in, the run gets
  * its folder, then the loop runs.  What the parts do is theirs. While a run goes on it
- * gives a sign of life of its own: that this thread turns.  That steps are made is the
- * loops'. */
+ * gives a sign of life of its own: that this thread turns. */
 #include "actors/worker.h"
 
 #include <stdio.h>
@@ -100,8 +99,7 @@ static void worker_sent(worker_t *w, uint64_t call, const pl_error_t *err)
         worker_fail(w, err);
 }
 
-/* An actor of this rank has ended although nobody asked it to, or has not taken what it
- * was told. */
+/* An actor of this rank has ended unasked, or has not taken what it was told. */
 static void part_ended(void *self, const pl_answer_t *answer)
 {
     if (answer->kind == PL_ANSWER_ERROR)
