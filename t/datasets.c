@@ -33,7 +33,8 @@ static void idx_gives_scaled_pixels_and_labels(void)
            && has_field(&rig, 0, "x", PL_F32, "1,1,2")
            && has_field(&rig, 1, "y", PL_I64, ""),
        "samples and fields");
-    is_text(rig.info.facts, "{\"classes\": 4, \"shape\": [1, 1, 2]}", "facts");
+    like(rig.info.facts, "^.\"classes\": 4, \"shape\": .1, 1, 2., \"standardize\": ..0",
+         "facts");
     is_int(rig_read(&rig, INDEX(1, 0, 1)), PL_OK, "read");
     const float *x = rig.field[0];
     const int64_t *y = rig.field[1];
@@ -92,7 +93,7 @@ static void idx_predicts_without_labels(void)
     rig_t rig = rig_open(&pl_idx_dataset, PL_PREDICT, "{\"path\": \"%s\"}", tap_folder());
     ok(rig.code == PL_OK && rig.info.field_count == 1 && !rig_read(&rig, INDEX(0)),
        "only x is there");
-    is_text(rig.info.facts, "{\"shape\": [1, 1, 2]}", "and no classes");
+    like(rig.info.facts, "^.\"shape\": .1, 1, 2., \"standardize\"", "and no classes");
     rig_close(&rig);
     refused(rig_open(&pl_idx_dataset, PL_TEST, "{\"path\": \"%s\"}", tap_folder()),
             PL_ENOTFOUND, "t10k-labels", "a test needs them");
@@ -108,7 +109,7 @@ static void mnist_is_served(void)
     }
     rig_t rig = rig_open(&pl_idx_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path);
     is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
-    is_text(rig.info.facts, "{\"classes\": 10, \"shape\": [1, 28, 28]}", "facts");
+    like(rig.info.facts, "^.\"classes\": 10, \"shape\": .1, 28, 28., ", "facts");
     int64_t index[64], best = INT64_MAX;
     float *x = malloc(64 * 784 * sizeof *x);
     int64_t y[64];
