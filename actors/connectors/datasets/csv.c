@@ -139,11 +139,12 @@ static int csv_find_uses(csv_t *csv, pl_error_t *err)
 }
 
 /* What the target's column holds. */
-static int csv_find_target(csv_t *csv, pl_error_t *err)
+static int csv_find_target(csv_t *csv, const json_t *facts, pl_error_t *err)
 {
-    csv->kind = csv->column < 0                 ? TARGET_NONE
-                : !strcmp(csv->target, "value") ? TARGET_VALUE
-                                                : TARGET_CLASS;
+    const bool values = csv->rows == 0 && !json_object_get(facts, "classes");
+    csv->kind = csv->column < 0                           ? TARGET_NONE
+                : values || !strcmp(csv->target, "value") ? TARGET_VALUE
+                                                          : TARGET_CLASS;
     for (int64_t row = 0; row < csv->rows && csv->kind == TARGET_CLASS; row++) {
         double value = csv_at(csv, row, csv->column);
         if (is_class(value))
@@ -252,7 +253,7 @@ static int csv_make_feature(csv_t *csv, int column, int feature, pl_error_t *err
 
 static int csv_make_target(csv_t *csv, pl_error_t *err)
 {
-    csv->y = pl_alloc_array((size_t)csv->rows, sizeof *csv->y);
+    csv->y = pl_alloc_array((size_t)csv->rows + 1, sizeof *csv->y);
     if (!csv->y)
         return pl_no_memory(err);
     for (int64_t row = 0; row < csv->rows; row++) {
@@ -278,7 +279,7 @@ static int csv_make_other(csv_t *csv, int column, pl_error_t *err)
 static float *csv_room(const csv_t *csv, int columns)
 {
     size_t values;
-    return __builtin_mul_overflow((size_t)csv->rows, (size_t)columns, &values)
+    return __builtin_mul_overflow((size_t)csv->rows + 1, (size_t)columns, &values)
                ? NULL
                : pl_alloc_array(values, sizeof(float));
 }
@@ -310,20 +311,20 @@ static void csv_count_classes(csv_t *csv, const json_t *facts)
     csv->classes = known > (int64_t)largest + 1 ? known : (int64_t)largest + 1;
 }
 
-static int csv_load(csv_t *csv, const json_t *facts, pl_error_t *err)
+static int csv_load(csv_t *csv, const json_t *facts, bool may_be_empty, pl_error_t *err)
 {
     pl_csv_header_t header = !strcmp(csv->header, "yes")  ? PL_CSV_YES
                              : !strcmp(csv->header, "no") ? PL_CSV_NO
                                                           : PL_CSV_AUTO;
     int code = pl_csv_load(csv->path, pl_file_limit(), header, &csv->table, err);
     csv->rows = csv->table.rows;
-    if (!code && csv->rows == 0)
+    if (!code && csv->rows == 0 && !may_be_empty)
         code = pl_fail(err, PL_EFORMAT, "%s: there is nothing below the header",
                        csv->path);
     if (!code)
         code = csv_find_uses(csv, err);
     if (!code)
-        code = csv_find_target(csv, err);
+        code = csv_find_target(csv, facts, err);
     if (!code)
         code = csv_find_moments(csv, facts, err);
     if (!code)
@@ -344,12 +345,14 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
     json_t *facts = text ? pl_json_read(text, strlen(text), "facts", err) : NULL;
     if (text && !facts)
         return err ? err->code : PL_EFORMAT;
-    int code = csv_load(csv, facts, err);
+    int code = csv_load(csv, facts, facts && pl_may_be_empty(request->stage), err);
     json_decref(facts);
     if (code)
         return code;
     pl_shape_t shape = PL_SHAPE(csv->features);
-    pl_data_info_t found = {.samples = csv->rows, .facts = csv_facts(csv, &shape)};
+    pl_data_info_t found = {.same_samples = true,
+                            .samples = csv->rows,
+                            .facts = csv_facts(csv, &shape)};
     if (!found.facts)
         return pl_no_memory(err);
     pl_dataset_field(&found, "x", PL_F32, shape);
