@@ -213,6 +213,27 @@ static void csv_columns_may_be_fields_of_their_own(void)
             PL_EFORMAT, "there are no features", "all of them");
 }
 
+static void csv_takes_the_target_by_its_name(void)
+{
+    const char *path = file_put_text("n.csv", "a,kind,w\n1,2,3\n5,0,7\n");
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN,
+                         "{\"path\": \"%s\", \"standardize\": false, "
+                         "\"fields\": {\"y\": \"kind\", \"weight\": \"w\"}}",
+                         path);
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(rig.info.field_count == 3 && has_field(&rig, 0, "x", PL_F32, "1")
+           && has_field(&rig, 1, "y", PL_I64, "")
+           && has_field(&rig, 2, "weight", PL_F32, ""),
+       "as y among the fields");
+    rig_read(&rig, INDEX(0));
+    ok(((int64_t *)rig.field[1])[0] == 2 && ((float *)rig.field[2])[0] == 3,
+       "which is read from there");
+    rig_close(&rig);
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", \"fields\": {\"y\": \"sort\"}}", path),
+            PL_EINVAL, "field \"y\": there is no column \"sort\"", "no such one");
+}
+
 static void csv_standardizes_each_column(void)
 {
     const char *path = file_put_text("s.csv", "1,0.1,7,0\n2,0.1,7,1\n3,0.1,9,0\n");
@@ -458,6 +479,7 @@ int main(void)
     run(mnist_is_served);
     run(csv_tells_classes_from_values);
     run(csv_columns_may_be_fields_of_their_own);
+    run(csv_takes_the_target_by_its_name);
     run(csv_standardizes_each_column);
     run(csv_standardizes_by_the_moments_of_the_training_data);
     run(csv_names_what_is_wrong);

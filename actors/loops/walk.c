@@ -18,8 +18,7 @@ static void walk_names(pl_pass_t *pass, const char *names)
 }
 
 /* A measurement of nothing has no figures, which is no fault, and no warning where no
- * batches were asked for; a prediction of nothing is
- * hardly what was meant. */
+ * batches were asked for; a prediction of nothing is hardly what was meant. */
 static void walk_of_none(pl_walk_t *w, uint32_t there)
 {
     static const char *const stages[] = {"train", "val", "test", "predict"};

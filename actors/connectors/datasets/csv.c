@@ -53,7 +53,7 @@ static const pl_option_t csv_options[] = {
         "column is a feature"),
     {"fields", PL_OPTION_TEXTS, offsetof(csv_t, others), "{}", NULL,
      "columns that are fields of their own, by name or number: {\"weight\": \"w\", "
-     "\"place\": \"3,4\"}"},
+     "\"place\": \"3,4\"}; \"y\" names the target's, as label does by number"},
     PL_BOOL(csv_t, standardize, "true", "bring each feature to mean 0 and deviation 1"),
     PL_OPTIONS_END,
 };
@@ -110,9 +110,31 @@ static int csv_claim(csv_t *csv, int k, pl_error_t *err)
     }
 }
 
+/* "y" among the fields is the target: it is no further field, and `label` has no say. */
+static int csv_name_target(csv_t *csv, pl_error_t *err)
+{
+    pl_texts_t *others = &csv->others;
+    int k = 0;
+    while (k < others->count && strcmp(others->name[k], "y"))
+        k++;
+    if (k == others->count)
+        return PL_OK;
+    csv->label = csv_column(csv, others->text[k], strlen(others->text[k]));
+    if (csv->label < 0)
+        return pl_fail(err, PL_EINVAL, "%s: field \"y\": there is no column \"%.40s\"",
+                       csv->path, others->text[k]);
+    for (others->count--; k < others->count; k++) {
+        others->name[k] = others->name[k + 1];
+        others->text[k] = others->text[k + 1];
+    }
+    return PL_OK;
+}
+
 static int csv_find_uses(csv_t *csv, pl_error_t *err)
 {
     const pl_csv_t *table = &csv->table;
+    if (csv_name_target(csv, err) != PL_OK)
+        return PL_EINVAL;
     csv->column = !strcmp(csv->target, "none") ? -1
                   : csv->label < 0             ? table->columns - 1
                                                : (int)csv->label;
