@@ -363,8 +363,8 @@ static void figure_put(round_t *round, size_t *at, double value, bool is_there)
 }
 
 /* Rates, norms and the loss's factor come last, in the order of their names, a pair
- * (it, 1) each where there was an optimizer step.  A loss that is not finite, of a step
- * that scaling has skipped, says nothing. */
+ * (it, 1) each where there was an optimizer step.  A step that was not taken says
+ * nothing, nor does a loss that is not finite, of a step that scaling has skipped. */
 static void round_reply(const pl_replica_t *r, round_t *round)
 {
     size_t at = figures_before(r, r->steps);
@@ -373,7 +373,7 @@ static void round_reply(const pl_replica_t *r, round_t *round)
         const part_t *part = &round->part[k];
         const size_t from = figures_before(r, k), to = figures_before(r, k + 1);
         const bool stepped = round->step_due && is_due(r, part);
-        if (!isfinite(part->loss))
+        if (!is_due(r, part) || !isfinite(part->loss))
             memset(round->figures + from, 0, (to - from) * sizeof *round->figures);
         const pl_optimizer_t *optimizer = r->step[k].optimizer;
         const int groups = optimizer->group_count;

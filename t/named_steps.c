@@ -165,6 +165,29 @@ static void figures_have_the_names_of_steps(void)
     rig_free(&rig);
 }
 
+static void a_step_that_was_not_taken_has_no_figures(void)
+{
+    rig_t *rig =
+        rig_new(.accelerator = "cpu", .module = "{\"name\": \"pair\", \"every\": 2}",
+                .optimizer = BOTH(SGD("0.1"), SGD("0.5")), .data = "\"batch_size\": 8",
+                .trainer = "\"max_steps\": 5, \"depth\": 1, "
+                           "\"log_every_n_steps\": 1");
+    const rig_result_t *result = rig_fit(rig);
+    double sum = 0;
+    json_t *lines = rig_log(result);
+    for (size_t k = 0; k < 5; k++) {
+        const json_t *line = json_array_get(lines, k),
+                     *loss = json_object_get(line, "train_second_loss");
+        ok(json_object_get(line, "train_first_loss") && !loss == !(k % 2),
+           "step %zu tells what it took", k + 1);
+        sum += json_number_value(loss);
+    }
+    is_near(rig_metric(result, "train_second_loss_epoch"), sum / 2, 1e-6,
+            "and an epoch's mean is of those taken");
+    json_decref(lines);
+    rig_free(&rig);
+}
+
 static void one_optimizer_may_stand_for_all(void)
 {
     rig_result_t *one = fit(PAIR, SGD("0.1"), "\"max_steps\": 4");
@@ -283,6 +306,7 @@ int main(void)
     run(a_step_trains_its_own_parameters);
     run(a_step_comes_as_often_as_it_says);
     run(figures_have_the_names_of_steps);
+    run(a_step_that_was_not_taken_has_no_figures);
     run(one_optimizer_may_stand_for_all);
     run(steps_accumulate);
     run(a_bad_step_is_named);

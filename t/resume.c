@@ -8,11 +8,13 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -28,8 +30,9 @@ const pl_registration_t *mlp_plugin(void), *gpt_plugin(void);
 extern char **environ;
 
 #define CHANGED_NET "PACELINE_T_CHANGED_NET"
+#define STOP_AT "PACELINE_T_STOP_AT"
 
-enum { KILLS = 7, PATH = 600, SIDE = 6 };
+enum { KILLS = 7, PATH = 600, SIDE = 6, STOPPED = 2 };
 
 /* ---- what is trained: a module with state and chance, data that change ---- */
 
@@ -65,6 +68,38 @@ static const pl_callback_ops_t skipper = {.name = "skipper",
                                           .points = PL_AT(TRAIN_BATCH_END),
                                           .on = skipper_on};
 
+/* As a validation after that step begins, the program stops the run. */
+static struct {
+    int asked;                                              /* an eventfd */
+    sem_t told;
+} stopping = {.asked = -1};
+
+static int stopper_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                      pl_wish_t *wish, pl_error_t *err)
+{
+    const char *at = getenv(STOP_AT);
+    (void)self, (void)point, (void)wish, (void)err;
+    if (at && strtoull(at, NULL, 10) == event->global_step) {
+        eventfd_write(stopping.asked, 1);
+        sem_wait(&stopping.told);
+    }
+    return PL_OK;
+}
+
+static const pl_callback_ops_t stopper = {.name = "stopper",
+                                          .size = 1,
+                                          .points = PL_AT(VALIDATION_START),
+                                          .on = stopper_on};
+
+static void on_asked(evutil_socket_t fd, short what, void *trainer)
+{
+    eventfd_t count;
+    (void)what;
+    eventfd_read(fd, &count);
+    pl_trainer_stop(trainer, "the program", NULL);
+    sem_post(&stopping.told);
+}
+
 /* Pictures of three kinds, each with noise of its own in each epoch. */
 static int pictures_read(void *user, const pl_read_request_t *request,
                          void *const field[], pl_error_t *err)
@@ -88,6 +123,7 @@ static bool parts_register(void)
 {
     static const pl_registration_t own[] = {{"module", &net},
                                             {"callback", &skipper},
+                                            {"callback", &stopper},
                                             PL_REGISTRATIONS_END};
     static const pl_memory_data_t pictures = {
         .samples = 50,
@@ -108,7 +144,8 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
     (void)trainer;
     if (strcmp(result->status, "ok"))
         fprintf(stderr, "%s: %s\n", result->status, result->error.text);
-    *(int *)user = strcmp(result->status, "ok") != 0;
+    *(int *)user = !strcmp(result->status, "stopped") ? STOPPED
+                                                      : strcmp(result->status, "ok") != 0;
 }
 
 static void log_line(pl_log_level_t level, int rank, const char *actor, const char *text,
@@ -134,15 +171,21 @@ static int child(const char *file, const char *from)
                                  &end, &err);
     else if (trainer)
         code = pl_trainer_fit(trainer, on_done, &end, &err);
+    stopping.asked = eventfd(0, EFD_CLOEXEC);
+    sem_init(&stopping.told, 0, 0);
+    struct event *asked = event_new(base, stopping.asked, EV_READ | EV_PERSIST, on_asked,
+                                    trainer);
+    event_add(asked, NULL);
     alarm(60);
     while (code == PL_OK && end < 0 && event_base_loop(base, EVLOOP_ONCE) == 0)
         ;
     if (err.text[0])
         fprintf(stderr, "%s\n", err.text);
+    event_free(asked);
     pl_options_free(options);
     pl_engine_free(engine);
     event_base_free(base);
-    return end != 0;
+    return end < 0 ? 1 : end;
 }
 
 static pid_t child_begin(const char *file, const char *from)
@@ -167,8 +210,8 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Kills it after so long [negative: lets it end] -> 0 it ended well, 1 badly, -1 it was
- * killed. */
+/* Kills it after so long [negative: lets it end] -> 0 it ended well, 1 badly, STOPPED, -1
+ * it was killed. */
 static int child_end(pid_t pid, double after)
 {
     int status = 0;
@@ -449,6 +492,31 @@ static void a_run_killed_at_any_instant_ends_with_the_same_bits(void)
     tap_diag("PACELINE_SEED=%llu", (unsigned long long)dice);
     for (size_t k = 0; k < sizeof subjects / sizeof *subjects; k++)
         killed_at_any_instant(&subjects[k], kills ? atoi(kills) : KILLS);
+}
+
+/* ---- stopped while it validates ---- */
+
+/* Within a step, and at the ends of two epochs. */
+static void a_validation_that_a_stop_cut_short_is_made_by_the_run_that_goes_on(void)
+{
+    static const char *const steps[] = {"1", "4", "12"};
+    char text[2048], straight[PATH], broken[PATH];
+    snprintf(text, sizeof text, "%s", subjects[1].text);
+    const char *callbacks = strstr(subjects[1].text, "\"callbacks\": [")
+                            + strlen("\"callbacks\": [");
+    snprintf(text, sizeof text, "%.*s\"stopper\", %s",
+             (int)(callbacks - subjects[1].text), subjects[1].text, callbacks);
+    const subject_t subject = {"stopped", text};
+    run_whole(run_file(&subject, "unstopped"), "");
+    for (int k = 0; k < 3; k++) {
+        setenv(STOP_AT, steps[k], 1);
+        is_int(run_whole(run_file(&subject, "stopped"), k ? "last" : ""), STOPPED,
+               "stopped after step %s", steps[k]);
+    }
+    unsetenv(STOP_AT);
+    ok(run_whole(run_file(&subject, "stopped"), "last") == 0, "it goes on to its end");
+    newest_of("unstopped", straight), newest_of("stopped", broken);
+    ok(is_same(straight, broken), "as if it had not been stopped");
 }
 
 /* ---- from each checkpoint ---- */
@@ -744,6 +812,7 @@ int main(int argc, char **argv)
     if (chdir(tap_folder()) != 0)
         return 1;
     text_write();
+    run(a_validation_that_a_stop_cut_short_is_made_by_the_run_that_goes_on);
     run(every_checkpoint_leads_to_the_same_end);
     run(loops_count_on_where_they_were);
     run(a_run_may_be_made_longer_but_not_another);

@@ -225,7 +225,7 @@ static bool is_at_step(const pl_epoch_t *e)
 static bool is_at_decision(const pl_epoch_t *e)
 {
     return e->pass.fetched > e->decided
-           && (pl_due_decision(&e->due, e->pass.fetched - 1)
+           && (pl_due_decision(&e->due, e->pass.fetched - 1) || e->owes
                || (e->validates_now && is_at_step(e)));
 }
 
@@ -261,23 +261,22 @@ static void epoch_finish(pl_epoch_t *e)
 {
     pl_pass_t *pass = &e->pass;
     char *text = pl_metrics_text(e->newest, &pass->failure);
-    if (pass->done == e->due.end)
+    if (pass->done == e->due.end && !e->owes)
         pl_epoch_report(e, "epoch", e->newest);
     else
         pl_epoch_tell(e, "alive", "");                      /* what follows it may fail */
     pl_call_t *call = pl_pass_call(pass);
     if (text)
-        pl_reply_train_epoch(call,
-                             &(pl_train_epoch_reply_t){.global_step = e->global_step,
-                                                       .samples = e->samples,
-                                                       .ended = e->ended || e->stopping,
-                                                       .whole = pass->done
-                                                                == e->due.batches,
-                                                       .save = "",
-                                                       .drop = "",
-                                                       .reason = e->reason,
-                                                       .wish = e->wish,
-                                                       .metrics = text});
+        pl_reply_train_epoch(call, &(pl_train_epoch_reply_t){
+                                       .global_step = e->global_step,
+                                       .samples = e->samples,
+                                       .ended = e->ended || e->stopping,
+                                       .whole = pass->done == e->due.batches && !e->owes,
+                                       .save = "",
+                                       .drop = "",
+                                       .reason = e->reason,
+                                       .wish = e->wish,
+                                       .metrics = text});
     else
         pl_call_fail(call, &pass->failure);
     pl_free(text);
@@ -376,7 +375,9 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
                             ? msg->accumulate
                             : (uint64_t)e->pass.options->accumulate_grad_batches;
     e->pass.epoch = msg->epoch;
-    e->pass.first = e->decided = msg->batch;
+    e->owes &= msg->batch > 0;
+    e->pass.first = msg->batch;
+    e->decided = msg->batch - e->owes;
     e->pass.again = e->pass.options->max_epochs <= 0
                     || msg->epoch + INT64_C(1) < e->pass.options->max_epochs;
     e->lr_factor *= msg->lr_factor;
@@ -406,7 +407,8 @@ static int epoch_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     if (!e->stopping)
         snprintf(e->reason, sizeof e->reason, "%s", body->stop.reason);
     e->stopping = e->told = true;
-    pl_cancel(e, e->evaluating);
+    if (pl_epoch_puts_off(e))
+        pl_cancel(e, e->evaluating);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 

@@ -149,15 +149,27 @@ void pl_epoch_look(pl_epoch_t *e)
 
 /* ---- validation ---- */
 
-static bool validates(const pl_epoch_t *e)
+/* Within an optimizer step there is no checkpoint to go on from. */
+bool pl_epoch_puts_off(const pl_epoch_t *e)
 {
-    return (pl_due_validation(&e->due, e->pass.done - 1) || e->validates_now) && !e->told
-           && !e->unwanted;
+    return e->told && e->pass.done && pl_due_step(&e->due, e->pass.done - 1);
+}
+
+static bool validates(pl_epoch_t *e)
+{
+    const bool due = !e->unwanted
+                     && (e->owes || e->validates_now
+                         || pl_due_validation(&e->due, e->pass.done - 1));
+    e->owes = due && pl_epoch_puts_off(e);
+    return due && !e->owes;
 }
 
 static bool decide_validation_start(pl_epoch_t *e)
 {
-    return validates(e) && (e->asking.points & PL_AT(VALIDATION_START))
+    if (e->asked || !validates(e))
+        return false;
+    e->asked = true;
+    return (e->asking.points & PL_AT(VALIDATION_START))
            && decide_hook(e, PL_HOOK_VALIDATION_START);
 }
 
@@ -190,14 +202,15 @@ static void validation_keep(pl_epoch_t *e, const char *metrics)
 static void validated(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
-    bool broken_off = answer->kind == PL_ANSWER_ERROR && e->stopping
+    bool broken_off = answer->kind == PL_ANSWER_ERROR && pl_epoch_puts_off(e)
                       && answer->error->code == PL_ECANCELLED;
     if (answer->kind == PL_ANSWER_PROGRESS)
         validation_reported(e, &answer->body->evaluate_progress);
     if (!broken_off && pl_pass_failed(&e->pass, answer))
         return;
     e->pass.pending--;
-    if (!broken_off)                           /* a stop does not wait for a validation */
+    e->owes = broken_off;
+    if (!broken_off)
         validation_keep(e, answer->body->evaluate_reply.metrics);
     decision_next(e);
 }
@@ -239,8 +252,9 @@ static bool decide_validation_end(pl_epoch_t *e)
 
 /* Each sends what it is about, where that is due and somebody wants it: then its answer
  * calls decision_next(). */
+enum { VALIDATION = 2 };
 static bool (*const decisions[])(pl_epoch_t *e) = {
-    decide_log,      decide_batch_end,      decide_validation_start,
+    decide_log,      decide_batch_end,      [VALIDATION] = decide_validation_start,
     decide_validate, decide_validation_end, decide_observe,
 };
 enum { DECISIONS = sizeof decisions / sizeof *decisions };
@@ -257,10 +271,12 @@ static void decision_go_on(pl_epoch_t *e)
         decision_end(e);
 }
 
+/* What came before a validation that is owed was done before the stop. */
 void pl_epoch_decide(pl_epoch_t *e)
 {
     e->pass.halted = true;
-    e->decision = 0;
+    e->decision = e->owes ? VALIDATION : 0;
+    e->asked &= e->owes;
     e->validated = e->unwanted = false;
     decision_go_on(e);
 }

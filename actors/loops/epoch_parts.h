@@ -15,15 +15,17 @@ typedef struct pl_epoch {
     pl_address_t evaluate;
     pl_asking_t asking;
 
-    uint64_t global_step, total_steps;             /* of the run; total 0: unknown */
-    uint64_t samples;                              /* trained on since the run began */
-    pl_counts_t steps;                             /* of the optimizer */
-    pl_due_t due;                                  /* after which batch */
-    uint32_t decided;                              /* batches up to the newest decision */
-    unsigned decision;                             /* which part of it is under way */
-    uint64_t evaluating;                           /* the call  [0: none] */
-    bool validated;                                /* in this decision */
-    bool unwanted;                                 /* the validation of this decision */
+    uint64_t global_step, total_steps;      /* of the run; total 0: unknown */
+    uint64_t samples;                       /* trained on since the run began */
+    pl_counts_t steps;                      /* of the optimizer */
+    pl_due_t due;                           /* after which batch */
+    uint32_t decided;                       /* batches up to the newest decision */
+    unsigned decision;                      /* which part of it is under way */
+    uint64_t evaluating;                    /* the call  [0: none] */
+    bool validated;                         /* in this decision */
+    bool unwanted;                          /* the validation of this decision */
+    bool owes, asked;                       /* a validation, which a stop did not wait
+                                               for; callbacks have heard that it begins */
     double lr_factor;
     bool stopping, ended;
     bool cut;                              /* a callback passed over the epoch's rest */
@@ -78,6 +80,9 @@ void pl_epoch_complete(pl_epoch_t *e);
 /* Everything before has come back: what is due is done, one after the other; then the
  * pass goes on. */
 void pl_epoch_decide(pl_epoch_t *e);
+/* A stop from above does not wait for the validation after the newest batch: the run that
+ * goes on makes it first. */
+bool pl_epoch_puts_off(const pl_epoch_t *e);
 /* Callbacks that look on are asked at the newest batch, and the pass goes on
  * meanwhile. */
 void pl_epoch_look(pl_epoch_t *e);

@@ -81,15 +81,15 @@ static void counts_restore(pl_epoch_t *e, const json_t *kept)
 
 static json_t *epoch_keep(const pl_epoch_t *e)
 {
-    static const char form[] = "{s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:o, "
-                               "s:o, s:o, s:O}";
+    static const char form[] = "{s:I, s:I, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:o, s:s, "
+                               "s:s, s:o, s:o, s:o, s:O}";
     return json_pack(form, "epoch", (json_int_t)e->pass.epoch, "batch",
-                     (json_int_t)batches_kept(e), "cut", e->cut, "global_step",
-                     (json_int_t)e->global_step, "samples", (json_int_t)e->samples,
-                     "skipped", (json_int_t)e->skipped, "in_row", (json_int_t)e->in_row,
-                     "lr_factor", number_keep(e->lr_factor), "stop",
-                     e->stopping && !e->told ? e->reason : "", "wish", e->wish, "counts",
-                     counts_keep(e), "sums", sums_keep(&e->sums), "since_log",
+                     (json_int_t)batches_kept(e), "cut", e->cut, "owes", e->owes, "asked",
+                     e->asked, "global_step", (json_int_t)e->global_step, "samples",
+                     (json_int_t)e->samples, "skipped", (json_int_t)e->skipped, "in_row",
+                     (json_int_t)e->in_row, "lr_factor", number_keep(e->lr_factor),
+                     "stop", e->stopping && !e->told ? e->reason : "", "wish", e->wish,
+                     "counts", counts_keep(e), "sums", sums_keep(&e->sums), "since_log",
                      sums_keep(&e->since_log), "newest", e->newest);
 }
 
@@ -119,6 +119,8 @@ int pl_epoch_set_state(void *self, pl_call_t *call, const pl_body_t *body,
     json_t *newest = json_object_get(kept, "newest");
     e->samples = (uint64_t)json_integer_value(json_object_get(kept, "samples"));
     e->cut = json_is_true(json_object_get(kept, "cut"));
+    e->owes = json_is_true(json_object_get(kept, "owes"));
+    e->asked = json_is_true(json_object_get(kept, "asked"));
     e->skipped = (uint64_t)json_integer_value(json_object_get(kept, "skipped"));
     e->in_row = (uint64_t)json_integer_value(json_object_get(kept, "in_row"));
     const char *wish = json_string_value(json_object_get(kept, "wish"));

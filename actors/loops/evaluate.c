@@ -17,7 +17,8 @@ typedef struct evaluate {
     pl_figures_t figures;                                   /* of the source at hand */
     json_t *metrics;                                        /* of those before */
     uint32_t batches;
-    bool tries;                                             /* which counts for nothing */
+    pl_counts_t whole;                        /* of measurements that came to their end */
+    bool tries;                               /* which counts for nothing */
 } evaluate_t;
 
 static void evaluate_names(pl_walk_t *walk, const char *names)
@@ -109,12 +110,13 @@ static void evaluate_end(pl_walk_t *walk, pl_call_t *call)
         return;
     }
     pl_figures_clear(&e->figures);
-    if (++walk->pass.loader < walk->pass.loaders)
+    if (++walk->pass.loader < walk->pass.loaders) {
         pl_walk_begin(walk, call);
-    else
-        evaluate_reply(e, call);
-    if (e->tries)
-        walk->pass.counts = (pl_counts_t){0};
+        return;
+    }
+    if (!e->tries)
+        e->whole = walk->pass.counts;
+    evaluate_reply(e, call);
 }
 
 static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
@@ -130,6 +132,7 @@ static int evaluate_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
     if (code != PL_OK)
         return code;
     e->global_step = body->evaluate.global_step;
+    walk->pass.counts = e->whole;
     pl_figures_clear(&e->figures);
     walk->ops = &ops;
     walk->pass.known = walk->pass.known && walk->pass.stage == body->evaluate.stage;
@@ -156,7 +159,7 @@ static int evaluate_get_state(void *self, pl_call_t *call, const pl_body_t *body
     (void)body;
     const evaluate_t *e = self;
     json_t *kept = json_pack("{s:{s:o}}", "counts", "val_batches",
-                             pl_counts_keep(&e->walk.pass.counts));
+                             pl_counts_keep(&e->whole));
     char *text = kept ? pl_metrics_text(kept, err) : (pl_no_memory(err), NULL);
     json_decref(kept);
     if (!text)
@@ -175,7 +178,7 @@ static int evaluate_set_state(void *self, pl_call_t *call, const pl_body_t *body
     if (!kept)
         return err->code;
     const json_t *counts = json_object_get(kept, "counts");
-    pl_counts_restore(&e->walk.pass.counts, json_object_get(counts, "val_batches"));
+    pl_counts_restore(&e->whole, json_object_get(counts, "val_batches"));
     json_decref(kept);
     return pl_reply_set_state(call, &(pl_set_state_reply_t){0});
 }
