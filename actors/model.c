@@ -9,6 +9,7 @@
 
 #include "accelerators/accelerator.h"
 #include "actors/connectors/writer.h"
+#include "actors/model_inputs.h"
 #include "base/alloc.h"
 #include "base/bind.h"
 #include "base/error.h"
@@ -39,6 +40,7 @@ struct pl_loaded_model {
     bool opened;
     pl_weights_t *weights;                                  /* counted; until placed */
     pl_model_t *model;
+    pl_model_inputs_t inputs;
     int field_count;                                        /* that plans are made for */
     pl_field_t field[PL_FIELDS];
     sized_t sized[SIZES];
@@ -86,6 +88,8 @@ static int load(pl_loaded_model_t *m, const char *checkpoint, int threads,
     if (!m->weights)
         return err->code;
     int code = parts_make(m, checkpoint, threads, err);
+    if (code == PL_OK)
+        code = pl_model_inputs_init(&m->inputs, m->weights->facts, err);
     if (code != PL_OK)
         return code;
     m->ops = m->accelerator.ops;
@@ -143,6 +147,7 @@ void pl_model_unload(pl_loaded_model_t *m)
         m->ops->close(m->accelerator.self);
     }
     pl_model_free(m->model);
+    pl_model_inputs_release(&m->inputs);
     pl_object_unref(m->weights);
     pl_instance_release(&m->accelerator);
     pl_instance_release(&m->module);
@@ -346,12 +351,9 @@ static int run_piece(pl_loaded_model_t *m, const pl_arrays_t *samples, int64_t a
     int code = sized ? PL_OK : err->code;
     if (code == PL_OK && at == 0)
         code = given_room(m, sized, samples->samples, err);
-    for (int k = 0; k < m->field_count && code == PL_OK; k++) {
-        size_t row = (size_t)pl_elements(m->field[k].shape)
-                     * pl_dtype_size(m->field[k].dtype);
-        memcpy(sized->input[k], (const char *)samples->data[k] + (size_t)at * row,
-               (size_t)count * row);
-    }
+    for (int k = 0; k < m->field_count && code == PL_OK; k++)
+        pl_model_inputs_fill(&m->inputs, &samples->field[k], samples->data[k], at, count,
+                             sized->input[k]);
     if (code == PL_OK)
         code = replay(m, sized, err);
     for (int k = 0; code == PL_OK && k < m->given; k++)
@@ -360,14 +362,29 @@ static int run_piece(pl_loaded_model_t *m, const pl_arrays_t *samples, int64_t a
     return code;
 }
 
-static bool same_fields(const pl_loaded_model_t *m, const pl_arrays_t *samples)
+static bool same_fields(const pl_loaded_model_t *m, const pl_field_t *field, int count)
 {
-    bool same = m->field_count == samples->field_count;
-    for (int k = 0; same && k < m->field_count; k++)
-        same = !strcmp(m->field[k].name, samples->field[k].name)
-               && m->field[k].dtype == samples->field[k].dtype
-               && pl_same_shape(m->field[k].shape, samples->field[k].shape);
+    bool same = m->field_count == count;
+    for (int k = 0; same && k < count; k++)
+        same = !strcmp(m->field[k].name, field[k].name)
+               && m->field[k].dtype == field[k].dtype
+               && pl_same_shape(m->field[k].shape, field[k].shape);
     return same;
+}
+
+/* What the module gets of the samples; plans for something else are dropped. */
+static int fields_take(pl_loaded_model_t *m, const pl_arrays_t *samples, pl_error_t *err)
+{
+    pl_field_t field[PL_FIELDS];
+    int code = PL_OK;
+    for (int k = 0; k < samples->field_count && code == PL_OK; k++)
+        code = pl_model_inputs_field(&m->inputs, &samples->field[k], &field[k], err);
+    if (code != PL_OK || same_fields(m, field, samples->field_count))
+        return code;
+    plans_drop(m);
+    m->field_count = samples->field_count;
+    memcpy(m->field, field, (size_t)m->field_count * sizeof *field);
+    return PL_OK;
 }
 
 static int samples_check(const pl_arrays_t *samples, pl_error_t *err)
@@ -391,13 +408,8 @@ int pl_model_run(pl_loaded_model_t *m, const pl_arrays_t *samples, pl_answers_t 
     if (!err)
         err = &local;
     int code = samples_check(samples, err);
-    if (code != PL_OK)
-        return code;
-    if (!same_fields(m, samples)) {
-        plans_drop(m);
-        m->field_count = samples->field_count;
-        memcpy(m->field, samples->field, sizeof m->field);
-    }
+    if (code == PL_OK)
+        code = fields_take(m, samples, err);
     for (int64_t at = 0; at < samples->samples && code == PL_OK; at += SAMPLES_MOST) {
         int64_t left = samples->samples - at;
         code = run_piece(m, samples, at, left < SAMPLES_MOST ? left : SAMPLES_MOST, err);

@@ -554,7 +554,12 @@ typedef struct pl_answers {
 
 struct pl_arrays;
 /* Answers for samples (see pl_arrays_t; their fields are the module's inputs, those that
- * only losses need may be left out).  The first run of a number of samples compiles:
+ * only losses need may be left out).  "x" is to be as the files of the training data have
+ * it: what the data set did to it is done here too, as its facts say ("standardize": the
+ * mean and deviation of each column of csv, the scaling of pixels from 0 to 255 of idx).
+ * Other data sets have no such fact: what they made of their files has to be made before
+ * (tokens of "text", by its vocabulary).  Bytes and doubles become float32.  The first
+ * run of a number of samples compiles:
  * powers of two up to 64 share what is compiled, more go in pieces.  PL_EINVAL: an input
  * is missing or has another shape. */
 PL_API int pl_model_run(pl_loaded_model_t *model, const struct pl_arrays *samples,
@@ -1082,10 +1087,15 @@ typedef struct pl_data_info {
     pl_field_t field[PL_FIELDS];
     bool ordered;                    /* splits must be contiguous (text), and were made
                                         by the data set itself from the request's share */
+    bool same_samples;               /* a test reads what training does, all of it: then
+                                        it is said where one source is for both */
     char *facts;                     /* JSON object: {"classes": 10, "vocabulary": "…"};
                                         fills module options left "auto" and is stored
-                                        with the weights; from pl_text(), freed by the
-                                        caller [NULL] */
+                                        with the weights; "standardize": [[mean, factor],
+                                        …], x = (value - mean) * factor for each number
+                                        of "x", or for all, is what pl_model_run() does
+                                        as well; from pl_text(), freed by the caller
+                                        [NULL] */
     double padding[PL_FIELDS];       /* what stands behind shorter samples in fields that
                                         vary */
 } pl_data_info_t;

@@ -429,7 +429,12 @@ validate_and_test_write_figures() {
     is "$(grep -o '"val_loss":[0-9.]*' <<<"$out" | tail -n 1)" "$fitted" "with the figures of the fit"
     try "$paceline" test run.json --checkpoint runs/measured
     is "$status" 0 "a test goes well"
+    like "$err" 'all samples of the source that this run trains and validates on: .* data.test$' \
+        "but says that it tests on what was trained on"
     like "$out" '^test_loss +[0-9]\.[0-9]{4}$' "and writes its figures"
+    try "$paceline" test run.json --checkpoint runs/measured --set 'data={"batch_size": 20,
+        "train": {"name": "csv", "path": "points.csv"}, "test": {"name": "csv", "path": "./points.csv"}}'
+    is "$status$err" 0 "which a source of its own is not"
     like "$out" '^done in [0-9.]+ s$' "and that it is done"
 }
 

@@ -109,16 +109,17 @@ block() {
 }
 
 the_programs_of_readme_compile() {
-    local cc=${CC:-cc}
-    if ! command -v "$cc" >/dev/null; then
+    local cc
+    read -ra cc <<<"${CC:-cc}"                            # "ccache gcc"
+    if ! command -v "${cc[0]}" >/dev/null; then
         skip "no compiler here"
         return
     fi
     block c 1 >program.c
-    try "$cc" -fsyntax-only -Wall -Wextra -Werror -I"$srcdir/engine" program.c
+    try "${cc[@]}" -fsyntax-only -Wall -Wextra -Werror -I"$srcdir/engine" program.c
     is "$status$err" 0 "the program"
     block c 2 >two.c
-    try "$cc" -shared -fPIC -Wall -Wextra -Werror -I"$srcdir/engine" two.c -o two.so
+    try "${cc[@]}" -shared -fPIC -Wall -Wextra -Werror -I"$srcdir/engine" two.c -o two.so
     is "$status$err" 0 "the module"
     try "$paceline" list modules --plugin ./two.so
     like "$out" '^two - two layers$' "which can be loaded"

@@ -48,6 +48,62 @@ static void validation_of_nothing_is_passed_over(void)
           "data.val_split .* leaves nothing to validate on");
 }
 
+static int warnings;
+static char warned[512];
+
+static void on_log(pl_log_level_t level, int rank, const char *actor, const char *text,
+                   void *user)
+{
+    (void)rank, (void)actor, (void)user;
+    if (level != PL_LOG_WARNING)
+        return;
+    warnings++;
+    snprintf(warned, sizeof warned, "%s", text);
+}
+
+static void no_batches_that_were_asked_for_are_no_warning(void)
+{
+    pl_log_hook(on_log, PL_LOG_WARNING, NULL);
+    rig_result_free(fit("\"max_epochs\": 1, \"limit_val_batches\": 0", SPLIT, NULL));
+    is_int(warnings, 0, "none is what was wanted");
+    rig_result_free(fit("\"max_epochs\": 1, \"limit_val_batches\": 0.01", SPLIT, NULL));
+    ok(warnings > 0, "a share that gives none is hardly: %s", warned);
+    pl_log_hook(NULL, PL_LOG_WARNING, NULL);
+}
+
+static void put(const char *name, const char *text)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/%s", tap_folder(), name);
+    FILE *file = fopen(path, "w");
+    if (file && fputs(text, file) >= 0)
+        fclose(file);
+}
+
+static void an_empty_further_source_is_passed_over(void)
+{
+    char dataset[13000];
+    const char *folder = tap_folder();
+    put("full.csv", "a,b,c\n1,2,0\n2,3,1\n4,3,2\n5,1,0\n3,1,1\n1,7,2\n");
+    put("none.csv", "a,b,c\n");
+    snprintf(dataset, sizeof dataset,
+             "{\"batch_size\": 2, \"train\": {\"name\": \"csv\", \"path\": "
+             "\"%s/full.csv\"}, \"val\": [{\"name\": \"csv\", \"path\": "
+             "\"%s/full.csv\"}, {\"name\": \"csv\", \"path\": \"%s/none.csv\"}]}",
+             folder, folder, folder);
+    warnings = 0;
+    pl_log_hook(on_log, PL_LOG_WARNING, NULL);
+    rig_result_t *result = fit("\"max_epochs\": 1", NULL, dataset);
+    pl_log_hook(NULL, PL_LOG_WARNING, NULL);
+    is_text(result->status, "ok", "the run goes on: %s", result->error.text);
+    ok(!isnan(rig_metric(result, "val_loss/dataloader_idx_0"))
+           && isnan(rig_metric(result, "val_loss/dataloader_idx_1")),
+       "with figures of the other: %s", result->metrics);
+    ok(warnings == 1, "%d warning", warnings);
+    like(warned, "source 1 of data.val has no samples", "it is named: %s", warned);
+    rig_result_free(result);
+}
+
 static void empty_tables_are_refused(void)
 {
     char path[4200], dataset[4300];
@@ -84,6 +140,8 @@ int main(void)
     rig_init(NULL);
     run(training_on_nothing_fails);
     run(validation_of_nothing_is_passed_over);
+    run(no_batches_that_were_asked_for_are_no_warning);
+    run(an_empty_further_source_is_passed_over);
     run(empty_tables_are_refused);
     run(a_measurement_of_nothing_has_no_figures);
     return tap_done();

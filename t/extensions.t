@@ -2,7 +2,7 @@
 # extensions.t - tests that parts of every role can come from shared objects made with the installed headers alone
 . "$(dirname "$0")/tap.sh"
 
-cc=${CC:-cc}
+read -ra cc <<<"${CC:-cc}"                                # "ccache gcc"
 headers="install-pkgincludeHEADERS install-nobase_pkgincludeHEADERS install-runtimeincludeHEADERS
     install-tensorincludeHEADERS"
 
@@ -15,14 +15,14 @@ headers_are_installed() {
 
 # built NAME - t/extensions/NAME.c as NAME.so
 built() {
-    try "$cc" -shared -fPIC -Wall -Wextra -Werror -I"$include" "$srcdir/t/extensions/$1.c" -o "plugins/$1.so" -lm
+    try "${cc[@]}" -shared -fPIC -Wall -Wextra -Werror -I"$include" "$srcdir/t/extensions/$1.c" -o "plugins/$1.so" -lm
     is "$status$err" 0 "$1.c can be built"
 }
 
 each_is_complete_in_c_and_in_cxx() {
     for header in $(cd "$include" && find . -name '*.h' | LC_ALL=C sort); do
         echo "#include <${header#./}>" >alone.c
-        try "$cc" -std=c11 -fsyntax-only -Wall -Wextra -Werror -I"$include" alone.c
+        try "${cc[@]}" -std=c11 -fsyntax-only -Wall -Wextra -Werror -I"$include" alone.c
         is "$status$err" 0 "${header#./} in C11"
         command -v "${CXX:-c++}" >/dev/null || continue
         try "${CXX:-c++}" -std=c++17 -fsyntax-only -Wall -Wextra -Werror -I"$include" -x c++ alone.c
@@ -79,7 +79,7 @@ so_does_a_launcher() {
 }
 
 run headers_are_installed
-if ! command -v "$cc" >/dev/null; then
+if ! command -v "${cc[0]}" >/dev/null; then
     skip "no compiler here"
 else
     mkdir plugins

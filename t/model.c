@@ -133,6 +133,94 @@ static void wrong_samples_are_refused(void)
     pl_model_unload(model);
 }
 
+/* ---- What a data set does to its files ---- */
+
+static void same_as_predicted(const char *dataset, const pl_arrays_t *samples)
+{
+    pl_error_t err = {0};
+    pl_answers_t answers;
+    double worst = INFINITY;
+    rig_t *rig = rig_new(.accelerator = "cpu", .dataset = dataset, .module = "\"mlp\"",
+                         .trainer = "\"max_steps\": 4");
+    char *trained = strdup(rig_fit(rig)->run_dir);
+    const rig_result_t *result = rig_predict(rig, trained);
+    const rig_tensor_t *logits = rig_find(result->output, result->output_count, "logits");
+    pl_loaded_model_t *model = pl_model_load(trained, 1, &err);
+    if (logits && model && pl_model_run(model, samples, &answers, &err) == PL_OK) {
+        worst = 0;
+        for (size_t k = 0; k < logits->count; k++)
+            worst = fmax(worst, fabs(answers.output[0].data[k] - logits->data[k]));
+    }
+    ok(worst < 1e-4, "the answers are the prediction's (%g): %s", worst, err.text);
+    pl_model_unload(model);
+    free(trained);
+    rig_free(&rig);
+}
+
+static void csv_rows_are_answered_as_the_file_has_them(void)
+{
+    static double rows[SAMPLES][2];
+    static float narrow[SAMPLES][2];
+    char path[512], dataset[640];
+    snprintf(path, sizeof path, "%s/rows.csv", tap_folder());
+    FILE *file = fopen(path, "we");
+    for (int k = 0; k < SAMPLES; k++) {
+        rows[k][0] = 1000 + 5 * (k % 3) + k % 7;
+        rows[k][1] = 0.01 * (k % 11);
+        narrow[k][0] = (float)rows[k][0];
+        narrow[k][1] = (float)rows[k][1];
+        fprintf(file, "%.17g,%.17g,%d\n", rows[k][0], rows[k][1], k % 3);
+    }
+    fclose(file);
+    snprintf(dataset, sizeof dataset, "{\"name\": \"csv\", \"path\": \"%s\"}", path);
+    pl_arrays_t samples = {.samples = SAMPLES,
+                           .field_count = 1,
+                           .field = {{"x", PL_F32, {1, {2}}}},
+                           .data = {narrow}};
+    same_as_predicted(dataset, &samples);
+    samples.field[0].dtype = PL_F64;
+    samples.data[0] = rows;
+    same_as_predicted(dataset, &samples);
+}
+
+/* "train-images-idx3-ubyte" and the like: a head, then bytes. */
+static void put_idx(const char *name, const uint8_t *head, size_t size,
+                    const uint8_t *bytes, size_t count)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s-ubyte", tap_folder(), name);
+    FILE *file = fopen(path, "we");
+    fwrite(head, 1, size, file);
+    fwrite(bytes, 1, count, file);
+    fclose(file);
+}
+
+static void idx_pixels_are_answered_as_the_file_has_them(void)
+{
+    enum { IMAGES = 30, PIXELS = 6 };
+    static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, IMAGES, 0, 0, 0, 2, 0, 0, 0, 3},
+                         labels[] = {0, 0, 8, 1, 0, 0, 0, IMAGES};
+    static uint8_t pixel[IMAGES][PIXELS], label[IMAGES];
+    char dataset[640];
+    for (int k = 0; k < IMAGES * PIXELS; k++)
+        pixel[k / PIXELS][k % PIXELS] = (uint8_t)(k * 37);
+    for (int k = 0; k < IMAGES; k++)
+        label[k] = (uint8_t)(k % 3);
+    for (int k = 0; k < 2; k++) {
+        put_idx(k ? "t10k-images-idx3" : "train-images-idx3", images, sizeof images,
+                pixel[0], sizeof pixel);
+        put_idx(k ? "t10k-labels-idx1" : "train-labels-idx1", labels, sizeof labels,
+                label, sizeof label);
+    }
+    snprintf(dataset, sizeof dataset,
+             "{\"name\": \"idx\", \"path\": \"%s\", \"mean\": 0.3, \"std\": 0.2}",
+             tap_folder());
+    same_as_predicted(dataset, &(pl_arrays_t){.samples = IMAGES,
+                                              .field_count = 1,
+                                              .field = {{"x", PL_U8, {3, {1, 2, 3}}}},
+                                              .data = {pixel}});
+}
+
 /* A file with the run's weights after `change`; its path. */
 static const char *changed(void (*change)(pl_weights_t *weights))
 {
@@ -361,6 +449,8 @@ int main(void)
     make_run();
     run(any_number_of_samples_is_answered_as_by_a_prediction);
     run(a_module_may_be_a_name_alone);
+    run(csv_rows_are_answered_as_the_file_has_them);
+    run(idx_pixels_are_answered_as_the_file_has_them);
     run(wrong_samples_are_refused);
     run(weights_that_do_not_fit_are_listed);
     run(files_that_cannot_be_loaded_are_refused);

@@ -54,6 +54,8 @@ static void what_was_set_is_what_is_got(void)
     set_value(o, "trainer.seed", "9223372036854775806", "9223372036854775806");
     set_value(o, "trainer.gradient_clip_val", "0.1", "0.1");
     set_value(o, "trainer.run_name", "\"7\"", "7");
+    set_value(o, "trainer.run_name", "07", "07");
+    set_value(o, "trainer.max_time", "60", "60");
     set_value(o, "trainer.run_name", "a b", "a b");
     set_value(o, "trainer.limit_val_batches", "1e-1", "0.1");
     set_value(o, "module.hidden", "[1, 2]", "[1,2]");

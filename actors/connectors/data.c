@@ -14,6 +14,7 @@
 #include "actors/connectors/sources.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/run.h"
 #include "base/stages.h"
 
@@ -194,6 +195,12 @@ static void open_done(data_t *data)
         open_fail(data, &err);
         return;
     }
+    if (!data->reloads && pl_sources_tests_training(&data->sources))
+        pl_log_line(
+            PL_LOG_WARNING, pl_actor_rank(data), pl_actor_name(data),
+            "the test reads all samples of the source that this run trains%s on: "
+            "its figures say little of others; give those to test on as data.test",
+            data->job->data->val_split > 0 ? " and validates" : "");
     data->opening = NULL;
     if (data->reloads)
         pl_reply_reload_data(call, &(pl_reload_data_reply_t){.layout = &layout->object});

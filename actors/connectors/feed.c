@@ -38,8 +38,8 @@ int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
 {
     pl_buckets_t buckets;
     int64_t samples = spec->order.count, batches = batches_of(samples, spec->batch_size);
-    int64_t rows = smaller(samples, spec->batch_size);
-    int64_t slots = smaller(spec->prefetch, batches);
+    int64_t rows = smaller(samples + !samples, spec->batch_size);
+    int64_t slots = smaller(spec->prefetch, batches + !batches);
     const pl_data_info_t *info = &spec->dataset->info;
     if (batches > UINT32_MAX || rows > INT32_MAX || slots > INT32_MAX - OUT_MOST)
         return pl_fail(err, PL_EINVAL,
@@ -109,7 +109,8 @@ int pl_feed_sizes(const pl_feed_t *feed, pl_batch_size_t size[PL_SIZES_MOST])
     const pl_bucket_t whole = {.count = feed->order.count,
                                .length = feed->dataset->longest};
     const pl_bucket_t *bucket = feed->buckets.count ? feed->buckets.bucket : &whole;
-    int buckets = feed->buckets.count ? feed->buckets.count : 1, count = 0;
+    int buckets = feed->buckets.count ? feed->buckets.count : feed->order.count > 0,
+        count = 0;
     for (int k = 0; k < buckets; k++) {
         const int64_t full = smaller(feed->batch_size, bucket[k].count);
         sizes_add(size, &count, (pl_batch_size_t){full, bucket[k].length});

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "actors/connectors/datasets/datasets.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "runtime/cargo.h"
@@ -55,9 +56,9 @@ static int field_check(const pl_field_t *field, pl_error_t *err)
     return PL_OK;
 }
 
-static int info_check(const pl_data_info_t *info, pl_error_t *err)
+static int info_check(const pl_data_info_t *info, bool may_be_empty, pl_error_t *err)
 {
-    if (info->samples < 1)
+    if (info->samples < (may_be_empty ? 0 : 1))
         return pl_fail(err, PL_EFORMAT, "there are no samples in it");
     if (info->field_count < 1 || info->field_count > PL_FIELDS)
         return pl_fail(err, PL_EUSER, "it has %d fields; 1 to %d are possible",
@@ -169,7 +170,7 @@ static int dataset_open(pl_dataset_t *dataset, pl_error_t *err)
     if (code != PL_OK)
         code = dataset_fault(code, err);
     else
-        code = info_check(&dataset->info, err);
+        code = info_check(&dataset->info, pl_may_be_empty(dataset->request.stage), err);
     return code == PL_OK ? lengths_find(dataset, err) : code;
 }
 

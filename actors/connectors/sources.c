@@ -53,6 +53,17 @@ bool pl_sources_validation_is_apart(const pl_sources_t *sources)
                && sources->dataset[PL_TRAIN]->info.ordered);
 }
 
+bool pl_sources_tests_training(const pl_sources_t *sources)
+{
+    const pl_options_t *options = sources->job->options;
+    if (sources->wanted != PL_TEST || !sources->dataset[PL_TEST]->info.same_samples)
+        return false;
+    if (!pl_options_has_sources(options))
+        return true;
+    const json_t *train = pl_options_value(options, "data.train");
+    return train && json_equal(train, pl_options_value(options, "data.test"));
+}
+
 /* What the data sets of a run are to agree on. */
 static const char *facts_for(const pl_sources_t *sources, const char *given)
 {
@@ -194,6 +205,9 @@ static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
                                  .prefetch = sources->job->data->prefetch,
                                  .buckets = sources->job->data->buckets,
                                  .notice = sources->notice};
+    if (!spec.loader && !spec.dataset->info.samples)
+        return pl_fail(err, PL_EFORMAT, "the first source of data.%s has no samples",
+                       pl_source_name(stage));
     int code = pl_feed_open(feed, &spec, err);
     if (code == PL_OK && spec.loader)
         code = layout_further(layout, feed, err);

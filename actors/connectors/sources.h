@@ -39,6 +39,9 @@ uint32_t pl_sources_loaders(const pl_sources_t *sources, pl_stage_t stage);
 /* Whether validation needs a data set of its own; once the training data is open. */
 bool pl_sources_validation_is_apart(const pl_sources_t *sources);
 
+/* Whether a test reads what the run's training does, all of it; once it is open. */
+bool pl_sources_tests_training(const pl_sources_t *sources);
+
 /* Makes the feeds [PL_SOURCES] of all data sets, and *layout_p and *facts_p (borrowed)
  * for the reply. */
 int pl_sources_feeds(pl_sources_t *sources, pl_feed_t *feed, pl_layout_t **layout_p,

@@ -17,8 +17,8 @@ static void walk_names(pl_pass_t *pass, const char *names)
         w->ops->on_names(w, names);
 }
 
-/* A measurement of nothing has no figures, which is no fault; a prediction of nothing is
- * hardly what was meant. */
+/* A measurement of nothing has no figures, which is no fault, and no warning where no
+ * batches were asked for; a prediction of nothing is hardly what was meant. */
 static void walk_of_none(pl_walk_t *w, uint32_t there)
 {
     static const char *const stages[] = {"train", "val", "test", "predict"};
@@ -26,7 +26,11 @@ static void walk_of_none(pl_walk_t *w, uint32_t there)
         pl_fail(&w->pass.failure, PL_EINVAL,
                 "trainer.limit_predict_batches leaves none of the %u batches: raise it",
                 there);
-    else if (!w->told)
+    else if (!w->told && !there)
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(w), pl_actor_name(w),
+                    "source %u of data.%s has no samples: it has no figures",
+                    w->pass.loader, stages[w->pass.stage]);
+    else if (!w->told && (w->limit.is_share || w->limit.value > 0))
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(w), pl_actor_name(w),
                     "trainer.limit_%s_batches leaves none of the %u batches: %s has no "
                     "figures",

@@ -109,18 +109,34 @@ static int changed(const pl_options_t *o, const char *key, json_t *value,
     return rc == PL_OK ? pl_run_check(copy, PL_CHECK_SHALLOW, err) : rc;
 }
 
+/* Takes the value. */
+static int value_set(pl_options_t *o, const char *key, json_t *value, pl_error_t *err)
+{
+    pl_options_t copy, old = *o;
+    int rc = changed(o, key, value, &copy, err);
+    if (rc == PL_OK)
+        *o = copy;
+    json_decref(rc == PL_OK ? old.root : copy.root);
+    json_decref(rc == PL_OK ? old.set : copy.set);
+    return rc;
+}
+
+/* A number where text is wanted is text that looks like one: max_time=60. */
 int pl_options_set(pl_options_t *o, const char *key, const char *value, pl_error_t *err)
 {
+    pl_error_t why = {0};
     if (!pl_utf8_ok(key, strlen(key)))
         return pl_fail(err, PL_EINVAL, "the key is not UTF-8");
     json_t *parsed = pl_json_loose(value, err);
     if (!parsed)
         return err ? err->code : PL_EINVAL;
-    pl_options_t copy, old = *o;
-    int rc = changed(o, key, parsed, &copy, err);
-    if (rc == PL_OK)
-        *o = copy;
-    json_decref(rc == PL_OK ? old.root : copy.root);
-    json_decref(rc == PL_OK ? old.set : copy.set);
+    const bool is_number = json_is_number(parsed);
+    int rc = value_set(o, key, parsed, &why);
+    json_t *text = rc != PL_OK && rc != PL_ENOMEM && is_number ? json_string(value)
+                                                               : NULL;
+    if (text && value_set(o, key, text, NULL) == PL_OK)
+        return PL_OK;
+    if (rc != PL_OK && err)
+        *err = why;
     return rc;
 }

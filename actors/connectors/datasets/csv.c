@@ -13,16 +13,10 @@
 #include <string.h>
 
 #include "actors/connectors/datasets/datasets.h"
+#include "actors/connectors/datasets/moments.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
-
-#define MOMENTS "standardize"                               /* in the facts */
-
-/* x = (value - mean) * factor */
-typedef struct moments {
-    double mean, factor;
-} moments_t;
 
 typedef enum csv_target { TARGET_NONE, TARGET_CLASS, TARGET_VALUE } csv_target_t;
 
@@ -43,7 +37,7 @@ typedef struct csv {
     int width[PL_FIELDS];                                /* columns of each other field */
     float *other;                                        /* [rows, other_columns] */
     int64_t classes;                                     /* 0: no classes */
-    moments_t *moments;                                  /* [features] */
+    pl_moments_t *moments;                               /* [features] */
     float *x;                                            /* [rows, features] */
     double *y;                                           /* [rows]  [no target] */
 } csv_t;
@@ -59,7 +53,7 @@ static const pl_option_t csv_options[] = {
         "column is a feature"),
     {"fields", PL_OPTION_TEXTS, offsetof(csv_t, others), "{}", NULL,
      "columns that are fields of their own, by name or number: {\"weight\": \"w\", "
-     "\"place\": \"3,4\"}"},
+     "\"place\": \"3,4\"}; \"y\" names the target's, as label does by number"},
     PL_BOOL(csv_t, standardize, "true", "bring each feature to mean 0 and deviation 1"),
     PL_OPTIONS_END,
 };
@@ -116,9 +110,31 @@ static int csv_claim(csv_t *csv, int k, pl_error_t *err)
     }
 }
 
+/* "y" among the fields is the target: it is no further field, and `label` has no say. */
+static int csv_name_target(csv_t *csv, pl_error_t *err)
+{
+    pl_texts_t *others = &csv->others;
+    int k = 0;
+    while (k < others->count && strcmp(others->name[k], "y"))
+        k++;
+    if (k == others->count)
+        return PL_OK;
+    csv->label = csv_column(csv, others->text[k], strlen(others->text[k]));
+    if (csv->label < 0)
+        return pl_fail(err, PL_EINVAL, "%s: field \"y\": there is no column \"%.40s\"",
+                       csv->path, others->text[k]);
+    for (others->count--; k < others->count; k++) {
+        others->name[k] = others->name[k + 1];
+        others->text[k] = others->text[k + 1];
+    }
+    return PL_OK;
+}
+
 static int csv_find_uses(csv_t *csv, pl_error_t *err)
 {
     const pl_csv_t *table = &csv->table;
+    if (csv_name_target(csv, err) != PL_OK)
+        return PL_EINVAL;
     csv->column = !strcmp(csv->target, "none") ? -1
                   : csv->label < 0             ? table->columns - 1
                                                : (int)csv->label;
@@ -145,11 +161,12 @@ static int csv_find_uses(csv_t *csv, pl_error_t *err)
 }
 
 /* What the target's column holds. */
-static int csv_find_target(csv_t *csv, pl_error_t *err)
+static int csv_find_target(csv_t *csv, const json_t *facts, pl_error_t *err)
 {
-    csv->kind = csv->column < 0                 ? TARGET_NONE
-                : !strcmp(csv->target, "value") ? TARGET_VALUE
-                                                : TARGET_CLASS;
+    const bool values = csv->rows == 0 && !json_object_get(facts, "classes");
+    csv->kind = csv->column < 0                           ? TARGET_NONE
+                : values || !strcmp(csv->target, "value") ? TARGET_VALUE
+                                                          : TARGET_CLASS;
     for (int64_t row = 0; row < csv->rows && csv->kind == TARGET_CLASS; row++) {
         double value = csv_at(csv, row, csv->column);
         if (is_class(value))
@@ -166,7 +183,7 @@ static int csv_find_target(csv_t *csv, pl_error_t *err)
 /* ---- Moments ---- */
 
 /* Those that bring a column to mean 0 and deviation 1; a constant one to 0. */
-static moments_t csv_measure(const csv_t *csv, int column)
+static pl_moments_t csv_measure(const csv_t *csv, int column)
 {
     double rows = (double)csv->rows, sum = 0, squares = 0;
     bool constant = true;
@@ -178,8 +195,8 @@ static moments_t csv_measure(const csv_t *csv, int column)
         double distance = csv_at(csv, row, column) - sum;
         squares += distance * distance / rows;
     }
-    return (moments_t){constant ? csv_at(csv, 0, column) : sum,
-                       squares > 0 ? 1 / sqrt(squares) : 1};
+    return (pl_moments_t){constant ? csv_at(csv, 0, column) : sum,
+                          squares > 0 ? 1 / sqrt(squares) : 1};
 }
 
 static void csv_measure_all(csv_t *csv)
@@ -192,7 +209,7 @@ static void csv_measure_all(csv_t *csv)
 /* Those of the training data: [[mean, factor], ...]. */
 static int csv_recall(csv_t *csv, const json_t *facts, pl_error_t *err)
 {
-    const json_t *known = json_object_get(facts, MOMENTS);
+    const json_t *known = json_object_get(facts, PL_MOMENTS);
     if (!known)
         return pl_fail(err, PL_EINVAL,
                        "%s: the training data was not standardized by "
@@ -203,17 +220,12 @@ static int csv_recall(csv_t *csv, const json_t *facts, pl_error_t *err)
                        "%s: %d features, but the training data had %zu: "
                        "is target or label another?",
                        csv->path, csv->features, json_array_size(known));
-    for (int k = 0; k < csv->features; k++) {
-        const json_t *pair = json_array_get(known, (size_t)k);
-        const json_t *mean = json_array_get(pair, 0), *factor = json_array_get(pair, 1);
-        if (!json_is_number(mean) || !json_is_number(factor))
-            return pl_fail(err, PL_EFORMAT,
-                           "%s: the facts of the training data have no "
-                           "mean and factor of feature %d",
-                           csv->path, k);
-        csv->moments[k] = (moments_t){json_number_value(mean), json_number_value(factor)};
-    }
-    return PL_OK;
+    const int bad = pl_moments_read(known, csv->moments);
+    return bad < 0 ? PL_OK
+                   : pl_fail(err, PL_EFORMAT,
+                             "%s: the facts of the training data have no mean and factor "
+                             "of feature %d",
+                             csv->path, bad);
 }
 
 static int csv_find_moments(csv_t *csv, const json_t *facts, pl_error_t *err)
@@ -222,7 +234,7 @@ static int csv_find_moments(csv_t *csv, const json_t *facts, pl_error_t *err)
     if (!csv->moments)
         return pl_no_memory(err);
     for (int k = 0; k < csv->features; k++)
-        csv->moments[k] = (moments_t){0, 1};
+        csv->moments[k] = (pl_moments_t){0, 1};
     if (!csv->standardize)
         return PL_OK;
     if (facts)
@@ -231,33 +243,12 @@ static int csv_find_moments(csv_t *csv, const json_t *facts, pl_error_t *err)
     return PL_OK;
 }
 
-/* [[mean, factor], ...] as text; NULL: out of memory. */
-static char *csv_moments_text(const csv_t *csv)
-{
-    json_t *list = json_array();
-    bool whole = list;
-    for (int k = 0; k < csv->features && whole; k++) {
-        json_t *pair = json_pack("[f, f]", csv->moments[k].mean, csv->moments[k].factor);
-        whole = json_array_append_new(list, pair) == 0;
-    }
-    char *text = whole ? pl_json_write(list, PL_JSON_COMPACT) : NULL;
-    json_decref(list);
-    return text;
-}
-
 /* What all data sets tell, and the moments; NULL: out of memory. */
 static char *csv_facts(const csv_t *csv, const pl_shape_t *shape)
 {
-    char *shared = pl_dataset_facts(csv->classes, shape);
-    if (!shared || !csv->standardize)
-        return shared;
-    char *moments = csv_moments_text(csv);
-    char *facts = moments ? pl_text("%.*s, \"" MOMENTS "\": %s}", (int)strlen(shared) - 1,
-                                    shared, moments)
-                          : NULL;
-    pl_text_free(moments);
-    pl_text_free(shared);
-    return facts;
+    char *facts = pl_dataset_facts(csv->classes, shape);
+    return csv->standardize ? pl_moments_tell(&facts, csv->moments, csv->features)
+                            : facts;
 }
 
 /* ---- Loading ---- */
@@ -271,10 +262,10 @@ static int csv_too_large(const csv_t *csv, int64_t row, int column, pl_error_t *
 
 static int csv_make_feature(csv_t *csv, int column, int feature, pl_error_t *err)
 {
-    const moments_t *moments = &csv->moments[feature];
+    const pl_moments_t *moments = &csv->moments[feature];
     for (int64_t row = 0; row < csv->rows; row++) {
         double value = csv_at(csv, row, column);
-        float x = (float)((value - moments->mean) * moments->factor);
+        float x = pl_moments_apply(moments, value);
         if (!isfinite((float)value) || !isfinite(x))
             return csv_too_large(csv, row, column, err);
         csv->x[row * csv->features + feature] = x;
@@ -284,7 +275,7 @@ static int csv_make_feature(csv_t *csv, int column, int feature, pl_error_t *err
 
 static int csv_make_target(csv_t *csv, pl_error_t *err)
 {
-    csv->y = pl_alloc_array((size_t)csv->rows, sizeof *csv->y);
+    csv->y = pl_alloc_array((size_t)csv->rows + 1, sizeof *csv->y);
     if (!csv->y)
         return pl_no_memory(err);
     for (int64_t row = 0; row < csv->rows; row++) {
@@ -310,7 +301,7 @@ static int csv_make_other(csv_t *csv, int column, pl_error_t *err)
 static float *csv_room(const csv_t *csv, int columns)
 {
     size_t values;
-    return __builtin_mul_overflow((size_t)csv->rows, (size_t)columns, &values)
+    return __builtin_mul_overflow((size_t)csv->rows + 1, (size_t)columns, &values)
                ? NULL
                : pl_alloc_array(values, sizeof(float));
 }
@@ -342,20 +333,20 @@ static void csv_count_classes(csv_t *csv, const json_t *facts)
     csv->classes = known > (int64_t)largest + 1 ? known : (int64_t)largest + 1;
 }
 
-static int csv_load(csv_t *csv, const json_t *facts, pl_error_t *err)
+static int csv_load(csv_t *csv, const json_t *facts, bool may_be_empty, pl_error_t *err)
 {
     pl_csv_header_t header = !strcmp(csv->header, "yes")  ? PL_CSV_YES
                              : !strcmp(csv->header, "no") ? PL_CSV_NO
                                                           : PL_CSV_AUTO;
     int code = pl_csv_load(csv->path, pl_file_limit(), header, &csv->table, err);
     csv->rows = csv->table.rows;
-    if (!code && csv->rows == 0)
+    if (!code && csv->rows == 0 && !may_be_empty)
         code = pl_fail(err, PL_EFORMAT, "%s: there is nothing below the header",
                        csv->path);
     if (!code)
         code = csv_find_uses(csv, err);
     if (!code)
-        code = csv_find_target(csv, err);
+        code = csv_find_target(csv, facts, err);
     if (!code)
         code = csv_find_moments(csv, facts, err);
     if (!code)
@@ -376,12 +367,14 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
     json_t *facts = text ? pl_json_read(text, strlen(text), "facts", err) : NULL;
     if (text && !facts)
         return err ? err->code : PL_EFORMAT;
-    int code = csv_load(csv, facts, err);
+    int code = csv_load(csv, facts, facts && pl_may_be_empty(request->stage), err);
     json_decref(facts);
     if (code)
         return code;
     pl_shape_t shape = PL_SHAPE(csv->features);
-    pl_data_info_t found = {.samples = csv->rows, .facts = csv_facts(csv, &shape)};
+    pl_data_info_t found = {.same_samples = true,
+                            .samples = csv->rows,
+                            .facts = csv_facts(csv, &shape)};
     if (!found.facts)
         return pl_no_memory(err);
     pl_dataset_field(&found, "x", PL_F32, shape);

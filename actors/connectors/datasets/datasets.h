@@ -13,6 +13,12 @@ extern const pl_dataset_ops_t pl_memory_dataset;
 extern const pl_dataset_ops_t pl_npy_dataset;
 extern const pl_dataset_ops_t pl_text_dataset;
 
+/* Whether a source of a stage may have no samples, as a further one to validate on. */
+static inline bool pl_may_be_empty(pl_stage_t stage)
+{
+    return stage == PL_VALIDATE || stage == PL_TEST;
+}
+
 /* Guards a read: every index lies in [0, samples).  PL_EINVAL names `what` and the index.
  * */
 int pl_dataset_check(const char *what, const pl_read_request_t *request, int64_t samples,

@@ -6,6 +6,7 @@
 #include "formats/idx.h"
 
 #include "actors/connectors/datasets/datasets.h"
+#include "actors/connectors/datasets/moments.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "formats/convert.h"
@@ -116,8 +117,10 @@ static int idx_open(void *self, const pl_data_request_t *request, pl_data_info_t
         return code;
     const int64_t *dim = idx->images.shape.dim;
     pl_shape_t shape = PL_SHAPE(1, dim[1], dim[2]);
+    const pl_moments_t moments = {255 * idx->mean, 1 / (255 * idx->std)};
+    char *facts = pl_dataset_facts(idx_classes(idx), &shape);
     pl_data_info_t found = {.samples = dim[0],
-                            .facts = pl_dataset_facts(idx_classes(idx), &shape)};
+                            .facts = pl_moments_tell(&facts, &moments, 1)};
     if (!found.facts)
         return pl_no_memory(err);
     pl_dataset_field(&found, "x", PL_F32, shape);

@@ -77,7 +77,7 @@ static int lines_open(void *self, const pl_data_request_t *request, pl_data_info
                                       .vocabulary = lines->vocabulary,
                                       .context = lines->context,
                                       .facts = request->facts};
-    pl_data_info_t found = {.padding = {0, NOTHING}};
+    pl_data_info_t found = {.same_samples = true, .padding = {0, NOTHING}};
     int code = pl_tokens_load(&lines->tokens, &file, &found.facts, err);
     if (code == PL_OK)
         code = lines_find(lines, err);

@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "formats/convert.h"
+#include "tensor/graph.h"
 
 typedef struct npy_field {
     const char *name;
@@ -31,6 +32,7 @@ typedef struct npy {
     npy_field_t field[PL_FIELDS];                           /* x, y, others */
     int fields;
     int64_t samples;
+    bool may_be_empty;
 } npy_t;
 
 static const pl_option_t npy_options[] = {
@@ -79,7 +81,7 @@ static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *e
     const bool target = !strcmp(name, "y"), first = npy->fields == 0 && !npy->offset;
     npy->fields++;
     const pl_array_t *array = &field->array;
-    if (array->shape.rank == 0 || array->shape.dim[0] == 0)
+    if (array->shape.rank == 0 || (array->shape.dim[0] == 0 && !npy->may_be_empty))
         return pl_fail(err, PL_EFORMAT,
                        "%s: there are no samples in it: the first axis counts them",
                        path);
@@ -91,7 +93,7 @@ static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *e
                        (long long)npy->samples);
     npy->samples = first ? array->shape.dim[0] : npy->samples;
     field->shape = pl_dataset_sample_shape(&array->shape);
-    field->elements = (size_t)(array->count / array->shape.dim[0]);
+    field->elements = (size_t)pl_elements(field->shape);
     bool keep = array->dtype == PL_I32 || array->dtype == PL_I64;
     field->dtype = target && is_whole(array->dtype) ? PL_I64
                    : keep                           ? array->dtype
@@ -167,7 +169,7 @@ static int npy_open(void *self, const pl_data_request_t *request, pl_data_info_t
                     pl_error_t *err)
 {
     npy_t *npy = self;
-    (void)request;
+    npy->may_be_empty = pl_may_be_empty(request->stage) && !*npy->offsets_path;
     int code = *npy->offsets_path ? npy_load_offsets(npy, err) : PL_OK;
     if (!code)
         code = npy_add(npy, "x", npy->x_path, err);
@@ -177,7 +179,7 @@ static int npy_open(void *self, const pl_data_request_t *request, pl_data_info_t
         code = npy_add(npy, npy->others.name[i], npy->others.text[i], err);
     if (code)
         return code;
-    pl_data_info_t found = {.samples = npy->samples};
+    pl_data_info_t found = {.same_samples = true, .samples = npy->samples};
     found.facts = pl_dataset_facts(npy_classes(npy), &npy->field[0].shape);
     if (!found.facts)
         return pl_no_memory(err);

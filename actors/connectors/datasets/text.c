@@ -73,7 +73,10 @@ static int text_open(void *self, const pl_data_request_t *request, pl_data_info_
         pl_text_free(facts);
         return code;
     }
-    pl_data_info_t found = {.samples = text->samples, .ordered = true, .facts = facts};
+    pl_data_info_t found = {.same_samples = true,
+                            .samples = text->samples,
+                            .ordered = true,
+                            .facts = facts};
     pl_dataset_field(&found, "x", PL_I64, PL_SHAPE(text->context));
     pl_dataset_field(&found, "y", PL_I64, PL_SHAPE(text->context));
     *info = found;

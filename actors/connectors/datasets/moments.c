@@ -1,0 +1,46 @@
+/* moments.c - what a data set did to the numbers of "x", told among its facts */
+#include "actors/connectors/datasets/moments.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/json_text.h"
+
+int pl_moments_read(const json_t *list, pl_moments_t *moments)
+{
+    size_t k;
+    json_t *pair;
+    json_array_foreach(list, k, pair) {
+        const json_t *mean = json_array_get(pair, 0), *factor = json_array_get(pair, 1);
+        if (!json_is_number(mean) || !json_is_number(factor))
+            return (int)k;
+        moments[k] = (pl_moments_t){json_number_value(mean), json_number_value(factor)};
+    }
+    return -1;
+}
+
+/* [[mean, factor], …] as text; NULL: out of memory. */
+static char *moments_text(const pl_moments_t *moments, int count)
+{
+    json_t *list = json_array();
+    bool whole = list;
+    for (int k = 0; k < count && whole; k++) {
+        json_t *pair = json_pack("[f, f]", moments[k].mean, moments[k].factor);
+        whole = json_array_append_new(list, pair) == 0;
+    }
+    char *text = whole ? pl_json_write(list, PL_JSON_COMPACT) : NULL;
+    json_decref(list);
+    return text;
+}
+
+char *pl_moments_tell(char **facts_p, const pl_moments_t *moments, int count)
+{
+    char *told = *facts_p ? moments_text(moments, count) : NULL, *facts = NULL;
+    if (told)
+        facts = pl_text("%.*s, \"" PL_MOMENTS "\": %s}", (int)strlen(*facts_p) - 1,
+                        *facts_p, told);
+    pl_text_free(told);
+    pl_text_free(*facts_p);
+    *facts_p = NULL;
+    return facts;
+}
