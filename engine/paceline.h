@@ -395,7 +395,7 @@ typedef struct pl_result_tensor {
 typedef struct pl_result {
     const char *status;                  /* "ok", "stopped" (by pl_trainer_stop or a
                                             callback), "failed" */
-    const char *reason;                  /* of a fit "stopped": who wanted it and why; "" */
+    const char *reason;                  /* of a fit "stopped": who wanted it; "" */
     pl_error_t error;                    /* of "failed" */
     uint64_t global_step;                /* optimizer steps done */
     uint32_t epoch;                      /* epochs done */
