@@ -57,6 +57,7 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
     pl_result_t result = {.status = !o           ? "failed"
                                     : o->stopped ? "stopped"
                                                  : "ok",
+                          .reason = o ? o->reason : "",
                           .error = ending->error,
                           .global_step = ending->global_step,
                           .epoch = ending->epoch,

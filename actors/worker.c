@@ -358,7 +358,8 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
         return;
     w->does_io = answer->body->setup_reply.does_io;
     pl_show_model_t shown = {.model = answer->body->setup_reply.model,
-                             .device_flops = w->device_flops};
+                             .device_flops = w->device_flops,
+                             .validates = w->validates};
     if (!pl_call_show_model(w, w->callback, &shown, (pl_how_t){.on_answer = part_ended},
                             &err)) {
         worker_fail(w, &err);

@@ -395,6 +395,7 @@ typedef struct pl_result_tensor {
 typedef struct pl_result {
     const char *status;                  /* "ok", "stopped" (by pl_trainer_stop or a
                                             callback), "failed" */
+    const char *reason;                  /* of a fit "stopped": who wanted it; "" */
     pl_error_t error;                    /* of "failed" */
     uint64_t global_step;                /* optimizer steps done */
     uint32_t epoch;                      /* epochs done */
@@ -1272,6 +1273,7 @@ typedef struct pl_hook_event {
                                               "train_flops", "tokens" (of a sample) */
     double device_flops;                   /* that the device does in a second, measured
                                               with products; 0: see PL_NEEDS_PEAK */
+    bool validates;                        /* the run has validations */
     const char *metrics;                   /* JSON object of the newest figures by name */
     const char *error;                     /* at EXCEPTION: why it fails, in full; "" */
     int output_count;                      /* at PREDICT_BATCH_END of the batch, at */

@@ -668,6 +668,10 @@ inspect_shows_weights_and_runs() {
     try "$paceline" fit run.json --set trainer.run_name=counted --set 'callbacks=[{"name": "model_checkpoint"}]'
     try "$paceline" inspect runs/counted/checkpoints/*
     like "$out" '^  epochs +3 ready, 3 started, 3 processed, 3 completed$' "and what the loops of a checkpoint counted"
+    printf damaged | dd of="$(echo runs/counted/checkpoints/*/model.safetensors)" bs=1 seek=90 conv=notrunc 2>/dev/null
+    try "$paceline" inspect runs/counted --verify
+    is "$status" 2 "damage of a checkpoint of a run is told by the status, too"
+    like "$out" 'refused: .*model.safetensors' "and by name"
     refused 2 '^paceline: cannot read runs/nothing: No such file' inspect runs/nothing
     refused 2 'run.json: |is no safetensors file' inspect run.json
     refused 2 'cut.safetensors: truncated at byte 100' inspect cut.safetensors

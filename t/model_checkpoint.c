@@ -64,6 +64,43 @@ static void a_figure_of_validation_is_waited_for(void)
     rig_free(&rig);
 }
 
+/* ---- what is never there ---- */
+
+static char said[1024];
+
+static void on_log(pl_log_level_t level, int rank, const char *actor, const char *text,
+                   void *user)
+{
+    (void)rank, (void)actor, (void)user;
+    if (level <= PL_LOG_WARNING)
+        snprintf(said, sizeof said, "%s", text);
+}
+
+static void refused(const char *callbacks)
+{
+    rig_t *rig = rig_new(.data = "\"batch_size\": 8", .callbacks = callbacks,
+                         .trainer = "\"max_epochs\": 2");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "failed", "a run without validations");
+    like(result->error.text, "on_fit_start: \"val_loss\" .*the run has none", "at once");
+    is_int(result->global_step, 0, "before its first step");
+    rig_free(&rig);
+}
+
+static void a_figure_that_can_never_come_is_told_before_the_start(void)
+{
+    refused(CHECKPOINT(", \"monitor\": \"val_loss\""));
+    refused("[\"early_stopping\"]");
+    pl_log_hook(on_log, PL_LOG_WARNING, NULL);
+    rig_t *rig = rig_with(CHECKPOINT(", \"monitor\": \"val_los\", "
+                                     "\"every_n_train_steps\": 50"),
+                          "\"max_epochs\": 2");
+    is_text(rig_fit(rig)->status, "ok", "a run of fewer steps than it waits for");
+    like(said, "ended before one was due: it has kept none by \"val_los\"", "says so");
+    rig_free(&rig);
+    pl_log_hook(NULL, PL_LOG_WARNING, NULL);
+}
+
 static void a_run_that_ends_within_an_epoch_is_kept(void)
 {
     rig_t *rig = rig_with("[]", "\"max_steps\": 6");
@@ -94,6 +131,7 @@ int main(void)
     rig_init(NULL);
     run(names_that_do_not_differ_are_numbered);
     run(a_figure_of_validation_is_waited_for);
+    run(a_figure_that_can_never_come_is_told_before_the_start);
     run(a_run_that_ends_within_an_epoch_is_kept);
     return tap_done();
 }

@@ -311,6 +311,7 @@ static void result_copy(rig_result_t *to, const pl_result_t *from)
 {
     result_release(to);
     snprintf(to->status, sizeof to->status, "%s", from->status);
+    snprintf(to->reason, sizeof to->reason, "%s", from->reason);
     to->error = from->error;
     to->global_step = from->global_step;
     to->epoch = from->epoch;

@@ -27,6 +27,7 @@ typedef struct rig_tensor {
 /* A copy of what on_done was told. */
 typedef struct rig_result {
     char status[16];                            /* "none": on_done has not come in time */
+    char reason[160];
     pl_error_t error;
     uint64_t global_step;
     uint32_t epoch;

@@ -146,6 +146,7 @@ static void stops_at(const char *point, int at, int steps, const char *last)
     rig_t *rig = rig_with(callback, "\"max_epochs\": 3, \"depth\": 4");
     const rig_result_t *result = rig_fit(rig);
     is_text(result->status, "stopped", "%s at step %d: the run stops", point, at);
+    is_text(result->reason, "witness", "and the result says who wanted it");
     is_int(result->global_step, steps, "after that many steps");
     ok(rig_has_file(result, "model.safetensors"), "with its weights saved");
     const char *end = strlen(seen) > strlen(last) ? seen + strlen(seen) - strlen(last)

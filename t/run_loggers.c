@@ -95,7 +95,7 @@ static void a_run_that_names_none_has_the_usual_one(void)
 
 static void all_that_are_listed_are_written_and_no_other(void)
 {
-    rig_t *rig = rig_new(.trainer = THREE,
+    rig_t *rig = rig_new(.trainer = THREE ", \"enable_checkpointing\": false",
                          .loggers = "[{\"name\": \"steps\", \"before\": \"at\"}, "
                                     "\"jsonl\"]");
     const rig_result_t *result = rig_fit(rig);

@@ -24,6 +24,7 @@ typedef struct hosted {
 typedef struct callbacks {
     char *model;                            /* what is trained, JSON  [NULL: not known] */
     double device_flops;                    /* 0: not known */
+    bool validates;                         /* the run */
     hosted_t *hosted;
     int count;
 } callbacks_t;
@@ -171,6 +172,7 @@ static int callbacks_on_show_model(void *self, pl_call_t *call, const pl_body_t 
     pl_free(callbacks->model);
     callbacks->model = pl_strdup(body->show_model.model);
     callbacks->device_flops = body->show_model.device_flops;
+    callbacks->validates = body->show_model.validates;
     return callbacks->model ? pl_reply_show_model(call, &(pl_show_model_reply_t){0})
                             : pl_no_memory(err);
 }
@@ -279,6 +281,7 @@ static pl_hook_event_t event_of(const callbacks_t *callbacks,
                              .extra = asked->extra,
                              .model = callbacks->model ? callbacks->model : "{}",
                              .device_flops = callbacks->device_flops,
+                             .validates = callbacks->validates,
                              .metrics = asked->metrics,
                              .error = asked->error,
                              .output_count = outputs ? outputs->count : 0,

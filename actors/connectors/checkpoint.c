@@ -28,6 +28,7 @@ typedef struct checkpoint {
     json_t *fixed;                    /* what all manifests say: run, seed, …  [none] */
     char *owed;                       /* names to be removed after the next save that
                                          goes well, one a line  [none] */
+    pl_log_level_t level;             /* of saves: those that nobody listed are quiet */
     int open;                         /* calls to the writers */
     bool ending;
 } checkpoint_t;
@@ -58,6 +59,18 @@ static json_t *fixed_of(const pl_job_t *job, pl_error_t *err)
     return fixed;
 }
 
+static bool is_listed_in(const pl_options_t *options)
+{
+    char path[32];
+    const int count = pl_options_count(options, "callbacks");
+    for (int k = 0; k < count; k++) {
+        snprintf(path, sizeof path, "callbacks.%d", k);
+        if (!strcmp(pl_options_choice(options, path, ""), "model_checkpoint"))
+            return true;
+    }
+    return false;
+}
+
 static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *body,
                                pl_error_t *err)
 {
@@ -67,10 +80,12 @@ static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *bod
     int code = pl_run_options(body->start.options, &run_dir, err);
     if (code != PL_OK)
         return code;
+    const pl_job_t *job = (const pl_job_t *)body->start.context;
+    checkpoint->level = is_listed_in(job->options) ? PL_LOG_INFO : PL_LOG_DEBUG;
     if (run_dir) {
         checkpoint->path = pl_text("%s/" PL_WEIGHTS_FILE, run_dir);
         checkpoint->folder = pl_text("%s/" PL_CHECKPOINTS_FOLDER, run_dir);
-        checkpoint->fixed = fixed_of((const pl_job_t *)body->start.context, err);
+        checkpoint->fixed = fixed_of(job, err);
     }
     bool failed = run_dir
                   && !(checkpoint->path && checkpoint->folder && checkpoint->fixed);
@@ -166,14 +181,16 @@ static void checkpoint_on_kept(void *self, const pl_answer_t *answer)
 {
     saving_t *saving = answer->context;
     if (answer->kind == PL_ANSWER_PROGRESS)
-        pl_log_line(PL_LOG_INFO, pl_actor_rank(self), pl_actor_name(self),
-                    "saved step %llu: %s", (unsigned long long)saving->global_step,
+        pl_log_line(((checkpoint_t *)self)->level, pl_actor_rank(self),
+                    pl_actor_name(self), "saved step %llu: %s",
+                    (unsigned long long)saving->global_step,
                     answer->body->write_checkpoint_progress.path);
     if (answer->kind == PL_ANSWER_ERROR)
         save_failed(self, saving, answer->error);
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
     pl_reply_save_checkpoint(saving->call, &(pl_save_checkpoint_reply_t){
+                                               .global_step = saving->global_step,
                                                .saved = answer->kind == PL_ANSWER_REPLY});
     saving_free(saving);
     call_ended(self);

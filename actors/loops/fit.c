@@ -142,6 +142,8 @@ static int outcome_fill(pl_fit_t *fit, pl_error_t *err)
     if (!fit->outcome)
         return PL_ENOMEM;
     fit->outcome->stopped = fit->stopped;
+    if (fit->stopped)
+        snprintf(fit->outcome->reason, sizeof fit->outcome->reason, "%s", fit->reason);
     fit->outcome->global_step = fit->global_step;
     fit->outcome->epoch = fit->epochs.completed;
     fit->outcome->error = fit->failure;
@@ -166,6 +168,7 @@ static void fit_save(pl_fit_t *fit)
 {
     pl_error_t err = {0};
     fit->saving = true;
+    pl_fit_say_unsaved(fit);
     if (outcome_fill(fit, &err) != PL_OK) {
         pl_fit_fail(fit, &err);
         return;
@@ -256,8 +259,10 @@ static void fit_wish(pl_fit_t *fit, const pl_ask_callbacks_reply_t *wish)
     if (wish->stop && !*fit->wish)
         snprintf(fit->wish, sizeof fit->wish, "%s", wish->reason);
     if (*fit->wish && fit->epochs.completed >= (uint64_t)fit->options->min_epochs
-        && fit->global_step >= (uint64_t)fit->options->min_steps)
+        && fit->global_step >= (uint64_t)fit->options->min_steps) {
         fit->ended = fit->stopped = fit->wished = true;
+        snprintf(fit->reason, sizeof fit->reason, "%s", fit->wish);
+    }
     if (!fit->in_epoch)
         pl_wanted_add(&fit->wanted, wish->save, wish->drop, NULL);
 }
@@ -376,6 +381,7 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     fit->stopped = reply->reason[0] != '\0';
     fit->wished |= fit->stopped && *reply->wish && !fit->told_to_stop;
     snprintf(fit->wish, sizeof fit->wish, "%s", reply->wish);
+    snprintf(fit->reason, sizeof fit->reason, "%s", reply->reason);
     fit->epoch_whole = reply->whole;
     fit->epochs.processed += reply->whole;
     fit->in_epoch = !reply->whole;

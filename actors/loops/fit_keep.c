@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 
 enum {
     LOGGERS_MS = 10000,                          /* a slow logger is waited for so long */
@@ -85,9 +86,13 @@ static void saved(void *self, const pl_answer_t *answer)
     pl_fit_t *fit = self;
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
-    if (answer->kind == PL_ANSWER_REPLY && answer->body->save_checkpoint_reply.saved
-        && !answer->context)
+    const bool safe = answer->kind == PL_ANSWER_REPLY
+                      && answer->body->save_checkpoint_reply.saved;
+    if (safe && !answer->context)
         fit->in_row = 0;
+    if (safe)
+        fit->saved_step = answer->body->save_checkpoint_reply.global_step;
+    fit->unsaved += !safe;
     fit->keeping.writing--;
     keep_look(fit);
 }
@@ -265,6 +270,18 @@ void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
     }
     fit->keeping.then = then;
     keep_wait(fit, WRITTEN_MOST - 1, keep_begin);
+}
+
+void pl_fit_say_unsaved(pl_fit_t *fit)
+{
+    char newest[64] = "none is there";
+    if (fit->saved_step)
+        snprintf(newest, sizeof newest, "the newest is of step %llu",
+                 (unsigned long long)fit->saved_step);
+    if (fit->unsaved)
+        pl_log_line(PL_LOG_ERROR, pl_actor_rank(fit), pl_actor_name(fit),
+                    "checkpoints that could not be saved: %llu; %s",
+                    (unsigned long long)fit->unsaved, newest);
 }
 
 void pl_fit_kept(pl_fit_t *fit, void (*done)(pl_fit_t *fit))

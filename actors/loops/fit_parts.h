@@ -40,11 +40,11 @@ struct pl_fit {
     bool saves;                                  /* this rank writes files */
     pl_address_t data, epoch, evaluate, checkpoint, strategy;
     pl_asking_t asking;
-    uint64_t accumulate;                  /* as a callback wished; 0: none did */
-    pl_intervals_t halts, looks;          /* of callbacks at batches */
-    pl_call_t *call;                      /* the run  [NULL: idle] */
-    int64_t began, before;                /* ns; before: of the runs it goes on from */
-    int64_t max_time;                     /* ns  [0: no limit] */
+    uint64_t accumulate;                     /* as a callback wished; 0: none did */
+    pl_intervals_t halts, looks;             /* of callbacks at batches */
+    pl_call_t *call;                         /* the run  [NULL: idle] */
+    int64_t began, before;                   /* ns; before: of the runs it goes on from */
+    int64_t max_time;                        /* ns  [0: no limit] */
     pl_counts_t epochs;
     uint64_t global_step, total_steps;     /* total_steps 0: not known */
     uint64_t samples;                      /* trained on */
@@ -59,6 +59,7 @@ struct pl_fit {
     uint64_t trying;                      /* the evaluation before training  [0: none] */
     char wish[128];                       /* of a callback to stop, once the least is
                                              trained  [""] */
+    char reason[128];                     /* why it is stopped  [""] */
     pl_error_t failure;                   /* after the last step  [code 0: none] */
     double lr_factor;                     /* asked for by callbacks, not yet handed on */
     json_t *metrics;
@@ -66,8 +67,9 @@ struct pl_fit {
 
     pl_wanted_t wanted;                                     /* a checkpoint */
     pl_keeping_t keeping;
-    uint64_t serial;                        /* checkpoints begun in this run */
-    uint64_t reloaded;                      /* after so many epochs the data were, last */
+    uint64_t serial;                      /* checkpoints begun in this run */
+    uint64_t unsaved, saved_step;         /* those that failed; the newest that did not */
+    uint64_t reloaded;                    /* after so many epochs the data were, last */
     void (*reloaded_then)(pl_fit_t *fit);
     char passing[16];                     /* the newest, made for the while: it goes
                                              with the next  [""] */
@@ -89,6 +91,8 @@ void pl_fit_keep_prepare(const pl_fit_t *fit);
 void pl_fit_log_weights(pl_fit_t *fit, struct pl_weights *weights);
 /* done() comes when nothing is being saved any more. */
 void pl_fit_kept(pl_fit_t *fit, void (*done)(pl_fit_t *fit));
+/* At the end. */
+void pl_fit_say_unsaved(pl_fit_t *fit);
 void pl_fit_keep_release(pl_fit_t *fit);
 
 /* ---- fit_back.c: nan_policy "rollback" ---- */

@@ -56,7 +56,7 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
     pl_counts_restore(&fit->epochs,
                       json_object_get(json_object_get(kept, "counts"), "epochs"));
     fit->global_step = (uint64_t)count_of(kept, "global_step");
-    fit->keeping.global_step = fit->global_step;
+    fit->keeping.global_step = fit->saved_step = fit->global_step;
     fit->samples = (uint64_t)count_of(kept, "samples");
     fit->serial = (uint64_t)count_of(kept, "serial");
     fit->accumulate = (uint64_t)count_of(kept, "accumulate");
@@ -70,6 +70,7 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
     const char *wish = json_string_value(json_object_get(kept, "wish"));
     const char *passing = json_string_value(json_object_get(kept, "passing"));
     snprintf(fit->wish, sizeof fit->wish, "%s", wish ? wish : "");
+    snprintf(fit->reason, sizeof fit->reason, "%s", fit->wish);
     snprintf(fit->passing, sizeof fit->passing, "%s", passing ? passing : "");
     if (pl_fit_set_rollbacks(fit, kept, err) != PL_OK)
         return PL_ENOMEM;

@@ -40,6 +40,14 @@ static const char *plural(uint64_t count)
     return count == 1 ? "" : "s";
 }
 
+static void show_skipped(const pl_result_t *result)
+{
+    double skipped;
+    if (pl_result_metric(result, "skipped_steps", &skipped) && skipped > 0)
+        cli_print("%.0f of the steps passed over: not finite, they changed no weight\n",
+                  skipped);
+}
+
 static void show_end(const pl_result_t *result, int signal)
 {
     char clock[24];
@@ -51,9 +59,12 @@ static void show_end(const pl_result_t *result, int signal)
               result->epoch, plural(result->epoch),
               (unsigned long long)result->global_step, plural(result->global_step));
     if (result->seconds < 60)
-        cli_print("%.1f s\n", result->seconds);
+        cli_print("%.1f s", result->seconds);
     else
-        cli_print("%s min\n", cli_clock(result->seconds, clock));
+        cli_print("%s min", cli_clock(result->seconds, clock));
+    cli_print("%s%s\n", *result->reason && !signal ? ": " : "",
+              signal ? "" : result->reason);
+    show_skipped(result);
 }
 
 static int is_shown(const struct dirent *entry)

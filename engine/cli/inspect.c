@@ -303,6 +303,16 @@ static json_t *as_json(const char *path, const found_t *found)
     return json;
 }
 
+static bool has_damage(const json_t *checkpoints)
+{
+    const char *name;
+    json_t *one;
+    json_object_foreach((json_t *)checkpoints, name, one)
+        if (json_object_get(one, "refused"))
+            return true;
+    return false;
+}
+
 int cli_inspect(const cli_inspect_t *arguments)
 {
     const char *path = arguments->path;
@@ -322,6 +332,7 @@ int cli_inspect(const cli_inspect_t *arguments)
         cli_print_json(as_json(path, &found));
     else
         show(path, &found);
+    const bool damaged = arguments->verify && has_damage(found.checkpoints);
     found_release(&found);
-    return code == PL_OK ? CLI_DONE : CLI_WRONG;
+    return code == PL_OK && !damaged ? CLI_DONE : CLI_WRONG;
 }

@@ -54,6 +54,8 @@ void cli_failure(const pl_error_t *error, bool json)
 json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result)
 {
     json_t *json = json_pack("{s:s, s:s}", "event", "result", "status", result->status);
+    if (*result->reason)
+        json_object_set_new(json, "reason", json_string(result->reason));
     if (*result->run_dir)
         json_object_set_new(json, "run_dir", json_string(result->run_dir));
     if (session->work->trains)
@@ -76,8 +78,7 @@ void cli_show_metrics(const pl_result_t *result, const char *beginning)
 {
     const char *name;
     json_t *value, *metrics = parsed(result->metrics);
-    json_object_foreach(metrics, name, value)
-    {
+    json_object_foreach(metrics, name, value) {
         if (strncmp(name, beginning, strlen(beginning)))
             continue;
         if (json_is_number(value))

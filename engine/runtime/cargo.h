@@ -46,6 +46,7 @@ PL_API pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage,
 typedef struct pl_outcome {
     pl_object_t object;
     bool stopped;                          /* by a stop, before its limit */
+    char reason[160];                      /* of a fit: who wanted it and why  [""] */
     pl_error_t error;                      /* what went wrong after the last step, such as
                                               saving */
     uint64_t global_step;

@@ -118,10 +118,29 @@ static int figure_missing(early_stopping_t *e, const pl_hook_event_t *event,
     return PL_OK;
 }
 
+static bool looks_after_epochs(const early_stopping_t *e)
+{
+    return e->check_on_train_epoch_end || !strncmp(e->monitor, "train_", 6);
+}
+
 static bool is_time(const early_stopping_t *e, pl_hook_t point)
 {
-    bool epochs = e->check_on_train_epoch_end || !strncmp(e->monitor, "train_", 6);
-    return epochs == (point == PL_HOOK_TRAIN_EPOCH_END);
+    return looks_after_epochs(e) == (point == PL_HOOK_TRAIN_EPOCH_END);
+}
+
+/* Better said now than never. */
+static int start_check(early_stopping_t *e, const pl_hook_event_t *event, pl_error_t *err)
+{
+    pl_error_t why;
+    if (event->validates
+        || (looks_after_epochs(e) && strncmp(e->monitor, "val_", 4) != 0))
+        return PL_OK;
+    pl_fail(&why, PL_ENOTFOUND,
+            "\"%s\" is looked at after validations, and the run has none: set "
+            "data.val_split, or \"monitor\" to a figure of training such as "
+            "\"train_loss\"",
+            e->monitor);
+    return figure_missing(e, event, &why, err);
 }
 
 static int early_stopping_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
@@ -130,6 +149,8 @@ static int early_stopping_on(void *self, pl_hook_t point, const pl_hook_event_t 
     early_stopping_t *e = self;
     pl_error_t why = {0};
     double value;
+    if (point == PL_HOOK_FIT_START)
+        return start_check(e, event, err);
     if (!is_time(e, point) || event->extra)
         return PL_OK;
     if (pl_figure_find(event, e->monitor, &value, &why) != PL_OK)
@@ -164,7 +185,7 @@ const pl_callback_ops_t pl_early_stopping_callback = {
     .help = "stops when a figure gets no better",
     .size = sizeof(early_stopping_t),
     .options = early_stopping_options,
-    .points = PL_AT(VALIDATION_END) | PL_AT(TRAIN_EPOCH_END),
+    .points = PL_AT(FIT_START) | PL_AT(VALIDATION_END) | PL_AT(TRAIN_EPOCH_END),
     .start = early_stopping_start,
     .on = early_stopping_on,
     .state = early_stopping_state,

@@ -246,7 +246,7 @@ static int best_add(model_checkpoint_t *m, const pl_hook_event_t *event, char na
 static bool may_come(model_checkpoint_t *m, const pl_hook_event_t *event,
                      const pl_error_t *why)
 {
-    if (why->code != PL_ENOTFOUND || m->validated)
+    if (why->code != PL_ENOTFOUND || m->validated || !event->validates)
         return false;
     if (!m->warned)
         pl_log_line(PL_LOG_WARNING, event->rank, "model_checkpoint",
@@ -261,12 +261,37 @@ static bool goes_by_figure(const model_checkpoint_t *m, pl_hook_t point)
     return m->save_top_k && !(point == PL_HOOK_TRAIN_CUT && *m->monitor);
 }
 
+/* What it waits for has to be there. */
+static int start_check(const model_checkpoint_t *m, const pl_hook_event_t *event,
+                       pl_error_t *err)
+{
+    if (event->validates || !waits_for_validation(m))
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "\"%s\" comes from validations, and the run has none: set "
+                   "data.val_split, or \"monitor\" to a figure of training such as "
+                   "\"train_loss\"",
+                   m->monitor);
+}
+
+static void end_check(const model_checkpoint_t *m, const pl_hook_event_t *event)
+{
+    if (!m->saved_step && event->global_step && (m->save_top_k || m->save_last))
+        pl_log_line(PL_LOG_WARNING, event->rank, "model_checkpoint",
+                    "the run has ended before one was due: it has kept none%s%s%s",
+                    *m->monitor ? " by \"" : "", m->monitor, *m->monitor ? "\"" : "");
+}
+
 static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                                pl_wish_t *wish, pl_error_t *err)
 {
     model_checkpoint_t *m = self;
     char name[NAME] = "";
     pl_error_t why = {0};
+    if (point == PL_HOOK_FIT_START)
+        return start_check(m, event, err);
+    if (point == PL_HOOK_FIT_END)
+        end_check(m, event);
     m->validated |= point == PL_HOOK_VALIDATION_END;
     if (!is_time(m, point, event)
         || (event->global_step == m->saved_step && m->saved_step))
@@ -337,8 +362,8 @@ const pl_callback_ops_t pl_model_checkpoint_callback = {
     .help = "keeps checkpoints: the best, the newest, every few steps or epochs",
     .size = sizeof(model_checkpoint_t),
     .options = model_checkpoint_options,
-    .points = PL_AT(TRAIN_BATCH_END) | PL_AT(VALIDATION_END) | PL_AT(TRAIN_CUT)
-              | PL_AT(TRAIN_EPOCH_END),
+    .points = PL_AT(FIT_START) | PL_AT(FIT_END) | PL_AT(TRAIN_BATCH_END)
+              | PL_AT(VALIDATION_END) | PL_AT(TRAIN_CUT) | PL_AT(TRAIN_EPOCH_END),
     .wishes = PL_MAY_SAVE,
     .every_n_steps = model_checkpoint_every,
     .start = model_checkpoint_start,
