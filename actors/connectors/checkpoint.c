@@ -166,7 +166,7 @@ static void checkpoint_on_kept(void *self, const pl_answer_t *answer)
 {
     saving_t *saving = answer->context;
     if (answer->kind == PL_ANSWER_PROGRESS)
-        pl_log_line(PL_LOG_INFO, pl_actor_rank(self), pl_actor_name(self),
+        pl_log_line(PL_LOG_DEBUG, pl_actor_rank(self), pl_actor_name(self),
                     "saved step %llu: %s", (unsigned long long)saving->global_step,
                     answer->body->write_checkpoint_progress.path);
     if (answer->kind == PL_ANSWER_ERROR)
