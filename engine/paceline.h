@@ -1269,7 +1269,8 @@ typedef struct pl_hook_event {
                                               end of the run, where none was due: a longer
                                               run does not have it */
     const char *model;                     /* JSON object of what is trained: "layers",
-                                              "parameters", "state" (elements),
+                                              "parameters", "frozen" of them, "state"
+                                              (elements),
                                               "train_flops", "tokens" (of a sample) */
     double device_flops;                   /* that the device does in a second, measured
                                               with products; 0: see PL_NEEDS_PEAK */

@@ -351,11 +351,11 @@ static int graphs_describe(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *err
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
         code = (graph[k] = describe(r, &r->plan[k], err)) ? PL_OK : err->code;
     if (code == PL_OK)
-        code = pl_replica_tell_model(r, graph[0], err);
-    if (code == PL_OK)
         code = pl_replica_divide(r, err);
     if (code == PL_OK)
         code = pl_replica_freeze_first(r, err);
+    if (code == PL_OK)
+        code = pl_replica_tell_model(r, graph[0], err);
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
         code = complete(r, &r->plan[k], graph[k], err);
     pl_model_freeze(r->model);

@@ -21,6 +21,15 @@ static int64_t elements_of(const pl_replica_t *r, pl_region_t region)
     return sum;
 }
 
+static int64_t frozen_elements(const pl_replica_t *r)
+{
+    int64_t sum = 0;
+    for (int k = 0; k < r->model->count; k++)
+        if (r->model->tensor[k].frozen)
+            sum += r->model->tensor[k].count;
+    return sum;
+}
+
 /* Of samples that are sequences of whole numbers: how long they are; otherwise 0. */
 static int64_t sample_tokens(const pl_graph_t *g)
 {
@@ -35,8 +44,9 @@ int pl_replica_tell_model(pl_replica_t *r, const pl_graph_t *g, pl_error_t *err)
     json_t *layers = pl_graph_layers(g, r->model, err);
     if (!layers)
         return err->code;
-    json_t *told = json_pack("{s:o, s:I, s:I, s:f, s:I}", "layers", layers, "parameters",
-                             (json_int_t)elements_of(r, PL_REGION_PARAMS), "state",
+    json_t *told = json_pack("{s:o, s:I, s:I, s:I, s:f, s:I}", "layers", layers,
+                             "parameters", (json_int_t)elements_of(r, PL_REGION_PARAMS),
+                             "frozen", (json_int_t)frozen_elements(r), "state",
                              (json_int_t)elements_of(r, PL_REGION_STATE), "train_flops",
                              3 * pl_graph_flops(g) / (double)g->batch_size, "tokens",
                              (json_int_t)sample_tokens(g));

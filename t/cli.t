@@ -137,6 +137,23 @@ every_epoch_leaves_a_line() {
     is "$(grep -cE '^epoch [1-4]/4 .*val_loss' <<<"$err")" 3 "which have lines of their own, the last one too"
 }
 
+# loss_at STEP - the train_loss in the line of that step
+loss_at() {
+    grep -E " step +$1 " <<<"$err" | grep -oE 'train_loss [0-9.]+'
+}
+
+what_is_shown_is_of_now() {
+    try "$paceline" fit run.json --set trainer.run_name=halves \
+        --set trainer.val_check_interval=0.5 --set trainer.freeze='fc1*'
+    ok "a validation in an epoch has its own loss, not that of the last epoch" \
+        test -n "$(loss_at 18)" -a "$(loss_at 18)" != "$(loss_at 12)"
+    is "$(awk 'NF == 2 { print index($0, $2) }' <<<"$out" | sort -u | wc -l)" 1 "the result has one column of figures"
+    like "$err" '^  .* of them are trained, .* are frozen$' "what is frozen is told"
+    is "$(grep -c 'saved step' <<<"$err")" 0 "a save that goes well is not"
+    try "$paceline" fit run.json --set trainer.fast_dev_run=2
+    like "$err" '^epoch 1/1 ' "a fast run has one epoch"
+}
+
 # hints_work WORDS... - the commands that a fit suggests do what they say, as they stand
 hints_work() {
     try env PACELINE_HINTS=1 "$paceline" fit "$@" --set trainer.max_steps=3
@@ -769,6 +786,7 @@ run a_reader_that_goes_away_is_no_failure
 run what_cannot_be_written_is_a_failure
 run a_fit_ends_with_its_result trains
 run every_epoch_leaves_a_line trains
+run what_is_shown_is_of_now trains
 run commands_to_try_next_work_as_printed trains
 run json_events_are_one_a_line trains
 run set_changes_the_run trains

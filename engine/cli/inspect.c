@@ -84,16 +84,16 @@ static void show_tensors(const char *path, const json_t *weights)
                   cli_bytes(json_number_value(json_object_get(tensor, "bytes")), bytes));
 }
 
-/* Texts that would run over the line, such as a vocabulary, are cut on a terminal. */
+/* Texts that would run over the line, such as a vocabulary, are cut: --json has them. */
 static void show_metadata(const json_t *weights)
 {
     const char *name;
     json_t *value;
-    int room = cli_columns(stdout) - 14;
+    int room = cli_width() - 15;
     json_object_foreach(json_object_get(weights, "metadata"), name, value) {
         const char *text = json_string_value(value) ? json_string_value(value) : "";
-        bool cut = room > 3 && (int)strlen(text) > room;
-        cli_print("  %-10s %.*s%s\n", name, cut ? room - 3 : (int)strlen(text), text,
+        bool cut = (int)strlen(text) > room;
+        cli_print("  %-11s %.*s%s\n", name, cut ? room - 3 : (int)strlen(text), text,
                   cut ? "..." : "");
     }
 }

@@ -22,6 +22,10 @@ enum {
 };                                      /* columns from which on the bar goes before other
                                            pieces */
 
+/* In the line of a result: what goes before what, when there is no room. */
+enum { RANK_LOSS = 1, RANK_TIME = 30, RANK_OTHER = 40, RANK_STEP = 90 };
+
+#define LOADER "/dataloader_idx_"
 #define SECOND INT64_C(1000000000)
 #define REDRAW (SECOND / 10)
 #define PLAIN_EVERY (3 * SECOND)
@@ -129,15 +133,23 @@ static bool starts(const char *text, const char *with)
     return !strncmp(text, with, strlen(with));
 }
 
-/* "train_loss 0.4123" for each metric whose name begins so. */
-static void add_metrics(pieces_t *pieces, int rank, json_t *metrics,
-                        const char *beginning)
+/* "val_loss 0.4123", or of several sources "val_loss/1 0.4123", for each figure of a
+ * validation: the first loss goes last, other losses and then the rest sooner. */
+static void add_validation(pieces_t *pieces, json_t *metrics)
 {
     const char *name;
     json_t *value;
-    json_object_foreach(metrics, name,
-                        value) if (starts(name, beginning) && json_is_number(value))
-        add(pieces, rank, "%.40s %.4f", name, json_number_value(value));
+    int losses = 0, others = 0;
+    json_object_foreach(metrics, name, value) {
+        if (!starts(name, "val_") || !json_is_number(value))
+            continue;
+        const char *source = strstr(name, LOADER);
+        int rank = starts(name, "val_loss") ? RANK_LOSS + 2 * losses++
+                                            : RANK_OTHER + others++;
+        add(pieces, rank, "%.*s%s%s %.4f",
+            source ? (int)(source - name) : (int)strlen(name), name, source ? "/" : "",
+            source ? source + strlen(LOADER) : "", json_number_value(value));
+    }
 }
 
 /* "6.4e-4" */
@@ -275,10 +287,13 @@ static void show_pass(cli_progress_t *p, const pl_progress_t *now, const char *w
         tell(p, &pieces, time);
 }
 
-/* Of the whole epoch, where that is known. */
-static void add_epoch_loss(pieces_t *pieces, int rank, json_t *metrics)
+/* Of the whole epoch, once it is over. */
+static void add_epoch_loss(pieces_t *pieces, int rank, const pl_progress_t *now,
+                           json_t *metrics)
 {
-    json_t *loss = json_object_get(metrics, "train_loss_epoch");
+    json_t *loss = now->batch == now->batches
+                       ? json_object_get(metrics, "train_loss_epoch")
+                       : NULL;
     if (!loss)
         loss = json_object_get(metrics, "train_loss");
     if (json_is_number(loss))
@@ -296,11 +311,11 @@ static void show_result(cli_progress_t *p, const pl_progress_t *now, json_t *met
         return;
     p->result_step = now->global_step;
     add_epoch(&pieces, p, now);
-    add_step(&pieces, 4, now);
-    add_epoch_loss(&pieces, 2, metrics);
+    add_step(&pieces, RANK_STEP, now);
+    add_epoch_loss(&pieces, RANK_LOSS + 1, now, metrics);
     if (validated)
-        add_metrics(&pieces, 1, metrics, "val_");
-    add(&pieces, 3, "%s", cli_clock((double)(time - p->began) / SECOND, clock));
+        add_validation(&pieces, metrics);
+    add(&pieces, RANK_TIME, "%s", cli_clock((double)(time - p->began) / SECOND, clock));
     tell(p, &pieces, time);
 }
 
@@ -334,11 +349,15 @@ static int64_t number_of(const pl_options_t *options, const char *key)
 
 void cli_progress_begin(cli_progress_t *p, const pl_options_t *options)
 {
-    char *wanted = pl_options_get(options, "trainer.enable_progress_bar");
+    char *wanted = pl_options_get(options, "trainer.enable_progress_bar"),
+         *fast = pl_options_get(options, "trainer.fast_dev_run");
+    bool is_fast = fast && strcmp(fast, "false") && strcmp(fast, "0");
     *p = (cli_progress_t){.bar = cli_has_live_line()
                                  && !(wanted && !strcmp(wanted, "false")),
-                          .max_epochs = number_of(options, "trainer.max_epochs")};
+                          .max_epochs =
+                              is_fast ? 1 : number_of(options, "trainer.max_epochs")};
     pl_text_free(wanted);
+    pl_text_free(fast);
 }
 
 static const char *word_of(const char *event)

@@ -74,17 +74,30 @@ json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result)
     return json;
 }
 
+/* Of the column of names: all of them fit. */
+static int names_width(json_t *metrics)
+{
+    const char *name;
+    json_t *value;
+    int width = 12;
+    json_object_foreach(metrics, name, value)
+        if ((int)strlen(name) > width)
+            width = (int)strlen(name);
+    return width;
+}
+
 void cli_show_metrics(const pl_result_t *result, const char *beginning)
 {
     const char *name;
     json_t *value, *metrics = parsed(result->metrics);
+    int width = names_width(metrics);
     json_object_foreach(metrics, name, value) {
         if (strncmp(name, beginning, strlen(beginning)))
             continue;
         if (json_is_number(value))
-            cli_print("%-12s %.4f\n", name, json_number_value(value));
+            cli_print("%-*s %.4f\n", width, name, json_number_value(value));
         else
-            cli_print("%-12s not finite\n", name);
+            cli_print("%-*s not finite\n", width, name);
     }
     json_decref(metrics);
 }

@@ -66,6 +66,12 @@ static void show_trials(const json_t *trials)
     }
 }
 
+/* Told to stop: what was tried says nothing of the rest. */
+static bool was_stopped(const pl_result_t *result)
+{
+    return !strcmp(result->status, "stopped");
+}
+
 static void show_rate(const cli_tune_t *arguments, const json_t *trials,
                       const pl_result_t *result)
 {
@@ -75,6 +81,8 @@ static void show_rate(const cli_tune_t *arguments, const json_t *trials,
         cli_print("the loss falls most steeply at %.3g:\n"
                   "  %s fit %s --set optimizer.lr=%.3g\n",
                   lr, cli_program(), arguments->run, lr);
+    else if (was_stopped(result))
+        cli_print("stopped before all learning rates were tried: nothing is suggested\n");
     else
         cli_print("no learning rate stands out: too few steps, or the loss was never "
                   "finite\n");
@@ -110,6 +118,8 @@ static void show_size(const cli_tune_t *arguments, const json_t *trials,
                   "any:\n"
                   "  %s fit %s --set data.batch_size=%.0f\n",
                   largest, quickest, cli_program(), arguments->run, quickest);
+    else if (was_stopped(result))
+        cli_print("stopped before a batch size was found: nothing is suggested\n");
     else
         cli_print("not even the first batch size fits: lower --init-val or raise "
                   "--max-memory\n");

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/stages.h"
 #include "runtime/actors.h"
 #include "runtime/profile.h"
 
@@ -155,13 +156,27 @@ static int call_start(actor_t *actor, const pl_body_t *body, pl_error_t *err)
     return code == PL_OK ? peers_check(actor, &actor->peers, err) : code;
 }
 
-/* What a plan is for is worth a row of its own. */
+static const char *stage_verb(uint32_t stage)
+{
+    return stage <= PL_PREDICT ? pl_stages[stage].verb : "";
+}
+
+/* What a plan is for is worth a row of its own, and so is the stage of a batch. */
+static const char *told_apart_by(uint32_t message, const pl_body_t *body)
+{
+    switch (message) {
+    case PL_MESSAGE_replay_plan: return body->replay_plan.what;
+    case PL_MESSAGE_fetch_batch: return stage_verb(body->fetch_batch.stage);
+    case PL_MESSAGE_evaluate_batch: return stage_verb(body->evaluate_batch.stage);
+    default: return "";
+    }
+}
+
 static pl_profile_row_t *row_of_call(const actor_t *actor, uint32_t message,
                                      const pl_body_t *body)
 {
     return pl_profile_row(actor->reactor->profile, actor->address.kind, message, false,
-                          message == PL_MESSAGE_replay_plan ? body->replay_plan.what
-                                                            : "");
+                          told_apart_by(message, body));
 }
 
 /* Runs a handler with the call as the cause of all that it does. */

@@ -123,9 +123,11 @@ void pl_profile_log(pl_profile_t *profile, void *self)
     pthread_mutex_unlock(&profile->lock);
     qsort(row, (size_t)count, sizeof *row, by_total);
     pl_log_line(PL_LOG_INFO, rank, "",
-                "profile of rank %d: %s, of which handlers ran; threads run beside each "
-                "other",
-                rank, time_text((double)wall, time));
+                "profile of rank %d: how long its actors worked on which messages",
+                rank);
+    pl_log_line(PL_LOG_INFO, rank, "",
+                "share: of the %s from start to end; threads work at the same time",
+                time_text((double)wall, time));
     pl_log_line(PL_LOG_INFO, rank, "", "  %-24s %-32s %9s %10s %10s %10s %8s", "actor",
                 "handled", "times", "mean", "longest", "total", "share");
     for (int k = 0; k < count && k < SHOWN; k++)

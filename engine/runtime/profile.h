@@ -15,7 +15,7 @@ enum { PL_PROFILE_ROWS = 128, PL_PROFILE_WHAT = 24 };
 typedef struct pl_profile_row {
     uint32_t kind, message;
     bool answer;                             /* to a call of the actor's, not one to it */
-    char what[PL_PROFILE_WHAT];              /* of a plan: "forward_backward"  [""] */
+    char what[PL_PROFILE_WHAT];              /* "forward_backward", "validate"  [""] */
     uint64_t count;
     int64_t total, longest;                                 /* ns */
 } pl_profile_row_t;

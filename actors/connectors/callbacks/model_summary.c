@@ -129,6 +129,17 @@ static void rows_log(int rank, const row_t *rows, int count)
 
 /* ---- The callback ---- */
 
+/* Only where some are not trained. */
+static void frozen_log(int rank, double all, double frozen)
+{
+    char trained[CELL], not_trained[CELL];
+    count_text(all - frozen, "", trained);
+    count_text(frozen, "", not_trained);
+    if (frozen > 0)
+        pl_log_line(PL_LOG_INFO, rank, "", "  %s of them are trained, %s are frozen",
+                    trained, not_trained);
+}
+
 static void sums_log(int rank, const json_t *model)
 {
     char parameters[CELL], state[CELL], flops[CELL], memory[CELL];
@@ -141,6 +152,7 @@ static void sums_log(int rank, const json_t *model)
                 "  %s parameters (%s in float32), %s elements of state, %s to train "
                 "on a sample",
                 parameters, memory, state, flops);
+    frozen_log(rank, count, json_number_value(json_object_get(model, "frozen")));
 }
 
 static int model_summary_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
