@@ -36,8 +36,7 @@ typedef struct worker {
     pl_job_t *job;                                          /* counted */
     pl_address_t writer, keeper, data, callback, accelerator, strategy, logger,
         checkpoint, loop;
-    bool validates, does_io, accumulates;
-    bool begun;                                       /* it has made steps */
+    bool validates, does_io, accumulates, begun;            /* begun: it has made steps */
     double device_flops;                              /* measured  [0: not] */
     pl_weights_t *weights;                            /* to start from, counted  [NULL] */
     char *run_dir;

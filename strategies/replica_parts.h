@@ -7,8 +7,6 @@
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica.h"
 
-enum { PL_FIGURES_MOST = 64 };                              /* that loops tell apart */
-
 /* ---- Plans ---- */
 
 /* The plan that is like a batch plan in stage, step, size and accumulate, or NULL with an
@@ -59,10 +57,6 @@ int pl_replica_restore_schedule(pl_replica_t *r, const json_t *from, pl_error_t 
 void pl_replica_check_average(const pl_replica_t *r, const pl_train_batch_t *msg);
 /* How much of the weights after a step their average takes up. */
 double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *msg);
-
-/* The region of the device that holds what an export calls by another: those who use the
- * weights get the average, where there is one. */
-pl_region_t pl_replica_region_of(const pl_replica_t *r, int region);
 
 /* Keeps in r->told what the graph of a module says of it. */
 int pl_replica_tell_model(pl_replica_t *r, const pl_graph_t *g, pl_error_t *err);

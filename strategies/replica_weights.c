@@ -26,7 +26,9 @@ static int64_t region_count(const pl_replica_t *r, int region, bool whole)
     return pl_replica_region_count(r, (pl_region_t)region);
 }
 
-pl_region_t pl_replica_region_of(const pl_replica_t *r, int region)
+/* The region of the device that holds what an export calls by another: those who use the
+ * weights get the average, where there is one. */
+static pl_region_t region_of(const pl_replica_t *r, int region)
 {
     if (r->averaging.ops && region == PL_REGION_PARAMS)
         return PL_REGION_AVERAGE;
@@ -122,7 +124,7 @@ int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole, pl_error_t *
     blocks_drop(r);
     r->exports_whole = whole;
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
-        pl_read_region_t msg = {.region = pl_replica_region_of(r, region),
+        pl_read_region_t msg = {.region = region_of(r, region),
                                 .count = (uint64_t)region_count(r, region, whole)};
         pl_how_t how = {.on_answer = read_answered, .context = &r->read[region]};
         if (msg.count)
@@ -146,8 +148,7 @@ int pl_replica_prepare_export(pl_replica_t *r, pl_call_t *call, pl_error_t *err)
     uint64_t count[PL_REGIONS] = {0};
     for (int region = 0; region < PL_REGIONS; region++)
         if (region_count(r, region, true))
-            count[pl_replica_region_of(r, region)] = (uint64_t)region_count(r, region,
-                                                                            true);
+            count[region_of(r, region)] = (uint64_t)region_count(r, region, true);
     const pl_prepare_reads_t msg = {.counts = {count, sizeof count}};
     const pl_how_t how = {.on_answer = prepare_answered, .context = call};
     return pl_call_prepare_reads(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
@@ -241,14 +242,14 @@ static pl_region_t region_besides(const pl_replica_t *r, const import_t *import,
         return PL_REGION_KEPT;
     if (region == PL_REGION_PARAMS && !import->whole && r->averaging.ops)
         return PL_REGION_PARAMS;
-    return pl_replica_region_of(r, region);
+    return region_of(r, region);
 }
 
 static int tensor_import(pl_replica_t *r, const import_t *import,
                          const pl_output_t *found, const pl_tensor_info_t *t, int region,
                          pl_error_t *err)
 {
-    const pl_region_t to = pl_replica_region_of(r, region),
+    const pl_region_t to = region_of(r, region),
                       besides = region_besides(r, import, region);
     int code = tensor_check(found, t, region, err);
     if (code == PL_OK && import->writes)

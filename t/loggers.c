@@ -437,6 +437,49 @@ static void a_slow_logger_delays_no_other(void)
     queen_close();
 }
 
+/* What is told of where the loggers are, parsed. */
+static json_t *positions(void)
+{
+    asked_t *asked = queen_call(logger, PL_MESSAGE_get_state, &(pl_get_state_t){0});
+    return json_loads(asked->text, 0, NULL);
+}
+
+static const char *position_in(json_t *all, size_t k)
+{
+    const char *text = json_string_value(
+        json_object_get(json_array_get(json_object_get(all, "loggers"), k), "position"));
+    return text ? text : "";
+}
+
+static void a_slow_logger_is_not_waited_for_by_who_asks_for_positions(void)
+{
+    enum { TIMES = 20 };
+    int told = 0;
+    shut_the_gate();
+    start_in("position", "[\"slow\", \"jsonl\"]");
+    int64_t began = pl_now();
+    for (uint64_t k = 1; k <= TIMES; k++) {
+        log_step(k, "{\"a\": 1}");
+        json_t *all = positions();
+        told += json_is_object(all) && !*position_in(all, 0);
+        if (k > 1 && k < TIMES) {
+            json_decref(all);
+            continue;
+        }
+        uint64_t steps[TIMES + 1];
+        is_int(steps_in_file(steps, TIMES + 1), (int)k, "the other has written all");
+        is_int(atoi(position_in(all, 1)), (int)strlen(text_of("metrics.jsonl")),
+               "and says so");
+        json_decref(all);
+    }
+    is_int(told, TIMES, "each time there is an answer");
+    ok(pl_now() - began < 10 * PL_SECOND, "and it is waited for once, for a second");
+    is_int(passed, 0, "while it waits");
+    slow_interrupt(NULL);
+    queen_close();
+    is_int(passed, TIMES, "it gets its figures");
+}
+
 static void what_a_slow_logger_cannot_take_is_counted(void)
 {
     static char metrics[4096] = "{\"a\": \"";
@@ -522,6 +565,7 @@ int main(void)
     run(lines_go_on_from_a_checkpoint);
     run(a_table_on_a_full_disk_stays_whole);
     run(a_slow_logger_delays_no_other);
+    run(a_slow_logger_is_not_waited_for_by_who_asks_for_positions);
     run(what_a_slow_logger_cannot_take_is_counted);
     run(a_logger_that_never_answers_is_interrupted);
     run(every_call_ends_whichever_allocation_fails);

@@ -4,6 +4,7 @@
  * Each run must end, well or as out of memory; the engine must be of use afterwards; and
  * when it is freed, nothing may be left.  All requests are tried when PACELINE_TEST_LONG
  * is set, else every one at the beginning and some of the many after that. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,29 @@ static bool is_whole(const rig_result_t *result)
            && rig_has_file(result, "model.safetensors");
 }
 
+/* Whether a run may go on from each of its checkpoints. */
+static bool all_are_kept(const rig_result_t *result)
+{
+    char path[600];
+    bool all = true;
+    snprintf(path, sizeof path, "%s/checkpoints", result->run_dir ? result->run_dir : "");
+    DIR *entries = opendir(path);
+    for (const struct dirent *entry; entries && (entry = readdir(entries));) {
+        snprintf(path, sizeof path, "%s/checkpoints/%s/manifest.json", result->run_dir,
+                 entry->d_name);
+        json_t *manifest = entry->d_name[0] == '.' ? NULL : json_load_file(path, 0, NULL),
+               *progress = json_object_get(manifest, "progress");
+        all = all
+              && (!manifest
+                  || (json_is_object(json_object_get(progress, "epoch"))
+                      && json_is_object(json_object_get(progress, "validate"))));
+        json_decref(manifest);
+    }
+    if (entries)
+        closedir(entries);
+    return all;
+}
+
 /* A run with the n-th request failing and one more in the same engine; false when there
  * are fewer. */
 static bool try(tally_t *tally, int n, const rig_spec_t *spec)
@@ -67,6 +91,8 @@ static bool try(tally_t *tally, int n, const rig_spec_t *spec)
         complain(tally, n, "a result that lacks something", &none);
     bool failed = scarce_failed();
     scarce_fail(0);
+    if (rig && rig_begun(rig) && !all_are_kept(rig_wait(rig)))
+        complain(tally, n, "a checkpoint that lacks something", &none);
     if (rig && (!begin(rig) || strcmp(rig_wait(rig)->status, "ok")))
         complain(tally, n, "the next run", &rig_wait(rig)->error);
     rig_free(&rig);
@@ -100,6 +126,8 @@ static void memory_may_run_out_on_a_device_of_ones_own(void)
 {
     survives("fake", &(rig_spec_t){.data = "\"batch_size\": 8, \"val_split\": 0.2",
                                    .trainer = "\"max_steps\": 3",
+                                   .callbacks = "[{\"name\": \"model_checkpoint\", "
+                                                "\"every_n_train_steps\": 1}]",
                                    .scheduler = "\"cosine\""});
 }
 

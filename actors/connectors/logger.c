@@ -23,6 +23,9 @@
 
 #define WAITING_MOST ((size_t)1 << 20)                      /* bytes of figures */
 #define GATHERED_ENOUGH (WAITING_MOST / 4)                  /* not to wait for more */
+/* Who asks for positions waits so long, and not at all for one that was at work so
+ * long. */
+enum { POSITIONS_MS = 1000 };
 enum { GATHER_MS = 100, LAST_MS = 2000, INTERRUPTED_MS = 1000 };
 
 /* One logger of the run. */
@@ -34,7 +37,9 @@ typedef struct sink {
     char *position;           /* of what it has written last  [NULL: ""] */
     bool asked;               /* for its position behind what waits: what comes then is */
     pl_records_t *behind;     /* counted  [none] */
-    char *kept;               /* that position, until all have theirs */
+    bool awaited;             /* by who asked */
+    char *kept;               /* that position, or the newest; until all have theirs */
+    int64_t since, took;      /* pl_now() when it was given work; ns, the newest */
     uint64_t taken, lost;     /* records of the run */
     bool failing;             /* and that was said */
 } sink_t;
@@ -217,6 +222,7 @@ static void sink_answered(void *self, const pl_answer_t *answer)
         return;
     }
     records_drop(&sink->under_way);
+    sink->took = pl_now() - sink->since;
     if (sink->asked && !sink->waiting)
         sink_tell(logger, sink);
     if (logger->ending || logger->status[0] || sink->asked || has_enough(sink))
@@ -236,10 +242,13 @@ static void sink_go_on(logger_t *logger, sink_t *sink)
     const pl_how_t how = {.on_answer = sink_answered, .context = sink};
     sink->under_way = sink->waiting;
     sink->waiting = NULL;
+    sink->since = pl_now();
     if (pl_call_write_records(logger, sink->recorder, &fields, how, &err))
         return;
     sink_lose(logger, sink, (uint64_t)sink->under_way->count, err.text);
     records_drop(&sink->under_way);
+    if (sink->asked)
+        sink_tell(logger, sink);
 }
 
 static void gathered(void *self)
@@ -352,19 +361,49 @@ static void positions_tell(logger_t *logger)
     json_decref(all);
 }
 
+static void positions_look(logger_t *logger)
+{
+    bool awaited = false;
+    for (int k = 0; k < logger->count; k++)
+        awaited = awaited || logger->sink[k].awaited;
+    if (!awaited && logger->asking)
+        positions_tell(logger);
+}
+
+/* The newest that is known; nobody waits for another one. */
+static void sink_settle(sink_t *sink)
+{
+    pl_free(sink->kept);
+    sink->kept = sink->position ? pl_strdup(sink->position) : NULL;
+    sink->awaited = false;
+}
+
 /* All that came before the question is where it belongs. */
 static void sink_tell(logger_t *logger, sink_t *sink)
 {
-    bool asked = false;
-    pl_free(sink->kept);
-    sink->kept = sink->position ? pl_strdup(sink->position) : NULL;
+    if (sink->awaited)
+        sink_settle(sink);
     sink->asked = false;
     sink->waiting = sink->behind;
     sink->behind = NULL;
+    positions_look(logger);
+}
+
+/* A run that goes on from there lacks what the slow ones had not written yet. */
+static void out_of_time(void *self)
+{
+    logger_t *logger = self;
     for (int k = 0; k < logger->count; k++)
-        asked = asked || logger->sink[k].asked;
-    if (!asked && logger->asking)
-        positions_tell(logger);
+        if (logger->sink[k].awaited)
+            sink_settle(&logger->sink[k]);
+    positions_look(logger);
+}
+
+static bool is_slow(const sink_t *sink)
+{
+    const int64_t now = sink->under_way ? pl_now() - sink->since : 0;
+    return sink->asked || now >= POSITIONS_MS * PL_MILLISECOND
+           || sink->took >= POSITIONS_MS * PL_MILLISECOND;
 }
 
 /* A logger that has not begun does so, because only then it has a position. */
@@ -380,18 +419,18 @@ static int logger_on_get_state(void *self, pl_call_t *call, const pl_body_t *bod
         if (!sink->position && !sink->waiting && !(sink->waiting = pl_records_new(err)))
             return PL_ENOMEM;
     }
-    for (int k = 0; k < logger->count; k++)
-        logger->sink[k].asked = true;
-    logger->asking = call;
     for (int k = 0; k < logger->count; k++) {
         sink_t *sink = &logger->sink[k];
-        if (sink->asked && !sink->waiting && !sink->under_way)
-            sink_tell(logger, sink);
-        else
-            sink_go_on(logger, sink);
+        sink_settle(sink);
+        if ((sink->waiting || sink->under_way) && !is_slow(sink))
+            sink->asked = sink->awaited = true;
     }
-    if (logger->count == 0)
-        positions_tell(logger);
+    logger->asking = call;
+    for (int k = 0; k < logger->count; k++)
+        sink_go_on(logger, &logger->sink[k]);
+    positions_look(logger);
+    if (logger->asking && pl_after(logger, POSITIONS_MS, out_of_time, NULL) != PL_OK)
+        out_of_time(logger);
     return PL_OK;
 }
 

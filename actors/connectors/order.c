@@ -44,7 +44,8 @@ void pl_split_release(pl_split_t *split)
     *split = (pl_split_t){0};
 }
 
-int64_t pl_split_rest(const pl_split_t *split, int64_t k)
+/* The k-th sample, rising, of those that are not held back. */
+static int64_t split_rest(const pl_split_t *split, int64_t k)
 {
     int64_t low = 0, high = split->held_count;
     while (low < high) {
@@ -64,7 +65,7 @@ int64_t pl_order_at(const pl_order_t *order, uint64_t epoch, int64_t place)
         place = pl_permute_index(key, order->count, place);
     }
     switch (order->part) {
-    case PL_REST: return pl_split_rest(order->split, place);
+    case PL_REST: return split_rest(order->split, place);
     case PL_HELD: return order->split->held[place];
     case PL_WHOLE: break;
     }

@@ -19,9 +19,6 @@ int pl_split_make(pl_split_t *split, uint64_t seed, int64_t total, double share,
                   pl_error_t *err);
 void pl_split_release(pl_split_t *split);
 
-/* The k-th sample, rising, of those that are not held back. */
-int64_t pl_split_rest(const pl_split_t *split, int64_t k);
-
 /* The samples of a stage in order. */
 typedef enum pl_part_of { PL_WHOLE, PL_REST, PL_HELD } pl_part_of_t;
 

@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/options.h"
 
@@ -272,6 +273,7 @@ static void epoch_finish(pl_epoch_t *e)
         pl_reply_train_epoch(call, &(pl_train_epoch_reply_t){
                                        .global_step = e->global_step,
                                        .samples = e->samples,
+                                       .fruitless = e->in_row > 0,
                                        .ended = e->ended || e->stopping,
                                        .whole = pass->done == e->due.batches && !e->owes,
                                        .save = "",
@@ -295,6 +297,7 @@ static void epoch_halt(pl_epoch_t *e)
         pl_reply_train_epoch(call,
                              &(pl_train_epoch_reply_t){.global_step = e->global_step,
                                                        .samples = e->samples,
+                                                       .fruitless = e->in_row > 0,
                                                        .halted = true,
                                                        .wish = pl_epoch_wish_kept(e),
                                                        .save = wanted.save,
@@ -388,7 +391,10 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
     if (!e->validated_at)
         e->validated_at = pl_now();
     json_decref(e->pass_over);
-    e->pass_over = *msg->pass_over ? json_loads(msg->pass_over, 0, NULL) : NULL;
+    e->pass_over = NULL;
+    if (*msg->pass_over
+        && !(e->pass_over = pl_json_value(msg->pass_over, strlen(msg->pass_over), err)))
+        return err->code;
     if (*msg->wish)
         snprintf(e->wish, sizeof e->wish, "%s", msg->wish);
     if (msg->batch == 0) {

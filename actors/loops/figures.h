@@ -4,9 +4,7 @@
 
 #include <jansson.h>
 
-#include "runtime/actor.h"
-
-enum { PL_FIGURES_MOST = 64 };
+#include "runtime/cargo.h"
 
 typedef struct pl_figure {
     char name[64];                       /* with the stage's prefix: "val_loss" */

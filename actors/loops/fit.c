@@ -368,6 +368,7 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     const pl_train_epoch_reply_t *reply = &answer->body->train_epoch_reply;
     fit->global_step = reply->global_step;
     fit->samples = reply->samples;
+    fit->fruitless = reply->fruitless;
     if (pl_metrics_merge(fit->metrics, reply->metrics, &err) != PL_OK
         || pl_wanted_add(&fit->wanted, reply->save, reply->drop, &err) != PL_OK) {
         pl_fit_fail(fit, &err);

@@ -50,7 +50,7 @@ static json_int_t end_of(const json_t *range, size_t which)
 }
 
 /* Those before the newest step are done with. */
-static void pass_over_prune(pl_fit_t *fit)
+static void pass_over_prune(const pl_fit_t *fit)
 {
     for (size_t k = json_array_size(fit->pass_over); k-- > 0;)
         if (end_of(json_array_get(fit->pass_over, k), 1) <= (json_int_t)fit->global_step)
@@ -110,12 +110,11 @@ static void go_back(pl_fit_t *fit)
     pl_log_line(PL_LOG_WARNING, pl_actor_rank(fit), pl_actor_name(fit),
                 "%s: back to the newest checkpoint; rollback %llu", fit->failure.text,
                 (unsigned long long)fit->rollbacks + 1);
-    pl_progress_run(fit->call,
-                    &(pl_run_progress_t){.event = "rollback",
-                                         .global_step = fit->global_step,
-                                         .total_steps = fit->total_steps,
-                                         .epoch = fit->epochs.completed,
-                                         .metrics = text});
+    pl_progress_run(fit->call, &(pl_run_progress_t){.event = "rollback",
+                                                    .global_step = fit->global_step,
+                                                    .total_steps = fit->total_steps,
+                                                    .epoch = fit->epochs.completed,
+                                                    .metrics = text});
     pl_fit_reply_back(fit, text);
 }
 
@@ -143,7 +142,7 @@ void pl_fit_say_rollbacks(pl_fit_t *fit)
         pl_call_log_metrics(fit, fit->asking.logger, &msg, (pl_how_t){0}, NULL);
 }
 
-json_t *pl_fit_keep_rollbacks(pl_fit_t *fit)
+json_t *pl_fit_keep_rollbacks(const pl_fit_t *fit)
 {
     pass_over_prune(fit);
     return json_pack("{s:I, s:O}", "rollbacks", (json_int_t)fit->rollbacks, "pass_over",

@@ -2,9 +2,9 @@
  *
  * It is asked between two steps, and the run waits for the copy of the tensors, no
  * longer.  That the loggers have written all up to here is waited for while it goes on,
- * and so is the disk.  The next may be copied while one is being written; the one after
- * that waits until the first is durable, and the run with it: all that were wished for
- * are made. */
+ * for as long as they say, and so is the disk.  The next may be copied while one is being
+ * written; the one after that waits until the first is durable, and the run with it: all
+ * that were wished for are made. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,10 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
-enum {
-    LOGGERS_MS = 10000,                          /* a slow logger is waited for so long */
-    WRITTEN_MOST = 2                             /* copies in memory */
-};
+enum { WRITTEN_MOST = 2 };                                  /* copies in memory */
 
 static void keep_begin(pl_fit_t *fit);
 
@@ -65,12 +62,26 @@ static void keep_fail(pl_fit_t *fit, const pl_error_t *error)
     pl_fit_fail(fit, error);
 }
 
-/* True unless it is a reply; a part that does not know the question keeps nothing. */
+/* True unless it is a reply. */
 static bool keep_failed(pl_fit_t *fit, const pl_answer_t *answer)
 {
     if (answer->kind == PL_ANSWER_ERROR)
         keep_fail(fit, answer->error);
     return answer->kind != PL_ANSWER_REPLY;
+}
+
+/* What a part keeps; false: there is none yet, or the run has failed. */
+static bool keep_take(pl_fit_t *fit, const pl_answer_t *answer, char **text_p)
+{
+    pl_error_t err = {0};
+    if (keep_failed(fit, answer))
+        return false;
+    *text_p = pl_strdup(answer->body->get_state_reply.state);
+    if (!*text_p) {
+        pl_no_memory(&err);
+        keep_fail(fit, &err);
+    }
+    return *text_p != NULL;
 }
 
 static void keep_sent(pl_fit_t *fit, uint64_t call, const pl_error_t *err)
@@ -88,13 +99,20 @@ static void saved(void *self, const pl_answer_t *answer)
         return;
     const bool safe = answer->kind == PL_ANSWER_REPLY
                       && answer->body->save_checkpoint_reply.saved;
-    if (safe && !answer->context)
-        fit->in_row = 0;
     if (safe)
         fit->saved_step = answer->body->save_checkpoint_reply.global_step;
     fit->unsaved += !safe;
     fit->keeping.writing--;
     keep_look(fit);
+}
+
+/* There is a newer one to go back to. */
+static void progress_saved(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    if (answer->kind == PL_ANSWER_REPLY && answer->body->save_checkpoint_reply.saved)
+        fit->in_row = 0;
+    saved(self, answer);
 }
 
 static void hand_on(pl_fit_t *fit)
@@ -111,7 +129,7 @@ static void hand_on(pl_fit_t *fit)
                                       .progress = k->progress,
                                       .callbacks = k->callbacks,
                                       .loggers = k->loggers ? k->loggers : ""};
-    const pl_how_t how = {.on_answer = saved, .context = k->fruitless ? k : NULL};
+    const pl_how_t how = {.on_answer = k->fruitless ? saved : progress_saved};
     uint64_t call = pl_call_save_checkpoint(fit, fit->checkpoint, &msg, how, &err);
     keeping_clear(k);
     k->making = false;
@@ -120,12 +138,11 @@ static void hand_on(pl_fit_t *fit)
     keep_look(fit);
 }
 
-/* A logger that does not answer in time costs what it has not written. */
+/* Without their answer a run that goes on from there logs more than once. */
 static void loggers_told(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
-    if (answer->kind == PL_ANSWER_PROGRESS || !fit->keeping.weights
-        || (uint64_t)(uintptr_t)answer->context != fit->serial)
+    if (answer->kind == PL_ANSWER_PROGRESS || !fit->keeping.weights)
         return;
     if (answer->kind == PL_ANSWER_REPLY)
         fit->keeping.loggers = pl_strdup(answer->body->get_state_reply.state);
@@ -139,9 +156,7 @@ static void ask_loggers(pl_fit_t *fit)
 {
     pl_error_t err = {0};
     void (*then)(pl_fit_t *) = fit->keeping.then;
-    pl_how_t how = {.on_answer = loggers_told,
-                    .context = (void *)(uintptr_t)fit->serial,
-                    .total_ms = LOGGERS_MS};
+    const pl_how_t how = {.on_answer = loggers_told};
     uint64_t call = pl_call_get_state(fit, fit->asking.logger, &(pl_get_state_t){0}, how,
                                       &err);
     if (!call)
@@ -174,18 +189,12 @@ static void callbacks_told(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     pl_how_t how = {.on_answer = exported,
                     .silence_ms = pl_milliseconds(fit->options->step_timeout)};
-    if (keep_failed(fit, answer))
-        return;
-    fit->keeping.callbacks = pl_strdup(answer->body->get_state_reply.state);
-    if (!fit->keeping.callbacks) {
-        pl_no_memory(&err);
-        keep_fail(fit, &err);
-        return;
-    }
-    keep_sent(fit,
-              pl_call_export_weights(fit, fit->strategy,
-                                     &(pl_export_weights_t){.whole = true}, how, &err),
-              &err);
+    if (keep_take(fit, answer, &fit->keeping.callbacks))
+        keep_sent(fit,
+                  pl_call_export_weights(fit, fit->strategy,
+                                         &(pl_export_weights_t){.whole = true}, how,
+                                         &err),
+                  &err);
 }
 
 static void loops_told(pl_fit_t *fit)
@@ -208,10 +217,8 @@ static void loops_told(pl_fit_t *fit)
 static void evaluate_told(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
-    if (keep_failed(fit, answer))
-        return;
-    fit->keeping.evaluate = pl_strdup(answer->body->get_state_reply.state);
-    loops_told(fit);
+    if (keep_take(fit, answer, &fit->keeping.evaluate))
+        loops_told(fit);
 }
 
 static void epoch_told(void *self, const pl_answer_t *answer)
@@ -219,9 +226,8 @@ static void epoch_told(void *self, const pl_answer_t *answer)
     pl_fit_t *fit = self;
     pl_error_t err = {0};
     pl_how_t how = {.on_answer = evaluate_told};
-    if (keep_failed(fit, answer))
+    if (!keep_take(fit, answer, &fit->keeping.epoch))
         return;
-    fit->keeping.epoch = pl_strdup(answer->body->get_state_reply.state);
     if (pl_is_nobody(fit->evaluate))
         loops_told(fit);
     else
@@ -244,6 +250,7 @@ static void keep_begin(pl_fit_t *fit)
     snprintf(fit->passing, sizeof fit->passing, "%.15s", passes ? k->wanted.save : "");
     k->global_step = fit->global_step;
     k->epochs = fit->epochs.completed;
+    k->fruitless = fit->fruitless;
     fit->wanted = (pl_wanted_t){0};
     fit->serial++;
     keep_sent(fit, pl_call_get_state(fit, fit->epoch, &(pl_get_state_t){0}, how, &err),

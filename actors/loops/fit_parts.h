@@ -23,7 +23,7 @@ typedef struct pl_fit pl_fit_t;
 typedef struct pl_keeping {
     bool making;
     int writing;                                 /* those handed on and not yet durable */
-    bool fruitless;                              /* the newest step was passed over */
+    bool fruitless;                              /* as below, when it began */
     pl_wanted_t wanted;
     uint64_t global_step;
     uint32_t epochs;
@@ -73,6 +73,7 @@ struct pl_fit {
     void (*reloaded_then)(pl_fit_t *fit);
     char passing[16];                     /* the newest, made for the while: it goes
                                              with the next  [""] */
+    bool fruitless;                       /* the newest step was passed over */
     uint64_t rollbacks, in_row;           /* of the run; since the newest checkpoint */
     json_t *pass_over;                    /* [[from, to], …]: steps that are counted and
                                              not made */
@@ -104,12 +105,12 @@ bool pl_fit_may_go_back(const pl_fit_t *fit, const pl_error_t *error);
 void pl_fit_go_back(pl_fit_t *fit, const pl_error_t *error);
 /* An error after which it does not go back any more says so. */
 void pl_fit_say_limit(const pl_fit_t *fit, pl_error_t *error);
-/* The steps, for the epoch loop; from pl_text(). */
+/* The steps, for the epoch loop; from pl_json_write(). */
 char *pl_fit_pass_over(const pl_fit_t *fit, pl_error_t *err);
 /* To the loggers, once it has gone back. */
 void pl_fit_say_rollbacks(pl_fit_t *fit);
 /* In checkpoints. */
-json_t *pl_fit_keep_rollbacks(pl_fit_t *fit);
+json_t *pl_fit_keep_rollbacks(const pl_fit_t *fit);
 int pl_fit_set_rollbacks(pl_fit_t *fit, const json_t *kept, pl_error_t *err);
 
 /* ---- fit_reload.c: data sets opened anew ---- */
@@ -126,8 +127,8 @@ void pl_fit_reply_back(pl_fit_t *fit, char *back);
 
 /* ---- fit_state.c: what it keeps of itself ---- */
 
-/* With those of the loops below, a JSON text; from pl_text(). */
-char *pl_fit_state(pl_fit_t *fit, const pl_keeping_t *keeping, pl_error_t *err);
+/* With those of the loops below, a JSON text; from pl_json_write(). */
+char *pl_fit_state(const pl_fit_t *fit, const pl_keeping_t *keeping, pl_error_t *err);
 int pl_fit_set_state(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 
 #endif

@@ -32,11 +32,10 @@ static json_t *fit_keep(const pl_fit_t *fit, json_t *epoch, json_t *evaluate)
         "epoch", epoch, "validate", evaluate);
 }
 
-char *pl_fit_state(pl_fit_t *fit, const pl_keeping_t *keeping, pl_error_t *err)
+char *pl_fit_state(const pl_fit_t *fit, const pl_keeping_t *keeping, pl_error_t *err)
 {
     json_t *epoch = inner_read(keeping->epoch, err);
     json_t *evaluate = epoch ? inner_read(keeping->evaluate, err) : NULL;
-    fit->keeping.fruitless = count_of(epoch, "in_row") > 0;
     json_t *kept = evaluate ? fit_keep(fit, epoch, evaluate) : NULL;
     json_t *back = kept ? pl_fit_keep_rollbacks(fit) : NULL;
     bool whole = back && json_object_update(kept, back) == 0;
@@ -65,6 +64,7 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
     fit->epochs.ready += fit->in_epoch;
     fit->epochs.started += fit->in_epoch;
     fit->batch = (uint32_t)count_of(json_object_get(kept, "epoch"), "batch");
+    fit->fruitless = count_of(json_object_get(kept, "epoch"), "in_row") > 0;
     fit->ended = fit->stopped = fit->wished = json_is_true(json_object_get(kept, "stop"));
     fit->before = count_of(kept, "nanoseconds");
     const char *wish = json_string_value(json_object_get(kept, "wish"));

@@ -83,7 +83,9 @@ bool pl_pass_failed(pl_pass_t *pass, const pl_answer_t *answer)
     return true;
 }
 
-void pl_pass_sent(pl_pass_t *pass, uint64_t call)
+/* The call that was to be made in the place of one that was answered: 0 when it was
+ * not. */
+static void pass_sent(pl_pass_t *pass, uint64_t call)
 {
     if (call)
         return;
@@ -117,7 +119,7 @@ static void pass_fetched(void *self, const pl_answer_t *answer)
         sent = pass->ops->send(pass, reply);
         pass->counts.started += sent != 0;
     }
-    pl_pass_sent(pass, sent);
+    pass_sent(pass, sent);
 }
 
 /* ---- the beginning ---- */
@@ -144,9 +146,8 @@ static void call_begin(pl_pass_t *pass)
                       .parts = pass->parts,
                       .first = pass->first,
                       .again = pass->again};
-    pl_pass_sent(pass,
-                 pl_call_begin(pass, pass->data, &msg,
-                               (pl_how_t){.on_answer = pass_begun}, &pass->failure));
+    pass_sent(pass, pl_call_begin(pass, pass->data, &msg,
+                                  (pl_how_t){.on_answer = pass_begun}, &pass->failure));
 }
 
 static void pass_named(void *self, const pl_answer_t *answer)
@@ -168,8 +169,8 @@ static void pass_split(void *self, const pl_answer_t *answer)
         return;
     pass->part = answer->body->process_dataloader_reply.part;
     pass->parts = answer->body->process_dataloader_reply.parts;
-    pl_pass_sent(pass,
-                 pl_call_figure_names(pass, pass->strategy, &msg, how, &pass->failure));
+    pass_sent(pass,
+              pl_call_figure_names(pass, pass->strategy, &msg, how, &pass->failure));
 }
 
 int pl_pass_is_idle(const pl_pass_t *pass, pl_error_t *err)
@@ -195,8 +196,8 @@ void pl_pass_begin(pl_pass_t *pass, pl_call_t *call)
     if (pass->known)
         call_begin(pass);
     else
-        pl_pass_sent(pass, pl_call_process_dataloader(pass, pass->strategy, &msg, how,
-                                                      &pass->failure));
+        pass_sent(pass, pl_call_process_dataloader(pass, pass->strategy, &msg, how,
+                                                   &pass->failure));
 }
 
 void pl_pass_resume(pl_pass_t *pass, pl_call_t *call)

@@ -76,9 +76,6 @@ void pl_pass_go_on(pl_pass_t *pass);
 /* True unless the answer is a reply: after that the next call may be made in its place,
  * or pass->pending is one less. */
 bool pl_pass_failed(pl_pass_t *pass, const pl_answer_t *answer);
-/* The call that was to be made in the place of one that was answered: 0 when it was
- * not. */
-void pl_pass_sent(pl_pass_t *pass, uint64_t call);
 
 /* A batch has come back. */
 void pl_pass_batch_done(pl_pass_t *pass);

@@ -77,6 +77,8 @@ typedef struct pl_batch_size {
 } pl_batch_size_t;
 
 #define PL_SIZES_MOST 16
+/* Figures of a pass that loops tell apart. */
+#define PL_FIGURES_MOST 64
 
 /* Fields and batch sizes of each stage, as plans are compiled for them. */
 typedef struct pl_layout {
