@@ -233,7 +233,7 @@ a_signal_ends_the_whole_sweep() {
     kill -INT "$pid"
     end_of_fit
     is "$status" 130 "status 130"
-    like "$last" '"run":1,.*"status":"stopped","run_dir":"runs/swept-1".*"run":2,"set":\{"optimizer.lr":0.001\},"status":"not run"' \
+    like "$last" '"run":1,.*"status":"stopped","reason":"SIGINT","run_dir":"runs/swept-1".*"run":2,"set":\{"optimizer.lr":0.001\},"status":"not run"' \
         "the run stops, and the others are not begun"
     ok "indeed" test ! -e runs/swept-2
 }
@@ -368,7 +368,7 @@ sigint_stops_saves_and_says_130() {
     kill -INT "$pid"
     end_of_fit
     is "$status" 130 "status 130"
-    like "$last" '"event":"result","status":"stopped","run_dir":"runs/int"' "stopped"
+    like "$last" '"event":"result","status":"stopped","reason":"SIGINT","run_dir":"runs/int"' "stopped"
     like "$err" '^stopping after this step' "it says what it does"
     ok "and the weights are there" test -s runs/int/model.safetensors
 }

@@ -81,8 +81,8 @@ static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *bod
     if (code != PL_OK)
         return code;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
-    checkpoint->level = is_listed_in(job->options) ? PL_LOG_INFO : PL_LOG_DEBUG;
     if (run_dir) {
+        checkpoint->level = is_listed_in(job->options) ? PL_LOG_INFO : PL_LOG_DEBUG;
         checkpoint->path = pl_text("%s/" PL_WEIGHTS_FILE, run_dir);
         checkpoint->folder = pl_text("%s/" PL_CHECKPOINTS_FOLDER, run_dir);
         checkpoint->fixed = fixed_of(job, err);
