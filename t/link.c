@@ -552,6 +552,7 @@ static void a_rank_that_is_dismissed_hears_why(void)
     join(0);
     pl_link_free(host.link);
     host.link = NULL;
+    usleep(50000);                               /* its end is there before it is heard */
     until(rank[0].events[PL_LINK_GONE]);
     is_text(rank[0].text[PL_LINK_GONE], "the launcher has ended",
             "a launcher that ends says so");

@@ -89,7 +89,8 @@ pl_link_t *pl_link_listen(const pl_link_spec_t *spec, struct pl_sockets *loop,
                           pl_error_t *err);
 pl_link_t *pl_link_connect(const pl_link_spec_t *spec, struct pl_sockets *loop,
                            pl_error_t *err);
-/* A listening end tells its ranks that they are dismissed, if they can still hear it. */
+/* A listening end tells its ranks that they are dismissed, if they can still hear it; of
+ * a rank's end, what is not acknowledged may be lost: see pl_link_leave(). */
 void pl_link_free(pl_link_t *link);
 
 /* Where a listening end can be found, after "*" was replaced. */

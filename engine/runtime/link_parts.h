@@ -80,7 +80,6 @@ struct pl_link {
     /* rank: */
     char *ask;                                              /* what a JOIN says */
     uint8_t attempt;
-    bool has_asked;                                         /* in this attempt */
     int64_t dialled;
     bool *freed;                                            /* set when it is freed inside
                                                                a function of the user's */

@@ -4,7 +4,6 @@
  * nothing to a second connection of an identity that it has not seen the end of.  So
  * attempts are counted from where chance says: another process may be the same rank by
  * mistake, and is to hear so. */
-#include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,8 +14,8 @@
 #include "base/options.h"
 #include "runtime/link_parts.h"
 
-enum { ASK_SOON_MS = 5, ASK_LATER_MS = 50, LINGER_MS = 2000 };
-static const int64_t ASK_SOON_TIME = PL_SECOND, DIAL_TIME = 2 * PL_SECOND;
+enum { AGAIN_MS = 100 };
+static const int64_t DIAL_TIME = 2 * PL_SECOND;
 
 static bool is_over(const pl_link_t *link)
 {
@@ -40,17 +39,6 @@ static int ask_make(pl_link_t *link, pl_error_t *err)
     link->ask = said ? pl_json_write(said, PL_JSON_COMPACT) : NULL;
     json_decref(said);
     return link->ask ? PL_OK : pl_no_memory(err);
-}
-
-/* Nothing is queued for nobody, so it is tried until there is a connection. */
-static void ask(pl_link_t *link)
-{
-    link_head_t head = link_head_for(link, &link->peers[0], LINK_JOIN);
-    pl_bytes_t said = {link->ask, strlen(link->ask)};
-    link->has_asked = link_post(link, 0, &head, said, NULL) == PL_OK;
-    if (!link->has_asked)
-        link_soon(link,
-                  pl_now() - link->dialled < ASK_SOON_TIME ? ASK_SOON_MS : ASK_LATER_MS);
 }
 
 static bool welcome(pl_link_t *link, const link_head_t *head)
@@ -102,10 +90,8 @@ void rank_frame(void *user, uint32_t identity, pl_frame_t *frame)
 static void rank_peers(void *user, int connected)
 {
     pl_link_t *link = user;
-    if (connected > 0 && !link->has_asked)
-        link_soon(link, 0);
-    if (connected > 0 || !link->has_asked)
-        return;
+    if (connected > 0 || link->peers[0].state == PL_LINK_AWAITED)
+        return;                           /* ZeroMQ connects again, and what waits goes */
     link->peers[0].is_lost = true;
     link_soon(link, 0);
 }
@@ -116,22 +102,24 @@ static int dial(pl_link_t *link, pl_error_t *err)
 {
     link->attempt = link->attempt == UINT8_MAX ? 1 : link->attempt + 1;
     link->dialled = pl_now();
-    link->has_asked = link->peers[0].is_lost = false;
+    link->peers[0].is_lost = false;
     pl_socket_spec_t socket = {.type = PL_SOCKET_DEALER,
                                .endpoint = link->spec.endpoint,
                                .keys = link->spec.keys,
                                .identity = (uint32_t)link->spec.rank
                                            | (link->spec.epoch & 0xff) << 16
                                            | (uint32_t)link->attempt << 24,
+                               .waits = true,
                                .high_water_mark = LINK_HIGH_WATER,
-                               .linger_ms = LINGER_MS,
                                .message_most = (int64_t)link->spec.message_most
                                                + (int64_t)sizeof(link_head_t),
                                .on_peers = rank_peers};
     pl_socket_close(link->socket);
     link->socket = pl_socket_open(&socket, link->loop, rank_frame, link, err);
-    link_soon(link, ASK_SOON_MS);
-    return link->socket ? PL_OK : PL_EIO;
+    if (!link->socket)
+        return PL_EIO;
+    link_head_t head = link_head_for(link, &link->peers[0], LINK_JOIN);
+    return link_post(link, 0, &head, (pl_bytes_t){link->ask, strlen(link->ask)}, err);
 }
 
 bool rank_soon(pl_link_t *link)
@@ -139,14 +127,17 @@ bool rank_soon(pl_link_t *link)
     link_peer_t *peer = &link->peers[0];
     if (peer->leaves && peer->state == PL_LINK_AWAITED)
         return link_end(link, peer, PL_LINK_LEFT, "has left before it had joined");
-    if (peer->is_lost) {
+    if (peer->is_lost && peer->state == PL_LINK_IS_THERE) {
         if (!link_lost(link, peer))
             return false;
-        if (!is_over(link))
+        if (peer->state == PL_LINK_IS_CUT)
             dial(link, NULL);
+    } else if (peer->is_lost && peer->state == PL_LINK_IS_CUT) {
+        if (pl_now() - link->dialled >= AGAIN_MS * PL_MILLISECOND)
+            dial(link, NULL);
+        else
+            link_soon(link, AGAIN_MS);
     }
-    if (!link->has_asked && !is_over(link))
-        ask(link);
     return true;
 }
 

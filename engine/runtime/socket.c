@@ -100,7 +100,7 @@ static int options_set(void *zmq, const pl_socket_spec_t *spec)
         failed |= option_users(zmq);
     if (spec->type == PL_SOCKET_ROUTER)
         failed |= option_int(zmq, ZMQ_ROUTER_MANDATORY, 1);
-    if (spec->type == PL_SOCKET_DEALER)
+    if (spec->type == PL_SOCKET_DEALER && !spec->waits)
         failed |= option_int(zmq, ZMQ_IMMEDIATE, 1);
     if (spec->identity)
         failed |= option_identity(zmq, spec->identity);

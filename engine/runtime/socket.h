@@ -37,6 +37,10 @@ typedef struct pl_socket_spec {
     bool bind;                                   /* otherwise connect */
     uint32_t identity;                           /* of a DEALER: how a ROUTER finds it; 0:
                                                     none */
+    bool waits;                                  /* a DEALER: what is sent before the
+                                                    other side is there waits, and what
+                                                    had come stays when that one goes
+                                                    [refused, and lost] */
     int high_water_mark;                         /* messages; 0: no limit */
     int linger_ms;                               /* to get the last messages out when
                                                     closing */
