@@ -22,7 +22,7 @@
     ".full"                               /* where the door is while another stands at its
                                              place */
 
-enum { BACKLOG = 16, LOCK_TRIES = 100, LOCK_WAIT_US = 10000 };
+enum { BACKLOG = 128, LOCK_TRIES = 100, LOCK_WAIT_US = 10000 };
 
 /* ---- what is an endpoint ---- */
 
