@@ -28,23 +28,23 @@ typedef struct pl_epoch {
                                                for; callbacks have heard that it begins */
     double lr_factor;
     bool stopping, ended;
-    bool cut;                              /* a callback passed over the epoch's rest */
-    bool told;                             /* to stop, from above: does not wait for a
-                                              validation */
-    char reason[128], wish[128];           /* why it stops; why it will, once the
-                                              least is trained */
-    int64_t deadline;                      /* pl_now() when time is over  [0: none] */
-    int64_t validated_at;                  /* pl_now() */
-    bool validates_now;                    /* val_check_interval's time has passed */
-    bool may_skip;                         /* a step that is not finite */
-    uint64_t skipped, in_row;              /* by nan_policy, of the run; the newest */
-    json_t *pass_over;                     /* [[from, to], …]: steps  [none] */
-    pl_wanted_t wanted;                    /* a checkpoint: at the end of this step */
-    json_t *kept;                          /* sums to go on from, once they have their
-                                              names  [none] */
-    pl_figures_t sums, since_log;          /* over the epoch; since the newest log line */
-    json_t *newest;                        /* figures by name, over the run */
-    int64_t reported;                      /* when progress was told last */
+    bool cut;                             /* a callback passed over the epoch's rest */
+    bool told;                            /* to stop, from above: does not wait for a
+                                             validation */
+    char reason[128], wish[128];          /* why it stops; why it will, once the
+                                             least is trained */
+    int64_t deadline;                     /* pl_now() when time is over  [0: none] */
+    int64_t validated_at;                 /* pl_now() */
+    bool validates_now;                   /* val_check_interval's time has passed */
+    bool may_skip;                        /* a step that is not finite */
+    uint64_t skipped, in_row;             /* by nan_policy, of the run; the newest */
+    json_t *pass_over;                    /* [[from, to, rollback], …]: steps  [none] */
+    pl_wanted_t wanted;                   /* a checkpoint: at the end of this step */
+    json_t *kept;                         /* sums to go on from, once they have their
+                                             names  [none] */
+    pl_figures_t sums, since_log;         /* over the epoch; since the newest log line */
+    json_t *newest;                       /* figures by name, over the run */
+    int64_t reported;                     /* when progress was told last */
 } pl_epoch_t;
 
 /* ---- epoch_report.c: progress and log lines ---- */

@@ -40,11 +40,11 @@ struct pl_fit {
     bool saves;                                  /* this rank writes files */
     pl_address_t data, epoch, evaluate, checkpoint, strategy;
     pl_asking_t asking;
-    uint64_t accumulate;                  /* as a callback wished; 0: none did */
-    pl_intervals_t halts, looks;          /* of callbacks at batches */
-    pl_call_t *call;                      /* the run  [NULL: idle] */
-    int64_t began, before;                /* ns; before: of the runs it goes on from */
-    int64_t max_time;                     /* ns  [0: no limit] */
+    uint64_t accumulate;                     /* as a callback wished; 0: none did */
+    pl_intervals_t halts, looks;             /* of callbacks at batches */
+    pl_call_t *call;                         /* the run  [NULL: idle] */
+    int64_t began, before;                   /* ns; before: of the runs it goes on from */
+    int64_t max_time;                        /* ns  [0: no limit] */
     pl_counts_t epochs;
     uint64_t global_step, total_steps;     /* total_steps 0: not known */
     uint64_t samples;                      /* trained on */
@@ -69,11 +69,11 @@ struct pl_fit {
     uint64_t serial;                        /* checkpoints begun in this run */
     uint64_t reloaded;                      /* after so many epochs the data were, last */
     void (*reloaded_then)(pl_fit_t *fit);
-    char passing[16];                     /* the newest, made for the while: it goes
-                                             with the next  [""] */
-    uint64_t rollbacks, in_row;           /* of the run; since the newest checkpoint */
-    json_t *pass_over;                    /* [[from, to], …]: steps that are counted and
-                                             not made */
+    char passing[16];                       /* the newest, made for the while: it goes
+                                               with the next  [""] */
+    uint64_t rollbacks, in_row;             /* of the run; since the newest checkpoint */
+    json_t *pass_over;                      /* [[from, to, rollback], …]: steps that are
+                                               counted and not made */
 };
 
 void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error);
@@ -102,8 +102,8 @@ void pl_fit_go_back(pl_fit_t *fit, const pl_error_t *error);
 void pl_fit_say_limit(const pl_fit_t *fit, pl_error_t *error);
 /* The steps, for the epoch loop; from pl_text(). */
 char *pl_fit_pass_over(const pl_fit_t *fit, pl_error_t *err);
-/* To the loggers, once it has gone back. */
-void pl_fit_say_rollbacks(pl_fit_t *fit);
+/* Among the figures. */
+void pl_fit_count_rollbacks(pl_fit_t *fit);
 /* In checkpoints. */
 json_t *pl_fit_keep_rollbacks(pl_fit_t *fit);
 int pl_fit_set_rollbacks(pl_fit_t *fit, const json_t *kept, pl_error_t *err);
