@@ -329,6 +329,36 @@ static void a_named_one_that_is_damaged_is_an_error(void)
     queen_close();
 }
 
+/* A manifest that says another size of a file, with a checksum of its own. */
+static void size_forge(const char *name, const char *bytes)
+{
+    size_t size;
+    char *text = (char *)file_get(path_of(strstr(name, "new/")), &size),
+         *number = strstr(text, "\"bytes\": ") + strlen("\"bytes\": "),
+         *tail = strstr(text, ",\n  \"crc32c\"");
+    char *forged = pl_text("%.*s%s%.*s", (int)(number - text), text, bytes,
+                           (int)(tail - number - strspn(number, "0123456789")),
+                           number + strspn(number, "0123456789"));
+    char *whole = pl_text("%s,\n  \"crc32c\": \"%08x\"\n}\n", forged,
+                          pl_crc32c(0, forged, strlen(forged)));
+    file_put_text(name, whole);
+    free(text), pl_text_free(forged), pl_text_free(whole);
+}
+
+static void a_size_is_not_believed_before_the_file_was_looked_at(void)
+{
+    char refused[1024];
+    start_in("sizes");
+    save(1, "old", "");
+    save(2, "new", "");
+    size_forge("sizes/checkpoints/new/manifest.json", "20000000000000");
+    is_text(found_name(refused), "old", "the one before is taken");
+    like(refused,
+         "new/[a-z]*.safetensors: has [0-9]+ bytes; it was saved with 20000000000000",
+         "and it is said why");
+    queen_close();
+}
+
 /* ---- disks ---- */
 
 static void limit_files(rlim_t bytes)
@@ -520,6 +550,7 @@ int main(void)
     run(older_ones_go_once_the_newer_is_safe);
     run(damage_is_refused_by_name_and_the_previous_one_taken);
     run(a_named_one_that_is_damaged_is_an_error);
+    run(a_size_is_not_believed_before_the_file_was_looked_at);
     run(a_disk_that_is_full_costs_that_checkpoint_alone);
     run(a_folder_is_synced_before_and_after_it_gets_its_name);
     run(what_cannot_be_read_back_takes_nobodys_place);

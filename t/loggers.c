@@ -358,6 +358,39 @@ static void lines_go_on_from_a_checkpoint(void)
     pl_text_free(position);
 }
 
+/* A file of two lines, cut in the second since the position was told. */
+static void goes_on_without(const pl_logger_ops_t *ops, const char *file, int lines)
+{
+    char path[PATH_MAX];
+    int count = 0;
+    snprintf(path, sizeof path, "%s/%s", run_dir, file);
+    void *to = alone(ops, "");
+    alone_log(ops, to, 1, "{\"a\": 1}");
+    alone_log(ops, to, 2, "{\"a\": 2}");
+    ops->flush(to, NULL);
+    char *position = ops->position(to);
+    alone_close(ops, to);
+    truncate(path, (off_t)strlen(text_of(file)) - 2);
+    warnings = 0;
+    to = alone(ops, position);
+    is_int(warnings, 1, "it is told");
+    like(warning, file, "by name");
+    alone_log(ops, to, 3, "{\"a\": 3}");
+    alone_close(ops, to);
+    const char *text = text_of(file);
+    for (const char *at = text; (at = strchr(at, '\n')); at++)
+        count++;
+    is_int(count, lines, "whole lines are left, and others follow: %s", text);
+    pl_text_free(position);
+}
+
+static void lines_that_a_file_has_lost_are_told(void)
+{
+    new_run_dir("torn");
+    goes_on_without(&pl_jsonl_logger, "metrics.jsonl", 2);
+    goes_on_without(&pl_csv_logger, "metrics.csv", 3);
+}
+
 static void a_table_on_a_full_disk_stays_whole(void)
 {
     new_run_dir("table_full");
@@ -563,6 +596,7 @@ int main(void)
     run(a_table_has_a_column_for_each_name);
     run(a_table_goes_on_from_a_checkpoint);
     run(lines_go_on_from_a_checkpoint);
+    run(lines_that_a_file_has_lost_are_told);
     run(a_table_on_a_full_disk_stays_whole);
     run(a_slow_logger_delays_no_other);
     run(a_slow_logger_is_not_waited_for_by_who_asks_for_positions);

@@ -385,6 +385,29 @@ static void a_run_goes_back_to_its_newest_checkpoint(void)
         "\"batch_size\": 8", "\"max_epochs\": 2, \"depth\": 4");
 }
 
+static rig_series_t rollbacks_after(const char *callbacks)
+{
+    rig_result_t *result = fit(.accelerator = "cpu", .nan = 5, .callbacks = callbacks,
+                               .data = "\"batch_size\": 8",
+                               .trainer = "\"max_epochs\": 2, " BACK);
+    rig_series_t series = rig_series(result, "rollbacks");
+    rig_result_free(result);
+    return series;
+}
+
+static void a_rollback_is_told_at_the_step_that_failed(void)
+{
+    rig_series_t far = rollbacks_after(NULL),
+                 near = rollbacks_after("[{\"name\": \"model_checkpoint\", "
+                                        "\"every_n_train_steps\": 1}]");
+    is_int(far.count, 2, "one in each epoch");
+    is_int(near.count, 2, "from wherever the run goes on");
+    for (int k = 0; k < 2; k++) {
+        is_near(near.step[k], far.step[k], 0, "at the same step");
+        is_near(near.value[k], k + 1, 0, "with its number");
+    }
+}
+
 static void without_a_checkpoint_it_goes_back_to_the_start(void)
 {
     a_run_that_went_back_is_one_that_skipped(NULL, "\"batch_size\": 8",
@@ -475,6 +498,7 @@ int main(void)
     run(a_step_in_parts_is_skipped_as_a_whole);
     run(one_skip_after_the_other_comes_to_an_end);
     run(a_run_goes_back_to_its_newest_checkpoint);
+    run(a_rollback_is_told_at_the_step_that_failed);
     run(without_a_checkpoint_it_goes_back_to_the_start);
     run(a_step_in_parts_is_passed_over_as_a_whole);
     run(going_back_comes_to_an_end);

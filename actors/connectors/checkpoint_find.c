@@ -67,17 +67,19 @@ static int text_copy(const pl_safetensors_t *file, const char *key, char **text_
 static int file_take(pl_weights_t *weights, const char *path, const json_t *manifest,
                      const char *name, pl_error_t *err)
 {
-    int64_t size = pl_checkpoint_size(manifest, name);
+    size_t size = 0;
     pl_safetensors_t file;
-    if (size < 0)
-        return pl_fail(err, PL_EFORMAT, "%s: its manifest names no %s", path, name);
+    int code = pl_checkpoint_measure(path, manifest, name, &size, err);
+    if (code != PL_OK)
+        return code;
     char *whole = pl_text("%s/%s", path, name);
-    pl_floats_t *block =
-        whole ? pl_floats_new(PL_F32, (size_t)size / sizeof(float) + 1, err) : NULL;
-    int code = block ? pl_checkpoint_read(path, manifest, name, block->data, err)
-                     : pl_no_memory(err);
+    pl_floats_t *block = whole ? pl_floats_new(PL_F32, size / sizeof(float) + 1, err)
+                               : NULL;
+    code = block ? pl_checkpoint_read(path, manifest, name, block->data, err)
+                 : pl_fail(err, PL_ENOMEM, "%s/%s: there is no memory for its %zu bytes",
+                           path, name, size);
     if (code == PL_OK)
-        code = pl_safetensors_read(block->data, (size_t)size, whole, &file, err);
+        code = pl_safetensors_read(block->data, size, whole, &file, err);
     if (code == PL_OK) {
         code = text_copy(&file, "module", &weights->module, err);
         if (code == PL_OK)
@@ -199,7 +201,7 @@ static int pl_candidate_take(pl_found_t *found, const pl_candidate_t *one,
     if (one->manifest)
         found->weights = weights_take(one->path, one->manifest, true, &why);
     if (!found->weights)
-        return why.code == PL_ENOMEM ? pl_no_memory(err)
+        return why.code == PL_ENOMEM ? pl_fail(err, PL_ENOMEM, "%s", why.text)
                                      : pass_over(found, why.text, err);
     found->path = pl_strdup(one->path);
     found->manifest = pl_json_write(one->manifest, PL_JSON_COMPACT);

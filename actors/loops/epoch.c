@@ -157,16 +157,40 @@ static uint64_t step_of(const pl_epoch_t *e, uint32_t batch)
     return pl_due_steps(&e->due, batch) + !pl_due_step(&e->due, batch);
 }
 
-static bool is_passed_over(const pl_epoch_t *e, uint32_t batch)
+static json_int_t of_range(const json_t *range, size_t which)
+{
+    return json_integer_value(json_array_get(range, which));
+}
+
+static const json_t *range_around(const pl_epoch_t *e, uint32_t batch)
 {
     const json_int_t step = (json_int_t)step_of(e, batch);
     size_t k;
     json_t *range;
     json_array_foreach(e->pass_over, k, range)
-        if (step >= json_integer_value(json_array_get(range, 0))
-            && step <= json_integer_value(json_array_get(range, 1)))
-            return true;
-    return false;
+        if (step >= of_range(range, 0) && step <= of_range(range, 1))
+            return range;
+    return NULL;
+}
+
+static bool is_passed_over(const pl_epoch_t *e, uint32_t batch)
+{
+    return range_around(e, batch) != NULL;
+}
+
+/* At the step that failed: from where the run goes on depends on stops. */
+static void rollback_log(pl_epoch_t *e)
+{
+    const json_t *range = range_around(e, e->pass.done - 1);
+    char text[64];
+    if (pl_is_nobody(e->asking.logger)
+        || of_range(range, 1) != (json_int_t)e->global_step)
+        return;
+    snprintf(text, sizeof text, "{\"rollbacks\": %lld}", (long long)of_range(range, 2));
+    const pl_log_metrics_t msg = {.epoch = e->pass.epoch,
+                                  .global_step = e->global_step,
+                                  .metrics = text};
+    pl_call_log_metrics(e, e->asking.logger, &msg, (pl_how_t){0}, &e->pass.failure);
 }
 
 /* All counts go on as if the step had been made. */
@@ -180,6 +204,8 @@ static void batch_pass_over(pl_epoch_t *e, uint32_t samples)
     e->global_step = pl_due_steps(&e->due, e->pass.done);
     e->samples += samples;
     e->pass.done++;
+    if (ends)
+        rollback_log(e);
     e->pass.counts.started++;
     e->pass.counts.processed++;
     e->steps.ready += ends;

@@ -39,7 +39,7 @@ typedef struct pl_epoch {
     bool validates_now;                    /* val_check_interval's time has passed */
     bool may_skip;                         /* a step that is not finite */
     uint64_t skipped, in_row;              /* by nan_policy, of the run; the newest */
-    json_t *pass_over;                     /* [[from, to], …]: steps  [none] */
+    json_t *pass_over;                     /* [[from, to, rollback], …]: steps */
     pl_wanted_t wanted;                    /* a checkpoint: at the end of this step */
     json_t *kept;                          /* sums to go on from, once they have their
                                               names  [none] */

@@ -481,7 +481,7 @@ static void fit_started(void *self, const pl_answer_t *answer)
         return;
     fit_wish(fit, &answer->body->ask_callbacks_reply);
     pl_fit_want_start(fit);
-    pl_fit_say_rollbacks(fit);
+    pl_fit_count_rollbacks(fit);
     pl_fit_keep(fit, fit_try);
 }
 

@@ -57,7 +57,7 @@ static void pass_over_prune(const pl_fit_t *fit)
             json_array_remove(fit->pass_over, k);
 }
 
-static int pass_over_add(json_t *list, json_int_t step)
+static int pass_over_add(json_t *list, json_int_t step, json_int_t rollback)
 {
     json_int_t from = step;
     for (size_t k = json_array_size(list); k-- > 0;) {
@@ -67,7 +67,8 @@ static int pass_over_add(json_t *list, json_int_t step)
         from = 2 * end_of(range, 0) - step;
         json_array_remove(list, k);
     }
-    return json_array_append_new(list, json_pack("[II]", from < 1 ? 1 : from, step));
+    return json_array_append_new(list,
+                                 json_pack("[III]", from < 1 ? 1 : from, step, rollback));
 }
 
 char *pl_fit_pass_over(const pl_fit_t *fit, pl_error_t *err)
@@ -84,12 +85,12 @@ char *pl_fit_pass_over(const pl_fit_t *fit, pl_error_t *err)
 static char *back_text(pl_fit_t *fit, pl_error_t *err)
 {
     const int64_t trained = fit->before + pl_now() - fit->began;
-    if (pass_over_add(fit->pass_over, (json_int_t)fit->global_step + 1)) {
+    const json_int_t rollback = (json_int_t)fit->rollbacks + 1;
+    if (pass_over_add(fit->pass_over, (json_int_t)fit->global_step + 1, rollback)) {
         pl_no_memory(err);
         return NULL;
     }
-    json_t *back = json_pack("{s:I, s:I, s:I, s:O}", "rollbacks",
-                             (json_int_t)fit->rollbacks + 1, "in_row",
+    json_t *back = json_pack("{s:I, s:I, s:I, s:O}", "rollbacks", rollback, "in_row",
                              (json_int_t)fit->in_row + 1, "nanoseconds",
                              (json_int_t)trained, "pass_over", fit->pass_over);
     char *text = back ? pl_metrics_text(back, err) : NULL;
@@ -127,19 +128,10 @@ void pl_fit_go_back(pl_fit_t *fit, const pl_error_t *error)
 
 /* ---- after it ---- */
 
-void pl_fit_say_rollbacks(pl_fit_t *fit)
+void pl_fit_count_rollbacks(pl_fit_t *fit)
 {
-    char text[64];
-    if (!fit->rollbacks)
-        return;
-    snprintf(text, sizeof text, "{\"rollbacks\": %llu}",
-             (unsigned long long)fit->rollbacks);
-    const pl_log_metrics_t msg = {.epoch = fit->epochs.completed,
-                                  .global_step = fit->global_step,
-                                  .metrics = text};
-    pl_metrics_merge(fit->metrics, text, NULL);
-    if (!pl_is_nobody(fit->asking.logger) && fit->in_row)
-        pl_call_log_metrics(fit, fit->asking.logger, &msg, (pl_how_t){0}, NULL);
+    if (fit->rollbacks)
+        pl_metric_put(fit->metrics, "rollbacks", (double)fit->rollbacks, NULL);
 }
 
 json_t *pl_fit_keep_rollbacks(const pl_fit_t *fit)

@@ -75,8 +75,8 @@ struct pl_fit {
                                              with the next  [""] */
     bool fruitless;                       /* the newest step was passed over */
     uint64_t rollbacks, in_row;           /* of the run; since the newest checkpoint */
-    json_t *pass_over;                    /* [[from, to], …]: steps that are counted and
-                                             not made */
+    json_t *pass_over;                    /* [[from, to, rollback], …]: steps that are
+                                             counted and not made */
 };
 
 void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error);
@@ -107,8 +107,8 @@ void pl_fit_go_back(pl_fit_t *fit, const pl_error_t *error);
 void pl_fit_say_limit(const pl_fit_t *fit, pl_error_t *error);
 /* The steps, for the epoch loop; from pl_json_write(). */
 char *pl_fit_pass_over(const pl_fit_t *fit, pl_error_t *err);
-/* To the loggers, once it has gone back. */
-void pl_fit_say_rollbacks(pl_fit_t *fit);
+/* Among the figures. */
+void pl_fit_count_rollbacks(pl_fit_t *fit);
 /* In checkpoints. */
 json_t *pl_fit_keep_rollbacks(const pl_fit_t *fit);
 int pl_fit_set_rollbacks(pl_fit_t *fit, const json_t *kept, pl_error_t *err);

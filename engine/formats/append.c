@@ -10,25 +10,46 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-static int cut_to(const char *path, int64_t keep, pl_error_t *err)
+/* Where the last whole line among the first `size` bytes ends. */
+static int64_t lines_end(int fd, int64_t size)
 {
-    struct stat now;
-    if (stat(path, &now) != 0)
-        return errno == ENOENT ? PL_OK : pl_fail(err, PL_EIO, "%s: %m", path);
-    if (now.st_size > keep && truncate(path, keep) != 0)
-        return pl_fail(err, PL_EIO, "%s: cannot be cut back to the checkpoint: %m", path);
-    return PL_OK;
+    char piece[4096];
+    while (size > 0) {
+        int64_t from = size > (int64_t)sizeof piece ? size - (int64_t)sizeof piece : 0;
+        ssize_t n = pread(fd, piece, (size_t)(size - from), from);
+        const char *end = n > 0 ? memrchr(piece, '\n', (size_t)n) : NULL;
+        if (n <= 0 || end)
+            return end ? from + (end - piece) + 1 : 0;
+        size = from;
+    }
+    return 0;
+}
+
+/* -> the bytes that are left of them: whole lines. */
+static int64_t cut_to(const char *path, int64_t keep, pl_error_t *err)
+{
+    struct stat now = {0};
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    bool is_there = fd >= 0 && fstat(fd, &now) == 0;
+    int64_t left = is_there ? lines_end(fd, now.st_size < keep ? now.st_size : keep) : 0;
+    if (!is_there && errno != ENOENT)
+        left = pl_fail(err, PL_EIO, "%s: %m", path);
+    else if (now.st_size > left && ftruncate(fd, left) != 0)
+        left = pl_fail(err, PL_EIO, "%s: cannot be cut back to the checkpoint: %m", path);
+    if (fd >= 0)
+        close(fd);
+    return left;
 }
 
 int pl_append_open(pl_append_t *file, const char *path, int64_t keep, pl_error_t *err)
 {
-    int code = keep < 0 ? PL_OK : cut_to(path, keep, err);
-    if (code != PL_OK)
-        return code;
+    int64_t left = keep < 0 ? 0 : cut_to(path, keep, err);
+    if (left < 0)
+        return (int)left;
     char *copy = pl_strdup(path);
     if (!copy)
         return pl_no_memory(err);
-    *file = (pl_append_t){.path = copy, .size = keep < 0 ? 0 : (uint64_t)keep};
+    *file = (pl_append_t){.path = copy, .size = (uint64_t)left, .lacks = keep > left};
     return PL_OK;
 }
 

@@ -13,10 +13,12 @@ typedef struct pl_append {
     char *gathered;                                         /* [length] */
     size_t length, room;
     uint64_t size;                                       /* of the file, as it was left */
+    bool lacks;                                          /* what was to be kept */
 } pl_append_t;
 
 /* Names the file; it is made by the first flush.  What lies behind the first `keep` bytes
- * is cut off  [negative: nothing is].  PL_EIO, PL_ENOMEM. */
+ * is cut off, and so is a line that is not whole  [negative: nothing is].
+ * PL_EIO, PL_ENOMEM. */
 int pl_append_open(pl_append_t *file, const char *path, int64_t keep, pl_error_t *err);
 
 /* A piece, for the next flush. */

@@ -49,11 +49,14 @@ int pl_checkpoint_note(json_t *manifest, const char *name, const pl_sums_t *sums
 json_t *pl_checkpoint_manifest(const char *path, pl_error_t *err);
 
 /* Reads a file of it into memory and holds it against the manifest; block by block into
- * `into` [size that pl_checkpoint_size() says], or, when that is NULL, only to look. */
+ * `into` [size that pl_checkpoint_measure() says], or, when that is NULL, only to
+ * look. */
 int pl_checkpoint_read(const char *path, const json_t *manifest, const char *name,
                        void *into, pl_error_t *err);
-/* The bytes that the manifest has for a file; -1: it names no such file. */
-int64_t pl_checkpoint_size(const json_t *manifest, const char *name);
+/* The bytes of a file, which are those that the manifest has for it: before anything is
+ * allocated for them.  PL_EFORMAT, PL_ENOTFOUND, PL_EIO name the file. */
+int pl_checkpoint_measure(const char *path, const json_t *manifest, const char *name,
+                          size_t *size, pl_error_t *err);
 
 /* Reads all of it back, from the disk as far as the system lets us. */
 int pl_checkpoint_verify(const char *path, pl_error_t *err);

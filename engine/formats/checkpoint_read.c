@@ -125,11 +125,37 @@ json_t *pl_checkpoint_manifest(const char *path, pl_error_t *err)
 
 /* ---- files and their blocks ---- */
 
-int64_t pl_checkpoint_size(const json_t *manifest, const char *name)
+/* -> a descriptor of a file that has the size it was saved with; -1. */
+static int file_measure(const char *path, const json_t *file, int64_t *size,
+                        pl_error_t *err)
+{
+    const int64_t expected = json_integer_value(json_object_get(file, "bytes"));
+    int fd = file_open(path, size, err);
+    if (fd < 0 || *size == expected)
+        return fd;
+    pl_fail(err, PL_EFORMAT, "%s: has %lld bytes; it was saved with %lld", path,
+            (long long)*size, (long long)expected);
+    close(fd);
+    return -1;
+}
+
+int pl_checkpoint_measure(const char *path, const json_t *manifest, const char *name,
+                          size_t *size, pl_error_t *err)
 {
     const json_t *file = json_object_get(json_object_get(manifest, "files"), name);
-    const json_t *bytes = json_object_get(file, "bytes");
-    return json_is_integer(bytes) ? json_integer_value(bytes) : -1;
+    int64_t bytes = 0;
+    if (!file)
+        return pl_fail(err, PL_EFORMAT, "%s: its manifest names no %s", path, name);
+    char *whole = pl_text("%s/%s", path, name);
+    if (!whole)
+        return pl_no_memory(err);
+    int fd = file_measure(whole, file, &bytes, err);
+    pl_free(whole);
+    if (fd < 0)
+        return err->code;
+    close(fd);
+    *size = (size_t)bytes;
+    return PL_OK;
 }
 
 static int block_check(const char *path, const json_t *blocks, int64_t at,
@@ -204,8 +230,8 @@ static int pieces_read(const piece_t *whole, pl_error_t *err)
 static int file_read(const char *path, const json_t *file, char *into, bool keep,
                      pl_error_t *err)
 {
-    int64_t size = 0, expected = json_integer_value(json_object_get(file, "bytes"));
-    int fd = file_open(path, &size, err), code = PL_OK;
+    int64_t size = 0;
+    int fd = file_measure(path, file, &size, err);
     const piece_t whole = {.fd = fd,
                            .path = path,
                            .blocks = json_object_get(file, "crc32c"),
@@ -216,11 +242,7 @@ static int file_read(const char *path, const json_t *file, char *into, bool keep
         return err->code;
     if (!keep)
         posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);      /* from the disk, not memory */
-    if (size != expected)
-        code = pl_fail(err, PL_EFORMAT, "%s: has %lld bytes; it was saved with %lld",
-                       path, (long long)size, (long long)expected);
-    if (code == PL_OK)
-        code = pieces_read(&whole, err);
+    int code = pieces_read(&whole, err);
     close(fd);
     return code;
 }

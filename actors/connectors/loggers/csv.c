@@ -78,8 +78,7 @@ static int columns_of(csv_t *csv, const json_t *metrics, json_t *cells, pl_error
     const char *name;
     json_t *value;
     int code = PL_OK;
-    json_object_foreach((json_t *)metrics, name, value)
-    {
+    json_object_foreach((json_t *)metrics, name, value) {
         char *cell = code == PL_OK ? cell_of(name) : NULL;
         if (code == PL_OK && (!cell || json_object_set(cells, cell, value) != 0))
             code = pl_no_memory(err);
@@ -187,6 +186,8 @@ static int csv_begin(csv_t *csv, const char *path, const char *position, pl_erro
                      &end, err);
     if (code == PL_OK)
         code = pl_append_open(&csv->file, path, end, err);
+    if (code == PL_OK && *position && csv->rows < strtoull(position, NULL, 10))
+        pl_say_lost_lines(path);
     if (code == PL_OK && csv->columns == 0) {
         code = column_add(csv, "epoch", strlen("epoch"), err);
         if (code == PL_OK)

@@ -20,6 +20,8 @@ static int jsonl_open(void *self, const pl_log_run_t *run, pl_error_t *err)
         return pl_no_memory(err);
     int64_t keep = *run->position ? strtoll(run->position, NULL, 10) : -1;
     int code = pl_append_open(&jsonl->file, path, keep, err);
+    if (code == PL_OK && jsonl->file.lacks)
+        pl_say_lost_lines(path);
     pl_text_free(path);
     return code;
 }
@@ -34,9 +36,9 @@ static char *line_of(const pl_record_t *record, const json_t *metrics)
                                       json_integer((json_int_t)record->global_step))
                   || json_object_set_new(line, "epoch", json_integer(record->epoch))
                   || json_object_set_new(line, "time", json_real(time));
-    json_object_foreach((json_t *)metrics, name,
-                        value) if (!failed && !json_object_get(line, name))
-        failed = json_object_set(line, name, value) != 0;
+    json_object_foreach((json_t *)metrics, name, value)
+        if (!failed && !json_object_get(line, name))
+            failed = json_object_set(line, name, value) != 0;
     char *json = failed ? NULL : pl_json_write(line, PL_JSON_COMPACT);
     char *text = json ? pl_text("%s\n", json) : NULL;
     pl_text_free(json);

@@ -10,6 +10,9 @@ extern const pl_logger_ops_t pl_csv_logger;
 extern const pl_logger_ops_t pl_jsonl_logger;
 extern const pl_logger_ops_t pl_tensorboard_logger;
 
+/* A run goes on, and its file is not the one that the checkpoint speaks of. */
+void pl_say_lost_lines(const char *path);
+
 /* All of them, for pl_init(). */
 extern const pl_registration_t pl_logger_parts[];
 
