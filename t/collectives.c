@@ -215,7 +215,7 @@ static int typed(member_t *m, pl_lent_t *lent, pl_dtype_t dtype, pl_reduction_t 
 static void other_types(member_t *m, void *user)
 {
     enum { N = 777 };
-    int *wrong = user;
+    int wrong = 0;
     pl_lent_t *lent = member_lend(m, N * 8);
     double *wide = lent->data;
     int64_t *whole = lent->data;
@@ -223,12 +223,13 @@ static void other_types(member_t *m, void *user)
         wide[k] = 0.5 + m->rank;
     typed(m, lent, PL_F64, PL_REDUCE_SUM, N);
     for (int k = 0; k < N; k++)
-        *wrong += wide[k] != 0.5 + 1.5 + 2.5;
+        wrong += wide[k] != 0.5 + 1.5 + 2.5;
     for (int k = 0; k < N; k++)
         whole[k] = (INT64_C(1) << 60) + m->rank * (k - 5);
     typed(m, lent, PL_I64, PL_REDUCE_MAX, N);
     for (int k = 0; k < N; k++)
-        *wrong += whole[k] != (INT64_C(1) << 60) + (k > 5 ? 2 * (k - 5) : 0);
+        wrong += whole[k] != (INT64_C(1) << 60) + (k > 5 ? 2 * (k - 5) : 0);
+    __atomic_add_fetch((int *)user, wrong, __ATOMIC_RELAXED);
     pl_object_unref(lent);
 }
 
