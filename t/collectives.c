@@ -229,8 +229,8 @@ static void other_types(member_t *m, void *user)
     typed(m, lent, PL_I64, PL_REDUCE_MAX, N);
     for (int k = 0; k < N; k++)
         wrong += whole[k] != (INT64_C(1) << 60) + (k > 5 ? 2 * (k - 5) : 0);
+    __atomic_add_fetch((int *)user, wrong, __ATOMIC_RELAXED);
     pl_object_unref(lent);
-    __atomic_fetch_add((int *)user, wrong, __ATOMIC_RELAXED);
 }
 
 static void other_types_are_reduced_too(void)

@@ -44,6 +44,7 @@ static void choice_close(choice_t *choice)
     if (choice->ops)
         choice->ops->close(choice->part.self);
     choice->ops = NULL;
+    choice->address[0] = '\0';
     pl_instance_release(&choice->part);
     choice->part = (pl_instance_t){0};
 }
@@ -82,12 +83,12 @@ static int best_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_
         && why.code == PL_ENOMEM)
         code = pl_no_memory(err);
     const char *shm = b->choice[SHM].address, *tcp = b->choice[TCP].address;
-    if (code == PL_OK && strlen(shm) + strlen(tcp) + sizeof between > PL_ADDRESS_TEXT)
+    char both[2 * PL_ADDRESS_TEXT + PL_ERROR_TEXT];
+    snprintf(both, sizeof both, "%s%s%s", shm, between, *tcp ? tcp : why.text);
+    if (code == PL_OK && *tcp && strlen(both) >= PL_ADDRESS_TEXT)
         code = pl_fail(err, PL_EBUG, "the addresses of a rank are too long");
-    const size_t room = PL_ADDRESS_TEXT - strlen(shm) - sizeof between;
     if (code == PL_OK)
-        snprintf(address, PL_ADDRESS_TEXT, "%s%s%.*s", shm, between, (int)room,
-                 *tcp ? tcp : why.text);
+        snprintf(address, PL_ADDRESS_TEXT, "%.*s", PL_ADDRESS_TEXT - 1, both);
     return code;
 }
 

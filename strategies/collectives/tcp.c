@@ -127,6 +127,13 @@ static void peer_lost(tcp_t *t, int rank)
     peer->link = NULL;
 }
 
+void tcp_check_links(tcp_t *t)
+{
+    for (int rank = 0; rank < t->size; rank++)
+        if (t->peer[rank].link && link_is_dead(t->peer[rank].link))
+            peer_lost(t, rank);
+}
+
 /* Who is gone and has not done all that belongs to the operation never will. */
 static void left_check(tcp_t *t)
 {

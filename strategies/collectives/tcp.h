@@ -100,6 +100,8 @@ void tcp_release(tcp_t *t);
 
 /* ---- tcp.c ---- */
 
+/* Ranks whose machine does not answer are gone. */
+void tcp_check_links(tcp_t *t);
 /* It cannot go on: the operation under way and all that follow fail. */
 void tcp_break(tcp_t *t, const pl_error_t *why);
 

@@ -13,8 +13,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-/* A machine that is gone says nothing: asked every second while there is silence. */
-enum { ALIVE_SECONDS = 1, ALIVE_TIMES = 3 };
+/* A machine that is gone says nothing: asked every second while there is silence.  While
+ * something is on its way the kernel does not ask, but waits for minutes. */
+enum { ALIVE_SECONDS = 1, ALIVE_TIMES = 3, SILENT_MS = 3000 };
 
 static void options_set(int fd)
 {
@@ -73,6 +74,15 @@ bool link_watch(tcp_link_t *link, bool in, bool out)
         return true;
     link->mask = mask;
     return epoll_ctl(link->epoll, what, link->fd, &event) == 0;
+}
+
+bool link_is_dead(const tcp_link_t *link)
+{
+    struct tcp_info info;
+    socklen_t length = sizeof info;
+    return getsockopt(link->fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0
+           && info.tcpi_last_ack_recv > SILENT_MS
+           && (info.tcpi_unacked || info.tcpi_probes >= ALIVE_TIMES);
 }
 
 /* ---- before frames ---- */

@@ -63,6 +63,10 @@ void link_free(tcp_link_t *link);
 /* What epoll is to look for; false: it cannot. */
 bool link_watch(tcp_link_t *link, bool in, bool out);
 
+/* Whether the other machine has not answered for long what was sent to it; that a process
+ * there is stopped does not matter. */
+bool link_is_dead(const tcp_link_t *link);
+
 /* Bytes before the first frame: what is sent fits; 1: so many are in raw, 0: not yet,
  * -1: the other side is gone. */
 bool link_send_raw(tcp_link_t *link, const void *bytes, size_t count);

@@ -21,7 +21,7 @@
 #include "base/error.h"
 #include "strategies/collectives/tcp.h"
 
-enum { LOOK_MS = 20, BACKLOG = 128, PREAMBLE = 8 + CIPHER_NONCE };
+enum { LOOK_MS = 20, LINK_MS = 1000, BACKLOG = 128, PREAMBLE = 8 + CIPHER_NONCE };
 
 static const int64_t HELLO_MOST = 2 * PL_SECOND;
 static const char magic[8] = {'p', 'l', 'c', 't', 'c', 'p', '0', '1'};
@@ -247,10 +247,15 @@ static int peers_look(tcp_t *t, pl_error_t *err)
     return code;
 }
 
+static bool ticks_set(const tcp_t *t, int milliseconds)
+{
+    const struct timespec often = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
+    const struct itimerspec times = {often, often};
+    return timerfd_settime(t->timer, 0, &times, NULL) == 0;
+}
+
 int tcp_meet(tcp_t *t, const pl_world_t *world, pl_error_t *err)
 {
-    const struct timespec often = {.tv_nsec = LOOK_MS * 1000000L};
-    const struct itimerspec times = {often, often};
     struct epoll_event listens = {.events = EPOLLIN, .data.u32 = FROM_LISTENER},
                        ticks = {.events = EPOLLIN, .data.u32 = FROM_TIMER};
     int code = peers_make(t, world, err);
@@ -258,7 +263,7 @@ int tcp_meet(tcp_t *t, const pl_world_t *world, pl_error_t *err)
         return code;
     if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, t->listener, &listens) != 0
         || epoll_ctl(t->epoll, EPOLL_CTL_ADD, t->timer, &ticks) != 0
-        || timerfd_settime(t->timer, 0, &times, NULL) != 0)
+        || !ticks_set(t, LOOK_MS))
         return pl_fail(err, PL_EIO, "a rank cannot listen: %s", strerror(errno));
     return peers_look(t, err);
 }
@@ -285,9 +290,8 @@ void tcp_met(tcp_t *t)
         drop(&t->peer[rank].look);
     if (t->listener >= 0)
         close(t->listener);
-    if (t->timer >= 0)
-        close(t->timer);
-    t->listener = t->timer = -1;
+    t->listener = -1;
+    ticks_set(t, LINK_MS);
 }
 
 /* ---- greeting ---- */
@@ -453,13 +457,10 @@ static void look_serve(tcp_t *t, int rank)
     }
 }
 
-static void tick(tcp_t *t)
+static void look_again(tcp_t *t)
 {
-    uint64_t times;
     pl_error_t err;
     const int64_t old = pl_now() - HELLO_MOST;
-    if (read(t->timer, &times, sizeof times) != sizeof times || !t->op)
-        return;
     for (int k = 0; k < TCP_STRANGERS; k++)
         if (t->stranger[k] && t->stranger[k]->since < old)
             drop(&t->stranger[k]);
@@ -468,6 +469,17 @@ static void tick(tcp_t *t)
             drop(&t->peer[rank].look);
     if (peers_look(t, &err) != PL_OK)
         tcp_break(t, &err);
+}
+
+static void tick(tcp_t *t)
+{
+    uint64_t times;
+    if (read(t->timer, &times, sizeof times) != sizeof times)
+        return;
+    if (t->listener < 0)
+        tcp_check_links(t);
+    else if (t->op)
+        look_again(t);
 }
 
 void tcp_hear(tcp_t *t, uint32_t from)
@@ -492,6 +504,8 @@ void tcp_release(tcp_t *t)
         drop(&t->peer[rank].link);
         pl_free(t->peer[rank].window);
     }
+    if (t->timer >= 0)
+        close(t->timer);
     if (t->epoll >= 0)
         close(t->epoll);
     pl_free(t->peer);
