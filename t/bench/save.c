@@ -190,8 +190,8 @@ static void fit_done(pl_trainer_t *trainer, const pl_result_t *result, void *use
                &result->error);
 }
 
-/* A run in FOLDER/run; or on from its newest checkpoint. */
-static void train(const char *folder, bool resumes)
+/* A run in FOLDER/run; or on from a checkpoint. */
+static void train(const char *folder, const char *from)
 {
     static const pl_memory_data_t data = {.samples = 1 << 20,
                                           .field_count = 2,
@@ -215,8 +215,8 @@ static void train(const char *folder, bool resumes)
     pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
     bench_must(trainer ? PL_OK : err.code, &err);
     probe.began = pl_now();
-    bench_must(resumes ? pl_trainer_resume(trainer, NULL, fit_done, &done, &err)
-                       : pl_trainer_fit(trainer, fit_done, &done, &err),
+    bench_must(from ? pl_trainer_resume(trainer, from, fit_done, &done, &err)
+                    : pl_trainer_fit(trainer, fit_done, &done, &err),
                &err);
     while (!done) {
         struct pollfd readable = {.fd = pl_engine_fd(engine), .events = POLLIN};
@@ -233,7 +233,8 @@ static void train(const char *folder, bool resumes)
 /* Seconds from exec until the process says that it has made a step. */
 static double resume_measure(const char *self)
 {
-    const char *arguments[] = {self, "--resume", bench_folder(), NULL};
+    const char *arguments[] = {self, "--resume", bench_folder(),
+                               checkpoint_path(probe.round), NULL};
     posix_spawn_file_actions_t files;
     pid_t child;
     int out[2], status = 1;
@@ -338,18 +339,18 @@ int main(int argc, char **argv)
                                               {"callback", &probe_callback},
                                               PL_REGISTRATIONS_END};
     pl_error_t err;
-    bool resumes = argc > 2 && !strcmp(argv[1], "--resume");
+    bool resumes = argc > 3 && !strcmp(argv[1], "--resume");
     bench_must(pl_init(&argc, &argv, parts, &err), &err);
     if (resumes) {
         probe.phase = PHASE_RESUMED;
-        train(argv[2], true);
+        train(argv[2], argv[3]);
         return 1;
     }
     int rounds = argc > 1 ? atoi(argv[1]) : 7;
     probe.rounds = rounds < 1 ? 1 : rounds > ROUNDS_MOST ? ROUNDS_MOST : rounds;
     probe.from = memset(must_have(pl_alloc(BYTES)), 1, BYTES);
     probe.to = memset(must_have(pl_alloc(BYTES)), 1, BYTES);
-    train(bench_folder(), false);
+    train(bench_folder(), NULL);
     save_report();
     resume_report(argv[0], probe.rounds, false);
     resume_report(argv[0], probe.rounds, true);
