@@ -166,16 +166,16 @@ static int child(const char *file, const char *from)
     pl_options_t *options = engine ? pl_options_load(file, &err) : NULL;
     pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
     int code = trainer ? PL_OK : PL_EINVAL;
-    if (trainer && *from)
-        code = pl_trainer_resume(trainer, strcmp(from, "last") ? from : NULL, on_done,
-                                 &end, &err);
-    else if (trainer)
-        code = pl_trainer_fit(trainer, on_done, &end, &err);
     stopping.asked = eventfd(0, EFD_CLOEXEC);
     sem_init(&stopping.told, 0, 0);
     struct event *asked = event_new(base, stopping.asked, EV_READ | EV_PERSIST, on_asked,
                                     trainer);
     event_add(asked, NULL);
+    if (trainer && *from)
+        code = pl_trainer_resume(trainer, strcmp(from, "last") ? from : NULL, on_done,
+                                 &end, &err);
+    else if (trainer)
+        code = pl_trainer_fit(trainer, on_done, &end, &err);
     alarm(60);
     while (code == PL_OK && end < 0 && event_base_loop(base, EVLOOP_ONCE) == 0)
         ;
