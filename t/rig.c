@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "actors/host.h"
@@ -78,6 +79,7 @@ static int samples_read(void *user, const pl_read_request_t *request, void *cons
                         pl_error_t *err)
 {
     const rig_t *rig = user;
+    nanosleep(&(struct timespec){.tv_nsec = rig->spec.reading_ms * 1000000L}, NULL);
     for (int i = 0; i < request->count; i++) {
         float *x = (float *)field[0] + i * FEATURES;
         int64_t record = request->index[i] + 1;

@@ -50,6 +50,7 @@ typedef struct rig_spec {
     int samples;                             /* [40] */
     int torn, nan, hanging;                  /* this record cannot be read, has a NaN, is
                                                 never read; from 1 [none] */
+    int reading_ms;                          /* what a batch takes to be read  [0] */
     rig_t *beside;                           /* a rig whose engine this one uses  [own] */
     rig_t *loop_of;                          /* a rig whose event loop it uses  [own] */
     bool stream;                             /* keeps every message: rig_stream() */
