@@ -118,8 +118,8 @@ lines 'actors/trainer\.' '\<(fork|vfork|getpid|waitpid|kill|posix_spawn[a-z]*|ex
 lines '' '\<zmq_(send|recv|msg_send|msg_recv|sendmsg|recvmsg|poll|poller_[a-z_]+|setsockopt|getsockopt|socket|bind|connect|close)[[:space:]]*\(' |
     not_in 'engine/runtime/socket\.c:|engine/cli/monitor\.c:' |
     holds 'ZeroMQ sockets are sent to, received from and polled in engine/runtime/socket.c (the command is a client)'
-lines '' '\<pthread_create[[:space:]]*\(' | not_in 'engine/runtime/reactor\.c:|accelerators/cpu/parallel|accelerators/rooms\.c:|engine/formats/checkpoint_read\.c:' |
-    holds 'threads are started by reactors, by the pool of parallel loops, to touch memory and to read large checkpoints'
+lines '' '\<pthread_create[[:space:]]*\(' | not_in 'engine/runtime/reactor\.c:|accelerators/cpu/parallel|accelerators/rooms\.c:|engine/formats/(checkpoint_read|direct)\.c:' |
+    holds 'threads are started by reactors, by the pool of parallel loops, to touch memory, and for large files'
 grep -rnE 'omp[[:space:]]+(parallel|for|sections|task|single|barrier)|omp_(get|set)_' --include='*.[ch]' \
     engine accelerators strategies actors | not_in 'accelerators/cpu/library_onednn\.c' |
     holds 'OpenMP, whose threads spin, is known to the file of the library that brings it'

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "files.h"
+#include "formats/sums.h"
 #include "tap.h"
 
 static pl_error_t err;
@@ -57,10 +58,16 @@ int openat(int directory, const char *path, int flags, ...)
     return fails('o') ? -1 : (int)syscall(SYS_openat, directory, path, flags, mode);
 }
 
-/* Half of what is asked, as a slow disk may do. */
+static bool takes_all;                  /* or half of what is asked, as a slow disk may */
+static long past_the_cache;             /* bytes */
+
 ssize_t write(int fd, const void *data, size_t size)
 {
-    return fails('w') ? -1 : syscall(SYS_write, fd, data, size > 1 ? size / 2 : size);
+    if (fails('w'))
+        return -1;
+    ssize_t n = syscall(SYS_write, fd, data, size > 1 && !takes_all ? size / 2 : size);
+    past_the_cache += n > 0 && fcntl(fd, F_GETFL) & O_DIRECT ? n : 0;
+    return n;
 }
 
 int fsync(int fd)
@@ -371,6 +378,110 @@ static void a_full_disk_leaves_the_old_file(void)
     unlink(path);
 }
 
+/* ---- Large files ---- */
+
+enum { MANY = (5 << 18) + 77 };                             /* floats; 2.5 blocks */
+
+static pl_safetensors_content_t content_large(float data[MANY], pl_sums_t *sums)
+{
+    static pl_safetensors_source_t tensor;
+    for (int k = 0; k < MANY; k++)
+        data[k] = (float)k;
+    tensor = (pl_safetensors_source_t){"large", PL_F32, {.rank = 1, .dim = {MANY}}, data};
+    return (pl_safetensors_content_t){&tensor, 1, NULL, 0, sums};
+}
+
+static bool holds_large(const char *path, const float data[MANY], const pl_sums_t *sums)
+{
+    pl_safetensors_t file;
+    pl_sums_t found = {0};
+    if (pl_safetensors_open(path, &file, &err) != PL_OK)
+        return false;
+    float *out = malloc(MANY * sizeof *out);
+    bool same = pl_safetensors_load(&file, &file.tensor[0], out, &err) == PL_OK
+                && !memcmp(out, data, MANY * sizeof *out);
+    pl_safetensors_close(&file);
+    size_t size;
+    uint8_t *bytes = file_get(path, &size);
+    same = same && bytes && pl_sums_add(&found, bytes, size, &err) == PL_OK
+           && found.bytes == sums->bytes && found.count == sums->count
+           && !memcmp(found.block, sums->block,
+                      (size_t)sums->count * sizeof *sums->block);
+    pl_sums_release(&found);
+    free(bytes);
+    free(out);
+    return same;
+}
+
+static bool can_pass_the_cache(const char *path)
+{
+    put_old(path);
+    int fd = open(path, O_WRONLY | O_DIRECT);
+    close(fd);
+    return fd >= 0;
+}
+
+static void a_large_file_is_written_past_the_cache(void)
+{
+    static float data[MANY];
+    pl_sums_t sums = {0}, again = {0};
+    pl_safetensors_content_t content = content_large(data, &sums);
+    const char *path = folder_path("large.safetensors");
+    const bool possible = can_pass_the_cache(path);
+    takes_all = true;
+    past_the_cache = 0;
+    is_int(pl_safetensors_write(path, &content, &err), PL_OK, "saved");
+    ok(holds_large(path, data, &sums), "with every byte, and their sums");
+    ok(past_the_cache >= 4 << 20 || !possible, "past the cache, where that is possible");
+    takes_all = false;
+    content.sums = &again;
+    is_int(pl_safetensors_write(path, &content, &err), PL_OK,
+           "a disk that takes odd pieces gets them");
+    ok(holds_large(path, data, &again), "and all of them");
+    pl_sums_release(&sums), pl_sums_release(&again);
+    unlink(path);
+}
+
+static void each_call_of_a_large_save_may_fail(void)
+{
+    static float data[MANY];
+    pl_safetensors_content_t content = content_large(data, NULL);
+    const char *path = folder_path("large.safetensors");
+    int nth = 0, code = PL_EIO, wrong = 0;
+    takes_all = true;
+    for (; code && nth < 30; nth++) {
+        put_old(path);
+        calls_fail_from(nth);
+        code = pl_safetensors_write(path, &content, &err);
+        bool replaced = strchr(trace, 'r') && strstr(trace, "rs");
+        wrong += files_saved() != 1 || holds(path, "old") == replaced
+                 || (code && !strstr(err.text, "large.safetensors"));
+    }
+    takes_all = false;
+    calls_fail_from(-1);
+    is_int(code, PL_OK, "after %d failures the save is done", nth - 1);
+    ok(nth > 6 && wrong == 0, "each left the old file, or the whole new one");
+    unlink(path);
+}
+
+static void a_disk_that_fills_up_under_a_large_file_is_told_with_the_byte(void)
+{
+    static float data[MANY];
+    pl_safetensors_content_t content = content_large(data, NULL);
+    const char *path = folder_path("large.safetensors");
+    struct rlimit limit, old;
+    put_old(path);
+    getrlimit(RLIMIT_FSIZE, &old);
+    limit = (struct rlimit){5000000, old.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    int code = pl_safetensors_write(path, &content, &err);
+    setrlimit(RLIMIT_FSIZE, &old);
+    is_int(code, PL_EIO, "no room");
+    like(err.text, "large.safetensors: byte 5000000 cannot be written: ", "for this one");
+    ok(holds(path, "old") && files_saved() == 1, "the old file is there, and no other");
+    unlink(path);
+}
+
 static void impossible_files_are_not_begun(void)
 {
     pl_safetensors_source_t two[2] = {{"a", PL_U8, {0}, "x"}, {"a", PL_U8, {0}, "x"}};
@@ -455,6 +566,9 @@ int main(void)
     run(each_call_of_a_save_may_fail);
     run(a_save_is_synced_in_order);
     run(a_full_disk_leaves_the_old_file);
+    run(a_large_file_is_written_past_the_cache);
+    run(each_call_of_a_large_save_may_fail);
+    run(a_disk_that_fills_up_under_a_large_file_is_told_with_the_byte);
     run(impossible_files_are_not_begun);
     run(a_file_describes_itself);
     run(memory_may_run_out);

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "formats/direct.h"
 
 /* Where the last whole line among the first `size` bytes ends. */
 static int64_t lines_end(int fd, int64_t size)
@@ -69,27 +70,14 @@ int pl_append_add(pl_append_t *file, const void *data, size_t size, pl_error_t *
     return PL_OK;
 }
 
-static int write_all(int fd, const char *rest, size_t size)
-{
-    while (size > 0) {
-        ssize_t n = write(fd, rest, size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return -1;
-        rest += n;
-        size -= (size_t)n;
-    }
-    return 0;
-}
-
 /* All of it or, as far as the disk lets us, nothing. */
 static int append_to(int fd, pl_append_t *file, size_t length, pl_error_t *err)
 {
     struct stat before;
+    uint64_t written = 0;
     if (fstat(fd, &before) != 0)
         return pl_fail(err, PL_EIO, "%s: %m", file->path);
-    if (write_all(fd, file->gathered, length) == 0) {
+    if (pl_write_all(fd, file->gathered, length, &written) == 0) {
         file->size = (uint64_t)before.st_size + length;
         return PL_OK;
     }

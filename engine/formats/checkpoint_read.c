@@ -16,8 +16,10 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "formats/checkpoint.h"
+#include "formats/direct.h"
 
-#define MANIFEST_MOST ((int64_t)256 << 20)                  /* bytes */
+#define MANIFEST_MOST ((int64_t)256 << 20)      /* bytes */
+#define ALIGNED_LEAST ((size_t)2 << 20)         /* bytes; holds a block, lies on a page */
 
 enum { READERS_MOST = 4, BLOCKS_LEAST = 16 };    /* threads for a file; blocks for each */
 
@@ -43,7 +45,7 @@ static int read_at(int fd, const char *path, void *into, size_t size, int64_t fr
     char *at = into;
     while (size > 0) {
         ssize_t n = pread(fd, at, size, from);
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && (errno == EINTR || (errno == EINVAL && pl_cache_use(fd))))
             continue;
         if (n < 0)
             return pl_fail(err, PL_EIO, "%s: cannot be read: %m", path);
@@ -241,7 +243,7 @@ static int file_read(const char *path, const json_t *file, char *into, bool keep
     if (fd < 0)
         return err->code;
     if (!keep)
-        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);      /* from the disk, not memory */
+        pl_cache_pass(fd);                                 /* from the disk, not memory */
     int code = pieces_read(&whole, err);
     close(fd);
     return code;
@@ -252,10 +254,10 @@ int pl_checkpoint_read(const char *path, const json_t *manifest, const char *nam
 {
     const json_t *file = json_object_get(json_object_get(manifest, "files"), name);
     char *whole = pl_text("%s/%s", path, name);
-    char *block = into ? NULL : pl_alloc(PL_SUMS_BLOCK);
+    void *block = NULL, *memory = into ? NULL : pl_alloc_large(ALIGNED_LEAST, &block);
     pl_error_t local = {0};
     int code = PL_OK;
-    if (!whole || (!into && !block))
+    if (!whole || (!into && !memory))
         code = pl_no_memory(&local);
     else if (!file)
         code = pl_fail(&local, PL_EFORMAT, "%s: its manifest names no %s", path, name);
@@ -263,7 +265,7 @@ int pl_checkpoint_read(const char *path, const json_t *manifest, const char *nam
         code = file_read(whole, file, into ? into : block, into != NULL, &local);
     if (code != PL_OK && err)
         *err = local;
-    pl_free(block);
+    pl_free(memory);
     pl_free(whole);
     return code;
 }

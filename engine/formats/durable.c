@@ -10,14 +10,17 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "formats/direct.h"
 
 #define ATTEMPTS 100
 #define PIECE ((size_t)1 << 20)              /* bytes: still in the cache after its sum */
+#define LARGE ((uint64_t)4 << 20)
 
 static atomic_uint files;                  /* begun by this process: makes names differ */
 
 static void durable_release(pl_durable_t *file)
 {
+    pl_direct_free(file->direct);
     if (file->fd >= 0)
         close(file->fd);
     if (file->directory >= 0)
@@ -77,22 +80,27 @@ int pl_durable_open(pl_durable_t *file, const char *path, pl_error_t *err)
     return code;
 }
 
-static int piece_write(pl_durable_t *file, const char *rest, size_t size, pl_error_t *err)
+void pl_durable_expect(pl_durable_t *file, uint64_t bytes)
 {
-    while (size > 0) {
-        ssize_t n = write(file->fd, rest, size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return pl_fail(
-                err, PL_EIO,
-                "%s: byte %llu cannot be written: %m; what was there is untouched",
-                file->path, (unsigned long long)file->written);
-        rest += n;
-        size -= (size_t)n;
-        file->written += (uint64_t)n;
-    }
-    return PL_OK;
+    if (bytes >= LARGE)
+        file->direct = pl_direct_new(file->fd);
+}
+
+static int fail_write(const pl_durable_t *file, pl_error_t *err)
+{
+    return pl_fail(err, PL_EIO,
+                   "%s: byte %llu cannot be written: %m; what was there is untouched",
+                   file->path,
+                   (unsigned long long)(file->direct ? pl_direct_written(file->direct)
+                                                     : file->written));
+}
+
+static int piece_write(pl_durable_t *file, const char *piece, size_t size,
+                       pl_error_t *err)
+{
+    int failed = file->direct ? pl_direct_add(file->direct, piece, size)
+                              : pl_write_all(file->fd, piece, size, &file->written);
+    return failed ? fail_write(file, err) : PL_OK;
 }
 
 int pl_durable_write(pl_durable_t *file, const void *data, size_t size, pl_error_t *err)
@@ -113,6 +121,8 @@ int pl_durable_write(pl_durable_t *file, const void *data, size_t size, pl_error
 
 static int durable_place(pl_durable_t *file, pl_error_t *err)
 {
+    if (file->direct && pl_direct_end(file->direct))
+        return fail_write(file, err);
     if (fsync(file->fd))
         return pl_fail(err, PL_EIO,
                        "%s: the disk did not take it: %m; what was there is untouched",

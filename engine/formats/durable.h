@@ -15,13 +15,17 @@ typedef struct pl_durable {
     const char *base;                     /* its last part */
     char *temporary;                      /* the name until then, in the same directory */
     int directory, fd;
-    uint64_t written;                               /* bytes */
+    uint64_t written;                               /* bytes, without direct */
+    struct pl_direct *direct;                       /* [it is not large] */
     pl_sums_t *sums;                                /* of what is written  [not wanted] */
 } pl_durable_t;
 
 /* Starts a file that is to be at `path`.  PL_EIO, PL_ENOTFOUND (no such directory),
  * PL_ENOMEM. */
 int pl_durable_open(pl_durable_t *file, const char *path, pl_error_t *err);
+
+/* Before the first write: so many bytes are to come, about. */
+void pl_durable_expect(pl_durable_t *file, uint64_t bytes);
 
 /* Appends; PL_EIO names the file and the offset.  The caller then abandons it. */
 int pl_durable_write(pl_durable_t *file, const void *data, size_t size, pl_error_t *err);

@@ -142,6 +142,20 @@ static int write_tensor(pl_durable_t *file, const pl_safetensors_source_t *tenso
     return pl_durable_write(file, tensor->data, bytes, err);
 }
 
+/* Of all tensors, whose shapes are possible. */
+static uint64_t data_bytes(const pl_safetensors_content_t *content)
+{
+    uint64_t all = 0;
+    for (int i = 0; i < content->count; i++) {
+        int64_t elements;
+        size_t bytes;
+        pl_array_size(content->tensor[i].dtype, &content->tensor[i].shape, &elements,
+                      &bytes);
+        all += bytes;
+    }
+    return all;
+}
+
 static int write_file(const char *path, const json_t *header,
                       const pl_safetensors_content_t *content, pl_error_t *err)
 {
@@ -150,6 +164,7 @@ static int write_file(const char *path, const json_t *header,
     if (code)
         return code;
     file.sums = content->sums;
+    pl_durable_expect(&file, data_bytes(content));
     code = write_header(&file, header, err);
     for (int i = 0; i < content->count && !code; i++)
         code = write_tensor(&file, &content->tensor[i], err);

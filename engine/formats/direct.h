@@ -1,0 +1,37 @@
+/* direct.h - writes a large file past the page cache
+ *
+ * What is synced at once and read by nobody soon gains nothing from that cache: it costs
+ * another copy, and memory that others then lack.  A thread writes one block while the
+ * next is filled, so that the disk never waits for us. */
+#ifndef PL_FORMATS_DIRECT_H
+#define PL_FORMATS_DIRECT_H
+
+#include "paceline.h"
+
+typedef struct pl_direct pl_direct_t;
+
+/* Takes over the writing of a file that is empty so far; the descriptor stays the
+ * caller's.  NULL: it is to be written as others are, because its file system wants the
+ * cache, or for want of memory. */
+pl_direct_t *pl_direct_new(int fd);
+void pl_direct_free(pl_direct_t *direct);
+
+/* What follows.  0, or -1 with errno of this piece or one before it; then it ends. */
+int pl_direct_add(pl_direct_t *direct, const void *data, size_t size);
+
+/* All that was added is with the system, to be synced; as above. */
+int pl_direct_end(pl_direct_t *direct);
+
+/* Bytes in the file, once something has failed or after the end. */
+uint64_t pl_direct_written(const pl_direct_t *direct);
+
+/* Reads and writes of whole, aligned blocks of the disk go past the cache from here on,
+ * or false; and no longer, false when they did not.  What is not aligned, and with some
+ * file systems everything, then fails with EINVAL. */
+bool pl_cache_pass(int fd);
+bool pl_cache_use(int fd);
+
+/* All of it, as write(); *written grows by what went out, also when it returns -1. */
+int pl_write_all(int fd, const void *data, size_t size, uint64_t *written);
+
+#endif
