@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -62,6 +63,12 @@ static void finite_check(void *worker, const char *path, const pl_weights_t *wei
                         path, weights->tensor[k].name);
             return;
         }
+}
+
+void pl_first_weights_made(const pl_weights_t *weights, char options[64])
+{
+    snprintf(options, 64, "{\"global_step\": %llu, \"epoch\": %u}",
+             (unsigned long long)weights->global_step, weights->epoch);
 }
 
 int pl_first_weights_check(void *worker, const pl_job_t *job, const pl_weights_t *weights,

@@ -10,6 +10,8 @@ const char *pl_first_weights_path(const pl_job_t *job);
  * the worker when they hold what is not finite. */
 int pl_first_weights_check(void *worker, const pl_job_t *job, const pl_weights_t *weights,
                            pl_error_t *err);
+/* The steps and epochs that made them, as options of the measure loop. */
+void pl_first_weights_made(const pl_weights_t *weights, char options[64]);
 /* Whether what does not fit of them is left out: module.init_strict. */
 bool pl_first_weights_partly(const pl_job_t *job);
 

@@ -5,8 +5,10 @@
 #include "actors/request.h"
 
 #include "actors/connectors/writer.h"
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "base/stages.h"
 
 const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err)
 {
@@ -47,6 +49,31 @@ static int parts_check(const pl_job_t *job, pl_error_t *err)
     if (code == PL_OK)
         code = devices_check(job, "launcher", pl_request_launcher(job, err), err);
     return code;
+}
+
+bool pl_request_writes(const pl_job_t *job)
+{
+    const bool measures = job->stage == PL_VALIDATE || job->stage == PL_TEST,
+               logs = !pl_options_value(job->options, "loggers")
+                      || pl_options_count(job->options, "loggers") > 0;
+    return !job->trainer->fast_dev_run
+           && (measures ? logs : job->stage == PL_TRAIN && !job->tuning.num_training);
+}
+
+char *pl_request_root(const pl_job_t *job, pl_error_t *err)
+{
+    const char *given = job->trainer->default_root_dir;
+    char *root = job->stage == PL_TRAIN ? pl_text("%s", given)
+                                        : pl_text("%s%s%s", given, *given ? "/" : "",
+                                                  pl_stages[job->stage].verb);
+    if (!root)
+        pl_no_memory(err);
+    return root;
+}
+
+const char *pl_request_name(const pl_job_t *job)
+{
+    return job->stage == PL_TRAIN ? job->trainer->run_name : "";
 }
 
 static int name_check(const pl_job_t *job, pl_error_t *err)

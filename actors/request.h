@@ -8,6 +8,14 @@
  * and says what would work.  Looks at the disk. */
 int pl_request_check(const pl_job_t *job, pl_error_t *err);
 
+/* Whether it has a directory of its own, unless nothing is to be kept: training, and
+ * what measures and logs. */
+bool pl_request_writes(const pl_job_t *job);
+/* Beneath which it is made, the one of trainings or of what was done, from pl_text(); and
+ * under which name  ["" the next number]: that of a run is its training's. */
+char *pl_request_root(const pl_job_t *job, pl_error_t *err);
+const char *pl_request_name(const pl_job_t *job);
+
 /* The parts that start ranks and that let them work together. */
 const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err);
 const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err);

@@ -36,10 +36,10 @@ typedef struct worker {
     pl_job_t *job;                                          /* counted */
     pl_address_t writer, keeper, data, callback, accelerator, strategy, logger,
         checkpoint, loop;
-    bool validates, does_io, accumulates, begun;            /* begun: it has made steps */
-    double device_flops;                              /* measured  [0: not] */
-    pl_weights_t *weights;                            /* to start from, counted  [NULL] */
-    char *run_dir;
+    bool validates, does_io, accumulates, begun;  /* begun: it has made steps */
+    double device_flops;                   /* measured  [0: not] */
+    pl_weights_t *weights;                 /* to start from, counted  [NULL] */
+    char *run_dir, made[64];               /* made: the weights' step, for who measures */
     pl_resume_t resume;
     int given;                               /* parts that have their state again */
     char stop_reason[128];                   /* asked for before there was a loop  [""] */
@@ -174,6 +174,8 @@ static bool spawn_loops(worker_t *w, pl_error_t *err)
         return spawn(w, tuning->batch_size ? &pl_batch_size_finder : &pl_tuner,
                      PL_SAME_THREAD, &start, &w->loop, err);
     pl_peers_add(&start.peers, "callback", w->callback);
+    if (!pl_is_nobody(w->logger))
+        pl_peers_add(&start.peers, "logger", w->logger);
     if (w->job->stage == PL_PREDICT)
         return spawn(w, &pl_predict_loop, PL_SAME_THREAD, &start, &w->loop, err);
     if (w->validates || w->job->stage != PL_TRAIN) {
@@ -181,10 +183,10 @@ static bool spawn_loops(worker_t *w, pl_error_t *err)
             return false;
         pl_peers_add(&start.peers, "evaluate", evaluate);
     }
-    if (w->job->stage != PL_TRAIN)
+    if (w->job->stage != PL_TRAIN) {
+        start.options = w->made;
         return spawn(w, &pl_measure_loop, PL_SAME_THREAD, &start, &w->loop, err);
-    if (!pl_is_nobody(w->logger))
-        pl_peers_add(&start.peers, "logger", w->logger);
+    }
     if (!spawn(w, &pl_epoch_loop, PL_SAME_THREAD, &start, &epoch, err))
         return false;
     pl_peers_add(&start.peers, "epoch", epoch);
@@ -201,8 +203,9 @@ static bool spawn_savers(worker_t *w, pl_error_t *err)
     pl_peers_add(&start.peers, "keeper", w->keeper);
     bool spawned =
         options && spawn(w, &pl_logger_connector, PL_SAME_THREAD, &start, &w->logger, err)
-        && spawn(w, &pl_checkpoint_connector, PL_SAME_THREAD, &start, &w->checkpoint,
-                 err);
+        && (w->job->stage != PL_TRAIN
+            || spawn(w, &pl_checkpoint_connector, PL_SAME_THREAD, &start, &w->checkpoint,
+                     err));
     pl_text_free(options);
     return spawned;
 }
@@ -303,14 +306,16 @@ static void run_dir_made(void *self, const pl_answer_t *answer)
 static void make_run_dir(worker_t *w)
 {
     pl_error_t err = {0};
-    char *run = pl_options_print(w->job->options, &err);
-    pl_make_run_dir_t msg = {.root = w->job->trainer->default_root_dir,
-                             .name = w->job->trainer->run_name,
+    char *run = pl_options_print(w->job->options, &err),
+         *root = run ? pl_request_root(w->job, &err) : NULL;
+    pl_make_run_dir_t msg = {.root = root,
+                             .name = pl_request_name(w->job),
                              .run = run,
                              .there = w->resume.run_dir ? w->resume.run_dir : "",
                              .aside = w->job->resumes && !w->resume.run_dir};
     pl_how_t how = {.on_answer = run_dir_made};
-    worker_sent(w, run ? pl_call_make_run_dir(w, w->writer, &msg, how, &err) : 0, &err);
+    worker_sent(w, root ? pl_call_make_run_dir(w, w->writer, &msg, how, &err) : 0, &err);
+    pl_text_free(root);
     pl_text_free(run);
 }
 
@@ -318,8 +323,7 @@ static void make_run_dir(worker_t *w)
 
 static void worker_prepared(worker_t *w)
 {
-    bool writes = w->job->stage == PL_TRAIN && !w->job->tuning.num_training;
-    if (writes && w->does_io && !w->job->trainer->fast_dev_run)
+    if (w->does_io && pl_request_writes(w->job))
         make_run_dir(w);
     else
         worker_go(w);
@@ -428,6 +432,7 @@ static void weights_read(void *self, const pl_answer_t *answer)
     if (worker_failed(w, answer))
         return;
     w->weights = pl_object_ref(answer->body->read_weights_reply.weights);
+    pl_first_weights_made(w->weights, w->made);
     if (pl_first_weights_check(w, w->job, w->weights, &err) == PL_OK)
         find_layout(w);
     else
@@ -445,7 +450,7 @@ static void begin_afresh(worker_t *w)
         find_layout(w);
 }
 
-/* ---- a checkpoint to go on from ---- */
+/* ---- a checkpoint to go on from, if it is to ---- */
 
 static void checkpoint_found(void *self, const pl_answer_t *answer)
 {
@@ -468,9 +473,12 @@ static void checkpoint_found(void *self, const pl_answer_t *answer)
 static void find_checkpoint(worker_t *w)
 {
     pl_error_t err = {0};
-    const pl_trainer_options_t *trainer = w->job->trainer;
-    const pl_find_checkpoint_t msg = {.root = trainer->default_root_dir,
-                                      .run_name = trainer->run_name,
+    if (!w->job->resumes) {
+        begin_afresh(w);
+        return;
+    }
+    const pl_find_checkpoint_t msg = {.root = w->job->trainer->default_root_dir,
+                                      .run_name = w->job->trainer->run_name,
                                       .from = w->job->resume ? w->job->resume : ""};
     const pl_how_t how = {.on_answer = checkpoint_found};
     worker_sent(w, pl_call_find_checkpoint(w, w->keeper, &msg, how, &err), &err);
@@ -504,14 +512,6 @@ static int spawn_parts(worker_t *w, pl_error_t *err)
     return PL_OK;
 }
 
-static void worker_begin(worker_t *w)
-{
-    if (w->job->resumes)
-        find_checkpoint(w);
-    else
-        begin_afresh(w);
-}
-
 static void peak_measured(void *self, const pl_answer_t *answer)
 {
     worker_t *w = self;
@@ -519,7 +519,7 @@ static void peak_measured(void *self, const pl_answer_t *answer)
     if (worker_failed(w, answer))
         return;
     w->device_flops = answer->body->measure_peak_reply.flops;
-    worker_begin(w);
+    find_checkpoint(w);
 }
 
 /* What the callbacks need has to be known before plans are made. */
@@ -539,7 +539,7 @@ static void interest_known(void *self, const pl_answer_t *answer)
                                          &err),
                     &err);
     else
-        worker_begin(w);
+        find_checkpoint(w);
 }
 
 static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -548,8 +548,8 @@ static int worker_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     if (w->job)
         return pl_fail(err, PL_ESTATE, "a worker runs once");
     w->job = pl_object_ref(body->run.job);
-    bool profiles = !strcmp(w->job->trainer->profiler, "simple");
-    int code = profiles ? pl_actor_profile(w, err) : PL_OK;
+    int code = strcmp(w->job->trainer->profiler, "simple") ? PL_OK
+                                                           : pl_actor_profile(w, err);
     if (code == PL_OK)
         code = spawn_parts(w, err);
     if (code != PL_OK)

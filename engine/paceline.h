@@ -451,8 +451,9 @@ PL_API int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *use
                           pl_error_t *err);
 
 /* One pass over the validation data, or the test data, with the weights of a .safetensors
- * file or a run directory; the result has the figures: "val_loss", "test_loss".  Returns
- * at once, as pl_trainer_fit() does. */
+ * file or a run directory; the result has the figures: "val_loss", "test_loss".  So have
+ * the loggers, in a directory of its own, default_root_dir/test/0001 and so on; without
+ * loggers there is none.  Returns at once, as pl_trainer_fit() does. */
 PL_API int pl_trainer_validate(pl_trainer_t *trainer, const char *checkpoint,
                                pl_on_done_t on_done, void *user, pl_error_t *err);
 PL_API int pl_trainer_test(pl_trainer_t *trainer, const char *checkpoint,

@@ -107,6 +107,35 @@ static void looking_changes_no_bit(void)
         }
 }
 
+/* ---- A scaled loss ---- */
+
+#define WATCHED ", \"detect_anomaly\": true, \"precision\": {\"name\": \"16-mixed\", "
+
+static void an_overflow_that_the_factor_mends_is_none(void)
+{
+    for (int d = 0; d < 2 && has_device(devices[d]); d++) {
+        rig_result_t *result = fit(devices[d], "none", WATCHED "\"init_scale\": 1e12}");
+        is_text(result->status, "ok", "the run goes on on %s: %s", devices[d],
+                result->error.text);
+        ok(rig_metric(result, "skipped_steps") > 0, "with the next step");
+        rig_result_free(result);
+    }
+}
+
+static void one_that_it_does_not_mend_is_named(void)
+{
+    for (int d = 0; d < 2 && has_device(devices[d]); d++) {
+        rig_result_t *result = fit(devices[d], "backward", WATCHED "\"init_scale\": 2}");
+        like(result->error.text, "^step 2: deep: sqrt, backward",
+             "when the factor is at its lowest, on %s", devices[d]);
+        rig_result_free(result);
+        result = fit(devices[d], "forward", WATCHED "\"init_scale\": 8}");
+        like(result->error.text, "^step 1: deep: log, forward",
+             "forward is not scaled, and named at once");
+        rig_result_free(result);
+    }
+}
+
 static void it_is_off_unless_asked_for(void)
 {
     rig_result_t *result = fit("fake", "forward", "");
@@ -121,6 +150,8 @@ int main(void)
     run(the_first_bad_operator_of_a_forward_pass_is_named);
     run(the_first_bad_operator_of_a_backward_pass_is_named);
     run(looking_changes_no_bit);
+    run(an_overflow_that_the_factor_mends_is_none);
+    run(one_that_it_does_not_mend_is_named);
     run(it_is_off_unless_asked_for);
     return tap_done();
 }

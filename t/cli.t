@@ -442,13 +442,17 @@ validate_and_test_write_figures() {
     try "$paceline" validate run.json --checkpoint runs/measured --json
     is "$status$err" 0 "nothing but events"
     like "$(tail -n 1 <<<"$out")" \
-        '^\{"event":"result","status":"ok","metrics":\{.*"val_acc":.*\},"seconds":[0-9.e-]+\}$' "the result last"
+        '^\{"event":"result","status":"ok","run_dir":"runs/validate/0001","metrics":\{.*"val_acc":.*\},"seconds":[0-9.e-]+\}$' \
+        "the result last"
     is "$(grep -o '"val_loss":[0-9.]*' <<<"$out" | tail -n 1)" "$fitted" "with the figures of the fit"
     try "$paceline" test run.json --checkpoint runs/measured
     is "$status" 0 "a test goes well"
     like "$err" 'all samples of the source that this run trains and validates on: .* data.test$' \
         "but says that it tests on what was trained on"
     like "$out" '^test_loss +[0-9]\.[0-9]{4}$' "and writes its figures"
+    like "$out" '^logged to runs/test/0001$' "and hands them to the loggers"
+    like "$(cat runs/test/0001/metrics.jsonl)" '^\{"global_step":36,"epoch":3,"time":[0-9.]+,"test_loss":' "at their step"
+    is "$(readlink runs/latest)" measured "the newest run is a training"
     try "$paceline" test run.json --checkpoint runs/measured --set 'data={"batch_size": 20,
         "train": {"name": "csv", "path": "points.csv"}, "test": {"name": "csv", "path": "./points.csv"}}'
     is "$status$err" 0 "which a source of its own is not"

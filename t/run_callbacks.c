@@ -247,7 +247,7 @@ static void tests_and_predictions_have_points_of_their_own(void)
     char *checkpoint = strdup(rig_fit(rig)->run_dir);
     seen[0] = '\0';
     rig_test(rig, checkpoint);
-    is_text(seen, "t0.0 T0.0", "a test");
+    is_text(seen, "t1.4 T1.4", "a test, at the step of its weights");
     seen[0] = '\0';
     is_int(rig_predict(rig, checkpoint)->output[0].shape.dim[0], 16, "a prediction");
     is_text(seen, "p0.0 b0.0 b0.0 P0.0", "with its batches");
@@ -258,10 +258,10 @@ static void tests_and_predictions_have_points_of_their_own(void)
     is_text(result->status, "stopped", "which may be stopped");
     is_int(result->output[0].shape.dim[0], 8, "after a batch");
     rig_free(&rig);
-    rig = rig_with("\"point\": \"on_test_start\", \"at\": 0, \"wish\": \"stop\"",
+    rig = rig_with("\"point\": \"on_test_start\", \"at\": 4, \"wish\": \"stop\"",
                    "\"max_epochs\": 1");
     is_text(rig_test(rig, checkpoint)->status, "stopped", "as a test may be");
-    is_text(seen, "t0.0", "before it begins");
+    is_text(seen, "t1.4", "before it begins");
     rig_free(&rig);
     free(checkpoint);
 }

@@ -124,6 +124,17 @@ static void all_that_are_listed_are_written_and_no_other(void)
     rig_free(&rig);
 }
 
+static void tensors_of_a_step_are_shown_once(void)
+{
+    rig_t *rig = rig_new(.trainer = THREE, .loggers = "[\"steps\"]");
+    const rig_result_t *result = rig_fit(rig);
+    ok(rig_has_file(result, "checkpoints"),
+       "a run that ends within an epoch saves there");
+    is_int(lines_of(result, "steps.txt", "tensors 3 "), 1,
+           "and the weights at the end are those that were shown then");
+    rig_free(&rig);
+}
+
 static void one_that_fails_costs_its_lines_only(void)
 {
     rig_t *rig = rig_new(.trainer = THREE, .loggers = "[\"broken\", \"steps\"]");
@@ -154,6 +165,7 @@ int main(void)
     rig_init(parts);
     run(a_run_that_names_none_has_the_usual_one);
     run(all_that_are_listed_are_written_and_no_other);
+    run(tensors_of_a_step_are_shown_once);
     run(one_that_fails_costs_its_lines_only);
     run(what_is_no_logger_is_refused);
     return tap_done();

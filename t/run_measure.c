@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "rig.h"
 #include "tap.h"
@@ -33,9 +34,75 @@ static void a_validation_gives_what_the_fit_did(void)
             "val_loss, and not the sum of two validations");
     ok(rig_metric(result, "val_acc") == rig_metric(fitted, "val_acc"), "val_acc");
     ok(isnan(rig_metric(result, "train_loss")), "and nothing of training");
-    is_text(result->run_dir, "", "it leaves no directory");
+    is_int((int)result->global_step, (int)fitted->global_step, "at the step of the fit");
     rig_result_free(fitted);
     rig_free(&rig);
+}
+
+#define LOGS "[\"jsonl\", \"csv\", \"tensorboard\"]"
+
+/* What runs/latest, or the latest test, is. */
+static const char *latest_of(const rig_result_t *result)
+{
+    static char link[4200], to[4200];
+    snprintf(link, sizeof link, "%s/../latest", result->run_dir);
+    ssize_t length = readlink(link, to, sizeof to - 1);
+    to[length > 0 ? length : 0] = '\0';
+    return to;
+}
+
+static void figures_go_to_the_loggers(void)
+{
+    rig_t *rig = rig_new(.data = SPLIT, .loggers = LOGS,
+                         .trainer = "\"max_epochs\": 2, \"run_name\": \"logged\"");
+    rig_result_t *fitted = rig_keep(rig_fit(rig));
+    rig_result_t *first = rig_keep(rig_test(rig, fitted->run_dir));
+    const rig_result_t *result = rig_test(rig, fitted->run_dir);
+    like(result->run_dir, "/test/[0-9]{4}$", "each has a directory of its own");
+    ok(strcmp(first->run_dir, result->run_dir), "which is never another's");
+    is_text(latest_of(result), strrchr(result->run_dir, '/') + 1, "latest of its kind");
+    is_text(latest_of(fitted), "logged", "and latest of the root is still the training");
+    ok(rig_has_file(result, "run.json"), "with the run in it");
+    const rig_series_t loss = rig_series(result, "test_loss");
+    is_int(loss.count, 1, "metrics.jsonl has the figure");
+    ok(loss.step[0] == (double)fitted->global_step, "at the step of the weights");
+    ok(loss.value[0] == rig_metric(result, "test_loss"), "as the result has it");
+    is_int((int)result->epoch, 2, "and of their epoch");
+    ok(rig_has_file(result, "metrics.csv"), "so has the table");
+    is_int(rig_series(fitted, "test_loss").count, 0,
+           "the training's own are as they were");
+    rig_result_free(first);
+    rig_result_free(fitted);
+    rig_free(&rig);
+}
+
+static void a_checkpoint_is_measured_at_its_step(void)
+{
+    char path[4200];
+    rig_t *rig = rig_new(.data = SPLIT, .trainer = "\"max_epochs\": 3",
+                         .callbacks = "[{\"name\": \"model_checkpoint\", "
+                                      "\"save_top_k\": -1}]");
+    const rig_result_t *result = rig_fit(rig);
+    int step = (int)result->global_step / 3;
+    snprintf(path, sizeof path, "%s/checkpoints/epoch=0-step=%d", result->run_dir, step);
+    result = rig_validate(rig, path);
+    is_text(result->status, "ok", "it goes well: %s", result->error.text);
+    like(result->run_dir, "/validate/[0-9]{4}$", "in a directory of its own");
+    ok(rig_series(result, "val_loss").step[0] == step, "the figures are of that step");
+    is_int((int)result->epoch, 1, "and that epoch");
+    rig_free(&rig);
+}
+
+static void what_logs_nothing_leaves_nothing(void)
+{
+    rig_t *rig = rig_new(.data = SPLIT, .trainer = "\"max_epochs\": 1", .loggers = "[]");
+    char *weights = strdup(rig_fit(rig)->run_dir);
+    is_text(rig_test(rig, weights)->run_dir, "", "no directory without loggers");
+    rig_free(&rig);
+    rig = rig_new(.data = SPLIT, .trainer = "\"fast_dev_run\": true");
+    is_text(rig_test(rig, weights)->run_dir, "", "nor with fast_dev_run");
+    rig_free(&rig);
+    free(weights);
 }
 
 /* Samples of three classes, each called the one that comes `by` after it. */
@@ -93,8 +160,7 @@ static void a_test_can_be_cut_short(void)
     json_t *message, *stream = rig_stream();
     size_t k;
     int replies = 0, batches = -1;
-    json_array_foreach(stream, k, message)
-    {
+    json_array_foreach(stream, k, message) {
         const json_t *stage = json_object_get(json_object_get(message, "fields"),
                                               "stage");
         const char *name = json_string_value(json_object_get(message, "name")),
@@ -258,6 +324,9 @@ int main(void)
 {
     rig_init(NULL);
     run(a_validation_gives_what_the_fit_did);
+    run(figures_go_to_the_loggers);
+    run(a_checkpoint_is_measured_at_its_step);
+    run(what_logs_nothing_leaves_nothing);
     run(a_test_reads_the_test_source);
     run(a_test_can_be_cut_short);
     run(wrong_requests_are_refused);

@@ -172,6 +172,8 @@ static int prepare_max_grad(pl_step_t *s, const pl_builder_t *b, pl_error_t *err
 static int run_guard(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
 {
     const float *watched = pl_in(s, f, 0), x = *watched;
+    if (s->op.input_count == 2 && *(const float *)pl_in(s, f, 1) > (float)s->op.attr.a)
+        return PL_OK;
     for (int64_t i = 0; i < s->size[0]; i++)
         if (!isfinite(watched[i]))
             return pl_guard_fail(&s->op, f->replay->step, err);

@@ -196,6 +196,11 @@ static void op_assign(interpreter_t *in, const pl_op_t *op)
         target[i] = op->attr.accumulate ? target[i] + value[i] : value[i];
 }
 
+static bool guard_looks(const interpreter_t *in, const pl_op_t *op)
+{
+    return op->input_count == 1 || in->value[op->input[1]][0] <= op->attr.a;
+}
+
 static bool guard_stops(const interpreter_t *in, const pl_op_t *op)
 {
     const double x = in->value[op->input[0]][0];
@@ -217,8 +222,9 @@ static int run_ops(interpreter_t *in, pl_error_t *err)
 {
     for (int i = 0; i < in->g->op_count; i++) {
         const pl_op_t *op = &in->g->op[i];
-        int code = op->code == PL_OP_guard ? watch(in, op, err) : PL_OK;
-        if (code == PL_OK && op->code == PL_OP_guard && guard_stops(in, op))
+        const bool looks = op->code == PL_OP_guard && guard_looks(in, op);
+        int code = looks ? watch(in, op, err) : PL_OK;
+        if (code == PL_OK && looks && guard_stops(in, op))
             return PL_OK;
         if (op->code == PL_OP_reshape)
             in->value[op->output[0]] = in->value[op->input[0]];

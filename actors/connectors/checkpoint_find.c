@@ -101,6 +101,11 @@ static int state_take(pl_weights_t *weights, const json_t *manifest, pl_error_t 
     return kept && !weights->state ? pl_no_memory(err) : PL_OK;
 }
 
+static uint64_t number_of(const json_t *manifest, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(manifest, key));
+}
+
 static pl_weights_t *weights_take(const char *path, const json_t *manifest, bool whole,
                                   pl_error_t *err)
 {
@@ -111,8 +116,11 @@ static pl_weights_t *weights_take(const char *path, const json_t *manifest, bool
         code = file_take(weights, path, manifest, PL_CHECKPOINT_OPTIMIZER, err);
     if (code == PL_OK && whole)
         code = state_take(weights, manifest, err);
-    if (code == PL_OK)
+    if (code == PL_OK) {
+        weights->global_step = number_of(manifest, "global_step");
+        weights->epoch = (uint32_t)number_of(manifest, "epoch");
         return weights;
+    }
     pl_object_unref(weights);
     return NULL;
 }

@@ -5,6 +5,7 @@
  * fit. */
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -40,11 +41,13 @@ int pl_weights_write_part(const char *path, const pl_weights_t *weights,
                           pl_weights_part_t part, uint64_t global_step, pl_sums_t *sums,
                           pl_error_t *err)
 {
-    char step[24];
+    char step[24], epoch[16];
     snprintf(step, sizeof step, "%llu", (unsigned long long)global_step);
+    snprintf(epoch, sizeof epoch, "%u", weights->epoch);
     const pl_metadata_t metadata[] = {
         {"format", "paceline"},
         {"global_step", step},
+        {"epoch", epoch},
         {"module", weights->module ? weights->module : "{}"},
         {"facts", weights->facts ? weights->facts : "{}"},
     };
@@ -62,7 +65,8 @@ int pl_weights_write_part(const char *path, const pl_weights_t *weights,
         code = source[count].name ? PL_OK : pl_no_memory(err);
         count += code == PL_OK;
     }
-    const pl_safetensors_content_t content = {source, count, metadata, 4, sums};
+    const pl_safetensors_content_t content = {source, count, metadata,
+                                              sizeof metadata / sizeof *metadata, sums};
     if (code == PL_OK)
         code = pl_safetensors_write(path, &content, err);
     for (int k = 0; k < count; k++)
@@ -111,11 +115,20 @@ static int metadata_read(const pl_safetensors_t *file, const char *key, char **t
     return *text_p ? PL_OK : pl_no_memory(err);
 }
 
+/* What made them; files of others do not say. */
+static uint64_t number_read(const pl_safetensors_t *file, const char *key)
+{
+    const char *text = pl_safetensors_metadata(file, key);
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
 static int file_read(pl_weights_t *weights, const pl_safetensors_t *file, pl_error_t *err)
 {
     int code = metadata_read(file, "module", &weights->module, err);
     if (code == PL_OK)
         code = metadata_read(file, "facts", &weights->facts, err);
+    weights->global_step = number_read(file, "global_step");
+    weights->epoch = (uint32_t)number_read(file, "epoch");
     for (int k = 0; k < file->count && code == PL_OK; k++)
         code = tensor_read(weights, file, &file->tensor[k], err);
     return code;

@@ -124,6 +124,7 @@ static void fit_exported(void *self, const pl_answer_t *answer)
     if (fit_failed(fit, answer))
         return;
     fit->outcome->weights = pl_object_ref(answer->body->export_weights_reply.weights);
+    fit->outcome->weights->epoch = (uint32_t)fit->epochs.completed;
     pl_fit_log_weights(fit, fit->outcome->weights);
     pl_save_t msg = {.weights = &fit->outcome->weights->object,
                      .global_step = fit->global_step};

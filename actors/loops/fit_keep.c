@@ -179,6 +179,7 @@ static void exported(void *self, const pl_answer_t *answer)
     if (keep_failed(fit, answer))
         return;
     fit->keeping.weights = pl_object_ref(answer->body->export_weights_reply.weights);
+    fit->keeping.weights->epoch = fit->keeping.epochs;
     pl_fit_log_weights(fit, fit->keeping.weights);
     ask_loggers(fit);
 }
@@ -264,8 +265,10 @@ void pl_fit_log_weights(pl_fit_t *fit, pl_weights_t *weights)
     const pl_log_weights_t msg = {.epoch = fit->epochs.completed,
                                   .global_step = fit->global_step,
                                   .weights = &weights->object};
-    if (!pl_is_nobody(fit->asking.logger))
-        pl_call_log_weights(fit, fit->asking.logger, &msg, (pl_how_t){0}, NULL);
+    if (pl_is_nobody(fit->asking.logger) || fit->shown_step == fit->global_step)
+        return;
+    if (pl_call_log_weights(fit, fit->asking.logger, &msg, (pl_how_t){0}, NULL))
+        fit->shown_step = fit->global_step;
 }
 
 void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit))

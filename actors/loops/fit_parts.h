@@ -73,6 +73,7 @@ struct pl_fit {
     void (*reloaded_then)(pl_fit_t *fit);
     char passing[16];                     /* the newest, made for the while: it goes
                                              with the next  [""] */
+    uint64_t shown_step;                  /* whose tensors the loggers have, last */
     bool fruitless;                       /* the newest step was passed over */
     uint64_t rollbacks, in_row;           /* of the run; since the newest checkpoint */
     json_t *pass_over;                    /* [[from, to, rollback], …]: steps that are
@@ -88,7 +89,7 @@ void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error);
 void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
 /* Some will be wished for: memory for them is made ready meanwhile. */
 void pl_fit_keep_prepare(const pl_fit_t *fit);
-/* Copied anyway: for the loggers that show tensors. */
+/* Copied anyway: for the loggers that show tensors, once a step. */
 void pl_fit_log_weights(pl_fit_t *fit, struct pl_weights *weights);
 /* done() comes when nothing is being saved any more. */
 void pl_fit_kept(pl_fit_t *fit, void (*done)(pl_fit_t *fit));

@@ -9,6 +9,7 @@
 
 typedef struct measure {
     pl_stage_t stage;
+    int64_t global_step, epoch;                             /* options: of the weights */
     pl_address_t evaluate;
     pl_asking_t asking;
     json_t *metrics;
@@ -19,6 +20,12 @@ typedef struct measure {
     pl_outcome_t *outcome;
 } measure_t;
 
+static const pl_option_t measure_options[] = {
+    PL_INT(measure_t, global_step, "0", "0..", "optimizer steps that made the weights"),
+    PL_INT(measure_t, epoch, "0", "0..", "epochs"),
+    PL_OPTIONS_END,
+};
+
 static int measure_start(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
@@ -27,6 +34,7 @@ static int measure_start(void *self, pl_call_t *call, const pl_body_t *body,
     m->stage = ((const pl_job_t *)body->start.context)->stage;
     m->evaluate = pl_peer(self, "evaluate");
     m->asking.callback = pl_peer(self, "callback");
+    m->asking.logger = pl_peer(self, "logger");
     m->metrics = json_object();
     if (!m->metrics)
         return pl_no_memory(err);
@@ -57,6 +65,8 @@ static void measure_end(measure_t *m)
     pl_error_t err = {0};
     pl_call_t *call = m->call;
     m->outcome->stopped = m->stopping;
+    m->outcome->global_step = (uint64_t)m->global_step;
+    m->outcome->epoch = (uint32_t)m->epoch;
     m->outcome->seconds = (double)(pl_now() - m->began) / 1e9;
     m->outcome->metrics = pl_metrics_text(m->metrics, &err);
     if (!m->outcome->metrics) {
@@ -77,11 +87,18 @@ static bool measure_failed(measure_t *m, const pl_answer_t *answer)
 
 /* ---- one thing after the other ---- */
 
+static pl_ask_callbacks_t measure_place(const measure_t *m, pl_hook_t point)
+{
+    return (pl_ask_callbacks_t){.point = point,
+                                .epoch = (uint32_t)m->epoch,
+                                .global_step = (uint64_t)m->global_step};
+}
+
 static bool measure_ask(measure_t *m, pl_hook_t point, pl_on_answer_t then,
                         pl_error_t *err)
 {
-    return pl_ask(m, &m->asking, &(pl_ask_callbacks_t){.point = point}, m->metrics,
-                  (pl_how_t){.on_answer = then}, err)
+    pl_ask_callbacks_t msg = measure_place(m, point);
+    return pl_ask(m, &m->asking, &msg, m->metrics, (pl_how_t){.on_answer = then}, err)
            != 0;
 }
 
@@ -91,12 +108,22 @@ static void measure_ended(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (measure_failed(m, answer))
         return;
-    if (pl_ask_log(m, &m->asking, &(pl_ask_callbacks_t){0},
-                   &answer->body->ask_callbacks_reply, m->metrics, &err)
+    const pl_ask_callbacks_t msg = measure_place(m, 0);
+    if (pl_ask_log(m, &m->asking, &msg, &answer->body->ask_callbacks_reply, m->metrics,
+                   &err)
         == PL_OK)
         measure_end(m);
     else
         measure_fail(m, &err);
+}
+
+static bool measure_log(measure_t *m, const char *metrics, pl_error_t *err)
+{
+    const pl_log_metrics_t log = {.epoch = (uint32_t)m->epoch,
+                                  .global_step = (uint64_t)m->global_step,
+                                  .metrics = metrics};
+    return pl_is_nobody(m->asking.logger)
+           || pl_call_log_metrics(m, m->asking.logger, &log, (pl_how_t){0}, err);
 }
 
 /* A part of the data gives no figure that could be compared: a stop leaves none. */
@@ -113,7 +140,9 @@ static void measured(void *self, const pl_answer_t *answer)
     }
     if (measure_failed(m, answer))
         return;
-    if (pl_metrics_merge(m->metrics, answer->body->evaluate_reply.metrics, &err) != PL_OK
+    const char *metrics = answer->body->evaluate_reply.metrics;
+    if (pl_metrics_merge(m->metrics, metrics, &err) != PL_OK
+        || !measure_log(m, metrics, &err)
         || !measure_ask(m,
                         m->stage == PL_TEST ? PL_HOOK_TEST_END : PL_HOOK_VALIDATION_END,
                         measure_ended, &err))
@@ -132,7 +161,9 @@ static void measure_begun(void *self, const pl_answer_t *answer)
         measure_end(m);
         return;
     }
-    pl_evaluate_t msg = {.stage = m->stage};
+    pl_evaluate_t msg = {.stage = m->stage,
+                         .epoch = (uint32_t)m->epoch,
+                         .global_step = (uint64_t)m->global_step};
     m->evaluating = pl_call_evaluate(m, m->evaluate, &msg,
                                      (pl_how_t){.on_answer = measured}, &err);
     if (!m->evaluating)
@@ -197,6 +228,7 @@ const pl_actor_ops_t pl_measure_loop = {
     .name = "measure",
     .help = "one evaluation of given weights: validate, test",
     .size = sizeof(measure_t),
+    .options = measure_options,
     .role = "loop",
     .level = PL_LEVEL_FIT_LOOP,
     .handlers = measure_handlers,

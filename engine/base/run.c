@@ -86,7 +86,7 @@ const pl_option_t pl_trainer_table[] = {
     TRAINER(FLOAT, step_timeout, "60", "(0..",
             "seconds without progress after which a rank counts as stuck"),
     TRAINER(TEXT, run_name, "\"\"", NULL,
-            "name of the run directory, empty for the next number"),
+            "name of a training's run directory, empty for the next number"),
     TRAINER(INT, reload_dataloaders_every_n_epochs, "0", "0..",
             "close the data sets and open them anew after so many epochs, 0 for never"),
     PL_BOOL(pl_trainer_options_t, enable_checkpointing, "true",

@@ -42,6 +42,8 @@ static int measure_done(cli_session_t *session, const pl_result_t *result)
     cli_show_metrics(result, "");
     cli_print("%s in %.1f s\n", strcmp(result->status, "stopped") ? "done" : "stopped",
               result->seconds);
+    if (*result->run_dir)
+        cli_print("logged to %s\n", result->run_dir);
     return CLI_DONE;
 }
 

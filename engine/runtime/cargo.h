@@ -185,6 +185,9 @@ typedef struct pl_weights {
     char *facts;                        /* JSON object: what the data knew */
     char *state;                        /* JSON, the strategy's: what a whole export has
                                            besides tensors  [NULL] */
+    uint64_t global_step;               /* optimizer steps and .. */
+    uint32_t epoch;                     /* .. epochs that made them; 0: unknown, and in an
+                                           export until who asked for it knows */
     pl_floats_t *block[PL_REGIONS];     /* counted: what tensors are lent from  [NULL] */
 } pl_weights_t;
 

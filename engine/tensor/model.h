@@ -33,6 +33,13 @@ typedef struct pl_model {
     bool frozen;
 } pl_model_t;
 
+/* At which factor, or below, what is not finite is not the factor's fault: min_scale, as
+ * halving, say, comes to it. */
+static inline double pl_scaling_lowest(const pl_loss_scaling_t *scaling)
+{
+    return scaling->min_scale * (1 + 1e-6);
+}
+
 /* Whether a step trains the tensor. */
 static inline bool pl_is_trained(const pl_tensor_info_t *tensor, int step)
 {

@@ -2,13 +2,16 @@
  *
  * Behind each operation stands a guard on each of its floating-point results, which ends
  * the replay with an error that names the operation.  A guard keeps everything behind it
- * there, so the first that is told is the first there was. */
+ * there, so the first that is told is the first there was.  Where the loss is scaled an
+ * overflow of gradients is what lowers the factor, and no fault of the model: backward is
+ * looked at only once the factor is at its lowest. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "tensor/graph.h"
+#include "tensor/model.h"
 
 static bool is_watched(const pl_graph_t *g, const pl_op_t *op, int k)
 {
@@ -35,9 +38,18 @@ static pl_op_t guard_of(const pl_op_t *op, int k, bool backward)
     return guard;
 }
 
+static void look_at_lowest(pl_graph_t *g, pl_op_t *guard)
+{
+    const pl_node_t factor = pl_region_view(g, PL_REGION_SCALING, PL_SCALING_FACTOR,
+                                            pl_shape(0));
+    guard->input[guard->input_count++] = factor.id;
+    guard->attr.a = pl_scaling_lowest(g->model->scaling);
+}
+
 int pl_graph_watch(pl_graph_t *g, pl_error_t *err)
 {
     const size_t room = (size_t)g->op_count * (1 + PL_OP_OUTPUTS);
+    const bool scales = g->stage == PL_TRAIN && g->model && g->model->scaling;
     pl_op_t *op = pl_alloc_array(room, sizeof *op);
     bool backward = false;
     int count = 0;
@@ -49,15 +61,20 @@ int pl_graph_watch(pl_graph_t *g, pl_error_t *err)
         for (int k = 0; k < own->output_count; k++)
             g->value[own->output[k]].op = count;
         op[count++] = *own;
-        for (int k = 0; k < own->output_count; k++)
-            if (is_watched(g, own, k))
-                op[count++] = guard_of(own, k, backward);
+        for (int k = 0; k < own->output_count; k++) {
+            if (!is_watched(g, own, k))
+                continue;
+            op[count] = guard_of(own, k, backward);
+            if (backward && scales)
+                look_at_lowest(g, &op[count]);
+            count++;
+        }
     }
     pl_free(g->op);
     g->op = op;
     g->op_count = count;
     g->op_room = (int)room;
-    return PL_OK;
+    return pl_graph_check(g, err);
 }
 
 int pl_guard_fail(const pl_op_t *guard, uint64_t step, pl_error_t *err)

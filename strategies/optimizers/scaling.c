@@ -33,12 +33,12 @@ static pl_node_t larger(pl_graph_t *g, pl_node_t a, double b)
     return pl_neg(g, pl_minimum(g, pl_neg(g, a), pl_scalar(g, -b)));
 }
 
-/* Halving, say, stops at the lowest; not finite even there is an error. */
+/* Not finite even at the lowest is an error. */
 static void guard_lowest(pl_graph_t *g, const pl_loss_scaling_t *s, pl_node_t figure,
                          pl_node_t bad)
 {
-    const double near = s->min_scale * (1 + 1e-6);
-    pl_node_t lowest = pl_sub(g, pl_scalar(g, near), pl_scaling_factor(g));
+    pl_node_t lowest = pl_sub(g, pl_scalar(g, pl_scaling_lowest(s)),
+                              pl_scaling_factor(g));
     pl_node_t fault = where_positive(g, figure, pl_mul(g, bad, lowest));
     pl_emit(g, PL_OP_guard, &fault, 1, NULL, NULL);
 }
