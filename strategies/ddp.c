@@ -29,7 +29,7 @@ static int ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     ddp->replica.meets = &pl_ddp_meets;
     if (pl_is_nobody(pl_peer(self, "accelerator")))
         return pl_fail(err, PL_EINVAL, "the strategy was given no accelerator");
-    int code = pl_instance_of_choice(&instance, "collective", &ddp->collective, "shm",
+    int code = pl_instance_of_choice(&instance, "collective", &ddp->collective, "best",
                                      err);
     if (code != PL_OK)
         return code;

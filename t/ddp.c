@@ -198,6 +198,26 @@ static void predictions_are_complete_and_in_order(void)
     rig_result_free(one);
 }
 
+/* ---- What moves the bytes ---- */
+
+static char taken[80];
+
+static void on_log(pl_log_level_t level, int rank, const char *actor, const char *text,
+                   void *user)
+{
+    (void)level, (void)rank, (void)user;
+    if (!strcmp(actor, "collective.best"))
+        snprintf(taken, sizeof taken, "%s", text);
+}
+
+static void the_best_collective_is_taken_and_told(void)
+{
+    pl_log_hook(on_log, PL_LOG_INFO, NULL);
+    rig_result_free(fit(2, 4, "\"max_steps\": 1", .samples = 8));
+    pl_log_hook(NULL, PL_LOG_INFO, NULL);
+    like(taken, "shm moves what the 2 ranks exchange", "of one machine: \"%s\"", taken);
+}
+
 /* ---- Ends that follow from no step ---- */
 
 static void stop_soon(rig_t *rig, const pl_progress_t *progress)
@@ -371,6 +391,7 @@ int main(void)
     run(state_is_the_mean_of_the_ranks);
     run(the_same_run_twice_gives_the_same_bits);
     run(predictions_are_complete_and_in_order);
+    run(the_best_collective_is_taken_and_told);
     run(a_stop_ends_all_ranks);
     run(a_time_ends_all_ranks);
     run(callbacks_of_rank_zero_decide_for_all);
