@@ -45,6 +45,8 @@ typedef struct pl_replay {
 } pl_replay_t;
 
 typedef struct pl_device_info {
+    int ranks;                                    /* in: that share this machine's
+                                                     processors */
     char model[64];                               /* "AMD EPYC, avx512" */
     int devices;                                  /* how many there are on this machine */
     int threads;                                  /* that compute, of this one */
@@ -61,6 +63,12 @@ typedef struct pl_accelerator_ops {
                                           open */
     /* (Re)allocates a region of n elements of a floating-point type, zeroed. */
     int (*region)(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
+                  pl_error_t *err);
+    /* The same in the host's memory, 64-byte aligned, its elements as read() gives them:
+     * it has what a replay left when that is done, and a replay finds there what the host
+     * has written before it was started.  It stays until the region is another or
+     * close().  [it cannot be one of several ranks] */
+    int (*borrow)(void *self, pl_region_t region, pl_dtype_t dtype, size_t n, void *host,
                   pl_error_t *err);
     /* The host's elements are float64 where the region's are, else float32; they are
      * rounded to what the region can hold. */

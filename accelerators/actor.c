@@ -38,6 +38,7 @@ typedef struct device {
     const pl_accelerator_ops_t *ops;
     pl_device_info_t info;
     pl_dtype_t dtype[PL_REGIONS];
+    pl_lent_t *lent[PL_REGIONS];                 /* counted: what regions lie in [none] */
     bool opened;
     unsigned told;                                  /* emulated formats that were named */
     compiled_t *plan;
@@ -69,6 +70,7 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
     if (code != PL_OK)
         return code;
     device->ops = device->part.ops;
+    device->info.ranks = body->start.ranks ? (int)body->start.ranks : 1;
     device->opened = true;                        /* close() also after a failed open() */
     code = device->ops->open(device->part.self, &device->info, err);
     if (code == PL_OK && device->ops->collect)
@@ -94,11 +96,22 @@ static int device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
     if (region >= PL_REGIONS || !pl_is_float(dtype))
         return pl_fail(err, PL_EINVAL, "there is no region %u of type %u", region,
                        body->allocate.dtype);
-    int code = device->ops->region(device->part.self, region, dtype, body->allocate.count,
-                                   err);
+    pl_lent_t *lent = (pl_lent_t *)body->allocate.memory;
+    void *part = device->part.self;
+    const size_t count = body->allocate.count;
+    if (lent && !device->ops->borrow)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "accelerator \"%s\" has no memory in common with the host, as "
+                       "several ranks need it: train with one",
+                       device->ops->name);
+    int code = lent ? device->ops->borrow(part, region, dtype, count,
+                                          (char *)lent->data + body->allocate.offset, err)
+                    : device->ops->region(part, region, dtype, count, err);
     if (code != PL_OK)
         return code;
     device->dtype[region] = dtype;
+    pl_object_unref(device->lent[region]);
+    device->lent[region] = pl_object_ref(lent);
     return pl_reply_allocate(call, &(pl_allocate_reply_t){0});
 }
 
@@ -380,6 +393,8 @@ static void device_release(void *self)
     if (device->opened)
         device->ops->close(device->part.self);
     pl_instance_release(&device->part);
+    for (int k = 0; k < PL_REGIONS; k++)
+        pl_object_unref(device->lent[k]);
     while (device->spare) {
         running_t *next = device->spare->next;
         running_free(device->spare);

@@ -20,6 +20,7 @@ static const pl_registration_t own_parts[] = {
     {"collective", &pl_best_collective},
     {"collective", &pl_shm_collective},
     {"collective", &pl_tcp_collective},
+    {"strategy", &pl_ddp_strategy},
     {"strategy", &pl_single_strategy},
     {"launcher", &pl_inline_launcher},
     {"dataset", &pl_csv_dataset},

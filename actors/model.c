@@ -83,7 +83,7 @@ static int parts_make(pl_loaded_model_t *m, const char *checkpoint, int threads,
 static int load(pl_loaded_model_t *m, const char *checkpoint, int threads,
                 pl_error_t *err)
 {
-    pl_device_info_t info;
+    pl_device_info_t info = {0};
     m->weights = pl_weights_read(checkpoint, err);
     if (!m->weights)
         return err->code;

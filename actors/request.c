@@ -4,6 +4,8 @@
  * it is known what is to be done, by which parts and where. */
 #include "actors/request.h"
 
+#include <string.h>
+
 #include "actors/connectors/writer.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -18,7 +20,8 @@ const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err)
 
 const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err)
 {
-    const char *name = pl_options_choice(job->options, "trainer.strategy", "single");
+    const char *usual = job->trainer->devices > 1 ? "ddp" : "single",
+               *name = pl_options_choice(job->options, "trainer.strategy", usual);
     return pl_part_find("strategy", name, err);
 }
 
@@ -31,9 +34,10 @@ static int devices_check(const pl_job_t *job, const char *role,
         return PL_OK;
     return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
                            "\"trainer.devices\" is %lld, but %s \"%s\" works with at "
-                           "most %d: lower it or name another \"trainer.%s\"",
+                           "most %d: lower it or name another \"trainer.%s\"%s",
                            (long long)job->trainer->devices, role, part->name,
-                           part->devices_most, role);
+                           part->devices_most, role,
+                           strcmp(role, "strategy") ? "" : ", such as \"ddp\"");
 }
 
 static int parts_check(const pl_job_t *job, pl_error_t *err)
@@ -76,6 +80,29 @@ const char *pl_request_name(const pl_job_t *job)
     return job->stage == PL_TRAIN ? job->trainer->run_name : "";
 }
 
+/* A search, and text that is written on, are one rank's work. */
+static int ranks_check(const pl_job_t *job, pl_error_t *err)
+{
+    const pl_trainer_options_t *trainer = job->trainer;
+    if (trainer->devices <= 1)
+        return PL_OK;
+    if (!strcmp(trainer->nan_policy, "rollback"))
+        return pl_options_fail(err, PL_EINVAL, job->options, "trainer.nan_policy",
+                               "\"trainer.nan_policy\" \"rollback\" works with one "
+                               "device: take \"skip\" or \"stop\"");
+    if (trainer->reload_dataloaders_every_n_epochs)
+        return pl_options_fail(err, PL_EINVAL, job->options,
+                               "trainer.reload_dataloaders_every_n_epochs",
+                               "\"trainer.reload_dataloaders_every_n_epochs\" works with "
+                               "one device: leave it out");
+    if (!job->tuning.num_training && !job->prompt)
+        return PL_OK;
+    return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
+                           "\"trainer.devices\" is %lld, but %s takes one: set it to 1",
+                           (long long)job->trainer->devices,
+                           job->prompt ? "writing on from a prompt" : "a search");
+}
+
 static int name_check(const pl_job_t *job, pl_error_t *err)
 {
     const pl_trainer_options_t *trainer = job->trainer;
@@ -93,6 +120,8 @@ static int name_check(const pl_job_t *job, pl_error_t *err)
 int pl_request_check(const pl_job_t *job, pl_error_t *err)
 {
     int code = parts_check(job, err);
+    if (code == PL_OK)
+        code = ranks_check(job, err);
     return code == PL_OK ? name_check(job, err) : code;
 }
 

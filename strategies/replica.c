@@ -5,11 +5,13 @@
 #include "base/bind.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "base/random.h"
 #include "base/stages.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica_calls.h"
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
+#include "tensor/operators.h"
 #include "tensor/precision.h"
 
 /* ---- describing ---- */
@@ -102,6 +104,29 @@ static pl_graph_t *describe_optimizer(pl_replica_t *r, int step, pl_error_t *err
                               by_value ? 0 : trainer->gradient_clip_val, err);
 }
 
+static void assign_zeros(pl_graph_t *g, int64_t from, pl_shape_t shape)
+{
+    const pl_node_t grads = pl_region_view(g, PL_REGION_GRADS, from, shape);
+    pl_assign(g, grads, pl_broadcast_to(g, pl_scalar(g, 0), shape));
+}
+
+/* Of the parameters that a step trains, and of its loss. */
+static pl_graph_t *describe_empty(const pl_replica_t *r, int step, pl_error_t *err)
+{
+    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
+    if (!g)
+        return NULL;
+    for (int64_t from = 0, to = 0; pl_replica_range(r, step, &from, &to);)
+        assign_zeros(g, from, PL_SHAPE(to - from));
+    assign_zeros(g, r->model->params + 2 * step, pl_shape(0));
+    assign_zeros(g, r->model->params + 2 * step + 1, pl_shape(0));
+    if (pl_graph_check(g, err) == PL_OK
+        && pl_graph_cast(g, r->model->precision, err) == PL_OK)
+        return g;
+    pl_graph_free(g);
+    return NULL;
+}
+
 /* What a guarded step goes back to is kept by each that is not. */
 static pl_graph_t *describe_restore(const pl_replica_t *r, pl_error_t *err)
 {
@@ -163,8 +188,7 @@ static void setup_answered(void *self, const pl_answer_t *answer)
     if (answer->kind == PL_ANSWER_REPLY && r->calls.pending > 1)
         pl_progress_setup(r->calls.waiting, &(pl_setup_progress_t){0});  /* it goes on */
     if (pl_replica_all_ended(&r->calls, answer)) {
-        pl_reply_setup(r->calls.waiting,
-                       &(pl_setup_reply_t){.model = r->told, .does_io = r->does_io});
+        pl_reply_setup(r->calls.waiting, &(pl_setup_reply_t){.model = r->told});
     }
 }
 
@@ -192,8 +216,11 @@ static int call_allocate(pl_replica_t *r, pl_region_t region, int64_t count,
 {
     pl_allocate_t msg = {.region = region,
                          .dtype = pl_region_dtype(r->model->precision, region),
-                         .count = (uint64_t)count};
+                         .count = (uint64_t)count,
+                         .offset = r->lent[region].offset};
     pl_how_t how = {.on_answer = setup_answered};
+    if (r->lent[region].memory)
+        msg.memory = &r->lent[region].memory->object;
     return pl_replica_made_call(&r->calls,
                                 pl_call_allocate(r, r->accelerator, &msg, how, err), err);
 }
@@ -210,8 +237,9 @@ static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
     pl_graph_holder_t *holder = pl_graph_hold(&g, err);
     if (!holder)
         return PL_ENOMEM;
-    static const char *const kinds[] = {
-        [PL_PLAN_OPTIMIZER] = "optimizer", [PL_PLAN_RESTORE] = "restore"};
+    static const char *const kinds[] = {[PL_PLAN_OPTIMIZER] = "optimizer",
+                                        [PL_PLAN_RESTORE] = "restore",
+                                        [PL_PLAN_EMPTY] = "empty"};
     pl_compile_t msg = {.name = plan->kind == PL_PLAN_BATCH ? pl_stages[plan->stage].verb
                                                             : kinds[plan->kind],
                         .graph = &holder->object};
@@ -234,6 +262,18 @@ static int call_write(pl_replica_t *r, pl_region_t region, pl_floats_t *floats,
                                 err);
 }
 
+static uint64_t hash_of(const pl_floats_t *floats)
+{
+    const size_t words = floats->count * (floats->dtype == PL_F64 ? 2 : 1);
+    uint64_t hash = floats->count;
+    for (size_t k = 0; k < words; k++) {
+        uint32_t word;
+        memcpy(&word, floats->data + k, sizeof word);
+        hash = pl_mix(hash, word);
+    }
+    return hash;
+}
+
 static int call_first_values(pl_replica_t *r, pl_region_t region, int64_t count,
                              pl_error_t *err)
 {
@@ -244,6 +284,7 @@ static int call_first_values(pl_replica_t *r, pl_region_t region, int64_t count,
     const bool state = region == PL_REGION_STATE || region == PL_REGION_KEPT;
     pl_model_init(r->model, state ? PL_REGION_STATE : PL_REGION_PARAMS,
                   (uint64_t)r->job->trainer->seed, floats->dtype, floats->data);
+    r->first_hash = pl_mix(r->first_hash, hash_of(floats));
     int code = call_write(r, region, floats, err);
     pl_object_unref(floats);
     return code;
@@ -321,6 +362,7 @@ static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind, 
     if (code != PL_OK)
         return code;
     pl_graph_t *g = kind == PL_PLAN_RESTORE ? describe_restore(r, err)
+                    : kind == PL_PLAN_EMPTY ? describe_empty(r, step, err)
                                             : describe_optimizer(r, step, err);
     graph[r->plan_count - 1] = g;
     return g ? PL_OK : err->code;
@@ -361,6 +403,8 @@ static int graphs_describe(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *err
     pl_model_freeze(r->model);
     for (int k = 0; k < r->steps && code == PL_OK; k++)
         code = graph_add(r, graph, PL_PLAN_OPTIMIZER, k, err);
+    for (int k = 0; k < r->steps && r->meets && code == PL_OK; k++)
+        code = graph_add(r, graph, PL_PLAN_EMPTY, k, err);
     if (code == PL_OK && pl_replica_keeps_state(r))
         code = graph_add(r, graph, PL_PLAN_RESTORE, 0, err);
     if (code == PL_OK)
@@ -368,20 +412,24 @@ static int graphs_describe(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *err
     return code;
 }
 
+static void graphs_drop(pl_replica_t *r)
+{
+    for (int k = 0; k < PL_PLANS_MOST && r->graph; k++)
+        pl_graph_free(r->graph[k]);
+    pl_free(r->graph);
+    r->graph = NULL;
+}
+
 static int setup_calls(pl_replica_t *r, pl_error_t *err)
 {
-    pl_graph_t *graph[PL_PLANS_MOST] = {0};
-    int code = graphs_describe(r, graph, err);
-    if (code == PL_OK)
-        code = calls_regions(r, err);
-    for (int k = 0; k < PL_PLANS_MOST; k++)
-        if (code == PL_OK && graph[k])
-            code = call_compile(r, &r->plan[k], graph[k], &r->calls, compile_answered,
-                                err);
-        else
-            pl_graph_free(graph[k]);
-    if (code == PL_OK)
-        code = figures_check(r, err);
+    int code = calls_regions(r, err);
+    for (int k = 0; k < PL_PLANS_MOST && code == PL_OK; k++) {
+        pl_graph_t *graph = r->graph[k];
+        r->graph[k] = NULL;
+        if (graph)
+            code = call_compile(r, &r->plan[k], graph, &r->calls, compile_answered, err);
+    }
+    graphs_drop(r);
     if (code == PL_OK && !r->imports)
         code = calls_first_values(r, err);
     if (code == PL_OK)
@@ -389,12 +437,40 @@ static int setup_calls(pl_replica_t *r, pl_error_t *err)
     return pl_replica_made_all(&r->calls, code, err);
 }
 
+void pl_replica_prepared(pl_replica_t *r, const pl_error_t *failure)
+{
+    pl_error_t err = failure ? *failure : (pl_error_t){0};
+    pl_call_t *call = r->calls.waiting;
+    if ((failure || setup_calls(r, &err) != PL_OK) && call) {
+        r->calls.waiting = NULL;
+        pl_call_fail(call, &err);
+    }
+}
+
+static int setup_describe(pl_replica_t *r, pl_error_t *err)
+{
+    r->graph = pl_alloc_array(PL_PLANS_MOST, sizeof(pl_graph_t *));
+    if (!r->graph)
+        return pl_no_memory(err);
+    int code = graphs_describe(r, r->graph, err);
+    for (int k = 0; k < r->plan_count && code == PL_OK; k++)
+        code = plan_keep_fetches(&r->plan[k], r->graph[k], err);
+    if (code == PL_OK)
+        code = figures_check(r, err);
+    if (code == PL_OK)
+        code = r->meets ? r->meets->prepare(r, err) : setup_calls(r, err);
+    if (code != PL_OK)
+        graphs_drop(r);
+    return code;
+}
+
 static int recompile(pl_replica_t *r, pl_replica_plan_t *plan, pl_replica_calls_t *calls,
                      pl_on_answer_t on_answer, pl_error_t *err)
 {
     pl_graph_t *g = plan->kind == PL_PLAN_OPTIMIZER
                         ? describe_optimizer(r, plan->step, err)
-                        : describe(r, plan, err);
+                    : plan->kind == PL_PLAN_EMPTY ? describe_empty(r, plan->step, err)
+                                                  : describe(r, plan, err);
     int code = g ? PL_OK : err->code;
     if (code == PL_OK && plan->kind == PL_PLAN_BATCH)
         code = complete(r, plan, g, err);
@@ -473,14 +549,13 @@ int pl_replica_take_layout(pl_replica_t *r, pl_call_t *call, pl_layout_t *layout
 }
 
 int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
-                     bool does_io, pl_error_t *err)
+                     pl_error_t *err)
 {
     if (r->model)
         return pl_fail(err, PL_ESTATE, "the strategy is set up already");
     int code = pl_replica_begin_calls(&r->calls, call, err);
     if (code != PL_OK)
         return code;
-    r->does_io = does_io;
     r->job = pl_object_ref(setup->job);
     r->layout = pl_object_ref(setup->layout);
     r->imports = setup->imports;
@@ -491,7 +566,7 @@ int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
     r->model = pl_model_new(err);
     r->rounds = pl_rounds_new(err);
     code = r->facts && r->model && r->rounds ? parts_bind(r, err) : pl_no_memory(err);
-    return code == PL_OK ? setup_calls(r, err) : code;
+    return code == PL_OK ? setup_describe(r, err) : code;
 }
 
 void pl_replica_release(pl_replica_t *r)
@@ -505,8 +580,11 @@ void pl_replica_release(pl_replica_t *r)
     pl_instance_release(&r->module);
     pl_instance_release(&r->precision);
     pl_instance_release(&r->averaging);
-    for (int k = 0; k < PL_REGIONS; k++)
+    graphs_drop(r);
+    for (int k = 0; k < PL_REGIONS; k++) {
         pl_object_unref(r->read[k]);
+        pl_object_unref(r->lent[k].memory);
+    }
     pl_free(r->facts);
     pl_free(r->told);
     pl_object_unref(r->layout);

@@ -23,6 +23,7 @@ typedef enum pl_plan_kind {
     PL_PLAN_BATCH,
     PL_PLAN_OPTIMIZER,
     PL_PLAN_RESTORE,                      /* state as the newest optimizer step left it */
+    PL_PLAN_EMPTY,                        /* what a batch without samples gives: zeros */
 } pl_plan_kind_t;
 
 typedef struct pl_replica_plan {
@@ -54,38 +55,82 @@ typedef struct pl_replica_calls {
     pl_error_t failure;
 } pl_replica_calls_t;
 
-typedef struct pl_replica {
-    pl_job_t *job;                                          /* counted */
-    pl_layout_t *layout;                                    /* counted */
-    double nominal;                         /* samples that gradients are scaled by */
+typedef struct pl_replica pl_replica_t;
+
+/* A batch that is being evaluated. */
+typedef struct pl_forward {
+    struct pl_forward *next, **from;                        /* what points to it */
+    pl_call_t *call;
+    const pl_replica_plan_t *plan;
+    int64_t samples;
+    bool done;                                      /* what follows is there: */
+    double *figures;                                /* [figure_count]; of several ranks */
+    size_t figure_count;
+    pl_outputs_t *outputs;                                  /* counted  [none] */
+    pl_error_t failure;                                     /* instead of all that */
+} pl_forward_t;
+
+/* What a rank has of an optimizer step of one of the module's steps. */
+typedef struct pl_replica_sums {
+    int step;                                               /* of the module's steps */
+    bool has_samples;
+    double *figures;                                        /* [figure_count] */
+    size_t figure_count;
+} pl_replica_sums_t;
+
+/* What a strategy of several ranks does where they meet.  All ranks come to the same
+ * meetings in the same order. */
+typedef struct pl_replica_meets {
+    /* The graphs are described.  Sets r->lent, then pl_replica_prepared(). */
+    int (*prepare)(pl_replica_t *r, pl_error_t *err);
+    /* The gradients of a step are there, in r->lent: adds up theirs and the figures of
+     * all ranks, in place, then pl_replica_reduced().  Nothing else runs there. */
+    int (*reduce)(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
+    /* A batch is evaluated: called when that begins, and again when it is done.  Gathers
+     * in the order of the first calls, then pl_replica_gathered(). */
+    int (*gather)(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
+} pl_replica_meets_t;
+
+struct pl_replica {
+    pl_job_t *job;                              /* counted */
+    pl_layout_t *layout;                        /* counted */
+    double nominal;                             /* samples that gradients are scaled by */
     char *facts;
     pl_address_t accelerator;
+    const pl_replica_meets_t *meets;                        /* [there is one rank] */
+    uint32_t rank, ranks;                                   /* ranks 0: one */
+    struct {
+        pl_lent_t *memory;            /* counted */
+        uint64_t offset;              /* bytes */
+    } lent[PL_REGIONS];               /* regions that the host shares  [none] */
+    char blamed[96];                  /* who gave what was not finite: "rank 1: "  [""] */
+    struct pl_graph **graph;          /* [PL_PLANS_MOST], until compiled */
+    uint64_t first_hash;              /* of the values it begins with */
     pl_instance_t precision, module;
     pl_instance_t averaging;                                /* [none] */
     pl_replica_step_t step[PL_STEPS];
     int steps;                                              /* 0 when it does not train */
-    bool does_io, accumulates, imports, validates_average;
+    bool accumulates, imports, validates_average;
     struct pl_model *model;
     char *told;                           /* of it, in the reply to setup: messages.def */
     pl_replica_plan_t plan[PL_PLANS_MOST];
     int plan_count;
-    uint32_t plans_hash;                   /* of the graphs that training needs */
+    uint32_t plans_hash;                           /* of the graphs that training needs */
 
     struct pl_rounds *rounds;              /* training steps under way: replica_train.c */
-    struct pl_forward *forward;            /* batches being evaluated: replica_steps.c */
+    pl_forward_t *forward;                 /* batches being evaluated: replica_steps.c */
 
     pl_replica_calls_t calls;                       /* of setup, an export or an import */
     pl_replica_calls_t freezing;
     bool exports_whole;                                  /* the export under way */
     bool freezes_again;                                  /* once more when that is done */
     pl_floats_t *read[PL_REGIONS];                       /* being exported */
-} pl_replica_t;
+};
 
 /* Describes and compiles all that the job's stage needs and writes the first weights;
- * answers `call` (setup) when all is there.  does_io: whether this rank writes files, as
- * the strategy has it. */
+ * answers `call` (setup) when all is there. */
 PL_API int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
-                            bool does_io, pl_error_t *err);
+                            pl_error_t *err);
 /* Answer prepare_export, export_weights and import_weights; whole: with the optimizer's
  * tensors. */
 PL_API int pl_replica_prepare_export(pl_replica_t *r, pl_call_t *call, pl_error_t *err);
@@ -94,6 +139,22 @@ PL_API int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole,
 PL_API int pl_replica_import(pl_replica_t *r, pl_call_t *call, pl_weights_t *weights,
                              bool whole, pl_error_t *err);
 PL_API void pl_replica_release(pl_replica_t *r);
+
+/* ---- What meetings end with ---- */
+
+PL_API void pl_replica_prepared(pl_replica_t *r, const pl_error_t *failure);
+/* halt: as in the reply to train_batch. */
+PL_API void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt);
+PL_API void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
+                                const pl_error_t *failure, bool halt);
+
+/* Elements of the gradients' region, its type, and how many numbers the figures of a step
+ * are, or of a stage that is only measured: at most. */
+PL_API int64_t pl_replica_gradients(const pl_replica_t *r, pl_dtype_t *dtype);
+PL_API size_t pl_replica_figures_most(const pl_replica_t *r);
+/* Neighbouring gradients of one of the module's steps, from element *to on; false: no
+ * more. */
+PL_API bool pl_replica_range(const pl_replica_t *r, int step, int64_t *from, int64_t *to);
 
 /* ---- What a strategy is called for; each answers the call, later or now ---- */
 

@@ -8,6 +8,7 @@
 #include "base/run.h"
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
+#include "tensor/precision.h"
 
 /* ---- plans ---- */
 
@@ -92,43 +93,81 @@ static void outputs_filled(const pl_replica_plan_t *plan, pl_outputs_t *outputs)
 
 /* ---- a forward pass ---- */
 
-/* A batch that is being evaluated; one that nobody answers any more goes with the
- * replica. */
-typedef struct pl_forward {
-    struct pl_forward *next, **from;                        /* what points to it */
-    pl_call_t *call;
-    const pl_replica_plan_t *plan;
-    pl_outputs_t *outputs;                                  /* counted  [none] */
-} forward_t;
-
-static void forward_free(forward_t *forward)
+/* One that nobody answers any more goes with the replica. */
+static void forward_free(pl_forward_t *forward)
 {
     *forward->from = forward->next;
     if (forward->next)
         forward->next->from = forward->from;
     pl_object_unref(forward->outputs);
+    pl_free(forward->figures);
     pl_free(forward);
+}
+
+static void forward_reply(pl_forward_t *forward, pl_bytes_t figures, bool halt)
+{
+    pl_evaluate_batch_reply_t reply = {.halt = halt,
+                                       .figures = figures,
+                                       .outputs = forward->outputs
+                                                      ? &forward->outputs->object
+                                                      : NULL,
+                                       .samples = (uint32_t)forward->samples};
+    pl_reply_evaluate_batch(forward->call, &reply);
+    forward_free(forward);
+}
+
+void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
+                         const pl_error_t *failure, bool halt)
+{
+    (void)r;
+    const pl_bytes_t figures = {forward->figures,
+                                forward->figure_count * sizeof *forward->figures};
+    if (!failure) {
+        forward_reply(forward, figures, halt);
+        return;
+    }
+    pl_call_fail(forward->call, failure);
+    forward_free(forward);
+}
+
+/* It is there, as this rank has it. */
+static void forward_gather(pl_replica_t *r, pl_forward_t *forward, pl_bytes_t figures)
+{
+    pl_error_t err = {0};
+    if (figures.size)
+        memcpy(forward->figures, figures.data, figures.size);
+    forward->done = true;
+    if (r->meets->gather(r, forward, &err) != PL_OK)
+        pl_replica_gathered(r, forward, &err, false);
+}
+
+/* The ranks meet over it all the same: what comes behind it waits for that. */
+static void forward_fail(pl_replica_t *r, pl_forward_t *forward, const pl_error_t *error)
+{
+    pl_error_t err = {0};
+    forward->failure = *error;
+    forward->done = true;
+    if (!r->meets || r->meets->gather(r, forward, &err) != PL_OK)
+        pl_replica_gathered(r, forward, error, false);
 }
 
 static void forward_answered(void *self, const pl_answer_t *answer)
 {
-    (void)self;
-    forward_t *forward = answer->context;
-    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
-        return;
+    pl_replica_t *r = self;
+    pl_forward_t *forward = answer->context;
     if (answer->kind == PL_ANSWER_ERROR) {
-        pl_call_fail(forward->call, answer->error);
-    } else {
+        forward_fail(r, forward, answer->error);
+    } else if (answer->kind == PL_ANSWER_REPLY) {
+        const pl_bytes_t figures = answer->body->replay_plan_reply.figures;
         outputs_filled(forward->plan, forward->outputs);
-        pl_evaluate_batch_reply_t reply = {
-            .figures = answer->body->replay_plan_reply.figures,
-            .outputs = forward->outputs ? &forward->outputs->object : NULL};
-        pl_reply_evaluate_batch(forward->call, &reply);
+        if (r->meets)
+            forward_gather(r, forward, figures);
+        else
+            forward_reply(forward, figures, false);
     }
-    forward_free(forward);
 }
 
-static int forward_send(pl_replica_t *r, forward_t *forward,
+static int forward_send(pl_replica_t *r, pl_forward_t *forward,
                         const pl_evaluate_batch_t *msg, pl_error_t *err)
 {
     bool failed = false;
@@ -147,25 +186,72 @@ static int forward_send(pl_replica_t *r, forward_t *forward,
                : err->code;
 }
 
+/* Ranks gather in the order in which batches came, whenever they are done. */
+static int forward_expect(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
+{
+    forward->figure_count = pl_replica_figures(forward->plan);
+    forward->figures = pl_alloc_array(forward->figure_count + 1, sizeof(double));
+    return forward->figures ? r->meets->gather(r, forward, err) : pl_no_memory(err);
+}
+
+static const pl_replica_plan_t *forward_plan(const pl_replica_t *r, pl_stage_t stage,
+                                             const pl_batch_t *batch, pl_error_t *err)
+{
+    const pl_replica_plan_t like = {.stage = stage,
+                                    .size = {batch->count, batch->length}};
+    for (int k = 0; k < r->plan_count && r->meets && !batch->count; k++)
+        if (r->plan[k].kind == PL_PLAN_BATCH && r->plan[k].stage == stage)
+            return &r->plan[k];                            /* all have the same figures */
+    return pl_replica_plan(r, &like, err);
+}
+
 int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batch_t *msg,
                         pl_error_t *err)
 {
     const pl_batch_t *batch = (const pl_batch_t *)msg->batch;
-    const pl_replica_plan_t like = {.stage = (pl_stage_t)msg->stage,
-                                    .size = {batch->count, batch->length}};
-    const pl_replica_plan_t *plan = pl_replica_plan(r, &like, err);
-    forward_t *forward = plan ? pl_alloc(sizeof *forward) : NULL;
+    const pl_replica_plan_t *plan = forward_plan(r, (pl_stage_t)msg->stage, batch, err);
+    pl_forward_t *forward = plan ? pl_alloc(sizeof *forward) : NULL;
     if (!forward)
         return plan ? pl_no_memory(err) : err->code;
-    *forward =
-        (forward_t){.next = r->forward, .from = &r->forward, .call = call, .plan = plan};
+    *forward = (pl_forward_t){.next = r->forward,
+                              .from = &r->forward,
+                              .call = call,
+                              .plan = plan,
+                              .samples = batch->count};
     if (r->forward)
         r->forward->from = &forward->next;
     r->forward = forward;
-    int code = forward_send(r, forward, msg, err);
-    if (code != PL_OK)
+    int code = r->meets ? forward_expect(r, forward, err) : PL_OK;
+    if (code != PL_OK) {
         forward_free(forward);
-    return code;
+        return code;
+    }
+    if (r->meets && !batch->count)
+        forward_gather(r, forward, (pl_bytes_t){0});
+    else if (forward_send(r, forward, msg, err) != PL_OK)
+        forward_fail(r, forward, err);
+    return PL_OK;
+}
+
+size_t pl_replica_figures_most(const pl_replica_t *r)
+{
+    size_t most = 0;
+    for (int k = 0; k < r->plan_count; k++) {
+        const size_t numbers = pl_replica_figures(&r->plan[k]);
+        most = numbers > most ? numbers : most;
+    }
+    return most;
+}
+
+int64_t pl_replica_gradients(const pl_replica_t *r, pl_dtype_t *dtype)
+{
+    *dtype = pl_region_dtype(r->model->precision, PL_REGION_GRADS);
+    return pl_replica_region_count(r, PL_REGION_GRADS);
+}
+
+bool pl_replica_range(const pl_replica_t *r, int step, int64_t *from, int64_t *to)
+{
+    return pl_trained_range(r->model, step, from, to);
 }
 
 void pl_replica_drop_forwards(pl_replica_t *r)

@@ -18,7 +18,14 @@ static int single_start(void *self, pl_call_t *call, const pl_body_t *body,
 static int single_setup(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
-    return pl_replica_setup(self, call, &body->setup, true, err);
+    return pl_replica_setup(self, call, &body->setup, err);
+}
+
+static int single_role(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    (void)self, (void)body, (void)err;
+    return pl_reply_role(call, &(pl_role_reply_t){.does_io = true});
 }
 
 static int single_process_dataloader(void *self, pl_call_t *call, const pl_body_t *body,
@@ -95,6 +102,7 @@ static void single_release(void *self)
 static const pl_handler_t single_handlers[] = {
     PL_ON(start, single_start),
     PL_ON(setup, single_setup),
+    PL_ON(role, single_role),
     PL_ON(process_dataloader, single_process_dataloader),
     PL_ON(figure_names, single_figure_names),
     PL_ON(train_batch, single_train_batch),

@@ -1,6 +1,6 @@
 /* strategies.h - the strategies that are built in
  *
- * A strategy is an actor of level STRATEGY: it takes setup, process_dataloader,
+ * A strategy is an actor of level STRATEGY: it takes role, process_dataloader, setup,
  * figure_names, train_batch, evaluate_batch, freeze, prepare_export, export_weights and
  * import_weights, and is given the address of an "accelerator".  Registered by name like
  * a user's own. */
@@ -9,6 +9,6 @@
 
 #include "runtime/actor.h"
 
-extern const pl_actor_ops_t pl_single_strategy;
+extern const pl_actor_ops_t pl_ddp_strategy, pl_single_strategy;
 
 #endif

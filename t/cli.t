@@ -264,7 +264,7 @@ a_malformed_run_file_is_refused_with_its_place() {
 }
 
 what_cannot_run_is_refused_before_it_starts() {
-    printf '{\n  "module": {"name": "mlp", "classes": 3},\n  "optimizer": "sgd",\n  "trainer": {"devices": 2}\n}\n' >bad.json
+    printf '{\n  "module": {"name": "mlp", "classes": 3},\n  "optimizer": "sgd",\n  "trainer": {"devices": 2, "strategy": "single"}\n}\n' >bad.json
     local csv=(--set data.name=csv --set data.path=points.csv)
     refused 2 '^paceline: bad.json: the run names no data: give "data"' fit bad.json
     refused 2 '^paceline: bad.json:4:26: "trainer.devices" is 2, but strategy "single" works with at most 1' \
@@ -755,7 +755,7 @@ json_numbers_read_back_as_they_were() {
 list_names_parts_and_their_options() {
     try "$paceline" list
     like "$out" '^modules +cnn, gan, gpt, mlp, swish$' "the modules of the build tree"
-    like "$out" '^strategies +single' "and all other roles"
+    like "$out" '^strategies +ddp, single' "and all other roles"
     try "$paceline" list module
     like "$out" '^ +hidden +units of each hidden layer' "options with help"
     like "$out" '\(1\.\., default \[128\]\)' "range and default"

@@ -27,9 +27,15 @@ static void start(const char *section)
     pl_object_unref(job);
 }
 
+static asked_t *open_part(pl_stage_t stage, uint32_t part, uint32_t parts)
+{
+    const pl_open_data_t fields = {.stage = stage, .part = part, .parts = parts};
+    return queen_call(data, PL_MESSAGE_open_data, &fields);
+}
+
 static asked_t *open_data(pl_stage_t stage)
 {
-    return queen_call(data, PL_MESSAGE_open_data, &(pl_open_data_t){.stage = stage});
+    return open_part(stage, 0, 1);
 }
 
 /* Starts, opens for a fit and leaves the layout with the caller. */
@@ -43,19 +49,10 @@ static pl_layout_t start_open(const char *section)
     return layout;
 }
 
-static asked_t *begin_part(pl_stage_t stage, uint32_t epoch, uint32_t part,
-                           uint32_t parts)
-{
-    const pl_begin_t fields = {.stage = stage,
-                               .epoch = epoch,
-                               .part = part,
-                               .parts = parts};
-    return queen_call(data, PL_MESSAGE_begin, &fields);
-}
-
 static asked_t *begin(pl_stage_t stage, uint32_t epoch)
 {
-    return begin_part(stage, epoch, 0, 1);
+    const pl_begin_t fields = {.stage = stage, .epoch = epoch};
+    return queen_call(data, PL_MESSAGE_begin, &fields);
 }
 
 static asked_t *fetch(pl_stage_t stage)
@@ -220,31 +217,79 @@ static void the_last_batch_is_smaller(void)
     queen_close();
 }
 
+/* A pass over one part of the samples, and what the layout said of its batches. */
+static pass_t *pass_of_part(const char *section, uint32_t part, uint32_t parts,
+                            pl_layout_t *layout)
+{
+    start(section);
+    *layout = *(pl_layout_t *)open_part(PL_TRAIN, part, parts)->object;
+    pass_t *pass = pass_of(PL_TRAIN, 3);
+    queen_close();
+    return pass;
+}
+
+/* Every sample in one part, as many batches in each, their sizes among those told. */
+static void parts_check(const char *section, uint32_t parts, int samples)
+{
+    pass_t *all = calloc(1, sizeof *all);
+    bool told = true, alike = true;
+    for (uint32_t part = 0; part < parts; part++) {
+        pl_layout_t layout;
+        pass_t *pass = pass_of_part(section, part, parts, &layout);
+        alike &= pass->batches == all->batches || part == 0;
+        all->batches = pass->batches;
+        for (int k = 0; k < pass->batches; k++) {
+            bool found = pass->size[k] == 0;
+            for (int s = 0; s < layout.stage[PL_TRAIN].size_count; s++)
+                found |= layout.stage[PL_TRAIN].size[s].count == pass->size[k];
+            told &= found && pass->size[k] <= layout.stage[PL_TRAIN].batch_size;
+        }
+        memcpy(all->x + all->samples, pass->x, sizeof *all->x * (size_t)pass->samples);
+        all->samples += pass->samples;
+        free(pass);
+    }
+    ok(all->samples == samples && times_each(all, NULL, samples) == 1,
+       "%d samples in %u parts: each is in one", samples, parts);
+    ok(alike, "all have %d batches", all->batches);
+    ok(told, "of sizes that were told before");
+    free(all);
+}
+
 static void parts_share_the_samples(void)
 {
-    start_open("{\"name\": \"numbers\", \"samples\": 10, \"batch_size\": 2}");
-    is_int(begin_part(PL_TRAIN, 0, 0, 3)->body.begin_reply.batches, 2, "4 samples");
-    pass_t *a = pass_rest(PL_TRAIN);
-    is_int(begin_part(PL_TRAIN, 0, 1, 3)->body.begin_reply.batches, 2, "3 samples");
-    pass_t *b = pass_rest(PL_TRAIN);
-    begin_part(PL_TRAIN, 0, 2, 3);
-    pass_t *c = pass_rest(PL_TRAIN);
-    memcpy(b->x + b->samples, c->x, sizeof *c->x * (size_t)c->samples);
-    b->samples += c->samples;
-    is_int(times_each(a, b, 10), 1, "each sample is in one part");
-    is_int(begin_part(PL_TRAIN, 0, 11, 12)->body.begin_reply.batches, 0,
-           "a part may be empty");
-    is_int(begin_part(PL_TRAIN, 0, 3, 3)->error.code, PL_EINVAL, "or not there");
-    free(a), free(b), free(c);
+    parts_check("{\"name\": \"numbers\", \"samples\": 10, \"batch_size\": 2}", 3, 10);
+    parts_check("{\"name\": \"numbers\", \"samples\": 13, \"batch_size\": 3}", 4, 13);
+    parts_check("{\"name\": \"numbers\", \"samples\": 2, \"batch_size\": 4}", 4, 2);
+    start("{\"name\": \"numbers\", \"samples\": 10, \"batch_size\": 2}");
+    is_int(open_part(PL_TRAIN, 3, 3)->error.code, PL_EINVAL, "there is no part 3 of 3");
     queen_close();
+}
+
+/* What one rank takes for a batch of b, n ranks take for one of b/n each. */
+static void parts_of_a_batch_make_the_whole_one(void)
+{
+    pl_layout_t layout;
+    pass_t *whole = pass_of_part("{\"name\": \"numbers\", \"samples\": 20, "
+                                 "\"batch_size\": 4}",
+                                 0, 1, &layout);
+    pass_t *half[2];
+    for (uint32_t part = 0; part < 2; part++)
+        half[part] = pass_of_part("{\"name\": \"numbers\", \"samples\": 20, "
+                                  "\"batch_size\": 2}",
+                                  part, 2, &layout);
+    bool same = true;
+    for (int k = 0; k < 20; k++)
+        same &= whole->x[k] == half[k % 2]->x[k / 2];
+    ok(same, "sample by sample");
+    free(whole), free(half[0]), free(half[1]);
 }
 
 static void a_pass_begins_where_it_is_told(void)
 {
     start_open("{\"name\": \"numbers\", \"samples\": 10, \"batch_size\": 3}");
     pass_t *whole = pass_of(PL_TRAIN, 1), *rest = calloc(1, sizeof *rest);
-    const pl_begin_t later = {.stage = PL_TRAIN, .epoch = 1, .parts = 1, .first = 2},
-                     past = {.stage = PL_TRAIN, .epoch = 1, .parts = 1, .first = 9};
+    const pl_begin_t later = {.stage = PL_TRAIN, .epoch = 1, .first = 2},
+                     past = {.stage = PL_TRAIN, .epoch = 1, .first = 9};
     is_int(queen_call(data, PL_MESSAGE_begin, &later)->body.begin_reply.batches, 4,
            "of 4 batches two are passed over");
     for (asked_t *fetched; (fetched = fetch(PL_TRAIN))->object;)
@@ -344,7 +389,7 @@ static void facts_come_with_the_layout(void)
 
 static asked_t *open_knowing(pl_stage_t stage)
 {
-    return queen_call(data, PL_MESSAGE_open_data, &(pl_open_data_t){stage, KNOWN});
+    return queen_call(data, PL_MESSAGE_open_data, &(pl_open_data_t){stage, 0, 1, KNOWN});
 }
 
 static void data_is_told_what_the_training_data_was(void)
@@ -489,7 +534,7 @@ static bool were_read(int batches)
 
 static void the_next_epoch_is_read_ahead(void)
 {
-    pl_begin_t first = {.stage = PL_TRAIN, .parts = 1, .again = true};
+    pl_begin_t first = {.stage = PL_TRAIN, .again = true};
     start_open("{\"name\": \"numbers\", \"samples\": 100, \"batch_size\": 5, "
                "\"prefetch\": 4}");
     pass_t *whole = pass_of(PL_TRAIN, 1), *other = pass_of(PL_TRAIN, 3);
@@ -664,6 +709,7 @@ int main(void)
     run(an_order_that_is_not_shuffled_is_that_of_the_data);
     run(the_last_batch_is_smaller);
     run(parts_share_the_samples);
+    run(parts_of_a_batch_make_the_whole_one);
     run(a_pass_begins_where_it_is_told);
     run(a_split_is_disjoint_and_complete);
     run(ordered_data_is_split_by_itself);

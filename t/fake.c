@@ -53,8 +53,9 @@ typedef struct fake {
     int timer;
     int64_t busy_until;
     double *region[PL_REGIONS];
-    bool halted;                                            /* see pl_replay_t */
-    size_t count[PL_REGIONS];                               /* elements */
+    void *host[PL_REGIONS];                                /* what is the region  [own] */
+    bool halted;                                           /* see pl_replay_t */
+    size_t count[PL_REGIONS];                              /* elements */
     pl_dtype_t dtype[PL_REGIONS];
     uint64_t writes, reads, compiles;
     struct {
@@ -90,6 +91,31 @@ static void region_drop(fake_t *fake, int r)
     if (fake->region[r])
         munmap(fake->region[r], bytes_of(fake->count[r]));
     fake->region[r] = NULL;
+    fake->host[r] = NULL;
+}
+
+/* As the host has a region's elements. */
+static pl_dtype_t host_dtype(const fake_t *fake, pl_region_t region)
+{
+    return fake->dtype[region] == PL_F64 ? PL_F64 : PL_F32;
+}
+
+/* Of regions that are the host's: what it has written comes in, what was computed goes
+ * out. */
+static void host_load(const fake_t *fake)
+{
+    for (int r = 0; r < PL_REGIONS; r++)
+        if (fake->host[r])
+            pl_reference_load(host_dtype(fake, (pl_region_t)r), fake->host[r],
+                              (int64_t)fake->count[r], fake->region[r]);
+}
+
+static void host_store(const fake_t *fake)
+{
+    for (int r = 0; r < PL_REGIONS; r++)
+        if (fake->host[r])
+            pl_reference_store(host_dtype(fake, (pl_region_t)r), fake->region[r],
+                               (int64_t)fake->count[r], fake->host[r]);
 }
 
 /* ---- Hanging ---- */
@@ -223,7 +249,9 @@ static void flight_compute(fake_t *fake, flight_t *flight)
     if (flight->replay->guarded)
         return;
     memory_show(fake, PROT_READ | PROT_WRITE);
+    host_load(fake);
     replay_compute(fake, flight, &flight->error);
+    host_store(fake);
     memory_show(fake, PROT_NONE);
     fake->halted |= flight->replay->halts
                     && (flight->replay->guarded || flight->error.code != PL_OK);
@@ -371,6 +399,15 @@ static int fake_region(void *self, pl_region_t region, pl_dtype_t dtype, size_t 
     return PL_OK;
 }
 
+static int fake_borrow(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
+                       void *host, pl_error_t *err)
+{
+    int code = fake_region(self, region, dtype, n, err);
+    if (code == PL_OK)
+        ((fake_t *)self)->host[region] = host;
+    return code;
+}
+
 static int range_check(const fake_t *fake, pl_region_t region, size_t offset, size_t n,
                        pl_error_t *err)
 {
@@ -380,12 +417,6 @@ static int range_check(const fake_t *fake, pl_region_t region, size_t offset, si
         return pl_fail(err, PL_EINVAL, "region %d has %zu elements", region,
                        fake->count[region]);
     return PL_OK;
-}
-
-/* As the host has a region's elements. */
-static pl_dtype_t host_dtype(const fake_t *fake, pl_region_t region)
-{
-    return fake->dtype[region] == PL_F64 ? PL_F64 : PL_F32;
 }
 
 static int fake_write(void *self, pl_region_t region, size_t offset, const void *host,
@@ -402,6 +433,7 @@ static int fake_write(void *self, pl_region_t region, size_t offset, const void 
     pl_reference_load(host_dtype(fake, region), host, (int64_t)n,
                       fake->region[region] + offset);
     pl_reference_round(fake->dtype[region], fake->region[region] + offset, (int64_t)n);
+    host_store(fake);
     memory_show(fake, PROT_NONE);
     return PL_OK;
 }
@@ -416,7 +448,8 @@ static int fake_read(void *self, pl_region_t region, size_t offset, void *host, 
     if (code != PL_OK)
         return code;
     catch_up(fake);
-    memory_show(fake, PROT_READ);
+    memory_show(fake, PROT_READ | PROT_WRITE);
+    host_load(fake);
     pl_reference_store(host_dtype(fake, region), fake->region[region] + offset,
                        (int64_t)n, host);
     memory_show(fake, PROT_NONE);
@@ -544,6 +577,7 @@ const pl_accelerator_ops_t fake_accelerator = {
     .open = fake_open,
     .close = fake_close,
     .region = fake_region,
+    .borrow = fake_borrow,
     .write = fake_write,
     .read = fake_read,
     .compile = fake_compile,

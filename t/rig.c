@@ -424,6 +424,11 @@ bool rig_begin(rig_t *rig)
     return begun(rig, pl_trainer_fit(rig->trainer, on_done, rig, &rig_error));
 }
 
+bool rig_begin_again(rig_t *rig, const char *from)
+{
+    return begun(rig, pl_trainer_resume(rig->trainer, from, on_done, rig, &rig_error));
+}
+
 bool rig_begin_prediction(rig_t *rig, const pl_prediction_t *what)
 {
     return begun(rig, pl_trainer_predict(rig->trainer, what, on_done, rig, &rig_error));

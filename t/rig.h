@@ -75,6 +75,8 @@ void *rig_user(rig_t *rig);
 
 /* Begins a fit; true when it was taken, else the error is in rig_error. */
 bool rig_begin(rig_t *rig);
+/* From a checkpoint or a run directory. */
+bool rig_begin_again(rig_t *rig, const char *from);
 bool rig_begin_prediction(rig_t *rig, const pl_prediction_t *what);
 /* Turns the event loop until the run's on_done; lives until the next run of this rig. */
 const rig_result_t *rig_wait(rig_t *rig);

@@ -263,10 +263,11 @@ static void unbegun_with(int code, const char *pattern, const rig_spec_t *spec)
 
 static void what_does_not_go_together_is_refused_before_anything_starts(void)
 {
-    unbegun(PL_EINVAL, "rig:1:.*trainer.devices\" is 2, but strategy \"single\" .* 1",
-            .trainer = "\"devices\": 2");
-    unbegun(PL_EINVAL, "launcher \"inline\" works with at most 1",
-            .trainer = "\"devices\": 2, \"strategy\": \"crowd\"");
+    unbegun(PL_EINVAL,
+            "rig:1:.*trainer.devices\" is 2, but strategy \"single\" .* 1.*ddp",
+            .trainer = "\"devices\": 2, \"strategy\": \"single\"");
+    unbegun(PL_EINVAL, "launcher \"inline\" works with at most 256",
+            .trainer = "\"devices\": 257, \"strategy\": \"crowd\"");
     unbegun(PL_ENOTFOUND, "give \"module\"", .module = "null");
     unbegun(PL_ENOTFOUND, "give \"optimizer\"", .optimizer = "null");
     unbegun(PL_ENOTFOUND, "give \"data\"", .dataset = "null");

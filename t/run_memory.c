@@ -9,9 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "rig.h"
 #include "scarce.h"
 #include "tap.h"
+
+static const int64_t LONGEST = 20 * PL_SECOND;
 
 typedef struct tally {
     int runs, wrong;
@@ -79,6 +82,7 @@ static bool try(tally_t *tally, int n, const rig_spec_t *spec)
 {
     const pl_error_t none = {0};
     long before = scarce_live();
+    const int64_t began = pl_now();
     scarce_fail(n);
     rig_t *rig = rig_make(spec);
     if (!rig)
@@ -91,6 +95,8 @@ static bool try(tally_t *tally, int n, const rig_spec_t *spec)
         complain(tally, n, "a result that lacks something", &none);
     bool failed = scarce_failed();
     scarce_fail(0);
+    if (pl_now() - began > LONGEST)
+        complain(tally, n, "it took too long", rig ? &rig_wait(rig)->error : &none);
     if (rig && rig_begun(rig) && !all_are_kept(rig_wait(rig)))
         complain(tally, n, "a checkpoint that lacks something", &none);
     if (rig && (!begin(rig) || strcmp(rig_wait(rig)->status, "ok")))
@@ -142,6 +148,14 @@ static void memory_may_run_out_on_the_cpu(void)
                                   .data = "\"batch_size\": 16, \"val_split\": 0.2"});
 }
 
+/* Whoever is left waits for nobody: a run that failed has ended long before the time that
+ * a step may take. */
+static void memory_may_run_out_on_one_of_several_ranks(void)
+{
+    survives("2 ranks", &(rig_spec_t){.data = "\"batch_size\": 8, \"val_split\": 0.2",
+                                      .trainer = "\"devices\": 2, \"max_steps\": 2"});
+}
+
 static void memory_may_run_out_in_a_prediction(void)
 {
     rig_t *rig = rig_new(.trainer = "\"max_steps\": 3");
@@ -158,6 +172,7 @@ int main(void)
     rig_init(NULL);
     run(memory_may_run_out_on_a_device_of_ones_own);
     run(memory_may_run_out_on_the_cpu);
+    run(memory_may_run_out_on_one_of_several_ranks);
     run(memory_may_run_out_in_a_prediction);
     return tap_done();
 }

@@ -106,7 +106,7 @@ static void describe(const pl_cpu_t *cpu, pl_device_info_t *info)
     char name[40];
     struct sysinfo system;
     processor_name(name, sizeof name);
-    memset(info, 0, sizeof *info);
+    *info = (pl_device_info_t){.ranks = info->ranks};
     snprintf(info->model, sizeof info->model, "%s, %s", name, cpu->kernels->name);
     info->devices = 1;
     info->threads = cpu->thread_count;
@@ -132,7 +132,8 @@ static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
             "trainer.accelerator.threads is %lld but this process may use %d cores; 0 "
             "takes them all",
             (long long)cpu->threads, cores);
-    cpu->thread_count = cpu->threads ? (int)cpu->threads : cores;
+    const int share = info->ranks > 1 ? cores / info->ranks : cores;
+    cpu->thread_count = cpu->threads ? (int)cpu->threads : share ? share : 1;
     cpu->generation = 1;
     cpu->kernels = find_kernels(cpu->instructions ? cpu->instructions : "auto", err);
     if (!cpu->kernels)
@@ -169,21 +170,35 @@ static size_t width_of(pl_dtype_t dtype)
     return dtype == PL_F64 ? sizeof(double) : sizeof(float);
 }
 
-static int cpu_region(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
-                      pl_error_t *err)
+static void region_take(pl_cpu_t *cpu, pl_region_t region, pl_dtype_t dtype, size_t n,
+                        pl_buffer_t fresh)
 {
-    pl_cpu_t *cpu = self;
-    pl_buffer_t fresh = {0};
-    if (n > SIZE_MAX / width_of(dtype))
-        return pl_no_memory(err);
-    int code = pl_buffer_reserve(&fresh, n * width_of(dtype), err);
-    if (code != PL_OK)
-        return code;
     pl_buffer_release(&cpu->region[region]);
     cpu->region[region] = fresh;
     cpu->region_count[region] = n;
     cpu->region_dtype[region] = dtype;
     cpu->generation++;
+}
+
+static int cpu_region(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
+                      pl_error_t *err)
+{
+    pl_buffer_t fresh = {0};
+    if (n > SIZE_MAX / width_of(dtype))
+        return pl_no_memory(err);
+    int code = pl_buffer_reserve(&fresh, n * width_of(dtype), err);
+    if (code == PL_OK)
+        region_take(self, region, dtype, n, fresh);
+    return code;
+}
+
+static int cpu_borrow(void *self, pl_region_t region, pl_dtype_t dtype, size_t n,
+                      void *host, pl_error_t *err)
+{
+    (void)err;
+    memset(host, 0, n * width_of(dtype));
+    region_take(self, region, dtype, n,
+                (pl_buffer_t){.data = host, .bytes = n * width_of(dtype)});
     return PL_OK;
 }
 
@@ -276,7 +291,8 @@ static int cpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error
 
 static const pl_option_t cpu_options[] = {
     PL_INT(pl_cpu_t, threads, "0", "0..",
-           "threads that compute; 0: as many as cores this process may use"),
+           "threads that compute; 0: this rank's share of the cores that this process "
+           "may use"),
     PL_TEXT(pl_cpu_t, instructions, "\"auto\"", "auto|avx512|avx2|portable",
             "instruction set of the kernels"),
     PL_OPTIONS_END,
@@ -290,6 +306,7 @@ const pl_accelerator_ops_t pl_cpu_accelerator = {
     .open = cpu_open,
     .close = cpu_close,
     .region = cpu_region,
+    .borrow = cpu_borrow,
     .write = cpu_write,
     .read = cpu_read,
     .compile = cpu_compile,

@@ -75,23 +75,18 @@ void pl_buckets_release(pl_buckets_t *buckets)
 
 /* ---- A pass ---- */
 
-static int64_t share(int64_t count, uint32_t part, uint32_t parts)
+/* As many as the largest part has: all parts come to a batch's length together. */
+static int64_t batches_of(const pl_bucket_t *bucket, int64_t batch_size, uint32_t parts)
 {
-    return part < count ? (count - part - 1) / parts + 1 : 0;
+    return (pl_share(bucket->count, 0, parts) + batch_size - 1) / batch_size;
 }
 
-static int64_t batches_of(const pl_bucket_t *bucket, int64_t batch_size, uint32_t part,
-                          uint32_t parts)
-{
-    return (share(bucket->count, part, parts) + batch_size - 1) / batch_size;
-}
-
-int64_t pl_buckets_batches(const pl_buckets_t *buckets, int64_t batch_size, uint32_t part,
+int64_t pl_buckets_batches(const pl_buckets_t *buckets, int64_t batch_size,
                            uint32_t parts)
 {
     int64_t batches = 0;
     for (int k = 0; k < buckets->count; k++)
-        batches += batches_of(&buckets->bucket[k], batch_size, part, parts);
+        batches += batches_of(&buckets->bucket[k], batch_size, parts);
     return batches;
 }
 
@@ -105,21 +100,21 @@ pl_bucket_batch_t pl_bucket_batch_at(const pl_bucket_pass_t *pass, int64_t place
     const pl_buckets_t *buckets = pass->buckets;
     pl_bucket_batch_t batch = {0};
     if (pass->order->shuffle)
-        place = pl_permute_index(key_of(pass, "data.batches"),
-                                 pl_buckets_batches(buckets, pass->batch_size, pass->part,
-                                                    pass->parts),
-                                 place);
+        place =
+            pl_permute_index(key_of(pass, "data.batches"),
+                             pl_buckets_batches(buckets, pass->batch_size, pass->parts),
+                             place);
     for (int64_t batches; batch.bucket < buckets->count - 1; batch.bucket++) {
-        batches = batches_of(&buckets->bucket[batch.bucket], pass->batch_size, pass->part,
+        batches = batches_of(&buckets->bucket[batch.bucket], pass->batch_size,
                              pass->parts);
         if (place < batches)
             break;
         place -= batches;
     }
-    int64_t all = share(buckets->bucket[batch.bucket].count, pass->part, pass->parts);
+    int64_t left = pl_share(buckets->bucket[batch.bucket].count, pass->part, pass->parts);
     batch.from = place * pass->batch_size;
-    batch.count = all - batch.from < pass->batch_size ? all - batch.from
-                                                      : pass->batch_size;
+    left -= batch.from;
+    batch.count = left < 0 ? 0 : left < pass->batch_size ? left : pass->batch_size;
     return batch;
 }
 

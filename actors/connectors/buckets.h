@@ -7,8 +7,8 @@
 #define PL_BUCKETS_MOST 8
 
 typedef struct pl_bucket {
-    int64_t length;                          /* all are padded to: that of its longest */
-    int64_t begin, count;                    /* of its samples in `sample` */
+    int64_t length;                           /* all are padded to: that of its longest */
+    int64_t begin, count;                     /* of its samples in `sample` */
 } pl_bucket_t;
 
 /* All zero: samples are of one length. */
@@ -30,8 +30,8 @@ int pl_buckets_make(pl_buckets_t *buckets, const pl_order_t *order, const int64_
                     int64_t most, pl_error_t *err);
 void pl_buckets_release(pl_buckets_t *buckets);
 
-/* Of a pass over one of `parts` equal shares of every bucket. */
-int64_t pl_buckets_batches(const pl_buckets_t *buckets, int64_t batch_size, uint32_t part,
+/* Of a pass over the largest of `parts` shares of every bucket. */
+int64_t pl_buckets_batches(const pl_buckets_t *buckets, int64_t batch_size,
                            uint32_t parts);
 
 /* The batch at a place of an epoch, and its samples: pure functions of the order's seed,

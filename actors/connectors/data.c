@@ -261,7 +261,12 @@ static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, PL_ESTATE, "the data is open, or being opened, already");
     if (body->open_data.stage >= PL_STAGES)
         return pl_fail(err, PL_EINVAL, "there is no stage %u", body->open_data.stage);
+    if (body->open_data.part >= body->open_data.parts)
+        return pl_fail(err, PL_EINVAL, "there is no part %u of %u", body->open_data.part,
+                       body->open_data.parts);
     data->sources.wanted = (pl_stage_t)body->open_data.stage;
+    data->sources.part = body->open_data.part;
+    data->sources.parts = body->open_data.parts;
     data->facts = body->open_data.facts;
     int code = source_open(data, pl_sources_first(&data->sources), 0, data->facts, err);
     if (code == PL_OK)
@@ -421,15 +426,10 @@ static int data_on_begin(void *self, pl_call_t *call, const pl_body_t *body,
     pl_feed_t *feed = feed_of(data, begin->stage, begin->loader, err);
     if (!feed)
         return err->code;
-    if (begin->part >= begin->parts)
-        return pl_fail(err, PL_EINVAL, "there is no part %u of %u", begin->part,
-                       begin->parts);
     pl_fail(&dropped, PL_ECANCELLED, "another pass over the %s data has begun",
             pl_stages[begin->stage].data);
     queue_fail(&data->waiting[feed - data->feed], &dropped);
     pl_feed_begin(feed, &(pl_feed_pass_t){.epoch = begin->epoch,
-                                          .part = begin->part,
-                                          .parts = begin->parts,
                                           .first = begin->first,
                                           .again = begin->again});
     data_go_on(data);

@@ -24,6 +24,11 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static int64_t between(int64_t least, int64_t value, int64_t most)
+{
+    return value < least ? least : smaller(value, most);
+}
+
 /* What is predicted is told in the data's order, so all of it has one length. */
 static int feed_sort(const pl_feed_spec_t *spec, pl_buckets_t *buckets, pl_error_t *err)
 {
@@ -37,7 +42,8 @@ static int feed_sort(const pl_feed_spec_t *spec, pl_buckets_t *buckets, pl_error
 int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
 {
     pl_buckets_t buckets;
-    int64_t samples = spec->order.count, batches = batches_of(samples, spec->batch_size);
+    int64_t samples = pl_share(spec->order.count, 0, spec->parts);
+    int64_t batches = batches_of(samples, spec->batch_size);
     int64_t rows = smaller(samples + !samples, spec->batch_size);
     int64_t slots = smaller(spec->prefetch, batches + !batches);
     const pl_data_info_t *info = &spec->dataset->info;
@@ -68,6 +74,8 @@ int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
                         .stage = spec->stage,
                         .loader = spec->loader,
                         .order = spec->order,
+                        .part = spec->part,
+                        .parts = spec->parts,
                         .buckets = buckets,
                         .batch_size = rows,
                         .pool = pool,
@@ -112,10 +120,11 @@ int pl_feed_sizes(const pl_feed_t *feed, pl_batch_size_t size[PL_SIZES_MOST])
     int buckets = feed->buckets.count ? feed->buckets.count : feed->order.count > 0,
         count = 0;
     for (int k = 0; k < buckets; k++) {
-        const int64_t full = smaller(feed->batch_size, bucket[k].count);
+        const int64_t full = smaller(feed->batch_size,
+                                     pl_share(bucket[k].count, 0, feed->parts)),
+                      own = pl_share(bucket[k].count, feed->part, feed->parts);
         sizes_add(size, &count, (pl_batch_size_t){full, bucket[k].length});
-        sizes_add(size, &count,
-                  (pl_batch_size_t){bucket[k].count % full, bucket[k].length});
+        sizes_add(size, &count, (pl_batch_size_t){own % full, bucket[k].length});
     }
     return count;
 }
@@ -124,15 +133,14 @@ int pl_feed_sizes(const pl_feed_t *feed, pl_batch_size_t size[PL_SIZES_MOST])
 
 static void feed_restart(pl_feed_t *feed, const pl_feed_pass_t *pass)
 {
-    const uint32_t part = pass->part, parts = pass->parts;
-    const int64_t all = feed->order.count;
+    const int64_t all = feed->order.count, most = pl_share(all, 0, feed->parts);
     feed_drop(feed);
-    feed->samples = part < all ? (all - part - 1) / parts + 1 : 0;
+    feed->samples = pl_share(all, feed->part, feed->parts);
     feed->batches =
         (uint32_t)(feed->buckets.count
-                       ? pl_buckets_batches(&feed->buckets, feed->batch_size, part, parts)
-                       : batches_of(feed->samples, feed->batch_size));
-    feed->epoch = pass->epoch, feed->part = part, feed->parts = parts;
+                       ? pl_buckets_batches(&feed->buckets, feed->batch_size, feed->parts)
+                       : batches_of(most, feed->batch_size));
+    feed->epoch = pass->epoch;
     feed->to_read = feed->to_take = pass->first < feed->batches ? pass->first
                                                                 : feed->batches;
     feed->begun = true;
@@ -140,9 +148,7 @@ static void feed_restart(pl_feed_t *feed, const pl_feed_pass_t *pass)
 
 void pl_feed_begin(pl_feed_t *feed, const pl_feed_pass_t *pass)
 {
-    const bool is_there = feed->ahead && pass->epoch == feed->epoch
-                          && pass->part == feed->part && pass->parts == feed->parts
-                          && pass->first == 0;
+    const bool is_there = feed->ahead && pass->epoch == feed->epoch && pass->first == 0;
     if (!is_there)
         feed_restart(feed, pass);
     feed->ahead = false;
@@ -152,9 +158,7 @@ void pl_feed_begin(pl_feed_t *feed, const pl_feed_pass_t *pass)
 /* With the last batch taken: so that the next pass need not wait for its first one. */
 static void feed_look_ahead(pl_feed_t *feed)
 {
-    const pl_feed_pass_t next = {.epoch = feed->epoch + 1,
-                                 .part = feed->part,
-                                 .parts = feed->parts};
+    const pl_feed_pass_t next = {.epoch = feed->epoch + 1};
     if (!feed->again || feed->to_take < feed->batches)
         return;
     feed_restart(feed, &next);
@@ -165,7 +169,7 @@ static void batch_choose(const pl_feed_t *feed, pl_batch_t *batch)
 {
     int64_t first = feed->to_read * feed->batch_size;
     batch->length = feed->dataset->longest;
-    batch->count = smaller(feed->batch_size, feed->samples - first);
+    batch->count = between(0, feed->samples - first, feed->batch_size);
     for (int64_t i = 0; i < batch->count; i++)
         batch->index[i] = pl_order_at(&feed->order, feed->epoch,
                                       feed->part + (first + i) * feed->parts);
@@ -208,9 +212,10 @@ pl_batch_t *pl_feed_next(pl_feed_t *feed)
             return NULL;
         if (batch)
             batch_fill(feed, batch);
-        *slot = (pl_feed_slot_t){.batch = batch, .done = !batch, .error = err};
+        const bool is_read = batch && batch->count;
+        *slot = (pl_feed_slot_t){.batch = batch, .done = !is_read, .error = err};
         feed->to_read++;
-        if (batch)
+        if (is_read)
             return pl_object_ref(batch);
     }
     return NULL;

@@ -17,7 +17,8 @@ typedef struct pl_feed {
     pl_stage_t stage;
     uint32_t loader;                                        /* which of the stage's */
     pl_order_t order;
-    pl_buckets_t buckets;                        /* none when samples are of one length */
+    uint32_t part, parts;                     /* of the samples: every parts-th is here */
+    pl_buckets_t buckets;                     /* none when samples are of one length */
     int64_t batch_size;
     pl_batch_pool_t *pool;
     pl_feed_slot_t *slot;                                   /* batch k: k % slot_count */
@@ -25,7 +26,6 @@ typedef struct pl_feed {
 
     bool begun;                                             /* a pass, which follows */
     uint64_t epoch;
-    uint32_t part, parts;
     int64_t samples;                        /* of this part */
     uint32_t batches, to_read, to_take;     /* next ones */
     bool again;                             /* the next epoch's is likely to follow it */
@@ -38,6 +38,7 @@ typedef struct pl_feed_spec {
     pl_stage_t stage;
     uint32_t loader;
     pl_order_t order;
+    uint32_t part, parts;                                   /* of the samples */
     int64_t batch_size, prefetch;
     int64_t buckets;                         /* at most, of samples of different length */
     int notice;                              /* of pl_batch_spec_t */
@@ -45,13 +46,14 @@ typedef struct pl_feed_spec {
 int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err);
 void pl_feed_close(pl_feed_t *feed);
 
-/* The sizes its batches have when one pass goes over all samples; -> how many. */
+/* The sizes its batches have: first that of most batches of all parts, which this one may
+ * have none of; -> how many.  A part has as many batches as the largest; where it has no
+ * samples left they are empty. */
 int pl_feed_sizes(const pl_feed_t *feed, pl_batch_size_t size[PL_SIZES_MOST]);
 
 /* Drops the pass and begins one; what was read ahead of this very one is kept. */
 typedef struct pl_feed_pass {
     uint64_t epoch;
-    uint32_t part, parts;  /* of the samples */
     uint32_t first;      /* batch to begin with */
     bool again;          /* once all its batches are taken, those of the next epoch are to
                             be read, because that is likely to be begun next */

@@ -58,6 +58,11 @@ static int64_t split_rest(const pl_split_t *split, int64_t k)
     return k + low;
 }
 
+int64_t pl_share(int64_t count, uint32_t part, uint32_t parts)
+{
+    return part < count ? (count - part - 1) / parts + 1 : 0;
+}
+
 int64_t pl_order_at(const pl_order_t *order, uint64_t epoch, int64_t place)
 {
     if (order->shuffle) {

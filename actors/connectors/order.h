@@ -19,6 +19,10 @@ int pl_split_make(pl_split_t *split, uint64_t seed, int64_t total, double share,
                   pl_error_t *err);
 void pl_split_release(pl_split_t *split);
 
+/* Of `count` samples that are dealt out one by one to `parts` parts, those of one; the
+ * first has the most. */
+int64_t pl_share(int64_t count, uint32_t part, uint32_t parts);
+
 /* The samples of a stage in order. */
 typedef enum pl_part_of { PL_WHOLE, PL_REST, PL_HELD } pl_part_of_t;
 

@@ -199,6 +199,8 @@ static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
                                                ? 0
                                                : (uint32_t)(place - PL_STAGES + 1),
                                  .order = order_of(sources, place),
+                                 .part = sources->part,
+                                 .parts = sources->parts,
                                  .batch_size = sources->batch_size
                                                    ? sources->batch_size
                                                    : sources->job->data->batch_size,

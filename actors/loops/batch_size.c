@@ -246,7 +246,7 @@ static void step_answered(void *self, const pl_answer_t *answer)
         f->samples += (intptr_t)answer->context;
     f->warm = true;
     f->ends = f->runs && f->spent + pl_now() - f->since >= TIMING;
-    pl_pass_batch_done(&f->pass);
+    pl_pass_batch_done(&f->pass, false);
     pl_pass_go_on(&f->pass);
 }
 

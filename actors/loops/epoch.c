@@ -42,14 +42,15 @@ void pl_epoch_wish_stop(pl_epoch_t *e, const char *reason)
 static void look_at_clock(pl_epoch_t *e)
 {
     const pl_amount_t every = e->pass.options->val_check_interval;
-    int64_t now = pl_now();
-    if (e->deadline && now >= e->deadline) {
-        e->out_of_time |= !*e->wish;
-        pl_epoch_wish_stop(e, "trainer.max_time is over");
-    }
-    if (every.is_time && pl_due_validates_now(&e->due)
-        && now - e->validated_at >= (int64_t)(every.value * 1e9))
-        e->validates_now = true;
+    const int64_t now = pl_now();
+    const bool over = e->deadline && now >= e->deadline,
+               validate = every.is_time && pl_due_validates_now(&e->due)
+                          && now - e->validated_at >= (int64_t)(every.value * 1e9);
+    if (over == e->heard.over && validate == e->heard.validate)
+        return;
+    e->heard.over = over;
+    e->heard.validate = validate;
+    pl_epoch_hear(e);
 }
 
 /* ---- batches ---- */
@@ -109,7 +110,7 @@ static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
     e->global_step = pl_due_steps(&e->due, e->pass.done);
     e->steps.processed += pl_due_step(&e->due, e->pass.done);
     e->samples += (uint64_t)samples;
-    pl_pass_batch_done(&e->pass);
+    pl_pass_batch_done(&e->pass, reply->halt);
     if (!pl_due_decision(&e->due, e->pass.done - 1))
         pl_epoch_complete(e);
     if (e->may_skip && !pl_figures_are_finite(reply->figures))
@@ -255,7 +256,7 @@ static bool is_at_decision(const pl_epoch_t *e)
 {
     return e->pass.fetched > e->decided
            && (pl_due_decision(&e->due, e->pass.fetched - 1) || e->owes
-               || (e->validates_now && is_at_step(e)));
+               || ((e->validates_now || pl_pass_halts(&e->pass)) && is_at_step(e)));
 }
 
 /* A stop or a checkpoint waits for the optimizer step that the newest micro-batch belongs
@@ -305,6 +306,7 @@ static void epoch_finish(pl_epoch_t *e)
                                        .save = "",
                                        .drop = "",
                                        .reason = e->reason,
+                                       .told = e->told,
                                        .wish = pl_epoch_wish_kept(e),
                                        .metrics = text});
     else
@@ -387,6 +389,41 @@ static uint32_t epoch_begun(pl_pass_t *pass, uint32_t there)
     return e->due.end;
 }
 
+static void begin_agreed(void *self, const pl_answer_t *answer)
+{
+    pl_epoch_t *e = self;
+    pl_call_t *call = e->agreeing;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    e->agreeing = NULL;
+    if (answer->kind == PL_ANSWER_ERROR) {
+        pl_call_fail(call, answer->error);
+        return;
+    }
+    pl_epoch_agreed(e, answer->body->decide_reply.text);
+    pl_pass_begin(&e->pass, call);
+}
+
+/* Several ranks agree first on what was heard since the last epoch. */
+static int epoch_begin(pl_epoch_t *e, pl_call_t *call, pl_error_t *err)
+{
+    if (pl_is_nobody(e->pass.agreement)) {
+        pl_pass_begin(&e->pass, call);
+        return PL_OK;
+    }
+    if (!pl_epoch_agree(e, begin_agreed, err))
+        return err->code;
+    e->agreeing = call;
+    return PL_OK;
+}
+
+static void due_halt_to_look(pl_due_t *due)
+{
+    for (int k = 0; k < due->looks.count; k++)
+        pl_intervals_add(&due->halts, due->looks.steps[k]);
+    due->looks.count = 0;
+}
+
 static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
@@ -398,6 +435,8 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
     e->asking.points = msg->points;
     pl_intervals_read(&e->due.halts, msg->halts);
     pl_intervals_read(&e->due.looks, msg->looks);
+    if (!pl_is_nobody(e->pass.agreement))                 /* ranks agree on all answers */
+        due_halt_to_look(&e->due);
     if (msg->goes_on) {
         pl_pass_resume(&e->pass, call);
         return PL_OK;
@@ -430,17 +469,17 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
         json_decref(e->kept);                               /* sums of the epoch before */
         e->kept = NULL;
     }
-    pl_pass_begin(&e->pass, call);
-    return PL_OK;
+    return epoch_begin(e, call, err);
 }
 
 static int epoch_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     (void)err;
     pl_epoch_t *e = self;
-    if (!e->stopping)
-        snprintf(e->reason, sizeof e->reason, "%s", body->stop.reason);
-    e->stopping = e->told = true;
+    if (!e->heard.told)
+        snprintf(e->heard.reason, sizeof e->heard.reason, "%s", body->stop.reason);
+    e->heard.told = true;
+    pl_epoch_hear(e);
     if (pl_epoch_puts_off(e))
         pl_cancel(e, e->evaluating);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
@@ -461,8 +500,7 @@ static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body,
     pl_pass_init(&e->pass, &ops, body);
     e->pass.stage = PL_TRAIN;
     e->evaluate = pl_peer(self, "evaluate");
-    e->asking.callback = pl_peer(self, "callback");
-    e->asking.logger = pl_peer(self, "logger");
+    pl_asking_init(&e->asking, self);
     e->due = (pl_due_t){.options = e->pass.options,
                         .validates = !pl_is_nobody(e->evaluate)};
     e->lr_factor = 1;
@@ -480,6 +518,7 @@ static void epoch_release(void *self)
     json_decref(e->newest);
     json_decref(e->kept);
     json_decref(e->pass_over);
+    pl_asking_release(&e->asking);
     pl_figures_release(&e->sums);
     pl_figures_release(&e->since_log);
 }

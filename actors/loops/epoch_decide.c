@@ -21,7 +21,8 @@ static void decision_next(pl_epoch_t *e)
 static void decision_end(pl_epoch_t *e)
 {
     int64_t most = e->pass.options->max_steps;
-    e->pass.halted = e->validates_now = false;
+    e->pass.halted = e->validates_now = e->heard.validate = false;
+    e->pass.halts_at = 0;
     if (*e->wish)
         pl_epoch_wish_stop(e, e->wish);
     e->decided = e->pass.done;
@@ -40,6 +41,23 @@ static void acknowledged(void *self, const pl_answer_t *answer)
         return;
     e->pass.pending--;
     decision_next(e);
+}
+
+/* ---- what rank zero has heard ---- */
+
+static void heard(void *self, const pl_answer_t *answer)
+{
+    pl_epoch_t *e = self;
+    if (pl_pass_failed(&e->pass, answer))
+        return;
+    e->pass.pending--;
+    pl_epoch_agreed(e, answer->body->decide_reply.text);
+    decision_next(e);
+}
+
+static bool decide_agree(pl_epoch_t *e)
+{
+    return !pl_is_nobody(e->pass.agreement) && pl_epoch_agree(e, heard, &e->pass.failure);
 }
 
 /* ---- log lines ---- */
@@ -202,7 +220,8 @@ static void validation_keep(pl_epoch_t *e, const char *metrics)
 static void validated(void *self, const pl_answer_t *answer)
 {
     pl_epoch_t *e = self;
-    bool broken_off = answer->kind == PL_ANSWER_ERROR && pl_epoch_puts_off(e)
+    bool broken_off = answer->kind == PL_ANSWER_ERROR
+                      && (pl_epoch_puts_off(e) || !pl_is_nobody(e->pass.agreement))
                       && answer->error->code == PL_ECANCELLED;
     if (answer->kind == PL_ANSWER_PROGRESS)
         validation_reported(e, &answer->body->evaluate_progress);
@@ -252,10 +271,12 @@ static bool decide_validation_end(pl_epoch_t *e)
 
 /* Each sends what it is about, where that is due and somebody wants it: then its answer
  * calls decision_next(). */
-enum { VALIDATION = 2 };
+enum { VALIDATION = 3 };
 static bool (*const decisions[])(pl_epoch_t *e) = {
-    decide_log,      decide_batch_end,      [VALIDATION] = decide_validation_start,
-    decide_validate, decide_validation_end, decide_observe,
+    decide_agree,     decide_log,
+    decide_batch_end, [VALIDATION] = decide_validation_start,
+    decide_validate,  decide_validation_end,
+    decide_observe,   decide_agree,
 };
 enum { DECISIONS = sizeof decisions / sizeof *decisions };
 

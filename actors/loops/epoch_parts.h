@@ -10,6 +10,13 @@
 #include "actors/loops/pass.h"
 #include "actors/wanted.h"
 
+/* What follows from no step: it comes from outside, or from the clock. */
+typedef struct pl_heard {
+    bool told, over, validate;             /* to stop, with the reason; that time is; that
+                                              val_check_interval's has passed */
+    char reason[128];
+} pl_heard_t;
+
 typedef struct pl_epoch {
     pl_pass_t pass;                                         /* first: see pass.h */
     pl_address_t evaluate;
@@ -29,6 +36,8 @@ typedef struct pl_epoch {
     double lr_factor;
     bool stopping, ended;
     bool cut;                              /* a callback passed over the epoch's rest */
+    pl_heard_t heard;                      /* by this rank, and perhaps by no other */
+    pl_call_t *agreeing;                   /* to begin once ranks agree  [NULL] */
     bool told;                             /* to stop, from above: does not wait for a
                                               validation */
     bool out_of_time;                      /* is why: a wish that is not kept */
@@ -59,6 +68,14 @@ void pl_epoch_report_now(pl_epoch_t *e, const char *event);
 /* A line of what came since the newest to the loggers, at its end with what the epoch
  * comes to; `then` hears that they have it  [nobody]. */
 bool pl_epoch_log(pl_epoch_t *e, pl_on_answer_t then);
+
+/* ---- epoch_agree.c: what follows from no step, on all ranks alike ---- */
+
+/* Something new in e->heard: done at once, or once the ranks agree. */
+void pl_epoch_hear(pl_epoch_t *e);
+/* All ranks do what rank zero has heard; false with an error. */
+bool pl_epoch_agree(pl_epoch_t *e, pl_on_answer_t then, pl_error_t *err);
+void pl_epoch_agreed(pl_epoch_t *e, const char *text);
 
 /* ---- epoch_state.c: what a checkpoint keeps of it ---- */
 

@@ -27,10 +27,8 @@ static void evaluate_names(pl_walk_t *walk, const char *names)
                     names);
 }
 
-static void evaluate_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply,
-                           int64_t samples)
+static void evaluate_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply)
 {
-    (void)samples;
     pl_figures_add(&((evaluate_t *)walk)->figures, reply->figures);
 }
 

@@ -26,8 +26,7 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     fit->data = pl_peer(self, "data");
     fit->epoch = pl_peer(self, "epoch");
     fit->evaluate = pl_peer(self, "evaluate");
-    fit->asking.callback = pl_peer(self, "callback");
-    fit->asking.logger = pl_peer(self, "logger");
+    pl_asking_init(&fit->asking, self);
     fit->checkpoint = pl_peer(self, "checkpoint");
     fit->strategy = pl_peer(self, "strategy");
     fit->saves = !pl_is_nobody(fit->checkpoint);
@@ -370,6 +369,7 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     fit->global_step = reply->global_step;
     fit->samples = reply->samples;
     fit->fruitless = reply->fruitless;
+    fit->told_to_stop |= reply->told;
     if (pl_metrics_merge(fit->metrics, reply->metrics, &err) != PL_OK
         || pl_wanted_add(&fit->wanted, reply->save, reply->drop, &err) != PL_OK) {
         pl_fit_fail(fit, &err);
@@ -450,7 +450,8 @@ static void fit_epoch_begin(void *self, const pl_answer_t *answer)
 static void fit_tried(void *self, const pl_answer_t *answer)
 {
     pl_fit_t *fit = self;
-    bool broken_off = answer->kind == PL_ANSWER_ERROR && fit->told_to_stop
+    bool broken_off = answer->kind == PL_ANSWER_ERROR
+                      && (fit->told_to_stop || !pl_is_nobody(fit->asking.agreement))
                       && answer->error->code == PL_ECANCELLED;
     if (!broken_off && fit_failed(fit, answer))
         return;
@@ -503,10 +504,9 @@ static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
 {
     (void)body;
     pl_fit_t *fit = self;
-    pl_how_t how = {.on_answer = fit_interest_known};
     if (fit->call)
         return pl_fail(err, PL_EBUSY, "a fit is under way");
-    if (!pl_call_interest(fit, fit->asking.callback, &(pl_interest_t){0}, how, err))
+    if (!pl_ask_interest(fit, &fit->asking, fit_interest_known, err))
         return err->code;
     fit->call = call;
     fit->began = pl_now();
@@ -516,7 +516,7 @@ static int fit_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
 static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_fit_t *fit = self;
-    fit->told_to_stop = true;
+    fit->told_to_stop |= pl_is_nobody(fit->asking.agreement);  /* else the epoch tells */
     pl_cancel(fit, fit->trying);
     if (!pl_call_stop(fit, fit->epoch, &(pl_stop_t){.reason = body->stop.reason},
                       (pl_how_t){0}, err))
@@ -528,6 +528,7 @@ static void fit_release(void *self)
 {
     pl_fit_t *fit = self;
     pl_fit_keep_release(fit);
+    pl_asking_release(&fit->asking);
     json_decref(fit->metrics);
     json_decref(fit->pass_over);
     pl_object_unref(fit->outcome);

@@ -33,8 +33,7 @@ static int measure_start(void *self, pl_call_t *call, const pl_body_t *body,
     measure_t *m = self;
     m->stage = ((const pl_job_t *)body->start.context)->stage;
     m->evaluate = pl_peer(self, "evaluate");
-    m->asking.callback = pl_peer(self, "callback");
-    m->asking.logger = pl_peer(self, "logger");
+    pl_asking_init(&m->asking, self);
     m->metrics = json_object();
     if (!m->metrics)
         return pl_no_memory(err);
@@ -133,8 +132,10 @@ static void measured(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     if (answer->kind == PL_ANSWER_PROGRESS && m->call)
         measure_report(m, &answer->body->evaluate_progress);
-    if (answer->kind == PL_ANSWER_ERROR && m->stopping
+    if (answer->kind == PL_ANSWER_ERROR
+        && (m->stopping || !pl_is_nobody(m->asking.agreement))
         && answer->error->code == PL_ECANCELLED) {
+        m->stopping = true;
         measure_end(m);
         return;
     }
@@ -156,7 +157,8 @@ static void measure_begun(void *self, const pl_answer_t *answer)
     if (measure_failed(m, answer))
         return;
     const pl_ask_callbacks_reply_t *wish = &answer->body->ask_callbacks_reply;
-    m->stopping = m->stopping || wish->stop || wish->skip;
+    const bool alone = pl_is_nobody(m->asking.agreement);   /* else all stop together */
+    m->stopping = (m->stopping && alone) || wish->stop || wish->skip;
     if (m->stopping) {
         measure_end(m);
         return;
@@ -188,12 +190,10 @@ static int measure_run(void *self, pl_call_t *call, const pl_body_t *body,
 {
     (void)body;
     measure_t *m = self;
-    pl_how_t how = {.on_answer = measure_interest};
     if (m->outcome)
         return pl_fail(err, PL_EBUSY, "it evaluates once");
     m->outcome = pl_outcome_new(err);
-    if (!m->outcome
-        || !pl_call_interest(m, m->asking.callback, &(pl_interest_t){0}, how, err))
+    if (!m->outcome || !pl_ask_interest(m, &m->asking, measure_interest, err))
         return err->code;
     m->began = pl_now();
     m->call = call;
@@ -206,13 +206,18 @@ static int measure_stop(void *self, pl_call_t *call, const pl_body_t *body,
     (void)body, (void)err;
     measure_t *m = self;
     m->stopping = true;
-    pl_cancel(m, m->evaluating);
+    if (!pl_is_nobody(m->asking.agreement))
+        pl_call_announce(m, m->asking.agreement, &(pl_announce_t){0}, (pl_how_t){0},
+                         NULL);
+    else
+        pl_cancel(m, m->evaluating);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 
 static void measure_release(void *self)
 {
     measure_t *m = self;
+    pl_asking_release(&m->asking);
     json_decref(m->metrics);
     pl_object_unref(m->outcome);
 }

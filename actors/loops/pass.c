@@ -1,5 +1,5 @@
-/* pass.c - a pass over a stage's data: how they are split, what the figures are called,
- * its batches, fetched and sent on
+/* pass.c - a pass over a stage's data: what the figures are called, its batches, fetched
+ * and sent on
  *
  * Several batches are under way at once, so that the accelerator never waits for
  * messages; a batch's step takes the place of its fetch. */
@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+
+enum { AGREED_DEPTH = 4 };
 
 static void pass_fetched(void *self, const pl_answer_t *answer);
 
@@ -16,6 +18,7 @@ void pl_pass_init(pl_pass_t *pass, const pl_pass_ops_t *ops, const pl_body_t *st
     pass->options = ((const pl_job_t *)start->start.context)->trainer;
     pass->data = pl_peer(pass, "data");
     pass->strategy = pl_peer(pass, "strategy");
+    pass->agreement = pl_peer(pass, "agreement");
 }
 
 /* ---- going on, and the end ---- */
@@ -95,13 +98,27 @@ static void pass_sent(pl_pass_t *pass, uint64_t call)
 
 /* ---- batches ---- */
 
-void pl_pass_batch_done(pl_pass_t *pass)
+/* No rank has more under way than pace.depth, so none is past that batch. */
+void pl_pass_batch_done(pl_pass_t *pass, bool halt)
 {
+    if (halt && !pass->halts_at)
+        pass->halts_at = pass->done + (uint32_t)pass->pace.depth;
     pass->done++;
     pass->counts.processed++;
     pass->pending--;
     pl_pace_ended(&pass->pace);
     pl_patience_renew(&pass->patience);
+}
+
+bool pl_pass_halts(const pl_pass_t *pass)
+{
+    return pass->halts_at && pass->fetched >= pass->halts_at;
+}
+
+void pl_pass_announce(pl_pass_t *pass)
+{
+    if (!pl_is_nobody(pass->agreement))
+        pl_call_announce(pass, pass->agreement, &(pl_announce_t){0}, (pl_how_t){0}, NULL);
 }
 
 static void pass_fetched(void *self, const pl_answer_t *answer)
@@ -142,8 +159,6 @@ static void call_begin(pl_pass_t *pass)
     pl_begin_t msg = {.stage = pass->stage,
                       .loader = pass->loader,
                       .epoch = pass->epoch,
-                      .part = pass->part,
-                      .parts = pass->parts,
                       .first = pass->first,
                       .again = pass->again};
     pass_sent(pass, pl_call_begin(pass, pass->data, &msg,
@@ -160,19 +175,6 @@ static void pass_named(void *self, const pl_answer_t *answer)
     call_begin(pass);
 }
 
-static void pass_split(void *self, const pl_answer_t *answer)
-{
-    pl_pass_t *pass = self;
-    pl_figure_names_t msg = {.stage = pass->stage};
-    pl_how_t how = {.on_answer = pass_named};
-    if (pl_pass_failed(pass, answer))
-        return;
-    pass->part = answer->body->process_dataloader_reply.part;
-    pass->parts = answer->body->process_dataloader_reply.parts;
-    pass_sent(pass,
-              pl_call_figure_names(pass, pass->strategy, &msg, how, &pass->failure));
-}
-
 int pl_pass_is_idle(const pl_pass_t *pass, pl_error_t *err)
 {
     if (pass->call || pass->pending)
@@ -180,24 +182,32 @@ int pl_pass_is_idle(const pl_pass_t *pass, pl_error_t *err)
     return PL_OK;
 }
 
+/* Of several ranks the same for all, so that they can halt together. */
+static int64_t depth_of(const pl_pass_t *pass)
+{
+    const int64_t depth = pass->options->depth;
+    return depth || pl_is_nobody(pass->agreement) ? depth : AGREED_DEPTH;
+}
+
 void pl_pass_begin(pl_pass_t *pass, pl_call_t *call)
 {
-    pl_process_dataloader_t msg = {.stage = pass->stage};
-    pl_how_t how = {.on_answer = pass_split};
+    pl_figure_names_t msg = {.stage = pass->stage};
+    pl_how_t how = {.on_answer = pass_named};
     pass->call = call;
     pass->batches = 0;
     pass->halted = false;
+    pass->halts_at = 0;
     pass->failure.code = PL_OK;
     pass->fetched = pass->done = pass->first;
     if (!pass->pace.depth)
-        pl_pace_begin(&pass->pace, pass->options->depth);
+        pl_pace_begin(&pass->pace, depth_of(pass));
     pl_patience_begin(&pass->patience, pass, pass->options->step_timeout, pass_look);
     pass->pending++;
     if (pass->known)
         call_begin(pass);
     else
-        pass_sent(pass, pl_call_process_dataloader(pass, pass->strategy, &msg, how,
-                                                   &pass->failure));
+        pass_sent(pass, pl_call_figure_names(pass, pass->strategy, &msg, how,
+                                             &pass->failure));
 }
 
 void pl_pass_resume(pl_pass_t *pass, pl_call_t *call)

@@ -1,5 +1,5 @@
-/* pass.h - a pass over a stage's data: how they are split, what the figures are called,
- * its batches, fetched and sent on
+/* pass.h - a pass over a stage's data: what the figures are called, its batches, fetched
+ * and sent on
  *
  * What all loops over batches share.  A pl_pass_t is the first member of the loop's own
  * struct, so that it makes calls in the loop's name; what a batch is used for, where the
@@ -35,22 +35,24 @@ struct pl_pass {
     const pl_pass_ops_t *ops;
     const pl_trainer_options_t *options;         /* of the job that it was started with */
     pl_address_t data, strategy;
+    pl_address_t agreement;                 /* whom ranks agree through  [there is one] */
 
     /* Filled in by the loop before pl_pass_begin(). */
     pl_stage_t stage;
     uint32_t loader;                                       /* which source of the stage */
     uint32_t epoch;
-    uint32_t first;                                         /* batch at which it begins */
-    bool again;                                /* the next epoch's is likely to follow */
+    uint32_t first;                             /* batch at which it begins */
+    bool again;                                 /* the next epoch's is likely to follow */
 
     pl_call_t *call;                               /* that the pass answers; NULL: idle */
-    bool known;                                    /* part, parts and names */
-    uint32_t part, parts;
-    uint32_t loaders;                                       /* that the stage has */
+    bool known;                                    /* the figures' names */
+    uint32_t loaders;                              /* that the stage has */
     uint32_t batches, fetched, done;
     pl_counts_t counts;                 /* of batches, over all passes; `completed` is the
                                            loop's to count */
     int pending;                        /* calls under way */
+    uint32_t halts_at;                  /* so many fetched, all ranks are to agree [0: no
+                                           rank wants to] */
     bool halted;                        /* the loop waits for something else: nothing
                                            is fetched */
     pl_error_t failure;
@@ -77,8 +79,12 @@ void pl_pass_go_on(pl_pass_t *pass);
  * or pass->pending is one less. */
 bool pl_pass_failed(pl_pass_t *pass, const pl_answer_t *answer);
 
-/* A batch has come back. */
-void pl_pass_batch_done(pl_pass_t *pass);
+/* A batch has come back; halt: as its reply said. */
+void pl_pass_batch_done(pl_pass_t *pass, bool halt);
+/* All ranks are to agree here: no rank has fetched more. */
+bool pl_pass_halts(const pl_pass_t *pass);
+/* This rank wants them to.  Fine of the only one: nobody is told. */
+void pl_pass_announce(pl_pass_t *pass);
 
 /* The call, which is to be answered at once. */
 pl_call_t *pl_pass_call(pl_pass_t *pass);

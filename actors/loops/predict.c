@@ -17,6 +17,7 @@ typedef struct predict {
     json_t *figures;                                        /* none: for pl_ask() */
     uint32_t asked;                                         /* batches */
     int64_t began, samples;                                 /* samples: kept */
+    bool stopped;
     pl_outcome_t *outcome;
 } predict_t;
 
@@ -104,12 +105,11 @@ static void batch_ask(predict_t *p, pl_outputs_t *outputs)
         pl_object_unref(outputs);
 }
 
-static void predict_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply,
-                          int64_t samples)
+static void predict_batch(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply)
 {
     predict_t *p = (predict_t *)walk;
     pl_outputs_t *outputs = (pl_outputs_t *)reply->outputs;
-    if (outputs_check(outputs, samples, &walk->pass.failure) != PL_OK)
+    if (outputs_check(outputs, reply->samples, &walk->pass.failure) != PL_OK)
         return;
     if (p->asking.points & PL_AT(PREDICT_BATCH_END))
         batch_ask(p, outputs);
@@ -148,7 +148,7 @@ static void predict_ended(void *self, const pl_answer_t *answer)
     predict_t *p = self;
     if (predict_failed(p, answer))
         return;
-    p->outcome->stopped = p->walk.stopping;
+    p->outcome->stopped = p->stopped;
     p->outcome->seconds = (double)(pl_now() - p->began) / 1e9;
     pl_reply_run(p->call, &(pl_run_reply_t){.outcome = &p->outcome->object});
     p->call = NULL;
@@ -158,12 +158,20 @@ static void predict_end(pl_walk_t *walk, pl_call_t *call)
 {
     predict_t *p = (predict_t *)walk;
     pl_error_t err = {0};
+    p->stopped = p->stopped || walk->stopping;
     pl_ask_callbacks_t msg = {.point = PL_HOOK_PREDICT_END,
                               .outputs = &p->outcome->outputs->object};
     p->call = call;
     if (!pl_ask(p, &p->asking, &msg, p->figures, (pl_how_t){.on_answer = predict_ended},
                 &err))
         predict_fail(p, &err);
+}
+
+/* What is there by then is told. */
+static void predict_halt(pl_walk_t *walk, pl_call_t *call)
+{
+    ((predict_t *)walk)->stopped = true;
+    predict_end(walk, call);
 }
 
 static void predict_begun(void *self, const pl_answer_t *answer)
@@ -173,6 +181,9 @@ static void predict_begun(void *self, const pl_answer_t *answer)
         return;
     pl_call_t *call = p->call;
     p->call = NULL;
+    /* Ranks agree only when nothing else is under way. */
+    if (!pl_is_nobody(p->asking.agreement) && p->asking.points & PL_AT(PREDICT_BATCH_END))
+        pl_pace_begin(&p->walk.pass.pace, 1);
     p->walk.stopping = p->walk.stopping || answer->body->ask_callbacks_reply.stop;
     pl_walk_begin(&p->walk, call);
 }
@@ -195,10 +206,10 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body,
 {
     static const pl_walk_ops_t ops = {.on_batch = predict_batch,
                                       .report = predict_report,
-                                      .end = predict_end};
+                                      .end = predict_end,
+                                      .halt = predict_halt};
     (void)body;
     predict_t *p = self;
-    pl_how_t how = {.on_answer = predict_interest};
     if (p->outcome)
         return pl_fail(err, PL_EBUSY, "predicts once");
     p->outcome = pl_outcome_new(err);
@@ -206,8 +217,8 @@ static int predict_run(void *self, pl_call_t *call, const pl_body_t *body,
     if (!p->outcome || !p->figures || !(p->outcome->outputs = pl_outputs_new(err))
         || !(p->outcome->metrics = pl_strdup("{}")))
         return pl_no_memory(err);
-    p->asking.callback = pl_peer(self, "callback");
-    if (!pl_call_interest(p, p->asking.callback, &(pl_interest_t){0}, how, err))
+    pl_asking_init(&p->asking, self);
+    if (!pl_ask_interest(p, &p->asking, predict_interest, err))
         return err->code;
     p->call = call;
     p->began = pl_now();
@@ -223,7 +234,11 @@ static int predict_stop(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
     (void)body, (void)err;
-    ((predict_t *)self)->walk.stopping = true;
+    pl_walk_t *walk = self;
+    if (pl_is_nobody(walk->pass.agreement))
+        walk->stopping = true;
+    else
+        pl_pass_announce(&walk->pass);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 
@@ -231,6 +246,7 @@ static void predict_release(void *self)
 {
     predict_t *p = self;
     json_decref(p->figures);
+    pl_asking_release(&p->asking);
     pl_object_unref(p->outcome);
 }
 

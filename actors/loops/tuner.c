@@ -181,7 +181,7 @@ static void step_answered(void *self, const pl_answer_t *answer)
         memcpy(loss, figures.data, sizeof loss);
     if (!t->ended)
         trial_keep(t, loss[1] > 0 ? loss[0] / loss[1] : 0);
-    pl_pass_batch_done(&t->pass);
+    pl_pass_batch_done(&t->pass, false);
     tuner_report(t);
     pl_pass_go_on(&t->pass);
 }

@@ -49,7 +49,7 @@ static uint32_t walk_begun(pl_pass_t *pass, uint32_t there)
 
 static bool walk_may_fetch(const pl_pass_t *pass)
 {
-    return !((const pl_walk_t *)pass)->stopping;
+    return !((const pl_walk_t *)pass)->stopping && !pl_pass_halts(pass);
 }
 
 static void walk_what(const pl_pass_t *pass, char text[160])
@@ -77,9 +77,8 @@ static void walk_batch_done(void *self, const pl_answer_t *answer)
     if (pl_pass_failed(pass, answer))
         return;
     if (pass->failure.code == PL_OK)
-        w->ops->on_batch(w, &answer->body->evaluate_batch_reply,
-                         (intptr_t)answer->context);
-    pl_pass_batch_done(pass);
+        w->ops->on_batch(w, &answer->body->evaluate_batch_reply);
+    pl_pass_batch_done(pass, answer->body->evaluate_batch_reply.halt);
     pass->counts.completed++;
     walk_report(w);
     pl_pass_go_on(pass);
@@ -88,15 +87,26 @@ static void walk_batch_done(void *self, const pl_answer_t *answer)
 static uint64_t walk_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
 {
     pl_evaluate_batch_t msg = {.stage = pass->stage, .batch = batch->batch};
-    pl_how_t how = {.on_answer = walk_batch_done,
-                    .context = (void *)(intptr_t)batch->samples};
+    pl_how_t how = {.on_answer = walk_batch_done};
     return pl_call_evaluate_batch(pass, pass->strategy, &msg, how, &pass->failure);
+}
+
+static int walk_cancelled(pl_walk_t *w)
+{
+    return pl_fail(&w->pass.failure, PL_ECANCELLED, "%s was cancelled", w->what);
 }
 
 static void walk_rest(pl_pass_t *pass)
 {
     pl_walk_t *w = (pl_walk_t *)pass;
-    w->ops->end(w, pl_pass_call(pass));
+    if (!pl_pass_halts(pass))
+        w->ops->end(w, pl_pass_call(pass));
+    else if (w->ops->halt)
+        w->ops->halt(w, pl_pass_call(pass));
+    else {
+        walk_cancelled(w);
+        pass->ops->fail(pass);
+    }
 }
 
 static void walk_fail(pl_pass_t *pass)
@@ -124,8 +134,12 @@ void pl_walk_cancel(pl_walk_t *w)
 {
     if (w->pass.failure.code != PL_OK)
         return;
-    pl_fail(&w->pass.failure, PL_ECANCELLED, "%s was cancelled", w->what);
-    pl_pass_go_on(&w->pass);
+    if (pl_is_nobody(w->pass.agreement)) {
+        walk_cancelled(w);
+        pl_pass_go_on(&w->pass);
+    } else {
+        pl_pass_announce(&w->pass);
+    }
 }
 
 void pl_walk_begin(pl_walk_t *w, pl_call_t *call)

@@ -11,12 +11,14 @@ typedef struct pl_walk pl_walk_t;
 
 typedef struct pl_walk_ops {
     /* A batch came back; a failure goes into walk->pass.failure. */
-    void (*on_batch)(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply,
-                     int64_t samples);
+    void (*on_batch)(pl_walk_t *walk, const pl_evaluate_batch_reply_t *reply);
     void (*report)(pl_walk_t *walk);                  /* a few times a second */
     void (*end)(pl_walk_t *walk, pl_call_t *call);    /* all went well: answer the call */
-    void (*on_names)(pl_walk_t *walk, const char *names);  /* of the stage's figures
-                                                              [not wanted] */
+    /* The ranks have halted, because one of them wants it to end: answer the call
+     * [it was cancelled]. */
+    void (*halt)(pl_walk_t *walk, pl_call_t *call);
+    void (*on_names)(pl_walk_t *walk, const char *names);   /* of the stage's figures
+                                                               [not wanted] */
 } pl_walk_ops_t;
 
 struct pl_walk {
@@ -38,7 +40,7 @@ int pl_walk_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t
 /* Walks, when pl_pass_is_idle(). */
 void pl_walk_begin(pl_walk_t *walk, pl_call_t *call);
 /* Ends it early, with an error: nothing new is sent, and what is under way comes back
- * first. */
+ * first; of several ranks all end it at the same batch. */
 void pl_walk_cancel(pl_walk_t *walk);
 
 #endif

@@ -198,9 +198,12 @@ void pl_actor_profile_log(void *self)
 void pl_actor_ready_at(void *self, const char *address)
 {
     actor_t *actor = actor_of(self);
-    if (actor->start)
-        pl_progress_start(actor->start,
-                          &(pl_start_progress_t){.state = "ready", .address = address});
+    const pl_start_progress_t ready = {.state = "ready", .address = address};
+    pl_error_t err;
+    if (!actor->start || pl_progress_start(actor->start, &ready) == PL_OK)
+        return;
+    pl_fail(&err, PL_ENOMEM, "out of memory: nobody could be told that it is ready");
+    pl_actor_end(self, &err);
 }
 
 void pl_actor_ready(void *self)

@@ -227,12 +227,16 @@ PL_API void pl_abandon(void *self, uint64_t call);
 /* ---- Life ---- */
 
 /* Where a child runs. */
-/* Values from 0 on: a thread of its own, as that rank. */
 typedef enum pl_where {
     PL_SAME_THREAD = -2,
     PL_OWN_THREAD = -1,
-    PL_AS_RANK_0 = 0
+    PL_AS_RANK_0 = 0                         /* on its own, as that rank; so are others */
 } pl_where_t;
+
+static inline pl_where_t pl_as_rank(int rank)
+{
+    return (pl_where_t)(PL_AS_RANK_0 + rank);
+}
 
 /* Makes an actor of a lower level and calls its `start`; -> the call's number; *at is its
  * address from now on. The call's end is the child's end. */

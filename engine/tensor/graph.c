@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/map.h"
 #include "base/random.h"
+#include "tensor/model.h"
 #include "tensor/operators.h"
 
 const pl_operator_t pl_operators[PL_OPCODES] = {
@@ -64,7 +65,7 @@ pl_graph_t *pl_graph_new(struct pl_model *model, pl_stage_t stage,
         pl_no_memory(err);
         return NULL;
     }
-    g->model = model;
+    g->model = pl_model_ref(model);
     g->stage = stage;
     g->batch_size = batch_size;
     g->field_count = field_count;
@@ -80,6 +81,7 @@ void pl_graph_free(pl_graph_t *g)
     if (g->places)
         pl_map_release(g->places);
     pl_free(g->places);
+    pl_model_free(g->model);
     pl_free(g->value);
     pl_free(g->op);
     pl_free(g->fetch);

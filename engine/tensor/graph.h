@@ -155,7 +155,7 @@ struct pl_graph {
 
     struct pl_map *places;             /* of values that are PL_FROM_REGION, number + 1 */
 
-    struct pl_model *model;           /* parameters and state by path; borrowed  [none] */
+    struct pl_model *model;           /* parameters and state by path; counted  [none] */
     pl_stage_t stage;
     int step;                              /* training: which of the module's steps it is,
                                               from 0 */

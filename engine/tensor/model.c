@@ -34,16 +34,25 @@ pl_init_rule_t pl_uniform(double bound)
 pl_model_t *pl_model_new(pl_error_t *err)
 {
     pl_model_t *model = pl_alloc(sizeof *model);
-    if (model)
-        model->precision = &pl_precision_32_true;
-    else
+    if (!model) {
         pl_no_memory(err);
+        return NULL;
+    }
+    model->references = 1;
+    model->precision = &pl_precision_32_true;
+    return model;
+}
+
+pl_model_t *pl_model_ref(pl_model_t *model)
+{
+    if (model)
+        __atomic_add_fetch(&model->references, 1, __ATOMIC_RELAXED);
     return model;
 }
 
 void pl_model_free(pl_model_t *model)
 {
-    if (!model)
+    if (!model || __atomic_sub_fetch(&model->references, 1, __ATOMIC_ACQ_REL) > 0)
         return;
     pl_map_release(&model->names);
     pl_free(model->tensor);

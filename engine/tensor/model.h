@@ -24,6 +24,7 @@ typedef struct pl_tensor_info {
 } pl_tensor_info_t;
 
 typedef struct pl_model {
+    int references;                            /* atomic: its owner's, and each graph's */
     pl_tensor_info_t *tensor;
     int count, room;
     pl_map_t names;                        /* hash of a name to number + 1 */
@@ -47,7 +48,9 @@ static inline bool pl_is_trained(const pl_tensor_info_t *tensor, int step)
 }
 
 pl_model_t *pl_model_new(pl_error_t *err);
+/* Graphs of it may outlive it: the last of them frees it.  NULL is fine. */
 void pl_model_free(pl_model_t *model);
+pl_model_t *pl_model_ref(pl_model_t *model);                /* NULL stays NULL */
 void pl_model_freeze(pl_model_t *model);
 
 /* Adds a tensor (its offset and count are filled in): what pl_param() and pl_state() do

@@ -163,10 +163,9 @@ static int best_join(void *self, pl_operation_t *op, pl_error_t *err)
         return code;
     b->chosen = &b->choice[which];
     choice_close(&b->choice[!which]);
-    pl_log_line(PL_LOG_DEBUG, op->world->rank, "collective.best",
-                "%s moves what ranks "
-                "exchange",
-                names[which]);
+    pl_log_line(op->world->rank ? PL_LOG_DEBUG : PL_LOG_INFO, op->world->rank,
+                "collective.best", "%s moves what the %d ranks exchange", names[which],
+                op->world->size);
     op->world = &b->world;
     return b->chosen->ops->join(b->chosen->part.self, op, err);
 }

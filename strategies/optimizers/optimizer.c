@@ -133,8 +133,7 @@ static void keep_state(pl_graph_t *g, const pl_model_t *model)
                   pl_region_view(g, PL_REGION_STATE, 0, shape));
 }
 
-/* Neighbouring parameters of a step, from element *to on; false: no more. */
-static bool next_range(const pl_model_t *model, int step, int64_t *from, int64_t *to)
+bool pl_trained_range(const pl_model_t *model, int step, int64_t *from, int64_t *to)
 {
     bool found = false;
     for (int i = 0; i < model->count; i++) {
@@ -158,7 +157,7 @@ static bool next_range(const pl_model_t *model, int step, int64_t *from, int64_t
 static pl_node_t sum_of_squares(pl_graph_t *g, const pl_model_t *model, int step)
 {
     pl_node_t sum = {-1};
-    for (int64_t from = 0, to = 0; next_range(model, step, &from, &to);) {
+    for (int64_t from = 0, to = 0; pl_trained_range(model, step, &from, &to);) {
         pl_node_t grads = pl_region_view(g, PL_REGION_GRADS, from, PL_SHAPE(to - from));
         pl_node_t part = pl_sum(g, pl_mul(g, grads, grads), NULL, 0, false);
         sum = sum.id < 0 ? part : pl_add(g, sum, part);
@@ -280,7 +279,7 @@ static void update_all(step_t *s, const pl_model_t *model)
 static bool has_parameters(const pl_model_t *model, int step)
 {
     int64_t from = 0, to = 0;
-    return next_range(model, step, &from, &to);
+    return pl_trained_range(model, step, &from, &to);
 }
 
 pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t *model,

@@ -29,7 +29,7 @@ extern const pl_registration_t pl_optimizer_parts[];
 
 /* Structs of an optimizer, options filled in, for some parameters. */
 typedef struct pl_group {
-    const char *match;                            /* patterns of their names */
+    const char *match;                                      /* patterns of their names */
     const void *self;
     const void *vectors;                    /* for those of fewer than two axes  [self] */
 } pl_group_t;
@@ -83,6 +83,9 @@ int pl_optimizer_groups_check(const pl_optimizer_t *optimizer, const pl_model_t 
  * largest norm [0: no clipping]. */
 pl_graph_t *pl_optimizer_graph(const pl_optimizer_t *optimizer, const pl_model_t *model,
                                double nominal, double clip, pl_error_t *err);
+
+/* Neighbouring parameters that a step trains, from element *to on; false: no more. */
+bool pl_trained_range(const pl_model_t *model, int step, int64_t *from, int64_t *to);
 
 /* The option "lr" of a group, group_count: of what none matches; and how many slots of
  * PL_REGION_SLOT0 and following it needs. */

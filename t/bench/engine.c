@@ -132,7 +132,7 @@ static void bare_compile(bare_t *b)
 static void bare_open(bare_t *b)
 {
     pl_error_t err;
-    pl_device_info_t info;
+    pl_device_info_t info = {0};
     bare_part(&b->accelerator, "accelerator", "{\"name\": \"cpu\", \"threads\": 1}");
     bare_part(&b->module, "module",
               "{\"name\": \"mlp\", \"hidden\": [128], \"classes\": 10}");

@@ -103,7 +103,7 @@ static void fill_region(bench_t *b, pl_region_t region, size_t n)
 static void bench_start(bench_t *b, const training_case_t *workload, int threads)
 {
     pl_error_t err;
-    pl_device_info_t info;
+    pl_device_info_t info = {0};
     b->cpu = (pl_cpu_t){.threads = threads, .instructions = getenv("INSTRUCTIONS")};
     if (training_init(&b->training, workload, &err) != PL_OK
         || pl_cpu_accelerator.open(&b->cpu, &info, &err) != PL_OK)

@@ -83,7 +83,7 @@ static void describe(bench_t *b, const kind_t *kind, pl_error_t *err)
 static void start(bench_t *b, const kind_t *kind, int threads)
 {
     pl_error_t err = {0};
-    pl_device_info_t info;
+    pl_device_info_t info = {0};
     const size_t n = PARAMS + 16;
     b->cpu = (pl_cpu_t){.threads = threads, .instructions = getenv("INSTRUCTIONS")};
     describe(b, kind, &err);

@@ -23,7 +23,13 @@ static int plain_start(void *self, pl_call_t *call, const pl_body_t *body,
 static int plain_setup(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
-    return pl_replica_setup(self, call, &body->setup, true, err);
+    return pl_replica_setup(self, call, &body->setup, err);
+}
+
+static int plain_role(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)self, (void)body, (void)err;
+    return pl_reply_role(call, &(pl_role_reply_t){.does_io = true});
 }
 
 static int plain_process_dataloader(void *self, pl_call_t *call, const pl_body_t *body,
@@ -88,6 +94,7 @@ static void plain_release(void *self)
 static const pl_handler_t plain_handlers[] = {
     PL_ON(start, plain_start),
     PL_ON(setup, plain_setup),
+    PL_ON(role, plain_role),
     PL_ON(process_dataloader, plain_process_dataloader),
     PL_ON(figure_names, plain_figure_names),
     PL_ON(train_batch, plain_train_batch),

@@ -1,0 +1,277 @@
+/* ranks.c - the ranks of a run as a launcher sees them: started, collected, one result
+ *
+ * The run's result and its progress are rank zero's; the first error of any rank is the
+ * run's, and the others are told to end then.  One that comes of another rank's end is
+ * not the cause: an error of a rank's own takes its place while all are collected.  All
+ * have ended when the run is answered, so that the next finds everything free. */
+#include "actors/launchers/ranks.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/run.h"
+
+void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t *start)
+{
+    const pl_job_t *job = (const pl_job_t *)start->start.context;
+    ranks->ops = ops;
+    ranks->silence_ms = pl_milliseconds(job->trainer->step_timeout);
+    ranks->count = job->trainer->devices > 0 ? (int)job->trainer->devices : 1;
+}
+
+/* ---- errors ---- */
+
+static bool follows_another(const pl_error_t *error)
+{
+    return error->code == PL_EPEER || error->code == PL_ECANCELLED;
+}
+
+/* That nothing went on is told by whoever waited; who is stuck, when all shall end. */
+static void add_text(pl_error_t *to, const pl_error_t *from)
+{
+    size_t length = strlen(to->text);
+    snprintf(to->text + length, sizeof to->text - length, ": %s", from->text);
+}
+
+static void ranks_failed(pl_ranks_t *ranks, const pl_error_t *error)
+{
+    pl_error_t *first = &ranks->error;
+    if (first->code == PL_ESTUCK && error->code == PL_ESTUCK)
+        add_text(first, error);
+    else if (first->code == PL_OK || (follows_another(first) && !follows_another(error)))
+        *first = *error;
+}
+
+/* ---- the end ---- */
+
+static void ranks_cancel(pl_ranks_t *ranks)
+{
+    for (int k = 0; k < ranks->started; k++)
+        if (!ranks->rank[k].ended)
+            pl_cancel(ranks, ranks->rank[k].life);
+}
+
+static bool all(const pl_ranks_t *ranks, bool ended)
+{
+    for (int k = 0; k < ranks->started; k++)
+        if (!(ended ? ranks->rank[k].ended : ranks->rank[k].answered))
+            return false;
+    return true;
+}
+
+/* A rank that does not end well after its run had is told in the log. */
+static void ranks_end(pl_ranks_t *ranks)
+{
+    pl_call_t *call = ranks->run;
+    if (!call || !all(ranks, true))
+        return;
+    ranks->run = NULL;
+    if (ranks->outcome && ranks->error.code != PL_OK)
+        pl_log_line(PL_LOG_ERROR, 0, pl_actor_name(ranks), "%s", ranks->error.text);
+    if (ranks->outcome)
+        pl_reply_run(call, &(pl_run_reply_t){.outcome = &ranks->outcome->object});
+    else
+        pl_call_fail(call, &ranks->error);
+}
+
+/* Its part of the run is over, or cannot be any more.  Nobody ends before all are done,
+ * because the others may still need it. */
+static void rank_over(pl_rank_t *rank, const pl_error_t *error)
+{
+    pl_ranks_t *ranks = rank->ranks;
+    rank->answered = true;
+    if (error)
+        ranks_failed(ranks, error);
+    if (error || all(ranks, false))
+        ranks_cancel(ranks);
+    ranks_end(ranks);
+}
+
+static void rank_ended(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    pl_rank_t *rank = answer->context;
+    pl_error_t early;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    pl_fail(&early, PL_EPEER, "rank %d ended before its run did", rank->number);
+    rank->ended = true;
+    rank_over(rank, answer->kind == PL_ANSWER_ERROR                      ? answer->error
+                    : rank->answered || rank->ranks->error.code != PL_OK ? NULL
+                                                                         : &early);
+}
+
+static void rank_stuck(pl_rank_t *rank)
+{
+    pl_ranks_t *ranks = rank->ranks;
+    pl_error_t err;
+    pl_fail(&err, PL_ESTUCK,
+            "rank %d gives no sign of life for %g s (trainer.step_timeout)%s",
+            rank->number, ranks->silence_ms / 1e3, ranks->ops->stuck(ranks, rank));
+    pl_abandon(ranks, rank->life);
+    rank->ended = true;
+    rank_over(rank, &err);
+}
+
+/* ---- the ranks meet ---- */
+
+static char *all_addresses(const pl_ranks_t *ranks)
+{
+    char *text = pl_strdup("");
+    for (int k = 0; k < ranks->count && text; k++) {
+        char *longer = pl_text("%s%s\n", text, ranks->rank[k].address);
+        pl_free(text);
+        text = longer;
+    }
+    return text;
+}
+
+static void rank_joined(void *self, const pl_answer_t *answer)
+{
+    pl_ranks_t *ranks = self;
+    if (answer->kind != PL_ANSWER_ERROR || !ranks->run)
+        return;
+    ranks_failed(ranks, answer->error);
+    ranks_cancel(ranks);
+}
+
+static void ranks_join(pl_ranks_t *ranks)
+{
+    pl_error_t err = {0};
+    char *addresses = all_addresses(ranks);
+    bool sent = addresses;
+    if (!sent)
+        pl_no_memory(&err);
+    for (int k = 0; k < ranks->count && sent; k++) {
+        const pl_join_t msg = {.rank = (uint32_t)k,
+                               .world_size = (uint32_t)ranks->count,
+                               .addresses = addresses};
+        sent = pl_call_join(ranks, ranks->rank[k].worker, &msg,
+                            (pl_how_t){.on_answer = rank_joined}, &err);
+    }
+    pl_free(addresses);
+    if (sent)
+        return;
+    ranks_failed(ranks, &err);
+    ranks_cancel(ranks);
+}
+
+/* Addresses rise one by one, and go down as a table. */
+static void rank_address(pl_rank_t *rank, const char *address)
+{
+    pl_ranks_t *ranks = rank->ranks;
+    pl_error_t err;
+    if (rank->address)
+        return;
+    rank->address = pl_strdup(address);
+    if (!rank->address) {
+        pl_no_memory(&err);
+        ranks_failed(ranks, &err);
+        ranks_cancel(ranks);
+        return;
+    }
+    for (int k = 0; k < ranks->count; k++)
+        if (!ranks->rank[k].address || ranks->rank[k].ended)
+            return;
+    ranks_join(ranks);
+}
+
+/* ---- the run ---- */
+
+static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
+{
+    if (*report->address)
+        rank_address(rank, report->address);
+    if (rank->ranks->run && rank->number == 0)
+        pl_progress_run(rank->ranks->run, report);
+}
+
+/* What went wrong after the last step ends the others too, who may wait for this one; the
+ * weights it has are those of all. */
+static void rank_replied(pl_rank_t *rank, pl_outcome_t *outcome)
+{
+    pl_ranks_t *ranks = rank->ranks;
+    const bool failed = outcome->error.code != PL_OK;
+    if (rank->number == 0 || (failed && !ranks->outcome)) {
+        pl_object_unref(ranks->outcome);
+        ranks->outcome = pl_object_ref(outcome);
+    }
+    rank_over(rank, failed ? &outcome->error : NULL);
+}
+
+static void rank_answered(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    pl_rank_t *rank = answer->context;
+    if (rank->ended)
+        return;
+    switch (answer->kind) {
+    case PL_ANSWER_PROGRESS: rank_reported(rank, &answer->body->run_progress); return;
+    case PL_ANSWER_LATE: rank_stuck(rank); return;
+    case PL_ANSWER_ERROR: rank_over(rank, answer->error); return;
+    case PL_ANSWER_REPLY:
+        rank_replied(rank, (pl_outcome_t *)answer->body->run_reply.outcome);
+    }
+}
+
+static int rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_error_t *err)
+{
+    const pl_how_t life = {.on_answer = rank_ended, .context = rank},
+                   how = {.on_answer = rank_answered,
+                          .context = rank,
+                          .silence_ms = ranks->silence_ms};
+    rank->life = ranks->ops->start(ranks, rank, life, err);
+    if (!rank->life)
+        return err->code;
+    ranks->started++;
+    const pl_run_t msg = {.job = &ranks->job->object};
+    return pl_call_run(ranks, rank->worker, &msg, how, err) ? PL_OK : err->code;
+}
+
+int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    pl_ranks_t *ranks = self;
+    int code = PL_OK;
+    if (ranks->job)
+        return pl_fail(err, PL_ESTATE, "a launcher runs once");
+    ranks->rank = pl_alloc_array((size_t)ranks->count, sizeof *ranks->rank);
+    if (!ranks->rank)
+        return pl_no_memory(err);
+    ranks->job = pl_object_ref(body->run.job);
+    for (int k = 0; k < ranks->count && code == PL_OK; k++) {
+        ranks->rank[k] = (pl_rank_t){.ranks = ranks, .number = k};
+        code = rank_start(ranks, &ranks->rank[k], err);
+    }
+    if (!ranks->started)
+        return code;
+    ranks->run = call;
+    if (code != PL_OK) {
+        ranks_failed(ranks, err);
+        ranks_cancel(ranks);
+    }
+    return PL_OK;
+}
+
+/* What the others do follows from what rank zero does. */
+int pl_ranks_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    pl_ranks_t *ranks = self;
+    const pl_stop_t msg = {.reason = body->stop.reason};
+    if (ranks->started && !ranks->rank[0].ended
+        && !pl_call_stop(self, ranks->rank[0].worker, &msg, (pl_how_t){0}, err))
+        return err->code;
+    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+}
+
+void pl_ranks_release(pl_ranks_t *ranks)
+{
+    for (int k = 0; k < ranks->started; k++)
+        pl_free(ranks->rank[k].address);
+    pl_free(ranks->rank);
+    pl_object_unref(ranks->outcome);
+    pl_object_unref(ranks->job);
+}

@@ -1,0 +1,57 @@
+/* ranks.h - the ranks of a run as a launcher sees them: started, collected, one result
+ *
+ * What all launchers share.  A pl_ranks_t is the first member of the launcher's own
+ * struct, so that it makes calls in the launcher's name; how a rank is started, and what
+ * can be done about one that is stuck, are the launcher's. */
+#ifndef PL_LAUNCHERS_RANKS_H
+#define PL_LAUNCHERS_RANKS_H
+
+#include "runtime/cargo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pl_ranks pl_ranks_t;
+
+typedef struct pl_rank {
+    pl_ranks_t *ranks;
+    int number;
+    pl_address_t worker;                    /* to be called, once it was started */
+    uint64_t life;                          /* ends when the rank has [0: not started] */
+    bool answered, ended;                   /* its part of the run; itself */
+    char *address;                          /* where the others find it  [not told yet] */
+} pl_rank_t;
+
+typedef struct pl_ranks_ops {
+    /* Starts a rank, and fills in its worker; -> the number of a call that ends with it,
+     * answered as `life` says, or 0. */
+    uint64_t (*start)(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life, pl_error_t *err);
+    /* It gives no sign of life: what else is to be said of that.  The call is abandoned
+     * after it. */
+    const char *(*stuck)(pl_ranks_t *ranks, pl_rank_t *rank);
+} pl_ranks_ops_t;
+
+struct pl_ranks {
+    const pl_ranks_ops_t *ops;
+    pl_call_t *run;                                         /* NULL: idle */
+    pl_job_t *job;                                          /* counted */
+    pl_rank_t *rank;                                        /* [count] */
+    int count, started;
+    pl_outcome_t *outcome;                            /* of rank zero, once it is there */
+    pl_error_t error;                                 /* the run's  [code 0: none] */
+    int silence_ms;
+};
+
+/* For the handler of `start`, whose context is the job. */
+void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t *start);
+/* Handlers of `run` and `stop`. */
+int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
+int pl_ranks_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
+void pl_ranks_release(pl_ranks_t *ranks);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,70 @@
+/* epoch_agree.c - what follows from no step, on all ranks alike
+ *
+ * A stop, or a time that has passed, is heard by one rank at some moment.  It announces
+ * that; all ranks halt at the same batch, and do there what rank zero has heard.  The
+ * only rank does it at once. */
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/loops/epoch_parts.h"
+#include "base/alloc.h"
+#include "base/json_text.h"
+
+static void obey(pl_epoch_t *e, const pl_heard_t *heard)
+{
+    e->validates_now |= heard->validate && pl_due_validates_now(&e->due);
+    if (heard->over) {
+        e->out_of_time |= !*e->wish;
+        pl_epoch_wish_stop(e, "trainer.max_time is over");
+    }
+    if (!heard->told)
+        return;
+    if (!e->stopping)
+        snprintf(e->reason, sizeof e->reason, "%s", heard->reason);
+    e->stopping = e->told = true;
+}
+
+void pl_epoch_hear(pl_epoch_t *e)
+{
+    if (pl_is_nobody(e->pass.agreement))
+        obey(e, &e->heard);
+    else
+        pl_pass_announce(&e->pass);
+}
+
+static char *heard_text(const pl_heard_t *heard, pl_error_t *err)
+{
+    json_t *object = json_pack("{s:b, s:b, s:b, s:s}", "told", (int)heard->told, "over",
+                               (int)heard->over, "validate", (int)heard->validate,
+                               "reason", heard->reason);
+    char *text = object ? pl_metrics_text(object, err) : NULL;
+    if (!object)
+        pl_fail(err, PL_ENOMEM, "out of memory");
+    json_decref(object);
+    return text;
+}
+
+bool pl_epoch_agree(pl_epoch_t *e, pl_on_answer_t then, pl_error_t *err)
+{
+    char *text = heard_text(&e->heard, err);
+    const pl_decide_t msg = {.text = text, .announced = true};
+    bool sent = text
+                && pl_call_decide(e, e->pass.agreement, &msg,
+                                  (pl_how_t){.on_answer = then}, err);
+    e->heard.validate = false;
+    pl_free(text);
+    return sent;
+}
+
+void pl_epoch_agreed(pl_epoch_t *e, const char *text)
+{
+    pl_heard_t heard = {0};
+    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const char *reason = json_string_value(json_object_get(object, "reason"));
+    heard.told = json_is_true(json_object_get(object, "told"));
+    heard.over = json_is_true(json_object_get(object, "over"));
+    heard.validate = json_is_true(json_object_get(object, "validate"));
+    snprintf(heard.reason, sizeof heard.reason, "%s", reason ? reason : "");
+    obey(e, &heard);
+    json_decref(object);
+}

@@ -1,0 +1,229 @@
+/* worker_loops.c - the worker's upper half: the run's folder, what is to be kept, and the
+ * loop */
+#include <string.h>
+
+#include "actors/connectors/checkpoint.h"
+#include "actors/connectors/logger.h"
+#include "actors/connectors/run_options.h"
+#include "actors/loops/loops.h"
+#include "actors/request.h"
+#include "actors/worker_parts.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/options.h"
+
+/* ---- the loop runs ---- */
+
+/* What fails before its first step does not become `latest`. */
+static void worker_begun(pl_worker_t *w)
+{
+    if (w->run_dir && !w->begun)
+        pl_call_run_begun(w, w->writer, &(pl_run_begun_t){.path = w->run_dir},
+                          (pl_how_t){0}, NULL);
+    w->begun = true;
+}
+
+static void worker_ran(void *self, const pl_answer_t *answer)
+{
+    pl_worker_t *w = self;
+    if (answer->kind == PL_ANSWER_PROGRESS && w->run)
+        pl_progress_run(w->run, &answer->body->run_progress);
+    if (answer->kind == PL_ANSWER_REPLY
+        || (answer->kind == PL_ANSWER_PROGRESS
+            && answer->body->run_progress.global_step > 0))
+        worker_begun(w);
+    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
+        pl_actor_profile_log(w);
+    if (pl_worker_failed(w, answer))
+        return;
+    pl_outcome_t *outcome = (pl_outcome_t *)answer->body->run_reply.outcome;
+    pl_call_t *call = w->run;
+    if (w->run_dir)
+        outcome->run_dir = pl_strdup(w->run_dir);        /* nobody else has seen it yet */
+    if (w->run_dir && !outcome->run_dir && outcome->error.code == PL_OK)
+        pl_no_memory(&outcome->error);
+    const bool goes_on = outcome->stopped || outcome->back, failed = outcome->error.code;
+    pl_worker_tell_loggers(w, failed && !outcome->back ? "failed"
+                              : goes_on                ? "stopped"
+                                                       : "ok");
+    w->run = NULL;
+    pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
+}
+
+static bool spawn_loops(pl_worker_t *w, pl_error_t *err)
+{
+    pl_start_t start = {.options = "", .context = &w->job->object};
+    pl_address_t evaluate, epoch;
+    if (!pl_is_nobody(w->data))
+        pl_peers_add(&start.peers, "data", w->data);
+    pl_peers_add(&start.peers, "strategy", w->strategy);
+    if (w->job->prompt) {
+        start.options = w->weights->facts;
+        return pl_worker_spawn(w, &pl_generate_loop, PL_SAME_THREAD, &start, &w->loop,
+                               err);
+    }
+    const pl_tuning_t *tuning = &w->job->tuning;
+    if (tuning->num_training)
+        return pl_worker_spawn(w, tuning->batch_size ? &pl_batch_size_finder : &pl_tuner,
+                               PL_SAME_THREAD, &start, &w->loop, err);
+    if (!pl_is_nobody(w->callback))
+        pl_peers_add(&start.peers, "callback", w->callback);
+    if (!pl_is_nobody(w->asking.agreement))
+        pl_peers_add(&start.peers, "agreement", w->strategy);
+    if (!pl_is_nobody(w->logger))
+        pl_peers_add(&start.peers, "logger", w->logger);
+    if (w->job->stage == PL_PREDICT)
+        return pl_worker_spawn(w, &pl_predict_loop, PL_SAME_THREAD, &start, &w->loop,
+                               err);
+    if (w->validates || w->job->stage != PL_TRAIN) {
+        if (!pl_worker_spawn(w, &pl_evaluate_loop, PL_SAME_THREAD, &start, &evaluate,
+                             err))
+            return false;
+        pl_peers_add(&start.peers, "evaluate", evaluate);
+    }
+    if (w->job->stage != PL_TRAIN) {
+        start.options = w->made;
+        return pl_worker_spawn(w, &pl_measure_loop, PL_SAME_THREAD, &start, &w->loop,
+                               err);
+    }
+    if (!pl_worker_spawn(w, &pl_epoch_loop, PL_SAME_THREAD, &start, &epoch, err))
+        return false;
+    pl_peers_add(&start.peers, "epoch", epoch);
+    if (!pl_is_nobody(w->checkpoint))
+        pl_peers_add(&start.peers, "checkpoint", w->checkpoint);
+    return pl_worker_spawn(w, &pl_fit_loop, PL_SAME_THREAD, &start, &w->loop, err);
+}
+
+static bool spawn_savers(pl_worker_t *w, pl_error_t *err)
+{
+    char *options = pl_run_options_text(w->run_dir, err);
+    pl_start_t start = {.options = options, .context = &w->job->object};
+    pl_peers_add(&start.peers, "writer", w->writer);
+    pl_peers_add(&start.peers, "keeper", w->keeper);
+    bool spawned = options
+                   && pl_worker_spawn(w, &pl_logger_connector, PL_SAME_THREAD, &start,
+                                      &w->logger, err)
+                   && (w->job->stage != PL_TRAIN
+                       || pl_worker_spawn(w, &pl_checkpoint_connector, PL_SAME_THREAD,
+                                          &start, &w->checkpoint, err));
+    pl_text_free(options);
+    return spawned;
+}
+
+static void worker_run_loop(pl_worker_t *w)
+{
+    pl_error_t err = {0};
+    pl_run_t msg = {.job = &w->job->object};
+    pl_how_t how = {.on_answer = worker_ran};
+    pl_worker_sent(w, pl_call_run(w, w->loop, &msg, how, &err), &err);
+    if (w->run && w->stop_reason[0])
+        pl_call_stop(w, w->loop, &(pl_stop_t){.reason = w->stop_reason}, (pl_how_t){0},
+                     NULL);
+}
+
+static void give_state(pl_worker_t *w);
+
+static void state_given(void *self, const pl_answer_t *answer)
+{
+    if (!pl_worker_failed(self, answer))
+        give_state(self);
+}
+
+/* Each part gets back what it kept, one after the other; then the run goes on. */
+static void give_state(pl_worker_t *w)
+{
+    enum { PARTS = 4 };
+    static const char *const parts[PARTS] = {"loggers", "resumed", "callbacks",
+                                             "progress"};
+    const pl_address_t at[PARTS] = {w->logger, w->checkpoint, w->callback, w->loop};
+    pl_error_t err = {0};
+    while (w->given < PARTS && pl_is_nobody(at[w->given]))
+        w->given++;
+    if (!w->resume.manifest || w->given == PARTS) {
+        worker_run_loop(w);
+        return;
+    }
+    char *state = pl_resume_state(&w->resume, parts[w->given], &err);
+    pl_how_t how = {.on_answer = state_given};
+    uint64_t call = state
+                        ? pl_call_set_state(w, at[w->given],
+                                            &(pl_set_state_t){.state = state}, how, &err)
+                        : 0;
+    w->given++;
+    pl_text_free(state);
+    pl_worker_sent(w, call, &err);
+}
+
+static void worker_go(pl_worker_t *w)
+{
+    pl_error_t err = {0};
+    if (spawn_loops(w, &err))
+        give_state(w);
+    else
+        pl_worker_fail(w, &err);
+}
+
+/* ---- the run's folder ---- */
+
+static void checkpoint_finished(void *self, const pl_answer_t *answer)
+{
+    if (!pl_worker_failed(self, answer))
+        worker_go(self);
+}
+
+/* Only now that the run is known to go on from it, and nobody else writes there. */
+static void finish_checkpoint(pl_worker_t *w)
+{
+    pl_error_t err = {0};
+    const pl_finish_checkpoint_t msg = {.path = w->resume.path,
+                                        .run_dir = w->resume.run_dir};
+    const pl_how_t how = {.on_answer = checkpoint_finished};
+    pl_worker_sent(w, pl_call_finish_checkpoint(w, w->keeper, &msg, how, &err), &err);
+}
+
+static void run_dir_made(void *self, const pl_answer_t *answer)
+{
+    pl_worker_t *w = self;
+    pl_error_t err = {0};
+    if (pl_worker_failed(w, answer))
+        return;
+    w->run_dir = pl_strdup(answer->body->make_run_dir_reply.path);
+    pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive",
+                                                 .metrics = "",
+                                                 .run_dir = w->run_dir});
+    if (!w->run_dir || !spawn_savers(w, &err)) {
+        if (!err.code)
+            pl_no_memory(&err);
+        pl_worker_fail(w, &err);
+        return;
+    }
+    if (w->resume.run_dir)
+        finish_checkpoint(w);
+    else
+        worker_go(w);
+}
+
+static void make_run_dir(pl_worker_t *w)
+{
+    pl_error_t err = {0};
+    char *run = pl_options_print(w->job->options, &err),
+         *root = run ? pl_request_root(w->job, &err) : NULL;
+    pl_make_run_dir_t msg = {.root = root,
+                             .name = pl_request_name(w->job),
+                             .run = run,
+                             .there = w->resume.run_dir ? w->resume.run_dir : "",
+                             .aside = w->job->resumes && !w->resume.run_dir};
+    pl_how_t how = {.on_answer = run_dir_made};
+    pl_worker_sent(w, root ? pl_call_make_run_dir(w, w->writer, &msg, how, &err) : 0,
+                   &err);
+    pl_text_free(root);
+    pl_text_free(run);
+}
+
+void pl_worker_go_on(pl_worker_t *w)
+{
+    if (w->does_io && pl_request_writes(w->job))
+        make_run_dir(w);
+    else
+        worker_go(w);
+}

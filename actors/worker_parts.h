@@ -1,0 +1,44 @@
+/* worker_parts.h - what the files of the worker share */
+#ifndef PL_WORKER_PARTS_H
+#define PL_WORKER_PARTS_H
+
+#include "actors/loops/ask.h"
+#include "actors/resume.h"
+#include "actors/worker.h"
+#include "runtime/cargo.h"
+
+typedef struct pl_worker {
+    pl_call_t *run;                                         /* NULL: idle */
+    pl_job_t *job;                                          /* counted */
+    pl_address_t writer, keeper, data, callback, accelerator, strategy, logger,
+        checkpoint, loop;
+    uint32_t ranks;                        /* on this machine  [0: one] */
+    uint32_t part, parts;                  /* of the data */
+    pl_asking_t asking;                    /* of the callbacks, perhaps another rank's */
+    bool validates, does_io, accumulates, begun;  /* begun: it has made steps */
+    double device_flops;                   /* measured  [0: not] */
+    pl_weights_t *weights;                 /* to start from, counted  [NULL] */
+    char *run_dir, made[64];               /* made: the weights' step, for who measures */
+    pl_resume_t resume;
+    int given;                               /* parts that have their state again */
+    char stop_reason[128];                   /* asked for before there was a loop  [""] */
+} pl_worker_t;
+
+/* ---- worker.c ---- */
+
+/* The run fails. */
+void pl_worker_fail(pl_worker_t *w, const pl_error_t *error);
+/* True unless the answer is the reply that was waited for; an error fails the run. */
+bool pl_worker_failed(pl_worker_t *w, const pl_answer_t *answer);
+/* A call that was not made fails it as well. */
+void pl_worker_sent(pl_worker_t *w, uint64_t call, const pl_error_t *err);
+bool pl_worker_spawn(pl_worker_t *w, const pl_actor_ops_t *ops, pl_where_t where,
+                     const pl_start_t *start, pl_address_t *at, pl_error_t *err);
+void pl_worker_tell_loggers(pl_worker_t *w, const char *status);
+
+/* ---- worker_loops.c ---- */
+
+/* All below the loops is there: the run gets its folder, then the loop runs. */
+void pl_worker_go_on(pl_worker_t *w);
+
+#endif

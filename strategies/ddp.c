@@ -1,0 +1,239 @@
+/* ddp.c - data parallel: every rank holds the whole model
+ *
+ * Ranks differ only in the samples they see, so one sum of the gradients for each
+ * optimizer step keeps them equal.  What is a replica's work is done in replica.c; where
+ * ranks meet, in ddp_meet.c and what it calls; what moves the bytes is the collective's
+ * business. */
+#include "base/bind.h"
+#include "base/error.h"
+#include "strategies/collectives/actor.h"
+#include "strategies/ddp_parts.h"
+#include "strategies/strategies.h"
+
+/* ---- the start, and the ranks meet ---- */
+
+static void collective_told(void *self, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_PROGRESS && *answer->body->start_progress.address)
+        pl_actor_ready_at(self, answer->body->start_progress.address);
+    else if (answer->kind == PL_ANSWER_ERROR)
+        pl_actor_end(self, answer->error);
+}
+
+static int ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)call, (void)body;
+    pl_ddp_t *ddp = self;
+    pl_instance_t instance = {0};
+    ddp->last = &ddp->first;
+    ddp->replica.meets = &pl_ddp_meets;
+    if (pl_is_nobody(pl_peer(self, "accelerator")))
+        return pl_fail(err, PL_EINVAL, "the strategy was given no accelerator");
+    int code = pl_instance_of_choice(&instance, "collective", &ddp->collective, "best",
+                                     err);
+    if (code != PL_OK)
+        return code;
+    const char *name = ((const pl_part_t *)instance.ops)->name;
+    pl_collective_part_t *part = pl_collective_part_new(&instance, NULL, err);
+    const pl_actor_ops_t *ops = part ? pl_collective_actor(name, err) : NULL;
+    const pl_start_t start = {.options = "", .context = part ? &part->object : NULL};
+    const pl_how_t how = {.on_answer = collective_told};
+    bool spawned = ops
+                   && pl_spawn(self, ops, PL_OWN_THREAD, &start, how, &ddp->mover, err);
+    pl_object_unref(part);
+    return spawned ? PL_OK : err->code;
+}
+
+/* Rank zero writes, and asks the callbacks. */
+static void role_reply(pl_ddp_t *ddp)
+{
+    pl_call_t *call = ddp->asked;
+    ddp->asked = NULL;
+    if (call)
+        pl_reply_role(call, &(pl_role_reply_t){.does_io = ddp->replica.rank == 0,
+                                               .agrees = true});
+}
+
+static void join_fail(pl_ddp_t *ddp, const pl_error_t *error)
+{
+    if (ddp->joining)
+        pl_call_fail(ddp->joining, error);
+    ddp->joining = NULL;
+}
+
+static void board_lent(void *self, const pl_answer_t *answer)
+{
+    pl_ddp_t *ddp = self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        join_fail(ddp, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY)
+        return;
+    ddp->board = pl_object_ref(answer->body->lend_memory_reply.memory);
+    ddp->joined = true;
+    pl_reply_join(ddp->joining, &(pl_join_reply_t){0});
+    ddp->joining = NULL;
+    role_reply(ddp);
+}
+
+static void joined(void *self, const pl_answer_t *answer)
+{
+    pl_ddp_t *ddp = self;
+    pl_error_t err = {0};
+    const pl_lend_memory_t msg = {.bytes = PL_DDP_BOARD};
+    const pl_how_t how = {.on_answer = board_lent};
+    if (answer->kind == PL_ANSWER_ERROR)
+        join_fail(ddp, answer->error);
+    if (answer->kind == PL_ANSWER_REPLY
+        && !pl_call_lend_memory(ddp, ddp->mover, &msg, how, &err))
+        join_fail(ddp, &err);
+}
+
+static int ddp_join(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    pl_ddp_t *ddp = self;
+    ddp->replica.rank = body->join.rank;
+    ddp->replica.ranks = body->join.world_size;
+    if (!pl_call_join(ddp, ddp->mover, &body->join, (pl_how_t){.on_answer = joined}, err))
+        return err->code;
+    ddp->joining = call;
+    return PL_OK;
+}
+
+static int ddp_role(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)body, (void)err;
+    pl_ddp_t *ddp = self;
+    ddp->asked = call;
+    if (ddp->joined)
+        role_reply(ddp);
+    return PL_OK;
+}
+
+static int ddp_process_dataloader(void *self, pl_call_t *call, const pl_body_t *body,
+                                  pl_error_t *err)
+{
+    (void)body, (void)err;
+    const pl_replica_t *r = self;
+    return pl_reply_process_dataloader(
+        call, &(pl_process_dataloader_reply_t){.part = r->rank, .parts = r->ranks});
+}
+
+/* ---- decisions ---- */
+
+static int ddp_decide(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    pl_ddp_t *ddp = self;
+    if (body->decide.announced)
+        ddp->announced = false;
+    return pl_ddp_decide(ddp, call, body->decide.text, err);
+}
+
+static int ddp_announce(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    (void)body, (void)err;
+    pl_ddp_t *ddp = self;
+    ddp->announced = ddp->replica.rank == 0;
+    return pl_reply_announce(call, &(pl_announce_reply_t){0});
+}
+
+/* ---- a replica's work ---- */
+
+static int ddp_setup(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    return pl_replica_setup(self, call, &body->setup, err);
+}
+
+static int ddp_figure_names(void *self, pl_call_t *call, const pl_body_t *body,
+                            pl_error_t *err)
+{
+    return pl_replica_figure_names(self, call, &body->figure_names, err);
+}
+
+static int ddp_train_batch(void *self, pl_call_t *call, const pl_body_t *body,
+                           pl_error_t *err)
+{
+    return pl_replica_train(self, call, &body->train_batch, err);
+}
+
+static int ddp_observe_figures(void *self, pl_call_t *call, const pl_body_t *body,
+                               pl_error_t *err)
+{
+    return pl_replica_observe_figures(self, call, &body->observe_figures, err);
+}
+
+static int ddp_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *body,
+                              pl_error_t *err)
+{
+    return pl_replica_evaluate(self, call, &body->evaluate_batch, err);
+}
+
+static int ddp_export_weights(void *self, pl_call_t *call, const pl_body_t *body,
+                              pl_error_t *err)
+{
+    return pl_replica_export(self, call, body->export_weights.whole, err);
+}
+
+static int ddp_prepare_export(void *self, pl_call_t *call, const pl_body_t *body,
+                              pl_error_t *err)
+{
+    (void)body;
+    return pl_replica_prepare_export(self, call, err);
+}
+
+static int ddp_import_weights(void *self, pl_call_t *call, const pl_body_t *body,
+                              pl_error_t *err)
+{
+    return pl_replica_import(self, call, (pl_weights_t *)body->import_weights.weights,
+                             body->import_weights.whole, err);
+}
+
+static int ddp_freeze(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    return pl_replica_freeze(self, call, &body->freeze, err);
+}
+
+static void ddp_release(void *self)
+{
+    pl_ddp_t *ddp = self;
+    pl_ddp_meetings_release(ddp);
+    pl_object_unref(ddp->board);
+    pl_object_unref(ddp->memory);
+    pl_replica_release(&ddp->replica);
+}
+
+static const pl_option_t ddp_options[] = {
+    PL_CHOICE(pl_ddp_t, collective, "\"auto\"", "collective",
+              "what moves bytes among the ranks"),
+    PL_OPTIONS_END,
+};
+
+static const pl_handler_t ddp_handlers[] = {
+    PL_ON(start, ddp_start),
+    PL_ON(join, ddp_join),
+    PL_ON(role, ddp_role),
+    PL_ON(process_dataloader, ddp_process_dataloader),
+    PL_ON(setup, ddp_setup),
+    PL_ON(figure_names, ddp_figure_names),
+    PL_ON(train_batch, ddp_train_batch),
+    PL_ON(observe_figures, ddp_observe_figures),
+    PL_ON(evaluate_batch, ddp_evaluate_batch),
+    PL_ON(export_weights, ddp_export_weights),
+    PL_ON(prepare_export, ddp_prepare_export),
+    PL_ON(import_weights, ddp_import_weights),
+    PL_ON(freeze, ddp_freeze),
+    PL_ON(decide, ddp_decide),
+    PL_ON(announce, ddp_announce),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_ddp_strategy = {
+    .name = "ddp",
+    .help = "data parallel: each rank has the whole model and a part of every batch",
+    .size = sizeof(pl_ddp_t),
+    .options = ddp_options,
+    .role = "strategy",
+    .level = PL_LEVEL_STRATEGY,
+    .handlers = ddp_handlers,
+    .release = ddp_release,
+};

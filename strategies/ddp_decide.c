@@ -1,0 +1,94 @@
+/* ddp_decide.c - what rank zero says, to all ranks
+ *
+ * A text goes over the board in two pieces: its length and as much as fits beside it
+ * first, because most are short. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "strategies/ddp_parts.h"
+
+enum { LENGTH = sizeof(uint64_t), FIRST = 1024 };
+
+static uint64_t length_on(const pl_ddp_t *ddp)
+{
+    uint64_t length;
+    memcpy(&length, ddp->board->data, sizeof length);
+    return length;
+}
+
+static void text_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)
+{
+    pl_error_t err = {0};
+    char *text = NULL;
+    const uint64_t length = failure ? 0 : length_on(ddp);
+    if (failure)
+        err = *failure;
+    else if (!(text = pl_alloc(length + 1)))
+        pl_no_memory(&err);
+    if (!text) {
+        pl_call_fail(meeting->call, &err);
+        return;
+    }
+    memcpy(text, (const char *)ddp->board->data + LENGTH, length);
+    text[length] = '\0';
+    pl_reply_decide(meeting->call, &(pl_decide_reply_t){.text = text});
+    pl_free(text);
+}
+
+static int rest_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
+{
+    (void)meeting;
+    return pl_ddp_call_broadcast(ddp, FIRST, LENGTH + length_on(ddp) - FIRST, err);
+}
+
+/* The rest is a meeting of its own, before any other. */
+static void first_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)
+{
+    pl_error_t err = {0};
+    if (failure || LENGTH + length_on(ddp) <= FIRST) {
+        text_end(ddp, meeting, failure);
+        return;
+    }
+    pl_meeting_t *rest = pl_ddp_meeting(ddp, &err);
+    if (!rest) {
+        pl_call_fail(meeting->call, &err);
+        return;
+    }
+    rest->begin = rest_begin;
+    rest->end = text_end;
+    rest->call = meeting->call;
+    rest->ready = true;
+}
+
+static int first_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
+{
+    const uint64_t length = strlen(meeting->text);
+    if (ddp->replica.rank == 0) {
+        memcpy(ddp->board->data, &length, sizeof length);
+        memcpy((char *)ddp->board->data + LENGTH, meeting->text, length);
+    }
+    return pl_ddp_call_broadcast(ddp, 0, FIRST, err);
+}
+
+int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const char *text, pl_error_t *err)
+{
+    if (strlen(text) > PL_DDP_BOARD - LENGTH)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "rank 0 has %zu bytes to say to the other ranks; at most %zu are "
+                       "possible",
+                       strlen(text), (size_t)PL_DDP_BOARD - LENGTH);
+    char *own = pl_strdup(text);
+    pl_meeting_t *meeting = own ? pl_ddp_meeting(ddp, err) : NULL;
+    if (!meeting) {
+        pl_free(own);
+        return own ? err->code : pl_no_memory(err);
+    }
+    meeting->begin = first_begin;
+    meeting->end = first_end;
+    meeting->call = call;
+    meeting->text = own;
+    meeting->ready = true;
+    pl_ddp_go_on(ddp);
+    return PL_OK;
+}

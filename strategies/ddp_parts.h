@@ -1,0 +1,69 @@
+/* ddp_parts.h - what the files of data parallel training share */
+#ifndef PL_STRATEGIES_DDP_PARTS_H
+#define PL_STRATEGIES_DDP_PARTS_H
+
+#include "strategies/replica.h"
+
+/* Where ranks meet: one thing after the other, on all ranks in the same order. */
+struct pl_ddp;
+
+typedef struct pl_meeting {
+    struct pl_meeting *next;
+    /* Makes the collective's calls of it, by pl_ddp_call_…(); then, when all have ended,
+     * end() does what is to be done with what came of them. */
+    int (*begin)(struct pl_ddp *ddp, struct pl_meeting *meeting, pl_error_t *err);
+    void (*end)(struct pl_ddp *ddp, struct pl_meeting *meeting,
+                const pl_error_t *failure);
+    bool ready;                                       /* what this rank brings is there */
+    pl_replica_sums_t sums;                           /* of a step */
+    pl_forward_t *forward;                            /* of a batch */
+    pl_call_t *call;                                  /* of a decision */
+    char *text;
+} pl_meeting_t;
+
+/* Where things lie in the lent memory, in bytes. */
+typedef struct pl_ddp_places {
+    size_t grads, tail, state, figures, outputs, end;
+} pl_ddp_places_t;
+
+typedef struct pl_ddp {
+    pl_replica_t replica;                     /* first: see replica.h */
+    pl_choice_t collective;                   /* option */
+    pl_address_t mover;                       /* the collective */
+    pl_call_t *joining, *asked;               /* join; role, until that is done  [NULL] */
+    bool joined;
+    pl_lent_t *board;                          /* for texts, counted */
+    pl_lent_t *memory;                         /* for all else, counted  [not lent yet] */
+    pl_ddp_places_t at;
+    pl_dtype_t dtype;                                       /* of gradients and tail */
+    pl_meeting_t *first, **last, *spare;
+    pl_meeting_t *under_way;
+    int pending;                            /* calls of the collective's for it */
+    bool announced;                         /* rank zero has something to say */
+    pl_error_t failure;                     /* of a meeting: there are no more [code 0] */
+} pl_ddp_t;
+
+/* ---- ddp_meet.c: one meeting after the other ---- */
+
+/* A new one at the end of the queue; NULL: PL_ENOMEM, or the error of one before. */
+pl_meeting_t *pl_ddp_meeting(pl_ddp_t *ddp, pl_error_t *err);
+/* Begins the first that is ready. */
+void pl_ddp_go_on(pl_ddp_t *ddp);
+/* The first meeting for a batch, which is done. */
+pl_meeting_t *pl_ddp_meeting_of(const pl_ddp_t *ddp, const pl_forward_t *forward);
+int pl_ddp_call_sum(pl_ddp_t *ddp, size_t offset, size_t count, pl_dtype_t dtype,
+                    pl_error_t *err);
+int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err);
+void pl_ddp_meetings_release(pl_ddp_t *ddp);
+
+/* ---- ddp_sums.c: steps and batches ---- */
+
+extern const pl_replica_meets_t pl_ddp_meets;
+
+/* ---- ddp_decide.c: texts ---- */
+
+enum { PL_DDP_BOARD = 1 << 18 };                            /* bytes */
+
+int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const char *text, pl_error_t *err);
+
+#endif

@@ -1,0 +1,403 @@
+/* ddp_sums.c - what the ranks add up: gradients, figures, state; and outputs of a batch
+ *
+ * All that a step needs lies in one piece behind the gradients (the tail), so that one
+ * operation is enough:
+ *
+ *     gradients and losses | announced | ranks with samples | bad[ranks] | hash[ranks]
+ *                          | figures | state
+ *
+ * The accelerator has the gradients and the state in this memory; a step's state is
+ * copied behind the figures, because some tensors of it are summed and others not. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "strategies/ddp_parts.h"
+#include "tensor/model.h"
+
+enum { ALIGN = 64, HASH_BITS = 20 };
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static size_t width_of(pl_dtype_t dtype)
+{
+    return dtype == PL_F64 ? sizeof(double) : sizeof(float);
+}
+
+/* ---- the tail ---- */
+
+enum { TAIL_ANNOUNCED, TAIL_PRESENT, TAIL_BAD };
+
+static size_t tail_hash(const pl_ddp_t *ddp)
+{
+    return TAIL_BAD + ddp->replica.ranks;
+}
+
+static size_t tail_figures(const pl_ddp_t *ddp)
+{
+    return tail_hash(ddp) + ddp->replica.ranks;
+}
+
+static size_t tail_state(const pl_ddp_t *ddp)
+{
+    return tail_figures(ddp) + pl_replica_figures_most(&ddp->replica);
+}
+
+static size_t tail_end(const pl_ddp_t *ddp)
+{
+    return tail_state(ddp) + (size_t)ddp->replica.model->state;
+}
+
+static double element(const pl_ddp_t *ddp, size_t place, size_t k)
+{
+    const char *from = (const char *)ddp->memory->data + place;
+    return ddp->dtype == PL_F64 ? ((const double *)from)[k] : ((const float *)from)[k];
+}
+
+static void element_set(const pl_ddp_t *ddp, size_t place, size_t k, double value)
+{
+    char *to = (char *)ddp->memory->data + place;
+    if (ddp->dtype == PL_F64)
+        ((double *)to)[k] = value;
+    else
+        ((float *)to)[k] = (float)value;
+}
+
+/* ---- memory ---- */
+
+/* Rows of a prediction's batch, of all ranks; and how many floats one has. */
+static size_t rows_most(const pl_ddp_t *ddp)
+{
+    return (size_t)ddp->replica.layout->stage[PL_PREDICT].batch_size * ddp->replica.ranks;
+}
+
+static size_t output_each(const pl_replica_plan_t *plan, int k)
+{
+    const pl_shape_t shape = plan->output_shape[k];
+    return shape.rank && shape.dim[0] ? (size_t)(pl_elements(shape) / shape.dim[0]) : 0;
+}
+
+static int output_count(const pl_replica_plan_t *plan)
+{
+    int count = 0;
+    for (int k = 0; k < plan->fetch_count; k++)
+        count += plan->fetch[k].kind == PL_FETCH_OUTPUT;
+    return count;
+}
+
+static size_t outputs_bytes(const pl_ddp_t *ddp)
+{
+    size_t most = 0;
+    for (int k = 0; k < ddp->replica.plan_count; k++) {
+        const pl_replica_plan_t *plan = &ddp->replica.plan[k];
+        size_t floats = 0;
+        for (int i = 0; plan->stage == PL_PREDICT && i < output_count(plan); i++)
+            floats += output_each(plan, i) * rows_most(ddp);
+        most = floats > most ? floats : most;
+    }
+    return most * sizeof(float);
+}
+
+static void places_find(pl_ddp_t *ddp)
+{
+    pl_replica_t *r = &ddp->replica;
+    const bool trains = r->job->stage == PL_TRAIN;
+    const size_t grads = (size_t)pl_replica_gradients(r, &ddp->dtype),
+                 width = width_of(ddp->dtype), state = (size_t)r->model->state;
+    pl_ddp_places_t at = {.tail = grads * width};
+    at.state = aligned(at.tail + (trains ? tail_end(ddp) * width : 0));
+    at.figures = aligned(at.state + (trains ? state * width : 0));
+    at.outputs = aligned(at.figures + (2 + pl_replica_figures_most(r)) * sizeof(double));
+    at.end = at.outputs + outputs_bytes(ddp);
+    ddp->at = at;
+}
+
+static void region_lend(pl_ddp_t *ddp, pl_region_t region, size_t offset)
+{
+    ddp->replica.lent[region].memory = pl_object_ref(ddp->memory);
+    ddp->replica.lent[region].offset = offset;
+}
+
+static void memory_lent(void *self, const pl_answer_t *answer)
+{
+    pl_ddp_t *ddp = self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_replica_prepared(&ddp->replica, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY)
+        return;
+    ddp->memory = pl_object_ref(answer->body->lend_memory_reply.memory);
+    if (ddp->replica.job->stage == PL_TRAIN) {
+        region_lend(ddp, PL_REGION_GRADS, ddp->at.grads);
+        if (ddp->replica.model->state)
+            region_lend(ddp, PL_REGION_STATE, ddp->at.state);
+    }
+    pl_replica_prepared(&ddp->replica, NULL);
+}
+
+static int ddp_prepare(pl_replica_t *r, pl_error_t *err)
+{
+    pl_ddp_t *ddp = (pl_ddp_t *)r;
+    places_find(ddp);
+    const pl_lend_memory_t msg = {.bytes = ddp->at.end};
+    const pl_how_t how = {.on_answer = memory_lent};
+    return pl_call_lend_memory(ddp, ddp->mover, &msg, how, err) ? PL_OK : err->code;
+}
+
+/* ---- a step ---- */
+
+/* Of the state tensors: what is summed, and by how many. */
+static double state_share(const pl_ddp_t *ddp, const pl_tensor_info_t *t,
+                          bool has_samples)
+{
+    if (t->agree == PL_AGREE_MEAN)
+        return has_samples;
+    return t->agree == PL_AGREE_RANK0 && ddp->replica.rank == 0;
+}
+
+static void state_put(const pl_ddp_t *ddp, bool has_samples)
+{
+    const pl_model_t *model = ddp->replica.model;
+    for (int k = 0; k < model->count; k++) {
+        const pl_tensor_info_t *t = &model->tensor[k];
+        const double share = state_share(ddp, t, has_samples);
+        if (t->region != PL_REGION_STATE)
+            continue;
+        for (size_t i = (size_t)t->offset; i < (size_t)(t->offset + t->count); i++)
+            element_set(ddp, ddp->at.tail, tail_state(ddp) + i,
+                        share ? element(ddp, ddp->at.state, i) : 0);
+    }
+}
+
+/* A rank that had no samples has the state of before, which says nothing. */
+static void state_take(const pl_ddp_t *ddp, double present)
+{
+    const pl_model_t *model = ddp->replica.model;
+    for (int k = 0; k < model->count; k++) {
+        const pl_tensor_info_t *t = &model->tensor[k];
+        const double of = t->agree == PL_AGREE_MEAN ? present : 1;
+        if (t->region != PL_REGION_STATE || t->agree == PL_AGREE_NONE || !of)
+            continue;
+        for (size_t i = (size_t)t->offset; i < (size_t)(t->offset + t->count); i++)
+            element_set(ddp, ddp->at.state, i,
+                        element(ddp, ddp->at.tail, tail_state(ddp) + i) / of);
+    }
+}
+
+static double hash_of(const pl_ddp_t *ddp)
+{
+    return (double)(ddp->replica.first_hash >> (64 - HASH_BITS));
+}
+
+/* The loss is a step's first figure. */
+static void tail_put(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
+{
+    const bool bad = sums->figure_count && !isfinite(sums->figures[0]);
+    for (size_t k = 0; k < tail_end(ddp); k++)
+        element_set(ddp, ddp->at.tail, k, 0);
+    element_set(ddp, ddp->at.tail, TAIL_ANNOUNCED, ddp->announced);
+    element_set(ddp, ddp->at.tail, TAIL_PRESENT, sums->has_samples);
+    element_set(ddp, ddp->at.tail, TAIL_BAD + ddp->replica.rank, bad);
+    element_set(ddp, ddp->at.tail, tail_hash(ddp) + ddp->replica.rank, hash_of(ddp));
+    for (size_t k = 0; k < sums->figure_count; k++)
+        element_set(ddp, ddp->at.tail, tail_figures(ddp) + k, sums->figures[k]);
+    state_put(ddp, sums->has_samples);
+}
+
+/* Gradients that this step of the module trains, its loss, and the tail: in one piece
+ * where they lie together. */
+static int step_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
+{
+    const pl_replica_t *r = &ddp->replica;
+    const size_t width = width_of(ddp->dtype), params = (size_t)r->model->params;
+    const size_t loss = params + 2 * (size_t)meeting->sums.step;
+    size_t from = loss, to = loss + 2;
+    int code = PL_OK;
+    tail_put(ddp, &meeting->sums);
+    for (int64_t a = 0, b = 0;
+         code == PL_OK && pl_replica_range(r, meeting->sums.step, &a, &b);) {
+        if ((size_t)b == loss)
+            from = (size_t)a;
+        else
+            code = pl_ddp_call_sum(ddp, (size_t)a * width, (size_t)(b - a), ddp->dtype,
+                                   err);
+    }
+    if (to * width == ddp->at.tail)
+        to += tail_end(ddp);
+    if (code == PL_OK)
+        code = pl_ddp_call_sum(ddp, from * width, to - from, ddp->dtype, err);
+    if (code == PL_OK && to == loss + 2)
+        code = pl_ddp_call_sum(ddp, ddp->at.tail, tail_end(ddp), ddp->dtype, err);
+    return code;
+}
+
+static int hashes_check(const pl_ddp_t *ddp, pl_error_t *err)
+{
+    const double first = element(ddp, ddp->at.tail, tail_hash(ddp));
+    for (size_t k = 1; k < ddp->replica.ranks; k++)
+        if (element(ddp, ddp->at.tail, tail_hash(ddp) + k) != first)
+            return pl_fail(err, PL_EPEER,
+                           "rank %zu began with other weights than rank 0: module, "
+                           "options and seed must be the same on all ranks",
+                           k);
+    return PL_OK;
+}
+
+static void blame(pl_ddp_t *ddp)
+{
+    pl_replica_t *r = &ddp->replica;
+    r->blamed[0] = '\0';
+    for (uint32_t k = 0; k < r->ranks && !r->blamed[0]; k++)
+        if (element(ddp, ddp->at.tail, TAIL_BAD + k) != 0)
+            snprintf(r->blamed, sizeof r->blamed, "rank %u: ", k);
+}
+
+static void step_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)
+{
+    pl_error_t err = failure ? *failure : (pl_error_t){0};
+    bool halt = false;
+    if (!failure && hashes_check(ddp, &err) == PL_OK) {
+        double *figures = meeting->sums.figures;
+        for (size_t k = 0; k < meeting->sums.figure_count; k++)
+            figures[k] = element(ddp, ddp->at.tail, tail_figures(ddp) + k);
+        halt = element(ddp, ddp->at.tail, TAIL_ANNOUNCED) > 0;
+        state_take(ddp, element(ddp, ddp->at.tail, TAIL_PRESENT));
+        blame(ddp);
+    }
+    pl_replica_reduced(&ddp->replica, err.code == PL_OK ? NULL : &err, halt);
+}
+
+static int ddp_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    pl_ddp_t *ddp = (pl_ddp_t *)r;
+    pl_meeting_t *meeting = pl_ddp_meeting(ddp, err);
+    if (!meeting)
+        return err->code;
+    meeting->begin = step_begin;
+    meeting->end = step_end;
+    meeting->sums = *sums;
+    meeting->ready = true;
+    pl_ddp_go_on(ddp);
+    return PL_OK;
+}
+
+/* ---- a batch that is evaluated ---- */
+
+enum { BATCH_ANNOUNCED, BATCH_SAMPLES, BATCH_FIGURES };
+
+static float *outputs_at(const pl_ddp_t *ddp)
+{
+    return (float *)((char *)ddp->memory->data + ddp->at.outputs);
+}
+
+/* Sample i of rank r is sample r + i * ranks of all; where others' are stay zeros. */
+static void outputs_put(const pl_ddp_t *ddp, const pl_forward_t *forward)
+{
+    const uint32_t ranks = ddp->replica.ranks, rank = ddp->replica.rank;
+    float *to = outputs_at(ddp);
+    memset(to, 0, ddp->at.end - ddp->at.outputs);
+    for (int k = 0; k < output_count(forward->plan); k++) {
+        const size_t each = output_each(forward->plan, k);
+        for (size_t i = 0; i < (size_t)forward->samples; i++)
+            memcpy(to + (rank + i * ranks) * each,
+                   forward->outputs->output[k].data + i * each, each * sizeof *to);
+        to += each * rows_most(ddp);
+    }
+}
+
+static int outputs_take(const pl_ddp_t *ddp, pl_forward_t *forward, int64_t samples,
+                        pl_error_t *err)
+{
+    const pl_replica_plan_t *plan = forward->plan;
+    const float *from = outputs_at(ddp);
+    pl_outputs_t *all = pl_outputs_new(err);
+    int code = all ? PL_OK : PL_ENOMEM;
+    for (int k = 0, made = 0; k < plan->fetch_count && code == PL_OK; k++) {
+        if (plan->fetch[k].kind != PL_FETCH_OUTPUT)
+            continue;
+        pl_shape_t shape = plan->output_shape[made];
+        const size_t each = output_each(plan, made);
+        shape.dim[0] = samples;
+        code = pl_outputs_add(all, plan->fetch[k].name, shape, err);
+        if (code == PL_OK)
+            memcpy(all->output[made].data, from, (size_t)samples * each * sizeof *from);
+        from += each * rows_most(ddp);
+        made++;
+    }
+    if (code != PL_OK) {
+        pl_object_unref(all);
+        return code;
+    }
+    pl_object_unref(forward->outputs);
+    forward->outputs = all;
+    return PL_OK;
+}
+
+static double *figures_at(const pl_ddp_t *ddp)
+{
+    return (double *)((char *)ddp->memory->data + ddp->at.figures);
+}
+
+static bool predicts(const pl_forward_t *forward)
+{
+    return forward->plan->stage == PL_PREDICT && output_count(forward->plan) > 0;
+}
+
+static int batch_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
+{
+    const pl_forward_t *forward = meeting->forward;
+    double *figures = figures_at(ddp);
+    figures[BATCH_ANNOUNCED] = ddp->announced;
+    figures[BATCH_SAMPLES] = (double)forward->samples;
+    memcpy(figures + BATCH_FIGURES, forward->figures,
+           forward->figure_count * sizeof *figures);
+    int code = pl_ddp_call_sum(ddp, ddp->at.figures,
+                               BATCH_FIGURES + forward->figure_count, PL_F64, err);
+    if (code != PL_OK || !predicts(forward))
+        return code;
+    outputs_put(ddp, forward);
+    return pl_ddp_call_sum(ddp, ddp->at.outputs,
+                           (ddp->at.end - ddp->at.outputs) / sizeof(float), PL_F32, err);
+}
+
+static void batch_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)
+{
+    pl_forward_t *forward = meeting->forward;
+    const double *figures = figures_at(ddp);
+    pl_error_t err = failure ? *failure : (pl_error_t){0};
+    if (!failure) {
+        forward->samples = (int64_t)figures[BATCH_SAMPLES];
+        memcpy(forward->figures, figures + BATCH_FIGURES,
+               forward->figure_count * sizeof *figures);
+        if (predicts(forward))
+            outputs_take(ddp, forward, forward->samples, &err);
+    }
+    pl_replica_gathered(&ddp->replica, forward, err.code == PL_OK ? NULL : &err,
+                        !failure && figures[BATCH_ANNOUNCED] > 0);
+}
+
+static int ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
+{
+    pl_ddp_t *ddp = (pl_ddp_t *)r;
+    pl_meeting_t *meeting = forward->done ? pl_ddp_meeting_of(ddp, forward)
+                                          : pl_ddp_meeting(ddp, err);
+    if (!meeting)
+        return err->code;
+    if (forward->failure.code != PL_OK && ddp->failure.code == PL_OK)
+        ddp->failure = forward->failure;
+    meeting->begin = batch_begin;
+    meeting->end = batch_end;
+    meeting->forward = forward;
+    meeting->ready = forward->done;
+    pl_ddp_go_on(ddp);
+    return PL_OK;
+}
+
+const pl_replica_meets_t pl_ddp_meets = {
+    .prepare = ddp_prepare,
+    .reduce = ddp_reduce,
+    .gather = ddp_gather,
+};

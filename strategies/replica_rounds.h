@@ -1,0 +1,75 @@
+/* replica_rounds.h - training steps under way: what the files that make them share */
+#ifndef PL_STRATEGIES_REPLICA_ROUNDS_H
+#define PL_STRATEGIES_REPLICA_ROUNDS_H
+
+#include "strategies/replica_parts.h"
+
+struct pl_round;
+
+/* What one of the module's steps does in a round. */
+typedef struct pl_part_of_round {
+    struct pl_round *round;
+    int step;
+    bool sent, back, reduced;                  /* forward_backward; sums are all ranks' */
+    bool guarded;
+    double lr_factor, momentum, norm, loss;
+    double scaling[2];                      /* the loss's factor, steps that it skipped */
+} pl_part_of_round_t;
+
+/* One micro-batch under way, and the optimizer step behind it. */
+typedef struct pl_round {
+    struct pl_round *next;                                  /* behind it; or spare */
+    pl_call_t *call;
+    pl_batch_t *batch;                          /* kept by the call */
+    uint64_t number;                            /* the optimizer step it is for, from 1 */
+    uint32_t shard;
+    bool step_due, may_skip, halt;
+    bool begun;
+    int pending;                           /* replays not yet ended; 1 more while some are
+                                              to be sent */
+    double average_share;
+    pl_part_of_round_t part[PL_STEPS];
+    double *figures;                             /* numbers in the order of their names */
+    pl_error_t failure;
+} pl_round_t;
+
+typedef struct pl_rounds {
+    pl_round_t *first, **last;         /* in the order of their calls */
+    pl_round_t *sending;               /* the first that is not sent whole [NULL: none] */
+    int part;                          /* of it, the next */
+    double *carried;                   /* figures of the step's batches before, of this
+                                          rank  [there is one rank] */
+    bool has_samples[PL_STEPS];        /* this rank, in those batches */
+    bool reducing;                     /* the ranks meet over the part */
+    pl_round_t *spare;
+    uint64_t ended_by;                 /* the first step that failed  [0: none] */
+    bool was_asked;                    /* for a step, before */
+    bool held_back;                    /* nothing is sent, till it is clear what failed */
+    bool held;                         /* nothing is sent: plans are made anew */
+    pl_error_t failure;                /* that no step can go on after  [code 0: none] */
+    int looking;                       /* calls under way that look into a guarded one */
+    int out;                           /* replays not yet ended, of all */
+    bool awaits;                       /* `looking` counts them as one */
+    bool resumes;                      /* with the next replay */
+    char bad[256];                     /* what was not finite in it */
+} pl_rounds_t;
+
+/* ---- replica_train.c ---- */
+
+/* The oldest has been answered. */
+void pl_round_give(pl_rounds_t *rounds);
+/* Answers those that have ended; the oldest first. */
+void pl_rounds_settle(pl_replica_t *r);
+/* Those that came meanwhile, or that did not run, are sent. */
+void pl_rounds_again(pl_replica_t *r);
+
+/* ---- replica_guarded.c: a step that was not finite ---- */
+
+/* Of which of the module's steps, or NULL. */
+const pl_part_of_round_t *pl_round_guarded(const pl_round_t *round);
+/* Looks what was not finite in the oldest, then fails it or goes on behind it. */
+void pl_rounds_look(pl_replica_t *r);
+/* One of the things that the look waits for has ended. */
+void pl_rounds_looked(pl_replica_t *r);
+
+#endif

@@ -1,0 +1,302 @@
+/* ranks.c - what it costs that ranks train together: two that do against two that have
+ * nothing to do with each other
+ *
+ *     ranks [PAIRS [SECONDS [WORKLOAD [COLLECTIVE]]]]
+ *
+ * MLP, CNN and GPT as in step.c, one thread a rank, data in memory.  Fits of two
+ * processes of one rank each, at once, and fits of two ranks of one process take turns,
+ * each of about so many seconds; each pair gives one ratio of samples a second, so that
+ * what the machine does to both cancels.  All three processes are made before any thread
+ * is. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/random.h"
+#include "tensor/graph.h"
+#include "t/bench/bench.h"
+
+enum { SAMPLES = 4096, EPOCH = 1 << 20, PAIRS_MOST = 101 };
+
+const pl_registration_t *mlp_plugin(void);
+const pl_registration_t *cnn_plugin(void);
+const pl_registration_t *gpt_plugin(void);
+
+typedef struct workload {
+    const char *name, *module, *optimizer;
+    const pl_registration_t *(*plugin)(void);
+    pl_field_t field[2];
+    int batch, classes;
+    double bar;
+    int first_steps;                                  /* to find out how long one takes */
+} workload_t;
+
+static const workload_t workloads[] = {
+    {"mlp",
+     "{\"name\": \"mlp\", \"hidden\": [128], \"classes\": 10}",
+     "{\"name\": \"sgd\", \"lr\": 0.01}",
+     mlp_plugin,
+     {{"x", PL_F32, {1, {784}}}, {"y", PL_I64, {0, {0}}}},
+     64,
+     10,
+     0.70,
+     500},
+    {"cnn",
+     "{\"name\": \"cnn\", \"classes\": 10}",
+     "\"adam\"",
+     cnn_plugin,
+     {{"x", PL_F32, {3, {1, 28, 28}}}, {"y", PL_I64, {0, {0}}}},
+     64,
+     10,
+     0.95,
+     10},
+    {"gpt-small",
+     "{\"name\": \"gpt\", \"layers\": 4, \"heads\": 4, \"width\": 128, \"context\": 64, "
+     "\"vocabulary_size\": 65}",
+     "{\"name\": \"adamw\", \"lr\": 0.0003, \"weight_decay\": 0.1}",
+     gpt_plugin,
+     {{"x", PL_I64, {1, {64}}}, {"y", PL_I64, {1, {64}}}},
+     12,
+     65,
+     0.95,
+     10},
+};
+
+enum { WORKLOADS = sizeof workloads / sizeof *workloads };
+
+/* ---- data ---- */
+
+static void *values_new(const workload_t *w, const pl_field_t *field)
+{
+    const int64_t count = SAMPLES * pl_elements(field->shape);
+    const bool whole = field->dtype == PL_I64;
+    void *values = pl_alloc_array((size_t)count, whole ? sizeof(int64_t) : sizeof(float));
+    for (int64_t k = 0; k < count; k++)
+        if (whole)
+            ((int64_t *)values)[k] =
+                (int64_t)(pl_random_u64(2, (uint64_t)k) % (uint64_t)w->classes);
+        else
+            ((float *)values)[k] = (float)pl_random_uniform(1, (uint64_t)k);
+    return values;
+}
+
+/* An epoch that no run comes to the end of, of the same samples over and over. */
+static int read_samples(void *user, const pl_read_request_t *request, void *const field[],
+                        pl_error_t *err)
+{
+    (void)err;
+    const pl_arrays_t *arrays = user;
+    for (int f = 0; f < arrays->field_count; f++) {
+        const size_t bytes = (size_t)pl_elements(arrays->field[f].shape)
+                             * (arrays->field[f].dtype == PL_I64 ? sizeof(int64_t)
+                                                                 : sizeof(float));
+        for (int k = 0; k < request->count; k++)
+            memcpy((char *)field[f] + (size_t)k * bytes,
+                   (const char *)arrays->data[f]
+                       + (size_t)(request->index[k] % SAMPLES) * bytes,
+                   bytes);
+    }
+    return PL_OK;
+}
+
+static void data_make(const workload_t *w)
+{
+    static pl_arrays_t arrays[WORKLOADS];
+    pl_error_t err;
+    pl_arrays_t *own = &arrays[w - workloads];
+    *own = (pl_arrays_t){.field_count = 2, .field = {w->field[0], w->field[1]}};
+    for (int f = 0; f < 2; f++)
+        own->data[f] = values_new(w, &w->field[f]);
+    const pl_memory_data_t data = {.samples = EPOCH,
+                                   .field_count = 2,
+                                   .field = {w->field[0], w->field[1]},
+                                   .read = read_samples,
+                                   .user = own};
+    bench_must(pl_memory_data(w->name, &data, &err), &err);
+}
+
+/* ---- a process that trains when it is told to ---- */
+
+typedef struct order {
+    int workload, ranks, steps;
+} order_t;
+
+typedef struct fit {
+    double seconds;
+    bool done, failed;
+} fit_t;
+
+static void fit_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
+{
+    (void)trainer;
+    fit_t *fit = user;
+    *fit = (fit_t){result->seconds, true, strcmp(result->status, "ok") != 0};
+    if (fit->failed)
+        fprintf(stderr, "ranks: %s\n", result->error.text);
+}
+
+static double fit_run(pl_engine_t *engine, const order_t *order, const char *collective)
+{
+    const workload_t *w = &workloads[order->workload];
+    pl_error_t err;
+    fit_t fit = {0};
+    char text[2048], strategy[128] = "";
+    if (order->ranks > 1)
+        snprintf(strategy, sizeof strategy,
+                 "\"strategy\": {\"name\": \"ddp\", \"collective\": \"%s\"}, ",
+                 collective);
+    snprintf(text, sizeof text,
+             "{\"module\": %s, \"optimizer\": %s, \"loggers\": [],"
+             " \"data\": {\"name\": \"memory\", \"source\": \"%s\", \"batch_size\": %d},"
+             " \"trainer\": {\"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, %s"
+             "\"devices\": %d, \"max_steps\": %d, \"default_root_dir\": \"%s\"}}",
+             w->module, w->optimizer, w->name, w->batch, strategy, order->ranks,
+             order->steps, bench_folder());
+    pl_options_t *options = pl_options_parse(text, "bench", &err);
+    pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
+    bench_must(trainer ? PL_OK : err.code, &err);
+    bench_must(pl_trainer_fit(trainer, fit_done, &fit, &err), &err);
+    while (!fit.done) {
+        struct pollfd readable = {.fd = pl_engine_fd(engine), .events = POLLIN};
+        poll(&readable, 1, -1);
+        pl_engine_dispatch(engine);
+    }
+    pl_trainer_free(trainer);
+    pl_options_free(options);
+    if (fit.failed)
+        exit(1);
+    return fit.seconds;
+}
+
+static void process_work(int orders, int answers, const char *collective)
+{
+    pl_registration_t parts[WORKLOADS + 1] = {0};
+    pl_error_t err;
+    order_t order;
+    for (int k = 0; k < WORKLOADS; k++)
+        parts[k] = workloads[k].plugin()[0];
+    bench_must(pl_init(NULL, NULL, parts, &err), &err);
+    for (int k = 0; k < WORKLOADS; k++)
+        data_make(&workloads[k]);
+    pl_engine_t *engine = pl_engine_new(NULL, &err);
+    bench_must(engine ? PL_OK : err.code, &err);
+    while (read(orders, &order, sizeof order) == sizeof order) {
+        const double seconds = fit_run(engine, &order, collective);
+        if (write(answers, &seconds, sizeof seconds) != sizeof seconds)
+            break;
+    }
+    pl_engine_free(engine);
+}
+
+typedef struct process {
+    pid_t pid;
+    int orders, answers;
+} process_t;
+
+static process_t process_start(const char *collective)
+{
+    int orders[2], answers[2];
+    if (pipe(orders) != 0 || pipe(answers) != 0)
+        bench_must(PL_EIO, NULL);
+    const process_t process = {fork(), orders[1], answers[0]};
+    if (process.pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(orders[1]);
+        close(answers[0]);
+        process_work(orders[0], answers[1], collective);
+        exit(0);
+    }
+    close(orders[0]);
+    close(answers[1]);
+    return process;
+}
+
+static void process_end(const process_t *process)
+{
+    close(process->orders);
+    close(process->answers);
+    waitpid(process->pid, NULL, 0);
+}
+
+static void process_order(const process_t *process, const order_t *order)
+{
+    if (write(process->orders, order, sizeof *order) != sizeof *order)
+        bench_must(PL_EIO, NULL);
+}
+
+static double process_answer(const process_t *process)
+{
+    double seconds = 0;
+    if (read(process->answers, &seconds, sizeof seconds) != sizeof seconds)
+        bench_must(PL_EIO, NULL);
+    return seconds;
+}
+
+/* ---- pairs ---- */
+
+/* Steps a second: of two processes, all that both make. */
+static double apart_run(const process_t process[2], const order_t *order)
+{
+    for (int k = 0; k < 2; k++)
+        process_order(&process[k], order);
+    const double first = process_answer(&process[0]),
+                 second = process_answer(&process[1]);
+    return order->steps / first + order->steps / second;
+}
+
+static double together_run(const process_t *process, order_t order)
+{
+    order.ranks = 2;
+    process_order(process, &order);
+    return 2 * order.steps / process_answer(process);
+}
+
+static void workload_run(int which, const process_t process[3], int pairs, double seconds)
+{
+    const workload_t *w = &workloads[which];
+    double ratio[PAIRS_MOST], apart[PAIRS_MOST], together[PAIRS_MOST], low, high;
+    order_t order = {which, 1, w->first_steps};
+    apart_run(process, &order);
+    order.steps = (int)(seconds * apart_run(process, &order) / 2) + 1;
+    together_run(&process[2], order);
+    for (int k = 0; k < pairs; k++) {
+        const bool together_first = k % 2;
+        double both = together_first ? together_run(&process[2], order) : 0;
+        apart[k] = apart_run(process, &order);
+        together[k] = together_first ? both : together_run(&process[2], order);
+        ratio[k] = together[k] / apart[k];
+    }
+    bench_interval(ratio, pairs, &low, &high);
+    const double middle = bench_median(ratio, pairs);
+    printf("{\"name\": \"2 ranks, %s\", \"unit\": \"samples/s\", \"ours\": %.0f, "
+           "\"against\": \"2 one-rank processes\", \"theirs\": %.0f, \"ratio\": %.4f, "
+           "\"interval\": [%.4f, %.4f], \"pairs\": %d, \"bar\": %.2f, \"holds\": %s}\n",
+           w->name, bench_median(together, pairs) * w->batch,
+           bench_median(apart, pairs) * w->batch, middle, low, high, pairs, w->bar,
+           middle >= w->bar ? "true" : "false");
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    int pairs = argc > 1 ? atoi(argv[1]) : 11;
+    const double seconds = argc > 2 ? atof(argv[2]) : 2;
+    const char *only = argc > 3 ? argv[3] : "", *collective = argc > 4 ? argv[4] : "best";
+    process_t process[3];
+    pairs = pairs < 1 ? 1 : pairs > PAIRS_MOST ? PAIRS_MOST : pairs;
+    for (int k = 0; k < 3; k++)
+        process[k] = process_start(collective);
+    for (int k = 0; k < WORKLOADS; k++)
+        if (!*only || !strcmp(only, workloads[k].name))
+            workload_run(k, process, pairs, seconds);
+    for (int k = 0; k < 3; k++)
+        process_end(&process[k]);
+    return 0;
+}

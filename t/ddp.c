@@ -1,0 +1,405 @@
+/* ddp.c - tests of strategies/ddp*.c and of how loops agree: several ranks, as threads,
+ * train what one does */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "rig.h"
+#include "tap.h"
+
+#define ADAMW "{\"name\": \"adamw\", \"lr\": 0.02}"
+#define OTHERS "\"num_sanity_val_steps\": 0, \"log_every_n_steps\": 1, "
+
+static const char *const devices[] = {"fake", "cpu"};
+#define DEVICES 2
+
+static bool has_device(const char *name)
+{
+    bool there = pl_part_find("accelerator", name, NULL) != NULL;
+    if (!there)
+        tap_skip("this build has no accelerator %s", name);
+    return there;
+}
+
+/* ---- A module with state ---- */
+
+static void normed_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self;
+    pl_node_t x = pl_linear(g, "fc1", pl_input(g, "x"), 8);
+    x = pl_relu(g, pl_batch_norm(g, "norm", x, 0.1, 1e-5));
+    x = pl_linear(g, "fc2", x, 3);
+    pl_output(g, "logits", x);
+    if (stage == PL_PREDICT)
+        return;
+    pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), NULL));
+}
+
+static const pl_module_ops_t normed = {.name = "normed", .size = 1, .step = normed_step};
+
+/* ---- Runs of one and of several ranks ---- */
+
+#define fit(ranks, batch, more, ...) \
+    fit_with(ranks, batch, more, &(rig_spec_t){__VA_ARGS__})
+
+static rig_result_t *fit_with(int ranks, int batch, const char *more,
+                              const rig_spec_t *given)
+{
+    char trainer[512], data[256];
+    rig_spec_t spec = *given;
+    snprintf(trainer, sizeof trainer, OTHERS "\"devices\": %d, %s", ranks, more);
+    snprintf(data, sizeof data, "\"batch_size\": %d%s%s", batch, spec.data ? ", " : "",
+             spec.data ? spec.data : "");
+    spec.trainer = trainer;
+    spec.data = data;
+    rig_t *rig = rig_make(&spec);
+    rig_result_t *result = rig ? rig_keep(rig_fit(rig)) : calloc(1, sizeof *result);
+    if (!ok(!strcmp(result->status, "ok"), "%d ranks, batches of %d", ranks, batch))
+        tap_diag("%s", rig ? result->error.text : rig_error.text);
+    rig_free(&rig);
+    return result;
+}
+
+static double losses_differ(const rig_result_t *a, const rig_result_t *b)
+{
+    const rig_series_t x = rig_series(a, "train_loss"), y = rig_series(b, "train_loss");
+    double worst = x.count == y.count && x.count ? 0 : INFINITY;
+    for (int k = 0; k < x.count && isfinite(worst); k++)
+        worst = fmax(worst, fabs(x.value[k] - y.value[k]));
+    return worst;
+}
+
+static bool metrics_agree(const rig_result_t *a, const rig_result_t *b)
+{
+    static const char *const names[] = {"train_loss", "train_acc", "val_loss", "val_acc"};
+    bool same = true;
+    for (int k = 0; k < 4; k++) {
+        const double x = rig_metric(a, names[k]), y = rig_metric(b, names[k]);
+        if (!(fabs(x - y) < 1e-5)) {
+            tap_diag("%s: %g and %g", names[k], x, y);
+            same = false;
+        }
+    }
+    return same;
+}
+
+static void compare(const rig_result_t *one, const rig_result_t *many, const char *what)
+{
+    is_int(many->global_step, one->global_step, "%s: as many steps", what);
+    ok(losses_differ(one, many) < 1e-5, "the losses of one rank");
+    ok(rig_distance(one, many) < 1e-5, "its weights (%g)", rig_distance(one, many));
+}
+
+static void ranks_train_what_one_does(void)
+{
+    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+        rig_result_t *one = fit(1, 12, "\"max_epochs\": 3", .accelerator = devices[k],
+                                .samples = 48, .optimizer = ADAMW,
+                                .data = "\"val_split\": 0.25");
+        for (int ranks = 2; ranks <= 4; ranks++) {
+            rig_result_t *many = fit(ranks, 12 / ranks, "\"max_epochs\": 3",
+                                     .accelerator = devices[k], .samples = 48,
+                                     .optimizer = ADAMW, .data = "\"val_split\": 0.25");
+            compare(one, many, devices[k]);
+            ok(metrics_agree(one, many), "and its figures");
+            rig_result_free(many);
+        }
+        rig_result_free(one);
+    }
+}
+
+static void samples_that_do_not_come_out_even_count_once(void)
+{
+    static const int samples[] = {37, 13, 3, 1};
+    for (int k = 0; k < 4; k++) {
+        rig_result_t *one = fit(1, 12, "\"max_epochs\": 2", .samples = samples[k]);
+        for (int ranks = 3; ranks <= 4; ranks++) {
+            rig_result_t *many = fit(ranks, 12 / ranks, "\"max_epochs\": 2",
+                                     .samples = samples[k]);
+            char what[40];
+            snprintf(what, sizeof what, "%d samples, %d ranks", samples[k], ranks);
+            compare(one, many, what);
+            rig_result_free(many);
+        }
+        rig_result_free(one);
+    }
+}
+
+static void batches_may_come_in_parts(void)
+{
+    rig_result_t *one = fit(1, 12, "\"max_epochs\": 3", .samples = 40);
+    rig_result_t *many = fit(2, 2, "\"max_epochs\": 3, \"accumulate_grad_batches\": 3",
+                             .samples = 40);
+    compare(one, many, "3 batches of 2 to a step");
+    rig_result_free(one);
+    rig_result_free(many);
+}
+
+/* Each rank normalises by its own batch, as one does that takes them one by one. */
+static void state_is_the_mean_of_the_ranks(void)
+{
+    rig_result_t *one = fit(1, 6, "\"max_epochs\": 2, \"accumulate_grad_batches\": 2",
+                            .module = "\"normed\"", .samples = 24,
+                            .data = "\"shuffle\": false");
+    rig_result_t *many = fit(2, 6, "\"max_epochs\": 2", .module = "\"normed\"",
+                             .samples = 24, .data = "\"shuffle\": false");
+    const rig_tensor_t *mean = rig_find(many->weight, many->weight_count,
+                                        "norm.running_mean");
+    ok(mean && mean->count == 8 && mean->data[0] != 0, "there are running statistics");
+    is_int(many->global_step, one->global_step, "as many steps");
+    rig_result_free(one);
+    rig_result_free(many);
+}
+
+static void the_same_run_twice_gives_the_same_bits(void)
+{
+    static const char *const modules[] = {
+        "\"normed\"", "{\"name\": \"mlp\", \"hidden\": [8, 5], \"dropout\": 0.25}"};
+    for (int k = 0; k < 2; k++) {
+        rig_result_t *a = fit(3, 4, "\"max_epochs\": 2", .module = modules[k],
+                              .accelerator = "cpu", .samples = 36, .optimizer = ADAMW);
+        rig_result_t *b = fit(3, 4, "\"max_epochs\": 2, \"depth\": 1",
+                              .module = modules[k], .accelerator = "cpu", .samples = 36,
+                              .optimizer = ADAMW);
+        ok(rig_same_bits(a, b), "also at another depth");
+        rig_result_free(a);
+        rig_result_free(b);
+    }
+}
+
+/* ---- Predictions ---- */
+
+static void predictions_are_complete_and_in_order(void)
+{
+    rig_result_t *one = fit(1, 12, "\"max_epochs\": 1", .samples = 37);
+    rig_t *rig = rig_new(.trainer = "\"devices\": 3", .data = "\"batch_size\": 4",
+                         .samples = 37);
+    rig_t *alone = rig_new(.data = "\"batch_size\": 5", .samples = 37);
+    char path[600];
+    snprintf(path, sizeof path, "%s/model.safetensors", one->run_dir);
+    const rig_result_t *want = rig_predict(alone, path);
+    const rig_result_t *got = rig_predict(rig, path);
+    is_text(got->status, "ok", "three ranks predict: %s", got->error.text);
+    is_text(want->status, "ok", "one does: %s", want->error.text);
+    is_int(got->output_count, want->output_count, "as many outputs");
+    bool same = got->output_count == 1 && want->output_count == 1
+                && got->output[0].count == want->output[0].count;
+    for (size_t k = 0; same && k < want->output[0].count; k++)
+        same = fabsf(got->output[0].data[k] - want->output[0].data[k]) < 1e-5f;
+    ok(same && want->output[0].shape.dim[0] == 37, "what one predicts, in its order");
+    const double loss = rig_metric(rig_test(alone, path), "test_loss");
+    ok(fabs(rig_metric(rig_test(rig, path), "test_loss") - loss) < 1e-6,
+       "and measure what one measures");
+    rig_free(&rig);
+    rig_free(&alone);
+    rig_result_free(one);
+}
+
+/* ---- What moves the bytes ---- */
+
+static char taken[80];
+
+static void on_log(pl_log_level_t level, int rank, const char *actor, const char *text,
+                   void *user)
+{
+    (void)level, (void)rank, (void)user;
+    if (!strcmp(actor, "collective.best"))
+        snprintf(taken, sizeof taken, "%s", text);
+}
+
+static void the_best_collective_is_taken_and_told(void)
+{
+    pl_log_hook(on_log, PL_LOG_INFO, NULL);
+    rig_result_free(fit(2, 4, "\"max_steps\": 1", .samples = 8));
+    pl_log_hook(NULL, PL_LOG_INFO, NULL);
+    like(taken, "shm moves what the 2 ranks exchange", "of one machine: \"%s\"", taken);
+}
+
+/* ---- Ends that follow from no step ---- */
+
+static void stop_soon(rig_t *rig, const pl_progress_t *progress)
+{
+    if (progress->global_step >= 5)
+        pl_trainer_stop(rig_trainer(rig), "enough", NULL);
+}
+
+static void a_stop_ends_all_ranks(void)
+{
+    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+        rig_t *rig = rig_new(.accelerator = devices[k],
+                             .trainer = "\"devices\": 3, \"max_epochs\": 100000",
+                             .data = "\"batch_size\": 4, \"val_split\": 0.2",
+                             .on_progress = stop_soon);
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "stopped", "%s: stopped: %s", devices[k],
+                result->error.text);
+        ok(result->weight_count > 0, "with weights");
+        is_text(rig_fit(rig)->status, "stopped", "and so is a second fit");
+        rig_free(&rig);
+    }
+}
+
+static void a_time_ends_all_ranks(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"devices\": 2, \"max_epochs\": -1, "
+                                    "\"max_time\": \"00:00:00:01\"",
+                         .data = "\"batch_size\": 4, \"val_split\": 0.2");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "stopped", "max_time: %s", result->error.text);
+    rig_free(&rig);
+}
+
+static void callbacks_of_rank_zero_decide_for_all(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"devices\": 3, \"max_epochs\": 50",
+                         .data = "\"batch_size\": 4, \"val_split\": 0.2",
+                         .optimizer = "{\"name\": \"sgd\", \"lr\": 0.000001}",
+                         .callbacks = "[{\"name\": \"early_stopping\", \"patience\": 2, "
+                                      "\"monitor\": \"val_loss\", \"min_delta\": 0.1}]");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "stopped", "early stopping: %s", result->error.text);
+    ok(result->epoch < 10, "after %u epochs", result->epoch);
+    rig_free(&rig);
+}
+
+/* ---- Checkpoints ---- */
+
+#define SAVES \
+    "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 3, " \
+    "\"save_top_k\": -1}]"
+
+static void a_run_that_goes_on_ends_with_the_same_bits(void)
+{
+    char from[600];
+    if (!has_device("cpu"))                                 /* the fake one has float64 */
+        return;
+    rig_t *rig =
+        rig_new(.accelerator = "cpu", .module = "\"normed\"", .samples = 32,
+                .optimizer = ADAMW, .trainer = "\"devices\": 3, \"max_epochs\": 3",
+                .callbacks = SAVES, .data = "\"batch_size\": 4, \"val_split\": 0.25");
+    rig_result_t *whole = rig_keep(rig_fit(rig));
+    snprintf(from, sizeof from, "%s/checkpoints/epoch=1-step=3", whole->run_dir);
+    ok(rig_begin_again(rig, from), "a run goes on: %s", rig_error.text);
+    const rig_result_t *rest = rig_wait(rig);
+    is_text(rest->status, "ok", "%s: %s", from, rest->error.text);
+    is_int(rest->global_step, whole->global_step, "as many steps");
+    ok(rig_same_bits(whole, rest), "and the same weights");
+    rig_result_free(whole);
+    rig_free(&rig);
+}
+
+/* ---- Failures ---- */
+
+static int watch(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                 pl_wish_t *wish, pl_error_t *err)
+{
+    (void)self, (void)point, (void)wish;
+    return event->global_step == 4 ? pl_fail(err, PL_EIO, "it looks away") : PL_OK;
+}
+
+static const pl_callback_ops_t faints = {.name = "faints",
+                                         .size = 1,
+                                         .points = PL_AT(TRAIN_BATCH_END),
+                                         .on = watch};
+
+static void a_callback_that_fails_ends_all(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"devices\": 3", .data = "\"batch_size\": 4",
+                         .callbacks = "[\"faints\"]");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "failed", "a run whose callback fails");
+    like(result->error.text, "it looks away", "says why");
+    rig_free(&rig);
+}
+
+static void a_device_that_fails_ends_all(void)
+{
+    static const char *const scripts[] = {"replay 3 of optimizer_step fails",
+                                          "replay 2 of forward_backward fails",
+                                          "replay 1 of forward fails",
+                                          "replay 4 of optimizer_step is refused"};
+    for (int k = 0; k < 4; k++) {
+        rig_t *rig = rig_new(.trainer = "\"devices\": 3", .script = scripts[k],
+                             .data = "\"batch_size\": 1, \"val_split\": 0.4");
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "failed", "%s", scripts[k]);
+        like(result->error.where, "rank [012]", "a rank is named");
+        rig_free(&rig);
+    }
+}
+
+static void a_rank_that_fails_ends_all_with_its_name(void)
+{
+    for (int record = 0; record < 3; record++) {
+        char where[24];
+        snprintf(where, sizeof where, "rank %d ", record);
+        rig_t *rig = rig_new(.trainer = "\"devices\": 3",
+                             .data = "\"batch_size\": 4, \"shuffle\": false",
+                             .torn = 12 + record + 1);
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "failed", "the run fails");
+        like(result->error.text, "it is torn", "with the rank's error");
+        like(result->error.where, where, "which is named");
+        is_int(rig_done(rig), 1, "once");
+        rig_free(&rig);
+    }
+}
+
+static void what_is_not_finite_is_told_with_its_rank(void)
+{
+    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+        rig_t *rig = rig_new(.accelerator = devices[k], .trainer = "\"devices\": 3",
+                             .data = "\"batch_size\": 4, \"shuffle\": false",
+                             .nan = 12 + 1 + 1);
+        const rig_result_t *result = rig_fit(rig);
+        is_text(pl_code_name(result->error.code), "PL_ENAN", "%s", devices[k]);
+        like(result->error.text, "step 2: rank 1: the loss is not finite",
+             "the step and the rank");
+        rig_free(&rig);
+        rig = rig_new(.accelerator = devices[k],
+                      .trainer =
+                          "\"devices\": 3, \"nan_policy\": \"skip\", \"max_epochs\": 2",
+                      .data = "\"batch_size\": 4, \"shuffle\": false", .nan = 12 + 1 + 1);
+        result = rig_fit(rig);
+        is_text(result->status, "ok", "all may pass over it: %s", result->error.text);
+        ok(rig_metric(result, "skipped_steps") >= 1, "and tell");
+        rig_free(&rig);
+    }
+}
+
+static void a_search_is_one_ranks_work(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"devices\": 2");
+    ok(!rig_begin_prediction(rig, &(pl_prediction_t){.checkpoint = "x", .prompt = "y"}),
+       "a prompt with two ranks");
+    like(rig_error.text, "devices.* is 2", "is refused");
+    rig_free(&rig);
+}
+
+int main(void)
+{
+    static const pl_registration_t parts[] = {{"module", &normed},
+                                              {"callback", &faints},
+                                              PL_REGISTRATIONS_END};
+    rig_init(parts);
+    run(ranks_train_what_one_does);
+    run(samples_that_do_not_come_out_even_count_once);
+    run(batches_may_come_in_parts);
+    run(state_is_the_mean_of_the_ranks);
+    run(the_same_run_twice_gives_the_same_bits);
+    run(predictions_are_complete_and_in_order);
+    run(the_best_collective_is_taken_and_told);
+    run(a_stop_ends_all_ranks);
+    run(a_time_ends_all_ranks);
+    run(callbacks_of_rank_zero_decide_for_all);
+    run(a_run_that_goes_on_ends_with_the_same_bits);
+    run(a_callback_that_fails_ends_all);
+    run(a_device_that_fails_ends_all);
+    run(a_rank_that_fails_ends_all_with_its_name);
+    run(what_is_not_finite_is_told_with_its_rank);
+    run(a_search_is_one_ranks_work);
+    return tap_done();
+}

@@ -1,0 +1,169 @@
+/* ranks.c - tests of actors/launchers/ranks.c and inline.c: several ranks, one run
+ *
+ * Under a strategy whose ranks have nothing to do with each other: each trains a model of
+ * its own on its part of the data. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "fake.h"
+#include "rig.h"
+#include "strategies/replica.h"
+#include "tap.h"
+
+/* ---- The strategy ---- */
+
+typedef struct apart {
+    pl_replica_t replica;
+    uint32_t ranks;
+} apart_t;
+
+static int apart_start(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    (void)call, (void)err;
+    ((apart_t *)self)->ranks = body->start.ranks;
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+static int apart_setup(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    return pl_replica_setup(self, call, &body->setup, err);
+}
+
+static int apart_role(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)body, (void)err;
+    return pl_reply_role(call, &(pl_role_reply_t){.does_io = pl_actor_rank(self) == 0});
+}
+
+static int apart_split(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    (void)body, (void)err;
+    return pl_reply_process_dataloader(
+        call, &(pl_process_dataloader_reply_t){.part = (uint32_t)pl_actor_rank(self),
+                                               .parts = ((apart_t *)self)->ranks});
+}
+
+static int apart_names(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    return pl_replica_figure_names(self, call, &body->figure_names, err);
+}
+
+static int apart_train(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    return pl_replica_train(self, call, &body->train_batch, err);
+}
+
+static int apart_observe(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
+{
+    return pl_replica_observe_figures(self, call, &body->observe_figures, err);
+}
+
+static int apart_export(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    return pl_replica_export(self, call, body->export_weights.whole, err);
+}
+
+static void apart_release(void *self)
+{
+    pl_replica_release(self);
+}
+
+static const pl_handler_t apart_handlers[] = {
+    PL_ON(start, apart_start),
+    PL_ON(setup, apart_setup),
+    PL_ON(role, apart_role),
+    PL_ON(process_dataloader, apart_split),
+    PL_ON(figure_names, apart_names),
+    PL_ON(train_batch, apart_train),
+    PL_ON(observe_figures, apart_observe),
+    PL_ON(export_weights, apart_export),
+    PL_HANDLERS_END,
+};
+
+static const pl_actor_ops_t apart = {.name = "apart",
+                                     .help = "each rank by itself",
+                                     .size = sizeof(apart_t),
+                                     .role = "strategy",
+                                     .level = PL_LEVEL_STRATEGY,
+                                     .handlers = apart_handlers,
+                                     .release = apart_release};
+
+#define THREE "\"devices\": 3, \"strategy\": \"apart\", \"max_epochs\": 2"
+#define DATA "\"batch_size\": 4, \"shuffle\": false"
+
+/* ---- Tests ---- */
+
+static int ranks_seen(json_t *stream)
+{
+    unsigned seen = 0;
+    size_t k;
+    json_t *message;
+    json_array_foreach(stream, k, message) {
+        const json_int_t rank = json_integer_value(json_object_get(message, "rank"));
+        if (rank >= 0)
+            seen |= 1u << rank;
+    }
+    json_decref(stream);
+    return (int)seen;
+}
+
+static void the_result_is_that_of_rank_zero(void)
+{
+    rig_t *rig = rig_new(.trainer = THREE, .data = DATA, .samples = 24, .stream = true);
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "three ranks run: %s", result->error.text);
+    is_int(result->global_step, 4, "each takes 2 batches of its 8 samples in an epoch");
+    ok(result->weight_count > 0 && result->run_dir, "with weights and a folder");
+    is_int(rig_done(rig), 1, "one on_done");
+    is_text(rig_fit(rig)->status, "ok", "a second fit works");
+    rig_free(&rig);
+    is_int(ranks_seen(rig_stream()), 7, "the stream has messages of ranks 0, 1 and 2");
+}
+
+static void a_rank_that_fails_ends_the_run_with_its_name(void)
+{
+    for (int record = 0; record < 3; record++) {
+        rig_t *rig = rig_new(.trainer = THREE, .data = DATA, .samples = 24,
+                             .torn = record + 1);
+        const rig_result_t *result = rig_fit(rig);
+        char where[16];
+        snprintf(where, sizeof where, "rank %d ", record);
+        is_text(result->status, "failed", "the run fails");
+        like(result->error.text, "it is torn", "with the rank's error");
+        like(result->error.where, where, "which is named");
+        is_int(rig_done(rig), 1, "one on_done");
+        rig_free(&rig);
+    }
+}
+
+static void a_rank_that_is_stuck_is_named(void)
+{
+    int64_t began = pl_now();
+    rig_t *rig = rig_new(.trainer = THREE ", \"step_timeout\": 0.5", .data = DATA,
+                         .script = "replay 2 of forward_backward hangs", .samples = 24);
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_ESTUCK", "the run is stuck");
+    like(result->error.where, "rank [012] ", "and says where");
+    ok(pl_now() - began < 20 * PL_SECOND, "in bounded time");
+    rig_free(&rig);
+}
+
+int main(void)
+{
+    static const pl_registration_t parts[] = {{"strategy", &apart}, PL_REGISTRATIONS_END};
+    rig_init(parts);
+    run(the_result_is_that_of_rank_zero);
+    run(a_rank_that_fails_ends_the_run_with_its_name);
+    run(a_rank_that_is_stuck_is_named);
+    return tap_done();
+}
