@@ -1212,7 +1212,7 @@ enum {
  * X(NAME, "name", what may be wished for there, "when") */
 #define PL_HOOKS(X) \
     X(FIT_START, "on_fit_start", PL_MAY_STOP | PL_MAY_RATE | PL_MAY_FREEZE, \
-      "before the first epoch") \
+      "before the first epoch; a run that goes on keeps the rate and what is frozen") \
     X(TRAIN_EPOCH_START, "on_train_epoch_start", \
       PL_MAY_STOP | PL_MAY_RATE | PL_MAY_FREEZE | PL_MAY_ACCUMULATE, \
       "before the first batch of an epoch") \

@@ -407,8 +407,8 @@ static int graphs_describe(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *err
         code = graph_add(r, graph, PL_PLAN_EMPTY, k, err);
     if (code == PL_OK && pl_replica_keeps_state(r))
         code = graph_add(r, graph, PL_PLAN_RESTORE, 0, err);
-    if (code == PL_OK)
-        pl_replica_hash_plans(r, graph);
+    for (int k = 0; k < r->plan_count && code == PL_OK; k++)
+        pl_replica_hash_plan(&r->plan[k], graph[k]);
     return code;
 }
 
@@ -474,6 +474,8 @@ static int recompile(pl_replica_t *r, pl_replica_plan_t *plan, pl_replica_calls_
     int code = g ? PL_OK : err->code;
     if (code == PL_OK && plan->kind == PL_PLAN_BATCH)
         code = complete(r, plan, g, err);
+    if (code == PL_OK && !plan->compiled)
+        pl_replica_hash_plan(plan, g);
     if (code == PL_OK)
         return call_compile(r, plan, g, calls, on_answer, err);
     pl_graph_free(g);

@@ -34,6 +34,7 @@ typedef struct pl_replica_plan {
     bool accumulate;
     bool compiled;
     uint32_t number;                                        /* the accelerator's */
+    uint32_t hash;                                          /* of its graph */
     pl_fetch_t *fetch;                                      /* [fetch_count] */
     int fetch_count;
     pl_shape_t output_shape[PL_FIELDS];                  /* of output fetches, in order */
@@ -115,7 +116,6 @@ struct pl_replica {
     char *told;                           /* of it, in the reply to setup: messages.def */
     pl_replica_plan_t plan[PL_PLANS_MOST];
     int plan_count;
-    uint32_t plans_hash;                           /* of the graphs that training needs */
 
     struct pl_rounds *rounds;              /* training steps under way: replica_train.c */
     pl_forward_t *forward;                 /* batches being evaluated: replica_steps.c */

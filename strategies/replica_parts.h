@@ -92,10 +92,10 @@ void pl_rounds_release(pl_replica_t *r, const pl_error_t *failure);
 
 /* ---- What is computed: replica_plans.c ---- */
 
-/* Of the graphs that training needs, once they are whole. */
-void pl_replica_hash_plans(pl_replica_t *r, pl_graph_t *const graph[]);
-/* That number into the object of what a whole export keeps; a warning when it is another
- * than the one kept. */
+/* Of a plan's graph, once it is whole. */
+void pl_replica_hash_plan(pl_replica_plan_t *plan, const pl_graph_t *graph);
+/* The number of all that training needs into the object of what a whole export keeps; a
+ * warning when it is another than the one kept. */
 int pl_replica_keep_plans(const pl_replica_t *r, json_t *into, pl_error_t *err);
 void pl_replica_compare_plans(pl_replica_t *r, const json_t *from);
 

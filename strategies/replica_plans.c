@@ -12,18 +12,21 @@
 #include "runtime/actor.h"
 #include "strategies/replica_parts.h"
 
-void pl_replica_hash_plans(pl_replica_t *r, pl_graph_t *const graph[])
+void pl_replica_hash_plan(pl_replica_plan_t *plan, const pl_graph_t *graph)
 {
+    plan->hash = pl_graph_hash(0, graph);
+}
+
+/* Whichever order they were made in: batches of new sizes come later. */
+static void hash_text(const pl_replica_t *r, char text[9])
+{
+    uint32_t hash = 0;
     for (int k = 0; k < r->plan_count; k++) {
         const pl_replica_plan_t *plan = &r->plan[k];
         if (plan->stage == PL_TRAIN && plan->kind != PL_PLAN_RESTORE && !plan->accumulate)
-            r->plans_hash = pl_graph_hash(r->plans_hash, graph[k]);
+            hash += plan->hash;
     }
-}
-
-static void hash_text(const pl_replica_t *r, char text[9])
-{
-    snprintf(text, 9, "%08x", r->plans_hash);
+    snprintf(text, 9, "%08x", hash);
 }
 
 int pl_replica_keep_plans(const pl_replica_t *r, json_t *into, pl_error_t *err)

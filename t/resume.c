@@ -771,25 +771,6 @@ static void a_run_that_ended_within_an_epoch_goes_on_as_if_it_had_not(void)
                     "cut-listed");
 }
 
-static void a_run_out_of_time_goes_on_when_it_has_more(void)
-{
-    char run_dir[PATH];
-    subject_t part = ends_at(CUT(""),
-                             "\"max_epochs\": -1, \"max_time\": \"00:00:00:01\"");
-    run_whole(run_file(&part, "time"), "");
-    newest_of("time", run_dir);
-    part = ends_at(CUT(""), "\"max_steps\": 1000000, \"max_time\": \"00:00:00:02\"");
-    run_whole(run_file(&part, "time"), "last");
-    ok(child_said("stopped:") && !child_has_said("afresh"), "it ends by its time again");
-    json_t *log = log_of(run_dir);
-    const size_t lines = json_array_size(log);
-    part = ends_at(CUT(""), "\"max_steps\": 1000000, \"max_time\": \"00:00:00:03\"");
-    run_whole(run_file(&part, "time"), "last");
-    json_t *then = log_of(run_dir);
-    ok(lines > 3 && json_array_size(then) > lines + 3, "further on each time");
-    json_decref(log), json_decref(then);
-}
-
 /* No figure is ever so much better: each validation that counts lowers the rate, and
  * three would stop the run. */
 static subject_t seldom_validated(const char *epochs)
@@ -923,7 +904,6 @@ int main(int argc, char **argv)
     run(a_run_begun_with_weights_of_another_goes_on);
     run(a_resume_that_is_refused_changes_nothing);
     run(a_run_that_ended_within_an_epoch_goes_on_as_if_it_had_not);
-    run(a_run_out_of_time_goes_on_when_it_has_more);
     run(the_last_validation_counts_only_where_it_was_due);
     run(a_run_knows_which_runs_it_goes_on_from);
     run(a_module_that_was_changed_is_noticed);

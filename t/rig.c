@@ -490,6 +490,11 @@ const rig_result_t *rig_tune(rig_t *rig, const pl_tuning_t *what)
     return measured(rig, pl_trainer_tune(rig->trainer, what, on_done, rig, &rig_error));
 }
 
+const rig_result_t *rig_resume(rig_t *rig, const char *from)
+{
+    return measured(rig, pl_trainer_resume(rig->trainer, from, on_done, rig, &rig_error));
+}
+
 const rig_result_t *rig_validate(rig_t *rig, const char *checkpoint)
 {
     return measured(rig, pl_trainer_validate(rig->trainer, checkpoint, on_done, rig,

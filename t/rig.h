@@ -83,6 +83,8 @@ const rig_result_t *rig_wait(rig_t *rig);
 /* Turns it until holds(rig), or too long: false. */
 bool rig_until(rig_t *rig, bool (*holds)(rig_t *rig));
 const rig_result_t *rig_fit(rig_t *rig);
+/* From a checkpoint, or the newest of a run directory. */
+const rig_result_t *rig_resume(rig_t *rig, const char *from);
 const rig_result_t *rig_predict(rig_t *rig, const char *checkpoint);
 const rig_result_t *rig_tune(rig_t *rig, const pl_tuning_t *what);
 const rig_result_t *rig_validate(rig_t *rig, const char *checkpoint);

@@ -481,7 +481,12 @@ static void fit_started(void *self, const pl_answer_t *answer)
     pl_fit_t *fit = self;
     if (fit_failed(fit, answer))
         return;
-    fit_wish(fit, &answer->body->ask_callbacks_reply);
+    pl_ask_callbacks_reply_t wish = answer->body->ask_callbacks_reply;
+    if (fit->serial) {                  /* what was wished for then is in what was kept */
+        wish.lr_factor = 1;
+        wish.freeze = wish.unfreeze = "";
+    }
+    fit_wish(fit, &wish);
     pl_fit_want_start(fit);
     pl_fit_count_rollbacks(fit);
     pl_fit_keep(fit, fit_try);

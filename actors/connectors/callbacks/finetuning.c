@@ -3,7 +3,7 @@
  *
  *   {"name": "finetuning", "freeze": "h.*", "epochs": [2, 4], "unfreeze": "h.3.*; h.*"}
  *
- * What is frozen follows from the epoch alone, so a run that goes on from a checkpoint
+ * What is trained follows from the epoch alone, so a run that goes on from a checkpoint
  * trains what it would have trained. */
 #include <stdio.h>
 #include <string.h>
@@ -85,9 +85,10 @@ static int finetuning_on(void *self, pl_hook_t point, const pl_hook_event_t *eve
                          pl_wish_t *wish, pl_error_t *err)
 {
     finetuning_t *f = self;
-    if (point == PL_HOOK_FIT_START)
-        snprintf(wish->freeze, sizeof wish->freeze, "%s", f->freeze);
-    return groups_wish(f, event->epoch, wish, err);
+    if (point != PL_HOOK_FIT_START)
+        return groups_wish(f, event->epoch, wish, err);
+    snprintf(wish->freeze, sizeof wish->freeze, "%s", f->freeze);
+    return PL_OK;
 }
 
 const pl_callback_ops_t pl_finetuning_callback = {
