@@ -4,9 +4,7 @@
  * somebody watches, and all it writes is flat.  It walks the same field list as the codec
  * and trusts nothing that the bytes say.  What does not fit is left out whole, so that a
  * line is valid JSON whatever its room; only texts are cut. */
-#include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,16 +37,25 @@ static void add_plain(line_t *l, const char *text)
     add(l, text, strlen(text));
 }
 
-static void add_format(line_t *l, const char *format, ...) PL_PRINTF(2, 3);
-
-static void add_format(line_t *l, const char *format, ...)
+/* The digits of a number, zeros before them up to `least`; much quicker than a format,
+ * and there are ten of these in a line. */
+static void add_digits(line_t *l, uint64_t value, unsigned base, size_t least)
 {
-    char text[64];
-    va_list args;
-    va_start(args, format);
-    int length = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    add(l, text, length < 0 ? 0 : (size_t)length);
+    char text[24], *first = text + sizeof text;
+    do {
+        *--first = "0123456789abcdef"[value % base];
+        value /= base;
+    } while (value);
+    while (text + sizeof text - first < (ptrdiff_t)least)
+        *--first = '0';
+    add(l, first, (size_t)(text + sizeof text - first));
+}
+
+static void add_signed(line_t *l, int64_t value)
+{
+    if (value < 0)
+        add(l, "-", 1);
+    add_digits(l, value < 0 ? -(uint64_t)value : (uint64_t)value, 10, 1);
 }
 
 /* One character as JSON; how many bytes of the text it was. */
@@ -125,7 +132,7 @@ static void add_number(line_t *l, double value)
 static void add_count(line_t *l, uint64_t value)
 {
     if (value <= INT64_MAX)
-        add_format(l, "%" PRIu64, value);
+        add_digits(l, value, 10, 1);
     else
         add_number(l, (double)value);
 }
@@ -182,7 +189,7 @@ static bool add_value(line_t *l, pl_field_type_t type, pl_reader_t *r)
     case PL_TYPE_DATA:
         if (!pl_read_data(r, &bytes))
             return false;
-        add_format(l, "%zu", bytes.size);
+        add_digits(l, bytes.size, 10, 1);
         return true;
     case PL_TYPE_PEERS: return add_peers(l, r);
     default: return add_integer(l, type, r);
@@ -229,11 +236,12 @@ static void add_fields(line_t *l, const pl_envelope_t *e, pl_reader_t *r)
             return;
 }
 
-static void add_actor(line_t *l, const char *role, uint32_t kind)
+static void add_actor(line_t *l, const char *role, const char *level, uint32_t kind)
 {
-    add_format(l, "\"%s\": ", role);
+    add_plain(l, role);
     add_text(l, pl_kind_name(kind));
-    add_format(l, ", \"%s_level\": %d, ", role, pl_kind_level(kind));
+    add_plain(l, level);
+    add_signed(l, pl_kind_level(kind));
 }
 
 size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, char *text, size_t room)
@@ -246,13 +254,23 @@ size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, char *text, si
     line_t l = {.text = text, .room = room - (sizeof CLOSE - 1)};
     pl_reader_t r = pl_reader(frame);
     r.at += sizeof e;
-    add_format(&l, "{\"seq\": %" PRIu64 ", \"time\": %" PRId64 ".%06d, ", stamp->seq,
-               stamp->time / 1000000000, (int)(stamp->time % 1000000000 / 1000));
-    add_format(&l, "\"run\": \"%016" PRIx64 "\", \"epoch\": %" PRIu32 ", \"rank\": %d, ",
-               e.run, e.epoch, stamp->rank);
-    add_actor(&l, "from", e.from_kind);
-    add_actor(&l, "to", e.to_kind);
-    add_format(&l, "\"kind\": \"%s\", \"name\": ", kinds[e.kind]);
+    add_plain(&l, "{\"seq\": ");
+    add_digits(&l, stamp->seq, 10, 1);
+    add_plain(&l, ", \"time\": ");
+    add_signed(&l, stamp->time / 1000000000);
+    add_plain(&l, ".");
+    add_digits(&l, (uint64_t)(stamp->time % 1000000000 / 1000), 10, 6);
+    add_plain(&l, ", \"run\": \"");
+    add_digits(&l, e.run, 16, 16);
+    add_plain(&l, "\", \"epoch\": ");
+    add_digits(&l, e.epoch, 10, 1);
+    add_plain(&l, ", \"rank\": ");
+    add_signed(&l, stamp->rank);
+    add_actor(&l, ", \"from\": ", ", \"from_level\": ", e.from_kind);
+    add_actor(&l, ", \"to\": ", ", \"to_level\": ", e.to_kind);
+    add_plain(&l, ", \"kind\": \"");
+    add_plain(&l, kinds[e.kind]);
+    add_plain(&l, "\", \"name\": ");
     add_text(&l, pl_message_info(e.message)->name);
     add_plain(&l, ", \"call\": ");
     add_count(&l, e.call);
