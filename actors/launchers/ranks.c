@@ -55,19 +55,17 @@ static void ranks_cancel(pl_ranks_t *ranks)
             pl_cancel(ranks, ranks->rank[k].life);
 }
 
-static bool all(const pl_ranks_t *ranks, bool ended)
+static void rank_has_ended(pl_rank_t *rank)
 {
-    for (int k = 0; k < ranks->started; k++)
-        if (!(ended ? ranks->rank[k].ended : ranks->rank[k].answered))
-            return false;
-    return true;
+    rank->ranks->ended += !rank->ended;
+    rank->ended = true;
 }
 
 /* A rank that does not end well after its run had is told in the log. */
 static void ranks_end(pl_ranks_t *ranks)
 {
     pl_call_t *call = ranks->run;
-    if (!call || !all(ranks, true))
+    if (!call || ranks->ended < ranks->started)
         return;
     ranks->run = NULL;
     if (ranks->outcome && ranks->error.code != PL_OK)
@@ -83,10 +81,11 @@ static void ranks_end(pl_ranks_t *ranks)
 static void rank_over(pl_rank_t *rank, const pl_error_t *error)
 {
     pl_ranks_t *ranks = rank->ranks;
+    ranks->answered += !rank->answered;
     rank->answered = true;
     if (error)
         ranks_failed(ranks, error);
-    if (error || all(ranks, false))
+    if (error || ranks->answered == ranks->started)
         ranks_cancel(ranks);
     ranks_end(ranks);
 }
@@ -99,7 +98,7 @@ static void rank_ended(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
     pl_fail(&early, PL_EPEER, "rank %d ended before its run did", rank->number);
-    rank->ended = true;
+    rank_has_ended(rank);
     rank_over(rank, answer->kind == PL_ANSWER_ERROR                      ? answer->error
                     : rank->answered || rank->ranks->error.code != PL_OK ? NULL
                                                                          : &early);
@@ -113,7 +112,7 @@ static void rank_stuck(pl_rank_t *rank)
             "rank %d gives no sign of life for %g s (trainer.step_timeout)%s",
             rank->number, ranks->silence_ms / 1e3, ranks->ops->stuck(ranks, rank));
     pl_abandon(ranks, rank->life);
-    rank->ended = true;
+    rank_has_ended(rank);
     rank_over(rank, &err);
 }
 
@@ -121,11 +120,13 @@ static void rank_stuck(pl_rank_t *rank)
 
 static char *all_addresses(const pl_ranks_t *ranks)
 {
-    char *text = pl_strdup("");
+    size_t room = 1;
+    for (int k = 0; k < ranks->count; k++)
+        room += strlen(ranks->rank[k].address) + 1;
+    char *text = pl_alloc(room), *end = text;
     for (int k = 0; k < ranks->count && text; k++) {
-        char *longer = pl_text("%s%s\n", text, ranks->rank[k].address);
-        pl_free(text);
-        text = longer;
+        end = stpcpy(end, ranks->rank[k].address);
+        *end++ = '\n';
     }
     return text;
 }
@@ -174,10 +175,8 @@ static void rank_address(pl_rank_t *rank, const char *address)
         ranks_cancel(ranks);
         return;
     }
-    for (int k = 0; k < ranks->count; k++)
-        if (!ranks->rank[k].address || ranks->rank[k].ended)
-            return;
-    ranks_join(ranks);
+    if (++ranks->told == ranks->count && !ranks->ended)
+        ranks_join(ranks);
 }
 
 /* ---- the run ---- */

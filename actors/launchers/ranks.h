@@ -38,8 +38,9 @@ struct pl_ranks {
     pl_job_t *job;                                          /* counted */
     pl_rank_t *rank;                                        /* [count] */
     int count, started;
-    pl_outcome_t *outcome;                            /* of rank zero, once it is there */
-    pl_error_t error;                                 /* the run's  [code 0: none] */
+    int told, answered, ended;                       /* how many of them: see pl_rank_t */
+    pl_outcome_t *outcome;                           /* of rank zero, once it is there */
+    pl_error_t error;                                /* the run's  [code 0: none] */
     int silence_ms;
 };
 
