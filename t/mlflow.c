@@ -106,7 +106,9 @@ static void costs_figures_only(http_mood_t mood, const char *what, const char *w
     start(http_start(mood), 0.3);
     log_step(1, "{\"a\": 1}");
     end("ok");
-    like(first_warning, "^logger \"mlflow\": figures are lost, the run goes on: http://",
+    like(first_warning,
+         "^logger \"mlflow\": figures are lost, the run goes on; how many is said at its "
+         "end: http://",
          "%s: figures are lost", what);
     like(first_warning, why, "and why is said");
     http_stop();
