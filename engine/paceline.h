@@ -1369,6 +1369,9 @@ typedef struct pl_logger_ops {
     /* After each few records: what was logged is to be where it belongs, or an error says
      * that all since the last flush is lost  [nothing to do] */
     int (*flush)(void *self, pl_error_t *err);
+    /* Before a position is told, for a checkpoint: what was flushed is to outlast a power
+     * cut, or the checkpoint says an older position  [it does] */
+    int (*sync)(void *self, pl_error_t *err);
     /* After a flush, from pl_text(); NULL: out of memory  [""] */
     char *(*position)(const void *self);
     /* After an open() that went well; status is as in pl_result_t, or "" when the run was

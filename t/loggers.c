@@ -1,5 +1,6 @@
 /* loggers.c - tests of the logger connector and what it writes: connectors/logger.c,
- * recorder.c, loggers/ */
+ * recorder.c; what the files hold is in log_files.c */
+#include <errno.h>
 #include <jansson.h>
 #include <limits.h>
 #include <semaphore.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "actors/connectors/logger.h"
@@ -262,154 +264,6 @@ static void a_run_goes_on_without_a_place_for_its_lines(void)
     without_a_place_to_write_a_run_goes_on("jsonl", "metrics.jsonl");
 }
 
-/* ---- metrics.csv ---- */
-
-/* A logger by itself, as its recorder uses it. */
-static void *alone(const pl_logger_ops_t *ops, const char *position)
-{
-    void *self = calloc(1, ops->size);
-    const pl_log_run_t run = {.run_dir = run_dir, .run = "{}", .position = position};
-    pl_error_t err = {0};
-    is_int(ops->open(self, &run, &err), PL_OK, "opened %s", err.text);
-    return self;
-}
-
-static void alone_log(const pl_logger_ops_t *ops, void *self, uint64_t step,
-                      const char *metrics)
-{
-    const pl_record_t record = {1, step, 0, metrics};
-    pl_error_t err = {0};
-    is_int(ops->log(self, &record, &err), PL_OK, "logged %s", err.text);
-}
-
-static void alone_close(const pl_logger_ops_t *ops, void *self)
-{
-    pl_error_t err = {0};
-    is_int(ops->flush(self, &err), PL_OK, "flushed %s", err.text);
-    ops->close(self, "ok");
-    free(self);
-}
-
-static void new_run_dir(const char *name)
-{
-    name_run_dir(name);
-    mkdir(run_dir, 0777);
-}
-
-static void a_table_has_a_column_for_each_name(void)
-{
-    new_run_dir("table");
-    void *csv = alone(&pl_csv_logger, "");
-    alone_log(&pl_csv_logger, csv, 50, "{\"train_loss\": 0.5, \"grad_norm\": 2}");
-    pl_csv_logger.flush(csv, NULL);
-    is_text(text_of("metrics.csv"), "epoch,step,train_loss,grad_norm\n1,50,0.5,2\n",
-            "epoch and step come first");
-    alone_log(&pl_csv_logger, csv, 60, "{\"val_loss\": 0.25}");
-    alone_log(&pl_csv_logger, csv, 70, "{\"grad_norm\": null, \"train_loss\": 1e-9}");
-    pl_csv_logger.flush(csv, NULL);
-    is_text(text_of("metrics.csv"),
-            "epoch,step,train_loss,grad_norm,val_loss\n1,50,0.5,2,\n1,60,,,0.25\n"
-            "1,70,1e-9,nan,\n",
-            "a new name is a new column, with empty cells before");
-    alone_log(&pl_csv_logger, csv, 80, "{\"a \\\"b\\\", c\": 1, \"d\\ne\": 2}");
-    alone_log(&pl_csv_logger, csv, 90, "{\"a \\\"b\\\", c\": 3}");
-    alone_close(&pl_csv_logger, csv);
-    like(text_of("metrics.csv"),
-         "^epoch,step,train_loss,grad_norm,val_loss,"
-         "\"a \"\"b\"\", c\",d e\n",
-         "odd names are quoted");
-    like(text_of("metrics.csv"), "\n1,80,,,,1,2\n1,90,,,,3,\n$", "and found again");
-}
-
-static void a_table_goes_on_from_a_checkpoint(void)
-{
-    new_run_dir("table_again");
-    void *csv = alone(&pl_csv_logger, "");
-    alone_log(&pl_csv_logger, csv, 1, "{\"a\": 1}");
-    alone_log(&pl_csv_logger, csv, 2, "{\"b,\": 2}");
-    pl_csv_logger.flush(csv, NULL);
-    char *position = pl_csv_logger.position(csv);
-    alone_log(&pl_csv_logger, csv, 3, "{\"a\": 3}");
-    alone_close(&pl_csv_logger, csv);
-    csv = alone(&pl_csv_logger, position);
-    alone_log(&pl_csv_logger, csv, 3, "{\"b,\": 33, \"c\": 4}");
-    alone_close(&pl_csv_logger, csv);
-    is_text(text_of("metrics.csv"),
-            "epoch,step,a,\"b,\",c\n1,1,1,,\n1,2,,2,\n1,3,,33,4\n",
-            "rows after it are cut off, names found again");
-    pl_text_free(position);
-}
-
-static void lines_go_on_from_a_checkpoint(void)
-{
-    uint64_t steps[4];
-    new_run_dir("lines_again");
-    void *lines = alone(&pl_jsonl_logger, "");
-    alone_log(&pl_jsonl_logger, lines, 1, "{}");
-    pl_jsonl_logger.flush(lines, NULL);
-    char *position = pl_jsonl_logger.position(lines);
-    alone_log(&pl_jsonl_logger, lines, 2, "{}");
-    alone_close(&pl_jsonl_logger, lines);
-    lines = alone(&pl_jsonl_logger, position);
-    alone_log(&pl_jsonl_logger, lines, 7, "{}");
-    alone_close(&pl_jsonl_logger, lines);
-    is_int(steps_in_file(steps, 4), 2, "lines after it are cut off");
-    is_int(steps[1], 7, "and others follow");
-    pl_text_free(position);
-}
-
-/* A file of two lines, cut in the second since the position was told. */
-static void goes_on_without(const pl_logger_ops_t *ops, const char *file, int lines)
-{
-    char path[PATH_MAX];
-    int count = 0;
-    snprintf(path, sizeof path, "%s/%s", run_dir, file);
-    void *to = alone(ops, "");
-    alone_log(ops, to, 1, "{\"a\": 1}");
-    alone_log(ops, to, 2, "{\"a\": 2}");
-    ops->flush(to, NULL);
-    char *position = ops->position(to);
-    alone_close(ops, to);
-    truncate(path, (off_t)strlen(text_of(file)) - 2);
-    warnings = 0;
-    to = alone(ops, position);
-    is_int(warnings, 1, "it is told");
-    like(warning, file, "by name");
-    alone_log(ops, to, 3, "{\"a\": 3}");
-    alone_close(ops, to);
-    const char *text = text_of(file);
-    for (const char *at = text; (at = strchr(at, '\n')); at++)
-        count++;
-    is_int(count, lines, "whole lines are left, and others follow: %s", text);
-    pl_text_free(position);
-}
-
-static void lines_that_a_file_has_lost_are_told(void)
-{
-    new_run_dir("torn");
-    goes_on_without(&pl_jsonl_logger, "metrics.jsonl", 2);
-    goes_on_without(&pl_csv_logger, "metrics.csv", 3);
-}
-
-static void a_table_on_a_full_disk_stays_whole(void)
-{
-    new_run_dir("table_full");
-    void *csv = alone(&pl_csv_logger, "");
-    pl_error_t err = {0};
-    alone_log(&pl_csv_logger, csv, 1, "{\"a\": 1}");
-    pl_csv_logger.flush(csv, NULL);
-    limit_files(25);
-    alone_log(&pl_csv_logger, csv, 2, "{\"a\": 2, \"something longer\": 3}");
-    is_int(pl_csv_logger.flush(csv, &err), PL_EIO, "a full disk is an error");
-    is_text(text_of("metrics.csv"), "epoch,step,a\n1,1,1\n", "the old table stays");
-    setrlimit(RLIMIT_FSIZE, &no_limit);
-    alone_log(&pl_csv_logger, csv, 3, "{\"a\": 3}");
-    alone_close(&pl_csv_logger, csv);
-    is_text(text_of("metrics.csv"), "epoch,step,a,something longer\n1,1,1,\n1,3,3,\n",
-            "and goes on later");
-    is_int(files_in(run_dir), 1, "nothing else is left");
-}
-
 /* ---- slow ones ---- */
 
 static sem_t gate;
@@ -482,6 +336,53 @@ static const char *position_in(json_t *all, size_t k)
     const char *text = json_string_value(
         json_object_get(json_array_get(json_object_get(all, "loggers"), k), "position"));
     return text ? text : "";
+}
+
+static char synced[256];                         /* names of files, and "/" for folders */
+static bool unsyncable;
+
+int fsync(int fd)
+{
+    char link[64], path[PATH_MAX] = "";
+    struct stat what;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, path, sizeof path - 1) < 0 || fstat(fd, &what) != 0)
+        return -1;
+    strncat(synced, S_ISDIR(what.st_mode) ? "/" : strrchr(path, '/') + 1,
+            sizeof synced - strlen(synced) - 2);
+    strcat(synced, " ");
+    errno = EIO;
+    return unsyncable ? -1 : (int)syscall(SYS_fsync, fd);
+}
+
+static void a_place_is_told_once_the_disk_has_what_is_before_it(void)
+{
+    start_in("synced", "[\"jsonl\"]");
+    log_step(1, "{\"a\": 1}");
+    synced[0] = '\0';
+    json_t *first = positions();
+    is_text(synced, "metrics.jsonl / ", "the file is synced, and the folder it is in");
+    json_t *again = positions();
+    is_text(synced, "metrics.jsonl / ", "once, while nothing is written");
+    ok(json_equal(first, again), "and the place is the same");
+    log_step(2, "{\"a\": 1}");
+    unsyncable = true;
+    warnings = 0;
+    json_decref(again);
+    again = positions();
+    is_text(position_in(again, 0), position_in(first, 0),
+            "what the disk did not take is not told of");
+    unsyncable = false;
+    log_step(3, "{\"a\": 1}");
+    synced[0] = '\0';
+    json_decref(again);
+    again = positions();
+    is_text(synced, "", "nor is it asked again: it might forget and say yes");
+    is_text(position_in(again, 0), position_in(first, 0), "the place stays");
+    is_int(warnings, 1, "which is told once");
+    like(warning, "metrics.jsonl: the disk did not take it", "with the reason");
+    json_decref(first), json_decref(again);
+    queen_close();
 }
 
 static void a_slow_logger_is_not_waited_for_by_who_asks_for_positions(void)
@@ -572,7 +473,8 @@ static bool logs_two_figures(int nth)
 
 static void every_call_ends_whichever_allocation_fails(void)
 {
-    new_run_dir("scarce");
+    name_run_dir("scarce");
+    mkdir(run_dir, 0777);
     queen_lacks_memory(logs_two_figures, 60);
 }
 
@@ -593,11 +495,7 @@ int main(void)
     run(a_failed_append_is_told_once_and_the_run_goes_on);
     run(a_full_disk_leaves_whole_lines);
     run(a_run_goes_on_without_a_place_for_its_lines);
-    run(a_table_has_a_column_for_each_name);
-    run(a_table_goes_on_from_a_checkpoint);
-    run(lines_go_on_from_a_checkpoint);
-    run(lines_that_a_file_has_lost_are_told);
-    run(a_table_on_a_full_disk_stays_whole);
+    run(a_place_is_told_once_the_disk_has_what_is_before_it);
     run(a_slow_logger_delays_no_other);
     run(a_slow_logger_is_not_waited_for_by_who_asks_for_positions);
     run(what_a_slow_logger_cannot_take_is_counted);

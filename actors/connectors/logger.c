@@ -34,14 +34,14 @@ typedef struct sink {
     pl_address_t recorder;
     bool started;
     pl_records_t *waiting, *under_way;  /* counted  [none] */
-    char *position;           /* of what it has written last  [NULL: ""] */
+    char *position;           /* the newest that it has synced  [NULL: ""] */
     bool asked;               /* for its position behind what waits: what comes then is */
     pl_records_t *behind;     /* counted  [none] */
     bool awaited;             /* by who asked */
     char *kept;               /* that position, or the newest; until all have theirs */
     int64_t since, took;      /* pl_now() when it was given work; ns, the newest */
     uint64_t taken, lost;     /* records of the run */
-    bool failing;             /* and that was said */
+    bool told_lost, told_unsynced;  /* each is said once in a run */
 } sink_t;
 
 typedef struct logger {
@@ -145,15 +145,20 @@ static int logger_on_start(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- What is lost ---- */
 
-/* Said once, until it works again: the run goes on. */
+static void sink_warn(logger_t *logger, const sink_t *sink, bool *told, const char *what,
+                      const char *why)
+{
+    if (!*told)
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(logger), pl_actor_name(logger),
+                    "logger \"%s\": %s: %s", ops_of(sink)->name, what, why);
+    *told = true;
+}
+
 static void sink_lose(logger_t *logger, sink_t *sink, uint64_t count, const char *why)
 {
     sink->lost += count;
-    if (!sink->failing)
-        pl_log_line(PL_LOG_WARNING, pl_actor_rank(logger), pl_actor_name(logger),
-                    "logger \"%s\": figures are lost, the run goes on: %s",
-                    ops_of(sink)->name, why);
-    sink->failing = true;
+    sink_warn(logger, sink, &sink->told_lost,
+              "figures are lost, the run goes on; how many is said at its end", why);
 }
 
 static void sink_sum_up(const logger_t *logger, const sink_t *sink)
@@ -216,8 +221,9 @@ static void sink_answered(void *self, const pl_answer_t *answer)
         sink_keep_position(sink, reply->position);
         if (reply->lost)
             sink_lose(logger, sink, reply->lost, reply->why);
-        else
-            sink->failing = false;
+        else if (*reply->why)
+            sink_warn(logger, sink, &sink->told_unsynced,
+                      "checkpoints say an older place in it", reply->why);
     } else {
         return;
     }
@@ -238,7 +244,8 @@ static void sink_go_on(logger_t *logger, sink_t *sink)
     const pl_write_records_t fields = {.records = &sink->waiting->object,
                                        .position = sink->position ? sink->position : "",
                                        .global_step = logger->resumed_step,
-                                       .status = logger->status};
+                                       .status = logger->status,
+                                       .sync = sink->asked};
     const pl_how_t how = {.on_answer = sink_answered, .context = sink};
     sink->under_way = sink->waiting;
     sink->waiting = NULL;
@@ -406,7 +413,7 @@ static bool is_slow(const sink_t *sink)
            || sink->took >= POSITIONS_MS * PL_MILLISECOND;
 }
 
-/* A logger that has not begun does so, because only then it has a position. */
+/* What was written before is synced only now, when a checkpoint is to speak of it. */
 static int logger_on_get_state(void *self, pl_call_t *call, const pl_body_t *body,
                                pl_error_t *err)
 {
@@ -416,13 +423,13 @@ static int logger_on_get_state(void *self, pl_call_t *call, const pl_body_t *bod
         return pl_fail(err, PL_EBUSY, "the loggers are being asked, or are ending");
     for (int k = 0; k < logger->count; k++) {
         sink_t *sink = &logger->sink[k];
-        if (!sink->position && !sink->waiting && !(sink->waiting = pl_records_new(err)))
+        if (!sink->waiting && !(sink->waiting = pl_records_new(err)))
             return PL_ENOMEM;
     }
     for (int k = 0; k < logger->count; k++) {
         sink_t *sink = &logger->sink[k];
         sink_settle(sink);
-        if ((sink->waiting || sink->under_way) && !is_slow(sink))
+        if (!is_slow(sink))
             sink->asked = sink->awaited = true;
     }
     logger->asking = call;

@@ -94,30 +94,39 @@ static void logger_close(recorder_t *recorder, const char *status)
     recorder->opened = false;
 }
 
+/* What a checkpoint may say: what is on the disk.  From pl_text(), or NULL. */
+static char *position_tell(recorder_t *recorder, const pl_write_records_t *msg,
+                           pl_error_t *why)
+{
+    const pl_logger_ops_t *ops = ops_of(recorder);
+    void *logger = recorder->part->part.self;
+    if (!msg->sync || !recorder->opened || !ops->position
+        || (ops->sync && ops->sync(logger, why) != PL_OK))
+        return pl_text("%s", msg->position);
+    return ops->position(logger);
+}
+
 static int recorder_on_write(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
     recorder_t *recorder = self;
     const pl_write_records_t *msg = &body->write_records;
     const pl_records_t *records = (const pl_records_t *)msg->records;
-    pl_error_t why = {0};
+    pl_error_t why = {0}, unsynced = {0};
     int lost = records->count;
     if (logger_open(recorder, msg, &why) == PL_OK)
         lost = records_write(recorder, records, &why);
-    char *position = recorder->opened && ops_of(recorder)->position
-                         ? ops_of(recorder)->position(recorder->part->part.self)
-                         : pl_text("%s", msg->position);
+    char *position = position_tell(recorder, msg, &unsynced);
     if (!position)
         return pl_no_memory(err);
     if (*msg->status)
         logger_close(recorder, msg->status);
     if (lost && !why.text[0])
         pl_fail(&why, PL_EUSER, "it failed without saying why");
-    int code =
-        pl_reply_write_records(call,
-                               &(pl_write_records_reply_t){.lost = (uint32_t)lost,
-                                                           .why = lost ? why.text : "",
-                                                           .position = position});
+    int code = pl_reply_write_records(
+        call, &(pl_write_records_reply_t){.lost = (uint32_t)lost,
+                                          .why = lost ? why.text : unsynced.text,
+                                          .position = position});
     pl_text_free(position);
     return code;
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "formats/direct.h"
 
@@ -42,15 +43,52 @@ static int64_t cut_to(const char *path, int64_t keep, pl_error_t *err)
     return left;
 }
 
+/* ---- sums ---- */
+
+int pl_append_sum(const char *path, uint64_t size, uint32_t *sum, pl_error_t *err)
+{
+    char piece[16384];
+    uint32_t all = 0;
+    uint64_t at = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), code = PL_OK;
+    if (fd < 0)
+        return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s: %m", path);
+    while (at < size && code == PL_OK) {
+        size_t left = size - at < sizeof piece ? (size_t)(size - at) : sizeof piece;
+        ssize_t n = pread(fd, piece, left, (off_t)at);
+        if (n < 0 && errno != EINTR)
+            code = pl_fail(err, PL_EIO, "%s: cannot be read: %m", path);
+        if (n == 0)
+            code = pl_fail(err, PL_EFORMAT, "%s: has %llu bytes only", path,
+                           (unsigned long long)at);
+        if (n > 0)
+            all = pl_crc32c(all, piece, (size_t)n);
+        at += n > 0 ? (uint64_t)n : 0;
+    }
+    close(fd);
+    if (code == PL_OK)
+        *sum = all;
+    return code;
+}
+
+/* ---- the file ---- */
+
 int pl_append_open(pl_append_t *file, const char *path, int64_t keep, pl_error_t *err)
 {
     int64_t left = keep < 0 ? 0 : cut_to(path, keep, err);
-    if (left < 0)
-        return (int)left;
-    char *copy = pl_strdup(path);
+    uint32_t sum = 0;
+    int code = left < 0 ? (int)left : PL_OK;
+    if (left > 0)
+        code = pl_append_sum(path, (uint64_t)left, &sum, err);
+    char *copy = code == PL_OK ? pl_strdup(path) : NULL;
     if (!copy)
-        return pl_no_memory(err);
-    *file = (pl_append_t){.path = copy, .size = (uint64_t)left, .lacks = keep > left};
+        return code == PL_OK ? pl_no_memory(err) : code;
+    *file = (pl_append_t){.path = copy,
+                          .size = (uint64_t)left,
+                          .sum = sum,
+                          .lacks = keep > left,
+                          .unsynced = left > 0,
+                          .unnamed = true};
     return PL_OK;
 }
 
@@ -70,6 +108,17 @@ int pl_append_add(pl_append_t *file, const void *data, size_t size, pl_error_t *
     return PL_OK;
 }
 
+/* Somebody else may have written there, or put another file in its place. */
+static int size_follow(pl_append_t *file, uint64_t now, pl_error_t *err)
+{
+    if (now == file->size)
+        return PL_OK;
+    file->unnamed = true;
+    int code = pl_append_sum(file->path, now, &file->sum, err);
+    file->size = code == PL_OK ? now : file->size;
+    return code;
+}
+
 /* All of it or, as far as the disk lets us, nothing. */
 static int append_to(int fd, pl_append_t *file, size_t length, pl_error_t *err)
 {
@@ -77,8 +126,13 @@ static int append_to(int fd, pl_append_t *file, size_t length, pl_error_t *err)
     uint64_t written = 0;
     if (fstat(fd, &before) != 0)
         return pl_fail(err, PL_EIO, "%s: %m", file->path);
+    if (S_ISREG(before.st_mode)
+        && size_follow(file, (uint64_t)before.st_size, err) != PL_OK)
+        return PL_EIO;
     if (pl_write_all(fd, file->gathered, length, &written) == 0) {
-        file->size = (uint64_t)before.st_size + length;
+        file->size += length;
+        file->sum = pl_crc32c(file->sum, file->gathered, length);
+        file->unsynced = true;
         return PL_OK;
     }
     int reason = errno;
@@ -102,6 +156,40 @@ int pl_append_flush(pl_append_t *file, pl_error_t *err)
     if (close(fd) != 0 && errno != EINTR && code == PL_OK)
         code = pl_fail(err, PL_EIO, "%s: cannot be appended to: %m", file->path);
     return code;
+}
+
+/* What is no file on a disk (EINVAL) has nothing to sync. */
+static int fd_sync(int fd)
+{
+    int failed = fsync(fd) != 0 && errno != EINVAL, reason = errno;
+    close(fd);
+    errno = reason;
+    return failed;
+}
+
+static int folder_sync(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? pl_text("%.*s", (int)(slash - path) + 1, path) : pl_text(".");
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    pl_text_free(folder);
+    return fd < 0 || fd_sync(fd);
+}
+
+int pl_append_sync(pl_append_t *file, pl_error_t *err)
+{
+    if (file->untrusted)
+        return pl_fail(err, PL_EIO, "%s: the disk has not taken it before", file->path);
+    if (!file->unsynced)
+        return PL_OK;
+    int fd = open(file->path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return pl_fail(err, PL_EIO, "%s: cannot be synced: %m", file->path);
+    file->untrusted = fd_sync(fd) || (file->unnamed && folder_sync(file->path));
+    if (file->untrusted)
+        return pl_fail(err, PL_EIO, "%s: the disk did not take it: %m", file->path);
+    file->unsynced = file->unnamed = false;
+    return PL_OK;
 }
 
 void pl_append_release(pl_append_t *file)

@@ -12,8 +12,11 @@ typedef struct pl_append {
     char *path;
     char *gathered;                                         /* [length] */
     size_t length, room;
-    uint64_t size;                                       /* of the file, as it was left */
-    bool lacks;                                          /* what was to be kept */
+    uint64_t size;                   /* of the file, as it was left */
+    uint32_t sum;                    /* CRC-32C of those bytes */
+    bool lacks;                      /* what was to be kept */
+    bool unsynced, unnamed;          /* bytes, or its name, may not outlast a power cut */
+    bool untrusted;                  /* a sync has failed */
 } pl_append_t;
 
 /* Names the file; it is made by the first flush.  What lies behind the first `keep` bytes
@@ -27,6 +30,14 @@ int pl_append_add(pl_append_t *file, const void *data, size_t size, pl_error_t *
 /* All that was added is in the file, or none of it and it is dropped.  PL_ENOTFOUND,
  * PL_EIO. */
 int pl_append_flush(pl_append_t *file, pl_error_t *err);
+
+/* What was flushed outlasts a power cut.  PL_EIO, then for ever: after a sync that failed
+ * nobody knows what the disk has. */
+int pl_append_sync(pl_append_t *file, pl_error_t *err);
+
+/* The CRC-32C of the first bytes of a file; PL_EFORMAT: it has not that many;
+ * PL_ENOTFOUND, PL_EIO. */
+int pl_append_sum(const char *path, uint64_t size, uint32_t *sum, pl_error_t *err);
 
 /* What was not flushed is dropped; fine of a zeroed one. */
 void pl_append_release(pl_append_t *file);

@@ -6,11 +6,11 @@
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "actors/connectors/loggers/loggers.h"
 #include "base/alloc.h"
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/json_text.h"
 #include "formats/append.h"
@@ -24,6 +24,7 @@ typedef struct csv {
     int columns, room;
     int written;                                            /* columns of the file */
     uint64_t rows;                                          /* of the file */
+    uint32_t sum;                                           /* of them */
     json_t *records;                                        /* not yet in the file */
 } csv_t;
 
@@ -144,18 +145,30 @@ static bool line_next(lines_t *lines)
     return c == '\n';
 }
 
+/* The CRC-32C of rows and then of one more, without its empty cells at the right end:
+ * new columns add such cells to rows that are there. */
+static uint32_t sum_with(uint32_t sum, const char *row, size_t length)
+{
+    while (length && (row[length - 1] == ',' || row[length - 1] == '\n'))
+        length--;
+    return pl_crc32c(pl_crc32c(sum, row, length), "\n", 1);
+}
+
 /* Takes the header of a run that goes on, and finds where its first `keep` rows end. */
 static int file_scan(csv_t *csv, const char *path, uint64_t keep, int64_t *end,
                      pl_error_t *err)
 {
     lines_t lines = {.file = fopen(path, "re")};
     *end = 0;
+    csv->rows = csv->sum = 0;
     if (!lines.file)
         return errno == ENOENT ? PL_OK : pl_fail(err, PL_EIO, "%s: %m", path);
     int code = line_next(&lines) ? header_take(csv, lines.text, lines.length, err)
                                  : PL_OK;
-    while (code == PL_OK && csv->rows < keep && line_next(&lines))
+    while (code == PL_OK && csv->rows < keep && line_next(&lines)) {
+        csv->sum = sum_with(csv->sum, lines.text, lines.length);
         csv->rows++;
+    }
     *end = lines.end;
     if (lines.failed)
         code = pl_no_memory(err);
@@ -163,12 +176,36 @@ static int file_scan(csv_t *csv, const char *path, uint64_t keep, int64_t *end,
     return code;
 }
 
+static void columns_forget(csv_t *csv)
+{
+    for (int k = 0; k < csv->columns; k++)
+        pl_free(csv->name[k]);
+    csv->columns = csv->written = 0;
+}
+
+/* As above; "ROWS CRC32C" of a position, or "": all rows. */
+static int file_take(csv_t *csv, const char *path, const char *position, int64_t *end,
+                     pl_error_t *err)
+{
+    unsigned long long keep = UINT64_MAX;
+    unsigned sum = 0;
+    int parts = sscanf(position, "%llu %x", &keep, &sum);
+    int code = file_scan(csv, path, keep, end, err);
+    if (code == PL_OK && parts == 2 && csv->rows == keep && csv->sum != sum) {
+        columns_forget(csv);
+        keep = pl_put_log_aside(path) ? 0 : UINT64_MAX;
+        code = file_scan(csv, path, keep, end, err);
+    }
+    if (code == PL_OK && csv->rows < keep && keep != UINT64_MAX)
+        pl_say_lost_lines(path);
+    return code;
+}
+
 static void csv_close(void *self, const char *status)
 {
     csv_t *csv = self;
     (void)status;
-    for (int k = 0; k < csv->columns; k++)
-        pl_free(csv->name[k]);
+    columns_forget(csv);
     pl_free(csv->name);
     json_decref(csv->records);
     pl_append_release(&csv->file);
@@ -182,12 +219,9 @@ static int csv_begin(csv_t *csv, const char *path, const char *position, pl_erro
     csv->records = json_array();
     if (!csv->records)
         return pl_no_memory(err);
-    code = file_scan(csv, path, *position ? strtoull(position, NULL, 10) : UINT64_MAX,
-                     &end, err);
+    code = file_take(csv, path, position, &end, err);
     if (code == PL_OK)
         code = pl_append_open(&csv->file, path, end, err);
-    if (code == PL_OK && *position && csv->rows < strtoull(position, NULL, 10))
-        pl_say_lost_lines(path);
     if (code == PL_OK && csv->columns == 0) {
         code = column_add(csv, "epoch", strlen("epoch"), err);
         if (code == PL_OK)
@@ -333,20 +367,33 @@ static int csv_flush(void *self, pl_error_t *err)
     csv_t *csv = self;
     size_t count = json_array_size(csv->records);
     int code = count && csv->columns > csv->written ? file_anew(csv, err) : PL_OK;
-    for (size_t k = 0; k < count && code == PL_OK; k++)
+    uint32_t sum = csv->sum;
+    for (size_t k = 0; k < count && code == PL_OK; k++) {
+        size_t from = csv->file.length;
         code = add_row(csv, json_array_get(csv->records, k), err);
+        sum = sum_with(sum, csv->file.gathered + from, csv->file.length - from);
+    }
     json_array_clear(csv->records);
     if (code == PL_OK)
         code = pl_append_flush(&csv->file, err);
     else
         csv->file.length = 0;
-    csv->rows += code == PL_OK ? count : 0;
+    if (code == PL_OK) {
+        csv->rows += count;
+        csv->sum = sum;
+    }
     return code;
+}
+
+static int csv_sync(void *self, pl_error_t *err)
+{
+    return pl_append_sync(&((csv_t *)self)->file, err);
 }
 
 static char *csv_position(const void *self)
 {
-    return pl_text("%llu", (unsigned long long)((const csv_t *)self)->rows);
+    const csv_t *csv = self;
+    return pl_text("%llu %08x", (unsigned long long)csv->rows, csv->sum);
 }
 
 const pl_logger_ops_t pl_csv_logger = {
@@ -356,6 +403,7 @@ const pl_logger_ops_t pl_csv_logger = {
     .open = csv_open,
     .log = csv_log,
     .flush = csv_flush,
+    .sync = csv_sync,
     .position = csv_position,
     .close = csv_close,
 };

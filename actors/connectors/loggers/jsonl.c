@@ -1,6 +1,6 @@
 /* jsonl.c - metrics.jsonl: a JSON object a line, for people and programs to follow */
 #include <jansson.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "actors/connectors/loggers/loggers.h"
@@ -18,7 +18,11 @@ static int jsonl_open(void *self, const pl_log_run_t *run, pl_error_t *err)
     char *path = pl_text("%s/metrics.jsonl", run->run_dir);
     if (!path)
         return pl_no_memory(err);
-    int64_t keep = *run->position ? strtoll(run->position, NULL, 10) : -1;
+    long long keep = -1;
+    unsigned sum;
+    if (sscanf(run->position, "%lld %x", &keep, &sum) == 2
+        && pl_is_another_file(path, (uint64_t)keep, sum))
+        keep = pl_put_log_aside(path) ? 0 : -1;
     int code = pl_append_open(&jsonl->file, path, keep, err);
     if (code == PL_OK && jsonl->file.lacks)
         pl_say_lost_lines(path);
@@ -66,9 +70,16 @@ static int jsonl_flush(void *self, pl_error_t *err)
     return pl_append_flush(&((jsonl_t *)self)->file, err);
 }
 
+static int jsonl_sync(void *self, pl_error_t *err)
+{
+    return pl_append_sync(&((jsonl_t *)self)->file, err);
+}
+
+/* "BYTES CRC32C" of the file. */
 static char *jsonl_position(const void *self)
 {
-    return pl_text("%llu", (unsigned long long)((const jsonl_t *)self)->file.size);
+    const jsonl_t *jsonl = self;
+    return pl_text("%llu %08x", (unsigned long long)jsonl->file.size, jsonl->file.sum);
 }
 
 static void jsonl_close(void *self, const char *status)
@@ -83,5 +94,6 @@ const pl_logger_ops_t pl_jsonl_logger = {.name = "jsonl",
                                          .open = jsonl_open,
                                          .log = jsonl_log,
                                          .flush = jsonl_flush,
+                                         .sync = jsonl_sync,
                                          .position = jsonl_position,
                                          .close = jsonl_close};

@@ -1,7 +1,13 @@
 /* loggers.c - the loggers that are built in, one for each file */
 #include "actors/connectors/loggers/loggers.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "base/log.h"
+#include "formats/append.h"
 
 void pl_say_lost_lines(const char *path)
 {
@@ -10,6 +16,29 @@ void pl_say_lost_lines(const char *path)
         "%s: lacks lines of before the checkpoint: it was cut, replaced or removed "
         "since; the run goes on behind those that are left",
         path);
+}
+
+bool pl_is_another_file(const char *path, uint64_t size, uint32_t sum)
+{
+    uint32_t found = sum;
+    return pl_append_sum(path, size, &found, NULL) == PL_OK && found != sum;
+}
+
+bool pl_put_log_aside(const char *path)
+{
+    char *other = NULL;
+    for (int n = 1; n == 1 || (other && n < 10000 && access(other, F_OK) == 0); n++) {
+        pl_text_free(other);
+        other = pl_text("%s.%d", path, n);
+    }
+    bool renamed = other && rename(path, other) == 0;
+    pl_log_line(PL_LOG_WARNING, 0, "logger",
+                "%s: is not the file that the checkpoint speaks of: %s%s", path,
+                renamed ? "a new one is begun, and it is called "
+                        : "it is left as it is: ",
+                renamed ? other : strerrordesc_np(other ? errno : ENOMEM));
+    pl_text_free(other);
+    return renamed;
 }
 
 const pl_registration_t pl_logger_parts[] = {

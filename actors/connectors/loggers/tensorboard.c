@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -40,26 +41,46 @@ static long long seconds_of(const char *name)
     return strncmp(name, PREFIX, strlen(PREFIX)) ? 0 : atoll(name + strlen(PREFIX));
 }
 
-/* What was written after the checkpoint goes: the end of the file that was written then,
- * and files that are newer. */
+/* The file that was written then, of which the checkpoint's bytes are to be left. */
+static int file_cut(const char *path, const char *position, pl_error_t *err)
+{
+    long long keep = 0;
+    unsigned sum;
+    struct stat what;
+    bool summed = sscanf(position, "%lld %*s %x", &keep, &sum) == 2;
+    if (stat(path, &what) == 0 && what.st_size < keep)
+        pl_say_lost_lines(path);
+    else if (summed && pl_is_another_file(path, (uint64_t)keep, sum))
+        pl_put_log_aside(path);
+    else if (truncate(path, keep) != 0)
+        return pl_fail(err, PL_EIO, "%s: cannot be cut back to the checkpoint: %m", path);
+    return PL_OK;
+}
+
+/* What was written after the checkpoint goes: the end of that file, and files that are
+ * newer. */
 static int older_cut(const char *folder, const char *position, long long *newest,
                      pl_error_t *err)
 {
     const char *name = strchr(position, ' ');
-    int64_t keep = strtoll(position, NULL, 10);
+    const size_t length = name ? strcspn(++name, " ") : 0;
+    const long long kept = name ? seconds_of(name) : 0;
     int code = PL_OK;
-    DIR *dir = name ? opendir(folder) : NULL;
-    if (name && !dir)
+    DIR *dir = kept ? opendir(folder) : NULL;
+    if (kept && !dir)
         return pl_fail(err, PL_EIO, "%s: cannot be listed: %m", folder);
     for (const struct dirent *entry; code == PL_OK && dir && (entry = readdir(dir));) {
-        long long seconds = seconds_of(entry->d_name), kept = seconds_of(name + 1);
-        char *path = seconds >= kept && kept ? pl_text("%s/%s", folder, entry->d_name)
+        const long long seconds = seconds_of(entry->d_name);
+        const bool is_it = strlen(entry->d_name) == length
+                           && !memcmp(entry->d_name, name, length);
+        char *path = is_it || seconds > kept ? pl_text("%s/%s", folder, entry->d_name)
                                              : NULL;
         if (seconds > *newest)
             *newest = seconds;
-        if (path && (seconds > kept ? unlink(path) : truncate(path, keep)) != 0)
-            code = pl_fail(err, PL_EIO, "%s: cannot be cut back to the checkpoint: %m",
-                           path);
+        if (path && is_it)
+            code = file_cut(path, position, err);
+        else if (path && unlink(path) != 0)
+            code = pl_fail(err, PL_EIO, "%s: cannot be removed: %m", path);
         pl_text_free(path);
     }
     if (dir)
@@ -199,10 +220,17 @@ static int tensorboard_flush(void *self, pl_error_t *err)
     return pl_append_flush(&((tensorboard_t *)self)->file, err);
 }
 
+static int tensorboard_sync(void *self, pl_error_t *err)
+{
+    return pl_append_sync(&((tensorboard_t *)self)->file, err);
+}
+
+/* "BYTES NAME CRC32C" of the file. */
 static char *tensorboard_position(const void *self)
 {
     const tensorboard_t *t = self;
-    return pl_text("%llu %s", (unsigned long long)t->file.size, t->name);
+    return pl_text("%llu %s %08x", (unsigned long long)t->file.size, t->name,
+                   t->file.sum);
 }
 
 const pl_logger_ops_t pl_tensorboard_logger = {
@@ -214,6 +242,7 @@ const pl_logger_ops_t pl_tensorboard_logger = {
     .log = tensorboard_log,
     .tensors = tensorboard_tensors,
     .flush = tensorboard_flush,
+    .sync = tensorboard_sync,
     .position = tensorboard_position,
     .close = tensorboard_close,
 };
