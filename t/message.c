@@ -413,7 +413,8 @@ static void a_line_is_written_as_documented(void)
         "\"rank\": 0, "
         "\"from\": \"?\", \"from_level\": 0, \"to\": \"?\", \"to_level\": 0, \"kind\": "
         "\"reply\", \"name\": \"ask_callbacks\", "
-        "\"call\": 17, \"cause\": 12, \"fields\": {\"stop\": true, \"skip\": false, "
+        "\"call\": 17, \"cause\": 12, \"fields\": {\"stop\": true, \"by_clock\": false, "
+        "\"skip\": false, "
         "\"lr_factor\": 0.1, \"accumulate\": 0, \"figures\": \"\", "
         "\"freeze\": \"\", \"unfreeze\": \"\", \"save\": \"\", "
         "\"drop\": \"\", \"reason\": \"a \\\"good\\\"\\u000aone \\u0001\"}}",
