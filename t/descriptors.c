@@ -71,9 +71,8 @@ static int a_flood_of_viewers(int most)
     snprintf(endpoint, sizeof endpoint, "ipc://%s/flooded", tap_folder());
     pid_t flood = fork();
     if (flood == 0) {
-        for (int tries = 0; tries < 10000 && access(endpoint + 6, F_OK) != 0; tries++)
-            usleep(1000);
-        connect_often(endpoint + 6, 2 * most);
+        if (eventually(access(endpoint + 6, F_OK) == 0))
+            connect_often(endpoint + 6, 2 * most);
         _exit(WELL);
     }
     limit_descriptors(most);

@@ -24,7 +24,7 @@
 #include "tensor/model.h"
 
 #define NEVER INT64_MAX
-#define HANG_SECONDS 30
+#define WAIT_SECONDS 30
 #define DISGUISE UINT64_C(0xfade000000000000)              /* no address of any machine */
 
 /* A replay on its way. */
@@ -118,39 +118,61 @@ static void host_store(const fake_t *fake)
                                (int64_t)fake->count[r], fake->host[r]);
 }
 
-/* ---- Hanging ---- */
+/* ---- How far devices have come ---- */
 
-static pthread_mutex_t hang_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t hang_begins = PTHREAD_COND_INITIALIZER;
-static int hang_count;
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    int calls, hangs;
+} come = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0};
 
-static void hang_tell(void)
+static void come_add(int *count)
 {
-    pthread_mutex_lock(&hang_lock);
-    hang_count++;
-    pthread_cond_broadcast(&hang_begins);
-    pthread_mutex_unlock(&hang_lock);
+    pthread_mutex_lock(&come.lock);
+    ++*count;
+    pthread_cond_broadcast(&come.more);
+    pthread_mutex_unlock(&come.lock);
 }
 
-int fake_hangs(void)
+static int come_so_far(const int *count)
 {
-    pthread_mutex_lock(&hang_lock);
-    int count = hang_count;
-    pthread_mutex_unlock(&hang_lock);
-    return count;
+    pthread_mutex_lock(&come.lock);
+    int now = *count;
+    pthread_mutex_unlock(&come.lock);
+    return now;
 }
 
-bool fake_wait_hang(int before)
+static bool come_wait(const int *count, int wanted)
 {
     struct timespec limit;
     int code = 0;
     clock_gettime(CLOCK_REALTIME, &limit);
-    limit.tv_sec += HANG_SECONDS;
-    pthread_mutex_lock(&hang_lock);
-    while (hang_count <= before && code == 0)
-        code = pthread_cond_timedwait(&hang_begins, &hang_lock, &limit);
-    pthread_mutex_unlock(&hang_lock);
+    limit.tv_sec += WAIT_SECONDS;
+    pthread_mutex_lock(&come.lock);
+    while (*count < wanted && code == 0)
+        code = pthread_cond_timedwait(&come.more, &come.lock, &limit);
+    pthread_mutex_unlock(&come.lock);
     return code == 0;
+}
+
+int fake_calls(void)
+{
+    return come_so_far(&come.calls);
+}
+
+bool fake_wait_calls(int count)
+{
+    return come_wait(&come.calls, count);
+}
+
+int fake_hangs(void)
+{
+    return come_so_far(&come.hangs);
+}
+
+bool fake_wait_hang(int before)
+{
+    return come_wait(&come.hangs, before + 1);
 }
 
 /* ---- Faults of what is done at once ---- */
@@ -158,10 +180,11 @@ bool fake_wait_hang(int before)
 static int fault(const fake_t *fake, const char *what, uint64_t number, pl_error_t *err)
 {
     const fake_rule_t *rule = fake_script_find(&fake->rules, what, number, "", NULL);
+    come_add(&come.calls);
     if (!rule)
         return PL_OK;
     if (rule->action == FAKE_HANGS)
-        hang_tell();
+        come_add(&come.hangs);
     while (rule->action == FAKE_HANGS)
         pause();
     return pl_fail(err, strcmp(what, "region") ? PL_EIO : PL_ENOMEM,
@@ -281,6 +304,7 @@ static uint64_t replays_count(fake_t *fake, const char *kind)
     while (fake->seen[k].kind && fake->seen[k].kind != kind)
         k++;
     fake->seen[k].kind = kind;
+    come_add(&come.calls);
     return ++fake->seen[k].replays;
 }
 
@@ -296,7 +320,7 @@ static int rule_apply(flight_t *flight, const fake_rule_t *rule, pl_error_t *err
         break;
     case FAKE_HANGS:
         flight->due = NEVER;
-        hang_tell();
+        come_add(&come.hangs);
         break;
     case FAKE_TAKES:
         if (flight->due != NEVER)

@@ -20,6 +20,11 @@
 
 extern const pl_accelerator_ops_t fake_accelerator;
 
+/* What was asked of the devices of this process: to open, regions, plans, writes,
+ * replays. */
+int fake_calls(void);
+/* Waits until it is that much; false: it took too long. */
+bool fake_wait_calls(int count);
 /* How often a device of this process has begun to hang. */
 int fake_hangs(void);
 /* Waits until that is more than before; false: it took too long. */

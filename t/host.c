@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "fake.h"
 #include "files.h"
 #include "rig.h"
 #include "tap.h"
@@ -191,30 +192,36 @@ static void a_trainer_is_freed_from_inside_on_done(void)
 
 /* ---- At any moment ---- */
 
+/* Begins a run and lets it come so far: as many calls of its device. */
+static rig_t *rig_at(int moment)
+{
+    rig_t *rig = rig_new(.script = SLOW, .trainer = LONG);
+    const int before = fake_calls();
+    rig_begin(rig);
+    ok(fake_wait_calls(before + moment), "a run comes to call %d of its device", moment);
+    return rig;
+}
+
+/* Before it is opened; while there are plans to make; after that many steps. */
+static const int moments[] = {0, 1, 4, 8, 12, 20, 60};
+enum { MOMENTS = sizeof moments / sizeof *moments };
+
 static void engines_end_while_runs_go_on(void)
 {
-    static const int64_t moments[] = {0, 100, 1000, 3000, 10000, 30000};
-    for (size_t k = 0; k < sizeof moments / sizeof *moments; k++) {
-        rig_t *rig = rig_new(.script = SLOW, .trainer = LONG);
-        rig_begin(rig);
-        usleep((useconds_t)moments[k]);
-        pl_engine_t *engine = rig_engine(rig);
-        ok(engine != NULL, "freed %lld us after a run began", (long long)moments[k]);
+    for (int k = 0; k < MOMENTS; k++) {
+        rig_t *rig = rig_at(moments[k]);
         rig_free(&rig);
+        ok(!rig, "and is freed then");
     }
 }
 
 static void stops_come_at_any_moment(void)
 {
-    static const int64_t moments[] = {0, 300, 2000, 10000};
-    for (size_t k = 0; k < sizeof moments / sizeof *moments; k++) {
-        rig_t *rig = rig_new(.script = SLOW, .trainer = LONG);
-        rig_begin(rig);
-        usleep((useconds_t)moments[k]);
+    for (int k = 0; k < MOMENTS; k++) {
+        rig_t *rig = rig_at(moments[k]);
         is_int(pl_trainer_stop(rig_trainer(rig), "now", NULL), PL_OK, "a stop is taken");
         const rig_result_t *result = rig_wait(rig);
-        is_text(result->status, "stopped", "and obeyed, asked after %lld us",
-                (long long)moments[k]);
+        is_text(result->status, "stopped", "and obeyed");
         ok(rig_has_file(result, "model.safetensors"), "the weights are saved");
         rig_free(&rig);
     }
@@ -287,9 +294,7 @@ static void nothing_stays_behind(void)
     int descriptors = files_in("/proc/self/fd"), threads = files_in("/proc/self/task");
     for (int k = 0; k < 20; k++)
         rig_fit(rig);
-    for (int tries = 0; tries < 500 && files_in("/proc/self/fd") > descriptors; tries++)
-        usleep(10000);                                  /* ZeroMQ closes a moment later */
-    ok(files_in("/proc/self/fd") <= descriptors,
+    ok(eventually(files_in("/proc/self/fd") <= descriptors),
        "not one descriptor more for each of 20 more runs");
     is_int(files_in("/proc/self/task"), threads, "and as many threads");
     rig_free(&rig);
@@ -311,15 +316,11 @@ static void keep_order(rig_t *rig, const pl_progress_t *progress)
     told->times++;
 }
 
-/* Waits without turning the event loop, which is what stalls a host. */
-static bool stall_until_saved(void)
+static bool has_saved(const char *run)
 {
     char path[4200];
-    snprintf(path, sizeof path, "%s/runs/stalled/model.safetensors", tap_folder());
-    for (int tries = 0; tries < 3000; tries++, usleep(10000))
-        if (access(path, F_OK) == 0)
-            return true;
-    return false;
+    snprintf(path, sizeof path, "%s/runs/%s/model.safetensors", tap_folder(), run);
+    return access(path, F_OK) == 0;
 }
 
 /* The run is longer than the limit of a step: so is the stall. */
@@ -333,7 +334,8 @@ static void a_host_that_stalls_loses_nothing(void)
                 .trainer =
                     "\"run_name\": \"stalled\", \"max_epochs\": 15, \"step_timeout\": 1");
     rig_begin(rig);
-    ok(stall_until_saved(), "training goes on to its end while the host stalls");
+    ok(eventually(has_saved("stalled")),
+       "training goes on to its end while the host stalls");
     is_int(rig_done(rig), 0, "which hears of it when it looks");
     is_text(rig_wait(rig)->status, "ok", "no deadline has fired");
     ok(told.times >= 15 && !told.back, "15 validations are told, in order");
@@ -347,8 +349,9 @@ static void two_trainers_tell_a_host_that_stalls_no_more_than_one(void)
                        .samples = 32000, .trainer = "\"max_epochs\": 1");
     rig_t *b = rig_new(.script = SLOW, .on_progress = keep_order, .user = &told[1],
                        .samples = 32000, .trainer = "\"max_epochs\": 1", .beside = a);
+    const int before = fake_calls();
     rig_begin(a), rig_begin(b);
-    usleep(700000);                                       /* some seven reports of each */
+    fake_wait_calls(before + 2800);              /* 700 steps and seven reports of each */
     pl_engine_dispatch(rig_engine(a));
     for (int k = 0; k < 2; k++) {
         ok(told[k].times <= 2, "the newest report of trainer %d alone: %d", k,
@@ -369,13 +372,6 @@ static void keep_validations(rig_t *rig, const pl_progress_t *progress)
         keep_order(rig, progress);
 }
 
-static bool has_saved(const char *run)
-{
-    char path[4200];
-    snprintf(path, sizeof path, "%s/runs/%s/model.safetensors", tap_folder(), run);
-    return access(path, F_OK) == 0;
-}
-
 static void what_waits_for_a_host_is_bounded(void)
 {
     told_t told[2] = {{0}};
@@ -385,8 +381,7 @@ static void what_waits_for_a_host_is_bounded(void)
                        .trainer = "\"max_epochs\": 4, \"run_name\": \"few\"",
                        .beside = a);
     rig_begin(a), rig_begin(b);
-    for (int tries = 0; tries < 2000 && !(has_saved("many") && has_saved("few")); tries++)
-        usleep(10000);
+    ok(eventually(has_saved("many") && has_saved("few")), "both end while it stalls");
     is_text(rig_wait(a)->status, "ok", "a run with 400 validations");
     is_text(rig_wait(b)->status, "ok", "and one with 4");
     ok(told[0].times <= 256 && told[0].times > 60, "of many the newest: %d",

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime/monitor.h"
 #include "runtime/socket.h"
@@ -45,9 +44,8 @@ static bool stream_open(rig_stream_t *stream, pl_runtime_t *runtime, pl_error_t 
     stream->in = pl_socket_open(&spec, NULL, NULL, NULL, err);
     if (!stream->in || pl_socket_subscribe(stream->in, "", err) != PL_OK)
         return false;
-    while (pl_monitor_watchers(runtime) == 0)
-        usleep(1000);
-    return pthread_create(&stream->thread, NULL, stream_read, stream) == 0;
+    return eventually(pl_monitor_watchers(runtime) > 0)
+           && pthread_create(&stream->thread, NULL, stream_read, stream) == 0;
 }
 
 rig_stream_t *rig_stream_new(pl_runtime_t *runtime)

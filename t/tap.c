@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static int tests, failures;
@@ -109,6 +110,12 @@ int tap_done(void)
 {
     printf("1..%d\n", tests);
     return failures ? 1 : 0;
+}
+
+bool tap_nap(int *tries)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return ++*tries < TAP_TRIES;
 }
 
 static char folder[64];

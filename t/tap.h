@@ -35,6 +35,17 @@ void tap_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints the plan; 0 when all held: the value for main() to return. */
 int tap_done(void);
 
+/* Waits for what no event tells of; false: not within 30 s. */
+#define eventually(condition) \
+    ({ \
+        int tap_tries = 0; \
+        while (!(condition) && tap_nap(&tap_tries)) \
+            ; \
+        tap_tries < TAP_TRIES; \
+    })
+enum { TAP_TRIES = 30000 };
+bool tap_nap(int *tries);
+
 /* A folder of this process's own, removed with all in it at exit. */
 const char *tap_folder(void);
 /* A file of real data below $PACELINE_TEST_DATA, or NULL when the variable is not set
