@@ -4,7 +4,7 @@
  * FAULT=17:EIO makes the 17th call on a checkpoint's files and folders fail,
  * FAULT=17:KILL kills the process there; which call it was goes to standard error.  Calls
  * on other files, sockets and events do not count, so that a number means the same each
- * time. */
+ * time.  FAULT=saved:STOP stops the process once its first checkpoint is in place. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -101,10 +101,20 @@ SHOWN int mkdir(const char *path, mode_t mode)
     return strikes("mkdir", path) ? -1 : real(path, mode);
 }
 
+static void stop_when_saved(const char *path)
+{
+    const char *fault = getenv("FAULT");
+    if (fault && !strcmp(fault, "saved:STOP") && strstr(path, "/checkpoints/epoch="))
+        kill(getpid(), SIGSTOP);
+}
+
 SHOWN int rename(const char *from, const char *to)
 {
     REAL(int, rename, const char *, const char *);
-    return strikes("rename", to) ? -1 : real(from, to);
+    int code = strikes("rename", to) ? -1 : real(from, to);
+    if (code == 0)
+        stop_when_saved(to);
+    return code;
 }
 
 SHOWN int renameat(int a, const char *from, int b, const char *to)
