@@ -67,16 +67,23 @@ static void speeds_are_measured(void)
     rig_free(&rig);
 }
 
+/* NULL, and a skipped test, in a build without the device. */
+static rig_t *rig_that_needs_memory(void)
+{
+    if (pl_part_find("accelerator", "cpu", NULL))
+        return rig_new(.accelerator = "cpu", .samples = 20000,
+                       .module = "{\"name\": \"mlp\", \"hidden\": [600, 600]}",
+                       .trainer = "\"max_epochs\": 1");
+    tap_skip("this build has no accelerator cpu");
+    return NULL;
+}
+
 static void memory_is_what_ends_it(void)
 {
     char sizes[512];
-    if (!pl_part_find("accelerator", "cpu", NULL)) {
-        tap_skip("this build has no accelerator cpu");
+    rig_t *rig = rig_that_needs_memory();
+    if (!rig)
         return;
-    }
-    rig_t *rig = rig_new(.accelerator = "cpu", .samples = 20000,
-                         .module = "{\"name\": \"mlp\", \"hidden\": [600, 600]}",
-                         .trainer = "\"max_epochs\": 1");
     const pl_tuning_t power = {.batch_size = "power",
                                .init_val = 256,
                                .steps_per_trial = 1,
@@ -94,13 +101,9 @@ static void memory_is_what_ends_it(void)
 static void a_binary_search_goes_on_between(void)
 {
     char sizes[512];
-    if (!pl_part_find("accelerator", "cpu", NULL)) {
-        tap_skip("this build has no accelerator cpu");
+    rig_t *rig = rig_that_needs_memory();
+    if (!rig)
         return;
-    }
-    rig_t *rig = rig_new(.accelerator = "cpu", .samples = 20000,
-                         .module = "{\"name\": \"mlp\", \"hidden\": [600, 600]}",
-                         .trainer = "\"max_epochs\": 1");
     const pl_tuning_t search = {.batch_size = "binsearch",
                                 .init_val = 256,
                                 .steps_per_trial = 1,
@@ -154,18 +157,12 @@ static void a_fit_after_it_is_one_without(void)
 
 static void what_cannot_be_searched_is_refused(void)
 {
-    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1");
     const pl_tuning_t wrong[] = {{.batch_size = "luck"},
                                  {.batch_size = "power", .init_val = -1},
                                  {.batch_size = "power", .steps_per_trial = -1},
                                  {.batch_size = "power", .max_trials = -1},
                                  {.batch_size = "power", .max_memory = -1}};
-    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
-        pl_error_t err = {0};
-        is_int(pl_trainer_tune(rig_trainer(rig), &wrong[k], NULL, NULL, &err), PL_EINVAL,
-               "refused: %s", err.text);
-    }
-    rig_free(&rig);
+    rig_tunings_refused(wrong, sizeof wrong / sizeof *wrong);
 }
 
 int main(void)

@@ -490,6 +490,17 @@ const rig_result_t *rig_tune(rig_t *rig, const pl_tuning_t *what)
     return measured(rig, pl_trainer_tune(rig->trainer, what, on_done, rig, &rig_error));
 }
 
+void rig_tunings_refused(const pl_tuning_t wrong[], size_t count)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1");
+    for (size_t k = 0; k < count; k++) {
+        pl_error_t err = {0};
+        is_int(pl_trainer_tune(rig_trainer(rig), &wrong[k], NULL, NULL, &err), PL_EINVAL,
+               "refused: %s", err.text);
+    }
+    rig_free(&rig);
+}
+
 const rig_result_t *rig_resume(rig_t *rig, const char *from)
 {
     return measured(rig, pl_trainer_resume(rig->trainer, from, on_done, rig, &rig_error));

@@ -87,6 +87,8 @@ const rig_result_t *rig_fit(rig_t *rig);
 const rig_result_t *rig_resume(rig_t *rig, const char *from);
 const rig_result_t *rig_predict(rig_t *rig, const char *checkpoint);
 const rig_result_t *rig_tune(rig_t *rig, const pl_tuning_t *what);
+/* That each of them is refused before anything starts. */
+void rig_tunings_refused(const pl_tuning_t wrong[], size_t count);
 const rig_result_t *rig_validate(rig_t *rig, const char *checkpoint);
 const rig_result_t *rig_test(rig_t *rig, const char *checkpoint);
 

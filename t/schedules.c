@@ -53,36 +53,49 @@ static void check_schedule(const json_t *data, const char *name,
     pl_free(self);
 }
 
-static void schedules_over_the_run_are_those_of_torch(void)
+typedef struct schedule_case {
+    const char *name;
+    const pl_scheduler_ops_t *ops;
+    const char *options;
+} schedule_case_t;
+
+static void check_schedules(const schedule_case_t cases[], size_t count)
 {
     json_t *d = data_load();
     if (!ok(d != NULL, "t/data/schedules.json can be read"))
         return;
-    check_schedule(d, "constant", &pl_constant_scheduler, "{\"warmup_steps\": 20}");
-    check_schedule(d, "linear", &pl_linear_scheduler, "{\"min_lr_ratio\": 0.1}");
-    check_schedule(d, "linear", &pl_linear_scheduler,
-                   "{\"min_lr_ratio\": 0.1, \"interval\": \"epoch\"}");
-    check_schedule(d, "linear, warm-up", &pl_linear_scheduler,
-                   "{\"warmup_steps\": 30, \"min_lr_ratio\": 1e-9}");
-    check_schedule(d, "cosine", &pl_cosine_scheduler, "{}");
-    check_schedule(d, "cosine, warm-up", &pl_cosine_scheduler,
-                   "{\"warmup_steps\": 20, \"min_lr_ratio\": 0.1}");
-    check_schedule(d, "polynomial", &pl_polynomial_scheduler, "{\"power\": 2.5}");
-    check_schedule(d, "polynomial, warm-up", &pl_polynomial_scheduler,
-                   "{\"warmup_steps\": 50}");
-    check_schedule(d, "one_cycle", &pl_one_cycle_scheduler, "{}");
-    check_schedule(d, "one_cycle, linear", &pl_one_cycle_scheduler,
-                   "{\"pct_start\": 0.45, \"anneal_strategy\": \"linear\", "
-                   "\"div_factor\": 10, \"final_div_factor\": 100}");
-    check_schedule(d, "one_cycle, three phases", &pl_one_cycle_scheduler,
-                   "{\"three_phase\": true}");
-    check_schedule(d, "warmup_stable_decay", &pl_warmup_stable_decay_scheduler,
-                   "{\"warmup_steps\": 20, \"decay_steps\": 50, \"min_lr_ratio\": 0.1}");
-    check_schedule(d, "warmup_stable_decay, cosine", &pl_warmup_stable_decay_scheduler,
-                   "{\"decay_steps\": 0.25, \"decay_shape\": \"cosine\"}");
-    check_schedule(d, "warmup_stable_decay, sqrt", &pl_warmup_stable_decay_scheduler,
-                   "{\"decay_shape\": \"sqrt\"}");
+    for (size_t k = 0; k < count; k++)
+        check_schedule(d, cases[k].name, cases[k].ops, cases[k].options);
     json_decref(d);
+}
+
+static void schedules_over_the_run_are_those_of_torch(void)
+{
+    static const schedule_case_t cases[] = {
+        {"constant", &pl_constant_scheduler, "{\"warmup_steps\": 20}"},
+        {"linear", &pl_linear_scheduler, "{\"min_lr_ratio\": 0.1}"},
+        {"linear", &pl_linear_scheduler,
+         "{\"min_lr_ratio\": 0.1, \"interval\": \"epoch\"}"},
+        {"linear, warm-up", &pl_linear_scheduler,
+         "{\"warmup_steps\": 30, \"min_lr_ratio\": 1e-9}"},
+        {"cosine", &pl_cosine_scheduler, "{}"},
+        {"cosine, warm-up", &pl_cosine_scheduler,
+         "{\"warmup_steps\": 20, \"min_lr_ratio\": 0.1}"},
+        {"polynomial", &pl_polynomial_scheduler, "{\"power\": 2.5}"},
+        {"polynomial, warm-up", &pl_polynomial_scheduler, "{\"warmup_steps\": 50}"},
+        {"one_cycle", &pl_one_cycle_scheduler, "{}"},
+        {"one_cycle, linear", &pl_one_cycle_scheduler,
+         "{\"pct_start\": 0.45, \"anneal_strategy\": \"linear\", "
+         "\"div_factor\": 10, \"final_div_factor\": 100}"},
+        {"one_cycle, three phases", &pl_one_cycle_scheduler, "{\"three_phase\": true}"},
+        {"warmup_stable_decay", &pl_warmup_stable_decay_scheduler,
+         "{\"warmup_steps\": 20, \"decay_steps\": 50, \"min_lr_ratio\": 0.1}"},
+        {"warmup_stable_decay, cosine", &pl_warmup_stable_decay_scheduler,
+         "{\"decay_steps\": 0.25, \"decay_shape\": \"cosine\"}"},
+        {"warmup_stable_decay, sqrt", &pl_warmup_stable_decay_scheduler,
+         "{\"decay_shape\": \"sqrt\"}"},
+    };
+    check_schedules(cases, sizeof cases / sizeof *cases);
 }
 
 /* Also where they are the optimizer's momentum. */
@@ -159,21 +172,22 @@ static void the_rate_of_an_average_is_that_of_torch(void)
 
 static void schedules_that_count_are_those_of_torch(void)
 {
-    json_t *d = data_load();
-    check_schedule(d, "step", &pl_step_scheduler,
-                   "{\"step_size\": 30, \"gamma\": 0.5, \"interval\": \"epoch\"}");
-    check_schedule(d, "step, warm-up", &pl_step_scheduler,
-                   "{\"step_size\": 30, \"warmup_steps\": 20, \"interval\": \"step\"}");
-    check_schedule(d, "multi_step", &pl_multi_step_scheduler,
-                   "{\"milestones\": [10, 70, 71, 150], \"gamma\": 0.3, "
-                   "\"interval\": \"epoch\"}");
-    check_schedule(d, "exponential", &pl_exponential_scheduler,
-                   "{\"gamma\": 0.97, \"interval\": \"step\"}");
-    check_schedule(d, "cosine_restarts", &pl_cosine_restarts_scheduler,
-                   "{\"t_0\": 30, \"min_lr_ratio\": 0.1, \"interval\": \"step\"}");
-    check_schedule(d, "cosine_restarts, longer", &pl_cosine_restarts_scheduler,
-                   "{\"t_0\": 10, \"t_mult\": 2, \"interval\": \"epoch\"}");
-    json_decref(d);
+    static const schedule_case_t cases[] = {
+        {"step", &pl_step_scheduler,
+         "{\"step_size\": 30, \"gamma\": 0.5, \"interval\": \"epoch\"}"},
+        {"step, warm-up", &pl_step_scheduler,
+         "{\"step_size\": 30, \"warmup_steps\": 20, \"interval\": \"step\"}"},
+        {"multi_step", &pl_multi_step_scheduler,
+         "{\"milestones\": [10, 70, 71, 150], \"gamma\": 0.3, "
+         "\"interval\": \"epoch\"}"},
+        {"exponential", &pl_exponential_scheduler,
+         "{\"gamma\": 0.97, \"interval\": \"step\"}"},
+        {"cosine_restarts", &pl_cosine_restarts_scheduler,
+         "{\"t_0\": 30, \"min_lr_ratio\": 0.1, \"interval\": \"step\"}"},
+        {"cosine_restarts, longer", &pl_cosine_restarts_scheduler,
+         "{\"t_0\": 10, \"t_mult\": 2, \"interval\": \"epoch\"}"},
+    };
+    check_schedules(cases, sizeof cases / sizeof *cases);
 }
 
 static double factor_at(const pl_scheduler_ops_t *ops, const void *self, uint64_t step,

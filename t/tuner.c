@@ -120,17 +120,11 @@ static void a_fit_after_it_is_one_without(void)
 
 static void what_cannot_be_searched_is_refused(void)
 {
-    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 1");
     const pl_tuning_t wrong[] = {{.min_lr = 1, .max_lr = 0.1},
                                  {.min_lr = -1},
                                  {.num_training = -5},
                                  {.early_stop_threshold = NAN}};
-    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
-        pl_error_t err = {0};
-        is_int(pl_trainer_tune(rig_trainer(rig), &wrong[k], NULL, NULL, &err), PL_EINVAL,
-               "refused: %s", err.text);
-    }
-    rig_free(&rig);
+    rig_tunings_refused(wrong, sizeof wrong / sizeof *wrong);
 }
 
 int main(void)
