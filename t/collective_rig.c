@@ -4,8 +4,10 @@
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@
 #include "base/bind.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/random.h"
 #include "tap.h"
 
 enum { PATIENCE_MS = 60000 };
@@ -37,10 +40,11 @@ static void op_done(pl_operation_t *op, const pl_error_t *err)
 int member_open(member_t *m, const char *part, const pl_seat_t *seat)
 {
     *m = (member_t){0};
-    json_t *value = json_loads(part, JSON_DECODE_ANY, NULL);
+    json_t *value = json_loads(part, JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, NULL);
     const pl_instance_request_t request = {.role = "collective", .value = value};
     int code = pl_instance_make(&m->part, &request, &m->err);
     json_decref(value);
+    m->place = strchr(part, '@');
     if (code != PL_OK)
         return code;
     m->ops = m->part.ops;
@@ -109,9 +113,24 @@ int member_do(member_t *m, pl_operation_t *op)
     return code == PL_OK ? member_wait(m, PATIENCE_MS) : code;
 }
 
+/* As a rank elsewhere sees it: "shm MACHINE NAME | tcp …" */
+static void address_move(char to[PL_ADDRESS_TEXT], const char *address, char machine)
+{
+    const char *name = strchr(strchr(address, ' ') + 1, ' ');
+    snprintf(to, PL_ADDRESS_TEXT, "shm machine-%c%s", machine, name);
+}
+
 int member_join(member_t *m, int rank, int size, const char *const *address)
 {
-    const pl_world_t world = {rank, size, address};
+    char moved[MEMBERS_MOST][PL_ADDRESS_TEXT];
+    const char *seen[MEMBERS_MOST];
+    for (int k = 0; k < size; k++) {
+        const bool elsewhere = m->place && m->place[1 + k] != m->place[1 + rank];
+        if (elsewhere)
+            address_move(moved[k], address[k], m->place[1 + k]);
+        seen[k] = elsewhere ? moved[k] : address[k];
+    }
+    const pl_world_t world = {rank, size, seen};
     pl_operation_t op = {.want = {.move = PL_MOVE_join}, .world = &world};
     m->rank = rank, m->size = size;
     return member_do(m, &op);
@@ -136,6 +155,25 @@ int member_move(member_t *m, pl_move_t move, pl_lent_t *lent, uint64_t offset,
                                   .offset = offset,
                                   .count = count}};
     return member_do(m, &op);
+}
+
+/* ---- elements ---- */
+
+float tree_sum(const float *value, int n)
+{
+    if (n == 1)
+        return value[0];
+    int left = 1;
+    while (left * 2 < n)
+        left *= 2;
+    return tree_sum(value, left) + tree_sum(value + left, n - left);
+}
+
+/* Magnitudes far apart, so that the order shows. */
+float element_of(int rank, uint64_t k)
+{
+    const double value = pl_random_normal(pl_mix(7, (uint64_t)rank), k);
+    return (float)(value * pow(10, (double)(k % 7)));
 }
 
 /* ---- threads ---- */
@@ -258,12 +296,26 @@ void rank_end(rank_process_t *p)
     fclose(p->from);
 }
 
+/* Where rank_start() was told to: see node_t. */
+static pl_seat_t seat_of_node(void)
+{
+    static const unsigned char key[PL_JOB_KEY_BYTES] = {7, 7, 7};
+    const char *path = getenv("RANK_NODE");
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (path && (fd < 0 || setns(fd, CLONE_NEWNET)))
+        exit(99);
+    if (fd >= 0)
+        close(fd);
+    return (pl_seat_t){.host = getenv("RANK_HOST"), .key = path ? key : NULL};
+}
+
 static void rank_run(const char *part, script_t script, int rank, int size)
 {
     member_t m;
+    const pl_seat_t seat = seat_of_node();
     static char text[MEMBERS_MOST][PL_ADDRESS_TEXT];
     const char *address[MEMBERS_MOST];
-    if (member_open(&m, part, NULL) == PL_OK) {
+    if (member_open(&m, part, &seat) == PL_OK) {
         printf("%s\n", m.address);
         fflush(stdout);
         for (int k = 0; k < size; k++)

@@ -15,13 +15,15 @@ typedef struct member {
     pl_instance_t part;
     const pl_collective_ops_t *ops;
     int rank, size, descriptor;
+    const char *place;                          /* machine of each rank  [the real one] */
     char address[PL_ADDRESS_TEXT];
     unsigned char arrived[MEMBERS_MOST];                    /* at the last operation */
     bool done;                                              /* of that */
     pl_error_t err;                                         /* code 0: it went well */
 } member_t;
 
-/* The part as a run file has it: "\"shm\"", or an object. */
+/* The part as a run file has it: "\"shm\"", or an object.  "\"best\"@0012": the ranks
+ * believe that they are on these machines. */
 int member_open(member_t *m, const char *part, const pl_seat_t *seat);
 int member_join(member_t *m, int rank, int size, const char *const *address);
 void member_close(member_t *m);
@@ -36,6 +38,11 @@ pl_lent_t *member_lend(member_t *m, size_t bytes);
 /* Of float32, sums, from a byte of the memory on. */
 int member_move(member_t *m, pl_move_t move, pl_lent_t *lent, uint64_t offset,
                 uint64_t count);
+
+/* The sum by the canonical tree, written down as its definition has it. */
+float tree_sum(const float *value, int n);
+/* A rank's k-th element: magnitudes far apart, so that the order shows. */
+float element_of(int rank, uint64_t k);
 
 /* So many ranks, each on a thread, meet, run the script and part. */
 typedef void (*script_t)(member_t *m, void *user);
@@ -59,7 +66,9 @@ typedef struct named_script {
     script_t script;
 } named_script_t;
 
-/* Of a program whose own main() begins with rank_main(). */
+/* Of a program whose own main() begins with rank_main().  With the environment's
+ * RANK_NODE, a file of a network namespace, it is in there, at the address RANK_HOST, and
+ * has a key. */
 void rank_start(rank_process_t *p, const char *part, const char *script, int rank,
                 int size);
 void rank_tell(rank_process_t *p, const char *const *address, int size);

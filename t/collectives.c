@@ -2,7 +2,6 @@
  * that all do it to the bit alike */
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <math.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -15,84 +14,13 @@
 #include "base/random.h"
 #include "collective_rig.h"
 #include "scarce.h"
-#include "strategies/collectives/tree.h"
 #include "tap.h"
 
-static const char *const kinds[] = {"\"shm\"", "\"tcp\"", "\"best\""};
+static const char *const kinds[] = {"\"shm\"",           "\"tcp\"",
+                                    "\"best\"",          "\"best\"@00112233",
+                                    "\"best\"@00010111", "\"best\"@01220122",
+                                    "\"best\"@01101023"};
 enum { KINDS = sizeof kinds / sizeof *kinds };
-
-/* ---- the canonical tree ---- */
-
-/* Written down as the definition has it. */
-static float tree_sum(const float *value, int n)
-{
-    if (n == 1)
-        return value[0];
-    int left = 1;
-    while (left * 2 < n)
-        left *= 2;
-    return tree_sum(value, left) + tree_sum(value + left, n - left);
-}
-
-/* Magnitudes far apart, so that the order shows. */
-static float element_of(int rank, uint64_t k)
-{
-    const double value = pl_random_normal(pl_mix(7, (uint64_t)rank), k);
-    return (float)(value * pow(10, (double)(k % 7)));
-}
-
-static void the_tree_is_that_of_its_definition(void)
-{
-    enum { N = 3000 };
-    static float in[MEMBERS_MOST][N], out[N];
-    const void *inputs[MEMBERS_MOST];
-    int wrong = 0;
-    for (int rank = 0; rank < MEMBERS_MOST; rank++) {
-        inputs[rank] = in[rank];
-        for (int k = 0; k < N; k++)
-            in[rank][k] = element_of(rank, (uint64_t)k);
-    }
-    for (int ranks = 1; ranks <= MEMBERS_MOST; ranks++) {
-        pl_tree_reduce(out, inputs, ranks, N, PL_F32, PL_REDUCE_SUM);
-        for (int k = 0; k < N; k++) {
-            float value[MEMBERS_MOST];
-            for (int rank = 0; rank < ranks; rank++)
-                value[rank] = in[rank][k];
-            const float want = tree_sum(value, ranks);
-            wrong += memcmp(&want, &out[k], sizeof want) != 0;
-        }
-    }
-    is_int(wrong, 0, "each element is the sum that the definition gives, 1 to 8 ranks");
-    pl_tree_reduce(in[2], inputs, 3, N, PL_F32, PL_REDUCE_SUM);
-    pl_tree_reduce(out, (const void *[]){in[2]}, 1, N, PL_F32, PL_REDUCE_SUM);
-    ok(!memcmp(out, in[2], sizeof out), "the sum may replace one of the inputs");
-}
-
-static void a_maximum_with_a_nan_is_one(void)
-{
-    float in[3][2] = {{1, NAN}, {NAN, 2}, {3, 3}}, out[2];
-    const void *inputs[] = {in[0], in[1], in[2]};
-    pl_tree_reduce(out, inputs, 3, 2, PL_F32, PL_REDUCE_MAX);
-    ok(isnan(out[0]) && isnan(out[1]), "wherever it stands");
-    pl_tree_reduce(out, inputs + 2, 1, 2, PL_F32, PL_REDUCE_MAX);
-    ok(out[0] == 3 && out[1] == 3, "others are as they are");
-}
-
-static void chunks_cover_all_and_do_not_overlap(void)
-{
-    int wrong = 0;
-    for (int size = 1; size <= 9; size++)
-        for (uint64_t count = 0; count < 700; count += 1 + count / 9) {
-            uint64_t at = 0, first, length;
-            for (int rank = 0; rank < size; rank++) {
-                pl_chunk_of(count, size, rank, &first, &length);
-                wrong += first != at || (first % 16 && length);
-                at += length;
-            }
-            wrong += at != count;
-        }
-    is_int(wrong, 0, "in the order of ranks, on cache lines");
-}
 
 /* ---- every operation, of any size ---- */
 
@@ -187,14 +115,68 @@ static void operations_hold(int kind, int ranks)
 
 static void operations_give_what_they_should(void)
 {
-    static const int sizes[] = {1, 2, 3, 5, 8};
-    for (int s = 0; s < 5; s++) {
+    static const int sizes[] = {1, 2, 3, 4, 5, 8};
+    for (int s = 0; s < 6; s++) {
         for (int kind = 0; kind < KINDS; kind++)
             operations_hold(kind, sizes[s]);
         for (int kind = 1; kind < KINDS; kind++)
             ok(!memcmp(outcomes[0].reduced, outcomes[kind].reduced,
                        sizeof outcomes[0].reduced),
                "%s has the bits of %s, %d ranks", kinds[kind], kinds[0], sizes[s]);
+    }
+}
+
+/* ---- so many that they travel in pieces ---- */
+
+enum { MANY = 2000003 };
+
+static float one_of_many(int rank, uint64_t k)
+{
+    return (float)((k * 7919 + (uint64_t)rank * 104729) % 1000003) / 977;
+}
+
+static float many_expected(const member_t *m, pl_move_t move, uint64_t k)
+{
+    float value[MEMBERS_MOST];
+    uint64_t first, length;
+    pl_chunk_of(MANY, m->size, 0, &first, &length);
+    if (move == PL_MOVE_broadcast)
+        return one_of_many(0, k);
+    if (move == PL_MOVE_all_gather)
+        return one_of_many((int)(k / length), k);
+    for (int rank = 0; rank < m->size; rank++)
+        value[rank] = one_of_many(rank, k);
+    return tree_sum(value, m->size);
+}
+
+static void many_elements(member_t *m, void *user)
+{
+    static const pl_move_t moves[] = {PL_MOVE_all_reduce, PL_MOVE_reduce_scatter,
+                                      PL_MOVE_all_gather, PL_MOVE_broadcast};
+    int wrong = 0;
+    pl_lent_t *lent = member_lend(m, MANY * sizeof(float));
+    float *data = lent ? lent->data : NULL;
+    for (int move = 0; lent && move < 4; move++) {
+        uint64_t first = 0, length = MANY;
+        for (uint64_t k = 0; k < MANY; k++)
+            data[k] = one_of_many(m->rank, k);
+        wrong += member_move(m, moves[move], lent, 0, MANY) != PL_OK;
+        if (moves[move] == PL_MOVE_reduce_scatter)
+            pl_chunk_of(MANY, m->size, m->rank, &first, &length);
+        for (uint64_t k = first; k < first + length; k += 7)
+            wrong += data[k] != many_expected(m, moves[move], k);
+    }
+    __atomic_add_fetch((int *)user, wrong + !lent, __ATOMIC_RELAXED);
+    pl_object_unref(lent);
+}
+
+static void many_elements_travel_in_pieces(void)
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        int wrong = 0;
+        members_run(kinds[kind], 4, many_elements, &wrong);
+        is_int(wrong, 0, "and arrive, by %s%s%s", kinds[kind],
+               members_error.code ? ": " : "", members_error.text);
     }
 }
 
@@ -440,7 +422,9 @@ static int best_stranger(const char *address)
     return shm_stranger(shm);
 }
 
-static int (*const strangers[KINDS])(const char *address) = {shm_stranger, tcp_stranger,
+static int (*const strangers[KINDS])(const char *address) = {shm_stranger,  tcp_stranger,
+                                                             best_stranger, best_stranger,
+                                                             best_stranger, best_stranger,
                                                              best_stranger};
 
 static void strangers_are_not_listened_to(void)
@@ -532,6 +516,31 @@ static void best_join_as(const char *first, const char *second, int *code, char 
     member_close(&m);
 }
 
+/* What best says that it took, of so many ranks. */
+static char taken[PL_ERROR_TEXT];
+
+static void log_hear(pl_log_level_t level, int rank, const char *actor, const char *text,
+                     void *user)
+{
+    (void)actor, (void)user;
+    if (level == PL_LOG_INFO && rank == 0)
+        snprintf(taken, sizeof taken, "%s", text);
+}
+
+static void what_is_chosen_is_said(void)
+{
+    pl_log_hook(log_hear, PL_LOG_INFO, NULL);
+    members_run("\"best\"", 3, meet_and_reduce, NULL);
+    is_text(taken, "shm moves what the 3 ranks exchange", "one machine");
+    members_run("\"best\"@012", 3, meet_and_reduce, NULL);
+    is_text(taken, "tcp moves what the 3 ranks exchange", "as many as ranks");
+    members_run("\"best\"@011", 3, meet_and_reduce, NULL);
+    is_text(taken,
+            "tcp between 2 machines, with shm on each, moves what the 3 ranks exchange",
+            "two, one with two ranks");
+    pl_log_hook(NULL, PL_LOG_INFO, NULL);
+}
+
 static void ranks_of_several_machines_meet_over_tcp(void)
 {
     int code;
@@ -553,10 +562,8 @@ int main(int argc, char **argv)
     pl_init(NULL, NULL, NULL, NULL);
     if (rank_main(argc, argv, scripts))
         return 0;
-    run(the_tree_is_that_of_its_definition);
-    run(a_maximum_with_a_nan_is_one);
-    run(chunks_cover_all_and_do_not_overlap);
     run(operations_give_what_they_should);
+    run(many_elements_travel_in_pieces);
     run(other_types_are_reduced_too);
     run(what_cannot_be_reduced_is_refused);
     run(ranks_that_do_not_do_the_same_are_told);
@@ -566,6 +573,7 @@ int main(int argc, char **argv)
     run(strangers_are_not_listened_to);
     run(memory_may_run_out_at_any_point);
     run(nothing_stays_open);
+    run(what_is_chosen_is_said);
     run(ranks_of_several_machines_meet_over_tcp);
     return tap_done();
 }

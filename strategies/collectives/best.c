@@ -1,8 +1,9 @@
-/* best.c - the collective that all ranks have in common: shm on one machine, else tcp
+/* best.c - the collective that all ranks have in common: shm on one machine, tcp where
+ * each has its own, both where some share one
  *
  * Every rank opens both, as far as they can be opened, and tells both addresses; when the
- * table of all has come, all choose alike, and the other is closed.  From then on it is
- * the one that was chosen. */
+ * table of all has come, all choose alike, and what is not needed is closed.  From then
+ * on it is what was chosen. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "base/bind.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "strategies/collectives/collective.h"
+#include "strategies/collectives/nodes.h"
 
 enum { SHM, TCP, CHOICES };
 
@@ -29,12 +30,17 @@ typedef struct choice {
 typedef struct best {
     int epoll;                                              /* of those of all choices */
     choice_t choice[CHOICES];
-    choice_t *chosen;                                       /* [the ranks have not met] */
+    const pl_collective_ops_t *ops;                         /* chosen, and what it has for
+                                                               self  [the ranks have not
+                                                               met] */
+    void *self;
     char *text;                                             /* [world size]
                                                                [PL_ADDRESS_TEXT] */
-    const char **table;                                     /* [world size], addresses of
-                                                               the chosen */
+    const char **table[CHOICES];                            /* [world size], addresses; ""
+                                                               of what is not open */
+    int *machine;                                           /* [world size] */
     pl_world_t world;
+    nodes_t nodes;                                          /* where both are taken */
 } best_t;
 
 /* ---- opening ---- */
@@ -102,72 +108,117 @@ static size_t machine_length(const char *address)
     return second ? (size_t)(second - address) : strlen(address);
 }
 
-static bool on_one_machine(const pl_world_t *world)
+/* A machine is called by the first rank that is on it; -> how many there are. */
+static int machines_find(best_t *b, const pl_world_t *world)
 {
-    const char *own = world->address[world->rank];
-    const size_t length = machine_length(own);
-    for (int rank = 0; rank < world->size; rank++)
-        if (machine_length(world->address[rank]) != length
-            || strncmp(world->address[rank], own, length) != 0)
-            return false;
-    return true;
+    int count = 0;
+    for (int rank = 0; rank < world->size; rank++) {
+        const size_t length = machine_length(world->address[rank]);
+        int same = 0;
+        while (same < rank
+               && (machine_length(world->address[same]) != length
+                   || strncmp(world->address[same], world->address[rank], length) != 0))
+            same++;
+        b->machine[rank] = same;
+        count += same == rank;
+    }
+    return count;
 }
 
-/* Its part of what a rank told. */
-static int address_take(char *to, const char *address, int rank, int which,
-                        pl_error_t *err)
+/* What a rank told, in its two parts. */
+static int address_cut(best_t *b, int rank, const char *address, pl_error_t *err)
 {
-    const char *second = strstr(address, between);
-    if (!second || strlen(address) >= PL_ADDRESS_TEXT)
+    const char *middle = strstr(address, between);
+    char *text = b->text + (size_t)rank * PL_ADDRESS_TEXT;
+    if (!middle || strlen(address) >= PL_ADDRESS_TEXT)
         return pl_fail(err, PL_EINVAL,
                        "the address of rank %d is none of best: \"%.80s\"", rank,
                        address);
-    const char *tcp = second + strlen(between);
-    if (which == TCP && strncmp(tcp, "tcp ", 4) != 0)
-        return pl_fail(
-            err, PL_EUNSUPPORTED,
-            "the ranks are on several machines, and rank %d cannot be met over "
-            "TCP: %s",
-            rank, tcp);
-    if (which == TCP)
-        strcpy(to, tcp);
-    else
-        snprintf(to, PL_ADDRESS_TEXT, "%.*s", (int)(second - address), address);
+    strcpy(text, address);
+    text[middle - address] = '\0';
+    b->table[SHM][rank] = text;
+    b->table[TCP][rank] = text + (middle - address) + strlen(between);
     return PL_OK;
 }
 
-static int table_make(best_t *b, const pl_world_t *world, int which, pl_error_t *err)
+static int tables_make(best_t *b, const pl_world_t *world, pl_error_t *err)
 {
-    b->text = pl_alloc_array((size_t)world->size, PL_ADDRESS_TEXT);
-    b->table = pl_alloc_array((size_t)world->size, sizeof *b->table);
-    if (!b->text || !b->table)
+    const size_t size = (size_t)world->size;
+    b->text = pl_alloc_array(size, PL_ADDRESS_TEXT);
+    b->machine = pl_alloc_array(size, sizeof *b->machine);
+    for (int k = 0; k < CHOICES; k++)
+        b->table[k] = pl_alloc_array(size, sizeof *b->table[k]);
+    if (!b->text || !b->machine || !b->table[SHM] || !b->table[TCP])
         return pl_no_memory(err);
     int code = PL_OK;
-    for (int rank = 0; rank < world->size && code == PL_OK; rank++) {
-        char *at = b->text + (size_t)rank * PL_ADDRESS_TEXT;
-        b->table[rank] = at;
-        code = address_take(at, world->address[rank], rank, which, err);
-    }
-    b->world = (pl_world_t){world->rank, world->size, b->table};
+    for (int rank = 0; rank < world->size && code == PL_OK; rank++)
+        code = address_cut(b, rank, world->address[rank], err);
     return code;
+}
+
+static int tcp_check(const best_t *b, const pl_world_t *world, pl_error_t *err)
+{
+    for (int rank = 0; rank < world->size; rank++)
+        if (strncmp(b->table[TCP][rank], "tcp ", 4) != 0)
+            return pl_fail(err, PL_EUNSUPPORTED,
+                           "the ranks are on several machines, and rank %d cannot be met "
+                           "over TCP: %s",
+                           rank, b->table[TCP][rank]);
+    return PL_OK;
+}
+
+static int choose_one(best_t *b, const pl_world_t *world, int which)
+{
+    b->world = (pl_world_t){world->rank, world->size, b->table[which]};
+    b->ops = b->choice[which].ops;
+    b->self = b->choice[which].part.self;
+    choice_close(&b->choice[!which]);
+    return PL_OK;
+}
+
+static int choose_both(best_t *b, const pl_world_t *world, pl_error_t *err)
+{
+    b->world = (pl_world_t){world->rank, world->size, b->table[TCP],
+                            .machine = b->machine};
+    b->nodes.shm = b->choice[SHM].part.self;
+    b->nodes.tcp = b->choice[TCP].part.self;
+    b->ops = &pl_nodes_collective;
+    b->self = &b->nodes;
+    return nodes_make(&b->nodes, &b->world, b->table[SHM], err);
+}
+
+static void choice_tell(const best_t *b, const pl_world_t *world, int machines)
+{
+    char what[96];
+    if (b->ops == &pl_nodes_collective)
+        snprintf(what, sizeof what, "tcp between %d machines, with shm on each, moves",
+                 machines);
+    else
+        snprintf(what, sizeof what, "%s moves", b->ops->name);
+    pl_log_line(world->rank ? PL_LOG_DEBUG : PL_LOG_INFO, world->rank, "collective.best",
+                "%s what the %d ranks exchange", what, world->size);
 }
 
 static int best_join(void *self, pl_operation_t *op, pl_error_t *err)
 {
     best_t *b = self;
-    if (b->chosen)
-        return b->chosen->ops->join(b->chosen->part.self, op, err);
-    const int which = on_one_machine(op->world) ? SHM : TCP;
-    int code = table_make(b, op->world, which, err);
+    if (b->ops)
+        return b->ops->join(b->self, op, err);
+    int code = tables_make(b, op->world, err);
     if (code != PL_OK)
         return code;
-    b->chosen = &b->choice[which];
-    choice_close(&b->choice[!which]);
-    pl_log_line(op->world->rank ? PL_LOG_DEBUG : PL_LOG_INFO, op->world->rank,
-                "collective.best", "%s moves what the %d ranks exchange", names[which],
-                op->world->size);
+    const int machines = machines_find(b, op->world);
+    if (machines > 1)
+        code = tcp_check(b, op->world, err);
+    if (code == PL_OK)
+        code = machines == 1 || machines == op->world->size
+                   ? choose_one(b, op->world, machines == 1 ? SHM : TCP)
+                   : choose_both(b, op->world, err);
+    if (code != PL_OK)
+        return code;
+    choice_tell(b, op->world, machines);
     op->world = &b->world;
-    return b->chosen->ops->join(b->chosen->part.self, op, err);
+    return b->ops->join(b->self, op, err);
 }
 
 /* ---- passing on ---- */
@@ -180,8 +231,8 @@ static int not_met(pl_error_t *err)
 #define PASS_ON(move) \
     static int best_##move(void *self, pl_operation_t *op, pl_error_t *err) \
     { \
-        const choice_t *chosen = ((best_t *)self)->chosen; \
-        return chosen ? chosen->ops->move(chosen->part.self, op, err) : not_met(err); \
+        const best_t *b = self; \
+        return b->ops ? b->ops->move(b->self, op, err) : not_met(err); \
     }
 
 PASS_ON(lend_memory)
@@ -194,8 +245,8 @@ PASS_ON(barrier)
 static void best_advance(void *self)
 {
     best_t *b = self;
-    if (b->chosen)
-        b->chosen->ops->advance(b->chosen->part.self);
+    if (b->ops)
+        b->ops->advance(b->self);
 }
 
 static void best_give_up(void *self, const pl_error_t *why)
@@ -213,13 +264,16 @@ static void best_close(void *self)
         choice_close(&b->choice[k]);
     if (b->epoll > 0)
         close(b->epoll);
+    nodes_release(&b->nodes);
     pl_free(b->text);
-    pl_free(b->table);
+    pl_free(b->machine);
+    for (int k = 0; k < CHOICES; k++)
+        pl_free(b->table[k]);
 }
 
 const pl_collective_ops_t pl_best_collective = {
     .name = "best",
-    .help = "shm where all ranks are on one machine, else tcp",
+    .help = "shm among ranks of one machine, tcp between machines",
     .size = sizeof(best_t),
     .open = best_open,
     .join = best_join,

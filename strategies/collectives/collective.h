@@ -58,8 +58,16 @@ typedef struct pl_want {
 /* Who meets whom. */
 typedef struct pl_world {
     int rank, size;
-    const char *const *address;                  /* [size], what open() of each rank told;
-                                                    own included */
+    const char *const *address;          /* [size], what open() of each rank told;
+                                            own included */
+    const int *number;                   /* [size], their ranks in the run, of which these
+                                            are a part  [they are the run] */
+    const int *machine;                  /* [size], the same for those that reach each
+                                            other's lent memory: see reach()  [none do];
+                                            this and below stay until close() */
+    void *(*reach)(void *user, int rank, uint64_t memory);  /* its memory of that number
+                                                               [NULL: it has none] */
+    void *user;
 } pl_world_t;
 
 /* One operation; its owner's, alive and unchanged until done. */

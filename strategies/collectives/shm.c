@@ -95,7 +95,7 @@ static void fail_if_left(shm_t *s)
             pl_fail(&err, PL_EPEER,
                     "rank %d is gone in the middle of %s: its process or thread has "
                     "ended",
-                    rank, pl_move_name(s->op->want.move));
+                    s->peer[rank].number, pl_move_name(s->op->want.move));
             shm_break(s, &err);
             return;
         }
@@ -119,14 +119,19 @@ static bool all_there(shm_t *s)
 
 /* ---- beginning ---- */
 
+void *shm_reach(const shm_t *s, int rank, uint64_t memory)
+{
+    const shm_peer_t *peer = &s->peer[rank];
+    return memory < (uint64_t)peer->block_count ? peer->block[memory].data : NULL;
+}
+
 /* Where a rank's elements are read. */
 static const void *source_of(const shm_t *s, int rank)
 {
     const pl_want_t *want = &s->op->want;
-    const shm_peer_t *peer = &s->peer[rank];
     if (s->small)
-        return peer->control->small[s->number & 1];
-    return (const char *)peer->block[want->memory].data + want->offset;
+        return s->peer[rank].control->small[s->number & 1];
+    return (const char *)shm_reach(s, rank, want->memory) + want->offset;
 }
 
 static bool has_elements(const pl_want_t *want)
@@ -137,7 +142,7 @@ static bool has_elements(const pl_want_t *want)
 static bool memory_missing(const shm_t *s)
 {
     for (int rank = 0; rank < s->size; rank++)
-        if (s->op->want.memory >= (uint64_t)s->peer[rank].block_count)
+        if (!shm_reach(s, rank, s->op->want.memory))
             return true;
     return false;
 }
@@ -149,7 +154,8 @@ static bool agreed(shm_t *s)
     const pl_want_t *want = &s->op->want;
     pl_error_t err;
     for (int rank = 0; rank < s->size; rank++)
-        if (pl_want_compare(want, rank, &s->peer[rank].control->want[s->number & 1], &err)
+        if (pl_want_compare(want, s->peer[rank].number,
+                            &s->peer[rank].control->want[s->number & 1], &err)
             != PL_OK) {
             shm_break(s, &err);
             return false;

@@ -6,7 +6,7 @@
 #include "strategies/collectives/collective.h"
 #include "strategies/collectives/patience.h"
 
-enum { SHM_SMALL = 2048, SHM_NAME = 48, SHM_STRANGERS = 8 };
+enum { SHM_SMALL = 2048, SHM_NAME = 48, SHM_MACHINE = 80, SHM_STRANGERS = 8 };
 
 /* One for each rank, in memory that all have mapped; written by that rank alone, but for
  * `asleep`.  Numbers count operations from 1.  What goes with an operation lies in one of
@@ -27,6 +27,7 @@ typedef struct shm_block {
 
 typedef struct shm_peer {
     int fd;                                                /* the connection  [-1] */
+    int number;                                            /* its rank in the run */
     bool met, left;                                        /* it said hello; it is gone */
     char name[SHM_NAME];                                   /* where it listens */
     shm_control_t *control;                                /* [not met] */
@@ -44,7 +45,7 @@ typedef enum shm_phase {
 typedef struct shm {
     int64_t spin_us;                                        /* option */
     int epoll, listener, timer, work;
-    char name[SHM_NAME], machine[64];
+    char name[SHM_NAME], machine[SHM_MACHINE];
     int stranger[SHM_STRANGERS];                         /* connections that have not said
                                                             hello  [-1] */
     int stranger_next;
@@ -87,6 +88,8 @@ void shm_release(shm_t *s);
 
 /* ---- shm.c ---- */
 
+/* What a rank has lent, or NULL. */
+void *shm_reach(const shm_t *s, int rank, uint64_t memory);
 /* It cannot go on: the operation under way and all that follow fail. */
 void shm_break(shm_t *s, const pl_error_t *why);
 

@@ -104,8 +104,8 @@ static void *map_shared(int fd, size_t bytes)
 
 /* ---- opening ---- */
 
-/* Ranks that can share memory: the same kernel, and the same names. */
-static void machine_tell(char machine[64])
+/* Ranks that can share memory: the same kernel, the same names, the same user. */
+static void machine_tell(char machine[SHM_MACHINE])
 {
     char boot[37] = "?", net[24] = "?";
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -115,7 +115,7 @@ static void machine_tell(char machine[64])
         close(fd);
     ssize_t length = readlink("/proc/self/ns/net", net, sizeof net - 1);
     net[length > 0 ? length : 0] = '\0';
-    snprintf(machine, 64, "%s/%s", boot, net);
+    snprintf(machine, SHM_MACHINE, "%s/%s/%u", boot, net, (unsigned)geteuid());
 }
 
 static socklen_t name_fill(struct sockaddr_un *at, const char *name)
@@ -179,16 +179,17 @@ int shm_open_seat(shm_t *s, char address[PL_ADDRESS_TEXT], pl_error_t *err)
 
 static int address_read(shm_t *s, int rank, const char *address, pl_error_t *err)
 {
-    char kind[8], machine[64], name[SHM_NAME], rest[2];
-    if (sscanf(address, "%7s %63s %47s%1s", kind, machine, name, rest) != 3
+    char kind[8], machine[SHM_MACHINE], name[SHM_NAME], rest[2];
+    const int number = s->peer[rank].number;
+    if (sscanf(address, "%7s %79s %47s%1s", kind, machine, name, rest) != 3
         || strcmp(kind, "shm") != 0)
         return pl_fail(err, PL_EINVAL, "the address of rank %d is none of shm: \"%.80s\"",
-                       rank, address);
+                       number, address);
     if (strcmp(machine, s->machine) != 0)
         return pl_fail(err, PL_EUNSUPPORTED,
-                       "rank %d is on another machine, or sees another network, than "
+                       "rank %d is on another machine, network or account than "
                        "rank %d: use the collective \"tcp\"",
-                       rank, s->rank);
+                       number, s->peer[s->rank].number);
     strcpy(s->peer[rank].name, name);
     return PL_OK;
 }
@@ -201,14 +202,16 @@ static int peers_make(shm_t *s, const pl_world_t *world, pl_error_t *err)
     if (!s->peer || !s->in || !s->part)
         return pl_no_memory(err);
     s->rank = world->rank, s->size = world->size;
-    for (int rank = 0; rank < s->size; rank++)
+    for (int rank = 0; rank < s->size; rank++) {
         s->peer[rank].fd = -1;
+        s->peer[rank].number = world->number ? world->number[rank] : rank;
+    }
     int code = PL_OK;
     for (int rank = 0; rank < s->size && code == PL_OK; rank++)
         code = address_read(s, rank, world->address[rank], err);
     if (code == PL_OK && strcmp(s->peer[s->rank].name, s->name) != 0)
         code = pl_fail(err, PL_EINVAL, "rank %d was told another rank's address as its",
-                       s->rank);
+                       s->peer[s->rank].number);
     s->peer[s->rank].control = s->own;
     s->peer[s->rank].met = true;
     return code;
@@ -245,7 +248,7 @@ static int peer_look(shm_t *s, int rank, pl_error_t *err)
     int fd = connection_to(s, rank);
     if (fd < 0 && errno == ECONNREFUSED)
         return pl_fail(err, PL_EPEER, "rank %d is gone: nobody listens at its address",
-                       rank);
+                       s->peer[rank].number);
     if (fd >= 0 && rank < s->rank && hello_send(s, fd, rank)
         && watched(s, fd, (uint32_t)rank))
         s->peer[rank].fd = fd;
@@ -377,7 +380,8 @@ static void memory_take(shm_t *s, int rank, const note_t *note, int carried)
     if (note->number != (uint64_t)peer->block_count || !note->bytes
         || PL_GROW(peer->block, peer->block_count, peer->block_room) != PL_OK
         || !(block.data = carried < 0 ? NULL : map_shared(carried, note->bytes))) {
-        pl_fail(&err, PL_ENOMEM, "memory that rank %d shares cannot be mapped", rank);
+        pl_fail(&err, PL_ENOMEM, "memory that rank %d shares cannot be mapped",
+                peer->number);
         shm_break(s, &err);
         return;
     }
@@ -409,7 +413,7 @@ static void note_take(shm_t *s, int rank, note_t *note, ssize_t bytes, int carri
     } else if (note->kind == NOTE_MEMORY) {
         memory_take(s, rank, note, carried);
     } else if (note->kind == NOTE_ABORT) {
-        pl_fail(&err, PL_EPEER, "rank %d gave up: %s", rank, note->text);
+        pl_fail(&err, PL_EPEER, "rank %d gave up: %s", s->peer[rank].number, note->text);
         s->told |= !s->broken.code;
         shm_break(s, &err);
     }
@@ -489,8 +493,8 @@ int shm_send_memory(shm_t *s, const pl_lent_t *lent, int fd, pl_error_t *err)
         if (s->peer[rank].fd >= 0
             && !packet_send(s->peer[rank].fd, &note, sizeof note, fd) && errno != EPIPE
             && errno != ECONNRESET)
-            return pl_fail(err, PL_EIO, "rank %d cannot be sent memory: %s", rank,
-                           strerror(errno));
+            return pl_fail(err, PL_EIO, "rank %d cannot be sent memory: %s",
+                           s->peer[rank].number, strerror(errno));
     return PL_OK;
 }
 

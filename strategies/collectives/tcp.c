@@ -6,10 +6,11 @@
  * bytes of a ring, in an order that does not depend on who is fast.  A result also says
  * that the receiver may give one segment more, so that nobody has to keep more than a
  * few, and what arrives can always be read: an abort is never behind something that has
- * to wait.
+ * to wait.  Where ranks share memory, one gives and gets for others: tcp_elements.c.
  *
  * Few elements go along with the news of having begun, and each rank reduces all of them
  * for itself. */
+#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -19,7 +20,7 @@
 #include "strategies/collectives/tcp.h"
 #include "strategies/collectives/tree.h"
 
-enum { FRAMES_A_TURN = 16 };
+enum { FRAMES_A_TURN = 16, CLOSE_MS = 200 };
 
 /* ---- the end of an operation ---- */
 
@@ -38,61 +39,9 @@ void tcp_break(tcp_t *t, const pl_error_t *why)
     op_end(t, &t->broken);
 }
 
-/* ---- who owns what, in elements and in segments ---- */
-
-static bool has_elements(const tcp_t *t)
-{
-    const uint32_t move = t->op->want.move;
-    return !t->few && move != PL_MOVE_barrier && move != PL_MOVE_lend_memory
-           && move != PL_MOVE_join;
-}
-
-static bool reduces(const tcp_t *t)
-{
-    const uint32_t move = t->op->want.move;
-    return has_elements(t)
-           && (move == PL_MOVE_all_reduce || move == PL_MOVE_reduce_scatter);
-}
-
-/* The bytes that a rank makes known, or has to itself. */
-static void part_of(const tcp_t *t, int rank, uint64_t *first, uint64_t *length)
-{
-    const pl_want_t *want = &t->op->want;
-    const size_t size = pl_dtype_bytes(want->dtype);
-    if (want->move == PL_MOVE_broadcast)
-        *first = 0, *length = want->root == (uint32_t)rank ? want->count : 0;
-    else
-        pl_chunk_of(want->count, t->size, rank, first, length);
-    *first *= size, *length *= size;
-}
-
-static uint64_t segments_of(const tcp_t *t, int rank)
-{
-    uint64_t first, length;
-    if (!has_elements(t))
-        return 0;
-    part_of(t, rank, &first, &length);
-    return (length + TCP_SEGMENT - 1) / TCP_SEGMENT;
-}
-
-/* Where a segment of a rank's part lies here, and its bytes. */
-static char *segment(const tcp_t *t, int rank, uint64_t k, size_t *bytes)
-{
-    uint64_t first, length;
-    part_of(t, rank, &first, &length);
-    const uint64_t left = length - k * TCP_SEGMENT;
-    *bytes = left < TCP_SEGMENT ? left : TCP_SEGMENT;
-    return (char *)t->op->memory->data + t->op->want.offset + first + k * TCP_SEGMENT;
-}
-
 static tcp_peer_t *own_of(const tcp_t *t)
 {
     return &t->peer[t->rank];
-}
-
-static unsigned char *window_of(const tcp_t *t, int rank, uint64_t k)
-{
-    return t->peer[rank].window + k % t->window * TCP_SEGMENT;
 }
 
 /* ---- losing a rank ---- */
@@ -100,10 +49,10 @@ static unsigned char *window_of(const tcp_t *t, int rank, uint64_t k)
 /* Whether nothing more of it, or for it, belongs to the operation. */
 static bool is_done_with(const tcp_t *t, const tcp_peer_t *peer)
 {
-    const uint64_t own = own_of(t)->parts;
-    return peer->entered >= t->number && peer->told && peer->results_heard == peer->parts
-           && peer->results_told == own
-           && (!reduces(t) || (peer->given == own && peer->got == peer->parts));
+    return peer->entered >= t->number && peer->entry_told
+           && peer->taken.done == peer->taken.all && peer->given.done == peer->given.all
+           && peer->told.done == peer->told.all && peer->heard.done == peer->heard.all
+           && peer->finished && peer->finish_told;
 }
 
 static void fail_lost(tcp_t *t, int rank)
@@ -174,19 +123,20 @@ static void *place_of(const tcp_t *t, int rank, const tcp_frame_t *frame)
             return &peer->entry[frame->number & 1];
         return NULL;
     case TCP_GIVE:
-        if (!now || !reduces(t) || frame->at != peer->given
-            || frame->at >= own_of(t)->parts || frame->at >= t->reduced + t->window)
+        if (!now || frame->at != peer->taken.done || frame->at >= peer->taken.all
+            || frame->at >= t->ready + t->window)
             return NULL;
-        segment(t, t->rank, frame->at, &bytes);
-        place = window_of(t, rank, frame->at);
+        tcp_segment(t, t->rank, frame->at, &bytes);
+        place = tcp_window(t, rank, frame->at);
         break;
     case TCP_RESULT:
-        if (!now || frame->at != peer->results_heard || frame->at >= peer->parts)
+        if (!now || frame->at != peer->heard.done || frame->at >= peer->heard.all)
             return NULL;
-        place = segment(t, rank, frame->at, &bytes);
-        if (t->op->want.move == PL_MOVE_reduce_scatter)
+        place = tcp_segment(t, rank, frame->at, &bytes);
+        if (!peer->tells_all || t->op->want.move == PL_MOVE_reduce_scatter)
             bytes = 0;
         break;
+    case TCP_FINISH: place = now && !peer->finished ? peer->reason : NULL; break;
     case TCP_ABORT: return frame->length < sizeof peer->reason ? peer->reason : NULL;
     default: break;
     }
@@ -211,8 +161,9 @@ static void frame_take(tcp_t *t, int rank, const tcp_frame_t *frame)
         peer->entered = frame->number;
         want_check(t, rank);
         break;
-    case TCP_GIVE: peer->given++; break;
-    case TCP_RESULT: peer->results_heard++; break;
+    case TCP_GIVE: peer->taken.done++; break;
+    case TCP_RESULT: peer->heard.done++; break;
+    case TCP_FINISH: peer->finished = true; break;
     default: abort_take(t, rank, frame->length); break;
     }
 }
@@ -237,34 +188,6 @@ static void peer_hear(tcp_t *t, int rank)
 
 /* ---- what goes ---- */
 
-static bool all_gave(const tcp_t *t)
-{
-    for (int rank = 0; rank < t->size; rank++)
-        if (rank != t->rank && t->peer[rank].given <= t->reduced)
-            return false;
-    return true;
-}
-
-static void segments_reduce(tcp_t *t)
-{
-    const pl_want_t *want = &t->op->want;
-    size_t bytes;
-    while (t->reduced < own_of(t)->parts && all_gave(t)) {
-        char *own = segment(t, t->rank, t->reduced, &bytes);
-        for (int rank = 0; rank < t->size; rank++)
-            t->in[rank] = rank == t->rank ? (void *)own : window_of(t, rank, t->reduced);
-        pl_tree_reduce(own, t->in, t->size, bytes / pl_dtype_bytes(want->dtype),
-                       want->dtype, want->reduction);
-        t->reduced++;
-    }
-}
-
-static bool may_give(const tcp_t *t, const tcp_peer_t *peer)
-{
-    return reduces(t) && peer->got < peer->parts
-           && peer->got < peer->results_heard + t->window;
-}
-
 static int enter_put(const tcp_t *t, tcp_peer_t *peer)
 {
     const tcp_entry_t *entry = &own_of(t)->entry[t->number & 1];
@@ -275,19 +198,20 @@ static int enter_put(const tcp_t *t, tcp_peer_t *peer)
     const tcp_frame_t head = {.kind = TCP_ENTER,
                               .length = (uint32_t)(sizeof *want + few),
                               .number = t->number};
-    peer->told = true;
+    peer->entry_told = true;
     return link_put(peer->link, &head, entry, false);
 }
 
 static int result_put(const tcp_t *t, tcp_peer_t *peer)
 {
     size_t bytes;
-    const char *own = segment(t, t->rank, peer->results_told, &bytes);
-    const bool only_tells = t->op->want.move == PL_MOVE_reduce_scatter;
+    const char *own = tcp_segment(t, t->rank, peer->told.done, &bytes);
+    const bool only_tells = !peer->hears_all
+                            || t->op->want.move == PL_MOVE_reduce_scatter;
     const tcp_frame_t head = {.kind = TCP_RESULT,
                               .length = only_tells ? 0 : (uint32_t)bytes,
                               .number = t->number,
-                              .at = peer->results_told++};
+                              .at = peer->told.done++};
     return link_put(peer->link, &head, own, false);
 }
 
@@ -295,26 +219,36 @@ static int give_put(const tcp_t *t, int rank)
 {
     size_t bytes;
     tcp_peer_t *peer = &t->peer[rank];
-    const char *theirs = segment(t, rank, peer->got, &bytes);
+    const void *theirs = tcp_given(t, rank);
+    tcp_segment(t, rank, peer->given.done, &bytes);
     const tcp_frame_t head = {.kind = TCP_GIVE,
                               .length = (uint32_t)bytes,
                               .number = t->number,
-                              .at = peer->got++};
+                              .at = peer->given.done++};
     return link_put(peer->link, &head, theirs, false);
+}
+
+static int finish_put(const tcp_t *t, tcp_peer_t *peer)
+{
+    const tcp_frame_t head = {.kind = TCP_FINISH, .number = t->number};
+    peer->finish_told = true;
+    return link_put(peer->link, &head, NULL, false);
 }
 
 /* 1: the next frame is out, or under way; 0: there is nothing to send. */
 static int next_put(const tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
-    if (!peer->told)
+    if (!peer->entry_told)
         return enter_put(t, peer) < 0 ? -1 : 1;
     if (peer->entered < t->number)
         return 0;
-    if (peer->results_told < t->reduced)
+    if (peer->told.done < t->ready && peer->told.done < peer->told.all)
         return result_put(t, peer) < 0 ? -1 : 1;
-    if (may_give(t, peer))
+    if (tcp_may_give(t, peer))
         return give_put(t, rank) < 0 ? -1 : 1;
+    if (t->finished && !peer->finish_told)
+        return finish_put(t, peer) < 0 ? -1 : 1;
     return 0;
 }
 
@@ -361,7 +295,7 @@ static bool has_come(const tcp_t *t, int rank, bool all_begun, bool all_given)
     if (!all_begun)
         return peer->entered >= t->number;
     if (!all_given)
-        return peer->given > t->reduced;
+        return peer->taken.done > t->ready || !peer->taken.all;
     return is_done_with(t, peer) && (!peer->link || link_is_idle(peer->link));
 }
 
@@ -371,10 +305,10 @@ static bool is_over(const tcp_t *t)
     bool all_begun = true, over = true;
     for (int rank = 0; rank < t->size; rank++)
         all_begun &= t->peer[rank].entered >= t->number;
-    const bool all_given = t->reduced == own_of(t)->parts;
+    const bool all_given = t->ready == t->parts;
     for (int rank = 0; rank < t->size; rank++)
         over &= t->op->arrived[rank] = has_come(t, rank, all_begun, all_given);
-    return over && all_begun && all_given;
+    return over && all_begun && all_given && t->finished;
 }
 
 static void go_on(tcp_t *t)
@@ -384,8 +318,8 @@ static void go_on(tcp_t *t)
         join_go_on(t);
         return;
     }
-    if (t->op && reduces(t))
-        segments_reduce(t);
+    if (t->op && t->moves && !tcp_work(t))
+        tcp_again(t);
     for (int rank = 0; rank < t->size && t->op; rank++)
         if (t->peer[rank].link)
             peer_send(t, rank);
@@ -414,6 +348,8 @@ static void abort_put(tcp_t *t)
             code = link_put(peer->link, &head, t->broken.text, false);
         }
         link_watch(peer->link, false, code == 0);
+        if (code < 0)
+            peer_lost(t, rank);
     }
 }
 
@@ -488,13 +424,7 @@ static int enter(tcp_t *t, pl_operation_t *op, bool few)
     t->number++;
     own_of(t)->entry[t->number & 1].want = op->want;
     own_of(t)->entered = t->number;
-    for (int rank = 0; rank < t->size; rank++) {
-        tcp_peer_t *peer = &t->peer[rank];
-        peer->told = false;
-        peer->given = peer->got = peer->results_told = peer->results_heard = 0;
-        peer->parts = segments_of(t, rank);
-    }
-    t->reduced = reduces(t) ? 0 : own_of(t)->parts;
+    tcp_count(t);
     for (int rank = 0; rank < t->size; rank++)
         want_check(t, rank);
     go_on(t);
@@ -508,11 +438,13 @@ static int tcp_begin(void *self, pl_operation_t *op, pl_error_t *err)
     int code = may_begin(t, op, err);
     if (code == PL_OK)
         code = pl_operation_check(op, t->size, err);
+    if (code == PL_OK)
+        code = tcp_check_reach(t, want, err);
     if (code != PL_OK)
         return code;
-    const size_t bytes = want->move == PL_MOVE_barrier
-                             ? 0
-                             : want->count * pl_dtype_bytes(want->dtype);
+    const size_t bytes = tcp_has_elements(want)
+                             ? want->count * pl_dtype_bytes(want->dtype)
+                             : 0;
     if (bytes && bytes <= TCP_FEW)
         memcpy(own_of(t)->entry[(t->number + 1) & 1].few,
                (const char *)op->memory->data + want->offset, bytes);
@@ -543,18 +475,39 @@ static void tcp_give_up(void *self, const pl_error_t *why)
     abort_put(t);
 }
 
-/* What others still sent is read, so that the reason of an abort gets to them. */
+/* So that others are not kept from sending, and get what was sent to them. */
+static void links_drain(const tcp_t *t)
+{
+    char rest[16 << 10];
+    for (int rank = 0; rank < t->size; rank++)
+        for (int k = 0; k < FRAMES_A_TURN && t->peer[rank].link; k++)
+            if (recv(t->peer[rank].link->fd, rest, sizeof rest, MSG_DONTWAIT) <= 0)
+                break;
+}
+
+static bool abort_is_out(const tcp_t *t)
+{
+    for (int rank = 0; rank < t->size; rank++) {
+        const tcp_peer_t *peer = &t->peer[rank];
+        if (peer->link && !(peer->knows && link_is_idle(peer->link)))
+            return false;
+    }
+    return true;
+}
+
+/* The reason of an abort is not to be lost behind what was under way. */
 static void tcp_close(void *self)
 {
     tcp_t *t = self;
-    char rest[4096];
+    for (int k = 0; k < CLOSE_MS && t->tells && !abort_is_out(t); k++) {
+        links_drain(t);
+        abort_put(t);
+        poll(NULL, 0, 1);
+    }
     for (int rank = 0; rank < t->size; rank++)
-        if (t->peer[rank].link) {
+        if (t->peer[rank].link)
             shutdown(t->peer[rank].link->fd, SHUT_WR);
-            for (int k = 0; k < FRAMES_A_TURN; k++)
-                if (recv(t->peer[rank].link->fd, rest, sizeof rest, MSG_DONTWAIT) <= 0)
-                    break;
-        }
+    links_drain(t);
     tcp_release(t);
     while (t->lent_count)
         pl_object_unref(t->lent[--t->lent_count]);

@@ -1,4 +1,5 @@
-/* tcp.h - what tcp.c (operations) and tcp_meet.c (how ranks meet) share */
+/* tcp.h - what tcp.c (operations), tcp_elements.c (what is added where) and tcp_meet.c
+ * (how ranks meet) share */
 #ifndef PL_COLLECTIVES_TCP_H
 #define PL_COLLECTIVES_TCP_H
 
@@ -30,6 +31,11 @@ typedef struct tcp_entry {
     unsigned char few[TCP_FEW];
 } tcp_entry_t;
 
+/* Segments: how many have been, of how many. */
+typedef struct tcp_count {
+    uint64_t done, all;
+} tcp_count_t;
+
 typedef struct tcp_peer {
     tcp_link_t *link;                                       /* [not met, or gone] */
     tcp_link_t *look;                                       /* on the way to be met, or to
@@ -46,15 +52,29 @@ typedef struct tcp_peer {
     char reason[PL_ERROR_TEXT / 2];                         /* of its abort */
     bool knows;                                             /* of the abort here */
 
-    /* Of the operation under way, in segments. */
-    bool told;                                              /* that it has begun here */
-    uint64_t parts;                                         /* of the elements that this
-                                                               rank owns */
-    uint64_t given, got;                                    /* of its, to it; of ours,
-                                                               from it */
-    uint64_t results_told, results_heard;                   /* of ours; of its */
-    unsigned char *window;                                  /* [window][TCP_SEGMENT],
-                                                               of what it gave */
+    /* What it is to this rank: see tcp_elements.c. */
+    bool is_mate;                                           /* it shares memory */
+    bool speaks, spoken_to;                                 /* for its unit, to this rank;
+                                                               this rank to it */
+    bool hears_all, tells_all;                              /* own results, for its
+                                                               machine; it its, to this
+                                                               rank for all here */
+    int voice;                                              /* who gives what its unit
+                                                               adds up to  [-1: that of a
+                                                               rank before it] */
+    unsigned char *window;                                  /* [window][TCP_SEGMENT] of
+                                                               what it gave
+                                                               [it does not] */
+    unsigned char *partial;                                 /* [TCP_SEGMENT] of what it is
+                                                               given  [it lies ready] */
+
+    /* Of the operation under way. */
+    bool entry_told;                                       /* that it has begun here */
+    tcp_count_t taken, given;                              /* to be reduced here; there */
+    tcp_count_t told, heard;                               /* own results; its */
+    uint64_t passed;                                       /* of heard, to mates */
+    bool finished, finish_told;                            /* mates: it writes and reads
+                                                              no more; nor does this */
 } tcp_peer_t;
 
 typedef struct tcp {
@@ -73,8 +93,13 @@ typedef struct tcp {
     tcp_peer_t *peer;                                     /* [size] */
     uint64_t window;                                      /* segments on their way from
                                                              each rank, the same on all */
-    const void **in;                                      /* [size] */
-    pl_lent_t **lent;                                     /* counted */
+    int unit, unit_size;                                  /* ranks here that are a
+                                                             subtree, with this one */
+    int mates;                                            /* others on this machine */
+    void *(*reach)(void *user, int rank, uint64_t memory);  /* of mates */
+    void *reach_user;
+    const void **in;                                        /* [size] */
+    pl_lent_t **lent;                                       /* counted */
     int lent_count, lent_room;
     pl_error_t broken;                                     /* code 0: it is not */
     bool hears, tells;                                     /* from another rank that it
@@ -82,8 +107,11 @@ typedef struct tcp {
 
     pl_operation_t *op;                                     /* under way */
     uint64_t number;                                        /* of that */
-    bool few;                                               /* its elements go along */
-    uint64_t reduced;                                       /* own segments that are */
+    bool few, moves;                                        /* its elements go along; they
+                                                               travel for themselves */
+    uint64_t parts, ready;                                  /* own segments; how many are
+                                                               reduced, and with mates */
+    bool finished;                                          /* all that is done here */
 } tcp_t;
 
 /* ---- tcp_meet.c ---- */
@@ -97,6 +125,28 @@ void tcp_met(tcp_t *t);
 /* Something has come that epoll names, from somebody not met. */
 void tcp_hear(tcp_t *t, uint32_t from);
 void tcp_release(tcp_t *t);
+
+/* There is more to do at once. */
+void tcp_again(const tcp_t *t);
+
+/* ---- tcp_elements.c ---- */
+
+/* When the ranks meet: who shares memory with whom, and room for it. */
+int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err);
+bool tcp_has_elements(const pl_want_t *want);
+/* Whether what mates have lent is there. */
+int tcp_check_reach(const tcp_t *t, const pl_want_t *want, pl_error_t *err);
+/* When an operation begins: all that there is to do. */
+void tcp_count(tcp_t *t);
+/* Where a segment of an owner's lies here, and its bytes. */
+char *tcp_segment(const tcp_t *t, int owner, uint64_t k, size_t *bytes);
+/* Where that of ours goes which a rank gives. */
+char *tcp_window(const tcp_t *t, int rank, uint64_t k);
+bool tcp_may_give(const tcp_t *t, const tcp_peer_t *peer);
+/* The next of an owner's that it is given; there until it is given the one after. */
+const void *tcp_given(const tcp_t *t, int owner);
+/* Does what has come to be done; false: there is more. */
+bool tcp_work(tcp_t *t);
 
 /* ---- tcp.c ---- */
 

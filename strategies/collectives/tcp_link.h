@@ -19,6 +19,7 @@ typedef enum tcp_kind {
     TCP_GIVE,                             /* elements for the receiver to reduce */
     TCP_RESULT,                           /* the sender's reduced elements; or just that
                                              they are */
+    TCP_FINISH,                           /* the sender is through with our memory */
     TCP_ABORT,                            /* with the reason */
 } tcp_kind_t;
 

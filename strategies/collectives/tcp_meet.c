@@ -176,16 +176,12 @@ static int peers_make(tcp_t *t, const pl_world_t *world, pl_error_t *err)
     t->window = t->size > 1 ? TCP_WINDOWS / (uint64_t)(t->size - 1) : 1;
     t->window = t->window > TCP_WINDOW ? TCP_WINDOW : t->window < 2 ? 2 : t->window;
     int code = PL_OK;
-    for (int rank = 0; rank < t->size && code == PL_OK; rank++) {
+    for (int rank = 0; rank < t->size && code == PL_OK; rank++)
         code = address_read(t, rank, world->address[rank], err);
-        t->peer[rank].window = rank == t->rank ? NULL : pl_alloc(t->window * TCP_SEGMENT);
-        if (code == PL_OK && rank != t->rank && !t->peer[rank].window)
-            code = pl_no_memory(err);
-    }
     if (code == PL_OK && memcmp(t->peer[t->rank].token, t->token, TCP_TOKEN) != 0)
         code = pl_fail(err, PL_EINVAL, "rank %d was told another rank's address as its",
                        t->rank);
-    return code;
+    return code == PL_OK ? tcp_share(t, world, err) : code;
 }
 
 /* ---- looking for the others ---- */
@@ -252,6 +248,12 @@ static bool ticks_set(const tcp_t *t, int milliseconds)
     const struct timespec often = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
     const struct itimerspec times = {often, often};
     return timerfd_settime(t->timer, 0, &times, NULL) == 0;
+}
+
+void tcp_again(const tcp_t *t)
+{
+    const struct itimerspec times = {{LINK_MS / 1000, 0}, {0, 1}};
+    timerfd_settime(t->timer, 0, &times, NULL);
 }
 
 int tcp_meet(tcp_t *t, const pl_world_t *world, pl_error_t *err)
@@ -503,6 +505,7 @@ void tcp_release(tcp_t *t)
     for (int rank = 0; rank < t->size; rank++) {
         drop(&t->peer[rank].link);
         pl_free(t->peer[rank].window);
+        pl_free(t->peer[rank].partial);
     }
     if (t->timer >= 0)
         close(t->timer);

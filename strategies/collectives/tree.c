@@ -57,6 +57,26 @@ int pl_tree_left(int n)
     return left;
 }
 
+static bool is_one_machine(const int *machine, int count)
+{
+    for (int k = 1; k < count; k++)
+        if (machine[k] != machine[0])
+            return false;
+    return true;
+}
+
+void pl_tree_unit(const int *machine, int ranks, int rank, int *first, int *count)
+{
+    *first = 0, *count = ranks;
+    while (!is_one_machine(machine + *first, *count)) {
+        const int left = pl_tree_left(*count);
+        if (rank < *first + left)
+            *count = left;
+        else
+            *first += left, *count -= left;
+    }
+}
+
 typedef struct block {
     const void *const *in;                                  /* [ranks] */
     size_t at, n;                                           /* bytes, elements */
@@ -64,10 +84,19 @@ typedef struct block {
     _Alignas(64) char scratch[DEPTH_MOST][BLOCK_BYTES];
 } block_t;
 
+/* Whether all these ranks' elements are in the input of the first. */
+static bool is_one(const block_t *b, int first, int count)
+{
+    for (int k = 1; k < count; k++)
+        if (b->in[first + k])
+            return false;
+    return true;
+}
+
 /* The block of the ranks first to first + count, reduced: an input or scratch. */
 static const void *reduced(block_t *b, int first, int count, int depth)
 {
-    if (count == 1)
+    if (is_one(b, first, count))
         return (const char *)b->in[first] + b->at;
     const int left = pl_tree_left(count);
     const void *l = reduced(b, first, left, depth);
@@ -81,16 +110,16 @@ void pl_tree_reduce(void *out, const void **in, int ranks, size_t n, uint32_t dt
 {
     const kind_t *kind = &kinds[dtype];
     const size_t most = BLOCK_BYTES / kind->bytes;
-    const int left = ranks > 1 ? pl_tree_left(ranks) : 1;
     block_t b;
     b.in = in;
+    const int left = is_one(&b, 0, ranks) ? ranks : pl_tree_left(ranks);
     b.combine = kind->combine[reduction];
     for (size_t done = 0; done < n; done += b.n) {
         char *to = (char *)out + done * kind->bytes;
         b.at = done * kind->bytes;
         b.n = n - done < most ? n - done : most;
         const void *l = reduced(&b, 0, left, 0);
-        if (ranks > 1)
+        if (left < ranks)
             b.combine(to, l, reduced(&b, left, ranks - left, 1), b.n);
         else if (l != to)
             memcpy(to, l, b.n * kind->bytes);

@@ -23,8 +23,12 @@ int pl_tree_left(int n);
 /* Whether elements of this type can be reduced so. */
 bool pl_tree_can(uint32_t dtype, uint32_t reduction);
 
+/* The largest subtree around a rank, of so many, that lies on one machine as a whole. */
+void pl_tree_unit(const int *machine, int ranks, int rank, int *first, int *count);
+
 /* out[0..n) = the elements of `ranks` inputs, reduced by the tree.  out may be one of the
- * inputs. A maximum with a NaN is a NaN. */
+ * inputs.  NULL among them: that rank's are already in those of the nearest before it
+ * that has some, which are a whole subtree's.  A maximum with a NaN is a NaN. */
 void pl_tree_reduce(void *out, const void **in, int ranks, size_t n, uint32_t dtype,
                     uint32_t reduction);
 

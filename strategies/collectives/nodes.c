@@ -1,0 +1,149 @@
+/* nodes.c - shm and tcp together: ranks of several machines, some of which share one
+ *
+ * All ranks meet over TCP, so that each hears of every other whether it has come, and why
+ * it has gone.  Those of one machine meet in shared memory, too, and lend theirs there:
+ * tcp then reaches it, and moves as little as it can between the machines
+ * (tcp_elements.c). */
+#include "strategies/collectives/nodes.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "strategies/collectives/shm.h"
+
+/* ---- who is where ---- */
+
+static void *nodes_reach(void *user, int rank, uint64_t memory)
+{
+    const nodes_t *n = user;
+    return shm_reach(n->shm, n->place[rank], memory);
+}
+
+int nodes_make(nodes_t *n, const pl_world_t *all, const char *const *near,
+               pl_error_t *err)
+{
+    const size_t most = (size_t)all->size;
+    n->number = pl_alloc_array(most, sizeof *n->number);
+    n->place = pl_alloc_array(most, sizeof *n->place);
+    n->address = pl_alloc_array(most, sizeof *n->address);
+    n->arrived = pl_alloc(most);
+    if (!n->number || !n->place || !n->address || !n->arrived)
+        return pl_no_memory(err);
+    for (int rank = 0; rank < all->size; rank++) {
+        if (all->machine[rank] != all->machine[all->rank])
+            continue;
+        n->place[rank] = n->mates.size;
+        n->number[n->mates.size] = rank;
+        n->address[n->mates.size++] = near[rank];
+    }
+    n->mates.rank = n->place[all->rank];
+    n->mates.address = n->address;
+    n->mates.number = n->number;
+    n->all = *all;
+    n->all.reach = nodes_reach, n->all.user = n;
+    return PL_OK;
+}
+
+void nodes_release(nodes_t *n)
+{
+    pl_free(n->number);
+    pl_free(n->place);
+    pl_free(n->address);
+    pl_free(n->arrived);
+}
+
+/* ---- first tcp, then shm ---- */
+
+static void nodes_end(nodes_t *n, const pl_error_t *err)
+{
+    pl_operation_t *op = n->op;
+    n->op = NULL;
+    op->done(op, err);
+}
+
+/* All ranks have come, so that those near will not be waited for, and not for long. */
+static void step_near(nodes_t *n)
+{
+    pl_error_t err;
+    const bool joins = n->op->want.move == PL_MOVE_join;
+    memset(n->arrived, 0, (size_t)n->mates.size);
+    n->is_near = true;
+    n->step.arrived = n->arrived;
+    n->step.world = &n->mates;
+    int code = joins ? pl_shm_collective.join(n->shm, &n->step, &err)
+                     : pl_shm_collective.lend_memory(n->shm, &n->step, &err);
+    if (code != PL_OK)
+        nodes_end(n, &err);
+}
+
+static void step_done(pl_operation_t *step, const pl_error_t *err)
+{
+    nodes_t *n = (nodes_t *)step;
+    if (!err && !n->is_near) {
+        step_near(n);
+        return;
+    }
+    n->op->want.memory = step->want.memory;
+    n->op->memory = step->memory;
+    nodes_end(n, err);
+}
+
+static void step_begin(nodes_t *n, pl_operation_t *op)
+{
+    n->op = op;
+    n->is_near = false;
+    n->step = (pl_operation_t){.want = op->want,
+                               .world = &n->all,
+                               .arrived = op->arrived,
+                               .done = step_done};
+}
+
+static int nodes_join(void *self, pl_operation_t *op, pl_error_t *err)
+{
+    nodes_t *n = self;
+    step_begin(n, op);
+    return pl_tcp_collective.join(n->tcp, &n->step, err);
+}
+
+static int nodes_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
+{
+    nodes_t *n = self;
+    step_begin(n, op);
+    return pl_tcp_collective.barrier(n->tcp, &n->step, err);
+}
+
+static void nodes_advance(void *self)
+{
+    nodes_t *n = self;
+    pl_tcp_collective.advance(n->tcp);
+    pl_shm_collective.advance(n->shm);
+    for (int k = 0; k < n->mates.size && n->op && n->is_near; k++)
+        n->op->arrived[n->number[k]] = n->arrived[k];
+}
+
+/* ---- the table ---- */
+
+#define BY_TCP(move) \
+    static int nodes_##move(void *self, pl_operation_t *op, pl_error_t *err) \
+    { \
+        return pl_tcp_collective.move(((nodes_t *)self)->tcp, op, err); \
+    }
+
+BY_TCP(all_reduce)
+BY_TCP(reduce_scatter)
+BY_TCP(all_gather)
+BY_TCP(broadcast)
+BY_TCP(barrier)
+
+const pl_collective_ops_t pl_nodes_collective = {
+    .name = "nodes",
+    .join = nodes_join,
+    .lend_memory = nodes_lend_memory,
+    .all_reduce = nodes_all_reduce,
+    .reduce_scatter = nodes_reduce_scatter,
+    .all_gather = nodes_all_gather,
+    .broadcast = nodes_broadcast,
+    .barrier = nodes_barrier,
+    .advance = nodes_advance,
+};

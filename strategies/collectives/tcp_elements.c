@@ -1,0 +1,267 @@
+/* tcp_elements.c - what a rank of the collective over TCP adds up, gives and gets
+ *
+ * Each rank reduces a chunk of the elements, its own, and makes it known.  Ranks that
+ * share a machine reach each other's memory (pl_world_t), so less has to travel: of the
+ * ranks there that are a subtree of the canonical tree of their own, a unit, one gives
+ * the sum of all, and one of the machine gets the results and writes them to where all
+ * want them.  Which one that is goes round with the owner of the chunk, so that all have
+ * a part of the work.  Where nobody shares memory, each rank is a unit and a machine. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "strategies/collectives/tcp.h"
+#include "strategies/collectives/tree.h"
+
+enum { SEGMENTS_A_TURN = 16 };
+
+/* ---- who shares memory with whom ---- */
+
+/* Which rank of a unit speaks to the owner of a chunk. */
+static int speaker(int first, int count, int owner)
+{
+    return first + owner % count;
+}
+
+static bool is_first_of_machine(const int *machine, int rank)
+{
+    for (int other = 0; other < rank; other++)
+        if (machine[other] == machine[rank])
+            return false;
+    return true;
+}
+
+static void peer_place(tcp_t *t, const int *machine, int rank)
+{
+    tcp_peer_t *peer = &t->peer[rank];
+    int first, count;
+    pl_tree_unit(machine, t->size, rank, &first, &count);
+    const int voice = speaker(first, count, t->rank);
+    peer->is_mate = rank != t->rank && machine[rank] == machine[t->rank];
+    if (rank == t->rank || peer->is_mate) {
+        peer->voice = rank;
+        return;
+    }
+    peer->voice = rank == first ? voice : -1;
+    peer->speaks = rank == voice;
+    peer->spoken_to = speaker(t->unit, t->unit_size, rank) == t->rank;
+    peer->hears_all = peer->speaks && is_first_of_machine(machine, first);
+    peer->tells_all = peer->spoken_to && is_first_of_machine(machine, t->unit);
+}
+
+static int peer_room(const tcp_t *t, tcp_peer_t *peer, pl_error_t *err)
+{
+    if (peer->speaks)
+        peer->window = pl_alloc(t->window * TCP_SEGMENT);
+    if (peer->spoken_to && t->unit_size > 1)
+        peer->partial = pl_alloc(TCP_SEGMENT);
+    return (peer->speaks && !peer->window)
+                   || (peer->spoken_to && t->unit_size > 1 && !peer->partial)
+               ? pl_no_memory(err)
+               : PL_OK;
+}
+
+int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err)
+{
+    int *alone = pl_alloc_array((size_t)t->size, sizeof *alone), code = PL_OK;
+    if (!alone)
+        return pl_no_memory(err);
+    for (int rank = 0; rank < t->size; rank++)
+        alone[rank] = rank;
+    const int *machine = world->machine ? world->machine : alone;
+    t->reach = world->reach, t->reach_user = world->user;
+    pl_tree_unit(machine, t->size, t->rank, &t->unit, &t->unit_size);
+    for (int rank = 0; rank < t->size && code == PL_OK; rank++) {
+        peer_place(t, machine, rank);
+        t->mates += t->peer[rank].is_mate;
+        code = peer_room(t, &t->peer[rank], err);
+    }
+    pl_free(alone);
+    return code;
+}
+
+/* ---- where elements are ---- */
+
+bool tcp_has_elements(const pl_want_t *want)
+{
+    return want->move != PL_MOVE_barrier && want->move != PL_MOVE_lend_memory
+           && want->move != PL_MOVE_join;
+}
+
+static bool reduces(const tcp_t *t)
+{
+    const uint32_t move = t->op->want.move;
+    return move == PL_MOVE_all_reduce || move == PL_MOVE_reduce_scatter;
+}
+
+/* The bytes that a rank makes known, or has to itself. */
+static void part_of(const tcp_t *t, int owner, uint64_t *first, uint64_t *length)
+{
+    const pl_want_t *want = &t->op->want;
+    const size_t size = pl_dtype_bytes(want->dtype);
+    if (want->move == PL_MOVE_broadcast)
+        *first = 0, *length = want->root == (uint32_t)owner ? want->count : 0;
+    else
+        pl_chunk_of(want->count, t->size, owner, first, length);
+    *first *= size, *length *= size;
+}
+
+static uint64_t segments_of(const tcp_t *t, int owner)
+{
+    uint64_t first, length;
+    part_of(t, owner, &first, &length);
+    return (length + TCP_SEGMENT - 1) / TCP_SEGMENT;
+}
+
+/* In the memory of this rank, or a mate's. */
+static char *segment_at(const tcp_t *t, int rank, int owner, uint64_t k, size_t *bytes)
+{
+    uint64_t first, length;
+    const pl_operation_t *op = t->op;
+    part_of(t, owner, &first, &length);
+    const uint64_t left = length - k * TCP_SEGMENT;
+    char *data = rank == t->rank ? op->memory->data
+                                 : t->reach(t->reach_user, rank, op->want.memory);
+    *bytes = left < TCP_SEGMENT ? left : TCP_SEGMENT;
+    return data + op->want.offset + first + k * TCP_SEGMENT;
+}
+
+char *tcp_segment(const tcp_t *t, int owner, uint64_t k, size_t *bytes)
+{
+    return segment_at(t, t->rank, owner, k, bytes);
+}
+
+char *tcp_window(const tcp_t *t, int rank, uint64_t k)
+{
+    return (char *)t->peer[rank].window + k % t->window * TCP_SEGMENT;
+}
+
+int tcp_check_reach(const tcp_t *t, const pl_want_t *want, pl_error_t *err)
+{
+    for (int rank = 0; rank < t->size && tcp_has_elements(want); rank++)
+        if (t->peer[rank].is_mate && !t->reach(t->reach_user, rank, want->memory))
+            return pl_fail(err, PL_EINVAL, "rank %d has lent no memory %llu", rank,
+                           (unsigned long long)want->memory);
+    return PL_OK;
+}
+
+/* ---- what there is to do ---- */
+
+void tcp_count(tcp_t *t)
+{
+    t->moves = tcp_has_elements(&t->op->want) && !t->few;
+    const bool adds = t->moves && reduces(t);
+    const uint64_t own = t->moves ? segments_of(t, t->rank) : 0;
+    for (int rank = 0; rank < t->size; rank++) {
+        tcp_peer_t *peer = &t->peer[rank];
+        const uint64_t theirs = t->moves ? segments_of(t, rank) : 0;
+        const bool hears = adds ? peer->speaks : peer->hears_all,
+                   tells = adds ? peer->spoken_to : peer->tells_all;
+        peer->taken = (tcp_count_t){0, adds && peer->speaks ? own : 0};
+        peer->given = (tcp_count_t){0, adds && peer->spoken_to ? theirs : 0};
+        peer->told = (tcp_count_t){0, hears ? own : 0};
+        peer->heard = (tcp_count_t){0, tells ? theirs : 0};
+        peer->passed = 0;
+        peer->entry_told = false;
+        peer->finished = peer->finish_told = !t->moves || !peer->is_mate;
+    }
+    t->parts = own;
+    t->ready = adds || t->mates ? 0 : own;
+    t->finished = !t->moves || !t->mates;
+}
+
+static bool mates_are_here(const tcp_t *t)
+{
+    for (int rank = 0; rank < t->size && t->mates; rank++)
+        if (t->peer[rank].is_mate && t->peer[rank].entered < t->number)
+            return false;
+    return true;
+}
+
+static bool all_gave(const tcp_t *t)
+{
+    for (int rank = 0; rank < t->size; rank++)
+        if (t->peer[rank].taken.done <= t->ready && t->peer[rank].taken.all)
+            return false;
+    return true;
+}
+
+/* ---- doing it ---- */
+
+static void mates_write(const tcp_t *t, int owner, uint64_t k)
+{
+    size_t bytes;
+    const char *own = tcp_segment(t, owner, k, &bytes);
+    for (int rank = 0; rank < t->size; rank++)
+        if (t->peer[rank].is_mate)
+            memcpy(segment_at(t, rank, owner, k, &bytes), own, bytes);
+}
+
+static void segment_reduce(tcp_t *t)
+{
+    const pl_want_t *want = &t->op->want;
+    size_t bytes;
+    for (int rank = 0; rank < t->size; rank++) {
+        const int voice = t->peer[rank].voice;
+        t->in[rank] = voice < 0 ? NULL
+                      : voice == rank && !t->peer[rank].speaks
+                          ? segment_at(t, rank, t->rank, t->ready, &bytes)
+                          : tcp_window(t, voice, t->ready);
+    }
+    char *own = tcp_segment(t, t->rank, t->ready, &bytes);
+    pl_tree_reduce(own, t->in, t->size, bytes / pl_dtype_bytes(want->dtype), want->dtype,
+                   want->reduction);
+}
+
+const void *tcp_given(const tcp_t *t, int owner)
+{
+    const tcp_peer_t *peer = &t->peer[owner];
+    const pl_want_t *want = &t->op->want;
+    size_t bytes;
+    if (t->unit_size == 1)
+        return tcp_segment(t, owner, peer->given.done, &bytes);
+    for (int rank = t->unit; rank < t->unit + t->unit_size; rank++)
+        t->in[rank] = segment_at(t, rank, owner, peer->given.done, &bytes);
+    pl_tree_reduce(peer->partial, t->in + t->unit, t->unit_size,
+                   bytes / pl_dtype_bytes(want->dtype), want->dtype, want->reduction);
+    return peer->partial;
+}
+
+bool tcp_may_give(const tcp_t *t, const tcp_peer_t *peer)
+{
+    return peer->given.done < peer->given.all
+           && peer->given.done < peer->heard.done + t->window && mates_are_here(t);
+}
+
+static bool is_complete(const tcp_t *t)
+{
+    bool is = t->ready == t->parts;
+    for (int rank = 0; rank < t->size; rank++) {
+        const tcp_peer_t *peer = &t->peer[rank];
+        is &= peer->taken.done == peer->taken.all && peer->given.done == peer->given.all
+              && peer->heard.done == peer->heard.all && peer->passed == peer->heard.done;
+    }
+    return is;
+}
+
+bool tcp_work(tcp_t *t)
+{
+    const bool adds = reduces(t), shares = t->op->want.move != PL_MOVE_reduce_scatter;
+    int left = SEGMENTS_A_TURN;
+    if (!mates_are_here(t))
+        return true;
+    for (; t->ready < t->parts && all_gave(t) && left; t->ready++, left--) {
+        if (adds)
+            segment_reduce(t);
+        if (shares)
+            mates_write(t, t->rank, t->ready);
+    }
+    for (int rank = 0; rank < t->size; rank++) {
+        tcp_peer_t *peer = &t->peer[rank];
+        for (; peer->passed < peer->heard.done && left; peer->passed++, left--)
+            if (shares && peer->tells_all)
+                mates_write(t, rank, peer->passed);
+    }
+    t->finished |= is_complete(t);
+    return left > 0;
+}
