@@ -34,8 +34,10 @@ static void op_end(tcp_t *t, const pl_error_t *err)
 
 void tcp_break(tcp_t *t, const pl_error_t *why)
 {
-    if (!t->broken.code)
+    if (!t->broken.code) {
         t->broken = *why;
+        t->origin = t->rank, t->reason = t->broken.text;
+    }
     op_end(t, &t->broken);
 }
 
@@ -137,20 +139,22 @@ static void *place_of(const tcp_t *t, int rank, const tcp_frame_t *frame)
             bytes = 0;
         break;
     case TCP_FINISH: place = now && !peer->finished ? peer->reason : NULL; break;
-    case TCP_ABORT: return frame->length < sizeof peer->reason ? peer->reason : NULL;
+    case TCP_ABORT:
+        return frame->length < sizeof peer->reason && frame->at < (uint64_t)t->size
+                   ? peer->reason
+                   : NULL;
     default: break;
     }
     return frame->length == bytes ? place : NULL;
 }
 
-static void abort_take(tcp_t *t, int rank, size_t length)
+static void abort_take(tcp_t *t, int rank, const tcp_frame_t *frame)
 {
-    pl_error_t err;
     tcp_peer_t *peer = &t->peer[rank];
-    peer->reason[length] = '\0';
-    pl_fail(&err, PL_EPEER, "rank %d gave up: %s", rank, peer->reason);
-    t->hears = true;
-    tcp_break(t, &err);
+    peer->reason[frame->length] = '\0';
+    pl_fail(&t->broken, PL_EPEER, "rank %d gave up: %s", (int)frame->at, peer->reason);
+    t->origin = (int)frame->at, t->reason = peer->reason;
+    tcp_break(t, &t->broken);
 }
 
 static void frame_take(tcp_t *t, int rank, const tcp_frame_t *frame)
@@ -164,7 +168,7 @@ static void frame_take(tcp_t *t, int rank, const tcp_frame_t *frame)
     case TCP_GIVE: peer->taken.done++; break;
     case TCP_RESULT: peer->heard.done++; break;
     case TCP_FINISH: peer->finished = true; break;
-    default: abort_take(t, rank, frame->length); break;
+    default: abort_take(t, rank, frame); break;
     }
 }
 
@@ -331,13 +335,15 @@ static void go_on(tcp_t *t)
     op_end(t, NULL);
 }
 
-/* ---- after a failure: no more is read, and the others are told, unless one of them told
- * it ---- */
+/* ---- after a failure: no more is read, and the others are told, also what another has
+ * told: it may have been kept from telling all ---- */
 
 static void abort_put(tcp_t *t)
 {
-    const size_t length = strnlen(t->broken.text, sizeof t->peer->reason - 1);
-    const tcp_frame_t head = {.kind = TCP_ABORT, .length = (uint32_t)length};
+    const size_t length = strnlen(t->reason, sizeof t->peer->reason - 1);
+    const tcp_frame_t head = {.kind = TCP_ABORT,
+                              .length = (uint32_t)length,
+                              .at = (uint64_t)t->origin};
     for (int rank = 0; rank < t->size; rank++) {
         tcp_peer_t *peer = &t->peer[rank];
         if (!peer->link)
@@ -345,7 +351,7 @@ static void abort_put(tcp_t *t)
         int code = link_flush(peer->link, false);
         if (code == 1 && t->tells && !peer->knows) {
             peer->knows = true;
-            code = link_put(peer->link, &head, t->broken.text, false);
+            code = link_put(peer->link, &head, t->reason, false);
         }
         link_watch(peer->link, false, code == 0);
         if (code < 0)
@@ -471,7 +477,7 @@ static void tcp_give_up(void *self, const pl_error_t *why)
 {
     tcp_t *t = self;
     tcp_break(t, why);
-    t->tells = !t->hears;
+    t->tells = true;
     abort_put(t);
 }
 

@@ -101,9 +101,10 @@ typedef struct tcp {
     const void **in;                                        /* [size] */
     pl_lent_t **lent;                                       /* counted */
     int lent_count, lent_room;
-    pl_error_t broken;                                     /* code 0: it is not */
-    bool hears, tells;                                     /* from another rank that it
-                                                              is; the others that it is */
+    pl_error_t broken;                                    /* code 0: it is not */
+    bool tells;                                           /* the others, that it is */
+    int origin;                                           /* who gave up first, and its */
+    const char *reason;                                   /* words */
 
     pl_operation_t *op;                                     /* under way */
     uint64_t number;                                        /* of that */
