@@ -348,9 +348,9 @@ int fsync(int fd)
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     if (readlink(link, path, sizeof path - 1) < 0 || fstat(fd, &what) != 0)
         return -1;
-    strncat(synced, S_ISDIR(what.st_mode) ? "/" : strrchr(path, '/') + 1,
-            sizeof synced - strlen(synced) - 2);
-    strcat(synced, " ");
+    const size_t at = strlen(synced);
+    snprintf(synced + at, sizeof synced - at, "%s ",
+             S_ISDIR(what.st_mode) ? "/" : strrchr(path, '/') + 1);
     errno = EIO;
     return unsyncable ? -1 : (int)syscall(SYS_fsync, fd);
 }

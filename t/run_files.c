@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "actors/connectors/checkpoint.h"
@@ -409,6 +410,48 @@ static void a_run_does_not_need_the_link(void)
     queen_close();
 }
 
+/* ---- what a kill has left ---- */
+
+static void put_in(const char *folder, const char *name)
+{
+    char path[2 * PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", in_root(folder), name);
+    fclose(fopen(path, "w"));
+}
+
+static void what_a_killed_run_left_is_cleared_away_with_the_next(void)
+{
+    char part[64];
+    pid_t gone = fork();
+    if (gone == 0)
+        _exit(0);
+    waitpid(gone, NULL, 0);
+    start_root("left");
+    make_in(root, "");
+    begin(in_root("0001"));
+    symlink("0001", in_root(".latest-0001"));
+    symlink("0007", in_root(".latest-0007"));
+    mkdir(in_root("again"), 0777);
+    snprintf(part, sizeof part, ".model.safetensors.%ld-3.part", (long)gone);
+    put_in("again", part);
+    snprintf(part, sizeof part, ".metrics.csv.%ld-4.part", (long)getpid());
+    put_in("again", part);
+    snprintf(part, sizeof part, ".metrics.csv.%ld-4.part", (long)getppid());
+    put_in("again", part);
+    put_in("again", ".mine.part"), put_in("again", "run.json");
+    pl_make_run_dir_t fields = {root, "again", "", in_root("again"), false};
+    queen_call(writer, PL_MESSAGE_make_run_dir, &fields);
+    begin(in_root("again"));
+    is_int(files_in(in_root("again")), 4, "of files only what nobody writes any more");
+    snprintf(part, sizeof part, "again/.model.safetensors.%ld-3.part", (long)gone);
+    ok(access(in_root(part), F_OK) != 0, "goes");
+    is_int(readlink(in_root(".latest-0007"), part, sizeof part), -1,
+           "so do links that nobody makes any more");
+    is_int(readlink(in_root(".latest-0001"), part, sizeof part), 4,
+           "but not those of a run that goes on");
+    queen_close();
+}
+
 /* ---- memory ---- */
 
 static bool saves_and_loads(int nth)
@@ -453,6 +496,7 @@ int main(void)
     run(a_root_that_cannot_be_is_refused);
     run(a_full_disk_leaves_no_directory);
     run(a_run_does_not_need_the_link);
+    run(what_a_killed_run_left_is_cleared_away_with_the_next);
     run(every_call_ends_whichever_allocation_fails);
     pl_object_unref(job);
     return tap_done();

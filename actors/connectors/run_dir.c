@@ -21,13 +21,18 @@
 
 #define DIGITS_MOST 9
 #define ATTEMPTS 10000                                   /* other runs starting at once */
+#define LINK_PREFIX ".latest-"                           /* and the run's name */
 
 static int fail_folder(const char *path, pl_error_t *err)
 {
     switch (errno) {
+    case EROFS:
+        return pl_fail(err, PL_EIO,
+                       "%s: this directory cannot be made, its file system is read-only: "
+                       "give another trainer.default_root_dir",
+                       path);
     case EACCES:
     case EPERM:
-    case EROFS:
         return pl_fail(err, PL_EIO,
                        "%s: no permission to make this directory: give "
                        "another trainer.default_root_dir",
@@ -189,22 +194,47 @@ static int run_write(const char *folder, const char *run, pl_error_t *err)
     return code;
 }
 
+/* Whether somebody trains in a folder of the root now. */
+static bool is_held(int root, const char *name)
+{
+    int fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (fd >= 0)
+        close(fd);
+    return held;
+}
+
+/* Links on their way to become `latest`, of runs that were killed meanwhile. */
+static void links_clear(const char *root)
+{
+    DIR *entries = opendir(root);
+    const size_t prefix = strlen(LINK_PREFIX);
+    for (const struct dirent *entry; entries && (entry = readdir(entries));)
+        if (!strncmp(entry->d_name, LINK_PREFIX, prefix)
+            && !is_held(dirfd(entries), entry->d_name + prefix))
+            unlinkat(dirfd(entries), entry->d_name, 0);
+    if (entries)
+        closedir(entries);
+}
+
 /* Not every file system has links: a run is not lost for want of one. */
 int pl_run_dir_point(const char *folder, pl_error_t *err)
 {
     const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
-    const int root = (int)(name - folder);                  /* with its slash */
-    char *link = pl_text("%.*slatest", root, folder);
-    char *temporary = pl_text("%.*s.latest-%s", root, folder, name);
+    char *root = slash ? pl_text("%.*s", (int)(name - folder), folder) : pl_text("./");
+    char *link = root ? pl_text("%slatest", root) : NULL;
+    char *temporary = root ? pl_text("%s" LINK_PREFIX "%s", root, name) : NULL;
     int code = link && temporary ? PL_OK : pl_no_memory(err);
     if (code == PL_OK) {
-        unlink(temporary);                                  /* of a run that was killed */
+        links_clear(root);
+        unlink(temporary);                                /* of this run, killed before */
         if (symlink(name, temporary) != 0 || rename(temporary, link) != 0) {
             pl_log_line(PL_LOG_WARNING, -1, "io.writer", "%s: cannot point to %s: %s",
                         link, folder, strerrordesc_np(errno));
             unlink(temporary);
         }
     }
+    pl_free(root);
     pl_free(link);
     pl_free(temporary);
     return code;
@@ -281,10 +311,12 @@ int pl_run_dir_hold(const char *path, int *held, pl_error_t *err)
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         code = pl_fail(err, PL_EBUSY, "%s: process %ld is training in this directory",
                        path, holder_of(fd));
-    if (code == PL_OK)
+    if (code == PL_OK) {
         *held = fd;
-    else
+        pl_durable_clear(path);
+    } else {
         close(fd);
+    }
     return code;
 }
 

@@ -40,15 +40,16 @@ int pl_run_dir_is_free(const char *root, const char *name, pl_error_t *err);
 char *pl_run_dir_make(const char *root, const char *name, const char *run,
                       pl_error_t *err);
 
-/* `latest` beside the folder points to it; where that cannot be it is said, no more. */
+/* `latest` beside the folder points to it; where that cannot be it is said, no more.
+ * What killed runs have left of such links goes. */
 int pl_run_dir_point(const char *folder, pl_error_t *err);
 
 /* Gives the folder of that name another one, NAME.1 or the next, and says so; nothing is
  * there: fine.  PL_EBUSY as below. */
 int pl_run_dir_put_aside(const char *root, const char *name, pl_error_t *err);
 
-/* Holds a run's folder until pl_run_dir_let(): PL_EBUSY names the process that does
- * already. */
+/* Holds a run's folder until pl_run_dir_let(), and clears away what killed writers have
+ * left in it: PL_EBUSY names the process that holds it already. */
 int pl_run_dir_hold(const char *path, int *held, pl_error_t *err);
 void pl_run_dir_let(int held);
 

@@ -1,8 +1,10 @@
 /* durable.c - a file that is there whole or not at all */
 #include "formats/durable.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -162,4 +164,30 @@ void pl_durable_abandon(pl_durable_t *file)
     if (file->temporary)
         unlinkat(file->directory, file->temporary, 0);
     durable_release(file);
+}
+
+/* ".NAME.PID-NUMBER.part" of a process that is no more. */
+static bool is_left(const char *name)
+{
+    long pid = 0;
+    unsigned number;
+    int end = 0;
+    const char *dot = NULL;
+    for (const char *at = name; (at = strchr(at, '.')); at++)
+        if (sscanf(at, ".%ld-%u.part%n", &pid, &number, &end) == 2 && end && !at[end]) {
+            dot = at;
+            break;
+        }
+    return name[0] == '.' && dot > name && pid > 0 && pid != (long)getpid()
+           && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+}
+
+void pl_durable_clear(const char *folder)
+{
+    DIR *entries = opendir(folder);
+    for (const struct dirent *entry; entries && (entry = readdir(entries));)
+        if (is_left(entry->d_name))
+            unlinkat(dirfd(entries), entry->d_name, 0);
+    if (entries)
+        closedir(entries);
 }

@@ -34,6 +34,10 @@ int pl_durable_write(pl_durable_t *file, const void *data, size_t size, pl_error
  * untouched, unless the text says that only the sync of the directory failed. */
 int pl_durable_commit(pl_durable_t *file, pl_error_t *err);
 
+/* Removes what processes that are gone have left in a folder, which writers on another
+ * machine do not share.  What cannot be removed stays. */
+void pl_durable_clear(const char *folder);
+
 /* Ends the file and leaves no trace. */
 void pl_durable_abandon(pl_durable_t *file);
 

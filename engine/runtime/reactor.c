@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -344,6 +345,28 @@ static void *thread_main(void *user)
     return NULL;
 }
 
+/* pthread_create() says EAGAIN to both. */
+static int fail_start(const char *name, pl_error_t *err)
+{
+    pthread_attr_t usual;
+    size_t stack = 0;
+    pthread_attr_init(&usual);
+    pthread_attr_getstacksize(&usual, &stack);
+    pthread_attr_destroy(&usual);
+    void *room = mmap(NULL, stack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED)
+        return pl_fail(
+            err, PL_ENOMEM,
+            "cannot start a thread for %s: there is no memory for its stack of "
+            "%zu MiB: raise the limit of memory (ulimit -v) or lower that of "
+            "stacks (ulimit -s)",
+            name, stack >> 20);
+    munmap(room, stack);
+    return pl_fail(err, PL_EBUSY,
+                   "cannot start a thread for %s: raise the limit of threads (ulimit -u)",
+                   name);
+}
+
 int pl_reactor_start(pl_reactor_t *reactor, const char *name, pl_error_t *err)
 {
     sigset_t all, before;
@@ -353,9 +376,7 @@ int pl_reactor_start(pl_reactor_t *reactor, const char *name, pl_error_t *err)
     int failed = pthread_create(&reactor->pthread, NULL, thread_main, reactor);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed)
-        return pl_fail(
-            err, PL_EBUSY,
-            "cannot start a thread for %s: raise the limit of threads (ulimit -u)", name);
+        return fail_start(name, err);
     reactor->has_pthread = true;
     char short_name[16];
     snprintf(short_name, sizeof short_name, "%s", name);
