@@ -24,7 +24,7 @@
 
 typedef struct checkpoint {
     char *path;                       /* of the weights  [none] */
-    char *folder;                     /* of the checkpoints */
+    char *folder;                     /* of the checkpoints  [none] */
     json_t *fixed;                    /* what all manifests say: run, seed, …  [none] */
     char *owed;                       /* names to be removed after the next save that
                                          goes well, one a line  [none] */
