@@ -113,6 +113,35 @@ static void a_binary_search_goes_on_between(void)
     rig_free(&rig);
 }
 
+static void stop_behind_the_second(rig_t *rig, const pl_progress_t *progress)
+{
+    if (progress->global_step == 2)
+        pl_trainer_stop(rig_trainer(rig), "enough", NULL);
+}
+
+static void what_is_known_of_a_search_that_is_stopped_is_told(void)
+{
+    rig_t *rig = rig_new(.samples = 20000, .trainer = "\"max_epochs\": 1",
+                         .on_progress = stop_behind_the_second);
+    const pl_tuning_t power = {.batch_size = "power",
+                               .max_trials = 30,
+                               .steps_per_trial = 3};
+    const rig_result_t *result = rig_tune(rig, &power);
+    is_text(result->status, "stopped", "it ends early: %s", result->error.text);
+    json_t *found = json_loads(result->text ? result->text : "{}", 0, NULL), *trial;
+    size_t k, wrong = 0;
+    json_int_t largest = 0;
+    json_array_foreach(json_object_get(found, "trials"), k, trial) {
+        wrong += !(json_number_value(json_object_get(trial, "samples_per_second")) > 0);
+        largest = json_integer_value(json_object_get(trial, "batch_size"));
+    }
+    ok(k >= 2 && k < 12 && !wrong, "sizes of which nothing is known are not among the %d",
+       (int)k);
+    is_near(rig_metric(result, "batch_size"), (double)largest, 0, "the largest so far");
+    json_decref(found);
+    rig_free(&rig);
+}
+
 static void a_fit_after_it_is_one_without(void)
 {
     rig_t *rig = rig_new(.trainer = "\"max_epochs\": 2");
@@ -147,6 +176,7 @@ int main(void)
     run(speeds_are_measured);
     run(memory_is_what_ends_it);
     run(a_binary_search_goes_on_between);
+    run(what_is_known_of_a_search_that_is_stopped_is_told);
     run(a_fit_after_it_is_one_without);
     run(what_cannot_be_searched_is_refused);
     return tap_done();

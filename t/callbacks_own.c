@@ -416,6 +416,10 @@ static void a_profile_says_where_the_time_went(void)
     like(table, "accelerator.fake +replay_plan optimizer_step +80 ", "of the optimizer");
     like(table, "loop.epoch +answer to train_batch +80 ", "and the loop's");
     like(table, "io.reader +read_batch +[0-9]+ +[0-9.]+ ms ", "threads of the data too");
+    like(table,
+         "\n  train +[0-9.]+ .*replay_plan forward_backward .*\n  validate +[0-9.]+ "
+         ".*replay_plan forward .*\n  save +[0-9.]+ ",
+         "by stage, each with its sum");
     rig_free(&rig);
     table[0] = '\0';
     rig = rig_new(.data = FOUR, .trainer = "\"max_epochs\": 1,"

@@ -317,8 +317,11 @@ static void finder_rest(pl_pass_t *pass)
 {
     finder_t *f = (finder_t *)pass;
     timing_stop(f);
-    if (f->timings == what_of(f)->steps_per_trial || f->stopping) {
+    if (f->timings == what_of(f)->steps_per_trial || (f->stopping && f->timings)) {
         trial_end(f);
+    } else if (f->stopping) {                          /* of this size nothing is known */
+        f->run = pl_pass_call(pass);
+        finder_end(f);
     } else if (pass->fetched < pass->batches) {
         pl_pace_paused(&pass->pace);
         pl_pass_go_on(pass);

@@ -96,7 +96,7 @@ const pl_option_t pl_trainer_table[] = {
     PL_BOOL(pl_trainer_options_t, enable_model_summary, "true",
             "log a table of the model's layers"),
     TRAINER(TEXT, profiler, "\"none\"", "none|simple",
-            "simple: log at the end where the time went, by actor"),
+            "simple: log at the end where the time went, by stage and actor"),
     PL_OPTIONS_END,
 };
 

@@ -111,15 +111,21 @@ static void show_size(const cli_tune_t *arguments, const json_t *trials,
                       const pl_result_t *result)
 {
     double largest, quickest;
+    const bool found = pl_result_metric(result, "batch_size", &largest)
+                       && pl_result_metric(result, "quickest_batch_size", &quickest);
     show_sizes(trials);
-    if (pl_result_metric(result, "batch_size", &largest)
-        && pl_result_metric(result, "quickest_batch_size", &quickest))
+    if (was_stopped(result) && found)
+        cli_print("stopped before the search was over: batches of %.0f samples fit, and "
+                  "larger ones may; of those tried %.0f is the smallest that is as quick "
+                  "as any\n",
+                  largest, quickest);
+    else if (was_stopped(result))
+        cli_print("stopped before a batch size was found: nothing is suggested\n");
+    else if (found)
         cli_print("batches of %.0f samples fit; %.0f is the smallest that is as quick as "
                   "any:\n"
                   "  %s fit %s --set data.batch_size=%.0f\n",
                   largest, quickest, cli_program(), arguments->run, quickest);
-    else if (was_stopped(result))
-        cli_print("stopped before a batch size was found: nothing is suggested\n");
     else
         cli_print("not even the first batch size fits: lower --init-val or raise "
                   "--max-memory\n");

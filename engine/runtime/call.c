@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "runtime/actors.h"
+#include "runtime/profile.h"
 
 enum { TRIES = 100 };
 
@@ -130,6 +131,8 @@ uint64_t pl_call(void *self, pl_address_t to, pl_message_t message, const void *
         pl_no_memory(err);
         return 0;
     }
+    made->row = pl_profile_row(from->reactor->profile, from->address.kind, message,
+                               fields, true);
     limits_set(made, &how);
     pl_envelope_t e = envelope_of(from, to, PL_KIND_CALL, message, made->number);
     if (made->deadline) {

@@ -156,29 +156,6 @@ static int call_start(actor_t *actor, const pl_body_t *body, pl_error_t *err)
     return code == PL_OK ? peers_check(actor, &actor->peers, err) : code;
 }
 
-static const char *stage_verb(uint32_t stage)
-{
-    return stage <= PL_PREDICT ? pl_stages[stage].verb : "";
-}
-
-/* What a plan is for is worth a row of its own, and so is the stage of a batch. */
-static const char *told_apart_by(uint32_t message, const pl_body_t *body)
-{
-    switch (message) {
-    case PL_MESSAGE_replay_plan: return body->replay_plan.what;
-    case PL_MESSAGE_fetch_batch: return stage_verb(body->fetch_batch.stage);
-    case PL_MESSAGE_evaluate_batch: return stage_verb(body->evaluate_batch.stage);
-    default: return "";
-    }
-}
-
-static pl_profile_row_t *row_of_call(const actor_t *actor, uint32_t message,
-                                     const pl_body_t *body)
-{
-    return pl_profile_row(actor->reactor->profile, actor->address.kind, message, false,
-                          told_apart_by(message, body));
-}
-
 /* Runs a handler with the call as the cause of all that it does. */
 static int handle(actor_t *actor, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
@@ -188,7 +165,8 @@ static int handle(actor_t *actor, pl_call_t *call, const pl_body_t *body, pl_err
     if (code != PL_OK)
         return code;
     reactor->doing = (pl_doing_t){call->number, call->deadline};
-    pl_profile_row_t *row = row_of_call(actor, call->message, body);
+    pl_profile_row_t *row = pl_profile_row(reactor->profile, actor->address.kind,
+                                           call->message, body, false);
     int64_t began = row ? pl_now() : 0;
     code = handler->on_call(actor->self, call, body, err);
     if (row)
@@ -246,8 +224,7 @@ void answer_pass(pl_made_call_t *made, const pl_answer_t *answer)
     actor_t *actor = made->actor;
     pl_reactor_t *reactor = actor->reactor;
     if (made->on_answer && actor->state == ACTOR_ALIVE) {
-        pl_profile_row_t *row = pl_profile_row(reactor->profile, actor->address.kind,
-                                               made->message, true, "");
+        pl_profile_row_t *row = made->row;
         int64_t began = row ? pl_now() : 0;
         reactor->doing = made->doing;
         made->on_answer(actor->self, answer);

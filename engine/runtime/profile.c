@@ -1,4 +1,5 @@
-/* profile.c - where the time of a rank goes: how long handlers run, by actor and message
+/* profile.c - where the time of a rank goes: how long handlers run, by stage, actor and
+ * message
  *
  * A few dozen rows, so they are looked for one after the other under a lock; without a
  * profile nothing of this happens. */
@@ -12,9 +13,20 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/stages.h"
+#include "runtime/cargo.h"
 #include "runtime/message.h"
 
-enum { SHOWN = 32, NAME = 80 };
+enum { SHOWN = 24, NAME = 80 };                             /* shown: of each part */
+
+/* What is of no stage. */
+enum { SAVING = PL_PREDICT + 1, LOGGING, CALLBACKS, AMONG_RANKS, REST };
+
+static const char *part_name(int part)
+{
+    static const char *const others[] = {"save", "log", "callbacks", "ranks", "rest"};
+    return part < SAVING ? pl_stages[part].verb : others[part - SAVING];
+}
 
 static void profile_release(pl_object_t *object)
 {
@@ -38,20 +50,68 @@ pl_profile_t *pl_profile_new(pl_error_t *err)
 
 /* ---- Counting ---- */
 
-static bool is_row(const pl_profile_row_t *row, const pl_profile_row_t *key)
+static int part_of_batch(const pl_object_t *batch)
 {
-    return row->kind == key->kind && row->message == key->message
-           && row->answer == key->answer && !strcmp(row->what, key->what);
+    return batch ? (int)((const pl_batch_t *)batch)->stage : PL_TRAIN;
 }
 
+static int part_of_stage(uint32_t stage)
+{
+    return stage <= PL_PREDICT ? (int)stage : REST;
+}
+
+static int part_of(uint32_t message, const pl_body_t *fields)
+{
+    switch (message) {
+    case PL_MESSAGE_train_epoch:
+    case PL_MESSAGE_observe_figures: return PL_TRAIN;
+    case PL_MESSAGE_train_batch: return part_of_batch(fields->train_batch.batch);
+    case PL_MESSAGE_replay_plan: return part_of_batch(fields->replay_plan.batch);
+    case PL_MESSAGE_read_batch: return part_of_batch(fields->read_batch.batch);
+    case PL_MESSAGE_begin: return part_of_stage(fields->begin.stage);
+    case PL_MESSAGE_fetch_batch: return part_of_stage(fields->fetch_batch.stage);
+    case PL_MESSAGE_evaluate: return part_of_stage(fields->evaluate.stage);
+    case PL_MESSAGE_evaluate_batch: return part_of_stage(fields->evaluate_batch.stage);
+    case PL_MESSAGE_get_state:
+    case PL_MESSAGE_export_weights:
+    case PL_MESSAGE_read_region:
+    case PL_MESSAGE_save:
+    case PL_MESSAGE_save_checkpoint:
+    case PL_MESSAGE_write_checkpoint:
+    case PL_MESSAGE_write_weights: return SAVING;
+    case PL_MESSAGE_log_metrics:
+    case PL_MESSAGE_log_weights:
+    case PL_MESSAGE_write_records: return LOGGING;
+    case PL_MESSAGE_ask_callbacks: return CALLBACKS;
+    case PL_MESSAGE_all_gather:
+    case PL_MESSAGE_all_reduce:
+    case PL_MESSAGE_barrier:
+    case PL_MESSAGE_broadcast:
+    case PL_MESSAGE_decide:
+    case PL_MESSAGE_reduce_scatter: return AMONG_RANKS;
+    default: return REST;
+    }
+}
+
+static bool is_row(const pl_profile_row_t *row, const pl_profile_row_t *key)
+{
+    return row->part == key->part && row->kind == key->kind
+           && row->message == key->message && row->answer == key->answer
+           && !strcmp(row->what, key->what);
+}
+
+/* What a plan is for is worth a row of its own. */
 pl_profile_row_t *pl_profile_row(pl_profile_t *profile, uint32_t kind, uint32_t message,
-                                 bool answer, const char *what)
+                                 const void *fields, bool answer)
 {
     pl_profile_row_t key = {.kind = kind, .message = message, .answer = answer};
     int k = 0;
     if (!profile)
         return NULL;
-    snprintf(key.what, sizeof key.what, "%s", what);
+    key.part = part_of(message, fields);
+    if (message == PL_MESSAGE_replay_plan && !answer)
+        snprintf(key.what, sizeof key.what, "%s",
+                 ((const pl_replay_plan_t *)fields)->what);
     pthread_mutex_lock(&profile->lock);
     while (k < profile->count && !is_row(&profile->row[k], &key))
         k++;
@@ -73,9 +133,11 @@ void pl_profile_add(pl_profile_t *profile, pl_profile_row_t *row, int64_t time)
 
 /* ---- The table ---- */
 
-static int by_total(const void *a, const void *b)
+static int by_part_and_total(const void *a, const void *b)
 {
     const pl_profile_row_t *x = a, *y = b;
+    if (x->part != y->part)
+        return x->part - y->part;
     return (x->total < y->total) - (x->total > y->total);
 }
 
@@ -98,38 +160,58 @@ static const char *time_text(double ns, char text[24])
     return text;
 }
 
-static void row_log(const pl_profile_row_t *row, int64_t wall, int rank)
+/* Where it is written, and what the shares are of. */
+typedef struct table {
+    int rank;
+    double wall;                                            /* ns */
+} table_t;
+
+static void row_log(const table_t *t, const pl_profile_row_t *row)
 {
     char name[NAME], mean[24], longest[24], total[24];
     row_name(row, name);
-    pl_log_line(PL_LOG_INFO, rank, "", "  %-24s %-32s %9llu %10s %10s %10s %6.1f %%",
+    pl_log_line(PL_LOG_INFO, t->rank, "", "    %-24s %-30s %9llu %10s %10s %10s %6.1f %%",
                 pl_kind_name(row->kind), name, (unsigned long long)row->count,
                 time_text((double)row->total / (double)row->count, mean),
                 time_text((double)row->longest, longest),
-                time_text((double)row->total, total),
-                100 * (double)row->total / (double)wall);
+                time_text((double)row->total, total), 100 * (double)row->total / t->wall);
+}
+
+/* A part's rows behind their sum. */
+static void part_log(const table_t *t, const pl_profile_row_t *row, int count)
+{
+    char text[24];
+    double total = 0;
+    for (int k = 0; k < count; k++)
+        total += (double)row[k].total;
+    pl_log_line(PL_LOG_INFO, t->rank, "", "  %-88s %10s %6.1f %%", part_name(row->part),
+                time_text(total, text), 100 * total / t->wall);
+    for (int k = 0; k < count && k < SHOWN; k++)
+        row_log(t, &row[k]);
 }
 
 void pl_profile_log(pl_profile_t *profile, void *self)
 {
     pl_profile_row_t row[PL_PROFILE_ROWS];
-    int rank = pl_actor_rank(self), count = 0;
-    int64_t wall = pl_now() - profile->began;
+    const table_t t = {.rank = pl_actor_rank(self),
+                       .wall = (double)(pl_now() - profile->began)};
     char time[24];
+    int count = 0;
     pthread_mutex_lock(&profile->lock);
     for (int k = 0; k < profile->count; k++)
         if (profile->row[k].count)
             row[count++] = profile->row[k];
     pthread_mutex_unlock(&profile->lock);
-    qsort(row, (size_t)count, sizeof *row, by_total);
-    pl_log_line(PL_LOG_INFO, rank, "",
-                "profile of rank %d: how long its actors worked on which messages",
-                rank);
-    pl_log_line(PL_LOG_INFO, rank, "",
-                "share: of the %s from start to end; threads work at the same time",
-                time_text((double)wall, time));
-    pl_log_line(PL_LOG_INFO, rank, "", "  %-24s %-32s %9s %10s %10s %10s %8s", "actor",
-                "handled", "times", "mean", "longest", "total", "share");
-    for (int k = 0; k < count && k < SHOWN; k++)
-        row_log(&row[k], wall, rank);
+    qsort(row, (size_t)count, sizeof *row, by_part_and_total);
+    pl_log_line(PL_LOG_INFO, t.rank, "",
+                "profile of rank %d: how long its actors worked for which stage of the "
+                "run; share: of the %s from start to end, threads work at the same time",
+                t.rank, time_text(t.wall, time));
+    pl_log_line(PL_LOG_INFO, t.rank, "", "    %-24s %-30s %9s %10s %10s %10s %8s",
+                "actor", "handled", "times", "mean", "longest", "total", "share");
+    for (int from = 0, to; from < count; from = to) {
+        for (to = from; to < count && row[to].part == row[from].part;)
+            to++;
+        part_log(&t, &row[from], to - from);
+    }
 }
