@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/stages.h"
+#include "runtime/descriptors.h"
 
 const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err)
 {
@@ -117,12 +118,30 @@ static int name_check(const pl_job_t *job, pl_error_t *err)
                            why.text);
 }
 
+/* Threads and files of all ranks: what the worker, data and loggers start; a save, and a
+ * directory that is held, take some. */
+static int descriptors_check(const pl_job_t *job, pl_error_t *err)
+{
+    const int64_t devices = job->trainer->devices, workers = job->data->workers,
+                  ranks = devices > 0 ? devices : 1;
+    const bool listed = pl_options_value(job->options, "loggers") != NULL,
+               trains = job->stage == PL_TRAIN, writes = pl_request_writes(job);
+    const int64_t loggers = !writes  ? 0
+                            : listed ? pl_options_count(job->options, "loggers")
+                                     : 1,
+                  others = 3 + trains + (ranks > 1);
+    return pl_descriptors_for(ranks * (others + workers) + loggers,
+                              ranks * workers + loggers + 4 * writes, err);
+}
+
 int pl_request_check(const pl_job_t *job, pl_error_t *err)
 {
     int code = parts_check(job, err);
     if (code == PL_OK)
         code = ranks_check(job, err);
-    return code == PL_OK ? name_check(job, err) : code;
+    if (code == PL_OK)
+        code = name_check(job, err);
+    return code == PL_OK ? descriptors_check(job, err) : code;
 }
 
 char *pl_request_options(const pl_job_t *job, const char *path, pl_error_t *err)

@@ -653,7 +653,7 @@ monitor_shows_lines_for_people() {
 few_descriptors_are_refused() {
     try bash -c "ulimit -n 20; exec '$paceline' fit run.json"
     is "$status" 2 "a fit with 20 descriptors is refused"
-    is "$err" "paceline: only 20 descriptors may be open: raise the limit to 64 or more (ulimit -n)" "with the reason"
+    is "$err" "paceline: only 20 descriptors may be open: raise the limit; 1024 is usual (ulimit -n)" "with the reason"
 }
 
 monitor_says_when_nothing_comes() {

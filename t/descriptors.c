@@ -2,12 +2,13 @@
  * descriptors, the engine's libraries end
  * no process and print nothing */
 #include <fcntl.h>
-#include <sys/time.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -98,12 +99,45 @@ static int a_fit(int more)
     if (!rig)
         return UNCLEAR;
     limit_descriptors(lowest_free() + more);
-    const rig_result_t *result = rig_fit(rig);
+    if (!rig_begin(rig))
+        return verdict(&rig_error);
+    const rig_result_t *result = rig_wait(rig);
     int status = !strcmp(result->status, "ok") ? WELL : verdict(&result->error);
     if (status == UNCLEAR || !strcmp(result->status, "none"))
         return UNCLEAR;
     rig_free(&rig);
     return status;
+}
+
+/* A fit that is refused tells which limit would do: a pipe, written by the child. */
+static int told[2];
+
+static int a_fit_that_tells(int more)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 2",
+                         .data = "\"batch_size\": 8, \"workers\": 3",
+                         .loggers = "[\"jsonl\", \"csv\", \"tensorboard\"]");
+    pl_error_t err = {0};
+    limit_descriptors(lowest_free() + more);
+    int code = rig ? pl_trainer_fit(rig_trainer(rig), NULL, NULL, &err) : PL_EBUG;
+    const char *said = code == PL_EBUSY ? strstr(err.text, "raise it to ") : NULL;
+    const int limit = said ? atoi(said + strlen("raise it to ")) : 0;
+    return write(told[1], &limit, sizeof limit) == sizeof limit && said ? REFUSED
+                                                                        : UNCLEAR;
+}
+
+static int a_fit_within(int limit)
+{
+    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 2",
+                         .data = "\"batch_size\": 8, \"workers\": 3",
+                         .loggers = "[\"jsonl\", \"csv\", \"tensorboard\"]");
+    limit_descriptors(limit);
+    if (!rig || !rig_begin(rig))
+        return REFUSED;
+    const rig_result_t *result = rig_wait(rig);
+    if (strcmp(result->status, "ok"))
+        fprintf(stderr, "%s\n", result->error.text);
+    return !strcmp(result->status, "ok") ? WELL : UNCLEAR;
 }
 
 /* ---- how they end ---- */
@@ -164,11 +198,27 @@ static void a_flood_of_viewers_takes_not_all_descriptors(void)
     is_int(status_of(a_flood_of_viewers, 1000, said), WELL, "the host lives");
 }
 
+static void the_limit_that_is_named_will_do(void)
+{
+    char said[128];
+    int limit = 0;
+    snprintf(said, sizeof said, "%s/said", tap_folder());
+    ok(pipe(told) == 0, "a pipe");
+    is_int(WEXITSTATUS(status_of(a_fit_that_tells, 10, said)), REFUSED,
+           "a fit that lacks descriptors is refused before it starts");
+    ok(read(told[0], &limit, sizeof limit) == sizeof limit, "and tells a limit");
+    ok(limit > 60 && limit < 200, "that it takes: %d", limit);
+    is_int(WEXITSTATUS(status_of(a_fit_within, limit, said)), WELL, "they are enough");
+    is_int(WEXITSTATUS(status_of(a_fit_within, limit - 1, said)), REFUSED,
+           "with fewer it does not begin");
+}
+
 int main(void)
 {
     rig_init(NULL);
     run(an_engine_that_lacks_descriptors_is_refused);
     run(a_fit_that_lacks_descriptors_fails_and_the_host_lives);
+    run(the_limit_that_is_named_will_do);
     run(a_flood_of_viewers_takes_not_all_descriptors);
     return tap_done();
 }

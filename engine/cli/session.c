@@ -262,7 +262,8 @@ static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user
 /* ---- the run ---- */
 
 /* Viewers of the stream cost a descriptor each.  With next to none libevent would end the
- * process without a word. */
+ * process without a word; whether there are enough for a run is looked at when it is
+ * known what it is. */
 static int raise_descriptors(pl_error_t *err)
 {
     struct rlimit limit;
@@ -271,8 +272,8 @@ static int raise_descriptors(pl_error_t *err)
     if (limit.rlim_max < DESCRIPTORS_LEAST)
         return pl_fail(
             err, PL_EBUSY,
-            "only %d descriptors may be open: raise the limit to %d or more (ulimit -n)",
-            (int)limit.rlim_max, DESCRIPTORS_LEAST);
+            "only %d descriptors may be open: raise the limit; 1024 is usual (ulimit -n)",
+            (int)limit.rlim_max);
     limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
     setrlimit(RLIMIT_NOFILE, &limit);
     return PL_OK;
