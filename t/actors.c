@@ -6,6 +6,7 @@
 #include "actor_rig.h"
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "runtime/actors.h"
 #include "runtime/object.h"
 #include "tap.h"
 
@@ -121,7 +122,7 @@ static void a_message_is_called_by_the_level_of_the_table_only(void)
 static void send_forged(pl_address_t to, uint32_t from_kind, uint64_t run, uint32_t epoch,
                         uint32_t message, const void *fields)
 {
-    const pl_address_t *from = pl_actor_address(rig.queen);
+    const pl_address_t *from = &actor_of(rig.queen)->address;
     pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
                        .kind = PL_KIND_CALL,
                        .message = (uint16_t)message,

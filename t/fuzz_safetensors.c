@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     for (int i = 0; i < file.count; i++) {
         const pl_safetensors_tensor_t *tensor = &file.tensor[i];
-        if (pl_safetensors_find(&file, tensor->name) != tensor || tensor->size > size)
+        if (tensor->size > size)
             abort();
         void *out = malloc(tensor->size ? (size_t)tensor->size : 1);
         pl_safetensors_load(&file, tensor, out, &err);

@@ -13,6 +13,7 @@
 #include "actor_rig.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "runtime/actors.h"
 #include "runtime/monitor.h"
 #include "runtime/object.h"
 #include "scarce.h"
@@ -107,7 +108,7 @@ static bool wall_stands(void)
 /* A call to the wall as only its queen could make it, but for the sender's name. */
 static size_t forge(unsigned char *bytes, size_t room, uint32_t from_thread)
 {
-    const pl_address_t *queen = pl_actor_address(rig.queen);
+    const pl_address_t *queen = &actor_of(rig.queen)->address;
     pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
                        .kind = PL_KIND_CALL,
                        .message = PL_MESSAGE_save,
@@ -160,7 +161,7 @@ static void a_false_name_is_dropped(void)
 {
     wall_open();
     unsigned char bytes[256], id[5] = {1, 0x77, 0x77};
-    size_t size = forge(bytes, sizeof bytes, pl_actor_address(rig.queen)->thread);
+    size_t size = forge(bytes, sizeof bytes, actor_of(rig.queen)->address.thread);
     stranger_open(id, sizeof id);
     zmq_send(stranger, bytes, size, 0);
     until_seen(1);

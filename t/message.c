@@ -205,6 +205,14 @@ static void a_frame_too_short_or_long_is_refused(void)
     is_int(pl_flight_count(), 0, "nothing in flight");
 }
 
+/* What the compiler makes of a message's three structs. */
+static const size_t struct_sizes[][3] = {
+#define PL_CALL(name, number, from, to, help) \
+    [number] = {sizeof(pl_##name##_t), sizeof(pl_##name##_progress_t), \
+                sizeof(pl_##name##_reply_t)},
+#include "runtime/messages.def"
+};
+
 static void structs_are_laid_out_as_the_codec_walks(void)
 {
     unsigned message;
@@ -223,7 +231,7 @@ static void structs_are_laid_out_as_the_codec_walks(void)
                 handles += f->type == PL_TYPE_HANDLE;
             }
             size_t size = end ? (end + widest - 1) / widest * widest : sizeof(uint32_t);
-            bad += size != pl_fields_size(message, kind);
+            bad += size != struct_sizes[message][pl_part_of_kind(kind)];
             crowded += handles > PL_HANDLES_MOST;
         }
     is_int(bad, 0, "every struct's size is where the walk ends");

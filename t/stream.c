@@ -65,7 +65,7 @@ static int read_gzip(const uint8_t *data, size_t size, pl_error_t *error)
     pl_file_bytes_t bytes;
     if (size < 2)
         return pl_fail(error, PL_EFORMAT, "not seen as gzip");
-    int code = pl_file_bytes_read(data, size, "packed.gz", NO_LIMIT, &bytes, error);
+    int code = pl_file_read(file_put("packed.gz", data, size), NO_LIMIT, &bytes, error);
     if (code)
         return code;
     pl_file_bytes_release(&bytes);
@@ -82,12 +82,12 @@ static void damage_to_a_compressed_file_is_found(void)
     uint8_t *data = file_get(file_put_gzip("small.gz", text, sizeof text), &size);
     survives_damage(read_gzip, data, size, false);
 
-    is_int(pl_file_bytes_read(data, size - 5, "small.gz", NO_LIMIT, &bytes, &err),
+    is_int(pl_file_read(file_put("small.gz", data, size - 5), NO_LIMIT, &bytes, &err),
            PL_EFORMAT, "truncated");
     like(err.text, "small.gz: truncated: .* byte [0-9]+", "the text says where");
     data[size - 6] ^= 1;
-    is_int(pl_file_bytes_read(data, size, "small.gz", NO_LIMIT, &bytes, &err), PL_EFORMAT,
-           "a wrong check sum");
+    is_int(pl_file_read(file_put("small.gz", data, size), NO_LIMIT, &bytes, &err),
+           PL_EFORMAT, "a wrong check sum");
     like(err.text, "small.gz: byte [0-9]+: .*damaged.*check", "the text says so");
     free(data);
 }

@@ -32,7 +32,6 @@ typedef struct pl_metadata {
 typedef struct pl_safetensors {
     pl_safetensors_tensor_t *tensor;                    /* in the order of their places */
     int count;
-    pl_safetensors_tensor_t **by_name;                      /* [count], sorted */
     pl_metadata_t *metadata;                                /* sorted by key */
     int metadata_count;
     char *name;                                            /* of the file, for messages */
@@ -50,9 +49,7 @@ int pl_safetensors_read(const void *data, size_t size, const char *name,
 
 void pl_safetensors_close(pl_safetensors_t *file);
 
-/* The tensor of that name, or NULL; the text under that key, or NULL. */
-const pl_safetensors_tensor_t *pl_safetensors_find(const pl_safetensors_t *file,
-                                                   const char *name);
+/* The text under that key, or NULL. */
 const char *pl_safetensors_metadata(const pl_safetensors_t *file, const char *key);
 
 /* Copies a tensor of the file: out [tensor's shape] of its dtype, halves as float32.

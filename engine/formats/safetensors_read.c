@@ -25,10 +25,9 @@ static int by_place(const void *a, const void *b)
     return x->size < y->size ? -1 : x->size > y->size;
 }
 
-static int by_name(const void *a, const void *b)
+static int by_text(const void *a, const void *b)
 {
-    return strcmp((*(pl_safetensors_tensor_t *const *)a)->name,
-                  (*(pl_safetensors_tensor_t *const *)b)->name);
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 static int by_key(const void *a, const void *b)
@@ -36,19 +35,24 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const pl_metadata_t *)a)->key, ((const pl_metadata_t *)b)->key);
 }
 
-static int check_names(pl_safetensors_t *file, pl_error_t *err)
+static int check_tensor_names(const pl_safetensors_t *file, pl_error_t *err)
 {
-    file->by_name = pl_alloc_array((size_t)file->count, sizeof *file->by_name);
-    if (!file->by_name)
-        return pl_no_memory(err);
-    for (int i = 0; i < file->count; i++)
-        file->by_name[i] = &file->tensor[i];
-    if (file->count > 0)
-        qsort(file->by_name, (size_t)file->count, sizeof *file->by_name, by_name);
-    for (int i = 1; i < file->count; i++)
-        if (!strcmp(file->by_name[i - 1]->name, file->by_name[i]->name))
-            return pl_fail(err, PL_EFORMAT, "%s: tensor '%.64s' is there twice",
-                           file->name, file->by_name[i]->name);
+    const char **name = pl_alloc_array((size_t)file->count, sizeof *name);
+    int code = name ? PL_OK : pl_no_memory(err);
+    for (int i = 0; name && i < file->count; i++)
+        name[i] = file->tensor[i].name;
+    if (name && file->count > 0)
+        qsort(name, (size_t)file->count, sizeof *name, by_text);
+    for (int i = 1; code == PL_OK && i < file->count; i++)
+        if (!strcmp(name[i - 1], name[i]))
+            code = pl_fail(err, PL_EFORMAT, "%s: tensor '%.64s' is there twice",
+                           file->name, name[i]);
+    pl_free(name);
+    return code;
+}
+
+static int check_metadata(pl_safetensors_t *file, pl_error_t *err)
+{
     if (file->metadata_count > 0)
         qsort(file->metadata, (size_t)file->metadata_count, sizeof *file->metadata,
               by_key);
@@ -152,7 +156,9 @@ static int read_header(pl_safetensors_t *file, uint64_t size, pl_error_t *err)
     pl_free(header);
     if (!code)
         code = check_places(file, length + PL_SAFETENSORS_PREFIX, size, err);
-    return code ? code : check_names(file, err);
+    if (!code)
+        code = check_tensor_names(file, err);
+    return code ? code : check_metadata(file, err);
 }
 
 static int open_file(const char *path, pl_safetensors_t *file, uint64_t *size,
@@ -209,22 +215,9 @@ void pl_safetensors_close(pl_safetensors_t *file)
     if (file->fd >= 0)
         close(file->fd);
     pl_free(file->tensor);
-    pl_free(file->by_name);
     pl_free(file->metadata);
     pl_free(file->name);
     *file = (pl_safetensors_t){.fd = -1};
-}
-
-const pl_safetensors_tensor_t *pl_safetensors_find(const pl_safetensors_t *file,
-                                                   const char *name)
-{
-    pl_safetensors_tensor_t wanted = {.name = (char *)name};
-    const pl_safetensors_tensor_t *key = &wanted;
-    if (file->count == 0)
-        return NULL;
-    pl_safetensors_tensor_t *const *found =
-        bsearch(&key, file->by_name, (size_t)file->count, sizeof *file->by_name, by_name);
-    return found ? *found : NULL;
 }
 
 const char *pl_safetensors_metadata(const pl_safetensors_t *file, const char *key)

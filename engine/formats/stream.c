@@ -161,17 +161,6 @@ static int stream_end(stream_t *s, int code, pl_file_bytes_t *bytes)
     return PL_OK;
 }
 
-int pl_file_bytes_read(const void *data, size_t size, const char *name, size_t limit,
-                       pl_file_bytes_t *bytes, pl_error_t *err)
-{
-    stream_t s = {.name = name, .limit = limit, .err = err};
-    const uint8_t *all = data;
-    int code = PL_OK;
-    for (size_t at = 0; at < size && !code; at += PIECE)
-        code = stream_take(&s, all + at, size - at < PIECE ? size - at : PIECE);
-    return stream_end(&s, code, bytes);
-}
-
 static int stream_read_file(stream_t *s, int fd)
 {
     uint8_t *piece = pl_alloc(PIECE);

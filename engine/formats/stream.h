@@ -24,8 +24,4 @@ size_t pl_file_limit(void);
  * bytes; each names the file and the offset. */
 int pl_file_read(const char *path, size_t limit, pl_file_bytes_t *bytes, pl_error_t *err);
 
-/* The same of a file that is in memory already; `name` is for messages. */
-int pl_file_bytes_read(const void *data, size_t size, const char *name, size_t limit,
-                       pl_file_bytes_t *bytes, pl_error_t *err);
-
 #endif

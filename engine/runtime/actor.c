@@ -447,8 +447,3 @@ int pl_actor_rank(void *self)
 {
     return actor_of(self)->reactor->rank;
 }
-
-const pl_address_t *pl_actor_address(void *self)
-{
-    return &actor_of(self)->address;
-}

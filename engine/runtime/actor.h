@@ -269,7 +269,6 @@ PL_API bool pl_actor_sees_stuck(void *self);
 PL_API bool pl_is_nobody(pl_address_t at);
 PL_API const char *pl_actor_name(void *self);
 PL_API int pl_actor_rank(void *self);                       /* -1 on the control thread */
-PL_API const pl_address_t *pl_actor_address(void *self);
 
 /* Counts from now on how long handlers run, on this thread and those that are started
  * from it; and logs a table of that, when it was asked to count. */

@@ -51,7 +51,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-end
     }
 #include "runtime/messages.def"
 
-enum { MESSAGE_NUMBERS = 256, PARTS = 3 };
+enum { MESSAGE_NUMBERS = 256 };
 
 static const pl_message_info_t messages[MESSAGE_NUMBERS] = {
 #define PL_CALL(label, number, from, to, help) \
@@ -62,13 +62,6 @@ static const pl_message_info_t messages[MESSAGE_NUMBERS] = {
                 PL_LEVEL_##from, \
                 PL_LEVEL_##to, \
                 {label##_fields, label##_progress_fields, label##_reply_fields}},
-#include "runtime/messages.def"
-};
-
-static const size_t struct_sizes[MESSAGE_NUMBERS][PARTS] = {
-#define PL_CALL(name, number, from, to, help) \
-    [number] = {sizeof(pl_##name##_t), sizeof(pl_##name##_progress_t), \
-                sizeof(pl_##name##_reply_t)},
 #include "runtime/messages.def"
 };
 
@@ -93,12 +86,6 @@ int pl_part_of_kind(pl_kind_t kind)
            : kind == PL_KIND_PROGRESS ? 1
            : kind == PL_KIND_REPLY    ? 2
                                       : -1;
-}
-
-size_t pl_fields_size(unsigned message, pl_kind_t kind)
-{
-    int part = pl_part_of_kind(kind);
-    return pl_message_info(message) && part >= 0 ? struct_sizes[message][part] : 0;
 }
 
 static const struct {

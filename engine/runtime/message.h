@@ -110,8 +110,6 @@ typedef struct pl_stamp {
 size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, char *text,
                        size_t room);
 
-/* The struct size of a message's part, for tests. */
-size_t pl_fields_size(unsigned message, pl_kind_t kind);
 /* Where the next field of a type stands in its struct; *offset moves behind it. */
 size_t pl_field_place(pl_field_type_t type, size_t *offset);
 /* Which of the three parts a kind carries; -1 for errors and cancels. */
