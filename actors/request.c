@@ -118,8 +118,8 @@ static int name_check(const pl_job_t *job, pl_error_t *err)
                            why.text);
 }
 
-/* Threads and files of all ranks: what the worker, data and loggers start; a save, and a
- * directory that is held, take some. */
+/* Threads and files of all ranks: what the worker, data and loggers start; a save, a
+ * directory that is held, and a collective, with connections to all others, take some. */
 static int descriptors_check(const pl_job_t *job, pl_error_t *err)
 {
     const int64_t devices = job->trainer->devices, workers = job->data->workers,
@@ -129,9 +129,10 @@ static int descriptors_check(const pl_job_t *job, pl_error_t *err)
     const int64_t loggers = !writes  ? 0
                             : listed ? pl_options_count(job->options, "loggers")
                                      : 1,
-                  others = 3 + trains + (ranks > 1);
+                  others = 3 + trains + (ranks > 1),
+                  meeting = ranks > 1 ? ranks * (6 + 2 * ranks) : 0;
     return pl_descriptors_for(ranks * (others + workers) + loggers,
-                              ranks * workers + loggers + 4 * writes, err);
+                              ranks * workers + loggers + 4 * writes + meeting, err);
 }
 
 int pl_request_check(const pl_job_t *job, pl_error_t *err)

@@ -110,13 +110,19 @@ static int a_fit(int more)
 }
 
 /* A fit that is refused tells which limit would do: a pipe, written by the child. */
-static int told[2];
+static int told[2], fit_ranks;
+
+static rig_t *rig_of_many(void)
+{
+    char trainer[64];
+    snprintf(trainer, sizeof trainer, "\"max_epochs\": 2, \"devices\": %d", fit_ranks);
+    return rig_new(.trainer = trainer, .data = "\"batch_size\": 4, \"workers\": 3",
+                   .loggers = "[\"jsonl\", \"csv\", \"tensorboard\"]");
+}
 
 static int a_fit_that_tells(int more)
 {
-    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 2",
-                         .data = "\"batch_size\": 8, \"workers\": 3",
-                         .loggers = "[\"jsonl\", \"csv\", \"tensorboard\"]");
+    rig_t *rig = rig_of_many();
     pl_error_t err = {0};
     limit_descriptors(lowest_free() + more);
     int code = rig ? pl_trainer_fit(rig_trainer(rig), NULL, NULL, &err) : PL_EBUG;
@@ -128,9 +134,7 @@ static int a_fit_that_tells(int more)
 
 static int a_fit_within(int limit)
 {
-    rig_t *rig = rig_new(.trainer = "\"max_epochs\": 2",
-                         .data = "\"batch_size\": 8, \"workers\": 3",
-                         .loggers = "[\"jsonl\", \"csv\", \"tensorboard\"]");
+    rig_t *rig = rig_of_many();
     limit_descriptors(limit);
     if (!rig || !rig_begin(rig))
         return REFUSED;
@@ -198,8 +202,9 @@ static void a_flood_of_viewers_takes_not_all_descriptors(void)
     is_int(status_of(a_flood_of_viewers, 1000, said), WELL, "the host lives");
 }
 
-static void the_limit_that_is_named_will_do(void)
+static void the_limit_that_is_named_suffices(int ranks)
 {
+    fit_ranks = ranks;
     char said[128];
     int limit = 0;
     snprintf(said, sizeof said, "%s/said", tap_folder());
@@ -207,10 +212,16 @@ static void the_limit_that_is_named_will_do(void)
     is_int(WEXITSTATUS(status_of(a_fit_that_tells, 10, said)), REFUSED,
            "a fit that lacks descriptors is refused before it starts");
     ok(read(told[0], &limit, sizeof limit) == sizeof limit, "and tells a limit");
-    ok(limit > 60 && limit < 200, "that it takes: %d", limit);
+    ok(limit > 60 && limit < 60 + 100 * ranks, "that it takes: %d", limit);
     is_int(WEXITSTATUS(status_of(a_fit_within, limit, said)), WELL, "they are enough");
     is_int(WEXITSTATUS(status_of(a_fit_within, limit - 1, said)), REFUSED,
            "with fewer it does not begin");
+}
+
+static void the_limit_that_is_named_will_do(void)
+{
+    the_limit_that_is_named_suffices(1);
+    the_limit_that_is_named_suffices(3);
 }
 
 int main(void)
