@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
 #include "actors/loops/pass.h"
+#include "actors/loops/search.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -69,18 +69,12 @@ static json_t *trial_json(const finder_t *f, const size_trial_t *t)
                      t->memory ? json_integer((json_int_t)grown) : json_null());
 }
 
-/* {"trials": [{"batch_size": …, "fits": …, …}, …]} */
-static char *trials_text(const finder_t *f, pl_error_t *err)
+static json_t *trials_json(const finder_t *f)
 {
     json_t *trials = json_array();
     for (int64_t k = 0; k < f->tried; k++)
         json_array_append_new(trials, trial_json(f, &f->trial[k]));
-    json_t *object = json_pack("{s:o}", "trials", trials);
-    char *text = object ? pl_metrics_text(object, err) : NULL;
-    if (!object)
-        pl_no_memory(err);
-    json_decref(object);
-    return text;
+    return trials;
 }
 
 /* Whether a size is as quick as the quickest, as far as can be told. */
@@ -104,20 +98,9 @@ static const size_trial_t *quickest_of(const finder_t *f)
     return smallest;
 }
 
-/* The largest that fits, and the quickest. */
-static char *figures_text(const finder_t *f, pl_error_t *err)
+static json_t *size_or_null(int64_t size)
 {
-    const size_trial_t *quickest = quickest_of(f);
-    json_t *figures = json_pack("{s:o, s:o}", "batch_size",
-                                f->low ? json_integer((json_int_t)f->low) : json_null(),
-                                "quickest_batch_size",
-                                quickest ? json_integer((json_int_t)quickest->size)
-                                         : json_null());
-    char *text = figures ? pl_metrics_text(figures, err) : NULL;
-    if (!figures)
-        pl_no_memory(err);
-    json_decref(figures);
-    return text;
+    return size ? json_integer((json_int_t)size) : json_null();
 }
 
 static void finder_fail(finder_t *f, const pl_error_t *error)
@@ -128,20 +111,20 @@ static void finder_fail(finder_t *f, const pl_error_t *error)
         pl_call_fail(call, error);
 }
 
+/* The largest that fits, and the quickest. */
 static void finder_end(finder_t *f)
 {
-    pl_error_t err = {0};
-    f->outcome->stopped = f->stopping;
-    f->outcome->seconds = (double)(pl_now() - f->began) / 1e9;
-    f->outcome->metrics = figures_text(f, &err);
-    f->outcome->text = f->outcome->metrics ? trials_text(f, &err) : NULL;
-    if (!f->outcome->text) {
-        finder_fail(f, &err);
-        return;
-    }
+    const size_trial_t *quickest = quickest_of(f);
     pl_call_t *call = f->run;
     f->run = NULL;
-    pl_reply_run(call, &(pl_run_reply_t){.outcome = &f->outcome->object});
+    pl_search_end(call, f->outcome,
+                  &(pl_findings_t){
+                      .figures = json_pack("{s:o, s:o}", "batch_size",
+                                           size_or_null(f->low), "quickest_batch_size",
+                                           size_or_null(quickest ? quickest->size : 0)),
+                      .trials = trials_json(f),
+                      .began = f->began,
+                      .stopped = f->stopping});
 }
 
 /* ---- which size comes next ---- */

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/loops/figures.h"
 #include "actors/loops/loops.h"
 #include "actors/loops/pass.h"
+#include "actors/loops/search.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -89,39 +89,27 @@ static json_t *number_or_null(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* {"trials": [{"lr": …, "loss": …}, …]} */
-static char *trials_text(const tuner_t *t, pl_error_t *err)
+static json_t *trials_json(const tuner_t *t)
 {
     json_t *trials = json_array();
     for (uint32_t k = 0; k < t->kept; k++)
         json_array_append_new(trials, json_pack("{s:o, s:o}", "lr",
                                                 number_or_null(t->trial[k].lr), "loss",
                                                 number_or_null(t->trial[k].loss)));
-    json_t *object = json_pack("{s:o}", "trials", trials);
-    char *text = object ? pl_metrics_text(object, err) : NULL;
-    if (!object)
-        pl_no_memory(err);
-    json_decref(object);
-    return text;
+    return trials;
 }
 
 static void tuner_end(tuner_t *t)
 {
     double lr = NAN;
-    pl_error_t err = {0};
-    bool found = !t->stopping && steepest(t, &lr);
-    json_t *figures = json_pack("{s:o}", "lr", number_or_null(found ? lr : NAN));
-    t->outcome->stopped = t->stopping;
-    t->outcome->seconds = (double)(pl_now() - t->began) / 1e9;
+    const bool found = !t->stopping && steepest(t, &lr);
     t->outcome->global_step = t->kept;
-    t->outcome->metrics = figures ? pl_metrics_text(figures, &err) : NULL;
-    t->outcome->text = t->outcome->metrics ? trials_text(t, &err) : NULL;
-    json_decref(figures);
-    pl_call_t *call = pl_pass_call(&t->pass);
-    if (t->outcome->text)
-        pl_reply_run(call, &(pl_run_reply_t){.outcome = &t->outcome->object});
-    else
-        pl_call_fail(call, err.code ? &err : (pl_no_memory(&err), &err));
+    pl_search_end(pl_pass_call(&t->pass), t->outcome,
+                  &(pl_findings_t){.figures = json_pack("{s:o}", "lr",
+                                                        number_or_null(found ? lr : NAN)),
+                                   .trials = trials_json(t),
+                                   .began = t->began,
+                                   .stopped = t->stopping});
 }
 
 /* ---- the pass ---- */
