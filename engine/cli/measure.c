@@ -47,46 +47,40 @@ static int measure_done(cli_session_t *session, const pl_result_t *result)
     return CLI_DONE;
 }
 
-static int measure(measure_t *m, const cli_run_t *run, const char *command)
+typedef int (*measure_start_t)(cli_session_t *session, pl_on_done_t on_done,
+                               pl_error_t *err);
+
+static int measure(const cli_run_t *run, const char *command, measure_start_t start,
+                   const char *checkpoint, bool json)
 {
+    const cli_work_t work = {.measures = true,
+                             .start = start,
+                             .progress = measure_progress,
+                             .done = measure_done};
+    measure_t m = {.session = {.work = &work, .json = json}, .checkpoint = checkpoint};
     pl_error_t err = {0};
-    int code = m->checkpoint
-                   ? cli_weights_check(m->checkpoint, &err)
-                   : pl_fail(&err, PL_EINVAL,
-                             "%s needs --checkpoint: a run directory or a .safetensors "
-                             "file",
-                             command);
-    m->session.options = code == PL_OK ? cli_run_load(run, &err) : NULL;
-    if (!m->session.options) {
-        cli_failure(&err, m->session.json);
+    int code = checkpoint ? cli_weights_check(checkpoint, &err)
+                          : pl_fail(&err, PL_EINVAL,
+                                    "%s needs --checkpoint: a run directory or a "
+                                    ".safetensors file",
+                                    command);
+    m.session.options = code == PL_OK ? cli_run_load(run, &err) : NULL;
+    if (!m.session.options) {
+        cli_failure(&err, json);
         return CLI_WRONG;
     }
-    cli_progress_begin(&m->progress, m->session.options);
-    return cli_session_run(&m->session, run->monitor);
+    cli_progress_begin(&m.progress, m.session.options);
+    return cli_session_run(&m.session, run->monitor);
 }
 
-int cli_validate(const cli_validate_t *arguments)
+int cli_validate(const cli_validate_t *a)
 {
-    static const cli_work_t work = {.measures = true,
-                                    .start = validate_start,
-                                    .progress = measure_progress,
-                                    .done = measure_done};
-    const cli_run_t run = {arguments->run, arguments->monitor, arguments->set,
-                           arguments->plugin};
-    measure_t m = {.session = {.work = &work, .json = arguments->json},
-                   .checkpoint = arguments->checkpoint};
-    return measure(&m, &run, "validate");
+    const cli_run_t run = {a->run, a->monitor, a->set, a->plugin};
+    return measure(&run, "validate", validate_start, a->checkpoint, a->json);
 }
 
-int cli_test(const cli_test_t *arguments)
+int cli_test(const cli_test_t *a)
 {
-    static const cli_work_t work = {.measures = true,
-                                    .start = test_start,
-                                    .progress = measure_progress,
-                                    .done = measure_done};
-    const cli_run_t run = {arguments->run, arguments->monitor, arguments->set,
-                           arguments->plugin};
-    measure_t m = {.session = {.work = &work, .json = arguments->json},
-                   .checkpoint = arguments->checkpoint};
-    return measure(&m, &run, "test");
+    const cli_run_t run = {a->run, a->monitor, a->set, a->plugin};
+    return measure(&run, "test", test_start, a->checkpoint, a->json);
 }
