@@ -71,13 +71,14 @@ struct pl_fit {
     uint64_t unsaved, saved_step;         /* those that failed; the newest that did not */
     uint64_t reloaded;                    /* after so many epochs the data were, last */
     void (*reloaded_then)(pl_fit_t *fit);
-    char passing[16];                     /* the newest, made for the while: it goes
-                                             with the next  [""] */
-    uint64_t shown_step;                  /* whose tensors the loggers have, last */
-    bool fruitless;                       /* the newest step was passed over */
-    uint64_t rollbacks, in_row;           /* of the run; since the newest checkpoint */
-    json_t *pass_over;                    /* [[from, to, rollback], …]: steps that are
-                                             counted and not made */
+    char passing[16];                       /* the newest, made for the while: it goes
+                                               with the next  [""] */
+    uint64_t shown_step;                    /* whose tensors the loggers have, last;
+                                               UINT64_MAX: none's */
+    bool fruitless;                         /* the newest step was passed over */
+    uint64_t rollbacks, in_row;             /* of the run; since the newest checkpoint */
+    json_t *pass_over;                      /* [[from, to, rollback], …]: steps that are
+                                               counted and not made */
 };
 
 void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error);
