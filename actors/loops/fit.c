@@ -31,6 +31,7 @@ static int fit_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     fit->strategy = pl_peer(self, "strategy");
     fit->saves = !pl_is_nobody(fit->checkpoint);
     fit->lr_factor = 1;
+    fit->shown_step = UINT64_MAX;
     fit->metrics = json_object();
     fit->pass_over = json_array();
     if (!fit->metrics || !fit->pass_over)

@@ -76,7 +76,8 @@ struct pl_fit {
                                              go with the next that is due  [""] */
     bool aside;                           /* wanted only because the run ends: none goes
                                              back to it, as an unbroken one could not */
-    uint64_t shown_step;                  /* whose tensors the loggers have, last */
+    uint64_t shown_step;                  /* whose tensors the loggers have, last;
+                                             UINT64_MAX: none's */
     bool fruitless;                       /* the newest step was passed over */
     uint64_t rollbacks, in_row;           /* of the run; since the newest checkpoint */
     json_t *pass_over;                    /* [[from, to, rollback], …]: steps that are
