@@ -13,6 +13,11 @@
 #include "base/stages.h"
 #include "runtime/descriptors.h"
 
+int pl_request_ranks(const pl_job_t *job)
+{
+    return job->prompt || job->trainer->devices <= 1 ? 1 : (int)job->trainer->devices;
+}
+
 const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err)
 {
     const char *name = pl_options_choice(job->options, "trainer.launcher", "inline");
@@ -21,7 +26,7 @@ const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err)
 
 const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err)
 {
-    const char *usual = job->trainer->devices > 1 ? "ddp" : "single",
+    const char *usual = pl_request_ranks(job) > 1 ? "ddp" : "single",
                *name = pl_options_choice(job->options, "trainer.strategy", usual);
     return pl_part_find("strategy", name, err);
 }
@@ -31,7 +36,7 @@ static int devices_check(const pl_job_t *job, const char *role,
 {
     if (!part)
         return PL_ENOTFOUND;
-    if (!part->devices_most || job->trainer->devices <= part->devices_most)
+    if (!part->devices_most || pl_request_ranks(job) <= part->devices_most)
         return PL_OK;
     return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
                            "\"trainer.devices\" is %lld, but %s \"%s\" works with at "
@@ -81,27 +86,15 @@ const char *pl_request_name(const pl_job_t *job)
     return job->stage == PL_TRAIN ? job->trainer->run_name : "";
 }
 
-/* A search, and text that is written on, are one rank's work. */
+/* How much memory a batch takes is one device's to find out. */
 static int ranks_check(const pl_job_t *job, pl_error_t *err)
 {
-    const pl_trainer_options_t *trainer = job->trainer;
-    if (trainer->devices <= 1)
-        return PL_OK;
-    if (!strcmp(trainer->nan_policy, "rollback"))
-        return pl_options_fail(err, PL_EINVAL, job->options, "trainer.nan_policy",
-                               "\"trainer.nan_policy\" \"rollback\" works with one "
-                               "device: take \"skip\" or \"stop\"");
-    if (trainer->reload_dataloaders_every_n_epochs)
-        return pl_options_fail(err, PL_EINVAL, job->options,
-                               "trainer.reload_dataloaders_every_n_epochs",
-                               "\"trainer.reload_dataloaders_every_n_epochs\" works with "
-                               "one device: leave it out");
-    if (!job->tuning.num_training && !job->prompt)
+    if (pl_request_ranks(job) == 1 || !job->tuning.batch_size)
         return PL_OK;
     return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
-                           "\"trainer.devices\" is %lld, but %s takes one: set it to 1",
-                           (long long)job->trainer->devices,
-                           job->prompt ? "writing on from a prompt" : "a search");
+                           "\"trainer.devices\" is %lld, but a search for a batch size "
+                           "takes one: set it to 1",
+                           (long long)job->trainer->devices);
 }
 
 static int name_check(const pl_job_t *job, pl_error_t *err)

@@ -16,6 +16,9 @@ bool pl_request_writes(const pl_job_t *job);
 char *pl_request_root(const pl_job_t *job, pl_error_t *err);
 const char *pl_request_name(const pl_job_t *job);
 
+/* How many ranks there are on a machine: text is written on from a prompt by one. */
+int pl_request_ranks(const pl_job_t *job);
+
 /* The parts that start ranks and that let them work together. */
 const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err);
 const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err);

@@ -36,6 +36,7 @@ static int worker_start(void *self, pl_call_t *call, const pl_body_t *body,
 {
     (void)call, (void)err;
     ((pl_worker_t *)self)->ranks = body->start.ranks;
+    pl_actor_take_share(self, (int)body->start.ranks);
     pl_actor_ready(self);
     return PL_OK;
 }

@@ -62,14 +62,14 @@ static bool spawn_loops(pl_worker_t *w, pl_error_t *err)
         return pl_worker_spawn(w, &pl_generate_loop, PL_SAME_THREAD, &start, &w->loop,
                                err);
     }
+    if (!pl_is_nobody(w->asking.agreement))
+        pl_peers_add(&start.peers, "agreement", w->strategy);
     const pl_tuning_t *tuning = &w->job->tuning;
     if (tuning->num_training)
         return pl_worker_spawn(w, tuning->batch_size ? &pl_batch_size_finder : &pl_tuner,
                                PL_SAME_THREAD, &start, &w->loop, err);
     if (!pl_is_nobody(w->callback))
         pl_peers_add(&start.peers, "callback", w->callback);
-    if (!pl_is_nobody(w->asking.agreement))
-        pl_peers_add(&start.peers, "agreement", w->strategy);
     if (!pl_is_nobody(w->logger))
         pl_peers_add(&start.peers, "logger", w->logger);
     if (w->job->stage == PL_PREDICT)

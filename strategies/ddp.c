@@ -123,6 +123,8 @@ static int ddp_process_dataloader(void *self, pl_call_t *call, const pl_body_t *
 static int ddp_decide(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_ddp_t *ddp = self;
+    if (ddp->replica.failure.code != PL_OK)
+        return *err = ddp->replica.failure, err->code;
     if (body->decide.announced)
         ddp->announced = false;
     return pl_ddp_decide(ddp, call, body->decide.text, err);
@@ -188,6 +190,13 @@ static int ddp_import_weights(void *self, pl_call_t *call, const pl_body_t *body
                              body->import_weights.whole, err);
 }
 
+static int ddp_take_layout(void *self, pl_call_t *call, const pl_body_t *body,
+                           pl_error_t *err)
+{
+    return pl_replica_take_layout(self, call, (pl_layout_t *)body->take_layout.layout,
+                                  err);
+}
+
 static int ddp_freeze(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     return pl_replica_freeze(self, call, &body->freeze, err);
@@ -222,6 +231,7 @@ static const pl_handler_t ddp_handlers[] = {
     PL_ON(prepare_export, ddp_prepare_export),
     PL_ON(import_weights, ddp_import_weights),
     PL_ON(freeze, ddp_freeze),
+    PL_ON(take_layout, ddp_take_layout),
     PL_ON(decide, ddp_decide),
     PL_ON(announce, ddp_announce),
     PL_HANDLERS_END,

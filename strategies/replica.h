@@ -104,6 +104,8 @@ struct pl_replica {
         pl_lent_t *memory;            /* counted */
         uint64_t offset;              /* bytes */
     } lent[PL_REGIONS];               /* regions that the host shares  [none] */
+    pl_error_t failure;               /* of a step, on this rank alone: it meets nobody
+                                         any more  [code 0] */
     char blamed[96];                  /* who gave what was not finite: "rank 1: "  [""] */
     struct pl_graph **graph;          /* [PL_PLANS_MOST], until compiled */
     uint64_t first_hash;              /* of the values it begins with */

@@ -440,8 +440,10 @@ void pl_rounds_settle(pl_replica_t *r)
             continue;
         }
         pl_call_fail(round->call, &round->failure);
-        if (!rounds->ended_by)
-            rounds->ended_by = round->number;
+        if (rounds->ended_by)
+            continue;
+        r->failure = round->failure;
+        rounds->ended_by = round->number;
     }
 }
 
@@ -488,8 +490,10 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
 
 void pl_rounds_begin_anew(pl_replica_t *r)
 {
-    if (r->rounds->ended_by && !r->rounds->first)
+    if (r->rounds->ended_by && !r->rounds->first) {
         r->rounds->resumes = true;
+        r->failure.code = PL_OK;
+    }
     if (!r->rounds->first)
         r->rounds->ended_by = 0;
 }

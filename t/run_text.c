@@ -102,6 +102,10 @@ static void it_writes_on_from_a_prompt(void)
     is_text(write_on(rig, (pl_prediction_t){.prompt = "abcd e", .tokens = 0})->text, "",
             "nothing when nothing is wanted");
     rig_free(&rig);
+    rig = writer_new("", "\"seed\": 1, \"devices\": 2");
+    result = write_on(rig, (pl_prediction_t){.prompt = "abcd e", .tokens = 14});
+    is_text(result->text, "fg.\nabcd efg.\n", "one of two ranks writes the same");
+    rig_free(&rig);
 }
 
 static void chance_depends_on_the_seed(void)

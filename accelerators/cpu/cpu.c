@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/half.h"
+#include "runtime/share.h"
 
 enum { COPY_LEAST = 1 << 20 };                  /* bytes that are worth a second thread */
 
@@ -115,7 +116,7 @@ static void describe(const pl_cpu_t *cpu, pl_device_info_t *info)
     info->emulated = 1u << PL_BF16 | 1u << PL_F16;
 }
 
-/* How many cores this process may use. */
+/* How many cores this thread may use. */
 static int core_count(void)
 {
     cpu_set_t set;
@@ -125,14 +126,14 @@ static int core_count(void)
 static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
 {
     pl_cpu_t *cpu = self;
-    const int cores = core_count();
+    const int ranks = info->ranks > 1 && !pl_share_is_taken() ? info->ranks : 1,
+              cores = core_count(), share = cores / ranks;
     if (cpu->threads < 0 || cpu->threads > 8 * (int64_t)cores)
         return pl_fail(
             err, PL_EINVAL,
             "trainer.accelerator.threads is %lld but this process may use %d cores; 0 "
             "takes them all",
             (long long)cpu->threads, cores);
-    const int share = info->ranks > 1 ? cores / info->ranks : cores;
     cpu->thread_count = cpu->threads ? (int)cpu->threads : share ? share : 1;
     cpu->generation = 1;
     cpu->kernels = find_kernels(cpu->instructions ? cpu->instructions : "auto", err);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/request.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -20,7 +21,7 @@ void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t
     const pl_job_t *job = (const pl_job_t *)start->start.context;
     ranks->ops = ops;
     ranks->silence_ms = pl_milliseconds(job->trainer->step_timeout);
-    ranks->count = job->trainer->devices > 0 ? (int)job->trainer->devices : 1;
+    ranks->count = pl_request_ranks(job);
 }
 
 /* ---- errors ---- */
@@ -194,7 +195,7 @@ static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
 static void rank_replied(pl_rank_t *rank, pl_outcome_t *outcome)
 {
     pl_ranks_t *ranks = rank->ranks;
-    const bool failed = outcome->error.code != PL_OK;
+    const bool failed = outcome->error.code != PL_OK && !outcome->back;
     if (rank->number == 0 || (failed && !ranks->outcome)) {
         pl_object_unref(ranks->outcome);
         ranks->outcome = pl_object_ref(outcome);

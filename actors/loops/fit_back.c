@@ -1,5 +1,8 @@
 /* fit_back.c - nan_policy "rollback": after a step that was not finite the run goes back
  *
+ * Of several ranks the one that saves decides, and tells the others; where it does not go
+ * back it fails, and they end with it.
+ *
  * The fit loop decides that it does and what it is to know then; going back is going on
  * from the newest checkpoint that was due, and whoever started the run does that.  Those
  * that only an end of the run made do not count: a run that was stopped and goes on does
@@ -28,10 +31,19 @@ void pl_fit_want_start(pl_fit_t *fit)
         pl_wanted_add(&fit->wanted, PL_START_CHECKPOINT, "", NULL);
 }
 
+/* Who asks no callbacks does what another rank says. */
+static bool follows(const pl_fit_t *fit)
+{
+    return !pl_is_nobody(fit->asking.agreement) && pl_is_nobody(fit->asking.callback);
+}
+
 bool pl_fit_may_go_back(const pl_fit_t *fit, const pl_error_t *error)
 {
-    return error->code == PL_ENAN && is_rollback(fit) && fit->saves && !fit->saving
-           && fit->in_row < (uint64_t)fit->options->nan_limit;
+    if (error->code != PL_ENAN || !is_rollback(fit) || fit->failure.code != PL_OK)
+        return false;
+    return follows(fit)
+           || (fit->saves && !fit->saving
+               && fit->in_row < (uint64_t)fit->options->nan_limit);
 }
 
 void pl_fit_say_limit(const pl_fit_t *fit, pl_error_t *error)
@@ -110,6 +122,38 @@ static char *back_text(pl_fit_t *fit, pl_error_t *err)
     return text;
 }
 
+static void reply_back(pl_fit_t *fit, const char *text)
+{
+    pl_error_t err = {0};
+    char *own = pl_strdup(text);
+    if (own) {
+        pl_fit_reply_back(fit, own);
+        return;
+    }
+    pl_no_memory(&err);
+    pl_fit_fail(fit, &err);
+}
+
+static void back_agreed(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    if (answer->kind == PL_ANSWER_ERROR && fit->call)
+        pl_fit_fail(fit, &fit->failure);
+    if (answer->kind == PL_ANSWER_REPLY && fit->call)
+        reply_back(fit, answer->body->decide_reply.text);
+}
+
+/* All ranks answer with the same; the only one at once. */
+static void agree_back(pl_fit_t *fit, const char *text)
+{
+    const pl_decide_t msg = {.text = text};
+    const pl_how_t how = {.on_answer = back_agreed};
+    if (pl_is_nobody(fit->asking.agreement))
+        reply_back(fit, text);
+    else if (!pl_call_decide(fit, fit->asking.agreement, &msg, how, NULL))
+        pl_fit_fail(fit, &fit->failure);
+}
+
 static void go_back(pl_fit_t *fit)
 {
     pl_error_t err = {0};
@@ -126,14 +170,18 @@ static void go_back(pl_fit_t *fit)
                                                     .total_steps = fit->total_steps,
                                                     .epoch = fit->epochs.completed,
                                                     .metrics = text});
-    pl_fit_reply_back(fit, text);
+    agree_back(fit, text);
+    pl_free(text);
 }
 
 /* Which one is the newest must not depend on how quick the disk is. */
 void pl_fit_go_back(pl_fit_t *fit, const pl_error_t *error)
 {
     fit->failure = *error;
-    pl_fit_kept(fit, go_back);
+    if (follows(fit))
+        agree_back(fit, "");
+    else
+        pl_fit_kept(fit, go_back);
 }
 
 /* ---- after it ---- */

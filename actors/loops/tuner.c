@@ -131,7 +131,7 @@ static uint32_t tuner_begun(pl_pass_t *pass, uint32_t there)
 static bool tuner_may_fetch(const pl_pass_t *pass)
 {
     const tuner_t *t = (const tuner_t *)pass;
-    return !t->ended && !t->stopping;
+    return !t->ended && !t->stopping && !pl_pass_halts(pass);
 }
 
 static void tuner_report(tuner_t *t)
@@ -169,7 +169,7 @@ static void step_answered(void *self, const pl_answer_t *answer)
         memcpy(loss, figures.data, sizeof loss);
     if (!t->ended)
         trial_keep(t, loss[1] > 0 ? loss[0] / loss[1] : 0);
-    pl_pass_batch_done(&t->pass, false);
+    pl_pass_batch_done(&t->pass, answer->body->train_batch_reply.halt);
     tuner_report(t);
     pl_pass_go_on(&t->pass);
 }
@@ -190,6 +190,7 @@ static uint64_t tuner_send(pl_pass_t *pass, const pl_fetch_batch_reply_t *batch)
 static void tuner_rest(pl_pass_t *pass)
 {
     tuner_t *t = (tuner_t *)pass;
+    t->stopping |= pl_pass_halts(pass);
     if (t->ended || t->stopping || t->sent >= what_of(t)->num_training) {
         tuner_end(t);
         return;
@@ -248,7 +249,11 @@ static int tuner_run(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
 static int tuner_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     (void)body, (void)err;
-    ((tuner_t *)self)->stopping = true;
+    tuner_t *t = self;
+    if (pl_is_nobody(t->pass.agreement))
+        t->stopping = true;
+    else
+        pl_pass_announce(&t->pass);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 

@@ -405,6 +405,13 @@ pl_sockets_t *pl_actor_loop(void *self)
     return &actor_of(self)->reactor->loop;
 }
 
+void pl_actor_take_share(void *self, int ranks)
+{
+    const int rank = actor_of(self)->reactor->rank;
+    if (rank >= 0 && ranks > 1)
+        pl_share_take(rank % ranks, ranks);
+}
+
 void pl_actor_computes(void *self)
 {
     actor_of(self)->reactor->placement.computes = true;

@@ -295,6 +295,11 @@ PL_API int pl_watch(void *self, int fd, void (*then)(void *self), pl_error_t *er
 struct pl_sockets;
 PL_API struct pl_sockets *pl_actor_loop(void *self);
 
+/* This actor's thread, and those that are started from it from now on, stay on this
+ * rank's part of the processors that it may use, of so many ranks on this machine; where
+ * there are fewer processors than ranks nothing changes. */
+PL_API void pl_actor_take_share(void *self, int ranks);
+
 /* This actor's thread computes: threads that pass messages keep off its processor. */
 PL_API void pl_actor_computes(void *self);
 

@@ -339,6 +339,7 @@ void pl_reactor_run(pl_reactor_t *reactor)
 
 static void *thread_main(void *user)
 {
+    pl_share_inherit(((pl_reactor_t *)user)->shares);
     pl_reactor_run(user);
     if (pl_reactor_is_abandoned(user))
         pl_actors_abandon_children(user);                  /* nobody else can tell them */
@@ -370,6 +371,7 @@ static int fail_start(const char *name, pl_error_t *err)
 int pl_reactor_start(pl_reactor_t *reactor, const char *name, pl_error_t *err)
 {
     sigset_t all, before;
+    reactor->shares = pl_share_is_taken();
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);           /* signals belong to the host's
                                                               threads */

@@ -8,6 +8,7 @@
 #include "base/map.h"
 #include "runtime/message.h"
 #include "runtime/placement.h"
+#include "runtime/share.h"
 #include "runtime/queue.h"
 #include "runtime/runtime.h"
 #include "runtime/socket.h"
@@ -34,6 +35,7 @@ typedef struct pl_reactor {
     int rank;                                               /* -1 on the control thread */
     pl_rank_seq_t *seq;
     pl_placement_t placement;
+    bool shares;                              /* its starter is kept on some processors */
     pthread_t pthread;
     bool has_pthread, leave;
     bool abandoned;                                         /* atomic */

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include "base/clock.h"
+#include "runtime/share.h"
 
 enum { LEAST_PART = 16, RANG = 4 };
 
@@ -12,7 +13,8 @@ void pl_patience_init(pl_patience_t *p, int64_t most_us, int ranks)
     cpu_set_t mine;
     CPU_ZERO(&mine);
     *p = (pl_patience_t){0};
-    if (sched_getaffinity(0, sizeof mine, &mine) == 0 && CPU_COUNT(&mine) >= ranks)
+    if (sched_getaffinity(0, sizeof mine, &mine) == 0
+        && (CPU_COUNT(&mine) >= ranks || pl_share_is_taken()))
         p->most = p->now = most_us * 1000;
 }
 

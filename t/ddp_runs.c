@@ -1,0 +1,183 @@
+/* ddp_runs.c - tests of what a run of several ranks may do besides training: go back,
+ * open its data anew, look for a rate; and of what moves its bytes
+ *
+ * Each is held against one rank with the same samples in a step, or against itself done
+ * in another way. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rig.h"
+#include "tap.h"
+
+#define QUIET "\"num_sanity_val_steps\": 0, \"log_every_n_steps\": 1"
+#define EACH_STEP "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 1}]"
+
+#define fit(...) fit_with(&(rig_spec_t){__VA_ARGS__})
+
+static rig_result_t *fit_with(const rig_spec_t *spec)
+{
+    rig_t *rig = rig_make(spec);
+    rig_result_t *result = rig ? rig_keep(rig_fit(rig)) : calloc(1, sizeof *result);
+    if (!ok(!strcmp(result->status, "ok"), "a run with %s", spec->trainer))
+        tap_diag("%s", rig ? result->error.text : rig_error.text);
+    rig_free(&rig);
+    return result;
+}
+
+/* The device of which the same bits can be asked for; NULL: skipped. */
+static const char *exact(void)
+{
+    const char *name = pl_part_find("accelerator", "cpu", NULL) ? "cpu" : NULL;
+    if (!name)
+        tap_skip("this build has no accelerator cpu");
+    return name;
+}
+
+/* ---- Going back ---- */
+
+static void a_run_that_goes_back_does_so_on_all_ranks(void)
+{
+    if (!exact())
+        return;
+    for (int record = 5; record <= 6; record++) {           /* of rank 0, of rank 1 */
+        rig_result_t *skipped =
+            fit(.accelerator = "cpu", .nan = record, .data = "\"batch_size\": 4",
+                .callbacks = EACH_STEP,
+                .trainer = "\"devices\": 2, \"nan_policy\": \"skip\", "
+                           "\"max_epochs\": 2, " QUIET);
+        rig_result_t *back =
+            fit(.accelerator = "cpu", .nan = record, .data = "\"batch_size\": 4",
+                .callbacks = EACH_STEP,
+                .trainer = "\"devices\": 2, \"nan_policy\": \"rollback\", "
+                           "\"max_epochs\": 2, " QUIET);
+        is_int(back->global_step, skipped->global_step, "as many steps");
+        is_near(rig_metric(back, "rollbacks"), 2, 0, "one in each epoch");
+        ok(rig_same_bits(back, skipped), "and what was led there leaves nothing");
+        rig_result_free(skipped);
+        rig_result_free(back);
+    }
+}
+
+static void a_run_goes_back_so_often_and_no_more(void)
+{
+    rig_t *rig = rig_new(.nan = 5, .data = "\"batch_size\": 20",
+                         .trainer = "\"devices\": 2, \"nan_policy\": \"rollback\", "
+                                    "\"nan_limit\": 2, " QUIET);
+    const rig_result_t *result = rig_fit(rig);
+    is_int(result->error.code, PL_ENAN, "every step is bad: %s", result->error.text);
+    like(result->error.text, "went back 2 times", "it says why");
+    rig_free(&rig);
+}
+
+/* ---- Data opened anew ---- */
+
+static void data_that_are_opened_anew_give_the_same_bits(void)
+{
+    if (!exact())
+        return;
+    rig_result_t *once = fit(.accelerator = "cpu", .data = "\"batch_size\": 3",
+                             .trainer = "\"devices\": 3, \"max_epochs\": 3, " QUIET);
+    rig_result_t *again =
+        fit(.accelerator = "cpu", .data = "\"batch_size\": 3",
+            .trainer = "\"devices\": 3, \"max_epochs\": 3, "
+                       "\"reload_dataloaders_every_n_epochs\": 1, " QUIET);
+    ok(rig_same_bits(once, again), "the order is the same");
+    is_text(again->metrics, once->metrics, "and all figures");
+    rig_result_free(once);
+    rig_result_free(again);
+}
+
+/* ---- Searches ---- */
+
+static void ranks_find_the_rate_that_one_finds(void)
+{
+    const pl_tuning_t what = {.min_lr = 1e-4, .max_lr = 1, .num_training = 40};
+    rig_t *one = rig_new(.data = "\"batch_size\": 8"),
+          *two = rig_new(.data = "\"batch_size\": 4", .trainer = "\"devices\": 2");
+    const rig_result_t *want = rig_tune(one, &what), *got = rig_tune(two, &what);
+    is_text(got->status, "ok", "two ranks search: %s", got->error.text);
+    is_near(rig_metric(got, "lr"), rig_metric(want, "lr"), 1e-9, "the same rate");
+    is_int(got->global_step, want->global_step, "after as many trials");
+    rig_free(&one);
+    rig_free(&two);
+}
+
+static void a_batch_size_is_looked_for_by_one(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"devices\": 2");
+    const pl_tuning_t what = {.batch_size = "power"};
+    pl_error_t err = {0};
+    is_int(pl_trainer_tune(rig_trainer(rig), &what, NULL, NULL, &err), PL_EINVAL,
+           "two ranks");
+    like(err.text, "devices.* is 2.*batch size", "are refused");
+    rig_free(&rig);
+}
+
+/* ---- What moves the bytes ---- */
+
+#define WITH(collective) \
+    "\"devices\": 3, \"max_epochs\": 2, \"strategy\": {\"name\": \"ddp\", " \
+    "\"collective\": \"" collective "\"}, " QUIET
+
+static void shm_and_tcp_give_the_same_bits(void)
+{
+    if (!exact())
+        return;
+    rig_result_t *shm = fit(.accelerator = "cpu", .trainer = WITH("shm"),
+                            .data = "\"batch_size\": 4, \"val_split\": 0.2"),
+                 *tcp = fit(.accelerator = "cpu", .trainer = WITH("tcp"),
+                            .data = "\"batch_size\": 4, \"val_split\": 0.2");
+    ok(rig_same_bits(shm, tcp), "the same weights");
+    is_text(tcp->metrics, shm->metrics, "and figures");
+    rig_result_free(shm);
+    rig_result_free(tcp);
+}
+
+/* ---- Each sample once ---- */
+
+static void figures_count_each_sample_once(void)
+{
+    static const char *const names[] = {"val_loss", "val_acc"};
+    static const int samples[] = {41, 17, 7};
+    for (int k = 0; k < 3; k++) {
+        rig_result_t *one = fit(.samples = samples[k],
+                                .data = "\"batch_size\": 6, \"val_split\": 0.4",
+                                .trainer = "\"max_epochs\": 2, " QUIET);
+        for (int ranks = 2; ranks <= 3; ranks++) {
+            char trainer[120], data[80];
+            snprintf(trainer, sizeof trainer,
+                     "\"devices\": %d, \"max_epochs\": 2, " QUIET, ranks);
+            snprintf(data, sizeof data, "\"batch_size\": %d, \"val_split\": 0.4",
+                     6 / ranks);
+            rig_result_t *many = fit(.samples = samples[k], .data = data,
+                                     .trainer = trainer);
+            for (int i = 0; i < 2; i++)
+                is_near(rig_metric(many, names[i]), rig_metric(one, names[i]), 1e-5,
+                        "%d samples, %d ranks: %s", samples[k], ranks, names[i]);
+            rig_t *rig = rig_new(.samples = samples[k], .data = data, .trainer = trainer),
+                  *alone = rig_new(.samples = samples[k], .data = "\"batch_size\": 5");
+            const double want = rig_metric(rig_test(alone, one->run_dir), "test_loss");
+            is_near(rig_metric(rig_test(rig, one->run_dir), "test_loss"), want, 1e-5,
+                    "and test_loss");
+            rig_free(&rig);
+            rig_free(&alone);
+            rig_result_free(many);
+        }
+        rig_result_free(one);
+    }
+}
+
+int main(void)
+{
+    rig_init(NULL);
+    run(a_run_that_goes_back_does_so_on_all_ranks);
+    run(a_run_goes_back_so_often_and_no_more);
+    run(data_that_are_opened_anew_give_the_same_bits);
+    run(ranks_find_the_rate_that_one_finds);
+    run(a_batch_size_is_looked_for_by_one);
+    run(shm_and_tcp_give_the_same_bits);
+    run(figures_count_each_sample_once);
+    return tap_done();
+}
