@@ -48,11 +48,34 @@ static int origin_add(json_t *manifest, pl_error_t *err)
     return pl_no_memory(err);
 }
 
+static json_t *back_read(const char *back, pl_error_t *err)
+{
+    return pl_json_read(back, strlen(back), "what the run goes back with", err);
+}
+
+int pl_resume_wanted(const pl_job_t *job, const char *agreed,
+                     pl_find_checkpoint_t *wanted, pl_error_t *err)
+{
+    const bool goes_back = job->back && !agreed;
+    json_t *back = goes_back ? back_read(job->back, err) : NULL;
+    if (goes_back && !back)
+        return err->code;
+    const json_int_t serial = json_integer_value(json_object_get(back, "serial"));
+    *wanted = (pl_find_checkpoint_t){.root = job->trainer->default_root_dir,
+                                     .run_name = job->trainer->run_name,
+                                     .from = agreed        ? agreed
+                                             : job->resume ? job->resume
+                                                           : "",
+                                     .back_from = (uint64_t)serial};
+    json_decref(back);
+    return PL_OK;
+}
+
 /* What the loop wants to have learnt since. */
 static int back_take(json_t *manifest, const char *back, pl_error_t *err)
 {
     json_t *progress = json_object_get(manifest, "progress");
-    json_t *more = pl_json_read(back, strlen(back), "what the run goes back with", err);
+    json_t *more = back_read(back, err);
     int failed = more ? json_object_update(progress, more) : 0;
     json_decref(more);
     return !more ? err->code : failed ? pl_no_memory(err) : PL_OK;

@@ -13,6 +13,10 @@ typedef struct pl_resume {
     char *run_dir;                              /* that it goes on in  [one of its own] */
 } pl_resume_t;
 
+/* What is to be looked for: what the ranks agreed on, or what the job says  [NULL]. */
+int pl_resume_wanted(const pl_job_t *job, const char *agreed,
+                     pl_find_checkpoint_t *wanted, pl_error_t *err);
+
 /* Says what was found and what was refused; the run must agree with the one that was
  * saved in all that changes arithmetic or order: PL_EINVAL names what does not. */
 int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,

@@ -1,7 +1,6 @@
 /* wanted.c - checkpoints that somebody wants */
 #include "actors/wanted.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -37,6 +36,16 @@ static int names_add(char *list, size_t room, const char *names, pl_error_t *err
 int pl_wanted_add(pl_wanted_t *wanted, const char *save, const char *drop,
                   pl_error_t *err)
 {
-    int code = names_add(wanted->save, sizeof wanted->save, save, err);
-    return code == PL_OK ? names_add(wanted->drop, sizeof wanted->drop, drop, err) : code;
+    pl_wanted_t both = *wanted;
+    int code = names_add(both.save, sizeof both.save, save, err);
+    if (code == PL_OK)
+        code = names_add(both.drop, sizeof both.drop, drop, err);
+    if (code == PL_OK)
+        *wanted = both;
+    return code;
+}
+
+bool pl_wanted_has(const char *list, const char *name)
+{
+    return is_among(list, name, strlen(name));
 }

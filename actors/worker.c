@@ -293,15 +293,15 @@ static void checkpoint_found(void *self, const pl_answer_t *answer)
         resume_go_on(w);
 }
 
-static void find_checkpoint(pl_worker_t *w, const char *from)
+/* The one that was agreed on  [NULL: to be looked for]. */
+static void find_checkpoint(pl_worker_t *w, const char *agreed)
 {
     pl_error_t err = {0};
-    const pl_trainer_options_t *trainer = w->job->trainer;
-    const pl_find_checkpoint_t msg = {.root = trainer->default_root_dir,
-                                      .run_name = trainer->run_name,
-                                      .from = from};
+    pl_find_checkpoint_t msg;
     const pl_how_t how = {.on_answer = checkpoint_found};
-    pl_worker_sent(w, pl_call_find_checkpoint(w, w->keeper, &msg, how, &err), &err);
+    const bool known = pl_resume_wanted(w->job, agreed, &msg, &err) == PL_OK;
+    pl_worker_sent(w, known ? pl_call_find_checkpoint(w, w->keeper, &msg, how, &err) : 0,
+                   &err);
 }
 
 static void resume_agreed(void *self, const pl_answer_t *answer)
@@ -319,7 +319,7 @@ static void resume_agreed(void *self, const pl_answer_t *answer)
 static void resume(pl_worker_t *w)
 {
     if (w->does_io || pl_is_nobody(w->asking.agreement))
-        find_checkpoint(w, w->job->resume ? w->job->resume : "");
+        find_checkpoint(w, NULL);
     else
         agree_on(w, "");
 }

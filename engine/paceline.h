@@ -1257,6 +1257,10 @@ typedef enum pl_hook {
  * wish for there are figures and a stop, which comes a few steps later. */
 #define PL_LOOKS_ON (1u << 30)
 
+/* Likewise: it stops by the clock.  A run that goes on from there is not stopped by what
+ * was wished before: it wishes again. */
+#define PL_BY_CLOCK (1u << 29)
+
 /* What a callback is told. */
 typedef struct pl_hook_event {
     int rank;
@@ -1268,7 +1272,8 @@ typedef struct pl_hook_event {
     uint64_t samples;                      /* trained on since the run began, this rank */
     bool extra;                            /* at VALIDATION_END: of the validation at the
                                               end of the run, where none was due: a longer
-                                              run does not have it */
+                                              run does not have it; at TRAIN_EPOCH_END: of
+                                              an epoch not trained to its end */
     const char *model;                     /* JSON object of what is trained: "layers",
                                               "parameters", "frozen" of them, "state"
                                               (elements),
@@ -1316,8 +1321,8 @@ typedef struct pl_callback_ops {
                                              when it may wish for that, PL_NEEDS_PEAK when
                                              it reads device_flops; PL_MAY_SAVE when it
                                              will: then the first save holds the run up no
-                                             longer than the others; PL_LOOKS_ON
-                                             [nothing] */
+                                             longer than the others; PL_LOOKS_ON,
+                                             PL_BY_CLOCK  [nothing] */
     /* Optimizer steps between two calls at TRAIN_BATCH_END; 0: never there  [1] */
     int64_t (*every_n_steps)(const void *self);
     int (*start)(void *self, pl_error_t *err);          /* before anything else of the run

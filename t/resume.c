@@ -7,6 +7,7 @@
 #include <event2/event.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <poll.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -68,7 +69,8 @@ static const pl_callback_ops_t skipper = {.name = "skipper",
                                           .points = PL_AT(TRAIN_BATCH_END),
                                           .on = skipper_on};
 
-/* As a validation after that step begins, the program stops the run. */
+/* As a validation after that step begins, or that step or a later one has been made, the
+ * program stops the run. */
 static struct {
     int asked;                                              /* an eventfd */
     sem_t told;
@@ -78,8 +80,13 @@ static int stopper_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
                       pl_wish_t *wish, pl_error_t *err)
 {
     const char *at = getenv(STOP_AT);
-    (void)self, (void)point, (void)wish, (void)err;
-    if (at && strtoull(at, NULL, 10) == event->global_step) {
+    const uint64_t step = at ? strtoull(at, NULL, 10) : 0;
+    const bool is_step = point == PL_HOOK_TRAIN_BATCH_END && !event->validates
+                         && event->global_step >= step;
+    (void)self, (void)wish, (void)err;
+    if (at
+        && (is_step
+            || (point == PL_HOOK_VALIDATION_START && event->global_step == step))) {
         eventfd_write(stopping.asked, 1);
         sem_wait(&stopping.told);
     }
@@ -88,7 +95,8 @@ static int stopper_on(void *self, pl_hook_t point, const pl_hook_event_t *event,
 
 static const pl_callback_ops_t stopper = {.name = "stopper",
                                           .size = 1,
-                                          .points = PL_AT(VALIDATION_START),
+                                          .points = PL_AT(VALIDATION_START)
+                                                    | PL_AT(TRAIN_BATCH_END),
                                           .on = stopper_on};
 
 static void on_asked(evutil_socket_t fd, short what, void *trainer)
@@ -119,6 +127,20 @@ static int pictures_read(void *user, const pl_read_request_t *request,
     return PL_OK;
 }
 
+/* Without a shuffle: not finite in two batches, one behind the other, of each epoch. */
+static int spoiled_read(void *user, const pl_read_request_t *request, void *const field[],
+                        pl_error_t *err)
+{
+    int code = pictures_read(user, request, field, err);
+    float *x = field[0];
+    for (int i = 0; i < request->count; i++) {
+        const int64_t first = 20 - 12 * (int64_t)(request->epoch % 2);
+        if (request->index[i] >= first && request->index[i] < first + 8)
+            x[i * SIDE * SIDE] = NAN;
+    }
+    return code;
+}
+
 static bool parts_register(void)
 {
     static const pl_registration_t own[] = {{"module", &net},
@@ -131,10 +153,13 @@ static bool parts_register(void)
         .field = {{"x", PL_F32, {3, {1, SIDE, SIDE}}}, {"y", PL_I64, {0}}},
         .facts = "{\"classes\": 3}",
         .read = pictures_read};
+    pl_memory_data_t spoiled = pictures;
+    spoiled.read = spoiled_read;
     return pl_init(NULL, NULL, own, NULL) == PL_OK
            && pl_register(mlp_plugin(), NULL) == PL_OK
            && pl_register(gpt_plugin(), NULL) == PL_OK
-           && pl_memory_data("pictures", &pictures, NULL) == PL_OK;
+           && pl_memory_data("pictures", &pictures, NULL) == PL_OK
+           && pl_memory_data("spoiled", &spoiled, NULL) == PL_OK;
 }
 
 /* ---- a run in a process of its own ---- */
@@ -345,6 +370,16 @@ typedef struct subject {
     "\"data\": {\"name\": \"memory\", \"source\": \"pictures\", \"batch_size\": 4, " \
     "\"val_split\": 0.2, \"workers\": 2}"
 
+#define GOES_BACK(when) \
+    "{\"module\": {\"name\": \"mlp\", \"hidden\": [8]}, " \
+    "\"data\": {\"name\": \"memory\", \"source\": \"spoiled\", \"batch_size\": 4, " \
+    "\"shuffle\": false}, " \
+    "\"optimizer\": {\"name\": \"sgd\", \"lr\": 0.1, \"momentum\": 0.9}, " \
+    "\"callbacks\": [\"stopper\", {\"name\": \"model_checkpoint\", " when "}], " \
+    "\"trainer\": {\"max_epochs\": 5, \"nan_policy\": \"rollback\", " \
+    "\"log_every_n_steps\": 1, \"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, " \
+    "\"default_root_dir\": \"%s\"}}"
+
 static const subject_t subjects[] = {
     {"an mlp",
      "{\"module\": {\"name\": \"mlp\", \"hidden\": [8]}, " PICTURES ", "
@@ -391,7 +426,18 @@ static const subject_t subjects[] = {
      "\"trainer\": {\"max_epochs\": 5, \"log_every_n_steps\": 2, "
      "\"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, "
      "\"default_root_dir\": \"%s\"}}"},
+    {"an mlp that goes back, twice in a row",
+     GOES_BACK("\"save_last\": true, \"every_n_train_steps\": 8")},
 };
+
+static subject_t ends_at(const char *text, const char *end)
+{
+    static char changed[2048];
+    const char *at = strstr(text, "\"max_epochs\": 5");
+    snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, end,
+             at + strlen("\"max_epochs\": 5"));
+    return (subject_t){"another end", changed};
+}
 
 static void text_write(void)
 {
@@ -517,6 +563,54 @@ static void a_validation_that_a_stop_cut_short_is_made_by_the_run_that_goes_on(v
     ok(run_whole(run_file(&subject, "stopped"), "last") == 0, "it goes on to its end");
     newest_of("unstopped", straight), newest_of("stopped", broken);
     ok(is_same(straight, broken), "as if it had not been stopped");
+}
+
+/* ---- a run that goes back ---- */
+
+static const char *const going_back[] = {GOES_BACK("\"every_n_train_steps\": 8"),
+                                         GOES_BACK("\"monitor\": \"train_loss\"")};
+
+/* Before and between the steps that fail, and right after the one that is passed over. */
+static void going_back_is_the_same_where_a_run_had_ended(void)
+{
+    static const int ends[] = {3, 6, 7, 15, 16};
+    char straight[PATH], broken[PATH], text[2048], end[32], root[32];
+    for (int k = 0; k < 10; k++) {
+        const subject_t whole = {"goes back", going_back[k % 2]};
+        snprintf(root, sizeof root, "back-%d", k % 2);
+        if (k < 2)
+            ok(run_whole(run_file(&whole, root), "") == 0, "a run that goes back");
+        newest_of(root, straight);
+        snprintf(root, sizeof root, "back-%d-%d", k % 2, ends[k / 2]);
+        snprintf(end, sizeof end, "\"max_steps\": %d", ends[k / 2]);
+        snprintf(text, sizeof text, "%s", ends_at(whole.text, end).text);
+        run_whole(run_file(&(subject_t){"cut", text}, root), "");
+        run_whole(run_file(&whole, root), "last");
+        newest_of(root, broken);
+        ok(same_file(straight, broken, "model.safetensors"),
+           "the same weights as of %d steps and the rest", ends[k / 2]);
+    }
+}
+
+static void going_back_is_the_same_after_stops(void)
+{
+    static const char *const steps[] = {"2", "6", "9", "15", "17"};
+    char straight[PATH], broken[PATH], root[32];
+    for (int k = 0; k < 2; k++) {
+        const subject_t whole = {"goes back", going_back[k]};
+        snprintf(root, sizeof root, "back-%d", k);
+        newest_of(root, straight);
+        snprintf(root, sizeof root, "back-stops-%d", k);
+        for (int i = 0; i < 5; i++) {
+            setenv(STOP_AT, steps[i], 1);
+            is_int(run_whole(run_file(&whole, root), i ? "last" : ""), STOPPED,
+                   "stopped after step %s", steps[i]);
+        }
+        unsetenv(STOP_AT);
+        ok(run_whole(run_file(&whole, root), "last") == 0, "it goes on to its end");
+        newest_of(root, broken);
+        ok(is_same(straight, broken), "as if it had not been stopped");
+    }
 }
 
 /* ---- from each checkpoint ---- */
@@ -739,15 +833,6 @@ static void a_resume_that_is_refused_changes_nothing(void)
     "\"limit_val_batches\": 0, \"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, " \
     "\"default_root_dir\": \"%s\"}}"
 
-static subject_t ends_at(const char *text, const char *end)
-{
-    static char changed[2048];
-    const char *at = strstr(text, "\"max_epochs\": 5");
-    snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, end,
-             at + strlen("\"max_epochs\": 5"));
-    return (subject_t){"another end", changed};
-}
-
 static void goes_on_exactly(const char *text, const char *root)
 {
     char straight[PATH], longer[PATH], name[64];
@@ -769,6 +854,33 @@ static void a_run_that_ended_within_an_epoch_goes_on_as_if_it_had_not(void)
     goes_on_exactly(CUT(""), "cut");
     goes_on_exactly(CUT("{\"name\": \"model_checkpoint\", \"monitor\": \"train_loss\"}"),
                     "cut-listed");
+}
+
+static json_int_t last_step_of(const char *run_dir)
+{
+    json_t *log = log_of(run_dir);
+    const json_t *end = json_array_get(log, json_array_size(log) - 1);
+    const json_int_t step = json_integer_value(json_object_get(end, "global_step"));
+    json_decref(log);
+    return step;
+}
+
+static void a_timer_of_the_run_that_goes_on_counts(void)
+{
+    static const char *const text = CUT("{\"name\": \"timer\", \"duration\": "
+                                        "\"00:00:00:01\", \"every_n_steps\": 1}");
+    char run_dir[PATH], more[2048], end[64];
+    subject_t part = ends_at(text, "\"max_steps\": 1000000");
+    is_int(run_whole(run_file(&part, "timer"), ""), STOPPED, "its time is over");
+    newest_of("timer", run_dir);
+    const json_int_t steps = last_step_of(run_dir);
+    is_int(run_whole(run_file(&part, "timer"), "last"), STOPPED, "still so");
+    snprintf(end, sizeof end, "\"max_steps\": %lld", (long long)steps + 20);
+    snprintf(more, sizeof more, "%s", ends_at(text, end).text);
+    memcpy(strstr(more, "00:00:00:01"), "00:10", 5);
+    is_int(run_whole(run_file(&(subject_t){"longer", more}, "timer"), "last"), 0,
+           "a longer one lets it go on");
+    is_int(last_step_of(run_dir), steps + 20, "to its end");
 }
 
 /* No figure is ever so much better: each validation that counts lowers the rate, and
@@ -898,12 +1010,15 @@ int main(int argc, char **argv)
         return 1;
     text_write();
     run(a_validation_that_a_stop_cut_short_is_made_by_the_run_that_goes_on);
+    run(going_back_is_the_same_where_a_run_had_ended);
+    run(going_back_is_the_same_after_stops);
     run(every_checkpoint_leads_to_the_same_end);
     run(loops_count_on_where_they_were);
     run(a_run_may_be_made_longer_but_not_another);
     run(a_run_begun_with_weights_of_another_goes_on);
     run(a_resume_that_is_refused_changes_nothing);
     run(a_run_that_ended_within_an_epoch_goes_on_as_if_it_had_not);
+    run(a_timer_of_the_run_that_goes_on_counts);
     run(the_last_validation_counts_only_where_it_was_due);
     run(a_run_knows_which_runs_it_goes_on_from);
     run(a_module_that_was_changed_is_noticed);

@@ -247,6 +247,7 @@ static int callbacks_answer(pl_call_t *call, const pl_wishes_t *all, pl_error_t 
     if (figures && !text)
         return pl_no_memory(err);
     const pl_ask_callbacks_reply_t reply = {.stop = all->stop,
+                                            .by_clock = all->by_clock,
                                             .skip = all->skip,
                                             .lr_factor = all->lr_factor,
                                             .accumulate = all->accumulate,

@@ -103,6 +103,10 @@ static int checkpoint_on_set_state(void *self, pl_call_t *call, const pl_body_t 
     checkpoint_t *checkpoint = self;
     const char *text = body->set_state.state;
     json_t *resumed = *text ? pl_json_value(text, strlen(text), err) : json_array();
+    if (!checkpoint->fixed) {
+        json_decref(resumed);
+        return pl_fail(err, PL_ESTATE, "this run has no directory to save to");
+    }
     if (!resumed)
         return err->code;
     if (json_object_set_new(checkpoint->fixed, "resumed", resumed) != 0)
@@ -216,6 +220,7 @@ static char *manifest_of(const checkpoint_t *checkpoint, const pl_save_checkpoin
         || json_object_set_new(manifest, "global_step",
                                json_integer((json_int_t)msg->global_step))
         || json_object_set_new(manifest, "serial", json_integer((json_int_t)msg->serial))
+        || json_object_set_new(manifest, "aside", json_boolean(msg->aside))
         || json_object_set_new(manifest, "names", json_string(msg->names))
         || json_object_set_new(manifest, "drop", json_string(drop)))
         code = pl_no_memory(err);

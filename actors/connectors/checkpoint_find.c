@@ -228,6 +228,35 @@ static int newest_take(pl_found_t *found, const char *run_dir, pl_error_t *err)
     return code;
 }
 
+static bool is_aside(const pl_candidate_t *one)
+{
+    return json_is_true(json_object_get(one->manifest, "aside"));
+}
+
+int pl_checkpoint_find_back(const char *run_dir, uint64_t serial, pl_found_t *found,
+                            pl_error_t *err)
+{
+    pl_candidates_t all;
+    *found = (pl_found_t){.run_dir = pl_strdup(run_dir)};
+    int code = found->run_dir ? pl_candidates_list(&all, run_dir, err)
+                              : pl_no_memory(err);
+    if (code != PL_OK)
+        return code;
+    for (int aside = 0; aside < 2; aside++)
+        for (int k = 0; k < all.count && !found->path && code == PL_OK; k++) {
+            const pl_candidate_t *one = &all.at[k];
+            const bool is_later = one->manifest && one->serial > (json_int_t)serial;
+            if (!is_later && is_aside(one) == aside)
+                code = pl_candidate_take(found, one, err);
+        }
+    pl_candidates_release(&all);
+    if (code == PL_OK && !found->path)
+        code = pl_fail(err, PL_ENOTFOUND, "%s: there is no checkpoint to go back to%s%s",
+                       run_dir, found->passed ? "; refused:\n" : "",
+                       found->passed ? found->passed : "");
+    return code;
+}
+
 static bool is_there(const char *folder, const char *name)
 {
     char path[PATH_MAX];

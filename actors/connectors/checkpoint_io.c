@@ -268,8 +268,11 @@ static int io_on_find(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     const pl_find_checkpoint_t *wanted = &body->find_checkpoint;
     pl_found_t found;
     (void)self;
-    int code = pl_checkpoint_find(wanted->root, wanted->run_name,
-                                  *wanted->from ? wanted->from : NULL, &found, err);
+    const char *from = *wanted->from ? wanted->from : NULL;
+    int code = wanted->back_from
+                   ? pl_checkpoint_find_back(from, wanted->back_from, &found, err)
+                   : pl_checkpoint_find(wanted->root, wanted->run_name, from, &found,
+                                        err);
     if (code != PL_OK) {
         pl_found_release(&found);
         return code;

@@ -47,6 +47,10 @@ typedef struct pl_found {
  * PL_OK. */
 int pl_checkpoint_find(const char *root, const char *run_name, const char *from,
                        pl_found_t *found, pl_error_t *err);
+/* To go back to: the newest valid one up to that serial number, and one that was made
+ * aside only where there is no other.  PL_ENOTFOUND: there is none. */
+int pl_checkpoint_find_back(const char *run_dir, uint64_t serial, pl_found_t *found,
+                            pl_error_t *err);
 void pl_found_release(pl_found_t *found);
 
 /* The tensors of a checkpoint, held against its manifest: all, or the module's alone. */

@@ -84,6 +84,19 @@ static int patterns_add(char all[1024], const char *patterns, pl_error_t *err)
     return PL_OK;
 }
 
+/* The first says why; what is kept goes before what is not. */
+static void stop_add(pl_wishes_t *all, const pl_callback_ops_t *ops,
+                     const pl_wish_t *wish)
+{
+    const bool by_clock = ops->wishes & PL_BY_CLOCK;
+    if (!all->stop || (all->by_clock && !by_clock)) {
+        snprintf(all->reason, sizeof all->reason, "%.60s%s%.*s", ops->name,
+                 wish->reason[0] ? ": " : "", (int)sizeof wish->reason - 1, wish->reason);
+        all->by_clock = by_clock;
+    }
+    all->stop = true;
+}
+
 int pl_wishes_add(pl_wishes_t *all, const pl_callback_ops_t *ops, pl_hook_t point,
                   const pl_wish_t *wish, pl_error_t *err)
 {
@@ -96,10 +109,8 @@ int pl_wishes_add(pl_wishes_t *all, const pl_callback_ops_t *ops, pl_hook_t poin
     all->lr_factor *= wish->lr_factor;
     if (wish->accumulate)
         all->accumulate = (uint64_t)wish->accumulate;
-    if (wish->stop && !all->stop)
-        snprintf(all->reason, sizeof all->reason, "%.60s%s%.*s", ops->name,
-                 wish->reason[0] ? ": " : "", (int)sizeof wish->reason - 1, wish->reason);
-    all->stop |= wish->stop;
+    if (wish->stop)
+        stop_add(all, ops, wish);
     all->skip |= wish->skip;
     return pl_wanted_add(&all->wanted, wish->save, wish->drop, err);
 }

@@ -13,7 +13,8 @@ struct pl_figures_wish {
 };
 
 typedef struct pl_wishes {
-    bool stop, skip;
+    bool stop, by_clock, skip;                     /* by_clock: all who wish to stop go by
+                                                      it */
     double lr_factor;
     uint64_t accumulate;
     char freeze[1024], unfreeze[1024];                   /* of all, with spaces between */

@@ -87,6 +87,17 @@ static void epoch_cut(pl_epoch_t *e)
     pl_epoch_log(e, NULL);
 }
 
+/* One that is kept takes the place of one that is not. */
+static void stop_wish(pl_epoch_t *e, const pl_ask_callbacks_reply_t *wish)
+{
+    const bool first = !*e->wish || (e->out_of_time && !wish->by_clock);
+    if (first && !e->stopping) {
+        e->out_of_time = wish->by_clock;
+        *e->wish = '\0';
+    }
+    pl_epoch_wish_stop(e, wish->reason);
+}
+
 static void epoch_wish(pl_epoch_t *e, pl_hook_t point, uint64_t global_step,
                        const pl_ask_callbacks_reply_t *wish)
 {
@@ -100,7 +111,7 @@ static void epoch_wish(pl_epoch_t *e, pl_hook_t point, uint64_t global_step,
     else if (wish->skip)
         epoch_cut(e);
     if (wish->stop)
-        pl_epoch_wish_stop(e, wish->reason);
+        stop_wish(e, wish);
 }
 
 static void hooked(void *self, const pl_answer_t *answer)

@@ -196,6 +196,7 @@ static uint64_t fit_ask(pl_fit_t *fit, unsigned point, pl_on_answer_t then,
                               .global_step = fit->global_step,
                               .total_steps = fit->total_steps,
                               .samples = fit->samples,
+                              .extra = point == PL_HOOK_TRAIN_EPOCH_END && fit->in_epoch,
                               .error = fit->failure.text};
     return pl_ask(fit, &fit->asking, &msg, fit->metrics, (pl_how_t){.on_answer = then},
                   err);
@@ -219,7 +220,7 @@ static void fit_failure_told(void *self, const pl_answer_t *answer)
     pl_fit_t *fit = self;
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_ask_callbacks_reply_t *wish = &answer->body->ask_callbacks_reply;
-        pl_wanted_add(&fit->wanted, wish->save, wish->drop, NULL);
+        pl_fit_want_aside(fit, wish->save, wish->drop);
         pl_fit_keep(fit, fit_fail_again);
     } else if (answer->kind == PL_ANSWER_ERROR) {
         pl_fit_fail(fit, &fit->failure);
@@ -245,6 +246,11 @@ static void fit_end(pl_fit_t *fit)
 static void fit_epoch_begin(void *self, const pl_answer_t *answer);
 static void fit_train(pl_fit_t *fit, bool goes_on);
 
+const char *pl_fit_wish_kept(const pl_fit_t *fit)
+{
+    return fit->by_clock ? "" : fit->wish;
+}
+
 /* What a callback wants, at whichever point it was asked.  Between two epochs a
  * checkpoint is made at once; an epoch that was broken off is none. */
 static void fit_wish(pl_fit_t *fit, const pl_ask_callbacks_reply_t *wish)
@@ -256,11 +262,14 @@ static void fit_wish(pl_fit_t *fit, const pl_ask_callbacks_reply_t *wish)
     fit->lr_factor *= wish->lr_factor;
     if (wish->accumulate)
         fit->accumulate = wish->accumulate;
-    if (wish->stop && !*fit->wish)
+    if (wish->stop && (!*fit->wish || fit->by_clock)) {
         snprintf(fit->wish, sizeof fit->wish, "%s", wish->reason);
+        fit->by_clock = wish->by_clock;
+    }
     if (*fit->wish && fit->epochs.completed >= (uint64_t)fit->options->min_epochs
         && fit->global_step >= (uint64_t)fit->options->min_steps) {
-        fit->ended = fit->stopped = fit->wished = true;
+        fit->ended = fit->stopped = true;
+        fit->wished = !fit->by_clock;
         snprintf(fit->reason, sizeof fit->reason, "%s", fit->wish);
     }
     if (!fit->in_epoch)
@@ -271,7 +280,7 @@ static void fit_wish(pl_fit_t *fit, const pl_ask_callbacks_reply_t *wish)
 static void fit_want_stopped(pl_fit_t *fit)
 {
     if (fit->options->enable_checkpointing)
-        pl_wanted_add(&fit->wanted, PL_STOPPED_CHECKPOINT, "", NULL);
+        pl_fit_want_aside(fit, PL_STOPPED_CHECKPOINT, "");
 }
 
 static bool is_saved(const pl_fit_t *fit)
@@ -331,7 +340,7 @@ static void fit_cut_hooked(void *self, const pl_answer_t *answer)
     if (fit_failed(fit, answer))
         return;
     const pl_ask_callbacks_reply_t *wish = &answer->body->ask_callbacks_reply;
-    pl_wanted_add(&fit->wanted, wish->save, wish->drop, NULL);
+    pl_fit_want_aside(fit, wish->save, wish->drop);
     if (!*fit->wanted.save && !is_saved(fit))
         fit_want_stopped(fit);
     pl_fit_keep(fit, fit_ask_epoch_end);
@@ -383,6 +392,7 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
     fit->stopped = reply->reason[0] != '\0';
     fit->wished |= fit->stopped && *reply->wish && !fit->told_to_stop;
     snprintf(fit->wish, sizeof fit->wish, "%s", reply->wish);
+    fit->by_clock = false;
     snprintf(fit->reason, sizeof fit->reason, "%s", reply->reason);
     fit->epoch_whole = reply->whole;
     fit->epochs.processed += reply->whole;
@@ -414,7 +424,7 @@ static void fit_train(pl_fit_t *fit, bool goes_on)
                             .global_step = fit->global_step,
                             .lr_factor = fit->lr_factor,
                             .seconds = seconds_left(fit),
-                            .wish = fit->wish,
+                            .wish = pl_fit_wish_kept(fit),
                             .accumulate = fit->accumulate,
                             .points = fit->asking.points,
                             .halts = pl_intervals_bytes(&fit->halts),

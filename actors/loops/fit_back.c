@@ -1,10 +1,11 @@
 /* fit_back.c - nan_policy "rollback": after a step that was not finite the run goes back
  *
  * The fit loop decides that it does and what it is to know then; going back is going on
- * from the newest checkpoint, as after any end of a run, and whoever started the run does
- * that.  The steps that led there are counted and not made when it comes to them again:
- * the one that failed; should the very next one fail too, its weights were bad before,
- * and as many steps before are passed over as well. */
+ * from the newest checkpoint that was due, and whoever started the run does that.  Those
+ * that only an end of the run made do not count: a run that was stopped and goes on does
+ * what it would have done unstopped.  The steps that led there are counted and not made
+ * when it comes to them again: the one that failed; should the very next one fail too,
+ * its weights were bad before, and as many steps before are passed over as well. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,8 +30,8 @@ void pl_fit_want_start(pl_fit_t *fit)
 
 bool pl_fit_may_go_back(const pl_fit_t *fit, const pl_error_t *error)
 {
-    return error->code == PL_ENAN && is_rollback(fit) && fit->saves && !fit->told_to_stop
-           && !fit->saving && fit->in_row < (uint64_t)fit->options->nan_limit;
+    return error->code == PL_ENAN && is_rollback(fit) && fit->saves && !fit->saving
+           && fit->in_row < (uint64_t)fit->options->nan_limit;
 }
 
 void pl_fit_say_limit(const pl_fit_t *fit, pl_error_t *error)
@@ -79,6 +80,14 @@ char *pl_fit_pass_over(const pl_fit_t *fit, pl_error_t *err)
     return text;
 }
 
+/* Steps after which all was passed over gain nothing to begin from. */
+void pl_fit_back_begins_here(pl_fit_t *fit)
+{
+    pass_over_prune(fit);
+    if (!fit->fruitless)
+        fit->in_row = 0;
+}
+
 /* ---- going back ---- */
 
 /* What the state of the checkpoint lacks. */
@@ -90,9 +99,10 @@ static char *back_text(pl_fit_t *fit, pl_error_t *err)
         pl_no_memory(err);
         return NULL;
     }
-    json_t *back = json_pack("{s:I, s:I, s:I, s:O}", "rollbacks", rollback, "in_row",
-                             (json_int_t)fit->in_row + 1, "nanoseconds",
-                             (json_int_t)trained, "pass_over", fit->pass_over);
+    json_t *back = json_pack("{s:I, s:I, s:I, s:I, s:s, s:O}", "rollbacks", rollback,
+                             "in_row", (json_int_t)fit->in_row + 1, "nanoseconds",
+                             (json_int_t)trained, "serial", (json_int_t)fit->serial,
+                             "passing", fit->passing, "pass_over", fit->pass_over);
     char *text = back ? pl_metrics_text(back, err) : NULL;
     json_decref(back);
     if (!back)
@@ -136,9 +146,8 @@ void pl_fit_count_rollbacks(pl_fit_t *fit)
 
 json_t *pl_fit_keep_rollbacks(const pl_fit_t *fit)
 {
-    pass_over_prune(fit);
-    return json_pack("{s:I, s:O}", "rollbacks", (json_int_t)fit->rollbacks, "pass_over",
-                     fit->pass_over);
+    return json_pack("{s:I, s:I, s:O}", "rollbacks", (json_int_t)fit->rollbacks, "in_row",
+                     (json_int_t)fit->in_row, "pass_over", fit->pass_over);
 }
 
 int pl_fit_set_rollbacks(pl_fit_t *fit, const json_t *kept, pl_error_t *err)

@@ -106,15 +106,6 @@ static void saved(void *self, const pl_answer_t *answer)
     keep_look(fit);
 }
 
-/* There is a newer one to go back to. */
-static void progress_saved(void *self, const pl_answer_t *answer)
-{
-    pl_fit_t *fit = self;
-    if (answer->kind == PL_ANSWER_REPLY && answer->body->save_checkpoint_reply.saved)
-        fit->in_row = 0;
-    saved(self, answer);
-}
-
 static void hand_on(pl_fit_t *fit)
 {
     pl_keeping_t *k = &fit->keeping;
@@ -123,13 +114,14 @@ static void hand_on(pl_fit_t *fit)
                                       .epoch = k->epochs,
                                       .global_step = k->global_step,
                                       .serial = fit->serial,
+                                      .aside = k->aside,
                                       .names = k->wanted.save,
                                       .drop = k->wanted.drop,
                                       .metrics = k->metrics,
                                       .progress = k->progress,
                                       .callbacks = k->callbacks,
                                       .loggers = k->loggers ? k->loggers : ""};
-    const pl_how_t how = {.on_answer = k->fruitless ? saved : progress_saved};
+    const pl_how_t how = {.on_answer = saved};
     uint64_t call = pl_call_save_checkpoint(fit, fit->checkpoint, &msg, how, &err);
     keeping_clear(k);
     k->making = false;
@@ -237,6 +229,20 @@ static void epoch_told(void *self, const pl_answer_t *answer)
                   &err);
 }
 
+/* What goes with it, and what goes with the next; one that was made aside takes nothing
+ * along that the run might have to go back to. */
+static void passing_settle(pl_fit_t *fit, pl_keeping_t *k)
+{
+    static const char *const names[] = {PL_STOPPED_CHECKPOINT, PL_START_CHECKPOINT};
+    pl_wanted_t passing = {0};
+    if (k->aside || pl_wanted_add(&k->wanted, "", fit->passing, NULL) != PL_OK)
+        pl_wanted_add(&passing, fit->passing, "", NULL);
+    for (int i = 0; i < 2; i++)
+        if (pl_wanted_has(k->wanted.save, names[i]))
+            pl_wanted_add(&passing, names[i], "", NULL);
+    snprintf(fit->passing, sizeof fit->passing, "%.31s", passing.save);
+}
+
 static void keep_begin(pl_fit_t *fit)
 {
     pl_keeping_t *k = &fit->keeping;
@@ -244,21 +250,26 @@ static void keep_begin(pl_fit_t *fit)
     pl_how_t how = {.on_answer = epoch_told};
     k->making = true;
     k->wanted = fit->wanted;
-    const bool passes = !strcmp(k->wanted.save, PL_STOPPED_CHECKPOINT)
-                        || !strcmp(k->wanted.save, PL_START_CHECKPOINT);
-    if (strcmp(k->wanted.save, fit->passing))
-        pl_wanted_add(&k->wanted, "", fit->passing, NULL);
-    snprintf(fit->passing, sizeof fit->passing, "%.15s", passes ? k->wanted.save : "");
+    k->aside = fit->aside;
     k->global_step = fit->global_step;
     k->epochs = fit->epochs.completed;
-    k->fruitless = fit->fruitless;
+    passing_settle(fit, k);
+    if (!k->aside)
+        pl_fit_back_begins_here(fit);
     fit->wanted = (pl_wanted_t){0};
+    fit->aside = false;
     fit->serial++;
     keep_sent(fit, pl_call_get_state(fit, fit->epoch, &(pl_get_state_t){0}, how, &err),
               &err);
 }
 
 /* ---- for the loop ---- */
+
+void pl_fit_want_aside(pl_fit_t *fit, const char *save, const char *drop)
+{
+    fit->aside |= *save && !*fit->wanted.save;
+    pl_wanted_add(&fit->wanted, save, drop, NULL);
+}
 
 void pl_fit_log_weights(pl_fit_t *fit, pl_weights_t *weights)
 {
@@ -275,6 +286,7 @@ void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
 {
     if (!fit->saves || !fit->options->enable_checkpointing || !*fit->wanted.save) {
         fit->wanted = (pl_wanted_t){0};
+        fit->aside = false;
         then(fit);
         return;
     }

@@ -23,7 +23,7 @@ typedef struct pl_fit pl_fit_t;
 typedef struct pl_keeping {
     bool making;
     int writing;                                 /* those handed on and not yet durable */
-    bool fruitless;                              /* as below, when it began */
+    bool aside;                                  /* as below */
     pl_wanted_t wanted;
     uint64_t global_step;
     uint32_t epochs;
@@ -59,6 +59,7 @@ struct pl_fit {
     uint64_t trying;                      /* the evaluation before training  [0: none] */
     char wish[128];                       /* of a callback to stop, once the least is
                                              trained  [""] */
+    bool by_clock;                        /* that wish, which is not kept */
     char reason[128];                     /* why it is stopped  [""] */
     pl_error_t failure;                   /* after the last step  [code 0: none] */
     double lr_factor;                     /* asked for by callbacks, not yet handed on */
@@ -71,8 +72,10 @@ struct pl_fit {
     uint64_t unsaved, saved_step;         /* those that failed; the newest that did not */
     uint64_t reloaded;                    /* after so many epochs the data were, last */
     void (*reloaded_then)(pl_fit_t *fit);
-    char passing[16];                     /* the newest, made for the while: it goes
-                                             with the next  [""] */
+    char passing[32];                     /* those made for the while, one a line: they
+                                             go with the next that is due  [""] */
+    bool aside;                           /* wanted only because the run ends: none goes
+                                             back to it, as an unbroken one could not */
     uint64_t shown_step;                  /* whose tensors the loggers have, last */
     bool fruitless;                       /* the newest step was passed over */
     uint64_t rollbacks, in_row;           /* of the run; since the newest checkpoint */
@@ -87,6 +90,8 @@ void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error);
 /* Makes the checkpoint that is wanted, if one is; then() comes when all is copied, or at
  * once. */
 void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
+/* Wants one that there would not be if the run did not end here. */
+void pl_fit_want_aside(pl_fit_t *fit, const char *save, const char *drop);
 /* Some will be wished for: memory for them is made ready meanwhile. */
 void pl_fit_keep_prepare(const pl_fit_t *fit);
 /* Copied anyway: for the loggers that show tensors, once a step. */
@@ -101,6 +106,8 @@ void pl_fit_keep_release(pl_fit_t *fit);
 
 /* There is always one to go back to. */
 void pl_fit_want_start(pl_fit_t *fit);
+/* One that can be gone back to is about to be made. */
+void pl_fit_back_begins_here(pl_fit_t *fit);
 bool pl_fit_may_go_back(const pl_fit_t *fit, const pl_error_t *error);
 /* Answers the run with what it is to go back with. */
 void pl_fit_go_back(pl_fit_t *fit, const pl_error_t *error);
@@ -125,6 +132,9 @@ void pl_fit_reload(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
 /* Ends this run; it is to go on from a checkpoint, with that in its state (taken
  * over). */
 void pl_fit_reply_back(pl_fit_t *fit, char *back);
+
+/* Empty when it is not. */
+const char *pl_fit_wish_kept(const pl_fit_t *fit);
 
 /* ---- fit_state.c: what it keeps of itself ---- */
 

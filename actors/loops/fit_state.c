@@ -27,7 +27,7 @@ static json_t *fit_keep(const pl_fit_t *fit, json_t *epoch, json_t *evaluate)
         (json_int_t)fit->global_step, "samples", (json_int_t)fit->samples, "serial",
         (json_int_t)fit->serial, "accumulate", (json_int_t)fit->accumulate, "lr_factor",
         fit->lr_factor, "in_epoch", fit->in_epoch, "stop", fit->wished, "passing",
-        fit->passing, "wish", fit->wish, "nanoseconds",
+        fit->passing, "wish", pl_fit_wish_kept(fit), "nanoseconds",
         (json_int_t)(fit->before + pl_now() - fit->began), "metrics", fit->metrics,
         "epoch", epoch, "validate", evaluate);
 }

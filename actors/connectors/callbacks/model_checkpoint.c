@@ -103,6 +103,7 @@ static bool is_time(const model_checkpoint_t *m, pl_hook_t point,
     pl_hook_t wanted = waits_for_validation(m) ? PL_HOOK_VALIDATION_END
                                                : PL_HOOK_TRAIN_EPOCH_END;
     return point == wanted && m->every_n_epochs
+           && !(event->extra && point == PL_HOOK_TRAIN_EPOCH_END)
            && (event->epoch + UINT64_C(1)) % (uint64_t)m->every_n_epochs == 0;
 }
 
@@ -311,16 +312,27 @@ static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_
 
 /* ---- state ---- */
 
+/* JSON has no word for what is not finite. */
+static json_t *score_keep(double score)
+{
+    return isfinite(score) ? json_real(score) : json_string(score < 0 ? "-inf" : "inf");
+}
+
+static double score_kept(const json_t *kept)
+{
+    const char *text = json_string_value(kept);
+    if (json_is_number(kept))
+        return json_number_value(kept);
+    return text && *text == '-' ? -INFINITY : INFINITY;
+}
+
 static char *model_checkpoint_state(const void *self, pl_error_t *err)
 {
     const model_checkpoint_t *m = self;
     json_t *kept = json_array();
     for (int k = 0; k < m->count; k++)
-        json_array_append_new(kept,
-                              json_pack("{s:s, s:o}", "name", m->kept[k].name, "score",
-                                        isfinite(m->kept[k].score)
-                                            ? json_real(m->kept[k].score)
-                                            : json_null()));
+        json_array_append_new(kept, json_pack("{s:s, s:o}", "name", m->kept[k].name,
+                                              "score", score_keep(m->kept[k].score)));
     return pl_state_write(json_pack("{s:I, s:s, s:o}", "step", (json_int_t)m->saved_step,
                                     "monitor", m->monitor, "kept", kept),
                           err);
@@ -336,13 +348,12 @@ static int model_checkpoint_restore(void *self, const char *state, pl_error_t *e
     m->saved_step = (uint64_t)json_integer_value(json_object_get(told, "step"));
     json_array_foreach(json_object_get(told, "kept"), at, entry) {
         const char *name = json_string_value(json_object_get(entry, "name"));
-        const json_t *score = json_object_get(entry, "score");
         if (PL_GROW(m->kept, m->count, m->room) != PL_OK) {
             json_decref(told);
             return pl_no_memory(err);
         }
-        m->kept[m->count] = (kept_t){
-            .score = json_is_number(score) ? json_number_value(score) : INFINITY};
+        m->kept[m->count] =
+            (kept_t){.score = score_kept(json_object_get(entry, "score"))};
         snprintf(m->kept[m->count++].name, NAME, "%s", name ? name : "");
     }
     json_decref(told);

@@ -1,7 +1,7 @@
 /* timer.c - stops a run after a time
  *
  * The time that a run had before it went on from a checkpoint counts too: what is limited
- * is the training, not the process. */
+ * is the training, not the process.  How much it is, the newest run file says. */
 #include <stdio.h>
 #include <string.h>
 
@@ -81,7 +81,7 @@ const pl_callback_ops_t pl_timer_callback = {
     .size = sizeof(stop_timer_t),
     .options = timer_options,
     .points = PL_AT(FIT_START) | PL_AT(TRAIN_BATCH_END) | PL_AT(TRAIN_EPOCH_END),
-    .wishes = PL_LOOKS_ON,
+    .wishes = PL_LOOKS_ON | PL_BY_CLOCK,
     .every_n_steps = timer_every,
     .start = timer_start,
     .on = timer_on,
