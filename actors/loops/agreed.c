@@ -20,10 +20,11 @@ static char *text_of(json_t *object, pl_error_t *err)
 
 char *pl_agreed_wish(const pl_ask_callbacks_reply_t *wish, pl_error_t *err)
 {
-    return text_of(json_pack("{s:b, s:b, s:f, s:I, s:s, s:s, s:s, s:s, s:s, s:s}", "stop",
-                             (int)wish->stop, "skip", (int)wish->skip, "lr_factor",
-                             wish->lr_factor, "accumulate", (json_int_t)wish->accumulate,
-                             "figures", wish->figures, "freeze", wish->freeze, "unfreeze",
+    return text_of(json_pack("{s:b, s:b, s:b, s:f, s:I, s:s, s:s, s:s, s:s, s:s, s:s}",
+                             "stop", (int)wish->stop, "by_clock", (int)wish->by_clock,
+                             "skip", (int)wish->skip, "lr_factor", wish->lr_factor,
+                             "accumulate", (json_int_t)wish->accumulate, "figures",
+                             wish->figures, "freeze", wish->freeze, "unfreeze",
                              wish->unfreeze, "save", wish->save, "drop", wish->drop,
                              "reason", wish->reason),
                    err);
@@ -54,21 +55,22 @@ char *pl_agreed_interest(const pl_interest_reply_t *interest, pl_error_t *err)
 int pl_agreed_read_wish(const char *text, pl_ask_callbacks_reply_t *wish, json_t **kept_p,
                         pl_error_t *err)
 {
-    int stop = 0, skip = 0;
+    int stop = 0, by_clock = 0, skip = 0;
     json_int_t accumulate = 0;
     json_t *kept = pl_json_read(text, strlen(text), "what the callbacks wish", err);
     if (!kept)
         return err->code;
-    if (json_unpack(kept, "{s:b, s:b, s:F, s:I, s:s, s:s, s:s, s:s, s:s, s:s}", "stop",
-                    &stop, "skip", &skip, "lr_factor", &wish->lr_factor, "accumulate",
-                    &accumulate, "figures", &wish->figures, "freeze", &wish->freeze,
-                    "unfreeze", &wish->unfreeze, "save", &wish->save, "drop", &wish->drop,
-                    "reason", &wish->reason)
+    if (json_unpack(kept, "{s:b, s:b, s:b, s:F, s:I, s:s, s:s, s:s, s:s, s:s, s:s}",
+                    "stop", &stop, "by_clock", &by_clock, "skip", &skip, "lr_factor",
+                    &wish->lr_factor, "accumulate", &accumulate, "figures",
+                    &wish->figures, "freeze", &wish->freeze, "unfreeze", &wish->unfreeze,
+                    "save", &wish->save, "drop", &wish->drop, "reason", &wish->reason)
         != 0) {
         json_decref(kept);
         return pl_fail(err, PL_EPROTOCOL, "rank 0 told no wishes of callbacks");
     }
-    wish->stop = stop, wish->skip = skip, wish->accumulate = (uint64_t)accumulate;
+    wish->stop = stop, wish->by_clock = by_clock, wish->skip = skip;
+    wish->accumulate = (uint64_t)accumulate;
     *kept_p = kept;
     return PL_OK;
 }
