@@ -111,9 +111,12 @@ static void rank_stuck(pl_rank_t *rank)
     pl_error_t err;
     pl_fail(&err, PL_ESTUCK,
             "rank %d gives no sign of life for %g s (trainer.step_timeout)%s",
-            rank->number, ranks->silence_ms / 1e3, ranks->ops->stuck(ranks, rank));
-    pl_abandon(ranks, rank->life);
-    rank_has_ended(rank);
+            rank->number, ranks->silence_ms / 1e3, ranks->ops->stuck);
+    snprintf(err.where, sizeof err.where, "rank %d", rank->number);
+    if (!ranks->ops->can_end) {
+        pl_abandon(ranks, rank->life);
+        rank_has_ended(rank);
+    }
     rank_over(rank, &err);
 }
 
