@@ -59,6 +59,11 @@ typedef struct rig_spec {
     void *user;
 } rig_spec_t;
 
+#define RIG_FEATURES 6
+#define RIG_CLASSES 3
+/* A sample of a rig's data. */
+void rig_sample(int64_t index, float x[RIG_FEATURES], int64_t *y);
+
 /* The first line of main(): everything is known by name, `more` parts too  [none]. */
 void rig_init(const pl_registration_t *more);
 

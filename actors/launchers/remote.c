@@ -18,6 +18,7 @@
 
 #include "actors/launchers/outbox.h"
 #include "actors/launchers/parcel.h"
+#include "actors/launchers/scribe.h"
 #include "actors/launchers/wires.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -30,7 +31,8 @@ enum {
     EXIT_MS = 5000,                                   /* after it has left */
     BACKTRACE_MS = 1000,                              /* between SIGABRT and SIGKILL */
     COMMAND_MOST = 64 << 10,
-    WORDS_MOST = 256,                                       /* of its tail, in an error */
+    SAID_MOST = 64 << 10,                                 /* while it cannot be written */
+    WORDS_MOST = 256,                                     /* of its tail, in an error */
 };
 
 /* A call that was passed on. */
@@ -50,12 +52,73 @@ typedef struct remote {
     char stop_reason[128];                      /* asked for before that  [""] */
     passed_t *passed;
     uint64_t passed_count;
-    uint64_t global_step;                                /* the newest that it has told */
+    uint64_t global_step;                      /* the newest that it has told */
+    char *said;                                /* lines that are not written yet [NULL] */
+    size_t said_size;
+    pl_address_t scribe;                                   /* [nothing was written yet] */
+    bool is_writing;
     bool has_joined, ends, is_killed, is_dead, is_done;
     pl_death_t death;
     pl_error_t error;                              /* why it was killed, or how its worker
                                                       ended  [code 0] */
 } remote_t;
+
+/* ---- what the process says ---- */
+
+static void said_written(void *self, const pl_answer_t *answer);
+
+/* Into its file, once there is a folder for it; what is said meanwhile waits. */
+static void said_write(remote_t *r)
+{
+    const char *run_dir = pl_wires_run_dir(r->wires);
+    const pl_start_t start = {.options = ""};
+    if (!r->said_size || !run_dir
+        || (pl_is_nobody(r->scribe)
+            && !pl_spawn(r, &pl_scribe, PL_OWN_THREAD, &start, (pl_how_t){0}, &r->scribe,
+                         NULL)))
+        return;
+    char *path = pl_text("%s/rank-%d.stderr", run_dir, (int)r->rank);
+    const pl_keep_text_t msg = {.path = path, .text = {r->said, r->said_size}};
+    r->is_writing = path
+                    && pl_call_keep_text(r, r->scribe, &msg,
+                                         (pl_how_t){.on_answer = said_written}, NULL);
+    pl_text_free(path);
+    if (r->is_writing)
+        r->said_size = 0;
+}
+
+static void said_written(void *self, const pl_answer_t *answer)
+{
+    remote_t *r = self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r), "%s",
+                    answer->error->text);
+    r->is_writing = false;
+    said_write(r);
+}
+
+static void said_keep(remote_t *r, const char *line)
+{
+    const size_t length = strlen(line) + 1;
+    char *longer = r->said_size + length <= SAID_MOST
+                       ? pl_resize(r->said, r->said_size + length)
+                       : NULL;
+    if (!longer)
+        return;
+    r->said = longer;
+    memcpy(r->said + r->said_size, line, length - 1);
+    r->said[r->said_size + length - 1] = '\n';
+    r->said_size += length;
+}
+
+static void process_said(void *self, const char *line)
+{
+    remote_t *r = self;
+    pl_log_line(PL_LOG_WARNING, (int)r->rank, "stderr", "%s", line);
+    said_keep(r, line);
+    if (!r->is_writing)
+        said_write(r);
+}
 
 /* ---- the end ---- */
 
@@ -104,6 +167,7 @@ static void remote_finish(remote_t *r)
     if (r->is_done || !r->is_dead || !pl_wires_is_over(r->wires, (int)r->rank))
         return;
     r->is_done = true;
+    said_write(r);
     if (!r->ends || !died_well(r))
         death_tell(r, &error);
     else
@@ -233,6 +297,8 @@ static void report_came(remote_t *r, const pl_run_progress_t *report)
 {
     if (report->global_step > r->global_step)
         r->global_step = report->global_step;
+    if (*report->run_dir)
+        pl_wires_tell_run_dir(r->wires, report->run_dir);
     if (r->run)
         pl_progress_run(r->run, report);
 }
@@ -333,12 +399,6 @@ static void process_died(void *self, const pl_death_t *death)
     r->death = *death;
     pl_wires_died(r->wires, (int)r->rank);
     remote_finish(r);
-}
-
-static void process_said(void *self, const char *line)
-{
-    const remote_t *r = self;
-    pl_log_line(PL_LOG_WARNING, (int)r->rank, "stderr", "%s", line);
 }
 
 /* ---- the run ---- */
@@ -496,6 +556,7 @@ static void remote_release(void *self)
     if (r->wires)
         pl_wires_detach(r->wires, (int)r->rank);
     pl_outbox_release(&r->outbox);
+    pl_free(r->said);
     for (passed_t *passed; (passed = r->passed);) {
         r->passed = passed->next;
         pl_free(passed);

@@ -36,6 +36,7 @@ struct pl_wires {
     pl_link_t *link;
     pl_bulk_t *bulk;
     pl_place_t place;                                       /* of any rank */
+    char *run_dir;                                          /* [not told yet] */
     int count;
     end_t end[];
 };
@@ -187,6 +188,17 @@ void pl_wires_died(pl_wires_t *wires, int rank)
     pl_link_died(pl_bulk_link(wires->bulk), rank);
 }
 
+void pl_wires_tell_run_dir(pl_wires_t *wires, const char *path)
+{
+    if (!wires->run_dir)
+        wires->run_dir = pl_strdup(path);
+}
+
+const char *pl_wires_run_dir(const pl_wires_t *wires)
+{
+    return wires->run_dir;
+}
+
 /* ---- the place of a rank ---- */
 
 void pl_wires_place(const pl_wires_t *wires, int rank, char text[PL_PLACE_TEXT])
@@ -219,6 +231,7 @@ static void wires_release(pl_object_t *object)
     pl_wires_t *wires = (pl_wires_t *)object;
     pl_bulk_free(wires->bulk);
     pl_link_free(wires->link);
+    pl_free(wires->run_dir);
     if (wires->folder[0])
         folder_remove(wires->folder);
     if (wires->lock >= 0)

@@ -30,6 +30,9 @@ pl_bulk_t *pl_wires_bulk(const pl_wires_t *wires);
 /* The rank has left or is gone on both: nothing comes any more. */
 bool pl_wires_is_over(const pl_wires_t *wires, int rank);
 void pl_wires_died(pl_wires_t *wires, int rank);
+/* The run's folder, which one of the ranks tells all others  [not yet]. */
+void pl_wires_tell_run_dir(pl_wires_t *wires, const char *path);
+const char *pl_wires_run_dir(const pl_wires_t *wires);
 
 /* Where a rank finds its launcher: what one process tells another in its environment. */
 typedef struct pl_place {
