@@ -93,8 +93,17 @@ static const pl_dataset_ops_t far_dataset = {.name = "far",
                                              .open = far_open,
                                              .read = far_read};
 
+/* What comes to a child before it is a rank. */
+static void far_early(void)
+{
+    const char *then = getenv("FAR_EARLY");
+    if (then && getenv("PACELINE_PLACE"))
+        end_come(then);
+}
+
 void far_init(const pl_registration_t *more)
 {
+    far_early();
     pl_registration_t all[32] = {{"dataset", &far_dataset}};
     for (int k = 0; more && more[k].role; k++)
         all[k + 1] = more[k];
@@ -158,8 +167,8 @@ rig_t *far_make(const far_spec_t *spec)
     char trainer[600], dataset[400];
     rig_spec_t rig = spec->rig;
     snprintf(trainer, sizeof trainer,
-             "\"launcher\": \"%s\", \"strategy\": \"ddp\", \"devices\": %d%s%s",
-             spec->launcher ? spec->launcher : "spawn", spec->ranks ? spec->ranks : 2,
+             "\"launcher\": %s, \"strategy\": \"ddp\", \"devices\": %d%s%s",
+             spec->launcher ? spec->launcher : "\"spawn\"", spec->ranks ? spec->ranks : 2,
              rig.trainer ? ", " : "", rig.trainer ? rig.trainer : "");
     snprintf(dataset, sizeof dataset,
              "{\"name\": \"far\", \"samples\": %d, \"batch_size\": %d, \"shuffle\": "

@@ -4,7 +4,8 @@
  *   {"name": "far", "samples": 40, "record": 13, "then": "SIGKILL"}
  *
  * Whoever reads that record, from 1, says "the end of rank N" to its standard error and
- * sends itself the signal, or exits ("exit 7"). */
+ * sends itself the signal, or exits ("exit 7"), or does nothing any more ("spin").  The
+ * same comes to a child before it is a rank when the environment says FAR_EARLY. */
 #ifndef T_FAR_H
 #define T_FAR_H
 
@@ -18,9 +19,9 @@ int far_process(int rank);
 /* How many children it has. */
 int far_children(void);
 
-/* Runs of "launcher" with so many ranks. */
+/* Runs of so many ranks. */
 typedef struct far_spec {
-    const char *launcher;                                   /* ["spawn"] */
+    const char *launcher;                                   /* JSON  ["spawn"] */
     int ranks;                                              /* [2] */
     int samples;                                            /* [24] */
     int batch_size;                                         /* [4] */

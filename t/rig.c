@@ -291,6 +291,11 @@ void *rig_user(rig_t *rig)
     return rig->spec.user;
 }
 
+struct event_base *rig_base(rig_t *rig)
+{
+    return rig->base;
+}
+
 int rig_begun(const rig_t *rig)
 {
     return rig->begun;

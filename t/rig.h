@@ -77,6 +77,7 @@ void rig_free(rig_t **rig_p);
 pl_trainer_t *rig_trainer(rig_t *rig);
 pl_engine_t *rig_engine(rig_t *rig);
 void *rig_user(rig_t *rig);
+struct event_base *rig_base(rig_t *rig);
 
 /* Begins a fit; true when it was taken, else the error is in rig_error. */
 bool rig_begin(rig_t *rig);

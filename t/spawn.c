@@ -76,8 +76,8 @@ static void compare(const rig_result_t *near, const rig_result_t *far)
 static void processes_train_what_threads_do(void)
 {
     for (int ranks = 1; ranks <= 3; ranks++) {
-        rig_result_t *near = fit("inline", ranks, "\"max_epochs\": 3");
-        rig_result_t *far = fit("spawn", ranks, "\"max_epochs\": 3");
+        rig_result_t *near = fit("\"inline\"", ranks, "\"max_epochs\": 3");
+        rig_result_t *far = fit("\"spawn\"", ranks, "\"max_epochs\": 3");
         compare(near, far);
         rig_result_free(near);
         rig_result_free(far);
@@ -89,7 +89,7 @@ static void a_trainer_works_again_and_for_other_stages(void)
 {
     rig_t *rig = far_new(.rig = {.trainer = "\"max_epochs\": 2", .callbacks = SAVES},
                          .data = SPLIT);
-    rig_t *near = far_new(.launcher = "inline", .data = SPLIT);
+    rig_t *near = far_new(.launcher = "\"inline\"", .data = SPLIT);
     rig_result_t *first = rig_keep(rig_fit(rig));
     const rig_result_t *second = rig_fit(rig);
     is_text(second->status, "ok", "a second fit: %s", second->error.text);
@@ -114,7 +114,7 @@ static void a_run_goes_on_from_a_checkpoint(void)
     static const char saves[] = "[{\"name\": \"model_checkpoint\", "
                                 "\"every_n_train_steps\": 3, \"save_top_k\": -1}]";
     char from[600];
-    if (!pl_part_find("accelerator", "cpu", NULL)) {       /* the fake one has float64 */
+    if (!pl_part_find("accelerator", "cpu", NULL)) {        /* the fake one has float64 */
         tap_skip("this build has no accelerator cpu");
         return;
     }
@@ -135,7 +135,7 @@ static void two_launchers_work_beside_each_other(void)
 {
     const char *trainer = "\"max_epochs\": 20";
     rig_t *far = far_new(.rig = {.trainer = trainer});
-    rig_t *near = far_new(.launcher = "inline",
+    rig_t *near = far_new(.launcher = "\"inline\"",
                           .rig = {.trainer = trainer, .beside = far});
     rig_t *third = far_new(.rig = {.trainer = trainer, .beside = far});
     ok(rig_begin(far) && rig_begin(near) && rig_begin(third), "three runs begin");
@@ -219,7 +219,7 @@ static void what_other_processes_cannot_find_is_refused(void)
 static void a_search_runs_there(void)
 {
     rig_t *rig = far_new(.ranks = 1, .samples = 60);
-    rig_t *near = far_new(.ranks = 1, .samples = 60, .launcher = "inline");
+    rig_t *near = far_new(.ranks = 1, .samples = 60, .launcher = "\"inline\"");
     const pl_tuning_t what = {.num_training = 20};
     const rig_result_t *far = rig_tune(rig, &what);
     is_text(far->status, "ok", "it ends: %s", far->error.text);

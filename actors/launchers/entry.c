@@ -10,12 +10,15 @@
 #include "actors/launchers/entry.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "actors/launchers/backtrace.h"
 #include "actors/launchers/outbox.h"
 #include "actors/launchers/parcel.h"
 #include "actors/launchers/wires.h"
@@ -43,6 +46,7 @@ typedef struct entry {
     pl_address_t worker;
     uint64_t life;                              /* its start  [0: none] */
     uint64_t outcome;                           /* transfer of it, under way  [0: none] */
+    int signals;                                /* descriptor */
     bool leaves;
 } entry_t;
 
@@ -288,6 +292,42 @@ static void event_came(void *user, int peer, pl_link_event_t event, const char *
         both_over(e);
 }
 
+/* ---- signals ---- */
+
+static sigset_t signals_to_end(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    return set;
+}
+
+/* Whoever wants this rank to end wants the run to: ranks go together. */
+static void signal_came(void *self)
+{
+    const entry_t *e = self;
+    struct signalfd_siginfo info;
+    char wish[80];
+    if (read(e->signals, &info, sizeof info) != sizeof info)
+        return;
+    snprintf(wish, sizeof wish, "rank %d got SIG%s", e->rank,
+             sigabbrev_np((int)info.ssi_signo));
+    pl_outbox_post(&((entry_t *)self)->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0,
+                   &(pl_run_progress_t){.event = "alive", .metrics = "", .wish = wish},
+                   NULL);
+}
+
+/* Before any other thread is there, so that all inherit it. */
+static int signals_open(entry_t *e, pl_error_t *err)
+{
+    const sigset_t set = signals_to_end();
+    e->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (e->signals < 0 || pthread_sigmask(SIG_BLOCK, &set, NULL) != 0)
+        return pl_fail(err, PL_EBUSY, "no descriptor for signals");
+    return pl_watch(e, e->signals, signal_came, err);
+}
+
 /* ---- the process ---- */
 
 static const pl_actor_ops_t entry_ops = {.name = "entry",
@@ -336,8 +376,10 @@ static int rank_live(pl_runtime_t *runtime, const pl_place_t *place, pl_error_t 
         e->reactor = reactor;
         e->rank = place->rank;
         e->ranks = (uint32_t)place->world_size;
-        code = entry_connect(e, place, err);
+        code = signals_open(e, err);
     }
+    if (code == PL_OK)
+        code = entry_connect(e, place, err);
     if (code == PL_OK) {
         if (place->log_level >= 0)
             pl_log_hook(line_say, (pl_log_level_t)place->log_level, e);
@@ -367,6 +409,8 @@ static int rank_main(const pl_place_t *place)
     runtime.run = place->run;
     runtime.epoch = place->epoch;
     runtime.began = place->began;
+    runtime.open_signal = SIGABRT;
+    pl_backtrace_on_abort();
     int code = rank_live(&runtime, place, &err);
     if (runtime.stuck)
         _exit(LOST);                         /* a thread that does not end holds it all */

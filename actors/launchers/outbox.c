@@ -46,7 +46,9 @@ int pl_outbox_post(pl_outbox_t *box, pl_kind_t kind, pl_message_t message, uint6
     if (code != PL_OK)
         return code;
     code = box->first ? PL_EBUSY : frame_send(box, &frame, err);
-    if (code == PL_EBUSY && kind != PL_KIND_PROGRESS)
+    const bool may_lack = kind == PL_KIND_PROGRESS
+                          && pl_link_state(box->link, box->peer) != PL_LINK_AWAITED;
+    if (code == PL_EBUSY && !may_lack)
         return frame_keep(box, &frame, err);
     pl_frame_release(&frame);
     return code == PL_EBUSY ? PL_OK : code;

@@ -12,8 +12,8 @@ typedef struct pl_outbox {
     struct pl_kept *first;
 } pl_outbox_t;
 
-/* Sends a message, or keeps it until the peer has joined or there is room.  Reports that
- * find no room are left out, the next says the same and more.  PL_EPEER: the peer is
+/* Sends a message, or keeps it until the peer has joined or there is room.  Progress
+ * that finds no room is left out: the next says the same and more.  PL_EPEER: the peer is
  * gone. */
 int pl_outbox_post(pl_outbox_t *box, pl_kind_t kind, pl_message_t message, uint64_t call,
                    const void *fields, pl_error_t *err);

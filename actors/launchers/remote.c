@@ -147,6 +147,13 @@ static void death_tell(remote_t *r, pl_error_t *error)
     gethostname(host, sizeof host - 1);
     if (r->has_joined)
         snprintf(when, sizeof when, " after step %" PRIu64, r->global_step);
+    if (r->is_killed && pl_wires_run_dir(r->wires)) {
+        pl_fail(error, r->error.code,
+                "%s; where its threads were is in %s/rank-%d.stderr", r->error.text,
+                pl_wires_run_dir(r->wires), (int)r->rank);
+        snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
+        return;
+    }
     if (r->error.code != PL_OK)
         *error = r->error;
     else
@@ -178,7 +185,7 @@ static void remote_finish(remote_t *r)
         death_tell(r, &error);
     if (run)
         pl_call_fail(run, &error);
-    pl_actor_end(r, error.code ? &error : NULL);
+    pl_actor_end(r, error.code && !run ? &error : NULL);    /* told once */
 }
 
 static void process_kill(void *self)

@@ -8,10 +8,12 @@
 #include "actors/launchers/ranks.h"
 #include "actors/launchers/remote.h"
 #include "actors/launchers/wires.h"
+#include "base/clock.h"
 
 typedef struct spawn {
     pl_ranks_t ranks;
     pl_wires_t *wires;                                      /* counted */
+    double join_timeout;                                    /* s */
 } spawn_t;
 
 static uint64_t process_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
@@ -33,7 +35,8 @@ static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
     spawn_t *spawn = self;
     (void)call;
     pl_ranks_init(&spawn->ranks, &processes, body);
-    spawn->wires = pl_wires_new(self, spawn->ranks.count, err);
+    spawn->wires = pl_wires_new(self, spawn->ranks.count,
+                                pl_milliseconds(spawn->join_timeout), err);
     if (!spawn->wires)
         return err->code;
     pl_actor_ready(self);
@@ -47,6 +50,12 @@ static void spawn_release(void *self)
     pl_object_unref(spawn->wires);
 }
 
+static const pl_option_t spawn_options[] = {
+    PL_FLOAT(spawn_t, join_timeout, "60", "0.001..86400",
+             "seconds until all ranks must have joined"),
+    PL_OPTIONS_END,
+};
+
 static const pl_handler_t spawn_handlers[] = {
     PL_ON(start, spawn_start),
     PL_ON(run, pl_ranks_run),
@@ -58,6 +67,7 @@ const pl_actor_ops_t pl_spawn_launcher = {
     .name = "spawn",
     .help = "each rank is a process of this program",
     .size = sizeof(spawn_t),
+    .options = spawn_options,
     .role = "launcher",
     .level = PL_LEVEL_LAUNCHER,
     .handlers = spawn_handlers,

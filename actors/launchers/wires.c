@@ -239,7 +239,7 @@ static void wires_release(pl_object_t *object)
     pl_free(wires);
 }
 
-static int wires_open(pl_wires_t *wires, void *launcher, pl_error_t *err)
+static int wires_open(pl_wires_t *wires, void *launcher, int join_ms, pl_error_t *err)
 {
     char endpoint[PL_LINK_FOLDER + 16];
     int code = folder_make(wires, err);
@@ -249,6 +249,7 @@ static int wires_open(pl_wires_t *wires, void *launcher, pl_error_t *err)
                            .run = wires->place.run,
                            .epoch = wires->place.epoch,
                            .world_size = wires->count,
+                           .times = {.join = join_ms},
                            .on_message = message_came,
                            .on_event = link_event,
                            .user = wires};
@@ -266,7 +267,7 @@ static int wires_open(pl_wires_t *wires, void *launcher, pl_error_t *err)
     return wires->bulk ? PL_OK : err->code;
 }
 
-pl_wires_t *pl_wires_new(void *launcher, int count, pl_error_t *err)
+pl_wires_t *pl_wires_new(void *launcher, int count, int join_ms, pl_error_t *err)
 {
     pl_wires_t *wires = pl_alloc(sizeof *wires + (size_t)count * sizeof *wires->end);
     if (!wires) {
@@ -281,7 +282,7 @@ pl_wires_t *pl_wires_new(void *launcher, int count, pl_error_t *err)
                                 .epoch = 1,
                                 .began = pl_actor_began(launcher),
                                 .log_level = pl_log_level()};
-    if (wires_open(wires, launcher, err) == PL_OK)
+    if (wires_open(wires, launcher, join_ms, err) == PL_OK)
         return wires;
     pl_object_unref(wires);
     return NULL;

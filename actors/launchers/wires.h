@@ -19,8 +19,9 @@ typedef struct pl_wire_ops {
     void (*on_sent)(void *self, const pl_error_t *error);
 } pl_wire_ops_t;
 
-/* For the launcher itself, which must outlive them. */
-pl_wires_t *pl_wires_new(void *launcher, int count, pl_error_t *err);
+/* For the launcher itself, which must outlive them; all ranks must have joined within
+ * join_ms. */
+pl_wires_t *pl_wires_new(void *launcher, int count, int join_ms, pl_error_t *err);
 
 void pl_wires_attach(pl_wires_t *wires, int rank, const pl_wire_ops_t *ops, void *self);
 void pl_wires_detach(pl_wires_t *wires, int rank);
