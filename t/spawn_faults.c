@@ -179,7 +179,7 @@ static void a_thread_that_is_stuck_ends_with_its_process(void)
     is_text(pl_code_name(result->error.code), "PL_ESTUCK", "%s", result->error.text);
     is_int(far_children(), 0, "no process is left");
     rig_free(&rig);
-    rig = far_new();
+    rig = far_new(.rig = {.trainer = "\"max_epochs\": 2"});
     is_text(rig_fit(rig)->status, "ok", "and another run works");
     rig_free(&rig);
 }
@@ -295,7 +295,7 @@ static void ranks_die_with_their_host(void)
         usleep(1000);
     const double seconds = (double)(pl_now() - then) / 1e9;
     ok(seconds < 1, "they are gone after %g s", seconds);
-    rig_t *rig = far_new();
+    rig_t *rig = far_new(.rig = {.trainer = "\"max_epochs\": 2"});
     is_text(rig_fit(rig)->status, "ok", "another run works");
     rig_free(&rig);
     is_int(folders_left(), 0, "and leaves nothing behind, neither of the one before");
