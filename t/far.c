@@ -68,8 +68,10 @@ static void end_come(const char *then)
         for (;;)
             pause();
     for (size_t k = 0; k < sizeof signals / sizeof *signals; k++)
-        if (!strcmp(then, signals[k].name))
+        if (!strcmp(then, signals[k].name)) {
+            signal(signals[k].number, SIG_DFL);            /* a sanitizer may have one */
             kill(getpid(), signals[k].number);
+        }
 }
 
 static int far_read(const void *self, const pl_read_request_t *request,
