@@ -3,7 +3,9 @@
 #include "actors/connectors/callbacks/callbacks.h"
 #include "actors/connectors/datasets/datasets.h"
 #include "actors/connectors/loggers/loggers.h"
+#include "actors/launchers/entry.h"
 #include "actors/launchers/launchers.h"
+#include "base/registry.h"
 #include "config.h"
 #include "strategies/collectives/collective.h"
 #include "strategies/optimizers/optimizer.h"
@@ -23,29 +25,33 @@ static const pl_registration_t own_parts[] = {
     {"strategy", &pl_ddp_strategy},
     {"strategy", &pl_single_strategy},
     {"launcher", &pl_inline_launcher},
+    {"launcher", &pl_spawn_launcher},
     {"dataset", &pl_csv_dataset},
     {"dataset", &pl_idx_dataset},
     {"dataset", &pl_lines_dataset},
-    {"dataset", &pl_memory_dataset},
     {"dataset", &pl_npy_dataset},
     {"dataset", &pl_text_dataset},
+    PL_REGISTRATIONS_END,
+};
+
+/* What it reads lies in the memory of this process. */
+static const pl_registration_t parts_here[] = {
+    {"dataset", &pl_memory_dataset},
     PL_REGISTRATIONS_END,
 };
 
 int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
             pl_error_t *err)
 {
+    const pl_registration_t *const all[] = {
+        own_parts,       pl_optimizer_parts, pl_callback_parts,
+        pl_logger_parts, pl_precision_parts, registrations,
+    };
     (void)argc, (void)argv;              /* for launchers that start this program again */
-    int code = pl_register(own_parts, err);
+    int code = pl_register(parts_here, err);
+    for (size_t k = 0; k < sizeof all / sizeof *all && code == PL_OK; k++)
+        code = pl_register_at("", all[k], err);
     if (code == PL_OK)
-        code = pl_register(pl_optimizer_parts, err);
-    if (code == PL_OK)
-        code = pl_register(pl_callback_parts, err);
-    if (code == PL_OK)
-        code = pl_register(pl_logger_parts, err);
-    if (code == PL_OK)
-        code = pl_register(pl_precision_parts, err);
-    if (code == PL_OK && registrations)
-        code = pl_register(registrations, err);
+        pl_entry_if_rank();
     return code;
 }

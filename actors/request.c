@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "base/run_check.h"
 #include "base/stages.h"
 #include "runtime/descriptors.h"
 
@@ -56,8 +57,11 @@ static int parts_check(const pl_job_t *job, pl_error_t *err)
         code = pl_options_needs(job->options, "optimizer", "optimizer", err);
     if (code == PL_OK)
         code = devices_check(job, "strategy", pl_request_strategy(job, err), err);
+    const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
     if (code == PL_OK)
-        code = devices_check(job, "launcher", pl_request_launcher(job, err), err);
+        code = devices_check(job, "launcher", launcher, err);
+    if (code == PL_OK && launcher->elsewhere)
+        code = pl_run_check(job->options, PL_CHECK_ELSEWHERE, err);
     return code;
 }
 

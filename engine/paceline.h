@@ -56,7 +56,8 @@ extern "C" {
     X(PL_ENAN, -15, "a loss or gradient is not finite") \
     X(PL_EUNSUPPORTED, -16, "this build, device or part cannot do it") \
     X(PL_EUSER, -17, "a function of the user's failed") \
-    X(PL_EBUG, -18, "a mistake in Paceline itself")
+    X(PL_EBUG, -18, "a mistake in Paceline itself") \
+    X(PL_EDIED, -19, "the process of a rank has ended before its time")
 
 typedef enum pl_code {
     PL_OK = 0,

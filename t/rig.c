@@ -17,8 +17,6 @@
 #include "tensor/graph.h"
 
 #define LIMIT_S 30
-#define FEATURES 6
-#define CLASSES 3
 #define GRACE_MS 300
 
 const pl_registration_t *mlp_plugin(void), *gpt_plugin(void);
@@ -48,17 +46,26 @@ static void log_line(pl_log_level_t level, int rank, const char *actor, const ch
     fprintf(stderr, "# %s: %s\n", actor, text);
 }
 
+static void table_add(pl_registration_t *all, const pl_registration_t *more)
+{
+    while (all->role)
+        all++;
+    for (; more && more->role; more++)
+        *all++ = *more;
+}
+
+/* In one table, as a program gives it: where ranks are processes pl_init() does not
+ * return in them. */
 void rig_init(const pl_registration_t *more)
 {
-    static const pl_registration_t own[] = {{"accelerator", &fake_accelerator},
-                                            PL_REGISTRATIONS_END};
+    pl_registration_t all[64] = {{"accelerator", &fake_accelerator}};
     pl_error_t err;
+    table_add(all, mlp_plugin());
+    table_add(all, gpt_plugin());
+    table_add(all, more);
     if (getenv("RIG_LOG"))
         pl_log_hook(log_line, PL_LOG_DEBUG, NULL);
-    if (pl_init(NULL, NULL, own, &err) != PL_OK
-        || pl_register(mlp_plugin(), &err) != PL_OK
-        || pl_register(gpt_plugin(), &err) != PL_OK
-        || (more && pl_register(more, &err) != PL_OK)) {
+    if (pl_init(NULL, NULL, all, &err) != PL_OK) {
         ok(false, "parts can be registered: %s", err.text);
         exit(tap_done());
     }
@@ -67,10 +74,10 @@ void rig_init(const pl_registration_t *more)
 /* ---- Data ---- */
 
 /* Three classes, each around a place of its own, with some that lie with the others. */
-static void sample_write(int64_t index, float *x, int64_t *y)
+void rig_sample(int64_t index, float x[RIG_FEATURES], int64_t *y)
 {
-    *y = index % CLASSES;
-    for (int k = 0; k < FEATURES; k++)
+    *y = index % RIG_CLASSES;
+    for (int k = 0; k < RIG_FEATURES; k++)
         x[k] =
             (float)(sin((double)(*y * 5 + k)) + 0.5 * sin((double)(index * 7 + k * 3)));
 }
@@ -81,9 +88,9 @@ static int samples_read(void *user, const pl_read_request_t *request, void *cons
     const rig_t *rig = user;
     nanosleep(&(struct timespec){.tv_nsec = rig->spec.reading_ms * 1000000L}, NULL);
     for (int i = 0; i < request->count; i++) {
-        float *x = (float *)field[0] + i * FEATURES;
+        float *x = (float *)field[0] + i * RIG_FEATURES;
         int64_t record = request->index[i] + 1;
-        sample_write(request->index[i], x, (int64_t *)field[1] + i);
+        rig_sample(request->index[i], x, (int64_t *)field[1] + i);
         while (record == rig->spec.hanging)
             pause();
         if (record == rig->spec.nan)
@@ -99,7 +106,7 @@ static bool source_register(rig_t *rig)
     static int rigs;
     pl_memory_data_t data = {.samples = rig->spec.samples ? rig->spec.samples : 40,
                              .field_count = 2,
-                             .field = {{"x", PL_F32, pl_shape(1, FEATURES)},
+                             .field = {{"x", PL_F32, pl_shape(1, RIG_FEATURES)},
                                        {"y", PL_I64, pl_shape(0)}},
                              .facts = "{\"classes\": 3}",
                              .read = samples_read,
@@ -282,6 +289,11 @@ pl_engine_t *rig_engine(rig_t *rig)
 void *rig_user(rig_t *rig)
 {
     return rig->spec.user;
+}
+
+struct event_base *rig_base(rig_t *rig)
+{
+    return rig->base;
 }
 
 int rig_begun(const rig_t *rig)

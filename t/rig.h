@@ -59,6 +59,11 @@ typedef struct rig_spec {
     void *user;
 } rig_spec_t;
 
+#define RIG_FEATURES 6
+#define RIG_CLASSES 3
+/* A sample of a rig's data. */
+void rig_sample(int64_t index, float x[RIG_FEATURES], int64_t *y);
+
 /* The first line of main(): everything is known by name, `more` parts too  [none]. */
 void rig_init(const pl_registration_t *more);
 
@@ -72,6 +77,7 @@ void rig_free(rig_t **rig_p);
 pl_trainer_t *rig_trainer(rig_t *rig);
 pl_engine_t *rig_engine(rig_t *rig);
 void *rig_user(rig_t *rig);
+struct event_base *rig_base(rig_t *rig);
 
 /* Begins a fit; true when it was taken, else the error is in rig_error. */
 bool rig_begin(rig_t *rig);

@@ -15,16 +15,12 @@ static uint64_t thread_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                     &rank->worker, err);
 }
 
-static const char *thread_stuck(pl_ranks_t *ranks, pl_rank_t *rank)
-{
-    (void)ranks, (void)rank;
-    return "; its thread cannot be ended and its memory is kept";
-}
-
 static int inline_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
-    static const pl_ranks_ops_t threads = {.start = thread_start, .stuck = thread_stuck};
+    static const pl_ranks_ops_t threads = {
+        .start = thread_start,
+        .stuck = "; its thread cannot be ended and its memory is kept"};
     (void)call, (void)err;
     pl_ranks_init(self, &threads, body);
     pl_actor_ready(self);

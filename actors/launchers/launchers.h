@@ -8,5 +8,6 @@
 #include "runtime/actor.h"
 
 extern const pl_actor_ops_t pl_inline_launcher;
+extern const pl_actor_ops_t pl_spawn_launcher;
 
 #endif

@@ -111,9 +111,12 @@ static void rank_stuck(pl_rank_t *rank)
     pl_error_t err;
     pl_fail(&err, PL_ESTUCK,
             "rank %d gives no sign of life for %g s (trainer.step_timeout)%s",
-            rank->number, ranks->silence_ms / 1e3, ranks->ops->stuck(ranks, rank));
-    pl_abandon(ranks, rank->life);
-    rank_has_ended(rank);
+            rank->number, ranks->silence_ms / 1e3, ranks->ops->stuck);
+    snprintf(err.where, sizeof err.where, "rank %d", rank->number);
+    if (!ranks->ops->can_end) {
+        pl_abandon(ranks, rank->life);
+        rank_has_ended(rank);
+    }
     rank_over(rank, &err);
 }
 
@@ -182,8 +185,22 @@ static void rank_address(pl_rank_t *rank, const char *address)
 
 /* ---- the run ---- */
 
+/* What the others do follows from what rank zero does. */
+static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
+{
+    const pl_stop_t msg = {.reason = reason};
+    if (ranks->started && !ranks->rank[0].ended
+        && !pl_call_stop(ranks, ranks->rank[0].worker, &msg, (pl_how_t){0}, err))
+        return err->code;
+    return PL_OK;
+}
+
 static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
 {
+    pl_error_t err;
+    if (*report->wish && ranks_stop(rank->ranks, report->wish, &err) != PL_OK)
+        pl_log_line(PL_LOG_WARNING, rank->number, pl_actor_name(rank->ranks), "%s",
+                    err.text);
     if (*report->address)
         rank_address(rank, report->address);
     if (rank->ranks->run && rank->number == 0)
@@ -256,15 +273,10 @@ int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t 
     return PL_OK;
 }
 
-/* What the others do follows from what rank zero does. */
 int pl_ranks_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
-    pl_ranks_t *ranks = self;
-    const pl_stop_t msg = {.reason = body->stop.reason};
-    if (ranks->started && !ranks->rank[0].ended
-        && !pl_call_stop(self, ranks->rank[0].worker, &msg, (pl_how_t){0}, err))
-        return err->code;
-    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+    int code = ranks_stop(self, body->stop.reason, err);
+    return code == PL_OK ? pl_reply_stop(call, &(pl_stop_reply_t){0}) : code;
 }
 
 void pl_ranks_release(pl_ranks_t *ranks)

@@ -27,9 +27,11 @@ typedef struct pl_ranks_ops {
     /* Starts a rank, and fills in its worker; -> the number of a call that ends with it,
      * answered as `life` says, or 0. */
     uint64_t (*start)(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life, pl_error_t *err);
-    /* It gives no sign of life: what else is to be said of that.  The call is abandoned
-     * after it. */
-    const char *(*stuck)(pl_ranks_t *ranks, pl_rank_t *rank);
+    /* What else is to be said of one that gives no sign of life. */
+    const char *stuck;
+    /* Such a one is ended by its own worker, whose `run` is cancelled  [it cannot be, and
+     * is given up]. */
+    bool can_end;
 } pl_ranks_ops_t;
 
 struct pl_ranks {

@@ -27,3 +27,8 @@ void pl_log_line(pl_log_level_t level, int rank, const char *actor, const char *
     va_end(args);
     log_hook(level, rank, actor, text, log_user);
 }
+
+int pl_log_level(void)
+{
+    return log_hook ? (int)log_limit : -1;
+}

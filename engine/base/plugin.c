@@ -14,8 +14,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/registry.h"
 #include "base/utf8.h"
 
 #define SHOWN 200
@@ -23,6 +26,16 @@
 #define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
 static const char own_folder[] = PL_PLUGIN_FOLDER;
+
+/* One that is loaded. */
+typedef struct loaded {
+    struct loaded *next;
+    uint32_t sum;                                           /* CRC-32C of the file */
+    char path[];
+} loaded_t;
+
+static pthread_mutex_t loaded_lock = PTHREAD_MUTEX_INITIALIZER;
+static loaded_t *loaded;                                    /* the newest first */
 
 static bool is_file(char path[PATH_MAX], const char *folder, int length, const char *file)
 {
@@ -72,7 +85,96 @@ static int find_file(const char *file, char path[PATH_MAX], pl_error_t *err)
                            : "not set");
 }
 
-static int plugin_register(void *library, const char *file, pl_error_t *err)
+/* ---- what was loaded ---- */
+
+static int file_sum(const char *path, uint32_t *sum, pl_error_t *err)
+{
+    unsigned char bytes[16384];
+    char shown[SHOWN];
+    FILE *file = fopen(path, "rbe");
+    *sum = 0;
+    for (size_t size; file && (size = fread(bytes, 1, sizeof bytes, file)) > 0;)
+        *sum = pl_crc32c(*sum, bytes, size);
+    const bool is_read = file && !ferror(file);
+    if (file)
+        fclose(file);
+    return is_read ? PL_OK
+                   : pl_fail(err, PL_EIO, "plug-in %s cannot be read",
+                             pl_utf8_show(path, shown, sizeof shown));
+}
+
+/* The path that another process finds it by, wherever that one stands. */
+static loaded_t *loaded_find(const char *path)
+{
+    loaded_t *one = loaded;
+    while (one && strcmp(one->path, path))
+        one = one->next;
+    return one;
+}
+
+static const char *loaded_add(const char *path, pl_error_t *err)
+{
+    char whole[PATH_MAX];
+    uint32_t sum;
+    if (file_sum(realpath(path, whole) ? whole : path, &sum, err) != PL_OK)
+        return NULL;
+    pthread_mutex_lock(&loaded_lock);
+    loaded_t *one = loaded_find(whole);
+    if (!one && (one = pl_alloc(sizeof *one + strlen(whole) + 1))) {
+        one->sum = sum;
+        strcpy(one->path, whole);
+        one->next = loaded;
+        loaded = one;
+    }
+    pthread_mutex_unlock(&loaded_lock);
+    if (!one)
+        pl_no_memory(err);
+    return one ? one->path : NULL;
+}
+
+json_t *pl_plugins_loaded(void)
+{
+    json_t *list = json_array();
+    pthread_mutex_lock(&loaded_lock);
+    for (const loaded_t *one = loaded; list && one; one = one->next)
+        if (json_array_insert_new(list, 0,
+                                  json_pack("{s:s,s:I}", "file", one->path, "sum",
+                                            (json_int_t)one->sum))
+            != 0) {
+            json_decref(list);
+            list = NULL;
+        }
+    pthread_mutex_unlock(&loaded_lock);
+    return list;
+}
+
+static int same_load(const json_t *said, pl_error_t *err)
+{
+    const char *path = json_string_value(json_object_get(said, "file"));
+    uint32_t sum;
+    if (!path)
+        return pl_fail(err, PL_EPROTOCOL, "a plug-in without a file");
+    int code = file_sum(path, &sum, err);
+    if (code == PL_OK && sum != json_integer_value(json_object_get(said, "sum")))
+        code = pl_fail(err, PL_EINVAL,
+                       "plug-in %s is not what it was when the run was made: start the "
+                       "program again",
+                       path);
+    return code == PL_OK ? pl_plugin_load(path, err) : code;
+}
+
+int pl_plugins_load(const json_t *list, pl_error_t *err)
+{
+    int code = PL_OK;
+    for (size_t k = 0; k < json_array_size(list) && code == PL_OK; k++)
+        code = same_load(json_array_get(list, k), err);
+    return code;
+}
+
+/* ---- loading ---- */
+
+static int plugin_register(void *library, const char *path, const char *file,
+                           pl_error_t *err)
 {
     union {
         void *symbol;
@@ -83,7 +185,8 @@ static int plugin_register(void *library, const char *file, pl_error_t *err)
                        "%s is no plug-in: it exports no function " PL_PLUGIN_SYMBOL "()",
                        file);
     pl_error_t why = {0};
-    int rc = pl_register(entry.function(), &why);
+    const char *home = loaded_add(path, &why);
+    int rc = home ? pl_register_at(home, entry.function(), &why) : why.code;
     return rc == PL_OK ? rc : pl_fail(err, rc, "plug-in %s: %s", file, why.text);
 }
 
@@ -100,7 +203,7 @@ int pl_plugin_load(const char *file, pl_error_t *err)
     if (!library)
         return pl_fail(err, PL_EFORMAT, "no shared object that can be loaded: %s",
                        pl_utf8_show(dlerror(), why, sizeof why));
-    rc = plugin_register(library, pl_utf8_show(path, shown, sizeof shown), err);
+    rc = plugin_register(library, path, pl_utf8_show(path, shown, sizeof shown), err);
     if (rc != PL_OK)
         dlclose(library);
     return rc;

@@ -5,6 +5,8 @@
 #ifndef PL_BASE_PLUGIN_H
 #define PL_BASE_PLUGIN_H
 
+#include <jansson.h>
+
 #include "paceline.h"
 
 /* Loads NAME.so when it lies in one of the folders; PL_OK when it does not. */
@@ -13,5 +15,11 @@ int pl_plugin_offer(const char *name, pl_error_t *err);
 /* Loads all that lie in the folders, once in a process; what cannot be loaded is logged
  * and left out. */
 void pl_plugins_offer(void);
+
+/* Those that are loaded, for other processes of the same run, which load them as well: a
+ * list of files and of what was in them; to be decref'd.  NULL: out of memory. */
+json_t *pl_plugins_loaded(void);
+/* PL_EINVAL: there is something else in a file by now. */
+int pl_plugins_load(const json_t *list, pl_error_t *err);
 
 #endif

@@ -21,6 +21,7 @@
 typedef struct entry {
     const char *role;
     const pl_part_t *part;
+    const char *home;                       /* where other processes find it  [nowhere] */
 } entry_t;
 
 const char *const pl_roles[] = {"module",    "dataset",     "optimizer", "scheduler",
@@ -54,18 +55,24 @@ static int position(const char *role, const char *name)
     return low;
 }
 
-static const pl_part_t *lookup(const char *role, const char *name)
+static entry_t *entry_find(const char *role, const char *name)
 {
     int at = position(role, name);
-    return at < entry_count && compare(&entries[at], role, name) == 0 ? entries[at].part
-                                                                      : NULL;
+    bool there = at < entry_count && compare(&entries[at], role, name) == 0;
+    return there ? &entries[at] : NULL;
 }
 
-static void insert(const char *role, const pl_part_t *part)
+static const pl_part_t *lookup(const char *role, const char *name)
+{
+    const entry_t *entry = entry_find(role, name);
+    return entry ? entry->part : NULL;
+}
+
+static void insert(const char *role, const pl_part_t *part, const char *home)
 {
     int at = position(role, part->name);
     memmove(&entries[at + 1], &entries[at], (size_t)(entry_count - at) * sizeof *entries);
-    entries[at] = (entry_t){role, part};
+    entries[at] = (entry_t){role, part, home};
     entry_count++;
 }
 
@@ -149,7 +156,19 @@ static const void *table_before(const pl_registration_t *registrations,
     return lookup(end->role, name);
 }
 
-static int insert_all(const pl_registration_t *registrations, int count, pl_error_t *err)
+/* One that is there may become known elsewhere as well. */
+static void insert_or_keep(const pl_registration_t *r, const char *home)
+{
+    const pl_part_t *part = r->table;
+    entry_t *there = entry_find(r->role, part->name);
+    if (!there)
+        insert(r->role, part, home);
+    else if (!there->home)
+        there->home = home;
+}
+
+static int insert_all(const char *home, const pl_registration_t *registrations, int count,
+                      pl_error_t *err)
 {
     for (int i = 0; i < count; i++) {
         const pl_registration_t *r = &registrations[i];
@@ -168,13 +187,17 @@ static int insert_all(const pl_registration_t *registrations, int count, pl_erro
         entry_room = room;
     }
     for (int i = 0; i < count; i++)
-        if (!lookup(registrations[i].role,
-                    ((const pl_part_t *)registrations[i].table)->name))
-            insert(registrations[i].role, registrations[i].table);
+        insert_or_keep(&registrations[i], home);
     return PL_OK;
 }
 
 int pl_register(const pl_registration_t *registrations, pl_error_t *err)
+{
+    return pl_register_at(NULL, registrations, err);
+}
+
+int pl_register_at(const char *home, const pl_registration_t *registrations,
+                   pl_error_t *err)
 {
     int count = 0;
     for (; registrations && registrations[count].role; count++) {
@@ -183,7 +206,7 @@ int pl_register(const pl_registration_t *registrations, pl_error_t *err)
             return rc;
     }
     pthread_mutex_lock(&lock);
-    int rc = insert_all(registrations, count, err);
+    int rc = insert_all(home, registrations, count, err);
     pthread_mutex_unlock(&lock);
     return rc;
 }
@@ -235,6 +258,21 @@ const void *pl_part_find(const char *role, const char *name, pl_error_t *err)
     if (!part)
         fail_unknown(role, name, err);
     return part;
+}
+
+int pl_part_check_elsewhere(const char *role, const char *name, pl_error_t *err)
+{
+    pthread_mutex_lock(&lock);
+    const entry_t *entry = entry_find(role, name);
+    bool elsewhere = entry && entry->home;
+    pthread_mutex_unlock(&lock);
+    if (elsewhere)
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "%s \"%s\" is known to this process alone, and the launcher starts "
+                   "others: give its table to pl_init(), load it as a plug-in, or take "
+                   "the launcher \"inline\"",
+                   role, name);
 }
 
 const pl_part_t *pl_part_at(const char *role, int k)

@@ -7,4 +7,11 @@
 /* "module", "dataset", …; NULL behind the last. */
 extern const char *const pl_roles[];
 
+/* pl_register() of parts that other processes of the run find as well: in a plug-in, by
+ * its path, or, "", because they begin as this one did. */
+int pl_register_at(const char *home, const pl_registration_t *registrations,
+                   pl_error_t *err);
+/* PL_OK when other processes find a part; PL_EINVAL says what to do. */
+int pl_part_check_elsewhere(const char *role, const char *name, pl_error_t *err);
+
 #endif

@@ -14,6 +14,7 @@
 #include "base/json_text.h"
 #include "base/nearest.h"
 #include "base/option.h"
+#include "base/registry.h"
 #include "base/run_fill.h"
 #include "base/utf8.h"
 
@@ -21,7 +22,7 @@
 
 typedef struct checker {
     const pl_options_t *o;
-    bool deep;
+    bool deep, elsewhere;
     pl_error_t *err;
 } checker_t;
 
@@ -266,7 +267,9 @@ static int find_part(const checker_t *c, const path_t *path, const char *role,
                        "\"%s\" needs \"name\": which %s it is", show_path(path, shown),
                        role);
     *part = pl_part_find(role, pl_part_name(value), &why);
-    if (*part)
+    if (*part && !c->elsewhere)
+        return PL_OK;
+    if (*part && pl_part_check_elsewhere(role, (*part)->name, &why) == PL_OK)
         return PL_OK;
     return fail_at(c, at, PL_JSON_VALUE, why.code, "\"%s\": %s", show_path(at, shown),
                    why.text);
@@ -511,7 +514,10 @@ static int check_section_names(const checker_t *c)
 
 int pl_run_check(const pl_options_t *o, pl_check_depth_t depth, pl_error_t *err)
 {
-    const checker_t c = {.o = o, .deep = depth == PL_CHECK_DEEP, .err = err};
+    const checker_t c = {.o = o,
+                         .deep = depth >= PL_CHECK_DEEP,
+                         .elsewhere = depth == PL_CHECK_ELSEWHERE,
+                         .err = err};
     int rc = check_section_names(&c);
     if (rc == PL_OK)                          /* the parts in them are needed for all that
                                                  follows */

@@ -5,8 +5,12 @@
 #include "base/options.h"
 
 /* Shallow: the form, and the keys of the trainer and the data, which need no part to be
- * known.  Deep: all. */
-typedef enum pl_check_depth { PL_CHECK_SHALLOW, PL_CHECK_DEEP } pl_check_depth_t;
+ * known.  Deep: all.  Elsewhere: that other processes find the parts, too. */
+typedef enum pl_check_depth {
+    PL_CHECK_SHALLOW,
+    PL_CHECK_DEEP,
+    PL_CHECK_ELSEWHERE
+} pl_check_depth_t;
 
 int pl_run_check(const pl_options_t *o, pl_check_depth_t depth, pl_error_t *err);
 

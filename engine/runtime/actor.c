@@ -454,3 +454,13 @@ int pl_actor_rank(void *self)
 {
     return actor_of(self)->reactor->rank;
 }
+
+uint64_t pl_actor_run(void *self)
+{
+    return actor_of(self)->reactor->runtime->run;
+}
+
+int64_t pl_actor_began(void *self)
+{
+    return actor_of(self)->reactor->runtime->began;
+}

@@ -141,6 +141,8 @@ typedef struct pl_actor_ops {
                                           [64] */
     int devices_most;                  /* of a strategy or launcher: as many on a node
                                           [any number] */
+    bool elsewhere;                    /* of a launcher: ranks are other processes, which
+                                          know parts by name alone */
     /* The caller of an open call no longer wants it; end it soon, in your own way.  Of
      * `start`: the actor is to end; pl_actor_end() when ready  [other calls: let it end
      * by itself; start: pl_actor_end()] */
@@ -269,6 +271,9 @@ PL_API bool pl_actor_sees_stuck(void *self);
 PL_API bool pl_is_nobody(pl_address_t at);
 PL_API const char *pl_actor_name(void *self);
 PL_API int pl_actor_rank(void *self);                       /* -1 on the control thread */
+PL_API uint64_t pl_actor_run(void *self);                   /* id of the engine's runs */
+PL_API int64_t pl_actor_began(void *self);                  /* zero of its stream's time,
+                                                               ns of the clock */
 
 /* Counts from now on how long handlers run, on this thread and those that are started
  * from it; and logs a table of that, when it was asked to count. */

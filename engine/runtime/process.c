@@ -240,6 +240,11 @@ static int attributes_fill(posix_spawnattr_t *attributes)
                                                     | POSIX_SPAWN_SETPGROUP);
 }
 
+static const char *program_of(const pl_process_spec_t *spec)
+{
+    return spec->program ? spec->program : spec->argv[0];
+}
+
 static int spawn(pid_t *pid, const pl_process_spec_t *spec, int error_fd)
 {
     char parent[sizeof PARENT + 16];
@@ -255,7 +260,7 @@ static int spawn(pid_t *pid, const pl_process_spec_t *spec, int error_fd)
     if (!failed)
         failed = attributes_fill(&attributes);
     if (!failed)
-        failed = posix_spawnp(pid, spec->argv[0], &actions, &attributes,
+        failed = posix_spawnp(pid, program_of(spec), &actions, &attributes,
                               (char *const *)spec->argv, environment);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
@@ -280,21 +285,21 @@ static int child_start(pl_process_t *process, const pl_process_spec_t *spec,
     if (pl_descriptors_check(CHILD_DESCRIPTORS, "a process", err) != PL_OK)
         return PL_EBUSY;
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return pl_fail(err, PL_EBUSY, "no pipe for %s: %s", spec->argv[0],
+        return pl_fail(err, PL_EBUSY, "no pipe for %s: %s", program_of(spec),
                        strerror(errno));
     process->error_fd = ends[0];
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     int failed = spawn(&process->pid, spec, ends[1]);
     close(ends[1]);
     if (failed)
-        return spawn_fail(spec->argv[0], failed, err);
+        return spawn_fail(program_of(spec), failed, err);
     process->pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
     if (process->pidfd >= 0)
         return PL_OK;
     failed = errno;
     kill(process->pid, SIGKILL);
     waitpid(process->pid, NULL, 0);
-    return pl_fail(err, PL_EUNSUPPORTED, "cannot watch %s: %s", spec->argv[0],
+    return pl_fail(err, PL_EUNSUPPORTED, "cannot watch %s: %s", program_of(spec),
                    strerror(failed));
 }
 

@@ -24,7 +24,8 @@ typedef struct pl_death {
 } pl_death_t;
 
 typedef struct pl_process_spec {
-    /* Up to NULL; the first is looked for along PATH unless it has a slash. */
+    const char *program;                                    /* [argv[0]] */
+    /* Up to NULL; the program is looked for along PATH unless it has a slash. */
     const char *const *argv;
     /* Up to NULL: "NAME=VALUE" beside or in place of what this process has, "NAME" to
      * leave that out.  [as this process] */

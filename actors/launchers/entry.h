@@ -1,0 +1,9 @@
+/* entry.h - the process of a rank: what pl_init() enters when a launcher has started this
+ * program */
+#ifndef PL_LAUNCHERS_ENTRY_H
+#define PL_LAUNCHERS_ENTRY_H
+
+/* When this process is a rank's it is one until its end: then this never returns. */
+void pl_entry_if_rank(void);
+
+#endif

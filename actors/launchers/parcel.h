@@ -1,0 +1,20 @@
+/* parcel.h - what a run is to do and what came of it, as bytes for another process
+ *
+ * Whatever a pl_job_t or a pl_outcome_t has goes along, but what is known by its pointer
+ * alone: such parts are refused before (pl_request_check()).  What comes from another
+ * process is not believed. */
+#ifndef PL_LAUNCHERS_PARCEL_H
+#define PL_LAUNCHERS_PARCEL_H
+
+#include "runtime/bulk.h"
+#include "runtime/cargo.h"
+
+/* Plug-ins are told by their files, and what was in them: the other side must find the
+ * same there, and loads them. */
+pl_blob_t *pl_job_pack(const pl_job_t *job, pl_error_t *err);
+pl_job_t *pl_job_unpack(const pl_blob_t *blob, pl_error_t *err);
+
+pl_blob_t *pl_outcome_pack(const pl_outcome_t *outcome, pl_error_t *err);
+pl_outcome_t *pl_outcome_unpack(const pl_blob_t *blob, pl_error_t *err);
+
+#endif

@@ -1,0 +1,593 @@
+/* remote.c - a worker that is elsewhere: stands in for a rank in another process
+ *
+ * It owns the process and passes on what it is called for; what comes back over the link
+ * are the answers to those calls, so nobody above knows where a rank runs.  It has ended
+ * when the process is dead and all that it had sent has come: so a result that was sent
+ * counts, whatever happens after that, and a death without one is an error with the last
+ * words of the process.
+ *
+ * Who is to end is told so and has a bound; who does not answer at all any more is asked
+ * for a backtrace by SIGABRT and then killed. */
+#include "actors/launchers/remote.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "actors/launchers/outbox.h"
+#include "actors/launchers/parcel.h"
+#include "actors/launchers/scribe.h"
+#include "actors/launchers/wires.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "runtime/process.h"
+
+enum {
+    BEAT_MS = 500,                                    /* while the rank itself has none */
+    END_MS = 30000,                                   /* for all that a rank has to end */
+    EXIT_MS = 5000,                                   /* after it has left */
+    BACKTRACE_MS = 1000,                              /* between SIGABRT and SIGKILL */
+    COMMAND_MOST = 64 << 10,
+    SAID_MOST = 64 << 10,                                 /* while it cannot be written */
+    WORDS_MOST = 256,                                     /* of its tail, in an error */
+};
+
+/* A call that was passed on. */
+typedef struct passed {
+    struct passed *next;
+    uint64_t number;
+    pl_call_t *call;
+} passed_t;
+
+typedef struct remote {
+    int64_t rank;
+    pl_wires_t *wires;                                      /* counted */
+    pl_process_t *process;
+    pl_outbox_t outbox;
+    pl_call_t *run;                             /* NULL: not asked, or answered */
+    bool was_asked, is_served;                  /* the job is on its way; has been sent */
+    char stop_reason[128];                      /* asked for before that  [""] */
+    passed_t *passed;
+    uint64_t passed_count;
+    uint64_t global_step;                      /* the newest that it has told */
+    char *said;                                /* lines that are not written yet [NULL] */
+    size_t said_size;
+    pl_address_t scribe;                                   /* [nothing was written yet] */
+    bool is_writing;
+    bool has_joined, ends, is_killed, is_dead, is_done;
+    pl_death_t death;
+    pl_error_t error;                              /* why it was killed, or how its worker
+                                                      ended  [code 0] */
+} remote_t;
+
+/* ---- what the process says ---- */
+
+static void said_written(void *self, const pl_answer_t *answer);
+
+/* Into its file, once there is a folder for it; what is said meanwhile waits. */
+static void said_write(remote_t *r)
+{
+    const char *run_dir = pl_wires_run_dir(r->wires);
+    const pl_start_t start = {.options = ""};
+    if (!r->said_size || !run_dir
+        || (pl_is_nobody(r->scribe)
+            && !pl_spawn(r, &pl_scribe, PL_OWN_THREAD, &start, (pl_how_t){0}, &r->scribe,
+                         NULL)))
+        return;
+    char *path = pl_text("%s/rank-%d.stderr", run_dir, (int)r->rank);
+    const pl_keep_text_t msg = {.path = path, .text = {r->said, r->said_size}};
+    r->is_writing = path
+                    && pl_call_keep_text(r, r->scribe, &msg,
+                                         (pl_how_t){.on_answer = said_written}, NULL);
+    pl_text_free(path);
+    if (r->is_writing)
+        r->said_size = 0;
+}
+
+static void said_written(void *self, const pl_answer_t *answer)
+{
+    remote_t *r = self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r), "%s",
+                    answer->error->text);
+    r->is_writing = false;
+    said_write(r);
+}
+
+static void said_keep(remote_t *r, const char *line)
+{
+    const size_t length = strlen(line) + 1;
+    char *longer = r->said_size + length <= SAID_MOST
+                       ? pl_resize(r->said, r->said_size + length)
+                       : NULL;
+    if (!longer)
+        return;
+    r->said = longer;
+    memcpy(r->said + r->said_size, line, length - 1);
+    r->said[r->said_size + length - 1] = '\n';
+    r->said_size += length;
+}
+
+static void process_said(void *self, const char *line)
+{
+    remote_t *r = self;
+    pl_log_line(PL_LOG_WARNING, (int)r->rank, "stderr", "%s", line);
+    said_keep(r, line);
+    if (!r->is_writing)
+        said_write(r);
+}
+
+/* ---- the end ---- */
+
+/* The last words of the process, on one line. */
+static void words_add(remote_t *r, pl_error_t *error)
+{
+    const char *tail = pl_process_tail(r->process);
+    size_t length = strlen(tail), at = strlen(error->text);
+    while (length && tail[length - 1] == '\n')
+        length--;
+    if (length > WORDS_MOST) {
+        tail += length - WORDS_MOST;
+        length = WORDS_MOST;
+    }
+    if (!length)
+        return;
+    snprintf(error->text + at, sizeof error->text - at, "; its last words: %.*s",
+             (int)length, tail);
+    for (char *c = error->text + at; (c = strchr(c, '\n'));)
+        *c = ' ';
+}
+
+static void death_tell(remote_t *r, pl_error_t *error)
+{
+    char host[64] = "?", when[48] = " before it had joined", death[PL_DEATH_TEXT];
+    gethostname(host, sizeof host - 1);
+    if (r->has_joined)
+        snprintf(when, sizeof when, " after step %" PRIu64, r->global_step);
+    if (r->is_killed && pl_wires_run_dir(r->wires)) {
+        pl_fail(error, r->error.code,
+                "%s; where its threads were is in %s/rank-%d.stderr", r->error.text,
+                pl_wires_run_dir(r->wires), (int)r->rank);
+        snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
+        return;
+    }
+    if (r->error.code != PL_OK)
+        *error = r->error;
+    else
+        pl_fail(error, PL_EDIED, "the process of rank %d (%d on %s) %s%s", (int)r->rank,
+                pl_process_id(r->process), host, pl_death_text(&r->death, death), when);
+    words_add(r, error);
+    snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
+}
+
+static bool died_well(const remote_t *r)
+{
+    return !r->is_killed && (!r->death.is_known || r->death.status == 0);
+}
+
+static void remote_finish(remote_t *r)
+{
+    pl_error_t error = {0};
+    if (r->is_done || !r->is_dead || !pl_wires_is_over(r->wires, (int)r->rank))
+        return;
+    r->is_done = true;
+    said_write(r);
+    if (!r->ends || !died_well(r))
+        death_tell(r, &error);
+    else
+        error = r->error;
+    pl_call_t *run = r->run;
+    r->run = NULL;
+    if (run && error.code == PL_OK)
+        death_tell(r, &error);
+    if (run)
+        pl_call_fail(run, &error);
+    pl_actor_end(r, error.code && !run ? &error : NULL);    /* told once */
+}
+
+static void process_kill(void *self)
+{
+    remote_t *r = self;
+    pl_process_signal(r->process, SIGKILL);
+}
+
+/* A process that is stopped takes a signal only when it goes on. */
+static void remote_kill(remote_t *r, const pl_error_t *why)
+{
+    if (r->is_killed || r->is_dead)
+        return;
+    r->is_killed = true;
+    r->error = *why;
+    pl_process_signal(r->process, SIGABRT);
+    pl_process_signal(r->process, SIGCONT);
+    if (pl_after(r, BACKTRACE_MS, process_kill, NULL) != PL_OK)
+        process_kill(r);
+}
+
+static void end_late(void *self)
+{
+    remote_t *r = self;
+    pl_error_t err;
+    pl_fail(&err, PL_ESTUCK, "rank %d did not end within %g s and was killed",
+            (int)r->rank, END_MS / 1e3);
+    remote_kill(r, &err);
+}
+
+static void remote_end(remote_t *r)
+{
+    if (r->ends)
+        return;
+    r->ends = true;
+    if (!r->has_joined) {
+        r->is_killed = true;
+        process_kill(r);
+    } else if (pl_outbox_post(&r->outbox, PL_KIND_CANCEL, PL_MESSAGE_start, 0, NULL, NULL)
+               != PL_OK) {
+        process_kill(r);
+    } else {
+        pl_after(r, END_MS, end_late, NULL);
+    }
+}
+
+/* The run's caller has waited for too long; or the rank is to end. */
+static void remote_cancel(void *self, pl_call_t *call)
+{
+    remote_t *r = self;
+    pl_error_t err;
+    if (pl_is_life(self, call)) {
+        remote_end(r);
+    } else if (call == r->run) {
+        pl_fail(&err, PL_ESTUCK,
+                "the process of rank %d, %d, was ended after step %" PRIu64, (int)r->rank,
+                pl_process_id(r->process), r->global_step);
+        remote_kill(r, &err);
+    }
+}
+
+/* ---- what comes ---- */
+
+static passed_t *passed_take(remote_t *r, uint64_t number)
+{
+    passed_t **at = &r->passed, *found;
+    while (*at && (*at)->number != number)
+        at = &(*at)->next;
+    found = *at;
+    if (found)
+        *at = found->next;
+    return found;
+}
+
+static void passed_end(remote_t *r, const pl_envelope_t *e, const pl_body_t *body,
+                       const pl_error_t *error)
+{
+    passed_t *passed = passed_take(r, e->call);
+    if (!passed)
+        return;
+    if (e->kind == PL_KIND_ERROR)
+        pl_call_fail(passed->call, error);
+    else
+        pl_reply(passed->call, body);
+    pl_free(passed);
+}
+
+static void run_fail(remote_t *r, const pl_error_t *error)
+{
+    pl_call_t *run = r->run;
+    r->run = NULL;
+    if (run)
+        pl_call_fail(run, error);
+}
+
+static void run_replied(remote_t *r, uint64_t transfer)
+{
+    pl_error_t err = {0};
+    pl_blob_t *blob = pl_bulk_take(pl_wires_bulk(r->wires), (int)r->rank, transfer);
+    if (!blob)
+        pl_fail(&err, PL_EPROTOCOL, "rank %d has sent no outcome %" PRIu64, (int)r->rank,
+                transfer);
+    pl_outcome_t *outcome = blob ? pl_outcome_unpack(blob, &err) : NULL;
+    pl_call_t *run = r->run;
+    pl_object_unref(blob);
+    if (!outcome) {
+        run_fail(r, &err);
+    } else if (run) {
+        r->run = NULL;
+        pl_reply_run(run, &(pl_run_reply_t){.outcome = &outcome->object});
+    }
+    pl_object_unref(outcome);
+}
+
+static void report_came(remote_t *r, const pl_run_progress_t *report)
+{
+    if (report->global_step > r->global_step)
+        r->global_step = report->global_step;
+    if (*report->run_dir)
+        pl_wires_tell_run_dir(r->wires, report->run_dir);
+    if (r->run)
+        pl_progress_run(r->run, report);
+}
+
+static void log_came(const remote_t *r, const pl_serve_progress_t *line)
+{
+    if (line->level <= PL_LOG_DEBUG)
+        pl_log_line((pl_log_level_t)line->level, (int)r->rank, line->actor, "%s",
+                    line->text);
+}
+
+static void answer_came(remote_t *r, const pl_envelope_t *e, const pl_body_t *body,
+                        const pl_error_t *error)
+{
+    const bool failed = e->kind == PL_KIND_ERROR;
+    switch (e->message) {
+    case PL_MESSAGE_run: report_came(r, &body->run_progress); return;
+    case PL_MESSAGE_serve:
+        if (failed)
+            run_fail(r, error);
+        else if (e->kind == PL_KIND_REPLY)
+            run_replied(r, body->serve_reply.outcome);
+        else
+            log_came(r, &body->serve_progress);
+        return;
+    case PL_MESSAGE_start:
+        if (failed && r->error.code == PL_OK)
+            r->error = *error;
+        return;
+    default: passed_end(r, e, body, error);
+    }
+}
+
+/* Of what a rank may say, and nothing else. */
+static bool is_answer(const pl_envelope_t *e)
+{
+    switch (e->message) {
+    case PL_MESSAGE_run: return e->kind == PL_KIND_PROGRESS;
+    case PL_MESSAGE_serve:
+        return e->kind == PL_KIND_PROGRESS || e->kind == PL_KIND_REPLY
+               || e->kind == PL_KIND_ERROR;
+    case PL_MESSAGE_start:
+    case PL_MESSAGE_join:
+    case PL_MESSAGE_stop: return e->kind == PL_KIND_REPLY || e->kind == PL_KIND_ERROR;
+    default: return false;
+    }
+}
+
+static void remote_message(void *self, pl_frame_t *message)
+{
+    remote_t *r = self;
+    pl_envelope_t e;
+    pl_body_t body;
+    pl_error_t error = {0}, err = {0};
+    const pl_bytes_t bytes = pl_frame_bytes(message);
+    if (r->is_done)
+        return;
+    if (pl_envelope_read(bytes, &e, &err) != PL_OK
+        || pl_frame_decode_foreign(bytes, &body, &error, &err) != PL_OK || !is_answer(&e))
+        pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r),
+                    "a message that no rank sends was dropped: %s", err.text);
+    else
+        answer_came(r, &e, &body, &error);
+}
+
+static void remote_event(void *self, pl_link_event_t event, const char *text)
+{
+    remote_t *r = self;
+    pl_error_t err;
+    switch (event) {
+    case PL_LINK_JOINED:
+        r->has_joined = true;
+        pl_outbox_flush(&r->outbox);
+        return;
+    case PL_LINK_ROOM: pl_outbox_flush(&r->outbox); return;
+    case PL_LINK_MISSING:
+        pl_fail(&err, PL_ETIMEOUT, "%s", text);
+        remote_kill(r, &err);
+        return;
+    case PL_LINK_SILENT:
+        if (r->ends)
+            end_late(r);
+        return;
+    case PL_LINK_LEFT:
+    case PL_LINK_GONE:
+        if (!r->is_dead && pl_after(r, EXIT_MS, process_kill, NULL) != PL_OK)
+            process_kill(r);
+        remote_finish(r);
+        return;
+    default: return;
+    }
+}
+
+static void process_died(void *self, const pl_death_t *death)
+{
+    remote_t *r = self;
+    r->is_dead = true;
+    r->death = *death;
+    pl_wires_died(r->wires, (int)r->rank);
+    remote_finish(r);
+}
+
+/* ---- the run ---- */
+
+/* The rank has the job: it may be told to begin. */
+static void job_sent(void *self, const pl_error_t *error)
+{
+    remote_t *r = self;
+    pl_error_t err = {0};
+    if (error || r->is_served || !r->run)      /* a rank that is gone is told otherwise */
+        return;
+    r->is_served = true;
+    const pl_serve_t msg = {.job = 1};
+    const pl_stop_t stop = {.reason = r->stop_reason};
+    if (pl_outbox_post(&r->outbox, PL_KIND_CALL, PL_MESSAGE_serve, 0, &msg, &err) != PL_OK
+        || (*r->stop_reason
+            && pl_outbox_post(&r->outbox, PL_KIND_CALL, PL_MESSAGE_stop, 0, &stop, &err)
+                   != PL_OK))
+        run_fail(r, &err);
+}
+
+/* The rank says later itself that it is alive; it has a bound of its own to join. */
+static void remote_beat(void *self)
+{
+    remote_t *r = self;
+    if (!r->run || r->is_served)
+        return;
+    pl_progress_run(r->run, &(pl_run_progress_t){.event = "alive", .metrics = ""});
+    pl_after(r, BEAT_MS, remote_beat, NULL);
+}
+
+static int remote_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    remote_t *r = self;
+    if (r->was_asked)
+        return pl_fail(err, PL_ESTATE, "a worker runs once");
+    pl_blob_t *blob = pl_job_pack((const pl_job_t *)body->run.job, err);
+    uint64_t transfer =
+        blob ? pl_bulk_send(pl_wires_bulk(r->wires), (int)r->rank, blob, err) : 0;
+    pl_object_unref(blob);
+    if (!transfer)
+        return err->code;
+    r->was_asked = true;
+    r->run = call;
+    remote_beat(r);
+    return PL_OK;
+}
+
+static int pass_on(remote_t *r, pl_call_t *call, pl_message_t message,
+                   const pl_body_t *body, pl_error_t *err)
+{
+    passed_t *passed = pl_alloc(sizeof *passed);
+    if (!passed)
+        return pl_no_memory(err);
+    *passed = (passed_t){r->passed, ++r->passed_count, call};
+    int code = pl_outbox_post(&r->outbox, PL_KIND_CALL, message, passed->number, body,
+                              err);
+    if (code == PL_OK)
+        r->passed = passed;
+    else
+        pl_free(passed);
+    return code;
+}
+
+static int remote_join(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    return pass_on(self, call, PL_MESSAGE_join, body, err);
+}
+
+static int remote_stop(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    remote_t *r = self;
+    if (r->is_served)
+        return pass_on(r, call, PL_MESSAGE_stop, body, err);
+    snprintf(r->stop_reason, sizeof r->stop_reason, "%s", body->stop.reason);
+    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+}
+
+/* ---- the process ---- */
+
+/* The words that started this program, one after the other; NULL: out of memory. */
+static char *command_read(size_t *length)
+{
+    char *words = pl_alloc(COMMAND_MOST + 1);
+    FILE *file = words ? fopen("/proc/self/cmdline", "rbe") : NULL;
+    *length = file ? fread(words, 1, COMMAND_MOST, file) : 0;
+    if (file)
+        fclose(file);
+    return words;
+}
+
+static const char **words_list(const char *words, size_t length)
+{
+    size_t count = 0;
+    for (size_t k = 0; k < length; k++)
+        count += words[k] == '\0';
+    const char **list = pl_alloc_array(count + 2, sizeof *list);
+    for (size_t k = 0; list && k < count; k++, words += strlen(words) + 1)
+        list[k] = words;
+    if (list && !count)
+        list[0] = "paceline";
+    return list;
+}
+
+/* The program that runs, whatever lies at its path by now. */
+static int process_start(remote_t *r, pl_error_t *err)
+{
+    char place[PL_PLACE_TEXT];
+    size_t length;
+    char *words = command_read(&length);
+    const char **argv = words ? words_list(words, length) : NULL;
+    pl_wires_place(r->wires, (int)r->rank, place);
+    const pl_process_spec_t spec = {.program = "/proc/self/exe",
+                                    .argv = argv,
+                                    .environment = (const char *[]){place, NULL},
+                                    .on_line = process_said,
+                                    .on_death = process_died,
+                                    .user = r};
+    if (argv)
+        r->process = pl_process_start(&spec, pl_actor_loop(r), err);
+    else
+        pl_no_memory(err);
+    pl_free(argv);
+    pl_free(words);
+    return r->process ? PL_OK : err->code;
+}
+
+static int remote_start(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    remote_t *r = self;
+    (void)call;
+    r->wires = pl_object_ref(body->start.context);
+    r->outbox = (pl_outbox_t){.link = pl_wires_link(r->wires),
+                              .peer = (int)r->rank,
+                              .run = pl_actor_run(self),
+                              .epoch = 1};
+    static const pl_wire_ops_t ops = {.on_message = remote_message,
+                                      .on_event = remote_event,
+                                      .on_sent = job_sent};
+    pl_wires_attach(r->wires, (int)r->rank, &ops, r);
+    int code = process_start(r, err);
+    if (code != PL_OK)
+        return pl_pass(err, "rank %d", (int)r->rank);
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+static void remote_release(void *self)
+{
+    remote_t *r = self;
+    pl_process_free(r->process);
+    if (r->wires)
+        pl_wires_detach(r->wires, (int)r->rank);
+    pl_outbox_release(&r->outbox);
+    pl_free(r->said);
+    for (passed_t *passed; (passed = r->passed);) {
+        r->passed = passed->next;
+        pl_free(passed);
+    }
+    pl_object_unref(r->wires);
+}
+
+static const pl_option_t remote_options[] = {
+    PL_INT(remote_t, rank, "0", "0..", "whom it stands in for"),
+    PL_OPTIONS_END,
+};
+
+static const pl_handler_t remote_handlers[] = {
+    PL_ON(start, remote_start), PL_ON(run, remote_run), PL_ON(join, remote_join),
+    PL_ON(stop, remote_stop),   PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_remote = {
+    .name = "remote",
+    .help = "one rank's actors, in another process",
+    .size = sizeof(remote_t),
+    .options = remote_options,
+    .level = PL_LEVEL_WORKER,
+    .handlers = remote_handlers,
+    .on_cancel = remote_cancel,
+    .release = remote_release,
+};

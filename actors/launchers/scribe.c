@@ -1,0 +1,66 @@
+/* scribe.c - writes what the process of a rank says to a file, on a thread of its own
+ *
+ * Files may be slow, and nobody waits for these. */
+#include "actors/launchers/scribe.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+typedef struct scribe {
+    char nothing;
+} scribe_t;
+
+static int scribe_start(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    (void)call, (void)body, (void)err;
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+/* The error's number, or 0. */
+static int append(const char *path, pl_bytes_t text)
+{
+    const char *at = text.data;
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), failed = 0;
+    if (fd < 0)
+        return errno;
+    while (text.size && !failed) {
+        ssize_t size = write(fd, at, text.size);
+        if (size > 0) {
+            at += size;
+            text.size -= (size_t)size;
+        } else if (errno != EINTR) {
+            failed = errno;
+        }
+    }
+    return close(fd) == 0 || failed ? failed : errno;
+}
+
+static int scribe_keep_text(void *self, pl_call_t *call, const pl_body_t *body,
+                            pl_error_t *err)
+{
+    (void)self;
+    int failed = append(body->keep_text.path, body->keep_text.text);
+    if (failed)
+        return pl_fail(err, PL_EIO, "%s: %s", body->keep_text.path, strerror(failed));
+    return pl_reply_keep_text(call, &(pl_keep_text_reply_t){0});
+}
+
+static const pl_handler_t scribe_handlers[] = {
+    PL_ON(start, scribe_start),
+    PL_ON(keep_text, scribe_keep_text),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_scribe = {
+    .name = "scribe",
+    .help = "writes what the process of a rank says to a file",
+    .size = sizeof(scribe_t),
+    .level = PL_LEVEL_IO,
+    .handlers = scribe_handlers,
+};

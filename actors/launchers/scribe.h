@@ -1,0 +1,10 @@
+/* scribe.h - writes what the process of a rank says to a file, on a thread of its own */
+#ifndef PL_LAUNCHERS_SCRIBE_H
+#define PL_LAUNCHERS_SCRIBE_H
+
+#include "runtime/actor.h"
+
+/* Takes `keep_text`. */
+extern const pl_actor_ops_t pl_scribe;
+
+#endif

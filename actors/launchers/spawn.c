@@ -1,0 +1,77 @@
+/* spawn.c - each rank is a fresh process of the same program
+ *
+ * It enters at pl_init() and gets its work by message, so it knows parts by name alone
+ * and sees nothing of the host's memory.  Who is stuck can be killed. */
+#include <stdio.h>
+
+#include "actors/launchers/launchers.h"
+#include "actors/launchers/ranks.h"
+#include "actors/launchers/remote.h"
+#include "actors/launchers/wires.h"
+#include "base/clock.h"
+
+typedef struct spawn {
+    pl_ranks_t ranks;
+    pl_wires_t *wires;                                      /* counted */
+    double join_timeout;                                    /* s */
+} spawn_t;
+
+static uint64_t process_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
+                              pl_error_t *err)
+{
+    const spawn_t *spawn = (const spawn_t *)ranks;
+    char options[32];
+    snprintf(options, sizeof options, "{\"rank\": %d}", rank->number);
+    const pl_start_t start = {.options = options, .context = (pl_object_t *)spawn->wires};
+    return pl_spawn(ranks, &pl_remote, PL_SAME_THREAD, &start, life, &rank->worker, err);
+}
+
+static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    static const pl_ranks_ops_t processes = {.start = process_start,
+                                             .stuck = "; its process is ended",
+                                             .can_end = true};
+    spawn_t *spawn = self;
+    (void)call;
+    pl_ranks_init(&spawn->ranks, &processes, body);
+    spawn->wires = pl_wires_new(self, spawn->ranks.count,
+                                pl_milliseconds(spawn->join_timeout), err);
+    if (!spawn->wires)
+        return err->code;
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+static void spawn_release(void *self)
+{
+    spawn_t *spawn = self;
+    pl_ranks_release(&spawn->ranks);
+    pl_object_unref(spawn->wires);
+}
+
+static const pl_option_t spawn_options[] = {
+    PL_FLOAT(spawn_t, join_timeout, "60", "0.001..86400",
+             "seconds until all ranks must have joined"),
+    PL_OPTIONS_END,
+};
+
+static const pl_handler_t spawn_handlers[] = {
+    PL_ON(start, spawn_start),
+    PL_ON(run, pl_ranks_run),
+    PL_ON(stop, pl_ranks_stop),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_spawn_launcher = {
+    .name = "spawn",
+    .help = "each rank is a process of this program",
+    .size = sizeof(spawn_t),
+    .options = spawn_options,
+    .role = "launcher",
+    .level = PL_LEVEL_LAUNCHER,
+    .handlers = spawn_handlers,
+    .devices_most = 256,
+    .elsewhere = true,
+    .release = spawn_release,
+};

@@ -1,0 +1,249 @@
+/* spawn.c - tests of actors/launchers/spawn.c, remote.c, entry.c, parcel.c: ranks that
+ * are processes train what ranks that are threads do */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "far.h"
+#include "tap.h"
+
+#define SAVES \
+    "[{\"name\": \"model_checkpoint\", \"monitor\": \"val_loss\"}, " \
+    "{\"name\": \"early_stopping\", \"monitor\": \"val_loss\", \"patience\": 50}]"
+#define SPLIT "\"val_split\": 0.25"
+
+/* ---- Parts ---- */
+
+static char last_log[1024];
+
+static void keep_log(pl_log_level_t level, int rank, const char *actor, const char *text,
+                     void *user)
+{
+    (void)level, (void)user;
+    if (!strcmp(actor, "stderr"))
+        snprintf(last_log, sizeof last_log, "rank %d: %s", rank, text);
+}
+
+static int talk(void *self, pl_hook_t point, const pl_hook_event_t *event,
+                pl_wish_t *wish, pl_error_t *err)
+{
+    (void)self, (void)point, (void)wish, (void)err;
+    if (event->global_step == 2)
+        fprintf(stderr, "step two\n");
+    return PL_OK;
+}
+
+static const pl_callback_ops_t talks = {.name = "talks",
+                                        .size = 1,
+                                        .points = PL_AT(TRAIN_BATCH_END),
+                                        .on = talk};
+/* Registered where no other process sees it. */
+static const pl_callback_ops_t late = {.name = "late",
+                                       .size = 1,
+                                       .points = PL_AT(TRAIN_BATCH_END),
+                                       .on = talk};
+
+/* ---- Tests ---- */
+
+static rig_result_t *fit(const char *launcher, int ranks, const char *trainer)
+{
+    rig_t *rig = far_new(.launcher = launcher, .ranks = ranks, .data = SPLIT,
+                         .rig = {.trainer = trainer, .callbacks = SAVES});
+    rig_result_t *result = rig_keep(rig_fit(rig));
+    is_text(result->status, "ok", "%s, %d ranks: %s", launcher, ranks,
+            result->error.text);
+    is_int(rig_done(rig), 1, "one on_done");
+    rig_free(&rig);
+    return result;
+}
+
+static void compare(const rig_result_t *near, const rig_result_t *far)
+{
+    static const char *const names[] = {"train_loss", "val_loss", "train_acc", "val_acc"};
+    ok(rig_same_bits(near, far), "the weights of threads, bit for bit");
+    is_int(far->global_step, near->global_step, "as many steps");
+    is_int(far->epoch, near->epoch, "and epochs");
+    for (int k = 0; k < 4; k++)
+        ok(rig_metric(near, names[k]) == rig_metric(far, names[k]), "the same %s",
+           names[k]);
+    ok(rig_has_file(far, "model.safetensors") && rig_has_file(far, "metrics.jsonl"),
+       "a folder with all in it");
+}
+
+static void processes_train_what_threads_do(void)
+{
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        rig_result_t *near = fit("\"inline\"", ranks, "\"max_epochs\": 3");
+        rig_result_t *far = fit("\"spawn\"", ranks, "\"max_epochs\": 3");
+        compare(near, far);
+        rig_result_free(near);
+        rig_result_free(far);
+    }
+    is_int(far_children(), 0, "no process is left");
+}
+
+static void a_trainer_works_again_and_for_other_stages(void)
+{
+    rig_t *rig = far_new(.rig = {.trainer = "\"max_epochs\": 2", .callbacks = SAVES},
+                         .data = SPLIT);
+    rig_t *near = far_new(.launcher = "\"inline\"", .data = SPLIT);
+    rig_result_t *first = rig_keep(rig_fit(rig));
+    const rig_result_t *second = rig_fit(rig);
+    is_text(second->status, "ok", "a second fit: %s", second->error.text);
+    ok(rig_same_bits(first, second), "gives the same");
+    ok(strcmp(first->run_dir, second->run_dir), "in a folder of its own");
+    double loss = rig_metric(rig_validate(near, first->run_dir), "val_loss");
+    const rig_result_t *validated = rig_validate(rig, first->run_dir);
+    is_text(validated->status, "ok", "it validates: %s", validated->error.text);
+    ok(rig_metric(validated, "val_loss") == loss, "as threads do");
+    rig_predict(near, first->run_dir);
+    const rig_result_t *p = rig_predict(rig, first->run_dir);
+    is_text(p->status, "ok", "it predicts: %s", p->error.text);
+    is_int(p->output_count, 1, "one output");
+    is_int(p->output_count ? p->output[0].shape.dim[0] : 0, 24, "of all samples");
+    rig_free(&near);
+    rig_result_free(first);
+    rig_free(&rig);
+}
+
+static void a_run_goes_on_from_a_checkpoint(void)
+{
+    static const char saves[] = "[{\"name\": \"model_checkpoint\", "
+                                "\"every_n_train_steps\": 3, \"save_top_k\": -1}]";
+    char from[600];
+    if (!pl_part_find("accelerator", "cpu", NULL)) {        /* the fake one has float64 */
+        tap_skip("this build has no accelerator cpu");
+        return;
+    }
+    rig_t *rig = far_new(.data = SPLIT, .rig = {.accelerator = "cpu",
+                                                .trainer = "\"max_epochs\": 4",
+                                                .callbacks = saves});
+    rig_result_t *whole = rig_keep(rig_fit(rig));
+    snprintf(from, sizeof from, "%s/checkpoints/epoch=1-step=6", whole->run_dir);
+    ok(rig_begin_again(rig, from), "it begins: %s", rig_error.text);
+    const rig_result_t *rest = rig_wait(rig);
+    is_text(rest->status, "ok", "and ends: %s", rest->error.text);
+    ok(rig_same_bits(whole, rest), "with the same bits");
+    rig_result_free(whole);
+    rig_free(&rig);
+}
+
+static void two_launchers_work_beside_each_other(void)
+{
+    const char *trainer = "\"max_epochs\": 20";
+    rig_t *far = far_new(.rig = {.trainer = trainer});
+    rig_t *near = far_new(.launcher = "\"inline\"",
+                          .rig = {.trainer = trainer, .beside = far});
+    rig_t *third = far_new(.rig = {.trainer = trainer, .beside = far});
+    ok(rig_begin(far) && rig_begin(near) && rig_begin(third), "three runs begin");
+    is_text(rig_wait(far)->status, "ok", "processes: %s", rig_wait(far)->error.text);
+    is_text(rig_wait(near)->status, "ok", "threads");
+    is_text(rig_wait(third)->status, "ok", "other processes");
+    ok(rig_same_bits(rig_wait(far), rig_wait(near)), "with the same bits");
+    rig_free(&third);
+    rig_free(&near);
+    rig_free(&far);
+}
+
+static void what_a_rank_says_is_heard_with_its_number(void)
+{
+    last_log[0] = '\0';
+    pl_log_hook(keep_log, PL_LOG_WARNING, NULL);
+    rig_t *rig =
+        far_new(.rig = {.callbacks = "[\"talks\"]", .trainer = "\"max_steps\": 4"});
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "it runs: %s", result->error.text);
+    is_text(last_log, "rank 0: step two", "its standard error is in the log");
+    ok(rig_has_file(result, "rank-0.stderr"), "and in the run's folder");
+    ok(!rig_has_file(result, "rank-1.stderr"), "who says nothing has no file there");
+    rig_free(&rig);
+    pl_log_hook(NULL, PL_LOG_WARNING, NULL);
+}
+
+static void stop_soon(rig_t *rig, const pl_progress_t *progress)
+{
+    if (progress->global_step >= 3)
+        pl_trainer_stop(rig_trainer(rig), "enough", NULL);
+}
+
+static void stop_at_once(rig_t *rig)
+{
+    ok(rig_begin(rig), "a run begins");
+    ok(pl_trainer_stop(rig_trainer(rig), "at once", NULL) == PL_OK, "and is stopped");
+}
+
+static void a_stop_is_for_all(void)
+{
+    rig_t *rig =
+        far_new(.rig = {.trainer = "\"max_epochs\": 100000", .on_progress = stop_soon});
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "stopped", "stopped: %s", result->error.text);
+    ok(result->weight_count > 0, "with weights");
+    stop_at_once(rig);
+    is_text(rig_wait(rig)->status, "stopped", "also before a rank is there: %s",
+            rig_wait(rig)->error.text);
+    rig_free(&rig);
+}
+
+static void an_error_of_a_rank_is_the_runs(void)
+{
+    for (int record = 1; record <= 5; record += 4) {
+        rig_t *rig = far_new(.record = record, .then = "torn");
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "failed", "the run fails");
+        like(result->error.text, "it is torn", "with the error");
+        like(result->error.where, record == 1 ? "rank 0" : "rank [01]", "of a rank: %s",
+             result->error.where);
+        is_int(rig_done(rig), 1, "once");
+        rig_free(&rig);
+    }
+}
+
+static void what_other_processes_cannot_find_is_refused(void)
+{
+    rig_t *rig = far_new(.rig = {.callbacks = "[\"late\"]"});
+    ok(!rig_begin(rig), "a callback that was registered late");
+    like(rig_error.text, "callback \"late\".*pl_init", "is refused, with what to do: %s",
+         rig_error.text);
+    is_int(far_children(), 0, "before anything starts");
+    rig_free(&rig);
+    rig = rig_new(.trainer = "\"launcher\": \"spawn\"");
+    ok(!rig_begin(rig), "and so is data in memory");
+    like(rig_error.text, "dataset \"memory\"", "with its name: %s", rig_error.text);
+    rig_free(&rig);
+}
+
+static void a_search_runs_there(void)
+{
+    rig_t *rig = far_new(.ranks = 1, .samples = 60);
+    rig_t *near = far_new(.ranks = 1, .samples = 60, .launcher = "\"inline\"");
+    const pl_tuning_t what = {.num_training = 20};
+    const rig_result_t *far = rig_tune(rig, &what);
+    is_text(far->status, "ok", "it ends: %s", far->error.text);
+    ok(rig_metric(far, "lr") == rig_metric(rig_tune(near, &what), "lr"),
+       "with the rate that threads find");
+    ok(far->text && strstr(far->text, "trials"), "and tells its trials");
+    rig_free(&near);
+    rig_free(&rig);
+}
+
+int main(void)
+{
+    static const pl_registration_t parts[] = {{"callback", &talks}, PL_REGISTRATIONS_END};
+    static const pl_registration_t others[] = {{"callback", &late}, PL_REGISTRATIONS_END};
+    far_init(parts);
+    pl_register(others, NULL);
+    run(processes_train_what_threads_do);
+    run(a_trainer_works_again_and_for_other_stages);
+    run(a_run_goes_on_from_a_checkpoint);
+    run(two_launchers_work_beside_each_other);
+    run(what_a_rank_says_is_heard_with_its_number);
+    run(a_stop_is_for_all);
+    run(an_error_of_a_rank_is_the_runs);
+    run(what_other_processes_cannot_find_is_refused);
+    run(a_search_runs_there);
+    return tap_done();
+}

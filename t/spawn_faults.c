@@ -1,0 +1,324 @@
+/* spawn_faults.c - tests of what happens when processes of a run die, stop, or never
+ * come */
+#include <dirent.h>
+#include <event2/event.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "far.h"
+#include "tap.h"
+
+#define LONG "\"max_epochs\": 100000"
+
+/* ---- Deaths ---- */
+
+/* Ranks read every other sample of a batch for all: in order, as nothing is shuffled. */
+static void a_rank_that_dies_is_named(void)
+{
+    static const char *const ends[] = {"SIGKILL", "SIGSEGV", "exit 7", "exit 0"};
+    static const char *const texts[] = {"was killed by SIGKILL", "was killed by SIGSEGV",
+                                        "exited with status 7", "exited with status 0"};
+    for (int k = 0; k < 4; k++)
+        for (int record = 1; record <= 14; record += 13) {
+            rig_t *rig = far_new(.ranks = 3, .record = record, .then = ends[k],
+                                 .batch_size = 4, .rig = {.trainer = LONG});
+            const rig_result_t *result = rig_fit(rig);
+            is_text(result->status, "failed", "%s at record %d", ends[k], record);
+            is_text(pl_code_name(result->error.code), "PL_EDIED", "as a death");
+            like(result->error.text, texts[k], "which is told: %s", result->error.text);
+            like(result->error.text, "the end of rank [0-2]", "with its last words");
+            like(result->error.where, "^rank [0-2]$", "and who: %s", result->error.where);
+            is_int(rig_done(rig), 1, "once");
+            is_int(far_children(), 0, "no process is left");
+            rig_free(&rig);
+        }
+}
+
+static int64_t killed_at;
+
+static void kill_when_it_steps(rig_t *rig, const pl_progress_t *progress)
+{
+    int process = progress->global_step >= 5 && !killed_at
+                      ? far_process(*(int *)rig_user(rig))
+                      : 0;
+    if (!process)
+        return;
+    killed_at = pl_now();
+    kill(process, SIGKILL);
+}
+
+static void a_rank_may_be_killed_from_outside(void)
+{
+    for (int rank = 0; rank < 3; rank++) {
+        char where[16];
+        killed_at = 0;
+        rig_t *rig = far_new(.ranks = 3, .rig = {.trainer = LONG,
+                                                 .on_progress = kill_when_it_steps,
+                                                 .user = &rank});
+        const rig_result_t *result = rig_fit(rig);
+        double seconds = (double)(pl_now() - killed_at) / 1e9;
+        snprintf(where, sizeof where, "rank %d", rank);
+        is_text(result->error.where, where, "it is named: %s", result->error.text);
+        like(result->error.text, "killed by SIGKILL after step [1-9]", "with its step");
+        ok(seconds < 10, "all have ended after %g s", seconds);
+        rig_free(&rig);
+    }
+}
+
+/* ---- At any moment ---- */
+
+static void kill_now(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    int process = far_process(*(int *)user);
+    if (process)
+        kill(process, SIGKILL);
+}
+
+static void a_run_ends_once_whenever_a_rank_is_killed(void)
+{
+    enum { RUNS = 24, LATEST_US = 120000 };
+    int well = 0, ill = 0;
+    rig_t *plain = far_new(.launcher = "\"inline\"",
+                           .rig = {.trainer = "\"max_epochs\": 3"});
+    const rig_result_t *whole = rig_fit(plain);
+    for (int k = 0; k < RUNS; k++) {
+        int rank = k % 2, late = 0;
+        const struct timeval when = {0, k * LATEST_US / RUNS};
+        rig_t *rig = far_new(.rig = {.trainer = "\"max_epochs\": 3", .loop_of = plain});
+        struct event *timer = event_new(rig_base(rig), -1, 0, kill_now, &rank);
+        event_add(timer, &when);
+        const rig_result_t *result = rig_fit(rig);
+        bool is_ok = !strcmp(result->status, "ok");
+        if (is_ok ? !rig_same_bits(result, whole) : strcmp(result->status, "failed"))
+            ok(false, "killed after %d us: %s %s", (int)when.tv_usec, result->status,
+               result->error.text);
+        late += rig_done(rig) != 1 || far_children() != 0;
+        if (late)
+            ok(false, "one end, and no process left");
+        well += is_ok;
+        ill += !is_ok;
+        event_free(timer);
+        rig_free(&rig);
+    }
+    ok(well + ill == RUNS, "%d of %d runs had ended, %d failed", well, RUNS, ill);
+    rig_free(&plain);
+}
+
+/* ---- Before they are there ---- */
+
+static void a_worker_that_exits_early_fails_the_launch(void)
+{
+    static const char *const ends[] = {"exit 0", "exit 1", "exit 127", "SIGSEGV"};
+    for (int k = 0; k < 4; k++) {
+        setenv("FAR_EARLY", ends[k], 1);
+        int64_t began = pl_now();
+        rig_t *rig = far_new();
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "failed", "%s", ends[k]);
+        like(result->error.text, "before it had joined; its last words: the end of ",
+             "says when, and its last words: %s", result->error.text);
+        ok(pl_now() - began < 10 * PL_SECOND, "at once");
+        rig_free(&rig);
+    }
+    unsetenv("FAR_EARLY");
+}
+
+static void a_worker_that_never_joins_has_a_bound(void)
+{
+    setenv("FAR_EARLY", "spin", 1);
+    rig_t *rig = far_new(.launcher = "{\"name\": \"spawn\", \"join_timeout\": 0.5}");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_ETIMEOUT", "it is late");
+    like(result->error.text, "rank 0-1", "and named: %s", result->error.text);
+    is_int(far_children(), 0, "and ended");
+    rig_free(&rig);
+    unsetenv("FAR_EARLY");
+}
+
+/* ---- Alive, and yet not ---- */
+
+static bool file_has(const rig_result_t *result, const char *name, const char *text)
+{
+    char path[4200], line[4096];
+    bool found = false;
+    snprintf(path, sizeof path, "%s/%s", result->run_dir, name);
+    FILE *file = fopen(path, "r");
+    while (file && !found && fgets(line, sizeof line, file))
+        found = strstr(line, text);
+    if (file)
+        fclose(file);
+    return found;
+}
+
+static void a_process_that_is_stopped_is_killed(void)
+{
+    rig_t *rig = far_new(.record = 14, .then = "SIGSTOP", .data = "\"workers\": 1",
+                         .rig = {.trainer = LONG ", \"step_timeout\": 1"});
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_ESTUCK", "%s", result->error.text);
+    like(result->error.where, "rank [01]", "with its name");
+    is_int(far_children(), 0, "no process is left");
+    ok(file_has(result, "rank-1.stderr", "thread \""),
+       "it has told where its threads were");
+    is_int(rig_done(rig), 1, "one end");
+    rig_free(&rig);
+}
+
+static void a_thread_that_is_stuck_ends_with_its_process(void)
+{
+    rig_t *rig = far_new(.record = 14, .then = "spin",
+                         .rig = {.trainer = LONG ", \"step_timeout\": 1"});
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_ESTUCK", "%s", result->error.text);
+    is_int(far_children(), 0, "no process is left");
+    rig_free(&rig);
+    rig = far_new(.rig = {.trainer = "\"max_epochs\": 2"});
+    is_text(rig_fit(rig)->status, "ok", "and another run works");
+    rig_free(&rig);
+}
+
+static void terminate(rig_t *rig, const pl_progress_t *progress)
+{
+    int process = progress->global_step >= 3 ? far_process(*(int *)rig_user(rig)) : 0;
+    if (process)
+        kill(process, SIGTERM);
+}
+
+static void a_rank_that_is_asked_to_end_stops_the_run(void)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        char reason[32];
+        rig_t *rig =
+            far_new(.rig = {.trainer = LONG, .on_progress = terminate, .user = &rank});
+        const rig_result_t *result = rig_fit(rig);
+        snprintf(reason, sizeof reason, "rank %d got SIGTERM", rank);
+        is_text(result->status, "stopped", "as a whole: %s", result->error.text);
+        is_text(result->reason, reason, "and says why");
+        ok(result->weight_count > 0 && rig_has_file(result, "model.safetensors"),
+           "with all saved");
+        rig_free(&rig);
+    }
+}
+
+/* ---- The host ---- */
+
+/* A program of its own, which trains until it is killed. */
+static int host_main(void)
+{
+    rig_t *rig = far_new(.rig = {.trainer = LONG});
+    rig_begin(rig);
+    rig_wait(rig);
+    return 0;
+}
+
+static pid_t host_start(void)
+{
+    static char program[] = "spawn_faults", word[] = "host";
+    char *argv[] = {program, word, NULL};
+    pid_t pid = 0;
+    posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ);
+    return pid;
+}
+
+/* Numbers of the processes that are ranks of that one. */
+static int ranks_of(pid_t host, int rank[2])
+{
+    int count = 0;
+    char path[300], comm[32];
+    DIR *tasks;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)host);
+    tasks = opendir(path);
+    for (const struct dirent *e; tasks && (e = readdir(tasks));) {
+        int child;
+        snprintf(path, sizeof path, "/proc/%d/task/%.20s/children", (int)host, e->d_name);
+        FILE *file = fopen(path, "r");
+        while (file && count < 2 && fscanf(file, "%d", &child) == 1) {
+            snprintf(path, sizeof path, "/proc/%d/comm", child);
+            FILE *name = fopen(path, "r");
+            if (name && fgets(comm, sizeof comm, name) && !strncmp(comm, "rank ", 5))
+                rank[count++] = child;
+            if (name)
+                fclose(name);
+        }
+        if (file)
+            fclose(file);
+    }
+    if (tasks)
+        closedir(tasks);
+    return count;
+}
+
+static int folders_left(void)
+{
+    const char *own = getenv("XDG_RUNTIME_DIR");
+    int count = 0;
+    DIR *folder = opendir(own);
+    for (const struct dirent *e; folder && (e = readdir(folder));)
+        count += !strncmp(e->d_name, "pl-", 3);
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+/* Whoever has it now may take its time to wait for it. */
+static bool is_gone(int pid)
+{
+    char path[64], state = 'Z';
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "r");
+    bool gone = !file || fscanf(file, "%*d %*[^)]) %c", &state) != 1 || state == 'Z';
+    if (file)
+        fclose(file);
+    return gone;
+}
+
+static void ranks_die_with_their_host(void)
+{
+    int rank[2] = {0, 0}, status;
+    pid_t host = host_start();
+    const int64_t began = pl_now();
+    while (ranks_of(host, rank) < 2 && pl_now() - began < 20 * PL_SECOND)
+        usleep(2000);
+    ok(rank[0] && rank[1], "two ranks are there");
+    is_int(folders_left(), 1, "with the folder of their links");
+    kill(host, SIGKILL);
+    waitpid(host, &status, 0);
+    const int64_t then = pl_now();
+    while ((!is_gone(rank[0]) || !is_gone(rank[1])) && pl_now() - then < 10 * PL_SECOND)
+        usleep(1000);
+    const double seconds = (double)(pl_now() - then) / 1e9;
+    ok(seconds < 1, "they are gone after %g s", seconds);
+    rig_t *rig = far_new(.rig = {.trainer = "\"max_epochs\": 2"});
+    is_text(rig_fit(rig)->status, "ok", "another run works");
+    rig_free(&rig);
+    is_int(folders_left(), 0, "and leaves nothing behind, neither of the one before");
+}
+
+int main(int argc, char **argv)
+{
+    (void)argv;
+    if (!getenv("FAR_HOST")) {
+        setenv("XDG_RUNTIME_DIR", tap_folder(), 1);
+        setenv("FAR_HOST", "", 1);
+    }
+    far_init(NULL);
+    if (argc > 1)
+        return host_main();
+    run(a_rank_that_dies_is_named);
+    run(a_rank_may_be_killed_from_outside);
+    run(a_run_ends_once_whenever_a_rank_is_killed);
+    run(a_worker_that_exits_early_fails_the_launch);
+    run(a_worker_that_never_joins_has_a_bound);
+    run(a_process_that_is_stopped_is_killed);
+    run(a_thread_that_is_stuck_ends_with_its_process);
+    run(a_rank_that_is_asked_to_end_stops_the_run);
+    run(ranks_die_with_their_host);
+    return tap_done();
+}
