@@ -23,7 +23,8 @@ the_list_of_options_is_the_newest() {
         skip "a build without an accelerator has fewer options"
         return
     fi
-    try env PACELINE_PLUGIN_PATH="$builddir/examples/.libs:$builddir/actors/connectors/loggers/.libs" \
+    local plugins=$builddir/examples/.libs:$builddir/actors/connectors/loggers/.libs
+    try env PACELINE_PLUGIN_PATH="$plugins:$builddir/strategies/collectives/.libs" \
         "$builddir/doc/options_doc"
     is "$status" 0 "it is written"
     ok "doc/options.md says the same (make doc)" cmp "$folder/.out" "$srcdir/doc/options.md"

@@ -7,9 +7,11 @@
 
 #include <stddef.h>
 
+#include "paceline.h"
+
 /* Zeroed memory, or NULL.  Any thread. */
-void *pl_alloc(size_t bytes);
-void *pl_alloc_array(size_t count, size_t size);            /* NULL too when the product
+PL_API void *pl_alloc(size_t bytes);
+PL_API void *pl_alloc_array(size_t count, size_t size);     /* NULL too when the product
                                                                overflows */
 /* Zeroed memory for much, which costs time when it is touched and not before: *data in it
  * lies at a multiple of 64 bytes or, from 2 MiB on, of a huge page, which the system is
@@ -17,7 +19,7 @@ void *pl_alloc_array(size_t count, size_t size);            /* NULL too when the
 void *pl_alloc_large(size_t bytes, void **data);
 /* As realloc(); what grows is not zeroed.  NULL leaves the old memory as it was. */
 void *pl_resize(void *memory, size_t bytes);
-void pl_free(void *memory);
+PL_API void pl_free(void *memory);
 char *pl_strdup(const char *text);
 
 /* Makes room for one more element of `size` bytes in an array: doubles *room when count

@@ -9,7 +9,7 @@
 #define PL_SECOND INT64_C(1000000000)
 #define PL_MILLISECOND INT64_C(1000000)
 
-int64_t pl_now(void);                         /* ns, monotonic, from an arbitrary start */
+PL_API int64_t pl_now(void);                  /* ns, monotonic, from an arbitrary start */
 int pl_milliseconds(double seconds);          /* for limits and timers: 1 to some days */
 double pl_wall_clock(void);                   /* s since 1970 */
 

@@ -8,6 +8,6 @@
 int pl_pass(pl_error_t *err, const char *format, ...) PL_PRINTF(2, 3);
 
 /* PL_ENOMEM with its text. */
-int pl_no_memory(pl_error_t *err);
+PL_API int pl_no_memory(pl_error_t *err);
 
 #endif

@@ -11,7 +11,8 @@
  * must meet anew, and what was in lent memory is lost.
  *
  * Same bits: an element's sum over ranks is that of the canonical tree (tree.h), whatever
- * moves it and however it is cut. */
+ * moves it and however it is cut; where a collective cannot hold to that, own_order says
+ * so. */
 #ifndef PL_COLLECTIVES_COLLECTIVE_H
 #define PL_COLLECTIVES_COLLECTIVE_H
 
@@ -95,6 +96,8 @@ typedef struct pl_seat {
  * returns an error, done() is not called. */
 typedef struct pl_collective_ops {
     PL_PART;
+    bool own_order;                           /* sums are not those of the canonical tree:
+                                                 the bits are its own */
     /* Prepares to be met: address (one line) is what the other ranks' join() must be told
      * of this one, and descriptor, there until close(), what can be read when advance()
      * is due. */
@@ -128,7 +131,7 @@ typedef struct pl_collective_ops {
 /* ---- What collectives share: collective.c ---- */
 
 /* "all_reduce" */
-const char *pl_move_name(uint32_t move);
+PL_API const char *pl_move_name(uint32_t move);
 
 /* Of `count` elements in `size` parts, that of a rank; they come in the order of ranks,
  * begin on cache lines where the elements do, and may be empty. */
@@ -136,10 +139,10 @@ PL_API void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first,
                         uint64_t *length);
 
 /* Bytes of an element, 0: there is no such type. */
-size_t pl_dtype_bytes(uint32_t dtype);
+PL_API size_t pl_dtype_bytes(uint32_t dtype);
 
 /* Whether an operation can be begun by a rank of so many. */
-int pl_operation_check(const pl_operation_t *op, int size, pl_error_t *err);
+PL_API int pl_operation_check(const pl_operation_t *op, int size, pl_error_t *err);
 
 /* "rank 0, rank 2 had come, rank 1 had not" */
 #define PL_ARRIVED_TEXT 200
@@ -147,8 +150,8 @@ const char *pl_arrived_text(const unsigned char *arrived, int size,
                             char text[PL_ARRIVED_TEXT]);
 
 /* PL_EPROTOCOL when another rank wants something else. */
-int pl_want_compare(const pl_want_t *own, int rank, const pl_want_t *theirs,
-                    pl_error_t *err);
+PL_API int pl_want_compare(const pl_want_t *own, int rank, const pl_want_t *theirs,
+                           pl_error_t *err);
 
 /* A whole operation on few elements, when those of all ranks are here: in[] by rank, of
  * all_gather and broadcast only what that rank gives.  own gets them; it is none of
@@ -157,7 +160,7 @@ void pl_few_elements(const pl_want_t *want, int size, const void **in, void *own
 
 /* Memory that can be lent and mapped by others: *fd is its descriptor, the caller's
  * [not wanted].  Sealed: nobody can make it shorter. */
-pl_lent_t *pl_lent_new(size_t bytes, uint32_t number, int *fd, pl_error_t *err);
+PL_API pl_lent_t *pl_lent_new(size_t bytes, uint32_t number, int *fd, pl_error_t *err);
 
 extern const pl_collective_ops_t pl_best_collective, pl_shm_collective, pl_tcp_collective;
 

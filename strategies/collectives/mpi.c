@@ -1,0 +1,552 @@
+/* mpi.c - the collective over the cluster's own MPI: an engine that knows the wires
+ *
+ * MPI does not name who is missing, cannot end what was begun, and has nothing to wait
+ * on.  So ranks first agree on what they begin, which shows whether all want the same;
+ * who waits for long tells the others that it is there; who gives up tells them why; and
+ * a timer says when to look again.  What was under way then stays so: its memory is never
+ * freed, and this process uses MPI no more.  In which order elements are added is MPI's
+ * business: its bits are its own. */
+#include <errno.h>
+#include <limits.h>
+#include <mpi.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "strategies/collectives/mpi.h"
+#include "strategies/collectives/mpi_process.h"
+
+enum {
+    TAG = 1,
+    TEXT = 240,
+    PIECE = 1 << 28                                         /* elements of an all_reduce
+                                                               at once */
+};
+
+static const int64_t TURN = PL_MILLISECOND, SOON = 20000, LATE = 10 * PL_MILLISECOND,
+                     STUCK = PL_SECOND;
+
+typedef enum phase {
+    AGREEING,                                              /* whether all want the same */
+    COMPARING,                                             /* they do not: who wants
+                                                              what */
+    MOVING,
+} phase_t;
+
+/* From rank to rank: it has begun that operation; or it gives up, and why. */
+typedef struct note {
+    uint64_t number;
+    uint32_t gives_up;
+    char text[TEXT];
+} note_t;
+
+/* What MPI may still write to after an operation was given up. */
+typedef struct exchange {
+    MPI_Request request;
+    uint64_t own[2], all[2];                              /* what is wanted, as numbers */
+    pl_want_t want, *wants;                               /* [size] */
+    int *counts, *places;                                 /* [size], elements */
+    void *scratch;                                        /* own chunk of a
+                                                             reduce_scatter */
+    pl_lent_t *memory;                                    /* counted  [NULL] */
+} exchange_t;
+
+typedef struct mpi {
+    mpi_options_t options;
+    int timer;
+    bool seated;                                           /* this is the process's one */
+    int rank, size;
+    bool joined, told;                                     /* the others: that it ended */
+    pl_error_t broken;                                     /* code 0: it is not */
+    uint32_t lent;
+    uint64_t *entered;                                      /* [size], what ranks told */
+
+    pl_operation_t *op;                                     /* under way */
+    phase_t phase;
+    uint64_t number;
+    uint64_t at;                                            /* elements that are moved */
+    int64_t since;                                          /* when the phase began */
+    bool here_told;
+    exchange_t *x;
+} mpi_t;
+
+/* ---- the end of an operation ---- */
+
+static void timer_set(const mpi_t *m, int64_t delay)
+{
+    const struct itimerspec times = {.it_value = {0, delay}};
+    timerfd_settime(m->timer, 0, &times, NULL);
+}
+
+static void op_end(mpi_t *m, const pl_error_t *err)
+{
+    pl_operation_t *op = m->op;
+    m->op = NULL;
+    timer_set(m, 0);
+    if (op)
+        op->done(op, err);
+}
+
+static void mpi_break(mpi_t *m, const pl_error_t *why)
+{
+    if (!m->broken.code)
+        m->broken = *why;
+    op_end(m, &m->broken);
+}
+
+/* ---- notes ---- */
+
+static void note_send(const mpi_t *m, const note_t *note)
+{
+    MPI_Request request;
+    for (int rank = 0; rank < m->size; rank++)
+        if (rank != m->rank
+            && MPI_Isend(note, sizeof *note, MPI_BYTE, rank, TAG, mpi_process.notes,
+                         &request)
+                   == MPI_SUCCESS)
+            MPI_Wait(&request, MPI_STATUS_IGNORE);         /* it is short, and goes off */
+}
+
+static void note_take(mpi_t *m, int from, note_t *note)
+{
+    pl_error_t err;
+    note->text[TEXT - 1] = '\0';
+    if (m->entered[from] < note->number)
+        m->entered[from] = note->number;
+    if (!note->gives_up || m->broken.code)
+        return;
+    m->told = true;
+    pl_fail(&err, PL_EPEER, "rank %d gave up: %s", from, note->text);
+    mpi_break(m, &err);
+}
+
+static void notes_hear(mpi_t *m)
+{
+    note_t note;
+    MPI_Status status;
+    int is = 1, bytes = 0;
+    while (MPI_Iprobe(MPI_ANY_SOURCE, TAG, mpi_process.notes, &is, &status) == MPI_SUCCESS
+           && is) {
+        MPI_Get_count(&status, MPI_BYTE, &bytes);
+        if (bytes != sizeof note
+            || MPI_Recv(&note, sizeof note, MPI_BYTE, status.MPI_SOURCE, TAG,
+                        mpi_process.notes, MPI_STATUS_IGNORE)
+                   != MPI_SUCCESS)
+            return;
+        note_take(m, status.MPI_SOURCE, &note);
+    }
+}
+
+static void here_tell(mpi_t *m)
+{
+    if (m->here_told || m->phase != AGREEING || pl_now() - m->since < LATE)
+        return;
+    m->here_told = true;
+    note_send(m, &(note_t){.number = m->number});
+}
+
+static void arrived_tell(mpi_t *m)
+{
+    for (int rank = 0; rank < m->size; rank++)
+        m->op->arrived[rank] = rank == m->rank || m->phase != AGREEING
+                               || m->entered[rank] >= m->number;
+}
+
+/* ---- what is sent ---- */
+
+/* FNV-1a: whether all want the same can be told from the greatest and the least. */
+static uint64_t want_number(const pl_want_t *want)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    const unsigned char *bytes = (const unsigned char *)want;
+    for (size_t k = 0; k < sizeof *want; k++)
+        hash = (hash ^ bytes[k]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static int agree(mpi_t *m, pl_error_t *err)
+{
+    exchange_t *x = m->x;
+    x->want = m->op->want;
+    x->own[0] = want_number(&x->want), x->own[1] = ~x->own[0];
+    m->phase = AGREEING;
+    m->since = pl_now();
+    return mpi_fail(MPI_Iallreduce(x->own, x->all, 2, MPI_UINT64_T, MPI_MAX,
+                                   mpi_process.data, &x->request),
+                    "agree on what to do", err);
+}
+
+static int compare(mpi_t *m, pl_error_t *err)
+{
+    exchange_t *x = m->x;
+    const int bytes = sizeof x->want;
+    m->phase = COMPARING;
+    return mpi_fail(MPI_Iallgather(&x->want, bytes, MPI_BYTE, x->wants, bytes, MPI_BYTE,
+                                   mpi_process.data, &x->request),
+                    "compare what ranks want", err);
+}
+
+static MPI_Datatype datatype_of(uint32_t dtype)
+{
+    switch (dtype) {
+    case PL_F32: return MPI_FLOAT;
+    case PL_F64: return MPI_DOUBLE;
+    case PL_I64: return MPI_INT64_T;
+    case PL_I32: return MPI_INT32_T;
+    case PL_U8: return MPI_UINT8_T;
+    default: return MPI_UINT16_T;                           /* only moved */
+    }
+}
+
+static MPI_Op op_of(const pl_want_t *want)
+{
+    if (want->reduction == PL_REDUCE_SUM)
+        return MPI_SUM;
+    return want->dtype == PL_F32   ? mpi_process.max_float
+           : want->dtype == PL_F64 ? mpi_process.max_double
+                                   : MPI_MAX;
+}
+
+static char *elements(const mpi_t *m)
+{
+    return (char *)m->op->memory->data + m->op->want.offset;
+}
+
+static void chunks_count(const mpi_t *m)
+{
+    for (int rank = 0; rank < m->size; rank++) {
+        uint64_t first, length;
+        pl_chunk_of(m->op->want.count, m->size, rank, &first, &length);
+        m->x->places[rank] = (int)first, m->x->counts[rank] = (int)length;
+    }
+}
+
+static int piece_reduce(mpi_t *m)
+{
+    const pl_want_t *want = &m->op->want;
+    const uint64_t left = want->count - m->at;
+    const int count = left < PIECE ? (int)left : PIECE;
+    char *data = elements(m) + m->at * pl_dtype_bytes(want->dtype);
+    m->at += (uint64_t)count;
+    return MPI_Iallreduce(MPI_IN_PLACE, data, count, datatype_of(want->dtype),
+                          op_of(want), mpi_process.data, &m->x->request);
+}
+
+static int scatter_room(mpi_t *m)
+{
+    const size_t bytes = (size_t)m->x->counts[m->rank]
+                         * pl_dtype_bytes(m->op->want.dtype);
+    pl_free(m->x->scratch);
+    m->x->scratch = pl_alloc(bytes ? bytes : 1);
+    return m->x->scratch ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+}
+
+static int move_begin(mpi_t *m)
+{
+    exchange_t *x = m->x;
+    const pl_want_t *want = &m->op->want;
+    const MPI_Datatype type = datatype_of(want->dtype);
+    if (want->move == PL_MOVE_all_reduce)
+        return piece_reduce(m);
+    m->at = want->count;
+    chunks_count(m);
+    if (want->move == PL_MOVE_broadcast)
+        return MPI_Ibcast(elements(m), (int)want->count, type, (int)want->root,
+                          mpi_process.data, &x->request);
+    if (want->move == PL_MOVE_all_gather)
+        return MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, elements(m), x->counts,
+                               x->places, type, mpi_process.data, &x->request);
+    int code = scatter_room(m);
+    return code == MPI_SUCCESS
+               ? MPI_Ireduce_scatter(elements(m), x->scratch, x->counts, type,
+                                     op_of(want), mpi_process.data, &x->request)
+               : code;
+}
+
+/* ---- from one phase to the next ---- */
+
+static bool has_elements(const pl_want_t *want)
+{
+    return want->move != PL_MOVE_join && want->move != PL_MOVE_lend_memory
+           && want->move != PL_MOVE_barrier && want->count;
+}
+
+static void fail_unlike(const mpi_t *m, pl_error_t *err)
+{
+    pl_fail(err, PL_EPROTOCOL, "the ranks do not do the same");
+    for (int rank = 0; rank < m->size; rank++)
+        if (pl_want_compare(&m->x->want, rank, &m->x->wants[rank], err) != PL_OK)
+            return;
+}
+
+static void scattered_place(const mpi_t *m)
+{
+    const pl_want_t *want = &m->op->want;
+    const size_t bytes = pl_dtype_bytes(want->dtype);
+    if (want->move == PL_MOVE_reduce_scatter)
+        memcpy(elements(m) + (size_t)m->x->places[m->rank] * bytes, m->x->scratch,
+               (size_t)m->x->counts[m->rank] * bytes);
+}
+
+/* What MPI was asked for has come; begins what follows, if anything does. */
+static int next(mpi_t *m, pl_error_t *err)
+{
+    const exchange_t *x = m->x;
+    const phase_t before = m->phase;
+    if (before == AGREEING && (x->all[0] != x->own[0] || x->all[1] != x->own[1]))
+        return compare(m, err);
+    if (before == COMPARING) {
+        fail_unlike(m, err);
+        return PL_EPROTOCOL;
+    }
+    m->phase = MOVING;
+    m->since = pl_now();
+    if (has_elements(&m->op->want) && (before == AGREEING || m->at < m->op->want.count))
+        return mpi_fail(move_begin(m), pl_move_name(m->op->want.move), err);
+    if (has_elements(&m->op->want))
+        scattered_place(m);
+    op_end(m, NULL);
+    return PL_OK;
+}
+
+/* Whether something came; false, too, when the operation has ended. */
+static bool step(mpi_t *m)
+{
+    pl_error_t err;
+    int is = 0, code = mpi_fail(MPI_Test(&m->x->request, &is, MPI_STATUS_IGNORE),
+                                pl_move_name(m->op->want.move), &err);
+    if (code == PL_OK && !is)
+        return false;
+    if (code == PL_OK)
+        code = next(m, &err);
+    if (code != PL_OK)
+        mpi_break(m, &err);
+    return m->op != NULL;
+}
+
+/* Looks for a while, and says when to look again: soon while bytes are moving, which they
+ * only do while somebody looks; later the longer a rank is waited for. */
+static void proceed(mpi_t *m)
+{
+    const int64_t began = pl_now(),
+                  most = m->phase == MOVING ? TURN : m->options.spin_us * 1000;
+    while (m->op) {
+        if (step(m))
+            continue;
+        const int64_t at = pl_now();
+        if (!m->op || at - began > most || at - m->since > STUCK)
+            break;
+        sched_yield();
+    }
+    if (!m->op)
+        return;
+    const int64_t waited = pl_now() - m->since, most_wait = TURN;
+    int64_t delay = m->phase == MOVING ? (waited > STUCK ? TURN : 1) : waited / 8 + SOON;
+    here_tell(m);
+    arrived_tell(m);
+    timer_set(m, delay < most_wait ? delay : most_wait);
+}
+
+/* ---- the table ---- */
+
+static exchange_t *exchange_new(int size)
+{
+    exchange_t *x = pl_alloc(sizeof *x);
+    if (!x)
+        return NULL;
+    x->request = MPI_REQUEST_NULL;
+    x->wants = pl_alloc_array((size_t)size, sizeof *x->wants);
+    x->counts = pl_alloc_array((size_t)size, sizeof *x->counts);
+    x->places = pl_alloc_array((size_t)size, sizeof *x->places);
+    return x;
+}
+
+static void exchange_free(exchange_t *x)
+{
+    if (!x)
+        return;
+    pl_free(x->wants);
+    pl_free(x->counts);
+    pl_free(x->places);
+    pl_free(x->scratch);
+    pl_object_unref(x->memory);
+    pl_free(x);
+}
+
+static int mpi_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
+                    int *descriptor, pl_error_t *err)
+{
+    (void)seat;
+    mpi_t *m = self;
+    *descriptor = m->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    int code = m->timer >= 0
+                   ? mpi_take(err)
+                   : pl_fail(err, PL_EIO, "a rank cannot wait: %s", strerror(errno));
+    if (code != PL_OK)
+        return code;
+    m->seated = true;
+    MPI_Comm_rank(mpi_process.data, &m->rank);
+    MPI_Comm_size(mpi_process.data, &m->size);
+    m->entered = pl_alloc_array((size_t)m->size, sizeof *m->entered);
+    m->x = exchange_new(m->size);
+    if (!m->entered || !m->x || !m->x->wants || !m->x->counts || !m->x->places)
+        return pl_no_memory(err);
+    snprintf(address, PL_ADDRESS_TEXT, "mpi %d %d", m->rank, m->size);
+    return PL_OK;
+}
+
+static int may_begin(const mpi_t *m, const pl_operation_t *op, pl_error_t *err)
+{
+    if (m->broken.code)
+        return pl_fail(err, m->broken.code, "%s", m->broken.text);
+    if (m->op)
+        return pl_fail(err, PL_ESTATE, "%s while %s is under way",
+                       pl_move_name(op->want.move), pl_move_name(m->op->want.move));
+    if (m->joined == (op->want.move == PL_MOVE_join))
+        return pl_fail(err, PL_ESTATE,
+                       m->joined ? "the ranks have met already"
+                                 : "the ranks have not met yet");
+    return PL_OK;
+}
+
+static int enter(mpi_t *m, pl_operation_t *op, pl_error_t *err)
+{
+    pl_object_t *before = m->x->memory ? &m->x->memory->object : NULL;
+    m->op = op;
+    m->number++;
+    m->at = 0;
+    m->here_told = false;
+    m->x->memory = op->memory ? pl_object_ref(op->memory) : NULL;
+    pl_object_unref(before);
+    int code = agree(m, err);
+    if (code == PL_OK) {
+        notes_hear(m);
+        if (m->op)
+            proceed(m);
+        return PL_OK;
+    }
+    m->op = NULL;
+    return code;
+}
+
+static int world_check(const mpi_t *m, const pl_world_t *world, pl_error_t *err)
+{
+    if (world->size != m->size)
+        return pl_fail(
+            err, PL_EINVAL,
+            "the run has %d ranks and MPI has %d: start the run with mpirun -n "
+            "%d",
+            world->size, m->size, world->size);
+    for (int rank = 0; rank < world->size; rank++) {
+        char text[PL_ADDRESS_TEXT];
+        snprintf(text, sizeof text, "mpi %d %d", rank, m->size);
+        if (strcmp(text, world->address[rank]) != 0)
+            return pl_fail(err, PL_EINVAL,
+                           "rank %d is not that of MPI with this number: \"%.80s\"", rank,
+                           world->address[rank]);
+    }
+    if (world->rank != m->rank)
+        return pl_fail(err, PL_EINVAL, "rank %d is rank %d of MPI", world->rank, m->rank);
+    return PL_OK;
+}
+
+static int mpi_join(void *self, pl_operation_t *op, pl_error_t *err)
+{
+    mpi_t *m = self;
+    int code = may_begin(m, op, err);
+    if (code == PL_OK)
+        code = world_check(m, op->world, err);
+    if (code != PL_OK)
+        return code;
+    m->joined = true;
+    return enter(m, op, err);
+}
+
+static int mpi_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
+{
+    mpi_t *m = self;
+    int code = may_begin(m, op, err);
+    if (code != PL_OK)
+        return code;
+    op->want.memory = m->lent;
+    op->memory = pl_lent_new(op->want.count, m->lent, NULL, err);
+    if (!op->memory)
+        return PL_ENOMEM;
+    m->lent++;
+    return enter(m, op, err);
+}
+
+static int mpi_move(void *self, pl_operation_t *op, pl_error_t *err)
+{
+    mpi_t *m = self;
+    int code = may_begin(m, op, err);
+    if (code == PL_OK)
+        code = pl_operation_check(op, m->size, err);
+    if (code == PL_OK && op->want.move != PL_MOVE_all_reduce && op->want.count > INT_MAX)
+        code = pl_fail(err, PL_EUNSUPPORTED, "MPI counts to %d elements, not to %llu",
+                       INT_MAX, (unsigned long long)op->want.count);
+    return code == PL_OK ? enter(m, op, err) : code;
+}
+
+static void mpi_advance(void *self)
+{
+    mpi_t *m = self;
+    uint64_t times;
+    if (read(m->timer, &times, sizeof times) != sizeof times || !m->op)
+        return;
+    notes_hear(m);
+    if (m->op)
+        proceed(m);
+}
+
+/* Once; and what one of them told is not told again. */
+static void mpi_give_up(void *self, const pl_error_t *why)
+{
+    mpi_t *m = self;
+    note_t note = {.gives_up = 1, .number = m->number};
+    snprintf(note.text, sizeof note.text, "%.*s", TEXT - 1,
+             m->broken.code ? m->broken.text : why->text);
+    if (m->seated && m->entered && !m->told)
+        note_send(m, &note);
+    m->told = true;
+    mpi_break(m, why);
+}
+
+static void mpi_close(void *self)
+{
+    mpi_t *m = self;
+    const bool open = m->x && m->x->request != MPI_REQUEST_NULL;
+    if (m->timer >= 0)
+        close(m->timer);
+    if (!open)
+        exchange_free(m->x);
+    pl_free(m->entered);
+    if (m->seated)
+        mpi_leave(open ? m->x : NULL);
+}
+
+static const pl_collective_ops_t mpi_collective = {
+    .name = "mpi",
+    .help = MPI_HELP,
+    .size = sizeof(mpi_t),
+    .options = mpi_table,
+    .own_order = true,
+    .open = mpi_open,
+    .join = mpi_join,
+    .lend_memory = mpi_lend_memory,
+    .all_reduce = mpi_move,
+    .reduce_scatter = mpi_move,
+    .all_gather = mpi_move,
+    .broadcast = mpi_move,
+    .barrier = mpi_move,
+    .advance = mpi_advance,
+    .give_up = mpi_give_up,
+    .close = mpi_close,
+};
+
+PL_PLUGIN({"collective", &mpi_collective})

@@ -1,0 +1,18 @@
+/* mpi.h - the MPI collective as run files know it, with MPI or without */
+#ifndef PL_COLLECTIVES_MPI_H
+#define PL_COLLECTIVES_MPI_H
+
+#include "strategies/collectives/collective.h"
+
+#define MPI_HELP "the cluster's own MPI, under its mpirun; needs a build with it"
+
+typedef struct mpi_options {
+    int64_t spin_us;
+} mpi_options_t;
+
+static const pl_option_t mpi_table[] = {
+    PL_INT(mpi_options_t, spin_us, "100", "0..10000",
+           "how long to look for other ranks before sleeping"),
+    PL_OPTIONS_END};
+
+#endif

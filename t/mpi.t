@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# mpi.t - tests of the collective mpi, under the mpirun of the MPI that it was built with; all is skipped where there is none
+. "$(dirname "$0")/tap.sh"
+
+rank=$builddir/t/collective_mpi
+export PACELINE_PLUGIN_PATH=$builddir/strategies/collectives/.libs
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl=self,vader
+
+# ranks N WHAT
+ranks() {
+    try timeout 60 "$mpirun" -n "$1" "$rank" "$2"
+}
+
+# Whose ranks find each other: another MPI's mpirun starts each as if it were alone.
+mpirun_find() {
+    for mpirun in ${MPIRUN:-mpirun mpirun.mpich mpirun.openmpi}; do
+        command -v "$mpirun" >/dev/null && ranks 2 size && [ "$out" = 2 ] && return
+    done
+    return 1
+}
+
+every_operation_gives_what_it_should() {
+    for n in 1 2 4; do
+        ranks $n moves
+        is "$status$out" 0 "$n ranks"
+    done
+}
+
+other_types_are_reduced_too() {
+    ranks 2 types
+    is "$status$out" 0 "and a maximum with a NaN is one"
+}
+
+ranks_that_do_not_do_the_same_are_told() {
+    ranks 2 unlike
+    is "$out" "" "and who wants what"
+}
+
+who_does_not_come_is_known() {
+    for n in 2 4; do
+        rm -f given-up
+        ranks $n late                                       # mpirun may complain that they ended so
+        is "$(grep -E '^(late|give_up)' <<<"$out")" "" "$n ranks"
+    done
+}
+
+a_process_may_use_it_again() {
+    ranks 2 again
+    is "$status$out" 0 "in its next run"
+}
+
+one_rank_of_a_process_can_use_it() {
+    ranks 2 two
+    is "$status$out" 0 "a second is refused, and a run of another size"
+}
+
+without_mpirun_a_run_of_one_rank_works() {
+    try timeout 60 "$rank" moves
+    is "$status$out" 0 "which is how MPI begins by itself"
+}
+
+if [ -x "$rank" ] && mpirun_find; then
+    run every_operation_gives_what_it_should
+    run other_types_are_reduced_too
+    run ranks_that_do_not_do_the_same_are_told
+    run who_does_not_come_is_known
+    run a_process_may_use_it_again
+    run one_rank_of_a_process_can_use_it
+    run without_mpirun_a_run_of_one_rank_works
+else
+    skip "Paceline was built without MPI, or there is no mpirun of it"
+fi
+done_testing
