@@ -84,6 +84,9 @@ static void rank_meet(rank_t *r, const char *kind, int number)
     pl_operation_t lend = {.want = {.move = PL_MOVE_lend_memory, .count = MOST}};
     rank_do(r, &lend, r->ops->lend_memory);
     r->lent = lend.memory;
+    float *data = r->lent->data;
+    for (size_t k = 0; k < MOST / sizeof *data; k++)
+        data[k] = (float)(k % 1000);
 }
 
 static void rank_main(const char *kind, int number)

@@ -18,7 +18,9 @@ int main(int argc, char **argv)
     int rank, length;
     long order[2];
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
-    float *data = calloc(1, MOST);
+    float *data = malloc(MOST);
+    for (size_t k = 0; k < MOST / sizeof *data; k++)
+        data[k] = (float)(k % 1000);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Get_library_version(version, &length);
