@@ -161,7 +161,9 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
         return;
     pl_show_model_t shown = {.model = answer->body->setup_reply.model,
                              .device_flops = w->device_flops,
-                             .validates = w->validates};
+                             .validates = w->validates
+                                          && w->job->trainer->limit_val_batches.value
+                                                 > 0};
     if (!pl_is_nobody(w->callback)
         && !pl_call_show_model(w, w->callback, &shown,
                                (pl_how_t){.on_answer = part_ended}, &err)) {

@@ -215,7 +215,11 @@ typedef struct pl_option {
     const char *name; /* in run files; unique in its role */ \
     const char *help; /* one clause  [""] */ \
     size_t size; /* of the part's own struct; it starts zeroed, options filled in */ \
-    const pl_option_t *options                              /* [none] */
+    const pl_option_t *options; /* [none] */ \
+    /* Whether they go together, asked before anything starts, on any thread: the name of \
+     * the one to be changed, and err says why; else NULL.  Not asked while one is left to \
+     * the data  [they do] */ \
+    const char *(*check)(const void *self, pl_error_t *err)
 
 typedef struct pl_part {
     PL_PART;

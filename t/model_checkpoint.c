@@ -1,8 +1,11 @@
 /* model_checkpoint.c - tests of actors/connectors/callbacks/model_checkpoint.c */
+#include <dirent.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/bind.h"
 #include "rig.h"
 #include "tap.h"
 
@@ -76,10 +79,9 @@ static void on_log(pl_log_level_t level, int rank, const char *actor, const char
         snprintf(said, sizeof said, "%s", text);
 }
 
-static void refused(const char *callbacks)
+static void refused(const char *callbacks, const char *data, const char *trainer)
 {
-    rig_t *rig = rig_new(.data = "\"batch_size\": 8", .callbacks = callbacks,
-                         .trainer = "\"max_epochs\": 2");
+    rig_t *rig = rig_new(.data = data, .callbacks = callbacks, .trainer = trainer);
     const rig_result_t *result = rig_fit(rig);
     is_text(result->status, "failed", "a run without validations");
     like(result->error.text, "on_fit_start: \"val_loss\" .*the run has none", "at once");
@@ -89,8 +91,10 @@ static void refused(const char *callbacks)
 
 static void a_figure_that_can_never_come_is_told_before_the_start(void)
 {
-    refused(CHECKPOINT(", \"monitor\": \"val_loss\""));
-    refused("[\"early_stopping\"]");
+    refused(CHECKPOINT(", \"monitor\": \"val_loss\""), "\"batch_size\": 8",
+            "\"max_epochs\": 2");
+    refused("[\"early_stopping\"]", "\"batch_size\": 8", "\"max_epochs\": 2");
+    refused("[\"early_stopping\"]", FOUR, "\"limit_val_batches\": 0");
     pl_log_hook(on_log, PL_LOG_WARNING, NULL);
     rig_t *rig = rig_with(CHECKPOINT(", \"monitor\": \"val_los\", "
                                      "\"every_n_train_steps\": 50"),
@@ -126,9 +130,203 @@ static void a_run_that_ends_within_an_epoch_is_kept(void)
     rig_free(&rig);
 }
 
+/* ---- options ---- */
+
+static void refused_at(const char *options, const char *column, const char *text)
+{
+    pl_error_t err = {0};
+    char run[512], wanted[256];
+    snprintf(run, sizeof run,
+             "{\n\"callbacks\": [\n{\"name\": \"model_checkpoint\",\n%s}]}", options);
+    pl_options_t *o = pl_options_parse(run, "run.json", &err);
+    is_int(o ? pl_options_check(o, &err) : PL_OK, PL_EINVAL, "%s", options);
+    snprintf(wanted, sizeof wanted, "^run.json:4:%s: \"callbacks.0.%s", column, text);
+    like(err.text, wanted, "before anything starts");
+    pl_options_free(o);
+}
+
+static void options_that_do_not_go_together_are_refused_where_they_stand(void)
+{
+    refused_at("\"save_top_k\": 2", "15", "save_top_k\": 2 needs a \"monitor\"");
+    refused_at("\"filename\": \"a/b\"", "13", "filename\": .*one name");
+    refused_at("\"filename\": \"..\"", "13", "filename\": .*one name");
+    refused_at("\"filename\": \"\"", "13", "filename\": .*one name");
+    refused_at("\"filename\": \"stopped\"", "13", "filename\": .*reserved");
+    refused_at("\"filename\": \"start\"", "13", "filename\": .*reserved");
+    refused_at("\"filename\": \"last\", \"save_last\": true", "13",
+               "filename\": .*reserved");
+    refused_at("\"filename\": \"a{step\"", "13", "filename\": a '}' is missing");
+    refused_at("\"filename\": \"{}\"", "13", "filename\": .*stands for nothing");
+    refused_at("\"filename\": \"{x:.2}\"", "13", "filename\": .*stands for nothing");
+    refused_at("\"filename\": \"{x:d}\"", "13", "filename\": .*stands for nothing");
+    refused_at("\"train_time_interval\": 1, \"every_n_train_steps\": 1", "50",
+               "every_n_train_steps\": give");
+}
+
+/* ---- what is kept ---- */
+
+/* Names of the checkpoints of a run, sorted, with spaces between. */
+static const char *kept_by(const char *options, const char *trainer)
+{
+    static char all[1024];
+    char callbacks[512], path[1024];
+    struct dirent **entries;
+    snprintf(callbacks, sizeof callbacks, CHECKPOINT("%s"), options);
+    rig_t *rig = rig_with(callbacks, trainer);
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "%s %s", options, result->error.text);
+    snprintf(path, sizeof path, "%s/checkpoints", result->run_dir);
+    int count = scandir(path, &entries, NULL, alphasort);
+    *all = '\0';
+    for (int k = 0; k < count; k++) {
+        if (entries[k]->d_name[0] != '.')
+            snprintf(all + strlen(all), sizeof all - strlen(all), " %s",
+                     entries[k]->d_name);
+        free(entries[k]);
+    }
+    if (count >= 0)
+        free(entries);
+    rig_free(&rig);
+    return all;
+}
+
+#define FIVE "\"max_epochs\": 5"
+
+static void it_keeps_what_its_options_say(void)
+{
+    is_text(kept_by("", FIVE), " epoch=4-step=20", "the newest");
+    is_text(kept_by(", \"every_n_epochs\": 2, \"save_top_k\": -1", FIVE),
+            " epoch=1-step=8 epoch=3-step=16", "of each other epoch");
+    is_text(kept_by(", \"every_n_epochs\": 0, \"save_last\": true", FIVE), "",
+            "never at the end of one");
+    is_text(kept_by(", \"every_n_train_steps\": 6, \"save_top_k\": -1", FIVE),
+            " epoch=1-step=6 epoch=2-step=12 epoch=4-step=18", "by steps");
+    is_text(kept_by(", \"save_top_k\": 0", FIVE), "", "none");
+    is_text(kept_by(", \"save_top_k\": 0, \"save_last\": true", FIVE), " last",
+            "the last alone");
+    is_text(kept_by(", \"train_time_interval\": 1e-9, \"save_top_k\": -1",
+                    "\"max_steps\": 2"),
+            " epoch=0-step=1 epoch=0-step=2", "by time: each step is late");
+    is_text(kept_by(", \"train_time_interval\": 1e6", FIVE), "", "by time: none is");
+}
+
+static void a_figure_says_which_are_best(void)
+{
+    is_text(kept_by(", \"monitor\": \"train_loss_epoch\", \"save_top_k\": 2", FIVE),
+            " epoch=3-step=16 epoch=4-step=20", "less is better");
+    is_text(kept_by(", \"monitor\": \"train_loss_epoch\", \"mode\": \"max\", "
+                    "\"save_top_k\": 2",
+                    FIVE),
+            " epoch=0-step=4 epoch=1-step=8", "or more is");
+    is_text(kept_by(", \"monitor\": \"val_loss\", \"save_on_train_epoch_end\": true, "
+                    "\"filename\": \"e{epoch}\"",
+                    FIVE ", \"check_val_every_n_epoch\": 5"),
+            " eepoch=4", "after epochs, though it comes from validations");
+}
+
+static void a_name_has_figures(void)
+{
+    const char *names = kept_by(", \"filename\": \"{step}-{train_loss_epoch:.2f}\"",
+                                "\"max_epochs\": 1");
+    like(names, "^ step=4-train_loss_epoch=[0-9]\\.[0-9][0-9]$", "rounded");
+    names = kept_by(", \"filename\": \"at {train_loss_epoch}\"", "\"max_epochs\": 1");
+    like(names, "^ at train_loss_epoch=[0-9]\\.[0-9][0-9][0-9]+$", "or as it is");
+}
+
+/* ---- figures told by hand ---- */
+
+static char wanted[512], dropped[1024];
+
+/* The answer after an epoch whose figure was that. */
+static void after(pl_instance_t *part, uint32_t epoch, const char *value)
+{
+    const pl_callback_ops_t *ops = part->ops;
+    char metrics[64];
+    pl_wish_t wish = {.lr_factor = 1};
+    pl_error_t err = {0};
+    snprintf(metrics, sizeof metrics, "{\"x\": %s}", value);
+    const pl_hook_event_t event = {.epoch = epoch,
+                                   .global_step = epoch + 1,
+                                   .metrics = metrics};
+    is_int(ops->on(part->self, PL_HOOK_TRAIN_EPOCH_END, &event, &wish, &err), PL_OK,
+           "x is %s %s", value, err.text);
+    snprintf(wanted, sizeof wanted, "%s", wish.save);
+    snprintf(dropped, sizeof dropped, "%s", wish.drop);
+}
+
+static void part_open(pl_instance_t *part, const char *state)
+{
+    pl_error_t err = {0};
+    json_t *value = json_pack("{s:s, s:s, s:i, s:s}", "name", "model_checkpoint",
+                              "monitor", "x", "save_top_k", 2, "filename", "{epoch}");
+    const pl_instance_request_t request = {.role = "callback", .value = value};
+    is_int(pl_instance_make(part, &request, &err), PL_OK, "a callback %s", err.text);
+    const pl_callback_ops_t *ops = part->ops;
+    ops->start(part->self, &err);
+    if (state)
+        is_int(ops->restore(part->self, state, &err), PL_OK, "goes on");
+    json_decref(value);
+}
+
+static void part_close(pl_instance_t *part)
+{
+    ((const pl_callback_ops_t *)part->ops)->stop(part->self);
+    pl_instance_release(part);
+}
+
+static void what_is_kept_goes_on_with_the_run(void)
+{
+    pl_instance_t part = {0}, next = {0};
+    pl_error_t err = {0};
+    part_open(&part, NULL);
+    after(&part, 0, "null");
+    is_text(wanted, "epoch=0", "what is no number is kept as long as there is room");
+    after(&part, 1, "0.5");
+    after(&part, 2, "0.5");
+    is_text(wanted, "epoch=2", "an equal one takes the place of what is no number");
+    is_text(dropped, "epoch=0", "which goes");
+    after(&part, 3, "0.5");
+    is_text(wanted, "", "of equal ones the first stay");
+    after(&part, 4, "null");
+    is_text(wanted, "", "no number is never better");
+    char *state = ((const pl_callback_ops_t *)part.ops)->state(part.self, &err);
+    part_open(&next, state);
+    after(&next, 5, "0.6");
+    is_text(wanted, "", "a run that goes on knows how good they are");
+    after(&next, 6, "0.4");
+    is_text(wanted, "epoch=6", "and what is better");
+    is_text(dropped, "epoch=2", "takes the place of the worst");
+    pl_text_free(state);
+    part_close(&part), part_close(&next);
+}
+
+static void a_score_that_is_not_finite_stays_what_it_is(void)
+{
+    static const char kept[] = "{\"step\": 3, \"monitor\": \"x\", \"kept\": [{\"name\": "
+                               "\"a\", \"score\": \"-inf\"}, {\"name\": \"b\", "
+                               "\"score\": \"inf\"}]}";
+    pl_instance_t part = {0};
+    pl_error_t err = {0};
+    part_open(&part, kept);
+    char *state = ((const pl_callback_ops_t *)part.ops)->state(part.self, &err);
+    like(state, "\"a\",\"score\":\"-inf\".*\"b\",\"score\":\"inf\"", "%s", state);
+    pl_text_free(state);
+    after(&part, 7, "0.5");
+    is_text(dropped, "b", "the worst goes");
+    after(&part, 8, "0.4");
+    is_text(dropped, "epoch=7", "the best stays");
+    part_close(&part);
+}
+
 int main(void)
 {
     rig_init(NULL);
+    run(options_that_do_not_go_together_are_refused_where_they_stand);
+    run(it_keeps_what_its_options_say);
+    run(a_figure_says_which_are_best);
+    run(a_name_has_figures);
+    run(what_is_kept_goes_on_with_the_run);
+    run(a_score_that_is_not_finite_stays_what_it_is);
     run(names_that_do_not_differ_are_numbered);
     run(a_figure_of_validation_is_waited_for);
     run(a_figure_that_can_never_come_is_told_before_the_start);

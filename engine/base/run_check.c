@@ -272,6 +272,25 @@ static int find_part(const checker_t *c, const path_t *path, const char *role,
                    why.text);
 }
 
+/* What is left to the data is not known yet. */
+static int check_together(const checker_t *c, const path_t *path, const char *role,
+                          const pl_part_t *part, const json_t *value)
+{
+    char shown[PATH_TEXT];
+    pl_error_t why = {0};
+    pl_instance_t instance = {0};
+    const pl_instance_request_t request = {.role = role, .value = value};
+    if (!part->check || pl_instance_make(&instance, &request, &why) != PL_OK)
+        return why.code == PL_ENOMEM ? pl_no_memory(c->err) : PL_OK;
+    const char *key = part->check(instance.self, &why);
+    pl_instance_release(&instance);
+    if (!key)
+        return PL_OK;
+    const path_t at = {.up = path, .key = key};
+    return fail_at(c, json_object_get(value, key) ? &at : path, PL_JSON_VALUE, why.code,
+                   "\"%s\": %s", show_path(&at, shown), why.text);
+}
+
 /* `general` is a table of further keys in the same object  [none]. */
 static int check_named(const checker_t *c, const path_t *path, const char *role,
                        const json_t *value, const pl_option_t *general)
@@ -284,7 +303,8 @@ static int check_named(const checker_t *c, const path_t *path, const char *role,
             return rc;
         schema.table[0] = part->options;
     }
-    return check_object(c, path, &schema, json_is_object(value) ? value : NULL);
+    int rc = check_object(c, path, &schema, json_is_object(value) ? value : NULL);
+    return rc == PL_OK && part ? check_together(c, path, role, part, value) : rc;
 }
 
 static int check_part(const checker_t *c, const path_t *path, const char *role,
@@ -354,8 +374,7 @@ static int check_each_step(const checker_t *c, const path_t *path,
     const char *key;
     char shown[PATH_TEXT];
     json_t *value;
-    json_object_foreach((json_t *)object, key, value)
-    {
+    json_object_foreach((json_t *)object, key, value) {
         const path_t at = {.up = path, .key = key};
         int rc = check_step_name(c, &at, steps);
         if (rc == PL_OK)

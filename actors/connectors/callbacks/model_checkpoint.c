@@ -51,7 +51,8 @@ static const pl_option_t model_checkpoint_options[] = {
     PL_BOOL(model_checkpoint_t, save_last, "false",
             "keep the newest as \"last\" besides the best"),
     PL_TEXT(model_checkpoint_t, filename, "\"{epoch}-{step}\"", NULL,
-            "name: {epoch}, {step} and figures stand for NAME=VALUE, {NAME:.2f} rounds"),
+            "name: {epoch}, {step} and figures stand for NAME=VALUE, {NAME:.2f} rounds; "
+            "\"start\" and \"stopped\" are reserved"),
     PL_BOOL(model_checkpoint_t, save_on_train_epoch_end, "false",
             "after epochs, as without a val_ figure to monitor, not validations"),
     PL_OPTIONS_END,
@@ -63,22 +64,75 @@ static int64_t model_checkpoint_every(const void *self)
     return m->train_time_interval > 0 ? 1 : m->every_n_train_steps;
 }
 
+/* Names that the engine itself gives, "stopped" when a run ends before its time, "start"
+ * to go back to. */
+static bool is_reserved(const model_checkpoint_t *m, const char *name)
+{
+    return !strcmp(name, "stopped") || !strcmp(name, "start")
+           || (m->save_last && !strcmp(name, "last"));
+}
+
+/* "{", a name, ":.2f" if one likes, "}". */
+static int pattern_check(const char *at, pl_error_t *err)
+{
+    while ((at = strchr(at, '{'))) {
+        char behind = '\0';
+        const size_t length = strcspn(at, "}"), name = strcspn(at, ":}") - 1;
+        if (!at[length])
+            return pl_fail(err, PL_EINVAL, "a '}' is missing behind \"%.40s\"", at);
+        int digits = -1, read = 0;
+        if (at[name + 1] == ':')
+            sscanf(at + name + 1, ":.%2d%c}%n", &digits, &behind, &read);
+        if (name == 0 || name > 63
+            || (at[name + 1] == ':'
+                && (behind != 'f' || digits < 0
+                    || name + 1 + (size_t)read != length + 1)))
+            return pl_fail(err, PL_EINVAL,
+                           "\"%.*s\" stands for nothing: write {epoch}, {step}, {NAME} "
+                           "of a figure or {NAME:.2f}",
+                           (int)(length < 80 ? length + 1 : 80), at);
+        at += length;
+    }
+    return PL_OK;
+}
+
+static int filename_check(const model_checkpoint_t *m, pl_error_t *err)
+{
+    if (strpbrk(m->filename, "/\n") || !*m->filename || *m->filename == '.')
+        return pl_fail(err, PL_EINVAL,
+                       "it is one name of a directory, without a '/' and not beginning "
+                       "with '.'");
+    if (strlen(m->filename) > NAME / 2)
+        return pl_fail(err, PL_EINVAL, "it is longer than %d bytes", NAME / 2);
+    if (is_reserved(m, m->filename))
+        return pl_fail(err, PL_EINVAL,
+                       "\"%s\" is reserved: the engine itself gives \"start\", "
+                       "\"stopped\" and, with save_last, \"last\"",
+                       m->filename);
+    return pattern_check(m->filename, err);
+}
+
+static const char *model_checkpoint_check(const void *self, pl_error_t *err)
+{
+    const model_checkpoint_t *m = self;
+    if (m->every_n_train_steps && m->train_time_interval > 0) {
+        pl_fail(err, PL_EINVAL,
+                "give \"every_n_train_steps\" or \"train_time_interval\", not both");
+        return "every_n_train_steps";
+    }
+    if (!*m->monitor && m->save_top_k > 1) {
+        pl_fail(err, PL_EINVAL,
+                "%lld needs a \"monitor\" that says which are best; -1 keeps all",
+                (long long)m->save_top_k);
+        return "save_top_k";
+    }
+    return filename_check(m, err) == PL_OK ? NULL : "filename";
+}
+
 static int model_checkpoint_start(void *self, pl_error_t *err)
 {
+    (void)err;
     model_checkpoint_t *m = self;
-    if (m->every_n_train_steps && m->train_time_interval > 0)
-        return pl_fail(err, PL_EINVAL,
-                       "give \"every_n_train_steps\" or \"train_time_interval\", not "
-                       "both");
-    if (strchr(m->filename, '/') || !*m->filename || *m->filename == '.')
-        return pl_fail(err, PL_EINVAL,
-                       "\"filename\" is one name, without a '/' and a '.' before it");
-    if (!*m->monitor && m->save_top_k > 1)
-        return pl_fail(
-            err, PL_EINVAL,
-            "\"save_top_k\" %lld needs a \"monitor\" that says which are best; "
-            "-1 keeps all",
-            (long long)m->save_top_k);
     m->saved_at = pl_now();
     return PL_OK;
 }
@@ -155,8 +209,6 @@ static int name_make(const model_checkpoint_t *m, const pl_hook_event_t *event,
         size_t plain = strcspn(at, "{");
         name_add(name, "%.*s", (int)plain, at);
         at += plain;
-        if (*at && !strchr(at, '}'))
-            return pl_fail(err, PL_EINVAL, "\"filename\" lacks a '}'");
         if (*at) {
             snprintf(field, sizeof field, "%.*s", (int)strcspn(at, "}") - 1, at + 1);
             code = field_add(name, field, event, err);
@@ -373,6 +425,7 @@ const pl_callback_ops_t pl_model_checkpoint_callback = {
     .help = "keeps checkpoints: the best, the newest, every few steps or epochs",
     .size = sizeof(model_checkpoint_t),
     .options = model_checkpoint_options,
+    .check = model_checkpoint_check,
     .points = PL_AT(FIT_START) | PL_AT(FIT_END) | PL_AT(TRAIN_BATCH_END)
               | PL_AT(VALIDATION_END) | PL_AT(TRAIN_CUT) | PL_AT(TRAIN_EPOCH_END),
     .wishes = PL_MAY_SAVE,

@@ -26,6 +26,13 @@ static const pl_option_t timer_options[] = {
     PL_OPTIONS_END,
 };
 
+static const char *timer_check(const void *self, pl_error_t *err)
+{
+    int64_t limit;
+    const stop_timer_t *t = self;
+    return pl_duration_read(t->duration, &limit, err) == PL_OK ? NULL : "duration";
+}
+
 static int64_t timer_every(const void *self)
 {
     const stop_timer_t *t = self;
@@ -80,6 +87,7 @@ const pl_callback_ops_t pl_timer_callback = {
     .help = "stops after a time",
     .size = sizeof(stop_timer_t),
     .options = timer_options,
+    .check = timer_check,
     .points = PL_AT(FIT_START) | PL_AT(TRAIN_BATCH_END) | PL_AT(TRAIN_EPOCH_END),
     .wishes = PL_LOOKS_ON | PL_BY_CLOCK,
     .every_n_steps = timer_every,
