@@ -216,9 +216,9 @@ typedef struct pl_option {
     const char *help; /* one clause  [""] */ \
     size_t size; /* of the part's own struct; it starts zeroed, options filled in */ \
     const pl_option_t *options; /* [none] */ \
-    /* Whether they go together, asked before anything starts, on any thread: the name of \
-     * the one to be changed, and err says why; else NULL.  Not asked while one is left to \
-     * the data  [they do] */ \
+    /* Whether they go together, asked before anything starts, on any thread: the name \
+     * of the one to be changed, and err says why; else NULL.  Not asked while one is \
+     * left to the data  [they do] */ \
     const char *(*check)(const void *self, pl_error_t *err)
 
 typedef struct pl_part {
