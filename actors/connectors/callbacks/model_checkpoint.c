@@ -96,9 +96,21 @@ static int pattern_check(const char *at, pl_error_t *err)
     return PL_OK;
 }
 
+/* In the name of a figure it becomes a '_'. */
+static bool has_slash(const char *pattern)
+{
+    bool within = false;
+    for (const char *c = pattern; *c; c++) {
+        within = *c == '{' || (within && *c != '}');
+        if ((*c == '/' && !within) || *c == '\n')
+            return true;
+    }
+    return false;
+}
+
 static int filename_check(const model_checkpoint_t *m, pl_error_t *err)
 {
-    if (strpbrk(m->filename, "/\n") || !*m->filename || *m->filename == '.')
+    if (has_slash(m->filename) || !*m->filename || *m->filename == '.')
         return pl_fail(err, PL_EINVAL,
                        "it is one name of a directory, without a '/' and not beginning "
                        "with '.'");
@@ -354,7 +366,7 @@ static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_
             return pl_fail(err, why.code, "%s", why.text);
         *name = '\0';
     }
-    snprintf(wish->save, sizeof wish->save, "%s%s%s", name,
+    snprintf(wish->save, sizeof wish->save, "%.*s%s%s", NAME - (int)sizeof "\nlast", name,
              *name && m->save_last ? "\n" : "", m->save_last ? "last" : "");
     if (*wish->save)
         m->saved_step = event->global_step;
