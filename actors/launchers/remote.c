@@ -26,10 +26,10 @@
 #include "runtime/process.h"
 
 enum {
-    BEAT_MS = 500,                                    /* while the rank itself has none */
-    END_MS = 30000,                                   /* for all that a rank has to end */
-    EXIT_MS = 5000,                                   /* after it has left */
-    BACKTRACE_MS = 1000,                              /* between SIGABRT and SIGKILL */
+    BEAT_MS = 500,                              /* while the rank itself has none */
+    END_MS = 30000,                             /* for all that a rank has to end */
+    EXIT_MS = 5000,                             /* after it has left */
+    BACKTRACE_MS = 4000,                        /* at most, between SIGABRT and SIGKILL */
     COMMAND_MOST = 64 << 10,
     SAID_MOST = 64 << 10,                                 /* while it cannot be written */
     WORDS_MOST = 256,                                     /* of its tail, in an error */
