@@ -128,6 +128,46 @@ static int descriptors_check(const pl_job_t *job, pl_error_t *err)
                               ranks * workers + loggers + 4 * writes + meeting, err);
 }
 
+/* Of several sources each has figures of its own, and none is called as of one alone. */
+static int monitor_check(const pl_job_t *job, const char *part, pl_error_t *err)
+{
+    char key[128];
+    const uint32_t loaders = pl_options_loaders(job->options, PL_VALIDATE);
+    snprintf(key, sizeof key, "%s.monitor", part);
+    char *monitor = pl_options_get(job->options, key);
+    const bool is_of_one = monitor && !strcmp(monitor, "val_loss");
+    pl_text_free(monitor);
+    if (loaders < 2 || !is_of_one)
+        return PL_OK;
+    return pl_options_fail(err, PL_EINVAL, job->options, key,
+                           "\"%s\": there is no figure \"val_loss\", as %u sources are "
+                           "validated on: take one of \"val_loss/dataloader_idx_0\" to "
+                           "\"val_loss/dataloader_idx_%u\"",
+                           key, loaders, loaders - 1);
+}
+
+static int monitors_check(const pl_job_t *job, pl_error_t *err)
+{
+    char part[96];
+    const char *step;
+    json_t *of_step;
+    const json_t *scheduler = pl_options_value(job->options, "scheduler");
+    int code = PL_OK;
+    const int count = pl_options_count(job->options, "callbacks");
+    for (int k = 0; k < count && code == PL_OK; k++) {
+        snprintf(part, sizeof part, "callbacks.%d", k);
+        code = monitor_check(job, part, err);
+    }
+    if (code != PL_OK || !pl_is_by_step(scheduler))
+        return code == PL_OK ? monitor_check(job, "scheduler", err) : code;
+    json_object_foreach((json_t *)scheduler, step, of_step) {
+        snprintf(part, sizeof part, "scheduler.%s", step);
+        if (code == PL_OK)
+            code = monitor_check(job, part, err);
+    }
+    return code;
+}
+
 int pl_request_check(const pl_job_t *job, pl_error_t *err)
 {
     int code = parts_check(job, err);
@@ -135,6 +175,8 @@ int pl_request_check(const pl_job_t *job, pl_error_t *err)
         code = ranks_check(job, err);
     if (code == PL_OK)
         code = name_check(job, err);
+    if (code == PL_OK && job->stage == PL_TRAIN && !job->tuning.num_training)
+        code = monitors_check(job, err);
     return code == PL_OK ? descriptors_check(job, err) : code;
 }
 

@@ -269,6 +269,40 @@ static void several_sources_are_validated_one_after_the_other(void)
     rig_free(&rig);
 }
 
+static void monitor_is_refused(const char *callbacks, const char *scheduler,
+                               const char *key)
+{
+    char wanted[256];
+    rig_t *rig = rig_new(.dataset = SEVERAL("val"), .callbacks = callbacks,
+                         .scheduler = scheduler, .trainer = "\"max_epochs\": 1");
+    ok(!rig_begin(rig), "not begun");
+    snprintf(wanted, sizeof wanted,
+             "^rig[^ ]*:[0-9]+:[0-9]+: \"%s\": .*val_loss/dataloader_idx_0.* to .*idx_2",
+             key);
+    like(rig_error.text, wanted, "what there is, is said");
+    rig_free(&rig);
+}
+
+static void of_several_sources_the_monitor_names_one(void)
+{
+    register_several();
+    monitor_is_refused("[\"model_summary\", {\"name\": \"early_stopping\"}]", NULL,
+                       "callbacks.1.monitor");
+    monitor_is_refused("[{\"name\": \"model_checkpoint\", \"monitor\": \"val_loss\"}]",
+                       NULL, "callbacks.0.monitor");
+    monitor_is_refused(NULL, "\"reduce_on_plateau\"", "scheduler.monitor");
+    rig_t *rig = rig_new(.dataset = SEVERAL("val"), .trainer = "\"max_epochs\": 1",
+                         .callbacks = "[{\"name\": \"model_checkpoint\", \"monitor\": "
+                                      "\"val_loss/dataloader_idx_1\", \"filename\": "
+                                      "\"at-{val_acc/dataloader_idx_0:.0f}\"}]");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "one of them is followed: %s", result->error.text);
+    ok(rig_has_file(result, "checkpoints/at-val_acc_dataloader_idx_0=1")
+           || rig_has_file(result, "checkpoints/at-val_acc_dataloader_idx_0=0"),
+       "and names a checkpoint");
+    rig_free(&rig);
+}
+
 static void several_sources_are_tested(void)
 {
     register_several();
@@ -333,6 +367,7 @@ int main(void)
     run(a_validation_can_be_stopped);
     run(a_failing_forward_pass_is_named);
     run(several_sources_are_validated_one_after_the_other);
+    run(of_several_sources_the_monitor_names_one);
     run(several_sources_are_tested);
     run(sources_that_do_not_go_together_are_refused);
     return tap_done();

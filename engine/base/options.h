@@ -45,8 +45,8 @@ int pl_options_needs(const pl_options_t *o, const char *role, const char *path,
 /* The same of the data set that a stage reads. */
 int pl_options_needs_source(const pl_options_t *o, pl_stage_t stage, pl_error_t *err);
 
-/* An error of a key, such as "trainer.devices": its place in the file before the text
- * (printf). */
+/* An error of a key, such as "trainer.devices" or "callbacks.0.monitor": its place in the
+ * file, or that of what it is missing in, before the text (printf). */
 int pl_options_fail(pl_error_t *err, int code, const pl_options_t *o, const char *key,
                     const char *format, ...) PL_PRINTF(5, 6);
 

@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -71,16 +72,29 @@ static PL_PRINTF(5, 6) int fail_at(const checker_t *c, const path_t *path,
 int pl_options_fail(pl_error_t *err, int code, const pl_options_t *o, const char *key,
                     const char *format, ...)
 {
-    char text[PL_ERROR_TEXT], section[PATH_TEXT];
-    size_t length = strcspn(key, ".");
-    snprintf(section, sizeof section, "%.*s", (int)length, key);
+    enum { DEEPEST = 8 };
+    char text[PL_ERROR_TEXT], words[PATH_TEXT], *rest = words;
+    path_t paths[DEEPEST];
+    int deep = 0;
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    snprintf(words, sizeof words, "%s", key);
+    const json_t *value = o->root;
+    for (const char *word; deep < DEEPEST && (word = strsep(&rest, "."));) {
+        const bool listed = json_is_array(value);
+        const size_t index = listed ? strtoull(word, NULL, 10) : 0;
+        value = listed ? json_array_get(value, index) : json_object_get(value, word);
+        if (!value && deep)
+            break;
+        paths[deep] = (path_t){.up = deep ? &paths[deep - 1] : NULL,
+                               .key = listed ? NULL : word,
+                               .index = index};
+        deep++;
+    }
     const checker_t c = {.o = o, .err = err};
-    const path_t top = {.key = section}, at = {.up = &top, .key = key + length + 1};
-    return fail_at(&c, &at, PL_JSON_VALUE, code, "%s", text);
+    return fail_at(&c, &paths[deep - 1], PL_JSON_VALUE, code, "%s", text);
 }
 
 /* The path as errors show it, in quotes by the caller. */

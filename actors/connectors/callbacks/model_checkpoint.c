@@ -96,9 +96,21 @@ static int pattern_check(const char *at, pl_error_t *err)
     return PL_OK;
 }
 
+/* In the name of a figure it becomes a '_'. */
+static bool has_slash(const char *pattern)
+{
+    bool within = false;
+    for (const char *c = pattern; *c; c++) {
+        within = *c == '{' || (within && *c != '}');
+        if ((*c == '/' && !within) || *c == '\n')
+            return true;
+    }
+    return false;
+}
+
 static int filename_check(const model_checkpoint_t *m, pl_error_t *err)
 {
-    if (strpbrk(m->filename, "/\n") || !*m->filename || *m->filename == '.')
+    if (has_slash(m->filename) || !*m->filename || *m->filename == '.')
         return pl_fail(err, PL_EINVAL,
                        "it is one name of a directory, without a '/' and not beginning "
                        "with '.'");
