@@ -366,7 +366,7 @@ static int model_checkpoint_on(void *self, pl_hook_t point, const pl_hook_event_
             return pl_fail(err, why.code, "%s", why.text);
         *name = '\0';
     }
-    snprintf(wish->save, sizeof wish->save, "%s%s%s", name,
+    snprintf(wish->save, sizeof wish->save, "%.*s%s%s", NAME - (int)sizeof "\nlast", name,
              *name && m->save_last ? "\n" : "", m->save_last ? "last" : "");
     if (*wish->save)
         m->saved_step = event->global_step;
