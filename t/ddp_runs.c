@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "rig.h"
 #include "tap.h"
@@ -209,6 +210,62 @@ static void shm_and_tcp_give_the_same_bits(void)
     rig_result_free(tcp);
 }
 
+/* ---- Who is slow ---- */
+
+/* Those of rank 1 of 2 lie on a slow disk. */
+static int read_slowly(void *user, const pl_read_request_t *request, void *const field[],
+                       pl_error_t *err)
+{
+    for (int k = 0; k < request->count; k++)
+        if (request->index[k] % 2)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return pl_arrays_read(user, request, field, err);
+}
+
+static int slowest;
+
+static void stop_when_told(rig_t *rig, const pl_progress_t *progress)
+{
+    json_t *metrics = json_loads(progress->metrics, JSON_DECODE_ANY, NULL);
+    const json_t *ranks = json_object_get(metrics, "ranks"),
+                 *data = json_object_get(ranks, "data");
+    if (ranks && slowest < 0) {
+        slowest = (int)json_integer_value(json_object_get(ranks, "slowest"));
+        is_int(json_integer_value(json_object_get(data, "slowest")), 1,
+               "its data are slow");
+        ok(json_number_value(json_object_get(ranks, "spread")) > 0.2, "by a fifth");
+        pl_trainer_stop(rig_trainer(rig), "it was told", NULL);
+    }
+    json_decref(metrics);
+}
+
+static void a_slow_rank_is_named_in_the_progress(void)
+{
+    static float x[4096][6];
+    static int64_t y[4096];
+    static pl_arrays_t arrays = {.samples = 4096,
+                                 .field_count = 2,
+                                 .field = {{"x", PL_F32, {1, {6}}},
+                                           {"y", PL_I64, {0, {0}}}},
+                                 .data = {x, y}};
+    const pl_memory_data_t data = {.samples = 4096,
+                                   .field_count = 2,
+                                   .field = {arrays.field[0], arrays.field[1]},
+                                   .facts = "{\"classes\": 3}",
+                                   .read = read_slowly,
+                                   .user = &arrays};
+    pl_error_t err;
+    ok(pl_memory_data("slow", &data, &err) == PL_OK, "there is a slow disk");
+    slowest = -1;
+    rig_t *rig = rig_new(.dataset = "{\"name\": \"memory\", \"source\": \"slow\", "
+                                    "\"batch_size\": 4, \"shuffle\": false}",
+                         .trainer = "\"devices\": 2, \"max_epochs\": -1, " QUIET,
+                         .on_progress = stop_when_told);
+    is_text(rig_fit(rig)->status, "stopped", "the run tells");
+    is_int(slowest, 1, "which rank is slow");
+    rig_free(&rig);
+}
+
 /* ---- Each sample once ---- */
 
 static void figures_count_each_sample_once(void)
@@ -253,6 +310,7 @@ int main(void)
     run(a_batch_size_is_looked_for_by_one);
     run(other_ranks_go_on_where_samples_were);
     run(shm_and_tcp_give_the_same_bits);
+    run(a_slow_rank_is_named_in_the_progress);
     run(figures_count_each_sample_once);
     return tap_done();
 }
