@@ -9,6 +9,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/run.h"
 #include "base/run_same.h"
 #include "runtime/actor.h"
 
@@ -22,12 +23,45 @@ static void tell_passed(void *worker, const char *passed)
     }
 }
 
-static int same_check(const json_t *manifest, const pl_job_t *job, const char *path,
-                      pl_error_t *err)
+/* Whole optimizer steps of as many samples as the epoch had come to are passed over. */
+static int64_t place_of(const json_t *progress, const pl_job_t *job, int64_t was,
+                        int64_t is)
+{
+    const json_t *epoch = json_object_get(progress, "epoch");
+    const int64_t batches = json_integer_value(json_object_get(epoch, "batch")),
+                  kept = json_integer_value(json_object_get(progress, "accumulate")),
+                  each = kept ? kept : job->trainer->accumulate_grad_batches;
+    const int64_t place = batches * was / is;
+    return place - place % each;
+}
+
+/* Batches are counted; other ranks take others at once. */
+static int place_convert(json_t *manifest, const json_t *now, const pl_job_t *job,
+                         void *worker, pl_error_t *err)
+{
+    json_t *progress = json_object_get(manifest, "progress");
+    const int64_t was = pl_run_batch(json_object_get(manifest, "run")),
+                  is = pl_run_batch(now);
+    if (was == is || was < 1 || is < 1)
+        return PL_OK;
+    pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
+                "all ranks take %lld samples at once from here on, where they took %lld: "
+                "the run is another than it would have been",
+                (long long)is, (long long)was);
+    json_t *place = json_integer(place_of(progress, job, was, is));
+    return json_object_set_new(json_object_get(progress, "epoch"), "batch", place)
+               ? pl_no_memory(err)
+               : PL_OK;
+}
+
+static int same_check(json_t *manifest, const pl_job_t *job, void *worker,
+                      const char *path, pl_error_t *err)
 {
     char *text = pl_options_print(job->options, err);
     json_t *now = text ? pl_json_read(text, strlen(text), "run", err) : NULL;
     int code = now ? pl_run_same(json_object_get(manifest, "run"), now, err) : err->code;
+    if (code == PL_OK)
+        code = place_convert(manifest, now, job, worker, err);
     pl_text_free(text);
     json_decref(now);
     return code == PL_EINVAL ? pl_pass(err, "%s", path) : code;
@@ -98,7 +132,7 @@ int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
     if (!(resume->path = pl_strdup(found->path))
         || (*found->run_dir && !(resume->run_dir = pl_strdup(found->run_dir))))
         return pl_no_memory(err);
-    int code = same_check(resume->manifest, job, found->path, err);
+    int code = same_check(resume->manifest, job, worker, found->path, err);
     if (code == PL_OK && job->back)
         code = back_take(resume->manifest, job->back, err);
     if (code == PL_OK)

@@ -127,6 +127,7 @@ static int ddp_decide(void *self, pl_call_t *call, const pl_body_t *body, pl_err
         return *err = ddp->replica.failure, err->code;
     if (body->decide.announced)
         ddp->announced = false;
+    pl_replica_pauses(&ddp->replica);
     return pl_ddp_decide(ddp, call, body->decide.text, err);
 }
 

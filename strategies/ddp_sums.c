@@ -4,7 +4,7 @@
  * operation is enough:
  *
  *     gradients and losses | announced | ranks with samples | bad[ranks] | hash[ranks]
- *                          | figures | state
+ *                          | spent[ranks] | figures | state
  *
  * The accelerator has the gradients and the state in this memory; a step's state is
  * copied behind the figures, because some tensors of it are summed and others not. */
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "strategies/ddp_parts.h"
 #include "tensor/model.h"
@@ -37,9 +38,14 @@ static size_t tail_hash(const pl_ddp_t *ddp)
     return TAIL_BAD + ddp->replica.ranks;
 }
 
+static size_t tail_spent(const pl_ddp_t *ddp, uint32_t rank)
+{
+    return tail_hash(ddp) + ddp->replica.ranks + (size_t)rank * PL_SPENT_KINDS;
+}
+
 static size_t tail_figures(const pl_ddp_t *ddp)
 {
-    return tail_hash(ddp) + ddp->replica.ranks;
+    return tail_spent(ddp, ddp->replica.ranks);
 }
 
 static size_t tail_state(const pl_ddp_t *ddp)
@@ -142,6 +148,9 @@ static int ddp_prepare(pl_replica_t *r, pl_error_t *err)
 {
     pl_ddp_t *ddp = (pl_ddp_t *)r;
     places_find(ddp);
+    r->spent_by = pl_alloc_array((size_t)r->ranks * PL_SPENT_KINDS, sizeof(double));
+    if (!r->spent_by)
+        return pl_no_memory(err);
     const pl_lend_memory_t msg = {.bytes = ddp->at.end};
     const pl_how_t how = {.on_answer = memory_lent};
     return pl_call_lend_memory(ddp, ddp->mover, &msg, how, err) ? PL_OK : err->code;
@@ -192,6 +201,22 @@ static double hash_of(const pl_ddp_t *ddp)
     return (double)(ddp->replica.first_hash >> (64 - HASH_BITS));
 }
 
+/* Of the step before: what this one takes is not over. */
+static void spent_put(pl_ddp_t *ddp)
+{
+    pl_replica_t *r = &ddp->replica;
+    for (int k = 0; k < PL_SPENT_KINDS; k++)
+        element_set(ddp, ddp->at.tail, tail_spent(ddp, r->rank) + (size_t)k, r->spent[k]);
+    memset(r->spent, 0, sizeof r->spent);
+}
+
+static void spent_take(const pl_ddp_t *ddp)
+{
+    const pl_replica_t *r = &ddp->replica;
+    for (size_t k = 0; k < (size_t)r->ranks * PL_SPENT_KINDS; k++)
+        r->spent_by[k] += element(ddp, ddp->at.tail, tail_spent(ddp, 0) + k);
+}
+
 /* The loss is a step's first figure. */
 static void tail_put(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
 {
@@ -205,6 +230,7 @@ static void tail_put(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
     for (size_t k = 0; k < sums->figure_count; k++)
         element_set(ddp, ddp->at.tail, tail_figures(ddp) + k, sums->figures[k]);
     state_put(ddp, sums->has_samples);
+    spent_put(ddp);
 }
 
 /* Gradients that this step of the module trains, its loss, and the tail: in one piece
@@ -266,6 +292,7 @@ static void step_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fai
         halt = element(ddp, ddp->at.tail, TAIL_ANNOUNCED) > 0;
         state_take(ddp, element(ddp, ddp->at.tail, TAIL_PRESENT));
         blame(ddp);
+        spent_take(ddp);
     }
     pl_replica_reduced(&ddp->replica, err.code == PL_OK ? NULL : &err, halt);
 }

@@ -577,6 +577,7 @@ void pl_replica_release(pl_replica_t *r)
         pl_free(r->plan[k].fetch);
     pl_replica_drop_forwards(r);
     pl_rounds_free(r->rounds);
+    pl_free(r->spent_by);
     pl_model_free(r->model);
     pl_replica_release_steps(r);
     pl_instance_release(&r->module);

@@ -106,6 +106,9 @@ struct pl_replica {
     } lent[PL_REGIONS];               /* regions that the host shares  [none] */
     pl_error_t failure;               /* of a step, on this rank alone: it meets nobody
                                          any more  [code 0] */
+    double spent[PL_SPENT_KINDS];     /* by this rank, since it told the others */
+    double *spent_by;                 /* [ranks][PL_SPENT_KINDS], since the last reply
+                                         [nobody tells] */
     char blamed[96];                  /* who gave what was not finite: "rank 1: "  [""] */
     struct pl_graph **graph;          /* [PL_PLANS_MOST], until compiled */
     uint64_t first_hash;              /* of the values it begins with */
@@ -157,6 +160,9 @@ PL_API size_t pl_replica_figures_most(const pl_replica_t *r);
 /* Neighbouring gradients of one of the module's steps, from element *to on; false: no
  * more. */
 PL_API bool pl_replica_range(const pl_replica_t *r, int step, int64_t *from, int64_t *to);
+
+/* What is waited for from here on is no batch. */
+PL_API void pl_replica_pauses(pl_replica_t *r);
 
 /* ---- What a strategy is called for; each answers the call, later or now ---- */
 

@@ -41,6 +41,9 @@ typedef struct pl_rounds {
                                           rank  [there is one rank] */
     bool has_samples[PL_STEPS];        /* this rank, in those batches */
     bool reducing;                     /* the ranks meet over the part */
+    int64_t since;                     /* pl_now() of what is counted as spent next: the
+                                          device works, the ranks meet, */
+    int64_t idle_since;                /* or there is no batch  [0: there is] */
     pl_round_t *spare;
     uint64_t ended_by;                 /* the first step that failed  [0: none] */
     bool was_asked;                    /* for a step, before */

@@ -13,6 +13,7 @@
 
 #include "accelerators/accelerator.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/run.h"
 #include "strategies/replica_rounds.h"
@@ -99,6 +100,43 @@ void pl_round_give(pl_rounds_t *rounds)
 
 static void rounds_go_on(pl_replica_t *r);
 
+/* ---- what a step takes, where ranks tell each other ---- */
+
+static void spending(pl_replica_t *r)
+{
+    if (r->meets)
+        r->rounds->since = pl_now();
+}
+
+/* Since that, or what was counted last. */
+static void spent(pl_replica_t *r, pl_spent_t kind)
+{
+    const int64_t since = r->rounds->since;
+    spending(r);
+    r->spent[kind] += (double)(r->rounds->since - since) / 1e9;
+}
+
+/* Without a batch. */
+static void idle_begins(const pl_replica_t *r)
+{
+    if (r->meets && !r->rounds->first && !r->rounds->idle_since)
+        r->rounds->idle_since = pl_now();
+}
+
+static void idle_ends(pl_replica_t *r)
+{
+    const int64_t since = r->rounds->idle_since;
+    r->rounds->idle_since = 0;
+    if (since)
+        r->spent[PL_SPENT_DATA] += (double)(pl_now() - since) / 1e9;
+}
+
+void pl_replica_pauses(pl_replica_t *r)
+{
+    if (r->rounds)
+        r->rounds->idle_since = 0;
+}
+
 /* ---- replays ---- */
 
 static void round_answered(pl_replica_t *r, pl_round_t *round, const pl_answer_t *answer)
@@ -131,6 +169,7 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
     pl_part_of_round_t *part = answer->context;
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
+        spent(self, PL_SPENT_FORWARD_BACKWARD);
         if (reply->figures.size)
             memcpy(part->round->figures + figures_before(self, part->step),
                    reply->figures.data, reply->figures.size);
@@ -147,6 +186,7 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
     pl_part_of_round_t *part = answer->context;
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
+        spent(self, PL_SPENT_OPTIMIZER);
         double figures[8] = {0};                         /* four pairs: see optimizer.h */
         memcpy(figures, reply->figures.data,
                reply->figures.size < sizeof figures ? reply->figures.size
@@ -202,7 +242,8 @@ static int send_forward_backward(pl_replica_t *r, pl_part_of_round_t *part,
     if (!pl_call_replay_plan(r, r->accelerator, &msg, how, err))
         return err->code;
     part->round->pending++;
-    r->rounds->out++;
+    if (!r->rounds->out++)
+        spending(r);
     r->rounds->resumes = false;
     return PL_OK;
 }
@@ -229,7 +270,8 @@ static int send_optimizer_step(pl_replica_t *r, pl_part_of_round_t *part, pl_err
     if (!pl_call_replay_plan(r, r->accelerator, &msg, how, err))
         return err->code;
     part->round->pending++;
-    r->rounds->out++;
+    if (!r->rounds->out++)
+        spending(r);
     return PL_OK;
 }
 
@@ -274,6 +316,7 @@ static int meet(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
                                     .figures = part->round->figures + from,
                                     .figure_count = to - from};
     r->rounds->reducing = true;
+    spending(r);
     int code = r->meets->reduce(r, &sums, err);
     r->rounds->reducing &= code == PL_OK;
     return code;
@@ -344,6 +387,7 @@ void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt)
     pl_rounds_t *rounds = r->rounds;
     pl_round_t *round = rounds->sending;
     rounds->reducing = false;
+    spent(r, PL_SPENT_COLLECTIVE);
     if (!round)
         return;
     round->halt |= halt;
@@ -410,9 +454,14 @@ static void round_reply(const pl_replica_t *r, pl_round_t *round)
                                     .halt = round->halt,
                                     .figures = {round->figures,
                                                 at * sizeof *round->figures}};
+    const size_t times = r->spent_by ? (size_t)r->ranks * PL_SPENT_KINDS : 0;
     if (r->meets && !round->step_due)
         reply.figures.size = 0;
+    else
+        reply.spent = (pl_bytes_t){r->spent_by, times * sizeof *r->spent_by};
     pl_reply_train_batch(round->call, &reply);
+    if (reply.spent.size)
+        memset(r->spent_by, 0, reply.spent.size);
 }
 
 static int fail_behind(const pl_rounds_t *rounds, uint64_t number, pl_error_t *err)
@@ -445,6 +494,7 @@ void pl_rounds_settle(pl_replica_t *r)
         r->failure = round->failure;
         rounds->ended_by = round->number;
     }
+    idle_begins(r);
 }
 
 int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *msg,
@@ -458,6 +508,7 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
     pl_round_t *round = round_take(r, err);
     if (!round)
         return PL_ENOMEM;
+    idle_ends(r);
     if (!rounds->was_asked)
         pl_replica_check_average(r, msg);
     rounds->was_asked = true;

@@ -7,12 +7,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "rig.h"
 #include "tap.h"
 
 #define QUIET "\"num_sanity_val_steps\": 0, \"log_every_n_steps\": 1"
 #define EACH_STEP "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 1}]"
+
+#define EACH_KEPT \
+    "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 1, \"save_top_k\": -1}]"
 
 #define fit(...) fit_with(&(rig_spec_t){__VA_ARGS__})
 
@@ -115,6 +119,77 @@ static void a_batch_size_is_looked_for_by_one(void)
     rig_free(&rig);
 }
 
+/* ---- Going on with other ranks ---- */
+
+typedef struct world {
+    int ranks, batch;
+} world_t;
+
+/* Under a name that stays the same from rig to rig. */
+static void samples_make(void)
+{
+    static float x[48][6];
+    static int64_t y[48];
+    static pl_arrays_t arrays = {.samples = 48,
+                                 .field_count = 2,
+                                 .field = {{"x", PL_F32, {1, {6}}},
+                                           {"y", PL_I64, {0, {0}}}},
+                                 .data = {x, y},
+                                 .facts = "{\"classes\": 3}"};
+    pl_error_t err;
+    for (int i = 0; i < 48; i++)
+        for (int k = 0; k < 6; k++) {
+            y[i] = i % 3;
+            x[i][k] = (float)(sin(i % 3 * 5 + k) + 0.5 * sin(i * 7 + k * 3));
+        }
+    ok(pl_memory_arrays("samples", &arrays, &err) == PL_OK, "there are samples");
+}
+
+/* A run with checkpoints; or one that goes on from a checkpoint of another. */
+static rig_result_t *run_of(world_t world, const char *from)
+{
+    char trainer[120], data[120];
+    snprintf(trainer, sizeof trainer, "\"devices\": %d, \"max_epochs\": 2, " QUIET,
+             world.ranks);
+    snprintf(data, sizeof data,
+             "{\"name\": \"memory\", \"source\": \"samples\", \"batch_size\": %d}",
+             world.batch);
+    rig_t *rig = rig_new(.accelerator = "cpu", .dataset = data, .trainer = trainer,
+                         .callbacks = EACH_KEPT);
+    if (from && !rig_begin_again(rig, from))
+        tap_diag("%s", rig_error.text);
+    rig_result_t *result = rig_keep(from ? rig_wait(rig) : rig_fit(rig));
+    is_text(result->status, "ok", "%d ranks, batches of %d%s: %s", world.ranks,
+            world.batch, from ? ", on from a checkpoint" : "", result->error.text);
+    rig_free(&rig);
+    return result;
+}
+
+static void other_ranks_go_on_where_samples_were(void)
+{
+    static const world_t alike[] = {{1, 12}, {3, 4}, {4, 3}};
+    char from[600];
+    if (!exact())
+        return;
+    samples_make();
+    rig_result_t *whole = run_of((world_t){2, 6}, NULL);
+    snprintf(from, sizeof from, "%s/checkpoints/epoch=1-step=6", whole->run_dir);
+    for (int k = 0; k < 3; k++) {
+        rig_result_t *rest = run_of(alike[k], from);
+        is_int(rest->global_step, 8, "as many steps");
+        ok(rig_distance(whole, rest) < 1e-5, "and weights as those of 2: %g",
+           rig_distance(whole, rest));
+        rig_result_free(rest);
+    }
+    rig_result_t *rest = run_of((world_t){1, 6}, from);
+    is_int(rest->global_step, 6 + 4, "24 samples are left, 6 at once");
+    rig_result_free(rest);
+    rest = run_of((world_t){3, 6}, from);
+    is_int(rest->global_step, 6 + 2, "30, 18 at once: whole steps alone are passed over");
+    rig_result_free(rest);
+    rig_result_free(whole);
+}
+
 /* ---- What moves the bytes ---- */
 
 #define WITH(collective) \
@@ -133,6 +208,62 @@ static void shm_and_tcp_give_the_same_bits(void)
     is_text(tcp->metrics, shm->metrics, "and figures");
     rig_result_free(shm);
     rig_result_free(tcp);
+}
+
+/* ---- Who is slow ---- */
+
+/* Those of rank 1 of 2 lie on a slow disk. */
+static int read_slowly(void *user, const pl_read_request_t *request, void *const field[],
+                       pl_error_t *err)
+{
+    for (int k = 0; k < request->count; k++)
+        if (request->index[k] % 2)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return pl_arrays_read(user, request, field, err);
+}
+
+static int slowest;
+
+static void stop_when_told(rig_t *rig, const pl_progress_t *progress)
+{
+    json_t *metrics = json_loads(progress->metrics, JSON_DECODE_ANY, NULL);
+    const json_t *ranks = json_object_get(metrics, "ranks"),
+                 *data = json_object_get(ranks, "data");
+    if (ranks && slowest < 0) {
+        slowest = (int)json_integer_value(json_object_get(ranks, "slowest"));
+        is_int(json_integer_value(json_object_get(data, "slowest")), 1,
+               "its data are slow");
+        ok(json_number_value(json_object_get(ranks, "spread")) > 0.2, "by a fifth");
+        pl_trainer_stop(rig_trainer(rig), "it was told", NULL);
+    }
+    json_decref(metrics);
+}
+
+static void a_slow_rank_is_named_in_the_progress(void)
+{
+    static float x[4096][6];
+    static int64_t y[4096];
+    static pl_arrays_t arrays = {.samples = 4096,
+                                 .field_count = 2,
+                                 .field = {{"x", PL_F32, {1, {6}}},
+                                           {"y", PL_I64, {0, {0}}}},
+                                 .data = {x, y}};
+    const pl_memory_data_t data = {.samples = 4096,
+                                   .field_count = 2,
+                                   .field = {arrays.field[0], arrays.field[1]},
+                                   .facts = "{\"classes\": 3}",
+                                   .read = read_slowly,
+                                   .user = &arrays};
+    pl_error_t err;
+    ok(pl_memory_data("slow", &data, &err) == PL_OK, "there is a slow disk");
+    slowest = -1;
+    rig_t *rig = rig_new(.dataset = "{\"name\": \"memory\", \"source\": \"slow\", "
+                                    "\"batch_size\": 4, \"shuffle\": false}",
+                         .trainer = "\"devices\": 2, \"max_epochs\": -1, " QUIET,
+                         .on_progress = stop_when_told);
+    is_text(rig_fit(rig)->status, "stopped", "the run tells");
+    is_int(slowest, 1, "which rank is slow");
+    rig_free(&rig);
 }
 
 /* ---- Each sample once ---- */
@@ -177,7 +308,9 @@ int main(void)
     run(data_that_are_opened_anew_give_the_same_bits);
     run(ranks_find_the_rate_that_one_finds);
     run(a_batch_size_is_looked_for_by_one);
+    run(other_ranks_go_on_where_samples_were);
     run(shm_and_tcp_give_the_same_bits);
+    run(a_slow_rank_is_named_in_the_progress);
     run(figures_count_each_sample_once);
     return tap_done();
 }

@@ -110,6 +110,7 @@ static void batch_count(pl_epoch_t *e, const pl_train_batch_reply_t *reply,
     e->global_step = pl_due_steps(&e->due, e->pass.done);
     e->steps.processed += pl_due_step(&e->due, e->pass.done);
     e->samples += (uint64_t)samples;
+    pl_times_add(&e->times, reply->spent, pl_now());
     pl_pass_batch_done(&e->pass, reply->halt);
     if (!pl_due_decision(&e->due, e->pass.done - 1))
         pl_epoch_complete(e);
@@ -519,6 +520,7 @@ static void epoch_release(void *self)
     json_decref(e->kept);
     json_decref(e->pass_over);
     pl_asking_release(&e->asking);
+    pl_times_release(&e->times);
     pl_figures_release(&e->sums);
     pl_figures_release(&e->since_log);
 }

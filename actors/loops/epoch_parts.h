@@ -8,6 +8,7 @@
 #include "actors/loops/due.h"
 #include "actors/loops/figures.h"
 #include "actors/loops/pass.h"
+#include "actors/loops/times.h"
 #include "actors/wanted.h"
 
 /* What follows from no step: it comes from outside, or from the clock. */
@@ -54,6 +55,7 @@ typedef struct pl_epoch {
                                               names  [none] */
     pl_figures_t sums, since_log;          /* over the epoch; since the newest log line */
     json_t *newest;                        /* figures by name, over the run */
+    pl_times_t times;                      /* of the ranks' steps */
     int64_t reported;                      /* when progress was told last */
 } pl_epoch_t;
 

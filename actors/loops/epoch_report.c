@@ -1,5 +1,7 @@
 /* epoch_report.c - what an epoch tells: progress to whoever called it, lines to the
  * loggers */
+#include <string.h>
+
 #include "actors/loops/epoch_parts.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -41,7 +43,9 @@ void pl_epoch_report(pl_epoch_t *e, const char *event, const json_t *metrics)
  * the clock. */
 void pl_epoch_report_now(pl_epoch_t *e, const char *event)
 {
-    json_t *now = json_copy(e->newest);
+    json_t *now = json_copy(e->newest), *ranks = pl_times_tell(&e->times, pl_now());
+    if (ranks && !strcmp(event, "train"))
+        json_object_set(now, "ranks", ranks);
     if (now && pl_epoch_newest(e, now, NULL) == PL_OK)
         pl_epoch_report(e, event, now);
     json_decref(now);

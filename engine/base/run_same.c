@@ -103,9 +103,31 @@ static void difference_add(char list[PL_ERROR_TEXT], const char *key, const json
              now ? pl_json_show(now, is) : "not given");
 }
 
+int64_t pl_run_batch(const json_t *run)
+{
+    const json_t *trainer = json_object_get(run, "trainer");
+    const json_int_t ranks = json_integer_value(json_object_get(trainer, "devices"));
+    const json_t *data = json_object_get(run, "data");
+    return (ranks > 1 ? ranks : 1)
+           * json_integer_value(json_object_get(data, "batch_size"));
+}
+
+/* The same but what goes with the number of ranks. */
+static json_t *keys_but_ranks(const json_t *run, bool same_batch)
+{
+    json_t *keys = pl_run_same_keys(run);
+    json_object_del(keys, "trainer.devices");
+    json_object_del(keys, "trainer.strategy");
+    if (same_batch)
+        json_object_del(keys, "data.batch_size");
+    return keys;
+}
+
 int pl_run_same(const json_t *then, const json_t *now, pl_error_t *err)
 {
-    json_t *a = pl_run_same_keys(then), *b = pl_run_same_keys(now), *value;
+    const bool same_batch = pl_run_batch(then) == pl_run_batch(now);
+    json_t *a = keys_but_ranks(then, same_batch), *b = keys_but_ranks(now, same_batch);
+    json_t *value;
     char differences[PL_ERROR_TEXT] = "";
     const char *key;
     int code = a && b ? PL_OK : pl_no_memory(err);

@@ -13,7 +13,12 @@ json_t *pl_run_same_keys(const json_t *run);
 /* Their hash, a text; NULL: out of memory. */
 json_t *pl_run_same_hash(const json_t *keys);
 
-/* PL_OK when two effective runs agree; PL_EINVAL names each key that differs. */
+/* How many samples all ranks take at once. */
+int64_t pl_run_batch(const json_t *run);
+
+/* PL_OK when two effective runs agree; PL_EINVAL names each key that differs.  How many
+ * ranks there are may differ, and so how many samples each of them takes, where all take
+ * as many. */
 int pl_run_same(const json_t *then, const json_t *now, pl_error_t *err);
 
 #endif

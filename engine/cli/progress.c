@@ -167,12 +167,11 @@ static void add_lr(pieces_t *pieces, int rank, json_t *metrics)
     char text[24];
     const char *name;
     json_t *value;
-    json_object_foreach(metrics, name,
-                        value) if (starts(name, "lr-") && json_is_number(value))
-    {
-        add(pieces, rank, "lr %s", short_exponent(json_number_value(value), text));
-        return;
-    }
+    json_object_foreach(metrics, name, value)
+        if (starts(name, "lr-") && json_is_number(value)) {
+            add(pieces, rank, "lr %s", short_exponent(json_number_value(value), text));
+            return;
+        }
 }
 
 static void add_loss(pieces_t *pieces, int rank, json_t *metrics)
@@ -180,6 +179,16 @@ static void add_loss(pieces_t *pieces, int rank, json_t *metrics)
     json_t *loss = json_object_get(metrics, "train_loss");
     if (json_is_number(loss))
         add(pieces, rank, "loss %.3f", json_number_value(loss));
+}
+
+/* All wait for the slowest rank: who it is, where that is worth knowing. */
+static void add_slowest(pieces_t *pieces, int rank, json_t *metrics)
+{
+    const json_t *ranks = json_object_get(metrics, "ranks");
+    const double spread = json_number_value(json_object_get(ranks, "spread"));
+    if (spread > 0.2)
+        add(pieces, rank, "rank %d +%.0f%%",
+            (int)json_integer_value(json_object_get(ranks, "slowest")), spread * 100);
 }
 
 static void add_remaining(pieces_t *pieces, int rank, const cli_progress_t *p,
@@ -267,6 +276,7 @@ static void show_train(cli_progress_t *p, const pl_progress_t *now, json_t *metr
     add_loss(&pieces, 1, metrics);
     add_lr(&pieces, 5, metrics);
     add_rate(&pieces, 4, p, p->bar ? "/s" : " batches/s");
+    add_slowest(&pieces, 7, metrics);
     add_remaining(&pieces, 2, p, now, time);
     if (p->bar)
         draw(&pieces, share_done(now));

@@ -64,6 +64,15 @@ typedef struct pl_outcome {
 
 PL_API pl_outcome_t *pl_outcome_new(pl_error_t *err);
 
+/* What a rank's training takes its time: a batch is not there yet, … */
+typedef enum pl_spent {
+    PL_SPENT_DATA,
+    PL_SPENT_FORWARD_BACKWARD,
+    PL_SPENT_COLLECTIVE,
+    PL_SPENT_OPTIMIZER,
+    PL_SPENT_KINDS
+} pl_spent_t;
+
 /* Whether it is as long as the sample. */
 static inline bool pl_varies(const pl_field_t *field)
 {

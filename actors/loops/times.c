@@ -1,0 +1,117 @@
+/* times.c - what the steps of each of several ranks take, and which rank is slow
+ *
+ * All wait for the slowest in each step, so what a rank does alone is what counts: how
+ * long it waits for the others says how quick it is. */
+#include "actors/loops/times.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "runtime/cargo.h"
+
+enum { OWN = PL_SPENT_KINDS, ROWS };
+
+static const int64_t TELL_EVERY = PL_SECOND;
+
+static const char *const names[ROWS] = {[PL_SPENT_DATA] = "data",
+                                        [PL_SPENT_FORWARD_BACKWARD] = "forward_backward",
+                                        [PL_SPENT_COLLECTIVE] = "collective",
+                                        [PL_SPENT_OPTIMIZER] = "optimizer",
+                                        [OWN] = "own"};
+
+void pl_times_add(pl_times_t *times, pl_bytes_t spent, int64_t now)
+{
+    const size_t count = spent.size / sizeof(double);
+    const double *seconds = spent.data;
+    if (!count)
+        return;
+    if (times->room < count) {
+        pl_free(times->sum);
+        times->sum = pl_alloc_array(count, sizeof *times->sum);
+        times->room = times->sum ? count : 0;
+        times->steps = 0;
+    }
+    if (!times->room)
+        return;                                    /* out of memory: it is told nothing */
+    if (!times->steps++)
+        times->since = now;
+    for (size_t k = 0; k < count; k++)
+        times->sum[k] += seconds[k];
+}
+
+/* Milliseconds a step. */
+static double value_of(const pl_times_t *times, size_t rank, int row)
+{
+    const double *sum = times->sum + rank * PL_SPENT_KINDS;
+    const double seconds = row == OWN
+                               ? sum[PL_SPENT_DATA] + sum[PL_SPENT_FORWARD_BACKWARD]
+                                     + sum[PL_SPENT_OPTIMIZER]
+                               : sum[row];
+    return seconds * 1e3 / (double)times->steps;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+typedef struct row {
+    double min, median, max;
+    size_t slowest;
+} row_t;
+
+static row_t row_of(const pl_times_t *times, int which, double *value, size_t ranks)
+{
+    row_t row = {0};
+    for (size_t rank = 0; rank < ranks; rank++) {
+        value[rank] = value_of(times, rank, which);
+        if (value[rank] > value_of(times, row.slowest, which))
+            row.slowest = rank;
+    }
+    qsort(value, ranks, sizeof *value, by_value);
+    row.min = value[0];
+    row.max = value[ranks - 1];
+    row.median = (value[(ranks - 1) / 2] + value[ranks / 2]) / 2;
+    return row;
+}
+
+static json_t *rows_told(const pl_times_t *times, double *value, size_t ranks)
+{
+    json_t *all = json_pack("{s:I}", "steps", (json_int_t)times->steps);
+    row_t row = {0};
+    for (int k = 0; k < ROWS; k++) {
+        row = row_of(times, k, value, ranks);
+        json_object_set_new(all, names[k],
+                            json_pack("{s:f, s:f, s:f, s:I}", "min", row.min, "median",
+                                      row.median, "max", row.max, "slowest",
+                                      (json_int_t)row.slowest));
+    }
+    const double spread = row.median > 0 ? (row.max - row.min) / row.median : 0;
+    json_object_set_new(all, "spread", json_real(spread));
+    json_object_set_new(all, "slowest", json_integer((json_int_t)row.slowest));
+    return all;
+}
+
+json_t *pl_times_tell(pl_times_t *times, int64_t now)
+{
+    const size_t ranks = times->room / PL_SPENT_KINDS;
+    double *value;
+    if (!times->steps || now - times->since < TELL_EVERY
+        || !(value = pl_alloc_array(ranks, sizeof *value)))
+        return times->told;
+    json_decref(times->told);
+    times->told = rows_told(times, value, ranks);
+    memset(times->sum, 0, times->room * sizeof *times->sum);
+    times->steps = 0;
+    pl_free(value);
+    return times->told;
+}
+
+void pl_times_release(pl_times_t *times)
+{
+    pl_free(times->sum);
+    json_decref(times->told);
+}

@@ -1,0 +1,50 @@
+/* times.c - tests of actors/loops/times.c */
+#include "actors/loops/times.h"
+
+#include "base/clock.h"
+#include "runtime/cargo.h"
+#include "tap.h"
+
+static double number(json_t *told, const char *row, const char *name)
+{
+    return json_number_value(json_object_get(json_object_get(told, row), name));
+}
+
+static void the_slowest_rank_is_named(void)
+{
+    static const double step[3][PL_SPENT_KINDS] = {{0, 0.010, 0.004, 0.001},
+                                                   {0.002, 0.012, 0.000, 0.001},
+                                                   {0, 0.009, 0.005, 0.001}};
+    pl_times_t times = {0};
+    for (int k = 0; k < 10; k++)
+        pl_times_add(&times, (pl_bytes_t){step, sizeof step}, k * PL_SECOND / 10);
+    ok(!pl_times_tell(&times, PL_SECOND / 2), "nothing is told before a second is over");
+    json_t *told = pl_times_tell(&times, PL_SECOND);
+    is_near(json_number_value(json_object_get(told, "steps")), 10, 0, "of ten steps");
+    is_near(number(told, "forward_backward", "min"), 9, 1e-9, "ms a step: the least");
+    is_near(number(told, "forward_backward", "median"), 10, 1e-9, "the median");
+    is_near(number(told, "forward_backward", "max"), 12, 1e-9, "the most");
+    is_near(number(told, "forward_backward", "slowest"), 1, 0, "and whose");
+    is_near(number(told, "collective", "slowest"), 2, 0, "who waits most");
+    is_near(number(told, "own", "max"), 15, 1e-9, "without what it waits");
+    is_near(json_number_value(json_object_get(told, "slowest")), 1, 0, "rank 1 is slow");
+    is_near(json_number_value(json_object_get(told, "spread")), 5.0 / 11, 1e-9,
+            "by that share of the median");
+    ok(pl_times_tell(&times, 2 * PL_SECOND) == told, "the same until there is more");
+    pl_times_release(&times);
+}
+
+static void one_rank_has_nothing_to_tell(void)
+{
+    pl_times_t times = {0};
+    pl_times_add(&times, (pl_bytes_t){0}, 0);
+    ok(!pl_times_tell(&times, 10 * PL_SECOND), "nothing came");
+    pl_times_release(&times);
+}
+
+int main(void)
+{
+    run(the_slowest_rank_is_named);
+    run(one_rank_has_nothing_to_tell);
+    return tap_done();
+}
