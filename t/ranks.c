@@ -136,7 +136,7 @@ static void a_rank_that_fails_ends_the_run_with_its_name(void)
         rig_t *rig = rig_new(.trainer = THREE, .data = DATA, .samples = 24,
                              .torn = record + 1);
         const rig_result_t *result = rig_fit(rig);
-        char where[16];
+        char where[32];
         snprintf(where, sizeof where, "rank %d ", record);
         is_text(result->status, "failed", "the run fails");
         like(result->error.text, "it is torn", "with the rank's error");
