@@ -115,7 +115,8 @@ static void said_keep(remote_t *r, const char *line)
 static void process_said(void *self, const char *line)
 {
     remote_t *r = self;
-    pl_log_line(PL_LOG_WARNING, (int)r->rank, "stderr", "%s", line);
+    pl_log_line(r->is_killed ? PL_LOG_INFO : PL_LOG_WARNING, (int)r->rank, "stderr", "%s",
+                line);
     said_keep(r, line);
     if (!r->is_writing)
         said_write(r);
