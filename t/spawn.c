@@ -216,6 +216,39 @@ static void what_other_processes_cannot_find_is_refused(void)
     rig_free(&rig);
 }
 
+/* -1 and the ranks have numbers of their own, each without a gap. */
+static void the_stream_has_the_messages_of_all_processes(void)
+{
+    json_int_t next[3] = {-1, -1, -1}, count[3] = {0};
+    int gaps = 0;
+    size_t k;
+    json_t *line;
+    rig_t *rig = far_new(.rig = {.trainer = "\"max_epochs\": 20", .stream = true});
+    is_text(rig_fit(rig)->status, "ok", "a run that is watched");
+    rig_free(&rig);
+    json_t *stream = rig_stream();
+    const char *run =
+        json_string_value(json_object_get(json_array_get(stream, 0), "run"));
+    bool same_run = run != NULL;
+    json_array_foreach(stream, k, line) {
+        const json_int_t rank = json_integer_value(json_object_get(line, "rank")) + 1,
+                         seq = json_integer_value(json_object_get(line, "seq"));
+        const char *of = json_string_value(json_object_get(line, "run"));
+        if (rank < 0 || rank > 2)
+            continue;
+        gaps += next[rank] >= 0 && seq != next[rank];
+        next[rank] = seq + 1;
+        count[rank]++;
+        same_run = same_run && of && !strcmp(of, run);
+    }
+    ok(count[0] > 10 && count[1] > 100 && count[2] > 100,
+       "has %d messages of the program, %d and %d of the ranks", (int)count[0],
+       (int)count[1], (int)count[2]);
+    is_int(gaps, 0, "no gaps");
+    ok(same_run, "and one run");
+    json_decref(stream);
+}
+
 static void a_search_runs_there(void)
 {
     rig_t *rig = far_new(.ranks = 1, .samples = 60);
@@ -244,6 +277,7 @@ int main(void)
     run(a_stop_is_for_all);
     run(an_error_of_a_rank_is_the_runs);
     run(what_other_processes_cannot_find_is_refused);
+    run(the_stream_has_the_messages_of_all_processes);
     run(a_search_runs_there);
     return tap_done();
 }

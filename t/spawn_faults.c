@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -218,12 +219,21 @@ static int host_main(void)
     return 0;
 }
 
-static pid_t host_start(void)
+/* One whose file is gone when it starts its ranks. */
+static int removed_main(const char *program)
 {
-    static char program[] = "spawn_faults", word[] = "host";
-    char *argv[] = {program, word, NULL};
+    unlink(program);
+    rig_t *rig = far_new(.rig = {.trainer = "\"max_epochs\": 2"});
+    const int code = strcmp(rig_fit(rig)->status, "ok") ? 1 : 0;
+    rig_free(&rig);
+    return code;
+}
+
+static pid_t host_start(const char *program, const char *what)
+{
+    char *argv[] = {(char *)program, (char *)what, NULL};
     pid_t pid = 0;
-    posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ);
+    posix_spawn(&pid, program, NULL, NULL, argv, environ);
     return pid;
 }
 
@@ -282,7 +292,7 @@ static bool is_gone(int pid)
 static void ranks_die_with_their_host(void)
 {
     int rank[2] = {0, 0}, status;
-    pid_t host = host_start();
+    pid_t host = host_start("/proc/self/exe", "host");
     const int64_t began = pl_now();
     while (ranks_of(host, rank) < 2 && pl_now() - began < 20 * PL_SECOND)
         usleep(2000);
@@ -301,16 +311,38 @@ static void ranks_die_with_their_host(void)
     is_int(folders_left(), 0, "and leaves nothing behind, neither of the one before");
 }
 
+static bool copy_file(const char *from, const char *to)
+{
+    char bytes[1 << 16];
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    bool copied = in && out;
+    for (size_t size; copied && (size = fread(bytes, 1, sizeof bytes, in)) > 0;)
+        copied = fwrite(bytes, 1, size, out) == size;
+    if (in)
+        fclose(in);
+    return out && fclose(out) == 0 && copied && chmod(to, 0700) == 0;
+}
+
+static void a_program_whose_file_is_gone_starts_its_ranks(void)
+{
+    char program[300];
+    int status = -1;
+    snprintf(program, sizeof program, "%s/program", tap_folder());
+    ok(copy_file("/proc/self/exe", program), "a copy of this program");
+    waitpid(host_start(program, "removed"), &status, 0);
+    ok(access(program, F_OK) != 0, "removes itself");
+    is_int(status, 0, "and trains with ranks that are processes of it");
+}
+
 int main(int argc, char **argv)
 {
-    (void)argv;
     if (!getenv("FAR_HOST")) {
         setenv("XDG_RUNTIME_DIR", tap_folder(), 1);
         setenv("FAR_HOST", "", 1);
     }
     far_init(NULL);
     if (argc > 1)
-        return host_main();
+        return strcmp(argv[1], "host") ? removed_main(argv[0]) : host_main();
     run(a_rank_that_dies_is_named);
     run(a_rank_may_be_killed_from_outside);
     run(a_run_ends_once_whenever_a_rank_is_killed);
@@ -320,5 +352,6 @@ int main(int argc, char **argv)
     run(a_thread_that_is_stuck_ends_with_its_process);
     run(a_rank_that_is_asked_to_end_stops_the_run);
     run(ranks_die_with_their_host);
+    run(a_program_whose_file_is_gone_starts_its_ranks);
     return tap_done();
 }

@@ -25,6 +25,7 @@
 #include "actors/worker.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "runtime/monitor.h"
 #include "runtime/process.h"
 #include "runtime/reactor.h"
 
@@ -339,8 +340,8 @@ static const pl_actor_ops_t entry_ops = {.name = "entry",
 
 static int entry_connect(entry_t *e, const pl_place_t *place, pl_error_t *err)
 {
-    char endpoint[PL_LINK_FOLDER + 16];
-    pl_link_spec_t spec = {.endpoint = endpoint,
+    char door[PL_DOOR_TEXT];
+    pl_link_spec_t spec = {.endpoint = pl_place_door(place->folder, PL_DOOR_CALLS, door),
                            .run = place->run,
                            .epoch = place->epoch,
                            .world_size = place->world_size,
@@ -348,7 +349,6 @@ static int entry_connect(entry_t *e, const pl_place_t *place, pl_error_t *err)
                            .on_message = message_came,
                            .on_event = event_came,
                            .user = e};
-    pl_place_endpoint(place->folder, false, endpoint);
     e->link = pl_link_connect(&spec, &e->reactor->loop, err);
     if (!e->link)
         return err->code;
@@ -358,7 +358,7 @@ static int entry_connect(entry_t *e, const pl_place_t *place, pl_error_t *err)
                                  .on_sent = outcome_sent,
                                  .on_event = event_came,
                                  .user = e};
-    pl_place_endpoint(place->folder, true, endpoint);
+    pl_place_door(place->folder, PL_DOOR_BULK, door);
     e->bulk = pl_bulk_connect(&bulk, &e->reactor->loop, err);
     return e->bulk ? PL_OK : err->code;
 }
@@ -400,7 +400,7 @@ static int rank_main(const pl_place_t *place)
 {
     pl_runtime_t runtime;
     pl_error_t err = {0};
-    char name[16];
+    char name[16], door[PL_DOOR_TEXT];
     snprintf(name, sizeof name, "rank %d", place->rank);
     prctl(PR_SET_NAME, name);
     if (pl_process_follow_parent(&err) != PL_OK
@@ -409,9 +409,17 @@ static int rank_main(const pl_place_t *place)
     runtime.run = place->run;
     runtime.epoch = place->epoch;
     runtime.began = place->began;
+    runtime.grace_ms = place->grace_ms;
     runtime.open_signal = SIGABRT;
     pl_backtrace_on_abort();
-    int code = rank_live(&runtime, place, &err);
+    int code = PL_OK;
+    if (place->stream)
+        code = pl_monitor_bring(&runtime,
+                                pl_place_door(place->folder, PL_DOOR_STREAM, door),
+                                place->stream > 1, &err);
+    if (code == PL_OK)
+        code = rank_live(&runtime, place, &err);
+    pl_monitor_stop(&runtime);
     if (runtime.stuck)
         _exit(LOST);                         /* a thread that does not end holds it all */
     pl_runtime_release(&runtime);

@@ -24,6 +24,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "runtime/process.h"
+#include "runtime/runtime.h"
 
 enum {
     BEAT_MS = 500,                              /* while the rank itself has none */
@@ -114,7 +115,8 @@ static void said_keep(remote_t *r, const char *line)
 static void process_said(void *self, const char *line)
 {
     remote_t *r = self;
-    pl_log_line(PL_LOG_WARNING, (int)r->rank, "stderr", "%s", line);
+    pl_log_line(r->is_killed ? PL_LOG_INFO : PL_LOG_WARNING, (int)r->rank, "stderr", "%s",
+                line);
     said_keep(r, line);
     if (!r->is_writing)
         said_write(r);
@@ -543,7 +545,7 @@ static int remote_start(void *self, pl_call_t *call, const pl_body_t *body,
     r->wires = pl_object_ref(body->start.context);
     r->outbox = (pl_outbox_t){.link = pl_wires_link(r->wires),
                               .peer = (int)r->rank,
-                              .run = pl_actor_run(self),
+                              .run = pl_actor_runtime(self)->run,
                               .epoch = 1};
     static const pl_wire_ops_t ops = {.on_message = remote_message,
                                       .on_event = remote_event,

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "runtime/monitor.h"
 
 #define LOCK "lock"
 
@@ -33,6 +34,7 @@ struct pl_wires {
     pl_object_t object;
     char folder[PL_LINK_FOLDER];
     int lock;
+    pl_runtime_t *runtime;
     pl_link_t *link;
     pl_bulk_t *bulk;
     pl_place_t place;                                       /* of any rank */
@@ -43,14 +45,20 @@ struct pl_wires {
 
 /* ---- the folder ---- */
 
+const char *pl_place_door(const char *folder, pl_door_t door, char text[PL_DOOR_TEXT])
+{
+    static const char *const names[] = {"calls", "bulk", "stream"};
+    snprintf(text, PL_DOOR_TEXT, "ipc://%s/%s", folder, names[door]);
+    return text;
+}
+
 static void folder_remove(const char *folder)
 {
-    static const char *const files[] = {"calls", "bulk", "stream", LOCK};
-    char path[PL_LINK_FOLDER + 16];
-    for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
-        snprintf(path, sizeof path, "%s/%s", folder, files[k]);
-        unlink(path);
-    }
+    char path[PL_DOOR_TEXT];
+    for (pl_door_t door = 0; door < PL_DOORS; door++)
+        unlink(pl_place_door(folder, door, path) + strlen("ipc://"));
+    snprintf(path, sizeof path, "%s/" LOCK, folder);
+    unlink(path);
     rmdir(folder);
 }
 
@@ -205,23 +213,19 @@ void pl_wires_place(const pl_wires_t *wires, int rank, char text[PL_PLACE_TEXT])
 {
     const pl_place_t *p = &wires->place;
     snprintf(text, PL_PLACE_TEXT,
-             PL_PLACE "=%d %d %" PRIu64 " %" PRIu32 " %" PRId64 " %d %s", rank,
-             p->world_size, p->run, p->epoch, p->began, p->log_level, wires->folder);
+             PL_PLACE "=%d %d %" PRIu64 " %" PRIu32 " %" PRId64 " %d %d %d %s", rank,
+             p->world_size, p->run, p->epoch, p->began, p->log_level, p->stream,
+             p->grace_ms, wires->folder);
 }
 
 bool pl_place_read(const char *text, pl_place_t *p)
 {
     *p = (pl_place_t){0};
     return text
-           && sscanf(text, "%d %d %" SCNu64 " %" SCNu32 " %" SCNd64 " %d %63s", &p->rank,
-                     &p->world_size, &p->run, &p->epoch, &p->began, &p->log_level,
-                     p->folder)
-                  == 7;
-}
-
-void pl_place_endpoint(const char *folder, bool bulk, char text[PL_LINK_FOLDER + 16])
-{
-    snprintf(text, PL_LINK_FOLDER + 16, "ipc://%s/%s", folder, bulk ? "bulk" : "calls");
+           && sscanf(text, "%d %d %" SCNu64 " %" SCNu32 " %" SCNd64 " %d %d %d %63s",
+                     &p->rank, &p->world_size, &p->run, &p->epoch, &p->began,
+                     &p->log_level, &p->stream, &p->grace_ms, p->folder)
+                  == 9;
 }
 
 /* ---- life ---- */
@@ -229,9 +233,12 @@ void pl_place_endpoint(const char *folder, bool bulk, char text[PL_LINK_FOLDER +
 static void wires_release(pl_object_t *object)
 {
     pl_wires_t *wires = (pl_wires_t *)object;
+    char door[PL_DOOR_TEXT];
     pl_bulk_free(wires->bulk);
     pl_link_free(wires->link);
     pl_free(wires->run_dir);
+    pl_monitor_take_no_more(wires->runtime,
+                            pl_place_door(wires->folder, PL_DOOR_STREAM, door));
     if (wires->folder[0])
         folder_remove(wires->folder);
     if (wires->lock >= 0)
@@ -241,11 +248,11 @@ static void wires_release(pl_object_t *object)
 
 static int wires_open(pl_wires_t *wires, void *launcher, int join_ms, pl_error_t *err)
 {
-    char endpoint[PL_LINK_FOLDER + 16];
+    char door[PL_DOOR_TEXT];
     int code = folder_make(wires, err);
     if (code != PL_OK)
         return code;
-    pl_link_spec_t spec = {.endpoint = endpoint,
+    pl_link_spec_t spec = {.endpoint = pl_place_door(wires->folder, PL_DOOR_CALLS, door),
                            .run = wires->place.run,
                            .epoch = wires->place.epoch,
                            .world_size = wires->count,
@@ -253,7 +260,6 @@ static int wires_open(pl_wires_t *wires, void *launcher, int join_ms, pl_error_t
                            .on_message = message_came,
                            .on_event = link_event,
                            .user = wires};
-    pl_place_endpoint(wires->folder, false, endpoint);
     wires->link = pl_link_listen(&spec, pl_actor_loop(launcher), err);
     if (!wires->link)
         return err->code;
@@ -262,9 +268,12 @@ static int wires_open(pl_wires_t *wires, void *launcher, int join_ms, pl_error_t
                            .on_sent = bulk_sent,
                            .on_event = bulk_event,
                            .user = wires};
-    pl_place_endpoint(wires->folder, true, endpoint);
+    pl_place_door(wires->folder, PL_DOOR_BULK, door);
     wires->bulk = pl_bulk_listen(&bulk, pl_actor_loop(launcher), err);
-    return wires->bulk ? PL_OK : err->code;
+    if (!wires->bulk)
+        return err->code;
+    pl_monitor_take(wires->runtime, pl_place_door(wires->folder, PL_DOOR_STREAM, door));
+    return PL_OK;
 }
 
 pl_wires_t *pl_wires_new(void *launcher, int count, int join_ms, pl_error_t *err)
@@ -277,11 +286,16 @@ pl_wires_t *pl_wires_new(void *launcher, int count, int join_ms, pl_error_t *err
     pl_object_init(&wires->object, wires_release);
     wires->count = count;
     wires->lock = -1;
+    pl_runtime_t *runtime = wires->runtime = pl_actor_runtime(launcher);
     wires->place = (pl_place_t){.world_size = count,
-                                .run = pl_actor_run(launcher),
+                                .run = runtime->run,
                                 .epoch = 1,
-                                .began = pl_actor_began(launcher),
-                                .log_level = pl_log_level()};
+                                .began = runtime->began,
+                                .log_level = pl_log_level(),
+                                .stream = !runtime->monitor                 ? 0
+                                          : pl_monitor_is_lossless(runtime) ? 2
+                                                                            : 1,
+                                .grace_ms = runtime->grace_ms};
     if (wires_open(wires, launcher, join_ms, err) == PL_OK)
         return wires;
     pl_object_unref(wires);

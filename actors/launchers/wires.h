@@ -40,8 +40,10 @@ typedef struct pl_place {
     int rank, world_size;
     uint64_t run;
     uint32_t epoch;
-    int64_t began;                         /* zero of the stream's time, ns of pl_now() */
-    int log_level;                         /* lines above it are not wanted */
+    int64_t began;                      /* zero of the stream's time, ns of pl_now() */
+    int log_level;                      /* lines above it are not wanted */
+    int stream;                         /* 1: somebody takes it; 2: all of it  [nobody] */
+    int grace_ms;                       /* of pl_runtime_t */
     char folder[PL_LINK_FOLDER];
 } pl_place_t;
 
@@ -51,7 +53,9 @@ typedef struct pl_place {
 void pl_wires_place(const pl_wires_t *wires, int rank, char text[PL_PLACE_TEXT]);
 /* False: there is none. */
 bool pl_place_read(const char *text, pl_place_t *place);
-/* The endpoints in a folder: of calls and of bulk. */
-void pl_place_endpoint(const char *folder, bool bulk, char text[PL_LINK_FOLDER + 16]);
+/* An endpoint in a folder. */
+typedef enum pl_door { PL_DOOR_CALLS, PL_DOOR_BULK, PL_DOOR_STREAM, PL_DOORS } pl_door_t;
+#define PL_DOOR_TEXT (PL_LINK_FOLDER + 16)
+const char *pl_place_door(const char *folder, pl_door_t door, char text[PL_DOOR_TEXT]);
 
 #endif

@@ -79,12 +79,18 @@ bool cli_has_live_line(void)
 static void show_log(pl_log_level_t level, int rank, const char *actor, const char *text,
                      void *user)
 {
-    (void)rank, (void)user;
-    cli_note("%s%s%s%s",
-             level == PL_LOG_WARNING ? "warning: "
-             : level == PL_LOG_ERROR ? "error: "
-                                     : "",
-             actor, *actor ? ": " : "", text);
+    (void)user;
+    char who[24] = "";
+    if (rank > 0)
+        snprintf(who, sizeof who, "rank %d ", rank);
+    if (!strcmp(actor, "stderr"))
+        cli_note("rank %d: %s", rank, text);
+    else
+        cli_note("%s%s%s%s%s",
+                 level == PL_LOG_WARNING ? "warning: "
+                 : level == PL_LOG_ERROR ? "error: "
+                                         : "",
+                 who, actor, *actor ? ": " : "", text);
 }
 
 /* ---- standard output ---- */

@@ -455,12 +455,7 @@ int pl_actor_rank(void *self)
     return actor_of(self)->reactor->rank;
 }
 
-uint64_t pl_actor_run(void *self)
+pl_runtime_t *pl_actor_runtime(void *self)
 {
-    return actor_of(self)->reactor->runtime->run;
-}
-
-int64_t pl_actor_began(void *self)
-{
-    return actor_of(self)->reactor->runtime->began;
+    return actor_of(self)->reactor->runtime;
 }

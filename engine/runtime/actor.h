@@ -271,9 +271,8 @@ PL_API bool pl_actor_sees_stuck(void *self);
 PL_API bool pl_is_nobody(pl_address_t at);
 PL_API const char *pl_actor_name(void *self);
 PL_API int pl_actor_rank(void *self);                       /* -1 on the control thread */
-PL_API uint64_t pl_actor_run(void *self);                   /* id of the engine's runs */
-PL_API int64_t pl_actor_began(void *self);                  /* zero of its stream's time,
-                                                               ns of the clock */
+/* What all threads of its engine share: runtime/runtime.h. */
+PL_API struct pl_runtime *pl_actor_runtime(void *self);
 
 /* Counts from now on how long handlers run, on this thread and those that are started
  * from it; and logs a table of that, when it was asked to count. */

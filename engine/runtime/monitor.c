@@ -31,6 +31,7 @@ enum {
     COPY_MOST = 16384,                            /* of a frame: more than a line shows */
     LINE_MOST = 8192,
     SUBSCRIPTION_MOST = 256,
+    TOPIC_MOST = 128,
     LINGER_MS = 1000,
     LOOK_EVERY_US = 3000,
 };
@@ -45,12 +46,22 @@ typedef struct record {
     unsigned char frame[];
 } record_t;
 
+/* An endpoint that hubs of other processes bring lines to. */
+typedef struct feed {
+    struct feed *next;
+    pl_monitor_t *monitor;
+    pl_socket_t *in;                                        /* SUB */
+    char endpoint[256];
+} feed_t;
+
 struct pl_monitor {
     pl_runtime_t *runtime;
     pl_reactor_t *reactor;                                  /* the hub's thread */
     pl_socket_t *out;                                       /* XPUB */
     char endpoint[256];
     bool lossless;
+    bool brings;                    /* to another hub, and publishes nothing itself */
+    feed_t *feeds;                  /* the hub's */
     pl_map_t topics;                /* subscribed to; the hub's */
     bool is_crowded;                /* the hub's: more viewers than we serve */
     int watchers;                   /* atomic: how many those are */
@@ -109,6 +120,15 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
 
 /* ---- the hub's side ---- */
 
+/* While nobody watches here, other hubs need not render anything. */
+static void feed_watch(feed_t *feed, bool is_watched)
+{
+    if (is_watched)
+        pl_socket_subscribe(feed->in, "", NULL);
+    else
+        pl_socket_unsubscribe(feed->in, "", NULL);
+}
+
 /* XPUB also tells of the end of subscriptions that never began, so we know which there
  * are. */
 static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
@@ -126,7 +146,10 @@ static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
         pl_map_take(&m->topics, topic ? topic : 1);
     else if (pl_map_put(&m->topics, topic ? topic : 1, m) != PL_OK)
         pl_log_line(PL_LOG_WARNING, -1, "", "no memory for a viewer's topic");
+    const bool was_watched = m->watchers > 0, is_watched = m->topics.count > 0;
     __atomic_store_n(&m->watchers, (int)m->topics.count, __ATOMIC_RELEASE);
+    for (feed_t *feed = m->feeds; was_watched != is_watched && feed; feed = feed->next)
+        feed_watch(feed, is_watched);
 }
 
 /* What waits for viewers is bounded for each of them; so must be how many they are.
@@ -145,6 +168,39 @@ static void hub_peers(void *user, int peers)
     pl_socket_shut(m->out, peers >= VIEWERS_MOST || pl_descriptors_are_few());
 }
 
+/* Another hub gets both in one piece, with a zero between. */
+static void line_publish(pl_monitor_t *m, pl_bytes_t topic, pl_bytes_t text)
+{
+    char head[TOPIC_MOST + 1];
+    pl_frame_t frame;
+    if (!m->brings) {
+        pl_socket_publish(m->out, topic, text, NULL);
+        return;
+    }
+    memcpy(head, topic.data, topic.size);
+    head[topic.size] = '\0';
+    if (pl_frame_join(&frame, (pl_bytes_t){head, topic.size + 1}, text, NULL) == PL_OK)
+        pl_socket_send(m->out, 0, &frame, NULL);
+}
+
+static void feed_message(void *user, uint32_t identity, pl_frame_t *frame)
+{
+    (void)identity;
+    pl_monitor_t *m = ((feed_t *)user)->monitor;
+    pl_bytes_t bytes = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
+    const char *topic = bytes.data;
+    const char *end = bytes.size
+                          ? memchr(topic, '\0',
+                                   bytes.size < TOPIC_MOST ? bytes.size : TOPIC_MOST)
+                          : NULL;
+    const size_t length = end ? (size_t)(end - topic) : 0;
+    if (!end || bytes.size < length + 2 || end[1] != '{')
+        pl_count(&m->runtime->malformed);
+    else if (!m->is_crowded)
+        pl_socket_publish(m->out, (pl_bytes_t){topic, length},
+                          (pl_bytes_t){end + 1, bytes.size - length - 1}, NULL);
+}
+
 static void hub_publish(pl_monitor_t *m, const record_t *record)
 {
     pl_bytes_t frame = {record->frame, record->size};
@@ -159,12 +215,12 @@ static void hub_publish(pl_monitor_t *m, const record_t *record)
         return;
     pl_envelope_t e;
     memcpy(&e, record->frame, sizeof e);
-    char topic[128];
+    char topic[TOPIC_MOST];
     int topic_length = snprintf(topic, sizeof topic, "%d.%s.%s", seq->rank,
                                 pl_kind_name(e.to_kind),
                                 pl_message_info(e.message)->name);
-    pl_socket_publish(m->out, (pl_bytes_t){topic, (size_t)topic_length},
-                      (pl_bytes_t){m->line, length}, NULL);
+    line_publish(m, (pl_bytes_t){topic, (size_t)topic_length},
+                 (pl_bytes_t){m->line, length});
 }
 
 static record_t *take_oldest_first(pl_monitor_t *m)
@@ -247,7 +303,7 @@ static int hub_open(pl_monitor_t *m, const char *endpoint, pl_error_t *err)
         return pl_no_memory(err);
     pl_socket_spec_t spec = {.type = PL_SOCKET_XPUB,
                              .endpoint = endpoint,
-                             .bind = true,
+                             .bind = !m->brings,
                              .linger_ms = LINGER_MS,
                              .high_water_mark = m->lossless ? 0 : BACKLOG_LINES,
                              .message_most = SUBSCRIPTION_MOST,
@@ -255,6 +311,8 @@ static int hub_open(pl_monitor_t *m, const char *endpoint, pl_error_t *err)
     m->out = pl_socket_open(&spec, &m->reactor->loop, hub_subscription, m, err);
     if (!m->out)
         return PL_EIO;
+    if (m->brings)
+        return PL_OK;
     return pl_socket_endpoint(m->out, m->endpoint, sizeof m->endpoint, err);
 }
 
@@ -265,8 +323,18 @@ static void hub_free(pl_monitor_t *m)
     pl_free(m);
 }
 
+static void feed_free(feed_t *feed)
+{
+    pl_socket_close(feed->in);
+    pl_free(feed);
+}
+
 static void hub_close(pl_monitor_t *m)
 {
+    for (feed_t *feed; (feed = m->feeds);) {
+        m->feeds = feed->next;
+        feed_free(feed);
+    }
     pl_socket_close(m->out);
     pl_map_release(&m->topics);
     if (m->wake)
@@ -277,8 +345,8 @@ static void hub_close(pl_monitor_t *m)
     m->reactor = NULL;
 }
 
-int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
-                     pl_error_t *err)
+static int hub_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
+                     bool brings, pl_error_t *err)
 {
     if (runtime->monitor)
         return pl_fail(err, PL_ESTATE, "the stream is published already, at %s",
@@ -293,6 +361,7 @@ int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
         return pl_no_memory(err);
     m->runtime = runtime;
     m->lossless = lossless;
+    m->brings = brings;
     if (hub_open(m, endpoint, err) == PL_OK
         && pl_reactor_start(m->reactor, "monitor", err) == PL_OK) {
         __atomic_store_n(&runtime->monitor, m, __ATOMIC_RELEASE);
@@ -301,6 +370,85 @@ int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
     hub_close(m);
     hub_free(m);
     return err->code;
+}
+
+int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
+                     pl_error_t *err)
+{
+    return hub_start(runtime, endpoint, lossless, false, err);
+}
+
+int pl_monitor_bring(pl_runtime_t *runtime, const char *endpoint, bool lossless,
+                     pl_error_t *err)
+{
+    return hub_start(runtime, endpoint, lossless, true, err);
+}
+
+/* ---- what other hubs bring ---- */
+
+static void feed_open(void *argument)
+{
+    feed_t *feed = argument;
+    pl_monitor_t *m = feed->monitor;
+    pl_error_t err;
+    const pl_socket_spec_t spec = {.type = PL_SOCKET_SUB,
+                                   .endpoint = feed->endpoint,
+                                   .bind = true,
+                                   .high_water_mark = m->lossless ? 0 : BACKLOG_LINES,
+                                   .message_most = LINE_MOST + TOPIC_MOST};
+    feed->in = pl_socket_open(&spec, &m->reactor->loop, feed_message, feed, &err);
+    if (!feed->in) {
+        pl_log_line(PL_LOG_WARNING, -1, "", "the stream lacks other processes: %s",
+                    err.text);
+        pl_free(feed);
+        return;
+    }
+    feed->next = m->feeds;
+    m->feeds = feed;
+    if (m->watchers > 0)
+        feed_watch(feed, true);
+}
+
+static void feed_close(void *argument)
+{
+    feed_t *which = argument;
+    feed_t **at = &which->monitor->feeds;
+    while (*at && strcmp((*at)->endpoint, which->endpoint))
+        at = &(*at)->next;
+    feed_t *feed = *at;
+    if (feed) {
+        pl_socket_drain(feed->in);
+        *at = feed->next;
+        feed_free(feed);
+    }
+    pl_free(which);
+}
+
+static void feed_post(pl_runtime_t *runtime, const char *endpoint, void (*then)(void *))
+{
+    pl_monitor_t *m = __atomic_load_n(&runtime->monitor, __ATOMIC_ACQUIRE);
+    feed_t *feed = m ? pl_alloc(sizeof *feed) : NULL;
+    if (!feed)
+        return;
+    feed->monitor = m;
+    snprintf(feed->endpoint, sizeof feed->endpoint, "%s", endpoint);
+    if (pl_reactor_post(m->reactor, then, feed, NULL) != PL_OK)
+        pl_free(feed);
+}
+
+void pl_monitor_take(pl_runtime_t *runtime, const char *endpoint)
+{
+    feed_post(runtime, endpoint, feed_open);
+}
+
+void pl_monitor_take_no_more(pl_runtime_t *runtime, const char *endpoint)
+{
+    feed_post(runtime, endpoint, feed_close);
+}
+
+bool pl_monitor_is_lossless(const pl_runtime_t *runtime)
+{
+    return runtime->monitor && runtime->monitor->lossless;
 }
 
 const char *pl_monitor_endpoint(const pl_runtime_t *runtime)

@@ -12,6 +12,16 @@
 int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
                      pl_error_t *err);
 
+/* The hub of a process that is a rank of a run elsewhere: it brings what it has to an
+ * endpoint that the hub there takes from. */
+int pl_monitor_bring(pl_runtime_t *runtime, const char *endpoint, bool lossless,
+                     pl_error_t *err);
+/* Publishes what other hubs bring to an ipc endpoint as well, from soon on; or no more,
+ * after what has come by now.  Nothing when there is no hub. */
+void pl_monitor_take(pl_runtime_t *runtime, const char *endpoint);
+void pl_monitor_take_no_more(pl_runtime_t *runtime, const char *endpoint);
+bool pl_monitor_is_lossless(const pl_runtime_t *runtime);
+
 /* Where it publishes, after "*" was replaced. */
 const char *pl_monitor_endpoint(const pl_runtime_t *runtime);
 /* How many topics are subscribed to. */

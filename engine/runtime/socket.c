@@ -531,11 +531,22 @@ void pl_socket_shut(pl_socket_t *socket, bool shut)
     pl_door_shut(&socket->door, shut);
 }
 
-int pl_socket_subscribe(pl_socket_t *socket, const char *topic, pl_error_t *err)
+static int subscription_set(pl_socket_t *socket, int option, const char *topic,
+                            pl_error_t *err)
 {
-    if (zmq_setsockopt(socket->zmq, ZMQ_SUBSCRIBE, topic, strlen(topic)) == 0)
+    if (zmq_setsockopt(socket->zmq, option, topic, strlen(topic)) == 0)
         return PL_OK;
     return zmq_fail(err, PL_EINVAL, "cannot subscribe to", topic);
+}
+
+int pl_socket_subscribe(pl_socket_t *socket, const char *topic, pl_error_t *err)
+{
+    return subscription_set(socket, ZMQ_SUBSCRIBE, topic, err);
+}
+
+int pl_socket_unsubscribe(pl_socket_t *socket, const char *topic, pl_error_t *err)
+{
+    return subscription_set(socket, ZMQ_UNSUBSCRIBE, topic, err);
 }
 
 int pl_socket_endpoint(pl_socket_t *socket, char *text, size_t room, pl_error_t *err)

@@ -102,6 +102,7 @@ int64_t pl_socket_receive(pl_socket_t *socket, void *data, size_t room, int time
 
 /* A SUB socket takes what starts with topic. */
 int pl_socket_subscribe(pl_socket_t *socket, const char *topic, pl_error_t *err);
+int pl_socket_unsubscribe(pl_socket_t *socket, const char *topic, pl_error_t *err);
 
 /* The endpoint it is bound to, after "*" was replaced. */
 int pl_socket_endpoint(pl_socket_t *socket, char *text, size_t room, pl_error_t *err);

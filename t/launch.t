@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# launch.t - tests of the command whose ranks are processes
+. "$(dirname "$0")/tap.sh"
+
+awk 'BEGIN { for (i = 0; i < 300; i++) { c = i % 3; a = i * 0.7; b = i * 1.3
+    printf "%.4f,%.4f,%d\n", (c == 1) * 3 + sin(a), (c == 2) * 3 + cos(b), c } }' >points.csv
+cat >run.json <<'J'
+{
+  "module": {"name": "mlp", "hidden": [16], "dropout": 0.2},
+  "data": {"name": "csv", "path": "points.csv", "val_split": 0.2, "batch_size": 20},
+  "optimizer": {"name": "adamw", "lr": 1e-2},
+  "callbacks": [{"name": "model_checkpoint", "monitor": "val_loss"}],
+  "trainer": {"max_epochs": 3, "devices": 2, "strategy": "ddp", "accelerator": {"name": "cpu", "threads": 1}}
+}
+J
+spawn="--set trainer.launcher=spawn"
+
+# Starts a fit that would take for ever, with events in a pipe; waits until it has trained a step.
+start_endless_fit() {
+    rm -f events
+    mkfifo events
+    "$paceline" fit run.json $spawn --json --set trainer.max_epochs=-1 --set trainer.run_name="$1" "${@:2}" \
+        >events 2>err.txt </dev/null &
+    pid=$!
+    exec 3<events
+    local line
+    while read -r line <&3; do
+        [[ $line == *'"event":"train"'* ]] && break
+    done
+}
+
+end_of_fit() {
+    last=$(tail -n 1 <&3)
+    wait "$pid"
+    status=$?
+    exec 3<&-
+    err=$(cat err.txt) out=$last
+}
+
+# rank K - the number of the process of that rank of the fit that goes on
+rank() {
+    local child
+    for child in $(cat /proc/"$pid"/task/*/children); do
+        [ "$(cat /proc/"$child"/comm)" = "rank $1" ] && echo "$child"
+    done
+}
+
+# gone PID... - none of them lives any more, or soon
+gone() {
+    local _ left
+    for _ in $(seq 100); do
+        left=0
+        for child in "$@"; do
+            grep -qs '^State:[[:space:]]*[^ZX]' /proc/"$child"/status && left=1
+        done
+        [ "$left" = 0 ] && return
+        sleep 0.05
+    done
+    return 1
+}
+
+processes_train_what_threads_do() {
+    try "$paceline" fit run.json --set trainer.run_name=near
+    is "$status" 0 "threads"
+    try "$paceline" fit run.json --set trainer.run_name=far $spawn
+    is "$status" 0 "processes"
+    ok "the same weights" cmp runs/near/model.safetensors runs/far/model.safetensors
+    is "$(ls runs/near/checkpoints)" "$(ls runs/far/checkpoints)" "the same checkpoints"
+    try "$paceline" validate run.json --checkpoint runs/far $spawn --json
+    is "$status" 0 "they validate"
+    far=$(grep -o '"val_loss":[0-9.]*' <<<"$out" | tail -n 1)
+    try "$paceline" validate run.json --checkpoint runs/near --json
+    is "$far" "$(grep -o '"val_loss":[0-9.]*' <<<"$out" | tail -n 1)" "as threads do"
+}
+
+signals_to_the_command_stop_all() {
+    local signal want ranks
+    for signal in TERM:0 INT:130; do
+        start_endless_fit "$signal"
+        ranks="$(rank 0) $(rank 1)"
+        kill "-${signal%:*}" "$pid"
+        end_of_fit
+        is "$status" "${signal#*:}" "${signal%:*}: status ${signal#*:}"
+        like "$last" '"event":"result","status":"stopped"' "stopped"
+        ok "with weights" test -s "runs/$signal/model.safetensors"
+        ok "and no process left" gone $ranks
+    done
+}
+
+a_second_signal_ends_all_at_once() {
+    start_endless_fit aborted
+    local ranks="$(rank 0) $(rank 1)"
+    kill -STOP $(rank 1)
+    kill -INT "$pid"
+    until grep -q aborted err.txt; do sleep 0.1; kill -INT "$pid" || break; done
+    end_of_fit
+    is "$status" 130 "status 130"
+    ok "and no process is left" gone $ranks
+}
+
+a_rank_that_is_killed_fails_the_run() {
+    start_endless_fit killed
+    local ranks="$(rank 0) $(rank 1)"
+    kill -KILL "$(rank 1)"
+    end_of_fit
+    is "$status" 1 "status 1"
+    like "$err" 'rank 1.*was killed by SIGKILL after step' "named: $err"
+    like "$last" '"status":"failed".*"code":"PL_EDIED","where":"rank 1"' "also in the result"
+    ok "and no process is left" gone $ranks
+}
+
+the_stream_has_all_ranks() {
+    start_endless_fit watched --monitor "ipc://$folder/stream"
+    try "$paceline" monitor "ipc://$folder/stream" --topic 1.strategy.ddp.train_batch --json --count 5
+    is "$status" 0 "a viewer of rank 1"
+    is "$(grep -c '"rank": 1' <<<"$out")" 5 "sees its messages"
+    kill -TERM "$pid"
+    end_of_fit
+    is "$status" 0 "and the run ends"
+}
+
+parameters_are_swept() {
+    try "$paceline" fit run.json $spawn --set optimizer.lr=1e-2,1e-3 --set trainer.max_epochs=1 \
+        --set trainer.run_name=swept
+    is "$status" 0 "two runs, one after the other"
+    ok "with folders of their own" test -s runs/swept-2/model.safetensors
+}
+
+run processes_train_what_threads_do trains
+run signals_to_the_command_stop_all trains
+run a_second_signal_ends_all_at_once trains
+run a_rank_that_is_killed_fails_the_run trains
+run the_stream_has_all_ranks trains
+run parameters_are_swept trains
+done_testing
