@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "collective_rig.h"
 #include "config.h"
+#include "scarce.h"
 #include "strategies/collectives/tcp_cipher.h"
 #include "tap.h"
 
@@ -66,9 +67,7 @@ static void what_is_no_address_is_refused(void)
     }
 }
 
-#ifdef HAVE_SODIUM
-
-/* ---- sealed ---- */
+/* ---- two ranks of one thread ---- */
 
 /* Both help until both are done, or so long. */
 static void together(member_t m[2], pl_operation_t op[2], int milliseconds)
@@ -85,16 +84,22 @@ static void together(member_t m[2], pl_operation_t op[2], int milliseconds)
     }
 }
 
-static void pair_join(member_t m[2], const pl_seat_t *first, const pl_seat_t *second,
+static void pair_meet(member_t m[2], const char *const *first, const char *const *second,
                       int milliseconds)
 {
-    const char *address[2] = {m[0].address, m[1].address};
-    const pl_world_t world[2] = {{0, 2, address}, {1, 2, address}};
+    const pl_world_t world[2] = {{0, 2, first}, {1, 2, second}};
     pl_operation_t op[2] = {{.want = {.move = PL_MOVE_join}, .world = &world[0]},
                             {.want = {.move = PL_MOVE_join}, .world = &world[1]}};
-    member_open(&m[0], sealed, first);
-    member_open(&m[1], sealed, second);
     together(m, op, milliseconds);
+}
+
+static void pair_join(member_t m[2], const char *part, const pl_seat_t *first,
+                      const pl_seat_t *second, int milliseconds)
+{
+    const char *address[2] = {m[0].address, m[1].address};
+    member_open(&m[0], part, first);
+    member_open(&m[1], part, second);
+    pair_meet(m, address, address, milliseconds);
 }
 
 static void pair_close(member_t m[2])
@@ -103,11 +108,86 @@ static void pair_close(member_t m[2])
     member_close(&m[1]);
 }
 
+/* ---- others that are not as they should be ---- */
+
+static void two_jobs_do_not_get_one_port(void)
+{
+    char part[64];
+    unsigned port = 0;
+    member_t first, second;
+    member_open(&first, "\"tcp\"", NULL);
+    sscanf(first.address, "tcp 127.0.0.1 %u", &port);
+    snprintf(part, sizeof part, "{\"name\": \"tcp\", \"port\": %u}", port);
+    is_int(member_open(&second, part, NULL), PL_EIO, "the second is refused");
+    like(second.err.text, "cannot listen at 127.0.0.1, port [0-9]+: Address already in",
+         "%s", second.err.text);
+    member_close(&second);
+    member_close(&first);
+}
+
+/* A rank is told a place where by now another job's listens. */
+static void a_rank_of_another_job_is_not_met(void)
+{
+    char stale[PL_ADDRESS_TEXT];
+    unsigned port = 0;
+    member_t m[2], lost;
+    member_open(&m[0], "\"tcp\"", NULL);
+    member_open(&m[1], "\"tcp\"", NULL);
+    member_open(&lost, "\"tcp\"", NULL);
+    sscanf(m[0].address, "tcp 127.0.0.1 %u", &port);
+    snprintf(stale, sizeof stale, "tcp 127.0.0.1 %u 00112233445566778899aabbccddeeff",
+             port);
+    const char *address[] = {m[0].address, m[1].address},
+               *wrong[] = {stale, lost.address};
+    const pl_world_t world = {1, 2, wrong};
+    pl_operation_t op = {.want = {.move = PL_MOVE_join}, .world = &world};
+    member_begin(&lost, &op);
+    pair_meet(m, address, address, 20000);
+    ok(m[0].done && m[1].done && !m[0].err.code && !m[1].err.code,
+       "it keeps nobody from meeting");
+    member_help(&lost);
+    ok(!lost.arrived[0], "nor takes anybody for its own");
+    member_close(&lost);
+    pair_close(m);
+}
+
+static void who_stops_reading_is_waited_for_in_bounded_memory(void)
+{
+    enum { N = 4 << 20 };
+    member_t m[2];
+    pair_join(m, "\"tcp\"", NULL, NULL, 20000);
+    pl_operation_t op[2] = {{.want = {.move = PL_MOVE_lend_memory, .count = 4 * N}},
+                            {.want = {.move = PL_MOVE_lend_memory, .count = 4 * N}}};
+    together(m, op, 20000);
+    const pl_want_t want = {.move = PL_MOVE_all_reduce, .dtype = PL_F32, .count = N};
+    pl_operation_t sum[2] = {{.want = want, .memory = op[0].memory},
+                             {.want = want, .memory = op[1].memory}};
+    const long before = scarce_live();
+    member_begin(&m[0], &sum[0]);
+    member_begin(&m[1], &sum[1]);                           /* and no more */
+    is_int(member_wait(&m[0], 100), PL_ETIMEOUT, "it is waited for");
+    is_int(scarce_live(), before, "and nothing is kept for it");
+    ok(m[0].arrived[0] && !m[0].arrived[1], "it is known who it is");
+    const int64_t began = pl_now();
+    m[0].ops->give_up(m[0].part.self, &(pl_error_t){PL_ETIMEOUT, "", "too slow"});
+    member_close(&m[0]);
+    ok(m[0].done && pl_now() - began < 2 * PL_SECOND, "but not when it is given up");
+    is_int(member_wait(&m[1], 20000), PL_EPEER, "when it reads again it hears of it");
+    like(m[1].err.text, "rank 0 (gave up: too slow|is gone)", "%s", m[1].err.text);
+    for (int k = 0; k < 2; k++)
+        pl_object_unref(op[k].memory);
+    member_close(&m[1]);
+}
+
+#ifdef HAVE_SODIUM
+
+/* ---- sealed ---- */
+
 static void ranks_with_the_key_meet_and_work(void)
 {
     enum { N = 500000 };
     member_t m[2];
-    pair_join(m, &seat, &seat, 20000);
+    pair_join(m, sealed, &seat, &seat, 20000);
     ok(m[0].err.code == PL_OK && m[1].err.code == PL_OK, "they meet");
     pl_operation_t op[2] = {{.want = {.move = PL_MOVE_lend_memory, .count = 4 * N}},
                             {.want = {.move = PL_MOVE_lend_memory, .count = 4 * N}}};
@@ -138,7 +218,7 @@ static void ranks_with_the_key_meet_and_work(void)
 static void ranks_with_another_key_do_not_meet(void)
 {
     member_t m[2];
-    pair_join(m, &seat, &other_seat, 300);
+    pair_join(m, sealed, &seat, &other_seat, 300);
     for (int k = 0; k < 2; k++) {
         ok(!m[k].done, "rank %d waits for the other", k);
         is_int(m[k].arrived[!k], 0, "which has not come for it");
@@ -257,10 +337,14 @@ static void nothing_of_the_run_is_said_to_who_has_no_key(void)
 
 int main(void)
 {
+    scarce_init_own();
     pl_init(NULL, NULL, NULL, NULL);
     run(beyond_loopback_a_key_is_needed);
     run(a_rank_beyond_loopback_is_not_met_without_a_key);
     run(what_is_no_address_is_refused);
+    run(two_jobs_do_not_get_one_port);
+    run(a_rank_of_another_job_is_not_met);
+    run(who_stops_reading_is_waited_for_in_bounded_memory);
 #ifdef HAVE_SODIUM
     run(ranks_with_the_key_meet_and_work);
     run(ranks_with_another_key_do_not_meet);

@@ -405,6 +405,35 @@ static void nan_and_infinity_pass_as_in_torch(void)
     each_set(check_specials, 1);
 }
 
+/* ---- memory of the host ---- */
+
+static void check_borrowed(cpu_rig_t *rig)
+{
+    enum { N = 1000 };
+    static _Alignas(64) float host[N];
+    float data[N], back[N];
+    const pl_accelerator_ops_t *cpu = &pl_cpu_accelerator;
+    for (int k = 0; k < N; k++)
+        data[k] = (float)k, host[k] = 7;
+    is_int(cpu->borrow(&rig->cpu, PL_REGION_GRADS, PL_F32, N, host, &rig->err), PL_OK,
+           "a region can be the host's memory");
+    ok(host[0] == 0 && host[N - 1] == 0, "zeroed");
+    cpu->write(&rig->cpu, PL_REGION_GRADS, 0, data, N, &rig->err);
+    ok(!memcmp(host, data, sizeof host), "what is written lies there");
+    for (int k = 0; k < N; k++)
+        host[k] = (float)(N - k);
+    cpu->read(&rig->cpu, PL_REGION_GRADS, 0, back, N, &rig->err);
+    ok(!memcmp(host, back, sizeof host),
+       "and what lies there is read: nothing is copied");
+    cpu->region(&rig->cpu, PL_REGION_GRADS, PL_F32, N, &rig->err);
+    ok(host[0] == N, "it is the host's when the region is another");
+}
+
+static void a_region_may_lie_in_memory_of_the_host(void)
+{
+    each_set(check_borrowed, 1);
+}
+
 int main(void)
 {
     run(every_operator_is_what_the_reference_computes);
@@ -412,5 +441,6 @@ int main(void)
     run(chains_by_chance_are_what_the_reference_computes);
     run(functions_are_accurate_to_a_few_ulp);
     run(nan_and_infinity_pass_as_in_torch);
+    run(a_region_may_lie_in_memory_of_the_host);
     return tap_done();
 }

@@ -141,8 +141,10 @@ static bool has_elements(const pl_want_t *want)
 
 static bool memory_missing(const shm_t *s)
 {
+    const uint64_t memory = s->op->want.memory;
     for (int rank = 0; rank < s->size; rank++)
-        if (!shm_reach(s, rank, s->op->want.memory))
+        if (!shm_reach(s, rank, memory)
+            || s->peer[rank].block[memory].bytes < s->op->memory->bytes)
             return true;
     return false;
 }
@@ -165,12 +167,15 @@ static bool agreed(shm_t *s)
     if (memory_missing(s))
         shm_listen(s);           /* it was announced before the news that one has begun */
     if (s->op && memory_missing(s)) {
-        pl_fail(&err, PL_EPROTOCOL, "a rank has not announced lent memory %llu",
+        pl_fail(&err, PL_EPROTOCOL,
+                "a rank has not announced lent memory %llu, or less of it",
                 (unsigned long long)want->memory);
         shm_break(s, &err);
     }
     if (!s->op)
         return false;
+    if (want->move == PL_MOVE_lend_memory)
+        shm_touch(s, s->op->memory);
     for (int rank = 0; rank < s->size && has_elements(want); rank++)
         s->in[rank] = source_of(s, rank);
     return true;

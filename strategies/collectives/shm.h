@@ -6,7 +6,13 @@
 #include "strategies/collectives/collective.h"
 #include "strategies/collectives/patience.h"
 
-enum { SHM_SMALL = 2048, SHM_NAME = 48, SHM_MACHINE = 80, SHM_STRANGERS = 8 };
+enum {
+    SHM_MAGIC = 0x506c5331,
+    SHM_SMALL = 2048,
+    SHM_NAME = 48,
+    SHM_MACHINE = 80,
+    SHM_STRANGERS = 8
+};
 
 /* One for each rank, in memory that all have mapped; written by that rank alone, but for
  * `asleep`.  Numbers count operations from 1.  What goes with an operation lies in one of
@@ -34,6 +40,21 @@ typedef struct shm_peer {
     shm_block_t *block;                                    /* lent memory, by number */
     int block_count, block_room;
 } shm_peer_t;
+
+typedef enum shm_note_kind {
+    SHM_NOTE_HELLO = 1,                                     /* with the control's fd */
+    SHM_NOTE_MEMORY,                                        /* with its fd */
+    SHM_NOTE_ABORT,
+} shm_note_kind_t;
+
+/* A packet of one byte is a ring; all others are of this form. */
+typedef struct shm_note {
+    uint32_t magic, kind;
+    uint32_t rank, size;
+    uint64_t number, bytes;                                 /* of memory */
+    char from[SHM_NAME], to[SHM_NAME];
+    char text[PL_ERROR_TEXT / 2];
+} shm_note_t;
 
 typedef enum shm_phase {
     SHM_MEETING,
@@ -83,6 +104,8 @@ void shm_listen(shm_t *s);
 /* Wakes those that wait. */
 void shm_ring(shm_t *s);
 int shm_send_memory(shm_t *s, const pl_lent_t *lent, int fd, pl_error_t *err);
+/* Maps the pages of what all have lent, which are there. */
+void shm_touch(const shm_t *s, const pl_lent_t *lent);
 void shm_send_abort(shm_t *s, const char *why);
 void shm_release(shm_t *s);
 

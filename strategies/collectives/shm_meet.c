@@ -28,25 +28,10 @@
 #include "base/error.h"
 #include "strategies/collectives/shm.h"
 
-enum { LOOK_MS = 10, BACKLOG = 128, MAGIC = 0x506c5331 };
+enum { LOOK_MS = 10, BACKLOG = 128 };
 
 /* What epoll tells: below PL_RANKS_MOST a rank. */
 enum { FROM_LISTENER = PL_RANKS_MOST, FROM_TIMER, FROM_WORK, FROM_STRANGER };
-
-typedef enum note_kind {
-    NOTE_HELLO = 1,                                         /* with the control's fd */
-    NOTE_MEMORY,                                            /* with its fd */
-    NOTE_ABORT,
-} note_kind_t;
-
-/* A packet of one byte is a ring; all others are of this form. */
-typedef struct note {
-    uint32_t magic, kind;
-    uint32_t rank, size;
-    uint64_t number, bytes;                                 /* of memory */
-    char from[SHM_NAME], to[SHM_NAME];
-    char text[PL_ERROR_TEXT / 2];
-} note_t;
 
 /* ---- packets ---- */
 
@@ -70,7 +55,7 @@ static bool packet_send(int fd, const void *data, size_t bytes, int carried)
 
 /* -> bytes, 0 at the end, -1 with nothing there or an error (errno); *carried -1 when the
  * packet has no descriptor. */
-static ssize_t packet_receive(int fd, note_t *note, int *carried)
+static ssize_t packet_receive(int fd, shm_note_t *note, int *carried)
 {
     union {
         struct cmsghdr header;
@@ -97,8 +82,7 @@ static void *map_shared(int fd, size_t bytes)
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &status) != 0
         || status.st_size < 0 || (size_t)status.st_size < bytes)
         return NULL;
-    void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd,
-                      0);
+    void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     return data == MAP_FAILED ? NULL : data;
 }
 
@@ -219,10 +203,10 @@ static int peers_make(shm_t *s, const pl_world_t *world, pl_error_t *err)
 
 static bool hello_send(const shm_t *s, int fd, int to)
 {
-    note_t hello = {.magic = MAGIC,
-                    .kind = NOTE_HELLO,
-                    .rank = (uint32_t)s->rank,
-                    .size = (uint32_t)s->size};
+    shm_note_t hello = {.magic = SHM_MAGIC,
+                        .kind = SHM_NOTE_HELLO,
+                        .rank = (uint32_t)s->rank,
+                        .size = (uint32_t)s->size};
     strcpy(hello.from, s->name);
     strcpy(hello.to, s->peer[to].name);
     return packet_send(fd, &hello, sizeof hello, s->own_fd);
@@ -305,9 +289,9 @@ void shm_met(shm_t *s)
 }
 
 /* Whose hello it is; -1: nobody's who is awaited. */
-static int hello_rank(const shm_t *s, const note_t *note, ssize_t bytes)
+static int hello_rank(const shm_t *s, const shm_note_t *note, ssize_t bytes)
 {
-    if (bytes != sizeof *note || note->magic != MAGIC || note->kind != NOTE_HELLO
+    if (bytes != sizeof *note || note->magic != SHM_MAGIC || note->kind != SHM_NOTE_HELLO
         || note->size != (uint32_t)s->size || note->rank >= note->size
         || memcmp(note->to, s->name, sizeof s->name) != 0)
         return -1;
@@ -327,7 +311,7 @@ static bool hello_take(shm_t *s, int rank, int carried)
 
 static void stranger_hear(shm_t *s, int k)
 {
-    note_t note;
+    shm_note_t note;
     int carried, fd = s->stranger[k];
     ssize_t bytes = packet_receive(fd, &note, &carried);
     if (bytes < 0 && errno == EAGAIN)
@@ -372,12 +356,15 @@ static void strangers_accept(shm_t *s)
 
 /* ---- what comes from the others ---- */
 
-static void memory_take(shm_t *s, int rank, const note_t *note, int carried)
+/* A rank is ahead by one at most; how much it says that it is, is compared with what is
+ * lent here. */
+static void memory_take(shm_t *s, int rank, const shm_note_t *note, int carried)
 {
     shm_peer_t *peer = &s->peer[rank];
     pl_error_t err;
     shm_block_t block = {.bytes = note->bytes};
     if (note->number != (uint64_t)peer->block_count || !note->bytes
+        || note->number > (uint64_t)s->lent_count
         || PL_GROW(peer->block, peer->block_count, peer->block_room) != PL_OK
         || !(block.data = carried < 0 ? NULL : map_shared(carried, note->bytes))) {
         pl_fail(&err, PL_ENOMEM, "memory that rank %d shares cannot be mapped",
@@ -386,6 +373,12 @@ static void memory_take(shm_t *s, int rank, const note_t *note, int carried)
         return;
     }
     peer->block[peer->block_count++] = block;
+}
+
+void shm_touch(const shm_t *s, const pl_lent_t *lent)
+{
+    for (int rank = 0; rank < s->size && lent->bytes; rank++)
+        madvise(shm_reach(s, rank, lent->number), lent->bytes, MADV_POPULATE_WRITE);
 }
 
 /* One that ends before its hello has come was taken for a stranger's, to make room. */
@@ -397,12 +390,13 @@ static void peer_lost(shm_t *s, int rank)
     peer->left = peer->met;
 }
 
-static void note_take(shm_t *s, int rank, note_t *note, ssize_t bytes, int carried)
+static void shm_note_take(shm_t *s, int rank, shm_note_t *note, ssize_t bytes,
+                          int carried)
 {
     pl_error_t err;
     if (bytes == 1)
         return;
-    if (bytes != sizeof *note || note->magic != MAGIC) {
+    if (bytes != sizeof *note || note->magic != SHM_MAGIC) {
         peer_lost(s, rank);
         return;
     }
@@ -410,9 +404,9 @@ static void note_take(shm_t *s, int rank, note_t *note, ssize_t bytes, int carri
     if (!s->peer[rank].met) {
         if (hello_rank(s, note, bytes) != rank || !hello_take(s, rank, carried))
             peer_lost(s, rank);
-    } else if (note->kind == NOTE_MEMORY) {
+    } else if (note->kind == SHM_NOTE_MEMORY) {
         memory_take(s, rank, note, carried);
-    } else if (note->kind == NOTE_ABORT) {
+    } else if (note->kind == SHM_NOTE_ABORT) {
         pl_fail(&err, PL_EPEER, "rank %d gave up: %s", s->peer[rank].number, note->text);
         s->told |= !s->broken.code;
         shm_break(s, &err);
@@ -422,7 +416,7 @@ static void note_take(shm_t *s, int rank, note_t *note, ssize_t bytes, int carri
 static void peer_hear(shm_t *s, int rank)
 {
     while (s->peer[rank].fd >= 0) {
-        note_t note;
+        shm_note_t note;
         int carried;
         ssize_t bytes = packet_receive(s->peer[rank].fd, &note, &carried);
         if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
@@ -430,7 +424,7 @@ static void peer_hear(shm_t *s, int rank)
         if (bytes <= 0)
             peer_lost(s, rank);
         else
-            note_take(s, rank, &note, bytes, carried);
+            shm_note_take(s, rank, &note, bytes, carried);
         if (carried >= 0)
             close(carried);
     }
@@ -485,10 +479,10 @@ void shm_ring(shm_t *s)
 
 int shm_send_memory(shm_t *s, const pl_lent_t *lent, int fd, pl_error_t *err)
 {
-    const note_t note = {.magic = MAGIC,
-                         .kind = NOTE_MEMORY,
-                         .number = lent->number,
-                         .bytes = lent->bytes ? lent->bytes : 1};
+    const shm_note_t note = {.magic = SHM_MAGIC,
+                             .kind = SHM_NOTE_MEMORY,
+                             .number = lent->number,
+                             .bytes = lent->bytes ? lent->bytes : 1};
     for (int rank = 0; rank < s->size; rank++)
         if (s->peer[rank].fd >= 0
             && !packet_send(s->peer[rank].fd, &note, sizeof note, fd) && errno != EPIPE
@@ -500,7 +494,7 @@ int shm_send_memory(shm_t *s, const pl_lent_t *lent, int fd, pl_error_t *err)
 
 void shm_send_abort(shm_t *s, const char *why)
 {
-    note_t note = {.magic = MAGIC, .kind = NOTE_ABORT};
+    shm_note_t note = {.magic = SHM_MAGIC, .kind = SHM_NOTE_ABORT};
     snprintf(note.text, sizeof note.text, "%.*s", (int)sizeof note.text - 1, why);
     for (int rank = 0; rank < s->size; rank++)
         if (s->peer[rank].fd >= 0)
