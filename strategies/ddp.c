@@ -213,6 +213,10 @@ static void ddp_release(void *self)
 }
 
 static const pl_option_t ddp_options[] = {
+    PL_FLOAT(
+        pl_ddp_t, bucket_mb, "25", "(0..",
+        "gradients are added up in pieces of so many MiB, each as soon as backward has "
+        "made it"),
     PL_CHOICE(pl_ddp_t, collective, "\"auto\"", "collective",
               "what moves bytes among the ranks"),
     PL_OPTIONS_END,

@@ -210,6 +210,38 @@ static void shm_and_tcp_give_the_same_bits(void)
     rig_result_free(tcp);
 }
 
+/* Each parameter by itself, while backward goes on; also where some have no samples. */
+static void buckets_change_no_bit(void)
+{
+    static const char *const modules[] = {
+        "{\"name\": \"mlp\", \"hidden\": [8, 8, 8], \"dropout\": 0.2}"};
+    if (!exact())
+        return;
+    rig_result_t *whole = fit(.accelerator = "cpu", .module = modules[0], .samples = 37,
+                              .data = "\"batch_size\": 4",
+                              .trainer = "\"devices\": 3, \"max_epochs\": 3, "
+                                         "\"accumulate_grad_batches\": 2, " QUIET);
+    rig_result_t *cut =
+        fit(.accelerator = "cpu", .module = modules[0], .samples = 37, .stream = true,
+            .data = "\"batch_size\": 4",
+            .trainer = "\"devices\": 3, \"max_epochs\": 3, \"strategy\": {\"name\": "
+                       "\"ddp\", \"bucket_mb\": 0.000001}, "
+                       "\"accumulate_grad_batches\": 2, " QUIET);
+    ok(rig_same_bits(whole, cut), "weights are the same");
+    is_text(cut->metrics, whole->metrics, "and figures");
+    rig_result_free(whole);
+    rig_result_free(cut);
+    int told = 0;
+    size_t k;
+    json_t *stream = rig_stream(), *message;
+    json_array_foreach(stream, k, message)
+        told += json_integer_value(
+                    json_object_get(json_object_get(message, "fields"), "buckets"))
+                > 0;
+    json_decref(stream);
+    ok(told > 3, "buckets were told before backward was over: %d", told);
+}
+
 /* ---- Who is slow ---- */
 
 /* Those of rank 1 of 2 lie on a slow disk. */
@@ -310,6 +342,7 @@ int main(void)
     run(a_batch_size_is_looked_for_by_one);
     run(other_ranks_go_on_where_samples_were);
     run(shm_and_tcp_give_the_same_bits);
+    run(buckets_change_no_bit);
     run(a_slow_rank_is_named_in_the_progress);
     run(figures_count_each_sample_once);
     return tap_done();
