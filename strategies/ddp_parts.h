@@ -38,7 +38,8 @@ typedef struct pl_ddp {
     pl_dtype_t dtype;                                       /* of gradients and tail */
     pl_meeting_t *first, **last, *spare;
     pl_meeting_t *under_way;
-    double bucket_mb;                       /* option */
+    double bucket_mb;                                       /* options */
+    bool drop_last;
     int called;                             /* buckets of the step to come */
     int pending;                            /* calls of the collective's for it, and for
                                                those */

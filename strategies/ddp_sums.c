@@ -128,7 +128,7 @@ static void buckets_find(pl_ddp_t *ddp)
 {
     pl_replica_t *r = &ddp->replica;
     const pl_model_t *model = r->model;
-    const int64_t params = model->params, least = params / (PL_BUCKETS_MOST / 2) + 1,
+    const int64_t params = model->params, least = params / (PL_GRAD_BUCKETS_MOST / 2) + 1,
                   wanted =
                       (int64_t)fmin(ddp->bucket_mb * (1 << 20) / width_of(ddp->dtype),
                                     1e15),

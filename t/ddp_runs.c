@@ -332,6 +332,21 @@ static void figures_count_each_sample_once(void)
     }
 }
 
+/* 41 samples: one is left out of each epoch. */
+static void what_not_all_ranks_have_may_be_left_out(void)
+{
+    rig_result_t *all = fit(.samples = 41, .data = "\"batch_size\": 4",
+                            .trainer = "\"devices\": 2, \"max_epochs\": 2, " QUIET),
+                 *even = fit(.samples = 41, .data = "\"batch_size\": 4",
+                             .trainer = "\"devices\": 2, \"max_epochs\": 2, "
+                                        "\"strategy\": {\"name\": \"ddp\", "
+                                        "\"drop_last\": true}, " QUIET);
+    is_int(all->global_step, 12, "six steps an epoch, the last of one sample");
+    is_int(even->global_step, 10, "or five");
+    rig_result_free(all);
+    rig_result_free(even);
+}
+
 int main(void)
 {
     rig_init(NULL);
@@ -345,5 +360,6 @@ int main(void)
     run(buckets_change_no_bit);
     run(a_slow_rank_is_named_in_the_progress);
     run(figures_count_each_sample_once);
+    run(what_not_all_ranks_have_may_be_left_out);
     return tap_done();
 }

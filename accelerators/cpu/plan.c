@@ -43,7 +43,8 @@ struct pl_plan {
     float scalar[PL_STEP_SCALARS];                       /* of the replay under way */
     fetch_t *fetch;
     int fetches;
-    int bucket_after[PL_BUCKETS_MOST];   /* steps after which that one of the graph's, and
+    int bucket_after
+        [PL_GRAD_BUCKETS_MOST];          /* steps after which that one of the graph's, and
                                             those before it, are there */
     int buckets;
     size_t arena, scratch;           /* bytes needed */

@@ -146,7 +146,7 @@ typedef struct pl_fetch {
 struct pl_model;
 
 /* Ranges of the gradients that are told as soon as they are there. */
-enum { PL_BUCKETS_MOST = 64 };
+enum { PL_GRAD_BUCKETS_MOST = 64 };
 
 struct pl_graph {
     pl_value_t *value;
@@ -167,9 +167,10 @@ struct pl_graph {
     pl_field_t field[PL_FIELDS];                            /* what pl_input() finds */
     char scope[64];                                         /* "h.3." */
     int scope_mark[8], scope_depth;
-    unsigned random_count;                 /* nameless random operators so far, for their
-                                              streams */
-    int64_t bucket[PL_BUCKETS_MOST + 1];   /* elements of the gradients, falling: bucket k
+    unsigned random_count;                  /* nameless random operators so far, for their
+                                               streams */
+    int64_t
+        bucket[PL_GRAD_BUCKETS_MOST + 1];  /* elements of the gradients, falling: bucket k
                                               is [bucket[k + 1], bucket[k]) */
     int bucket_count;                      /* 0: nobody wants to be told */
     pl_error_t error;                      /* the first; code 0 when none */
