@@ -75,6 +75,27 @@ static void a_run_goes_back_so_often_and_no_more(void)
     rig_free(&rig);
 }
 
+/* One rank sees it before the ranks meet: there is nothing that all could go back to. */
+static void an_anomaly_of_one_rank_ends_all(void)
+{
+    static const char *const policies[] = {"stop", "rollback"};
+    for (int k = 0; k < 2; k++) {
+        char trainer[160];
+        snprintf(
+            trainer, sizeof trainer,
+            "\"devices\": 3, \"detect_anomaly\": true, \"nan_policy\": \"%s\", " QUIET,
+            policies[k]);
+        rig_t *rig = rig_new(.nan = 6, .data = "\"batch_size\": 2", .trainer = trainer,
+                             .callbacks = EACH_STEP);
+        const rig_result_t *result = rig_fit(rig);
+        is_text(pl_code_name(result->error.code), "PL_ENAN", "%s: %s", policies[k],
+                result->error.text);
+        like(result->error.where, "rank [012] ", "a rank is named");
+        ok(result->seconds < 20, "at once");
+        rig_free(&rig);
+    }
+}
+
 /* ---- Data opened anew ---- */
 
 static void data_that_are_opened_anew_give_the_same_bits(void)
@@ -352,6 +373,7 @@ int main(void)
     rig_init(NULL);
     run(a_run_that_goes_back_does_so_on_all_ranks);
     run(a_run_goes_back_so_often_and_no_more);
+    run(an_anomaly_of_one_rank_ends_all);
     run(data_that_are_opened_anew_give_the_same_bits);
     run(ranks_find_the_rate_that_one_finds);
     run(a_batch_size_is_looked_for_by_one);
