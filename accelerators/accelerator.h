@@ -39,6 +39,10 @@ typedef struct pl_replay {
     bool resumes;                   /* ends that: it and what follows runs again */
     bool guarded;                   /* out: a guard was not finite, the rest did not
                                        happen */
+    /* To be called as soon as the first so many of the graph's buckets are there, to stay
+     * as they are: they are reduced meanwhile.  From inside replay() or later, on the
+     * accelerator's thread  [nobody wants to know; need not be called]. */
+    void (*ready)(struct pl_replay *replay, int buckets);
     /* To be called once, on the accelerator's thread, from inside replay() or later; err
      * NULL when it went well. */
     void (*done)(struct pl_replay *replay, const pl_error_t *err);

@@ -30,7 +30,7 @@ typedef struct running {
 typedef struct compiled {
     pl_plan_t *plan;
     size_t sums;                                            /* numbers of all figures */
-    int output_count;
+    int output_count, bucket_count;
 } compiled_t;
 
 typedef struct device {
@@ -117,6 +117,7 @@ static int device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
 
 static void count_fetches(const pl_graph_t *g, compiled_t *compiled)
 {
+    compiled->bucket_count = g->bucket_count;
     for (int k = 0; k < g->fetch_count; k++)
         if (g->fetch[k].kind == PL_FETCH_FIGURE)
             compiled->sums += (size_t)g->fetch[k].sums;
@@ -226,6 +227,13 @@ static void replay_done(pl_replay_t *replay, const pl_error_t *err)
         pl_actor_end(device, NULL);
 }
 
+/* Whoever is asked for them later hears of them at the end. */
+static void replay_ready(pl_replay_t *replay, int buckets)
+{
+    pl_progress_replay_plan(((running_t *)replay)->call,
+                            &(pl_replay_plan_progress_t){.buckets = (uint32_t)buckets});
+}
+
 static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
                        const compiled_t *compiled, pl_error_t *err)
 {
@@ -256,7 +264,9 @@ static int replay_begin(device_t *device, pl_call_t *call, const pl_replay_plan_
     running_t *running = running_take(device, compiled->sums);
     if (!running)
         return pl_no_memory(err);
-    running->replay = (pl_replay_t){.figures = running->figures, .done = replay_done};
+    running->replay = (pl_replay_t){.figures = running->figures,
+                                    .ready = compiled->bucket_count ? replay_ready : NULL,
+                                    .done = replay_done};
     running->device = device, running->call = call, running->sums = compiled->sums;
     if (running->sums)
         memset(running->figures, 0, running->sums * sizeof(double));

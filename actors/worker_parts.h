@@ -14,6 +14,7 @@ typedef struct pl_worker {
         checkpoint, loop;
     uint32_t ranks;                        /* on this machine  [0: one] */
     uint32_t part, parts;                  /* of the data */
+    bool even;                             /* which all have as much of */
     pl_asking_t asking;                    /* of the callbacks, perhaps another rank's */
     bool validates, does_io, accumulates, begun;  /* begun: it has made steps */
     double device_flops;                   /* measured  [0: not] */

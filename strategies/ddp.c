@@ -113,9 +113,11 @@ static int ddp_process_dataloader(void *self, pl_call_t *call, const pl_body_t *
                                   pl_error_t *err)
 {
     (void)body, (void)err;
-    const pl_replica_t *r = self;
+    const pl_ddp_t *ddp = self;
     return pl_reply_process_dataloader(
-        call, &(pl_process_dataloader_reply_t){.part = r->rank, .parts = r->ranks});
+        call, &(pl_process_dataloader_reply_t){.part = ddp->replica.rank,
+                                               .parts = ddp->replica.ranks,
+                                               .even = ddp->drop_last});
 }
 
 /* ---- decisions ---- */
@@ -213,8 +215,14 @@ static void ddp_release(void *self)
 }
 
 static const pl_option_t ddp_options[] = {
+    PL_FLOAT(
+        pl_ddp_t, bucket_mb, "25", "(0..",
+        "gradients are added up in pieces of so many MiB, each as soon as backward has "
+        "made it"),
     PL_CHOICE(pl_ddp_t, collective, "\"auto\"", "collective",
               "what moves bytes among the ranks"),
+    PL_BOOL(pl_ddp_t, drop_last, "false",
+            "training leaves out the samples at an epoch's end that not all ranks have"),
     PL_OPTIONS_END,
 };
 

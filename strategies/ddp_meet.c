@@ -74,7 +74,7 @@ static void call_ended(void *self, const pl_answer_t *answer)
         return;
     if (answer->kind == PL_ANSWER_ERROR && ddp->failure.code == PL_OK)
         ddp->failure = *answer->error;
-    if (--ddp->pending > 0)
+    if (--ddp->pending > 0 || !ddp->under_way)
         return;
     meeting_end(ddp);
     pl_ddp_go_on(ddp);

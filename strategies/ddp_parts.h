@@ -38,7 +38,11 @@ typedef struct pl_ddp {
     pl_dtype_t dtype;                                       /* of gradients and tail */
     pl_meeting_t *first, **last, *spare;
     pl_meeting_t *under_way;
-    int pending;                            /* calls of the collective's for it */
+    double bucket_mb;                                       /* options */
+    bool drop_last;
+    int called;                             /* buckets of the step to come */
+    int pending;                            /* calls of the collective's for it, and for
+                                               those */
     bool announced;                         /* rank zero has something to say */
     pl_error_t failure;                     /* of a meeting: there are no more [code 0] */
 } pl_ddp_t;

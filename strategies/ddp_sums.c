@@ -122,6 +122,28 @@ static void places_find(pl_ddp_t *ddp)
     ddp->at = at;
 }
 
+/* From the end, where backward is done first; the limit grows where there would be too
+ * many.  One that would be all of them is none. */
+static void buckets_find(pl_ddp_t *ddp)
+{
+    pl_replica_t *r = &ddp->replica;
+    const pl_model_t *model = r->model;
+    const int64_t params = model->params, least = params / (PL_GRAD_BUCKETS_MOST / 2) + 1,
+                  wanted =
+                      (int64_t)fmin(ddp->bucket_mb * (1 << 20) / width_of(ddp->dtype),
+                                    1e15),
+                  most = wanted > least ? wanted : least;
+    int count = 0;
+    r->bucket[0] = params;
+    for (int k = model->count - 1; k >= 0 && r->steps == 1; k--) {
+        const pl_tensor_info_t *t = &model->tensor[k];
+        if (t->region == PL_REGION_PARAMS && t->offset < r->bucket[count]
+            && (r->bucket[count] - t->offset >= most || !t->offset))
+            r->bucket[++count] = t->offset;
+    }
+    r->bucket_count = count > 1 ? count : 0;
+}
+
 static void region_lend(pl_ddp_t *ddp, pl_region_t region, size_t offset)
 {
     ddp->replica.lent[region].memory = pl_object_ref(ddp->memory);
@@ -148,6 +170,7 @@ static int ddp_prepare(pl_replica_t *r, pl_error_t *err)
 {
     pl_ddp_t *ddp = (pl_ddp_t *)r;
     places_find(ddp);
+    buckets_find(ddp);
     r->spent_by = pl_alloc_array((size_t)r->ranks * PL_SPENT_KINDS, sizeof(double));
     if (!r->spent_by)
         return pl_no_memory(err);
@@ -233,8 +256,37 @@ static void tail_put(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
     spent_put(ddp);
 }
 
-/* Gradients that this step of the module trains, its loss, and the tail: in one piece
- * where they lie together. */
+/* Those of a bucket that are trained. */
+static int bucket_call(pl_ddp_t *ddp, int bucket, pl_error_t *err)
+{
+    const pl_replica_t *r = &ddp->replica;
+    const size_t width = width_of(ddp->dtype);
+    const int64_t first = r->bucket[bucket + 1], end = r->bucket[bucket];
+    int code = PL_OK;
+    for (int64_t a = 0, b = 0; code == PL_OK && pl_replica_range(r, 0, &a, &b);) {
+        const int64_t from = a > first ? a : first, to = b < end ? b : end;
+        if (from < to)
+            code = pl_ddp_call_sum(ddp, (size_t)from * width, (size_t)(to - from),
+                                   ddp->dtype, err);
+    }
+    return code;
+}
+
+static void buckets_call(pl_ddp_t *ddp, int buckets)
+{
+    pl_error_t err = {0};
+    for (; ddp->called < buckets && ddp->failure.code == PL_OK; ddp->called++)
+        if (bucket_call(ddp, ddp->called, &err) != PL_OK)
+            ddp->failure = err;
+}
+
+static void ddp_ready(pl_replica_t *r, int buckets)
+{
+    buckets_call((pl_ddp_t *)r, buckets);
+}
+
+/* Gradients that this step of the module trains, but those in buckets, its loss, and the
+ * tail: in one piece where they lie together. */
 static int step_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
 {
     const pl_replica_t *r = &ddp->replica;
@@ -243,8 +295,12 @@ static int step_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
     size_t from = loss, to = loss + 2;
     int code = PL_OK;
     tail_put(ddp, &meeting->sums);
-    for (int64_t a = 0, b = 0;
-         code == PL_OK && pl_replica_range(r, meeting->sums.step, &a, &b);) {
+    buckets_call(ddp, r->bucket_count);
+    ddp->called = 0;
+    if (ddp->failure.code != PL_OK)
+        return *err = ddp->failure, err->code;
+    for (int64_t a = 0, b = 0; code == PL_OK && !r->bucket_count
+                               && pl_replica_range(r, meeting->sums.step, &a, &b);) {
         if ((size_t)b == loss)
             from = (size_t)a;
         else
@@ -425,6 +481,7 @@ static int ddp_gather(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
 
 const pl_replica_meets_t pl_ddp_meets = {
     .prepare = ddp_prepare,
+    .ready = ddp_ready,
     .reduce = ddp_reduce,
     .gather = ddp_gather,
 };

@@ -234,6 +234,10 @@ static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
         pl_graph_free(g);
         return code;
     }
+    if (plan->kind == PL_PLAN_BATCH && plan->stage == PL_TRAIN) {
+        g->bucket_count = r->bucket_count;
+        memcpy(g->bucket, r->bucket, sizeof g->bucket);
+    }
     pl_graph_holder_t *holder = pl_graph_hold(&g, err);
     if (!holder)
         return PL_ENOMEM;

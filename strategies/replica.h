@@ -82,8 +82,12 @@ typedef struct pl_replica_sums {
 /* What a strategy of several ranks does where they meet.  All ranks come to the same
  * meetings in the same order. */
 typedef struct pl_replica_meets {
-    /* The graphs are described.  Sets r->lent, then pl_replica_prepared(). */
+    /* The graphs are described.  Sets r->lent and r->bucket, then
+     * pl_replica_prepared(). */
     int (*prepare)(pl_replica_t *r, pl_error_t *err);
+    /* Of the gradients of the step that reduce() comes for next the first so many buckets
+     * are there.  [they are all reduced there] */
+    void (*ready)(pl_replica_t *r, int buckets);
     /* The gradients of a step are there, in r->lent: adds up theirs and the figures of
      * all ranks, in place, then pl_replica_reduced().  Nothing else runs there. */
     int (*reduce)(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
@@ -109,6 +113,8 @@ struct pl_replica {
     double spent[PL_SPENT_KINDS];     /* by this rank, since it told the others */
     double *spent_by;                 /* [ranks][PL_SPENT_KINDS], since the last reply
                                          [nobody tells] */
+    int64_t bucket[PL_GRAD_BUCKETS_MOST + 1];  /* of the graphs that train: graph.h */
+    int bucket_count;                 /* 0: nobody wants to be told */
     char blamed[96];                  /* who gave what was not finite: "rank 1: "  [""] */
     struct pl_graph **graph;          /* [PL_PLANS_MOST], until compiled */
     uint64_t first_hash;              /* of the values it begins with */

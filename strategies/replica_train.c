@@ -167,7 +167,11 @@ static void rounds_hold_back(pl_replica_t *r)
 static void forward_backward_answered(void *self, const pl_answer_t *answer)
 {
     pl_part_of_round_t *part = answer->context;
-    if (answer->kind == PL_ANSWER_REPLY) {
+    if (answer->kind == PL_ANSWER_PROGRESS) {
+        const pl_replica_t *r = self;
+        if (part->round->step_due && r->meets && r->meets->ready)
+            r->meets->ready(self, (int)answer->body->replay_plan_progress.buckets);
+    } else if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
         spent(self, PL_SPENT_FORWARD_BACKWARD);
         if (reply->figures.size)

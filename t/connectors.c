@@ -389,7 +389,8 @@ static void facts_come_with_the_layout(void)
 
 static asked_t *open_knowing(pl_stage_t stage)
 {
-    return queen_call(data, PL_MESSAGE_open_data, &(pl_open_data_t){stage, 0, 1, KNOWN});
+    const pl_open_data_t fields = {.stage = stage, .parts = 1, .facts = KNOWN};
+    return queen_call(data, PL_MESSAGE_open_data, &fields);
 }
 
 static void data_is_told_what_the_training_data_was(void)

@@ -75,6 +75,27 @@ static void a_run_goes_back_so_often_and_no_more(void)
     rig_free(&rig);
 }
 
+/* One rank sees it before the ranks meet: there is nothing that all could go back to. */
+static void an_anomaly_of_one_rank_ends_all(void)
+{
+    static const char *const policies[] = {"stop", "rollback"};
+    for (int k = 0; k < 2; k++) {
+        char trainer[160];
+        snprintf(
+            trainer, sizeof trainer,
+            "\"devices\": 3, \"detect_anomaly\": true, \"nan_policy\": \"%s\", " QUIET,
+            policies[k]);
+        rig_t *rig = rig_new(.nan = 6, .data = "\"batch_size\": 2", .trainer = trainer,
+                             .callbacks = EACH_STEP);
+        const rig_result_t *result = rig_fit(rig);
+        is_text(pl_code_name(result->error.code), "PL_ENAN", "%s: %s", policies[k],
+                result->error.text);
+        like(result->error.where, "rank [012] ", "a rank is named");
+        ok(result->seconds < 20, "at once");
+        rig_free(&rig);
+    }
+}
+
 /* ---- Data opened anew ---- */
 
 static void data_that_are_opened_anew_give_the_same_bits(void)
@@ -210,6 +231,38 @@ static void shm_and_tcp_give_the_same_bits(void)
     rig_result_free(tcp);
 }
 
+/* Each parameter by itself, while backward goes on; also where some have no samples. */
+static void buckets_change_no_bit(void)
+{
+    static const char *const modules[] = {
+        "{\"name\": \"mlp\", \"hidden\": [8, 8, 8], \"dropout\": 0.2}"};
+    if (!exact())
+        return;
+    rig_result_t *whole = fit(.accelerator = "cpu", .module = modules[0], .samples = 37,
+                              .data = "\"batch_size\": 4",
+                              .trainer = "\"devices\": 3, \"max_epochs\": 3, "
+                                         "\"accumulate_grad_batches\": 2, " QUIET);
+    rig_result_t *cut =
+        fit(.accelerator = "cpu", .module = modules[0], .samples = 37, .stream = true,
+            .data = "\"batch_size\": 4",
+            .trainer = "\"devices\": 3, \"max_epochs\": 3, \"strategy\": {\"name\": "
+                       "\"ddp\", \"bucket_mb\": 0.000001}, "
+                       "\"accumulate_grad_batches\": 2, " QUIET);
+    ok(rig_same_bits(whole, cut), "weights are the same");
+    is_text(cut->metrics, whole->metrics, "and figures");
+    rig_result_free(whole);
+    rig_result_free(cut);
+    int told = 0;
+    size_t k;
+    json_t *stream = rig_stream(), *message;
+    json_array_foreach(stream, k, message)
+        told += json_integer_value(
+                    json_object_get(json_object_get(message, "fields"), "buckets"))
+                > 0;
+    json_decref(stream);
+    ok(told > 3, "buckets were told before backward was over: %d", told);
+}
+
 /* ---- Who is slow ---- */
 
 /* Those of rank 1 of 2 lie on a slow disk. */
@@ -300,17 +353,35 @@ static void figures_count_each_sample_once(void)
     }
 }
 
+/* 41 samples: one is left out of each epoch. */
+static void what_not_all_ranks_have_may_be_left_out(void)
+{
+    rig_result_t *all = fit(.samples = 41, .data = "\"batch_size\": 4",
+                            .trainer = "\"devices\": 2, \"max_epochs\": 2, " QUIET),
+                 *even = fit(.samples = 41, .data = "\"batch_size\": 4",
+                             .trainer = "\"devices\": 2, \"max_epochs\": 2, "
+                                        "\"strategy\": {\"name\": \"ddp\", "
+                                        "\"drop_last\": true}, " QUIET);
+    is_int(all->global_step, 12, "six steps an epoch, the last of one sample");
+    is_int(even->global_step, 10, "or five");
+    rig_result_free(all);
+    rig_result_free(even);
+}
+
 int main(void)
 {
     rig_init(NULL);
     run(a_run_that_goes_back_does_so_on_all_ranks);
     run(a_run_goes_back_so_often_and_no_more);
+    run(an_anomaly_of_one_rank_ends_all);
     run(data_that_are_opened_anew_give_the_same_bits);
     run(ranks_find_the_rate_that_one_finds);
     run(a_batch_size_is_looked_for_by_one);
     run(other_ranks_go_on_where_samples_were);
     run(shm_and_tcp_give_the_same_bits);
+    run(buckets_change_no_bit);
     run(a_slow_rank_is_named_in_the_progress);
     run(figures_count_each_sample_once);
+    run(what_not_all_ranks_have_may_be_left_out);
     return tap_done();
 }

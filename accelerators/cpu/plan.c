@@ -43,6 +43,10 @@ struct pl_plan {
     float scalar[PL_STEP_SCALARS];                       /* of the replay under way */
     fetch_t *fetch;
     int fetches;
+    int bucket_after
+        [PL_GRAD_BUCKETS_MOST];          /* steps after which that one of the graph's, and
+                                            those before it, are there */
+    int buckets;
     size_t arena, scratch;           /* bytes needed */
     pl_wide_t *wide;                 /* all that a plan in float64 has  [NULL: float32] */
     unsigned generation;             /* of the memory that at[] points to; 0: none yet */
@@ -272,6 +276,38 @@ static void place_fetches(compiler_t *c, const int *step_of_unit)
     }
 }
 
+/* Where an assign is nothing its value is made where it belongs. */
+static int assigned_after(const compiler_t *c, const int *step_of_unit, int op)
+{
+    if (c->lifetimes.done[op])
+        return steps_before(c, step_of_unit, c->lowered.graph.op[op].input[1]);
+    return step_of_unit[c->fusion.unit[op]] + 1;
+}
+
+static void bucket_place(compiler_t *c, const int *step_of_unit, int bucket)
+{
+    const pl_graph_t *g = &c->lowered.graph;
+    const int64_t from = c->graph.bucket[bucket + 1], to = c->graph.bucket[bucket];
+    int after = bucket ? c->plan->bucket_after[bucket - 1] : 0;
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_value_t *target = &g->value[g->op[i].input[0]];
+        if (g->op[i].code != PL_OP_assign || target->source != PL_FROM_REGION
+            || target->index != PL_REGION_GRADS || target->offset >= to
+            || target->offset + pl_elements(target->shape) <= from)
+            continue;
+        const int ready = assigned_after(c, step_of_unit, i);
+        after = ready > after ? ready : after;
+    }
+    c->plan->bucket_after[bucket] = after;
+}
+
+static void place_buckets(compiler_t *c, const int *step_of_unit)
+{
+    c->plan->buckets = c->graph.bucket_count;
+    for (int k = 0; k < c->plan->buckets; k++)
+        bucket_place(c, step_of_unit, k);
+}
+
 static int fill_plan(compiler_t *c, pl_error_t *err)
 {
     pl_plan_t *p = c->plan;
@@ -291,8 +327,10 @@ static int fill_plan(compiler_t *c, pl_error_t *err)
         code = place_value(c, v, err);
     if (code == PL_OK)
         code = make_steps(c, step_of_unit, err);
-    if (code == PL_OK)
+    if (code == PL_OK) {
         place_fetches(c, step_of_unit);
+        place_buckets(c, step_of_unit);
+    }
     pl_free(step_of_unit);
     return code;
 }
@@ -448,6 +486,17 @@ static void hand_out(const pl_plan_t *plan, pl_replay_t *replay, int steps)
     }
 }
 
+/* -> how many are told; the last one's end is that of the replay. */
+static int tell_buckets(const pl_plan_t *plan, pl_replay_t *replay, int told, int steps)
+{
+    int ready = told;
+    while (ready < plan->buckets && plan->bucket_after[ready] <= steps)
+        ready++;
+    if (ready > told && steps < plan->steps && replay->ready)
+        replay->ready(replay, ready);
+    return ready;
+}
+
 int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
 {
     if (plan->wide)
@@ -463,9 +512,12 @@ int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t 
                               .pool = cpu->pool,
                               .threads = cpu->thread_count,
                               .replay = replay};
-    int i = 0;
-    for (; i < plan->steps && code == PL_OK; i++)
+    int i = 0, told = 0;
+    for (; i < plan->steps && code == PL_OK; i++) {
         code = plan->step[i].run(&plan->step[i], &frame, err);
+        if (code == PL_OK && told < plan->buckets)
+            told = tell_buckets(plan, replay, told, i + 1);
+    }
     replay->guarded = code == PL_GUARDED;
     if (code < 0)
         return code;

@@ -76,17 +76,18 @@ void pl_buckets_release(pl_buckets_t *buckets)
 /* ---- A pass ---- */
 
 /* As many as the largest part has: all parts come to a batch's length together. */
-static int64_t batches_of(const pl_bucket_t *bucket, int64_t batch_size, uint32_t parts)
+static int64_t batches_of(const pl_bucket_t *bucket, int64_t batch_size,
+                          const pl_deal_t *deal)
 {
-    return (pl_share(bucket->count, 0, parts) + batch_size - 1) / batch_size;
+    return (pl_share_most(bucket->count, deal) + batch_size - 1) / batch_size;
 }
 
 int64_t pl_buckets_batches(const pl_buckets_t *buckets, int64_t batch_size,
-                           uint32_t parts)
+                           const pl_deal_t *deal)
 {
     int64_t batches = 0;
     for (int k = 0; k < buckets->count; k++)
-        batches += batches_of(&buckets->bucket[k], batch_size, parts);
+        batches += batches_of(&buckets->bucket[k], batch_size, deal);
     return batches;
 }
 
@@ -102,16 +103,16 @@ pl_bucket_batch_t pl_bucket_batch_at(const pl_bucket_pass_t *pass, int64_t place
     if (pass->order->shuffle)
         place =
             pl_permute_index(key_of(pass, "data.batches"),
-                             pl_buckets_batches(buckets, pass->batch_size, pass->parts),
+                             pl_buckets_batches(buckets, pass->batch_size, &pass->deal),
                              place);
     for (int64_t batches; batch.bucket < buckets->count - 1; batch.bucket++) {
         batches = batches_of(&buckets->bucket[batch.bucket], pass->batch_size,
-                             pass->parts);
+                             &pass->deal);
         if (place < batches)
             break;
         place -= batches;
     }
-    int64_t left = pl_share(buckets->bucket[batch.bucket].count, pass->part, pass->parts);
+    int64_t left = pl_share(buckets->bucket[batch.bucket].count, &pass->deal);
     batch.from = place * pass->batch_size;
     left -= batch.from;
     batch.count = left < 0 ? 0 : left < pass->batch_size ? left : pass->batch_size;
@@ -122,7 +123,7 @@ int64_t pl_bucket_sample_at(const pl_bucket_pass_t *pass, const pl_bucket_batch_
                             int64_t i)
 {
     const pl_bucket_t *bucket = &pass->buckets->bucket[batch->bucket];
-    int64_t place = pass->part + (batch->from + i) * pass->parts;
+    int64_t place = pass->deal.part + (batch->from + i) * pass->deal.parts;
     if (pass->order->shuffle)
         place = pl_permute_index(pl_mix(key_of(pass, "data.shuffle"),
                                         (uint64_t)batch->bucket + 1),

@@ -30,9 +30,9 @@ int pl_buckets_make(pl_buckets_t *buckets, const pl_order_t *order, const int64_
                     int64_t most, pl_error_t *err);
 void pl_buckets_release(pl_buckets_t *buckets);
 
-/* Of a pass over the largest of `parts` shares of every bucket. */
+/* Of a pass over the largest share of every bucket. */
 int64_t pl_buckets_batches(const pl_buckets_t *buckets, int64_t batch_size,
-                           uint32_t parts);
+                           const pl_deal_t *deal);
 
 /* The batch at a place of an epoch, and its samples: pure functions of the order's seed,
  * the epoch and the place. */
@@ -41,7 +41,7 @@ typedef struct pl_bucket_pass {
     const pl_order_t *order;
     uint64_t epoch;
     int64_t batch_size;
-    uint32_t part, parts;
+    pl_deal_t deal;
 } pl_bucket_pass_t;
 pl_bucket_batch_t pl_bucket_batch_at(const pl_bucket_pass_t *pass, int64_t place);
 int64_t pl_bucket_sample_at(const pl_bucket_pass_t *pass, const pl_bucket_batch_t *batch,

@@ -42,7 +42,7 @@ static int feed_sort(const pl_feed_spec_t *spec, pl_buckets_t *buckets, pl_error
 int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
 {
     pl_buckets_t buckets;
-    int64_t samples = pl_share(spec->order.count, 0, spec->parts);
+    int64_t samples = pl_share_most(spec->order.count, &spec->deal);
     int64_t batches = batches_of(samples, spec->batch_size);
     int64_t rows = smaller(samples + !samples, spec->batch_size);
     int64_t slots = smaller(spec->prefetch, batches + !batches);
@@ -74,8 +74,7 @@ int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
                         .stage = spec->stage,
                         .loader = spec->loader,
                         .order = spec->order,
-                        .part = spec->part,
-                        .parts = spec->parts,
+                        .deal = spec->deal,
                         .buckets = buckets,
                         .batch_size = rows,
                         .pool = pool,
@@ -121,8 +120,8 @@ int pl_feed_sizes(const pl_feed_t *feed, pl_batch_size_t size[PL_SIZES_MOST])
         count = 0;
     for (int k = 0; k < buckets; k++) {
         const int64_t full = smaller(feed->batch_size,
-                                     pl_share(bucket[k].count, 0, feed->parts)),
-                      own = pl_share(bucket[k].count, feed->part, feed->parts);
+                                     pl_share_most(bucket[k].count, &feed->deal)),
+                      own = pl_share(bucket[k].count, &feed->deal);
         sizes_add(size, &count, (pl_batch_size_t){full, bucket[k].length});
         sizes_add(size, &count, (pl_batch_size_t){own % full, bucket[k].length});
     }
@@ -133,12 +132,12 @@ int pl_feed_sizes(const pl_feed_t *feed, pl_batch_size_t size[PL_SIZES_MOST])
 
 static void feed_restart(pl_feed_t *feed, const pl_feed_pass_t *pass)
 {
-    const int64_t all = feed->order.count, most = pl_share(all, 0, feed->parts);
+    const int64_t all = feed->order.count, most = pl_share_most(all, &feed->deal);
     feed_drop(feed);
-    feed->samples = pl_share(all, feed->part, feed->parts);
+    feed->samples = pl_share(all, &feed->deal);
     feed->batches =
         (uint32_t)(feed->buckets.count
-                       ? pl_buckets_batches(&feed->buckets, feed->batch_size, feed->parts)
+                       ? pl_buckets_batches(&feed->buckets, feed->batch_size, &feed->deal)
                        : batches_of(most, feed->batch_size));
     feed->epoch = pass->epoch;
     feed->to_read = feed->to_take = pass->first < feed->batches ? pass->first
@@ -172,13 +171,13 @@ static void batch_choose(const pl_feed_t *feed, pl_batch_t *batch)
     batch->count = between(0, feed->samples - first, feed->batch_size);
     for (int64_t i = 0; i < batch->count; i++)
         batch->index[i] = pl_order_at(&feed->order, feed->epoch,
-                                      feed->part + (first + i) * feed->parts);
+                                      feed->deal.part + (first + i) * feed->deal.parts);
 }
 
 static void batch_choose_alike(const pl_feed_t *feed, pl_batch_t *batch)
 {
-    const pl_bucket_pass_t pass = {&feed->buckets,   &feed->order, feed->epoch,
-                                   feed->batch_size, feed->part,   feed->parts};
+    const pl_bucket_pass_t pass = {&feed->buckets, &feed->order, feed->epoch,
+                                   feed->batch_size, feed->deal};
     const pl_bucket_batch_t alike = pl_bucket_batch_at(&pass, feed->to_read);
     batch->length = feed->buckets.bucket[alike.bucket].length;
     batch->count = alike.count;

@@ -17,7 +17,7 @@ typedef struct pl_feed {
     pl_stage_t stage;
     uint32_t loader;                                        /* which of the stage's */
     pl_order_t order;
-    uint32_t part, parts;                     /* of the samples: every parts-th is here */
+    pl_deal_t deal;                           /* of the samples: every parts-th is here */
     pl_buckets_t buckets;                     /* none when samples are of one length */
     int64_t batch_size;
     pl_batch_pool_t *pool;
@@ -38,7 +38,7 @@ typedef struct pl_feed_spec {
     pl_stage_t stage;
     uint32_t loader;
     pl_order_t order;
-    uint32_t part, parts;                                   /* of the samples */
+    pl_deal_t deal;                                         /* of the samples */
     int64_t batch_size, prefetch;
     int64_t buckets;                         /* at most, of samples of different length */
     int notice;                              /* of pl_batch_spec_t */

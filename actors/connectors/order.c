@@ -58,9 +58,16 @@ static int64_t split_rest(const pl_split_t *split, int64_t k)
     return k + low;
 }
 
-int64_t pl_share(int64_t count, uint32_t part, uint32_t parts)
+int64_t pl_share(int64_t count, const pl_deal_t *deal)
 {
-    return part < count ? (count - part - 1) / parts + 1 : 0;
+    const int64_t more = deal->part < count % deal->parts && !deal->even;
+    return count / deal->parts + more;
+}
+
+int64_t pl_share_most(int64_t count, const pl_deal_t *deal)
+{
+    const pl_deal_t first = {.parts = deal->parts, .even = deal->even};
+    return pl_share(count, &first);
 }
 
 int64_t pl_order_at(const pl_order_t *order, uint64_t epoch, int64_t place)

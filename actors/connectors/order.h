@@ -19,9 +19,16 @@ int pl_split_make(pl_split_t *split, uint64_t seed, int64_t total, double share,
                   pl_error_t *err);
 void pl_split_release(pl_split_t *split);
 
-/* Of `count` samples that are dealt out one by one to `parts` parts, those of one; the
- * first has the most. */
-int64_t pl_share(int64_t count, uint32_t part, uint32_t parts);
+/* How samples are dealt out, one by one. */
+typedef struct pl_deal {
+    uint32_t part, parts;
+    bool even;                                  /* those that not all parts would have are
+                                                   left out */
+} pl_deal_t;
+
+/* Of `count` samples those of this part, and of the first, which has the most. */
+int64_t pl_share(int64_t count, const pl_deal_t *deal);
+int64_t pl_share_most(int64_t count, const pl_deal_t *deal);
 
 /* The samples of a stage in order. */
 typedef enum pl_part_of { PL_WHOLE, PL_REST, PL_HELD } pl_part_of_t;

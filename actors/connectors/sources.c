@@ -199,8 +199,8 @@ static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
                                                ? 0
                                                : (uint32_t)(place - PL_STAGES + 1),
                                  .order = order_of(sources, place),
-                                 .part = sources->part,
-                                 .parts = sources->parts,
+                                 .deal = {sources->deal.part, sources->deal.parts,
+                                          sources->deal.even && place == PL_TRAIN},
                                  .batch_size = sources->batch_size
                                                    ? sources->batch_size
                                                    : sources->job->data->batch_size,

@@ -15,7 +15,8 @@ typedef struct pl_sources {
     int notice;                              /* for the pools: batch_pool.h */
     pl_stage_t wanted;                       /* train: and validate; others: that alone */
     int64_t batch_size;                      /* 0: the job's */
-    uint32_t part, parts;                    /* of the samples of each */
+    pl_deal_t deal;                          /* of the samples of each; even: of those to
+                                                train on */
     pl_split_t split;
     pl_dataset_t *dataset[PL_SOURCES];                      /* counted  [no such data] */
 } pl_sources_t;

@@ -145,6 +145,9 @@ typedef struct pl_fetch {
 
 struct pl_model;
 
+/* Ranges of the gradients that are told as soon as they are there. */
+enum { PL_GRAD_BUCKETS_MOST = 64 };
+
 struct pl_graph {
     pl_value_t *value;
     int value_count, value_room;
@@ -155,7 +158,7 @@ struct pl_graph {
 
     struct pl_map *places;             /* of values that are PL_FROM_REGION, number + 1 */
 
-    struct pl_model *model;           /* parameters and state by path; counted  [none] */
+    struct pl_model *model;            /* parameters and state by path; counted  [none] */
     pl_stage_t stage;
     int step;                              /* training: which of the module's steps it is,
                                               from 0 */
@@ -166,7 +169,11 @@ struct pl_graph {
     int scope_mark[8], scope_depth;
     unsigned random_count;                  /* nameless random operators so far, for their
                                                streams */
-    pl_error_t error;                       /* the first; code 0 when none */
+    int64_t
+        bucket[PL_GRAD_BUCKETS_MOST + 1];  /* elements of the gradients, falling: bucket k
+                                              is [bucket[k + 1], bucket[k]) */
+    int bucket_count;                      /* 0: nobody wants to be told */
+    pl_error_t error;                      /* the first; code 0 when none */
 };
 
 /* A graph for a stage of a module: inputs are `fields` with a leading axis of

@@ -1,13 +1,13 @@
 /* ranks.c - what it costs that ranks train together: two that do against two that have
  * nothing to do with each other
  *
- *     ranks [PAIRS [SECONDS [WORKLOAD [COLLECTIVE]]]]
+ *     ranks [PAIRS [SECONDS [WORKLOAD [STRATEGY]]]]
  *
- * MLP, CNN and GPT as in step.c, one thread a rank, data in memory.  Fits of two
- * processes of one rank each, at once, and fits of two ranks of one process take turns,
- * each of about so many seconds; each pair gives one ratio of samples a second, so that
- * what the machine does to both cancels.  All three processes are made before any thread
- * is. */
+ * MLP, CNN and GPT as in step.c, one thread a rank, data in memory; STRATEGY is as in a
+ * run file.  Fits of two processes of one rank each, at once, and fits of two ranks of
+ * one process take turns, each of about so many seconds; each pair gives one ratio of
+ * samples a second, so that what the machine does to both cancels.  All three processes
+ * are made before any thread is. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -142,22 +142,20 @@ static void fit_done(pl_trainer_t *trainer, const pl_result_t *result, void *use
         fprintf(stderr, "ranks: %s\n", result->error.text);
 }
 
-static double fit_run(pl_engine_t *engine, const order_t *order, const char *collective)
+static double fit_run(pl_engine_t *engine, const order_t *order, const char *strategy)
 {
     const workload_t *w = &workloads[order->workload];
     pl_error_t err;
     fit_t fit = {0};
-    char text[2048], strategy[128] = "";
+    char text[2048], together[256] = "";
     if (order->ranks > 1)
-        snprintf(strategy, sizeof strategy,
-                 "\"strategy\": {\"name\": \"ddp\", \"collective\": \"%s\"}, ",
-                 collective);
+        snprintf(together, sizeof together, "\"strategy\": %s, ", strategy);
     snprintf(text, sizeof text,
              "{\"module\": %s, \"optimizer\": %s, \"loggers\": [],"
              " \"data\": {\"name\": \"memory\", \"source\": \"%s\", \"batch_size\": %d},"
              " \"trainer\": {\"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, %s"
              "\"devices\": %d, \"max_steps\": %d, \"default_root_dir\": \"%s\"}}",
-             w->module, w->optimizer, w->name, w->batch, strategy, order->ranks,
+             w->module, w->optimizer, w->name, w->batch, together, order->ranks,
              order->steps, bench_folder());
     pl_options_t *options = pl_options_parse(text, "bench", &err);
     pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
@@ -175,7 +173,7 @@ static double fit_run(pl_engine_t *engine, const order_t *order, const char *col
     return fit.seconds;
 }
 
-static void process_work(int orders, int answers, const char *collective)
+static void process_work(int orders, int answers, const char *strategy)
 {
     pl_registration_t parts[WORKLOADS + 1] = {0};
     pl_error_t err;
@@ -188,7 +186,7 @@ static void process_work(int orders, int answers, const char *collective)
     pl_engine_t *engine = pl_engine_new(NULL, &err);
     bench_must(engine ? PL_OK : err.code, &err);
     while (read(orders, &order, sizeof order) == sizeof order) {
-        const double seconds = fit_run(engine, &order, collective);
+        const double seconds = fit_run(engine, &order, strategy);
         if (write(answers, &seconds, sizeof seconds) != sizeof seconds)
             break;
     }
@@ -200,7 +198,7 @@ typedef struct process {
     int orders, answers;
 } process_t;
 
-static process_t process_start(const char *collective)
+static process_t process_start(const char *strategy)
 {
     int orders[2], answers[2];
     if (pipe(orders) != 0 || pipe(answers) != 0)
@@ -210,7 +208,7 @@ static process_t process_start(const char *collective)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(orders[1]);
         close(answers[0]);
-        process_work(orders[0], answers[1], collective);
+        process_work(orders[0], answers[1], strategy);
         exit(0);
     }
     close(orders[0]);
@@ -288,11 +286,12 @@ int main(int argc, char **argv)
 {
     int pairs = argc > 1 ? atoi(argv[1]) : 11;
     const double seconds = argc > 2 ? atof(argv[2]) : 2;
-    const char *only = argc > 3 ? argv[3] : "", *collective = argc > 4 ? argv[4] : "best";
+    const char *only = argc > 3 ? argv[3] : "",
+               *strategy = argc > 4 ? argv[4] : "\"ddp\"";
     process_t process[3];
     pairs = pairs < 1 ? 1 : pairs > PAIRS_MOST ? PAIRS_MOST : pairs;
     for (int k = 0; k < 3; k++)
-        process[k] = process_start(collective);
+        process[k] = process_start(strategy);
     for (int k = 0; k < WORKLOADS; k++)
         if (!*only || !strcmp(only, workloads[k].name))
             workload_run(k, process, pairs, seconds);
