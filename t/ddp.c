@@ -187,6 +187,24 @@ static void state_follows_what_its_tensors_declare(void)
     rig_result_free(many);
 }
 
+/* Each normalises by its own batch. */
+static void running_means_are_those_of_all_samples(void)
+{
+    rig_result_t *one = fit(1, 24, "\"max_steps\": 1", .module = "\"normed\"",
+                            .samples = 24);
+    rig_result_t *many = fit(3, 8, "\"max_steps\": 1", .module = "\"normed\"",
+                             .samples = 24);
+    const char *name = "norm.running_mean";
+    const rig_tensor_t *want = rig_find(one->weight, one->weight_count, name),
+                       *got = rig_find(many->weight, many->weight_count, name);
+    bool same = want && got && got->count == 8 && got->data[0] != 0;
+    for (int k = 0; k < 8 && same; k++)
+        same = fabsf(want->data[k] - got->data[k]) < 1e-6f;
+    ok(same, "the mean of equal parts' means is that of all");
+    rig_result_free(one);
+    rig_result_free(many);
+}
+
 /* A rank without samples has seen nothing. */
 static void who_has_no_samples_leaves_state_alone(void)
 {
@@ -427,6 +445,7 @@ int main(void)
     run(samples_that_do_not_come_out_even_count_once);
     run(batches_may_come_in_parts);
     run(state_follows_what_its_tensors_declare);
+    run(running_means_are_those_of_all_samples);
     run(who_has_no_samples_leaves_state_alone);
     run(the_same_run_twice_gives_the_same_bits);
     run(predictions_are_complete_and_in_order);

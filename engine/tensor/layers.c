@@ -118,8 +118,8 @@ static pl_node_t batch_norm_here(pl_graph_t *g, pl_node_t x, double momentum,
     const pl_attr_t attr = {.a = epsilon};
     pl_node_t weight = pl_param(g, "weight", channels, pl_constant(1));
     pl_node_t bias = pl_param(g, "bias", channels, pl_zeros());
-    pl_node_t mean = pl_state(g, "running_mean", channels, pl_zeros(), PL_AGREE_RANK0);
-    pl_node_t var = pl_state(g, "running_var", channels, pl_constant(1), PL_AGREE_RANK0);
+    pl_node_t mean = pl_state(g, "running_mean", channels, pl_zeros(), PL_AGREE_MEAN);
+    pl_node_t var = pl_state(g, "running_var", channels, pl_constant(1), PL_AGREE_MEAN);
     pl_node_t inputs[] = {x, weight, bias, mean, var};
     if (g->stage != PL_TRAIN)
         return pl_emit(g, PL_OP_batch_norm_with, inputs, 5, &attr, NULL);
