@@ -181,6 +181,21 @@ a_second_process_of_a_rank_is_refused() {
     like "$(text err.1)$(text err.twin)" 'another process is that rank already' "one of the two hears why"
 }
 
+ranks_that_differ_are_refused() {
+    free_port
+    as_rank 1 2 fit run.json --set trainer.launcher="$short" --set trainer.accelerator.threads=2 &
+    local pid=$!
+    as_rank 0 2 fit run.json --set trainer.launcher="$short"
+    wait $pid
+    like "$(text err.1)" 'rank 1 is refused: its threads per rank is "2", that of rank 0 is "1"' "in threads"
+    free_port
+    as_rank 1 2 validate run.json --checkpoint "$(inline_model 2)" --set trainer.launcher="$short" &
+    pid=$!
+    as_rank 0 2 fit run.json --set trainer.launcher="$short"
+    wait $pid
+    like "$(text err.1)" 'rank 1 is refused: its stage is "validate"' "in what they do"
+}
+
 # ---- two nodes ----
 
 two_networks_train_what_threads_do() {
@@ -230,6 +245,7 @@ run variables_of_torchrun_are_enough trains
 run a_rank_that_never_comes_is_named trains
 run who_has_another_key_is_not_let_in trains
 run a_second_process_of_a_rank_is_refused trains
+run ranks_that_differ_are_refused trains
 run two_networks_train_what_threads_do trains
 run mpirun_starts_ranks trains
 done_testing

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "accelerators/accelerator.h"
+#include "accelerators/actor.h"
 #include "actors/launchers/environment.h"
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/member.h"
@@ -22,7 +24,10 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
+#include "base/stages.h"
+#include "config.h"
 
 enum {
     SETTLE_MS = 15000,                         /* for all to have heard how the run was */
@@ -37,6 +42,7 @@ typedef struct external {
     char endpoint[ENDPOINT];
     pl_keys_t keys;
     bool has_keys;
+    char *traits;                                           /* from pl_json_write() */
     uint64_t run;
     uint32_t epoch;                                       /* which run of the process */
     int64_t until;                                        /* all must have joined */
@@ -107,6 +113,7 @@ static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
                                   .join_ms = pl_milliseconds(x->join_timeout),
                                   .endpoint = x->endpoint,
                                   .keys = x->has_keys ? &x->keys : NULL,
+                                  .traits = x->traits,
                                   .run = x->run,
                                   .epoch = x->epoch};
     pl_ranks_init(&x->ranks, &ops, start);
@@ -198,6 +205,7 @@ static int member_open(external_t *x, pl_error_t *err)
     const int64_t left = (x->until - pl_now()) / PL_MILLISECOND;
     const pl_member_spec_t spec = {.calls = x->endpoint,
                                    .keys = x->has_keys ? &x->keys : NULL,
+                                   .traits = x->traits,
                                    .times = pl_wires_lease(left > 1 ? (int)left : 1),
                                    .run = x->run,
                                    .epoch = x->epoch,
@@ -245,6 +253,26 @@ static int keys_find(external_t *x, pl_error_t *err)
                    "set PACELINE_JOB_KEY_FILE to a file that paceline launch --job-key "
                    "has made, the same on all nodes",
                    x->endpoint);
+}
+
+/* In what ranks must be alike for the same bits. */
+static int traits_find(external_t *x, const pl_job_t *job, pl_error_t *err)
+{
+    pl_device_info_t info;
+    char threads[16];
+    int code = pl_accelerator_describe(job, x->environment.local_world_size, &info, err);
+    if (code != PL_OK)
+        return code;
+    const char *model = strrchr(info.model, ',');
+    snprintf(threads, sizeof threads, "%d", info.threads);
+    json_t *traits = json_pack("{s:s,s:s,s:s,s:s,s:s}", "stage",
+                               pl_stages[job->stage].verb, "instruction set",
+                               model ? model + 1 + strspn(model + 1, " ") : info.model,
+                               "compute library", info.library, "threads per rank",
+                               threads, "version", PACKAGE_VERSION);
+    x->traits = traits ? pl_json_write(traits, PL_JSON_COMPACT) : NULL;
+    json_decref(traits);
+    return x->traits ? PL_OK : pl_no_memory(err);
 }
 
 /* The same number in all processes of the job, and in no other job there (FNV-1a). */
@@ -310,6 +338,8 @@ static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
     (void)call;
     int code = place_find(x, err);
     if (code == PL_OK)
+        code = traits_find(x, (const pl_job_t *)body->start.context, err);
+    if (code == PL_OK)
         code = x->environment.rank == 0 ? host_open(x, body, err) : member_open(x, err);
     if (code == PL_OK)
         pl_actor_ready(self);
@@ -350,6 +380,7 @@ static void external_release(void *self)
     pl_ranks_release(&x->ranks);
     pl_object_unref(x->wires);
     pl_object_unref(x->outcome);
+    pl_text_free(x->traits);
     pl_keys_forget(&x->keys);
 }
 
