@@ -57,16 +57,17 @@ static void device_collect(void *self)
     device->ops->collect(device->part.self);
 }
 
+static const pl_part_request_t wanted = {.role = "accelerator",
+                                         .path = "trainer.accelerator",
+                                         .automatic = "cpu"};
+
 static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
     (void)call;
     device_t *device = self;
     const pl_job_t *job = (const pl_job_t *)body->start.context;
-    const pl_part_request_t request = {.role = "accelerator",
-                                       .path = "trainer.accelerator",
-                                       .automatic = "cpu"};
-    int code = pl_options_part(job->options, &request, &device->part, err);
+    int code = pl_options_part(job->options, &wanted, &device->part, err);
     if (code != PL_OK)
         return code;
     device->ops = device->part.ops;
@@ -436,4 +437,19 @@ const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err)
 {
     const pl_part_t *part = pl_part_find("accelerator", name, err);
     return part ? pl_actor_kind(&device_actor, part->name, err) : NULL;
+}
+
+int pl_accelerator_describe(const pl_job_t *job, int ranks, pl_device_info_t *info,
+                            pl_error_t *err)
+{
+    pl_instance_t part = {0};
+    *info = (pl_device_info_t){.ranks = ranks};
+    int code = pl_options_part(job->options, &wanted, &part, err);
+    if (code != PL_OK)
+        return code;
+    const pl_accelerator_ops_t *ops = part.ops;
+    code = ops->open(part.self, info, err);
+    ops->close(part.self);
+    pl_instance_release(&part);
+    return code;
 }

@@ -2,11 +2,18 @@
 #ifndef PL_ACCELERATORS_ACTOR_H
 #define PL_ACCELERATORS_ACTOR_H
 
+#include "accelerators/accelerator.h"
 #include "runtime/actor.h"
+#include "runtime/cargo.h"
 
 /* The table of the actor for a device kind of that name, which is the registry's:
  * "accelerator.cpu" in the stream. `start`: context is the pl_job_t whose
  * trainer.accelerator says which device.  NULL: PL_ENOTFOUND, PL_EBUSY. */
 const pl_actor_ops_t *pl_accelerator_actor(const char *name, pl_error_t *err);
+
+/* What the device of a job is, by opening it for a moment: of one among so many ranks on
+ * this machine. */
+int pl_accelerator_describe(const pl_job_t *job, int ranks, pl_device_info_t *info,
+                            pl_error_t *err);
 
 #endif

@@ -7,6 +7,7 @@
 #include "actors/launchers/launchers.h"
 #include "base/registry.h"
 #include "config.h"
+#include "runtime/process.h"
 #include "strategies/collectives/collective.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/strategies.h"
@@ -19,19 +20,13 @@ static const pl_registration_t own_parts[] = {
 #ifdef HAVE_ONEDNN
     {"accelerator", &pl_cpu_accelerator},
 #endif
-    {"collective", &pl_best_collective},
-    {"collective", &pl_shm_collective},
-    {"collective", &pl_tcp_collective},
-    {"strategy", &pl_ddp_strategy},
-    {"strategy", &pl_single_strategy},
-    {"launcher", &pl_inline_launcher},
-    {"launcher", &pl_spawn_launcher},
-    {"dataset", &pl_csv_dataset},
-    {"dataset", &pl_idx_dataset},
-    {"dataset", &pl_lines_dataset},
-    {"dataset", &pl_npy_dataset},
-    {"dataset", &pl_text_dataset},
-    PL_REGISTRATIONS_END,
+    {"collective", &pl_best_collective},  {"collective", &pl_shm_collective},
+    {"collective", &pl_tcp_collective},   {"strategy", &pl_ddp_strategy},
+    {"strategy", &pl_single_strategy},    {"launcher", &pl_external_launcher},
+    {"launcher", &pl_inline_launcher},    {"launcher", &pl_spawn_launcher},
+    {"dataset", &pl_csv_dataset},         {"dataset", &pl_idx_dataset},
+    {"dataset", &pl_lines_dataset},       {"dataset", &pl_npy_dataset},
+    {"dataset", &pl_text_dataset},        PL_REGISTRATIONS_END,
 };
 
 /* What it reads lies in the memory of this process. */
@@ -51,6 +46,8 @@ int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
     int code = pl_register(parts_here, err);
     for (size_t k = 0; k < sizeof all / sizeof *all && code == PL_OK; k++)
         code = pl_register_at("", all[k], err);
+    if (code == PL_OK)
+        code = pl_process_follow_parent(err);
     if (code == PL_OK)
         pl_entry_if_rank();
     return code;

@@ -4,9 +4,12 @@
  * it is known what is to be done, by which parts and where. */
 #include "actors/request.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "actors/connectors/writer.h"
+#include "actors/launchers/environment.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/options.h"
@@ -14,15 +17,27 @@
 #include "base/stages.h"
 #include "runtime/descriptors.h"
 
-int pl_request_ranks(const pl_job_t *job)
-{
-    return job->prompt || job->trainer->devices <= 1 ? 1 : (int)job->trainer->devices;
-}
-
+/* Where nobody says how ranks are started, somebody may have started them. */
 const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err)
 {
-    const char *name = pl_options_choice(job->options, "trainer.launcher", "inline");
-    return pl_part_find("launcher", name, err);
+    pl_environment_t environment;
+    const char *name = pl_options_choice(job->options, "trainer.launcher", "");
+    if (*name)
+        return pl_part_find("launcher", name, err);
+    if (pl_environment_read(&environment, getenv, err) != PL_OK)
+        return NULL;
+    return pl_part_find("launcher", environment.source ? "external" : "inline", err);
+}
+
+/* What the environment says wrongly is told where it is checked. */
+int pl_request_ranks(const pl_job_t *job)
+{
+    const pl_actor_ops_t *launcher = pl_request_launcher(job, NULL);
+    pl_environment_t environment;
+    if (launcher && launcher->joins
+        && pl_environment_read(&environment, getenv, NULL) == PL_OK && environment.source)
+        return environment.world_size;
+    return job->prompt || job->trainer->devices <= 1 ? 1 : (int)job->trainer->devices;
 }
 
 const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err)
@@ -30,6 +45,51 @@ const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err)
     const char *usual = pl_request_ranks(job) > 1 ? "ddp" : "single",
                *name = pl_options_choice(job->options, "trainer.strategy", usual);
     return pl_part_find("strategy", name, err);
+}
+
+/* ---- what was started ---- */
+
+/* A number of the run against that of who has started the ranks. */
+static int told_check(const pl_job_t *job, const char *key, int64_t wanted, int there,
+                      const char *source, pl_error_t *err)
+{
+    char path[32];
+    if (!wanted || !there || wanted == there)
+        return PL_OK;
+    snprintf(path, sizeof path, "trainer.%s", key);
+    return pl_options_fail(err, PL_EINVAL, job->options, path,
+                           "\"%s\" is %lld, but %s has started %d%s: leave it out, or "
+                           "start as many",
+                           path, (long long)wanted, source, there,
+                           strcmp(key, "devices") ? " nodes" : " ranks on each node");
+}
+
+static int world_check(const pl_job_t *job, const pl_actor_ops_t *launcher,
+                       pl_error_t *err)
+{
+    const pl_trainer_options_t *t = job->trainer;
+    pl_environment_t e;
+    if (!launcher->joins && t->num_nodes > 1)
+        return pl_options_fail(err, PL_EINVAL, job->options, "trainer.num_nodes",
+                               "\"trainer.num_nodes\" is %lld, but launcher \"%s\" "
+                               "works on one: start the program by paceline launch on "
+                               "each node",
+                               (long long)t->num_nodes, launcher->name);
+    if (!launcher->joins)
+        return PL_OK;
+    int code = pl_environment_read(&e, getenv, err);
+    if (code != PL_OK || !e.source)
+        return code;
+    if (job->prompt && e.world_size > 1)
+        return pl_fail(err, PL_EINVAL,
+                       "%s has started %d ranks, but writing on from a prompt takes one",
+                       e.source, e.world_size);
+    const int local = e.local_world_size;
+    code = told_check(job, "devices", t->devices, local, e.source, err);
+    return code == PL_OK
+               ? told_check(job, "num_nodes", t->num_nodes,
+                            local ? (e.world_size + local - 1) / local : 0, e.source, err)
+               : code;
 }
 
 static int devices_check(const pl_job_t *job, const char *role,
@@ -40,11 +100,12 @@ static int devices_check(const pl_job_t *job, const char *role,
     if (!part->devices_most || pl_request_ranks(job) <= part->devices_most)
         return PL_OK;
     return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
-                           "\"trainer.devices\" is %lld, but %s \"%s\" works with at "
-                           "most %d: lower it or name another \"trainer.%s\"%s",
-                           (long long)job->trainer->devices, role, part->name,
-                           part->devices_most, role,
-                           strcmp(role, "strategy") ? "" : ", such as \"ddp\"");
+                           "%s is %d, but %s \"%s\" works with at most %d: lower it or "
+                           "name another \"trainer.%s\"%s",
+                           job->trainer->devices ? "\"trainer.devices\""
+                                                 : "the number of ranks",
+                           pl_request_ranks(job), role, part->name, part->devices_most,
+                           role, strcmp(role, "strategy") ? "" : ", such as \"ddp\"");
 }
 
 static int parts_check(const pl_job_t *job, pl_error_t *err)
@@ -60,6 +121,8 @@ static int parts_check(const pl_job_t *job, pl_error_t *err)
     const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
     if (code == PL_OK)
         code = devices_check(job, "launcher", launcher, err);
+    if (code == PL_OK)
+        code = world_check(job, launcher, err);
     if (code == PL_OK && launcher->elsewhere)
         code = pl_run_check(job->options, PL_CHECK_ELSEWHERE, err);
     return code;
@@ -106,7 +169,7 @@ static int name_check(const pl_job_t *job, pl_error_t *err)
     const pl_trainer_options_t *trainer = job->trainer;
     pl_error_t why = {0};
     const bool writes = job->stage == PL_TRAIN && !job->resumes
-                        && !job->tuning.num_training;
+                        && !job->tuning.num_training && pl_rank() == 0;
     if (!writes || !*trainer->run_name
         || pl_run_dir_is_free(trainer->default_root_dir, trainer->run_name, &why)
                == PL_OK)

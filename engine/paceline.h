@@ -390,6 +390,42 @@ PL_API void pl_engine_close(pl_engine_t *engine,
  * notifications and waiting for it. Not from a notification other than on_closed. */
 PL_API void pl_engine_free(pl_engine_t *engine);
 
+/* The ranks of one node: the same program several times, each told its place among all by
+ * PACELINE_RANK, PACELINE_WORLD_SIZE and so on, as launcher "external" reads them.  All
+ * on the thread that runs base, which must live as long as they shall. */
+typedef struct pl_launch pl_launch_t;
+
+typedef struct pl_launch_spec {
+    int nodes, node_rank;               /* how many there are; this one, from 0 */
+    int devices;                        /* ranks on each */
+    const char *endpoint;               /* "HOST:PORT" of node 0, which rank 0 listens at
+                                           [of one node: any place on it] */
+    const char *job_key;                /* file with the job's key, the same on all nodes;
+                                           made when there is none  [not encrypted, on
+                                           one machine] */
+    const char *const *argv;            /* up to NULL; looked for along PATH */
+    /* A line of a rank's standard error. */
+    void (*on_line)(void *user, int rank, const char *line);
+    /* Once, when all have ended: the status of the first that failed, as a shell has it,
+     * and which it was and why, PL_OK when none has.  NULL: pl_launch_signal() had been
+     * called. */
+    void (*on_end)(void *user, int status, const pl_error_t *error);
+    void *user;
+} pl_launch_spec_t;
+
+/* Starts them.  When one fails the others get SIGTERM, and after half a minute SIGKILL.
+ * The texts of the spec must stay. */
+PL_API pl_launch_t *pl_launch_start(struct event_base *base, const pl_launch_spec_t *spec,
+                                    pl_error_t *err);
+/* Sends all a signal. */
+PL_API void pl_launch_signal(pl_launch_t *node, int number);
+/* Ends those that still live, by SIGKILL; on_end is not called. */
+PL_API void pl_launch_free(pl_launch_t *node);
+
+/* Which rank this process is where several were started for one run; else 0. Rank 0 is
+ * the one to print and to write what a script does besides. */
+PL_API int pl_rank(void);
+
 /* How a run ended.  What it points to lives until the notification returns. */
 typedef struct pl_result_tensor {
     const char *name;

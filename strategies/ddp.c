@@ -22,8 +22,10 @@ static void collective_told(void *self, const pl_answer_t *answer)
 
 static int ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
-    (void)call, (void)body;
+    (void)call;
     pl_ddp_t *ddp = self;
+    const pl_job_t *job = (const pl_job_t *)body->start.context;
+    const pl_seat_t seat = {.host = job->host, .key = job->key};
     pl_instance_t instance = {0};
     ddp->last = &ddp->first;
     ddp->replica.meets = &pl_ddp_meets;
@@ -34,7 +36,7 @@ static int ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
     if (code != PL_OK)
         return code;
     const char *name = ((const pl_part_t *)instance.ops)->name;
-    pl_collective_part_t *part = pl_collective_part_new(&instance, NULL, err);
+    pl_collective_part_t *part = pl_collective_part_new(&instance, &seat, err);
     const pl_actor_ops_t *ops = part ? pl_collective_actor(name, err) : NULL;
     const pl_start_t start = {.options = "", .context = part ? &part->object : NULL};
     const pl_how_t how = {.on_answer = collective_told};

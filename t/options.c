@@ -220,7 +220,7 @@ static void a_printed_run_is_in_order_and_complete(void)
         "  \"optimizer\": {\n    \"name\": \"adamw\",\n    \"lr\": 0.1,\n    "
         "\"weight_decay\": 0.01,\n    \"decay\": \"all\",\n    \"groups\": []\n  },\n"
         "  \"trainer\": {\n    \"accelerator\": \"auto\",\n    \"devices\": "
-        "\"auto\",\n    \"strategy\": {\n"
+        "\"auto\",\n    \"num_nodes\": \"auto\",\n    \"strategy\": {\n"
         "      \"name\": \"ddp\",\n      \"bucket_mb\": 25,\n      "
         "\"replace_sampler\": true,\n"
         "      \"collective\": \"auto\",\n      \"share\": 0.5\n    },\n    "

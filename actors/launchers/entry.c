@@ -1,9 +1,8 @@
 /* entry.c - the process of a rank: what pl_init() enters when a launcher has started this
  * program
  *
- * An actor in the launcher's place: it makes the calls here that the launcher's stand-in
- * was asked for there, and sends the answers back.  A result goes when all its bytes have
- * come; and the process stays until the other side has everything that it has said.
+ * An actor in the launcher's place (member.h); the process stays until the other side has
+ * everything that it has said.
  *
  * The process is Paceline's own from here on, so it may set up what in a host would be
  * the host's: signals, environment, its exit. */
@@ -19,14 +18,11 @@
 #include <unistd.h>
 
 #include "actors/launchers/backtrace.h"
-#include "actors/launchers/outbox.h"
-#include "actors/launchers/parcel.h"
+#include "actors/launchers/member.h"
 #include "actors/launchers/wires.h"
-#include "actors/worker.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "runtime/monitor.h"
-#include "runtime/process.h"
 #include "runtime/reactor.h"
 
 enum { LEAVE_MS = 3000, LOST = 3 };                         /* LOST: exit status */
@@ -39,16 +35,8 @@ typedef struct line {
 
 typedef struct entry {
     pl_reactor_t *reactor;
-    pl_link_t *link;
-    pl_bulk_t *bulk;
-    pl_outbox_t outbox;
-    uint32_t ranks;                                         /* on this machine */
-    int rank;
-    pl_address_t worker;
-    uint64_t life;                              /* its start  [0: none] */
-    uint64_t outcome;                           /* transfer of it, under way  [0: none] */
-    int signals;                                /* descriptor */
-    bool leaves;
+    pl_member_t member;
+    int signals;                                            /* descriptor */
 } entry_t;
 
 /* ---- lines for the log ---- */
@@ -71,8 +59,8 @@ static void lines_send(entry_t *e)
     for (line_t *line = lines_take(), *next; line; line = next) {
         next = line->next;
         if (e)
-            pl_outbox_post(&e->outbox, PL_KIND_PROGRESS, PL_MESSAGE_serve, 0, &line->says,
-                           NULL);
+            pl_outbox_post(&e->member.outbox, PL_KIND_PROGRESS, PL_MESSAGE_serve, 0,
+                           &line->says, NULL);
         pl_free(line);
     }
 }
@@ -102,195 +90,27 @@ static void line_say(pl_log_level_t level, int rank, const char *actor, const ch
     pl_reactor_post(e->reactor, lines_posted, e, NULL);
 }
 
-/* ---- answers go up ---- */
-
-static void entry_fail(entry_t *e, pl_message_t message, uint64_t number,
-                       const pl_error_t *error)
-{
-    pl_outbox_post(&e->outbox, PL_KIND_ERROR, message, number, error, NULL);
-}
-
-/* All is said: the other side may know that nothing follows. */
-static void entry_leave(entry_t *e)
-{
-    if (e->leaves)
-        return;
-    e->leaves = true;
-    lines_send(e);
-    pl_link_leave(e->link, NULL);
-    pl_link_leave(pl_bulk_link(e->bulk), NULL);
-}
+/* ---- the end ---- */
 
 static void entry_gone(void *self)
 {
     pl_reactor_leave(((entry_t *)self)->reactor);
 }
 
-static void worker_ended(void *self, const pl_answer_t *answer)
+static void entry_end(void *self)
 {
     entry_t *e = self;
-    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
-        return;
-    e->life = 0;
-    if (answer->kind == PL_ANSWER_ERROR)
-        entry_fail(e, PL_MESSAGE_start, 0, answer->error);
-    else
-        pl_outbox_post(&e->outbox, PL_KIND_REPLY, PL_MESSAGE_start, 0,
-                       &(pl_start_reply_t){0}, NULL);
     if (pl_after(e, LEAVE_MS, entry_gone, NULL) != PL_OK)
         entry_gone(e);
-    entry_leave(e);
+    lines_send(e);
+    pl_member_leave(&e->member);
 }
 
-static void outcome_send(entry_t *e, const pl_outcome_t *outcome)
+/* Nobody wants what it does. */
+static void entry_lost(void *self, const char *why)
 {
-    pl_error_t err = {0};
-    pl_blob_t *blob = pl_outcome_pack(outcome, &err);
-    if (blob)
-        e->outcome = pl_bulk_send(e->bulk, PL_LINK_HOST, blob, &err);
-    pl_object_unref(blob);
-    if (!e->outcome)
-        entry_fail(e, PL_MESSAGE_serve, 0, &err);
-}
-
-static void outcome_sent(void *user, int peer, uint64_t transfer, const pl_error_t *error)
-{
-    entry_t *e = user;
-    (void)peer;
-    if (transfer != e->outcome)
-        return;
-    if (error)
-        entry_fail(e, PL_MESSAGE_serve, 0, error);
-    else
-        pl_outbox_post(&e->outbox, PL_KIND_REPLY, PL_MESSAGE_serve, 0,
-                       &(pl_serve_reply_t){.outcome = transfer}, NULL);
-}
-
-static void run_answered(void *self, const pl_answer_t *answer)
-{
-    entry_t *e = self;
-    switch (answer->kind) {
-    case PL_ANSWER_PROGRESS:
-        pl_outbox_post(&e->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0,
-                       &answer->body->run_progress, NULL);
-        return;
-    case PL_ANSWER_ERROR: entry_fail(e, PL_MESSAGE_serve, 0, answer->error); return;
-    case PL_ANSWER_REPLY:
-        outcome_send(e, (const pl_outcome_t *)answer->body->run_reply.outcome);
-        return;
-    case PL_ANSWER_LATE: return;
-    }
-}
-
-/* ---- calls come down ---- */
-
-static int job_begin(entry_t *e, uint64_t transfer, pl_error_t *err)
-{
-    pl_blob_t *blob = pl_bulk_take(e->bulk, PL_LINK_HOST, transfer);
-    if (!blob || e->life) {
-        pl_object_unref(blob);
-        return pl_fail(err, PL_EPROTOCOL, "no job, or a second one");
-    }
-    pl_job_t *job = pl_job_unpack(blob, err);
-    pl_object_unref(blob);
-    const pl_start_t start = {.options = "", .ranks = e->ranks};
-    if (job)
-        e->life = pl_spawn(e, &pl_worker, pl_as_rank(e->rank), &start,
-                           (pl_how_t){.on_answer = worker_ended}, &e->worker, err);
-    bool begun = e->life
-                 && pl_call_run(e, e->worker, &(pl_run_t){.job = &job->object},
-                                (pl_how_t){.on_answer = run_answered}, err);
-    pl_object_unref(job);
-    return begun ? PL_OK : err->code;
-}
-
-/* A call that was passed on; its number there is the context here. */
-typedef struct asked {
-    uint64_t number;
-    pl_message_t message;
-} asked_t;
-
-static void passed_answered(void *self, const pl_answer_t *answer)
-{
-    entry_t *e = self;
-    asked_t *asked = answer->context;
-    if (answer->kind == PL_ANSWER_ERROR)
-        entry_fail(e, asked->message, asked->number, answer->error);
-    else if (answer->kind == PL_ANSWER_REPLY)
-        pl_outbox_post(&e->outbox, PL_KIND_REPLY, asked->message, asked->number,
-                       answer->body, NULL);
-    if (answer->kind == PL_ANSWER_ERROR || answer->kind == PL_ANSWER_REPLY)
-        pl_free(asked);
-}
-
-static int pass_on(entry_t *e, const pl_envelope_t *envelope, const pl_body_t *body,
-                   pl_error_t *err)
-{
-    asked_t *asked = pl_alloc(sizeof *asked);
-    if (!asked)
-        return pl_no_memory(err);
-    *asked = (asked_t){envelope->call, (pl_message_t)envelope->message};
-    const pl_how_t how = {.on_answer = passed_answered, .context = asked};
-    if (pl_call(e, e->worker, asked->message, body, how, err))
-        return PL_OK;
-    pl_free(asked);
-    return err->code;
-}
-
-static void entry_end(entry_t *e)
-{
-    if (e->life)
-        pl_cancel(e, e->life);
-    else
-        entry_leave(e);
-}
-
-static int call_came(entry_t *e, const pl_envelope_t *envelope, const pl_body_t *body,
-                     pl_error_t *err)
-{
-    switch (envelope->message) {
-    case PL_MESSAGE_serve: return job_begin(e, body->serve.job, err);
-    case PL_MESSAGE_join:
-    case PL_MESSAGE_stop: return pass_on(e, envelope, body, err);
-    default: return pl_fail(err, PL_EPROTOCOL, "a rank does not take this call");
-    }
-}
-
-static void message_came(void *user, int peer, pl_frame_t *message)
-{
-    entry_t *e = user;
-    pl_envelope_t envelope;
-    pl_body_t body;
-    pl_error_t error, err = {0};
-    const pl_bytes_t bytes = pl_frame_bytes(message);
-    (void)peer;
-    if (pl_envelope_read(bytes, &envelope, NULL) != PL_OK
-        || pl_frame_decode_foreign(bytes, &body, &error, NULL) != PL_OK)
-        return;
-    if (envelope.kind == PL_KIND_CANCEL && envelope.message == PL_MESSAGE_start)
-        entry_end(e);
-    else if (envelope.kind == PL_KIND_CALL
-             && call_came(e, &envelope, &body, &err) != PL_OK)
-        entry_fail(e, (pl_message_t)envelope.message, envelope.call, &err);
-}
-
-static void both_over(entry_t *e)
-{
-    if (pl_link_state(e->link, PL_LINK_HOST) >= PL_LINK_HAS_LEFT
-        && pl_link_state(pl_bulk_link(e->bulk), PL_LINK_HOST) >= PL_LINK_HAS_LEFT)
-        entry_gone(e);
-}
-
-static void event_came(void *user, int peer, pl_link_event_t event, const char *text)
-{
-    entry_t *e = user;
-    (void)peer, (void)text;
-    if (event == PL_LINK_GONE && !e->leaves)
-        _exit(LOST);                                       /* nobody wants what it does */
-    if (event == PL_LINK_ROOM || event == PL_LINK_JOINED)
-        pl_outbox_flush(&e->outbox);
-    if (event == PL_LINK_LEFT || event == PL_LINK_GONE)
-        both_over(e);
+    (void)self, (void)why;
+    _exit(LOST);
 }
 
 /* ---- signals ---- */
@@ -307,16 +127,14 @@ static sigset_t signals_to_end(void)
 /* Whoever wants this rank to end wants the run to: ranks go together. */
 static void signal_came(void *self)
 {
-    const entry_t *e = self;
+    entry_t *e = self;
     struct signalfd_siginfo info;
     char wish[80];
     if (read(e->signals, &info, sizeof info) != sizeof info)
         return;
-    snprintf(wish, sizeof wish, "rank %d got SIG%s", e->rank,
+    snprintf(wish, sizeof wish, "rank %d got SIG%s", e->member.spec.rank,
              sigabbrev_np((int)info.ssi_signo));
-    pl_outbox_post(&((entry_t *)self)->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0,
-                   &(pl_run_progress_t){.event = "alive", .metrics = "", .wish = wish},
-                   NULL);
+    pl_member_wish(&e->member, wish);
 }
 
 /* Before any other thread is there, so that all inherit it. */
@@ -340,27 +158,20 @@ static const pl_actor_ops_t entry_ops = {.name = "entry",
 
 static int entry_connect(entry_t *e, const pl_place_t *place, pl_error_t *err)
 {
-    char door[PL_DOOR_TEXT];
-    pl_link_spec_t spec = {.endpoint = pl_place_door(place->folder, PL_DOOR_CALLS, door),
-                           .run = place->run,
-                           .epoch = place->epoch,
-                           .world_size = place->world_size,
-                           .rank = place->rank,
-                           .on_message = message_came,
-                           .on_event = event_came,
-                           .user = e};
-    e->link = pl_link_connect(&spec, &e->reactor->loop, err);
-    if (!e->link)
-        return err->code;
-    e->outbox = (pl_outbox_t){e->link, PL_LINK_HOST, place->run, place->epoch, NULL};
-    const pl_bulk_spec_t bulk = {.link = spec,
-                                 .most = SIZE_MAX / 2,
-                                 .on_sent = outcome_sent,
-                                 .on_event = event_came,
-                                 .user = e};
-    pl_place_door(place->folder, PL_DOOR_BULK, door);
-    e->bulk = pl_bulk_connect(&bulk, &e->reactor->loop, err);
-    return e->bulk ? PL_OK : err->code;
+    static const pl_member_ops_t ops = {.on_end = entry_end,
+                                        .on_lost = entry_lost,
+                                        .on_left = entry_gone};
+    char calls[PL_DOOR_TEXT], bulk[PL_DOOR_TEXT];
+    const pl_member_spec_t spec = {.calls = pl_place_door(place->folder, PL_DOOR_CALLS,
+                                                          calls),
+                                   .bulk = pl_place_door(place->folder, PL_DOOR_BULK,
+                                                         bulk),
+                                   .run = place->run,
+                                   .epoch = place->epoch,
+                                   .rank = place->rank,
+                                   .world_size = place->world_size,
+                                   .local_world_size = place->world_size};
+    return pl_member_open(&e->member, e, &ops, &spec, err);
 }
 
 /* On this thread, until the rank has ended. */
@@ -374,8 +185,6 @@ static int rank_live(pl_runtime_t *runtime, const pl_place_t *place, pl_error_t 
     entry_t *e = self;
     if (code == PL_OK) {
         e->reactor = reactor;
-        e->rank = place->rank;
-        e->ranks = (uint32_t)place->world_size;
         code = signals_open(e, err);
     }
     if (code == PL_OK)
@@ -386,11 +195,8 @@ static int rank_live(pl_runtime_t *runtime, const pl_place_t *place, pl_error_t 
         pl_reactor_run(reactor);
         pl_log_hook(NULL, PL_LOG_ERROR, NULL);
     }
-    if (e) {
-        pl_bulk_free(e->bulk);
-        pl_link_free(e->link);
-        pl_outbox_release(&e->outbox);
-    }
+    if (e)
+        pl_member_release(&e->member);
     pl_reactor_free(reactor);
     lines_send(NULL);
     return code;
@@ -403,8 +209,7 @@ static int rank_main(const pl_place_t *place)
     char name[16], door[PL_DOOR_TEXT];
     snprintf(name, sizeof name, "rank %d", place->rank);
     prctl(PR_SET_NAME, name);
-    if (pl_process_follow_parent(&err) != PL_OK
-        || pl_runtime_init(&runtime, &err) != PL_OK)
+    if (pl_runtime_init(&runtime, &err) != PL_OK)
         return LOST;
     runtime.run = place->run;
     runtime.epoch = place->epoch;

@@ -470,3 +470,11 @@ int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *er
     *environment = e;
     return PL_OK;
 }
+
+int pl_rank(void)
+{
+    pl_environment_t environment;
+    return pl_environment_read(&environment, getenv, NULL) == PL_OK && environment.source
+               ? environment.rank
+               : 0;
+}

@@ -11,6 +11,7 @@ static uint64_t thread_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                              pl_error_t *err)
 {
     const pl_start_t start = {.options = "", .ranks = (uint32_t)ranks->count};
+    rank->stuck = "; its thread cannot be ended and its memory is kept";
     return pl_spawn(ranks, &pl_worker, pl_as_rank(rank->number), &start, life,
                     &rank->worker, err);
 }
@@ -18,9 +19,7 @@ static uint64_t thread_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
 static int inline_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
-    static const pl_ranks_ops_t threads = {
-        .start = thread_start,
-        .stuck = "; its thread cannot be ended and its memory is kept"};
+    static const pl_ranks_ops_t threads = {.start = thread_start};
     (void)call, (void)err;
     pl_ranks_init(self, &threads, body);
     pl_actor_ready(self);

@@ -7,6 +7,7 @@
 
 #include "runtime/actor.h"
 
+extern const pl_actor_ops_t pl_external_launcher;
 extern const pl_actor_ops_t pl_inline_launcher;
 extern const pl_actor_ops_t pl_spawn_launcher;
 

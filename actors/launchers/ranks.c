@@ -63,11 +63,9 @@ static void rank_has_ended(pl_rank_t *rank)
 }
 
 /* A rank that does not end well after its run had is told in the log. */
-static void ranks_end(pl_ranks_t *ranks)
+void pl_ranks_answer(pl_ranks_t *ranks)
 {
     pl_call_t *call = ranks->run;
-    if (!call || ranks->ended < ranks->started)
-        return;
     ranks->run = NULL;
     if (ranks->outcome && ranks->error.code != PL_OK)
         pl_log_line(PL_LOG_ERROR, 0, pl_actor_name(ranks), "%s", ranks->error.text);
@@ -75,6 +73,17 @@ static void ranks_end(pl_ranks_t *ranks)
         pl_reply_run(call, &(pl_run_reply_t){.outcome = &ranks->outcome->object});
     else
         pl_call_fail(call, &ranks->error);
+}
+
+static void ranks_end(pl_ranks_t *ranks)
+{
+    if (!ranks->run || ranks->settles || ranks->ended < ranks->started)
+        return;
+    ranks->settles = true;
+    if (ranks->ops->settle)
+        ranks->ops->settle(ranks);
+    else
+        pl_ranks_answer(ranks);
 }
 
 /* Its part of the run is over, or cannot be any more.  Nobody ends before all are done,
@@ -111,9 +120,9 @@ static void rank_stuck(pl_rank_t *rank)
     pl_error_t err;
     pl_fail(&err, PL_ESTUCK,
             "rank %d gives no sign of life for %g s (trainer.step_timeout)%s",
-            rank->number, ranks->silence_ms / 1e3, ranks->ops->stuck);
+            rank->number, ranks->silence_ms / 1e3, rank->stuck);
     snprintf(err.where, sizeof err.where, "rank %d", rank->number);
-    if (!ranks->ops->can_end) {
+    if (!rank->can_end) {
         pl_abandon(ranks, rank->life);
         rank_has_ended(rank);
     }

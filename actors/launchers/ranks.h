@@ -17,7 +17,12 @@ typedef struct pl_ranks pl_ranks_t;
 typedef struct pl_rank {
     pl_ranks_t *ranks;
     int number;
-    pl_address_t worker;                    /* to be called, once it was started */
+    pl_address_t worker;                           /* to be called, once it was started */
+    /* Of one that gives no sign of life, filled in by who starts it: what else is to be
+     * said of that, and whether its own worker ends it, whose `run` is cancelled  [it
+     * cannot be ended, and is given up]. */
+    const char *stuck;
+    bool can_end;
     uint64_t life;                          /* ends when the rank has [0: not started] */
     bool answered, ended;                   /* its part of the run; itself */
     char *address;                          /* where the others find it  [not told yet] */
@@ -27,16 +32,15 @@ typedef struct pl_ranks_ops {
     /* Starts a rank, and fills in its worker; -> the number of a call that ends with it,
      * answered as `life` says, or 0. */
     uint64_t (*start)(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life, pl_error_t *err);
-    /* What else is to be said of one that gives no sign of life. */
-    const char *stuck;
-    /* Such a one is ended by its own worker, whose `run` is cancelled  [it cannot be, and
-     * is given up]. */
-    bool can_end;
+    /* All have ended: tells the outcome, or the error, to whoever waits for it beside the
+     * caller, and calls pl_ranks_answer() when that is done  [nobody else waits] */
+    void (*settle)(pl_ranks_t *ranks);
 } pl_ranks_ops_t;
 
 struct pl_ranks {
     const pl_ranks_ops_t *ops;
     pl_call_t *run;                                         /* NULL: idle */
+    bool settles;
     pl_job_t *job;                                          /* counted */
     pl_rank_t *rank;                                        /* [count] */
     int count, started;
@@ -52,6 +56,8 @@ void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t
 int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 int pl_ranks_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 void pl_ranks_release(pl_ranks_t *ranks);
+/* Ends the run. */
+void pl_ranks_answer(pl_ranks_t *ranks);
 
 #ifdef __cplusplus
 }

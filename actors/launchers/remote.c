@@ -7,7 +7,10 @@
  * words of the process.
  *
  * Who is to end is told so and has a bound; who does not answer at all any more is asked
- * for a backtrace by SIGABRT and then killed. */
+ * for a backtrace by SIGABRT and then killed.
+ *
+ * A rank that somebody else has started has no process here: it ends when its worker has,
+ * or when nothing is heard of it any more, and who shall be killed is cut off instead. */
 #include "actors/launchers/remote.h"
 
 #include <inttypes.h>
@@ -16,9 +19,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "actors/launchers/again.h"
 #include "actors/launchers/outbox.h"
 #include "actors/launchers/parcel.h"
-#include "actors/launchers/scribe.h"
+#include "actors/launchers/said.h"
 #include "actors/launchers/wires.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -31,9 +35,6 @@ enum {
     END_MS = 30000,                             /* for all that a rank has to end */
     EXIT_MS = 5000,                             /* after it has left */
     BACKTRACE_MS = 4000,                        /* at most, between SIGABRT and SIGKILL */
-    COMMAND_MOST = 64 << 10,
-    SAID_MOST = 64 << 10,                                 /* while it cannot be written */
-    WORDS_MOST = 256,                                     /* of its tail, in an error */
 };
 
 /* A call that was passed on. */
@@ -45,20 +46,20 @@ typedef struct passed {
 
 typedef struct remote {
     int64_t rank;
-    pl_wires_t *wires;                                      /* counted */
-    pl_process_t *process;
+    bool is_foreign;                             /* somebody else has started it */
+    pl_wires_t *wires;                           /* counted */
+    pl_process_t *process;                       /* [it is foreign] */
+    char about[128];                             /* what a foreign one says it is  [""] */
     pl_outbox_t outbox;
     pl_call_t *run;                             /* NULL: not asked, or answered */
     bool was_asked, is_served;                  /* the job is on its way; has been sent */
     char stop_reason[128];                      /* asked for before that  [""] */
     passed_t *passed;
     uint64_t passed_count;
-    uint64_t global_step;                      /* the newest that it has told */
-    char *said;                                /* lines that are not written yet [NULL] */
-    size_t said_size;
-    pl_address_t scribe;                                   /* [nothing was written yet] */
-    bool is_writing;
-    bool has_joined, ends, is_killed, is_dead, is_done;
+    uint64_t global_step;                                /* the newest that it has told */
+    pl_said_t said;
+    bool has_joined, ends, is_killed, is_dead, is_done;    /* dead: a foreign one's worker
+                                                              has ended, or it is gone */
     pl_death_t death;
     pl_error_t error;                              /* why it was killed, or how its worker
                                                       ended  [code 0] */
@@ -66,82 +67,15 @@ typedef struct remote {
 
 /* ---- what the process says ---- */
 
-static void said_written(void *self, const pl_answer_t *answer);
-
-/* Into its file, once there is a folder for it; what is said meanwhile waits. */
-static void said_write(remote_t *r)
-{
-    const char *run_dir = pl_wires_run_dir(r->wires);
-    const pl_start_t start = {.options = ""};
-    if (!r->said_size || !run_dir
-        || (pl_is_nobody(r->scribe)
-            && !pl_spawn(r, &pl_scribe, PL_OWN_THREAD, &start, (pl_how_t){0}, &r->scribe,
-                         NULL)))
-        return;
-    char *path = pl_text("%s/rank-%d.stderr", run_dir, (int)r->rank);
-    const pl_keep_text_t msg = {.path = path, .text = {r->said, r->said_size}};
-    r->is_writing = path
-                    && pl_call_keep_text(r, r->scribe, &msg,
-                                         (pl_how_t){.on_answer = said_written}, NULL);
-    pl_text_free(path);
-    if (r->is_writing)
-        r->said_size = 0;
-}
-
-static void said_written(void *self, const pl_answer_t *answer)
-{
-    remote_t *r = self;
-    if (answer->kind == PL_ANSWER_ERROR)
-        pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r), "%s",
-                    answer->error->text);
-    r->is_writing = false;
-    said_write(r);
-}
-
-static void said_keep(remote_t *r, const char *line)
-{
-    const size_t length = strlen(line) + 1;
-    char *longer = r->said_size + length <= SAID_MOST
-                       ? pl_resize(r->said, r->said_size + length)
-                       : NULL;
-    if (!longer)
-        return;
-    r->said = longer;
-    memcpy(r->said + r->said_size, line, length - 1);
-    r->said[r->said_size + length - 1] = '\n';
-    r->said_size += length;
-}
-
 static void process_said(void *self, const char *line)
 {
     remote_t *r = self;
     pl_log_line(r->is_killed ? PL_LOG_INFO : PL_LOG_WARNING, (int)r->rank, "stderr", "%s",
                 line);
-    said_keep(r, line);
-    if (!r->is_writing)
-        said_write(r);
+    pl_said_line(&r->said, line);
 }
 
 /* ---- the end ---- */
-
-/* The last words of the process, on one line. */
-static void words_add(remote_t *r, pl_error_t *error)
-{
-    const char *tail = pl_process_tail(r->process);
-    size_t length = strlen(tail), at = strlen(error->text);
-    while (length && tail[length - 1] == '\n')
-        length--;
-    if (length > WORDS_MOST) {
-        tail += length - WORDS_MOST;
-        length = WORDS_MOST;
-    }
-    if (!length)
-        return;
-    snprintf(error->text + at, sizeof error->text - at, "; its last words: %.*s",
-             (int)length, tail);
-    for (char *c = error->text + at; (c = strchr(c, '\n'));)
-        *c = ' ';
-}
 
 static void death_tell(remote_t *r, pl_error_t *error)
 {
@@ -161,30 +95,51 @@ static void death_tell(remote_t *r, pl_error_t *error)
     else
         pl_fail(error, PL_EDIED, "the process of rank %d (%d on %s) %s%s", (int)r->rank,
                 pl_process_id(r->process), host, pl_death_text(&r->death, death), when);
-    words_add(r, error);
+    pl_words_add(r->process, error);
     snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
 }
 
 static bool died_well(const remote_t *r)
 {
-    return !r->is_killed && (!r->death.is_known || r->death.status == 0);
+    if (r->is_foreign)
+        return !r->run;
+    return r->ends && !r->is_killed && (!r->death.is_known || r->death.status == 0);
+}
+
+/* Nobody has seen a foreign one's death: only that it is not there. */
+static void loss_tell(const remote_t *r, pl_error_t *error)
+{
+    *error = r->error;
+    if (error->code == PL_OK)
+        pl_fail(error, PL_EDIED, "rank %d (%s) ended after step %" PRIu64, (int)r->rank,
+                r->about, r->global_step);
+    snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
+}
+
+static void end_tell(remote_t *r, pl_error_t *error)
+{
+    if (r->is_foreign)
+        loss_tell(r, error);
+    else
+        death_tell(r, error);
 }
 
 static void remote_finish(remote_t *r)
 {
     pl_error_t error = {0};
-    if (r->is_done || !r->is_dead || !pl_wires_is_over(r->wires, (int)r->rank))
+    if (r->is_done || !r->is_dead
+        || (!r->is_foreign && !pl_wires_is_over(r->wires, (int)r->rank)))
         return;
     r->is_done = true;
-    said_write(r);
-    if (!r->ends || !died_well(r))
-        death_tell(r, &error);
+    pl_said_write(&r->said);
+    if (!died_well(r))
+        end_tell(r, &error);
     else
         error = r->error;
     pl_call_t *run = r->run;
     r->run = NULL;
     if (run && error.code == PL_OK)
-        death_tell(r, &error);
+        end_tell(r, &error);
     if (run)
         pl_call_fail(run, &error);
     pl_actor_end(r, error.code && !run ? &error : NULL);    /* told once */
@@ -196,6 +151,16 @@ static void process_kill(void *self)
     pl_process_signal(r->process, SIGKILL);
 }
 
+/* It hears why, if it hears anything, and ends itself. */
+static void remote_cut_off(remote_t *r)
+{
+    const char *why = r->error.code ? r->error.text : "the run has ended";
+    pl_link_dismiss(pl_wires_link(r->wires), (int)r->rank, why);
+    pl_link_dismiss(pl_bulk_link(pl_wires_bulk(r->wires)), (int)r->rank, why);
+    r->is_dead = true;
+    remote_finish(r);
+}
+
 /* A process that is stopped takes a signal only when it goes on. */
 static void remote_kill(remote_t *r, const pl_error_t *why)
 {
@@ -203,9 +168,21 @@ static void remote_kill(remote_t *r, const pl_error_t *why)
         return;
     r->is_killed = true;
     r->error = *why;
+    if (r->is_foreign) {
+        remote_cut_off(r);
+        return;
+    }
     pl_process_signal(r->process, SIGABRT);
     pl_process_signal(r->process, SIGCONT);
     if (pl_after(r, BACKTRACE_MS, process_kill, NULL) != PL_OK)
+        process_kill(r);
+}
+
+static void remote_kill_now(remote_t *r)
+{
+    if (r->is_foreign)
+        remote_cut_off(r);
+    else
         process_kill(r);
 }
 
@@ -213,8 +190,8 @@ static void end_late(void *self)
 {
     remote_t *r = self;
     pl_error_t err;
-    pl_fail(&err, PL_ESTUCK, "rank %d did not end within %g s and was killed",
-            (int)r->rank, END_MS / 1e3);
+    pl_fail(&err, PL_ESTUCK, "rank %d did not end within %g s and was %s", (int)r->rank,
+            END_MS / 1e3, r->is_foreign ? "cut off" : "killed");
     remote_kill(r, &err);
 }
 
@@ -223,12 +200,15 @@ static void remote_end(remote_t *r)
     if (r->ends)
         return;
     r->ends = true;
-    if (!r->has_joined) {
+    if (r->is_foreign && !r->has_joined) {
+        r->is_dead = true;                               /* it may hear how the run was */
+        remote_finish(r);
+    } else if (!r->has_joined) {
         r->is_killed = true;
         process_kill(r);
     } else if (pl_outbox_post(&r->outbox, PL_KIND_CANCEL, PL_MESSAGE_start, 0, NULL, NULL)
                != PL_OK) {
-        process_kill(r);
+        remote_kill_now(r);
     } else {
         pl_after(r, END_MS, end_late, NULL);
     }
@@ -242,9 +222,13 @@ static void remote_cancel(void *self, pl_call_t *call)
     if (pl_is_life(self, call)) {
         remote_end(r);
     } else if (call == r->run) {
-        pl_fail(&err, PL_ESTUCK,
-                "the process of rank %d, %d, was ended after step %" PRIu64, (int)r->rank,
-                pl_process_id(r->process), r->global_step);
+        if (r->is_foreign)
+            pl_fail(&err, PL_ESTUCK, "rank %d (%s) was cut off after step %" PRIu64,
+                    (int)r->rank, r->about, r->global_step);
+        else
+            pl_fail(&err, PL_ESTUCK,
+                    "the process of rank %d, %d, was ended after step %" PRIu64,
+                    (int)r->rank, pl_process_id(r->process), r->global_step);
         remote_kill(r, &err);
     }
 }
@@ -336,6 +320,8 @@ static void answer_came(remote_t *r, const pl_envelope_t *e, const pl_body_t *bo
     case PL_MESSAGE_start:
         if (failed && r->error.code == PL_OK)
             r->error = *error;
+        r->is_dead = r->is_dead || r->is_foreign;
+        remote_finish(r);
         return;
     default: passed_end(r, e, body, error);
     }
@@ -373,6 +359,15 @@ static void remote_message(void *self, pl_frame_t *message)
         answer_came(r, &e, &body, &error);
 }
 
+static void foreign_lost(remote_t *r, const char *why)
+{
+    if (r->error.code == PL_OK && !r->is_dead)
+        pl_fail(&r->error, PL_EDIED, "rank %d (%s) is gone after step %" PRIu64 ": %s",
+                (int)r->rank, r->about, r->global_step, why);
+    r->is_dead = true;
+    remote_finish(r);
+}
+
 static void remote_event(void *self, pl_link_event_t event, const char *text)
 {
     remote_t *r = self;
@@ -380,6 +375,7 @@ static void remote_event(void *self, pl_link_event_t event, const char *text)
     switch (event) {
     case PL_LINK_JOINED:
         r->has_joined = true;
+        snprintf(r->about, sizeof r->about, "%s", text);
         pl_outbox_flush(&r->outbox);
         return;
     case PL_LINK_ROOM: pl_outbox_flush(&r->outbox); return;
@@ -388,11 +384,19 @@ static void remote_event(void *self, pl_link_event_t event, const char *text)
         remote_kill(r, &err);
         return;
     case PL_LINK_SILENT:
-        if (r->ends)
+    case PL_LINK_CUT:
+        if (r->is_foreign)
+            pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r), "%s: %s",
+                        r->about, text);
+        if (r->ends && event == PL_LINK_SILENT)
             end_late(r);
         return;
     case PL_LINK_LEFT:
     case PL_LINK_GONE:
+        if (r->is_foreign) {
+            foreign_lost(r, text);
+            return;
+        }
         if (!r->is_dead && pl_after(r, EXIT_MS, process_kill, NULL) != PL_OK)
             process_kill(r);
         remote_finish(r);
@@ -417,7 +421,8 @@ static void job_sent(void *self, const pl_error_t *error)
 {
     remote_t *r = self;
     pl_error_t err = {0};
-    if (error || r->is_served || !r->run)      /* a rank that is gone is told otherwise */
+    if (error || r->is_served || !r->run
+        || r->ends)                            /* a rank that is gone is told otherwise */
         return;
     r->is_served = true;
     const pl_serve_t msg = {.job = 1};
@@ -490,50 +495,15 @@ static int remote_stop(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- the process ---- */
 
-/* The words that started this program, one after the other; NULL: out of memory. */
-static char *command_read(size_t *length)
-{
-    char *words = pl_alloc(COMMAND_MOST + 1);
-    FILE *file = words ? fopen("/proc/self/cmdline", "rbe") : NULL;
-    *length = file ? fread(words, 1, COMMAND_MOST, file) : 0;
-    if (file)
-        fclose(file);
-    return words;
-}
-
-static const char **words_list(const char *words, size_t length)
-{
-    size_t count = 0;
-    for (size_t k = 0; k < length; k++)
-        count += words[k] == '\0';
-    const char **list = pl_alloc_array(count + 2, sizeof *list);
-    for (size_t k = 0; list && k < count; k++, words += strlen(words) + 1)
-        list[k] = words;
-    if (list && !count)
-        list[0] = "paceline";
-    return list;
-}
-
-/* The program that runs, whatever lies at its path by now. */
 static int process_start(remote_t *r, pl_error_t *err)
 {
     char place[PL_PLACE_TEXT];
-    size_t length;
-    char *words = command_read(&length);
-    const char **argv = words ? words_list(words, length) : NULL;
     pl_wires_place(r->wires, (int)r->rank, place);
-    const pl_process_spec_t spec = {.program = "/proc/self/exe",
-                                    .argv = argv,
-                                    .environment = (const char *[]){place, NULL},
+    const pl_process_spec_t spec = {.environment = (const char *[]){place, NULL},
                                     .on_line = process_said,
                                     .on_death = process_died,
                                     .user = r};
-    if (argv)
-        r->process = pl_process_start(&spec, pl_actor_loop(r), err);
-    else
-        pl_no_memory(err);
-    pl_free(argv);
-    pl_free(words);
+    r->process = pl_again_start(&spec, pl_actor_loop(r), err);
     return r->process ? PL_OK : err->code;
 }
 
@@ -543,15 +513,13 @@ static int remote_start(void *self, pl_call_t *call, const pl_body_t *body,
     remote_t *r = self;
     (void)call;
     r->wires = pl_object_ref(body->start.context);
-    r->outbox = (pl_outbox_t){.link = pl_wires_link(r->wires),
-                              .peer = (int)r->rank,
-                              .run = pl_actor_runtime(self)->run,
-                              .epoch = 1};
+    r->outbox = pl_wires_outbox(r->wires, (int)r->rank);
+    r->said = (pl_said_t){.self = r, .wires = r->wires, .rank = (int)r->rank};
     static const pl_wire_ops_t ops = {.on_message = remote_message,
                                       .on_event = remote_event,
                                       .on_sent = job_sent};
     pl_wires_attach(r->wires, (int)r->rank, &ops, r);
-    int code = process_start(r, err);
+    int code = r->is_foreign ? PL_OK : process_start(r, err);
     if (code != PL_OK)
         return pl_pass(err, "rank %d", (int)r->rank);
     pl_actor_ready(self);
@@ -563,9 +531,9 @@ static void remote_release(void *self)
     remote_t *r = self;
     pl_process_free(r->process);
     if (r->wires)
-        pl_wires_detach(r->wires, (int)r->rank);
+        pl_wires_detach(r->wires, (int)r->rank, r);
     pl_outbox_release(&r->outbox);
-    pl_free(r->said);
+    pl_said_release(&r->said);
     for (passed_t *passed; (passed = r->passed);) {
         r->passed = passed->next;
         pl_free(passed);
@@ -575,6 +543,7 @@ static void remote_release(void *self)
 
 static const pl_option_t remote_options[] = {
     PL_INT(remote_t, rank, "0", "0..", "whom it stands in for"),
+    PL_BOOL(remote_t, is_foreign, "false", "somebody else has started its process"),
     PL_OPTIONS_END,
 };
 

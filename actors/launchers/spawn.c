@@ -9,6 +9,7 @@
 #include "actors/launchers/remote.h"
 #include "actors/launchers/wires.h"
 #include "base/clock.h"
+#include "runtime/runtime.h"
 
 typedef struct spawn {
     pl_ranks_t ranks;
@@ -22,6 +23,8 @@ static uint64_t process_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
     const spawn_t *spawn = (const spawn_t *)ranks;
     char options[32];
     snprintf(options, sizeof options, "{\"rank\": %d}", rank->number);
+    rank->stuck = "; its process is ended";
+    rank->can_end = true;
     const pl_start_t start = {.options = options, .context = (pl_object_t *)spawn->wires};
     return pl_spawn(ranks, &pl_remote, PL_SAME_THREAD, &start, life, &rank->worker, err);
 }
@@ -29,14 +32,15 @@ static uint64_t process_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
 static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
-    static const pl_ranks_ops_t processes = {.start = process_start,
-                                             .stuck = "; its process is ended",
-                                             .can_end = true};
+    static const pl_ranks_ops_t processes = {.start = process_start};
     spawn_t *spawn = self;
     (void)call;
     pl_ranks_init(&spawn->ranks, &processes, body);
-    spawn->wires = pl_wires_new(self, spawn->ranks.count,
-                                pl_milliseconds(spawn->join_timeout), err);
+    const pl_wires_spec_t spec = {.count = spawn->ranks.count,
+                                  .join_ms = pl_milliseconds(spawn->join_timeout),
+                                  .run = pl_actor_runtime(self)->run,
+                                  .epoch = 1};
+    spawn->wires = pl_wires_new(self, &spec, err);
     if (!spawn->wires)
         return err->code;
     pl_actor_ready(self);

@@ -1,29 +1,23 @@
-/* wires.c - the links of a launcher with the processes of its ranks
- *
- * Their folder is removed with them.  Who is killed leaves it behind; the next that makes
- * one takes away those that nobody holds the lock of any more. */
+/* wires.c - the links of a launcher with the processes of its ranks */
 #include "actors/launchers/wires.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "actors/launchers/folder.h"
+#include "actors/launchers/rendezvous.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "runtime/monitor.h"
 
-#define LOCK "lock"
-
-enum { YOUNG_S = 60 };                                     /* may not have its lock yet */
+enum {
+    LEASE_MS = 3000,
+    REJOIN_MS = 4000,
+    ENDPOINT = 300,
+};
 
 typedef struct end {
     const pl_wire_ops_t *ops;                               /* [nobody stands in] */
@@ -33,7 +27,7 @@ typedef struct end {
 struct pl_wires {
     pl_object_t object;
     char folder[PL_LINK_FOLDER];
-    int lock;
+    int lock;                                               /* of the folder; -1: none */
     pl_runtime_t *runtime;
     pl_link_t *link;
     pl_bulk_t *bulk;
@@ -42,80 +36,6 @@ struct pl_wires {
     int count;
     end_t end[];
 };
-
-/* ---- the folder ---- */
-
-const char *pl_place_door(const char *folder, pl_door_t door, char text[PL_DOOR_TEXT])
-{
-    static const char *const names[] = {"calls", "bulk", "stream"};
-    snprintf(text, PL_DOOR_TEXT, "ipc://%s/%s", folder, names[door]);
-    return text;
-}
-
-static void folder_remove(const char *folder)
-{
-    char path[PL_DOOR_TEXT];
-    for (pl_door_t door = 0; door < PL_DOORS; door++)
-        unlink(pl_place_door(folder, door, path) + strlen("ipc://"));
-    snprintf(path, sizeof path, "%s/" LOCK, folder);
-    unlink(path);
-    rmdir(folder);
-}
-
-static int folder_lock(const char *folder, int flags)
-{
-    char path[PL_LINK_FOLDER + 16];
-    snprintf(path, sizeof path, "%s/" LOCK, folder);
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
-        return fd;
-    if (fd >= 0)
-        close(fd);
-    return -1;
-}
-
-/* Whoever made it is dead. */
-static void folder_look_at(const char *folder)
-{
-    struct stat there;
-    if (lstat(folder, &there) != 0 || !S_ISDIR(there.st_mode) || there.st_uid != geteuid()
-        || there.st_mode & 077)
-        return;
-    int lock = folder_lock(folder, 0);
-    if (lock >= 0 || (errno == ENOENT && time(NULL) - there.st_mtime > YOUNG_S))
-        folder_remove(folder);
-    if (lock >= 0)
-        close(lock);
-}
-
-/* Beside a new folder. */
-static void folders_clean(const char *beside)
-{
-    char root[PL_LINK_FOLDER], path[PL_LINK_FOLDER];
-    const char *name = strrchr(beside, '/') + 1;
-    const int prefix = 3;                                   /* "pl-" */
-    snprintf(root, sizeof root, "%.*s", (int)(name - beside), beside);
-    DIR *folder = opendir(root);
-    for (const struct dirent *e; folder && (e = readdir(folder));)
-        if (!strncmp(e->d_name, name, prefix) && strlen(e->d_name) == strlen(name)
-            && strcmp(e->d_name, name)
-            && (size_t)snprintf(path, sizeof path, "%s%s", root, e->d_name) < sizeof path)
-            folder_look_at(path);
-    if (folder)
-        closedir(folder);
-}
-
-static int folder_make(pl_wires_t *wires, pl_error_t *err)
-{
-    int code = pl_link_folder(wires->folder, err);
-    if (code != PL_OK)
-        return code;
-    wires->lock = folder_lock(wires->folder, O_CREAT);
-    if (wires->lock < 0)
-        return pl_fail(err, PL_EIO, "%s: %s", wires->folder, strerror(errno));
-    folders_clean(wires->folder);
-    return PL_OK;
-}
 
 /* ---- what happens ---- */
 
@@ -169,9 +89,15 @@ void pl_wires_attach(pl_wires_t *wires, int rank, const pl_wire_ops_t *ops, void
     wires->end[rank] = (end_t){ops, self};
 }
 
-void pl_wires_detach(pl_wires_t *wires, int rank)
+void pl_wires_detach(pl_wires_t *wires, int rank, const void *self)
 {
-    wires->end[rank] = (end_t){0};
+    if (wires->end[rank].self == self)
+        wires->end[rank] = (end_t){0};
+}
+
+pl_outbox_t pl_wires_outbox(const pl_wires_t *wires, int rank)
+{
+    return (pl_outbox_t){wires->link, rank, wires->place.run, wires->place.epoch, NULL};
 }
 
 pl_link_t *pl_wires_link(const pl_wires_t *wires)
@@ -228,6 +154,12 @@ bool pl_place_read(const char *text, pl_place_t *p)
                   == 9;
 }
 
+/* Who hears nothing for the lease ends itself, before anybody takes its place. */
+pl_link_times_t pl_wires_lease(int join_ms)
+{
+    return (pl_link_times_t){.join = join_ms, .lease = LEASE_MS, .rejoin = REJOIN_MS};
+}
+
 /* ---- life ---- */
 
 static void wires_release(pl_object_t *object)
@@ -237,47 +169,72 @@ static void wires_release(pl_object_t *object)
     pl_bulk_free(wires->bulk);
     pl_link_free(wires->link);
     pl_free(wires->run_dir);
-    pl_monitor_take_no_more(wires->runtime,
-                            pl_place_door(wires->folder, PL_DOOR_STREAM, door));
     if (wires->folder[0])
-        folder_remove(wires->folder);
-    if (wires->lock >= 0)
-        close(wires->lock);
+        pl_monitor_take_no_more(wires->runtime,
+                                pl_place_door(wires->folder, PL_DOOR_STREAM, door));
+    pl_folder_remove(wires->folder, wires->lock);
     pl_free(wires);
 }
 
-static int wires_open(pl_wires_t *wires, void *launcher, int join_ms, pl_error_t *err)
+/* Ranks find the place for bulk by what they are told when they join. */
+static int wires_open(pl_wires_t *wires, const pl_wires_spec_t *w, const char *calls,
+                      const char *bulk, void *launcher, pl_error_t *err)
 {
-    char door[PL_DOOR_TEXT];
-    int code = folder_make(wires, err);
-    if (code != PL_OK)
-        return code;
-    pl_link_spec_t spec = {.endpoint = pl_place_door(wires->folder, PL_DOOR_CALLS, door),
-                           .run = wires->place.run,
-                           .epoch = wires->place.epoch,
-                           .world_size = wires->count,
-                           .times = {.join = join_ms},
+    char bound[ENDPOINT];
+    pl_link_spec_t spec = {.endpoint = bulk,
+                           .keys = w->keys,
+                           .run = w->run,
+                           .epoch = w->epoch,
+                           .world_size = w->count,
+                           .sits = w->endpoint != NULL,
+                           .times = {.join = w->join_ms},
                            .on_message = message_came,
                            .on_event = link_event,
                            .user = wires};
+    if (w->endpoint)
+        spec.times = pl_wires_lease(w->join_ms);
+    const pl_bulk_spec_t with = {.link = spec,
+                                 .most = SIZE_MAX / 2,  /* ranks are this program's own */
+                                 .on_sent = bulk_sent,
+                                 .on_event = bulk_event,
+                                 .user = wires};
+    wires->bulk = pl_bulk_listen(&with, pl_actor_loop(launcher), err);
+    if (!wires->bulk
+        || pl_link_endpoint(pl_bulk_link(wires->bulk), bound, sizeof bound, err) != PL_OK)
+        return err->code;
+    spec.endpoint = calls;
+    spec.about = bound;
+    spec.traits = w->traits;
     wires->link = pl_link_listen(&spec, pl_actor_loop(launcher), err);
-    if (!wires->link)
-        return err->code;
-    pl_bulk_spec_t bulk = {.link = spec,
-                           .most = SIZE_MAX / 2,        /* ranks are this program's own */
-                           .on_sent = bulk_sent,
-                           .on_event = bulk_event,
-                           .user = wires};
-    pl_place_door(wires->folder, PL_DOOR_BULK, door);
-    wires->bulk = pl_bulk_listen(&bulk, pl_actor_loop(launcher), err);
-    if (!wires->bulk)
-        return err->code;
-    pl_monitor_take(wires->runtime, pl_place_door(wires->folder, PL_DOOR_STREAM, door));
-    return PL_OK;
+    return wires->link ? PL_OK : err->code;
 }
 
-pl_wires_t *pl_wires_new(void *launcher, int count, int join_ms, pl_error_t *err)
+static int wires_open_folder(pl_wires_t *wires, const pl_wires_spec_t *w, void *launcher,
+                             pl_error_t *err)
 {
+    char calls[PL_DOOR_TEXT], bulk[PL_DOOR_TEXT], stream[PL_DOOR_TEXT];
+    int code = pl_folder_make(wires->folder, &wires->lock, err);
+    pl_place_door(wires->folder, PL_DOOR_CALLS, calls);
+    pl_place_door(wires->folder, PL_DOOR_BULK, bulk);
+    if (code == PL_OK)
+        code = wires_open(wires, w, calls, bulk, launcher, err);
+    if (code == PL_OK)
+        pl_monitor_take(wires->runtime,
+                        pl_place_door(wires->folder, PL_DOOR_STREAM, stream));
+    return code;
+}
+
+static int wires_open_at(pl_wires_t *wires, const pl_wires_spec_t *w, void *launcher,
+                         pl_error_t *err)
+{
+    char calls[ENDPOINT], bulk[ENDPOINT];
+    int code = pl_rendezvous_places(w->endpoint, calls, bulk, ENDPOINT, err);
+    return code == PL_OK ? wires_open(wires, w, calls, bulk, launcher, err) : code;
+}
+
+pl_wires_t *pl_wires_new(void *launcher, const pl_wires_spec_t *spec, pl_error_t *err)
+{
+    const int count = spec->count;
     pl_wires_t *wires = pl_alloc(sizeof *wires + (size_t)count * sizeof *wires->end);
     if (!wires) {
         pl_no_memory(err);
@@ -288,15 +245,17 @@ pl_wires_t *pl_wires_new(void *launcher, int count, int join_ms, pl_error_t *err
     wires->lock = -1;
     pl_runtime_t *runtime = wires->runtime = pl_actor_runtime(launcher);
     wires->place = (pl_place_t){.world_size = count,
-                                .run = runtime->run,
-                                .epoch = 1,
+                                .run = spec->run,
+                                .epoch = spec->epoch,
                                 .began = runtime->began,
                                 .log_level = pl_log_level(),
                                 .stream = !runtime->monitor                 ? 0
                                           : pl_monitor_is_lossless(runtime) ? 2
                                                                             : 1,
                                 .grace_ms = runtime->grace_ms};
-    if (wires_open(wires, launcher, join_ms, err) == PL_OK)
+    int code = spec->endpoint ? wires_open_at(wires, spec, launcher, err)
+                              : wires_open_folder(wires, spec, launcher, err);
+    if (code == PL_OK)
         return wires;
     pl_object_unref(wires);
     return NULL;

@@ -1,11 +1,13 @@
 /* wires.h - the links of a launcher with the processes of its ranks
  *
- * One link for calls and one for bulk, in a folder of their own, for all ranks; whoever
- * stands in for a rank is told what comes from that one.  Counted; all on the launcher's
- * thread, and gone with its last reference. */
+ * One link for calls and one for bulk, for all ranks, in a folder of their own or where
+ * the ranks look for them; whoever stands in for a rank is told what comes from that one.
+ * Counted; all on the launcher's thread, and gone with its last reference. */
 #ifndef PL_LAUNCHERS_WIRES_H
 #define PL_LAUNCHERS_WIRES_H
 
+#include "actors/launchers/folder.h"
+#include "actors/launchers/outbox.h"
 #include "runtime/bulk.h"
 
 typedef struct pl_wires pl_wires_t;
@@ -19,12 +21,27 @@ typedef struct pl_wire_ops {
     void (*on_sent)(void *self, const pl_error_t *error);
 } pl_wire_ops_t;
 
-/* For the launcher itself, which must outlive them; all ranks must have joined within
- * join_ms. */
-pl_wires_t *pl_wires_new(void *launcher, int count, int join_ms, pl_error_t *err);
+typedef struct pl_wires_spec {
+    int count;                           /* ranks */
+    int join_ms;                         /* for all to have joined */
+    const char *endpoint;                /* where ranks that somebody else has started
+                                            look; this process is rank 0 then, and the
+                                            others hold a lease  [a folder, for ranks that
+                                            die with this process] */
+    const pl_keys_t *keys;               /* [none] */
+    const char *traits;                  /* of rank 0  [none] */
+    uint64_t run;
+    uint32_t epoch;
+} pl_wires_spec_t;
+
+/* For the launcher itself, which must outlive them. */
+pl_wires_t *pl_wires_new(void *launcher, const pl_wires_spec_t *spec, pl_error_t *err);
 
 void pl_wires_attach(pl_wires_t *wires, int rank, const pl_wire_ops_t *ops, void *self);
-void pl_wires_detach(pl_wires_t *wires, int rank);
+/* Unless somebody else has taken its place. */
+void pl_wires_detach(pl_wires_t *wires, int rank, const void *self);
+/* Of all that is sent over them. */
+pl_outbox_t pl_wires_outbox(const pl_wires_t *wires, int rank);
 
 pl_link_t *pl_wires_link(const pl_wires_t *wires);
 pl_bulk_t *pl_wires_bulk(const pl_wires_t *wires);
@@ -53,9 +70,8 @@ typedef struct pl_place {
 void pl_wires_place(const pl_wires_t *wires, int rank, char text[PL_PLACE_TEXT]);
 /* False: there is none. */
 bool pl_place_read(const char *text, pl_place_t *place);
-/* An endpoint in a folder. */
-typedef enum pl_door { PL_DOOR_CALLS, PL_DOOR_BULK, PL_DOOR_STREAM, PL_DOORS } pl_door_t;
-#define PL_DOOR_TEXT (PL_LINK_FOLDER + 16)
-const char *pl_place_door(const char *folder, pl_door_t door, char text[PL_DOOR_TEXT]);
+
+/* Limits of links with ranks that somebody else has started. */
+pl_link_times_t pl_wires_lease(int join_ms);
 
 #endif

@@ -174,9 +174,12 @@ int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
                        pl_binding_t **binding_p, pl_error_t *err)
 {
     const json_t *object = json_object_get(o->root, "trainer"),
-                 *devices = json_object_get(object, "devices");
+                 *devices = json_object_get(object, "devices"),
+                 *nodes = json_object_get(object, "num_nodes");
     json_t *facts = json_object();
     int rc = json_object_set_new(facts, "devices", json_integer(1));
+    if (rc == 0)
+        rc = json_object_set_new(facts, "num_nodes", json_integer(1));
     if (rc == 0)
         rc = json_object_set_new(facts, "max_epochs",
                                  json_integer(pl_default_epochs(object)));
@@ -184,6 +187,8 @@ int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
                  : pl_no_memory(err);
     if (rc == PL_OK && (!devices || pl_is_auto(devices)))
         trainer->devices = 0;
+    if (rc == PL_OK && (!nodes || pl_is_auto(nodes)))
+        trainer->num_nodes = 0;
     json_decref(facts);
     return rc;
 }

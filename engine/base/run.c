@@ -27,6 +27,7 @@ const pl_section_t pl_sections[] = {
 const pl_option_t pl_trainer_table[] = {
     TRAINER(CHOICE, accelerator, "\"auto\"", "accelerator", "kind of device"),
     TRAINER(INT, devices, "\"auto\"", "1..", "devices on each node"),
+    TRAINER(INT, num_nodes, "\"auto\"", "1..", "machines"),
     TRAINER(CHOICE, strategy, "\"auto\"", "strategy", "how ranks work together"),
     TRAINER(CHOICE, launcher, "\"auto\"", "launcher", "how ranks are started"),
     TRAINER(CHOICE, precision, "\"32-true\"", "precision",

@@ -36,14 +36,15 @@ extern const char pl_usual_logger[];
 typedef struct pl_trainer_options {
     pl_choice_t accelerator, strategy, launcher, precision;
     int64_t devices;                                        /* on each node; 0: auto */
+    int64_t num_nodes;                                      /* 0: auto */
     int64_t max_epochs, max_steps;                          /* -1: no limit */
     int64_t min_epochs, min_steps;
     const char *max_time;                                   /* "": no limit */
     int64_t accumulate_grad_batches;
-    const char *freeze;                                  /* patterns of parameters */
-    double gradient_clip_val;                            /* 0: off */
-    const char *gradient_clip_algorithm;                 /* "norm", "value" */
-    const char *nan_policy;                              /* "stop", "skip", "rollback" */
+    const char *freeze;                                   /* patterns of parameters */
+    double gradient_clip_val;                             /* 0: off */
+    const char *gradient_clip_algorithm;                  /* "norm", "value" */
+    const char *nan_policy;                               /* "stop", "skip", "rollback" */
     bool detect_anomaly;
     int64_t nan_limit;                                   /* such steps */
     pl_amount_t val_check_interval;                      /* share of the epoch, batches or

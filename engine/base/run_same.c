@@ -18,6 +18,7 @@ static const char *const whole_sections[] = {"module",    "optimizer", "schedule
 static const char *const data_free[] = {"prefetch", "workers", NULL};
 static const char *const trainer_bound[] = {"accelerator",
                                             "devices",
+                                            "num_nodes",
                                             "strategy",
                                             "precision",
                                             "overfit_batches",

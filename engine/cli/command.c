@@ -24,6 +24,8 @@ enum { OPTIONS = 32 };                                      /* of a command at m
 #define CLI_COMMAND(command, help, more) static const cli_option_t command##_options[] = {
 #define CLI_OPERAND(command, field, needed, what, help) \
     ENTRY(OPERAND, command, field, 0, 0, needed, what, help)
+#define CLI_WORDS(command, field, what, help) \
+    ENTRY(WORDS, command, field, 0, 0, true, what, help)
 #define CLI_FLAG(command, field, help) \
     ENTRY(FLAG, command, field, 0, 0, false, NULL, help)
 #define CLI_TEXT(command, field, what, help) \
@@ -75,6 +77,11 @@ int cli_command_unknown(const char *word, pl_error_t *err)
     return pl_fail(err, PL_EINVAL, "there is no command \"%s\": %s%s%s", word,
                    near ? "did you mean \"" : "see paceline --help", near ? near : "",
                    near ? "\"?" : "");
+}
+
+bool cli_is_operand(const cli_option_t *option)
+{
+    return option->kind == CLI_KIND_OPERAND || option->kind == CLI_KIND_WORDS;
 }
 
 const char *cli_option_flag(const cli_option_t *option, char text[64])
@@ -140,8 +147,7 @@ static const cli_option_t *find_flag(const cli_command_t *command, const char *w
 {
     char flag[64];
     for (const cli_option_t *option = command->options; option->name; option++)
-        if (option->kind != CLI_KIND_OPERAND
-            && strlen(cli_option_flag(option, flag)) == length
+        if (!cli_is_operand(option) && strlen(cli_option_flag(option, flag)) == length
             && !strncmp(flag, word, length))
             return option;
     return NULL;
@@ -154,7 +160,7 @@ static int fail_flag(const reader_t *r, const char *word, size_t length)
     int count = 0;
     snprintf(given, sizeof given, "%.*s", (int)length, word);
     for (const cli_option_t *o = r->command->options; o->name && count < OPTIONS; o++)
-        if (o->kind != CLI_KIND_OPERAND)
+        if (!cli_is_operand(o))
             names[count++] = o->name;
     const char *near = pl_nearest(given + strspn(given, "-"), names);
     if (!near)
@@ -189,6 +195,7 @@ static int put(const reader_t *r, const cli_option_t *option, const char *word)
     case CLI_KIND_FLAG: *(bool *)field = true; return PL_OK;
     case CLI_KIND_OPERAND:
     case CLI_KIND_TEXT: *(const char **)field = word; return PL_OK;
+    case CLI_KIND_WORDS:
     case CLI_KIND_TEXTS: texts->text[texts->count++] = word; return PL_OK;
     case CLI_KIND_COUNT:
     case CLI_KIND_REAL: break;
@@ -220,6 +227,14 @@ static int read_flag(reader_t *r, const char *word)
     return put(r, option, r->words[++r->at]);
 }
 
+static const cli_option_t *find_words(const cli_command_t *command)
+{
+    const cli_option_t *option = command->options;
+    while (option->name && option->kind != CLI_KIND_WORDS)
+        option++;
+    return option->name ? option : NULL;
+}
+
 static int read_operand(const reader_t *r, const char *word)
 {
     for (const cli_option_t *option = r->command->options; option->name; option++)
@@ -231,10 +246,17 @@ static int read_operand(const reader_t *r, const char *word)
                    r->command->name, word, r->command->name);
 }
 
+static bool is_given(const reader_t *r, const cli_option_t *option)
+{
+    const char *field = r->into + option->offset;
+    return option->kind == CLI_KIND_WORDS ? ((const cli_texts_t *)field)->count > 0
+                                          : *(const char *const *)field != NULL;
+}
+
 static int check_needed(const reader_t *r)
 {
     for (const cli_option_t *option = r->command->options; option->name; option++)
-        if (option->needed && !*(const char **)(r->into + option->offset))
+        if (option->needed && !is_given(r, option))
             return pl_fail(r->err, PL_EINVAL, "%s needs %s: see paceline %s --help",
                            r->command->name, option->what, r->command->name);
     return PL_OK;
@@ -244,6 +266,7 @@ static int read_words(reader_t *r, bool *wants_help)
 {
     int code = PL_OK;
     bool only_operands = false;
+    const cli_option_t *rest = find_words(r->command);
     for (; code == PL_OK && r->at < r->count; r->at++) {
         const char *word = r->words[r->at];
         if (!only_operands && !strcmp(word, "--"))
@@ -252,6 +275,8 @@ static int read_words(reader_t *r, bool *wants_help)
             return *wants_help = true, PL_OK;
         else if (!only_operands && word[0] == '-' && word[1])
             code = read_flag(r, word);
+        else if (rest)
+            code = put(r, rest, word), only_operands = true;
         else
             code = read_operand(r, word);
     }
@@ -267,7 +292,7 @@ static bool fill(const reader_t *r)
             *(int64_t *)field = (int64_t)option->fallback;
         if (option->kind == CLI_KIND_REAL)
             *(double *)field = option->fallback;
-        if (option->kind != CLI_KIND_TEXTS)
+        if (option->kind != CLI_KIND_TEXTS && option->kind != CLI_KIND_WORDS)
             continue;
         ((cli_texts_t *)field)->text = calloc((size_t)r->count + 1, sizeof(char *));
         if (!((cli_texts_t *)field)->text)
@@ -299,7 +324,7 @@ void cli_command_free(const cli_command_t *command, void *arguments)
 {
     for (const cli_option_t *option = command->options; arguments && option->name;
          option++)
-        if (option->kind == CLI_KIND_TEXTS)
+        if (option->kind == CLI_KIND_TEXTS || option->kind == CLI_KIND_WORDS)
             free(((cli_texts_t *)((char *)arguments + option->offset))->text);
     free(arguments);
 }

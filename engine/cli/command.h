@@ -12,6 +12,7 @@ typedef struct cli_texts {
 /* One struct for each command: cli_fit_t with a field for each operand and option. */
 #define CLI_COMMAND(command, help, more) typedef struct cli_##command {
 #define CLI_OPERAND(command, field, needed, what, help) const char *field;
+#define CLI_WORDS(command, field, what, help) cli_texts_t field;
 #define CLI_FLAG(command, field, help) bool field;
 #define CLI_TEXT(command, field, what, help) const char *field;
 #define CLI_TEXTS(command, field, what, help) cli_texts_t field;
@@ -24,6 +25,7 @@ typedef struct cli_texts {
 
 typedef enum cli_kind {
     CLI_KIND_OPERAND,
+    CLI_KIND_WORDS,
     CLI_KIND_FLAG,
     CLI_KIND_TEXT,
     CLI_KIND_TEXTS,
@@ -36,7 +38,7 @@ typedef struct cli_option {
     cli_kind_t kind;
     size_t offset;                              /* of the field in the command's struct */
     double fallback, least;
-    bool needed;                                            /* of an operand */
+    bool needed;                                            /* of what is no option */
     const char *what, *help;
 } cli_option_t;
 
@@ -70,6 +72,8 @@ void *cli_command_read(const cli_command_t *command, int count, char **words,
                        bool *wants_help, pl_error_t *err);
 void cli_command_free(const cli_command_t *command, void *arguments);
 
+/* Whether it stands without a name before it. */
+bool cli_is_operand(const cli_option_t *option);
 /* "--top-k" */
 const char *cli_option_flag(const cli_option_t *option, char text[64]);
 

@@ -23,8 +23,7 @@ static void show_option(const cli_option_t *option)
 {
     char flag[64], left[160], text[256];
     cli_option_flag(option, flag);
-    bool operand = option->kind == CLI_KIND_OPERAND,
-         number = option->kind >= CLI_KIND_COUNT;
+    bool operand = cli_is_operand(option), number = option->kind >= CLI_KIND_COUNT;
     snprintf(left, sizeof left, "%s%s%s", operand ? "" : flag,
              option->what && !operand ? " " : "", option->what ? option->what : "");
     snprintf(text, sizeof text, number ? "%s [%g]" : "%s", option->help,
@@ -36,7 +35,7 @@ static void show_usage(const cli_command_t *command)
 {
     cli_print("usage: paceline %s", command->name);
     for (const cli_option_t *option = command->options; option->name; option++)
-        if (option->kind == CLI_KIND_OPERAND)
+        if (cli_is_operand(option))
             cli_print(option->needed ? " %s" : " [%s]", option->what);
     cli_print(" [OPTION]...\n");
 }

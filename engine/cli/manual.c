@@ -32,8 +32,8 @@ static void write_option(const cli_option_t *option)
     char flag[64];
     puts(".TP");
     printf("\\fB");
-    put(option->kind == CLI_KIND_OPERAND ? "" : cli_option_flag(option, flag));
-    printf("\\fR%s\\fI", option->what && option->kind != CLI_KIND_OPERAND ? " " : "");
+    put(cli_is_operand(option) ? "" : cli_option_flag(option, flag));
+    printf("\\fR%s\\fI", option->what && !cli_is_operand(option) ? " " : "");
     put(option->what ? option->what : "");
     puts("\\fR");
     put(option->help);
@@ -46,7 +46,7 @@ static void write_command(const cli_command_t *command)
 {
     printf(".SS \"paceline %s", command->name);
     for (const cli_option_t *option = command->options; option->name; option++)
-        if (option->kind == CLI_KIND_OPERAND) {
+        if (cli_is_operand(option)) {
             printf(option->needed ? " " : " [");
             put(option->what);
             printf(option->needed ? "" : "]");

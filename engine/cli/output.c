@@ -17,6 +17,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of standard error
 static char live[1024];                                     /* the line at the bottom;
                                                                under lock */
 static bool can_redraw, has_colour, has_utf8;
+static bool is_silent;                                      /* another rank says it */
 static int write_error;                                     /* errno of standard output */
 
 /* ---- standard error ---- */
@@ -105,7 +106,7 @@ void cli_print(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    if (!write_error)
+    if (!write_error && !is_silent)
         check_write(vprintf(format, args) < 0);
     va_end(args);
 }
@@ -256,6 +257,7 @@ void cli_output_begin(void)
     signal(SIGPIPE, SIG_IGN);
     can_redraw = isatty(STDERR_FILENO) && term && strcmp(term, "dumb");
     has_colour = can_redraw && !environment("NO_COLOR");
+    is_silent = pl_rank() > 0;
     has_utf8 = locale && (strcasestr(locale, "utf-8") || strcasestr(locale, "utf8"));
     pl_log_hook(show_log, PL_LOG_WARNING, NULL);
 }

@@ -25,7 +25,7 @@ void cli_show_information(void);
  * CLI_FAILED. */
 int cli_output_end(int status);
 
-/* To standard output (printf). */
+/* To standard output (printf); of several ranks the first alone writes there. */
 void cli_print(const char *format, ...) PL_PRINTF(1, 2);
 void cli_flush(void);
 /* One JSON object as a line, at once; consumes it. */

@@ -191,8 +191,7 @@ static void on_signal(evutil_socket_t number, short what, void *user)
                  number == SIGINT ? "; Ctrl-C again ends at once" : "");
 }
 
-/* nohup has SIGHUP ignored, and so it stays. */
-static bool is_ignored(int number)
+bool cli_is_ignored(int number)
 {
     struct sigaction action;
     return number == SIGHUP && sigaction(number, NULL, &action) == 0
@@ -203,7 +202,7 @@ static bool catch_signals(cli_session_t *session)
 {
     static const int numbers[CLI_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
     for (int k = 0; k < CLI_SIGNALS; k++) {
-        if (is_ignored(numbers[k]))
+        if (cli_is_ignored(numbers[k]))
             continue;
         session->signals[k] = evsignal_new(session->base, numbers[k], on_signal, session);
         if (!session->signals[k] || event_add(session->signals[k], NULL) != 0)

@@ -59,6 +59,9 @@ int cli_session_run(cli_session_t *session, const char *monitor);
 json_t *cli_progress_json(const pl_progress_t *progress);
 /* {"event": "result", …}: what applies to that work. */
 json_t *cli_result_json(const cli_session_t *session, const pl_result_t *result);
+/* nohup has SIGHUP ignored, and so it stays. */
+bool cli_is_ignored(int number);
+
 /* The figures of a result whose names begin so, one a line. */
 void cli_show_metrics(const pl_result_t *result, const char *beginning);
 /* Tells of an error without a result of the engine's: on standard error and, when events

@@ -143,6 +143,8 @@ typedef struct pl_actor_ops {
                                           [any number] */
     bool elsewhere;                    /* of a launcher: ranks are other processes, which
                                           know parts by name alone */
+    bool joins;                        /* of a launcher: somebody else has started them,
+                                          and says how many there are */
     /* The caller of an open call no longer wants it; end it soon, in your own way.  Of
      * `start`: the actor is to end; pl_actor_end() when ready  [other calls: let it end
      * by itself; start: pl_actor_end()] */

@@ -40,6 +40,10 @@ static void job_release(pl_object_t *object)
     pl_free(bound->job.resume);
     pl_free(bound->job.back);
     pl_free(bound->job.prompt);
+    pl_text_free(bound->job.host);
+    if (bound->job.key)
+        explicit_bzero(bound->job.key, PL_SECRET_BYTES);
+    pl_free(bound->job.key);
     pl_free(bound);
 }
 

@@ -14,6 +14,8 @@
 extern "C" {
 #endif
 
+#define PL_SECRET_BYTES 32
+
 /* What a run is to do: from the host down to the strategy. */
 typedef struct pl_job {
     pl_object_t object;
@@ -37,6 +39,11 @@ typedef struct pl_job {
     int64_t tokens;                             /* to write after the prompt */
     double temperature;                         /* 0: always the likeliest */
     int64_t top_k;                              /* choose among the k likeliest; 0: all */
+    /* Filled in by a launcher, in each process, before it has a rank there: */
+    char *host;                                 /* address of this machine, as the ranks
+                                                   reach it [all are on this machine] */
+    unsigned char *key;                         /* [PL_SECRET_BYTES] for what goes over
+                                                   wires  [none] */
 } pl_job_t;
 
 PL_API pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage,

@@ -25,8 +25,8 @@ typedef struct pl_link pl_link_t;
 #define PL_LINK_VERSION 1                                   /* of what is on the wire */
 
 typedef enum pl_link_event {
-    PL_LINK_JOINED,     /* text: what the rank says about itself; from now on messages may
-                           be sent.  A rank's end: it was let in. */
+    PL_LINK_JOINED,     /* text: what the other side says about itself; from now on
+                           messages may be sent.  A rank's end: it was let in. */
     PL_LINK_CUT,        /* the connection is gone; what is sent now waits */
     PL_LINK_BACK,       /* it is there again; nothing was lost */
     PL_LINK_SILENT,     /* nothing was heard for silence_ms */
@@ -57,21 +57,25 @@ typedef struct pl_link_times {
 } pl_link_times_t;
 
 typedef struct pl_link_spec {
-    const char *endpoint;                /* "ipc://FILE" in a folder that only this user
-                                            can enter (pl_link_folder), "tcp://HOST:PORT",
-                                            "*" for any port */
-    const pl_keys_t *keys;               /* must be given beyond this machine  [neither
-                                            encrypted nor asked for a key] */
-    uint64_t run;                        /* the same in all processes of the run */
-    uint32_t epoch;                      /* incarnation of its ranks, from 1 */
-    int world_size;                      /* ranks 0 to world_size - 1 */
-    int rank;                            /* of a rank's end */
-    const char *traits;                  /* of a rank's end: JSON object of texts, what
-                                            must be the same in all ranks by a name for
-                                            people: {"instruction set": "avx2"}  [nothing
-                                            is compared] */
-    const char *about;                   /* of a rank's end, for JOINED  ["HOST process
-                                            NUMBER"] */
+    const char *endpoint;              /* "ipc://FILE" in a folder that only this user
+                                          can enter (pl_link_folder), "tcp://HOST:PORT",
+                                          "*" for any port */
+    const pl_keys_t *keys;             /* must be given beyond this machine  [neither
+                                          encrypted nor asked for a key] */
+    uint64_t run;                      /* the same in all processes of the run */
+    uint32_t epoch;                    /* incarnation of its ranks, from 1 */
+    int world_size;                    /* ranks 0 to world_size - 1 */
+    int rank;                          /* of a rank's end */
+    bool sits;                         /* of a listening end: its own process is rank 0,
+                                          which is not awaited; the traits of others are
+                                          held against its own */
+    const char *traits;                /* of whoever is a rank: JSON object of texts, what
+                                          must be the same in all ranks by a name for
+                                          people: {"instruction set": "avx2"}  [nothing
+                                          is compared] */
+    const char *about;                 /* what the other side is told with JOINED; short
+                                          [of a rank's end "HOST process NUMBER"; of a
+                                          listening one nothing] */
     pl_link_times_t times;
     size_t message_most;                /* bytes of a message  [1 MiB] */
     size_t unread_most;                 /* bytes sent to a peer and not acknowledged: more

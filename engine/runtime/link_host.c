@@ -96,6 +96,7 @@ static bool let_in(pl_link_t *link, uint32_t identity, const link_head_t *head,
 {
     link_peer_t *peer = &link->peers[head->rank];
     link_head_t welcome = link_head_for(link, peer, LINK_WELCOME);
+    const char *own = link->spec.about ? link->spec.about : "";
     if (!link_cut(link, peer))
         return false;
     if (peer->state != PL_LINK_HAS_LEFT
@@ -105,7 +106,7 @@ static bool let_in(pl_link_t *link, uint32_t identity, const link_head_t *head,
         pl_map_take(&link->identities, peer->identity);
     peer->identity = identity;
     peer->who = head->who;
-    link_post(link, identity, &welcome, (pl_bytes_t){0}, NULL);
+    link_post(link, identity, &welcome, (pl_bytes_t){own, strlen(own)}, NULL);
     return peer->state == PL_LINK_HAS_LEFT
            || link_there(link, peer, head->received, about);
 }
@@ -261,6 +262,20 @@ bool host_tick(pl_link_t *link, int64_t now)
     return missing_check(link, now);
 }
 
+/* ---- the rank that the launcher's process is ---- */
+
+static int seat_take(pl_link_t *link, pl_error_t *err)
+{
+    if (!link->spec.sits)
+        return PL_OK;
+    link->traits = pl_json_read(link->spec.traits, strlen(link->spec.traits), "traits",
+                                err);
+    link->first = 0;
+    link->peers[0].state = PL_LINK_HAS_LEFT;
+    link->peers[0].who = link->who;
+    return link->traits ? PL_OK : PL_EINVAL;
+}
+
 /* ---- what the launcher says ---- */
 
 void pl_link_died(pl_link_t *link, int rank)
@@ -311,7 +326,7 @@ int pl_link_renew(pl_link_t *link, uint32_t epoch, int world_size, pl_error_t *e
     link->opened = pl_now();
     link->said_missing = false;
     link->generation++;
-    return PL_OK;
+    return seat_take(link, err);
 }
 
 /* ---- opening ---- */
@@ -335,7 +350,8 @@ pl_link_t *pl_link_listen(const pl_link_spec_t *spec, pl_sockets_t *loop, pl_err
                                .message_most = (int64_t)link->spec.message_most
                                                + (int64_t)sizeof(link_head_t),
                                .on_peers = host_peers};
-    link->socket = pl_socket_open(&socket, loop, host_frame, link, err);
+    if (seat_take(link, err) == PL_OK)
+        link->socket = pl_socket_open(&socket, loop, host_frame, link, err);
     if (link->socket)
         return link;
     pl_link_free(link);

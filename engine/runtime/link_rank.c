@@ -41,16 +41,18 @@ static int ask_make(pl_link_t *link, pl_error_t *err)
     return link->ask ? PL_OK : pl_no_memory(err);
 }
 
-static bool welcome(pl_link_t *link, const link_head_t *head)
+static bool welcome(pl_link_t *link, const link_head_t *head, pl_bytes_t bytes)
 {
     link_peer_t *peer = &link->peers[0];
+    char about[256];
     if (peer->state == PL_LINK_IS_THERE)
         return true;
     if (peer->who && peer->who != head->who)
         return link_end(link, peer, PL_LINK_GONE,
                         "another launcher answers, the one that was there is gone");
     peer->who = head->who;
-    return link_there(link, peer, head->received, "");
+    snprintf(about, sizeof about, "%.*s", (int)bytes.size, (const char *)bytes.data);
+    return link_there(link, peer, head->received, about);
 }
 
 /* ---- frames ---- */
@@ -77,7 +79,7 @@ void rank_frame(void *user, uint32_t identity, pl_frame_t *frame)
     else if (!is_ours)
         link->counts.fenced++;
     else if (head.kind == LINK_WELCOME)
-        welcome(link, &head);
+        welcome(link, &head, bytes);
     else if (peer->state != PL_LINK_IS_THERE || head.who != peer->who)
         link->counts.strangers++;
     else if (head.kind != LINK_BEAT && head.kind != LINK_MESSAGE

@@ -1,0 +1,73 @@
+/* again.c - this program once more, as a child */
+#include "actors/launchers/again.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+enum {
+    COMMAND_MOST = 64 << 10,
+    WORDS_MOST = 256,                                       /* of its tail, in an error */
+};
+
+/* The words that started this program, one after the other; NULL: out of memory. */
+static char *command_read(size_t *length)
+{
+    char *words = pl_alloc(COMMAND_MOST + 1);
+    FILE *file = words ? fopen("/proc/self/cmdline", "rbe") : NULL;
+    *length = file ? fread(words, 1, COMMAND_MOST, file) : 0;
+    if (file)
+        fclose(file);
+    return words;
+}
+
+static const char **words_list(const char *words, size_t length)
+{
+    size_t count = 0;
+    for (size_t k = 0; k < length; k++)
+        count += words[k] == '\0';
+    const char **list = pl_alloc_array(count + 2, sizeof *list);
+    for (size_t k = 0; list && k < count; k++, words += strlen(words) + 1)
+        list[k] = words;
+    if (list && !count)
+        list[0] = "paceline";
+    return list;
+}
+
+pl_process_t *pl_again_start(const pl_process_spec_t *spec, struct pl_sockets *loop,
+                             pl_error_t *err)
+{
+    size_t length;
+    char *words = command_read(&length);
+    const char **argv = words ? words_list(words, length) : NULL;
+    pl_process_spec_t again = *spec;
+    again.program = "/proc/self/exe";
+    again.argv = argv;
+    pl_process_t *process = argv ? pl_process_start(&again, loop, err) : NULL;
+    if (!argv)
+        pl_no_memory(err);
+    pl_free(argv);
+    pl_free(words);
+    return process;
+}
+
+/* On one line. */
+void pl_words_add(pl_process_t *process, pl_error_t *error)
+{
+    const char *tail = pl_process_tail(process);
+    size_t length = strlen(tail), at = strlen(error->text);
+    while (length && tail[length - 1] == '\n')
+        length--;
+    if (length > WORDS_MOST) {
+        tail += length - WORDS_MOST;
+        length = WORDS_MOST;
+    }
+    if (!length)
+        return;
+    snprintf(error->text + at, sizeof error->text - at, "; its last words: %.*s",
+             (int)length, tail);
+    for (char *c = error->text + at; (c = strchr(c, '\n'));)
+        *c = ' ';
+}

@@ -1,0 +1,15 @@
+/* again.h - this program once more, as a child */
+#ifndef PL_LAUNCHERS_AGAIN_H
+#define PL_LAUNCHERS_AGAIN_H
+
+#include "runtime/process.h"
+
+/* Starts the program that runs, whatever lies at its path by now, with the same words;
+ * the rest as the spec says. */
+pl_process_t *pl_again_start(const pl_process_spec_t *spec, struct pl_sockets *loop,
+                             pl_error_t *err);
+
+/* The last words of a process, behind an error's text. */
+void pl_words_add(pl_process_t *process, pl_error_t *error);
+
+#endif

@@ -1,0 +1,417 @@
+/* external.c - ranks that somebody else has started: a scheduler, mpirun, paceline launch
+ *
+ * Each process has asked for the run by itself.  That of rank zero coordinates: it
+ * listens at the rendezvous, is rank zero itself, and has a stand-in for each other rank;
+ * those connect, get their work by message, and hear at last what the run came to, which
+ * is then the answer to what was asked for there.
+ *
+ * A process's runs are counted: the second of one meets the second of all others. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accelerators/accelerator.h"
+#include "accelerators/actor.h"
+#include "actors/launchers/environment.h"
+#include "actors/launchers/launchers.h"
+#include "actors/launchers/member.h"
+#include "actors/launchers/ranks.h"
+#include "actors/launchers/remote.h"
+#include "actors/launchers/rendezvous.h"
+#include "actors/launchers/settle.h"
+#include "actors/launchers/wires.h"
+#include "actors/worker.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/log.h"
+#include "base/stages.h"
+#include "config.h"
+
+enum {
+    SETTLE_MS = 15000,                         /* for all to have heard how the run was */
+    LEAVE_MS = 3000,
+    AGAIN_MS = 100,                        /* until a process that is ahead tries again */
+    ENDPOINT = 300,
+};
+
+typedef struct external {
+    pl_ranks_t ranks;                                       /* of rank zero's process */
+    pl_environment_t environment;
+    char endpoint[ENDPOINT];
+    pl_keys_t keys;
+    bool has_keys;
+    char *traits;                                           /* from pl_json_write() */
+    uint64_t run;
+    uint32_t epoch;                                       /* which run of the process */
+    int64_t until;                                        /* all must have joined */
+    double join_timeout;                                  /* s */
+    const char *rendezvous, *job_key;                     /* options  ["": environment] */
+    /* Of rank zero: */
+    pl_wires_t *wires;                                      /* counted */
+    pl_settle_t *settle;                                    /* [the run goes on] */
+    /* Of all others: */
+    pl_member_t member;
+    pl_call_t *asked;                                       /* run  [NULL: not, or
+                                                               answered] */
+    pl_outcome_t *outcome;                                  /* [an error] */
+    pl_error_t error;
+    bool is_settled, is_lost;
+} external_t;
+
+/* ---- rank zero ---- */
+
+static uint64_t thread_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
+                             pl_error_t *err)
+{
+    const external_t *x = (const external_t *)ranks;
+    const pl_start_t start = {.options = "",
+                              .ranks = (uint32_t)x->environment.local_world_size};
+    rank->stuck = "; its thread cannot be ended and its memory is kept";
+    return pl_spawn(ranks, &pl_worker, pl_as_rank(0), &start, life, &rank->worker, err);
+}
+
+static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
+                           pl_error_t *err)
+{
+    const external_t *x = (const external_t *)ranks;
+    char options[64];
+    if (rank->number == 0)
+        return thread_start(ranks, rank, life, err);
+    snprintf(options, sizeof options, "{\"rank\": %d, \"is_foreign\": true}",
+             rank->number);
+    const pl_start_t start = {.options = options, .context = (pl_object_t *)x->wires};
+    rank->stuck = "; it is cut off";
+    rank->can_end = true;
+    return pl_spawn(ranks, &pl_remote, PL_SAME_THREAD, &start, life, &rank->worker, err);
+}
+
+static void settled(void *self)
+{
+    external_t *x = self;
+    if (x->ranks.run)
+        pl_ranks_answer(&x->ranks);
+}
+
+/* Not from inside the settle, which is freed with the launcher. */
+static void settle_begin(pl_ranks_t *ranks)
+{
+    external_t *x = (external_t *)ranks;
+    x->settle = pl_settle_new(x, x->wires, ranks->count, ranks->outcome, &ranks->error,
+                              settled, NULL);
+    if (!x->settle || pl_after(x, SETTLE_MS, settled, NULL) != PL_OK)
+        settled(x);
+    else
+        pl_settle_wait(x->settle);
+}
+
+static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
+{
+    static const pl_ranks_ops_t ops = {.start = rank_start, .settle = settle_begin};
+    const pl_wires_spec_t spec = {.count = x->environment.world_size,
+                                  .join_ms = pl_milliseconds(x->join_timeout),
+                                  .endpoint = x->endpoint,
+                                  .keys = x->has_keys ? &x->keys : NULL,
+                                  .traits = x->traits,
+                                  .run = x->run,
+                                  .epoch = x->epoch};
+    pl_ranks_init(&x->ranks, &ops, start);
+    x->ranks.count = x->environment.world_size;
+    x->wires = pl_wires_new(x, &spec, err);
+    return x->wires ? PL_OK : err->code;
+}
+
+/* ---- all others ---- */
+
+static void answer(void *self)
+{
+    external_t *x = self;
+    pl_call_t *asked = x->asked;
+    x->asked = NULL;
+    if (!asked)
+        return;
+    if (x->outcome)
+        pl_reply_run(asked, &(pl_run_reply_t){.outcome = &x->outcome->object});
+    else
+        pl_call_fail(asked, &x->error);
+}
+
+static void member_settled(void *self, pl_outcome_t *outcome, const pl_error_t *error)
+{
+    external_t *x = self;
+    if (x->is_settled || x->is_lost)
+        return;
+    x->is_settled = true;
+    x->outcome = pl_object_ref(outcome);
+    if (error)
+        x->error = *error;
+    if (pl_after(x, LEAVE_MS, answer, NULL) != PL_OK)
+        answer(x);
+    pl_member_leave(&x->member);
+}
+
+/* Of a worker that shall do no more: nobody is there who would hear of it. */
+static void member_ended(void *self)
+{
+    external_t *x = self;
+    if (x->is_lost)
+        answer(x);
+}
+
+static int member_open(external_t *x, pl_error_t *err);
+static int job_seat(void *self, pl_job_t *job, pl_error_t *err);
+
+static void member_again(void *self)
+{
+    external_t *x = self;
+    pl_error_t err = {0};
+    pl_member_release(&x->member);
+    if (member_open(x, &err) == PL_OK)
+        return;
+    x->is_lost = true;
+    x->error = err;
+    answer(x);
+}
+
+/* Rank zero may not have ended the run before. */
+static bool is_ahead(const external_t *x)
+{
+    return x->epoch > 1 && !x->member.has_joined && pl_now() < x->until;
+}
+
+static void member_lost(void *self, const char *why)
+{
+    external_t *x = self;
+    if (x->is_settled
+        || (is_ahead(x) && pl_after(x, AGAIN_MS, member_again, NULL) == PL_OK))
+        return;
+    x->is_lost = true;
+    pl_fail(&x->error, PL_EPEER, "%s", why);
+    snprintf(x->error.where, sizeof x->error.where, "rank %d", x->environment.rank);
+    if (x->member.has_ended)
+        answer(x);
+    else
+        pl_member_end(&x->member);
+}
+
+static int member_open(external_t *x, pl_error_t *err)
+{
+    static const pl_member_ops_t ops = {.on_job = job_seat,
+                                        .on_end = member_ended,
+                                        .on_settled = member_settled,
+                                        .on_lost = member_lost,
+                                        .on_left = answer};
+    const int64_t left = (x->until - pl_now()) / PL_MILLISECOND;
+    const pl_member_spec_t spec = {.calls = x->endpoint,
+                                   .keys = x->has_keys ? &x->keys : NULL,
+                                   .traits = x->traits,
+                                   .times = pl_wires_lease(left > 1 ? (int)left : 1),
+                                   .run = x->run,
+                                   .epoch = x->epoch,
+                                   .rank = x->environment.rank,
+                                   .world_size = x->environment.world_size,
+                                   .local_world_size = x->environment.local_world_size};
+    return pl_member_open(&x->member, x, &ops, &spec, err);
+}
+
+/* ---- where they meet ---- */
+
+static int endpoint_find(external_t *x, pl_error_t *err)
+{
+    const char *told = x->environment.endpoint, *given = x->rendezvous;
+    char other[ENDPOINT];
+    if (!*told && !*given)
+        return pl_fail(err, PL_EINVAL,
+                       "%s has started the ranks, but nothing tells where they meet: set "
+                       "PACELINE_ENDPOINT to tcp://HOST:PORT of rank 0",
+                       x->environment.source);
+    int code = pl_rendezvous_read(*told ? told : given, x->endpoint, ENDPOINT, err);
+    if (code != PL_OK || !*told || !*given)
+        return code;
+    code = pl_rendezvous_read(given, other, ENDPOINT, err);
+    if (code == PL_OK && strcmp(other, x->endpoint))
+        code =
+            pl_fail(err, PL_EINVAL,
+                    "trainer.launcher.rendezvous is \"%s\" and the environment says %s: "
+                    "leave one out",
+                    given, told);
+    return code;
+}
+
+static int keys_find(external_t *x, pl_error_t *err)
+{
+    const char *file = *x->job_key ? x->job_key : getenv("PACELINE_JOB_KEY_FILE");
+    if (file && *file) {
+        x->has_keys = true;
+        return pl_keys_read(file, &x->keys, err);
+    }
+    if (pl_rendezvous_is_near(x->endpoint))
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "ranks that meet at %s, beyond this machine, need the key of the job: "
+                   "set PACELINE_JOB_KEY_FILE to a file that paceline launch --job-key "
+                   "has made, the same on all nodes",
+                   x->endpoint);
+}
+
+/* In what ranks must be alike for the same bits. */
+static int traits_find(external_t *x, const pl_job_t *job, pl_error_t *err)
+{
+    pl_device_info_t info;
+    char threads[16];
+    int code = pl_accelerator_describe(job, x->environment.local_world_size, &info, err);
+    if (code != PL_OK)
+        return code;
+    const char *model = strrchr(info.model, ',');
+    snprintf(threads, sizeof threads, "%d", info.threads);
+    json_t *traits = json_pack("{s:s,s:s,s:s,s:s,s:s}", "stage",
+                               pl_stages[job->stage].verb, "instruction set",
+                               model ? model + 1 + strspn(model + 1, " ") : info.model,
+                               "compute library", info.library, "threads per rank",
+                               threads, "version", PACKAGE_VERSION);
+    x->traits = traits ? pl_json_write(traits, PL_JSON_COMPACT) : NULL;
+    json_decref(traits);
+    return x->traits ? PL_OK : pl_no_memory(err);
+}
+
+/* The same number in all processes of the job, and in no other job there (FNV-1a). */
+static uint64_t run_number(const pl_environment_t *e)
+{
+    uint64_t hash = 14695981039346656037u;
+    for (const char *c = e->job; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    return (hash ^ (uint64_t)e->restarts) * 1099511628211u;
+}
+
+static int place_find(external_t *x, pl_error_t *err)
+{
+    static uint32_t runs;                                   /* of this process; atomic */
+    pl_environment_t *e = &x->environment;
+    int code = pl_environment_read(e, getenv, err);
+    if (code == PL_OK && !e->source)
+        code =
+            pl_fail(err, PL_EINVAL,
+                    "the launcher \"external\" is for ranks that somebody has started: "
+                    "use paceline launch, or set PACELINE_RANK and "
+                    "PACELINE_WORLD_SIZE");
+    if (code == PL_OK)
+        code = endpoint_find(x, err);
+    if (code == PL_OK)
+        code = keys_find(x, err);
+    if (code != PL_OK)
+        return code;
+    if (!e->local_world_size)
+        e->local_world_size = e->world_size;
+    x->run = run_number(e);
+    x->epoch = __atomic_add_fetch(&runs, 1, __ATOMIC_RELAXED);
+    x->until = pl_now() + (int64_t)(x->join_timeout * PL_SECOND);
+    pl_log_line(PL_LOG_INFO, e->rank, pl_actor_name(x),
+                "rank %d of %d, as %s says; the ranks meet at %s", e->rank, e->world_size,
+                e->source, x->endpoint);
+    return PL_OK;
+}
+
+/* Ranks on several machines exchange what they do under a key of this run's own. */
+static int job_seat(void *self, pl_job_t *job, pl_error_t *err)
+{
+    external_t *x = self;
+    char host[PL_RENDEZVOUS_HOST];
+    if (pl_rendezvous_is_near(x->endpoint))
+        return PL_OK;
+    int code = pl_rendezvous_own_host(x->endpoint, x->environment.rank == 0, host, err);
+    if (code != PL_OK)
+        return code;
+    job->host = pl_text("%s", host);
+    job->key = pl_alloc(PL_SECRET_BYTES);
+    if (!job->host || !job->key)
+        return pl_no_memory(err);
+    return pl_keys_collective(&x->keys, x->run, x->epoch, job->key, err);
+}
+
+/* ---- the launcher ---- */
+
+static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
+{
+    external_t *x = self;
+    (void)call;
+    int code = place_find(x, err);
+    if (code == PL_OK)
+        code = traits_find(x, (const pl_job_t *)body->start.context, err);
+    if (code == PL_OK)
+        code = x->environment.rank == 0 ? host_open(x, body, err) : member_open(x, err);
+    if (code == PL_OK)
+        pl_actor_ready(self);
+    return code;
+}
+
+static int external_run(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    external_t *x = self;
+    if (x->environment.rank == 0) {
+        int code = job_seat(x, (pl_job_t *)body->run.job, err);
+        return code == PL_OK ? pl_ranks_run(self, call, body, err) : code;
+    }
+    x->asked = call;
+    if (x->is_lost)
+        answer(x);
+    return PL_OK;
+}
+
+static int external_stop(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
+{
+    external_t *x = self;
+    char why[160];
+    if (x->environment.rank == 0)
+        return pl_ranks_stop(self, call, body, err);
+    snprintf(why, sizeof why, "rank %d: %s", x->environment.rank, body->stop.reason);
+    pl_member_wish(&x->member, why);
+    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+}
+
+static void external_release(void *self)
+{
+    external_t *x = self;
+    pl_settle_free(x->settle);
+    pl_member_release(&x->member);
+    pl_ranks_release(&x->ranks);
+    pl_object_unref(x->wires);
+    pl_object_unref(x->outcome);
+    pl_text_free(x->traits);
+    pl_keys_forget(&x->keys);
+}
+
+static const pl_option_t external_options[] = {
+    PL_TEXT(
+        external_t, rendezvous, "\"\"", NULL,
+        "where rank 0 is met, HOST:PORT; empty: as PACELINE_ENDPOINT or the scheduler "
+        "says"),
+    PL_TEXT(external_t, job_key, "\"\"", NULL,
+            "file with the key of the job; empty: as PACELINE_JOB_KEY_FILE says"),
+    PL_FLOAT(external_t, join_timeout, "60", "0.001..86400",
+             "seconds until all ranks must have joined"),
+    PL_OPTIONS_END,
+};
+
+static const pl_handler_t external_handlers[] = {
+    PL_ON(start, external_start),
+    PL_ON(run, external_run),
+    PL_ON(stop, external_stop),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_external_launcher = {
+    .name = "external",
+    .help = "ranks that were started by a scheduler, mpirun or paceline launch",
+    .size = sizeof(external_t),
+    .options = external_options,
+    .role = "launcher",
+    .level = PL_LEVEL_LAUNCHER,
+    .handlers = external_handlers,
+    .elsewhere = true,
+    .joins = true,
+    .release = external_release,
+};

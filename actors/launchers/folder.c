@@ -1,0 +1,104 @@
+/* folder.c - folders for the sockets of processes of one machine
+ *
+ * Who is killed leaves one behind; the next that makes one takes away those that nobody
+ * holds the lock of any more. */
+#include "actors/launchers/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+#define LOCK "lock"
+
+enum { YOUNG_S = 60 };                                     /* may not have its lock yet */
+
+const char *pl_place_door(const char *folder, pl_door_t door, char text[PL_DOOR_TEXT])
+{
+    static const char *const names[] = {"calls", "bulk", "stream", "calls-bulk"};
+    snprintf(text, PL_DOOR_TEXT, "ipc://%s/%s", folder, names[door]);
+    return text;
+}
+
+static void folder_remove(const char *folder)
+{
+    char path[PL_DOOR_TEXT];
+    for (pl_door_t door = 0; door < PL_DOORS; door++)
+        unlink(pl_place_door(folder, door, path) + strlen("ipc://"));
+    snprintf(path, sizeof path, "%s/" LOCK, folder);
+    unlink(path);
+    rmdir(folder);
+}
+
+static int folder_lock(const char *folder, int flags)
+{
+    char path[PL_LINK_FOLDER + 16];
+    snprintf(path, sizeof path, "%s/" LOCK, folder);
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* Whoever made it is dead. */
+static void folder_look_at(const char *folder)
+{
+    struct stat there;
+    if (lstat(folder, &there) != 0 || !S_ISDIR(there.st_mode) || there.st_uid != geteuid()
+        || there.st_mode & 077)
+        return;
+    int lock = folder_lock(folder, 0);
+    if (lock >= 0 || (errno == ENOENT && time(NULL) - there.st_mtime > YOUNG_S))
+        folder_remove(folder);
+    if (lock >= 0)
+        close(lock);
+}
+
+/* Beside a new folder. */
+static void folders_clean(const char *beside)
+{
+    char root[PL_LINK_FOLDER], path[PL_LINK_FOLDER];
+    const char *name = strrchr(beside, '/') + 1;
+    const int prefix = 3;                                   /* "pl-" */
+    snprintf(root, sizeof root, "%.*s", (int)(name - beside), beside);
+    DIR *folder = opendir(root);
+    for (const struct dirent *e; folder && (e = readdir(folder));)
+        if (!strncmp(e->d_name, name, prefix) && strlen(e->d_name) == strlen(name)
+            && strcmp(e->d_name, name)
+            && (size_t)snprintf(path, sizeof path, "%s%s", root, e->d_name) < sizeof path)
+            folder_look_at(path);
+    if (folder)
+        closedir(folder);
+}
+
+int pl_folder_make(char folder[PL_LINK_FOLDER], int *lock, pl_error_t *err)
+{
+    int code = pl_link_folder(folder, err);
+    *lock = -1;
+    if (code != PL_OK) {
+        folder[0] = '\0';
+        return code;
+    }
+    *lock = folder_lock(folder, O_CREAT);
+    if (*lock < 0)
+        return pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
+    folders_clean(folder);
+    return PL_OK;
+}
+
+void pl_folder_remove(const char *folder, int lock)
+{
+    if (folder[0])
+        folder_remove(folder);
+    if (lock >= 0)
+        close(lock);
+}

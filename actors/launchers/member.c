@@ -1,0 +1,343 @@
+/* member.c - a rank's end of the links with its launcher
+ *
+ * A result goes when all its bytes have come; the links stay until the other side has
+ * everything that was said.  Where several have started their processes by themselves,
+ * what the run came to is told to each, as the reply to what it was to serve for. */
+#include "actors/launchers/member.h"
+
+#include <stdio.h>
+
+#include "actors/launchers/parcel.h"
+#include "actors/launchers/rendezvous.h"
+#include "actors/worker.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+enum { ENDPOINT = 300 };
+
+/* ---- answers go up ---- */
+
+static void member_fail(pl_member_t *m, pl_message_t message, uint64_t number,
+                        const pl_error_t *error)
+{
+    pl_outbox_post(&m->outbox, PL_KIND_ERROR, message, number, error, NULL);
+}
+
+static void ended(pl_member_t *m, const pl_error_t *error)
+{
+    if (m->has_ended)
+        return;
+    m->has_ended = true;
+    if (error)
+        member_fail(m, PL_MESSAGE_start, 0, error);
+    else
+        pl_outbox_post(&m->outbox, PL_KIND_REPLY, PL_MESSAGE_start, 0,
+                       &(pl_start_reply_t){0}, NULL);
+    m->ops->on_end(m->self);
+}
+
+static void worker_ended(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    pl_member_t *m = answer->context;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    m->life = 0;
+    ended(m, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
+}
+
+static void outcome_send(pl_member_t *m, const pl_outcome_t *outcome)
+{
+    pl_error_t err = {0};
+    pl_blob_t *blob = pl_outcome_pack(outcome, &err);
+    if (blob)
+        m->outcome = pl_bulk_send(m->bulk, PL_LINK_HOST, blob, &err);
+    pl_object_unref(blob);
+    if (!m->outcome)
+        member_fail(m, PL_MESSAGE_serve, 0, &err);
+}
+
+static void outcome_sent(void *user, int peer, uint64_t transfer, const pl_error_t *error)
+{
+    pl_member_t *m = user;
+    (void)peer;
+    if (transfer != m->outcome)
+        return;
+    if (error)
+        member_fail(m, PL_MESSAGE_serve, 0, error);
+    else
+        pl_outbox_post(&m->outbox, PL_KIND_REPLY, PL_MESSAGE_serve, 0,
+                       &(pl_serve_reply_t){.outcome = transfer}, NULL);
+}
+
+static void run_answered(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    pl_member_t *m = answer->context;
+    switch (answer->kind) {
+    case PL_ANSWER_PROGRESS:
+        pl_outbox_post(&m->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0,
+                       &answer->body->run_progress, NULL);
+        return;
+    case PL_ANSWER_ERROR: member_fail(m, PL_MESSAGE_serve, 0, answer->error); return;
+    case PL_ANSWER_REPLY:
+        outcome_send(m, (const pl_outcome_t *)answer->body->run_reply.outcome);
+        return;
+    case PL_ANSWER_LATE: return;
+    }
+}
+
+void pl_member_wish(pl_member_t *m, const char *why)
+{
+    pl_outbox_post(&m->outbox, PL_KIND_PROGRESS, PL_MESSAGE_run, 0,
+                   &(pl_run_progress_t){.event = "alive", .metrics = "", .wish = why},
+                   NULL);
+}
+
+/* ---- calls come down ---- */
+
+static pl_job_t *job_take(pl_member_t *m, uint64_t transfer, pl_error_t *err)
+{
+    pl_blob_t *blob = m->bulk ? pl_bulk_take(m->bulk, PL_LINK_HOST, transfer) : NULL;
+    if (!blob || m->life || m->has_ended) {
+        pl_object_unref(blob);
+        pl_fail(err, PL_EPROTOCOL, "no job, or a second one");
+        return NULL;
+    }
+    pl_job_t *job = pl_job_unpack(blob, err);
+    pl_object_unref(blob);
+    if (!job || !m->ops->on_job || m->ops->on_job(m->self, job, err) == PL_OK)
+        return job;
+    pl_object_unref(job);
+    return NULL;
+}
+
+static int job_begin(pl_member_t *m, uint64_t transfer, pl_error_t *err)
+{
+    pl_job_t *job = job_take(m, transfer, err);
+    const pl_start_t start = {.options = "", .ranks = (uint32_t)m->spec.local_world_size};
+    const pl_how_t life = {.on_answer = worker_ended, .context = m},
+                   how = {.on_answer = run_answered, .context = m};
+    if (job)
+        m->life = pl_spawn(m->self, &pl_worker, pl_as_rank(m->spec.rank), &start, life,
+                           &m->worker, err);
+    bool begun = m->life
+                 && pl_call_run(m->self, m->worker, &(pl_run_t){.job = &job->object}, how,
+                                err);
+    pl_object_unref(job);
+    return begun ? PL_OK : err->code;
+}
+
+/* A call that was passed on; its number there is the context here. */
+typedef struct asked {
+    pl_member_t *member;
+    uint64_t number;
+    pl_message_t message;
+} asked_t;
+
+static void passed_answered(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    asked_t *asked = answer->context;
+    pl_member_t *m = asked->member;
+    if (answer->kind == PL_ANSWER_ERROR)
+        member_fail(m, asked->message, asked->number, answer->error);
+    else if (answer->kind == PL_ANSWER_REPLY)
+        pl_outbox_post(&m->outbox, PL_KIND_REPLY, asked->message, asked->number,
+                       answer->body, NULL);
+    if (answer->kind == PL_ANSWER_ERROR || answer->kind == PL_ANSWER_REPLY)
+        pl_free(asked);
+}
+
+static int pass_on(pl_member_t *m, const pl_envelope_t *envelope, const pl_body_t *body,
+                   pl_error_t *err)
+{
+    asked_t *asked = pl_alloc(sizeof *asked);
+    if (!asked)
+        return pl_no_memory(err);
+    *asked = (asked_t){m, envelope->call, (pl_message_t)envelope->message};
+    const pl_how_t how = {.on_answer = passed_answered, .context = asked};
+    if (pl_call(m->self, m->worker, asked->message, body, how, err))
+        return PL_OK;
+    pl_free(asked);
+    return err->code;
+}
+
+static int call_came(pl_member_t *m, const pl_envelope_t *envelope, const pl_body_t *body,
+                     pl_error_t *err)
+{
+    switch (envelope->message) {
+    case PL_MESSAGE_serve: return job_begin(m, body->serve.job, err);
+    case PL_MESSAGE_join:
+    case PL_MESSAGE_stop: return pass_on(m, envelope, body, err);
+    default: return pl_fail(err, PL_EPROTOCOL, "a rank does not take this call");
+    }
+}
+
+void pl_member_end(pl_member_t *m)
+{
+    if (m->life)
+        pl_cancel(m->self, m->life);
+    else
+        ended(m, NULL);
+}
+
+/* ---- the run is over ---- */
+
+static void settled_by(pl_member_t *m, uint64_t transfer)
+{
+    pl_error_t err = {0};
+    pl_blob_t *blob = m->bulk ? pl_bulk_take(m->bulk, PL_LINK_HOST, transfer) : NULL;
+    if (!blob)
+        pl_fail(&err, PL_EPROTOCOL, "rank 0 has sent no outcome");
+    pl_outcome_t *outcome = blob ? pl_outcome_unpack(blob, &err) : NULL;
+    pl_object_unref(blob);
+    m->ops->on_settled(m->self, outcome, outcome ? NULL : &err);
+    pl_object_unref(outcome);
+}
+
+static void message_came(void *user, int peer, pl_frame_t *message)
+{
+    pl_member_t *m = user;
+    pl_envelope_t envelope;
+    pl_body_t body;
+    pl_error_t error = {0}, err = {0};
+    const pl_bytes_t bytes = pl_frame_bytes(message);
+    (void)peer;
+    if (pl_envelope_read(bytes, &envelope, NULL) != PL_OK
+        || pl_frame_decode_foreign(bytes, &body, &error, NULL) != PL_OK)
+        return;
+    const bool is_serve = envelope.message == PL_MESSAGE_serve && m->ops->on_settled;
+    if (envelope.kind == PL_KIND_CANCEL && envelope.message == PL_MESSAGE_start)
+        pl_member_end(m);
+    else if (envelope.kind == PL_KIND_REPLY && is_serve)
+        settled_by(m, body.serve_reply.outcome);
+    else if (envelope.kind == PL_KIND_ERROR && is_serve)
+        m->ops->on_settled(m->self, NULL, &error);
+    else if (envelope.kind == PL_KIND_CALL
+             && call_came(m, &envelope, &body, &err) != PL_OK)
+        member_fail(m, (pl_message_t)envelope.message, envelope.call, &err);
+}
+
+/* ---- the links ---- */
+
+static bool is_over(pl_link_t *link)
+{
+    return !link || pl_link_state(link, PL_LINK_HOST) >= PL_LINK_HAS_LEFT;
+}
+
+static void both_over(pl_member_t *m)
+{
+    if (!m->leaves || m->has_left || !is_over(m->link)
+        || !is_over(m->bulk ? pl_bulk_link(m->bulk) : NULL))
+        return;
+    m->has_left = true;
+    m->ops->on_left(m->self);
+}
+
+void pl_member_leave(pl_member_t *m)
+{
+    if (m->leaves)
+        return;
+    m->leaves = true;
+    pl_link_leave(m->link, NULL);
+    if (m->bulk)
+        pl_link_leave(pl_bulk_link(m->bulk), NULL);
+}
+
+static void lost(pl_member_t *m, const char *why)
+{
+    if (m->leaves || m->is_lost)
+        return;
+    m->is_lost = true;
+    m->ops->on_lost(m->self, why);
+}
+
+static void event_came(void *user, int peer, pl_link_event_t event, const char *text);
+
+static int bulk_connect(pl_member_t *m, const char *endpoint, pl_error_t *err)
+{
+    const pl_bulk_spec_t bulk = {.link = {.endpoint = endpoint,
+                                          .keys = m->spec.keys,
+                                          .run = m->spec.run,
+                                          .epoch = m->spec.epoch,
+                                          .world_size = m->spec.world_size,
+                                          .rank = m->spec.rank,
+                                          .times = m->spec.times},
+                                 .most = SIZE_MAX / 2,
+                                 .on_sent = outcome_sent,
+                                 .on_event = event_came,
+                                 .user = m};
+    m->bulk = pl_bulk_connect(&bulk, pl_actor_loop(m->self), err);
+    return m->bulk ? PL_OK : err->code;
+}
+
+/* Of the link of calls. */
+static void joined(pl_member_t *m, const char *bulk)
+{
+    char endpoint[ENDPOINT];
+    pl_error_t err = {0};
+    m->has_joined = true;
+    if (!m->bulk) {
+        pl_rendezvous_bulk(m->spec.calls, bulk, endpoint, sizeof endpoint);
+        if (bulk_connect(m, endpoint, &err) != PL_OK) {
+            lost(m, err.text);
+            return;
+        }
+    }
+    pl_outbox_flush(&m->outbox);
+}
+
+static void event_came(void *user, int peer, pl_link_event_t event, const char *text)
+{
+    pl_member_t *m = user;
+    (void)peer;
+    if (event == PL_LINK_GONE)
+        lost(m, text);
+    if (event == PL_LINK_ROOM)
+        pl_outbox_flush(&m->outbox);
+    if (event == PL_LINK_LEFT || event == PL_LINK_GONE)
+        both_over(m);
+}
+
+static void calls_event_came(void *user, int peer, pl_link_event_t event,
+                             const char *text)
+{
+    if (event == PL_LINK_JOINED)
+        joined(user, text);
+    else
+        event_came(user, peer, event, text);
+}
+
+/* ---- life ---- */
+
+int pl_member_open(pl_member_t *m, void *self, const pl_member_ops_t *ops,
+                   const pl_member_spec_t *spec, pl_error_t *err)
+{
+    const pl_link_spec_t calls = {.endpoint = spec->calls,
+                                  .keys = spec->keys,
+                                  .run = spec->run,
+                                  .epoch = spec->epoch,
+                                  .world_size = spec->world_size,
+                                  .rank = spec->rank,
+                                  .traits = spec->traits,
+                                  .times = spec->times,
+                                  .on_message = message_came,
+                                  .on_event = calls_event_came,
+                                  .user = m};
+    *m = (pl_member_t){.self = self, .ops = ops, .spec = *spec};
+    m->link = pl_link_connect(&calls, pl_actor_loop(self), err);
+    if (!m->link)
+        return err->code;
+    m->outbox = (pl_outbox_t){m->link, PL_LINK_HOST, spec->run, spec->epoch, NULL};
+    return spec->bulk ? bulk_connect(m, spec->bulk, err) : PL_OK;
+}
+
+void pl_member_release(pl_member_t *m)
+{
+    pl_bulk_free(m->bulk);
+    pl_link_free(m->link);
+    pl_outbox_release(&m->outbox);
+    m->bulk = NULL;
+    m->link = NULL;
+}

@@ -1,0 +1,63 @@
+/* member.h - a rank's end of the links with its launcher
+ *
+ * Whoever is in the launcher's place in a rank's process has one: it makes the calls here
+ * that the launcher's stand-in was asked for there, and sends the answers back. */
+#ifndef PL_LAUNCHERS_MEMBER_H
+#define PL_LAUNCHERS_MEMBER_H
+
+#include "actors/launchers/outbox.h"
+#include "runtime/bulk.h"
+#include "runtime/cargo.h"
+
+/* On the owner's thread; none may free the member. */
+typedef struct pl_member_ops {
+    /* Before the worker gets its job: what this process adds to it  [nothing]. */
+    int (*on_job)(void *self, pl_job_t *job, pl_error_t *err);
+    /* The launcher was told that the worker has ended, or that there will be none. */
+    void (*on_end)(void *self);
+    /* How the run was, of all ranks; the outcome, or an error  [nobody waits for it]. */
+    void (*on_settled)(void *self, pl_outcome_t *outcome, const pl_error_t *error);
+    /* The other side is not there any more; nothing comes.  Not after
+     * pl_member_leave(). */
+    void (*on_lost)(void *self, const char *why);
+    /* Both sides have left, after pl_member_leave(). */
+    void (*on_left)(void *self);
+} pl_member_ops_t;
+
+typedef struct pl_member_spec {
+    const char *calls;                    /* endpoint */
+    const char *bulk;                     /* the same  [what is told at joining, there] */
+    const pl_keys_t *keys;                /* [none] */
+    const char *traits;                   /* [none] */
+    pl_link_times_t times;
+    uint64_t run;
+    uint32_t epoch;
+    int rank, world_size, local_world_size;
+} pl_member_spec_t;
+
+typedef struct pl_member {
+    void *self;                                             /* the actor */
+    const pl_member_ops_t *ops;
+    pl_member_spec_t spec;                        /* its texts and keys are the owner's */
+    pl_link_t *link;
+    pl_bulk_t *bulk;                                        /* [not told where] */
+    pl_outbox_t outbox;
+    pl_address_t worker;
+    uint64_t life;                              /* of the worker  [0: none] */
+    uint64_t outcome;                           /* transfer of it, under way  [0: none] */
+    bool has_joined, has_ended, leaves, is_lost, has_left;
+} pl_member_t;
+
+/* Zeroed before; released whatever comes of it. */
+int pl_member_open(pl_member_t *member, void *self, const pl_member_ops_t *ops,
+                   const pl_member_spec_t *spec, pl_error_t *err);
+void pl_member_release(pl_member_t *member);
+
+/* The run is to stop, as a whole. */
+void pl_member_wish(pl_member_t *member, const char *why);
+/* The worker is to end. */
+void pl_member_end(pl_member_t *member);
+/* All is said: the other side may know that nothing follows. */
+void pl_member_leave(pl_member_t *member);
+
+#endif

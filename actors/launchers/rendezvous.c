@@ -1,0 +1,165 @@
+/* rendezvous.c - the place where processes that somebody else has started meet
+ *
+ * All are told the same place, but it is not the same for all: rank zero listens there,
+ * the others go there, and what else is to be found on either machine lies beside it. */
+#include "actors/launchers/rendezvous.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+enum { HOST = 256 };
+static const char tcp[] = "tcp://", ipc[] = "ipc://", bulk_file[] = "-bulk";
+
+static bool begins(const char *text, const char *with)
+{
+    return !strncmp(text, with, strlen(with));
+}
+
+/* The host of a tcp endpoint, without brackets, and its port; false: it is none. */
+static bool endpoint_split(const char *endpoint, char host[HOST], const char **port)
+{
+    const char *at = endpoint + strlen(tcp), *colon = strrchr(at, ':');
+    size_t length = colon ? (size_t)(colon - at) : 0;
+    bool is_v6 = length > 2 && at[0] == '[' && at[length - 1] == ']';
+    if (!begins(endpoint, tcp) || !length || length >= HOST)
+        return false;
+    snprintf(host, HOST, "%.*s", (int)(length - 2 * is_v6), at + is_v6);
+    *port = colon + 1;
+    return true;
+}
+
+static bool is_number(const char *host)
+{
+    struct in6_addr address;
+    return inet_pton(AF_INET, host, &address) == 1
+           || inet_pton(AF_INET6, host, &address) == 1;
+}
+
+int pl_rendezvous_read(const char *text, char *endpoint, size_t room, pl_error_t *err)
+{
+    char host[HOST];
+    const char *port = "";
+    int length = snprintf(endpoint, room, "%s%s", strstr(text, "://") ? "" : tcp, text);
+    if ((size_t)length >= room)
+        return pl_fail(err, PL_EINVAL, "the rendezvous \"%.40s...\" is too long", text);
+    if (begins(endpoint, ipc))
+        return PL_OK;
+    if (!endpoint_split(endpoint, host, &port) || !*port
+        || port[strspn(port, "0123456789")] || !strcmp(port, "0"))
+        return pl_fail(err, PL_EINVAL,
+                       "the rendezvous \"%s\" is no HOST:PORT that all ranks can know",
+                       text);
+    if (!strcmp(host, "localhost"))
+        snprintf(endpoint, room, "tcp://127.0.0.1%s", strrchr(text, ':'));
+    return PL_OK;
+}
+
+bool pl_rendezvous_is_near(const char *endpoint)
+{
+    char host[HOST];
+    const char *port;
+    return !endpoint_split(endpoint, host, &port) || !strncmp(host, "127.", 4)
+           || !strcmp(host, "::1");
+}
+
+int pl_rendezvous_places(const char *endpoint, char *calls, char *bulk, size_t room,
+                         pl_error_t *err)
+{
+    char host[HOST];
+    const char *port;
+    int length;
+    if (begins(endpoint, ipc)) {
+        snprintf(calls, room, "%s", endpoint);
+        length = snprintf(bulk, room, "%s%s", endpoint, bulk_file);
+    } else if (endpoint_split(endpoint, host, &port)) {
+        const char *own = is_number(host) ? host : "*";
+        const bool is_v6 = strchr(own, ':') != NULL;
+        snprintf(calls, room, is_v6 ? "tcp://[%s]:%s" : "tcp://%s:%s", own, port);
+        length = snprintf(bulk, room, is_v6 ? "tcp://[%s]:*" : "tcp://%s:*", own);
+    } else {
+        return pl_fail(err, PL_EINVAL, "\"%s\" is no endpoint", endpoint);
+    }
+    return (size_t)length < room
+               ? PL_OK
+               : pl_fail(err, PL_EINVAL, "\"%.60s...\" is too long", endpoint);
+}
+
+void pl_rendezvous_bulk(const char *endpoint, const char *bulk, char *at, size_t room)
+{
+    const char *colon = strrchr(bulk, ':');
+    if (begins(endpoint, ipc) || !colon)
+        snprintf(at, room, "%s", bulk);
+    else
+        snprintf(at, room, "%.*s%s", (int)(strrchr(endpoint, ':') - endpoint), endpoint,
+                 colon);
+}
+
+/* ---- this machine's own address ---- */
+
+static void host_text(const struct sockaddr *address, socklen_t size,
+                      char host[PL_RENDEZVOUS_HOST])
+{
+    if (getnameinfo(address, size, host, PL_RENDEZVOUS_HOST, NULL, 0, NI_NUMERICHOST))
+        snprintf(host, PL_RENDEZVOUS_HOST, "127.0.0.1");
+}
+
+/* Of the interface by which packets go there; none is sent. */
+static bool host_towards(const struct addrinfo *to, char host[PL_RENDEZVOUS_HOST])
+{
+    struct sockaddr_storage own;
+    socklen_t size = sizeof own;
+    int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool found = fd >= 0 && connect(fd, to->ai_addr, to->ai_addrlen) == 0
+                 && getsockname(fd, (struct sockaddr *)&own, &size) == 0;
+    if (found)
+        host_text((const struct sockaddr *)&own, size, host);
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+/* Many hosts know their own name as a loopback address. */
+static bool host_of_interface(char host[PL_RENDEZVOUS_HOST])
+{
+    struct ifaddrs *all, *one;
+    if (getifaddrs(&all) != 0)
+        return false;
+    for (one = all; one; one = one->ifa_next)
+        if (one->ifa_addr && one->ifa_addr->sa_family == AF_INET
+            && (one->ifa_flags & (IFF_UP | IFF_LOOPBACK)) == IFF_UP)
+            break;
+    if (one)
+        host_text(one->ifa_addr, sizeof(struct sockaddr_in), host);
+    freeifaddrs(all);
+    return one != NULL;
+}
+
+int pl_rendezvous_own_host(const char *endpoint, bool listens,
+                           char own[PL_RENDEZVOUS_HOST], pl_error_t *err)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM};
+    struct addrinfo *found;
+    char host[HOST];
+    const char *port;
+    if (!endpoint_split(endpoint, host, &port))
+        return pl_fail(err, PL_EINVAL, "\"%s\" has no host", endpoint);
+    int wrong = getaddrinfo(host, port, &hints, &found);
+    if (wrong)
+        return pl_fail(err, PL_EINVAL, "the host \"%s\" of the rendezvous: %s", host,
+                       gai_strerror(wrong));
+    bool told = host_towards(found, own);
+    if (told && listens && !is_number(host) && !strncmp(own, "127.", 4))
+        told = host_of_interface(own);
+    freeaddrinfo(found);
+    return told ? PL_OK
+                : pl_fail(err, PL_EIO, "no way to the rendezvous %s: %s", endpoint,
+                          strerror(errno));
+}

@@ -1,0 +1,27 @@
+/* rendezvous.h - the place where processes that somebody else has started meet */
+#ifndef PL_LAUNCHERS_RENDEZVOUS_H
+#define PL_LAUNCHERS_RENDEZVOUS_H
+
+#include "paceline.h"
+
+/* "tcp://HOST:PORT", "HOST:PORT" or "ipc://FILE" as all ranks are told it, with
+ * "localhost" as a number.  PL_EINVAL: it is none. */
+int pl_rendezvous_read(const char *text, char *endpoint, size_t room, pl_error_t *err);
+/* Whether it is one that only this machine reaches. */
+bool pl_rendezvous_is_near(const char *endpoint);
+
+/* Where rank zero listens: for calls, and for bulk at any port.  A host's name may stand
+ * for an address that only the host itself can reach, so all its addresses are taken
+ * then. */
+int pl_rendezvous_places(const char *endpoint, char *calls, char *bulk, size_t room,
+                         pl_error_t *err);
+/* Where the others find what listens at `bulk` there. */
+void pl_rendezvous_bulk(const char *endpoint, const char *bulk, char *at, size_t room);
+
+/* This machine's address as whoever it meets there reaches it, a number.  PL_EINVAL: the
+ * host is not known. */
+#define PL_RENDEZVOUS_HOST 64
+int pl_rendezvous_own_host(const char *endpoint, bool listens,
+                           char host[PL_RENDEZVOUS_HOST], pl_error_t *err);
+
+#endif

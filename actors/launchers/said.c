@@ -1,0 +1,65 @@
+/* said.c - what the process of a rank says, on its way to a file in the run's folder
+ *
+ * What is said before there is a folder waits, and so does what is said while the file is
+ * written; only so much of it. */
+#include "actors/launchers/said.h"
+
+#include <string.h>
+
+#include "actors/launchers/scribe.h"
+#include "base/alloc.h"
+#include "base/log.h"
+
+enum { SAID_MOST = 64 << 10 };
+
+static void written(void *self, const pl_answer_t *answer)
+{
+    pl_said_t *s = answer->context;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_log_line(PL_LOG_WARNING, s->rank, pl_actor_name(self), "%s",
+                    answer->error->text);
+    s->is_writing = false;
+    pl_said_write(s);
+}
+
+void pl_said_write(pl_said_t *s)
+{
+    const char *run_dir = pl_wires_run_dir(s->wires);
+    const pl_start_t start = {.options = ""};
+    if (s->is_writing || !s->size || !run_dir
+        || (pl_is_nobody(s->scribe)
+            && !pl_spawn(s->self, &pl_scribe, PL_OWN_THREAD, &start, (pl_how_t){0},
+                         &s->scribe, NULL)))
+        return;
+    char *path = pl_text("%s/rank-%d.stderr", run_dir, s->rank);
+    const pl_keep_text_t msg = {.path = path, .text = {s->text, s->size}};
+    const pl_how_t how = {.on_answer = written, .context = s};
+    s->is_writing = path && pl_call_keep_text(s->self, s->scribe, &msg, how, NULL);
+    pl_text_free(path);
+    if (s->is_writing)
+        s->size = 0;
+}
+
+static void line_keep(pl_said_t *s, const char *line)
+{
+    const size_t length = strlen(line) + 1;
+    char *longer = s->size + length <= SAID_MOST ? pl_resize(s->text, s->size + length)
+                                                 : NULL;
+    if (!longer)
+        return;
+    s->text = longer;
+    memcpy(s->text + s->size, line, length - 1);
+    s->text[s->size + length - 1] = '\n';
+    s->size += length;
+}
+
+void pl_said_line(pl_said_t *s, const char *line)
+{
+    line_keep(s, line);
+    pl_said_write(s);
+}
+
+void pl_said_release(pl_said_t *s)
+{
+    pl_free(s->text);
+}

@@ -1,0 +1,23 @@
+/* said.h - what the process of a rank says, on its way to a file in the run's folder */
+#ifndef PL_LAUNCHERS_SAID_H
+#define PL_LAUNCHERS_SAID_H
+
+#include "actors/launchers/wires.h"
+#include "runtime/actor.h"
+
+typedef struct pl_said {
+    void *self;                                           /* who stands in for the rank */
+    pl_wires_t *wires;                                    /* where the folder is told */
+    int rank;
+    char *text;                               /* lines that are not written yet  [NULL] */
+    size_t size;
+    pl_address_t scribe;                                   /* [nothing was written yet] */
+    bool is_writing;
+} pl_said_t;
+
+void pl_said_line(pl_said_t *said, const char *line);
+/* There may be a folder by now. */
+void pl_said_write(pl_said_t *said);
+void pl_said_release(pl_said_t *said);
+
+#endif

@@ -1,0 +1,146 @@
+/* settle.c - the end of a run, told to every rank whose process waits for it
+ *
+ * Each of them has asked for the run by itself and gets rank zero's outcome as its own.
+ * Nobody waits for long for one that does not take it. */
+#include "actors/launchers/settle.h"
+
+#include "actors/launchers/parcel.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "runtime/actor.h"
+
+typedef struct waiting {
+    pl_settle_t *settle;
+    int rank;
+    pl_outbox_t outbox;
+    uint64_t transfer;                                     /* of the outcome  [0: none] */
+    bool is_over;
+} waiting_t;
+
+struct pl_settle {
+    pl_wires_t *wires;
+    pl_blob_t *blob;                                        /* NULL: the run has failed */
+    pl_error_t error;
+    void (*done)(void *self);
+    void *self;
+    bool is_done, waits;
+    int count;
+    waiting_t waiting[];                                    /* [count], by rank */
+};
+
+static void look(pl_settle_t *s)
+{
+    for (int k = 1; k < s->count; k++)
+        if (!s->waiting[k].is_over)
+            return;
+    if (s->is_done || !s->waits)
+        return;
+    s->is_done = true;
+    s->done(s->self);
+}
+
+static void over(waiting_t *w, const char *why)
+{
+    if (!w->is_over && why)
+        pl_log_line(PL_LOG_WARNING, w->rank, pl_actor_name(w->settle->self),
+                    "the run's end was not told to it: %s", why);
+    w->is_over = true;
+    look(w->settle);
+}
+
+static void waiting_tell(waiting_t *w, const pl_error_t *failed)
+{
+    pl_error_t err = {0};
+    const pl_serve_reply_t reply = {.outcome = w->transfer};
+    int code = failed ? pl_outbox_post(&w->outbox, PL_KIND_ERROR, PL_MESSAGE_serve, 0,
+                                       failed, &err)
+                      : pl_outbox_post(&w->outbox, PL_KIND_REPLY, PL_MESSAGE_serve, 0,
+                                       &reply, &err);
+    if (code != PL_OK)
+        over(w, err.text);
+}
+
+static void outcome_sent(void *self, const pl_error_t *error)
+{
+    waiting_t *w = self;
+    if (w->transfer && !w->is_over)
+        waiting_tell(w, error);
+}
+
+static void event_came(void *self, pl_link_event_t event, const char *text)
+{
+    waiting_t *w = self;
+    if (event == PL_LINK_JOINED || event == PL_LINK_ROOM)
+        pl_outbox_flush(&w->outbox);
+    if (event == PL_LINK_GONE)
+        over(w, text);
+    if (event == PL_LINK_LEFT && pl_wires_is_over(w->settle->wires, w->rank))
+        over(w, NULL);
+}
+
+/* What it still says is of a run that is over. */
+static void message_came(void *self, pl_frame_t *message)
+{
+    (void)self, (void)message;
+}
+
+static void waiting_begin(waiting_t *w)
+{
+    static const pl_wire_ops_t ops = {.on_message = message_came,
+                                      .on_event = event_came,
+                                      .on_sent = outcome_sent};
+    pl_settle_t *s = w->settle;
+    pl_error_t err = {0};
+    pl_link_state_t state = pl_link_state(pl_wires_link(s->wires), w->rank);
+    if (state != PL_LINK_IS_THERE && state != PL_LINK_IS_CUT) {
+        w->is_over = true;
+        return;
+    }
+    w->outbox = pl_wires_outbox(s->wires, w->rank);
+    pl_wires_attach(s->wires, w->rank, &ops, w);
+    if (s->blob)
+        w->transfer = pl_bulk_send(pl_wires_bulk(s->wires), w->rank, s->blob, &err);
+    if (!w->transfer)
+        waiting_tell(w, s->blob ? &err : &s->error);
+}
+
+pl_settle_t *pl_settle_new(void *launcher, pl_wires_t *wires, int count,
+                           const pl_outcome_t *outcome, const pl_error_t *error,
+                           void (*done)(void *launcher), pl_error_t *err)
+{
+    pl_settle_t *s = pl_alloc(sizeof *s + (size_t)count * sizeof *s->waiting);
+    if (!s) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    s->self = launcher;
+    s->wires = wires;
+    s->count = count;
+    s->done = done;
+    s->error = *error;
+    s->blob = outcome ? pl_outcome_pack(outcome, &s->error) : NULL;
+    for (int k = 1; k < count; k++) {
+        s->waiting[k] = (waiting_t){.settle = s, .rank = k};
+        waiting_begin(&s->waiting[k]);
+    }
+    return s;
+}
+
+void pl_settle_wait(pl_settle_t *s)
+{
+    s->waits = true;
+    look(s);
+}
+
+void pl_settle_free(pl_settle_t *s)
+{
+    if (!s)
+        return;
+    for (int k = 1; k < s->count; k++) {
+        pl_wires_detach(s->wires, k, &s->waiting[k]);
+        pl_outbox_release(&s->waiting[k].outbox);
+    }
+    pl_object_unref(s->blob);
+    pl_free(s);
+}

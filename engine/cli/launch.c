@@ -1,0 +1,99 @@
+/* launch.c - paceline launch: the ranks of this node, as children
+ *
+ * What they are told and how they end is pl_launch_start()'s; here is how that looks. */
+#include <event2/event.h>
+#include <signal.h>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/session.h"
+
+typedef struct launch {
+    struct event_base *base;
+    struct event *signals[CLI_SIGNALS];
+    pl_launch_t *node;
+    int status;
+} launch_t;
+
+static void said(void *user, int rank, const char *line)
+{
+    (void)user;
+    cli_note("%d: %s", rank, line);
+}
+
+static void ended(void *user, int status, const pl_error_t *error)
+{
+    launch_t *launch = user;
+    launch->status = status;
+    if (error && error->code != PL_OK)
+        cli_error("%s", error->text);
+    event_base_loopbreak(launch->base);
+}
+
+static void signalled(evutil_socket_t number, short what, void *user)
+{
+    (void)what;
+    pl_launch_signal(((launch_t *)user)->node, (int)number);
+}
+
+static bool catch_signals(launch_t *launch)
+{
+    static const int numbers[CLI_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
+    for (int k = 0; k < CLI_SIGNALS; k++) {
+        if (cli_is_ignored(numbers[k]))
+            continue;
+        launch->signals[k] = evsignal_new(launch->base, numbers[k], signalled, launch);
+        if (!launch->signals[k] || event_add(launch->signals[k], NULL) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Signals wait until the ranks are there. */
+static int launch_begin(launch_t *launch, const cli_launch_t *a, pl_error_t *err)
+{
+    const pl_launch_spec_t spec = {.nodes = (int)a->nnodes,
+                                   .node_rank = (int)a->node_rank,
+                                   .devices = (int)a->devices,
+                                   .endpoint = a->rdzv_endpoint,
+                                   .job_key = a->job_key,
+                                   .argv = a->program.text,
+                                   .on_line = said,
+                                   .on_end = ended,
+                                   .user = launch};
+    launch->base = event_base_new();
+    if (!launch->base || !catch_signals(launch))
+        return pl_fail(err, PL_ENOMEM, "no event loop: out of memory or descriptors");
+    launch->node = pl_launch_start(launch->base, &spec, err);
+    return launch->node ? PL_OK : err->code;
+}
+
+static void launch_end(launch_t *launch)
+{
+    pl_launch_free(launch->node);
+    for (int k = 0; k < CLI_SIGNALS; k++)
+        if (launch->signals[k])
+            event_free(launch->signals[k]);
+    if (launch->base)
+        event_base_free(launch->base);
+}
+
+static int fits(int64_t number)
+{
+    return number <= 1 << 16;
+}
+
+int cli_launch(const cli_launch_t *a)
+{
+    pl_error_t err = {0};
+    launch_t launch = {.status = CLI_WRONG};
+    int code = fits(a->nnodes) && fits(a->node_rank) && fits(a->devices)
+                   ? launch_begin(&launch, a, &err)
+                   : pl_fail(&err, PL_EINVAL, "that many nodes or devices there are not");
+    if (code == PL_OK)
+        event_base_dispatch(launch.base);
+    else
+        cli_failure(&err, false);
+    launch_end(&launch);
+    return launch.status;
+}

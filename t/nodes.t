@@ -1,0 +1,251 @@
+#!/usr/bin/env bash
+# nodes.t - tests of paceline launch and of the launcher external: ranks that somebody else has started
+. "$(dirname "$0")/tap.sh"
+
+# Three classes of points around three corners.
+awk 'BEGIN { for (i = 0; i < 300; i++) { c = i % 3; a = i * 0.7; b = i * 1.3
+    printf "%.4f,%.4f,%d\n", (c == 1) * 3 + sin(a), (c == 2) * 3 + cos(b), c } }' >points.csv
+cat >run.json <<'J'
+{
+  "module": {"name": "mlp", "hidden": [16]},
+  "data": {"name": "csv", "path": "points.csv", "val_split": 0.2, "batch_size": 20},
+  "optimizer": {"name": "adamw", "lr": 1e-2},
+  "trainer": {"max_epochs": 2, "accelerator": {"name": "cpu", "threads": 1}}
+}
+J
+unset PACELINE_RANK PACELINE_WORLD_SIZE PACELINE_ENDPOINT PACELINE_JOB_KEY_FILE
+
+# ---- helpers ----
+
+# A port that nobody listens at.
+free_port() {
+    port=$((20000 + RANDOM % 20000))
+    while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
+}
+
+inline_model() {
+    [ -e runs/inline ] || "$paceline" fit run.json --set trainer.run_name=inline --set trainer.devices="$1" \
+        >inline.out 2>inline.err
+    echo runs/inline/model.safetensors
+}
+
+# as_rank K OF WORDS...: that rank of so many, as torchrun would tell it; out.K, err.K and status.K
+as_rank() {
+    TORCHELASTIC_RUN_ID=job RANK=$1 LOCAL_RANK=$1 WORLD_SIZE=$2 LOCAL_WORLD_SIZE=$2 GROUP_RANK=0 \
+        MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 60 "$paceline" "${@:3}" >"out.$1" 2>"err.$1" </dev/null
+    echo $? >"status.$1"
+}
+
+text() { cat "$1"; }
+
+# ---- one node ----
+
+children_train_what_threads_do() {
+    try timeout 60 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set trainer.run_name=launched
+    is "$status" 0 "status 0"
+    ok "the same bits" cmp "$(inline_model 2)" runs/launched/model.safetensors
+    is "$(lines "$(grep '^done' <<<"$out")")" 1 "the result is told once"
+    like "$err" '^1: .*launcher.external: rank 1 of 2, as Paceline says' "standard error behind the rank's number"
+    is "$(ls -d runs/launched*)" runs/launched "one folder"
+}
+
+a_process_may_train_again() {
+    try timeout 60 "$paceline" launch --devices 3 "$paceline" fit run.json --set optimizer.lr=1e-2,1e-3
+    is "$status" 0 "status 0"
+    is "$(lines "$(grep -c '"train_loss"' runs/000[12]/metrics.jsonl)")" 2 "two runs"
+    like "$out" '0.001' "and a table"
+}
+
+what_contradicts_is_refused_with_both_names() {
+    refused_by_rank() {
+        PACELINE_RANK=0 PACELINE_WORLD_SIZE=4 PACELINE_LOCAL_RANK=0 PACELINE_LOCAL_WORLD_SIZE=2 \
+            refused 2 "$1" fit run.json "${@:2}"
+    }
+    refused_by_rank '"trainer.devices" is 3, but Paceline has started 2 ranks on each node' --set trainer.devices=3
+    refused_by_rank '"trainer.num_nodes" is 4, but Paceline has started 2 nodes' --set trainer.num_nodes=4
+    refused_by_rank 'the number of ranks is 4, but strategy "single"' --set trainer.strategy=single
+    refused 2 '"trainer.num_nodes" is 2, but launcher "inline" works on one.*paceline launch' \
+        fit run.json --set trainer.num_nodes=2
+    refused 2 '2 nodes must be told one place' launch --nnodes 2 -- true
+    refused 2 'need the key of the job' launch --rdzv-endpoint 10.1.2.3:5000 -- true
+    refused 2 'node rank 1 of 1 nodes' launch --node-rank 1 -- true
+    refused 2 'launch needs PROGRAM' launch --devices 2
+}
+
+nobody_to_meet_is_an_error() {
+    PACELINE_RANK=0 PACELINE_WORLD_SIZE=2 try "$paceline" fit run.json
+    is "$status" 1 "status 1"
+    like "$err" 'set PACELINE_ENDPOINT' "it says what to set"
+    try "$paceline" fit run.json --set trainer.launcher=external
+    like "$err" 'use paceline launch' "or what to use"
+}
+
+one_that_fails_ends_all() {
+    try timeout 60 "$paceline" launch --devices 3 -- sh -c \
+        'echo "I am $PACELINE_RANK" >&2; touch spoke.$PACELINE_RANK
+         if [ $PACELINE_RANK = 1 ]; then until [ -e spoke.2 ]; do :; done; echo "went wrong" >&2; exit 7; fi
+         exec sleep 50'
+    is "$status" 7 "the status of the first that failed"
+    like "$err" '^2: I am 2' "what they say comes with their number"
+    like "$err" '^paceline: rank 1 \(process [0-9]+\) exited with status 7; its last words: .*went wrong' \
+        "it says which and why"
+    try "$paceline" launch -- no-such-program
+    is "$status" 2 "what cannot be started is refused"
+    like "$err" 'no-such-program' "with its name"
+}
+
+a_signal_is_passed_on() {
+    "$paceline" launch --devices 2 -- "$paceline" fit run.json --json --set trainer.max_epochs=-1 \
+        --set trainer.run_name=stopped >events 2>err.txt </dev/null &
+    local pid=$!
+    until grep -q '"train"' events || ! kill -0 $pid 2>/dev/null; do :; done
+    kill -TERM $pid
+    wait $pid
+    is $? 0 "status 0: stopped and saved"
+    like "$(tail -n 1 events)" '"status":"stopped"' "the run's result"
+    ok "it is saved" test -e runs/stopped/model.safetensors
+}
+
+a_rank_that_is_killed_ends_the_run() {
+    try timeout 60 "$paceline" launch --devices 2 -- bash -c \
+        'if [ $PACELINE_RANK = 1 ]; then "$0" "${@}" & until [ -e runs/killed/metrics.jsonl ]; do :; done
+         kill -9 $!; wait $!; else exec "$0" "${@}"; fi' \
+        "$paceline" fit run.json --set trainer.max_epochs=-1 --set trainer.run_name=killed
+    is "$status" 137 "the status of the one that was killed"
+    like "$err" '^0: .*rank 1' "rank zero names it"
+}
+
+# ---- by variables of others, over TCP ----
+
+variables_of_torchrun_are_enough() {
+    free_port
+    as_rank 1 2 fit run.json --set trainer.run_name=torch &
+    local pid=$!
+    as_rank 0 2 fit run.json --set trainer.run_name=torch
+    wait $pid
+    is "$(text status.0)$(text status.1)" 00 "both end well"
+    ok "the same bits" cmp "$(inline_model 2)" runs/torch/model.safetensors
+    like "$(text err.1)" "rank 1 of 2, as torchrun says; the ranks meet at tcp://127.0.0.1:$port" \
+        "the source is named"
+    is "$(text out.1)" "" "one of them writes the result"
+}
+
+short='{"name": "external", "join_timeout": 1.5}'
+
+a_rank_that_never_comes_is_named() {
+    free_port
+    as_rank 1 3 fit run.json --set trainer.launcher="$short" &
+    local pid=$!
+    as_rank 0 3 fit run.json --set trainer.launcher="$short"
+    wait $pid
+    is "$(text status.0)$(text status.1)" 11 "both fail"
+    like "$(text err.0)" 'not joined within 1.5 s: rank 2' "rank 2 is missing, says rank 0"
+    like "$(text err.1)" 'not joined within 1.5 s: rank 2' "and rank 1 hears it"
+}
+
+who_has_another_key_is_not_let_in() {
+    free_port
+    "$paceline" launch --job-key right.key -- true
+    "$paceline" launch --job-key wrong.key -- true
+    is "$(stat -c %a right.key)" 600 "the key is its owner's alone"
+    local key='{"name": "external", "join_timeout": 1.5, "job_key": "%s"}'
+    as_rank 1 2 fit run.json --set trainer.launcher="$(printf "$key" wrong.key)" &
+    local pid=$!
+    as_rank 0 2 fit run.json --set trainer.launcher="$(printf "$key" right.key)"
+    wait $pid
+    is "$(text status.0)$(text status.1)" 11 "both fail"
+    like "$(text err.0)" 'not joined within 1.5 s: rank 1' "rank 1 is not there, says rank 0"
+    like "$(text err.1)" 'and the job key the same' "rank 1 guesses why"
+    as_rank 1 2 fit run.json --set trainer.run_name=keys --set trainer.launcher="$(printf "$key" right.key)" &
+    pid=$!
+    as_rank 0 2 fit run.json --set trainer.run_name=keys --set trainer.launcher="$(printf "$key" right.key)"
+    wait $pid
+    ok "with the right one it trains the same" cmp "$(inline_model 2)" runs/keys/model.safetensors
+    chmod 644 right.key
+    refused 2 'others may read or write it' launch --job-key right.key -- true
+}
+
+a_second_process_of_a_rank_is_refused() {
+    free_port
+    as_rank 0 3 fit run.json --set trainer.launcher="$short" &
+    local first=$!
+    as_rank 1 3 fit run.json --set trainer.launcher="$short" &
+    local second=$!
+    (
+        cd "$folder" || exit
+        TORCHELASTIC_RUN_ID=job RANK=1 LOCAL_RANK=1 WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 GROUP_RANK=0 \
+            MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 60 "$paceline" fit run.json \
+            --set trainer.launcher="$short" >out.twin 2>err.twin </dev/null
+    )
+    wait $first $second
+    like "$(text err.1)$(text err.twin)" 'another process is that rank already' "one of the two hears why"
+}
+
+ranks_that_differ_are_refused() {
+    free_port
+    as_rank 1 2 fit run.json --set trainer.launcher="$short" --set trainer.accelerator.threads=2 &
+    local pid=$!
+    as_rank 0 2 fit run.json --set trainer.launcher="$short"
+    wait $pid
+    like "$(text err.1)" 'rank 1 is refused: its threads per rank is "2", that of rank 0 is "1"' "in threads"
+    free_port
+    as_rank 1 2 validate run.json --checkpoint "$(inline_model 2)" --set trainer.launcher="$short" &
+    pid=$!
+    as_rank 0 2 fit run.json --set trainer.launcher="$short"
+    wait $pid
+    like "$(text err.1)" 'rank 1 is refused: its stage is "validate"' "in what they do"
+}
+
+# ---- two nodes ----
+
+two_networks_train_what_threads_do() {
+    local a=pl-a-$$ b=pl-b-$$
+    ip netns add "$a" 2>/dev/null || { skip "network namespaces need root"; return; }
+    ip netns add "$b"
+    ip link add "v$$a" netns "$a" type veth peer name "v$$b" netns "$b"
+    ip -n "$a" addr add 10.77.0.1/24 dev "v$$a"
+    ip -n "$b" addr add 10.77.0.2/24 dev "v$$b"
+    for n in "$a lo" "$a v$$a" "$b lo" "$b v$$b"; do ip -n ${n% *} link set ${n#* } up; done
+    on_node() {
+        ip netns exec "$2" timeout 60 "$paceline" launch --nnodes 2 --node-rank "$1" --rdzv-endpoint 10.77.0.1:15000 \
+            --job-key job.key -- "$paceline" fit run.json --set trainer.run_name=nodes >"out.$1" 2>"err.$1" </dev/null
+        echo $? >"status.$1"
+    }
+    on_node 1 "$b" &
+    local pid=$!
+    on_node 0 "$a"
+    wait $pid
+    ip netns del "$a"
+    ip netns del "$b"
+    if grep -q 'built without libsodium' err.0; then skip "there is no libsodium"; return; fi
+    is "$(text status.0)$(text status.1)" 00 "both end well"
+    like "$(text err.0)" 'tcp moves what the 2 ranks exchange' "over the wire"
+    ok "the same bits" cmp "$(inline_model 2)" runs/nodes/model.safetensors
+}
+
+# ---- mpirun ----
+
+mpirun_starts_ranks() {
+    command -v mpirun >/dev/null || { skip "there is no mpirun"; return; }
+    free_port
+    PACELINE_ENDPOINT=tcp://127.0.0.1:$port PATH=$PATH OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        try timeout 60 mpirun -n 2 "$paceline" fit run.json --set trainer.run_name=mpi
+    is "$status" 0 "status 0"
+    ok "the same bits" cmp "$(inline_model 2)" runs/mpi/model.safetensors
+}
+
+run children_train_what_threads_do trains
+run a_process_may_train_again trains
+run what_contradicts_is_refused_with_both_names trains
+run nobody_to_meet_is_an_error trains
+run one_that_fails_ends_all
+run a_signal_is_passed_on trains
+run a_rank_that_is_killed_ends_the_run trains
+run variables_of_torchrun_are_enough trains
+run a_rank_that_never_comes_is_named trains
+run who_has_another_key_is_not_let_in trains
+run a_second_process_of_a_rank_is_refused trains
+run ranks_that_differ_are_refused trains
+run two_networks_train_what_threads_do trains
+run mpirun_starts_ranks trains
+done_testing
