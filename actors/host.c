@@ -236,7 +236,7 @@ static void engine_release(pl_engine_t *engine)
     pl_reactor_free(engine->reactor);
     pl_notes_release(&engine->notes);
     pl_monitor_stop(&engine->runtime);
-    if (engine->runtime.stuck)
+    if (__atomic_load_n(&engine->runtime.stuck, __ATOMIC_ACQUIRE))
         return;                          /* a thread that cannot be ended still uses it */
     pl_runtime_release(&engine->runtime);
     pl_free(engine);
