@@ -51,8 +51,10 @@ static void say_who(void)
     fprintf(stderr, "the end of %s\n", name);
 }
 
+/* Once in a process: one that is stopped and woken up goes on to its end. */
 static void end_come(const char *then)
 {
+    static int come;
     static const struct {
         const char *name;
         int number;
@@ -61,6 +63,8 @@ static void end_come(const char *then)
                    {"SIGSTOP", SIGSTOP},
                    {"SIGTERM", SIGTERM},
                    {"SIGABRT", SIGABRT}};
+    if (__atomic_exchange_n(&come, 1, __ATOMIC_RELAXED))
+        return;
     say_who();
     if (!strncmp(then, "exit ", 5))
         _exit(atoi(then + 5));

@@ -131,7 +131,7 @@ static void remote_finish(remote_t *r)
         || (!r->is_foreign && !pl_wires_is_over(r->wires, (int)r->rank)))
         return;
     r->is_done = true;
-    pl_said_write(&r->said);
+    pl_said_end(&r->said);
     if (!died_well(r))
         end_tell(r, &error);
     else

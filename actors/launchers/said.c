@@ -59,6 +59,12 @@ void pl_said_line(pl_said_t *s, const char *line)
     pl_said_write(s);
 }
 
+void pl_said_end(pl_said_t *s)
+{
+    s->is_writing = false;                        /* behind what is being written */
+    pl_said_write(s);
+}
+
 void pl_said_release(pl_said_t *s)
 {
     pl_free(s->text);

@@ -18,6 +18,8 @@ typedef struct pl_said {
 void pl_said_line(pl_said_t *said, const char *line);
 /* There may be a folder by now. */
 void pl_said_write(pl_said_t *said);
+/* No more will be said, and who says it ends now. */
+void pl_said_end(pl_said_t *said);
 void pl_said_release(pl_said_t *said);
 
 #endif
