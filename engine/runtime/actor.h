@@ -143,6 +143,9 @@ typedef struct pl_actor_ops {
                                           [any number] */
     bool elsewhere;                    /* of a launcher: ranks are other processes, which
                                           know parts by name alone */
+    /* Whose handlers take what these do not, and whose release() comes after this one's;
+     * its struct is the first member of this one's  [nobody's] */
+    const struct pl_actor_ops *base;
     /* The caller of an open call no longer wants it; end it soon, in your own way.  Of
      * `start`: the actor is to end; pl_actor_end() when ready  [other calls: let it end
      * by itself; start: pl_actor_end()] */
