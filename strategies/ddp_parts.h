@@ -37,6 +37,9 @@ typedef struct pl_ddp_ways {
     /* This rank's gradients are there: has the collective move them, by
      * pl_ddp_sum_step() or pl_ddp_call_…() and pl_ddp_sum_tail().  [pl_ddp_sum_step()] */
     int (*give)(struct pl_ddp *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
+    /* Regions that ranks exchange besides gradients and state: they lie in the lent
+     * memory, too, at ddp->at.region.  [none] */
+    bool (*shares)(const struct pl_ddp *ddp, pl_region_t region);
     /* That is over, or has failed; ends, now or later, with pl_replica_reduced().
      * [with it at once] */
     void (*take)(struct pl_ddp *ddp, const pl_replica_sums_t *sums,
@@ -45,7 +48,7 @@ typedef struct pl_ddp_ways {
 
 /* Where things lie in the lent memory, in bytes. */
 typedef struct pl_ddp_places {
-    size_t grads, tail, state, figures, outputs, end;
+    size_t grads, tail, state, region[PL_REGIONS], figures, outputs, end;
 } pl_ddp_places_t;
 
 typedef struct pl_ddp {

@@ -15,7 +15,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "strategies/ddp_parts.h"
+#include "strategies/replica_parts.h"
 #include "tensor/model.h"
+#include "tensor/precision.h"
 
 enum { ALIGN = 64, HASH_BITS = 20 };
 
@@ -108,6 +110,26 @@ static size_t outputs_bytes(const pl_ddp_t *ddp)
     return most * sizeof(float);
 }
 
+static bool shares(const pl_ddp_t *ddp, pl_region_t region)
+{
+    return ddp->ways && ddp->ways->shares && ddp->replica.job->stage == PL_TRAIN
+           && ddp->ways->shares(ddp, region);
+}
+
+/* Those of a strategy that is built upon this one; where they end. */
+static size_t regions_find(const pl_ddp_t *ddp, pl_ddp_places_t *at, size_t end)
+{
+    const pl_replica_t *r = &ddp->replica;
+    for (int k = 0; k < PL_REGIONS; k++)
+        if (shares(ddp, (pl_region_t)k)) {
+            const pl_dtype_t dtype = pl_region_dtype(r->model->precision, (pl_region_t)k);
+            at->region[k] = end;
+            end += aligned((size_t)pl_replica_region_count(r, (pl_region_t)k)
+                           * width_of(dtype));
+        }
+    return end;
+}
+
 static void places_find(pl_ddp_t *ddp)
 {
     pl_replica_t *r = &ddp->replica;
@@ -116,7 +138,7 @@ static void places_find(pl_ddp_t *ddp)
                  width = width_of(ddp->dtype), state = (size_t)r->model->state;
     pl_ddp_places_t at = {.tail = grads * width};
     at.state = aligned(at.tail + (trains ? tail_end(ddp) * width : 0));
-    at.figures = aligned(at.state + (trains ? state * width : 0));
+    at.figures = regions_find(ddp, &at, aligned(at.state + (trains ? state * width : 0)));
     at.outputs = aligned(at.figures + (2 + pl_replica_figures_most(r)) * sizeof(double));
     at.end = at.outputs + outputs_bytes(ddp);
     ddp->at = at;
@@ -163,6 +185,9 @@ static void memory_lent(void *self, const pl_answer_t *answer)
         region_lend(ddp, PL_REGION_GRADS, ddp->at.grads);
         if (ddp->replica.model->state)
             region_lend(ddp, PL_REGION_STATE, ddp->at.state);
+        for (int k = 0; k < PL_REGIONS; k++)
+            if (shares(ddp, (pl_region_t)k))
+                region_lend(ddp, (pl_region_t)k, ddp->at.region[k]);
     }
     pl_replica_prepared(&ddp->replica, NULL);
 }
