@@ -20,13 +20,21 @@ static const pl_registration_t own_parts[] = {
 #ifdef HAVE_ONEDNN
     {"accelerator", &pl_cpu_accelerator},
 #endif
-    {"collective", &pl_best_collective},  {"collective", &pl_shm_collective},
-    {"collective", &pl_tcp_collective},   {"strategy", &pl_ddp_strategy},
-    {"strategy", &pl_single_strategy},    {"launcher", &pl_external_launcher},
-    {"launcher", &pl_inline_launcher},    {"launcher", &pl_spawn_launcher},
-    {"dataset", &pl_csv_dataset},         {"dataset", &pl_idx_dataset},
-    {"dataset", &pl_lines_dataset},       {"dataset", &pl_npy_dataset},
-    {"dataset", &pl_text_dataset},        PL_REGISTRATIONS_END,
+    {"collective", &pl_best_collective},
+    {"collective", &pl_shm_collective},
+    {"collective", &pl_tcp_collective},
+    {"strategy", &pl_ddp_strategy},
+    {"strategy", &pl_local_sgd_strategy},
+    {"strategy", &pl_single_strategy},
+    {"launcher", &pl_external_launcher},
+    {"launcher", &pl_inline_launcher},
+    {"launcher", &pl_spawn_launcher},
+    {"dataset", &pl_csv_dataset},
+    {"dataset", &pl_idx_dataset},
+    {"dataset", &pl_lines_dataset},
+    {"dataset", &pl_npy_dataset},
+    {"dataset", &pl_text_dataset},
+    PL_REGISTRATIONS_END,
 };
 
 /* What it reads lies in the memory of this process. */

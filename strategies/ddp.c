@@ -1,7 +1,7 @@
 /* ddp.c - data parallel: every rank holds the whole model
  *
  * Ranks differ only in the samples they see, so one sum of the gradients for each
- * optimizer step keeps them equal.  What is a replica's work is done in replica.c; where
+ * optimizer step keeps them equal.  What is a replica's work is that of single.c; where
  * ranks meet, in ddp_meet.c and what it calls; what moves the bytes is the collective's
  * business. */
 #include "base/bind.h"
@@ -20,7 +20,7 @@ static void collective_told(void *self, const pl_answer_t *answer)
         pl_actor_end(self, answer->error);
 }
 
-static int ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     (void)call;
     pl_ddp_t *ddp = self;
@@ -144,68 +144,7 @@ static int ddp_announce(void *self, pl_call_t *call, const pl_body_t *body,
     return pl_reply_announce(call, &(pl_announce_reply_t){0});
 }
 
-/* ---- a replica's work ---- */
-
-static int ddp_setup(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
-{
-    return pl_replica_setup(self, call, &body->setup, err);
-}
-
-static int ddp_figure_names(void *self, pl_call_t *call, const pl_body_t *body,
-                            pl_error_t *err)
-{
-    return pl_replica_figure_names(self, call, &body->figure_names, err);
-}
-
-static int ddp_train_batch(void *self, pl_call_t *call, const pl_body_t *body,
-                           pl_error_t *err)
-{
-    return pl_replica_train(self, call, &body->train_batch, err);
-}
-
-static int ddp_observe_figures(void *self, pl_call_t *call, const pl_body_t *body,
-                               pl_error_t *err)
-{
-    return pl_replica_observe_figures(self, call, &body->observe_figures, err);
-}
-
-static int ddp_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *body,
-                              pl_error_t *err)
-{
-    return pl_replica_evaluate(self, call, &body->evaluate_batch, err);
-}
-
-static int ddp_export_weights(void *self, pl_call_t *call, const pl_body_t *body,
-                              pl_error_t *err)
-{
-    return pl_replica_export(self, call, body->export_weights.whole, err);
-}
-
-static int ddp_prepare_export(void *self, pl_call_t *call, const pl_body_t *body,
-                              pl_error_t *err)
-{
-    (void)body;
-    return pl_replica_prepare_export(self, call, err);
-}
-
-static int ddp_import_weights(void *self, pl_call_t *call, const pl_body_t *body,
-                              pl_error_t *err)
-{
-    return pl_replica_import(self, call, (pl_weights_t *)body->import_weights.weights,
-                             body->import_weights.whole, err);
-}
-
-static int ddp_take_layout(void *self, pl_call_t *call, const pl_body_t *body,
-                           pl_error_t *err)
-{
-    return pl_replica_take_layout(self, call, (pl_layout_t *)body->take_layout.layout,
-                                  err);
-}
-
-static int ddp_freeze(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
-{
-    return pl_replica_freeze(self, call, &body->freeze, err);
-}
+/* ---- the table ---- */
 
 static void ddp_release(void *self)
 {
@@ -213,7 +152,6 @@ static void ddp_release(void *self)
     pl_ddp_meetings_release(ddp);
     pl_object_unref(ddp->board);
     pl_object_unref(ddp->memory);
-    pl_replica_release(&ddp->replica);
 }
 
 static const pl_option_t ddp_options[] = {
@@ -221,28 +159,15 @@ static const pl_option_t ddp_options[] = {
         pl_ddp_t, bucket_mb, "25", "(0..",
         "gradients are added up in pieces of so many MiB, each as soon as backward has "
         "made it"),
-    PL_CHOICE(pl_ddp_t, collective, "\"auto\"", "collective",
-              "what moves bytes among the ranks"),
-    PL_BOOL(pl_ddp_t, drop_last, "false",
-            "training leaves out the samples at an epoch's end that not all ranks have"),
+    PL_DDP_OPTIONS,
     PL_OPTIONS_END,
 };
 
 static const pl_handler_t ddp_handlers[] = {
-    PL_ON(start, ddp_start),
+    PL_ON(start, pl_ddp_start),
     PL_ON(join, ddp_join),
     PL_ON(role, ddp_role),
     PL_ON(process_dataloader, ddp_process_dataloader),
-    PL_ON(setup, ddp_setup),
-    PL_ON(figure_names, ddp_figure_names),
-    PL_ON(train_batch, ddp_train_batch),
-    PL_ON(observe_figures, ddp_observe_figures),
-    PL_ON(evaluate_batch, ddp_evaluate_batch),
-    PL_ON(export_weights, ddp_export_weights),
-    PL_ON(prepare_export, ddp_prepare_export),
-    PL_ON(import_weights, ddp_import_weights),
-    PL_ON(freeze, ddp_freeze),
-    PL_ON(take_layout, ddp_take_layout),
     PL_ON(decide, ddp_decide),
     PL_ON(announce, ddp_announce),
     PL_HANDLERS_END,
@@ -256,5 +181,6 @@ const pl_actor_ops_t pl_ddp_strategy = {
     .role = "strategy",
     .level = PL_LEVEL_STRATEGY,
     .handlers = ddp_handlers,
+    .base = &pl_single_strategy,
     .release = ddp_release,
 };

@@ -1,8 +1,18 @@
-/* ddp_parts.h - what the files of data parallel training share */
+/* ddp_parts.h - what the files of data parallel training share, and what strategies are
+ * built upon that have ranks add up something else
+ *
+ * Such a strategy's struct begins with a pl_ddp_t and its table names pl_ddp_strategy as
+ * its base.  Its own `start` sets `ways`, then calls pl_ddp_start(); where a step's
+ * gradients are to be added up it does that in its way, and all else stays. */
 #ifndef PL_STRATEGIES_DDP_PARTS_H
 #define PL_STRATEGIES_DDP_PARTS_H
 
 #include "strategies/replica.h"
+#include "strategies/strategies.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* Where ranks meet: one thing after the other, on all ranks in the same order. */
 struct pl_ddp;
@@ -21,14 +31,30 @@ typedef struct pl_meeting {
     char *text;
 } pl_meeting_t;
 
+/* What a strategy built upon this one does with a step.  Both run on the rank's thread:
+ * what takes long is the accelerator's. */
+typedef struct pl_ddp_ways {
+    /* This rank's gradients are there: has the collective move them, by
+     * pl_ddp_sum_step() or pl_ddp_call_…() and pl_ddp_sum_tail().  [pl_ddp_sum_step()] */
+    int (*give)(struct pl_ddp *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
+    /* Regions that ranks exchange besides gradients and state: they lie in the lent
+     * memory, too, at ddp->at.region.  [none] */
+    bool (*shares)(const struct pl_ddp *ddp, pl_region_t region);
+    /* That is over, or has failed; ends, now or later, with pl_replica_reduced().
+     * [with it at once] */
+    void (*take)(struct pl_ddp *ddp, const pl_replica_sums_t *sums,
+                 const pl_error_t *failure, bool halt);
+} pl_ddp_ways_t;
+
 /* Where things lie in the lent memory, in bytes. */
 typedef struct pl_ddp_places {
-    size_t grads, tail, state, figures, outputs, end;
+    size_t grads, tail, state, region[PL_REGIONS], figures, outputs, end;
 } pl_ddp_places_t;
 
 typedef struct pl_ddp {
     pl_replica_t replica;                     /* first: see replica.h */
-    pl_choice_t collective;                   /* option */
+    pl_choice_t collective;                   /* option: PL_DDP_OPTIONS */
+    const pl_ddp_ways_t *ways;                /* [its own] */
     pl_address_t mover;                       /* the collective */
     pl_call_t *joining, *asked;               /* join; role, until that is done  [NULL] */
     bool joined;
@@ -47,6 +73,19 @@ typedef struct pl_ddp {
     pl_error_t failure;                     /* of a meeting: there are no more [code 0] */
 } pl_ddp_t;
 
+/* ---- ddp.c: for strategies that are built upon it ---- */
+
+/* Options that each has, in the table of a struct that begins with a pl_ddp_t. */
+#define PL_DDP_OPTIONS \
+    PL_CHOICE(pl_ddp_t, collective, "\"auto\"", "collective", \
+              "what moves bytes among the ranks"), \
+        PL_BOOL( \
+            pl_ddp_t, drop_last, "false", \
+            "training leaves out the samples at an epoch's end that not all ranks have")
+
+PL_API int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err);
+
 /* ---- ddp_meet.c: one meeting after the other ---- */
 
 /* A new one at the end of the queue; NULL: PL_ENOMEM, or the error of one before. */
@@ -55,8 +94,9 @@ pl_meeting_t *pl_ddp_meeting(pl_ddp_t *ddp, pl_error_t *err);
 void pl_ddp_go_on(pl_ddp_t *ddp);
 /* The first meeting for a batch, which is done. */
 pl_meeting_t *pl_ddp_meeting_of(const pl_ddp_t *ddp, const pl_forward_t *forward);
-int pl_ddp_call_sum(pl_ddp_t *ddp, size_t offset, size_t count, pl_dtype_t dtype,
-                    pl_error_t *err);
+/* Have the collective sum elements of the lent memory, from a byte on. */
+PL_API int pl_ddp_call_sum(pl_ddp_t *ddp, size_t offset, size_t count, pl_dtype_t dtype,
+                           pl_error_t *err);
 int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err);
 void pl_ddp_meetings_release(pl_ddp_t *ddp);
 
@@ -64,10 +104,22 @@ void pl_ddp_meetings_release(pl_ddp_t *ddp);
 
 extern const pl_replica_meets_t pl_ddp_meets;
 
+/* The gradients' region in the lent memory, ddp->dtype each: all parameters, then loss
+ * and weight of each step. */
+PL_API void *pl_ddp_gradients(const pl_ddp_t *ddp);
+/* The sums of a step: of its gradients, its loss and the tail; or of the last two
+ * alone. */
+PL_API int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
+PL_API int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
+
 /* ---- ddp_decide.c: texts ---- */
 
 enum { PL_DDP_BOARD = 1 << 18 };                            /* bytes */
 
 int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const char *text, pl_error_t *err);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -15,7 +15,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "strategies/ddp_parts.h"
+#include "strategies/replica_parts.h"
 #include "tensor/model.h"
+#include "tensor/precision.h"
 
 enum { ALIGN = 64, HASH_BITS = 20 };
 
@@ -108,6 +110,26 @@ static size_t outputs_bytes(const pl_ddp_t *ddp)
     return most * sizeof(float);
 }
 
+static bool shares(const pl_ddp_t *ddp, pl_region_t region)
+{
+    return ddp->ways && ddp->ways->shares && ddp->replica.job->stage == PL_TRAIN
+           && ddp->ways->shares(ddp, region);
+}
+
+/* Those of a strategy that is built upon this one; where they end. */
+static size_t regions_find(const pl_ddp_t *ddp, pl_ddp_places_t *at, size_t end)
+{
+    const pl_replica_t *r = &ddp->replica;
+    for (int k = 0; k < PL_REGIONS; k++)
+        if (shares(ddp, (pl_region_t)k)) {
+            const pl_dtype_t dtype = pl_region_dtype(r->model->precision, (pl_region_t)k);
+            at->region[k] = end;
+            end += aligned((size_t)pl_replica_region_count(r, (pl_region_t)k)
+                           * width_of(dtype));
+        }
+    return end;
+}
+
 static void places_find(pl_ddp_t *ddp)
 {
     pl_replica_t *r = &ddp->replica;
@@ -116,14 +138,15 @@ static void places_find(pl_ddp_t *ddp)
                  width = width_of(ddp->dtype), state = (size_t)r->model->state;
     pl_ddp_places_t at = {.tail = grads * width};
     at.state = aligned(at.tail + (trains ? tail_end(ddp) * width : 0));
-    at.figures = aligned(at.state + (trains ? state * width : 0));
+    at.figures = regions_find(ddp, &at, aligned(at.state + (trains ? state * width : 0)));
     at.outputs = aligned(at.figures + (2 + pl_replica_figures_most(r)) * sizeof(double));
     at.end = at.outputs + outputs_bytes(ddp);
     ddp->at = at;
 }
 
 /* From the end, where backward is done first; the limit grows where there would be too
- * many.  One that would be all of them is none. */
+ * many.  One that would be all of them is none; and whoever gives in its own way gives
+ * all at once. */
 static void buckets_find(pl_ddp_t *ddp)
 {
     pl_replica_t *r = &ddp->replica;
@@ -135,7 +158,7 @@ static void buckets_find(pl_ddp_t *ddp)
                   most = wanted > least ? wanted : least;
     int count = 0;
     r->bucket[0] = params;
-    for (int k = model->count - 1; k >= 0 && r->steps == 1; k--) {
+    for (int k = model->count - 1; k >= 0 && r->steps == 1 && !ddp->ways; k--) {
         const pl_tensor_info_t *t = &model->tensor[k];
         if (t->region == PL_REGION_PARAMS && t->offset < r->bucket[count]
             && (r->bucket[count] - t->offset >= most || !t->offset))
@@ -162,6 +185,9 @@ static void memory_lent(void *self, const pl_answer_t *answer)
         region_lend(ddp, PL_REGION_GRADS, ddp->at.grads);
         if (ddp->replica.model->state)
             region_lend(ddp, PL_REGION_STATE, ddp->at.state);
+        for (int k = 0; k < PL_REGIONS; k++)
+            if (shares(ddp, (pl_region_t)k))
+                region_lend(ddp, (pl_region_t)k, ddp->at.region[k]);
     }
     pl_replica_prepared(&ddp->replica, NULL);
 }
@@ -285,35 +311,61 @@ static void ddp_ready(pl_replica_t *r, int buckets)
     buckets_call((pl_ddp_t *)r, buckets);
 }
 
-/* Gradients that this step of the module trains, but those in buckets, its loss, and the
- * tail: in one piece where they lie together. */
-static int step_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
+void *pl_ddp_gradients(const pl_ddp_t *ddp)
 {
-    const pl_replica_t *r = &ddp->replica;
-    const size_t width = width_of(ddp->dtype), params = (size_t)r->model->params;
-    const size_t loss = params + 2 * (size_t)meeting->sums.step;
-    size_t from = loss, to = loss + 2;
+    return (char *)ddp->memory->data + ddp->at.grads;
+}
+
+static size_t loss_of(const pl_ddp_t *ddp, const pl_replica_sums_t *sums)
+{
+    return (size_t)ddp->replica.model->params + 2 * (size_t)sums->step;
+}
+
+/* From some gradients on, up to the loss: one piece, and the tail with it where they lie
+ * together. */
+static int sum_from(pl_ddp_t *ddp, size_t from, size_t loss, pl_error_t *err)
+{
+    const size_t width = width_of(ddp->dtype);
+    size_t to = loss + 2;
+    if (to * width == ddp->at.tail)
+        to += tail_end(ddp);
+    int code = pl_ddp_call_sum(ddp, from * width, to - from, ddp->dtype, err);
+    if (code == PL_OK && to == loss + 2)
+        code = pl_ddp_call_sum(ddp, ddp->at.tail, tail_end(ddp), ddp->dtype, err);
+    return code;
+}
+
+int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    const size_t loss = loss_of(ddp, sums);
+    return sum_from(ddp, loss, loss, err);
+}
+
+int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    const size_t width = width_of(ddp->dtype), loss = loss_of(ddp, sums);
+    size_t from = loss;
     int code = PL_OK;
-    tail_put(ddp, &meeting->sums);
-    buckets_call(ddp, r->bucket_count);
+    buckets_call(ddp, ddp->replica.bucket_count);
     ddp->called = 0;
     if (ddp->failure.code != PL_OK)
         return *err = ddp->failure, err->code;
-    for (int64_t a = 0, b = 0; code == PL_OK && !r->bucket_count
-                               && pl_replica_range(r, meeting->sums.step, &a, &b);) {
+    for (int64_t a = 0, b = 0; code == PL_OK && !ddp->replica.bucket_count
+                               && pl_replica_range(&ddp->replica, sums->step, &a, &b);) {
         if ((size_t)b == loss)
             from = (size_t)a;
         else
             code = pl_ddp_call_sum(ddp, (size_t)a * width, (size_t)(b - a), ddp->dtype,
                                    err);
     }
-    if (to * width == ddp->at.tail)
-        to += tail_end(ddp);
-    if (code == PL_OK)
-        code = pl_ddp_call_sum(ddp, from * width, to - from, ddp->dtype, err);
-    if (code == PL_OK && to == loss + 2)
-        code = pl_ddp_call_sum(ddp, ddp->at.tail, tail_end(ddp), ddp->dtype, err);
-    return code;
+    return code == PL_OK ? sum_from(ddp, from, loss, err) : code;
+}
+
+static int step_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
+{
+    tail_put(ddp, &meeting->sums);
+    return ddp->ways && ddp->ways->give ? ddp->ways->give(ddp, &meeting->sums, err)
+                                        : pl_ddp_sum_step(ddp, &meeting->sums, err);
 }
 
 static int hashes_check(const pl_ddp_t *ddp, pl_error_t *err)
@@ -350,7 +402,11 @@ static void step_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fai
         blame(ddp);
         spent_take(ddp);
     }
-    pl_replica_reduced(&ddp->replica, err.code == PL_OK ? NULL : &err, halt);
+    failure = err.code == PL_OK ? NULL : &err;
+    if (ddp->ways && ddp->ways->take)
+        ddp->ways->take(ddp, &meeting->sums, failure, halt);
+    else
+        pl_replica_reduced(&ddp->replica, failure, halt);
 }
 
 static int ddp_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)

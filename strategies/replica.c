@@ -94,54 +94,6 @@ static int complete(const pl_replica_t *r, const pl_replica_plan_t *plan, pl_gra
     return code;
 }
 
-static pl_graph_t *describe_optimizer(pl_replica_t *r, int step, pl_error_t *err)
-{
-    const pl_trainer_options_t *trainer = r->job->trainer;
-    const bool by_value = !strcmp(trainer->gradient_clip_algorithm, "value");
-    pl_optimizer_t *optimizer = r->step[step].optimizer;
-    optimizer->clip_value = by_value ? trainer->gradient_clip_val : 0;
-    return pl_optimizer_graph(optimizer, r->model, r->nominal,
-                              by_value ? 0 : trainer->gradient_clip_val, err);
-}
-
-static void assign_zeros(pl_graph_t *g, int64_t from, pl_shape_t shape)
-{
-    const pl_node_t grads = pl_region_view(g, PL_REGION_GRADS, from, shape);
-    pl_assign(g, grads, pl_broadcast_to(g, pl_scalar(g, 0), shape));
-}
-
-/* Of the parameters that a step trains, and of its loss. */
-static pl_graph_t *describe_empty(const pl_replica_t *r, int step, pl_error_t *err)
-{
-    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
-    if (!g)
-        return NULL;
-    for (int64_t from = 0, to = 0; pl_replica_range(r, step, &from, &to);)
-        assign_zeros(g, from, PL_SHAPE(to - from));
-    assign_zeros(g, r->model->params + 2 * step, pl_shape(0));
-    assign_zeros(g, r->model->params + 2 * step + 1, pl_shape(0));
-    if (pl_graph_check(g, err) == PL_OK
-        && pl_graph_cast(g, r->model->precision, err) == PL_OK)
-        return g;
-    pl_graph_free(g);
-    return NULL;
-}
-
-/* What a guarded step goes back to is kept by each that is not. */
-static pl_graph_t *describe_restore(const pl_replica_t *r, pl_error_t *err)
-{
-    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
-    if (!g)
-        return NULL;
-    const pl_shape_t shape = PL_SHAPE(r->model->state);
-    pl_assign(g, pl_region_view(g, PL_REGION_STATE, 0, shape),
-              pl_region_view(g, PL_REGION_KEPT, 0, shape));
-    if (pl_graph_check(g, err) == PL_OK)
-        return g;
-    pl_graph_free(g);
-    return NULL;
-}
-
 static int plan_add(pl_replica_t *r, pl_replica_plan_t plan, pl_error_t *err)
 {
     if (r->plan_count == PL_PLANS_MOST)
@@ -243,7 +195,8 @@ static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
         return PL_ENOMEM;
     static const char *const kinds[] = {[PL_PLAN_OPTIMIZER] = "optimizer",
                                         [PL_PLAN_RESTORE] = "restore",
-                                        [PL_PLAN_EMPTY] = "empty"};
+                                        [PL_PLAN_EMPTY] = "empty",
+                                        [PL_PLAN_OWN] = "meeting"};
     pl_compile_t msg = {.name = plan->kind == PL_PLAN_BATCH ? pl_stages[plan->stage].verb
                                                             : kinds[plan->kind],
                         .graph = &holder->object};
@@ -365,9 +318,7 @@ static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind, 
                  err);
     if (code != PL_OK)
         return code;
-    pl_graph_t *g = kind == PL_PLAN_RESTORE ? describe_restore(r, err)
-                    : kind == PL_PLAN_EMPTY ? describe_empty(r, step, err)
-                                            : describe_optimizer(r, step, err);
+    pl_graph_t *g = pl_replica_describe_own(r, kind, step, err);
     graph[r->plan_count - 1] = g;
     return g ? PL_OK : err->code;
 }
@@ -411,6 +362,9 @@ static int graphs_describe(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *err
         code = graph_add(r, graph, PL_PLAN_EMPTY, k, err);
     if (code == PL_OK && pl_replica_keeps_state(r))
         code = graph_add(r, graph, PL_PLAN_RESTORE, 0, err);
+    const int own = r->job->stage == PL_TRAIN && r->meets ? r->meets->graphs : 0;
+    for (int k = 0; k < own && code == PL_OK; k++)
+        code = graph_add(r, graph, PL_PLAN_OWN, k, err);
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
         pl_replica_hash_plan(&r->plan[k], graph[k]);
     return code;
@@ -471,10 +425,9 @@ static int setup_describe(pl_replica_t *r, pl_error_t *err)
 static int recompile(pl_replica_t *r, pl_replica_plan_t *plan, pl_replica_calls_t *calls,
                      pl_on_answer_t on_answer, pl_error_t *err)
 {
-    pl_graph_t *g = plan->kind == PL_PLAN_OPTIMIZER
-                        ? describe_optimizer(r, plan->step, err)
-                    : plan->kind == PL_PLAN_EMPTY ? describe_empty(r, plan->step, err)
-                                                  : describe(r, plan, err);
+    pl_graph_t *g = plan->kind == PL_PLAN_BATCH
+                        ? describe(r, plan, err)
+                        : pl_replica_describe_own(r, plan->kind, plan->step, err);
     int code = g ? PL_OK : err->code;
     if (code == PL_OK && plan->kind == PL_PLAN_BATCH)
         code = complete(r, plan, g, err);
@@ -490,7 +443,8 @@ int pl_replica_recompile(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *
 {
     int code = PL_OK;
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
-        if (r->plan[k].stage == PL_TRAIN && r->plan[k].kind != PL_PLAN_RESTORE)
+        if (r->plan[k].stage == PL_TRAIN && r->plan[k].kind != PL_PLAN_RESTORE
+            && r->plan[k].kind != PL_PLAN_OWN)
             code = recompile(r, &r->plan[k], &r->freezing, on_answer, err);
     return code;
 }

@@ -17,19 +17,24 @@ extern "C" {
 
 /* A plan for each size of the batches; gradients are set or, from the second micro-batch
  * of a step on, added to. */
-enum { PL_PLANS_MOST = (2 * PL_STEPS + 1) * PL_SIZES_MOST + PL_STEPS + 1 };
+enum {
+    PL_OWN_PLANS = 4,
+    PL_PLANS_MOST = (2 * PL_STEPS + 1) * PL_SIZES_MOST + 2 * PL_STEPS + 1 + PL_OWN_PLANS
+};
 
 typedef enum pl_plan_kind {
     PL_PLAN_BATCH,
     PL_PLAN_OPTIMIZER,
     PL_PLAN_RESTORE,                      /* state as the newest optimizer step left it */
     PL_PLAN_EMPTY,                        /* what a batch without samples gives: zeros */
+    PL_PLAN_OWN,                          /* the strategy's, see pl_replica_meets_t */
 } pl_plan_kind_t;
 
 typedef struct pl_replica_plan {
     pl_plan_kind_t kind;
     pl_stage_t stage;
-    int step;                                   /* of the module's steps, when training */
+    int step;                                     /* of the module's steps, when training;
+                                                     of the strategy's own plans */
     pl_batch_size_t size;
     bool accumulate;
     bool compiled;
@@ -74,8 +79,10 @@ typedef struct pl_forward {
 /* What a rank has of an optimizer step of one of the module's steps. */
 typedef struct pl_replica_sums {
     int step;                                               /* of the module's steps */
+    uint64_t number;                                        /* of the optimizer's */
     bool has_samples;
-    double *figures;                                        /* [figure_count] */
+    double *figures;                                        /* [figure_count]  [the step
+                                                               was passed over] */
     size_t figure_count;
 } pl_replica_sums_t;
 
@@ -94,6 +101,13 @@ typedef struct pl_replica_meets {
     /* A batch is evaluated: called when that begins, and again when it is done.  Gathers
      * in the order of the first calls, then pl_replica_gathered(). */
     int (*gather)(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
+    /* The optimizer step is done, or was passed over: what follows it before anything
+     * else runs, then pl_replica_reduced() once more.  [nothing does] */
+    int (*stepped)(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
+    /* Graphs of its own, PL_OWN_PLANS at most, which pl_replica_replay() runs; when they
+     * are described the model is whole.  [there are none] */
+    int graphs;
+    pl_graph_t *(*describe)(pl_replica_t *r, int k, pl_error_t *err);
 } pl_replica_meets_t;
 
 struct pl_replica {
@@ -118,6 +132,8 @@ struct pl_replica {
     char blamed[96];                  /* who gave what was not finite: "rank 1: "  [""] */
     struct pl_graph **graph;          /* [PL_PLANS_MOST], until compiled */
     uint64_t first_hash;              /* of the values it begins with */
+    int more_slots;                   /* besides those of the optimizers, behind them */
+    bool anchored;                    /* there is a PL_REGION_ANCHOR */
     pl_instance_t precision, module;
     pl_instance_t averaging;                                /* [none] */
     pl_replica_step_t step[PL_STEPS];
@@ -158,6 +174,10 @@ PL_API void pl_replica_prepared(pl_replica_t *r, const pl_error_t *failure);
 PL_API void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt);
 PL_API void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
                                 const pl_error_t *failure, bool halt);
+
+/* Runs one of the strategy's own plans, by pl_replica_meets_t's describe(). */
+PL_API int pl_replica_replay(pl_replica_t *r, int k, const char *what, pl_how_t how,
+                             pl_error_t *err);
 
 /* Elements of the gradients' region, its type, and how many numbers the figures of a step
  * are, or of a stage that is only measured: at most. */

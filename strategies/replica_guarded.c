@@ -63,10 +63,27 @@ static void bad_tell(pl_rounds_t *rounds)
     pl_round_give(rounds);
 }
 
+/* What follows an optimizer step comes after one that is passed over, too: the other
+ * ranks may not have passed it over. */
+static bool look_follows(pl_replica_t *r)
+{
+    pl_round_t *round = r->rounds->first;
+    pl_part_of_round_t *part = (pl_part_of_round_t *)pl_round_guarded(round);
+    if (!pl_rounds_follow(r) || !round->may_skip || part->followed
+        || round->failure.code != PL_OK)
+        return false;
+    part->followed = true;
+    r->rounds->looking++;
+    pl_part_follow(r, part, NULL, 0);
+    return true;
+}
+
 /* What was sent behind the bad step is back as well, and has not run. */
 static void look_end(pl_replica_t *r)
 {
     pl_rounds_t *rounds = r->rounds;
+    if (look_follows(r))
+        return;
     bad_tell(rounds);
     rounds->resumes = true;
     pl_rounds_again(r);
@@ -77,6 +94,15 @@ void pl_rounds_looked(pl_replica_t *r)
 {
     if (--r->rounds->looking == 0)
         look_end(r);
+}
+
+void pl_rounds_followed(pl_replica_t *r, const pl_error_t *failure, bool halt)
+{
+    pl_round_t *round = r->rounds->first;
+    round->halt |= halt;
+    if (failure && round->failure.code == PL_OK)
+        round->failure = *failure;
+    pl_rounds_looked(r);
 }
 
 static void looked(void *self, const pl_answer_t *answer)

@@ -145,5 +145,5 @@ int pl_replica_slots(const pl_replica_t *r)
         int slots = pl_optimizer_slots(r->step[k].optimizer);
         most = slots > most ? slots : most;
     }
-    return most;
+    return most + r->more_slots;
 }

@@ -90,6 +90,11 @@ int pl_rounds_hold(pl_replica_t *r, pl_error_t *err);
 /* Those that came meanwhile begin; or, after a failure, they and all to come fail. */
 void pl_rounds_release(pl_replica_t *r, const pl_error_t *failure);
 
+/* ---- Plans that no module describes: replica_own.c ---- */
+
+pl_graph_t *pl_replica_describe_own(pl_replica_t *r, pl_plan_kind_t kind, int step,
+                                    pl_error_t *err);
+
 /* ---- What is computed: replica_plans.c ---- */
 
 /* Of a plan's graph, once it is whole. */

@@ -39,6 +39,7 @@ int64_t pl_replica_region_count(const pl_replica_t *r, pl_region_t region)
     case PL_REGION_AVERAGE: return trains && r->averaging.ops ? model->params : 0;
     case PL_REGION_MASTER:
         return trains && pl_has_master(model->precision) ? model->params : 0;
+    case PL_REGION_ANCHOR: return trains && r->anchored ? model->params : 0;
     case PL_REGION_SCALING: return trains && model->scaling ? PL_SCALING_COUNT : 0;
     default: break;
     }

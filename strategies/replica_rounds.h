@@ -10,7 +10,8 @@ struct pl_round;
 typedef struct pl_part_of_round {
     struct pl_round *round;
     int step;
-    bool sent, back, reduced;                  /* forward_backward; sums are all ranks' */
+    bool sent, back, reduced;                /* forward_backward; sums are all ranks' */
+    bool asked, followed;                    /* optimizer step; what follows it is over */
     bool guarded;
     double lr_factor, momentum, norm, loss;
     double scaling[2];                      /* the loss's factor, steps that it skipped */
@@ -66,12 +67,26 @@ void pl_rounds_settle(pl_replica_t *r);
 /* Those that came meanwhile, or that did not run, are sent. */
 void pl_rounds_again(pl_replica_t *r);
 
+/* ---- replica_follow.c: what follows an optimizer step ---- */
+
+/* Something does. */
+static inline bool pl_rounds_follow(const pl_replica_t *r)
+{
+    return r->meets && r->meets->stepped;
+}
+
+/* It begins; ends with pl_replica_reduced(). */
+void pl_part_follow(pl_replica_t *r, pl_part_of_round_t *part, double *figures,
+                    size_t count);
+
 /* ---- replica_guarded.c: a step that was not finite ---- */
 
 /* Of which of the module's steps, or NULL. */
 const pl_part_of_round_t *pl_round_guarded(const pl_round_t *round);
 /* Looks what was not finite in the oldest, then fails it or goes on behind it. */
 void pl_rounds_look(pl_replica_t *r);
+/* What follows the optimizer step that was passed over has ended. */
+void pl_rounds_followed(pl_replica_t *r, const pl_error_t *failure, bool halt);
 /* One of the things that the look waits for has ended. */
 void pl_rounds_looked(pl_replica_t *r);
 

@@ -185,6 +185,14 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
     round_answered(self, part->round, answer);
 }
 
+/* Figures of the part that are batches'. */
+static void part_follow(pl_replica_t *r, pl_part_of_round_t *part)
+{
+    const size_t from = figures_before(r, part->step);
+    pl_part_follow(r, part, part->round->figures + from,
+                   figures_before(r, part->step + 1) - from);
+}
+
 static void optimizer_answered(void *self, const pl_answer_t *answer)
 {
     pl_part_of_round_t *part = answer->context;
@@ -202,6 +210,8 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
         part->guarded = reply->guarded;
         if (part->guarded)
             rounds_hold_back(self);
+        else if (pl_rounds_follow(self))
+            part_follow(self, part);
     } else if (answer->kind == PL_ANSWER_ERROR) {
         rounds_hold_back(self);
     }
@@ -316,6 +326,7 @@ static int meet(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
     const size_t from = figures_before(r, part->step),
                  to = figures_before(r, part->step + 1);
     const pl_replica_sums_t sums = {.step = part->step,
+                                    .number = part->round->number,
                                     .has_samples = r->rounds->has_samples[part->step],
                                     .figures = part->round->figures + from,
                                     .figure_count = to - from};
@@ -352,8 +363,12 @@ static bool part_send(pl_replica_t *r, pl_part_of_round_t *part, int *code,
         *code = meet(r, part, err);
         return *code != PL_OK;
     }
-    *code = send_optimizer_step(r, part, err);
-    return true;
+    if (!part->asked) {
+        part->asked = true;
+        *code = send_optimizer_step(r, part, err);
+        return *code != PL_OK || !pl_rounds_follow(r);
+    }
+    return part->followed;
 }
 
 /* What could not be sent fails the round, once all that was sent has come back. */
@@ -392,6 +407,10 @@ void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt)
     pl_round_t *round = rounds->sending;
     rounds->reducing = false;
     spent(r, PL_SPENT_COLLECTIVE);
+    if (rounds->looking) {
+        pl_rounds_followed(r, failure, halt);
+        return;
+    }
     if (!round)
         return;
     round->halt |= halt;
@@ -399,6 +418,8 @@ void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt)
         round->failure = *failure;
     if (failure)
         rounds_hold_back(r);
+    else if (round->part[rounds->part].asked)
+        round->part[rounds->part].followed = true;
     else
         round->part[rounds->part].reduced = true;
     rounds_go_on(r);
@@ -412,9 +433,8 @@ void pl_rounds_again(pl_replica_t *r)
     for (pl_round_t *round = rounds->first; round; round = round->next) {
         round->begun = false;
         round->pending = 0;
-        for (int k = 0; k < r->steps; k++)
-            round->part[k].sent = round->part[k].back = round->part[k].reduced =
-                round->part[k].guarded = false;
+        for (pl_part_of_round_t *p = round->part; p < round->part + r->steps; p++)
+            p->sent = p->back = p->reduced = p->guarded = p->asked = p->followed = false;
     }
     rounds->sending = rounds->first;
     rounds->part = 0;

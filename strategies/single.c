@@ -94,6 +94,13 @@ static int single_freeze(void *self, pl_call_t *call, const pl_body_t *body,
     return pl_replica_freeze(self, call, &body->freeze, err);
 }
 
+static int single_settle(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
+{
+    (void)self, (void)body, (void)err;
+    return pl_reply_settle(call, &(pl_settle_reply_t){0});
+}
+
 static void single_release(void *self)
 {
     pl_replica_release(self);
@@ -113,6 +120,7 @@ static const pl_handler_t single_handlers[] = {
     PL_ON(import_weights, single_import_weights),
     PL_ON(freeze, single_freeze),
     PL_ON(take_layout, single_take_layout),
+    PL_ON(settle, single_settle),
     PL_HANDLERS_END,
 };
 

@@ -3,12 +3,21 @@
  * A strategy is an actor of level STRATEGY: it takes role, process_dataloader, setup,
  * figure_names, train_batch, evaluate_batch, freeze, prepare_export, export_weights and
  * import_weights, and is given the address of an "accelerator".  Registered by name like
- * a user's own. */
+ * a user's own, which may have one of these as its base. */
 #ifndef PL_STRATEGIES_H
 #define PL_STRATEGIES_H
 
 #include "runtime/actor.h"
 
-extern const pl_actor_ops_t pl_ddp_strategy, pl_single_strategy;
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+extern PL_API const pl_actor_ops_t pl_ddp_strategy, pl_local_sgd_strategy,
+    pl_single_strategy;
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

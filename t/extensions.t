@@ -13,9 +13,9 @@ headers_are_installed() {
     ok "paceline.h among them" test -f "$include/paceline.h"
 }
 
-# built NAME - t/extensions/NAME.c as NAME.so
+# built FILE - FILE.c as its name.so
 built() {
-    try "${cc[@]}" -shared -fPIC -Wall -Wextra -Werror -I"$include" "$srcdir/t/extensions/$1.c" -o "plugins/$1.so" -lm
+    try "${cc[@]}" -shared -fPIC -Wall -Wextra -Werror -I"$include" "$srcdir/$1.c" -o "plugins/${1##*/}.so" -lm
     is "$status$err" 0 "$1.c can be built"
 }
 
@@ -67,6 +67,16 @@ so_does_a_strategy() {
     is "$status$err" 0 "it predicts, too"
 }
 
+# The example is found by its name.
+so_does_one_of_several_ranks() {
+    for run in first second; do
+        rings --set trainer.strategy=vote --set trainer.devices=2
+        cp runs/0001/model.safetensors "$run"
+    done
+    ok "twice with the same bits" cmp first second
+    ok "which are not those of the sums" test -n "$(cmp first built-in)"
+}
+
 so_does_an_accelerator() {
     rings --plugin plugins/accelerator.so --set trainer.accelerator=counting --set trainer.accelerator.file=counted
     ok "with the bits of the one it uses" cmp runs/0001/model.safetensors built-in
@@ -85,11 +95,12 @@ else
     mkdir plugins
     run each_is_complete_in_c_and_in_cxx
     run whatever_they_declare_is_exported
-    for part in accelerator launcher parts strategy; do
+    for part in t/extensions/{accelerator,launcher,parts,strategy} examples/vote; do
         built "$part"
     done
     run a_dataset_and_a_callback_of_users_work
     run so_does_a_strategy
+    run so_does_one_of_several_ranks
     run so_does_an_accelerator
     run so_does_a_launcher
 fi

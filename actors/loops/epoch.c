@@ -338,12 +338,26 @@ static void epoch_halt(pl_epoch_t *e)
     pl_free(text);
 }
 
+static void rest_settled(void *self, const pl_answer_t *answer)
+{
+    pl_epoch_t *e = self;
+    if (pl_pass_failed(&e->pass, answer))
+        return;
+    e->pass.pending--;
+    pl_epoch_settled(e, &answer->body->settle_reply);
+    pl_pass_go_on(&e->pass);
+}
+
 /* A stop or a checkpoint comes between two decisions. */
 static void epoch_rest(pl_pass_t *pass)
 {
     pl_epoch_t *e = (pl_epoch_t *)pass;
     if (is_at_decision(e))
         pl_epoch_decide(e);
+    else if (pl_epoch_settle(e, rest_settled))
+        pass->pending++;
+    else if (pass->failure.code != PL_OK)
+        epoch_fail(pass);
     else if (*e->wanted.save)
         epoch_halt(e);
     else
@@ -463,6 +477,7 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
         return err->code;
     if (*msg->wish)
         snprintf(e->wish, sizeof e->wish, "%s", msg->wish);
+    e->settled = msg->batch;
     if (msg->batch == 0) {
         e->cut = false;
         pl_figures_clear(&e->sums);

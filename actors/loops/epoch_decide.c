@@ -60,6 +60,26 @@ static bool decide_agree(pl_epoch_t *e)
     return !pl_is_nobody(e->pass.agreement) && pl_epoch_agree(e, heard, &e->pass.failure);
 }
 
+/* ---- ranks come together ---- */
+
+static void settled(void *self, const pl_answer_t *answer)
+{
+    pl_epoch_t *e = self;
+    if (pl_pass_failed(&e->pass, answer))
+        return;
+    e->pass.pending--;
+    pl_epoch_settled(e, &answer->body->settle_reply);
+    decision_next(e);
+}
+
+/* Before the weights are measured, and the epoch's figures told. */
+static bool decide_settle(pl_epoch_t *e)
+{
+    return (e->pass.done == e->due.end || e->validates_now
+            || pl_due_validation(&e->due, e->pass.done - 1))
+           && pl_epoch_settle(e, settled);
+}
+
 /* ---- log lines ---- */
 
 static bool decide_log(pl_epoch_t *e)
@@ -282,12 +302,17 @@ static bool decide_validation_end(pl_epoch_t *e)
 
 /* Each sends what it is about, where that is due and somebody wants it: then its answer
  * calls decision_next(). */
-enum { VALIDATION = 3 };
+enum { VALIDATION = 4 };
 static bool (*const decisions[])(pl_epoch_t *e) = {
-    decide_agree,     decide_log,
-    decide_batch_end, [VALIDATION] = decide_validation_start,
-    decide_validate,  decide_validation_end,
-    decide_observe,   decide_agree,
+    decide_agree,
+    decide_settle,
+    decide_log,
+    decide_batch_end,
+    [VALIDATION] = decide_validation_start,
+    decide_validate,
+    decide_validation_end,
+    decide_observe,
+    decide_agree,
 };
 enum { DECISIONS = sizeof decisions / sizeof *decisions };
 

@@ -73,8 +73,9 @@ static void timers_release(actor_t *actor)
 static void self_release(actor_t *actor)
 {
     timers_release(actor);                          /* before what they watch is closed */
-    if (actor->ops->release && actor->lived)
-        actor->ops->release(actor->self);
+    for (const pl_actor_ops_t *ops = actor->ops; ops && actor->lived; ops = ops->base)
+        if (ops->release)
+            ops->release(actor->self);
     pl_binding_free(actor->binding);
     actor->binding = NULL;
     actor->lived = false;

@@ -145,6 +145,9 @@ typedef struct pl_actor_ops {
                                           know parts by name alone */
     bool joins;                        /* of a launcher: somebody else has started them,
                                           and says how many there are */
+    /* Whose handlers take what these do not, and whose release() comes after this one's;
+     * its struct is the first member of this one's  [nobody's] */
+    const struct pl_actor_ops *base;
     /* The caller of an open call no longer wants it; end it soon, in your own way.  Of
      * `start`: the actor is to end; pl_actor_end() when ready  [other calls: let it end
      * by itself; start: pl_actor_end()] */

@@ -32,9 +32,10 @@ typedef struct letter {
 
 static const pl_handler_t *handler_of(const pl_actor_ops_t *ops, uint32_t message)
 {
-    for (const pl_handler_t *h = ops->handlers; h && h->on_call; h++)
-        if (h->message == message)
-            return h;
+    for (; ops; ops = ops->base)
+        for (const pl_handler_t *h = ops->handlers; h && h->on_call; h++)
+            if (h->message == message)
+                return h;
     return NULL;
 }
 

@@ -27,6 +27,8 @@ typedef enum pl_region {
     PL_REGION_KEPT,                        /* [state elements] as the newest optimizer
                                               step left them: a step that is guarded
                                               goes back to them */
+    PL_REGION_ANCHOR,                      /* [parameters] as ranks that train by
+                                              themselves had them in common last */
     PL_REGION_SCALING,                     /* [pl_scaling_t] of a precision that scales */
     PL_REGIONS,
 } pl_region_t;

@@ -1,0 +1,399 @@
+/* local_sgd.c - ranks train by themselves and come together now and then, for slow links
+ *
+ * DiLoCo (Douillard et al., arXiv 2311.08105): each rank takes sync_every optimizer steps
+ * with its own samples; then the mean of how far they came is taken for a gradient, and
+ * an outer optimizer, SGD with Nesterov momentum, steps with it from where they were last
+ * together.  What the inner optimizer keeps is averaged as well (Yu et al., arXiv
+ * 1905.03817): afterwards all ranks have the same bits of everything, so that a
+ * checkpoint has one state and any number of ranks can go on from it.
+ *
+ * Built upon ddp.  Whatever is to read the weights has the ranks come together first
+ * (settle); figures of steps in between are told then. */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "base/run.h"
+#include "strategies/ddp_parts.h"
+#include "strategies/replica_parts.h"
+#include "tensor/model.h"
+#include "tensor/precision.h"
+
+typedef struct local {
+    pl_ddp_t ddp;                                           /* first: it is one */
+    int64_t sync_every;
+    double outer_lr, outer_momentum;
+    bool nesterov;
+    pl_replica_meets_t meets;
+    bool apart;                            /* steps were taken since they came together */
+    double *figures;                       /* [count] of these  [none yet] */
+    size_t count;
+    bool has_samples;
+    double *told;                     /* where the sums of all ranks go  [not told yet] */
+    pl_call_t *settling;              /* that asked for it  [a step] */
+    bool halt;
+} local_t;
+
+static const pl_option_t local_options[] = {
+    PL_DDP_OPTIONS,
+    PL_INT(local_t, sync_every, "100", "1..",
+           "optimizer steps that each rank takes by itself"),
+    PL_FLOAT(local_t, outer_lr, "0.7", "(0..",
+             "how far the outer step goes; 1 without momentum: to the mean"),
+    PL_FLOAT(local_t, outer_momentum, "0.9", "[0..1)",
+             "share of the last outer step that is kept"),
+    PL_BOOL(local_t, nesterov, "true", "the outer step looks ahead by one momentum step"),
+    PL_OPTIONS_END,
+};
+
+/* ---- graphs ---- */
+
+enum { BEGIN, COMPARE, STEP, GRAPHS };
+
+static int inner_slots(const pl_replica_t *r)
+{
+    return pl_replica_slots(r) - r->more_slots;
+}
+
+static pl_node_t view(const pl_replica_t *r, pl_graph_t *g, int region)
+{
+    return pl_region_view(g, (pl_region_t)region, 0, PL_SHAPE(r->model->params));
+}
+
+/* What the optimizer updates. */
+static pl_node_t weights(const pl_replica_t *r, pl_graph_t *g)
+{
+    return view(r, g,
+                pl_has_master(r->model->precision) ? PL_REGION_MASTER : PL_REGION_PARAMS);
+}
+
+/* v = momentum v + d; the step is v, or d + momentum v. */
+static pl_node_t outer_step(const local_t *local, pl_graph_t *g, pl_node_t way)
+{
+    const pl_replica_t *r = &local->ddp.replica;
+    if (!r->more_slots)
+        return way;
+    const pl_node_t slot = view(r, g, PL_REGION_SLOT0 + inner_slots(r));
+    const pl_node_t velocity = pl_add(g, pl_scale(g, slot, local->outer_momentum), way);
+    pl_assign(g, slot, velocity);
+    return local->nesterov ? pl_add(g, way, pl_scale(g, velocity, local->outer_momentum))
+                           : velocity;
+}
+
+static void describe_step(const local_t *local, pl_graph_t *g)
+{
+    const pl_replica_t *r = &local->ddp.replica;
+    const double share = 1.0 / r->ranks;
+    const pl_shape_t state = PL_SHAPE(r->model->state);
+    const pl_node_t way = pl_scale(g, view(r, g, PL_REGION_GRADS), share);
+    const pl_node_t step = pl_scale(g, outer_step(local, g, way), local->outer_lr);
+    const pl_node_t newest = pl_sub(g, view(r, g, PL_REGION_ANCHOR), step);
+    pl_assign(g, weights(r, g), newest);
+    if (pl_has_master(r->model->precision))
+        pl_assign(g, view(r, g, PL_REGION_PARAMS), newest);
+    for (int k = 0; k < inner_slots(r); k++) {
+        const pl_node_t slot = view(r, g, PL_REGION_SLOT0 + k);
+        pl_assign(g, slot, pl_scale(g, slot, share));
+    }
+    if (r->model->state)                                  /* for a step that is guarded */
+        pl_assign(g, pl_region_view(g, PL_REGION_KEPT, 0, state),
+                  pl_region_view(g, PL_REGION_STATE, 0, state));
+}
+
+static int run_check(const pl_replica_t *r, pl_error_t *err)
+{
+    if (r->steps > 1)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "strategy \"local_sgd\" trains modules of one step; this one has "
+                       "%d: use \"ddp\"",
+                       r->steps);
+    if (r->averaging.ops)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "averaging goes with one history of weights, and with strategy "
+                       "\"local_sgd\" each rank has its own: use \"ddp\"");
+    if (r->model->scaling)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "with strategy \"local_sgd\" each rank would scale its loss by "
+                       "itself: use another trainer.precision, or \"ddp\"");
+    if (!strcmp(r->job->trainer->nan_policy, "rollback"))
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "with strategy \"local_sgd\" a step is one rank's, so the others "
+                       "cannot go back from it: set trainer.nan_policy to skip or stop");
+    if (pl_replica_slots(r) > PL_SLOTS)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "the optimizer keeps %d numbers a parameter, which leaves none to "
+                       "the outer one: set trainer.strategy.outer_momentum to 0",
+                       inner_slots(r));
+    return PL_OK;
+}
+
+static pl_graph_t *local_describe(pl_replica_t *r, int k, pl_error_t *err)
+{
+    if (run_check(r, err) != PL_OK)
+        return NULL;
+    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
+    if (!g)
+        return NULL;
+    if (k == BEGIN)
+        pl_assign(g, view(r, g, PL_REGION_ANCHOR), weights(r, g));
+    else if (k == COMPARE)
+        pl_assign(g, view(r, g, PL_REGION_GRADS),
+                  pl_sub(g, view(r, g, PL_REGION_ANCHOR), weights(r, g)));
+    else
+        describe_step((const local_t *)r, g);
+    if (pl_graph_check(g, err) == PL_OK
+        && pl_graph_cast(g, r->model->precision, err) == PL_OK)
+        return g;
+    pl_graph_free(g);
+    return NULL;
+}
+
+/* ---- coming together ---- */
+
+static bool local_shares(const pl_ddp_t *ddp, pl_region_t region)
+{
+    return region >= PL_REGION_SLOT0
+           && (int)region < PL_REGION_SLOT0 + inner_slots(&ddp->replica);
+}
+
+static void figures_clear(local_t *local)
+{
+    if (local->count)
+        memset(local->figures, 0, local->count * sizeof *local->figures);
+    local->has_samples = false;
+}
+
+static void settle_end(local_t *local, const pl_error_t *failure)
+{
+    pl_call_t *call = local->settling;
+    const pl_settle_reply_t reply = {
+        .figures = {local->figures, local->count * sizeof *local->figures}};
+    local->settling = NULL;
+    if (failure)
+        pl_call_fail(call, failure);
+    else
+        pl_reply_settle(call, &reply);
+    figures_clear(local);
+}
+
+static void sync_end(local_t *local, const pl_error_t *failure)
+{
+    local->apart = false;
+    if (local->settling) {
+        settle_end(local, failure);
+        return;
+    }
+    if (local->told && local->count) {
+        memcpy(local->told, local->figures, local->count * sizeof *local->figures);
+        figures_clear(local);
+    }
+    pl_replica_reduced(&local->ddp.replica, failure, local->halt);
+}
+
+static void stepped(void *self, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_REPLY)
+        sync_end(self, NULL);
+    else if (answer->kind == PL_ANSWER_ERROR)
+        sync_end(self, answer->error);
+}
+
+static void local_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
+                       const pl_error_t *failure, bool halt)
+{
+    (void)sums;
+    local_t *local = (local_t *)ddp;
+    pl_error_t err = failure ? *failure : (pl_error_t){0};
+    const pl_how_t how = {.on_answer = stepped};
+    local->halt = halt;
+    if (failure
+        || pl_replica_replay(&ddp->replica, STEP, "outer_step", how, &err) != PL_OK)
+        sync_end(local, &err);
+}
+
+static size_t width_of(const pl_replica_t *r, pl_region_t region)
+{
+    return pl_region_dtype(r->model->precision, region) == PL_F64 ? sizeof(double)
+                                                                  : sizeof(float);
+}
+
+static int local_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    const pl_replica_t *r = &ddp->replica;
+    const size_t params = (size_t)r->model->params;
+    int code = pl_ddp_call_sum(ddp, ddp->at.grads, params, ddp->dtype, err);
+    for (int k = 0; k < inner_slots(r) && code == PL_OK; k++)
+        code = pl_ddp_call_sum(ddp, ddp->at.region[PL_REGION_SLOT0 + k], params,
+                               width_of(r, PL_REGION_SLOT0) == sizeof(double) ? PL_F64
+                                                                              : PL_F32,
+                               err);
+    return code == PL_OK ? pl_ddp_sum_tail(ddp, sums, err) : code;
+}
+
+static void compared(void *self, const pl_answer_t *answer)
+{
+    local_t *local = self;
+    pl_error_t err = {0};
+    const pl_replica_sums_t sums = {.has_samples = local->has_samples,
+                                    .figures = local->figures,
+                                    .figure_count = local->count};
+    if (answer->kind == PL_ANSWER_ERROR)
+        sync_end(local, answer->error);
+    else if (answer->kind == PL_ANSWER_REPLY
+             && pl_ddp_meets.reduce(&local->ddp.replica, &sums, &err) != PL_OK)
+        sync_end(local, &err);
+}
+
+/* It ends with sync_end(). */
+static int sync_begin(local_t *local, double *told, pl_error_t *err)
+{
+    const pl_how_t how = {.on_answer = compared};
+    local->told = told;
+    return pl_replica_replay(&local->ddp.replica, COMPARE, "compare", how, err);
+}
+
+/* ---- a step ---- */
+
+static int figures_make(local_t *local, size_t count, pl_error_t *err)
+{
+    if (!local->figures) {
+        local->figures = pl_alloc_array(count + 1, sizeof *local->figures);
+        local->count = local->figures ? count : 0;
+    }
+    return local->figures ? PL_OK : pl_no_memory(err);
+}
+
+/* A step that is not finite is this rank's alone, and says nothing. */
+static void figures_keep(local_t *local, const pl_replica_sums_t *sums)
+{
+    const bool good = !sums->figure_count || isfinite(sums->figures[0]);
+    for (size_t k = 0; k < sums->figure_count; k++)
+        local->figures[k] += good ? sums->figures[k] : 0;
+    if (good)
+        memset(sums->figures, 0, sums->figure_count * sizeof *sums->figures);
+    local->has_samples |= sums->has_samples;
+}
+
+static void begun(void *self, const pl_answer_t *answer)
+{
+    local_t *local = self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_replica_reduced(&local->ddp.replica, answer->error, false);
+    else if (answer->kind == PL_ANSWER_REPLY)
+        pl_replica_reduced(&local->ddp.replica, NULL, false);
+}
+
+/* Gradients stay this rank's. */
+static int local_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    local_t *local = (local_t *)r;
+    const pl_how_t how = {.on_answer = begun};
+    int code = figures_make(local, sums->figure_count, err);
+    if (code != PL_OK)
+        return code;
+    figures_keep(local, sums);
+    if (!local->apart) {
+        local->apart = true;
+        return pl_replica_replay(r, BEGIN, "begin", how, err);
+    }
+    pl_replica_reduced(r, NULL, false);
+    return PL_OK;
+}
+
+/* A search looks at each step. */
+static int local_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    local_t *local = (local_t *)r;
+    const int64_t every = r->job->tuning.num_training ? 1 : local->sync_every;
+    if (sums->number % (uint64_t)every == 0)
+        return sync_begin(local, sums->figures, err);
+    pl_replica_reduced(r, NULL, false);
+    return PL_OK;
+}
+
+/* ---- calls ---- */
+
+static int local_settle(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    (void)body;
+    local_t *local = self;
+    local->settling = call;
+    if (local->apart)
+        return sync_begin(local, NULL, err);
+    settle_end(local, NULL);
+    return PL_OK;
+}
+
+/* What this rank has by itself is nobody's state. */
+static int local_export(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    const local_t *local = self;
+    if (local->apart)
+        return pl_fail(err, PL_ESTATE,
+                       "the ranks have trained by themselves since they came together "
+                       "last: there is no state of all of them to save");
+    return pl_replica_export(self, call, body->export_weights.whole, err);
+}
+
+static int local_import(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    local_t *local = self;
+    local->apart = false;
+    figures_clear(local);
+    return pl_replica_import(self, call, (pl_weights_t *)body->import_weights.weights,
+                             body->import_weights.whole, err);
+}
+
+static const pl_ddp_ways_t local_ways = {
+    .give = local_give,
+    .take = local_take,
+    .shares = local_shares,
+};
+
+static int local_start(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    local_t *local = self;
+    pl_replica_t *r = self;
+    local->ddp.ways = &local_ways;
+    r->more_slots = local->outer_momentum > 0;
+    r->anchored = true;
+    local->meets = pl_ddp_meets;
+    local->meets.reduce = local_reduce;
+    local->meets.stepped = local_stepped;
+    local->meets.describe = local_describe;
+    local->meets.graphs = GRAPHS;
+    int code = pl_ddp_start(self, call, body, err);
+    r->meets = &local->meets;
+    return code;
+}
+
+static void local_release(void *self)
+{
+    pl_free(((local_t *)self)->figures);
+}
+
+static const pl_handler_t local_handlers[] = {
+    PL_ON(start, local_start),
+    PL_ON(settle, local_settle),
+    PL_ON(export_weights, local_export),
+    PL_ON(import_weights, local_import),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_local_sgd_strategy = {
+    .name = "local_sgd",
+    .help = "ranks train by themselves and come together now and then: for slow links",
+    .size = sizeof(local_t),
+    .options = local_options,
+    .role = "strategy",
+    .level = PL_LEVEL_STRATEGY,
+    .handlers = local_handlers,
+    .base = &pl_ddp_strategy,
+    .release = local_release,
+};
