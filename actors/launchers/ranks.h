@@ -32,6 +32,9 @@ typedef struct pl_ranks_ops {
     /* Such a one is ended by its own worker, whose `run` is cancelled  [it cannot be, and
      * is given up]. */
     bool can_end;
+    /* The run has failed with its `error`, and all have ended: true when it begins again,
+     * by pl_ranks_begin(), now or later  [it does not]. */
+    bool (*again)(pl_ranks_t *ranks);
 } pl_ranks_ops_t;
 
 struct pl_ranks {
@@ -43,11 +46,18 @@ struct pl_ranks {
     int told, answered, ended;                       /* how many of them: see pl_rank_t */
     pl_outcome_t *outcome;                           /* of rank zero, once it is there */
     pl_error_t error;                                /* the run's  [code 0: none] */
+    uint64_t global_step;                            /* the newest that was told */
+    bool stops;                                      /* was asked to */
     int silence_ms;
 };
 
 /* For the handler of `start`, whose context is the job. */
 void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t *start);
+/* Starts all ranks, for the first time or after all have ended; a job takes the place of
+ * the one before  [the same]. */
+int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err);
+/* It cannot begin again: the run ends with its error. */
+void pl_ranks_give_up(pl_ranks_t *ranks);
 /* Handlers of `run` and `stop`. */
 int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 int pl_ranks_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);

@@ -546,7 +546,7 @@ static int remote_start(void *self, pl_call_t *call, const pl_body_t *body,
     r->outbox = (pl_outbox_t){.link = pl_wires_link(r->wires),
                               .peer = (int)r->rank,
                               .run = pl_actor_runtime(self)->run,
-                              .epoch = 1};
+                              .epoch = pl_wires_epoch(r->wires)};
     static const pl_wire_ops_t ops = {.on_message = remote_message,
                                       .on_event = remote_event,
                                       .on_sent = job_sent};
