@@ -100,6 +100,8 @@ int pl_resume_wanted(const pl_job_t *job, const char *agreed,
                                      .from = agreed        ? agreed
                                              : job->resume ? job->resume
                                                            : "",
+                                     .first = !agreed && job->again ? job->again : "",
+                                     .only_first = !agreed && !job->resumes,
                                      .back_from = (uint64_t)serial};
     json_decref(back);
     return PL_OK;

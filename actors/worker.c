@@ -358,7 +358,7 @@ static int spawn_parts(pl_worker_t *w, pl_error_t *err)
 
 static void worker_begin(pl_worker_t *w)
 {
-    if (w->job->resumes)
+    if (w->job->resumes || w->job->again)
         resume(w);
     else
         begin_afresh(w);

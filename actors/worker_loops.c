@@ -212,7 +212,8 @@ static void make_run_dir(pl_worker_t *w)
                              .name = pl_request_name(w->job),
                              .run = run,
                              .there = w->resume.run_dir ? w->resume.run_dir : "",
-                             .aside = w->job->resumes && !w->resume.run_dir};
+                             .aside = (w->job->resumes || w->job->again)
+                                      && !w->resume.run_dir};
     pl_how_t how = {.on_answer = run_dir_made};
     pl_worker_sent(w, root ? pl_call_make_run_dir(w, w->writer, &msg, how, &err) : 0,
                    &err);

@@ -3,6 +3,7 @@
 #include "far.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,14 +15,16 @@
 #include "base/error.h"
 
 typedef struct far {
-    int64_t samples, record;
-    const char *then;
+    int64_t samples, record, epoch;
+    const char *then, *mark;
 } far_t;
 
 static const pl_option_t far_options[] = {
     PL_INT(far_t, samples, "24", "1..", "samples"),
     PL_INT(far_t, record, "0", "0..", "that brings the end, from 1"),
+    PL_INT(far_t, epoch, "0", "0..", "from which on it does"),
     PL_TEXT(far_t, then, "\"\"", NULL, "which end"),
+    PL_TEXT(far_t, mark, "\"\"", NULL, "file that is made then; it comes once"),
     PL_OPTIONS_END,
 };
 
@@ -73,9 +76,19 @@ static void end_come(const char *then)
             pause();
     for (size_t k = 0; k < sizeof signals / sizeof *signals; k++)
         if (!strcmp(then, signals[k].name)) {
-            signal(signals[k].number, SIG_DFL);            /* a sanitizer may have one */
+            signal(signals[k].number, SIG_DFL);             /* a sanitizer may have one */
             kill(getpid(), signals[k].number);
         }
+}
+
+static bool is_due(const far_t *f, uint64_t epoch)
+{
+    if (epoch < (uint64_t)f->epoch)
+        return false;
+    int fd = *f->mark ? open(f->mark, O_CREAT | O_EXCL | O_WRONLY, 0600) : -1;
+    if (fd >= 0)
+        close(fd);
+    return !*f->mark || fd >= 0;
 }
 
 static int far_read(const void *self, const pl_read_request_t *request,
@@ -87,7 +100,7 @@ static int far_read(const void *self, const pl_read_request_t *request,
                    (int64_t *)field[1] + i);
         if (request->index[i] + 1 == f->record && !strcmp(f->then, "torn"))
             return pl_fail(err, PL_EIO, "it is torn");
-        if (request->index[i] + 1 == f->record)
+        if (request->index[i] + 1 == f->record && is_due(f, request->epoch))
             end_come(f->then);
     }
     return PL_OK;
@@ -174,8 +187,10 @@ rig_t *far_make(const far_spec_t *spec)
     rig_spec_t rig = spec->rig;
     snprintf(trainer, sizeof trainer,
              "\"launcher\": %s, \"strategy\": \"ddp\", \"devices\": %d%s%s",
-             spec->launcher ? spec->launcher : "\"spawn\"", spec->ranks ? spec->ranks : 2,
-             rig.trainer ? ", " : "", rig.trainer ? rig.trainer : "");
+             spec->launcher ? spec->launcher
+                            : "{\"name\": \"spawn\", \"max_restarts\": 0}",
+             spec->ranks ? spec->ranks : 2, rig.trainer ? ", " : "",
+             rig.trainer ? rig.trainer : "");
     snprintf(dataset, sizeof dataset,
              "{\"name\": \"far\", \"samples\": %d, \"batch_size\": %d, \"shuffle\": "
              "false, \"record\": %d, \"then\": \"%s\"%s%s}",

@@ -4,7 +4,8 @@
  *   {"name": "far", "samples": 40, "record": 13, "then": "SIGKILL"}
  *
  * Whoever reads that record, from 1, says "the end of rank N" to its standard error and
- * sends itself the signal, or exits ("exit 7"), or does nothing any more ("spin").  The
+ * sends itself the signal, or exits ("exit 7"), or does nothing any more ("spin"); once
+ * for all processes if there is a "mark", a file that is not there yet.  The
  * same comes to a child before it is a rank when the environment says FAR_EARLY. */
 #ifndef T_FAR_H
 #define T_FAR_H
@@ -21,11 +22,11 @@ int far_children(void);
 
 /* Runs of so many ranks. */
 typedef struct far_spec {
-    const char *launcher;                                   /* JSON  ["spawn"] */
-    int ranks;                                              /* [2] */
-    int samples;                                            /* [24] */
-    int batch_size;                                         /* [4] */
-    int record;                                             /* [none] */
+    const char *launcher;                         /* JSON  ["spawn", which starts once] */
+    int ranks;                                    /* [2] */
+    int samples;                                  /* [24] */
+    int batch_size;                               /* [4] */
+    int record;                                   /* [none] */
     const char *then;
     const char *data;                                       /* further members  [""] */
     rig_spec_t rig;                                         /* what else there is */

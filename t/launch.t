@@ -98,8 +98,20 @@ a_second_signal_ends_all_at_once() {
     ok "and no process is left" gone $ranks
 }
 
-a_rank_that_is_killed_fails_the_run() {
-    start_endless_fit killed
+a_rank_that_is_killed_comes_back() {
+    start_endless_fit again
+    kill -KILL "$(rank 1)"
+    until grep -q 'started again' err.txt; do sleep 0.05; done
+    sleep 0.5
+    kill -TERM "$pid"
+    end_of_fit
+    is "$status" 0 "the run goes on, and is stopped later"
+    like "$err" 'rank 1 .*was killed by SIGKILL.*all ranks are started again.*1 of 3' "it says so"
+    like "$last" '"status":"stopped"' "in order"
+}
+
+a_rank_that_is_killed_may_fail_the_run() {
+    start_endless_fit killed --set trainer.launcher.max_restarts=0
     local ranks="$(rank 0) $(rank 1)"
     kill -KILL "$(rank 1)"
     end_of_fit
@@ -129,7 +141,8 @@ parameters_are_swept() {
 run processes_train_what_threads_do trains
 run signals_to_the_command_stop_all trains
 run a_second_signal_ends_all_at_once trains
-run a_rank_that_is_killed_fails_the_run trains
+run a_rank_that_is_killed_comes_back trains
+run a_rank_that_is_killed_may_fail_the_run trains
 run the_stream_has_all_ranks trains
 run parameters_are_swept trains
 done_testing

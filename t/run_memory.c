@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "far.h"
 #include "rig.h"
 #include "scarce.h"
 #include "tap.h"
@@ -110,9 +111,14 @@ static bool try(tally_t *tally, int n, const rig_spec_t *spec)
     return failed;
 }
 
+/* Of runs that take long fewer are tried. */
+static int stride = 1;
+
 static int step_of(int n)
 {
-    return getenv("PACELINE_TEST_LONG") || n < 40 ? 1 : 1 + n / 40;
+    if (getenv("PACELINE_TEST_LONG"))
+        return 1;
+    return n < 40 ? stride : stride + n / 40;
 }
 
 static void survives(const char *what, const rig_spec_t *spec)
@@ -166,13 +172,24 @@ static void memory_may_run_out_in_a_prediction(void)
     weights = NULL;
 }
 
+/* In the program alone: each rank has memory of its own. */
+static void memory_may_run_out_beside_ranks_that_are_processes(void)
+{
+    stride = 5;
+    survives("spawn",
+             &(rig_spec_t){.dataset = "{\"name\": \"far\", \"samples\": 8, "
+                                      "\"batch_size\": 4, \"val_split\": 0.25}",
+                           .trainer = "\"launcher\": \"spawn\", \"max_steps\": 1"});
+}
+
 int main(void)
 {
     scarce_init_own();
-    rig_init(NULL);
+    far_init(NULL);
     run(memory_may_run_out_on_a_device_of_ones_own);
     run(memory_may_run_out_on_the_cpu);
     run(memory_may_run_out_on_one_of_several_ranks);
     run(memory_may_run_out_in_a_prediction);
+    run(memory_may_run_out_beside_ranks_that_are_processes);
     return tap_done();
 }

@@ -412,6 +412,12 @@ int pl_checkpoint_find(const char *root, const char *run_name, const char *from,
     return code;
 }
 
+int pl_checkpoint_find_first(const char *run_dir, pl_found_t *found, pl_error_t *err)
+{
+    *found = (pl_found_t){.run_dir = pl_strdup(run_dir)};
+    return found->run_dir ? newest_take(found, run_dir, err) : pl_no_memory(err);
+}
+
 void pl_found_release(pl_found_t *found)
 {
     pl_free(found->path);

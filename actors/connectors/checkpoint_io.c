@@ -263,16 +263,28 @@ static int io_on_finish(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- finding ---- */
 
+static int find_in_order(const pl_find_checkpoint_t *wanted, pl_found_t *found,
+                         pl_error_t *err)
+{
+    const char *from = *wanted->from ? wanted->from : NULL;
+    int code = PL_OK;
+    *found = (pl_found_t){0};
+    if (*wanted->first)
+        code = pl_checkpoint_find_first(wanted->first, found, err);
+    if (code != PL_OK || found->path || wanted->only_first)
+        return code;
+    pl_found_release(found);
+    return wanted->back_from
+               ? pl_checkpoint_find_back(from, wanted->back_from, found, err)
+               : pl_checkpoint_find(wanted->root, wanted->run_name, from, found, err);
+}
+
 static int io_on_find(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     const pl_find_checkpoint_t *wanted = &body->find_checkpoint;
     pl_found_t found;
     (void)self;
-    const char *from = *wanted->from ? wanted->from : NULL;
-    int code = wanted->back_from
-                   ? pl_checkpoint_find_back(from, wanted->back_from, &found, err)
-                   : pl_checkpoint_find(wanted->root, wanted->run_name, from, &found,
-                                        err);
+    int code = find_in_order(wanted, &found, err);
     if (code != PL_OK) {
         pl_found_release(&found);
         return code;

@@ -50,7 +50,7 @@ typedef struct external {
     const char *rendezvous, *job_key;                     /* options  ["": environment] */
     /* Of rank zero: */
     pl_wires_t *wires;                                      /* counted */
-    pl_settle_t *settle;                                    /* [the run goes on] */
+    pl_settling_t *settle;                                  /* [the run goes on] */
     /* Of all others: */
     pl_member_t member;
     pl_call_t *asked;                                       /* run  [NULL: not, or

@@ -110,12 +110,12 @@ pl_blob_t *pl_job_pack(const pl_job_t *job, pl_error_t *err)
     if (!run)
         return NULL;
     json_t *object =
-        json_pack("{s:s,s:o,s:i,s:o,s:s?,s:b,s:s?,s:s?,s:s?,s:I,s:f,s:I}", "run", run,
-                  "plugins", pl_plugins_loaded(), "stage", (int)job->stage, "tuning",
+        json_pack("{s:s,s:o,s:i,s:o,s:s?,s:b,s:s?,s:s?,s:s?,s:s?,s:I,s:f,s:I}", "run",
+                  run, "plugins", pl_plugins_loaded(), "stage", (int)job->stage, "tuning",
                   tuning_pack(&job->tuning), "checkpoint", job->checkpoint, "resumes",
-                  (int)job->resumes, "resume", job->resume, "back", job->back, "prompt",
-                  job->prompt, "tokens", (json_int_t)job->tokens, "temperature",
-                  job->temperature, "top_k", (json_int_t)job->top_k);
+                  (int)job->resumes, "resume", job->resume, "again", job->again, "back",
+                  job->back, "prompt", job->prompt, "tokens", (json_int_t)job->tokens,
+                  "temperature", job->temperature, "top_k", (json_int_t)job->top_k);
     pl_blob_t *blob = parcel_new(object, 0, &at, err);
     json_decref(object);
     pl_text_free(run);
@@ -153,6 +153,7 @@ pl_job_t *pl_job_unpack(const pl_blob_t *blob, pl_error_t *err)
         job->top_k = json_integer_value(json_object_get(said, "top_k"));
         if (!text_take(&job->checkpoint, said, "checkpoint")
             || !text_take(&job->resume, said, "resume")
+            || !text_take(&job->again, said, "again")
             || !text_take(&job->back, said, "back")
             || !text_take(&job->prompt, said, "prompt")) {
             pl_no_memory(err);

@@ -62,22 +62,36 @@ static void rank_has_ended(pl_rank_t *rank)
     rank->ended = true;
 }
 
+/* An outcome that lacks something because of another rank's end is none. */
+static bool has_outcome(const pl_ranks_t *ranks)
+{
+    return ranks->outcome
+           && !(follows_another(&ranks->outcome->error) && ranks->error.code != PL_OK
+                && !follows_another(&ranks->error));
+}
+
 /* A rank that does not end well after its run had is told in the log. */
 void pl_ranks_answer(pl_ranks_t *ranks)
 {
     pl_call_t *call = ranks->run;
     ranks->run = NULL;
-    if (ranks->outcome && ranks->error.code != PL_OK)
-        pl_log_line(PL_LOG_ERROR, 0, pl_actor_name(ranks), "%s", ranks->error.text);
-    if (ranks->outcome)
-        pl_reply_run(call, &(pl_run_reply_t){.outcome = &ranks->outcome->object});
-    else
+    if (!call)
+        return;
+    if (!has_outcome(ranks)) {
         pl_call_fail(call, &ranks->error);
+        return;
+    }
+    if (ranks->error.code != PL_OK)
+        pl_log_line(PL_LOG_ERROR, 0, pl_actor_name(ranks), "%s", ranks->error.text);
+    pl_reply_run(call, &(pl_run_reply_t){.outcome = &ranks->outcome->object});
 }
 
 static void ranks_end(pl_ranks_t *ranks)
 {
     if (!ranks->run || ranks->settles || ranks->ended < ranks->started)
+        return;
+    const bool may = !ranks->stops && ranks->ops->again && !has_outcome(ranks);
+    if (may && ranks->ops->again(ranks))
         return;
     ranks->settles = true;
     if (ranks->ops->settle)
@@ -198,6 +212,7 @@ static void rank_address(pl_rank_t *rank, const char *address)
 static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 {
     const pl_stop_t msg = {.reason = reason};
+    ranks->stops = true;
     if (ranks->started && !ranks->rank[0].ended
         && !pl_call_stop(ranks, ranks->rank[0].worker, &msg, (pl_how_t){0}, err))
         return err->code;
@@ -212,6 +227,8 @@ static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
                     err.text);
     if (*report->address)
         rank_address(rank, report->address);
+    if (report->global_step > rank->ranks->global_step)
+        rank->ranks->global_step = report->global_step;
     if (rank->ranks->run && rank->number == 0)
         pl_progress_run(rank->ranks->run, report);
 }
@@ -258,28 +275,47 @@ static int rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_error_t *err)
     return pl_call_run(ranks, rank->worker, &msg, how, err) ? PL_OK : err->code;
 }
 
+static void ranks_clear(pl_ranks_t *ranks)
+{
+    for (int k = 0; k < ranks->started; k++)
+        pl_free(ranks->rank[k].address);
+    pl_object_unref(ranks->outcome);
+    ranks->outcome = NULL;
+    ranks->started = ranks->told = ranks->answered = ranks->ended = 0;
+    ranks->error.code = PL_OK;
+}
+
+int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err)
+{
+    int code = PL_OK;
+    ranks_clear(ranks);
+    if (job) {
+        pl_object_unref(ranks->job);
+        ranks->job = pl_object_ref(job);
+    }
+    for (int k = 0; k < ranks->count && code == PL_OK; k++) {
+        ranks->rank[k] = (pl_rank_t){.ranks = ranks, .number = k};
+        code = rank_start(ranks, &ranks->rank[k], err);
+    }
+    if (code == PL_OK)
+        return PL_OK;
+    ranks_failed(ranks, err);
+    ranks_cancel(ranks);
+    return ranks->started ? PL_OK : code;
+}
+
 int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_ranks_t *ranks = self;
-    int code = PL_OK;
     if (ranks->job)
         return pl_fail(err, PL_ESTATE, "a launcher runs once");
     ranks->rank = pl_alloc_array((size_t)ranks->count, sizeof *ranks->rank);
     if (!ranks->rank)
         return pl_no_memory(err);
-    ranks->job = pl_object_ref(body->run.job);
-    for (int k = 0; k < ranks->count && code == PL_OK; k++) {
-        ranks->rank[k] = (pl_rank_t){.ranks = ranks, .number = k};
-        code = rank_start(ranks, &ranks->rank[k], err);
-    }
-    if (!ranks->started)
-        return code;
-    ranks->run = call;
-    if (code != PL_OK) {
-        ranks_failed(ranks, err);
-        ranks_cancel(ranks);
-    }
-    return PL_OK;
+    int code = pl_ranks_begin(ranks, (pl_job_t *)body->run.job, err);
+    if (code == PL_OK)
+        ranks->run = call;
+    return code;
 }
 
 int pl_ranks_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -290,9 +326,7 @@ int pl_ranks_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t
 
 void pl_ranks_release(pl_ranks_t *ranks)
 {
-    for (int k = 0; k < ranks->started; k++)
-        pl_free(ranks->rank[k].address);
+    ranks_clear(ranks);
     pl_free(ranks->rank);
-    pl_object_unref(ranks->outcome);
     pl_object_unref(ranks->job);
 }

@@ -35,6 +35,9 @@ typedef struct pl_ranks_ops {
     /* All have ended: tells the outcome, or the error, to whoever waits for it beside the
      * caller, and calls pl_ranks_answer() when that is done  [nobody else waits] */
     void (*settle)(pl_ranks_t *ranks);
+    /* The run has failed with its `error`, and all have ended: true when it begins again,
+     * by pl_ranks_begin(), now or later  [it does not]. */
+    bool (*again)(pl_ranks_t *ranks);
 } pl_ranks_ops_t;
 
 struct pl_ranks {
@@ -47,16 +50,21 @@ struct pl_ranks {
     int told, answered, ended;                       /* how many of them: see pl_rank_t */
     pl_outcome_t *outcome;                           /* of rank zero, once it is there */
     pl_error_t error;                                /* the run's  [code 0: none] */
+    uint64_t global_step;                            /* the newest that was told */
+    bool stops;                                      /* was asked to */
     int silence_ms;
 };
 
 /* For the handler of `start`, whose context is the job. */
 void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t *start);
+/* Starts all ranks, for the first time or after all have ended; a job takes the place of
+ * the one before  [the same]. */
+int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err);
 /* Handlers of `run` and `stop`. */
 int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 int pl_ranks_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 void pl_ranks_release(pl_ranks_t *ranks);
-/* Ends the run. */
+/* Ends the run, with its outcome or its error. */
 void pl_ranks_answer(pl_ranks_t *ranks);
 
 #ifdef __cplusplus

@@ -11,14 +11,14 @@
 #include "runtime/actor.h"
 
 typedef struct waiting {
-    pl_settle_t *settle;
+    pl_settling_t *settle;
     int rank;
     pl_outbox_t outbox;
     uint64_t transfer;                                     /* of the outcome  [0: none] */
     bool is_over;
 } waiting_t;
 
-struct pl_settle {
+struct pl_settling {
     pl_wires_t *wires;
     pl_blob_t *blob;                                        /* NULL: the run has failed */
     pl_error_t error;
@@ -29,7 +29,7 @@ struct pl_settle {
     waiting_t waiting[];                                    /* [count], by rank */
 };
 
-static void look(pl_settle_t *s)
+static void look(pl_settling_t *s)
 {
     for (int k = 1; k < s->count; k++)
         if (!s->waiting[k].is_over)
@@ -90,7 +90,7 @@ static void waiting_begin(waiting_t *w)
     static const pl_wire_ops_t ops = {.on_message = message_came,
                                       .on_event = event_came,
                                       .on_sent = outcome_sent};
-    pl_settle_t *s = w->settle;
+    pl_settling_t *s = w->settle;
     pl_error_t err = {0};
     pl_link_state_t state = pl_link_state(pl_wires_link(s->wires), w->rank);
     if (state != PL_LINK_IS_THERE && state != PL_LINK_IS_CUT) {
@@ -105,11 +105,11 @@ static void waiting_begin(waiting_t *w)
         waiting_tell(w, s->blob ? &err : &s->error);
 }
 
-pl_settle_t *pl_settle_new(void *launcher, pl_wires_t *wires, int count,
-                           const pl_outcome_t *outcome, const pl_error_t *error,
-                           void (*done)(void *launcher), pl_error_t *err)
+pl_settling_t *pl_settle_new(void *launcher, pl_wires_t *wires, int count,
+                             const pl_outcome_t *outcome, const pl_error_t *error,
+                             void (*done)(void *launcher), pl_error_t *err)
 {
-    pl_settle_t *s = pl_alloc(sizeof *s + (size_t)count * sizeof *s->waiting);
+    pl_settling_t *s = pl_alloc(sizeof *s + (size_t)count * sizeof *s->waiting);
     if (!s) {
         pl_no_memory(err);
         return NULL;
@@ -127,13 +127,13 @@ pl_settle_t *pl_settle_new(void *launcher, pl_wires_t *wires, int count,
     return s;
 }
 
-void pl_settle_wait(pl_settle_t *s)
+void pl_settle_wait(pl_settling_t *s)
 {
     s->waits = true;
     look(s);
 }
 
-void pl_settle_free(pl_settle_t *s)
+void pl_settle_free(pl_settling_t *s)
 {
     if (!s)
         return;

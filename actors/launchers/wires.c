@@ -34,6 +34,7 @@ struct pl_wires {
     pl_place_t place;                                       /* of any rank */
     char *run_dir;                                          /* [not told yet] */
     int count;
+    int joined;                                             /* of this incarnation */
     end_t end[];
 };
 
@@ -54,8 +55,9 @@ static void message_came(void *user, int rank, pl_frame_t *message)
 
 static void link_event(void *user, int rank, pl_link_event_t event, const char *text)
 {
-    const pl_wires_t *wires = user;
+    pl_wires_t *wires = user;
     const end_t *end = end_of(wires, rank);
+    wires->joined += event == PL_LINK_JOINED;
     if (event == PL_LINK_REFUSED) {
         pl_log_line(PL_LOG_WARNING, rank, "", "%s was not let in: %s",
                     rank < 0 ? "somebody" : "a process", text);
@@ -122,10 +124,36 @@ void pl_wires_died(pl_wires_t *wires, int rank)
     pl_link_died(pl_bulk_link(wires->bulk), rank);
 }
 
+int pl_wires_renew(pl_wires_t *wires, pl_error_t *err)
+{
+    const uint32_t epoch = wires->place.epoch + 1;
+    int code = pl_link_renew(wires->link, epoch, wires->count, err);
+    if (code == PL_OK)
+        code = pl_bulk_renew(wires->bulk, epoch, wires->count, err);
+    if (code != PL_OK)
+        return code;
+    wires->place.epoch = epoch;
+    wires->joined = 0;
+    return PL_OK;
+}
+
+uint32_t pl_wires_epoch(const pl_wires_t *wires)
+{
+    return wires->place.epoch;
+}
+
+bool pl_wires_were_all_there(const pl_wires_t *wires)
+{
+    return wires->joined == wires->count;
+}
+
 void pl_wires_tell_run_dir(pl_wires_t *wires, const char *path)
 {
-    if (!wires->run_dir)
-        wires->run_dir = pl_strdup(path);
+    char *own = pl_strdup(path);
+    if (!own)
+        return;
+    pl_free(wires->run_dir);
+    wires->run_dir = own;
 }
 
 const char *pl_wires_run_dir(const pl_wires_t *wires)

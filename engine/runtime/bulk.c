@@ -23,7 +23,9 @@ typedef enum bulk_kind {
     BULK_PIECE,                                         /* number: offset; bytes follow */
     BULK_END,                                           /* number: CRC-32C of all */
     BULK_WHOLE,                                         /* back: it is whole */
-    BULK_TORN,                                          /* back: it is not; text: why */
+    BULK_TORN,                                          /* back: it is not; number: the
+                                                           code without its sign; text:
+                                                           why */
 } bulk_kind_t;
 
 typedef struct bulk_head {
@@ -44,7 +46,7 @@ typedef struct transfer {
 typedef struct answer {
     struct answer *next;
     bulk_head_t head;
-    char why[256];
+    char why[PL_ERROR_TEXT];
 } answer_t;
 
 typedef struct bulk_peer {
@@ -200,16 +202,17 @@ uint64_t pl_bulk_send(pl_bulk_t *bulk, int number, pl_blob_t *blob, pl_error_t *
 }
 
 /* Somebody waits for it, so a lack of memory that passes does not stop it. */
-static void answer(pl_bulk_t *bulk, int number, bulk_peer_t *peer, bulk_kind_t kind,
-                   uint64_t transfer, const char *why)
+static void answer(pl_bulk_t *bulk, int number, bulk_peer_t *peer, uint64_t transfer,
+                   const pl_error_t *error)
 {
     answer_t *a = NULL, **at = &peer->answers;
     for (int tries = 0; tries < TRIES && !a; tries++)
         a = pl_alloc(sizeof *a);
     if (!a)
         return;
-    a->head = (bulk_head_t){kind, transfer, 0};
-    snprintf(a->why, sizeof a->why, "%s", why);
+    a->head = (bulk_head_t){error ? BULK_TORN : BULK_WHOLE, transfer,
+                            error ? (uint64_t)-error->code : 0};
+    snprintf(a->why, sizeof a->why, "%s", error ? error->text : "");
     while (*at)
         at = &(*at)->next;
     *at = a;
@@ -247,7 +250,7 @@ static void in_lost(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
 static void in_torn(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
                     const pl_error_t *error)
 {
-    answer(bulk, number, peer, BULK_TORN, peer->last_in, error->text);
+    answer(bulk, number, peer, peer->last_in, error);
     in_lost(bulk, number, peer, error);
 }
 
@@ -327,7 +330,7 @@ static void in_end(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
     }
     peer->in = NULL;
     transfer_append(&peer->come, t);
-    answer(bulk, number, peer, BULK_WHOLE, t->number, "");
+    answer(bulk, number, peer, t->number, NULL);
     if (bulk->spec.on_come)
         bulk->spec.on_come(bulk->spec.user, number, head->transfer);
 }
@@ -339,8 +342,8 @@ static void answered(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
     pl_error_t err;
     if (!peer->out || peer->out->number != head->transfer)
         return;
-    pl_fail(&err, PL_EPEER, "%.*s", (int)(bytes.size < 400 ? bytes.size : 400),
-            (const char *)bytes.data);
+    pl_fail(&err, head->number == (uint64_t)-PL_ENOMEM ? PL_ENOMEM : PL_EPEER, "%.*s",
+            (int)(bytes.size < 400 ? bytes.size : 400), (const char *)bytes.data);
     if (head->kind == BULK_TORN)
         out_end(bulk, number, peer, &err);
     else if (peer->out->has_ended)

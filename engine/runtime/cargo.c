@@ -38,6 +38,7 @@ static void job_release(pl_object_t *object)
     pl_binding_free(bound->module_binding);
     pl_free(bound->job.checkpoint);
     pl_free(bound->job.resume);
+    pl_free(bound->job.again);
     pl_free(bound->job.back);
     pl_free(bound->job.prompt);
     pl_text_free(bound->job.host);
@@ -71,6 +72,34 @@ pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage, pl_error_t *
         return job;
     }
     pl_object_unref(job);
+    return NULL;
+}
+
+/* A copy of a text that may be missing; false: out of memory. */
+static bool text_copy(char **to, const char *from)
+{
+    *to = from ? pl_strdup(from) : NULL;
+    return !from || *to;
+}
+
+pl_job_t *pl_job_again(const pl_job_t *job, const char *run_dir, pl_error_t *err)
+{
+    pl_job_t *copy = pl_job_new(job->options, job->stage, err);
+    const bool writes = job->stage == PL_TRAIN && !job->tuning.num_training && !job->back;
+    if (!copy)
+        return NULL;
+    copy->tuning = job->tuning;
+    copy->resumes = job->resumes;
+    copy->tokens = job->tokens;
+    copy->temperature = job->temperature;
+    copy->top_k = job->top_k;
+    if (text_copy(&copy->checkpoint, job->checkpoint)
+        && text_copy(&copy->resume, job->resume) && text_copy(&copy->back, job->back)
+        && text_copy(&copy->prompt, job->prompt)
+        && text_copy(&copy->again, writes && run_dir ? run_dir : job->again))
+        return copy;
+    pl_object_unref(copy);
+    pl_no_memory(err);
     return NULL;
 }
 

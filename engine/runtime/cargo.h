@@ -32,6 +32,10 @@ typedef struct pl_job {
     bool resumes;                               /* goes on where a run was cut off: */
     char *resume;                               /* a checkpoint or run directory [NULL:
                                                    the newest] */
+    char *again;                                /* run directory of this run, which was
+                                                   cut off: it goes on from the newest
+                                                   checkpoint there, or as is said above
+                                                   [NULL: it was not] */
     char *back;                                 /* it goes back there, with what the loop
                                                    said in pl_outcome_t  [NULL: no] */
     char *prompt;                               /* text to go on from [NULL: predict
@@ -45,6 +49,10 @@ typedef struct pl_job {
     unsigned char *key;                         /* [PL_SECRET_BYTES] for what goes over
                                                    wires  [none] */
 } pl_job_t;
+
+/* The same run once more, after it was cut off; run_dir as far as it has come to that
+ * [NULL]. */
+PL_API pl_job_t *pl_job_again(const pl_job_t *job, const char *run_dir, pl_error_t *err);
 
 PL_API pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage,
                             pl_error_t *err);

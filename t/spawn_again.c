@@ -1,0 +1,246 @@
+/* spawn_again.c - tests of runs that are started again after one of their processes died:
+ * they end as if nothing had happened */
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "far.h"
+#include "tap.h"
+
+#define TWICE "{\"name\": \"spawn\", \"max_restarts\": 2}"
+#define SPLIT "\"val_split\": 0.25"
+#define SAVES \
+    "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 2, " \
+    "\"save_top_k\": -1}, {\"name\": \"early_stopping\", \"monitor\": \"val_loss\", " \
+    "\"patience\": 50}]"
+#define STEPS "\"max_epochs\": 20, \"log_every_n_steps\": 1"
+
+static const char *mark(const char *name)
+{
+    static char text[400];
+    snprintf(text, sizeof text, SPLIT ", \"mark\": \"%s/%s\"", tap_folder(), name);
+    return text;
+}
+
+/* The record is the rank's that reads it: 60 steps of 2 × 4 samples, all but a quarter of
+ * 24, in order. */
+static rig_t *run_new(const char *launcher, int record, const char *then,
+                      const char *data)
+{
+    return far_new(.launcher = launcher, .record = record, .then = then, .data = data,
+                   .rig = {.accelerator = "cpu", .trainer = STEPS, .callbacks = SAVES});
+}
+
+static rig_result_t *whole(void)
+{
+    rig_t *rig = run_new("\"inline\"", 0, "", SPLIT);
+    rig_result_t *result = rig_keep(rig_fit(rig));
+    rig_free(&rig);
+    return result;
+}
+
+static void compare(const rig_result_t *want, const rig_result_t *got)
+{
+    is_text(got->status, "ok", "it ends well: %s", got->error.text);
+    ok(rig_same_bits(want, got), "with the same bits");
+    is_int(got->global_step, want->global_step, "after as many steps");
+    ok(rig_metric(got, "val_loss") == rig_metric(want, "val_loss"), "the same figures");
+}
+
+/* Each step stands there once. */
+static void compare_logs(const rig_result_t *want, const rig_result_t *got)
+{
+    const rig_series_t a = rig_series(want, "train_loss"),
+                       b = rig_series(got, "train_loss");
+    bool same = a.count == b.count && a.count > 0;
+    for (int k = 0; same && k < a.count; k++)
+        same = a.step[k] == b.step[k] && a.value[k] == b.value[k];
+    if (!ok(same, "the same log (%d lines, %d)", a.count, b.count))
+        for (int k = 0; k < b.count; k++)
+            tap_diag("step %g: %.9g", b.step[k], b.value[k]);
+}
+
+static int run_directories(void)
+{
+    char path[400];
+    int count = 0;
+    snprintf(path, sizeof path, "%s/runs", tap_folder());
+    DIR *folder = opendir(path);
+    for (const struct dirent *e; folder && (e = readdir(folder));)
+        count += e->d_name[0] == '0';
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+/* In the first epoch there is no checkpoint yet: it begins afresh, in another folder.
+ * Later there is one, unless the disk is very slow. */
+static void a_rank_that_dies_once_leaves_no_trace(void)
+{
+    static const char *const ends[] = {"SIGKILL", "SIGSEGV", "exit 1"};
+    rig_result_t *want = whole();
+    int in_place = 0;
+    for (int k = 0; k < 6; k++)
+        for (int record = 1; record <= 2; record++) {
+            char name[40], data[500];
+            snprintf(name, sizeof name, "mark %d %d", k, record);
+            snprintf(data, sizeof data, "%s, \"epoch\": %d", mark(name), k < 3 ? 16 : 0);
+            const int before = run_directories();
+            rig_t *rig = run_new(TWICE, record, ends[k % 3], data);
+            const rig_result_t *got = rig_fit(rig);
+            compare(want, got);
+            compare_logs(want, got);
+            in_place += k < 3 && run_directories() - before == 1;
+            is_int(rig_done(rig), 1, "%s: one on_done", ends[k % 3]);
+            is_int(far_children(), 0, "and no process is left");
+            rig_free(&rig);
+        }
+    ok(in_place > 0, "%d of 6 went on in their folders", in_place);
+    rig_result_free(want);
+}
+
+static int64_t killed;
+
+static void kill_later(rig_t *rig, const pl_progress_t *progress)
+{
+    int process = progress->global_step >= 5 && !killed
+                      ? far_process(*(int *)rig_user(rig))
+                      : 0;
+    if (!process)
+        return;
+    killed = pl_now();
+    kill(process, SIGKILL);
+}
+
+static void a_rank_that_is_killed_in_the_middle_leaves_none_either(void)
+{
+    rig_result_t *want = whole();
+    for (int rank = 0; rank < 2; rank++) {
+        killed = 0;
+        rig_t *rig = far_new(.launcher = TWICE, .data = SPLIT,
+                             .rig = {.accelerator = "cpu",
+                                     .trainer = STEPS,
+                                     .callbacks = SAVES,
+                                     .user = &rank,
+                                     .on_progress = kill_later});
+        compare(want, rig_fit(rig));
+        rig_free(&rig);
+    }
+    rig_result_free(want);
+}
+
+static void one_that_always_dies_ends_after_the_bound(void)
+{
+    rig_t *rig = run_new(TWICE, 1, "SIGKILL", SPLIT);
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_EDIED", "%s", result->error.text);
+    like(result->error.text,
+         "started again 2 times within 10 minutes, and failed after steps 0, 0, 0: the "
+         "process of rank 0 .*SIGKILL",
+         "it says how often, when and why");
+    is_int(rig_done(rig), 1, "one on_done");
+    rig_free(&rig);
+}
+
+static void what_the_program_says_itself_is_not_tried_again(void)
+{
+    rig_t *rig = run_new(TWICE, 1, "torn", SPLIT);
+    const rig_result_t *result = rig_fit(rig);
+    like(result->error.text, "^[^;]*it is torn", "an error of a part: %s",
+         result->error.text);
+    ok(!strstr(result->error.text, "started again"), "is the run's at once");
+    rig_free(&rig);
+}
+
+static void a_stuck_rank_is_replaced(void)
+{
+    rig_result_t *want = whole();
+    rig_t *rig = far_new(.launcher = TWICE, .record = 2, .then = "SIGSTOP",
+                         .data = mark("stopped"),
+                         .rig = {.accelerator = "cpu",
+                                 .callbacks = SAVES,
+                                 .trainer = STEPS ", \"step_timeout\": 2"});
+    compare(want, rig_fit(rig));
+    rig_free(&rig);
+    rig_result_free(want);
+}
+
+static void a_run_that_went_on_goes_on_from_there_again(void)
+{
+    char from[600];
+    char there[500];
+    snprintf(there, sizeof there, "%s/resumed", tap_folder());
+    fclose(fopen(there, "w"));                              /* nobody dies yet */
+    rig_t *near = run_new("\"inline\"", 1, "SIGKILL", mark("resumed"));
+    rig_result_t *want = rig_keep(rig_fit(near));
+    rig_free(&near);
+    snprintf(from, sizeof from, "%s/checkpoints/epoch=0-step=2", want->run_dir);
+    unlink(there);
+    rig_t *rig = run_new(TWICE, 1, "SIGKILL", mark("resumed"));
+    ok(rig_begin_again(rig, from), "a run goes on: %s", rig_error.text);
+    const rig_result_t *result = rig_wait(rig);
+    is_text(result->status, "ok", "and, after a death, ends: %s", result->error.text);
+    ok(rig_same_bits(want, result), "with the same bits");
+    rig_result_free(want);
+    rig_free(&rig);
+}
+
+static void a_measurement_is_made_again(void)
+{
+    rig_result_t *want = whole();
+    rig_t *rig = run_new(TWICE, 1, "SIGKILL", mark("measured"));
+    rig_t *near = run_new("\"inline\"", 0, "", SPLIT);
+    const double loss = rig_metric(rig_test(near, want->run_dir), "test_loss");
+    const rig_result_t *result = rig_test(rig, want->run_dir);
+    is_text(result->status, "ok", "it ends: %s", result->error.text);
+    ok(rig_metric(result, "test_loss") == loss, "with the same figure");
+    rig_free(&near);
+    rig_free(&rig);
+    rig_result_free(want);
+}
+
+static void stop_now(rig_t *rig, const pl_progress_t *progress)
+{
+    if (progress->global_step < 3 || killed)
+        return;
+    killed = 1;
+    pl_trainer_stop(rig_trainer(rig), "enough", NULL);
+    kill(far_process(1), SIGKILL);
+}
+
+/* Who wants to end gets an end, not another beginning. */
+static void a_run_that_was_asked_to_stop_is_not_started_again(void)
+{
+    killed = 0;
+    rig_t *rig =
+        far_new(.launcher = TWICE, .data = SPLIT,
+                .rig = {.trainer = "\"max_epochs\": 100000", .on_progress = stop_now});
+    const int64_t began = pl_now();
+    const rig_result_t *result = rig_fit(rig);
+    ok(!strcmp(result->status, "failed") || !strcmp(result->status, "stopped"),
+       "it ends: %s", result->error.text);
+    ok(pl_now() - began < 20 * PL_SECOND, "soon");
+    rig_free(&rig);
+}
+
+int main(void)
+{
+    far_init(NULL);
+    if (!pl_part_find("accelerator", "cpu", NULL)) {
+        tap_skip("this build has no accelerator cpu, and the fake one has float64");
+        return tap_done();
+    }
+    run(a_rank_that_dies_once_leaves_no_trace);
+    run(a_rank_that_is_killed_in_the_middle_leaves_none_either);
+    run(one_that_always_dies_ends_after_the_bound);
+    run(what_the_program_says_itself_is_not_tried_again);
+    run(a_stuck_rank_is_replaced);
+    run(a_run_that_went_on_goes_on_from_there_again);
+    run(a_measurement_is_made_again);
+    run(a_run_that_was_asked_to_stop_is_not_started_again);
+    return tap_done();
+}
