@@ -26,6 +26,7 @@ static const pl_registration_t own_parts[] = {
     {"strategy", &pl_ddp_strategy},
     {"strategy", &pl_local_sgd_strategy},
     {"strategy", &pl_single_strategy},
+    {"strategy", &pl_zero1_strategy},
     {"launcher", &pl_external_launcher},
     {"launcher", &pl_inline_launcher},
     {"launcher", &pl_spawn_launcher},

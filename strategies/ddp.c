@@ -155,10 +155,7 @@ static void ddp_release(void *self)
 }
 
 static const pl_option_t ddp_options[] = {
-    PL_FLOAT(
-        pl_ddp_t, bucket_mb, "25", "(0..",
-        "gradients are added up in pieces of so many MiB, each as soon as backward has "
-        "made it"),
+    PL_DDP_BUCKETS,
     PL_DDP_OPTIONS,
     PL_OPTIONS_END,
 };

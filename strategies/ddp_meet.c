@@ -108,6 +108,20 @@ int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t
     return PL_OK;
 }
 
+int pl_ddp_call_gather(pl_ddp_t *ddp, size_t offset, size_t count, pl_dtype_t dtype,
+                       pl_error_t *err)
+{
+    const pl_all_gather_t msg = {.memory = &ddp->memory->object,
+                                 .offset = offset,
+                                 .count = count,
+                                 .dtype = dtype};
+    const pl_how_t how = {.on_answer = call_ended};
+    if (!pl_call_all_gather(ddp, ddp->mover, &msg, how, err))
+        return err->code;
+    ddp->pending++;
+    return PL_OK;
+}
+
 static void list_free(pl_meeting_t *meeting)
 {
     while (meeting) {

@@ -83,6 +83,13 @@ typedef struct pl_ddp {
             pl_ddp_t, drop_last, "false", \
             "training leaves out the samples at an epoch's end that not all ranks have")
 
+/* And those that add up gradients as ddp does. */
+#define PL_DDP_BUCKETS \
+    PL_FLOAT( \
+        pl_ddp_t, bucket_mb, "25", "(0..", \
+        "gradients are added up in pieces of so many MiB, each as soon as backward has " \
+        "made it")
+
 PL_API int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err);
 
@@ -98,6 +105,8 @@ pl_meeting_t *pl_ddp_meeting_of(const pl_ddp_t *ddp, const pl_forward_t *forward
 PL_API int pl_ddp_call_sum(pl_ddp_t *ddp, size_t offset, size_t count, pl_dtype_t dtype,
                            pl_error_t *err);
 int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err);
+int pl_ddp_call_gather(pl_ddp_t *ddp, size_t offset, size_t count, pl_dtype_t dtype,
+                       pl_error_t *err);
 void pl_ddp_meetings_release(pl_ddp_t *ddp);
 
 /* ---- ddp_sums.c: steps and batches ---- */

@@ -156,9 +156,10 @@ static void buckets_find(pl_ddp_t *ddp)
                       (int64_t)fmin(ddp->bucket_mb * (1 << 20) / width_of(ddp->dtype),
                                     1e15),
                   most = wanted > least ? wanted : least;
+    const bool gives = ddp->ways && ddp->ways->give;
     int count = 0;
     r->bucket[0] = params;
-    for (int k = model->count - 1; k >= 0 && r->steps == 1 && !ddp->ways; k--) {
+    for (int k = model->count - 1; k >= 0 && r->steps == 1 && !gives; k--) {
         const pl_tensor_info_t *t = &model->tensor[k];
         if (t->region == PL_REGION_PARAMS && t->offset < r->bucket[count]
             && (r->bucket[count] - t->offset >= most || !t->offset))

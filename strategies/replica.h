@@ -119,21 +119,23 @@ struct pl_replica {
     const pl_replica_meets_t *meets;                        /* [there is one rank] */
     uint32_t rank, ranks;                                   /* ranks 0: one */
     struct {
-        pl_lent_t *memory;            /* counted */
-        uint64_t offset;              /* bytes */
-    } lent[PL_REGIONS];               /* regions that the host shares  [none] */
-    pl_error_t failure;               /* of a step, on this rank alone: it meets nobody
-                                         any more  [code 0] */
-    double spent[PL_SPENT_KINDS];     /* by this rank, since it told the others */
-    double *spent_by;                 /* [ranks][PL_SPENT_KINDS], since the last reply
-                                         [nobody tells] */
+        pl_lent_t *memory;           /* counted */
+        uint64_t offset;             /* bytes */
+    } lent[PL_REGIONS];              /* regions that the host shares  [none] */
+    pl_error_t failure;              /* of a step, on this rank alone: it meets nobody
+                                        any more  [code 0] */
+    double spent[PL_SPENT_KINDS];    /* by this rank, since it told the others */
+    double *spent_by;                /* [ranks][PL_SPENT_KINDS], since the last reply
+                                        [nobody tells] */
     int64_t bucket[PL_GRAD_BUCKETS_MOST + 1];  /* of the graphs that train: graph.h */
-    int bucket_count;                 /* 0: nobody wants to be told */
-    char blamed[96];                  /* who gave what was not finite: "rank 1: "  [""] */
-    struct pl_graph **graph;          /* [PL_PLANS_MOST], until compiled */
-    uint64_t first_hash;              /* of the values it begins with */
-    int more_slots;                   /* besides those of the optimizers, behind them */
-    bool anchored;                    /* there is a PL_REGION_ANCHOR */
+    int bucket_count;                /* 0: nobody wants to be told */
+    char blamed[96];                 /* who gave what was not finite: "rank 1: "  [""] */
+    struct pl_graph **graph;         /* [PL_PLANS_MOST], until compiled */
+    uint64_t first_hash;             /* of the values it begins with */
+    bool shards;                     /* each rank keeps a part of the optimizers' slots */
+    pl_floats_t *gathered[PL_SLOTS];  /* counted: whole, for the next export  [none] */
+    int more_slots;                  /* besides those of the optimizers, behind them */
+    bool anchored;                   /* there is a PL_REGION_ANCHOR */
     pl_instance_t precision, module;
     pl_instance_t averaging;                                /* [none] */
     pl_replica_step_t step[PL_STEPS];
@@ -183,6 +185,8 @@ PL_API int pl_replica_replay(pl_replica_t *r, int k, const char *what, pl_how_t 
  * are, or of a stage that is only measured: at most. */
 PL_API int64_t pl_replica_gradients(const pl_replica_t *r, pl_dtype_t *dtype);
 PL_API size_t pl_replica_figures_most(const pl_replica_t *r);
+/* Elements of the parameters that this rank updates, and whose slots it keeps. */
+PL_API void pl_replica_share(const pl_replica_t *r, int64_t *first, int64_t *count);
 /* Neighbouring gradients of one of the module's steps, from element *to on; false: no
  * more. */
 PL_API bool pl_replica_range(const pl_replica_t *r, int step, int64_t *from, int64_t *to);

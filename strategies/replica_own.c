@@ -16,6 +16,11 @@ static pl_graph_t *describe_optimizer(pl_replica_t *r, int step, pl_error_t *err
     const pl_trainer_options_t *trainer = r->job->trainer;
     const bool by_value = !strcmp(trainer->gradient_clip_algorithm, "value");
     pl_optimizer_t *optimizer = r->step[step].optimizer;
+    if (r->shards) {
+        int64_t count;
+        pl_replica_share(r, &optimizer->first, &count);
+        optimizer->end = optimizer->first + count;
+    }
     optimizer->clip_value = by_value ? trainer->gradient_clip_val : 0;
     return pl_optimizer_graph(optimizer, r->model, r->nominal,
                               by_value ? 0 : trainer->gradient_clip_val, err);

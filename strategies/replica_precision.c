@@ -43,8 +43,9 @@ int64_t pl_replica_region_count(const pl_replica_t *r, pl_region_t region)
     case PL_REGION_SCALING: return trains && model->scaling ? PL_SCALING_COUNT : 0;
     default: break;
     }
-    const int slot = (int)region - PL_REGION_SLOT0;
-    return trains && slot < pl_replica_slots(r) ? model->params : 0;
+    int64_t first, count;
+    pl_replica_share(r, &first, &count);
+    return trains && (int)region - PL_REGION_SLOT0 < pl_replica_slots(r) ? count : 0;
 }
 
 /* ---- the factor of the loss ---- */

@@ -117,6 +117,20 @@ static void read_answered(void *self, const pl_answer_t *answer)
     pl_object_unref(weights);
 }
 
+/* Where ranks keep a part each, they have been gathered. */
+static int slots_take(pl_replica_t *r, pl_error_t *err)
+{
+    for (int k = 0; k < pl_replica_slots(r) && r->shards; k++) {
+        if (!r->gathered[k])
+            return pl_fail(err, PL_ESTATE,
+                           "each rank keeps a part of what the optimizer has, and they "
+                           "have not come together for this: nothing can be saved");
+        r->read[PL_REGION_SLOT0 + k] = r->gathered[k];
+        r->gathered[k] = NULL;
+    }
+    return PL_OK;
+}
+
 int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole, pl_error_t *err)
 {
     int code = pl_replica_begin_calls(&r->calls, call, err);
@@ -124,11 +138,13 @@ int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole, pl_error_t *
         return code;
     blocks_drop(r);
     r->exports_whole = whole;
+    if (whole && slots_take(r, err) != PL_OK)
+        return err->code;
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
         pl_read_region_t msg = {.region = region_of(r, region),
                                 .count = (uint64_t)region_count(r, region, whole)};
         pl_how_t how = {.on_answer = read_answered, .context = &r->read[region]};
-        if (msg.count)
+        if (msg.count && !r->read[region])
             code = pl_replica_made_call(
                 &r->calls, pl_call_read_region(r, r->accelerator, &msg, how, err), err);
     }
@@ -199,20 +215,42 @@ static pl_floats_t *tensor_floats(const pl_weights_t *weights, const pl_output_t
     return block;
 }
 
+/* What of a tensor a region of this rank has. */
+typedef struct piece {
+    int64_t offset, count, skipped;                   /* in the region; of its elements */
+} piece_t;
+
+static piece_t piece_of(const pl_replica_t *r, const pl_tensor_info_t *t,
+                        pl_region_t region)
+{
+    int64_t first, count;
+    if (region < PL_REGION_SLOT0 || region >= PL_REGION_SLOT0 + PL_SLOTS)
+        return (piece_t){t->offset, t->count, 0};
+    pl_replica_share(r, &first, &count);
+    const int64_t from = t->offset > first ? t->offset : first,
+                  end = t->offset + t->count < first + count ? t->offset + t->count
+                                                             : first + count;
+    return (piece_t){from - first, end - from, from - t->offset};
+}
+
 static int tensor_write(pl_replica_t *r, const pl_weights_t *weights,
                         const pl_output_t *from, const pl_tensor_info_t *t,
                         pl_region_t region, pl_error_t *err)
 {
     const pl_how_t how = {.on_answer = import_answered};
+    piece_t piece = piece_of(r, t, region);
     pl_write_region_t msg = {.region = region,
-                             .offset = (uint64_t)t->offset,
-                             .count = (uint64_t)t->count};
+                             .offset = (uint64_t)piece.offset,
+                             .count = (uint64_t)piece.count};
+    if (piece.count <= 0)
+        return PL_OK;
     pl_floats_t *floats = tensor_floats(weights, from,
                                         pl_region_dtype(r->model->precision, region),
                                         &msg.first, err);
     if (!floats)
         return err->code;
     msg.floats = &floats->object;
+    msg.first += (uint64_t)piece.skipped;
     int code = pl_replica_made_call(
         &r->calls, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
     pl_object_unref(floats);
@@ -260,12 +298,21 @@ static int tensor_import(pl_replica_t *r, const import_t *import,
     return code;
 }
 
+/* Of the slots, also where this rank keeps none. */
+static bool is_imported(const pl_replica_t *r, int region, bool whole)
+{
+    const int slot = region - PL_REGION_SLOT0;
+    if (slot >= 0 && slot < PL_SLOTS)
+        return whole && r->job->stage == PL_TRAIN && slot < pl_replica_slots(r);
+    return region_count(r, region, whole) > 0;
+}
+
 static int region_import(pl_replica_t *r, import_t *import, int region, pl_error_t *err)
 {
     const bool alone = comes_alone(import, region);
     int own = 0, code = PL_OK;
     int *taken = alone ? &own : &import->taken;
-    if (!region_count(r, region, import->whole || alone) || region == PL_REGION_SCALING)
+    if (!is_imported(r, region, import->whole || alone) || region == PL_REGION_SCALING)
         return PL_OK;
     for (int k = 0; k < r->model->count && code == PL_OK; k++) {
         const pl_tensor_info_t *t = &r->model->tensor[k];

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 extern PL_API const pl_actor_ops_t pl_ddp_strategy, pl_local_sgd_strategy,
-    pl_single_strategy;
+    pl_single_strategy, pl_zero1_strategy;
 
 #ifdef __cplusplus
 }

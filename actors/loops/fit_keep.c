@@ -282,7 +282,7 @@ void pl_fit_log_weights(pl_fit_t *fit, pl_weights_t *weights)
         fit->shown_step = fit->global_step;
 }
 
-void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
+static void keep_go_on(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
 {
     if (!fit->saves || !fit->options->enable_checkpointing || !*fit->wanted.save) {
         fit->wanted = (pl_wanted_t){0};
@@ -292,6 +292,48 @@ void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
     }
     fit->keeping.then = then;
     keep_wait(fit, WRITTEN_MOST - 1, keep_begin);
+}
+
+/* ---- ranks of which each has a part of what is kept ---- */
+
+static void keep_settled(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    if (!keep_failed(fit, answer) && fit->call)
+        keep_go_on(fit, fit->keeping.then);
+}
+
+/* Rank zero alone knows whether it saves. */
+static void keep_agreed(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    pl_error_t err = {0};
+    const pl_how_t how = {.on_answer = keep_settled};
+    if (keep_failed(fit, answer) || !fit->call)
+        return;
+    if (*answer->body->decide_reply.text)
+        keep_sent(fit,
+                  pl_call_settle(fit, fit->strategy, &(pl_settle_t){.whole = true}, how,
+                                 &err),
+                  &err);
+    else
+        keep_go_on(fit, fit->keeping.then);
+}
+
+/* After a failure ranks meet no more. */
+void pl_fit_keep(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
+{
+    pl_error_t err = {0};
+    const bool saves = fit->saves && *fit->wanted.save;
+    const pl_decide_t msg = {.text = saves ? "save" : ""};
+    const pl_how_t how = {.on_answer = keep_agreed};
+    if (pl_is_nobody(fit->asking.agreement) || fit->failure.code != PL_OK
+        || !fit->options->enable_checkpointing) {
+        keep_go_on(fit, then);
+        return;
+    }
+    fit->keeping.then = then;
+    keep_sent(fit, pl_call_decide(fit, fit->asking.agreement, &msg, how, &err), &err);
 }
 
 void pl_fit_say_unsaved(pl_fit_t *fit)

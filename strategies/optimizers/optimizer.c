@@ -227,7 +227,8 @@ static void update_range(step_t *s, int64_t from, pl_shape_t shape, pl_treatment
     if (s->optimizer->clip_value > 0)
         u.grad = clip_elements(g, u.grad, s->optimizer->clip_value);
     for (int k = 0; k < ops->slots(how.self); k++)
-        u.slot[k] = pl_region_view(g, (pl_region_t)(PL_REGION_SLOT0 + k), from, shape);
+        u.slot[k] = pl_region_view(g, (pl_region_t)(PL_REGION_SLOT0 + k),
+                                   from - s->optimizer->first, shape);
     ops->update(g, how.self, &u);
     if (s->has_master)
         pl_assign(g, pl_region_view(g, PL_REGION_PARAMS, from, shape), u.param);
@@ -249,9 +250,24 @@ typedef struct range {
 
 static void range_end(step_t *s, range_t *range, int64_t to)
 {
-    if (to > range->from && range->how.self)
-        update_range(s, range->from, PL_SHAPE(to - range->from), range->how);
+    const pl_optimizer_t *o = s->optimizer;
+    const int64_t first = range->from > o->first ? range->from : o->first,
+                  end = !o->end || to < o->end ? to : o->end;
+    if (end > first && range->how.self)
+        update_range(s, first, PL_SHAPE(end - first), range->how);
     range->from = to;
+}
+
+/* What sees a whole tensor cannot be shared out by elements. */
+static void update_alone(step_t *s, const pl_tensor_info_t *t, pl_treatment_t how)
+{
+    if (s->optimizer->end)
+        pl_graph_fail(s->g, PL_EUNSUPPORTED,
+                      "optimizer \"%s\" updates \"%s\" as a whole, and the strategy has "
+                      "ranks update a part of the elements each: use \"ddp\"",
+                      s->optimizer->ops->name, t->name);
+    else
+        update_range(s, t->offset, t->shape, how);
 }
 
 static void update_all(step_t *s, const pl_model_t *model)
@@ -269,7 +285,7 @@ static void update_all(step_t *s, const pl_model_t *model)
             range_end(s, &range, t->offset);
         range.how = how;
         if (alone) {
-            update_range(s, t->offset, t->shape, how);
+            update_alone(s, t, how);
             range = (range_t){.from = t->offset + t->count};
         }
     }

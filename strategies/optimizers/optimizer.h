@@ -47,6 +47,9 @@ typedef struct pl_optimizer {
     struct pl_optimizer_memory *memory;     /* what it owns  [it is the caller's] */
     int step;                               /* of the module's steps, whose parameters it
                                                updates */
+    int64_t first, end;                     /* elements of the parameters that it updates;
+                                               its slots begin with the first  [end 0:
+                                               all] */
 } pl_optimizer_t;
 
 enum {

@@ -1,0 +1,231 @@
+/* zero1.c - data parallel, with the optimizer's state shared out among the ranks
+ *
+ * ZeRO, stage 1 (Rajbhandari et al., arXiv 1910.02054): of what the optimizer keeps for
+ * each parameter a rank has its chunk alone, updates that chunk of the parameters, and
+ * gets the others from the other ranks.  All else is ddp.  Gradients are added up whole:
+ * the norm that they are clipped by is that of all of them, in one order, and so the bits
+ * are those of ddp.
+ *
+ * A checkpoint has all of the state: before one, ranks gather it slot by slot through the
+ * gradients' memory, which is free between two steps, and rank zero keeps it. */
+#include <string.h>
+
+#include "base/error.h"
+#include "strategies/ddp_parts.h"
+#include "strategies/replica_parts.h"
+#include "tensor/model.h"
+#include "tensor/precision.h"
+
+typedef struct zero1 {
+    pl_ddp_t ddp;                                           /* first: it is one */
+    pl_replica_meets_t meets;
+    pl_call_t *settling;                             /* that has slots gathered  [none] */
+    int slot;                                        /* which is */
+} zero1_t;
+
+static const pl_option_t zero1_options[] = {
+    PL_DDP_BUCKETS,
+    PL_DDP_OPTIONS,
+    PL_OPTIONS_END,
+};
+
+static size_t width_of(pl_dtype_t dtype)
+{
+    return dtype == PL_F64 ? sizeof(double) : sizeof(float);
+}
+
+static int meet(pl_ddp_t *ddp, const pl_meeting_t *like, pl_error_t *err)
+{
+    pl_meeting_t *meeting = pl_ddp_meeting(ddp, err);
+    if (!meeting)
+        return err->code;
+    meeting->begin = like->begin;
+    meeting->end = like->end;
+    meeting->ready = true;
+    pl_ddp_go_on(ddp);
+    return PL_OK;
+}
+
+/* ---- parameters, after a step ---- */
+
+static int params_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
+{
+    const pl_replica_t *r = &ddp->replica;
+    (void)meeting;
+    return pl_ddp_call_gather(ddp, ddp->at.region[PL_REGION_PARAMS],
+                              (size_t)r->model->params, ddp->dtype, err);
+}
+
+static void params_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)
+{
+    (void)meeting;
+    pl_replica_reduced(&ddp->replica, failure, false);
+}
+
+static int zero1_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
+{
+    (void)sums;
+    const pl_meeting_t params = {.begin = params_begin, .end = params_end};
+    return meet((pl_ddp_t *)r, &params, err);
+}
+
+/* ---- slots, before a checkpoint ---- */
+
+static void slots_end(zero1_t *z, const pl_error_t *failure)
+{
+    pl_call_t *call = z->settling;
+    z->settling = NULL;
+    if (failure)
+        pl_call_fail(call, failure);
+    else
+        pl_reply_settle(call, &(pl_settle_reply_t){0});
+}
+
+static int slot_keep(zero1_t *z, pl_error_t *err)
+{
+    pl_replica_t *r = &z->ddp.replica;
+    const size_t params = (size_t)r->model->params;
+    if (r->rank != 0)
+        return PL_OK;
+    pl_floats_t *floats = pl_floats_new(z->ddp.dtype, params, err);
+    if (!floats)
+        return PL_ENOMEM;
+    memcpy(floats->data, pl_ddp_gradients(&z->ddp), params * width_of(z->ddp.dtype));
+    pl_object_unref(r->gathered[z->slot]);
+    r->gathered[z->slot] = floats;
+    return PL_OK;
+}
+
+static void slot_next(zero1_t *z);
+
+static int slot_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
+{
+    (void)meeting;
+    return pl_ddp_call_gather(ddp, ddp->at.grads, (size_t)ddp->replica.model->params,
+                              ddp->dtype, err);
+}
+
+static void slot_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)
+{
+    (void)meeting;
+    zero1_t *z = (zero1_t *)ddp;
+    pl_error_t err = {0};
+    if (failure || slot_keep(z, &err) != PL_OK) {
+        slots_end(z, failure ? failure : &err);
+        return;
+    }
+    z->slot++;
+    slot_next(z);
+}
+
+static void slot_meet(zero1_t *z)
+{
+    pl_error_t err = {0};
+    const pl_meeting_t slot = {.begin = slot_begin, .end = slot_end};
+    if (meet(&z->ddp, &slot, &err) != PL_OK)
+        slots_end(z, &err);
+}
+
+static void slot_read(void *self, const pl_answer_t *answer)
+{
+    zero1_t *z = self;
+    int64_t first, count;
+    if (answer->kind == PL_ANSWER_ERROR)
+        slots_end(z, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY)
+        return;
+    const pl_floats_t *own = (pl_floats_t *)answer->body->read_region_reply.floats;
+    const size_t width = width_of(z->ddp.dtype);
+    pl_replica_share(&z->ddp.replica, &first, &count);
+    memcpy((char *)pl_ddp_gradients(&z->ddp) + (size_t)first * width, own->data,
+           (size_t)count * width);
+    slot_meet(z);
+}
+
+/* The next, until there are no more. */
+static void slot_next(zero1_t *z)
+{
+    pl_replica_t *r = &z->ddp.replica;
+    pl_error_t err = {0};
+    int64_t first, count;
+    pl_replica_share(r, &first, &count);
+    const pl_read_region_t msg = {.region = (uint32_t)(PL_REGION_SLOT0 + z->slot),
+                                  .count = (uint64_t)count};
+    const pl_how_t how = {.on_answer = slot_read};
+    if (z->slot == pl_replica_slots(r))
+        slots_end(z, NULL);
+    else if (!count)
+        slot_meet(z);
+    else if (!pl_call_read_region(z, r->accelerator, &msg, how, &err))
+        slots_end(z, &err);
+}
+
+static int zero1_settle(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    (void)err;
+    zero1_t *z = self;
+    if (!body->settle.whole)
+        return pl_reply_settle(call, &(pl_settle_reply_t){0});
+    z->settling = call;
+    z->slot = 0;
+    slot_next(z);
+    return PL_OK;
+}
+
+/* ---- the start ---- */
+
+static int zero1_prepare(pl_replica_t *r, pl_error_t *err)
+{
+    if (r->job->stage == PL_TRAIN && pl_has_master(r->model->precision))
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "with trainer.precision \"%s\" the optimizer keeps weights of its "
+                       "own, which strategy \"zero1\" does not share out: use a mixed "
+                       "precision, or \"ddp\"",
+                       r->model->precision->name);
+    if (r->job->stage == PL_TRAIN && r->averaging.ops)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "averaging needs each step's weights whole, and with strategy "
+                       "\"zero1\" a rank updates a part: use \"ddp\"");
+    return pl_ddp_meets.prepare(r, err);
+}
+
+static bool zero1_shares(const pl_ddp_t *ddp, pl_region_t region)
+{
+    (void)ddp;
+    return region == PL_REGION_PARAMS;
+}
+
+static const pl_ddp_ways_t zero1_ways = {.shares = zero1_shares};
+
+static int zero1_start(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    zero1_t *z = self;
+    pl_replica_t *r = self;
+    z->ddp.ways = &zero1_ways;
+    r->shards = true;
+    z->meets = pl_ddp_meets;
+    z->meets.prepare = zero1_prepare;
+    z->meets.stepped = zero1_stepped;
+    int code = pl_ddp_start(self, call, body, err);
+    r->meets = &z->meets;
+    return code;
+}
+
+static const pl_handler_t zero1_handlers[] = {
+    PL_ON(start, zero1_start),
+    PL_ON(settle, zero1_settle),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_zero1_strategy = {
+    .name = "zero1",
+    .help = "ddp, with the optimizer's state shared out among the ranks",
+    .size = sizeof(zero1_t),
+    .options = zero1_options,
+    .role = "strategy",
+    .level = PL_LEVEL_STRATEGY,
+    .handlers = zero1_handlers,
+    .base = &pl_ddp_strategy,
+};
