@@ -76,6 +76,20 @@ refused() {
     is "$out" "" "and nothing on standard output"
 }
 
+# points - in points.csv, three classes around three corners; a run that trains on them in run.json
+points() {
+    awk 'BEGIN { for (i = 0; i < 300; i++) { c = i % 3; a = i * 0.7; b = i * 1.3
+        printf "%.4f,%.4f,%d\n", (c == 1) * 3 + sin(a), (c == 2) * 3 + cos(b), c } }' >points.csv
+    cat >run.json <<'J'
+{
+  "module": {"name": "mlp", "hidden": [16]},
+  "data": {"name": "csv", "path": "points.csv", "val_split": 0.2, "batch_size": 20},
+  "optimizer": {"name": "adamw", "lr": 1e-2},
+  "trainer": {"max_epochs": 2, "accelerator": {"name": "cpu", "threads": 1}}
+}
+J
+}
+
 # lines TEXT - how many there are
 lines() {
     grep -c '' <<<"$1"
