@@ -414,6 +414,25 @@ static void a_lease_runs_out_when_nothing_is_heard(void)
     close_all();
 }
 
+/* It has been given up by then, and another may be in its place. */
+static void who_sleeps_through_its_lease_does_not_come_back(void)
+{
+    listen_at("tcp://127.0.0.1:*", 1);
+    usual.endpoint = wire_open(loop.base, endpoint);
+    usual.times.lease = 300;
+    join(0);
+    turn_for(50);
+    wire_cut();
+    usleep(600000);                           /* it hears of both at once when it wakes */
+    until(rank[0].events[PL_LINK_GONE]);
+    turn_for(300);
+    like(rank[0].text[PL_LINK_GONE], "lease has run out", "it ends itself");
+    is_int(host.events[PL_LINK_BACK] + rank[0].events[PL_LINK_BACK], 0,
+           "before it asks to be let in again");
+    wire_close();
+    close_all();
+}
+
 static void too_much_is_refused_until_there_is_room(void)
 {
     listen_at("tcp://127.0.0.1:*", 1);
@@ -838,6 +857,7 @@ int main(int argc, char **argv)
     run(a_connection_that_is_cut_again_and_again_loses_nothing);
     run(a_cut_that_lasts_is_the_end);
     run(a_lease_runs_out_when_nothing_is_heard);
+    run(who_sleeps_through_its_lease_does_not_come_back);
     run(too_much_is_refused_until_there_is_room);
     run(a_peer_whose_thread_does_not_turn_is_silent);
     run(who_was_not_awake_blames_nobody);

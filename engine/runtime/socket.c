@@ -24,6 +24,7 @@
 #include "runtime/endpoint.h"
 #include "runtime/gate.h"
 #include "runtime/marks.h"
+#include "runtime/port_holder.h"
 
 #ifdef __SANITIZE_THREAD__
 char pl_mark;
@@ -162,6 +163,16 @@ static int peers_watch(pl_socket_t *socket, pl_error_t *err)
     return socket->peers ? PL_OK : PL_EBUSY;
 }
 
+static int in_use(const char *endpoint, pl_error_t *err)
+{
+    char holder[32] = "another process";
+    const int process = pl_port_holder(endpoint);
+    if (process)
+        snprintf(holder, sizeof holder, "process %d", process);
+    return pl_fail(err, PL_EBUSY, "%s is in use by %s: choose another port, or * for any",
+                   endpoint, holder);
+}
+
 /* At a file of ours; elsewhere ZeroMQ finds the place. */
 static int listen_at(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
 {
@@ -172,12 +183,9 @@ static int listen_at(pl_socket_t *socket, const char *endpoint, pl_error_t *err)
     if ((!file || option_int(socket->zmq, ZMQ_USE_FD, fd) == 0)
         && zmq_bind(socket->zmq, endpoint) == 0)
         return PL_OK;
-    int code = zmq_errno() == EADDRINUSE ? pl_fail(
-                   err, PL_EBUSY,
-                   "%s is in use by another process: choose another port, or * for any",
-                   endpoint)
-                                         : zmq_fail(err, PL_EIO, "cannot listen on",
-                                                    endpoint);
+    int code = zmq_errno() == EADDRINUSE
+                   ? in_use(endpoint, err)
+                   : zmq_fail(err, PL_EIO, "cannot listen on", endpoint);
     if (fd >= 0)
         close(fd);
     return code;

@@ -1,0 +1,75 @@
+/* port_holder.c - which process listens at a port of this machine
+ *
+ * Whoever finds a port taken wants to know by whom.  The kernel tells of the sockets that
+ * listen there by their inodes, and of each process which ones it has. */
+#include "runtime/port_holder.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LISTENS = 0x0A };                                    /* state of a socket */
+
+/* One line after the first for each socket; 0: none listens there. */
+static unsigned long inode_of(const char *table, unsigned port)
+{
+    char line[512];
+    unsigned long found = 0;
+    FILE *file = fopen(table, "re");
+    while (file && !found && fgets(line, sizeof line, file)) {
+        unsigned at, state;
+        unsigned long inode;
+        if (sscanf(line, "%*d: %*[0-9A-F]:%x %*s %x %*s %*s %*s %*u %*u %lu", &at, &state,
+                   &inode)
+                == 3
+            && at == port && state == LISTENS)
+            found = inode;
+    }
+    if (file)
+        fclose(file);
+    return found;
+}
+
+static bool has_socket(const char *process, const char *wanted)
+{
+    char path[64], link[600], what[64];
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%.20s/fd", process);
+    DIR *folder = opendir(path);
+    for (const struct dirent *e; folder && !found && (e = readdir(folder));) {
+        snprintf(link, sizeof link, "%s/%s", path, e->d_name);
+        ssize_t length = readlink(link, what, sizeof what - 1);
+        what[length > 0 ? length : 0] = '\0';
+        found = !strcmp(what, wanted);
+    }
+    if (folder)
+        closedir(folder);
+    return found;
+}
+
+static int process_with(unsigned long inode)
+{
+    char wanted[64];
+    int found = 0;
+    snprintf(wanted, sizeof wanted, "socket:[%lu]", inode);
+    DIR *folder = opendir("/proc");
+    for (const struct dirent *e; folder && !found && (e = readdir(folder));)
+        if (atoi(e->d_name) > 0 && has_socket(e->d_name, wanted))
+            found = atoi(e->d_name);
+    if (folder)
+        closedir(folder);
+    return found;
+}
+
+int pl_port_holder(const char *endpoint)
+{
+    const char *colon = strrchr(endpoint, ':');
+    const unsigned port = colon ? (unsigned)strtoul(colon + 1, NULL, 10) : 0;
+    unsigned long inode = port ? inode_of("/proc/net/tcp", port) : 0;
+    if (port && !inode)
+        inode = inode_of("/proc/net/tcp6", port);
+    return inode ? process_with(inode) : 0;
+}

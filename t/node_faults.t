@@ -1,0 +1,330 @@
+#!/usr/bin/env bash
+# node_faults.t - tests of ranks that somebody else has started, when wires, processes and strangers do what they should
+# not
+. "$(dirname "$0")/tap.sh"
+
+awk 'BEGIN { for (i = 0; i < 300; i++) { c = i % 3; a = i * 0.7; b = i * 1.3
+    printf "%.4f,%.4f,%d\n", (c == 1) * 3 + sin(a), (c == 2) * 3 + cos(b), c } }' >points.csv
+cat >run.json <<'J'
+{
+  "module": {"name": "mlp", "hidden": [16]},
+  "data": {"name": "csv", "path": "points.csv", "val_split": 0.2, "batch_size": 20},
+  "optimizer": {"name": "adamw", "lr": 1e-2},
+  "callbacks": [{"name": "model_checkpoint", "every_n_train_steps": 30}],
+  "trainer": {"max_epochs": 2, "accelerator": {"name": "cpu", "threads": 1}}
+}
+J
+unset PACELINE_RANK PACELINE_WORLD_SIZE PACELINE_ENDPOINT PACELINE_JOB_KEY_FILE
+endless="--set trainer.max_epochs=-1"
+
+# ---- helpers ----
+
+text() { cat "$1"; }
+
+# A port that nobody listens at.
+free_port() {
+    port=$((20000 + RANDOM % 20000))
+    while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
+}
+
+# start NAME WORDS...: in the background; out.NAME, err.NAME, status.NAME when it has ended, and pid.NAME
+start() {
+    rm -f "pid.$1" "status.$1"
+    {
+        exec 2>/dev/null                        # the shell says who was killed
+        timeout -k 5 60 sh -c 'echo $$ >"pid.$0"; exec "$@"' "$@" >"out.$1" 2>"err.$1" </dev/null
+        echo $? >"status.$1"
+    } &
+    until [ -s "pid.$1" ]; do sleep 0.01; done
+}
+
+# start_rank NAME JOB K WORDS...: the words as rank K of two of that job
+start_rank() {
+    start "$1" env TORCHELASTIC_RUN_ID="$2" RANK="$3" LOCAL_RANK="$3" WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 \
+        MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" "$paceline" fit run.json "${@:4}"
+}
+
+# A signal to what was started.
+signal() { kill "-$1" "$(cat "pid.$2")"; }
+
+# holds SECONDS WORDS...: the words succeed by then
+holds() {
+    local end=$((SECONDS + $1))
+    until "${@:2}"; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 0.02
+    done
+}
+
+ended() { [ -s "status.$1" ]; }
+
+says() { grep -qsE -- "$2" "$1"; }
+
+# has_trained RUN STEPS - so many and more
+has_trained() {
+    local step
+    step=$(grep -so '"global_step": *[0-9]*' "runs/$1/metrics.jsonl" | tail -n 1)
+    [ "${step##*[!0-9]}" -ge "$2" ] 2>/dev/null
+}
+
+inline_model() {
+    [ -e runs/inline ] || "$paceline" fit run.json --set trainer.run_name=inline --set trainer.devices=2 \
+        >inline.out 2>inline.err
+    echo runs/inline/model.safetensors
+}
+
+# ---- partitions ----
+
+# Two networks with a wire between; all in them ends with this shell.
+networks_make() {
+    near=pl-$1-a-$$ far=pl-$1-b-$$
+    ip netns add "$near" 2>/dev/null || return 1
+    ip netns add "$far"
+    ip link add "a$$" netns "$near" type veth peer name "b$$" netns "$far"
+    ip -n "$near" addr add 10.77.0.1/24 dev "a$$"
+    ip -n "$far" addr add 10.77.0.2/24 dev "b$$"
+    for n in "$near lo" "$near a$$" "$far lo" "$far b$$"; do ip -n ${n% *} link set ${n#* } up; done
+}
+
+# start_nodes WORDS...: a fit of two nodes, with the words
+start_nodes() {
+    local k space
+    for k in 0 1; do
+        [ $k = 0 ] && space=$near || space=$far
+        start $k ip netns exec "$space" "$paceline" launch --nnodes 2 --node-rank $k \
+            --rdzv-endpoint 10.77.0.1:15000 --job-key job.key -- "$paceline" fit run.json \
+            --set trainer.run_name=nodes "$@"
+    done
+}
+
+# What goes to an address that nobody has is heard by nobody: one direction is cut so, or both.
+cut_wire() {
+    [ "$1" = far ] || ip -n "$near" neigh replace 10.77.0.2 lladdr 02:00:00:00:00:99 dev "a$$" nud permanent
+    [ "$1" = near ] || ip -n "$far" neigh replace 10.77.0.1 lladdr 02:00:00:00:00:99 dev "b$$" nud permanent
+}
+
+mend_wire() {
+    ip -n "$near" neigh del 10.77.0.2 dev "a$$"
+    ip -n "$far" neigh del 10.77.0.1 dev "b$$"
+} 2>/dev/null
+
+# cut_off KIND - in a folder of its own: a run whose wire is cut for good, or for a moment; when both directions were,
+# it goes on later
+cut_off() {
+    mkdir "$1" && cd "$1" && ln -s ../points.csv ../run.json . && networks_make "$1" || return
+    trap 'ip netns del "$near"; ip netns del "$far"' EXIT
+    start_nodes $endless
+    holds 40 has_trained nodes 40 || return
+    if [ "$1" = moment ]; then
+        cut_wire both
+        sleep 0.6
+        mend_wire
+        local step
+        step=$(grep -c . runs/nodes/metrics.jsonl)
+        holds 30 has_trained nodes $((step * 6 + 60)) && touch goes_on
+        signal TERM 0
+        holds 30 ended 0 && holds 30 ended 1
+        return
+    fi
+    local begun=$SECONDS
+    cut_wire "$1"
+    holds 40 ended 0 && holds 40 ended 1
+    echo $((SECONDS - begun)) >seconds
+    [ "$1" = both ] || return
+    mend_wire
+    local saved
+    saved=$(ls runs/nodes/checkpoints | sed -n 's/.*step=//p' | sort -n | tail -n 1)
+    mkdir again
+    mv err.* status.* again/
+    start_nodes --resume last --set trainer.max_epochs=-1 --set trainer.max_steps=$((saved + 50))
+    holds 40 ended 0 && holds 40 ended 1
+    "$paceline" fit run.json --set trainer.devices=2 --set trainer.run_name=whole --set trainer.max_epochs=-1 \
+        --set trainer.max_steps=$((saved + 50)) >whole.out 2>whole.err
+}
+
+steps_once() {
+    ! grep '"train_loss"' "$1" | grep -o '"global_step": *[0-9]*' | sort | uniq -d | grep -q .
+}
+
+partitions_are_noticed_on_both_sides() {
+    ip netns add "pl-$$" 2>/dev/null || { skip "network namespaces need root"; return; }
+    ip netns del "pl-$$"
+    if ! "$paceline" launch --job-key try.key -- true 2>/dev/null; then skip "there is no libsodium"; return; fi
+    local kind
+    for kind in both near far moment; do (cut_off $kind) & done
+    wait
+    if grep -qs 'built without libsodium' both/err.0; then skip "there is no libsodium"; return; fi
+    for kind in near far both; do
+        local d=$kind
+        [ $kind = both ] && d=both/again
+        is "$(cat $d/status.0 $d/status.1 | tr -d '\n')" 11 "cut ($kind): both sides fail"
+        like "$(text $d/err.0)" 'paceline: rank 1: rank 1 \(.*\) is gone after step [0-9]+: ' "rank zero names who is gone"
+        like "$(text $d/err.1)" 'paceline: rank 1: .*(lease has run out|is gone)' "the other ends itself"
+        ok "in $(cat $kind/seconds) s" test "$(cat $kind/seconds)" -lt 40
+        ok "no step was logged twice" steps_once $kind/runs/nodes/metrics.jsonl
+    done
+    is "$(cat both/status.0 both/status.1 | tr -d '\n')" 00 "when the wire is mended both begin again"
+    ok "and end with the bits of a run that nothing happened to" \
+        cmp both/runs/whole/model.safetensors both/runs/nodes/model.safetensors
+    ok "one that is cut for a moment goes on" test -e moment/goes_on
+    is "$(cat moment/status.0 moment/status.1 | tr -d '\n')" 00 "and ends well"
+}
+
+# ---- processes ----
+
+# With the same job at the same place, where all that sets them apart is who they are.
+a_rank_that_wakes_too_late_is_fenced() {
+    free_port
+    local quick="--set trainer.step_timeout=1"
+    start_rank 0 job 0 $endless $quick --set trainer.run_name=asleep
+    start_rank stale job 1 $endless $quick
+    ok "two ranks train" holds 30 has_trained asleep 12
+    signal STOP stale
+    ok "when one sleeps" holds 40 ended 0
+    is "$(text status.0)" 1 "the run fails"
+    like "$(text err.0)" 'paceline: rank 1: rank 1 .*(no sign of life for 1 s|is gone after step)' "and names it"
+    start_rank 0 job 0 --set trainer.run_name=awake
+    ok "another begins" holds 30 says err.0 'the ranks meet at'
+    signal CONT stale
+    ok "the one that slept" holds 30 ended stale
+    is "$(text status.stale)" 1 "has failed"
+    like "$(text err.stale)" 'paceline: rank 1: .*(lease has run out|another launcher answers|cut off)' "and knows why"
+    start_rank 1 job 1
+    ok "the other" holds 30 ended 0
+    ok "trains as if it had never been" cmp "$(inline_model)" runs/awake/model.safetensors
+}
+
+two_jobs_do_not_meet_at_one_port() {
+    free_port
+    start_rank 0 first 0 --set trainer.run_name=first
+    ok "a job waits" holds 30 says err.0 'the ranks meet at'
+    until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 0.02; done
+    start_rank second second 0
+    ok "a second one" holds 30 ended second
+    is "$(text status.second)" 1 "is refused"
+    like "$(text err.second)" "127.0.0.1:$port is in use by process $(text pid.0):" "with the process that is there"
+    start_rank lost second 1
+    ok "and a rank of that" holds 30 ended lost
+    like "$(text err.lost)" 'rank 1 is refused: it is of another run' "too"
+    start_rank 1 first 1
+    ok "the first" holds 30 ended 0
+    ok "trains as if they had never been" cmp "$(inline_model)" runs/first/model.safetensors
+}
+
+# Ranks of one machine notice through the connections; those of others after a silence.
+a_process_that_is_killed_ends_the_run_of_all() {
+    local k other
+    for k in 0 1; do
+        other=$((1 - k))
+        free_port
+        start_rank 0 job 0 $endless --set trainer.run_name=killed-$k
+        start_rank 1 job 1 $endless
+        ok "rank $k of two that train" holds 30 has_trained killed-$k 12
+        signal KILL $k
+        ok "dies, and the other ends" holds 40 ended $other
+        is "$(text status.$other)" 1 "with an error"
+    done
+    like "$(text err.0)" 'paceline: rank 1: rank 1 \(.* process [0-9]+\) is gone after step [0-9]+' "which says who"
+}
+
+children_of_launch() {
+    local child
+    for child in $(cat /proc/"$(cat pid.node)"/task/*/children); do
+        [ -z "$1" ] || grep -qzx "PACELINE_RANK=$1" "/proc/$child/environ" || continue
+        echo "$child"
+    done
+}
+
+gone() {
+    local child
+    for child in "$@"; do
+        grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$child/status" && return 1
+    done
+    return 0
+}
+
+one_rank_that_is_told_to_end_stops_the_run() {
+    start node "$paceline" launch --devices 2 -- "$paceline" fit run.json $endless --set trainer.run_name=told
+    ok "two ranks train" holds 30 has_trained told 12
+    kill -TERM "$(children_of_launch 1)"
+    ok "one is told to end" holds 30 ended node
+    is "$(text status.node)" 0 "and the run stops in order"
+    like "$(text out.node)" 'rank 1.*SIGTERM|stopped' "as is said"
+    ok "saved" test -s runs/told/model.safetensors
+}
+
+ranks_die_with_their_launch() {
+    start node "$paceline" launch --devices 2 -- "$paceline" fit run.json $endless --set trainer.run_name=orphan
+    ok "two ranks train" holds 30 has_trained orphan 12
+    local ranks
+    ranks=$(children_of_launch)
+    is "$(wc -w <<<"$ranks")" 2 "there are two processes"
+    signal KILL node
+    ok "that are gone when it is killed" holds 10 gone $ranks
+}
+
+# ---- strangers ----
+
+# The ports that these processes listen at.
+ports_of() {
+    local process socket
+    for process in "$@"; do
+        for socket in $(ls -l "/proc/$process/fd" | sed -n 's/.*socket:\[\([0-9]*\)\]$/\1/p'); do
+            awk -v inode="$socket" '$10 == inode && $4 == "0A" { print $2 }' /proc/net/tcp
+        done
+    done | sed 's/.*://' | sort -u | while read -r number; do echo $((16#$number)); done
+}
+
+# flood PORT COUNT - so many connections that stay: silent ones, noise, peers of long ago, greetings that break off
+flood() {
+    local k fd
+    for k in $(seq "$2"); do
+        exec {fd}<>"/dev/tcp/127.0.0.1/$1" || return
+        case $((k % 4)) in
+        1) head -c 300 /dev/urandom >&"$fd" ;;
+        2) printf '\001\000\006\000\001old' >&"$fd" ;;
+        3) printf '\377\000\000\000\000\000\000\000\001\177\003\000NULL' >&"$fd" ;;
+        esac
+    done
+} 2>/dev/null
+
+memory_kb() { sed -n 's/^VmRSS:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$1/status"; }
+
+strangers_in_great_numbers_disturb_nobody() {
+    free_port
+    start_rank 0 job 0 $endless --set trainer.run_name=flooded
+    until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 0.02; done
+    local floods
+    (flood "$port" 200; exec sleep 60) &
+    floods=$!
+    start_rank 1 job 1 $endless
+    ok "ranks meet where strangers crowd" holds 30 has_trained flooded 12
+    local before ports k
+    before=$(memory_kb "$(cat pid.0)")
+    ports=$(ports_of "$(cat pid.0)" "$(cat pid.1)")
+    ok "$(wc -w <<<"$ports") ports are crowded while they train" test "$(wc -w <<<"$ports")" -ge 2
+    for k in $ports; do
+        (flood "$k" 300; exec sleep 60) &
+        floods="$floods $!"
+    done
+    sleep 2.5                                   # longer than strangers have to greet
+    local lines
+    lines=$(grep -c . runs/flooded/metrics.jsonl)
+    ok "they go on" holds 20 has_trained flooded $((lines * 6 + 60))
+    local after
+    after=$(memory_kb "$(cat pid.0)")
+    ok "in no more memory ($before KiB, $after)" test "$after" -lt $((before + 65536))
+    kill $floods
+    signal TERM 0
+    ok "and stop" holds 30 ended 0
+    is "$(text status.0)" 0 "in order"
+}
+
+run partitions_are_noticed_on_both_sides trains
+run a_rank_that_wakes_too_late_is_fenced trains
+run two_jobs_do_not_meet_at_one_port trains
+run a_process_that_is_killed_ends_the_run_of_all trains
+run one_rank_that_is_told_to_end_stops_the_run trains
+run ranks_die_with_their_launch trains
+run strangers_in_great_numbers_disturb_nobody trains
+done_testing
