@@ -15,6 +15,7 @@
 #include "base/options.h"
 #include "base/run_check.h"
 #include "base/stages.h"
+#include "base/utf8.h"
 #include "runtime/descriptors.h"
 
 /* Where nobody says how ranks are started, somebody may have started them. */
@@ -178,6 +179,15 @@ static int name_check(const pl_job_t *job, pl_error_t *err)
                            why.text);
 }
 
+/* What a run goes on in is told and kept as JSON. */
+static int resume_check(const pl_job_t *job, pl_error_t *err)
+{
+    if (!job->resume || pl_utf8_ok(job->resume, strlen(job->resume)))
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "cannot go on from %s: the path is not UTF-8: rename it", job->resume);
+}
+
 /* Threads and files of all ranks: what the worker, data and loggers start; a save, a
  * directory that is held, and a collective, with connections to all others, take some. */
 static int descriptors_check(const pl_job_t *job, pl_error_t *err)
@@ -242,6 +252,8 @@ int pl_request_check(const pl_job_t *job, pl_error_t *err)
         code = ranks_check(job, err);
     if (code == PL_OK)
         code = name_check(job, err);
+    if (code == PL_OK)
+        code = resume_check(job, err);
     if (code == PL_OK && job->stage == PL_TRAIN && !job->tuning.num_training)
         code = monitors_check(job, err);
     return code == PL_OK ? descriptors_check(job, err) : code;

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/options.h"
 #include "base/range.h"
 #include "base/utf8.h"
@@ -378,6 +379,22 @@ static void text_is_shown_as_one_line_of_utf8(void)
        "what is UTF-8");
 }
 
+static void errors_are_utf8_whatever_they_quote(void)
+{
+    char long_text[2 * PL_ERROR_TEXT];
+    for (size_t k = 0; k + 1 < sizeof long_text; k += 2)
+        memcpy(long_text + k, "é", 2);
+    long_text[sizeof long_text - 2] = '\0';
+    pl_fail(&err, PL_EIO, "no file %s", "a\xff/ö");
+    is_text(err.text, "no file a?/ö", "a path");
+    pl_pass(&err, "in %s", "\xfe");
+    is_text(err.text, "in ?: no file a?/ö", "and what is put in front");
+    pl_fail(&err, PL_EIO, "%s", long_text);
+    ok(pl_utf8_ok(err.text, strlen(err.text)), "nor is a character cut");
+    pl_fail(&err, PL_EIO, "x%s", long_text);
+    ok(pl_utf8_ok(err.text, strlen(err.text)), "wherever it lies");
+}
+
 int main(void)
 {
     scarce_init();
@@ -399,5 +416,6 @@ int main(void)
     run(a_range_holds_what_its_words_say);
     run(integers_are_compared_exactly);
     run(text_is_shown_as_one_line_of_utf8);
+    run(errors_are_utf8_whatever_they_quote);
     return tap_done();
 }

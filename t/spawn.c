@@ -131,6 +131,24 @@ static void a_run_goes_on_from_a_checkpoint(void)
     rig_free(&rig);
 }
 
+static void a_path_may_be_any_bytes(void)
+{
+    rig_t *rig = far_new(.data = SPLIT),
+          *near = far_new(.launcher = "\"inline\"", .data = SPLIT);
+    char run_dir[600], path[610];
+    snprintf(run_dir, sizeof run_dir, "%s", rig_fit(near)->run_dir);
+    snprintf(path, sizeof path, "%s-\xff\x80\xc3", run_dir);
+    rename(run_dir, path);
+    double loss = rig_metric(rig_validate(near, path), "val_loss");
+    const rig_result_t *far = rig_validate(rig, path);
+    is_text(far->status, "ok", "a checkpoint is found: %s", far->error.text);
+    ok(rig_metric(far, "val_loss") == loss, "the same as by threads");
+    ok(!rig_begin_again(rig, path), "to go on there is refused");
+    like(rig_error.text, "cannot go on from .*-\\?\\?\\?: .*not UTF-8", "for its name");
+    rig_free(&near);
+    rig_free(&rig);
+}
+
 static void two_launchers_work_beside_each_other(void)
 {
     const char *trainer = "\"max_epochs\": 20";
@@ -272,6 +290,7 @@ int main(void)
     run(processes_train_what_threads_do);
     run(a_trainer_works_again_and_for_other_stages);
     run(a_run_goes_on_from_a_checkpoint);
+    run(a_path_may_be_any_bytes);
     run(two_launchers_work_beside_each_other);
     run(what_a_rank_says_is_heard_with_its_number);
     run(a_stop_is_for_all);

@@ -12,6 +12,7 @@
 #include "base/json_text.h"
 #include "base/options.h"
 #include "base/plugin.h"
+#include "base/utf8.h"
 
 typedef struct head {
     uint64_t magic, length;                                 /* of the JSON behind it */
@@ -64,12 +65,43 @@ static const char *text_of(const json_t *object, const char *key)
     return json_string_value(json_object_get(object, key));
 }
 
+/* A path need not be UTF-8, as what is in JSON must: its bytes are then the code points
+ * of a text in a list. */
+static json_t *text_say(const char *text)
+{
+    char character[4];
+    const size_t length = text ? strlen(text) : 0;
+    if (!text)
+        return json_null();
+    if (pl_utf8_ok(text, length))
+        return json_string(text);
+    char *wide = pl_alloc(2 * length);
+    size_t at = 0;
+    for (size_t k = 0; wide && k < length; k++) {
+        int bytes = pl_utf8_put((unsigned char)text[k], character);
+        memcpy(wide + at, character, (size_t)bytes);
+        at += (size_t)bytes;
+    }
+    json_t *list = wide ? json_pack("[s%]", wide, at) : NULL;
+    pl_free(wide);
+    return list;
+}
+
 /* A copy of a text that may be missing; false: out of memory. */
 static bool text_take(char **text, const json_t *object, const char *key)
 {
     const char *there = text_of(object, key);
-    *text = there ? pl_strdup(there) : NULL;
-    return !there || *text;
+    const json_t *list = json_object_get(object, key);
+    const char *wide = json_string_value(json_array_get(list, 0));
+    size_t left = wide ? strlen(wide) : 0, at = 0;
+    *text = there ? pl_strdup(there) : wide ? pl_alloc(left + 1) : NULL;
+    uint32_t byte;
+    for (int bytes; *text && (bytes = pl_utf8_get(wide, left, &byte)); at++) {
+        (*text)[at] = (char)byte;
+        wide += bytes;
+        left -= (size_t)bytes;
+    }
+    return *text || !(there || wide);
 }
 
 /* ---- jobs ---- */
@@ -110,12 +142,13 @@ pl_blob_t *pl_job_pack(const pl_job_t *job, pl_error_t *err)
     if (!run)
         return NULL;
     json_t *object =
-        json_pack("{s:s,s:o,s:i,s:o,s:s?,s:b,s:s?,s:s?,s:s?,s:s?,s:I,s:f,s:I}", "run",
-                  run, "plugins", pl_plugins_loaded(), "stage", (int)job->stage, "tuning",
-                  tuning_pack(&job->tuning), "checkpoint", job->checkpoint, "resumes",
-                  (int)job->resumes, "resume", job->resume, "again", job->again, "back",
-                  job->back, "prompt", job->prompt, "tokens", (json_int_t)job->tokens,
-                  "temperature", job->temperature, "top_k", (json_int_t)job->top_k);
+        json_pack("{s:s,s:o,s:i,s:o,s:o,s:b,s:s?,s:s?,s:s?,s:o,s:I,s:f,s:I}", "run", run,
+                  "plugins", pl_plugins_loaded(), "stage", (int)job->stage, "tuning",
+                  tuning_pack(&job->tuning), "checkpoint", text_say(job->checkpoint),
+                  "resumes", (int)job->resumes, "resume", job->resume, "again",
+                  job->again, "back", job->back, "prompt", text_say(job->prompt),
+                  "tokens", (json_int_t)job->tokens, "temperature", job->temperature,
+                  "top_k", (json_int_t)job->top_k);
     pl_blob_t *blob = parcel_new(object, 0, &at, err);
     json_decref(object);
     pl_text_free(run);

@@ -5,6 +5,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
+/* What is quoted may be anything, a path for one, and may have been cut. */
+static void text_set(pl_error_t *err, const char text[PL_ERROR_TEXT])
+{
+    if (pl_utf8_ok(text, strlen(text)))
+        memcpy(err->text, text, PL_ERROR_TEXT);
+    else
+        pl_utf8_show(text, err->text, PL_ERROR_TEXT);
+}
+
 int pl_fail(pl_error_t *err, int code, const char *format, ...)
 {
     if (!err)
@@ -16,7 +27,7 @@ int pl_fail(pl_error_t *err, int code, const char *format, ...)
     va_end(args);
     err->code = code;
     err->where[0] = '\0';
-    memcpy(err->text, text, sizeof text);
+    text_set(err, text);
     return code;
 }
 
@@ -33,7 +44,7 @@ int pl_pass(pl_error_t *err, const char *format, ...)
         return err->code;
     snprintf(text + length, sizeof text - (size_t)length, ": %.*s",
              PL_ERROR_TEXT - length - 3, err->text);
-    memcpy(err->text, text, sizeof text);
+    text_set(err, text);
     return err->code;
 }
 
