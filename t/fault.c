@@ -31,7 +31,8 @@ static atomic_int calls;
 static void strike(const char *call, const char *path, const char *how)
 {
     char text[PATH_MAX + 64];
-    int length = snprintf(text, sizeof text, "fault: %s %s\n", call, path);
+    /* The progress line has no end. */
+    int length = snprintf(text, sizeof text, "\nfault: %s %s\n", call, path);
     REAL(ssize_t, write, int, const void *, size_t);
     real(2, text, (size_t)length);
     if (!strcmp(how, "KILL"))
