@@ -83,7 +83,8 @@ static int world_check(const pl_job_t *job, const pl_actor_ops_t *launcher,
         return code;
     if (job->prompt && e.world_size > 1)
         return pl_fail(err, PL_EINVAL,
-                       "%s has started %d ranks, but writing on from a prompt takes one",
+                       "%s has started %d ranks, but writing on from a prompt takes one: "
+                       "start one process, such as by the program alone",
                        e.source, e.world_size);
     const int local = e.local_world_size;
     code = told_check(job, "devices", t->devices, local, e.source, err);
@@ -154,15 +155,22 @@ const char *pl_request_name(const pl_job_t *job)
     return job->stage == PL_TRAIN ? job->trainer->run_name : "";
 }
 
-/* How much memory a batch takes is one device's to find out. */
+/* How much memory a batch takes is one device's to find out: who has none left cannot
+ * meet the others again. */
 static int ranks_check(const pl_job_t *job, pl_error_t *err)
 {
-    if (pl_request_ranks(job) == 1 || !job->tuning.batch_size)
+    const int ranks = pl_request_ranks(job);
+    if (ranks == 1 || !job->tuning.batch_size)
         return PL_OK;
+    if (job->trainer->devices != ranks)
+        return pl_fail(err, PL_EINVAL,
+                       "%d ranks were started, but a search for a batch size takes one: "
+                       "start one process; data.batch_size is that of each rank",
+                       ranks);
     return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
-                           "\"trainer.devices\" is %lld, but a search for a batch size "
-                           "takes one: set it to 1",
-                           (long long)job->trainer->devices);
+                           "\"trainer.devices\" is %d, but a search for a batch size "
+                           "takes one: set it to 1; data.batch_size is that of each rank",
+                           ranks);
 }
 
 static int name_check(const pl_job_t *job, pl_error_t *err)

@@ -111,14 +111,17 @@ static int ddp_role(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     return PL_OK;
 }
 
+/* Predictions come together in the order of the samples, of which each has one. */
 static int ddp_process_dataloader(void *self, pl_call_t *call, const pl_body_t *body,
                                   pl_error_t *err)
 {
-    (void)body, (void)err;
+    (void)err;
     const pl_ddp_t *ddp = self;
+    const bool split = ddp->replace_sampler
+                       || body->process_dataloader.stage == PL_PREDICT;
     return pl_reply_process_dataloader(
-        call, &(pl_process_dataloader_reply_t){.part = ddp->replica.rank,
-                                               .parts = ddp->replica.ranks,
+        call, &(pl_process_dataloader_reply_t){.part = split ? ddp->replica.rank : 0,
+                                               .parts = split ? ddp->replica.ranks : 1,
                                                .even = ddp->drop_last});
 }
 

@@ -50,15 +50,11 @@ static void first_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fa
         text_end(ddp, meeting, failure);
         return;
     }
-    pl_meeting_t *rest = pl_ddp_meeting(ddp, &err);
-    if (!rest) {
+    const pl_meeting_t rest = {.begin = rest_begin,
+                               .end = text_end,
+                               .call = meeting->call};
+    if (pl_ddp_meet(ddp, &rest, &err) != PL_OK)
         pl_call_fail(meeting->call, &err);
-        return;
-    }
-    rest->begin = rest_begin;
-    rest->end = text_end;
-    rest->call = meeting->call;
-    rest->ready = true;
 }
 
 static int first_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
@@ -78,17 +74,12 @@ int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const char *text, pl_error_t *
                        "rank 0 has %zu bytes to say to the other ranks; at most %zu are "
                        "possible",
                        strlen(text), (size_t)PL_DDP_BOARD - LENGTH);
-    char *own = pl_strdup(text);
-    pl_meeting_t *meeting = own ? pl_ddp_meeting(ddp, err) : NULL;
-    if (!meeting) {
-        pl_free(own);
-        return own ? err->code : pl_no_memory(err);
-    }
-    meeting->begin = first_begin;
-    meeting->end = first_end;
-    meeting->call = call;
-    meeting->text = own;
-    meeting->ready = true;
-    pl_ddp_go_on(ddp);
-    return PL_OK;
+    const pl_meeting_t first = {.begin = first_begin,
+                                .end = first_end,
+                                .call = call,
+                                .text = pl_strdup(text)};
+    int code = first.text ? pl_ddp_meet(ddp, &first, err) : pl_no_memory(err);
+    if (code != PL_OK)
+        pl_free(first.text);
+    return code;
 }

@@ -67,6 +67,17 @@ void pl_ddp_go_on(pl_ddp_t *ddp)
         meeting_begin(ddp, ddp->first);
 }
 
+int pl_ddp_meet(pl_ddp_t *ddp, const pl_meeting_t *like, pl_error_t *err)
+{
+    pl_meeting_t *meeting = pl_ddp_meeting(ddp, err);
+    if (!meeting)
+        return err->code;
+    *meeting = *like;
+    meeting->ready = true;
+    pl_ddp_go_on(ddp);
+    return PL_OK;
+}
+
 static void call_ended(void *self, const pl_answer_t *answer)
 {
     pl_ddp_t *ddp = self;

@@ -65,7 +65,7 @@ typedef struct pl_ddp {
     pl_meeting_t *first, **last, *spare;
     pl_meeting_t *under_way;
     double bucket_mb;                                       /* options */
-    bool drop_last;
+    bool drop_last, replace_sampler;
     int called;                             /* buckets of the step to come */
     int pending;                            /* calls of the collective's for it, and for
                                                those */
@@ -79,9 +79,12 @@ typedef struct pl_ddp {
 #define PL_DDP_OPTIONS \
     PL_CHOICE(pl_ddp_t, collective, "\"auto\"", "collective", \
               "what moves bytes among the ranks"), \
-        PL_BOOL( \
-            pl_ddp_t, drop_last, "false", \
-            "training leaves out the samples at an epoch's end that not all ranks have")
+        PL_BOOL(pl_ddp_t, drop_last, "false", \
+                "training leaves out the samples at an epoch's end that not all ranks " \
+                "have"), \
+        PL_BOOL(pl_ddp_t, replace_sampler, "true", \
+                "each rank reads its part of the samples; else all that its own data " \
+                "set has")
 
 /* And those that add up gradients as ddp does. */
 #define PL_DDP_BUCKETS \
@@ -99,6 +102,8 @@ PL_API int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body,
 pl_meeting_t *pl_ddp_meeting(pl_ddp_t *ddp, pl_error_t *err);
 /* Begins the first that is ready. */
 void pl_ddp_go_on(pl_ddp_t *ddp);
+/* A new one like this, which is ready. */
+int pl_ddp_meet(pl_ddp_t *ddp, const pl_meeting_t *like, pl_error_t *err);
 /* The first meeting for a batch, which is done. */
 pl_meeting_t *pl_ddp_meeting_of(const pl_ddp_t *ddp, const pl_forward_t *forward);
 /* Have the collective sum elements of the lent memory, from a byte on. */

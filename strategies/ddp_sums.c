@@ -26,11 +26,6 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static size_t width_of(pl_dtype_t dtype)
-{
-    return dtype == PL_F64 ? sizeof(double) : sizeof(float);
-}
-
 /* ---- the tail ---- */
 
 enum { TAIL_ANNOUNCED, TAIL_PRESENT, TAIL_BAD };
@@ -125,7 +120,7 @@ static size_t regions_find(const pl_ddp_t *ddp, pl_ddp_places_t *at, size_t end)
             const pl_dtype_t dtype = pl_region_dtype(r->model->precision, (pl_region_t)k);
             at->region[k] = end;
             end += aligned((size_t)pl_replica_region_count(r, (pl_region_t)k)
-                           * width_of(dtype));
+                           * pl_element_bytes(dtype));
         }
     return end;
 }
@@ -135,7 +130,7 @@ static void places_find(pl_ddp_t *ddp)
     pl_replica_t *r = &ddp->replica;
     const bool trains = r->job->stage == PL_TRAIN;
     const size_t grads = (size_t)pl_replica_gradients(r, &ddp->dtype),
-                 width = width_of(ddp->dtype), state = (size_t)r->model->state;
+                 width = pl_element_bytes(ddp->dtype), state = (size_t)r->model->state;
     pl_ddp_places_t at = {.tail = grads * width};
     at.state = aligned(at.tail + (trains ? tail_end(ddp) * width : 0));
     at.figures = regions_find(ddp, &at, aligned(at.state + (trains ? state * width : 0)));
@@ -152,9 +147,9 @@ static void buckets_find(pl_ddp_t *ddp)
     pl_replica_t *r = &ddp->replica;
     const pl_model_t *model = r->model;
     const int64_t params = model->params, least = params / (PL_GRAD_BUCKETS_MOST / 2) + 1,
-                  wanted =
-                      (int64_t)fmin(ddp->bucket_mb * (1 << 20) / width_of(ddp->dtype),
-                                    1e15),
+                  wanted = (int64_t)fmin(ddp->bucket_mb * (1 << 20)
+                                             / pl_element_bytes(ddp->dtype),
+                                         1e15),
                   most = wanted > least ? wanted : least;
     const bool gives = ddp->ways && ddp->ways->give;
     int count = 0;
@@ -287,7 +282,7 @@ static void tail_put(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
 static int bucket_call(pl_ddp_t *ddp, int bucket, pl_error_t *err)
 {
     const pl_replica_t *r = &ddp->replica;
-    const size_t width = width_of(ddp->dtype);
+    const size_t width = pl_element_bytes(ddp->dtype);
     const int64_t first = r->bucket[bucket + 1], end = r->bucket[bucket];
     int code = PL_OK;
     for (int64_t a = 0, b = 0; code == PL_OK && pl_replica_range(r, 0, &a, &b);) {
@@ -326,7 +321,7 @@ static size_t loss_of(const pl_ddp_t *ddp, const pl_replica_sums_t *sums)
  * together. */
 static int sum_from(pl_ddp_t *ddp, size_t from, size_t loss, pl_error_t *err)
 {
-    const size_t width = width_of(ddp->dtype);
+    const size_t width = pl_element_bytes(ddp->dtype);
     size_t to = loss + 2;
     if (to * width == ddp->at.tail)
         to += tail_end(ddp);
@@ -344,7 +339,7 @@ int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *er
 
 int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
 {
-    const size_t width = width_of(ddp->dtype), loss = loss_of(ddp, sums);
+    const size_t width = pl_element_bytes(ddp->dtype), loss = loss_of(ddp, sums);
     size_t from = loss;
     int code = PL_OK;
     buckets_call(ddp, ddp->replica.bucket_count);
@@ -412,16 +407,8 @@ static void step_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fai
 
 static int ddp_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err)
 {
-    pl_ddp_t *ddp = (pl_ddp_t *)r;
-    pl_meeting_t *meeting = pl_ddp_meeting(ddp, err);
-    if (!meeting)
-        return err->code;
-    meeting->begin = step_begin;
-    meeting->end = step_end;
-    meeting->sums = *sums;
-    meeting->ready = true;
-    pl_ddp_go_on(ddp);
-    return PL_OK;
+    const pl_meeting_t step = {.begin = step_begin, .end = step_end, .sums = *sums};
+    return pl_ddp_meet((pl_ddp_t *)r, &step, err);
 }
 
 /* ---- a batch that is evaluated ---- */

@@ -213,21 +213,14 @@ static void local_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
         sync_end(local, &err);
 }
 
-static size_t width_of(const pl_replica_t *r, pl_region_t region)
-{
-    return pl_region_dtype(r->model->precision, region) == PL_F64 ? sizeof(double)
-                                                                  : sizeof(float);
-}
-
 static int local_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err)
 {
     const pl_replica_t *r = &ddp->replica;
     const size_t params = (size_t)r->model->params;
+    const pl_dtype_t dtype = pl_region_dtype(r->model->precision, PL_REGION_SLOT0);
     int code = pl_ddp_call_sum(ddp, ddp->at.grads, params, ddp->dtype, err);
     for (int k = 0; k < inner_slots(r) && code == PL_OK; k++)
-        code = pl_ddp_call_sum(ddp, ddp->at.region[PL_REGION_SLOT0 + k], params,
-                               width_of(r, PL_REGION_SLOT0) == sizeof(double) ? PL_F64
-                                                                              : PL_F32,
+        code = pl_ddp_call_sum(ddp, ddp->at.region[PL_REGION_SLOT0 + k], params, dtype,
                                err);
     return code == PL_OK ? pl_ddp_sum_tail(ddp, sums, err) : code;
 }

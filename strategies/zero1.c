@@ -29,23 +29,6 @@ static const pl_option_t zero1_options[] = {
     PL_OPTIONS_END,
 };
 
-static size_t width_of(pl_dtype_t dtype)
-{
-    return dtype == PL_F64 ? sizeof(double) : sizeof(float);
-}
-
-static int meet(pl_ddp_t *ddp, const pl_meeting_t *like, pl_error_t *err)
-{
-    pl_meeting_t *meeting = pl_ddp_meeting(ddp, err);
-    if (!meeting)
-        return err->code;
-    meeting->begin = like->begin;
-    meeting->end = like->end;
-    meeting->ready = true;
-    pl_ddp_go_on(ddp);
-    return PL_OK;
-}
-
 /* ---- parameters, after a step ---- */
 
 static int params_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
@@ -66,7 +49,7 @@ static int zero1_stepped(pl_replica_t *r, const pl_replica_sums_t *sums, pl_erro
 {
     (void)sums;
     const pl_meeting_t params = {.begin = params_begin, .end = params_end};
-    return meet((pl_ddp_t *)r, &params, err);
+    return pl_ddp_meet((pl_ddp_t *)r, &params, err);
 }
 
 /* ---- slots, before a checkpoint ---- */
@@ -90,7 +73,8 @@ static int slot_keep(zero1_t *z, pl_error_t *err)
     pl_floats_t *floats = pl_floats_new(z->ddp.dtype, params, err);
     if (!floats)
         return PL_ENOMEM;
-    memcpy(floats->data, pl_ddp_gradients(&z->ddp), params * width_of(z->ddp.dtype));
+    memcpy(floats->data, pl_ddp_gradients(&z->ddp),
+           params * pl_element_bytes(z->ddp.dtype));
     pl_object_unref(r->gathered[z->slot]);
     r->gathered[z->slot] = floats;
     return PL_OK;
@@ -122,7 +106,7 @@ static void slot_meet(zero1_t *z)
 {
     pl_error_t err = {0};
     const pl_meeting_t slot = {.begin = slot_begin, .end = slot_end};
-    if (meet(&z->ddp, &slot, &err) != PL_OK)
+    if (pl_ddp_meet(&z->ddp, &slot, &err) != PL_OK)
         slots_end(z, &err);
 }
 
@@ -135,7 +119,7 @@ static void slot_read(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY)
         return;
     const pl_floats_t *own = (pl_floats_t *)answer->body->read_region_reply.floats;
-    const size_t width = width_of(z->ddp.dtype);
+    const size_t width = pl_element_bytes(z->ddp.dtype);
     pl_replica_share(&z->ddp.replica, &first, &count);
     memcpy((char *)pl_ddp_gradients(&z->ddp) + (size_t)first * width, own->data,
            (size_t)count * width);

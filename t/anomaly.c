@@ -43,14 +43,6 @@ static const pl_registration_t parts[] = {{"module", &faulty}, PL_REGISTRATIONS_
 static const char *const devices[] = {"fake", "cpu"};
 static const char *const precisions[] = {"32-true", "64-true", "bf16-mixed"};
 
-static bool has_device(const char *name)
-{
-    bool there = pl_part_find("accelerator", name, NULL) != NULL;
-    if (!there)
-        tap_skip("this build has no accelerator %s", name);
-    return there;
-}
-
 static rig_result_t *fit(const char *device, const char *where, const char *more)
 {
     char module[64], trainer[192];
@@ -68,7 +60,7 @@ static rig_result_t *fit(const char *device, const char *where, const char *more
 static void is_named(const char *where, const char *like_this)
 {
     for (int d = 0; d < 2; d++)
-        for (int p = 0; p < 3 && has_device(devices[d]); p++) {
+        for (int p = 0; p < 3 && rig_has(devices[d]); p++) {
             char more[96];
             snprintf(more, sizeof more,
                      ", \"detect_anomaly\": true, \"precision\": \"%s\"", precisions[p]);
@@ -93,7 +85,7 @@ static void the_first_bad_operator_of_a_backward_pass_is_named(void)
 static void looking_changes_no_bit(void)
 {
     for (int d = 0; d < 2; d++)
-        for (int p = 0; p < 3 && has_device(devices[d]); p++) {
+        for (int p = 0; p < 3 && rig_has(devices[d]); p++) {
             char more[96];
             snprintf(more, sizeof more, ", \"precision\": \"%s\"", precisions[p]);
             rig_result_t *plain = fit(devices[d], "none", more);
@@ -113,7 +105,7 @@ static void looking_changes_no_bit(void)
 
 static void an_overflow_that_the_factor_mends_is_none(void)
 {
-    for (int d = 0; d < 2 && has_device(devices[d]); d++) {
+    for (int d = 0; d < 2 && rig_has(devices[d]); d++) {
         rig_result_t *result = fit(devices[d], "none", WATCHED "\"init_scale\": 1e12}");
         is_text(result->status, "ok", "the run goes on on %s: %s", devices[d],
                 result->error.text);
@@ -124,7 +116,7 @@ static void an_overflow_that_the_factor_mends_is_none(void)
 
 static void one_that_it_does_not_mend_is_named(void)
 {
-    for (int d = 0; d < 2 && has_device(devices[d]); d++) {
+    for (int d = 0; d < 2 && rig_has(devices[d]); d++) {
         rig_result_t *result = fit(devices[d], "backward", WATCHED "\"init_scale\": 2}");
         like(result->error.text, "^step 2: deep: sqrt, backward",
              "when the factor is at its lowest, on %s", devices[d]);

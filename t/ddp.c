@@ -16,14 +16,6 @@
 static const char *const devices[] = {"fake", "cpu"};
 #define DEVICES 2
 
-static bool has_device(const char *name)
-{
-    bool there = pl_part_find("accelerator", name, NULL) != NULL;
-    if (!there)
-        tap_skip("this build has no accelerator %s", name);
-    return there;
-}
-
 /* ---- A module with state ---- */
 
 static void normed_step(pl_graph_t *g, const void *self, pl_stage_t stage)
@@ -55,12 +47,7 @@ static rig_result_t *fit_with(int ranks, int batch, const char *more,
              spec.data ? spec.data : "");
     spec.trainer = trainer;
     spec.data = data;
-    rig_t *rig = rig_make(&spec);
-    rig_result_t *result = rig ? rig_keep(rig_fit(rig)) : calloc(1, sizeof *result);
-    if (!ok(!strcmp(result->status, "ok"), "%d ranks, batches of %d", ranks, batch))
-        tap_diag("%s", rig ? result->error.text : rig_error.text);
-    rig_free(&rig);
-    return result;
+    return rig_train(&spec);
 }
 
 static double losses_differ(const rig_result_t *a, const rig_result_t *b)
@@ -95,7 +82,7 @@ static void compare(const rig_result_t *one, const rig_result_t *many, const cha
 
 static void ranks_train_what_one_does(void)
 {
-    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+    for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_result_t *one = fit(1, 12, "\"max_epochs\": 3", .accelerator = devices[k],
                                 .samples = 48, .optimizer = ADAMW,
                                 .data = "\"val_split\": 0.25");
@@ -292,7 +279,7 @@ static void stop_soon(rig_t *rig, const pl_progress_t *progress)
 
 static void a_stop_ends_all_ranks(void)
 {
-    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+    for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_t *rig = rig_new(.accelerator = devices[k],
                              .trainer = "\"devices\": 3, \"max_epochs\": 100000",
                              .data = "\"batch_size\": 4, \"val_split\": 0.2",
@@ -338,7 +325,7 @@ static void callbacks_of_rank_zero_decide_for_all(void)
 static void a_run_that_goes_on_ends_with_the_same_bits(void)
 {
     char from[600];
-    if (!has_device("cpu"))                                 /* the fake one has float64 */
+    if (!rig_has("cpu"))                                    /* the fake one has float64 */
         return;
     rig_t *rig =
         rig_new(.accelerator = "cpu", .module = "\"normed\"", .samples = 32,
@@ -414,7 +401,7 @@ static void a_rank_that_fails_ends_all_with_its_name(void)
 
 static void what_is_not_finite_is_told_with_its_rank(void)
 {
-    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+    for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_t *rig = rig_new(.accelerator = devices[k], .trainer = "\"devices\": 3",
                              .data = "\"batch_size\": 4, \"shuffle\": false",
                              .nan = 12 + 1 + 1);

@@ -18,32 +18,13 @@
 #define EACH_KEPT \
     "[{\"name\": \"model_checkpoint\", \"every_n_train_steps\": 1, \"save_top_k\": -1}]"
 
-#define fit(...) fit_with(&(rig_spec_t){__VA_ARGS__})
-
-static rig_result_t *fit_with(const rig_spec_t *spec)
-{
-    rig_t *rig = rig_make(spec);
-    rig_result_t *result = rig ? rig_keep(rig_fit(rig)) : calloc(1, sizeof *result);
-    if (!ok(!strcmp(result->status, "ok"), "a run with %s", spec->trainer))
-        tap_diag("%s", rig ? result->error.text : rig_error.text);
-    rig_free(&rig);
-    return result;
-}
-
-/* The device of which the same bits can be asked for; NULL: skipped. */
-static const char *exact(void)
-{
-    const char *name = pl_part_find("accelerator", "cpu", NULL) ? "cpu" : NULL;
-    if (!name)
-        tap_skip("this build has no accelerator cpu");
-    return name;
-}
+#define fit(...) rig_train(&(rig_spec_t){__VA_ARGS__})
 
 /* ---- Going back ---- */
 
 static void a_run_that_goes_back_does_so_on_all_ranks(void)
 {
-    if (!exact())
+    if (!rig_has("cpu"))
         return;
     for (int record = 5; record <= 6; record++) {           /* of rank 0, of rank 1 */
         rig_result_t *skipped =
@@ -100,7 +81,7 @@ static void an_anomaly_of_one_rank_ends_all(void)
 
 static void data_that_are_opened_anew_give_the_same_bits(void)
 {
-    if (!exact())
+    if (!rig_has("cpu"))
         return;
     rig_result_t *once = fit(.accelerator = "cpu", .data = "\"batch_size\": 3",
                              .trainer = "\"devices\": 3, \"max_epochs\": 3, " QUIET);
@@ -136,7 +117,8 @@ static void a_batch_size_is_looked_for_by_one(void)
     pl_error_t err = {0};
     is_int(pl_trainer_tune(rig_trainer(rig), &what, NULL, NULL, &err), PL_EINVAL,
            "two ranks");
-    like(err.text, "devices.* is 2.*batch size", "are refused");
+    like(err.text, "devices.* is 2.*batch size.*set it to 1", "are refused: %s",
+         err.text);
     rig_free(&rig);
 }
 
@@ -145,26 +127,6 @@ static void a_batch_size_is_looked_for_by_one(void)
 typedef struct world {
     int ranks, batch;
 } world_t;
-
-/* Under a name that stays the same from rig to rig. */
-static void samples_make(void)
-{
-    static float x[48][6];
-    static int64_t y[48];
-    static pl_arrays_t arrays = {.samples = 48,
-                                 .field_count = 2,
-                                 .field = {{"x", PL_F32, {1, {6}}},
-                                           {"y", PL_I64, {0, {0}}}},
-                                 .data = {x, y},
-                                 .facts = "{\"classes\": 3}"};
-    pl_error_t err;
-    for (int i = 0; i < 48; i++)
-        for (int k = 0; k < 6; k++) {
-            y[i] = i % 3;
-            x[i][k] = (float)(sin(i % 3 * 5 + k) + 0.5 * sin(i * 7 + k * 3));
-        }
-    ok(pl_memory_arrays("samples", &arrays, &err) == PL_OK, "there are samples");
-}
 
 /* A run with checkpoints; or one that goes on from a checkpoint of another. */
 static rig_result_t *run_of(world_t world, const char *from)
@@ -190,9 +152,9 @@ static void other_ranks_go_on_where_samples_were(void)
 {
     static const world_t alike[] = {{1, 12}, {3, 4}, {4, 3}};
     char from[600];
-    if (!exact())
+    if (!rig_has("cpu"))
         return;
-    samples_make();
+    rig_samples("samples", 48);
     rig_result_t *whole = run_of((world_t){2, 6}, NULL);
     snprintf(from, sizeof from, "%s/checkpoints/epoch=1-step=6", whole->run_dir);
     for (int k = 0; k < 3; k++) {
@@ -219,7 +181,7 @@ static void other_ranks_go_on_where_samples_were(void)
 
 static void shm_and_tcp_give_the_same_bits(void)
 {
-    if (!exact())
+    if (!rig_has("cpu"))
         return;
     rig_result_t *shm = fit(.accelerator = "cpu", .trainer = WITH("shm"),
                             .data = "\"batch_size\": 4, \"val_split\": 0.2"),
@@ -236,7 +198,7 @@ static void buckets_change_no_bit(void)
 {
     static const char *const modules[] = {
         "{\"name\": \"mlp\", \"hidden\": [8, 8, 8], \"dropout\": 0.2}"};
-    if (!exact())
+    if (!rig_has("cpu"))
         return;
     rig_result_t *whole = fit(.accelerator = "cpu", .module = modules[0], .samples = 37,
                               .data = "\"batch_size\": 4",
@@ -368,6 +330,49 @@ static void what_not_all_ranks_have_may_be_left_out(void)
     rig_result_free(even);
 }
 
+/* Twice as many gradients, all of them twice, and twice as many to divide by. */
+static void each_rank_may_read_all_that_its_own_data_set_has(void)
+{
+    const char *own = "\"devices\": 2, \"max_epochs\": 2, \"strategy\": {\"name\": "
+                      "\"ddp\", \"replace_sampler\": false}, " QUIET;
+    rig_result_t *one = fit(.data = "\"batch_size\": 4, \"val_split\": 0.2",
+                            .trainer = "\"max_epochs\": 2, " QUIET),
+                 *two = fit(.data = "\"batch_size\": 4, \"val_split\": 0.2",
+                            .trainer = own);
+    is_int(two->global_step, one->global_step, "an epoch has all batches of the data");
+    ok(rig_distance(one, two) < 1e-6, "of which both see the same: %g",
+       rig_distance(one, two));
+    is_near(rig_metric(two, "val_loss"), rig_metric(one, "val_loss"), 1e-6,
+            "and so in validation");
+    rig_t *rig = rig_new(.trainer = own);
+    const rig_result_t *predicted = rig_predict(rig, one->run_dir);
+    is_int(predicted->output_count ? predicted->output[0].shape.dim[0] : 0, 40,
+           "a prediction has each sample once");
+    rig_free(&rig);
+    rig_result_free(one);
+    rig_result_free(two);
+}
+
+static void options_that_have_no_meaning_here_are_answered(void)
+{
+    static const struct {
+        const char *option, *says;
+    } others[] = {{"find_unused", "gradients of zeros"},
+                  {"static_graph", "always static"},
+                  {"bucket_cap_mb", "it is \"bucket_mb\" here"},
+                  {"use_distributed_sampler", "replace_sampler"}};
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
+        char trainer[160];
+        snprintf(trainer, sizeof trainer,
+                 "\"devices\": 2, \"strategy\": {\"name\": \"ddp\", \"%s\": true}",
+                 others[k].option);
+        rig_t *rig = rig_new(.trainer = trainer);
+        ok(!rig || !rig_begin(rig), "%s is refused", others[k].option);
+        like(rig_error.text, others[k].says, "with what there is: %s", rig_error.text);
+        rig_free(&rig);
+    }
+}
+
 int main(void)
 {
     rig_init(NULL);
@@ -383,5 +388,7 @@ int main(void)
     run(a_slow_rank_is_named_in_the_progress);
     run(figures_count_each_sample_once);
     run(what_not_all_ranks_have_may_be_left_out);
+    run(each_rank_may_read_all_that_its_own_data_set_has);
+    run(options_that_have_no_meaning_here_are_answered);
     return tap_done();
 }

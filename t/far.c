@@ -186,11 +186,11 @@ rig_t *far_make(const far_spec_t *spec)
     char trainer[600], dataset[400];
     rig_spec_t rig = spec->rig;
     snprintf(trainer, sizeof trainer,
-             "\"launcher\": %s, \"strategy\": \"ddp\", \"devices\": %d%s%s",
+             "\"launcher\": %s, \"strategy\": %s, \"devices\": %d%s%s",
              spec->launcher ? spec->launcher
                             : "{\"name\": \"spawn\", \"max_restarts\": 0}",
-             spec->ranks ? spec->ranks : 2, rig.trainer ? ", " : "",
-             rig.trainer ? rig.trainer : "");
+             spec->strategy ? spec->strategy : "\"ddp\"", spec->ranks ? spec->ranks : 2,
+             rig.trainer ? ", " : "", rig.trainer ? rig.trainer : "");
     snprintf(dataset, sizeof dataset,
              "{\"name\": \"far\", \"samples\": %d, \"batch_size\": %d, \"shuffle\": "
              "false, \"record\": %d, \"then\": \"%s\"%s%s}",

@@ -23,6 +23,7 @@ int far_children(void);
 /* Runs of so many ranks. */
 typedef struct far_spec {
     const char *launcher;                         /* JSON  ["spawn", which starts once] */
+    const char *strategy;                         /* JSON  ["ddp"] */
     int ranks;                                    /* [2] */
     int samples;                                  /* [24] */
     int batch_size;                               /* [4] */

@@ -16,25 +16,7 @@ static const char *const devices[] = {"fake", "cpu"};
 #define DEVICES 2
 
 /* One run in an engine of its own; the result is the caller's. */
-#define fit(...) fit_once(&(rig_spec_t){__VA_ARGS__})
-
-static rig_result_t *fit_once(const rig_spec_t *spec)
-{
-    rig_t *rig = rig_make(spec);
-    rig_result_t *result = rig ? rig_keep(rig_fit(rig)) : calloc(1, sizeof *result);
-    if (!ok(!strcmp(result->status, "ok"), "the run goes well"))
-        tap_diag("%s", rig ? result->error.text : rig_error.text);
-    rig_free(&rig);
-    return result;
-}
-
-static bool has_device(const char *name)
-{
-    bool there = pl_part_find("accelerator", name, NULL) != NULL;
-    if (!there)
-        tap_skip("this build has no accelerator %s", name);
-    return there;
-}
+#define fit(...) rig_train(&(rig_spec_t){__VA_ARGS__})
 
 /* ---- What is computed ---- */
 
@@ -50,7 +32,7 @@ static void devices_train_alike(void)
 {
     rig_result_t *result[DEVICES];
     rig_series_t loss[DEVICES], norm[DEVICES];
-    if (!has_device("cpu"))
+    if (!rig_has("cpu"))
         return;
     for (int k = 0; k < DEVICES; k++) {
         result[k] = fit(.accelerator = devices[k], .module = DROPOUT, .optimizer = ADAMW,
@@ -72,7 +54,7 @@ static void devices_train_alike(void)
 
 static void one_batch_may_come_in_parts(void)
 {
-    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+    for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_result_t *whole = fit(.accelerator = devices[k], .optimizer = ADAMW,
                                   .data = "\"batch_size\": 12",
                                   .trainer = "\"max_epochs\": 3");
@@ -90,7 +72,7 @@ static void one_batch_may_come_in_parts(void)
 
 static void a_ragged_batch_weighs_what_it_holds(void)
 {
-    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+    for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_result_t *whole = fit(.accelerator = devices[k], .data = "\"batch_size\": 40",
                                   .trainer = "\"max_epochs\": 2");
         rig_result_t *parts = fit(.accelerator = devices[k], .data = "\"batch_size\": 11",
@@ -138,7 +120,7 @@ static void a_gradient_is_clipped_by_its_norm(void)
 {
     const char *once = "\"max_steps\": 1", *clipped = "\"max_steps\": 1,"
                                                       "\"gradient_clip_val\": 0.01";
-    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+    for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_result_t *before = fit(.accelerator = devices[k], .trainer = once,
                                    .optimizer = "{\"name\": \"sgd\", \"lr\": 0}");
         rig_result_t *after = fit(.accelerator = devices[k], .trainer = clipped,
@@ -155,7 +137,7 @@ static void a_gradient_is_clipped_by_its_elements(void)
 {
     const char *clipped = "\"max_steps\": 1, \"gradient_clip_val\": 0.01,"
                           "\"gradient_clip_algorithm\": \"value\"";
-    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+    for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_result_t *before = fit(.accelerator = devices[k], .trainer = clipped,
                                    .optimizer = "{\"name\": \"sgd\", \"lr\": 0}");
         rig_result_t *after = fit(.accelerator = devices[k], .trainer = clipped,
@@ -176,7 +158,7 @@ static void a_gradient_is_clipped_by_its_elements(void)
 
 static void bits_depend_on_the_seed_alone(void)
 {
-    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+    for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_result_t *first = SAME(devices[k], "7", "", "");
         rig_result_t *again = SAME(devices[k], "7", "", "");
         rig_result_t *other = SAME(devices[k], "8", "", "");
@@ -190,7 +172,7 @@ static void bits_depend_on_the_seed_alone(void)
 
 static void bits_do_not_depend_on_timing(void)
 {
-    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+    for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_result_t *first = SAME(devices[k], "7", "", "");
         rig_result_t *others[] = {
             SAME(devices[k], "7", ", \"workers\": 2", ""),
@@ -495,7 +477,7 @@ static void a_second_fit_begins_afresh(void)
 
 static void a_fit_can_be_predicted_with(void)
 {
-    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+    for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_t *rig = rig_new(.accelerator = devices[k], .optimizer = ADAMW,
                              .data = "\"batch_size\": 7",
                              .trainer = "\"max_epochs\": 12");
@@ -557,7 +539,7 @@ static const pl_module_ops_t parrot = {.name = "parrot", .size = 1, .step = parr
 
 static void classes_may_be_predicted(void)
 {
-    for (int k = 0; k < DEVICES && has_device(devices[k]); k++) {
+    for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
         rig_t *rig = rig_new(.accelerator = devices[k], .module = "\"chooser\"",
                              .data = "\"batch_size\": 7", .trainer = "\"max_epochs\": 3");
         char *weights = strdup(rig_fit(rig)->run_dir);

@@ -17,17 +17,7 @@
 #define ADAMW "{\"name\": \"adamw\", \"lr\": 0.02}"
 #define LOCAL(more) "\"strategy\": {\"name\": \"local_sgd\", " more "}, "
 
-#define fit(...) fit_with(&(rig_spec_t){__VA_ARGS__})
-
-static rig_result_t *fit_with(const rig_spec_t *spec)
-{
-    rig_t *rig = rig_make(spec);
-    rig_result_t *result = rig ? rig_keep(rig_fit(rig)) : calloc(1, sizeof *result);
-    if (!ok(!strcmp(result->status, "ok"), "a run with %s", spec->trainer))
-        tap_diag("%s", rig ? result->error.text : rig_error.text);
-    rig_free(&rig);
-    return result;
-}
+#define fit(...) rig_train(&(rig_spec_t){__VA_ARGS__})
 
 /* ---- A module that can be computed by hand ---- */
 
@@ -181,7 +171,7 @@ static void a_run_that_goes_on_ends_with_the_same_bits(void)
 {
     static const char *const optimizers[] = {
         ADAMW, "{\"name\": \"sgd\", \"lr\": 0.1, \"momentum\": 0.9}"};
-    for (int k = 0; k < 2 && pl_part_find("accelerator", "cpu", NULL); k++) {
+    for (int k = 0; k < 2 && rig_has("cpu"); k++) {
         rig_spec_t spec = {
             .accelerator = "cpu",
             .optimizer = optimizers[k],

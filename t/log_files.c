@@ -75,6 +75,19 @@ static void alone_close(const pl_logger_ops_t *ops, void *self)
     free(self);
 }
 
+/* Of one that was closed behind what its checkpoint has: one that goes on from there. */
+static void *alone_again(const pl_logger_ops_t *ops, void *self, uint64_t step,
+                         const char *metrics)
+{
+    ops->flush(self, NULL);
+    char *position = ops->position(self);
+    alone_log(ops, self, step, metrics);
+    alone_close(ops, self);
+    self = alone(ops, position);
+    pl_text_free(position);
+    return self;
+}
+
 /* ---- what they hold ---- */
 
 static void a_table_has_a_column_for_each_name(void)
@@ -108,17 +121,12 @@ static void a_table_goes_on_from_a_checkpoint(void)
     void *csv = alone(&pl_csv_logger, "");
     alone_log(&pl_csv_logger, csv, 1, "{\"a\": 1}");
     alone_log(&pl_csv_logger, csv, 2, "{\"b,\": 2}");
-    pl_csv_logger.flush(csv, NULL);
-    char *position = pl_csv_logger.position(csv);
-    alone_log(&pl_csv_logger, csv, 3, "{\"a\": 3}");
-    alone_close(&pl_csv_logger, csv);
-    csv = alone(&pl_csv_logger, position);
+    csv = alone_again(&pl_csv_logger, csv, 3, "{\"a\": 3}");
     alone_log(&pl_csv_logger, csv, 3, "{\"b,\": 33, \"c\": 4}");
     alone_close(&pl_csv_logger, csv);
     is_text(text_of("metrics.csv"),
             "epoch,step,a,\"b,\",c\n1,1,1,,\n1,2,,2,\n1,3,,33,4\n",
             "rows after it are cut off, names found again");
-    pl_text_free(position);
 }
 
 static void lines_go_on_from_a_checkpoint(void)
@@ -126,17 +134,12 @@ static void lines_go_on_from_a_checkpoint(void)
     new_run_dir("lines_again");
     void *lines = alone(&pl_jsonl_logger, "");
     alone_log(&pl_jsonl_logger, lines, 1, "{}");
-    pl_jsonl_logger.flush(lines, NULL);
-    char *position = pl_jsonl_logger.position(lines);
-    alone_log(&pl_jsonl_logger, lines, 2, "{}");
-    alone_close(&pl_jsonl_logger, lines);
-    lines = alone(&pl_jsonl_logger, position);
+    lines = alone_again(&pl_jsonl_logger, lines, 2, "{}");
     alone_log(&pl_jsonl_logger, lines, 7, "{}");
     alone_close(&pl_jsonl_logger, lines);
     like(text_of("metrics.jsonl"),
          "^.\"global_step\":1,[^\n]*\n.\"global_step\":7,[^\n]*\n$",
          "lines after it are cut off, and others follow");
-    pl_text_free(position);
 }
 
 /* A file of two lines, cut in the second since the position was told. */

@@ -101,6 +101,32 @@ static int samples_read(void *user, const pl_read_request_t *request, void *cons
     return PL_OK;
 }
 
+void rig_samples(const char *name, int samples)
+{
+    enum { MOST = 64 };
+    static float x[MOST][RIG_FEATURES];
+    static int64_t y[MOST];
+    static pl_arrays_t arrays;
+    pl_error_t err;
+    arrays = (pl_arrays_t){.samples = samples < MOST ? samples : MOST,
+                           .field_count = 2,
+                           .field = {{"x", PL_F32, {1, {RIG_FEATURES}}},
+                                     {"y", PL_I64, {0, {0}}}},
+                           .data = {x, y},
+                           .facts = "{\"classes\": 3}"};
+    for (int i = 0; i < arrays.samples; i++)
+        rig_sample(i, x[i], &y[i]);
+    ok(pl_memory_arrays(name, &arrays, &err) == PL_OK, "there are samples");
+}
+
+bool rig_has(const char *accelerator)
+{
+    const bool there = pl_part_find("accelerator", accelerator, NULL) != NULL;
+    if (!there)
+        tap_skip("this build has no accelerator %s", accelerator);
+    return there;
+}
+
 static bool source_register(rig_t *rig)
 {
     static int rigs;
@@ -481,6 +507,17 @@ const rig_result_t *rig_fit(rig_t *rig)
     if (!rig_begin(rig))
         ok(false, "a run can begin: %s", rig_error.text);
     return rig_wait(rig);
+}
+
+rig_result_t *rig_train(const rig_spec_t *spec)
+{
+    rig_t *rig = rig_make(spec);
+    rig_result_t *result = rig ? rig_keep(rig_fit(rig)) : calloc(1, sizeof *result);
+    if (!ok(!strcmp(result->status, "ok"), "a run with %s",
+            given_or(spec->trainer, "nothing said")))
+        tap_diag("%s", rig ? result->error.text : rig_error.text);
+    rig_free(&rig);
+    return result;
 }
 
 const rig_result_t *rig_predict(rig_t *rig, const char *checkpoint)

@@ -67,6 +67,12 @@ void rig_sample(int64_t index, float x[RIG_FEATURES], int64_t *y);
 /* The first line of main(): everything is known by name, `more` parts too  [none]. */
 void rig_init(const pl_registration_t *more);
 
+/* Samples of that formula in memory, under a name that stays the same from rig to rig. */
+void rig_samples(const char *name, int samples);
+
+/* Whether there is such an accelerator; where not, a skipped test. */
+bool rig_has(const char *accelerator);
+
 #define rig_new(...) rig_make(&(rig_spec_t){__VA_ARGS__})
 /* An engine and a trainer; NULL with a failed test and the error in rig_error. */
 rig_t *rig_make(const rig_spec_t *spec);
@@ -89,6 +95,8 @@ const rig_result_t *rig_wait(rig_t *rig);
 /* Turns it until holds(rig), or too long: false. */
 bool rig_until(rig_t *rig, bool (*holds)(rig_t *rig));
 const rig_result_t *rig_fit(rig_t *rig);
+/* What a run of a rig for it alone comes to, which must go well; rig_result_free(). */
+rig_result_t *rig_train(const rig_spec_t *spec);
 /* From a checkpoint, or the newest of a run directory. */
 const rig_result_t *rig_resume(rig_t *rig, const char *from);
 const rig_result_t *rig_predict(rig_t *rig, const char *checkpoint);

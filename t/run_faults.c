@@ -16,14 +16,6 @@
 static const char *const devices[] = {"fake", "cpu"};
 #define DEVICES 2
 
-static bool has_device(const char *name)
-{
-    bool there = pl_part_find("accelerator", name, NULL) != NULL;
-    if (!there)
-        tap_skip("this build has no accelerator %s", name);
-    return there;
-}
-
 /* ---- Parts that go wrong ---- */
 
 typedef struct trouble {
@@ -297,7 +289,7 @@ static void a_record_that_cannot_be_read_is_named(void)
 
 static void a_label_out_of_range_is_placed(void)
 {
-    rig_t *rig = has_device("cpu")
+    rig_t *rig = rig_has("cpu")
                      ? rig_new(.accelerator = "cpu", .data = "\"batch_size\": 8",
                                .module = "{\"name\": \"mlp\", \"classes\": 2}")
                      : NULL;
@@ -370,7 +362,7 @@ static void not_finite(int depth, const char *pattern, rig_spec_t spec)
 
 static void a_loss_that_is_not_finite_stops_the_run(void)
 {
-    for (int k = 0; k < DEVICES && has_device(devices[k]); k++)
+    for (int k = 0; k < DEVICES && rig_has(devices[k]); k++)
         for (int depth = 1; depth <= 5; depth += 4) {
             not_finite(depth, "step 2: the loss is not finite.*fc1.weight",
                        (rig_spec_t){.accelerator = devices[k],

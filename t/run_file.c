@@ -72,6 +72,16 @@ static void a_key_twice_is_refused_at_the_second(void)
             "run.json:1:19: key \"modul\\u0065\" is there twice: remove one"}, );
 }
 
+static void a_name_of_another_engine_is_answered_with_what_is_here(void)
+{
+    REFUSE({"{\"trainer\": {\"gpus\": 2}}",
+            "run.json:1:14: unknown key \"trainer.gpus\": it is \"devices\" here, and "
+            "\"accelerator\" says of which kind"},
+           {"{\"trainer\": {\"inference_mode\": true}}",
+            "run.json:1:14: unknown key \"trainer.inference_mode\": only training makes "
+            "gradients: leave it out"}, );
+}
+
 static void an_unknown_key_is_refused_with_the_nearest(void)
 {
     REFUSE(
@@ -401,6 +411,7 @@ int main(void)
     is_int(pl_register(sample_parts, &err), PL_OK, "the samples are in order");
     run(what_is_not_json_is_refused_where_it_stops_being_so);
     run(a_key_twice_is_refused_at_the_second);
+    run(a_name_of_another_engine_is_answered_with_what_is_here);
     run(an_unknown_key_is_refused_with_the_nearest);
     run(a_value_of_the_wrong_type_is_refused);
     run(a_value_out_of_range_is_refused);

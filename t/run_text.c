@@ -102,10 +102,24 @@ static void it_writes_on_from_a_prompt(void)
     is_text(write_on(rig, (pl_prediction_t){.prompt = "abcd e", .tokens = 0})->text, "",
             "nothing when nothing is wanted");
     rig_free(&rig);
-    rig = writer_new("", "\"seed\": 1, \"devices\": 2");
-    result = write_on(rig, (pl_prediction_t){.prompt = "abcd e", .tokens = 14});
-    is_text(result->text, "fg.\nabcd efg.\n", "one of two ranks writes the same");
-    rig_free(&rig);
+}
+
+static void one_rank_writes_whatever_their_number(void)
+{
+    static const char *const trainers[] = {
+        "\"seed\": 1, \"devices\": 2", "\"seed\": 1, \"launcher\": \"spawn\"",
+        "\"seed\": 1, \"launcher\": \"spawn\", \"devices\": 2"};
+    for (int k = 0; k < 3; k++) {
+        rig_t *rig = writer_new("", trainers[k]);
+        const rig_result_t *result =
+            write_on(rig, (pl_prediction_t){.prompt = "abcd e", .tokens = 14});
+        is_text(result->text, "fg.\nabcd efg.\n", "%s: %s", trainers[k],
+                result->error.text);
+        is_text(told, result->text, "told piece by piece");
+        like(write_on(rig, (pl_prediction_t){.prompt = "xyz", .tokens = 3})->error.text,
+             "prompt.*x", "and wrong ones are refused");
+        rig_free(&rig);
+    }
 }
 
 static void chance_depends_on_the_seed(void)
@@ -159,13 +173,18 @@ static void stop_soon(rig_t *rig, const pl_progress_t *progress)
 
 static void writing_can_be_stopped(void)
 {
-    rig_t *rig = rig_new(.module = GPT, .dataset = data, .on_progress = stop_soon,
-                         .script = "replay of forward takes 1 ms");
-    const rig_result_t *result =
-        write_on(rig, (pl_prediction_t){.prompt = "a", .tokens = 100000});
-    is_text(result->status, "stopped", "it stops");
-    ok(strlen(result->text) > 5, "with what it has written");
-    rig_free(&rig);
+    static const char *const trainers[] = {"\"launcher\": \"inline\"",
+                                           "\"launcher\": \"spawn\""};
+    for (int k = 0; k < 2; k++) {
+        rig_t *rig = rig_new(.module = GPT, .dataset = data, .on_progress = stop_soon,
+                             .trainer = trainers[k],
+                             .script = "replay of forward takes 1 ms");
+        const rig_result_t *result =
+            write_on(rig, (pl_prediction_t){.prompt = "a", .tokens = 100000});
+        is_text(result->status, "stopped", "it stops: %s", result->error.text);
+        ok(strlen(result->text) > 5, "with what it has written");
+        rig_free(&rig);
+    }
 }
 
 static void a_device_that_hangs_is_noticed(void)
@@ -185,6 +204,7 @@ int main(void)
     run(a_model_learns_lines);
     run(a_model_learns_a_text);
     run(it_writes_on_from_a_prompt);
+    run(one_rank_writes_whatever_their_number);
     run(chance_depends_on_the_seed);
     run(wrong_requests_are_told);
     run(writing_can_be_stopped);

@@ -26,12 +26,15 @@ static const char *mark(const char *name)
     return text;
 }
 
+static const char *strategy;                                /* ["ddp"] */
+
 /* The record is the rank's that reads it: 60 steps of 2 × 4 samples, all but a quarter of
  * 24, in order. */
 static rig_t *run_new(const char *launcher, int record, const char *then,
                       const char *data)
 {
-    return far_new(.launcher = launcher, .record = record, .then = then, .data = data,
+    return far_new(.launcher = launcher, .strategy = strategy, .record = record,
+                   .then = then, .data = data,
                    .rig = {.accelerator = "cpu", .trainer = STEPS, .callbacks = SAVES});
 }
 
@@ -133,6 +136,29 @@ static void a_rank_that_is_killed_in_the_middle_leaves_none_either(void)
     rig_result_free(want);
 }
 
+/* Of what only the one that died had, too. */
+static void ranks_of_other_strategies_leave_no_trace(void)
+{
+    static const char *const others[] = {"\"zero1\"",
+                                         "{\"name\": \"local_sgd\", \"sync_every\": 4}"};
+    for (int k = 0; k < 2; k++) {
+        strategy = others[k];
+        rig_result_t *want = whole();
+        for (int record = 1; record <= 2; record++) {
+            char name[40], data[500];
+            snprintf(name, sizeof name, "other %d %d", k, record);
+            snprintf(data, sizeof data, "%s, \"epoch\": 16", mark(name));
+            rig_t *rig = run_new(TWICE, record, "SIGKILL", data);
+            const rig_result_t *got = rig_fit(rig);
+            compare(want, got);
+            compare_logs(want, got);
+            rig_free(&rig);
+        }
+        rig_result_free(want);
+    }
+    strategy = NULL;
+}
+
 static void one_that_always_dies_ends_after_the_bound(void)
 {
     rig_t *rig = run_new(TWICE, 1, "SIGKILL", SPLIT);
@@ -230,12 +256,11 @@ static void a_run_that_was_asked_to_stop_is_not_started_again(void)
 int main(void)
 {
     far_init(NULL);
-    if (!pl_part_find("accelerator", "cpu", NULL)) {
-        tap_skip("this build has no accelerator cpu, and the fake one has float64");
+    if (!rig_has("cpu"))                                    /* the fake one has float64 */
         return tap_done();
-    }
     run(a_rank_that_dies_once_leaves_no_trace);
     run(a_rank_that_is_killed_in_the_middle_leaves_none_either);
+    run(ranks_of_other_strategies_leave_no_trace);
     run(one_that_always_dies_ends_after_the_bound);
     run(what_the_program_says_itself_is_not_tried_again);
     run(a_stuck_rank_is_replaced);

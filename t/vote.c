@@ -14,17 +14,7 @@ const pl_registration_t *vote_plugin(void);
 #define QUIET "\"num_sanity_val_steps\": 0, \"log_every_n_steps\": 1, "
 #define VOTES(quorum) "\"strategy\": {\"name\": \"vote\", \"quorum\": " quorum "}"
 
-#define fit(...) fit_with(&(rig_spec_t){__VA_ARGS__})
-
-static rig_result_t *fit_with(const rig_spec_t *spec)
-{
-    rig_t *rig = rig_make(spec);
-    rig_result_t *result = rig ? rig_keep(rig_fit(rig)) : calloc(1, sizeof *result);
-    if (!ok(!strcmp(result->status, "ok"), "a run with %s", spec->trainer))
-        tap_diag("%s", rig ? result->error.text : rig_error.text);
-    rig_free(&rig);
-    return result;
-}
+#define fit(...) rig_train(&(rig_spec_t){__VA_ARGS__})
 
 /* What a run with a rate of 0 ends with. */
 static rig_result_t *untrained(void)

@@ -13,31 +13,6 @@
 #define ADAMW "{\"name\": \"adamw\", \"lr\": 0.02}"
 #define WIDE "{\"name\": \"mlp\", \"hidden\": [70], \"activation\": \"relu\"}"
 
-static bool has_cpu(void)
-{
-    bool there = pl_part_find("accelerator", "cpu", NULL) != NULL;
-    if (!there)
-        tap_skip("this build has no accelerator cpu");
-    return there;
-}
-
-/* Under a name that stays the same from rig to rig. */
-static void samples_make(void)
-{
-    static float x[48][RIG_FEATURES];
-    static int64_t y[48];
-    static pl_arrays_t arrays = {.samples = 48,
-                                 .field_count = 2,
-                                 .field = {{"x", PL_F32, {1, {RIG_FEATURES}}},
-                                           {"y", PL_I64, {0, {0}}}},
-                                 .data = {x, y},
-                                 .facts = "{\"classes\": 3}"};
-    pl_error_t err;
-    for (int i = 0; i < 48; i++)
-        rig_sample(i, x[i], &y[i]);
-    ok(pl_memory_arrays("samples", &arrays, &err) == PL_OK, "there are samples");
-}
-
 /* A run on the CPU with 12 samples to a step, which ends with step `until`; `from` a run
  * that it goes on from  [anew]. */
 static rig_result_t *fit(const char *strategy, int ranks, const char *optimizer,
@@ -72,7 +47,7 @@ static void it_trains_to_the_bits_of_ddp(void)
         "", ", \"gradient_clip_val\": 0.3",
         ", \"gradient_clip_val\": 0.02, \"gradient_clip_algorithm\": \"value\"",
         ", \"precision\": \"bf16-mixed\", \"gradient_clip_val\": 0.3"};
-    for (int k = 0; k < 8 && has_cpu(); k++)
+    for (int k = 0; k < 8 && rig_has("cpu"); k++)
         for (int ranks = 2; ranks <= 3; ranks++) {
             rig_result_t *ddp = fit("ddp", ranks, optimizers[k % 2], clips[k / 2], 6,
                                     NULL),
@@ -102,7 +77,7 @@ static rig_result_t *with_other_ranks(const char *strategy, const char *optimize
 static void what_is_saved_is_whole(void)
 {
     static const char *const optimizers[] = {MOMENTUM, ADAMW};
-    for (int k = 0; k < 2 && has_cpu(); k++) {
+    for (int k = 0; k < 2 && rig_has("cpu"); k++) {
         rig_result_t *ddp = with_other_ranks("ddp", optimizers[k]),
                      *zero1 = with_other_ranks("zero1", optimizers[k]),
                      *whole = fit("zero1", 2, optimizers[k], "", 9, NULL);
@@ -191,7 +166,7 @@ static void what_is_not_finite_is_passed_over_by_all(void)
 int main(void)
 {
     rig_init(NULL);
-    samples_make();
+    rig_samples("samples", 48);
     run(it_trains_to_the_bits_of_ddp);
     run(what_is_saved_is_whole);
     run(a_rank_keeps_its_part_of_the_state);

@@ -305,52 +305,66 @@ pl_blob_t *pl_outcome_pack(const pl_outcome_t *o, pl_error_t *err)
     return blob;
 }
 
-static pl_weights_t *weights_take(const json_t *said, const pl_blob_t *blob, size_t *at,
-                                  pl_error_t *err)
+typedef int (*tensor_put_t)(void *to, const pl_output_t *tensor, pl_error_t *err);
+
+/* Takes over what it was given; NULL when one of them could not be read or put there. */
+static void *tensors_take(const json_t *list, const pl_blob_t *blob, size_t *at,
+                          tensor_put_t put, pl_object_t *to, pl_error_t *err)
 {
     size_t k;
     json_t *one;
     pl_output_t tensor;
+    bool taken = to != NULL;
+    json_array_foreach(list, k, one)
+        taken = taken && tensor_read(one, blob, at, &tensor, err) == PL_OK
+                && put(to, &tensor, err) == PL_OK;
+    if (taken)
+        return to;
+    pl_object_unref(to);
+    return NULL;
+}
+
+static int weight_put(void *to, const pl_output_t *tensor, pl_error_t *err)
+{
+    pl_weights_t *weights = to;
+    int code = pl_weights_add(weights, tensor->name, tensor->shape, tensor->dtype,
+                              tensor->data, err);
+    if (code == PL_OK)
+        weights->tensor[weights->count - 1].region = tensor->region;
+    return code;
+}
+
+static pl_weights_t *weights_take(const json_t *said, const pl_blob_t *blob, size_t *at,
+                                  pl_error_t *err)
+{
     pl_weights_t *weights = pl_weights_new(err);
-    bool taken = weights != NULL;
-    if (taken
+    if (weights
         && !(text_take(&weights->module, said, "module")
              && text_take(&weights->facts, said, "facts")
-             && text_take(&weights->state, said, "state")))
-        taken = pl_no_memory(err) == PL_OK;
-    json_array_foreach(json_object_get(said, "tensors"), k, one) {
-        taken = taken && tensor_read(one, blob, at, &tensor, err) == PL_OK
-                && pl_weights_add(weights, tensor.name, tensor.shape, tensor.dtype,
-                                  tensor.data, err)
-                       == PL_OK;
-        if (taken)
-            weights->tensor[k].region = tensor.region;
+             && text_take(&weights->state, said, "state"))) {
+        pl_no_memory(err);
+        pl_object_unref(weights);
+        return NULL;
     }
-    if (taken)
-        return weights;
-    pl_object_unref(weights);
-    return NULL;
+    return tensors_take(json_object_get(said, "tensors"), blob, at, weight_put,
+                        (pl_object_t *)weights, err);
+}
+
+static int output_put(void *to, const pl_output_t *tensor, pl_error_t *err)
+{
+    pl_outputs_t *outputs = to;
+    int code = pl_outputs_add(outputs, tensor->name, tensor->shape, err);
+    if (code == PL_OK)
+        memcpy(outputs->output[outputs->count - 1].data, tensor->data,
+               (size_t)pl_elements(tensor->shape) * sizeof(float));
+    return code;
 }
 
 static pl_outputs_t *outputs_take(const json_t *said, const pl_blob_t *blob, size_t *at,
                                   pl_error_t *err)
 {
-    size_t k;
-    json_t *one;
-    pl_output_t tensor;
-    pl_outputs_t *outputs = pl_outputs_new(err);
-    bool taken = outputs != NULL;
-    json_array_foreach(said, k, one) {
-        taken = taken && tensor_read(one, blob, at, &tensor, err) == PL_OK
-                && pl_outputs_add(outputs, tensor.name, tensor.shape, err) == PL_OK;
-        if (taken)
-            memcpy(outputs->output[k].data, tensor.data,
-                   (size_t)pl_elements(tensor.shape) * sizeof(float));
-    }
-    if (taken)
-        return outputs;
-    pl_object_unref(outputs);
-    return NULL;
+    return tensors_take(said, blob, at, output_put, (pl_object_t *)pl_outputs_new(err),
+                        err);
 }
 
 static void error_take(pl_error_t *error, const json_t *said)

@@ -56,6 +56,9 @@ static void keep_wait(pl_fit_t *fit, int most, void (*done)(pl_fit_t *fit))
 
 static void keep_fail(pl_fit_t *fit, const pl_error_t *error)
 {
+    if (fit->failure.code != PL_OK)                         /* which is what is told */
+        pl_log_line(PL_LOG_ERROR, pl_actor_rank(fit), pl_actor_name(fit),
+                    "there is no checkpoint of this failure: %s", error->text);
     fit->keeping.done = NULL;
     fit->keeping.making = false;
     keeping_clear(&fit->keeping);

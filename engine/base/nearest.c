@@ -78,9 +78,26 @@ const char *pl_nearest(const char *word, const char *const names[])
     return is_near(&nearest) ? nearest.name : NULL;
 }
 
+static const char *foreign(const char *wanted)
+{
+    static const struct {
+        const char *name, *says;
+    } names[] = {
+#define PL_FOREIGN(name, says) {#name, says},
+#include "base/foreign.def"
+    };
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        if (!strcmp(names[k].name, wanted))
+            return names[k].says;
+    return NULL;
+}
+
 const char *pl_nearest_text(const pl_nearest_t *nearest, char text[PL_NEAREST_TEXT])
 {
-    if (is_near(nearest))
+    const char *says = foreign(nearest->wanted);
+    if (says)
+        snprintf(text, PL_NEAREST_TEXT, "%s", says);
+    else if (is_near(nearest))
         snprintf(text, PL_NEAREST_TEXT, "did you mean \"%s\"?", nearest->name);
     else if (nearest->length)
         snprintf(text, PL_NEAREST_TEXT, "known are %s", nearest->known);

@@ -24,7 +24,8 @@ typedef struct pl_nearest {
 void pl_nearest_init(pl_nearest_t *nearest, const char *wanted);
 void pl_nearest_offer(pl_nearest_t *nearest, const char *name);
 
-/* `did you mean "hidden"?` when something is near, else `known are a, b, c`. */
+/* What is here in the place of a name of another engine (foreign.def), else `did you mean
+ * "hidden"?` when something is near, else `known are a, b, c`. */
 const char *pl_nearest_text(const pl_nearest_t *nearest, char text[PL_NEAREST_TEXT]);
 
 /* Edits (a letter added, dropped, changed, or two swapped) between two names; long ones

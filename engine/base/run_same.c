@@ -106,10 +106,12 @@ static void difference_add(char list[PL_ERROR_TEXT], const char *key, const json
 
 int64_t pl_run_batch(const json_t *run)
 {
-    const json_t *trainer = json_object_get(run, "trainer");
+    const json_t *trainer = json_object_get(run, "trainer"),
+                 *strategy = json_object_get(trainer, "strategy"),
+                 *data = json_object_get(run, "data");
     const json_int_t ranks = json_integer_value(json_object_get(trainer, "devices"));
-    const json_t *data = json_object_get(run, "data");
-    return (ranks > 1 ? ranks : 1)
+    const bool split = !json_is_false(json_object_get(strategy, "replace_sampler"));
+    return (ranks > 1 && split ? ranks : 1)
            * json_integer_value(json_object_get(data, "batch_size"));
 }
 

@@ -13,7 +13,7 @@ json_t *pl_run_same_keys(const json_t *run);
 /* Their hash, a text; NULL: out of memory. */
 json_t *pl_run_same_hash(const json_t *keys);
 
-/* How many samples all ranks take at once. */
+/* How many samples of the data set all ranks take at once. */
 int64_t pl_run_batch(const json_t *run);
 
 /* PL_OK when two effective runs agree; PL_EINVAL names each key that differs.  How many

@@ -30,6 +30,8 @@ typedef struct collective {
     entry_t *first, **last;                                 /* the first is under way, if
                                                                any is */
     bool under_way, starting;
+    pl_error_t failure;                     /* that began here, not on another rank: what
+                                               this actor ends with  [code 0] */
 } collective_t;
 
 /* ---- its part ---- */
@@ -123,15 +125,25 @@ static int operation_begin(const collective_t *c, pl_operation_t *op, pl_error_t
 
 static void queue_go_on(collective_t *c);
 
-/* What fails here fails everywhere. */
+/* What fails here fails everywhere.  Another rank may be heard of it first, and this one
+ * be ended before its own error is. */
+static void operation_failed(collective_t *c, const pl_error_t *why)
+{
+    const pl_error_t told = *why;
+    if (c->failure.code == PL_OK && told.code != PL_EPEER && told.code != PL_ECANCELLED)
+        c->failure = told;
+    entry_end(entry_take(c), &told);
+    c->ops->give_up(c->part->part.self, &told);
+}
+
 static void operation_done(pl_operation_t *op, const pl_error_t *err)
 {
     collective_t *c = ((entry_t *)op)->owner;
     c->under_way = false;
-    pl_error_t why = err ? *err : (pl_error_t){0};
-    entry_end(entry_take(c), err);
     if (err)
-        c->ops->give_up(c->part->part.self, &why);
+        operation_failed(c, err);
+    else
+        entry_end(entry_take(c), NULL);
     queue_go_on(c);
 }
 
@@ -146,8 +158,7 @@ static void queue_go_on(collective_t *c)
         if (operation_begin(c, &c->first->op, &err) == PL_OK)
             continue;
         c->under_way = false;
-        c->ops->give_up(c->part->part.self, &err);
-        entry_end(entry_take(c), &err);
+        operation_failed(c, &err);
     }
     c->starting = false;
 }
@@ -255,7 +266,7 @@ static void on_cancel(void *self, pl_call_t *call)
         if (c->under_way)
             c->ops->give_up(c->part->part.self,
                             &(pl_error_t){.code = PL_ECANCELLED, .text = "it is ending"});
-        pl_actor_end(self, NULL);
+        pl_actor_end(self, c->failure.code == PL_OK ? NULL : &c->failure);
         return;
     }
     for (entry_t *entry = c->first; entry; entry = entry->next)

@@ -1,10 +1,12 @@
-/* bench.c - what the benchmarks share: medians, intervals, a folder, and ending on an
- * error */
+/* bench.c - what the benchmarks share: medians, intervals, a folder, a fit, and ending on
+ * an error */
 #include "t/bench/bench.h"
 
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "t/tap.h"
 
@@ -35,6 +37,36 @@ void bench_interval(double *value, int count, double *low, double *high)
         to = count / 2 + reach;
     *low = value[from < 0 ? 0 : from];
     *high = value[to < count ? to : count - 1];
+}
+
+typedef struct fit {
+    double seconds;
+    bool done;
+} fit_t;
+
+static void fit_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
+{
+    (void)trainer;
+    bench_must(strcmp(result->status, "ok") ? result->error.code : PL_OK, &result->error);
+    *(fit_t *)user = (fit_t){result->seconds, true};
+}
+
+double bench_fit(pl_engine_t *engine, const char *run)
+{
+    pl_error_t err;
+    fit_t fit = {0};
+    pl_options_t *options = pl_options_parse(run, "bench", &err);
+    pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
+    bench_must(trainer ? PL_OK : err.code, &err);
+    bench_must(pl_trainer_fit(trainer, fit_done, &fit, &err), &err);
+    while (!fit.done) {
+        struct pollfd readable = {.fd = pl_engine_fd(engine), .events = POLLIN};
+        poll(&readable, 1, -1);
+        pl_engine_dispatch(engine);
+    }
+    pl_trainer_free(trainer);
+    pl_options_free(options);
+    return fit.seconds;
 }
 
 const char *bench_folder(void)

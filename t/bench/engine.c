@@ -11,7 +11,6 @@
  * way, fit with all the callbacks that there are and two loggers against fit with
  * none. */
 #include <math.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,22 +183,6 @@ static void bare_close(bare_t *b)
 
 /* ---- fit ---- */
 
-typedef struct fit {
-    double seconds;
-    bool done, failed;
-} fit_t;
-
-static void fit_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
-{
-    (void)trainer;
-    fit_t *fit = user;
-    fit->seconds = result->seconds;
-    fit->failed = strcmp(result->status, "ok") != 0;
-    fit->done = true;
-    if (fit->failed)
-        fprintf(stderr, "engine: %s\n", result->error.text);
-}
-
 /* As the run file is without them. */
 static const char usual[] = "";
 static const char nothing[] = "\"loggers\": [], ";
@@ -217,7 +200,6 @@ static const char everything[] =
 
 static double fit_run(pl_engine_t *engine, int steps, const char *parts)
 {
-    pl_error_t err;
     char text[2048];
     snprintf(
         text, sizeof text,
@@ -228,21 +210,7 @@ static double fit_run(pl_engine_t *engine, int steps, const char *parts)
         "\"max_steps\": %d,"
         " \"default_root_dir\": \"%s\"}}",
         parts, BATCH, steps, bench_folder());
-    pl_options_t *options = pl_options_parse(text, "bench", &err);
-    pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
-    bench_must(trainer ? PL_OK : err.code, &err);
-    fit_t fit = {0};
-    bench_must(pl_trainer_fit(trainer, fit_done, &fit, &err), &err);
-    while (!fit.done) {
-        struct pollfd readable = {.fd = pl_engine_fd(engine), .events = POLLIN};
-        poll(&readable, 1, -1);
-        pl_engine_dispatch(engine);
-    }
-    pl_trainer_free(trainer);
-    pl_options_free(options);
-    if (fit.failed)
-        exit(1);
-    return fit.seconds;
+    return bench_fit(engine, text);
 }
 
 /* ---- a viewer ---- */

@@ -9,7 +9,6 @@
  * samples a second, so that what the machine does to both cancels.  All three processes
  * are made before any thread is. */
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,25 +127,9 @@ typedef struct order {
     int workload, ranks, steps;
 } order_t;
 
-typedef struct fit {
-    double seconds;
-    bool done, failed;
-} fit_t;
-
-static void fit_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
-{
-    (void)trainer;
-    fit_t *fit = user;
-    *fit = (fit_t){result->seconds, true, strcmp(result->status, "ok") != 0};
-    if (fit->failed)
-        fprintf(stderr, "ranks: %s\n", result->error.text);
-}
-
 static double fit_run(pl_engine_t *engine, const order_t *order, const char *strategy)
 {
     const workload_t *w = &workloads[order->workload];
-    pl_error_t err;
-    fit_t fit = {0};
     char text[2048], together[256] = "";
     if (order->ranks > 1)
         snprintf(together, sizeof together, "\"strategy\": %s, ", strategy);
@@ -157,20 +140,7 @@ static double fit_run(pl_engine_t *engine, const order_t *order, const char *str
              "\"devices\": %d, \"max_steps\": %d, \"default_root_dir\": \"%s\"}}",
              w->module, w->optimizer, w->name, w->batch, together, order->ranks,
              order->steps, bench_folder());
-    pl_options_t *options = pl_options_parse(text, "bench", &err);
-    pl_trainer_t *trainer = options ? pl_trainer_new(engine, options, &err) : NULL;
-    bench_must(trainer ? PL_OK : err.code, &err);
-    bench_must(pl_trainer_fit(trainer, fit_done, &fit, &err), &err);
-    while (!fit.done) {
-        struct pollfd readable = {.fd = pl_engine_fd(engine), .events = POLLIN};
-        poll(&readable, 1, -1);
-        pl_engine_dispatch(engine);
-    }
-    pl_trainer_free(trainer);
-    pl_options_free(options);
-    if (fit.failed)
-        exit(1);
-    return fit.seconds;
+    return bench_fit(engine, text);
 }
 
 static void process_work(int orders, int answers, const char *strategy)
