@@ -255,8 +255,7 @@ void cli_output_begin(void)
     if (!locale)
         locale = environment("LANG");
     signal(SIGPIPE, SIG_IGN);
-    setvbuf(stderr, NULL, _IOLBF, BUFSIZ);            /* a line is one write: others' lines
-                                                         cannot get into it */
+    setvbuf(stderr, NULL, _IOLBF, BUFSIZ);      /* so that no other line gets into one */
     can_redraw = isatty(STDERR_FILENO) && term && strcmp(term, "dumb");
     has_colour = can_redraw && !environment("NO_COLOR");
     is_silent = pl_rank() > 0;
