@@ -59,30 +59,50 @@ static void torchrun_is_understood(void)
          "TORCHELASTIC_RESTART_COUNT=2");
     is_place("torchrun", 5, 8, 1, 4, 1);
     is_text(e.endpoint, "tcp://node1:29500", "the launcher's place");
-    is_text(e.job, "job7", "the job");
+    is_text(e.job, "job7", "its name");
     is_int(e.restarts, 2, "restarts");
     READ("TORCHELASTIC_RUN_ID=x", "RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=fe80::1",
          "MASTER_PORT=80");
     is_text(e.endpoint, "tcp://[fe80::1]:80", "an IPv6 address stands in brackets");
+    READ("TORCHELASTIC_RUN_ID=none", "RANK=0", "WORLD_SIZE=1");
+    is_text(e.job, "", "runs that nobody has named are not one");
+    READ("TORCHELASTIC_RUN_ID=x", "RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=n",
+         "MASTER_PORT=29500", "TORCHELASTIC_USE_AGENT_STORE=True");
+    is_text(e.endpoint, "tcp://n:29501", "beside the port that torchrun holds itself");
 }
 
 static void slurm_is_understood(void)
 {
     READ("SLURM_NTASKS=7", "SLURM_PROCID=6", "SLURM_LOCALID=0", "SLURM_NODEID=3",
-         "SLURM_JOB_ID=1234567", "SLURM_JOB_NAME=train.sh",
+         "SLURM_JOB_ID=1234567", "SLURM_STEP_ID=12", "SLURM_JOB_NAME=train.sh",
          "SLURM_STEP_NODELIST=n[08-10,12]", "SLURM_STEP_TASKS_PER_NODE=2(x3),1",
          "SLURM_NODELIST=other");
     is_place("Slurm", 6, 7, 0, 1, 3);
     is_text(e.endpoint, "tcp://n08:19567", "first node, 15000 and the job's last digits");
-    is_text(e.job, "1234567", "the job");
+    is_text(e.job, "1234567.12", "each srun of a job is a run of its own");
     READ("SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_LOCALID=1", "SLURM_NODEID=0",
-         "SLURM_JOB_ID=12", "SLURM_NODELIST=gpu3,gpu4", "SLURM_TASKS_PER_NODE=2(x2)");
+         "SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_NODELIST=gpu3,gpu4",
+         "SLURM_TASKS_PER_NODE=2(x2)");
     is_place("Slurm", 1, 4, 1, 2, 0);
     is_text(e.endpoint, "tcp://gpu3:15012", "of the job when the step says nothing");
-    READ("SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_JOB_NAME=bash");
+    READ("SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_JOB_NAME=bash");
     ok(!e.source, "a shell that was asked for is no rank");
-    READ("SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_JOB_NAME=interactive");
+    READ("SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_STEP_ID=0",
+         "SLURM_JOB_NAME=interactive");
     ok(!e.source, "by either of its names");
+}
+
+static void a_batch_script_of_slurm_is_no_rank(void)
+{
+    is_int(READ("SLURM_NTASKS=1", "SLURM_PROCID=0", "SLURM_JOB_ID=7"), PL_OK,
+           "it may train by itself where nobody else could");
+    ok(!e.source, "as nobody's rank");
+    is_int(READ("SLURM_NTASKS=4", "SLURM_PROCID=0", "SLURM_JOB_ID=7"), PL_EINVAL,
+           "where others could, srun was forgotten");
+    like(err.text, "4 tasks.*SLURM_NTASKS.*srun.*trainer.launcher", "and is named");
+    READ("SLURM_NTASKS=4", "SLURM_PROCID=0", "SLURM_JOB_ID=7", "OMPI_COMM_WORLD_SIZE=4",
+         "OMPI_COMM_WORLD_RANK=2");
+    is_text(e.source, "Open MPI", "mpirun in one starts ranks");
 }
 
 static void open_mpi_is_understood(void)
@@ -113,9 +133,18 @@ static void lsf_is_understood(void)
     fputs("login\nc1\nc1\nc2\nc2\nc2\n", file);
     fclose(file);
     READ("LSB_JOBID=98765", variable, "JSM_NAMESPACE_SIZE=5", "JSM_NAMESPACE_RANK=4",
-         "JSM_NAMESPACE_LOCAL_RANK=2");
-    is_place("LSF", 4, 5, 2, 3, 1);
+         "JSM_NAMESPACE_LOCAL_RANK=2", "JSM_NAMESPACE_LOCAL_SIZE=3");
+    is_place("LSF", 4, 5, 2, 3, -1);
     is_text(e.endpoint, "tcp://c1:23765", "the second line of the rank file");
+    is_text(e.job, "98765", "the job");
+    READ("LSB_JOBID=98765", variable);
+    ok(!e.source, "a job's script is no rank");
+    file = fopen(path, "w");
+    fputs("login\n", file);
+    fclose(file);
+    is_int(READ("LSB_JOBID=1", variable, "JSM_NAMESPACE_SIZE=5", "JSM_NAMESPACE_RANK=4"),
+           PL_EINVAL, "one of a host alone is refused");
+    like(err.text, "LSB_DJOB_RANKFILE.*no second line", "with its variable");
     is_int(READ("LSB_JOBID=1", "LSB_DJOB_RANKFILE=/no/such", "JSM_NAMESPACE_SIZE=5",
                 "JSM_NAMESPACE_RANK=4"),
            PL_EINVAL, "one that cannot be read is named");
@@ -148,24 +177,50 @@ static void own_variables_win(void)
 
 static void contradictions_are_refused_with_both_names(void)
 {
-    is_int(READ("SLURM_NTASKS=4", "SLURM_PROCID=0", "OMPI_COMM_WORLD_SIZE=4",
-                "OMPI_COMM_WORLD_RANK=2"),
-           PL_EINVAL, "two ranks");
-    like(err.text, "Slurm.*SLURM_PROCID is 0.*Open MPI.*OMPI_COMM_WORLD_RANK is 2",
-         "both");
-    is_int(READ("TORCHELASTIC_RUN_ID=t", "RANK=0", "WORLD_SIZE=4", "PMI_RANK=0",
-                "PMI_SIZE=2"),
-           PL_EINVAL, "two sizes");
-    like(err.text, "WORLD_SIZE is 4.*PMI_SIZE is 2", "both");
-    is_int(READ("PMI_RANK=0", "PMI_SIZE=2", "PACELINE_WORLD_SIZE=3"), PL_EINVAL,
-           "half of our own");
-    like(err.text, "PACELINE_WORLD_SIZE is 3.*PMI_SIZE is 2", "both");
-    is_int(READ("SLURM_NTASKS=4", "SLURM_PROCID=2", "PMI_RANK=2", "PMI_SIZE=4"), PL_OK,
-           "two that agree are none");
-    is_text(e.source, "Slurm", "the first counts");
-    is_int(READ("SLURM_NTASKS=4", "SLURM_PROCID=0", "OMPI_COMM_WORLD_SIZE=4",
-                "OMPI_COMM_WORLD_RANK=2", "PACELINE_RANK=2", "PACELINE_WORLD_SIZE=4"),
+    static const struct {
+        const char *const all[6];
+        const char *text;
+    } wrong[] = {
+        {{"TORCHELASTIC_RUN_ID=t", "RANK=0", "WORLD_SIZE=4", "PMI_RANK=0", "PMI_SIZE=2"},
+         "torchrun says WORLD_SIZE is 4, MPICH says PMI_SIZE is 2"},
+        {{"SLURM_NTASKS=4", "SLURM_PROCID=0", "SLURM_STEP_ID=0", "OMPI_COMM_WORLD_SIZE=4",
+          "OMPI_COMM_WORLD_RANK=2"},
+         "Slurm says SLURM_PROCID is 0, Open MPI says OMPI_COMM_WORLD_RANK is 2"},
+        {{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=1", "JOB_COMPLETION_INDEX=0",
+          "PACELINE_WORLD_SIZE=4"},
+         "Open MPI says OMPI_COMM_WORLD_RANK is 1, Kubernetes says JOB_COMPLETION_INDEX "
+         "is 0"},
+        {{"PMI_RANK=0", "PMI_SIZE=2", "JSM_NAMESPACE_RANK=1", "JSM_NAMESPACE_SIZE=2",
+          "LSB_DJOB_RANKFILE=/x"},
+         "MPICH says PMI_RANK is 0, LSF says JSM_NAMESPACE_RANK is 1"},
+        {{"PMI_RANK=0", "PMI_SIZE=2", "PACELINE_WORLD_SIZE=3"},
+         "Paceline says PACELINE_WORLD_SIZE is 3, MPICH says PMI_SIZE is 2"},
+    };
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        is_int(read_all(wrong[k].all), PL_EINVAL, "refused");
+        like(err.text, wrong[k].text, "%s", wrong[k].text);
+        like(err.text, "unset one of them, or set PACELINE_RANK", "with what to do");
+    }
+    is_int(READ("SLURM_NTASKS=4", "SLURM_PROCID=0", "SLURM_STEP_ID=0",
+                "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=2", "PACELINE_RANK=2",
+                "PACELINE_WORLD_SIZE=4"),
            PL_OK, "our own end the argument");
+}
+
+static void sources_may_agree(void)
+{
+    is_int(READ("SLURM_NTASKS=4", "SLURM_PROCID=2", "SLURM_STEP_ID=0", "PMI_RANK=2",
+                "PMI_SIZE=4"),
+           PL_OK, "srun that speaks PMI");
+    is_text(e.source, "Slurm", "the first counts");
+    is_int(READ("TORCHELASTIC_RUN_ID=t", "RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1",
+                "LOCAL_WORLD_SIZE=4", "SLURM_NTASKS=2", "SLURM_PROCID=1",
+                "SLURM_STEP_ID=0"),
+           PL_OK, "torchrun as the one task of each of two nodes");
+    is_place("torchrun", 5, 8, 1, 4, -1);
+    is_int(READ("TORCHELASTIC_RUN_ID=t", "RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1",
+                "LOCAL_WORLD_SIZE=4", "JOB_COMPLETION_INDEX=1"),
+           PL_OK, "torchrun in pods that have a number");
 }
 
 static void numbers_are_checked_and_named(void)
@@ -235,12 +290,14 @@ int main(void)
     run(nobody_has_told_anything);
     run(torchrun_is_understood);
     run(slurm_is_understood);
+    run(a_batch_script_of_slurm_is_no_rank);
     run(open_mpi_is_understood);
     run(mpich_is_understood);
     run(lsf_is_understood);
     run(kubernetes_is_understood);
     run(own_variables_win);
     run(contradictions_are_refused_with_both_names);
+    run(sources_may_agree);
     run(numbers_are_checked_and_named);
     run(node_lists_are_read);
     return tap_done();

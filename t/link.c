@@ -217,6 +217,34 @@ static void who_does_not_belong_is_refused_with_a_reason(void)
     close_all();
 }
 
+static void a_rank_that_was_told_no_run_learns_it(void)
+{
+    open_file(2);
+    pl_link_spec_t spec = usual;
+    spec.run = 0;
+    refused("one that knows no run", spec, "another run");
+    pl_link_free(host.link);
+    spec = usual;
+    spec.takes_any = true;
+    spec.user = &host;
+    host.link = pl_link_listen(&spec, &loop, NULL);
+    usual.run++;
+    refused("one of another run", usual, "another run");
+    usual.run = 0;
+    join(0);
+    ok(rank[0].events[PL_LINK_JOINED], "it is let in where none is known");
+    ok(pl_link_run(rank[0].link) == 0xABCDEF, "and knows it then");
+    usual.run = 0xABCDEF;
+    join(1);
+    ok(rank[1].events[PL_LINK_JOINED], "and so is one that knows");
+    for (int k = 0; k < 2; k++) {
+        send_number(&rank[k], PL_LINK_HOST, 0);
+        until(host.messages[k] == 1);
+        is_int(host.messages[k], 1, "messages of rank %d come", k);
+    }
+    close_all();
+}
+
 static void raw_send(void *raw, link_head_t head, const char *bytes)
 {
     unsigned char frame[512];
@@ -849,6 +877,7 @@ int main(int argc, char **argv)
         return child_main(argv[1], argv[2]);
     run(ranks_join_and_messages_come_in_order);
     run(who_does_not_belong_is_refused_with_a_reason);
+    run(a_rank_that_was_told_no_run_learns_it);
     run(another_version_is_refused);
     run(a_deadline_names_the_missing);
     run(a_rank_that_nobody_lets_in_is_told);

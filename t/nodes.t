@@ -39,6 +39,16 @@ children_train_what_threads_do() {
     is "$(ls -d runs/launched*)" runs/launched "one folder"
 }
 
+any_port_will_do_on_one_node() {
+    try timeout 60 "$paceline" launch --devices 2 --rdzv-endpoint 127.0.0.1:0 -- "$paceline" fit run.json \
+        --set trainer.run_name=any
+    is "$status" 0 "status 0"
+    ok "the same bits" cmp "$(inline_model 2)" runs/any/model.safetensors
+    refused 2 'told one place to meet at: the HOST:PORT' launch --nnodes 2 --rdzv-endpoint 127.0.0.1:0 -- true
+    refused 2 'with a port from 1 to 65535' launch --rdzv-endpoint 127.0.0.1:65536 -- true
+    refused 2 'is no HOST:PORT' launch --rdzv-endpoint 127.0.0.1 -- true
+}
+
 a_process_may_train_again() {
     try timeout 60 "$paceline" launch --devices 3 "$paceline" fit run.json --set optimizer.lr=1e-2,1e-3
     is "$status" 0 "status 0"
@@ -146,6 +156,12 @@ who_has_another_key_is_not_let_in() {
     is "$(text status.0)$(text status.1)" 11 "both fail"
     like "$(text err.0)" 'not joined within 1.5 s: rank 1' "rank 1 is not there, says rank 0"
     like "$(text err.1)" 'and the job key the same' "rank 1 guesses why"
+    as_rank 1 2 fit run.json --set trainer.launcher="$short" &
+    pid=$!
+    as_rank 0 2 fit run.json --set trainer.launcher="$(printf "$key" right.key)"
+    wait $pid
+    is "$(text status.0)$(text status.1)" 11 "with no key both fail too"
+    like "$(text err.0)" 'not joined within 1.5 s: rank 1' "as nothing of it came through"
     as_rank 1 2 fit run.json --set trainer.run_name=keys --set trainer.launcher="$(printf "$key" right.key)" &
     pid=$!
     as_rank 0 2 fit run.json --set trainer.run_name=keys --set trainer.launcher="$(printf "$key" right.key)"
@@ -184,6 +200,13 @@ ranks_that_differ_are_refused() {
     as_rank 0 2 fit run.json --set trainer.launcher="$short"
     wait $pid
     like "$(text err.1)" 'rank 1 is refused: its stage is "validate"' "in what they do"
+    free_port
+    as_rank 1 2 fit run.json --set trainer.launcher="$short" --set trainer.accelerator.instructions=portable &
+    pid=$!
+    as_rank 0 2 fit run.json --set trainer.launcher="$short"
+    wait $pid
+    if [ "$(text status.1)" = 0 ]; then skip "this machine has one instruction set"; return; fi
+    like "$(text err.1)" 'rank 1 is refused: its instruction set is "portable", that of rank 0 is' "in instructions"
 }
 
 # ---- two nodes ----
@@ -225,6 +248,7 @@ mpirun_starts_ranks() {
 }
 
 run children_train_what_threads_do trains
+run any_port_will_do_on_one_node trains
 run a_process_may_train_again trains
 run what_contradicts_is_refused_with_both_names trains
 run nobody_to_meet_is_an_error trains

@@ -150,6 +150,17 @@ J
     same_bits second
 }
 
+a_batch_script_is_no_rank() {
+    submit <<<'paceline fit run.json'
+    end_of_job
+    is "$status" FAILED "it is refused"
+    like "$err" '4 tasks .*and this process is none of them: start it by srun' "and told what to do"
+    submit <<<'paceline fit run.json --set trainer.run_name=inside --set trainer.launcher=inline --set trainer.devices=4'
+    end_of_job
+    is "$status" COMPLETED "unless it means to start ranks itself"
+    same_bits inside
+}
+
 paceline_launch_starts_ranks() {
     submit <<'J'
 export head=$(scontrol show hostnames | head -n 1)
@@ -192,6 +203,7 @@ paceline launch --job-key job.key -- true
 paceline fit run.json --set trainer.run_name=inline --set trainer.devices=4 >inline.out 2>inline.err
 run srun_starts_ranks trains
 run steps_of_a_batch_job_are_ranks trains
+run a_batch_script_is_no_rank trains
 run paceline_launch_starts_ranks trains
 run a_task_that_is_killed_fails_the_job_by_name trains
 run scancel_saves_the_run trains

@@ -18,8 +18,10 @@ typedef struct source {
     const char *rank, *world_size, *local_rank, *local_world_size, *node_rank;
     const char *host, *port, *job, *restarts;
     const char *needs;                            /* another that must be there as well */
-    bool (*is_meant)(get_t get);                  /* [rank, or what it needs] */
+    bool (*is_meant)(get_t get);                  /* [rank, and what it needs] */
     int (*find)(pl_environment_t *e, get_t get, pl_error_t *err);  /* the rest  [none] */
+    /* What is wrong where no source is there, this one neither  [nothing]. */
+    int (*miss)(get_t get, pl_error_t *err);
 } source_t;
 
 static const char *text_of(get_t get, const char *name)
@@ -138,11 +140,47 @@ static void endpoint_set(pl_environment_t *e, const char *host, int port)
 
 /* ---- what single sources need ---- */
 
-static bool slurm_is_meant(get_t get)
+static bool slurm_has_job(get_t get)
 {
     const char *job = text_of(get, "SLURM_JOB_NAME");
     return text_of(get, "SLURM_NTASKS")
            && !(job && (!strcmp(job, "bash") || !strcmp(job, "interactive")));
+}
+
+/* A batch script is told of the tasks too, and is none of them. */
+static bool slurm_is_meant(get_t get)
+{
+    return slurm_has_job(get) && text_of(get, "SLURM_STEP_ID");
+}
+
+static int slurm_miss(get_t get, pl_error_t *err)
+{
+    int tasks = 1;
+    int code = slurm_has_job(get) ? number_read(get, "SLURM_NTASKS", 1, &tasks, err)
+                                  : PL_OK;
+    if (code != PL_OK || tasks == 1)
+        return code;
+    return pl_fail(err, PL_EINVAL,
+                   "Slurm has made room for %d tasks (SLURM_NTASKS) and this process is "
+                   "none of them: start it by srun, or name a launcher that starts ranks "
+                   "itself (trainer.launcher)",
+                   tasks);
+}
+
+/* Runs that nobody has named are all called the same.  Where torchrun itself listens at
+ * the port, the one beside it is taken. */
+static int torchrun_find(pl_environment_t *e, get_t get, pl_error_t *err)
+{
+    const char *listens = text_of(get, "TORCHELASTIC_USE_AGENT_STORE");
+    const char *host = text_of(get, "MASTER_ADDR");
+    int port = PL_ENVIRONMENT_PORT;
+    if (!strcmp(e->job, "none"))
+        e->job[0] = '\0';
+    if (!host || !listens || strcmp(listens, "True") != 0)
+        return PL_OK;
+    int code = number_read(get, "MASTER_PORT", 1, &port, err);
+    endpoint_set(e, host, port < 65535 ? port + 1 : port - 1);
+    return code;
 }
 
 /* "2(x3),1": two tasks on each of three nodes, one on the fourth. */
@@ -167,7 +205,12 @@ static int slurm_find(pl_environment_t *e, get_t get, pl_error_t *err)
 {
     const char *list = text_of(get, "SLURM_STEP_NODELIST");
     const char *tasks = text_of(get, "SLURM_STEP_TASKS_PER_NODE");
+    const char *step = text_of(get, "SLURM_STEP_ID");
+    const int port = job_port(e->job);
+    const bool has_job = e->job[0];
     char host[201];
+    if (has_job && step)
+        snprintf(e->job + strlen(e->job), sizeof e->job - strlen(e->job), ".%s", step);
     if (e->node_rank >= 0)
         e->local_world_size = slurm_tasks_on(tasks ? tasks
                                                    : text_of(get, "SLURM_TASKS_PER_NODE"),
@@ -176,45 +219,28 @@ static int slurm_find(pl_environment_t *e, get_t get, pl_error_t *err)
         list = text_of(get, "SLURM_NODELIST");
     if (!list)
         list = text_of(get, "SLURM_JOB_NODELIST");
-    if (!list || !e->job[0])
+    if (!list || !has_job)
         return PL_OK;
     int code = pl_node_list_get(list, 0, host, sizeof host, err);
     if (code == PL_OK)
-        endpoint_set(e, host, job_port(e->job));
+        endpoint_set(e, host, port);
     return code;
 }
 
-/* The lines of the rank file are hosts, that of the launching one first, then one for
- * each rank. */
+/* The lines of the rank file are hosts, that of the launching one first. */
 static int lsf_find(pl_environment_t *e, get_t get, pl_error_t *err)
 {
     const char *path = get("LSB_DJOB_RANKFILE");
-    char line[256], own[256] = "", first[256] = "";
+    char host[201] = "";
     FILE *file = fopen(path, "re");
     if (!file)
         return pl_fail(err, PL_EINVAL, "LSB_DJOB_RANKFILE: cannot read %.200s", path);
-    for (int k = -1; k < e->world_size && fgets(line, sizeof line, file); k++) {
-        line[strcspn(line, " \t\r\n")] = '\0';
-        if (k == 0)
-            memcpy(first, line, sizeof first);
-        if (k == e->rank)
-            memcpy(own, line, sizeof own);
-    }
-    rewind(file);
-    e->node_rank = own[0] ? 0 : -1;
-    char before[256] = "";
-    for (int k = -1; own[0] && k < e->world_size && fgets(line, sizeof line, file); k++) {
-        line[strcspn(line, " \t\r\n")] = '\0';
-        e->local_world_size += k >= 0 && !strcmp(line, own);
-        if (k > 0 && k <= e->rank && strcmp(line, before))
-            e->node_rank++;
-        memcpy(before, line, sizeof before);
-    }
+    const bool is_there = fscanf(file, "%*[^\n] %200s", host) == 1;
     fclose(file);
-    if (!first[0])
+    if (!is_there)
         return pl_fail(err, PL_EINVAL, "LSB_DJOB_RANKFILE: %.200s has no second line",
                        path);
-    endpoint_set(e, first, job_port(e->job));
+    endpoint_set(e, host, job_port(e->job));
     return PL_OK;
 }
 
@@ -265,6 +291,7 @@ static const source_t sources[] = {
         .port = "MASTER_PORT",
         .job = "TORCHELASTIC_RUN_ID",
         .restarts = "TORCHELASTIC_RESTART_COUNT",
+        .find = torchrun_find,
     },
     {
         .name = "Slurm",
@@ -276,6 +303,7 @@ static const source_t sources[] = {
         .job = "SLURM_JOB_ID",
         .restarts = "SLURM_RESTART_COUNT",
         .find = slurm_find,
+        .miss = slurm_miss,
     },
     {
         .name = "Open MPI",
@@ -300,6 +328,7 @@ static const source_t sources[] = {
         .rank = "JSM_NAMESPACE_RANK",
         .world_size = "JSM_NAMESPACE_SIZE",
         .local_rank = "JSM_NAMESPACE_LOCAL_RANK",
+        .local_world_size = "JSM_NAMESPACE_LOCAL_SIZE",
         .job = "LSB_JOBID",
         .find = lsf_find,
     },
@@ -421,14 +450,24 @@ static int agree(const source_t *a, const char *a_name, int a_value, const sourc
                    a->name, a_name, a_value, b->name, b_name, b_value);
 }
 
+/* Whether what was started by one of the two has in turn started ranks, so many on each
+ * node: torchrun as a task of Slurm. */
+static bool counts_nodes(const pl_environment_t *other, const pl_environment_t *e)
+{
+    return e->local_world_size > 1
+           && other->world_size * (int64_t)e->local_world_size == e->world_size;
+}
+
 static int others_agree(const pl_environment_t *e, const source_t *chosen, get_t get,
                         pl_error_t *err)
 {
     for (const source_t *s = chosen + 1; s < sources + SOURCES; s++) {
-        pl_environment_t other = {.rank = e->rank, .world_size = e->world_size};
-        if (!is_there(s, get))
+        pl_environment_t other = {0};
+        if (!is_there(s, get) || !text_of(get, s->world_size))
             continue;
         int code = numbers_read(&other, s, get, err);
+        if (code == PL_OK && counts_nodes(&other, e))
+            continue;
         if (code == PL_OK)
             code = agree(chosen, chosen->rank, e->rank, s, s->rank, other.rank, err);
         if (code == PL_OK)
@@ -453,7 +492,10 @@ static int detect(pl_environment_t *e, get_t get, pl_error_t *err)
             int code = source_read(e, s, get, err);
             return code == PL_OK ? others_agree(e, s, get, err) : code;
         }
-    return PL_OK;
+    int code = PL_OK;
+    for (const source_t *s = sources; s < sources + SOURCES && code == PL_OK; s++)
+        code = s->miss ? s->miss(get, err) : PL_OK;
+    return code;
 }
 
 int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *err)

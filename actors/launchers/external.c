@@ -6,9 +6,11 @@
  * is then the answer to what was asked for there.
  *
  * A process's runs are counted: the second of one meets the second of all others. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "accelerators/accelerator.h"
 #include "accelerators/actor.h"
@@ -42,8 +44,8 @@ typedef struct external {
     char endpoint[ENDPOINT];
     pl_keys_t keys;
     bool has_keys;
-    char *traits;                                           /* from pl_json_write() */
-    uint64_t run;
+    char *traits;                                         /* from pl_json_write() */
+    uint64_t run;                                         /* [learnt] */
     uint32_t epoch;                                       /* which run of the process */
     int64_t until;                                        /* all must have joined */
     double join_timeout;                                  /* s */
@@ -115,6 +117,7 @@ static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
                                   .keys = x->has_keys ? &x->keys : NULL,
                                   .traits = x->traits,
                                   .run = x->run,
+                                  .takes_any = !x->environment.job[0],
                                   .epoch = x->epoch};
     pl_ranks_init(&x->ranks, &ops, start);
     x->ranks.count = x->environment.world_size;
@@ -275,13 +278,20 @@ static int traits_find(external_t *x, const pl_job_t *job, pl_error_t *err)
     return x->traits ? PL_OK : pl_no_memory(err);
 }
 
-/* The same number in all processes of the job, and in no other job there (FNV-1a). */
-static uint64_t run_number(const pl_environment_t *e)
+/* The same number in all processes of the job, and in no other job there (FNV-1a).  Of a
+ * job without a name it is rank zero's to draw, and the others learn it from there. */
+static int run_number(const pl_environment_t *e, uint64_t *number, pl_error_t *err)
 {
     uint64_t hash = 14695981039346656037u;
+    *number = 0;
+    if (!e->job[0] && e->rank > 0)
+        return PL_OK;
+    if (!e->job[0] && getrandom(&hash, sizeof hash, 0) != sizeof hash)
+        return pl_fail(err, PL_EIO, "no random numbers: %s", strerror(errno));
     for (const char *c = e->job; *c; c++)
         hash = (hash ^ (unsigned char)*c) * 1099511628211u;
-    return (hash ^ (uint64_t)e->restarts) * 1099511628211u;
+    *number = ((hash ^ (uint64_t)e->restarts) * 1099511628211u) | 1;
+    return PL_OK;
 }
 
 static int place_find(external_t *x, pl_error_t *err)
@@ -303,13 +313,13 @@ static int place_find(external_t *x, pl_error_t *err)
         return code;
     if (!e->local_world_size)
         e->local_world_size = e->world_size;
-    x->run = run_number(e);
+    code = run_number(e, &x->run, err);
     x->epoch = __atomic_add_fetch(&runs, 1, __ATOMIC_RELAXED);
     x->until = pl_now() + (int64_t)(x->join_timeout * PL_SECOND);
     pl_log_line(PL_LOG_INFO, e->rank, pl_actor_name(x),
                 "rank %d of %d, as %s says; the ranks meet at %s", e->rank, e->world_size,
                 e->source, x->endpoint);
-    return PL_OK;
+    return code;
 }
 
 /* Ranks on several machines exchange what they do under a key of this run's own. */
@@ -326,7 +336,8 @@ static int job_seat(void *self, pl_job_t *job, pl_error_t *err)
     job->key = pl_alloc(PL_SECRET_BYTES);
     if (!job->host || !job->key)
         return pl_no_memory(err);
-    return pl_keys_collective(&x->keys, x->run, x->epoch, job->key, err);
+    const uint64_t run = x->environment.rank == 0 ? x->run : x->member.spec.run;
+    return pl_keys_collective(&x->keys, run, x->epoch, job->key, err);
 }
 
 /* ---- the launcher ---- */

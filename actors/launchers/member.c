@@ -278,6 +278,7 @@ static void joined(pl_member_t *m, const char *bulk)
     char endpoint[ENDPOINT];
     pl_error_t err = {0};
     m->has_joined = true;
+    m->spec.run = m->outbox.run = pl_link_run(m->link);
     if (!m->bulk) {
         pl_rendezvous_bulk(m->spec.calls, bulk, endpoint, sizeof endpoint);
         if (bulk_connect(m, endpoint, &err) != PL_OK) {

@@ -30,7 +30,7 @@ typedef struct pl_member_spec {
     const pl_keys_t *keys;                /* [none] */
     const char *traits;                   /* [none] */
     pl_link_times_t times;
-    uint64_t run;
+    uint64_t run;                                        /* [learnt when it has joined] */
     uint32_t epoch;
     int rank, world_size, local_world_size;
 } pl_member_spec_t;

@@ -10,6 +10,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -43,6 +44,14 @@ static bool is_number(const char *host)
            || inet_pton(AF_INET6, host, &address) == 1;
 }
 
+/* Any port, 0, is none that others could know. */
+static bool is_port(const char *text)
+{
+    const size_t digits = strspn(text, "0123456789");
+    return digits > 0 && digits <= 5 && !text[digits] && atoi(text) > 0
+           && atoi(text) <= 65535;
+}
+
 int pl_rendezvous_read(const char *text, char *endpoint, size_t room, pl_error_t *err)
 {
     char host[HOST];
@@ -52,10 +61,10 @@ int pl_rendezvous_read(const char *text, char *endpoint, size_t room, pl_error_t
         return pl_fail(err, PL_EINVAL, "the rendezvous \"%.40s...\" is too long", text);
     if (begins(endpoint, ipc))
         return PL_OK;
-    if (!endpoint_split(endpoint, host, &port) || !*port
-        || port[strspn(port, "0123456789")] || !strcmp(port, "0"))
+    if (!endpoint_split(endpoint, host, &port) || !is_port(port))
         return pl_fail(err, PL_EINVAL,
-                       "the rendezvous \"%s\" is no HOST:PORT that all ranks can know",
+                       "the rendezvous \"%s\" is no HOST:PORT that all ranks can know, "
+                       "with a port from 1 to 65535",
                        text);
     if (!strcmp(host, "localhost"))
         snprintf(endpoint, room, "tcp://127.0.0.1%s", strrchr(text, ':'));

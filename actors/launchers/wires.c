@@ -233,6 +233,7 @@ static int wires_open(pl_wires_t *wires, const pl_wires_spec_t *w, const char *c
     spec.endpoint = calls;
     spec.about = bound;
     spec.traits = w->traits;
+    spec.takes_any = w->takes_any;
     wires->link = pl_link_listen(&spec, pl_actor_loop(launcher), err);
     return wires->link ? PL_OK : err->code;
 }

@@ -31,6 +31,7 @@ typedef struct pl_wires_spec {
     const pl_keys_t *keys;               /* [none] */
     const char *traits;                  /* of rank 0  [none] */
     uint64_t run;
+    bool takes_any;                         /* the others were not told which run it is */
     uint32_t epoch;
 } pl_wires_spec_t;
 

@@ -551,6 +551,11 @@ pl_link_state_t pl_link_state(const pl_link_t *link, int number)
     return peer ? peer->state : PL_LINK_IS_GONE;
 }
 
+uint64_t pl_link_run(const pl_link_t *link)
+{
+    return link->spec.run;
+}
+
 const pl_link_counts_t *pl_link_counts(const pl_link_t *link)
 {
     return &link->counts;

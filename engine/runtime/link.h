@@ -62,7 +62,10 @@ typedef struct pl_link_spec {
                                           "*" for any port */
     const pl_keys_t *keys;             /* must be given beyond this machine  [neither
                                           encrypted nor asked for a key] */
-    uint64_t run;                      /* the same in all processes of the run */
+    uint64_t run;                      /* the same in all processes of the run  [of a
+                                          rank's end: that of whoever lets it in] */
+    bool takes_any;                    /* of a listening end: ranks that do not know which
+                                          run they are of are let in */
     uint32_t epoch;                    /* incarnation of its ranks, from 1 */
     int world_size;                    /* ranks 0 to world_size - 1 */
     int rank;                          /* of a rank's end */
@@ -99,6 +102,9 @@ void pl_link_free(pl_link_t *link);
 
 /* Where a listening end can be found, after "*" was replaced. */
 int pl_link_endpoint(pl_link_t *link, char *text, size_t room, pl_error_t *err);
+
+/* Which run it is of; of a rank's end that was not told, 0 until it has joined. */
+uint64_t pl_link_run(const pl_link_t *link);
 
 /* Sends a copy.  PL_EBUSY: too much is not acknowledged, ROOM will tell; PL_EPEER: the
  * peer has not joined, has left or is gone; PL_EINVAL: longer than message_most. */

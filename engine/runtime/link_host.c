@@ -56,7 +56,7 @@ static int place_check(pl_link_t *link, const link_head_t *head, pl_error_t *err
                        "it speaks version %d of the protocol, this is %d: the same "
                        "Paceline must run everywhere",
                        head->version, PL_LINK_VERSION);
-    if (head->run != link->spec.run)
+    if (head->run != link->spec.run && (head->run || !link->spec.takes_any))
         return pl_fail(err, PL_EINVAL, "it is of another run: is the endpoint right?");
     if (head->epoch != link->spec.epoch) {
         link->counts.fenced += head->epoch < link->spec.epoch;

@@ -51,6 +51,7 @@ static bool welcome(pl_link_t *link, const link_head_t *head, pl_bytes_t bytes)
         return link_end(link, peer, PL_LINK_GONE,
                         "another launcher answers, the one that was there is gone");
     peer->who = head->who;
+    link->spec.run = head->run;
     snprintf(about, sizeof about, "%.*s", (int)bytes.size, (const char *)bytes.data);
     return link_there(link, peer, head->received, about);
 }
@@ -66,8 +67,8 @@ void rank_frame(void *user, uint32_t identity, pl_frame_t *frame)
     pl_bytes_t bytes;
     if (!link_read(link, frame, &head, &bytes) || is_over(link))
         return;
-    bool is_ours = head.run == link->spec.run && head.epoch == link->spec.epoch
-                   && head.rank == link->spec.rank;
+    bool is_ours = (head.run == link->spec.run || !link->spec.run)
+                   && head.epoch == link->spec.epoch && head.rank == link->spec.rank;
     if (head.version != PL_LINK_VERSION)
         link_end(link, peer, PL_LINK_GONE,
                  "the launcher speaks version %d of the protocol, this is %d: the same "
