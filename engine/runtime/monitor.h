@@ -20,7 +20,8 @@ typedef struct pl_monitor_bring {
     const pl_keys_t *keys;                 /* [not encrypted] */
     uint64_t run;                          /* as which run's its lines appear there  [as
                                               they say] */
-    int64_t time;                          /* of that hub, now; ns  [both have one zero] */
+    int64_t time;                          /* of that hub, now; ns  [both have one
+                                              zero] */
     bool is_awaited;                       /* somebody watches there: nothing is left out
                                               meanwhile, for a second at most */
     bool lossless;                         /* of one that publishes nothing itself */

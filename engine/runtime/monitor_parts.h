@@ -1,5 +1,5 @@
-/* monitor_parts.h - what monitor.c (one hub) and monitor_far.c (hubs of several processes)
- * share */
+/* monitor_parts.h - what monitor.c (one hub) and monitor_far.c (hubs of several
+ * processes) share */
 #ifndef PL_RUNTIME_MONITOR_PARTS_H
 #define PL_RUNTIME_MONITOR_PARTS_H
 

@@ -38,8 +38,8 @@ enum {
     SAMPLES = BATCH * BATCHES,
     EPOCH = 60000,
     STEPS = 9380,                        /* ten epochs of MNIST, as the run that people
-                                            start with: a run's beginning and end cost 10
-                                            ms, which 4000 steps of 0.16 ms show as 1.6 % */
+                                            start with: a run's beginning and end cost
+                                            10 ms, of 4000 steps of 0.16 ms 1.6 % */
 };
 
 const pl_registration_t *mlp_plugin(void);
