@@ -373,9 +373,10 @@ PL_API int pl_engine_fd(const pl_engine_t *engine);
 PL_API void pl_engine_dispatch(pl_engine_t *engine);
 
 /* Publishes every message of the engine's actors at ipc://FILE or tcp://127.0.0.1:PORT
- * ("*": any port); before the first trainer runs.  Nothing else may be listened on.  FILE
- * is made for as long as the engine lives; PL_EINVAL when something lies there that is no
- * socket, PL_EBUSY when another process listens there: both stay as they are. */
+ * ("*": any port), and those of ranks in other processes; runs that are under way are
+ * seen from then on.  Nothing else may be listened on.  FILE is made for as long as the
+ * engine lives; PL_EINVAL when something lies there that is no socket, PL_EBUSY when
+ * another process listens there: both stay as they are. */
 PL_API int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error_t *err);
 /* Where that is, after "*" was replaced; "" without one. */
 PL_API const char *pl_engine_monitor_endpoint(const pl_engine_t *engine);

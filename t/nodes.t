@@ -115,6 +115,22 @@ a_rank_that_is_killed_ends_the_run() {
     like "$err" '^0: .*rank 1' "rank zero names it"
 }
 
+the_stream_has_ranks_elsewhere() {
+    "$paceline" launch --devices 2 -- "$paceline" fit run.json --set trainer.max_epochs=-1 \
+        --set trainer.run_name=watched --monitor "ipc://$folder/stream" >out.txt 2>err.txt </dev/null &
+    local pid=$!
+    try timeout 50 "$paceline" monitor "ipc://$folder/stream" --topic 1.strategy.ddp.train_batch --json --count 5
+    local first=$out
+    is "$status" 0 "status 0"
+    is "$(grep -c '"rank": 1, .*"name": "train_batch"' <<<"$out")" 5 "five messages of the other rank"
+    try timeout 50 "$paceline" monitor "ipc://$folder/stream" --topic 0. --json --count 1
+    is "$(sed 's/.*"run": "\([^"]*\)".*/\1/' <<<"$out" | sort -u)" \
+        "$(sed 's/.*"run": "\([^"]*\)".*/\1/' <<<"$first" | sort -u)" "of the same run as those of rank 0"
+    kill -TERM $pid
+    wait $pid
+    is $? 0 "and it ends as if nobody had watched"
+}
+
 # ---- by variables of others, over TCP ----
 
 variables_of_torchrun_are_enough() {
@@ -221,19 +237,29 @@ two_networks_train_what_threads_do() {
     for n in "$a lo" "$a v$$a" "$b lo" "$b v$$b"; do ip -n ${n% *} link set ${n#* } up; done
     on_node() {
         ip netns exec "$2" timeout 60 "$paceline" launch --nnodes 2 --node-rank "$1" --rdzv-endpoint 10.77.0.1:15000 \
-            --job-key job.key -- "$paceline" fit run.json --set trainer.run_name=nodes >"out.$1" 2>"err.$1" </dev/null
+            --job-key job.key -- "$paceline" fit run.json "${@:3}" >"out.$1" 2>"err.$1" </dev/null
         echo $? >"status.$1"
     }
-    on_node 1 "$b" &
+    on_node 1 "$b" --set trainer.run_name=nodes &
     local pid=$!
-    on_node 0 "$a"
+    on_node 0 "$a" --set trainer.run_name=nodes
     wait $pid
+    local ends
+    ends=$(text status.0)$(text status.1)
+    if [ "$ends" = 00 ]; then
+        set -- --set trainer.max_epochs=100 --set trainer.run_name=longer --monitor "ipc://$folder/nodes"
+        on_node 1 "$b" "$@" &
+        on_node 0 "$a" "$@" &
+        timeout 50 "$paceline" monitor "ipc://$folder/nodes" --topic 1.strategy.ddp.train_batch --json --count 5 >seen
+        wait
+    fi
     ip netns del "$a"
     ip netns del "$b"
     if grep -q 'built without libsodium' err.0; then skip "there is no libsodium"; return; fi
-    is "$(text status.0)$(text status.1)" 00 "both end well"
+    is "$ends" 00 "both end well"
     like "$(text err.0)" 'tcp moves what the 2 ranks exchange' "over the wire"
     ok "the same bits" cmp "$(inline_model 2)" runs/nodes/model.safetensors
+    like "$(text seen)" '"rank": 1, .*"name": "train_batch"' "and the stream has the rank of the other node"
 }
 
 # ---- mpirun ----
@@ -255,6 +281,7 @@ run nobody_to_meet_is_an_error trains
 run one_that_fails_ends_all
 run a_signal_is_passed_on trains
 run a_rank_that_is_killed_ends_the_run trains
+run the_stream_has_ranks_elsewhere trains
 run variables_of_torchrun_are_enough trains
 run a_rank_that_never_comes_is_named trains
 run who_has_another_key_is_not_let_in trains

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "far.h"
+#include "runtime/socket.h"
 #include "tap.h"
 
 #define SAVES \
@@ -265,6 +266,41 @@ static void the_stream_has_the_messages_of_all_processes(void)
     json_decref(stream);
 }
 
+static pl_socket_t *viewer;
+static char line_of_rank_one[2000];
+
+/* Once a line of rank 1 has come the run may end. */
+static void watch_later(rig_t *rig, const pl_progress_t *progress)
+{
+    pl_error_t err = {0};
+    if (!viewer && progress->global_step >= 3) {
+        is_int(pl_engine_monitor(rig_engine(rig), "tcp://127.0.0.1:*", &err), PL_OK,
+               "a run that goes on is published %s", err.text);
+        const pl_socket_spec_t spec = {.type = PL_SOCKET_SUB,
+                                       .endpoint =
+                                           pl_engine_monitor_endpoint(rig_engine(rig))};
+        viewer = pl_socket_open(&spec, NULL, NULL, NULL, &err);
+        pl_socket_subscribe(viewer, "1.", NULL);
+    }
+    if (viewer
+        && pl_socket_receive(viewer, line_of_rank_one, sizeof line_of_rank_one - 1, 0,
+                             NULL)
+               > 0)
+        pl_trainer_stop(rig_trainer(rig), "seen", NULL);
+}
+
+static void who_begins_to_watch_later_sees_ranks_as_well(void)
+{
+    pl_context_acquire(NULL);                         /* so that it outlives the engine */
+    rig_t *rig =
+        far_new(.rig = {.trainer = "\"max_epochs\": 100000", .on_progress = watch_later});
+    is_text(rig_fit(rig)->status, "stopped", "it is watched until rank 1 is seen");
+    like(line_of_rank_one, "\"rank\": 1,.*\"name\": \"[a-z_]+\"", "%s", line_of_rank_one);
+    pl_socket_close(viewer);
+    rig_free(&rig);
+    pl_context_release();
+}
+
 static void a_search_runs_there(void)
 {
     rig_t *rig = far_new(.ranks = 1, .samples = 60);
@@ -298,6 +334,7 @@ int main(void)
     run(an_error_of_a_rank_is_the_runs);
     run(what_other_processes_cannot_find_is_refused);
     run(the_stream_has_the_messages_of_all_processes);
+    run(who_begins_to_watch_later_sees_ranks_as_well);
     run(a_search_runs_there);
     return tap_done();
 }

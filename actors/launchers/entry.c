@@ -206,7 +206,7 @@ static int rank_main(const pl_place_t *place)
 {
     pl_runtime_t runtime;
     pl_error_t err = {0};
-    char name[16], door[PL_DOOR_TEXT];
+    char name[16];
     snprintf(name, sizeof name, "rank %d", place->rank);
     prctl(PR_SET_NAME, name);
     if (pl_runtime_init(&runtime, &err) != PL_OK)
@@ -217,13 +217,7 @@ static int rank_main(const pl_place_t *place)
     runtime.grace_ms = place->grace_ms;
     runtime.open_signal = SIGABRT;
     pl_backtrace_on_abort();
-    int code = PL_OK;
-    if (place->stream)
-        code = pl_monitor_bring(&runtime,
-                                pl_place_door(place->folder, PL_DOOR_STREAM, door),
-                                place->stream > 1, &err);
-    if (code == PL_OK)
-        code = rank_live(&runtime, place, &err);
+    int code = rank_live(&runtime, place, &err);
     pl_monitor_stop(&runtime);
     if (runtime.stuck)
         _exit(LOST);                         /* a thread that does not end holds it all */

@@ -30,6 +30,7 @@
 #include "base/log.h"
 #include "base/stages.h"
 #include "config.h"
+#include "runtime/monitor.h"
 
 enum {
     SETTLE_MS = 15000,                         /* for all to have heard how the run was */
@@ -387,6 +388,8 @@ static void external_release(void *self)
 {
     external_t *x = self;
     pl_settle_free(x->settle);
+    if (x->environment.rank > 0)
+        pl_monitor_bring_no_more(pl_actor_runtime(self));
     pl_member_release(&x->member);
     pl_ranks_release(&x->ranks);
     pl_object_unref(x->wires);

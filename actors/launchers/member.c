@@ -12,6 +12,8 @@
 #include "actors/worker.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "runtime/monitor.h"
 
 enum { ENDPOINT = 300 };
 
@@ -163,11 +165,28 @@ static int pass_on(pl_member_t *m, const pl_envelope_t *envelope, const pl_body_
     return err->code;
 }
 
+static void stream_begin(const pl_member_t *m, const pl_bring_stream_t *msg)
+{
+    char endpoint[ENDPOINT];
+    pl_error_t err = {0};
+    pl_rendezvous_find(m->spec.calls, msg->endpoint, endpoint, sizeof endpoint);
+    const pl_monitor_bring_t how = {.endpoint = endpoint,
+                                    .keys = m->spec.keys,
+                                    .run = msg->run,
+                                    .time = (int64_t)msg->time,
+                                    .is_awaited = msg->watched,
+                                    .lossless = msg->lossless};
+    if (pl_monitor_bring(pl_actor_runtime(m->self), &how, &err) != PL_OK)
+        pl_log_line(PL_LOG_WARNING, m->spec.rank, pl_actor_name(m->self),
+                    "the stream lacks this process: %s", err.text);
+}
+
 static int call_came(pl_member_t *m, const pl_envelope_t *envelope, const pl_body_t *body,
                      pl_error_t *err)
 {
     switch (envelope->message) {
     case PL_MESSAGE_serve: return job_begin(m, body->serve.job, err);
+    case PL_MESSAGE_bring_stream: stream_begin(m, &body->bring_stream); return PL_OK;
     case PL_MESSAGE_join:
     case PL_MESSAGE_stop: return pass_on(m, envelope, body, err);
     default: return pl_fail(err, PL_EPROTOCOL, "a rank does not take this call");
@@ -280,7 +299,7 @@ static void joined(pl_member_t *m, const char *bulk)
     m->has_joined = true;
     m->spec.run = m->outbox.run = pl_link_run(m->link);
     if (!m->bulk) {
-        pl_rendezvous_bulk(m->spec.calls, bulk, endpoint, sizeof endpoint);
+        pl_rendezvous_find(m->spec.calls, bulk, endpoint, sizeof endpoint);
         if (bulk_connect(m, endpoint, &err) != PL_OK) {
             lost(m, err.text);
             return;

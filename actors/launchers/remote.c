@@ -25,8 +25,10 @@
 #include "actors/launchers/said.h"
 #include "actors/launchers/wires.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "runtime/monitor.h"
 #include "runtime/process.h"
 #include "runtime/runtime.h"
 
@@ -58,8 +60,9 @@ typedef struct remote {
     uint64_t passed_count;
     uint64_t global_step;                                /* the newest that it has told */
     pl_said_t said;
-    bool has_joined, ends, is_killed, is_dead, is_done;    /* dead: a foreign one's worker
-                                                              has ended, or it is gone */
+    bool is_streamed;                              /* was told where messages are taken */
+    bool has_joined, ends, is_killed, is_dead, is_done;  /* dead: a foreign one's worker
+                                                            has ended, or it is gone */
     pl_death_t death;
     pl_error_t error;                              /* why it was killed, or how its worker
                                                       ended  [code 0] */
@@ -233,6 +236,27 @@ static void remote_cancel(void *self, pl_call_t *call)
     }
 }
 
+/* ---- the stream ---- */
+
+/* Somebody may begin to publish at any time: that is seen when a rank is heard. */
+static void stream_tell(remote_t *r)
+{
+    const pl_runtime_t *runtime = pl_actor_runtime(r);
+    const char *endpoint = r->is_streamed ? NULL : pl_wires_stream(r->wires);
+    if (!endpoint)
+        return;
+    const pl_bring_stream_t msg = {.endpoint = endpoint,
+                                   .run = runtime->run,
+                                   .time = r->is_foreign
+                                               ? (uint64_t)(pl_now() - runtime->began)
+                                               : 0,
+                                   .watched = pl_monitor_watchers(runtime) > 0,
+                                   .lossless = pl_monitor_is_lossless(runtime)};
+    r->is_streamed = pl_outbox_post(&r->outbox, PL_KIND_CALL, PL_MESSAGE_bring_stream, 0,
+                                    &msg, NULL)
+                     == PL_OK;
+}
+
 /* ---- what comes ---- */
 
 static passed_t *passed_take(remote_t *r, uint64_t number)
@@ -351,6 +375,7 @@ static void remote_message(void *self, pl_frame_t *message)
     const pl_bytes_t bytes = pl_frame_bytes(message);
     if (r->is_done)
         return;
+    stream_tell(r);
     if (pl_envelope_read(bytes, &e, &err) != PL_OK
         || pl_frame_decode_foreign(bytes, &body, &error, &err) != PL_OK || !is_answer(&e))
         pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r),
@@ -376,6 +401,7 @@ static void remote_event(void *self, pl_link_event_t event, const char *text)
     case PL_LINK_JOINED:
         r->has_joined = true;
         snprintf(r->about, sizeof r->about, "%s", text);
+        stream_tell(r);
         pl_outbox_flush(&r->outbox);
         return;
     case PL_LINK_ROOM: pl_outbox_flush(&r->outbox); return;

@@ -17,7 +17,7 @@
 #include "base/error.h"
 
 enum { HOST = 256 };
-static const char tcp[] = "tcp://", ipc[] = "ipc://", bulk_file[] = "-bulk";
+static const char tcp[] = "tcp://", ipc[] = "ipc://";
 
 static bool begins(const char *text, const char *with)
 {
@@ -79,20 +79,22 @@ bool pl_rendezvous_is_near(const char *endpoint)
            || !strcmp(host, "::1");
 }
 
-int pl_rendezvous_places(const char *endpoint, char *calls, char *bulk, size_t room,
-                         pl_error_t *err)
+int pl_rendezvous_places(const char *endpoint, char *calls, char *bulk, char *stream,
+                         size_t room, pl_error_t *err)
 {
     char host[HOST];
     const char *port;
     int length;
     if (begins(endpoint, ipc)) {
         snprintf(calls, room, "%s", endpoint);
-        length = snprintf(bulk, room, "%s%s", endpoint, bulk_file);
+        snprintf(bulk, room, "%s-bulk", endpoint);
+        length = snprintf(stream, room, "%s-stream", endpoint);
     } else if (endpoint_split(endpoint, host, &port)) {
         const char *own = is_number(host) ? host : "*";
         const bool is_v6 = strchr(own, ':') != NULL;
         snprintf(calls, room, is_v6 ? "tcp://[%s]:%s" : "tcp://%s:%s", own, port);
         length = snprintf(bulk, room, is_v6 ? "tcp://[%s]:*" : "tcp://%s:*", own);
+        snprintf(stream, room, "%s", bulk);
     } else {
         return pl_fail(err, PL_EINVAL, "\"%s\" is no endpoint", endpoint);
     }
@@ -101,11 +103,11 @@ int pl_rendezvous_places(const char *endpoint, char *calls, char *bulk, size_t r
                : pl_fail(err, PL_EINVAL, "\"%.60s...\" is too long", endpoint);
 }
 
-void pl_rendezvous_bulk(const char *endpoint, const char *bulk, char *at, size_t room)
+void pl_rendezvous_find(const char *endpoint, const char *place, char *at, size_t room)
 {
-    const char *colon = strrchr(bulk, ':');
+    const char *colon = strrchr(place, ':');
     if (begins(endpoint, ipc) || !colon)
-        snprintf(at, room, "%s", bulk);
+        snprintf(at, room, "%s", place);
     else
         snprintf(at, room, "%.*s%s", (int)(strrchr(endpoint, ':') - endpoint), endpoint,
                  colon);

@@ -10,13 +10,13 @@ int pl_rendezvous_read(const char *text, char *endpoint, size_t room, pl_error_t
 /* Whether it is one that only this machine reaches. */
 bool pl_rendezvous_is_near(const char *endpoint);
 
-/* Where rank zero listens: for calls, and for bulk at any port.  A host's name may stand
- * for an address that only the host itself can reach, so all its addresses are taken
- * then. */
-int pl_rendezvous_places(const char *endpoint, char *calls, char *bulk, size_t room,
-                         pl_error_t *err);
-/* Where the others find what listens at `bulk` there. */
-void pl_rendezvous_bulk(const char *endpoint, const char *bulk, char *at, size_t room);
+/* Where rank zero listens: for calls, and for bulk and the stream at any port.  A host's
+ * name may stand for an address that only the host itself can reach, so all its addresses
+ * are taken then. */
+int pl_rendezvous_places(const char *endpoint, char *calls, char *bulk, char *stream,
+                         size_t room, pl_error_t *err);
+/* Where the others find what listens at `place` there. */
+void pl_rendezvous_find(const char *endpoint, const char *place, char *at, size_t room);
 
 /* This machine's address as whoever it meets there reaches it, a number.  PL_EINVAL: the
  * host is not known. */

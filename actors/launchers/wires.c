@@ -28,6 +28,11 @@ struct pl_wires {
     pl_object_t object;
     char folder[PL_LINK_FOLDER];
     int lock;                                               /* of the folder; -1: none */
+    pl_keys_t keys;
+    bool has_keys;
+    char stream_door[ENDPOINT];             /* where messages for the stream would come */
+    char stream[ENDPOINT];                  /* where they do  ["": nowhere] */
+    bool has_tried;                         /* to let them come */
     pl_runtime_t *runtime;
     pl_link_t *link;
     pl_bulk_t *bulk;
@@ -161,25 +166,43 @@ const char *pl_wires_run_dir(const pl_wires_t *wires)
     return wires->run_dir;
 }
 
+/* It may begin at any time. */
+const char *pl_wires_stream(pl_wires_t *wires)
+{
+    pl_error_t err = {0};
+    if (!wires->has_tried && pl_monitor_publishes(wires->runtime)) {
+        wires->has_tried = true;
+        if (pl_monitor_take(wires->runtime, wires->stream_door,
+                            wires->has_keys ? &wires->keys : NULL, wires->stream,
+                            sizeof wires->stream, &err)
+            != PL_OK) {
+            wires->stream[0] = '\0';
+            pl_log_line(PL_LOG_WARNING, -1, "", "the stream lacks other processes: %s",
+                        err.text);
+        }
+    }
+    return wires->stream[0] ? wires->stream : NULL;
+}
+
 /* ---- the place of a rank ---- */
 
 void pl_wires_place(const pl_wires_t *wires, int rank, char text[PL_PLACE_TEXT])
 {
     const pl_place_t *p = &wires->place;
     snprintf(text, PL_PLACE_TEXT,
-             PL_PLACE "=%d %d %" PRIu64 " %" PRIu32 " %" PRId64 " %d %d %d %s", rank,
-             p->world_size, p->run, p->epoch, p->began, p->log_level, p->stream,
-             p->grace_ms, wires->folder);
+             PL_PLACE "=%d %d %" PRIu64 " %" PRIu32 " %" PRId64 " %d %d %s", rank,
+             p->world_size, p->run, p->epoch, p->began, p->log_level, p->grace_ms,
+             wires->folder);
 }
 
 bool pl_place_read(const char *text, pl_place_t *p)
 {
     *p = (pl_place_t){0};
     return text
-           && sscanf(text, "%d %d %" SCNu64 " %" SCNu32 " %" SCNd64 " %d %d %d %63s",
+           && sscanf(text, "%d %d %" SCNu64 " %" SCNu32 " %" SCNd64 " %d %d %63s",
                      &p->rank, &p->world_size, &p->run, &p->epoch, &p->began,
-                     &p->log_level, &p->stream, &p->grace_ms, p->folder)
-                  == 9;
+                     &p->log_level, &p->grace_ms, p->folder)
+                  == 8;
 }
 
 /* Who hears nothing for the lease ends itself, before anybody takes its place. */
@@ -193,14 +216,13 @@ pl_link_times_t pl_wires_lease(int join_ms)
 static void wires_release(pl_object_t *object)
 {
     pl_wires_t *wires = (pl_wires_t *)object;
-    char door[PL_DOOR_TEXT];
     pl_bulk_free(wires->bulk);
     pl_link_free(wires->link);
     pl_free(wires->run_dir);
-    if (wires->folder[0])
-        pl_monitor_take_no_more(wires->runtime,
-                                pl_place_door(wires->folder, PL_DOOR_STREAM, door));
+    if (wires->stream[0])
+        pl_monitor_take_no_more(wires->runtime, wires->stream);
     pl_folder_remove(wires->folder, wires->lock);
+    pl_keys_forget(&wires->keys);
     pl_free(wires);
 }
 
@@ -241,23 +263,20 @@ static int wires_open(pl_wires_t *wires, const pl_wires_spec_t *w, const char *c
 static int wires_open_folder(pl_wires_t *wires, const pl_wires_spec_t *w, void *launcher,
                              pl_error_t *err)
 {
-    char calls[PL_DOOR_TEXT], bulk[PL_DOOR_TEXT], stream[PL_DOOR_TEXT];
+    char calls[PL_DOOR_TEXT], bulk[PL_DOOR_TEXT];
     int code = pl_folder_make(wires->folder, &wires->lock, err);
     pl_place_door(wires->folder, PL_DOOR_CALLS, calls);
     pl_place_door(wires->folder, PL_DOOR_BULK, bulk);
-    if (code == PL_OK)
-        code = wires_open(wires, w, calls, bulk, launcher, err);
-    if (code == PL_OK)
-        pl_monitor_take(wires->runtime,
-                        pl_place_door(wires->folder, PL_DOOR_STREAM, stream));
-    return code;
+    pl_place_door(wires->folder, PL_DOOR_STREAM, wires->stream_door);
+    return code == PL_OK ? wires_open(wires, w, calls, bulk, launcher, err) : code;
 }
 
 static int wires_open_at(pl_wires_t *wires, const pl_wires_spec_t *w, void *launcher,
                          pl_error_t *err)
 {
     char calls[ENDPOINT], bulk[ENDPOINT];
-    int code = pl_rendezvous_places(w->endpoint, calls, bulk, ENDPOINT, err);
+    int code = pl_rendezvous_places(w->endpoint, calls, bulk, wires->stream_door,
+                                    ENDPOINT, err);
     return code == PL_OK ? wires_open(wires, w, calls, bulk, launcher, err) : code;
 }
 
@@ -272,15 +291,14 @@ pl_wires_t *pl_wires_new(void *launcher, const pl_wires_spec_t *spec, pl_error_t
     pl_object_init(&wires->object, wires_release);
     wires->count = count;
     wires->lock = -1;
+    if ((wires->has_keys = spec->keys != NULL))
+        wires->keys = *spec->keys;
     pl_runtime_t *runtime = wires->runtime = pl_actor_runtime(launcher);
     wires->place = (pl_place_t){.world_size = count,
                                 .run = spec->run,
                                 .epoch = spec->epoch,
                                 .began = runtime->began,
                                 .log_level = pl_log_level(),
-                                .stream = !runtime->monitor                 ? 0
-                                          : pl_monitor_is_lossless(runtime) ? 2
-                                                                            : 1,
                                 .grace_ms = runtime->grace_ms};
     int code = spec->endpoint ? wires_open_at(wires, spec, launcher, err)
                               : wires_open_folder(wires, spec, launcher, err);

@@ -317,7 +317,9 @@ static int session_open(cli_session_t *session, const char *monitor, pl_error_t 
     session->engine = pl_engine_new(session->base, err);
     if (!session->engine)
         return PL_ENOMEM;
-    int code = monitor ? pl_engine_monitor(session->engine, monitor, err) : PL_OK;
+    int code = PL_OK;
+    if (monitor && pl_rank() == 0)                          /* one stream of all ranks */
+        code = pl_engine_monitor(session->engine, monitor, err);
     if (code != PL_OK)
         return code;
     if (!catch_signals(session))
@@ -339,6 +341,8 @@ static void session_close(cli_session_t *session)
 static void tell_monitor(const cli_session_t *session)
 {
     const char *endpoint = pl_engine_monitor_endpoint(session->engine);
+    if (!*endpoint)
+        return;
     if (session->json)
         cli_print_json(json_pack("{s:s, s:s}", "event", "monitor", "endpoint", endpoint));
     else
@@ -354,8 +358,7 @@ int cli_session_run(cli_session_t *session, const char *monitor)
     if (session_open(session, monitor, &err) != PL_OK) {
         cli_failure(&err, session->json);
     } else {
-        if (monitor)
-            tell_monitor(session);
+        tell_monitor(session);
         session->status = CLI_DONE;
         event_base_dispatch(session->base);
     }

@@ -23,15 +23,13 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "runtime/descriptors.h"
+#include "runtime/monitor_parts.h"
 
 enum {
     BACKLOG_BYTES = 16 << 20,                        /* of frames that wait for the hub */
-    BACKLOG_LINES = 2000,                            /* that wait for one slow viewer */
     VIEWERS_MOST = 256,
     COPY_MOST = 16384,                            /* of a frame: more than a line shows */
-    LINE_MOST = 8192,
     SUBSCRIPTION_MOST = 256,
-    TOPIC_MOST = 128,
     LINGER_MS = 1000,
     LOOK_EVERY_US = 3000,
 };
@@ -45,33 +43,6 @@ typedef struct record {
     size_t size;
     unsigned char frame[];
 } record_t;
-
-/* An endpoint that hubs of other processes bring lines to. */
-typedef struct feed {
-    struct feed *next;
-    pl_monitor_t *monitor;
-    pl_socket_t *in;                                        /* SUB */
-    char endpoint[256];
-} feed_t;
-
-struct pl_monitor {
-    pl_runtime_t *runtime;
-    pl_reactor_t *reactor;                                  /* the hub's thread */
-    pl_socket_t *out;                                       /* XPUB */
-    char endpoint[256];
-    bool lossless;
-    bool brings;                    /* to another hub, and publishes nothing itself */
-    feed_t *feeds;                  /* the hub's */
-    pl_map_t topics;                /* subscribed to; the hub's */
-    bool is_crowded;                /* the hub's: more viewers than we serve */
-    int watchers;                   /* atomic: how many those are */
-    record_t *top;                  /* atomic: newest first */
-    size_t waiting;                 /* atomic: bytes in records */
-    bool looks;                     /* atomic: the hub will look at the stack by itself */
-    int wake_fd;                    /* eventfd: look now */
-    struct event *wake, *look;
-    char line[LINE_MOST];
-};
 
 /* ---- the rank's side ---- */
 
@@ -120,13 +91,11 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
 
 /* ---- the hub's side ---- */
 
-/* While nobody watches here, other hubs need not render anything. */
-static void feed_watch(feed_t *feed, bool is_watched)
+void monitor_count_watchers(pl_monitor_t *m)
 {
-    if (is_watched)
-        pl_socket_subscribe(feed->in, "", NULL);
-    else
-        pl_socket_unsubscribe(feed->in, "", NULL);
+    const int count = (int)(m->own.topics.count + m->other.topics.count)
+                      + (m->held_until != 0);
+    __atomic_store_n(&m->watchers, count, __ATOMIC_RELEASE);
 }
 
 /* XPUB also tells of the end of subscriptions that never began, so we know which there
@@ -134,7 +103,8 @@ static void feed_watch(feed_t *feed, bool is_watched)
 static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
 {
     (void)identity;
-    pl_monitor_t *m = user;
+    outlet_t *outlet = user;
+    pl_monitor_t *m = outlet->monitor;
     pl_bytes_t bytes = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
     const char *first = bytes.data;
     if (!bytes.size || (*first != 0 && *first != 1)) {
@@ -142,14 +112,17 @@ static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
         return;
     }
     uint64_t topic = pl_hash_bytes(first + 1, bytes.size - 1);
+    const bool was_watched = m->own.topics.count > 0;
     if (*first == 0)
-        pl_map_take(&m->topics, topic ? topic : 1);
-    else if (pl_map_put(&m->topics, topic ? topic : 1, m) != PL_OK)
+        pl_map_take(&outlet->topics, topic ? topic : 1);
+    else if (pl_map_put(&outlet->topics, topic ? topic : 1, m) != PL_OK)
         pl_log_line(PL_LOG_WARNING, -1, "", "no memory for a viewer's topic");
-    const bool was_watched = m->watchers > 0, is_watched = m->topics.count > 0;
-    __atomic_store_n(&m->watchers, (int)m->topics.count, __ATOMIC_RELEASE);
-    for (feed_t *feed = m->feeds; was_watched != is_watched && feed; feed = feed->next)
-        feed_watch(feed, is_watched);
+    if (outlet == &m->other)
+        m->held_until = 0;
+    monitor_count_watchers(m);
+    const bool is_watched = m->own.topics.count > 0;
+    if (was_watched != is_watched)
+        monitor_feeds_watch(m, is_watched);
 }
 
 /* What waits for viewers is bounded for each of them; so must be how many they are.
@@ -158,69 +131,76 @@ static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
  * few: ZeroMQ ends the process when it has none for a viewer there. */
 static void hub_peers(void *user, int peers)
 {
-    pl_monitor_t *m = user;
+    pl_monitor_t *m = ((outlet_t *)user)->monitor;
     bool crowded = peers > VIEWERS_MOST;
     if (crowded && !m->is_crowded)
         pl_log_line(PL_LOG_WARNING, -1, "",
                     "the stream pauses: it has %d viewers, and serves at most %d", peers,
                     VIEWERS_MOST);
     m->is_crowded = crowded;
-    pl_socket_shut(m->out, peers >= VIEWERS_MOST || pl_descriptors_are_few());
+    pl_socket_shut(m->own.socket, peers >= VIEWERS_MOST || pl_descriptors_are_few());
 }
 
 /* Another hub gets both in one piece, with a zero between. */
-static void line_publish(pl_monitor_t *m, pl_bytes_t topic, pl_bytes_t text)
+static void line_bring(pl_monitor_t *m, pl_bytes_t topic, pl_bytes_t text)
 {
     char head[TOPIC_MOST + 1];
     pl_frame_t frame;
-    if (!m->brings) {
-        pl_socket_publish(m->out, topic, text, NULL);
-        return;
-    }
     memcpy(head, topic.data, topic.size);
     head[topic.size] = '\0';
     if (pl_frame_join(&frame, (pl_bytes_t){head, topic.size + 1}, text, NULL) == PL_OK)
-        pl_socket_send(m->out, 0, &frame, NULL);
+        pl_socket_send(m->other.socket, 0, &frame, NULL);
 }
 
-static void feed_message(void *user, uint32_t identity, pl_frame_t *frame)
+/* What a process does beside being a rank is not of the run. */
+static bool is_brought(const pl_monitor_t *m, const record_t *record)
 {
-    (void)identity;
-    pl_monitor_t *m = ((feed_t *)user)->monitor;
-    pl_bytes_t bytes = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
-    const char *topic = bytes.data;
-    const char *end = bytes.size
-                          ? memchr(topic, '\0',
-                                   bytes.size < TOPIC_MOST ? bytes.size : TOPIC_MOST)
-                          : NULL;
-    const size_t length = end ? (size_t)(end - topic) : 0;
-    if (!end || bytes.size < length + 2 || end[1] != '{')
-        pl_count(&m->runtime->malformed);
-    else if (!m->is_crowded)
-        pl_socket_publish(m->out, (pl_bytes_t){topic, length},
-                          (pl_bytes_t){end + 1, bytes.size - length - 1}, NULL);
+    return m->other.topics.count > 0 && record->seq->rank >= 0;
 }
 
-static void hub_publish(pl_monitor_t *m, const record_t *record)
+static bool is_published(const pl_monitor_t *m)
 {
-    pl_bytes_t frame = {record->frame, record->size};
+    return m->own.topics.count > 0 && !m->is_crowded;
+}
+
+/* "RANK.TO.NAME", of pieces: a format would take longer than all else that is done here
+ * for a line.  It has room: names of actors are shorter than 48 bytes. */
+static pl_bytes_t topic_make(char topic[TOPIC_MOST], const pl_rank_seq_t *seq,
+                             const pl_envelope_t *e)
+{
+    char *end = stpcpy(topic, seq->topic);
+    end = stpcpy(end, pl_kind_name(e->to_kind));
+    *end++ = '.';
+    end = stpcpy(end, pl_message_info(e->message)->name);
+    return (pl_bytes_t){topic, (size_t)(end - topic)};
+}
+
+static void hub_publish(pl_monitor_t *m, record_t *record)
+{
     pl_rank_seq_t *seq = record->seq;
     seq->next += record->dropped;
-    uint64_t number = seq->next++;
-    if (m->is_crowded)
-        return;
-    pl_stamp_t stamp = {.seq = number, .time = record->time, .rank = seq->rank};
-    size_t length = pl_message_json(frame, &stamp, m->line, sizeof m->line);
-    if (!length)
+    pl_stamp_t stamp = {.seq = seq->next++,
+                        .time = record->time + m->shift,
+                        .rank = seq->rank};
+    const bool brought = is_brought(m, record), published = is_published(m);
+    if (!brought && !published)
         return;
     pl_envelope_t e;
     memcpy(&e, record->frame, sizeof e);
-    char topic[TOPIC_MOST];
-    int topic_length = snprintf(topic, sizeof topic, "%d.%s.%s", seq->rank,
-                                pl_kind_name(e.to_kind),
-                                pl_message_info(e.message)->name);
-    line_publish(m, (pl_bytes_t){topic, (size_t)topic_length},
-                 (pl_bytes_t){m->line, length});
+    if (m->run) {
+        e.run = m->run;
+        memcpy(record->frame, &e, sizeof e);
+    }
+    size_t length = pl_message_json((pl_bytes_t){record->frame, record->size}, &stamp,
+                                    m->line, sizeof m->line);
+    if (!length)
+        return;
+    char head[TOPIC_MOST];
+    const pl_bytes_t topic = topic_make(head, seq, &e), text = {m->line, length};
+    if (published)
+        pl_socket_publish(m->own.socket, topic, text, NULL);
+    if (brought)
+        line_bring(m, topic, text);
 }
 
 static record_t *take_oldest_first(pl_monitor_t *m)
@@ -236,8 +216,16 @@ static record_t *take_oldest_first(pl_monitor_t *m)
     return oldest;
 }
 
-/* False: there was nothing. */
-static bool hub_flush(pl_monitor_t *m)
+static bool is_held(pl_monitor_t *m)
+{
+    if (!m->held_until || pl_now() < m->held_until)
+        return m->held_until != 0;
+    m->held_until = 0;
+    monitor_count_watchers(m);
+    return false;
+}
+
+bool monitor_flush(pl_monitor_t *m)
 {
     record_t *record = take_oldest_first(m);
     bool any = record != NULL;
@@ -258,9 +246,9 @@ static void hub_look(evutil_socket_t fd, short what, void *user)
     (void)fd, (void)what;
     static const struct timeval soon = {0, LOOK_EVERY_US};
     pl_monitor_t *m = user;
-    bool any = hub_flush(m);
+    bool any = is_held(m) || monitor_flush(m);
     __atomic_store_n(&m->looks, any, __ATOMIC_SEQ_CST);
-    if (!any && hub_flush(m)) {
+    if (!any && monitor_flush(m)) {
         any = true;
         __atomic_store_n(&m->looks, true, __ATOMIC_SEQ_CST);
     }
@@ -287,8 +275,29 @@ static int endpoint_check(const char *endpoint, pl_error_t *err)
                    endpoint);
 }
 
+int monitor_outlet_open(pl_monitor_t *m, outlet_t *outlet, const pl_socket_spec_t *with,
+                        pl_error_t *err)
+{
+    pl_socket_spec_t spec = *with;
+    spec.type = PL_SOCKET_XPUB;
+    spec.linger_ms = LINGER_MS;
+    spec.high_water_mark = m->lossless ? 0 : BACKLOG_LINES;
+    spec.message_most = SUBSCRIPTION_MOST;
+    outlet->socket = pl_socket_open(&spec, &m->reactor->loop, hub_subscription, outlet,
+                                    err);
+    return outlet->socket ? PL_OK : err->code;
+}
+
+void monitor_outlet_close(outlet_t *outlet)
+{
+    pl_socket_close(outlet->socket);
+    outlet->socket = NULL;
+    pl_map_release(&outlet->topics);
+}
+
 static int hub_open(pl_monitor_t *m, const char *endpoint, pl_error_t *err)
 {
+    m->own.monitor = m->other.monitor = m;
     m->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     m->reactor = pl_reactor_new(m->runtime, -1, err);
     if (!m->reactor)
@@ -301,19 +310,13 @@ static int hub_open(pl_monitor_t *m, const char *endpoint, pl_error_t *err)
     m->look = event_new(m->reactor->loop.base, -1, 0, hub_look, m);
     if (!m->wake || !m->look || event_add(m->wake, NULL) != 0)
         return pl_no_memory(err);
-    pl_socket_spec_t spec = {.type = PL_SOCKET_XPUB,
-                             .endpoint = endpoint,
-                             .bind = !m->brings,
-                             .linger_ms = LINGER_MS,
-                             .high_water_mark = m->lossless ? 0 : BACKLOG_LINES,
-                             .message_most = SUBSCRIPTION_MOST,
-                             .on_peers = hub_peers};
-    m->out = pl_socket_open(&spec, &m->reactor->loop, hub_subscription, m, err);
-    if (!m->out)
-        return PL_EIO;
-    if (m->brings)
-        return PL_OK;
-    return pl_socket_endpoint(m->out, m->endpoint, sizeof m->endpoint, err);
+    const pl_socket_spec_t spec = {.endpoint = endpoint,
+                                   .bind = true,
+                                   .on_peers = hub_peers};
+    int code = endpoint ? monitor_outlet_open(m, &m->own, &spec, err) : PL_OK;
+    if (code == PL_OK && endpoint)
+        code = pl_socket_endpoint(m->own.socket, m->endpoint, sizeof m->endpoint, err);
+    return code;
 }
 
 static void hub_free(pl_monitor_t *m)
@@ -323,20 +326,11 @@ static void hub_free(pl_monitor_t *m)
     pl_free(m);
 }
 
-static void feed_free(feed_t *feed)
-{
-    pl_socket_close(feed->in);
-    pl_free(feed);
-}
-
 static void hub_close(pl_monitor_t *m)
 {
-    for (feed_t *feed; (feed = m->feeds);) {
-        m->feeds = feed->next;
-        feed_free(feed);
-    }
-    pl_socket_close(m->out);
-    pl_map_release(&m->topics);
+    monitor_feeds_close(m);
+    monitor_outlet_close(&m->own);
+    monitor_outlet_close(&m->other);
     if (m->wake)
         event_free(m->wake);
     if (m->look)
@@ -345,27 +339,26 @@ static void hub_close(pl_monitor_t *m)
     m->reactor = NULL;
 }
 
-static int hub_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
-                     bool brings, pl_error_t *err)
+int monitor_new(pl_runtime_t *runtime, const char *endpoint, bool lossless,
+                pl_error_t *err)
 {
-    if (runtime->monitor)
-        return pl_fail(err, PL_ESTATE, "the stream is published already, at %s",
-                       runtime->monitor->endpoint);
     pl_error_t own;
     if (!err)
         err = &own;
-    if (endpoint_check(endpoint, err) != PL_OK)
-        return err->code;
-    pl_monitor_t *m = pl_alloc(sizeof *m);
+    pl_monitor_t *m = pl_alloc(sizeof *m), *none = NULL;
     if (!m)
         return pl_no_memory(err);
     m->runtime = runtime;
     m->lossless = lossless;
-    m->brings = brings;
-    if (hub_open(m, endpoint, err) == PL_OK
-        && pl_reactor_start(m->reactor, "monitor", err) == PL_OK) {
-        __atomic_store_n(&runtime->monitor, m, __ATOMIC_RELEASE);
-        return PL_OK;
+    int code = hub_open(m, endpoint, err);
+    if (code == PL_OK)
+        code = pl_reactor_start(m->reactor, "monitor", err);
+    if (code == PL_OK) {
+        if (__atomic_compare_exchange_n(&runtime->monitor, &none, m, false,
+                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+            return PL_OK;
+        pl_reactor_join(m->reactor);
+        pl_fail(err, PL_ESTATE, "another thread has just begun a stream");
     }
     hub_close(m);
     hub_free(m);
@@ -375,75 +368,22 @@ static int hub_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
 int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
                      pl_error_t *err)
 {
-    return hub_start(runtime, endpoint, lossless, false, err);
+    const pl_monitor_t *there = runtime->monitor;
+    if (there && there->endpoint[0])
+        return pl_fail(err, PL_ESTATE, "the stream is published already, at %s",
+                       there->endpoint);
+    if (there)
+        return pl_fail(err, PL_ESTATE,
+                       "the messages of this process are in the stream of rank zero's: "
+                       "watch there");
+    int code = endpoint_check(endpoint, err);
+    return code == PL_OK ? monitor_new(runtime, endpoint, lossless, err) : code;
 }
 
-int pl_monitor_bring(pl_runtime_t *runtime, const char *endpoint, bool lossless,
-                     pl_error_t *err)
+bool pl_monitor_publishes(const pl_runtime_t *runtime)
 {
-    return hub_start(runtime, endpoint, lossless, true, err);
-}
-
-/* ---- what other hubs bring ---- */
-
-static void feed_open(void *argument)
-{
-    feed_t *feed = argument;
-    pl_monitor_t *m = feed->monitor;
-    pl_error_t err;
-    const pl_socket_spec_t spec = {.type = PL_SOCKET_SUB,
-                                   .endpoint = feed->endpoint,
-                                   .bind = true,
-                                   .high_water_mark = m->lossless ? 0 : BACKLOG_LINES,
-                                   .message_most = LINE_MOST + TOPIC_MOST};
-    feed->in = pl_socket_open(&spec, &m->reactor->loop, feed_message, feed, &err);
-    if (!feed->in) {
-        pl_log_line(PL_LOG_WARNING, -1, "", "the stream lacks other processes: %s",
-                    err.text);
-        pl_free(feed);
-        return;
-    }
-    feed->next = m->feeds;
-    m->feeds = feed;
-    if (m->watchers > 0)
-        feed_watch(feed, true);
-}
-
-static void feed_close(void *argument)
-{
-    feed_t *which = argument;
-    feed_t **at = &which->monitor->feeds;
-    while (*at && strcmp((*at)->endpoint, which->endpoint))
-        at = &(*at)->next;
-    feed_t *feed = *at;
-    if (feed) {
-        pl_socket_drain(feed->in);
-        *at = feed->next;
-        feed_free(feed);
-    }
-    pl_free(which);
-}
-
-static void feed_post(pl_runtime_t *runtime, const char *endpoint, void (*then)(void *))
-{
-    pl_monitor_t *m = __atomic_load_n(&runtime->monitor, __ATOMIC_ACQUIRE);
-    feed_t *feed = m ? pl_alloc(sizeof *feed) : NULL;
-    if (!feed)
-        return;
-    feed->monitor = m;
-    snprintf(feed->endpoint, sizeof feed->endpoint, "%s", endpoint);
-    if (pl_reactor_post(m->reactor, then, feed, NULL) != PL_OK)
-        pl_free(feed);
-}
-
-void pl_monitor_take(pl_runtime_t *runtime, const char *endpoint)
-{
-    feed_post(runtime, endpoint, feed_open);
-}
-
-void pl_monitor_take_no_more(pl_runtime_t *runtime, const char *endpoint)
-{
-    feed_post(runtime, endpoint, feed_close);
+    const pl_monitor_t *m = __atomic_load_n(&runtime->monitor, __ATOMIC_ACQUIRE);
+    return m && m->endpoint[0];
 }
 
 bool pl_monitor_is_lossless(const pl_runtime_t *runtime)
@@ -471,7 +411,7 @@ void pl_monitor_stop(pl_runtime_t *runtime)
     if (!m || !m->reactor)
         return;
     pl_reactor_join(m->reactor);
-    hub_flush(m);
+    monitor_flush(m);
     __atomic_store_n(&m->watchers, 0, __ATOMIC_RELAXED);
     hub_close(m);
     if (__atomic_load_n(&runtime->stuck, __ATOMIC_ACQUIRE))

@@ -3,6 +3,7 @@
 #ifndef PL_RUNTIME_MONITOR_H
 #define PL_RUNTIME_MONITOR_H
 
+#include "runtime/keys.h"
 #include "runtime/reactor.h"
 
 /* A hub on its own thread that publishes at endpoint: ipc://… or tcp://127.0.0.1:PORT,
@@ -12,14 +13,32 @@
 int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
                      pl_error_t *err);
 
-/* The hub of a process that is a rank of a run elsewhere: it brings what it has to an
- * endpoint that the hub there takes from. */
-int pl_monitor_bring(pl_runtime_t *runtime, const char *endpoint, bool lossless,
+/* Beside what a hub publishes, or alone: the hub of a process that is a rank of a run
+ * elsewhere brings what it has to an endpoint that the hub there takes from. */
+typedef struct pl_monitor_bring {
+    const char *endpoint;
+    const pl_keys_t *keys;                 /* [not encrypted] */
+    uint64_t run;                          /* as which run's its lines appear there  [as
+                                              they say] */
+    int64_t time;                          /* of that hub, now; ns  [both have one
+                                              zero] */
+    bool is_awaited;                       /* somebody watches there: nothing is left out
+                                              meanwhile, for a second at most */
+    bool lossless;                         /* of one that publishes nothing itself */
+} pl_monitor_bring_t;
+
+/* From soon on, in place of what there was; or no more, after what there is by now.
+ * Messages of ranks alone. */
+int pl_monitor_bring(pl_runtime_t *runtime, const pl_monitor_bring_t *how,
                      pl_error_t *err);
-/* Publishes what other hubs bring to an ipc endpoint as well, from soon on; or no more,
- * after what has come by now.  Nothing when there is no hub. */
-void pl_monitor_take(pl_runtime_t *runtime, const char *endpoint);
-void pl_monitor_take_no_more(pl_runtime_t *runtime, const char *endpoint);
+void pl_monitor_bring_no_more(pl_runtime_t *runtime);
+
+/* A hub that publishes does so with what other hubs bring to an endpoint as well; `bound`
+ * gets where that is.  Or no more, after what has come by now. */
+int pl_monitor_take(pl_runtime_t *runtime, const char *endpoint, const pl_keys_t *keys,
+                    char *bound, size_t room, pl_error_t *err);
+void pl_monitor_take_no_more(pl_runtime_t *runtime, const char *bound);
+bool pl_monitor_publishes(const pl_runtime_t *runtime);
 bool pl_monitor_is_lossless(const pl_runtime_t *runtime);
 
 /* Where it publishes, after "*" was replaced. */

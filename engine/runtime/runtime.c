@@ -1,6 +1,7 @@
 /* runtime.c - what all threads of an engine share, and which threads there are */
 #include "runtime/runtime.h"
 
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -51,6 +52,7 @@ pl_rank_seq_t *pl_runtime_seq(pl_runtime_t *runtime, int rank)
         seq = seq->other;
     if (!seq && (seq = pl_alloc(sizeof *seq))) {
         *seq = (pl_rank_seq_t){.rank = rank, .other = runtime->seqs};
+        snprintf(seq->topic, sizeof seq->topic, "%d.", rank);
         runtime->seqs = seq;
     }
     pthread_mutex_unlock(&runtime->lock);

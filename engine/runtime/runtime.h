@@ -12,6 +12,7 @@ struct pl_reactor;
 /* A rank's place in the stream. */
 typedef struct pl_rank_seq {
     int rank;
+    char topic[16];                       /* how its topics begin: "0." */
     uint64_t next;                        /* number of its next message; the hub's */
     uint64_t dropped;                     /* atomic: newest messages that the hub will not
                                              see */

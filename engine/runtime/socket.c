@@ -268,6 +268,15 @@ pl_socket_t *pl_socket_open(const pl_socket_spec_t *spec, pl_sockets_t *loop,
     return NULL;
 }
 
+int pl_socket_attach(pl_socket_t *socket, pl_sockets_t *loop, pl_on_message_t on_message,
+                     void *user, pl_error_t *err)
+{
+    socket->loop = loop;
+    socket->on_message = on_message;
+    socket->user = user;
+    return events_new(socket, err);
+}
+
 /* ---- when to look again ---- */
 
 static void look_later(pl_socket_t *socket)

@@ -67,6 +67,10 @@ typedef void (*pl_on_message_t)(void *user, uint32_t identity, pl_frame_t *frame
  * beyond this machine. */
 pl_socket_t *pl_socket_open(const pl_socket_spec_t *spec, pl_sockets_t *loop,
                             pl_on_message_t on_message, void *user, pl_error_t *err);
+/* Gives one that was opened without a loop to the loop of this thread; its opener does
+ * nothing with it any more.  Without on_peers. */
+int pl_socket_attach(pl_socket_t *socket, pl_sockets_t *loop, pl_on_message_t on_message,
+                     void *user, pl_error_t *err);
 /* Any time, also from its own on_message. */
 void pl_socket_close(pl_socket_t *socket);
 
