@@ -198,6 +198,15 @@ static void end_late(void *self)
     remote_kill(r, &err);
 }
 
+/* Nobody waits for the end of who is not heard any more. */
+static void end_silent(remote_t *r, const char *why)
+{
+    pl_error_t err;
+    pl_fail(&err, PL_EDIED, "rank %d (%s) is gone after step %" PRIu64 ": %s",
+            (int)r->rank, r->about, r->global_step, why);
+    remote_kill(r, &err);
+}
+
 static void remote_end(remote_t *r)
 {
     if (r->ends)
@@ -415,7 +424,7 @@ static void remote_event(void *self, pl_link_event_t event, const char *text)
             pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r), "%s: %s",
                         r->about, text);
         if (r->ends && event == PL_LINK_SILENT)
-            end_late(r);
+            end_silent(r, text);
         return;
     case PL_LINK_LEFT:
     case PL_LINK_GONE:
