@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -40,14 +41,22 @@ static int file_open(const char *path, int64_t *size, pl_error_t *err)
     return fd;
 }
 
+/* What cannot be read past the cache is read through it; that may be another thread's
+ * finding. */
 static int read_at(int fd, const char *path, void *into, size_t size, int64_t from,
                    pl_error_t *err)
 {
     char *at = into;
+    bool refused = false;
     while (size > 0) {
         ssize_t n = pread(fd, at, size, from);
-        if (n < 0 && (errno == EINTR || (errno == EINVAL && pl_cache_use(fd))))
+        if (n < 0 && errno == EINTR)
             continue;
+        if (n < 0 && errno == EINVAL && !refused) {
+            pl_cache_use(fd);
+            refused = true;
+            continue;
+        }
         if (n < 0)
             return pl_fail(err, PL_EIO, "%s: cannot be read: %m", path);
         if (n == 0)
@@ -206,8 +215,10 @@ static void *piece_read(void *user)
  * back, and a cold file takes four times as long. */
 static int reader_open(const piece_t *whole, int64_t reader)
 {
-    const int flags = fcntl(whole->fd, F_GETFL) & (O_DIRECT | O_RDONLY);
-    int fd = reader > 0 ? open(whole->path, flags | O_CLOEXEC) : -1;
+    char same[32];                                      /* whatever has its path by now */
+    const int flags = fcntl(whole->fd, F_GETFL) & O_DIRECT;
+    snprintf(same, sizeof same, "/proc/self/fd/%d", whole->fd);
+    int fd = reader > 0 ? open(same, O_RDONLY | O_CLOEXEC | flags) : -1;
     return fd >= 0 ? fd : whole->fd;
 }
 
@@ -242,12 +253,12 @@ static int pieces_read(const piece_t *whole, pl_error_t *err)
     return code;
 }
 
-/* Whether its first bytes are in memory. */
-static bool is_cached(int fd)
+/* Whether its first bytes are not in memory.  Not every file system can tell. */
+static bool is_cold(int fd)
 {
     char byte;
     const struct iovec to = {&byte, 1};
-    return preadv2(fd, &to, 1, 0, RWF_NOWAIT) == 1;
+    return preadv2(fd, &to, 1, 0, RWF_NOWAIT) < 0 && errno == EAGAIN;
 }
 
 static int file_read(const char *path, const json_t *file, char *into, bool keep,
@@ -263,7 +274,7 @@ static int file_read(const char *path, const json_t *file, char *into, bool keep
                            .keep = keep};
     if (fd < 0)
         return err->code;
-    if (!keep || !is_cached(fd))
+    if (!keep || is_cold(fd))
         pl_cache_pass(fd);
     int code = pieces_read(&whole, err);
     close(fd);
