@@ -74,6 +74,11 @@ typedef struct pl_accelerator_ops {
      * close().  [it cannot be one of several ranks] */
     int (*borrow)(void *self, pl_region_t region, pl_dtype_t dtype, size_t n, void *host,
                   pl_error_t *err);
+    /* The region lies in the host's memory from now on, as after borrow(), but with the n
+     * elements that are there, which are as write() takes them.  false: it stays where it
+     * is, because it is not n elements or the device wants them elsewhere, and write()
+     * follows.  [it always does] */
+    bool (*adopt)(void *self, pl_region_t region, size_t n, void *host);
     /* The host's elements are float64 where the region's are, else float32; they are
      * rounded to what the region can hold. */
     int (*write)(void *self, pl_region_t region, size_t offset, const void *host,

@@ -38,7 +38,7 @@ typedef struct device {
     const pl_accelerator_ops_t *ops;
     pl_device_info_t info;
     pl_dtype_t dtype[PL_REGIONS];
-    pl_lent_t *lent[PL_REGIONS];                 /* counted: what regions lie in [none] */
+    pl_object_t *lent[PL_REGIONS];               /* counted: what regions lie in [none] */
     bool opened;
     unsigned told;                                  /* emulated formats that were named */
     compiled_t *plan;
@@ -112,7 +112,7 @@ static int device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
         return code;
     device->dtype[region] = dtype;
     pl_object_unref(device->lent[region]);
-    device->lent[region] = pl_object_ref(lent);
+    device->lent[region] = pl_object_ref(body->allocate.memory);
     return pl_reply_allocate(call, &(pl_allocate_reply_t){0});
 }
 
@@ -329,6 +329,16 @@ static int device_measure_peak(void *self, pl_call_t *call, const pl_body_t *bod
 
 /* ---- regions to and from the host ---- */
 
+/* Where a region of several ranks lies is for all of them to see. */
+static bool region_adopt(device_t *device, const pl_write_region_t *msg, void *host)
+{
+    if (!msg->gives || msg->offset || device->lent[msg->region] || !device->ops->adopt
+        || !device->ops->adopt(device->part.self, msg->region, msg->count, host))
+        return false;
+    device->lent[msg->region] = pl_object_ref(msg->floats);
+    return true;
+}
+
 static int device_write(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
@@ -344,10 +354,12 @@ static int device_write(void *self, pl_call_t *call, const pl_body_t *body,
         return pl_fail(err, PL_EINVAL, "%llu elements from %llu on of %zu",
                        (unsigned long long)msg->count, (unsigned long long)msg->first,
                        floats->count);
-    const void *host = floats->dtype == PL_F64 ? (const void *)(floats->wide + msg->first)
-                                               : floats->data + msg->first;
-    int code = device->ops->write(device->part.self, region, msg->offset, host,
-                                  msg->count, err);
+    void *host = floats->dtype == PL_F64 ? (void *)(floats->wide + msg->first)
+                                         : floats->data + msg->first;
+    int code = region_adopt(device, msg, host)
+                   ? PL_OK
+                   : device->ops->write(device->part.self, region, msg->offset, host,
+                                        msg->count, err);
     return code == PL_OK ? pl_reply_write_region(call, &(pl_write_region_reply_t){0})
                          : code;
 }

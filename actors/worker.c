@@ -176,7 +176,8 @@ static void strategy_set_up(void *self, const pl_answer_t *answer)
         return;
     }
     pl_import_weights_t msg = {.weights = &w->weights->object,
-                               .whole = w->resume.manifest != NULL};
+                               .whole = w->resume.manifest != NULL,
+                               .gives = true};
     pl_how_t how = {.on_answer = weights_imported,
                     .silence_ms = pl_milliseconds(w->job->trainer->step_timeout)};
     pl_worker_sent(w, pl_call_import_weights(w, w->strategy, &msg, how, &err), &err);

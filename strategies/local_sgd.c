@@ -338,8 +338,7 @@ static int local_import(void *self, pl_call_t *call, const pl_body_t *body,
     local_t *local = self;
     local->apart = false;
     figures_clear(local);
-    return pl_replica_import(self, call, (pl_weights_t *)body->import_weights.weights,
-                             body->import_weights.whole, err);
+    return pl_replica_import(self, call, &body->import_weights, err);
 }
 
 static const pl_ddp_ways_t local_ways = {

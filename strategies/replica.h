@@ -161,12 +161,12 @@ struct pl_replica {
 PL_API int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
                             pl_error_t *err);
 /* Answer prepare_export, export_weights and import_weights; whole: with the optimizer's
- * tensors. */
+ * tensors.  An import that gives lets the device keep the tensors' memory. */
 PL_API int pl_replica_prepare_export(pl_replica_t *r, pl_call_t *call, pl_error_t *err);
 PL_API int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole,
                              pl_error_t *err);
-PL_API int pl_replica_import(pl_replica_t *r, pl_call_t *call, pl_weights_t *weights,
-                             bool whole, pl_error_t *err);
+PL_API int pl_replica_import(pl_replica_t *r, pl_call_t *call,
+                             const pl_import_weights_t *msg, pl_error_t *err);
 PL_API void pl_replica_release(pl_replica_t *r);
 
 /* ---- What meetings end with ---- */

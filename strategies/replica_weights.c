@@ -1,7 +1,9 @@
 /* replica_weights.c - a replica's tensors to the host and back
  *
  * A region comes as one block, and the weights lend their tensors from it: between the
- * device and a file nothing is copied twice. */
+ * device and a file nothing is copied twice.  It goes back as one where the tensors lie
+ * in a block as they do in the region, and may then stay there: memory that was not used
+ * before takes longer to get than to fill. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -196,22 +198,26 @@ static int tensor_check(const pl_output_t *found, const pl_tensor_info_t *t, int
     return PL_OK;
 }
 
-/* A tensor's elements as a region takes them: in the block that they are lent from, at
- * *first, or a copy. */
-static pl_floats_t *tensor_floats(const pl_weights_t *weights, const pl_output_t *tensor,
-                                  pl_dtype_t dtype, uint64_t *first, pl_error_t *err)
+/* What is imported, and what of it was found. */
+typedef struct import {
+    const pl_weights_t *weights;
+    bool whole;
+    bool gives;                                   /* nobody else uses them any more */
+    bool partly;                                  /* what does not fit is left out */
+    bool writes;                                  /* or looks only whether all is there */
+    int taken;
+} import_t;
+
+/* The block that a tensor is lent from, where its elements are such as a region of that
+ * type takes and begin at *first; NULL: they are to be copied. */
+static pl_floats_t *tensor_block(const pl_weights_t *weights, const pl_output_t *tensor,
+                                 pl_dtype_t dtype, uint64_t *first)
 {
     const bool wide = dtype == PL_F64;
     pl_floats_t *block = tensor->lent ? weights->block[tensor->region] : NULL;
-    *first = 0;
-    if (block && wide == (block->dtype == PL_F64)) {
-        *first = (uint64_t)(wide ? tensor->wide - block->wide
-                                 : tensor->data - block->data);
-        return pl_object_ref(block);
-    }
-    block = pl_floats_new(dtype, (size_t)pl_elements(tensor->shape), err);
-    if (block)
-        pl_floats_fill(block, 0, tensor);
+    if (!block || wide != (block->dtype == PL_F64))
+        return NULL;
+    *first = (uint64_t)(wide ? tensor->wide - block->wide : tensor->data - block->data);
     return block;
 }
 
@@ -233,38 +239,37 @@ static piece_t piece_of(const pl_replica_t *r, const pl_tensor_info_t *t,
     return (piece_t){from - first, end - from, from - t->offset};
 }
 
+static int floats_write(pl_replica_t *r, pl_write_region_t msg, pl_floats_t *floats,
+                        pl_error_t *err)
+{
+    const pl_how_t how = {.on_answer = import_answered};
+    msg.floats = &floats->object;
+    return pl_replica_made_call(&r->calls,
+                                pl_call_write_region(r, r->accelerator, &msg, how, err),
+                                err);
+}
+
 static int tensor_write(pl_replica_t *r, const pl_weights_t *weights,
                         const pl_output_t *from, const pl_tensor_info_t *t,
                         pl_region_t region, pl_error_t *err)
 {
-    const pl_how_t how = {.on_answer = import_answered};
-    piece_t piece = piece_of(r, t, region);
+    const pl_dtype_t dtype = pl_region_dtype(r->model->precision, region);
+    const piece_t piece = piece_of(r, t, region);
     pl_write_region_t msg = {.region = region,
                              .offset = (uint64_t)piece.offset,
                              .count = (uint64_t)piece.count};
     if (piece.count <= 0)
         return PL_OK;
-    pl_floats_t *floats = tensor_floats(weights, from,
-                                        pl_region_dtype(r->model->precision, region),
-                                        &msg.first, err);
-    if (!floats)
+    pl_floats_t *block = tensor_block(weights, from, dtype, &msg.first), *copy = NULL;
+    if (!block && !(copy = pl_floats_new(dtype, (size_t)t->count, err)))
         return err->code;
-    msg.floats = &floats->object;
+    if (copy)
+        pl_floats_fill(copy, 0, from);
     msg.first += (uint64_t)piece.skipped;
-    int code = pl_replica_made_call(
-        &r->calls, pl_call_write_region(r, r->accelerator, &msg, how, err), err);
-    pl_object_unref(floats);
+    int code = floats_write(r, msg, block ? block : copy, err);
+    pl_object_unref(copy);
     return code;
 }
-
-/* What is imported, and what of it was found. */
-typedef struct import {
-    const pl_weights_t *weights;
-    bool whole;
-    bool partly;                                  /* what does not fit is left out */
-    bool writes;                                  /* or looks only whether all is there */
-    int taken;
-} import_t;
 
 /* Weights alone come without what the optimizer keeps: it begins with the same. */
 static bool comes_alone(const import_t *import, int region)
@@ -307,13 +312,64 @@ static bool is_imported(const pl_replica_t *r, int region, bool whole)
     return region_count(r, region, whole) > 0;
 }
 
+/* The block that has all tensors of a region, from *first on, as the region has them, so
+ * that they can be written at once; NULL: it has not. */
+static pl_floats_t *region_block(const pl_replica_t *r, const import_t *import,
+                                 int region, int *near, uint64_t *first)
+{
+    const pl_dtype_t dtype = pl_region_dtype(r->model->precision, region_of(r, region));
+    const uint64_t count = (uint64_t)region_count(r, region, true);
+    pl_floats_t *block = NULL;
+    for (int k = 0; k < r->model->count; k++) {
+        const pl_tensor_info_t *t = &r->model->tensor[k];
+        uint64_t at = 0;
+        if (!is_in(t, region))
+            continue;
+        pl_floats_t *from =
+            tensor_block(import->weights,
+                         pl_weights_find(import->weights, region, t->name, (*near)++),
+                         dtype, &at);
+        if (!block)
+            *first = at - (uint64_t)t->offset;
+        if (!from || (block && from != block) || at != *first + (uint64_t)t->offset)
+            return NULL;
+        block = from;
+    }
+    if (!block || *first > block->count || count > block->count - *first)
+        return NULL;
+    return block;
+}
+
+/* What goes to another region as well cannot be given to both. */
+static int region_write(pl_replica_t *r, const import_t *import, int region,
+                        uint64_t first, pl_floats_t *block, pl_error_t *err)
+{
+    const pl_region_t to = region_of(r, region),
+                      besides = region_besides(r, import, region);
+    pl_write_region_t msg = {.region = to,
+                             .first = first,
+                             .count = (uint64_t)region_count(r, region, true),
+                             .gives = import->gives && besides == to};
+    int code = floats_write(r, msg, block, err);
+    msg.region = besides;
+    return code == PL_OK && besides != to ? floats_write(r, msg, block, err) : code;
+}
+
 static int region_import(pl_replica_t *r, import_t *import, int region, pl_error_t *err)
 {
     const bool alone = comes_alone(import, region);
-    int own = 0, code = PL_OK;
+    int own = 0, near = import->taken, code = PL_OK;
     int *taken = alone ? &own : &import->taken;
+    pl_floats_t *block = NULL;
+    uint64_t first = 0;
     if (!is_imported(r, region, import->whole || alone) || region == PL_REGION_SCALING)
         return PL_OK;
+    if (import->writes && !import->partly && !alone && !r->shards)  /* all of it */
+        block = region_block(r, import, region, &near, &first);
+    if (block) {
+        import->taken = near;
+        return region_write(r, import, region, first, block, err);
+    }
     for (int k = 0; k < r->model->count && code == PL_OK; k++) {
         const pl_tensor_info_t *t = &r->model->tensor[k];
         if (is_in(t, region) && !(import->partly && !pl_weights_fit(import->weights, t)))
@@ -382,20 +438,22 @@ static int import_check(pl_replica_t *r, const import_t *import, pl_error_t *err
 }
 
 /* All of it is there and fits, before anything is written. */
-int pl_replica_import(pl_replica_t *r, pl_call_t *call, pl_weights_t *weights, bool whole,
+int pl_replica_import(pl_replica_t *r, pl_call_t *call, const pl_import_weights_t *msg,
                       pl_error_t *err)
 {
-    pl_weights_t *ours = pl_weights_adopt(&r->module, weights, err);
+    pl_weights_t *weights = (pl_weights_t *)msg->weights,
+                 *ours = pl_weights_adopt(&r->module, weights, err);
     import_t import = {.weights = ours,
-                       .whole = whole,
-                       .partly = !whole && r->job->stage == PL_TRAIN
+                       .whole = msg->whole,
+                       .gives = msg->gives,
+                       .partly = !msg->whole && r->job->stage == PL_TRAIN
                                  && !r->job->module->init_strict};
     int code = ours ? import_check(r, &import, err) : err->code;
     if (code == PL_OK)
         code = regions_import(r, import, err);
     if (code == PL_OK)
         code = pl_replica_begin_calls(&r->calls, call, err);
-    if (code == PL_OK && whole && r->job->stage == PL_TRAIN)
+    if (code == PL_OK && msg->whole && r->job->stage == PL_TRAIN)
         code = state_restore(r, weights->state, err);
     if (code == PL_OK) {
         import.writes = true;

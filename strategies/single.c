@@ -77,8 +77,7 @@ static int single_prepare_export(void *self, pl_call_t *call, const pl_body_t *b
 static int single_import_weights(void *self, pl_call_t *call, const pl_body_t *body,
                                  pl_error_t *err)
 {
-    return pl_replica_import(self, call, (pl_weights_t *)body->import_weights.weights,
-                             body->import_weights.whole, err);
+    return pl_replica_import(self, call, &body->import_weights, err);
 }
 
 static int single_take_layout(void *self, pl_call_t *call, const pl_body_t *body,

@@ -429,9 +429,31 @@ static void check_borrowed(cpu_rig_t *rig)
     ok(host[0] == N, "it is the host's when the region is another");
 }
 
+static void check_adopted(cpu_rig_t *rig)
+{
+    enum { N = 1000 };
+    static _Alignas(64) float host[N + 16];
+    float back[N];
+    const pl_accelerator_ops_t *cpu = &pl_cpu_accelerator;
+    const pl_region_t region = PL_REGION_SLOT0;
+    for (int k = 0; k < N; k++)
+        host[k] = (float)k;
+    cpu->region(&rig->cpu, region, PL_F32, N, &rig->err);
+    ok(!cpu->adopt(&rig->cpu, region, N - 1, host), "memory of another size stays apart");
+    ok(!cpu->adopt(&rig->cpu, region, N, host + 1), "and what is not aligned");
+    ok(cpu->adopt(&rig->cpu, region, N, host), "what fits is the region's");
+    cpu->write(&rig->cpu, region, 1, host + 7, 1, &rig->err);
+    is_int((long)host[1], 7, "what is written lies there");
+    cpu->read(&rig->cpu, region, 0, back, N, &rig->err);
+    ok(!memcmp(host, back, sizeof back), "beside what was there");
+    cpu->region(&rig->cpu, region, PL_F16, N, &rig->err);
+    ok(!cpu->adopt(&rig->cpu, region, N, host), "halves are to be rounded");
+}
+
 static void a_region_may_lie_in_memory_of_the_host(void)
 {
     each_set(check_borrowed, 1);
+    each_set(check_adopted, 1);
 }
 
 int main(void)

@@ -14,7 +14,10 @@
 #include "base/half.h"
 #include "runtime/share.h"
 
-enum { COPY_LEAST = 1 << 20 };                  /* bytes that are worth a second thread */
+enum {
+    COPY_LEAST = 1 << 20,                       /* bytes that are worth a second thread */
+    REGION_ALIGNMENT = 64                       /* bytes */
+};
 
 int pl_buffer_reserve(pl_buffer_t *buffer, size_t bytes, pl_error_t *err)
 {
@@ -203,6 +206,19 @@ static int cpu_borrow(void *self, pl_region_t region, pl_dtype_t dtype, size_t n
     return PL_OK;
 }
 
+/* Halves are to be rounded, and so written. */
+static bool cpu_adopt(void *self, pl_region_t region, size_t n, void *host)
+{
+    pl_cpu_t *cpu = self;
+    const pl_dtype_t dtype = cpu->region_dtype[region];
+    if (n != cpu->region_count[region] || (dtype != PL_F32 && dtype != PL_F64)
+        || (uintptr_t)host % REGION_ALIGNMENT)
+        return false;
+    region_take(cpu, region, dtype, n,
+                (pl_buffer_t){.data = host, .bytes = n * width_of(dtype)});
+    return true;
+}
+
 static int check_range(const pl_cpu_t *cpu, pl_region_t region, size_t offset, size_t n,
                        pl_error_t *err)
 {
@@ -308,6 +324,7 @@ const pl_accelerator_ops_t pl_cpu_accelerator = {
     .close = cpu_close,
     .region = cpu_region,
     .borrow = cpu_borrow,
+    .adopt = cpu_adopt,
     .write = cpu_write,
     .read = cpu_read,
     .compile = cpu_compile,

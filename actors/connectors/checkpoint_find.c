@@ -19,7 +19,14 @@
 
 /* ---- tensors ---- */
 
-/* What is no float32 is converted, and so copied. */
+enum { HOLES_MOST = 1 << 16 };              /* elements of a block that are no tensor's */
+
+static size_t aligned(size_t elements)
+{
+    return (elements + PL_REGION_ALIGN - 1) / PL_REGION_ALIGN * PL_REGION_ALIGN;
+}
+
+/* What is no float32 is converted, and so copied; what its block has no room for, too. */
 static int tensor_copy(pl_weights_t *weights, pl_region_t region, const char *name,
                        const pl_safetensors_t *file,
                        const pl_safetensors_tensor_t *tensor, pl_error_t *err)
@@ -32,10 +39,14 @@ static int tensor_copy(pl_weights_t *weights, pl_region_t region, const char *na
     return pl_safetensors_load(file, tensor, to->data, err);
 }
 
+/* It is lent from behind `end`, where it is still to be moved. */
 static int tensor_take(pl_weights_t *weights, const pl_safetensors_t *file,
                        const pl_safetensors_tensor_t *tensor, pl_floats_t *block,
-                       pl_error_t *err)
+                       size_t *end, pl_error_t *err)
 {
+    const size_t from = tensor->offset / sizeof(float),
+                 count = tensor->size / sizeof(float),
+                 at = aligned(*end > from ? *end : from);
     int slot = -1, after = 0;
     bool of_slot = sscanf(tensor->name, "slot%d/%n", &slot, &after) == 1 && after;
     const char *name = of_slot ? tensor->name + after : tensor->name;
@@ -45,12 +56,41 @@ static int tensor_take(pl_weights_t *weights, const pl_safetensors_t *file,
         return pl_fail(err, PL_EFORMAT, "%s: tensor \"%.80s\" is none of a checkpoint",
                        file->name, tensor->name);
     pl_region_t region = of_slot ? PL_REGION_SLOT0 + slot : PL_REGION_PARAMS;
-    if (tensor->dtype != PL_F32 || tensor->offset % sizeof(float))
+    if (tensor->dtype != PL_F32 || tensor->offset % sizeof(float)
+        || aligned(at + count) > block->count)
         return tensor_copy(weights, region, name, file, tensor, err);
     if (!weights->block[region])
         weights->block[region] = pl_object_ref(block);
-    return pl_weights_lend(weights, region, name, tensor->shape,
-                           (int64_t)(tensor->offset / sizeof(float)), err);
+    *end = at + count;
+    return pl_weights_lend(weights, region, name, tensor->shape, (int64_t)at, err);
+}
+
+/* A file has no holes between tensors, a region has.  The last one is moved first: it
+ * makes room for the one before it. */
+static void tensors_move(const pl_weights_t *weights, const pl_safetensors_t *file)
+{
+    const pl_output_t *taken = weights->tensor + weights->count - file->count;
+    for (int k = file->count - 1; k >= 0; k--) {
+        const size_t count = file->tensor[k].size / sizeof(float);
+        const uint8_t *from = file->memory + file->tensor[k].offset;
+        if (!taken[k].lent)
+            continue;
+        if (from != (const uint8_t *)taken[k].data)
+            memmove(taken[k].data, from, count * sizeof(float));
+        memset(taken[k].data + count, 0, (aligned(count) - count) * sizeof(float));
+    }
+}
+
+static int tensors_take(pl_weights_t *weights, const pl_safetensors_t *file,
+                        pl_floats_t *block, pl_error_t *err)
+{
+    int code = PL_OK;
+    size_t end = 0;
+    for (int k = 0; k < file->count && code == PL_OK; k++)
+        code = tensor_take(weights, file, &file->tensor[k], block, &end, err);
+    if (code == PL_OK)
+        tensors_move(weights, file);
+    return code;
 }
 
 static int text_copy(const pl_safetensors_t *file, const char *key, char **text_p,
@@ -63,6 +103,13 @@ static int text_copy(const pl_safetensors_t *file, const char *key, char **text_
     return *text_p ? PL_OK : pl_no_memory(err);
 }
 
+/* Elements of a block for a file: what room a tensor leaves behind it, 60 bytes at most,
+ * is less than twice what the file says of the tensor. */
+static size_t block_elements(size_t bytes)
+{
+    return bytes / sizeof(float) + (bytes / 2 < HOLES_MOST ? bytes / 2 : HOLES_MOST);
+}
+
 /* The file's bytes are the block that its tensors are lent from. */
 static int file_take(pl_weights_t *weights, const char *path, const json_t *manifest,
                      const char *name, pl_error_t *err)
@@ -73,8 +120,7 @@ static int file_take(pl_weights_t *weights, const char *path, const json_t *mani
     if (code != PL_OK)
         return code;
     char *whole = pl_text("%s/%s", path, name);
-    pl_floats_t *block = whole ? pl_floats_new(PL_F32, size / sizeof(float) + 1, err)
-                               : NULL;
+    pl_floats_t *block = whole ? pl_floats_new(PL_F32, block_elements(size), err) : NULL;
     code = block ? pl_checkpoint_read(path, manifest, name, block->data, err)
                  : pl_fail(err, PL_ENOMEM, "%s/%s: there is no memory for its %zu bytes",
                            path, name, size);
@@ -84,8 +130,8 @@ static int file_take(pl_weights_t *weights, const char *path, const json_t *mani
         code = text_copy(&file, "module", &weights->module, err);
         if (code == PL_OK)
             code = text_copy(&file, "facts", &weights->facts, err);
-        for (int k = 0; k < file.count && code == PL_OK; k++)
-            code = tensor_take(weights, &file, &file.tensor[k], block, err);
+        if (code == PL_OK)
+            code = tensors_take(weights, &file, block, err);
         pl_safetensors_close(&file);
     }
     pl_object_unref(block);

@@ -6,9 +6,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -39,14 +41,22 @@ static int file_open(const char *path, int64_t *size, pl_error_t *err)
     return fd;
 }
 
+/* What cannot be read past the cache is read through it; that may be another thread's
+ * finding. */
 static int read_at(int fd, const char *path, void *into, size_t size, int64_t from,
                    pl_error_t *err)
 {
     char *at = into;
+    bool refused = false;
     while (size > 0) {
         ssize_t n = pread(fd, at, size, from);
-        if (n < 0 && (errno == EINTR || (errno == EINVAL && pl_cache_use(fd))))
+        if (n < 0 && errno == EINTR)
             continue;
+        if (n < 0 && errno == EINVAL && !refused) {
+            pl_cache_use(fd);
+            refused = true;
+            continue;
+        }
         if (n < 0)
             return pl_fail(err, PL_EIO, "%s: cannot be read: %m", path);
         if (n == 0)
@@ -201,6 +211,17 @@ static void *piece_read(void *user)
     return NULL;
 }
 
+/* The kernel reads ahead of one place of a descriptor: those who share it put each other
+ * back, and a cold file takes four times as long. */
+static int reader_open(const piece_t *whole, int64_t reader)
+{
+    char same[32];                                      /* whatever has its path by now */
+    const int flags = fcntl(whole->fd, F_GETFL) & O_DIRECT;
+    snprintf(same, sizeof same, "/proc/self/fd/%d", whole->fd);
+    int fd = reader > 0 ? open(same, O_RDONLY | O_CLOEXEC | flags) : -1;
+    return fd >= 0 ? fd : whole->fd;
+}
+
 /* What is looked at only is in no hurry.  Where a thread is not to be had, its piece is
  * read by this one. */
 static int pieces_read(const piece_t *whole, pl_error_t *err)
@@ -212,6 +233,7 @@ static int pieces_read(const piece_t *whole, pl_error_t *err)
     pieces = pieces < READERS_MOST ? pieces : READERS_MOST;
     for (int64_t k = 0; k < pieces; k++) {
         piece[k] = *whole;
+        piece[k].fd = reader_open(whole, k);
         piece[k].from = blocks * k / pieces * PL_SUMS_BLOCK;
         if (k + 1 < pieces)
             piece[k].to = blocks * (k + 1) / pieces * PL_SUMS_BLOCK;
@@ -223,10 +245,20 @@ static int pieces_read(const piece_t *whole, pl_error_t *err)
     for (int64_t k = 0; k < pieces; k++) {
         if (piece[k].runs)
             pthread_join(piece[k].thread, NULL);
+        if (piece[k].fd != whole->fd)
+            close(piece[k].fd);
         if (code == PL_OK && (code = piece[k].code) != PL_OK)
             *err = piece[k].err;
     }
     return code;
+}
+
+/* Whether its first bytes are not in memory.  Not every file system can tell. */
+static bool is_cold(int fd)
+{
+    char byte;
+    const struct iovec to = {&byte, 1};
+    return preadv2(fd, &to, 1, 0, RWF_NOWAIT) < 0 && errno == EAGAIN;
 }
 
 static int file_read(const char *path, const json_t *file, char *into, bool keep,
@@ -242,8 +274,8 @@ static int file_read(const char *path, const json_t *file, char *into, bool keep
                            .keep = keep};
     if (fd < 0)
         return err->code;
-    if (!keep)
-        pl_cache_pass(fd);                                 /* from the disk, not memory */
+    if (!keep || is_cold(fd))
+        pl_cache_pass(fd);
     int code = pieces_read(&whole, err);
     close(fd);
     return code;

@@ -12,7 +12,7 @@
 #include "formats/array.h"
 #include "formats/durable.h"
 
-#define ALIGNMENT 8                  /* of the data's start, by spaces after the header */
+#define ALIGNMENT 64                 /* of the data's start, by spaces after the header */
 
 static const char *const type_names[] = {
     [PL_F32] = "F32", [PL_F64] = "F64",   [PL_I32] = "I32", [PL_I64] = "I64",
@@ -94,13 +94,16 @@ static int add_metadata(json_t *header, const char *path,
 
 static int write_header(pl_durable_t *file, const json_t *header, pl_error_t *err)
 {
-    static const char spaces[ALIGNMENT + 1] = "        ";
+    char spaces[ALIGNMENT];
     char *text = pl_json_write(header, PL_JSON_COMPACT);
     if (!text)
         return pl_no_memory(err);
-    size_t length = strlen(text), padding = (ALIGNMENT - length % ALIGNMENT) % ALIGNMENT;
-    uint64_t prefix = htole64(length + padding);
+    uint64_t prefix;
+    const size_t length = strlen(text), last = (sizeof prefix + length) % ALIGNMENT,
+                 padding = last ? ALIGNMENT - last : 0;
     int code = PL_OK;
+    prefix = htole64(length + padding);
+    memset(spaces, ' ', sizeof spaces);
     if (length + padding > PL_SAFETENSORS_HEADER)
         code = pl_fail(err, PL_EINVAL,
                        "%s: the header would have %zu bytes; the longest is %zu",

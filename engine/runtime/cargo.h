@@ -220,7 +220,8 @@ PL_API pl_weights_t *pl_weights_new(pl_error_t *err);
  * zeros]. */
 PL_API int pl_weights_add(pl_weights_t *weights, const char *name, pl_shape_t shape,
                           pl_dtype_t dtype, const void *data, pl_error_t *err);
-/* Adds a tensor that lies in the region's block, at an offset in elements. */
+/* Adds a tensor that lies in the region's block, at an offset in elements: a multiple of
+ * PL_REGION_ALIGN, up to the next of which zeros follow it. */
 PL_API int pl_weights_lend(pl_weights_t *weights, pl_region_t region, const char *name,
                            pl_shape_t shape, int64_t offset, pl_error_t *err);
 /* The tensor of that name among the module's (parameters, state) or in a slot of the

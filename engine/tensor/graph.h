@@ -33,6 +33,10 @@ typedef enum pl_region {
     PL_REGIONS,
 } pl_region_t;
 
+/* Elements: each tensor of a region begins at a multiple of so many, a cache line of
+ * float32, with zeros between it and the one before it. */
+#define PL_REGION_ALIGN 16
+
 /* What PL_REGION_SCALING holds, float32 each. */
 typedef enum pl_scaling {
     PL_SCALING_FACTOR,                               /* of the loss, in backward */

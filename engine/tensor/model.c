@@ -9,8 +9,6 @@
 #include "base/utf8.h"
 #include "tensor/precision.h"
 
-#define ALIGN 16                                   /* elements: a cache line of float32 */
-
 pl_init_rule_t pl_zeros(void)
 {
     return (pl_init_rule_t){.kind = PL_INIT_ZEROS};
@@ -111,7 +109,8 @@ const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *
                     pl_shape_text(tensor->shape, text));
             return NULL;
         }
-    if (__builtin_add_overflow(*end, count, &next) || next > INT64_MAX / 8 - ALIGN) {
+    if (__builtin_add_overflow(*end, count, &next)
+        || next > INT64_MAX / 8 - PL_REGION_ALIGN) {
         pl_fail(err, PL_EINVAL, "%s is too large", tensor->name);
         return NULL;
     }
@@ -130,7 +129,7 @@ const pl_tensor_info_t *pl_model_add(pl_model_t *model, const pl_tensor_info_t *
     added->same_hash = same_hash;
     added->offset = *end;
     added->count = count;
-    *end = (next + ALIGN - 1) / ALIGN * ALIGN;
+    *end = (next + PL_REGION_ALIGN - 1) / PL_REGION_ALIGN * PL_REGION_ALIGN;
     return added;
 }
 

@@ -1,8 +1,8 @@
 /* model.h - the named tensors of a module and where each lies in its flat region
  *
  * Parameters and state arise at first use while the first graph is described; after
- * pl_model_freeze() a graph can only use what is there.  Offsets are multiples of 16
- * elements, in order of first use. */
+ * pl_model_freeze() a graph can only use what is there.  Offsets are multiples of
+ * PL_REGION_ALIGN, in order of first use. */
 #ifndef PL_TENSOR_MODEL_H
 #define PL_TENSOR_MODEL_H
 

@@ -76,8 +76,7 @@ static int plain_export_weights(void *self, pl_call_t *call, const pl_body_t *bo
 static int plain_import_weights(void *self, pl_call_t *call, const pl_body_t *body,
                                 pl_error_t *err)
 {
-    return pl_replica_import(self, call, (pl_weights_t *)body->import_weights.weights,
-                             body->import_weights.whole, err);
+    return pl_replica_import(self, call, &body->import_weights, err);
 }
 
 static int plain_freeze(void *self, pl_call_t *call, const pl_body_t *body,
