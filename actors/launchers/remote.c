@@ -10,7 +10,8 @@
  * for a backtrace by SIGABRT and then killed.
  *
  * A rank that somebody else has started has no process here: it ends when its worker has,
- * or when nothing is heard of it any more, and who shall be killed is cut off instead. */
+ * or when nothing is heard of it any more, and who shall be killed is cut off instead.
+ * One whose process is lent by a crew ends with its worker, too, or with its process. */
 #include "actors/launchers/remote.h"
 
 #include <inttypes.h>
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #include "actors/launchers/again.h"
+#include "actors/launchers/crew.h"
 #include "actors/launchers/outbox.h"
 #include "actors/launchers/parcel.h"
 #include "actors/launchers/said.h"
@@ -50,6 +52,7 @@ typedef struct remote {
     int64_t rank;
     bool is_foreign;                             /* somebody else has started it */
     pl_wires_t *wires;                           /* counted */
+    pl_crew_t *crew;                             /* that lends the process  [its own] */
     pl_process_t *process;                       /* [it is foreign] */
     char about[128];                             /* what a foreign one says it is  [""] */
     pl_outbox_t outbox;
@@ -60,9 +63,10 @@ typedef struct remote {
     uint64_t passed_count;
     uint64_t global_step;                                /* the newest that it has told */
     pl_said_t said;
-    bool is_streamed;                              /* was told where messages are taken */
-    bool has_joined, ends, is_killed, is_dead, is_done;  /* dead: a foreign one's worker
-                                                            has ended, or it is gone */
+    bool is_streamed;                     /* was told where messages are taken */
+    bool is_free;                         /* its worker has ended, its process may live */
+    bool has_joined, ends, is_killed, is_dead, is_done;  /* dead: or free, or a foreign
+                                                            one that is gone */
     pl_death_t death;
     pl_error_t error;                              /* why it was killed, or how its worker
                                                       ended  [code 0] */
@@ -104,7 +108,7 @@ static void death_tell(remote_t *r, pl_error_t *error)
 
 static bool died_well(const remote_t *r)
 {
-    if (r->is_foreign)
+    if (r->is_foreign || r->is_free)
         return !r->run;
     return r->ends && !r->is_killed && (!r->death.is_known || r->death.status == 0);
 }
@@ -121,7 +125,7 @@ static void loss_tell(const remote_t *r, pl_error_t *error)
 
 static void end_tell(remote_t *r, pl_error_t *error)
 {
-    if (r->is_foreign)
+    if (r->is_foreign || r->is_free)
         loss_tell(r, error);
     else
         death_tell(r, error);
@@ -131,7 +135,7 @@ static void remote_finish(remote_t *r)
 {
     pl_error_t error = {0};
     if (r->is_done || !r->is_dead
-        || (!r->is_foreign && !pl_wires_is_over(r->wires, (int)r->rank)))
+        || (!r->is_foreign && !r->is_free && !pl_wires_is_over(r->wires, (int)r->rank)))
         return;
     r->is_done = true;
     pl_said_end(&r->said);
@@ -344,7 +348,8 @@ static void answer_came(remote_t *r, const pl_envelope_t *e, const pl_body_t *bo
     case PL_MESSAGE_start:
         if (failed && r->error.code == PL_OK)
             r->error = *error;
-        r->is_dead = r->is_dead || r->is_foreign;
+        r->is_free = !r->is_dead && !r->is_killed && (r->is_foreign || r->crew);
+        r->is_dead = r->is_dead || r->is_free;
         remote_finish(r);
         return;
     default: passed_end(r, e, body, error);
@@ -529,7 +534,8 @@ static int process_start(remote_t *r, pl_error_t *err)
                                     .on_line = process_said,
                                     .on_death = process_died,
                                     .user = r};
-    r->process = pl_again_start(&spec, pl_actor_loop(r), err);
+    r->process = r->crew ? pl_crew_hire(r->crew, (int)r->rank, &spec, err)
+                         : pl_again_start(&spec, pl_actor_loop(r), err);
     return r->process ? PL_OK : err->code;
 }
 
@@ -539,6 +545,7 @@ static int remote_start(void *self, pl_call_t *call, const pl_body_t *body,
     remote_t *r = self;
     (void)call;
     r->wires = pl_object_ref(body->start.context);
+    r->crew = pl_wires_crew(r->wires);
     r->outbox = pl_wires_outbox(r->wires, (int)r->rank);
     r->said = (pl_said_t){.self = r, .wires = r->wires, .rank = (int)r->rank};
     static const pl_wire_ops_t ops = {.on_message = remote_message,
@@ -555,7 +562,10 @@ static int remote_start(void *self, pl_call_t *call, const pl_body_t *body,
 static void remote_release(void *self)
 {
     remote_t *r = self;
-    pl_process_free(r->process);
+    if (r->crew)
+        pl_crew_dismiss(r->crew, (int)r->rank, r);
+    else
+        pl_process_free(r->process);
     if (r->wires)
         pl_wires_detach(r->wires, (int)r->rank, r);
     pl_outbox_release(&r->outbox);
