@@ -24,9 +24,9 @@
 #include "actors/launchers/crew.h"
 #include "actors/launchers/outbox.h"
 #include "actors/launchers/parcel.h"
+#include "actors/launchers/passed.h"
 #include "actors/launchers/said.h"
 #include "actors/launchers/wires.h"
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -41,13 +41,6 @@ enum {
     BACKTRACE_MS = 4000,                        /* at most, between SIGABRT and SIGKILL */
 };
 
-/* A call that was passed on. */
-typedef struct passed {
-    struct passed *next;
-    uint64_t number;
-    pl_call_t *call;
-} passed_t;
-
 typedef struct remote {
     int64_t rank;
     bool is_foreign;                             /* somebody else has started it */
@@ -59,8 +52,7 @@ typedef struct remote {
     pl_call_t *run;                             /* NULL: not asked, or answered */
     bool was_asked, is_served;                  /* the job is on its way; has been sent */
     char stop_reason[128];                      /* asked for before that  [""] */
-    passed_t *passed;
-    uint64_t passed_count;
+    pl_passed_t passed;
     uint64_t global_step;                                /* the newest that it has told */
     pl_said_t said;
     bool is_streamed;                     /* was told where messages are taken */
@@ -263,30 +255,6 @@ static void stream_tell(remote_t *r)
 
 /* ---- what comes ---- */
 
-static passed_t *passed_take(remote_t *r, uint64_t number)
-{
-    passed_t **at = &r->passed, *found;
-    while (*at && (*at)->number != number)
-        at = &(*at)->next;
-    found = *at;
-    if (found)
-        *at = found->next;
-    return found;
-}
-
-static void passed_end(remote_t *r, const pl_envelope_t *e, const pl_body_t *body,
-                       const pl_error_t *error)
-{
-    passed_t *passed = passed_take(r, e->call);
-    if (!passed)
-        return;
-    if (e->kind == PL_KIND_ERROR)
-        pl_call_fail(passed->call, error);
-    else
-        pl_reply(passed->call, body);
-    pl_free(passed);
-}
-
 static void run_fail(remote_t *r, const pl_error_t *error)
 {
     pl_call_t *run = r->run;
@@ -352,7 +320,7 @@ static void answer_came(remote_t *r, const pl_envelope_t *e, const pl_body_t *bo
         r->is_dead = r->is_dead || r->is_free;
         remote_finish(r);
         return;
-    default: passed_end(r, e, body, error);
+    default: pl_passed_end(&r->passed, e, body, error);
     }
 }
 
@@ -492,26 +460,11 @@ static int remote_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     return PL_OK;
 }
 
-static int pass_on(remote_t *r, pl_call_t *call, pl_message_t message,
-                   const pl_body_t *body, pl_error_t *err)
-{
-    passed_t *passed = pl_alloc(sizeof *passed);
-    if (!passed)
-        return pl_no_memory(err);
-    *passed = (passed_t){r->passed, ++r->passed_count, call};
-    int code = pl_outbox_post(&r->outbox, PL_KIND_CALL, message, passed->number, body,
-                              err);
-    if (code == PL_OK)
-        r->passed = passed;
-    else
-        pl_free(passed);
-    return code;
-}
-
 static int remote_join(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
-    return pass_on(self, call, PL_MESSAGE_join, body, err);
+    remote_t *r = self;
+    return pl_passed_on(&r->passed, &r->outbox, call, PL_MESSAGE_join, body, err);
 }
 
 static int remote_stop(void *self, pl_call_t *call, const pl_body_t *body,
@@ -519,7 +472,7 @@ static int remote_stop(void *self, pl_call_t *call, const pl_body_t *body,
 {
     remote_t *r = self;
     if (r->is_served)
-        return pass_on(r, call, PL_MESSAGE_stop, body, err);
+        return pl_passed_on(&r->passed, &r->outbox, call, PL_MESSAGE_stop, body, err);
     snprintf(r->stop_reason, sizeof r->stop_reason, "%s", body->stop.reason);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
@@ -570,10 +523,7 @@ static void remote_release(void *self)
         pl_wires_detach(r->wires, (int)r->rank, r);
     pl_outbox_release(&r->outbox);
     pl_said_release(&r->said);
-    for (passed_t *passed; (passed = r->passed);) {
-        r->passed = passed->next;
-        pl_free(passed);
-    }
+    pl_passed_release(&r->passed);
     pl_object_unref(r->wires);
 }
 
