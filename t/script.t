@@ -19,6 +19,11 @@ unset PACELINE_RANK PACELINE_WORLD_SIZE PACELINE_ENDPOINT PACELINE_JOB_KEY_FILE
 
 # ---- helpers ----
 
+# each HOW: the program t/each, which is not told of modules as paceline is in the build tree
+each() {
+    PACELINE_PLUGIN_PATH=$builddir/examples/.libs timeout 60 "$builddir/t/each" "$@"
+}
+
 # Starts a fit that would take for ever, with events in a pipe; waits until it has trained a step.
 start_endless_fit() {
     rm -f events
@@ -106,20 +111,37 @@ the_second_run_of_a_program_meets_its_ranks_second() {
 }
 
 each_process_has_the_programs_own_data() {
-    export PACELINE_PLUGIN_PATH=$builddir/examples/.libs
-    try timeout 60 "$builddir/t/each" same
+    try each same
     is "$status" 0 "arrays in memory are trained on: $err"
     is "$(sort <<<"$out")" "0 ok 10
 1 ok 10
 2 ok 10" "and every process has the result"
 }
 
+a_rank_that_dies_leaves_no_trace() {
+    try each same
+    cp each/latest/model.safetensors without
+    try each die
+    is "$status" 0 "a program whose rank is killed ends well: $err"
+    ok "it was" test -e died
+    is "$(sort <<<"$out")" "0 ok 10
+1 ok 10
+2 ok 10" "all that are there at the end have the result"
+    ok "the weights are those of a run that nothing happened to" cmp without each/latest/model.safetensors
+}
+
+one_that_is_gone_is_missed_in_the_next_run() {
+    try each leave
+    is "$status" 1 "status 1"
+    like "$err" 'exited with status 0 before .*(this run|it had joined)' "it says who and how: $err"
+    like "$out" '^0 ok 10$' "the first run was a good one"
+}
+
 what_is_not_the_same_everywhere_is_an_error() {
-    export PACELINE_PLUGIN_PATH=$builddir/examples/.libs
-    try timeout 60 "$builddir/t/each" differ
+    try each differ
     is "$status" 1 "status 1"
     like "$err" 'the options of this run are not the same in the program and in the process of rank' "it says so: $err"
-    try timeout 60 "$builddir/t/each" stage
+    try each stage
     like "$err" 'has come to "validate" where the program is at "train"' "also when another thing is done"
 }
 
@@ -212,6 +234,8 @@ run a_program_is_run_by_each_launcher trains
 run the_command_runs_again_for_each_rank trains
 run the_second_run_of_a_program_meets_its_ranks_second trains
 run each_process_has_the_programs_own_data trains
+run a_rank_that_dies_leaves_no_trace trains
+run one_that_is_gone_is_missed_in_the_next_run trains
 run what_is_not_the_same_everywhere_is_an_error trains
 run it_is_refused_where_it_cannot_be trains
 run signals_to_the_command_stop_all trains
