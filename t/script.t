@@ -165,6 +165,15 @@ signals_to_the_command_stop_all() {
     ok "and no process left" gone $ranks
 }
 
+a_signal_to_one_rank_stops_all() {
+    start_endless_fit one
+    kill -TERM "$(rank 1)"
+    end_of_fit
+    is "$status" 0 "status 0"
+    like "$last" '"event":"result","status":"stopped"' "stopped"
+    like "$last" '"reason":"rank 1: SIGTERM"' "who wanted it is known"
+}
+
 ranks_die_with_the_program() {
     start_endless_fit alone
     local ranks="$(rank 0) $(rank 1)"
@@ -239,6 +248,7 @@ run one_that_is_gone_is_missed_in_the_next_run trains
 run what_is_not_the_same_everywhere_is_an_error trains
 run it_is_refused_where_it_cannot_be trains
 run signals_to_the_command_stop_all trains
+run a_signal_to_one_rank_stops_all trains
 run ranks_die_with_the_program trains
 run a_rank_that_is_killed_comes_back trains
 run a_rank_that_is_killed_may_fail_the_run trains
