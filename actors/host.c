@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "actors/launchers/crew.h"
 #include "actors/notes.h"
 #include "actors/request.h"
 #include "actors/result.h"
@@ -100,9 +101,11 @@ static void run_answered(void *self, const pl_answer_t *answer)
         run_ended(trainer, NULL, answer->error);
 }
 
-static void engine_end(pl_engine_t *engine)
+static void engine_end(void *argument)
 {
-    if (!engine->ending || engine->living)
+    pl_engine_t *engine = argument;
+    if (!engine->ending || engine->living
+        || pl_crew_ends(&engine->runtime, engine_end, engine))
         return;
     pl_reactor_leave(engine->reactor);
     pl_notes_push(&engine->notes, &engine->closed_note);
@@ -251,6 +254,7 @@ pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err)
         pl_free(engine);
         return NULL;
     }
+    pl_crew_enter(&engine->runtime);
     engine->closed_note.kind = PL_NOTE_CLOSED;
     if (engine_open(engine, base, err) == PL_OK)
         return engine;

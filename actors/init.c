@@ -3,6 +3,7 @@
 #include "actors/connectors/callbacks/callbacks.h"
 #include "actors/connectors/datasets/datasets.h"
 #include "actors/connectors/loggers/loggers.h"
+#include "actors/launchers/again.h"
 #include "actors/launchers/entry.h"
 #include "actors/launchers/launchers.h"
 #include "base/registry.h"
@@ -29,6 +30,7 @@ static const pl_registration_t own_parts[] = {
     {"strategy", &pl_zero1_strategy},
     {"launcher", &pl_external_launcher},
     {"launcher", &pl_inline_launcher},
+    {"launcher", &pl_script_launcher},
     {"launcher", &pl_spawn_launcher},
     {"dataset", &pl_csv_dataset},
     {"dataset", &pl_idx_dataset},
@@ -51,7 +53,8 @@ int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
         own_parts,       pl_optimizer_parts, pl_callback_parts,
         pl_logger_parts, pl_precision_parts, registrations,
     };
-    (void)argc, (void)argv;              /* for launchers that start this program again */
+    (void)argc, (void)argv;              /* the system tells the same, and of all */
+    pl_again_note();
     int code = pl_register(parts_here, err);
     for (size_t k = 0; k < sizeof all / sizeof *all && code == PL_OK; k++)
         code = pl_register_at("", all[k], err);

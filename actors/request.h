@@ -16,8 +16,8 @@ bool pl_request_writes(const pl_job_t *job);
 char *pl_request_root(const pl_job_t *job, pl_error_t *err);
 const char *pl_request_name(const pl_job_t *job);
 
-/* How many ranks there are, on all nodes: as the run says, or who has started them; text
- * is written on from a prompt by one. */
+/* How many ranks there are in all: as the run says, or who has started them; text is
+ * written on from a prompt by one. */
 int pl_request_ranks(const pl_job_t *job);
 
 /* The parts that start ranks and that let them work together. */

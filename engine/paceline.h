@@ -423,8 +423,8 @@ PL_API void pl_launch_signal(pl_launch_t *node, int number);
 /* Ends those that still live, by SIGKILL; on_end is not called. */
 PL_API void pl_launch_free(pl_launch_t *node);
 
-/* Which rank this process is where several were started for one run; else 0. Rank 0 is
- * the one to print and to write what a script does besides. */
+/* Of the processes that run this program for one run the number of this one: its rank,
+ * with launcher "script" 1 + rank.  0 is to print, and to write what is done besides. */
 PL_API int pl_rank(void);
 
 /* How a run ended.  What it points to lives until the notification returns. */

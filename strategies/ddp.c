@@ -36,6 +36,8 @@ int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t 
     if (code != PL_OK)
         return code;
     const char *name = ((const pl_part_t *)instance.ops)->name;
+    if (((const pl_collective_ops_t *)instance.ops)->own_order)
+        ddp->replica.order = name;
     pl_collective_part_t *part = pl_collective_part_new(&instance, &seat, err);
     const pl_actor_ops_t *ops = part ? pl_collective_actor(name, err) : NULL;
     const pl_start_t start = {.options = "", .context = part ? &part->object : NULL};

@@ -118,6 +118,8 @@ struct pl_replica {
     pl_address_t accelerator;
     const pl_replica_meets_t *meets;                        /* [there is one rank] */
     uint32_t rank, ranks;                                   /* ranks 0: one */
+    const char *order;                /* who adds up the ranks' sums, where that is in an
+                                         order of its own  [the canonical tree's] */
     struct {
         pl_lent_t *memory;           /* counted */
         uint64_t offset;             /* bytes */

@@ -1,4 +1,5 @@
-/* replica_plans.c - a number for all that a replica trains with, in checkpoints
+/* replica_plans.c - a number for all that a replica trains with, in checkpoints, and in
+ * which order it adds
  *
  * Options say what a run is to compute, graphs what it does: a module that was changed,
  * or data of other shapes, are seen here alone.  Only what every step of a training
@@ -33,8 +34,24 @@ int pl_replica_keep_plans(const pl_replica_t *r, json_t *into, pl_error_t *err)
 {
     char text[9];
     hash_text(r, text);
-    return json_object_set_new(into, "plans", json_string(text)) == 0 ? PL_OK
-                                                                      : pl_no_memory(err);
+    bool is_kept = json_object_set_new(into, "plans", json_string(text)) == 0
+                   && (!r->order
+                       || json_object_set_new(into, "order", json_string(r->order)) == 0);
+    return is_kept ? PL_OK : pl_no_memory(err);
+}
+
+static void compare_order(pl_replica_t *r, const json_t *from)
+{
+    const char *then = json_string_value(json_object_get(from, "order"));
+    const char *now = r->order ? r->order : "tree";
+    if (!then)
+        then = "tree";
+    if (strcmp(then, now))
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
+                    "sums of ranks were added up in the order of \"%s\" when the "
+                    "checkpoint was saved, and are in that of \"%s\" now: the run goes "
+                    "on, but not to the same bits",
+                    then, now);
 }
 
 void pl_replica_compare_plans(pl_replica_t *r, const json_t *from)
@@ -42,6 +59,7 @@ void pl_replica_compare_plans(pl_replica_t *r, const json_t *from)
     char now[9];
     const char *then = json_string_value(json_object_get(from, "plans"));
     hash_text(r, now);
+    compare_order(r, from);
     if (then && strcmp(then, now))
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
                     "what a step computes is not what it was when the checkpoint was "

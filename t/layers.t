@@ -110,8 +110,24 @@ for folder in connectors:CONNECTOR launchers:LAUNCHER 'loops:(FIT_LOOP|EPOCH_LOO
             includes "$where/" "$base\.h" | not_in "$base\.c:"
         done | holds "no file of $where/ includes the header of another actor there"
 done
-lines 'actors/trainer\.' '\<(fork|vfork|getpid|waitpid|kill|posix_spawn[a-z]*|exec[lv][a-z]*)\>|\<pid|device|gradient' |
-    holds 'the trainer has no word for processes, devices or gradients'
+# The trainer and the headers of actors/ that it includes, and theirs: in code, comments and texts.
+trainer='actors/trainer.c actors/trainer.h' read=
+while [ "$trainer" != "$read" ]; do
+    read=$trainer
+    trainer=$(for file in $read; do
+        echo "$file"
+        sed -n 's/^#[[:space:]]*include "\(actors\/.*\)"/\1/p' "$file"
+    done | LC_ALL=C sort -u)
+done
+# words FILES: lines with a word of processes, devices or gradients; pl_spawn() starts an actor
+words()
+{
+    sed 's/pl_spawn(/pl_start_actor(/g' "$@" | grep -inE \
+        '\<v?fork|\<pid|getpid|waitpid|\<kill|posix_spawn|\<exec|spawn|process(es)?\>|signal|thread_|pipe\>|socket|\<ssh|mpi(run)?\>|slurm|inline|script|external|world|local_rank|node|device|gradient'
+}
+words actors/launchers/spawn.c | finds 'words of processes are found'
+echo "$trainer" | grep request.h | finds 'and what the trainer includes'
+words $trainer | holds 'the trainer has no word for processes, devices or gradients'
 
 # ---- one place ----
 

@@ -60,6 +60,33 @@ without_mpirun_a_run_of_one_rank_works() {
     is "$status$out" 0 "which is how MPI begins by itself"
 }
 
+# figure NAME - of the newest result
+figure() {
+    grep -oE "\"$1\":[0-9.e-]+" <<<"$out" | tail -n 1 | cut -d: -f2
+}
+
+# The same sums in another order: nearly the same bits.
+ranks_train_by_it() {
+    awk 'BEGIN { for (i = 0; i < 400; i++) { c = i % 3; a = i * 0.7; b = i * 1.3
+        printf "%.4f,%.4f,%d\n", (c == 1) * 3 + sin(a), (c == 2) * 3 + cos(b), c } }' >points.csv
+    printf '{"module": {"name": "mlp", "hidden": [16]},
+        "data": {"name": "csv", "path": "points.csv", "val_split": 0.2, "batch_size": 20},
+        "optimizer": {"name": "adamw", "lr": 1e-2},
+        "trainer": {"max_epochs": 3, "accelerator": {"name": "cpu", "threads": 1}}}' >run.json
+    try "$paceline" fit run.json --json --set trainer.run_name=threads --set trainer.devices=4
+    local loss=$(figure val_loss)
+    PACELINE_ENDPOINT=ipc://$folder/meet try timeout 60 "$mpirun" -n 4 "$paceline" fit run.json --json \
+        --set trainer.run_name=mpi --set 'trainer.strategy={"name": "ddp", "collective": "mpi"}'
+    is "$status" 0 "it trains"
+    ok "to what threads do: $loss, $(figure val_loss)" \
+        awk -v a="$loss" -v b="$(figure val_loss)" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-8) }'
+    ok "the manifest says whose order it was" grep -q '"order": *"mpi"' runs/mpi/checkpoints/*/manifest.json
+    ok "which of others it does not" test -z "$(grep -l '"order"' runs/threads/checkpoints/*/manifest.json)"
+    try "$paceline" fit run.json --resume runs/mpi --set trainer.run_name=mpi --set trainer.max_epochs=4 \
+        --set trainer.devices=4 --set trainer.strategy=ddp
+    like "$err" 'in the order of "mpi".*in that of "tree" now' "a run that goes on in another says so"
+}
+
 if [ -x "$rank" ] && mpirun_find; then
     run every_operation_gives_what_it_should
     run other_types_are_reduced_too
@@ -67,6 +94,7 @@ if [ -x "$rank" ] && mpirun_find; then
     run who_does_not_come_is_known
     run a_process_may_use_it_again
     run one_rank_of_a_process_can_use_it
+    run ranks_train_by_it trains
     run without_mpirun_a_run_of_one_rank_works
 else
     skip "Paceline was built without MPI, or there is no mpirun of it"

@@ -264,13 +264,21 @@ two_networks_train_what_threads_do() {
 
 # ---- mpirun ----
 
+# Each kind tells a process its place by variables of its own.
 mpirun_starts_ranks() {
-    command -v mpirun >/dev/null || { skip "there is no mpirun"; return; }
-    free_port
-    PACELINE_ENDPOINT=tcp://127.0.0.1:$port PATH=$PATH OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-        try timeout 60 mpirun -n 2 "$paceline" fit run.json --set trainer.run_name=mpi
-    is "$status" 0 "status 0"
-    ok "the same bits" cmp "$(inline_model 2)" runs/mpi/model.safetensors
+    local kind
+    try "$paceline" fit run.json --set trainer.run_name=four --set trainer.devices=4
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    for kind in mpich:MPICH openmpi:'Open MPI'; do
+        command -v "mpirun.${kind%:*}" >/dev/null || { skip "there is no mpirun.${kind%:*}"; continue; }
+        free_port
+        PACELINE_ENDPOINT=tcp://127.0.0.1:$port try timeout 60 "mpirun.${kind%:*}" -n 4 "$paceline" fit run.json \
+            --set trainer.run_name="${kind%:*}"
+        is "$status" 0 "${kind#*:}: status 0"
+        is "$(grep -c "rank . of 4, as ${kind#*:} says" <<<"$err")" 4 "four ranks know by whom they were started"
+        is "$(lines "$(grep '^done' <<<"$out")")" 1 "one of them tells the result"
+        ok "and it is that of four threads, bit for bit" cmp runs/four/model.safetensors "runs/${kind%:*}/model.safetensors"
+    done
 }
 
 run children_train_what_threads_do trains

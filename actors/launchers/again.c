@@ -12,25 +12,28 @@ enum {
     WORDS_MOST = 256,                                       /* of its tail, in an error */
 };
 
-/* The words that started this program, one after the other; NULL: out of memory. */
-static char *command_read(size_t *length)
+/* One after the other, as they were before the program took them apart. */
+static char words[COMMAND_MOST + 1];
+static size_t words_length;
+
+void pl_again_note(void)
 {
-    char *words = pl_alloc(COMMAND_MOST + 1);
-    FILE *file = words ? fopen("/proc/self/cmdline", "rbe") : NULL;
-    *length = file ? fread(words, 1, COMMAND_MOST, file) : 0;
-    if (file)
-        fclose(file);
-    return words;
+    FILE *file = words_length ? NULL : fopen("/proc/self/cmdline", "rbe");
+    if (!file)
+        return;
+    words_length = fread(words, 1, COMMAND_MOST, file);
+    fclose(file);
 }
 
-static const char **words_list(const char *words, size_t length)
+static const char **words_list(void)
 {
     size_t count = 0;
-    for (size_t k = 0; k < length; k++)
+    const char *word = words;
+    for (size_t k = 0; k < words_length; k++)
         count += words[k] == '\0';
     const char **list = pl_alloc_array(count + 2, sizeof *list);
-    for (size_t k = 0; list && k < count; k++, words += strlen(words) + 1)
-        list[k] = words;
+    for (size_t k = 0; list && k < count; k++, word += strlen(word) + 1)
+        list[k] = word;
     if (list && !count)
         list[0] = "paceline";
     return list;
@@ -39,9 +42,7 @@ static const char **words_list(const char *words, size_t length)
 pl_process_t *pl_again_start(const pl_process_spec_t *spec, struct pl_sockets *loop,
                              pl_error_t *err)
 {
-    size_t length;
-    char *words = command_read(&length);
-    const char **argv = words ? words_list(words, length) : NULL;
+    const char **argv = words_list();
     pl_process_spec_t again = *spec;
     again.program = "/proc/self/exe";
     again.argv = argv;
@@ -49,7 +50,6 @@ pl_process_t *pl_again_start(const pl_process_spec_t *spec, struct pl_sockets *l
     if (!argv)
         pl_no_memory(err);
     pl_free(argv);
-    pl_free(words);
     return process;
 }
 

@@ -4,6 +4,8 @@
 
 #include "runtime/process.h"
 
+/* Notes the words that have started this program; before anybody changes them. */
+void pl_again_note(void);
 /* Starts the program that runs, whatever lies at its path by now, with the same words;
  * the rest as the spec says. */
 pl_process_t *pl_again_start(const pl_process_spec_t *spec, struct pl_sockets *loop,

@@ -227,10 +227,24 @@ static int rank_main(const pl_place_t *place)
     return code == PL_OK ? EXIT_SUCCESS : LOST;
 }
 
+/* Its handlers of signals are the program's, but of what a launcher sends. */
+static void script_enter(void)
+{
+    char name[16];
+    const pl_place_t *place = pl_place_in_script();
+    if (!place)
+        return;
+    unsetenv(PL_PLACE_IN_SCRIPT);
+    snprintf(name, sizeof name, "rank %d", place->rank);
+    prctl(PR_SET_NAME, name);
+    pl_backtrace_on_abort();
+}
+
 /* What this process starts is no rank. */
 void pl_entry_if_rank(void)
 {
     pl_place_t place;
+    script_enter();
     if (!pl_place_read(getenv(PL_PLACE), &place))
         return;
     unsetenv(PL_PLACE);

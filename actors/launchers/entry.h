@@ -3,7 +3,8 @@
 #ifndef PL_LAUNCHERS_ENTRY_H
 #define PL_LAUNCHERS_ENTRY_H
 
-/* When this process is a rank's it is one until its end: then this never returns. */
+/* When this process is a rank's alone it is one until its end: then this never returns.
+ * When it runs the program for one it is noted. */
 void pl_entry_if_rank(void);
 
 #endif

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "actors/launchers/wires.h"
+
 typedef char *(*get_t)(const char *name);
 
 /* The variables of a source; NULL: it has none for that. */
@@ -516,6 +518,9 @@ int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *er
 int pl_rank(void)
 {
     pl_environment_t environment;
+    const pl_place_t *script = pl_place_in_script();
+    if (script)
+        return 1 + script->rank;
     return pl_environment_read(&environment, getenv, NULL) == PL_OK && environment.source
                ? environment.rank
                : 0;

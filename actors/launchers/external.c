@@ -15,9 +15,8 @@
 #include "accelerators/accelerator.h"
 #include "accelerators/actor.h"
 #include "actors/launchers/environment.h"
+#include "actors/launchers/guest.h"
 #include "actors/launchers/launchers.h"
-#include "actors/launchers/member.h"
-#include "actors/launchers/ranks.h"
 #include "actors/launchers/remote.h"
 #include "actors/launchers/rendezvous.h"
 #include "actors/launchers/settle.h"
@@ -30,17 +29,13 @@
 #include "base/log.h"
 #include "base/stages.h"
 #include "config.h"
-#include "runtime/monitor.h"
 
 enum {
-    SETTLE_MS = 15000,                         /* for all to have heard how the run was */
-    LEAVE_MS = 3000,
-    AGAIN_MS = 100,                        /* until a process that is ahead tries again */
     ENDPOINT = 300,
 };
 
 typedef struct external {
-    pl_ranks_t ranks;                                       /* of rank zero's process */
+    pl_guest_t guest;                                       /* in all but rank zero's */
     pl_environment_t environment;
     char endpoint[ENDPOINT];
     pl_keys_t keys;
@@ -54,13 +49,6 @@ typedef struct external {
     /* Of rank zero: */
     pl_wires_t *wires;                                      /* counted */
     pl_settling_t *settle;                                  /* [the run goes on] */
-    /* Of all others: */
-    pl_member_t member;
-    pl_call_t *asked;                                       /* run  [NULL: not, or
-                                                               answered] */
-    pl_outcome_t *outcome;                                  /* [an error] */
-    pl_error_t error;
-    bool is_settled, is_lost;
 } external_t;
 
 /* ---- rank zero ---- */
@@ -90,23 +78,10 @@ static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
     return pl_spawn(ranks, &pl_remote, PL_SAME_THREAD, &start, life, &rank->worker, err);
 }
 
-static void settled(void *self)
-{
-    external_t *x = self;
-    if (x->ranks.run)
-        pl_ranks_answer(&x->ranks);
-}
-
-/* Not from inside the settle, which is freed with the launcher. */
 static void settle_begin(pl_ranks_t *ranks)
 {
     external_t *x = (external_t *)ranks;
-    x->settle = pl_settle_new(x, x->wires, ranks->count, ranks->outcome, &ranks->error,
-                              settled, NULL);
-    if (!x->settle || pl_after(x, SETTLE_MS, settled, NULL) != PL_OK)
-        settled(x);
-    else
-        pl_settle_wait(x->settle);
+    x->settle = pl_settle(ranks, x->wires, 1);
 }
 
 static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
@@ -120,103 +95,28 @@ static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
                                   .run = x->run,
                                   .takes_any = !x->environment.job[0],
                                   .epoch = x->epoch};
-    pl_ranks_init(&x->ranks, &ops, start);
-    x->ranks.count = x->environment.world_size;
+    pl_ranks_init(&x->guest.ranks, &ops, start);
+    x->guest.ranks.count = x->environment.world_size;
     x->wires = pl_wires_new(x, &spec, err);
     return x->wires ? PL_OK : err->code;
 }
 
 /* ---- all others ---- */
 
-static void answer(void *self)
-{
-    external_t *x = self;
-    pl_call_t *asked = x->asked;
-    x->asked = NULL;
-    if (!asked)
-        return;
-    if (x->outcome)
-        pl_reply_run(asked, &(pl_run_reply_t){.outcome = &x->outcome->object});
-    else
-        pl_call_fail(asked, &x->error);
-}
-
-static void member_settled(void *self, pl_outcome_t *outcome, const pl_error_t *error)
-{
-    external_t *x = self;
-    if (x->is_settled || x->is_lost)
-        return;
-    x->is_settled = true;
-    x->outcome = pl_object_ref(outcome);
-    if (error)
-        x->error = *error;
-    if (pl_after(x, LEAVE_MS, answer, NULL) != PL_OK)
-        answer(x);
-    pl_member_leave(&x->member);
-}
-
-/* Of a worker that shall do no more: nobody is there who would hear of it. */
-static void member_ended(void *self)
-{
-    external_t *x = self;
-    if (x->is_lost)
-        answer(x);
-}
-
-static int member_open(external_t *x, pl_error_t *err);
 static int job_seat(void *self, pl_job_t *job, pl_error_t *err);
 
-static void member_again(void *self)
+static int guest_open(external_t *x, pl_error_t *err)
 {
-    external_t *x = self;
-    pl_error_t err = {0};
-    pl_member_release(&x->member);
-    if (member_open(x, &err) == PL_OK)
-        return;
-    x->is_lost = true;
-    x->error = err;
-    answer(x);
-}
-
-/* Rank zero may not have ended the run before. */
-static bool is_ahead(const external_t *x)
-{
-    return x->epoch > 1 && !x->member.has_joined && pl_now() < x->until;
-}
-
-static void member_lost(void *self, const char *why)
-{
-    external_t *x = self;
-    if (x->is_settled
-        || (is_ahead(x) && pl_after(x, AGAIN_MS, member_again, NULL) == PL_OK))
-        return;
-    x->is_lost = true;
-    pl_fail(&x->error, PL_EPEER, "%s", why);
-    snprintf(x->error.where, sizeof x->error.where, "rank %d", x->environment.rank);
-    if (x->member.has_ended)
-        answer(x);
-    else
-        pl_member_end(&x->member);
-}
-
-static int member_open(external_t *x, pl_error_t *err)
-{
-    static const pl_member_ops_t ops = {.on_job = job_seat,
-                                        .on_end = member_ended,
-                                        .on_settled = member_settled,
-                                        .on_lost = member_lost,
-                                        .on_left = answer};
-    const int64_t left = (x->until - pl_now()) / PL_MILLISECOND;
     const pl_member_spec_t spec = {.calls = x->endpoint,
                                    .keys = x->has_keys ? &x->keys : NULL,
                                    .traits = x->traits,
-                                   .times = pl_wires_lease(left > 1 ? (int)left : 1),
+                                   .times = pl_wires_lease(0),
                                    .run = x->run,
                                    .epoch = x->epoch,
                                    .rank = x->environment.rank,
                                    .world_size = x->environment.world_size,
                                    .local_world_size = x->environment.local_world_size};
-    return pl_member_open(&x->member, x, &ops, &spec, err);
+    return pl_guest_open(&x->guest, &spec, x->until, job_seat, err);
 }
 
 /* ---- where they meet ---- */
@@ -337,7 +237,7 @@ static int job_seat(void *self, pl_job_t *job, pl_error_t *err)
     job->key = pl_alloc(PL_SECRET_BYTES);
     if (!job->host || !job->key)
         return pl_no_memory(err);
-    const uint64_t run = x->environment.rank == 0 ? x->run : x->member.spec.run;
+    const uint64_t run = x->environment.rank == 0 ? x->run : x->guest.member.spec.run;
     return pl_keys_collective(&x->keys, run, x->epoch, job->key, err);
 }
 
@@ -352,7 +252,7 @@ static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
     if (code == PL_OK)
         code = traits_find(x, (const pl_job_t *)body->start.context, err);
     if (code == PL_OK)
-        code = x->environment.rank == 0 ? host_open(x, body, err) : member_open(x, err);
+        code = x->environment.rank == 0 ? host_open(x, body, err) : guest_open(x, err);
     if (code == PL_OK)
         pl_actor_ready(self);
     return code;
@@ -366,9 +266,7 @@ static int external_run(void *self, pl_call_t *call, const pl_body_t *body,
         int code = job_seat(x, (pl_job_t *)body->run.job, err);
         return code == PL_OK ? pl_ranks_run(self, call, body, err) : code;
     }
-    x->asked = call;
-    if (x->is_lost)
-        answer(x);
+    pl_guest_run(&x->guest, call);
     return PL_OK;
 }
 
@@ -376,24 +274,17 @@ static int external_stop(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
 {
     external_t *x = self;
-    char why[160];
     if (x->environment.rank == 0)
         return pl_ranks_stop(self, call, body, err);
-    snprintf(why, sizeof why, "rank %d: %s", x->environment.rank, body->stop.reason);
-    pl_member_wish(&x->member, why);
-    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+    return pl_guest_stop(&x->guest, call, body->stop.reason);
 }
 
 static void external_release(void *self)
 {
     external_t *x = self;
     pl_settle_free(x->settle);
-    if (x->environment.rank > 0)
-        pl_monitor_bring_no_more(pl_actor_runtime(self));
-    pl_member_release(&x->member);
-    pl_ranks_release(&x->ranks);
+    pl_guest_release(&x->guest);
     pl_object_unref(x->wires);
-    pl_object_unref(x->outcome);
     pl_text_free(x->traits);
     pl_keys_forget(&x->keys);
 }

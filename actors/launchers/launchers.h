@@ -9,6 +9,7 @@
 
 extern const pl_actor_ops_t pl_external_launcher;
 extern const pl_actor_ops_t pl_inline_launcher;
+extern const pl_actor_ops_t pl_script_launcher;
 extern const pl_actor_ops_t pl_spawn_launcher;
 
 #endif

@@ -10,7 +10,8 @@
  * for a backtrace by SIGABRT and then killed.
  *
  * A rank that somebody else has started has no process here: it ends when its worker has,
- * or when nothing is heard of it any more, and who shall be killed is cut off instead. */
+ * or when nothing is heard of it any more, and who shall be killed is cut off instead.
+ * One whose process is lent by a crew ends with its worker, too, or with its process. */
 #include "actors/launchers/remote.h"
 
 #include <inttypes.h>
@@ -20,11 +21,12 @@
 #include <unistd.h>
 
 #include "actors/launchers/again.h"
+#include "actors/launchers/crew.h"
 #include "actors/launchers/outbox.h"
 #include "actors/launchers/parcel.h"
+#include "actors/launchers/passed.h"
 #include "actors/launchers/said.h"
 #include "actors/launchers/wires.h"
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -39,30 +41,24 @@ enum {
     BACKTRACE_MS = 4000,                        /* at most, between SIGABRT and SIGKILL */
 };
 
-/* A call that was passed on. */
-typedef struct passed {
-    struct passed *next;
-    uint64_t number;
-    pl_call_t *call;
-} passed_t;
-
 typedef struct remote {
     int64_t rank;
     bool is_foreign;                             /* somebody else has started it */
     pl_wires_t *wires;                           /* counted */
+    pl_crew_t *crew;                             /* that lends the process  [its own] */
     pl_process_t *process;                       /* [it is foreign] */
     char about[128];                             /* what a foreign one says it is  [""] */
     pl_outbox_t outbox;
     pl_call_t *run;                             /* NULL: not asked, or answered */
     bool was_asked, is_served;                  /* the job is on its way; has been sent */
     char stop_reason[128];                      /* asked for before that  [""] */
-    passed_t *passed;
-    uint64_t passed_count;
+    pl_passed_t passed;
     uint64_t global_step;                                /* the newest that it has told */
     pl_said_t said;
-    bool is_streamed;                              /* was told where messages are taken */
-    bool has_joined, ends, is_killed, is_dead, is_done;  /* dead: a foreign one's worker
-                                                            has ended, or it is gone */
+    bool is_streamed;                     /* was told where messages are taken */
+    bool is_free;                         /* its worker has ended, its process may live */
+    bool has_joined, ends, is_killed, is_dead, is_done;  /* dead: or free, or a foreign
+                                                            one that is gone */
     pl_death_t death;
     pl_error_t error;                              /* why it was killed, or how its worker
                                                       ended  [code 0] */
@@ -104,7 +100,7 @@ static void death_tell(remote_t *r, pl_error_t *error)
 
 static bool died_well(const remote_t *r)
 {
-    if (r->is_foreign)
+    if (r->is_foreign || r->is_free)
         return !r->run;
     return r->ends && !r->is_killed && (!r->death.is_known || r->death.status == 0);
 }
@@ -121,7 +117,7 @@ static void loss_tell(const remote_t *r, pl_error_t *error)
 
 static void end_tell(remote_t *r, pl_error_t *error)
 {
-    if (r->is_foreign)
+    if (r->is_foreign || r->is_free)
         loss_tell(r, error);
     else
         death_tell(r, error);
@@ -131,7 +127,7 @@ static void remote_finish(remote_t *r)
 {
     pl_error_t error = {0};
     if (r->is_done || !r->is_dead
-        || (!r->is_foreign && !pl_wires_is_over(r->wires, (int)r->rank)))
+        || (!r->is_foreign && !r->is_free && !pl_wires_is_over(r->wires, (int)r->rank)))
         return;
     r->is_done = true;
     pl_said_end(&r->said);
@@ -268,30 +264,6 @@ static void stream_tell(remote_t *r)
 
 /* ---- what comes ---- */
 
-static passed_t *passed_take(remote_t *r, uint64_t number)
-{
-    passed_t **at = &r->passed, *found;
-    while (*at && (*at)->number != number)
-        at = &(*at)->next;
-    found = *at;
-    if (found)
-        *at = found->next;
-    return found;
-}
-
-static void passed_end(remote_t *r, const pl_envelope_t *e, const pl_body_t *body,
-                       const pl_error_t *error)
-{
-    passed_t *passed = passed_take(r, e->call);
-    if (!passed)
-        return;
-    if (e->kind == PL_KIND_ERROR)
-        pl_call_fail(passed->call, error);
-    else
-        pl_reply(passed->call, body);
-    pl_free(passed);
-}
-
 static void run_fail(remote_t *r, const pl_error_t *error)
 {
     pl_call_t *run = r->run;
@@ -353,10 +325,11 @@ static void answer_came(remote_t *r, const pl_envelope_t *e, const pl_body_t *bo
     case PL_MESSAGE_start:
         if (failed && r->error.code == PL_OK)
             r->error = *error;
-        r->is_dead = r->is_dead || r->is_foreign;
+        r->is_free = !r->is_dead && !r->is_killed && (r->is_foreign || r->crew);
+        r->is_dead = r->is_dead || r->is_free;
         remote_finish(r);
         return;
-    default: passed_end(r, e, body, error);
+    default: pl_passed_end(&r->passed, e, body, error);
     }
 }
 
@@ -496,26 +469,11 @@ static int remote_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     return PL_OK;
 }
 
-static int pass_on(remote_t *r, pl_call_t *call, pl_message_t message,
-                   const pl_body_t *body, pl_error_t *err)
-{
-    passed_t *passed = pl_alloc(sizeof *passed);
-    if (!passed)
-        return pl_no_memory(err);
-    *passed = (passed_t){r->passed, ++r->passed_count, call};
-    int code = pl_outbox_post(&r->outbox, PL_KIND_CALL, message, passed->number, body,
-                              err);
-    if (code == PL_OK)
-        r->passed = passed;
-    else
-        pl_free(passed);
-    return code;
-}
-
 static int remote_join(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
-    return pass_on(self, call, PL_MESSAGE_join, body, err);
+    remote_t *r = self;
+    return pl_passed_on(&r->passed, &r->outbox, call, PL_MESSAGE_join, body, err);
 }
 
 static int remote_stop(void *self, pl_call_t *call, const pl_body_t *body,
@@ -523,7 +481,7 @@ static int remote_stop(void *self, pl_call_t *call, const pl_body_t *body,
 {
     remote_t *r = self;
     if (r->is_served)
-        return pass_on(r, call, PL_MESSAGE_stop, body, err);
+        return pl_passed_on(&r->passed, &r->outbox, call, PL_MESSAGE_stop, body, err);
     snprintf(r->stop_reason, sizeof r->stop_reason, "%s", body->stop.reason);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
@@ -538,7 +496,8 @@ static int process_start(remote_t *r, pl_error_t *err)
                                     .on_line = process_said,
                                     .on_death = process_died,
                                     .user = r};
-    r->process = pl_again_start(&spec, pl_actor_loop(r), err);
+    r->process = r->crew ? pl_crew_hire(r->crew, (int)r->rank, &spec, err)
+                         : pl_again_start(&spec, pl_actor_loop(r), err);
     return r->process ? PL_OK : err->code;
 }
 
@@ -548,6 +507,7 @@ static int remote_start(void *self, pl_call_t *call, const pl_body_t *body,
     remote_t *r = self;
     (void)call;
     r->wires = pl_object_ref(body->start.context);
+    r->crew = pl_wires_crew(r->wires);
     r->outbox = pl_wires_outbox(r->wires, (int)r->rank);
     r->said = (pl_said_t){.self = r, .wires = r->wires, .rank = (int)r->rank};
     static const pl_wire_ops_t ops = {.on_message = remote_message,
@@ -564,15 +524,15 @@ static int remote_start(void *self, pl_call_t *call, const pl_body_t *body,
 static void remote_release(void *self)
 {
     remote_t *r = self;
-    pl_process_free(r->process);
+    if (r->crew)
+        pl_crew_dismiss(r->crew, (int)r->rank, r);
+    else
+        pl_process_free(r->process);
     if (r->wires)
         pl_wires_detach(r->wires, (int)r->rank, r);
     pl_outbox_release(&r->outbox);
     pl_said_release(&r->said);
-    for (passed_t *passed; (passed = r->passed);) {
-        r->passed = passed->next;
-        pl_free(passed);
-    }
+    pl_passed_release(&r->passed);
     pl_object_unref(r->wires);
 }
 

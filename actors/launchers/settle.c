@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "runtime/actor.h"
 
+enum { SETTLE_MS = 15000 };                    /* for all to have heard how the run was */
+
 typedef struct waiting {
     pl_settling_t *settle;
     int rank;
@@ -22,28 +24,25 @@ struct pl_settling {
     pl_wires_t *wires;
     pl_blob_t *blob;                                        /* NULL: the run has failed */
     pl_error_t error;
-    void (*done)(void *self);
-    void *self;
-    bool is_done, waits;
-    int count;
+    pl_ranks_t *ranks;                                      /* the launcher */
+    bool waits;
+    int first, count;
     waiting_t waiting[];                                    /* [count], by rank */
 };
 
 static void look(pl_settling_t *s)
 {
-    for (int k = 1; k < s->count; k++)
+    for (int k = s->first; k < s->count; k++)
         if (!s->waiting[k].is_over)
             return;
-    if (s->is_done || !s->waits)
-        return;
-    s->is_done = true;
-    s->done(s->self);
+    if (s->waits)
+        pl_ranks_answer(s->ranks);
 }
 
 static void over(waiting_t *w, const char *why)
 {
     if (!w->is_over && why)
-        pl_log_line(PL_LOG_WARNING, w->rank, pl_actor_name(w->settle->self),
+        pl_log_line(PL_LOG_WARNING, w->rank, pl_actor_name(w->settle->ranks),
                     "the run's end was not told to it: %s", why);
     w->is_over = true;
     look(w->settle);
@@ -105,39 +104,40 @@ static void waiting_begin(waiting_t *w)
         waiting_tell(w, s->blob ? &err : &s->error);
 }
 
-pl_settling_t *pl_settle_new(void *launcher, pl_wires_t *wires, int count,
-                             const pl_outcome_t *outcome, const pl_error_t *error,
-                             void (*done)(void *launcher), pl_error_t *err)
+static void late(void *self)
 {
+    pl_ranks_answer(self);
+}
+
+pl_settling_t *pl_settle(pl_ranks_t *ranks, pl_wires_t *wires, int first)
+{
+    const int count = ranks->count;
     pl_settling_t *s = pl_alloc(sizeof *s + (size_t)count * sizeof *s->waiting);
-    if (!s) {
-        pl_no_memory(err);
+    if (!s || pl_after(ranks, SETTLE_MS, late, NULL) != PL_OK) {
+        pl_free(s);
+        late(ranks);
         return NULL;
     }
-    s->self = launcher;
+    s->ranks = ranks;
     s->wires = wires;
+    s->first = first;
     s->count = count;
-    s->done = done;
-    s->error = *error;
-    s->blob = outcome ? pl_outcome_pack(outcome, &s->error) : NULL;
-    for (int k = 1; k < count; k++) {
+    s->error = ranks->error;
+    s->blob = ranks->outcome ? pl_outcome_pack(ranks->outcome, &s->error) : NULL;
+    for (int k = first; k < count; k++) {
         s->waiting[k] = (waiting_t){.settle = s, .rank = k};
         waiting_begin(&s->waiting[k]);
     }
-    return s;
-}
-
-void pl_settle_wait(pl_settling_t *s)
-{
     s->waits = true;
     look(s);
+    return s;
 }
 
 void pl_settle_free(pl_settling_t *s)
 {
     if (!s)
         return;
-    for (int k = 1; k < s->count; k++) {
+    for (int k = s->first; k < s->count; k++) {
         pl_wires_detach(s->wires, k, &s->waiting[k]);
         pl_outbox_release(&s->waiting[k].outbox);
     }

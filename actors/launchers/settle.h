@@ -2,19 +2,16 @@
 #ifndef PL_LAUNCHERS_SETTLE_H
 #define PL_LAUNCHERS_SETTLE_H
 
+#include "actors/launchers/ranks.h"
 #include "actors/launchers/wires.h"
-#include "runtime/cargo.h"
 
 typedef struct pl_settling pl_settling_t;
 
-/* For a launcher whose stand-ins have all ended: tells the outcome, or the error, to all
- * ranks that are there.  NULL: out of memory. */
-pl_settling_t *pl_settle_new(void *launcher, pl_wires_t *wires, int count,
-                             const pl_outcome_t *outcome, const pl_error_t *error,
-                             void (*done)(void *launcher), pl_error_t *err);
-/* From now on done() is called once, perhaps at once, when all have it and have left, or
- * are gone. */
-void pl_settle_wait(pl_settling_t *settle);
+/* For a launcher's ranks when all have ended: tells the outcome, or the error, to those
+ * that are there, from the first whose process waits for it on, and answers the
+ * launcher's run when all have it and have left, or are gone.  To be freed with the
+ * launcher  [NULL: out of memory; it is answered]. */
+pl_settling_t *pl_settle(pl_ranks_t *ranks, pl_wires_t *wires, int first);
 void pl_settle_free(pl_settling_t *settle);
 
 #endif

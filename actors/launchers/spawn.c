@@ -2,32 +2,18 @@
  *
  * It enters at pl_init() and gets its work by message, so it knows parts by name alone
  * and sees nothing of the host's memory.  Who is stuck can be killed. */
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "actors/launchers/launchers.h"
-#include "actors/launchers/ranks.h"
 #include "actors/launchers/remote.h"
-#include "actors/launchers/wires.h"
+#include "actors/launchers/restarts.h"
 #include "base/clock.h"
-#include "base/error.h"
-#include "base/log.h"
 #include "runtime/runtime.h"
-
-enum { RESTARTS_MOST = 100, FIRST_WAIT_MS = 100, LATER_WAITS = 4, WAIT_MOST_MS = 30000 };
-static const int64_t WINDOW = 600 * PL_SECOND;
-
-typedef struct restart {
-    int64_t when;
-    uint64_t global_step;                                   /* that it came to before */
-} restart_t;
 
 typedef struct spawn {
     pl_ranks_t ranks;
     int64_t max_restarts;
-    restart_t restart[RESTARTS_MOST];                       /* the newest last */
-    int restarts;
+    pl_restarts_t restarts;
     pl_wires_t *wires;                                      /* counted */
     double join_timeout;                                    /* s */
 } spawn_t;
@@ -44,76 +30,16 @@ static uint64_t process_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
     return pl_spawn(ranks, &pl_remote, PL_SAME_THREAD, &start, life, &rank->worker, err);
 }
 
-/* ---- once more ---- */
-
-static void restarts_forget(spawn_t *spawn)
-{
-    int old = 0;
-    while (old < spawn->restarts && pl_now() - spawn->restart[old].when > WINDOW)
-        old++;
-    spawn->restarts -= old;
-    memmove(spawn->restart, spawn->restart + old,
-            (size_t)spawn->restarts * sizeof *spawn->restart);
-}
-
-/* Says how often it was tried, and how far each time. */
-static void restarts_tell(spawn_t *spawn)
-{
-    pl_error_t *error = &spawn->ranks.error;
-    char steps[160] = "";
-    size_t length = 0;
-    for (int k = 0; k < spawn->restarts && length < sizeof steps - 24; k++)
-        length += (size_t)snprintf(steps + length, sizeof steps - length, "%" PRIu64 ", ",
-                                   spawn->restart[k].global_step);
-    if (spawn->restarts)
-        pl_pass(
-            error,
-            "started again %d times within %d minutes, and failed after steps %s%" PRIu64,
-            spawn->restarts, (int)(WINDOW / PL_SECOND / 60), steps,
-            spawn->ranks.global_step);
-}
-
 static void spawn_begin_again(void *self)
 {
-    spawn_t *spawn = self;
-    pl_ranks_t *ranks = &spawn->ranks;
-    pl_error_t err = {0};
-    if (ranks->stops) {
-        pl_ranks_answer(ranks);
-        return;
-    }
-    pl_job_t *job = pl_job_again(ranks->job, pl_wires_run_dir(spawn->wires), &err);
-    if (!job || pl_wires_renew(spawn->wires, &err) != PL_OK
-        || pl_ranks_begin(ranks, job, &err) != PL_OK) {
-        ranks->error = err;
-        pl_ranks_answer(ranks);
-    }
-    pl_object_unref(job);
+    pl_restarts_begin(self, ((spawn_t *)self)->wires);
 }
 
-/* What a process dies of may not come again; what its program says of itself does. */
 static bool spawn_again(pl_ranks_t *ranks)
 {
     spawn_t *spawn = (spawn_t *)ranks;
-    const int code = ranks->error.code;
-    int wait = FIRST_WAIT_MS;
-    if ((code != PL_EDIED && code != PL_ESTUCK) || !pl_wires_were_all_there(spawn->wires))
-        return false;
-    restarts_forget(spawn);
-    if (spawn->restarts >= spawn->max_restarts) {
-        restarts_tell(spawn);
-        return false;
-    }
-    for (int k = 0; k < spawn->restarts && wait < WAIT_MOST_MS; k++)
-        wait *= LATER_WAITS;
-    if (pl_after(spawn, wait, spawn_begin_again, NULL) != PL_OK)
-        return false;
-    spawn->restart[spawn->restarts++] = (restart_t){pl_now(), ranks->global_step};
-    ranks->global_step = 0;
-    pl_log_line(PL_LOG_WARNING, -1, pl_actor_name(ranks),
-                "%s; all ranks are started again, from the newest checkpoint (%d of %d)",
-                ranks->error.text, spawn->restarts, (int)spawn->max_restarts);
-    return true;
+    return pl_restarts_may(&spawn->restarts, ranks, spawn->wires, spawn->max_restarts,
+                           spawn_begin_again);
 }
 
 static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
@@ -143,8 +69,7 @@ static void spawn_release(void *self)
 }
 
 static const pl_option_t spawn_options[] = {
-    PL_INT(spawn_t, max_restarts, "3", "0..100",
-           "how often the run is started again within 10 minutes when a rank dies"),
+    PL_RESTARTS_OPTION(spawn_t),
     PL_FLOAT(spawn_t, join_timeout, "60", "0.001..86400",
              "seconds until all ranks must have joined"),
     PL_OPTIONS_END,

@@ -3,8 +3,10 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "actors/launchers/crew.h"
 #include "actors/launchers/folder.h"
 #include "actors/launchers/rendezvous.h"
 #include "base/alloc.h"
@@ -33,6 +35,7 @@ struct pl_wires {
     char stream_door[ENDPOINT];             /* where messages for the stream would come */
     char stream[ENDPOINT];                  /* where they do  ["": nowhere] */
     bool has_tried;                         /* to let them come */
+    struct pl_crew *crew;                   /* whose it is  [NULL] */
     pl_runtime_t *runtime;
     pl_link_t *link;
     pl_bulk_t *bulk;
@@ -105,6 +108,11 @@ void pl_wires_detach(pl_wires_t *wires, int rank, const void *self)
 pl_outbox_t pl_wires_outbox(const pl_wires_t *wires, int rank)
 {
     return (pl_outbox_t){wires->link, rank, wires->place.run, wires->place.epoch, NULL};
+}
+
+struct pl_crew *pl_wires_crew(const pl_wires_t *wires)
+{
+    return wires->crew;
 }
 
 pl_link_t *pl_wires_link(const pl_wires_t *wires)
@@ -189,10 +197,9 @@ const char *pl_wires_stream(pl_wires_t *wires)
 void pl_wires_place(const pl_wires_t *wires, int rank, char text[PL_PLACE_TEXT])
 {
     const pl_place_t *p = &wires->place;
-    snprintf(text, PL_PLACE_TEXT,
-             PL_PLACE "=%d %d %" PRIu64 " %" PRIu32 " %" PRId64 " %d %d %s", rank,
-             p->world_size, p->run, p->epoch, p->began, p->log_level, p->grace_ms,
-             wires->folder);
+    snprintf(text, PL_PLACE_TEXT, "%s=%d %d %" PRIu64 " %" PRIu32 " %" PRId64 " %d %d %s",
+             wires->crew ? PL_PLACE_IN_SCRIPT : PL_PLACE, rank, p->world_size, p->run,
+             p->epoch, p->began, p->log_level, p->grace_ms, wires->folder);
 }
 
 bool pl_place_read(const char *text, pl_place_t *p)
@@ -203,6 +210,16 @@ bool pl_place_read(const char *text, pl_place_t *p)
                      &p->rank, &p->world_size, &p->run, &p->epoch, &p->began,
                      &p->log_level, &p->grace_ms, p->folder)
                   == 8;
+}
+
+/* A program may ask before it calls pl_init(), which takes it from the environment. */
+const pl_place_t *pl_place_in_script(void)
+{
+    static pl_place_t place;
+    static int is_there = -1;                               /* not looked */
+    if (is_there < 0)
+        is_there = pl_place_read(getenv(PL_PLACE_IN_SCRIPT), &place);
+    return is_there ? &place : NULL;
 }
 
 /* Who hears nothing for the lease ends itself, before anybody takes its place. */
@@ -221,7 +238,8 @@ static void wires_release(pl_object_t *object)
     pl_free(wires->run_dir);
     if (wires->stream[0])
         pl_monitor_take_no_more(wires->runtime, wires->stream);
-    pl_folder_remove(wires->folder, wires->lock);
+    if (!wires->crew)
+        pl_folder_remove(wires->folder, wires->lock);
     pl_keys_forget(&wires->keys);
     pl_free(wires);
 }
@@ -264,7 +282,11 @@ static int wires_open_folder(pl_wires_t *wires, const pl_wires_spec_t *w, void *
                              pl_error_t *err)
 {
     char calls[PL_DOOR_TEXT], bulk[PL_DOOR_TEXT];
-    int code = pl_folder_make(wires->folder, &wires->lock, err);
+    int code = PL_OK;
+    if (w->crew)
+        snprintf(wires->folder, sizeof wires->folder, "%s", pl_crew_folder(w->crew));
+    else
+        code = pl_folder_make(wires->folder, &wires->lock, err);
     pl_place_door(wires->folder, PL_DOOR_CALLS, calls);
     pl_place_door(wires->folder, PL_DOOR_BULK, bulk);
     pl_place_door(wires->folder, PL_DOOR_STREAM, wires->stream_door);
@@ -293,6 +315,7 @@ pl_wires_t *pl_wires_new(void *launcher, const pl_wires_spec_t *spec, pl_error_t
     wires->lock = -1;
     if ((wires->has_keys = spec->keys != NULL))
         wires->keys = *spec->keys;
+    wires->crew = spec->crew;
     pl_runtime_t *runtime = wires->runtime = pl_actor_runtime(launcher);
     wires->place = (pl_place_t){.world_size = count,
                                 .run = spec->run,

@@ -22,14 +22,16 @@ typedef struct pl_wire_ops {
 } pl_wire_ops_t;
 
 typedef struct pl_wires_spec {
-    int count;                           /* ranks */
-    int join_ms;                         /* for all to have joined */
-    const char *endpoint;                /* where ranks that somebody else has started
-                                            look; this process is rank 0 then, and the
-                                            others hold a lease  [a folder, for ranks that
-                                            die with this process] */
-    const pl_keys_t *keys;               /* [none] */
-    const char *traits;                  /* of rank 0  [none] */
+    int count;                          /* ranks */
+    int join_ms;                        /* for all to have joined */
+    const char *endpoint;               /* where ranks that somebody else has started
+                                           look; this process is rank 0 then, and the
+                                           others hold a lease  [a folder, for ranks that
+                                           die with this process] */
+    const pl_keys_t *keys;              /* [none] */
+    const char *traits;                 /* of rank 0  [none] */
+    struct pl_crew *crew;               /* whose processes the ranks are, and whose folder
+                                           it is  [each is started for the run alone] */
     uint64_t run;
     bool takes_any;                         /* the others were not told which run it is */
     uint32_t epoch;
@@ -44,6 +46,7 @@ void pl_wires_detach(pl_wires_t *wires, int rank, const void *self);
 /* Of all that is sent over them. */
 pl_outbox_t pl_wires_outbox(const pl_wires_t *wires, int rank);
 
+struct pl_crew *pl_wires_crew(const pl_wires_t *wires);     /* [none] */
 pl_link_t *pl_wires_link(const pl_wires_t *wires);
 pl_bulk_t *pl_wires_bulk(const pl_wires_t *wires);
 /* The rank has left or is gone on both: nothing comes any more. */
@@ -73,12 +76,16 @@ typedef struct pl_place {
     char folder[PL_LINK_FOLDER];
 } pl_place_t;
 
-#define PL_PLACE "PACELINE_PLACE"
+#define PL_PLACE "PACELINE_PLACE"                  /* of a process that is a rank alone */
+#define PL_PLACE_IN_SCRIPT "PACELINE_SCRIPT"       /* of one that runs the program */
 #define PL_PLACE_TEXT 256
 
+/* As a variable of the environment. */
 void pl_wires_place(const pl_wires_t *wires, int rank, char text[PL_PLACE_TEXT]);
 /* False: there is none. */
 bool pl_place_read(const char *text, pl_place_t *place);
+/* Of this process when it runs the program for a rank; NULL: it does not. */
+const pl_place_t *pl_place_in_script(void);
 
 /* Limits of links with ranks that somebody else has started. */
 pl_link_times_t pl_wires_lease(int join_ms);

@@ -38,8 +38,10 @@ static bool wants_array(const cli_predict_t *arguments)
 static int output_open(predict_t *predict, pl_error_t *err)
 {
     const cli_predict_t *arguments = arguments_of(predict);
-    predict->output = stdout;
-    if (!arguments->output || wants_array(arguments))
+    predict->output = pl_rank() == 0 ? stdout : fopen("/dev/null", "ae");
+    if (!predict->output)
+        return pl_fail(err, PL_EIO, "/dev/null: %s", strerror(errno));
+    if (pl_rank() > 0 || !arguments->output || wants_array(arguments))
         return PL_OK;
     predict->created = access(arguments->output, F_OK) != 0;
     predict->output = fopen(arguments->output, "ae");
@@ -118,6 +120,8 @@ static int write_answers(predict_t *predict, const pl_result_t *result, pl_error
                  "prediction_writer, has taken them");
         return PL_OK;
     }
+    if (pl_rank() > 0)                                      /* another process does */
+        return PL_OK;
     const pl_result_tensor_t *output = &result->output[0];
     if (wants_array(arguments_of(predict)))
         return cli_answers_npy(arguments_of(predict)->output, output, err);

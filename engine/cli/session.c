@@ -352,6 +352,8 @@ static void tell_monitor(const cli_session_t *session)
 int cli_session_run(cli_session_t *session, const char *monitor)
 {
     pl_error_t err = {0};
+    if (pl_rank() > 0)
+        monitor = NULL;                                     /* another process has it */
     session->status = CLI_WRONG;
     if (session->work->trains && !session->json)
         cli_show_information();

@@ -1,0 +1,267 @@
+/* crew.c - processes that run the program's script, and stay from one of its runs to the
+ * next */
+#include "actors/launchers/crew.h"
+
+#include <event2/event.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "actors/launchers/again.h"
+#include "actors/launchers/wires.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "runtime/socket.h"
+
+enum { END_S = 5 };                      /* for what the script does after its last run */
+
+typedef struct hand {
+    pl_crew_t *crew;
+    int rank;
+    pl_process_t *process;                                  /* [not begun] */
+    pl_process_spec_t hired;                                /* by its user  [nobody] */
+    bool is_dead;
+    char end[PL_DEATH_TEXT];                                /* how it ended */
+} hand_t;
+
+struct pl_crew {
+    pl_crew_t *next;                                        /* another engine's */
+    const pl_runtime_t *runtime;
+    pl_sockets_t *loop;
+    char folder[PL_LINK_FOLDER];
+    int lock;
+    uint32_t epoch;                                         /* of its newest run */
+    int runs, living;
+    bool is_taken;
+    struct event *late;                                     /* [it does not end yet] */
+    void (*then)(void *user);
+    void *user;
+    int count;
+    hand_t hand[];
+};
+
+static pthread_mutex_t crews_lock = PTHREAD_MUTEX_INITIALIZER;
+static pl_crew_t *crews;                                    /* of all engines */
+
+static pl_crew_t *crew_of(const pl_runtime_t *runtime)
+{
+    pthread_mutex_lock(&crews_lock);
+    pl_crew_t *crew = crews;
+    while (crew && crew->runtime != runtime)
+        crew = crew->next;
+    pthread_mutex_unlock(&crews_lock);
+    return crew;
+}
+
+static void crew_enter(pl_crew_t *crew)
+{
+    pthread_mutex_lock(&crews_lock);
+    crew->next = crews;
+    crews = crew;
+    pthread_mutex_unlock(&crews_lock);
+}
+
+static void crew_go(pl_crew_t *crew)
+{
+    pthread_mutex_lock(&crews_lock);
+    pl_crew_t **at = &crews;
+    while (*at != crew)
+        at = &(*at)->next;
+    *at = crew->next;
+    pthread_mutex_unlock(&crews_lock);
+}
+
+/* ---- what happens ---- */
+
+static void hand_said(void *user, const char *line)
+{
+    const hand_t *hand = user;
+    if (hand->hired.user)
+        hand->hired.on_line(hand->hired.user, line);
+    else
+        pl_log_line(PL_LOG_WARNING, hand->rank, "stderr", "%s", line);
+}
+
+static void hand_died(void *user, const pl_death_t *death)
+{
+    hand_t *hand = user;
+    pl_crew_t *crew = hand->crew;
+    hand->is_dead = true;
+    pl_death_text(death, hand->end);
+    if (hand->hired.user)
+        hand->hired.on_death(hand->hired.user, death);
+    if (--crew->living == 0 && crew->then)
+        crew->then(crew->user);
+}
+
+/* ---- hands ---- */
+
+static int hand_start(hand_t *hand, const char *const *environment, pl_error_t *err)
+{
+    const pl_process_spec_t spec = {.environment = environment,
+                                    .on_line = hand_said,
+                                    .on_death = hand_died,
+                                    .user = hand};
+    pl_process_free(hand->process);
+    hand->process = pl_again_start(&spec, hand->crew->loop, err);
+    if (!hand->process)
+        return err->code;
+    hand->is_dead = false;
+    hand->crew->living++;
+    return PL_OK;
+}
+
+pl_process_t *pl_crew_hire(pl_crew_t *crew, int rank, const pl_process_spec_t *spec,
+                           pl_error_t *err)
+{
+    hand_t *hand = &crew->hand[rank];
+    const bool is_missing = !hand->process || hand->is_dead;
+    if (is_missing && !pl_crew_is_new(crew)) {
+        pl_fail(err, PL_EDIED,
+                "the process that runs the program for it %s before this run: what the "
+                "program does for the k-th time it does for the k-th time, and it cannot "
+                "be started later; launcher \"spawn\" starts one for each run",
+                hand->process ? hand->end : "could not be started");
+        return NULL;
+    }
+    if (is_missing && hand_start(hand, spec->environment, err) != PL_OK)
+        return NULL;
+    hand->hired = *spec;
+    hand->hired.environment = NULL;
+    return hand->process;
+}
+
+void pl_crew_dismiss(pl_crew_t *crew, int rank, const void *user)
+{
+    if (crew->hand[rank].hired.user == user)
+        crew->hand[rank].hired = (pl_process_spec_t){0};
+}
+
+bool pl_crew_kill(pl_crew_t *crew)
+{
+    for (int k = 0; k < crew->count; k++)
+        if (crew->hand[k].process && !crew->hand[k].is_dead)
+            pl_process_signal(crew->hand[k].process, SIGKILL);
+    return crew->living == 0;
+}
+
+/* ---- runs ---- */
+
+const char *pl_crew_folder(const pl_crew_t *crew)
+{
+    return crew->folder;
+}
+
+uint32_t pl_crew_epoch(const pl_crew_t *crew)
+{
+    return crew->epoch + 1;
+}
+
+void pl_crew_came_to(pl_crew_t *crew, uint32_t epoch)
+{
+    crew->epoch = epoch;
+}
+
+bool pl_crew_is_new(const pl_crew_t *crew)
+{
+    return crew->runs == 1;
+}
+
+static pl_crew_t *crew_new(void *launcher, int count, pl_error_t *err)
+{
+    pl_crew_t *crew = pl_alloc(sizeof *crew + (size_t)count * sizeof *crew->hand);
+    if (!crew) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    crew->runtime = pl_actor_runtime(launcher);
+    crew->loop = pl_actor_loop(launcher);
+    crew->count = count;
+    for (int k = 0; k < count; k++)
+        crew->hand[k] = (hand_t){.crew = crew, .rank = k};
+    if (pl_folder_make(crew->folder, &crew->lock, err) == PL_OK) {
+        crew_enter(crew);
+        return crew;
+    }
+    pl_folder_remove(crew->folder, crew->lock);
+    pl_free(crew);
+    return NULL;
+}
+
+pl_crew_t *pl_crew_take(void *launcher, int count, pl_error_t *err)
+{
+    pl_crew_t *crew = crew_of(pl_actor_runtime(launcher));
+    if (!crew)
+        crew = crew_new(launcher, count, err);
+    else if (crew->is_taken)
+        pl_fail(err, PL_ESTATE,
+                "launcher \"script\" is at another run of this engine: wait for its "
+                "result, or use launcher \"spawn\"");
+    else if (crew->count != count)
+        pl_fail(err, PL_EINVAL,
+                "this program's first run by launcher \"script\" had %d ranks, and %d "
+                "are wanted now: it needs as many each time",
+                crew->count, count);
+    if (!crew || crew->is_taken || crew->count != count)
+        return NULL;
+    crew->is_taken = true;
+    crew->runs++;
+    return crew;
+}
+
+void pl_crew_leave(pl_crew_t *crew)
+{
+    crew->is_taken = false;
+}
+
+/* ---- engines ---- */
+
+void pl_crew_enter(pl_runtime_t *runtime)
+{
+    const pl_place_t *place = pl_place_in_script();
+    if (!place)
+        return;
+    runtime->run = place->run;
+    runtime->epoch = place->epoch;
+    runtime->began = place->began;
+    runtime->grace_ms = place->grace_ms;
+    runtime->open_signal = SIGABRT;
+}
+
+static void crew_free(pl_crew_t *crew)
+{
+    crew_go(crew);
+    for (int k = 0; k < crew->count; k++)
+        pl_process_free(crew->hand[k].process);
+    if (crew->late)
+        event_free(crew->late);
+    pl_folder_remove(crew->folder, crew->lock);
+    pl_free(crew);
+}
+
+static void crew_late(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    pl_crew_kill(user);
+}
+
+bool pl_crew_ends(const pl_runtime_t *runtime, void (*then)(void *user), void *user)
+{
+    const struct timeval grace = {END_S, 0};
+    pl_crew_t *crew = crew_of(runtime);
+    if (!crew)
+        return false;
+    if (!crew->living) {
+        crew_free(crew);
+        return false;
+    }
+    if (crew->then)
+        return true;
+    crew->then = then;
+    crew->user = user;
+    crew->late = event_new(crew->loop->base, -1, 0, crew_late, crew);
+    if (!crew->late || event_add(crew->late, &grace) != 0)
+        pl_crew_kill(crew);
+    return true;
+}

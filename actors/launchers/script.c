@@ -1,0 +1,221 @@
+/* script.c - the program itself runs again for each rank, from its first line on
+ *
+ * The program is no rank.  With its first run of this launcher it starts a process for
+ * each, by its own command line; they go through the program as it does, and where it
+ * comes to its k-th run they come to theirs, join it, and each has rank zero's result as
+ * its own.  So what the program makes before, such as parts that it registers and data in
+ * its memory, each of them has made as well. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actors/launchers/crew.h"
+#include "actors/launchers/environment.h"
+#include "actors/launchers/guest.h"
+#include "actors/launchers/launchers.h"
+#include "actors/launchers/remote.h"
+#include "actors/launchers/restarts.h"
+#include "actors/launchers/settle.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "base/stages.h"
+
+enum { KILL_MS = 10 };                            /* between looks at who is to be dead */
+
+typedef struct script {
+    pl_guest_t guest;                               /* in all but the program */
+    int64_t max_restarts;                           /* options */
+    double join_timeout;                            /* s */
+    pl_job_t *own;                                  /* counted: what was asked for here */
+    char calls[PL_DOOR_TEXT], bulk[PL_DOOR_TEXT];   /* of all but the program */
+    /* Of the program: */
+    pl_crew_t *crew;                                        /* taken */
+    pl_wires_t *wires;                                      /* counted */
+    pl_restarts_t restarts;
+    pl_settling_t *settle;                                  /* [the run goes on] */
+} script_t;
+
+/* ---- the program ---- */
+
+static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
+                           pl_error_t *err)
+{
+    const script_t *script = (const script_t *)ranks;
+    char options[32];
+    snprintf(options, sizeof options, "{\"rank\": %d}", rank->number);
+    rank->stuck = "; its process is ended";
+    rank->can_end = true;
+    const pl_start_t start = {.options = options,
+                              .context = (pl_object_t *)script->wires};
+    return pl_spawn(ranks, &pl_remote, PL_SAME_THREAD, &start, life, &rank->worker, err);
+}
+
+/* No process of before may be left when others begin. */
+static void script_begin_again(void *self)
+{
+    script_t *script = self;
+    if (!pl_crew_kill(script->crew)
+        && pl_after(self, KILL_MS, script_begin_again, NULL) == PL_OK)
+        return;
+    pl_restarts_begin(self, script->wires);
+    pl_crew_came_to(script->crew, pl_wires_epoch(script->wires));
+}
+
+static bool script_again(pl_ranks_t *ranks)
+{
+    script_t *script = (script_t *)ranks;
+    if (!pl_crew_is_new(script->crew)
+        || !pl_restarts_may(&script->restarts, ranks, script->wires, script->max_restarts,
+                            script_begin_again))
+        return false;
+    pl_crew_kill(script->crew);
+    return true;
+}
+
+static void script_settle(pl_ranks_t *ranks)
+{
+    script_t *script = (script_t *)ranks;
+    script->settle = pl_settle(ranks, script->wires, 0);
+}
+
+static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err)
+{
+    static const pl_ranks_ops_t ops = {.start = rank_start,
+                                       .settle = script_settle,
+                                       .again = script_again};
+    pl_ranks_t *ranks = &script->guest.ranks;
+    pl_environment_t e;
+    int code = pl_environment_read(&e, getenv, err);
+    if (code != PL_OK)
+        return code;
+    if (e.source)
+        return pl_fail(
+            err, PL_EINVAL,
+            "%s has started %d ranks, and launcher \"script\" would start more "
+            "of each: leave \"trainer.launcher\" out",
+            e.source, e.world_size);
+    pl_ranks_init(ranks, &ops, body);
+    script->crew = pl_crew_take(script, ranks->count, err);
+    if (!script->crew)
+        return err->code;
+    const pl_wires_spec_t spec = {.count = ranks->count,
+                                  .join_ms = pl_milliseconds(script->join_timeout),
+                                  .crew = script->crew,
+                                  .run = pl_actor_runtime(script)->run,
+                                  .epoch = pl_crew_epoch(script->crew)};
+    script->wires = pl_wires_new(script, &spec, err);
+    if (!script->wires)
+        return err->code;
+    pl_crew_came_to(script->crew, spec.epoch);
+    return PL_OK;
+}
+
+/* ---- its ranks ---- */
+
+/* What the program is at is what this process has come to. */
+static int job_compare(void *self, pl_job_t *job, pl_error_t *err)
+{
+    const script_t *script = self;
+    const pl_job_t *own = script->own;
+    if (job->stage != own->stage)
+        return pl_fail(err, PL_EINVAL,
+                       "rank %d has come to \"%s\" where the program is at \"%s\": all "
+                       "must do the same in the same order",
+                       script->guest.spec.rank, pl_stages[own->stage].verb,
+                       pl_stages[job->stage].verb);
+    char *theirs = pl_options_text(job->options, err),
+         *ours = theirs ? pl_options_text(own->options, err) : NULL;
+    int code = ours ? PL_OK : PL_ENOMEM;
+    if (ours && strcmp(theirs, ours))
+        code = pl_fail(err, PL_EINVAL,
+                       "the options of this run are not the same in the program and in "
+                       "the process of rank %d: all must do the same in the same order",
+                       script->guest.spec.rank);
+    pl_text_free(theirs);
+    pl_text_free(ours);
+    return code;
+}
+
+static int guest_open(script_t *script, const pl_place_t *place, pl_error_t *err)
+{
+    static uint32_t runs;                                   /* of this process; atomic */
+    const pl_member_spec_t spec = {
+        .calls = pl_place_door(place->folder, PL_DOOR_CALLS, script->calls),
+        .bulk = pl_place_door(place->folder, PL_DOOR_BULK, script->bulk),
+        .run = place->run,
+        .epoch = place->epoch + __atomic_fetch_add(&runs, 1, __ATOMIC_RELAXED),
+        .rank = place->rank,
+        .world_size = place->world_size,
+        .local_world_size = place->world_size};
+    return pl_guest_open(&script->guest, &spec,
+                         pl_now() + (int64_t)(script->join_timeout * PL_SECOND),
+                         job_compare, err);
+}
+
+/* ---- the launcher ---- */
+
+static int script_start(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    script_t *script = self;
+    const pl_place_t *place = pl_place_in_script();
+    (void)call;
+    script->own = pl_object_ref(body->start.context);
+    int code = place ? guest_open(script, place, err) : program_open(script, body, err);
+    if (code == PL_OK)
+        pl_actor_ready(self);
+    return code;
+}
+
+static int script_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    if (!pl_place_in_script())
+        return pl_ranks_run(self, call, body, err);
+    pl_guest_run(self, call);
+    return PL_OK;
+}
+
+static int script_stop(void *self, pl_call_t *call, const pl_body_t *body,
+                       pl_error_t *err)
+{
+    return pl_place_in_script() ? pl_guest_stop(self, call, body->stop.reason)
+                                : pl_ranks_stop(self, call, body, err);
+}
+
+static void script_release(void *self)
+{
+    script_t *script = self;
+    pl_settle_free(script->settle);
+    pl_guest_release(&script->guest);
+    pl_object_unref(script->wires);
+    if (script->crew)
+        pl_crew_leave(script->crew);
+    pl_object_unref(script->own);
+}
+
+static const pl_option_t script_options[] = {
+    PL_RESTARTS_OPTION(script_t),
+    PL_FLOAT(script_t, join_timeout, "60", "0.001..86400",
+             "seconds until all ranks must have joined"),
+    PL_OPTIONS_END,
+};
+
+static const pl_handler_t script_handlers[] = {
+    PL_ON(start, script_start),
+    PL_ON(run, script_run),
+    PL_ON(stop, script_stop),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_script_launcher = {
+    .name = "script",
+    .help = "the program itself runs again for each rank",
+    .size = sizeof(script_t),
+    .options = script_options,
+    .role = "launcher",
+    .level = PL_LEVEL_LAUNCHER,
+    .handlers = script_handlers,
+    .devices_most = 256,
+    .release = script_release,
+};

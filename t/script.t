@@ -1,0 +1,258 @@
+#!/usr/bin/env bash
+# script.t - tests of the launcher script, and of one program under each of the launchers
+. "$(dirname "$0")/tap.sh"
+
+anywhere=$builddir/examples/anywhere
+awk 'BEGIN { for (i = 0; i < 300; i++) { c = i % 3; a = i * 0.7; b = i * 1.3
+    printf "%.4f,%.4f,%d\n", (c == 1) * 3 + sin(a), (c == 2) * 3 + cos(b), c } }' >points.csv
+cat >run.json <<'J'
+{
+  "module": {"name": "mlp", "hidden": [16], "dropout": 0.2},
+  "data": {"name": "csv", "path": "points.csv", "val_split": 0.2, "batch_size": 20},
+  "optimizer": {"name": "adamw", "lr": 1e-2},
+  "callbacks": [{"name": "model_checkpoint", "monitor": "val_loss"}],
+  "trainer": {"max_epochs": 3, "devices": 2, "strategy": "ddp", "accelerator": {"name": "cpu", "threads": 1}}
+}
+J
+script="--set trainer.launcher=script"
+unset PACELINE_RANK PACELINE_WORLD_SIZE PACELINE_ENDPOINT PACELINE_JOB_KEY_FILE
+
+# ---- helpers ----
+
+# each HOW: the program t/each, which is not told of modules as paceline is in the build tree
+each() {
+    PACELINE_PLUGIN_PATH=$builddir/examples/.libs timeout 60 "$builddir/t/each" "$@"
+}
+
+# Starts a fit that would take for ever, with events in a pipe; waits until it has trained a step.
+start_endless_fit() {
+    rm -f events
+    mkfifo events
+    "$paceline" fit run.json $script --json --set trainer.max_epochs=-1 --set trainer.run_name="$1" "${@:2}" \
+        >events 2>err.txt </dev/null &
+    pid=$!
+    exec 3<events
+    local line
+    while read -r line <&3; do
+        [[ $line == *'"event":"train"'* ]] && break
+    done
+}
+
+end_of_fit() {
+    last=$(tail -n 1 <&3)
+    wait "$pid"
+    status=$?
+    exec 3<&-
+    err=$(cat err.txt) out=$last
+}
+
+# rank K - the number of the process of that rank of the fit that goes on
+rank() {
+    local child
+    for child in $(cat /proc/"$pid"/task/*/children); do
+        [ "$(cat /proc/"$child"/comm)" = "rank $1" ] && echo "$child"
+    done
+}
+
+# gone PID... - none of them lives any more, or soon
+gone() {
+    local _ left child
+    for _ in $(seq 100); do
+        left=0
+        for child in "$@"; do
+            grep -qs '^State:[[:space:]]*[^ZX]' /proc/"$child"/status && left=1
+        done
+        [ "$left" = 0 ] && return
+        sleep 0.05
+    done
+    return 1
+}
+
+# ---- one program, four launchers ----
+
+a_program_is_run_by_each_launcher() {
+    local launcher
+    for n in 2 3; do
+        for launcher in inline spawn script; do
+            try timeout 60 "$anywhere" trainer.launcher=$launcher trainer.devices=$n trainer.run_name=$launcher-$n
+            is "$status" 0 "$launcher, $n ranks"
+            is "$(grep -c '^trained' <<<"$out") $(grep -c '^measured' <<<"$out")" "1 1" "one speaks for all"
+            [ $launcher = inline ] && measured=$(grep '^measured' <<<"$out")
+            is "$(grep '^measured' <<<"$out")" "$measured" "figures as of threads"
+            ok "weights as of threads" cmp runs/inline-$n/model.safetensors runs/$launcher-$n/model.safetensors
+        done
+        try timeout 60 "$paceline" launch --devices $n -- "$anywhere" trainer.devices=$n trainer.run_name=external-$n
+        is "$status" 0 "external, $n ranks"
+        is "$(grep '^measured' <<<"$out")" "$measured" "figures as of threads"
+        ok "weights as of threads" cmp runs/inline-$n/model.safetensors runs/external-$n/model.safetensors
+    done
+}
+
+# ---- script ----
+
+the_command_runs_again_for_each_rank() {
+    try "$paceline" fit run.json --set trainer.run_name=near
+    try "$paceline" fit run.json --set trainer.run_name=far $script
+    is "$status" 0 "status 0"
+    is "$(grep -c '^done' <<<"$out")" 1 "the result is told once"
+    ok "the same weights" cmp runs/near/model.safetensors runs/far/model.safetensors
+    is "$(ls runs/near/checkpoints)" "$(ls runs/far/checkpoints)" "the same checkpoints"
+    is "$(ls -d runs/far*)" runs/far "one folder"
+}
+
+the_second_run_of_a_program_meets_its_ranks_second() {
+    for launcher in inline script; do
+        try timeout 60 "$paceline" fit run.json --set trainer.launcher=$launcher --set optimizer.lr=1e-2,1e-3 \
+            --set trainer.run_name=swept-$launcher
+        is "$status" 0 "$launcher: two runs, one after the other"
+    done
+    ok "the first as of threads" cmp runs/swept-inline-1/model.safetensors runs/swept-script-1/model.safetensors
+    ok "and the second" cmp runs/swept-inline-2/model.safetensors runs/swept-script-2/model.safetensors
+}
+
+each_process_has_the_programs_own_data() {
+    try each same
+    is "$status" 0 "arrays in memory are trained on: $err"
+    is "$(sort <<<"$out")" "0 ok 10
+1 ok 10
+2 ok 10" "and every process has the result"
+}
+
+a_rank_that_dies_leaves_no_trace() {
+    try each same
+    cp each/latest/model.safetensors without
+    try each die
+    is "$status" 0 "a program whose rank is killed ends well: $err"
+    ok "it was" test -e died
+    is "$(sort <<<"$out")" "0 ok 10
+1 ok 10
+2 ok 10" "all that are there at the end have the result"
+    ok "the weights are those of a run that nothing happened to" cmp without each/latest/model.safetensors
+}
+
+one_that_is_gone_is_missed_in_the_next_run() {
+    try each leave
+    is "$status" 1 "status 1"
+    like "$err" 'exited with status 0 before .*(this run|it had joined)' "it says who and how: $err"
+    like "$out" '^0 ok 10$' "the first run was a good one"
+}
+
+what_is_not_the_same_everywhere_is_an_error() {
+    try each differ
+    is "$status" 1 "status 1"
+    like "$err" 'the options of this run are not the same in the program and in the process of rank' "it says so: $err"
+    try each stage
+    like "$err" 'has come to "validate" where the program is at "train"' "also when another thing is done"
+}
+
+it_is_refused_where_it_cannot_be() {
+    PACELINE_RANK=0 PACELINE_WORLD_SIZE=2 PACELINE_ENDPOINT=ipc://nowhere try "$paceline" fit run.json $script
+    is "$status" 1 "where somebody else has started ranks"
+    like "$err" 'Paceline has started 2 ranks, and launcher "script" would start more' "it says so"
+    try timeout 60 "$paceline" fit run.json $script --set trainer.devices=2,3
+    is "$status" 1 "another number of ranks than the first time"
+    like "$err" 'had 2 ranks, and 3 are wanted now' "it says so, too"
+}
+
+signals_to_the_command_stop_all() {
+    start_endless_fit stopped
+    local ranks="$(rank 0) $(rank 1)"
+    kill -TERM "$pid"
+    end_of_fit
+    is "$status" 0 "status 0"
+    like "$last" '"event":"result","status":"stopped"' "stopped"
+    ok "with weights" test -s runs/stopped/model.safetensors
+    ok "and no process left" gone $ranks
+}
+
+a_signal_to_one_rank_stops_all() {
+    start_endless_fit one
+    kill -TERM "$(rank 1)"
+    end_of_fit
+    is "$status" 0 "status 0"
+    like "$last" '"event":"result","status":"stopped"' "stopped"
+    like "$last" '"reason":"rank 1: SIGTERM"' "who wanted it is known"
+}
+
+ranks_die_with_the_program() {
+    start_endless_fit alone
+    local ranks="$(rank 0) $(rank 1)"
+    kill -KILL "$pid"
+    ok "all of them" gone $ranks
+    wait "$pid" 2>/dev/null
+    exec 3<&-
+}
+
+a_rank_that_is_killed_comes_back() {
+    local k
+    for k in 0 1; do
+        start_endless_fit again-$k
+        local ranks="$(rank 0) $(rank 1)"
+        kill -KILL "$(rank $k)"
+        until grep -q 'started again' err.txt; do sleep 0.05; done
+        ok "rank $k: all that were there are gone" gone $ranks
+        touch mark
+        until [ runs/again-$k/metrics.jsonl -nt mark ] || ! kill -0 "$pid"; do sleep 0.05; done
+        kill -TERM "$pid"
+        end_of_fit
+        is "$status" 0 "the run goes on, and is stopped later"
+        like "$err" "rank $k .*was killed by SIGKILL.*all ranks are started again.*1 of 3" "it says so"
+    done
+}
+
+a_rank_that_is_killed_may_fail_the_run() {
+    start_endless_fit killed --set trainer.launcher.max_restarts=0
+    local ranks="$(rank 0) $(rank 1)"
+    kill -KILL "$(rank 1)"
+    end_of_fit
+    is "$status" 1 "status 1"
+    like "$last" '"status":"failed".*"code":"PL_EDIED","where":"rank 1"' "named: $err"
+    ok "and no process is left" gone $ranks
+}
+
+a_rank_that_is_stopped_is_killed() {
+    start_endless_fit stuck --set trainer.launcher.max_restarts=0 --set trainer.step_timeout=2
+    kill -STOP "$(rank 1)"
+    end_of_fit
+    is "$status" 1 "status 1"
+    like "$err" 'rank 1 gives no sign of life for 2 s' "named"
+    ok "what it said last is kept" test -s runs/stuck/rank-1.stderr
+}
+
+the_stream_has_all_ranks() {
+    start_endless_fit watched --monitor "ipc://$folder/stream"
+    try timeout 60 "$paceline" monitor "ipc://$folder/stream" --topic 1.strategy.ddp.train_batch --json --count 5
+    is "$status" 0 "a viewer of rank 1"
+    is "$(grep -c '"rank": 1' <<<"$out")" 5 "sees its messages"
+    kill -TERM "$pid"
+    end_of_fit
+    is "$status" 0 "and the run ends"
+}
+
+predictions_are_told_once() {
+    [ -e runs/near ] || "$paceline" fit run.json --set trainer.run_name=near >near.out 2>near.err
+    try "$paceline" predict run.json --checkpoint runs/near
+    local want=$out
+    try timeout 60 "$paceline" predict run.json --checkpoint runs/near $script
+    is "$out" "$want" "as threads tell them"
+    try timeout 60 "$paceline" launch --devices 2 -- "$paceline" predict run.json --checkpoint runs/near
+    is "$out" "$want" "and so by paceline launch"
+}
+
+run a_program_is_run_by_each_launcher trains
+run the_command_runs_again_for_each_rank trains
+run the_second_run_of_a_program_meets_its_ranks_second trains
+run each_process_has_the_programs_own_data trains
+run a_rank_that_dies_leaves_no_trace trains
+run one_that_is_gone_is_missed_in_the_next_run trains
+run what_is_not_the_same_everywhere_is_an_error trains
+run it_is_refused_where_it_cannot_be trains
+run signals_to_the_command_stop_all trains
+run a_signal_to_one_rank_stops_all trains
+run ranks_die_with_the_program trains
+run a_rank_that_is_killed_comes_back trains
+run a_rank_that_is_killed_may_fail_the_run trains
+run a_rank_that_is_stopped_is_killed trains
+run the_stream_has_all_ranks trains
+run predictions_are_told_once trains
+done_testing
