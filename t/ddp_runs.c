@@ -122,6 +122,25 @@ static void a_batch_size_is_looked_for_by_one(void)
     rig_free(&rig);
 }
 
+static void what_takes_one_rank_is_refused_where_several_were_started(void)
+{
+    rig_t *rig = rig_new();
+    const pl_tuning_t tuning = {.batch_size = "power"};
+    const pl_prediction_t prompt = {.checkpoint = "x", .prompt = "y"};
+    pl_error_t err = {0};
+    setenv("PACELINE_RANK", "0", 1);
+    setenv("PACELINE_WORLD_SIZE", "2", 1);
+    is_int(pl_trainer_tune(rig_trainer(rig), &tuning, NULL, NULL, &err), PL_EINVAL,
+           "a search for a batch size");
+    like(err.text, "2 ranks were started.*start one process", "is refused: %s", err.text);
+    is_int(pl_trainer_predict(rig_trainer(rig), &prompt, NULL, NULL, &err), PL_EINVAL,
+           "and writing on from a prompt");
+    like(err.text, "has started 2 ranks.*start one process", "too: %s", err.text);
+    unsetenv("PACELINE_RANK");
+    unsetenv("PACELINE_WORLD_SIZE");
+    rig_free(&rig);
+}
+
 /* ---- Going on with other ranks ---- */
 
 typedef struct world {
@@ -382,6 +401,7 @@ int main(void)
     run(data_that_are_opened_anew_give_the_same_bits);
     run(ranks_find_the_rate_that_one_finds);
     run(a_batch_size_is_looked_for_by_one);
+    run(what_takes_one_rank_is_refused_where_several_were_started);
     run(other_ranks_go_on_where_samples_were);
     run(shm_and_tcp_give_the_same_bits);
     run(buckets_change_no_bit);
