@@ -133,7 +133,8 @@ static void a_run_goes_on_from_a_checkpoint(void)
 static void a_path_may_be_any_bytes(void)
 {
     rig_t *rig = far_new(.data = SPLIT),
-          *near = far_new(.launcher = "\"inline\"", .data = SPLIT);
+          *near = far_new(.launcher = "\"inline\"", .data = SPLIT,
+                          .rig = {.trainer = "\"max_epochs\": 2"});
     char run_dir[600], path[610];
     snprintf(run_dir, sizeof run_dir, "%s", rig_fit(near)->run_dir);
     snprintf(path, sizeof path, "%s-\xff\x80\xc3", run_dir);
