@@ -155,24 +155,6 @@ const char *pl_request_name(const pl_job_t *job)
     return job->stage == PL_TRAIN ? job->trainer->run_name : "";
 }
 
-/* How much memory a batch takes is one device's to find out: who has none left cannot
- * meet the others again. */
-static int ranks_check(const pl_job_t *job, pl_error_t *err)
-{
-    const int ranks = pl_request_ranks(job);
-    if (ranks == 1 || !job->tuning.batch_size)
-        return PL_OK;
-    if (job->trainer->devices != ranks)
-        return pl_fail(err, PL_EINVAL,
-                       "%d ranks were started, but a search for a batch size takes one: "
-                       "start one process; data.batch_size is that of each rank",
-                       ranks);
-    return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
-                           "\"trainer.devices\" is %d, but a search for a batch size "
-                           "takes one: set it to 1; data.batch_size is that of each rank",
-                           ranks);
-}
-
 static int name_check(const pl_job_t *job, pl_error_t *err)
 {
     const pl_trainer_options_t *trainer = job->trainer;
@@ -256,8 +238,6 @@ static int monitors_check(const pl_job_t *job, pl_error_t *err)
 int pl_request_check(const pl_job_t *job, pl_error_t *err)
 {
     int code = parts_check(job, err);
-    if (code == PL_OK)
-        code = ranks_check(job, err);
     if (code == PL_OK)
         code = name_check(job, err);
     if (code == PL_OK)

@@ -8,7 +8,17 @@
 #include "base/error.h"
 #include "strategies/ddp_parts.h"
 
-enum { LENGTH = sizeof(uint64_t), FIRST = 1024 };
+enum {
+    LENGTH = sizeof(uint64_t),
+    FIRST = 1024,
+    POLL = PL_DDP_BOARD - sizeof(double),                   /* where it lies */
+    LONGEST = POLL - LENGTH
+};
+
+static double *poll_on(const pl_ddp_t *ddp)
+{
+    return (double *)(void *)((char *)ddp->board->data + POLL);
+}
 
 static uint64_t length_on(const pl_ddp_t *ddp)
 {
@@ -32,7 +42,9 @@ static void text_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fai
     }
     memcpy(text, (const char *)ddp->board->data + LENGTH, length);
     text[length] = '\0';
-    pl_reply_decide(meeting->call, &(pl_decide_reply_t){.text = text});
+    const bool objected = meeting->polls && *poll_on(ddp) > 0;
+    pl_reply_decide(meeting->call,
+                    &(pl_decide_reply_t){.text = text, .objected = objected});
     pl_free(text);
 }
 
@@ -52,7 +64,8 @@ static void first_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fa
     }
     const pl_meeting_t rest = {.begin = rest_begin,
                                .end = text_end,
-                               .call = meeting->call};
+                               .call = meeting->call,
+                               .polls = meeting->polls};
     if (pl_ddp_meet(ddp, &rest, &err) != PL_OK)
         pl_call_fail(meeting->call, &err);
 }
@@ -64,20 +77,26 @@ static int first_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
         memcpy(ddp->board->data, &length, sizeof length);
         memcpy((char *)ddp->board->data + LENGTH, meeting->text, length);
     }
-    return pl_ddp_call_broadcast(ddp, 0, FIRST, err);
+    int code = pl_ddp_call_broadcast(ddp, 0, FIRST, err);
+    if (code != PL_OK || !meeting->polls)
+        return code;
+    *poll_on(ddp) = meeting->objects;
+    return pl_ddp_call_poll(ddp, POLL, err);
 }
 
-int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const char *text, pl_error_t *err)
+int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg, pl_error_t *err)
 {
-    if (strlen(text) > PL_DDP_BOARD - LENGTH)
+    if (strlen(msg->text) > LONGEST)
         return pl_fail(err, PL_EUNSUPPORTED,
                        "rank 0 has %zu bytes to say to the other ranks; at most %zu are "
                        "possible",
-                       strlen(text), (size_t)PL_DDP_BOARD - LENGTH);
+                       strlen(msg->text), (size_t)LONGEST);
     const pl_meeting_t first = {.begin = first_begin,
                                 .end = first_end,
                                 .call = call,
-                                .text = pl_strdup(text)};
+                                .text = pl_strdup(msg->text),
+                                .polls = msg->polls,
+                                .objects = msg->objects};
     int code = first.text ? pl_ddp_meet(ddp, &first, err) : pl_no_memory(err);
     if (code != PL_OK)
         pl_free(first.text);

@@ -91,10 +91,10 @@ static void call_ended(void *self, const pl_answer_t *answer)
     pl_ddp_go_on(ddp);
 }
 
-int pl_ddp_call_sum(pl_ddp_t *ddp, size_t offset, size_t count, pl_dtype_t dtype,
-                    pl_error_t *err)
+static int call_sum(pl_ddp_t *ddp, pl_lent_t *memory, size_t offset, size_t count,
+                    pl_dtype_t dtype, pl_error_t *err)
 {
-    const pl_all_reduce_t msg = {.memory = &ddp->memory->object,
+    const pl_all_reduce_t msg = {.memory = &memory->object,
                                  .offset = offset,
                                  .count = count,
                                  .dtype = dtype,
@@ -104,6 +104,17 @@ int pl_ddp_call_sum(pl_ddp_t *ddp, size_t offset, size_t count, pl_dtype_t dtype
         return err->code;
     ddp->pending++;
     return PL_OK;
+}
+
+int pl_ddp_call_sum(pl_ddp_t *ddp, size_t offset, size_t count, pl_dtype_t dtype,
+                    pl_error_t *err)
+{
+    return call_sum(ddp, ddp->memory, offset, count, dtype, err);
+}
+
+int pl_ddp_call_poll(pl_ddp_t *ddp, size_t offset, pl_error_t *err)
+{
+    return call_sum(ddp, ddp->board, offset, 1, PL_F64, err);
 }
 
 int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err)

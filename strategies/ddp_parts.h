@@ -29,6 +29,7 @@ typedef struct pl_meeting {
     pl_forward_t *forward;                            /* of a batch */
     pl_call_t *call;                                  /* of a decision */
     char *text;
+    bool polls, objects;
 } pl_meeting_t;
 
 /* What a strategy built upon this one does with a step.  Both run on the rank's thread:
@@ -110,6 +111,8 @@ pl_meeting_t *pl_ddp_meeting_of(const pl_ddp_t *ddp, const pl_forward_t *forward
 PL_API int pl_ddp_call_sum(pl_ddp_t *ddp, size_t offset, size_t count, pl_dtype_t dtype,
                            pl_error_t *err);
 int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err);
+/* Sums one double on the board. */
+int pl_ddp_call_poll(pl_ddp_t *ddp, size_t offset, pl_error_t *err);
 int pl_ddp_call_gather(pl_ddp_t *ddp, size_t offset, size_t count, pl_dtype_t dtype,
                        pl_error_t *err);
 void pl_ddp_meetings_release(pl_ddp_t *ddp);
@@ -130,7 +133,8 @@ PL_API int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_erro
 
 enum { PL_DDP_BOARD = 1 << 18 };                            /* bytes */
 
-int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const char *text, pl_error_t *err);
+int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg,
+                  pl_error_t *err);
 
 #ifdef __cplusplus
 }

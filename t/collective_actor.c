@@ -296,6 +296,22 @@ static void one_that_ends_in_the_middle_tells_the_others(void)
     rig_close();
 }
 
+/* Whoever ends it may not have heard of the answer yet. */
+static void one_that_failed_by_itself_ends_with_that(void)
+{
+    rig_meet();
+    all_reduce(0, 0, 4 * ELEMENTS, 1, 0);
+    all_reduce(2, 0, 0, ELEMENTS, 0);
+    wait_for(2);
+    is_int(told[2][0].code, PL_EPEER, "another rank waited for it");
+    pl_cancel(captain, captain->life[0]);
+    pl_cancel(captain, captain->life[2]);
+    wait_for(2);
+    is_int(ended[0].code, PL_EINVAL, "who asked for what is not there ends with that");
+    is_int(ended[2].code, PL_OK, "the other in order");
+    rig_close();
+}
+
 static void what_is_wrong_is_refused(void)
 {
     rig_open();
@@ -331,6 +347,7 @@ int main(void)
     run(an_abort_ends_every_wait);
     run(who_ends_is_named_by_those_who_wait);
     run(one_that_ends_in_the_middle_tells_the_others);
+    run(one_that_failed_by_itself_ends_with_that);
     run(what_is_wrong_is_refused);
     return tap_done();
 }

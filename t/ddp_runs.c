@@ -110,15 +110,90 @@ static void ranks_find_the_rate_that_one_finds(void)
     rig_free(&two);
 }
 
-static void a_batch_size_is_looked_for_by_one(void)
+/* The sizes that were tried, with a ! behind those that do not fit. */
+static const char *sizes_of(const rig_result_t *result)
 {
-    rig_t *rig = rig_new(.trainer = "\"devices\": 2");
-    const pl_tuning_t what = {.batch_size = "power"};
+    static char text[512];
+    json_t *found = json_loads(result->text ? result->text : "{}", 0, NULL), *trial;
+    size_t k;
+    *text = '\0';
+    json_array_foreach(json_object_get(found, "trials"), k, trial)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%lld%s",
+                 k ? " " : "",
+                 (long long)json_integer_value(json_object_get(trial, "batch_size")),
+                 json_is_true(json_object_get(trial, "fits")) ? "" : "!");
+    json_decref(found);
+    return text;
+}
+
+static void ranks_look_for_a_batch_size_together(void)
+{
+    static const char *const strategies[] = {"ddp", "zero1", "local_sgd"};
+    for (int k = 0; k < 3; k++) {
+        char trainer[80];
+        snprintf(trainer, sizeof trainer, "\"devices\": 2, \"strategy\": \"%s\"",
+                 strategies[k]);
+        rig_t *rig = rig_new(.trainer = trainer);
+        const rig_result_t *result = rig_tune(rig, &(pl_tuning_t){.batch_size = "power"});
+        is_text(result->status, "ok", "%s: %s", strategies[k], result->error.text);
+        is_text(sizes_of(result), "2 4 8 16 20", "up to all samples of a rank");
+        const double quickest = rig_metric(result, "quickest_batch_size");
+        ok(quickest >= 2 && quickest <= 20, "with the quickest of them: %g", quickest);
+        rig_free(&rig);
+    }
+}
+
+static void a_size_has_to_fit_on_all_ranks(void)
+{
+    if (!rig_has("cpu"))
+        return;
+    const pl_tuning_t power = {.batch_size = "binsearch",
+                               .init_val = 256,
+                               .steps_per_trial = 1,
+                               .max_trials = 8,
+                               .max_memory = 60 << 20};
+    rig_t *rig = rig_new(.accelerator = "cpu", .samples = 40000,
+                         .module = "{\"name\": \"mlp\", \"hidden\": [600, 600]}",
+                         .trainer = "\"devices\": 2");
+    const rig_result_t *result = rig_tune(rig, &power);
+    is_text(result->status, "ok", "what does not fit fails nothing: %s",
+            result->error.text);
+    const char *failed = strchr(sizes_of(result), '!');
+    ok(failed && failed[1] == ' ', "and smaller ones are tried: %s", sizes_of(result));
+    rig_free(&rig);
+}
+
+static void stop_behind_the_second(rig_t *rig, const pl_progress_t *progress)
+{
+    if (progress->global_step == 2)
+        pl_trainer_stop(rig_trainer(rig), "enough", NULL);
+}
+
+static void a_search_is_stopped_on_all_ranks(void)
+{
+    rig_t *rig = rig_new(.samples = 20000, .trainer = "\"devices\": 2",
+                         .on_progress = stop_behind_the_second);
+    const pl_tuning_t power = {.batch_size = "power",
+                               .max_trials = 30,
+                               .steps_per_trial = 3};
+    const rig_result_t *result = rig_tune(rig, &power);
+    is_text(result->status, "stopped", "it ends early: %s", result->error.text);
+    ok(rig_metric(result, "batch_size") >= 4, "with what is known: %s", sizes_of(result));
+    rig_free(&rig);
+}
+
+static void a_prompt_is_refused_where_several_ranks_were_started(void)
+{
+    rig_t *rig = rig_new();
+    const pl_prediction_t prompt = {.checkpoint = "x", .prompt = "y"};
     pl_error_t err = {0};
-    is_int(pl_trainer_tune(rig_trainer(rig), &what, NULL, NULL, &err), PL_EINVAL,
-           "two ranks");
-    like(err.text, "devices.* is 2.*batch size.*set it to 1", "are refused: %s",
-         err.text);
+    setenv("PACELINE_RANK", "0", 1);
+    setenv("PACELINE_WORLD_SIZE", "2", 1);
+    is_int(pl_trainer_predict(rig_trainer(rig), &prompt, NULL, NULL, &err), PL_EINVAL,
+           "writing on takes one");
+    like(err.text, "has started 2 ranks.*start one process", "and says so: %s", err.text);
+    unsetenv("PACELINE_RANK");
+    unsetenv("PACELINE_WORLD_SIZE");
     rig_free(&rig);
 }
 
@@ -381,7 +456,10 @@ int main(void)
     run(an_anomaly_of_one_rank_ends_all);
     run(data_that_are_opened_anew_give_the_same_bits);
     run(ranks_find_the_rate_that_one_finds);
-    run(a_batch_size_is_looked_for_by_one);
+    run(ranks_look_for_a_batch_size_together);
+    run(a_size_has_to_fit_on_all_ranks);
+    run(a_search_is_stopped_on_all_ranks);
+    run(a_prompt_is_refused_where_several_ranks_were_started);
     run(other_ranks_go_on_where_samples_were);
     run(shm_and_tcp_give_the_same_bits);
     run(buckets_change_no_bit);

@@ -472,6 +472,11 @@ bool rig_begin_prediction(rig_t *rig, const pl_prediction_t *what)
     return begun(rig, pl_trainer_predict(rig->trainer, what, on_done, rig, &rig_error));
 }
 
+bool rig_begin_tuning(rig_t *rig, const pl_tuning_t *what)
+{
+    return begun(rig, pl_trainer_tune(rig->trainer, what, on_done, rig, &rig_error));
+}
+
 static void too_long(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;

@@ -90,6 +90,7 @@ bool rig_begin(rig_t *rig);
 /* From a checkpoint or a run directory. */
 bool rig_begin_again(rig_t *rig, const char *from);
 bool rig_begin_prediction(rig_t *rig, const pl_prediction_t *what);
+bool rig_begin_tuning(rig_t *rig, const pl_tuning_t *what);
 /* Turns the event loop until the run's on_done; lives until the next run of this rig. */
 const rig_result_t *rig_wait(rig_t *rig);
 /* Turns it until holds(rig), or too long: false. */

@@ -21,11 +21,14 @@ typedef struct tally {
     int runs, wrong;
 } tally_t;
 
-/* A fit, or a prediction from these weights. */
+/* A fit, or a prediction from these weights, or a search. */
 static char *weights;
+static const pl_tuning_t *tuning;
 
 static bool begin(rig_t *rig)
 {
+    if (tuning)
+        return rig_begin_tuning(rig, tuning);
     return weights ? rig_begin_prediction(rig, &(pl_prediction_t){.checkpoint = weights})
                    : rig_begin(rig);
 }
@@ -47,6 +50,8 @@ static void expect_no_memory(tally_t *tally, int n, const char *what,
 /* What a run that went well must have. */
 static bool is_whole(const rig_result_t *result)
 {
+    if (tuning)
+        return result->text && strstr(result->text, "trials");
     if (weights)
         return result->output_count == 1 && result->output[0].shape.dim[0] == 40;
     return result->weight_count == 4 && rig_metric(result, "train_loss") > 0
@@ -186,6 +191,20 @@ static void memory_may_run_out_in_a_prediction(void)
     weights = NULL;
 }
 
+/* A size for which one rank has none is one that does not fit, for all. */
+static void memory_may_run_out_in_a_search_of_several_ranks(void)
+{
+    static const pl_tuning_t what = {.batch_size = "power",
+                                     .init_val = 4,
+                                     .steps_per_trial = 1,
+                                     .max_trials = 2};
+    tuning = &what;
+    stride = 20;
+    survives("tune", &(rig_spec_t){.trainer = "\"devices\": 2"});
+    tuning = NULL;
+    stride = 1;
+}
+
 /* In the program alone: each rank has memory of its own. */
 static void memory_may_run_out_beside_ranks_that_are_processes(void)
 {
@@ -205,6 +224,7 @@ int main(void)
     run(memory_may_run_out_on_one_of_several_ranks);
     run(memory_may_run_out_while_ranks_put_together_what_each_has);
     run(memory_may_run_out_in_a_prediction);
+    run(memory_may_run_out_in_a_search_of_several_ranks);
     run(memory_may_run_out_beside_ranks_that_are_processes);
     return tap_done();
 }

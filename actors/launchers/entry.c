@@ -37,6 +37,7 @@ typedef struct entry {
     pl_reactor_t *reactor;
     pl_member_t member;
     int signals;                                            /* descriptor */
+    char calls[PL_DOOR_TEXT], bulk[PL_DOOR_TEXT];           /* where the links are */
 } entry_t;
 
 /* ---- lines for the log ---- */
@@ -161,11 +162,10 @@ static int entry_connect(entry_t *e, const pl_place_t *place, pl_error_t *err)
     static const pl_member_ops_t ops = {.on_end = entry_end,
                                         .on_lost = entry_lost,
                                         .on_left = entry_gone};
-    char calls[PL_DOOR_TEXT], bulk[PL_DOOR_TEXT];
     const pl_member_spec_t spec = {.calls = pl_place_door(place->folder, PL_DOOR_CALLS,
-                                                          calls),
+                                                          e->calls),
                                    .bulk = pl_place_door(place->folder, PL_DOOR_BULK,
-                                                         bulk),
+                                                         e->bulk),
                                    .run = place->run,
                                    .epoch = place->epoch,
                                    .rank = place->rank,

@@ -26,9 +26,11 @@ void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t
 
 /* ---- errors ---- */
 
+/* Where ranks do not do the same, one may know why. */
 static bool follows_another(const pl_error_t *error)
 {
-    return error->code == PL_EPEER || error->code == PL_ECANCELLED;
+    return error->code == PL_EPEER || error->code == PL_ECANCELLED
+           || error->code == PL_EPROTOCOL;
 }
 
 /* That nothing went on is told by whoever waited; who is stuck, when all shall end. */

@@ -9,7 +9,10 @@
  *
  * The speed of a size is the median of several timings, each from nothing under way to
  * nothing under way, and long enough that the clock and the messages do not matter.
- * Sizes that differ by less than the timings of one do are as quick as each other. */
+ * Sizes that differ by less than the timings of one do are as quick as each other.
+ *
+ * Several ranks do the same at once.  Each looks at its own clock and memory, but what
+ * comes next is what rank zero says; a size fits when none has no memory for it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +26,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+enum { END = 0, AGAIN = -1 };                    /* what comes next, instead of a size */
 static const double NOISE_LEAST = 0.05;          /* share of a rate */
 static const int64_t TIMING = PL_SECOND / 25;    /* at least, unless one step is longer */
 
@@ -153,26 +157,10 @@ static bool is_above_limit(const finder_t *f, int64_t memory)
     return limit && memory - f->memory > limit;
 }
 
-static void trial_begin(finder_t *f);
-
-/* The next size, or the end. */
-static void search_go_on(finder_t *f)
-{
-    const bool halves = !strcmp(what_of(f)->batch_size, "binsearch");
-    const bool whole = f->most && f->low == f->most;
-    if (f->stopping || f->tried >= what_of(f)->max_trials || (whole && !f->high)
-        || (f->high && (!halves || f->high - f->low <= 1))) {
-        finder_end(f);
-        return;
-    }
-    f->size = f->high ? f->low + (f->high - f->low) / 2 : f->low * 2;
-    if (f->most && f->size > f->most)
-        f->size = f->most;
-    trial_begin(f);
-}
-
 static void trial_keep(finder_t *f, const size_trial_t *trial)
 {
+    if (f->tried == what_of(f)->max_trials)           /* of a rank that does not decide */
+        return;
     f->trial[f->tried++] = *trial;
     if (trial->fits)
         f->low = trial->size;
@@ -180,15 +168,79 @@ static void trial_keep(finder_t *f, const size_trial_t *trial)
         f->high = trial->size;
 }
 
-/* No memory is what is looked for; all else ends the search. */
-static void trial_fail(finder_t *f, const pl_error_t *error)
+static int64_t size_after(const finder_t *f)
 {
-    if (error->code != PL_ENOMEM) {
-        finder_fail(f, error);
+    const bool halves = !strcmp(what_of(f)->batch_size, "binsearch");
+    const bool whole = f->most && f->low == f->most;
+    if (f->stopping || f->tried >= what_of(f)->max_trials || (whole && !f->high)
+        || (f->high && (!halves || f->high - f->low <= 1)))
+        return END;
+    const int64_t size = f->high ? f->low + (f->high - f->low) / 2 : f->low * 2;
+    return f->most && size > f->most ? f->most : size;
+}
+
+/* The next size to be tried, or the end. */
+static int64_t next_of(finder_t *f)
+{
+    int64_t size = size_after(f);
+    for (; size != END && is_too_much(f, size); size = size_after(f))
+        trial_keep(f, &(size_trial_t){.size = size});
+    return size;
+}
+
+/* ---- what all ranks do next ---- */
+
+static void trial_begin(finder_t *f);
+
+static void go_on(finder_t *f, int64_t next)
+{
+    pl_pass_t *pass = &f->pass;
+    pl_call_t *call = f->run;
+    pass->halts_at = 0;
+    if (!call)
+        return;
+    if (next > 0) {
+        f->size = next;
+        trial_begin(f);
+    } else if (next == END) {
+        finder_end(f);
+    } else {
+        f->run = NULL;
+        pass->epoch += pass->fetched == pass->batches;
+        if (pass->fetched < pass->batches)
+            pl_pass_resume(pass, call);
+        else
+            pl_pass_begin(pass, call);
+    }
+}
+
+static void said(void *self, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_ERROR)
+        finder_fail(self, answer->error);
+    else if (answer->kind == PL_ANSWER_REPLY)
+        go_on(self, strtoll(answer->body->decide_reply.text, NULL, 10));
+}
+
+/* The only rank does it at once. */
+static void agree(finder_t *f, int64_t next)
+{
+    char text[24];
+    pl_error_t err = {0};
+    const pl_decide_t msg = {.text = text, .announced = true};
+    if (pl_is_nobody(f->pass.agreement)) {
+        go_on(f, next);
         return;
     }
+    snprintf(text, sizeof text, "%lld", (long long)next);
+    if (!pl_call_decide(f, f->pass.agreement, &msg, (pl_how_t){.on_answer = said}, &err))
+        finder_fail(f, &err);
+}
+
+static void does_not_fit(finder_t *f)
+{
     trial_keep(f, &(size_trial_t){.size = f->size});
-    search_go_on(f);
+    agree(f, next_of(f));
 }
 
 static void trial_report(finder_t *f)
@@ -217,7 +269,10 @@ static uint32_t finder_begun(pl_pass_t *pass, uint32_t there)
 static bool finder_may_fetch(const pl_pass_t *pass)
 {
     const finder_t *f = (const finder_t *)pass;
-    return f->warm ? !f->ends && !f->stopping : pass->pending == 0;
+    if (!f->warm)
+        return pass->pending == 0;
+    return pl_is_nobody(pass->agreement) ? !f->ends && !f->stopping
+                                         : !pl_pass_halts(pass);
 }
 
 static void step_answered(void *self, const pl_answer_t *answer)
@@ -228,8 +283,11 @@ static void step_answered(void *self, const pl_answer_t *answer)
     if (f->runs)
         f->samples += (intptr_t)answer->context;
     f->warm = true;
+    const bool ended = f->ends;
     f->ends = f->runs && f->spent + pl_now() - f->since >= TIMING;
-    pl_pass_batch_done(&f->pass, false);
+    if (f->ends && !ended)
+        pl_pass_announce(&f->pass);
+    pl_pass_batch_done(&f->pass, answer->body->train_batch_reply.halt);
     pl_pass_go_on(&f->pass);
 }
 
@@ -271,7 +329,7 @@ static void timing_stop(finder_t *f)
     if (f->runs)
         f->spent += pl_now() - f->since;
     f->runs = false;
-    if (f->spent < TIMING)
+    if (f->spent < TIMING || f->timings == what_of(f)->steps_per_trial)
         return;
     f->rate[f->timings++] = (double)f->samples / ((double)f->spent / 1e9);
     f->spent = f->samples = 0;
@@ -283,7 +341,6 @@ static void trial_end(finder_t *f)
     const int64_t memory = pl_memory_used();
     const bool grown = memory > f->peak;
     f->peak = grown ? memory : f->peak;
-    f->run = pl_pass_call(&f->pass);
     size_trial_t trial = {.size = f->size,
                           .memory = grown ? memory : 0,
                           .rate = median_of(f->rate, f->timings),
@@ -293,33 +350,30 @@ static void trial_end(finder_t *f)
     trial.noise = 2 * median_of(f->rate, f->timings);
     trial_keep(f, &trial);
     trial_report(f);
-    search_go_on(f);
 }
 
+/* Of a size that nothing is known of when the search is stopped nothing is told. */
 static void finder_rest(pl_pass_t *pass)
 {
     finder_t *f = (finder_t *)pass;
     timing_stop(f);
-    if (f->timings == what_of(f)->steps_per_trial || (f->stopping && f->timings)) {
+    f->run = pl_pass_call(pass);
+    const bool known = f->timings == what_of(f)->steps_per_trial
+                       || (f->stopping && f->timings);
+    if (known)
         trial_end(f);
-    } else if (f->stopping) {                          /* of this size nothing is known */
-        f->run = pl_pass_call(pass);
-        finder_end(f);
-    } else if (pass->fetched < pass->batches) {
-        pl_pace_paused(&pass->pace);
-        pl_pass_go_on(pass);
-    } else {
-        pass->epoch++;
-        pl_pass_begin(pass, pl_pass_call(pass));
-    }
+    agree(f, known || f->stopping ? next_of(f) : AGAIN);
 }
 
+/* Ranks of which one has failed in a step do not meet again. */
 static void finder_failed(pl_pass_t *pass)
 {
     finder_t *f = (finder_t *)pass;
-    const pl_error_t error = pass->failure;
     f->run = pl_pass_call(pass);
-    trial_fail(f, &error);
+    if (pass->failure.code == PL_ENOMEM && pl_is_nobody(pass->agreement))
+        does_not_fit(f);
+    else
+        finder_fail(f, &pass->failure);
 }
 
 static void finder_what(const pl_pass_t *pass, char text[160])
@@ -330,18 +384,8 @@ static void finder_what(const pl_pass_t *pass, char text[160])
 
 /* ---- a size ---- */
 
-static bool trial_failed(finder_t *f, const pl_answer_t *answer)
+static void pass_start(finder_t *f)
 {
-    if (answer->kind == PL_ANSWER_ERROR)
-        trial_fail(f, answer->error);
-    return answer->kind != PL_ANSWER_REPLY;
-}
-
-static void layout_taken(void *self, const pl_answer_t *answer)
-{
-    finder_t *f = self;
-    if (trial_failed(f, answer))
-        return;
     f->sent = 0;
     f->warm = f->ends = f->runs = false;
     f->spent = f->samples = f->timings = 0;
@@ -349,6 +393,57 @@ static void layout_taken(void *self, const pl_answer_t *answer)
     pl_call_t *call = f->run;
     f->run = NULL;
     pl_pass_begin(&f->pass, call);
+}
+
+static void polled(void *self, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_ERROR)
+        finder_fail(self, answer->error);
+    else if (answer->kind == PL_ANSWER_REPLY && answer->body->decide_reply.objected)
+        does_not_fit(self);
+    else if (answer->kind == PL_ANSWER_REPLY)
+        pass_start(self);
+}
+
+static void size_judge(finder_t *f, bool fits)
+{
+    pl_error_t err = {0};
+    const pl_decide_t msg = {.text = "", .polls = true, .objects = !fits};
+    const pl_how_t how = {.on_answer = polled};
+    if (!pl_is_nobody(f->pass.agreement)) {
+        if (!pl_call_decide(f, f->pass.agreement, &msg, how, &err))
+            finder_fail(f, &err);
+    } else if (fits) {
+        pass_start(f);
+    } else {
+        does_not_fit(f);
+    }
+}
+
+/* No memory is what is looked for; all else ends the search. */
+static bool trial_failed(finder_t *f, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_ERROR && answer->error->code == PL_ENOMEM)
+        size_judge(f, false);
+    else if (answer->kind == PL_ANSWER_ERROR)
+        finder_fail(f, answer->error);
+    return answer->kind != PL_ANSWER_REPLY;
+}
+
+static void layout_taken(void *self, const pl_answer_t *answer)
+{
+    if (!trial_failed(self, answer))
+        size_judge(self, true);
+}
+
+/* Samples that a batch can have: of several ranks each has a part of them all. */
+static int64_t most_of(const pl_layout_t *layout, int64_t size)
+{
+    int64_t largest = 0;
+    for (int k = 0; k < layout->stage[PL_TRAIN].size_count; k++)
+        if (layout->stage[PL_TRAIN].size[k].count > largest)
+            largest = layout->stage[PL_TRAIN].size[k].count;
+    return largest < size ? largest : layout->stage[PL_TRAIN].samples;
 }
 
 static void data_reloaded(void *self, const pl_answer_t *answer)
@@ -359,7 +454,7 @@ static void data_reloaded(void *self, const pl_answer_t *answer)
         return;
     pl_object_t *object = answer->body->reload_data_reply.layout;
     const pl_layout_t *layout = (const pl_layout_t *)object;
-    f->most = layout->stage[PL_TRAIN].samples;
+    f->most = most_of(layout, f->size);
     if (f->size > f->most)
         f->size = f->most;
     if (!pl_call_take_layout(f, f->pass.strategy, &(pl_take_layout_t){.layout = object},
@@ -370,11 +465,6 @@ static void data_reloaded(void *self, const pl_answer_t *answer)
 static void trial_begin(finder_t *f)
 {
     pl_error_t err = {0};
-    if (is_too_much(f, f->size)) {
-        trial_keep(f, &(size_trial_t){.size = f->size});
-        search_go_on(f);
-        return;
-    }
     const pl_reload_data_t msg = {.batch_size = (uint64_t)f->size};
     if (!pl_call_reload_data(f, f->pass.data, &msg,
                              (pl_how_t){.on_answer = data_reloaded}, &err))
@@ -425,7 +515,9 @@ static int finder_stop(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     (void)body, (void)err;
-    ((finder_t *)self)->stopping = true;
+    finder_t *f = self;
+    f->stopping = true;
+    pl_pass_announce(&f->pass);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 

@@ -165,9 +165,12 @@ void pl_fit_reply_back(pl_fit_t *fit, char *back)
     pl_fit_fail(fit, &err);
 }
 
+/* Once: a failure may have come to it before what led there was answered. */
 static void fit_save(pl_fit_t *fit)
 {
     pl_error_t err = {0};
+    if (fit->saving)
+        return;
     fit->saving = true;
     pl_fit_say_unsaved(fit);
     if (outcome_fill(fit, &err) != PL_OK) {

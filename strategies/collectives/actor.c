@@ -30,8 +30,8 @@ typedef struct collective {
     entry_t *first, **last;                                 /* the first is under way, if
                                                                any is */
     bool under_way, starting;
-    pl_error_t failure;                     /* that began here, not on another rank: what
-                                               this actor ends with  [code 0] */
+    pl_error_t failure;                      /* that began here, not on another rank: what
+                                                this actor ends with  [code 0] */
 } collective_t;
 
 /* ---- its part ---- */
@@ -125,13 +125,20 @@ static int operation_begin(const collective_t *c, pl_operation_t *op, pl_error_t
 
 static void queue_go_on(collective_t *c);
 
-/* What fails here fails everywhere.  Another rank may be heard of it first, and this one
- * be ended before its own error is. */
+/* Another rank may be heard of it first, and this one be ended before its own error
+ * is. */
+static void failure_keep(collective_t *c, const pl_error_t *why)
+{
+    if (c->failure.code == PL_OK && why->code != PL_EPEER && why->code != PL_EPROTOCOL
+        && why->code != PL_ECANCELLED)
+        c->failure = *why;
+}
+
+/* What fails here fails everywhere. */
 static void operation_failed(collective_t *c, const pl_error_t *why)
 {
     const pl_error_t told = *why;
-    if (c->failure.code == PL_OK && told.code != PL_EPEER && told.code != PL_ECANCELLED)
-        c->failure = told;
+    failure_keep(c, &told);
     entry_end(entry_take(c), &told);
     c->ops->give_up(c->part->part.self, &told);
 }
@@ -169,8 +176,12 @@ static int enqueue(collective_t *c, pl_call_t *call, const pl_want_t *want,
     if (!c->world.size)
         return pl_fail(err, PL_ESTATE, "%s before join", pl_move_name(want->move));
     entry_t *entry = pl_alloc(sizeof *entry + (size_t)c->world.size);
-    if (!entry)
-        return pl_no_memory(err);
+    if (!entry) {                             /* others would meet what comes behind it */
+        pl_no_memory(err);
+        failure_keep(c, err);
+        c->ops->give_up(c->part->part.self, err);
+        return PL_ENOMEM;
+    }
     entry->op = (pl_operation_t){.want = *want,
                                  .world = &c->world,
                                  .memory = (pl_lent_t *)memory,
