@@ -109,6 +109,24 @@ a_rank_that_is_killed_comes_back() {
     like "$last" '"status":"stopped"' "in order"
 }
 
+# What a run had is free at once: its ranks, the port of its stream, its folder.
+a_command_that_is_killed_leaves_a_run_that_goes_on() {
+    local often='{"name": "model_checkpoint", "every_n_train_steps": 20}' port=$((20000 + RANDOM % 20000)) saved
+    local watched="--monitor tcp://127.0.0.1:$port" options=(--set "callbacks=[$often]" --set trainer.max_epochs=-1)
+    start_endless_fit host "${options[@]}" $watched
+    local ranks="$(rank 0) $(rank 1)"
+    until ls runs/host/checkpoints 2>/dev/null | grep -q step=; do sleep 0.02; done
+    kill -KILL "$pid"
+    end_of_fit 2>/dev/null
+    ok "its ranks are gone with it" gone $ranks
+    saved=$(ls runs/host/checkpoints | sed -n 's/.*step=\([0-9]*\)$/\1/p' | sort -n | tail -n 1)
+    try "$paceline" fit run.json $spawn "${options[@]}" $watched --set trainer.run_name=host --resume last \
+        --set trainer.max_steps=$((saved + 30))
+    is "$status" 0 "the next one goes on, at the same port"
+    try "$paceline" fit run.json "${options[@]}" --set trainer.run_name=whole --set trainer.max_steps=$((saved + 30))
+    ok "to the bits of a run that nothing happened to" cmp runs/whole/model.safetensors runs/host/model.safetensors
+}
+
 a_rank_that_is_killed_may_fail_the_run() {
     start_endless_fit killed --set trainer.launcher.max_restarts=0
     local ranks="$(rank 0) $(rank 1)"
@@ -141,6 +159,7 @@ run processes_train_what_threads_do trains
 run signals_to_the_command_stop_all trains
 run a_second_signal_ends_all_at_once trains
 run a_rank_that_is_killed_comes_back trains
+run a_command_that_is_killed_leaves_a_run_that_goes_on trains
 run a_rank_that_is_killed_may_fail_the_run trains
 run the_stream_has_all_ranks trains
 run parameters_are_swept trains

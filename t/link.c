@@ -2,11 +2,15 @@
  * incarnations, and strangers */
 #include "runtime/link.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
 #include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -20,7 +24,7 @@
 #include "tap.h"
 #include "wire.h"
 
-enum { RANKS = 4, EVENTS = 11 };
+enum { RANKS = 4, EVENTS = 11, FLOOD = 900 };
 
 /* ---- ends, and what they have been told ---- */
 
@@ -669,6 +673,12 @@ static void child_died(void *user, const pl_death_t *death)
     pl_link_died(host.link, 0);
 }
 
+static void flood_died(void *user, const pl_death_t *death)
+{
+    (void)user, (void)death;
+    tap_diag("the flood has ended");
+}
+
 static void child_start(const char *mode)
 {
     const char *const argv[] = {self, mode, endpoint, NULL};
@@ -678,6 +688,21 @@ static void child_start(const char *mode)
     child = pl_process_start(&spec, &loop, &err);
     if (!child)
         tap_diag("%s", err.text);
+}
+
+static int flood_main(const char *port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)atoi(port)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (int k = 0; k < FLOOD; k++) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        if (fd < 0 || (connect(fd, (struct sockaddr *)&at, sizeof at) != 0
+                       && errno != EINPROGRESS))
+            return 1;
+    }
+    for (;;)
+        pause();
 }
 
 /* This program again, as a rank: sends 500 messages, and "dies" dies behind them. */
@@ -714,6 +739,49 @@ static void what_a_dead_rank_had_sent_still_comes(void)
     turn_for(100);
     is_int(host.messages[0], came, "nothing comes behind the end");
     pl_process_free(child);
+    close_all();
+}
+
+static int descriptors_left(int most)
+{
+    int fd[64], opened = 0;
+    while (opened < most && (fd[opened] = dup(0)) >= 0)
+        opened++;
+    for (int k = 0; k < opened; k++)
+        close(fd[k]);
+    return opened;
+}
+
+/* They take half of the descriptors that there are, and what waits at the port; all only
+ * until this thread has its turn. */
+static void a_flood_leaves_descriptors_for_the_run(void)
+{
+    char port[256];
+    struct rlimit was, low;
+    listen_at("tcp://127.0.0.1:*", 2);
+    join(0);
+    snprintf(port, sizeof port, "%s", strrchr(endpoint, ':') + 1);
+    const char *const argv[] = {self, "floods", port, NULL};
+    pl_process_spec_t spec = {.argv = argv, .on_death = flood_died};
+    child = pl_process_start(&spec, &loop, NULL);
+    getrlimit(RLIMIT_NOFILE, &was);
+    low = was;
+    low.rlim_cur = FLOOD / 3;
+    setrlimit(RLIMIT_NOFILE, &low);
+    int turns = 0, without = 0;
+    for (int64_t end = pl_now() + 3 * PL_SECOND; pl_now() < end;) {
+        send_number(&rank[0], PL_LINK_HOST, host.messages[0]);
+        settle();
+        turns++;
+        without += descriptors_left(16) < 16;
+    }
+    ok(without < turns / 4, "there are some (not at %d of %d looks)", without, turns);
+    ok(host.messages[0] > 100, "and messages come: %d", host.messages[0]);
+    is_int(host.events[PL_LINK_CUT] + host.events[PL_LINK_GONE], 0, "nobody is lost");
+    pl_process_free(child);
+    join(1);
+    is_int(rank[1].events[PL_LINK_JOINED], 1, "who comes afterwards is let in");
+    setrlimit(RLIMIT_NOFILE, &was);
     close_all();
 }
 
@@ -873,6 +941,8 @@ int main(int argc, char **argv)
     static char own[4096];
     if (readlink("/proc/self/exe", own, sizeof own - 1) > 0)
         self = own;
+    if (argc > 2 && !strcmp(argv[1], "floods"))
+        return flood_main(argv[2]);
     if (argc > 2)
         return child_main(argv[1], argv[2]);
     run(ranks_join_and_messages_come_in_order);
@@ -897,6 +967,7 @@ int main(int argc, char **argv)
     run(a_link_may_be_freed_by_what_it_tells);
     run(what_a_dead_rank_had_sent_still_comes);
     run(a_rank_that_is_stopped_is_silent_and_one_that_is_killed_is_cut);
+    run(a_flood_leaves_descriptors_for_the_run);
     run(strangers_disturb_nobody);
     run(a_peer_that_lies_disturbs_itself_alone);
     run(a_link_opens_or_memory_is_out);

@@ -33,10 +33,12 @@ static bool follows_another(const pl_error_t *error)
            || error->code == PL_EPROTOCOL;
 }
 
-/* That nothing went on is told by whoever waited; who is stuck, when all shall end. */
+/* That nothing went on is told by all who waited. */
 static void add_text(pl_error_t *to, const pl_error_t *from)
 {
     size_t length = strlen(to->text);
+    if (strstr(to->text, from->text))
+        return;
     snprintf(to->text + length, sizeof to->text - length, ": %s", from->text);
 }
 
@@ -116,6 +118,14 @@ static void rank_over(pl_rank_t *rank, const pl_error_t *error)
     ranks_end(ranks);
 }
 
+/* Whom they waited for shows when all shall end. */
+static void rank_is_stuck(const pl_rank_t *rank, const pl_error_t *error)
+{
+    pl_error_t *first = &rank->ranks->error;
+    if (error->code == PL_ESTUCK && first->code == PL_ESTUCK && *error->where)
+        memcpy(first->where, error->where, sizeof first->where);
+}
+
 static void rank_ended(void *self, const pl_answer_t *answer)
 {
     (void)self;
@@ -124,6 +134,8 @@ static void rank_ended(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
     pl_fail(&early, PL_EPEER, "rank %d ended before its run did", rank->number);
+    if (answer->kind == PL_ANSWER_ERROR)
+        rank_is_stuck(rank, answer->error);
     rank_has_ended(rank);
     rank_over(rank, answer->kind == PL_ANSWER_ERROR                      ? answer->error
                     : rank->answered || rank->ranks->error.code != PL_OK ? NULL

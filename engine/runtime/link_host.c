@@ -11,9 +11,17 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "runtime/descriptors.h"
 #include "runtime/link_parts.h"
 
-enum { PROBES = 3, PROBE_MS = 10, JOIN_MOST = 16 << 10, LINGER_MS = 2000 };
+enum {
+    PROBES = 3,
+    PROBE_MS = 10,
+    JOIN_MOST = 16 << 10,
+    LINGER_MS = 2000,
+    STRANGERS_FEW = 32,
+    STRANGERS_MOST = 2048,
+};
 static const int64_t DEATH_TIME = PL_SECOND;
 
 /* ---- joining ---- */
@@ -181,12 +189,18 @@ static void probe(pl_link_t *link)
     link_soon(link, 0);
 }
 
+/* Who does not greet is dropped after some seconds; until then he costs a descriptor and
+ * some memory, of which the run needs the rest. */
 static void host_peers(void *user, int connected)
 {
     pl_link_t *link = user;
+    const int strangers = connected - link->peer_count;
     if (connected < link->connected)
         probe(link);
     link->connected = connected;
+    pl_socket_shut_port(link->socket,
+                        strangers > STRANGERS_MOST
+                            || (strangers > STRANGERS_FEW && pl_descriptors_are_few()));
 }
 
 static bool bury(pl_link_t *link, link_peer_t *peer, int64_t now)

@@ -12,8 +12,10 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <linux/filter.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -43,6 +45,8 @@ struct pl_socket {
     pl_on_message_t on_message;
     void *user;
     pl_door_t door;                            /* of an ipc endpoint that it listens at */
+    int port;                                  /* ZeroMQ's descriptor of a tcp one [-1] */
+    bool is_shut;                              /* the port */
     char domain[PL_GATE_DOMAIN];               /* that its gate is open in  ["": none] */
     pl_socket_t *peers;                        /* tells who connects  [nobody asks] */
     int peer_count;
@@ -139,9 +143,15 @@ static void peer_event(void *user, uint32_t identity, pl_frame_t *frame)
     pl_socket_t *socket = user;
     pl_bytes_t bytes = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
     uint16_t event;
-    if (bytes.size != sizeof event + sizeof(int32_t))
+    int32_t value;
+    if (bytes.size != sizeof event + sizeof value)
         return;
     memcpy(&event, bytes.data, sizeof event);
+    memcpy(&value, (const char *)bytes.data + sizeof event, sizeof value);
+    if (event == ZMQ_EVENT_LISTENING) {
+        socket->port = socket->door.path[0] ? -1 : value;
+        return;
+    }
     socket->peer_count += event == ZMQ_EVENT_DISCONNECTED ? -1 : 1;
     socket->on_peers(socket->user, socket->peer_count);
 }
@@ -154,7 +164,7 @@ static int peers_watch(pl_socket_t *socket, pl_error_t *err)
     snprintf(endpoint, sizeof endpoint, "inproc://paceline-peers-%u",
              __atomic_add_fetch(&watched, 1, __ATOMIC_RELAXED));
     if (zmq_socket_monitor(socket->zmq, endpoint,
-                           ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_CONNECTED
+                           ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_CONNECTED
                                | ZMQ_EVENT_DISCONNECTED)
         != 0)
         return zmq_fail(err, PL_EBUSY, "cannot watch", endpoint);
@@ -258,6 +268,7 @@ pl_socket_t *pl_socket_open(const pl_socket_spec_t *spec, pl_sockets_t *loop,
     *socket = (pl_socket_t){.type = spec->type,
                             .bounded = spec->high_water_mark > 0,
                             .loop = loop,
+                            .port = -1,
                             .on_message = on_message,
                             .on_peers = spec->on_peers,
                             .user = user};
@@ -546,6 +557,19 @@ int pl_socket_publish(pl_socket_t *socket, pl_bytes_t topic, pl_bytes_t text,
 void pl_socket_shut(pl_socket_t *socket, bool shut)
 {
     pl_door_shut(&socket->door, shut);
+}
+
+/* ZeroMQ takes in whoever has come as far as that; so who comes is dropped before, by the
+ * kernel, and tries again. */
+void pl_socket_shut_port(pl_socket_t *socket, bool shut)
+{
+    struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+    const struct sock_fprog all = {1, &drop};
+    if (socket->port < 0 || shut == socket->is_shut)
+        return;
+    socket->is_shut = shut;
+    setsockopt(socket->port, SOL_SOCKET, shut ? SO_ATTACH_FILTER : SO_DETACH_FILTER, &all,
+               sizeof all);
 }
 
 static int subscription_set(pl_socket_t *socket, int option, const char *topic,

@@ -93,6 +93,8 @@ int pl_socket_publish(pl_socket_t *socket, pl_bytes_t topic, pl_bytes_t text,
 /* Lets nobody new in at the file of an ipc endpoint, or lets them in again; others are
  * not shut. */
 void pl_socket_shut(pl_socket_t *socket, bool shut);
+/* The same at the port of a tcp endpoint, of a socket that tells who connects. */
+void pl_socket_shut_port(pl_socket_t *socket, bool shut);
 
 /* Delivers what is waiting now, within one budget. */
 void pl_socket_look(pl_socket_t *socket);

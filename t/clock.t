@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# clock.t - tests of what becomes of runs of several processes when the machine's clock is set
+. "$(dirname "$0")/tap.sh"
+
+awk 'BEGIN { for (i = 0; i < 300; i++) { c = i % 3; a = i * 0.7; b = i * 1.3
+    printf "%.4f,%.4f,%d\n", (c == 1) * 3 + sin(a), (c == 2) * 3 + cos(b), c } }' >points.csv
+cat >run.json <<'J'
+{
+  "module": {"name": "mlp", "hidden": [16]},
+  "data": {"name": "csv", "path": "points.csv", "val_split": 0.2, "batch_size": 20},
+  "optimizer": {"name": "adamw", "lr": 1e-2},
+  "callbacks": [{"name": "model_checkpoint", "every_n_train_steps": 100}],
+  "trainer": {"max_epochs": 300, "devices": 2, "step_timeout": 20, "max_time": "00:00:05:00",
+              "log_every_n_steps": 10,
+              "accelerator": {"name": "cpu", "threads": 1}}
+}
+J
+shifted=$builddir/t/.libs/clock_shift.so
+export ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0
+unset PACELINE_RANK PACELINE_WORLD_SIZE PACELINE_ENDPOINT PACELINE_JOB_KEY_FILE
+
+set_clock() {
+    echo "$1" >shift.new
+    mv shift.new shift
+}
+
+# jumping NAME WORDS...: the command, while the clock goes a day forward, back, and back once more; out, err and status
+jumping() {
+    local jump pid step=0
+    set_clock 0
+    CLOCK_SHIFT=$folder/shift LD_PRELOAD=$shifted timeout 60 "${@:2}" >"$folder/.out" 2>"$folder/.err" </dev/null &
+    pid=$!
+    for jump in 86400 0 -86400; do
+        step=$((step + 200))
+        until grep -qs "\"global_step\": *$step," "runs/$1/metrics.jsonl"; do
+            kill -0 $pid 2>/dev/null || break
+            sleep 0.01
+        done
+        set_clock "$jump"
+    done
+    wait $pid
+    status=$?
+    out=$(cat "$folder/.out")
+    err=$(cat "$folder/.err")
+}
+
+a_clock_that_is_set_changes_nothing() {
+    try "$paceline" fit run.json --set trainer.run_name=steady
+    is "$status" 0 "a run whose clock goes as it should"
+    jumping threads "$paceline" fit run.json --set trainer.run_name=threads
+    is "$status" 0 "threads train while the clock jumps a day"
+    jumping spawned "$paceline" fit run.json --set trainer.run_name=spawned --set trainer.launcher=spawn
+    is "$status" 0 "and processes"
+    jumping launched "$paceline" launch --devices 2 -- "$paceline" fit run.json --set trainer.run_name=launched \
+        --set trainer.devices=auto
+    is "$status" 0 "and those that were started by another"
+    local name
+    for name in threads spawned launched; do
+        ok "$name: to the same bits" cmp "runs/steady/model.safetensors" "runs/$name/model.safetensors"
+        is "$(jumps "runs/$name/metrics.jsonl")" 3 "while their logs tell of the jumps"
+    done
+}
+
+# How often the time of day of neighbouring lines differs by more than an hour.
+jumps() {
+    sed -n 's/.*"time": *\([0-9.]*\).*/\1/p' "$1" |
+        awk 'NR > 1 && ($1 - last > 3600 || last - $1 > 3600) { n++ } { last = $1 } END { print n + 0 }'
+}
+
+run a_clock_that_is_set_changes_nothing trains
+done_testing
