@@ -104,25 +104,34 @@ static void transfer_append(transfer_t **list, transfer_t *transfer)
 
 /* ---- sending ---- */
 
-static int post(pl_bulk_t *bulk, int number, bulk_head_t head, pl_bytes_t bytes,
-                pl_error_t *err)
+static int post_once(pl_bulk_t *bulk, int number, bulk_head_t head, pl_bytes_t bytes)
 {
     unsigned char *message = pl_resize(NULL, sizeof head + bytes.size);
     if (!message)
-        return pl_no_memory(err);
+        return PL_ENOMEM;
     memcpy(message, &head, sizeof head);
     if (bytes.size)
         memcpy(message + sizeof head, bytes.data, bytes.size);
     int code = pl_link_send(bulk->link, number,
-                            (pl_bytes_t){message, sizeof head + bytes.size}, err);
+                            (pl_bytes_t){message, sizeof head + bytes.size}, NULL);
     pl_free(message);
+    return code;
+}
+
+/* Nothing may come that would have it tried again, and somebody waits for it: so a lack
+ * of memory that passes does not stop it. */
+static int post(pl_bulk_t *bulk, int number, bulk_head_t head, pl_bytes_t bytes)
+{
+    int code = PL_ENOMEM;
+    for (int tries = 0; tries < TRIES && code == PL_ENOMEM; tries++)
+        code = post_once(bulk, number, head, bytes);
     return code;
 }
 
 static int transfer_begin(pl_bulk_t *bulk, int number, transfer_t *t)
 {
     int code = post(bulk, number, (bulk_head_t){BULK_BEGIN, t->number, t->blob->size},
-                    (pl_bytes_t){0}, NULL);
+                    (pl_bytes_t){0});
     t->has_begun = code == PL_OK;
     return code;
 }
@@ -131,8 +140,7 @@ static int transfer_piece(pl_bulk_t *bulk, int number, transfer_t *t)
 {
     size_t left = t->blob->size - t->done;
     pl_bytes_t piece = {t->blob->data + t->done, left < PIECE ? left : PIECE};
-    int code = post(bulk, number, (bulk_head_t){BULK_PIECE, t->number, t->done}, piece,
-                    NULL);
+    int code = post(bulk, number, (bulk_head_t){BULK_PIECE, t->number, t->done}, piece);
     if (code != PL_OK)
         return code;
     t->sum = pl_crc32c(t->sum, piece.data, piece.size);
@@ -143,7 +151,7 @@ static int transfer_piece(pl_bulk_t *bulk, int number, transfer_t *t)
 static int transfer_end(pl_bulk_t *bulk, int number, transfer_t *t)
 {
     int code = post(bulk, number, (bulk_head_t){BULK_END, t->number, t->sum},
-                    (pl_bytes_t){0}, NULL);
+                    (pl_bytes_t){0});
     t->has_ended = code == PL_OK;
     return code;
 }
@@ -151,8 +159,7 @@ static int transfer_end(pl_bulk_t *bulk, int number, transfer_t *t)
 static bool answers_post(pl_bulk_t *bulk, int number, bulk_peer_t *peer)
 {
     for (answer_t *a; (a = peer->answers);) {
-        if (post(bulk, number, a->head, (pl_bytes_t){a->why, strlen(a->why)}, NULL)
-            != PL_OK)
+        if (post(bulk, number, a->head, (pl_bytes_t){a->why, strlen(a->why)}) != PL_OK)
             return false;
         peer->answers = a->next;
         pl_free(a);
@@ -201,7 +208,7 @@ uint64_t pl_bulk_send(pl_bulk_t *bulk, int number, pl_blob_t *blob, pl_error_t *
     return peer->last_out;
 }
 
-/* Somebody waits for it, so a lack of memory that passes does not stop it. */
+/* Somebody waits for it, as above. */
 static void answer(pl_bulk_t *bulk, int number, bulk_peer_t *peer, uint64_t transfer,
                    const pl_error_t *error)
 {
