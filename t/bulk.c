@@ -375,6 +375,29 @@ static void bulk_opens_or_memory_is_out(void)
     close_all();
 }
 
+/* Of the sender's side; nothing else happens between two ends that are there. */
+static void a_lack_of_memory_that_passes_stops_no_transfer(void)
+{
+    int come = 0, failed = 1;
+    open_file(0);
+    rank_opens();
+    send_one(&host, 0, 100, 1);
+    until(host.sent == 1);
+    for (int n = 1; failed && n < 40; n++) {
+        pl_blob_t *blob = blob_of(1000, (uint64_t)n);
+        scarce_fail(n);
+        bool is_sent = pl_bulk_send(host.bulk, 0, blob, NULL) != 0;
+        failed = scarce_failed();
+        scarce_stop();
+        pl_object_unref(blob);
+        come += is_sent;
+        until(host.sent == come + 1);
+        is_int(host.sent, come + 1, "what was taken goes, without memory %d", n);
+    }
+    ok(!failed, "whichever it was that lacked");
+    close_all();
+}
+
 int main(void)
 {
     scarce_init();
@@ -386,5 +409,6 @@ int main(void)
     run(a_transfer_whose_peer_is_gone_is_lost_on_both_sides);
     run(a_new_incarnation_has_nothing_of_the_old);
     run(bulk_opens_or_memory_is_out);
+    run(a_lack_of_memory_that_passes_stops_no_transfer);
     return tap_done();
 }
