@@ -129,6 +129,10 @@ static void mpich_is_understood(void)
     READ("PMI_RANK=3", "PMI_SIZE=4", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2");
     is_place("MPICH", 3, 4, 1, 2, -1);
     is_text(e.endpoint, "", "it tells no place");
+    is_text(e.job, "", "and no name");
+    READ("PMI_RANK=3", "PMI_SIZE=4", "PACELINE_ENDPOINT=n:1", "PACELINE_RUN_ID=mine");
+    is_text(e.endpoint, "n:1", "which may be given");
+    is_text(e.job, "mine", "both");
     READ("PMI_RANK=0");
     ok(!e.source, "a rank without a size is none");
 }

@@ -509,7 +509,8 @@ static int detect(pl_environment_t *e, get_t get, pl_error_t *err)
 int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *err)
 {
     pl_environment_t e = {.node_rank = -1};
-    const char *endpoint = text_of(get, "PACELINE_ENDPOINT");
+    const char *endpoint = text_of(get, "PACELINE_ENDPOINT"),
+               *job = text_of(get, paceline.job);
     int code = detect(&e, get, err);
     if (code != PL_OK)
         return code;
@@ -517,6 +518,8 @@ int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *er
         return pl_fail(err, PL_EINVAL, "PACELINE_ENDPOINT is too long");
     if (endpoint)
         snprintf(e.endpoint, sizeof e.endpoint, "%s", endpoint);
+    if (job)
+        snprintf(e.job, sizeof e.job, "%s", job);
     *environment = e;
     return PL_OK;
 }
