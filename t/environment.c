@@ -80,11 +80,16 @@ static void slurm_is_understood(void)
     is_place("Slurm", 6, 7, 0, 1, 3);
     is_text(e.endpoint, "tcp://n08:19567", "first node, 15000 and the job's last digits");
     is_text(e.job, "1234567.12", "each srun of a job is a run of its own");
+    ok(!e.is_bound, "ranks share the processors");
     READ("SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_LOCALID=1", "SLURM_NODEID=0",
          "SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_NODELIST=gpu3,gpu4",
-         "SLURM_TASKS_PER_NODE=2(x2)");
+         "SLURM_TASKS_PER_NODE=2(x2)", "SLURM_CPU_BIND_TYPE=mask_cpu:");
+    ok(e.is_bound, "or have some of their own");
     is_place("Slurm", 1, 4, 1, 2, 0);
     is_text(e.endpoint, "tcp://gpu3:15012", "of the job when the step says nothing");
+    READ("SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_STEP_ID=0",
+         "SLURM_CPU_BIND_TYPE=none");
+    ok(!e.is_bound, "which somebody may not want");
     READ("SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_JOB_NAME=bash");
     ok(!e.source, "a shell that was asked for is no rank");
     READ("SLURM_NTASKS=4", "SLURM_PROCID=1", "SLURM_STEP_ID=0",
@@ -113,6 +118,10 @@ static void open_mpi_is_understood(void)
     is_place("Open MPI", 2, 4, 2, 4, 0);
     is_text(e.endpoint, "tcp://127.0.0.1:4000", "the place is given");
     is_text(e.job, "prterun-n1-77@1", "the job");
+    ok(!e.is_bound, "ranks share the processors");
+    READ("OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=2",
+         "OMPI_MCA_orte_bound_at_launch=1");
+    ok(e.is_bound, "or have some of their own");
 }
 
 static void mpich_is_understood(void)
@@ -120,6 +129,10 @@ static void mpich_is_understood(void)
     READ("PMI_RANK=3", "PMI_SIZE=4", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2");
     is_place("MPICH", 3, 4, 1, 2, -1);
     is_text(e.endpoint, "", "it tells no place");
+    is_text(e.job, "", "and no name");
+    READ("PMI_RANK=3", "PMI_SIZE=4", "PACELINE_ENDPOINT=n:1", "PACELINE_RUN_ID=mine");
+    is_text(e.endpoint, "n:1", "which may be given");
+    is_text(e.job, "mine", "both");
     READ("PMI_RANK=0");
     ok(!e.source, "a rank without a size is none");
 }

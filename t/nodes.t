@@ -225,6 +225,22 @@ ranks_that_differ_are_refused() {
     like "$(text err.1)" 'rank 1 is refused: its instruction set is "portable", that of rank 0 is' "in instructions"
 }
 
+who_has_processors_of_its_own_uses_them_all() {
+    [ "$(nproc)" -ge 2 ] || { skip "there is one processor"; return; }
+    as_bound() {
+        OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=$1 OMPI_COMM_WORLD_LOCAL_RANK=$1 OMPI_COMM_WORLD_LOCAL_SIZE=2 \
+            OMPI_MCA_orte_bound_at_launch=$2 PACELINE_ENDPOINT=127.0.0.1:$port timeout 60 "$paceline" fit run.json \
+            --set trainer.launcher="$short" --set trainer.accelerator.threads=0 >"out.$1" 2>"err.$1" </dev/null
+    }
+    free_port
+    as_bound 1 "" &
+    local pid=$! all half
+    all=$(nproc) half=$((all / 2))
+    as_bound 0 1
+    wait $pid
+    like "$(text err.1)" "threads per rank is \"$half\", that of rank 0 is \"$all\"" "and half of them when two share"
+}
+
 # ---- two nodes ----
 
 two_networks_train_what_threads_do() {
@@ -295,6 +311,7 @@ run a_rank_that_never_comes_is_named trains
 run who_has_another_key_is_not_let_in trains
 run a_second_process_of_a_rank_is_refused trains
 run ranks_that_differ_are_refused trains
+run who_has_processors_of_its_own_uses_them_all trains
 run two_networks_train_what_threads_do trains
 run mpirun_starts_ranks trains
 done_testing

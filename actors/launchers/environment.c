@@ -19,6 +19,8 @@ typedef struct source {
     const char *name;
     const char *rank, *world_size, *local_rank, *local_world_size, *node_rank;
     const char *host, *port, *job, *restarts;
+    const char *binding;                          /* set, and not to "none": each rank has
+                                                     processors of its own */
     const char *needs;                            /* another that must be there as well */
     bool (*is_meant)(get_t get);                  /* [rank, and what it needs] */
     int (*find)(pl_environment_t *e, get_t get, pl_error_t *err);  /* the rest  [none] */
@@ -304,6 +306,7 @@ static const source_t sources[] = {
         .node_rank = "SLURM_NODEID",
         .job = "SLURM_JOB_ID",
         .restarts = "SLURM_RESTART_COUNT",
+        .binding = "SLURM_CPU_BIND_TYPE",
         .find = slurm_find,
         .miss = slurm_miss,
     },
@@ -315,6 +318,7 @@ static const source_t sources[] = {
         .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
         .local_world_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
         .job = "PMIX_NAMESPACE",
+        .binding = "OMPI_MCA_orte_bound_at_launch",
     },
     {
         .name = "MPICH",
@@ -414,8 +418,10 @@ static int range_check(const char *name, int value, const char *size_name, int s
 static int source_read(pl_environment_t *e, const source_t *source, get_t get,
                        pl_error_t *err)
 {
-    const char *job = text_of(get, source->job);
-    *e = (pl_environment_t){.source = source->name, .node_rank = -1};
+    const char *job = text_of(get, source->job), *binding = text_of(get, source->binding);
+    *e = (pl_environment_t){.source = source->name,
+                            .node_rank = -1,
+                            .is_bound = binding && strcmp(binding, "none") != 0};
     snprintf(e->job, sizeof e->job, "%s", job ? job : "");
     int code = must_be_set(source, source->rank, get, err);
     if (code == PL_OK)
@@ -503,7 +509,8 @@ static int detect(pl_environment_t *e, get_t get, pl_error_t *err)
 int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *err)
 {
     pl_environment_t e = {.node_rank = -1};
-    const char *endpoint = text_of(get, "PACELINE_ENDPOINT");
+    const char *endpoint = text_of(get, "PACELINE_ENDPOINT"),
+               *job = text_of(get, paceline.job);
     int code = detect(&e, get, err);
     if (code != PL_OK)
         return code;
@@ -511,6 +518,8 @@ int pl_environment_read(pl_environment_t *environment, get_t get, pl_error_t *er
         return pl_fail(err, PL_EINVAL, "PACELINE_ENDPOINT is too long");
     if (endpoint)
         snprintf(e.endpoint, sizeof e.endpoint, "%s", endpoint);
+    if (job)
+        snprintf(e.job, sizeof e.job, "%s", job);
     *environment = e;
     return PL_OK;
 }

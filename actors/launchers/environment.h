@@ -18,6 +18,7 @@ typedef struct pl_environment {
     int rank, world_size;
     int local_rank, local_world_size;  /* on this node; the size is 0 when not known */
     int node_rank;                     /* -1: not known */
+    bool is_bound;                     /* it has been given processors of its own */
     char endpoint[256];                /* "tcp://HOST:PORT" where rank 0's launcher is
                                           found; "": not known, it has to be given */
     char job[64];                      /* what the source calls the job, the same in all

@@ -37,6 +37,7 @@ enum {
 typedef struct external {
     pl_guest_t guest;                                       /* in all but rank zero's */
     pl_environment_t environment;
+    int sharers;                                        /* of the processors it may use */
     char endpoint[ENDPOINT];
     pl_keys_t keys;
     bool has_keys;
@@ -57,8 +58,7 @@ static uint64_t thread_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                              pl_error_t *err)
 {
     const external_t *x = (const external_t *)ranks;
-    const pl_start_t start = {.options = "",
-                              .ranks = (uint32_t)x->environment.local_world_size};
+    const pl_start_t start = {.options = "", .ranks = (uint32_t)x->sharers};
     rank->stuck = "; its thread cannot be ended and its memory is kept";
     return pl_spawn(ranks, &pl_worker, pl_as_rank(0), &start, life, &rank->worker, err);
 }
@@ -115,7 +115,7 @@ static int guest_open(external_t *x, pl_error_t *err)
                                    .epoch = x->epoch,
                                    .rank = x->environment.rank,
                                    .world_size = x->environment.world_size,
-                                   .local_world_size = x->environment.local_world_size};
+                                   .sharers = x->sharers};
     return pl_guest_open(&x->guest, &spec, x->until, job_seat, err);
 }
 
@@ -164,7 +164,7 @@ static int traits_find(external_t *x, const pl_job_t *job, pl_error_t *err)
 {
     pl_device_info_t info;
     char threads[16];
-    int code = pl_accelerator_describe(job, x->environment.local_world_size, &info, err);
+    int code = pl_accelerator_describe(job, x->sharers, &info, err);
     if (code != PL_OK)
         return code;
     const char *model = strrchr(info.model, ',');
@@ -212,8 +212,9 @@ static int place_find(external_t *x, pl_error_t *err)
         code = keys_find(x, err);
     if (code != PL_OK)
         return code;
-    if (!e->local_world_size)
-        e->local_world_size = e->world_size;
+    x->sharers = e->is_bound           ? 1
+                 : e->local_world_size ? e->local_world_size
+                                       : e->world_size;
     code = run_number(e, &x->run, err);
     x->epoch = __atomic_add_fetch(&runs, 1, __ATOMIC_RELAXED);
     x->until = pl_now() + (int64_t)(x->join_timeout * PL_SECOND);

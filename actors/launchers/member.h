@@ -32,7 +32,8 @@ typedef struct pl_member_spec {
     pl_link_times_t times;
     uint64_t run;                                        /* [learnt when it has joined] */
     uint32_t epoch;
-    int rank, world_size, local_world_size;
+    int rank, world_size;
+    int sharers;                        /* ranks that have processors in common with it */
 } pl_member_spec_t;
 
 typedef struct pl_member {

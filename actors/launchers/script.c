@@ -147,7 +147,7 @@ static int guest_open(script_t *script, const pl_place_t *place, pl_error_t *err
         .epoch = place->epoch + __atomic_fetch_add(&runs, 1, __ATOMIC_RELAXED),
         .rank = place->rank,
         .world_size = place->world_size,
-        .local_world_size = place->world_size};
+        .sharers = place->world_size};
     return pl_guest_open(&script->guest, &spec,
                          pl_now() + (int64_t)(script->join_timeout * PL_SECOND),
                          job_compare, err);
