@@ -39,6 +39,8 @@ typedef struct pl_replay {
     bool resumes;                   /* ends that: it and what follows runs again */
     bool guarded;                   /* out: a guard was not finite, the rest did not
                                        happen */
+    double forward;                 /* out: s of it until the first step of backward
+                                       [left at 0] */
     /* To be called as soon as the first so many of the graph's buckets are there, to stay
      * as they are: they are reduced meanwhile.  From inside replay() or later, on the
      * accelerator's thread  [nobody wants to know; need not be called]. */

@@ -243,6 +243,7 @@ static void replay_done(pl_replay_t *replay, const pl_error_t *err)
     else
         pl_reply_replay_plan(running->call,
                              &(pl_replay_plan_reply_t){.guarded = replay->guarded,
+                                                       .forward = replay->forward,
                                                        .figures = figures});
     running_give(running);
     if (device->ending && device->running == 0)

@@ -1400,6 +1400,10 @@ typedef struct pl_log_run {
      * logged after that is to go.  "": a new run. */
     const char *position;
     uint64_t global_step;             /* of a run that goes on: steps done then; else 0 */
+    /* Of one whose checkpoint did not wait for the logger: "" may be a position of it,
+     * and so many records that were logged behind it are to stay. */
+    bool goes_on;
+    uint64_t behind;
 } pl_log_run_t;
 
 /* All of it runs on a thread of the logger's own, which may wait for a disk or a server.

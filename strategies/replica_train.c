@@ -92,12 +92,15 @@ static void spending(pl_replica_t *r)
         r->rounds->since = pl_now();
 }
 
-/* Since that, or what was counted last. */
-static void spent(pl_replica_t *r, pl_spent_t kind)
+/* Since that, or what was counted last; so many seconds of it were forward's. */
+static void spent(pl_replica_t *r, pl_spent_t kind, double forward)
 {
     const int64_t since = r->rounds->since;
     spending(r);
-    r->spent[kind] += (double)(r->rounds->since - since) / 1e9;
+    const double seconds = (double)(r->rounds->since - since) / 1e9;
+    forward = forward < seconds ? forward : seconds;
+    r->spent[PL_SPENT_FORWARD] += forward;
+    r->spent[kind] += seconds - forward;
 }
 
 /* Without a batch. */
@@ -161,7 +164,7 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
             r->meets->ready(self, (int)answer->body->replay_plan_progress.buckets);
     } else if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
-        spent(self, PL_SPENT_FORWARD_BACKWARD);
+        spent(self, PL_SPENT_BACKWARD, reply->forward);
         if (reply->figures.size)
             memcpy(part->round->figures + pl_figures_before(self, part->step),
                    reply->figures.data, reply->figures.size);
@@ -198,7 +201,7 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
     pl_part_of_round_t *part = answer->context;
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
-        spent(self, PL_SPENT_OPTIMIZER);
+        spent(self, PL_SPENT_OPTIMIZER, 0);
         double figures[8] = {0};                         /* four pairs: see optimizer.h */
         memcpy(figures, reply->figures.data,
                reply->figures.size < sizeof figures ? reply->figures.size
@@ -379,7 +382,7 @@ void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt)
     pl_rounds_t *rounds = r->rounds;
     pl_round_t *round = rounds->sending;
     rounds->reducing = false;
-    spent(r, PL_SPENT_COLLECTIVE);
+    spent(r, PL_SPENT_COLLECTIVE, 0);
     if (rounds->looking) {
         pl_rounds_followed(r, failure, halt);
         return;

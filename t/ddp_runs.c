@@ -312,6 +312,16 @@ static int read_slowly(void *user, const pl_read_request_t *request, void *const
     return pl_arrays_read(user, request, field, err);
 }
 
+static bool has_cpu(void)
+{
+    return pl_part_find("accelerator", "cpu", NULL) != NULL;
+}
+
+static double most_of(const json_t *ranks, const char *what)
+{
+    return json_number_value(json_object_get(json_object_get(ranks, what), "max"));
+}
+
 static int slowest;
 
 static void stop_when_told(rig_t *rig, const pl_progress_t *progress)
@@ -324,6 +334,9 @@ static void stop_when_told(rig_t *rig, const pl_progress_t *progress)
         is_int(json_integer_value(json_object_get(data, "slowest")), 1,
                "its data are slow");
         ok(json_number_value(json_object_get(ranks, "spread")) > 0.2, "by a fifth");
+        ok(!has_cpu()
+               || (most_of(ranks, "forward") > 0 && most_of(ranks, "backward") > 0),
+           "forward and backward are told apart");
         pl_trainer_stop(rig_trainer(rig), "it was told", NULL);
     }
     json_decref(metrics);
@@ -347,7 +360,8 @@ static void a_slow_rank_is_named_in_the_progress(void)
     pl_error_t err;
     ok(pl_memory_data("slow", &data, &err) == PL_OK, "there is a slow disk");
     slowest = -1;
-    rig_t *rig = rig_new(.dataset = "{\"name\": \"memory\", \"source\": \"slow\", "
+    rig_t *rig = rig_new(.accelerator = has_cpu() ? "cpu" : NULL,
+                         .dataset = "{\"name\": \"memory\", \"source\": \"slow\", "
                                     "\"batch_size\": 4, \"shuffle\": false}",
                          .trainer = "\"devices\": 2, \"max_epochs\": -1, " QUIET,
                          .on_progress = stop_when_told);

@@ -50,13 +50,20 @@ static void on_log(pl_log_level_t level, int rank, const char *actor, const char
 }
 
 /* A logger by itself, as its recorder uses it. */
-static void *alone(const pl_logger_ops_t *ops, const char *position)
+static void *alone_from(const pl_logger_ops_t *ops, const pl_log_run_t *from)
 {
     void *self = calloc(1, ops->size);
-    const pl_log_run_t run = {.run_dir = run_dir, .run = "{}", .position = position};
+    pl_log_run_t run = *from;
     pl_error_t err = {0};
+    run.run_dir = run_dir;
+    run.run = "{}";
     is_int(ops->open(self, &run, &err), PL_OK, "opened %s", err.text);
     return self;
+}
+
+static void *alone(const pl_logger_ops_t *ops, const char *position)
+{
+    return alone_from(ops, &(pl_log_run_t){.position = position});
 }
 
 static void alone_log(const pl_logger_ops_t *ops, void *self, uint64_t step,
@@ -140,6 +147,39 @@ static void lines_go_on_from_a_checkpoint(void)
     like(text_of("metrics.jsonl"),
          "^.\"global_step\":1,[^\n]*\n.\"global_step\":7,[^\n]*\n$",
          "lines after it are cut off, and others follow");
+}
+
+/* Five records were logged, three of them before the checkpoint, which knows the place
+ * behind the first, or behind none. */
+static void a_checkpoint_that_did_not_wait_keeps_what_was_behind_its_place(void)
+{
+    static const pl_logger_ops_t *const ops[] = {&pl_jsonl_logger, &pl_csv_logger};
+    static const char *const names[] = {"metrics.jsonl", "metrics.csv"};
+    for (int k = 0; k < 4; k++) {
+        char name[32], whole[1000], *position = NULL;
+        const int which = k % 2, known = k / 2;
+        snprintf(name, sizeof name, "behind%d", k);
+        new_run_dir(name);
+        void *to = alone(ops[which], "");
+        for (int step = 1; step <= 3; step++) {
+            if (known && step == 2) {
+                ops[which]->flush(to, NULL);
+                position = ops[which]->position(to);
+            }
+            alone_log(ops[which], to, (uint64_t)step, "{\"a\": 1}");
+        }
+        ops[which]->flush(to, NULL);
+        snprintf(whole, sizeof whole, "%s", text_of(names[which]));
+        alone_log(ops[which], to, 3, "{\"a\": 2}");
+        alone_log(ops[which], to, 4, "{\"a\": 3}");
+        alone_close(ops[which], to);
+        to = alone_from(ops[which], &(pl_log_run_t){.position = known ? position : "",
+                                                    .goes_on = true,
+                                                    .behind = known ? 2 : 3});
+        alone_close(ops[which], to);
+        is_text(text_of(names[which]), whole, "what was before it, and nothing else");
+        pl_text_free(position);
+    }
 }
 
 /* A file of two lines, cut in the second since the position was told. */
@@ -236,6 +276,7 @@ int main(void)
 {
     signal(SIGXFSZ, SIG_IGN);
     pl_log_hook(on_log, PL_LOG_WARNING, NULL);
+    run(a_checkpoint_that_did_not_wait_keeps_what_was_behind_its_place);
     run(a_table_has_a_column_for_each_name);
     run(a_table_goes_on_from_a_checkpoint);
     run(lines_go_on_from_a_checkpoint);

@@ -182,16 +182,23 @@ static void what_the_program_says_itself_is_not_tried_again(void)
     rig_free(&rig);
 }
 
+/* Before it is killed it goes on for a moment, and may save: a checkpoint from then says
+ * an older place in the log, as of a logger that is slow. */
 static void a_stuck_rank_is_replaced(void)
 {
+    static const char *const names[] = {"stopped 0", "stopped 1"};
     rig_result_t *want = whole();
-    rig_t *rig = far_new(.launcher = TWICE, .record = 2, .then = "SIGSTOP",
-                         .data = mark("stopped"),
-                         .rig = {.accelerator = "cpu",
-                                 .callbacks = SAVES,
-                                 .trainer = STEPS ", \"step_timeout\": 2"});
-    compare(want, rig_fit(rig));
-    rig_free(&rig);
+    for (int rank = 0; rank < 2; rank++) {
+        rig_t *rig = far_new(.launcher = TWICE, .record = rank + 1, .then = "SIGSTOP",
+                             .data = mark(names[rank]),
+                             .rig = {.accelerator = "cpu",
+                                     .callbacks = SAVES,
+                                     .trainer = STEPS ", \"step_timeout\": 2"});
+        const rig_result_t *got = rig_fit(rig);
+        compare(want, got);
+        compare_logs(want, got);
+        rig_free(&rig);
+    }
     rig_result_free(want);
 }
 

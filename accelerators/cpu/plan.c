@@ -14,6 +14,7 @@
 #include "accelerators/cpu/step.h"
 #include "accelerators/cpu/wide.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 /* Where a value lies: `index` is the region, batch field, scalar slot or constant,
@@ -36,8 +37,9 @@ struct pl_plan {
     pl_plan_t *next;
     pl_step_t *step;
     int steps;
-    place_t *place;                                         /* [values] */
-    char **at;                                              /* [values] */
+    int forward;                                      /* so many before backward begins */
+    place_t *place;                                   /* [values] */
+    char **at;                                        /* [values] */
     int values;
     float *constant;                                     /* [values] those that are one */
     float scalar[PL_STEP_SCALARS];                       /* of the replay under way */
@@ -173,6 +175,13 @@ static int skip_reshapes(const pl_graph_t *g, int from, int to)
     return from;
 }
 
+static bool is_backward(const pl_graph_t *g, int from, int to)
+{
+    while (from < to && !g->op[from].gradient_of)
+        from++;
+    return from < to;
+}
+
 static int make_steps(compiler_t *c, int *step_of_unit, pl_error_t *err)
 {
     pl_plan_t *plan = c->plan;
@@ -190,6 +199,8 @@ static int make_steps(compiler_t *c, int *step_of_unit, pl_error_t *err)
         step_of_unit[unit] = plan->steps;
         if (is_nothing(c, from, to))
             continue;
+        if (plan->forward == plan->steps && !is_backward(g, from, to))
+            plan->forward++;
         pl_step_t *s = &plan->step[plan->steps++];
         int code = prepare_unit(c, &b, s, skip_reshapes(g, from, to), to, err);
         if (code != PL_OK)
@@ -512,8 +523,11 @@ int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t 
                               .pool = cpu->pool,
                               .threads = cpu->thread_count,
                               .replay = replay};
+    const int64_t began = pl_now();
     int i = 0, told = 0;
     for (; i < plan->steps && code == PL_OK; i++) {
+        if (i == plan->forward)
+            replay->forward = (double)(pl_now() - began) / PL_SECOND;
         code = plan->step[i].run(&plan->step[i], &frame, err);
         if (code == PL_OK && told < plan->buckets)
             told = tell_buckets(plan, replay, told, i + 1);

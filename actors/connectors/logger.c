@@ -23,12 +23,9 @@
 
 #define WAITING_MOST ((size_t)1 << 20)                      /* bytes of figures */
 #define GATHERED_ENOUGH (WAITING_MOST / 4)                  /* not to wait for more */
-/* Who asks for positions waits so long, and not at all for one that was at work so
- * long. */
-enum { POSITIONS_MS = 1000 };
-enum { GATHER_MS = 100, LAST_MS = 2000, INTERRUPTED_MS = 1000 };
+/* Of positions: not waited for one that was at work so long, either. */
+enum { GATHER_MS = 100, POSITIONS_MS = 1000, LAST_MS = 2000, INTERRUPTED_MS = 1000 };
 
-/* One logger of the run. */
 typedef struct sink {
     pl_log_part_t *part;                                    /* counted */
     pl_address_t recorder;
@@ -39,6 +36,11 @@ typedef struct sink {
     pl_records_t *behind;     /* counted  [none] */
     bool awaited;             /* by who asked */
     char *kept;               /* that position, or the newest; until all have theirs */
+    bool goes_on;             /* the checkpoint of the run knows this logger */
+    uint64_t resumed;         /* records behind the position that belong to it, there */
+    uint64_t written;         /* records since that position, those included */
+    uint64_t at, asked_at;    /* of them, when it synced the newest; when it was asked */
+    uint64_t lacking;         /* with `kept`: records that are behind it */
     int64_t since, took;      /* pl_now() when it was given work; ns, the newest */
     uint64_t taken, lost;     /* records of the run */
     bool told_lost, told_unsynced;  /* each is said once in a run */
@@ -203,11 +205,13 @@ static void records_drop(pl_records_t **records)
 
 static void sink_keep_position(sink_t *sink, const char *position)
 {
-    char *copy = pl_strdup(position);
+    const char *known = sink->position ? sink->position : "";
+    char *copy = position && strcmp(position, known) ? pl_strdup(position) : NULL;
     if (!copy)
-        return;                               /* an older one: more is logged once more */
+        return;                                             /* the older one holds */
     pl_free(sink->position);
     sink->position = copy;
+    sink->at = sink->written;
 }
 
 static void sink_answered(void *self, const pl_answer_t *answer)
@@ -218,6 +222,7 @@ static void sink_answered(void *self, const pl_answer_t *answer)
         sink_lose(logger, sink, (uint64_t)sink->under_way->count, answer->error->text);
     } else if (answer->kind == PL_ANSWER_REPLY) {
         const pl_write_records_reply_t *reply = &answer->body->write_records_reply;
+        sink->written += (uint64_t)sink->under_way->count - reply->lost;
         sink_keep_position(sink, reply->position);
         if (reply->lost)
             sink_lose(logger, sink, reply->lost, reply->why);
@@ -244,6 +249,8 @@ static void sink_go_on(logger_t *logger, sink_t *sink)
     const pl_write_records_t fields = {.records = &sink->waiting->object,
                                        .position = sink->position ? sink->position : "",
                                        .global_step = logger->resumed_step,
+                                       .goes_on = sink->goes_on,
+                                       .behind = sink->resumed,
                                        .status = logger->status,
                                        .sync = sink->asked};
     const pl_how_t how = {.on_answer = sink_answered, .context = sink};
@@ -340,8 +347,9 @@ static json_t *positions_of(const logger_t *logger)
     json_t *all = json_array();
     for (int k = 0; k < logger->count && all; k++) {
         const sink_t *sink = &logger->sink[k];
-        json_t *one = json_pack("{s:s, s:s}", "name", ops_of(sink)->name, "position",
-                                sink->kept ? sink->kept : "");
+        json_t *one = json_pack("{s:s, s:s, s:I}", "name", ops_of(sink)->name, "position",
+                                sink->kept ? sink->kept : "", "behind",
+                                (json_int_t)sink->lacking);
         if (json_array_append_new(all, one) != 0) {
             json_decref(all);
             all = NULL;
@@ -382,6 +390,7 @@ static void sink_settle(sink_t *sink)
 {
     pl_free(sink->kept);
     sink->kept = sink->position ? pl_strdup(sink->position) : NULL;
+    sink->lacking = sink->asked_at > sink->at ? sink->asked_at - sink->at : 0;
     sink->awaited = false;
 }
 
@@ -396,7 +405,7 @@ static void sink_tell(logger_t *logger, sink_t *sink)
     positions_look(logger);
 }
 
-/* A run that goes on from there lacks what the slow ones had not written yet. */
+/* A run that goes on from there lacks what the slow ones have not written by its end. */
 static void out_of_time(void *self)
 {
     logger_t *logger = self;
@@ -428,6 +437,7 @@ static int logger_on_get_state(void *self, pl_call_t *call, const pl_body_t *bod
     }
     for (int k = 0; k < logger->count; k++) {
         sink_t *sink = &logger->sink[k];
+        sink->asked_at = sink->resumed + sink->taken - sink->lost;
         sink_settle(sink);
         if (!is_slow(sink))
             sink->asked = sink->awaited = true;
@@ -441,7 +451,7 @@ static int logger_on_get_state(void *self, pl_call_t *call, const pl_body_t *bod
     return PL_OK;
 }
 
-static const char *position_of(const logger_t *logger, int k, const json_t *all)
+static const json_t *state_of(const logger_t *logger, int k, const json_t *all)
 {
     const char *name = ops_of(&logger->sink[k])->name;
     int before = 0;
@@ -452,7 +462,7 @@ static const char *position_of(const logger_t *logger, int k, const json_t *all)
     json_array_foreach(all, at, one) {
         const char *of = json_string_value(json_object_get(one, "name"));
         if (of && !strcmp(of, name) && before-- == 0)
-            return json_string_value(json_object_get(one, "position"));
+            return one;
     }
     return NULL;
 }
@@ -470,9 +480,12 @@ static int logger_on_set_state(void *self, pl_call_t *call, const pl_body_t *bod
     logger->global_step =
         (uint64_t)json_integer_value(json_object_get(kept, "global_step"));
     for (int k = 0; k < logger->count; k++) {
-        const char *position = position_of(logger, k, json_object_get(kept, "loggers"));
-        if (position && *position)
-            sink_keep_position(&logger->sink[k], position);
+        sink_t *sink = &logger->sink[k];
+        const json_t *state = state_of(logger, k, json_object_get(kept, "loggers"));
+        sink_keep_position(sink, json_string_value(json_object_get(state, "position")));
+        sink->goes_on = state != NULL;
+        sink->written = sink->resumed =
+            (uint64_t)json_integer_value(json_object_get(state, "behind"));
     }
     logger->resumed_step = logger->global_step;
     json_decref(kept);

@@ -37,7 +37,9 @@ static int logger_open(recorder_t *recorder, const pl_write_records_t *msg,
     const pl_log_run_t run = {.run_dir = recorder->part->run_dir,
                               .run = recorder->part->run,
                               .position = msg->position,
-                              .global_step = msg->global_step};
+                              .global_step = msg->global_step,
+                              .goes_on = msg->goes_on,
+                              .behind = msg->behind};
     if (!recorder->opened && ops_of(recorder)->open
         && ops_of(recorder)->open(recorder->part->part.self, &run, err) != PL_OK)
         return PL_EUSER;

@@ -15,11 +15,10 @@ enum { OWN = PL_SPENT_KINDS, ROWS };
 
 static const int64_t TELL_EVERY = PL_SECOND;
 
-static const char *const names[ROWS] = {[PL_SPENT_DATA] = "data",
-                                        [PL_SPENT_FORWARD_BACKWARD] = "forward_backward",
-                                        [PL_SPENT_COLLECTIVE] = "collective",
-                                        [PL_SPENT_OPTIMIZER] = "optimizer",
-                                        [OWN] = "own"};
+static const char *const names[ROWS] = {
+    [PL_SPENT_DATA] = "data",           [PL_SPENT_FORWARD] = "forward",
+    [PL_SPENT_BACKWARD] = "backward",   [PL_SPENT_COLLECTIVE] = "collective",
+    [PL_SPENT_OPTIMIZER] = "optimizer", [OWN] = "own"};
 
 void pl_times_add(pl_times_t *times, pl_bytes_t spent, int64_t now)
 {
@@ -45,10 +44,9 @@ void pl_times_add(pl_times_t *times, pl_bytes_t spent, int64_t now)
 static double value_of(const pl_times_t *times, size_t rank, int row)
 {
     const double *sum = times->sum + rank * PL_SPENT_KINDS;
-    const double seconds = row == OWN
-                               ? sum[PL_SPENT_DATA] + sum[PL_SPENT_FORWARD_BACKWARD]
-                                     + sum[PL_SPENT_OPTIMIZER]
-                               : sum[row];
+    double seconds = row == OWN ? -sum[PL_SPENT_COLLECTIVE] : sum[row];
+    for (int k = 0; row == OWN && k < PL_SPENT_KINDS; k++)
+        seconds += sum[k];
     return seconds * 1e3 / (double)times->steps;
 }
 

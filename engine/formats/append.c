@@ -43,6 +43,26 @@ static int64_t cut_to(const char *path, int64_t keep, pl_error_t *err)
     return left;
 }
 
+int64_t pl_append_lines_behind(const char *path, int64_t bytes, uint64_t *lines)
+{
+    char piece[4096];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int64_t at = bytes, end = bytes;
+    ssize_t n = fd < 0 ? 0 : 1;
+    while (*lines && n > 0) {
+        n = pread(fd, piece, sizeof piece, at);
+        for (ssize_t k = 0; k < n && *lines; k++)
+            if (piece[k] == '\n') {
+                end = at + k + 1;
+                --*lines;
+            }
+        at += n > 0 ? n : 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    return end;
+}
+
 /* ---- sums ---- */
 
 int pl_append_sum(const char *path, uint64_t size, uint32_t *sum, pl_error_t *err)

@@ -24,6 +24,10 @@ typedef struct pl_append {
  * PL_EIO, PL_ENOMEM. */
 int pl_append_open(pl_append_t *file, const char *path, int64_t keep, pl_error_t *err);
 
+/* Where so many more whole lines behind the first bytes of a file end; *lines: how many
+ * there are not. */
+int64_t pl_append_lines_behind(const char *path, int64_t bytes, uint64_t *lines);
+
 /* A piece, for the next flush. */
 int pl_append_add(pl_append_t *file, const void *data, size_t size, pl_error_t *err);
 

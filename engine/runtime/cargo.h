@@ -82,7 +82,9 @@ PL_API pl_outcome_t *pl_outcome_new(pl_error_t *err);
 /* What a rank's training takes its time: a batch is not there yet, … */
 typedef enum pl_spent {
     PL_SPENT_DATA,
-    PL_SPENT_FORWARD_BACKWARD,
+    PL_SPENT_FORWARD,
+    PL_SPENT_BACKWARD,                 /* with forward where the accelerator does not tell
+                                          them apart */
     PL_SPENT_COLLECTIVE,
     PL_SPENT_OPTIMIZER,
     PL_SPENT_KINDS

@@ -183,17 +183,22 @@ static void columns_forget(csv_t *csv)
     csv->columns = csv->written = 0;
 }
 
-/* As above; "ROWS CRC32C" of a position, or "": all rows. */
-static int file_take(csv_t *csv, const char *path, const char *position, int64_t *end,
+/* As above; "ROWS CRC32C" of a position, or "": all rows, of a run that does not go
+ * on. */
+static int file_take(csv_t *csv, const char *path, const pl_log_run_t *run, int64_t *end,
                      pl_error_t *err)
 {
-    unsigned long long keep = UINT64_MAX;
+    unsigned long long keep = run->goes_on ? 0 : UINT64_MAX;
     unsigned sum = 0;
-    int parts = sscanf(position, "%llu %x", &keep, &sum);
+    int parts = sscanf(run->position, "%llu %x", &keep, &sum);
     int code = file_scan(csv, path, keep, end, err);
     if (code == PL_OK && parts == 2 && csv->rows == keep && csv->sum != sum) {
         columns_forget(csv);
         keep = pl_put_log_aside(path) ? 0 : UINT64_MAX;
+        code = file_scan(csv, path, keep, end, err);
+    } else if (code == PL_OK && run->behind) {
+        columns_forget(csv);
+        keep += run->behind;
         code = file_scan(csv, path, keep, end, err);
     }
     if (code == PL_OK && csv->rows < keep && keep != UINT64_MAX)
@@ -212,14 +217,15 @@ static void csv_close(void *self, const char *status)
     *csv = (csv_t){0};
 }
 
-static int csv_begin(csv_t *csv, const char *path, const char *position, pl_error_t *err)
+static int csv_begin(csv_t *csv, const char *path, const pl_log_run_t *run,
+                     pl_error_t *err)
 {
     int64_t end = -1;
     int code = PL_OK;
     csv->records = json_array();
     if (!csv->records)
         return pl_no_memory(err);
-    code = file_take(csv, path, position, &end, err);
+    code = file_take(csv, path, run, &end, err);
     if (code == PL_OK)
         code = pl_append_open(&csv->file, path, end, err);
     if (code == PL_OK && csv->columns == 0) {
@@ -234,7 +240,7 @@ static int csv_open(void *self, const pl_log_run_t *run, pl_error_t *err)
 {
     csv_t *csv = self;
     char *path = pl_text("%s/metrics.csv", run->run_dir);
-    int code = path ? csv_begin(csv, path, run->position, err) : pl_no_memory(err);
+    int code = path ? csv_begin(csv, path, run, err) : pl_no_memory(err);
     pl_text_free(path);
     if (code != PL_OK)
         csv_close(csv, "");

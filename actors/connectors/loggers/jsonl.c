@@ -18,13 +18,16 @@ static int jsonl_open(void *self, const pl_log_run_t *run, pl_error_t *err)
     char *path = pl_text("%s/metrics.jsonl", run->run_dir);
     if (!path)
         return pl_no_memory(err);
-    long long keep = -1;
+    long long keep = run->goes_on ? 0 : -1;
     unsigned sum;
+    uint64_t behind = run->behind;
     if (sscanf(run->position, "%lld %x", &keep, &sum) == 2
         && pl_is_another_file(path, (uint64_t)keep, sum))
         keep = pl_put_log_aside(path) ? 0 : -1;
+    else if (keep >= 0)
+        keep = pl_append_lines_behind(path, keep, &behind);
     int code = pl_append_open(&jsonl->file, path, keep, err);
-    if (code == PL_OK && jsonl->file.lacks)
+    if (code == PL_OK && (jsonl->file.lacks || behind))
         pl_say_lost_lines(path);
     pl_text_free(path);
     return code;
