@@ -53,7 +53,9 @@ typedef struct pl_device_info {
                                                      processors */
     char model[64];                               /* "AMD EPYC, avx512" */
     int devices;                                  /* how many there are on this machine */
-    int threads;                                  /* that compute, of this one */
+    int threads;                                  /* in: that compute unless its options
+                                                     say otherwise  [0: its choice]; out:
+                                                     that do */
     size_t memory;                                /* bytes, 0 when unknown */
     char library[64];                             /* "oneDNN 2.6.3" */
     unsigned emulated;                            /* number formats that it only imitates:

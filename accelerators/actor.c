@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/run.h"
 #include "runtime/cargo.h"
 #include "tensor/operators.h"
 
@@ -31,6 +32,8 @@ typedef struct compiled {
     pl_plan_t *plan;
     size_t sums;                                            /* numbers of all figures */
     int output_count, bucket_count;
+    size_t sample[PL_FIELDS];                     /* bytes of a sample, of each field */
+    size_t told[PL_FIELDS];                       /* of each output */
 } compiled_t;
 
 typedef struct device {
@@ -61,6 +64,13 @@ static const pl_part_request_t wanted = {.role = "accelerator",
                                          .path = "trainer.accelerator",
                                          .automatic = "cpu"};
 
+/* How a loop is cut, and so the bits, goes by the number of threads: that may not follow
+ * from the number of ranks where the bits must not. */
+static int threads_of(const pl_job_t *job)
+{
+    return pl_trainer_is_elastic(job->trainer);
+}
+
 static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
@@ -72,6 +82,7 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
         return code;
     device->ops = device->part.ops;
     device->info.ranks = body->start.ranks ? (int)body->start.ranks : 1;
+    device->info.threads = threads_of(job);
     device->opened = true;                        /* close() also after a failed open() */
     code = device->ops->open(device->part.self, &device->info, err);
     if (code == PL_OK && device->ops->collect)
@@ -116,14 +127,24 @@ static int device_allocate(void *self, pl_call_t *call, const pl_body_t *body,
     return pl_reply_allocate(call, &(pl_allocate_reply_t){0});
 }
 
+static size_t bytes_of(const pl_graph_t *g, const pl_value_t *v)
+{
+    return (size_t)pl_elements(v->shape) / (size_t)g->batch_size
+           * pl_dtype_size(v->dtype);
+}
+
 static void count_fetches(const pl_graph_t *g, compiled_t *compiled)
 {
     compiled->bucket_count = g->bucket_count;
     for (int k = 0; k < g->fetch_count; k++)
         if (g->fetch[k].kind == PL_FETCH_FIGURE)
             compiled->sums += (size_t)g->fetch[k].sums;
-        else
-            compiled->output_count++;
+        else if (compiled->output_count++ < PL_FIELDS)
+            compiled->told[compiled->output_count - 1] =
+                bytes_of(g, &g->value[g->fetch[k].value]);
+    for (int k = 0; k < g->field_count; k++)
+        compiled->sample[k] = (size_t)pl_elements(g->field[k].shape)
+                              * pl_dtype_size(g->field[k].dtype);
 }
 
 /* Said once for each format: who wants speed should know. */
@@ -247,12 +268,14 @@ static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
     replay->seed = msg->seed, replay->step = msg->step, replay->shard = msg->shard,
     replay->halts = msg->halts, replay->resumes = msg->resumes;
     for (int k = 0; batch && k < batch->field_count; k++)
-        replay->input[k] = batch->field[k];
+        replay->input[k] = (const char *)batch->field[k]
+                           + msg->first * compiled->sample[k];
     if (outputs && outputs->count < compiled->output_count)
         return pl_fail(err, PL_EINVAL, "%d outputs for a plan that has %d",
                        outputs->count, compiled->output_count);
     for (int k = 0; outputs && k < compiled->output_count; k++)
-        replay->output[k] = outputs->output[k].data;
+        replay->output[k] = (char *)outputs->output[k].data
+                            + msg->first * compiled->told[k];
     return PL_OK;
 }
 
@@ -455,7 +478,7 @@ int pl_accelerator_describe(const pl_job_t *job, int ranks, pl_device_info_t *in
                             pl_error_t *err)
 {
     pl_instance_t part = {0};
-    *info = (pl_device_info_t){.ranks = ranks};
+    *info = (pl_device_info_t){.ranks = ranks, .threads = threads_of(job)};
     int code = pl_options_part(job->options, &wanted, &part, err);
     if (code != PL_OK)
         return code;

@@ -25,6 +25,7 @@ static const pl_registration_t own_parts[] = {
     {"collective", &pl_shm_collective},
     {"collective", &pl_tcp_collective},
     {"strategy", &pl_ddp_strategy},
+    {"strategy", &pl_elastic_strategy},
     {"strategy", &pl_local_sgd_strategy},
     {"strategy", &pl_single_strategy},
     {"strategy", &pl_zero1_strategy},

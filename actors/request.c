@@ -43,7 +43,9 @@ int pl_request_ranks(const pl_job_t *job)
 
 const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err)
 {
-    const char *usual = pl_request_ranks(job) > 1 ? "ddp" : "single",
+    const char *usual = pl_trainer_is_elastic(job->trainer) ? "elastic"
+                        : pl_request_ranks(job) > 1         ? "ddp"
+                                                            : "single",
                *name = pl_options_choice(job->options, "trainer.strategy", usual);
     return pl_part_find("strategy", name, err);
 }
@@ -110,6 +112,39 @@ static int devices_check(const pl_job_t *job, const char *role,
                            role, strcmp(role, "strategy") ? "" : ", such as \"ddp\"");
 }
 
+/* One option says it, the other is how. */
+static int elastic_check(const pl_job_t *job, pl_error_t *err)
+{
+    const pl_actor_ops_t *strategy = pl_request_strategy(job, err);
+    const bool wanted = pl_trainer_is_elastic(job->trainer);
+    if (!strategy)
+        return err->code;
+    if (strategy->elastic && !wanted)
+        return pl_options_fail(err, PL_EINVAL, job->options, "trainer.strategy",
+                               "strategy \"%s\" is taken with "
+                               "\"trainer.deterministic\" \"elastic\": set that",
+                               strategy->name);
+    if (!wanted || strategy->elastic)
+        return PL_OK;
+    return pl_options_fail(err, PL_EINVAL, job->options, "trainer.strategy",
+                           "with strategy \"%s\" the bits depend on the number of "
+                           "ranks, and \"trainer.deterministic\" is \"elastic\": leave "
+                           "\"trainer.strategy\" out",
+                           strategy->name);
+}
+
+static int shards_check(const pl_job_t *job, pl_error_t *err)
+{
+    const int64_t shards = job->trainer->micro_shards;
+    if (!pl_trainer_is_elastic(job->trainer) || pl_request_ranks(job) <= shards)
+        return PL_OK;
+    return pl_options_fail(err, PL_EINVAL, job->options, "trainer.micro_shards",
+                           "%d ranks share out %lld micro-shards: there must be as many, "
+                           "so lower \"trainer.devices\"; another "
+                           "\"trainer.micro_shards\" is another run",
+                           pl_request_ranks(job), (long long)shards);
+}
+
 static int parts_check(const pl_job_t *job, pl_error_t *err)
 {
     bool trains = job->stage == PL_TRAIN;
@@ -120,6 +155,10 @@ static int parts_check(const pl_job_t *job, pl_error_t *err)
         code = pl_options_needs(job->options, "optimizer", "optimizer", err);
     if (code == PL_OK)
         code = devices_check(job, "strategy", pl_request_strategy(job, err), err);
+    if (code == PL_OK)
+        code = elastic_check(job, err);
+    if (code == PL_OK)
+        code = shards_check(job, err);
     const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
     if (code == PL_OK)
         code = devices_check(job, "launcher", launcher, err);
@@ -160,6 +199,10 @@ const char *pl_request_name(const pl_job_t *job)
 static int ranks_check(const pl_job_t *job, pl_error_t *err)
 {
     const int ranks = pl_request_ranks(job);
+    if (job->tuning.batch_size && pl_trainer_is_elastic(job->trainer))
+        return pl_options_fail(err, PL_EINVAL, job->options, "trainer.deterministic",
+                               "\"trainer.deterministic\" is \"elastic\", which fixes "
+                               "the size of batches: search without");
     if (ranks == 1 || !job->tuning.batch_size)
         return PL_OK;
     if (job->trainer->devices != ranks)

@@ -216,6 +216,7 @@ static void find_layout(pl_worker_t *w)
     pl_open_data_t msg = {.stage = w->job->stage,
                           .part = w->part,
                           .parts = w->parts,
+                          .shards = w->shards,
                           .even = w->even,
                           .facts = w->weights && w->weights->facts ? w->weights->facts
                                                                    : ""};
@@ -403,6 +404,7 @@ static void data_split(void *self, const pl_answer_t *answer)
         return;
     w->part = answer->body->process_dataloader_reply.part;
     w->parts = answer->body->process_dataloader_reply.parts;
+    w->shards = answer->body->process_dataloader_reply.shards;
     w->even = answer->body->process_dataloader_reply.even;
     pl_worker_sent(w, pl_ask_interest(w, &w->asking, interest_known, &err), &err);
 }

@@ -13,7 +13,7 @@ typedef struct pl_worker {
     pl_address_t writer, keeper, data, callback, accelerator, strategy, logger,
         checkpoint, loop;
     uint32_t ranks;                        /* on this machine  [0: one] */
-    uint32_t part, parts;                  /* of the data */
+    uint32_t part, parts, shards;          /* of the data */
     bool even;                             /* which all have as much of */
     pl_asking_t asking;                    /* of the callbacks, perhaps another rank's */
     bool validates, does_io, accumulates, begun;  /* begun: it has made steps */

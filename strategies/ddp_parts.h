@@ -40,6 +40,7 @@ typedef struct pl_ddp_ways {
     /* Regions that ranks exchange besides gradients and state: they lie in the lent
      * memory, too, at ddp->at.region.  [none] */
     bool (*shares)(const struct pl_ddp *ddp, pl_region_t region);
+    bool keeps_state;              /* give() and take() see to what ranks agree on of it */
     /* That is over, or has failed; ends, now or later, with pl_replica_reduced().
      * [with it at once] */
     void (*take)(struct pl_ddp *ddp, const pl_replica_sums_t *sums,
@@ -121,6 +122,8 @@ extern const pl_replica_meets_t pl_ddp_meets;
 /* The gradients' region in the lent memory, ddp->dtype each: all parameters, then loss
  * and weight of each step. */
 PL_API void *pl_ddp_gradients(const pl_ddp_t *ddp);
+/* Room for the figures of a batch, of each shard where it is cut. */
+double *pl_ddp_figures(const pl_ddp_t *ddp);
 /* The sums of a step: of its gradients, its loss and the tail; or of the last two
  * alone. */
 PL_API int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);

@@ -50,9 +50,15 @@ static size_t tail_state(const pl_ddp_t *ddp)
     return tail_figures(ddp) + pl_replica_figures_most(&ddp->replica);
 }
 
+static bool shares_state(const pl_ddp_t *ddp)
+{
+    return !ddp->ways || !ddp->ways->keeps_state;
+}
+
 static size_t tail_end(const pl_ddp_t *ddp)
 {
-    return tail_state(ddp) + (size_t)ddp->replica.model->state;
+    const size_t state = (size_t)ddp->replica.model->state;
+    return tail_state(ddp) + (shares_state(ddp) ? state : 0);
 }
 
 static double element(const pl_ddp_t *ddp, size_t place, size_t k)
@@ -75,7 +81,9 @@ static void element_set(const pl_ddp_t *ddp, size_t place, size_t k, double valu
 /* Rows of a prediction's batch, of all ranks; and how many floats one has. */
 static size_t rows_most(const pl_ddp_t *ddp)
 {
-    return (size_t)ddp->replica.layout->stage[PL_PREDICT].batch_size * ddp->replica.ranks;
+    const pl_replica_t *r = &ddp->replica;
+    return (size_t)r->layout->stage[PL_PREDICT].batch_size
+           * (r->cut.shards ? r->cut.shards : r->ranks);
 }
 
 static size_t output_each(const pl_replica_plan_t *plan, int k)
@@ -134,7 +142,9 @@ static void places_find(pl_ddp_t *ddp)
     pl_ddp_places_t at = {.tail = grads * width};
     at.state = aligned(at.tail + (trains ? tail_end(ddp) * width : 0));
     at.figures = regions_find(ddp, &at, aligned(at.state + (trains ? state * width : 0)));
-    at.outputs = aligned(at.figures + (2 + pl_replica_figures_most(r)) * sizeof(double));
+    const size_t rows = r->cut.shards ? r->cut.shards : 1;
+    at.outputs = aligned(at.figures
+                         + (2 + pl_replica_figures_most(r) * rows) * sizeof(double));
     at.end = at.outputs + outputs_bytes(ddp);
     ddp->at = at;
 }
@@ -215,7 +225,7 @@ static double state_share(const pl_ddp_t *ddp, const pl_tensor_info_t *t,
 static void state_put(const pl_ddp_t *ddp, bool has_samples)
 {
     const pl_model_t *model = ddp->replica.model;
-    for (int k = 0; k < model->count; k++) {
+    for (int k = 0; k < model->count && shares_state(ddp); k++) {
         const pl_tensor_info_t *t = &model->tensor[k];
         const double share = state_share(ddp, t, has_samples);
         if (t->region != PL_REGION_STATE)
@@ -230,7 +240,7 @@ static void state_put(const pl_ddp_t *ddp, bool has_samples)
 static void state_take(const pl_ddp_t *ddp, double present)
 {
     const pl_model_t *model = ddp->replica.model;
-    for (int k = 0; k < model->count; k++) {
+    for (int k = 0; k < model->count && shares_state(ddp); k++) {
         const pl_tensor_info_t *t = &model->tensor[k];
         const double of = t->agree == PL_AGREE_MEAN ? present : 1;
         if (t->region != PL_REGION_STATE || t->agree == PL_AGREE_NONE || !of)
@@ -415,21 +425,33 @@ static int ddp_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t
 
 enum { BATCH_ANNOUNCED, BATCH_SAMPLES, BATCH_FIGURES };
 
+double *pl_ddp_figures(const pl_ddp_t *ddp)
+{
+    return (double *)((char *)ddp->memory->data + ddp->at.figures);
+}
+
 static float *outputs_at(const pl_ddp_t *ddp)
 {
     return (float *)((char *)ddp->memory->data + ddp->at.outputs);
 }
 
-/* Sample i of rank r is sample r + i * ranks of all; where others' are stay zeros. */
+/* Where sample i of this rank is among those of all. */
+static size_t row_of(const pl_ddp_t *ddp, size_t i)
+{
+    const pl_replica_t *r = &ddp->replica;
+    const size_t each = (size_t)r->job->data->batch_size;
+    return r->cut.shards ? r->cut.first * each + i : r->rank + i * r->ranks;
+}
+
+/* Where others' are stay zeros. */
 static void outputs_put(const pl_ddp_t *ddp, const pl_forward_t *forward)
 {
-    const uint32_t ranks = ddp->replica.ranks, rank = ddp->replica.rank;
     float *to = outputs_at(ddp);
     memset(to, 0, ddp->at.end - ddp->at.outputs);
     for (int k = 0; k < output_count(forward->plan); k++) {
         const size_t each = output_each(forward->plan, k);
         for (size_t i = 0; i < (size_t)forward->samples; i++)
-            memcpy(to + (rank + i * ranks) * each,
+            memcpy(to + row_of(ddp, i) * each,
                    forward->outputs->output[k].data + i * each, each * sizeof *to);
         to += each * rows_most(ddp);
     }
@@ -463,11 +485,6 @@ static int outputs_take(const pl_ddp_t *ddp, pl_forward_t *forward, int64_t samp
     return PL_OK;
 }
 
-static double *figures_at(const pl_ddp_t *ddp)
-{
-    return (double *)((char *)ddp->memory->data + ddp->at.figures);
-}
-
 static bool predicts(const pl_forward_t *forward)
 {
     return forward->plan->stage == PL_PREDICT && output_count(forward->plan) > 0;
@@ -476,7 +493,7 @@ static bool predicts(const pl_forward_t *forward)
 static int batch_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
 {
     const pl_forward_t *forward = meeting->forward;
-    double *figures = figures_at(ddp);
+    double *figures = pl_ddp_figures(ddp);
     figures[BATCH_ANNOUNCED] = ddp->announced;
     figures[BATCH_SAMPLES] = (double)forward->samples;
     memcpy(figures + BATCH_FIGURES, forward->figures,
@@ -493,7 +510,7 @@ static int batch_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
 static void batch_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)
 {
     pl_forward_t *forward = meeting->forward;
-    const double *figures = figures_at(ddp);
+    const double *figures = pl_ddp_figures(ddp);
     pl_error_t err = failure ? *failure : (pl_error_t){0};
     if (!failure) {
         forward->samples = (int64_t)figures[BATCH_SAMPLES];

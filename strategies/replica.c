@@ -105,7 +105,7 @@ static int plan_add(pl_replica_t *r, pl_replica_plan_t plan, pl_error_t *err)
 /* A plan for each size of batches, and those that accumulate. */
 static int plans_list_sizes(pl_replica_t *r, pl_stage_t stage, int step, pl_error_t *err)
 {
-    const int ways = 1 + (stage == PL_TRAIN && r->accumulates);
+    const int ways = 1 + (stage == PL_TRAIN && r->accumulates && !r->cut.shards);
     int code = PL_OK;
     for (int k = 0; k < r->layout->stage[stage].size_count * ways && code == PL_OK; k++) {
         const pl_replica_plan_t plan = {.stage = stage,

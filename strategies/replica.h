@@ -18,7 +18,7 @@ extern "C" {
 /* A plan for each size of the batches; gradients are set or, from the second micro-batch
  * of a step on, added to. */
 enum {
-    PL_OWN_PLANS = 4,
+    PL_OWN_PLANS = 32,
     PL_PLANS_MOST = (2 * PL_STEPS + 1) * PL_SIZES_MOST + 2 * PL_STEPS + 1 + PL_OWN_PLANS
 };
 
@@ -62,15 +62,28 @@ typedef struct pl_replica_calls {
 } pl_replica_calls_t;
 
 typedef struct pl_replica pl_replica_t;
+struct pl_part_of_round;
+
+/* Where each batch is cut into micro-shards, which the ranks share out: each is replayed
+ * by itself, so that nothing depends on which rank has it. */
+typedef struct pl_cut {
+    uint32_t shards;                                        /* [0: batches are whole] */
+    uint32_t first, end;                                    /* this rank's */
+    int64_t parts, partial;                     /* elements of PL_REGION_PARTS, _PARTIAL */
+} pl_cut_t;
 
 /* A batch that is being evaluated. */
 typedef struct pl_forward {
     struct pl_forward *next, **from;                        /* what points to it */
     pl_call_t *call;
     const pl_replica_plan_t *plan;
+    const pl_batch_t *batch;                        /* kept by the call */
+    int sent, back;                                 /* replays: one of each shard */
     int64_t samples;
     bool done;                                      /* what follows is there: */
-    double *figures;                                /* [figure_count]; of several ranks */
+    double *figures;                                /* [figure_count]; of several ranks;
+                                                       until they are gathered for each
+                                                       shard of a batch that is cut */
     size_t figure_count;
     pl_outputs_t *outputs;                                  /* counted  [none] */
     pl_error_t failure;                                     /* instead of all that */
@@ -80,6 +93,8 @@ typedef struct pl_forward {
 typedef struct pl_replica_sums {
     int step;                                               /* of the module's steps */
     uint64_t number;                                        /* of the optimizer's */
+    uint32_t batch;                                         /* of its batches, from 0, */
+    bool is_last;                                           /* and there are no more */
     bool has_samples;
     double *figures;                                        /* [figure_count]  [the step
                                                                was passed over] */
@@ -98,6 +113,12 @@ typedef struct pl_replica_meets {
     /* The gradients of a step are there, in r->lent: adds up theirs and the figures of
      * all ranks, in place, then pl_replica_reduced().  Nothing else runs there. */
     int (*reduce)(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
+    bool each_batch;                /* reduce() comes behind each batch of a step, and the
+                                       figures are that one's */
+    /* Forward and backward of a batch: the message of a plain replay, which lacks the
+     * plan; ends with pl_replica_computed().  [a plain replay] */
+    int (*compute)(pl_replica_t *r, const pl_replay_plan_t *msg, struct pl_part_of_round *of,
+                   pl_error_t *err);
     /* A batch is evaluated: called when that begins, and again when it is done.  Gathers
      * in the order of the first calls, then pl_replica_gathered(). */
     int (*gather)(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
@@ -120,6 +141,7 @@ struct pl_replica {
     uint32_t rank, ranks;                                   /* ranks 0: one */
     const char *order;                /* who adds up the ranks' sums, where that is in an
                                          order of its own  [the canonical tree's] */
+    pl_cut_t cut;
     struct {
         pl_lent_t *memory;           /* counted */
         uint64_t offset;             /* bytes */
@@ -175,6 +197,9 @@ PL_API void pl_replica_release(pl_replica_t *r);
 
 PL_API void pl_replica_prepared(pl_replica_t *r, const pl_error_t *failure);
 /* halt: as in the reply to train_batch. */
+/* As the reply to a replay; guarded: it did not run. */
+PL_API void pl_replica_computed(pl_replica_t *r, struct pl_part_of_round *of, bool guarded,
+                                const pl_error_t *failure);
 PL_API void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt);
 PL_API void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
                                 const pl_error_t *failure, bool halt);
@@ -192,6 +217,13 @@ PL_API void pl_replica_share(const pl_replica_t *r, int64_t *first, int64_t *cou
 /* Neighbouring gradients of one of the module's steps, from element *to on; false: no
  * more. */
 PL_API bool pl_replica_range(const pl_replica_t *r, int step, int64_t *from, int64_t *to);
+
+/* Samples of a batch that one plan takes, from its `shard` on of this rank's; of a batch
+ * that is not cut, all. */
+PL_API int64_t pl_replica_piece(const pl_replica_t *r, const pl_batch_t *batch, int shard);
+/* figures [shards][count] of a batch that is cut, zeros of other ranks' shards: the sums
+ * of all in the first. */
+PL_API void pl_replica_fold(const pl_replica_t *r, double *figures, size_t count);
 
 /* What is waited for from here on is no batch. */
 PL_API void pl_replica_pauses(pl_replica_t *r);

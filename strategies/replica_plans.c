@@ -3,7 +3,8 @@
  *
  * Options say what a run is to compute, graphs what it does: a module that was changed,
  * or data of other shapes, are seen here alone.  Only what every step of a training
- * computes counts: not plans that merely look, nor those that a callback has made. */
+ * computes counts: not plans that merely look, nor those that a callback has made, nor
+ * what a strategy does where ranks meet, which goes by how many there are. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +25,8 @@ static void hash_text(const pl_replica_t *r, char text[9])
     uint32_t hash = 0;
     for (int k = 0; k < r->plan_count; k++) {
         const pl_replica_plan_t *plan = &r->plan[k];
-        if (plan->stage == PL_TRAIN && plan->kind != PL_PLAN_RESTORE && !plan->accumulate)
+        if (plan->stage == PL_TRAIN && plan->kind != PL_PLAN_RESTORE
+            && plan->kind != PL_PLAN_OWN && !plan->accumulate)
             hash += plan->hash;
     }
     snprintf(text, 9, "%08x", hash);

@@ -67,6 +67,27 @@ void pl_rounds_settle(pl_replica_t *r);
 /* Those that came meanwhile, or that did not run, are sent. */
 void pl_rounds_again(pl_replica_t *r);
 
+/* ---- replica_carry.c: figures, and what a rank brings to a meeting ---- */
+
+/* The ranks meet behind each batch, not behind each step. */
+static inline bool pl_rounds_each(const pl_replica_t *r)
+{
+    return r->meets && r->meets->each_batch;
+}
+
+/* Where the figures of a step lie among all; of the step behind the last those that its
+ * optimizers give begin. */
+size_t pl_figures_before(const pl_replica_t *r, int step);
+/* With two numbers more for each that is not of a batch plan. */
+size_t pl_figures_count(const pl_replica_t *r);
+
+/* Memory for what follows, once. */
+int pl_rounds_carry(pl_replica_t *r, pl_error_t *err);
+/* Adds the figures of a step's batches before: they are told with its end. */
+void pl_part_carry(pl_replica_t *r, const pl_part_of_round_t *part);
+/* The ranks meet over it; ends with pl_replica_reduced(). */
+int pl_part_meet(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err);
+
 /* ---- replica_follow.c: what follows an optimizer step ---- */
 
 /* Something does. */

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/run.h"
+#include "strategies/collectives/tree.h"
 #include "strategies/replica_parts.h"
 #include "tensor/model.h"
 #include "tensor/precision.h"
@@ -54,8 +55,8 @@ bool pl_replica_keeps_state(const pl_replica_t *r)
 
 /* Memory for a plan's outputs, or NULL when it has none; *failed tells that from no
  * memory. */
-static pl_outputs_t *outputs_new(const pl_replica_plan_t *plan, bool *failed,
-                                 pl_error_t *err)
+static pl_outputs_t *outputs_new(const pl_replica_plan_t *plan, int64_t samples,
+                                 bool *failed, pl_error_t *err)
 {
     pl_outputs_t *outputs = NULL;
     int made = 0, code = PL_OK;
@@ -63,11 +64,13 @@ static pl_outputs_t *outputs_new(const pl_replica_plan_t *plan, bool *failed,
     for (int k = 0; k < plan->fetch_count && code == PL_OK; k++) {
         if (plan->fetch[k].kind != PL_FETCH_OUTPUT)
             continue;
+        pl_shape_t shape = plan->output_shape[made++];
+        if (shape.rank && shape.dim[0] == plan->size.count)
+            shape.dim[0] = samples;
         if (!outputs && !(outputs = pl_outputs_new(err)))
             code = PL_ENOMEM;
         else
-            code = pl_outputs_add(outputs, plan->fetch[k].name,
-                                  plan->output_shape[made++], err);
+            code = pl_outputs_add(outputs, plan->fetch[k].name, shape, err);
     }
     if (code == PL_OK)
         return outputs;
@@ -89,6 +92,27 @@ static void outputs_filled(const pl_replica_plan_t *plan, pl_outputs_t *outputs)
             data[i] = (float)number;
         }
     }
+}
+
+/* ---- a batch that is cut ---- */
+
+int64_t pl_replica_piece(const pl_replica_t *r, const pl_batch_t *batch, int shard)
+{
+    const int64_t whole = batch->count,
+                  each = r->job->data->batch_size < whole ? r->job->data->batch_size
+                                                          : whole,
+                  left = whole - shard * each;
+    if (!r->cut.shards)
+        return shard ? 0 : whole;
+    return left < each ? left > 0 ? left : 0 : each;
+}
+
+void pl_replica_fold(const pl_replica_t *r, double *figures, size_t count)
+{
+    const void *row[PL_SHARDS_MOST];
+    for (uint32_t k = 0; k < r->cut.shards; k++)
+        row[k] = figures + k * count;
+    pl_tree_reduce(figures, row, (int)r->cut.shards, count, PL_F64, PL_REDUCE_SUM);
 }
 
 /* ---- a forward pass ---- */
@@ -119,7 +143,10 @@ static void forward_reply(pl_forward_t *forward, pl_bytes_t figures, bool halt)
 void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
                          const pl_error_t *failure, bool halt)
 {
-    (void)r;
+    if (r->cut.shards && !failure) {
+        forward->figure_count /= r->cut.shards;
+        pl_replica_fold(r, forward->figures, forward->figure_count);
+    }
     const pl_bytes_t figures = {forward->figures,
                                 forward->figure_count * sizeof *forward->figures};
     if (!failure) {
@@ -131,65 +158,114 @@ void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
 }
 
 /* It is there, as this rank has it. */
-static void forward_gather(pl_replica_t *r, pl_forward_t *forward, pl_bytes_t figures)
+static void forward_gather(pl_replica_t *r, pl_forward_t *forward)
 {
     pl_error_t err = {0};
-    if (figures.size)
-        memcpy(forward->figures, figures.data, figures.size);
     forward->done = true;
     if (r->meets->gather(r, forward, &err) != PL_OK)
         pl_replica_gathered(r, forward, &err, false);
 }
 
 /* The ranks meet over it all the same: what comes behind it waits for that. */
-static void forward_fail(pl_replica_t *r, pl_forward_t *forward, const pl_error_t *error)
+static void forward_fail(pl_replica_t *r, pl_forward_t *forward)
 {
     pl_error_t err = {0};
-    forward->failure = *error;
     forward->done = true;
     if (!r->meets || r->meets->gather(r, forward, &err) != PL_OK)
-        pl_replica_gathered(r, forward, error, false);
+        pl_replica_gathered(r, forward, &forward->failure, false);
 }
+
+/* Answers come in order.  A sum that is -0 would not be the same once others' zeros are
+ * added. */
+static void figures_keep(const pl_replica_t *r, pl_forward_t *forward, pl_bytes_t figures)
+{
+    const size_t count = figures.size / sizeof(double),
+                 row = r->cut.first + (size_t)forward->back;
+    double *to = forward->figures + (r->cut.shards ? row * count : 0);
+    if (count)
+        memcpy(to, figures.data, figures.size);
+    for (size_t k = 0; k < count && r->cut.shards; k++)
+        to[k] += 0.0;
+}
+
+static int forward_send(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
 
 static void forward_answered(void *self, const pl_answer_t *answer)
 {
     pl_replica_t *r = self;
     pl_forward_t *forward = answer->context;
-    if (answer->kind == PL_ANSWER_ERROR) {
-        forward_fail(r, forward, answer->error);
-    } else if (answer->kind == PL_ANSWER_REPLY) {
-        const pl_bytes_t figures = answer->body->replay_plan_reply.figures;
-        outputs_filled(forward->plan, forward->outputs);
-        if (r->meets)
-            forward_gather(r, forward, figures);
-        else
-            forward_reply(forward, figures, false);
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    const pl_bytes_t figures = answer->kind == PL_ANSWER_REPLY
+                                   ? answer->body->replay_plan_reply.figures
+                                   : (pl_bytes_t){0};
+    if (answer->kind == PL_ANSWER_ERROR && forward->failure.code == PL_OK)
+        forward->failure = *answer->error;
+    if (r->meets)
+        figures_keep(r, forward, figures);
+    forward->back++;
+    if (forward->failure.code == PL_OK)
+        forward_send(r, forward, &forward->failure);
+    if (forward->back < forward->sent)
+        return;
+    if (forward->failure.code != PL_OK) {
+        forward_fail(r, forward);
+        return;
     }
+    outputs_filled(forward->plan, forward->outputs);
+    if (r->meets)
+        forward_gather(r, forward);
+    else
+        forward_reply(forward, figures, false);
 }
 
-static int forward_send(pl_replica_t *r, pl_forward_t *forward,
-                        const pl_evaluate_batch_t *msg, pl_error_t *err)
+static int shard_send(pl_replica_t *r, pl_forward_t *forward, int64_t samples,
+                      pl_error_t *err)
+{
+    const pl_batch_t *batch = forward->batch;
+    const pl_replica_plan_t like = {.stage = forward->plan->stage,
+                                    .size = {samples, batch->length}};
+    const pl_replica_plan_t *plan = pl_replica_plan(r, &like, err);
+    if (!plan)
+        return err->code;
+    const pl_replay_plan_t replay = {
+        .plan = plan->number,
+        .what = "forward",
+        .seed = (uint64_t)r->job->trainer->seed,
+        .batch = &((pl_batch_t *)batch)->object,
+        .first = (uint64_t)(forward->sent * pl_replica_piece(r, batch, 0)),
+        .outputs = forward->outputs ? &forward->outputs->object : NULL};
+    const pl_how_t how = {.on_answer = forward_answered, .context = forward};
+    if (!pl_call_replay_plan(r, r->accelerator, &replay, how, err))
+        return err->code;
+    forward->sent++;
+    return PL_OK;
+}
+
+/* One shard after the other, of each batch no more than two at once. */
+static int forward_send(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int64_t samples; code == PL_OK && forward->sent - forward->back < 2
+                          && (samples = pl_replica_piece(r, forward->batch,
+                                                         forward->sent));)
+        code = shard_send(r, forward, samples, err);
+    return code;
+}
+
+static int forward_begin(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
 {
     bool failed = false;
-    if (msg->stage == PL_PREDICT)
-        forward->outputs = outputs_new(forward->plan, &failed, err);
-    const pl_replay_plan_t replay = {.plan = forward->plan->number,
-                                     .what = "forward",
-                                     .seed = (uint64_t)r->job->trainer->seed,
-                                     .batch = msg->batch,
-                                     .outputs = forward->outputs
-                                                    ? &forward->outputs->object
-                                                    : NULL};
-    const pl_how_t how = {.on_answer = forward_answered, .context = forward};
-    return !failed && pl_call_replay_plan(r, r->accelerator, &replay, how, err)
-               ? PL_OK
-               : err->code;
+    if (forward->plan->stage == PL_PREDICT)
+        forward->outputs = outputs_new(forward->plan, forward->samples, &failed, err);
+    return failed ? err->code : forward_send(r, forward, err);
 }
 
 /* Ranks gather in the order in which batches came, whenever they are done. */
 static int forward_expect(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
 {
-    forward->figure_count = pl_replica_figures(forward->plan);
+    forward->figure_count = pl_replica_figures(forward->plan)
+                            * (r->cut.shards ? r->cut.shards : 1);
     forward->figures = pl_alloc_array(forward->figure_count + 1, sizeof(double));
     return forward->figures ? r->meets->gather(r, forward, err) : pl_no_memory(err);
 }
@@ -198,7 +274,8 @@ static const pl_replica_plan_t *forward_plan(const pl_replica_t *r, pl_stage_t s
                                              const pl_batch_t *batch, pl_error_t *err)
 {
     const pl_replica_plan_t like = {.stage = stage,
-                                    .size = {batch->count, batch->length}};
+                                    .size = {pl_replica_piece(r, batch, 0),
+                                             batch->length}};
     for (int k = 0; k < r->plan_count && r->meets && !batch->count; k++)
         if (r->plan[k].kind == PL_PLAN_BATCH && r->plan[k].stage == stage)
             return &r->plan[k];                            /* all have the same figures */
@@ -218,6 +295,7 @@ int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batc
                               .from = &r->forward,
                               .call = call,
                               .plan = plan,
+                              .batch = batch,
                               .samples = batch->count};
     if (r->forward)
         r->forward->from = &forward->next;
@@ -228,9 +306,9 @@ int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batc
         return code;
     }
     if (r->meets && !batch->count)
-        forward_gather(r, forward, (pl_bytes_t){0});
-    else if (forward_send(r, forward, msg, err) != PL_OK)
-        forward_fail(r, forward, err);
+        forward_gather(r, forward);
+    else if (forward_begin(r, forward, &forward->failure) != PL_OK && !forward->sent)
+        forward_fail(r, forward);
     return PL_OK;
 }
 

@@ -49,27 +49,11 @@ void pl_rounds_free(pl_rounds_t *rounds)
     pl_free(rounds);
 }
 
-/* Where the figures of a step lie among all; of the step behind the last those that its
- * optimizers give begin. */
-static size_t figures_before(const pl_replica_t *r, int step)
-{
-    size_t before = 0;
-    for (int k = 0; k < step; k++)
-        before += pl_replica_figures(pl_replica_plan_of(r, PL_PLAN_BATCH, k));
-    return before;
-}
-
-/* With two numbers more for each that is not of a batch plan. */
-static size_t figures_count(const pl_replica_t *r)
-{
-    return figures_before(r, r->steps) + 2 * (size_t)pl_replica_other_figures(r);
-}
-
 static pl_round_t *round_new(const pl_replica_t *r)
 {
     pl_round_t *round = pl_alloc(sizeof *round);
     if (round)
-        round->figures = pl_alloc_array(figures_count(r), sizeof *round->figures);
+        round->figures = pl_alloc_array(pl_figures_count(r), sizeof *round->figures);
     if (!round || round->figures)
         return round;
     pl_free(round);
@@ -139,12 +123,10 @@ void pl_replica_pauses(pl_replica_t *r)
 
 /* ---- replays ---- */
 
-static void round_answered(pl_replica_t *r, pl_round_t *round, const pl_answer_t *answer)
+static void replay_ended(pl_replica_t *r, pl_round_t *round, const pl_error_t *failure)
 {
-    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
-        return;
-    if (answer->kind == PL_ANSWER_ERROR && round->failure.code == PL_OK)
-        round->failure = *answer->error;
+    if (failure && round->failure.code == PL_OK)
+        round->failure = *failure;
     r->rounds->out--;
     if (--round->pending == 0)
         pl_rounds_settle(r);
@@ -152,6 +134,12 @@ static void round_answered(pl_replica_t *r, pl_round_t *round, const pl_answer_t
         r->rounds->awaits = false;
         pl_rounds_looked(r);
     }
+}
+
+static void round_answered(pl_replica_t *r, pl_round_t *round, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
+        replay_ended(r, round, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
 }
 
 /* After a failure, and until it is clear what was not finite. */
@@ -175,7 +163,7 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
         spent(self, PL_SPENT_FORWARD_BACKWARD);
         if (reply->figures.size)
-            memcpy(part->round->figures + figures_before(self, part->step),
+            memcpy(part->round->figures + pl_figures_before(self, part->step),
                    reply->figures.data, reply->figures.size);
         part->back = !reply->guarded;
         rounds_go_on(self);
@@ -185,12 +173,24 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
     round_answered(self, part->round, answer);
 }
 
+void pl_replica_computed(pl_replica_t *r, pl_part_of_round_t *of, bool guarded,
+                         const pl_error_t *failure)
+{
+    of->back = !guarded && !failure;
+    spent(r, PL_SPENT_FORWARD_BACKWARD);
+    if (failure)
+        rounds_hold_back(r);
+    else
+        rounds_go_on(r);
+    replay_ended(r, of->round, failure);
+}
+
 /* Figures of the part that are batches'. */
 static void part_follow(pl_replica_t *r, pl_part_of_round_t *part)
 {
-    const size_t from = figures_before(r, part->step);
+    const size_t from = pl_figures_before(r, part->step);
     pl_part_follow(r, part, part->round->figures + from,
-                   figures_before(r, part->step + 1) - from);
+                   pl_figures_before(r, part->step + 1) - from);
 }
 
 static void optimizer_answered(void *self, const pl_answer_t *answer)
@@ -232,28 +232,36 @@ static const pl_replica_plan_t *plan_of(const pl_replica_t *r,
     return pl_replica_plan(r, &like, err);
 }
 
+static int batch_replay(pl_replica_t *r, pl_part_of_round_t *part, pl_replay_plan_t *msg,
+                        pl_error_t *err)
+{
+    const pl_how_t how = {.on_answer = forward_backward_answered, .context = part};
+    if (r->meets && r->meets->compute)
+        return r->meets->compute(r, msg, part, err);
+    const pl_replica_plan_t *plan = plan_of(r, part, err);
+    if (!plan)
+        return err->code;
+    msg->plan = plan->number;
+    msg->shard = msg->shard * (r->ranks ? r->ranks : 1) + r->rank;
+    return pl_call_replay_plan(r, r->accelerator, msg, how, err) ? PL_OK : err->code;
+}
+
 static int send_forward_backward(pl_replica_t *r, pl_part_of_round_t *part,
                                  pl_error_t *err)
 {
     const pl_round_t *round = part->round;
-    const uint32_t ranks = r->ranks ? r->ranks : 1;
-    if (!round->batch->count && round->shard > 0) {
+    if (!round->batch->count && round->shard > 0 && !pl_rounds_each(r)) {
         part->back = true;
         return PL_OK;
     }
-    const pl_replica_plan_t *plan = plan_of(r, part, err);
-    if (!plan)
-        return err->code;
-    const pl_replay_plan_t msg = {.plan = plan->number,
-                                  .what = "forward_backward",
-                                  .seed = (uint64_t)r->job->trainer->seed,
-                                  .step = round->number,
-                                  .shard = round->shard * ranks + r->rank,
-                                  .halts = true,
-                                  .resumes = r->rounds->resumes,
-                                  .batch = &round->batch->object};
-    const pl_how_t how = {.on_answer = forward_backward_answered, .context = part};
-    if (!pl_call_replay_plan(r, r->accelerator, &msg, how, err))
+    pl_replay_plan_t msg = {.what = "forward_backward",
+                            .seed = (uint64_t)r->job->trainer->seed,
+                            .step = round->number,
+                            .shard = round->shard,
+                            .halts = true,
+                            .resumes = r->rounds->resumes,
+                            .batch = &round->batch->object};
+    if (batch_replay(r, part, &msg, err) != PL_OK)
         return err->code;
     part->round->pending++;
     if (!r->rounds->out++)
@@ -294,49 +302,6 @@ static bool is_due(const pl_replica_t *r, const pl_part_of_round_t *part)
     return part->round->number % (uint64_t)r->step[part->step].every == 0;
 }
 
-/* ---- where ranks meet ---- */
-
-static int carried_make(pl_replica_t *r, pl_error_t *err)
-{
-    if (!r->rounds->carried)
-        r->rounds->carried = pl_alloc_array(figures_count(r), sizeof(double));
-    return r->rounds->carried ? PL_OK : pl_no_memory(err);
-}
-
-/* Figures of a step's batches are told together, with its end. */
-static void carry(pl_replica_t *r, const pl_part_of_round_t *part)
-{
-    pl_rounds_t *rounds = r->rounds;
-    double *figures = part->round->figures;
-    const size_t from = figures_before(r, part->step),
-                 to = figures_before(r, part->step + 1);
-    if (!part->round->shard)
-        rounds->has_samples[part->step] = false;
-    rounds->has_samples[part->step] |= part->round->batch->count > 0;
-    if (!part->round->batch->count)
-        memset(figures + from, 0, (to - from) * sizeof *figures);
-    for (size_t k = from; k < to; k++) {
-        figures[k] += part->round->shard ? rounds->carried[k] : 0;
-        rounds->carried[k] = figures[k];
-    }
-}
-
-static int meet(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
-{
-    const size_t from = figures_before(r, part->step),
-                 to = figures_before(r, part->step + 1);
-    const pl_replica_sums_t sums = {.step = part->step,
-                                    .number = part->round->number,
-                                    .has_samples = r->rounds->has_samples[part->step],
-                                    .figures = part->round->figures + from,
-                                    .figure_count = to - from};
-    r->rounds->reducing = true;
-    spending(r);
-    int code = r->meets->reduce(r, &sums, err);
-    r->rounds->reducing &= code == PL_OK;
-    return code;
-}
-
 /* ---- sending ---- */
 
 /* One of the module's steps; false: what it waits for goes on. */
@@ -347,7 +312,7 @@ static bool part_send(pl_replica_t *r, pl_part_of_round_t *part, int *code,
     if (!part->sent) {
         part->sent = true;
         part->guarded = false;
-        *code = r->meets ? carried_make(r, err) : PL_OK;
+        *code = r->meets ? pl_rounds_carry(r, err) : PL_OK;
         if (*code == PL_OK)
             *code = send_forward_backward(r, part, err);
         if (*code != PL_OK)
@@ -355,14 +320,15 @@ static bool part_send(pl_replica_t *r, pl_part_of_round_t *part, int *code,
     }
     if (r->meets && !part->back)
         return false;
-    if (!met)
-        carry(r, part);
-    if (!part->round->step_due)
-        return true;
-    if (!met) {
-        *code = meet(r, part, err);
+    if (!met && !pl_rounds_each(r))
+        pl_part_carry(r, part);
+    if (!met && (part->round->step_due || pl_rounds_each(r))) {
+        spending(r);
+        *code = pl_part_meet(r, part, err);
         return *code != PL_OK;
     }
+    if (!part->round->step_due)
+        return true;
     if (!part->asked) {
         part->asked = true;
         *code = send_optimizer_step(r, part, err);
@@ -401,6 +367,13 @@ static void rounds_go_on(pl_replica_t *r)
         rounds->sending = rounds->sending->next;
 }
 
+static void part_reduced(pl_replica_t *r, pl_part_of_round_t *part)
+{
+    part->reduced = true;
+    if (pl_rounds_each(r))
+        pl_part_carry(r, part);
+}
+
 void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt)
 {
     pl_rounds_t *rounds = r->rounds;
@@ -421,7 +394,7 @@ void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt)
     else if (round->part[rounds->part].asked)
         round->part[rounds->part].followed = true;
     else
-        round->part[rounds->part].reduced = true;
+        part_reduced(r, &round->part[rounds->part]);
     rounds_go_on(r);
     pl_rounds_settle(r);
 }
@@ -455,11 +428,11 @@ static void figure_put(pl_round_t *round, size_t *at, double value, bool is_ther
  * nothing, nor does a loss that is not finite, of a step that scaling has skipped. */
 static void round_reply(const pl_replica_t *r, pl_round_t *round)
 {
-    size_t at = figures_before(r, r->steps);
+    size_t at = pl_figures_before(r, r->steps);
     const pl_part_of_round_t *newest = NULL;
     for (int k = 0; k < r->steps; k++) {
         const pl_part_of_round_t *part = &round->part[k];
-        const size_t from = figures_before(r, k), to = figures_before(r, k + 1);
+        const size_t from = pl_figures_before(r, k), to = pl_figures_before(r, k + 1);
         const bool stepped = round->step_due && is_due(r, part);
         if (!is_due(r, part) || !isfinite(part->loss))
             memset(round->figures + from, 0, (to - from) * sizeof *round->figures);
@@ -551,7 +524,7 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
                                  .lr_factor = pl_replica_lr_factor(r, k, msg),
                                  .momentum = pl_replica_momentum(r, k, msg)};
     if (r->steps > 1)                                       /* not all are due */
-        memset(round->figures, 0, figures_count(r) * sizeof *round->figures);
+        memset(round->figures, 0, pl_figures_count(r) * sizeof *round->figures);
     *rounds->last = round;
     rounds->last = &round->next;
     if (!rounds->sending && !rounds->held_back)

@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-extern PL_API const pl_actor_ops_t pl_ddp_strategy, pl_local_sgd_strategy,
-    pl_single_strategy, pl_zero1_strategy;
+extern PL_API const pl_actor_ops_t pl_ddp_strategy, pl_elastic_strategy,
+    pl_local_sgd_strategy, pl_single_strategy, pl_zero1_strategy;
 
 #ifdef __cplusplus
 }

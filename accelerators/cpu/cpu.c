@@ -137,7 +137,10 @@ static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)
             "trainer.accelerator.threads is %lld but this process may use %d cores; 0 "
             "takes them all",
             (long long)cpu->threads, cores);
-    cpu->thread_count = cpu->threads ? (int)cpu->threads : share ? share : 1;
+    cpu->thread_count = cpu->threads    ? (int)cpu->threads
+                        : info->threads ? info->threads
+                        : share         ? share
+                                        : 1;
     cpu->generation = 1;
     cpu->kernels = find_kernels(cpu->instructions ? cpu->instructions : "auto", err);
     if (!cpu->kernels)

@@ -75,19 +75,12 @@ void pl_buckets_release(pl_buckets_t *buckets)
 
 /* ---- A pass ---- */
 
-/* As many as the largest part has: all parts come to a batch's length together. */
-static int64_t batches_of(const pl_bucket_t *bucket, int64_t batch_size,
-                          const pl_deal_t *deal)
-{
-    return (pl_share_most(bucket->count, deal) + batch_size - 1) / batch_size;
-}
-
 int64_t pl_buckets_batches(const pl_buckets_t *buckets, int64_t batch_size,
                            const pl_deal_t *deal)
 {
     int64_t batches = 0;
     for (int k = 0; k < buckets->count; k++)
-        batches += batches_of(&buckets->bucket[k], batch_size, deal);
+        batches += pl_deal_batches(deal, buckets->bucket[k].count, batch_size);
     return batches;
 }
 
@@ -106,16 +99,15 @@ pl_bucket_batch_t pl_bucket_batch_at(const pl_bucket_pass_t *pass, int64_t place
                              pl_buckets_batches(buckets, pass->batch_size, &pass->deal),
                              place);
     for (int64_t batches; batch.bucket < buckets->count - 1; batch.bucket++) {
-        batches = batches_of(&buckets->bucket[batch.bucket], pass->batch_size,
-                             &pass->deal);
+        batches = pl_deal_batches(&pass->deal, buckets->bucket[batch.bucket].count,
+                                  pass->batch_size);
         if (place < batches)
             break;
         place -= batches;
     }
-    int64_t left = pl_share(buckets->bucket[batch.bucket].count, &pass->deal);
-    batch.from = place * pass->batch_size;
-    left -= batch.from;
-    batch.count = left < 0 ? 0 : left < pass->batch_size ? left : pass->batch_size;
+    batch.batch = place;
+    batch.count = pl_deal_count(&pass->deal, buckets->bucket[batch.bucket].count,
+                                pass->batch_size, place);
     return batch;
 }
 
@@ -123,7 +115,7 @@ int64_t pl_bucket_sample_at(const pl_bucket_pass_t *pass, const pl_bucket_batch_
                             int64_t i)
 {
     const pl_bucket_t *bucket = &pass->buckets->bucket[batch->bucket];
-    int64_t place = pass->deal.part + (batch->from + i) * pass->deal.parts;
+    int64_t place = pl_deal_place(&pass->deal, pass->batch_size, batch->batch, i);
     if (pass->order->shuffle)
         place = pl_permute_index(pl_mix(key_of(pass, "data.shuffle"),
                                         (uint64_t)batch->bucket + 1),

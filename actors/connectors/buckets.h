@@ -18,10 +18,10 @@ typedef struct pl_buckets {
     int64_t *sample;                                        /* [samples of the order] */
 } pl_buckets_t;
 
-/* A batch of a pass: samples [from, from + count) of a bucket's shuffle. */
+/* A batch of a pass: which it is of a bucket's, and how many samples this part has. */
 typedef struct pl_bucket_batch {
     int bucket;
-    int64_t from, count;
+    int64_t batch, count;
 } pl_bucket_batch_t;
 
 /* Sorts the samples of an order into at most `most` buckets with about as many samples in

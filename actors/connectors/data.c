@@ -266,7 +266,7 @@ static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body,
                        body->open_data.parts);
     data->sources.wanted = (pl_stage_t)body->open_data.stage;
     data->sources.deal = (pl_deal_t){body->open_data.part, body->open_data.parts,
-                                     body->open_data.even};
+                                     body->open_data.even, body->open_data.shards};
     data->facts = body->open_data.facts;
     int code = source_open(data, pl_sources_first(&data->sources), 0, data->facts, err);
     if (code == PL_OK)

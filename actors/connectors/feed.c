@@ -14,19 +14,9 @@ struct pl_feed_slot {
 
 /* ---- Opening ---- */
 
-static int64_t batches_of(int64_t samples, int64_t batch_size)
-{
-    return samples / batch_size + (samples % batch_size != 0);
-}
-
 static int64_t smaller(int64_t a, int64_t b)
 {
     return a < b ? a : b;
-}
-
-static int64_t between(int64_t least, int64_t value, int64_t most)
-{
-    return value < least ? least : smaller(value, most);
 }
 
 /* What is predicted is told in the data's order, so all of it has one length. */
@@ -42,9 +32,10 @@ static int feed_sort(const pl_feed_spec_t *spec, pl_buckets_t *buckets, pl_error
 int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
 {
     pl_buckets_t buckets;
-    int64_t samples = pl_share_most(spec->order.count, &spec->deal);
-    int64_t batches = batches_of(samples, spec->batch_size);
-    int64_t rows = smaller(samples + !samples, spec->batch_size);
+    const int64_t count = spec->order.count,
+                  full = pl_deal_full(&spec->deal, count, spec->batch_size),
+                  batches = pl_deal_batches(&spec->deal, count, full),
+                  rows = pl_deal_rows(&spec->deal, count, spec->batch_size);
     int64_t slots = smaller(spec->prefetch, batches + !batches);
     const pl_data_info_t *info = &spec->dataset->info;
     if (batches > UINT32_MAX || rows > INT32_MAX || slots > INT32_MAX - OUT_MOST)
@@ -76,7 +67,7 @@ int pl_feed_open(pl_feed_t *feed, const pl_feed_spec_t *spec, pl_error_t *err)
                         .order = spec->order,
                         .deal = spec->deal,
                         .buckets = buckets,
-                        .batch_size = rows,
+                        .batch_size = full,
                         .pool = pool,
                         .slot = slot,
                         .slot_count = (uint32_t)slots};
@@ -119,11 +110,10 @@ int pl_feed_sizes(const pl_feed_t *feed, pl_batch_size_t size[PL_SIZES_MOST])
     int buckets = feed->buckets.count ? feed->buckets.count : feed->order.count > 0,
         count = 0;
     for (int k = 0; k < buckets; k++) {
-        const int64_t full = smaller(feed->batch_size,
-                                     pl_share_most(bucket[k].count, &feed->deal)),
-                      own = pl_share(bucket[k].count, &feed->deal);
-        sizes_add(size, &count, (pl_batch_size_t){full, bucket[k].length});
-        sizes_add(size, &count, (pl_batch_size_t){own % full, bucket[k].length});
+        int64_t samples[2];
+        pl_deal_sizes(&feed->deal, bucket[k].count, feed->batch_size, samples);
+        for (int i = 0; i < 2; i++)
+            sizes_add(size, &count, (pl_batch_size_t){samples[i], bucket[k].length});
     }
     return count;
 }
@@ -132,13 +122,12 @@ int pl_feed_sizes(const pl_feed_t *feed, pl_batch_size_t size[PL_SIZES_MOST])
 
 static void feed_restart(pl_feed_t *feed, const pl_feed_pass_t *pass)
 {
-    const int64_t all = feed->order.count, most = pl_share_most(all, &feed->deal);
     feed_drop(feed);
-    feed->samples = pl_share(all, &feed->deal);
     feed->batches =
         (uint32_t)(feed->buckets.count
                        ? pl_buckets_batches(&feed->buckets, feed->batch_size, &feed->deal)
-                       : batches_of(most, feed->batch_size));
+                       : pl_deal_batches(&feed->deal, feed->order.count,
+                                         feed->batch_size));
     feed->epoch = pass->epoch;
     feed->to_read = feed->to_take = pass->first < feed->batches ? pass->first
                                                                 : feed->batches;
@@ -166,12 +155,13 @@ static void feed_look_ahead(pl_feed_t *feed)
 
 static void batch_choose(const pl_feed_t *feed, pl_batch_t *batch)
 {
-    int64_t first = feed->to_read * feed->batch_size;
     batch->length = feed->dataset->longest;
-    batch->count = between(0, feed->samples - first, feed->batch_size);
+    batch->count = pl_deal_count(&feed->deal, feed->order.count, feed->batch_size,
+                                 feed->to_read);
     for (int64_t i = 0; i < batch->count; i++)
-        batch->index[i] = pl_order_at(&feed->order, feed->epoch,
-                                      feed->deal.part + (first + i) * feed->deal.parts);
+        batch->index[i] = pl_order_at(
+            &feed->order, feed->epoch,
+            pl_deal_place(&feed->deal, feed->batch_size, feed->to_read, i));
 }
 
 static void batch_choose_alike(const pl_feed_t *feed, pl_batch_t *batch)

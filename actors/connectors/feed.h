@@ -17,16 +17,15 @@ typedef struct pl_feed {
     pl_stage_t stage;
     uint32_t loader;                                        /* which of the stage's */
     pl_order_t order;
-    pl_deal_t deal;                           /* of the samples: every parts-th is here */
+    pl_deal_t deal;                           /* of the samples: what is here */
     pl_buckets_t buckets;                     /* none when samples are of one length */
-    int64_t batch_size;
+    int64_t batch_size;                       /* that of a shard, where it has some */
     pl_batch_pool_t *pool;
     pl_feed_slot_t *slot;                                   /* batch k: k % slot_count */
     uint32_t slot_count;                                    /* batches read ahead */
 
     bool begun;                                             /* a pass, which follows */
     uint64_t epoch;
-    int64_t samples;                        /* of this part */
     uint32_t batches, to_read, to_take;     /* next ones */
     bool again;                             /* the next epoch's is likely to follow it */
     bool ahead;                             /* it does, and nobody has asked for it yet */

@@ -58,17 +58,73 @@ static int64_t split_rest(const pl_split_t *split, int64_t k)
     return k + low;
 }
 
-int64_t pl_share(int64_t count, const pl_deal_t *deal)
+/* ---- how samples are dealt out ---- */
+
+static int64_t between(int64_t least, int64_t value, int64_t most)
 {
-    const int64_t more = deal->part < count % deal->parts && !deal->even;
+    return value < least ? least : value < most ? value : most;
+}
+
+/* Of those that are dealt out one by one. */
+static int64_t share(const pl_deal_t *deal, uint32_t part, int64_t count)
+{
+    const int64_t more = part < count % deal->parts && !deal->even;
     return count / deal->parts + more;
 }
 
-int64_t pl_share_most(int64_t count, const pl_deal_t *deal)
+/* The first shard of a part. */
+static int64_t shard_of(const pl_deal_t *deal, uint32_t part)
 {
-    const pl_deal_t first = {.parts = deal->parts, .even = deal->even};
-    return pl_share(count, &first);
+    return (int64_t)deal->shards * part / deal->parts;
 }
+
+int64_t pl_deal_full(const pl_deal_t *deal, int64_t count, int64_t batch_size)
+{
+    return between(1, deal->shards ? count : share(deal, 0, count), batch_size);
+}
+
+int64_t pl_deal_rows(const pl_deal_t *deal, int64_t count, int64_t batch_size)
+{
+    const int64_t full = pl_deal_full(deal, count, batch_size),
+                  shards = shard_of(deal, deal->part + 1) - shard_of(deal, deal->part);
+    return deal->shards ? between(1, shards * full, count) : full;
+}
+
+int64_t pl_deal_batches(const pl_deal_t *deal, int64_t count, int64_t batch_size)
+{
+    const int64_t most = deal->shards ? count : share(deal, 0, count),
+                  all = deal->shards ? deal->shards * batch_size : batch_size;
+    return most / all + (most % all && !(deal->shards && deal->even));
+}
+
+int64_t pl_deal_count(const pl_deal_t *deal, int64_t count, int64_t batch_size,
+                      int64_t batch)
+{
+    if (!deal->shards)
+        return between(0, share(deal, deal->part, count) - batch * batch_size,
+                       batch_size);
+    const int64_t from = shard_of(deal, deal->part) * batch_size,
+                  to = shard_of(deal, deal->part + 1) * batch_size;
+    return between(0, count - batch * deal->shards * batch_size - from, to - from);
+}
+
+int64_t pl_deal_place(const pl_deal_t *deal, int64_t batch_size, int64_t batch, int64_t i)
+{
+    if (!deal->shards)
+        return deal->part + (batch * batch_size + i) * deal->parts;
+    return (batch * deal->shards + shard_of(deal, deal->part)) * batch_size + i;
+}
+
+/* Of shards the same for all parts. */
+void pl_deal_sizes(const pl_deal_t *deal, int64_t count, int64_t batch_size,
+                   int64_t size[2])
+{
+    const int64_t own = deal->shards ? count : share(deal, deal->part, count);
+    size[0] = pl_deal_full(deal, count, batch_size);
+    size[1] = deal->shards && deal->even ? 0 : own % size[0];
+}
+
+/* ---- the order ---- */
 
 int64_t pl_order_at(const pl_order_t *order, uint64_t epoch, int64_t place)
 {

@@ -19,16 +19,30 @@ int pl_split_make(pl_split_t *split, uint64_t seed, int64_t total, double share,
                   pl_error_t *err);
 void pl_split_release(pl_split_t *split);
 
-/* How samples are dealt out, one by one. */
+/* How samples are dealt out: one by one, and each part makes batches of its own; or, so
+ * that nothing but who has them depends on the number of parts, batches of all are cut
+ * into shards and a part has neighbouring ones. */
 typedef struct pl_deal {
     uint32_t part, parts;
-    bool even;                                  /* those that not all parts would have are
-                                                   left out */
+    bool even;                                  /* those that not all parts would have, or
+                                                   not all shards, are left out */
+    uint32_t shards;                            /* 0: one by one */
 } pl_deal_t;
 
-/* Of `count` samples those of this part, and of the first, which has the most. */
-int64_t pl_share(int64_t count, const pl_deal_t *deal);
-int64_t pl_share_most(int64_t count, const pl_deal_t *deal);
+/* Of `count` samples in batches, or shards, of batch_size at most: the samples of one
+ * that is full, and of the largest batch of this part, both 1 at least. */
+int64_t pl_deal_full(const pl_deal_t *deal, int64_t count, int64_t batch_size);
+int64_t pl_deal_rows(const pl_deal_t *deal, int64_t count, int64_t batch_size);
+/* How many batches all parts make; some of them may be empty. */
+int64_t pl_deal_batches(const pl_deal_t *deal, int64_t count, int64_t batch_size);
+/* The samples of a batch, and the place of its i-th one among all. */
+int64_t pl_deal_count(const pl_deal_t *deal, int64_t count, int64_t batch_size,
+                      int64_t batch);
+int64_t pl_deal_place(const pl_deal_t *deal, int64_t batch_size, int64_t batch,
+                      int64_t i);
+/* What a full one has, and the last one of them, 0: none is smaller. */
+void pl_deal_sizes(const pl_deal_t *deal, int64_t count, int64_t batch_size,
+                   int64_t size[2]);
 
 /* The samples of a stage in order. */
 typedef enum pl_part_of { PL_WHOLE, PL_REST, PL_HELD } pl_part_of_t;

@@ -200,7 +200,8 @@ static int feed_make(pl_sources_t *sources, int place, pl_feed_t *feed,
                                                : (uint32_t)(place - PL_STAGES + 1),
                                  .order = order_of(sources, place),
                                  .deal = {sources->deal.part, sources->deal.parts,
-                                          sources->deal.even && place == PL_TRAIN},
+                                          sources->deal.even && place == PL_TRAIN,
+                                          sources->deal.shards},
                                  .batch_size = sources->batch_size
                                                    ? sources->batch_size
                                                    : sources->job->data->batch_size,

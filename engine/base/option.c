@@ -147,13 +147,18 @@ static int fail_choice(const pl_option_t *option, const json_t *value, pl_error_
                    *best ? "\"?" : "");
 }
 
+/* true and false may be among the words. */
 static int read_text(const pl_option_t *option, const json_t *value, void *field,
                      pl_error_t *err)
 {
-    if (!json_is_string(value))
+    const char *text = json_is_true(value)    ? "true"
+                       : json_is_false(value) ? "false"
+                                              : json_string_value(value);
+    const bool is_word = json_is_boolean(value) && option->range
+                         && is_choice(option->range, text);
+    if (!json_is_string(value) && !is_word)
         return fail_value(option, value, option->range ? option->range : "text", NULL,
                           err);
-    const char *text = json_string_value(value);
     if (option->range && !is_choice(option->range, text))
         return fail_choice(option, value, err);
     *(const char **)field = text;

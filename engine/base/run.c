@@ -77,8 +77,14 @@ const pl_option_t pl_trainer_table[] = {
                    "off"),
     TRAINER(INT, fast_dev_run, "false", "0..",
             "true or a count: run so many batches of everything and keep nothing"),
-    PL_BOOL(pl_trainer_options_t, deterministic, "false",
-            "refuse options by which the clock changes what is computed"),
+    TRAINER(TEXT, deterministic, "false", "false|true|elastic",
+            "true: refuse options by which the clock changes what is computed; elastic: "
+            "the bits do not depend on the number of ranks, either"),
+    TRAINER(INT, global_batch_size, "0", "0..",
+            "elastic: samples in a batch of all ranks, micro_shards times those of a "
+            "shard; 0: data.batch_size is a shard's"),
+    TRAINER(INT, micro_shards, "12", "1..64",
+            "elastic: parts of each batch, which the ranks share out"),
     TRAINER(INT, log_every_n_steps, "50", "1..", "optimizer steps between logged ones"),
     TRAINER(INT, seed, "42", "0..", "of every random number"),
     TRAINER(TEXT, default_root_dir, "\"runs\"", NULL, "folder of the run directories"),

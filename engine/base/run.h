@@ -55,7 +55,9 @@ typedef struct pl_trainer_options {
     pl_amount_t limit_train_batches, limit_val_batches, limit_test_batches;
     pl_amount_t limit_predict_batches, overfit_batches;
     int64_t fast_dev_run;                                   /* batches; 0: off */
-    bool deterministic;
+    const char *deterministic;                              /* "false", "true", "elastic" */
+    int64_t global_batch_size;                              /* samples; 0: not given */
+    int64_t micro_shards;
     int64_t log_every_n_steps;
     int64_t seed;
     int64_t depth;                                          /* steps in flight */
@@ -69,6 +71,11 @@ typedef struct pl_trainer_options {
 } pl_trainer_options_t;
 
 extern const pl_option_t pl_trainer_table[];
+
+#define PL_SHARDS_MOST 64                                   /* of trainer.micro_shards */
+
+/* Whether what a run comes to is not to depend on how many ranks it has. */
+bool pl_trainer_is_elastic(const pl_trainer_options_t *trainer);
 
 /* Options held against each other: what no option shows by itself. */
 int pl_trainer_check(const pl_options_t *o, pl_error_t *err);

@@ -23,6 +23,7 @@ static const char *const trainer_bound[] = {"accelerator",
                                             "precision",
                                             "overfit_batches",
                                             "deterministic",
+                                            "micro_shards",
                                             "freeze",
                                             "nan_policy",
                                             "nan_limit",
@@ -104,11 +105,25 @@ static void difference_add(char list[PL_ERROR_TEXT], const char *key, const json
              now ? pl_json_show(now, is) : "not given");
 }
 
+/* Where the number of ranks changes nothing it is not among them. */
+static int64_t elastic_batch(const json_t *run)
+{
+    const json_t *trainer = json_object_get(run, "trainer"),
+                 *shards = json_object_get(trainer, "micro_shards"),
+                 *each = json_object_get(json_object_get(run, "data"), "batch_size");
+    const json_int_t all =
+        json_integer_value(json_object_get(trainer, "global_batch_size"));
+    return all ? all : json_integer_value(shards) * json_integer_value(each);
+}
+
 int64_t pl_run_batch(const json_t *run)
 {
     const json_t *trainer = json_object_get(run, "trainer"),
                  *strategy = json_object_get(trainer, "strategy"),
                  *data = json_object_get(run, "data");
+    const char *kind = json_string_value(json_object_get(trainer, "deterministic"));
+    if (kind && !strcmp(kind, "elastic"))
+        return elastic_batch(run);
     const json_int_t ranks = json_integer_value(json_object_get(trainer, "devices"));
     const bool split = !json_is_false(json_object_get(strategy, "replace_sampler"));
     return (ranks > 1 && split ? ranks : 1)

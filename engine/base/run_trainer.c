@@ -27,6 +27,11 @@ static int least_check(const pl_options_t *o, const pl_trainer_options_t *t,
     return PL_OK;
 }
 
+bool pl_trainer_is_elastic(const pl_trainer_options_t *trainer)
+{
+    return !strcmp(trainer->deterministic, "elastic");
+}
+
 static int time_check(const pl_options_t *o, const pl_trainer_options_t *t,
                       pl_error_t *err)
 {
@@ -35,15 +40,50 @@ static int time_check(const pl_options_t *o, const pl_trainer_options_t *t,
     if (*t->max_time && pl_duration_read(t->max_time, &duration, &why) != PL_OK)
         return pl_options_fail(err, PL_EINVAL, o, "trainer.max_time",
                                "\"trainer.max_time\": %s", why.text);
-    if (t->deterministic && *t->max_time)
+    const bool deterministic = strcmp(t->deterministic, "false") != 0;
+    if (deterministic && *t->max_time)
         return pl_options_fail(err, PL_EINVAL, o, "trainer.max_time",
                                "\"trainer.max_time\" ends the run by the clock, and "
-                               "\"trainer.deterministic\" is true: remove one");
-    if (t->deterministic && t->val_check_interval.is_time)
+                               "\"trainer.deterministic\" is %s: remove one",
+                               t->deterministic);
+    if (deterministic && t->val_check_interval.is_time)
         return pl_options_fail(err, PL_EINVAL, o, "trainer.val_check_interval",
                                "\"trainer.val_check_interval\" is a time, and "
-                               "\"trainer.deterministic\" is true: give batches or a "
-                               "share of the epoch");
+                               "\"trainer.deterministic\" is %s: give batches or a "
+                               "share of the epoch",
+                               t->deterministic);
+    return PL_OK;
+}
+
+/* Where "global_batch_size" is given it says what a shard has; "batch_size" may repeat
+ * it. */
+static int elastic_check(const pl_options_t *o, const pl_trainer_options_t *t,
+                         pl_error_t *err)
+{
+    static const char key[] = "trainer.global_batch_size";
+    const json_t *given = pl_options_value(o, "data.batch_size");
+    if (!t->global_batch_size)
+        return PL_OK;
+    if (!pl_trainer_is_elastic(t))
+        return pl_options_fail(err, PL_EINVAL, o, key,
+                               "\"%s\" is for \"trainer.deterministic\" \"elastic\": "
+                               "set that, or give each rank's \"data.batch_size\"",
+                               key);
+    if (t->global_batch_size % t->micro_shards)
+        return pl_options_fail(err, PL_EINVAL, o, key,
+                               "\"%s\" is %lld, which %lld micro-shards do not share "
+                               "evenly: give a multiple, or another "
+                               "\"trainer.micro_shards\"",
+                               key, (long long)t->global_batch_size,
+                               (long long)t->micro_shards);
+    const int64_t each = t->global_batch_size / t->micro_shards;
+    if (given && json_integer_value(given) != each)
+        return pl_options_fail(err, PL_EINVAL, o, "data.batch_size",
+                               "\"data.batch_size\", of a micro-shard, is %lld, but %lld "
+                               "samples in %lld shards are %lld in each: remove one",
+                               (long long)json_integer_value(given),
+                               (long long)t->global_batch_size,
+                               (long long)t->micro_shards, (long long)each);
     return PL_OK;
 }
 
@@ -88,6 +128,8 @@ int pl_trainer_check(const pl_options_t *o, pl_error_t *err)
         code = validation_check(o, &trainer, err);
     if (code == PL_OK)
         code = nan_check(o, &trainer, err);
+    if (code == PL_OK)
+        code = elastic_check(o, &trainer, err);
     pl_binding_free(binding);
     return code;
 }
@@ -100,6 +142,8 @@ void pl_trainer_settle(pl_trainer_options_t *t, pl_data_options_t *data)
         t->limit_train_batches = t->limit_val_batches = t->overfit_batches;
         data->shuffle = false;
     }
+    if (t->global_batch_size)
+        data->batch_size = t->global_batch_size / t->micro_shards;
     if (!t->fast_dev_run)
         return;
     const pl_amount_t few = {.value = (double)t->fast_dev_run};

@@ -141,6 +141,8 @@ typedef struct pl_actor_ops {
                                           [64] */
     int devices_most;                  /* of a strategy or launcher: as many on a node
                                           [any number] */
+    bool elastic;                      /* of a strategy: what a run comes to does not
+                                          depend on how many ranks it has */
     bool elsewhere;                    /* of a launcher: ranks are other processes, which
                                           know parts by name alone */
     bool joins;                        /* of a launcher: somebody else has started them,

@@ -29,6 +29,8 @@ typedef enum pl_region {
                                               goes back to them */
     PL_REGION_ANCHOR,                      /* [parameters] as ranks that train by
                                               themselves had them in common last */
+    PL_REGION_PARTS,                       /* sums over micro-shards, of all ranks */
+    PL_REGION_PARTIAL,                     /* others that only this rank has */
     PL_REGION_SCALING,                     /* [pl_scaling_t] of a precision that scales */
     PL_REGIONS,
 } pl_region_t;
