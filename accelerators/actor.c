@@ -32,8 +32,8 @@ typedef struct compiled {
     pl_plan_t *plan;
     size_t sums;                                            /* numbers of all figures */
     int output_count, bucket_count;
-    size_t sample[PL_FIELDS];                     /* bytes of a sample, of each field */
-    size_t told[PL_FIELDS];                       /* of each output */
+    size_t sample[PL_FIELDS];                       /* bytes of a sample, of each field */
+    size_t told[PL_FIELDS];                         /* of each output */
 } compiled_t;
 
 typedef struct device {

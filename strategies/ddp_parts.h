@@ -40,7 +40,7 @@ typedef struct pl_ddp_ways {
     /* Regions that ranks exchange besides gradients and state: they lie in the lent
      * memory, too, at ddp->at.region.  [none] */
     bool (*shares)(const struct pl_ddp *ddp, pl_region_t region);
-    bool keeps_state;              /* give() and take() see to what ranks agree on of it */
+    bool keeps_state;             /* give() and take() see to what ranks agree on of it */
     /* That is over, or has failed; ends, now or later, with pl_replica_reduced().
      * [with it at once] */
     void (*take)(struct pl_ddp *ddp, const pl_replica_sums_t *sums,

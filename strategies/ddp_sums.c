@@ -143,8 +143,8 @@ static void places_find(pl_ddp_t *ddp)
     at.state = aligned(at.tail + (trains ? tail_end(ddp) * width : 0));
     at.figures = regions_find(ddp, &at, aligned(at.state + (trains ? state * width : 0)));
     const size_t rows = r->cut.shards ? r->cut.shards : 1;
-    at.outputs = aligned(at.figures
-                         + (2 + pl_replica_figures_most(r) * rows) * sizeof(double));
+    at.outputs =
+        aligned(at.figures + (2 + pl_replica_figures_most(r) * rows) * sizeof(double));
     at.end = at.outputs + outputs_bytes(ddp);
     ddp->at = at;
 }

@@ -38,21 +38,21 @@ enum { SCALAR_PRESENT, SCALAR_FIRST, SCALARS };
 typedef struct elastic {
     pl_ddp_t ddp;                                           /* first: it is one */
     pl_replica_meets_t meets;
-    int parts_most, sums_most;              /* of any rank; of this one at a time */
-    pl_fold_t fold[PL_FOLDS_MOST];          /* that occur */
+    int parts_most, sums_most;                    /* of any rank; of this one at a time */
+    pl_fold_t fold[PL_FOLDS_MOST];                /* that occur */
     int folds, combines;
 
-    pl_part_of_round_t *of;                 /* the batch under way: */
+    pl_part_of_round_t *of;                                 /* the batch under way: */
     pl_replay_plan_t msg;
-    pl_stack_t stack;                       /* of what is sent */
-    int sent, back;                         /* replays */
+    pl_stack_t stack;                                       /* of what is sent */
+    int sent, back;                                         /* replays */
     bool guarded, began;
-    double *figures;                        /* [shards][count] */
+    double *figures;                                        /* [shards][count] */
     size_t count;
     pl_error_t failure;
 
-    bool is_first, is_last;                 /* of its step; when the ranks meet */
-    double *told;                           /* where their figures go */
+    bool is_first, is_last;                         /* of its step; when the ranks meet */
+    double *told;                                   /* where their figures go */
     bool halt;
 } elastic_t;
 
@@ -158,16 +158,14 @@ static void fold_put(const elastic_t *e, pl_graph_t *g, pl_fold_t fold, int64_t 
  * had samples. */
 static pl_node_t share_of(pl_graph_t *g, const pl_tensor_info_t *t)
 {
-    return pl_step_scalar(g,
-                          t->agree == PL_AGREE_RANK0 ? SCALAR_FIRST : SCALAR_PRESENT);
+    return pl_step_scalar(g, t->agree == PL_AGREE_RANK0 ? SCALAR_FIRST : SCALAR_PRESENT);
 }
 
 /* The next shard finds the state that this one has found. */
 static void describe_fold(const elastic_t *e, pl_graph_t *g, pl_fold_t fold)
 {
     const pl_replica_t *r = &e->ddp.replica;
-    fold_put(e, g, fold, 0,
-             pl_region_view(g, PL_REGION_GRADS, 0, PL_SHAPE(grads_of(r))));
+    fold_put(e, g, fold, 0, pl_region_view(g, PL_REGION_GRADS, 0, PL_SHAPE(grads_of(r))));
     fold_put(e, g, fold, row_present(r),
              pl_reshape(g, pl_step_scalar(g, SCALAR_PRESENT), PL_SHAPE(1)));
     for (int k = 0; k < r->model->count; k++) {
@@ -310,7 +308,7 @@ static void shard_computed(void *self, const pl_answer_t *answer)
         if (figures.size)
             memcpy(row, figures.data, figures.size);
         for (size_t k = 0; k < e->count; k++)
-            row[k] += 0.0;                   /* -0 is 0 once others' zeros are added */
+            row[k] += 0.0;                      /* -0 is 0 once others' zeros are added */
     }
     replayed(self, answer);
 }
@@ -357,8 +355,8 @@ static int shard_send(elastic_t *e, int k, pl_error_t *err)
     const pl_replica_plan_t like = {.stage = PL_TRAIN, .size = {samples, batch->length}};
     const pl_replica_plan_t *plan = samples ? pl_replica_plan(r, &like, err)
                                             : pl_replica_plan_of(r, PL_PLAN_EMPTY, 0);
-    const double scalars[SCALARS] = {[SCALAR_PRESENT] = samples > 0,
-                                     [SCALAR_FIRST] = shard == 0};
+    const double scalars[SCALARS] = {
+        [SCALAR_PRESENT] = samples > 0, [SCALAR_FIRST] = shard == 0};
     const pl_how_t how = {.on_answer = samples ? shard_computed : replayed,
                           .context = (void *)(uintptr_t)shard};
     pl_replay_plan_t msg = e->msg;
@@ -382,8 +380,8 @@ static void compute_send(elastic_t *e)
         code = own_replay(e, BEGIN, "begin", NULL, &err);
     e->began = true;
     const int before = r->model->state > 0;
-    for (int k = (e->sent - before) / 2; code == PL_OK && k < shards && !e->guarded
-                                         && e->sent - e->back < UNDER_WAY_MOST;
+    for (int k = (e->sent - before) / 2;
+         code == PL_OK && k < shards && !e->guarded && e->sent - e->back < UNDER_WAY_MOST;
          k++)
         code = shard_send(e, k, &err);
     if (code != PL_OK && e->failure.code == PL_OK)
@@ -545,12 +543,12 @@ static int elastic_setup(void *self, pl_call_t *call, const pl_body_t *body,
     r->cut.end = (uint32_t)pl_first_shard(shards, ranks, rank + 1);
     e->parts_most = pl_parts_most(shards, ranks);
     folds_find(e);
-    e->combines = body->setup.accumulates
-                          || ((const pl_job_t *)body->setup.job)
-                                     ->trainer->accumulate_grad_batches
-                                 > 1
-                      ? COMBINES
-                      : 1;
+    e->combines =
+        body->setup.accumulates
+                || ((const pl_job_t *)body->setup.job)->trainer->accumulate_grad_batches
+                       > 1
+            ? COMBINES
+            : 1;
     e->meets.graphs = first_fold(e) + e->folds;
     return pl_replica_setup(r, call, &body->setup, err);
 }

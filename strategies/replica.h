@@ -67,9 +67,9 @@ struct pl_part_of_round;
 /* Where each batch is cut into micro-shards, which the ranks share out: each is replayed
  * by itself, so that nothing depends on which rank has it. */
 typedef struct pl_cut {
-    uint32_t shards;                                        /* [0: batches are whole] */
-    uint32_t first, end;                                    /* this rank's */
-    int64_t parts, partial;                     /* elements of PL_REGION_PARTS, _PARTIAL */
+    uint32_t shards;                           /* [0: batches are whole] */
+    uint32_t first, end;                       /* this rank's */
+    int64_t parts, partial;                    /* elements of PL_REGION_PARTS, _PARTIAL */
 } pl_cut_t;
 
 /* A batch that is being evaluated. */
@@ -77,13 +77,13 @@ typedef struct pl_forward {
     struct pl_forward *next, **from;                        /* what points to it */
     pl_call_t *call;
     const pl_replica_plan_t *plan;
-    const pl_batch_t *batch;                        /* kept by the call */
-    int sent, back;                                 /* replays: one of each shard */
+    const pl_batch_t *batch;                              /* kept by the call */
+    int sent, back;                                       /* replays: one of each shard */
     int64_t samples;
-    bool done;                                      /* what follows is there: */
-    double *figures;                                /* [figure_count]; of several ranks;
-                                                       until they are gathered for each
-                                                       shard of a batch that is cut */
+    bool done;                                        /* what follows is there: */
+    double *figures;                                  /* [figure_count]; of several ranks;
+                                                         until they are gathered for each
+                                                         shard of a batch that is cut */
     size_t figure_count;
     pl_outputs_t *outputs;                                  /* counted  [none] */
     pl_error_t failure;                                     /* instead of all that */
@@ -117,8 +117,8 @@ typedef struct pl_replica_meets {
                                        figures are that one's */
     /* Forward and backward of a batch: the message of a plain replay, which lacks the
      * plan; ends with pl_replica_computed().  [a plain replay] */
-    int (*compute)(pl_replica_t *r, const pl_replay_plan_t *msg, struct pl_part_of_round *of,
-                   pl_error_t *err);
+    int (*compute)(pl_replica_t *r, const pl_replay_plan_t *msg,
+                   struct pl_part_of_round *of, pl_error_t *err);
     /* A batch is evaluated: called when that begins, and again when it is done.  Gathers
      * in the order of the first calls, then pl_replica_gathered(). */
     int (*gather)(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
@@ -198,8 +198,8 @@ PL_API void pl_replica_release(pl_replica_t *r);
 PL_API void pl_replica_prepared(pl_replica_t *r, const pl_error_t *failure);
 /* halt: as in the reply to train_batch. */
 /* As the reply to a replay; guarded: it did not run. */
-PL_API void pl_replica_computed(pl_replica_t *r, struct pl_part_of_round *of, bool guarded,
-                                const pl_error_t *failure);
+PL_API void pl_replica_computed(pl_replica_t *r, struct pl_part_of_round *of,
+                                bool guarded, const pl_error_t *failure);
 PL_API void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt);
 PL_API void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
                                 const pl_error_t *failure, bool halt);
@@ -220,7 +220,8 @@ PL_API bool pl_replica_range(const pl_replica_t *r, int step, int64_t *from, int
 
 /* Samples of a batch that one plan takes, from its `shard` on of this rank's; of a batch
  * that is not cut, all. */
-PL_API int64_t pl_replica_piece(const pl_replica_t *r, const pl_batch_t *batch, int shard);
+PL_API int64_t pl_replica_piece(const pl_replica_t *r, const pl_batch_t *batch,
+                                int shard);
 /* figures [shards][count] of a batch that is cut, zeros of other ranks' shards: the sums
  * of all in the first. */
 PL_API void pl_replica_fold(const pl_replica_t *r, double *figures, size_t count);

@@ -246,9 +246,9 @@ static int shard_send(pl_replica_t *r, pl_forward_t *forward, int64_t samples,
 static int forward_send(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
 {
     int code = PL_OK;
-    for (int64_t samples; code == PL_OK && forward->sent - forward->back < 2
-                          && (samples = pl_replica_piece(r, forward->batch,
-                                                         forward->sent));)
+    for (int64_t samples;
+         code == PL_OK && forward->sent - forward->back < 2
+         && (samples = pl_replica_piece(r, forward->batch, forward->sent));)
         code = shard_send(r, forward, samples, err);
     return code;
 }

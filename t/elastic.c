@@ -34,14 +34,14 @@ static void wild_step(pl_graph_t *g, const void *self, pl_stage_t stage)
         x = pl_dropout(g, x, 0.25);
     x = pl_linear(g, "fc2", x, 3);
     pl_output(g, "logits", x);
+    const pl_node_t seen = pl_state(g, "seen", pl_shape(0), pl_zeros(), PL_AGREE_RANK0);
     if (stage == PL_PREDICT)
         return;
     const pl_node_t y = pl_input(g, "y");
     pl_loss(g, pl_cross_entropy(g, x, y, NULL));
     pl_log(g, "acc", pl_accuracy(g, x, y, NULL), PL_ON_EPOCH);
     if (stage == PL_TRAIN)
-        pl_assign(g, pl_state(g, "seen", pl_shape(0), pl_zeros(), PL_AGREE_RANK0),
-                  pl_sum(g, pl_input(g, "x"), NULL, 0, false));
+        pl_assign(g, seen, pl_sum(g, pl_input(g, "x"), NULL, 0, false));
 }
 
 static const pl_module_ops_t wild = {.name = "wild", .size = 1, .step = wild_step};
@@ -72,8 +72,8 @@ static int noisy_open(void *self, const pl_data_request_t *request, pl_data_info
     return PL_OK;
 }
 
-static int noisy_read(const void *self, const pl_read_request_t *request, void *const field[],
-                      pl_error_t *err)
+static int noisy_read(const void *self, const pl_read_request_t *request,
+                      void *const field[], pl_error_t *err)
 {
     (void)self, (void)err;
     float *x = field[0];
@@ -174,6 +174,177 @@ static void any_number_of_ranks_comes_to_the_same_bits(void)
         (run_t){.trainer = ", \"accumulate_grad_batches\": 2"});
 }
 
+static void shards_need_not_be_shared_out_evenly(void)
+{
+    if (!has_cpu())
+        return;
+    any_number_comes_to_the_same_bits_of(
+        (run_t){.trainer = ", \"micro_shards\": 7, \"global_batch_size\": 35",
+                .data = "\"workers\": 2"});
+    any_number_comes_to_the_same_bits_of(
+        (run_t){.trainer = ", \"micro_shards\": 5, \"strategy\": {\"name\": \"elastic\", "
+                           "\"drop_last\": true, \"collective\": \"tcp\"}",
+                .data = "\"batch_size\": 13"});
+}
+
+static void it_trains_what_one_rank_does(void)
+{
+    if (!has_cpu())
+        return;
+    static const char mlp[] = "{\"name\": \"mlp\", \"hidden\": [8]}";
+    rig_result_t *many = fit(.module = mlp, .ranks = 3);
+    rig_t *rig = rig_new(.accelerator = "cpu", .module = mlp, .optimizer = ADAMW,
+                         .trainer = QUIET "\"max_steps\": 7, \"max_epochs\": 9",
+                         .dataset = "{\"name\": \"noisy\", \"val_split\": 0.2, "
+                                    "\"batch_size\": 36}");
+    const rig_result_t *one = rig_fit(rig);
+    const rig_series_t x = rig_series(one, "train_loss"),
+                       y = rig_series(many, "train_loss");
+    is_int(x.count, y.count, "as many steps");
+    for (int k = 0; k < x.count && k < y.count; k++)
+        ok(fabs(x.value[k] - y.value[k]) < 1e-5, "a loss is that of whole batches");
+    ok(rig_distance(one, many) < 1e-5, "and so are the weights (%g)",
+       rig_distance(one, many));
+    rig_free(&rig);
+    rig_result_free(many);
+}
+
+/* Each of them ends an epoch or not, with a batch that is whole or not. */
+static void the_number_of_ranks_may_change_on_the_way(void)
+{
+    static const int ranks[] = {1, 4, 3, 2};
+    if (!has_cpu())
+        return;
+    rig_result_t *whole = fit(.ranks = 2, .until = 9);
+    rig_result_t *part = fit(.ranks = ranks[0], .until = 2);
+    for (int k = 1; k < 4; k++) {
+        rig_result_t *next = fit(.ranks = ranks[k], .until = 2 + 7 * k / 3,
+                                 .from = part->run_dir);
+        is_text(next->status, "ok", "%d ranks go on", ranks[k]);
+        rig_result_free(part);
+        part = next;
+    }
+    ok(rig_same_bits(whole, part), "as if there had been the same all the way (%g)",
+       rig_distance(whole, part));
+    rig_result_free(part);
+    rig_result_free(whole);
+}
+
+static void what_is_measured_and_predicted_is_the_same_too(void)
+{
+    if (!has_cpu())
+        return;
+    static const char *const ranks[] = {"\"deterministic\": \"elastic\"",
+                                        "\"deterministic\": \"elastic\", \"devices\": 3"};
+    rig_result_t *trained = fit(.ranks = 1, .until = 2);
+    const rig_result_t *told[2];
+    rig_t *rig[2];
+    double loss[2];
+    char path[600];
+    snprintf(path, sizeof path, "%s/model.safetensors", trained->run_dir);
+    for (int k = 0; k < 2; k++) {
+        rig[k] = rig_new(.accelerator = "cpu", .module = "\"wild\"", .trainer = ranks[k],
+                         .dataset = "{\"name\": \"noisy\", \"batch_size\": 3}");
+        loss[k] = rig_metric(rig_test(rig[k], path), "test_loss");
+        told[k] = rig_predict(rig[k], path);
+        is_text(told[k]->status, "ok", "a prediction: %s", told[k]->error.text);
+    }
+    ok(isfinite(loss[0]) && !memcmp(&loss[0], &loss[1], sizeof loss[0]),
+       "three ranks measure what one does");
+    const size_t count = told[0]->output_count ? told[0]->output[0].count : 0;
+    const bool whole = count == SAMPLES * 3 && told[1]->output_count == 1
+                       && told[1]->output[0].count == count;
+    ok(whole
+           && !memcmp(told[0]->output[0].data, told[1]->output[0].data,
+                      count * sizeof(float)),
+       "and predict the same, in order");
+    rig_free(&rig[0]);
+    rig_free(&rig[1]);
+    rig_result_free(trained);
+}
+
+/* ---- what cannot be ---- */
+
+static void what_does_not_go_together_is_refused(void)
+{
+    static const struct {
+        const char *trainer, *module, *data, *says;
+    } wrong[] = {
+        {"\"devices\": 3, \"micro_shards\": 2", NULL, NULL, "3 ranks share out 2"},
+        {"\"global_batch_size\": 30", NULL, NULL, "12 micro-shards do not share evenly"},
+        {"\"global_batch_size\": 24", NULL, "\"batch_size\": 3", "are 2 in each"},
+        {"\"devices\": 2, \"strategy\": \"ddp\"", NULL, NULL, "depend on the number"},
+        {"\"strategy\": \"single\"", NULL, NULL, "depend on the number"},
+        {"\"max_time\": \"00:00:00:09\"", NULL, NULL, "is elastic: remove one"},
+        {"\"devices\": 1", "\"own\"", NULL, "\"own\" is each rank's own"},
+    };
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        char trainer[256];
+        snprintf(trainer, sizeof trainer, QUIET "\"deterministic\": \"elastic\", %s",
+                 wrong[k].trainer);
+        rig_t *rig = rig_new(.trainer = trainer, .module = wrong[k].module,
+                             .data = wrong[k].data, .samples = 24);
+        const bool began = rig && rig_begin(rig);
+        const char *text = began ? rig_wait(rig)->error.text : rig_error.text;
+        like(text, wrong[k].says, "refused: %s", text);
+        rig_free(&rig);
+    }
+    rig_t *rig = rig_new(.trainer = "\"strategy\": \"elastic\"");
+    ok(!rig_begin(rig), "the strategy without the option is refused: %s", rig_error.text);
+    rig_free(&rig);
+}
+
+static void what_is_not_finite_is_passed_over_by_all(void)
+{
+    rig_result_t *result[2];
+    if (!has_cpu())
+        return;
+    for (int k = 0; k < 2; k++) {
+        rig_t *rig = rig_new(.accelerator = "cpu", .nan = 6, .optimizer = ADAMW,
+                             .data = "\"batch_size\": 1",
+                             .trainer = k ? QUIET "\"devices\": 3, \"max_epochs\": 2, "
+                                                  "\"deterministic\": \"elastic\", "
+                                                  "\"nan_policy\": \"skip\""
+                                          : QUIET "\"max_epochs\": 2, "
+                                                  "\"deterministic\": \"elastic\", "
+                                                  "\"nan_policy\": \"skip\"");
+        result[k] = rig_keep(rig_fit(rig));
+        is_text(result[k]->status, "ok", "it goes on: %s", result[k]->error.text);
+        ok(rig_metric(result[k], "skipped_steps") >= 1, "and tells");
+        rig_free(&rig);
+    }
+    ok(rig_same_bits(result[0], result[1]), "one rank and three, to the same bits (%g)",
+       rig_distance(result[0], result[1]));
+    rig_result_free(result[0]);
+    rig_result_free(result[1]);
+}
+
+/* ---- who adds up what ---- */
+
+static void parts_make_up_all_shards_in_order(void)
+{
+    int worst = 0;
+    bool whole = true;
+    for (int shards = 1; shards <= 64; shards++)
+        for (int ranks = 1; ranks <= shards; ranks++) {
+            int next = 0;
+            for (int rank = 0; rank < ranks; rank++) {
+                pl_stack_t stack;
+                pl_parts_of(&stack, shards, ranks, rank);
+                for (int k = 0; k < stack.count; next += stack.part[k++].count)
+                    whole &= stack.part[k].first == next;
+                whole &= stack.count > 0 && stack.count <= pl_parts_most(shards, ranks);
+            }
+            whole &= next == shards;
+            worst = pl_parts_most(shards, ranks) > worst ? pl_parts_most(shards, ranks)
+                                                         : worst;
+        }
+    ok(whole && worst <= PL_PARTS_MOST, "up to 64 shards: %d parts at most", worst);
+    is_int(pl_parts_most(12, 1), 1, "of 12 one rank has one");
+    is_int(pl_parts_most(12, 2), 2, "two have two each");
+    is_int(pl_parts_most(12, 3), 1, "three have one each");
+}
+
 int main(void)
 {
     static const pl_registration_t more[] = {{"module", &wild},
@@ -181,6 +352,13 @@ int main(void)
                                              {"dataset", &noisy},
                                              {NULL, NULL}};
     rig_init(more);
-    any_number_of_ranks_comes_to_the_same_bits();
+    run(any_number_of_ranks_comes_to_the_same_bits);
+    run(shards_need_not_be_shared_out_evenly);
+    run(it_trains_what_one_rank_does);
+    run(the_number_of_ranks_may_change_on_the_way);
+    run(what_is_measured_and_predicted_is_the_same_too);
+    run(what_does_not_go_together_is_refused);
+    run(what_is_not_finite_is_passed_over_by_all);
+    run(parts_make_up_all_shards_in_order);
     return tap_done();
 }

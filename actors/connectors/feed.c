@@ -159,9 +159,9 @@ static void batch_choose(const pl_feed_t *feed, pl_batch_t *batch)
     batch->count = pl_deal_count(&feed->deal, feed->order.count, feed->batch_size,
                                  feed->to_read);
     for (int64_t i = 0; i < batch->count; i++)
-        batch->index[i] = pl_order_at(
-            &feed->order, feed->epoch,
-            pl_deal_place(&feed->deal, feed->batch_size, feed->to_read, i));
+        batch->index[i] =
+            pl_order_at(&feed->order, feed->epoch,
+                        pl_deal_place(&feed->deal, feed->batch_size, feed->to_read, i));
 }
 
 static void batch_choose_alike(const pl_feed_t *feed, pl_batch_t *batch)
