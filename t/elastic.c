@@ -1,4 +1,5 @@
-/* elastic.c - tests of strategies/elastic.c: any number of ranks comes to the same bits */
+/* elastic.c - tests of strategies/elastic*.c and shards.c: any number of ranks comes to
+ * the same bits */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

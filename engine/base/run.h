@@ -54,9 +54,9 @@ typedef struct pl_trainer_options {
     int64_t num_sanity_val_steps;                        /* -1: all */
     pl_amount_t limit_train_batches, limit_val_batches, limit_test_batches;
     pl_amount_t limit_predict_batches, overfit_batches;
-    int64_t fast_dev_run;                                   /* batches; 0: off */
-    const char *deterministic;                              /* "false", "true", "elastic" */
-    int64_t global_batch_size;                              /* samples; 0: not given */
+    int64_t fast_dev_run;                                 /* batches; 0: off */
+    const char *deterministic;                            /* "false", "true", "elastic" */
+    int64_t global_batch_size;                            /* samples; 0: not given */
     int64_t micro_shards;
     int64_t log_every_n_steps;
     int64_t seed;

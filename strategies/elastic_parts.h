@@ -1,0 +1,43 @@
+/* elastic_parts.h - what the files of the strategy elastic share */
+#ifndef PL_STRATEGIES_ELASTIC_PARTS_H
+#define PL_STRATEGIES_ELASTIC_PARTS_H
+
+#include "strategies/ddp_parts.h"
+#include "strategies/replica_rounds.h"
+#include "strategies/shards.h"
+
+/* Its own plans: before a batch; at its end, where steps have several of them for one
+ * that is the first or the last, or not; behind these a fold of each kind. */
+enum { PL_ELASTIC_BEGIN, PL_ELASTIC_COMBINE, PL_ELASTIC_COMBINES = 4 };
+
+/* What changes from shard to shard: whether it has samples; whether it is shard 0. */
+enum { PL_ELASTIC_PRESENT, PL_ELASTIC_FIRST, PL_ELASTIC_SCALARS };
+
+typedef struct pl_elastic {
+    pl_ddp_t ddp;                                           /* first: it is one */
+    pl_replica_meets_t meets;
+    int parts_most, sums_most;                    /* of any rank; of this one at a time */
+    pl_fold_t fold[PL_FOLDS_MOST];                /* that occur */
+    int folds, combines;
+
+    pl_part_of_round_t *of;                                 /* the batch under way: */
+    pl_replay_plan_t msg;
+    pl_stack_t stack;                                       /* of what is sent */
+    int sent, back;                                         /* replays */
+    bool guarded, began;
+    double *figures;                                        /* [shards][count] */
+    size_t count;
+    pl_error_t failure;
+
+    bool is_first, is_last;                         /* of its step; when the ranks meet */
+    double *told;                                   /* where their figures go */
+    bool halt;
+} pl_elastic_t;
+
+/* ---- elastic_graphs.c ---- */
+
+pl_graph_t *pl_elastic_describe(pl_replica_t *r, int k, pl_error_t *err);
+/* The number of its own plan for the first kind of fold. */
+int pl_elastic_first_fold(const pl_elastic_t *e);
+
+#endif
