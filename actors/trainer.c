@@ -114,7 +114,10 @@ static int trainer_launch(trainer_t *trainer, pl_job_t *job, pl_error_t *err)
         trainer_keep_error(trainer, &local);
         trainer->state = TRAINER_ENDING;
         pl_cancel(trainer, trainer->life);
+        return PL_OK;
     }
+    /* for who sees the stream */
+    pl_call_watch(trainer, trainer->launcher, &(pl_watch_t){0}, (pl_how_t){0}, NULL);
     return PL_OK;
 }
 

@@ -107,11 +107,17 @@ a_signal_is_passed_on() {
 }
 
 a_rank_that_is_killed_ends_the_run() {
+    timeout 60 "$paceline" monitor "ipc://$folder/killed" --topic=-1.trainer >seen 2>seen.err &
     try timeout 60 "$paceline" launch --devices 2 -- bash -c \
-        'if [ $PACELINE_RANK = 1 ]; then "$0" "${@}" & until [ -e runs/killed/metrics.jsonl ]; do :; done
+        'if [ $PACELINE_RANK = 1 ]; then "$0" "${@}" & until [ -s seen ]; do :; done
          kill -9 $!; wait $!; else exec "$0" "${@}"; fi' \
-        "$paceline" fit run.json --set trainer.max_epochs=-1 --set trainer.run_name=killed
+        "$paceline" fit run.json --set trainer.max_epochs=-1 --monitor "ipc://$folder/killed"
+    wait
     is "$status" 137 "the status of the one that was killed"
+    like "$(text seen)" 'watch rank 1 cut \(.*; process [0-9]+ on [^ ]+, step [0-9]+, last heard [0-9.]+ s ago\)' \
+        "that the link is gone is an event"
+    like "$(text seen)" 'watch rank 1 gone \(.*cut for longer than 4 s' "that it stays so another"
+    ok "nobody has seen a death" eval '! grep -q "rank 1 died" seen'
     like "$err" '^0: .*rank 1' "rank zero names it"
 }
 

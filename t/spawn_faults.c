@@ -208,6 +208,82 @@ static void a_rank_that_is_asked_to_end_stops_the_run(void)
     }
 }
 
+/* ---- In the stream ---- */
+
+/* What the trainer was told of its ranks, one after the other: "silent 1, died 1"; *last
+ * is the newest. */
+static const char *events_of(json_t *stream, json_t **last)
+{
+    static char text[400];
+    size_t at, length = 0;
+    json_t *line;
+    *last = NULL;
+    text[0] = '\0';
+    json_array_foreach(stream, at, line) {
+        json_t *fields = json_object_get(line, "fields");
+        const char *name = json_string_value(json_object_get(line, "name")),
+                   *to = json_string_value(json_object_get(line, "to")),
+                   *event = json_string_value(json_object_get(fields, "event"));
+        if (!name || strcmp(name, "watch") || !to || strcmp(to, "trainer") || !event)
+            continue;
+        *last = fields;
+        if (length < sizeof text)
+            length += (size_t)snprintf(text + length, sizeof text - length, "%s%s %d",
+                                       length ? ", " : "", event,
+                                       (int)json_integer_value(
+                                           json_object_get(fields, "rank")));
+    }
+    return text;
+}
+
+static void check_event(const json_t *fields, const char *cause)
+{
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    is_text(json_string_value(json_object_get(fields, "host")), host, "where");
+    like(json_string_value(json_object_get(fields, "cause")), cause, "how");
+    ok(json_integer_value(json_object_get(fields, "process")) > 1, "which process");
+    ok(json_number_value(json_object_get(fields, "seconds")) >= 0, "how long ago");
+}
+
+static void a_death_is_an_event(void)
+{
+    int rank = 1;
+    json_t *fields;
+    killed_at = 0;
+    rig_t *rig = far_new(.ranks = 3, .rig = {.trainer = LONG,
+                                             .stream = true,
+                                             .on_progress = kill_when_it_steps,
+                                             .user = &rank});
+    rig_fit(rig);
+    rig_free(&rig);
+    json_t *stream = rig_stream();
+    is_text(events_of(stream, &fields), "died 1", "one is told");
+    check_event(fields, "^was killed by SIGKILL$");
+    ok(json_integer_value(json_object_get(fields, "global_step")) >= 1, "after a step");
+    json_decref(stream);
+}
+
+static void a_silent_step_loop_is_another(void)
+{
+    static const char *const launchers[] = {NULL, "\"inline\""};
+    for (int k = 0; k < 2; k++) {
+        json_t *fields;
+        rig_t *rig =
+            far_new(.launcher = launchers[k], .record = 14, .then = "spin",
+                    .rig = {.trainer = LONG ", \"step_timeout\": 1", .stream = true});
+        is_text(pl_code_name(rig_fit(rig)->error.code), "PL_ESTUCK", "%s",
+                k ? "a thread is stuck" : "a process is stuck");
+        rig_free(&rig);
+        json_t *stream = rig_stream();
+        like(events_of(stream, &fields),
+             k ? "^silent [01]" : "^silent [01].*, died [01]$", "that is told first: %s",
+             events_of(stream, &fields));
+        check_event(fields, k ? "sign of life|not end" : "SIG|status");
+        json_decref(stream);
+    }
+}
+
 /* ---- The host ---- */
 
 /* A program of its own, which trains until it is killed. */
@@ -351,6 +427,8 @@ int main(int argc, char **argv)
     run(a_process_that_is_stopped_is_killed);
     run(a_thread_that_is_stuck_ends_with_its_process);
     run(a_rank_that_is_asked_to_end_stops_the_run);
+    run(a_death_is_an_event);
+    run(a_silent_step_loop_is_another);
     run(ranks_die_with_their_host);
     run(a_program_whose_file_is_gone_starts_its_ranks);
     return tap_done();

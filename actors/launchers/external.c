@@ -279,6 +279,15 @@ static int external_stop(void *self, pl_call_t *call, const pl_body_t *body,
     return pl_guest_stop(&x->guest, call, body->stop.reason);
 }
 
+/* Rank zero's process sees them all. */
+static int external_watch(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
+{
+    const external_t *x = self;
+    return x->environment.rank == 0 ? pl_ranks_watch(self, call, body, err)
+                                    : pl_reply_watch(call, &(pl_watch_reply_t){0});
+}
+
 static void external_release(void *self)
 {
     external_t *x = self;
@@ -302,10 +311,8 @@ static const pl_option_t external_options[] = {
 };
 
 static const pl_handler_t external_handlers[] = {
-    PL_ON(start, external_start),
-    PL_ON(run, external_run),
-    PL_ON(stop, external_stop),
-    PL_HANDLERS_END,
+    PL_ON(start, external_start), PL_ON(run, external_run), PL_ON(stop, external_stop),
+    PL_ON(watch, external_watch), PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_external_launcher = {

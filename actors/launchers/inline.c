@@ -35,6 +35,7 @@ static const pl_handler_t inline_handlers[] = {
     PL_ON(start, inline_start),
     PL_ON(run, pl_ranks_run),
     PL_ON(stop, pl_ranks_stop),
+    PL_ON(watch, pl_ranks_watch),
     PL_HANDLERS_END,
 };
 

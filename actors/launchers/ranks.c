@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "actors/request.h"
 #include "base/alloc.h"
@@ -22,6 +23,47 @@ void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t
     ranks->ops = ops;
     ranks->silence_ms = pl_milliseconds(job->trainer->step_timeout);
     ranks->count = pl_request_ranks(job);
+}
+
+/* ---- who watches ---- */
+
+static void ranks_tell(const pl_ranks_t *ranks, const pl_watch_progress_t *what)
+{
+    if (ranks->watch)
+        pl_progress_watch(ranks->watch, what);
+}
+
+static void rank_watched(void *self, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_PROGRESS)
+        ranks_tell(self, &answer->body->watch_progress);
+}
+
+/* Who stands in for a rank elsewhere tells of it; a thread that is stuck cannot. */
+static void silence_tell(const pl_rank_t *rank, const char *cause)
+{
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    if (!rank->can_end)
+        ranks_tell(rank->ranks,
+                   &(pl_watch_progress_t){.event = "silent",
+                                          .rank = (uint32_t)rank->number,
+                                          .host = host,
+                                          .process = (uint32_t)getpid(),
+                                          .cause = cause,
+                                          .seconds = (double)(pl_now() - rank->heard)
+                                                     / PL_SECOND,
+                                          .global_step = rank->global_step});
+}
+
+int pl_ranks_watch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    pl_ranks_t *ranks = self;
+    (void)body;
+    if (ranks->watch)
+        return pl_fail(err, PL_ESTATE, "somebody watches already");
+    ranks->watch = call;
+    return PL_OK;
 }
 
 /* ---- errors ---- */
@@ -73,10 +115,12 @@ static bool has_outcome(const pl_ranks_t *ranks)
 /* A rank that does not end well after its run had is told in the log. */
 void pl_ranks_answer(pl_ranks_t *ranks)
 {
-    pl_call_t *call = ranks->run;
-    ranks->run = NULL;
+    pl_call_t *call = ranks->run, *watch = ranks->watch;
+    ranks->run = ranks->watch = NULL;
     if (!call)
         return;
+    if (watch)
+        pl_reply_watch(watch, &(pl_watch_reply_t){0});
     if (!has_outcome(ranks)) {
         pl_call_fail(call, &ranks->error);
         return;
@@ -105,6 +149,8 @@ static void ranks_end(pl_ranks_t *ranks)
 static void rank_over(pl_rank_t *rank, const pl_error_t *error)
 {
     pl_ranks_t *ranks = rank->ranks;
+    if (error && error->code == PL_ESTUCK && !rank->answered)
+        silence_tell(rank, error->text);
     ranks->answered += !rank->answered;
     rank->answered = true;
     if (error)
@@ -227,6 +273,9 @@ static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
                     err.text);
     if (*report->address)
         rank_address(rank, report->address);
+    rank->heard = pl_now();
+    if (report->global_step > rank->global_step)
+        rank->global_step = report->global_step;
     if (report->global_step > rank->ranks->global_step)
         rank->ranks->global_step = report->global_step;
     if (rank->ranks->run && rank->number == 0)
@@ -271,8 +320,14 @@ static int rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_error_t *err)
     if (!rank->life)
         return err->code;
     ranks->started++;
+    rank->heard = pl_now();
     const pl_run_t msg = {.job = &ranks->job->object};
-    return pl_call_run(ranks, rank->worker, &msg, how, err) ? PL_OK : err->code;
+    if (!pl_call_run(ranks, rank->worker, &msg, how, err))
+        return err->code;
+    if (rank->can_end)
+        pl_call_watch(ranks, rank->worker, &(pl_watch_t){0},
+                      (pl_how_t){.on_answer = rank_watched}, NULL);
+    return PL_OK;
 }
 
 static void ranks_clear(pl_ranks_t *ranks)

@@ -26,6 +26,8 @@ typedef struct pl_rank {
     uint64_t life;                          /* ends when the rank has [0: not started] */
     bool answered, ended;                   /* its part of the run; itself */
     char *address;                          /* where the others find it  [not told yet] */
+    int64_t heard;                          /* pl_now() of its newest sign of life */
+    uint64_t global_step;                   /* that it has told */
 } pl_rank_t;
 
 typedef struct pl_ranks_ops {
@@ -43,6 +45,7 @@ typedef struct pl_ranks_ops {
 struct pl_ranks {
     const pl_ranks_ops_t *ops;
     pl_call_t *run;                                         /* NULL: idle */
+    pl_call_t *watch;                                       /* [nobody asks] */
     bool settles;
     pl_job_t *job;                                          /* counted */
     pl_rank_t *rank;                                        /* [count] */
@@ -60,9 +63,10 @@ void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t
 /* Starts all ranks, for the first time or after all have ended; a job takes the place of
  * the one before  [the same]. */
 int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err);
-/* Handlers of `run` and `stop`. */
+/* Handlers of `run`, `stop` and `watch`. */
 int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 int pl_ranks_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
+int pl_ranks_watch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 void pl_ranks_release(pl_ranks_t *ranks);
 /* Ends the run, with its outcome or its error. */
 void pl_ranks_answer(pl_ranks_t *ranks);

@@ -30,7 +30,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "runtime/monitor.h"
 #include "runtime/process.h"
 #include "runtime/runtime.h"
 
@@ -53,7 +52,9 @@ typedef struct remote {
     bool was_asked, is_served;                  /* the job is on its way; has been sent */
     char stop_reason[128];                      /* asked for before that  [""] */
     pl_passed_t passed;
-    uint64_t global_step;                                /* the newest that it has told */
+    pl_call_t *watch;                                  /* [nobody asks] */
+    uint64_t global_step;                              /* the newest that it has told */
+    int64_t heard;                                     /* pl_now() of its newest report */
     pl_said_t said;
     bool is_streamed;                     /* was told where messages are taken */
     bool is_free;                         /* its worker has ended, its process may live */
@@ -72,6 +73,37 @@ static void process_said(void *self, const char *line)
     pl_log_line(r->is_killed ? PL_LOG_INFO : PL_LOG_WARNING, (int)r->rank, "stderr", "%s",
                 line);
     pl_said_line(&r->said, line);
+}
+
+/* ---- who watches ---- */
+
+/* "HOST process NUMBER" is what a process says when it joins. */
+static void event_tell(const remote_t *r, const char *event, const char *cause)
+{
+    char host[64] = "";
+    unsigned process = r->process ? (unsigned)pl_process_id(r->process) : 0;
+    if (!r->watch)
+        return;
+    if (r->is_foreign)
+        sscanf(r->about, "%63s process %u", host, &process);
+    else
+        gethostname(host, sizeof host - 1);
+    const double seconds = r->heard ? (double)(pl_now() - r->heard) / PL_SECOND : 0;
+    pl_progress_watch(r->watch, &(pl_watch_progress_t){.event = event,
+                                                       .rank = (uint32_t)r->rank,
+                                                       .host = host,
+                                                       .process = process,
+                                                       .cause = cause,
+                                                       .seconds = seconds,
+                                                       .global_step = r->global_step});
+}
+
+static int remote_watch(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    (void)body, (void)err;
+    ((remote_t *)self)->watch = call;
+    return PL_OK;
 }
 
 /* ---- the end ---- */
@@ -135,8 +167,10 @@ static void remote_finish(remote_t *r)
         end_tell(r, &error);
     else
         error = r->error;
-    pl_call_t *run = r->run;
-    r->run = NULL;
+    pl_call_t *run = r->run, *watch = r->watch;
+    r->run = r->watch = NULL;
+    if (watch)
+        pl_reply_watch(watch, &(pl_watch_reply_t){0});
     if (run && error.code == PL_OK)
         end_tell(r, &error);
     if (run)
@@ -230,6 +264,7 @@ static void remote_cancel(void *self, pl_call_t *call)
     if (pl_is_life(self, call)) {
         remote_end(r);
     } else if (call == r->run) {
+        event_tell(r, "silent", "no sign of life of its steps");
         if (r->is_foreign)
             pl_fail(&err, PL_ESTUCK, "rank %d (%s) was cut off after step %" PRIu64,
                     (int)r->rank, r->about, r->global_step);
@@ -246,20 +281,11 @@ static void remote_cancel(void *self, pl_call_t *call)
 /* Somebody may begin to publish at any time: that is seen when a rank is heard. */
 static void stream_tell(remote_t *r)
 {
-    const pl_runtime_t *runtime = pl_actor_runtime(r);
-    const char *endpoint = r->is_streamed ? NULL : pl_wires_stream(r->wires);
-    if (!endpoint)
-        return;
-    const pl_bring_stream_t msg = {.endpoint = endpoint,
-                                   .run = runtime->run,
-                                   .time = r->is_foreign
-                                               ? (uint64_t)(pl_now() - runtime->began)
-                                               : 0,
-                                   .watched = pl_monitor_watchers(runtime) > 0,
-                                   .lossless = pl_monitor_is_lossless(runtime)};
-    r->is_streamed = pl_outbox_post(&r->outbox, PL_KIND_CALL, PL_MESSAGE_bring_stream, 0,
-                                    &msg, NULL)
-                     == PL_OK;
+    pl_bring_stream_t msg;
+    if (!r->is_streamed && pl_wires_stream(r->wires, r->is_foreign || r->crew, &msg))
+        r->is_streamed = pl_outbox_post(&r->outbox, PL_KIND_CALL, PL_MESSAGE_bring_stream,
+                                        0, &msg, NULL)
+                         == PL_OK;
 }
 
 /* ---- what comes ---- */
@@ -293,6 +319,7 @@ static void run_replied(remote_t *r, uint64_t transfer)
 
 static void report_came(remote_t *r, const pl_run_progress_t *report)
 {
+    r->heard = pl_now();
     if (report->global_step > r->global_step)
         r->global_step = report->global_step;
     if (*report->run_dir)
@@ -315,6 +342,8 @@ static void answer_came(remote_t *r, const pl_envelope_t *e, const pl_body_t *bo
     switch (e->message) {
     case PL_MESSAGE_run: report_came(r, &body->run_progress); return;
     case PL_MESSAGE_serve:
+        if (failed && error->code == PL_ESTUCK)
+            event_tell(r, "silent", error->text);
         if (failed)
             run_fail(r, error);
         else if (e->kind == PL_KIND_REPLY)
@@ -368,6 +397,8 @@ static void remote_message(void *self, pl_frame_t *message)
 
 static void foreign_lost(remote_t *r, const char *why)
 {
+    if (!r->is_dead)
+        event_tell(r, "gone", why);
     if (r->error.code == PL_OK && !r->is_dead)
         pl_fail(&r->error, PL_EDIED, "rank %d (%s) is gone after step %" PRIu64 ": %s",
                 (int)r->rank, r->about, r->global_step, why);
@@ -383,6 +414,7 @@ static void remote_event(void *self, pl_link_event_t event, const char *text)
     case PL_LINK_JOINED:
         r->has_joined = true;
         snprintf(r->about, sizeof r->about, "%s", text);
+        r->heard = pl_now();
         stream_tell(r);
         pl_outbox_flush(&r->outbox);
         return;
@@ -393,11 +425,17 @@ static void remote_event(void *self, pl_link_event_t event, const char *text)
         return;
     case PL_LINK_SILENT:
     case PL_LINK_CUT:
+        if (r->is_foreign || event == PL_LINK_SILENT)
+            event_tell(r, event == PL_LINK_CUT ? "cut" : "mute", text);
         if (r->is_foreign)
             pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r), "%s: %s",
                         r->about, text);
         if (r->ends && event == PL_LINK_SILENT)
             end_silent(r, text);
+        return;
+    case PL_LINK_BACK:
+    case PL_LINK_HEARD:
+        event_tell(r, event == PL_LINK_BACK ? "back" : "heard", text);
         return;
     case PL_LINK_LEFT:
     case PL_LINK_GONE:
@@ -416,8 +454,11 @@ static void remote_event(void *self, pl_link_event_t event, const char *text)
 static void process_died(void *self, const pl_death_t *death)
 {
     remote_t *r = self;
+    char text[PL_DEATH_TEXT];
     r->is_dead = true;
     r->death = *death;
+    if (!died_well(r))
+        event_tell(r, "died", pl_death_text(death, text));
     pl_wires_died(r->wires, (int)r->rank);
     remote_finish(r);
 }
@@ -543,8 +584,8 @@ static const pl_option_t remote_options[] = {
 };
 
 static const pl_handler_t remote_handlers[] = {
-    PL_ON(start, remote_start), PL_ON(run, remote_run), PL_ON(join, remote_join),
-    PL_ON(stop, remote_stop),   PL_HANDLERS_END,
+    PL_ON(start, remote_start), PL_ON(run, remote_run),     PL_ON(join, remote_join),
+    PL_ON(stop, remote_stop),   PL_ON(watch, remote_watch), PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_remote = {

@@ -183,6 +183,14 @@ static int script_stop(void *self, pl_call_t *call, const pl_body_t *body,
                                 : pl_ranks_stop(self, call, body, err);
 }
 
+/* The program sees all ranks. */
+static int script_watch(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    return pl_place_in_script() ? pl_reply_watch(call, &(pl_watch_reply_t){0})
+                                : pl_ranks_watch(self, call, body, err);
+}
+
 static void script_release(void *self)
 {
     script_t *script = self;
@@ -202,10 +210,8 @@ static const pl_option_t script_options[] = {
 };
 
 static const pl_handler_t script_handlers[] = {
-    PL_ON(start, script_start),
-    PL_ON(run, script_run),
-    PL_ON(stop, script_stop),
-    PL_HANDLERS_END,
+    PL_ON(start, script_start), PL_ON(run, script_run), PL_ON(stop, script_stop),
+    PL_ON(watch, script_watch), PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_script_launcher = {

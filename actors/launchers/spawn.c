@@ -79,6 +79,7 @@ static const pl_handler_t spawn_handlers[] = {
     PL_ON(start, spawn_start),
     PL_ON(run, pl_ranks_run),
     PL_ON(stop, pl_ranks_stop),
+    PL_ON(watch, pl_ranks_watch),
     PL_HANDLERS_END,
 };
 

@@ -174,22 +174,35 @@ const char *pl_wires_run_dir(const pl_wires_t *wires)
     return wires->run_dir;
 }
 
-/* It may begin at any time. */
-const char *pl_wires_stream(pl_wires_t *wires)
+/* That may begin at any time. */
+static void stream_open(pl_wires_t *wires)
 {
     pl_error_t err = {0};
-    if (!wires->has_tried && pl_monitor_publishes(wires->runtime)) {
-        wires->has_tried = true;
-        if (pl_monitor_take(wires->runtime, wires->stream_door,
-                            wires->has_keys ? &wires->keys : NULL, wires->stream,
-                            sizeof wires->stream, &err)
-            != PL_OK) {
-            wires->stream[0] = '\0';
-            pl_log_line(PL_LOG_WARNING, -1, "", "the stream lacks other processes: %s",
-                        err.text);
-        }
-    }
-    return wires->stream[0] ? wires->stream : NULL;
+    if (wires->has_tried || !pl_monitor_publishes(wires->runtime))
+        return;
+    wires->has_tried = true;
+    if (pl_monitor_take(wires->runtime, wires->stream_door,
+                        wires->has_keys ? &wires->keys : NULL, wires->stream,
+                        sizeof wires->stream, &err)
+        == PL_OK)
+        return;
+    wires->stream[0] = '\0';
+    pl_log_line(PL_LOG_WARNING, -1, "", "the stream lacks other processes: %s", err.text);
+}
+
+bool pl_wires_stream(pl_wires_t *wires, bool has_clock, pl_bring_stream_t *msg)
+{
+    const pl_runtime_t *runtime = wires->runtime;
+    stream_open(wires);
+    if (!wires->stream[0])
+        return false;
+    *msg = (pl_bring_stream_t){.endpoint = wires->stream,
+                               .run = runtime->run,
+                               .time = has_clock ? (uint64_t)(pl_now() - runtime->began)
+                                                 : 0,
+                               .watched = pl_monitor_watchers(runtime) > 0,
+                               .lossless = pl_monitor_is_lossless(runtime)};
+    return true;
 }
 
 /* ---- the place of a rank ---- */

@@ -61,18 +61,18 @@ bool pl_wires_were_all_there(const pl_wires_t *wires);
 void pl_wires_tell_run_dir(pl_wires_t *wires, const char *path);
 const char *pl_wires_run_dir(const pl_wires_t *wires);
 
-/* Where a rank is to bring its messages for the stream; NULL: this process publishes
- * none. */
-const char *pl_wires_stream(pl_wires_t *wires);
+/* What a rank is to be told so that it brings its messages to the stream, with a clock of
+ * its own or this process's; false: nobody publishes here. */
+bool pl_wires_stream(pl_wires_t *wires, bool has_clock, pl_bring_stream_t *msg);
 
 /* Where a rank finds its launcher: what one process tells another in its environment. */
 typedef struct pl_place {
     int rank, world_size;
     uint64_t run;
     uint32_t epoch;
-    int64_t began;                      /* zero of the stream's time, ns of pl_now() */
-    int log_level;                      /* lines above it are not wanted */
-    int grace_ms;                       /* of pl_runtime_t */
+    int64_t began;                         /* zero of the stream's time, ns of pl_now() */
+    int log_level;                         /* lines above it are not wanted */
+    int grace_ms;                          /* of pl_runtime_t */
     char folder[PL_LINK_FOLDER];
 } pl_place_t;
 

@@ -94,6 +94,24 @@ static void add_ends(line_t *line, const json_t *message, int columns)
         text_of(message, down ? "to" : "from"));
 }
 
+/* What has become of a rank. */
+static void add_event(line_t *line, const json_t *fields)
+{
+    add(line, " rank %lld %s (%s; process %lld on %s, step %lld, last heard %.1f s ago)",
+        (long long)json_integer_value(json_object_get(fields, "rank")),
+        text_of(fields, "event"), text_of(fields, "cause"),
+        (long long)json_integer_value(json_object_get(fields, "process")),
+        text_of(fields, "host"),
+        (long long)json_integer_value(json_object_get(fields, "global_step")),
+        json_number_value(json_object_get(fields, "seconds")));
+}
+
+static bool is_event(const json_t *message)
+{
+    return !strcmp(text_of(message, "name"), "watch")
+           && !strcmp(text_of(message, "kind"), "progress");
+}
+
 void cli_stream_line(const json_t *message, int columns, char *text, size_t room)
 {
     line_t line = {text, 0, room};
@@ -105,8 +123,11 @@ void cli_stream_line(const json_t *message, int columns, char *text, size_t room
         add(&line, "%lld/", (long long)rank);
     add_ends(&line, message, columns);
     add(&line, "%s", text_of(message, "name"));
-    json_object_foreach(json_object_get(message, "fields"), name, value)
-        add_field(&line, name, value);
+    if (is_event(message))
+        add_event(&line, json_object_get(message, "fields"));
+    else
+        json_object_foreach(json_object_get(message, "fields"), name, value)
+            add_field(&line, name, value);
     for (char *c = text; *c; c++)
         if ((unsigned char)*c < ' ')
             *c = ' ';
