@@ -27,7 +27,7 @@ enum { UNDER_WAY_MOST = 16 };                               /* replays */
 static void compute_ended(pl_elastic_t *e)
 {
     e->began = false;
-    pl_replica_computed(&e->ddp.replica, e->of, e->guarded,
+    pl_replica_computed(&e->ddp.replica, e->of, e->guarded, e->forward,
                         e->failure.code == PL_OK ? NULL : &e->failure);
 }
 
@@ -41,8 +41,10 @@ static void replayed(void *self, const pl_answer_t *answer)
     e->back++;
     if (answer->kind == PL_ANSWER_ERROR && e->failure.code == PL_OK)
         e->failure = *answer->error;
-    if (answer->kind == PL_ANSWER_REPLY)
+    if (answer->kind == PL_ANSWER_REPLY) {
         e->guarded |= answer->body->replay_plan_reply.guarded;
+        e->forward += answer->body->replay_plan_reply.forward;
+    }
     compute_send(e);
     if (e->back == e->sent)
         compute_ended(e);
@@ -159,6 +161,7 @@ static int elastic_compute(pl_replica_t *r, const pl_replay_plan_t *msg,
     e->msg = *msg;
     e->stack.count = e->sent = e->back = 0;
     e->guarded = e->began = false;
+    e->forward = 0;
     e->failure.code = PL_OK;
     compute_send(e);
     if (e->sent)

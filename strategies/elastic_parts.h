@@ -25,6 +25,7 @@ typedef struct pl_elastic {
     pl_stack_t stack;                                       /* of what is sent */
     int sent, back;                                         /* replays */
     bool guarded, began;
+    double forward;                                         /* seconds */
     double *figures;                                        /* [shards][count] */
     size_t count;
     pl_error_t failure;

@@ -177,10 +177,10 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
 }
 
 void pl_replica_computed(pl_replica_t *r, pl_part_of_round_t *of, bool guarded,
-                         const pl_error_t *failure)
+                         double forward, const pl_error_t *failure)
 {
     of->back = !guarded && !failure;
-    spent(r, PL_SPENT_FORWARD_BACKWARD);
+    spent(r, PL_SPENT_BACKWARD, forward);
     if (failure)
         rounds_hold_back(r);
     else
