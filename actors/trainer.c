@@ -90,6 +90,12 @@ static void launcher_answered(void *self, const pl_answer_t *answer)
     pl_cancel(trainer, trainer->life);
 }
 
+/* That is for who sees the stream, and a launcher need not tell it. */
+static void watch_answered(void *self, const pl_answer_t *answer)
+{
+    (void)self, (void)answer;
+}
+
 /* Takes the job over, also on failure. */
 static int trainer_launch(trainer_t *trainer, pl_job_t *job, pl_error_t *err)
 {
@@ -116,8 +122,8 @@ static int trainer_launch(trainer_t *trainer, pl_job_t *job, pl_error_t *err)
         pl_cancel(trainer, trainer->life);
         return PL_OK;
     }
-    /* for who sees the stream */
-    pl_call_watch(trainer, trainer->launcher, &(pl_watch_t){0}, (pl_how_t){0}, NULL);
+    how.on_answer = watch_answered;
+    pl_call_watch(trainer, trainer->launcher, &(pl_watch_t){0}, how, NULL);
     return PL_OK;
 }
 
