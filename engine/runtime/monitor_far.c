@@ -64,7 +64,8 @@ static void bring_end(void *argument)
 int pl_monitor_bring(pl_runtime_t *runtime, const pl_monitor_bring_t *how,
                      pl_error_t *err)
 {
-    int code = monitor_of(runtime) ? PL_OK : monitor_new(runtime, NULL, how->lossless, err);
+    int code = monitor_of(runtime) ? PL_OK
+                                   : monitor_new(runtime, NULL, how->lossless, err);
     bring_t *bring = code == PL_OK ? pl_alloc(sizeof *bring) : NULL;
     if (code == PL_OK && !bring)
         code = pl_no_memory(err);
