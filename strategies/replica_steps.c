@@ -409,10 +409,11 @@ static char *figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *e
     char *names = pl_strdup("");
     for (int k = 0; k < r->plan_count; k++) {
         const pl_replica_plan_t *plan = &r->plan[k];
+        if (plan->kind != PL_PLAN_BATCH || plan->stage != stage || !is_first(r, k))
+            continue;
         const pl_module_step_t *step = stage == PL_TRAIN ? r->step[plan->step].table
                                                          : NULL;
-        if (plan->kind == PL_PLAN_BATCH && plan->stage == stage && is_first(r, k))
-            names = names_of_plan(names, plan, step ? step->name : "");
+        names = names_of_plan(names, plan, step ? step->name : "");
     }
     if (stage == PL_TRAIN)
         names = names_of_optimizers(names, r);

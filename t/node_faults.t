@@ -290,7 +290,9 @@ flood() {
 
 memory_kb() { sed -n 's/^VmRSS:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$1/status"; }
 
+# A sanitizer keeps what was freed for a while.
 strangers_in_great_numbers_disturb_nobody() {
+    local -x ASAN_OPTIONS=${ASAN_OPTIONS-}:quarantine_size_mb=1
     free_port
     start_rank 0 job 0 $endless --set trainer.run_name=flooded
     until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 0.02; done

@@ -60,7 +60,7 @@ static record_t *record_new(pl_monitor_t *m, size_t size)
 
 void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
 {
-    pl_monitor_t *m = __atomic_load_n(&reactor->runtime->monitor, __ATOMIC_ACQUIRE);
+    pl_monitor_t *m = monitor_of(reactor->runtime);
     if (!m)
         return;
     size_t size = frame.size < COPY_MOST ? frame.size : COPY_MOST;
@@ -368,7 +368,7 @@ int monitor_new(pl_runtime_t *runtime, const char *endpoint, bool lossless,
 int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
                      pl_error_t *err)
 {
-    const pl_monitor_t *there = runtime->monitor;
+    const pl_monitor_t *there = monitor_of(runtime);
     if (there && there->endpoint[0])
         return pl_fail(err, PL_ESTATE, "the stream is published already, at %s",
                        there->endpoint);
@@ -382,32 +382,33 @@ int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
 
 bool pl_monitor_publishes(const pl_runtime_t *runtime)
 {
-    const pl_monitor_t *m = __atomic_load_n(&runtime->monitor, __ATOMIC_ACQUIRE);
+    const pl_monitor_t *m = monitor_of(runtime);
     return m && m->endpoint[0];
 }
 
 bool pl_monitor_is_lossless(const pl_runtime_t *runtime)
 {
-    return runtime->monitor && runtime->monitor->lossless;
+    const pl_monitor_t *m = monitor_of(runtime);
+    return m && m->lossless;
 }
 
 const char *pl_monitor_endpoint(const pl_runtime_t *runtime)
 {
-    return runtime->monitor ? runtime->monitor->endpoint : "";
+    const pl_monitor_t *m = monitor_of(runtime);
+    return m ? m->endpoint : "";
 }
 
 int pl_monitor_watchers(const pl_runtime_t *runtime)
 {
-    return runtime->monitor
-               ? __atomic_load_n(&runtime->monitor->watchers, __ATOMIC_ACQUIRE)
-               : 0;
+    const pl_monitor_t *m = monitor_of(runtime);
+    return m ? __atomic_load_n(&m->watchers, __ATOMIC_ACQUIRE) : 0;
 }
 
 /* A stuck thread may still be about to offer something, so it keeps the monitor, which
  * nobody watches any more. */
 void pl_monitor_stop(pl_runtime_t *runtime)
 {
-    pl_monitor_t *m = runtime->monitor;
+    pl_monitor_t *m = monitor_of(runtime);
     if (!m || !m->reactor)
         return;
     pl_reactor_join(m->reactor);

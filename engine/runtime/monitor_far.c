@@ -64,13 +64,14 @@ static void bring_end(void *argument)
 int pl_monitor_bring(pl_runtime_t *runtime, const pl_monitor_bring_t *how,
                      pl_error_t *err)
 {
-    int code = runtime->monitor ? PL_OK : monitor_new(runtime, NULL, how->lossless, err);
+    int code = monitor_of(runtime) ? PL_OK
+                                   : monitor_new(runtime, NULL, how->lossless, err);
     bring_t *bring = code == PL_OK ? pl_alloc(sizeof *bring) : NULL;
     if (code == PL_OK && !bring)
         code = pl_no_memory(err);
     if (code != PL_OK)
         return code;
-    bring->monitor = runtime->monitor;
+    bring->monitor = monitor_of(runtime);
     bring->how = *how;
     bring->how.time -= how->time ? pl_now() - runtime->began : 0;
     if (how->keys)
@@ -84,7 +85,7 @@ int pl_monitor_bring(pl_runtime_t *runtime, const pl_monitor_bring_t *how,
 
 void pl_monitor_bring_no_more(pl_runtime_t *runtime)
 {
-    pl_monitor_t *m = __atomic_load_n(&runtime->monitor, __ATOMIC_ACQUIRE);
+    pl_monitor_t *m = monitor_of(runtime);
     if (m)
         pl_reactor_post(m->reactor, bring_end, m, NULL);
 }
@@ -192,7 +193,7 @@ static feed_t *feed_new(pl_monitor_t *m, const char *endpoint)
 int pl_monitor_take(pl_runtime_t *runtime, const char *endpoint, const pl_keys_t *keys,
                     char *bound, size_t room, pl_error_t *err)
 {
-    pl_monitor_t *m = __atomic_load_n(&runtime->monitor, __ATOMIC_ACQUIRE);
+    pl_monitor_t *m = monitor_of(runtime);
     feed_t *feed = feed_new(m, endpoint);
     if (!feed)
         return pl_no_memory(err);
@@ -216,7 +217,7 @@ int pl_monitor_take(pl_runtime_t *runtime, const char *endpoint, const pl_keys_t
 
 void pl_monitor_take_no_more(pl_runtime_t *runtime, const char *bound)
 {
-    pl_monitor_t *m = __atomic_load_n(&runtime->monitor, __ATOMIC_ACQUIRE);
+    pl_monitor_t *m = monitor_of(runtime);
     feed_t *which = m ? feed_new(m, bound) : NULL;
     if (which && pl_reactor_post(m->reactor, feed_close, which, NULL) != PL_OK)
         pl_free(which);

@@ -44,6 +44,12 @@ struct pl_monitor {
     char line[LINE_MOST];
 };
 
+/* From any thread; NULL: there is none. */
+static inline pl_monitor_t *monitor_of(const pl_runtime_t *runtime)
+{
+    return __atomic_load_n(&runtime->monitor, __ATOMIC_ACQUIRE);
+}
+
 /* A hub with a thread of its own; endpoint NULL: it publishes nothing. */
 int monitor_new(pl_runtime_t *runtime, const char *endpoint, bool lossless,
                 pl_error_t *err);

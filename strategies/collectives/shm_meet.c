@@ -421,6 +421,8 @@ static void peer_hear(shm_t *s, int rank)
         ssize_t bytes = packet_receive(s->peer[rank].fd, &note, &carried);
         if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
             return;
+        if (bytes < 0 && errno == ECONNRESET)     /* told once, and before what it said */
+            continue;
         if (bytes <= 0)
             peer_lost(s, rank);
         else
