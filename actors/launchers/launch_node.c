@@ -2,8 +2,8 @@
  *
  * Its ranks begin, are sent signals and end as node 0 says; what becomes of them goes
  * back.  Who hears nothing of node 0 any more ends its ranks, so that none goes on alone,
- * and asks to be let in anew: the wire may have been broken, or that node be started
- * again. */
+ * and, where ranks may be started again, asks to be let in anew: the wire may have been
+ * broken, or that node be started again. */
 #include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
@@ -116,9 +116,9 @@ static void message_came(void *user, int peer, pl_frame_t *message)
 static void node_lost(launch_node_t *n, const char *why)
 {
     pl_error_t error = {0};
-    n->is_lost = n->has_joined;
-    if (!n->has_joined) {
-        pl_fail(&error, PL_EPEER, "%s", why);
+    n->is_lost = n->has_joined && n->launch->spec.max_restarts;
+    if (!n->is_lost) {
+        pl_fail(&error, PL_EPEER, n->has_joined ? "node 0 is gone: %s" : "%s", why);
         node_leave(n, 1, &error);
         return;
     }
