@@ -152,17 +152,19 @@ variables_of_torchrun_are_enough() {
     is "$(text out.1)" "" "one of them writes the result"
 }
 
+# Of the one that waits in vain; the other is as patient as usual, as it starts first.
 short='{"name": "external", "join_timeout": 1.5}'
 
 a_rank_that_never_comes_is_named() {
+    local hasty='{"name": "external", "join_timeout": 4}'
     free_port
-    as_rank 1 3 fit run.json --set trainer.launcher="$short" &
+    as_rank 1 3 fit run.json --set trainer.launcher="$hasty" &
     local pid=$!
-    as_rank 0 3 fit run.json --set trainer.launcher="$short"
+    as_rank 0 3 fit run.json --set trainer.launcher="$hasty"
     wait $pid
     is "$(text status.0)$(text status.1)" 11 "both fail"
-    like "$(text err.0)" 'not joined within 1.5 s: rank 2' "rank 2 is missing, says rank 0"
-    like "$(text err.1)" 'not joined within 1.5 s: rank 2' "and rank 1 hears it"
+    like "$(text err.0)" 'not joined within 4 s: rank 2' "rank 2 is missing, says rank 0"
+    like "$(text err.1)" 'not joined within 4 s: rank 2' "and rank 1 hears it"
 }
 
 who_has_another_key_is_not_let_in() {
@@ -171,6 +173,7 @@ who_has_another_key_is_not_let_in() {
     "$paceline" launch --job-key wrong.key -- true
     is "$(stat -c %a right.key)" 600 "the key is its owner's alone"
     local key='{"name": "external", "join_timeout": 1.5, "job_key": "%s"}'
+    local patient='{"name": "external", "job_key": "right.key"}'
     as_rank 1 2 fit run.json --set trainer.launcher="$(printf "$key" wrong.key)" &
     local pid=$!
     as_rank 0 2 fit run.json --set trainer.launcher="$(printf "$key" right.key)"
@@ -184,9 +187,9 @@ who_has_another_key_is_not_let_in() {
     wait $pid
     is "$(text status.0)$(text status.1)" 11 "with no key both fail too"
     like "$(text err.0)" 'not joined within 1.5 s: rank 1' "as nothing of it came through"
-    as_rank 1 2 fit run.json --set trainer.run_name=keys --set trainer.launcher="$(printf "$key" right.key)" &
+    as_rank 1 2 fit run.json --set trainer.run_name=keys --set trainer.launcher="$patient" &
     pid=$!
-    as_rank 0 2 fit run.json --set trainer.run_name=keys --set trainer.launcher="$(printf "$key" right.key)"
+    as_rank 0 2 fit run.json --set trainer.run_name=keys --set trainer.launcher="$patient"
     wait $pid
     ok "with the right one it trains the same" cmp "$(inline_model 2)" runs/keys/model.safetensors
     chmod 644 right.key
@@ -197,13 +200,12 @@ a_second_process_of_a_rank_is_refused() {
     free_port
     as_rank 0 3 fit run.json --set trainer.launcher="$short" &
     local first=$!
-    as_rank 1 3 fit run.json --set trainer.launcher="$short" &
+    as_rank 1 3 fit run.json &
     local second=$!
     (
         cd "$folder" || exit
         TORCHELASTIC_RUN_ID=job RANK=1 LOCAL_RANK=1 WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 GROUP_RANK=0 \
-            MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 60 "$paceline" fit run.json \
-            --set trainer.launcher="$short" >out.twin 2>err.twin </dev/null
+            MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 60 "$paceline" fit run.json >out.twin 2>err.twin </dev/null
     )
     wait $first $second
     like "$(text err.1)$(text err.twin)" 'another process is that rank already' "one of the two hears why"
@@ -211,19 +213,19 @@ a_second_process_of_a_rank_is_refused() {
 
 ranks_that_differ_are_refused() {
     free_port
-    as_rank 1 2 fit run.json --set trainer.launcher="$short" --set trainer.accelerator.threads=2 &
+    as_rank 1 2 fit run.json --set trainer.accelerator.threads=2 &
     local pid=$!
     as_rank 0 2 fit run.json --set trainer.launcher="$short"
     wait $pid
     like "$(text err.1)" 'rank 1 is refused: its threads per rank is "2", that of rank 0 is "1"' "in threads"
     free_port
-    as_rank 1 2 validate run.json --checkpoint "$(inline_model 2)" --set trainer.launcher="$short" &
+    as_rank 1 2 validate run.json --checkpoint "$(inline_model 2)" &
     pid=$!
     as_rank 0 2 fit run.json --set trainer.launcher="$short"
     wait $pid
     like "$(text err.1)" 'rank 1 is refused: its stage is "validate"' "in what they do"
     free_port
-    as_rank 1 2 fit run.json --set trainer.launcher="$short" --set trainer.accelerator.instructions=portable &
+    as_rank 1 2 fit run.json --set trainer.accelerator.instructions=portable &
     pid=$!
     as_rank 0 2 fit run.json --set trainer.launcher="$short"
     wait $pid
@@ -236,13 +238,13 @@ who_has_processors_of_its_own_uses_them_all() {
     as_bound() {
         OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=$1 OMPI_COMM_WORLD_LOCAL_RANK=$1 OMPI_COMM_WORLD_LOCAL_SIZE=2 \
             OMPI_MCA_orte_bound_at_launch=$2 PACELINE_ENDPOINT=127.0.0.1:$port timeout 60 "$paceline" fit run.json \
-            --set trainer.launcher="$short" --set trainer.accelerator.threads=0 >"out.$1" 2>"err.$1" </dev/null
+            --set trainer.launcher="$3" --set trainer.accelerator.threads=0 >"out.$1" 2>"err.$1" </dev/null
     }
     free_port
-    as_bound 1 "" &
+    as_bound 1 "" external &
     local pid=$! all half
     all=$(nproc) half=$((all / 2))
-    as_bound 0 1
+    as_bound 0 1 "$short"
     wait $pid
     like "$(text err.1)" "threads per rank is \"$half\", that of rank 0 is \"$all\"" "and half of them when two share"
 }

@@ -19,11 +19,13 @@ enum {
     LEASE_MS = 3000,
     REJOIN_MS = 4000,
     ENDPOINT = 300,
+    ABOUT = 128,
 };
 
 typedef struct end {
     const pl_wire_ops_t *ops;                               /* [nobody stands in] */
     void *self;
+    char early[ABOUT];           /* who has joined before anybody stood in  ["": none] */
 } end_t;
 
 struct pl_wires {
@@ -66,6 +68,8 @@ static void link_event(void *user, int rank, pl_link_event_t event, const char *
     pl_wires_t *wires = user;
     const end_t *end = end_of(wires, rank);
     wires->joined += event == PL_LINK_JOINED;
+    if (event == PL_LINK_JOINED && !end)
+        snprintf(wires->end[rank].early, ABOUT, "%s", text);
     if (event == PL_LINK_REFUSED) {
         pl_log_line(PL_LOG_WARNING, rank, "", "%s was not let in: %s",
                     rank < 0 ? "somebody" : "a process", text);
@@ -96,7 +100,11 @@ static void bulk_sent(void *user, int rank, uint64_t transfer, const pl_error_t 
 
 void pl_wires_attach(pl_wires_t *wires, int rank, const pl_wire_ops_t *ops, void *self)
 {
-    wires->end[rank] = (end_t){ops, self};
+    char early[ABOUT];           /* who has joined before anybody stood in  ["": none] */
+    memcpy(early, wires->end[rank].early, ABOUT);
+    wires->end[rank] = (end_t){ops, self, ""};
+    if (*early && pl_link_state(wires->link, rank) != PL_LINK_AWAITED)
+        ops->on_event(self, PL_LINK_JOINED, early);
 }
 
 void pl_wires_detach(pl_wires_t *wires, int rank, const void *self)

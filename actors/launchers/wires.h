@@ -40,6 +40,7 @@ typedef struct pl_wires_spec {
 /* For the launcher itself, which must outlive them. */
 pl_wires_t *pl_wires_new(void *launcher, const pl_wires_spec_t *spec, pl_error_t *err);
 
+/* Hears at once of a rank that has joined before anybody stood in for it. */
 void pl_wires_attach(pl_wires_t *wires, int rank, const pl_wire_ops_t *ops, void *self);
 /* Unless somebody else has taken its place. */
 void pl_wires_detach(pl_wires_t *wires, int rank, const void *self);

@@ -1,0 +1,105 @@
+/* wires.c - tests of actors/launchers/wires.c: a launcher's links with its ranks */
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/launchers/wires.h"
+#include "actor_rig.h"
+#include "tap.h"
+
+/* Whoever stands in for a rank. */
+typedef struct stand_in {
+    int joined;
+    char about[128];
+} stand_in_t;
+
+static void message_came(void *self, pl_frame_t *message)
+{
+    (void)self, (void)message;
+}
+
+static void event_came(void *self, pl_link_event_t event, const char *text)
+{
+    stand_in_t *s = self;
+    s->joined += event == PL_LINK_JOINED;
+    if (event == PL_LINK_JOINED)
+        snprintf(s->about, sizeof s->about, "%s", text);
+}
+
+static void sent(void *self, const pl_error_t *error)
+{
+    (void)self, (void)error;
+}
+
+static const pl_wire_ops_t ops = {message_came, event_came, sent};
+
+static void ignore_message(void *user, int rank, pl_frame_t *message)
+{
+    (void)user, (void)rank;
+    pl_frame_release(message);
+}
+
+static void ignore_event(void *user, int rank, pl_link_event_t event, const char *text)
+{
+    (void)user, (void)rank, (void)event, (void)text;
+}
+
+/* The calls' link of the only rank. */
+static pl_link_t *rank_join(const pl_wires_t *wires)
+{
+    pl_place_t place = {0};
+    char text[PL_PLACE_TEXT], door[PL_DOOR_TEXT];
+    pl_wires_place(wires, 0, text);
+    pl_place_read(strchr(text, '=') + 1, &place);
+    pl_place_door(place.folder, PL_DOOR_CALLS, door);
+    const pl_link_spec_t spec = {.endpoint = door,
+                                 .run = place.run,
+                                 .epoch = place.epoch,
+                                 .world_size = 1,
+                                 .about = "early bird",
+                                 .on_message = ignore_message,
+                                 .on_event = ignore_event};
+    return pl_link_connect(&spec, pl_actor_loop(rig.queen), NULL);
+}
+
+static void a_rank_that_is_early_has_joined(void)
+{
+    stand_in_t first = {0}, second = {0};
+    rig_open();
+    const pl_wires_spec_t spec = {.count = 1, .join_ms = 60000, .run = 7, .epoch = 1};
+    pl_wires_t *wires = pl_wires_new(rig.queen, &spec, NULL);
+    pl_link_t *rank = rank_join(wires);
+    while (!pl_wires_were_all_there(wires))
+        rig_turn();
+    pl_wires_attach(wires, 0, &ops, &first);
+    is_int(first.joined, 1, "who stands in for it later hears that it is there");
+    is_text(first.about, "early bird", "and what it is");
+    pl_wires_attach(wires, 0, &ops, &second);
+    is_int(second.joined, 0, "once");
+    pl_link_free(rank);
+    pl_object_unref(wires);
+    rig_close();
+}
+
+static void a_rank_that_was_early_in_the_last_round_is_not_there_in_this(void)
+{
+    stand_in_t late = {0};
+    rig_open();
+    const pl_wires_spec_t spec = {.count = 1, .join_ms = 60000, .run = 7, .epoch = 1};
+    pl_wires_t *wires = pl_wires_new(rig.queen, &spec, NULL);
+    pl_link_t *rank = rank_join(wires);
+    while (!pl_wires_were_all_there(wires))
+        rig_turn();
+    pl_link_free(rank);
+    is_int(pl_wires_renew(wires, NULL), PL_OK, "a new round");
+    pl_wires_attach(wires, 0, &ops, &late);
+    is_int(late.joined, 0, "has not been joined yet");
+    pl_object_unref(wires);
+    rig_close();
+}
+
+int main(void)
+{
+    run(a_rank_that_is_early_has_joined);
+    run(a_rank_that_was_early_in_the_last_round_is_not_there_in_this);
+    return tap_done();
+}
