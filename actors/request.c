@@ -38,7 +38,9 @@ int pl_request_ranks(const pl_job_t *job)
     if (launcher && launcher->joins
         && pl_environment_read(&environment, getenv, NULL) == PL_OK && environment.source)
         return environment.world_size;
-    return job->prompt || job->trainer->devices <= 1 ? 1 : (int)job->trainer->devices;
+    return job->prompt || job->trainer->devices.most <= 1
+               ? 1
+               : (int)job->trainer->devices.most;
 }
 
 const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err)
@@ -53,17 +55,17 @@ const pl_actor_ops_t *pl_request_strategy(const pl_job_t *job, pl_error_t *err)
 /* ---- what was started ---- */
 
 /* A number of the run against that of who has started the ranks. */
-static int told_check(const pl_job_t *job, const char *key, int64_t wanted, int there,
+static int told_check(const pl_job_t *job, const char *key, pl_span_t wanted, int there,
                       const char *source, pl_error_t *err)
 {
     char path[32];
-    if (!wanted || !there || wanted == there)
+    if (!wanted.most || !there || (wanted.least <= there && there <= wanted.most))
         return PL_OK;
     snprintf(path, sizeof path, "trainer.%s", key);
     return pl_options_fail(err, PL_EINVAL, job->options, path,
                            "\"%s\" is %lld, but %s has started %d%s: leave it out, or "
                            "start as many",
-                           path, (long long)wanted, source, there,
+                           path, (long long)wanted.most, source, there,
                            strcmp(key, "devices") ? " nodes" : " ranks on each node");
 }
 
@@ -91,7 +93,7 @@ static int world_check(const pl_job_t *job, const pl_actor_ops_t *launcher,
     const int local = e.local_world_size;
     code = told_check(job, "devices", t->devices, local, e.source, err);
     return code == PL_OK
-               ? told_check(job, "num_nodes", t->num_nodes,
+               ? told_check(job, "num_nodes", (pl_span_t){t->num_nodes, t->num_nodes},
                             local ? (e.world_size + local - 1) / local : 0, e.source, err)
                : code;
 }
@@ -106,8 +108,8 @@ static int devices_check(const pl_job_t *job, const char *role,
     return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
                            "%s is %d, but %s \"%s\" works with at most %d: lower it or "
                            "name another \"trainer.%s\"%s",
-                           job->trainer->devices ? "\"trainer.devices\""
-                                                 : "the number of ranks",
+                           job->trainer->devices.most ? "\"trainer.devices\""
+                                                      : "the number of ranks",
                            pl_request_ranks(job), role, part->name, part->devices_most,
                            role, strcmp(role, "strategy") ? "" : ", such as \"ddp\"");
 }
@@ -208,7 +210,9 @@ static int name_check(const pl_job_t *job, pl_error_t *err)
 {
     const pl_trainer_options_t *trainer = job->trainer;
     pl_error_t why = {0};
-    const bool writes = job->stage == PL_TRAIN && !job->resumes
+    pl_environment_t e;
+    const bool is_again = pl_environment_read(&e, getenv, NULL) == PL_OK && e.restarts,
+               writes = job->stage == PL_TRAIN && !job->resumes && !is_again
                         && !job->tuning.num_training && pl_rank() == 0;
     if (!writes || !*trainer->run_name
         || pl_run_dir_is_free(trainer->default_root_dir, trainer->run_name, &why)
@@ -231,7 +235,7 @@ static int resume_check(const pl_job_t *job, pl_error_t *err)
  * directory that is held, and a collective, with connections to all others, take some. */
 static int descriptors_check(const pl_job_t *job, pl_error_t *err)
 {
-    const int64_t devices = job->trainer->devices, workers = job->data->workers,
+    const int64_t devices = job->trainer->devices.most, workers = job->data->workers,
                   ranks = devices > 0 ? devices : 1;
     const bool listed = pl_options_value(job->options, "loggers") != NULL,
                trains = job->stage == PL_TRAIN, writes = pl_request_writes(job);

@@ -133,6 +133,11 @@ typedef struct pl_amount {
     bool is_time;                                  /* value in s: of PL_OPTION_INTERVAL */
 } pl_amount_t;
 
+/* How many there may be: 4, or "2:4" in a run file. */
+typedef struct pl_span {
+    int64_t least, most;
+} pl_span_t;
+
 /* Another part by name, with options of its own: "shm" or {"name": "shm", "slots": 4} in
  * a run file. */
 typedef struct pl_choice {
@@ -158,6 +163,7 @@ typedef enum pl_option_type {
                                          binding */
     PL_OPTION_INTERVAL,               /* pl_amount_t; a time as well: "00:00:15:00" */
     PL_OPTION_PARTS,                  /* one or a list of them: data sources alone */
+    PL_OPTION_SPAN,                   /* pl_span_t */
 } pl_option_type_t;
 
 /* Patterns of names, wherever there are some: '*' stands for any text, dots included, '?'
@@ -201,6 +207,8 @@ typedef struct pl_option {
     PL_FIELD_(part, field, PL_OPTION_TEXTS, fallback, NULL, help)
 #define PL_AMOUNT(part, field, fallback, help) \
     PL_FIELD_(part, field, PL_OPTION_AMOUNT, fallback, NULL, help)
+#define PL_SPAN(part, field, fallback, range, help) \
+    PL_FIELD_(part, field, PL_OPTION_SPAN, fallback, range, help)
 #define PL_CHOICE(part, field, fallback, role, help) \
     PL_FIELD_(part, field, PL_OPTION_PART, fallback, role, help)
 #define PL_GROUPS(part, field, help) \
@@ -397,15 +405,22 @@ PL_API void pl_engine_free(pl_engine_t *engine);
 typedef struct pl_launch pl_launch_t;
 
 typedef struct pl_launch_spec {
-    int nodes, node_rank;               /* how many there are; this one, from 0 */
+    int nodes, node_rank;               /* how many there are at most; this one, from 0 */
+    int nodes_least;                    /* it goes on with fewer, when some are gone for
+                                           good, and takes in those that come  [nodes] */
     int devices;                        /* ranks on each */
     const char *endpoint;               /* "HOST:PORT" of node 0, which rank 0 listens at
                                            [of one node: any place on it] */
     const char *job_key;                /* file with the job's key, the same on all nodes;
                                            made when there is none  [not encrypted, on
                                            one machine] */
+    int max_restarts;                   /* that all ranks are started again within 10
+                                           minutes when one dies, from the newest
+                                           checkpoint; node 0's counts */
+    double join_timeout;                /* s, for the least nodes to be there  [60] */
+    double settle;                      /* s, for more than those  [10] */
     const char *const *argv;            /* up to NULL; looked for along PATH */
-    /* A line of a rank's standard error. */
+    /* A line of a rank's standard error; rank -1: of what becomes of them all. */
     void (*on_line)(void *user, int rank, const char *line);
     /* Once, when all have ended: the status of the first that failed, as a shell has it,
      * and which it was and why, PL_OK when none has.  NULL: pl_launch_signal() had been
@@ -414,8 +429,10 @@ typedef struct pl_launch_spec {
     void *user;
 } pl_launch_spec_t;
 
-/* Starts them.  When one fails the others get SIGTERM, and after half a minute SIGKILL.
- * The texts of the spec must stay. */
+/* Starts them, as soon as all nodes are there.  When one is killed by a signal, or exits
+ * with status 75, or a node is gone, the others are killed and all are started again;
+ * when one fails otherwise, or for the last time, the others get SIGTERM, and after half
+ * a minute SIGKILL.  The texts of the spec must stay. */
 PL_API pl_launch_t *pl_launch_start(struct event_base *base, const pl_launch_spec_t *spec,
                                     pl_error_t *err);
 /* Sends all a signal. */

@@ -26,7 +26,7 @@ static void the_trainer_gets_its_struct(void)
     is_text(t.accelerator.name, "cpu", "a part by name");
     is_text(t.accelerator.options, "{\"threads\":2}", "with its options");
     is_text(t.launcher.name, "auto", "one not given");
-    is_int(t.devices, 0, "devices are the accelerator's business");
+    is_int(t.devices.most, 0, "devices are the accelerator's business");
     is_int(t.max_epochs, 1000, "epochs are limited when steps are not");
     ok(t.limit_val_batches.value == 7 && !t.limit_val_batches.is_share, "a count");
     ok(t.val_check_interval.value == 0.5 && t.val_check_interval.is_share, "a share");
@@ -55,7 +55,7 @@ static void limits_of_steps_and_epochs_depend_on_each_other(void)
         pl_binding_t *binding;
         pl_options_t *o = sample_run(cases[i].text);
         is_int(pl_options_trainer(o, &t, &binding, &err), PL_OK, "%s", cases[i].text);
-        ok(t.max_epochs == cases[i].epochs && t.devices == cases[i].devices,
+        ok(t.max_epochs == cases[i].epochs && t.devices.most == cases[i].devices,
            "epochs and devices");
         pl_binding_free(binding);
         pl_options_free(o);

@@ -15,7 +15,7 @@
 #include "base/error.h"
 
 typedef struct far {
-    int64_t samples, record, epoch;
+    int64_t samples, record, epoch, times;
     const char *then, *mark;
 } far_t;
 
@@ -25,6 +25,7 @@ static const pl_option_t far_options[] = {
     PL_INT(far_t, epoch, "0", "0..", "from which on it does"),
     PL_TEXT(far_t, then, "\"\"", NULL, "which end"),
     PL_TEXT(far_t, mark, "\"\"", NULL, "file that is made then; it comes once"),
+    PL_INT(far_t, times, "1", "1..", "or so often, with as many files"),
     PL_OPTIONS_END,
 };
 
@@ -81,14 +82,25 @@ static void end_come(const char *then)
         }
 }
 
+/* Makes the k-th file; false: it is there. */
+static bool is_first(const char *mark, int k)
+{
+    char path[600];
+    snprintf(path, sizeof path, k ? "%s %d" : "%s", mark, k);
+    const int fd = open(path, O_CREAT | O_EXCL | O_WRONLY, 0600);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
 static bool is_due(const far_t *f, uint64_t epoch)
 {
     if (epoch < (uint64_t)f->epoch)
         return false;
-    int fd = *f->mark ? open(f->mark, O_CREAT | O_EXCL | O_WRONLY, 0600) : -1;
-    if (fd >= 0)
-        close(fd);
-    return !*f->mark || fd >= 0;
+    for (int64_t k = 0; *f->mark && k < f->times; k++)
+        if (is_first(f->mark, (int)k))
+            return true;
+    return !*f->mark;
 }
 
 static int far_read(const void *self, const pl_read_request_t *request,
@@ -183,13 +195,16 @@ int far_children(void)
 
 rig_t *far_make(const far_spec_t *spec)
 {
-    char trainer[600], dataset[400];
+    char trainer[600], dataset[400], devices[32];
     rig_spec_t rig = spec->rig;
+    const int ranks = spec->ranks ? spec->ranks : 2;
+    snprintf(devices, sizeof devices, spec->least ? "\"%d:%d\"" : "%d",
+             spec->least ? spec->least : ranks, ranks);
     snprintf(trainer, sizeof trainer,
-             "\"launcher\": %s, \"strategy\": %s, \"devices\": %d%s%s",
+             "\"launcher\": %s, \"strategy\": %s, \"devices\": %s%s%s",
              spec->launcher ? spec->launcher
                             : "{\"name\": \"spawn\", \"max_restarts\": 0}",
-             spec->strategy ? spec->strategy : "\"ddp\"", spec->ranks ? spec->ranks : 2,
+             spec->strategy ? spec->strategy : "\"ddp\"", devices,
              rig.trainer ? ", " : "", rig.trainer ? rig.trainer : "");
     snprintf(dataset, sizeof dataset,
              "{\"name\": \"far\", \"samples\": %d, \"batch_size\": %d, \"shuffle\": "

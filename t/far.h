@@ -5,8 +5,9 @@
  *
  * Whoever reads that record, from 1, says "the end of rank N" to its standard error and
  * sends itself the signal, or exits ("exit 7"), or does nothing any more ("spin"); once
- * for all processes if there is a "mark", a file that is not there yet.  The
- * same comes to a child before it is a rank when the environment says FAR_EARLY. */
+ * for all processes if there is a "mark", a file that is not there yet; or
+ * "times" so often.  The same comes to a child before it is a rank when the environment
+ * says FAR_EARLY. */
 #ifndef T_FAR_H
 #define T_FAR_H
 
@@ -25,6 +26,7 @@ typedef struct far_spec {
     const char *launcher;                         /* JSON  ["spawn", which starts once] */
     const char *strategy;                         /* JSON  ["ddp"] */
     int ranks;                                    /* [2] */
+    int least;                                    /* with how many it goes on  [ranks] */
     int samples;                                  /* [24] */
     int batch_size;                               /* [4] */
     int record;                                   /* [none] */

@@ -42,6 +42,7 @@ static pl_sockets_t loop;
 static end_t host, rank[RANKS];
 static char endpoint[256];
 static pl_link_spec_t usual;
+static bool may_return;                                     /* of the next that listens */
 
 static void on_message(void *user, int peer, pl_frame_t *message)
 {
@@ -102,6 +103,7 @@ static void listen_at(const char *where, int world_size)
                              .on_event = on_event};
     pl_link_spec_t spec = usual;
     spec.user = &host;
+    spec.returns = may_return;
     host.link = pl_link_listen(&spec, &loop, &err);
     if (!host.link || pl_link_endpoint(host.link, endpoint, sizeof endpoint, &err))
         tap_diag("%s", err.text);
@@ -567,6 +569,42 @@ static void a_rank_leaves_behind_its_last_message(void)
     close_all();
 }
 
+static void join_in_place_of_1(end_t *end)
+{
+    pl_link_spec_t spec = usual;
+    spec.rank = 1;
+    connect_as(end, spec);
+    until(end->events[PL_LINK_JOINED] || end->events[PL_LINK_GONE]);
+}
+
+/* It is not let in before the one that is cut is given up, and not told no. */
+static void another_process_may_follow_one_that_is_over(void)
+{
+    may_return = true;
+    open_file(2);
+    may_return = false;
+    join(1);
+    pl_link_leave(rank[1].link, NULL);
+    until(host.events[PL_LINK_LEFT]);
+    join_in_place_of_1(&rank[2]);
+    is_int(rank[2].events[PL_LINK_JOINED], 1, "after one that has left: %s",
+           rank[2].text[PL_LINK_GONE]);
+    is_int(send_number(&host, 1, 0), PL_OK, "and is sent what is for that rank");
+    until(rank[2].messages[0]);
+    is_int(rank[2].messages[0], 1, "which comes, as the first");
+    join_in_place_of_1(&rank[0]);
+    like(rank[0].text[PL_LINK_GONE], "another process is that rank already",
+         "while it is there nobody else is let in");
+    pl_link_free(rank[2].link);
+    rank[2].link = NULL;
+    until(host.events[PL_LINK_CUT]);
+    join_in_place_of_1(&rank[3]);
+    is_int(host.events[PL_LINK_GONE], 1, "one that is cut is given up first");
+    is_int(rank[3].events[PL_LINK_JOINED], 1, "and then followed: %s",
+           rank[3].text[PL_LINK_GONE]);
+    close_all();
+}
+
 static void a_goodbye_that_was_heard_but_not_answered_is_heard_again(void)
 {
     listen_at("tcp://127.0.0.1:*", 1);
@@ -968,6 +1006,7 @@ int main(int argc, char **argv)
     run(a_peer_whose_thread_does_not_turn_is_silent);
     run(who_was_not_awake_blames_nobody);
     run(a_rank_leaves_behind_its_last_message);
+    run(another_process_may_follow_one_that_is_over);
     run(a_goodbye_that_was_heard_but_not_answered_is_heard_again);
     run(a_rank_that_is_dismissed_hears_why);
     run(messages_of_an_older_incarnation_reach_nobody);

@@ -86,14 +86,14 @@ networks_make() {
     for n in "$near lo" "$near a$$" "$far lo" "$far b$$"; do ip -n ${n% *} link set ${n#* } up; done
 }
 
-# start_nodes WORDS...: a fit of two nodes, with the words
+# start_nodes RESTARTS: an endless fit of two nodes
 start_nodes() {
     local k space
     for k in 0 1; do
         [ $k = 0 ] && space=$near || space=$far
-        start $k ip netns exec "$space" "$paceline" launch --nnodes 2 --node-rank $k \
+        start $k ip netns exec "$space" "$paceline" launch --nnodes 2 --node-rank $k --max-restarts "$1" \
             --rdzv-endpoint 10.77.0.1:15000 --job-key job.key -- "$paceline" fit run.json \
-            --set trainer.run_name=nodes "$@"
+            --set trainer.run_name=nodes $endless
     done
 }
 
@@ -108,38 +108,48 @@ mend_wire() {
     ip -n "$far" neigh del 10.77.0.1 dev "b$$"
 } 2>/dev/null
 
-# cut_off KIND - in a folder of its own: a run whose wire is cut for good, or for a moment; when both directions were,
-# it goes on later
+# cut_off KIND - in a folder of its own: a run whose wire is cut for good, or for a moment; where ranks may be started
+# again both directions are cut, and mended later
 cut_off() {
+    local restarts=0
     mkdir "$1" && cd "$1" && ln -s ../points.csv ../run.json . && networks_make "$1" || return
     trap 'ip netns del "$near"; ip netns del "$far"' EXIT
-    start_nodes $endless
+    [ "$1" != both ] || restarts=3
+    start_nodes $restarts
     holds 40 has_trained nodes 40 || return
-    if [ "$1" = moment ]; then
+    case $1 in
+    moment)
         cut_wire both
         sleep 0.6
         mend_wire
-        local step
-        step=$(grep -c . runs/nodes/metrics.jsonl)
-        holds 30 has_trained nodes $((step * 6 + 60)) && touch goes_on
-        signal TERM 0
-        holds 30 ended 0 && holds 30 ended 1
-        return
-    fi
-    local begun=$SECONDS
-    cut_wire "$1"
-    holds 40 ended 0 && holds 40 ended 1
-    echo $((SECONDS - begun)) >seconds
-    [ "$1" = both ] || return
-    mend_wire
-    local saved
-    saved=$(ls runs/nodes/checkpoints | sed -n 's/.*step=//p' | sort -n | tail -n 1)
-    mkdir again
-    mv err.* status.* again/
-    start_nodes --resume last --set trainer.max_epochs=-1 --set trainer.max_steps=$((saved + 50))
-    holds 40 ended 0 && holds 40 ended 1
-    "$paceline" fit run.json --set trainer.devices=2 --set trainer.run_name=whole --set trainer.max_epochs=-1 \
-        --set trainer.max_steps=$((saved + 50)) >whole.out 2>whole.err
+        goes_on_to_its_end
+        ;;
+    both)
+        cut_wire both
+        holds 40 says err.0 'node 1 .* is gone' && holds 40 says err.1 'node 0 is gone' && touch noticed
+        mend_wire
+        holds 40 says err.0 'goes on after step'
+        goes_on_to_its_end
+        local steps
+        steps=$(sed -n 's/.*, \([0-9]*\) steps* in .*/\1/p' out.0)
+        "$paceline" fit run.json --set trainer.devices=2 --set trainer.run_name=whole --set trainer.max_epochs=-1 \
+            --set trainer.max_steps="$steps" >whole.out 2>whole.err
+        ;;
+    *)
+        local begun=$SECONDS
+        cut_wire "$1"
+        holds 40 ended 0 && holds 40 ended 1
+        echo $((SECONDS - begun)) >seconds
+        ;;
+    esac
+}
+
+goes_on_to_its_end() {
+    local lines
+    lines=$(grep -c . runs/nodes/metrics.jsonl)
+    holds 30 has_trained nodes $((lines * 6 + 60)) && touch goes_on
+    signal TERM 0
+    holds 30 ended 0 && holds 30 ended 1
 }
 
 steps_once() {
@@ -154,16 +164,18 @@ partitions_are_noticed_on_both_sides() {
     for kind in both near far moment; do (cut_off $kind) & done
     wait
     if grep -qs 'built without libsodium' both/err.0; then skip "there is no libsodium"; return; fi
-    for kind in near far both; do
-        local d=$kind
-        [ $kind = both ] && d=both/again
-        is "$(cat $d/status.0 $d/status.1 | tr -d '\n')" 11 "cut ($kind): both sides fail"
-        like "$(text $d/err.0)" 'paceline: rank 1: rank 1 \(.*\) is gone after step [0-9]+: ' "rank zero names who is gone"
-        like "$(text $d/err.1)" 'paceline: rank 1: .*(lease has run out|is gone)' "the other ends itself"
+    for kind in near far; do
+        is "$(cat $kind/status.0 $kind/status.1 | tr -d '\n')" 11 "cut ($kind): both sides fail"
+        like "$(text $kind/err.0)" 'paceline: (node 1 \(.*\): it is gone|rank 1: rank 1 \(.*\) is gone after step [0-9]+): ' \
+            "node 0 names who is gone"
+        like "$(text $kind/err.1)" 'paceline: (node 0 is gone|rank 1: .*lease has run out)' "the other ends itself"
         ok "in $(cat $kind/seconds) s" test "$(cat $kind/seconds)" -lt 40
         ok "no step was logged twice" steps_once $kind/runs/nodes/metrics.jsonl
     done
-    is "$(cat both/status.0 both/status.1 | tr -d '\n')" 00 "when the wire is mended both begin again"
+    ok "cut (both): both sides notice" test -e both/noticed
+    is "$(cat both/status.0 both/status.1 | tr -d '\n')" 00 "when the wire is mended both begin again: $(tail -n 3 both/err.0)"
+    like "$(text both/err.1)" 'node 0 is gone: .*; it is looked for' "the other looks for node 0 meanwhile"
+    ok "no step was logged twice" steps_once both/runs/nodes/metrics.jsonl
     ok "and end with the bits of a run that nothing happened to" \
         cmp both/runs/whole/model.safetensors both/runs/nodes/model.safetensors
     ok "one that is cut for a moment goes on" test -e moment/goes_on

@@ -108,7 +108,7 @@ a_signal_is_passed_on() {
 
 a_rank_that_is_killed_ends_the_run() {
     timeout 60 "$paceline" monitor "ipc://$folder/killed" --topic=-1.trainer >seen 2>seen.err &
-    try timeout 60 "$paceline" launch --devices 2 -- bash -c \
+    try timeout 60 "$paceline" launch --devices 2 --max-restarts 0 -- bash -c \
         'if [ $PACELINE_RANK = 1 ]; then "$0" "${@}" & until grep -qs "global_step=[1-9]" seen; do sleep 0.02; done
          kill -9 $!; wait $!; else exec "$0" "${@}"; fi' \
         "$paceline" fit run.json --set trainer.max_epochs=-1 --monitor "ipc://$folder/killed"

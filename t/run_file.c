@@ -175,6 +175,10 @@ static void a_value_out_of_range_is_refused(void)
          "run.json:1:22: \"trainer.seed\" takes an integer from 0 up, not -1"},
         {"{\"trainer\": {\"devices\": 0}}", "run.json:1:25: \"trainer.devices\" takes an "
                                             "integer from 1 up or \"auto\", not 0"},
+        {"{\"trainer\": {\"devices\": \"4:2\"}}",
+         "run.json:1:25: \"trainer.devices\" takes an integer or \"MIN:MAX\" from 1 up "
+         "or "
+         "\"auto\", not \"4:2\""},
         {"{\"data\": {\"val_split\": 1.0}}",
          "run.json:1:24: \"data.val_split\" takes a number from 0 to below 1, not 1.0"},
         {"{\"trainer\": {\"val_check_interval\": 0}}",

@@ -29,7 +29,7 @@ static const char *mark(const char *name)
 static const char *strategy;                                /* ["ddp"] */
 
 /* The record is the rank's that reads it: 60 steps of 2 × 4 samples, all but a quarter of
- * 24, in order. */
+ * 24, in order.  Rank 0 trains on the first, rank 1 on the fourth. */
 static rig_t *run_new(const char *launcher, int record, const char *then,
                       const char *data)
 {
@@ -88,7 +88,7 @@ static void a_rank_that_dies_once_leaves_no_trace(void)
     rig_result_t *want = whole();
     int in_place = 0;
     for (int k = 0; k < 6; k++)
-        for (int record = 1; record <= 2; record++) {
+        for (int record = 1; record <= 4; record += 3) {
             char name[40], data[500];
             snprintf(name, sizeof name, "mark %d %d", k, record);
             snprintf(data, sizeof data, "%s, \"epoch\": %d", mark(name), k < 3 ? 16 : 0);
@@ -169,6 +169,28 @@ static void one_that_always_dies_ends_after_the_bound(void)
          "process of rank 0 .*SIGKILL",
          "it says how often, when and why");
     is_int(rig_done(rig), 1, "one on_done");
+    rig_free(&rig);
+}
+
+/* Two ranks make 3 steps of an epoch, one makes 5.  Whoever is left reads what brought
+ * the end, and lives. */
+static void one_that_dies_again_and_again_is_left_out(void)
+{
+    char data[500];
+    snprintf(data, sizeof data, "%s, \"epoch\": 16, \"times\": 2", mark("left"));
+    rig_t *rig =
+        far_new(.launcher = TWICE, .least = 1, .record = 4, .then = "SIGKILL",
+                .data = data,
+                .rig = {.accelerator = "cpu", .trainer = STEPS, .callbacks = SAVES});
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "it ends well: %s", result->error.text);
+    ok(result->global_step > 60, "with one rank: after %d steps",
+       (int)result->global_step);
+    rig_free(&rig);
+    rig = far_new(.launcher = TWICE, .least = 2, .ranks = 3, .record = 2,
+                  .then = "SIGKILL", .data = SPLIT,
+                  .rig = {.accelerator = "cpu", .trainer = STEPS, .callbacks = SAVES});
+    like(rig_fit(rig)->error.text, "started again [0-9] times", "not below the least");
     rig_free(&rig);
 }
 
@@ -269,6 +291,7 @@ int main(void)
     run(a_rank_that_is_killed_in_the_middle_leaves_none_either);
     run(ranks_of_other_strategies_leave_no_trace);
     run(one_that_always_dies_ends_after_the_bound);
+    run(one_that_dies_again_and_again_is_left_out);
     run(what_the_program_says_itself_is_not_tried_again);
     run(a_stuck_rank_is_replaced);
     run(a_run_that_went_on_goes_on_from_there_again);

@@ -90,7 +90,7 @@ static void a_rank_that_was_early_in_the_last_round_is_not_there_in_this(void)
     while (!pl_wires_were_all_there(wires))
         rig_turn();
     pl_link_free(rank);
-    is_int(pl_wires_renew(wires, NULL), PL_OK, "a new round");
+    is_int(pl_wires_renew(wires, 1, NULL), PL_OK, "a new round");
     pl_wires_attach(wires, 0, &ops, &late);
     is_int(late.joined, 0, "has not been joined yet");
     pl_object_unref(wires);

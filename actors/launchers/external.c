@@ -5,7 +5,9 @@
  * those connect, get their work by message, and hear at last what the run came to, which
  * is then the answer to what was asked for there.
  *
- * A process's runs are counted: the second of one meets the second of all others. */
+ * A process's runs are counted: the second of one meets the second of all others.  Where
+ * whoever has started the processes has started them again, rank zero's journal tells
+ * which run goes on from where. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +18,7 @@
 #include "accelerators/actor.h"
 #include "actors/launchers/environment.h"
 #include "actors/launchers/guest.h"
+#include "actors/launchers/journal.h"
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/remote.h"
 #include "actors/launchers/rendezvous.h"
@@ -48,6 +51,8 @@ typedef struct external {
     double join_timeout;                                  /* s */
     const char *rendezvous, *job_key;                     /* options  ["": environment] */
     /* Of rank zero: */
+    int training;                                           /* which of the process; 0:
+                                                               the run is none */
     pl_wires_t *wires;                                      /* counted */
     pl_settling_t *settle;                                  /* [the run goes on] */
 } external_t;
@@ -84,9 +89,18 @@ static void settle_begin(pl_ranks_t *ranks)
     x->settle = pl_settle(ranks, x->wires, 1);
 }
 
+static void run_dir_note(pl_ranks_t *ranks, const char *path)
+{
+    const external_t *x = (const external_t *)ranks;
+    if (x->training)
+        pl_journal_note(x->training, path);
+}
+
 static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
 {
-    static const pl_ranks_ops_t ops = {.start = rank_start, .settle = settle_begin};
+    static const pl_ranks_ops_t ops = {.start = rank_start,
+                                       .settle = settle_begin,
+                                       .run_dir = run_dir_note};
     const pl_wires_spec_t spec = {.count = x->environment.world_size,
                                   .join_ms = pl_milliseconds(x->join_timeout),
                                   .endpoint = x->endpoint,
@@ -96,7 +110,7 @@ static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
                                   .takes_any = !x->environment.job[0],
                                   .epoch = x->epoch};
     pl_ranks_init(&x->guest.ranks, &ops, start);
-    x->guest.ranks.count = x->environment.world_size;
+    x->guest.ranks.count = x->guest.ranks.least = x->environment.world_size;
     x->wires = pl_wires_new(x, &spec, err);
     return x->wires ? PL_OK : err->code;
 }
@@ -259,14 +273,54 @@ static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
     return code;
 }
 
+/* Trainings that go back are of the one before; searches and measurements leave nothing
+ * to go on from. */
+static int training_count(const pl_job_t *job)
+{
+    static int trainings;                                   /* of this process; atomic */
+    const bool is_one = job->stage == PL_TRAIN && !job->tuning.num_training && !job->back;
+    return is_one ? __atomic_add_fetch(&trainings, 1, __ATOMIC_RELAXED) : 0;
+}
+
+/* The job as all ranks get it: of as many as there are, on from where it was cut off. */
+static pl_job_t *job_here(external_t *x, const pl_job_t *job, pl_error_t *err)
+{
+    const pl_environment_t *e = &x->environment;
+    const int local = e->local_world_size;
+    const bool is_even = e->world_size % local == 0;
+    char *folder = NULL;
+    pl_error_t none = {0};
+    x->training = training_count(job);
+    if (e->restarts && x->training)
+        folder = pl_journal_find(x->training, &none);
+    *err = none;
+    pl_job_t *own = err->code ? NULL
+                              : pl_job_again(job, folder, is_even ? local : e->world_size,
+                                             is_even ? e->world_size / local : 1, err);
+    pl_free(folder);
+    if (!own || job_seat(x, own, err) == PL_OK)
+        return own;
+    pl_object_unref(own);
+    return NULL;
+}
+
+static int host_run(external_t *x, pl_call_t *call, const pl_job_t *job, pl_error_t *err)
+{
+    pl_job_t *own = job_here(x, job, err);
+    if (!own)
+        return err->code;
+    const pl_body_t body = {.run = {.job = &own->object}};
+    int code = pl_ranks_run(x, call, &body, err);
+    pl_object_unref(own);
+    return code;
+}
+
 static int external_run(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
     external_t *x = self;
-    if (x->environment.rank == 0) {
-        int code = job_seat(x, (pl_job_t *)body->run.job, err);
-        return code == PL_OK ? pl_ranks_run(self, call, body, err) : code;
-    }
+    if (x->environment.rank == 0)
+        return host_run(x, call, (const pl_job_t *)body->run.job, err);
     pl_guest_run(&x->guest, call);
     return PL_OK;
 }

@@ -23,6 +23,8 @@ void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t
     ranks->ops = ops;
     ranks->silence_ms = pl_milliseconds(job->trainer->step_timeout);
     ranks->count = pl_request_ranks(job);
+    const int64_t least = job->trainer->devices.least;
+    ranks->least = least && least < ranks->count ? (int)least : ranks->count;
 }
 
 /* ---- who watches ---- */
@@ -84,13 +86,16 @@ static void add_text(pl_error_t *to, const pl_error_t *from)
     snprintf(to->text + length, sizeof to->text - length, ": %s", from->text);
 }
 
-static void ranks_failed(pl_ranks_t *ranks, const pl_error_t *error)
+static void ranks_failed(pl_ranks_t *ranks, int rank, const pl_error_t *error)
 {
     pl_error_t *first = &ranks->error;
-    if (first->code == PL_ESTUCK && error->code == PL_ESTUCK)
+    if (first->code == PL_ESTUCK && error->code == PL_ESTUCK) {
         add_text(first, error);
-    else if (first->code == PL_OK || (follows_another(first) && !follows_another(error)))
+    } else if (first->code == PL_OK
+               || (follows_another(first) && !follows_another(error))) {
         *first = *error;
+        ranks->failed = rank;
+    }
 }
 
 /* ---- the end ---- */
@@ -158,7 +163,7 @@ static void rank_over(pl_rank_t *rank, const pl_error_t *error)
     ranks->answered += !rank->answered;
     rank->answered = true;
     if (error)
-        ranks_failed(ranks, error);
+        ranks_failed(ranks, rank->number, error);
     if (error || ranks->answered == ranks->started)
         ranks_cancel(ranks);
     ranks_end(ranks);
@@ -223,7 +228,7 @@ static void rank_joined(void *self, const pl_answer_t *answer)
     pl_ranks_t *ranks = self;
     if (answer->kind != PL_ANSWER_ERROR || !ranks->run)
         return;
-    ranks_failed(ranks, answer->error);
+    ranks_failed(ranks, -1, answer->error);
     ranks_cancel(ranks);
 }
 
@@ -244,7 +249,7 @@ static void ranks_join(pl_ranks_t *ranks)
     pl_free(addresses);
     if (sent)
         return;
-    ranks_failed(ranks, &err);
+    ranks_failed(ranks, -1, &err);
     ranks_cancel(ranks);
 }
 
@@ -258,7 +263,7 @@ static void rank_address(pl_rank_t *rank, const char *address)
     rank->address = pl_strdup(address);
     if (!rank->address) {
         pl_no_memory(&err);
-        ranks_failed(ranks, &err);
+        ranks_failed(ranks, -1, &err);
         ranks_cancel(ranks);
         return;
     }
@@ -290,6 +295,8 @@ static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
     rank->heard = pl_now();
     if (report->global_step > rank->global_step)
         rank->global_step = report->global_step;
+    if (*report->run_dir && rank->ranks->ops->run_dir)
+        rank->ranks->ops->run_dir(rank->ranks, report->run_dir);
     if (report->global_step > rank->ranks->global_step)
         rank->ranks->global_step = report->global_step;
     if (rank->ranks->run && rank->number == 0)
@@ -352,6 +359,7 @@ static void ranks_clear(pl_ranks_t *ranks)
     ranks->outcome = NULL;
     ranks->started = ranks->told = ranks->answered = ranks->ended = 0;
     ranks->error.code = PL_OK;
+    ranks->failed = -1;
 }
 
 int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err)
@@ -368,9 +376,16 @@ int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err)
     }
     if (code == PL_OK)
         return PL_OK;
-    ranks_failed(ranks, err);
+    ranks_failed(ranks, -1, err);
     ranks_cancel(ranks);
     return ranks->started ? PL_OK : code;
+}
+
+/* Of a range of numbers it says which one it is. */
+static pl_job_t *job_of(const pl_ranks_t *ranks, const pl_job_t *asked, pl_error_t *err)
+{
+    return ranks->least < ranks->count ? pl_job_again(asked, NULL, ranks->count, 1, err)
+                                       : pl_object_ref((pl_job_t *)asked);
 }
 
 int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
@@ -381,9 +396,11 @@ int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t 
     ranks->rank = pl_alloc_array((size_t)ranks->count, sizeof *ranks->rank);
     if (!ranks->rank)
         return pl_no_memory(err);
-    int code = pl_ranks_begin(ranks, (pl_job_t *)body->run.job, err);
+    pl_job_t *job = job_of(ranks, (const pl_job_t *)body->run.job, err);
+    int code = job ? pl_ranks_begin(ranks, job, err) : err->code;
     if (code == PL_OK)
         ranks->run = call;
+    pl_object_unref(job);
     return code;
 }
 

@@ -40,6 +40,8 @@ typedef struct pl_ranks_ops {
     /* The run has failed with its `error`, and all have ended: true when it begins again,
      * by pl_ranks_begin(), now or later  [it does not]. */
     bool (*again)(pl_ranks_t *ranks);
+    /* The run's folder, as soon as it is known  [nobody asks] */
+    void (*run_dir)(pl_ranks_t *ranks, const char *path);
 } pl_ranks_ops_t;
 
 struct pl_ranks {
@@ -49,10 +51,12 @@ struct pl_ranks {
     bool settles;
     pl_job_t *job;                                          /* counted */
     pl_rank_t *rank;                                        /* [count] */
+    int least;                                              /* to go on with */
     int count, started;
     int told, answered, ended;                       /* how many of them: see pl_rank_t */
     pl_outcome_t *outcome;                           /* of rank zero, once it is there */
     pl_error_t error;                                /* the run's  [code 0: none] */
+    int failed;                                      /* whose it is  [-1: of no rank] */
     uint64_t global_step;                            /* the newest that was told */
     bool stops;                                      /* was asked to */
     int silence_ms;

@@ -113,6 +113,41 @@ void pl_rendezvous_find(const char *endpoint, const char *place, char *at, size_
                  colon);
 }
 
+/* The kernel gives such ports in turn, so nobody else gets it soon. */
+static int free_port(const struct addrinfo *own)
+{
+    struct sockaddr_storage bound = {0};
+    socklen_t size = sizeof bound;
+    char port[8] = "0";
+    int fd = socket(own->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && bind(fd, own->ai_addr, own->ai_addrlen) == 0
+        && getsockname(fd, (struct sockaddr *)&bound, &size) == 0)
+        getnameinfo((const struct sockaddr *)&bound, size, NULL, 0, port, sizeof port,
+                    NI_NUMERICSERV);
+    if (fd >= 0)
+        close(fd);
+    return atoi(port);
+}
+
+int pl_rendezvous_beside(const char *endpoint, char *at, size_t room, pl_error_t *err)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo *own;
+    char host[HOST];
+    const char *port;
+    if (!endpoint_split(endpoint, host, &port))
+        return pl_fail(err, PL_EINVAL, "\"%s\" has no host", endpoint);
+    int wrong = getaddrinfo(is_number(host) ? host : NULL, "0", &hints, &own);
+    if (wrong)
+        return pl_fail(err, PL_EIO, "%s: %s", host, gai_strerror(wrong));
+    const int found = free_port(own);
+    freeaddrinfo(own);
+    if (!found)
+        return pl_fail(err, PL_EIO, "no port is free at %s: %s", host, strerror(errno));
+    snprintf(at, room, strchr(host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d", host, found);
+    return PL_OK;
+}
+
 /* ---- this machine's own address ---- */
 
 static void host_text(const struct sockaddr *address, socklen_t size,

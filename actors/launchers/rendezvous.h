@@ -18,6 +18,9 @@ int pl_rendezvous_places(const char *endpoint, char *calls, char *bulk, char *st
 /* Where the others find what listens at `place` there. */
 void pl_rendezvous_find(const char *endpoint, const char *place, char *at, size_t room);
 
+/* Another place on the same host, at a port that was free just now; for rank zero's. */
+int pl_rendezvous_beside(const char *endpoint, char *at, size_t room, pl_error_t *err);
+
 /* This machine's address as whoever it meets there reaches it, a number.  PL_EINVAL: the
  * host is not known. */
 #define PL_RENDEZVOUS_HOST 64

@@ -61,7 +61,7 @@ void pl_said_line(pl_said_t *s, const char *line)
 
 void pl_said_end(pl_said_t *s)
 {
-    s->is_writing = false;                        /* behind what is being written */
+    s->is_writing = false;                              /* behind what is being written */
     pl_said_write(s);
 }
 

@@ -32,7 +32,7 @@ typedef struct script {
     /* Of the program: */
     pl_crew_t *crew;                                        /* taken */
     pl_wires_t *wires;                                      /* counted */
-    pl_restarts_t restarts;
+    pl_tries_t restarts;
     pl_settling_t *settle;                                  /* [the run goes on] */
 } script_t;
 
@@ -96,6 +96,11 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
             "of each: leave \"trainer.launcher\" out",
             e.source, e.world_size);
     pl_ranks_init(ranks, &ops, body);
+    if (ranks->least < ranks->count)
+        return pl_fail(
+            err, PL_EINVAL,
+            "\"trainer.devices\" is a range, but launcher \"script\" takes one "
+            "number: all processes must ask for the same");
     script->crew = pl_crew_take(script, ranks->count, err);
     if (!script->crew)
         return err->code;

@@ -13,7 +13,7 @@
 typedef struct spawn {
     pl_ranks_t ranks;
     int64_t max_restarts;
-    pl_restarts_t restarts;
+    pl_tries_t restarts;
     pl_wires_t *wires;                                      /* counted */
     double join_timeout;                                    /* s */
 } spawn_t;

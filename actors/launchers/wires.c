@@ -145,15 +145,16 @@ void pl_wires_died(pl_wires_t *wires, int rank)
     pl_link_died(pl_bulk_link(wires->bulk), rank);
 }
 
-int pl_wires_renew(pl_wires_t *wires, pl_error_t *err)
+int pl_wires_renew(pl_wires_t *wires, int count, pl_error_t *err)
 {
     const uint32_t epoch = wires->place.epoch + 1;
-    int code = pl_link_renew(wires->link, epoch, wires->count, err);
+    int code = pl_link_renew(wires->link, epoch, count, err);
     if (code == PL_OK)
-        code = pl_bulk_renew(wires->bulk, epoch, wires->count, err);
+        code = pl_bulk_renew(wires->bulk, epoch, count, err);
     if (code != PL_OK)
         return code;
     wires->place.epoch = epoch;
+    wires->place.world_size = wires->count = count;
     wires->joined = 0;
     return PL_OK;
 }

@@ -53,8 +53,8 @@ pl_bulk_t *pl_wires_bulk(const pl_wires_t *wires);
 /* The rank has left or is gone on both: nothing comes any more. */
 bool pl_wires_is_over(const pl_wires_t *wires, int rank);
 void pl_wires_died(pl_wires_t *wires, int rank);
-/* A new incarnation of all ranks, after all have ended. */
-int pl_wires_renew(pl_wires_t *wires, pl_error_t *err);
+/* A new incarnation of all ranks, no more than before, after all have ended. */
+int pl_wires_renew(pl_wires_t *wires, int count, pl_error_t *err);
 uint32_t pl_wires_epoch(const pl_wires_t *wires);
 /* All ranks of this incarnation were there once. */
 bool pl_wires_were_all_there(const pl_wires_t *wires);

@@ -2,7 +2,9 @@
  * struct */
 #include "base/option.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -78,6 +80,32 @@ static int read_integer(const pl_option_t *option, const json_t *value, void *fi
     if (!json_is_integer(value) || !pl_range_holds_integer(&range, integer))
         return fail_integer(option, value, &range, err);
     *(int64_t *)field = integer;
+    return PL_OK;
+}
+
+/* One number stands for both. */
+static int read_span(const pl_option_t *option, const json_t *value, void *field,
+                     pl_error_t *err)
+{
+    pl_span_t *span = field;
+    pl_range_t range;
+    int64_t least, most;
+    int end = -1;
+    if (!json_is_string(value)) {
+        int rc = read_integer(option, value, &most, err);
+        if (rc == PL_OK)
+            *span = (pl_span_t){most, most};
+        return rc;
+    }
+    int rc = pl_range_parse(option->range, &range, err);
+    if (rc != PL_OK)
+        return rc;
+    const char *text = json_string_value(value);
+    if (sscanf(text, "%9" SCNd64 ":%9" SCNd64 "%n", &least, &most, &end) != 2
+        || text[end] != '\0' || least > most || !pl_range_holds_integer(&range, least)
+        || !pl_range_holds_integer(&range, most))
+        return fail_value(option, value, "an integer or \"MIN:MAX\"", &range, err);
+    *span = (pl_span_t){least, most};
     return PL_OK;
 }
 
@@ -302,13 +330,13 @@ int pl_option_read(const pl_option_t *option, const json_t *value, void *field,
                    pl_error_t *err)
 {
     static const read_t readers[] = {
-        [PL_OPTION_INT] = read_integer,   [PL_OPTION_FLOAT] = read_number,
-        [PL_OPTION_BOOL] = read_truth,    [PL_OPTION_TEXT] = read_text,
-        [PL_OPTION_INTS] = read_integers, [PL_OPTION_AMOUNT] = read_amount,
-        [PL_OPTION_PART] = read_part,     [PL_OPTION_REALS] = read_numbers,
-        [PL_OPTION_TEXTS] = read_texts,   [PL_OPTION_GROUPS] = read_groups,
-        [PL_OPTION_INTERVAL] = read_interval,
-        [PL_OPTION_PARTS] = read_parts,
+        [PL_OPTION_INT] = read_integer,       [PL_OPTION_FLOAT] = read_number,
+        [PL_OPTION_BOOL] = read_truth,        [PL_OPTION_TEXT] = read_text,
+        [PL_OPTION_INTS] = read_integers,     [PL_OPTION_AMOUNT] = read_amount,
+        [PL_OPTION_PART] = read_part,         [PL_OPTION_REALS] = read_numbers,
+        [PL_OPTION_TEXTS] = read_texts,       [PL_OPTION_GROUPS] = read_groups,
+        [PL_OPTION_INTERVAL] = read_interval, [PL_OPTION_PARTS] = read_parts,
+        [PL_OPTION_SPAN] = read_span,
     };
     return readers[option->type](option, value, field, err);
 }
@@ -348,12 +376,18 @@ bool pl_is_auto(const json_t *value)
 static size_t field_bytes(pl_option_type_t type)
 {
     static const size_t bytes[] = {
-        [PL_OPTION_INT] = sizeof(int64_t),      [PL_OPTION_FLOAT] = sizeof(double),
-        [PL_OPTION_BOOL] = sizeof(bool),        [PL_OPTION_TEXT] = sizeof(const char *),
-        [PL_OPTION_INTS] = sizeof(pl_ints_t),   [PL_OPTION_AMOUNT] = sizeof(pl_amount_t),
-        [PL_OPTION_PART] = sizeof(pl_choice_t), [PL_OPTION_REALS] = sizeof(pl_reals_t),
-        [PL_OPTION_TEXTS] = sizeof(pl_texts_t), [PL_OPTION_GROUPS] = sizeof(const char *),
+        [PL_OPTION_INT] = sizeof(int64_t),
+        [PL_OPTION_FLOAT] = sizeof(double),
+        [PL_OPTION_BOOL] = sizeof(bool),
+        [PL_OPTION_TEXT] = sizeof(const char *),
+        [PL_OPTION_INTS] = sizeof(pl_ints_t),
+        [PL_OPTION_AMOUNT] = sizeof(pl_amount_t),
+        [PL_OPTION_PART] = sizeof(pl_choice_t),
+        [PL_OPTION_REALS] = sizeof(pl_reals_t),
+        [PL_OPTION_TEXTS] = sizeof(pl_texts_t),
+        [PL_OPTION_GROUPS] = sizeof(const char *),
         [PL_OPTION_INTERVAL] = sizeof(pl_amount_t),
+        [PL_OPTION_SPAN] = sizeof(pl_span_t),
     };
     return (size_t)type < sizeof bytes / sizeof *bytes ? bytes[type] : 0;
 }

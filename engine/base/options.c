@@ -186,7 +186,7 @@ int pl_options_trainer(const pl_options_t *o, pl_trainer_options_t *trainer,
     rc = rc == 0 ? pl_bind(pl_trainer_table, object, facts, trainer, binding_p, err)
                  : pl_no_memory(err);
     if (rc == PL_OK && (!devices || pl_is_auto(devices)))
-        trainer->devices = 0;
+        trainer->devices = (pl_span_t){0};
     if (rc == PL_OK && (!nodes || pl_is_auto(nodes)))
         trainer->num_nodes = 0;
     json_decref(facts);

@@ -26,7 +26,10 @@ const pl_section_t pl_sections[] = {
 
 const pl_option_t pl_trainer_table[] = {
     TRAINER(CHOICE, accelerator, "\"auto\"", "accelerator", "kind of device"),
-    TRAINER(INT, devices, "\"auto\"", "1..", "devices on each node"),
+    TRAINER(
+        SPAN, devices, "\"auto\"", "1..",
+        "devices on each node; of a range with how many it goes on when one dies again "
+        "and again"),
     TRAINER(INT, num_nodes, "\"auto\"", "1..", "machines"),
     TRAINER(CHOICE, strategy, "\"auto\"", "strategy", "how ranks work together"),
     TRAINER(CHOICE, launcher, "\"auto\"", "launcher", "how ranks are started"),

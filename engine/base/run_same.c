@@ -124,9 +124,10 @@ int64_t pl_run_batch(const json_t *run)
     const char *kind = json_string_value(json_object_get(trainer, "deterministic"));
     if (kind && !strcmp(kind, "elastic"))
         return elastic_batch(run);
-    const json_int_t ranks = json_integer_value(json_object_get(trainer, "devices"));
+    const json_int_t ranks = json_integer_value(json_object_get(trainer, "devices")),
+                     nodes = json_integer_value(json_object_get(trainer, "num_nodes"));
     const bool split = !json_is_false(json_object_get(strategy, "replace_sampler"));
-    return (ranks > 1 && split ? ranks : 1)
+    return (split ? (ranks > 1 ? ranks : 1) * (nodes > 1 ? nodes : 1) : 1)
            * json_integer_value(json_object_get(data, "batch_size"));
 }
 
@@ -135,6 +136,7 @@ static json_t *keys_but_ranks(const json_t *run, bool same_batch)
 {
     json_t *keys = pl_run_same_keys(run);
     json_object_del(keys, "trainer.devices");
+    json_object_del(keys, "trainer.num_nodes");
     json_object_del(keys, "trainer.strategy");
     if (same_batch)
         json_object_del(keys, "data.batch_size");

@@ -109,6 +109,7 @@ const char *cli_option_type(const pl_option_t *option)
         [PL_OPTION_GROUPS] = "list of objects",
         [PL_OPTION_INTERVAL] = "share, count or time",
         [PL_OPTION_PARTS] = "part or list of parts",
+        [PL_OPTION_SPAN] = "integer or MIN:MAX",
     };
     return type_names[option->type];
 }

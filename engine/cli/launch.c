@@ -3,6 +3,7 @@
  * What they are told and how they end is pl_launch_start()'s; here is how that looks. */
 #include <event2/event.h>
 #include <signal.h>
+#include <stdio.h>
 
 #include "cli/commands.h"
 #include "cli/output.h"
@@ -18,7 +19,10 @@ typedef struct launch {
 static void said(void *user, int rank, const char *line)
 {
     (void)user;
-    cli_note("%d: %s", rank, line);
+    if (rank < 0)
+        cli_error("%s", line);
+    else
+        cli_note("%d: %s", rank, line);
 }
 
 static void ended(void *user, int status, const pl_error_t *error)
@@ -49,18 +53,46 @@ static bool catch_signals(launch_t *launch)
     return true;
 }
 
+enum { MOST = 1 << 16 };
+
+/* "2", "1:3" */
+static int nodes_read(const char *text, pl_launch_spec_t *spec, pl_error_t *err)
+{
+    int least, most, end = -1;
+    if (!text)
+        text = "1";
+    if (sscanf(text, "%6d:%6d%n", &least, &most, &end) == 2 && text[end] == '\0'
+        && least >= 1 && least <= most && most <= MOST) {
+        spec->nodes_least = least;
+        spec->nodes = most;
+        return PL_OK;
+    }
+    if (sscanf(text, "%6d%n", &most, &end) == 1 && text[end] == '\0' && most >= 1
+        && most <= MOST) {
+        spec->nodes = most;
+        return PL_OK;
+    }
+    return pl_fail(err, PL_EINVAL,
+                   "--nnodes takes a number, or MIN:MAX, from 1 to %d, not %s", MOST,
+                   text);
+}
+
 /* Signals wait until the ranks are there. */
 static int launch_begin(launch_t *launch, const cli_launch_t *a, pl_error_t *err)
 {
-    const pl_launch_spec_t spec = {.nodes = (int)a->nnodes,
-                                   .node_rank = (int)a->node_rank,
-                                   .devices = (int)a->devices,
-                                   .endpoint = a->rdzv_endpoint,
-                                   .job_key = a->job_key,
-                                   .argv = a->program.text,
-                                   .on_line = said,
-                                   .on_end = ended,
-                                   .user = launch};
+    pl_launch_spec_t spec = {.node_rank = (int)a->node_rank,
+                             .devices = (int)a->devices,
+                             .endpoint = a->rdzv_endpoint,
+                             .job_key = a->job_key,
+                             .max_restarts = (int)a->max_restarts,
+                             .join_timeout = a->join_timeout,
+                             .settle = a->settle,
+                             .argv = a->program.text,
+                             .on_line = said,
+                             .on_end = ended,
+                             .user = launch};
+    if (nodes_read(a->nnodes, &spec, err) != PL_OK)
+        return PL_EINVAL;
     launch->base = event_base_new();
     if (!launch->base || !catch_signals(launch))
         return pl_fail(err, PL_ENOMEM, "no event loop: out of memory or descriptors");
@@ -80,16 +112,17 @@ static void launch_end(launch_t *launch)
 
 static int fits(int64_t number)
 {
-    return number <= 1 << 16;
+    return number <= MOST;
 }
 
 int cli_launch(const cli_launch_t *a)
 {
     pl_error_t err = {0};
     launch_t launch = {.status = CLI_WRONG};
-    int code = fits(a->nnodes) && fits(a->node_rank) && fits(a->devices)
+    int code = fits(a->max_restarts) && fits(a->node_rank) && fits(a->devices)
                    ? launch_begin(&launch, a, &err)
-                   : pl_fail(&err, PL_EINVAL, "that many nodes or devices there are not");
+                   : pl_fail(&err, PL_EINVAL,
+                             "that many nodes, devices or restarts there are not");
     if (code == PL_OK)
         event_base_dispatch(launch.base);
     else

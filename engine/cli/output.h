@@ -13,6 +13,8 @@ typedef enum cli_status {
     CLI_DONE = 0,
     CLI_FAILED = 1,
     CLI_WRONG = 2,
+    CLI_LOST = 75,                    /* another rank is gone; paceline launch starts all
+                                         again */
     CLI_INTERRUPTED = 130
 } cli_status_t;
 

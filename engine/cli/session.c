@@ -228,11 +228,19 @@ static void on_progress(pl_trainer_t *trainer, const pl_progress_t *progress, vo
 
 static bool begin_next(cli_session_t *session, const pl_result_t *result);
 
+/* What may not come again where it is tried again. */
+static int status_of_failure(const pl_error_t *error)
+{
+    const bool is_lost = error->code == PL_EDIED || error->code == PL_EPEER
+                         || error->code == PL_ESTUCK;
+    return is_lost && getenv("PACELINE_RESTART_COUNT") ? CLI_LOST : CLI_FAILED;
+}
+
 /* Of several runs the first that did not end well says what the status is. */
 static void run_ended(cli_session_t *session, const pl_result_t *result)
 {
     const pl_error_t *error = &result->error;
-    int status = CLI_FAILED;
+    int status = status_of_failure(error);
     cli_live_line("");
     if (!strcmp(result->status, "failed")) {
         cli_error("%s%s%s", error->where, *error->where ? ": " : "", error->text);

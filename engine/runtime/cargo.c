@@ -82,9 +82,33 @@ static bool text_copy(char **to, const char *from)
     return !from || *to;
 }
 
-pl_job_t *pl_job_again(const pl_job_t *job, const char *run_dir, pl_error_t *err)
+/* With options that say how many ranks there are, for whoever reads them later. */
+static pl_job_t *job_of_ranks(const pl_job_t *job, int devices, int nodes,
+                              pl_error_t *err)
 {
-    pl_job_t *copy = pl_job_new(job->options, job->stage, err);
+    char text[16];
+    pl_options_t *options = pl_options_clone(job->options, err);
+    pl_job_t *copy = NULL;
+    snprintf(text, sizeof text, "%d", devices);
+    const pl_span_t *told = &job->trainer->devices;
+    const bool same = told->least == told->most
+                      && (told->most ? told->most : 1) == devices;
+    int code = options ? PL_OK : err->code;
+    if (code == PL_OK && !same)
+        code = pl_options_set(options, "trainer.devices", text, err);
+    snprintf(text, sizeof text, "%d", nodes);
+    if (code == PL_OK && nodes > 1)
+        code = pl_options_set(options, "trainer.num_nodes", text, err);
+    if (code == PL_OK)
+        copy = pl_job_new(options, job->stage, err);
+    pl_options_free(options);
+    return copy;
+}
+
+pl_job_t *pl_job_again(const pl_job_t *job, const char *run_dir, int devices, int nodes,
+                       pl_error_t *err)
+{
+    pl_job_t *copy = job_of_ranks(job, devices, nodes, err);
     const bool writes = job->stage == PL_TRAIN && !job->tuning.num_training && !job->back;
     if (!copy)
         return NULL;

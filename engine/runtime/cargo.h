@@ -50,9 +50,10 @@ typedef struct pl_job {
                                                    wires  [none] */
 } pl_job_t;
 
-/* The same run once more, after it was cut off; run_dir as far as it has come to that
- * [NULL]. */
-PL_API pl_job_t *pl_job_again(const pl_job_t *job, const char *run_dir, pl_error_t *err);
+/* The same run for so many ranks on each of so many nodes; with a run_dir, which a run
+ * that was cut off had come to, on from there  [NULL: no]. */
+PL_API pl_job_t *pl_job_again(const pl_job_t *job, const char *run_dir, int devices,
+                              int nodes, pl_error_t *err);
 
 PL_API pl_job_t *pl_job_new(const pl_options_t *options, pl_stage_t stage,
                             pl_error_t *err);

@@ -72,6 +72,9 @@ typedef struct pl_link_spec {
     bool sits;                         /* of a listening end: its own process is rank 0,
                                           which is not awaited; the traits of others are
                                           held against its own */
+    bool returns;                      /* of a listening end: who has left, is gone or was
+                                          dismissed may be followed by another process,
+                                          which joins in its place */
     const char *traits;                /* of whoever is a rank: JSON object of texts, what
                                           must be the same in all ranks by a name for
                                           people: {"instruction set": "avx2"}  [nothing

@@ -57,6 +57,19 @@ static int traits_check(pl_link_t *link, int rank, json_t *traits, pl_error_t *e
     return PL_OK;
 }
 
+static bool is_seat(const pl_link_t *link, int rank)
+{
+    return link->spec.sits && rank == 0;
+}
+
+/* Another process in the place of one that is over: nothing of that one counts. */
+static void place_clear(pl_link_t *link, link_peer_t *peer)
+{
+    pl_map_take(&link->identities, peer->identity);
+    link_path_release(&peer->path);
+    *peer = (link_peer_t){0};
+}
+
 static int place_check(pl_link_t *link, const link_head_t *head, pl_error_t *err)
 {
     if (head->version != PL_LINK_VERSION)
@@ -74,7 +87,14 @@ static int place_check(pl_link_t *link, const link_head_t *head, pl_error_t *err
     }
     if (head->rank < 0 || head->rank >= link->peer_count)
         return pl_fail(err, PL_EINVAL, "ranks are from 0 to %d", link->peer_count - 1);
-    const link_peer_t *peer = &link->peers[head->rank];
+    link_peer_t *peer = &link->peers[head->rank];
+    if (link->spec.returns && peer->who && peer->who != head->who
+        && !is_seat(link, head->rank)) {
+        if (peer->state == PL_LINK_IS_CUT)
+            return pl_fail(err, PL_EBUSY, "the one before it may come back");
+        if (peer->state >= PL_LINK_HAS_LEFT || peer->leaves)
+            place_clear(link, peer);
+    }
     if (peer->who && peer->who != head->who)
         return pl_fail(err, PL_EEXIST, "another process is that rank already");
     if (peer->state == PL_LINK_IS_GONE)
@@ -133,7 +153,7 @@ static bool join(pl_link_t *link, uint32_t identity, const link_head_t *head,
     bool goes_on = true;
     if (code == PL_OK) {
         goes_on = let_in(link, identity, head, about);
-    } else if (code != PL_ENOMEM) {
+    } else if (code != PL_ENOMEM && code != PL_EBUSY) {     /* it will ask again */
         link->counts.refused++;
         refuse(link, identity, head, err.text);
         goes_on = link_tell(link, head->rank, PL_LINK_REFUSED, "rank %d (%s): %s",

@@ -1,0 +1,62 @@
+/* journal.c - where the runs of a job have their folders, for when it is started again
+ *
+ * A line for each, "RUN FOLDER"; the last of a run counts.  It need not outlive the
+ * machine: nobody would start the job again there. */
+#include "actors/launchers/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+
+enum { LINE = PATH_MAX + 16 };
+
+static const char *file_name(void)
+{
+    const char *name = getenv("PACELINE_JOURNAL");
+    return name && *name ? name : NULL;
+}
+
+char *pl_journal_find(int run, pl_error_t *err)
+{
+    const char *name = file_name();
+    FILE *file = name ? fopen(name, "re") : NULL;
+    char line[LINE], found[LINE] = "";
+    int number, at;
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (sscanf(line, "%d %n", &number, &at) == 1 && number == run)
+            snprintf(found, sizeof found, "%s", line + at);
+    }
+    if (file)
+        fclose(file);
+    if (!*found)
+        return NULL;
+    char *folder = pl_strdup(found);
+    if (!folder)
+        pl_no_memory(err);
+    return folder;
+}
+
+void pl_journal_note(int run, const char *folder)
+{
+    const char *name = file_name();
+    char line[LINE];
+    const int length = snprintf(line, sizeof line, "%d %s\n", run, folder);
+    if (!name || length >= LINE || strchr(folder, '\n'))
+        return;
+    int fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, line, (size_t)length) != length)
+        pl_log_line(PL_LOG_WARNING, 0, "launcher.external",
+                    "%s: %s: what is started again will begin afresh", name,
+                    strerror(errno));
+    if (fd >= 0)
+        close(fd);
+}

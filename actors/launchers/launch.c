@@ -1,0 +1,239 @@
+/* launch.c - the ranks of one node, beside those of others
+ *
+ * Ranks go together: when one dies all end, on all nodes, and all are started again.
+ * Node 0 decides (launch_host.c), the others do as they are told (launch_node.c); what is
+ * the same on all is here: whom to meet where, and this node's children. */
+#include <event2/event.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actors/launchers/launch_parts.h"
+#include "actors/launchers/rendezvous.h"
+#include "actors/launchers/tries.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/options.h"
+
+enum { RANKS_MOST = 1 << 16 };
+static const double USUAL_JOIN_S = 60, USUAL_SETTLE_S = 10;
+
+/* ---- the children ---- */
+
+static void child_said(void *user, int rank, const char *line)
+{
+    const pl_launch_t *launch = user;
+    if (launch->spec.on_line)
+        launch->spec.on_line(launch->spec.user, rank, line);
+}
+
+static void children_failed(void *user, const pl_failure_t *failure)
+{
+    pl_launch_t *launch = user;
+    if (launch->host)
+        host_failed(launch->host, 0, failure);
+    else
+        node_failed(launch->node, failure);
+}
+
+static void children_ended(void *user)
+{
+    pl_launch_t *launch = user;
+    if (launch->host)
+        host_ended(launch->host, 0);
+    else
+        node_ended(launch->node);
+}
+
+/* Rank zero keeps a journal, so that it knows where it was when it is started again. */
+static const char *journal_of(const pl_launch_t *launch, char text[PL_DOOR_TEXT])
+{
+    return launch->host
+               ? pl_place_door(launch->folder, PL_DOOR_JOURNAL, text) + strlen("ipc://")
+               : "";
+}
+
+int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_t *err)
+{
+    char journal[PL_DOOR_TEXT];
+    const pl_children_spec_t spec = {.argv = launch->spec.argv,
+                                     .count = launch->spec.devices,
+                                     .nodes = attempt->nodes,
+                                     .place = attempt->place,
+                                     .attempt = attempt->number,
+                                     .endpoint = attempt->endpoint,
+                                     .job = attempt->job,
+                                     .job_key = launch->job_key,
+                                     .journal = journal_of(launch, journal),
+                                     .on_line = child_said,
+                                     .on_failed = children_failed,
+                                     .on_end = children_ended,
+                                     .user = launch};
+    pl_children_free(launch->children);
+    launch->children = pl_children_start(&spec, &launch->loop, err);
+    return launch->children ? PL_OK : err->code;
+}
+
+void launch_signal(pl_launch_t *launch, int number)
+{
+    if (launch->children)
+        pl_children_signal(launch->children, number);
+}
+
+void launch_note(const pl_launch_t *launch, const char *format, ...)
+{
+    char text[PL_ERROR_TEXT + 128];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (launch->spec.on_line)
+        launch->spec.on_line(launch->spec.user, -1, text);
+}
+
+char *launch_traits(const pl_launch_t *launch)
+{
+    const pl_launch_spec_t *s = &launch->spec;
+    return pl_text("{\"least nodes\": \"%d\", \"ranks per node\": \"%d\"}",
+                   s->nodes_least, s->devices);
+}
+
+void launch_end(pl_launch_t *launch, const pl_failure_t *failure)
+{
+    launch->spec.on_end(launch->spec.user, failure->status,
+                        launch->was_signalled ? NULL : &failure->error);
+}
+
+void pl_launch_signal(pl_launch_t *launch, int number)
+{
+    launch->was_signalled = true;
+    launch_signal(launch, number);
+    if (launch->host)
+        host_signalled(launch->host, number);
+    else
+        node_signalled(launch->node, number);
+}
+
+/* ---- where they meet ---- */
+
+static int key_find(pl_launch_t *launch, pl_error_t *err)
+{
+    const char *file = launch->spec.job_key;
+    if (!file) {
+        if (pl_rendezvous_is_near(launch->endpoint))
+            return PL_OK;
+        return pl_fail(err, PL_EINVAL,
+                       "ranks that meet at %s, beyond this machine, need the key of the "
+                       "job: name a file for it, the same on all nodes (--job-key)",
+                       launch->endpoint);
+    }
+    int code = pl_keys_open(file, &launch->keys, err);
+    if (code == PL_OK && !realpath(file, launch->job_key))
+        code = pl_fail(err, PL_EIO, "the path of %s cannot be found", file);
+    return code;
+}
+
+/* The loop is the program's, which does not know of sockets. */
+static void turned(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    pl_sockets_settle(&((pl_launch_t *)user)->loop);
+}
+
+static int turn_begin(pl_launch_t *launch, pl_error_t *err)
+{
+    const struct timeval each = {0, LAUNCH_TURN_MS * 1000};
+    launch->turn = event_new(launch->loop.base, -1, EV_PERSIST, turned, launch);
+    return launch->turn && event_add(launch->turn, &each) == 0 ? PL_OK
+                                                               : pl_no_memory(err);
+}
+
+static int place_find(pl_launch_t *launch, pl_error_t *err)
+{
+    const char *told = launch->spec.endpoint, *port = told ? strrchr(told, ':') : NULL;
+    const bool is_any = !told || (port && !strcmp(port, ":0"));
+    int code = PL_OK;
+    if (is_any && launch->spec.nodes > 1)
+        return pl_fail(err, PL_EINVAL,
+                       "%d nodes must be told one place to meet at: the HOST:PORT of "
+                       "node 0 (--rdzv-endpoint)",
+                       launch->spec.nodes);
+    if (launch->spec.node_rank == 0)
+        code = pl_folder_make(launch->folder, &launch->lock, err);
+    if (code == PL_OK && is_any)
+        snprintf(launch->endpoint, sizeof launch->endpoint, "ipc://%s/calls",
+                 launch->folder);
+    else if (code == PL_OK)
+        code = pl_rendezvous_read(told, launch->endpoint, sizeof launch->endpoint, err);
+    return code == PL_OK ? key_find(launch, err) : code;
+}
+
+/* ---- life ---- */
+
+static int spec_check(const pl_launch_spec_t *s, pl_error_t *err)
+{
+    if (s->nodes < 1 || s->devices < 1 || s->devices > RANKS_MOST / s->nodes)
+        return pl_fail(err, PL_EINVAL, "%d ranks on each of %d nodes: from 1 to %d",
+                       s->devices, s->nodes, RANKS_MOST);
+    if (s->nodes_least < 0 || s->nodes_least > s->nodes)
+        return pl_fail(err, PL_EINVAL, "at least %d nodes and at most %d: there are none",
+                       s->nodes_least, s->nodes);
+    if (s->node_rank < 0 || s->node_rank >= s->nodes)
+        return pl_fail(err, PL_EINVAL, "node rank %d of %d nodes: they count from 0",
+                       s->node_rank, s->nodes);
+    if (s->max_restarts < 0 || s->max_restarts > PL_TRIES_MOST)
+        return pl_fail(err, PL_EINVAL, "%d restarts: from 0 to %d", s->max_restarts,
+                       PL_TRIES_MOST);
+    return PL_OK;
+}
+
+static void spec_settle(pl_launch_spec_t *s)
+{
+    s->nodes_least = s->nodes_least ? s->nodes_least : s->nodes;
+    s->join_timeout = s->join_timeout > 0 ? s->join_timeout : USUAL_JOIN_S;
+    s->settle = s->settle > 0 ? s->settle : USUAL_SETTLE_S;
+}
+
+pl_launch_t *pl_launch_start(struct event_base *base, const pl_launch_spec_t *spec,
+                             pl_error_t *err)
+{
+    if (spec_check(spec, err) != PL_OK)
+        return NULL;
+    pl_launch_t *launch = pl_alloc(sizeof *launch);
+    if (!launch) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    launch->spec = *spec;
+    spec_settle(&launch->spec);
+    launch->loop.base = base;
+    launch->lock = -1;
+    int code = place_find(launch, err);
+    if (code == PL_OK && spec->nodes > 1)
+        code = turn_begin(launch, err);
+    if (code == PL_OK) {
+        if (spec->node_rank == 0)
+            launch->host = host_open(launch, err);
+        else
+            launch->node = node_open(launch, err);
+    }
+    if (launch->host || launch->node)
+        return launch;
+    pl_launch_free(launch);
+    return NULL;
+}
+
+void pl_launch_free(pl_launch_t *launch)
+{
+    if (!launch)
+        return;
+    pl_children_free(launch->children);
+    host_free(launch->host);
+    node_free(launch->node);
+    if (launch->turn)
+        event_free(launch->turn);
+    pl_folder_remove(launch->folder, launch->lock);
+    pl_keys_forget(&launch->keys);
+    pl_free(launch);
+}

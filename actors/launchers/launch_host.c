@@ -1,0 +1,435 @@
+/* launch_host.c - node 0 of paceline launch: which nodes take part, and what comes of a
+ * failure
+ *
+ * Attempts follow each other.  One begins when the nodes that are wanted are there, or,
+ * after a while, as many as must be; it is over when all ranks of all its nodes have
+ * ended, so nothing of it meets the next.  What a rank dies of ends the attempt, for all
+ * ranks; so does a node that is gone.  A node that comes while others train has the run
+ * saved and stopped, and is of the next attempt. */
+#include <event2/event.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "actors/launchers/launch_parts.h"
+#include "actors/launchers/outbox.h"
+#include "actors/launchers/rendezvous.h"
+#include "actors/launchers/tries.h"
+#include "actors/launchers/wires.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+typedef enum host_state {
+    HOST_WAITS,                            /* for nodes */
+    HOST_RUNS,                             /* an attempt is under way */
+    HOST_LEAVES,                           /* the job has ended, and the others hear it */
+    HOST_IS_DONE,
+} host_state_t;
+
+typedef struct seat {
+    launch_host_t *host;
+    bool is_there, runs;
+    pl_outbox_t outbox;                                     /* of another node */
+    char about[128];                                        /* what it says it is */
+} seat_t;
+
+struct launch_host {
+    pl_launch_t *launch;
+    host_state_t state;
+    pl_link_t *link;                                        /* [there is one node] */
+    struct event *timer;
+    uint32_t attempt;                                      /* the newest, from 1 */
+    char endpoint[LAUNCH_ENDPOINT], job[LAUNCH_JOB];       /* its */
+    pl_failure_t failure;                                  /* its first */
+    bool again;                                            /* it is followed by another */
+    bool wants_in;                                         /* a node that has come */
+    pl_tries_t tries;
+    int64_t waits;                        /* for nodes, since when */
+    int64_t not_before;                   /* the next attempt */
+    int64_t until;                        /* ranks may take to end, nodes to hear of it */
+    int count;
+    seat_t seat[];                                          /* [count], by node rank */
+};
+
+/* Looks what is to be done; never from inside a function of the children's. */
+static void host_soon(launch_host_t *h, int64_t ns)
+{
+    const int64_t us = PL_MILLISECOND / 1000, wait = ns > 0 ? ns / us + 1 : 0;
+    const struct timeval in = {wait / 1000000, wait % 1000000};
+    event_add(h->timer, &in);
+}
+
+static int host_there(const launch_host_t *h)
+{
+    int there = 0;
+    for (int k = 0; k < h->count; k++)
+        there += h->seat[k].is_there;
+    return there;
+}
+
+static bool host_has_ranks(const launch_host_t *h)
+{
+    for (int k = 0; k < h->count; k++)
+        if (h->seat[k].runs)
+            return true;
+    return false;
+}
+
+static void seat_tell(seat_t *seat, pl_message_t message, const void *fields)
+{
+    pl_outbox_post(&seat->outbox, PL_KIND_CALL, message, seat->host->attempt, fields,
+                   NULL);
+}
+
+static void host_signal(launch_host_t *h, int number)
+{
+    launch_signal(h->launch, number);
+    for (int k = 1; k < h->count; k++)
+        if (h->seat[k].runs)
+            seat_tell(&h->seat[k], PL_MESSAGE_signal_ranks,
+                      &(pl_signal_ranks_t){.signal = (uint32_t)number});
+}
+
+/* ---- the end of the job ---- */
+
+static void host_finish(launch_host_t *h)
+{
+    const pl_end_node_t end = {.status = (uint32_t)h->failure.status,
+                               .text = h->failure.error.code ? h->failure.error.text
+                                                             : ""};
+    h->state = HOST_LEAVES;
+    h->until = pl_now() + LAUNCH_LEAVE_MS * PL_MILLISECOND;
+    for (int k = 1; k < h->count; k++)
+        if (h->seat[k].is_there)
+            seat_tell(&h->seat[k], PL_MESSAGE_end_node, &end);
+    host_soon(h, 0);
+}
+
+static void host_leave(launch_host_t *h)
+{
+    const int64_t left = h->until - pl_now();
+    if (host_there(h) > 1 && left > 0) {
+        host_soon(h, left);
+        return;
+    }
+    h->state = HOST_IS_DONE;
+    launch_end(h->launch, &h->failure);
+}
+
+static void host_give_up(launch_host_t *h, int status, const pl_error_t *error)
+{
+    h->failure = (pl_failure_t){.status = status, .error = *error};
+    host_finish(h);
+}
+
+/* ---- an attempt ---- */
+
+/* Ranks that are killed leave nothing half done that counts: what is saved is whole. */
+void host_failed(launch_host_t *h, int number, const pl_failure_t *failure)
+{
+    if (h->failure.error.code != PL_OK)
+        return;
+    h->failure = *failure;
+    if (number)
+        pl_pass(&h->failure.error, "node %d (%s)", number, h->seat[number].about);
+    int wait = -1;
+    if (failure->may_pass && !h->launch->was_signalled)
+        wait = pl_tries_add(&h->tries, 0, number);
+    h->again = wait >= 0;
+    h->not_before = pl_now() + wait * PL_MILLISECOND;
+    h->until = pl_now() + (h->again ? 0 : LAUNCH_GRACE_MS * PL_MILLISECOND);
+    if (!h->again && failure->may_pass)
+        pl_tries_tell(&h->tries, NULL, &h->failure.error);
+    if (!h->again && !h->launch->was_signalled)
+        host_signal(h, SIGTERM);
+    host_soon(h, h->until - pl_now());
+}
+
+void host_ended(launch_host_t *h, int number)
+{
+    h->seat[number].runs = false;
+    host_soon(h, 0);
+}
+
+static void attempt_over(launch_host_t *h)
+{
+    const bool failed = h->failure.error.code != PL_OK;
+    h->waits = pl_now();
+    h->state = HOST_WAITS;
+    if (failed && h->again)
+        launch_note(h->launch, "%s; all ranks are started again (%d of %d)",
+                    h->failure.error.text, h->tries.count, (int)h->tries.most);
+    else if (failed || !h->wants_in || h->launch->was_signalled)
+        host_finish(h);
+    if (h->state == HOST_WAITS)
+        host_soon(h, 0);
+}
+
+static void host_watch(launch_host_t *h)
+{
+    const int64_t left = h->until - pl_now();
+    if (!host_has_ranks(h))
+        attempt_over(h);
+    else if (h->failure.error.code != PL_OK && left <= 0)
+        host_signal(h, SIGKILL);
+    else if (h->failure.error.code != PL_OK)
+        host_soon(h, left);
+}
+
+/* Each attempt's ranks meet at a place of its own, where there are several nodes. */
+static int attempt_place(launch_host_t *h, pl_error_t *err)
+{
+    uint64_t number = 0;
+    if (getrandom(&number, sizeof number, 0) != sizeof number)
+        number = (uint64_t)pl_now();
+    if (!*h->job)
+        snprintf(h->job, sizeof h->job, "%016" PRIx64, number);
+    if (h->link)
+        return pl_rendezvous_beside(h->launch->endpoint, h->endpoint, sizeof h->endpoint,
+                                    err);
+    snprintf(h->endpoint, sizeof h->endpoint, "%s", h->launch->endpoint);
+    return PL_OK;
+}
+
+static void seats_begin(launch_host_t *h)
+{
+    pl_begin_ranks_t begin = {.nodes = (uint32_t)host_there(h),
+                              .endpoint = h->endpoint,
+                              .job = h->job};
+    for (int k = 1; k < h->count; k++)
+        if (h->seat[k].is_there) {
+            begin.place++;
+            h->seat[k].runs = true;
+            seat_tell(&h->seat[k], PL_MESSAGE_begin_ranks, &begin);
+        }
+}
+
+static int host_begin(launch_host_t *h, pl_error_t *err)
+{
+    int code = attempt_place(h, err);
+    const launch_attempt_t attempt = {.number = h->attempt + 1,
+                                      .nodes = host_there(h),
+                                      .endpoint = h->endpoint,
+                                      .job = h->job};
+    if (code == PL_OK)
+        code = launch_begin(h->launch, &attempt, err);
+    if (code != PL_OK)
+        return code;
+    h->state = HOST_RUNS;
+    h->attempt++;
+    h->failure = (pl_failure_t){0};
+    h->again = h->wants_in = false;
+    h->seat[0].runs = true;
+    seats_begin(h);
+    if (h->link && attempt.nodes < h->count)
+        launch_note(h->launch, "%d of %d nodes take part", attempt.nodes, h->count);
+    return PL_OK;
+}
+
+/* ---- waiting for nodes ---- */
+
+static void missing_tell(const launch_host_t *h, pl_error_t *err)
+{
+    const pl_launch_spec_t *s = &h->launch->spec;
+    char missing[200] = "";
+    size_t length = 0;
+    for (int k = 1; k < h->count && length < sizeof missing - 16; k++)
+        if (!h->seat[k].is_there)
+            length += (size_t)snprintf(missing + length, sizeof missing - length, "%s%d",
+                                       length ? ", " : "", k);
+    pl_fail(err, PL_ETIMEOUT,
+            "%d nodes must be there, and for %g s there are %d: node "
+            "%s is missing",
+            s->nodes_least, s->join_timeout, host_there(h), missing);
+}
+
+static void host_gather(launch_host_t *h)
+{
+    const pl_launch_spec_t *s = &h->launch->spec;
+    const int there = host_there(h);
+    const bool enough = there >= s->nodes_least;
+    const double patience = enough ? s->settle : s->join_timeout;
+    const int64_t now = pl_now(), until = h->waits + (int64_t)(patience * PL_SECOND);
+    pl_error_t err = {0};
+    if (now < h->not_before) {
+        host_soon(h, h->not_before - now);
+    } else if (there == h->count || (enough && now >= until)) {
+        if (host_begin(h, &err) != PL_OK)
+            host_give_up(h, LAUNCH_WRONG, &err);
+    } else if (now >= until) {
+        missing_tell(h, &err);
+        host_give_up(h, 1, &err);
+    } else {
+        host_soon(h, until - now);
+    }
+}
+
+static void host_look(evutil_socket_t fd, short what, void *user)
+{
+    launch_host_t *h = user;
+    (void)fd, (void)what;
+    switch (h->state) {
+    case HOST_WAITS: host_gather(h); break;
+    case HOST_RUNS: host_watch(h); break;
+    case HOST_LEAVES: host_leave(h); break;
+    case HOST_IS_DONE: break;
+    }
+}
+
+void host_signalled(launch_host_t *h, int number)
+{
+    pl_error_t none = {0};
+    if (h->state == HOST_WAITS)
+        host_give_up(h, 128 + number, &none);
+}
+
+/* ---- other nodes ---- */
+
+/* What is saved is what it will begin with. */
+static void seat_joined(seat_t *seat, const char *about)
+{
+    launch_host_t *h = seat->host;
+    const int number = (int)(seat - h->seat);
+    seat->is_there = true;
+    snprintf(seat->about, sizeof seat->about, "%s", about);
+    if (h->state == HOST_RUNS && h->failure.error.code == PL_OK && !h->wants_in) {
+        launch_note(h->launch,
+                    "node %d (%s) has come: the run is saved and goes on with it", number,
+                    about);
+        h->wants_in = true;
+        launch_signal(h->launch, SIGTERM);
+    }
+    host_soon(h, 0);
+}
+
+static void seat_gone(seat_t *seat, const char *why)
+{
+    launch_host_t *h = seat->host;
+    const bool ran = seat->runs;
+    pl_failure_t failure = {.status = 1, .may_pass = true};
+    pl_outbox_release(&seat->outbox);
+    seat->is_there = seat->runs = false;
+    pl_fail(&failure.error, PL_EDIED, "it is gone: %s", why);
+    if (ran)
+        host_failed(h, (int)(seat - h->seat), &failure);
+    host_soon(h, 0);
+}
+
+static void event_came(void *user, int number, pl_link_event_t event, const char *text)
+{
+    launch_host_t *h = user;
+    seat_t *seat = number > 0 && number < h->count ? &h->seat[number] : NULL;
+    if (event == PL_LINK_REFUSED)
+        launch_note(h->launch, "a node was not let in: %s", text);
+    if (!seat)
+        return;
+    if (event == PL_LINK_JOINED)
+        seat_joined(seat, text);
+    if (event == PL_LINK_ROOM)
+        pl_outbox_flush(&seat->outbox);
+    if (event == PL_LINK_GONE || event == PL_LINK_LEFT)
+        seat_gone(seat, text);
+    if (event == PL_LINK_SILENT) {
+        pl_link_dismiss(h->link, number, "it was silent for too long");
+        seat_gone(seat, text);
+    }
+}
+
+/* Of its ranks in this attempt. */
+static void message_came(void *user, int number, pl_frame_t *message)
+{
+    launch_host_t *h = user;
+    pl_envelope_t e;
+    pl_body_t body;
+    pl_error_t error = {0};
+    const pl_bytes_t bytes = pl_frame_bytes(message);
+    if (pl_envelope_read(bytes, &e, NULL) != PL_OK
+        || pl_frame_decode_foreign(bytes, &body, &error, NULL) != PL_OK
+        || e.message != PL_MESSAGE_begin_ranks || e.call != h->attempt
+        || !h->seat[number].runs)
+        return;
+    if (e.kind == PL_KIND_PROGRESS) {
+        const pl_begin_ranks_progress_t *told = &body.begin_ranks_progress;
+        pl_failure_t failure = {(int)told->status, told->may_pass, {0}};
+        pl_fail(&failure.error, PL_EDIED, "%s", told->text);
+        host_failed(h, number, &failure);
+    } else if (e.kind == PL_KIND_REPLY) {
+        host_ended(h, number);
+    }
+}
+
+/* ---- life ---- */
+
+static int link_open(launch_host_t *h, pl_error_t *err)
+{
+    pl_launch_t *launch = h->launch;
+    char calls[LAUNCH_ENDPOINT], bulk[LAUNCH_ENDPOINT], stream[LAUNCH_ENDPOINT];
+    char *traits = launch_traits(launch);
+    int code = traits ? pl_rendezvous_places(launch->endpoint, calls, bulk, stream,
+                                             sizeof calls, err)
+                      : pl_no_memory(err);
+    const pl_link_spec_t spec = {.endpoint = calls,
+                                 .keys = *launch->job_key ? &launch->keys : NULL,
+                                 .run = LAUNCH_RUN,
+                                 .epoch = 1,
+                                 .world_size = h->count,
+                                 .sits = true,
+                                 .returns = true,
+                                 .traits = traits,
+                                 .times = pl_wires_lease(INT_MAX),
+                                 .on_message = message_came,
+                                 .on_event = event_came,
+                                 .user = h};
+    if (code == PL_OK)
+        h->link = pl_link_listen(&spec, &launch->loop, err);
+    pl_text_free(traits);
+    for (int k = 1; k < h->count; k++)
+        h->seat[k].outbox = (pl_outbox_t){h->link, k, LAUNCH_RUN, 1, NULL};
+    return h->link ? PL_OK : err->code;
+}
+
+launch_host_t *host_open(pl_launch_t *launch, pl_error_t *err)
+{
+    const int count = launch->spec.nodes;
+    launch_host_t *h = pl_alloc(sizeof *h + (size_t)count * sizeof *h->seat);
+    if (!h) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    h->launch = launch;
+    h->count = count;
+    h->waits = pl_now();
+    h->tries.most = launch->spec.max_restarts;
+    for (int k = 0; k < count; k++)
+        h->seat[k] = (seat_t){.host = h, .is_there = k == 0};
+    h->timer = event_new(launch->loop.base, -1, 0, host_look, h);
+    int code = h->timer ? PL_OK : pl_no_memory(err);
+    if (code == PL_OK && count > 1)
+        code = link_open(h, err);
+    if (code == PL_OK && count == 1) {
+        launch->host = h;
+        code = host_begin(h, err);
+    } else if (code == PL_OK) {
+        host_soon(h, 0);
+    }
+    if (code == PL_OK)
+        return h;
+    launch->host = NULL;
+    host_free(h);
+    return NULL;
+}
+
+void host_free(launch_host_t *h)
+{
+    if (!h)
+        return;
+    pl_link_free(h->link);
+    for (int k = 0; k < h->count; k++)
+        pl_outbox_release(&h->seat[k].outbox);
+    if (h->timer)
+        event_free(h->timer);
+    pl_free(h);
+}

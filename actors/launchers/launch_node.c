@@ -1,0 +1,219 @@
+/* launch_node.c - paceline launch of any node but the first: does as it is told
+ *
+ * Its ranks begin, are sent signals and end as node 0 says; what becomes of them goes
+ * back.  Who hears nothing of node 0 any more ends its ranks, so that none goes on alone,
+ * and, where ranks may be started again, asks to be let in anew: the wire may have been
+ * broken, or that node be started again. */
+#include <event2/event.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "actors/launchers/launch_parts.h"
+#include "actors/launchers/outbox.h"
+#include "actors/launchers/wires.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+struct launch_node {
+    pl_launch_t *launch;
+    pl_link_t *link;
+    pl_outbox_t outbox;
+    struct event *timer;                                    /* what to do next */
+    uint32_t attempt;                                       /* 0: none yet */
+    bool has_joined, runs;
+    bool is_lost;                                   /* node 0 is to be looked for again */
+    bool leaves, is_done;                           /* the job has ended; it was told */
+    pl_failure_t end;                               /* how */
+};
+
+static void node_soon(launch_node_t *n, int ms)
+{
+    const struct timeval in = {ms / 1000, ms % 1000 * 1000};
+    event_add(n->timer, &in);
+}
+
+static void node_leave(launch_node_t *n, int status, const pl_error_t *error)
+{
+    if (n->leaves)
+        return;
+    n->leaves = true;
+    n->end.status = status;
+    if (error)
+        n->end.error = *error;
+    launch_signal(n->launch, SIGKILL);
+    pl_link_leave(n->link, NULL);
+    node_soon(n, n->has_joined ? LAUNCH_LEAVE_MS : 0);
+}
+
+/* ---- its ranks ---- */
+
+static void node_tell(launch_node_t *n, pl_kind_t kind, const void *fields)
+{
+    if (!n->is_lost && !n->leaves)
+        pl_outbox_post(&n->outbox, kind, PL_MESSAGE_begin_ranks, n->attempt, fields,
+                       NULL);
+}
+
+void node_failed(launch_node_t *n, const pl_failure_t *failure)
+{
+    const pl_begin_ranks_progress_t told = {.status = (uint32_t)failure->status,
+                                            .may_pass = failure->may_pass,
+                                            .text = failure->error.text};
+    node_tell(n, PL_KIND_PROGRESS, &told);
+}
+
+void node_ended(launch_node_t *n)
+{
+    n->runs = false;
+    node_tell(n, PL_KIND_REPLY, &(pl_begin_ranks_reply_t){0});
+    if (n->is_lost)
+        node_soon(n, 0);
+}
+
+static void ranks_begin(launch_node_t *n, uint64_t number, const pl_begin_ranks_t *told)
+{
+    pl_failure_t failure = {.status = LAUNCH_WRONG};
+    const launch_attempt_t attempt = {.number = (uint32_t)number,
+                                      .nodes = (int)told->nodes,
+                                      .place = (int)told->place,
+                                      .endpoint = told->endpoint,
+                                      .job = told->job};
+    if (n->runs)
+        return;
+    n->attempt = (uint32_t)number;
+    n->runs = launch_begin(n->launch, &attempt, &failure.error) == PL_OK;
+    if (n->runs)
+        return;
+    node_failed(n, &failure);
+    node_ended(n);
+}
+
+/* ---- what node 0 says ---- */
+
+static void message_came(void *user, int peer, pl_frame_t *message)
+{
+    launch_node_t *n = user;
+    pl_envelope_t e;
+    pl_body_t body;
+    pl_error_t error = {0};
+    const pl_bytes_t bytes = pl_frame_bytes(message);
+    (void)peer;
+    if (pl_envelope_read(bytes, &e, NULL) != PL_OK
+        || pl_frame_decode_foreign(bytes, &body, &error, NULL) != PL_OK
+        || e.kind != PL_KIND_CALL)
+        return;
+    if (e.message == PL_MESSAGE_begin_ranks)
+        ranks_begin(n, e.call, &body.begin_ranks);
+    else if (e.message == PL_MESSAGE_signal_ranks)
+        launch_signal(n->launch, (int)body.signal_ranks.signal);
+    if (e.message != PL_MESSAGE_end_node)
+        return;
+    if (*body.end_node.text)
+        pl_fail(&error, PL_EDIED, "%s", body.end_node.text);
+    node_leave(n, (int)body.end_node.status, &error);
+}
+
+static void node_lost(launch_node_t *n, const char *why)
+{
+    pl_error_t error = {0};
+    n->is_lost = n->has_joined && n->launch->spec.max_restarts;
+    if (!n->is_lost) {
+        pl_fail(&error, PL_EPEER, n->has_joined ? "node 0 is gone: %s" : "%s", why);
+        node_leave(n, 1, &error);
+        return;
+    }
+    launch_note(n->launch, "node 0 is gone: %s; it is looked for", why);
+    launch_signal(n->launch, SIGKILL);
+    if (!n->runs)
+        node_soon(n, 0);
+}
+
+static void event_came(void *user, int peer, pl_link_event_t event, const char *text)
+{
+    launch_node_t *n = user;
+    (void)peer;
+    if (event == PL_LINK_JOINED)
+        n->has_joined = true;
+    if (event == PL_LINK_JOINED || event == PL_LINK_ROOM)
+        pl_outbox_flush(&n->outbox);
+    if (n->leaves && (event == PL_LINK_LEFT || event == PL_LINK_GONE))
+        node_soon(n, 0);
+    else if (event == PL_LINK_GONE)
+        node_lost(n, text);
+}
+
+/* ---- life ---- */
+
+static int link_open(launch_node_t *n, pl_error_t *err)
+{
+    pl_launch_t *launch = n->launch;
+    char *traits = launch_traits(launch);
+    if (!traits)
+        return pl_no_memory(err);
+    const int join = (int)(launch->spec.join_timeout * 1000);
+    const pl_link_spec_t spec = {.endpoint = launch->endpoint,
+                                 .keys = *launch->job_key ? &launch->keys : NULL,
+                                 .run = LAUNCH_RUN,
+                                 .epoch = 1,
+                                 .world_size = launch->spec.nodes,
+                                 .rank = launch->spec.node_rank,
+                                 .traits = traits,
+                                 .times = pl_wires_lease(join),
+                                 .on_message = message_came,
+                                 .on_event = event_came,
+                                 .user = n};
+    pl_link_free(n->link);
+    pl_outbox_release(&n->outbox);
+    n->has_joined = n->is_lost = false;
+    n->link = pl_link_connect(&spec, &launch->loop, err);
+    n->outbox = (pl_outbox_t){n->link, PL_LINK_HOST, LAUNCH_RUN, 1, NULL};
+    pl_text_free(traits);
+    return n->link ? PL_OK : err->code;
+}
+
+static void node_look(evutil_socket_t fd, short what, void *user)
+{
+    launch_node_t *n = user;
+    (void)fd, (void)what;
+    if (n->is_lost && !n->leaves && link_open(n, &n->end.error) != PL_OK) {
+        n->leaves = true;
+        n->end.status = 1;
+    }
+    if (!n->leaves || n->is_done)
+        return;
+    n->is_done = true;
+    launch_end(n->launch, &n->end);
+}
+
+void node_signalled(launch_node_t *n, int number)
+{
+    if (!n->runs)
+        node_leave(n, 128 + number, NULL);
+}
+
+launch_node_t *node_open(pl_launch_t *launch, pl_error_t *err)
+{
+    launch_node_t *n = pl_alloc(sizeof *n);
+    if (!n) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    n->launch = launch;
+    n->timer = event_new(launch->loop.base, -1, 0, node_look, n);
+    int code = n->timer ? link_open(n, err) : pl_no_memory(err);
+    if (code == PL_OK)
+        return n;
+    node_free(n);
+    return NULL;
+}
+
+void node_free(launch_node_t *n)
+{
+    if (!n)
+        return;
+    pl_link_free(n->link);
+    pl_outbox_release(&n->outbox);
+    if (n->timer)
+        event_free(n->timer);
+    pl_free(n);
+}

@@ -1,0 +1,73 @@
+/* launch_parts.h - what launch.c (the ranks of this node), launch_host.c (node 0, which
+ * decides) and launch_node.c (all others, which are told) share */
+#ifndef PL_LAUNCHERS_LAUNCH_PARTS_H
+#define PL_LAUNCHERS_LAUNCH_PARTS_H
+
+#include <limits.h>
+
+#include "actors/launchers/children.h"
+#include "actors/launchers/folder.h"
+#include "runtime/keys.h"
+#include "runtime/message.h"
+#include "runtime/socket.h"
+
+typedef struct launch_host launch_host_t;
+typedef struct launch_node launch_node_t;
+
+enum {
+    LAUNCH_ENDPOINT = 300,
+    LAUNCH_JOB = 64,
+    LAUNCH_GRACE_MS = 30000,                        /* to end, after another has failed */
+    LAUNCH_LEAVE_MS = 3000,
+    LAUNCH_TURN_MS = 20,                  /* between looks at what a send has swallowed */
+    LAUNCH_WRONG = 2,                     /* status: nothing could be started */
+};
+static const uint64_t LAUNCH_RUN = 0x6c61756e6368;          /* of the nodes' link */
+
+struct pl_launch {
+    pl_launch_spec_t spec;                                  /* settled: no 0 is left */
+    pl_sockets_t loop;
+    char folder[PL_LINK_FOLDER];                            /* [""] */
+    int lock;
+    char endpoint[LAUNCH_ENDPOINT];             /* where nodes meet; ranks, of one node */
+    char job_key[PATH_MAX];                     /* [""] */
+    pl_keys_t keys;                             /* with job_key */
+    struct event *turn;                         /* [there is one node] */
+    pl_children_t *children;                    /* of this attempt  [none, or not yet] */
+    bool was_signalled;
+    launch_host_t *host;                                    /* one of the two */
+    launch_node_t *node;
+};
+
+/* One attempt of this node's ranks. */
+typedef struct launch_attempt {
+    uint32_t number;                                        /* from 1 */
+    int nodes, place;
+    const char *endpoint, *job;
+} launch_attempt_t;
+
+/* launch.c */
+int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_t *err);
+void launch_signal(pl_launch_t *launch, int number);
+void launch_note(const pl_launch_t *launch, const char *format, ...) PL_PRINTF(2, 3);
+/* What all nodes must have in common; from pl_text(). */
+char *launch_traits(const pl_launch_t *launch);
+/* The job has ended; the last that is done. */
+void launch_end(pl_launch_t *launch, const pl_failure_t *failure);
+
+/* launch_host.c */
+launch_host_t *host_open(pl_launch_t *launch, pl_error_t *err);
+void host_failed(launch_host_t *host, int number, const pl_failure_t *failure);
+void host_ended(launch_host_t *host, int number);
+/* This process was sent a signal. */
+void host_signalled(launch_host_t *host, int number);
+void host_free(launch_host_t *host);
+
+/* launch_node.c */
+launch_node_t *node_open(pl_launch_t *launch, pl_error_t *err);
+void node_failed(launch_node_t *node, const pl_failure_t *failure);
+void node_ended(launch_node_t *node);
+void node_signalled(launch_node_t *node, int number);
+void node_free(launch_node_t *node);
+
+#endif

@@ -1,0 +1,208 @@
+#!/usr/bin/env bash
+# again.t - tests of paceline launch that starts ranks again: those of a node, those of all nodes, with other numbers
+. "$(dirname "$0")/tap.sh"
+
+# Three classes of points around three corners.
+awk 'BEGIN { for (i = 0; i < 300; i++) { c = i % 3; a = i * 0.7; b = i * 1.3
+    printf "%.4f,%.4f,%d\n", (c == 1) * 3 + sin(a), (c == 2) * 3 + cos(b), c } }' >points.csv
+cat >run.json <<'J'
+{
+  "module": {"name": "mlp", "hidden": [16]},
+  "data": {"name": "csv", "path": "points.csv", "val_split": 0.2, "batch_size": 20},
+  "optimizer": {"name": "adamw", "lr": 1e-2},
+  "callbacks": [{"name": "model_checkpoint", "every_n_train_steps": 100}],
+  "trainer": {"max_epochs": 200, "accelerator": {"name": "cpu", "threads": 1}}
+}
+J
+unset PACELINE_RANK PACELINE_WORLD_SIZE PACELINE_ENDPOINT PACELINE_JOB_KEY_FILE PACELINE_JOURNAL
+
+# ---- helpers ----
+
+# A port that nobody listens at.
+free_port() {
+    port=$((20000 + RANDOM % 20000))
+    while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
+}
+
+inline_model() {
+    [ -e runs/inline ] || "$paceline" fit run.json --set trainer.run_name=inline --set trainer.devices=2 \
+        >inline.out 2>inline.err
+    echo runs/inline/model.safetensors
+}
+
+text() { cat "$1"; }
+
+# The rank that is named by $doomed kills itself, once, when $sign is there.
+cat >rank.sh <<'S'
+[ "$PACELINE_RANK.$PACELINE_RESTART_COUNT" = "$doomed.0" ] || exec "$@"
+"$@" &
+until [ -e "$sign" ] || ! kill -0 $! 2>/dev/null; do :; done
+kill -9 $!
+wait $!
+S
+
+# node K OF DEVICES WORDS...: the launch of that node; node.K, out.K, err.K and status.K
+node() {
+    timeout 60 "$paceline" launch --nnodes "$2" --node-rank "$1" --devices "$3" --rdzv-endpoint "127.0.0.1:$port" \
+        --settle 0.3 -- "$paceline" fit run.json "${@:4}" >"out.$1" 2>"err.$1" </dev/null &
+    echo $! >"node.$1"
+    wait $!
+    echo $? >"status.$1"
+}
+
+# kill_node K: all that it has started ends with it
+kill_node() { kill -9 "$(pgrep -P "$(text "node.$1")")"; }
+
+# until_said PATTERN FILE PID - or until that process has ended
+until_said() { until grep -qs "$1" "$2" || ! kill -0 "$3" 2>/dev/null; do :; done; }
+
+# ---- one node ----
+
+a_rank_that_is_killed_is_started_again() {
+    export doomed sign
+    for doomed in 0 1; do
+        sign=runs/rank$doomed/checkpoints/epoch=16-step=100
+        try timeout 60 "$paceline" launch --devices 2 -- bash rank.sh "$paceline" fit run.json \
+            --set trainer.run_name=rank$doomed
+        is "$status" 0 "rank $doomed: status 0"
+        like "$err" "paceline: rank $doomed .* all ranks are started again \(1 of 3\)" "it is told"
+        like "$err" 'goes on after step 100' "it goes on from the checkpoint"
+        ok "the same bits" cmp "$(inline_model)" runs/rank$doomed/model.safetensors
+        is "$(lines "$(grep '^done' <<<"$out")")" 1 "the result is told once"
+    done
+}
+
+one_that_dies_before_it_has_saved_begins_afresh() {
+    export doomed=1 sign=run.json
+    try timeout 60 "$paceline" launch --devices 2 -- bash rank.sh "$paceline" fit run.json --set trainer.run_name=early
+    is "$status" 0 "status 0"
+    like "$err" 'all ranks are started again' "it is started again"
+    ok "the same bits" cmp "$(inline_model)" "$(ls -d runs/early*/model.safetensors)"
+}
+
+one_that_always_dies_ends_after_the_bound() {
+    try timeout 60 "$paceline" launch --devices 2 --max-restarts 2 -- bash -c \
+        'echo "try $PACELINE_RESTART_COUNT" >&2; [ $PACELINE_RANK = 0 ] && exec sleep 50; kill -9 $$'
+    is "$status" 137 "the status is of the one that was killed"
+    like "$err" '^1: try 2' "it was tried three times"
+    like "$err" 'paceline: started again 2 times within 10 minutes: rank 1 .* was killed by SIGKILL.*try 2' \
+        "it says how often, which and why"
+    is "$(grep -c 'are started again' <<<"$err")" 2 "and each time"
+}
+
+what_fails_by_itself_is_not_tried_again() {
+    try timeout 60 "$paceline" launch --devices 2 -- bash -c 'exit 3'
+    is "$status" 3 "its status"
+    ok "is that of the first try" test -z "$(grep 'again' <<<"$err")"
+}
+
+what_was_trained_before_is_not_trained_again() {
+    local inline
+    inline=$(inline_model)
+    rm -rf runs/0*
+    export doomed=1 sign=runs/0002/checkpoints/epoch=16-step=100
+    try timeout 60 "$paceline" launch --devices 2 -- bash rank.sh "$paceline" fit run.json \
+        --set optimizer.lr=1e-2,1e-3
+    is "$status" 0 "status 0"
+    like "$err" 'goes on after step 1200' "the first run is found whole"
+    like "$err" 'goes on after step 100' "the second goes on"
+    is "$(echo runs/000*)" "runs/0001 runs/0002" "in their folders"
+    ok "the same bits" cmp "$inline" runs/0001/model.safetensors
+}
+
+a_launch_that_is_killed_leaves_nothing_and_can_be_resumed() {
+    "$paceline" launch --devices 2 -- "$paceline" fit run.json --set trainer.run_name=whole >out.txt 2>err.txt \
+        </dev/null &
+    local pid=$! children
+    until [ -e runs/whole/checkpoints/epoch=16-step=100 ] || ! kill -0 $pid 2>/dev/null; do :; done
+    children=$(pgrep -P $pid)
+    kill -9 $pid
+    wait $pid 2>/dev/null
+    for child in $children; do timeout 10 tail -f /dev/null --pid="$child"; done
+    ok "its ranks are gone" test -z "$(ps -o pid= -p "${children//$'\n'/,}")"
+    try timeout 60 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set trainer.run_name=whole --resume last
+    is "$status" 0 "another goes on"
+    like "$err" 'goes on after step' "from a checkpoint"
+    ok "to the same bits" cmp "$(inline_model)" runs/whole/model.safetensors
+}
+
+# ---- several nodes ----
+
+a_node_that_is_killed_and_started_anew_leaves_no_trace() {
+    local inline first second
+    inline=$(inline_model)
+    free_port
+    node 0 2 1 --set trainer.run_name=anew &
+    first=$!
+    node 1 2 1 --set trainer.run_name=anew 2>/dev/null &
+    second=$!
+    until_said 'saved step 100' err.0 $first
+    kill_node 1
+    wait $second
+    node 1 2 1 --set trainer.run_name=anew &
+    second=$!
+    wait $first $second
+    is "$(text status.0)$(text status.1)" 00 "both nodes end well"
+    like "$(text err.0)" 'all ranks are started again' "it is told"
+    ok "the same bits" cmp "$inline" runs/anew/model.safetensors
+}
+
+a_node_that_is_gone_is_left_out_and_may_return() {
+    local first second
+    free_port
+    node 0 1:2 1 --set trainer.run_name=range --set trainer.max_epochs=-1 &
+    first=$!
+    node 1 1:2 1 --set trainer.run_name=range --set trainer.max_epochs=-1 2>/dev/null &
+    second=$!
+    until_said 'saved step 100' err.0 $first
+    kill_node 1
+    wait $second
+    until_said 'rank 0 of 1' err.0 $first
+    until_said 'goes on after step' err.0 $first
+    node 1 1:2 1 --set trainer.run_name=range --set trainer.max_epochs=-1 &
+    second=$!
+    until_said 'goes on after step' err.1 $second
+    kill -TERM "$(pgrep -P "$(text node.0)")"
+    wait $first $second
+    is "$(text status.0)$(text status.1)" 00 "both nodes end well"
+    like "$(text err.0)" '1 of 2 nodes take part' "it goes on without the one"
+    like "$(text err.0)" 'take 20 samples at once from here on, where they took 40' "with fewer samples"
+    like "$(text err.0)" 'node 1 .* has come: the run is saved and goes on with it' "and with it again"
+    like "$(text err.1)" 'take 40 samples at once from here on, where they took 20' "with as many as before"
+    like "$(text out.0)" '^stopped by a signal' "until it is told to stop"
+}
+
+nodes_that_are_not_there_are_missed() {
+    free_port
+    try timeout 60 "$paceline" launch --nnodes 2:3 --rdzv-endpoint "127.0.0.1:$port" --join-timeout 0.2 -- true
+    is "$status" 1 "status 1"
+    like "$err" '2 nodes must be there, and for 0.2 s there are 1: node 1, 2 is missing' "it says which"
+    try timeout 60 "$paceline" launch --nnodes 2 --node-rank 1 --rdzv-endpoint "127.0.0.1:$port" --join-timeout 0.2 -- true
+    is "$status" 1 "nor is there node 0"
+    like "$err" 'nobody at .* has let rank 1 in for 0.2 s' "as is told"
+    refused 2 'takes a number, or MIN:MAX' launch --nnodes 3:2 -- true
+    refused 2 'takes a number, or MIN:MAX' launch --nnodes 1:2:3 -- true
+}
+
+nodes_that_differ_are_refused() {
+    free_port
+    node 0 2 1 --set trainer.run_name=differ &
+    local first=$!
+    node 1 2 2 --set trainer.run_name=differ
+    like "$(text err.1)" 'its ranks per node is "2", that of rank 0 is "1"' "it is told in what"
+    node 1 2 1 --set trainer.run_name=differ &
+    wait $first $!
+    is "$(text status.0)$(text status.1)" 00 "another in its place is let in"
+}
+
+run a_rank_that_is_killed_is_started_again trains
+run one_that_dies_before_it_has_saved_begins_afresh trains
+run one_that_always_dies_ends_after_the_bound
+run what_fails_by_itself_is_not_tried_again
+run what_was_trained_before_is_not_trained_again trains
+run a_launch_that_is_killed_leaves_nothing_and_can_be_resumed trains
+run a_node_that_is_killed_and_started_anew_leaves_no_trace trains
+run a_node_that_is_gone_is_left_out_and_may_return trains
+run nodes_that_are_not_there_are_missed
+run nodes_that_differ_are_refused trains
+done_testing
