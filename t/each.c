@@ -1,11 +1,11 @@
 /* each.c - a program for t/script.t, of which every process has its say
  *
- *     each same | differ | stage | leave | die
+ *     each same | differ | stage | early | leave | die
  *
  * It trains on data of its own, which no file tells of.  Every process prints its number,
  * how the run was and after how many steps; "differ": their options are not the same;
- * "stage": nor is what they do; "leave": one does not train again as the others do;
- * "die": one is killed in its second epoch, once. */
+ * "stage": nor is what they do; "early": one ends before it trains; "leave": one does not
+ * train again as the others do; "die": one is killed in its second epoch, once. */
 #include <event2/event.h>
 #include <fcntl.h>
 #include <paceline.h>
@@ -75,6 +75,8 @@ int main(int argc, char **argv)
                                      .read = points_read};
     int code = pl_init(&argc, &argv, NULL, &err);
     how = argc > 1 ? argv[1] : how;
+    if (is_other("early"))
+        return 0;
     struct event_base *base = event_base_new();
     pl_engine_t *engine = code == PL_OK ? pl_engine_new(base, &err) : NULL;
     pl_options_t *options = engine ? pl_options_parse(run, "run", &err) : NULL;

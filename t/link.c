@@ -2,14 +2,11 @@
  * incarnations, and strangers */
 #include "runtime/link.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
 #include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,13 +15,14 @@
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/random.h"
+#include "flood.h"
 #include "runtime/link_parts.h"
 #include "runtime/process.h"
 #include "scarce.h"
 #include "tap.h"
 #include "wire.h"
 
-enum { RANKS = 4, EVENTS = 11, FLOOD = 900 };
+enum { RANKS = 4, EVENTS = 11 };
 
 /* ---- ends, and what they have been told ---- */
 
@@ -711,12 +709,6 @@ static void child_died(void *user, const pl_death_t *death)
     pl_link_died(host.link, 0);
 }
 
-static void flood_died(void *user, const pl_death_t *death)
-{
-    (void)user, (void)death;
-    tap_diag("the flood has ended");
-}
-
 static void child_start(const char *mode)
 {
     const char *const argv[] = {self, mode, endpoint, NULL};
@@ -726,25 +718,6 @@ static void child_start(const char *mode)
     child = pl_process_start(&spec, &loop, &err);
     if (!child)
         tap_diag("%s", err.text);
-}
-
-static int flood_main(const char *port)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)atoi(port)),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct rlimit limit;
-    getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-    for (int k = 0; k < FLOOD; k++) {
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-        if (fd < 0 || (connect(fd, (struct sockaddr *)&at, sizeof at) != 0
-                       && errno != EINPROGRESS))
-            return 1;
-    }
-    for (;;)
-        pause();
 }
 
 /* This program again, as a rank: sends 500 messages, and "dies" dies behind them. */
@@ -784,54 +757,26 @@ static void what_a_dead_rank_had_sent_still_comes(void)
     close_all();
 }
 
-static int descriptors_left(int most)
+static void send_and_settle(void)
 {
-    int fd[64], opened = 0;
-    while (opened < most && (fd[opened] = dup(0)) >= 0)
-        opened++;
-    for (int k = 0; k < opened; k++)
-        close(fd[k]);
-    return opened;
+    send_number(&rank[0], PL_LINK_HOST, host.messages[0]);
+    settle();
 }
 
 /* They take half of the descriptors that there are, and what waits at the port; all only
  * until this thread has its turn. */
 static void a_flood_leaves_descriptors_for_the_run(void)
 {
-    char port[256];
-    struct rlimit was, low;
+    flood_t flood;
     listen_at("tcp://127.0.0.1:*", 2);
     join(0);
-    snprintf(port, sizeof port, "%s", strrchr(endpoint, ':') + 1);
-    const char *const argv[] = {self, "floods", port, NULL};
-    pl_process_spec_t spec = {.argv = argv, .on_death = flood_died};
-    getrlimit(RLIMIT_NOFILE, &was);
-    low = was;
-    low.rlim_cur = FLOOD / 3;
-    setrlimit(RLIMIT_NOFILE, &low);
-    child = pl_process_start(&spec, &loop, NULL);
-    int64_t had = pl_now(), look = had, longest = 0, late = 0;
-    for (int64_t end = had + 3 * PL_SECOND; pl_now() < end;) {
-        send_number(&rank[0], PL_LINK_HOST, host.messages[0]);
-        settle();
-        const int64_t now = pl_now();
-        late = now - look > late ? now - look : late;
-        look = now;
-        if (descriptors_left(16) == 16)
-            had = now;
-        longest = now - had > longest ? now - had : longest;
-    }
-    if (longest >= PL_SECOND && late > 2 * PL_MILLISECOND)
-        tap_skip("this thread had no turn for %.0f ms", late / 1e6);
-    else
-        ok(longest < PL_SECOND, "there are some (never none for longer than %.0f ms)",
-           longest / 1e6);
+    flood_begin(&flood, endpoint);
+    flood_check(send_and_settle);
     ok(host.messages[0] > 100, "and messages come: %d", host.messages[0]);
     is_int(host.events[PL_LINK_CUT] + host.events[PL_LINK_GONE], 0, "nobody is lost");
-    pl_process_free(child);
+    flood_end(&flood);
     join(1);
     is_int(rank[1].events[PL_LINK_JOINED], 1, "who comes afterwards is let in");
-    setrlimit(RLIMIT_NOFILE, &was);
     close_all();
 }
 
@@ -989,10 +934,9 @@ static void a_link_opens_or_memory_is_out(void)
 int main(int argc, char **argv)
 {
     static char own[4096];
+    flood_if_asked(argc, argv);
     if (readlink("/proc/self/exe", own, sizeof own - 1) > 0)
         self = own;
-    if (argc > 2 && !strcmp(argv[1], "floods"))
-        return flood_main(argv[2]);
     if (argc > 2)
         return child_main(argv[1], argv[2]);
     run(ranks_join_and_messages_come_in_order);

@@ -15,6 +15,7 @@
 
 #include "actor_rig.h"
 #include "base/clock.h"
+#include "flood.h"
 #include "tap.h"
 
 /* ---- a client of its own, with ZeroMQ and jansson only ---- */
@@ -531,6 +532,25 @@ static void a_crowd_of_viewers_gets_nothing(void)
     pl_log_hook(NULL, PL_LOG_WARNING, NULL);
 }
 
+/* Who says nothing is let in, and dropped after a while. */
+static void a_flood_of_viewers_leaves_descriptors_for_the_run(void)
+{
+    viewer_t v;
+    flood_t flood;
+    pl_error_t err = {0};
+    rig_open();
+    is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_OK,
+           "a stream");
+    flood_begin(&flood, pl_monitor_endpoint(rig.runtime));
+    flood_check(act_last);
+    flood_end(&flood);
+    viewer_open(&v, "");
+    act_last();
+    ok(viewer_read(&v, 0), "who comes afterwards is let in");
+    viewer_close(&v);
+    rig_close();
+}
+
 static bool has_waiting_room(const void *path)
 {
     return access(path, F_OK) == 0;
@@ -796,8 +816,9 @@ static void its_file_goes_with_the_stream(void)
     rig_close();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    flood_if_asked(argc, argv);
     pl_memory_hooks(NULL, record_resize, NULL);
     run(a_line_has_the_keys_that_clients_know);
     run(fields_are_those_of_the_message);
@@ -810,6 +831,7 @@ int main(void)
     run(a_viewer_that_does_not_read_holds_nobody_up);
     run(what_the_hub_cannot_take_shows_as_a_gap);
     run(a_crowd_of_viewers_gets_nothing);
+    run(a_flood_of_viewers_leaves_descriptors_for_the_run);
     run(a_file_lets_in_as_many_as_are_served);
     run(a_lossless_stream_keeps_all_for_a_late_reader);
     run(only_this_machine_may_listen);

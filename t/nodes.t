@@ -94,6 +94,23 @@ one_that_fails_ends_all() {
     like "$err" 'no-such-program' "with its name"
 }
 
+who_ends_before_it_joins_is_missed_at_once() {
+    local rank last='exited with status 0 before it had joined'
+    for rank in 0 1 2; do
+        try timeout 40 "$paceline" launch --devices 3 -- bash -c \
+            'if [ $PACELINE_RANK = '$rank' ]; then echo "what for" >&2; else exec "$0" "$@"; fi' \
+            "$paceline" fit run.json
+        is "$status" 1 "rank $rank leaves with status 0: status 1"
+        like "$err" "rank $rank \(process [0-9]+\) $last; its last words: what for" "the others say whom they miss"
+    done
+    try timeout 40 "$paceline" launch --devices 2 -- bash -c \
+        'exec "$0" "$@" --set optimizer.lr=1e-2$([ $PACELINE_RANK = 1 ] || echo ,1e-3)' "$paceline" fit run.json
+    is "$status" 1 "one that trains once where the others do twice: status 1"
+    like "$err" "rank 1 \(process [0-9]+\) $last" "it is missed in the second run"
+    try timeout 40 "$paceline" launch --devices 2 -- sh -c '[ $PACELINE_RANK = 0 ] || exit 0; sleep 0.3'
+    is "$status" 0 "programs that do not meet end when they like"
+}
+
 a_signal_is_passed_on() {
     "$paceline" launch --devices 2 -- "$paceline" fit run.json --json --set trainer.max_epochs=-1 \
         --set trainer.run_name=stopped >events 2>err.txt </dev/null &
@@ -311,6 +328,7 @@ run a_process_may_train_again trains
 run what_contradicts_is_refused_with_both_names trains
 run nobody_to_meet_is_an_error trains
 run one_that_fails_ends_all
+run who_ends_before_it_joins_is_missed_at_once trains
 run a_signal_is_passed_on trains
 run a_rank_that_is_killed_ends_the_run trains
 run the_stream_has_ranks_elsewhere trains

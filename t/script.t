@@ -137,6 +137,12 @@ one_that_is_gone_is_missed_in_the_next_run() {
     like "$out" '^0 ok 10$' "the first run was a good one"
 }
 
+one_that_leaves_before_the_first_run_is_missed_at_once() {
+    try each early
+    is "$status" 1 "status 1"
+    like "$err" 'rank 1 .*exited with status 0 before it had joined' "it says who and how: $err"
+}
+
 what_is_not_the_same_everywhere_is_an_error() {
     try each differ
     is "$status" 1 "status 1"
@@ -245,6 +251,7 @@ run the_second_run_of_a_program_meets_its_ranks_second trains
 run each_process_has_the_programs_own_data trains
 run a_rank_that_dies_leaves_no_trace trains
 run one_that_is_gone_is_missed_in_the_next_run trains
+run one_that_leaves_before_the_first_run_is_missed_at_once trains
 run what_is_not_the_same_everywhere_is_an_error trains
 run it_is_refused_where_it_cannot_be trains
 run signals_to_the_command_stop_all trains

@@ -64,12 +64,24 @@ static void first_failed(pl_children_t *all, const child_t *child,
     all->spec.on_failed(all->spec.user, &failure);
 }
 
+static void one_left(pl_children_t *all, const child_t *child)
+{
+    pl_error_t said;
+    pl_fail(&said, PL_EDIED,
+            "rank %d (process %d) exited with status 0 before it had joined", child->rank,
+            pl_process_id(child->process));
+    pl_words_add(child->process, &said);
+    all->spec.on_left(all->spec.user, child->rank, said.text);
+}
+
 static void child_died(void *user, const pl_death_t *death)
 {
     child_t *child = user;
     pl_children_t *all = child->all;
     if (status_of(death) && !all->has_failed)
         first_failed(all, child, death);
+    else if (!status_of(death))
+        one_left(all, child);
     pl_process_free(child->process);
     child->process = NULL;
     if (--all->living == 0)
@@ -102,6 +114,7 @@ static void texts_put(variable_t *at, const pl_children_spec_t *s)
     } texts[] = {{"PACELINE_ENDPOINT", s->endpoint},
                  {"PACELINE_JOB_KEY_FILE", s->job_key},
                  {"PACELINE_JOURNAL", s->journal},
+                 {"PACELINE_DEPARTURES", s->departures},
                  {"PACELINE_RUN_ID", s->job}};
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
         snprintf(at[k], VARIABLE, *texts[k].text ? "%s=%s" : "%s", texts[k].name,
@@ -111,7 +124,7 @@ static void texts_put(variable_t *at, const pl_children_spec_t *s)
 static int child_start(child_t *child, int local_rank, struct pl_sockets *loop,
                        pl_error_t *err)
 {
-    enum { NUMBERS = 6, VARIABLES = NUMBERS + 4 };
+    enum { NUMBERS = 6, VARIABLES = NUMBERS + 5 };
     const pl_children_spec_t *s = &child->all->spec;
     const struct {
         const char *name;

@@ -22,10 +22,13 @@ typedef struct pl_children_spec {
     int nodes, place;                            /* that take part; this one among them */
     uint32_t attempt;                            /* from 1 */
     const char *endpoint;                        /* where rank zero is met */
-    const char *job, *job_key, *journal;         /* the last two: [""] */
+    const char *job;
+    const char *job_key, *journal, *departures;             /* [""] */
     void (*on_line)(void *user, int rank, const char *line);
     /* The others go on.  None may free the children. */
     void (*on_failed)(void *user, const pl_failure_t *failure);
+    /* One has ended with status 0, which fails nobody but ranks that wait for it. */
+    void (*on_left)(void *user, int rank, const char *text);
     void (*on_end)(void *user);                             /* all have ended */
     void *user;
 } pl_children_spec_t;

@@ -16,6 +16,7 @@
 
 #include "accelerators/accelerator.h"
 #include "accelerators/actor.h"
+#include "actors/launchers/departures.h"
 #include "actors/launchers/environment.h"
 #include "actors/launchers/guest.h"
 #include "actors/launchers/journal.h"
@@ -35,6 +36,7 @@
 
 enum {
     ENDPOINT = 300,
+    LOOK_MS = 100,                  /* between looks for ranks that have ended, to join */
 };
 
 typedef struct external {
@@ -256,6 +258,37 @@ static int job_seat(void *self, pl_job_t *job, pl_error_t *err)
     return pl_keys_collective(&x->keys, run, x->epoch, job->key, err);
 }
 
+/* ---- who will not come ---- */
+
+/* A rank that ends well before it joins fails nobody but those that wait for it. */
+static bool look_for_guests(external_t *x)
+{
+    char text[PL_ERROR_TEXT];
+    bool waits = false;
+    for (int k = 1; k < x->environment.world_size; k++) {
+        if (!pl_wires_await(x->wires, k))
+            continue;
+        waits = true;
+        if (x->guest.ranks.run && pl_departures_find(k, text, sizeof text))
+            pl_wires_give_up(x->wires, k, text);
+    }
+    return waits;
+}
+
+static void departures_look(void *self)
+{
+    external_t *x = self;
+    char text[PL_ERROR_TEXT];
+    const bool waits = x->environment.rank == 0 ? look_for_guests(x)
+                                                : pl_guest_waits(&x->guest);
+    if (!waits)
+        return;
+    if (x->environment.rank && pl_departures_find(0, text, sizeof text))
+        pl_guest_give_up(&x->guest, text);
+    else
+        pl_after(x, LOOK_MS, departures_look, NULL);
+}
+
 /* ---- the launcher ---- */
 
 static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
@@ -268,6 +301,8 @@ static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
         code = traits_find(x, (const pl_job_t *)body->start.context, err);
     if (code == PL_OK)
         code = x->environment.rank == 0 ? host_open(x, body, err) : guest_open(x, err);
+    if (code == PL_OK && pl_departures_are_told())
+        departures_look(x);
     if (code == PL_OK)
         pl_actor_ready(self);
     return code;

@@ -18,6 +18,7 @@ typedef enum pl_door {
     PL_DOOR_CALLS_BULK,
     PL_DOOR_CALLS_STREAM,
     PL_DOOR_JOURNAL,                                        /* a file */
+    PL_DOOR_DEPARTURES,                                     /* another */
     PL_DOORS
 } pl_door_t;
 #define PL_DOOR_TEXT (PL_LINK_FOLDER + 16)

@@ -58,6 +58,8 @@ static void member_again(void *self)
 {
     pl_guest_t *guest = self;
     pl_error_t err = {0};
+    if (guest->is_lost)
+        return;
     pl_member_release(&guest->member);
     if (member_open(guest, &err) == PL_OK)
         return;
@@ -72,19 +74,33 @@ static bool is_ahead(const pl_guest_t *guest)
     return guest->spec.epoch > 1 && !guest->member.has_joined && pl_now() < guest->until;
 }
 
-static void member_lost(void *self, const char *why)
+static void guest_lose(pl_guest_t *guest, pl_code_t code, const char *why)
 {
-    pl_guest_t *guest = self;
-    if (guest->is_settled
-        || (is_ahead(guest) && pl_after(guest, AGAIN_MS, member_again, NULL) == PL_OK))
-        return;
     guest->is_lost = true;
-    pl_fail(&guest->error, PL_EPEER, "%s", why);
+    pl_fail(&guest->error, code, "%s", why);
     snprintf(guest->error.where, sizeof guest->error.where, "rank %d", guest->spec.rank);
     if (guest->member.has_ended)
         answer(guest);
     else
         pl_member_end(&guest->member);
+}
+
+static void member_lost(void *self, const char *why)
+{
+    pl_guest_t *guest = self;
+    if (!guest->is_settled && !guest->is_lost
+        && !(is_ahead(guest) && pl_after(guest, AGAIN_MS, member_again, NULL) == PL_OK))
+        guest_lose(guest, PL_EPEER, why);
+}
+
+bool pl_guest_waits(const pl_guest_t *guest)
+{
+    return !guest->member.has_joined && !guest->is_settled && !guest->is_lost;
+}
+
+void pl_guest_give_up(pl_guest_t *guest, const char *why)
+{
+    guest_lose(guest, PL_ESTATE, why);
 }
 
 static int member_open(pl_guest_t *guest, pl_error_t *err)
@@ -120,7 +136,10 @@ int pl_guest_stop(pl_guest_t *guest, pl_call_t *call, const char *reason)
 {
     char why[160];
     snprintf(why, sizeof why, "rank %d: %s", guest->spec.rank, reason);
-    pl_member_wish(&guest->member, why);
+    if (pl_guest_waits(guest))
+        guest_lose(guest, PL_ECANCELLED, "stopped before it had joined the others");
+    else
+        pl_member_wish(&guest->member, why);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 

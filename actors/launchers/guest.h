@@ -30,6 +30,9 @@ int pl_guest_open(pl_guest_t *guest, const pl_member_spec_t *spec, int64_t until
 /* For the handlers of `run` and `stop`. */
 void pl_guest_run(pl_guest_t *guest, pl_call_t *call);
 int pl_guest_stop(pl_guest_t *guest, pl_call_t *call, const char *reason);
+/* It has not joined who coordinates; it will not, and what was asked for fails. */
+bool pl_guest_waits(const pl_guest_t *guest);
+void pl_guest_give_up(pl_guest_t *guest, const char *why);
 /* With its ranks. */
 void pl_guest_release(pl_guest_t *guest);
 

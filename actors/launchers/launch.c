@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "actors/launchers/departures.h"
 #include "actors/launchers/launch_parts.h"
 #include "actors/launchers/rendezvous.h"
 #include "actors/launchers/tries.h"
@@ -46,17 +48,26 @@ static void children_ended(void *user)
         node_ended(launch->node);
 }
 
-/* Rank zero keeps a journal, so that it knows where it was when it is started again. */
-static const char *journal_of(const pl_launch_t *launch, char text[PL_DOOR_TEXT])
+/* On rank zero's node: it keeps a journal, so that it knows where it was when it is
+ * started again, and finds there who has left. */
+static const char *file_of(const pl_launch_t *launch, pl_door_t door,
+                           char text[PL_DOOR_TEXT])
 {
-    return launch->host
-               ? pl_place_door(launch->folder, PL_DOOR_JOURNAL, text) + strlen("ipc://")
-               : "";
+    return launch->host ? pl_place_door(launch->folder, door, text) + strlen("ipc://")
+                        : "";
+}
+
+static void child_left(void *user, int rank, const char *text)
+{
+    char name[PL_DOOR_TEXT];
+    const char *file = file_of(user, PL_DOOR_DEPARTURES, name);
+    if (*file)
+        pl_departures_note(file, rank, text);
 }
 
 int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_t *err)
 {
-    char journal[PL_DOOR_TEXT];
+    char journal[PL_DOOR_TEXT], departures[PL_DOOR_TEXT];
     const pl_children_spec_t spec = {.argv = launch->spec.argv,
                                      .count = launch->spec.devices,
                                      .nodes = attempt->nodes,
@@ -65,12 +76,17 @@ int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_
                                      .endpoint = attempt->endpoint,
                                      .job = attempt->job,
                                      .job_key = launch->job_key,
-                                     .journal = journal_of(launch, journal),
+                                     .journal = file_of(launch, PL_DOOR_JOURNAL, journal),
+                                     .departures = file_of(launch, PL_DOOR_DEPARTURES,
+                                                           departures),
                                      .on_line = child_said,
                                      .on_failed = children_failed,
+                                     .on_left = child_left,
                                      .on_end = children_ended,
                                      .user = launch};
     pl_children_free(launch->children);
+    if (*spec.departures)
+        unlink(spec.departures);                            /* of the attempt before */
     launch->children = pl_children_start(&spec, &launch->loop, err);
     return launch->children ? PL_OK : err->code;
 }

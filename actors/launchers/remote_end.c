@@ -221,7 +221,9 @@ static void remote_lost(remote_t *r, const char *why)
 {
     if (!r->is_dead)
         remote_tell(r, "gone", why);
-    if (r->error.code == PL_OK && !r->is_dead)
+    if (r->error.code == PL_OK && !r->is_dead && !r->has_joined)
+        pl_fail(&r->error, PL_ESTATE, "%s", why);           /* nor would it once more */
+    else if (r->error.code == PL_OK && !r->is_dead)
         pl_fail(&r->error, PL_EDIED, "rank %d (%s) is gone after step %" PRIu64 ": %s",
                 (int)r->rank, r->about, r->global_step, why);
     r->is_dead = true;

@@ -139,6 +139,19 @@ bool pl_wires_is_over(const pl_wires_t *wires, int rank)
            && pl_link_state(pl_bulk_link(wires->bulk), rank) >= PL_LINK_HAS_LEFT;
 }
 
+bool pl_wires_await(const pl_wires_t *wires, int rank)
+{
+    return pl_link_state(wires->link, rank) == PL_LINK_AWAITED;
+}
+
+void pl_wires_give_up(pl_wires_t *wires, int rank, const char *why)
+{
+    const end_t *end = end_of(wires, rank);
+    pl_link_dismiss(wires->link, rank, why);
+    if (end)
+        end->ops->on_event(end->self, PL_LINK_GONE, why);
+}
+
 void pl_wires_died(pl_wires_t *wires, int rank)
 {
     pl_link_died(wires->link, rank);

@@ -53,6 +53,10 @@ pl_bulk_t *pl_wires_bulk(const pl_wires_t *wires);
 /* The rank has left or is gone on both: nothing comes any more. */
 bool pl_wires_is_over(const pl_wires_t *wires, int rank);
 void pl_wires_died(pl_wires_t *wires, int rank);
+/* The rank has not joined yet; it will not, and who stands in for it hears that it is
+ * gone. */
+bool pl_wires_await(const pl_wires_t *wires, int rank);
+void pl_wires_give_up(pl_wires_t *wires, int rank, const char *why);
 /* A new incarnation of all ranks, no more than before, after all have ended. */
 int pl_wires_renew(pl_wires_t *wires, int count, pl_error_t *err);
 uint32_t pl_wires_epoch(const pl_wires_t *wires);

@@ -28,6 +28,8 @@
 enum {
     BACKLOG_BYTES = 16 << 20,                        /* of frames that wait for the hub */
     VIEWERS_MOST = 256,
+    VIEWERS_FEW = 32,
+    VIEWERS_AT_PORT = 2048,
     COPY_MOST = 16384,                            /* of a frame: more than a line shows */
     SUBSCRIPTION_MOST = 256,
     LINGER_MS = 1000,
@@ -128,7 +130,9 @@ static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
 /* What waits for viewers is bounded for each of them; so must be how many they are.
  * ZeroMQ takes whoever connects, so while there are too many nobody gets anything, and
  * all see the gap.  At a file, nobody gets in any more then, nor when descriptors become
- * few: ZeroMQ ends the process when it has none for a viewer there. */
+ * few: ZeroMQ ends the process when it has none for a viewer there.  At a port they may
+ * be strangers, who are dropped when they say nothing; it is shut when they take what
+ * the run needs. */
 static void hub_peers(void *user, int peers)
 {
     pl_monitor_t *m = ((outlet_t *)user)->monitor;
@@ -138,7 +142,10 @@ static void hub_peers(void *user, int peers)
                     "the stream pauses: it has %d viewers, and serves at most %d", peers,
                     VIEWERS_MOST);
     m->is_crowded = crowded;
-    pl_socket_shut(m->own.socket, peers >= VIEWERS_MOST || pl_descriptors_are_few());
+    const bool few = pl_descriptors_are_few();
+    pl_socket_shut(m->own.socket, peers >= VIEWERS_MOST || few);
+    pl_socket_shut_port(m->own.socket,
+                        peers > VIEWERS_AT_PORT || (peers > VIEWERS_FEW && few));
 }
 
 /* Another hub gets both in one piece, with a zero between. */

@@ -91,11 +91,13 @@ static int option_identity(void *zmq, uint32_t identity)
 static int options_set(void *zmq, const pl_socket_spec_t *spec)
 {
     int64_t most = spec->message_most ? spec->message_most : PL_MESSAGE_MOST;
+    /* viewers are on this machine, and a silent one holds a descriptor for so long */
+    const int greet_ms = spec->type == PL_SOCKET_XPUB && spec->bind ? 500 : 2000;
     int failed = option_int(zmq, ZMQ_LINGER, spec->linger_ms)
                  | option_int(zmq, ZMQ_SNDHWM, spec->high_water_mark)
                  | option_int(zmq, ZMQ_RCVHWM, spec->high_water_mark)
                  | zmq_setsockopt(zmq, ZMQ_MAXMSGSIZE, &most, sizeof most)
-                 | option_int(zmq, ZMQ_HANDSHAKE_IVL, 2000)
+                 | option_int(zmq, ZMQ_HANDSHAKE_IVL, greet_ms)
                  | option_int(zmq, ZMQ_RECONNECT_IVL_MAX, 5000);
     if (!strncmp(spec->endpoint, "tcp:", 4))
         failed |= option_int(zmq, ZMQ_HEARTBEAT_IVL, 1000)

@@ -125,21 +125,28 @@ typedef struct team {
     FILE *to[RANKS], *from[RANKS];
 } team_t;
 
-static void process_start(team_t *team, char *const args[])
+static bool process_start(team_t *team, char *const args[])
 {
-    int in[2], out[2], k = team->processes++;
+    int in[2], out[2], k = team->processes;
     posix_spawn_file_actions_t actions;
     if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC))
         exit(1);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, in[0], 0);
     posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-    if (posix_spawnp(&team->pid[k], args[0], &actions, NULL, args, environ))
-        exit(1);
+    const int failed = posix_spawnp(&team->pid[k], args[0], &actions, NULL, args,
+                                    environ);
     posix_spawn_file_actions_destroy(&actions);
     close(in[0]), close(out[1]);
+    if (failed) {
+        fprintf(stderr, "collectives: cannot start %s: %s\n", args[0], strerror(failed));
+        close(in[1]), close(out[0]);
+        return false;
+    }
+    team->processes++;
     team->to[k] = fdopen(in[1], "w");
     team->from[k] = fdopen(out[0], "r");
+    return true;
 }
 
 static bool team_hears(team_t *team, int k, char *line)
@@ -165,10 +172,13 @@ static void ours_start(team_t *team, char *self, const char *kind)
     char line[RANKS][LINE], number[RANKS][2] = {"0", "1"}, option[] = "--rank";
     snprintf(team->name, sizeof team->name, "%s", kind);
     for (int k = 0; k < RANKS; k++)
-        process_start(team, (char *[]){self, option, team->name, number[k], NULL});
-    for (int k = 0; k < RANKS; k++)
-        if (!team_hears(team, k, line[k]))
+        if (!process_start(team, (char *[]){self, option, team->name, number[k], NULL}))
             exit(1);
+    for (int k = 0; k < RANKS; k++)
+        if (!team_hears(team, k, line[k])) {
+            fprintf(stderr, "collectives: rank %d of %s has ended\n", k, kind);
+            exit(1);
+        }
     for (int k = 0; k < RANKS; k++) {
         fprintf(team->to[k], "%s\n%s\n", line[0], line[1]);
         fflush(team->to[k]);
@@ -181,7 +191,10 @@ static void gloo_start(team_t *team, const char *top)
     snprintf(program, sizeof program, "%s/t/bench/gloo_rank", top);
     snprintf(place, sizeof place, "%s/gloo", bench_folder());
     for (int k = 0; k < RANKS; k++)
-        process_start(team, (char *[]){program, place, number[k], NULL});
+        if (!process_start(team, (char *[]){program, place, number[k], NULL})) {
+            team_end(team);
+            return;
+        }
     for (int k = 0; k < RANKS; k++)
         if (!team_hears(team, k, k ? line : team->name)) {
             team_end(team);
@@ -199,8 +212,8 @@ static void mpi_start(team_t *team, const char *top)
     snprintf(fifo, sizeof fifo, "%s/orders", bench_folder());
     if (system(command) != 0 || mkfifo(fifo, 0600) != 0)
         return;
-    process_start(team, (char *[]){run, option, two, program, fifo, NULL});
-    if (!team_hears(team, 0, team->name))
+    if (process_start(team, (char *[]){run, option, two, program, fifo, NULL})
+        && !team_hears(team, 0, team->name))
         team_end(team);
 }
 
@@ -212,8 +225,10 @@ static double team_measure(team_t *team, long bytes, long times)
         fprintf(team->to[k], "%ld %ld\n", bytes, times);
         fflush(team->to[k]);
     }
-    if (!team_hears(team, 0, line))
+    if (!team_hears(team, 0, line)) {
+        fprintf(stderr, "collectives: %s has ended\n", team->name);
         exit(1);
+    }
     return atof(line);
 }
 
@@ -283,9 +298,24 @@ static void size_measure(team_t team[TEAMS], const size_row_t *s, int rounds)
     fflush(stdout);
 }
 
+/* Where the parts of the peers are; run by hand it is near. */
+static const char *source_folder(void)
+{
+    const char *const near[] = {getenv("top_srcdir"), ".", ".."};
+    char part[LINE];
+    for (int k = 0; k < 3; k++) {
+        snprintf(part, sizeof part, "%s/t/bench/gloo_rank", near[k] ? near[k] : ".");
+        if (access(part, X_OK) == 0)
+            return near[k] ? near[k] : ".";
+    }
+    fprintf(stderr,
+            "collectives: no t/bench/gloo_rank here: set top_srcdir to the folder "
+            "of the sources, or the peers are missing\n");
+    return ".";
+}
+
 int main(int argc, char **argv)
 {
-    const char *top = getenv("top_srcdir");
     team_t team[TEAMS] = {0};
     pl_init(NULL, NULL, NULL, NULL);
     signal(SIGPIPE, SIG_IGN);
@@ -298,8 +328,9 @@ int main(int argc, char **argv)
     rounds = rounds < 1 ? 1 : rounds > ROUNDS_MOST ? ROUNDS_MOST : rounds;
     ours_start(&team[SHM], argv[0], "shm");
     ours_start(&team[TCP], argv[0], "tcp");
-    gloo_start(&team[GLOO], top ? top : ".");
-    mpi_start(&team[MPI], top ? top : ".");
+    const char *top = source_folder();
+    gloo_start(&team[GLOO], top);
+    mpi_start(&team[MPI], top);
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         size_measure(team, &sizes[k], rounds);
     for (int k = 0; k < TEAMS; k++)
