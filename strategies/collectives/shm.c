@@ -6,7 +6,7 @@
  * elements are laid out beside the news that one has begun, and each rank reduces all of
  * them for itself: there is nothing to wait for a second time.
  *
- * Who waits looks for a moment (patience.h), then sleeps until it is rung (shm_meet.c).
+ * Who waits looks for a moment (spin.h), then sleeps until it is rung (shm_meet.c).
  */
 #include <sched.h>
 #include <string.h>
@@ -75,7 +75,7 @@ static int look(const shm_t *s)
     int rank = missing(s);
     if (rank < 0)
         return rank;
-    const int64_t until = pl_patience_until(&s->patience);
+    const int64_t until = pl_spin_until(&s->spin);
     for (int times = 0; rank >= 0 && until && pl_now() < until; times++) {
         for (int k = 0; k < LOOKS && !is_there(s, rank); k++)
             look_aside();
@@ -106,12 +106,12 @@ static bool all_there(shm_t *s)
 {
     int rank = look(s);
     if (rank >= 0) {
-        pl_patience_ends(&s->patience);
+        pl_spin_ends(&s->spin);
         __atomic_store_n(&s->own->asleep, 1, __ATOMIC_SEQ_CST);
         rank = missing(s);            /* again: who came before that store did not ring */
     }
     if (rank < 0)
-        pl_patience_learns(&s->patience);
+        pl_spin_learns(&s->spin);
     if (rank >= 0)
         fail_if_left(s);
     return rank < 0;
@@ -340,7 +340,7 @@ static int shm_join(void *self, pl_operation_t *op, pl_error_t *err)
         code = shm_meet(s, op->world, err);
     if (code != PL_OK)
         return code;
-    pl_patience_init(&s->patience, s->spin_us, s->size);
+    pl_spin_init(&s->spin, s->spin_us, s->size);
     s->phase = SHM_MEETING;
     s->op = op;
     proceed(s);

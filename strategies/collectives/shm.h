@@ -4,7 +4,7 @@
 #define PL_COLLECTIVES_SHM_H
 
 #include "strategies/collectives/collective.h"
-#include "strategies/collectives/patience.h"
+#include "strategies/collectives/spin.h"
 
 enum {
     SHM_MAGIC = 0x506c5331,
@@ -88,7 +88,7 @@ typedef struct shm {
     bool small;
     int piece;                                        /* of the work, and how far in it */
     uint64_t piece_at;
-    pl_patience_t patience;
+    pl_spin_t spin;
 } shm_t;
 
 /* ---- shm_meet.c ---- */

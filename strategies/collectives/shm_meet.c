@@ -474,7 +474,7 @@ void shm_ring(shm_t *s)
             && __atomic_load_n(&peer->control->asleep, __ATOMIC_SEQ_CST)
             && __atomic_exchange_n(&peer->control->asleep, 0, __ATOMIC_SEQ_CST)) {
             packet_send(peer->fd, "", 1, -1);
-            s->patience.rang = pl_now();
+            s->spin.rang = pl_now();
         }
     }
 }

@@ -72,16 +72,16 @@ static void fail_lost(tcp_t *t, int rank)
 static void peer_lost(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
-    peer->left_busy = !link_is_idle(peer->link);
+    peer->left_busy = !tcp_link_is_idle(peer->link);
     peer->left = true;
-    link_free(peer->link);
+    tcp_link_free(peer->link);
     peer->link = NULL;
 }
 
 void tcp_check_links(tcp_t *t)
 {
     for (int rank = 0; rank < t->size; rank++)
-        if (t->peer[rank].link && link_is_dead(t->peer[rank].link))
+        if (t->peer[rank].link && tcp_link_is_dead(t->peer[rank].link))
             peer_lost(t, rank);
 }
 
@@ -177,11 +177,11 @@ static void peer_hear(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
     for (int k = 0; k < FRAMES_A_TURN && !t->broken.code; k++) {
-        int code = link_head(peer->link);
+        int code = tcp_link_head(peer->link);
         const tcp_frame_t frame = peer->link->head;
         void *place = code > 0 ? place_of(t, rank, &frame) : NULL;
         if (code > 0)
-            code = place ? link_body(peer->link, place) : -1;
+            code = place ? tcp_link_body(peer->link, place) : -1;
         if (code < 0)
             peer_lost(t, rank);
         if (code <= 0)
@@ -203,7 +203,7 @@ static int enter_put(const tcp_t *t, tcp_peer_t *peer)
                               .length = (uint32_t)(sizeof *want + few),
                               .number = t->number};
     peer->entry_told = true;
-    return link_put(peer->link, &head, entry, false);
+    return tcp_link_put(peer->link, &head, entry, false);
 }
 
 static int result_put(const tcp_t *t, tcp_peer_t *peer)
@@ -216,7 +216,7 @@ static int result_put(const tcp_t *t, tcp_peer_t *peer)
                               .length = only_tells ? 0 : (uint32_t)bytes,
                               .number = t->number,
                               .at = peer->told.done++};
-    return link_put(peer->link, &head, own, false);
+    return tcp_link_put(peer->link, &head, own, false);
 }
 
 static int give_put(const tcp_t *t, int rank)
@@ -229,14 +229,14 @@ static int give_put(const tcp_t *t, int rank)
                               .length = (uint32_t)bytes,
                               .number = t->number,
                               .at = peer->given.done++};
-    return link_put(peer->link, &head, theirs, false);
+    return tcp_link_put(peer->link, &head, theirs, false);
 }
 
 static int finish_put(const tcp_t *t, tcp_peer_t *peer)
 {
     const tcp_frame_t head = {.kind = TCP_FINISH, .number = t->number};
     peer->finish_told = true;
-    return link_put(peer->link, &head, NULL, false);
+    return tcp_link_put(peer->link, &head, NULL, false);
 }
 
 /* 1: the next frame is out, or under way; 0: there is nothing to send. */
@@ -259,8 +259,8 @@ static int next_put(const tcp_t *t, int rank)
 static void peer_send(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
-    int code = link_flush(peer->link, false);
-    while (code == 1 && link_is_idle(peer->link)) {
+    int code = tcp_link_flush(peer->link, false);
+    while (code == 1 && tcp_link_is_idle(peer->link)) {
         code = next_put(t, rank);
         if (code == 0)
             break;
@@ -268,7 +268,7 @@ static void peer_send(tcp_t *t, int rank)
     if (code < 0)
         peer_hear(t, rank);             /* why it is gone may still be there to be read */
     else
-        link_watch(peer->link, true, !link_is_idle(peer->link));
+        tcp_link_watch(peer->link, true, !tcp_link_is_idle(peer->link));
 }
 
 static void few_take(tcp_t *t)
@@ -300,7 +300,7 @@ static bool has_come(const tcp_t *t, int rank, bool all_begun, bool all_given)
         return peer->entered >= t->number;
     if (!all_given)
         return peer->taken.done > t->ready || !peer->taken.all;
-    return is_done_with(t, peer) && (!peer->link || link_is_idle(peer->link));
+    return is_done_with(t, peer) && (!peer->link || tcp_link_is_idle(peer->link));
 }
 
 /* Whether all is done; otherwise it is said who is waited for. */
@@ -348,12 +348,12 @@ static void abort_put(tcp_t *t)
         tcp_peer_t *peer = &t->peer[rank];
         if (!peer->link)
             continue;
-        int code = link_flush(peer->link, false);
+        int code = tcp_link_flush(peer->link, false);
         if (code == 1 && t->tells && !peer->knows) {
             peer->knows = true;
-            code = link_put(peer->link, &head, t->reason, false);
+            code = tcp_link_put(peer->link, &head, t->reason, false);
         }
-        link_watch(peer->link, false, code == 0);
+        tcp_link_watch(peer->link, false, code == 0);
         if (code < 0)
             peer_lost(t, rank);
     }
@@ -495,7 +495,7 @@ static bool abort_is_out(const tcp_t *t)
 {
     for (int rank = 0; rank < t->size; rank++) {
         const tcp_peer_t *peer = &t->peer[rank];
-        if (peer->link && !(peer->knows && link_is_idle(peer->link)))
+        if (peer->link && !(peer->knows && tcp_link_is_idle(peer->link)))
             return false;
     }
     return true;
