@@ -63,7 +63,7 @@ static int elements_check(const pl_operation_t *op, pl_error_t *err)
     return PL_OK;
 }
 
-int pl_operation_check(const pl_operation_t *op, int size, pl_error_t *err)
+static int operation_check(const pl_operation_t *op, int size, pl_error_t *err)
 {
     const pl_want_t *want = &op->want;
     const bool reduces = want->move == PL_MOVE_all_reduce
@@ -79,6 +79,36 @@ int pl_operation_check(const pl_operation_t *op, int size, pl_error_t *err)
     if (want->move == PL_MOVE_broadcast && want->root >= (uint32_t)size)
         return pl_fail(err, PL_EINVAL, "broadcast from rank %u of %d", want->root, size);
     return elements_check(op, err);
+}
+
+int pl_underway_check(const pl_underway_t *now, const pl_operation_t *op, int size,
+                      pl_error_t *err)
+{
+    if (now->broken.code)
+        return pl_fail(err, now->broken.code, "%s", now->broken.text);
+    if (now->op)
+        return pl_fail(err, PL_ESTATE, "%s while %s is under way",
+                       pl_move_name(op->want.move), pl_move_name(now->op->want.move));
+    if ((size > 0) == (op->want.move == PL_MOVE_join))
+        return pl_fail(err, PL_ESTATE,
+                       size ? "the ranks have met already"
+                            : "the ranks have not met yet");
+    return operation_check(op, size, err);
+}
+
+void pl_underway_end(pl_underway_t *now, const pl_error_t *err)
+{
+    pl_operation_t *op = now->op;
+    now->op = NULL;
+    if (op)
+        op->done(op, err);
+}
+
+void pl_underway_break(pl_underway_t *now, const pl_error_t *why)
+{
+    if (!now->broken.code)
+        now->broken = *why;
+    pl_underway_end(now, &now->broken);
 }
 
 /* The ranks that have come, or have not: "rank 0, rank 2"; the text ends early when

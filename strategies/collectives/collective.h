@@ -141,8 +141,19 @@ PL_API void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first,
 /* Bytes of an element, 0: there is no such type. */
 PL_API size_t pl_dtype_bytes(uint32_t dtype);
 
-/* Whether an operation can be begun by a rank of so many. */
-PL_API int pl_operation_check(const pl_operation_t *op, int size, pl_error_t *err);
+/* What a collective is at, the first thing that each has to know of itself. */
+typedef struct pl_underway {
+    pl_operation_t *op;                                     /* [none] */
+    pl_error_t broken;                                      /* code 0: it is not */
+} pl_underway_t;
+
+/* Whether an operation can be begun now, by a rank of so many; 0: they have not met. */
+PL_API int pl_underway_check(const pl_underway_t *now, const pl_operation_t *op, int size,
+                             pl_error_t *err);
+/* It is done, if there is one. */
+PL_API void pl_underway_end(pl_underway_t *now, const pl_error_t *err);
+/* The one under way and all that follow fail, with the first such error. */
+PL_API void pl_underway_break(pl_underway_t *now, const pl_error_t *why);
 
 /* "rank 0, rank 2 had come, rank 1 had not" */
 #define PL_ARRIVED_TEXT 200

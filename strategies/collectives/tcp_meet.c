@@ -480,7 +480,7 @@ static void tick(tcp_t *t)
         return;
     if (t->listener < 0)
         tcp_check_links(t);
-    else if (t->op)
+    else if (t->now.op)
         look_again(t);
 }
 
