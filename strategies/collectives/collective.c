@@ -12,11 +12,6 @@
 #include "base/error.h"
 #include "strategies/collectives/tree.h"
 
-enum {
-    CHUNK_STEP = 16
-};                                      /* elements: a cache line of the shortest that are
-                                           reduced */
-
 const char *pl_move_name(uint32_t move)
 {
     static const char *const names[] = {
@@ -30,7 +25,7 @@ const char *pl_move_name(uint32_t move)
 void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first, uint64_t *length)
 {
     uint64_t part = count / (uint64_t)size + (count % (uint64_t)size > 0);
-    part = (part + CHUNK_STEP - 1) / CHUNK_STEP * CHUNK_STEP;
+    part = (part + PL_CHUNK_STEP - 1) / PL_CHUNK_STEP * PL_CHUNK_STEP;
     const uint64_t from = part * (uint64_t)rank;
     *first = from < count ? from : count;
     *length = count - *first < part ? count - *first : part;

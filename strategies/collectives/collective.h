@@ -133,8 +133,11 @@ typedef struct pl_collective_ops {
 /* "all_reduce" */
 PL_API const char *pl_move_name(uint32_t move);
 
+/* Elements: a cache line of the shortest that are reduced. */
+enum { PL_CHUNK_STEP = 16 };
+
 /* Of `count` elements in `size` parts, that of a rank; they come in the order of ranks,
- * begin on cache lines where the elements do, and may be empty. */
+ * begin at multiples of PL_CHUNK_STEP, and may be empty. */
 PL_API void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first,
                         uint64_t *length);
 
