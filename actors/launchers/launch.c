@@ -15,8 +15,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "runtime/limits.h"
 
-enum { RANKS_MOST = 1 << 16 };
 static const double USUAL_JOIN_S = 60, USUAL_SETTLE_S = 10;
 
 /* ---- the children ---- */
@@ -173,9 +173,9 @@ static int place_find(pl_launch_t *launch, pl_error_t *err)
 
 static int spec_check(const pl_launch_spec_t *s, pl_error_t *err)
 {
-    if (s->nodes < 1 || s->devices < 1 || s->devices > RANKS_MOST / s->nodes)
+    if (s->nodes < 1 || s->devices < 1 || s->devices > PL_RANKS_MOST / s->nodes)
         return pl_fail(err, PL_EINVAL, "%d ranks on each of %d nodes: from 1 to %d",
-                       s->devices, s->nodes, RANKS_MOST);
+                       s->devices, s->nodes, PL_RANKS_MOST);
     if (s->nodes_least < 0 || s->nodes_least > s->nodes)
         return pl_fail(err, PL_EINVAL, "at least %d nodes and at most %d: there are none",
                        s->nodes_least, s->nodes);

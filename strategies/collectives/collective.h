@@ -18,13 +18,11 @@
 
 #include "paceline.h"
 #include "runtime/cargo.h"
+#include "runtime/limits.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define PL_RANKS_MOST 1024
-#define PL_JOB_KEY_BYTES 32
 
 /* X(name): the operations, under their names in messages.def. */
 #define PL_MOVES(X) \
@@ -88,7 +86,7 @@ typedef struct pl_operation {
 typedef struct pl_seat {
     const char *host;               /* address of this machine as the other ranks reach it
                                        [loopback] */
-    const unsigned char *key;       /* [PL_JOB_KEY_BYTES] of the job, for what goes over
+    const unsigned char *key;       /* [PL_KEY_BYTES] of the job, for what goes over
                                        wires  [there is none] */
 } pl_seat_t;
 

@@ -82,7 +82,7 @@ typedef struct tcp {
     int64_t port;
     bool encrypt;
     bool has_key;
-    unsigned char key[PL_JOB_KEY_BYTES];
+    unsigned char key[PL_KEY_BYTES];
     int epoll, listener, timer;
     char own_host[TCP_HOST];
     unsigned char token[TCP_TOKEN];
