@@ -723,7 +723,7 @@ static void child_start(const char *mode)
     pl_process_spec_t spec = {.argv = argv, .on_death = child_died};
     pl_error_t err = {0};
     deaths = 0;
-    child = pl_process_start(&spec, &loop, &err);
+    child = pl_process_start(&spec, loop.base, &err);
     if (!child)
         tap_diag("%s", err.text);
 }
@@ -809,7 +809,7 @@ static void a_flood_leaves_descriptors_for_the_run(void)
     low = was;
     low.rlim_cur = FLOOD / 3;
     setrlimit(RLIMIT_NOFILE, &low);
-    child = pl_process_start(&spec, &loop, NULL);
+    child = pl_process_start(&spec, loop.base, NULL);
     int64_t had = pl_now(), look = had, longest = 0, late = 0;
     for (int64_t end = had + 3 * PL_SECOND; pl_now() < end;) {
         send_number(&rank[0], PL_LINK_HOST, host.messages[0]);

@@ -71,7 +71,7 @@ int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_
                                      .on_end = children_ended,
                                      .user = launch};
     pl_children_free(launch->children);
-    launch->children = pl_children_start(&spec, &launch->loop, err);
+    launch->children = pl_children_start(&spec, launch->loop.base, err);
     return launch->children ? PL_OK : err->code;
 }
 
