@@ -114,6 +114,16 @@ static int devices_check(const pl_job_t *job, const char *role,
                            role, strcmp(role, "strategy") ? "" : ", such as \"ddp\"");
 }
 
+static int ranks_check(const pl_job_t *job, pl_error_t *err)
+{
+    const int ranks = pl_request_ranks(job);
+    if (ranks <= PL_RANKS_MOST)
+        return PL_OK;
+    return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
+                           "the run is to have %d ranks: at most %d can be", ranks,
+                           PL_RANKS_MOST);
+}
+
 /* One option says it, the other is how. */
 static int elastic_check(const pl_job_t *job, pl_error_t *err)
 {
@@ -164,6 +174,8 @@ static int parts_check(const pl_job_t *job, pl_error_t *err)
     const pl_actor_ops_t *launcher = pl_request_launcher(job, err);
     if (code == PL_OK)
         code = devices_check(job, "launcher", launcher, err);
+    if (code == PL_OK)
+        code = ranks_check(job, err);
     if (code == PL_OK)
         code = world_check(job, launcher, err);
     if (code == PL_OK && launcher->elsewhere)

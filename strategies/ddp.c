@@ -28,7 +28,8 @@ int pl_ddp_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t 
     const pl_seat_t seat = {.host = job->host, .key = job->key};
     pl_instance_t instance = {0};
     ddp->last = &ddp->first;
-    ddp->replica.meets = &pl_ddp_meets;
+    if (!ddp->replica.meets)
+        ddp->replica.meets = &pl_ddp_meets;
     if (pl_is_nobody(pl_peer(self, "accelerator")))
         return pl_fail(err, PL_EINVAL, "the strategy was given no accelerator");
     int code = pl_instance_of_choice(&instance, "collective", &ddp->collective, "best",

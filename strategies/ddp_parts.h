@@ -2,8 +2,9 @@
  * built upon that have ranks add up something else
  *
  * Such a strategy's struct begins with a pl_ddp_t and its table names pl_ddp_strategy as
- * its base.  Its own `start` sets `ways`, then calls pl_ddp_start(); where a step's
- * gradients are to be added up it does that in its way, and all else stays. */
+ * its base.  Its own `start` calls pl_ddp_start() and, before or after, sets `ways`, or
+ * `replica.meets` where that is not pl_ddp_meets; where a step's gradients are to be
+ * added up it does that in its way, and all else stays. */
 #ifndef PL_STRATEGIES_DDP_PARTS_H
 #define PL_STRATEGIES_DDP_PARTS_H
 

@@ -4,19 +4,18 @@
  * state.  Sums of this rank's shards lie where they travel from, as far as they are left
  * at the end. */
 #include "base/error.h"
+#include "strategies/collectives/collective.h"
 #include "strategies/collectives/tree.h"
 #include "strategies/elastic_parts.h"
 #include "tensor/model.h"
 #include "tensor/operators.h"
 #include "tensor/precision.h"
 
-enum { STEP = 16 };                                         /* elements */
-
 /* ---- rows ---- */
 
 static int64_t rounded(int64_t elements)
 {
-    return (elements + STEP - 1) / STEP * STEP;
+    return (elements + PL_CHUNK_STEP - 1) / PL_CHUNK_STEP * PL_CHUNK_STEP;
 }
 
 static int64_t grads_of(const pl_replica_t *r)
@@ -31,7 +30,7 @@ static int64_t row_present(const pl_replica_t *r)
 
 static int64_t row_state(const pl_replica_t *r)
 {
-    return row_present(r) + STEP;
+    return row_present(r) + PL_CHUNK_STEP;
 }
 
 static int64_t row_end(const pl_replica_t *r)

@@ -196,10 +196,10 @@ PL_API void pl_replica_release(pl_replica_t *r);
 /* ---- What meetings end with ---- */
 
 PL_API void pl_replica_prepared(pl_replica_t *r, const pl_error_t *failure);
-/* halt: as in the reply to train_batch. */
 /* As the reply to a replay; guarded: it did not run; forward: seconds. */
 PL_API void pl_replica_computed(pl_replica_t *r, struct pl_part_of_round *of,
                                 bool guarded, double forward, const pl_error_t *failure);
+/* halt: as in the reply to train_batch. */
 PL_API void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt);
 PL_API void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
                                 const pl_error_t *failure, bool halt);

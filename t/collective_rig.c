@@ -299,7 +299,7 @@ void rank_end(rank_process_t *p)
 /* Where rank_start() was told to: see node_t. */
 static pl_seat_t seat_of_node(void)
 {
-    static const unsigned char key[PL_JOB_KEY_BYTES] = {7, 7, 7};
+    static const unsigned char key[PL_KEY_BYTES] = {7, 7, 7};
     const char *path = getenv("RANK_NODE");
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (path && (fd < 0 || setns(fd, CLONE_NEWNET)))

@@ -14,8 +14,8 @@
 #include "tap.h"
 
 static const char sealed[] = "{\"name\": \"tcp\", \"encrypt\": true}";
-static const unsigned char key[PL_JOB_KEY_BYTES] = {1, 2, 3},
-                           other_key[PL_JOB_KEY_BYTES] = {1, 2, 4};
+static const unsigned char key[PL_KEY_BYTES] = {1, 2, 3},
+                           other_key[PL_KEY_BYTES] = {1, 2, 4};
 static const pl_seat_t seat = {.key = key}, other_seat = {.key = other_key};
 
 /* ---- who may listen where ---- */

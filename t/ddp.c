@@ -192,13 +192,15 @@ static void running_means_are_those_of_all_samples(void)
     rig_result_free(many);
 }
 
-/* A rank without samples has seen nothing. */
+/* A rank without samples has seen nothing; in the second step it has what all agreed on
+ * in the first, which must not be added again. */
 static void who_has_no_samples_leaves_state_alone(void)
 {
-    rig_result_t *one = fit(1, 4, "\"max_steps\": 1", .module = "\"watcher\"",
+    rig_result_t *one = fit(1, 4, "\"max_steps\": 2", .module = "\"watcher\"",
                             .samples = 2, .data = "\"shuffle\": false");
-    rig_result_t *many = fit(4, 1, "\"max_steps\": 1", .module = "\"watcher\"",
+    rig_result_t *many = fit(4, 1, "\"max_steps\": 2", .module = "\"watcher\"",
                              .samples = 2, .data = "\"shuffle\": false");
+    is_int(many->global_step, 2, "two steps");
     ok(state_is(many, "mean", one),
        "two samples, four ranks: the mean of those with one");
     rig_result_free(one);
@@ -344,6 +346,39 @@ static void a_run_that_goes_on_ends_with_the_same_bits(void)
 
 /* ---- Failures ---- */
 
+/* Each rank, which is a thread, begins with weights of its own. */
+static double own_weight(void)
+{
+    static int ranks;
+    static _Thread_local int own;
+    if (!own)
+        own = __atomic_add_fetch(&ranks, 1, __ATOMIC_RELAXED);
+    return own;
+}
+
+static void stubborn_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_node_t own = pl_param(g, "own", PL_SHAPE(3), pl_constant(own_weight()));
+    pl_node_t x = pl_mul(g, pl_linear(g, "fc", pl_input(g, "x"), 3), own);
+    pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), NULL));
+}
+
+static const pl_module_ops_t stubborn = {.name = "stubborn",
+                                         .size = 1,
+                                         .step = stubborn_step};
+
+static void a_rank_that_begins_with_other_weights_is_refused(void)
+{
+    rig_t *rig = rig_new(.trainer = "\"devices\": 3", .module = "\"stubborn\"",
+                         .data = "\"batch_size\": 4");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_EPEER", "the ranks do not train");
+    like(result->error.text, "rank 1 began with other weights than rank 0", "%s",
+         result->error.text);
+    rig_free(&rig);
+}
+
 static int watch(void *self, pl_hook_t point, const pl_hook_event_t *event,
                  pl_wish_t *wish, pl_error_t *err)
 {
@@ -425,6 +460,7 @@ int main(void)
 {
     static const pl_registration_t parts[] = {{"module", &normed},
                                               {"module", &watcher},
+                                              {"module", &stubborn},
                                               {"callback", &faints},
                                               PL_REGISTRATIONS_END};
     rig_init(parts);
@@ -441,6 +477,7 @@ int main(void)
     run(a_time_ends_all_ranks);
     run(callbacks_of_rank_zero_decide_for_all);
     run(a_run_that_goes_on_ends_with_the_same_bits);
+    run(a_rank_that_begins_with_other_weights_is_refused);
     run(a_callback_that_fails_ends_all);
     run(a_device_that_fails_ends_all);
     run(a_rank_that_fails_ends_all_with_its_name);

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "rig.h"
+#include "strategies/collectives/collective.h"
 #include "tap.h"
 
 #define QUIET "\"num_sanity_val_steps\": 0, \"log_every_n_steps\": 1"
@@ -300,6 +301,79 @@ static void buckets_change_no_bit(void)
     ok(told > 3, "buckets were told before backward was over: %d", told);
 }
 
+/* ---- While backward goes on ---- */
+
+enum { BOARD, TENSORS };                    /* lent memory, in the order of its lending */
+
+/* Sums of gradients that ranks have begun. */
+static int sums_begun;
+static bool began_in_time;
+
+static int counted_all_reduce(void *self, pl_operation_t *op, pl_error_t *err)
+{
+    if (op->want.memory == TENSORS)
+        __atomic_add_fetch(&sums_begun, 1, __ATOMIC_RELAXED);
+    return pl_shm_collective.all_reduce(self, op, err);
+}
+
+static void gate_pass(const pl_kernel_call_t *call, int64_t from, int64_t to)
+{
+    memcpy((float *)call->output + from, (const float *)call->input[0] + from,
+           (size_t)(to - from) * sizeof(float));
+}
+
+/* Backward stays here until both ranks have begun to add up what is there already: nobody
+ * begins the second sum before all have begun the first. */
+static void gate_wait(const pl_kernel_call_t *call, int64_t from, int64_t to)
+{
+    for (int looks = 0; looks < 10000 && !began_in_time; looks++) {
+        began_in_time = __atomic_load_n(&sums_begun, __ATOMIC_RELAXED) >= 2;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    gate_pass(call, from, to);
+}
+
+static void gate_gradient(pl_graph_t *g, const pl_use_t *use, pl_node_t dy,
+                          pl_node_t dx[])
+{
+    (void)use;
+    dx[0] = pl_apply(g, "gate_back", &dy, 1, NULL);
+}
+
+static const pl_operator_ops_t gate = {
+    .name = "gate",
+    .inputs = 1,
+    .gradient = gate_gradient,
+    .kernels = (const pl_kernel_t[]){{"cpu", gate_pass}, PL_KERNELS_END}};
+
+static const pl_operator_ops_t gate_back = {
+    .name = "gate_back",
+    .inputs = 1,
+    .kernels = (const pl_kernel_t[]){{"cpu", gate_wait}, PL_KERNELS_END}};
+
+static void gated_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_node_t x = pl_linear(g, "fc1", pl_input(g, "x"), 8);
+    x = pl_linear(g, "fc2", pl_apply(g, "gate", &x, 1, NULL), 3);
+    pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), NULL));
+}
+
+static const pl_module_ops_t gated = {.name = "gated", .size = 1, .step = gated_step};
+
+static void a_bucket_travels_before_backward_is_over(void)
+{
+    if (!rig_has("cpu"))
+        return;
+    rig_result_free(fit(.accelerator = "cpu", .module = "\"gated\"",
+                        .data = "\"batch_size\": 4",
+                        .trainer = "\"devices\": 2, \"max_steps\": 1, \"strategy\": "
+                                   "{\"name\": \"ddp\", \"bucket_mb\": 0.000001, "
+                                   "\"collective\": \"counted\"}, " QUIET));
+    ok(began_in_time, "the last layer's gradients are added up before the first's are "
+                      "there");
+}
+
 /* ---- Who is slow ---- */
 
 /* Those of rank 1 of 2 lie on a slow disk. */
@@ -464,7 +538,16 @@ static void options_that_have_no_meaning_here_are_answered(void)
 
 int main(void)
 {
-    rig_init(NULL);
+    static pl_collective_ops_t counted;
+    static const pl_registration_t parts[] = {{"collective", &counted},
+                                              {"operator", &gate},
+                                              {"operator", &gate_back},
+                                              {"module", &gated},
+                                              PL_REGISTRATIONS_END};
+    counted = pl_shm_collective;
+    counted.name = "counted";
+    counted.all_reduce = counted_all_reduce;
+    rig_init(parts);
     run(a_run_that_goes_back_does_so_on_all_ranks);
     run(a_run_goes_back_so_often_and_no_more);
     run(an_anomaly_of_one_rank_ends_all);
@@ -477,6 +560,7 @@ int main(void)
     run(other_ranks_go_on_where_samples_were);
     run(shm_and_tcp_give_the_same_bits);
     run(buckets_change_no_bit);
+    run(a_bucket_travels_before_backward_is_over);
     run(a_slow_rank_is_named_in_the_progress);
     run(figures_count_each_sample_once);
     run(what_not_all_ranks_have_may_be_left_out);

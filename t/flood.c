@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "runtime/process.h"
-#include "runtime/socket.h"
 #include "tap.h"
 
 enum { WANTED = 16, SECONDS = 3 };
@@ -32,8 +31,7 @@ void flood_begin(flood_t *flood, const char *endpoint)
     struct rlimit low = flood->was;
     low.rlim_cur = FLOOD / 3;
     setrlimit(RLIMIT_NOFILE, &low);
-    pl_sockets_t loop = {.base = flood->base};
-    flood->process = pl_process_start(&spec, &loop, NULL);
+    flood->process = pl_process_start(&spec, flood->base, NULL);
     ok(flood->process, "a flood begins");
 }
 

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <event2/event.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -311,7 +312,7 @@ static int tcp_to(const char *endpoint)
                                  htons((uint16_t)atoi(strrchr(endpoint, ':') + 1))};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0)
-        usleep(1000);
+        poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, 1000);
     return fd;
 }
 

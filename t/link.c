@@ -3,6 +3,7 @@
 #include "runtime/link.h"
 
 #include <event2/event.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,6 +84,13 @@ static void turn_for(int milliseconds)
 {
     for (int64_t end = pl_now() + milliseconds * PL_MILLISECOND; pl_now() < end;)
         settle();
+}
+
+/* As in a process that is stopped: nothing is heard, and time goes on. */
+static void stand_still(int milliseconds)
+{
+    for (int64_t end = pl_now() + milliseconds * PL_MILLISECOND; pl_now() < end;)
+        poll(NULL, 0, 1);
 }
 
 static void listen_at(const char *where, int world_size)
@@ -455,7 +463,7 @@ static void who_sleeps_through_its_lease_does_not_come_back(void)
     join(0);
     turn_for(50);
     wire_cut();
-    usleep(600000);                           /* it hears of both at once when it wakes */
+    stand_still(2 * usual.times.lease);       /* it hears of both at once when it wakes */
     until(rank[0].events[PL_LINK_GONE]);
     turn_for(300);
     like(rank[0].text[PL_LINK_GONE], "lease has run out", "it ends itself");
@@ -536,7 +544,7 @@ static void who_was_not_awake_blames_nobody(void)
     open_file(1);
     join(0);
     turn_for(50);
-    usleep(1200000);                                       /* both: longer than silence */
+    stand_still(3 * usual.times.silence);
     turn_for(100);
     is_int(host.events[PL_LINK_SILENT] + rank[0].events[PL_LINK_SILENT], 0,
            "a loop that stood still for 1.2 s finds nobody silent");
@@ -639,7 +647,7 @@ static void a_rank_that_is_dismissed_hears_why(void)
     join(0);
     pl_link_free(host.link);
     host.link = NULL;
-    usleep(50000);                               /* its end is there before it is heard */
+    stand_still(50);                             /* its end is there before it is heard */
     until(rank[0].events[PL_LINK_GONE]);
     is_text(rank[0].text[PL_LINK_GONE], "the launcher has ended",
             "a launcher that ends says so");
@@ -715,7 +723,7 @@ static void child_start(const char *mode)
     pl_process_spec_t spec = {.argv = argv, .on_death = child_died};
     pl_error_t err = {0};
     deaths = 0;
-    child = pl_process_start(&spec, &loop, &err);
+    child = pl_process_start(&spec, loop.base, &err);
     if (!child)
         tap_diag("%s", err.text);
 }

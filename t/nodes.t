@@ -69,6 +69,7 @@ what_contradicts_is_refused_with_both_names() {
     refused 2 '2 nodes must be told one place' launch --nnodes 2 -- true
     refused 2 'need the key of the job' launch --rdzv-endpoint 10.1.2.3:5000 -- true
     refused 2 'node rank 1 of 1 nodes' launch --node-rank 1 -- true
+    refused 2 '1025 ranks on each of 1 nodes: from 1 to 1024' launch --devices 1025 -- true
     refused 2 'launch needs PROGRAM' launch --devices 2
 }
 

@@ -14,14 +14,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "runtime/socket.h"
 #include "scarce.h"
 #include "tap.h"
 
 /* ---- a loop, and what a child has told ---- */
 
 typedef struct seen {
-    pl_sockets_t loop;
+    struct event_base *loop;
     pl_process_t *process;
     int lines, deaths;
     char first[PL_PROCESS_LINE + 1], last[PL_PROCESS_LINE + 1], how[PL_DEATH_TEXT];
@@ -58,8 +57,8 @@ static bool begin(const char *const *argv, const char *const *environment)
                               .environment = environment,
                               .on_line = on_line,
                               .on_death = on_death};
-    seen.loop.base = event_base_new();
-    seen.process = pl_process_start(&spec, &seen.loop, &err);
+    seen.loop = event_base_new();
+    seen.process = pl_process_start(&spec, seen.loop, &err);
     if (!seen.process)
         tap_diag("%s", err.text);
     return seen.process != NULL;
@@ -69,15 +68,15 @@ static void turn_until_dead(void)
 {
     for (int64_t until = pl_now() + 20 * PL_SECOND; !seen.deaths && pl_now() < until;) {
         struct timeval soon = {0, 100000};
-        event_base_loopexit(seen.loop.base, &soon);
-        event_base_loop(seen.loop.base, EVLOOP_ONCE);
+        event_base_loopexit(seen.loop, &soon);
+        event_base_loop(seen.loop, EVLOOP_ONCE);
     }
 }
 
 static void finish(void)
 {
     pl_process_free(seen.process);
-    event_base_free(seen.loop.base);
+    event_base_free(seen.loop);
     seen = (seen_t){0};
 }
 
@@ -172,15 +171,15 @@ static void a_program_that_is_not_there_is_named(void)
     static const char *const missing[] = {"/no/such/program", NULL}, *const unfit[] = {
                                                                          "/etc/passwd",
                                                                          NULL};
-    pl_sockets_t loop = {.base = event_base_new()};
+    struct event_base *loop = event_base_new();
     for (int k = 0; k < 2; k++) {
         pl_error_t err = {0};
         pl_process_spec_t spec = {.argv = k ? unfit : missing};
-        ok(!pl_process_start(&spec, &loop, &err), "%s is not started", spec.argv[0]);
+        ok(!pl_process_start(&spec, loop, &err), "%s is not started", spec.argv[0]);
         is_int(err.code, PL_ENOTFOUND, "which is told");
         like(err.text, spec.argv[0], "by name");
     }
-    event_base_free(loop.base);
+    event_base_free(loop);
 }
 
 /* ---- what it says ---- */
@@ -219,7 +218,7 @@ static void a_flood_is_kept_within_bounds(void)
     const struct timeval often = {.tv_usec = 10000};
     scarce_init();
     begin(argv, NULL);
-    struct event *timer = event_new(seen.loop.base, -1, EV_PERSIST, tick, NULL);
+    struct event *timer = event_new(seen.loop, -1, EV_PERSIST, tick, NULL);
     event_add(timer, &often);
     long before = scarce_live();
     turn_until_dead();
@@ -300,9 +299,9 @@ static int host(void)
 {
     const char *const argv[] = {self, "follower", NULL};
     pl_process_spec_t spec = {.argv = argv, .on_line = tell_on};
-    seen.loop.base = event_base_new();
-    seen.process = pl_process_start(&spec, &seen.loop, NULL);
-    return event_base_dispatch(seen.loop.base);
+    seen.loop = event_base_new();
+    seen.process = pl_process_start(&spec, seen.loop, NULL);
+    return event_base_dispatch(seen.loop);
 }
 
 static void a_host_that_dies_takes_its_children_with_it(void)
@@ -310,7 +309,7 @@ static void a_host_that_dies_takes_its_children_with_it(void)
     const char *const argv[] = {self, "host", NULL};
     begin(argv, NULL);
     while (!seen.lines && !seen.deaths)
-        event_base_loop(seen.loop.base, EVLOOP_ONCE);
+        event_base_loop(seen.loop, EVLOOP_ONCE);
     int child = (int)syscall(SYS_pidfd_open, atoi(seen.first), 0);
     struct pollfd item = {.fd = child, .events = POLLIN};
     is_int(poll(&item, 1, 0), 0, "the child of the child lives");
@@ -361,9 +360,9 @@ static int start_one(void *user)
 
 static void a_child_starts_or_memory_is_out(void)
 {
-    pl_sockets_t loop = {.base = event_base_new()};
-    scarce_try(start_one, &loop, "starting");
-    event_base_free(loop.base);
+    struct event_base *loop = event_base_new();
+    scarce_try(start_one, loop, "starting");
+    event_base_free(loop);
 }
 
 int main(int argc, char **argv)

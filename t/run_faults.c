@@ -267,6 +267,15 @@ static void what_does_not_go_together_is_refused_before_anything_starts(void)
             .dataset = "{\"test\": {\"name\": \"memory\", \"source\": \"x\"}}");
 }
 
+static void more_ranks_than_can_meet_are_refused_before_anything_starts(void)
+{
+    setenv("PACELINE_RANK", "0", 1);
+    setenv("PACELINE_WORLD_SIZE", "1025", 1);
+    unbegun(PL_EINVAL, "1025 ranks: at most 1024");
+    unsetenv("PACELINE_RANK");
+    unsetenv("PACELINE_WORLD_SIZE");
+}
+
 static void a_prediction_needs_data_or_a_prompt(void)
 {
     rig_t *rig = rig_new(.dataset = "null", .optimizer = "null");
@@ -737,6 +746,7 @@ int main(void)
     run(a_module_that_fails_is_told);
     run(wrong_runs_are_refused_before_anything_starts);
     run(what_does_not_go_together_is_refused_before_anything_starts);
+    run(more_ranks_than_can_meet_are_refused_before_anything_starts);
     run(a_prediction_needs_data_or_a_prompt);
     run(a_record_that_cannot_be_read_is_named);
     run(a_label_out_of_range_is_placed);

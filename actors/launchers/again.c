@@ -39,7 +39,7 @@ static const char **words_list(void)
     return list;
 }
 
-pl_process_t *pl_again_start(const pl_process_spec_t *spec, struct pl_sockets *loop,
+pl_process_t *pl_again_start(const pl_process_spec_t *spec, struct event_base *loop,
                              pl_error_t *err)
 {
     const char **argv = words_list();

@@ -8,7 +8,7 @@
 void pl_again_note(void);
 /* Starts the program that runs, whatever lies at its path by now, with the same words;
  * the rest as the spec says. */
-pl_process_t *pl_again_start(const pl_process_spec_t *spec, struct pl_sockets *loop,
+pl_process_t *pl_again_start(const pl_process_spec_t *spec, struct event_base *loop,
                              pl_error_t *err);
 
 /* The last words of a process, behind an error's text. */

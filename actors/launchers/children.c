@@ -121,7 +121,7 @@ static void texts_put(variable_t *at, const pl_children_spec_t *s)
                  texts[k].text);
 }
 
-static int child_start(child_t *child, int local_rank, struct pl_sockets *loop,
+static int child_start(child_t *child, int local_rank, struct event_base *loop,
                        pl_error_t *err)
 {
     enum { NUMBERS = 6, VARIABLES = NUMBERS + 5 };
@@ -156,7 +156,7 @@ static int child_start(child_t *child, int local_rank, struct pl_sockets *loop,
 
 /* ---- life ---- */
 
-pl_children_t *pl_children_start(const pl_children_spec_t *spec, struct pl_sockets *loop,
+pl_children_t *pl_children_start(const pl_children_spec_t *spec, struct event_base *loop,
                                  pl_error_t *err)
 {
     pl_children_t *all = pl_alloc(sizeof *all + (size_t)spec->count * sizeof *all->child);

@@ -104,7 +104,7 @@ static int hand_start(hand_t *hand, const char *const *environment, pl_error_t *
                                     .on_death = hand_died,
                                     .user = hand};
     pl_process_free(hand->process);
-    hand->process = pl_again_start(&spec, hand->crew->loop, err);
+    hand->process = pl_again_start(&spec, hand->crew->loop->base, err);
     if (!hand->process)
         return err->code;
     hand->is_dead = false;

@@ -251,7 +251,7 @@ static int job_seat(void *self, pl_job_t *job, pl_error_t *err)
     if (code != PL_OK)
         return code;
     job->host = pl_text("%s", host);
-    job->key = pl_alloc(PL_SECRET_BYTES);
+    job->key = pl_alloc(PL_KEY_BYTES);
     if (!job->host || !job->key)
         return pl_no_memory(err);
     const uint64_t run = x->environment.rank == 0 ? x->run : x->guest.member.spec.run;

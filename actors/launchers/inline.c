@@ -46,6 +46,6 @@ const pl_actor_ops_t pl_inline_launcher = {
     .role = "launcher",
     .level = PL_LEVEL_LAUNCHER,
     .handlers = inline_handlers,
-    .devices_most = 256,
+    .devices_most = PL_NODE_RANKS_MOST,
     .release = inline_release,
 };

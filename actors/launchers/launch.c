@@ -17,8 +17,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "runtime/limits.h"
 
-enum { RANKS_MOST = 1 << 16 };
 static const double USUAL_JOIN_S = 60, USUAL_SETTLE_S = 10;
 
 /* ---- the children ---- */
@@ -87,7 +87,7 @@ int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_
     pl_children_free(launch->children);
     if (*spec.departures)
         unlink(spec.departures);                            /* of the attempt before */
-    launch->children = pl_children_start(&spec, &launch->loop, err);
+    launch->children = pl_children_start(&spec, launch->loop.base, err);
     return launch->children ? PL_OK : err->code;
 }
 
@@ -189,9 +189,9 @@ static int place_find(pl_launch_t *launch, pl_error_t *err)
 
 static int spec_check(const pl_launch_spec_t *s, pl_error_t *err)
 {
-    if (s->nodes < 1 || s->devices < 1 || s->devices > RANKS_MOST / s->nodes)
+    if (s->nodes < 1 || s->devices < 1 || s->devices > PL_RANKS_MOST / s->nodes)
         return pl_fail(err, PL_EINVAL, "%d ranks on each of %d nodes: from 1 to %d",
-                       s->devices, s->nodes, RANKS_MOST);
+                       s->devices, s->nodes, PL_RANKS_MOST);
     if (s->nodes_least < 0 || s->nodes_least > s->nodes)
         return pl_fail(err, PL_EINVAL, "at least %d nodes and at most %d: there are none",
                        s->nodes_least, s->nodes);

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "runtime/socket.h"
 
 enum { BEAT_MS = 500 };                               /* while the rank itself has none */
 
@@ -272,7 +273,7 @@ static int process_start(remote_t *r, pl_error_t *err)
                                     .on_death = remote_died,
                                     .user = r};
     r->process = r->crew ? pl_crew_hire(r->crew, (int)r->rank, &spec, err)
-                         : pl_again_start(&spec, pl_actor_loop(r), err);
+                         : pl_again_start(&spec, pl_actor_loop(r)->base, err);
     return r->process ? PL_OK : err->code;
 }
 

@@ -227,6 +227,6 @@ const pl_actor_ops_t pl_script_launcher = {
     .role = "launcher",
     .level = PL_LEVEL_LAUNCHER,
     .handlers = script_handlers,
-    .devices_most = 256,
+    .devices_most = PL_NODE_RANKS_MOST,
     .release = script_release,
 };

@@ -91,7 +91,7 @@ const pl_actor_ops_t pl_spawn_launcher = {
     .role = "launcher",
     .level = PL_LEVEL_LAUNCHER,
     .handlers = spawn_handlers,
-    .devices_most = 256,
+    .devices_most = PL_NODE_RANKS_MOST,
     .elsewhere = true,
     .release = spawn_release,
 };

@@ -43,7 +43,7 @@ static void job_release(pl_object_t *object)
     pl_free(bound->job.prompt);
     pl_text_free(bound->job.host);
     if (bound->job.key)
-        explicit_bzero(bound->job.key, PL_SECRET_BYTES);
+        explicit_bzero(bound->job.key, PL_KEY_BYTES);
     pl_free(bound->job.key);
     pl_free(bound);
 }

@@ -8,13 +8,12 @@
 
 #include "paceline.h"
 #include "runtime/actor.h"
+#include "runtime/limits.h"
 #include "tensor/graph.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define PL_SECRET_BYTES 32
 
 /* What a run is to do: from the host down to the strategy. */
 typedef struct pl_job {
@@ -46,7 +45,7 @@ typedef struct pl_job {
     /* Filled in by a launcher, in each process, before it has a rank there: */
     char *host;                                 /* address of this machine, as the ranks
                                                    reach it [all are on this machine] */
-    unsigned char *key;                         /* [PL_SECRET_BYTES] for what goes over
+    unsigned char *key;                         /* [PL_KEY_BYTES] for what goes over
                                                    wires  [none] */
 } pl_job_t;
 

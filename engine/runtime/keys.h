@@ -7,8 +7,8 @@
 #define PL_RUNTIME_KEYS_H
 
 #include "paceline.h"
+#include "runtime/limits.h"
 
-#define PL_KEY_BYTES 32
 #define PL_KEY_TEXT 41                                      /* in Z85, with its end */
 
 typedef struct pl_keys {

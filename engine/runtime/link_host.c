@@ -367,7 +367,7 @@ int pl_link_renew(pl_link_t *link, uint32_t epoch, int world_size, pl_error_t *e
 
 pl_link_t *pl_link_listen(const pl_link_spec_t *spec, pl_sockets_t *loop, pl_error_t *err)
 {
-    if (spec->world_size < 1 || spec->world_size > LINK_RANKS_MOST || !spec->epoch) {
+    if (spec->world_size < 1 || spec->world_size > PL_RANKS_MOST || !spec->epoch) {
         pl_fail(err, PL_EINVAL, "a link for %d ranks, incarnation %" PRIu32,
                 spec->world_size, spec->epoch);
         return NULL;

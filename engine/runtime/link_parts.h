@@ -11,10 +11,7 @@
 #include "runtime/link_path.h"
 #include "runtime/socket.h"
 
-enum {
-    LINK_HIGH_WATER = 128,                         /* messages in a connection's queues */
-    LINK_RANKS_MOST = 1 << 16,
-};
+enum { LINK_HIGH_WATER = 128 };                    /* messages in a connection's queues */
 
 /* What a frame says. */
 typedef enum link_kind {

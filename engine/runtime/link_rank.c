@@ -179,7 +179,7 @@ bool rank_tick(pl_link_t *link, int64_t now)
 pl_link_t *pl_link_connect(const pl_link_spec_t *spec, pl_sockets_t *loop,
                            pl_error_t *err)
 {
-    if (spec->rank < 0 || spec->rank >= LINK_RANKS_MOST || !spec->epoch) {
+    if (spec->rank < 0 || spec->rank >= PL_RANKS_MOST || !spec->epoch) {
         pl_fail(err, PL_EINVAL, "a link of rank %d", spec->rank);
         return NULL;
     }

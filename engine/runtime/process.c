@@ -22,7 +22,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "runtime/descriptors.h"
-#include "runtime/socket.h"
 
 #define PARENT "PACELINE_PARENT"                        /* the number of who started it */
 
@@ -303,18 +302,18 @@ static int child_start(pl_process_t *process, const pl_process_spec_t *spec,
                    strerror(failed));
 }
 
-static int child_watch(pl_process_t *process, pl_sockets_t *loop, pl_error_t *err)
+static int child_watch(pl_process_t *process, struct event_base *loop, pl_error_t *err)
 {
-    process->readable = event_new(loop->base, process->error_fd, EV_READ | EV_PERSIST,
+    process->readable = event_new(loop, process->error_fd, EV_READ | EV_PERSIST,
                                   error_readable, process);
-    process->death = event_new(loop->base, process->pidfd, EV_READ, ended, process);
+    process->death = event_new(loop, process->pidfd, EV_READ, ended, process);
     if (!process->readable || !process->death || event_add(process->readable, NULL) != 0
         || event_add(process->death, NULL) != 0)
         return pl_no_memory(err);
     return PL_OK;
 }
 
-pl_process_t *pl_process_start(const pl_process_spec_t *spec, pl_sockets_t *loop,
+pl_process_t *pl_process_start(const pl_process_spec_t *spec, struct event_base *loop,
                                pl_error_t *err)
 {
     pl_process_t *process = pl_alloc(sizeof *process);

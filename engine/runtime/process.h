@@ -43,7 +43,7 @@ typedef struct pl_process_spec {
 
 /* Starts a child; copies what it needs of the spec.  PL_ENOTFOUND: there is no such
  * program, or it may not be run; PL_EBUSY: no more processes or descriptors. */
-pl_process_t *pl_process_start(const pl_process_spec_t *spec, struct pl_sockets *loop,
+pl_process_t *pl_process_start(const pl_process_spec_t *spec, struct event_base *loop,
                                pl_error_t *err);
 /* Ends it by SIGKILL if it still lives, and waits for that up to a second; on_death is
  * not called. */

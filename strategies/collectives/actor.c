@@ -42,18 +42,18 @@ static void part_release(pl_object_t *object)
     pl_instance_release(&part->part);
     pl_text_free((char *)(uintptr_t)part->seat.host);
     if (part->seat.key)
-        explicit_bzero((unsigned char *)(uintptr_t)part->seat.key, PL_JOB_KEY_BYTES);
+        explicit_bzero((unsigned char *)(uintptr_t)part->seat.key, PL_KEY_BYTES);
     pl_free((unsigned char *)(uintptr_t)part->seat.key);
     pl_free(part);
 }
 
 static bool seat_copy(pl_seat_t *own, const pl_seat_t *seat)
 {
-    unsigned char *key = seat->key ? pl_alloc(PL_JOB_KEY_BYTES) : NULL;
+    unsigned char *key = seat->key ? pl_alloc(PL_KEY_BYTES) : NULL;
     own->host = seat->host ? pl_strdup(seat->host) : NULL;
     own->key = key;
     if (key)
-        memcpy(key, seat->key, PL_JOB_KEY_BYTES);
+        memcpy(key, seat->key, PL_KEY_BYTES);
     return !seat->host == !own->host && !seat->key == !key;
 }
 

@@ -12,11 +12,6 @@
 #include "base/error.h"
 #include "strategies/collectives/tree.h"
 
-enum {
-    CHUNK_STEP = 16
-};                                      /* elements: a cache line of the shortest that are
-                                           reduced */
-
 const char *pl_move_name(uint32_t move)
 {
     static const char *const names[] = {
@@ -30,7 +25,7 @@ const char *pl_move_name(uint32_t move)
 void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first, uint64_t *length)
 {
     uint64_t part = count / (uint64_t)size + (count % (uint64_t)size > 0);
-    part = (part + CHUNK_STEP - 1) / CHUNK_STEP * CHUNK_STEP;
+    part = (part + PL_CHUNK_STEP - 1) / PL_CHUNK_STEP * PL_CHUNK_STEP;
     const uint64_t from = part * (uint64_t)rank;
     *first = from < count ? from : count;
     *length = count - *first < part ? count - *first : part;
@@ -63,7 +58,7 @@ static int elements_check(const pl_operation_t *op, pl_error_t *err)
     return PL_OK;
 }
 
-int pl_operation_check(const pl_operation_t *op, int size, pl_error_t *err)
+static int operation_check(const pl_operation_t *op, int size, pl_error_t *err)
 {
     const pl_want_t *want = &op->want;
     const bool reduces = want->move == PL_MOVE_all_reduce
@@ -79,6 +74,36 @@ int pl_operation_check(const pl_operation_t *op, int size, pl_error_t *err)
     if (want->move == PL_MOVE_broadcast && want->root >= (uint32_t)size)
         return pl_fail(err, PL_EINVAL, "broadcast from rank %u of %d", want->root, size);
     return elements_check(op, err);
+}
+
+int pl_underway_check(const pl_underway_t *now, const pl_operation_t *op, int size,
+                      pl_error_t *err)
+{
+    if (now->broken.code)
+        return pl_fail(err, now->broken.code, "%s", now->broken.text);
+    if (now->op)
+        return pl_fail(err, PL_ESTATE, "%s while %s is under way",
+                       pl_move_name(op->want.move), pl_move_name(now->op->want.move));
+    if ((size > 0) == (op->want.move == PL_MOVE_join))
+        return pl_fail(err, PL_ESTATE,
+                       size ? "the ranks have met already"
+                            : "the ranks have not met yet");
+    return operation_check(op, size, err);
+}
+
+void pl_underway_end(pl_underway_t *now, const pl_error_t *err)
+{
+    pl_operation_t *op = now->op;
+    now->op = NULL;
+    if (op)
+        op->done(op, err);
+}
+
+void pl_underway_break(pl_underway_t *now, const pl_error_t *why)
+{
+    if (!now->broken.code)
+        now->broken = *why;
+    pl_underway_end(now, &now->broken);
 }
 
 /* The ranks that have come, or have not: "rank 0, rank 2"; the text ends early when

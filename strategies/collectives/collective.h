@@ -18,13 +18,11 @@
 
 #include "paceline.h"
 #include "runtime/cargo.h"
+#include "runtime/limits.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define PL_RANKS_MOST 1024
-#define PL_JOB_KEY_BYTES 32
 
 /* X(name): the operations, under their names in messages.def. */
 #define PL_MOVES(X) \
@@ -88,7 +86,7 @@ typedef struct pl_operation {
 typedef struct pl_seat {
     const char *host;               /* address of this machine as the other ranks reach it
                                        [loopback] */
-    const unsigned char *key;       /* [PL_JOB_KEY_BYTES] of the job, for what goes over
+    const unsigned char *key;       /* [PL_KEY_BYTES] of the job, for what goes over
                                        wires  [there is none] */
 } pl_seat_t;
 
@@ -133,16 +131,30 @@ typedef struct pl_collective_ops {
 /* "all_reduce" */
 PL_API const char *pl_move_name(uint32_t move);
 
+/* Elements: a cache line of the shortest that are reduced. */
+enum { PL_CHUNK_STEP = 16 };
+
 /* Of `count` elements in `size` parts, that of a rank; they come in the order of ranks,
- * begin on cache lines where the elements do, and may be empty. */
+ * begin at multiples of PL_CHUNK_STEP, and may be empty. */
 PL_API void pl_chunk_of(uint64_t count, int size, int rank, uint64_t *first,
                         uint64_t *length);
 
 /* Bytes of an element, 0: there is no such type. */
 PL_API size_t pl_dtype_bytes(uint32_t dtype);
 
-/* Whether an operation can be begun by a rank of so many. */
-PL_API int pl_operation_check(const pl_operation_t *op, int size, pl_error_t *err);
+/* What a collective is at, the first thing that each has to know of itself. */
+typedef struct pl_underway {
+    pl_operation_t *op;                                     /* [none] */
+    pl_error_t broken;                                      /* code 0: it is not */
+} pl_underway_t;
+
+/* Whether an operation can be begun now, by a rank of so many; 0: they have not met. */
+PL_API int pl_underway_check(const pl_underway_t *now, const pl_operation_t *op, int size,
+                             pl_error_t *err);
+/* It is done, if there is one. */
+PL_API void pl_underway_end(pl_underway_t *now, const pl_error_t *err);
+/* The one under way and all that follow fail, with the first such error. */
+PL_API void pl_underway_break(pl_underway_t *now, const pl_error_t *why);
 
 /* "rank 0, rank 2 had come, rank 1 had not" */
 #define PL_ARRIVED_TEXT 200

@@ -62,11 +62,10 @@ typedef struct mpi {
     bool seated;                                           /* this is the process's one */
     int rank, size;
     bool joined, told;                                     /* the others: that it ended */
-    pl_error_t broken;                                     /* code 0: it is not */
     uint32_t lent;
     uint64_t *entered;                                      /* [size], what ranks told */
 
-    pl_operation_t *op;                                     /* under way */
+    pl_underway_t now;
     phase_t phase;
     uint64_t number;
     uint64_t at;                                            /* elements that are moved */
@@ -83,20 +82,10 @@ static void timer_set(const mpi_t *m, int64_t delay)
     timerfd_settime(m->timer, 0, &times, NULL);
 }
 
-static void op_end(mpi_t *m, const pl_error_t *err)
-{
-    pl_operation_t *op = m->op;
-    m->op = NULL;
-    timer_set(m, 0);
-    if (op)
-        op->done(op, err);
-}
-
 static void mpi_break(mpi_t *m, const pl_error_t *why)
 {
-    if (!m->broken.code)
-        m->broken = *why;
-    op_end(m, &m->broken);
+    timer_set(m, 0);
+    pl_underway_break(&m->now, why);
 }
 
 /* ---- notes ---- */
@@ -118,7 +107,7 @@ static void note_take(mpi_t *m, int from, note_t *note)
     note->text[TEXT - 1] = '\0';
     if (m->entered[from] < note->number)
         m->entered[from] = note->number;
-    if (!note->gives_up || m->broken.code)
+    if (!note->gives_up || m->now.broken.code)
         return;
     m->told = true;
     pl_fail(&err, PL_EPEER, "rank %d gave up: %s", from, note->text);
@@ -153,8 +142,8 @@ static void here_tell(mpi_t *m)
 static void arrived_tell(mpi_t *m)
 {
     for (int rank = 0; rank < m->size; rank++)
-        m->op->arrived[rank] = rank == m->rank || m->phase != AGREEING
-                               || m->entered[rank] >= m->number;
+        m->now.op->arrived[rank] = rank == m->rank || m->phase != AGREEING
+                                   || m->entered[rank] >= m->number;
 }
 
 /* ---- what is sent ---- */
@@ -172,7 +161,7 @@ static uint64_t want_number(const pl_want_t *want)
 static int agree(mpi_t *m, pl_error_t *err)
 {
     exchange_t *x = m->x;
-    x->want = m->op->want;
+    x->want = m->now.op->want;
     x->own[0] = want_number(&x->want), x->own[1] = ~x->own[0];
     m->phase = AGREEING;
     m->since = pl_now();
@@ -214,21 +203,21 @@ static MPI_Op op_of(const pl_want_t *want)
 
 static char *elements(const mpi_t *m)
 {
-    return (char *)m->op->memory->data + m->op->want.offset;
+    return (char *)m->now.op->memory->data + m->now.op->want.offset;
 }
 
 static void chunks_count(const mpi_t *m)
 {
     for (int rank = 0; rank < m->size; rank++) {
         uint64_t first, length;
-        pl_chunk_of(m->op->want.count, m->size, rank, &first, &length);
+        pl_chunk_of(m->now.op->want.count, m->size, rank, &first, &length);
         m->x->places[rank] = (int)first, m->x->counts[rank] = (int)length;
     }
 }
 
 static int piece_reduce(mpi_t *m)
 {
-    const pl_want_t *want = &m->op->want;
+    const pl_want_t *want = &m->now.op->want;
     const uint64_t left = want->count - m->at;
     const int count = left < PIECE ? (int)left : PIECE;
     char *data = elements(m) + m->at * pl_dtype_bytes(want->dtype);
@@ -240,7 +229,7 @@ static int piece_reduce(mpi_t *m)
 static int scatter_room(mpi_t *m)
 {
     const size_t bytes = (size_t)m->x->counts[m->rank]
-                         * pl_dtype_bytes(m->op->want.dtype);
+                         * pl_dtype_bytes(m->now.op->want.dtype);
     pl_free(m->x->scratch);
     m->x->scratch = pl_alloc(bytes ? bytes : 1);
     return m->x->scratch ? MPI_SUCCESS : MPI_ERR_NO_MEM;
@@ -249,7 +238,7 @@ static int scatter_room(mpi_t *m)
 static int move_begin(mpi_t *m)
 {
     exchange_t *x = m->x;
-    const pl_want_t *want = &m->op->want;
+    const pl_want_t *want = &m->now.op->want;
     const MPI_Datatype type = datatype_of(want->dtype);
     if (want->move == PL_MOVE_all_reduce)
         return piece_reduce(m);
@@ -286,7 +275,7 @@ static void fail_unlike(const mpi_t *m, pl_error_t *err)
 
 static void scattered_place(const mpi_t *m)
 {
-    const pl_want_t *want = &m->op->want;
+    const pl_want_t *want = &m->now.op->want;
     const size_t bytes = pl_dtype_bytes(want->dtype);
     if (want->move == PL_MOVE_reduce_scatter)
         memcpy(elements(m) + (size_t)m->x->places[m->rank] * bytes, m->x->scratch,
@@ -306,11 +295,13 @@ static int next(mpi_t *m, pl_error_t *err)
     }
     m->phase = MOVING;
     m->since = pl_now();
-    if (has_elements(&m->op->want) && (before == AGREEING || m->at < m->op->want.count))
-        return mpi_fail(move_begin(m), pl_move_name(m->op->want.move), err);
-    if (has_elements(&m->op->want))
+    const pl_want_t *want = &m->now.op->want;
+    if (has_elements(want) && (before == AGREEING || m->at < want->count))
+        return mpi_fail(move_begin(m), pl_move_name(want->move), err);
+    if (has_elements(want))
         scattered_place(m);
-    op_end(m, NULL);
+    timer_set(m, 0);
+    pl_underway_end(&m->now, NULL);
     return PL_OK;
 }
 
@@ -319,14 +310,14 @@ static bool step(mpi_t *m)
 {
     pl_error_t err;
     int is = 0, code = mpi_fail(MPI_Test(&m->x->request, &is, MPI_STATUS_IGNORE),
-                                pl_move_name(m->op->want.move), &err);
+                                pl_move_name(m->now.op->want.move), &err);
     if (code == PL_OK && !is)
         return false;
     if (code == PL_OK)
         code = next(m, &err);
     if (code != PL_OK)
         mpi_break(m, &err);
-    return m->op != NULL;
+    return m->now.op != NULL;
 }
 
 /* Looks for a while, and says when to look again: soon while bytes are moving, which they
@@ -335,15 +326,15 @@ static void proceed(mpi_t *m)
 {
     const int64_t began = pl_now(),
                   most = m->phase == MOVING ? TURN : m->options.spin_us * 1000;
-    while (m->op) {
+    while (m->now.op) {
         if (step(m))
             continue;
         const int64_t at = pl_now();
-        if (!m->op || at - began > most || at - m->since > STUCK)
+        if (!m->now.op || at - began > most || at - m->since > STUCK)
             break;
         sched_yield();
     }
-    if (!m->op)
+    if (!m->now.op)
         return;
     const int64_t waited = pl_now() - m->since, most_wait = TURN;
     int64_t delay = m->phase == MOVING ? (waited > STUCK ? TURN : 1) : waited / 8 + SOON;
@@ -400,24 +391,15 @@ static int mpi_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_T
     return PL_OK;
 }
 
-static int may_begin(const mpi_t *m, const pl_operation_t *op, pl_error_t *err)
+static int size_met(const mpi_t *m)
 {
-    if (m->broken.code)
-        return pl_fail(err, m->broken.code, "%s", m->broken.text);
-    if (m->op)
-        return pl_fail(err, PL_ESTATE, "%s while %s is under way",
-                       pl_move_name(op->want.move), pl_move_name(m->op->want.move));
-    if (m->joined == (op->want.move == PL_MOVE_join))
-        return pl_fail(err, PL_ESTATE,
-                       m->joined ? "the ranks have met already"
-                                 : "the ranks have not met yet");
-    return PL_OK;
+    return m->joined ? m->size : 0;
 }
 
 static int enter(mpi_t *m, pl_operation_t *op, pl_error_t *err)
 {
     pl_object_t *before = m->x->memory ? &m->x->memory->object : NULL;
-    m->op = op;
+    m->now.op = op;
     m->number++;
     m->at = 0;
     m->here_told = false;
@@ -426,11 +408,11 @@ static int enter(mpi_t *m, pl_operation_t *op, pl_error_t *err)
     int code = agree(m, err);
     if (code == PL_OK) {
         notes_hear(m);
-        if (m->op)
+        if (m->now.op)
             proceed(m);
         return PL_OK;
     }
-    m->op = NULL;
+    m->now.op = NULL;
     return code;
 }
 
@@ -458,7 +440,7 @@ static int world_check(const mpi_t *m, const pl_world_t *world, pl_error_t *err)
 static int mpi_join(void *self, pl_operation_t *op, pl_error_t *err)
 {
     mpi_t *m = self;
-    int code = may_begin(m, op, err);
+    int code = pl_underway_check(&m->now, op, size_met(m), err);
     if (code == PL_OK)
         code = world_check(m, op->world, err);
     if (code != PL_OK)
@@ -470,7 +452,7 @@ static int mpi_join(void *self, pl_operation_t *op, pl_error_t *err)
 static int mpi_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
 {
     mpi_t *m = self;
-    int code = may_begin(m, op, err);
+    int code = pl_underway_check(&m->now, op, size_met(m), err);
     if (code != PL_OK)
         return code;
     op->want.memory = m->lent;
@@ -484,9 +466,7 @@ static int mpi_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
 static int mpi_move(void *self, pl_operation_t *op, pl_error_t *err)
 {
     mpi_t *m = self;
-    int code = may_begin(m, op, err);
-    if (code == PL_OK)
-        code = pl_operation_check(op, m->size, err);
+    int code = pl_underway_check(&m->now, op, size_met(m), err);
     if (code == PL_OK && op->want.move != PL_MOVE_all_reduce && op->want.count > INT_MAX)
         code = pl_fail(err, PL_EUNSUPPORTED, "MPI counts to %d elements, not to %llu",
                        INT_MAX, (unsigned long long)op->want.count);
@@ -497,10 +477,10 @@ static void mpi_advance(void *self)
 {
     mpi_t *m = self;
     uint64_t times;
-    if (read(m->timer, &times, sizeof times) != sizeof times || !m->op)
+    if (read(m->timer, &times, sizeof times) != sizeof times || !m->now.op)
         return;
     notes_hear(m);
-    if (m->op)
+    if (m->now.op)
         proceed(m);
 }
 
@@ -510,7 +490,7 @@ static void mpi_give_up(void *self, const pl_error_t *why)
     mpi_t *m = self;
     note_t note = {.gives_up = 1, .number = m->number};
     snprintf(note.text, sizeof note.text, "%.*s", TEXT - 1,
-             m->broken.code ? m->broken.text : why->text);
+             m->now.broken.code ? m->now.broken.text : why->text);
     if (m->seated && m->entered && !m->told)
         note_send(m, &note);
     m->told = true;

@@ -6,7 +6,7 @@
  * elements are laid out beside the news that one has begun, and each rank reduces all of
  * them for itself: there is nothing to wait for a second time.
  *
- * Who waits looks for a moment (patience.h), then sleeps until it is rung (shm_meet.c).
+ * Who waits looks for a moment (spin.h), then sleeps until it is rung (shm_meet.c).
  */
 #include <sched.h>
 #include <string.h>
@@ -21,23 +21,6 @@
 enum { SLICE_BYTES = 32 << 10, LOOKS = 16, ALONE = 4 };
 
 static const int64_t TURN = PL_MILLISECOND;
-
-/* ---- the end of an operation ---- */
-
-static void op_end(shm_t *s, const pl_error_t *err)
-{
-    pl_operation_t *op = s->op;
-    s->op = NULL;
-    if (op)
-        op->done(op, err);
-}
-
-void shm_break(shm_t *s, const pl_error_t *why)
-{
-    if (!s->broken.code)
-        s->broken = *why;
-    op_end(s, &s->broken);
-}
 
 /* ---- waiting ---- */
 
@@ -62,7 +45,7 @@ static int missing(const shm_t *s)
     int first = -1;
     for (int rank = s->size - 1; rank >= 0; rank--) {
         const bool there = is_there(s, rank);
-        s->op->arrived[rank] = there;
+        s->now.op->arrived[rank] = there;
         if (!there)
             first = rank;
     }
@@ -75,7 +58,7 @@ static int look(const shm_t *s)
     int rank = missing(s);
     if (rank < 0)
         return rank;
-    const int64_t until = pl_patience_until(&s->patience);
+    const int64_t until = pl_spin_until(&s->spin);
     for (int times = 0; rank >= 0 && until && pl_now() < until; times++) {
         for (int k = 0; k < LOOKS && !is_there(s, rank); k++)
             look_aside();
@@ -95,8 +78,8 @@ static void fail_if_left(shm_t *s)
             pl_fail(&err, PL_EPEER,
                     "rank %d is gone in the middle of %s: its process or thread has "
                     "ended",
-                    s->peer[rank].number, pl_move_name(s->op->want.move));
-            shm_break(s, &err);
+                    s->peer[rank].number, pl_move_name(s->now.op->want.move));
+            pl_underway_break(&s->now, &err);
             return;
         }
 }
@@ -106,12 +89,12 @@ static bool all_there(shm_t *s)
 {
     int rank = look(s);
     if (rank >= 0) {
-        pl_patience_ends(&s->patience);
+        pl_spin_ends(&s->spin);
         __atomic_store_n(&s->own->asleep, 1, __ATOMIC_SEQ_CST);
         rank = missing(s);            /* again: who came before that store did not ring */
     }
     if (rank < 0)
-        pl_patience_learns(&s->patience);
+        pl_spin_learns(&s->spin);
     if (rank >= 0)
         fail_if_left(s);
     return rank < 0;
@@ -128,7 +111,7 @@ void *shm_reach(const shm_t *s, int rank, uint64_t memory)
 /* Where a rank's elements are read. */
 static const void *source_of(const shm_t *s, int rank)
 {
-    const pl_want_t *want = &s->op->want;
+    const pl_want_t *want = &s->now.op->want;
     if (s->small)
         return s->peer[rank].control->small[s->number & 1];
     return (const char *)shm_reach(s, rank, want->memory) + want->offset;
@@ -141,10 +124,10 @@ static bool has_elements(const pl_want_t *want)
 
 static bool memory_missing(const shm_t *s)
 {
-    const uint64_t memory = s->op->want.memory;
+    const uint64_t memory = s->now.op->want.memory;
     for (int rank = 0; rank < s->size; rank++)
         if (!shm_reach(s, rank, memory)
-            || s->peer[rank].block[memory].bytes < s->op->memory->bytes)
+            || s->peer[rank].block[memory].bytes < s->now.op->memory->bytes)
             return true;
     return false;
 }
@@ -153,29 +136,29 @@ static bool memory_missing(const shm_t *s)
  * operation has failed. */
 static bool agreed(shm_t *s)
 {
-    const pl_want_t *want = &s->op->want;
+    const pl_want_t *want = &s->now.op->want;
     pl_error_t err;
     for (int rank = 0; rank < s->size; rank++)
         if (pl_want_compare(want, s->peer[rank].number,
                             &s->peer[rank].control->want[s->number & 1], &err)
             != PL_OK) {
-            shm_break(s, &err);
+            pl_underway_break(&s->now, &err);
             return false;
         }
     if (want->move == PL_MOVE_barrier)
         return true;
     if (memory_missing(s))
         shm_listen(s);           /* it was announced before the news that one has begun */
-    if (s->op && memory_missing(s)) {
+    if (s->now.op && memory_missing(s)) {
         pl_fail(&err, PL_EPROTOCOL,
                 "a rank has not announced lent memory %llu, or less of it",
                 (unsigned long long)want->memory);
-        shm_break(s, &err);
+        pl_underway_break(&s->now, &err);
     }
-    if (!s->op)
+    if (!s->now.op)
         return false;
     if (want->move == PL_MOVE_lend_memory)
-        shm_touch(s, s->op->memory);
+        shm_touch(s, s->now.op->memory);
     for (int rank = 0; rank < s->size && has_elements(want); rank++)
         s->in[rank] = source_of(s, rank);
     return true;
@@ -187,7 +170,7 @@ static bool agreed(shm_t *s)
  * false: there is no such. */
 static bool piece_of(const shm_t *s, int k, int *from, uint64_t *first, uint64_t *length)
 {
-    const pl_want_t *want = &s->op->want;
+    const pl_want_t *want = &s->now.op->want;
     if (k >= (want->move == PL_MOVE_all_gather ? s->size : 1))
         return false;
     *from = want->move == PL_MOVE_all_gather  ? k
@@ -204,13 +187,13 @@ static bool piece_of(const shm_t *s, int k, int *from, uint64_t *first, uint64_t
 
 static char *own_elements(const shm_t *s)
 {
-    return (char *)s->op->memory->data + s->op->want.offset;
+    return (char *)s->now.op->memory->data + s->now.op->want.offset;
 }
 
 /* While it is near, the result goes to all that want it. */
 static void slice_reduce(shm_t *s, uint64_t first, uint64_t n)
 {
-    const pl_want_t *want = &s->op->want;
+    const pl_want_t *want = &s->now.op->want;
     const size_t size = pl_dtype_bytes(want->dtype), at = first * size;
     char *own = own_elements(s) + at;
     for (int rank = 0; rank < s->size; rank++)
@@ -225,7 +208,7 @@ static void slice_reduce(shm_t *s, uint64_t first, uint64_t n)
 
 static void slice_do(shm_t *s, int from, uint64_t first, uint64_t n)
 {
-    const size_t size = pl_dtype_bytes(s->op->want.dtype);
+    const size_t size = pl_dtype_bytes(s->now.op->want.dtype);
     if (from < 0)
         slice_reduce(s, first, n);
     else
@@ -243,7 +226,7 @@ static bool work(shm_t *s)
     for (; piece_of(s, s->piece, &from, &first, &length); s->piece++, s->piece_at = 0)
         while (s->piece_at < length) {
             const uint64_t left = length - s->piece_at;
-            const uint64_t most = SLICE_BYTES / pl_dtype_bytes(s->op->want.dtype);
+            const uint64_t most = SLICE_BYTES / pl_dtype_bytes(s->now.op->want.dtype);
             if (s->piece_at && pl_now() > until)
                 return false;
             slice_do(s, from, first + s->piece_at, left < most ? left : most);
@@ -268,11 +251,11 @@ static bool step(shm_t *s)
     switch (s->phase) {
     case SHM_MEETING:
         for (int rank = 0; rank < s->size; rank++)
-            s->op->arrived[rank] = s->peer[rank].met;
+            s->now.op->arrived[rank] = s->peer[rank].met;
         if (!shm_all_met(s))
             return false;
         shm_met(s);
-        op_end(s, NULL);
+        pl_underway_end(&s->now, NULL);
         return false;
     case SHM_ENTERING:
         if (!all_there(s) || !agreed(s))
@@ -280,9 +263,9 @@ static bool step(shm_t *s)
         s->phase = SHM_WORKING;
         if (!s->small)
             return true;
-        if (has_elements(&s->op->want))
-            pl_few_elements(&s->op->want, s->size, s->in, own_elements(s));
-        op_end(s, NULL);
+        if (has_elements(&s->now.op->want))
+            pl_few_elements(&s->now.op->want, s->size, s->in, own_elements(s));
+        pl_underway_end(&s->now, NULL);
         return false;
     case SHM_WORKING:
         if (!work(s))
@@ -291,7 +274,7 @@ static bool step(shm_t *s)
         return true;
     case SHM_FINISHING:
         if (all_there(s))
-            op_end(s, NULL);
+            pl_underway_end(&s->now, NULL);
         return false;
     }
     return false;
@@ -299,7 +282,7 @@ static bool step(shm_t *s)
 
 static void proceed(shm_t *s)
 {
-    while (s->op && step(s))
+    while (s->now.op && step(s))
         continue;
 }
 
@@ -318,31 +301,17 @@ static int shm_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_T
     return code;
 }
 
-static int may_begin(const shm_t *s, const pl_operation_t *op, pl_error_t *err)
-{
-    if (s->broken.code)
-        return pl_fail(err, s->broken.code, "%s", s->broken.text);
-    if (s->op)
-        return pl_fail(err, PL_ESTATE, "%s while %s is under way",
-                       pl_move_name(op->want.move), pl_move_name(s->op->want.move));
-    if ((s->size > 0) == (op->want.move == PL_MOVE_join))
-        return pl_fail(err, PL_ESTATE,
-                       s->size ? "the ranks have met already"
-                               : "the ranks have not met yet");
-    return PL_OK;
-}
-
 static int shm_join(void *self, pl_operation_t *op, pl_error_t *err)
 {
     shm_t *s = self;
-    int code = may_begin(s, op, err);
+    int code = pl_underway_check(&s->now, op, s->size, err);
     if (code == PL_OK)
         code = shm_meet(s, op->world, err);
     if (code != PL_OK)
         return code;
-    pl_patience_init(&s->patience, s->spin_us, s->size);
+    pl_spin_init(&s->spin, s->spin_us, s->size);
     s->phase = SHM_MEETING;
-    s->op = op;
+    s->now.op = op;
     proceed(s);
     return PL_OK;
 }
@@ -350,7 +319,7 @@ static int shm_join(void *self, pl_operation_t *op, pl_error_t *err)
 /* Tells the others that this rank has begun. */
 static int enter(shm_t *s, pl_operation_t *op, bool small)
 {
-    s->op = op;
+    s->now.op = op;
     s->small = small;
     s->piece = 0, s->piece_at = 0;
     s->phase = SHM_ENTERING;
@@ -366,9 +335,7 @@ static int shm_begin(void *self, pl_operation_t *op, pl_error_t *err)
 {
     shm_t *s = self;
     const pl_want_t *want = &op->want;
-    int code = may_begin(s, op, err);
-    if (code == PL_OK)
-        code = pl_operation_check(op, s->size, err);
+    int code = pl_underway_check(&s->now, op, s->size, err);
     if (code != PL_OK)
         return code;
     const size_t bytes = has_elements(want) ? want->count * pl_dtype_bytes(want->dtype)
@@ -393,7 +360,7 @@ static int lent_keep(shm_t *s, pl_lent_t *lent, pl_error_t *err)
 static int shm_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
 {
     shm_t *s = self;
-    int fd = -1, code = may_begin(s, op, err);
+    int fd = -1, code = pl_underway_check(&s->now, op, s->size, err);
     if (code != PL_OK)
         return code;
     op->want.memory = (uint64_t)s->lent_count;
@@ -424,9 +391,9 @@ static void shm_give_up(void *self, const pl_error_t *why)
 {
     shm_t *s = self;
     if (!s->told)
-        shm_send_abort(s, s->broken.code ? s->broken.text : why->text);
+        shm_send_abort(s, s->now.broken.code ? s->now.broken.text : why->text);
     s->told = true;
-    shm_break(s, why);
+    pl_underway_break(&s->now, why);
 }
 
 static void shm_close(void *self)

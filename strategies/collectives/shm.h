@@ -4,7 +4,7 @@
 #define PL_COLLECTIVES_SHM_H
 
 #include "strategies/collectives/collective.h"
-#include "strategies/collectives/patience.h"
+#include "strategies/collectives/spin.h"
 
 enum {
     SHM_MAGIC = 0x506c5331,
@@ -79,16 +79,15 @@ typedef struct shm {
     const void **part;                                      /* [size], those of a slice */
     pl_lent_t **lent;                                       /* own, counted */
     int lent_count, lent_room;
-    pl_error_t broken;                                    /* code 0: it is not */
     bool told;                                            /* the others know that it is */
 
-    pl_operation_t *op;                                     /* under way */
+    pl_underway_t now;
     uint64_t number;                                        /* of that */
     shm_phase_t phase;
     bool small;
     int piece;                                        /* of the work, and how far in it */
     uint64_t piece_at;
-    pl_patience_t patience;
+    pl_spin_t spin;
 } shm_t;
 
 /* ---- shm_meet.c ---- */
@@ -99,7 +98,7 @@ bool shm_all_met(const shm_t *s);
 /* Nobody is waited for any more. */
 void shm_met(shm_t *s);
 /* Reads what has come, connects again where that is due; an error of somebody else's
- * making goes to shm_break(). */
+ * making goes to pl_underway_break(). */
 void shm_listen(shm_t *s);
 /* Wakes those that wait. */
 void shm_ring(shm_t *s);
@@ -113,7 +112,5 @@ void shm_release(shm_t *s);
 
 /* What a rank has lent, or NULL. */
 void *shm_reach(const shm_t *s, int rank, uint64_t memory);
-/* It cannot go on: the operation under way and all that follow fail. */
-void shm_break(shm_t *s, const pl_error_t *why);
 
 #endif

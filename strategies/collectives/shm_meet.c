@@ -369,7 +369,7 @@ static void memory_take(shm_t *s, int rank, const shm_note_t *note, int carried)
         || !(block.data = carried < 0 ? NULL : map_shared(carried, note->bytes))) {
         pl_fail(&err, PL_ENOMEM, "memory that rank %d shares cannot be mapped",
                 peer->number);
-        shm_break(s, &err);
+        pl_underway_break(&s->now, &err);
         return;
     }
     peer->block[peer->block_count++] = block;
@@ -408,8 +408,8 @@ static void shm_note_take(shm_t *s, int rank, shm_note_t *note, ssize_t bytes,
         memory_take(s, rank, note, carried);
     } else if (note->kind == SHM_NOTE_ABORT) {
         pl_fail(&err, PL_EPEER, "rank %d gave up: %s", s->peer[rank].number, note->text);
-        s->told |= !s->broken.code;
-        shm_break(s, &err);
+        s->told |= !s->now.broken.code;
+        pl_underway_break(&s->now, &err);
     }
 }
 
@@ -436,9 +436,9 @@ static void look_again(shm_t *s)
 {
     uint64_t times;
     pl_error_t err;
-    if (read(s->timer, &times, sizeof times) == sizeof times && s->op
+    if (read(s->timer, &times, sizeof times) == sizeof times && s->now.op
         && peers_look(s, &err) != PL_OK)
-        shm_break(s, &err);
+        pl_underway_break(&s->now, &err);
 }
 
 static void hear(shm_t *s, uint32_t from)
@@ -474,7 +474,7 @@ void shm_ring(shm_t *s)
             && __atomic_load_n(&peer->control->asleep, __ATOMIC_SEQ_CST)
             && __atomic_exchange_n(&peer->control->asleep, 0, __ATOMIC_SEQ_CST)) {
             packet_send(peer->fd, "", 1, -1);
-            s->patience.rang = pl_now();
+            s->spin.rang = pl_now();
         }
     }
 }

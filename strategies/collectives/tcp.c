@@ -24,21 +24,11 @@ enum { FRAMES_A_TURN = 16, CLOSE_MS = 200 };
 
 /* ---- the end of an operation ---- */
 
-static void op_end(tcp_t *t, const pl_error_t *err)
-{
-    pl_operation_t *op = t->op;
-    t->op = NULL;
-    if (op)
-        op->done(op, err);
-}
-
 void tcp_break(tcp_t *t, const pl_error_t *why)
 {
-    if (!t->broken.code) {
-        t->broken = *why;
-        t->origin = t->rank, t->reason = t->broken.text;
-    }
-    op_end(t, &t->broken);
+    if (!t->now.broken.code)
+        t->origin = t->rank, t->reason = t->now.broken.text;
+    pl_underway_break(&t->now, why);
 }
 
 static tcp_peer_t *own_of(const tcp_t *t)
@@ -64,7 +54,7 @@ static void fail_lost(tcp_t *t, int rank)
         &err, PL_EPEER,
         "rank %d is gone in the middle of %s: its process or thread has ended, or the "
         "connection to it",
-        rank, pl_move_name(t->op->want.move));
+        rank, pl_move_name(t->now.op->want.move));
     tcp_break(t, &err);
 }
 
@@ -72,26 +62,26 @@ static void fail_lost(tcp_t *t, int rank)
 static void peer_lost(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
-    peer->left_busy = !link_is_idle(peer->link);
+    peer->left_busy = !tcp_link_is_idle(peer->link);
     peer->left = true;
-    link_free(peer->link);
+    tcp_link_free(peer->link);
     peer->link = NULL;
 }
 
 void tcp_check_links(tcp_t *t)
 {
     for (int rank = 0; rank < t->size; rank++)
-        if (t->peer[rank].link && link_is_dead(t->peer[rank].link))
+        if (t->peer[rank].link && tcp_link_is_dead(t->peer[rank].link))
             peer_lost(t, rank);
 }
 
 /* Who is gone and has not done all that belongs to the operation never will. */
 static void left_check(tcp_t *t)
 {
-    for (int rank = 0; rank < t->size && t->op; rank++) {
+    for (int rank = 0; rank < t->size && t->now.op; rank++) {
         const tcp_peer_t *peer = &t->peer[rank];
         if (peer->left
-            && (t->op->want.move == PL_MOVE_join || peer->left_busy
+            && (t->now.op->want.move == PL_MOVE_join || peer->left_busy
                 || !is_done_with(t, peer)))
             fail_lost(t, rank);
     }
@@ -104,9 +94,9 @@ static void want_check(tcp_t *t, int rank)
 {
     pl_error_t err;
     const tcp_peer_t *peer = &t->peer[rank];
-    if (!t->op || peer->entered != t->number)
+    if (!t->now.op || peer->entered != t->number)
         return;
-    if (pl_want_compare(&t->op->want, rank, &peer->entry[t->number & 1].want, &err)
+    if (pl_want_compare(&t->now.op->want, rank, &peer->entry[t->number & 1].want, &err)
         != PL_OK)
         tcp_break(t, &err);
 }
@@ -115,7 +105,8 @@ static void want_check(tcp_t *t, int rank)
 static void *place_of(const tcp_t *t, int rank, const tcp_frame_t *frame)
 {
     tcp_peer_t *peer = &t->peer[rank];
-    const bool now = t->op && frame->number == t->number && peer->entered == t->number;
+    const bool now = t->now.op && frame->number == t->number
+                     && peer->entered == t->number;
     size_t bytes = 0;
     void *place = NULL;
     switch (frame->kind) {
@@ -135,7 +126,7 @@ static void *place_of(const tcp_t *t, int rank, const tcp_frame_t *frame)
         if (!now || frame->at != peer->heard.done || frame->at >= peer->heard.all)
             return NULL;
         place = tcp_segment(t, rank, frame->at, &bytes);
-        if (!peer->tells_all || t->op->want.move == PL_MOVE_reduce_scatter)
+        if (!peer->tells_all || t->now.op->want.move == PL_MOVE_reduce_scatter)
             bytes = 0;
         break;
     case TCP_FINISH: place = now && !peer->finished ? peer->reason : NULL; break;
@@ -152,9 +143,10 @@ static void abort_take(tcp_t *t, int rank, const tcp_frame_t *frame)
 {
     tcp_peer_t *peer = &t->peer[rank];
     peer->reason[frame->length] = '\0';
-    pl_fail(&t->broken, PL_EPEER, "rank %d gave up: %s", (int)frame->at, peer->reason);
+    pl_fail(&t->now.broken, PL_EPEER, "rank %d gave up: %s", (int)frame->at,
+            peer->reason);
     t->origin = (int)frame->at, t->reason = peer->reason;
-    tcp_break(t, &t->broken);
+    tcp_break(t, &t->now.broken);
 }
 
 static void frame_take(tcp_t *t, int rank, const tcp_frame_t *frame)
@@ -176,12 +168,12 @@ static void frame_take(tcp_t *t, int rank, const tcp_frame_t *frame)
 static void peer_hear(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
-    for (int k = 0; k < FRAMES_A_TURN && !t->broken.code; k++) {
-        int code = link_head(peer->link);
+    for (int k = 0; k < FRAMES_A_TURN && !t->now.broken.code; k++) {
+        int code = tcp_link_head(peer->link);
         const tcp_frame_t frame = peer->link->head;
         void *place = code > 0 ? place_of(t, rank, &frame) : NULL;
         if (code > 0)
-            code = place ? link_body(peer->link, place) : -1;
+            code = place ? tcp_link_body(peer->link, place) : -1;
         if (code < 0)
             peer_lost(t, rank);
         if (code <= 0)
@@ -203,7 +195,7 @@ static int enter_put(const tcp_t *t, tcp_peer_t *peer)
                               .length = (uint32_t)(sizeof *want + few),
                               .number = t->number};
     peer->entry_told = true;
-    return link_put(peer->link, &head, entry, false);
+    return tcp_link_put(peer->link, &head, entry, false);
 }
 
 static int result_put(const tcp_t *t, tcp_peer_t *peer)
@@ -211,12 +203,12 @@ static int result_put(const tcp_t *t, tcp_peer_t *peer)
     size_t bytes;
     const char *own = tcp_segment(t, t->rank, peer->told.done, &bytes);
     const bool only_tells = !peer->hears_all
-                            || t->op->want.move == PL_MOVE_reduce_scatter;
+                            || t->now.op->want.move == PL_MOVE_reduce_scatter;
     const tcp_frame_t head = {.kind = TCP_RESULT,
                               .length = only_tells ? 0 : (uint32_t)bytes,
                               .number = t->number,
                               .at = peer->told.done++};
-    return link_put(peer->link, &head, own, false);
+    return tcp_link_put(peer->link, &head, own, false);
 }
 
 static int give_put(const tcp_t *t, int rank)
@@ -229,14 +221,14 @@ static int give_put(const tcp_t *t, int rank)
                               .length = (uint32_t)bytes,
                               .number = t->number,
                               .at = peer->given.done++};
-    return link_put(peer->link, &head, theirs, false);
+    return tcp_link_put(peer->link, &head, theirs, false);
 }
 
 static int finish_put(const tcp_t *t, tcp_peer_t *peer)
 {
     const tcp_frame_t head = {.kind = TCP_FINISH, .number = t->number};
     peer->finish_told = true;
-    return link_put(peer->link, &head, NULL, false);
+    return tcp_link_put(peer->link, &head, NULL, false);
 }
 
 /* 1: the next frame is out, or under way; 0: there is nothing to send. */
@@ -259,8 +251,8 @@ static int next_put(const tcp_t *t, int rank)
 static void peer_send(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
-    int code = link_flush(peer->link, false);
-    while (code == 1 && link_is_idle(peer->link)) {
+    int code = tcp_link_flush(peer->link, false);
+    while (code == 1 && tcp_link_is_idle(peer->link)) {
         code = next_put(t, rank);
         if (code == 0)
             break;
@@ -268,25 +260,25 @@ static void peer_send(tcp_t *t, int rank)
     if (code < 0)
         peer_hear(t, rank);             /* why it is gone may still be there to be read */
     else
-        link_watch(peer->link, true, !link_is_idle(peer->link));
+        tcp_link_watch(peer->link, true, !tcp_link_is_idle(peer->link));
 }
 
 static void few_take(tcp_t *t)
 {
-    const pl_want_t *want = &t->op->want;
+    const pl_want_t *want = &t->now.op->want;
     for (int rank = 0; rank < t->size; rank++)
         t->in[rank] = t->peer[rank].entry[t->number & 1].few;
-    pl_few_elements(want, t->size, t->in, (char *)t->op->memory->data + want->offset);
+    pl_few_elements(want, t->size, t->in, (char *)t->now.op->memory->data + want->offset);
 }
 
 static void join_go_on(tcp_t *t)
 {
     for (int rank = 0; rank < t->size; rank++)
-        t->op->arrived[rank] = rank == t->rank || t->peer[rank].link;
+        t->now.op->arrived[rank] = rank == t->rank || t->peer[rank].link;
     if (!tcp_all_met(t))
         return;
     tcp_met(t);
-    op_end(t, NULL);
+    pl_underway_end(&t->now, NULL);
 }
 
 /* Who has not begun; else who has not given what is to be reduced next; else with whom
@@ -300,7 +292,7 @@ static bool has_come(const tcp_t *t, int rank, bool all_begun, bool all_given)
         return peer->entered >= t->number;
     if (!all_given)
         return peer->taken.done > t->ready || !peer->taken.all;
-    return is_done_with(t, peer) && (!peer->link || link_is_idle(peer->link));
+    return is_done_with(t, peer) && (!peer->link || tcp_link_is_idle(peer->link));
 }
 
 /* Whether all is done; otherwise it is said who is waited for. */
@@ -311,28 +303,28 @@ static bool is_over(const tcp_t *t)
         all_begun &= t->peer[rank].entered >= t->number;
     const bool all_given = t->ready == t->parts;
     for (int rank = 0; rank < t->size; rank++)
-        over &= t->op->arrived[rank] = has_come(t, rank, all_begun, all_given);
+        over &= t->now.op->arrived[rank] = has_come(t, rank, all_begun, all_given);
     return over && all_begun && all_given && t->finished;
 }
 
 static void go_on(tcp_t *t)
 {
     left_check(t);
-    if (t->op && t->op->want.move == PL_MOVE_join) {
+    if (t->now.op && t->now.op->want.move == PL_MOVE_join) {
         join_go_on(t);
         return;
     }
-    if (t->op && t->moves && !tcp_work(t))
+    if (t->now.op && t->moves && !tcp_work(t))
         tcp_again(t);
-    for (int rank = 0; rank < t->size && t->op; rank++)
+    for (int rank = 0; rank < t->size && t->now.op; rank++)
         if (t->peer[rank].link)
             peer_send(t, rank);
     left_check(t);
-    if (!t->op || !is_over(t))
+    if (!t->now.op || !is_over(t))
         return;
     if (t->few)
         few_take(t);
-    op_end(t, NULL);
+    pl_underway_end(&t->now, NULL);
 }
 
 /* ---- after a failure: no more is read, and the others are told, also what another has
@@ -348,12 +340,12 @@ static void abort_put(tcp_t *t)
         tcp_peer_t *peer = &t->peer[rank];
         if (!peer->link)
             continue;
-        int code = link_flush(peer->link, false);
+        int code = tcp_link_flush(peer->link, false);
         if (code == 1 && t->tells && !peer->knows) {
             peer->knows = true;
-            code = link_put(peer->link, &head, t->reason, false);
+            code = tcp_link_put(peer->link, &head, t->reason, false);
         }
-        link_watch(peer->link, false, code == 0);
+        tcp_link_watch(peer->link, false, code == 0);
         if (code < 0)
             peer_lost(t, rank);
     }
@@ -365,7 +357,7 @@ static void hear(tcp_t *t)
 {
     struct epoll_event event[32];
     int count = epoll_wait(t->epoll, event, 32, 0);
-    for (int k = 0; k < count && !t->broken.code; k++) {
+    for (int k = 0; k < count && !t->now.broken.code; k++) {
         const uint32_t from = event[k].data.u32;
         if (from >= PL_RANKS_MOST)
             tcp_hear(t, from);
@@ -378,7 +370,7 @@ static void tcp_advance(void *self)
 {
     tcp_t *t = self;
     hear(t);
-    if (t->broken.code)
+    if (t->now.broken.code)
         abort_put(t);
     else
         go_on(t);
@@ -396,36 +388,22 @@ static int tcp_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_T
     return code;
 }
 
-static int may_begin(const tcp_t *t, const pl_operation_t *op, pl_error_t *err)
-{
-    if (t->broken.code)
-        return pl_fail(err, t->broken.code, "%s", t->broken.text);
-    if (t->op)
-        return pl_fail(err, PL_ESTATE, "%s while %s is under way",
-                       pl_move_name(op->want.move), pl_move_name(t->op->want.move));
-    if ((t->size > 0) == (op->want.move == PL_MOVE_join))
-        return pl_fail(err, PL_ESTATE,
-                       t->size ? "the ranks have met already"
-                               : "the ranks have not met yet");
-    return PL_OK;
-}
-
 static int tcp_join(void *self, pl_operation_t *op, pl_error_t *err)
 {
     tcp_t *t = self;
-    int code = may_begin(t, op, err);
+    int code = pl_underway_check(&t->now, op, t->size, err);
     if (code == PL_OK)
         code = tcp_meet(t, op->world, err);
     if (code != PL_OK)
         return code;
-    t->op = op;
+    t->now.op = op;
     go_on(t);
     return PL_OK;
 }
 
 static int enter(tcp_t *t, pl_operation_t *op, bool few)
 {
-    t->op = op;
+    t->now.op = op;
     t->few = few;
     t->number++;
     own_of(t)->entry[t->number & 1].want = op->want;
@@ -441,9 +419,7 @@ static int tcp_begin(void *self, pl_operation_t *op, pl_error_t *err)
 {
     tcp_t *t = self;
     const pl_want_t *want = &op->want;
-    int code = may_begin(t, op, err);
-    if (code == PL_OK)
-        code = pl_operation_check(op, t->size, err);
+    int code = pl_underway_check(&t->now, op, t->size, err);
     if (code == PL_OK)
         code = tcp_check_reach(t, want, err);
     if (code != PL_OK)
@@ -460,7 +436,7 @@ static int tcp_begin(void *self, pl_operation_t *op, pl_error_t *err)
 static int tcp_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
 {
     tcp_t *t = self;
-    int code = may_begin(t, op, err);
+    int code = pl_underway_check(&t->now, op, t->size, err);
     if (code == PL_OK && PL_GROW(t->lent, t->lent_count, t->lent_room) != PL_OK)
         code = pl_no_memory(err);
     if (code != PL_OK)
@@ -495,7 +471,7 @@ static bool abort_is_out(const tcp_t *t)
 {
     for (int rank = 0; rank < t->size; rank++) {
         const tcp_peer_t *peer = &t->peer[rank];
-        if (peer->link && !(peer->knows && link_is_idle(peer->link)))
+        if (peer->link && !(peer->knows && tcp_link_is_idle(peer->link)))
             return false;
     }
     return true;

@@ -82,7 +82,7 @@ typedef struct tcp {
     int64_t port;
     bool encrypt;
     bool has_key;
-    unsigned char key[PL_JOB_KEY_BYTES];
+    unsigned char key[PL_KEY_BYTES];
     int epoll, listener, timer;
     char own_host[TCP_HOST];
     unsigned char token[TCP_TOKEN];
@@ -101,12 +101,11 @@ typedef struct tcp {
     const void **in;                                        /* [size] */
     pl_lent_t **lent;                                       /* counted */
     int lent_count, lent_room;
-    pl_error_t broken;                                    /* code 0: it is not */
     bool tells;                                           /* the others, that it is */
     int origin;                                           /* who gave up first, and its */
     const char *reason;                                   /* words */
 
-    pl_operation_t *op;                                     /* under way */
+    pl_underway_t now;
     uint64_t number;                                        /* of that */
     bool few, moves;                                        /* its elements go along; they
                                                                travel for themselves */

@@ -14,13 +14,13 @@
 
 _Static_assert(CIPHER_HEADER == crypto_secretstream_xchacha20poly1305_HEADERBYTES
                    && CIPHER_MORE == crypto_secretstream_xchacha20poly1305_ABYTES
-                   && PL_JOB_KEY_BYTES == crypto_generichash_KEYBYTES
+                   && PL_KEY_BYTES == crypto_generichash_KEYBYTES
                    && crypto_generichash_BYTES
                           == crypto_secretstream_xchacha20poly1305_KEYBYTES,
                "sizes of libsodium");
 
 struct tcp_cipher {
-    unsigned char key[PL_JOB_KEY_BYTES], nonce[CIPHER_NONCE];
+    unsigned char key[PL_KEY_BYTES], nonce[CIPHER_NONCE];
     crypto_secretstream_xchacha20poly1305_state out, in;
     unsigned char in_key[crypto_secretstream_xchacha20poly1305_KEYBYTES];
 };

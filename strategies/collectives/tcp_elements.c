@@ -90,14 +90,14 @@ bool tcp_has_elements(const pl_want_t *want)
 
 static bool reduces(const tcp_t *t)
 {
-    const uint32_t move = t->op->want.move;
+    const uint32_t move = t->now.op->want.move;
     return move == PL_MOVE_all_reduce || move == PL_MOVE_reduce_scatter;
 }
 
 /* The bytes that a rank makes known, or has to itself. */
 static void part_of(const tcp_t *t, int owner, uint64_t *first, uint64_t *length)
 {
-    const pl_want_t *want = &t->op->want;
+    const pl_want_t *want = &t->now.op->want;
     const size_t size = pl_dtype_bytes(want->dtype);
     if (want->move == PL_MOVE_broadcast)
         *first = 0, *length = want->root == (uint32_t)owner ? want->count : 0;
@@ -117,7 +117,7 @@ static uint64_t segments_of(const tcp_t *t, int owner)
 static char *segment_at(const tcp_t *t, int rank, int owner, uint64_t k, size_t *bytes)
 {
     uint64_t first, length;
-    const pl_operation_t *op = t->op;
+    const pl_operation_t *op = t->now.op;
     part_of(t, owner, &first, &length);
     const uint64_t left = length - k * TCP_SEGMENT;
     char *data = rank == t->rank ? op->memory->data
@@ -149,7 +149,7 @@ int tcp_check_reach(const tcp_t *t, const pl_want_t *want, pl_error_t *err)
 
 void tcp_count(tcp_t *t)
 {
-    t->moves = tcp_has_elements(&t->op->want) && !t->few;
+    t->moves = tcp_has_elements(&t->now.op->want) && !t->few;
     const bool adds = t->moves && reduces(t);
     const uint64_t own = t->moves ? segments_of(t, t->rank) : 0;
     for (int rank = 0; rank < t->size; rank++) {
@@ -199,7 +199,7 @@ static void mates_write(const tcp_t *t, int owner, uint64_t k)
 
 static void segment_reduce(tcp_t *t)
 {
-    const pl_want_t *want = &t->op->want;
+    const pl_want_t *want = &t->now.op->want;
     size_t bytes;
     for (int rank = 0; rank < t->size; rank++) {
         const int voice = t->peer[rank].voice;
@@ -216,7 +216,7 @@ static void segment_reduce(tcp_t *t)
 const void *tcp_given(const tcp_t *t, int owner)
 {
     const tcp_peer_t *peer = &t->peer[owner];
-    const pl_want_t *want = &t->op->want;
+    const pl_want_t *want = &t->now.op->want;
     size_t bytes;
     if (t->unit_size == 1)
         return tcp_segment(t, owner, peer->given.done, &bytes);
@@ -246,7 +246,7 @@ static bool is_complete(const tcp_t *t)
 
 bool tcp_work(tcp_t *t)
 {
-    const bool adds = reduces(t), shares = t->op->want.move != PL_MOVE_reduce_scatter;
+    const bool adds = reduces(t), shares = t->now.op->want.move != PL_MOVE_reduce_scatter;
     int left = SEGMENTS_A_TURN;
     if (!mates_are_here(t))
         return true;

@@ -37,8 +37,8 @@ static bool cipher_make(tcp_link_t *link, const unsigned char *key, pl_error_t *
     return link->sealed_out;
 }
 
-tcp_link_t *link_new(int epoll, int fd, uint32_t tag, const unsigned char *key,
-                     pl_error_t *err)
+tcp_link_t *tcp_link_new(int epoll, int fd, uint32_t tag, const unsigned char *key,
+                         pl_error_t *err)
 {
     tcp_link_t *link = pl_alloc(sizeof *link);
     if (!link) {
@@ -50,11 +50,11 @@ tcp_link_t *link_new(int epoll, int fd, uint32_t tag, const unsigned char *key,
     options_set(fd);
     if (!key || cipher_make(link, key, err))
         return link;
-    link_free(link);
+    tcp_link_free(link);
     return NULL;
 }
 
-void link_free(tcp_link_t *link)
+void tcp_link_free(tcp_link_t *link)
 {
     if (!link)
         return;
@@ -65,7 +65,7 @@ void link_free(tcp_link_t *link)
     pl_free(link);
 }
 
-bool link_watch(tcp_link_t *link, bool in, bool out)
+bool tcp_link_watch(tcp_link_t *link, bool in, bool out)
 {
     const uint32_t mask = (in ? EPOLLIN : 0) | (out ? EPOLLOUT : 0);
     struct epoll_event event = {.events = mask, .data.u32 = link->tag};
@@ -76,7 +76,7 @@ bool link_watch(tcp_link_t *link, bool in, bool out)
     return epoll_ctl(link->epoll, what, link->fd, &event) == 0;
 }
 
-bool link_is_dead(const tcp_link_t *link)
+bool tcp_link_is_dead(const tcp_link_t *link)
 {
     struct tcp_info info;
     socklen_t length = sizeof info;
@@ -87,7 +87,7 @@ bool link_is_dead(const tcp_link_t *link)
 
 /* ---- before frames ---- */
 
-bool link_send_raw(tcp_link_t *link, const void *bytes, size_t count)
+bool tcp_link_send_raw(tcp_link_t *link, const void *bytes, size_t count)
 {
     return send(link->fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)count;
 }
@@ -101,7 +101,7 @@ static ssize_t read_some(const tcp_link_t *link, void *to, size_t bytes)
     return got < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
 }
 
-int link_read_raw(tcp_link_t *link, size_t count)
+int tcp_link_read_raw(tcp_link_t *link, size_t count)
 {
     while (link->raw_have < count) {
         ssize_t got = read_some(link, link->raw + link->raw_have, count - link->raw_have);
@@ -115,7 +115,7 @@ int link_read_raw(tcp_link_t *link, size_t count)
 
 /* ---- frames out ---- */
 
-bool link_is_idle(const tcp_link_t *link)
+bool tcp_link_is_idle(const tcp_link_t *link)
 {
     return link->out[0].iov_len + link->out[1].iov_len == 0;
 }
@@ -130,10 +130,10 @@ static void out_advance(tcp_link_t *link, size_t sent)
     }
 }
 
-int link_flush(tcp_link_t *link, bool more)
+int tcp_link_flush(tcp_link_t *link, bool more)
 {
     const int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0);
-    while (!link_is_idle(link)) {
+    while (!tcp_link_is_idle(link)) {
         const struct msghdr message = {.msg_iov = link->out, .msg_iovlen = 2};
         ssize_t sent = sendmsg(link->fd, &message, flags);
         if (sent < 0)
@@ -143,7 +143,7 @@ int link_flush(tcp_link_t *link, bool more)
     return 1;
 }
 
-int link_put(tcp_link_t *link, const tcp_frame_t *head, const void *body, bool more)
+int tcp_link_put(tcp_link_t *link, const tcp_frame_t *head, const void *body, bool more)
 {
     link->out_head = *head;
     if (!link->cipher) {
@@ -157,16 +157,17 @@ int link_put(tcp_link_t *link, const tcp_frame_t *head, const void *body, bool m
         link->out[1] = (struct iovec){link->sealed_out,
                                       head->length ? head->length + CIPHER_MORE : 0};
     }
-    return link_flush(link, more);
+    return tcp_link_flush(link, more);
 }
 
 /* ---- frames in ---- */
 
-int link_head(tcp_link_t *link)
+int tcp_link_head(tcp_link_t *link)
 {
     if (link->has_head)
         return 1;
-    int code = link_read_raw(link, sizeof link->head + (link->cipher ? CIPHER_MORE : 0));
+    int code = tcp_link_read_raw(link,
+                                 sizeof link->head + (link->cipher ? CIPHER_MORE : 0));
     if (code <= 0)
         return code;
     if (!link->cipher)
@@ -180,7 +181,7 @@ int link_head(tcp_link_t *link)
     return 1;
 }
 
-int link_body(tcp_link_t *link, void *to)
+int tcp_link_body(tcp_link_t *link, void *to)
 {
     const size_t length = link->head.length,
                  wanted = length + (link->cipher && length ? CIPHER_MORE : 0);

@@ -57,32 +57,32 @@ typedef struct tcp_link {
 } tcp_link_t;
 
 /* Takes fd over, also on failure; with a key it will be sealed. */
-tcp_link_t *link_new(int epoll, int fd, uint32_t tag, const unsigned char *key,
-                     pl_error_t *err);
-void link_free(tcp_link_t *link);
+tcp_link_t *tcp_link_new(int epoll, int fd, uint32_t tag, const unsigned char *key,
+                         pl_error_t *err);
+void tcp_link_free(tcp_link_t *link);
 
 /* What epoll is to look for; false: it cannot. */
-bool link_watch(tcp_link_t *link, bool in, bool out);
+bool tcp_link_watch(tcp_link_t *link, bool in, bool out);
 
 /* Whether the other machine has not answered for long what was sent to it; that a process
  * there is stopped does not matter. */
-bool link_is_dead(const tcp_link_t *link);
+bool tcp_link_is_dead(const tcp_link_t *link);
 
 /* Bytes before the first frame: what is sent fits; 1: so many are in raw, 0: not yet,
  * -1: the other side is gone. */
-bool link_send_raw(tcp_link_t *link, const void *bytes, size_t count);
-int link_read_raw(tcp_link_t *link, size_t count);
+bool tcp_link_send_raw(tcp_link_t *link, const void *bytes, size_t count);
+int tcp_link_read_raw(tcp_link_t *link, size_t count);
 
-bool link_is_idle(const tcp_link_t *link);
+bool tcp_link_is_idle(const tcp_link_t *link);
 /* Begins to send a frame; of an idle link.  more: another follows at once.  As
- * link_flush(). */
-int link_put(tcp_link_t *link, const tcp_frame_t *head, const void *body, bool more);
+ * tcp_link_flush(). */
+int tcp_link_put(tcp_link_t *link, const tcp_frame_t *head, const void *body, bool more);
 /* 1: all is out, 0: the connection is full, -1: the other side is gone. */
-int link_flush(tcp_link_t *link, bool more);
+int tcp_link_flush(tcp_link_t *link, bool more);
 
 /* The head of the next frame: 1 it is in link->head, 0 not yet, -1 gone, or no frame. */
-int link_head(tcp_link_t *link);
+int tcp_link_head(tcp_link_t *link);
 /* Its body, of head.length bytes, up to TCP_SEGMENT; as above. */
-int link_body(tcp_link_t *link, void *to);
+int tcp_link_body(tcp_link_t *link, void *to);
 
 #endif

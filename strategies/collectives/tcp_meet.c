@@ -226,9 +226,9 @@ static int peer_look(tcp_t *t, int rank, pl_error_t *err)
     int fd = connection_begin(peer);
     if (fd < 0)
         return errno == ECONNREFUSED ? fail_gone(rank, err) : PL_OK;
-    peer->look = link_new(t->epoll, fd, FROM_LOOK + (uint32_t)rank,
-                          rank < t->rank ? key_for(t, peer->is_near) : NULL, err);
-    if (!peer->look || !link_watch(peer->look, false, true))
+    peer->look = tcp_link_new(t->epoll, fd, FROM_LOOK + (uint32_t)rank,
+                              rank < t->rank ? key_for(t, peer->is_near) : NULL, err);
+    if (!peer->look || !tcp_link_watch(peer->look, false, true))
         return pl_no_memory(err);
     peer->look->connects = true;
     return PL_OK;
@@ -280,7 +280,7 @@ bool tcp_all_met(const tcp_t *t)
 
 static void drop(tcp_link_t **link)
 {
-    link_free(*link);
+    tcp_link_free(*link);
     *link = NULL;
 }
 
@@ -311,7 +311,7 @@ static bool preamble_send(tcp_link_t *link)
     if (link->cipher)
         cipher_nonce(link->cipher, preamble + sizeof magic);
     link->stage = TCP_PREAMBLE;
-    return link_send_raw(link, preamble, sizeof preamble);
+    return tcp_link_send_raw(link, preamble, sizeof preamble);
 }
 
 static bool hello_send(const tcp_t *t, tcp_link_t *link, int to)
@@ -320,7 +320,7 @@ static bool hello_send(const tcp_t *t, tcp_link_t *link, int to)
     hello_t hello = {.rank = (uint32_t)t->rank, .size = (uint32_t)t->size};
     memcpy(hello.from, t->token, TCP_TOKEN);
     memcpy(hello.to, t->peer[to].token, TCP_TOKEN);
-    return link_put(link, &head, &hello, false) == 1;
+    return tcp_link_put(link, &head, &hello, false) == 1;
 }
 
 /* The side that connects knows whom it greets, and greets first. */
@@ -335,7 +335,7 @@ static greeting_t greeting_begin(const tcp_t *t, tcp_link_t *link)
 static greeting_t preamble_hear(const tcp_t *t, tcp_link_t *link)
 {
     unsigned char header[CIPHER_HEADER];
-    int code = link_read_raw(link, PREAMBLE);
+    int code = tcp_link_read_raw(link, PREAMBLE);
     if (code <= 0)
         return code < 0 ? GREETING_BAD : GREETING_WAITS;
     if (memcmp(link->raw, magic, sizeof magic) != 0)
@@ -344,14 +344,14 @@ static greeting_t preamble_hear(const tcp_t *t, tcp_link_t *link)
         return greeting_begin(t, link);
     link->stage = TCP_HEADER;
     return cipher_agree(link->cipher, link->raw + sizeof magic, header)
-                   && link_send_raw(link, header, sizeof header)
+                   && tcp_link_send_raw(link, header, sizeof header)
                ? GREETING_DONE
                : GREETING_BAD;
 }
 
 static greeting_t header_hear(const tcp_t *t, tcp_link_t *link)
 {
-    int code = link_read_raw(link, CIPHER_HEADER);
+    int code = tcp_link_read_raw(link, CIPHER_HEADER);
     if (code <= 0)
         return code < 0 ? GREETING_BAD : GREETING_WAITS;
     return cipher_hear(link->cipher, link->raw) ? greeting_begin(t, link) : GREETING_BAD;
@@ -374,11 +374,11 @@ static bool hello_is_good(const tcp_t *t, const tcp_link_t *link, const hello_t 
 static greeting_t hello_hear(const tcp_t *t, tcp_link_t *link, int *rank)
 {
     hello_t hello;
-    int code = link_head(link);
+    int code = tcp_link_head(link);
     if (code > 0 && (link->head.kind != TCP_HELLO || link->head.length != sizeof hello))
         return GREETING_BAD;
     if (code > 0)
-        code = link_body(link, link->raw);
+        code = tcp_link_body(link, link->raw);
     if (code <= 0)
         return code < 0 ? GREETING_BAD : GREETING_WAITS;
     memcpy(&hello, link->raw, sizeof hello);
@@ -410,13 +410,13 @@ static void link_serve(tcp_t *t, tcp_link_t **place)
     if (is == GREETING_WAITS)
         return;
     *place = NULL;
-    link_watch(link, false, false);
+    tcp_link_watch(link, false, false);
     link->tag = (uint32_t)rank;
     link->stage = TCP_OPEN;
-    if (is == GREETING_DONE && link_watch(link, true, false))
+    if (is == GREETING_DONE && tcp_link_watch(link, true, false))
         t->peer[rank].link = link;
     else
-        link_free(link);
+        tcp_link_free(link);
 }
 
 /* ---- what comes from those not met ---- */
@@ -429,11 +429,11 @@ static void strangers_accept(tcp_t *t)
         int k = t->stranger_next;
         drop(&t->stranger[k]);
         t->stranger_next = (k + 1) % TCP_STRANGERS;
-        t->stranger[k] = link_new(t->epoll, fd, FROM_STRANGER + (uint32_t)k,
-                                  key_for(t, t->is_near), &err);
+        t->stranger[k] = tcp_link_new(t->epoll, fd, FROM_STRANGER + (uint32_t)k,
+                                      key_for(t, t->is_near), &err);
         if (t->stranger[k]
             && (!preamble_send(t->stranger[k])
-                || !link_watch(t->stranger[k], true, false)))
+                || !tcp_link_watch(t->stranger[k], true, false)))
             drop(&t->stranger[k]);
     }
 }
@@ -451,7 +451,7 @@ static void look_serve(tcp_t *t, int rank)
     }
     getsockopt(peer->look->fd, SOL_SOCKET, SO_ERROR, &why, &length);
     if (why || rank > t->rank || !preamble_send(peer->look)
-        || !link_watch(peer->look, true, false))
+        || !tcp_link_watch(peer->look, true, false))
         drop(&peer->look);
     if (why == ECONNREFUSED) {
         fail_gone(rank, &err);
@@ -480,7 +480,7 @@ static void tick(tcp_t *t)
         return;
     if (t->listener < 0)
         tcp_check_links(t);
-    else if (t->op)
+    else if (t->now.op)
         look_again(t);
 }
 

@@ -1,5 +1,5 @@
-/* patience.c - how long to look for another rank before sleeping */
-#include "strategies/collectives/patience.h"
+/* spin.c - how long to look for another rank before sleeping */
+#include "strategies/collectives/spin.h"
 
 #include <sched.h>
 
@@ -8,17 +8,17 @@
 
 enum { LEAST_PART = 16, RANG = 4 };
 
-void pl_patience_init(pl_patience_t *p, int64_t most_us, int ranks)
+void pl_spin_init(pl_spin_t *p, int64_t most_us, int ranks)
 {
     cpu_set_t mine;
     CPU_ZERO(&mine);
-    *p = (pl_patience_t){0};
+    *p = (pl_spin_t){0};
     if (sched_getaffinity(0, sizeof mine, &mine) == 0
         && (CPU_COUNT(&mine) >= ranks || pl_share_is_taken()))
         p->most = p->now = most_us * 1000;
 }
 
-int64_t pl_patience_until(const pl_patience_t *p)
+int64_t pl_spin_until(const pl_spin_t *p)
 {
     if (!p->most)
         return 0;
@@ -26,13 +26,13 @@ int64_t pl_patience_until(const pl_patience_t *p)
     return until > rang ? until : rang;
 }
 
-void pl_patience_ends(pl_patience_t *p)
+void pl_spin_ends(pl_spin_t *p)
 {
     if (!p->since)
         p->since = pl_now();
 }
 
-void pl_patience_learns(pl_patience_t *p)
+void pl_spin_learns(pl_spin_t *p)
 {
     const int64_t least = p->most / LEAST_PART;
     if (!p->since)
