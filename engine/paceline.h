@@ -105,7 +105,7 @@ typedef void (*pl_log_hook_t)(pl_log_level_t level, int rank, const char *actor,
                               const char *text, void *user);
 
 /* Where log lines go [nowhere], up to `level`.  Process-wide: call it before anything
- * else. */
+ * else.  The hook before is in no thread any more when it returns; so not from a hook. */
 PL_API void pl_log_hook(pl_log_hook_t hook, pl_log_level_t level, void *user);
 
 /* ---- Parts and their options ------------------------------------------------------- */

@@ -83,6 +83,15 @@ one_that_dies_before_it_has_saved_begins_afresh() {
     ok "the same bits" cmp "$(inline_model)" "$(ls -d runs/early*/model.safetensors)"
 }
 
+one_that_dies_when_it_has_just_made_its_folder_begins_afresh() {
+    try timeout 60 "$paceline" launch --devices 2 -- bash -c \
+        '[ "$PACELINE_RESTART_COUNT" = 0 ] || exec "$@"; mkdir -p runs/half; kill -9 $$' - \
+        "$paceline" fit run.json --set trainer.run_name=half
+    is "$status" 0 "status 0"
+    like "$err" 'runs/half has become runs/half.1' "what it had begun is put aside"
+    ok "the same bits" cmp "$(inline_model)" runs/half/model.safetensors
+}
+
 one_that_always_dies_ends_after_the_bound() {
     try timeout 60 "$paceline" launch --devices 2 --max-restarts 2 -- bash -c \
         'echo "try $PACELINE_RESTART_COUNT" >&2; [ $PACELINE_RANK = 0 ] && exec sleep 50; kill -9 $$'
@@ -203,6 +212,7 @@ nodes_that_differ_are_refused() {
 
 run a_rank_that_is_killed_is_started_again trains
 run one_that_dies_before_it_has_saved_begins_afresh trains
+run one_that_dies_when_it_has_just_made_its_folder_begins_afresh trains
 run one_that_always_dies_ends_after_the_bound
 run what_fails_by_itself_is_not_tried_again
 run what_was_trained_before_is_not_trained_again trains

@@ -127,8 +127,14 @@ static const pl_dataset_ops_t far_dataset = {.name = "far",
 /* What comes to a child before it is a rank. */
 static void far_early(void)
 {
-    const char *then = getenv("FAR_EARLY");
-    if (then && getenv("PACELINE_PLACE"))
+    const char *place = getenv("PACELINE_PLACE");
+    int rank, epoch;
+    char name[40];
+    if (!place || sscanf(place, "%d %*d %*s %d", &rank, &epoch) != 2)
+        return;
+    snprintf(name, sizeof name, "FAR_EARLY_%d_%d", rank, epoch);
+    const char *then = getenv(name) ? getenv(name) : getenv("FAR_EARLY");
+    if (then)
         end_come(then);
 }
 

@@ -72,6 +72,14 @@ processes_train_what_threads_do() {
     is "$far" "$(grep -o '"val_loss":[0-9.]*' <<<"$out" | tail -n 1)" "as threads do"
 }
 
+sockets_may_lie_in_a_folder_with_blanks() {
+    local folder="$PWD/a b"
+    mkdir -m 700 "$folder"
+    ok "a path short enough for sockets" test ${#folder} -lt 40
+    try env XDG_RUNTIME_DIR="$folder" "$paceline" fit run.json --set trainer.run_name=blank $spawn
+    is "$status" 0 "processes train"
+}
+
 signals_to_the_command_stop_all() {
     local signal want ranks
     for signal in TERM:0 INT:130; do
@@ -156,6 +164,7 @@ parameters_are_swept() {
 }
 
 run processes_train_what_threads_do trains
+run sockets_may_lie_in_a_folder_with_blanks trains
 run signals_to_the_command_stop_all trains
 run a_second_signal_ends_all_at_once trains
 run a_rank_that_is_killed_comes_back trains

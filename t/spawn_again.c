@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -80,29 +81,106 @@ static int run_directories(void)
     return count;
 }
 
+/* The step after which a run has gone on  [-1: none has]. */
+static int went_on;
+
+static void note_step(pl_log_level_t level, int rank, const char *actor, const char *text,
+                      void *user)
+{
+    (void)level, (void)actor, (void)user;
+    if (rank == 0)
+        sscanf(text, "goes on after step %d", &went_on);
+}
+
 /* In the first epoch there is no checkpoint yet: it begins afresh, in another folder.
- * Later there is one, unless the disk is very slow. */
+ * Later there is one, of two steps before what is trained; and batches are read ahead. */
 static void a_rank_that_dies_once_leaves_no_trace(void)
 {
+    enum { EPOCH = 16, STEPS_OF_ONE = 3 };
     static const char *const ends[] = {"SIGKILL", "SIGSEGV", "exit 1"};
     rig_result_t *want = whole();
-    int in_place = 0;
+    int in_place = 0, soon = 0;
+    pl_log_hook(note_step, PL_LOG_INFO, NULL);
     for (int k = 0; k < 6; k++)
         for (int record = 1; record <= 4; record += 3) {
             char name[40], data[500];
             snprintf(name, sizeof name, "mark %d %d", k, record);
-            snprintf(data, sizeof data, "%s, \"epoch\": %d", mark(name), k < 3 ? 16 : 0);
+            snprintf(data, sizeof data, "%s, \"epoch\": %d", mark(name),
+                     k < 3 ? EPOCH : 0);
+            went_on = -1;
             const int before = run_directories();
             rig_t *rig = run_new(TWICE, record, ends[k % 3], data);
             const rig_result_t *got = rig_fit(rig);
             compare(want, got);
             compare_logs(want, got);
             in_place += k < 3 && run_directories() - before == 1;
+            soon += k < 3 && went_on >= (EPOCH - 4) * STEPS_OF_ONE;
             is_int(rig_done(rig), 1, "%s: one on_done", ends[k % 3]);
             is_int(far_children(), 0, "and no process is left");
             rig_free(&rig);
         }
-    ok(in_place > 0, "%d of 6 went on in their folders", in_place);
+    pl_log_hook(NULL, PL_LOG_ERROR, NULL);
+    is_int(in_place, 6, "those that had a checkpoint went on in their folders");
+    is_int(soon, 6, "from one of not long before");
+    rig_result_free(want);
+}
+
+/* What it is called for is made before anybody is told of it. */
+int __real_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode);
+
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+    const char *once = getenv("DIES_WHERE_ITS_RUN_IS");
+    const int code = __real_mkdir(path, mode), length = (int)strlen(path);
+    if (code == 0 && once && length > 6 && !strcmp(path + length - 6, "/named")
+        && __real_mkdir(once, 0700) == 0)
+        kill(getpid(), SIGKILL);
+    return code;
+}
+
+static void one_that_dies_where_its_folder_is_new_begins_afresh(void)
+{
+    char once[300];
+    rig_result_t *want = whole();
+    snprintf(once, sizeof once, "%s/once", tap_folder());
+    setenv("DIES_WHERE_ITS_RUN_IS", once, 1);
+    rig_t *rig = far_new(.launcher = TWICE, .data = SPLIT,
+                         .rig = {.accelerator = "cpu",
+                                 .trainer = STEPS ", \"run_name\": \"named\"",
+                                 .callbacks = SAVES});
+    const rig_result_t *got = rig_fit(rig);
+    unsetenv("DIES_WHERE_ITS_RUN_IS");
+    compare(want, got);
+    like(got->run_dir, "/named$", "in the folder of its name");
+    ok(access(once, F_OK) == 0, "and rank 0 had died");
+    rig_free(&rig);
+    rig_result_free(want);
+}
+
+/* The first is started for the third time then. */
+static void one_that_dies_before_it_is_back_has_died_once_more(void)
+{
+    rig_result_t *want = whole();
+    char data[500];
+    snprintf(data, sizeof data, "%s, \"epoch\": 16", mark("early"));
+    setenv("FAR_EARLY_0_2", "exit 1", 1);
+    setenv("FAR_EARLY_1_2", "spin", 1);
+    rig_t *rig = run_new(TWICE, 4, "SIGKILL", data);
+    const rig_result_t *got = rig_fit(rig);
+    compare(want, got);
+    rig_free(&rig);
+    setenv("FAR_EARLY_0_3", "exit 1", 1);
+    snprintf(data, sizeof data, "%s, \"epoch\": 16", mark("early again"));
+    rig = run_new(TWICE, 4, "SIGKILL", data);
+    got = rig_fit(rig);
+    is_text(got->error.where, "rank 0", "one that does it again: %s", got->error.text);
+    like(got->error.text, "started again 2 times .*exited with status 1 before it had",
+         "ends the run");
+    rig_free(&rig);
+    unsetenv("FAR_EARLY_0_2");
+    unsetenv("FAR_EARLY_1_2");
+    unsetenv("FAR_EARLY_0_3");
     rig_result_free(want);
 }
 
@@ -288,6 +366,8 @@ int main(void)
     if (!rig_has("cpu"))                                    /* the fake one has float64 */
         return tap_done();
     run(a_rank_that_dies_once_leaves_no_trace);
+    run(one_that_dies_where_its_folder_is_new_begins_afresh);
+    run(one_that_dies_before_it_is_back_has_died_once_more);
     run(a_rank_that_is_killed_in_the_middle_leaves_none_either);
     run(ranks_of_other_strategies_leave_no_trace);
     run(one_that_always_dies_ends_after_the_bound);

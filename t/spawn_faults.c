@@ -255,6 +255,24 @@ static void check_event(const json_t *fields, const char *cause)
     ok(json_number_value(json_object_get(fields, "seconds")) >= 0, "how long ago");
 }
 
+/* Whoever waits with it is ended, which is not told as one more. */
+static void an_early_death_is_one_event(void)
+{
+    json_t *fields;
+    setenv("FAR_EARLY_0_1", "exit 1", 1);
+    setenv("FAR_EARLY_1_1", "spin", 1);
+    rig_t *rig = far_new(.rig = {.stream = true});
+    const rig_result_t *result = rig_fit(rig);
+    unsetenv("FAR_EARLY_0_1");
+    unsetenv("FAR_EARLY_1_1");
+    is_text(pl_code_name(result->error.code), "PL_EDIED", "a death");
+    is_text(result->error.where, "rank 0", "of that rank: %s", result->error.text);
+    rig_free(&rig);
+    json_t *stream = rig_stream();
+    is_text(events_of(stream, &fields), "died 0", "nobody else has died");
+    json_decref(stream);
+}
+
 static void a_death_is_an_event(void)
 {
     int rank = 1;
@@ -436,6 +454,7 @@ int main(int argc, char **argv)
     run(a_process_that_is_stopped_is_killed);
     run(a_thread_that_is_stuck_ends_with_its_process);
     run(a_rank_that_is_asked_to_end_stops_the_run);
+    run(an_early_death_is_one_event);
     run(a_death_is_an_event);
     run(a_silent_step_loop_is_another);
     run(ranks_die_with_their_host);

@@ -202,6 +202,13 @@ static int rank_live(pl_runtime_t *runtime, const pl_place_t *place, pl_error_t 
     return code;
 }
 
+/* Who has no link says by its last words why. */
+static int rank_lost(const pl_place_t *place, const pl_error_t *why)
+{
+    fprintf(stderr, "rank %d: %s\n", place->rank, why->text);
+    return LOST;
+}
+
 static int rank_main(const pl_place_t *place)
 {
     pl_runtime_t runtime;
@@ -210,7 +217,7 @@ static int rank_main(const pl_place_t *place)
     snprintf(name, sizeof name, "rank %d", place->rank);
     prctl(PR_SET_NAME, name);
     if (pl_runtime_init(&runtime, &err) != PL_OK)
-        return LOST;
+        return rank_lost(place, &err);
     runtime.run = place->run;
     runtime.epoch = place->epoch;
     runtime.began = place->began;
@@ -222,9 +229,7 @@ static int rank_main(const pl_place_t *place)
     if (runtime.stuck)
         _exit(LOST);                         /* a thread that does not end holds it all */
     pl_runtime_release(&runtime);
-    if (code != PL_OK)
-        fprintf(stderr, "rank %d: %s\n", place->rank, err.text);
-    return code == PL_OK ? EXIT_SUCCESS : LOST;
+    return code == PL_OK ? EXIT_SUCCESS : rank_lost(place, &err);
 }
 
 /* Its handlers of signals are the program's, but of what a launcher sends. */

@@ -326,12 +326,15 @@ static pl_job_t *job_here(external_t *x, const pl_job_t *job, pl_error_t *err)
     char *folder = NULL;
     pl_error_t none = {0};
     x->training = training_count(job);
-    if (e->restarts && x->training)
+    const bool was_cut_off = e->restarts && x->training;
+    if (was_cut_off)
         folder = pl_journal_find(x->training, &none);
     *err = none;
-    pl_job_t *own = err->code ? NULL
-                              : pl_job_again(job, folder, is_even ? local : e->world_size,
-                                             is_even ? e->world_size / local : 1, err);
+    const char *came_to = was_cut_off && !folder ? "" : folder;
+    pl_job_t *own = err->code
+                        ? NULL
+                        : pl_job_again(job, came_to, is_even ? local : e->world_size,
+                                       is_even ? e->world_size / local : 1, err);
     pl_free(folder);
     if (!own || job_seat(x, own, err) == PL_OK)
         return own;

@@ -17,6 +17,7 @@
 #include "base/error.h"
 
 #define LOCK "lock"
+#define NEW_LOCK "lock.new"                                 /* until it is held */
 
 enum { YOUNG_S = 60 };                                     /* may not have its lock yet */
 
@@ -29,25 +30,44 @@ const char *pl_place_door(const char *folder, pl_door_t door, char text[PL_DOOR_
     return text;
 }
 
+static const char *lock_path(const char *folder, const char *name,
+                             char path[PL_DOOR_TEXT])
+{
+    snprintf(path, PL_DOOR_TEXT, "%s/%s", folder, name);
+    return path;
+}
+
 static void folder_remove(const char *folder)
 {
     char path[PL_DOOR_TEXT];
     for (pl_door_t door = 0; door < PL_DOORS; door++)
         unlink(pl_place_door(folder, door, path) + strlen("ipc://"));
-    snprintf(path, sizeof path, "%s/" LOCK, folder);
-    unlink(path);
+    unlink(lock_path(folder, LOCK, path));
+    unlink(lock_path(folder, NEW_LOCK, path));
     rmdir(folder);
 }
 
-static int folder_lock(const char *folder, int flags)
+static int folder_lock(const char *folder, const char *name, int flags)
 {
-    char path[PL_LINK_FOLDER + 16];
-    snprintf(path, sizeof path, "%s/" LOCK, folder);
+    char path[PL_DOOR_TEXT];
+    lock_path(folder, name, path);
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
         return fd;
     if (fd >= 0)
         close(fd);
+    return -1;
+}
+
+/* Nobody finds it there before it is held, and takes the folder for a dead one's. */
+static int folder_lock_new(const char *folder)
+{
+    char from[PL_DOOR_TEXT], to[PL_DOOR_TEXT];
+    const int fd = folder_lock(folder, NEW_LOCK, O_CREAT | O_EXCL);
+    if (fd < 0
+        || rename(lock_path(folder, NEW_LOCK, from), lock_path(folder, LOCK, to)) == 0)
+        return fd;
+    close(fd);
     return -1;
 }
 
@@ -58,7 +78,7 @@ static void folder_look_at(const char *folder)
     if (lstat(folder, &there) != 0 || !S_ISDIR(there.st_mode) || there.st_uid != geteuid()
         || there.st_mode & 077)
         return;
-    int lock = folder_lock(folder, 0);
+    int lock = folder_lock(folder, LOCK, 0);
     if (lock >= 0 || (errno == ENOENT && time(NULL) - there.st_mtime > YOUNG_S))
         folder_remove(folder);
     if (lock >= 0)
@@ -90,7 +110,7 @@ int pl_folder_make(char folder[PL_LINK_FOLDER], int *lock, pl_error_t *err)
         folder[0] = '\0';
         return code;
     }
-    *lock = folder_lock(folder, O_CREAT);
+    *lock = folder_lock_new(folder);
     if (*lock < 0)
         return pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
     folders_clean(folder);

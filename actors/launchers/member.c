@@ -120,9 +120,10 @@ static int job_begin(pl_member_t *m, uint64_t transfer, pl_error_t *err)
     const pl_start_t start = {.options = "", .ranks = (uint32_t)m->spec.sharers};
     const pl_how_t life = {.on_answer = worker_ended, .context = m},
                    how = {.on_answer = run_answered, .context = m};
-    if (job)
-        m->life = pl_spawn(m->self, &pl_worker, pl_as_rank(m->spec.rank), &start, life,
-                           &m->worker, err);
+    if (!job)
+        return err->code;
+    m->life = pl_spawn(m->self, &pl_worker, pl_as_rank(m->spec.rank), &start, life,
+                       &m->worker, err);
     bool begun = m->life
                  && pl_call_run(m->self, m->worker, &(pl_run_t){.job = &job->object}, how,
                                 err);

@@ -51,7 +51,7 @@ static void death_tell(remote_t *r, pl_error_t *error)
     gethostname(host, sizeof host - 1);
     if (r->has_joined)
         snprintf(when, sizeof when, " after step %" PRIu64, r->global_step);
-    if (r->is_killed && pl_wires_run_dir(r->wires)) {
+    if (r->is_killed && *pl_wires_run_dir(r->wires)) {
         pl_fail(error, r->error.code,
                 "%s; where its threads were is in %s/rank-%d.stderr", r->error.text,
                 pl_wires_run_dir(r->wires), (int)r->rank);
@@ -186,6 +186,10 @@ static void remote_end(remote_t *r)
         r->is_dead = true;                               /* it may hear how the run was */
         remote_finish(r);
     } else if (!r->has_joined) {
+        if (!r->is_killed)
+            pl_fail(&r->error, PL_ECANCELLED,
+                    "rank %d was ended before it had joined, because the run has failed",
+                    (int)r->rank);
         r->is_killed = true;
         process_kill(r);
     } else if (pl_outbox_post(&r->outbox, PL_KIND_CANCEL, PL_MESSAGE_start, 0, NULL, NULL)
@@ -247,7 +251,7 @@ void remote_died(void *self, const pl_death_t *death)
     char text[PL_DEATH_TEXT];
     r->is_dead = true;
     r->death = *death;
-    if (!died_well(r))
+    if (!died_well(r) && r->error.code != PL_ECANCELLED)
         remote_tell(r, "died", pl_death_text(death, text));
     pl_wires_died(r->wires, (int)r->rank);
     remote_finish(r);

@@ -26,7 +26,7 @@ void pl_said_write(pl_said_t *s)
 {
     const char *run_dir = pl_wires_run_dir(s->wires);
     const pl_start_t start = {.options = ""};
-    if (s->is_writing || !s->size || !run_dir
+    if (s->is_writing || !s->size || !*run_dir
         || (pl_is_nobody(s->scribe)
             && !pl_spawn(s->self, &pl_scribe, PL_OWN_THREAD, &start, (pl_how_t){0},
                          &s->scribe, NULL)))

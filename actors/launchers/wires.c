@@ -45,6 +45,7 @@ struct pl_wires {
     char *run_dir;                                          /* [not told yet] */
     int count;
     int joined;                                             /* of this incarnation */
+    bool were_there;                                        /* all of one */
     end_t end[];
 };
 
@@ -68,6 +69,7 @@ static void link_event(void *user, int rank, pl_link_event_t event, const char *
     pl_wires_t *wires = user;
     const end_t *end = end_of(wires, rank);
     wires->joined += event == PL_LINK_JOINED;
+    wires->were_there |= wires->joined == wires->count;
     if (event == PL_LINK_JOINED && !end)
         snprintf(wires->end[rank].early, ABOUT, "%s", text);
     if (event == PL_LINK_REFUSED) {
@@ -179,7 +181,7 @@ uint32_t pl_wires_epoch(const pl_wires_t *wires)
 
 bool pl_wires_were_all_there(const pl_wires_t *wires)
 {
-    return wires->joined == wires->count;
+    return wires->were_there;
 }
 
 void pl_wires_tell_run_dir(pl_wires_t *wires, const char *path)
@@ -193,7 +195,7 @@ void pl_wires_tell_run_dir(pl_wires_t *wires, const char *path)
 
 const char *pl_wires_run_dir(const pl_wires_t *wires)
 {
-    return wires->run_dir;
+    return wires->run_dir ? wires->run_dir : "";
 }
 
 /* That may begin at any time. */
@@ -241,7 +243,7 @@ bool pl_place_read(const char *text, pl_place_t *p)
 {
     *p = (pl_place_t){0};
     return text
-           && sscanf(text, "%d %d %" SCNu64 " %" SCNu32 " %" SCNd64 " %d %d %63s",
+           && sscanf(text, "%d %d %" SCNu64 " %" SCNu32 " %" SCNd64 " %d %d %63[^\n]",
                      &p->rank, &p->world_size, &p->run, &p->epoch, &p->began,
                      &p->log_level, &p->grace_ms, p->folder)
                   == 8;

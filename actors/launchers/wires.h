@@ -60,9 +60,9 @@ void pl_wires_give_up(pl_wires_t *wires, int rank, const char *why);
 /* A new incarnation of all ranks, no more than before, after all have ended. */
 int pl_wires_renew(pl_wires_t *wires, int count, pl_error_t *err);
 uint32_t pl_wires_epoch(const pl_wires_t *wires);
-/* All ranks of this incarnation were there once. */
+/* All ranks were there once, in this incarnation or one before. */
 bool pl_wires_were_all_there(const pl_wires_t *wires);
-/* The run's folder, which one of the ranks tells all others  [not yet]. */
+/* The run's folder, which one of the ranks tells all others  ["": not yet]. */
 void pl_wires_tell_run_dir(pl_wires_t *wires, const char *path);
 const char *pl_wires_run_dir(const pl_wires_t *wires);
 

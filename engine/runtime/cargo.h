@@ -34,7 +34,7 @@ typedef struct pl_job {
     char *again;                                /* run directory of this run, which was
                                                    cut off: it goes on from the newest
                                                    checkpoint there, or as is said above
-                                                   [NULL: it was not] */
+                                                   ["": not known; NULL: it was not] */
     char *back;                                 /* it goes back there, with what the loop
                                                    said in pl_outcome_t  [NULL: no] */
     char *prompt;                               /* text to go on from [NULL: predict
@@ -50,7 +50,8 @@ typedef struct pl_job {
 } pl_job_t;
 
 /* The same run for so many ranks on each of so many nodes; with a run_dir, which a run
- * that was cut off had come to, on from there  [NULL: no]. */
+ * that was cut off had come to, on from there  ["": it is not known that it had come to
+ * one; NULL: it was not cut off]. */
 PL_API pl_job_t *pl_job_again(const pl_job_t *job, const char *run_dir, int devices,
                               int nodes, pl_error_t *err);
 

@@ -1,0 +1,124 @@
+/* member.c - tests of actors/launchers/member.c: a rank's end of the links with its
+ * launcher, both of which are this process */
+#include "actors/launchers/member.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "actor_rig.h"
+#include "actors/launchers/parcel.h"
+#include "actors/launchers/wires.h"
+#include "base/options.h"
+#include "tap.h"
+
+/* What the launcher hears of the rank. */
+typedef struct heard {
+    int jobs_sent, refused, ended;
+    char text[PL_ERROR_TEXT];                               /* of what was refused */
+} heard_t;
+
+static void message_came(void *self, pl_frame_t *message)
+{
+    heard_t *heard = self;
+    pl_envelope_t e;
+    pl_body_t body;
+    pl_error_t error = {0};
+    const pl_bytes_t bytes = pl_frame_bytes(message);
+    if (pl_envelope_read(bytes, &e, NULL) != PL_OK
+        || pl_frame_decode_foreign(bytes, &body, &error, NULL) != PL_OK)
+        return;
+    if (e.message == PL_MESSAGE_serve && e.kind == PL_KIND_ERROR
+        && strstr(error.text, "second")) {
+        heard->refused++;
+        snprintf(heard->text, sizeof heard->text, "%s", error.text);
+    }
+    heard->ended += e.message == PL_MESSAGE_start && e.kind != PL_KIND_PROGRESS;
+}
+
+static void event_came(void *self, pl_link_event_t event, const char *text)
+{
+    (void)self, (void)event, (void)text;
+}
+
+static void job_sent(void *self, const pl_error_t *error)
+{
+    ((heard_t *)self)->jobs_sent += !error;
+}
+
+static void ignore_end(void *self)
+{
+    (void)self;
+}
+
+static void ignore_loss(void *self, const char *why)
+{
+    (void)self, (void)why;
+}
+
+static pl_blob_t *job_blob(void)
+{
+    pl_options_t *options = pl_options_parse("{}", "run.json", NULL);
+    pl_job_t *job = pl_job_new(options, PL_TRAIN, NULL);
+    pl_blob_t *blob = pl_job_pack(job, NULL);
+    pl_object_unref(job);
+    pl_options_free(options);
+    return blob;
+}
+
+static int rank_open(pl_member_t *member, const pl_wires_t *wires)
+{
+    static const pl_member_ops_t ops = {.on_end = ignore_end,
+                                        .on_lost = ignore_loss,
+                                        .on_left = ignore_end};
+    static char calls[PL_DOOR_TEXT], bulk[PL_DOOR_TEXT];
+    char text[PL_PLACE_TEXT];
+    pl_place_t place;
+    pl_wires_place(wires, 0, text);
+    pl_place_read(strchr(text, '=') + 1, &place);
+    const pl_member_spec_t spec = {.calls = pl_place_door(place.folder, PL_DOOR_CALLS,
+                                                          calls),
+                                   .bulk = pl_place_door(place.folder, PL_DOOR_BULK,
+                                                         bulk),
+                                   .run = place.run,
+                                   .epoch = place.epoch,
+                                   .world_size = 1,
+                                   .sharers = 1};
+    *member = (pl_member_t){0};
+    return pl_member_open(member, rig.queen, &ops, &spec, NULL);
+}
+
+static void a_second_job_is_refused(void)
+{
+    static const pl_wire_ops_t ops = {message_came, event_came, job_sent};
+    heard_t heard = {0};
+    pl_member_t member;
+    rig_open();
+    const pl_wires_spec_t spec = {.count = 1, .join_ms = 60000, .run = 7, .epoch = 1};
+    pl_wires_t *wires = pl_wires_new(rig.queen, &spec, NULL);
+    pl_wires_attach(wires, 0, &ops, &heard);
+    is_int(rank_open(&member, wires), PL_OK, "a rank");
+    for (int k = 0; k < 2; k++) {
+        pl_blob_t *blob = job_blob();
+        pl_bulk_send(pl_wires_bulk(wires), 0, blob, NULL);
+        pl_object_unref(blob);
+    }
+    while (heard.jobs_sent < 2)
+        rig_turn();
+    pl_outbox_t outbox = pl_wires_outbox(wires, 0);
+    for (uint64_t k = 1; k <= 2; k++)
+        pl_outbox_post(&outbox, PL_KIND_CALL, PL_MESSAGE_serve, 0,
+                       &(pl_serve_t){.job = k}, NULL);
+    ok(eventually((rig_turn(), heard.refused)), "the second one is: %s", heard.text);
+    pl_member_end(&member);
+    ok(eventually((rig_turn(), heard.ended)), "and the rank ends in order");
+    pl_member_release(&member);
+    pl_outbox_release(&outbox);
+    pl_object_unref(wires);
+    rig_close();
+}
+
+int main(void)
+{
+    run(a_second_job_is_refused);
+    return tap_done();
+}
