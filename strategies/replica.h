@@ -51,6 +51,7 @@ typedef struct pl_replica_plan {
  * backward. */
 typedef struct pl_replica_exchange {
     pl_exchange_t how;
+    pl_running_t running;                 /* of moments */
     int64_t from, count;                  /* elements */
     int buckets;                          /* so many of the gradients' are there before */
 } pl_replica_exchange_t;

@@ -25,6 +25,7 @@ static pl_replica_exchange_t exchange_of(const pl_graph_t *g, const pl_op_t *op)
 {
     const pl_value_t *piece = &g->value[op->input[0]];
     return (pl_replica_exchange_t){.how = (pl_exchange_t)op->attr.from,
+                                   .running = op->attr.running,
                                    .from = piece->offset,
                                    .count = pl_elements(piece->shape)};
 }
@@ -91,6 +92,7 @@ int64_t pl_replica_exchanges_end(const pl_replica_t *r)
 
 /* ---- a rank without samples ---- */
 
+/* What follows moments does so on all ranks. */
 void pl_replica_exchange_nothing(const pl_replica_t *r, int step, pl_graph_t *g)
 {
     for (int k = 0; k < r->step[step].exchanges; k++) {
@@ -98,7 +100,11 @@ void pl_replica_exchange_nothing(const pl_replica_t *r, int step, pl_graph_t *g)
         const pl_shape_t shape = PL_SHAPE(exchange->count);
         pl_assign(g, pl_region_view(g, PL_REGION_EXCHANGE, exchange->from, shape),
                   pl_broadcast_to(g, pl_scalar(g, 0), shape));
-        pl_exchange(g, exchange->how, exchange->from, exchange->count);
+        const bool moments = exchange->how == PL_EXCHANGE_MOMENTS;
+        pl_exchange(g, exchange->from, exchange->count,
+                    moments ? &exchange->running : NULL);
+        if (moments)
+            pl_running_follow(g, exchange->from, &exchange->running);
     }
 }
 

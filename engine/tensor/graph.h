@@ -110,6 +110,13 @@ typedef struct pl_value {
     bool grad;                                              /* depends on a parameter */
 } pl_value_t;
 
+/* Running statistics that follow moments. */
+typedef struct pl_running {
+    int64_t mean, var;                                      /* in PL_REGION_STATE */
+    int64_t channels;
+    double momentum;                                        /* share of what is new */
+} pl_running_t;
+
 typedef struct pl_attr {
     double a, b;
     int axis;
@@ -123,6 +130,7 @@ typedef struct pl_attr {
     int64_t kernel, stride, padding;
     pl_dtype_t dtype;                     /* of cast */
     uint64_t stream;                      /* random stream: hash of the operator's path */
+    pl_running_t running;                 /* of an exchange of moments */
     const char *watches;                  /* guard: of any shape, on a result of an
                                              operator of this name; what is not finite
                                              is an error  [NULL: a scalar] */
@@ -214,10 +222,13 @@ PL_API pl_node_t pl_region_view(pl_graph_t *g, pl_region_t region, int64_t offse
 PL_API pl_node_t pl_step_scalar(pl_graph_t *g, int slot);
 
 /* What ranks are to exchange is assigned to a piece of PL_REGION_EXCHANGE, which is
- * taken for it; behind the exchange it holds what came of it.  how: pl_exchange_t.
- * operators_effects.c */
+ * taken for it; behind the exchange it holds what came of it: sums, or moments where
+ * there is something that follows them.  operators_effects.c */
 PL_API int64_t pl_exchange_take(pl_graph_t *g, int64_t count);
-PL_API void pl_exchange(pl_graph_t *g, pl_exchange_t how, int64_t from, int64_t count);
+PL_API void pl_exchange(pl_graph_t *g, int64_t from, int64_t count,
+                        const pl_running_t *running);
+/* They do, behind the exchange of the moments that lie from an element on.  layers.c */
+PL_API void pl_running_follow(pl_graph_t *g, int64_t from, const pl_running_t *running);
 
 /* Whether an operation writes to its input k, a piece of a region. */
 static inline bool pl_op_writes(const pl_op_t *op, int k)

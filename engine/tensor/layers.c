@@ -106,16 +106,9 @@ static void average_towards(pl_graph_t *g, pl_node_t state, pl_node_t value,
 
 typedef struct norm {
     pl_node_t input[6];                      /* x, weight, bias, the running statistics */
-    double n, momentum;                      /* values of a channel */
+    double n, momentum;                      /* n: values of a channel */
     pl_attr_t attr;
 } norm_t;
-
-static void statistics_keep(pl_graph_t *g, const norm_t *norm, pl_node_t mean,
-                            pl_node_t var)
-{
-    average_towards(g, norm->input[3], mean, norm->momentum);
-    average_towards(g, norm->input[4], var, norm->momentum);
-}
 
 static pl_node_t batch_norm_alone(pl_graph_t *g, const norm_t *norm)
 {
@@ -123,34 +116,64 @@ static pl_node_t batch_norm_alone(pl_graph_t *g, const norm_t *norm)
     pl_node_t y = pl_emit(g, PL_OP_batch_norm, norm->input, 3, &norm->attr, extra);
     if (g->error.code)
         return PL_NO_NODE;
-    statistics_keep(g, norm, extra[0], pl_scale(g, extra[1], norm->n / (norm->n - 1)));
+    average_towards(g, norm->input[3], extra[0], norm->momentum);
+    average_towards(g, norm->input[4], pl_scale(g, extra[1], norm->n / (norm->n - 1)),
+                    norm->momentum);
     return y;
 }
 
-/* What each rank's values come to is exchanged before any of them is normalised: as
- * torch.nn.SyncBatchNorm. */
+/* ---- of all ranks together, as torch.nn.SyncBatchNorm ---- */
+
+/* As they lie in PL_REGION_EXCHANGE. */
+typedef struct moments {
+    pl_node_t mean, var, n;
+} moments_t;
+
+static moments_t moments_from(pl_graph_t *g, int64_t from, int64_t channels)
+{
+    const int64_t row = (channels + PL_REGION_ALIGN - 1) / PL_REGION_ALIGN
+                        * PL_REGION_ALIGN;
+    const pl_shape_t shape = PL_SHAPE(channels);
+    return (moments_t){.mean = pl_region_view(g, PL_REGION_EXCHANGE, from, shape),
+                       .var = pl_region_view(g, PL_REGION_EXCHANGE, from + row, shape),
+                       .n = pl_region_view(g, PL_REGION_EXCHANGE, from + 2 * row,
+                                           pl_shape(0))};
+}
+
+void pl_running_follow(pl_graph_t *g, int64_t from, const pl_running_t *running)
+{
+    const pl_shape_t shape = PL_SHAPE(running->channels);
+    const moments_t m = moments_from(g, from, running->channels);
+    const pl_node_t unbiased = pl_div(g, m.n, pl_sub(g, m.n, pl_scalar(g, 1)));
+    average_towards(g, pl_region_view(g, PL_REGION_STATE, running->mean, shape), m.mean,
+                    running->momentum);
+    average_towards(g, pl_region_view(g, PL_REGION_STATE, running->var, shape),
+                    pl_mul(g, m.var, unbiased), running->momentum);
+}
+
+/* What each rank's values come to is exchanged before any of them is normalised. */
 static pl_node_t batch_norm_together(pl_graph_t *g, norm_t norm)
 {
-    const pl_shape_t channels = pl_shape_of(g, norm.input[1]);
-    const int64_t means = pl_exchange_take(g, channels.dim[0]),
-                  vars = pl_exchange_take(g, channels.dim[0]),
-                  values = pl_exchange_take(g, 1);
-    const pl_node_t mean = pl_region_view(g, PL_REGION_EXCHANGE, means, channels),
-                    var = pl_region_view(g, PL_REGION_EXCHANGE, vars, channels),
-                    n = pl_region_view(g, PL_REGION_EXCHANGE, values, pl_shape(0));
     pl_node_t extra[2];
     pl_emit(g, PL_OP_batch_norm, norm.input, 3, &norm.attr, extra);
     if (g->error.code)
         return PL_NO_NODE;
-    pl_assign(g, mean, extra[0]);
-    pl_assign(g, var, extra[1]);
-    pl_assign(g, n, pl_scalar(g, norm.n));
-    pl_exchange(g, PL_EXCHANGE_MOMENTS, means, g->exchanged - means);
-    const pl_node_t unbiased = pl_div(g, n, pl_sub(g, n, pl_scalar(g, 1)));
-    statistics_keep(g, &norm, mean, pl_mul(g, var, unbiased));
-    norm.input[3] = mean;
-    norm.input[4] = var;
-    norm.input[5] = n;
+    const pl_running_t running = {.mean = g->value[norm.input[3].id].offset,
+                                  .var = g->value[norm.input[4].id].offset,
+                                  .channels = pl_dim(g, norm.input[1], 0),
+                                  .momentum = norm.momentum};
+    const int64_t from = pl_exchange_take(g, running.channels);
+    pl_exchange_take(g, running.channels);
+    pl_exchange_take(g, 1);
+    const moments_t m = moments_from(g, from, running.channels);
+    pl_assign(g, m.mean, extra[0]);
+    pl_assign(g, m.var, extra[1]);
+    pl_assign(g, m.n, pl_scalar(g, norm.n));
+    pl_exchange(g, from, g->exchanged - from, &running);
+    pl_running_follow(g, from, &running);
+    norm.input[3] = m.mean;
+    norm.input[4] = m.var;
+    norm.input[5] = m.n;
     return pl_emit(g, PL_OP_batch_norm_with, norm.input, 6, &norm.attr, NULL);
 }
 

@@ -46,11 +46,15 @@ int64_t pl_exchange_take(pl_graph_t *g, int64_t count)
     return from;
 }
 
-void pl_exchange(pl_graph_t *g, pl_exchange_t how, int64_t from, int64_t count)
+void pl_exchange(pl_graph_t *g, int64_t from, int64_t count, const pl_running_t *running)
 {
     const pl_node_t piece = pl_region_view(g, PL_REGION_EXCHANGE, from, PL_SHAPE(count));
-    pl_emit(g, PL_OP_exchange, &piece, 1,
-            &(pl_attr_t){.from = how, .axis = g->exchanges++}, NULL);
+    pl_attr_t attr = {.from = PL_EXCHANGE_SUM, .axis = g->exchanges++};
+    if (running) {
+        attr.from = PL_EXCHANGE_MOMENTS;
+        attr.running = *running;
+    }
+    pl_emit(g, PL_OP_exchange, &piece, 1, &attr, NULL);
 }
 
 const pl_rules_t pl_effects_rules[PL_OPCODES] = {

@@ -126,7 +126,7 @@ static void gradient_batch_norm_with(pl_graph_t *g, const pl_op_t *op, pl_node_t
     inputs[7] = pl_node_of(op->input[5]);
     pl_assign(g, inputs[5], dx[1]);
     pl_assign(g, inputs[6], dx[2]);
-    pl_exchange(g, PL_EXCHANGE_SUM, from, g->exchanged - from);
+    pl_exchange(g, from, g->exchanged - from, NULL);
     dx[0] = pl_emit(g, PL_OP_batch_norm_grad, inputs, 8, &op->attr, NULL);
 }
 
