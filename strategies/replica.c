@@ -184,12 +184,13 @@ static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
                         pl_error_t *err)
 {
     int code = plan_keep_fetches(plan, g, err);
+    if (code == PL_OK && plan->kind == PL_PLAN_BATCH && plan->stage == PL_TRAIN)
+        code = pl_replica_place_exchanges(r, plan->step, g, err);
     if (code != PL_OK) {
         pl_graph_free(g);
         return code;
     }
     if (plan->kind == PL_PLAN_BATCH && plan->stage == PL_TRAIN) {
-        pl_replica_place_exchanges(r, plan->step, g);
         g->bucket_count = r->bucket_count;
         memcpy(g->bucket, r->bucket, sizeof g->bucket);
     }
@@ -552,8 +553,8 @@ int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
     r->model = pl_model_new(err);
     r->rounds = pl_rounds_new(err);
     code = r->facts && r->model && r->rounds ? parts_bind(r, err) : pl_no_memory(err);
-    if (r->model)
-        r->model->together = pl_replica_trains_together(r);
+    if (code == PL_OK)
+        code = pl_replica_bind_norms(r, err);
     return code == PL_OK ? setup_describe(r, err) : code;
 }
 

@@ -16,9 +16,17 @@
 
 /* ---- which there are ---- */
 
-bool pl_replica_trains_together(const pl_replica_t *r)
+int pl_replica_bind_norms(pl_replica_t *r, pl_error_t *err)
 {
-    return r->job->trainer->sync_batchnorm && r->ranks > 1 && r->meets->exchange;
+    if (!r->job->trainer->sync_batchnorm || r->ranks < 2 || r->job->stage != PL_TRAIN)
+        return PL_OK;
+    if (!r->meets->exchange)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "\"trainer.sync_batchnorm\" has ranks meet in the middle of a "
+                       "step, which this \"trainer.strategy\" has none of: take another, "
+                       "such as \"ddp\"");
+    r->model->together = true;
+    return PL_OK;
 }
 
 static pl_replica_exchange_t exchange_of(const pl_graph_t *g, const pl_op_t *op)
@@ -61,8 +69,18 @@ static bool assigns_later(const pl_graph_t *g, int from, int64_t element, int64_
     return false;
 }
 
-void pl_replica_place_exchanges(pl_replica_t *r, int step, const pl_graph_t *g)
+static int other_norms(pl_error_t *err)
 {
+    return pl_fail(err, PL_EUNSUPPORTED,
+                   "batches of other sizes have other batch norms: with "
+                   "\"trainer.sync_batchnorm\" all must have the same");
+}
+
+int pl_replica_place_exchanges(pl_replica_t *r, int step, const pl_graph_t *g,
+                               pl_error_t *err)
+{
+    if (g->exchanges != r->step[step].exchanges)
+        return other_norms(err);
     for (int i = 0; i < g->op_count; i++) {
         if (g->op[i].code != PL_OP_exchange)
             continue;
@@ -72,6 +90,7 @@ void pl_replica_place_exchanges(pl_replica_t *r, int step, const pl_graph_t *g)
             buckets++;
         r->step[step].exchange[g->op[i].attr.axis].buckets = buckets;
     }
+    return PL_OK;
 }
 
 /* Backward's are fewer than forward's; it has less of them where something is frozen, for
@@ -136,9 +155,7 @@ int pl_part_exchange(pl_replica_t *r, pl_part_of_round_t *part, int number,
 {
     const pl_replica_step_t *step = &r->step[part->step];
     if (number != part->exchanged + 1 || number > step->exchanges)
-        return pl_fail(err, PL_EUNSUPPORTED,
-                       "batches of other sizes have other batch norms: with "
-                       "\"trainer.sync_batchnorm\" all must have the same");
+        return other_norms(err);
     if (part->round->step_due && r->meets->ready)
         r->meets->ready(r, pl_part_buckets(r, part, r->bucket_count));
     part->exchanged = number;

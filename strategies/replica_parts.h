@@ -97,14 +97,15 @@ pl_graph_t *pl_replica_describe_own(pl_replica_t *r, const pl_replica_plan_t *pl
 
 /* ---- What ranks exchange within a step: replica_exchange.c ---- */
 
-/* Whether a batch norm's batch is that of all ranks. */
-bool pl_replica_trains_together(const pl_replica_t *r);
+/* Whether a batch norm's batch is that of all ranks, before anything is described. */
+int pl_replica_bind_norms(pl_replica_t *r, pl_error_t *err);
 /* The exchanges of a graph that trains, for its step; those of all its graphs are
  * alike. */
 int pl_replica_find_exchanges(pl_replica_t *r, int step, const pl_graph_t *g,
                               pl_error_t *err);
 /* Which buckets of the gradients are there before each. */
-void pl_replica_place_exchanges(pl_replica_t *r, int step, const pl_graph_t *g);
+int pl_replica_place_exchanges(pl_replica_t *r, int step, const pl_graph_t *g,
+                               pl_error_t *err);
 /* Elements of their region. */
 int64_t pl_replica_exchanges_end(const pl_replica_t *r);
 /* What a rank without samples brings to them. */
