@@ -37,6 +37,11 @@ typedef struct pl_replay {
                                        halts was guarded or failed: what was sent
                                        behind it, before anybody knew, changes nothing */
     bool resumes;                   /* ends that: it and what follows runs again */
+    bool continues;                 /* the plan's last replay waits at an exchange, and
+                                       this one is the rest of it; nothing was replayed
+                                       in between */
+    int exchange;                   /* out: it waits at that one of the graph's, from 1:
+                                       nothing is handed out yet  [0: it is over] */
     bool guarded;                   /* out: a guard was not finite, the rest did not
                                        happen */
     double forward;                 /* out: s of it until the first step of backward

@@ -237,12 +237,16 @@ static void replay_done(pl_replay_t *replay, const pl_error_t *err)
     running_t *running = (running_t *)replay;
     device_t *device = running->device;
     pl_bytes_t figures = {running->figures, running->sums * sizeof(double)};
+    if (replay->exchange)
+        figures.size = 0;
     device->running--;
     if (err)
         pl_call_fail(running->call, err);
     else
         pl_reply_replay_plan(running->call,
                              &(pl_replay_plan_reply_t){.guarded = replay->guarded,
+                                                       .exchange =
+                                                           (uint32_t)replay->exchange,
                                                        .forward = replay->forward,
                                                        .figures = figures});
     running_give(running);
@@ -267,7 +271,8 @@ static int replay_fill(pl_replay_t *replay, const pl_replay_plan_t *msg,
                        PL_STEP_SCALARS);
     memcpy(replay->scalar, msg->scalars.data, msg->scalars.size);
     replay->seed = msg->seed, replay->step = msg->step, replay->shard = msg->shard,
-    replay->halts = msg->halts, replay->resumes = msg->resumes;
+    replay->halts = msg->halts, replay->resumes = msg->resumes,
+    replay->continues = msg->continues;
     for (int k = 0; batch && k < batch->field_count; k++)
         replay->input[k] = (const char *)batch->field[k]
                            + msg->first * compiled->sample[k];

@@ -145,6 +145,22 @@ static int elastic_check(const pl_job_t *job, pl_error_t *err)
                            strategy->name);
 }
 
+/* Steps that ranks take by themselves are not the place to wait for each other. */
+static int norms_check(const pl_job_t *job, pl_error_t *err)
+{
+    const pl_actor_ops_t *strategy = pl_request_strategy(job, err);
+    if (!strategy)
+        return err->code;
+    if (!strategy->apart || !job->trainer->sync_batchnorm)
+        return PL_OK;
+    return pl_options_fail(err, PL_EINVAL, job->options, "trainer.sync_batchnorm",
+                           "\"trainer.sync_batchnorm\" has ranks meet in the middle of "
+                           "each step, and with strategy \"%s\" each takes steps by "
+                           "itself: remove it, or take another \"trainer.strategy\", "
+                           "such as \"ddp\"",
+                           strategy->name);
+}
+
 static int shards_check(const pl_job_t *job, pl_error_t *err)
 {
     const int64_t shards = job->trainer->micro_shards;
@@ -169,6 +185,8 @@ static int parts_check(const pl_job_t *job, pl_error_t *err)
         code = devices_check(job, "strategy", pl_request_strategy(job, err), err);
     if (code == PL_OK)
         code = elastic_check(job, err);
+    if (code == PL_OK)
+        code = norms_check(job, err);
     if (code == PL_OK)
         code = shards_check(job, err);
     const pl_actor_ops_t *launcher = pl_request_launcher(job, err);

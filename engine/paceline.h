@@ -817,8 +817,8 @@ PL_API pl_node_t pl_conv2d(pl_graph_t *g, const char *name, pl_node_t x, int64_t
 PL_API pl_node_t pl_max_pool2d(pl_graph_t *g, pl_node_t x, int64_t kernel, int64_t stride,
                                int64_t padding);
 /* Over batch and space of [B, C, ...]; NAME.weight, NAME.bias [C], state
- * NAME.running_mean, NAME.running_var [C]. Batch statistics when training, running ones
- * otherwise. */
+ * NAME.running_mean, NAME.running_var [C]. Batch statistics when training, of all ranks
+ * with trainer.sync_batchnorm; running ones otherwise. */
 PL_API pl_node_t pl_batch_norm(pl_graph_t *g, const char *name, pl_node_t x,
                                double momentum, double epsilon);
 /* Over the last axis; NAME.weight, NAME.bias [C] start at 1 and 0. */

@@ -28,6 +28,7 @@ typedef struct pl_meeting {
     bool ready;                                       /* what this rank brings is there */
     pl_replica_sums_t sums;                           /* of a step */
     pl_forward_t *forward;                            /* of a batch */
+    const pl_replica_exchange_t *exchange;            /* within a step */
     pl_call_t *call;                                  /* of a decision */
     char *text;
     bool polls, objects;
@@ -51,7 +52,7 @@ typedef struct pl_ddp_ways {
 
 /* Where things lie in the lent memory, in bytes. */
 typedef struct pl_ddp_places {
-    size_t grads, tail, state, region[PL_REGIONS], figures, outputs, end;
+    size_t grads, tail, state, region[PL_REGIONS], moments, figures, outputs, end;
 } pl_ddp_places_t;
 
 typedef struct pl_ddp {
@@ -123,6 +124,10 @@ void pl_ddp_meetings_release(pl_ddp_t *ddp);
 
 extern const pl_replica_meets_t pl_ddp_meets;
 
+/* Element k of ddp->dtype each, of the lent memory from a byte on. */
+double pl_ddp_element(const pl_ddp_t *ddp, size_t place, size_t k);
+void pl_ddp_element_set(const pl_ddp_t *ddp, size_t place, size_t k, double value);
+
 /* The gradients' region in the lent memory, ddp->dtype each: all parameters, then loss
  * and weight of each step. */
 PL_API void *pl_ddp_gradients(const pl_ddp_t *ddp);
@@ -132,6 +137,13 @@ double *pl_ddp_figures(const pl_ddp_t *ddp);
  * alone. */
 PL_API int pl_ddp_sum_step(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
 PL_API int pl_ddp_sum_tail(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *err);
+
+/* ---- ddp_exchange.c: within a step ---- */
+
+/* Bytes that the moments of all ranks take at most. */
+size_t pl_ddp_moments(const pl_ddp_t *ddp);
+int pl_ddp_exchange(pl_replica_t *r, const pl_replica_exchange_t *exchange,
+                    pl_error_t *err);
 
 /* ---- ddp_decide.c: texts ---- */
 

@@ -61,13 +61,13 @@ static size_t tail_end(const pl_ddp_t *ddp)
     return tail_state(ddp) + (shares_state(ddp) ? state : 0);
 }
 
-static double element(const pl_ddp_t *ddp, size_t place, size_t k)
+double pl_ddp_element(const pl_ddp_t *ddp, size_t place, size_t k)
 {
     const char *from = (const char *)ddp->memory->data + place;
     return ddp->dtype == PL_F64 ? ((const double *)from)[k] : ((const float *)from)[k];
 }
 
-static void element_set(const pl_ddp_t *ddp, size_t place, size_t k, double value)
+void pl_ddp_element_set(const pl_ddp_t *ddp, size_t place, size_t k, double value)
 {
     char *to = (char *)ddp->memory->data + place;
     if (ddp->dtype == PL_F64)
@@ -115,6 +115,8 @@ static size_t outputs_bytes(const pl_ddp_t *ddp)
 
 static bool shares(const pl_ddp_t *ddp, pl_region_t region)
 {
+    if (region == PL_REGION_EXCHANGE)
+        return pl_replica_region_count(&ddp->replica, region) > 0;
     return ddp->ways && ddp->ways->shares && ddp->replica.job->stage == PL_TRAIN
            && ddp->ways->shares(ddp, region);
 }
@@ -141,7 +143,8 @@ static void places_find(pl_ddp_t *ddp)
                  width = pl_element_bytes(ddp->dtype), state = (size_t)r->model->state;
     pl_ddp_places_t at = {.tail = grads * width};
     at.state = aligned(at.tail + (trains ? tail_end(ddp) * width : 0));
-    at.figures = regions_find(ddp, &at, aligned(at.state + (trains ? state * width : 0)));
+    at.moments = regions_find(ddp, &at, aligned(at.state + (trains ? state * width : 0)));
+    at.figures = at.moments + aligned(pl_ddp_moments(ddp));
     const size_t rows = r->cut.shards ? r->cut.shards : 1;
     at.outputs =
         aligned(at.figures + (2 + pl_replica_figures_most(r) * rows) * sizeof(double));
@@ -231,8 +234,8 @@ static void state_put(const pl_ddp_t *ddp, bool has_samples)
         if (t->region != PL_REGION_STATE)
             continue;
         for (size_t i = (size_t)t->offset; i < (size_t)(t->offset + t->count); i++)
-            element_set(ddp, ddp->at.tail, tail_state(ddp) + i,
-                        share ? element(ddp, ddp->at.state, i) : 0);
+            pl_ddp_element_set(ddp, ddp->at.tail, tail_state(ddp) + i,
+                               share ? pl_ddp_element(ddp, ddp->at.state, i) : 0);
     }
 }
 
@@ -246,8 +249,9 @@ static void state_take(const pl_ddp_t *ddp, double present)
         if (t->region != PL_REGION_STATE || t->agree == PL_AGREE_NONE || !of)
             continue;
         for (size_t i = (size_t)t->offset; i < (size_t)(t->offset + t->count); i++)
-            element_set(ddp, ddp->at.state, i,
-                        element(ddp, ddp->at.tail, tail_state(ddp) + i) / of);
+            pl_ddp_element_set(ddp, ddp->at.state, i,
+                               pl_ddp_element(ddp, ddp->at.tail, tail_state(ddp) + i)
+                                   / of);
     }
 }
 
@@ -261,7 +265,8 @@ static void spent_put(pl_ddp_t *ddp)
 {
     pl_replica_t *r = &ddp->replica;
     for (int k = 0; k < PL_SPENT_KINDS; k++)
-        element_set(ddp, ddp->at.tail, tail_spent(ddp, r->rank) + (size_t)k, r->spent[k]);
+        pl_ddp_element_set(ddp, ddp->at.tail, tail_spent(ddp, r->rank) + (size_t)k,
+                           r->spent[k]);
     memset(r->spent, 0, sizeof r->spent);
 }
 
@@ -269,7 +274,7 @@ static void spent_take(const pl_ddp_t *ddp)
 {
     const pl_replica_t *r = &ddp->replica;
     for (size_t k = 0; k < (size_t)r->ranks * PL_SPENT_KINDS; k++)
-        r->spent_by[k] += element(ddp, ddp->at.tail, tail_spent(ddp, 0) + k);
+        r->spent_by[k] += pl_ddp_element(ddp, ddp->at.tail, tail_spent(ddp, 0) + k);
 }
 
 /* The loss is a step's first figure. */
@@ -277,13 +282,14 @@ static void tail_put(pl_ddp_t *ddp, const pl_replica_sums_t *sums)
 {
     const bool bad = sums->figure_count && !isfinite(sums->figures[0]);
     for (size_t k = 0; k < tail_end(ddp); k++)
-        element_set(ddp, ddp->at.tail, k, 0);
-    element_set(ddp, ddp->at.tail, TAIL_ANNOUNCED, ddp->announced);
-    element_set(ddp, ddp->at.tail, TAIL_PRESENT, sums->has_samples);
-    element_set(ddp, ddp->at.tail, TAIL_BAD + ddp->replica.rank, bad);
-    element_set(ddp, ddp->at.tail, tail_hash(ddp) + ddp->replica.rank, hash_of(ddp));
+        pl_ddp_element_set(ddp, ddp->at.tail, k, 0);
+    pl_ddp_element_set(ddp, ddp->at.tail, TAIL_ANNOUNCED, ddp->announced);
+    pl_ddp_element_set(ddp, ddp->at.tail, TAIL_PRESENT, sums->has_samples);
+    pl_ddp_element_set(ddp, ddp->at.tail, TAIL_BAD + ddp->replica.rank, bad);
+    pl_ddp_element_set(ddp, ddp->at.tail, tail_hash(ddp) + ddp->replica.rank,
+                       hash_of(ddp));
     for (size_t k = 0; k < sums->figure_count; k++)
-        element_set(ddp, ddp->at.tail, tail_figures(ddp) + k, sums->figures[k]);
+        pl_ddp_element_set(ddp, ddp->at.tail, tail_figures(ddp) + k, sums->figures[k]);
     state_put(ddp, sums->has_samples);
     spent_put(ddp);
 }
@@ -376,9 +382,9 @@ static int step_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
 
 static int hashes_check(const pl_ddp_t *ddp, pl_error_t *err)
 {
-    const double first = element(ddp, ddp->at.tail, tail_hash(ddp));
+    const double first = pl_ddp_element(ddp, ddp->at.tail, tail_hash(ddp));
     for (size_t k = 1; k < ddp->replica.ranks; k++)
-        if (element(ddp, ddp->at.tail, tail_hash(ddp) + k) != first)
+        if (pl_ddp_element(ddp, ddp->at.tail, tail_hash(ddp) + k) != first)
             return pl_fail(err, PL_EPEER,
                            "rank %zu began with other weights than rank 0: module, "
                            "options and seed must be the same on all ranks",
@@ -391,7 +397,7 @@ static void blame(pl_ddp_t *ddp)
     pl_replica_t *r = &ddp->replica;
     r->blamed[0] = '\0';
     for (uint32_t k = 0; k < r->ranks && !r->blamed[0]; k++)
-        if (element(ddp, ddp->at.tail, TAIL_BAD + k) != 0)
+        if (pl_ddp_element(ddp, ddp->at.tail, TAIL_BAD + k) != 0)
             snprintf(r->blamed, sizeof r->blamed, "rank %u: ", k);
 }
 
@@ -402,9 +408,9 @@ static void step_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fai
     if (!failure && hashes_check(ddp, &err) == PL_OK) {
         double *figures = meeting->sums.figures;
         for (size_t k = 0; k < meeting->sums.figure_count; k++)
-            figures[k] = element(ddp, ddp->at.tail, tail_figures(ddp) + k);
-        halt = element(ddp, ddp->at.tail, TAIL_ANNOUNCED) > 0;
-        state_take(ddp, element(ddp, ddp->at.tail, TAIL_PRESENT));
+            figures[k] = pl_ddp_element(ddp, ddp->at.tail, tail_figures(ddp) + k);
+        halt = pl_ddp_element(ddp, ddp->at.tail, TAIL_ANNOUNCED) > 0;
+        state_take(ddp, pl_ddp_element(ddp, ddp->at.tail, TAIL_PRESENT));
         blame(ddp);
         spent_take(ddp);
     }
@@ -544,5 +550,6 @@ const pl_replica_meets_t pl_ddp_meets = {
     .prepare = ddp_prepare,
     .ready = ddp_ready,
     .reduce = ddp_reduce,
+    .exchange = pl_ddp_exchange,
     .gather = ddp_gather,
 };

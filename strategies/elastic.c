@@ -325,6 +325,7 @@ static int elastic_start(void *self, pl_call_t *call, const pl_body_t *body,
     e->meets.each_batch = true;
     e->meets.ready = NULL;
     e->meets.compute = elastic_compute;
+    e->meets.exchange = NULL;
     e->meets.reduce = elastic_reduce;
     e->meets.describe = pl_elastic_describe;
     int code = pl_ddp_start(self, call, body, err);

@@ -357,6 +357,7 @@ static int local_start(void *self, pl_call_t *call, const pl_body_t *body,
     r->anchored = true;
     local->meets = pl_ddp_meets;
     local->meets.reduce = local_reduce;
+    local->meets.exchange = NULL;
     local->meets.stepped = local_stepped;
     local->meets.describe = local_describe;
     local->meets.graphs = GRAPHS;
@@ -384,6 +385,7 @@ const pl_actor_ops_t pl_local_sgd_strategy = {
     .size = sizeof(local_t),
     .options = local_options,
     .role = "strategy",
+    .apart = true,
     .level = PL_LEVEL_STRATEGY,
     .handlers = local_handlers,
     .base = &pl_ddp_strategy,

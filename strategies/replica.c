@@ -79,7 +79,7 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
 }
 
 /* Gradients come when every stage is described: from then on no tensor can be added. */
-static int complete(const pl_replica_t *r, const pl_replica_plan_t *plan, pl_graph_t *g,
+static int complete(pl_replica_t *r, const pl_replica_plan_t *plan, pl_graph_t *g,
                     pl_error_t *err)
 {
     int code = PL_OK;
@@ -89,6 +89,8 @@ static int complete(const pl_replica_t *r, const pl_replica_plan_t *plan, pl_gra
         code = pl_graph_cast(g, r->model->precision, err);
     if (code == PL_OK)
         pl_graph_prune(g);
+    if (code == PL_OK && plan->stage == PL_TRAIN)
+        code = pl_replica_find_exchanges(r, plan->step, g, err);
     if (code == PL_OK && r->job->trainer->detect_anomaly)
         code = pl_graph_watch(g, err);
     return code;
@@ -182,6 +184,8 @@ static int call_compile(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t *g,
                         pl_error_t *err)
 {
     int code = plan_keep_fetches(plan, g, err);
+    if (code == PL_OK && plan->kind == PL_PLAN_BATCH && plan->stage == PL_TRAIN)
+        code = pl_replica_place_exchanges(r, plan->step, g, err);
     if (code != PL_OK) {
         pl_graph_free(g);
         return code;
@@ -310,17 +314,37 @@ static int calls_regions(pl_replica_t *r, pl_error_t *err)
     return code;
 }
 
+static int graph_add_like(pl_replica_t *r, pl_graph_t *graph[], pl_replica_plan_t plan,
+                          pl_error_t *err)
+{
+    int code = plan_add(r, plan, err);
+    if (code != PL_OK)
+        return code;
+    pl_graph_t *g = pl_replica_describe_own(r, &plan, err);
+    graph[r->plan_count - 1] = g;
+    return g ? PL_OK : err->code;
+}
+
 static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind, int step,
                      pl_error_t *err)
 {
-    int code =
-        plan_add(r, (pl_replica_plan_t){.kind = kind, .stage = PL_TRAIN, .step = step},
-                 err);
-    if (code != PL_OK)
-        return code;
-    pl_graph_t *g = pl_replica_describe_own(r, kind, step, err);
-    graph[r->plan_count - 1] = g;
-    return g ? PL_OK : err->code;
+    const pl_replica_plan_t plan = {.kind = kind, .stage = PL_TRAIN, .step = step};
+    return graph_add_like(r, graph, plan, err);
+}
+
+/* A rank without samples comes to what ranks exchange within a step, in each of its
+ * batches. */
+static int graphs_add_empty(pl_replica_t *r, pl_graph_t *graph[], int step,
+                            pl_error_t *err)
+{
+    const pl_replica_plan_t more = {.kind = PL_PLAN_EMPTY,
+                                    .stage = PL_TRAIN,
+                                    .step = step,
+                                    .accumulate = true};
+    int code = graph_add(r, graph, PL_PLAN_EMPTY, step, err);
+    if (code == PL_OK && r->accumulates && r->step[step].exchanges)
+        code = graph_add_like(r, graph, more, err);
+    return code;
 }
 
 /* Figures of all steps come together, with a rate and a norm of each and what scaling
@@ -359,7 +383,7 @@ static int graphs_describe(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *err
     for (int k = 0; k < r->steps && code == PL_OK; k++)
         code = graph_add(r, graph, PL_PLAN_OPTIMIZER, k, err);
     for (int k = 0; k < r->steps && r->meets && code == PL_OK; k++)
-        code = graph_add(r, graph, PL_PLAN_EMPTY, k, err);
+        code = graphs_add_empty(r, graph, k, err);
     if (code == PL_OK && pl_replica_keeps_state(r))
         code = graph_add(r, graph, PL_PLAN_RESTORE, 0, err);
     const int own = r->job->stage == PL_TRAIN && r->meets ? r->meets->graphs : 0;
@@ -425,9 +449,8 @@ static int setup_describe(pl_replica_t *r, pl_error_t *err)
 static int recompile(pl_replica_t *r, pl_replica_plan_t *plan, pl_replica_calls_t *calls,
                      pl_on_answer_t on_answer, pl_error_t *err)
 {
-    pl_graph_t *g = plan->kind == PL_PLAN_BATCH
-                        ? describe(r, plan, err)
-                        : pl_replica_describe_own(r, plan->kind, plan->step, err);
+    pl_graph_t *g = plan->kind == PL_PLAN_BATCH ? describe(r, plan, err)
+                                                : pl_replica_describe_own(r, plan, err);
     int code = g ? PL_OK : err->code;
     if (code == PL_OK && plan->kind == PL_PLAN_BATCH)
         code = complete(r, plan, g, err);
@@ -439,13 +462,17 @@ static int recompile(pl_replica_t *r, pl_replica_plan_t *plan, pl_replica_calls_
     return code;
 }
 
+/* First those of batches: what is exchanged in an empty one is what is in them. */
 int pl_replica_recompile(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t *err)
 {
     int code = PL_OK;
-    for (int k = 0; k < r->plan_count && code == PL_OK; k++)
-        if (r->plan[k].stage == PL_TRAIN && r->plan[k].kind != PL_PLAN_RESTORE
-            && r->plan[k].kind != PL_PLAN_OWN)
+    for (int i = 0; i < 2 * r->plan_count && code == PL_OK; i++) {
+        const int k = i % r->plan_count;
+        const pl_plan_kind_t kind = r->plan[k].kind;
+        if (r->plan[k].stage == PL_TRAIN && kind != PL_PLAN_RESTORE && kind != PL_PLAN_OWN
+            && (kind == PL_PLAN_BATCH) == (i < r->plan_count))
             code = recompile(r, &r->plan[k], &r->freezing, on_answer, err);
+    }
     return code;
 }
 
@@ -526,6 +553,8 @@ int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
     r->model = pl_model_new(err);
     r->rounds = pl_rounds_new(err);
     code = r->facts && r->model && r->rounds ? parts_bind(r, err) : pl_no_memory(err);
+    if (code == PL_OK)
+        code = pl_replica_bind_norms(r, err);
     return code == PL_OK ? setup_describe(r, err) : code;
 }
 

@@ -19,14 +19,15 @@ extern "C" {
  * of a step on, added to. */
 enum {
     PL_OWN_PLANS = 32,
-    PL_PLANS_MOST = (2 * PL_STEPS + 1) * PL_SIZES_MOST + 2 * PL_STEPS + 1 + PL_OWN_PLANS
+    PL_PLANS_MOST = (2 * PL_STEPS + 1) * PL_SIZES_MOST + 3 * PL_STEPS + 1 + PL_OWN_PLANS
 };
 
 typedef enum pl_plan_kind {
     PL_PLAN_BATCH,
     PL_PLAN_OPTIMIZER,
     PL_PLAN_RESTORE,                      /* state as the newest optimizer step left it */
-    PL_PLAN_EMPTY,                        /* what a batch without samples gives: zeros */
+    PL_PLAN_EMPTY,                        /* what a batch without samples gives: zeros;
+                                             nothing where that is added to others */
     PL_PLAN_OWN,                          /* the strategy's, see pl_replica_meets_t */
 } pl_plan_kind_t;
 
@@ -46,12 +47,24 @@ typedef struct pl_replica_plan {
     bool output_is_int[PL_FIELDS];                       /* int32; else float32 */
 } pl_replica_plan_t;
 
+/* A piece of PL_REGION_EXCHANGE over which ranks meet in the middle of forward and
+ * backward. */
+typedef struct pl_replica_exchange {
+    pl_exchange_t how;
+    pl_running_t running;                 /* of moments */
+    int64_t from, count;                  /* elements */
+    int buckets;                          /* so many of the gradients' are there before */
+} pl_replica_exchange_t;
+
 /* One of the ways in which the module is trained. */
 typedef struct pl_replica_step {
     const pl_module_step_t *table;                          /* [the module's only one] */
     int64_t every;                                          /* optimizer steps */
     struct pl_optimizer *optimizer;
     pl_instance_t scheduler;
+    pl_replica_exchange_t *exchange;             /* [exchanges], in the order in which all
+                                                    ranks come to them */
+    int exchanges;
 } pl_replica_step_t;
 
 /* Calls under way that together answer one call of the strategy's. */
@@ -113,6 +126,10 @@ typedef struct pl_replica_meets {
     /* The gradients of a step are there, in r->lent: adds up theirs and the figures of
      * all ranks, in place, then pl_replica_reduced().  Nothing else runs there. */
     int (*reduce)(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error_t *err);
+    /* Forward and backward wait until all ranks have exchanged this, in the order of
+     * these calls and those of ready(); then pl_replica_exchanged().  [they never do] */
+    int (*exchange)(pl_replica_t *r, const pl_replica_exchange_t *exchange,
+                    pl_error_t *err);
     bool each_batch;                /* reduce() comes behind each batch of a step, and the
                                        figures are that one's */
     /* Forward and backward of a batch: the message of a plain replay, which lacks the
@@ -137,10 +154,10 @@ struct pl_replica {
     double nominal;                             /* samples that gradients are scaled by */
     char *facts;
     pl_address_t accelerator;
-    const pl_replica_meets_t *meets;                        /* [there is one rank] */
-    uint32_t rank, ranks;                                   /* ranks 0: one */
-    const char *order;                /* who adds up the ranks' sums, where that is in an
-                                         order of its own  [the canonical tree's] */
+    const pl_replica_meets_t *meets;   /* [there is one rank] */
+    uint32_t rank, ranks;              /* ranks 0: one */
+    const char *order;                 /* who adds up the ranks' sums, where that is in an
+                                          order of its own  [the canonical tree's] */
     pl_cut_t cut;
     struct {
         pl_lent_t *memory;           /* counted */
@@ -199,6 +216,7 @@ PL_API void pl_replica_prepared(pl_replica_t *r, const pl_error_t *failure);
 /* As the reply to a replay; guarded: it did not run; forward: seconds. */
 PL_API void pl_replica_computed(pl_replica_t *r, struct pl_part_of_round *of,
                                 bool guarded, double forward, const pl_error_t *failure);
+PL_API void pl_replica_exchanged(pl_replica_t *r, const pl_error_t *failure);
 /* halt: as in the reply to train_batch. */
 PL_API void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt);
 PL_API void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/bind.h"
 #include "base/error.h"
 #include "base/nearest.h"
@@ -72,6 +73,7 @@ void pl_replica_release_steps(pl_replica_t *r)
     for (int k = 0; k < r->steps; k++) {
         pl_optimizer_free(r->step[k].optimizer);
         pl_instance_release(&r->step[k].scheduler);
+        pl_free(r->step[k].exchange);
     }
 }
 

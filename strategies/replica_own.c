@@ -33,15 +33,23 @@ static void assign_zeros(pl_graph_t *g, int64_t from, pl_shape_t shape)
 }
 
 /* Of the parameters that a step trains, and of its loss. */
-static pl_graph_t *describe_empty(const pl_replica_t *r, int step, pl_error_t *err)
+static void describe_zeros(const pl_replica_t *r, int step, pl_graph_t *g)
 {
-    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
-    if (!g)
-        return NULL;
     for (int64_t from = 0, to = 0; pl_replica_range(r, step, &from, &to);)
         assign_zeros(g, from, PL_SHAPE(to - from));
     assign_zeros(g, r->model->params + 2 * step, pl_shape(0));
     assign_zeros(g, r->model->params + 2 * step + 1, pl_shape(0));
+}
+
+static pl_graph_t *describe_empty(const pl_replica_t *r, const pl_replica_plan_t *plan,
+                                  pl_error_t *err)
+{
+    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
+    if (!g)
+        return NULL;
+    if (!plan->accumulate)
+        describe_zeros(r, plan->step, g);
+    pl_replica_exchange_nothing(r, plan->step, g);
     if (pl_graph_check(g, err) == PL_OK
         && pl_graph_cast(g, r->model->precision, err) == PL_OK)
         return g;
@@ -64,14 +72,14 @@ static pl_graph_t *describe_restore(const pl_replica_t *r, pl_error_t *err)
     return NULL;
 }
 
-pl_graph_t *pl_replica_describe_own(pl_replica_t *r, pl_plan_kind_t kind, int step,
+pl_graph_t *pl_replica_describe_own(pl_replica_t *r, const pl_replica_plan_t *plan,
                                     pl_error_t *err)
 {
-    switch (kind) {
+    switch (plan->kind) {
     case PL_PLAN_RESTORE: return describe_restore(r, err);
-    case PL_PLAN_EMPTY: return describe_empty(r, step, err);
-    case PL_PLAN_OWN: return r->meets->describe(r, step, err);
-    default: return describe_optimizer(r, step, err);
+    case PL_PLAN_EMPTY: return describe_empty(r, plan, err);
+    case PL_PLAN_OWN: return r->meets->describe(r, plan->step, err);
+    default: return describe_optimizer(r, plan->step, err);
     }
 }
 

@@ -92,8 +92,24 @@ void pl_rounds_release(pl_replica_t *r, const pl_error_t *failure);
 
 /* ---- Plans that no module describes: replica_own.c ---- */
 
-pl_graph_t *pl_replica_describe_own(pl_replica_t *r, pl_plan_kind_t kind, int step,
+pl_graph_t *pl_replica_describe_own(pl_replica_t *r, const pl_replica_plan_t *plan,
                                     pl_error_t *err);
+
+/* ---- What ranks exchange within a step: replica_exchange.c ---- */
+
+/* Whether a batch norm's batch is that of all ranks, before anything is described. */
+int pl_replica_bind_norms(pl_replica_t *r, pl_error_t *err);
+/* The exchanges of a graph that trains, for its step; those of all its graphs are
+ * alike. */
+int pl_replica_find_exchanges(pl_replica_t *r, int step, const pl_graph_t *g,
+                              pl_error_t *err);
+/* Which buckets of the gradients are there before each. */
+int pl_replica_place_exchanges(pl_replica_t *r, int step, const pl_graph_t *g,
+                               pl_error_t *err);
+/* Elements of their region. */
+int64_t pl_replica_exchanges_end(const pl_replica_t *r);
+/* What a rank without samples brings to them. */
+void pl_replica_exchange_nothing(const pl_replica_t *r, int step, pl_graph_t *g);
 
 /* ---- What is computed: replica_plans.c ---- */
 

@@ -42,6 +42,7 @@ int64_t pl_replica_region_count(const pl_replica_t *r, pl_region_t region)
     case PL_REGION_ANCHOR: return trains && r->anchored ? model->params : 0;
     case PL_REGION_PARTS: return trains ? r->cut.parts : 0;
     case PL_REGION_PARTIAL: return trains ? r->cut.partial : 0;
+    case PL_REGION_EXCHANGE: return trains ? pl_replica_exchanges_end(r) : 0;
     case PL_REGION_SCALING: return trains && model->scaling ? PL_SCALING_COUNT : 0;
     default: break;
     }

@@ -11,6 +11,7 @@ typedef struct pl_part_of_round {
     struct pl_round *round;
     int step;
     bool sent, back, reduced;                /* forward_backward; sums are all ranks' */
+    int exchanged;                           /* exchanges of forward_backward begun */
     bool asked, followed;                    /* optimizer step; what follows it is over */
     bool guarded;
     double lr_factor, momentum, norm, loss;
@@ -42,6 +43,8 @@ typedef struct pl_rounds {
                                           rank  [there is one rank] */
     bool has_samples[PL_STEPS];        /* this rank, in those batches */
     bool reducing;                     /* the ranks meet over the part */
+    pl_part_of_round_t *exchanging;    /* that waited last, or still does, in the middle
+                                          of a replay */
     int64_t since;                     /* pl_now() of what is counted as spent next: the
                                           device works, the ranks meet, */
     int64_t idle_since;                /* or there is no batch  [0: there is] */
@@ -87,6 +90,26 @@ int pl_rounds_carry(pl_replica_t *r, pl_error_t *err);
 void pl_part_carry(pl_replica_t *r, const pl_part_of_round_t *part);
 /* The ranks meet over it; ends with pl_replica_reduced(). */
 int pl_part_meet(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err);
+
+/* ---- replica_exchange.c: the ranks meet in the middle of a replay ---- */
+
+/* Of a batch without samples. */
+const pl_replica_plan_t *pl_part_empty_plan(const pl_replica_t *r,
+                                            const pl_part_of_round_t *part);
+/* Of buckets that are there, how many may be told before the next exchange. */
+int pl_part_buckets(const pl_replica_t *r, const pl_part_of_round_t *part, int ready);
+/* The replay waits at that exchange, from 1; ends with pl_replica_exchanged(). */
+int pl_part_exchange(pl_replica_t *r, pl_part_of_round_t *part, int number,
+                     pl_error_t *err);
+
+/* ---- replica_spent.c: what a step takes ---- */
+
+void pl_rounds_spending(pl_replica_t *r);
+/* Since that, or what was counted last; so many seconds of it were forward's. */
+void pl_rounds_spent(pl_replica_t *r, pl_spent_t kind, double forward);
+/* Without a batch. */
+void pl_rounds_idle_begins(const pl_replica_t *r);
+void pl_rounds_idle_ends(pl_replica_t *r);
 
 /* ---- replica_follow.c: what follows an optimizer step ---- */
 

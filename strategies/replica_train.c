@@ -13,7 +13,6 @@
 
 #include "accelerators/accelerator.h"
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/run.h"
 #include "strategies/replica_rounds.h"
@@ -83,46 +82,7 @@ void pl_round_give(pl_rounds_t *rounds)
 }
 
 static void rounds_go_on(pl_replica_t *r);
-
-/* ---- what a step takes, where ranks tell each other ---- */
-
-static void spending(pl_replica_t *r)
-{
-    if (r->meets)
-        r->rounds->since = pl_now();
-}
-
-/* Since that, or what was counted last; so many seconds of it were forward's. */
-static void spent(pl_replica_t *r, pl_spent_t kind, double forward)
-{
-    const int64_t since = r->rounds->since;
-    spending(r);
-    const double seconds = (double)(r->rounds->since - since) / 1e9;
-    forward = forward < seconds ? forward : seconds;
-    r->spent[PL_SPENT_FORWARD] += forward;
-    r->spent[kind] += seconds - forward;
-}
-
-/* Without a batch. */
-static void idle_begins(const pl_replica_t *r)
-{
-    if (r->meets && !r->rounds->first && !r->rounds->idle_since)
-        r->rounds->idle_since = pl_now();
-}
-
-static void idle_ends(pl_replica_t *r)
-{
-    const int64_t since = r->rounds->idle_since;
-    r->rounds->idle_since = 0;
-    if (since)
-        r->spent[PL_SPENT_DATA] += (double)(pl_now() - since) / 1e9;
-}
-
-void pl_replica_pauses(pl_replica_t *r)
-{
-    if (r->rounds)
-        r->rounds->idle_since = 0;
-}
+static void part_exchange(pl_replica_t *r, pl_part_of_round_t *part, int number);
 
 /* ---- replays ---- */
 
@@ -155,16 +115,24 @@ static void rounds_hold_back(pl_replica_t *r)
     r->rounds->held_back = true;
 }
 
+static void buckets_ready(pl_replica_t *r, const pl_part_of_round_t *part, int buckets)
+{
+    if (part->round->step_due && r->meets && r->meets->ready)
+        r->meets->ready(r, pl_part_buckets(r, part, buckets));
+}
+
 static void forward_backward_answered(void *self, const pl_answer_t *answer)
 {
     pl_part_of_round_t *part = answer->context;
     if (answer->kind == PL_ANSWER_PROGRESS) {
-        const pl_replica_t *r = self;
-        if (part->round->step_due && r->meets && r->meets->ready)
-            r->meets->ready(self, (int)answer->body->replay_plan_progress.buckets);
+        buckets_ready(self, part, (int)answer->body->replay_plan_progress.buckets);
     } else if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
-        spent(self, PL_SPENT_BACKWARD, reply->forward);
+        pl_rounds_spent(self, PL_SPENT_BACKWARD, reply->forward);
+        if (reply->exchange) {
+            part_exchange(self, part, (int)reply->exchange);
+            return;
+        }
         if (reply->figures.size)
             memcpy(part->round->figures + pl_figures_before(self, part->step),
                    reply->figures.data, reply->figures.size);
@@ -180,7 +148,7 @@ void pl_replica_computed(pl_replica_t *r, pl_part_of_round_t *of, bool guarded,
                          double forward, const pl_error_t *failure)
 {
     of->back = !guarded && !failure;
-    spent(r, PL_SPENT_BACKWARD, forward);
+    pl_rounds_spent(r, PL_SPENT_BACKWARD, forward);
     if (failure)
         rounds_hold_back(r);
     else
@@ -201,7 +169,7 @@ static void optimizer_answered(void *self, const pl_answer_t *answer)
     pl_part_of_round_t *part = answer->context;
     if (answer->kind == PL_ANSWER_REPLY) {
         const pl_replay_plan_reply_t *reply = &answer->body->replay_plan_reply;
-        spent(self, PL_SPENT_OPTIMIZER, 0);
+        pl_rounds_spent(self, PL_SPENT_OPTIMIZER, 0);
         double figures[8] = {0};                         /* four pairs: see optimizer.h */
         memcpy(figures, reply->figures.data,
                reply->figures.size < sizeof figures ? reply->figures.size
@@ -231,44 +199,72 @@ static const pl_replica_plan_t *plan_of(const pl_replica_t *r,
                                     .size = {round->batch->count, round->batch->length},
                                     .accumulate = round->shard > 0};
     if (r->meets && !round->batch->count)
-        return pl_replica_plan_of(r, PL_PLAN_EMPTY, part->step);
+        return pl_part_empty_plan(r, part);
     return pl_replica_plan(r, &like, err);
 }
 
-static int batch_replay(pl_replica_t *r, pl_part_of_round_t *part, pl_replay_plan_t *msg,
-                        pl_error_t *err)
-{
-    const pl_how_t how = {.on_answer = forward_backward_answered, .context = part};
-    if (r->meets && r->meets->compute)
-        return r->meets->compute(r, msg, part, err);
-    const pl_replica_plan_t *plan = plan_of(r, part, err);
-    if (!plan)
-        return err->code;
-    msg->plan = plan->number;
-    msg->shard = msg->shard * (r->ranks ? r->ranks : 1) + r->rank;
-    return pl_call_replay_plan(r, r->accelerator, msg, how, err) ? PL_OK : err->code;
-}
-
-static int send_forward_backward(pl_replica_t *r, pl_part_of_round_t *part,
-                                 pl_error_t *err)
+/* All of it, up to the first exchange; or what is behind the newest. */
+static int batch_replay(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
 {
     const pl_round_t *round = part->round;
-    if (!round->batch->count && round->shard > 0 && !pl_rounds_each(r)) {
-        part->back = true;
-        return PL_OK;
-    }
+    const pl_how_t how = {.on_answer = forward_backward_answered, .context = part};
     pl_replay_plan_t msg = {.what = "forward_backward",
                             .seed = (uint64_t)r->job->trainer->seed,
                             .step = round->number,
                             .shard = round->shard,
                             .halts = true,
                             .resumes = r->rounds->resumes,
+                            .continues = part->exchanged > 0,
                             .batch = &round->batch->object};
-    if (batch_replay(r, part, &msg, err) != PL_OK)
+    if (r->meets && r->meets->compute)
+        return r->meets->compute(r, &msg, part, err);
+    const pl_replica_plan_t *plan = plan_of(r, part, err);
+    if (!plan)
+        return err->code;
+    msg.plan = plan->number;
+    msg.shard = msg.shard * (r->ranks ? r->ranks : 1) + r->rank;
+    return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
+}
+
+/* The replay that waits is not to go on. */
+static void exchange_failed(pl_replica_t *r, pl_part_of_round_t *part,
+                            const pl_error_t *failure)
+{
+    rounds_hold_back(r);
+    replay_ended(r, part->round, failure);
+}
+
+static void part_exchange(pl_replica_t *r, pl_part_of_round_t *part, int number)
+{
+    pl_error_t err = {0};
+    if (pl_part_exchange(r, part, number, &err) != PL_OK)
+        exchange_failed(r, part, &err);
+}
+
+void pl_replica_exchanged(pl_replica_t *r, const pl_error_t *failure)
+{
+    pl_error_t err = failure ? *failure : (pl_error_t){0};
+    pl_part_of_round_t *part = r->rounds->exchanging;
+    pl_rounds_spent(r, PL_SPENT_COLLECTIVE, 0);
+    if (failure || batch_replay(r, part, &err) != PL_OK)
+        exchange_failed(r, part, &err);
+}
+
+static int send_forward_backward(pl_replica_t *r, pl_part_of_round_t *part,
+                                 pl_error_t *err)
+{
+    const pl_round_t *round = part->round;
+    if (!round->batch->count && round->shard > 0 && !pl_rounds_each(r)
+        && !r->step[part->step].exchanges) {
+        part->back = true;
+        return PL_OK;
+    }
+    part->exchanged = 0;
+    if (batch_replay(r, part, err) != PL_OK)
         return err->code;
     part->round->pending++;
     if (!r->rounds->out++)
-        spending(r);
+        pl_rounds_spending(r);
     r->rounds->resumes = false;
     return PL_OK;
 }
@@ -296,7 +292,7 @@ static int send_optimizer_step(pl_replica_t *r, pl_part_of_round_t *part, pl_err
         return err->code;
     part->round->pending++;
     if (!r->rounds->out++)
-        spending(r);
+        pl_rounds_spending(r);
     return PL_OK;
 }
 
@@ -326,7 +322,7 @@ static bool part_send(pl_replica_t *r, pl_part_of_round_t *part, int *code,
     if (!met && !pl_rounds_each(r))
         pl_part_carry(r, part);
     if (!met && (part->round->step_due || pl_rounds_each(r))) {
-        spending(r);
+        pl_rounds_spending(r);
         *code = pl_part_meet(r, part, err);
         return *code != PL_OK;
     }
@@ -382,7 +378,7 @@ void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt)
     pl_rounds_t *rounds = r->rounds;
     pl_round_t *round = rounds->sending;
     rounds->reducing = false;
-    spent(r, PL_SPENT_COLLECTIVE, 0);
+    pl_rounds_spent(r, PL_SPENT_COLLECTIVE, 0);
     if (rounds->looking) {
         pl_rounds_followed(r, failure, halt);
         return;
@@ -494,7 +490,7 @@ void pl_rounds_settle(pl_replica_t *r)
         r->failure = round->failure;
         rounds->ended_by = round->number;
     }
-    idle_begins(r);
+    pl_rounds_idle_begins(r);
 }
 
 int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *msg,
@@ -508,7 +504,7 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
     pl_round_t *round = round_take(r, err);
     if (!round)
         return PL_ENOMEM;
-    idle_ends(r);
+    pl_rounds_idle_ends(r);
     if (!rounds->was_asked)
         pl_replica_check_average(r, msg);
     rounds->was_asked = true;

@@ -25,7 +25,8 @@ static int64_t region_count(const pl_replica_t *r, int region, bool whole)
     const bool module = region == PL_REGION_PARAMS || region == PL_REGION_STATE;
     if (region == PL_REGION_GRADS || region == PL_REGION_KEPT
         || region == PL_REGION_ANCHOR || region == PL_REGION_PARTS
-        || region == PL_REGION_PARTIAL || !(whole || module))
+        || region == PL_REGION_PARTIAL || region == PL_REGION_EXCHANGE
+        || !(whole || module))
         return 0;
     return pl_replica_region_count(r, (pl_region_t)region);
 }

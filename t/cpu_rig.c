@@ -109,6 +109,11 @@ int cpu_replay(cpu_rig_t *rig, const operator_run_t *run, pl_plan_t *plan,
                               .done = on_done},
                    .err = &rig->err};
     int code = pl_cpu_accelerator.replay(&rig->cpu, plan, &told.replay, &rig->err);
+    while (code == PL_OK && told.times == 1 && told.replay.exchange) {
+        told.replay.continues = true;
+        told.replay.exchange = told.times = 0;
+        code = pl_cpu_accelerator.replay(&rig->cpu, plan, &told.replay, &rig->err);
+    }
     if (code == PL_OK)
         code = told.times == 1 ? rig->err.code : PL_EBUG;
     to->guarded = told.replay.guarded;

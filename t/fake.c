@@ -40,6 +40,7 @@ typedef struct flight {
 
 struct pl_plan {
     pl_graph_t graph;                                       /* a copy of what is needed */
+    pl_reference_run_t *run;                                /* that waits  [none] */
     const char *kind;
     int64_t params;
     pl_tensor_info_t *tensor;                               /* a copy of the model's */
@@ -238,6 +239,18 @@ static void spoil(const fake_t *fake, const pl_plan_t *plan, const char *name,
             grads[plan->tensor[k].offset] = NAN;
 }
 
+static int replay_part(pl_plan_t *plan, bool continues, pl_reference_replay_t *run,
+                       pl_error_t *err)
+{
+    if (continues && !plan->run)
+        return pl_fail(err, PL_ESTATE, "the plan waits at no exchange");
+    if (!continues) {
+        pl_reference_drop(plan->run);
+        plan->run = NULL;
+    }
+    return pl_reference_replay_part(&plan->graph, run, &plan->run, err);
+}
+
 static int replay_compute(const fake_t *fake, const flight_t *flight, pl_error_t *err)
 {
     pl_replay_t *replay = flight->replay;
@@ -250,9 +263,10 @@ static int replay_compute(const fake_t *fake, const flight_t *flight, pl_error_t
     memcpy(run.scalar, replay->scalar, sizeof run.scalar);
     int code = outputs_make(flight->plan, &run, replay, err);
     if (code == PL_OK)
-        code = pl_reference_replay(&flight->plan->graph, &run, err);
+        code = replay_part(flight->plan, replay->continues, &run, err);
     replay->guarded = run.guarded;
-    if (code == PL_OK)
+    replay->exchange = run.exchange;
+    if (code == PL_OK && !run.exchange)
         outputs_store(flight->plan, &run, replay);
     if (code == PL_OK && flight->spoils)
         spoil(fake, flight->plan, flight->spoils->tensor, replay);
@@ -484,6 +498,7 @@ static int fake_read(void *self, pl_region_t region, size_t offset, void *host, 
 
 static void plan_free(pl_plan_t *plan)
 {
+    pl_reference_drop(plan->run);
     pl_free(plan->graph.value);
     pl_free(plan->graph.op);
     pl_free(plan->graph.fetch);

@@ -248,6 +248,13 @@ static pl_node_t build_batch_norm(pl_graph_t *g, const operator_case_t *c)
     return pl_batch_norm(g, "bn", param(g, c, 0), c->p, 1e-5);
 }
 
+/* The same where nobody else has any of the batch. */
+static pl_node_t build_norm_together(pl_graph_t *g, const operator_case_t *c)
+{
+    g->model->together = true;
+    return build_batch_norm(g, c);
+}
+
 static pl_node_t build_embedding(pl_graph_t *g, const operator_case_t *c)
 {
     return pl_emit(g, PL_OP_embedding, (pl_node_t[]){pl_input(g, "i"), param(g, c, 0)}, 2,
@@ -512,6 +519,9 @@ const operator_case_t operator_cases[] = {
     {CASE("batch_norm, images", batch_norm, 1, S(3, 2, 3, 4)), .p = 0.25},
     {CASE("batch_norm, when validating", batch_norm, 1, S(3, 2, 3, 4)), .p = 0.1,
      .forward_only = true, .stage = PL_VALIDATE},
+    {CASE("batch_norm, of all ranks", norm_together, 1, S(6, 3)), .p = 0.1},
+    {CASE("batch_norm, images, of all ranks", norm_together, 1, S(3, 2, 3, 4)),
+     .p = 0.25},
     {CASE("embedding", embedding, 1, S(5, 3)), .index = S(7), .classes = 5},
     {CASE("embedding, tokens", embedding, 1, S(4, 6)), .index = S(2, 3), .classes = 4},
     {CASE("cross_entropy", cross_entropy, 1, S(6, 5)), .index = S(6), .classes = 5,
@@ -581,6 +591,7 @@ static int fill_all(operator_run_t *run, pl_error_t *err)
     run->size[PL_REGION_PARAMS] = (size_t)model->params;
     run->size[PL_REGION_GRADS] = run->of->forward_only ? 0 : (size_t)model->params + 2;
     run->size[PL_REGION_STATE] = (size_t)model->state;
+    run->size[PL_REGION_EXCHANGE] = (size_t)run->graph->exchanged;
     for (int r = 0; r < PL_REGIONS; r++)
         if (run->size[r]
             && !(run->region[r] = pl_alloc_array(run->size[r], sizeof(double))))

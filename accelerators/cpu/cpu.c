@@ -301,8 +301,13 @@ static int cpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error
     int code = PL_OK;
     cpu->halted &= !replay->resumes;
     replay->guarded = replay->halts && cpu->halted;
-    if (!replay->guarded)
+    if (!replay->guarded && replay->continues && cpu->waiting != plan)
+        code = pl_fail(&failure, PL_ESTATE,
+                       "the plan waits at no exchange: something else was replayed or "
+                       "compiled since");
+    else if (!replay->guarded)
         code = pl_plan_run(cpu, plan, replay, &failure);
+    cpu->waiting = replay->exchange ? plan : NULL;
     if (replay->halts && (code != PL_OK || replay->guarded))
         cpu->halted = true;
     replay->done(replay, code == PL_OK ? NULL : &failure);

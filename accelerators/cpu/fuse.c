@@ -97,7 +97,7 @@ static int floor_of_read(const fuser_t *f, int i, int32_t value)
         return 0;
     for (const pl_touch_t *t = pl_touches_last(&f->touches, v); t;
          t = pl_touches_before(&f->touches, v, t))
-        if (t->op < i && t->input == 0 && g->op[t->op].code == PL_OP_assign)
+        if (t->op < i && pl_op_writes(&g->op[t->op], t->input))
             floor = larger(floor, after(f, t->op, whole && is_piece(t, v)));
     return floor;
 }
@@ -236,7 +236,7 @@ static bool needs(const pl_graph_t *g, const pl_op_t *op, const pl_op_t *before)
         for (int o = 0; o < before->output_count; o++)
             if (before->output[o] == op->input[k])
                 return true;
-        if (before->code == PL_OP_assign
+        if (pl_op_writes(before, 0)
             && pl_values_overlap(&g->value[op->input[k]], &g->value[before->input[0]]))
             return true;
     }

@@ -49,6 +49,7 @@ struct pl_plan {
         [PL_GRAD_BUCKETS_MOST];          /* steps after which that one of the graph's, and
                                             those before it, are there */
     int buckets;
+    int run, told;                   /* steps and buckets of the replay that waits */
     size_t arena, scratch;           /* bytes needed */
     pl_wide_t *wide;                 /* all that a plan in float64 has  [NULL: float32] */
     unsigned generation;             /* of the memory that at[] points to; 0: none yet */
@@ -371,8 +372,10 @@ static int reserve(pl_cpu_t *cpu, const pl_plan_t *plan, pl_error_t *err)
     int code = pl_buffer_reserve(&cpu->arena, plan->arena, err);
     if (code == PL_OK)
         code = pl_buffer_reserve(&cpu->scratch, plan->scratch, err);
-    if (cpu->arena.data != arena || cpu->scratch.data != scratch)
+    if (cpu->arena.data != arena || cpu->scratch.data != scratch) {
         cpu->generation++;
+        cpu->waiting = NULL;
+    }
     return code;
 }
 
@@ -411,6 +414,8 @@ void pl_plan_free(pl_cpu_t *cpu, pl_plan_t *plan)
     while (*link != plan)
         link = &(*link)->next;
     *link = plan->next;
+    if (cpu->waiting == plan)
+        cpu->waiting = NULL;
     for (int i = 0; i < plan->steps; i++)
         step_release(&plan->step[i]);
     pl_wide_free(plan->wide);
@@ -508,6 +513,31 @@ static int tell_buckets(const pl_plan_t *plan, pl_replay_t *replay, int told, in
     return ready;
 }
 
+static double seconds_since(int64_t began)
+{
+    return (double)(pl_now() - began) / PL_SECOND;
+}
+
+/* From step *next on; -> PL_OK, an error or a step's answer. */
+static int run_steps(pl_plan_t *plan, const pl_frame_t *frame, pl_replay_t *replay,
+                     int *next, pl_error_t *err)
+{
+    const int64_t began = pl_now();
+    int told = replay->continues ? plan->told : 0, i = *next, code = PL_OK;
+    for (; i < plan->steps && code == PL_OK; i++) {
+        if (i == plan->forward)
+            replay->forward = seconds_since(began);
+        code = plan->step[i].run(&plan->step[i], frame, err);
+        if (code == PL_OK && told < plan->buckets)
+            told = tell_buckets(plan, replay, told, i + 1);
+    }
+    if (code == PL_WAITS && i <= plan->forward)
+        replay->forward = seconds_since(began);
+    plan->told = told;
+    *next = i;
+    return code;
+}
+
 int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
 {
     if (plan->wide)
@@ -523,18 +553,13 @@ int pl_plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t 
                               .pool = cpu->pool,
                               .threads = cpu->thread_count,
                               .replay = replay};
-    const int64_t began = pl_now();
-    int i = 0, told = 0;
-    for (; i < plan->steps && code == PL_OK; i++) {
-        if (i == plan->forward)
-            replay->forward = (double)(pl_now() - began) / PL_SECOND;
-        code = plan->step[i].run(&plan->step[i], &frame, err);
-        if (code == PL_OK && told < plan->buckets)
-            told = tell_buckets(plan, replay, told, i + 1);
-    }
+    int steps = replay->continues ? plan->run : 0;
+    code = run_steps(plan, &frame, replay, &steps, err);
     replay->guarded = code == PL_GUARDED;
-    if (code < 0)
-        return code;
-    hand_out(plan, replay, code > 0 ? i - 1 : i);
-    return PL_OK;
+    plan->run = steps;
+    if (code == PL_WAITS)
+        replay->exchange = 1 + plan->step[steps - 1].op.attr.axis;
+    else if (code >= 0)
+        hand_out(plan, replay, code > 0 ? steps - 1 : steps);
+    return code < 0 ? code : PL_OK;
 }

@@ -16,7 +16,8 @@
 
 /* A step's answers: the rest does not happen. */
 #define PL_GUARDED 1
-#define PL_ENOUGH 2                                         /* and that is no fault */
+#define PL_ENOUGH 2                                /* and that is no fault */
+#define PL_WAITS 3                                 /* it does when the replay continues */
 
 /* What a running step sees. */
 typedef struct pl_frame {

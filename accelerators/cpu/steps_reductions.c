@@ -190,8 +190,23 @@ static int prepare_guard(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
     return PL_OK;
 }
 
+/* ---- exchange ---- */
+
+static int run_exchange(const pl_step_t *s, const pl_frame_t *f, pl_error_t *err)
+{
+    (void)s, (void)f, (void)err;
+    return PL_WAITS;
+}
+
+static int prepare_exchange(pl_step_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    (void)b, (void)err;
+    s->run = run_exchange;
+    return PL_OK;
+}
+
 const pl_prepare_t pl_prepare_reductions[PL_OPCODES] = {
-    [PL_OP_argmax] = prepare_max, [PL_OP_guard] = prepare_guard,
-    [PL_OP_max] = prepare_max,    [PL_OP_max_grad] = prepare_max_grad,
-    [PL_OP_sum] = prepare_sum,
+    [PL_OP_argmax] = prepare_max,        [PL_OP_exchange] = prepare_exchange,
+    [PL_OP_guard] = prepare_guard,       [PL_OP_max] = prepare_max,
+    [PL_OP_max_grad] = prepare_max_grad, [PL_OP_sum] = prepare_sum,
 };

@@ -250,12 +250,19 @@ static int run_batch_norm(const pl_step_t *s, const pl_frame_t *f, pl_error_t *e
     return PL_OK;
 }
 
+/* The sums that dx needs are given: they are not of this x alone. */
+static bool sums_are_given(const pl_step_t *s)
+{
+    return s->op.input_count == 8;
+}
+
 /* dx = w rstd (dy - db / n - (x - mean) rstd dw / n): factors of x - mean, 1, dy. */
 static void backward_factors(const pl_step_t *s, const pl_frame_t *f,
                              batch_norm_call_t *c)
 {
     float *p = scratch_row(s, f, 0), *q = scratch_row(s, f, 1), *r = scratch_row(s, f, 2);
-    const float n = (float)(s->size[0] * s->size[2]);
+    const float n = sums_are_given(s) ? *(const float *)pl_in(s, f, 7)
+                                      : (float)(s->size[0] * s->size[2]);
     for (int64_t k = 0; k < s->size[1]; k++) {
         const float rstd = 1.0f / sqrtf(c->job.var[k] + c->job.epsilon);
         r[k] = c->job.w[k] * rstd;
@@ -277,9 +284,11 @@ static int run_batch_norm_grad(const pl_step_t *s, const pl_frame_t *f, pl_error
     c.job.mean = pl_in(s, f, 3);
     c.job.var = pl_in(s, f, 4);
     c.job.dx = pl_out(s, f, 0);
-    c.job.dw = or_scratch(pl_out(s, f, 1), s, f, 5);
-    c.job.db = or_scratch(pl_out(s, f, 2), s, f, 6);
-    batch_norm_run(&c, s, f, s->size[1], 16, f->kernels->batch_norm_sums);
+    const bool given = sums_are_given(s);
+    c.job.dw = given ? pl_in(s, f, 5) : or_scratch(pl_out(s, f, 1), s, f, 5);
+    c.job.db = given ? pl_in(s, f, 6) : or_scratch(pl_out(s, f, 2), s, f, 6);
+    if (!given)
+        batch_norm_run(&c, s, f, s->size[1], 16, f->kernels->batch_norm_sums);
     if (!c.job.dx)
         return PL_OK;
     backward_factors(s, f, &c);

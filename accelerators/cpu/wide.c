@@ -13,6 +13,7 @@
 
 struct pl_wide {
     pl_graph_t graph;                                       /* a copy */
+    pl_reference_run_t *run;                                /* that waits  [none] */
 };
 
 bool pl_is_wide(const pl_graph_t *g)
@@ -59,8 +60,10 @@ pl_wide_t *pl_wide_new(const pl_cpu_t *cpu, const pl_graph_t *g, pl_error_t *err
 
 void pl_wide_free(pl_wide_t *wide)
 {
-    if (wide)
+    if (wide) {
+        pl_reference_drop(wide->run);
         pl_graph_copy_release(&wide->graph);
+    }
     pl_free(wide);
 }
 
@@ -95,7 +98,18 @@ static void outputs_store(const pl_graph_t *g, pl_replay_t *replay,
     }
 }
 
-int pl_wide_run(const pl_cpu_t *cpu, const pl_wide_t *wide, pl_replay_t *replay,
+/* What waits for nobody any more goes. */
+static int replay_part(pl_wide_t *wide, bool continues, pl_reference_replay_t *run,
+                       pl_error_t *err)
+{
+    if (!continues) {
+        pl_reference_drop(wide->run);
+        wide->run = NULL;
+    }
+    return pl_reference_replay_part(&wide->graph, run, &wide->run, err);
+}
+
+int pl_wide_run(const pl_cpu_t *cpu, pl_wide_t *wide, pl_replay_t *replay,
                 pl_error_t *err)
 {
     pl_reference_replay_t run = {.seed = replay->seed,
@@ -111,11 +125,11 @@ int pl_wide_run(const pl_cpu_t *cpu, const pl_wide_t *wide, pl_replay_t *replay,
     memcpy(run.input, replay->input, sizeof run.input);
     code = outputs_make(&wide->graph, replay, run.output, err);
     if (code == PL_OK)
-        code = pl_reference_replay(&wide->graph, &run, err);
-    if (code == PL_OK) {
-        replay->guarded = run.guarded;
+        code = replay_part(wide, replay->continues, &run, err);
+    replay->exchange = run.exchange;
+    replay->guarded = run.guarded;
+    if (code == PL_OK && !run.exchange)
         outputs_store(&wide->graph, replay, run.output);
-    }
     for (int k = 0; k < PL_FIELDS; k++)
         pl_free(run.output[k]);
     return code;

@@ -13,7 +13,7 @@ bool pl_is_wide(const pl_graph_t *g);
  * region that is too small or of another type. */
 pl_wide_t *pl_wide_new(const pl_cpu_t *cpu, const pl_graph_t *g, pl_error_t *err);
 void pl_wide_free(pl_wide_t *wide);
-int pl_wide_run(const pl_cpu_t *cpu, const pl_wide_t *wide, pl_replay_t *replay,
+int pl_wide_run(const pl_cpu_t *cpu, pl_wide_t *wide, pl_replay_t *replay,
                 pl_error_t *err);
 
 #endif

@@ -13,14 +13,17 @@
 #include "base/half.h"
 #include "tensor/operators.h"
 
-typedef struct interpreter {
+typedef struct pl_reference_run interpreter_t;
+struct pl_reference_run {
     const pl_graph_t *g;
     pl_reference_replay_t *replay;
+    bool waits;                                    /* at each exchange */
+    int next;                                      /* operation */
     double **value;                                /* [values] */
     bool *own;                                     /* [values] whether it is freed here */
     const pl_lifetimes_t *plan;                    /* [each value has its own memory] */
     double *arena;
-} interpreter_t;
+};
 
 static double element(pl_dtype_t dtype, const void *data, int64_t i)
 {
@@ -220,8 +223,15 @@ static int watch(const interpreter_t *in, const pl_op_t *op, pl_error_t *err)
 
 static int run_ops(interpreter_t *in, pl_error_t *err)
 {
-    for (int i = 0; i < in->g->op_count; i++) {
+    while (in->next < in->g->op_count) {
+        const int i = in->next++;
         const pl_op_t *op = &in->g->op[i];
+        if (op->code == PL_OP_exchange) {
+            in->replay->exchange = in->waits ? 1 + op->attr.axis : 0;
+            if (in->waits)
+                return PL_OK;
+            continue;
+        }
         const bool looks = op->code == PL_OP_guard && guard_looks(in, op);
         int code = looks ? watch(in, op, err) : PL_OK;
         if (code == PL_OK && looks && guard_stops(in, op))
@@ -243,7 +253,7 @@ int pl_reference_check(const pl_graph_t *g, pl_error_t *err)
     for (int i = 0; i < g->op_count; i++) {
         const pl_op_t *op = &g->op[i];
         const bool own = op->code == PL_OP_reshape || op->code == PL_OP_assign
-                         || op->code == PL_OP_guard;
+                         || op->code == PL_OP_guard || op->code == PL_OP_exchange;
         if (op->code == PL_OP_apply && !pl_op_kernel(op, PL_REFERENCE, err))
             return PL_EUNSUPPORTED;
         if (!own && !kernel_of(op->code))
@@ -280,6 +290,39 @@ static void hand_out(interpreter_t *in)
     }
 }
 
+static int run_init(interpreter_t *in, pl_error_t *err)
+{
+    const pl_graph_t *g = in->g;
+    in->value = pl_alloc_array((size_t)g->value_count, sizeof *in->value);
+    in->own = pl_alloc_array((size_t)g->value_count, sizeof *in->own);
+    in->arena = pl_alloc_array(in->plan ? in->plan->arena / 2 : 0, sizeof *in->arena);
+    int code = in->value && in->own && in->arena ? PL_OK : pl_no_memory(err);
+    for (int32_t i = 0; i < g->value_count && code == PL_OK; i++)
+        code = value_init(in, i, err);
+    return code;
+}
+
+static void run_release(interpreter_t *in)
+{
+    for (int32_t i = 0; i < in->g->value_count && in->value && in->own; i++)
+        if (in->own[i])
+            pl_free(in->value[i]);
+    pl_free(in->value);
+    pl_free(in->own);
+    pl_free(in->arena);
+}
+
+/* Whether it is over is in replay->exchange. */
+static int run_on(interpreter_t *in, pl_error_t *err)
+{
+    in->replay->guarded = false;
+    in->replay->exchange = 0;
+    int code = run_ops(in, err);
+    if (code == PL_OK && !in->replay->exchange)
+        hand_out(in);
+    return code;
+}
+
 int pl_reference_replay(const pl_graph_t *g, pl_reference_replay_t *replay,
                         pl_error_t *err)
 {
@@ -290,24 +333,37 @@ int pl_reference_replay_planned(const pl_graph_t *g, const pl_lifetimes_t *plan,
                                 pl_reference_replay_t *replay, pl_error_t *err)
 {
     interpreter_t in = {.g = g, .replay = replay, .plan = plan};
-    int code = PL_OK;
-    replay->guarded = false;
-    in.value = pl_alloc_array((size_t)g->value_count, sizeof *in.value);
-    in.own = pl_alloc_array((size_t)g->value_count, sizeof *in.own);
-    in.arena = pl_alloc_array(plan ? plan->arena / 2 : 0, sizeof *in.arena);
-    if (!in.value || !in.own || !in.arena)
-        code = pl_no_memory(err);
-    for (int32_t i = 0; i < g->value_count && code == PL_OK; i++)
-        code = value_init(&in, i, err);
+    int code = run_init(&in, err);
     if (code == PL_OK)
-        code = run_ops(&in, err);
-    if (code == PL_OK)
-        hand_out(&in);
-    for (int32_t i = 0; i < g->value_count && in.value && in.own; i++)
-        if (in.own[i])
-            pl_free(in.value[i]);
-    pl_free(in.value);
-    pl_free(in.own);
-    pl_free(in.arena);
+        code = run_on(&in, err);
+    run_release(&in);
     return code;
+}
+
+int pl_reference_replay_part(const pl_graph_t *g, pl_reference_replay_t *replay,
+                             pl_reference_run_t **run, pl_error_t *err)
+{
+    interpreter_t *in = *run ? *run : pl_alloc(sizeof *in);
+    int code = in ? PL_OK : pl_no_memory(err);
+    if (in && !*run) {
+        *in = (interpreter_t){.g = g, .replay = replay, .waits = true};
+        code = run_init(in, err);
+    }
+    *run = NULL;
+    if (code == PL_OK) {
+        in->replay = replay;
+        code = run_on(in, err);
+    }
+    if (code == PL_OK && replay->exchange)
+        *run = in;
+    else
+        pl_reference_drop(in);
+    return code;
+}
+
+void pl_reference_drop(pl_reference_run_t *run)
+{
+    if (run)
+        run_release(run);
+    pl_free(run);
 }

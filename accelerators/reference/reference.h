@@ -23,12 +23,22 @@ typedef struct pl_reference_replay {
     double *output[PL_FIELDS];      /* out: output fetches in their order  [not wanted] */
     bool guarded;                   /* out: a guard was not finite, the rest did not
                                        happen */
+    int exchange;                   /* out: see pl_replay_t; 0 where nothing waits */
 } pl_reference_replay_t;
 
-/* Runs the operations of g in their order.  PL_EUNSUPPORTED names an operator without
- * a reference kernel. */
+/* A replay that waits at an exchange. */
+typedef struct pl_reference_run pl_reference_run_t;
+
+/* Runs the operations of g in their order, where nobody else has anything to exchange.
+ * PL_EUNSUPPORTED names an operator without a reference kernel. */
 int pl_reference_replay(const pl_graph_t *g, pl_reference_replay_t *replay,
                         pl_error_t *err);
+
+/* The same up to an exchange, where *run is left, and from there on; *run is NULL before
+ * the first part and behind the last, or one that fails. */
+int pl_reference_replay_part(const pl_graph_t *g, pl_reference_replay_t *replay,
+                             pl_reference_run_t **run, pl_error_t *err);
+void pl_reference_drop(pl_reference_run_t *run);            /* NULL is fine */
 
 /* PL_OK, or PL_EUNSUPPORTED names what pl_reference_replay() would lack. */
 int pl_reference_check(const pl_graph_t *g, pl_error_t *err);

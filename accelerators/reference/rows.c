@@ -114,6 +114,10 @@ static void normalise_grad(pl_reference_call_t *c, bool rows)
             c->out[1][channel] += dy[e] * n;
             c->out[2][channel] += dy[e];
         }
+        if (c->op->input_count == 8) {                     /* with those of other ranks */
+            sum = c->in[6][k] * w[k] / c->in[7][0];
+            product = c->in[5][k] * w[k] / c->in[7][0];
+        }
         for (int64_t i = 0; i < s.size; i++) {
             int64_t e = member(&s, k, i, &channel);
             c->out[0][e] = rstd

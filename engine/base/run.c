@@ -88,6 +88,8 @@ const pl_option_t pl_trainer_table[] = {
             "shard; 0: data.batch_size is a shard's"),
     TRAINER(INT, micro_shards, "12", "1..64",
             "elastic: parts of each batch, which the ranks share out"),
+    PL_BOOL(pl_trainer_options_t, sync_batchnorm, "false",
+            "batch norms that train normalise by the batches of all ranks together"),
     TRAINER(INT, log_every_n_steps, "50", "1..", "optimizer steps between logged ones"),
     TRAINER(INT, seed, "42", "0..", "of every random number"),
     TRAINER(TEXT, default_root_dir, "\"runs\"", NULL, "folder of the run directories"),

@@ -58,6 +58,7 @@ typedef struct pl_trainer_options {
     const char *deterministic;                            /* "false", "true", "elastic" */
     int64_t global_batch_size;                            /* samples; 0: not given */
     int64_t micro_shards;
+    bool sync_batchnorm;
     int64_t log_every_n_steps;
     int64_t seed;
     int64_t depth;                                          /* steps in flight */

@@ -62,6 +62,12 @@ static int elastic_check(const pl_options_t *o, const pl_trainer_options_t *t,
 {
     static const char key[] = "trainer.global_batch_size";
     const json_t *given = pl_options_value(o, "data.batch_size");
+    if (t->sync_batchnorm && pl_trainer_is_elastic(t))
+        return pl_options_fail(err, PL_EINVAL, o, "trainer.sync_batchnorm",
+                               "\"trainer.sync_batchnorm\" normalises by the batches of "
+                               "all ranks, and \"trainer.deterministic\" is \"elastic\", "
+                               "by which batch norm takes each micro-shard by itself: "
+                               "remove one");
     if (!t->global_batch_size)
         return PL_OK;
     if (!pl_trainer_is_elastic(t))

@@ -143,6 +143,7 @@ typedef struct pl_actor_ops {
                                           [any number] */
     bool elastic;                      /* of a strategy: what a run comes to does not
                                           depend on how many ranks it has */
+    bool apart;                        /* of a strategy: ranks take steps by themselves */
     bool elsewhere;                    /* of a launcher: ranks are other processes, which
                                           know parts by name alone */
     bool joins;                        /* of a launcher: somebody else has started them,

@@ -32,6 +32,8 @@ typedef enum pl_region {
     PL_REGION_PARTS,                       /* sums over micro-shards, of all ranks */
     PL_REGION_PARTIAL,                     /* others that only this rank has */
     PL_REGION_SCALING,                     /* [pl_scaling_t] of a precision that scales */
+    PL_REGION_EXCHANGE,                    /* what ranks exchange in the middle of a
+                                              step */
     PL_REGIONS,
 } pl_region_t;
 
@@ -46,6 +48,15 @@ typedef enum pl_scaling {
     PL_SCALING_SKIPPED,                              /* steps of the run that were not */
     PL_SCALING_COUNT,
 } pl_scaling_t;
+
+/* What a piece of PL_REGION_EXCHANGE becomes where the ranks meet over it. */
+typedef enum pl_exchange {
+    PL_EXCHANGE_SUM,                        /* the sum over ranks */
+    PL_EXCHANGE_MOMENTS,                    /* means of so many channels, their variances
+                                               and, in the first of PL_REGION_ALIGN
+                                               elements, how many values each is of: those
+                                               of the values of all ranks together */
+} pl_exchange_t;
 
 typedef enum pl_opcode {
 #define PL_OPERATOR(name, inputs, outputs, precision, kind, meaning) PL_OP_##name,
@@ -99,6 +110,13 @@ typedef struct pl_value {
     bool grad;                                              /* depends on a parameter */
 } pl_value_t;
 
+/* Running statistics that follow moments. */
+typedef struct pl_running {
+    int64_t mean, var;                                      /* in PL_REGION_STATE */
+    int64_t channels;
+    double momentum;                                        /* share of what is new */
+} pl_running_t;
+
 typedef struct pl_attr {
     double a, b;
     int axis;
@@ -112,6 +130,7 @@ typedef struct pl_attr {
     int64_t kernel, stride, padding;
     pl_dtype_t dtype;                     /* of cast */
     uint64_t stream;                      /* random stream: hash of the operator's path */
+    pl_running_t running;                 /* of an exchange of moments */
     const char *watches;                  /* guard: of any shape, on a result of an
                                              operator of this name; what is not finite
                                              is an error  [NULL: a scalar] */
@@ -157,6 +176,8 @@ struct pl_model;
 enum { PL_GRAD_BUCKETS_MOST = 64 };
 
 struct pl_graph {
+    int64_t exchanged;                       /* elements of PL_REGION_EXCHANGE it uses, */
+    int exchanges;                           /* in so many pieces */
     pl_value_t *value;
     int value_count, value_room;
     pl_op_t *op;
@@ -199,6 +220,21 @@ PL_API int pl_graph_check(const pl_graph_t *g, pl_error_t *err);
 PL_API pl_node_t pl_region_view(pl_graph_t *g, pl_region_t region, int64_t offset,
                                 pl_shape_t shape);
 PL_API pl_node_t pl_step_scalar(pl_graph_t *g, int slot);
+
+/* What ranks are to exchange is assigned to a piece of PL_REGION_EXCHANGE, which is
+ * taken for it; behind the exchange it holds what came of it: sums, or moments where
+ * there is something that follows them.  operators_effects.c */
+PL_API int64_t pl_exchange_take(pl_graph_t *g, int64_t count);
+PL_API void pl_exchange(pl_graph_t *g, int64_t from, int64_t count,
+                        const pl_running_t *running);
+/* They do, behind the exchange of the moments that lie from an element on.  layers.c */
+PL_API void pl_running_follow(pl_graph_t *g, int64_t from, const pl_running_t *running);
+
+/* Whether an operation writes to its input k, a piece of a region. */
+static inline bool pl_op_writes(const pl_op_t *op, int k)
+{
+    return k == 0 && (op->code == PL_OP_assign || op->code == PL_OP_exchange);
+}
 
 /* Adds an operation after checking shapes by the operator's rule; -> its first output.
  * The way each pl_relu() goes; `extra` receives the other outputs  [not wanted]. */

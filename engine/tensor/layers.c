@@ -104,6 +104,79 @@ static void average_towards(pl_graph_t *g, pl_node_t state, pl_node_t value,
               pl_add(g, pl_scale(g, state, 1 - momentum), pl_scale(g, value, momentum)));
 }
 
+typedef struct norm {
+    pl_node_t input[6];                      /* x, weight, bias, the running statistics */
+    double n, momentum;                      /* n: values of a channel */
+    pl_attr_t attr;
+} norm_t;
+
+static pl_node_t batch_norm_alone(pl_graph_t *g, const norm_t *norm)
+{
+    pl_node_t extra[2];
+    pl_node_t y = pl_emit(g, PL_OP_batch_norm, norm->input, 3, &norm->attr, extra);
+    if (g->error.code)
+        return PL_NO_NODE;
+    average_towards(g, norm->input[3], extra[0], norm->momentum);
+    average_towards(g, norm->input[4], pl_scale(g, extra[1], norm->n / (norm->n - 1)),
+                    norm->momentum);
+    return y;
+}
+
+/* ---- of all ranks together, as torch.nn.SyncBatchNorm ---- */
+
+/* As they lie in PL_REGION_EXCHANGE. */
+typedef struct moments {
+    pl_node_t mean, var, n;
+} moments_t;
+
+static moments_t moments_from(pl_graph_t *g, int64_t from, int64_t channels)
+{
+    const int64_t row = (channels + PL_REGION_ALIGN - 1) / PL_REGION_ALIGN
+                        * PL_REGION_ALIGN;
+    const pl_shape_t shape = PL_SHAPE(channels);
+    return (moments_t){.mean = pl_region_view(g, PL_REGION_EXCHANGE, from, shape),
+                       .var = pl_region_view(g, PL_REGION_EXCHANGE, from + row, shape),
+                       .n = pl_region_view(g, PL_REGION_EXCHANGE, from + 2 * row,
+                                           pl_shape(0))};
+}
+
+void pl_running_follow(pl_graph_t *g, int64_t from, const pl_running_t *running)
+{
+    const pl_shape_t shape = PL_SHAPE(running->channels);
+    const moments_t m = moments_from(g, from, running->channels);
+    const pl_node_t unbiased = pl_div(g, m.n, pl_sub(g, m.n, pl_scalar(g, 1)));
+    average_towards(g, pl_region_view(g, PL_REGION_STATE, running->mean, shape), m.mean,
+                    running->momentum);
+    average_towards(g, pl_region_view(g, PL_REGION_STATE, running->var, shape),
+                    pl_mul(g, m.var, unbiased), running->momentum);
+}
+
+/* What each rank's values come to is exchanged before any of them is normalised. */
+static pl_node_t batch_norm_together(pl_graph_t *g, norm_t norm)
+{
+    pl_node_t extra[2];
+    pl_emit(g, PL_OP_batch_norm, norm.input, 3, &norm.attr, extra);
+    if (g->error.code)
+        return PL_NO_NODE;
+    const pl_running_t running = {.mean = g->value[norm.input[3].id].offset,
+                                  .var = g->value[norm.input[4].id].offset,
+                                  .channels = pl_dim(g, norm.input[1], 0),
+                                  .momentum = norm.momentum};
+    const int64_t from = pl_exchange_take(g, running.channels);
+    pl_exchange_take(g, running.channels);
+    pl_exchange_take(g, 1);
+    const moments_t m = moments_from(g, from, running.channels);
+    pl_assign(g, m.mean, extra[0]);
+    pl_assign(g, m.var, extra[1]);
+    pl_assign(g, m.n, pl_scalar(g, norm.n));
+    pl_exchange(g, from, g->exchanged - from, &running);
+    pl_running_follow(g, from, &running);
+    norm.input[3] = m.mean;
+    norm.input[4] = m.var;
+    norm.input[5] = m.n;
+    return pl_emit(g, PL_OP_batch_norm_with, norm.input, 6, &norm.attr, NULL);
+}
+
 /* Ioffe and Szegedy, "Batch normalization", 2015, with torch.nn.BatchNorm's running
  * statistics: the running variance is the unbiased one. */
 static pl_node_t batch_norm_here(pl_graph_t *g, pl_node_t x, double momentum,
@@ -115,28 +188,25 @@ static pl_node_t batch_norm_here(pl_graph_t *g, pl_node_t x, double momentum,
     if (g->error.code)
         return PL_NO_NODE;
     const pl_shape_t channels = PL_SHAPE(shape.dim[1]);
-    const pl_attr_t attr = {.a = epsilon};
-    pl_node_t weight = pl_param(g, "weight", channels, pl_constant(1));
-    pl_node_t bias = pl_param(g, "bias", channels, pl_zeros());
-    pl_node_t mean = pl_state(g, "running_mean", channels, pl_zeros(), PL_AGREE_MEAN);
-    pl_node_t var = pl_state(g, "running_var", channels, pl_constant(1), PL_AGREE_MEAN);
-    pl_node_t inputs[] = {x, weight, bias, mean, var};
+    const norm_t norm = {
+        .input = {x, pl_param(g, "weight", channels, pl_constant(1)),
+                  pl_param(g, "bias", channels, pl_zeros()),
+                  pl_state(g, "running_mean", channels, pl_zeros(), PL_AGREE_MEAN),
+                  pl_state(g, "running_var", channels, pl_constant(1), PL_AGREE_MEAN)},
+        .n = (double)(pl_elements(shape) / shape.dim[1]),
+        .momentum = momentum,
+        .attr = {.a = epsilon}};
     if (g->stage != PL_TRAIN)
-        return pl_emit(g, PL_OP_batch_norm_with, inputs, 5, &attr, NULL);
-    const double n = (double)(pl_elements(shape) / shape.dim[1]);
-    if (n < 2)
+        return pl_emit(g, PL_OP_batch_norm_with, norm.input, 5, &norm.attr, NULL);
+    if (g->model && g->model->together)
+        return batch_norm_together(g, norm);
+    if (norm.n < 2)
         return pl_graph_fail(
             g, PL_EINVAL,
             "batch_norm needs more than one value for each channel to train on, got "
             "%s: make batches larger or drop the last, incomplete one",
             PL_TEXT_OF(shape));
-    pl_node_t extra[2];
-    pl_node_t y = pl_emit(g, PL_OP_batch_norm, inputs, 3, &attr, extra);
-    if (g->error.code)
-        return PL_NO_NODE;
-    average_towards(g, mean, extra[0], momentum);
-    average_towards(g, var, pl_scale(g, extra[1], n / (n - 1)), momentum);
-    return y;
+    return batch_norm_alone(g, &norm);
 }
 
 pl_node_t pl_batch_norm(pl_graph_t *g, const char *name, pl_node_t x, double momentum,

@@ -135,7 +135,7 @@ static bool may_move(const planner_t *p, int assign, int32_t root)
     for (const pl_touch_t *t = pl_touches_last(&p->touches, target); t;
          t = pl_touches_before(&p->touches, target, t)) {
         const int i = t->op, now = op_time(p, i);
-        const bool writes = g->op[i].code == PL_OP_assign && t->input == 0;
+        const bool writes = pl_op_writes(&g->op[i], t->input);
         const bool before = i > made && i<assign, after = i> assign
                             && now <= p->home[root].dies;
         if (writes && (before || after))

@@ -29,7 +29,36 @@ static int shape_guard(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return pl_want_float(g, op, 1);
 }
 
+/* ---- exchange ---- */
+
+static int shape_exchange(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    (void)out;
+    if (pl_input_of(g, op, 0)->source != PL_FROM_REGION)
+        return pl_refuse(g, "exchange takes a piece of a region, got what is computed");
+    return pl_want_float(g, op, 1);
+}
+
+int64_t pl_exchange_take(pl_graph_t *g, int64_t count)
+{
+    const int64_t from = g->exchanged;
+    g->exchanged += (count + PL_REGION_ALIGN - 1) / PL_REGION_ALIGN * PL_REGION_ALIGN;
+    return from;
+}
+
+void pl_exchange(pl_graph_t *g, int64_t from, int64_t count, const pl_running_t *running)
+{
+    const pl_node_t piece = pl_region_view(g, PL_REGION_EXCHANGE, from, PL_SHAPE(count));
+    pl_attr_t attr = {.from = PL_EXCHANGE_SUM, .axis = g->exchanges++};
+    if (running) {
+        attr.from = PL_EXCHANGE_MOMENTS;
+        attr.running = *running;
+    }
+    pl_emit(g, PL_OP_exchange, &piece, 1, &attr, NULL);
+}
+
 const pl_rules_t pl_effects_rules[PL_OPCODES] = {
+    [PL_OP_exchange] = {shape_exchange, NULL},
     [PL_OP_assign] = {shape_assign, NULL},
     [PL_OP_guard] = {shape_guard, NULL},
 };

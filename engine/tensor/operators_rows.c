@@ -15,10 +15,10 @@ static int want_indices(pl_graph_t *g, const pl_op_t *op, int k, pl_shape_t shap
                      pl_dtype_name(v->dtype), PL_TEXT_OF(v->shape));
 }
 
-/* PL_OK when inputs from k on are [channels]. */
+/* PL_OK when inputs from k to 4 are [channels]. */
 static int want_channels(pl_graph_t *g, const pl_op_t *op, int k, int64_t channels)
 {
-    for (; k < op->input_count; k++)
+    for (; k < op->input_count && k < 5; k++)
         if (!pl_same_shape(pl_input_shape(g, op, k), PL_SHAPE(channels)))
             return pl_refuse(g, "%s takes weight and bias [%lld], got %s",
                              pl_operators[op->code].name, (long long)channels,
@@ -102,6 +102,32 @@ static void gradient_batch_norm(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
                                 pl_node_t *dx)
 {
     gradient_norm(g, op, PL_OP_batch_norm_grad, dy, dx);
+}
+
+/* The two sums that dx needs are those of all ranks; dw and db are this rank's, for
+ * gradients are added up later. */
+static void gradient_batch_norm_with(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                                     pl_node_t *dx)
+{
+    if (op->input_count < 6) {
+        pl_refuse(g, "batch_norm_with has no gradient: its statistics are given");
+        return;
+    }
+    pl_node_t inputs[8] = {dy, pl_node_of(op->input[0]), pl_node_of(op->input[1]),
+                           pl_node_of(op->input[3]), pl_node_of(op->input[4])};
+    pl_emit(g, PL_OP_batch_norm_grad, inputs, 5, &op->attr, dx + 1);
+    if (!pl_wants(g, op, 0))
+        return;
+    const pl_shape_t shape = pl_input_shape(g, op, 1);
+    const int64_t from = pl_exchange_take(g, shape.dim[0]),
+                  to = pl_exchange_take(g, shape.dim[0]);
+    inputs[5] = pl_region_view(g, PL_REGION_EXCHANGE, from, shape);
+    inputs[6] = pl_region_view(g, PL_REGION_EXCHANGE, to, shape);
+    inputs[7] = pl_node_of(op->input[5]);
+    pl_assign(g, inputs[5], dx[1]);
+    pl_assign(g, inputs[6], dx[2]);
+    pl_exchange(g, from, g->exchanged - from, NULL);
+    dx[0] = pl_emit(g, PL_OP_batch_norm_grad, inputs, 8, &op->attr, NULL);
 }
 
 /* ---- embedding ---- */
@@ -234,7 +260,7 @@ const pl_rules_t pl_rows_rules[PL_OPCODES] = {
     [PL_OP_layer_norm] = {shape_layer_norm, gradient_layer_norm},
     [PL_OP_layer_norm_grad] = {shape_norm_grad, NULL},
     [PL_OP_batch_norm] = {shape_batch_norm, gradient_batch_norm},
-    [PL_OP_batch_norm_with] = {shape_batch_norm_with, NULL},
+    [PL_OP_batch_norm_with] = {shape_batch_norm_with, gradient_batch_norm_with},
     [PL_OP_batch_norm_grad] = {shape_norm_grad, NULL},
     [PL_OP_embedding] = {shape_embedding, gradient_embedding},
     [PL_OP_embedding_grad] = {shape_embedding_grad, NULL},

@@ -1,0 +1,138 @@
+/* ddp_exchange.c - what ranks exchange in the middle of a step, for batch norms of all
+ * ranks
+ *
+ * Sums are the collective's, in place.  Moments are gathered, and each rank comes to the
+ * same ones from all, in the order of ranks: so only bytes travel, and the bits do not
+ * depend on what moves them. */
+#include <string.h>
+
+#include "base/error.h"
+#include "strategies/ddp_parts.h"
+#include "strategies/replica_parts.h"
+#include "tensor/model.h"
+
+static size_t width(const pl_ddp_t *ddp)
+{
+    return (size_t)pl_element_bytes(ddp->dtype);
+}
+
+size_t pl_ddp_moments(const pl_ddp_t *ddp)
+{
+    const pl_replica_t *r = &ddp->replica;
+    int64_t most = 0;
+    for (int step = 0; step < r->steps; step++)
+        for (int k = 0; k < r->step[step].exchanges; k++) {
+            const pl_replica_exchange_t *exchange = &r->step[step].exchange[k];
+            if (exchange->how == PL_EXCHANGE_MOMENTS && exchange->count > most)
+                most = exchange->count;
+        }
+    return (size_t)most * r->ranks * width(ddp);
+}
+
+/* Where it lies in the lent memory. */
+static size_t exchange_place(const pl_ddp_t *ddp, const pl_replica_exchange_t *exchange)
+{
+    return ddp->at.region[PL_REGION_EXCHANGE] + (size_t)exchange->from * width(ddp);
+}
+
+/* ---- moments ---- */
+
+/* Where channels, and how many values they are of, lie in a rank's moments. */
+typedef struct moments {
+    size_t place, each, channels;                         /* of rank 0; elements of all */
+    double n;                                             /* values, of all ranks */
+} moments_t;
+
+static double moment(const pl_ddp_t *ddp, const moments_t *m, uint32_t rank, size_t k)
+{
+    return pl_ddp_element(ddp, m->place, rank * m->each + k);
+}
+
+static double values(const pl_ddp_t *ddp, const moments_t *m, uint32_t rank)
+{
+    return moment(ddp, m, rank, 2 * m->channels);
+}
+
+/* Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing
+ * sample variances", 1979: what means differ by counts, however large they are. */
+static void channel_combine(const pl_ddp_t *ddp, const moments_t *m, size_t channel,
+                            double *mean_p, double *var_p)
+{
+    const uint32_t ranks = ddp->replica.ranks;
+    double mean = 0, squares = 0;
+    for (uint32_t k = 0; k < ranks; k++)
+        mean += values(ddp, m, k) * moment(ddp, m, k, channel);
+    mean /= m->n;
+    for (uint32_t k = 0; k < ranks; k++) {
+        const double apart = moment(ddp, m, k, channel) - mean;
+        squares += values(ddp, m, k)
+                   * (moment(ddp, m, k, m->channels + channel) + apart * apart);
+    }
+    *mean_p = mean;
+    *var_p = squares / m->n;
+}
+
+static int moments_combine(const pl_ddp_t *ddp, const pl_replica_exchange_t *exchange,
+                           pl_error_t *err)
+{
+    const size_t to = exchange_place(ddp, exchange);
+    moments_t m = {.place = ddp->at.moments,
+                   .each = (size_t)exchange->count,
+                   .channels = (size_t)(exchange->count - PL_REGION_ALIGN) / 2};
+    for (uint32_t k = 0; k < ddp->replica.ranks; k++)
+        m.n += values(ddp, &m, k);
+    if (m.n < 2)
+        return pl_fail(err, PL_EINVAL,
+                       "batch_norm needs more than one value for each channel to train "
+                       "on, and all ranks together have %.0f: make batches larger or "
+                       "drop the last, incomplete one",
+                       m.n);
+    for (size_t k = 0; k < m.channels; k++) {
+        double mean, var;
+        channel_combine(ddp, &m, k, &mean, &var);
+        pl_ddp_element_set(ddp, to, k, mean);
+        pl_ddp_element_set(ddp, to, m.channels + k, var);
+    }
+    pl_ddp_element_set(ddp, to, 2 * m.channels, m.n);
+    return PL_OK;
+}
+
+static int moments_gather(pl_ddp_t *ddp, const pl_replica_exchange_t *exchange,
+                          pl_error_t *err)
+{
+    const pl_replica_t *r = &ddp->replica;
+    char *memory = ddp->memory->data;
+    const size_t bytes = (size_t)exchange->count * width(ddp);
+    memcpy(memory + ddp->at.moments + r->rank * bytes,
+           memory + exchange_place(ddp, exchange), bytes);
+    return pl_ddp_call_gather(ddp, ddp->at.moments, (size_t)exchange->count * r->ranks,
+                              ddp->dtype, err);
+}
+
+/* ---- the ranks meet ---- */
+
+static int exchange_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
+{
+    const pl_replica_exchange_t *exchange = meeting->exchange;
+    if (exchange->how == PL_EXCHANGE_MOMENTS)
+        return moments_gather(ddp, exchange, err);
+    return pl_ddp_call_sum(ddp, exchange_place(ddp, exchange), (size_t)exchange->count,
+                           ddp->dtype, err);
+}
+
+static void exchange_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)
+{
+    pl_error_t err = failure ? *failure : (pl_error_t){0};
+    if (!failure && meeting->exchange->how == PL_EXCHANGE_MOMENTS)
+        moments_combine(ddp, meeting->exchange, &err);
+    pl_replica_exchanged(&ddp->replica, err.code == PL_OK ? NULL : &err);
+}
+
+int pl_ddp_exchange(pl_replica_t *r, const pl_replica_exchange_t *exchange,
+                    pl_error_t *err)
+{
+    const pl_meeting_t meeting = {.begin = exchange_begin,
+                                  .end = exchange_end,
+                                  .exchange = exchange};
+    return pl_ddp_meet((pl_ddp_t *)r, &meeting, err);
+}

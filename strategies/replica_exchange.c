@@ -1,0 +1,164 @@
+/* replica_exchange.c - what ranks exchange in the middle of a step:
+ * trainer.sync_batchnorm
+ *
+ * A batch norm of all ranks needs sums of all of them before it can go on, once in
+ * forward and once in backward.  The plan waits there (an operation `exchange`), the
+ * strategy has the ranks meet over a piece of PL_REGION_EXCHANGE, and the plan goes on.
+ * Which exchanges there are, and which buckets of the gradients are there before each,
+ * follows from the graph alone: so all ranks come to everything in the same order, also
+ * one without samples, which brings zeros. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/run.h"
+#include "strategies/replica_rounds.h"
+#include "tensor/model.h"
+#include "tensor/operators.h"
+
+/* ---- which there are ---- */
+
+int pl_replica_bind_norms(pl_replica_t *r, pl_error_t *err)
+{
+    if (!r->job->trainer->sync_batchnorm || r->ranks < 2 || r->job->stage != PL_TRAIN)
+        return PL_OK;
+    if (!r->meets->exchange)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "\"trainer.sync_batchnorm\" has ranks meet in the middle of a "
+                       "step, which this \"trainer.strategy\" has none of: take another, "
+                       "such as \"ddp\"");
+    r->model->together = true;
+    return PL_OK;
+}
+
+static pl_replica_exchange_t exchange_of(const pl_graph_t *g, const pl_op_t *op)
+{
+    const pl_value_t *piece = &g->value[op->input[0]];
+    return (pl_replica_exchange_t){.how = (pl_exchange_t)op->attr.from,
+                                   .running = op->attr.running,
+                                   .from = piece->offset,
+                                   .count = pl_elements(piece->shape)};
+}
+
+int pl_replica_find_exchanges(pl_replica_t *r, int step, const pl_graph_t *g,
+                              pl_error_t *err)
+{
+    pl_replica_step_t *of = &r->step[step];
+    pl_replica_exchange_t *found =
+        g->exchanges ? pl_alloc_array((size_t)g->exchanges, sizeof *found) : NULL;
+    if (g->exchanges && !found)
+        return pl_no_memory(err);
+    pl_free(of->exchange);
+    of->exchange = found;
+    of->exchanges = g->exchanges;
+    for (int i = 0; i < g->op_count; i++)
+        if (g->op[i].code == PL_OP_exchange)
+            found[g->op[i].attr.axis] = exchange_of(g, &g->op[i]);
+    return PL_OK;
+}
+
+/* Of the operations from `from` on, whether one assigns to gradients from an element
+ * on. */
+static bool assigns_later(const pl_graph_t *g, int from, int64_t element, int64_t end)
+{
+    for (int i = from; i < g->op_count; i++) {
+        const pl_op_t *op = &g->op[i];
+        const pl_value_t *target = op->input_count ? &g->value[op->input[0]] : NULL;
+        if (op->code == PL_OP_assign && target->index == PL_REGION_GRADS
+            && target->offset >= element && target->offset < end)
+            return true;
+    }
+    return false;
+}
+
+static int other_norms(pl_error_t *err)
+{
+    return pl_fail(err, PL_EUNSUPPORTED,
+                   "batches of other sizes have other batch norms: with "
+                   "\"trainer.sync_batchnorm\" all must have the same");
+}
+
+int pl_replica_place_exchanges(pl_replica_t *r, int step, const pl_graph_t *g,
+                               pl_error_t *err)
+{
+    if (g->exchanges != r->step[step].exchanges)
+        return other_norms(err);
+    for (int i = 0; i < g->op_count; i++) {
+        if (g->op[i].code != PL_OP_exchange)
+            continue;
+        int buckets = 0;
+        while (buckets < r->bucket_count
+               && !assigns_later(g, i, r->bucket[buckets + 1], r->bucket[0]))
+            buckets++;
+        r->step[step].exchange[g->op[i].attr.axis].buckets = buckets;
+    }
+    return PL_OK;
+}
+
+/* Backward's are fewer than forward's; it has less of them where something is frozen, for
+ * now. */
+int64_t pl_replica_exchanges_end(const pl_replica_t *r)
+{
+    int64_t most = 0;
+    for (int step = 0; step < r->steps; step++) {
+        int64_t forward = 0;
+        for (int k = 0; k < r->step[step].exchanges; k++) {
+            const pl_replica_exchange_t *exchange = &r->step[step].exchange[k];
+            forward += exchange->how == PL_EXCHANGE_MOMENTS ? exchange->count : 0;
+        }
+        most = 2 * forward > most ? 2 * forward : most;
+    }
+    return most;
+}
+
+/* ---- a rank without samples ---- */
+
+/* What follows moments does so on all ranks. */
+void pl_replica_exchange_nothing(const pl_replica_t *r, int step, pl_graph_t *g)
+{
+    for (int k = 0; k < r->step[step].exchanges; k++) {
+        const pl_replica_exchange_t *exchange = &r->step[step].exchange[k];
+        const pl_shape_t shape = PL_SHAPE(exchange->count);
+        pl_assign(g, pl_region_view(g, PL_REGION_EXCHANGE, exchange->from, shape),
+                  pl_broadcast_to(g, pl_scalar(g, 0), shape));
+        const bool moments = exchange->how == PL_EXCHANGE_MOMENTS;
+        pl_exchange(g, exchange->from, exchange->count,
+                    moments ? &exchange->running : NULL);
+        if (moments)
+            pl_running_follow(g, exchange->from, &exchange->running);
+    }
+}
+
+const pl_replica_plan_t *pl_part_empty_plan(const pl_replica_t *r,
+                                            const pl_part_of_round_t *part)
+{
+    const pl_replica_plan_t *plan = pl_replica_plan_of(r, PL_PLAN_EMPTY, part->step);
+    const bool accumulates = part->round->shard > 0;
+    while (plan < r->plan + r->plan_count
+           && (plan->kind != PL_PLAN_EMPTY || plan->step != part->step
+               || plan->accumulate != accumulates))
+        plan++;
+    return plan;
+}
+
+/* ---- in a step ---- */
+
+int pl_part_buckets(const pl_replica_t *r, const pl_part_of_round_t *part, int ready)
+{
+    const pl_replica_step_t *step = &r->step[part->step];
+    const int most = part->exchanged < step->exchanges
+                         ? step->exchange[part->exchanged].buckets
+                         : r->bucket_count;
+    return ready < most ? ready : most;
+}
+
+int pl_part_exchange(pl_replica_t *r, pl_part_of_round_t *part, int number,
+                     pl_error_t *err)
+{
+    const pl_replica_step_t *step = &r->step[part->step];
+    if (number != part->exchanged + 1 || number > step->exchanges)
+        return other_norms(err);
+    if (part->round->step_due && r->meets->ready)
+        r->meets->ready(r, pl_part_buckets(r, part, r->bucket_count));
+    part->exchanged = number;
+    r->rounds->exchanging = part;
+    return r->meets->exchange(r, &step->exchange[number - 1], err);
+}
