@@ -80,11 +80,16 @@ static int world_check(const pl_job_t *job, const pl_actor_ops_t *launcher,
                                "works on one: start the program by paceline launch on "
                                "each node",
                                (long long)t->num_nodes, launcher->name);
-    if (!launcher->joins)
-        return PL_OK;
     int code = pl_environment_read(&e, getenv, err);
     if (code != PL_OK || !e.source)
-        return code;
+        return launcher->joins ? code : PL_OK;
+    if (!launcher->joins && e.world_size > 1)
+        return pl_options_fail(err, PL_EINVAL, job->options, "trainer.launcher",
+                               "%s has started %d ranks, and launcher \"%s\" would start "
+                               "more in each: leave \"trainer.launcher\" out",
+                               e.source, e.world_size, launcher->name);
+    if (!launcher->joins)
+        return PL_OK;
     if (job->prompt && e.world_size > 1)
         return pl_fail(err, PL_EINVAL,
                        "%s has started %d ranks, but writing on from a prompt takes one: "

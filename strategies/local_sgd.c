@@ -1,9 +1,9 @@
 /* local_sgd.c - ranks train by themselves and come together now and then, for slow links
  *
  * DiLoCo (Douillard et al., arXiv 2311.08105): each rank takes sync_every optimizer steps
- * with its own samples; then the mean of how far they came is taken for a gradient, and
- * an outer optimizer, SGD with Nesterov momentum, steps with it from where they were last
- * together.  What the inner optimizer keeps is averaged as well (Yu et al., arXiv
+ * with its own samples; then the mean of how far they came, each by the samples that it
+ * had, is taken for a gradient, and an outer optimizer, SGD with Nesterov momentum, steps
+ * with it from where they were last together.  What the inner optimizer keeps is averaged as well (Yu et al., arXiv
  * 1905.03817): afterwards all ranks have the same bits of everything, so that a
  * checkpoint has one state and any number of ranks can go on from it.
  *
@@ -31,6 +31,7 @@ typedef struct local {
     double *figures;                       /* [count] of these  [none yet] */
     size_t count;
     bool has_samples;
+    double weight;                    /* of the losses since they came together */
     double *told;                     /* where the sums of all ranks go  [not told yet] */
     pl_call_t *settling;              /* that asked for it  [a step] */
     bool halt;
@@ -51,6 +52,9 @@ static const pl_option_t local_options[] = {
 /* ---- graphs ---- */
 
 enum { BEGIN, COMPARE, STEP, GRAPHS };
+
+/* What a rank without samples counts: something only where none has any. */
+static const double NEARLY_NOTHING = 0x1p-40;
 
 static int inner_slots(const pl_replica_t *r)
 {
@@ -82,12 +86,25 @@ static pl_node_t outer_step(const local_t *local, pl_graph_t *g, pl_node_t way)
                            : velocity;
 }
 
+/* What is summed is weighted; the scalar is this rank's weight. */
+static void describe_compare(const pl_replica_t *r, pl_graph_t *g)
+{
+    const pl_node_t weight = pl_step_scalar(g, 0),
+                    way = pl_sub(g, view(r, g, PL_REGION_ANCHOR), weights(r, g));
+    pl_assign(g, view(r, g, PL_REGION_GRADS), pl_mul(g, way, weight));
+    for (int k = 0; k < inner_slots(r); k++) {
+        const pl_node_t slot = view(r, g, PL_REGION_SLOT0 + k);
+        pl_assign(g, slot, pl_mul(g, slot, weight));
+    }
+}
+
+/* The scalar is 1 / the weight of all. */
 static void describe_step(const local_t *local, pl_graph_t *g)
 {
     const pl_replica_t *r = &local->ddp.replica;
-    const double share = 1.0 / r->ranks;
+    const pl_node_t share = pl_step_scalar(g, 0);
     const pl_shape_t state = PL_SHAPE(r->model->state);
-    const pl_node_t way = pl_scale(g, view(r, g, PL_REGION_GRADS), share);
+    const pl_node_t way = pl_mul(g, view(r, g, PL_REGION_GRADS), share);
     const pl_node_t step = pl_scale(g, outer_step(local, g, way), local->outer_lr);
     const pl_node_t newest = pl_sub(g, view(r, g, PL_REGION_ANCHOR), step);
     pl_assign(g, weights(r, g), newest);
@@ -95,7 +112,7 @@ static void describe_step(const local_t *local, pl_graph_t *g)
         pl_assign(g, view(r, g, PL_REGION_PARAMS), newest);
     for (int k = 0; k < inner_slots(r); k++) {
         const pl_node_t slot = view(r, g, PL_REGION_SLOT0 + k);
-        pl_assign(g, slot, pl_scale(g, slot, share));
+        pl_assign(g, slot, pl_mul(g, slot, share));
     }
     if (r->model->state)                                  /* for a step that is guarded */
         pl_assign(g, pl_region_view(g, PL_REGION_KEPT, 0, state),
@@ -139,8 +156,7 @@ static pl_graph_t *local_describe(pl_replica_t *r, int k, pl_error_t *err)
     if (k == BEGIN)
         pl_assign(g, view(r, g, PL_REGION_ANCHOR), weights(r, g));
     else if (k == COMPARE)
-        pl_assign(g, view(r, g, PL_REGION_GRADS),
-                  pl_sub(g, view(r, g, PL_REGION_ANCHOR), weights(r, g)));
+        describe_compare(r, g);
     else
         describe_step((const local_t *)r, g);
     if (pl_graph_check(g, err) == PL_OK
@@ -192,6 +208,40 @@ static void sync_end(local_t *local, const pl_error_t *failure)
     pl_replica_reduced(&local->ddp.replica, failure, local->halt);
 }
 
+static int scaled_replay(local_t *local, int k, const char *what, double scale,
+                         pl_on_answer_t then, pl_error_t *err)
+{
+    pl_replica_t *r = &local->ddp.replica;
+    const pl_replay_plan_t msg = {.plan = pl_replica_plan_of(r, PL_PLAN_OWN, k)->number,
+                                  .what = what,
+                                  .scalars = {&scale, sizeof scale}};
+    const pl_how_t how = {.on_answer = then};
+    return pl_call_replay_plan(r, r->accelerator, &msg, how, err) ? PL_OK : err->code;
+}
+
+/* Summed with the gradients, where backward leaves that of a batch. */
+static double weight_get(const pl_ddp_t *ddp)
+{
+    const size_t k = (size_t)ddp->replica.model->params + 1;
+    const void *at = pl_ddp_gradients(ddp);
+    return ddp->dtype == PL_F64 ? ((const double *)at)[k] : ((const float *)at)[k];
+}
+
+static void weight_put(const pl_ddp_t *ddp, double weight)
+{
+    const size_t k = (size_t)ddp->replica.model->params + 1;
+    void *at = pl_ddp_gradients(ddp);
+    if (ddp->dtype == PL_F64)
+        ((double *)at)[k] = weight;
+    else
+        ((float *)at)[k] = (float)weight;
+}
+
+static double weight_of(const local_t *local)
+{
+    return local->weight > 0 ? local->weight : NEARLY_NOTHING;
+}
+
 static void stepped(void *self, const pl_answer_t *answer)
 {
     if (answer->kind == PL_ANSWER_REPLY)
@@ -206,10 +256,10 @@ static void local_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,
     (void)sums;
     local_t *local = (local_t *)ddp;
     pl_error_t err = failure ? *failure : (pl_error_t){0};
-    const pl_how_t how = {.on_answer = stepped};
     local->halt = halt;
     if (failure
-        || pl_replica_replay(&ddp->replica, STEP, "outer_step", how, &err) != PL_OK)
+        || scaled_replay(local, STEP, "outer_step", 1 / weight_get(ddp), stepped, &err)
+               != PL_OK)
         sync_end(local, &err);
 }
 
@@ -218,6 +268,7 @@ static int local_give(pl_ddp_t *ddp, const pl_replica_sums_t *sums, pl_error_t *
     const pl_replica_t *r = &ddp->replica;
     const size_t params = (size_t)r->model->params;
     const pl_dtype_t dtype = pl_region_dtype(r->model->precision, PL_REGION_SLOT0);
+    weight_put(ddp, weight_of((const local_t *)ddp));
     int code = pl_ddp_call_sum(ddp, ddp->at.grads, params, ddp->dtype, err);
     for (int k = 0; k < inner_slots(r) && code == PL_OK; k++)
         code = pl_ddp_call_sum(ddp, ddp->at.region[PL_REGION_SLOT0 + k], params, dtype,
@@ -242,9 +293,8 @@ static void compared(void *self, const pl_answer_t *answer)
 /* It ends with sync_end(). */
 static int sync_begin(local_t *local, double *told, pl_error_t *err)
 {
-    const pl_how_t how = {.on_answer = compared};
     local->told = told;
-    return pl_replica_replay(&local->ddp.replica, COMPARE, "compare", how, err);
+    return scaled_replay(local, COMPARE, "compare", weight_of(local), compared, err);
 }
 
 /* ---- a step ---- */
@@ -262,6 +312,7 @@ static int figures_make(local_t *local, size_t count, pl_error_t *err)
 static void figures_keep(local_t *local, const pl_replica_sums_t *sums)
 {
     const bool good = !sums->figure_count || isfinite(sums->figures[0]);
+    local->weight += good && sums->figure_count ? sums->figures[1] : 0;
     for (size_t k = 0; k < sums->figure_count; k++)
         local->figures[k] += good ? sums->figures[k] : 0;
     if (good)
@@ -286,6 +337,8 @@ static int local_reduce(pl_replica_t *r, const pl_replica_sums_t *sums, pl_error
     int code = figures_make(local, sums->figure_count, err);
     if (code != PL_OK)
         return code;
+    if (!local->apart)
+        local->weight = 0;
     figures_keep(local, sums);
     if (!local->apart) {
         local->apart = true;

@@ -152,9 +152,13 @@ what_is_not_the_same_everywhere_is_an_error() {
 }
 
 it_is_refused_where_it_cannot_be() {
-    PACELINE_RANK=0 PACELINE_WORLD_SIZE=2 PACELINE_ENDPOINT=ipc://nowhere try "$paceline" fit run.json $script
-    is "$status" 1 "where somebody else has started ranks"
-    like "$err" 'Paceline has started 2 ranks, and launcher "script" would start more' "it says so"
+    local launcher
+    for launcher in inline spawn script; do
+        PACELINE_RANK=0 PACELINE_WORLD_SIZE=2 PACELINE_ENDPOINT=ipc://nowhere try timeout 60 "$paceline" fit run.json \
+            --set trainer.launcher=$launcher
+        is "$status" 2 "where somebody else has started ranks"
+        like "$err" "Paceline has started 2 ranks, and launcher .*\"$launcher\" would start more" "it says so"
+    done
     try timeout 60 "$paceline" fit run.json $script --set trainer.devices=2,3
     is "$status" 1 "another number of ranks than the first time"
     like "$err" 'had 2 ranks, and 3 are wanted now' "it says so, too"

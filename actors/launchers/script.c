@@ -6,11 +6,9 @@
  * its own.  So what the program makes before, such as parts that it registers and data in
  * its memory, each of them has made as well. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "actors/launchers/crew.h"
-#include "actors/launchers/environment.h"
 #include "actors/launchers/guest.h"
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/remote.h"
@@ -85,16 +83,6 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
                                        .settle = script_settle,
                                        .again = script_again};
     pl_ranks_t *ranks = &script->guest.ranks;
-    pl_environment_t e;
-    int code = pl_environment_read(&e, getenv, err);
-    if (code != PL_OK)
-        return code;
-    if (e.source)
-        return pl_fail(
-            err, PL_EINVAL,
-            "%s has started %d ranks, and launcher \"script\" would start more "
-            "of each: leave \"trainer.launcher\" out",
-            e.source, e.world_size);
     pl_ranks_init(ranks, &ops, body);
     if (ranks->least < ranks->count)
         return pl_fail(

@@ -26,7 +26,10 @@ static int (*const functions[])(const void *arguments) = {
 /* Run from the build tree, the command finds the plug-ins that were built beside it. */
 static void find_built_plugins(void)
 {
-    char folder[PATH_MAX], path[3 * PATH_MAX];
+    static const char *const built[] = {"examples", "actors/connectors/loggers",
+                                        "strategies/collectives"};
+    enum { BUILT = sizeof built / sizeof *built };
+    char folder[PATH_MAX], path[(BUILT + 1) * PATH_MAX];
     const char *others = getenv("PACELINE_PLUGIN_PATH");
     ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
     folder[length < 0 ? 0 : length] = '\0';
@@ -34,9 +37,10 @@ static void find_built_plugins(void)
     if (!libtool)
         return;
     strcpy(libtool, "");
-    snprintf(path, sizeof path,
-             "%s%s%s/examples/.libs:%s/actors/connectors/loggers/.libs",
-             others ? others : "", others && *others ? ":" : "", folder, folder);
+    size_t at = (size_t)snprintf(path, PATH_MAX, "%s", others ? others : "");
+    for (int k = 0; k < BUILT && at < sizeof path; k++)
+        at += (size_t)snprintf(path + at, sizeof path - at, "%s%s/%s/.libs",
+                               at ? ":" : "", folder, built[k]);
     setenv("PACELINE_PLUGIN_PATH", path, 1);
 }
 
