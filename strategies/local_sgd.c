@@ -3,9 +3,10 @@
  * DiLoCo (Douillard et al., arXiv 2311.08105): each rank takes sync_every optimizer steps
  * with its own samples; then the mean of how far they came, each by the samples that it
  * had, is taken for a gradient, and an outer optimizer, SGD with Nesterov momentum, steps
- * with it from where they were last together.  What the inner optimizer keeps is averaged as well (Yu et al., arXiv
- * 1905.03817): afterwards all ranks have the same bits of everything, so that a
- * checkpoint has one state and any number of ranks can go on from it.
+ * with it from where they were last together.  What the inner optimizer keeps is averaged
+ * as well (Yu et al., arXiv 1905.03817): afterwards all ranks have the same bits of
+ * everything, so that a checkpoint has one state and any number of ranks can go on from
+ * it.
  *
  * Built upon ddp.  Whatever is to read the weights has the ranks come together first
  * (settle); figures of steps in between are told then. */
