@@ -194,6 +194,66 @@ static void one_that_dies_again_and_again_is_left_out(void)
     rig_free(&rig);
 }
 
+/* How many are logged, one after the other. */
+static int64_t steps_in_order(const rig_result_t *result)
+{
+    json_t *line, *lines = rig_log(result);
+    size_t k;
+    json_int_t newest = 0;
+    json_array_foreach(lines, k, line)
+        if (json_object_get(line, "train_loss")
+            && json_integer_value(json_object_get(line, "global_step")) == newest + 1)
+            newest++;
+    json_decref(lines);
+    return newest;
+}
+
+static int left_out, back;                                  /* how often; atomic */
+
+static void log_look(pl_log_level_t level, int rank, const char *actor, const char *text,
+                     void *user)
+{
+    (void)level, (void)rank, (void)actor, (void)user;
+    if (strstr(text, "rank 1 has died again: the run goes on with 1 ranks"))
+        __atomic_add_fetch(&left_out, 1, __ATOMIC_RELAXED);
+    if (strstr(text, "rank 1 is tried again: the run is saved and goes on with 2 ranks"))
+        __atomic_add_fetch(&back, 1, __ATOMIC_RELAXED);
+}
+
+/* An epoch of theirs has 3 steps, that of one alone 5. */
+static void stop_with_two(rig_t *rig, const pl_progress_t *progress)
+{
+    if (__atomic_load_n(&back, __ATOMIC_RELAXED) == 2 && progress->batches == 3)
+        pl_trainer_stop(rig_trainer(rig), "enough", NULL);
+}
+
+/* After its return one death is enough. */
+static void one_that_was_left_out_is_tried_again(void)
+{
+    char data[500];
+    snprintf(data, sizeof data, "%s, \"epoch\": 16, \"times\": 3, \"rank\": 1",
+             mark("tried"));
+    left_out = back = 0;
+    rig_t *rig =
+        far_new(.launcher =
+                    "{\"name\": \"spawn\", \"max_restarts\": 2, \"return_after\": 0.3}",
+                .least = 1, .record = 4, .then = "SIGKILL", .data = data,
+                .rig = {.accelerator = "cpu",
+                        .trainer = "\"max_epochs\": -1, \"log_every_n_steps\": 1",
+                        .callbacks = SAVES,
+                        .on_progress = stop_with_two});
+    pl_log_hook(log_look, PL_LOG_INFO, NULL);
+    const rig_result_t *result = rig_fit(rig);
+    pl_log_hook(NULL, PL_LOG_ERROR, NULL);
+    is_text(result->status, "stopped", "it goes on: %s", result->error.text);
+    is_text(result->reason, "enough", "until it is told to stop");
+    is_int(left_out, 2, "left out after it died twice, and once more");
+    is_int(back, 2, "and tried again after each");
+    is_int(steps_in_order(result), result->global_step, "each step was logged once");
+    is_int(far_children(), 0, "and no process is left");
+    rig_free(&rig);
+}
+
 static void what_the_program_says_itself_is_not_tried_again(void)
 {
     rig_t *rig = run_new(TWICE, 1, "torn", SPLIT);
@@ -292,6 +352,7 @@ int main(void)
     run(ranks_of_other_strategies_leave_no_trace);
     run(one_that_always_dies_ends_after_the_bound);
     run(one_that_dies_again_and_again_is_left_out);
+    run(one_that_was_left_out_is_tried_again);
     run(what_the_program_says_itself_is_not_tried_again);
     run(a_stuck_rank_is_replaced);
     run(a_run_that_went_on_goes_on_from_there_again);

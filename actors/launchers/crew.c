@@ -220,13 +220,8 @@ void pl_crew_leave(pl_crew_t *crew)
 void pl_crew_enter(pl_runtime_t *runtime)
 {
     const pl_place_t *place = pl_place_in_script();
-    if (!place)
-        return;
-    runtime->run = place->run;
-    runtime->epoch = place->epoch;
-    runtime->began = place->began;
-    runtime->grace_ms = place->grace_ms;
-    runtime->open_signal = SIGABRT;
+    if (place)
+        pl_place_enter(place, runtime);
 }
 
 static void crew_free(pl_crew_t *crew)

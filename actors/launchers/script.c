@@ -32,7 +32,7 @@ typedef struct script {
     /* Of the program: */
     pl_crew_t *crew;                                        /* taken */
     pl_wires_t *wires;                                      /* counted */
-    pl_tries_t restarts;
+    pl_restarts_t restarts;
     pl_settling_t *settle;                                  /* [the run goes on] */
 } script_t;
 
@@ -58,16 +58,14 @@ static void script_begin_again(void *self)
     if (!pl_crew_kill(script->crew)
         && pl_after(self, KILL_MS, script_begin_again, NULL) == PL_OK)
         return;
-    pl_restarts_begin(self, script->wires);
+    pl_restarts_begin(&script->restarts);
     pl_crew_came_to(script->crew, pl_wires_epoch(script->wires));
 }
 
 static bool script_again(pl_ranks_t *ranks)
 {
     script_t *script = (script_t *)ranks;
-    if (!pl_crew_is_new(script->crew)
-        || !pl_restarts_may(&script->restarts, ranks, script->wires, script->max_restarts,
-                            script_begin_again))
+    if (!pl_crew_is_new(script->crew) || !pl_restarts_may(&script->restarts))
         return false;
     pl_crew_kill(script->crew);
     return true;
@@ -112,6 +110,10 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
     script->wires = pl_wires_new(script, &spec, err);
     if (!script->wires)
         return err->code;
+    script->restarts = (pl_restarts_t){.ranks = ranks,
+                                       .wires = script->wires,
+                                       .most = script->max_restarts,
+                                       .begin = script_begin_again};
     pl_crew_came_to(script->crew, spec.epoch);
     return PL_OK;
 }

@@ -234,6 +234,15 @@ bool pl_place_read(const char *text, pl_place_t *p)
                   == 8;
 }
 
+void pl_place_enter(const pl_place_t *place, pl_runtime_t *runtime)
+{
+    runtime->run = place->run;
+    runtime->epoch = place->epoch;
+    runtime->began = place->began;
+    runtime->grace_ms = place->grace_ms;
+    runtime->is_child = true;
+}
+
 /* A program may ask before it calls pl_init(), which takes it from the environment. */
 const pl_place_t *pl_place_in_script(void)
 {

@@ -50,6 +50,9 @@ typedef struct pl_job {
                                                    wires  [none] */
 } pl_job_t;
 
+/* A training of its own, which can go on from where it has come to: no search, and none
+ * that goes back. */
+PL_API bool pl_job_goes_on(const pl_job_t *job);
 /* The same run for so many ranks on each of so many nodes; with a run_dir, which a run
  * that was cut off had come to, on from there  [NULL: no]. */
 PL_API pl_job_t *pl_job_again(const pl_job_t *job, const char *run_dir, int devices,
