@@ -37,8 +37,8 @@ typedef struct pl_ranks_ops {
     /* All have ended: tells the outcome, or the error, to whoever waits for it beside the
      * caller, and calls pl_ranks_answer() when that is done  [nobody else waits] */
     void (*settle)(pl_ranks_t *ranks);
-    /* The run has failed with its `error`, or has paused, and all have ended: true when it
-     * begins again, by pl_ranks_begin(), now or later  [it does not]. */
+    /* The run has failed with its `error`, or has paused, and all have ended: true when
+     * it begins again, by pl_ranks_begin(), now or later  [it does not]. */
     bool (*again)(pl_ranks_t *ranks);
     /* The run's folder, as soon as it is known  [nobody asks] */
     void (*run_dir)(pl_ranks_t *ranks, const char *path);

@@ -30,7 +30,8 @@ typedef struct pl_runtime {
                                           for stuck already */
     bool is_child;                     /* a launcher has started this process for a rank:
                                           it kills one that is stuck, and asks it before
-                                          where it is, by SIGABRT, which no thread blocks */
+                                          where it is, by SIGABRT, which no thread
+                                          blocks */
     pl_monitor_t *monitor;             /* atomic  [no stream] */
     pl_rank_seq_t *seqs;               /* one for each rank */
     pthread_mutex_t lock;              /* of seqs */
