@@ -13,6 +13,7 @@
 #include "actors/launchers/environment.h"
 #include "actors/launchers/guest.h"
 #include "actors/launchers/launchers.h"
+#include "actors/launchers/past.h"
 #include "actors/launchers/remote.h"
 #include "actors/launchers/restarts.h"
 #include "actors/launchers/settle.h"
@@ -65,7 +66,7 @@ static void script_begin_again(void *self)
 static bool script_again(pl_ranks_t *ranks)
 {
     script_t *script = (script_t *)ranks;
-    if (!pl_crew_is_new(script->crew) || !pl_restarts_may(&script->restarts))
+    if (!pl_crew_knows_past(script->crew) || !pl_restarts_may(&script->restarts))
         return false;
     pl_crew_kill(script->crew);
     return true;
@@ -74,7 +75,12 @@ static bool script_again(pl_ranks_t *ranks)
 static void script_settle(pl_ranks_t *ranks)
 {
     script_t *script = (script_t *)ranks;
+    const pl_error_t *failed;
     script->settle = pl_settle(ranks, script->wires, 0);
+    if (!script->settle || !script->max_restarts)
+        return;
+    const pl_blob_t *outcome = pl_settle_told(script->settle, &failed);
+    pl_crew_note(script->crew, outcome, failed);
 }
 
 static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err)
@@ -146,15 +152,23 @@ static int job_compare(void *self, pl_job_t *job, pl_error_t *err)
 
 static int guest_open(script_t *script, const pl_place_t *place, pl_error_t *err)
 {
-    static uint32_t runs;                                   /* of this process; atomic */
-    const pl_member_spec_t spec = {
-        .calls = pl_place_door(place->folder, PL_DOOR_CALLS, script->calls),
-        .bulk = pl_place_door(place->folder, PL_DOOR_BULK, script->bulk),
-        .run = place->run,
-        .epoch = place->epoch + __atomic_fetch_add(&runs, 1, __ATOMIC_RELAXED),
-        .rank = place->rank,
-        .world_size = place->world_size,
-        .sharers = place->world_size};
+    static int runs;                                        /* of this process; atomic */
+    const int run = __atomic_fetch_add(&runs, 1, __ATOMIC_RELAXED);
+    if (run < place->past) {
+        pl_error_t failed = {0};
+        pl_outcome_t *outcome = pl_past_read(place->folder, run, &failed);
+        pl_guest_know(&script->guest, outcome, &failed);
+        return PL_OK;
+    }
+    const pl_member_spec_t spec = {.calls = pl_place_door(place->folder, PL_DOOR_CALLS,
+                                                          script->calls),
+                                   .bulk = pl_place_door(place->folder, PL_DOOR_BULK,
+                                                         script->bulk),
+                                   .run = place->run,
+                                   .epoch = place->epoch + (uint32_t)(run - place->past),
+                                   .rank = place->rank,
+                                   .world_size = place->world_size,
+                                   .sharers = place->world_size};
     return pl_guest_open(&script->guest, &spec,
                          pl_now() + (int64_t)(script->join_timeout * PL_SECOND),
                          job_compare, err);

@@ -133,6 +133,12 @@ pl_settling_t *pl_settle(pl_ranks_t *ranks, pl_wires_t *wires, int first)
     return s;
 }
 
+const pl_blob_t *pl_settle_told(const pl_settling_t *s, const pl_error_t **error)
+{
+    *error = &s->error;
+    return s->blob;
+}
+
 void pl_settle_free(pl_settling_t *s)
 {
     if (!s)

@@ -75,6 +75,8 @@ typedef struct pl_place {
     int64_t began;                         /* zero of the stream's time, ns of pl_now() */
     int log_level;                         /* lines above it are not wanted */
     int grace_ms;                          /* of pl_runtime_t */
+    int past;                              /* runs of the program that were over when its
+                                              process was started */
     char folder[PL_LINK_FOLDER];
 } pl_place_t;
 
