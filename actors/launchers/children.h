@@ -30,7 +30,7 @@ typedef struct pl_children_spec {
     void *user;
 } pl_children_spec_t;
 
-/* What the spec points to is copied, but for the functions' user. */
+/* Texts of the spec need not outlive the call. */
 pl_children_t *pl_children_start(const pl_children_spec_t *spec, struct pl_sockets *loop,
                                  pl_error_t *err);
 void pl_children_signal(pl_children_t *children, int number);

@@ -116,11 +116,11 @@ static void rank_has_ended(pl_rank_t *rank)
 }
 
 /* An outcome that lacks something because of another rank's end is none. */
-static bool has_outcome(const pl_ranks_t *ranks)
+pl_outcome_t *pl_ranks_outcome(const pl_ranks_t *ranks)
 {
-    return ranks->outcome
-           && !(follows_another(&ranks->outcome->error) && ranks->error.code != PL_OK
-                && !follows_another(&ranks->error));
+    const bool lacks = ranks->outcome && follows_another(&ranks->outcome->error)
+                       && ranks->error.code != PL_OK && !follows_another(&ranks->error);
+    return lacks ? NULL : ranks->outcome;
 }
 
 /* A rank that does not end well after its run had is told in the log. */
@@ -132,7 +132,7 @@ void pl_ranks_answer(pl_ranks_t *ranks)
         return;
     if (watch)
         pl_reply_watch(watch, &(pl_watch_reply_t){0});
-    if (!has_outcome(ranks)) {
+    if (!pl_ranks_outcome(ranks)) {
         pl_call_fail(call, &ranks->error);
         return;
     }
@@ -152,7 +152,7 @@ static void ranks_end(pl_ranks_t *ranks)
     if (!ranks->run || ranks->settles || ranks->ended < ranks->started)
         return;
     const bool may = !ranks->stops && ranks->ops->again
-                     && (!has_outcome(ranks) || pl_ranks_have_paused(ranks));
+                     && (!pl_ranks_outcome(ranks) || pl_ranks_have_paused(ranks));
     if (may && ranks->ops->again(ranks))
         return;
     ranks->settles = true;

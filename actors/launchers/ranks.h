@@ -77,6 +77,8 @@ int pl_ranks_watch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_
 int pl_ranks_pause(pl_ranks_t *ranks, pl_error_t *err);
 bool pl_ranks_have_paused(const pl_ranks_t *ranks);
 void pl_ranks_release(pl_ranks_t *ranks);
+/* What the run came to; NULL: it has failed with its `error`. */
+pl_outcome_t *pl_ranks_outcome(const pl_ranks_t *ranks);
 /* Ends the run, with its outcome or its error. */
 void pl_ranks_answer(pl_ranks_t *ranks);
 
