@@ -172,11 +172,10 @@ void pl_crew_note(pl_crew_t *crew, const pl_blob_t *outcome, const pl_error_t *f
     if (pl_past_add(crew->folder, outcome, failed, &err) == PL_OK)
         crew->noted++;
     else
-        pl_log_line(
-            PL_LOG_WARNING, -1, "launcher.script",
-            "what this run came to cannot be kept: no process can be started anew "
-            "in later ones: %s",
-            err.text);
+        pl_log_line(PL_LOG_WARNING, -1, "launcher.script",
+                    "in later runs no process can be started again, as what this one "
+                    "came to cannot be kept: %s",
+                    err.text);
 }
 
 int pl_crew_past(const pl_crew_t *crew)

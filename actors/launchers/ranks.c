@@ -298,10 +298,10 @@ static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
     return first_stop(ranks, reason, err);
 }
 
-int pl_ranks_pause(pl_ranks_t *ranks, pl_error_t *err)
+void pl_ranks_pause(pl_ranks_t *ranks)
 {
-    ranks->pauses = true;
-    return first_stop(ranks, pause_reason, err);
+    pl_error_t err;
+    ranks->pauses = first_stop(ranks, pause_reason, &err) == PL_OK;
 }
 
 static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)

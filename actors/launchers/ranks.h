@@ -74,7 +74,7 @@ int pl_ranks_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t
 int pl_ranks_watch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 /* Has the run saved and stopped at its next step, to begin again; it has paused when it
  * ended so, and not because it was over, or failed, before. */
-int pl_ranks_pause(pl_ranks_t *ranks, pl_error_t *err);
+void pl_ranks_pause(pl_ranks_t *ranks);
 bool pl_ranks_have_paused(const pl_ranks_t *ranks);
 void pl_ranks_release(pl_ranks_t *ranks);
 /* What the run came to; NULL: it has failed with its `error`. */

@@ -37,19 +37,19 @@ static bool leaves_out(pl_restarts_t *r)
     return true;
 }
 
+/* One may die before the run has paused: so it is looked at until all are back. */
 void pl_restarts_look(pl_restarts_t *r)
 {
     pl_ranks_t *ranks = r->ranks;
-    pl_error_t err = {0};
     if (!ranks->run || ranks->settles || ranks->stops || ranks->count == ranks->most)
         return;
-    const bool trains = ranks->global_step && !ranks->answered && !ranks->ended
-                        && ranks->error.code == PL_OK;
-    if (!trains || pl_ranks_pause(ranks, &err) != PL_OK)
-        pl_after(ranks, LOOK_MS, r->look, NULL);
+    if (ranks->global_step && !ranks->pauses && !ranks->answered && !ranks->ended
+        && ranks->error.code == PL_OK)
+        pl_ranks_pause(ranks);
+    pl_after(ranks, LOOK_MS, r->look, NULL);
 }
 
-/* The first that dies then was the last to die before, as far as that matters. */
+/* For who dies next it is as if the one that was left out had died last. */
 static bool takes_back(pl_restarts_t *r)
 {
     pl_ranks_t *ranks = r->ranks;
