@@ -129,7 +129,8 @@ static int far_read(const void *self, const pl_read_request_t *request,
                    (int64_t *)field[1] + i);
         if (request->index[i] + 1 == f->record && !strcmp(f->then, "torn"))
             return pl_fail(err, PL_EIO, "it is torn");
-        if (request->index[i] + 1 == f->record && is_due(f, request->epoch))
+        const bool is_it = f->record ? request->index[i] + 1 == f->record : f->rank >= 0;
+        if (is_it && is_due(f, request->epoch))
             end_come(f->then);
     }
     return PL_OK;

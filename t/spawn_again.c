@@ -254,6 +254,39 @@ static void one_that_was_left_out_is_tried_again(void)
     rig_free(&rig);
 }
 
+#define ANY_RANKS \
+    "\"deterministic\": \"elastic\", \"micro_shards\": 2, \"max_epochs\": 300, " \
+    "\"log_every_n_steps\": 1"
+
+/* Where the bits do not depend on the number of ranks, neither that it went on without
+ * one nor that this one came back shows. */
+static void with_elastic_bits_even_that_leaves_no_trace(void)
+{
+    char data[500];
+    snprintf(data, sizeof data, "%s, \"epoch\": 16, \"times\": 2, \"rank\": 1",
+             mark("elastic"));
+    rig_t *near =
+        far_new(.launcher = "\"inline\"", .strategy = "\"auto\"", .data = SPLIT,
+                .rig = {.accelerator = "cpu", .trainer = ANY_RANKS, .callbacks = SAVES});
+    rig_result_t *want = rig_keep(rig_fit(near));
+    rig_free(&near);
+    left_out = back = 0;
+    rig_t *rig =
+        far_new(.launcher =
+                    "{\"name\": \"spawn\", \"max_restarts\": 2, \"return_after\": 0.01}",
+                .strategy = "\"auto\"", .least = 1, .then = "SIGKILL", .data = data,
+                .rig = {.accelerator = "cpu", .trainer = ANY_RANKS, .callbacks = SAVES});
+    pl_log_hook(log_look, PL_LOG_INFO, NULL);
+    const rig_result_t *got = rig_fit(rig);
+    pl_log_hook(NULL, PL_LOG_ERROR, NULL);
+    compare(want, got);
+    is_int(steps_in_order(got), got->global_step, "each step was logged once");
+    is_int(left_out, 1, "a rank was left out");
+    is_int(back, 1, "and came back");
+    rig_result_free(want);
+    rig_free(&rig);
+}
+
 static void what_the_program_says_itself_is_not_tried_again(void)
 {
     rig_t *rig = run_new(TWICE, 1, "torn", SPLIT);
@@ -353,6 +386,7 @@ int main(void)
     run(one_that_always_dies_ends_after_the_bound);
     run(one_that_dies_again_and_again_is_left_out);
     run(one_that_was_left_out_is_tried_again);
+    run(with_elastic_bits_even_that_leaves_no_trace);
     run(what_the_program_says_itself_is_not_tried_again);
     run(a_stuck_rank_is_replaced);
     run(a_run_that_went_on_goes_on_from_there_again);
