@@ -54,7 +54,10 @@ node() {
 kill_node() { kill -9 "$(pgrep -P "$(text "node.$1")")"; }
 
 # until_said PATTERN FILE PID - or until that process has ended
-until_said() { until grep -qs "$1" "$2" || ! kill -0 "$3" 2>/dev/null; do :; done; }
+until_said() { until grep -qs "$1" "$2" || ! kill -0 "$3" 2>/dev/null; do sleep 0.02; done; }
+
+# until_said_again PATTERN FILE PID LINES - behind so many lines of the file
+until_said_again() { until tail -n "+$(($4 + 1))" "$2" | grep -q "$1" || ! kill -0 "$3" 2>/dev/null; do sleep 0.02; done; }
 
 # ---- one node ----
 
@@ -148,17 +151,20 @@ a_node_that_is_killed_and_started_anew_leaves_no_trace() {
 }
 
 a_node_that_is_gone_is_left_out_and_may_return() {
-    local first second
+    local first second lines
     free_port
     node 0 1:2 1 --set trainer.run_name=range --set trainer.max_epochs=-1 &
     first=$!
     node 1 1:2 1 --set trainer.run_name=range --set trainer.max_epochs=-1 2>/dev/null &
     second=$!
-    until_said 'saved step 100' err.0 $first
+    until_said 'rank 0 of 2' err.0 $first
+    lines=$(wc -l <err.0)
+    until_said_again 'saved step' err.0 $first "$lines"
+    lines=$(wc -l <err.0)
     kill_node 1
     wait $second
-    until_said 'rank 0 of 1' err.0 $first
-    until_said 'goes on after step' err.0 $first
+    until_said_again 'rank 0 of 1' err.0 $first "$lines"
+    until_said_again 'goes on after step' err.0 $first "$lines"
     node 1 1:2 1 --set trainer.run_name=range --set trainer.max_epochs=-1 &
     second=$!
     until_said 'goes on after step' err.1 $second

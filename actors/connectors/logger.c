@@ -4,62 +4,24 @@
  * failing one delays neither the run nor another logger.  Figures gather for a moment,
  * because waking a thread costs more than what it then does; while a logger is at work
  * they gather until it is ready, and those for which there is no room are dropped.  What
- * a logger does not take at the end within a grace is given up. */
+ * a logger does not take at the end within a grace is given up.  How far each has come
+ * is for logger_positions.c. */
 #include "actors/connectors/logger.h"
 
 #include <stdio.h>
-#include <string.h>
 
-#include "actors/connectors/recorder.h"
-#include "actors/connectors/records.h"
+#include "actors/connectors/logger_parts.h"
 #include "actors/connectors/run_options.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/json_text.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "runtime/cargo.h"
 
 #define WAITING_MOST ((size_t)1 << 20)                      /* bytes of figures */
 #define GATHERED_ENOUGH (WAITING_MOST / 4)                  /* not to wait for more */
-/* Of positions: not waited for one that was at work so long, either. */
-enum { GATHER_MS = 100, POSITIONS_MS = 1000, LAST_MS = 2000, INTERRUPTED_MS = 1000 };
-
-typedef struct sink {
-    pl_log_part_t *part;                                    /* counted */
-    pl_address_t recorder;
-    bool started;
-    pl_records_t *waiting, *under_way;  /* counted  [none] */
-    char *position;           /* the newest that it has synced  [NULL: ""] */
-    bool asked;               /* for its position behind what waits: what comes then is */
-    pl_records_t *behind;     /* counted  [none] */
-    bool awaited;             /* by who asked */
-    char *kept;               /* that position, or the newest; until all have theirs */
-    bool goes_on;             /* the checkpoint of the run knows this logger */
-    uint64_t resumed;         /* records behind the position that belong to it, there */
-    uint64_t written;         /* records since that position, those included */
-    uint64_t at, asked_at;    /* of them, when it synced the newest; when it was asked */
-    uint64_t lacking;         /* with `kept`: records that are behind it */
-    int64_t since, took;      /* pl_now() when it was given work; ns, the newest */
-    uint64_t taken, lost;     /* records of the run */
-    bool told_lost, told_unsynced;  /* each is said once in a run */
-} sink_t;
-
-typedef struct logger {
-    sink_t *sink;
-    int count, ready;
-    bool gathering;                          /* a timer is set */
-    pl_call_t *asking;                       /* get_state  [not now] */
-    uint64_t global_step, resumed_step;      /* of the newest figures; where it went on */
-    char status[16];                         /* of the run  [it goes on] */
-    bool ending, interrupted;
-} logger_t;
-
-static const pl_logger_ops_t *ops_of(const sink_t *sink)
-{
-    return sink->part->part.ops;
-}
+enum { GATHER_MS = 100, LAST_MS = 2000, INTERRUPTED_MS = 1000 };
 
 /* ---- The start ---- */
 
@@ -175,9 +137,6 @@ static void sink_sum_up(const logger_t *logger, const sink_t *sink)
 
 /* ---- Handing over ---- */
 
-static void sink_go_on(logger_t *logger, sink_t *sink);
-static void sink_tell(logger_t *logger, sink_t *sink);
-
 static bool has_enough(const sink_t *sink)
 {
     return sink->waiting && sink->waiting->size >= GATHERED_ENOUGH;
@@ -201,17 +160,6 @@ static void records_drop(pl_records_t **records)
 {
     pl_object_unref(*records);
     *records = NULL;
-}
-
-static void sink_keep_position(sink_t *sink, const char *position)
-{
-    const char *known = sink->position ? sink->position : "";
-    char *copy = position && strcmp(position, known) ? pl_strdup(position) : NULL;
-    if (!copy)
-        return;                                             /* the older one holds */
-    pl_free(sink->position);
-    sink->position = copy;
-    sink->at = sink->written;
 }
 
 static void sink_answered(void *self, const pl_answer_t *answer)
@@ -241,7 +189,7 @@ static void sink_answered(void *self, const pl_answer_t *answer)
     end_when_all_is_written(logger);
 }
 
-static void sink_go_on(logger_t *logger, sink_t *sink)
+void sink_go_on(logger_t *logger, sink_t *sink)
 {
     pl_error_t err = {0};
     if (!sink->waiting || sink->under_way)
@@ -338,158 +286,6 @@ static int logger_on_weights(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_record_t record = {msg->epoch, msg->global_step, pl_wall_clock(), "{}"};
     record_add(logger, &record, (pl_weights_t *)msg->weights);
     return pl_reply_log_weights(call, &(pl_log_weights_reply_t){0});
-}
-
-/* ---- Positions ---- */
-
-static json_t *positions_of(const logger_t *logger)
-{
-    json_t *all = json_array();
-    for (int k = 0; k < logger->count && all; k++) {
-        const sink_t *sink = &logger->sink[k];
-        json_t *one = json_pack("{s:s, s:s, s:I}", "name", ops_of(sink)->name, "position",
-                                sink->kept ? sink->kept : "", "behind",
-                                (json_int_t)sink->lacking);
-        if (json_array_append_new(all, one) != 0) {
-            json_decref(all);
-            all = NULL;
-        }
-    }
-    return all ? json_pack("{s:I, s:o}", "global_step", (json_int_t)logger->global_step,
-                           "loggers", all)
-               : NULL;
-}
-
-static void positions_tell(logger_t *logger)
-{
-    pl_call_t *call = logger->asking;
-    pl_error_t err;
-    json_t *all = positions_of(logger);
-    char *text = all ? pl_json_write(all, PL_JSON_COMPACT) : NULL;
-    logger->asking = NULL;
-    pl_no_memory(&err);
-    if (text)
-        pl_reply_get_state(call, &(pl_get_state_reply_t){.state = text});
-    else
-        pl_call_fail(call, &err);
-    pl_text_free(text);
-    json_decref(all);
-}
-
-static void positions_look(logger_t *logger)
-{
-    bool awaited = false;
-    for (int k = 0; k < logger->count; k++)
-        awaited = awaited || logger->sink[k].awaited;
-    if (!awaited && logger->asking)
-        positions_tell(logger);
-}
-
-/* The newest that is known; nobody waits for another one. */
-static void sink_settle(sink_t *sink)
-{
-    pl_free(sink->kept);
-    sink->kept = sink->position ? pl_strdup(sink->position) : NULL;
-    sink->lacking = sink->asked_at > sink->at ? sink->asked_at - sink->at : 0;
-    sink->awaited = false;
-}
-
-/* All that came before the question is where it belongs. */
-static void sink_tell(logger_t *logger, sink_t *sink)
-{
-    if (sink->awaited)
-        sink_settle(sink);
-    sink->asked = false;
-    sink->waiting = sink->behind;
-    sink->behind = NULL;
-    positions_look(logger);
-}
-
-/* A run that goes on from there lacks what the slow ones have not written by its end. */
-static void out_of_time(void *self)
-{
-    logger_t *logger = self;
-    for (int k = 0; k < logger->count; k++)
-        if (logger->sink[k].awaited)
-            sink_settle(&logger->sink[k]);
-    positions_look(logger);
-}
-
-static bool is_slow(const sink_t *sink)
-{
-    const int64_t now = sink->under_way ? pl_now() - sink->since : 0;
-    return sink->asked || now >= POSITIONS_MS * PL_MILLISECOND
-           || sink->took >= POSITIONS_MS * PL_MILLISECOND;
-}
-
-/* What was written before is synced only now, when a checkpoint is to speak of it. */
-static int logger_on_get_state(void *self, pl_call_t *call, const pl_body_t *body,
-                               pl_error_t *err)
-{
-    logger_t *logger = self;
-    (void)body;
-    if (logger->asking || logger->ending)
-        return pl_fail(err, PL_EBUSY, "the loggers are being asked, or are ending");
-    for (int k = 0; k < logger->count; k++) {
-        sink_t *sink = &logger->sink[k];
-        if (!sink->waiting && !(sink->waiting = pl_records_new(err)))
-            return PL_ENOMEM;
-    }
-    for (int k = 0; k < logger->count; k++) {
-        sink_t *sink = &logger->sink[k];
-        sink->asked_at = sink->resumed + sink->taken - sink->lost;
-        sink_settle(sink);
-        if (!is_slow(sink))
-            sink->asked = sink->awaited = true;
-    }
-    logger->asking = call;
-    for (int k = 0; k < logger->count; k++)
-        sink_go_on(logger, &logger->sink[k]);
-    positions_look(logger);
-    if (logger->asking && pl_after(logger, POSITIONS_MS, out_of_time, NULL) != PL_OK)
-        out_of_time(logger);
-    return PL_OK;
-}
-
-static const json_t *state_of(const logger_t *logger, int k, const json_t *all)
-{
-    const char *name = ops_of(&logger->sink[k])->name;
-    int before = 0;
-    size_t at;
-    json_t *one;
-    for (int i = 0; i < k; i++)
-        before += !strcmp(ops_of(&logger->sink[i])->name, name);
-    json_array_foreach(all, at, one) {
-        const char *of = json_string_value(json_object_get(one, "name"));
-        if (of && !strcmp(of, name) && before-- == 0)
-            return one;
-    }
-    return NULL;
-}
-
-/* Before the first figures. */
-static int logger_on_set_state(void *self, pl_call_t *call, const pl_body_t *body,
-                               pl_error_t *err)
-{
-    logger_t *logger = self;
-    const char *text = body->set_state.state;
-    json_t *kept = *text ? pl_json_read(text, strlen(text), "the loggers' state", err)
-                         : NULL;
-    if (*text && !kept)
-        return err->code;
-    logger->global_step =
-        (uint64_t)json_integer_value(json_object_get(kept, "global_step"));
-    for (int k = 0; k < logger->count; k++) {
-        sink_t *sink = &logger->sink[k];
-        const json_t *state = state_of(logger, k, json_object_get(kept, "loggers"));
-        sink_keep_position(sink, json_string_value(json_object_get(state, "position")));
-        sink->goes_on = state != NULL;
-        sink->written = sink->resumed =
-            (uint64_t)json_integer_value(json_object_get(state, "behind"));
-    }
-    logger->resumed_step = logger->global_step;
-    json_decref(kept);
-    return pl_reply_set_state(call, &(pl_set_state_reply_t){0});
 }
 
 /* ---- The end ---- */

@@ -1,13 +1,8 @@
 /* remote.c - a worker that is elsewhere: stands in for a rank in another process
  *
  * It owns the process and passes on what it is called for; what comes back over the link
- * are the answers to those calls, so nobody above knows where a rank runs.  It has ended
- * when the process is dead and all that it had sent has come: so a result that was sent
- * counts, whatever happens after that, and a death without one is an error with the last
- * words of the process.
- *
- * Who is to end is told so and has a bound; who does not answer at all any more is asked
- * for a backtrace by SIGABRT and then killed.
+ * are the answers to those calls, so nobody above knows where a rank runs.  When and how
+ * it has ended is remote_end.c's.
  *
  * A rank that somebody else has started has no process here: it ends when its worker has,
  * or when nothing is heard of it any more, and who shall be killed is cut off instead.
@@ -15,55 +10,16 @@
 #include "actors/launchers/remote.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "actors/launchers/again.h"
-#include "actors/launchers/crew.h"
-#include "actors/launchers/outbox.h"
 #include "actors/launchers/parcel.h"
-#include "actors/launchers/passed.h"
-#include "actors/launchers/said.h"
-#include "actors/launchers/wires.h"
+#include "actors/launchers/remote_parts.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "runtime/process.h"
-#include "runtime/runtime.h"
 
-enum {
-    BEAT_MS = 500,                              /* while the rank itself has none */
-    END_MS = 30000,                             /* for all that a rank has to end */
-    EXIT_MS = 5000,                             /* after it has left */
-    BACKTRACE_MS = 4000,                        /* at most, between SIGABRT and SIGKILL */
-};
-
-typedef struct remote {
-    int64_t rank;
-    bool is_foreign;                             /* somebody else has started it */
-    pl_wires_t *wires;                           /* counted */
-    pl_crew_t *crew;                             /* that lends the process  [its own] */
-    pl_process_t *process;                       /* [it is foreign] */
-    char about[128];                             /* what a foreign one says it is  [""] */
-    pl_outbox_t outbox;
-    pl_call_t *run;                             /* NULL: not asked, or answered */
-    bool was_asked, is_served;                  /* the job is on its way; has been sent */
-    char stop_reason[128];                      /* asked for before that  [""] */
-    pl_passed_t passed;
-    pl_call_t *watch;                                  /* [nobody asks] */
-    uint64_t global_step;                              /* the newest that it has told */
-    int64_t heard;                                     /* pl_now() of its newest report */
-    pl_said_t said;
-    bool is_streamed;                     /* was told where messages are taken */
-    bool is_free;                         /* its worker has ended, its process may live */
-    bool has_joined, ends, is_killed, is_dead, is_done;  /* dead: or free, or a foreign
-                                                            one that is gone */
-    pl_death_t death;
-    pl_error_t error;                              /* why it was killed, or how its worker
-                                                      ended  [code 0] */
-} remote_t;
+enum { BEAT_MS = 500 };                               /* while the rank itself has none */
 
 /* ---- what the process says ---- */
 
@@ -77,203 +33,12 @@ static void process_said(void *self, const char *line)
 
 /* ---- who watches ---- */
 
-/* "HOST process NUMBER" is what a process says when it joins. */
-static void event_tell(const remote_t *r, const char *event, const char *cause)
-{
-    char host[64] = "";
-    unsigned process = r->process ? (unsigned)pl_process_id(r->process) : 0;
-    if (!r->watch)
-        return;
-    if (r->is_foreign)
-        sscanf(r->about, "%63s process %u", host, &process);
-    else
-        gethostname(host, sizeof host - 1);
-    const double seconds = r->heard ? (double)(pl_now() - r->heard) / PL_SECOND : 0;
-    pl_progress_watch(r->watch, &(pl_watch_progress_t){.event = event,
-                                                       .rank = (uint32_t)r->rank,
-                                                       .host = host,
-                                                       .process = process,
-                                                       .cause = cause,
-                                                       .seconds = seconds,
-                                                       .global_step = r->global_step});
-}
-
 static int remote_watch(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
     (void)body, (void)err;
     ((remote_t *)self)->watch = call;
     return PL_OK;
-}
-
-/* ---- the end ---- */
-
-static void death_tell(remote_t *r, pl_error_t *error)
-{
-    char host[64] = "?", when[48] = " before it had joined", death[PL_DEATH_TEXT];
-    gethostname(host, sizeof host - 1);
-    if (r->has_joined)
-        snprintf(when, sizeof when, " after step %" PRIu64, r->global_step);
-    if (r->is_killed && pl_wires_run_dir(r->wires)) {
-        pl_fail(error, r->error.code,
-                "%s; where its threads were is in %s/rank-%d.stderr", r->error.text,
-                pl_wires_run_dir(r->wires), (int)r->rank);
-        snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
-        return;
-    }
-    if (r->error.code != PL_OK)
-        *error = r->error;
-    else
-        pl_fail(error, PL_EDIED, "the process of rank %d (%d on %s) %s%s", (int)r->rank,
-                pl_process_id(r->process), host, pl_death_text(&r->death, death), when);
-    pl_words_add(r->process, error);
-    snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
-}
-
-static bool died_well(const remote_t *r)
-{
-    if (r->is_foreign || r->is_free)
-        return !r->run;
-    return r->ends && !r->is_killed && (!r->death.is_known || r->death.status == 0);
-}
-
-/* Nobody has seen a foreign one's death: only that it is not there. */
-static void loss_tell(const remote_t *r, pl_error_t *error)
-{
-    *error = r->error;
-    if (error->code == PL_OK)
-        pl_fail(error, PL_EDIED, "rank %d (%s) ended after step %" PRIu64, (int)r->rank,
-                r->about, r->global_step);
-    snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
-}
-
-static void end_tell(remote_t *r, pl_error_t *error)
-{
-    if (r->is_foreign || r->is_free)
-        loss_tell(r, error);
-    else
-        death_tell(r, error);
-}
-
-static void remote_finish(remote_t *r)
-{
-    pl_error_t error = {0};
-    if (r->is_done || !r->is_dead
-        || (!r->is_foreign && !r->is_free && !pl_wires_is_over(r->wires, (int)r->rank)))
-        return;
-    r->is_done = true;
-    pl_said_end(&r->said);
-    if (!died_well(r))
-        end_tell(r, &error);
-    else
-        error = r->error;
-    pl_call_t *run = r->run, *watch = r->watch;
-    r->run = r->watch = NULL;
-    if (watch)
-        pl_reply_watch(watch, &(pl_watch_reply_t){0});
-    if (run && error.code == PL_OK)
-        end_tell(r, &error);
-    if (run)
-        pl_call_fail(run, &error);
-    pl_actor_end(r, error.code && !run ? &error : NULL);    /* told once */
-}
-
-static void process_kill(void *self)
-{
-    remote_t *r = self;
-    pl_process_signal(r->process, SIGKILL);
-}
-
-/* It hears why, if it hears anything, and ends itself. */
-static void remote_cut_off(remote_t *r)
-{
-    const char *why = r->error.code ? r->error.text : "the run has ended";
-    pl_link_dismiss(pl_wires_link(r->wires), (int)r->rank, why);
-    pl_link_dismiss(pl_bulk_link(pl_wires_bulk(r->wires)), (int)r->rank, why);
-    r->is_dead = true;
-    remote_finish(r);
-}
-
-/* A process that is stopped takes a signal only when it goes on. */
-static void remote_kill(remote_t *r, const pl_error_t *why)
-{
-    if (r->is_killed || r->is_dead)
-        return;
-    r->is_killed = true;
-    r->error = *why;
-    if (r->is_foreign) {
-        remote_cut_off(r);
-        return;
-    }
-    pl_process_signal(r->process, SIGABRT);
-    pl_process_signal(r->process, SIGCONT);
-    if (pl_after(r, BACKTRACE_MS, process_kill, NULL) != PL_OK)
-        process_kill(r);
-}
-
-static void remote_kill_now(remote_t *r)
-{
-    if (r->is_foreign)
-        remote_cut_off(r);
-    else
-        process_kill(r);
-}
-
-static void end_late(void *self)
-{
-    remote_t *r = self;
-    pl_error_t err;
-    pl_fail(&err, PL_ESTUCK, "rank %d did not end within %g s and was %s", (int)r->rank,
-            END_MS / 1e3, r->is_foreign ? "cut off" : "killed");
-    remote_kill(r, &err);
-}
-
-/* Nobody waits for the end of who is not heard any more. */
-static void end_silent(remote_t *r, const char *why)
-{
-    pl_error_t err;
-    pl_fail(&err, PL_EDIED, "rank %d (%s) is gone after step %" PRIu64 ": %s",
-            (int)r->rank, r->about, r->global_step, why);
-    remote_kill(r, &err);
-}
-
-static void remote_end(remote_t *r)
-{
-    if (r->ends)
-        return;
-    r->ends = true;
-    if (r->is_foreign && !r->has_joined) {
-        r->is_dead = true;                               /* it may hear how the run was */
-        remote_finish(r);
-    } else if (!r->has_joined) {
-        r->is_killed = true;
-        process_kill(r);
-    } else if (pl_outbox_post(&r->outbox, PL_KIND_CANCEL, PL_MESSAGE_start, 0, NULL, NULL)
-               != PL_OK) {
-        remote_kill_now(r);
-    } else {
-        pl_after(r, END_MS, end_late, NULL);
-    }
-}
-
-/* The run's caller has waited for too long; or the rank is to end. */
-static void remote_cancel(void *self, pl_call_t *call)
-{
-    remote_t *r = self;
-    pl_error_t err;
-    if (pl_is_life(self, call)) {
-        remote_end(r);
-    } else if (call == r->run) {
-        event_tell(r, "silent", "no sign of life of its steps");
-        if (r->is_foreign)
-            pl_fail(&err, PL_ESTUCK, "rank %d (%s) was cut off after step %" PRIu64,
-                    (int)r->rank, r->about, r->global_step);
-        else
-            pl_fail(&err, PL_ESTUCK,
-                    "the process of rank %d, %d, was ended after step %" PRIu64,
-                    (int)r->rank, pl_process_id(r->process), r->global_step);
-        remote_kill(r, &err);
-    }
 }
 
 /* ---- the stream ---- */
@@ -343,7 +108,7 @@ static void answer_came(remote_t *r, const pl_envelope_t *e, const pl_body_t *bo
     case PL_MESSAGE_run: report_came(r, &body->run_progress); return;
     case PL_MESSAGE_serve:
         if (failed && error->code == PL_ESTUCK)
-            event_tell(r, "silent", error->text);
+            remote_tell(r, "silent", error->text);
         if (failed)
             run_fail(r, error);
         else if (e->kind == PL_KIND_REPLY)
@@ -395,17 +160,6 @@ static void remote_message(void *self, pl_frame_t *message)
         answer_came(r, &e, &body, &error);
 }
 
-static void foreign_lost(remote_t *r, const char *why)
-{
-    if (!r->is_dead)
-        event_tell(r, "gone", why);
-    if (r->error.code == PL_OK && !r->is_dead)
-        pl_fail(&r->error, PL_EDIED, "rank %d (%s) is gone after step %" PRIu64 ": %s",
-                (int)r->rank, r->about, r->global_step, why);
-    r->is_dead = true;
-    remote_finish(r);
-}
-
 static void remote_event(void *self, pl_link_event_t event, const char *text)
 {
     remote_t *r = self;
@@ -426,41 +180,21 @@ static void remote_event(void *self, pl_link_event_t event, const char *text)
     case PL_LINK_SILENT:
     case PL_LINK_CUT:
         if (r->is_foreign || event == PL_LINK_SILENT)
-            event_tell(r, event == PL_LINK_CUT ? "cut" : "mute", text);
+            remote_tell(r, event == PL_LINK_CUT ? "cut" : "mute", text);
         if (r->is_foreign)
             pl_log_line(PL_LOG_WARNING, (int)r->rank, pl_actor_name(r), "%s: %s",
                         r->about, text);
         if (r->ends && event == PL_LINK_SILENT)
-            end_silent(r, text);
+            remote_end_silent(r, text);
         return;
     case PL_LINK_BACK:
     case PL_LINK_HEARD:
-        event_tell(r, event == PL_LINK_BACK ? "back" : "heard", text);
+        remote_tell(r, event == PL_LINK_BACK ? "back" : "heard", text);
         return;
     case PL_LINK_LEFT:
-    case PL_LINK_GONE:
-        if (r->is_foreign) {
-            foreign_lost(r, text);
-            return;
-        }
-        if (!r->is_dead && pl_after(r, EXIT_MS, process_kill, NULL) != PL_OK)
-            process_kill(r);
-        remote_finish(r);
-        return;
+    case PL_LINK_GONE: remote_left(r, text); return;
     default: return;
     }
-}
-
-static void process_died(void *self, const pl_death_t *death)
-{
-    remote_t *r = self;
-    char text[PL_DEATH_TEXT];
-    r->is_dead = true;
-    r->death = *death;
-    if (!died_well(r))
-        event_tell(r, "died", pl_death_text(death, text));
-    pl_wires_died(r->wires, (int)r->rank);
-    remote_finish(r);
 }
 
 /* ---- the run ---- */
@@ -535,7 +269,7 @@ static int process_start(remote_t *r, pl_error_t *err)
     pl_wires_place(r->wires, (int)r->rank, place);
     const pl_process_spec_t spec = {.environment = (const char *[]){place, NULL},
                                     .on_line = process_said,
-                                    .on_death = process_died,
+                                    .on_death = remote_died,
                                     .user = r};
     r->process = r->crew ? pl_crew_hire(r->crew, (int)r->rank, &spec, err)
                          : pl_again_start(&spec, pl_actor_loop(r), err);

@@ -1,0 +1,252 @@
+/* remote_end.c - how a rank elsewhere ends: by itself, asked to, killed, or lost
+ *
+ * It has ended when the process is dead and all that it had sent has come: so a result
+ * that was sent counts, whatever happens after that, and a death without one is an error
+ * with the last words of the process.
+ *
+ * Who is to end is told so and has a bound; who does not answer at all any more is asked
+ * for a backtrace by SIGABRT and then killed. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "actors/launchers/again.h"
+#include "actors/launchers/remote_parts.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+enum {
+    END_MS = 30000,                             /* for all that a rank has to end */
+    EXIT_MS = 5000,                             /* after it has left */
+    BACKTRACE_MS = 4000,                        /* at most, between SIGABRT and SIGKILL */
+};
+
+/* "HOST process NUMBER" is what a process says when it joins. */
+void remote_tell(const remote_t *r, const char *event, const char *cause)
+{
+    char host[64] = "";
+    unsigned process = r->process ? (unsigned)pl_process_id(r->process) : 0;
+    if (!r->watch)
+        return;
+    if (r->is_foreign)
+        sscanf(r->about, "%63s process %u", host, &process);
+    else
+        gethostname(host, sizeof host - 1);
+    const double seconds = r->heard ? (double)(pl_now() - r->heard) / PL_SECOND : 0;
+    pl_progress_watch(r->watch, &(pl_watch_progress_t){.event = event,
+                                                       .rank = (uint32_t)r->rank,
+                                                       .host = host,
+                                                       .process = process,
+                                                       .cause = cause,
+                                                       .seconds = seconds,
+                                                       .global_step = r->global_step});
+}
+
+/* ---- what is said of it ---- */
+
+static void death_tell(remote_t *r, pl_error_t *error)
+{
+    char host[64] = "?", when[48] = " before it had joined", death[PL_DEATH_TEXT];
+    gethostname(host, sizeof host - 1);
+    if (r->has_joined)
+        snprintf(when, sizeof when, " after step %" PRIu64, r->global_step);
+    if (r->is_killed && pl_wires_run_dir(r->wires)) {
+        pl_fail(error, r->error.code,
+                "%s; where its threads were is in %s/rank-%d.stderr", r->error.text,
+                pl_wires_run_dir(r->wires), (int)r->rank);
+        snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
+        return;
+    }
+    if (r->error.code != PL_OK)
+        *error = r->error;
+    else
+        pl_fail(error, PL_EDIED, "the process of rank %d (%d on %s) %s%s", (int)r->rank,
+                pl_process_id(r->process), host, pl_death_text(&r->death, death), when);
+    pl_words_add(r->process, error);
+    snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
+}
+
+static bool died_well(const remote_t *r)
+{
+    if (r->is_foreign || r->is_free)
+        return !r->run;
+    return r->ends && !r->is_killed && (!r->death.is_known || r->death.status == 0);
+}
+
+/* Nobody has seen a foreign one's death: only that it is not there. */
+static void loss_tell(const remote_t *r, pl_error_t *error)
+{
+    *error = r->error;
+    if (error->code == PL_OK)
+        pl_fail(error, PL_EDIED, "rank %d (%s) ended after step %" PRIu64, (int)r->rank,
+                r->about, r->global_step);
+    snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
+}
+
+static void end_tell(remote_t *r, pl_error_t *error)
+{
+    if (r->is_foreign || r->is_free)
+        loss_tell(r, error);
+    else
+        death_tell(r, error);
+}
+
+/* ---- the end ---- */
+
+void remote_finish(remote_t *r)
+{
+    pl_error_t error = {0};
+    if (r->is_done || !r->is_dead
+        || (!r->is_foreign && !r->is_free && !pl_wires_is_over(r->wires, (int)r->rank)))
+        return;
+    r->is_done = true;
+    pl_said_end(&r->said);
+    if (!died_well(r))
+        end_tell(r, &error);
+    else
+        error = r->error;
+    pl_call_t *run = r->run, *watch = r->watch;
+    r->run = r->watch = NULL;
+    if (watch)
+        pl_reply_watch(watch, &(pl_watch_reply_t){0});
+    if (run && error.code == PL_OK)
+        end_tell(r, &error);
+    if (run)
+        pl_call_fail(run, &error);
+    pl_actor_end(r, error.code && !run ? &error : NULL);    /* told once */
+}
+
+/* ---- it is to end ---- */
+
+static void process_kill(void *self)
+{
+    remote_t *r = self;
+    pl_process_signal(r->process, SIGKILL);
+}
+
+/* It hears why, if it hears anything, and ends itself. */
+static void remote_cut_off(remote_t *r)
+{
+    const char *why = r->error.code ? r->error.text : "the run has ended";
+    pl_link_dismiss(pl_wires_link(r->wires), (int)r->rank, why);
+    pl_link_dismiss(pl_bulk_link(pl_wires_bulk(r->wires)), (int)r->rank, why);
+    r->is_dead = true;
+    remote_finish(r);
+}
+
+/* A process that is stopped takes a signal only when it goes on. */
+void remote_kill(remote_t *r, const pl_error_t *why)
+{
+    if (r->is_killed || r->is_dead)
+        return;
+    r->is_killed = true;
+    r->error = *why;
+    if (r->is_foreign) {
+        remote_cut_off(r);
+        return;
+    }
+    pl_process_signal(r->process, SIGABRT);
+    pl_process_signal(r->process, SIGCONT);
+    if (pl_after(r, BACKTRACE_MS, process_kill, NULL) != PL_OK)
+        process_kill(r);
+}
+
+static void remote_kill_now(remote_t *r)
+{
+    if (r->is_foreign)
+        remote_cut_off(r);
+    else
+        process_kill(r);
+}
+
+static void end_late(void *self)
+{
+    remote_t *r = self;
+    pl_error_t err;
+    pl_fail(&err, PL_ESTUCK, "rank %d did not end within %g s and was %s", (int)r->rank,
+            END_MS / 1e3, r->is_foreign ? "cut off" : "killed");
+    remote_kill(r, &err);
+}
+
+void remote_end_silent(remote_t *r, const char *why)
+{
+    pl_error_t err;
+    pl_fail(&err, PL_EDIED, "rank %d (%s) is gone after step %" PRIu64 ": %s",
+            (int)r->rank, r->about, r->global_step, why);
+    remote_kill(r, &err);
+}
+
+static void remote_end(remote_t *r)
+{
+    if (r->ends)
+        return;
+    r->ends = true;
+    if (r->is_foreign && !r->has_joined) {
+        r->is_dead = true;                               /* it may hear how the run was */
+        remote_finish(r);
+    } else if (!r->has_joined) {
+        r->is_killed = true;
+        process_kill(r);
+    } else if (pl_outbox_post(&r->outbox, PL_KIND_CANCEL, PL_MESSAGE_start, 0, NULL, NULL)
+               != PL_OK) {
+        remote_kill_now(r);
+    } else {
+        pl_after(r, END_MS, end_late, NULL);
+    }
+}
+
+void remote_cancel(void *self, pl_call_t *call)
+{
+    remote_t *r = self;
+    pl_error_t err;
+    if (pl_is_life(self, call)) {
+        remote_end(r);
+    } else if (call == r->run) {
+        remote_tell(r, "silent", "no sign of life of its steps");
+        if (r->is_foreign)
+            pl_fail(&err, PL_ESTUCK, "rank %d (%s) was cut off after step %" PRIu64,
+                    (int)r->rank, r->about, r->global_step);
+        else
+            pl_fail(&err, PL_ESTUCK,
+                    "the process of rank %d, %d, was ended after step %" PRIu64,
+                    (int)r->rank, pl_process_id(r->process), r->global_step);
+        remote_kill(r, &err);
+    }
+}
+
+/* ---- it has ended ---- */
+
+static void remote_lost(remote_t *r, const char *why)
+{
+    if (!r->is_dead)
+        remote_tell(r, "gone", why);
+    if (r->error.code == PL_OK && !r->is_dead)
+        pl_fail(&r->error, PL_EDIED, "rank %d (%s) is gone after step %" PRIu64 ": %s",
+                (int)r->rank, r->about, r->global_step, why);
+    r->is_dead = true;
+    remote_finish(r);
+}
+
+void remote_left(remote_t *r, const char *why)
+{
+    if (r->is_foreign) {
+        remote_lost(r, why);
+        return;
+    }
+    if (!r->is_dead && pl_after(r, EXIT_MS, process_kill, NULL) != PL_OK)
+        process_kill(r);
+    remote_finish(r);
+}
+
+void remote_died(void *self, const pl_death_t *death)
+{
+    remote_t *r = self;
+    char text[PL_DEATH_TEXT];
+    r->is_dead = true;
+    r->death = *death;
+    if (!died_well(r))
+        remote_tell(r, "died", pl_death_text(death, text));
+    pl_wires_died(r->wires, (int)r->rank);
+    remote_finish(r);
+}
