@@ -15,7 +15,7 @@
 #include "base/error.h"
 
 typedef struct far {
-    int64_t samples, record, epoch, times;
+    int64_t samples, record, epoch, times, rank;
     const char *then, *mark;
 } far_t;
 
@@ -26,6 +26,7 @@ static const pl_option_t far_options[] = {
     PL_TEXT(far_t, then, "\"\"", NULL, "which end"),
     PL_TEXT(far_t, mark, "\"\"", NULL, "file that is made then; it comes once"),
     PL_INT(far_t, times, "1", "1..", "or so often, with as many files"),
+    PL_INT(far_t, rank, "-1", "-1..", "whom alone it comes to; -1: any"),
     PL_OPTIONS_END,
 };
 
@@ -43,15 +44,31 @@ static int far_open(void *self, const pl_data_request_t *request, pl_data_info_t
 }
 
 /* The main thread of a rank's process is named for it. */
-static void say_who(void)
+static void who(char name[32])
 {
-    char path[64], name[32] = "?";
+    char path[64];
     snprintf(path, sizeof path, "/proc/self/task/%d/comm", (int)getpid());
     FILE *file = fopen(path, "r");
-    if (file && fgets(name, sizeof name, file))
+    if (file && fgets(name, 32, file))
         name[strcspn(name, "\n")] = '\0';
+    else
+        snprintf(name, 32, "?");
     if (file)
         fclose(file);
+}
+
+static bool is_rank_itself(int64_t rank)
+{
+    char name[32], wanted[32];
+    who(name);
+    snprintf(wanted, sizeof wanted, "rank %d", (int)rank);
+    return !strcmp(name, wanted);
+}
+
+static void say_who(void)
+{
+    char name[32];
+    who(name);
     fprintf(stderr, "the end of %s\n", name);
 }
 
@@ -95,7 +112,7 @@ static bool is_first(const char *mark, int k)
 
 static bool is_due(const far_t *f, uint64_t epoch)
 {
-    if (epoch < (uint64_t)f->epoch)
+    if (epoch < (uint64_t)f->epoch || (f->rank >= 0 && !is_rank_itself(f->rank)))
         return false;
     for (int64_t k = 0; *f->mark && k < f->times; k++)
         if (is_first(f->mark, (int)k))
@@ -112,7 +129,8 @@ static int far_read(const void *self, const pl_read_request_t *request,
                    (int64_t *)field[1] + i);
         if (request->index[i] + 1 == f->record && !strcmp(f->then, "torn"))
             return pl_fail(err, PL_EIO, "it is torn");
-        if (request->index[i] + 1 == f->record && is_due(f, request->epoch))
+        const bool is_it = f->record ? request->index[i] + 1 == f->record : f->rank >= 0;
+        if (is_it && is_due(f, request->epoch))
             end_come(f->then);
     }
     return PL_OK;

@@ -210,6 +210,24 @@ a_rank_that_is_killed_comes_back() {
     done
 }
 
+# The processes that are started then go through the program from its beginning, and do not train again what is done.
+a_rank_that_is_killed_in_a_later_run_comes_back() {
+    local words='--set trainer.max_epochs=200 --set optimizer.lr=1e-2,1e-3'
+    "$paceline" fit run.json $words --set trainer.run_name=early >early.out 2>early.err
+    "$paceline" fit run.json $script $words --set trainer.run_name=later >out.txt 2>err.txt </dev/null &
+    pid=$!
+    until [ -s runs/later-2/metrics.jsonl ] || ! kill -0 "$pid" 2>/dev/null; do sleep 0.01; done
+    kill -KILL "$(rank 1)"
+    wait "$pid"
+    status=$? out=$(cat out.txt) err=$(cat err.txt)
+    is "$status" 0 "the program ends well"
+    like "$err" 'rank 1 .*was killed by SIGKILL.*all ranks are started again.*1 of 3' "it says so"
+    ok "the first run was let alone" cmp runs/early-1/model.safetensors runs/later-1/model.safetensors
+    ok "the second is one that nothing happened to" cmp runs/early-2/model.safetensors runs/later-2/model.safetensors
+    is "$(grep -c '^0\.0.* ok ' <<<"$out")" 2 "each result is told once"
+    is "$(echo runs/later*)" "runs/later-1 runs/later-2" "in a folder each"
+}
+
 a_rank_that_is_killed_may_fail_the_run() {
     start_endless_fit killed --set trainer.launcher.max_restarts=0
     local ranks="$(rank 0) $(rank 1)"
@@ -262,6 +280,7 @@ run signals_to_the_command_stop_all trains
 run a_signal_to_one_rank_stops_all trains
 run ranks_die_with_the_program trains
 run a_rank_that_is_killed_comes_back trains
+run a_rank_that_is_killed_in_a_later_run_comes_back trains
 run a_rank_that_is_killed_may_fail_the_run trains
 run a_rank_that_is_stopped_is_killed trains
 run the_stream_has_all_ranks trains

@@ -272,6 +272,99 @@ static void one_that_dies_again_and_again_is_left_out(void)
     rig_free(&rig);
 }
 
+/* How many are logged, one after the other. */
+static int64_t steps_in_order(const rig_result_t *result)
+{
+    json_t *line, *lines = rig_log(result);
+    size_t k;
+    json_int_t newest = 0;
+    json_array_foreach(lines, k, line)
+        if (json_object_get(line, "train_loss")
+            && json_integer_value(json_object_get(line, "global_step")) == newest + 1)
+            newest++;
+    json_decref(lines);
+    return newest;
+}
+
+static int left_out, back;                                  /* how often; atomic */
+
+static void log_look(pl_log_level_t level, int rank, const char *actor, const char *text,
+                     void *user)
+{
+    (void)level, (void)rank, (void)actor, (void)user;
+    if (strstr(text, "rank 1 has died again: the run goes on with 1 ranks"))
+        __atomic_add_fetch(&left_out, 1, __ATOMIC_RELAXED);
+    if (strstr(text, "rank 1 is tried again: the run is saved and goes on with 2 ranks"))
+        __atomic_add_fetch(&back, 1, __ATOMIC_RELAXED);
+}
+
+/* An epoch of theirs has 3 steps, that of one alone 5. */
+static void stop_with_two(rig_t *rig, const pl_progress_t *progress)
+{
+    if (__atomic_load_n(&back, __ATOMIC_RELAXED) == 2 && progress->batches == 3)
+        pl_trainer_stop(rig_trainer(rig), "enough", NULL);
+}
+
+/* After its return one death is enough. */
+static void one_that_was_left_out_is_tried_again(void)
+{
+    char data[500];
+    snprintf(data, sizeof data, "%s, \"epoch\": 16, \"times\": 3, \"rank\": 1",
+             mark("tried"));
+    left_out = back = 0;
+    rig_t *rig =
+        far_new(.launcher =
+                    "{\"name\": \"spawn\", \"max_restarts\": 2, \"return_after\": 0.3}",
+                .least = 1, .record = 4, .then = "SIGKILL", .data = data,
+                .rig = {.accelerator = "cpu",
+                        .trainer = "\"max_epochs\": -1, \"log_every_n_steps\": 1",
+                        .callbacks = SAVES,
+                        .on_progress = stop_with_two});
+    pl_log_hook(log_look, PL_LOG_INFO, NULL);
+    const rig_result_t *result = rig_fit(rig);
+    pl_log_hook(NULL, PL_LOG_ERROR, NULL);
+    is_text(result->status, "stopped", "it goes on: %s", result->error.text);
+    is_text(result->reason, "enough", "until it is told to stop");
+    is_int(left_out, 2, "left out after it died twice, and once more");
+    is_int(back, 2, "and tried again after each");
+    is_int(steps_in_order(result), result->global_step, "each step was logged once");
+    is_int(far_children(), 0, "and no process is left");
+    rig_free(&rig);
+}
+
+#define ANY_RANKS \
+    "\"deterministic\": \"elastic\", \"micro_shards\": 2, \"max_epochs\": 300, " \
+    "\"log_every_n_steps\": 1"
+
+/* Where the bits do not depend on the number of ranks, neither that it went on without
+ * one nor that this one came back shows. */
+static void with_elastic_bits_even_that_leaves_no_trace(void)
+{
+    char data[500];
+    snprintf(data, sizeof data, "%s, \"epoch\": 16, \"times\": 2, \"rank\": 1",
+             mark("elastic"));
+    rig_t *near =
+        far_new(.launcher = "\"inline\"", .strategy = "\"auto\"", .data = SPLIT,
+                .rig = {.accelerator = "cpu", .trainer = ANY_RANKS, .callbacks = SAVES});
+    rig_result_t *want = rig_keep(rig_fit(near));
+    rig_free(&near);
+    left_out = back = 0;
+    rig_t *rig =
+        far_new(.launcher =
+                    "{\"name\": \"spawn\", \"max_restarts\": 2, \"return_after\": 0.01}",
+                .strategy = "\"auto\"", .least = 1, .then = "SIGKILL", .data = data,
+                .rig = {.accelerator = "cpu", .trainer = ANY_RANKS, .callbacks = SAVES});
+    pl_log_hook(log_look, PL_LOG_INFO, NULL);
+    const rig_result_t *got = rig_fit(rig);
+    pl_log_hook(NULL, PL_LOG_ERROR, NULL);
+    compare(want, got);
+    is_int(steps_in_order(got), got->global_step, "each step was logged once");
+    is_int(left_out, 1, "a rank was left out");
+    is_int(back, 1, "and came back");
+    rig_result_free(want);
+    rig_free(&rig);
+}
+
 static void what_the_program_says_itself_is_not_tried_again(void)
 {
     rig_t *rig = run_new(TWICE, 1, "torn", SPLIT);
@@ -372,6 +465,8 @@ int main(void)
     run(ranks_of_other_strategies_leave_no_trace);
     run(one_that_always_dies_ends_after_the_bound);
     run(one_that_dies_again_and_again_is_left_out);
+    run(one_that_was_left_out_is_tried_again);
+    run(with_elastic_bits_even_that_leaves_no_trace);
     run(what_the_program_says_itself_is_not_tried_again);
     run(a_stuck_rank_is_replaced);
     run(a_run_that_went_on_goes_on_from_there_again);

@@ -186,6 +186,8 @@ static void a_thread_that_is_stuck_ends_with_its_process(void)
         is_text(pl_code_name(result->error.code), "PL_ESTUCK", "%s", result->error.text);
         like(result->error.text, last_words, "who is stuck is named: %s",
              result->error.where);
+        ok(!strstr(result->error.text, "use a launcher"),
+           "with no advice that was taken");
         is_int(far_children(), 0, "no process is left");
         rig_free(&rig);
     }

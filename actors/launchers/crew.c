@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "actors/launchers/again.h"
+#include "actors/launchers/past.h"
 #include "actors/launchers/wires.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -31,8 +32,8 @@ struct pl_crew {
     pl_sockets_t *loop;
     char folder[PL_LINK_FOLDER];
     int lock;
-    uint32_t epoch;                                         /* of its newest run */
-    int runs, living;
+    uint32_t epoch;                        /* of its newest run */
+    int runs, noted, living;               /* runs begun; those whose outcome was noted */
     bool is_taken;
     struct event *late;                                     /* [it does not end yet] */
     void (*then)(void *user);
@@ -117,12 +118,12 @@ pl_process_t *pl_crew_hire(pl_crew_t *crew, int rank, const pl_process_spec_t *s
 {
     hand_t *hand = &crew->hand[rank];
     const bool is_missing = !hand->process || hand->is_dead;
-    if (is_missing && !pl_crew_is_new(crew)) {
+    if (is_missing && !pl_crew_knows_past(crew)) {
         pl_fail(err, PL_EDIED,
-                "the process that runs the program for it %s before this run: what the "
-                "program does for the k-th time it does for the k-th time, and it cannot "
-                "be started later; launcher \"spawn\" starts one for each run",
-                hand->process ? hand->end : "could not be started");
+                "the process that runs the program for it %s before this run, and what "
+                "earlier runs came to was not kept for another in its place: that needs "
+                "\"max_restarts\" above 0 and room in %s",
+                hand->process ? hand->end : "could not be started", crew->folder);
         return NULL;
     }
     if (is_missing && hand_start(hand, spec->environment, err) != PL_OK)
@@ -163,9 +164,28 @@ void pl_crew_came_to(pl_crew_t *crew, uint32_t epoch)
     crew->epoch = epoch;
 }
 
-bool pl_crew_is_new(const pl_crew_t *crew)
+void pl_crew_note(pl_crew_t *crew, const pl_blob_t *outcome, const pl_error_t *failed)
 {
-    return crew->runs == 1;
+    pl_error_t err = {0};
+    if (crew->noted < pl_crew_past(crew))
+        return;
+    if (pl_past_add(crew->folder, outcome, failed, &err) == PL_OK)
+        crew->noted++;
+    else
+        pl_log_line(PL_LOG_WARNING, -1, "launcher.script",
+                    "in later runs no process can be started again, as what this one "
+                    "came to cannot be kept: %s",
+                    err.text);
+}
+
+int pl_crew_past(const pl_crew_t *crew)
+{
+    return crew->runs - 1;
+}
+
+bool pl_crew_knows_past(const pl_crew_t *crew)
+{
+    return crew->noted == pl_crew_past(crew);
 }
 
 static pl_crew_t *crew_new(void *launcher, int count, pl_error_t *err)
@@ -220,13 +240,8 @@ void pl_crew_leave(pl_crew_t *crew)
 void pl_crew_enter(pl_runtime_t *runtime)
 {
     const pl_place_t *place = pl_place_in_script();
-    if (!place)
-        return;
-    runtime->run = place->run;
-    runtime->epoch = place->epoch;
-    runtime->began = place->began;
-    runtime->grace_ms = place->grace_ms;
-    runtime->open_signal = SIGABRT;
+    if (place)
+        pl_place_enter(place, runtime);
 }
 
 static void crew_free(pl_crew_t *crew)

@@ -2,12 +2,13 @@
  * next
  *
  * Each goes through the whole program: what the program does for the k-th time they do
- * for the k-th time.  So they are started with its first run and together, and one that
- * is gone later cannot be replaced.  They belong to an engine; all on its control
- * thread. */
+ * for the k-th time.  So they are started with its first run; one that takes the place of
+ * another later is told what the runs before have come to.  They belong to an engine; all
+ * on its control thread. */
 #ifndef PL_LAUNCHERS_CREW_H
 #define PL_LAUNCHERS_CREW_H
 
+#include "runtime/bulk.h"
 #include "runtime/process.h"
 #include "runtime/runtime.h"
 
@@ -26,14 +27,20 @@ uint32_t pl_crew_epoch(const pl_crew_t *crew);
 void pl_crew_came_to(pl_crew_t *crew, uint32_t epoch);
 
 /* A rank's process, which is started if there is none yet; from now on what it says and
- * its death are told as the spec says.  PL_EDIED: it is gone since an earlier run. */
+ * its death are told as the spec says.  PL_EDIED: it is gone since an earlier run, and
+ * what came of that is not known. */
 pl_process_t *pl_crew_hire(pl_crew_t *crew, int rank, const pl_process_spec_t *spec,
                            pl_error_t *err);
 /* Unless somebody else has hired it. */
 void pl_crew_dismiss(pl_crew_t *crew, int rank, const void *user);
 
-/* Whether its processes may be started anew: none has come to a second run. */
-bool pl_crew_is_new(const pl_crew_t *crew);
+/* Notes what the run that is over now came to, as pl_settle_told() says; a line in the
+ * log when that cannot be. */
+void pl_crew_note(pl_crew_t *crew, const pl_blob_t *outcome, const pl_error_t *failed);
+/* How many of its runs are over. */
+int pl_crew_past(const pl_crew_t *crew);
+/* Whether its processes may be started anew: all that is over was noted. */
+bool pl_crew_knows_past(const pl_crew_t *crew);
 /* Kills them all; false: some still live. */
 bool pl_crew_kill(pl_crew_t *crew);
 

@@ -218,11 +218,7 @@ static int rank_main(const pl_place_t *place)
     prctl(PR_SET_NAME, name);
     if (pl_runtime_init(&runtime, &err) != PL_OK)
         return rank_lost(place, &err);
-    runtime.run = place->run;
-    runtime.epoch = place->epoch;
-    runtime.began = place->began;
-    runtime.grace_ms = place->grace_ms;
-    runtime.open_signal = SIGABRT;
+    pl_place_enter(place, &runtime);
     pl_backtrace_on_abort();
     int code = rank_live(&runtime, place, &err);
     pl_monitor_stop(&runtime);

@@ -112,7 +112,8 @@ static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
                                   .takes_any = !x->environment.job[0],
                                   .epoch = x->epoch};
     pl_ranks_init(&x->guest.ranks, &ops, start);
-    x->guest.ranks.count = x->guest.ranks.least = x->environment.world_size;
+    x->guest.ranks.count = x->environment.world_size;
+    x->guest.ranks.least = x->guest.ranks.most = x->environment.world_size;
     x->wires = pl_wires_new(x, &spec, err);
     return x->wires ? PL_OK : err->code;
 }
@@ -308,13 +309,11 @@ static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
     return code;
 }
 
-/* Trainings that go back are of the one before; searches and measurements leave nothing
- * to go on from. */
+/* Those that go back are of the one before. */
 static int training_count(const pl_job_t *job)
 {
     static int trainings;                                   /* of this process; atomic */
-    const bool is_one = job->stage == PL_TRAIN && !job->tuning.num_training && !job->back;
-    return is_one ? __atomic_add_fetch(&trainings, 1, __ATOMIC_RELAXED) : 0;
+    return pl_job_goes_on(job) ? __atomic_add_fetch(&trainings, 1, __ATOMIC_RELAXED) : 0;
 }
 
 /* The job as all ranks get it: of as many as there are, on from where it was cut off. */

@@ -25,7 +25,7 @@ const char *pl_place_door(const char *folder, pl_door_t door, char text[PL_DOOR_
 {
     static const char *const names[] = {"calls",      "bulk",         "stream",
                                         "calls-bulk", "calls-stream", "journal",
-                                        "departures"};
+                                        "departures", "past"};
     snprintf(text, PL_DOOR_TEXT, "ipc://%s/%s", folder, names[door]);
     return text;
 }

@@ -17,8 +17,9 @@ typedef enum pl_door {
     PL_DOOR_STREAM,
     PL_DOOR_CALLS_BULK,
     PL_DOOR_CALLS_STREAM,
-    PL_DOOR_JOURNAL,                                        /* a file */
-    PL_DOOR_DEPARTURES,                                     /* another */
+    PL_DOOR_JOURNAL,                                        /* files */
+    PL_DOOR_DEPARTURES,
+    PL_DOOR_PAST,
     PL_DOORS
 } pl_door_t;
 #define PL_DOOR_TEXT (PL_LINK_FOLDER + 16)

@@ -125,10 +125,22 @@ int pl_guest_open(pl_guest_t *guest, const pl_member_spec_t *spec, int64_t until
     return member_open(guest, err);
 }
 
+void pl_guest_know(pl_guest_t *guest, pl_outcome_t *outcome, const pl_error_t *error)
+{
+    guest->is_settled = true;
+    guest->outcome = outcome;
+    guest->error = *error;
+}
+
+static bool takes_part(const pl_guest_t *guest)
+{
+    return guest->spec.calls != NULL;
+}
+
 void pl_guest_run(pl_guest_t *guest, pl_call_t *call)
 {
     guest->asked = call;
-    if (guest->is_lost)
+    if (guest->is_lost || !takes_part(guest))
         answer(guest);
 }
 
@@ -138,14 +150,14 @@ int pl_guest_stop(pl_guest_t *guest, pl_call_t *call, const char *reason)
     snprintf(why, sizeof why, "rank %d: %s", guest->spec.rank, reason);
     if (pl_guest_waits(guest))
         guest_lose(guest, PL_ECANCELLED, "stopped before it had joined the others");
-    else
+    else if (takes_part(guest))
         pl_member_wish(&guest->member, why);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 
 void pl_guest_release(pl_guest_t *guest)
 {
-    if (guest->spec.calls)                    /* its messages were that run's until now */
+    if (takes_part(guest))                    /* its messages were that run's until now */
         pl_monitor_bring_no_more(pl_actor_runtime(guest));
     pl_member_release(&guest->member);
     pl_ranks_release(&guest->ranks);

@@ -27,6 +27,9 @@ typedef struct pl_guest {
 int pl_guest_open(pl_guest_t *guest, const pl_member_spec_t *spec, int64_t until,
                   int (*on_job)(void *self, pl_job_t *job, pl_error_t *err),
                   pl_error_t *err);
+/* In place of that: the run is over, and came to an outcome, which is taken over, or,
+ * NULL, to an error. */
+void pl_guest_know(pl_guest_t *guest, pl_outcome_t *outcome, const pl_error_t *error);
 /* For the handlers of `run` and `stop`. */
 void pl_guest_run(pl_guest_t *guest, pl_call_t *call);
 int pl_guest_stop(pl_guest_t *guest, pl_call_t *call, const char *reason);

@@ -159,7 +159,7 @@ static void attempt_over(launch_host_t *h)
     const bool failed = h->failure.error.code != PL_OK;
     h->waits = pl_now();
     h->state = HOST_WAITS;
-    if (failed && h->again)
+    if (failed && h->again && !h->launch->was_signalled)
         launch_note(h->launch, "%s; all ranks are started again (%d of %d)",
                     h->failure.error.text, h->tries.count, (int)h->tries.most);
     else if (failed || !h->wants_in || h->launch->was_signalled)

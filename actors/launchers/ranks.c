@@ -17,12 +17,14 @@
 #include "base/log.h"
 #include "base/run.h"
 
+static const char pause_reason[] = "it is to go on with other ranks";
+
 void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t *start)
 {
     const pl_job_t *job = (const pl_job_t *)start->start.context;
     ranks->ops = ops;
     ranks->silence_ms = pl_milliseconds(job->trainer->step_timeout);
-    ranks->count = pl_request_ranks(job);
+    ranks->count = ranks->most = pl_request_ranks(job);
     const int64_t least = job->trainer->devices.least;
     ranks->least = least && least < ranks->count ? (int)least : ranks->count;
 }
@@ -114,11 +116,11 @@ static void rank_has_ended(pl_rank_t *rank)
 }
 
 /* An outcome that lacks something because of another rank's end is none. */
-static bool has_outcome(const pl_ranks_t *ranks)
+pl_outcome_t *pl_ranks_outcome(const pl_ranks_t *ranks)
 {
-    return ranks->outcome
-           && !(follows_another(&ranks->outcome->error) && ranks->error.code != PL_OK
-                && !follows_another(&ranks->error));
+    const bool lacks = ranks->outcome && follows_another(&ranks->outcome->error)
+                       && ranks->error.code != PL_OK && !follows_another(&ranks->error);
+    return lacks ? NULL : ranks->outcome;
 }
 
 /* A rank that does not end well after its run had is told in the log. */
@@ -130,7 +132,7 @@ void pl_ranks_answer(pl_ranks_t *ranks)
         return;
     if (watch)
         pl_reply_watch(watch, &(pl_watch_reply_t){0});
-    if (!has_outcome(ranks)) {
+    if (!pl_ranks_outcome(ranks)) {
         pl_call_fail(call, &ranks->error);
         return;
     }
@@ -139,11 +141,18 @@ void pl_ranks_answer(pl_ranks_t *ranks)
     pl_reply_run(call, &(pl_run_reply_t){.outcome = &ranks->outcome->object});
 }
 
+bool pl_ranks_have_paused(const pl_ranks_t *ranks)
+{
+    return ranks->pauses && ranks->outcome && ranks->outcome->stopped
+           && !strcmp(ranks->outcome->reason, pause_reason);
+}
+
 static void ranks_end(pl_ranks_t *ranks)
 {
     if (!ranks->run || ranks->settles || ranks->ended < ranks->started)
         return;
-    const bool may = !ranks->stops && ranks->ops->again && !has_outcome(ranks);
+    const bool may = !ranks->stops && ranks->ops->again
+                     && (!pl_ranks_outcome(ranks) || pl_ranks_have_paused(ranks));
     if (may && ranks->ops->again(ranks))
         return;
     ranks->settles = true;
@@ -274,14 +283,25 @@ static void rank_address(pl_rank_t *rank, const char *address)
 /* ---- the run ---- */
 
 /* What the others do follows from what rank zero does. */
-static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
+static int first_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 {
     const pl_stop_t msg = {.reason = reason};
-    ranks->stops = true;
     if (ranks->started && !ranks->rank[0].ended
         && !pl_call_stop(ranks, ranks->rank[0].worker, &msg, (pl_how_t){0}, err))
         return err->code;
     return PL_OK;
+}
+
+static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
+{
+    ranks->stops = true;
+    return first_stop(ranks, reason, err);
+}
+
+void pl_ranks_pause(pl_ranks_t *ranks)
+{
+    pl_error_t err;
+    ranks->pauses = first_stop(ranks, pause_reason, &err) == PL_OK;
 }
 
 static void rank_reported(pl_rank_t *rank, const pl_run_progress_t *report)
@@ -360,6 +380,7 @@ static void ranks_clear(pl_ranks_t *ranks)
     ranks->started = ranks->told = ranks->answered = ranks->ended = 0;
     ranks->error.code = PL_OK;
     ranks->failed = -1;
+    ranks->pauses = false;
 }
 
 int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err)
@@ -384,8 +405,8 @@ int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err)
 /* Of a range of numbers it says which one it is. */
 static pl_job_t *job_of(const pl_ranks_t *ranks, const pl_job_t *asked, pl_error_t *err)
 {
-    return ranks->least < ranks->count ? pl_job_again(asked, NULL, ranks->count, 1, err)
-                                       : pl_object_ref((pl_job_t *)asked);
+    return ranks->least < ranks->most ? pl_job_again(asked, NULL, ranks->count, 1, err)
+                                      : pl_object_ref((pl_job_t *)asked);
 }
 
 int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)

@@ -37,8 +37,8 @@ typedef struct pl_ranks_ops {
     /* All have ended: tells the outcome, or the error, to whoever waits for it beside the
      * caller, and calls pl_ranks_answer() when that is done  [nobody else waits] */
     void (*settle)(pl_ranks_t *ranks);
-    /* The run has failed with its `error`, and all have ended: true when it begins again,
-     * by pl_ranks_begin(), now or later  [it does not]. */
+    /* The run has failed with its `error`, or has paused, and all have ended: true when
+     * it begins again, by pl_ranks_begin(), now or later  [it does not]. */
     bool (*again)(pl_ranks_t *ranks);
     /* The run's folder, as soon as it is known  [nobody asks] */
     void (*run_dir)(pl_ranks_t *ranks, const char *path);
@@ -49,16 +49,17 @@ struct pl_ranks {
     pl_call_t *run;                                         /* NULL: idle */
     pl_call_t *watch;                                       /* [nobody asks] */
     bool settles;
-    pl_job_t *job;                                          /* counted */
-    pl_rank_t *rank;                                        /* [count] */
-    int least;                                              /* to go on with */
-    int count, started;
+    pl_job_t *job;                                   /* counted */
+    pl_rank_t *rank;                                 /* [count] */
+    int least, most;                                 /* to go on with; asked for */
+    int count, started;                              /* taking part; of these */
     int told, answered, ended;                       /* how many of them: see pl_rank_t */
     pl_outcome_t *outcome;                           /* of rank zero, once it is there */
     pl_error_t error;                                /* the run's  [code 0: none] */
     int failed;                                      /* whose it is  [-1: of no rank] */
     uint64_t global_step;                            /* the newest that was told */
     bool stops;                                      /* was asked to */
+    bool pauses;                                     /* by pl_ranks_pause() */
     int silence_ms;
 };
 
@@ -71,7 +72,13 @@ int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err);
 int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 int pl_ranks_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 int pl_ranks_watch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
+/* Has the run saved and stopped at its next step, to begin again; it has paused when it
+ * ended so, and not because it was over, or failed, before. */
+void pl_ranks_pause(pl_ranks_t *ranks);
+bool pl_ranks_have_paused(const pl_ranks_t *ranks);
 void pl_ranks_release(pl_ranks_t *ranks);
+/* What the run came to; NULL: it has failed with its `error`. */
+pl_outcome_t *pl_ranks_outcome(const pl_ranks_t *ranks);
 /* Ends the run, with its outcome or its error. */
 void pl_ranks_answer(pl_ranks_t *ranks);
 

@@ -1,54 +1,106 @@
 /* restarts.c - runs that start again when a process has died, as often as is allowed */
 #include "actors/launchers/restarts.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/run.h"
 
-/* What dies again as soon as it was started again will go on to do so. */
-static bool leaves_out(pl_tries_t *tries, pl_ranks_t *ranks)
+enum { LOOK_MS = 200 };                      /* between looks at whether the run trains */
+
+/* ---- who is left out, and comes back ---- */
+
+/* What is measured is short, and what saves nothing cannot pause. */
+static bool may_return(const pl_restarts_t *r)
 {
+    const pl_job_t *job = r->ranks->job;
+    return r->return_after > 0 && pl_job_goes_on(job)
+           && job->trainer->enable_checkpointing;
+}
+
+/* What dies again as soon as it was started again will go on to do so, for some time. */
+static bool leaves_out(pl_restarts_t *r)
+{
+    pl_ranks_t *ranks = r->ranks;
     if (ranks->count <= ranks->least || ranks->failed < 0
-        || !pl_tries_is_same(tries, ranks->failed))
+        || !pl_tries_is_same(&r->tries, ranks->failed))
         return false;
     ranks->count--;
-    tries->count = 0;
+    r->tries.count = 0;
+    r->left_out = ranks->failed;
     pl_log_line(PL_LOG_WARNING, -1, pl_actor_name(ranks),
                 "rank %d has died again: the run goes on with %d ranks", ranks->failed,
                 ranks->count);
+    if (may_return(r)
+        && pl_after(ranks, pl_milliseconds(r->return_after), r->look, NULL) == PL_OK)
+        r->return_after *= 2;
     return true;
 }
 
-/* What a process dies of may not come again; what its program says of itself does. */
-bool pl_restarts_may(pl_tries_t *tries, pl_ranks_t *ranks, const pl_wires_t *wires,
-                     int64_t most, void (*then)(void *launcher))
+/* One may die before the run has paused: so it is looked at until all are back. */
+void pl_restarts_look(pl_restarts_t *r)
 {
-    const int code = ranks->error.code;
-    if ((code != PL_EDIED && code != PL_ESTUCK) || !pl_wires_were_all_there(wires))
+    pl_ranks_t *ranks = r->ranks;
+    if (!ranks->run || ranks->settles || ranks->stops || ranks->count == ranks->most)
+        return;
+    if (ranks->global_step && !ranks->pauses && !ranks->answered && !ranks->ended
+        && ranks->error.code == PL_OK)
+        pl_ranks_pause(ranks);
+    pl_after(ranks, LOOK_MS, r->look, NULL);
+}
+
+/* For who dies next it is as if the one that was left out had died last. */
+static bool takes_back(pl_restarts_t *r)
+{
+    pl_ranks_t *ranks = r->ranks;
+    r->tries.count = 0;
+    const int wait = pl_tries_add(&r->tries, ranks->global_step, r->left_out);
+    if (wait < 0 || pl_after(ranks, wait, r->begin, NULL) != PL_OK)
         return false;
-    const int who = leaves_out(tries, ranks) ? -1 : ranks->failed;
-    tries->most = most;
-    const int wait = pl_tries_add(tries, ranks->global_step, who);
+    pl_log_line(PL_LOG_INFO, -1, pl_actor_name(ranks),
+                "rank %d is tried again: the run is saved and goes on with %d ranks",
+                r->left_out, ranks->most);
+    ranks->count = ranks->most;
+    ranks->global_step = 0;
+    return true;
+}
+
+/* ---- once more ---- */
+
+/* What a process dies of may not come again; what its program says of itself does. */
+bool pl_restarts_may(pl_restarts_t *r)
+{
+    pl_ranks_t *ranks = r->ranks;
+    const int code = ranks->error.code;
+    r->tries.most = r->most;
+    if (pl_ranks_have_paused(ranks))
+        return takes_back(r);
+    if ((code != PL_EDIED && code != PL_ESTUCK) || !pl_wires_were_all_there(r->wires))
+        return false;
+    const int who = leaves_out(r) ? -1 : ranks->failed;
+    const int wait = pl_tries_add(&r->tries, ranks->global_step, who);
     if (wait < 0)
-        pl_tries_tell(tries, &ranks->global_step, &ranks->error);
-    if (wait < 0 || pl_after(ranks, wait, then, NULL) != PL_OK)
+        pl_tries_tell(&r->tries, &ranks->global_step, &ranks->error);
+    if (wait < 0 || pl_after(ranks, wait, r->begin, NULL) != PL_OK)
         return false;
     ranks->global_step = 0;
     pl_log_line(PL_LOG_WARNING, -1, pl_actor_name(ranks),
                 "%s; all ranks are started again, from the newest checkpoint (%d of %d)",
-                ranks->error.text, tries->count, (int)most);
+                ranks->error.text, r->tries.count, (int)r->most);
     return true;
 }
 
-void pl_restarts_begin(pl_ranks_t *ranks, pl_wires_t *wires)
+void pl_restarts_begin(pl_restarts_t *r)
 {
+    pl_ranks_t *ranks = r->ranks;
     pl_error_t err = {0};
     if (ranks->stops) {
         pl_ranks_answer(ranks);
         return;
     }
-    pl_job_t *job = pl_job_again(ranks->job, pl_wires_run_dir(wires), ranks->count, 1,
+    pl_job_t *job = pl_job_again(ranks->job, pl_wires_run_dir(r->wires), ranks->count, 1,
                                  &err);
-    if (!job || pl_wires_renew(wires, ranks->count, &err) != PL_OK
+    if (!job || pl_wires_renew(r->wires, ranks->count, &err) != PL_OK
         || pl_ranks_begin(ranks, job, &err) != PL_OK) {
         ranks->error = err;
         pl_ranks_answer(ranks);

@@ -1,4 +1,7 @@
-/* restarts.h - runs that start again when a process has died, as often as is allowed */
+/* restarts.h - runs that start again when a process has died, as often as is allowed
+ *
+ * Of a range of ranks one that dies again as soon as it was started again is left out,
+ * and tried again later: the run pauses for that, so that nothing is trained twice. */
 #ifndef PL_LAUNCHERS_RESTARTS_H
 #define PL_LAUNCHERS_RESTARTS_H
 
@@ -10,12 +13,28 @@
     PL_INT(type, max_restarts, "3", "0..100", \
            "how often the run is started again within 10 minutes when a rank dies")
 
-/* For `again` of pl_ranks_ops_t: true when the run is to begin once more, by `then`,
- * which is called after a while, of a range of ranks without one that has died again.
- * False: it has failed, and its error says how often it was tried. */
-bool pl_restarts_may(pl_tries_t *tries, pl_ranks_t *ranks, const pl_wires_t *wires,
-                     int64_t most, void (*then)(void *launcher));
+/* The launcher's, for one run. */
+typedef struct pl_restarts {
+    pl_ranks_t *ranks;
+    pl_wires_t *wires;                                      /* borrowed */
+    int64_t most;
+    void (*begin)(void *launcher);           /* called when it is time to; in the end
+                                                it calls pl_restarts_begin() */
+    void (*look)(void *launcher);            /* calls pl_restarts_look() */
+    double return_after;                     /* s; look and return_after: of who takes
+                                                a range  [0: who was left out stays so] */
+    pl_tries_t tries;
+    int left_out;                                           /* the last rank that was */
+} pl_restarts_t;
+
+/* For `again` of pl_ranks_ops_t: true when the run is to begin once more, by `begin`,
+ * which is called after a while; without a rank that has died again, or with all after a
+ * pause.  False: it is over, and if it has failed its error says how often it was
+ * tried. */
+bool pl_restarts_may(pl_restarts_t *restarts);
 /* Begins it, from the newest checkpoint there is, or answers it. */
-void pl_restarts_begin(pl_ranks_t *ranks, pl_wires_t *wires);
+void pl_restarts_begin(pl_restarts_t *restarts);
+/* Has the run pause, if it trains, for those that were left out. */
+void pl_restarts_look(pl_restarts_t *restarts);
 
 #endif

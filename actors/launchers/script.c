@@ -11,6 +11,7 @@
 #include "actors/launchers/crew.h"
 #include "actors/launchers/guest.h"
 #include "actors/launchers/launchers.h"
+#include "actors/launchers/past.h"
 #include "actors/launchers/remote.h"
 #include "actors/launchers/restarts.h"
 #include "actors/launchers/settle.h"
@@ -30,7 +31,7 @@ typedef struct script {
     /* Of the program: */
     pl_crew_t *crew;                                        /* taken */
     pl_wires_t *wires;                                      /* counted */
-    pl_tries_t restarts;
+    pl_restarts_t restarts;
     pl_settling_t *settle;                                  /* [the run goes on] */
 } script_t;
 
@@ -56,16 +57,14 @@ static void script_begin_again(void *self)
     if (!pl_crew_kill(script->crew)
         && pl_after(self, KILL_MS, script_begin_again, NULL) == PL_OK)
         return;
-    pl_restarts_begin(self, script->wires);
+    pl_restarts_begin(&script->restarts);
     pl_crew_came_to(script->crew, pl_wires_epoch(script->wires));
 }
 
 static bool script_again(pl_ranks_t *ranks)
 {
     script_t *script = (script_t *)ranks;
-    if (!pl_crew_is_new(script->crew)
-        || !pl_restarts_may(&script->restarts, ranks, script->wires, script->max_restarts,
-                            script_begin_again))
+    if (!pl_crew_knows_past(script->crew) || !pl_restarts_may(&script->restarts))
         return false;
     pl_crew_kill(script->crew);
     return true;
@@ -74,7 +73,12 @@ static bool script_again(pl_ranks_t *ranks)
 static void script_settle(pl_ranks_t *ranks)
 {
     script_t *script = (script_t *)ranks;
+    const pl_error_t *failed;
     script->settle = pl_settle(ranks, script->wires, 0);
+    if (!script->settle || !script->max_restarts)
+        return;
+    const pl_blob_t *outcome = pl_settle_told(script->settle, &failed);
+    pl_crew_note(script->crew, outcome, failed);
 }
 
 static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err)
@@ -100,6 +104,10 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
     script->wires = pl_wires_new(script, &spec, err);
     if (!script->wires)
         return err->code;
+    script->restarts = (pl_restarts_t){.ranks = ranks,
+                                       .wires = script->wires,
+                                       .most = script->max_restarts,
+                                       .begin = script_begin_again};
     pl_crew_came_to(script->crew, spec.epoch);
     return PL_OK;
 }
@@ -132,15 +140,23 @@ static int job_compare(void *self, pl_job_t *job, pl_error_t *err)
 
 static int guest_open(script_t *script, const pl_place_t *place, pl_error_t *err)
 {
-    static uint32_t runs;                                   /* of this process; atomic */
-    const pl_member_spec_t spec = {
-        .calls = pl_place_door(place->folder, PL_DOOR_CALLS, script->calls),
-        .bulk = pl_place_door(place->folder, PL_DOOR_BULK, script->bulk),
-        .run = place->run,
-        .epoch = place->epoch + __atomic_fetch_add(&runs, 1, __ATOMIC_RELAXED),
-        .rank = place->rank,
-        .world_size = place->world_size,
-        .sharers = place->world_size};
+    static int runs;                                        /* of this process; atomic */
+    const int run = __atomic_fetch_add(&runs, 1, __ATOMIC_RELAXED);
+    if (run < place->past) {
+        pl_error_t failed = {0};
+        pl_outcome_t *outcome = pl_past_read(place->folder, run, &failed);
+        pl_guest_know(&script->guest, outcome, &failed);
+        return PL_OK;
+    }
+    const pl_member_spec_t spec = {.calls = pl_place_door(place->folder, PL_DOOR_CALLS,
+                                                          script->calls),
+                                   .bulk = pl_place_door(place->folder, PL_DOOR_BULK,
+                                                         script->bulk),
+                                   .run = place->run,
+                                   .epoch = place->epoch + (uint32_t)(run - place->past),
+                                   .rank = place->rank,
+                                   .world_size = place->world_size,
+                                   .sharers = place->world_size};
     return pl_guest_open(&script->guest, &spec,
                          pl_now() + (int64_t)(script->join_timeout * PL_SECOND),
                          job_compare, err);

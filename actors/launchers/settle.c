@@ -123,7 +123,8 @@ pl_settling_t *pl_settle(pl_ranks_t *ranks, pl_wires_t *wires, int first)
     s->first = first;
     s->count = count;
     s->error = ranks->error;
-    s->blob = ranks->outcome ? pl_outcome_pack(ranks->outcome, &s->error) : NULL;
+    const pl_outcome_t *outcome = pl_ranks_outcome(ranks);
+    s->blob = outcome ? pl_outcome_pack(outcome, &s->error) : NULL;
     for (int k = first; k < count; k++) {
         s->waiting[k] = (waiting_t){.settle = s, .rank = k};
         waiting_begin(&s->waiting[k]);
@@ -131,6 +132,12 @@ pl_settling_t *pl_settle(pl_ranks_t *ranks, pl_wires_t *wires, int first)
     s->waits = true;
     look(s);
     return s;
+}
+
+const pl_blob_t *pl_settle_told(const pl_settling_t *s, const pl_error_t **error)
+{
+    *error = &s->error;
+    return s->blob;
 }
 
 void pl_settle_free(pl_settling_t *s)

@@ -12,6 +12,8 @@ typedef struct pl_settling pl_settling_t;
  * launcher's run when all have it and have left, or are gone.  To be freed with the
  * launcher  [NULL: out of memory; it is answered]. */
 pl_settling_t *pl_settle(pl_ranks_t *ranks, pl_wires_t *wires, int first);
+/* What is told: the outcome, packed, or, NULL, the error. */
+const pl_blob_t *pl_settle_told(const pl_settling_t *settle, const pl_error_t **error);
 void pl_settle_free(pl_settling_t *settle);
 
 #endif

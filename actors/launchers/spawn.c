@@ -12,10 +12,10 @@
 
 typedef struct spawn {
     pl_ranks_t ranks;
-    int64_t max_restarts;
-    pl_tries_t restarts;
+    int64_t max_restarts;                                   /* options */
+    double join_timeout, return_after;                      /* s */
     pl_wires_t *wires;                                      /* counted */
-    double join_timeout;                                    /* s */
+    pl_restarts_t restarts;
 } spawn_t;
 
 static uint64_t process_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
@@ -32,14 +32,17 @@ static uint64_t process_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
 
 static void spawn_begin_again(void *self)
 {
-    pl_restarts_begin(self, ((spawn_t *)self)->wires);
+    pl_restarts_begin(&((spawn_t *)self)->restarts);
+}
+
+static void spawn_look(void *self)
+{
+    pl_restarts_look(&((spawn_t *)self)->restarts);
 }
 
 static bool spawn_again(pl_ranks_t *ranks)
 {
-    spawn_t *spawn = (spawn_t *)ranks;
-    return pl_restarts_may(&spawn->restarts, ranks, spawn->wires, spawn->max_restarts,
-                           spawn_begin_again);
+    return pl_restarts_may(&((spawn_t *)ranks)->restarts);
 }
 
 static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
@@ -57,6 +60,12 @@ static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
     spawn->wires = pl_wires_new(self, &spec, err);
     if (!spawn->wires)
         return err->code;
+    spawn->restarts = (pl_restarts_t){.ranks = &spawn->ranks,
+                                      .wires = spawn->wires,
+                                      .most = spawn->max_restarts,
+                                      .begin = spawn_begin_again,
+                                      .look = spawn_look,
+                                      .return_after = spawn->return_after};
     pl_actor_ready(self);
     return PL_OK;
 }
@@ -72,15 +81,16 @@ static const pl_option_t spawn_options[] = {
     PL_RESTARTS_OPTION(spawn_t),
     PL_FLOAT(spawn_t, join_timeout, "60", "0.001..86400",
              "seconds until all ranks must have joined"),
+    PL_FLOAT(
+        spawn_t, return_after, "60", "0..86400",
+        "seconds until a rank that was left out of a range is tried again; the run is "
+        "saved and goes on with all then; twice as long each time; 0: never"),
     PL_OPTIONS_END,
 };
 
 static const pl_handler_t spawn_handlers[] = {
-    PL_ON(start, spawn_start),
-    PL_ON(run, pl_ranks_run),
-    PL_ON(stop, pl_ranks_stop),
-    PL_ON(watch, pl_ranks_watch),
-    PL_HANDLERS_END,
+    PL_ON(start, spawn_start),    PL_ON(run, pl_ranks_run), PL_ON(stop, pl_ranks_stop),
+    PL_ON(watch, pl_ranks_watch), PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_spawn_launcher = {

@@ -25,7 +25,7 @@ enum {
 typedef struct end {
     const pl_wire_ops_t *ops;                               /* [nobody stands in] */
     void *self;
-    char early[ABOUT];           /* who has joined before anybody stood in  ["": none] */
+    char early[ABOUT];            /* who has joined before anybody stood in  ["": none] */
 } end_t;
 
 struct pl_wires {
@@ -102,7 +102,7 @@ static void bulk_sent(void *user, int rank, uint64_t transfer, const pl_error_t 
 
 void pl_wires_attach(pl_wires_t *wires, int rank, const pl_wire_ops_t *ops, void *self)
 {
-    char early[ABOUT];           /* who has joined before anybody stood in  ["": none] */
+    char early[ABOUT];            /* who has joined before anybody stood in  ["": none] */
     memcpy(early, wires->end[rank].early, ABOUT);
     wires->end[rank] = (end_t){ops, self, ""};
     if (*early && pl_link_state(wires->link, rank) != PL_LINK_AWAITED)
@@ -234,19 +234,29 @@ bool pl_wires_stream(pl_wires_t *wires, bool has_clock, pl_bring_stream_t *msg)
 void pl_wires_place(const pl_wires_t *wires, int rank, char text[PL_PLACE_TEXT])
 {
     const pl_place_t *p = &wires->place;
-    snprintf(text, PL_PLACE_TEXT, "%s=%d %d %" PRIu64 " %" PRIu32 " %" PRId64 " %d %d %s",
+    snprintf(text, PL_PLACE_TEXT,
+             "%s=%d %d %" PRIu64 " %" PRIu32 " %" PRId64 " %d %d %d %s",
              wires->crew ? PL_PLACE_IN_SCRIPT : PL_PLACE, rank, p->world_size, p->run,
-             p->epoch, p->began, p->log_level, p->grace_ms, wires->folder);
+             p->epoch, p->began, p->log_level, p->grace_ms, p->past, wires->folder);
 }
 
 bool pl_place_read(const char *text, pl_place_t *p)
 {
     *p = (pl_place_t){0};
     return text
-           && sscanf(text, "%d %d %" SCNu64 " %" SCNu32 " %" SCNd64 " %d %d %63[^\n]",
+           && sscanf(text, "%d %d %" SCNu64 " %" SCNu32 " %" SCNd64 " %d %d %d %63[^\n]",
                      &p->rank, &p->world_size, &p->run, &p->epoch, &p->began,
-                     &p->log_level, &p->grace_ms, p->folder)
-                  == 8;
+                     &p->log_level, &p->grace_ms, &p->past, p->folder)
+                  == 9;
+}
+
+void pl_place_enter(const pl_place_t *place, pl_runtime_t *runtime)
+{
+    runtime->run = place->run;
+    runtime->epoch = place->epoch;
+    runtime->began = place->began;
+    runtime->grace_ms = place->grace_ms;
+    runtime->is_child = true;
 }
 
 /* A program may ask before it calls pl_init(), which takes it from the environment. */
@@ -359,7 +369,8 @@ pl_wires_t *pl_wires_new(void *launcher, const pl_wires_spec_t *spec, pl_error_t
                                 .epoch = spec->epoch,
                                 .began = runtime->began,
                                 .log_level = pl_log_level(),
-                                .grace_ms = runtime->grace_ms};
+                                .grace_ms = runtime->grace_ms,
+                                .past = spec->crew ? pl_crew_past(spec->crew) : 0};
     int code = spec->endpoint ? wires_open_at(wires, spec, launcher, err)
                               : wires_open_folder(wires, spec, launcher, err);
     if (code == PL_OK)

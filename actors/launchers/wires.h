@@ -9,6 +9,7 @@
 #include "actors/launchers/folder.h"
 #include "actors/launchers/outbox.h"
 #include "runtime/bulk.h"
+#include "runtime/runtime.h"
 
 typedef struct pl_wires pl_wires_t;
 
@@ -57,7 +58,7 @@ void pl_wires_died(pl_wires_t *wires, int rank);
  * gone. */
 bool pl_wires_await(const pl_wires_t *wires, int rank);
 void pl_wires_give_up(pl_wires_t *wires, int rank, const char *why);
-/* A new incarnation of all ranks, no more than before, after all have ended. */
+/* A new incarnation, of no more ranks than they were made for, after all have ended. */
 int pl_wires_renew(pl_wires_t *wires, int count, pl_error_t *err);
 uint32_t pl_wires_epoch(const pl_wires_t *wires);
 /* All ranks were there once, in this incarnation or one before. */
@@ -78,6 +79,8 @@ typedef struct pl_place {
     int64_t began;                         /* zero of the stream's time, ns of pl_now() */
     int log_level;                         /* lines above it are not wanted */
     int grace_ms;                          /* of pl_runtime_t */
+    int past;                              /* runs of the program that were over when its
+                                              process was started */
     char folder[PL_LINK_FOLDER];
 } pl_place_t;
 
@@ -89,6 +92,8 @@ typedef struct pl_place {
 void pl_wires_place(const pl_wires_t *wires, int rank, char text[PL_PLACE_TEXT]);
 /* False: there is none. */
 bool pl_place_read(const char *text, pl_place_t *place);
+/* For what runs in the process of that rank. */
+void pl_place_enter(const pl_place_t *place, pl_runtime_t *runtime);
 /* Of this process when it runs the program for a rank; NULL: it does not. */
 const pl_place_t *pl_place_in_script(void);
 

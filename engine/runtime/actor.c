@@ -297,10 +297,12 @@ void actor_child_ended(actor_t *actor, pl_made_call_t *made, const pl_error_t *e
 void actor_child_late(actor_t *actor, pl_made_call_t *child)
 {
     if (child->cancelled) {
-        pl_fail(&actor->end_error, PL_ESTUCK,
-                "%s does not end; its memory is kept: use a launcher that runs ranks as "
-                "processes, which can be killed",
-                pl_kind_name(child->to.kind));
+        pl_fail(&actor->end_error, PL_ESTUCK, "%s does not end; its memory is kept%s",
+                pl_kind_name(child->to.kind),
+                actor->reactor->runtime->is_child
+                    ? " until its process has ended"
+                    : ": use a launcher that runs ranks as processes, which can be "
+                      "killed");
         pl_log_line(PL_LOG_ERROR, actor->reactor->rank, actor_name(actor), "%s",
                     actor->end_error.text);
         if (child->thread)

@@ -105,11 +105,15 @@ static pl_job_t *job_of_ranks(const pl_job_t *job, int devices, int nodes,
     return copy;
 }
 
+bool pl_job_goes_on(const pl_job_t *job)
+{
+    return job->stage == PL_TRAIN && !job->tuning.num_training && !job->back;
+}
+
 pl_job_t *pl_job_again(const pl_job_t *job, const char *run_dir, int devices, int nodes,
                        pl_error_t *err)
 {
     pl_job_t *copy = job_of_ranks(job, devices, nodes, err);
-    const bool writes = job->stage == PL_TRAIN && !job->tuning.num_training && !job->back;
     if (!copy)
         return NULL;
     copy->tuning = job->tuning;
@@ -120,7 +124,7 @@ pl_job_t *pl_job_again(const pl_job_t *job, const char *run_dir, int devices, in
     if (text_copy(&copy->checkpoint, job->checkpoint)
         && text_copy(&copy->resume, job->resume) && text_copy(&copy->back, job->back)
         && text_copy(&copy->prompt, job->prompt)
-        && text_copy(&copy->again, writes && run_dir ? run_dir : job->again))
+        && text_copy(&copy->again, run_dir && pl_job_goes_on(job) ? run_dir : job->again))
         return copy;
     pl_object_unref(copy);
     pl_no_memory(err);

@@ -49,6 +49,9 @@ typedef struct pl_job {
                                                    wires  [none] */
 } pl_job_t;
 
+/* A training of its own, which can go on from where it has come to: no search, and none
+ * that goes back. */
+PL_API bool pl_job_goes_on(const pl_job_t *job);
 /* The same run for so many ranks on each of so many nodes; with a run_dir, which a run
  * that was cut off had come to, on from there  ["": it is not known that it had come to
  * one; NULL: it was not cut off]. */

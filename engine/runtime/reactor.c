@@ -373,8 +373,8 @@ int pl_reactor_start(pl_reactor_t *reactor, const char *name, pl_error_t *err)
     sigset_t all, before;
     reactor->shares = pl_share_is_taken();
     sigfillset(&all);
-    if (reactor->runtime->open_signal)
-        sigdelset(&all, reactor->runtime->open_signal);
+    if (reactor->runtime->is_child)
+        sigdelset(&all, SIGABRT);
     pthread_sigmask(SIG_SETMASK, &all, &before);           /* signals belong to the host's
                                                               threads */
     int failed = pthread_create(&reactor->pthread, NULL, thread_main, reactor);

@@ -28,7 +28,10 @@ typedef struct pl_runtime {
                                           the lowest level; up to six times as much of
                                           higher ones; a twentieth of one that is taken
                                           for stuck already */
-    int open_signal;                   /* that threads do not block  [they block all] */
+    bool is_child;                     /* a launcher has started this process for a rank:
+                                          it kills one that is stuck, and asks it before
+                                          where it is, by SIGABRT, which no thread
+                                          blocks */
     pl_monitor_t *monitor;             /* atomic  [no stream] */
     pl_rank_seq_t *seqs;               /* one for each rank */
     pthread_mutex_t lock;              /* of seqs */

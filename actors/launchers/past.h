@@ -1,0 +1,19 @@
+/* past.h - what the runs of a program have come to, for its processes that are started in
+ * the middle of it
+ *
+ * They go through the program from its first line on, as all do; but runs that are over
+ * when they are started are not made again for them: what came of those lies in a file of
+ * the folder where the program's processes meet. */
+#ifndef PL_LAUNCHERS_PAST_H
+#define PL_LAUNCHERS_PAST_H
+
+#include "runtime/bulk.h"
+#include "runtime/cargo.h"
+
+/* Adds the run that is over now: its outcome, as packed, or, NULL, how it failed. */
+int pl_past_add(const char *folder, const pl_blob_t *outcome, const pl_error_t *failed,
+                pl_error_t *err);
+/* The outcome of a run, from 0, counted; NULL: it failed, or cannot be read, as told. */
+pl_outcome_t *pl_past_read(const char *folder, int run, pl_error_t *failed);
+
+#endif
