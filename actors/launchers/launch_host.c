@@ -378,6 +378,7 @@ static int link_open(launch_host_t *h, pl_error_t *err)
                                  .world_size = h->count,
                                  .sits = true,
                                  .returns = true,
+                                 .watches = true,
                                  .traits = traits,
                                  .times = pl_wires_lease(INT_MAX),
                                  .on_message = message_came,

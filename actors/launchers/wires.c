@@ -70,6 +70,8 @@ static void link_event(void *user, int rank, pl_link_event_t event, const char *
     const end_t *end = end_of(wires, rank);
     wires->joined += event == PL_LINK_JOINED;
     wires->were_there |= wires->joined == wires->count;
+    if (event == PL_LINK_GONE)
+        pl_link_died(pl_bulk_link(wires->bulk), rank);
     if (event == PL_LINK_JOINED && !end)
         snprintf(wires->end[rank].early, ABOUT, "%s", text);
     if (event == PL_LINK_REFUSED) {
@@ -319,6 +321,7 @@ static int wires_open(pl_wires_t *wires, const pl_wires_spec_t *w, const char *c
         return err->code;
     spec.endpoint = calls;
     spec.about = bound;
+    spec.watches = w->endpoint != NULL;
     spec.traits = w->traits;
     spec.takes_any = w->takes_any;
     wires->link = pl_link_listen(&spec, pl_actor_loop(launcher), err);
