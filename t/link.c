@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <stdnoreturn.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -104,6 +105,7 @@ static void listen_at(const char *where, int world_size)
                              .run = 0xABCDEF,
                              .epoch = 1,
                              .world_size = world_size,
+                             .watches = true,
                              .times = quick,
                              .on_message = on_message,
                              .on_event = on_event};
@@ -454,6 +456,31 @@ static void a_lease_runs_out_when_nothing_is_heard(void)
     close_all();
 }
 
+/* Its connection is there all the time. */
+static void who_holds_a_lease_and_stays_silent_is_given_up(void)
+{
+    listen_at("tcp://127.0.0.1:*", 1);
+    pl_link_free(host.link);
+    pl_link_spec_t spec = usual;
+    spec.times.lease = 200;
+    spec.times.rejoin = 300;
+    spec.user = &host;
+    host.link = pl_link_listen(&spec, &loop, NULL);
+    pl_link_endpoint(host.link, endpoint, sizeof endpoint, NULL);
+    usual.endpoint = wire_open(loop.base, endpoint);
+    join(0);
+    wire_hold(true);
+    until(host.events[PL_LINK_GONE]);
+    like(host.text[PL_LINK_GONE], "nothing was heard for 0.7 s", "it is gone");
+    is_int(host.events[PL_LINK_SILENT], 1, "after it was called silent");
+    is_int(host.events[PL_LINK_CUT], 0, "and never cut");
+    wire_hold(false);
+    until(rank[0].events[PL_LINK_GONE]);
+    like(rank[0].text[PL_LINK_GONE], "refused: it is given up", "it hears so later");
+    wire_close();
+    close_all();
+}
+
 /* It has been given up by then, and another may be in its place. */
 static void who_sleeps_through_its_lease_does_not_come_back(void)
 {
@@ -717,15 +744,28 @@ static void child_died(void *user, const pl_death_t *death)
     pl_link_died(host.link, 0);
 }
 
-static void child_start(const char *mode)
+static void child_begin(const char *mode, void (*on_death)(void *, const pl_death_t *))
 {
     const char *const argv[] = {self, mode, endpoint, NULL};
-    pl_process_spec_t spec = {.argv = argv, .on_death = child_died};
+    pl_process_spec_t spec = {.argv = argv, .on_death = on_death};
     pl_error_t err = {0};
     deaths = 0;
     child = pl_process_start(&spec, loop.base, &err);
     if (!child)
         tap_diag("%s", err.text);
+}
+
+static void child_start(const char *mode)
+{
+    child_begin(mode, child_died);
+}
+
+/* This program again, as who listens, until it is ended. */
+static noreturn void listen_main(const char *where)
+{
+    listen_at(where, 1);
+    for (;;)
+        settle();
 }
 
 /* This program again, as a rank: sends 500 messages, and "dies" dies behind them. */
@@ -736,6 +776,7 @@ static int child_main(const char *mode, const char *where)
                            .run = 0xABCDEF,
                            .epoch = 1,
                            .world_size = 1,
+                           .watches = true,
                            .times = {.beat = 40, .silence = 400, .rejoin = 2000},
                            .on_message = on_message,
                            .on_event = on_event};
@@ -761,6 +802,50 @@ static void what_a_dead_rank_had_sent_still_comes(void)
     int came = host.messages[0];
     turn_for(100);
     is_int(host.messages[0], came, "nothing comes behind the end");
+    pl_process_free(child);
+    close_all();
+}
+
+/* Nobody tells of its death here, and a connection may be cut for a minute. */
+static void a_process_of_the_same_machine_is_known_to_be_dead_at_once(void)
+{
+    static const char *const modes[] = {"dies", "lives"};
+    for (int k = 0; k < 2; k++) {
+        open_file(1);
+        pl_link_free(host.link);
+        pl_link_spec_t spec = usual;
+        spec.times.rejoin = 60000;
+        spec.user = &host;
+        host.link = pl_link_listen(&spec, &loop, NULL);
+        child_begin(modes[k], NULL);
+        until(host.events[PL_LINK_JOINED] && (k == 0 || host.messages[0] == 500));
+        int64_t before = pl_now();
+        if (k == 1)
+            pl_process_signal(child, SIGKILL);
+        until(host.events[PL_LINK_GONE]);
+        is_text(host.text[PL_LINK_GONE], "its process has died", "it is gone");
+        ok(pl_now() - before < PL_SECOND, "in %.1f ms",
+           (double)(pl_now() - before) / 1e6);
+        ok(k == 0 || host.messages[0] == 500, "after what it had sent, %d messages",
+           host.messages[0]);
+        pl_process_free(child);
+        close_all();
+    }
+}
+
+static void a_launcher_of_the_same_machine_too(void)
+{
+    open_file(1);
+    pl_link_free(host.link);
+    host.link = NULL;
+    usual.times.rejoin = usual.times.silence = 60000;
+    child_begin("listens", NULL);
+    join(0);
+    int64_t before = pl_now();
+    pl_process_signal(child, SIGKILL);
+    until(rank[0].events[PL_LINK_GONE]);
+    is_text(rank[0].text[PL_LINK_GONE], "the launcher's process has died", "it is gone");
+    ok(pl_now() - before < PL_SECOND, "in %.1f ms", (double)(pl_now() - before) / 1e6);
     pl_process_free(child);
     close_all();
 }
@@ -945,6 +1030,8 @@ int main(int argc, char **argv)
     flood_if_asked(argc, argv);
     if (readlink("/proc/self/exe", own, sizeof own - 1) > 0)
         self = own;
+    if (argc > 2 && !strcmp(argv[1], "listens"))
+        listen_main(argv[2]);
     if (argc > 2)
         return child_main(argv[1], argv[2]);
     run(ranks_join_and_messages_come_in_order);
@@ -958,6 +1045,7 @@ int main(int argc, char **argv)
     run(a_connection_that_is_cut_again_and_again_loses_nothing);
     run(a_cut_that_lasts_is_the_end);
     run(a_lease_runs_out_when_nothing_is_heard);
+    run(who_holds_a_lease_and_stays_silent_is_given_up);
     run(who_sleeps_through_its_lease_does_not_come_back);
     run(too_much_is_refused_until_there_is_room);
     run(a_peer_whose_thread_does_not_turn_is_silent);
@@ -969,6 +1057,8 @@ int main(int argc, char **argv)
     run(messages_of_an_older_incarnation_reach_nobody);
     run(a_link_may_be_freed_by_what_it_tells);
     run(what_a_dead_rank_had_sent_still_comes);
+    run(a_process_of_the_same_machine_is_known_to_be_dead_at_once);
+    run(a_launcher_of_the_same_machine_too);
     run(a_rank_that_is_stopped_is_silent_and_one_that_is_killed_is_cut);
     run(a_flood_leaves_descriptors_for_the_run);
     run(strangers_disturb_nobody);

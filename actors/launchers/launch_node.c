@@ -157,6 +157,7 @@ static int link_open(launch_node_t *n, pl_error_t *err)
                                  .epoch = 1,
                                  .world_size = launch->spec.nodes,
                                  .rank = launch->spec.node_rank,
+                                 .watches = true,
                                  .traits = traits,
                                  .times = pl_wires_lease(join),
                                  .on_message = message_came,

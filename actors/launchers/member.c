@@ -324,6 +324,9 @@ static void event_came(void *user, int peer, pl_link_event_t event, const char *
 static void calls_event_came(void *user, int peer, pl_link_event_t event,
                              const char *text)
 {
+    const pl_member_t *m = user;
+    if (event == PL_LINK_GONE && m->bulk)
+        pl_link_died(pl_bulk_link(m->bulk), PL_LINK_HOST);
     if (event == PL_LINK_JOINED)
         joined(user, text);
     else
@@ -342,6 +345,7 @@ int pl_member_open(pl_member_t *m, void *self, const pl_member_ops_t *ops,
                                   .world_size = spec->world_size,
                                   .rank = spec->rank,
                                   .traits = spec->traits,
+                                  .watches = spec->times.lease > 0,
                                   .times = spec->times,
                                   .on_message = message_came,
                                   .on_event = calls_event_came,

@@ -70,6 +70,8 @@ static void link_event(void *user, int rank, pl_link_event_t event, const char *
     const end_t *end = end_of(wires, rank);
     wires->joined += event == PL_LINK_JOINED;
     wires->were_there |= wires->joined == wires->count;
+    if (event == PL_LINK_GONE)
+        pl_link_died(pl_bulk_link(wires->bulk), rank);
     if (event == PL_LINK_JOINED && !end)
         snprintf(wires->end[rank].early, ABOUT, "%s", text);
     if (event == PL_LINK_REFUSED) {
@@ -298,6 +300,8 @@ static int wires_open(pl_wires_t *wires, const pl_wires_spec_t *w, const char *c
                            .user = wires};
     if (w->endpoint)
         spec.times = pl_wires_lease(w->join_ms);
+    wires->joined = spec.sits;
+    wires->were_there = wires->joined == wires->count;
     const pl_bulk_spec_t with = {.link = spec,
                                  .most = SIZE_MAX / 2,  /* ranks are this program's own */
                                  .on_sent = bulk_sent,
@@ -309,6 +313,7 @@ static int wires_open(pl_wires_t *wires, const pl_wires_spec_t *w, const char *c
         return err->code;
     spec.endpoint = calls;
     spec.about = bound;
+    spec.watches = w->endpoint != NULL;
     spec.traits = w->traits;
     spec.takes_any = w->takes_any;
     wires->link = pl_link_listen(&spec, pl_actor_loop(launcher), err);

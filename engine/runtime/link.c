@@ -196,7 +196,7 @@ int link_queue(pl_link_t *link, link_peer_t *peer, link_kind_t kind, pl_bytes_t 
     return PL_OK;
 }
 
-static link_peer_t *peer_of(const pl_link_t *link, int number)
+link_peer_t *link_peer_of(const pl_link_t *link, int number)
 {
     int at = link->is_host ? number : number == PL_LINK_HOST ? 0 : -1;
     return at >= 0 && at < link->peer_count ? &link->peers[at] : NULL;
@@ -204,7 +204,7 @@ static link_peer_t *peer_of(const pl_link_t *link, int number)
 
 int pl_link_send(pl_link_t *link, int number, pl_bytes_t message, pl_error_t *err)
 {
-    link_peer_t *peer = peer_of(link, number);
+    link_peer_t *peer = link_peer_of(link, number);
     bool may = peer && !peer->leaves
                && (peer->state == PL_LINK_IS_THERE || peer->state == PL_LINK_IS_CUT);
     if (!may)
@@ -319,7 +319,7 @@ bool link_end(pl_link_t *link, link_peer_t *peer, pl_link_event_t event,
     bool is_told = !(link->is_host && peer->leaves);
     peer->state = event == PL_LINK_LEFT ? PL_LINK_HAS_LEFT : PL_LINK_IS_GONE;
     pl_map_take(&link->identities, peer->identity);
-    link_path_release(&peer->path);
+    link_peer_release(peer);
     va_start(args, format);
     bool goes_on = !is_told || tell(link, link_number(link, peer), event, format, args);
     va_end(args);
@@ -518,6 +518,12 @@ pl_link_t *link_make(const pl_link_spec_t *spec, pl_sockets_t *loop, bool is_hos
     return NULL;
 }
 
+void link_peer_release(link_peer_t *peer)
+{
+    link_path_release(&peer->path);
+    link_near_end(peer);
+}
+
 void pl_link_free(pl_link_t *link)
 {
     if (!link)
@@ -527,7 +533,7 @@ void pl_link_free(pl_link_t *link)
     if (link->is_host && link->socket)
         pl_link_dismiss(link, PL_LINK_HOST, "the launcher has ended");
     for (int k = 0; link->peers && k < link->peer_count; k++)
-        link_path_release(&link->peers[k].path);
+        link_peer_release(&link->peers[k]);
     pl_socket_close(link->socket);
     if (link->tick)
         event_free(link->tick);
@@ -547,7 +553,7 @@ void pl_link_free(pl_link_t *link)
 
 pl_link_state_t pl_link_state(const pl_link_t *link, int number)
 {
-    const link_peer_t *peer = peer_of(link, number);
+    const link_peer_t *peer = link_peer_of(link, number);
     return peer ? peer->state : PL_LINK_IS_GONE;
 }
 

@@ -9,8 +9,9 @@
  *
  * Three things are told apart: the connection is CUT (nobody has died: a cable, a
  * partition), the peer is SILENT (connected perhaps, but its thread does not turn), and
- * the peer is GONE for good.  That a process has died only its parent can see: it says so
- * by pl_link_died().  Messages of another incarnation reach nobody and are counted.
+ * the peer is GONE for good.  That a process has died its parent can see, which says so
+ * by pl_link_died(), and a link of the same machine.  Messages of another incarnation
+ * reach nobody and are counted.
  *
  * What a message says is not the link's: any bytes.  All on one thread, with its loop. */
 #ifndef PL_RUNTIME_LINK_H
@@ -35,9 +36,10 @@ typedef enum pl_link_event {
     PL_LINK_CLEAR,      /* all that was sent has come to the other side */
     PL_LINK_LEFT,       /* the peer has left in order, and all it had sent has come */
     PL_LINK_GONE,       /* dead, or cut for longer than rejoin_ms, or the lease has run
-                           out; nothing comes any more in this incarnation.  A rank's end
-                           also: it was refused or dismissed, as text says, or nobody let
-                           it in within join_ms. */
+                           out, or who holds one was silent for so long; nothing comes
+                           any more in this incarnation.  A rank's end also: it was
+                           refused or dismissed, as text says, or nobody let it in within
+                           join_ms. */
     PL_LINK_MISSING,    /* join_ms has passed; text names the ranks that have not joined.
                            Peer: PL_LINK_HOST. */
     PL_LINK_REFUSED,    /* somebody was not let in; text says who and why.  Peer: the rank
@@ -52,8 +54,9 @@ typedef struct pl_link_times {
     int rejoin;          /* that a connection may be cut  [5 000] */
     int lease;           /* after which a rank that hears nothing of the launcher is GONE,
                             shorter than `rejoin`, so that it has ended when the launcher
-                            starts another; of ranks that do not die with their parent
-                            [none] */
+                            starts another; of ranks that do not die with their parent.
+                            Of a listening end: its ranks hold one, and who is silent
+                            for `silence` and `rejoin` is GONE  [none] */
 } pl_link_times_t;
 
 typedef struct pl_link_spec {
@@ -82,6 +85,9 @@ typedef struct pl_link_spec {
     const char *about;                 /* what the other side is told with JOINED; short
                                           [of a rank's end "HOST process NUMBER"; of a
                                           listening one nothing] */
+    bool watches;                      /* nobody else tells of the other side's death:
+                                          where it is a process of this machine it is
+                                          known at once, as by pl_link_died() */
     pl_link_times_t times;
     size_t message_most;                /* bytes of a message  [1 MiB] */
     size_t unread_most;                 /* bytes sent to a peer and not acknowledged: more
@@ -123,9 +129,9 @@ typedef enum pl_link_state {
 
 pl_link_state_t pl_link_state(const pl_link_t *link, int peer);
 
-/* A listening end: the process of that rank is proven dead.  What it had sent still
- * comes, then GONE, at once or within a second. */
-void pl_link_died(pl_link_t *link, int rank);
+/* The process of that peer is proven dead.  What it had sent still comes, then GONE, at
+ * once or within a second. */
+void pl_link_died(pl_link_t *link, int peer);
 
 /* A listening end: ends the link of a rank (PL_LINK_HOST: of all), which hears why; what
  * was sent to it before comes first.  No event tells of it here. */

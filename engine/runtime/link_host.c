@@ -19,10 +19,10 @@ enum {
     PROBE_MS = 10,
     JOIN_MOST = 16 << 10,
     LINGER_MS = 2000,
+    SAID = LINK_PLACE + 512,
     STRANGERS_FEW = 32,
     STRANGERS_MOST = 2048,
 };
-static const int64_t DEATH_TIME = PL_SECOND;
 
 /* ---- joining ---- */
 
@@ -66,7 +66,7 @@ static bool is_seat(const pl_link_t *link, int rank)
 static void place_clear(pl_link_t *link, link_peer_t *peer)
 {
     pl_map_take(&link->identities, peer->identity);
-    link_path_release(&peer->path);
+    link_peer_release(peer);
     *peer = (link_peer_t){0};
 }
 
@@ -118,13 +118,23 @@ static int join_check(pl_link_t *link, const link_head_t *head, json_t *said,
     return traits_check(link, head->rank, traits, err);
 }
 
+static void welcome(pl_link_t *link, uint32_t identity, const link_peer_t *peer)
+{
+    char said[SAID], place[LINK_PLACE] = "";
+    link_head_t head = link_head_for(link, peer, LINK_WELCOME);
+    int size = snprintf(said, sizeof said, "%s%c%s",
+                        link->spec.about ? link->spec.about : "", '\0',
+                        link->spec.watches ? link_place(place) : place);
+    link_post(link, identity, &head,
+              (pl_bytes_t){said, size < SAID ? (size_t)size + 1 : SAID}, NULL);
+}
+
 /* Its connection may have been made anew before the end of the old one was noticed. */
 static bool let_in(pl_link_t *link, uint32_t identity, const link_head_t *head,
-                   const char *about)
+                   json_t *said)
 {
+    const char *about = json_string_value(json_object_get(said, "about"));
     link_peer_t *peer = &link->peers[head->rank];
-    link_head_t welcome = link_head_for(link, peer, LINK_WELCOME);
-    const char *own = link->spec.about ? link->spec.about : "";
     if (!link_cut(link, peer))
         return false;
     if (peer->state != PL_LINK_HAS_LEFT
@@ -134,9 +144,11 @@ static bool let_in(pl_link_t *link, uint32_t identity, const link_head_t *head,
         pl_map_take(&link->identities, peer->identity);
     peer->identity = identity;
     peer->who = head->who;
-    link_post(link, identity, &welcome, (pl_bytes_t){own, strlen(own)}, NULL);
-    return peer->state == PL_LINK_HAS_LEFT
-           || link_there(link, peer, head->received, about);
+    welcome(link, identity, peer);
+    if (peer->state == PL_LINK_HAS_LEFT)
+        return true;
+    link_near_watch(link, peer, json_string_value(json_object_get(said, "place")));
+    return link_there(link, peer, head->received, about);
 }
 
 static bool join(pl_link_t *link, uint32_t identity, const link_head_t *head,
@@ -152,7 +164,7 @@ static bool join(pl_link_t *link, uint32_t identity, const link_head_t *head,
     const char *about = json_string_value(json_object_get(said, "about"));
     bool goes_on = true;
     if (code == PL_OK) {
-        goes_on = let_in(link, identity, head, about);
+        goes_on = let_in(link, identity, head, said);
     } else if (code != PL_ENOMEM && code != PL_EBUSY) {     /* it will ask again */
         link->counts.refused++;
         refuse(link, identity, head, err.text);
@@ -203,7 +215,7 @@ void host_frame(void *user, uint32_t identity, pl_frame_t *frame)
 
 /* ---- connections that end ---- */
 
-static void probe(pl_link_t *link)
+void host_probe(pl_link_t *link)
 {
     link->probes = PROBES;
     link_soon(link, 0);
@@ -216,19 +228,11 @@ static void host_peers(void *user, int connected)
     pl_link_t *link = user;
     const int strangers = connected - link->peer_count;
     if (connected < link->connected)
-        probe(link);
+        host_probe(link);
     link->connected = connected;
     pl_socket_shut_port(link->socket,
                         strangers > STRANGERS_MOST
                             || (strangers > STRANGERS_FEW && pl_descriptors_are_few()));
-}
-
-static bool bury(pl_link_t *link, link_peer_t *peer, int64_t now)
-{
-    bool is_heard = peer->state == PL_LINK_IS_THERE && now - peer->died < DEATH_TIME;
-    if (!peer->died || is_heard || peer->state >= PL_LINK_HAS_LEFT)
-        return true;
-    return link_end(link, peer, PL_LINK_GONE, "its process has died");
 }
 
 bool host_soon(pl_link_t *link)
@@ -240,7 +244,7 @@ bool host_soon(pl_link_t *link)
         link_peer_t *peer = &link->peers[k];
         if (probes && peer->state == PL_LINK_IS_THERE)
             link_beat(link, peer);
-        if ((peer->is_lost && !link_lost(link, peer)) || !bury(link, peer, now))
+        if ((peer->is_lost && !link_lost(link, peer)) || !link_bury(link, peer, now))
             return false;
     }
     if (link->probes)
@@ -281,16 +285,28 @@ static bool missing_check(pl_link_t *link, int64_t now)
                         "not joined within %g s: rank %s", ms / 1e3, ranks);
 }
 
+/* Who holds a lease has ended itself by now, or does so when it wakes. */
+static bool silence_ends(pl_link_t *link, link_peer_t *peer, int64_t now)
+{
+    const pl_link_times_t *t = &link->spec.times;
+    const int ms = t->silence + t->rejoin;
+    return !t->lease || peer->state != PL_LINK_IS_THERE
+           || now - peer->heard < ms * PL_MILLISECOND
+           || link_end(link, peer, PL_LINK_GONE, "nothing was heard for %g s", ms / 1e3);
+}
+
 bool host_tick(pl_link_t *link, int64_t now)
 {
     int ms = link->spec.times.rejoin;
     for (int k = 0; k < link->peer_count; k++) {
         link_peer_t *peer = &link->peers[k];
-        if (!bury(link, peer, now))
+        if (!link_bury(link, peer, now))
             return false;
         if (peer->state == PL_LINK_IS_CUT && now - peer->cut > ms * PL_MILLISECOND
             && !link_end(link, peer, PL_LINK_GONE,
                          "the connection was cut for longer than %g s", ms / 1e3))
+            return false;
+        if (!silence_ends(link, peer, now))
             return false;
     }
     return missing_check(link, now);
@@ -311,14 +327,6 @@ static int seat_take(pl_link_t *link, pl_error_t *err)
 }
 
 /* ---- what the launcher says ---- */
-
-void pl_link_died(pl_link_t *link, int rank)
-{
-    if (!link->is_host || rank < 0 || rank >= link->peer_count)
-        return;
-    link->peers[rank].died = pl_now();
-    probe(link);
-}
 
 static void dismiss(pl_link_t *link, link_peer_t *peer, const char *why)
 {
@@ -349,7 +357,7 @@ int pl_link_renew(pl_link_t *link, uint32_t epoch, int world_size, pl_error_t *e
     if (!peers)
         return pl_no_memory(err);
     for (int k = 0; k < link->peer_count; k++)
-        link_path_release(&link->peers[k].path);
+        link_peer_release(&link->peers[k]);
     pl_free(link->peers);
     pl_map_release(&link->identities);
     json_decref(link->traits);

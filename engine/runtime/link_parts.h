@@ -11,12 +11,16 @@
 #include "runtime/link_path.h"
 #include "runtime/socket.h"
 
-enum { LINK_HIGH_WATER = 128 };                    /* messages in a connection's queues */
+enum {
+    LINK_HIGH_WATER = 128,                         /* messages in a connection's queues */
+    LINK_PLACE = 160,                              /* bytes of what link_place() says */
+};
 
 /* What a frame says. */
 typedef enum link_kind {
-    LINK_JOIN,                    /* a rank: let me in; JSON: about, world_size, traits */
-    LINK_WELCOME,                 /* you are in */
+    LINK_JOIN,                    /* a rank: let me in; JSON: about, world_size, traits,
+                                     place */
+    LINK_WELCOME,                 /* you are in; texts, each with its end: about, place */
     LINK_REFUSE,                  /* you are not, for good; text: why */
     LINK_BEAT,                    /* a sign of life, with how far it has heard */
     LINK_MESSAGE,                 /* numbered: */
@@ -56,6 +60,8 @@ typedef struct link_peer {
     bool owes_clear;                          /* CLEAR was not told since the last send */
     bool leaves;                              /* has said, or was told, that it does */
     char why[256];                            /* it was dismissed  [""] */
+    pl_link_t *link;                          /* while its process is watched: whose it */
+    struct event *watch;                      /* is; the watch  [not watched] */
 } link_peer_t;
 
 struct pl_link {
@@ -97,6 +103,8 @@ bool link_return(pl_link_t *link, link_guard_t *guard);
 pl_link_t *link_make(const pl_link_spec_t *spec, pl_sockets_t *loop, bool is_host,
                      pl_error_t *err);
 int link_number(const pl_link_t *link, const link_peer_t *peer);
+/* NULL: there is none of that number. */
+link_peer_t *link_peer_of(const pl_link_t *link, int number);
 bool link_tell(pl_link_t *link, int peer, pl_link_event_t event, const char *format, ...)
     PL_PRINTF(4, 5);
 /* The head and the bytes of a frame; false, and counted, when it is none. */
@@ -123,6 +131,18 @@ bool link_lost(pl_link_t *link, link_peer_t *peer);
 bool link_end(pl_link_t *link, link_peer_t *peer, pl_link_event_t event,
               const char *format, ...) PL_PRINTF(4, 5);
 
+/* Nothing is left of it. */
+void link_peer_release(link_peer_t *peer);
+
+/* link_near.c: where this process is, for one that may watch it; "" when that cannot be
+ * told. */
+const char *link_place(char text[LINK_PLACE]);
+/* From now on its death is known, if it is a process of this machine. */
+void link_near_watch(pl_link_t *link, link_peer_t *peer, const char *place);
+void link_near_end(link_peer_t *peer);
+/* Its end, when its process has died and all that it had sent was taken. */
+bool link_bury(pl_link_t *link, link_peer_t *peer, int64_t now);
+
 /* link_host.c, link_rank.c: what is theirs of each. */
 void host_frame(void *user, uint32_t identity, pl_frame_t *frame);
 void rank_frame(void *user, uint32_t identity, pl_frame_t *frame);
@@ -130,5 +150,7 @@ bool host_tick(pl_link_t *link, int64_t now);
 bool host_soon(pl_link_t *link);
 bool rank_tick(pl_link_t *link, int64_t now);
 bool rank_soon(pl_link_t *link);
+/* Who of them is still connected. */
+void host_probe(pl_link_t *link);
 
 #endif

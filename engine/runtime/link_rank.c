@@ -26,16 +26,17 @@ static bool is_over(const pl_link_t *link)
 
 static int ask_make(pl_link_t *link, pl_error_t *err)
 {
-    char host[128] = "?", about[192];
+    char host[128] = "?", about[192], place[LINK_PLACE] = "";
     gethostname(host, sizeof host - 1);
     snprintf(about, sizeof about, "%s process %d", host, (int)getpid());
     json_t *traits = pl_json_read(link->spec.traits, strlen(link->spec.traits), "traits",
                                   err);
     if (!traits)
         return PL_EINVAL;
-    json_t *said = json_pack("{s:s,s:i,s:o}", "about",
+    json_t *said = json_pack("{s:s,s:i,s:o,s:s}", "about",
                              link->spec.about ? link->spec.about : about, "world_size",
-                             link->spec.world_size, "traits", traits);
+                             link->spec.world_size, "traits", traits, "place",
+                             link->spec.watches ? link_place(place) : place);
     link->ask = said ? pl_json_write(said, PL_JSON_COMPACT) : NULL;
     json_decref(said);
     return link->ask ? PL_OK : pl_no_memory(err);
@@ -44,7 +45,7 @@ static int ask_make(pl_link_t *link, pl_error_t *err)
 static bool welcome(pl_link_t *link, const link_head_t *head, pl_bytes_t bytes)
 {
     link_peer_t *peer = &link->peers[0];
-    char about[256];
+    char said[LINK_PLACE + 512] = "";
     if (peer->state == PL_LINK_IS_THERE)
         return true;
     if (peer->who && peer->who != head->who)
@@ -52,8 +53,12 @@ static bool welcome(pl_link_t *link, const link_head_t *head, pl_bytes_t bytes)
                         "another launcher answers, the one that was there is gone");
     peer->who = head->who;
     link->spec.run = head->run;
-    snprintf(about, sizeof about, "%.*s", (int)bytes.size, (const char *)bytes.data);
-    return link_there(link, peer, head->received, about);
+    size_t size = bytes.size < sizeof said ? bytes.size : sizeof said - 1;
+    memcpy(said, bytes.data, size);
+    said[size] = '\0';
+    size_t about = strlen(said);
+    link_near_watch(link, peer, about < size ? said + about + 1 : NULL);
+    return link_there(link, peer, head->received, said);
 }
 
 /* ---- frames ---- */
@@ -141,7 +146,7 @@ bool rank_soon(pl_link_t *link)
         else
             link_soon(link, AGAIN_MS);
     }
-    return true;
+    return link_bury(link, peer, pl_now());
 }
 
 static bool expired(int64_t since, int64_t now, int ms)
@@ -153,6 +158,8 @@ bool rank_tick(pl_link_t *link, int64_t now)
 {
     const pl_link_times_t *t = &link->spec.times;
     link_peer_t *peer = &link->peers[0];
+    if (!link_bury(link, peer, now))
+        return false;
     if (is_over(link))
         return true;
     bool is_awaited = peer->state == PL_LINK_AWAITED;
