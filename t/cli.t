@@ -422,7 +422,7 @@ a_later_signal_ends_at_once() {
     start_stream twice --plugin "$sample_plugin" --set 'data={"name": "silent"}'
     kill -INT "$pid"
     read -r line <&4
-    like "$line" '^stopping after this step' "a run is asked to stop that cannot: its data do not open"
+    like "$line" '^stopping; Ctrl-C again' "a run is asked to stop that cannot: its data do not open"
     until read -r -t 0.2 line <&4; do
         kill -TERM "$pid" || break
     done

@@ -227,7 +227,7 @@ two_jobs_do_not_meet_at_one_port() {
     ok "trains as if they had never been" cmp "$(inline_model)" runs/first/model.safetensors
 }
 
-# Ranks of one machine notice through the connections; those of others after a silence.
+# Ranks of one machine watch each other's processes; those of others hear that a wire is cut.
 a_process_that_is_killed_ends_the_run_of_all() {
     local k other
     for k in 0 1; do
@@ -239,8 +239,43 @@ a_process_that_is_killed_ends_the_run_of_all() {
         signal KILL $k
         ok "dies, and the other ends" holds 40 ended $other
         is "$(text status.$other)" 1 "with an error"
+        [ $k = 1 ] || like "$(text err.1)" "paceline: rank 1: the launcher's process has died" "which says who"
     done
-    like "$(text err.0)" 'paceline: rank 1: rank 1 \(.* process [0-9]+\) is gone after step [0-9]+' "which says who"
+    like "$(text err.0)" 'paceline: rank 1: rank 1 \(.* process [0-9]+\) is gone after step [0-9]+: its process has died' \
+        "which says who"
+}
+
+# Nobody else comes, and without a word they would wait for a minute.
+ranks_that_wait_for_others_stop_at_once() {
+    local k
+    for k in 0 1; do
+        free_port
+        start_rank $k job $k
+        ok "rank $k waits for another" holds 30 says err.$k 'the ranks meet at'
+        signal TERM $k
+        ok "and ends when it is told to" holds 20 ended $k
+        like "$(text err.$k)" 'stopped before (all ranks had joined \(SIGTERM\)|it had joined the others)' "and says so"
+        is "$(text status.$k)" 1 "as nothing was done"
+    done
+}
+
+a_rank_that_dies_before_all_have_joined_ends_the_launch() {
+    start node "$paceline" launch --max-restarts 0 --devices 3 -- sh -c '[ $PACELINE_RANK != 1 ] || kill -KILL $$; exec "$0" "$@"' \
+        "$paceline" fit run.json
+    ok "the others do not wait for it" holds 20 ended node
+    like "$(text err.node)" 'paceline: rank 1 \(process [0-9]+\) was killed by SIGKILL' "who is named"
+}
+
+a_rank_that_is_stopped_ends_the_launch() {
+    start node "$paceline" launch --max-restarts 0 --devices 2 -- "$paceline" fit run.json $endless \
+        --set trainer.run_name=stopped
+    ok "two ranks train" holds 30 has_trained stopped 12
+    local rank
+    rank=$(children_of_launch 1)
+    kill -STOP "$rank"
+    ok "one is stopped, and all end" holds 30 ended node
+    like "$(text err.node)" 'rank 1 \(.*\) is gone after step [0-9]+: nothing was heard for 7 s' "as it is silent"
+    ok "nothing is left of it" gone "$rank"
 }
 
 children_of_launch() {
@@ -342,6 +377,9 @@ run partitions_are_noticed_on_both_sides trains
 run a_rank_that_wakes_too_late_is_fenced trains
 run two_jobs_do_not_meet_at_one_port trains
 run a_process_that_is_killed_ends_the_run_of_all trains
+run ranks_that_wait_for_others_stop_at_once trains
+run a_rank_that_dies_before_all_have_joined_ends_the_launch trains
+run a_rank_that_is_stopped_ends_the_launch trains
 run one_rank_that_is_told_to_end_stops_the_run trains
 run ranks_die_with_their_launch trains
 run strangers_in_great_numbers_disturb_nobody trains

@@ -98,10 +98,16 @@ static void run_dir_note(pl_ranks_t *ranks, const char *path)
         pl_journal_note(x->training, path);
 }
 
+static bool ranks_gather(const pl_ranks_t *ranks)
+{
+    return !pl_wires_were_all_there(((const external_t *)ranks)->wires);
+}
+
 static int host_open(external_t *x, const pl_body_t *start, pl_error_t *err)
 {
     static const pl_ranks_ops_t ops = {.start = rank_start,
                                        .settle = settle_begin,
+                                       .gather = ranks_gather,
                                        .run_dir = run_dir_note};
     const pl_wires_spec_t spec = {.count = x->environment.world_size,
                                   .join_ms = pl_milliseconds(x->join_timeout),

@@ -140,11 +140,16 @@ void host_failed(launch_host_t *h, int number, const pl_failure_t *failure)
         wait = pl_tries_add(&h->tries, 0, number);
     h->again = wait >= 0;
     h->not_before = pl_now() + wait * PL_MILLISECOND;
-    h->until = pl_now() + (h->again ? 0 : LAUNCH_GRACE_MS * PL_MILLISECOND);
+    const int grace = h->again                   ? 0
+                      : h->launch->was_signalled ? LAUNCH_GRACE_MS
+                                                 : LAUNCH_END_MS;
+    h->until = pl_now() + grace * PL_MILLISECOND;
     if (!h->again && failure->may_pass)
         pl_tries_tell(&h->tries, NULL, &h->failure.error);
-    if (!h->again && !h->launch->was_signalled)
+    if (!h->again && !h->launch->was_signalled) {
         host_signal(h, SIGTERM);
+        host_signal(h, SIGCONT);                        /* who is stopped hears none */
+    }
     host_soon(h, h->until - pl_now());
 }
 

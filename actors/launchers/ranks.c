@@ -88,13 +88,20 @@ static void add_text(pl_error_t *to, const pl_error_t *from)
     snprintf(to->text + length, sizeof to->text - length, ": %s", from->text);
 }
 
+/* What ranks say who were ended by that is no cause. */
+static bool was_stopped_early(const pl_ranks_t *ranks)
+{
+    return ranks->stops && ranks->failed < 0 && ranks->error.code == PL_ECANCELLED;
+}
+
 static void ranks_failed(pl_ranks_t *ranks, int rank, const pl_error_t *error)
 {
     pl_error_t *first = &ranks->error;
     if (first->code == PL_ESTUCK && error->code == PL_ESTUCK) {
         add_text(first, error);
     } else if (first->code == PL_OK
-               || (follows_another(first) && !follows_another(error))) {
+               || (follows_another(first) && !follows_another(error)
+                   && !was_stopped_early(ranks))) {
         *first = *error;
         ranks->failed = rank;
     }
@@ -282,11 +289,21 @@ static void rank_address(pl_rank_t *rank, const char *address)
 
 /* ---- the run ---- */
 
+/* Nothing has begun that could be saved, and who has not come would be waited for. */
+static int stop_at_once(pl_ranks_t *ranks, const char *reason)
+{
+    pl_error_t early;
+    pl_fail(&early, PL_ECANCELLED, "stopped before all ranks had joined (%s)", reason);
+    ranks_failed(ranks, -1, &early);
+    ranks_cancel(ranks);
+    return PL_OK;
+}
+
 /* What the others do follows from what rank zero does. */
 static int first_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 {
     const pl_stop_t msg = {.reason = reason};
-    if (ranks->started && !ranks->rank[0].ended
+    if (ranks->started && !ranks->rank[0].ended && ranks->error.code == PL_OK
         && !pl_call_stop(ranks, ranks->rank[0].worker, &msg, (pl_how_t){0}, err))
         return err->code;
     return PL_OK;
@@ -295,6 +312,8 @@ static int first_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 {
     ranks->stops = true;
+    if (ranks->run && ranks->ops->gather && ranks->ops->gather(ranks))
+        return stop_at_once(ranks, reason);
     return first_stop(ranks, reason, err);
 }
 

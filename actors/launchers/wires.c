@@ -310,6 +310,8 @@ static int wires_open(pl_wires_t *wires, const pl_wires_spec_t *w, const char *c
                            .user = wires};
     if (w->endpoint)
         spec.times = pl_wires_lease(w->join_ms);
+    wires->joined = spec.sits;
+    wires->were_there = wires->joined == wires->count;
     const pl_bulk_spec_t with = {.link = spec,
                                  .most = SIZE_MAX / 2,  /* ranks are this program's own */
                                  .on_sent = bulk_sent,

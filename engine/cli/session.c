@@ -187,7 +187,7 @@ static void on_signal(evutil_socket_t number, short what, void *user)
     session->signal = (int)number;
     session->signalled = now();
     if (pl_trainer_stop(session->trainer, signal_name(number), NULL) == PL_OK)
-        cli_note("stopping after this step%s",
+        cli_note("stopping%s%s", session->has_begun ? " after this step" : "",
                  number == SIGINT ? "; Ctrl-C again ends at once" : "");
 }
 
@@ -223,6 +223,7 @@ static void on_progress(pl_trainer_t *trainer, const pl_progress_t *progress, vo
 {
     (void)trainer;
     cli_session_t *session = user;
+    session->has_begun = true;
     session->work->progress(session, progress);
 }
 

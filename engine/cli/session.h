@@ -39,6 +39,7 @@ struct cli_session {
     struct event *signals[CLI_SIGNALS];
     int signal;                                         /* the first that came; 0: none */
     double signalled;                                   /* s: when it came */
+    bool has_begun;                                     /* it has told of its progress */
     bool ended;                                         /* status is the run's */
     int status;
 };
