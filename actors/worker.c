@@ -21,6 +21,7 @@
 #include "actors/first_weights.h"
 #include "actors/loops/loops.h"
 #include "actors/request.h"
+#include "actors/same_data.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -197,15 +198,55 @@ static void set_up(pl_worker_t *w, pl_layout_t *layout, const char *facts)
     pl_worker_sent(w, pl_call_setup(w, w->strategy, &msg, how, &err), &err);
 }
 
+/* What the module was made for goes before, unless it trains on. */
+static void data_found(pl_worker_t *w, pl_layout_t *layout, const char *facts)
+{
+    const bool known = w->weights && w->weights->facts && w->job->stage != PL_TRAIN;
+    set_up(w, layout, known ? w->weights->facts : facts);
+}
+
+static void data_compared(void *self, const pl_answer_t *answer)
+{
+    pl_worker_t *w = self;
+    pl_error_t err = {0};
+    if (pl_worker_failed(w, answer))
+        return;
+    const char *first = answer->body->decide_reply.text;
+    if (pl_data_compare(w->found, first, pl_actor_rank(w), &err) == PL_OK)
+        data_found(w, w->layout, w->facts);
+    else
+        pl_worker_fail(w, &err);
+}
+
+/* Before anything is made for them: what does not fit together is said in its own
+ * words. */
+static void data_compare(pl_worker_t *w, pl_layout_t *layout, const char *facts)
+{
+    pl_error_t err = {0};
+    const pl_how_t how = {.on_answer = data_compared};
+    w->layout = pl_object_ref(layout);
+    w->facts = pl_strdup(facts);
+    w->found = pl_data_say(layout);
+    if (!w->facts || !w->found) {
+        pl_no_memory(&err);
+        pl_worker_fail(w, &err);
+        return;
+    }
+    const pl_decide_t msg = {.text = w->found};
+    pl_worker_sent(w, pl_call_decide(w, w->asking.agreement, &msg, how, &err), &err);
+}
+
 static void data_opened(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
     if (pl_worker_failed(w, answer))
         return;
     const pl_open_data_reply_t *reply = &answer->body->open_data_reply;
-    /* What the module was made for goes before, unless it trains on. */
-    bool known = w->weights && w->weights->facts && w->job->stage != PL_TRAIN;
-    set_up(w, (pl_layout_t *)reply->layout, known ? w->weights->facts : reply->facts);
+    pl_layout_t *layout = (pl_layout_t *)reply->layout;
+    if (pl_is_nobody(w->asking.agreement))
+        data_found(w, layout, reply->facts);
+    else
+        data_compare(w, layout, reply->facts);
 }
 
 /* What the batches will look like: the data say, or, when text goes on from a prompt,
@@ -497,6 +538,9 @@ static void worker_release(void *self)
     pl_asking_release(&w->asking);
     pl_resume_release(&w->resume);
     pl_object_unref(w->weights);
+    pl_object_unref(w->layout);
+    pl_free(w->facts);
+    pl_text_free(w->found);
     pl_object_unref(w->job);
 }
 

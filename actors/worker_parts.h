@@ -12,14 +12,17 @@ typedef struct pl_worker {
     pl_job_t *job;                                          /* counted */
     pl_address_t writer, keeper, data, callback, accelerator, strategy, logger,
         checkpoint, loop;
-    uint32_t ranks;                        /* on this machine  [0: one] */
-    uint32_t part, parts, shards;          /* of the data */
-    bool even;                             /* which all have as much of */
-    pl_asking_t asking;                    /* of the callbacks, perhaps another rank's */
+    uint32_t ranks;                       /* on this machine  [0: one] */
+    uint32_t part, parts, shards;         /* of the data */
+    bool even;                            /* which all have as much of */
+    pl_asking_t asking;                   /* of the callbacks, perhaps another rank's */
     bool validates, does_io, accumulates, begun;  /* begun: it has made steps */
-    double device_flops;                   /* measured  [0: not] */
-    pl_weights_t *weights;                 /* to start from, counted  [NULL] */
-    char *run_dir, made[64];               /* made: the weights' step, for who measures */
+    double device_flops;                  /* measured  [0: not] */
+    pl_weights_t *weights;                /* to start from, counted  [NULL] */
+    char *run_dir, made[64];              /* made: the weights' step, for who measures */
+    pl_layout_t *layout;                  /* of the data, counted, and what they know and
+                                             are, until all ranks have the same  [NULL] */
+    char *facts, *found;
     pl_resume_t resume;
     int given;                               /* parts that have their state again */
     char stop_reason[128];                   /* asked for before there was a loop  [""] */

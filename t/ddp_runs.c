@@ -516,6 +516,53 @@ static void each_rank_may_read_all_that_its_own_data_set_has(void)
     rig_result_free(two);
 }
 
+/* ---- Data that are not the same ---- */
+
+/* As of ranks on machines with other files: whoever opens it second finds less. */
+static int opened;
+
+static int uneven_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+                       pl_error_t *err)
+{
+    (void)self, (void)request, (void)err;
+    const int before = __atomic_fetch_add(&opened, 1, __ATOMIC_RELAXED);
+    *info = (pl_data_info_t){.samples = before ? 20 : 24,
+                             .field_count = 2,
+                             .field = {{"x", PL_F32, pl_shape(1, RIG_FEATURES)},
+                                       {"y", PL_I64, pl_shape(0)}},
+                             .facts = pl_text("{\"classes\": %d}", RIG_CLASSES)};
+    return info->facts ? PL_OK : PL_ENOMEM;
+}
+
+static int uneven_read(const void *self, const pl_read_request_t *request,
+                       void *const field[], pl_error_t *err)
+{
+    (void)self, (void)err;
+    for (int i = 0; i < request->count; i++)
+        rig_sample(request->index[i], (float *)field[0] + i * RIG_FEATURES,
+                   (int64_t *)field[1] + i);
+    return PL_OK;
+}
+
+static const pl_dataset_ops_t uneven = {.name = "uneven",
+                                        .size = 1,
+                                        .open = uneven_open,
+                                        .read = uneven_read};
+
+static void ranks_that_find_other_data_are_told_so(void)
+{
+    rig_t *rig = rig_new(.dataset = "{\"name\": \"uneven\", \"batch_size\": 4}",
+                         .trainer = "\"devices\": 2, " QUIET);
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_EINVAL", "%s", result->error.text);
+    like(result->error.text,
+         "rank 1 has found other data than rank 0: train data of 2[04] samples with x "
+         "float32 \\[6\\], y int64 .*; rank 0: train data of 2[04] samples",
+         "it says in what");
+    like(result->error.where, "rank 1", "and who");
+    rig_free(&rig);
+}
+
 static void options_that_have_no_meaning_here_are_answered(void)
 {
     static const struct {
@@ -540,6 +587,7 @@ int main(void)
 {
     static pl_collective_ops_t counted;
     static const pl_registration_t parts[] = {{"collective", &counted},
+                                              {"dataset", &uneven},
                                               {"operator", &gate},
                                               {"operator", &gate_back},
                                               {"module", &gated},
@@ -548,6 +596,7 @@ int main(void)
     counted.name = "counted";
     counted.all_reduce = counted_all_reduce;
     rig_init(parts);
+    run(ranks_that_find_other_data_are_told_so);
     run(a_run_that_goes_back_does_so_on_all_ranks);
     run(a_run_goes_back_so_often_and_no_more);
     run(an_anomaly_of_one_rank_ends_all);
