@@ -1,0 +1,220 @@
+/* remote.c - tests of actors/launchers/remote.c: whoever stands in for a rank, whose
+ * process and whose end of the links are the test's own */
+#include "actors/launchers/remote.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "actor_rig.h"
+#include "actors/launchers/again.h"
+#include "actors/launchers/parcel.h"
+#include "actors/launchers/wires.h"
+#include "base/options.h"
+#include "tap.h"
+
+typedef struct scene {
+    pl_wires_t *wires;
+    pl_address_t at;
+    pl_place_t place;
+    char calls[PL_DOOR_TEXT], bulk_door[PL_DOOR_TEXT], process_file[300];
+    pl_link_t *link;                                        /* of the rank */
+    pl_bulk_t *bulk;
+    bool is_served, is_sent, has_died, has_failed, has_ended;
+    uint64_t outcome_step;                                  /* [0: no outcome] */
+} scene_t;
+
+/* ---- time, which stands still for who waits for the rest of a dead one's words ---- */
+
+static int64_t stopped;                                     /* [it goes on] */
+int64_t __real_pl_now(void);
+int64_t __wrap_pl_now(void);
+
+int64_t __wrap_pl_now(void)
+{
+    return stopped ? stopped : __real_pl_now();
+}
+
+/* ---- who asks ---- */
+
+static void run_answered(void *self, const pl_answer_t *answer)
+{
+    scene_t *s = answer->context;
+    (void)self;
+    s->has_failed |= answer->kind == PL_ANSWER_ERROR;
+    if (answer->kind == PL_ANSWER_REPLY)
+        s->outcome_step =
+            ((const pl_outcome_t *)answer->body->run_reply.outcome)->global_step;
+}
+
+static void watch_answered(void *self, const pl_answer_t *answer)
+{
+    scene_t *s = answer->context;
+    (void)self;
+    if (answer->kind == PL_ANSWER_PROGRESS)
+        s->has_died |= !strcmp(answer->body->watch_progress.event, "died");
+}
+
+static void life_answered(void *self, const pl_answer_t *answer)
+{
+    scene_t *s = answer->context;
+    (void)self;
+    s->has_ended |= answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR;
+}
+
+static pl_job_t *job_new(void)
+{
+    pl_options_t *options = pl_options_parse("{}", "run.json", NULL);
+    pl_job_t *job = pl_job_new(options, PL_TRAIN, NULL);
+    pl_options_free(options);
+    return job;
+}
+
+/* ---- the rank ---- */
+
+static void message_came(void *user, int peer, pl_frame_t *message)
+{
+    scene_t *s = user;
+    pl_envelope_t e;
+    (void)peer;
+    if (pl_envelope_read(pl_frame_bytes(message), &e, NULL) == PL_OK)
+        s->is_served |= e.kind == PL_KIND_CALL && e.message == PL_MESSAGE_serve;
+    pl_frame_release(message);
+}
+
+static void event_came(void *user, int peer, pl_link_event_t event, const char *text)
+{
+    (void)user, (void)peer, (void)event, (void)text;
+}
+
+static void outcome_sent(void *user, int peer, uint64_t transfer, const pl_error_t *error)
+{
+    (void)peer, (void)transfer;
+    ((scene_t *)user)->is_sent = !error;
+}
+
+static void rank_join(scene_t *s)
+{
+    char text[PL_PLACE_TEXT];
+    pl_wires_place(s->wires, 0, text);
+    pl_place_read(strchr(text, '=') + 1, &s->place);
+    pl_link_spec_t spec = {.endpoint = pl_place_door(s->place.folder, PL_DOOR_CALLS,
+                                                     s->calls),
+                           .run = s->place.run,
+                           .epoch = s->place.epoch,
+                           .world_size = 1,
+                           .about = "a rank",
+                           .on_message = message_came,
+                           .on_event = event_came,
+                           .user = s};
+    s->link = pl_link_connect(&spec, pl_actor_loop(rig.queen), NULL);
+    spec.endpoint = pl_place_door(s->place.folder, PL_DOOR_BULK, s->bulk_door);
+    const pl_bulk_spec_t bulk = {.link = spec,
+                                 .on_sent = outcome_sent,
+                                 .on_event = event_came,
+                                 .user = s};
+    s->bulk = pl_bulk_connect(&bulk, pl_actor_loop(rig.queen), NULL);
+}
+
+/* All that a rank says at its end, and that nothing follows. */
+static void rank_tell_outcome(scene_t *s, uint64_t global_step)
+{
+    pl_outcome_t *outcome = pl_outcome_new(NULL);
+    outcome->global_step = global_step;
+    pl_blob_t *blob = pl_outcome_pack(outcome, NULL);
+    pl_outbox_t box = {s->link, PL_LINK_HOST, s->place.run, s->place.epoch, NULL};
+    const pl_serve_reply_t reply = {
+        .outcome = pl_bulk_send(s->bulk, PL_LINK_HOST, blob, NULL)};
+    pl_object_unref(blob);
+    pl_object_unref(outcome);
+    while (!s->is_sent)
+        rig_turn();
+    pl_outbox_post(&box, PL_KIND_REPLY, PL_MESSAGE_serve, 0, &reply, NULL);
+    pl_outbox_release(&box);
+    pl_link_leave(s->link, NULL);
+    pl_link_leave(pl_bulk_link(s->bulk), NULL);
+}
+
+/* ---- its process ---- */
+
+static void process_live(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    FILE *file = fopen(getenv("REMOTE_PROCESS"), "w");
+    fprintf(file, "%d\n", (int)getpid());
+    fclose(file);
+    for (;;)
+        pause();
+}
+
+static int process_of(const scene_t *s)
+{
+    int number = 0;
+    FILE *file = fopen(s->process_file, "r");
+    if (file && fscanf(file, "%d", &number) != 1)
+        number = 0;
+    if (file)
+        fclose(file);
+    return number;
+}
+
+/* ---- the scene ---- */
+
+static void scene_open(scene_t *s)
+{
+    *s = (scene_t){0};
+    rig_open();
+    snprintf(s->process_file, sizeof s->process_file, "%s/process", tap_folder());
+    setenv("REMOTE_PROCESS", s->process_file, 1);
+    const pl_wires_spec_t spec = {.count = 1, .join_ms = 60000, .run = 7, .epoch = 1};
+    s->wires = pl_wires_new(rig.queen, &spec, NULL);
+    const pl_start_t start = {.options = "{\"rank\": 0}",
+                              .context = (pl_object_t *)s->wires};
+    pl_job_t *job = job_new();
+    pl_spawn(rig.queen, &pl_remote, PL_SAME_THREAD, &start,
+             (pl_how_t){.on_answer = life_answered, .context = s}, &s->at, NULL);
+    pl_call_run(rig.queen, s->at, &(pl_run_t){.job = &job->object},
+                (pl_how_t){.on_answer = run_answered, .context = s}, NULL);
+    pl_call_watch(rig.queen, s->at, &(pl_watch_t){0},
+                  (pl_how_t){.on_answer = watch_answered, .context = s}, NULL);
+    pl_object_unref(job);
+    rank_join(s);
+}
+
+static void scene_close(scene_t *s)
+{
+    pl_bulk_free(s->bulk);
+    pl_link_free(s->link);
+    pl_object_unref(s->wires);
+    rig_close();
+}
+
+/* Its death is seen at once; what it has said may be on the way for some time. */
+static void what_a_dead_rank_had_sent_counts(void)
+{
+    scene_t s;
+    scene_open(&s);
+    ok(eventually((rig_turn(), s.is_served && process_of(&s))), "a rank has its job");
+    stopped = __real_pl_now();
+    kill(process_of(&s), SIGKILL);
+    ok(eventually((rig_turn(), s.has_died)), "its process has died");
+    ok(!s.has_ended && !s.has_failed, "which is not its end");
+    rank_tell_outcome(&s, 42);
+    ok(eventually((rig_turn(), s.has_ended)), "what it had sent is");
+    is_int(s.outcome_step, 42, "its outcome is the run's");
+    ok(!s.has_failed, "and no error");
+    stopped = 0;
+    scene_close(&s);
+}
+
+int main(void)
+{
+    if (getenv(PL_PLACE))
+        process_live();
+    pl_again_note();
+    run(what_a_dead_rank_had_sent_counts);
+    return tap_done();
+}
