@@ -1,7 +1,8 @@
 /* same_data.c - whether all ranks of a run have found the same data
  *
- * Each opens its own.  Where a file is another one on another machine, ranks would do
- * steps of other numbers and sizes, and only their collective would miss something. */
+ * Each opens its own.  Where a file is another one on another machine, the ranks would do
+ * steps of different numbers and sizes, and only their collective would miss
+ * something. */
 #include "actors/same_data.h"
 
 #include <inttypes.h>

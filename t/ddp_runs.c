@@ -587,6 +587,7 @@ int main(void)
 {
     static pl_collective_ops_t counted;
     static const pl_registration_t parts[] = {{"collective", &counted},
+                                              {"dataset", &uneven},
                                               {"operator", &gate},
                                               {"operator", &gate_back},
                                               {"module", &gated},
