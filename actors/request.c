@@ -59,14 +59,16 @@ static int told_check(const pl_job_t *job, const char *key, pl_span_t wanted, in
                       const char *source, pl_error_t *err)
 {
     char path[32];
+    const bool is_node = strcmp(key, "devices") != 0;
+    const char *what = is_node ? "node" : "rank";
     if (!wanted.most || !there || (wanted.least <= there && there <= wanted.most))
         return PL_OK;
     snprintf(path, sizeof path, "trainer.%s", key);
     return pl_options_fail(err, PL_EINVAL, job->options, path,
-                           "\"%s\" is %lld, but %s has started %d%s: leave it out, or "
-                           "start as many",
-                           path, (long long)wanted.most, source, there,
-                           strcmp(key, "devices") ? " nodes" : " ranks on each node");
+                           "\"%s\" is %lld, but %s has started %d %s%s%s: leave it out, "
+                           "or start as many",
+                           path, (long long)wanted.most, source, there, what,
+                           there == 1 ? "" : "s", is_node ? "" : " on each node");
 }
 
 static int world_check(const pl_job_t *job, const pl_actor_ops_t *launcher,

@@ -13,9 +13,15 @@
 #include "base/run_same.h"
 #include "runtime/actor.h"
 
+/* All ranks go on from the same: the first of them says so. */
+static bool speaks(void *worker)
+{
+    return pl_actor_rank(worker) <= 0;
+}
+
 static void tell_passed(void *worker, const char *passed)
 {
-    while (*passed) {
+    while (*passed && speaks(worker)) {
         size_t length = strcspn(passed, "\n");
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
                     "is passed over: %.*s", (int)length, passed);
@@ -44,10 +50,12 @@ static int place_convert(json_t *manifest, const json_t *now, const pl_job_t *jo
                   is = pl_run_batch(now);
     if (was == is || was < 1 || is < 1)
         return PL_OK;
-    pl_log_line(PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
-                "all ranks take %lld samples at once from here on, where they took %lld: "
-                "the run is another than it would have been",
-                (long long)is, (long long)was);
+    if (speaks(worker))
+        pl_log_line(
+            PL_LOG_WARNING, pl_actor_rank(worker), pl_actor_name(worker),
+            "all ranks take %lld samples at once from here on, where they took %lld: "
+            "the run is another than it would have been",
+            (long long)is, (long long)was);
     json_t *place = json_integer(place_of(progress, job, was, is));
     return json_object_set_new(json_object_get(progress, "epoch"), "batch", place)
                ? pl_no_memory(err)
@@ -139,7 +147,7 @@ int pl_resume_take(pl_resume_t *resume, const pl_job_t *job, void *worker,
         code = back_take(resume->manifest, job->back, err);
     if (code == PL_OK)
         code = origin_add(resume->manifest, err);
-    if (code == PL_OK)
+    if (code == PL_OK && speaks(worker))
         pl_log_line(PL_LOG_INFO, pl_actor_rank(worker), pl_actor_name(worker),
                     "goes on after step %lld: %s",
                     (long long)json_integer_value(

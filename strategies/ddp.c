@@ -4,6 +4,7 @@
  * optimizer step keeps them equal.  What is a replica's work is that of single.c; where
  * ranks meet, in ddp_meet.c and what it calls; what moves the bytes is the collective's
  * business. */
+#include "base/alloc.h"
 #include "base/bind.h"
 #include "base/error.h"
 #include "strategies/collectives/actor.h"
@@ -141,6 +142,16 @@ static int ddp_decide(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     return pl_ddp_decide(ddp, call, &body->decide, err);
 }
 
+static int ddp_figure_names(void *self, pl_call_t *call, const pl_body_t *body,
+                            pl_error_t *err)
+{
+    pl_ddp_t *ddp = self;
+    char *names = pl_replica_names(&ddp->replica, body->figure_names.stage, err);
+    int code = names ? pl_ddp_agree_on_names(ddp, call, names, err) : PL_ENOMEM;
+    pl_free(names);
+    return code;
+}
+
 static int ddp_announce(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
@@ -167,13 +178,10 @@ static const pl_option_t ddp_options[] = {
 };
 
 static const pl_handler_t ddp_handlers[] = {
-    PL_ON(start, pl_ddp_start),
-    PL_ON(join, ddp_join),
-    PL_ON(role, ddp_role),
-    PL_ON(process_dataloader, ddp_process_dataloader),
-    PL_ON(decide, ddp_decide),
-    PL_ON(announce, ddp_announce),
-    PL_HANDLERS_END,
+    PL_ON(start, pl_ddp_start),    PL_ON(join, ddp_join),
+    PL_ON(role, ddp_role),         PL_ON(process_dataloader, ddp_process_dataloader),
+    PL_ON(decide, ddp_decide),     PL_ON(figure_names, ddp_figure_names),
+    PL_ON(announce, ddp_announce), PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_ddp_strategy = {

@@ -27,6 +27,50 @@ static uint64_t length_on(const pl_ddp_t *ddp)
     return length;
 }
 
+/* Of a line of figure_names the name alone: where it begins and how long it is. */
+static int name_of(const char **line)
+{
+    *line += **line == '=';
+    const int length = (int)strcspn(*line, "\t\n");
+    return length - (length && (*line)[length - 1] == '*');
+}
+
+static const char *next_line(const char *line)
+{
+    line += strcspn(line, "\n");
+    return line + (*line == '\n');
+}
+
+/* Figures are added up by their places. */
+static int names_compare(const pl_ddp_t *ddp, const char *own, const char *theirs,
+                         pl_error_t *err)
+{
+    int place = 1;
+    while (*own && strcspn(own, "\n") == strcspn(theirs, "\n")
+           && !strncmp(own, theirs, strcspn(own, "\n"))) {
+        own = next_line(own);
+        theirs = next_line(theirs);
+        place++;
+    }
+    if (!*own && !*theirs)
+        return PL_OK;
+    const int own_length = name_of(&own), their_length = name_of(&theirs);
+    return pl_fail(
+        err, PL_EINVAL,
+        "figure %d of a step is \"%.*s\" on rank %u and \"%.*s\" on rank 0: "
+        "the module must log the same, in the same way and order, on all ranks",
+        place, own_length, own, (unsigned)ddp->replica.rank, their_length, theirs);
+}
+
+static void names_reply(pl_ddp_t *ddp, const pl_meeting_t *meeting, const char *text)
+{
+    pl_error_t err = {0};
+    if (names_compare(ddp, meeting->text, text, &err) == PL_OK)
+        pl_reply_figure_names(meeting->call, &(pl_figure_names_reply_t){.names = text});
+    else
+        pl_call_fail(meeting->call, &err);
+}
+
 static void text_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *failure)
 {
     pl_error_t err = {0};
@@ -43,8 +87,11 @@ static void text_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fai
     memcpy(text, (const char *)ddp->board->data + LENGTH, length);
     text[length] = '\0';
     const bool objected = meeting->polls && *poll_on(ddp) > 0;
-    pl_reply_decide(meeting->call,
-                    &(pl_decide_reply_t){.text = text, .objected = objected});
+    if (meeting->compares)
+        names_reply(ddp, meeting, text);
+    else
+        pl_reply_decide(meeting->call,
+                        &(pl_decide_reply_t){.text = text, .objected = objected});
     pl_free(text);
 }
 
@@ -65,9 +112,14 @@ static void first_end(pl_ddp_t *ddp, pl_meeting_t *meeting, const pl_error_t *fa
     const pl_meeting_t rest = {.begin = rest_begin,
                                .end = text_end,
                                .call = meeting->call,
-                               .polls = meeting->polls};
-    if (pl_ddp_meet(ddp, &rest, &err) != PL_OK)
-        pl_call_fail(meeting->call, &err);
+                               .text = meeting->text,
+                               .polls = meeting->polls,
+                               .compares = meeting->compares};
+    meeting->text = NULL;
+    if (pl_ddp_meet(ddp, &rest, &err) == PL_OK)
+        return;
+    pl_free(rest.text);
+    pl_call_fail(rest.call, &err);
 }
 
 static int first_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
@@ -84,7 +136,8 @@ static int first_begin(pl_ddp_t *ddp, pl_meeting_t *meeting, pl_error_t *err)
     return pl_ddp_call_poll(ddp, POLL, err);
 }
 
-int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg, pl_error_t *err)
+static int meet_over(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg,
+                     bool compares, pl_error_t *err)
 {
     if (strlen(msg->text) > LONGEST)
         return pl_fail(err, PL_EUNSUPPORTED,
@@ -96,9 +149,21 @@ int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg, pl_err
                                 .call = call,
                                 .text = pl_strdup(msg->text),
                                 .polls = msg->polls,
-                                .objects = msg->objects};
+                                .objects = msg->objects,
+                                .compares = compares};
     int code = first.text ? pl_ddp_meet(ddp, &first, err) : pl_no_memory(err);
     if (code != PL_OK)
         pl_free(first.text);
     return code;
+}
+
+int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg, pl_error_t *err)
+{
+    return meet_over(ddp, call, msg, false, err);
+}
+
+int pl_ddp_agree_on_names(pl_ddp_t *ddp, pl_call_t *call, const char *names,
+                          pl_error_t *err)
+{
+    return meet_over(ddp, call, &(pl_decide_t){.text = names}, true, err);
 }

@@ -32,6 +32,7 @@ typedef struct pl_meeting {
     pl_call_t *call;                                  /* of a decision */
     char *text;
     bool polls, objects;
+    bool compares;                                  /* its text with that of rank zero */
 } pl_meeting_t;
 
 /* What a strategy built upon this one does with a step.  Both run on the rank's thread:
@@ -151,6 +152,9 @@ enum { PL_DDP_BOARD = 1 << 18 };                            /* bytes */
 
 int pl_ddp_decide(pl_ddp_t *ddp, pl_call_t *call, const pl_decide_t *msg,
                   pl_error_t *err);
+/* Answers a call for the names of figures, which must be the same on all ranks. */
+int pl_ddp_agree_on_names(pl_ddp_t *ddp, pl_call_t *call, const char *names,
+                          pl_error_t *err);
 
 #ifdef __cplusplus
 }

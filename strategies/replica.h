@@ -262,6 +262,8 @@ PL_API int pl_replica_take_layout(pl_replica_t *r, pl_call_t *call, pl_layout_t 
 /* Freezes parameters and trains others again, from the next step on. */
 PL_API int pl_replica_freeze(pl_replica_t *r, pl_call_t *call, const pl_freeze_t *msg,
                              pl_error_t *err);
+/* What the figures of a stage are called, as that replies; for pl_free(). */
+char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err);
 PL_API int pl_replica_figure_names(const pl_replica_t *r, pl_call_t *call,
                                    const pl_figure_names_t *msg, pl_error_t *err);
 /* What the schedule goes by. */

@@ -37,6 +37,7 @@ int pl_replica_keep_plans(const pl_replica_t *r, json_t *into, pl_error_t *err)
     char text[9];
     hash_text(r, text);
     bool is_kept = json_object_set_new(into, "plans", json_string(text)) == 0
+                   && json_object_set_new(into, "ranks", json_integer(r->ranks)) == 0
                    && (!r->order
                        || json_object_set_new(into, "order", json_string(r->order)) == 0);
     return is_kept ? PL_OK : pl_no_memory(err);
@@ -56,13 +57,22 @@ static void compare_order(pl_replica_t *r, const json_t *from)
                     then, now);
 }
 
+/* With as many samples in a step each has batches of another size, which is told. */
+static bool had_other_ranks(const pl_replica_t *r, const json_t *from)
+{
+    const json_int_t then = json_integer_value(json_object_get(from, "ranks"));
+    return then && then != (json_int_t)r->ranks;
+}
+
 void pl_replica_compare_plans(pl_replica_t *r, const json_t *from)
 {
     char now[9];
     const char *then = json_string_value(json_object_get(from, "plans"));
+    if (r->rank > 0)                              /* all have the same: the first tells */
+        return;
     hash_text(r, now);
     compare_order(r, from);
-    if (then && strcmp(then, now))
+    if (then && strcmp(then, now) && !had_other_ranks(r, from))
         pl_log_line(PL_LOG_WARNING, pl_actor_rank(r), pl_actor_name(r),
                     "what a step computes is not what it was when the checkpoint was "
                     "saved (plans %s, now %s): the module, the shapes of the data or "

@@ -404,7 +404,7 @@ static bool is_first(const pl_replica_t *r, int k)
     return true;
 }
 
-static char *figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
+char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
 {
     char *names = pl_strdup("");
     for (int k = 0; k < r->plan_count; k++) {
@@ -425,7 +425,7 @@ static char *figure_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *e
 int pl_replica_figure_names(const pl_replica_t *r, pl_call_t *call,
                             const pl_figure_names_t *msg, pl_error_t *err)
 {
-    char *names = figure_names(r, msg->stage, err);
+    char *names = pl_replica_names(r, msg->stage, err);
     if (!names)
         return PL_ENOMEM;
     int code = pl_reply_figure_names(call, &(pl_figure_names_reply_t){.names = names});

@@ -176,14 +176,14 @@ a_node_that_is_gone_is_left_out_and_may_return() {
     until_said_again 'goes on after step' err.0 $first "$lines"
     node 1 1:2 1 --set trainer.run_name=range --set trainer.max_epochs=-1 &
     second=$!
-    until_said 'goes on after step' err.1 $second
+    until_said 'take 40 samples at once from here on, where they took 20' err.0 $first
     kill -TERM "$(pgrep -P "$(text node.0)")"
     wait $first $second
     is "$(text status.0)$(text status.1)" 00 "both nodes end well"
-    like "$(text err.0)" '1 of 2 nodes take part' "it goes on without the one"
+    like "$(text err.0)" '1 of 2 nodes takes part' "it goes on without the one"
     like "$(text err.0)" 'take 20 samples at once from here on, where they took 40' "with fewer samples"
     like "$(text err.0)" 'node 1 .* has come: the run is saved and goes on with it' "and with it again"
-    like "$(text err.1)" 'take 40 samples at once from here on, where they took 20' "with as many as before"
+    like "$(text err.0)" 'take 40 samples at once from here on, where they took 20' "with as many as before"
     like "$(text out.0)" '^stopped by a signal' "until it is told to stop"
 }
 

@@ -630,7 +630,7 @@ monitor_follows_a_run_to_its_end() {
     wait "$monitor"
     status=$? err=$(cat err.txt) out=
     is "$status$err" 0 "the viewer ends with the run"
-    is "$(grep -cvE '^\{("seq": .*"kind": "(call|progress|reply|error|cancel)".*|"gap": [0-9]+)\}$' seen.txt)" 0 \
+    is "$(grep -cvE '^\{("seq": .*"kind": "(call|progress|reply|error|cancel)".*|"gap": [0-9]+, "rank": -?[0-9]+)\}$' seen.txt)" 0 \
         "each line is a message of the stream or a gap"
     ok "steps are among them" \
         grep -q '"to": "strategy.single", .*"kind": "call", "name": "train_batch"' seen.txt
@@ -659,6 +659,8 @@ few_descriptors_are_refused() {
 monitor_says_when_nothing_comes() {
     refused 1 '^paceline: nothing came from ipc://.*: is a run publishing there' \
         monitor "ipc://$folder/silence" --duration 0.2
+    try "$paceline" monitor "ipc://$folder/silence" --duration 1.5
+    like "$err" 'nobody at ipc://.*/silence yet: waiting' "after a second it says so"
     refused 2 '^paceline: cannot connect to "nonsense": ' monitor nonsense
     refused 2 '^paceline: cannot connect to "ipc:///nowhere/x": No such file' monitor ipc:///nowhere/x
     refused 2 '^paceline: run.json is a file: no run publishes there' monitor ipc://run.json

@@ -494,6 +494,18 @@ static void what_not_all_ranks_have_may_be_left_out(void)
 }
 
 /* Twice as many gradients, all of them twice, and twice as many to divide by. */
+static void an_epoch_of_nothing_is_refused(void)
+{
+    rig_t *rig = rig_new(.samples = 3,
+                         .trainer = "\"devices\": 4, \"max_epochs\": 1, \"strategy\": "
+                                    "{\"name\": \"ddp\", \"drop_last\": true}, " QUIET);
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_EINVAL", "what is left out was all");
+    like(result->error.text, "no batch: .*drop_last", "it says why: %s",
+         result->error.text);
+    rig_free(&rig);
+}
+
 static void each_rank_may_read_all_that_its_own_data_set_has(void)
 {
     const char *own = "\"devices\": 2, \"max_epochs\": 2, \"strategy\": {\"name\": "
@@ -614,6 +626,7 @@ int main(void)
     run(a_slow_rank_is_named_in_the_progress);
     run(figures_count_each_sample_once);
     run(what_not_all_ranks_have_may_be_left_out);
+    run(an_epoch_of_nothing_is_refused);
     run(each_rank_may_read_all_that_its_own_data_set_has);
     run(options_that_have_no_meaning_here_are_answered);
     return tap_done();

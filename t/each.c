@@ -1,11 +1,12 @@
 /* each.c - a program for t/script.t, of which every process has its say
  *
- *     each same | differ | stage | early | leave | die
+ *     each same | differ | stage | early | leave | die | metric
  *
  * It trains on data of its own, which no file tells of.  Every process prints its number,
  * how the run was and after how many steps; "differ": their options are not the same;
  * "stage": nor is what they do; "early": one ends before it trains; "leave": one does not
- * train again as the others do; "die": one is killed in its second epoch, once. */
+ * train again as the others do; "die": one is killed in its second epoch, once;
+ * "metric": one logs under another name. */
 #include <event2/event.h>
 #include <fcntl.h>
 #include <paceline.h>
@@ -33,6 +34,20 @@ static bool is_other(const char *when)
 {
     return !strcmp(how, when) && pl_rank() == 2;
 }
+
+static void line_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self;
+    const pl_node_t logits = pl_linear(g, "fc", pl_input(g, "x"), 2);
+    pl_output(g, "logits", logits);
+    if (stage == PL_PREDICT)
+        return;
+    pl_loss(g, pl_cross_entropy(g, logits, pl_input(g, "y"), NULL));
+    pl_log(g, is_other("metric") ? "recall" : "acc",
+           pl_accuracy(g, logits, pl_input(g, "y"), NULL), PL_ON_EPOCH);
+}
+
+static const pl_module_ops_t line = {.name = "line", .size = 1, .step = line_step};
 
 static int points_read(void *user, const pl_read_request_t *request, void *const field[],
                        pl_error_t *err)
@@ -73,7 +88,8 @@ int main(int argc, char **argv)
                                      .field = {{"x", PL_F32, PL_SHAPE(2)},
                                                {"y", PL_I64, {0}}},
                                      .read = points_read};
-    int code = pl_init(&argc, &argv, NULL, &err);
+    static const pl_registration_t parts[] = {{"module", &line}, PL_REGISTRATIONS_END};
+    int code = pl_init(&argc, &argv, parts, &err);
     how = argc > 1 ? argv[1] : how;
     if (is_other("early"))
         return 0;
@@ -82,6 +98,8 @@ int main(int argc, char **argv)
     pl_options_t *options = engine ? pl_options_parse(run, "run", &err) : NULL;
     if (options && is_other("differ"))
         pl_options_set(options, "optimizer.lr", "1e-3", &err);
+    if (options && !strcmp(how, "metric"))
+        pl_options_set(options, "module", "line", &err);
     pl_trainer_t *trainer = options && pl_memory_data("points", &points, &err) == PL_OK
                                 ? pl_trainer_new(engine, options, &err)
                                 : NULL;

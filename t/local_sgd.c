@@ -133,14 +133,13 @@ static void each_step_together_is_what_ddp_does(void)
 {
     static const int samples[] = {48, 46, 49};
     for (int k = 0; k < 3; k++) {
-        rig_result_t
-            *ddp = fit(.data = "\"batch_size\": 4", .samples = samples[k],
-                       .trainer = QUIET "\"devices\": 3, \"max_epochs\": 2"),
-            *local = fit(.data = "\"batch_size\": 4", .samples = samples[k],
-                         .trainer = QUIET LOCAL(
-                             "\"sync_every\": 1, \"outer_lr\": 1,"
-                             " \"outer_momentum\": 0") "\"devices\": 3, "
-                                                       "\"max_epochs\": 2");
+        rig_result_t *ddp = fit(.data = "\"batch_size\": 4", .samples = samples[k],
+                                .trainer = QUIET "\"devices\": 3, \"max_epochs\": 2"),
+                     *local = fit(.data = "\"batch_size\": 4", .samples = samples[k],
+                                  .trainer = QUIET LOCAL(
+                                      "\"sync_every\": 1, \"outer_lr\": 1,"
+                                      " \"outer_momentum\": 0") "\"devices\": 3, "
+                                                                "\"max_epochs\": 2");
         ok(rig_distance(ddp, local) < 1e-5, "with SGD and %d samples (%g)", samples[k],
            rig_distance(ddp, local));
         is_near(rig_metric(local, "train_loss"), rig_metric(ddp, "train_loss"), 1e-5,

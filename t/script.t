@@ -149,6 +149,9 @@ what_is_not_the_same_everywhere_is_an_error() {
     like "$err" 'the options of this run are not the same in the program and in the process of rank' "it says so: $err"
     try each stage
     like "$err" 'has come to "validate" where the program is at "train"' "also when another thing is done"
+    try each metric
+    is "$status" 1 "status 1"
+    like "$err" 'figure 2 of a step is "[a-z_]*recall" on rank 1 and "[a-z_]*acc" on rank 0' "or another figure logged"
 }
 
 it_is_refused_where_it_cannot_be() {

@@ -53,21 +53,29 @@ pl_process_t *pl_again_start(const pl_process_spec_t *spec, struct event_base *l
     return process;
 }
 
-/* On one line. */
+/* Whole lines, the last ones that there is room for: what was said last counts. */
 void pl_words_add(pl_process_t *process, pl_error_t *error)
 {
-    const char *tail = pl_process_tail(process);
+    static const char between[] = " | ";
+    const char *tail = pl_process_tail(process), *from = tail;
     size_t length = strlen(tail), at = strlen(error->text);
     while (length && tail[length - 1] == '\n')
         length--;
     if (length > WORDS_MOST) {
-        tail += length - WORDS_MOST;
-        length = WORDS_MOST;
+        from = tail + length - WORDS_MOST;
+        const char *line = memchr(from, '\n', WORDS_MOST);
+        from = from[-1] == '\n' || !line ? from : line + 1;
     }
     if (!length)
         return;
-    snprintf(error->text + at, sizeof error->text - at, "; its last words: %.*s",
-             (int)length, tail);
-    for (char *c = error->text + at; (c = strchr(c, '\n'));)
-        *c = ' ';
+    at += (size_t)snprintf(error->text + at, sizeof error->text - at,
+                           "; its last words: ");
+    while (from < tail + length && at < sizeof error->text) {
+        const size_t rest = (size_t)(tail + length - from);
+        const char *end = memchr(from, '\n', rest);
+        const size_t line = end ? (size_t)(end - from) : rest;
+        at += (size_t)snprintf(error->text + at, sizeof error->text - at, "%.*s%s",
+                               (int)line, from, end ? between : "");
+        from += line + 1;
+    }
 }

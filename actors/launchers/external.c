@@ -151,7 +151,7 @@ static int endpoint_find(external_t *x, pl_error_t *err)
     if (!*told && !*given)
         return pl_fail(err, PL_EINVAL,
                        "%s has started the ranks, but nothing tells where they meet: set "
-                       "PACELINE_ENDPOINT to tcp://HOST:PORT of rank 0",
+                       "PACELINE_ENDPOINT to HOST:PORT of rank 0",
                        x->environment.source);
     int code = pl_rendezvous_read(*told ? told : given, x->endpoint, ENDPOINT, err);
     if (code != PL_OK || !*told || !*given)

@@ -230,7 +230,8 @@ static int host_begin(launch_host_t *h, pl_error_t *err)
     h->seat[0].runs = true;
     seats_begin(h);
     if (h->link && attempt.nodes < h->count)
-        launch_note(h->launch, "%d of %d nodes take part", attempt.nodes, h->count);
+        launch_note(h->launch, "%d of %d nodes %s part", attempt.nodes, h->count,
+                    attempt.nodes == 1 ? "takes" : "take");
     return PL_OK;
 }
 

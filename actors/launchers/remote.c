@@ -27,8 +27,8 @@ enum { BEAT_MS = 500 };                               /* while the rank itself h
 static void process_said(void *self, const char *line)
 {
     remote_t *r = self;
-    pl_log_line(r->is_killed ? PL_LOG_INFO : PL_LOG_WARNING, (int)r->rank, "stderr", "%s",
-                line);
+    pl_log_line(r->is_killed ? PL_LOG_DEBUG : PL_LOG_WARNING, (int)r->rank, "stderr",
+                "%s", line);
     pl_said_line(&r->said, line);
 }
 

@@ -386,7 +386,11 @@ static uint32_t epoch_begun(pl_pass_t *pass, uint32_t there)
 {
     pl_epoch_t *e = (pl_epoch_t *)pass;
     uint32_t batches = pl_amount_of(pass->options->limit_train_batches, there);
-    if (batches == 0)
+    if (there == 0)
+        pl_fail(&pass->failure, PL_EINVAL,
+                "an epoch has no batch: there are no samples, or fewer than are left out "
+                "of it (drop_last)");
+    else if (batches == 0)
         pl_fail(&pass->failure, PL_EINVAL,
                 "trainer.limit_train_batches leaves none of the %u batches of an epoch: "
                 "raise it",

@@ -19,11 +19,12 @@
 #include "cli/stream_line.h"
 
 enum {
-    RANKS = 4096,                                      /* whose gaps are told */
-    QUEUE = 100000,                                    /* messages that may wait for us */
-    MESSAGE_MOST = 64 << 20,                           /* bytes */
-    TURN = 200,                                        /* ms between looks at the clock */
-    SILENCE = 3,                                       /* s until a hint is given */
+    RANKS = 4096,                            /* whose gaps are told */
+    QUEUE = 100000,                          /* messages that may wait for us */
+    MESSAGE_MOST = 64 << 20,                 /* bytes */
+    TURN = 200,                              /* ms between looks at the clock */
+    ABSENCE = 1,                             /* s until it is said that nobody is there */
+    SILENCE = 3,                             /* s until a hint is given */
 };
 
 typedef struct monitor {
@@ -32,7 +33,7 @@ typedef struct monitor {
     int64_t count;
     json_int_t next[RANKS];                       /* number of each rank's next message */
     double began;                                 /* s */
-    bool hinted, connected, parted;
+    bool warned, hinted, connected, parted;
 } monitor_t;
 
 static volatile sig_atomic_t interrupted;
@@ -150,12 +151,15 @@ static void monitor_close(monitor_t *m)
 
 /* ---- messages ---- */
 
-static void show_gap(const monitor_t *m, long long lost)
+/* Of a rank's messages, or of those of none. */
+static void show_gap(const monitor_t *m, int rank, long long lost)
 {
     if (m->arguments->json)
-        cli_print("{\"gap\": %lld}\n", lost);
-    else
+        cli_print("{\"gap\": %lld, \"rank\": %d}\n", lost, rank);
+    else if (rank < 0)
         cli_print("%9s %lld messages lost\n", "", lost);
+    else
+        cli_print("%9s %lld messages of rank %d lost\n", "", lost, rank);
 }
 
 static void look_for_gap(monitor_t *m, const json_t *message)
@@ -165,7 +169,7 @@ static void look_for_gap(monitor_t *m, const json_t *message)
     if (m->arguments->topic.count || rank < 0 || rank >= RANKS)
         return;
     if (seq > m->next[rank])
-        show_gap(m, (long long)(seq - m->next[rank]));
+        show_gap(m, (int)rank - 1, (long long)(seq - m->next[rank]));
     m->next[rank] = seq + 1;
 }
 
@@ -225,16 +229,20 @@ static void take_events(monitor_t *m)
     zmq_msg_close(&frame);
 }
 
+/* An address where nobody is may be a wrong one; a run may have nothing to say. */
 static void hint(monitor_t *m)
 {
-    if (m->hinted || m->count || now() - m->began < SILENCE)
+    const double silent = now() - m->began;
+    if (!m->connected && !m->warned && silent >= ABSENCE) {
+        m->warned = true;
+        cli_note("nobody at %s yet: waiting", m->arguments->endpoint);
+    }
+    if (m->hinted || !m->connected || m->count || silent < SILENCE)
         return;
     m->hinted = true;
-    cli_note("nothing from %s yet%s; still listening", m->arguments->endpoint,
-             m->connected && m->arguments->topic.count
-                 ? ", but a run is there: no message has matched --topic"
-             : m->connected ? ", but a run is there"
-                            : "");
+    cli_note("nothing from %s yet, but a run is there%s; still listening",
+             m->arguments->endpoint,
+             m->arguments->topic.count ? ": no message has matched --topic" : "");
 }
 
 static void follow(monitor_t *m)

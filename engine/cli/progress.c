@@ -387,10 +387,12 @@ void cli_progress_show(cli_progress_t *p, const pl_progress_t *now)
     int64_t time = now_ns();
     bool train = !strcmp(now->event, "train"),
          result = !strcmp(now->event, "validated") || !strcmp(now->event, "epoch");
-    if (!p->began) {
+    /* A run that was started again counts anew, as its result does. */
+    if (!p->began || now->global_step < p->newest_step) {
         p->began = p->told = time;
         p->first_step = now->global_step;
     }
+    p->newest_step = now->global_step;
     if (train)
         measure_rate(p, now, time);
     if (!result && is_too_soon(p, time))

@@ -181,8 +181,8 @@ static int in_use(const char *endpoint, pl_error_t *err)
     const int process = pl_port_holder(endpoint);
     if (process)
         snprintf(holder, sizeof holder, "process %d", process);
-    return pl_fail(err, PL_EBUSY, "%s is in use by %s: choose another port, or * for any",
-                   endpoint, holder);
+    return pl_fail(err, PL_EBUSY, "%s is in use by %s: choose another port", endpoint,
+                   holder);
 }
 
 /* At a file of ours; elsewhere ZeroMQ finds the place. */
