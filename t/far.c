@@ -16,7 +16,7 @@
 
 typedef struct far {
     int64_t samples, record, epoch, times, rank;
-    const char *then, *mark;
+    const char *then, *mark, *later;
 } far_t;
 
 static const pl_option_t far_options[] = {
@@ -25,6 +25,7 @@ static const pl_option_t far_options[] = {
     PL_INT(far_t, epoch, "0", "0..", "from which on it does"),
     PL_TEXT(far_t, then, "\"\"", NULL, "which end"),
     PL_TEXT(far_t, mark, "\"\"", NULL, "file that is made then; it comes once"),
+    PL_TEXT(far_t, later, "\"\"", NULL, "\"torn\": what comes when it has been made"),
     PL_INT(far_t, times, "1", "1..", "or so often, with as many files"),
     PL_INT(far_t, rank, "-1", "-1..", "whom alone it comes to; -1: any"),
     PL_OPTIONS_END,
@@ -120,6 +121,12 @@ static bool is_due(const far_t *f, uint64_t epoch)
     return !*f->mark;
 }
 
+static bool is_torn(const far_t *f)
+{
+    return !strcmp(f->then, "torn")
+           || (!strcmp(f->later, "torn") && access(f->mark, F_OK) == 0);
+}
+
 static int far_read(const void *self, const pl_read_request_t *request,
                     void *const field[], pl_error_t *err)
 {
@@ -127,7 +134,7 @@ static int far_read(const void *self, const pl_read_request_t *request,
     for (int i = 0; i < request->count; i++) {
         rig_sample(request->index[i], (float *)field[0] + i * RIG_FEATURES,
                    (int64_t *)field[1] + i);
-        if (request->index[i] + 1 == f->record && !strcmp(f->then, "torn"))
+        if (request->index[i] + 1 == f->record && is_torn(f))
             return pl_fail(err, PL_EIO, "it is torn");
         const bool is_it = f->record ? request->index[i] + 1 == f->record : f->rank >= 0;
         if (is_it && is_due(f, request->epoch))

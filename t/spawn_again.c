@@ -375,6 +375,19 @@ static void what_the_program_says_itself_is_not_tried_again(void)
     rig_free(&rig);
 }
 
+static void what_fails_by_itself_afterwards_says_how_often_it_was_tried(void)
+{
+    char data[500];
+    snprintf(data, sizeof data, "%s, \"later\": \"torn\"", mark("torn later"));
+    rig_t *rig = run_new(TWICE, 1, "SIGKILL", data);
+    const rig_result_t *result = rig_fit(rig);
+    like(result->error.text,
+         "started again 1 time within 10 minutes, and failed after steps 0, 0: .*it is "
+         "torn",
+         "%s", result->error.text);
+    rig_free(&rig);
+}
+
 /* Before it is killed it goes on for a moment, and may save: a checkpoint from then says
  * an older place in the log, as of a logger that is slow. */
 static void a_stuck_rank_is_replaced(void)
@@ -468,6 +481,7 @@ int main(void)
     run(one_that_was_left_out_is_tried_again);
     run(with_elastic_bits_even_that_leaves_no_trace);
     run(what_the_program_says_itself_is_not_tried_again);
+    run(what_fails_by_itself_afterwards_says_how_often_it_was_tried);
     run(a_stuck_rank_is_replaced);
     run(a_run_that_went_on_goes_on_from_there_again);
     run(a_measurement_is_made_again);

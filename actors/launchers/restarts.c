@@ -75,11 +75,11 @@ bool pl_restarts_may(pl_restarts_t *r)
     r->tries.most = r->most;
     if (pl_ranks_have_paused(ranks))
         return takes_back(r);
-    if ((code != PL_EDIED && code != PL_ESTUCK) || !pl_wires_were_all_there(r->wires))
-        return false;
-    const int who = leaves_out(r) ? -1 : ranks->failed;
-    const int wait = pl_tries_add(&r->tries, ranks->global_step, who);
-    if (wait < 0)
+    const bool passes = (code == PL_EDIED || code == PL_ESTUCK)
+                        && pl_wires_were_all_there(r->wires);
+    const int who = passes && leaves_out(r) ? -1 : ranks->failed;
+    const int wait = passes ? pl_tries_add(&r->tries, ranks->global_step, who) : -1;
+    if (wait < 0 && code != PL_OK)
         pl_tries_tell(&r->tries, &ranks->global_step, &ranks->error);
     if (wait < 0 || pl_after(ranks, wait, r->begin, NULL) != PL_OK)
         return false;

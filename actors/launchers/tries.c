@@ -48,6 +48,7 @@ void pl_tries_tell(const pl_tries_t *r, const uint64_t *global_step, pl_error_t 
     if (global_step)
         snprintf(steps + length, sizeof steps - length, "%" PRIu64, *global_step);
     if (r->count)
-        pl_pass(error, "started again %d times within %d minutes%s%s", r->count,
-                WINDOW_MINUTES, global_step ? ", and failed after steps " : "", steps);
+        pl_pass(error, "started again %d time%s within %d minutes%s%s", r->count,
+                r->count == 1 ? "" : "s", WINDOW_MINUTES,
+                global_step ? ", and failed after steps " : "", steps);
 }
