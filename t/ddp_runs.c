@@ -306,8 +306,8 @@ static void buckets_change_no_bit(void)
 enum { BOARD, TENSORS };                    /* lent memory, in the order of its lending */
 
 /* Sums of gradients that ranks have begun. */
-static int sums_begun;
-static bool began_in_time;
+static int sums_begun;                                      /* atomic */
+static bool began_in_time;                                  /* atomic, as that is */
 
 static int counted_all_reduce(void *self, pl_operation_t *op, pl_error_t *err)
 {
@@ -326,10 +326,13 @@ static void gate_pass(const pl_kernel_call_t *call, int64_t from, int64_t to)
  * begins the second sum before all have begun the first. */
 static void gate_wait(const pl_kernel_call_t *call, int64_t from, int64_t to)
 {
-    for (int looks = 0; looks < 10000 && !began_in_time; looks++) {
-        began_in_time = __atomic_load_n(&sums_begun, __ATOMIC_RELAXED) >= 2;
+    bool began = false;
+    for (int looks = 0; looks < 10000 && !began; looks++) {
+        began = __atomic_load_n(&sums_begun, __ATOMIC_RELAXED) >= 2;
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
+    if (began)
+        __atomic_store_n(&began_in_time, true, __ATOMIC_RELAXED);
     gate_pass(call, from, to);
 }
 

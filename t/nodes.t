@@ -124,6 +124,22 @@ a_signal_is_passed_on() {
     ok "it is saved" test -e runs/stopped/model.safetensors
 }
 
+# Nobody says how many ranks a node has.
+a_stop_while_ranks_are_missing_ends_at_once() {
+    local name
+    free_port
+    for name in INT TERM; do
+        PACELINE_RANK=0 PACELINE_WORLD_SIZE=2 PACELINE_ENDPOINT=127.0.0.1:$port timeout 50 \
+            "$paceline" fit run.json >out.txt 2>err.txt </dev/null &
+        local pid=$!
+        until grep -q 'the ranks meet at' err.txt || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
+        kill -$name $pid
+        wait $pid
+        is $? "$([ $name = INT ] && echo 130 || echo 1)" "$name is heard"
+        like "$(text err.txt)" 'stopped before all ranks had joined' "and told"
+    done
+}
+
 a_rank_that_is_killed_ends_the_run() {
     timeout 60 "$paceline" monitor "ipc://$folder/killed" --topic=-1.trainer >seen 2>seen.err &
     try timeout 60 "$paceline" launch --devices 2 --max-restarts 0 -- bash -c \
@@ -331,6 +347,7 @@ run nobody_to_meet_is_an_error trains
 run one_that_fails_ends_all
 run who_ends_before_it_joins_is_missed_at_once trains
 run a_signal_is_passed_on trains
+run a_stop_while_ranks_are_missing_ends_at_once trains
 run a_rank_that_is_killed_ends_the_run trains
 run the_stream_has_ranks_elsewhere trains
 run variables_of_torchrun_are_enough trains

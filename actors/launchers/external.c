@@ -327,7 +327,7 @@ static pl_job_t *job_here(external_t *x, const pl_job_t *job, pl_error_t *err)
 {
     const pl_environment_t *e = &x->environment;
     const int local = e->local_world_size;
-    const bool is_even = e->world_size % local == 0;
+    const bool is_even = local > 0 && e->world_size % local == 0;     /* 0: not told */
     char *folder = NULL;
     pl_error_t none = {0};
     x->training = training_count(job);
