@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -322,6 +323,46 @@ static void a_host_that_dies_takes_its_children_with_it(void)
     finish();
 }
 
+/* Holds that process for a while, also when it is dead; says when it begins to. */
+static int tracer(const char *pid)
+{
+    if (ptrace(PTRACE_SEIZE, atoi(pid), 0, 0) != 0)
+        return 77;
+    fprintf(stderr, "holds it\n");
+    struct pollfd item = {.fd = (int)syscall(SYS_pidfd_open, atoi(pid), 0),
+                          .events = POLLIN};
+    poll(&item, 1, 20000);
+    poll(NULL, 0, 50);
+    return 0;
+}
+
+static void the_death_of_one_that_is_traced_is_known(void)
+{
+    const char *const sleeper[] = {"sleep", "60", NULL};
+    begin(sleeper, NULL);
+    pl_process_t *traced = seen.process;
+    struct event_base *loop = seen.loop;
+    char pid[16];
+    snprintf(pid, sizeof pid, "%d", pl_process_id(traced));
+    const char *const argv[] = {self, "tracer", pid, NULL};
+    begin(argv, NULL);
+    while (!seen.lines && !seen.deaths)
+        event_base_loop(seen.loop, EVLOOP_ONCE);
+    pl_process_t *other = seen.process;
+    struct event_base *other_loop = seen.loop;
+    const bool is_held = seen.lines > 0;
+    seen = (seen_t){.process = traced, .loop = loop};
+    kill(pl_process_id(traced), SIGKILL);
+    turn_until_dead();
+    if (is_held)
+        is_text(seen.how, "was killed by SIGKILL", "when who traces it lets it go");
+    else
+        tap_skip("nothing may be traced here");
+    finish();
+    seen = (seen_t){.process = other, .loop = other_loop};
+    finish();
+}
+
 static void who_comes_too_late_to_follow_is_told(void)
 {
     pid_t gone = fork();
@@ -370,6 +411,8 @@ int main(int argc, char **argv)
     static char own[4096];
     if (readlink("/proc/self/exe", own, sizeof own - 1) > 0)
         self = own;
+    if (argc > 2)
+        return tracer(argv[2]);
     if (argc > 1)
         return strcmp(argv[1], "host") ? follower() : host();
     run(ends_are_told_as_they_were);
@@ -385,6 +428,7 @@ int main(int argc, char **argv)
     run(its_environment_is_what_was_said);
     run(nothing_of_the_host_leaks_into_it);
     run(a_host_that_dies_takes_its_children_with_it);
+    run(the_death_of_one_that_is_traced_is_known);
     run(who_comes_too_late_to_follow_is_told);
     run(a_child_starts_or_memory_is_out);
     return tap_done();

@@ -30,6 +30,7 @@ enum {
     TURN_BYTES = 64 << 10,                 /* of standard error in one turn of the loop */
     LAST_BYTES = 1 << 20,                  /* of what a dead one may have left there */
     END_MS = 1000,
+    REAP_MS = 500,
 };
 
 struct pl_process {
@@ -121,14 +122,18 @@ static void error_readable(evutil_socket_t fd, short what, void *user)
 
 /* ---- how it ends ---- */
 
+/* Who is traced (a debugger, strace, a sanitizer at its end) is there until whoever traces
+ * it lets go. */
 static pl_death_t reap(int pidfd)
 {
     siginfo_t info = {0};
     pl_death_t death = {.status = -1};
-    int waited;
+    int waited, tries = 0;
     do
         waited = waitid(P_PIDFD, (id_t)pidfd, &info, WEXITED | WNOHANG);
-    while (waited != 0 && errno == EINTR);
+    while ((waited != 0 && errno == EINTR)
+           || (waited == 0 && info.si_pid == 0 && tries++ < REAP_MS
+               && (poll(NULL, 0, 1) == 0 || errno == EINTR)));
     death.is_known = waited == 0 && info.si_pid != 0;
     if (death.is_known && info.si_code == CLD_EXITED)
         death.status = info.si_status;

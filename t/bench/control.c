@@ -83,16 +83,10 @@ static uint64_t member_launch(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                     life, &rank->worker, err);
 }
 
-static const char *member_stuck(pl_ranks_t *ranks, pl_rank_t *rank)
-{
-    (void)ranks, (void)rank;
-    return "";
-}
-
 static int launcher_start(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
-    static const pl_ranks_ops_t members = {.start = member_launch, .stuck = member_stuck};
+    static const pl_ranks_ops_t members = {.start = member_launch};
     (void)call, (void)err;
     pl_ranks_init(self, &members, body);
     pl_actor_ready(self);
