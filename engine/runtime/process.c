@@ -122,8 +122,8 @@ static void error_readable(evutil_socket_t fd, short what, void *user)
 
 /* ---- how it ends ---- */
 
-/* Who is traced (a debugger, strace, a sanitizer at its end) is there until whoever traces
- * it lets go. */
+/* Who is traced (by a debugger, strace, a sanitizer at its end) is there until whoever
+ * traces it lets go. */
 static pl_death_t reap(int pidfd)
 {
     siginfo_t info = {0};
