@@ -2,9 +2,7 @@
 # again.t - tests of paceline launch that starts ranks again: those of a node, those of all nodes, with other numbers
 . "$(dirname "$0")/tap.sh"
 
-# Three classes of points around three corners.
-awk 'BEGIN { for (i = 0; i < 300; i++) { c = i % 3; a = i * 0.7; b = i * 1.3
-    printf "%.4f,%.4f,%d\n", (c == 1) * 3 + sin(a), (c == 2) * 3 + cos(b), c } }' >points.csv
+points
 cat >run.json <<'J'
 {
   "module": {"name": "mlp", "hidden": [16]},
