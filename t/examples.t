@@ -29,13 +29,32 @@ digits_are_learnt_in_seconds() {
     ok "to val_acc 0.95" at_least "$(figure val_acc)" 0.95
 }
 
-a_program_trains_inside_its_own_loop() {
-    try "$builddir/examples/embed"
+# inside_its_loop PROGRAM - it trains, and its own timer ticks meanwhile
+inside_its_loop() {
+    try "$builddir/examples/$1"
     is "$status$err" 0 "it ends well"
     like "$out" '^ok ' "the run does too"
     ok "val_acc is 0.95" at_least "$(figure val_acc)" 0.95
     # "val_acc 0.980; 41 ticks of 10 ms in 0.40 s": a tenth of the ticks that a quiet machine would see
     ok "and its timer ticked all along" awk '/ticks/ { exit !($3 >= $9 * 1000 / 10 / 10) }' <<<"$out"
+}
+
+a_program_trains_inside_its_own_loop() {
+    inside_its_loop embed
+}
+
+so_does_one_with_a_loop_of_epoll() {
+    inside_its_loop epoll_host
+    like "$out" '^epoch [0-9]+, step [0-9]+' "and it hears how far it is"
+}
+
+so_does_one_with_a_loop_of_libuv() {
+    if [ ! -x "$builddir/examples/libuv_host" ]; then
+        skip "configure has found no libuv"
+        return
+    fi
+    inside_its_loop libuv_host
+    like "$out" '^epoch [0-9]+, step [0-9]+' "and it hears how far it is"
 }
 
 # Rings around each other: no straight line tells them apart.
@@ -101,4 +120,6 @@ run an_operator_of_a_users_own_is_learnt_with trains
 run a_gan_learns trains
 run digits_are_learnt_in_seconds trains
 run a_program_trains_inside_its_own_loop trains
+run so_does_one_with_a_loop_of_epoll trains
+run so_does_one_with_a_loop_of_libuv trains
 done_testing
