@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+#include <initializer_list>
 extern "C" {
 #endif
 
@@ -675,9 +676,14 @@ PL_API int64_t pl_dim(pl_graph_t *g, pl_node_t x, int axis);  /* axis from the e
 PL_API pl_shape_t pl_shape(int rank, ...);                  /* ints: pl_shape(3, 2, 3,
                                                                4); PL_SHAPE() takes
                                                                int64_t */
+#ifdef __cplusplus
+#define PL_SHAPE(...) \
+    (pl_shape_t{(int)std::initializer_list<int64_t>{__VA_ARGS__}.size(), {__VA_ARGS__}})
+#else
 #define PL_SHAPE(...) \
     ((pl_shape_t){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
                   {__VA_ARGS__}})
+#endif
 
 /* A field of the batch, by the data set's name for it: [batch, …]. */
 PL_API pl_node_t pl_input(pl_graph_t *g, const char *name);

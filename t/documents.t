@@ -46,22 +46,6 @@ the_list_of_options_has_every_part_and_key() {
     ok "that is many" test "$(known_names | sort -u | wc -l)" -gt 150
 }
 
-the_manual_page_names_every_command_and_option() {
-    for command in fit predict monitor inspect list doctor; do
-        ok "$command" grep -q "^.SS \"paceline $command" "$builddir/doc/paceline.1"
-        for flag in $("$paceline" "$command" --help | sed -n 's/^  --\([a-z-]*\).*/\1/p'); do
-            [ "$flag" = help ] || ok "--$flag" grep -qF -- "\\fB\\-\\-${flag//-/\\-}\\fR" "$builddir/doc/paceline.1"
-        done
-    done
-    ok "and the trainer's options" grep -q 'max_epochs' "$builddir/doc/paceline.1"
-    if command -v groff >/dev/null; then
-        try groff -man -Tutf8 -ww "$builddir/doc/paceline.1"
-        is "$err" "" "and it is well formed"
-    else
-        skip "no groff here"
-    fi
-}
-
 readme_and_quickstart_need_the_same_packages() {
     readme=$(sed -n '/^## What it needs/,/^## /p' "$srcdir/README.md" | sed -n 's/^    //p' | tr -d '\\' |
         sed 's/apt-get install//' | xargs -n 1 | sort)
@@ -171,7 +155,6 @@ each_hook_of_lightning_has_a_line() {
 
 run the_list_of_options_is_the_newest
 run the_list_of_options_has_every_part_and_key
-run the_manual_page_names_every_command_and_option
 run each_hook_of_lightning_has_a_line
 run readme_and_quickstart_need_the_same_packages
 run quickstart_builds_when_a_source_is_newer

@@ -21,11 +21,11 @@ built() {
 
 each_is_complete_in_c_and_in_cxx() {
     for header in $(cd "$include" && find . -name '*.h' | LC_ALL=C sort); do
-        echo "#include <${header#./}>" >alone.c
-        try "${cc[@]}" -std=c11 -fsyntax-only -Wall -Wextra -Werror -I"$include" alone.c
+        printf '#include <%s>\ntypedef int not_empty;\n' "${header#./}" >alone.c
+        try "${cc[@]}" -std=c11 -fsyntax-only -Wall -Wextra -pedantic -Werror -I"$include" alone.c
         is "$status$err" 0 "${header#./} in C11"
         command -v "${CXX:-c++}" >/dev/null || continue
-        try "${CXX:-c++}" -std=c++17 -fsyntax-only -Wall -Wextra -Werror -I"$include" -x c++ alone.c
+        try "${CXX:-c++}" -std=c++17 -fsyntax-only -Wall -Wextra -pedantic -Werror -I"$include" -x c++ alone.c
         is "$status$err" 0 "${header#./} in C++17"
     done
 }

@@ -1,86 +1,111 @@
-/* manual.c - writes paceline(1) from the tables, at make; never installed */
+/* manual.c - writes paceline(1) and a page for each command from the tables, at make
+ *
+ * manual FOLDER DATE.  Never installed. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/command.h"
 #include "config.h"
 
+static FILE *page;
+
 /* Roff takes a dash, a dot or a quote at the wrong place for its own. */
 static void put(const char *text)
 {
+    if (*text == '.' || *text == '\'')
+        fputs("\\&", page);
     for (; *text; text++) {
         if (*text == '-' || *text == '\\')
-            putchar('\\');
+            putc('\\', page);
         if (!strncmp(text, "…", strlen("…"))) {
-            fputs("...", stdout);
+            fputs("...", page);
             text += strlen("…") - 1;
         } else {
-            putchar(*text);
+            putc(*text, page);
         }
     }
 }
 
-static void put_line(const char *macro, const char *text)
+static void put_line(const char *text)
 {
-    printf("%s", macro);
     put(text);
-    putchar('\n');
+    putc('\n', page);
+}
+
+/* ---- a page for each command ---- */
+
+static void write_synopsis(const cli_command_t *command)
+{
+    fprintf(page, ".SH SYNOPSIS\n.B paceline %s\n", command->name);
+    for (const cli_option_t *option = command->options; option->name; option++)
+        if (cli_is_operand(option)) {
+            fputs(option->needed ? ".I " : ".RI [ ", page);
+            put(option->what);
+            fputs(option->needed ? "\n" : " ]\n", page);
+        }
+    fputs(".RI [ OPTION ]...\n", page);
 }
 
 static void write_option(const cli_option_t *option)
 {
     char flag[64];
-    puts(".TP");
-    printf("\\fB");
+    fputs(".TP\n\\fB", page);
     put(cli_is_operand(option) ? "" : cli_option_flag(option, flag));
-    printf("\\fR%s\\fI", option->what && !cli_is_operand(option) ? " " : "");
+    fprintf(page, "\\fR%s\\fI", option->what && !cli_is_operand(option) ? " " : "");
     put(option->what ? option->what : "");
-    puts("\\fR");
+    fputs("\\fR\n", page);
     put(option->help);
     if (option->kind >= CLI_KIND_COUNT)
-        printf(" [%g]", option->fallback);
-    putchar('\n');
+        fprintf(page, " [%g]", option->fallback);
+    putc('\n', page);
 }
 
 static void write_command(const cli_command_t *command)
 {
-    printf(".SS \"paceline %s", command->name);
-    for (const cli_option_t *option = command->options; option->name; option++)
-        if (cli_is_operand(option)) {
-            printf(option->needed ? " " : " [");
-            put(option->what);
-            printf(option->needed ? "" : "]");
-        }
-    puts("\"");
-    put_line("", command->more);
+    fprintf(page, ".SH NAME\npaceline\\-%s \\- ", command->name);
+    put_line(command->help);
+    write_synopsis(command);
+    fputs(".SH DESCRIPTION\n", page);
+    put_line(command->more);
+    fputs(".SH OPTIONS\n", page);
     for (const cli_option_t *option = command->options; option->name; option++)
         write_option(option);
+    fputs(".TP\n.B \\-\\-help\nshow the same, shorter\n", page);
+    fputs(".SH SEE ALSO\n.BR paceline (1)\n", page);
+}
+
+/* ---- paceline(1) ---- */
+
+static void write_entry(const cli_command_t *command)
+{
+    fprintf(page, ".TP\n.BR paceline\\-%s (1)\n", command->name);
+    put_line(command->help);
 }
 
 static void write_key(const pl_option_t *option)
 {
     char words[64];
-    puts(".TP");
-    printf("\\fB");
+    fputs(".TP\n\\fB", page);
     put(option->name);
-    printf("\\fR");
+    fputs("\\fR", page);
     if (option->range) {
-        printf(" (");
+        fputs(" (", page);
         put(cli_range_words(option->range, words));
-        printf(")");
+        putc(')', page);
     }
     if (option->fallback) {
-        printf(" [");
+        fputs(" [", page);
         put(option->fallback);
-        printf("]");
+        putc(']', page);
     }
-    putchar('\n');
-    put_line("", option->help);
+    putc('\n', page);
+    put_line(option->help);
 }
 
 static void write_section(const cli_section_t *section)
 {
-    printf(".SS \"%s: %s\"\n", section->title, section->what);
+    fprintf(page, ".SS \"%s: %s\"\n", section->title, section->what);
     for (const pl_option_t *option = pl_options_of(section->name); option->name; option++)
         write_key(option);
 }
@@ -129,15 +154,47 @@ static const char *const tail =
     "paceline fit run.json \\-\\-monitor ipc:///tmp/run & paceline monitor "
     "ipc:///tmp/run\n.fi\n";
 
-int main(void)
+static void write_overview(void)
 {
-    printf(".TH PACELINE 1 \"\" \"paceline %s\" \"User Commands\"\n%s.SH COMMANDS\n",
-           PACKAGE_VERSION, head);
+    fprintf(page, "%s.SH COMMANDS\nEach has a page of its own.\n", head);
     for (const cli_command_t *command = cli_commands; command->name; command++)
-        write_command(command);
-    fputs(run_file, stdout);
+        write_entry(command);
+    fputs(run_file, page);
     for (const cli_section_t *section = cli_sections; section->name; section++)
         write_section(section);
-    fputs(tail, stdout);
-    return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 1;
+    fputs(tail, page);
+    fputs(".SH SEE ALSO\n.BR paceline (3)\n", page);
+}
+
+/* ---- files ---- */
+
+/* The page of a command; NULL: of all. */
+static bool write_page(const char *folder, const char *date, const cli_command_t *command)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/paceline%s%s.1", folder, command ? "-" : "",
+             command ? command->name : "");
+    page = fopen(path, "w");
+    if (!page)
+        return false;
+    fprintf(page, ".TH PACELINE%s", command ? "\\-" : "");
+    for (const char *c = command ? command->name : ""; *c; c++)
+        putc(toupper((unsigned char)*c), page);
+    fprintf(page, " 1 \"%s\" \"paceline %s\" \"User Commands\"\n", date, PACKAGE_VERSION);
+    if (command)
+        write_command(command);
+    else
+        write_overview();
+    bool written = !ferror(page);
+    return !fclose(page) && written;
+}
+
+int main(int argc, char **argv)
+{
+    bool written = argc == 3 && write_page(argv[1], argv[2], NULL);
+    for (const cli_command_t *command = cli_commands; written && command->name; command++)
+        written = write_page(argv[1], argv[2], command);
+    if (!written)
+        fprintf(stderr, "usage: manual FOLDER DATE, a folder that can be written to\n");
+    return !written;
 }

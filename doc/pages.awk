@@ -1,0 +1,383 @@
+# pages.awk - writes paceline(3) and a page for each group of functions, out of engine/paceline.h
+#
+#     awk -v folder=man3 -v version=0.1.0 -v date=2026-01-01 -f pages.awk paceline.h
+#
+# A group is what stands below one comment, up to the next comment or an empty line.  The page has the first name
+# that is no macro; all others are links to it.  What has neither a comment nor a name goes with the group before.
+
+function trimmed(text) {
+    sub(/^[ \t]+/, "", text)
+    sub(/[ \t]+$/, "", text)
+    return text
+}
+
+# ---- roff ----
+
+function roff(text) {
+    gsub(/\\/, "\\e", text)
+    gsub(/-/, "\\-", text)
+    if (text ~ /^[.']/)
+        text = "\\&" text
+    return text
+}
+
+# Functions that are mentioned, bold.
+function with_names(text,    done, name) {
+    text = roff(text)
+    while (match(text, /(pl_[a-z0-9_]+|PL_[A-Z0-9_]+)\(\)/)) {
+        name = substr(text, RSTART, RLENGTH - 2)
+        done = done substr(text, 1, RSTART - 1) "\\fB" name "\\fR()"
+        text = substr(text, RSTART + RLENGTH)
+    }
+    return done text
+}
+
+# A text of one paragraph in lines that people can read.
+function say(text, file,    word, count, k, line) {
+    count = split(text, word, / +/)
+    for (k = 1; k <= count; k++) {
+        if (line != "" && length(line) + length(word[k]) > 76) {
+            print with_names(line) >file
+            line = ""
+        }
+        line = line (line == "" ? "" : " ") word[k]
+    }
+    if (line != "")
+        print with_names(line) >file
+}
+
+function begin_page(file, name, section) {
+    printf ".TH %s 3 \"%s\" \"Paceline %s\" \"%s\"\n", roff(toupper(name)), date, version, roff(section) >file
+    print ".SH NAME" >file
+}
+
+# ---- code: comments behind it go above it where the line would be too long ----
+
+function put_code(line) {
+    code[++code_lines] = line
+}
+
+function put_wrapped(text, indent, first, further, width,    word, count, k, line) {
+    count = split(text, word, / +/)
+    line = indent first
+    for (k = 1; k <= count; k++) {
+        if (k > 1 && length(line) + length(word[k]) + 1 > width) {
+            put_code(line)
+            line = indent further
+        }
+        line = line (k > 1 && line != indent further ? " " : "") word[k]
+    }
+    put_code(line)
+}
+
+# One line of code and what is said beside it.
+function put_line(line, comment,    indent) {
+    match(line, /^ */)
+    indent = substr(line, 1, RLENGTH)
+    if (comment != "" && trimmed(line) != "" && length(line) + length(comment) + 8 <= 78) {
+        put_code(line "  /* " comment " */")
+        return
+    }
+    if (comment != "")
+        put_wrapped(comment " */", indent, "/* ", " * ", 78)
+    if (trimmed(line) != "")
+        put_code(line)
+}
+
+# A prototype on as few lines as it takes.
+function put_prototype(text, comment) {
+    sub(/^PL_API /, "", text)
+    sub(/ PL_PRINTF\([0-9, ]*\)/, "", text)
+    gsub(/[ \t]+/, " ", text)
+    if (comment != "")
+        put_wrapped(comment " */", "", "/* ", " * ", 78)
+    put_wrapped(text, "", "", "    ", 78)
+}
+
+# ---- groups ----
+
+function clear_group(    k) {
+    for (k in code)
+        delete code[k]
+    code_lines = name_count = 0
+    text = declaration = macro = typed = ""
+}
+
+function add_name(name) {
+    if (name == "" || name ~ /_$/ || name == "PL_X" || name in seen)
+        return
+    seen[name] = 1
+    names[++name_count] = name
+    if (name ~ /^PL_[A-Z]/)
+        macro = macro == "" ? name : macro
+    else
+        typed = typed == "" ? name : typed
+}
+
+# What a whole declaration declares.
+function find_name(d,    name) {
+    if (d ~ /^#define/) {
+        match(d, /PL_[A-Za-z0-9_]+/)
+        name = substr(d, RSTART, RLENGTH)
+    } else if (d ~ /^PL_API/) {
+        match(d, /(pl|paceline)_[a-z0-9_]+\(/)
+        name = substr(d, RSTART, RLENGTH - 1)
+    } else if (d ~ /^typedef[^{]*\(\*pl_/) {
+        match(d, /\(\*pl_[a-z0-9_]+/)
+        name = substr(d, RSTART + 2, RLENGTH - 2)
+    } else if (d ~ /^typedef/ && match(d, /pl_[a-z0-9_]+_t;$/))
+        name = substr(d, RSTART, RLENGTH - 1)
+    add_name(name)
+}
+
+# What a group is, in a clause.
+function clause(g,    said, c) {
+    said = group_text[g]
+    if (said == "")
+        return kind_of(group_code[g]) ": " tolower(title[section_of[g]])
+    if (match(said, /\.( |$)/))
+        said = substr(said, 1, RSTART - 1)
+    if (length(said) > 100 && match(said, /[;:] /))
+        said = substr(said, 1, RSTART - 1)
+    if (length(said) > 100) {
+        said = substr(said, 1, 100)
+        sub(/[ ,(]+[^ ]*$/, "", said)
+        said = said " ..."
+    }
+    return said ~ /^[A-Z][a-z ]/ ? tolower(substr(said, 1, 1)) substr(said, 2) : said
+}
+
+function kind_of(code) {
+    if (code ~ /^typedef enum/)
+        return "an enumeration"
+    if (code ~ /^(typedef )?struct/)
+        return "a struct"
+    return code ~ /^typedef/ ? "a type" : "a macro"
+}
+
+function end_group(    g, k) {
+    if (!code_lines && text != "") {                        # a remark on the section
+        remark[sections] = remark[sections] (remark[sections] == "" ? "" : "\n") text
+    } else if (code_lines && text == "" && typed == "" && groups && section_of[groups] == sections) {
+        g = groups
+        group_code[g] = group_code[g] "\n"
+    } else if (code_lines && name_count) {
+        g = ++groups
+        section_of[g] = sections
+        group_text[g] = text
+        page[g] = typed == "" ? macro : typed
+        group_code[g] = ""
+    }
+    for (k = 1; g && k <= code_lines; k++)
+        group_code[g] = group_code[g] code[k] "\n"
+    for (k = 1; g && k <= name_count; k++) {
+        group_names[g] = group_names[g] (group_names[g] == "" ? "" : " ") names[k]
+        page_of[names[k]] = page[g]
+    }
+    clear_group()
+}
+
+# ---- reading ----
+
+# What is said in a line of a comment.
+function said(line) {
+    sub(/^ *\/?\*+ ?/, "", line)
+    sub(/ *\*\/.*$/, "", line)
+    return trimmed(line)
+}
+
+function joined(a, b) {
+    return a == "" || b == "" ? a b : a " " b
+}
+
+function read_code(line,    at, comment, rest, opened) {
+    if (behind) {                                           # a comment that goes on
+        held_comment = joined(held_comment, said(line))
+        if (line !~ /\*\//)
+            return
+        behind = 0
+    } else if (line ~ /\\$/ || continued) {                 # a macro as it is
+        if (!continued)
+            find_name(line)
+        continued = line ~ /\\$/
+        put_code(line)
+        return
+    } else {
+        held = line
+        held_comment = ""
+        at = index(line, "/*")
+        if (at) {
+            held = substr(line, 1, at - 1)
+            sub(/ +$/, "", held)
+            comment = substr(line, at)
+            held_comment = said(comment)
+            if (trimmed(held) == "") {
+                match(line, /^ */)
+                held = substr(line, 1, RLENGTH)
+            }
+            behind = comment !~ /\*\//
+            if (behind)
+                return
+        }
+    }
+    rest = held
+    declaration = joined(declaration, trimmed(rest))
+    opened = gsub(/[{]/, "", rest)
+    depth += opened - gsub(/[}]/, "", rest)
+    if (declaration ~ /^PL_API/) {
+        prototype_comment = joined(prototype_comment, held_comment)
+        if (declaration ~ /;$/)
+            put_prototype(declaration, prototype_comment)
+    } else
+        put_line(held, held_comment)
+    if (!depth && (declaration ~ /;$/ || declaration ~ /^#/)) {
+        find_name(declaration)
+        declaration = prototype_comment = ""
+    }
+}
+
+{ gsub(/…/, "...") }
+
+/^\/\* ---- / {
+    end_group()
+    title[++sections] = $0
+    sub(/^\/\* ---- /, "", title[sections])
+    sub(/ -+ \*\/$/, "", title[sections])
+    next
+}
+
+!sections {                                                 # what stands before all
+    if (NR > 2 && !opened_all) {
+        preamble = preamble "\n" ($0 ~ /\*\// ? said($0) : said($0))
+        opened_all = $0 ~ /\*\//
+    }
+    next
+}
+
+/^#ifdef __cplusplus/ { foreign = 1 }
+/^#(else|endif)/ { foreign = 0; next }
+foreign { next }
+
+in_comment {
+    text = joined(text, said($0))
+    in_comment = $0 !~ /\*\//
+    next
+}
+
+declaration != "" || depth || continued || behind {
+    if (trimmed($0) == "")
+        put_code("")
+    else
+        read_code($0)
+    next
+}
+
+/^[ \t]*$/ { end_group(); next }
+
+/^\/\*/ {
+    if (code_lines)
+        end_group()
+    text = joined(text, said($0))
+    in_comment = $0 !~ /\*\//
+    next
+}
+
+{ read_code($0) }
+
+# ---- writing ----
+
+function see_also(g, file,    rest, name, list, count, known, k) {
+    rest = group_code[g] " " group_text[g]
+    while (match(rest, /(pl|paceline|PL)_[A-Za-z0-9_]+/)) {
+        name = substr(rest, RSTART, RLENGTH)
+        rest = substr(rest, RSTART + RLENGTH)
+        if (name in page_of && page_of[name] != page[g] && !(page_of[name] in known)) {
+            known[page_of[name]] = 1
+            list[++count] = page_of[name]
+        }
+    }
+    print ".SH SEE ALSO" >file
+    for (k = 1; k <= count; k++)
+        printf ".BR %s (3),\n", roff(list[k]) >file
+    print ".BR paceline (3)" >file
+}
+
+function write_page(g,    file, name, count, k, line) {
+    file = folder "/" page[g] ".3"
+    begin_page(file, page[g], title[section_of[g]])
+    count = split(group_names[g], name, " ")
+    line = page[g]
+    for (k = 1; k <= count; k++)
+        if (name[k] != page[g])
+            line = line ", " name[k]
+    line = line " \\- "
+    print line roff(clause(g)) >file
+    print ".SH SYNOPSIS\n.nf\n.B #include <paceline.h>\n.fi\n.PP\n.nf" >file
+    count = split(group_code[g], name, "\n")
+    while (count && name[count] == "")
+        count--
+    for (k = 1; k <= count; k++)
+        print name[k] == "" ? ".sp" : roff(name[k]) >file
+    print ".fi" >file
+    if (group_text[g] != "") {
+        print ".SH DESCRIPTION" >file
+        say(group_text[g], file)
+    }
+    see_also(g, file)
+    close(file)
+}
+
+function paragraphs(text, file,    part, count, k, line) {
+    count = split(text, part, "\n")
+    for (k = 1; k <= count; k++)
+        if (part[k] != "")
+            line = joined(line, part[k])
+        else if (line != "") {
+            say(line, file)
+            print ".PP" >file
+            line = ""
+        }
+    if (line != "")
+        say(line, file)
+}
+
+function write_overview(    file, s, g, name, count, k) {
+    file = folder "/paceline.3"
+    begin_page(file, "paceline", "Paceline Library")
+    print "paceline \\- train neural networks inside a program" >file
+    print ".SH SYNOPSIS\n.nf\n.B #include <paceline.h>\n.PP" >file
+    print "cc program.c $(pkg\\-config \\-\\-cflags \\-\\-libs paceline)\n.fi\n.SH DESCRIPTION" >file
+    paragraphs(preamble, file)
+    for (s = 1; s <= sections; s++) {
+        print ".SH " toupper(roff(title[s])) >file
+        if (remark[s] != "") {
+            count = split(remark[s], name, "\n")
+            for (k = 1; k <= count; k++) {
+                say(name[k], file)
+                if (k < count)
+                    print ".PP" >file
+            }
+        }
+        for (g = 1; g <= groups; g++)
+            if (section_of[g] == s) {
+                print ".TP" >file
+                count = split(group_names[g], name, " ")
+                for (k = 1; k <= count; k++)
+                    printf "%s%s", k == 1 ? "" : ", ", "\\fB" roff(name[k]) "\\fR(3)" >file
+                print "" >file
+                say(clause(g), file)
+            }
+    }
+    print ".SH SEE ALSO\n.BR paceline (1)" >file
+    close(file)
+}
+
+END {
+    end_group()
+    for (g = 1; g <= groups; g++)
+        write_page(g)
+    for (name in page_of)
+        if (page_of[name] != name)
+            print "ln -sf " page_of[name] ".3 " folder "/" name ".3" | "sh"
+    write_overview()
+}

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# manual.t - tests of the manual: each command and each function has a page that says what it takes
+. "$(dirname "$0")/tap.sh"
+
+man=$builddir/doc/man
+
+commands() {
+    "$paceline" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'
+}
+
+every_command_has_a_page_with_its_options() {
+    ok "there are many" test "$(commands | wc -l)" -ge 11
+    for command in $(commands); do
+        page=$man/man1/paceline-$command.1
+        ok "$command" grep -qx "paceline.-$command .- .*" "$page"
+        ok "is named in paceline(1)" grep -qF ".BR paceline\\-$command (1)" "$man/man1/paceline.1"
+        for flag in $("$paceline" "$command" --help | sed -n 's/^  --\([a-z-]*\).*/\1/p' | grep -vx help); do
+            ok "--$flag" grep -qF -- "\\fB\\-\\-${flag//-/\\-}\\fR" "$page"
+        done
+    done
+    ok "keys of a run file stand in paceline(1)" grep -q '^.fBmax_epochs' "$man/man1/paceline.1"
+}
+
+every_function_has_a_page() {
+    nm -D --defined-only "$builddir/.libs/libpaceline.so" | sed -n 's/.* \(pl_[a-z0-9_]*\)@.*/\1/p' >exported
+    (cd "$man/man3" && ls) | sed 's/\.3$//' | LC_ALL=C sort >pages
+    # The headers for authors of strategies and so on are no part of the manual.
+    grep -oE '\<pl_[a-z0-9_]+\(' "$srcdir/engine/paceline.h" | tr -d '(' | LC_ALL=C sort -u >named
+    LC_ALL=C sort exported | LC_ALL=C comm -12 - named >functions
+    ok "there are many" test "$(wc -l <functions)" -gt 120
+    is "$(LC_ALL=C comm -23 functions pages)" "" "each of them"
+    missing=$(while read -r name; do
+        grep -qE "[ *]$name\(" "$man/man3/$name.3" || echo "$name"
+    done <functions)
+    is "$missing" "" "which shows how it is called"
+    missing=$(while read -r name; do
+        grep -qF "$name" "$man/man3/paceline.3" || echo "$name"
+    done <functions)
+    is "$missing" "" "and paceline(3) names it"
+    missing=$(grep -oE '\<pl_[a-z0-9_]+_t;' "$srcdir/engine/paceline.h" | tr -d ';' | grep -vxFf pages)
+    is "$missing" "" "types have pages, too"
+}
+
+man_finds_and_shows_them() {
+    command -v man >/dev/null || { skip "no man here"; return; }
+    try env MANWIDTH=80 man -M "$man" pl_trainer_fit
+    like "$out" '^ +int pl_trainer_fit\(pl_trainer_t \*trainer, pl_on_done_t on_done' "how it is called"
+    like "$out" 'on_done comes exactly once' "what it does"
+    like "$out" 'pl_on_done_t\(3\)' "and what else to read"
+    try env MANWIDTH=80 man -M "$man" pl_options_free
+    like "$out" 'pl_options_clone, +pl_options_free +- ' "one page serves several"
+    try env MANWIDTH=80 man -M "$man" pl_result_t
+    like "$out" 'uint64_t global_step;  /\* optimizer steps done \*/' "structs say what their fields are"
+    try env MANWIDTH=80 man -M "$man" paceline-predict
+    like "$out" '^ +paceline predict RUN.json \[OPTION\]\.\.\.$' "commands how they are used"
+}
+
+they_are_well_formed() {
+    pages=$(find "$man" -type f -name '*.[13]')
+    if command -v mandoc >/dev/null; then
+        try mandoc -Tlint -Wwarning $pages
+        is "$status$out$err" 0 "mandoc says nothing"
+    else
+        skip "no mandoc here"
+    fi
+    if command -v groff >/dev/null; then
+        try groff -man -Tutf8 -ww $pages
+        is "$err" "" "nor does groff"
+    else
+        skip "no groff here"
+    fi
+}
+
+they_are_installed_and_removed() {
+    try env -u MAKEFLAGS -u MFLAGS make -C "$builddir" install-data-local DESTDIR="$folder/root"
+    is "$status" 0 "make can install them"
+    is "$(cd "$(dirname "$(find root -name man3)")" && find . -name '*.[13]' | sort)" \
+        "$(cd "$man" && find . -name '*.[13]' | sort)" "all of them"
+    ok "links are whole" test -z "$(find root -xtype l)"
+    env -u MAKEFLAGS -u MFLAGS make -C "$builddir" uninstall-local DESTDIR="$folder/root" >/dev/null
+    is "$(find root ! -type d)" "" "and nothing is left"
+}
+
+run every_command_has_a_page_with_its_options
+run every_function_has_a_page
+run man_finds_and_shows_them
+run they_are_well_formed
+run they_are_installed_and_removed
+done_testing
