@@ -93,8 +93,7 @@ int pl_replica_place_exchanges(pl_replica_t *r, int step, const pl_graph_t *g,
     return PL_OK;
 }
 
-/* Backward's are fewer than forward's; it has less of them where something is frozen, for
- * now. */
+/* Backward's are fewer than forward's, and still fewer while something is frozen. */
 int64_t pl_replica_exchanges_end(const pl_replica_t *r)
 {
     int64_t most = 0;

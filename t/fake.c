@@ -532,7 +532,7 @@ static bool plan_copy(pl_plan_t *plan, const pl_graph_t *g)
     return own->value && own->op && own->fetch && plan->tensor;
 }
 
-/* Kernels of users' operators are asked for now, not at a replay. */
+/* Kernels of users' operators are asked for here, not at a replay. */
 static int kernels_check(const pl_graph_t *g, pl_error_t *err)
 {
     for (int i = 0; i < g->op_count; i++)

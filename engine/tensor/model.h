@@ -19,7 +19,7 @@ typedef struct pl_tensor_info {
     pl_agree_t agree;
     int step;                            /* of a parameter: which of the module's steps
                                             trains it, from 0 */
-    bool frozen;                         /* no step does, for now */
+    bool frozen;                         /* no step does, until it is unfrozen */
     int same_hash;                       /* number + 1 of another to look at  [0: none] */
 } pl_tensor_info_t;
 

@@ -162,14 +162,11 @@ static again_t again(const way_t *way, const char *run_file, const char *data)
 
 /* ---- figures ---- */
 
-static void print(const char *what, const char *way, double *ms, int runs, double limit)
+static void told(const char *what, const way_t *way, double *ms, int runs, double limit)
 {
-    const double middle = bench_median(ms, runs);
-    printf("{\"name\": \"%s, %s\", \"unit\": \"ms\", \"ours\": %.1f, "
-           "\"against\": \"limit\", \"theirs\": %g, \"ratio\": %.2f, \"runs\": %d, "
-           "\"bar\": 1, \"holds\": %s}\n",
-           what, way, middle, limit, limit / middle, runs,
-           middle <= limit ? "true" : "false");
+    char name[80];
+    snprintf(name, sizeof name, "%s, %s", what, way->name);
+    bench_limit(name, ms, runs, limit);
 }
 
 static void measure(const way_t *way, int runs, const char *run_file, const char *data)
@@ -180,25 +177,16 @@ static void measure(const way_t *way, int runs, const char *run_file, const char
         noticed[k] = one.noticed;
         trains[k] = one.trains;
     }
-    print("kill -9 of a rank to noticed, all ended", way->name, noticed, runs, 100);
-    print("kill -9 of a rank to training again", way->name, trains, runs, 2000);
+    told("kill -9 of a rank to noticed, all ended", way, noticed, runs, 100);
+    told("kill -9 of a rank to training again", way, trains, runs, 2000);
 }
 
 int main(int argc, char **argv)
 {
-    int runs = argc > 1 ? atoi(argv[1]) : 7;
-    const char *top = getenv("top_srcdir"), *data = getenv("PACELINE_TEST_DATA");
-    char digits[512], run_file[512];
-    snprintf(digits, sizeof digits, "%s/tabular/digits.csv.gz", data ? data : "");
-    snprintf(run_file, sizeof run_file, "%s/examples/digits-mlp.json", top ? top : ".");
-    const bool there = data && access(digits, R_OK) == 0;
-    runs = runs < 1 ? 1 : runs > RUNS_MOST ? RUNS_MOST : runs;
-    for (size_t k = 0; k < sizeof ways / sizeof *ways; k++)
-        if (there)
-            measure(&ways[k], runs, run_file, digits);
-        else
-            printf("{\"name\": \"kill -9 of a rank, %s\", \"skipped\": "
-                   "\"PACELINE_TEST_DATA has no tabular/digits.csv.gz\"}\n",
-                   ways[k].name);
+    const int runs = bench_runs(argc, argv, 7, RUNS_MOST);
+    bench_digits_t digits;
+    const bool there = bench_digits(&digits, "kill -9 of a rank");
+    for (size_t k = 0; k < sizeof ways / sizeof *ways && there; k++)
+        measure(&ways[k], runs, digits.run_file, digits.data);
     return 0;
 }

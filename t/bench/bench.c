@@ -1,5 +1,5 @@
-/* bench.c - what the benchmarks share: medians, intervals, a folder, a fit, and ending on
- * an error */
+/* bench.c - what the benchmarks share: medians, intervals, lines, a folder, a fit, and
+ * ending on an error */
 #include "t/bench/bench.h"
 
 #include <math.h>
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "t/tap.h"
 
@@ -37,6 +38,36 @@ void bench_interval(double *value, int count, double *low, double *high)
         to = count / 2 + reach;
     *low = value[from < 0 ? 0 : from];
     *high = value[to < count ? to : count - 1];
+}
+
+int bench_runs(int argc, char **argv, int otherwise, int most)
+{
+    const int runs = argc > 1 ? atoi(argv[1]) : otherwise;
+    return runs < 1 ? 1 : runs > most ? most : runs;
+}
+
+void bench_limit(const char *name, double *ms, int runs, double limit)
+{
+    const double middle = bench_median(ms, runs);
+    printf("{\"name\": \"%s\", \"unit\": \"ms\", \"ours\": %.1f, "
+           "\"against\": \"limit\", \"theirs\": %g, \"ratio\": %.2f, \"runs\": %d, "
+           "\"bar\": 1, \"holds\": %s}\n",
+           name, middle, limit, limit / middle, runs, middle <= limit ? "true" : "false");
+}
+
+bool bench_digits(bench_digits_t *digits, const char *name)
+{
+    const char *top = getenv("top_srcdir"), *data = getenv("PACELINE_TEST_DATA");
+    snprintf(digits->data, sizeof digits->data, "%s/tabular/digits.csv.gz",
+             data ? data : "");
+    snprintf(digits->run_file, sizeof digits->run_file, "%s/examples/digits-mlp.json",
+             top ? top : ".");
+    if (data && access(digits->data, R_OK) == 0)
+        return true;
+    printf("{\"name\": \"%s\", \"skipped\": \"PACELINE_TEST_DATA has no "
+           "tabular/digits.csv.gz\"}\n",
+           name);
+    return false;
 }
 
 typedef struct fit {

@@ -179,8 +179,7 @@ static double median_of(const phases_t *phases, int runs, size_t member)
 
 int main(int argc, char **argv)
 {
-    int runs = argc > 1 ? atoi(argv[1]) : RUNS;
-    runs = runs < 1 ? 1 : runs > RUNS_MOST ? RUNS_MOST : runs;
+    const int runs = bench_runs(argc, argv, RUNS, RUNS_MOST);
     pl_runtime_t runtime;
     pl_error_t err;
     double least = 0, most = 0;

@@ -4,7 +4,12 @@
  *
  * `paceline fit` on the digits, files in the page cache.  The time of the first step is
  * what stands in the first line of metrics.jsonl, so the step is over and its figures are
- * on their way to the disk by then. */
+ * on their way to the disk by then.
+ *
+ * A run takes its defaults, so one rank alone has a thread for each core, and each of two
+ * has fewer.  With several threads a product is cut, and a piece may go to a part of
+ * oneDNN that makes all of its machine code when it is first run, which takes some 20 ms:
+ * so two processes are not always the slower ones. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <spawn.h>
@@ -104,30 +109,15 @@ static void measure(const start_t *start, int runs, const char *run_file,
         fit(start, "./paceline", run_file, data, bench_folder());
         ms[k < 0 ? 0 : k] = (first_step_time(bench_folder()) - began) * 1e3;
     }
-    double middle = bench_median(ms, runs);
-    printf("{\"name\": \"%s\", \"unit\": \"ms\", \"ours\": %.1f, "
-           "\"against\": \"limit\", "
-           "\"theirs\": %g, \"ratio\": %.2f, \"runs\": %d, \"bar\": 1, \"holds\": %s}\n",
-           start->name, middle, start->limit, start->limit / middle, runs,
-           middle <= start->limit ? "true" : "false");
+    bench_limit(start->name, ms, runs, start->limit);
 }
 
 int main(int argc, char **argv)
 {
-    int runs = argc > 1 ? atoi(argv[1]) : 21;
-    const char *top = getenv("top_srcdir"), *data = getenv("PACELINE_TEST_DATA");
-    char digits[512], run_file[512];
-    const int count = sizeof starts / sizeof *starts;
-    snprintf(digits, sizeof digits, "%s/tabular/digits.csv.gz", data ? data : "");
-    snprintf(run_file, sizeof run_file, "%s/examples/digits-mlp.json", top ? top : ".");
-    bool there = data && access(digits, R_OK) == 0;
-    runs = runs < 1 ? 1 : runs > RUNS_MOST ? RUNS_MOST : runs;
-    for (int k = 0; k < count; k++)
-        if (there)
-            measure(&starts[k], runs, run_file, digits);
-        else
-            printf("{\"name\": \"%s\", \"skipped\": \"PACELINE_TEST_DATA has no "
-                   "tabular/digits.csv.gz\"}\n",
-                   starts[k].name);
+    const int runs = bench_runs(argc, argv, 21, RUNS_MOST);
+    bench_digits_t digits;
+    for (size_t k = 0; k < sizeof starts / sizeof *starts; k++)
+        if (bench_digits(&digits, starts[k].name))
+            measure(&starts[k], runs, digits.run_file, digits.data);
     return 0;
 }
