@@ -507,15 +507,30 @@ static const pl_section_t *section_find(const char *name)
     return NULL;
 }
 
+/* The section that has such an option; NULL: none has. */
+static const char *section_with(const char *key)
+{
+    for (const pl_section_t *section = pl_sections; section->name; section++)
+        for (const pl_option_t *option = pl_options_of(section->name);
+             option && option->name; option++)
+            if (!strcmp(option->name, key))
+                return section->name;
+    return NULL;
+}
+
 static int check_section_names(const checker_t *c)
 {
     char shown[PATH_TEXT], text[PL_NEAREST_TEXT];
-    const char *key;
+    const char *key, *section_name;
     json_t *value;
     json_object_foreach(c->o->root, key, value) {
         if (section_find(key))
             continue;
         path_t path = {.key = key};
+        if ((section_name = section_with(key)))
+            return fail_at(c, &path, PL_JSON_KEY, PL_EINVAL,
+                           "unknown key \"%s\": it is \"%s.%s\"", key, section_name,
+                           key);
         pl_nearest_t nearest;
         pl_nearest_init(&nearest, key);
         for (const pl_section_t *section = pl_sections; section->name; section++)
