@@ -187,7 +187,7 @@ struct pl_replica {
     pl_replica_plan_t plan[PL_PLANS_MOST];
     int plan_count;
 
-    struct pl_rounds *rounds;              /* training steps under way: replica_train.c */
+    struct pl_rounds *rounds;              /* training steps under way: replica_rounds.h */
     pl_forward_t *forward;                 /* batches being evaluated: replica_steps.c */
 
     pl_replica_calls_t calls;                       /* of setup, an export or an import */
