@@ -326,9 +326,8 @@ static int elastic_start(void *self, pl_call_t *call, const pl_body_t *body,
     e->meets.exchange = NULL;
     e->meets.reduce = elastic_reduce;
     e->meets.describe = pl_elastic_describe;
-    int code = pl_ddp_start(self, call, body, err);
     r->meets = &e->meets;
-    return code;
+    return pl_ddp_start(self, call, body, err);
 }
 
 static void elastic_release(void *self)
