@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "runtime/deaths.h"
 #include "runtime/descriptors.h"
 #include "runtime/link_parts.h"
 
@@ -18,7 +19,6 @@ enum {
     PROBES = 3,
     PROBE_MS = 10,
     JOIN_MOST = 16 << 10,
-    LINGER_MS = 2000,
     SAID = LINK_PLACE + 512,
     STRANGERS_FEW = 32,
     STRANGERS_MOST = 2048,
@@ -423,7 +423,7 @@ pl_link_t *pl_link_listen(const pl_link_spec_t *spec, pl_sockets_t *loop, pl_err
                                .bind = true,
                                .keys = spec->keys,
                                .high_water_mark = LINK_HIGH_WATER,
-                               .linger_ms = LINGER_MS,
+                               .linger_ms = PL_LINGER_MS,
                                .message_most = (int64_t)link->spec.message_most
                                                + (int64_t)sizeof(link_head_t),
                                .on_peers = host_peers,
