@@ -28,9 +28,8 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "runtime/cargo.h"
+#include "runtime/deaths.h"
 #include "tensor/graph.h"
-
-enum { BEAT_MS = 500 };                                     /* at most */
 
 static int worker_start(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
@@ -126,7 +125,8 @@ static void worker_beat(void *self)
         return;
     int patience = pl_milliseconds(w->job->trainer->step_timeout) / 4 + 1;
     pl_progress_run(w->run, &(pl_run_progress_t){.event = "alive", .metrics = ""});
-    pl_after(w, patience < BEAT_MS ? patience : BEAT_MS, worker_beat, NULL);
+    pl_after(w, patience < PL_STEPS_BEAT_MS ? patience : PL_STEPS_BEAT_MS, worker_beat,
+             NULL);
 }
 
 /* ---- weights from a file, the strategy, the data ---- */

@@ -1,9 +1,9 @@
 /* ddp.c - data parallel: every rank holds the whole model
  *
  * Ranks differ only in the samples they see, so one sum of the gradients for each
- * optimizer step keeps them equal.  What is a replica's work is that of single.c; where
- * ranks meet, in ddp_meet.c and what it calls; what moves the bytes is the collective's
- * business. */
+ * optimizer step keeps them equal.  What a rank does by itself is in replica_actor.c and
+ * what it calls; where ranks meet, in ddp_meet.c; what moves the bytes is the
+ * collective's business. */
 #include "base/alloc.h"
 #include "base/bind.h"
 #include "base/error.h"
@@ -192,6 +192,6 @@ const pl_actor_ops_t pl_ddp_strategy = {
     .role = "strategy",
     .level = PL_LEVEL_STRATEGY,
     .handlers = ddp_handlers,
-    .base = &pl_single_strategy,
+    .base = &pl_replica_strategy,
     .release = ddp_release,
 };

@@ -2,9 +2,9 @@
  * built upon that have ranks add up something else
  *
  * Such a strategy's struct begins with a pl_ddp_t and its table names pl_ddp_strategy as
- * its base.  Its own `start` calls pl_ddp_start() and, before or after, sets `ways`, or
- * `replica.meets` where that is not pl_ddp_meets; where a step's gradients are to be
- * added up it does that in its way, and all else stays. */
+ * its base.  Its own `start` sets `ways`, or `replica.meets` where that is not
+ * pl_ddp_meets, and calls pl_ddp_start(); where a step's gradients are to be added up it
+ * does that in its way, and all else stays. */
 #ifndef PL_STRATEGIES_DDP_PARTS_H
 #define PL_STRATEGIES_DDP_PARTS_H
 
@@ -32,7 +32,7 @@ typedef struct pl_meeting {
     pl_call_t *call;                                  /* of a decision */
     char *text;
     bool polls, objects;
-    bool compares;                                  /* its text with that of rank zero */
+    bool compares;                                   /* its text with that of rank zero */
 } pl_meeting_t;
 
 /* What a strategy built upon this one does with a step.  Both run on the rank's thread:

@@ -131,11 +131,9 @@ static void compute_send(pl_elastic_t *e)
     if (code == PL_OK && !e->began && r->model->state)
         code = own_replay(e, PL_ELASTIC_BEGIN, "begin", NULL, &err);
     e->began = true;
-    const int before = r->model->state > 0;
-    for (int k = (e->sent - before) / 2;
-         code == PL_OK && k < shards && !e->guarded && e->sent - e->back < UNDER_WAY_MOST;
-         k++)
-        code = shard_send(e, k, &err);
+    while (code == PL_OK && e->next < shards && !e->guarded
+           && e->sent - e->back < UNDER_WAY_MOST)
+        code = shard_send(e, e->next++, &err);
     if (code != PL_OK && e->failure.code == PL_OK)
         e->failure = err;
 }
@@ -159,7 +157,7 @@ static int elastic_compute(pl_replica_t *r, const pl_replay_plan_t *msg,
     memset(e->figures, 0, r->cut.shards * e->count * sizeof *e->figures);
     e->of = of;
     e->msg = *msg;
-    e->stack.count = e->sent = e->back = 0;
+    e->stack.count = e->sent = e->back = e->next = 0;
     e->guarded = e->began = false;
     e->forward = 0;
     e->failure.code = PL_OK;
@@ -328,9 +326,8 @@ static int elastic_start(void *self, pl_call_t *call, const pl_body_t *body,
     e->meets.exchange = NULL;
     e->meets.reduce = elastic_reduce;
     e->meets.describe = pl_elastic_describe;
-    int code = pl_ddp_start(self, call, body, err);
     r->meets = &e->meets;
-    return code;
+    return pl_ddp_start(self, call, body, err);
 }
 
 static void elastic_release(void *self)

@@ -24,6 +24,7 @@ typedef struct pl_elastic {
     pl_replay_plan_t msg;
     pl_stack_t stack;                                       /* of what is sent */
     int sent, back;                                         /* replays */
+    int next;                                               /* of its shards, to send */
     bool guarded, began;
     double forward;                                         /* seconds */
     double *figures;                                        /* [shards][count] */

@@ -415,9 +415,8 @@ static int local_start(void *self, pl_call_t *call, const pl_body_t *body,
     local->meets.stepped = local_stepped;
     local->meets.describe = local_describe;
     local->meets.graphs = GRAPHS;
-    int code = pl_ddp_start(self, call, body, err);
     r->meets = &local->meets;
-    return code;
+    return pl_ddp_start(self, call, body, err);
 }
 
 static void local_release(void *self)

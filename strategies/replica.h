@@ -187,8 +187,8 @@ struct pl_replica {
     pl_replica_plan_t plan[PL_PLANS_MOST];
     int plan_count;
 
-    struct pl_rounds *rounds;              /* training steps under way: replica_train.c */
-    pl_forward_t *forward;                 /* batches being evaluated: replica_steps.c */
+    struct pl_rounds *rounds;             /* training steps under way: replica_rounds.h */
+    pl_forward_t *forward;                /* batches being evaluated: replica_steps.c */
 
     pl_replica_calls_t calls;                       /* of setup, an export or an import */
     pl_replica_calls_t freezing;
@@ -197,18 +197,28 @@ struct pl_replica {
     pl_floats_t *read[PL_REGIONS];                       /* being exported */
 };
 
+/* What such a strategy has as its base: it takes all calls of its level but start, role
+ * and process_dataloader. */
+extern PL_API const pl_actor_ops_t pl_replica_strategy;
+
+/* ---- For who takes one of its calls: each answers it, later or now ---- */
+
 /* Describes and compiles all that the job's stage needs and writes the first weights;
  * answers `call` (setup) when all is there. */
 PL_API int pl_replica_setup(pl_replica_t *r, pl_call_t *call, const pl_setup_t *setup,
                             pl_error_t *err);
-/* Answer prepare_export, export_weights and import_weights; whole: with the optimizer's
- * tensors.  An import that gives lets the device keep the tensors' memory. */
-PL_API int pl_replica_prepare_export(pl_replica_t *r, pl_call_t *call, pl_error_t *err);
+/* Answer export_weights and import_weights; whole: with the optimizer's tensors.  An
+ * import that gives lets the device keep the tensors' memory. */
 PL_API int pl_replica_export(pl_replica_t *r, pl_call_t *call, bool whole,
                              pl_error_t *err);
 PL_API int pl_replica_import(pl_replica_t *r, pl_call_t *call,
                              const pl_import_weights_t *msg, pl_error_t *err);
-PL_API void pl_replica_release(pl_replica_t *r);
+
+/* Trains on a micro-batch and, when one is due, takes the optimizer step.  A step that is
+ * not finite changes nothing, and what was sent behind it waits until that is clear: then
+ * it is told as skipped and they run, or it fails, and they with it. */
+PL_API int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *msg,
+                            pl_error_t *err);
 
 /* ---- What meetings end with ---- */
 
@@ -244,31 +254,11 @@ PL_API int64_t pl_replica_piece(const pl_replica_t *r, const pl_batch_t *batch,
  * of all in the first. */
 PL_API void pl_replica_fold(const pl_replica_t *r, double *figures, size_t count);
 
+/* What the figures of a stage are called, as figure_names replies; for pl_free(). */
+char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err);
+
 /* What is waited for from here on is no batch. */
 PL_API void pl_replica_pauses(pl_replica_t *r);
-
-/* ---- What a strategy is called for; each answers the call, later or now ---- */
-
-/* Trains on a micro-batch and, when one is due, takes the optimizer step.  A step that is
- * not finite changes nothing, and what was sent behind it waits until that is clear: then
- * it is told as skipped and they run, or it fails, and they with it. */
-PL_API int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *msg,
-                            pl_error_t *err);
-PL_API int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call,
-                               const pl_evaluate_batch_t *msg, pl_error_t *err);
-/* Makes plans for batches of other sizes. */
-PL_API int pl_replica_take_layout(pl_replica_t *r, pl_call_t *call, pl_layout_t *layout,
-                                  pl_error_t *err);
-/* Freezes parameters and trains others again, from the next step on. */
-PL_API int pl_replica_freeze(pl_replica_t *r, pl_call_t *call, const pl_freeze_t *msg,
-                             pl_error_t *err);
-/* What the figures of a stage are called, as that replies; for pl_free(). */
-char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err);
-PL_API int pl_replica_figure_names(const pl_replica_t *r, pl_call_t *call,
-                                   const pl_figure_names_t *msg, pl_error_t *err);
-/* What the schedule goes by. */
-PL_API int pl_replica_observe_figures(pl_replica_t *r, pl_call_t *call,
-                                      const pl_observe_figures_t *msg, pl_error_t *err);
 
 #ifdef __cplusplus
 }

@@ -69,10 +69,10 @@ static bool look_follows(pl_replica_t *r)
 {
     pl_round_t *round = r->rounds->first;
     pl_part_of_round_t *part = (pl_part_of_round_t *)pl_round_guarded(round);
-    if (!pl_rounds_follow(r) || !round->may_skip || part->followed
+    if (!pl_rounds_follow(r) || !round->may_skip || part->phase == PL_PART_FOLLOWED
         || round->failure.code != PL_OK)
         return false;
-    part->followed = true;
+    part->phase = PL_PART_FOLLOWED;
     r->rounds->looking++;
     pl_part_follow(r, part, NULL, 0);
     return true;

@@ -7,6 +7,22 @@
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica.h"
 
+/* ---- What replica_actor.c hands on: each answers the call, later or now ---- */
+
+int pl_replica_evaluate(pl_replica_t *r, pl_call_t *call, const pl_evaluate_batch_t *msg,
+                        pl_error_t *err);
+int pl_replica_prepare_export(pl_replica_t *r, pl_call_t *call, pl_error_t *err);
+/* Makes plans for batches of other sizes. */
+int pl_replica_take_layout(pl_replica_t *r, pl_call_t *call, pl_layout_t *layout,
+                           pl_error_t *err);
+/* Freezes parameters and trains others again, from the next step on. */
+int pl_replica_freeze(pl_replica_t *r, pl_call_t *call, const pl_freeze_t *msg,
+                      pl_error_t *err);
+/* What the schedule goes by. */
+int pl_replica_observe_figures(pl_replica_t *r, pl_call_t *call,
+                               const pl_observe_figures_t *msg, pl_error_t *err);
+void pl_replica_release(pl_replica_t *r);
+
 /* ---- Plans ---- */
 
 /* The plan that is like a batch plan in stage, step, size and accumulate, or NULL with an
@@ -74,7 +90,7 @@ int pl_replica_check_patterns(const struct pl_model *model, const char *patterns
 /* Regions that the optimizers need: as many as the one that needs most. */
 int pl_replica_slots(const pl_replica_t *r);
 
-/* ---- Training: replica_train.c ---- */
+/* ---- Training: replica_train.c, replica_rounds.c ---- */
 
 /* Before the first step, and at the end. */
 struct pl_rounds *pl_rounds_new(pl_error_t *err);

@@ -6,14 +6,25 @@
 
 struct pl_round;
 
+/* How far one of the module's steps has come.  A replica that meets nobody waits nowhere:
+ * there all is sent at once. */
+typedef enum pl_part_phase {
+    PL_PART_UNSENT,
+    PL_PART_COMPUTES,                    /* forward_backward is sent */
+    PL_PART_COMPUTED,                    /* what this rank brings to a meeting is there */
+    PL_PART_MEETS,                       /* the ranks do, or need not behind this batch */
+    PL_PART_MET,                         /* the sums are those of all ranks */
+    PL_PART_STEPS,                       /* optimizer_step is sent, or is not due */
+    PL_PART_FOLLOWED,                    /* what follows it is over */
+} pl_part_phase_t;
+
 /* What one of the module's steps does in a round. */
 typedef struct pl_part_of_round {
     struct pl_round *round;
     int step;
-    bool sent, back, reduced;                /* forward_backward; sums are all ranks' */
-    int exchanged;                           /* exchanges of forward_backward begun */
-    bool asked, followed;                    /* optimizer step; what follows it is over */
-    bool guarded;
+    pl_part_phase_t phase;
+    int exchanged;                               /* exchanges of forward_backward begun */
+    bool guarded;                                /* its optimizer step */
     double lr_factor, momentum, norm, loss;
     double scaling[2];                      /* the loss's factor, steps that it skipped */
 } pl_part_of_round_t;
@@ -61,12 +72,24 @@ typedef struct pl_rounds {
     char bad[256];                     /* what was not finite in it */
 } pl_rounds_t;
 
-/* ---- replica_train.c ---- */
+static inline bool pl_part_is_due(const pl_replica_t *r, const pl_part_of_round_t *part)
+{
+    return part->round->number % (uint64_t)r->step[part->step].every == 0;
+}
 
+/* ---- replica_rounds.c: their list, and their answers ---- */
+
+/* From a list of spare ones, so that a step allocates nothing. */
+pl_round_t *pl_round_take(const pl_replica_t *r, pl_error_t *err);
 /* The oldest has been answered. */
 void pl_round_give(pl_rounds_t *rounds);
 /* Answers those that have ended; the oldest first. */
 void pl_rounds_settle(pl_replica_t *r);
+/* Of a step that was not run. */
+int pl_rounds_fail_behind(const pl_rounds_t *rounds, uint64_t number, pl_error_t *err);
+
+/* ---- replica_train.c ---- */
+
 /* Those that came meanwhile, or that did not run, are sent. */
 void pl_rounds_again(pl_replica_t *r);
 

@@ -421,14 +421,3 @@ char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
         pl_no_memory(err);
     return names;
 }
-
-int pl_replica_figure_names(const pl_replica_t *r, pl_call_t *call,
-                            const pl_figure_names_t *msg, pl_error_t *err)
-{
-    char *names = pl_replica_names(r, msg->stage, err);
-    if (!names)
-        return PL_ENOMEM;
-    int code = pl_reply_figure_names(call, &(pl_figure_names_reply_t){.names = names});
-    pl_free(names);
-    return code;
-}

@@ -8,78 +8,13 @@
  * so the first bad tensor can be looked up and named; then the step fails, or is told as
  * skipped and those behind it are sent once more. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "accelerators/accelerator.h"
-#include "base/alloc.h"
 #include "base/error.h"
 #include "base/run.h"
 #include "strategies/replica_rounds.h"
 #include "tensor/model.h"
-
-pl_rounds_t *pl_rounds_new(pl_error_t *err)
-{
-    pl_rounds_t *rounds = pl_alloc(sizeof *rounds);
-    if (rounds)
-        rounds->last = &rounds->first;
-    else
-        pl_no_memory(err);
-    return rounds;
-}
-
-static void list_free(pl_round_t *round)
-{
-    while (round) {
-        pl_round_t *next = round->next;
-        pl_free(round->figures);
-        pl_free(round);
-        round = next;
-    }
-}
-
-void pl_rounds_free(pl_rounds_t *rounds)
-{
-    if (!rounds)
-        return;
-    pl_free(rounds->carried);
-    list_free(rounds->first);
-    list_free(rounds->spare);
-    pl_free(rounds);
-}
-
-static pl_round_t *round_new(const pl_replica_t *r)
-{
-    pl_round_t *round = pl_alloc(sizeof *round);
-    if (round)
-        round->figures = pl_alloc_array(pl_figures_count(r), sizeof *round->figures);
-    if (!round || round->figures)
-        return round;
-    pl_free(round);
-    return NULL;
-}
-
-/* From a list of spare ones, so that a step allocates nothing. */
-static pl_round_t *round_take(const pl_replica_t *r, pl_error_t *err)
-{
-    pl_round_t *round = r->rounds->spare;
-    if (round)
-        r->rounds->spare = round->next;
-    else if (!(round = round_new(r)))
-        pl_no_memory(err);
-    return round;
-}
-
-/* The oldest has been answered. */
-void pl_round_give(pl_rounds_t *rounds)
-{
-    pl_round_t *round = rounds->first;
-    rounds->first = round->next;
-    if (!rounds->first)
-        rounds->last = &rounds->first;
-    round->next = rounds->spare;
-    rounds->spare = round;
-}
 
 static void rounds_go_on(pl_replica_t *r);
 static void part_exchange(pl_replica_t *r, pl_part_of_round_t *part, int number);
@@ -121,6 +56,13 @@ static void buckets_ready(pl_replica_t *r, const pl_part_of_round_t *part, int b
         r->meets->ready(r, pl_part_buckets(r, part, buckets));
 }
 
+/* Unless the optimizer step has been sent behind it already. */
+static void part_computed(pl_part_of_round_t *part)
+{
+    if (part->phase == PL_PART_COMPUTES)
+        part->phase = PL_PART_COMPUTED;
+}
+
 static void forward_backward_answered(void *self, const pl_answer_t *answer)
 {
     pl_part_of_round_t *part = answer->context;
@@ -136,7 +78,8 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
         if (reply->figures.size)
             memcpy(part->round->figures + pl_figures_before(self, part->step),
                    reply->figures.data, reply->figures.size);
-        part->back = !reply->guarded;
+        if (!reply->guarded)
+            part_computed(part);
         rounds_go_on(self);
     } else if (answer->kind == PL_ANSWER_ERROR) {
         rounds_hold_back(self);
@@ -147,7 +90,8 @@ static void forward_backward_answered(void *self, const pl_answer_t *answer)
 void pl_replica_computed(pl_replica_t *r, pl_part_of_round_t *of, bool guarded,
                          double forward, const pl_error_t *failure)
 {
-    of->back = !guarded && !failure;
+    if (!guarded && !failure)
+        part_computed(of);
     pl_rounds_spent(r, PL_SPENT_BACKWARD, forward);
     if (failure)
         rounds_hold_back(r);
@@ -256,7 +200,7 @@ static int send_forward_backward(pl_replica_t *r, pl_part_of_round_t *part,
     const pl_round_t *round = part->round;
     if (!round->batch->count && round->shard > 0 && !pl_rounds_each(r)
         && !r->step[part->step].exchanges) {
-        part->back = true;
+        part_computed(part);
         return PL_OK;
     }
     part->exchanged = 0;
@@ -296,44 +240,53 @@ static int send_optimizer_step(pl_replica_t *r, pl_part_of_round_t *part, pl_err
     return PL_OK;
 }
 
-static bool is_due(const pl_replica_t *r, const pl_part_of_round_t *part)
-{
-    return part->round->number % (uint64_t)r->step[part->step].every == 0;
-}
-
 /* ---- sending ---- */
 
-/* One of the module's steps; false: what it waits for goes on. */
-static bool part_send(pl_replica_t *r, pl_part_of_round_t *part, int *code,
-                      pl_error_t *err)
+enum { WAITS = 1 };                         /* besides PL_OK: something is to end first */
+
+static int part_compute(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
 {
-    const bool met = !r->meets || part->reduced;
-    if (!part->sent) {
-        part->sent = true;
-        part->guarded = false;
-        *code = r->meets ? pl_rounds_carry(r, err) : PL_OK;
-        if (*code == PL_OK)
-            *code = send_forward_backward(r, part, err);
-        if (*code != PL_OK)
-            return true;
-    }
-    if (r->meets && !part->back)
-        return false;
-    if (!met && !pl_rounds_each(r))
+    part->phase = PL_PART_COMPUTES;
+    part->guarded = false;
+    if (r->meets && pl_rounds_carry(r, err) != PL_OK)
+        return err->code;
+    return send_forward_backward(r, part, err);
+}
+
+static int part_meet(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
+{
+    part->phase = PL_PART_MEETS;
+    if (!pl_rounds_each(r))
         pl_part_carry(r, part);
-    if (!met && (part->round->step_due || pl_rounds_each(r))) {
-        pl_rounds_spending(r);
-        *code = pl_part_meet(r, part, err);
-        return *code != PL_OK;
-    }
+    if (!pl_rounds_each(r) && !part->round->step_due)
+        return PL_OK;
+    pl_rounds_spending(r);
+    return pl_part_meet(r, part, err) == PL_OK ? WAITS : err->code;
+}
+
+static int part_step(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
+{
+    part->phase = PL_PART_STEPS;
     if (!part->round->step_due)
-        return true;
-    if (!part->asked) {
-        part->asked = true;
-        *code = send_optimizer_step(r, part, err);
-        return *code != PL_OK || !pl_rounds_follow(r);
+        return PL_OK;
+    if (send_optimizer_step(r, part, err) != PL_OK)
+        return err->code;
+    return pl_rounds_follow(r) ? WAITS : PL_OK;
+}
+
+/* One of the module's steps, as far as it can be; PL_OK: the whole of it. */
+static int part_send(pl_replica_t *r, pl_part_of_round_t *part, pl_error_t *err)
+{
+    if (part->phase == PL_PART_UNSENT && part_compute(r, part, err) != PL_OK)
+        return err->code;
+    switch (part->phase) {
+    case PL_PART_COMPUTES: return r->meets ? WAITS : part_step(r, part, err);
+    case PL_PART_COMPUTED:
+        return r->meets ? part_meet(r, part, err) : part_step(r, part, err);
+    case PL_PART_MET: return part_step(r, part, err);
+    case PL_PART_FOLLOWED: return PL_OK;
+    default: return WAITS;
     }
-    return part->followed;
 }
 
 /* What could not be sent fails the round, once all that was sent has come back. */
@@ -346,7 +299,9 @@ static bool round_go_on(pl_replica_t *r, pl_round_t *round)
     }
     for (; r->rounds->part < r->steps && code == PL_OK; r->rounds->part++) {
         pl_part_of_round_t *part = &round->part[r->rounds->part];
-        if (is_due(r, part) && !part_send(r, part, &code, &round->failure))
+        if (pl_part_is_due(r, part))
+            code = part_send(r, part, &round->failure);
+        if (code == WAITS)
             return false;
     }
     if (code != PL_OK) {
@@ -366,9 +321,14 @@ static void rounds_go_on(pl_replica_t *r)
         rounds->sending = rounds->sending->next;
 }
 
-static void part_reduced(pl_replica_t *r, pl_part_of_round_t *part)
+/* What the ranks have met for: the sums, or what follows the optimizer step. */
+static void part_met(pl_replica_t *r, pl_part_of_round_t *part)
 {
-    part->reduced = true;
+    if (part->phase == PL_PART_STEPS) {
+        part->phase = PL_PART_FOLLOWED;
+        return;
+    }
+    part->phase = PL_PART_MET;
     if (pl_rounds_each(r))
         pl_part_carry(r, part);
 }
@@ -390,10 +350,8 @@ void pl_replica_reduced(pl_replica_t *r, const pl_error_t *failure, bool halt)
         round->failure = *failure;
     if (failure)
         rounds_hold_back(r);
-    else if (round->part[rounds->part].asked)
-        round->part[rounds->part].followed = true;
     else
-        part_reduced(r, &round->part[rounds->part]);
+        part_met(r, &round->part[rounds->part]);
     rounds_go_on(r);
     pl_rounds_settle(r);
 }
@@ -405,8 +363,10 @@ void pl_rounds_again(pl_replica_t *r)
     for (pl_round_t *round = rounds->first; round; round = round->next) {
         round->begun = false;
         round->pending = 0;
-        for (pl_part_of_round_t *p = round->part; p < round->part + r->steps; p++)
-            p->sent = p->back = p->reduced = p->guarded = p->asked = p->followed = false;
+        for (pl_part_of_round_t *p = round->part; p < round->part + r->steps; p++) {
+            p->phase = PL_PART_UNSENT;
+            p->guarded = false;
+        }
     }
     rounds->sending = rounds->first;
     rounds->part = 0;
@@ -414,84 +374,7 @@ void pl_rounds_again(pl_replica_t *r)
     rounds_go_on(r);
 }
 
-/* ---- answers ---- */
-
-static void figure_put(pl_round_t *round, size_t *at, double value, bool is_there)
-{
-    round->figures[(*at)++] = value;
-    round->figures[(*at)++] = is_there;
-}
-
-/* Rates, norms and the loss's factor come last, in the order of their names, a pair
- * (it, 1) each where there was an optimizer step.  A step that was not taken says
- * nothing, nor does a loss that is not finite, of a step that scaling has skipped. */
-static void round_reply(const pl_replica_t *r, pl_round_t *round)
-{
-    size_t at = pl_figures_before(r, r->steps);
-    const pl_part_of_round_t *newest = NULL;
-    for (int k = 0; k < r->steps; k++) {
-        const pl_part_of_round_t *part = &round->part[k];
-        const size_t from = pl_figures_before(r, k), to = pl_figures_before(r, k + 1);
-        const bool stepped = round->step_due && is_due(r, part);
-        if (!is_due(r, part) || !isfinite(part->loss))
-            memset(round->figures + from, 0, (to - from) * sizeof *round->figures);
-        const pl_optimizer_t *optimizer = r->step[k].optimizer;
-        const int groups = optimizer->group_count;
-        for (int i = 0; i <= groups; i++)
-            figure_put(round, &at,
-                       pl_optimizer_lr(optimizer, i ? i - 1 : groups) * part->lr_factor,
-                       stepped);
-        figure_put(round, &at, part->norm, stepped);
-        newest = stepped ? part : newest;
-    }
-    for (int k = 0; k < 2 && r->model->scaling; k++)
-        figure_put(round, &at, newest ? newest->scaling[k] : 0, newest != NULL);
-    pl_train_batch_reply_t reply = {.bad = "",
-                                    .halt = round->halt,
-                                    .figures = {round->figures,
-                                                at * sizeof *round->figures}};
-    const size_t times = r->spent_by ? (size_t)r->ranks * PL_SPENT_KINDS : 0;
-    if (r->meets && !round->step_due)
-        reply.figures.size = 0;
-    else
-        reply.spent = (pl_bytes_t){r->spent_by, times * sizeof *r->spent_by};
-    pl_reply_train_batch(round->call, &reply);
-    if (reply.spent.size)
-        memset(r->spent_by, 0, reply.spent.size);
-}
-
-static int fail_behind(const pl_rounds_t *rounds, uint64_t number, pl_error_t *err)
-{
-    return pl_fail(err, PL_ECANCELLED, "step %llu was not run, because step %llu failed",
-                   (unsigned long long)number, (unsigned long long)rounds->ended_by);
-}
-
-/* The oldest ends first. */
-void pl_rounds_settle(pl_replica_t *r)
-{
-    pl_rounds_t *rounds = r->rounds;
-    for (pl_round_t *round;
-         (round = rounds->first) && !round->pending && !rounds->looking && !rounds->held
-         && (round->begun || rounds->ended_by || round->failure.code != PL_OK);
-         pl_round_give(rounds)) {
-        if (rounds->ended_by && round->failure.code == PL_OK)
-            fail_behind(rounds, round->number, &round->failure);
-        else if (round->failure.code == PL_OK && pl_round_guarded(round)) {
-            pl_rounds_look(r);
-            return;
-        }
-        if (round->failure.code == PL_OK) {
-            round_reply(r, round);
-            continue;
-        }
-        pl_call_fail(round->call, &round->failure);
-        if (rounds->ended_by)
-            continue;
-        r->failure = round->failure;
-        rounds->ended_by = round->number;
-    }
-    pl_rounds_idle_begins(r);
-}
+/* ---- a batch ---- */
 
 int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *msg,
                      pl_error_t *err)
@@ -500,8 +383,8 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
     if (rounds->failure.code != PL_OK)
         return pl_fail(err, rounds->failure.code, "%s", rounds->failure.text);
     if (rounds->ended_by)
-        return fail_behind(rounds, msg->global_step, err);
-    pl_round_t *round = round_take(r, err);
+        return pl_rounds_fail_behind(rounds, msg->global_step, err);
+    pl_round_t *round = pl_round_take(r, err);
     if (!round)
         return PL_ENOMEM;
     pl_rounds_idle_ends(r);

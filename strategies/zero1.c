@@ -192,9 +192,8 @@ static int zero1_start(void *self, pl_call_t *call, const pl_body_t *body,
     z->meets = pl_ddp_meets;
     z->meets.prepare = zero1_prepare;
     z->meets.stepped = zero1_stepped;
-    int code = pl_ddp_start(self, call, body, err);
     r->meets = &z->meets;
-    return code;
+    return pl_ddp_start(self, call, body, err);
 }
 
 static const pl_handler_t zero1_handlers[] = {

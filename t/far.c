@@ -153,6 +153,7 @@ static const pl_dataset_ops_t far_dataset = {.name = "far",
 static void far_early(void)
 {
     const char *place = getenv("PACELINE_PLACE");
+    place = place ? place : getenv("PACELINE_SCRIPT");
     int rank, epoch;
     char name[40];
     if (!place || sscanf(place, "%d %*d %*s %d", &rank, &epoch) != 2)

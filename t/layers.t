@@ -68,7 +68,7 @@ finds()
 {
 # ---- the search itself ----
 
-lines 'engine/runtime/socket\.c' '\<zmq_msg_recv[[:space:]]*\(' | finds 'a call is found'
+lines 'engine/runtime/socket_turn\.c' '\<zmq_msg_recv[[:space:]]*\(' | finds 'a call is found'
 includes 'accelerators/cpu/library_onednn\.c' '(dnnl|oneapi/)' | finds 'and an include'
 lines 'engine/runtime/socket\.c' 'the one wrapper around ZeroMQ' | holds 'comments are not searched'
 lines 'engine/runtime/deliver\.c' 'calls only go down' | holds 'nor are texts'
@@ -132,8 +132,8 @@ words $trainer | holds 'the trainer has no word for processes, devices or gradie
 # ---- one place ----
 
 lines '' '\<zmq_(send|recv|msg_send|msg_recv|sendmsg|recvmsg|poll|poller_[a-z_]+|setsockopt|getsockopt|socket|bind|connect|close)[[:space:]]*\(' |
-    not_in 'engine/runtime/socket\.c:|engine/cli/monitor\.c:' |
-    holds 'ZeroMQ sockets are sent to, received from and polled in engine/runtime/socket.c (the command is a client)'
+    not_in 'engine/runtime/socket(_turn)?\.c:|engine/cli/monitor\.c:' |
+    holds 'ZeroMQ sockets are sent to, received from and polled in engine/runtime/socket.c and socket_turn.c (the command is a client)'
 lines '' '\<pthread_create[[:space:]]*\(' | not_in 'engine/runtime/reactor\.c:|accelerators/cpu/parallel|accelerators/rooms\.c:|engine/formats/(checkpoint_read|direct)\.c:' |
     holds 'threads are started by reactors, by the pool of parallel loops, to touch memory, and for large files'
 grep -rnE 'omp[[:space:]]+(parallel|for|sections|task|single|barrier)|omp_(get|set)_' --include='*.[ch]' \

@@ -43,6 +43,7 @@ static end_t host, rank[RANKS];
 static char endpoint[256];
 static pl_link_spec_t usual;
 static bool may_return;                                     /* of the next that listens */
+static const pl_keys_t *keys;                               /* too */
 
 static void on_message(void *user, int peer, pl_frame_t *message)
 {
@@ -106,6 +107,7 @@ static void listen_at(const char *where, int world_size)
                              .epoch = 1,
                              .world_size = world_size,
                              .watches = true,
+                             .keys = keys,
                              .times = quick,
                              .on_message = on_message,
                              .on_event = on_event};
@@ -347,6 +349,94 @@ static void a_rank_may_come_before_the_launcher(void)
     host.link = pl_link_listen(&spec, &loop, NULL);
     until(rank[0].events[PL_LINK_JOINED]);
     is_int(rank[0].events[PL_LINK_JOINED], 1, "it joins when that one is there");
+    close_all();
+}
+
+/* Each question and each answer of the greeting takes its time. */
+static void a_rank_joins_over_a_long_way(void)
+{
+    pl_keys_t job;
+    char file[128];
+    snprintf(file, sizeof file, "%s/long.key", tap_folder());
+    pl_keys_make(file, &job, NULL);
+    keys = &job;
+    listen_at("tcp://127.0.0.1:*", 1);
+    keys = NULL;
+    usual.endpoint = wire_open(loop.base, endpoint);
+    usual.times = (pl_link_times_t){0};
+    wire_delay(500);
+    join(0);
+    is_int(rank[0].events[PL_LINK_JOINED], 1, "though an answer takes a second");
+    for (int n = 0; n < 20; n++) {
+        send_number(&host, 0, n);
+        send_number(&rank[0], PL_LINK_HOST, n);
+    }
+    until(host.messages[0] + rank[0].messages[0] == 40);
+    is_int(host.messages[0] + rank[0].messages[0], 40, "and hears and is heard");
+    is_int(rank[0].events[PL_LINK_CUT] + host.events[PL_LINK_CUT], 0, "without a cut");
+    wire_close();
+    close_all();
+}
+
+static void who_has_another_key_is_told_of(void)
+{
+    pl_keys_t job, other;
+    char file[128];
+    snprintf(file, sizeof file, "%s/right.key", tap_folder());
+    pl_keys_make(file, &job, NULL);
+    snprintf(file, sizeof file, "%s/wrong.key", tap_folder());
+    pl_keys_make(file, &other, NULL);
+    keys = &job;
+    listen_at("tcp://127.0.0.1:*", 3);
+    keys = NULL;
+    pl_link_free(host.link);
+    pl_link_spec_t spec = usual;
+    spec.endpoint = "tcp://127.0.0.1:*";
+    spec.times.join = 1500;
+    spec.user = &host;
+    host.link = pl_link_listen(&spec, &loop, NULL);
+    pl_link_endpoint(host.link, endpoint, sizeof endpoint, NULL);
+    spec = usual;
+    spec.keys = &other;
+    spec.endpoint = wire_open(loop.base, endpoint);
+    wire_delay(20);
+    connect_as(&rank[0], spec);
+    until(host.events[PL_LINK_REFUSED]);
+    like(host.text[PL_LINK_REFUSED], "^127.0.0.1, port [0-9]+ has another key: is the",
+         "from where, and what to look at");
+    is_int(host.last_peer, PL_LINK_HOST, "whoever it is");
+    until(host.events[PL_LINK_MISSING]);
+    like(host.text[PL_LINK_MISSING],
+         "rank 0-2; [0-9]+ connections? without its key (was|were) refused: is the job",
+         "who waits in vain hears it once more");
+    ok(host.events[PL_LINK_REFUSED] <= 2, "it is not told again and again");
+    wire_close();
+    close_all();
+}
+
+static void who_has_no_key_is_told_of(void)
+{
+    pl_keys_t job;
+    char file[128];
+    snprintf(file, sizeof file, "%s/lone.key", tap_folder());
+    pl_keys_make(file, &job, NULL);
+    keys = &job;
+    listen_at("tcp://127.0.0.1:*", 1);
+    keys = NULL;
+    pl_link_spec_t spec = usual;
+    spec.keys = NULL;
+    host.frees = true;
+    connect_as(&rank[0], spec);
+    until(!host.link);
+    like(host.text[PL_LINK_REFUSED], " has no key: all need the same job key file",
+         "and whoever hears it may end the link");
+    close_all();
+    listen_at("tcp://127.0.0.1:*", 1);
+    spec = usual;
+    spec.keys = &job;
+    connect_as(&rank[0], spec);
+    until(host.events[PL_LINK_REFUSED]);
+    like(host.text[PL_LINK_REFUSED], "has a key, and here is none", "so is one with one");
     close_all();
 }
 
@@ -1041,6 +1131,9 @@ int main(int argc, char **argv)
     run(a_deadline_names_the_missing);
     run(a_rank_that_nobody_lets_in_is_told);
     run(a_rank_may_come_before_the_launcher);
+    run(a_rank_joins_over_a_long_way);
+    run(who_has_another_key_is_told_of);
+    run(who_has_no_key_is_told_of);
     run(a_folder_that_others_can_enter_is_refused);
     run(a_connection_that_is_cut_again_and_again_loses_nothing);
     run(a_cut_that_lasts_is_the_end);

@@ -129,10 +129,11 @@ a_stop_while_ranks_are_missing_ends_at_once() {
     local name
     free_port
     for name in INT TERM; do
+        rm -f err.txt
         PACELINE_RANK=0 PACELINE_WORLD_SIZE=2 PACELINE_ENDPOINT=127.0.0.1:$port timeout 50 \
             "$paceline" fit run.json >out.txt 2>err.txt </dev/null &
         local pid=$!
-        until grep -q 'the ranks meet at' err.txt || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
+        until grep -qs 'the ranks meet at' err.txt || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
         kill -$name $pid
         wait $pid
         is $? "$([ $name = INT ] && echo 130 || echo 1)" "$name is heard"
@@ -213,7 +214,8 @@ who_has_another_key_is_not_let_in() {
     as_rank 0 2 fit run.json --set trainer.launcher="$(printf "$key" right.key)"
     wait $pid
     is "$(text status.0)$(text status.1)" 11 "both fail"
-    like "$(text err.0)" 'not joined within 1.5 s: rank 1' "rank 1 is not there, says rank 0"
+    like "$(text err.0)" 'somebody was not let in: .* has another key: is the job key file the same' "rank 0 hears a knock"
+    like "$(text err.0)" 'not joined within 1.5 s: rank 1; [0-9]+ connections? without its key' "and says whom it misses, and why"
     like "$(text err.1)" 'and the job key the same' "rank 1 guesses why"
     as_rank 1 2 fit run.json --set trainer.launcher="$short" &
     pid=$!

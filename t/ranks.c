@@ -28,12 +28,6 @@ static int apart_start(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
-static int apart_setup(void *self, pl_call_t *call, const pl_body_t *body,
-                       pl_error_t *err)
-{
-    return pl_replica_setup(self, call, &body->setup, err);
-}
-
 static int apart_role(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     (void)body, (void)err;
@@ -49,44 +43,10 @@ static int apart_split(void *self, pl_call_t *call, const pl_body_t *body,
                                                .parts = ((apart_t *)self)->ranks});
 }
 
-static int apart_names(void *self, pl_call_t *call, const pl_body_t *body,
-                       pl_error_t *err)
-{
-    return pl_replica_figure_names(self, call, &body->figure_names, err);
-}
-
-static int apart_train(void *self, pl_call_t *call, const pl_body_t *body,
-                       pl_error_t *err)
-{
-    return pl_replica_train(self, call, &body->train_batch, err);
-}
-
-static int apart_observe(void *self, pl_call_t *call, const pl_body_t *body,
-                         pl_error_t *err)
-{
-    return pl_replica_observe_figures(self, call, &body->observe_figures, err);
-}
-
-static int apart_export(void *self, pl_call_t *call, const pl_body_t *body,
-                        pl_error_t *err)
-{
-    return pl_replica_export(self, call, body->export_weights.whole, err);
-}
-
-static void apart_release(void *self)
-{
-    pl_replica_release(self);
-}
-
 static const pl_handler_t apart_handlers[] = {
     PL_ON(start, apart_start),
-    PL_ON(setup, apart_setup),
     PL_ON(role, apart_role),
     PL_ON(process_dataloader, apart_split),
-    PL_ON(figure_names, apart_names),
-    PL_ON(train_batch, apart_train),
-    PL_ON(observe_figures, apart_observe),
-    PL_ON(export_weights, apart_export),
     PL_HANDLERS_END,
 };
 
@@ -96,7 +56,7 @@ static const pl_actor_ops_t apart = {.name = "apart",
                                      .role = "strategy",
                                      .level = PL_LEVEL_STRATEGY,
                                      .handlers = apart_handlers,
-                                     .release = apart_release};
+                                     .base = &pl_replica_strategy};
 
 #define THREE "\"devices\": 3, \"strategy\": \"apart\", \"max_epochs\": 2"
 #define DATA "\"batch_size\": 4, \"shuffle\": false"

@@ -187,12 +187,6 @@ static void stop_soon(rig_t *rig, const pl_progress_t *progress)
         pl_trainer_stop(rig_trainer(rig), "enough", NULL);
 }
 
-static void stop_at_once(rig_t *rig)
-{
-    ok(rig_begin(rig), "a run begins");
-    ok(pl_trainer_stop(rig_trainer(rig), "at once", NULL) == PL_OK, "and is stopped");
-}
-
 static void a_stop_is_for_all(void)
 {
     rig_t *rig =
@@ -200,9 +194,6 @@ static void a_stop_is_for_all(void)
     const rig_result_t *result = rig_fit(rig);
     is_text(result->status, "stopped", "stopped: %s", result->error.text);
     ok(result->weight_count > 0, "with weights");
-    stop_at_once(rig);
-    is_text(rig_wait(rig)->status, "stopped", "also before a rank is there: %s",
-            rig_wait(rig)->error.text);
     rig_free(&rig);
 }
 

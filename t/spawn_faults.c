@@ -143,6 +143,48 @@ static void a_worker_that_never_joins_has_a_bound(void)
     unsetenv("FAR_EARLY");
 }
 
+static void stop(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    pl_trainer_stop(rig_trainer(user), "enough", NULL);
+}
+
+static void close_engine(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    pl_engine_close(rig_engine(user), NULL, NULL);
+}
+
+/* One is there and the other awaited, or both are. */
+static void who_is_stopped_while_ranks_join_ends_at_once(void)
+{
+    static const struct {
+        const char *launcher, *late;
+        event_callback_fn end;
+    } cases[] = {
+        {"\"spawn\"", "FAR_EARLY", stop},      {"\"spawn\"", "FAR_EARLY_1_1", stop},
+        {"\"script\"", "FAR_EARLY", stop},     {"\"spawn\"", "FAR_EARLY", close_engine},
+        {"\"script\"", "FAR_EARLY", close_engine},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        setenv(cases[k].late, "spin", 1);
+        const int64_t began = pl_now();
+        rig_t *rig = far_new(.launcher = cases[k].launcher);
+        const struct timeval soon = {0, 150000};
+        struct event *timer = event_new(rig_base(rig), -1, 0, cases[k].end, rig);
+        event_add(timer, &soon);
+        const rig_result_t *result = rig_fit(rig);
+        is_text(pl_code_name(result->error.code), "PL_ECANCELLED", "%s, %s: %s",
+                cases[k].launcher, cases[k].late, result->error.text);
+        ok(pl_now() - began < 10 * PL_SECOND, "at once");
+        is_int(rig_done(rig), 1, "once");
+        event_free(timer);
+        rig_free(&rig);
+        is_int(far_children(), 0, "no process is left");
+        unsetenv(cases[k].late);
+    }
+}
+
 /* ---- Alive, and yet not ---- */
 
 static bool file_has(const rig_result_t *result, const char *name, const char *text)
@@ -453,6 +495,7 @@ int main(int argc, char **argv)
     run(a_run_ends_once_whenever_a_rank_is_killed);
     run(a_worker_that_exits_early_fails_the_launch);
     run(a_worker_that_never_joins_has_a_bound);
+    run(who_is_stopped_while_ranks_join_ends_at_once);
     run(a_process_that_is_stopped_is_killed);
     run(a_thread_that_is_stuck_ends_with_its_process);
     run(a_rank_that_is_asked_to_end_stops_the_run);

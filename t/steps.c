@@ -45,20 +45,19 @@ static int skipping_train(void *self, pl_call_t *call, const pl_body_t *body,
     return pl_replica_train(self, call, &msg, err);
 }
 
-static pl_handler_t handlers[16];
-static pl_actor_ops_t skipping;
+static const pl_handler_t skipping_handlers[] = {
+    PL_ON(train_batch, skipping_train),
+    PL_HANDLERS_END,
+};
 
-static void skipping_make(void)
-{
-    int k = 0;
-    skipping = pl_single_strategy;
-    skipping.name = "skipping";
-    skipping.handlers = handlers;
-    for (const pl_handler_t *h = pl_single_strategy.handlers; h->on_call; h++)
-        handlers[k++] = h->message == PL_MESSAGE_train_batch
-                            ? (pl_handler_t)PL_ON(train_batch, skipping_train)
-                            : *h;
-}
+static const pl_actor_ops_t skipping = {.name = "skipping",
+                                        .help = "single, whose steps may be skipped",
+                                        .size = sizeof(pl_replica_t),
+                                        .role = "strategy",
+                                        .devices_most = 1,
+                                        .level = PL_LEVEL_STRATEGY,
+                                        .handlers = skipping_handlers,
+                                        .base = &pl_single_strategy};
 
 /* ---- Runs ---- */
 
@@ -122,8 +121,7 @@ static json_t *bad_texts(void)
 {
     json_t *stream = rig_stream(), *texts = json_array(), *message;
     size_t k;
-    json_array_foreach(stream, k, message)
-    {
+    json_array_foreach(stream, k, message) {
         json_t *fields = json_object_get(message, "fields");
         if (json_is_true(json_object_get(fields, "skipped"))
             || json_integer_value(json_object_get(fields, "skipped")))
@@ -181,7 +179,6 @@ static void a_step_whose_targets_are_all_ignored_is_an_empty_one(void)
 
 int main(void)
 {
-    skipping_make();
     const pl_registration_t parts[] = {{"module", &normed},
                                        {"module", &ignoring},
                                        {"strategy", &skipping},

@@ -11,8 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Bytes on a long way. */
+typedef struct parcel {
+    struct pair *pair;
+    struct bufferevent *to;
+    struct evbuffer *bytes;
+    struct event *timer;
+    struct parcel *next;
+} parcel_t;
+
 typedef struct pair {
     struct bufferevent *near, *far;
+    parcel_t *parcels;
     struct pair *next;
 } pair_t;
 
@@ -22,7 +32,47 @@ static struct {
     pair_t *pairs;
     uint16_t to;
     bool holds;
+    int delay_ms;
 } wire;
+
+/* ---- a long way ---- */
+
+static void parcel_free(parcel_t *parcel)
+{
+    event_free(parcel->timer);
+    evbuffer_free(parcel->bytes);
+    free(parcel);
+}
+
+static void parcel_arrives(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    parcel_t *parcel = user, **at = &parcel->pair->parcels;
+    while (*at != parcel)
+        at = &(*at)->next;
+    *at = parcel->next;
+    bufferevent_write_buffer(parcel->to, parcel->bytes);
+    parcel_free(parcel);
+}
+
+/* What takes equally long arrives in order. */
+static void parcel_send(pair_t *pair, struct bufferevent *to, struct evbuffer *bytes)
+{
+    const struct timeval in = {wire.delay_ms / 1000, wire.delay_ms % 1000 * 1000};
+    parcel_t *parcel = calloc(1, sizeof *parcel);
+    *parcel = (parcel_t){pair, to, evbuffer_new(), NULL, pair->parcels};
+    pair->parcels = parcel;
+    evbuffer_add_buffer(parcel->bytes, bytes);
+    parcel->timer = event_new(wire.base, -1, 0, parcel_arrives, parcel);
+    event_add(parcel->timer, event_base_init_common_timeout(wire.base, &in));
+}
+
+void wire_delay(int milliseconds)
+{
+    wire.delay_ms = milliseconds;
+}
+
+/* ---- connections ---- */
 
 static void pair_cut(pair_t *pair)
 {
@@ -31,6 +81,10 @@ static void pair_cut(pair_t *pair)
         at = &(*at)->next;
     if (*at)
         *at = pair->next;
+    for (parcel_t *parcel = pair->parcels, *next; parcel; parcel = next) {
+        next = parcel->next;
+        parcel_free(parcel);
+    }
     bufferevent_free(pair->near);
     bufferevent_free(pair->far);
     free(pair);
@@ -66,8 +120,11 @@ void wire_hold(bool holds)
 static void readable(struct bufferevent *from, void *user)
 {
     pair_t *pair = user;
-    bufferevent_write_buffer(from == pair->near ? pair->far : pair->near,
-                             bufferevent_get_input(from));
+    struct bufferevent *to = from == pair->near ? pair->far : pair->near;
+    if (wire.delay_ms)
+        parcel_send(pair, to, bufferevent_get_input(from));
+    else
+        bufferevent_write_buffer(to, bufferevent_get_input(from));
 }
 
 static void ended(struct bufferevent *from, short what, void *user)
@@ -86,7 +143,7 @@ static void accepted(struct evconnlistener *listener, evutil_socket_t fd,
                              .sin_port = htons(wire.to)};
     pair_t *pair = calloc(1, sizeof *pair);
     *pair = (pair_t){bufferevent_socket_new(wire.base, fd, BEV_OPT_CLOSE_ON_FREE),
-                     bufferevent_socket_new(wire.base, -1, BEV_OPT_CLOSE_ON_FREE),
+                     bufferevent_socket_new(wire.base, -1, BEV_OPT_CLOSE_ON_FREE), NULL,
                      wire.pairs};
     wire.pairs = pair;
     bufferevent_setcb(pair->near, readable, NULL, ended, pair);

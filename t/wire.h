@@ -14,5 +14,6 @@ void wire_close(void);
 void wire_cut(void);                           /* all connections; new ones may be made */
 void wire_cut_for_good(void);                  /* none may */
 void wire_hold(bool holds);                    /* nothing passes */
+void wire_delay(int milliseconds);             /* what passes takes so long */
 
 #endif

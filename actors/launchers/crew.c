@@ -13,9 +13,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "runtime/deaths.h"
 #include "runtime/socket.h"
-
-enum { END_S = 5 };                      /* for what the script does after its last run */
 
 typedef struct hand {
     pl_crew_t *crew;
@@ -263,7 +262,7 @@ static void crew_late(evutil_socket_t fd, short what, void *user)
 
 bool pl_crew_ends(const pl_runtime_t *runtime, void (*then)(void *user), void *user)
 {
-    const struct timeval grace = {END_S, 0};
+    const struct timeval grace = {PL_SCRIPT_END_MS / 1000, 0};
     pl_crew_t *crew = crew_of(runtime);
     if (!crew)
         return false;

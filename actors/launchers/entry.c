@@ -22,10 +22,11 @@
 #include "actors/launchers/wires.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "runtime/deaths.h"
 #include "runtime/monitor.h"
 #include "runtime/reactor.h"
 
-enum { LEAVE_MS = 3000, LOST = 3 };                         /* LOST: exit status */
+enum { LOST = 3 };                                          /* exit status */
 
 typedef struct line {
     struct line *next;
@@ -101,7 +102,7 @@ static void entry_gone(void *self)
 static void entry_end(void *self)
 {
     entry_t *e = self;
-    if (pl_after(e, LEAVE_MS, entry_gone, NULL) != PL_OK)
+    if (pl_after(e, PL_LEAVE_MS, entry_gone, NULL) != PL_OK)
         entry_gone(e);
     lines_send(e);
     pl_member_leave(&e->member);

@@ -8,9 +8,10 @@
 #include "actors/launchers/wires.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "runtime/deaths.h"
 #include "runtime/monitor.h"
 
-enum { LEAVE_MS = 3000, AGAIN_MS = 100 };
+enum { AGAIN_MS = 100 };
 
 static void answer(void *self)
 {
@@ -40,7 +41,7 @@ static void member_settled(void *self, pl_outcome_t *outcome, const pl_error_t *
     guest->outcome = pl_object_ref(outcome);
     if (error)
         guest->error = *error;
-    if (pl_after(guest, LEAVE_MS, answer, NULL) != PL_OK)
+    if (pl_after(guest, PL_LEAVE_MS, answer, NULL) != PL_OK)
         answer(guest);
     pl_member_leave(&guest->member);
 }

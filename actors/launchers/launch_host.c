@@ -21,6 +21,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "runtime/deaths.h"
 
 typedef enum host_state {
     HOST_WAITS,                            /* for nodes */
@@ -101,7 +102,7 @@ static void host_finish(launch_host_t *h)
                                .text = h->failure.error.code ? h->failure.error.text
                                                              : ""};
     h->state = HOST_LEAVES;
-    h->until = pl_now() + LAUNCH_LEAVE_MS * PL_MILLISECOND;
+    h->until = pl_now() + PL_LEAVE_MS * PL_MILLISECOND;
     for (int k = 1; k < h->count; k++)
         if (h->seat[k].is_there)
             seat_tell(&h->seat[k], PL_MESSAGE_end_node, &end);
@@ -141,14 +142,14 @@ void host_failed(launch_host_t *h, int number, const pl_failure_t *failure)
     h->again = wait >= 0;
     h->not_before = pl_now() + wait * PL_MILLISECOND;
     const int grace = h->again                   ? 0
-                      : h->launch->was_signalled ? LAUNCH_GRACE_MS
-                                                 : LAUNCH_END_MS;
+                      : h->launch->was_signalled ? PL_NODE_STOP_MS
+                                                 : PL_NODE_END_MS;
     h->until = pl_now() + grace * PL_MILLISECOND;
     if (!h->again && failure->may_pass)
         pl_tries_tell(&h->tries, NULL, &h->failure.error);
     if (!h->again && !h->launch->was_signalled) {
         host_signal(h, SIGTERM);
-        host_signal(h, SIGCONT);                        /* who is stopped hears none */
+        host_signal(h, SIGCONT);                           /* who is stopped hears none */
     }
     host_soon(h, h->until - pl_now());
 }

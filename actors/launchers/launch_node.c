@@ -13,6 +13,7 @@
 #include "actors/launchers/wires.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "runtime/deaths.h"
 
 struct launch_node {
     pl_launch_t *launch;
@@ -42,7 +43,7 @@ static void node_leave(launch_node_t *n, int status, const pl_error_t *error)
         n->end.error = *error;
     launch_signal(n->launch, SIGKILL);
     pl_link_leave(n->link, NULL);
-    node_soon(n, n->has_joined ? LAUNCH_LEAVE_MS : 0);
+    node_soon(n, n->has_joined ? PL_LEAVE_MS : 0);
 }
 
 /* ---- its ranks ---- */

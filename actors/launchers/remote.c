@@ -18,9 +18,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "runtime/deaths.h"
 #include "runtime/socket.h"
-
-enum { BEAT_MS = 500 };                               /* while the rank itself has none */
 
 /* ---- what the process says ---- */
 
@@ -225,7 +224,7 @@ static void remote_beat(void *self)
     if (!r->run || r->is_served)
         return;
     pl_progress_run(r->run, &(pl_run_progress_t){.event = "alive", .metrics = ""});
-    pl_after(r, BEAT_MS, remote_beat, NULL);
+    pl_after(r, PL_STEPS_BEAT_MS, remote_beat, NULL);
 }
 
 static int remote_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)

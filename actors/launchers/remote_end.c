@@ -15,12 +15,7 @@
 #include "actors/launchers/remote_parts.h"
 #include "base/clock.h"
 #include "base/error.h"
-
-enum {
-    END_MS = 30000,                             /* for all that a rank has to end */
-    EXIT_MS = 5000,                             /* after it has left */
-    BACKTRACE_MS = 4000,                        /* at most, between SIGABRT and SIGKILL */
-};
+#include "runtime/deaths.h"
 
 /* "HOST process NUMBER" is what a process says when it joins. */
 void remote_tell(const remote_t *r, const char *event, const char *cause)
@@ -148,7 +143,7 @@ void remote_kill(remote_t *r, const pl_error_t *why)
     }
     pl_process_signal(r->process, SIGABRT);
     pl_process_signal(r->process, SIGCONT);
-    if (pl_after(r, BACKTRACE_MS, process_kill, NULL) != PL_OK)
+    if (pl_after(r, PL_BACKTRACE_MS, process_kill, NULL) != PL_OK)
         process_kill(r);
 }
 
@@ -165,7 +160,7 @@ static void end_late(void *self)
     remote_t *r = self;
     pl_error_t err;
     pl_fail(&err, PL_ESTUCK, "rank %d did not end within %g s and was %s", (int)r->rank,
-            END_MS / 1e3, r->is_foreign ? "cut off" : "killed");
+            PL_RANK_END_MS / 1e3, r->is_foreign ? "cut off" : "killed");
     remote_kill(r, &err);
 }
 
@@ -196,7 +191,7 @@ static void remote_end(remote_t *r)
                != PL_OK) {
         remote_kill_now(r);
     } else {
-        pl_after(r, END_MS, end_late, NULL);
+        pl_after(r, PL_RANK_END_MS, end_late, NULL);
     }
 }
 
@@ -240,7 +235,7 @@ void remote_left(remote_t *r, const char *why)
         remote_lost(r, why);
         return;
     }
-    if (!r->is_dead && pl_after(r, EXIT_MS, process_kill, NULL) != PL_OK)
+    if (!r->is_dead && pl_after(r, PL_EXIT_MS, process_kill, NULL) != PL_OK)
         process_kill(r);
     remote_finish(r);
 }

@@ -81,11 +81,17 @@ static void script_settle(pl_ranks_t *ranks)
     pl_crew_note(script->crew, outcome, failed);
 }
 
+static bool script_gather(const pl_ranks_t *ranks)
+{
+    return !pl_wires_were_all_there(((const script_t *)ranks)->wires);
+}
+
 static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err)
 {
     static const pl_ranks_ops_t ops = {.start = rank_start,
                                        .settle = script_settle,
-                                       .again = script_again};
+                                       .again = script_again,
+                                       .gather = script_gather};
     pl_ranks_t *ranks = &script->guest.ranks;
     pl_ranks_init(ranks, &ops, body);
     if (ranks->least < ranks->count)

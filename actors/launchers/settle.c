@@ -9,8 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "runtime/actor.h"
-
-enum { SETTLE_MS = 15000 };                    /* for all to have heard how the run was */
+#include "runtime/deaths.h"
 
 typedef struct waiting {
     pl_settling_t *settle;
@@ -113,7 +112,7 @@ pl_settling_t *pl_settle(pl_ranks_t *ranks, pl_wires_t *wires, int first)
 {
     const int count = ranks->count;
     pl_settling_t *s = pl_alloc(sizeof *s + (size_t)count * sizeof *s->waiting);
-    if (!s || pl_after(ranks, SETTLE_MS, late, NULL) != PL_OK) {
+    if (!s || pl_after(ranks, PL_SETTLE_MS, late, NULL) != PL_OK) {
         pl_free(s);
         late(ranks);
         return NULL;

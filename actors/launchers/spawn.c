@@ -45,11 +45,17 @@ static bool spawn_again(pl_ranks_t *ranks)
     return pl_restarts_may(&((spawn_t *)ranks)->restarts);
 }
 
+static bool spawn_gather(const pl_ranks_t *ranks)
+{
+    return !pl_wires_were_all_there(((const spawn_t *)ranks)->wires);
+}
+
 static int spawn_start(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     static const pl_ranks_ops_t processes = {.start = process_start,
-                                             .again = spawn_again};
+                                             .again = spawn_again,
+                                             .gather = spawn_gather};
     spawn_t *spawn = self;
     (void)call;
     pl_ranks_init(&spawn->ranks, &processes, body);

@@ -13,11 +13,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "runtime/deaths.h"
 #include "runtime/monitor.h"
 
 enum {
-    LEASE_MS = 3000,
-    REJOIN_MS = 4000,
     ENDPOINT = 300,
     ABOUT = 128,
 };
@@ -274,7 +273,9 @@ const pl_place_t *pl_place_in_script(void)
 /* Who hears nothing for the lease ends itself, before anybody takes its place. */
 pl_link_times_t pl_wires_lease(int join_ms)
 {
-    return (pl_link_times_t){.join = join_ms, .lease = LEASE_MS, .rejoin = REJOIN_MS};
+    return (pl_link_times_t){.join = join_ms,
+                             .lease = PL_LEASE_MS,
+                             .rejoin = PL_LEASE_REJOIN_MS};
 }
 
 /* ---- life ---- */

@@ -190,7 +190,9 @@ int cli_list(const cli_list_t *arguments)
         cli_failure(&err, arguments->json);
         return CLI_WRONG;
     }
-    if (role)
+    if (arguments->keys)
+        cli_show_keys();
+    else if (role)
         list_role(role, arguments->json);
     else if (is_section)
         list_sections(word, arguments->json);

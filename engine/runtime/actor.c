@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "runtime/actors.h"
+#include "runtime/deaths.h"
 #include "runtime/profile.h"
 
 enum { SUSPECT_PART = 20 };                    /* of the grace: it had its time already */
@@ -220,7 +221,7 @@ void pl_actor_ready(void *self)
 static int64_t grace_of(const pl_made_call_t *child)
 {
     int64_t grace = child->actor->reactor->runtime->grace_ms * PL_MILLISECOND;
-    grace += grace * pl_kind_level(child->to.kind) / 20;
+    grace += grace * pl_kind_level(child->to.kind) / PL_GRACE_LEVELS;
     return child->suspect ? grace / SUSPECT_PART : grace;
 }
 

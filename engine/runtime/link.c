@@ -18,6 +18,7 @@
 #include "base/alloc.h"
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "runtime/deaths.h"
 #include "runtime/endpoint.h"
 #include "runtime/link_parts.h"
 
@@ -435,7 +436,10 @@ static void soon_fired(evutil_socket_t fd, short what, void *user)
 
 static void spec_settle(pl_link_spec_t *spec)
 {
-    static const pl_link_times_t usual = {60000, 1000, 3000, 5000, 0};
+    static const pl_link_times_t usual = {.join = 60000,
+                                          .beat = PL_LINK_BEAT_MS,
+                                          .silence = PL_LINK_SILENCE_MS,
+                                          .rejoin = PL_LINK_REJOIN_MS};
     pl_link_times_t *t = &spec->times;
     t->join = t->join ? t->join : usual.join;
     t->beat = t->beat ? t->beat : usual.beat;

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "runtime/deaths.h"
 #include "runtime/descriptors.h"
 #include "runtime/link_parts.h"
 
@@ -18,7 +19,6 @@ enum {
     PROBES = 3,
     PROBE_MS = 10,
     JOIN_MOST = 16 << 10,
-    LINGER_MS = 2000,
     SAID = LINK_PLACE + 512,
     STRANGERS_FEW = 32,
     STRANGERS_MOST = 2048,
@@ -235,6 +235,35 @@ static void host_peers(void *user, int connected)
                             || (strangers > STRANGERS_FEW && pl_descriptors_are_few()));
 }
 
+/* The first is told, then when they are ten times as many: they come again and again. */
+static bool is_told(uint64_t count)
+{
+    while (count % 10 == 0)
+        count /= 10;
+    return count == 1;
+}
+
+/* May free the link. */
+static void host_greeting(void *user, pl_greeting_t how, const char *who)
+{
+    pl_link_t *link = user;
+    char times[48] = "";
+    if (how != PL_GREETING_OTHER_KEY && how != PL_GREETING_NO_KEY)
+        return;
+    if (!is_told(++link->keyless))
+        return;
+    if (link->keyless > 1)
+        snprintf(times, sizeof times, "; %" PRIu64 " connections by now", link->keyless);
+    link_tell(link, PL_LINK_HOST, PL_LINK_REFUSED, "%s has %s%s", who,
+              how == PL_GREETING_OTHER_KEY
+                  ? "another key: is the job key file the same everywhere?"
+              : link->spec.keys
+                  ? "no key: all need the same job key file (PACELINE_JOB_KEY_FILE)"
+                  : "a key, and here is none: all need the same job key file "
+                    "(PACELINE_JOB_KEY_FILE)",
+              times);
+}
+
 bool host_soon(pl_link_t *link)
 {
     int64_t now = pl_now();
@@ -274,15 +303,21 @@ static void missing_text(const pl_link_t *link, char *text, size_t room)
 
 static bool missing_check(pl_link_t *link, int64_t now)
 {
-    char ranks[512];
+    char ranks[512], keyless[128] = "";
     int ms = link->spec.times.join;
     if (link->said_missing || now - link->opened < ms * PL_MILLISECOND)
         return true;
     link->said_missing = true;
     missing_text(link, ranks, sizeof ranks);
+    if (link->keyless)
+        snprintf(keyless, sizeof keyless,
+                 "; %" PRIu64 " connection%s without its key %s refused: is the job key "
+                 "file the same everywhere?",
+                 link->keyless, link->keyless > 1 ? "s" : "",
+                 link->keyless > 1 ? "were" : "was");
     return !ranks[0]
            || link_tell(link, PL_LINK_HOST, PL_LINK_MISSING,
-                        "not joined within %g s: rank %s", ms / 1e3, ranks);
+                        "not joined within %g s: rank %s%s", ms / 1e3, ranks, keyless);
 }
 
 /* Who holds a lease has ended itself by now, or does so when it wakes. */
@@ -388,10 +423,11 @@ pl_link_t *pl_link_listen(const pl_link_spec_t *spec, pl_sockets_t *loop, pl_err
                                .bind = true,
                                .keys = spec->keys,
                                .high_water_mark = LINK_HIGH_WATER,
-                               .linger_ms = LINGER_MS,
+                               .linger_ms = PL_LINGER_MS,
                                .message_most = (int64_t)link->spec.message_most
                                                + (int64_t)sizeof(link_head_t),
-                               .on_peers = host_peers};
+                               .on_peers = host_peers,
+                               .on_greeting = host_greeting};
     if (seat_take(link, err) == PL_OK)
         link->socket = pl_socket_open(&socket, loop, host_frame, link, err);
     if (link->socket)

@@ -11,11 +11,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/deaths.h"
 #include "runtime/descriptors.h"
 #include "runtime/link_parts.h"
 
 enum { PLACE_PARTS = 4, START_FIELD = 22, STAT = 1024 };
-static const int64_t DEATH_TIME = PL_SECOND;
 
 /* ---- where ---- */
 
@@ -81,7 +81,8 @@ void pl_link_died(pl_link_t *link, int number)
 /* What had come before its end is taken first: the connection ends behind that. */
 bool link_bury(pl_link_t *link, link_peer_t *peer, int64_t now)
 {
-    bool is_heard = peer->state == PL_LINK_IS_THERE && now - peer->died < DEATH_TIME;
+    bool is_heard = peer->state == PL_LINK_IS_THERE
+                    && now - peer->died < PL_LINK_HEARD_MS * PL_MILLISECOND;
     if (!peer->died || is_heard || peer->state >= PL_LINK_HAS_LEFT)
         return true;
     return link_end(link, peer, PL_LINK_GONE, "%s process has died",

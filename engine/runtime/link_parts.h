@@ -77,13 +77,15 @@ struct pl_link {
     struct event *tick, *soon;
     int64_t tick_due, opened;
     int connected, probes;                         /* connections; probes that are left */
+    uint64_t keyless;                              /* host: connections with another key,
+                                                      or none, that were refused */
     bool said_missing;
     json_t *traits;                                      /* host: of the first to join, */
     int first;                                           /* who that was */
     /* rank: */
     char *ask;                                              /* what a JOIN says */
     uint8_t attempt;
-    int64_t dialled;
+    int64_t dialled, greeted;                               /* when last */
     bool *freed;                                            /* set when it is freed inside
                                                                a function of the user's */
     uint64_t generation;                                    /* renewed so often */

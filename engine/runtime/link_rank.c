@@ -3,7 +3,11 @@
  * Each connection has an identity of its own, `rank.incarnation.attempt`: a ROUTER gives
  * nothing to a second connection of an identity that it has not seen the end of.  So
  * attempts are counted from where chance says: another process may be the same rank by
- * mistake, and is to hear so. */
+ * mistake, and is to hear so.
+ *
+ * Who dials anew throws away what has been said so far, which takes several round trips.
+ * So it is done only where nobody answers the call, or nobody the question; how long the
+ * greeting between may take ZeroMQ watches over. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +19,7 @@
 #include "runtime/link_parts.h"
 
 enum { AGAIN_MS = 100 };
-static const int64_t DIAL_TIME = 2 * PL_SECOND;
+static const int64_t DIAL_TIME = 3 * PL_SECOND;
 
 static bool is_over(const pl_link_t *link)
 {
@@ -98,18 +102,36 @@ void rank_frame(void *user, uint32_t identity, pl_frame_t *frame)
 static void rank_peers(void *user, int connected)
 {
     pl_link_t *link = user;
+    link->connected = connected;
     if (connected > 0 || link->peers[0].state == PL_LINK_AWAITED)
         return;                           /* ZeroMQ connects again, and what waits goes */
     link->peers[0].is_lost = true;
     link_soon(link, 0);
 }
 
+static void rank_greeting(void *user, pl_greeting_t how, const char *who)
+{
+    pl_link_t *link = user;
+    (void)who;
+    if (how == PL_GREETING_DONE)
+        link->greeted = pl_now();
+}
+
 /* ---- connecting ---- */
+
+/* Whether nothing can come any more of what was begun. */
+static bool is_in_vain(const pl_link_t *link, int64_t now)
+{
+    const bool greets = link->connected > 0 && link->greeted < link->dialled;
+    const int64_t since = link->greeted > link->dialled ? link->greeted : link->dialled;
+    return !greets && now - since > DIAL_TIME;
+}
 
 static int dial(pl_link_t *link, pl_error_t *err)
 {
     link->attempt = link->attempt == UINT8_MAX ? 1 : link->attempt + 1;
     link->dialled = pl_now();
+    link->connected = 0;
     link->peers[0].is_lost = false;
     pl_socket_spec_t socket = {.type = PL_SOCKET_DEALER,
                                .endpoint = link->spec.endpoint,
@@ -121,7 +143,8 @@ static int dial(pl_link_t *link, pl_error_t *err)
                                .high_water_mark = LINK_HIGH_WATER,
                                .message_most = (int64_t)link->spec.message_most
                                                + (int64_t)sizeof(link_head_t),
-                               .on_peers = rank_peers};
+                               .on_peers = rank_peers,
+                               .on_greeting = rank_greeting};
     pl_socket_close(link->socket);
     link->socket = pl_socket_open(&socket, link->loop, rank_frame, link, err);
     if (!link->socket)
@@ -178,7 +201,7 @@ bool rank_tick(pl_link_t *link, int64_t now)
         return link_end(link, peer, PL_LINK_GONE,
                         "the connection to the launcher was cut for longer than %g s",
                         t->rejoin / 1e3);
-    if (peer->state != PL_LINK_IS_THERE && now - link->dialled > DIAL_TIME)
+    if (peer->state != PL_LINK_IS_THERE && is_in_vain(link, now))
         dial(link, NULL);
     return true;
 }

@@ -21,6 +21,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "runtime/deaths.h"
 #include "runtime/descriptors.h"
 
 #define PARENT "PACELINE_PARENT"                        /* the number of who started it */
@@ -29,7 +30,6 @@ enum {
     CHILD_DESCRIPTORS = 4,
     TURN_BYTES = 64 << 10,                 /* of standard error in one turn of the loop */
     LAST_BYTES = 1 << 20,                  /* of what a dead one may have left there */
-    END_MS = 1000,
     REAP_MS = 500,
 };
 
@@ -348,7 +348,7 @@ void pl_process_free(pl_process_t *process)
         event_free(process->readable);
     if (process->pidfd >= 0) {
         struct pollfd item = {.fd = process->pidfd, .events = POLLIN};
-        while (poll(&item, 1, END_MS) < 0 && errno == EINTR)
+        while (poll(&item, 1, PL_KILLED_MS) < 0 && errno == EINTR)
             continue;
         reap(process->pidfd);
         close(process->pidfd);

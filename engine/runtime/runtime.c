@@ -8,9 +8,8 @@
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/random.h"
+#include "runtime/deaths.h"
 #include "runtime/reactor.h"
-
-enum { GRACE_MS = 5000 };
 
 void pl_count(uint64_t *counter)
 {
@@ -24,7 +23,7 @@ int pl_runtime_init(pl_runtime_t *runtime, pl_error_t *err)
     *runtime = (pl_runtime_t){.run = pl_mix(pl_mix((uint64_t)getpid(), number),
                                             (uint64_t)pl_now()),
                               .began = pl_now(),
-                              .grace_ms = GRACE_MS};
+                              .grace_ms = PL_GRACE_MS};
     if (!pl_context_acquire(err))
         return err ? err->code : PL_ENOMEM;
     pthread_mutex_init(&runtime->lock, NULL);

@@ -27,6 +27,14 @@ typedef enum pl_socket_type {
                                                      of the same request follow */
 } pl_socket_type_t;
 
+/* How a connection was greeted. */
+typedef enum pl_greeting {
+    PL_GREETING_DONE,                                       /* well */
+    PL_GREETING_OTHER_KEY,                                  /* it has another key */
+    PL_GREETING_NO_KEY,                                     /* one side alone has one */
+    PL_GREETING_BAD,                                        /* as nothing of ours */
+} pl_greeting_t;
+
 typedef struct pl_socket_spec {
     pl_socket_type_t type;
     const char *endpoint;                        /* "inproc://…", "ipc://…",
@@ -47,8 +55,12 @@ typedef struct pl_socket_spec {
     int64_t message_most;                        /* bytes of one received
                                                     [PL_MESSAGE_MOST] */
     void (*on_peers)(void *user, int peers);     /* how many are connected to one that has
-                                                    a loop, whenever that changes [nobody
-                                                    asks] */
+                                                    a loop, whenever that changes; must
+                                                    not close it  [nobody asks] */
+    /* Of one with on_peers: a connection was greeted, or is over because it was not; who
+     * it came from, "10.0.0.2, port 4711" or "somebody"; "" when all is well.  May close
+     * the socket.  [nobody asks] */
+    void (*on_greeting)(void *user, pl_greeting_t how, const char *who);
 } pl_socket_spec_t;
 
 /* The sockets of one event loop.  Whoever runs the loop calls pl_sockets_settle() before

@@ -12,10 +12,11 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "runtime/deaths.h"
 
 /* A machine that is gone says nothing: asked every second while there is silence.  While
  * something is on its way the kernel does not ask, but waits for minutes. */
-enum { ALIVE_SECONDS = 1, ALIVE_TIMES = 3, SILENT_MS = 3000 };
+enum { ALIVE_SECONDS = PL_TCP_ASK_MS / 1000, ALIVE_TIMES = 3 };
 
 static void options_set(int fd)
 {
@@ -81,7 +82,7 @@ bool tcp_link_is_dead(const tcp_link_t *link)
     struct tcp_info info;
     socklen_t length = sizeof info;
     return getsockopt(link->fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0
-           && info.tcpi_last_ack_recv > SILENT_MS
+           && info.tcpi_last_ack_recv > PL_TCP_SILENCE_MS
            && (info.tcpi_unacked || info.tcpi_probes >= ALIVE_TIMES);
 }
 

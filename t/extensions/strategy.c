@@ -20,12 +20,6 @@ static int plain_start(void *self, pl_call_t *call, const pl_body_t *body,
     return PL_OK;
 }
 
-static int plain_setup(void *self, pl_call_t *call, const pl_body_t *body,
-                       pl_error_t *err)
-{
-    return pl_replica_setup(self, call, &body->setup, err);
-}
-
 static int plain_role(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     (void)self, (void)body, (void)err;
@@ -41,12 +35,6 @@ static int plain_process_dataloader(void *self, pl_call_t *call, const pl_body_t
                                                                         .parts = 1});
 }
 
-static int plain_figure_names(void *self, pl_call_t *call, const pl_body_t *body,
-                              pl_error_t *err)
-{
-    return pl_replica_figure_names(self, call, &body->figure_names, err);
-}
-
 static int plain_train_batch(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err)
 {
@@ -55,53 +43,11 @@ static int plain_train_batch(void *self, pl_call_t *call, const pl_body_t *body,
     return pl_replica_train(self, call, &msg, err);
 }
 
-static int plain_observe_figures(void *self, pl_call_t *call, const pl_body_t *body,
-                                 pl_error_t *err)
-{
-    return pl_replica_observe_figures(self, call, &body->observe_figures, err);
-}
-
-static int plain_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *body,
-                                pl_error_t *err)
-{
-    return pl_replica_evaluate(self, call, &body->evaluate_batch, err);
-}
-
-static int plain_export_weights(void *self, pl_call_t *call, const pl_body_t *body,
-                                pl_error_t *err)
-{
-    return pl_replica_export(self, call, body->export_weights.whole, err);
-}
-
-static int plain_import_weights(void *self, pl_call_t *call, const pl_body_t *body,
-                                pl_error_t *err)
-{
-    return pl_replica_import(self, call, &body->import_weights, err);
-}
-
-static int plain_freeze(void *self, pl_call_t *call, const pl_body_t *body,
-                        pl_error_t *err)
-{
-    return pl_replica_freeze(self, call, &body->freeze, err);
-}
-
-static void plain_release(void *self)
-{
-    pl_replica_release(self);
-}
-
 static const pl_handler_t plain_handlers[] = {
     PL_ON(start, plain_start),
-    PL_ON(setup, plain_setup),
     PL_ON(role, plain_role),
     PL_ON(process_dataloader, plain_process_dataloader),
-    PL_ON(figure_names, plain_figure_names),
     PL_ON(train_batch, plain_train_batch),
-    PL_ON(observe_figures, plain_observe_figures),
-    PL_ON(evaluate_batch, plain_evaluate_batch),
-    PL_ON(export_weights, plain_export_weights),
-    PL_ON(import_weights, plain_import_weights),
-    PL_ON(freeze, plain_freeze),
     PL_HANDLERS_END,
 };
 
@@ -113,7 +59,7 @@ static const pl_actor_ops_t plain_strategy = {
     .role = "strategy",
     .level = PL_LEVEL_STRATEGY,
     .handlers = plain_handlers,
-    .release = plain_release,
+    .base = &pl_replica_strategy,
 };
 
 PL_PLUGIN({"strategy", &plain_strategy})

@@ -1,0 +1,228 @@
+/* completion.c - what a shell completes for paceline, from the table of commands, at make
+ *
+ * completion bash|zsh|fish.  Never installed.  For bash and zsh it writes tables, which
+ * completion.bash and completion.zsh, put behind them, look things up in. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/command.h"
+
+/* What stands behind an option, or where an operand does. */
+typedef enum kind { NOTHING, FILES, KEYS, ROLES, COMMANDS, PROGRAMS } kind_t;
+
+static kind_t kind_of(const cli_option_t *option)
+{
+    const char *what = option->what ? option->what : "";
+    return !strcmp(what, "KEY=VALUE")       ? KEYS
+           : !strcmp(what, "ROLE")          ? ROLES
+           : !strcmp(what, "COMMAND")       ? COMMANDS
+           : option->kind == CLI_KIND_WORDS ? PROGRAMS
+           : strstr(what, "FILE") || strstr(what, "CHECKPOINT") || strstr(what, ".json")
+               ? FILES
+               : NOTHING;
+}
+
+/* "json" of "RUN.json"; "" where any file or folder will do. */
+static const char *suffix_of(const cli_option_t *option)
+{
+    const char *dot = strrchr(option->what, '.');
+    return dot && !strchr(option->what, '|') ? dot + 1 : "";
+}
+
+/* "last" of "last|CHECKPOINT": a word that stands for itself, with its length, or 0. */
+static int word_of(const cli_option_t *option)
+{
+    int length = option->what ? (int)strcspn(option->what, "|") : 0;
+    bool lower = length && islower((unsigned char)*option->what) && option->what[length];
+    return lower ? length : 0;
+}
+
+/* A text in single quotes; characters that mean something to whoever reads it there are
+ * escaped. */
+static void put(const char *text, const char *escaped)
+{
+    for (; *text; text++)
+        if (*text == '\'')
+            fputs("'\\''", stdout);
+        else
+            printf(strchr(escaped, *text) ? "\\%c" : "%c", *text);
+}
+
+/* ---- bash ---- */
+
+static void bash_what(const cli_command_t *command, const cli_option_t *option)
+{
+    static const char *const names[] = {
+        [NOTHING] = "nothing", [FILES] = "files",       [KEYS] = "keys",
+        [ROLES] = "roles",     [COMMANDS] = "commands", [PROGRAMS] = "programs"};
+    char flag[64];
+    kind_t kind = kind_of(option);
+    printf("    '%s%s%s') echo %s %s %.*s ;;\n", command->name,
+           cli_is_operand(option) ? "" : " ",
+           cli_is_operand(option) ? "" : cli_option_flag(option, flag), names[kind],
+           kind == FILES && *suffix_of(option) ? suffix_of(option) : "-", word_of(option),
+           option->what);
+}
+
+static void bash_flags(const cli_command_t *command)
+{
+    char flag[64];
+    printf("    %s) echo '--help", command->name);
+    for (const cli_option_t *option = command->options; option->name; option++)
+        if (!cli_is_operand(option))
+            printf(" %s", cli_option_flag(option, flag));
+    puts("' ;;");
+}
+
+static void write_bash(void)
+{
+    puts("# bash completion for paceline, from the tables of the command\n"
+         "_paceline_commands() {\n    echo '--help --version'");
+    for (const cli_command_t *command = cli_commands; command->name; command++)
+        printf("    echo %s\n", command->name);
+    puts("}\n_paceline_flags() {\n    case $1 in");
+    for (const cli_command_t *command = cli_commands; command->name; command++)
+        bash_flags(command);
+    puts("    esac\n}\n# What stands there, its suffix or -, a word that stands for "
+         "itself.\n"
+         "_paceline_what() {\n    case $1 in");
+    for (const cli_command_t *command = cli_commands; command->name; command++)
+        for (const cli_option_t *option = command->options; option->name; option++)
+            if (option->kind != CLI_KIND_FLAG)
+                bash_what(command, option);
+    puts("    esac\n}");
+}
+
+/* ---- zsh ---- */
+
+/* What _arguments does where it stands: ":WHAT:ACTION". */
+static void zsh_action(const cli_option_t *option)
+{
+    static const char *const actions[] = {[NOTHING] = " ",
+                                          [FILES] = "_files",
+                                          [KEYS] = "_paceline_keys",
+                                          [ROLES] = "_paceline_roles",
+                                          [COMMANDS] = "_paceline_commands",
+                                          [PROGRAMS] = "_normal"};
+    kind_t kind = kind_of(option);
+    putchar(':');
+    put(option->what, ":[]");
+    if (word_of(option))
+        printf(":_alternative \"words\\:word\\:(%.*s)\" \"files\\:file\\:_files\"",
+               word_of(option), option->what);
+    else if (kind == FILES && *suffix_of(option))
+        printf(":_files -g \"*.%s(-.)\"", suffix_of(option));
+    else
+        printf(":%s", actions[kind]);
+}
+
+static void zsh_option(const cli_option_t *option)
+{
+    char flag[64];
+    bool many = option->kind == CLI_KIND_TEXTS;
+    printf(" \\\n            '");
+    if (option->kind == CLI_KIND_WORDS) {
+        fputs("*:", stdout);
+    } else if (option->kind == CLI_KIND_OPERAND) {
+        fputs(option->needed ? "1" : "1:", stdout);
+    } else {
+        printf("%s%s%s[", many ? "*" : "", cli_option_flag(option, flag),
+               option->kind == CLI_KIND_FLAG ? "" : "=");
+        put(option->help, ":[]\\");
+        putchar(']');
+    }
+    if (option->kind != CLI_KIND_FLAG)
+        zsh_action(option);
+    putchar('\'');
+}
+
+static void write_zsh(void)
+{
+    puts("#compdef paceline\n# zsh completion for paceline, from the tables of the "
+         "command\n"
+         "_paceline_commands() {\n    local -a commands=(");
+    for (const cli_command_t *command = cli_commands; command->name; command++) {
+        printf("        '%s:", command->name);
+        put(command->help, "");
+        puts("'");
+    }
+    puts("    )\n    _describe command commands\n}\n_paceline_arguments() {\n    case $1 "
+         "in");
+    for (const cli_command_t *command = cli_commands; command->name; command++) {
+        printf("    %s)\n        _arguments '--help[explain it]'", command->name);
+        for (const cli_option_t *option = command->options; option->name; option++)
+            zsh_option(option);
+        puts("\n        ;;");
+    }
+    puts("    esac\n}");
+}
+
+/* ---- fish ---- */
+
+static void fish_line(const char *command)
+{
+    printf("complete -c paceline -n '__fish_seen_subcommand_from %s'", command);
+}
+
+static void fish_values(const cli_option_t *option)
+{
+    kind_t kind = kind_of(option);
+    if (kind == KEYS)
+        fputs(" -a '(paceline list --keys 2>/dev/null)'", stdout);
+    else if (kind == ROLES)
+        fputs(
+            " -a '(paceline list 2>/dev/null | string match -r \"^\\S+\") trainer data'",
+            stdout);
+    else if (kind == COMMANDS)
+        for (const cli_command_t *c = cli_commands; c->name; c++)
+            printf(" -a %s", c->name);
+    else if (word_of(option))
+        printf(" -a %.*s", word_of(option), option->what);
+}
+
+static void fish_option(const cli_command_t *command, const cli_option_t *option)
+{
+    char flag[64];
+    kind_t kind = kind_of(option);
+    fish_line(command->name);
+    if (!cli_is_operand(option))
+        printf(" -l %s", cli_option_flag(option, flag) + 2);
+    if (option->kind != CLI_KIND_FLAG && !cli_is_operand(option))
+        fputs(" -r", stdout);
+    fputs(kind == FILES || kind == PROGRAMS ? " -F" : " -f", stdout);
+    fish_values(option);
+    fputs(" -d '", stdout);
+    put(option->help, "");
+    puts("'");
+}
+
+static void write_fish(void)
+{
+    puts("# fish completion for paceline, from the tables of the command\n"
+         "complete -c paceline -f\n"
+         "complete -c paceline -l help -d 'explain it'");
+    for (const cli_command_t *command = cli_commands; command->name; command++) {
+        printf("complete -c paceline -n __fish_use_subcommand -f -a %s -d '",
+               command->name);
+        put(command->help, "");
+        puts("'");
+        for (const cli_option_t *option = command->options; option->name; option++)
+            fish_option(command, option);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *shell;
+        void (*write)(void);
+    } shells[] = {{"bash", write_bash}, {"zsh", write_zsh}, {"fish", write_fish}};
+    for (size_t k = 0; argc == 2 && k < sizeof shells / sizeof *shells; k++)
+        if (!strcmp(argv[1], shells[k].shell)) {
+            shells[k].write();
+            return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 1;
+        }
+    fputs("usage: completion bash|zsh|fish\n", stderr);
+    return 2;
+}

@@ -1,0 +1,65 @@
+/* deaths.h - the times of a death: how soon one is noticed, and how long somebody may
+ * take to end
+ *
+ * The kernel tells at once of a child that is dead, and mostly of any process of this
+ * machine; everything else goes by silence.  Who is to end has a bound, the shorter the
+ * further in: an actor before its rank, a rank before what has started it; so the first
+ * to give up is beside what hangs, and names it.  Steps have a time of their own,
+ * trainer.step_timeout. */
+#ifndef PL_RUNTIME_DEATHS_H
+#define PL_RUNTIME_DEATHS_H
+
+#include "runtime/actor.h"
+
+/* In milliseconds. */
+enum {
+    /* ---- noticing ---- */
+
+    PL_LINK_BEAT_MS = 1000,              /* of the thread that has the link's end */
+    PL_LINK_SILENCE_MS = 3000,           /* after which the other end counts as silent */
+    PL_LINK_REJOIN_MS = 5000,            /* that a connection of a link may be cut */
+    PL_LINK_HEARD_MS = 1000,             /* what a dead process had sent is still heard */
+    PL_STEPS_BEAT_MS = 500,              /* of a rank's steps, to its launcher */
+    PL_TCP_ASK_MS = 1000,                /* the machine of a collective's rank, by the */
+    PL_TCP_SILENCE_MS = 3000,            /* kernel; after which the rank is gone */
+
+    /* Ranks that do not die with their launcher end themselves when they hear nothing of
+     * it for so long; it waits longer before it takes one that is cut for gone. */
+    PL_LEASE_MS = 3000,
+    PL_LEASE_REJOIN_MS = 4000,
+
+    /* ---- ending ---- */
+
+    PL_GRACE_MS = 5000,                  /* an actor of the lowest level; a higher one */
+    PL_GRACE_LEVELS = 20,                /* once more for each so many levels */
+    PL_RANK_END_MS = 30000,              /* all actors of a rank that is told to end */
+    PL_LEAVE_MS = 3000,                  /* who leaves waits for what it said last to have
+                                            come */
+    PL_LINGER_MS = 2000,                 /* the same of a link's host that is closed */
+    PL_EXIT_MS = 5000,                   /* the process of a rank that has left */
+    PL_BACKTRACE_MS = 4000,              /* between SIGABRT and SIGKILL */
+    PL_KILLED_MS = 1000,                 /* the kernel, after SIGKILL */
+    PL_SETTLE_MS = 15000,                /* all ranks to have heard how the run was */
+    PL_SCRIPT_END_MS = 5000,             /* a script, after the last run of its host */
+    PL_NODE_STOP_MS = 30000,             /* ranks of `paceline launch` when it is told to
+                                            stop, */
+    PL_NODE_END_MS = 4000,               /* and after another has failed */
+};
+
+#define PL_IN_ORDER(a, b, why) _Static_assert((a) < (b), why)
+
+PL_IN_ORDER(2 * PL_LINK_BEAT_MS, PL_LINK_SILENCE_MS, "one beat may be lost");
+PL_IN_ORDER(2 * PL_TCP_ASK_MS, PL_TCP_SILENCE_MS, "one answer may be lost");
+PL_IN_ORDER(2 * PL_LINK_BEAT_MS, PL_LEASE_MS, "no lease runs out between two beats");
+PL_IN_ORDER(PL_LEASE_MS, PL_LEASE_REJOIN_MS, "the old rank is gone before a new one");
+PL_IN_ORDER(PL_LEASE_MS, PL_NODE_END_MS, "who has lost another ends by itself");
+PL_IN_ORDER(PL_LINK_HEARD_MS, PL_LINK_REJOIN_MS, "a known death is told the sooner");
+PL_IN_ORDER((PL_GRACE_LEVELS + PL_LEVEL_WORKER) * PL_GRACE_MS / PL_GRACE_LEVELS,
+            PL_RANK_END_MS, "a rank says what hangs before it is killed");
+PL_IN_ORDER(PL_LEAVE_MS, PL_EXIT_MS, "who leaves has left before it is killed");
+PL_IN_ORDER(PL_LINGER_MS, PL_EXIT_MS, "the same of a host");
+PL_IN_ORDER(PL_LEAVE_MS, PL_SETTLE_MS, "a guest may leave before it is given up");
+
+#undef PL_IN_ORDER
+
+#endif

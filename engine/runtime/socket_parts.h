@@ -1,0 +1,59 @@
+/* socket_parts.h - what socket.c (opens, closes), socket_turn.c (receives, sends) and
+ * socket_peers.c (tells who connects) share */
+#ifndef PL_RUNTIME_SOCKET_PARTS_H
+#define PL_RUNTIME_SOCKET_PARTS_H
+
+#include "runtime/endpoint.h"
+#include "runtime/gate.h"
+#include "runtime/socket.h"
+
+enum {
+    SOCKET_IDENTITY = 5,                                    /* bytes, of a DEALER's */
+    SOCKET_COMERS = 16,                                     /* of whom it is kept where */
+    SOCKET_WHO = 80,                                        /* they are from */
+};
+
+typedef struct socket_comer {
+    int fd;
+    char who[SOCKET_WHO];
+} socket_comer_t;
+
+struct pl_socket {
+    void *zmq;
+    pl_socket_type_t type;
+    bool bounded;                                           /* has a high water mark */
+    pl_sockets_t *loop;
+    struct event *readable;                            /* the edge of ZMQ_FD */
+    struct event *again;                               /* a zero timeout: there is more */
+    pl_on_message_t on_message;
+    void *user;
+    pl_door_t door;                            /* of an ipc endpoint that it listens at */
+    int port;                                  /* ZeroMQ's descriptor of a tcp one [-1] */
+    bool is_shut;                              /* the port */
+    char domain[PL_GATE_DOMAIN];               /* that its gate is open in  ["": none] */
+    pl_socket_t *peers;                        /* tells who connects  [nobody asks] */
+    int peer_count;
+    void (*on_peers)(void *user, int peers);
+    void (*on_greeting)(void *user, pl_greeting_t how, const char *who);
+    pl_greeting_t wrong;                       /* of a connection whose end comes next */
+    socket_comer_t comer[SOCKET_COMERS];       /* the latest, in turn */
+    unsigned comers;
+    bool *closed;                               /* set when closed from inside a turn [not
+                                                   in a turn] */
+    pl_socket_t *next_sent, **sent_link;        /* in loop->sent; link NULL: not in it */
+};
+
+/* What ZeroMQ says of its last failure; -> code. */
+int socket_fail(pl_error_t *err, int code, const char *what, const char *about);
+
+/* socket_turn.c */
+void socket_ready(int fd, short what, void *user);
+void socket_goes_on(int fd, short what, void *user);
+/* Before its loop waits. */
+void socket_look_later(pl_socket_t *socket);
+void socket_looked(pl_socket_t *socket);
+
+/* socket_peers.c: before it is bound or connected, so that nobody waits to be told of. */
+int socket_watch(pl_socket_t *socket, pl_error_t *err);
+
+#endif

@@ -1,0 +1,131 @@
+/* socket_peers.c - who connects to a socket, and how they greet
+ *
+ * ZeroMQ tells of a greeting that fails, then, with the descriptor, that the connection
+ * has ended; by that the descriptor names nobody any more, so who comes is asked for its
+ * address when it comes.  Of many that come at once only the latest are known. */
+#include <linux/filter.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <zmq.h>
+
+#include "base/error.h"
+#include "runtime/socket_parts.h"
+
+/* ---- what happens ---- */
+
+/* "10.0.0.2, port 4711"; "" where that cannot be told. */
+static void address_of(int fd, char text[SOCKET_WHO])
+{
+    struct sockaddr_storage at;
+    socklen_t length = sizeof at;
+    char host[SOCKET_WHO - 16], port[8];
+    text[0] = '\0';
+    if (getpeername(fd, (struct sockaddr *)&at, &length) == 0
+        && getnameinfo((struct sockaddr *)&at, length, host, sizeof host, port,
+                       sizeof port, NI_NUMERICHOST | NI_NUMERICSERV)
+               == 0)
+        snprintf(text, SOCKET_WHO, "%s, port %s", host, port);
+}
+
+static void came(pl_socket_t *socket, int fd)
+{
+    socket_comer_t *comer = &socket->comer[socket->comers++ % SOCKET_COMERS];
+    comer->fd = fd;
+    address_of(fd, comer->who);
+}
+
+static const char *who_was(const pl_socket_t *socket, int fd)
+{
+    for (unsigned k = 1; k <= SOCKET_COMERS && k <= socket->comers; k++) {
+        const socket_comer_t *comer =
+            &socket->comer[(socket->comers - k) % SOCKET_COMERS];
+        if (comer->fd == fd && *comer->who)
+            return comer->who;
+    }
+    return "somebody";
+}
+
+/* Who has another key cannot be understood; who has none speaks otherwise. */
+static pl_greeting_t greeting_of(int32_t wrong)
+{
+    return wrong == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC        ? PL_GREETING_OTHER_KEY
+           : wrong == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH ? PL_GREETING_NO_KEY
+                                                                 : PL_GREETING_BAD;
+}
+
+static void greeted(pl_socket_t *socket, pl_greeting_t how, const char *who)
+{
+    if (socket->on_greeting)
+        socket->on_greeting(socket->user, how, who);
+}
+
+static void has_gone(pl_socket_t *socket, int fd)
+{
+    const pl_greeting_t wrong = socket->wrong;
+    socket->wrong = PL_GREETING_DONE;
+    socket->on_peers(socket->user, --socket->peer_count);
+    if (wrong != PL_GREETING_DONE)
+        greeted(socket, wrong, who_was(socket, fd));
+}
+
+static void peer_happened(pl_socket_t *socket, int event, int32_t value)
+{
+    switch (event) {
+    case ZMQ_EVENT_LISTENING: socket->port = socket->door.path[0] ? -1 : value; return;
+    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: greeted(socket, PL_GREETING_DONE, ""); return;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: socket->wrong = greeting_of(value); return;
+    case ZMQ_EVENT_DISCONNECTED: has_gone(socket, value); return;
+    default:
+        if (event == ZMQ_EVENT_ACCEPTED && socket->on_greeting)
+            came(socket, value);
+        socket->on_peers(socket->user, ++socket->peer_count);
+    }
+}
+
+/* An event and its value; the endpoint is a part of its own. */
+static void peer_event(void *user, uint32_t identity, pl_frame_t *frame)
+{
+    (void)identity;
+    pl_bytes_t bytes = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
+    uint16_t event;
+    int32_t value;
+    if (bytes.size != sizeof event + sizeof value)
+        return;
+    memcpy(&event, bytes.data, sizeof event);
+    memcpy(&value, (const char *)bytes.data + sizeof event, sizeof value);
+    peer_happened(user, event, value);
+}
+
+int socket_watch(pl_socket_t *socket, pl_error_t *err)
+{
+    static unsigned watched;
+    char endpoint[64];
+    snprintf(endpoint, sizeof endpoint, "inproc://paceline-peers-%u",
+             __atomic_add_fetch(&watched, 1, __ATOMIC_RELAXED));
+    if (zmq_socket_monitor(socket->zmq, endpoint,
+                           ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_CONNECTED
+                               | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED
+                               | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
+        != 0)
+        return socket_fail(err, PL_EBUSY, "cannot watch", endpoint);
+    pl_socket_spec_t spec = {.type = PL_SOCKET_PAIR, .endpoint = endpoint};
+    socket->peers = pl_socket_open(&spec, socket->loop, peer_event, socket, err);
+    return socket->peers ? PL_OK : PL_EBUSY;
+}
+
+/* ---- nobody is let in ---- */
+
+/* ZeroMQ takes in whoever has come as far as that; so who comes is dropped before, by the
+ * kernel, and tries again. */
+void pl_socket_shut_port(pl_socket_t *socket, bool shut)
+{
+    struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+    const struct sock_fprog all = {1, &drop};
+    if (socket->port < 0 || shut == socket->is_shut)
+        return;
+    socket->is_shut = shut;
+    setsockopt(socket->port, SOL_SOCKET, shut ? SO_ATTACH_FILTER : SO_DETACH_FILTER, &all,
+               sizeof all);
+}
