@@ -95,6 +95,25 @@ one_that_fails_ends_all() {
     like "$err" 'no-such-program' "with its name"
 }
 
+# Rank 1 ends when it is known that rank 0 has.
+a_cause_counts_though_what_comes_of_it_is_heard_first() {
+    local end
+    for end in 'kill -9 $$:137:was killed by SIGKILL' 'exit 3:3:exited with status 3'; do
+        IFS=: read -r how want text <<<"$end"
+        rm -f first
+        try timeout 60 "$paceline" launch --devices 3 --max-restarts "$((want == 3))" -- bash -c \
+            'case $PACELINE_RANK in
+             0) echo $$ >first.new; mv first.new first; exit 75 ;;
+             1) trap "" TERM; until [ -e first ]; do :; done; while kill -0 $(cat first) 2>/dev/null; do :; done
+                '"$how"' ;;
+             2) exec sleep 50 ;;
+             esac'
+        is "$status" "$want" "the status is the cause's: $how"
+        like "$err" "^paceline: rank 1 .* $text" "which is named"
+        ok "alone" eval '! grep -q "rank 0\|again" <<<"$err"'
+    done
+}
+
 who_ends_before_it_joins_is_missed_at_once() {
     local rank last='exited with status 0 before it had joined'
     for rank in 0 1 2; do
@@ -147,7 +166,7 @@ a_rank_that_is_killed_ends_the_run() {
          kill -9 $!; wait $!; else exec "$0" "${@}"; fi' \
         "$paceline" fit run.json --set trainer.max_epochs=-1 --monitor "ipc://$folder/killed"
     wait
-    like "$status" '^(137|75)$' "the status of the one that was killed, or of the one that has lost it"
+    is "$status" 137 "the status of the one that was killed, not of the one that has lost it"
     like "$(text seen)" 'watch rank 1 cut \(.*; process [0-9]+ on [^ ]+, step [0-9]+, last heard [0-9.]+ s ago\)' \
         "that the link is gone is an event"
     like "$(text seen)" 'watch rank 1 gone \(its process has died; process [0-9]+ on ' "and, on this machine, that it is for good"
@@ -345,6 +364,7 @@ run a_process_may_train_again trains
 run what_contradicts_is_refused_with_both_names trains
 run nobody_to_meet_is_an_error trains
 run one_that_fails_ends_all
+run a_cause_counts_though_what_comes_of_it_is_heard_first
 run who_ends_before_it_joins_is_missed_at_once trains
 run a_signal_is_passed_on trains
 run a_stop_while_ranks_are_missing_ends_at_once trains

@@ -17,8 +17,10 @@ typedef struct launch_node launch_node_t;
 enum {
     LAUNCH_ENDPOINT = 300,
     LAUNCH_JOB = 64,
-    LAUNCH_GRACE_MS = 30000,              /* to end when they were told to stop, and */
-    LAUNCH_END_MS = 4000,                 /* after another has failed */
+    LAUNCH_GRACE_MS = 30000,               /* to end when they were told to stop, and */
+    LAUNCH_END_MS = 4000,                  /* after another has failed */
+    LAUNCH_CAUSE_MS = 300,                 /* by which who lost a rank may be heard before
+                                              the one that was lost */
     LAUNCH_LEAVE_MS = 3000,
     LAUNCH_TURN_MS = 20,                  /* between looks at what a send has swallowed */
     LAUNCH_WRONG = 2,                     /* status: nothing could be started */
