@@ -163,10 +163,11 @@ a_stop_while_ranks_are_missing_ends_at_once() {
     local name
     free_port
     for name in INT TERM; do
+        rm -f err.txt
         PACELINE_RANK=0 PACELINE_WORLD_SIZE=2 PACELINE_ENDPOINT=127.0.0.1:$port timeout 50 \
             "$paceline" fit run.json >out.txt 2>err.txt </dev/null &
         local pid=$!
-        until grep -q 'the ranks meet at' err.txt || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
+        until grep -qs 'the ranks meet at' err.txt || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
         kill -$name $pid
         wait $pid
         is $? "$([ $name = INT ] && echo 130 || echo 1)" "$name is heard"
