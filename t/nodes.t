@@ -35,7 +35,8 @@ children_train_what_threads_do() {
     is "$status" 0 "status 0"
     ok "the same bits" cmp "$(inline_model 2)" runs/launched/model.safetensors
     is "$(lines "$(grep '^done' <<<"$out")")" 1 "the result is told once"
-    like "$err" '^1: .*launcher.external: rank 1 of 2, as Paceline says' "standard error behind the rank's number"
+    like "$err" '^0: launcher.external: rank 0 of 2, as Paceline says' "standard error behind the rank's number"
+    is "$(grep -c 'as Paceline says' <<<"$err")" 1 "once"
     is "$(ls -d runs/launched*)" runs/launched "one folder"
 }
 
@@ -81,6 +82,20 @@ nobody_to_meet_is_an_error() {
     like "$err" 'use paceline launch' "or what to use"
 }
 
+what_all_ranks_find_is_told_once() {
+    local text='"trainer.devices" is 3, but Paceline has started 2 ranks'
+    try timeout 60 "$paceline" launch --devices 2 -- bash -c 'trap "" TERM; "$0" "$@"; exit' \
+        "$paceline" fit run.json --set trainer.devices=3
+    is "$status" 2 "status 2"
+    is "$(grep -c "^[01]: paceline: $text" <<<"$err")" 1 "a contradiction: one rank says it"
+    is "$(lines "$err")" 2 "and it is told which ended first"
+    try timeout 60 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set data.path=nowhere.csv
+    is "$status" 1 "status 1"
+    is "$(grep -c '^[01]: paceline: .*nowhere.csv' <<<"$err")" 1 "what ranks hear of each other: one says it"
+    try "$paceline" launch --devices 2 -- sh -c 'echo the same >&2'
+    is "$(lines "$err")" 2 "what a program says of each rank: both"
+}
+
 one_that_fails_ends_all() {
     try timeout 60 "$paceline" launch --devices 3 -- sh -c \
         'echo "I am $PACELINE_RANK" >&2; touch spoke.$PACELINE_RANK
@@ -88,11 +103,30 @@ one_that_fails_ends_all() {
          exec sleep 50'
     is "$status" 7 "the status of the first that failed"
     like "$err" '^2: I am 2' "what they say comes with their number"
-    like "$err" '^paceline: rank 1 \(process [0-9]+\) exited with status 7; its last words: I am 1 \| went wrong' \
+    like "$err" '^paceline: rank 1 \(process [0-9]+\) exited with status 7; its last words: went wrong$' \
         "it says which and why"
     try "$paceline" launch -- no-such-program
     is "$status" 2 "what cannot be started is refused"
     like "$err" 'no-such-program' "with its name"
+}
+
+# Rank 1 ends when it is known that rank 0 has.
+a_cause_counts_though_what_comes_of_it_is_heard_first() {
+    local end
+    for end in 'kill -9 $$:137:was killed by SIGKILL' 'exit 3:3:exited with status 3'; do
+        IFS=: read -r how want text <<<"$end"
+        rm -f first
+        try timeout 60 "$paceline" launch --devices 3 --max-restarts "$((want == 3))" -- bash -c \
+            'case $PACELINE_RANK in
+             0) echo $$ >first.new; mv first.new first; exit 75 ;;
+             1) trap "" TERM; until [ -e first ]; do :; done; while kill -0 $(cat first) 2>/dev/null; do :; done
+                '"$how"' ;;
+             2) exec sleep 50 ;;
+             esac'
+        is "$status" "$want" "the status is the cause's: $how"
+        like "$err" "^paceline: rank 1 .* $text" "which is named"
+        ok "alone" eval '! grep -q "rank 0\|again" <<<"$err"'
+    done
 }
 
 who_ends_before_it_joins_is_missed_at_once() {
@@ -148,7 +182,7 @@ a_rank_that_is_killed_ends_the_run() {
          kill -9 $!; wait $!; else exec "$0" "${@}"; fi' \
         "$paceline" fit run.json --set trainer.max_epochs=-1 --monitor "ipc://$folder/killed"
     wait
-    like "$status" '^(137|75)$' "the status of the one that was killed, or of the one that has lost it"
+    is "$status" 137 "the status of the one that was killed, not of the one that has lost it"
     like "$(text seen)" 'watch rank 1 cut \(.*; process [0-9]+ on [^ ]+, step [0-9]+, last heard [0-9.]+ s ago\)' \
         "that the link is gone is an event"
     like "$(text seen)" 'watch rank 1 gone \(its process has died; process [0-9]+ on ' "and, on this machine, that it is for good"
@@ -346,7 +380,9 @@ run any_port_will_do_on_one_node trains
 run a_process_may_train_again trains
 run what_contradicts_is_refused_with_both_names trains
 run nobody_to_meet_is_an_error trains
+run what_all_ranks_find_is_told_once trains
 run one_that_fails_ends_all
+run a_cause_counts_though_what_comes_of_it_is_heard_first
 run who_ends_before_it_joins_is_missed_at_once trains
 run a_signal_is_passed_on trains
 run a_stop_while_ranks_are_missing_ends_at_once trains

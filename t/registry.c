@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/nearest.h"
@@ -209,14 +210,57 @@ static void link_guest(void)
     whole = realpath(file, NULL);
     ok(whole && symlink(whole, link) == 0, "there is a guest.so");
     free(whole);
-    setenv("PACELINE_PLUGIN_PATH", tap_folder(), 1);
+}
+
+static bool is_loaded(const char *folder, const char *file)
+{
+    char path[8192];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    void *library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    if (library)
+        dlclose(library);
+    return library != NULL;
+}
+
+/* In a process of its own, which has loaded nothing: whether the part is found, the
+ * sample is loaded for it, and what comes with Paceline is not. */
+static bool sample_alone_is_loaded_for(const char *name, const char *examples)
+{
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(pl_part_find("dataset", name, &err) && is_loaded(tap_folder(), "guest.so")
+              && !is_loaded(examples, "mlp.so") && !is_loaded(examples, "vote.so"));
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 1;
+}
+
+static void what_has_not_the_part_is_not_loaded(void)
+{
+    char examples[4096], folders[8300];
+    const char *build = getenv("top_builddir");
+    snprintf(examples, sizeof examples, "%s/examples/.libs", build ? build : ".");
+    snprintf(folders, sizeof folders, "%s:%s", examples, tap_folder());
+    link_guest();
+    setenv("PACELINE_PLUGIN_PATH", folders, 1);
+    ok(sample_alone_is_loaded_for("silent", examples),
+       "a part of a file of another name");
+    ok(!pl_part_find("module", "mpl", &err), "there is none of that name");
+    like(err.text, "did you mean \"mlp\"\\?", "what is near lies in a file of its name");
+    ok(!pl_part_find("strategy", "votte", &err), "nor a strategy");
+    like(err.text, "did you mean \"vote\"\\?", "that is a file's name");
+    ok(!pl_part_find("callback", "votte", &err), "what has no part of the role");
+    ok(!strstr(err.text, "did you mean \"vote\""), "is not meant: %s", err.text);
+    ok(!is_loaded(examples, "mlp.so") && !is_loaded(tap_folder(), "guest.so"),
+       "nothing is loaded for it");
+    unsetenv("PACELINE_PLUGIN_PATH");
 }
 
 static void a_part_that_nobody_registered_is_looked_for_in_a_file_of_its_name(void)
 {
     unsetenv("PACELINE_PLUGIN_PATH");
     ok(!pl_part_find("module", "guest", &err), "not without the folder");
-    link_guest();
+    setenv("PACELINE_PLUGIN_PATH", tap_folder(), 1);
     const pl_part_t *guest = pl_part_find("module", "guest", &err);
     is_text(guest ? guest->name : NULL, "guest", "but with it");
     ok(!pl_part_find("module", "../guest", &err), "a path is no name");
@@ -337,6 +381,7 @@ int main(void)
     run(names_that_mean_something_else_are_refused);
     run(without_memory_nothing_is_registered);
     run(threads_may_register_and_find_at_once);
+    run(what_has_not_the_part_is_not_loaded);
     run(a_part_that_nobody_registered_is_looked_for_in_a_file_of_its_name);
     run(a_bare_name_is_looked_for_in_folders);
     run(a_path_is_taken_as_it_is_and_twice);

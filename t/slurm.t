@@ -169,7 +169,7 @@ srun --ntasks=2 --ntasks-per-node=1 sh -c 'exec paceline launch --nnodes 2 --nod
 J
     end_of_job
     is "$status" COMPLETED "the job is well"
-    like "$err" '^3: .*rank 3 of 4, as Paceline says' "which tells ranks their place"
+    like "$err" '^0: .*rank 0 of 4, as Paceline says' "which tells ranks their place"
     same_bits launched
 }
 
@@ -179,7 +179,7 @@ a_task_that_is_killed_fails_the_job_by_name() {
     kill -KILL "$(task 2)"
     end_of_job
     is "$status" FAILED "the job failed"
-    like "$err" '^paceline: rank 2: rank 2 \(node2 process [0-9]+\) is gone after step [0-9]+' "it says who is gone, and when"
+    like "$err" '^paceline: rank 2 \(node2 process [0-9]+\) is gone after step [0-9]+' "it says who is gone, and when"
 }
 
 scancel_saves_the_run() {

@@ -53,8 +53,14 @@ pl_process_t *pl_again_start(const pl_process_spec_t *spec, struct event_base *l
     return process;
 }
 
+static const char *last_line(const char *text, size_t length)
+{
+    const char *break_before = memrchr(text, '\n', length);
+    return break_before ? break_before + 1 : text;
+}
+
 /* Whole lines, the last ones that there is room for: what was said last counts. */
-void pl_words_add(pl_process_t *process, pl_error_t *error)
+void pl_words_add(pl_process_t *process, bool is_shown, pl_error_t *error)
 {
     static const char between[] = " | ";
     const char *tail = pl_process_tail(process), *from = tail;
@@ -66,6 +72,8 @@ void pl_words_add(pl_process_t *process, pl_error_t *error)
         const char *line = memchr(from, '\n', WORDS_MOST);
         from = from[-1] == '\n' || !line ? from : line + 1;
     }
+    if (is_shown)
+        from = last_line(from, length - (size_t)(from - tail));
     if (!length)
         return;
     at += (size_t)snprintf(error->text + at, sizeof error->text - at,

@@ -15,11 +15,7 @@
 #include "base/error.h"
 #include "runtime/process.h"
 
-enum {
-    VARIABLE = PATH_MAX + 64,
-    LOST = 75,                             /* of a rank that has lost another: EX_TEMPFAIL
-                                              of BSD */
-};
+enum { VARIABLE = PATH_MAX + 64 };
 
 typedef struct child {
     pl_children_t *all;
@@ -30,8 +26,9 @@ typedef struct child {
 struct pl_children {
     pl_children_spec_t spec;
     int living;
-    bool has_failed;
-    child_t child[];                                        /* [count] */
+    int told;                                /* status of the failure that was; 0: none */
+    uint64_t sent;                           /* signals, a bit each */
+    child_t child[];                         /* [count] */
 };
 
 /* ---- the end ---- */
@@ -46,21 +43,33 @@ static int status_of(const pl_death_t *death)
 static bool may_pass(int status)
 {
     const int signal = status - 128;
-    return status == LOST
+    return status == PL_STATUS_LOST
            || (signal > 0 && signal < NSIG && signal != SIGINT && signal != SIGTERM
                && signal != SIGHUP);
 }
 
-static void first_failed(pl_children_t *all, const child_t *child,
-                         const pl_death_t *death)
+/* Who was sent a signal and ends by it has not failed before the others. */
+static bool is_cause(const pl_children_t *all, int status)
+{
+    const int signal = status - 128;
+    return status != PL_STATUS_LOST
+           && (signal <= 0 || signal >= 64 || !(all->sent >> signal & 1));
+}
+
+static bool is_news(const pl_children_t *all, int status)
+{
+    return !all->told || (all->told == PL_STATUS_LOST && is_cause(all, status));
+}
+
+static void tell_failed(pl_children_t *all, const child_t *child, const pl_death_t *death)
 {
     char text[PL_DEATH_TEXT];
     pl_failure_t failure = {.status = status_of(death),
                             .may_pass = may_pass(status_of(death))};
     pl_fail(&failure.error, PL_EDIED, "rank %d (process %d) %s", child->rank,
             pl_process_id(child->process), pl_death_text(death, text));
-    pl_words_add(child->process, &failure.error);
-    all->has_failed = true;
+    pl_words_add(child->process, all->spec.on_line != NULL, &failure.error);
+    all->told = failure.status;
     all->spec.on_failed(all->spec.user, &failure);
 }
 
@@ -70,7 +79,7 @@ static void one_left(pl_children_t *all, const child_t *child)
     pl_fail(&said, PL_EDIED,
             "rank %d (process %d) exited with status 0 before it had joined", child->rank,
             pl_process_id(child->process));
-    pl_words_add(child->process, &said);
+    pl_words_add(child->process, false, &said);
     all->spec.on_left(all->spec.user, child->rank, said.text);
 }
 
@@ -78,10 +87,11 @@ static void child_died(void *user, const pl_death_t *death)
 {
     child_t *child = user;
     pl_children_t *all = child->all;
-    if (status_of(death) && !all->has_failed)
-        first_failed(all, child, death);
-    else if (!status_of(death))
+    const int status = status_of(death);
+    if (!status)
         one_left(all, child);
+    else if (is_news(all, status))
+        tell_failed(all, child, death);
     pl_process_free(child->process);
     child->process = NULL;
     if (--all->living == 0)
@@ -97,6 +107,7 @@ static void child_said(void *user, const char *line)
 
 void pl_children_signal(pl_children_t *all, int number)
 {
+    all->sent |= UINT64_C(1) << number;
     for (int k = 0; k < all->spec.count; k++)
         if (all->child[k].process)
             pl_process_signal(all->child[k].process, number);

@@ -9,7 +9,10 @@ struct pl_sockets;
 
 typedef struct pl_children pl_children_t;
 
-/* The first that failed. */
+/* Of a rank that has lost another: EX_TEMPFAIL of BSD.  It has a cause elsewhere. */
+#define PL_STATUS_LOST 75
+
+/* The first that failed; behind one that has but lost another, the first that has not. */
 typedef struct pl_failure {
     int status;                             /* as a shell has it */
     bool may_pass;                          /* it died of what may not come again */
@@ -25,7 +28,8 @@ typedef struct pl_children_spec {
     const char *job;
     const char *job_key, *journal, *departures;             /* [""] */
     void (*on_line)(void *user, int rank, const char *line);
-    /* The others go on.  None may free the children. */
+    /* The others go on; again when a cause comes behind a rank that was lost by it.  None
+     * may free the children. */
     void (*on_failed)(void *user, const pl_failure_t *failure);
     /* One has ended with status 0, which fails nobody but ranks that wait for it. */
     void (*on_left)(void *user, int rank, const char *text);

@@ -420,6 +420,7 @@ static int source_read(pl_environment_t *e, const source_t *source, get_t get,
 {
     const char *job = text_of(get, source->job), *binding = text_of(get, source->binding);
     *e = (pl_environment_t){.source = source->name,
+                            .is_own = source == &paceline,
                             .node_rank = -1,
                             .is_bound = binding && strcmp(binding, "none") != 0};
     snprintf(e->job, sizeof e->job, "%s", job ? job : "");

@@ -15,6 +15,7 @@
 typedef struct pl_environment {
     const char *source;                     /* "Slurm"; NULL: nobody has told this process
                                                anything, and nothing below counts */
+    bool is_own;                            /* Paceline's own variables have told it */
     int rank, world_size;
     int local_rank, local_world_size;  /* on this node; the size is 0 when not known */
     int node_rank;                     /* -1: not known */

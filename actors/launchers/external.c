@@ -241,7 +241,8 @@ static int place_find(external_t *x, pl_error_t *err)
     code = run_number(e, &x->run, err);
     x->epoch = __atomic_add_fetch(&runs, 1, __ATOMIC_RELAXED);
     x->until = pl_now() + (int64_t)(x->join_timeout * PL_SECOND);
-    pl_log_line(PL_LOG_INFO, e->rank, pl_actor_name(x),
+    const bool is_known = e->is_own && e->rank;             /* by who told it */
+    pl_log_line(is_known ? PL_LOG_DEBUG : PL_LOG_INFO, e->rank, pl_actor_name(x),
                 "rank %d of %d, as %s says; the ranks meet at %s", e->rank, e->world_size,
                 e->source, x->endpoint);
     return code;
@@ -327,7 +328,7 @@ static pl_job_t *job_here(external_t *x, const pl_job_t *job, pl_error_t *err)
 {
     const pl_environment_t *e = &x->environment;
     const int local = e->local_world_size;
-    const bool is_even = local > 0 && e->world_size % local == 0;     /* 0: not told */
+    const bool is_even = local > 0 && e->world_size % local == 0;  /* 0: not told */
     char *folder = NULL;
     pl_error_t none = {0};
     x->training = training_count(job);

@@ -42,11 +42,13 @@ struct launch_host {
     host_state_t state;
     pl_link_t *link;                                        /* [there is one node] */
     struct event *timer;
-    uint32_t attempt;                                      /* the newest, from 1 */
-    char endpoint[LAUNCH_ENDPOINT], job[LAUNCH_JOB];       /* its */
-    pl_failure_t failure;                                  /* its first */
-    bool again;                                            /* it is followed by another */
-    bool wants_in;                                         /* a node that has come */
+    uint32_t attempt;                            /* the newest, from 1 */
+    char endpoint[LAUNCH_ENDPOINT], job[LAUNCH_JOB];  /* its */
+    pl_failure_t failure;                        /* its first, or what that one came of */
+    int failed;                                  /* whose: a node's number */
+    bool is_settled;                             /* what comes of it is known: */
+    bool again;                                  /* it is followed by another */
+    bool wants_in;                               /* a node that has come */
     pl_tries_t tries;
     int64_t waits;                        /* for nodes, since when */
     int64_t not_before;                   /* the next attempt */
@@ -128,29 +130,45 @@ static void host_give_up(launch_host_t *h, int status, const pl_error_t *error)
 
 /* ---- an attempt ---- */
 
-/* Ranks that are killed leave nothing half done that counts: what is saved is whole. */
-void host_failed(launch_host_t *h, int number, const pl_failure_t *failure)
+static bool host_has_failed(const launch_host_t *h)
 {
-    if (h->failure.error.code != PL_OK)
-        return;
-    h->failure = *failure;
-    if (number)
-        pl_pass(&h->failure.error, "node %d (%s)", number, h->seat[number].about);
+    return h->failure.error.code != PL_OK;
+}
+
+/* Ranks that are killed leave nothing half done that counts: what is saved is whole. */
+static void failure_settle(launch_host_t *h)
+{
     int wait = -1;
-    if (failure->may_pass && !h->launch->was_signalled)
-        wait = pl_tries_add(&h->tries, 0, number);
+    if (h->failure.may_pass && !h->launch->was_signalled)
+        wait = pl_tries_add(&h->tries, 0, h->failed);
+    h->is_settled = true;
     h->again = wait >= 0;
     h->not_before = pl_now() + wait * PL_MILLISECOND;
     const int grace = h->again                   ? 0
                       : h->launch->was_signalled ? PL_NODE_STOP_MS
                                                  : PL_NODE_END_MS;
     h->until = pl_now() + grace * PL_MILLISECOND;
-    if (!h->again && failure->may_pass)
-        pl_tries_tell(&h->tries, NULL, &h->failure.error);
     if (!h->again && !h->launch->was_signalled) {
         host_signal(h, SIGTERM);
         host_signal(h, SIGCONT);                           /* who is stopped hears none */
     }
+}
+
+/* Who has lost another may be heard before that one is: the cause counts. */
+void host_failed(launch_host_t *h, int number, const pl_failure_t *failure)
+{
+    const bool is_cause = failure->status != PL_STATUS_LOST;
+    if (host_has_failed(h) && (h->failure.status != PL_STATUS_LOST || !is_cause))
+        return;
+    const bool was_heard = host_has_failed(h);
+    h->failure = *failure;
+    h->failed = number;
+    if (number)
+        pl_pass(&h->failure.error, "node %d (%s)", number, h->seat[number].about);
+    if (is_cause && !h->is_settled)
+        failure_settle(h);
+    else if (!was_heard)
+        h->until = pl_now() + PL_NODE_CAUSE_MS * PL_MILLISECOND;
     host_soon(h, h->until - pl_now());
 }
 
@@ -162,7 +180,11 @@ void host_ended(launch_host_t *h, int number)
 
 static void attempt_over(launch_host_t *h)
 {
-    const bool failed = h->failure.error.code != PL_OK;
+    const bool failed = host_has_failed(h);
+    if (failed && !h->is_settled)
+        failure_settle(h);
+    if (failed && !h->again && h->failure.may_pass)
+        pl_tries_tell(&h->tries, NULL, &h->failure.error);
     h->waits = pl_now();
     h->state = HOST_WAITS;
     if (failed && h->again && !h->launch->was_signalled)
@@ -177,12 +199,16 @@ static void attempt_over(launch_host_t *h)
 static void host_watch(launch_host_t *h)
 {
     const int64_t left = h->until - pl_now();
-    if (!host_has_ranks(h))
+    if (!host_has_ranks(h)) {
         attempt_over(h);
-    else if (h->failure.error.code != PL_OK && left <= 0)
-        host_signal(h, SIGKILL);
-    else if (h->failure.error.code != PL_OK)
+    } else if (host_has_failed(h) && left > 0) {
         host_soon(h, left);
+    } else if (host_has_failed(h) && h->is_settled) {
+        host_signal(h, SIGKILL);
+    } else if (host_has_failed(h)) {
+        failure_settle(h);
+        host_soon(h, h->until - pl_now());
+    }
 }
 
 /* Each attempt's ranks meet at a place of its own, where there are several nodes. */
@@ -227,7 +253,7 @@ static int host_begin(launch_host_t *h, pl_error_t *err)
     h->state = HOST_RUNS;
     h->attempt++;
     h->failure = (pl_failure_t){0};
-    h->again = h->wants_in = false;
+    h->is_settled = h->again = h->wants_in = false;
     h->seat[0].runs = true;
     seats_begin(h);
     if (h->link && attempt.nodes < h->count)

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/json_walk.h"
 #include "base/options.h"
 #include "base/plugin.h"
 #include "base/utf8.h"
@@ -208,11 +209,8 @@ static size_t tensor_bytes(const pl_output_t *tensor)
 static json_t *shape_say(const pl_shape_t *shape)
 {
     json_t *list = json_array();
-    for (int d = 0; list && d < shape->rank; d++)
-        if (json_array_append_new(list, json_integer(shape->dim[d])) != 0) {
-            json_decref(list);
-            return NULL;
-        }
+    for (int d = 0; d < shape->rank; d++)
+        list = pl_json_append(list, json_integer(shape->dim[d]));
     return list;
 }
 

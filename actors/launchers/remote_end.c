@@ -58,7 +58,7 @@ static void death_tell(remote_t *r, pl_error_t *error)
     else
         pl_fail(error, PL_EDIED, "the process of rank %d (%d on %s) %s%s", (int)r->rank,
                 pl_process_id(r->process), host, pl_death_text(&r->death, death), when);
-    pl_words_add(r->process, error);
+    pl_words_add(r->process, false, error);
     snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
 }
 

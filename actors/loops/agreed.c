@@ -6,6 +6,7 @@
 #include "actors/loops/figures.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/json_walk.h"
 
 static char *text_of(json_t *object, pl_error_t *err)
 {
@@ -37,7 +38,7 @@ static json_t *numbers_keep(pl_bytes_t bytes)
     for (size_t k = 0; k < bytes.size / sizeof(uint64_t); k++) {
         uint64_t number;
         memcpy(&number, (const char *)bytes.data + k * sizeof number, sizeof number);
-        json_array_append_new(list, json_integer((json_int_t)number));
+        list = pl_json_append(list, json_integer((json_int_t)number));
     }
     return list;
 }

@@ -24,6 +24,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_walk.h"
 #include "base/memory.h"
 
 enum { END = 0, AGAIN = -1 };                    /* what comes next, instead of a size */
@@ -77,7 +78,7 @@ static json_t *trials_json(const finder_t *f)
 {
     json_t *trials = json_array();
     for (int64_t k = 0; k < f->tried; k++)
-        json_array_append_new(trials, trial_json(f, &f->trial[k]));
+        trials = pl_json_append(trials, trial_json(f, &f->trial[k]));
     return trials;
 }
 

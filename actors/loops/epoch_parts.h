@@ -88,6 +88,8 @@ void pl_epoch_settled(pl_epoch_t *e, const pl_settle_reply_t *reply);
 
 /* ---- epoch_state.c: what a checkpoint keeps of it ---- */
 
+/* What a checkpoint keeps, for pl_text_free(); NULL: out of memory. */
+char *pl_epoch_state(const pl_epoch_t *e);
 int pl_epoch_get_state(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err);
 int pl_epoch_set_state(void *self, pl_call_t *call, const pl_body_t *body,

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_walk.h"
 
 void pl_epoch_tell(const pl_epoch_t *e, const char *event, const char *metrics)
 {
@@ -45,7 +46,7 @@ void pl_epoch_report_now(pl_epoch_t *e, const char *event)
 {
     json_t *now = json_copy(e->newest), *ranks = pl_times_tell(&e->times, pl_now());
     if (ranks && !strcmp(event, "train"))
-        json_object_set(now, "ranks", ranks);
+        now = pl_json_with(now, "ranks", json_incref(ranks));
     if (now && pl_epoch_newest(e, now, NULL) == PL_OK)
         pl_epoch_report(e, event, now);
     json_decref(now);

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/json_walk.h"
 
 /* ---- numbers ---- */
 
@@ -37,8 +38,8 @@ static json_t *sums_keep(const pl_figures_t *figures)
         const pl_figure_t *f = &figures->figure[k];
         json_t *sums = json_array();
         for (size_t i = 0; i < f->count; i++)
-            json_array_append_new(sums, number_keep(figures->sum[f->from + i]));
-        json_object_set_new(all, f->name, sums);
+            sums = pl_json_append(sums, number_keep(figures->sum[f->from + i]));
+        all = pl_json_with(all, f->name, sums);
     }
     return all;
 }
@@ -99,13 +100,19 @@ static json_t *epoch_keep(const pl_epoch_t *e)
                      e->newest);
 }
 
+char *pl_epoch_state(const pl_epoch_t *e)
+{
+    json_t *kept = epoch_keep(e);
+    char *text = kept ? pl_json_write(kept, PL_JSON_COMPACT) : NULL;
+    json_decref(kept);
+    return text;
+}
+
 int pl_epoch_get_state(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     (void)body;
-    json_t *kept = epoch_keep(self);
-    char *text = kept ? pl_json_write(kept, PL_JSON_COMPACT) : NULL;
-    json_decref(kept);
+    char *text = pl_epoch_state(self);
     if (!text)
         return pl_no_memory(err);
     int code = pl_reply_get_state(call, &(pl_get_state_reply_t){.state = text});

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/json_walk.h"
 #include "runtime/cargo.h"
 
 enum { OWN = PL_SPENT_KINDS, ROWS };
@@ -82,15 +83,14 @@ static json_t *rows_told(const pl_times_t *times, double *value, size_t ranks)
     row_t row = {0};
     for (int k = 0; k < ROWS; k++) {
         row = row_of(times, k, value, ranks);
-        json_object_set_new(all, names[k],
-                            json_pack("{s:f, s:f, s:f, s:I}", "min", row.min, "median",
-                                      row.median, "max", row.max, "slowest",
-                                      (json_int_t)row.slowest));
+        all = pl_json_with(all, names[k],
+                           json_pack("{s:f, s:f, s:f, s:I}", "min", row.min, "median",
+                                     row.median, "max", row.max, "slowest",
+                                     (json_int_t)row.slowest));
     }
     const double spread = row.median > 0 ? (row.max - row.min) / row.median : 0;
-    json_object_set_new(all, "spread", json_real(spread));
-    json_object_set_new(all, "slowest", json_integer((json_int_t)row.slowest));
-    return all;
+    all = pl_json_with(all, "spread", json_real(spread));
+    return pl_json_with(all, "slowest", json_integer((json_int_t)row.slowest));
 }
 
 json_t *pl_times_tell(pl_times_t *times, int64_t now)

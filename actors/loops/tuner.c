@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_walk.h"
 
 enum { SKIP_BEGIN = 10, SKIP_END = 1 };                     /* trials that say little */
 #define SMOOTHING 0.98
@@ -93,9 +94,9 @@ static json_t *trials_json(const tuner_t *t)
 {
     json_t *trials = json_array();
     for (uint32_t k = 0; k < t->kept; k++)
-        json_array_append_new(trials, json_pack("{s:o, s:o}", "lr",
-                                                number_or_null(t->trial[k].lr), "loss",
-                                                number_or_null(t->trial[k].loss)));
+        trials = pl_json_append(trials, json_pack("{s:o, s:o}", "lr",
+                                                  number_or_null(t->trial[k].lr), "loss",
+                                                  number_or_null(t->trial[k].loss)));
     return trials;
 }
 

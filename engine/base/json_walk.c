@@ -158,3 +158,19 @@ json_t *pl_json_copy(const json_t *value)
     json_decref(copy);
     return NULL;
 }
+
+json_t *pl_json_append(json_t *list, json_t *value)
+{
+    if (json_array_append_new(list, value) == 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+json_t *pl_json_with(json_t *object, const char *key, json_t *value)
+{
+    if (json_object_set_new(object, key, value) == 0)
+        return object;
+    json_decref(object);
+    return NULL;
+}

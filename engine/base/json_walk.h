@@ -18,4 +18,10 @@ int pl_json_put(json_t *root, const char *path, json_t *value, pl_error_t *err);
 /* A deep copy, or NULL without memory: jansson's own loses keys then and says nothing. */
 json_t *pl_json_copy(const json_t *value);
 
+/* The list with value (consumed) behind it; NULL without memory, and then the list is
+ * gone as well.  So one may grow in a loop and be looked at behind it. */
+json_t *pl_json_append(json_t *list, json_t *value);
+/* The same of an object, by key. */
+json_t *pl_json_with(json_t *object, const char *key, json_t *value);
+
 #endif

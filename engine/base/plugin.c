@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,33 +228,126 @@ static int is_plugin(const struct dirent *entry)
     return length > 3 && !strcmp(entry->d_name + length - 3, ".so");
 }
 
-static void load_folder(const char *folder)
+/* What is done with a file NAME.so of a plug-in folder. */
+typedef void (*see_t)(void *user, const char *path, const char *name);
+
+static void see_folder(const char *folder, see_t see, void *user)
 {
     struct dirent **entries = NULL;
     int count = scandir(folder, &entries, is_plugin, alphasort);
     for (int i = 0; i < count; i++) {
-        char path[PATH_MAX];
-        pl_error_t why = {0};
-        if (is_file(path, folder, (int)strlen(folder), entries[i]->d_name)
-            && pl_plugin_load(path, &why) != PL_OK)
-            pl_log_line(PL_LOG_WARNING, -1, "", "left out: %s", why.text);
+        char path[PATH_MAX], *name = entries[i]->d_name;
+        if (is_file(path, folder, (int)strlen(folder), name)) {
+            name[strlen(name) - 3] = '\0';
+            see(user, path, name);
+        }
         free(entries[i]);
     }
     free(entries);
 }
 
-static void load_folders(void)
+static void see_folders(see_t see, void *user)
 {
     const char *folder = NULL;
     for (int length = 0; (length = next_folder(&folder, length)) >= 0;) {
         char path[PATH_MAX];
         if (length > 0 && snprintf(path, sizeof path, "%.*s", length, folder) < PATH_MAX)
-            load_folder(path);
+            see_folder(path, see, user);
     }
+}
+
+static void load_or_tell(const char *path)
+{
+    pl_error_t why = {0};
+    if (pl_plugin_load(path, &why) != PL_OK)
+        pl_log_line(PL_LOG_WARNING, -1, "", "left out: %s", why.text);
+}
+
+static void load(void *user, const char *path, const char *name)
+{
+    (void)user, (void)name;
+    load_or_tell(path);
+}
+
+static void load_folders(void)
+{
+    see_folders(load, NULL);
 }
 
 void pl_plugins_offer(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, load_folders);
+}
+
+/* ---- what a file may have, as long as it is not loaded ---- */
+
+typedef struct hunt {
+    const char *role, *name;
+    pl_plugin_see_t see;
+    void *user;
+} hunt_t;
+
+/* How many bytes of it loading would map: behind them is what debuggers read. */
+static size_t file_core(FILE *file)
+{
+    ElfW(Ehdr) head;
+    ElfW(Phdr) part;
+    size_t core = 0;
+    if (fread(&head, sizeof head, 1, file) != 1
+        || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0
+        || fseeko(file, (off_t)head.e_phoff, SEEK_SET) != 0)
+        return 0;
+    for (int k = 0; k < head.e_phnum && fread(&part, sizeof part, 1, file) == 1; k++)
+        if (part.p_type == PT_LOAD && part.p_offset + part.p_filesz > core)
+            core = part.p_offset + part.p_filesz;
+    rewind(file);
+    return core;
+}
+
+/* The text and its end lie somewhere in there. */
+static bool file_has(const char *path, const char *text)
+{
+    char bytes[16384];
+    const size_t wanted = strlen(text) + 1;
+    FILE *file = wanted < sizeof bytes / 2 ? fopen(path, "rbe") : NULL;
+    size_t left = file ? file_core(file) : 0, kept = 0;
+    bool has = false;
+    while (left && !has) {
+        const size_t room = sizeof bytes - kept;
+        const size_t got = fread(bytes + kept, 1, room < left ? room : left, file);
+        left = got ? left - got : 0;
+        has = memmem(bytes, kept + got, text, wanted) != NULL;
+        const size_t keeps = kept + got < wanted ? kept + got : wanted - 1;
+        memmove(bytes, bytes + kept + got - keeps, keeps);
+        kept = keeps;
+    }
+    if (file)
+        fclose(file);
+    return has;
+}
+
+static void load_if_it_has(void *user, const char *path, const char *name)
+{
+    const hunt_t *hunt = user;
+    (void)name;
+    if (file_has(path, hunt->role) && file_has(path, hunt->name))
+        load_or_tell(path);
+}
+
+void pl_plugins_hunt(const char *role, const char *name)
+{
+    see_folders(load_if_it_has, &(hunt_t){.role = role, .name = name});
+}
+
+static void tell_if_it_has(void *user, const char *path, const char *name)
+{
+    const hunt_t *hunt = user;
+    if (file_has(path, hunt->role))
+        hunt->see(hunt->user, name);
+}
+
+void pl_plugins_name(const char *role, pl_plugin_see_t see, void *user)
+{
+    see_folders(tell_if_it_has, &(hunt_t){.role = role, .see = see, .user = user});
 }

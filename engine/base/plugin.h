@@ -16,6 +16,14 @@ int pl_plugin_offer(const char *name, pl_error_t *err);
  * and left out. */
 void pl_plugins_offer(void);
 
+/* A part's role and name stand as texts in the file that has it: so those that have not
+ * both need not be loaded, with all the libraries that they bring.  Loads the others. */
+void pl_plugins_hunt(const char *role, const char *name);
+
+/* Tells the names of the files that may have parts of that role; loads none. */
+typedef void (*pl_plugin_see_t)(void *user, const char *name);
+void pl_plugins_name(const char *role, pl_plugin_see_t see, void *user);
+
 /* Those that are loaded, for other processes of the same run, which load them as well: a
  * list of files and of what was in them; to be decref'd.  NULL: out of memory. */
 json_t *pl_plugins_loaded(void);

@@ -4,25 +4,62 @@
 #include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/session.h"
+
+enum {
+    SAID = 512,                                  /* bytes of a line that is known again */
+    LINES = 8,                                   /* of them, the newest */
+};
+
+/* An error, which other ranks are going to have as well. */
+typedef struct error_line {
+    int rank;                                               /* the first that had it */
+    char text[SAID];                                        /* ["": none] */
+} error_line_t;
 
 typedef struct launch {
     struct event_base *base;
     struct event *signals[CLI_SIGNALS];
     pl_launch_t *node;
     int status;
+    error_line_t said[LINES];                               /* in this attempt */
+    int count;
 } launch_t;
 
+/* What all ranks find, or hear of one, is told once. */
+static bool was_said(launch_t *launch, int rank, const char *line)
+{
+    if (!cli_is_error(line) || strlen(line) >= SAID)
+        return false;
+    for (int k = 0; k < LINES; k++)
+        if (!strcmp(launch->said[k].text, line))
+            return launch->said[k].rank != rank;
+    error_line_t *one = &launch->said[launch->count++ % LINES];
+    one->rank = rank;
+    strcpy(one->text, line);
+    return false;
+}
+
+/* A rank that stands behind its number need not say it. */
 static void said(void *user, int rank, const char *line)
 {
-    (void)user;
-    if (rank < 0)
+    launch_t *launch = user;
+    char own[24];
+    if (rank < 0) {
+        memset(launch->said, 0, sizeof launch->said);
         cli_error("%s", line);
-    else
-        cli_note("%d: %s", rank, line);
+        return;
+    }
+    const size_t length = (size_t)snprintf(own, sizeof own, "rank %d ", rank);
+    if (was_said(launch, rank, line))
+        return;
+    if (!strncmp(line, own, length))
+        line += length;
+    cli_note("%d: %s", rank, line);
 }
 
 static void ended(void *user, int status, const pl_error_t *error)

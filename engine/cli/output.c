@@ -19,6 +19,7 @@ static char live[1024];                                     /* the line at the b
 static bool can_redraw, has_colour, has_utf8;
 static bool is_silent;                                      /* another rank says it */
 static int write_error;                                     /* errno of standard output */
+static const char own_name[] = "paceline: ";
 
 /* ---- standard error ---- */
 
@@ -50,8 +51,13 @@ void cli_error(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    say("paceline: ", format, args);
+    say(own_name, format, args);
     va_end(args);
+}
+
+bool cli_is_error(const char *line)
+{
+    return !strncmp(line, own_name, strlen(own_name));
 }
 
 void cli_note(const char *format, ...)
@@ -255,7 +261,7 @@ void cli_output_begin(void)
     if (!locale)
         locale = environment("LANG");
     signal(SIGPIPE, SIG_IGN);
-    setvbuf(stderr, NULL, _IOLBF, BUFSIZ);      /* so that no other line gets into one */
+    setvbuf(stderr, NULL, _IOLBF, BUFSIZ);       /* so that no other line gets into one */
     can_redraw = isatty(STDERR_FILENO) && term && strcmp(term, "dumb");
     has_colour = can_redraw && !environment("NO_COLOR");
     is_silent = pl_rank() > 0;

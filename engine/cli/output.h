@@ -13,8 +13,8 @@ typedef enum cli_status {
     CLI_DONE = 0,
     CLI_FAILED = 1,
     CLI_WRONG = 2,
-    CLI_LOST = 75,                    /* another rank is gone; paceline launch starts all
-                                         again */
+    CLI_LOST = 75,                     /* another rank is gone; paceline launch starts all
+                                          again */
     CLI_INTERRUPTED = 130
 } cli_status_t;
 
@@ -37,6 +37,8 @@ bool cli_output_gone(void);
 
 /* One line (printf) to standard error: "paceline: …". */
 void cli_error(const char *format, ...) PL_PRINTF(1, 2);
+/* Whether a line is one of those. */
+bool cli_is_error(const char *line);
 void cli_note(const char *format, ...) PL_PRINTF(1, 2);
 
 /* The one line at the bottom of the terminal that is drawn again and again; "" removes

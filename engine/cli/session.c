@@ -237,6 +237,16 @@ static int status_of_failure(const pl_error_t *error)
     return is_lost && getenv("PACELINE_RESTART_COUNT") ? CLI_LOST : CLI_FAILED;
 }
 
+/* A text may say itself whom it is of. */
+static void failure_tell(const pl_error_t *error)
+{
+    const size_t length = strlen(error->where);
+    const char *named = length ? strstr(error->text, error->where) : error->text;
+    const bool is_named = named
+                          && (named[length] < '0' || named[length] > '9' || !length);
+    cli_error("%s%s%s", is_named ? "" : error->where, is_named ? "" : ": ", error->text);
+}
+
 /* Of several runs the first that did not end well says what the status is. */
 static void run_ended(cli_session_t *session, const pl_result_t *result)
 {
@@ -244,7 +254,7 @@ static void run_ended(cli_session_t *session, const pl_result_t *result)
     int status = status_of_failure(error);
     cli_live_line("");
     if (!strcmp(result->status, "failed")) {
-        cli_error("%s%s%s", error->where, *error->where ? ": " : "", error->text);
+        failure_tell(error);
         if (session->json)
             cli_print_json(cli_result_json(session, result));
     } else {

@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_walk.h"
 #include "base/log.h"
 
 enum { NAME = sizeof((pl_wish_t *)0)->save };
@@ -395,7 +396,7 @@ static char *model_checkpoint_state(const void *self, pl_error_t *err)
     const model_checkpoint_t *m = self;
     json_t *kept = json_array();
     for (int k = 0; k < m->count; k++)
-        json_array_append_new(kept, json_pack("{s:s, s:o}", "name", m->kept[k].name,
+        kept = pl_json_append(kept, json_pack("{s:s, s:o}", "name", m->kept[k].name,
                                               "score", score_keep(m->kept[k].score)));
     return pl_state_write(json_pack("{s:I, s:s, s:o}", "step", (json_int_t)m->saved_step,
                                     "monitor", m->monitor, "kept", kept),

@@ -22,7 +22,7 @@
 enum { METRICS_MOST = 1000, PARAMS_MOST = 100, VALUE_MOST = 500, ANSWER_MOST = 1 << 20 };
 
 typedef struct mlflow {
-    mlflow_options_t options;                   /* first: the table knows no other */
+    mlflow_options_t options;                        /* first: the table knows no other */
     CURL *curl;
     char *run_id;
     json_t *metrics;                          /* not yet sent */
@@ -307,21 +307,38 @@ static int params_add(json_t *params, const char *path, const json_t *value)
     return failed;
 }
 
+/* Of a list, so many from there on; NULL without memory. */
+static json_t *piece_of(const json_t *all, size_t from, size_t most)
+{
+    json_t *piece = json_array();
+    int failed = !piece;
+    for (size_t k = from; k < from + most && k < json_array_size(all); k++)
+        failed |= json_array_append(piece, json_array_get(all, k));
+    if (!failed)
+        return piece;
+    json_decref(piece);
+    return NULL;
+}
+
+/* A server takes so many at once. */
+static int batches_send(mlflow_t *m, const char *what, const json_t *all, size_t most,
+                        pl_error_t *err)
+{
+    int code = PL_OK;
+    for (size_t from = 0; code == PL_OK && from < json_array_size(all); from += most)
+        code = post_only(m, "runs/log-batch",
+                         json_pack("{s:s, s:o}", "run_id", m->run_id, what,
+                                   piece_of(all, from, most)),
+                         err);
+    return code;
+}
+
 static int params_send(mlflow_t *m, const char *run, pl_error_t *err)
 {
     json_t *given = json_loads(run, 0, NULL), *params = json_array();
     int code = params && !params_add(params, "", given)
-                   ? PL_OK
+                   ? batches_send(m, "params", params, PARAMS_MOST, err)
                    : pl_fail(err, PL_ENOMEM, "out of memory");
-    for (size_t from = 0; code == PL_OK && from < json_array_size(params);
-         from += PARAMS_MOST) {
-        json_t *some = json_array();
-        for (size_t k = from; k < from + PARAMS_MOST && k < json_array_size(params); k++)
-            json_array_append(some, json_array_get(params, k));
-        code = post_only(m, "runs/log-batch",
-                         json_pack("{s:s, s:o}", "run_id", m->run_id, "params", some),
-                         err);
-    }
     json_decref(given);
     json_decref(params);
     return code;
@@ -400,17 +417,7 @@ static int mlflow_log(void *self, const pl_record_t *record, pl_error_t *err)
 static int mlflow_flush(void *self, pl_error_t *err)
 {
     mlflow_t *m = self;
-    int code = PL_OK;
-    for (size_t from = 0; code == PL_OK && from < json_array_size(m->metrics);
-         from += METRICS_MOST) {
-        json_t *some = json_array();
-        for (size_t k = from; k < from + METRICS_MOST && k < json_array_size(m->metrics);
-             k++)
-            json_array_append(some, json_array_get(m->metrics, k));
-        code = post_only(m, "runs/log-batch",
-                         json_pack("{s:s, s:o}", "run_id", m->run_id, "metrics", some),
-                         err);
-    }
+    int code = batches_send(m, "metrics", m->metrics, METRICS_MOST, err);
     json_array_clear(m->metrics);
     return code;
 }
