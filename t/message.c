@@ -409,7 +409,8 @@ static void a_line_is_written_as_documented(void)
     json_decref(line_of(&callbacks_reply, &reply, sizeof line));
     is_text(
         line,
-        "{\"seq\": 71, \"time\": 12.000451, \"run\": \"0000000000000abc\", \"epoch\": 0, "
+        "{\"version\": 1, \"seq\": 71, \"time\": 12.000451, \"run\": "
+        "\"0000000000000abc\", \"epoch\": 0, "
         "\"rank\": 0, "
         "\"from\": \"?\", \"from_level\": 0, \"to\": \"?\", \"to_level\": 0, \"kind\": "
         "\"reply\", \"name\": \"ask_callbacks\", "

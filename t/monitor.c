@@ -183,9 +183,9 @@ static json_t *call_line(const json_t *lines, int64_t call)
 {
     size_t k;
     json_t *line;
-    json_array_foreach(lines, k,
-                       line) if (is_kind(line, "call")
-                                 && number_of(line, "call") == call) return line;
+    json_array_foreach(lines, k, line)
+        if (is_kind(line, "call") && number_of(line, "call") == call)
+            return line;
     return NULL;
 }
 
@@ -194,24 +194,26 @@ static json_t *call_line(const json_t *lines, int64_t call)
 static void a_line_has_the_keys_that_clients_know(void)
 {
     static const char form[] =
-        "{s:I, s:f, s:s, s:I, s:I, s:s, s:I, s:s, s:I, s:s, s:s, s:I, s:I, s:o, s:s !}";
+        "{s:i, s:I, s:f, s:s, s:I, s:I, s:s, s:I, s:s, s:I, s:s, s:s, s:I, s:I, s:o, "
+        "s:s !}";
     json_t *lines = record(), *line, *fields;
     const char *run, *from, *to, *kind, *name, *topic;
     json_int_t n[7];
     double time;
     size_t k;
-    int wrong = 0, unordered = 0;
-    json_array_foreach(lines, k, line)
-    {
+    int wrong = 0, unordered = 0, version = 0;
+    json_array_foreach(lines, k, line) {
         json_error_t error;
-        int code = json_unpack_ex(line, &error, 0, form, "seq", &n[0], "time", &time,
-                                  "run", &run, "epoch", &n[1], "rank", &n[2], "from",
-                                  &from, "from_level", &n[3], "to", &to, "to_level",
-                                  &n[4], "kind", &kind, "name", &name, "call", &n[5],
-                                  "cause", &n[6], "fields", &fields, "topic", &topic);
+        int code = json_unpack_ex(line, &error, 0, form, "version", &version, "seq",
+                                  &n[0], "time", &time, "run", &run, "epoch", &n[1],
+                                  "rank", &n[2], "from", &from, "from_level", &n[3], "to",
+                                  &to, "to_level", &n[4], "kind", &kind, "name", &name,
+                                  "call", &n[5], "cause", &n[6], "fields", &fields,
+                                  "topic", &topic);
         char want[256];
         snprintf(want, sizeof want, "%lld.%s.%s", (long long)n[2], to, name);
-        if ((code || strcmp(want, topic) || !json_is_object(fields) || strlen(run) != 16)
+        if ((code || version != PL_STREAM_VERSION || strcmp(want, topic)
+             || !json_is_object(fields) || strlen(run) != 16)
             && !wrong++)
             tap_diag("%s at %s: %s", error.text, topic, json_dumps(line, 0));
         unordered += !strstr("call progress reply error cancel", kind);
@@ -227,8 +229,7 @@ static void fields_are_those_of_the_message(void)
     json_t *lines = record(), *line;
     size_t k;
     int calls = 0, replies = 0, errors = 0;
-    json_array_foreach(lines, k, line)
-    {
+    json_array_foreach(lines, k, line) {
         const json_t *fields = json_object_get(line, "fields");
         if (strcmp(text_of(line, "name"), "save"))
             continue;
@@ -254,8 +255,7 @@ static void every_call_has_one_end(void)
     size_t k;
     int bad = 0, calls = 0, homeless = 0;
     json_t *ends = json_object();
-    json_array_foreach(lines, k, line)
-    {
+    json_array_foreach(lines, k, line) {
         char key[32];
         snprintf(key, sizeof key, "%lld", (long long)number_of(line, "call"));
         bool is_call = is_kind(line, "call"),
@@ -268,8 +268,7 @@ static void every_call_has_one_end(void)
     }
     const char *key;
     json_t *value;
-    json_object_foreach(ends, key, value)
-    {
+    json_object_foreach(ends, key, value) {
         line = call_line(lines, atoll(key));
         bool lives_on = !strcmp(text_of(line, "name"), "start")
                         && !json_integer_value(value);
@@ -287,8 +286,7 @@ static void calls_go_down_and_answers_up(void)
     json_t *lines = record(), *line;
     size_t k;
     int wrong = 0;
-    json_array_foreach(lines, k, line)
-    {
+    json_array_foreach(lines, k, line) {
         bool down = is_kind(line, "call") || is_kind(line, "cancel");
         int64_t drop = number_of(line, "from_level") - number_of(line, "to_level");
         wrong += down ? drop <= 0 : drop >= 0;
@@ -304,8 +302,7 @@ static void seq_has_no_gap_in_any_rank(void)
     int64_t next[2] = {0, 0};
     int wrong = 0;
     double before = 0;
-    json_array_foreach(lines, k, line)
-    {
+    json_array_foreach(lines, k, line) {
         int64_t rank = number_of(line, "rank") + 1;
         wrong += rank < 0 || rank > 1 || number_of(line, "seq") != next[rank]++;
         before = json_real_value(json_object_get(line, "time"));
@@ -322,8 +319,7 @@ static void a_cause_is_a_call_that_its_maker_was_handling(void)
     json_t *lines = record(), *line;
     size_t k;
     int caused = 0, wrong = 0;
-    json_array_foreach(lines, k, line)
-    {
+    json_array_foreach(lines, k, line) {
         const json_t *call = call_line(lines, number_of(line, "call"));
         wrong += number_of(line, "cause") != number_of(call, "cause");
         if (!is_kind(line, "call") || !number_of(line, "cause"))

@@ -203,7 +203,7 @@ const char *pl_wires_run_dir(const pl_wires_t *wires)
 static void stream_open(pl_wires_t *wires)
 {
     pl_error_t err = {0};
-    if (wires->has_tried || !pl_monitor_publishes(wires->runtime))
+    if (wires->has_tried || !pl_monitor_gathers(wires->runtime))
         return;
     wires->has_tried = true;
     if (pl_monitor_take(wires->runtime, wires->stream_door,

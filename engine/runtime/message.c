@@ -327,8 +327,8 @@ static bool get_handle(pl_reader_t *r, pl_object_t **object)
     uint64_t number;
     if (!pl_read(r, &number, sizeof number) || (number && r->is_foreign))
         return false;
-    *object = number ? pl_flight_find(number) : NULL;
-    return *object || !number;
+    *object = number && !r->is_record ? pl_flight_find(number) : NULL;
+    return *object || !number || r->is_record;
 }
 
 static bool get_field(pl_reader_t *r, pl_field_type_t type, void *field)
@@ -369,15 +369,14 @@ static bool get_body(pl_reader_t *r, const pl_envelope_t *e, pl_body_t *body,
     return true;
 }
 
-static int frame_decode(pl_bytes_t frame, bool is_foreign, pl_body_t *body,
-                        pl_error_t *error, pl_error_t *err)
+static int frame_decode(pl_reader_t r, pl_body_t *body, pl_error_t *error,
+                        pl_error_t *err)
 {
     pl_envelope_t e;
-    int code = pl_envelope_read(frame, &e, err);
+    int code = pl_envelope_read((pl_bytes_t){r.start, (size_t)(r.end - r.start)}, &e,
+                                err);
     if (code != PL_OK)
         return code;
-    pl_reader_t r = pl_reader(frame);
-    r.is_foreign = is_foreign;
     r.at += sizeof e;
     if (get_body(&r, &e, body, error) && r.at == r.end)
         return PL_OK;
@@ -386,11 +385,74 @@ static int frame_decode(pl_bytes_t frame, bool is_foreign, pl_body_t *body,
 
 int pl_frame_decode(pl_bytes_t frame, pl_body_t *body, pl_error_t *error, pl_error_t *err)
 {
-    return frame_decode(frame, false, body, error, err);
+    return frame_decode(pl_reader(frame), body, error, err);
 }
 
 int pl_frame_decode_foreign(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
                             pl_error_t *err)
 {
-    return frame_decode(frame, true, body, error, err);
+    pl_reader_t r = pl_reader(frame);
+    r.is_foreign = true;
+    return frame_decode(r, body, error, err);
+}
+
+int pl_frame_decode_record(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
+                           pl_error_t *err)
+{
+    pl_reader_t r = pl_reader(frame);
+    r.is_record = true;
+    return frame_decode(r, body, error, err);
+}
+
+/* ---- kinds of actors in a frame ---- */
+
+typedef struct kinds_walk {
+    unsigned char *frame;
+    void (*each)(void *user, uint32_t *number);
+    void *user;
+} kinds_walk_t;
+
+static void kind_visit(const kinds_walk_t *walk, size_t at)
+{
+    uint32_t before, number;
+    memcpy(&before, walk->frame + at, sizeof before);
+    number = before;
+    walk->each(walk->user, &number);
+    if (number != before)
+        memcpy(walk->frame + at, &number, sizeof number);
+}
+
+static bool peers_visit(const kinds_walk_t *walk, pl_reader_t *r)
+{
+    const size_t at = (size_t)(r->at - r->start);
+    pl_peers_t peers;
+    if (!pl_read_peers(r, &peers))
+        return false;
+    for (uint32_t k = 0; k < peers.count; k++)
+        kind_visit(walk, at + offsetof(pl_peers_t, peer) + k * sizeof *peers.peer
+                             + (size_t)((char *)&peers.peer[0].at.kind
+                                        - (char *)&peers.peer[0]));
+    return true;
+}
+
+void pl_frame_kinds(pl_bytes_t frame, void (*each)(void *user, uint32_t *number),
+                    void *user)
+{
+    const kinds_walk_t walk = {(unsigned char *)frame.data, each, user};
+    pl_envelope_t e;
+    pl_body_t unused;
+    memcpy(&e, frame.data, sizeof e);
+    kind_visit(&walk, offsetof(pl_envelope_t, from_kind));
+    kind_visit(&walk, offsetof(pl_envelope_t, to_kind));
+    const int part = pl_part_of_kind(e.kind);
+    if (part < 0)
+        return;
+    pl_reader_t r = pl_reader(frame);
+    r.is_record = true;
+    r.at += sizeof e;
+    bool good = true;
+    for (const pl_field_info_t *f = messages[e.message].fields[part]; f->name && good;
+         f++)
+        good = f->type == PL_TYPE_PEERS ? peers_visit(&walk, &r)
+                                        : get_field(&r, f->type, &unused);
 }

@@ -95,6 +95,15 @@ int pl_frame_decode(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
 int pl_frame_decode_foreign(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
                             pl_error_t *err);
 
+/* The same of bytes that were kept, whose objects may be gone: none of them is there. */
+int pl_frame_decode_record(pl_bytes_t frame, pl_body_t *body, pl_error_t *error,
+                           pl_error_t *err);
+
+/* Calls each with every number of a kind of actor in a frame whose envelope was read: of
+ * its two ends and of addresses; it may change them, in bytes that are the caller's. */
+void pl_frame_kinds(pl_bytes_t frame, void (*each)(void *user, uint32_t *number),
+                    void *user);
+
 /* Where a message stands in the stream. */
 typedef struct pl_stamp {
     uint64_t seq;                                         /* of the rank */
@@ -102,6 +111,9 @@ typedef struct pl_stamp {
     int rank;
 } pl_stamp_t;
 
+#define PL_STREAM_VERSION \
+    1                                       /* of those lines: grows when a key that is
+                                               there changes, not when one is added */
 #define PL_LINE_LEAST 1024                  /* room that a line needs before its fields */
 
 /* One line of the stream (interface.md) for a frame, without a newline; its length, 0 for

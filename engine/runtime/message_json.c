@@ -254,7 +254,9 @@ size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, char *text, si
     line_t l = {.text = text, .room = room - (sizeof CLOSE - 1)};
     pl_reader_t r = pl_reader(frame);
     r.at += sizeof e;
-    add_plain(&l, "{\"seq\": ");
+    add_plain(&l, "{\"version\": ");
+    add_digits(&l, PL_STREAM_VERSION, 10, 1);
+    add_plain(&l, ", \"seq\": ");
     add_digits(&l, stamp->seq, 10, 1);
     add_plain(&l, ", \"time\": ");
     add_signed(&l, stamp->time / 1000000000);

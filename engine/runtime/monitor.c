@@ -30,7 +30,6 @@ enum {
     VIEWERS_MOST = 256,
     VIEWERS_FEW = 32,
     VIEWERS_AT_PORT = 2048,
-    COPY_MOST = 16384,                            /* of a frame: more than a line shows */
     SUBSCRIPTION_MOST = 256,
     LINGER_MS = 1000,
     LOOK_EVERY_US = 3000,
@@ -43,7 +42,7 @@ typedef struct record {
                                                record */
     int64_t time;                           /* ns since the runtime began */
     size_t size;
-    unsigned char frame[];
+    _Alignas(8) unsigned char frame[];
 } record_t;
 
 /* ---- the rank's side ---- */
@@ -65,7 +64,7 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
     pl_monitor_t *m = monitor_of(reactor->runtime);
     if (!m)
         return;
-    size_t size = frame.size < COPY_MOST ? frame.size : COPY_MOST;
+    const size_t size = frame.size < PL_TAP_FRAME_MOST ? frame.size : PL_TAP_FRAME_MOST;
     bool is_watched = __atomic_load_n(&m->watchers, __ATOMIC_RELAXED) > 0;
     record_t *record = is_watched ? record_new(m, size) : NULL;
     if (!record) {
@@ -95,9 +94,13 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
 
 void monitor_count_watchers(pl_monitor_t *m)
 {
-    const int count = (int)(m->own.topics.count + m->other.topics.count)
-                      + (m->held_until != 0);
+    const int here = (int)m->own.topics.count + m->tap_count;
+    const int count = here + (int)m->other.topics.count + (m->held_until != 0);
     __atomic_store_n(&m->watchers, count, __ATOMIC_RELEASE);
+    if (m->feeds_are_watched == (here > 0))
+        return;
+    m->feeds_are_watched = here > 0;
+    monitor_feeds_watch(m, here > 0);
 }
 
 /* XPUB also tells of the end of subscriptions that never began, so we know which there
@@ -114,7 +117,6 @@ static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
         return;
     }
     uint64_t topic = pl_hash_bytes(first + 1, bytes.size - 1);
-    const bool was_watched = m->own.topics.count > 0;
     if (*first == 0)
         pl_map_take(&outlet->topics, topic ? topic : 1);
     else if (pl_map_put(&outlet->topics, topic ? topic : 1, m) != PL_OK)
@@ -122,9 +124,6 @@ static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
     if (outlet == &m->other)
         m->held_until = 0;
     monitor_count_watchers(m);
-    const bool is_watched = m->own.topics.count > 0;
-    if (was_watched != is_watched)
-        monitor_feeds_watch(m, is_watched);
 }
 
 /* What waits for viewers is bounded for each of them; so must be how many they are.
@@ -148,66 +147,54 @@ static void hub_peers(void *user, int peers)
                         peers > VIEWERS_AT_PORT || (peers > VIEWERS_FEW && few));
 }
 
-/* Another hub gets both in one piece, with a zero between. */
-static void line_bring(pl_monitor_t *m, pl_bytes_t topic, pl_bytes_t text)
-{
-    char head[TOPIC_MOST + 1];
-    pl_frame_t frame;
-    memcpy(head, topic.data, topic.size);
-    head[topic.size] = '\0';
-    if (pl_frame_join(&frame, (pl_bytes_t){head, topic.size + 1}, text, NULL) == PL_OK)
-        pl_socket_send(m->other.socket, 0, &frame, NULL);
-}
-
-/* What a process does beside being a rank is not of the run. */
-static bool is_brought(const pl_monitor_t *m, const record_t *record)
-{
-    return m->other.topics.count > 0 && record->seq->rank >= 0;
-}
-
-static bool is_published(const pl_monitor_t *m)
-{
-    return m->own.topics.count > 0 && !m->is_crowded;
-}
-
 /* "RANK.TO.NAME", of pieces: a format would take longer than all else that is done here
  * for a line.  It has room: names of actors are shorter than 48 bytes. */
-static pl_bytes_t topic_make(char topic[TOPIC_MOST], const pl_rank_seq_t *seq,
-                             const pl_envelope_t *e)
+static pl_bytes_t topic_make(char topic[TOPIC_MOST], const pl_tap_record_t *record)
 {
-    char *end = stpcpy(topic, seq->topic);
+    const pl_envelope_t *e = &record->envelope;
+    const int rank = record->stamp.rank;
+    char *end = topic;
+    if (rank >= 0 && rank < 10)
+        *end++ = (char)('0' + rank);
+    else
+        end += sprintf(end, "%d", rank);
+    *end++ = '.';
     end = stpcpy(end, pl_kind_name(e->to_kind));
     *end++ = '.';
     end = stpcpy(end, pl_message_info(e->message)->name);
     return (pl_bytes_t){topic, (size_t)(end - topic)};
 }
 
-static void hub_publish(pl_monitor_t *m, record_t *record)
+void monitor_show(pl_monitor_t *m, const pl_tap_record_t *record)
+{
+    monitor_taps_show(m, record);
+    if (!m->own.topics.count || m->is_crowded)
+        return;
+    char topic[TOPIC_MOST];
+    const size_t length = pl_tap_line(record, m->line, sizeof m->line);
+    if (length)
+        pl_socket_publish(m->own.socket, topic_make(topic, record),
+                          (pl_bytes_t){m->line, length}, NULL);
+}
+
+/* What a process does beside being a rank is not of the run elsewhere. */
+static void hub_pass(pl_monitor_t *m, record_t *record)
 {
     pl_rank_seq_t *seq = record->seq;
     seq->next += record->dropped;
-    pl_stamp_t stamp = {.seq = seq->next++,
-                        .time = record->time + m->shift,
-                        .rank = seq->rank};
-    const bool brought = is_brought(m, record), published = is_published(m);
-    if (!brought && !published)
+    pl_tap_record_t r = {.stamp = {.seq = seq->next++,
+                                   .time = record->time + m->shift,
+                                   .rank = seq->rank},
+                         .frame = {record->frame, record->size}};
+    if (pl_envelope_read(r.frame, &r.envelope, NULL) != PL_OK)
         return;
-    pl_envelope_t e;
-    memcpy(&e, record->frame, sizeof e);
     if (m->run) {
-        e.run = m->run;
-        memcpy(record->frame, &e, sizeof e);
+        r.envelope.run = m->run;
+        memcpy(record->frame, &r.envelope, sizeof r.envelope);
     }
-    size_t length = pl_message_json((pl_bytes_t){record->frame, record->size}, &stamp,
-                                    m->line, sizeof m->line);
-    if (!length)
-        return;
-    char head[TOPIC_MOST];
-    const pl_bytes_t topic = topic_make(head, seq, &e), text = {m->line, length};
-    if (published)
-        pl_socket_publish(m->own.socket, topic, text, NULL);
-    if (brought)
-        line_bring(m, topic, text);
+    monitor_show(m, &r);
+    if (m->other.topics.count > 0 && seq->rank >= 0)
+        monitor_bring(m, &r);
 }
 
 static record_t *take_oldest_first(pl_monitor_t *m)
@@ -238,7 +225,7 @@ bool monitor_flush(pl_monitor_t *m)
     bool any = record != NULL;
     while (record) {
         record_t *next = record->next;
-        hub_publish(m, record);
+        hub_pass(m, record);
         __atomic_sub_fetch(&m->waiting, sizeof *record + record->size, __ATOMIC_RELAXED);
         pl_free(record);
         record = next;
@@ -302,7 +289,7 @@ void monitor_outlet_close(outlet_t *outlet)
     pl_map_release(&outlet->topics);
 }
 
-static int hub_open(pl_monitor_t *m, const char *endpoint, pl_error_t *err)
+static int hub_open(pl_monitor_t *m, pl_error_t *err)
 {
     m->own.monitor = m->other.monitor = m;
     m->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -317,13 +304,7 @@ static int hub_open(pl_monitor_t *m, const char *endpoint, pl_error_t *err)
     m->look = event_new(m->reactor->loop.base, -1, 0, hub_look, m);
     if (!m->wake || !m->look || event_add(m->wake, NULL) != 0)
         return pl_no_memory(err);
-    const pl_socket_spec_t spec = {.endpoint = endpoint,
-                                   .bind = true,
-                                   .on_peers = hub_peers};
-    int code = endpoint ? monitor_outlet_open(m, &m->own, &spec, err) : PL_OK;
-    if (code == PL_OK && endpoint)
-        code = pl_socket_endpoint(m->own.socket, m->endpoint, sizeof m->endpoint, err);
-    return code;
+    return pl_reactor_start(m->reactor, "monitor", err);
 }
 
 static void hub_free(pl_monitor_t *m)
@@ -335,6 +316,7 @@ static void hub_free(pl_monitor_t *m)
 
 static void hub_close(pl_monitor_t *m)
 {
+    monitor_taps_close(m);
     monitor_feeds_close(m);
     monitor_outlet_close(&m->own);
     monitor_outlet_close(&m->other);
@@ -346,51 +328,136 @@ static void hub_close(pl_monitor_t *m)
     m->reactor = NULL;
 }
 
-int monitor_new(pl_runtime_t *runtime, const char *endpoint, bool lossless,
-                pl_error_t *err)
+static pl_monitor_t *hub_new(pl_runtime_t *runtime, bool lossless, pl_error_t *err)
 {
+    pl_monitor_t *m = pl_alloc(sizeof *m);
+    if (!m) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    m->runtime = runtime;
+    m->lossless = lossless;
+    if (hub_open(m, err) == PL_OK)
+        return m;
+    hub_close(m);
+    hub_free(m);
+    return NULL;
+}
+
+typedef struct asked {
+    pl_monitor_t *monitor;
+    monitor_ask_t ask;
+    const void *argument;
+    pl_error_t *err;
+    int code;
+    bool is_done;
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+} asked_t;
+
+static void asked_run(void *argument)
+{
+    asked_t *asked = argument;
+    const int code = asked->ask(asked->monitor, asked->argument, asked->err);
+    pthread_mutex_lock(&asked->lock);
+    asked->code = code;
+    asked->is_done = true;
+    pthread_cond_signal(&asked->done);
+    pthread_mutex_unlock(&asked->lock);
+}
+
+static int hub_ask(pl_monitor_t *m, monitor_ask_t ask, const void *argument,
+                   pl_error_t *err)
+{
+    asked_t asked = {.monitor = m, .ask = ask, .argument = argument, .err = err};
+    pthread_mutex_init(&asked.lock, NULL);
+    pthread_cond_init(&asked.done, NULL);
+    asked.code = pl_reactor_post(m->reactor, asked_run, &asked, err);
+    pthread_mutex_lock(&asked.lock);
+    while (asked.code == PL_OK && !asked.is_done)
+        pthread_cond_wait(&asked.done, &asked.lock);
+    pthread_mutex_unlock(&asked.lock);
+    pthread_cond_destroy(&asked.done);
+    pthread_mutex_destroy(&asked.lock);
+    return asked.code;
+}
+
+/* Ranks find a new hub only when it does what it was made for: one that failed goes
+ * again, and no thread may be about to offer something then. */
+static int ask_new(pl_runtime_t *runtime, bool lossless, monitor_ask_t ask,
+                   const void *argument, pl_error_t *err)
+{
+    pl_monitor_t *m = hub_new(runtime, lossless, err);
+    if (!m)
+        return err->code;
+    const int code = hub_ask(m, ask, argument, err);
+    if (code == PL_OK) {
+        __atomic_store_n(&runtime->monitor, m, __ATOMIC_RELEASE);
+        return PL_OK;
+    }
+    pl_reactor_join(m->reactor);
+    hub_close(m);
+    hub_free(m);
+    return code;
+}
+
+int monitor_ask(pl_runtime_t *runtime, bool lossless, monitor_ask_t ask,
+                const void *argument, pl_error_t *err)
+{
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
     pl_error_t own;
     if (!err)
         err = &own;
-    pl_monitor_t *m = pl_alloc(sizeof *m), *none = NULL;
-    if (!m)
-        return pl_no_memory(err);
-    m->runtime = runtime;
-    m->lossless = lossless;
-    int code = hub_open(m, endpoint, err);
+    pthread_mutex_lock(&one_at_a_time);
+    pl_monitor_t *m = monitor_of(runtime);
+    const int code = !m ? ask_new(runtime, lossless, ask, argument, err)
+                     : m->reactor
+                         ? hub_ask(m, ask, argument, err)
+                         : pl_fail(err, PL_ESTATE, "the stream of this engine has ended");
+    pthread_mutex_unlock(&one_at_a_time);
+    return code;
+}
+
+static int hub_publish(pl_monitor_t *m, const void *argument, pl_error_t *err)
+{
+    const pl_socket_spec_t spec = {.endpoint = argument,
+                                   .bind = true,
+                                   .on_peers = hub_peers};
+    if (m->publishes)
+        return pl_fail(err, PL_ESTATE, "the stream is published already, at %s",
+                       m->endpoint);
+    if (m->brings)
+        return pl_fail(err, PL_ESTATE,
+                       "the messages of this process are in the stream of rank zero's: "
+                       "watch there");
+    int code = monitor_outlet_open(m, &m->own, &spec, err);
     if (code == PL_OK)
-        code = pl_reactor_start(m->reactor, "monitor", err);
-    if (code == PL_OK) {
-        if (__atomic_compare_exchange_n(&runtime->monitor, &none, m, false,
-                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-            return PL_OK;
-        pl_reactor_join(m->reactor);
-        pl_fail(err, PL_ESTATE, "another thread has just begun a stream");
-    }
-    hub_close(m);
-    hub_free(m);
-    return err->code;
+        code = pl_socket_endpoint(m->own.socket, m->endpoint, sizeof m->endpoint, err);
+    if (code != PL_OK)
+        monitor_outlet_close(&m->own);
+    __atomic_store_n(&m->publishes, code == PL_OK, __ATOMIC_RELEASE);
+    return code;
 }
 
 int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
                      pl_error_t *err)
 {
-    const pl_monitor_t *there = monitor_of(runtime);
-    if (there && there->endpoint[0])
-        return pl_fail(err, PL_ESTATE, "the stream is published already, at %s",
-                       there->endpoint);
-    if (there)
-        return pl_fail(err, PL_ESTATE,
-                       "the messages of this process are in the stream of rank zero's: "
-                       "watch there");
     int code = endpoint_check(endpoint, err);
-    return code == PL_OK ? monitor_new(runtime, endpoint, lossless, err) : code;
+    return code == PL_OK ? monitor_ask(runtime, lossless, hub_publish, endpoint, err)
+                         : code;
 }
 
 bool pl_monitor_publishes(const pl_runtime_t *runtime)
 {
     const pl_monitor_t *m = monitor_of(runtime);
-    return m && m->endpoint[0];
+    return m && __atomic_load_n(&m->publishes, __ATOMIC_ACQUIRE);
+}
+
+bool pl_monitor_gathers(const pl_runtime_t *runtime)
+{
+    const pl_monitor_t *m = monitor_of(runtime);
+    return pl_monitor_publishes(runtime)
+           || (m && __atomic_load_n(&m->tap_count, __ATOMIC_ACQUIRE));
 }
 
 bool pl_monitor_is_lossless(const pl_runtime_t *runtime)
@@ -401,8 +468,7 @@ bool pl_monitor_is_lossless(const pl_runtime_t *runtime)
 
 const char *pl_monitor_endpoint(const pl_runtime_t *runtime)
 {
-    const pl_monitor_t *m = monitor_of(runtime);
-    return m ? m->endpoint : "";
+    return pl_monitor_publishes(runtime) ? monitor_of(runtime)->endpoint : "";
 }
 
 int pl_monitor_watchers(const pl_runtime_t *runtime)

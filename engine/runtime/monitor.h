@@ -9,7 +9,8 @@
 /* A hub on its own thread that publishes at endpoint: ipc://… or tcp://127.0.0.1:PORT,
  * "*" for any port; nothing else. At most 256 viewers are served, 2000 lines wait for
  * each, and 16 MiB of messages for the hub; what is beyond shows as a gap.  lossless:
- * nothing is dropped, memory grows instead; for tests.  It becomes runtime->monitor. */
+ * nothing is dropped, memory grows instead; for tests, where there is no hub yet.  It
+ * becomes runtime->monitor. */
 int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
                      pl_error_t *err);
 
@@ -17,14 +18,14 @@ int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
  * elsewhere brings what it has to an endpoint that the hub there takes from. */
 typedef struct pl_monitor_bring {
     const char *endpoint;
-    const pl_keys_t *keys;                 /* [not encrypted] */
-    uint64_t run;                          /* as which run's its lines appear there  [as
-                                              they say] */
-    int64_t time;                          /* of that hub, now; ns  [both have one
-                                              zero] */
-    bool is_awaited;                       /* somebody watches there: nothing is left out
-                                              meanwhile, for a second at most */
-    bool lossless;                         /* of one that publishes nothing itself */
+    const pl_keys_t *keys;                  /* [not encrypted] */
+    uint64_t run;                           /* as which run's its lines appear there  [as
+                                               they say] */
+    int64_t time;                           /* of that hub, now; ns  [both have one
+                                               zero] */
+    bool is_awaited;                        /* somebody watches there: nothing is left out
+                                               meanwhile, for a second at most */
+    bool lossless;                          /* of one that publishes nothing itself */
 } pl_monitor_bring_t;
 
 /* From soon on, in place of what there was; or no more, after what there is by now.
@@ -33,17 +34,19 @@ int pl_monitor_bring(pl_runtime_t *runtime, const pl_monitor_bring_t *how,
                      pl_error_t *err);
 void pl_monitor_bring_no_more(pl_runtime_t *runtime);
 
-/* A hub that publishes does so with what other hubs bring to an endpoint as well; `bound`
- * gets where that is.  Or no more, after what has come by now. */
+/* A hub that publishes or has taps takes what other hubs bring to an endpoint as well;
+ * `bound` gets where that is.  Or no more, after what has come by now. */
 int pl_monitor_take(pl_runtime_t *runtime, const char *endpoint, const pl_keys_t *keys,
                     char *bound, size_t room, pl_error_t *err);
 void pl_monitor_take_no_more(pl_runtime_t *runtime, const char *bound);
 bool pl_monitor_publishes(const pl_runtime_t *runtime);
+/* Or has taps: it shows what others bring. */
+bool pl_monitor_gathers(const pl_runtime_t *runtime);
 bool pl_monitor_is_lossless(const pl_runtime_t *runtime);
 
 /* Where it publishes, after "*" was replaced. */
 const char *pl_monitor_endpoint(const pl_runtime_t *runtime);
-/* How many topics are subscribed to. */
+/* How many topics are subscribed to; each tap counts as one. */
 int pl_monitor_watchers(const pl_runtime_t *runtime);
 
 /* Publishes what is left and ends.  No thread of the runtime may send any more, but those

@@ -1,9 +1,10 @@
-/* monitor_far.c - one stream of several processes: their hubs bring lines to that of rank
- * zero
+/* monitor_far.c - one stream of several processes: their hubs bring messages to that of
+ * rank zero
  *
- * Each hub numbers and renders the messages of its own process, and only while somebody
- * watches at the other end; what cannot be sent there in time is dropped, and the numbers
- * show it.  Nothing waits for a hub elsewhere. */
+ * Each hub numbers the messages of its own process and brings them as they are, and only
+ * while somebody watches at the other end; what cannot be sent there in time is dropped,
+ * and the numbers show it.  Nothing waits for a hub elsewhere.  Kinds of actors are
+ * numbers of a process, so their names come along. */
 #include "runtime/monitor_parts.h"
 
 #include <stdio.h>
@@ -18,36 +19,65 @@ static const int64_t HOLD = PL_SECOND;                   /* of what is brought, 
 
 /* ---- to another hub ---- */
 
-typedef struct bring {
-    pl_monitor_t *monitor;
-    pl_monitor_bring_t how;                       /* its texts and keys are those below */
-    pl_keys_t keys;
-    char endpoint[256];
-} bring_t;
+/* What goes before a frame: this, and the kinds that it has numbers of. */
+typedef struct brought {
+    uint64_t seq;
+    int64_t time;
+    int32_t rank;
+    uint32_t kinds;
+} brought_t;
 
-static void bring_free(bring_t *bring)
+typedef struct brought_kind {
+    uint32_t number;
+    int32_t level;
+    char name[48];
+} brought_kind_t;
+
+enum { KINDS_MOST = PL_PEERS_MOST + 2 };
+
+typedef struct brought_head {
+    brought_t brought;
+    brought_kind_t kind[KINDS_MOST];
+} brought_head_t;
+
+_Static_assert(sizeof(brought_t) % 8 == 0 && sizeof(brought_kind_t) % 8 == 0,
+               "frames start at a multiple of 8");
+
+static void kind_add(void *user, uint32_t *number)
 {
-    pl_keys_forget(&bring->keys);
-    pl_free(bring);
+    brought_head_t *head = user;
+    if (head->brought.kinds == KINDS_MOST)
+        return;
+    brought_kind_t *kind = &head->kind[head->brought.kinds++];
+    *kind = (brought_kind_t){.number = *number, .level = pl_kind_level(*number)};
+    snprintf(kind->name, sizeof kind->name, "%s", pl_kind_name(*number));
 }
 
-static void bring_begin(void *argument)
+void monitor_bring(pl_monitor_t *m, const pl_tap_record_t *record)
 {
-    bring_t *bring = argument;
-    pl_monitor_t *m = bring->monitor;
-    pl_error_t err;
-    const pl_socket_spec_t spec = {.endpoint = bring->endpoint,
-                                   .keys = bring->how.keys ? &bring->keys : NULL};
+    brought_head_t head = {.brought = {.seq = record->stamp.seq,
+                                       .time = record->stamp.time,
+                                       .rank = record->stamp.rank}};
+    pl_frame_t frame;
+    pl_frame_kinds(record->frame, kind_add, &head);
+    const size_t size = sizeof head.brought + head.brought.kinds * sizeof *head.kind;
+    if (pl_frame_join(&frame, (pl_bytes_t){&head, size}, record->frame, NULL) == PL_OK)
+        pl_socket_send(m->other.socket, 0, &frame, NULL);
+}
+
+static int bring_begin(pl_monitor_t *m, const void *argument, pl_error_t *err)
+{
+    const pl_monitor_bring_t *how = argument;
+    const pl_socket_spec_t spec = {.endpoint = how->endpoint, .keys = how->keys};
     monitor_outlet_close(&m->other);
-    if (monitor_outlet_open(m, &m->other, &spec, &err) != PL_OK)
-        pl_log_line(PL_LOG_WARNING, -1, "", "the stream lacks this process: %s",
-                    err.text);
-    else if (bring->how.is_awaited && !m->own.topics.count)
+    int code = monitor_outlet_open(m, &m->other, &spec, err);
+    if (code == PL_OK && how->is_awaited && !m->own.topics.count)
         m->held_until = pl_now() + HOLD;
-    m->run = bring->how.run;
-    m->shift = bring->how.time;
+    m->brings = true;
+    m->run = how->run;
+    m->shift = how->time;
     monitor_count_watchers(m);
-    bring_free(bring);
+    return code;
 }
 
 static void bring_end(void *argument)
@@ -64,23 +94,9 @@ static void bring_end(void *argument)
 int pl_monitor_bring(pl_runtime_t *runtime, const pl_monitor_bring_t *how,
                      pl_error_t *err)
 {
-    int code = monitor_of(runtime) ? PL_OK
-                                   : monitor_new(runtime, NULL, how->lossless, err);
-    bring_t *bring = code == PL_OK ? pl_alloc(sizeof *bring) : NULL;
-    if (code == PL_OK && !bring)
-        code = pl_no_memory(err);
-    if (code != PL_OK)
-        return code;
-    bring->monitor = monitor_of(runtime);
-    bring->how = *how;
-    bring->how.time -= how->time ? pl_now() - runtime->began : 0;
-    if (how->keys)
-        bring->keys = *how->keys;
-    snprintf(bring->endpoint, sizeof bring->endpoint, "%s", how->endpoint);
-    code = pl_reactor_post(bring->monitor->reactor, bring_begin, bring, err);
-    if (code != PL_OK)
-        bring_free(bring);
-    return code;
+    pl_monitor_bring_t from_here = *how;
+    from_here.time -= how->time ? pl_now() - runtime->began : 0;
+    return monitor_ask(runtime, how->lossless, bring_begin, &from_here, err);
 }
 
 void pl_monitor_bring_no_more(pl_runtime_t *runtime)
@@ -92,7 +108,7 @@ void pl_monitor_bring_no_more(pl_runtime_t *runtime)
 
 /* ---- what other hubs bring ---- */
 
-/* An endpoint that lines come to. */
+/* An endpoint that messages come to. */
 typedef struct feed {
     struct feed *next;
     pl_monitor_t *monitor;
@@ -128,22 +144,63 @@ void monitor_feeds_close(pl_monitor_t *m)
     }
 }
 
+/* The number of a kind here, in place of that where it comes from. */
+static void kind_translate(void *user, uint32_t *number)
+{
+    const brought_head_t *head = user;
+    uint32_t k = 0;
+    while (k < head->brought.kinds && head->kind[k].number != *number)
+        k++;
+    *number = *number && k < head->brought.kinds
+                  ? pl_kind_enter(head->kind[k].name, head->kind[k].level, NULL)
+                  : 0;
+}
+
+static bool head_read(pl_bytes_t bytes, brought_head_t *head, size_t *size)
+{
+    if (bytes.size < sizeof head->brought)
+        return false;
+    memcpy(&head->brought, bytes.data, sizeof head->brought);
+    if (head->brought.kinds > KINDS_MOST)
+        return false;
+    *size = sizeof head->brought + head->brought.kinds * sizeof *head->kind;
+    if (bytes.size < *size || bytes.size - *size > PL_TAP_FRAME_MOST)
+        return false;
+    memcpy(head, bytes.data, *size);
+    for (uint32_t k = 0; k < head->brought.kinds; k++)
+        if (!memchr(head->kind[k].name, 0, sizeof head->kind[k].name))
+            return false;
+    return head->brought.rank >= 0;
+}
+
+static bool brought_read(pl_bytes_t bytes, unsigned char *room, pl_tap_record_t *record)
+{
+    brought_head_t head;
+    size_t size;
+    if (!head_read(bytes, &head, &size))
+        return false;
+    *record = (pl_tap_record_t){.stamp = {.seq = head.brought.seq,
+                                          .time = head.brought.time,
+                                          .rank = head.brought.rank},
+                                .origin = (uint32_t)head.brought.rank + 1,
+                                .frame = {room, bytes.size - size}};
+    memcpy(room, (const unsigned char *)bytes.data + size, record->frame.size);
+    if (pl_envelope_read(record->frame, &record->envelope, NULL) != PL_OK)
+        return false;
+    pl_frame_kinds(record->frame, kind_translate, &head);
+    return pl_envelope_read(record->frame, &record->envelope, NULL) == PL_OK;
+}
+
 static void feed_message(void *user, uint32_t identity, pl_frame_t *frame)
 {
     (void)identity;
+    static _Thread_local _Alignas(8) unsigned char room[PL_TAP_FRAME_MOST];
     pl_monitor_t *m = ((feed_t *)user)->monitor;
-    pl_bytes_t bytes = frame ? pl_frame_bytes(frame) : (pl_bytes_t){0};
-    const char *topic = bytes.data;
-    const char *end = bytes.size
-                          ? memchr(topic, '\0',
-                                   bytes.size < TOPIC_MOST ? bytes.size : TOPIC_MOST)
-                          : NULL;
-    const size_t length = end ? (size_t)(end - topic) : 0;
-    if (!end || bytes.size < length + 2 || end[1] != '{')
+    pl_tap_record_t record;
+    if (frame && brought_read(pl_frame_bytes(frame), room, &record))
+        monitor_show(m, &record);
+    else
         pl_count(&m->runtime->malformed);
-    else if (!m->is_crowded)
-        pl_socket_publish(m->own.socket, (pl_bytes_t){topic, length},
-                          (pl_bytes_t){end + 1, bytes.size - length - 1}, NULL);
 }
 
 static void feed_attach(void *argument)
@@ -160,7 +217,7 @@ static void feed_attach(void *argument)
     }
     feed->next = m->feeds;
     m->feeds = feed;
-    if (m->own.topics.count > 0)
+    if (m->feeds_are_watched)
         feed_watch(feed, true);
 }
 
@@ -202,7 +259,8 @@ int pl_monitor_take(pl_runtime_t *runtime, const char *endpoint, const pl_keys_t
                                    .keys = keys,
                                    .bind = true,
                                    .high_water_mark = m->lossless ? 0 : BACKLOG_LINES,
-                                   .message_most = LINE_MOST + TOPIC_MOST};
+                                   .message_most = sizeof(brought_head_t)
+                                                   + PL_TAP_FRAME_MOST};
     feed->in = pl_socket_open(&spec, NULL, NULL, NULL, err);
     int code = feed->in ? pl_socket_endpoint(feed->in, feed->endpoint,
                                              sizeof feed->endpoint, err)

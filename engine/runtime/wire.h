@@ -14,12 +14,13 @@
 typedef struct pl_reader {
     const unsigned char *start, *at, *end;
     bool is_foreign;                        /* of another process: no objects, no peers */
+    bool is_record;                         /* kept: objects may be gone */
 } pl_reader_t;
 
 static inline pl_reader_t pl_reader(pl_bytes_t frame)
 {
     const unsigned char *start = frame.data;
-    return (pl_reader_t){start, start, start + frame.size, false};
+    return (pl_reader_t){start, start, start + frame.size, false, false};
 }
 
 /* How many bytes go before bytes that would start at `offset`. */

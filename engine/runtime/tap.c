@@ -1,0 +1,117 @@
+/* tap.c - how something in this process takes what the stream has */
+#include "runtime/tap.h"
+
+#include <event2/event.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/map.h"
+#include "runtime/monitor_parts.h"
+
+typedef struct tap {
+    struct tap *next;
+    const pl_tap_ops_t *ops;
+    void *self;
+    pl_map_t expected;                      /* by rank: number of its next message, + 1 */
+} tap_t;
+
+static uint64_t key_of(int rank)
+{
+    return (uint64_t)(uint32_t)rank + 2;
+}
+
+/* What came before the tap is not missing, nor does a rank that was started again miss
+ * what its first life had.  Without memory for that a gap may go untold. */
+static void look_for_gap(tap_t *tap, const pl_stamp_t *stamp)
+{
+    const uint64_t expected = (uintptr_t)pl_map_get(&tap->expected, key_of(stamp->rank));
+    if (expected && stamp->seq > expected - 1 && tap->ops->gap)
+        tap->ops->gap(tap->self, stamp->rank, stamp->seq - (expected - 1));
+    pl_map_put(&tap->expected, key_of(stamp->rank), (void *)(uintptr_t)(stamp->seq + 2));
+}
+
+void monitor_taps_show(pl_monitor_t *m, const pl_tap_record_t *record)
+{
+    for (tap_t *tap = m->taps; tap; tap = tap->next) {
+        look_for_gap(tap, &record->stamp);
+        tap->ops->record(tap->self, record);
+    }
+}
+
+static void taps_tick(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    pl_monitor_t *m = user;
+    for (tap_t *tap = m->taps; tap; tap = tap->next)
+        if (tap->ops->tick)
+            tap->ops->tick(tap->self);
+}
+
+/* What was dropped behind the last message that came shows in no number. */
+static void tell_last_gaps(const pl_monitor_t *m, const tap_t *tap)
+{
+    if (!tap->ops->gap)
+        return;
+    pthread_mutex_lock(&m->runtime->lock);
+    for (const pl_rank_seq_t *seq = m->runtime->seqs; seq; seq = seq->other)
+        if (seq->dropped && pl_map_get(&tap->expected, key_of(seq->rank)))
+            tap->ops->gap(tap->self, seq->rank,
+                          __atomic_load_n(&seq->dropped, __ATOMIC_RELAXED));
+    pthread_mutex_unlock(&m->runtime->lock);
+}
+
+void monitor_taps_close(pl_monitor_t *m)
+{
+    for (tap_t *tap; (tap = m->taps);) {
+        m->taps = tap->next;
+        tell_last_gaps(m, tap);
+        tap->ops->close(tap->self);
+        pl_map_release(&tap->expected);
+        pl_free(tap);
+    }
+    if (m->tick)
+        event_free(m->tick);
+    m->tick = NULL;
+}
+
+static int tick_begin(pl_monitor_t *m, pl_error_t *err)
+{
+    static const struct timeval every = {0, PL_TAP_TICK_MS * 1000};
+    if (m->tick)
+        return PL_OK;
+    m->tick = event_new(m->reactor->loop.base, -1, EV_PERSIST, taps_tick, m);
+    return m->tick && event_add(m->tick, &every) == 0 ? PL_OK : pl_no_memory(err);
+}
+
+/* Taps get what comes in the order in which they were added. */
+static int tap_begin(pl_monitor_t *m, const void *argument, pl_error_t *err)
+{
+    const tap_t *wanted = argument;
+    tap_t *tap = pl_alloc(sizeof *tap), **last = &m->taps;
+    if (!tap)
+        return pl_no_memory(err);
+    const int code = tick_begin(m, err);
+    if (code != PL_OK) {
+        pl_free(tap);
+        return code;
+    }
+    *tap = *wanted;
+    while (*last)
+        last = &(*last)->next;
+    *last = tap;
+    __atomic_add_fetch(&m->tap_count, 1, __ATOMIC_RELEASE);
+    monitor_count_watchers(m);
+    return PL_OK;
+}
+
+int pl_tap_add(pl_runtime_t *runtime, const pl_tap_ops_t *ops, void *self,
+               pl_error_t *err)
+{
+    const tap_t tap = {.ops = ops, .self = self};
+    return monitor_ask(runtime, false, tap_begin, &tap, err);
+}
+
+size_t pl_tap_line(const pl_tap_record_t *record, char *text, size_t room)
+{
+    return pl_message_json(record->frame, &record->stamp, text, room);
+}

@@ -1,0 +1,47 @@
+/* tap.h - how something in this process takes what the stream has
+ *
+ * A tap gets every message in the binary form it was sent in, those of ranks in other
+ * processes included, which bring theirs while there is one.  No text is made for it
+ * unless it asks. */
+#ifndef PL_RUNTIME_TAP_H
+#define PL_RUNTIME_TAP_H
+
+#include "runtime/message.h"
+#include "runtime/runtime.h"
+
+enum {
+    PL_TAP_FRAME_MOST = 16384,                 /* of a frame: what is behind is cut off */
+    PL_TAP_TICK_MS = 250,
+    PL_TAP_LINE_MOST = 8192,
+};
+
+/* One message.  Kinds of actors (pl_kind_name()) are numbers of this process, also of a
+ * message from another one; all other numbers of actors, threads and calls are that
+ * process's. */
+typedef struct pl_tap_record {
+    pl_stamp_t stamp;
+    uint32_t origin;                          /* process: 0 this one; else its rank + 1 */
+    pl_envelope_t envelope;
+    pl_bytes_t frame;                            /* envelope and body, at a multiple of 8;
+                                                    for pl_frame_decode_record() */
+} pl_tap_record_t;
+
+/* Called on the hub's thread, which all viewers and taps share: none may wait for
+ * anything.  What it is given is gone when it returns. */
+typedef struct pl_tap_ops {
+    void (*record)(void *self, const pl_tap_record_t *record);
+    /* So many messages of a rank are missing before the next one  [nobody asks] */
+    void (*gap)(void *self, int rank, uint64_t count);
+    void (*tick)(void *self);                    /* every PL_TAP_TICK_MS  [nobody asks] */
+    /* The last; frees self.  On the thread that ends the stream. */
+    void (*close)(void *self);
+} pl_tap_ops_t;
+
+/* From now on, until the stream ends.  With an error self is still the caller's. */
+int pl_tap_add(pl_runtime_t *runtime, const pl_tap_ops_t *ops, void *self,
+               pl_error_t *err);
+
+/* The line of the stream for it, without a newline; its length, 0: none. */
+size_t pl_tap_line(const pl_tap_record_t *record, char *text, size_t room);
+
+#endif

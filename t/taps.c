@@ -1,0 +1,205 @@
+/* taps.c - tests of engine/runtime/tap.c: the stream, taken in this process */
+#include "runtime/tap.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actor_rig.h"
+#include "base/clock.h"
+#include "runtime/monitor.h"
+#include "tap.h"
+
+/* What a tap was given. */
+typedef struct seen {
+    long long records, calls, ends, bad, gaps, missing, ticks;  /* ticks: atomic */
+    long long last;                                         /* atomic: "last" was said */
+    uint32_t origin;
+    char kind[48], text[64], line[PL_TAP_LINE_MOST];
+    bool is_closed;
+    int64_t wait;                                         /* atomic: ns, of each record */
+} seen_t;
+
+static void seen_record(void *self, const pl_tap_record_t *record)
+{
+    seen_t *seen = self;
+    pl_body_t body;
+    pl_error_t error;
+    const int64_t until = pl_now() + __atomic_load_n(&seen->wait, __ATOMIC_RELAXED);
+    while (pl_now() < until)
+        continue;
+    seen->records++;
+    seen->origin = record->origin;
+    seen->bad += (uintptr_t)record->frame.data % 8 != 0;
+    seen->bad += pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK;
+    seen->calls += record->envelope.kind == PL_KIND_CALL;
+    seen->ends += record->envelope.kind == PL_KIND_REPLY
+                  || record->envelope.kind == PL_KIND_ERROR;
+    if (record->envelope.kind == PL_KIND_CALL
+        && record->envelope.message == PL_MESSAGE_stop) {
+        snprintf(seen->text, sizeof seen->text, "%s", body.stop.reason);
+        snprintf(seen->kind, sizeof seen->kind, "%s",
+                 pl_kind_name(record->envelope.to_kind));
+        pl_tap_line(record, seen->line, sizeof seen->line);
+        __atomic_store_n(&seen->last, !strcmp(seen->text, "last"), __ATOMIC_RELEASE);
+    }
+}
+
+static void seen_gap(void *self, int rank, uint64_t count)
+{
+    seen_t *seen = self;
+    seen->gaps += rank >= -1;
+    seen->missing += (long long)count;
+}
+
+static void seen_tick(void *self)
+{
+    __atomic_add_fetch(&((seen_t *)self)->ticks, 1, __ATOMIC_RELAXED);
+}
+
+static void seen_close(void *self)
+{
+    ((seen_t *)self)->is_closed = true;
+}
+
+static const pl_tap_ops_t seen_ops = {seen_record, seen_gap, seen_tick, seen_close};
+
+static void say(pl_reactor_t *rank, const char *reason, int times)
+{
+    pl_frame_t frame;
+    const pl_stop_t stop = {.reason = reason};
+    const pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                             .kind = PL_KIND_CALL,
+                             .message = PL_MESSAGE_stop,
+                             .remaining = -1,
+                             .to_kind = pl_kind_enter("bee.far", 40, NULL)};
+    pl_frame_make(&frame, &e, &stop, NULL);
+    for (int k = 0; k < times; k++)
+        pl_monitor_offer(rank, pl_frame_bytes(&frame));
+    pl_frame_release(&frame);
+}
+
+static void a_tap_gets_every_message_and_the_end(void)
+{
+    seen_t seen = {0}, other = {0};
+    pl_error_t err = {0};
+    pl_address_t bee;
+    rig_open();
+    is_int(pl_tap_add(rig.runtime, &seen_ops, &seen, &err), PL_OK, "a tap %s", err.text);
+    is_int(pl_tap_add(rig.runtime, &seen_ops, &other, &err), PL_OK, "a second one");
+    is_text(pl_monitor_endpoint(rig.runtime), "", "nothing is published for them");
+    const uint64_t life = rig_spawn(&bee_ops, PL_OWN_THREAD, "", &bee);
+    rig_ask(bee, DO_PROGRESS);
+    rig_ask(bee, DO_FAIL);
+    rig_wait(2);
+    pl_cancel(rig.queen, life);
+    rig_wait(1);
+    say(rig.reactor, "last", 1);
+    ok(eventually(__atomic_load_n(&seen.ticks, __ATOMIC_RELAXED) > 1), "time is told");
+    pl_monitor_stop(rig.runtime);
+    ok(seen.is_closed && other.is_closed, "both end with the stream");
+    ok(seen.last, "which ends with what was said last");
+    is_int(seen.records, other.records, "both got the same");
+    is_int(seen.ends + 1, seen.calls, "each call but the last has its end");
+    is_int(seen.bad + seen.gaps, 0, "all is whole");
+    json_t *line = json_loads(seen.line, 0, NULL);
+    ok(line, "a line is made on demand: %s", seen.line);
+    json_decref(line);
+    rig_close();
+}
+
+static void a_tap_and_a_published_stream_come_in_any_order(void)
+{
+    for (int k = 0; k < 2; k++) {
+        seen_t seen = {0};
+        pl_error_t err = {0};
+        rig_open();
+        if (k)
+            pl_tap_add(rig.runtime, &seen_ops, &seen, &err);
+        is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_OK,
+               "published %s a tap was added %s", k ? "after" : "before", err.text);
+        if (!k)
+            pl_tap_add(rig.runtime, &seen_ops, &seen, &err);
+        is_int(pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err), PL_ESTATE,
+               "but once");
+        like(pl_monitor_endpoint(rig.runtime), "^tcp://", "at its place");
+        say(rig.reactor, "last", 1);
+        rig_close();
+        ok(seen.last && seen.is_closed, "and the tap has all");
+    }
+}
+
+static void an_endpoint_that_fails_leaves_the_taps(void)
+{
+    seen_t seen = {0};
+    pl_error_t err = {0};
+    rig_open();
+    pl_tap_add(rig.runtime, &seen_ops, &seen, &err);
+    is_int(pl_monitor_start(rig.runtime, "ipc:///nowhere/at/all", false, &err), PL_EIO,
+           "nowhere to publish");
+    is_text(pl_monitor_endpoint(rig.runtime), "", "so nothing is");
+    say(rig.reactor, "last", 1);
+    rig_close();
+    ok(seen.last, "but the tap goes on");
+}
+
+static void what_a_tap_misses_it_is_told(void)
+{
+    enum { MANY = 300000 };
+    seen_t seen = {.wait = 20 * PL_MILLISECOND};
+    pl_error_t err = {0};
+    rig_open();
+    pl_tap_add(rig.runtime, &seen_ops, &seen, &err);
+    say(rig.reactor, "first", 1);
+    ok(eventually(__atomic_load_n(&seen.ticks, __ATOMIC_RELAXED) > 1), "it has begun");
+    const int64_t began = pl_now();
+    say(rig.reactor, "flood", MANY);
+    ok(pl_now() - began < 20 * PL_SECOND, "who sends does not wait for it");
+    __atomic_store_n(&seen.wait, 0, __ATOMIC_RELAXED);
+    say(rig.reactor, "last", 1);
+    rig_close();
+    is_int(seen.records + seen.missing, MANY + 2, "it got or was told of all");
+    ok(seen.missing > 0 && seen.gaps > 0, "%lld were missing", seen.missing);
+}
+
+static void ranks_elsewhere_bring_theirs(void)
+{
+    static pl_runtime_t there;
+    seen_t seen = {0};
+    pl_error_t err = {0};
+    char place[256];
+    rig_open();
+    pl_tap_add(rig.runtime, &seen_ops, &seen, &err);
+    ok(pl_monitor_gathers(rig.runtime), "a hub with a tap takes what others bring");
+    is_int(pl_monitor_take(rig.runtime, "tcp://127.0.0.1:*", NULL, place, sizeof place,
+                           &err),
+           PL_OK, "at %s", place);
+    pl_runtime_init(&there, &err);
+    pl_reactor_t *rank = pl_reactor_new(&there, 3, &err);
+    is_int(pl_monitor_bring(
+               &there,
+               &(pl_monitor_bring_t){.endpoint = place, .run = 7, .is_awaited = true},
+               &err),
+           PL_OK, "a hub brings %s", err.text);
+    say(rank, "last", 1);
+    ok(eventually(__atomic_load_n(&seen.last, __ATOMIC_ACQUIRE)), "a message comes");
+    is_int(seen.origin, 4, "from the process of rank 3");
+    is_text(seen.kind, "bee.far", "with the name of its actor");
+    like(seen.line, "\"run\": \"0000000000000007\".*\"rank\": 3.*\"to\": \"bee.far\"",
+         "as it would be published");
+    pl_monitor_stop(&there);
+    pl_reactor_free(rank);
+    pl_runtime_release(&there);
+    rig_close();
+}
+
+int main(void)
+{
+    run(a_tap_gets_every_message_and_the_end);
+    run(a_tap_and_a_published_stream_come_in_any_order);
+    run(an_endpoint_that_fails_leaves_the_taps);
+    run(what_a_tap_misses_it_is_told);
+    run(ranks_elsewhere_bring_theirs);
+    return tap_done();
+}
