@@ -181,6 +181,34 @@ static void what_a_rank_says_is_heard_with_its_number(void)
     pl_log_hook(NULL, PL_LOG_WARNING, NULL);
 }
 
+/* Started threads that write it: calls in the stream. */
+static int scribes_of(json_t *stream)
+{
+    int count = 0;
+    size_t k;
+    json_t *message;
+    json_array_foreach(stream, k, message)
+        count += !strcmp(json_string_value(json_object_get(message, "to")), "scribe")
+                 && !strcmp(json_string_value(json_object_get(message, "name")), "start")
+                 && !strcmp(json_string_value(json_object_get(message, "kind")), "call");
+    json_decref(stream);
+    return count;
+}
+
+static void one_thread_writes_what_all_ranks_say(void)
+{
+    rig_t *rig = far_new(.then = "speak", .data = "\"rank\": 1",
+                         .rig = {.callbacks = "[\"talks\"]",
+                                 .trainer = "\"max_steps\": 4",
+                                 .stream = true});
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "it runs: %s", result->error.text);
+    ok(rig_has_file(result, "rank-0.stderr") && rig_has_file(result, "rank-1.stderr"),
+       "two of them have said something");
+    rig_free(&rig);
+    is_int(scribes_of(rig_stream()), 1, "one thread for both");
+}
+
 static void stop_soon(rig_t *rig, const pl_progress_t *progress)
 {
     if (progress->global_step >= 3)
@@ -324,6 +352,7 @@ int main(void)
     run(a_path_may_be_any_bytes);
     run(two_launchers_work_beside_each_other);
     run(what_a_rank_says_is_heard_with_its_number);
+    run(one_thread_writes_what_all_ranks_say);
     run(a_stop_is_for_all);
     run(an_error_of_a_rank_is_the_runs);
     run(what_other_processes_cannot_find_is_refused);

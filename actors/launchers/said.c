@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-#include "actors/launchers/scribe.h"
 #include "base/alloc.h"
 #include "base/log.h"
 
@@ -25,16 +24,13 @@ static void written(void *self, const pl_answer_t *answer)
 void pl_said_write(pl_said_t *s)
 {
     const char *run_dir = pl_wires_run_dir(s->wires);
-    const pl_start_t start = {.options = ""};
-    if (s->is_writing || !s->size || !*run_dir
-        || (pl_is_nobody(s->scribe)
-            && !pl_spawn(s->self, &pl_scribe, PL_OWN_THREAD, &start, (pl_how_t){0},
-                         &s->scribe, NULL)))
+    if (s->is_writing || !s->size || !*run_dir)
         return;
     char *path = pl_text("%s/rank-%d.stderr", run_dir, s->rank);
     const pl_keep_text_t msg = {.path = path, .text = {s->text, s->size}};
     const pl_how_t how = {.on_answer = written, .context = s};
-    s->is_writing = path && pl_call_keep_text(s->self, s->scribe, &msg, how, NULL);
+    s->is_writing =
+        path && pl_call_keep_text(s->self, pl_wires_scribe(s->wires), &msg, how, NULL);
     pl_text_free(path);
     if (s->is_writing)
         s->size = 0;

@@ -6,12 +6,11 @@
 #include "runtime/actor.h"
 
 typedef struct pl_said {
-    void *self;                                           /* who stands in for the rank */
-    pl_wires_t *wires;                                    /* where the folder is told */
+    void *self;                                     /* who stands in for the rank */
+    pl_wires_t *wires;                              /* where folder and scribe are told */
     int rank;
     char *text;                               /* lines that are not written yet  [NULL] */
     size_t size;
-    pl_address_t scribe;                                   /* [nothing was written yet] */
     bool is_writing;
 } pl_said_t;
 

@@ -1,4 +1,4 @@
-/* scribe.c - writes what the process of a rank says to a file, on a thread of its own
+/* scribe.c - writes what the processes of ranks say to files, on a thread of its own
  *
  * Files may be slow, and nobody waits for these. */
 #include "actors/launchers/scribe.h"
@@ -59,7 +59,7 @@ static const pl_handler_t scribe_handlers[] = {
 
 const pl_actor_ops_t pl_scribe = {
     .name = "scribe",
-    .help = "writes what the process of a rank says to a file",
+    .help = "writes what the processes of ranks say to files",
     .size = sizeof(scribe_t),
     .level = PL_LEVEL_IO,
     .handlers = scribe_handlers,

@@ -1,4 +1,4 @@
-/* scribe.h - writes what the process of a rank says to a file, on a thread of its own */
+/* scribe.h - writes what the processes of ranks say to files, on a thread of its own */
 #ifndef PL_LAUNCHERS_SCRIBE_H
 #define PL_LAUNCHERS_SCRIBE_H
 

@@ -9,6 +9,7 @@
 #include "actors/launchers/crew.h"
 #include "actors/launchers/folder.h"
 #include "actors/launchers/rendezvous.h"
+#include "actors/launchers/scribe.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -42,6 +43,7 @@ struct pl_wires {
     pl_bulk_t *bulk;
     pl_place_t place;                                       /* of any rank */
     char *run_dir;                                          /* [not told yet] */
+    pl_address_t scribe;
     int count;
     int joined;                                             /* of this incarnation */
     bool were_there;                                        /* all of one */
@@ -199,6 +201,11 @@ const char *pl_wires_run_dir(const pl_wires_t *wires)
     return wires->run_dir ? wires->run_dir : "";
 }
 
+pl_address_t pl_wires_scribe(const pl_wires_t *wires)
+{
+    return wires->scribe;
+}
+
 /* That may begin at any time. */
 static void stream_open(pl_wires_t *wires)
 {
@@ -335,6 +342,10 @@ static int wires_open_folder(pl_wires_t *wires, const pl_wires_spec_t *w, void *
                              pl_error_t *err)
 {
     char calls[PL_DOOR_TEXT], bulk[PL_DOOR_TEXT];
+    const pl_start_t start = {.options = ""};
+    if (!pl_spawn(launcher, &pl_scribe, PL_OWN_THREAD, &start, (pl_how_t){0},
+                  &wires->scribe, err))
+        return err->code;
     int code = PL_OK;
     if (w->crew)
         snprintf(wires->folder, sizeof wires->folder, "%s", pl_crew_folder(w->crew));

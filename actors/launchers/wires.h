@@ -66,6 +66,10 @@ bool pl_wires_were_all_there(const pl_wires_t *wires);
 /* The run's folder, which one of the ranks tells all others  ["": not yet]. */
 void pl_wires_tell_run_dir(pl_wires_t *wires, const char *path);
 const char *pl_wires_run_dir(const pl_wires_t *wires);
+/* Who writes what the ranks' processes say: a child of the launcher, older than any that
+ * stands in for a rank, so that it ends behind them  [nobody, where the processes are
+ * somebody else's]. */
+pl_address_t pl_wires_scribe(const pl_wires_t *wires);
 
 /* What a rank is to be told so that it brings its messages to the stream, with a clock of
  * its own or this process's; false: nobody publishes here. */
