@@ -1,0 +1,300 @@
+"""paceline.py - Paceline for Python, over ctypes: fit, validate, test, predict, callbacks, answers
+
+NumPy arrays go in and come out without a copy: what is trained on is read where it lies, and tensors of a result are
+views of the engine's own memory, which stays until the last of them is gone.  Each run has a thread of its own, which
+is the host of an engine; progress functions are called there, methods of callbacks on the rank's thread.  So ranks are
+threads of this process: launcher "inline" and no other.  A run that is to be resumed names its "data": {"source": …}.
+
+    result = paceline.fit({"module": "mlp", "optimizer": "adamw"}, {"x": x, "y": y}, facts={"classes": 10})
+    result.metrics["train_loss"], result.weights["fc1.weight"]
+    paceline.predict(run, {"x": x}, checkpoint=result.run_dir).outputs["logits"]
+"""
+import atexit, ctypes, itertools, json, os, re, select, socket, threading, weakref
+from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
+import numpy as np
+
+ESTATE, EUNSUPPORTED, EUSER = -7, -16, -17
+FIELDS, DIMS = 8, 5
+DTYPES = {"float32": 0, "float64": 1, "int32": 2, "int64": 3, "uint8": 4}
+HOOKS = """on_fit_start on_train_epoch_start on_train_batch_end on_validation_start on_validation_end
+    on_train_cut on_train_epoch_end on_fit_end on_test_start on_test_end on_predict_start on_predict_batch_end
+    on_predict_end on_exception""".split()
+
+# Structs of paceline.h, by its names.
+_TYPES = {"text": c_char_p, "int": c_int, "unsigned": ctypes.c_uint, "i64": c_int64, "u32": ctypes.c_uint32,
+          "u64": ctypes.c_uint64, "size": ctypes.c_size_t, "real": c_double, "bool": ctypes.c_bool,
+          "char": ctypes.c_char, "at": c_void_p}
+
+def _struct(name, fields):
+    """fields: "int code, char*96 where": a type, or one times a count, and a name."""
+    made = []
+    for word, field in (field.split() for field in fields.split(",")):
+        base, _, count = word.partition("*")
+        made.append((field, _TYPES[base] * int(count) if count else _TYPES[base]))
+    _TYPES[name] = type(name, (ctypes.Structure,), {"_fields_": made})
+    return _TYPES[name]
+
+pl_error = _struct("pl_error", "int code, char*96 where, char*512 text")
+pl_shape = _struct("pl_shape", f"int rank, i64*{DIMS} dim")
+pl_field = _struct("pl_field", "char*32 name, int dtype, pl_shape shape")
+pl_arrays = _struct("pl_arrays", f"i64 samples, int field_count, pl_field*{FIELDS} field, at*{FIELDS} data, "
+                    f"text facts, at offset, real*{FIELDS} padding")
+pl_result_tensor = _struct("pl_result_tensor", "text name, pl_shape shape, at data")
+_TYPES["tensors"] = POINTER(pl_result_tensor)
+pl_result = _struct("pl_result", "text status, text reason, pl_error error, u64 global_step, u32 epoch, real seconds, "
+                    "text metrics, text run_dir, text text, int weight_count, tensors weight, int output_count, "
+                    "tensors output")
+pl_progress = _struct("pl_progress", "text event, u64 global_step, u64 total_steps, u32 epoch, u32 batch, "
+                      "u32 batches, text metrics")
+pl_prediction = _struct("pl_prediction", "text checkpoint, text prompt, i64 tokens, real temperature, i64 top_k")
+pl_answers = _struct("pl_answers", "int count, tensors output")
+pl_hook_event = _struct("pl_hook_event", "int rank, u32 epoch, u64 global_step, u64 total_steps, u32 batch, "
+                        "u32 batches, u64 samples, bool extra, text model, real device_flops, bool validates, "
+                        "text metrics, text error, int output_count, tensors output")
+pl_wish = _struct("pl_wish", "bool stop, bool skip, real lr_factor, i64 accumulate, char*256 freeze, "
+                  "char*256 unfreeze, char*160 reason, char*256 save, char*512 drop, at figures")
+_ERR = POINTER(pl_error)
+_ON = CFUNCTYPE(c_int, c_void_p, c_int, POINTER(pl_hook_event), POINTER(pl_wish), _ERR)
+_EVERY = CFUNCTYPE(c_int64, c_void_p)
+_TYPES.update(every=_EVERY, on=_ON)
+pl_callback_ops = _struct("pl_callback_ops", "text name, text help, size size, at options, at check, unsigned points, "
+                          "unsigned wishes, every every_n_steps, at start, on on, at stop, at state, at restore")
+pl_registration = _struct("pl_registration", "text role, at table")
+_ON_DONE = CFUNCTYPE(None, c_void_p, POINTER(pl_result), c_void_p)
+_ON_PROGRESS = CFUNCTYPE(None, c_void_p, POINTER(pl_progress), c_void_p)
+
+# Plug-ins look for its functions in the process.
+_lib = ctypes.CDLL(os.environ.get("PACELINE_LIBRARY", "libpaceline.so.0"), mode=ctypes.RTLD_GLOBAL)
+
+def _declare(text):
+    """As in paceline.h: "int pl_trainer_stop(at text err)"."""
+    for result, name, arguments in re.findall(r"(\w+) (\w+)\(([^)]*)\)", text):
+        getattr(_lib, name).restype = None if result == "void" else _TYPES[result]
+        getattr(_lib, name).argtypes = [_TYPES[word] for word in arguments.split()]
+
+_TYPES.update(err=_ERR, done=_ON_DONE, progress=_ON_PROGRESS, argc=POINTER(c_int), arrays=POINTER(pl_arrays),
+              argv=POINTER(POINTER(c_char_p)), parts=POINTER(pl_registration), what=POINTER(pl_prediction),
+              answers=POINTER(pl_answers), wish=POINTER(pl_wish))
+_declare("""
+    int pl_init(argc argv at err)                           text pl_code_name(int)
+    int pl_register(parts err)                              int pl_fail(err int text)
+    int pl_memory_arrays(text arrays err)                   int pl_memory_data(text at err)
+    at pl_engine_new(at err)                                int pl_engine_fd(at)
+    void pl_engine_dispatch(at)                             void pl_engine_free(at)
+    at pl_options_parse(text text err)                      void pl_options_free(at)
+    at pl_trainer_new(at at err)                            void pl_trainer_on_progress(at progress at)
+    int pl_trainer_fit(at done at err)                      int pl_trainer_resume(at text done at err)
+    int pl_trainer_validate(at text done at err)            int pl_trainer_test(at text done at err)
+    int pl_trainer_predict(at what done at err)             int pl_trainer_stop(at text err)
+    at pl_model_load(text int err)                          int pl_model_run(at arrays answers err)
+    void pl_model_unload(at)                                int pl_wish_figure(wish text real err)
+""")
+
+class Error(Exception):
+    """What went wrong, in Paceline's words; code is PL_E…, where is who said it."""
+    def __init__(self, err):
+        self.code, self.where = _lib.pl_code_name(err.code).decode(), err.where.decode()
+        super().__init__(f"{self.where + ': ' if self.where else ''}{err.text.decode()}")
+
+def _call(function, *arguments):
+    """Calls what takes a pl_error_t last and gives a code or an object."""
+    err = pl_error()
+    result = function(*arguments, byref(err))
+    if err.code:
+        raise Error(err)
+    return result
+
+_call(_lib.pl_init, byref(c_int(1)), byref(ctypes.cast((c_char_p * 2)(b"python"), POINTER(c_char_p))), None)
+
+def _told(struct, names):
+    """Fields of a struct as Python has them: texts, and of metrics a dict."""
+    told = ((name, getattr(struct, name)) for name in names.split())
+    told = {name: value.decode() if isinstance(value, bytes) else value for name, value in told}
+    return {**told, "metrics": json.loads(told["metrics"] or "{}")}
+
+class _Lease:
+    """Memory of the engine's that somebody looks at; gone with the last view."""
+
+def _views(tensors, count, lease):
+    views = {}
+    for tensor in tensors[:count]:
+        shape = tuple(tensor.shape.dim[:tensor.shape.rank])
+        memory = (c_float * int(np.prod(shape))).from_address(tensor.data)
+        memory.lease = lease
+        views[tensor.name.decode()] = view = np.frombuffer(memory, np.float32).reshape(shape)
+        view.flags.writeable = False
+    return views
+
+def _arrays(fields, facts=None):
+    """A pl_arrays_t on the memory of {"x": array, …}, which it keeps; only what has gaps is copied."""
+    held = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("=")) for name, array in fields.items()}
+    samples = {len(array) for array in held.values()}
+    if len(samples) != 1 or len(held) > FIELDS:
+        raise ValueError(f"1 to {FIELDS} fields of as many samples are wanted")
+    arrays = pl_arrays(samples=samples.pop(), field_count=len(held), facts=facts and json.dumps(facts).encode())
+    for k, (name, array) in enumerate(held.items()):
+        if array.dtype.name not in DTYPES:
+            raise TypeError(f"{name} is {array.dtype}: one of {', '.join(DTYPES)} is wanted")
+        shape = pl_shape(array.ndim - 1, (c_int64 * DIMS)(*array.shape[1:]))
+        arrays.field[k] = pl_field(name.encode(), DTYPES[array.dtype.name], shape)
+        arrays.data[k] = array.ctypes.data
+    arrays.held = held
+    return arrays
+
+_names = (f"python-{k}" for k in itertools.count())
+_tables, _sources = [], {}                                  # borrowed by the library
+
+class Callback:
+    """Methods named as in HOOKS are called with (event, wish): fields of pl_hook_event_t and pl_wish_t, where
+    event.figures is a dict and wish.log(name, value) logs.  What they raise ends the run, and fit() raises it."""
+    wishes, every_n_steps = 0, 1                            # as in pl_callback_ops_t
+
+    def _register(self):
+        self.raised, known = None, getattr(self, "name", None)
+        if known:
+            return known
+        self.name = next(_names)
+        points = sum(1 << k for k, hook in enumerate(HOOKS) if hasattr(self, hook))
+        table = pl_callback_ops(name=self.name.encode(), help=b"of Python", size=1, points=points, wishes=self.wishes,
+                                every_n_steps=_EVERY(lambda _: self.every_n_steps), on=_ON(self._on))
+        _tables.append(table)
+        parts = (pl_registration * 2)((b"callback", ctypes.cast(ctypes.pointer(table), c_void_p)), (None, None))
+        _call(_lib.pl_register, parts)
+        return self.name
+
+    def _on(self, _self, point, event, wish, err):
+        try:
+            event, wish = event.contents, wish.contents
+            event.figures = json.loads(event.metrics or b"{}")
+            wish.log = lambda name, value: _call(_lib.pl_wish_figure, byref(wish), name.encode(), value)
+            getattr(self, HOOKS[point])(event, wish)
+            return 0
+        except BaseException as raised:                     # it cannot pass through C
+            self.raised = raised
+            return _lib.pl_fail(err, EUSER, b"%s", f"{type(raised).__name__}: {raised}".encode())
+
+_runs = weakref.WeakSet()
+@atexit.register
+def _end():
+    for run in list(_runs):                                 # whose results somebody has still
+        if run._done.is_set():
+            run._released.set()
+            run._thread.join()
+
+class Result:
+    """status, reason, metrics, run_dir, text, global_step, epoch, seconds; weights and outputs: {name: view}."""
+
+    def __init__(self, result, lease):
+        vars(self).update(_told(result, "status reason metrics run_dir text global_step epoch seconds"))
+        self.weights = _views(result.weight, result.weight_count, lease)
+        self.outputs = _views(result.output, result.output_count, lease)
+
+class Run:
+    """A run under way: wait() gives its Result or raises, stop() ends it at its next step."""
+
+    def __init__(self, call, run, data=None, facts=None, callbacks=(), progress=None):
+        trainer = dict(run.get("trainer", {}))
+        if trainer.setdefault("launcher", "inline") not in ("inline", "auto"):
+            raise Error(pl_error(EUNSUPPORTED, b"", b"functions of Python are reached by launcher \"inline\" alone"))
+        self._callbacks, self._source, self._arrays = list(callbacks), None, None
+        run = {**run, "trainer": {**trainer, "launcher": "inline"},
+               "callbacks": [*run.get("callbacks", []), *(c._register() for c in self._callbacks)]}
+        if data is not None:
+            self._source, self._arrays = next(_names), _arrays(data, facts)
+            run["data"] = {"source": self._source, **run.get("data", {}), "name": "memory"}
+            _call(_lib.pl_memory_arrays, run["data"]["source"].encode(), byref(self._arrays))
+            _sources[run["data"]["source"]] = self._arrays
+        self._call, self._run, self._progress = call, json.dumps(run).encode(), progress
+        self._done, self._released = threading.Event(), threading.Event()
+        self._error = None
+        self._wake, self._waker = socket.socketpair()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+        _runs.add(self)
+
+    def stop(self, reason="asked to"):
+        self._waker.send(reason.encode() + b"\0")
+
+    def wait(self):
+        try:
+            self._done.wait()
+        except KeyboardInterrupt:
+            self.stop("Ctrl-C")
+            self._done.wait()
+        if self._error:
+            raise self._error from next((c.raised for c in self._callbacks if c.raised), None)
+        return vars(self).pop("result")                     # who has it alone keeps its memory
+
+    def _on_done(self, _trainer, result, _user):
+        try:
+            result = result.contents
+            if result.status == b"failed":
+                raise Error(result.error)
+            lease = _Lease()
+            weakref.finalize(lease, self._released.set)
+            self.result = Result(result, lease)
+            del lease
+        except BaseException as raised:
+            self._error = raised
+            self._released.set()
+        self._done.set()
+        self._released.wait()                               # views are of what goes when this returns
+
+    def _on_progress(self, _trainer, progress, _user):
+        self._progress(_told(progress.contents, "event metrics global_step total_steps epoch batch batches"))
+
+    def _work(self):
+        (function, *arguments), engine, options = self._call, None, None
+        done, progress = _ON_DONE(self._on_done), _ON_PROGRESS(self._on_progress)
+        try:
+            engine = _call(_lib.pl_engine_new, None)
+            options = _call(_lib.pl_options_parse, self._run, b"run")
+            trainer = _call(_lib.pl_trainer_new, engine, options)
+            if self._progress:
+                _lib.pl_trainer_on_progress(trainer, progress, None)
+            _call(function, trainer, *arguments, done, None)
+            while not self._done.is_set():
+                ready = select.select([_lib.pl_engine_fd(engine), self._wake], [], [])[0]
+                if self._wake in ready:
+                    _lib.pl_trainer_stop(trainer, self._wake.recv(500), None)
+                _lib.pl_engine_dispatch(engine)
+        except BaseException as raised:
+            self._error = raised
+        _lib.pl_options_free(options)
+        _lib.pl_engine_free(engine)
+        if _sources.pop(self._source, None):                # it has no name of its own
+            _lib.pl_memory_data(self._source.encode(), None, None)
+        self._done.set()
+
+def start_fit(run, data=None, resume=None, **more):
+    """A Run that trains; resume: "last", a run directory or a checkpoint to go on from."""
+    path = None if resume == "last" else resume and os.fsencode(resume)
+    return Run((_lib.pl_trainer_resume, path) if resume else (_lib.pl_trainer_fit,), run, data, **more)
+
+def fit(run, data=None, **more):
+    return start_fit(run, data, **more).wait()
+
+def validate(run, data=None, *, checkpoint, **more):
+    return Run((_lib.pl_trainer_validate, os.fsencode(checkpoint)), run, data, **more).wait()
+
+def test(run, data=None, *, checkpoint, **more):
+    return Run((_lib.pl_trainer_test, os.fsencode(checkpoint)), run, data, **more).wait()
+
+def predict(run, data=None, *, checkpoint, prompt=None, tokens=500, temperature=0.8, top_k=0, **more):
+    what = pl_prediction(os.fsencode(checkpoint), prompt and prompt.encode(), tokens, temperature, top_k)
+    return Run((_lib.pl_trainer_predict, byref(what)), run, data, **more).wait()
+
+class Model:
+    """A trained module that answers for arrays, with no engine: model({"x": x}) is {"logits": view}."""
+
+    def __init__(self, checkpoint, threads=0):
+        self._model = _call(_lib.pl_model_load, os.fsencode(checkpoint), threads)
+        self._unload, self._last = weakref.finalize(self, _lib.pl_model_unload, self._model), None
+
+    def __call__(self, fields):
+        if self._last and self._last():
+            raise Error(pl_error(ESTATE, b"", b"answers are still looked at, and these take their place: copy them"))
+        answers, arrays, lease = pl_answers(), _arrays(fields), _Lease()
+        _call(_lib.pl_model_run, self._model, byref(arrays), byref(answers))
+        lease.model, self._last = self, weakref.ref(lease)
+        return _views(answers.output, answers.count, lease)
