@@ -2,33 +2,9 @@
 # again.t - tests of paceline launch that starts ranks again: those of a node, those of all nodes, with other numbers
 . "$(dirname "$0")/tap.sh"
 
-points
-cat >run.json <<'J'
-{
-  "module": {"name": "mlp", "hidden": [16]},
-  "data": {"name": "csv", "path": "points.csv", "val_split": 0.2, "batch_size": 20},
-  "optimizer": {"name": "adamw", "lr": 1e-2},
-  "callbacks": [{"name": "model_checkpoint", "every_n_train_steps": 100}],
-  "trainer": {"max_epochs": 200, "accelerator": {"name": "cpu", "threads": 1}}
-}
-J
-unset PACELINE_RANK PACELINE_WORLD_SIZE PACELINE_ENDPOINT PACELINE_JOB_KEY_FILE PACELINE_JOURNAL
+points '"max_epochs": 200' '{"name": "model_checkpoint", "every_n_train_steps": 100}'
 
 # ---- helpers ----
-
-# A port that nobody listens at.
-free_port() {
-    port=$((20000 + RANDOM % 20000))
-    while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
-}
-
-inline_model() {
-    [ -e runs/inline ] || "$paceline" fit run.json --set trainer.run_name=inline --set trainer.devices=2 \
-        >inline.out 2>inline.err
-    echo runs/inline/model.safetensors
-}
-
-text() { cat "$1"; }
 
 # The rank that is named by $doomed kills itself, once, when $sign is there.
 cat >rank.sh <<'S'
@@ -68,7 +44,7 @@ a_rank_that_is_killed_is_started_again() {
         is "$status" 0 "rank $doomed: status 0"
         like "$err" "paceline: rank [01] .* all ranks are started again \(1 of 3\)" "it is told, of the first that ended"
         like "$err" 'goes on after step 100' "it goes on from the checkpoint"
-        ok "the same bits" cmp "$(inline_model)" runs/rank$doomed/model.safetensors
+        ok "the same bits" cmp "$(inline_model 2)" runs/rank$doomed/model.safetensors
         is "$(lines "$(grep '^done' <<<"$out")")" 1 "the result is told once"
     done
 }
@@ -78,7 +54,7 @@ one_that_dies_before_it_has_saved_begins_afresh() {
     try timeout 60 "$paceline" launch --devices 2 -- bash rank.sh "$paceline" fit run.json --set trainer.run_name=early
     is "$status" 0 "status 0"
     like "$err" 'all ranks are started again' "it is started again"
-    ok "the same bits" cmp "$(inline_model)" "$(ls -d runs/early*/model.safetensors)"
+    ok "the same bits" cmp "$(inline_model 2)" "$(ls -d runs/early*/model.safetensors)"
 }
 
 one_that_dies_when_it_has_just_made_its_folder_begins_afresh() {
@@ -87,7 +63,7 @@ one_that_dies_when_it_has_just_made_its_folder_begins_afresh() {
         "$paceline" fit run.json --set trainer.run_name=half
     is "$status" 0 "status 0"
     like "$err" 'runs/half has become runs/half.1' "what it had begun is put aside"
-    ok "the same bits" cmp "$(inline_model)" runs/half/model.safetensors
+    ok "the same bits" cmp "$(inline_model 2)" runs/half/model.safetensors
 }
 
 one_that_always_dies_ends_after_the_bound() {
@@ -108,7 +84,7 @@ what_fails_by_itself_is_not_tried_again() {
 
 what_was_trained_before_is_not_trained_again() {
     local inline
-    inline=$(inline_model)
+    inline=$(inline_model 2)
     rm -rf runs/0*
     export doomed=1 sign=runs/0002/checkpoints/epoch=16-step=100
     try timeout 60 "$paceline" launch --devices 2 -- bash rank.sh "$paceline" fit run.json \
@@ -133,14 +109,14 @@ a_launch_that_is_killed_leaves_nothing_and_can_be_resumed() {
     try timeout 60 "$paceline" launch --devices 2 -- "$paceline" fit run.json --set trainer.run_name=whole --resume last
     is "$status" 0 "another goes on"
     like "$err" 'goes on after step' "from a checkpoint"
-    ok "to the same bits" cmp "$(inline_model)" runs/whole/model.safetensors
+    ok "to the same bits" cmp "$(inline_model 2)" runs/whole/model.safetensors
 }
 
 # ---- several nodes ----
 
 a_node_that_is_killed_and_started_anew_leaves_no_trace() {
     local inline first second
-    inline=$(inline_model)
+    inline=$(inline_model 2)
     free_port
     node 0 2 1 --set trainer.run_name=anew &
     first=$!

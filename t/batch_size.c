@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rig.h"
+#include "rig_runs.h"
 #include "tap.h"
 
 /* The sizes that were tried, with a ! behind those that do not fit. */
@@ -116,21 +116,10 @@ static void a_binary_search_goes_on_between(void)
     rig_free(&rig);
 }
 
-static void stop_behind_the_second(rig_t *rig, const pl_progress_t *progress)
-{
-    if (progress->global_step == 2)
-        pl_trainer_stop(rig_trainer(rig), "enough", NULL);
-}
-
 static void what_is_known_of_a_search_that_is_stopped_is_told(void)
 {
-    rig_t *rig = rig_new(.samples = 20000, .trainer = "\"max_epochs\": 1",
-                         .on_progress = stop_behind_the_second);
-    const pl_tuning_t power = {.batch_size = "power",
-                               .max_trials = 30,
-                               .steps_per_trial = 3};
-    const rig_result_t *result = rig_tune(rig, &power);
-    is_text(result->status, "stopped", "it ends early: %s", result->error.text);
+    const rig_result_t *result;
+    rig_t *rig = rig_search_stopped("\"max_epochs\": 1", &result);
     json_t *found = json_loads(result->text ? result->text : "{}", 0, NULL), *trial;
     size_t k, wrong = 0;
     json_int_t largest = 0;

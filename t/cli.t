@@ -2,15 +2,7 @@
 # cli.t - tests of engine/cli: the paceline command as its users see it
 . "$(dirname "$0")/tap.sh"
 
-points
-cat >run.json <<'J'
-{
-  "module": {"name": "mlp", "hidden": [16]},
-  "data": {"name": "csv", "path": "points.csv", "val_split": 0.2, "batch_size": 20},
-  "optimizer": {"name": "adamw", "lr": 1e-2},
-  "trainer": {"max_epochs": 3, "accelerator": {"name": "cpu", "threads": 1}}
-}
-J
+points '"max_epochs": 3'
 for i in $(seq 200); do echo "the quick brown fox jumps over the lazy dog"; done >text.txt
 cat >text.json <<'J'
 {
@@ -24,30 +16,6 @@ J
 # ---- helpers ----
 
 sample_plugin=$builddir/t/.libs/sample_plugin.so
-
-# Starts a fit that would take for ever, with events in a pipe; waits until it has trained a step.
-start_endless_fit() {
-    rm -f events
-    mkfifo events
-    "$paceline" fit run.json --json --set trainer.max_epochs=-1 --set trainer.run_name="$1" "${@:2}" \
-        >events 2>err.txt </dev/null &
-    pid=$!
-    exec 3<events
-    local line
-    while read -r line <&3; do
-        [[ $line == *'"event":"train"'* ]] && break
-    done
-}
-
-# Its status, and the last of its events.
-end_of_fit() {
-    last=$(tail -n 1 <&3)
-    wait "$pid"
-    status=$?
-    exec 3<&-
-    err=$(cat err.txt)
-    out=$last
-}
 
 # Starts a fit that publishes and would take for ever; where it does is in stream.
 start_stream() {

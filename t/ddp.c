@@ -7,11 +7,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "rig.h"
+#include "rig_runs.h"
 #include "tap.h"
 
 #define ADAMW "{\"name\": \"adamw\", \"lr\": 0.02}"
-#define OTHERS "\"num_sanity_val_steps\": 0, \"log_every_n_steps\": 1, "
 
 static const char *const devices[] = {"fake", "cpu"};
 #define DEVICES 2
@@ -34,31 +33,6 @@ static const pl_module_ops_t normed = {.name = "normed", .size = 1, .step = norm
 
 /* ---- Runs of one and of several ranks ---- */
 
-#define fit(ranks, batch, more, ...) \
-    fit_with(ranks, batch, more, &(rig_spec_t){__VA_ARGS__})
-
-static rig_result_t *fit_with(int ranks, int batch, const char *more,
-                              const rig_spec_t *given)
-{
-    char trainer[512], data[256];
-    rig_spec_t spec = *given;
-    snprintf(trainer, sizeof trainer, OTHERS "\"devices\": %d, %s", ranks, more);
-    snprintf(data, sizeof data, "\"batch_size\": %d%s%s", batch, spec.data ? ", " : "",
-             spec.data ? spec.data : "");
-    spec.trainer = trainer;
-    spec.data = data;
-    return rig_train(&spec);
-}
-
-static double losses_differ(const rig_result_t *a, const rig_result_t *b)
-{
-    const rig_series_t x = rig_series(a, "train_loss"), y = rig_series(b, "train_loss");
-    double worst = x.count == y.count && x.count ? 0 : INFINITY;
-    for (int k = 0; k < x.count && isfinite(worst); k++)
-        worst = fmax(worst, fabs(x.value[k] - y.value[k]));
-    return worst;
-}
-
 static bool metrics_agree(const rig_result_t *a, const rig_result_t *b)
 {
     static const char *const names[] = {"train_loss", "train_acc", "val_loss", "val_acc"};
@@ -76,20 +50,21 @@ static bool metrics_agree(const rig_result_t *a, const rig_result_t *b)
 static void compare(const rig_result_t *one, const rig_result_t *many, const char *what)
 {
     is_int(many->global_step, one->global_step, "%s: as many steps", what);
-    ok(losses_differ(one, many) < 1e-5, "the losses of one rank");
+    ok(rig_losses_differ(one, many) < 1e-5, "the losses of one rank");
     ok(rig_distance(one, many) < 1e-5, "its weights (%g)", rig_distance(one, many));
 }
 
 static void ranks_train_what_one_does(void)
 {
     for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
-        rig_result_t *one = fit(1, 12, "\"max_epochs\": 3", .accelerator = devices[k],
-                                .samples = 48, .optimizer = ADAMW,
-                                .data = "\"val_split\": 0.25");
+        rig_result_t *one = rig_ranks(1, 12, "\"max_epochs\": 3",
+                                      .accelerator = devices[k], .samples = 48,
+                                      .optimizer = ADAMW, .data = "\"val_split\": 0.25");
         for (int ranks = 2; ranks <= 4; ranks++) {
-            rig_result_t *many = fit(ranks, 12 / ranks, "\"max_epochs\": 3",
-                                     .accelerator = devices[k], .samples = 48,
-                                     .optimizer = ADAMW, .data = "\"val_split\": 0.25");
+            rig_result_t *many = rig_ranks(ranks, 12 / ranks, "\"max_epochs\": 3",
+                                           .accelerator = devices[k], .samples = 48,
+                                           .optimizer = ADAMW,
+                                           .data = "\"val_split\": 0.25");
             compare(one, many, devices[k]);
             ok(metrics_agree(one, many), "and its figures");
             rig_result_free(many);
@@ -102,10 +77,10 @@ static void samples_that_do_not_come_out_even_count_once(void)
 {
     static const int samples[] = {37, 13, 3, 1};
     for (int k = 0; k < 4; k++) {
-        rig_result_t *one = fit(1, 12, "\"max_epochs\": 2", .samples = samples[k]);
+        rig_result_t *one = rig_ranks(1, 12, "\"max_epochs\": 2", .samples = samples[k]);
         for (int ranks = 3; ranks <= 4; ranks++) {
-            rig_result_t *many = fit(ranks, 12 / ranks, "\"max_epochs\": 2",
-                                     .samples = samples[k]);
+            rig_result_t *many = rig_ranks(ranks, 12 / ranks, "\"max_epochs\": 2",
+                                           .samples = samples[k]);
             char what[40];
             snprintf(what, sizeof what, "%d samples, %d ranks", samples[k], ranks);
             compare(one, many, what);
@@ -117,9 +92,10 @@ static void samples_that_do_not_come_out_even_count_once(void)
 
 static void batches_may_come_in_parts(void)
 {
-    rig_result_t *one = fit(1, 12, "\"max_epochs\": 3", .samples = 40);
-    rig_result_t *many = fit(2, 2, "\"max_epochs\": 3, \"accumulate_grad_batches\": 3",
-                             .samples = 40);
+    rig_result_t *one = rig_ranks(1, 12, "\"max_epochs\": 3", .samples = 40);
+    rig_result_t *many = rig_ranks(2, 2,
+                                   "\"max_epochs\": 3, \"accumulate_grad_batches\": 3",
+                                   .samples = 40);
     compare(one, many, "3 batches of 2 to a step");
     rig_result_free(one);
     rig_result_free(many);
@@ -163,10 +139,10 @@ static bool state_is(const rig_result_t *a, const char *name, const rig_result_t
 
 static void state_follows_what_its_tensors_declare(void)
 {
-    rig_result_t *all = fit(1, 24, "\"max_steps\": 1", .module = "\"watcher\"",
-                            .samples = 24, .data = "\"shuffle\": false");
-    rig_result_t *many = fit(3, 8, "\"max_steps\": 1", .module = "\"watcher\"",
-                             .samples = 24, .data = "\"shuffle\": false");
+    rig_result_t *all = rig_ranks(1, 24, "\"max_steps\": 1", .module = "\"watcher\"",
+                                  .samples = 24, .data = "\"shuffle\": false");
+    rig_result_t *many = rig_ranks(3, 8, "\"max_steps\": 1", .module = "\"watcher\"",
+                                   .samples = 24, .data = "\"shuffle\": false");
     ok(state_is(many, "mean", all), "the mean of the ranks is that of all samples");
     ok(!state_is(many, "rank0", all), "what is rank zero's has its samples alone");
     ok(state_is(many, "none", many), "and so has what is each rank's own");
@@ -177,10 +153,10 @@ static void state_follows_what_its_tensors_declare(void)
 /* Each normalises by its own batch. */
 static void running_means_are_those_of_all_samples(void)
 {
-    rig_result_t *one = fit(1, 24, "\"max_steps\": 1", .module = "\"normed\"",
-                            .samples = 24);
-    rig_result_t *many = fit(3, 8, "\"max_steps\": 1", .module = "\"normed\"",
-                             .samples = 24);
+    rig_result_t *one = rig_ranks(1, 24, "\"max_steps\": 1", .module = "\"normed\"",
+                                  .samples = 24);
+    rig_result_t *many = rig_ranks(3, 8, "\"max_steps\": 1", .module = "\"normed\"",
+                                   .samples = 24);
     const char *name = "norm.running_mean";
     const rig_tensor_t *want = rig_find(one->weight, one->weight_count, name),
                        *got = rig_find(many->weight, many->weight_count, name);
@@ -196,10 +172,10 @@ static void running_means_are_those_of_all_samples(void)
  * in the first, which must not be added again. */
 static void who_has_no_samples_leaves_state_alone(void)
 {
-    rig_result_t *one = fit(1, 4, "\"max_steps\": 2", .module = "\"watcher\"",
-                            .samples = 2, .data = "\"shuffle\": false");
-    rig_result_t *many = fit(4, 1, "\"max_steps\": 2", .module = "\"watcher\"",
-                             .samples = 2, .data = "\"shuffle\": false");
+    rig_result_t *one = rig_ranks(1, 4, "\"max_steps\": 2", .module = "\"watcher\"",
+                                  .samples = 2, .data = "\"shuffle\": false");
+    rig_result_t *many = rig_ranks(4, 1, "\"max_steps\": 2", .module = "\"watcher\"",
+                                   .samples = 2, .data = "\"shuffle\": false");
     is_int(many->global_step, 2, "two steps");
     ok(state_is(many, "mean", one),
        "two samples, four ranks: the mean of those with one");
@@ -212,11 +188,12 @@ static void the_same_run_twice_gives_the_same_bits(void)
     static const char *const modules[] = {
         "\"normed\"", "{\"name\": \"mlp\", \"hidden\": [8, 5], \"dropout\": 0.25}"};
     for (int k = 0; k < 2; k++) {
-        rig_result_t *a = fit(3, 4, "\"max_epochs\": 2", .module = modules[k],
-                              .accelerator = "cpu", .samples = 36, .optimizer = ADAMW);
-        rig_result_t *b = fit(3, 4, "\"max_epochs\": 2, \"depth\": 1",
-                              .module = modules[k], .accelerator = "cpu", .samples = 36,
-                              .optimizer = ADAMW);
+        rig_result_t *a = rig_ranks(3, 4, "\"max_epochs\": 2", .module = modules[k],
+                                    .accelerator = "cpu", .samples = 36,
+                                    .optimizer = ADAMW);
+        rig_result_t *b = rig_ranks(3, 4, "\"max_epochs\": 2, \"depth\": 1",
+                                    .module = modules[k], .accelerator = "cpu",
+                                    .samples = 36, .optimizer = ADAMW);
         ok(rig_same_bits(a, b), "also at another depth");
         rig_result_free(a);
         rig_result_free(b);
@@ -227,7 +204,7 @@ static void the_same_run_twice_gives_the_same_bits(void)
 
 static void predictions_are_complete_and_in_order(void)
 {
-    rig_result_t *one = fit(1, 12, "\"max_epochs\": 1", .samples = 37);
+    rig_result_t *one = rig_ranks(1, 12, "\"max_epochs\": 1", .samples = 37);
     rig_t *rig = rig_new(.trainer = "\"devices\": 3", .data = "\"batch_size\": 4",
                          .samples = 37);
     rig_t *alone = rig_new(.data = "\"batch_size\": 5", .samples = 37);
@@ -266,7 +243,7 @@ static void on_log(pl_log_level_t level, int rank, const char *actor, const char
 static void the_best_collective_is_taken_and_told(void)
 {
     pl_log_hook(on_log, PL_LOG_INFO, NULL);
-    rig_result_free(fit(2, 4, "\"max_steps\": 1", .samples = 8));
+    rig_result_free(rig_ranks(2, 4, "\"max_steps\": 1", .samples = 8));
     pl_log_hook(NULL, PL_LOG_INFO, NULL);
     like(taken, "shm moves what the 2 ranks exchange", "of one machine: \"%s\"", taken);
 }

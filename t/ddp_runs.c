@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "rig.h"
+#include "rig_runs.h"
 #include "strategies/collectives/collective.h"
 #include "tap.h"
 
@@ -164,21 +164,10 @@ static void a_size_has_to_fit_on_all_ranks(void)
     rig_free(&rig);
 }
 
-static void stop_behind_the_second(rig_t *rig, const pl_progress_t *progress)
-{
-    if (progress->global_step == 2)
-        pl_trainer_stop(rig_trainer(rig), "enough", NULL);
-}
-
 static void a_search_is_stopped_on_all_ranks(void)
 {
-    rig_t *rig = rig_new(.samples = 20000, .trainer = "\"devices\": 2",
-                         .on_progress = stop_behind_the_second);
-    const pl_tuning_t power = {.batch_size = "power",
-                               .max_trials = 30,
-                               .steps_per_trial = 3};
-    const rig_result_t *result = rig_tune(rig, &power);
-    is_text(result->status, "stopped", "it ends early: %s", result->error.text);
+    const rig_result_t *result;
+    rig_t *rig = rig_search_stopped("\"devices\": 2", &result);
     ok(rig_metric(result, "batch_size") >= 4, "with what is known: %s", sizes_of(result));
     rig_free(&rig);
 }
@@ -601,13 +590,10 @@ static void options_that_have_no_meaning_here_are_answered(void)
 int main(void)
 {
     static pl_collective_ops_t counted;
-    static const pl_registration_t parts[] = {{"collective", &counted},
-                                              {"dataset", &uneven},
-                                              {"operator", &gate},
-                                              {"operator", &gate_back},
-                                              {"module", &gated},
-                                              {"dataset", &uneven},
-                                              PL_REGISTRATIONS_END};
+    static const pl_registration_t parts[] = {
+        {"collective", &counted}, {"dataset", &uneven}, {"operator", &gate},
+        {"operator", &gate_back}, {"module", &gated},   {"dataset", &uneven},
+        PL_REGISTRATIONS_END};
     counted = pl_shm_collective;
     counted.name = "counted";
     counted.all_reduce = counted_all_reduce;

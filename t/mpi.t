@@ -67,12 +67,7 @@ figure() {
 
 # The same sums in another order: nearly the same bits.
 ranks_train_by_it() {
-    awk 'BEGIN { for (i = 0; i < 400; i++) { c = i % 3; a = i * 0.7; b = i * 1.3
-        printf "%.4f,%.4f,%d\n", (c == 1) * 3 + sin(a), (c == 2) * 3 + cos(b), c } }' >points.csv
-    printf '{"module": {"name": "mlp", "hidden": [16]},
-        "data": {"name": "csv", "path": "points.csv", "val_split": 0.2, "batch_size": 20},
-        "optimizer": {"name": "adamw", "lr": 1e-2},
-        "trainer": {"max_epochs": 3, "accelerator": {"name": "cpu", "threads": 1}}}' >run.json
+    points '"max_epochs": 3'
     try "$paceline" fit run.json --json --set trainer.run_name=threads --set trainer.devices=4
     local loss=$(figure val_loss)
     PACELINE_ENDPOINT=ipc://$folder/meet PACELINE_PLUGIN_PATH= \

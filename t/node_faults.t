@@ -3,28 +3,10 @@
 # not
 . "$(dirname "$0")/tap.sh"
 
-points
-cat >run.json <<'J'
-{
-  "module": {"name": "mlp", "hidden": [16]},
-  "data": {"name": "csv", "path": "points.csv", "val_split": 0.2, "batch_size": 20},
-  "optimizer": {"name": "adamw", "lr": 1e-2},
-  "callbacks": [{"name": "model_checkpoint", "every_n_train_steps": 30}],
-  "trainer": {"max_epochs": 2, "accelerator": {"name": "cpu", "threads": 1}}
-}
-J
-unset PACELINE_RANK PACELINE_WORLD_SIZE PACELINE_ENDPOINT PACELINE_JOB_KEY_FILE
+points '' '{"name": "model_checkpoint", "every_n_train_steps": 30}'
 endless="--set trainer.max_epochs=-1"
 
 # ---- helpers ----
-
-text() { cat "$1"; }
-
-# A port that nobody listens at.
-free_port() {
-    port=$((20000 + RANDOM % 20000))
-    while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
-}
 
 # start NAME WORDS...: in the background; out.NAME, err.NAME, status.NAME when it has ended, and pid.NAME
 start() {
@@ -46,15 +28,6 @@ start_rank() {
 # A signal to what was started.
 signal() { kill "-$1" "$(cat "pid.$2")"; }
 
-# holds SECONDS WORDS...: the words succeed by then
-holds() {
-    local end=$((SECONDS + $1))
-    until "${@:2}"; do
-        [ $SECONDS -lt $end ] || return 1
-        sleep 0.02
-    done
-}
-
 ended() { [ -s "status.$1" ]; }
 
 says() { grep -qsE -- "$2" "$1"; }
@@ -64,12 +37,6 @@ has_trained() {
     local step
     step=$(grep -so '"global_step": *[0-9]*' "runs/$1/metrics.jsonl" | tail -n 1)
     [ "${step##*[!0-9]}" -ge "$2" ] 2>/dev/null
-}
-
-inline_model() {
-    [ -e runs/inline ] || "$paceline" fit run.json --set trainer.run_name=inline --set trainer.devices=2 \
-        >inline.out 2>inline.err
-    echo runs/inline/model.safetensors
 }
 
 # ---- partitions ----
@@ -206,7 +173,7 @@ a_rank_that_wakes_too_late_is_fenced() {
     like "$(text err.stale)" 'paceline: rank 1.*(lease has run out|another launcher answers|cut off)' "and knows why"
     start_rank 1 job 1
     ok "the other" holds 30 ended 0
-    ok "trains as if it had never been" cmp "$(inline_model)" runs/awake/model.safetensors
+    ok "trains as if it had never been" cmp "$(inline_model 2)" runs/awake/model.safetensors
 }
 
 two_jobs_do_not_meet_at_one_port() {
@@ -223,7 +190,7 @@ two_jobs_do_not_meet_at_one_port() {
     like "$(text err.lost)" 'rank 1 is refused: it is of another run' "too"
     start_rank 1 first 1
     ok "the first" holds 30 ended 0
-    ok "trains as if they had never been" cmp "$(inline_model)" runs/first/model.safetensors
+    ok "trains as if they had never been" cmp "$(inline_model 2)" runs/first/model.safetensors
 }
 
 # Ranks of one machine watch each other's processes; those of others hear that a wire is cut.
@@ -283,14 +250,6 @@ children_of_launch() {
         [ -z "$1" ] || grep -qzx "PACELINE_RANK=$1" "/proc/$child/environ" || continue
         echo "$child"
     done
-}
-
-gone() {
-    local child
-    for child in "$@"; do
-        grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$child/status" && return 1
-    done
-    return 0
 }
 
 one_rank_that_is_told_to_end_stops_the_run() {

@@ -3,21 +3,8 @@
 . "$(dirname "$0")/tap.sh"
 
 points
-unset PACELINE_RANK PACELINE_WORLD_SIZE PACELINE_ENDPOINT PACELINE_JOB_KEY_FILE
 
 # ---- helpers ----
-
-# A port that nobody listens at.
-free_port() {
-    port=$((20000 + RANDOM % 20000))
-    while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
-}
-
-inline_model() {
-    [ -e runs/inline ] || "$paceline" fit run.json --set trainer.run_name=inline --set trainer.devices="$1" \
-        >inline.out 2>inline.err
-    echo runs/inline/model.safetensors
-}
 
 # as_rank K OF WORDS...: that rank of so many, as torchrun would tell it; out.K, err.K and status.K
 as_rank() {
@@ -25,8 +12,6 @@ as_rank() {
         MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 60 "$paceline" "${@:3}" >"out.$1" 2>"err.$1" </dev/null
     echo $? >"status.$1"
 }
-
-text() { cat "$1"; }
 
 # ---- one node ----
 

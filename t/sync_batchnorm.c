@@ -8,10 +8,10 @@
 #include "base/error.h"
 #include "far.h"
 #include "formula.h"
+#include "rig_runs.h"
 #include "tap.h"
 #include "tensor/graph.h"
 
-#define QUIET "\"num_sanity_val_steps\": 0, \"log_every_n_steps\": 1"
 #define SYNC "\"sync_batchnorm\": true, "
 
 static const char *const devices[] = {"fake", "cpu"};
@@ -101,38 +101,13 @@ static const char *const modules[] = {"\"rows\"", "\"pictures\""};
 
 /* ---- Runs of one and of several ranks ---- */
 
-#define fit(ranks, batch, more, ...) \
-    fit_with(ranks, batch, more, &(rig_spec_t){__VA_ARGS__})
-
-static rig_result_t *fit_with(int ranks, int batch, const char *more,
-                              const rig_spec_t *given)
-{
-    char trainer[512], data[256];
-    rig_spec_t spec = *given;
-    snprintf(trainer, sizeof trainer, QUIET ", \"devices\": %d, %s", ranks, more);
-    snprintf(data, sizeof data, "\"batch_size\": %d%s%s", batch, spec.data ? ", " : "",
-             spec.data ? spec.data : "");
-    spec.trainer = trainer;
-    spec.data = data;
-    return rig_train(&spec);
-}
-
-static double losses_differ(const rig_result_t *a, const rig_result_t *b)
-{
-    const rig_series_t x = rig_series(a, "train_loss"), y = rig_series(b, "train_loss");
-    double worst = x.count == y.count && x.count ? 0 : INFINITY;
-    for (int k = 0; k < x.count && isfinite(worst); k++)
-        worst = fmax(worst, fabs(x.value[k] - y.value[k]));
-    return worst;
-}
-
 /* Weights are parameters and running statistics. */
 static void compare(const rig_result_t *one, const rig_result_t *many, double within,
                     const char *what)
 {
     is_int(many->global_step, one->global_step, "%s: as many steps", what);
-    ok(losses_differ(one, many) < within, "the losses of one rank: %g",
-       losses_differ(one, many));
+    ok(rig_losses_differ(one, many) < within, "the losses of one rank: %g",
+       rig_losses_differ(one, many));
     ok(rig_distance(one, many) < within, "its weights and statistics: %g",
        rig_distance(one, many));
 }
@@ -143,13 +118,13 @@ static void ranks_normalise_by_the_batch_of_all(void)
         const char *device = devices[k / MODULES], *module = modules[k % MODULES];
         if (!rig_has(device))
             return;
-        rig_result_t *one = fit(1, 12, SYNC "\"max_epochs\": 3", .accelerator = device,
-                                .module = module, .samples = 48,
-                                .data = "\"val_split\": 0.25");
+        rig_result_t *one = rig_ranks(1, 12, SYNC "\"max_epochs\": 3",
+                                      .accelerator = device, .module = module,
+                                      .samples = 48, .data = "\"val_split\": 0.25");
         for (int ranks = 2; ranks <= 3; ranks++) {
-            rig_result_t *many = fit(ranks, 12 / ranks, SYNC "\"max_epochs\": 3",
-                                     .accelerator = device, .module = module,
-                                     .samples = 48, .data = "\"val_split\": 0.25");
+            rig_result_t *many = rig_ranks(ranks, 12 / ranks, SYNC "\"max_epochs\": 3",
+                                           .accelerator = device, .module = module,
+                                           .samples = 48, .data = "\"val_split\": 0.25");
             compare(one, many, 1e-5, device);
             is_near(rig_metric(many, "val_loss"), rig_metric(one, "val_loss"), 1e-5,
                     "%s of %d ranks", module, ranks);
@@ -171,13 +146,14 @@ static void samples_that_do_not_come_out_even_count_once(void)
     static const int samples[] = {38, 14, 27};
     for (int k = 0; k < 3 * MODULES && rig_has("cpu"); k++) {
         const char *module = modules[k % MODULES];
-        rig_result_t *one = fit(1, 12, EXACT "\"max_epochs\": 2", .accelerator = "cpu",
-                                .module = module, .samples = samples[k / MODULES]);
+        rig_result_t *one = rig_ranks(1, 12, EXACT "\"max_epochs\": 2",
+                                      .accelerator = "cpu", .module = module,
+                                      .samples = samples[k / MODULES]);
         for (int ranks = 2; ranks <= 4; ranks++) {
             char what[40];
-            rig_result_t *many = fit(ranks, 12 / ranks, EXACT "\"max_epochs\": 2",
-                                     .accelerator = "cpu", .module = module,
-                                     .samples = samples[k / MODULES]);
+            rig_result_t *many = rig_ranks(ranks, 12 / ranks, EXACT "\"max_epochs\": 2",
+                                           .accelerator = "cpu", .module = module,
+                                           .samples = samples[k / MODULES]);
             snprintf(what, sizeof what, "%d samples, %d ranks", samples[k / MODULES],
                      ranks);
             compare(one, many, 1e-6, what);
@@ -194,11 +170,11 @@ static void batches_may_come_in_parts(void)
         char more[120];
         snprintf(more, sizeof more,
                  EXACT "\"max_epochs\": 3, \"accumulate_grad_batches\": %d", parts);
-        rig_result_t *one = fit(1, 12, more, .accelerator = "cpu", .module = "\"rows\"",
-                                .samples = 38);
+        rig_result_t *one = rig_ranks(1, 12, more, .accelerator = "cpu",
+                                      .module = "\"rows\"", .samples = 38);
         for (int ranks = 2; ranks <= 3; ranks++) {
-            rig_result_t *many = fit(ranks, 12 / ranks, more, .accelerator = "cpu",
-                                     .module = "\"rows\"", .samples = 38);
+            rig_result_t *many = rig_ranks(ranks, 12 / ranks, more, .accelerator = "cpu",
+                                           .module = "\"rows\"", .samples = 38);
             compare(one, many, 1e-6, "batches in parts");
             rig_result_free(many);
         }
@@ -217,8 +193,9 @@ static void one_value_of_all_ranks_is_too_few(void)
         like(result->error.text, "more than one value.*all ranks together have 1",
              "it says why: %s", result->error.text);
         rig_free(&rig);
-        rig_result_t *two = fit(2, 1, SYNC "\"max_epochs\": 1", .accelerator = devices[k],
-                                .module = "\"rows\"", .samples = 14);
+        rig_result_t *two = rig_ranks(2, 1, SYNC "\"max_epochs\": 1",
+                                      .accelerator = devices[k], .module = "\"rows\"",
+                                      .samples = 14);
         is_int(two->global_step, 7, "one of each rank is enough");
         rig_result_free(two);
     }
@@ -262,10 +239,10 @@ static void ranks_come_to_what_torch_does_with_whole_batches(void)
     json_t *data = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
     ok(data != NULL, "t/data/sync_batchnorm.json can be read");
     for (int ranks = 1; ranks <= 3 && rig_has("cpu"); ranks++) {
-        rig_result_t *result = fit(ranks, 12 / ranks, SYNC "\"max_epochs\": 2",
-                                   .accelerator = "cpu", .module = "\"known\"",
-                                   .samples = 38, .data = "\"shuffle\": false",
-                                   .optimizer = "{\"name\": \"sgd\", \"lr\": 0.5}");
+        rig_result_t *result = rig_ranks(ranks, 12 / ranks, SYNC "\"max_epochs\": 2",
+                                         .accelerator = "cpu", .module = "\"known\"",
+                                         .samples = 38, .data = "\"shuffle\": false",
+                                         .optimizer = "{\"name\": \"sgd\", \"lr\": 0.5}");
         check_against_torch(result, data);
         rig_result_free(result);
     }
@@ -286,10 +263,10 @@ static void other_formats_are_normalised_alike(void)
         char more[120];
         snprintf(more, sizeof more, SYNC "\"max_epochs\": 1, \"precision\": %s",
                  precision[k].name);
-        rig_result_t *one = fit(1, 12, more, .accelerator = "cpu",
-                                .module = "\"pictures\"", .samples = 38);
-        rig_result_t *three = fit(3, 4, more, .accelerator = "cpu",
-                                  .module = "\"pictures\"", .samples = 38);
+        rig_result_t *one = rig_ranks(1, 12, more, .accelerator = "cpu",
+                                      .module = "\"pictures\"", .samples = 38);
+        rig_result_t *three = rig_ranks(3, 4, more, .accelerator = "cpu",
+                                        .module = "\"pictures\"", .samples = 38);
         compare(one, three, precision[k].within, precision[k].name);
         rig_result_free(one);
         rig_result_free(three);
@@ -301,10 +278,10 @@ static void means_may_be_large(void)
 {
     if (!rig_has("cpu"))
         return;
-    rig_result_t *one = fit(1, 24, SYNC "\"max_steps\": 1", .accelerator = "cpu",
-                            .module = "\"far_off\"", .samples = 24),
-                 *three = fit(3, 8, SYNC "\"max_steps\": 1", .accelerator = "cpu",
-                              .module = "\"far_off\"", .samples = 24);
+    rig_result_t *one = rig_ranks(1, 24, SYNC "\"max_steps\": 1", .accelerator = "cpu",
+                                  .module = "\"far_off\"", .samples = 24),
+                 *three = rig_ranks(3, 8, SYNC "\"max_steps\": 1", .accelerator = "cpu",
+                                    .module = "\"far_off\"", .samples = 24);
     const rig_tensor_t *want = rig_find(one->weight, one->weight_count,
                                         "norm.running_var"),
                        *got = rig_find(three->weight, three->weight_count,
@@ -335,9 +312,9 @@ static void the_bits_are_the_same_whatever_moves_them(void)
         char more[200];
         snprintf(more, sizeof more,
                  SYNC "\"max_epochs\": 3, \"accumulate_grad_batches\": 2, %s", ways[k]);
-        rig_result_t *result = fit(3, 4, more, .accelerator = "cpu",
-                                   .module = "\"pictures\"", .samples = 38,
-                                   .data = "\"val_split\": 0.2");
+        rig_result_t *result = rig_ranks(3, 4, more, .accelerator = "cpu",
+                                         .module = "\"pictures\"", .samples = 38,
+                                         .data = "\"val_split\": 0.2");
         ok(!first || rig_same_bits(first, result), "%s: the same weights", ways[k]);
         ok(!first || !strcmp(first->metrics, result->metrics), "and figures");
         if (first)
@@ -406,12 +383,12 @@ static void nothing_changes_where_there_is_nothing_to_exchange(void)
     for (int k = 0; k < 4 && rig_has("cpu"); k++) {
         char more[120];
         snprintf(more, sizeof more, "%s\"max_epochs\": 1", runs[k].sync);
-        rig_result_t *plain = fit(runs[k].ranks, 4, "\"max_epochs\": 1",
-                                  .accelerator = "cpu", .module = runs[k].module,
-                                  .samples = runs[k].ranks * 16);
-        rig_result_t *sync = fit(runs[k].ranks, 4, more, .accelerator = "cpu",
-                                 .module = runs[k].module, .stream = true,
-                                 .samples = runs[k].ranks * 16);
+        rig_result_t *plain = rig_ranks(runs[k].ranks, 4, "\"max_epochs\": 1",
+                                        .accelerator = "cpu", .module = runs[k].module,
+                                        .samples = runs[k].ranks * 16);
+        rig_result_t *sync = rig_ranks(runs[k].ranks, 4, more, .accelerator = "cpu",
+                                       .module = runs[k].module, .stream = true,
+                                       .samples = runs[k].ranks * 16);
         is_int(exchanges(rig_stream()), runs[k].exchanges, "so many exchanges");
         ok(rig_same_bits(plain, sync) == !runs[k].exchanges, "and weights accordingly");
         rig_result_free(plain);
@@ -427,12 +404,14 @@ static void parameters_may_be_frozen_for_a_while(void)
         "\"epochs\": [1, 2], \"unfreeze\": \"fc2.*; *\"}]";
     if (!rig_has("cpu"))
         return;
-    rig_result_t *one = fit(1, 12, SYNC "\"max_epochs\": 3", .accelerator = "cpu",
-                            .module = "\"rows\"", .samples = 38, .callbacks = callbacks);
+    rig_result_t *one = rig_ranks(1, 12, SYNC "\"max_epochs\": 3", .accelerator = "cpu",
+                                  .module = "\"rows\"", .samples = 38,
+                                  .callbacks = callbacks);
     rig_result_t *three =
-        fit(3, 4, SYNC "\"max_epochs\": 3, " STRATEGY("ddp", ", \"bucket_mb\": 0.000001"),
-            .accelerator = "cpu", .module = "\"rows\"", .samples = 38,
-            .callbacks = callbacks);
+        rig_ranks(3, 4,
+                  SYNC "\"max_epochs\": 3, " STRATEGY("ddp", ", \"bucket_mb\": 0.000001"),
+                  .accelerator = "cpu", .module = "\"rows\"", .samples = 38,
+                  .callbacks = callbacks);
     compare(one, three, 1e-5, "finetuning");
     rig_result_free(one);
     rig_result_free(three);

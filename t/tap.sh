@@ -1,4 +1,4 @@
-# tap.sh - tests that are sentences, for the command: Test Anything Protocol on standard output
+# tap.sh - tests that are sentences, for the command: Test Anything Protocol on standard output; and what they share
 #
 # A test is a function named as a sentence.  Commands are run by `try`, which keeps what they said in out and err and
 # their exit status in status.
@@ -12,7 +12,8 @@ folder=$(mktemp -d /tmp/paceline-t-XXXXXX) || exit 99
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 99
 export LC_ALL=C
-unset NO_COLOR PACELINE_HINTS PACELINE_PLUGIN_PATH COLUMNS
+unset NO_COLOR COLUMNS PACELINE_ENDPOINT PACELINE_HINTS PACELINE_JOB_KEY_FILE PACELINE_JOURNAL PACELINE_PLUGIN_PATH \
+    PACELINE_RANK PACELINE_WORLD_SIZE
 
 # run TEST [trains] - one that trains is skipped when Paceline was built without an accelerator
 run() {
@@ -76,19 +77,88 @@ refused() {
     is "$out" "" "and nothing on standard output"
 }
 
-# points - in points.csv, three classes around three corners; a run that trains on them in run.json
+# points [TRAINER [CALLBACKS [MODULE]]] - in points.csv, three classes around three corners; a run that trains on them in
+# run.json, with these members of its parts
 points() {
+    local trainer=${1:-'"max_epochs": 2'} callbacks=${2:+"  \"callbacks\": [$2],"$'\n'}
     awk 'BEGIN { for (i = 0; i < 300; i++) { c = i % 3; a = i * 0.7; b = i * 1.3
         printf "%.4f,%.4f,%d\n", (c == 1) * 3 + sin(a), (c == 2) * 3 + cos(b), c } }' >points.csv
-    cat >run.json <<'J'
+    cat >run.json <<J
 {
-  "module": {"name": "mlp", "hidden": [16]},
+  "module": {"name": "mlp", "hidden": [16]${3:+, $3}},
   "data": {"name": "csv", "path": "points.csv", "val_split": 0.2, "batch_size": 20},
   "optimizer": {"name": "adamw", "lr": 1e-2},
-  "trainer": {"max_epochs": 2, "accelerator": {"name": "cpu", "threads": 1}}
+$callbacks  "trainer": {$trainer, "accelerator": {"name": "cpu", "threads": 1}}
 }
 J
 }
+
+# start_endless_fit NAME WORDS... - a fit that would take for ever, with events in a pipe, which has trained a step; each
+# is given the words in always
+always=
+start_endless_fit() {
+    rm -f events
+    mkfifo events
+    "$paceline" fit run.json $always --json --set trainer.max_epochs=-1 --set trainer.run_name="$1" "${@:2}" \
+        >events 2>err.txt </dev/null &
+    pid=$!
+    exec 3<events
+    local line
+    while read -r line <&3; do
+        [[ $line == *'"event":"train"'* ]] && break
+    done
+}
+
+# end_of_fit - its status, what it has said, and in last, and out, the last of its events
+end_of_fit() {
+    last=$(tail -n 1 <&3)
+    out=$last
+    wait "$pid"
+    status=$?
+    exec 3<&-
+    err=$(cat err.txt)
+}
+
+# rank K - the number of the process of that rank of the fit that goes on
+rank() {
+    local child
+    for child in $(cat /proc/"$pid"/task/*/children); do
+        [ "$(cat /proc/"$child"/comm)" = "rank $1" ] && echo "$child"
+    done
+}
+
+# gone PID... - none of them lives any more
+gone() {
+    local child
+    for child in "$@"; do
+        grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$child/status" && return 1
+    done
+    return 0
+}
+
+# holds SECONDS WORDS... - the words succeed by then
+holds() {
+    local end=$((SECONDS + $1))
+    until "${@:2}"; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 0.02
+    done
+}
+
+# free_port - in port, one that nobody listens at
+free_port() {
+    port=$((20000 + RANDOM % 20000))
+    while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
+}
+
+# inline_model RANKS - of run.json, trained by so many ranks that are threads, once
+inline_model() {
+    [ -e runs/inline ] || "$paceline" fit run.json --set trainer.run_name=inline --set trainer.devices="$1" \
+        >inline.out 2>inline.err
+    echo runs/inline/model.safetensors
+}
+
+text() { cat "$1"; }
 
 # lines TEXT - how many there are
 lines() {
