@@ -424,7 +424,8 @@ typedef struct pl_launch_spec {
     /* A line of a rank's standard error; rank -1: of what becomes of them all. */
     void (*on_line)(void *user, int rank, const char *line);
     /* Once, when all have ended: the status of the first that failed, as a shell has it,
-     * and which it was and why, PL_OK when none has.  NULL: pl_launch_signal() had been
+     * and which it was and why, PL_OK when none has; 75, of a rank that lost another,
+     * only where no other has failed by itself.  NULL: pl_launch_signal() had been
      * called. */
     void (*on_end)(void *user, int status, const pl_error_t *error);
     void *user;

@@ -1,6 +1,7 @@
 /* past.c - tests of actors/launchers/past.c: what is kept of runs that are over */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "actors/launchers/parcel.h"
@@ -10,6 +11,7 @@
 #include "scarce.h"
 #include "tap.h"
 
+static const uint64_t MOST = 1 << 20;
 static pl_error_t err;
 
 static const char *file(void)
@@ -36,8 +38,8 @@ static void three_runs(void)
     unlink(file());
     for (int k = 0; k < 3; k++) {
         pl_blob_t *blob = k == 1 ? NULL : outcome_of((uint64_t)k + 7);
-        is_int(pl_past_add(tap_folder(), blob, &failed, &err), PL_OK, "run %d is kept",
-               k);
+        is_int(pl_past_add(tap_folder(), MOST, blob, &failed, &err), PL_OK,
+               "run %d is kept", k);
         pl_object_unref(blob);
     }
 }
@@ -67,13 +69,29 @@ static void what_is_not_there_is_an_error(void)
     is_int(err.code, PL_EIO, "%s", err.text);
     unlink(file());
     ok(!pl_past_read(tap_folder(), 0, &err), "nor has one that is gone");
-    is_int(pl_past_add("/nowhere", NULL, &err, &err), PL_EIO, "%s", err.text);
+    is_int(pl_past_add("/nowhere", MOST, NULL, &err, &err), PL_EIO, "%s", err.text);
+}
+
+static void so_much_is_kept_and_then_nothing(void)
+{
+    enum { RUNS = 100 };
+    pl_blob_t *blob = outcome_of(7);
+    const uint64_t most = 5 * blob->size;
+    struct stat all;
+    int kept = 0;
+    unlink(file());
+    while (kept < RUNS && pl_past_add(tap_folder(), most, blob, NULL, &err) == PL_OK)
+        kept++;
+    is_int(kept, 4, "as many as there is room for");
+    like(err.text, "takes more than [0-9]+ MiB of /", "then it is told: %s", err.text);
+    ok(stat(file(), &all) != 0, "and what cannot be of use is gone");
+    pl_object_unref(blob);
 }
 
 static int keep_and_read(void *user)
 {
     pl_error_t failed = {0};
-    int code = pl_past_add(tap_folder(), NULL, user, &err);
+    int code = pl_past_add(tap_folder(), MOST, NULL, user, &err);
     pl_outcome_t *outcome = code == PL_OK ? pl_past_read(tap_folder(), 0, &failed) : NULL;
     pl_object_unref(outcome);
     return code != PL_OK ? err.code : failed.code == PL_EDIED ? PL_OK : failed.code;
@@ -91,6 +109,7 @@ int main(void)
 {
     scarce_init_own();
     run(each_run_is_found_as_it_was);
+    run(so_much_is_kept_and_then_nothing);
     run(what_is_not_there_is_an_error);
     run(memory_may_run_out);
     return tap_done();

@@ -1,6 +1,7 @@
 /* spawn_again.c - tests of runs that are started again after one of their processes died:
  * they end as if nothing had happened */
 #include <dirent.h>
+#include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -332,6 +333,40 @@ static void one_that_was_left_out_is_tried_again(void)
     rig_free(&rig);
 }
 
+/* Between two attempts, or in the middle of one. */
+static void stop_when_it_is_back(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    if (__atomic_load_n(&back, __ATOMIC_RELAXED) && !killed)
+        killed = !pl_trainer_stop(rig_trainer(user), "enough", NULL);
+}
+
+static void a_stop_where_the_run_has_paused_has_its_own_reason(void)
+{
+    const struct timeval each = {0, 1000};
+    char data[500];
+    snprintf(data, sizeof data, "%s, \"epoch\": 16, \"times\": 2, \"rank\": 1",
+             mark("paused"));
+    left_out = back = killed = 0;
+    rig_t *rig =
+        far_new(.launcher =
+                    "{\"name\": \"spawn\", \"max_restarts\": 2, \"return_after\": 0.1}",
+                .least = 1, .record = 4, .then = "SIGKILL", .data = data,
+                .rig = {.accelerator = "cpu",
+                        .trainer = "\"max_epochs\": -1, \"log_every_n_steps\": 1",
+                        .callbacks = SAVES});
+    struct event *look = event_new(rig_base(rig), -1, EV_PERSIST, stop_when_it_is_back,
+                                   rig);
+    event_add(look, &each);
+    pl_log_hook(log_look, PL_LOG_INFO, NULL);
+    const rig_result_t *result = rig_fit(rig);
+    pl_log_hook(NULL, PL_LOG_ERROR, NULL);
+    is_text(result->status, "stopped", "it ends well: %s", result->error.text);
+    is_text(result->reason, "enough", "as it was told to");
+    event_free(look);
+    rig_free(&rig);
+}
+
 #define ANY_RANKS \
     "\"deterministic\": \"elastic\", \"micro_shards\": 2, \"max_epochs\": 300, " \
     "\"log_every_n_steps\": 1"
@@ -479,6 +514,7 @@ int main(void)
     run(one_that_always_dies_ends_after_the_bound);
     run(one_that_dies_again_and_again_is_left_out);
     run(one_that_was_left_out_is_tried_again);
+    run(a_stop_where_the_run_has_paused_has_its_own_reason);
     run(with_elastic_bits_even_that_leaves_no_trace);
     run(what_the_program_says_itself_is_not_tried_again);
     run(what_fails_by_itself_afterwards_says_how_often_it_was_tried);

@@ -16,6 +16,8 @@
 #include "runtime/deaths.h"
 #include "runtime/socket.h"
 
+static const uint64_t PAST_MOST = UINT64_C(1) << 30;      /* bytes of what runs came to */
+
 typedef struct hand {
     pl_crew_t *crew;
     int rank;
@@ -168,7 +170,7 @@ void pl_crew_note(pl_crew_t *crew, const pl_blob_t *outcome, const pl_error_t *f
     pl_error_t err = {0};
     if (crew->noted < pl_crew_past(crew))
         return;
-    if (pl_past_add(crew->folder, outcome, failed, &err) == PL_OK)
+    if (pl_past_add(crew->folder, PAST_MOST, outcome, failed, &err) == PL_OK)
         crew->noted++;
     else
         pl_log_line(PL_LOG_WARNING, -1, "launcher.script",

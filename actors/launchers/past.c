@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "actors/launchers/folder.h"
 #include "actors/launchers/parcel.h"
@@ -18,10 +19,30 @@ typedef struct head {
     uint64_t bytes, has_failed;
 } head_t;
 
+static const char *past_file(const char *folder, char path[PL_DOOR_TEXT])
+{
+    return pl_place_door(folder, PL_DOOR_PAST, path) + strlen("ipc://");
+}
+
 static FILE *past_open(const char *folder, const char *mode)
 {
     char path[PL_DOOR_TEXT];
-    return fopen(pl_place_door(folder, PL_DOOR_PAST, path) + strlen("ipc://"), mode);
+    return fopen(past_file(folder, path), mode);
+}
+
+/* One that is not there yet has room. */
+static int room_check(const char *folder, uint64_t most, uint64_t bytes, pl_error_t *err)
+{
+    char path[PL_DOOR_TEXT];
+    struct stat all = {0};
+    const uint64_t there = stat(past_file(folder, path), &all) == 0
+                               ? (uint64_t)all.st_size
+                               : 0;
+    if (bytes <= most && there <= most - bytes)
+        return PL_OK;
+    unlink(past_file(folder, path));
+    return pl_fail(err, PL_EBUSY, "with those before it takes more than %.0f MiB of %s",
+                   (double)most / (1 << 20), folder);
 }
 
 static pl_blob_t *failure_pack(const pl_error_t *failed, pl_error_t *err)
@@ -35,14 +56,18 @@ static pl_blob_t *failure_pack(const pl_error_t *failed, pl_error_t *err)
     return blob;
 }
 
-int pl_past_add(const char *folder, const pl_blob_t *outcome, const pl_error_t *failed,
-                pl_error_t *err)
+int pl_past_add(const char *folder, uint64_t most, const pl_blob_t *outcome,
+                const pl_error_t *failed, pl_error_t *err)
 {
     pl_blob_t *failure = outcome ? NULL : failure_pack(failed, err);
     const pl_blob_t *blob = outcome ? outcome : failure;
     if (!blob)
         return err->code;
     const head_t head = {blob->size, !outcome};
+    if (room_check(folder, most, blob->size + sizeof head, err) != PL_OK) {
+        pl_object_unref(failure);
+        return err->code;
+    }
     FILE *file = past_open(folder, "ae");
     bool whole = file && fwrite(&head, sizeof head, 1, file) == 1
                  && fwrite(blob->data, blob->size, 1, file) == 1;

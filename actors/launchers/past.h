@@ -10,9 +10,10 @@
 #include "runtime/bulk.h"
 #include "runtime/cargo.h"
 
-/* Adds the run that is over now: its outcome, as packed, or, NULL, how it failed. */
-int pl_past_add(const char *folder, const pl_blob_t *outcome, const pl_error_t *failed,
-                pl_error_t *err);
+/* Adds the run that is over now: its outcome, as packed, or, NULL, how it failed.  When
+ * all come to more bytes than that, none is kept any more, and the room is free again. */
+int pl_past_add(const char *folder, uint64_t most, const pl_blob_t *outcome,
+                const pl_error_t *failed, pl_error_t *err);
 /* The outcome of a run, from 0, counted; NULL: it failed, or cannot be read, as told. */
 pl_outcome_t *pl_past_read(const char *folder, int run, pl_error_t *failed);
 

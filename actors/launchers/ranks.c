@@ -310,9 +310,19 @@ static int first_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
     return PL_OK;
 }
 
+/* A run that was about to begin again ends because it was asked to. */
+static void reason_settle(pl_ranks_t *ranks)
+{
+    pl_outcome_t *outcome = ranks->outcome;
+    if (ranks->stops && pl_ranks_have_paused(ranks))
+        snprintf(outcome->reason, sizeof outcome->reason, "%s", ranks->stop_reason);
+}
+
 static int ranks_stop(pl_ranks_t *ranks, const char *reason, pl_error_t *err)
 {
     ranks->stops = true;
+    snprintf(ranks->stop_reason, sizeof ranks->stop_reason, "%s", reason);
+    reason_settle(ranks);
     if (ranks->run && ranks->ops->gather && ranks->ops->gather(ranks))
         return stop_at_once(ranks, reason);
     return first_stop(ranks, reason, err);
@@ -352,6 +362,7 @@ static void rank_replied(pl_rank_t *rank, pl_outcome_t *outcome)
     if (rank->number == 0 || (failed && !ranks->outcome)) {
         pl_object_unref(ranks->outcome);
         ranks->outcome = pl_object_ref(outcome);
+        reason_settle(ranks);
     }
     rank_over(rank, failed ? &outcome->error : NULL);
 }
