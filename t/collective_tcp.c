@@ -1,5 +1,6 @@
 /* collective_tcp.c - tests of what is alone tcp's: who may take part, what is sealed */
 #include <arpa/inet.h>
+#include <event2/event.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "scarce.h"
 #include "strategies/collectives/tcp_cipher.h"
 #include "tap.h"
+#include "wire.h"
 
 static const char sealed[] = "{\"name\": \"tcp\", \"encrypt\": true}";
 static const unsigned char key[PL_KEY_BYTES] = {1, 2, 3},
@@ -149,6 +151,102 @@ static void a_rank_of_another_job_is_not_met(void)
     ok(!lost.arrived[0], "nor takes anybody for its own");
     member_close(&lost);
     pair_close(m);
+}
+
+/* ---- bad wires ---- */
+
+static struct {
+    struct event_base *base;
+    member_t m[2];
+    char through[PL_ADDRESS_TEXT];                          /* to rank 0, as 1 sees it */
+    const char *address[2][2];
+    pl_world_t world[2];
+    pl_operation_t op[2];
+} far;
+
+/* Rank 1 calls rank 0 over a wire, on which all takes so long. */
+static void far_open(int delay_ms)
+{
+    char endpoint[64];
+    unsigned port;
+    memset(&far, 0, sizeof far);
+    far.base = event_base_new();
+    for (int k = 0; k < 2; k++) {
+        member_open(&far.m[k], "\"tcp\"", NULL);
+        far.address[k][1] = far.m[1].address;
+        far.world[k] = (pl_world_t){k, 2, far.address[k]};
+        far.op[k] = (pl_operation_t){.want = {.move = PL_MOVE_join},
+                                     .world = &far.world[k]};
+    }
+    sscanf(far.m[0].address, "tcp 127.0.0.1 %u", &port);
+    snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%u", port);
+    const char *there = wire_open(far.base, endpoint);
+    wire_delay(delay_ms);
+    snprintf(far.through, sizeof far.through, "tcp 127.0.0.1 %s %s",
+             strrchr(there, ':') + 1, strrchr(far.m[0].address, ' ') + 1);
+    far.address[0][0] = far.m[0].address;
+    far.address[1][0] = far.through;
+    for (int k = 0; k < 2; k++)
+        member_begin(&far.m[k], &far.op[k]);
+}
+
+static void far_turn(void)
+{
+    const struct timeval soon = {0, 1000};
+    event_base_loopexit(far.base, &soon);
+    event_base_loop(far.base, EVLOOP_ONCE);
+    for (int k = 0; k < 2; k++)
+        member_help(&far.m[k]);
+}
+
+#define far_until(truth) \
+    for (int64_t end_ = pl_now() + 20 * PL_SECOND; !(truth) && pl_now() < end_;)
+
+/* Until both have joined, and done something together. */
+static void far_meet(const char *what)
+{
+    const pl_want_t want = {.move = PL_MOVE_barrier};
+    bool begun[2] = {false, false}, both = false;
+    far_until(both)
+    {
+        far_turn();
+        for (int k = 0; k < 2; k++)
+            if (far.m[k].done && !far.m[k].err.code && !begun[k]) {
+                begun[k] = true;
+                far.op[k] = (pl_operation_t){.want = want};
+                member_begin(&far.m[k], &far.op[k]);
+            }
+        both = begun[0] && begun[1] && far.m[0].done && far.m[1].done;
+    }
+    for (int k = 0; k < 2; k++)
+        ok(begun[k] && far.m[k].done && !far.m[k].err.code,
+           "rank %d meets the other %s%s", k, what,
+           far.m[k].err.code ? far.m[k].err.text : "");
+    wire_close();
+    pair_close(far.m);
+    event_base_free(far.base);
+}
+
+static void ranks_meet_over_a_long_way(void)
+{
+    far_open(800);
+    far_meet("though an answer takes longer than a second");
+}
+
+/* One of them has met the other, which has not heard of that. */
+static void ranks_whose_connection_is_lost_while_they_meet_meet_again(void)
+{
+    static void (*const cuts[])(void) = {wire_cut, wire_cut_near};
+    static const char *const what[] = {"over another connection",
+                                       "where one alone knows that the first is gone"};
+    for (int k = 0; k < 2; k++) {
+        far_open(50);
+        far_until(far.m[0].done)
+            far_turn();
+        ok(far.m[0].arrived[1] && !far.m[1].arrived[0], "one has met the other");
+        cuts[k]();
+        far_meet(what[k]);
+    }
 }
 
 static void who_stops_reading_is_waited_for_in_bounded_memory(void)
@@ -344,6 +442,8 @@ int main(void)
     run(what_is_no_address_is_refused);
     run(two_jobs_do_not_get_one_port);
     run(a_rank_of_another_job_is_not_met);
+    run(ranks_meet_over_a_long_way);
+    run(ranks_whose_connection_is_lost_while_they_meet_meet_again);
     run(who_stops_reading_is_waited_for_in_bounded_memory);
 #ifdef HAVE_SODIUM
     run(ranks_with_the_key_meet_and_work);

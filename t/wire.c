@@ -51,7 +51,8 @@ static void parcel_arrives(evutil_socket_t fd, short what, void *user)
     while (*at != parcel)
         at = &(*at)->next;
     *at = parcel->next;
-    bufferevent_write_buffer(parcel->to, parcel->bytes);
+    if (parcel->pair->near)
+        bufferevent_write_buffer(parcel->to, parcel->bytes);
     parcel_free(parcel);
 }
 
@@ -85,7 +86,8 @@ static void pair_cut(pair_t *pair)
         next = parcel->next;
         parcel_free(parcel);
     }
-    bufferevent_free(pair->near);
+    if (pair->near)
+        bufferevent_free(pair->near);
     bufferevent_free(pair->far);
     free(pair);
 }
@@ -94,6 +96,16 @@ void wire_cut(void)
 {
     while (wire.pairs)
         pair_cut(wire.pairs);
+}
+
+void wire_cut_near(void)
+{
+    for (pair_t *pair = wire.pairs; pair; pair = pair->next) {
+        bufferevent_disable(pair->far, EV_READ);
+        if (pair->near)
+            bufferevent_free(pair->near);
+        pair->near = NULL;
+    }
 }
 
 void wire_cut_for_good(void)
@@ -106,7 +118,9 @@ void wire_hold(bool holds)
 {
     wire.holds = holds;
     for (pair_t *pair = wire.pairs; pair; pair = pair->next) {
-        short what = EV_READ;
+        const short what = EV_READ;
+        if (!pair->near)
+            continue;
         if (holds) {
             bufferevent_disable(pair->near, what);
             bufferevent_disable(pair->far, what);

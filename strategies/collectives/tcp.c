@@ -58,12 +58,13 @@ static void fail_lost(tcp_t *t, int rank)
     tcp_break(t, &err);
 }
 
-/* What it still said comes first, and what others say of it: see left_check(). */
+/* What it still said comes first, and what others say of it: see left_check().  One that
+ * has not begun anything yet is met again. */
 static void peer_lost(tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
     peer->left_busy = !tcp_link_is_idle(peer->link);
-    peer->left = true;
+    peer->left = peer->entered || !tcp_meets(t);
     tcp_link_free(peer->link);
     peer->link = NULL;
 }
@@ -80,9 +81,7 @@ static void left_check(tcp_t *t)
 {
     for (int rank = 0; rank < t->size && t->now.op; rank++) {
         const tcp_peer_t *peer = &t->peer[rank];
-        if (peer->left
-            && (t->now.op->want.move == PL_MOVE_join || peer->left_busy
-                || !is_done_with(t, peer)))
+        if (peer->left && (peer->left_busy || !is_done_with(t, peer)))
             fail_lost(t, rank);
     }
 }
@@ -275,10 +274,8 @@ static void join_go_on(tcp_t *t)
 {
     for (int rank = 0; rank < t->size; rank++)
         t->now.op->arrived[rank] = rank == t->rank || t->peer[rank].link;
-    if (!tcp_all_met(t))
-        return;
-    tcp_met(t);
-    pl_underway_end(&t->now, NULL);
+    if (tcp_all_met(t))
+        pl_underway_end(&t->now, NULL);
 }
 
 /* Who has not begun; else who has not given what is to be reduced next; else with whom
@@ -295,12 +292,19 @@ static bool has_come(const tcp_t *t, int rank, bool all_begun, bool all_given)
     return is_done_with(t, peer) && (!peer->link || tcp_link_is_idle(peer->link));
 }
 
+static bool have_all_begun(const tcp_t *t)
+{
+    for (int rank = 0; rank < t->size; rank++)
+        if (t->peer[rank].entered < t->number)
+            return false;
+    return true;
+}
+
 /* Whether all is done; otherwise it is said who is waited for. */
 static bool is_over(const tcp_t *t)
 {
-    bool all_begun = true, over = true;
-    for (int rank = 0; rank < t->size; rank++)
-        all_begun &= t->peer[rank].entered >= t->number;
+    const bool all_begun = have_all_begun(t);
+    bool over = true;
     const bool all_given = t->ready == t->parts;
     for (int rank = 0; rank < t->size; rank++)
         over &= t->now.op->arrived[rank] = has_come(t, rank, all_begun, all_given);
@@ -314,6 +318,8 @@ static void go_on(tcp_t *t)
         join_go_on(t);
         return;
     }
+    if (t->now.op && tcp_meets(t) && have_all_begun(t))
+        tcp_met(t);
     if (t->now.op && t->moves && !tcp_work(t))
         tcp_again(t);
     for (int rank = 0; rank < t->size && t->now.op; rank++)

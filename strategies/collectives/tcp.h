@@ -12,7 +12,7 @@ enum {
                                                                most */
     TCP_WINDOWS = 64,                                       /* of all ranks together, but
                                                                2 of each */
-    TCP_STRANGERS = 16,
+    TCP_STRANGERS = 16,                                     /* beside the other ranks */
     TCP_TOKEN = 16,
     TCP_HOST = 64
 };
@@ -21,8 +21,8 @@ enum {
 enum {
     FROM_LISTENER = PL_RANKS_MOST,
     FROM_TIMER,
-    FROM_STRANGER,
-    FROM_LOOK = 2 * PL_RANKS_MOST                           /* and a rank */
+    FROM_STRANGER,                                          /* and which */
+    FROM_LOOK = 3 * PL_RANKS_MOST                           /* and a rank */
 };
 
 /* What goes with the news that a rank has begun an operation. */
@@ -87,8 +87,8 @@ typedef struct tcp {
     char own_host[TCP_HOST];
     unsigned char token[TCP_TOKEN];
     bool is_near;
-    tcp_link_t *stranger[TCP_STRANGERS];                    /* who has not said hello */
-    int stranger_next;
+    tcp_link_t **stranger;                                  /* who has not said hello */
+    int stranger_count, stranger_next;
     int rank, size;                                       /* size 0: not joined */
     tcp_peer_t *peer;                                     /* [size] */
     uint64_t window;                                      /* segments on their way from
@@ -120,7 +120,9 @@ int tcp_open_seat(tcp_t *t, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT]
                   pl_error_t *err);
 int tcp_meet(tcp_t *t, const pl_world_t *world, pl_error_t *err);
 bool tcp_all_met(const tcp_t *t);
-/* Nobody is waited for any more. */
+/* Whether it still listens for others. */
+bool tcp_meets(const tcp_t *t);
+/* Nobody is looked for any more. */
 void tcp_met(tcp_t *t);
 /* Something has come that epoll names, from somebody not met. */
 void tcp_hear(tcp_t *t, uint32_t from);

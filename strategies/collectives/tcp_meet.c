@@ -4,7 +4,13 @@
  * the table of addresses, the other's and their own; on links beyond one machine all
  * that, and what follows, is sealed under the key of the job (tcp_cipher.h), so that
  * nothing is read of who does not have it.  Those who do not come to a hello soon make
- * room for others. */
+ * room for others.
+ *
+ * The side that is called has met the other before that one knows.  So who has said hello
+ * does not hang up while the other's machine answers; and until all have been heard to
+ * begin the first operation nothing is lost with a connection: who had called calls
+ * again, and a newer call takes the place of the one before, whose end may not have come
+ * as far. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -23,7 +29,7 @@
 
 enum { LOOK_MS = 20, LINK_MS = 1000, BACKLOG = 128, PREAMBLE = 8 + CIPHER_NONCE };
 
-static const int64_t HELLO_MOST = 2 * PL_SECOND;
+static const int64_t HELLO_MOST = 10 * PL_SECOND;
 static const char magic[8] = {'p', 'l', 'c', 't', 'c', 'p', '0', '1'};
 
 typedef struct hello {
@@ -170,8 +176,11 @@ static int peers_make(tcp_t *t, const pl_world_t *world, pl_error_t *err)
 {
     t->peer = pl_alloc_array((size_t)world->size, sizeof *t->peer);
     t->in = pl_alloc_array((size_t)world->size, sizeof *t->in);
-    if (!t->peer || !t->in)
+    const int strangers = world->size + TCP_STRANGERS;
+    t->stranger = pl_alloc_array((size_t)strangers, sizeof(tcp_link_t *));
+    if (!t->peer || !t->in || !t->stranger)
         return pl_no_memory(err);
+    t->stranger_count = strangers;
     t->rank = world->rank, t->size = world->size;
     t->window = t->size > 1 ? TCP_WINDOWS / (uint64_t)(t->size - 1) : 1;
     t->window = t->window > TCP_WINDOW ? TCP_WINDOW : t->window < 2 ? 2 : t->window;
@@ -278,6 +287,11 @@ bool tcp_all_met(const tcp_t *t)
     return true;
 }
 
+bool tcp_meets(const tcp_t *t)
+{
+    return t->listener >= 0;
+}
+
 static void drop(tcp_link_t **link)
 {
     tcp_link_free(*link);
@@ -286,7 +300,7 @@ static void drop(tcp_link_t **link)
 
 void tcp_met(tcp_t *t)
 {
-    for (int k = 0; k < TCP_STRANGERS; k++)
+    for (int k = 0; k < t->stranger_count; k++)
         drop(&t->stranger[k]);
     for (int rank = 0; rank < t->size; rank++)
         drop(&t->peer[rank].look);
@@ -357,7 +371,14 @@ static greeting_t header_hear(const tcp_t *t, tcp_link_t *link)
     return cipher_hear(link->cipher, link->raw) ? greeting_begin(t, link) : GREETING_BAD;
 }
 
-/* Whether it is one of the others, not met yet, that knows both. */
+/* Not met yet, or it calls again. */
+static bool is_newest(const tcp_peer_t *peer, const tcp_link_t *link)
+{
+    return !peer->link
+           || (!peer->entered && !link->connects && link->since >= peer->link->since);
+}
+
+/* Whether it is one of the others that knows both. */
 static bool hello_is_good(const tcp_t *t, const tcp_link_t *link, const hello_t *hello)
 {
     if (hello->size != (uint32_t)t->size || hello->rank >= hello->size
@@ -365,7 +386,7 @@ static bool hello_is_good(const tcp_t *t, const tcp_link_t *link, const hello_t 
         return false;
     const tcp_peer_t *peer = &t->peer[hello->rank];
     const bool lower = hello->rank < (uint32_t)t->rank;
-    return !peer->link && lower == link->connects
+    return is_newest(peer, link) && lower == link->connects
            && (!lower || hello->rank == link->tag - FROM_LOOK)
            && !memcmp(hello->to, t->token, TCP_TOKEN)
            && !memcmp(hello->from, peer->token, TCP_TOKEN);
@@ -413,22 +434,34 @@ static void link_serve(tcp_t *t, tcp_link_t **place)
     tcp_link_watch(link, false, false);
     link->tag = (uint32_t)rank;
     link->stage = TCP_OPEN;
-    if (is == GREETING_DONE && tcp_link_watch(link, true, false))
+    if (is == GREETING_DONE && tcp_link_watch(link, true, false)) {
+        tcp_link_free(t->peer[rank].link);
         t->peer[rank].link = link;
-    else
+        t->peer[rank].entry_told = false;
+    } else {
         tcp_link_free(link);
+    }
 }
 
 /* ---- what comes from those not met ---- */
+
+/* A place for one more: the oldest makes room when there is none. */
+static int stranger_place(tcp_t *t)
+{
+    int k = t->stranger_next;
+    for (int tried = 0; tried < t->stranger_count && t->stranger[k]; tried++)
+        k = (k + 1) % t->stranger_count;
+    drop(&t->stranger[k]);
+    t->stranger_next = (k + 1) % t->stranger_count;
+    return k;
+}
 
 static void strangers_accept(tcp_t *t)
 {
     pl_error_t err;
     for (int fd;
          (fd = accept4(t->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
-        int k = t->stranger_next;
-        drop(&t->stranger[k]);
-        t->stranger_next = (k + 1) % TCP_STRANGERS;
+        const int k = stranger_place(t);
         t->stranger[k] = tcp_link_new(t->epoll, fd, FROM_STRANGER + (uint32_t)k,
                                       key_for(t, t->is_near), &err);
         if (t->stranger[k]
@@ -459,15 +492,21 @@ static void look_serve(tcp_t *t, int rank)
     }
 }
 
+static bool is_in_vain(const tcp_link_t *link)
+{
+    const bool has_said_hello = link->connects && link->stage == TCP_GREETING;
+    return link->since < pl_now() - HELLO_MOST
+           && (!has_said_hello || tcp_link_is_dead(link));
+}
+
 static void look_again(tcp_t *t)
 {
     pl_error_t err;
-    const int64_t old = pl_now() - HELLO_MOST;
-    for (int k = 0; k < TCP_STRANGERS; k++)
-        if (t->stranger[k] && t->stranger[k]->since < old)
+    for (int k = 0; k < t->stranger_count; k++)
+        if (t->stranger[k] && is_in_vain(t->stranger[k]))
             drop(&t->stranger[k]);
     for (int rank = 0; rank < t->size; rank++)
-        if (t->peer[rank].look && t->peer[rank].look->since < old)
+        if (t->peer[rank].look && is_in_vain(t->peer[rank].look))
             drop(&t->peer[rank].look);
     if (peers_look(t, &err) != PL_OK)
         tcp_break(t, &err);
@@ -478,7 +517,7 @@ static void tick(tcp_t *t)
     uint64_t times;
     if (read(t->timer, &times, sizeof times) != sizeof times)
         return;
-    if (t->listener < 0)
+    if (!tcp_meets(t))
         tcp_check_links(t);
     else if (t->now.op)
         look_again(t);
@@ -513,5 +552,6 @@ void tcp_release(tcp_t *t)
         close(t->epoll);
     pl_free(t->peer);
     pl_free(t->in);
+    pl_free(t->stranger);
     explicit_bzero(t->key, sizeof t->key);
 }
