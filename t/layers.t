@@ -171,6 +171,7 @@ find engine accelerators strategies actors examples -name '*.[ch]' | LC_ALL=C so
     awk '$2 != "total" && $1 > 600 && $2 != "engine/paceline.h"' | holds 'no file is longer than 600 lines'
 find engine accelerators strategies actors examples t -name '*.[ch]' | LC_ALL=C sort |
     LC_ALL=C.UTF-8 xargs grep -nE '^.{91}' | holds 'no line is longer than 90 characters'
+LC_ALL=C.UTF-8 grep -nE '^[^|].{120}' doc/architecture.md | holds 'nor one of the map than 120, but for tables'
 grep -oE '^[^:]*:[0-9]*:|(^|[^A-Za-z0-9_./*])[a-z][a-z0-9_/]*\.(c|h|def|t)\>' "$comments" |
     sed 's/^[^:a-z]//' | awk '/:$/ { at = $0; next } { print at $0 }' >"$stripped"
 finds 'files are named in comments' <"$stripped"

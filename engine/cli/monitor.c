@@ -14,6 +14,7 @@
 #include <zmq.h>
 
 #include "cli/commands.h"
+#include "cli/in_time.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/stream_line.h"
@@ -22,6 +23,7 @@ enum {
     RANKS = 4096,                            /* whose gaps are told */
     QUEUE = 100000,                          /* messages that may wait for us */
     MESSAGE_MOST = 64 << 20,                 /* bytes */
+    TAKEN_MOST = 1000,                       /* messages between looks at what is due */
     TURN = 200,                              /* ms between looks at the clock */
     ABSENCE = 1,                             /* s until it is said that nobody is there */
     SILENCE = 3,                             /* s until a hint is given */
@@ -30,6 +32,7 @@ enum {
 typedef struct monitor {
     const cli_monitor_t *arguments;
     void *context, *stream, *events;                       /* events: of the connection */
+    cli_in_time_t queue;
     int64_t count;
     json_int_t next[RANKS];                       /* number of each rank's next message */
     double began;                                 /* s */
@@ -173,44 +176,73 @@ static void look_for_gap(monitor_t *m, const json_t *message)
     m->next[rank] = seq + 1;
 }
 
-static void show_message(monitor_t *m, const char *text, size_t length)
+static void show_message(monitor_t *m, const cli_held_t *one)
 {
     static char line[1 << 16];
-    json_t *message = json_loadb(text, length, 0, NULL);
-    if (!json_is_object(message)) {
-        json_decref(message);
-        return;
-    }
-    look_for_gap(m, message);
-    if (m->arguments->json) {
-        cli_print("%.*s\n", (int)length, text);
+    look_for_gap(m, one->message);
+    if (one->text) {
+        cli_print("%s\n", one->text);
     } else {
-        cli_stream_line(message, cli_columns(stdout), line, sizeof line);
+        cli_stream_line(one->message, cli_columns(stdout), line, sizeof line);
         cli_print("%s\n", line);
     }
     m->count++;
+}
+
+/* What it cannot keep counts as lost: its number will be missing. */
+static void keep_message(monitor_t *m, const char *text, size_t length)
+{
+    const bool is_shown = m->arguments->json;
+    json_t *message = json_loadb(text, length, 0, NULL);
+    const cli_held_t one = {.time = json_number_value(json_object_get(message, "time")),
+                            .came = now(),
+                            .rank =
+                                (int)json_integer_value(json_object_get(message, "rank")),
+                            .message = message,
+                            .text = is_shown ? strndup(text, length) : NULL};
+    if (json_is_object(message) && (one.text || !is_shown)
+        && cli_in_time_add(&m->queue, &one))
+        return;
     json_decref(message);
+    free(one.text);
+}
+
+static bool has_all(const monitor_t *m)
+{
+    const int64_t most = m->arguments->count;
+    return interrupted || cli_output_gone() || (most && m->count >= most);
 }
 
 static bool is_enough(const monitor_t *m)
 {
     const cli_monitor_t *a = m->arguments;
-    return interrupted || cli_output_gone() || (a->count && m->count >= a->count)
-           || (a->duration > 0 && now() - m->began >= a->duration);
+    return has_all(m) || (a->duration > 0 && now() - m->began >= a->duration);
+}
+
+static void show_due(monitor_t *m, bool ends)
+{
+    const int due = cli_in_time_due(&m->queue, now(), ends);
+    for (int k = 0; k < due && !has_all(m); k++)
+        show_message(m, &m->queue.held[k]);
+    cli_in_time_drop(&m->queue, due);
+    cli_flush();
 }
 
 /* The frames that are there: topic, object, topic, object. */
-static void take_messages(monitor_t *m)
+static int take_messages(monitor_t *m)
 {
+    int taken = 0;
     zmq_msg_t frame;
     zmq_msg_init(&frame);
-    while (!is_enough(m) && zmq_msg_recv(&frame, m->stream, ZMQ_DONTWAIT) >= 0) {
+    while (taken < TAKEN_MOST && zmq_msg_recv(&frame, m->stream, ZMQ_DONTWAIT) >= 0) {
         int more = zmq_msg_more(&frame);
-        if (!more)
-            show_message(m, zmq_msg_data(&frame), zmq_msg_size(&frame));
+        if (!more) {
+            keep_message(m, zmq_msg_data(&frame), zmq_msg_size(&frame));
+            taken++;
+        }
     }
     zmq_msg_close(&frame);
-    cli_flush();
+    return taken;
 }
 
 /* Two frames each: the first begins with the number of the event. */
@@ -254,11 +286,16 @@ static void follow(monitor_t *m)
         double left = m->arguments->duration > 0
                           ? (m->began + m->arguments->duration - now()) * 1000
                           : TURN;
-        zmq_poll(items, 2, left < TURN ? (long)(left > 0 ? left + 1 : 0) : TURN);
+        const double turn = m->queue.count ? CLI_IN_TIME_MS / 5 : TURN;
+        zmq_poll(items, 2, left < turn ? (long)(left > 0 ? left + 1 : 0) : (long)turn);
         take_events(m);
-        take_messages(m);            /* also what came before the end of the connection */
+        take_messages(m);
+        show_due(m, false);
         hint(m);
     }
+    while (m->parted && take_messages(m) && !has_all(m))
+        show_due(m, true);
+    show_due(m, true);
 }
 
 static int monitor_status(const monitor_t *m)

@@ -1,0 +1,71 @@
+/* in_time.c - messages of several ranks, each for a moment, in order of their times */
+#include "cli/in_time.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 100000 };                                     /* that wait */
+
+/* Behind those of its own rank, and those that are not later. */
+static int place_of(const cli_in_time_t *queue, const cli_held_t *one)
+{
+    int at = queue->count;
+    while (at > 0 && queue->held[at - 1].rank != one->rank
+           && queue->held[at - 1].time > one->time)
+        at--;
+    return at;
+}
+
+static bool room_make(cli_in_time_t *queue)
+{
+    if (queue->count < queue->room)
+        return true;
+    const int room = queue->room ? 2 * queue->room : 64;
+    cli_held_t *held = realloc(queue->held, (size_t)room * sizeof *held);
+    if (!held)
+        return false;
+    queue->held = held;
+    queue->room = room;
+    return true;
+}
+
+bool cli_in_time_add(cli_in_time_t *queue, const cli_held_t *one)
+{
+    if (!room_make(queue))
+        return false;
+    const int at = place_of(queue, one);
+    memmove(&queue->held[at + 1], &queue->held[at],
+            (size_t)(queue->count - at) * sizeof *queue->held);
+    queue->held[at] = *one;
+    queue->count++;
+    queue->has_several |= one->rank > 0;
+    return true;
+}
+
+/* With one that has waited for long enough goes what stands before it. */
+int cli_in_time_due(const cli_in_time_t *queue, double now, bool ends)
+{
+    int due = queue->count;
+    if (ends || !queue->has_several || queue->count >= MOST)
+        return due;
+    while (due > 0 && now - queue->held[due - 1].came < CLI_IN_TIME_MS / 1e3)
+        due--;
+    return due;
+}
+
+void cli_in_time_drop(cli_in_time_t *queue, int count)
+{
+    for (int k = 0; k < count; k++) {
+        json_decref(queue->held[k].message);
+        free(queue->held[k].text);
+    }
+    queue->count -= count;
+    if (queue->count)
+        memmove(queue->held, queue->held + count,
+                (size_t)queue->count * sizeof *queue->held);
+    if (queue->count)
+        return;
+    free(queue->held);
+    queue->held = NULL;
+    queue->room = 0;
+}
