@@ -12,19 +12,21 @@ set_clock() {
     mv shift.new shift
 }
 
-# jumping NAME WORDS...: the command, while the clock goes a day forward, back, and back once more; out, err and status
+# logged NAME: lines of that run
+logged() { cat "runs/$1/metrics.jsonl" 2>/dev/null | wc -l; }
+
+# jumping NAME WORDS...: the command, while the clock goes a day forward, back, and back once more, each time when some
+# lines are logged since; out, err and status
 jumping() {
-    local jump pid step=0
+    local jump pid lines=0
     set_clock 0
     CLOCK_SHIFT=$folder/shift LD_PRELOAD=$shifted timeout 60 "${@:2}" >"$folder/.out" 2>"$folder/.err" </dev/null &
     pid=$!
     for jump in 86400 0 -86400; do
-        step=$((step + 200))
-        until grep -qs "\"global_step\": *$step," "runs/$1/metrics.jsonl"; do
-            kill -0 $pid 2>/dev/null || break
-            sleep 0.01
-        done
+        lines=$((lines + 20))
+        until [ "$(logged "$1")" -ge $lines ] || ! kill -0 $pid 2>/dev/null; do sleep 0.01; done
         set_clock "$jump"
+        lines=$(logged "$1")
     done
     wait $pid
     status=$?

@@ -11,8 +11,4 @@ void pl_again_note(void);
 pl_process_t *pl_again_start(const pl_process_spec_t *spec, struct event_base *loop,
                              pl_error_t *err);
 
-/* The last words of a process, behind an error's text: whole lines, as there is room; of
- * one whose lines are shown as they come the last alone. */
-void pl_words_add(pl_process_t *process, bool is_shown, pl_error_t *error);
-
 #endif

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "actors/launchers/again.h"
+#include "actors/launchers/last_words.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "runtime/process.h"
@@ -68,7 +68,7 @@ static void tell_failed(pl_children_t *all, const child_t *child, const pl_death
                             .may_pass = may_pass(status_of(death))};
     pl_fail(&failure.error, PL_EDIED, "rank %d (process %d) %s", child->rank,
             pl_process_id(child->process), pl_death_text(death, text));
-    pl_words_add(child->process, all->spec.on_line != NULL, &failure.error);
+    pl_last_words(child->process, all->spec.on_line != NULL, &failure.error);
     all->told = failure.status;
     all->spec.on_failed(all->spec.user, &failure);
 }
@@ -79,7 +79,7 @@ static void one_left(pl_children_t *all, const child_t *child)
     pl_fail(&said, PL_EDIED,
             "rank %d (process %d) exited with status 0 before it had joined", child->rank,
             pl_process_id(child->process));
-    pl_words_add(child->process, false, &said);
+    pl_last_words(child->process, false, &said);
     all->spec.on_left(all->spec.user, child->rank, said.text);
 }
 

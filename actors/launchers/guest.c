@@ -13,7 +13,7 @@
 
 enum { AGAIN_MS = 100 };
 
-static void answer(void *self)
+static void guest_answer(void *self)
 {
     pl_guest_t *guest = self;
     pl_call_t *asked = guest->asked;
@@ -41,8 +41,8 @@ static void member_settled(void *self, pl_outcome_t *outcome, const pl_error_t *
     guest->outcome = pl_object_ref(outcome);
     if (error)
         guest->error = *error;
-    if (pl_after(guest, PL_LEAVE_MS, answer, NULL) != PL_OK)
-        answer(guest);
+    if (pl_after(guest, PL_LEAVE_MS, guest_answer, NULL) != PL_OK)
+        guest_answer(guest);
     pl_member_leave(&guest->member);
 }
 
@@ -50,7 +50,7 @@ static void member_settled(void *self, pl_outcome_t *outcome, const pl_error_t *
 static void member_ended(void *self)
 {
     if (((pl_guest_t *)self)->is_lost)
-        answer(self);
+        guest_answer(self);
 }
 
 static int member_open(pl_guest_t *guest, pl_error_t *err);
@@ -66,7 +66,7 @@ static void member_again(void *self)
         return;
     guest->is_lost = true;
     guest->error = err;
-    answer(guest);
+    guest_answer(guest);
 }
 
 /* Who coordinates may not have ended the run before. */
@@ -81,7 +81,7 @@ static void guest_lose(pl_guest_t *guest, pl_code_t code, const char *why)
     pl_fail(&guest->error, code, "%s", why);
     snprintf(guest->error.where, sizeof guest->error.where, "rank %d", guest->spec.rank);
     if (guest->member.has_ended)
-        answer(guest);
+        guest_answer(guest);
     else
         pl_member_end(&guest->member);
 }
@@ -110,7 +110,7 @@ static int member_open(pl_guest_t *guest, pl_error_t *err)
                                         .on_end = member_ended,
                                         .on_settled = member_settled,
                                         .on_lost = member_lost,
-                                        .on_left = answer};
+                                        .on_left = guest_answer};
     const int64_t left = (guest->until - pl_now()) / PL_MILLISECOND;
     guest->spec.times.join = left > 1 ? (int)left : 1;
     return pl_member_open(&guest->member, guest, &ops, &guest->spec, err);
@@ -142,7 +142,7 @@ void pl_guest_run(pl_guest_t *guest, pl_call_t *call)
 {
     guest->asked = call;
     if (guest->is_lost || !takes_part(guest))
-        answer(guest);
+        guest_answer(guest);
 }
 
 int pl_guest_stop(pl_guest_t *guest, pl_call_t *call, const char *reason)

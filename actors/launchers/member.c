@@ -25,7 +25,7 @@ static void member_fail(pl_member_t *m, pl_message_t message, uint64_t number,
     pl_outbox_post(&m->outbox, PL_KIND_ERROR, message, number, error, NULL);
 }
 
-static void ended(pl_member_t *m, const pl_error_t *error)
+static void member_ended(pl_member_t *m, const pl_error_t *error)
 {
     if (m->has_ended)
         return;
@@ -45,7 +45,7 @@ static void worker_ended(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
     m->life = 0;
-    ended(m, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
+    member_ended(m, answer->kind == PL_ANSWER_ERROR ? answer->error : NULL);
 }
 
 static void outcome_send(pl_member_t *m, const pl_outcome_t *outcome)
@@ -200,7 +200,7 @@ void pl_member_end(pl_member_t *m)
     if (m->life)
         pl_cancel(m->self, m->life);
     else
-        ended(m, NULL);
+        member_ended(m, NULL);
 }
 
 /* ---- the run is over ---- */
@@ -266,7 +266,7 @@ void pl_member_leave(pl_member_t *m)
         pl_link_leave(pl_bulk_link(m->bulk), NULL);
 }
 
-static void lost(pl_member_t *m, const char *why)
+static void member_lost(pl_member_t *m, const char *why)
 {
     if (m->leaves || m->is_lost)
         return;
@@ -294,7 +294,7 @@ static int bulk_connect(pl_member_t *m, const char *endpoint, pl_error_t *err)
 }
 
 /* Of the link of calls. */
-static void joined(pl_member_t *m, const char *bulk)
+static void member_joined(pl_member_t *m, const char *bulk)
 {
     char endpoint[ENDPOINT];
     pl_error_t err = {0};
@@ -303,7 +303,7 @@ static void joined(pl_member_t *m, const char *bulk)
     if (!m->bulk) {
         pl_rendezvous_find(m->spec.calls, bulk, endpoint, sizeof endpoint);
         if (bulk_connect(m, endpoint, &err) != PL_OK) {
-            lost(m, err.text);
+            member_lost(m, err.text);
             return;
         }
     }
@@ -315,7 +315,7 @@ static void event_came(void *user, int peer, pl_link_event_t event, const char *
     pl_member_t *m = user;
     (void)peer;
     if (event == PL_LINK_GONE)
-        lost(m, text);
+        member_lost(m, text);
     if (event == PL_LINK_ROOM)
         pl_outbox_flush(&m->outbox);
     if (event == PL_LINK_LEFT || event == PL_LINK_GONE)
@@ -329,7 +329,7 @@ static void calls_event_came(void *user, int peer, pl_link_event_t event,
     if (event == PL_LINK_GONE && m->bulk)
         pl_link_died(pl_bulk_link(m->bulk), PL_LINK_HOST);
     if (event == PL_LINK_JOINED)
-        joined(user, text);
+        member_joined(user, text);
     else
         event_came(user, peer, event, text);
 }

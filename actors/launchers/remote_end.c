@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "actors/launchers/again.h"
+#include "actors/launchers/last_words.h"
 #include "actors/launchers/remote_parts.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -58,7 +58,7 @@ static void death_tell(remote_t *r, pl_error_t *error)
     else
         pl_fail(error, PL_EDIED, "the process of rank %d (%d on %s) %s%s", (int)r->rank,
                 pl_process_id(r->process), host, pl_death_text(&r->death, death), when);
-    pl_words_add(r->process, false, error);
+    pl_last_words(r->process, false, error);
     snprintf(error->where, sizeof error->where, "rank %d", (int)r->rank);
 }
 

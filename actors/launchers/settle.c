@@ -29,7 +29,7 @@ struct pl_settling {
     waiting_t waiting[];                                    /* [count], by rank */
 };
 
-static void look(pl_settling_t *s)
+static void settling_look(pl_settling_t *s)
 {
     for (int k = s->first; k < s->count; k++)
         if (!s->waiting[k].is_over)
@@ -38,13 +38,13 @@ static void look(pl_settling_t *s)
         pl_ranks_answer(s->ranks);
 }
 
-static void over(waiting_t *w, const char *why)
+static void waiting_over(waiting_t *w, const char *why)
 {
     if (!w->is_over && why)
         pl_log_line(PL_LOG_WARNING, w->rank, pl_actor_name(w->settle->ranks),
                     "the run's end was not told to it: %s", why);
     w->is_over = true;
-    look(w->settle);
+    settling_look(w->settle);
 }
 
 static void waiting_tell(waiting_t *w, const pl_error_t *failed)
@@ -56,7 +56,7 @@ static void waiting_tell(waiting_t *w, const pl_error_t *failed)
                       : pl_outbox_post(&w->outbox, PL_KIND_REPLY, PL_MESSAGE_serve, 0,
                                        &reply, &err);
     if (code != PL_OK)
-        over(w, err.text);
+        waiting_over(w, err.text);
 }
 
 static void outcome_sent(void *self, const pl_error_t *error)
@@ -72,9 +72,9 @@ static void event_came(void *self, pl_link_event_t event, const char *text)
     if (event == PL_LINK_JOINED || event == PL_LINK_ROOM)
         pl_outbox_flush(&w->outbox);
     if (event == PL_LINK_GONE)
-        over(w, text);
+        waiting_over(w, text);
     if (event == PL_LINK_LEFT && pl_wires_is_over(w->settle->wires, w->rank))
-        over(w, NULL);
+        waiting_over(w, NULL);
 }
 
 /* What it still says is of a run that is over. */
@@ -103,7 +103,7 @@ static void waiting_begin(waiting_t *w)
         waiting_tell(w, s->blob ? &err : &s->error);
 }
 
-static void late(void *self)
+static void settling_late(void *self)
 {
     pl_ranks_answer(self);
 }
@@ -112,9 +112,9 @@ pl_settling_t *pl_settle(pl_ranks_t *ranks, pl_wires_t *wires, int first)
 {
     const int count = ranks->count;
     pl_settling_t *s = pl_alloc(sizeof *s + (size_t)count * sizeof *s->waiting);
-    if (!s || pl_after(ranks, PL_SETTLE_MS, late, NULL) != PL_OK) {
+    if (!s || pl_after(ranks, PL_SETTLE_MS, settling_late, NULL) != PL_OK) {
         pl_free(s);
-        late(ranks);
+        settling_late(ranks);
         return NULL;
     }
     s->ranks = ranks;
@@ -129,7 +129,7 @@ pl_settling_t *pl_settle(pl_ranks_t *ranks, pl_wires_t *wires, int first)
         waiting_begin(&s->waiting[k]);
     }
     s->waits = true;
-    look(s);
+    settling_look(s);
     return s;
 }
 

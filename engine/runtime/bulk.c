@@ -209,8 +209,8 @@ uint64_t pl_bulk_send(pl_bulk_t *bulk, int number, pl_blob_t *blob, pl_error_t *
 }
 
 /* Somebody waits for it, as above. */
-static void answer(pl_bulk_t *bulk, int number, bulk_peer_t *peer, uint64_t transfer,
-                   const pl_error_t *error)
+static void peer_answer(pl_bulk_t *bulk, int number, bulk_peer_t *peer, uint64_t transfer,
+                        const pl_error_t *error)
 {
     answer_t *a = NULL, **at = &peer->answers;
     for (int tries = 0; tries < TRIES && !a; tries++)
@@ -257,7 +257,7 @@ static void in_lost(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
 static void in_torn(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
                     const pl_error_t *error)
 {
-    answer(bulk, number, peer, peer->last_in, error);
+    peer_answer(bulk, number, peer, peer->last_in, error);
     in_lost(bulk, number, peer, error);
 }
 
@@ -337,7 +337,7 @@ static void in_end(pl_bulk_t *bulk, int number, bulk_peer_t *peer,
     }
     peer->in = NULL;
     transfer_append(&peer->come, t);
-    answer(bulk, number, peer, t->number, NULL);
+    peer_answer(bulk, number, peer, t->number, NULL);
     if (bulk->spec.on_come)
         bulk->spec.on_come(bulk->spec.user, number, head->transfer);
 }

@@ -15,6 +15,8 @@
 enum {
     /* ---- noticing ---- */
 
+    PL_SOCKET_BEAT_MS = 1000,            /* of ZeroMQ's thread, over TCP: the machine */
+    PL_SOCKET_SILENCE_MS = 3000,         /* after which a connection is cut */
     PL_LINK_BEAT_MS = 1000,              /* of the thread that has the link's end */
     PL_LINK_SILENCE_MS = 3000,           /* after which the other end counts as silent */
     PL_LINK_REJOIN_MS = 5000,            /* that a connection of a link may be cut */
@@ -50,6 +52,7 @@ enum {
 
 #define PL_IN_ORDER(a, b, why) _Static_assert((a) < (b), why)
 
+PL_IN_ORDER(2 * PL_SOCKET_BEAT_MS, PL_SOCKET_SILENCE_MS, "one beat may be lost");
 PL_IN_ORDER(2 * PL_LINK_BEAT_MS, PL_LINK_SILENCE_MS, "one beat may be lost");
 PL_IN_ORDER(2 * PL_TCP_ASK_MS, PL_TCP_SILENCE_MS, "one answer may be lost");
 PL_IN_ORDER(2 * PL_LINK_BEAT_MS, PL_LEASE_MS, "no lease runs out between two beats");

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "runtime/deaths.h"
 #include "runtime/descriptors.h"
 #include "runtime/port_holder.h"
 #include "runtime/socket_parts.h"
@@ -15,9 +16,9 @@
 enum {
     SOCKET_DESCRIPTORS = 8,
     GREET_MS = 2000,
-    GREET_FAR_MS = 10000,                   /* with keys it takes four round trips and a
-                                               packet that gets lost a second */
-    GREET_VIEWER_MS = 500,                  /* on this machine */
+    GREET_FAR_MS = 10000,                     /* with keys it takes four round trips and a
+                                                 packet that gets lost a second */
+    GREET_VIEWER_MS = 500,                    /* on this machine */
 };
 
 int socket_fail(pl_error_t *err, int code, const char *what, const char *about)
@@ -66,8 +67,8 @@ static int options_set(void *zmq, const pl_socket_spec_t *spec)
                  | option_int(zmq, ZMQ_HANDSHAKE_IVL, greet_ms)
                  | option_int(zmq, ZMQ_RECONNECT_IVL_MAX, 5000);
     if (is_far)
-        failed |= option_int(zmq, ZMQ_HEARTBEAT_IVL, 1000)
-                  | option_int(zmq, ZMQ_HEARTBEAT_TIMEOUT, 3000)
+        failed |= option_int(zmq, ZMQ_HEARTBEAT_IVL, PL_SOCKET_BEAT_MS)
+                  | option_int(zmq, ZMQ_HEARTBEAT_TIMEOUT, PL_SOCKET_SILENCE_MS)
                   | option_int(zmq, ZMQ_IPV6, spec->endpoint[6] == '[');
     if (!strncmp(spec->endpoint, "ipc:", 4) && spec->bind)
         failed |= option_users(zmq);
