@@ -1,0 +1,280 @@
+/* train_predict.c - answers by the newest weights of a run, on a thread of its own
+ *
+ * The loop hands a question over under a lock and goes on; the thread loads what the run
+ * has saved last, if it has not yet, computes, and writes a byte into a pipe, which the
+ * loop watches: replies are sent by the loop alone.  A client that has left meanwhile is
+ * known by its connection's close. */
+#include <event2/event.h>
+#include <paceline.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "train_service.h"
+
+typedef struct question {
+    struct question *next;
+    struct evhttp_request *request;                         /* NULL: nobody waits */
+    predictor_t *predictor;
+    char *run_dir;
+    pl_arrays_t samples;                                    /* of "x" */
+    float *x;
+    json_t *answer;                                         /* what comes of it */
+    pl_error_t error;
+} question_t;
+
+typedef struct questions {
+    question_t *first, **last;
+} questions_t;
+
+struct predictor {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t asked;
+    questions_t waiting, answered;
+    bool ends;
+    int pipe[2];
+    struct event *readable;
+    char *path;                                             /* of the weights loaded */
+    pl_loaded_model_t *model;                               /* the thread's */
+};
+
+static void put(questions_t *list, question_t *q)
+{
+    q->next = NULL;
+    *list->last = q;
+    list->last = &q->next;
+}
+
+static question_t *take(questions_t *list)
+{
+    question_t *q = list->first;
+    if (q && !(list->first = q->next))
+        list->last = &list->first;
+    return q;
+}
+
+static void question_free(question_t *q)
+{
+    json_decref(q->answer);
+    free(q->run_dir);
+    free(q->x);
+    free(q);
+}
+
+/* ---- the thread ---- */
+
+/* A run in training saves and removes checkpoints: one that is gone is looked for
+ * anew. */
+static int newest_load(predictor_t *p, const char *run_dir, pl_error_t *err)
+{
+    for (int tries = 0; tries < 3; tries++) {
+        *err = (pl_error_t){0};
+        char *text = pl_run_describe(run_dir, err);
+        json_t *told = text ? json_loads(text, 0, NULL) : NULL;
+        const char *path = json_string_value(json_object_get(told, "path"));
+        pl_loaded_model_t *model = NULL;
+        const bool there = path && p->path && !strcmp(path, p->path);
+        if (path && !there && (model = pl_model_load(path, 1, err))) {
+            pl_model_unload(p->model);
+            free(p->path);
+            p->model = model;
+            p->path = strdup(path);
+        }
+        json_decref(told);
+        pl_text_free(text);
+        if (there || model)
+            return PL_OK;
+    }
+    return err->code;
+}
+
+static json_t *rows_of(const pl_result_tensor_t *output)
+{
+    json_t *rows = json_array();
+    const int64_t count = output->shape.rank ? output->shape.dim[0] : 0;
+    int64_t each = 1;
+    for (int k = 1; k < output->shape.rank; k++)
+        each *= output->shape.dim[k];
+    for (int64_t i = 0; i < count; i++) {
+        json_t *row = json_array();
+        for (int64_t k = 0; k < each; k++)
+            json_array_append_new(row, json_real((double)output->data[i * each + k]));
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+static void compute(predictor_t *p, question_t *q)
+{
+    pl_answers_t answers;
+    if (newest_load(p, q->run_dir, &q->error) != PL_OK
+        || pl_model_run(p->model, &q->samples, &answers, &q->error) != PL_OK)
+        return;
+    q->answer = json_pack("{s:s}", "weights", p->path);
+    for (int k = 0; k < answers.count; k++)
+        json_object_set_new(q->answer, answers.output[k].name,
+                            rows_of(&answers.output[k]));
+}
+
+static void *predictor_run(void *user)
+{
+    predictor_t *p = user;
+    pthread_mutex_lock(&p->lock);
+    while (!p->ends) {
+        question_t *q = take(&p->waiting);
+        if (!q) {
+            pthread_cond_wait(&p->asked, &p->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&p->lock);
+        compute(p, q);
+        pthread_mutex_lock(&p->lock);
+        put(&p->answered, q);
+        if (write(p->pipe[1], "", 1) < 0)
+            continue;                                       /* full: it is readable */
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+/* ---- the loop ---- */
+
+static void client_left(struct evhttp_connection *connection, void *user)
+{
+    (void)connection;
+    ((question_t *)user)->request = NULL;
+}
+
+static void answer(question_t *q)
+{
+    struct evhttp_request *request = q->request;
+    if (request) {
+        evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
+        if (q->answer)
+            service_reply(request, 200, json_incref(q->answer));
+        else
+            service_error(request, q->error.code == PL_ENOTFOUND ? 409 : 400,
+                          q->error.text);
+    }
+    question_free(q);
+}
+
+static void on_answers(evutil_socket_t fd, short what, void *user)
+{
+    predictor_t *p = user;
+    char bytes[64];
+    (void)what;
+    if (read(fd, bytes, sizeof bytes) < 0)
+        return;
+    pthread_mutex_lock(&p->lock);
+    questions_t all = p->answered;
+    p->answered = (questions_t){NULL, &p->answered.first};
+    pthread_mutex_unlock(&p->lock);
+    for (question_t *q = all.first, *next; q; q = next) {
+        next = q->next;
+        answer(q);
+    }
+}
+
+/* The shape of nested lists, and where it begins their numbers; false: they differ. */
+static bool flatten(const json_t *list, int axis, pl_shape_t *shape, float **to,
+                    float *end)
+{
+    const size_t count = json_array_size(list);
+    if (axis == PL_DIMS || !count)
+        return false;
+    if (axis == shape->rank)
+        shape->dim[shape->rank++] = (int64_t)count;
+    if (shape->dim[axis] != (int64_t)count)
+        return false;
+    for (size_t k = 0; k < count; k++) {
+        const json_t *value = json_array_get(list, k);
+        if (json_is_array(value)) {
+            if (!flatten(value, axis + 1, shape, to, end))
+                return false;
+        } else if (!json_is_number(value) || axis + 1 != shape->rank || *to == end) {
+            return false;
+        } else {
+            *(*to)++ = (float)json_number_value(value);
+        }
+    }
+    return true;
+}
+
+static bool samples_read(question_t *q, const json_t *list)
+{
+    enum { MOST = 1 << 22 };                                /* numbers */
+    pl_shape_t shape = {0};
+    float *to = q->x = malloc(MOST * sizeof *q->x);
+    int64_t numbers = 1;
+    if (!to || !flatten(list, 0, &shape, &to, q->x + MOST) || shape.rank < 2)
+        return false;
+    for (int k = 0; k < shape.rank; k++)
+        numbers *= shape.dim[k];
+    if (numbers != to - q->x)
+        return false;
+    q->samples = (pl_arrays_t){.samples = shape.dim[0],
+                               .field_count = 1,
+                               .field = {{.name = "x", .dtype = PL_F32}},
+                               .data = {q->x}};
+    q->samples.field[0].shape.rank = shape.rank - 1;
+    memcpy(q->samples.field[0].shape.dim, shape.dim + 1,
+           (size_t)(shape.rank - 1) * sizeof *shape.dim);
+    return true;
+}
+
+void predictor_ask(predictor_t *p, struct evhttp_request *request, const char *run_dir,
+                   const json_t *asked)
+{
+    question_t *q = calloc(1, sizeof *q);
+    if (!q || !(q->run_dir = strdup(run_dir))
+        || !samples_read(q, json_object_get(asked, "x"))) {
+        service_error(request, 400,
+                      "\"x\" is to be a list of samples, lists of numbers that are all "
+                      "alike");
+        if (q)
+            question_free(q);
+        return;
+    }
+    q->request = request;
+    evhttp_connection_set_closecb(evhttp_request_get_connection(request), client_left, q);
+    pthread_mutex_lock(&p->lock);
+    put(&p->waiting, q);
+    pthread_cond_signal(&p->asked);
+    pthread_mutex_unlock(&p->lock);
+}
+
+predictor_t *predictor_new(struct event_base *base)
+{
+    predictor_t *p = calloc(1, sizeof *p);
+    if (!p || pipe(p->pipe) != 0)
+        return NULL;
+    evutil_make_socket_nonblocking(p->pipe[0]);
+    evutil_make_socket_nonblocking(p->pipe[1]);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->asked, NULL);
+    p->waiting.last = &p->waiting.first;
+    p->answered.last = &p->answered.first;
+    p->readable = event_new(base, p->pipe[0], EV_READ | EV_PERSIST, on_answers, p);
+    event_add(p->readable, NULL);
+    return pthread_create(&p->thread, NULL, predictor_run, p) == 0 ? p : NULL;
+}
+
+void predictor_free(predictor_t *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->ends = true;
+    pthread_cond_signal(&p->asked);
+    pthread_mutex_unlock(&p->lock);
+    pthread_join(p->thread, NULL);
+    for (question_t *q; (q = take(&p->waiting)) || (q = take(&p->answered));)
+        question_free(q);
+    event_free(p->readable);
+    close(p->pipe[0]);
+    close(p->pipe[1]);
+    pl_model_unload(p->model);
+    free(p->path);
+    free(p);
+}

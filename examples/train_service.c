@@ -1,0 +1,581 @@
+/* train_service.c - an HTTP service that trains: many runs, one event loop
+ *
+ *   train_service [PORT [ROOT [MOST]]]    on 127.0.0.1; MOST runs at once, others wait
+ *
+ *   POST /runs                 a run file, which is queued
+ *   GET  /runs, /runs/1        how they are
+ *   GET  /runs/1/events        server-sent events; Last-Event-ID goes on behind one
+ *   POST /runs/1/predictions   {"x": [sample, …]}: what the newest weights make of them
+ *   POST /runs/1/pause, go_on, save, stop, resume; /runs/1/lr {"lr": 0.001}
+ *
+ * Training and answers are computed on other threads, so the loop is always free for the
+ * next request.  SIGTERM stops all runs, which saves them, and then the service: exit 0.
+ * systemd is told by sd_notify's protocol. */
+#include <event2/event.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/http.h>
+#include <paceline.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "train_service.h"
+
+enum {
+    BODY_MOST = 8 << 20,
+    EVENTS_KEPT = 1000,
+    UNREAD_MOST = 1 << 20,
+    QUEUED_MOST = 1000
+};
+
+typedef struct run run_t;
+
+/* A client that follows a run. */
+typedef struct stream {
+    struct stream *next;
+    run_t *run;
+    struct evhttp_request *request;
+} stream_t;
+
+struct run {
+    run_t *next;
+    struct service *service;
+    int id;
+    const char *state;                      /* queued, running, paused, then as results */
+    bool resumes;
+    pl_options_t *options;
+    pl_trainer_t *trainer;                                  /* NULL: it does not run */
+    char run_dir[512], error[PL_ERROR_TEXT];
+    uint64_t global_step;
+    json_t *metrics;
+    char *event[EVENTS_KEPT];                               /* the newest, by number */
+    uint64_t events;                                        /* how many there were */
+    stream_t *streams;
+};
+
+typedef struct service {
+    struct event_base *base;
+    struct evhttp *http;
+    pl_engine_t *engine;
+    predictor_t *predictor;
+    const char *root;
+    run_t *runs, **last;
+    int count, most, running;
+    bool ends;
+} service_t;
+
+/* ---- replies ---- */
+
+void service_reply(struct evhttp_request *request, int status, json_t *body)
+{
+    struct evbuffer *buffer = evbuffer_new();
+    char *text = json_dumps(body, JSON_COMPACT);
+    evbuffer_add_printf(buffer, "%s\n", text ? text : "{}");
+    evhttp_add_header(evhttp_request_get_output_headers(request), "Content-Type",
+                      "application/json");
+    evhttp_send_reply(request, status, NULL, buffer);
+    evbuffer_free(buffer);
+    free(text);
+    json_decref(body);
+}
+
+void service_error(struct evhttp_request *request, int status, const char *text)
+{
+    service_reply(request, status, json_pack("{s:{s:s}}", "error", "text", text));
+}
+
+static json_t *run_show(const run_t *run)
+{
+    return json_pack("{s:i, s:s, s:I, s:s, s:O, s:s}", "id", run->id, "state", run->state,
+                     "global_step", (json_int_t)run->global_step, "run_dir", run->run_dir,
+                     "metrics", run->metrics, "error", run->error);
+}
+
+/* ---- events ---- */
+
+static void stream_send(stream_t *stream, uint64_t number)
+{
+    struct evhttp_connection *connection = evhttp_request_get_connection(stream->request);
+    struct evbuffer *unread =
+        bufferevent_get_output(evhttp_connection_get_bufferevent(connection));
+    if (evbuffer_get_length(unread) > UNREAD_MOST)          /* it comes back, and asks */
+        return;
+    struct evbuffer *buffer = evbuffer_new();
+    evbuffer_add_printf(buffer, "id: %llu\ndata: %s\n\n", (unsigned long long)number,
+                        stream->run->event[number % EVENTS_KEPT]);
+    evhttp_send_reply_chunk(stream->request, buffer);
+    evbuffer_free(buffer);
+}
+
+static void stream_drop(stream_t *stream)
+{
+    stream_t **from = &stream->run->streams;
+    while (*from != stream)
+        from = &(*from)->next;
+    *from = stream->next;
+    free(stream);
+}
+
+static void stream_closed(struct evhttp_connection *connection, void *user)
+{
+    (void)connection;
+    stream_drop(user);
+}
+
+static void streams_end(run_t *run)
+{
+    while (run->streams) {
+        struct evhttp_request *request = run->streams->request;
+        evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
+        stream_drop(run->streams);
+        evhttp_send_reply_end(request);
+    }
+}
+
+static void run_tell(run_t *run, const char *event)
+{
+    json_t *object = run_show(run);
+    json_object_set_new(object, "event", json_string(event));
+    char **slot = &run->event[run->events % EVENTS_KEPT];
+    free(*slot);
+    *slot = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    for (stream_t *s = run->streams, *next; s; s = next) {
+        next = s->next;
+        stream_send(s, run->events);
+    }
+    run->events++;
+}
+
+static bool has_ended(const run_t *run)
+{
+    return !run->trainer && strcmp(run->state, "queued");
+}
+
+static void events_get(run_t *run, struct evhttp_request *request)
+{
+    const char *last = evhttp_find_header(evhttp_request_get_input_headers(request),
+                                          "Last-Event-ID");
+    uint64_t from = last ? strtoull(last, NULL, 10) + 1 : 0;
+    const uint64_t kept = run->events > EVENTS_KEPT ? run->events - EVENTS_KEPT : 0;
+    stream_t *stream = malloc(sizeof *stream);
+    *stream = (stream_t){run->streams, run, request};
+    run->streams = stream;
+    evhttp_connection_set_closecb(evhttp_request_get_connection(request), stream_closed,
+                                  stream);
+    evhttp_add_header(evhttp_request_get_output_headers(request), "Content-Type",
+                      "text/event-stream");
+    evhttp_send_reply_start(request, 200, "OK");
+    for (from = from > kept ? from : kept; from < run->events; from++)
+        stream_send(stream, from);
+    if (has_ended(run))
+        streams_end(run);
+}
+
+/* ---- runs ---- */
+
+static void service_go_on(service_t *service);
+
+static void state_set(run_t *run, const char *state)
+{
+    run->state = state;
+    run_tell(run, "state");
+}
+
+static void metrics_take(run_t *run, const char *text)
+{
+    json_t *metrics = json_loads(text, 0, NULL);
+    json_object_update(run->metrics, metrics);
+    json_decref(metrics);
+}
+
+static void on_progress(pl_trainer_t *trainer, const pl_progress_t *now, void *user)
+{
+    run_t *run = user;
+    (void)trainer;
+    run->global_step = now->global_step;
+    metrics_take(run, now->metrics);
+    run_tell(run, now->event);
+}
+
+static const char *state_of(const pl_result_t *result)
+{
+    static const char *const states[] = {"ok", "stopped", "failed"};
+    int k = 0;
+    while (strcmp(states[k], result->status))
+        k++;
+    return states[k];
+}
+
+static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
+{
+    run_t *run = user;
+    run->trainer = NULL;
+    run->global_step = result->global_step;
+    metrics_take(run, result->metrics);
+    snprintf(run->run_dir, sizeof run->run_dir, "%s", result->run_dir);
+    snprintf(run->error, sizeof run->error, "%s", result->error.text);
+    state_set(run, state_of(result));
+    streams_end(run);
+    pl_trainer_free(trainer);
+    run->service->running--;
+    service_go_on(run->service);
+}
+
+static void run_begin(run_t *run)
+{
+    pl_error_t err = {0};
+    run->trainer = pl_trainer_new(run->service->engine, run->options, &err);
+    int code = run->trainer ? PL_OK : err.code;
+    if (code == PL_OK) {
+        pl_trainer_on_progress(run->trainer, on_progress, run);
+        code = run->resumes
+                   ? pl_trainer_resume(run->trainer, run->run_dir, on_done, run, &err)
+                   : pl_trainer_fit(run->trainer, on_done, run, &err);
+    }
+    if (code == PL_OK) {
+        run->service->running++;
+        state_set(run, "running");
+        return;
+    }
+    pl_trainer_free(run->trainer);
+    run->trainer = NULL;
+    snprintf(run->error, sizeof run->error, "%s", err.text);
+    state_set(run, "failed");
+    streams_end(run);
+}
+
+static void on_closed(pl_engine_t *engine, void *user)
+{
+    (void)engine;
+    event_base_loopbreak(((service_t *)user)->base);
+}
+
+static void service_go_on(service_t *service)
+{
+    for (run_t *run = service->runs; run && !service->ends; run = run->next)
+        if (service->running < service->most && !strcmp(run->state, "queued"))
+            run_begin(run);
+    if (service->ends && !service->running)
+        pl_engine_close(service->engine, on_closed, service);
+}
+
+/* Everything of a run lies below the service's folder, and none brings code along. */
+static pl_options_t *options_read(const service_t *service, const char *text, int id,
+                                  pl_error_t *err)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%d-%d", (int)getpid(), id);
+    pl_options_t *options = pl_options_parse(text, "run", err);
+    char *plugins = options ? pl_options_get(options, "plugins") : NULL;
+    int code = options ? PL_OK : err->code;
+    if (plugins && strcmp(plugins, "[]"))
+        code = pl_fail(err, PL_EINVAL, "\"plugins\": this service loads none");
+    if (code == PL_OK)
+        code = pl_options_set(options, "trainer.default_root_dir", service->root, err);
+    if (code == PL_OK)
+        code = pl_options_set(options, "trainer.run_name", name, err);
+    if (code == PL_OK)
+        code = pl_options_check(options, err);
+    pl_text_free(plugins);
+    if (code == PL_OK)
+        return options;
+    pl_options_free(options);
+    return NULL;
+}
+
+static void runs_post(service_t *service, struct evhttp_request *request,
+                      const char *body)
+{
+    pl_error_t err = {0};
+    if (service->ends || service->count == QUEUED_MOST) {
+        service_error(request, 503, "no further run is taken");
+        return;
+    }
+    pl_options_t *options = options_read(service, body, service->count + 1, &err);
+    if (!options) {
+        service_error(request, 400, err.text);
+        return;
+    }
+    run_t *run = calloc(1, sizeof *run);
+    run->service = service;
+    run->id = ++service->count;
+    run->options = options;
+    run->metrics = json_object();
+    snprintf(run->run_dir, sizeof run->run_dir, "%s/%d-%d", service->root, (int)getpid(),
+             run->id);
+    *service->last = run;
+    service->last = &run->next;
+    state_set(run, "queued");
+    service_reply(request, 201, run_show(run));
+    service_go_on(service);
+}
+
+/* ---- commands to a run ---- */
+
+/* The answer to an HTTP request that waits for it; it may be gone by then. */
+typedef struct waiting {
+    run_t *run;
+    struct evhttp_request *request;
+} waiting_t;
+
+static void waiting_closed(struct evhttp_connection *connection, void *user)
+{
+    (void)connection;
+    ((waiting_t *)user)->request = NULL;
+}
+
+static void on_command(pl_trainer_t *trainer, const pl_command_result_t *result,
+                       void *user)
+{
+    waiting_t *waiting = user;
+    struct evhttp_request *request = waiting->request;
+    (void)trainer;
+    if (result->error.code == PL_OK && !strcmp(result->command, "pause"))
+        state_set(waiting->run, "paused");
+    if (result->error.code == PL_OK && !strcmp(result->command, "go_on"))
+        state_set(waiting->run, "running");
+    if (request)
+        evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
+    if (request && result->error.code != PL_OK)
+        service_error(request, 409, result->error.text);
+    else if (request)
+        service_reply(request, 200,
+                      json_pack("{s:s, s:I, s:s}", "command", result->command,
+                                "global_step", (json_int_t)result->global_step,
+                                "checkpoint", result->checkpoint));
+    free(waiting);
+}
+
+static int run_command(run_t *run, const char *command, const json_t *asked,
+                       waiting_t *waiting, pl_error_t *err)
+{
+    const json_t *lr = json_object_get(asked, "lr");
+    if (!strcmp(command, "pause"))
+        return pl_trainer_pause(run->trainer, on_command, waiting, err);
+    if (!strcmp(command, "go_on"))
+        return pl_trainer_go_on(run->trainer, on_command, waiting, err);
+    if (!strcmp(command, "save"))
+        return pl_trainer_save(run->trainer, on_command, waiting, err);
+    if (!json_is_number(lr))
+        return pl_fail(err, PL_EINVAL, "{\"lr\": NUMBER} is needed");
+    return pl_trainer_set_lr(run->trainer, json_number_value(lr), NULL, on_command,
+                             waiting, err);
+}
+
+static void command_post(run_t *run, struct evhttp_request *request, const char *command,
+                         const json_t *asked)
+{
+    pl_error_t err = {0};
+    waiting_t *waiting = malloc(sizeof *waiting);
+    *waiting = (waiting_t){run, request};
+    int code = run->trainer ? run_command(run, command, asked, waiting, &err)
+                            : pl_fail(&err, PL_ESTATE, "the run is not under way");
+    if (code == PL_OK) {
+        evhttp_connection_set_closecb(evhttp_request_get_connection(request),
+                                      waiting_closed, waiting);
+        return;
+    }
+    free(waiting);
+    service_error(request, code == PL_EINVAL ? 400 : 409, err.text);
+}
+
+static void stop_post(run_t *run, struct evhttp_request *request)
+{
+    pl_error_t err = {0};
+    if (!strcmp(run->state, "queued")) {
+        state_set(run, "stopped");
+        streams_end(run);
+    } else if (!run->trainer) {
+        service_error(request, 409, "the run is not under way");
+        return;
+    } else if (pl_trainer_stop(run->trainer, "a request", &err) != PL_OK) {
+        service_error(request, 409, err.text);
+        return;
+    }
+    service_reply(request, 202, run_show(run));
+}
+
+static void resume_post(run_t *run, struct evhttp_request *request)
+{
+    if (!has_ended(run) || run->service->ends) {
+        service_error(request, 409, "the run has not ended");
+        return;
+    }
+    run->resumes = true;
+    *run->error = '\0';
+    state_set(run, "queued");
+    service_reply(request, 202, run_show(run));
+    service_go_on(run->service);
+}
+
+/* ---- requests ---- */
+
+static void run_get(run_t *run, struct evhttp_request *request, const char *what)
+{
+    if (!*what)
+        service_reply(request, 200, run_show(run));
+    else if (!strcmp(what, "events"))
+        events_get(run, request);
+    else
+        service_error(request, 404, "a run has \"events\" besides");
+}
+
+static void run_post(run_t *run, struct evhttp_request *request, const char *what,
+                     const char *body)
+{
+    static const char *const commands[] = {"pause", "go_on", "save", "lr", NULL};
+    json_t *asked = json_loads(body, JSON_REJECT_DUPLICATES, NULL);
+    int k = 0;
+    while (commands[k] && strcmp(commands[k], what))
+        k++;
+    if (*body && !json_is_object(asked))
+        service_error(request, 400, "the body is no JSON object");
+    else if (!strcmp(what, "stop"))
+        stop_post(run, request);
+    else if (!strcmp(what, "resume"))
+        resume_post(run, request);
+    else if (!strcmp(what, "predictions"))
+        predictor_ask(run->service->predictor, request, run->run_dir, asked);
+    else if (commands[k])
+        command_post(run, request, what, asked);
+    else
+        service_error(request, 404,
+                      "a run takes stop, resume, pause, go_on, save, lr, predictions");
+    json_decref(asked);
+}
+
+static void runs_get(const service_t *service, struct evhttp_request *request)
+{
+    json_t *list = json_array();
+    for (const run_t *run = service->runs; run; run = run->next)
+        json_array_append_new(list, run_show(run));
+    service_reply(request, 200, json_pack("{s:o}", "runs", list));
+}
+
+static char *body_of(struct evhttp_request *request)
+{
+    struct evbuffer *input = evhttp_request_get_input_buffer(request);
+    const size_t size = evbuffer_get_length(input);
+    char *body = malloc(size + 1);
+    evbuffer_remove(input, body, size);
+    body[size] = '\0';
+    return body;
+}
+
+static void on_request(struct evhttp_request *request, void *user)
+{
+    service_t *service = user;
+    const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
+    const bool posts = evhttp_request_get_command(request) == EVHTTP_REQ_POST;
+    char what[32] = "", *body = body_of(request);
+    int id = 0, end = 0;
+    run_t *run = service->runs;
+    const bool all = !strcmp(path, "/runs");
+    const bool one = !all
+                     && sscanf(path, "/runs/%d%n/%31[a-z_]%n", &id, &end, what, &end) > 0
+                     && !path[end];
+    while (run && run->id != id)
+        run = run->next;
+    if (all && posts)
+        runs_post(service, request, body);
+    else if (all)
+        runs_get(service, request);
+    else if (!one || !run)
+        service_error(request, 404,
+                      one ? "there is no such run" : "there is /runs alone");
+    else if (posts)
+        run_post(run, request, what, body);
+    else
+        run_get(run, request, what);
+    free(body);
+}
+
+/* ---- the service ---- */
+
+static void on_signal(evutil_socket_t number, short what, void *user)
+{
+    service_t *service = user;
+    (void)number, (void)what;
+    if (service->ends)
+        return;
+    service->ends = true;
+    tell_systemd("STOPPING=1");
+    for (run_t *run = service->runs; run; run = run->next) {
+        if (run->trainer)
+            pl_trainer_stop(run->trainer, "the service ends", NULL);
+        else if (!strcmp(run->state, "queued"))
+            state_set(run, "stopped");
+    }
+    service_go_on(service);
+}
+
+static int service_listen(service_t *service, int port)
+{
+    service->http = evhttp_new(service->base);
+    struct evhttp_bound_socket *bound =
+        evhttp_bind_socket_with_handle(service->http, "127.0.0.1", (uint16_t)port);
+    struct sockaddr_in at;
+    socklen_t size = sizeof at;
+    if (!bound)
+        return -1;
+    evhttp_set_max_body_size(service->http, BODY_MOST);
+    evhttp_set_max_headers_size(service->http, 16384);
+    evhttp_set_allowed_methods(service->http, EVHTTP_REQ_GET | EVHTTP_REQ_POST);
+    evhttp_set_gencb(service->http, on_request, service);
+    getsockname(evhttp_bound_socket_get_fd(bound), (struct sockaddr *)&at, &size);
+    printf("listening on http://127.0.0.1:%d\n", ntohs(at.sin_port));
+    fflush(stdout);
+    tell_systemd("READY=1");
+    return 0;
+}
+
+static void service_free(service_t *service)
+{
+    for (run_t *run; (run = service->runs);) {
+        service->runs = run->next;
+        streams_end(run);
+        for (int k = 0; k < EVENTS_KEPT; k++)
+            free(run->event[k]);
+        pl_options_free(run->options);
+        json_decref(run->metrics);
+        free(run);
+    }
+    predictor_free(service->predictor);
+    evhttp_free(service->http);
+    pl_engine_free(service->engine);
+}
+
+int main(int argc, char **argv)
+{
+    pl_error_t err = {0};
+    if (pl_init(&argc, &argv, NULL, &err) != PL_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    service_t service = {.base = event_base_new(),
+                         .root = argc > 2 ? argv[2] : "runs",
+                         .most = argc > 3 ? atoi(argv[3]) : 2};
+    service.last = &service.runs;
+    service.engine = pl_engine_new(service.base, &err);
+    service.predictor = predictor_new(service.base);
+    struct event *term = evsignal_new(service.base, SIGTERM, on_signal, &service),
+                 *interrupt = evsignal_new(service.base, SIGINT, on_signal, &service);
+    event_add(term, NULL);
+    event_add(interrupt, NULL);
+    if (!service.engine || !service.predictor
+        || service_listen(&service, argc > 1 ? atoi(argv[1]) : 8080) != 0) {
+        fprintf(stderr, "cannot serve: %s\n", *err.text ? err.text : "the port is taken");
+        return 1;
+    }
+    event_base_dispatch(service.base);
+    service_free(&service);
+    event_free(term);
+    event_free(interrupt);
+    event_base_free(service.base);
+    return 0;
+}

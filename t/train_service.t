@@ -1,0 +1,198 @@
+#!/usr/bin/env bash
+# train_service.t - a client session with examples/train_service, by curl
+. "$(dirname "$0")/tap.sh"
+
+export PACELINE_PLUGIN_PATH=$builddir/examples/.libs
+
+# A data set that takes seconds or as long as it is let, by the number of epochs.
+awk 'BEGIN { srand(7); print "a,b,label"
+    for (k = 0; k < 200; k++) { a = rand() * 2 - 1; b = rand() * 2 - 1
+        printf "%.4f,%.4f,%d\n", a, b, (a * a + b * b < 0.5) } }' >"$folder/points.csv"
+
+# run_file MORE - trains on it
+run_file() {
+    printf '{"module": {"name": "mlp", "hidden": [8]}, "data": {"name": "csv", "path": "%s", "batch_size": 10},
+ "optimizer": {"name": "sgd", "lr": 0.1}, "trainer": {"accelerator": {"name": "cpu", "threads": 1}, %s}}' \
+        "$folder/points.csv" "$1"
+}
+
+# service [MOST] - starts one; url is where it is
+service() {
+    "$builddir/examples/train_service" 0 "$folder/runs" "${1:-2}" >"$folder/said" 2>"$folder/err" &
+    pid=$!
+    for _ in $(seq 600); do
+        url=$(sed -n 's/^listening on //p' "$folder/said")
+        [ -n "$url" ] && return
+        sleep 0.05
+    done
+    echo "Bail out! the service does not start: $(cat "$folder/err")"
+    exit 99
+}
+
+# ended - stops the service; status is its
+ended() {
+    kill -TERM "$pid"
+    wait "$pid"
+    status=$?
+}
+
+# get PATH [OPTION...], post PATH BODY - out is what came, status the HTTP status
+get() {
+    out=$(curl -s -m 60 -w '\n%{http_code}' "${@:2}" "$url$1")
+    status=${out##*$'\n'} out=${out%$'\n'*}
+}
+
+post() {
+    get "$1" --data-binary "$2"
+}
+
+# reaches PATH PATTERN - what is there comes to match
+reaches() {
+    for _ in $(seq 600); do
+        get "$1"
+        grep -qE -- "$2" <<<"$out" && return
+        sleep 0.05
+    done
+    return 1
+}
+
+a_run_is_trained_and_shown() {
+    service
+    post /runs "$(run_file '"max_epochs": 3')"
+    is "$status" 201 "a run file is taken"
+    like "$out" '"id":1' "and has a number"
+    ok "it is trained" reaches /runs/1 '"state":"ok"'
+    like "$out" '"global_step":60' "to its end"
+    get /runs
+    like "$out" '"runs":\[\{"id":1' "the list has it"
+    get /runs/1/events
+    like "$out" '^data: .*"state":"queued"' "its events can be had afterwards"
+    like "$out" '^data: .*"state":"ok"' "to the last"
+    last=$(sed -n 's/^id: //p' <<<"$out" | tail -n 1)
+    get /runs/1/events -H "Last-Event-ID: $((last - 1))"
+    is "$(grep -c '^id:' <<<"$out")" 1 "or from where they were left"
+    post /runs/1/predictions '{"x": [[0, 0], [0.9, 0.9], [0.1, -0.1]]}'
+    is "$status" 200 "it answers for samples"
+    like "$out" '"logits":\[\[[^]]*\],\[[^]]*\],\[[^]]*\]\]' "each of them"
+    ended
+    is "$status" 0 "the service ends"
+}
+
+mistakes_are_told_as_json() {
+    service
+    post /runs '{"module": "mlp"'
+    is "$status" 400 "no JSON"
+    like "$out" '^\{"error":\{"text":"run:' "is told with its place"
+    post /runs "$(run_file '"max_epoch": 3')"
+    is "$status" 400 "a wrong key"
+    like "$out" 'did you mean .*max_epochs' "too"
+    post /runs "${run:-$(run_file '"max_epochs": 1' | sed 's/^{/{"plugins": ["x.so"],/')}"
+    is "$status" 400 "code is not loaded"
+    get /runs/7
+    is "$status" 404 "a run that is not there"
+    get /else
+    is "$status" 404 "nor a page"
+    post /runs "$(run_file '"max_epochs": 1')"
+    post /runs/1/fly '{}'
+    is "$status" 404 "a command that is none"
+    post /runs/1/predictions '{"x": [[1], [1, 2]]}'
+    is "$status" 400 "samples of different lengths"
+    post /runs/1/predictions 'x'
+    is "$status" 400 "a body that is no JSON"
+    ended
+}
+
+a_long_run_takes_commands() {
+    service
+    post /runs "$(run_file '"max_epochs": 1000000')"
+    ok "it trains" reaches /runs/1 '"global_step":[1-9]'
+    post /runs/1/pause ''
+    is "$status" 200 "it pauses: $out"
+    get /runs/1
+    like "$out" '"state":"paused"' "and says so"
+    post /runs/1/save ''
+    like "$out" '"checkpoint":"[^"]*asked-step=' "it saves"
+    post /runs/1/lr '{"lr": 0.01}'
+    is "$status" 200 "its rate is set: $out"
+    post /runs/1/lr '{"lr": "much"}'
+    is "$status" 400 "to a number alone"
+    post /runs/1/predictions '{"x": [[0, 0]]}'
+    is "$status" 200 "it answers by what it saved: $out"
+    post /runs/1/go_on ''
+    is "$status" 200 "it goes on"
+    post /runs/1/predictions '{"x": [[0, 0]]}'
+    is "$status" 200 "and answers while it trains"
+    post /runs/1/stop ''
+    is "$status" 202 "it is to stop"
+    ok "and does" reaches /runs/1 '"state":"stopped"'
+    post /runs/1/pause ''
+    is "$status" 409 "then there is nothing to pause"
+    post /runs/1/resume ''
+    is "$status" 202 "it is resumed"
+    ok "and trains" reaches /runs/1 '"state":"running"'
+    ended
+    is "$status" 0 "the service stops it and ends"
+}
+
+so_many_train_at_once_and_the_others_wait() {
+    service 1
+    post /runs "$(run_file '"max_epochs": 1000000')"
+    post /runs "$(run_file '"max_epochs": 1')"
+    get /runs/2
+    like "$out" '"state":"queued"' "the second waits"
+    curl -s -N -m 60 "$url/runs/2/events" >"$folder/events" &
+    follower=$!
+    post /runs/1/stop ''
+    ok "until the first has ended" reaches /runs/2 '"state":"ok"'
+    wait "$follower"
+    like "$(cat "$folder/events")" '"state":"ok"' "who follows it hears its end"
+    ended
+}
+
+a_service_that_is_told_to_end_saves_first() {
+    service
+    post /runs "$(run_file '"max_epochs": 1000000')"
+    ok "a run" reaches /runs/1 '"global_step":[1-9]'
+    ended
+    is "$status" 0 "the service ends well"
+    ok "and has kept the run" test -e "$folder/runs/latest/checkpoints/stopped"
+}
+
+# notified PATH - what a service tells there
+notified() {
+    python3 - "$1" "$builddir/examples/train_service" "$folder" <<'PYTHON'
+import os, signal, socket, subprocess, sys
+path, program, folder = sys.argv[1:]
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+listener.bind("\0" + path[1:] if path[0] == "@" else path)
+listener.settimeout(30)
+service = subprocess.Popen([program, "0", folder + "/told"], env=dict(os.environ, NOTIFY_SOCKET=path),
+                           stdout=subprocess.DEVNULL)
+print(listener.recv(100).decode())
+service.send_signal(signal.SIGTERM)
+print(listener.recv(100).decode())
+print(service.wait(30))
+PYTHON
+}
+
+systemd_is_told() {
+    if ! command -v python3 >/dev/null; then
+        skip "no python3"
+        return
+    fi
+    for path in "$folder/notify" "@paceline-$$"; do
+        is "$(notified "$path" | tr '\n' ' ')" "READY=1 STOPPING=1 0 " "at ${path%%[a-z]*}: ready, then stopping"
+    done
+}
+
+if ! command -v curl >/dev/null; then
+    skip "no curl"
+else
+    run a_run_is_trained_and_shown trains
+    run mistakes_are_told_as_json trains
+    run a_long_run_takes_commands trains
+    run so_many_train_at_once_and_the_others_wait trains
+    run a_service_that_is_told_to_end_saves_first trains
+    run systemd_is_told
+fi
+done_testing
