@@ -10,6 +10,7 @@ typedef enum pl_note_kind {
     PL_NOTE_PROGRESS,
     PL_NOTE_DONE,
     PL_NOTE_GONE,
+    PL_NOTE_TOLD,
     PL_NOTE_CLOSED
 } pl_note_kind_t;
 
@@ -19,6 +20,9 @@ typedef struct pl_note {
     struct pl_reports *reports;             /* of PROGRESS */
     pl_progress_t progress;                 /* its texts are the note's own */
     pl_ending_t ending;                     /* of DONE; filled in while the run goes on */
+    /* Of TOLD: tells the program, unless nobody wants to know, and frees what the note is
+     * part of. */
+    void (*tell)(struct pl_note *note, bool wanted);
     struct pl_note *next;
 } pl_note_t;
 
