@@ -42,6 +42,8 @@ static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome,
     pl_note_t *note = trainer->done;
     trainer->run = 0;
     pl_orders_end(trainer);
+    if (trainer->attached)
+        trainer->attached->ended(trainer->attached, error);
     pl_ending_end(&note->ending, outcome, error);
     pl_notes_push(&trainer->engine->notes, note);
 }
@@ -50,7 +52,9 @@ static void run_reported(pl_trainer_t *trainer, const pl_run_progress_t *report)
 {
     trainer->standing.has_begun |= report->global_step > 0;
     pl_ending_note(&trainer->done->ending, report);
-    if (strcmp(report->event, "alive"))
+    if (trainer->attached)
+        trainer->attached->reported(trainer->attached, report);
+    else if (strcmp(report->event, "alive"))
         pl_notes_report(&trainer->engine->notes, &trainer->reports, trainer, report);
 }
 
@@ -245,6 +249,13 @@ pl_runtime_t *pl_engine_runtime(pl_engine_t *engine)
     return &engine->runtime;
 }
 
+pl_inside_t pl_trainer_attach(pl_trainer_t *trainer, pl_attached_t *attached)
+{
+    pl_engine_t *engine = trainer->engine;
+    trainer->attached = attached;
+    return (pl_inside_t){engine->reactor, engine->host, &engine->notes};
+}
+
 int pl_engine_fd(const pl_engine_t *engine)
 {
     return engine->notes.fd;
@@ -287,6 +298,8 @@ static void trainer_release(pl_trainer_t *trainer)
         trainer->next->link = trainer->link;
     if (trainer->done)
         pl_note_free(trainer->done);
+    if (trainer->attached)
+        trainer->attached->release(trainer->attached);
     pl_options_free(trainer->options);
     pl_free(trainer);
 }
@@ -337,9 +350,8 @@ void pl_trainer_on_progress(pl_trainer_t *trainer, pl_on_progress_t on_progress,
     trainer->progress_user = user;
 }
 
-/* Consumes the job. */
-static int trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_done,
-                         void *user, pl_error_t *err)
+int pl_trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_done,
+                     void *user, pl_error_t *err)
 {
     command_t *command = pl_alloc(sizeof *command);
     pl_note_t *done = pl_alloc(sizeof *done);
@@ -382,7 +394,7 @@ int pl_trainer_fit(pl_trainer_t *trainer, pl_on_done_t on_done, void *user,
     pl_job_t *job = code == PL_OK ? pl_job_new(trainer->options, PL_TRAIN, err) : NULL;
     if (code != PL_OK || !job)
         return code != PL_OK ? code : PL_ENOMEM;
-    return trainer_begin(trainer, job, on_done, user, err);
+    return pl_trainer_begin(trainer, job, on_done, user, err);
 }
 
 int pl_trainer_resume(pl_trainer_t *trainer, const char *from, pl_on_done_t on_done,
@@ -395,7 +407,7 @@ int pl_trainer_resume(pl_trainer_t *trainer, const char *from, pl_on_done_t on_d
     job->resumes = true;
     job->resume = from ? pl_strdup(from) : NULL;
     if (!from || job->resume)
-        return trainer_begin(trainer, job, on_done, user, err);
+        return pl_trainer_begin(trainer, job, on_done, user, err);
     pl_object_unref(job);
     return pl_no_memory(err);
 }
@@ -413,7 +425,7 @@ int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *given, pl_on_done_
     pl_job_t *job = pl_tuning_job(trainer->options, &what, &why);
     if (!job)
         return pl_fail(err, why.code, "%s", why.text);
-    return trainer_begin(trainer, job, on_done, user, err);
+    return pl_trainer_begin(trainer, job, on_done, user, err);
 }
 
 /* Validates or tests the weights of a checkpoint. */
@@ -431,7 +443,7 @@ static int trainer_measure(pl_trainer_t *trainer, pl_stage_t stage,
         return code != PL_OK ? code : PL_ENOMEM;
     job->checkpoint = pl_strdup(checkpoint);
     if (job->checkpoint)
-        return trainer_begin(trainer, job, on_done, user, err);
+        return pl_trainer_begin(trainer, job, on_done, user, err);
     pl_object_unref(job);
     return pl_no_memory(err);
 }
@@ -473,7 +485,7 @@ int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what,
     job->temperature = what->temperature;
     job->top_k = what->top_k;
     if (job->checkpoint && !job->prompt == !what->prompt)
-        return trainer_begin(trainer, job, on_done, user, err);
+        return pl_trainer_begin(trainer, job, on_done, user, err);
     pl_object_unref(job);
     return pl_no_memory(err);
 }
@@ -527,6 +539,7 @@ static void note_deliver(pl_engine_t *engine, pl_note_t *note)
         pl_note_free(note);
         return;
     case PL_NOTE_GONE: trainer_release(trainer); return;
+    case PL_NOTE_TOLD: note->tell(note, !trainer->freed); return;
     case PL_NOTE_CLOSED:
         pl_reactor_stop(engine->reactor);
         engine->reactor = NULL;

@@ -3,6 +3,8 @@
 #ifndef PL_ACTORS_HOST_H
 #define PL_ACTORS_HOST_H
 
+#include "actors/notes.h"
+#include "runtime/cargo.h"
 #include "runtime/reactor.h"
 #include "sight/commander.h"
 
@@ -12,5 +14,26 @@ pl_runtime_t *pl_engine_runtime(pl_engine_t *engine);
 
 /* Through which its runs take commands from elsewhere, such as a page's buttons. */
 pl_commander_t pl_engine_commander(pl_engine_t *engine);
+
+/* Who hears of a trainer's run in the program's place. */
+typedef struct pl_attached {
+    /* Control thread: each report, and that the run is over [NULL: it went well]. */
+    void (*reported)(struct pl_attached *self, const pl_run_progress_t *report);
+    void (*ended)(struct pl_attached *self, const pl_error_t *error);
+    void (*release)(struct pl_attached *self);    /* program's thread, with the trainer */
+} pl_attached_t;
+
+/* What it needs to make calls of its own. */
+typedef struct pl_inside {
+    pl_reactor_t *reactor;                                /* of the control thread */
+    void *host;                                           /* the actor there that calls */
+    pl_notes_t *notes;
+} pl_inside_t;
+
+/* Before the trainer runs; once. */
+pl_inside_t pl_trainer_attach(pl_trainer_t *trainer, pl_attached_t *attached);
+/* Runs a job, which it consumes, also on failure; the trainer must be idle. */
+int pl_trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_done,
+                     void *user, pl_error_t *err);
 
 #endif

@@ -55,6 +55,7 @@ struct pl_trainer {
                                                    first run */
     uint64_t life, run;                         /* control thread: open calls, 0 none */
     bool leaving;                               /* control thread: freed by the host */
+    pl_attached_t *attached;                    /* [nobody] */
     pl_trainer_t *next_living, **living_link;   /* control thread: list of those with an
                                                    actor */
     bool trains;                                /* host's thread: it is a fit that runs */

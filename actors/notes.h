@@ -11,6 +11,7 @@ typedef enum pl_note_kind {
     PL_NOTE_DONE,
     PL_NOTE_COMMAND,
     PL_NOTE_GONE,
+    PL_NOTE_TOLD,
     PL_NOTE_CLOSED
 } pl_note_kind_t;
 
@@ -24,6 +25,9 @@ typedef struct pl_note {
                                                own  [NULL: ""] */
     pl_on_command_t on_command;
     void *user;
+    /* Of TOLD: tells the program, unless nobody wants to know, and frees what the note is
+     * part of. */
+    void (*tell)(struct pl_note *note, bool wanted);
     struct pl_note *next;
 } pl_note_t;
 

@@ -180,11 +180,38 @@ static int shards_check(const pl_job_t *job, pl_error_t *err)
                            pl_request_ranks(job), (long long)shards);
 }
 
+/* Batches of the program's get no further than its own process, and nobody asks
+ * callbacks there or goes back. */
+static int own_check(const pl_job_t *job, const pl_actor_ops_t *launcher, pl_error_t *err)
+{
+    if (!launcher->here)
+        return pl_options_fail(err, PL_EINVAL, job->options, "trainer.launcher",
+                               "launcher \"%s\" has its ranks in other processes, where "
+                               "batches that the program sends itself do not get: leave "
+                               "\"trainer.launcher\" out, for \"inline\"",
+                               launcher->name);
+    if (pl_request_ranks(job) > 1)
+        return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
+                               "there would be %d ranks, and batches that the program "
+                               "sends itself are for one: set \"trainer.devices\" to 1",
+                               pl_request_ranks(job));
+    if (pl_options_count(job->options, "callbacks") > 0)
+        return pl_options_fail(err, PL_EINVAL, job->options, "callbacks",
+                               "a loop of the program's own asks no \"callbacks\": do "
+                               "there what they would do");
+    if (!strcmp(job->trainer->nan_policy, "rollback"))
+        return pl_options_fail(err, PL_EINVAL, job->options, "trainer.nan_policy",
+                               "a loop of the program's own does not go back by itself: "
+                               "\"trainer.nan_policy\" is to be \"stop\", for an error "
+                               "of the step alone, or \"skip\"");
+    return PL_OK;
+}
+
 static int parts_check(const pl_job_t *job, pl_error_t *err)
 {
     bool trains = job->stage == PL_TRAIN;
     int code = pl_options_needs(job->options, "module", "module", err);
-    if (code == PL_OK && !job->prompt)
+    if (code == PL_OK && !job->prompt && !job->own)
         code = pl_options_needs_source(job->options, job->stage, err);
     if (code == PL_OK && trains)
         code = pl_options_needs(job->options, "optimizer", "optimizer", err);
@@ -203,7 +230,9 @@ static int parts_check(const pl_job_t *job, pl_error_t *err)
         code = ranks_check(job, err);
     if (code == PL_OK)
         code = world_check(job, launcher, err);
-    if (code == PL_OK && launcher->elsewhere)
+    if (code == PL_OK && job->own)
+        code = own_check(job, launcher, err);
+    else if (code == PL_OK && launcher->elsewhere)
         code = pl_run_check(job->options, PL_CHECK_ELSEWHERE, err);
     return code;
 }
@@ -213,6 +242,8 @@ bool pl_request_writes(const pl_job_t *job)
     const bool measures = job->stage == PL_VALIDATE || job->stage == PL_TEST,
                logs = !pl_options_value(job->options, "loggers")
                       || pl_options_count(job->options, "loggers") > 0;
+    if (job->own && !job->keeps)
+        return false;
     return !job->trainer->fast_dev_run
            && (measures ? logs : job->stage == PL_TRAIN && !job->tuning.num_training);
 }

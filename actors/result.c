@@ -97,13 +97,23 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
     pl_free(view);
 }
 
-bool pl_result_metric(const pl_result_t *result, const char *name, double *value)
+static bool metric_find(const char *text, const char *name, double *value)
 {
-    json_t *metrics = json_loads(result->metrics, JSON_REJECT_DUPLICATES, NULL);
+    json_t *metrics = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     const json_t *number = json_object_get(metrics, name);
     bool found = json_is_number(number);
     if (found)
         *value = json_number_value(number);
     json_decref(metrics);
     return found;
+}
+
+bool pl_result_metric(const pl_result_t *result, const char *name, double *value)
+{
+    return metric_find(result->metrics, name, value);
+}
+
+bool pl_loop_metric(const pl_loop_result_t *result, const char *name, double *value)
+{
+    return metric_find(result->metrics, name, value);
 }

@@ -263,6 +263,10 @@ static void find_layout(pl_worker_t *w)
                           .facts = w->weights && w->weights->facts ? w->weights->facts
                                                                    : ""};
     const pl_how_t how = {.on_answer = data_opened};
+    if (w->job->own) {
+        data_found(w, w->job->own, w->job->own_facts);
+        return;
+    }
     if (!w->job->prompt) {
         pl_worker_sent(w, pl_call_open_data(w, w->data, &msg, how, &err), &err);
         return;
@@ -466,7 +470,7 @@ static void role_known(void *self, const pl_answer_t *answer)
                    || pl_worker_spawn(w, &pl_callback_connector, PL_SAME_THREAD, &start,
                                       &w->callback, &err);
     spawned = spawned
-              && (w->job->prompt
+              && (w->job->prompt || w->job->own
                   || pl_worker_spawn(w, &pl_data_connector, PL_SAME_THREAD, &start,
                                      &w->data, &err));
     w->asking.callback = w->callback;

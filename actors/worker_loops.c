@@ -23,11 +23,19 @@ static void worker_begun(pl_worker_t *w)
     w->begun = true;
 }
 
+/* Who sends the loop batches is told where it is. */
+static void worker_report(const pl_worker_t *w, pl_run_progress_t report)
+{
+    if (!strcmp(report.event, "ready"))
+        pl_peers_add(&report.peers, "loop", w->loop);
+    pl_progress_run(w->run, &report);
+}
+
 static void worker_ran(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
     if (answer->kind == PL_ANSWER_PROGRESS && w->run)
-        pl_progress_run(w->run, &answer->body->run_progress);
+        worker_report(w, answer->body->run_progress);
     if (answer->kind == PL_ANSWER_REPLY
         || (answer->kind == PL_ANSWER_PROGRESS
             && answer->body->run_progress.global_step > 0))
@@ -72,6 +80,11 @@ static bool spawn_loops(pl_worker_t *w, pl_error_t *err)
         pl_peers_add(&start.peers, "callback", w->callback);
     if (!pl_is_nobody(w->logger))
         pl_peers_add(&start.peers, "logger", w->logger);
+    if (w->job->own) {
+        if (!pl_is_nobody(w->checkpoint))
+            pl_peers_add(&start.peers, "checkpoint", w->checkpoint);
+        return pl_worker_spawn(w, &pl_own_loop, PL_SAME_THREAD, &start, &w->loop, err);
+    }
     if (w->job->stage == PL_PREDICT)
         return pl_worker_spawn(w, &pl_predict_loop, PL_SAME_THREAD, &start, &w->loop,
                                err);

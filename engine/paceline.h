@@ -5,8 +5,9 @@
  * second half is for parts of one's own: graphs and modules, operators, precisions,
  * optimizers and schedules, data sets, callbacks, loggers; each is a table of functions
  * with PL_PART at its head, made known by pl_init(), pl_register() or a plug-in.
- * Strategies, accelerators and launchers need strategies/replica.h,
- * accelerators/accelerator.h and actors/worker.h as well.
+ * Strategies, accelerators, launchers and collectives need strategies/replica.h,
+ * accelerators/accelerator.h, actors/worker.h and strategies/collectives/collective.h as
+ * well.
  *
  * Rules that hold everywhere.  What can fail returns PL_OK or a negative PL_E… and takes
  * a pl_error_t as its last parameter (may be NULL); constructors return the object or
@@ -639,6 +640,104 @@ PL_API char *pl_run_describe(const char *run_dir, pl_error_t *err);
  * thread. */
 PL_API char *pl_weights_describe(const char *path, pl_error_t *err);
 
+/* ---- A loop of one's own ----------------------------------------------------------- */
+
+/* A program whose batches come from elsewhere, a stream of events or an environment that
+ * it acts in, decides by itself what is done next: it sends a batch to be trained on,
+ * another to be measured or predicted with the weights of that moment.  The module, the
+ * optimizer, its schedule and the trainer's options are a run's; what a run's loop does
+ * is not done: no epochs, no validation, no limits, no callbacks.
+ *
+ * All calls return at once, and each that returns PL_OK is told of exactly once, from the
+ * engine's notifications, on the program's thread.  Batches are done in the order in
+ * which they were sent, and told so, whatever their sort.  The same batches in the same
+ * order give the bits that a run would. */
+typedef struct pl_loop pl_loop_t;
+
+struct pl_field;
+struct pl_arrays;
+
+typedef struct pl_loop_spec {
+    int field_count;                    /* of a sample, as pl_input() asks for them: */
+    const struct pl_field *field;       /* [field_count], copied; none varies in length */
+    int targets;                        /* so many of the last fields are there for losses
+                                           alone: predicting goes without them */
+    const char *facts;                  /* as in pl_data_info_t  [none] */
+    bool keeps;                         /* it has a run directory, as a fit has, with what
+                                           it is saved to, its figures and at the end its
+                                           weights  [nothing is written] */
+    const char *resume;                 /* goes on from a checkpoint, its own or a fit's
+                                           of the same options  [begins afresh] */
+    int depth;                          /* batches and saves under way at once, 1 to 60
+                                           [8] */
+} pl_loop_spec_t;
+
+/* What came of one call.  What it points to lives until the notification returns. */
+typedef struct pl_loop_result {
+    pl_error_t error;                   /* code PL_OK: it went well, and the rest holds */
+    uint64_t global_step;               /* optimizer steps done then */
+    const char *skipped;                /* of a step that was not finite, with
+                                           trainer.nan_policy "skip": what was not.  It
+                                           changed nothing, and counts.  Otherwise "" */
+    double loss;                        /* mean over the batch; NaN: the module tells none
+                                           by that name alone */
+    double grad_norm;                   /* before clipping; NaN: no optimizer step */
+    const char *metrics;                /* JSON object of all figures, names as in a run:
+                                           "train_acc", "val_loss", "lr-adamw" */
+    int output_count;                   /* of a prediction: [samples, …] each; of
+                                           pl_loop_close(): the module's tensors */
+    const pl_result_tensor_t *output;
+    const char *run_dir;                                    /* "" when there is none */
+} pl_loop_result_t;
+
+typedef void (*pl_on_loop_t)(pl_loop_t *loop, const pl_loop_result_t *result, void *user);
+
+/* The figure of a name; false when there is none. */
+PL_API bool pl_loop_metric(const pl_loop_result_t *result, const char *name,
+                           double *value);
+
+/* Opens a loop; on_ready [nobody asks] tells when batches can be sent, or why not.
+ * options are those of a run, copied and checked: "data.batch_size" is how many samples a
+ * batch has at most, and what the size of a step is scaled by; all else under "data" is
+ * for a fit that goes on from here.  It has one rank, a thread of this process: launcher
+ * "inline", or "external" of one process.  NULL: PL_EINVAL, PL_ESTATE, PL_ENOMEM. */
+PL_API pl_loop_t *pl_loop_open(pl_engine_t *engine, const pl_options_t *options,
+                               const pl_loop_spec_t *spec, pl_on_loop_t on_ready,
+                               void *user, pl_error_t *err);
+
+/* Trains on samples; measures them (figures as of a validation); predicts.  Samples are
+ * copied before the call returns.  A number of samples that is new compiles, which takes
+ * a moment.  With trainer.accumulate_grad_batches an optimizer step is taken behind each
+ * so many.
+ * PL_EINVAL: a field is missing, or of another type or shape; PL_EBUSY: as many as
+ * `depth` are under way; PL_ESTATE: it is not open yet, or no longer.
+ * A step that fails, such as by a loss that is not finite, is told as its error: weights,
+ * state and optimizer are as they were before it, and so is global_step; what was sent
+ * behind it is done all the same.  What ends the whole loop, a device that is stuck, is
+ * told as the error of all that is under way; calls are then refused with PL_ESTATE. */
+PL_API int pl_loop_train(pl_loop_t *loop, const struct pl_arrays *samples,
+                         pl_on_loop_t on_step, void *user, pl_error_t *err);
+PL_API int pl_loop_evaluate(pl_loop_t *loop, const struct pl_arrays *samples,
+                            pl_on_loop_t on_measured, void *user, pl_error_t *err);
+PL_API int pl_loop_predict(pl_loop_t *loop, const struct pl_arrays *samples,
+                           pl_on_loop_t on_predicted, void *user, pl_error_t *err);
+
+/* Makes a checkpoint of all that was sent before, RUN_DIR/checkpoints/NAME: told when it
+ * is durable; batches go on meanwhile.  pl_model_load(), a fit with the same options and
+ * pl_loop_open() take it.  PL_ESTATE: the loop was opened without `keeps`. */
+PL_API int pl_loop_save(pl_loop_t *loop, const char *name, pl_on_loop_t on_saved,
+                        void *user, pl_error_t *err);
+
+/* Batches sent from now on train at so many times the rate that the options and the
+ * schedule say. */
+PL_API int pl_loop_scale_lr(pl_loop_t *loop, double factor, pl_error_t *err);
+
+/* Ends it once all that was sent is done.  on_closed [nobody asks] comes last and has the
+ * weights, unless the loop had failed; after it the loop is gone.  May be called from a
+ * notification.  An engine that is closed or freed ends its loops, which are then not to
+ * be closed. */
+PL_API void pl_loop_close(pl_loop_t *loop, pl_on_loop_t on_closed, void *user);
+
 /* ---- Answers without a trainer ---------------------------------------------------- */
 
 /* A trained module, ready to answer for samples in memory; no engine, no actor.  Used by
@@ -659,7 +758,6 @@ typedef struct pl_answers {
     const pl_result_tensor_t *output;                   /* [samples, …] each, float32 */
 } pl_answers_t;
 
-struct pl_arrays;
 /* Answers for samples (see pl_arrays_t; their fields are the module's inputs, those that
  * only losses need may be left out).  "x" is to be as the files of the training data have
  * it: what the data set did to it is done here too, as its facts say ("standardize": the

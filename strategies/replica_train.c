@@ -420,6 +420,9 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
 void pl_rounds_begin_anew(pl_replica_t *r)
 {
     if (r->rounds->ended_by && !r->rounds->first) {
+        r->rounds->sending = NULL;
+        r->rounds->part = 0;
+        r->rounds->held_back = false;
         r->rounds->resumes = true;
         r->failure.code = PL_OK;
     }

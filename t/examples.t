@@ -57,6 +57,20 @@ so_does_one_with_a_loop_of_libuv() {
     like "$out" '^epoch [0-9]+, step [0-9]+' "and it hears how far it is"
 }
 
+# "800 steps; accuracy before 0.97, just after 0.22, at the end 0.96"
+a_program_learns_from_a_stream_that_drifts() {
+    try "$builddir/examples/online_learning"
+    is "$status$err" 0 "it ends well"
+    read -r steps before after end < <(sed -nE 's/^([0-9]+) steps.* ([0-9.]+),.* ([0-9.]+),.* ([0-9.]+)$/\1 \2 \3 \4/p' <<<"$out")
+    is "$steps" 400 "each batch was a lesson"
+    ok "it knows the first meaning" at_least "$before" 0.9
+    ok "not the second at once" at_least 0.7 "$after"
+    ok "but at last" at_least "$end" 0.9
+    try "$builddir/examples/online_learning" still
+    is "$status$err" 0 "one that learns no more goes on, too"
+    ok "and does not come back" at_least 0.7 "${out##* }"
+}
+
 # Rings around each other: no straight line tells them apart.
 rings() {
     awk 'BEGIN {
@@ -122,4 +136,5 @@ run digits_are_learnt_in_seconds trains
 run a_program_trains_inside_its_own_loop trains
 run so_does_one_with_a_loop_of_epoll trains
 run so_does_one_with_a_loop_of_libuv trains
+run a_program_learns_from_a_stream_that_drifts trains
 done_testing

@@ -3,20 +3,39 @@
 . "$(dirname "$0")/tap.sh"
 
 read -ra cc <<<"${CC:-cc}"                                # "ccache gcc"
-headers="install-pkgincludeHEADERS install-nobase_pkgincludeHEADERS install-runtimeincludeHEADERS
-    install-tensorincludeHEADERS"
+installed="install-pkgincludeHEADERS install-nobase_pkgincludeHEADERS install-runtimeincludeHEADERS
+    install-tensorincludeHEADERS install-libLTLIBRARIES install-pkgconfigDATA"
 
 headers_are_installed() {
-    try env -u MAKEFLAGS -u MFLAGS make -C "$builddir" $headers DESTDIR="$folder/root"
+    try env -u MAKEFLAGS -u MFLAGS make -C "$builddir" $installed DESTDIR="$folder/root"
     is "$status" 0 "make can install them"
     include=$(dirname "$(find root -name paceline.h)")
     ok "paceline.h among them" test -f "$include/paceline.h"
 }
 
+# asked WORDS... - what pkg-config says of what was installed
+asked() {
+    if command -v pkg-config >/dev/null; then
+        env PKG_CONFIG_PATH="$(dirname "$(find "$folder/root" -name paceline.pc)")" PKG_CONFIG_SYSROOT_DIR="$folder/root" \
+            pkg-config "$@" paceline
+    else
+        printf -- '-I%s -L%s -lpaceline\n' "$include" "$(dirname "$(find "$folder/root" -name libpaceline.so)")"
+    fi
+}
+
 # built FILE - FILE.c as its name.so
 built() {
-    try "${cc[@]}" -shared -fPIC -Wall -Wextra -Werror -I"$include" "$srcdir/$1.c" -o "plugins/${1##*/}.so" -lm
+    try "${cc[@]}" -shared -fPIC -Wall -Wextra -Werror $(asked --cflags) "$srcdir/$1.c" -o "plugins/${1##*/}.so" -lm
     is "$status$err" 0 "$1.c can be built"
+}
+
+a_program_is_built_with_what_was_installed() {
+    try "${cc[@]}" -Wall -Wextra -Werror "$srcdir/examples/epoll_host.c" -o epoll_host $(asked --cflags --libs)
+    is "$status$err" 0 "a program can be built"
+    if "$paceline" list accelerators | grep -q '^cpu '; then
+        try env LD_LIBRARY_PATH="$(dirname "$(find "$folder/root" -name libpaceline.so.0)")" ./epoll_host
+        like "$out" '^ok ' "and trains"
+    fi
 }
 
 each_is_complete_in_c_and_in_cxx() {
@@ -43,7 +62,7 @@ whatever_they_declare_is_exported() {
 # A run of 7 steps on rings, with further options of the command.
 rings() {
     rm -rf runs
-    try "$paceline" fit rings.json --plugin plugins/parts.so "$@"
+    try "$paceline" fit rings.json --plugin plugins/parts.so --plugin plugins/rings.so "$@"
     is "$status$(grep -E 'warning|error|paceline:' <<<"$err")" 0 "it trains: $*"
     like "$out" '^stopped .* 7 steps' "until the callback has it end"
 }
@@ -62,7 +81,7 @@ so_does_a_strategy() {
     cp runs/0001/model.safetensors halved
     rings --set optimizer.lr=0.01
     ok "and an option of its own" cmp runs/0001/model.safetensors halved
-    try "$paceline" predict rings.json --plugin plugins/parts.so --plugin plugins/strategy.so \
+    try "$paceline" predict rings.json --plugin plugins/parts.so --plugin plugins/rings.so --plugin plugins/strategy.so \
         --set trainer.strategy=plain --checkpoint runs/0001
     is "$status$err" 0 "it predicts, too"
 }
@@ -78,14 +97,31 @@ so_does_one_of_several_ranks() {
 }
 
 so_does_an_accelerator() {
-    rings --plugin plugins/accelerator.so --set trainer.accelerator=counting --set trainer.accelerator.file=counted
+    rings --plugin plugins/counting.so --set trainer.accelerator=counting --set trainer.accelerator.file=counted
     ok "with the bits of the one it uses" cmp runs/0001/model.safetensors built-in
     ok "and sees what is compiled" test "$(cat counted)" -gt 3
 }
 
 so_does_a_launcher() {
-    rings --plugin plugins/launcher.so --set trainer.launcher=lone
+    rings --plugin plugins/lone.so --set trainer.launcher=lone
     ok "with the same result" cmp runs/0001/model.safetensors built-in
+}
+
+so_does_a_collective() {
+    local ddp='{"name": "ddp", "collective": "shm"}'
+    rings --set trainer.devices=2 --set trainer.strategy="$ddp"
+    cp runs/0001/model.safetensors shared
+    ddp='{"name": "ddp", "collective": {"name": "metered", "file": "moved"}}'
+    rings --plugin plugins/metered.so --set trainer.devices=2 --set trainer.strategy="$ddp"
+    ok "with the bits of the one it uses" cmp runs/0001/model.safetensors shared
+    like "$(cat moved)" '^[1-9][0-9]* operations, [1-9][0-9]* elements' "and sees what is moved"
+}
+
+so_does_a_logger() {
+    rings --plugin plugins/influx.so --set 'loggers=[{"name": "influx", "measurement": "rings"}]' \
+        --set trainer.log_every_n_steps=2
+    local lines=runs/0001/metrics.lp
+    ok "a line for every second step" test "$(grep -c '^rings,run=[^ ]*0001 .*train_loss=[0-9.]*,.*step=[246]i [0-9]*$' $lines)" -eq 3
 }
 
 run headers_are_installed
@@ -95,13 +131,16 @@ else
     mkdir plugins
     run each_is_complete_in_c_and_in_cxx
     run whatever_they_declare_is_exported
-    for part in t/extensions/{accelerator,launcher,parts,strategy} examples/vote; do
+    for part in t/extensions/{parts,strategy} examples/{counting,goal,influx,lone,metered,mlp,rings,swish,vote}; do
         built "$part"
     done
+    run a_program_is_built_with_what_was_installed
     run a_dataset_and_a_callback_of_users_work
     run so_does_a_strategy
     run so_does_one_of_several_ranks
     run so_does_an_accelerator
     run so_does_a_launcher
+    run so_does_a_collective
+    run so_does_a_logger
 fi
 done_testing

@@ -195,7 +195,10 @@ static void checkpoint_on_kept(void *self, const pl_answer_t *answer)
         return;
     pl_reply_save_checkpoint(saving->call, &(pl_save_checkpoint_reply_t){
                                                .global_step = saving->global_step,
-                                               .saved = answer->kind == PL_ANSWER_REPLY});
+                                               .saved = answer->kind == PL_ANSWER_REPLY,
+                                               .why = answer->kind == PL_ANSWER_ERROR
+                                                          ? answer->error->text
+                                                          : ""});
     saving_free(saving);
     call_ended(self);
 }

@@ -432,6 +432,7 @@ const pl_actor_ops_t pl_external_launcher = {
     .level = PL_LEVEL_LAUNCHER,
     .handlers = external_handlers,
     .elsewhere = true,
+    .here = true,
     .joins = true,
     .release = external_release,
 };

@@ -45,5 +45,6 @@ const pl_actor_ops_t pl_inline_launcher = {
     .level = PL_LEVEL_LAUNCHER,
     .handlers = inline_handlers,
     .devices_most = PL_NODE_RANKS_MOST,
+    .here = true,
     .release = inline_release,
 };

@@ -89,8 +89,11 @@ static void report_came(remote_t *r, const pl_run_progress_t *report)
         r->global_step = report->global_step;
     if (*report->run_dir)
         pl_wires_tell_run_dir(r->wires, report->run_dir);
+    pl_run_progress_t passed = *report;
+    passed.peers.count = 0;                       /* addresses of its process mean nothing
+                                                     here */
     if (r->run)
-        pl_progress_run(r->run, report);
+        pl_progress_run(r->run, &passed);
 }
 
 static void log_came(const remote_t *r, const pl_serve_progress_t *line)

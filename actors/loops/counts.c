@@ -1,6 +1,10 @@
 /* counts.c - how often a loop has turned, in a checkpoint and back */
 #include "actors/loops/counts.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 json_t *pl_counts_keep(const pl_counts_t *counts)
 {
     return json_pack("{s:I, s:I, s:I, s:I}", "ready", (json_int_t)counts->ready,
@@ -14,4 +18,22 @@ void pl_counts_restore(pl_counts_t *counts, const json_t *kept)
     const uint64_t completed =
         (uint64_t)json_integer_value(json_object_get(kept, "completed"));
     *counts = (pl_counts_t){completed, completed, completed, completed};
+}
+
+json_t *pl_number_keep(double value)
+{
+    uint64_t bits;
+    char text[17];
+    memcpy(&bits, &value, sizeof bits);
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)bits);
+    return json_string(text);
+}
+
+double pl_number_of(const json_t *kept)
+{
+    const char *text = json_string_value(kept);
+    uint64_t bits = text ? strtoull(text, NULL, 16) : 0;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
 }

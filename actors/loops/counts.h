@@ -21,4 +21,9 @@ json_t *pl_counts_keep(const pl_counts_t *counts);
 /* What was under way then begins anew: all are what was completed. */
 void pl_counts_restore(pl_counts_t *counts, const json_t *kept);
 
+/* A number by its bits: JSON has no word for what is not finite, and they must come back
+ * as they were. */
+json_t *pl_number_keep(double value);
+double pl_number_of(const json_t *kept);
+
 #endif

@@ -1,7 +1,6 @@
 /* epoch_state.c - what a checkpoint keeps of the epoch loop: how far it was, and the sums
  * that log lines and the epoch's figures come from */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "actors/loops/epoch_parts.h"
@@ -10,27 +9,6 @@
 #include "base/json_text.h"
 #include "base/json_walk.h"
 
-/* ---- numbers ---- */
-
-/* JSON has no word for what is not finite, and bits must come back as they were. */
-static json_t *number_keep(double value)
-{
-    uint64_t bits;
-    char text[17];
-    memcpy(&bits, &value, sizeof bits);
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)bits);
-    return json_string(text);
-}
-
-static double number_of(const json_t *kept)
-{
-    const char *text = json_string_value(kept);
-    uint64_t bits = text ? strtoull(text, NULL, 16) : 0;
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 static json_t *sums_keep(const pl_figures_t *figures)
 {
     json_t *all = json_object();
@@ -38,7 +16,7 @@ static json_t *sums_keep(const pl_figures_t *figures)
         const pl_figure_t *f = &figures->figure[k];
         json_t *sums = json_array();
         for (size_t i = 0; i < f->count; i++)
-            sums = pl_json_append(sums, number_keep(figures->sum[f->from + i]));
+            sums = pl_json_append(sums, pl_number_keep(figures->sum[f->from + i]));
         all = pl_json_with(all, f->name, sums);
     }
     return all;
@@ -52,7 +30,7 @@ static void sums_restore(pl_figures_t *figures, const json_t *kept)
         const pl_figure_t *f = &figures->figure[k];
         const json_t *sums = json_object_get(kept, f->name);
         for (size_t i = 0; i < f->count; i++)
-            figures->sum[f->from + i] = number_of(json_array_get(sums, i));
+            figures->sum[f->from + i] = pl_number_of(json_array_get(sums, i));
     }
 }
 
@@ -93,7 +71,7 @@ static json_t *epoch_keep(const pl_epoch_t *e)
                      (json_int_t)batches_kept(e), "cut", e->cut, "owes", e->owes, "asked",
                      e->asked, "global_step", (json_int_t)e->global_step, "samples",
                      (json_int_t)e->samples, "skipped", (json_int_t)e->skipped, "in_row",
-                     (json_int_t)e->in_row, "lr_factor", number_keep(e->lr_factor),
+                     (json_int_t)e->in_row, "lr_factor", pl_number_keep(e->lr_factor),
                      "stop", e->stopping && !e->told && !e->out_of_time ? e->reason : "",
                      "wish", pl_epoch_wish_kept(e), "counts", counts_keep(e), "sums",
                      sums_keep(&e->sums), "since_log", sums_keep(&e->since_log), "newest",
@@ -139,7 +117,7 @@ int pl_epoch_set_state(void *self, pl_call_t *call, const pl_body_t *body,
     const char *wish = json_string_value(json_object_get(kept, "wish"));
     snprintf(e->wish, sizeof e->wish, "%s", wish ? wish : "");
     counts_restore(e, json_object_get(kept, "counts"));
-    e->lr_factor = number_of(json_object_get(kept, "lr_factor"));
+    e->lr_factor = pl_number_of(json_object_get(kept, "lr_factor"));
     if (stop && *stop) {
         e->stopping = true;
         snprintf(e->reason, sizeof e->reason, "%s", stop);

@@ -3,7 +3,8 @@
  * Each takes the pl_job_t as the context of `start`, and these addresses: fit: "data",
  * "epoch", "evaluate", "callback", "logger", "checkpoint", "strategy"; epoch: "evaluate",
  * "data", "callback", "logger", "strategy"; evaluate, predict and tuners: "data",
- * "strategy"; measure: "evaluate"; generate: "strategy".  Of a fit without validation
+ * "strategy"; measure: "evaluate"; generate: "strategy"; own: "checkpoint",
+ * "logger", "strategy".  Of a fit without validation
  * data there is no "evaluate".  `start` options are for generate the facts that the
  * weights bring along. */
 #ifndef PL_LOOPS_H
@@ -12,7 +13,7 @@
 #include "runtime/cargo.h"
 
 extern const pl_actor_ops_t pl_fit_loop, pl_epoch_loop, pl_evaluate_loop, pl_measure_loop,
-    pl_predict_loop, pl_generate_loop, pl_tuner, pl_batch_size_finder;
+    pl_predict_loop, pl_generate_loop, pl_own_loop, pl_tuner, pl_batch_size_finder;
 
 /* What the generate loop will feed the module, from the facts of the weights; counted
  * once. */

@@ -146,6 +146,8 @@ typedef struct pl_actor_ops {
     bool apart;                        /* of a strategy: ranks take steps by themselves */
     bool elsewhere;                    /* of a launcher: ranks are other processes, which
                                           know parts by name alone */
+    bool here;                         /* of a launcher: a rank of it is a thread of the
+                                          program that asked for the run */
     bool joins;                        /* of a launcher: somebody else has started them,
                                           and says how many there are */
     /* Whose handlers take what these do not, and whose release() comes after this one's;

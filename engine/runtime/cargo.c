@@ -41,6 +41,8 @@ static void job_release(pl_object_t *object)
     pl_free(bound->job.again);
     pl_free(bound->job.back);
     pl_free(bound->job.prompt);
+    pl_free(bound->job.own_facts);
+    pl_object_unref(bound->job.own);
     pl_text_free(bound->job.host);
     if (bound->job.key)
         explicit_bzero(bound->job.key, PL_KEY_BYTES);
@@ -121,7 +123,10 @@ pl_job_t *pl_job_again(const pl_job_t *job, const char *run_dir, int devices, in
     copy->tokens = job->tokens;
     copy->temperature = job->temperature;
     copy->top_k = job->top_k;
-    if (text_copy(&copy->checkpoint, job->checkpoint)
+    copy->own = pl_object_ref(job->own);
+    copy->keeps = job->keeps;
+    if (text_copy(&copy->own_facts, job->own_facts)
+        && text_copy(&copy->checkpoint, job->checkpoint)
         && text_copy(&copy->resume, job->resume) && text_copy(&copy->back, job->back)
         && text_copy(&copy->prompt, job->prompt)
         && text_copy(&copy->again, run_dir && pl_job_goes_on(job) ? run_dir : job->again))

@@ -37,16 +37,22 @@ typedef struct pl_job {
                                                    ["": not known; NULL: it was not] */
     char *back;                                 /* it goes back there, with what the loop
                                                    said in pl_outcome_t  [NULL: no] */
+    struct pl_layout *own;                      /* counted: of batches that the program
+                                                   sends itself  [NULL: the run has data
+                                                   of its own] */
+    char *own_facts;                            /* JSON object: what is known of them */
+    bool keeps;                                 /* what comes of them has a run directory
+                                                   */
     char *prompt;                               /* text to go on from [NULL: predict
                                                    the data] */
     int64_t tokens;                             /* to write after the prompt */
     double temperature;                         /* 0: always the likeliest */
     int64_t top_k;                              /* choose among the k likeliest; 0: all */
     /* Filled in by a launcher, in each process, before it has a rank there: */
-    char *host;                                 /* address of this machine, as the ranks
-                                                   reach it [all are on this machine] */
-    unsigned char *key;                         /* [PL_KEY_BYTES] for what goes over
-                                                   wires  [none] */
+    char *host;                                   /* address of this machine, as the ranks
+                                                     reach it [all are on this machine] */
+    unsigned char *key;                           /* [PL_KEY_BYTES] for what goes over
+                                                     wires  [none] */
 } pl_job_t;
 
 /* A training of its own, which can go on from where it has come to: no search, and none

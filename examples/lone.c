@@ -1,5 +1,10 @@
-/* launcher.c - a launcher as users write one, against installed headers: one rank on a
- * thread of this process */
+/* lone.c - a launcher of one's own: one rank, on a thread of this process
+ *
+ *   "trainer": {"launcher": "lone"}
+ *
+ * A launcher is an actor of its level.  It starts a worker for each rank, hands each the
+ * job, and ends when they have: its reply to `run` is rank zero's result, and every
+ * failure an error of that one call.  What the messages carry is in doc/messages.md. */
 #include <actors/worker.h>
 #include <runtime/cargo.h>
 
@@ -80,10 +85,12 @@ static const pl_handler_t lone_handlers[] = {
 
 static const pl_actor_ops_t lone_launcher = {
     .name = "lone",
-    .help = "from a plug-in",
+    .help = "one rank, a thread of this process",
     .size = sizeof(lone_t),
     .role = "launcher",
     .level = PL_LEVEL_LAUNCHER,
+    .devices_most = 1,
+    .here = true,
     .handlers = lone_handlers,
     .release = lone_release,
 };

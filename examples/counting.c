@@ -1,5 +1,11 @@
-/* accelerator.c - an accelerator as users write one, against installed headers: the
- * CPU's, whose products it counts */
+/* counting.c - an accelerator of one's own: the CPU's, whose products it counts
+ *
+ *   "trainer": {"accelerator": {"name": "counting", "file": "products.txt"}}
+ *
+ * An accelerator is a table of functions for one device: memory in regions, plans that
+ * are compiled from graphs, and replays of them.  Which thread calls what is in
+ * accelerators/accelerator.h.  This one hands all of it to another, found by name, and
+ * looks at each graph that goes by. */
 #include <accelerators/accelerator.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,7 +95,7 @@ static int counting_replay(void *self, pl_plan_t *plan, pl_replay_t *replay,
 
 static const pl_accelerator_ops_t counting = {
     .name = "counting",
-    .help = "from a plug-in",
+    .help = "the CPU, counting products",
     .size = sizeof(counting_t),
     .options = counting_options,
     .open = counting_open,

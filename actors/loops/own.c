@@ -1,0 +1,504 @@
+/* own.c - the loop whose batches the program sends, one by one
+ *
+ * What an epoch loop decides is the program's here: which batch comes next, and whether
+ * it is trained on or forwarded.  So all that is left is order: batches are done as they
+ * come.  Those of one sort are sent on while others are under way; between two sorts, at
+ * a size of batches that no plan was made for yet, and for a save all comes back first.
+ *
+ * A step that fails changes nothing and fails alone: what the strategy did not run behind
+ * it is sent once more, as if it had come later. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/loops/own_parts.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/stages.h"
+
+static const int64_t REPORT_EVERY = PL_SECOND / 10;
+
+static void item_free(pl_own_item_t *item)
+{
+    pl_object_unref(item->weights);
+    pl_free(item->name);
+    pl_free(item);
+}
+
+static void item_fail(pl_own_item_t *item, const pl_error_t *error)
+{
+    pl_call_fail(item->call, error);
+    item_free(item);
+}
+
+static void list_push(pl_own_list_t *list, pl_own_item_t *item)
+{
+    item->next = NULL;
+    *list->last = item;
+    list->last = &item->next;
+}
+
+static pl_own_item_t *list_take(pl_own_list_t *list)
+{
+    pl_own_item_t *item = list->first;
+    if (item)
+        list->first = item->next;
+    if (!list->first)
+        list->last = &list->first;
+    return item;
+}
+
+/* Out of those under way: mostly the oldest. */
+static void out_take(pl_own_t *o, const pl_own_item_t *item)
+{
+    pl_own_item_t **from = &o->out.first;
+    while (*from != item)
+        from = &(*from)->next;
+    *from = item->next;
+    if (o->out.last == &item->next)
+        o->out.last = from;
+}
+
+static void list_free(pl_own_list_t *list)
+{
+    for (pl_own_item_t *item; (item = list_take(list));)
+        item_free(item);
+}
+
+/* ---- the end ---- */
+
+void pl_own_fail(pl_own_t *o, const pl_error_t *error)
+{
+    pl_call_t *run = o->run;
+    o->run = NULL;
+    for (pl_own_item_t *item; (item = list_take(&o->waiting));)
+        item_fail(item, error);
+    for (pl_own_item_t *item; (item = list_take(&o->again));)
+        item_fail(item, error);
+    if (run)
+        pl_call_fail(run, error);
+}
+
+static void own_sent(pl_own_t *o, uint64_t call, const pl_error_t *err)
+{
+    if (!call)
+        pl_own_fail(o, err);
+}
+
+static void own_reply(pl_own_t *o)
+{
+    pl_call_t *run = o->run;
+    o->run = NULL;
+    pl_reply_run(run, &(pl_run_reply_t){.outcome = &o->outcome->object});
+}
+
+static void own_saved(void *self, const pl_answer_t *answer)
+{
+    pl_own_t *o = self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        o->outcome->error = *answer->error;
+    if (o->run && (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR))
+        own_reply(o);                             /* the weights are in it all the same */
+}
+
+static void own_exported(void *self, const pl_answer_t *answer)
+{
+    pl_own_t *o = self;
+    pl_error_t err = {0};
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_own_fail(o, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY || !o->run)
+        return;
+    o->outcome->weights = pl_object_ref(answer->body->export_weights_reply.weights);
+    const pl_save_t msg = {.weights = &o->outcome->weights->object,
+                           .global_step = o->global_step};
+    if (pl_is_nobody(o->checkpoint))
+        own_reply(o);
+    else
+        own_sent(o,
+                 pl_call_save(o, o->checkpoint, &msg, (pl_how_t){.on_answer = own_saved},
+                              &err),
+                 &err);
+}
+
+static void own_finish(pl_own_t *o)
+{
+    pl_error_t err = {0};
+    o->busy = true;
+    o->outcome = pl_outcome_new(&err);
+    if (!o->outcome || !(o->outcome->metrics = pl_metrics_text(o->newest, &err))) {
+        pl_own_fail(o, &err);
+        return;
+    }
+    o->outcome->global_step = o->global_step;
+    o->outcome->seconds = (double)(pl_now() - o->began) / 1e9;
+    own_sent(o,
+             pl_call_export_weights(o, o->strategy, &(pl_export_weights_t){0},
+                                    (pl_how_t){.on_answer = own_exported}, &err),
+             &err);
+}
+
+/* ---- what a batch came to ---- */
+
+static int metrics_of(pl_own_t *o, pl_stage_t stage, pl_bytes_t figures, char **text_p,
+                      pl_error_t *err)
+{
+    pl_figures_t *sums = &o->figures[stage];
+    json_t *metrics = json_object();
+    int code = metrics ? PL_OK : pl_no_memory(err);
+    pl_figures_clear(sums);
+    pl_figures_add(sums, figures);
+    if (code == PL_OK)
+        code = pl_figures_put(sums, PL_FIGURES_OF_PASS, metrics, err);
+    if (code == PL_OK)
+        code = pl_figures_put(sums, PL_FIGURES_OF_STEPS, metrics, err);
+    if (code == PL_OK && json_object_update(o->newest, metrics))
+        code = pl_no_memory(err);
+    *text_p = code == PL_OK ? pl_metrics_text(metrics, err) : NULL;
+    json_decref(metrics);
+    return *text_p ? PL_OK : err->code;
+}
+
+static void step_told(pl_own_t *o, const char *metrics)
+{
+    const int64_t every = o->options->log_every_n_steps;
+    const pl_log_metrics_t msg = {.global_step = o->global_step, .metrics = metrics};
+    if (every && o->global_step % (uint64_t)every == 0 && !pl_is_nobody(o->logger))
+        pl_call_log_metrics(o, o->logger, &msg, (pl_how_t){0}, NULL);
+    if (!o->run || pl_now() - o->reported < REPORT_EVERY)
+        return;
+    o->reported = pl_now();
+    pl_progress_run(o->run, &(pl_run_progress_t){.event = "train",
+                                                 .global_step = o->global_step,
+                                                 .metrics = metrics});
+}
+
+static void item_reply(pl_own_t *o, pl_own_item_t *item, pl_bytes_t figures,
+                       const char *skipped, pl_object_t *outputs)
+{
+    pl_error_t err = {0};
+    char *metrics;
+    if (metrics_of(o, item->stage, figures, &metrics, &err) != PL_OK) {
+        item_fail(item, &err);
+        return;
+    }
+    if (item->step_due)
+        step_told(o, metrics);
+    pl_reply_take_batch(item->call,
+                        &(pl_take_batch_reply_t){.global_step = o->global_step,
+                                                 .skipped = skipped,
+                                                 .metrics = metrics,
+                                                 .outputs = outputs});
+    pl_free(metrics);
+    item_free(item);
+}
+
+/* The strategy names the one that failed, and says of those behind it that they were not
+ * run. */
+static void step_failed(pl_own_t *o, pl_own_item_t *item, const pl_error_t *error)
+{
+    const bool was_run = !o->broken || error->code != PL_ECANCELLED;
+    o->broken = true;
+    if (was_run)
+        item_fail(item, error);
+    else
+        list_push(&o->again, item);
+}
+
+static void own_go_on(pl_own_t *o);
+
+static void batch_trained(void *self, const pl_answer_t *answer)
+{
+    pl_own_t *o = self;
+    pl_own_item_t *item = answer->context;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    o->pending--;
+    out_take(o, item);
+    pl_patience_renew(&o->patience);
+    if (answer->kind == PL_ANSWER_ERROR) {
+        step_failed(o, item, answer->error);
+    } else {
+        const pl_train_batch_reply_t *reply = &answer->body->train_batch_reply;
+        o->global_step += item->step_due;
+        o->samples += (uint64_t)item->batch->count;
+        item_reply(o, item, reply->figures, reply->skipped ? reply->bad : "", NULL);
+    }
+    own_go_on(o);
+}
+
+static void batch_forwarded(void *self, const pl_answer_t *answer)
+{
+    pl_own_t *o = self;
+    if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
+        return;
+    const pl_evaluate_batch_reply_t *reply = &answer->body->evaluate_batch_reply;
+    o->pending--;
+    out_take(o, answer->context);
+    pl_patience_renew(&o->patience);
+    if (answer->kind == PL_ANSWER_ERROR)
+        item_fail(answer->context, answer->error);
+    else
+        item_reply(o, answer->context, reply->figures, "", reply->outputs);
+    own_go_on(o);
+}
+
+/* ---- sending ---- */
+
+static uint64_t send_training(pl_own_t *o, pl_own_item_t *item, pl_error_t *err)
+{
+    const int64_t most = o->options->max_steps;
+    item->step_due = o->shard + 1 == (uint32_t)o->options->accumulate_grad_batches;
+    const pl_train_batch_t msg = {.global_step = o->sent_steps + 1,
+                                  .total_steps = most > 0 ? (uint64_t)most : 0,
+                                  .shard = o->shard,
+                                  .step_due = item->step_due,
+                                  .lr_factor = item->lr_factor * o->lr_factor,
+                                  .may_skip = o->may_skip,
+                                  .batch = &item->batch->object};
+    const pl_how_t how = {.on_answer = batch_trained, .context = item};
+    uint64_t sent = pl_call_train_batch(o, o->strategy, &msg, how, err);
+    if (!sent)
+        return 0;
+    o->sent_steps += item->step_due;
+    o->shard = item->step_due ? 0 : o->shard + 1;
+    return sent;
+}
+
+static uint64_t send_forward(pl_own_t *o, pl_own_item_t *item, pl_error_t *err)
+{
+    const pl_evaluate_batch_t msg = {.stage = item->stage, .batch = &item->batch->object};
+    const pl_how_t how = {.on_answer = batch_forwarded, .context = item};
+    return pl_call_evaluate_batch(o, o->strategy, &msg, how, err);
+}
+
+static void item_send(pl_own_t *o, pl_own_item_t *item)
+{
+    pl_error_t err = {0};
+    o->stage = item->stage;
+    if (o->pending == 0)
+        pl_patience_renew(&o->patience);
+    if (item->stage == PL_TRAIN ? send_training(o, item, &err)
+                                : send_forward(o, item, &err)) {
+        o->pending++;
+        list_push(&o->out, item);
+    } else {
+        item_fail(item, &err);
+    }
+}
+
+/* Gradients of a step that was not completed are gone. */
+static void begin_anew(pl_own_t *o)
+{
+    o->broken = false;
+    o->shard = 0;
+    o->sent_steps = o->global_step;
+    *o->again.last = o->waiting.first;
+    if (o->waiting.first)
+        o->again.last = o->waiting.last;
+    o->waiting = o->again;
+    if (!o->waiting.first)
+        o->waiting.last = &o->waiting.first;
+    o->again = (pl_own_list_t){.last = &o->again.first};
+    pl_own_take_layout(o, NULL);
+}
+
+/* One that waits for what is under way, or for something else, stays. */
+static bool item_begin(pl_own_t *o, pl_own_item_t *item)
+{
+    const bool alone = item->name || !pl_own_has_plan(o, item);
+    if (o->pending && (alone || item->stage != o->stage))
+        return false;
+    if (item->name) {
+        list_push(&o->out, list_take(&o->waiting));
+        pl_own_keep(o, item);
+    } else if (alone)
+        pl_own_take_layout(o, item);
+    else
+        item_send(o, list_take(&o->waiting));
+    return true;
+}
+
+static void own_go_on(pl_own_t *o)
+{
+    while (o->run && !o->busy) {
+        pl_own_item_t *item = o->waiting.first;
+        if (o->broken && o->pending)
+            return;
+        if (o->broken)
+            begin_anew(o);
+        else if (item && !item_begin(o, item))
+            return;
+        else if (!item) {
+            if (o->ending && !o->pending && !o->saving)
+                own_finish(o);
+            return;
+        }
+    }
+}
+
+void pl_own_idle(pl_own_t *o)
+{
+    o->busy = false;
+    pl_patience_renew(&o->patience);
+    own_go_on(o);
+}
+
+void pl_own_drop_first(pl_own_t *o, const pl_error_t *error)
+{
+    pl_own_item_t *item = list_take(&o->waiting);
+    if (item)
+        item_fail(item, error);
+}
+
+void pl_own_kept(pl_own_t *o, pl_own_item_t *item, const pl_error_t *error)
+{
+    o->saving--;
+    out_take(o, item);
+    if (error)
+        pl_call_fail(item->call, error);
+    else
+        pl_reply_keep(item->call, &(pl_keep_reply_t){.global_step = item->step});
+    item_free(item);
+    own_go_on(o);
+}
+
+/* ---- calls ---- */
+
+static int item_add(pl_own_t *o, pl_own_item_t like, const char *name, pl_error_t *err)
+{
+    if (!o->run || o->ending)
+        return pl_fail(err, PL_ESTATE, "the loop has ended");
+    pl_own_item_t *item = pl_alloc(sizeof *item);
+    if (!item)
+        return pl_no_memory(err);
+    *item = like;
+    item->name = name ? pl_strdup(name) : NULL;
+    if (name && !item->name) {
+        pl_free(item);
+        return pl_no_memory(err);
+    }
+    list_push(&o->waiting, item);
+    own_go_on(o);
+    return PL_OK;
+}
+
+static int own_take_batch(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
+{
+    const pl_take_batch_t *msg = &body->take_batch;
+    const pl_own_item_t like = {.call = call,
+                                .stage = (pl_stage_t)msg->stage,
+                                .batch = (pl_batch_t *)msg->batch,
+                                .lr_factor = msg->lr_factor};
+    return item_add(self, like, NULL, err);
+}
+
+static int own_keep(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    pl_own_t *o = self;
+    if (pl_is_nobody(o->checkpoint))
+        return pl_fail(err, PL_ESTATE, "this loop has no directory to save to");
+    return item_add(o, (pl_own_item_t){.call = call}, body->keep.name, err);
+}
+
+static void own_look(void *self)
+{
+    pl_own_t *o = self;
+    pl_error_t err;
+    if (!o->run)
+        return;
+    if (!o->pending)
+        pl_patience_renew(&o->patience);
+    if (pl_patience_is_over(&o->patience, o, &err, "%s, after step %llu,",
+                            o->stage == PL_TRAIN ? "a step" : "a batch",
+                            (unsigned long long)o->global_step))
+        pl_own_fail(o, &err);
+}
+
+void pl_own_ready(pl_own_t *o)
+{
+    pl_progress_run(o->run, &(pl_run_progress_t){.event = "ready",
+                                                 .global_step = o->global_step,
+                                                 .metrics = ""});
+}
+
+static int own_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)body;
+    pl_own_t *o = self;
+    if (o->began)
+        return pl_fail(err, PL_ESTATE, "a loop runs once");
+    if (!pl_own_ask_names(o, PL_TRAIN, err))
+        return err->code;
+    o->run = call;
+    o->busy = true;
+    o->began = pl_now();
+    pl_patience_begin(&o->patience, o, o->options->step_timeout, own_look);
+    return PL_OK;
+}
+
+static int own_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)body, (void)err;
+    pl_own_t *o = self;
+    o->ending = true;
+    own_go_on(o);
+    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+}
+
+/* ---- the actor ---- */
+
+static int own_start(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    (void)call;
+    pl_own_t *o = self;
+    const pl_job_t *job = (const pl_job_t *)body->start.context;
+    o->options = job->trainer;
+    o->layout = pl_object_ref(job->own);
+    o->strategy = pl_peer(self, "strategy");
+    o->checkpoint = pl_peer(self, "checkpoint");
+    o->logger = pl_peer(self, "logger");
+    o->may_skip = !strcmp(o->options->nan_policy, "skip");
+    o->lr_factor = 1;
+    o->waiting.last = &o->waiting.first;
+    o->again.last = &o->again.first;
+    o->out.last = &o->out.first;
+    o->newest = json_object();
+    if (!o->newest)
+        return pl_no_memory(err);
+    pl_actor_ready(self);
+    return PL_OK;
+}
+
+static void own_release(void *self)
+{
+    pl_own_t *o = self;
+    list_free(&o->waiting);
+    list_free(&o->again);
+    list_free(&o->out);
+    for (int k = 0; k <= PL_PREDICT; k++)
+        pl_figures_release(&o->figures[k]);
+    json_decref(o->newest);
+    pl_object_unref(o->outcome);
+    pl_object_unref(o->layout);
+    pl_object_unref(o->wanted);
+}
+
+static const pl_handler_t own_handlers[] = {
+    PL_ON(start, own_start), PL_ON(run, own_run),
+    PL_ON(stop, own_stop),   PL_ON(take_batch, own_take_batch),
+    PL_ON(keep, own_keep),   PL_ON(set_state, pl_own_set_state),
+    PL_HANDLERS_END,
+};
+
+const pl_actor_ops_t pl_own_loop = {
+    .name = "own",
+    .help = "batches as the program sends them",
+    .size = sizeof(pl_own_t),
+    .role = "loop",
+    .level = PL_LEVEL_FIT_LOOP,
+    .handlers = own_handlers,
+    .release = own_release,
+};

@@ -1,0 +1,265 @@
+/* own_loop.c - a loop of the program's own, opened and closed
+ *
+ * Behind it is a trainer whose run has no data: its loop on the rank's thread tells where
+ * it is, and from then on the control thread calls it for whatever the program asks. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "actors/own_loop.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/run.h"
+#include "tensor/graph.h"
+
+enum { DEPTH = 8, DEPTH_MOST = 60 };
+
+/* ---- what the program is told ---- */
+
+void pl_loop_tell(pl_loop_t *loop, pl_on_loop_t then, void *user,
+                  const pl_loop_result_t *result)
+{
+    pl_loop_result_t whole = *result;
+    if (!whole.metrics)
+        whole.metrics = "{}";
+    if (!whole.skipped)
+        whole.skipped = "";
+    whole.run_dir = loop->run_dir ? loop->run_dir : "";
+    if (then)
+        then(loop, &whole, user);
+}
+
+static void ready_told(pl_note_t *note, bool wanted)
+{
+    pl_loop_t *loop = (pl_loop_t *)((char *)note - offsetof(pl_loop_t, ready));
+    if (loop->state == PL_LOOP_OPENS)
+        loop->state = PL_LOOP_READY;
+    if (wanted)
+        pl_loop_tell(loop, loop->on_ready, loop->ready_user,
+                     &(pl_loop_result_t){.global_step = loop->first_step});
+}
+
+static void closed_tell(pl_loop_t *loop, const pl_result_t *result)
+{
+    pl_trainer_t *trainer = loop->trainer;
+    pl_loop_tell(loop, loop->on_closed, loop->closed_user,
+                 &(pl_loop_result_t){.error = loop->failure,
+                                     .global_step = result ? result->global_step : 0,
+                                     .metrics = result ? result->metrics : NULL,
+                                     .output_count = result ? result->weight_count : 0,
+                                     .output = result ? result->weight : NULL});
+    pl_trainer_free(trainer);                               /* and the loop */
+}
+
+static void closed_told(pl_note_t *note, bool wanted)
+{
+    if (wanted)
+        closed_tell((pl_loop_t *)((char *)note - offsetof(pl_loop_t, closed)), NULL);
+}
+
+/* The run behind it has ended: as was asked for, or not. */
+static void on_done(pl_trainer_t *trainer, const pl_result_t *result, void *user)
+{
+    (void)trainer;
+    pl_loop_t *loop = user;
+    const bool opened = loop->state == PL_LOOP_READY;
+    loop->state = PL_LOOP_OVER;
+    loop->failure = result->error;
+    if (!opened) {
+        if (loop->failure.code == PL_OK)
+            pl_fail(&loop->failure, PL_ECANCELLED, "it was closed before it was open");
+        pl_loop_tell(loop, loop->on_ready, loop->ready_user,
+                     &(pl_loop_result_t){.error = loop->failure});
+    }
+    if (loop->closing)
+        closed_tell(loop, result);
+}
+
+/* ---- the control thread ---- */
+
+static void run_reported(pl_attached_t *self, const pl_run_progress_t *report)
+{
+    pl_loop_t *loop = (pl_loop_t *)self;
+    if (*report->run_dir && !loop->run_dir)
+        loop->run_dir = pl_strdup(report->run_dir);
+    for (uint32_t k = 0; k < report->peers.count; k++) {
+        if (strcmp(report->peers.peer[k].role, "loop") || !pl_is_nobody(loop->at))
+            continue;
+        loop->at = report->peers.peer[k].at;
+        loop->first_step = report->global_step;
+        pl_notes_push(loop->inside.notes, &loop->ready);
+    }
+}
+
+static void run_ended(pl_attached_t *self, const pl_error_t *error)
+{
+    pl_loop_t *loop = (pl_loop_t *)self;
+    pl_error_t over;
+    pl_fail(&over, PL_ESTATE, "the loop has ended");
+    loop->at = (pl_address_t){0};
+    pl_loop_requests_end(loop, error ? error : &over);
+}
+
+/* ---- opening ---- */
+
+static void loop_release(pl_attached_t *self)
+{
+    pl_loop_t *loop = (pl_loop_t *)self;
+    pl_batch_pool_close(loop->pool);
+    pl_free(loop->run_dir);
+    pl_free(loop);
+}
+
+static int field_check(const pl_field_t *field, pl_error_t *err)
+{
+    const pl_shape_t *shape = &field->shape;
+    bool whole = shape->rank >= 0 && shape->rank < PL_DIMS && field->dtype >= PL_F32
+                 && field->dtype <= PL_U8;
+    for (int k = 0; whole && k < shape->rank; k++)
+        whole = shape->dim[k] > 0;
+    if (whole && *field->name && memchr(field->name, 0, sizeof field->name))
+        return PL_OK;
+    return pl_fail(
+        err, PL_EINVAL,
+        "field \"%.31s\" of a loop's batches needs a name, one of the types of "
+        "data and at most %d sizes, each 1 or more",
+        field->name, PL_DIMS - 1);
+}
+
+static int spec_check(const pl_loop_spec_t *spec, pl_error_t *err)
+{
+    int code = PL_OK;
+    if (spec->field_count < 1 || spec->field_count > PL_FIELDS || spec->targets < 0
+        || spec->targets >= spec->field_count)
+        return pl_fail(err, PL_EINVAL,
+                       "%d fields, of which predicting lacks %d: 1 to %d, and it needs "
+                       "one",
+                       spec->field_count, spec->targets, PL_FIELDS);
+    if (spec->depth < 0 || spec->depth > DEPTH_MOST)
+        return pl_fail(err, PL_EINVAL, "depth is %d: 1 to %d, or 0 for %d", spec->depth,
+                       DEPTH_MOST, DEPTH);
+    for (int k = 0; k < spec->field_count && code == PL_OK; k++)
+        code = field_check(&spec->field[k], err);
+    return code;
+}
+
+/* What is not present yet comes with the first batch that needs it. */
+static pl_layout_t *layout_of(const pl_loop_spec_t *spec, int64_t rows, pl_error_t *err)
+{
+    pl_layout_t *layout = pl_layout_new(err);
+    for (int k = PL_TRAIN; layout && k <= PL_PREDICT; k++) {
+        layout->stage[k].batch_size = rows;
+        layout->stage[k].field_count = spec->field_count
+                                       - (k == PL_PREDICT ? spec->targets : 0);
+        memcpy(layout->stage[k].field, spec->field,
+               (size_t)spec->field_count * sizeof *spec->field);
+    }
+    if (layout) {
+        layout->stage[PL_TRAIN].present = true;
+        layout->stage[PL_TRAIN].size_count = 1;
+        layout->stage[PL_TRAIN].size[0].count = rows;
+    }
+    return layout;
+}
+
+static pl_job_t *job_of(const pl_options_t *options, const pl_loop_spec_t *spec,
+                        pl_error_t *err)
+{
+    pl_job_t *job = pl_job_new(options, PL_TRAIN, err);
+    if (!job)
+        return NULL;
+    job->keeps = spec->keeps;
+    job->resumes = spec->resume != NULL;
+    job->resume = spec->resume ? pl_strdup(spec->resume) : NULL;
+    job->own_facts = pl_strdup(spec->facts ? spec->facts : "{}");
+    job->own = layout_of(spec, job->data->batch_size, err);
+    if (job->own && job->own_facts && (!spec->resume || job->resume))
+        return job;
+    if (job->own)
+        pl_no_memory(err);
+    pl_object_unref(job);
+    return NULL;
+}
+
+static pl_loop_t *loop_new(const pl_loop_spec_t *spec, int64_t rows, pl_error_t *err)
+{
+    const pl_batch_spec_t batches = {.rows = rows,
+                                     .most = INT32_MAX,
+                                     .field_count = spec->field_count,
+                                     .field = spec->field,
+                                     .notice = -1};
+    pl_loop_t *loop = pl_alloc(sizeof *loop);
+    if (!loop) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    *loop = (pl_loop_t){
+        .attached = {run_reported, run_ended, loop_release},
+        .depth = spec->depth ? spec->depth : DEPTH,
+        .lr_factor = 1,
+        .field_count = spec->field_count,
+        .targets = spec->targets,
+        .rows = rows,
+        .ready = {.kind = PL_NOTE_TOLD, .tell = ready_told},
+        .closed = {.kind = PL_NOTE_TOLD, .tell = closed_told},
+    };
+    memcpy(loop->field, spec->field, (size_t)spec->field_count * sizeof *spec->field);
+    loop->pool = pl_batch_pool_new(&batches, err);
+    if (loop->pool)
+        return loop;
+    pl_free(loop);
+    return NULL;
+}
+
+pl_loop_t *pl_loop_open(pl_engine_t *engine, const pl_options_t *options,
+                        const pl_loop_spec_t *spec, pl_on_loop_t on_ready, void *user,
+                        pl_error_t *err)
+{
+    pl_error_t local;
+    if (!err)
+        err = &local;
+    if (spec_check(spec, err) != PL_OK)
+        return NULL;
+    pl_trainer_t *trainer = pl_trainer_new(engine, options, err);
+    pl_job_t *job = trainer ? job_of(options, spec, err) : NULL;
+    pl_loop_t *loop = job ? loop_new(spec, job->data->batch_size, err) : NULL;
+    if (!loop) {
+        pl_object_unref(job);
+        pl_trainer_free(trainer);
+        return NULL;
+    }
+    loop->trainer = loop->ready.trainer = loop->closed.trainer = trainer;
+    loop->on_ready = on_ready;
+    loop->ready_user = user;
+    loop->inside = pl_trainer_attach(trainer, &loop->attached);
+    if (pl_trainer_begin(trainer, job, on_done, loop, err) == PL_OK)
+        return loop;
+    pl_trainer_free(trainer);
+    return NULL;
+}
+
+/* ---- the rest ---- */
+
+int pl_loop_scale_lr(pl_loop_t *loop, double factor, pl_error_t *err)
+{
+    if (!(factor >= 0 && isfinite(factor)))
+        return pl_fail(err, PL_EINVAL,
+                       "a learning rate of %g times what it is: 0 or more", factor);
+    loop->lr_factor = factor;
+    return PL_OK;
+}
+
+void pl_loop_close(pl_loop_t *loop, pl_on_loop_t on_closed, void *user)
+{
+    if (loop->closing)
+        return;
+    loop->closing = true;
+    loop->on_closed = on_closed;
+    loop->closed_user = user;
+    if (loop->state == PL_LOOP_OVER)
+        pl_notes_push(loop->inside.notes, &loop->closed);
+    else
+        while (pl_trainer_stop(loop->trainer, "the program closes it", NULL) == PL_ENOMEM)
+            usleep(1000);                             /* memory may be out for a moment */
+}

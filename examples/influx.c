@@ -1,0 +1,105 @@
+/* influx.c - a logger of one's own: figures as lines for InfluxDB
+ *
+ *   "loggers": [{"name": "influx", "measurement": "training"}]
+ *
+ * RUN_DIR/metrics.lp gets a line for each record, in the line protocol that InfluxDB,
+ * VictoriaMetrics and Telegraf read: MEASUREMENT,run=DIR FIGURE=VALUE,… NANOSECONDS.  A
+ * logger has a thread of its own and may wait for a disk.  A run that goes on says how
+ * far the file was when its checkpoint was made: what came after that goes. */
+#include <jansson.h>
+#include <paceline.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct influx {
+    const char *measurement;                                /* option */
+    FILE *file;
+    char *run;                                              /* of pl_text() */
+} influx_t;
+
+static const pl_option_t influx_options[] = {
+    PL_TEXT(influx_t, measurement, "\"training\"", NULL, "what the lines begin with"),
+    PL_OPTIONS_END,
+};
+
+static int influx_open(void *self, const pl_log_run_t *run, pl_error_t *err)
+{
+    influx_t *influx = self;
+    char *path = pl_text("%s/metrics.lp", run->run_dir);
+    const long position = atol(run->position);              /* 0 of a new run */
+    if (path && !(influx->file = fopen(path, position ? "r+" : "w")))
+        pl_fail(err, PL_EIO, "%s cannot be written: %m", path);
+    pl_text_free(path);
+    if (!influx->file)
+        return path ? PL_EIO : pl_fail(err, PL_ENOMEM, "out of memory");
+    if (ftruncate(fileno(influx->file), position) != 0
+        || fseek(influx->file, position, SEEK_SET) != 0)
+        return pl_fail(err, PL_EIO, "metrics.lp cannot be cut back: %m");
+    influx->run = pl_text("%s", run->run_dir);
+    for (char *c = influx->run; c && *c; c++)
+        if (strchr(" ,=", *c))                              /* they part the fields */
+            *c = '_';
+    return influx->run ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory");
+}
+
+static int influx_log(void *self, const pl_record_t *record, pl_error_t *err)
+{
+    const influx_t *influx = self;
+    json_t *metrics = json_loads(record->metrics, 0, NULL);
+    const char *name, *between = "";
+    json_t *value;
+    fprintf(influx->file, "%s,run=%s ", influx->measurement, influx->run);
+    json_object_foreach(metrics, name, value) {
+        if (!json_is_number(value))
+            continue;
+        fprintf(influx->file, "%s%s=%.17g", between, name, json_number_value(value));
+        between = ",";
+    }
+    fprintf(influx->file, "%sstep=%llui %.0f\n", between,
+            (unsigned long long)record->global_step, record->time * 1e9);
+    json_decref(metrics);
+    return ferror(influx->file) ? pl_fail(err, PL_EIO, "metrics.lp: %m") : PL_OK;
+}
+
+static int influx_flush(void *self, pl_error_t *err)
+{
+    return fflush(((influx_t *)self)->file) ? pl_fail(err, PL_EIO, "metrics.lp: %m")
+                                            : PL_OK;
+}
+
+static int influx_sync(void *self, pl_error_t *err)
+{
+    return fsync(fileno(((influx_t *)self)->file))
+               ? pl_fail(err, PL_EIO, "metrics.lp: %m")
+               : PL_OK;
+}
+
+static char *influx_position(const void *self)
+{
+    return pl_text("%ld", ftell(((const influx_t *)self)->file));
+}
+
+static void influx_close(void *self, const char *status)
+{
+    influx_t *influx = self;
+    (void)status;
+    fclose(influx->file);
+    pl_text_free(influx->run);
+}
+
+static const pl_logger_ops_t influx = {
+    .name = "influx",
+    .help = "lines for InfluxDB in metrics.lp",
+    .size = sizeof(influx_t),
+    .options = influx_options,
+    .open = influx_open,
+    .log = influx_log,
+    .flush = influx_flush,
+    .sync = influx_sync,
+    .position = influx_position,
+    .close = influx_close,
+};
+
+PL_PLUGIN({"logger", &influx})

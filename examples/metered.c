@@ -1,0 +1,116 @@
+/* metered.c - a collective of one's own: another one, whose operations it counts
+ *
+ *   "trainer": {"devices": 2, "strategy": {"name": "ddp",
+ *               "collective": {"name": "metered", "file": "moved.txt"}}}
+ *
+ * A collective moves and reduces bytes among ranks.  Its functions begin an operation and
+ * return; whoever has begun it waits for its done(), and calls advance() whenever the
+ * descriptor can be read: strategies/collectives/collective.h.  This one hands all of it
+ * to the one for processes and threads of one machine, and counts what goes by. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <strategies/collectives/collective.h>
+
+typedef struct metered {
+    const char *file;                                       /* option */
+    void *shm;
+    int rank;
+    unsigned long long operations, elements;
+} metered_t;
+
+static const pl_option_t metered_options[] = {
+    PL_TEXT(metered_t, file, "\"\"", NULL, "gets what rank 0 has moved, at the end"),
+    PL_OPTIONS_END,
+};
+
+/* Found before any is opened. */
+static const pl_collective_ops_t *shm;
+
+static int metered_open(void *self, const pl_seat_t *seat, char address[PL_ADDRESS_TEXT],
+                        int *descriptor, pl_error_t *err)
+{
+    metered_t *metered = self;
+    shm = pl_part_find("collective", "shm", err);
+    if (!shm)
+        return PL_ENOTFOUND;
+    metered->shm = calloc(1, shm->size);  /* options at 0: it sleeps at once */
+    if (!metered->shm)
+        return pl_fail(err, PL_ENOMEM, "out of memory");
+    return shm->open(metered->shm, seat, address, descriptor, err);
+}
+
+static int metered_join(void *self, pl_operation_t *op, pl_error_t *err)
+{
+    metered_t *metered = self;
+    metered->rank = op->world->rank;
+    return shm->join(metered->shm, op, err);
+}
+
+static void count(metered_t *metered, const pl_operation_t *op)
+{
+    metered->operations++;
+    metered->elements += op->want.count;
+}
+
+/* All the others are alike. */
+#define METERED(move) \
+    static int metered_##move(void *self, pl_operation_t *op, pl_error_t *err) \
+    { \
+        count(self, op); \
+        return shm->move(((metered_t *)self)->shm, op, err); \
+    }
+METERED(all_reduce)
+METERED(reduce_scatter)
+METERED(all_gather)
+METERED(broadcast)
+METERED(barrier)
+
+static int metered_lend_memory(void *self, pl_operation_t *op, pl_error_t *err)
+{
+    return shm->lend_memory(((metered_t *)self)->shm, op, err);
+}
+
+static void metered_advance(void *self)
+{
+    shm->advance(((metered_t *)self)->shm);
+}
+
+static void metered_give_up(void *self, const pl_error_t *why)
+{
+    shm->give_up(((metered_t *)self)->shm, why);
+}
+
+/* Also after a failed open. */
+static void metered_close(void *self)
+{
+    metered_t *metered = self;
+    FILE *file = *metered->file && !metered->rank ? fopen(metered->file, "w") : NULL;
+    if (file) {
+        fprintf(file, "%llu operations, %llu elements\n", metered->operations,
+                metered->elements);
+        fclose(file);
+    }
+    if (metered->shm)
+        shm->close(metered->shm);
+    free(metered->shm);
+}
+
+static const pl_collective_ops_t metered = {
+    .name = "metered",
+    .help = "shm, counting what it moves",
+    .size = sizeof(metered_t),
+    .options = metered_options,
+    .open = metered_open,
+    .join = metered_join,
+    .lend_memory = metered_lend_memory,
+    .all_reduce = metered_all_reduce,
+    .reduce_scatter = metered_reduce_scatter,
+    .all_gather = metered_all_gather,
+    .broadcast = metered_broadcast,
+    .barrier = metered_barrier,
+    .advance = metered_advance,
+    .give_up = metered_give_up,
+    .close = metered_close,
+};
+
+PL_PLUGIN({"collective", &metered})

@@ -1,0 +1,514 @@
+/* own_loop.c - tests of actors/own_loop.c and actors/loops/own.c: a program that sends
+ * its batches itself */
+#include <event2/event.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rig.h"
+#include "tap.h"
+
+enum { BATCH = 8, SAMPLES = 40, STEPS = SAMPLES / BATCH };
+
+#define RUN \
+    "\"optimizer\": {\"name\": \"adamw\", \"lr\": 0.02}, \"trainer\": {" \
+    "\"accelerator\": {\"name\": \"%s\", \"threads\": 1}, \"max_epochs\": 1, " \
+    "\"default_root_dir\": \"%s\"%s}, " \
+    "\"data\": {\"name\": \"memory\", \"source\": \"own\", \"batch_size\": 8, " \
+    "\"shuffle\": false}}"
+#define MLP "\"module\": {\"name\": \"mlp\", \"hidden\": [8], \"classes\": 3}, "
+
+static float x[SAMPLES][RIG_FEATURES];
+static int64_t y[SAMPLES];
+static const pl_field_t fields[] = {{"x", PL_F32, {1, {RIG_FEATURES}}},
+                                    {"y", PL_I64, {0, {0}}}};
+static const char *accelerator = "cpu";
+
+/* ---- a program ---- */
+
+/* What it has been told, the newest. */
+typedef struct told {
+    int times;
+    pl_error_t error;
+    uint64_t step;
+    double loss, norm;
+    bool skipped;
+    char metrics[512], run_dir[256];
+    rig_result_t tensors;
+} told_t;
+
+typedef struct program {
+    struct event_base *base;
+    pl_engine_t *engine;
+    pl_loop_t *loop;
+    told_t ready, step, closed;
+    uint64_t order[64];
+    pl_error_t err;
+} program_t;
+
+static void told_clear(told_t *told)
+{
+    for (int k = 0; k < told->tensors.weight_count; k++)
+        free(told->tensors.weight[k].data);
+    free(told->tensors.weight);
+    *told = (told_t){0};
+}
+
+static void tensors_copy(rig_result_t *to, const pl_loop_result_t *from)
+{
+    to->weight_count = from->output_count;
+    to->weight = calloc((size_t)from->output_count + 1, sizeof *to->weight);
+    for (int k = 0; k < from->output_count; k++) {
+        rig_tensor_t *t = &to->weight[k];
+        const pl_result_tensor_t *f = &from->output[k];
+        snprintf(t->name, sizeof t->name, "%s", f->name);
+        t->shape = f->shape;
+        t->count = 1;
+        for (int i = 0; i < f->shape.rank; i++)
+            t->count *= (size_t)f->shape.dim[i];
+        t->data = malloc(t->count * sizeof(float));
+        memcpy(t->data, f->data, t->count * sizeof(float));
+    }
+}
+
+static void keep(told_t *told, const pl_loop_result_t *result)
+{
+    const int times = told->times;
+    told_clear(told);
+    *told = (told_t){.times = times + 1,
+                     .error = result->error,
+                     .step = result->global_step,
+                     .loss = result->loss,
+                     .norm = result->grad_norm,
+                     .skipped = *result->skipped != '\0'};
+    snprintf(told->metrics, sizeof told->metrics, "%s", result->metrics);
+    snprintf(told->run_dir, sizeof told->run_dir, "%s", result->run_dir);
+    tensors_copy(&told->tensors, result);
+}
+
+static void on_ready(pl_loop_t *loop, const pl_loop_result_t *result, void *user)
+{
+    (void)loop;
+    keep(&((program_t *)user)->ready, result);
+}
+
+static void on_step(pl_loop_t *loop, const pl_loop_result_t *result, void *user)
+{
+    (void)loop;
+    program_t *p = user;
+    keep(&p->step, result);
+    if (p->step.times <= 64)
+        p->order[p->step.times - 1] = result->global_step;
+}
+
+static void on_closed(pl_loop_t *loop, const pl_loop_result_t *result, void *user)
+{
+    (void)loop;
+    keep(&((program_t *)user)->closed, result);
+}
+
+static void on_time(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    *(bool *)user = true;
+}
+
+/* Turns the program's loop until it was told so often. */
+static bool until(program_t *p, const told_t *told, int times)
+{
+    bool late = false;
+    struct event *timer = event_new(p->base, -1, 0, on_time, &late);
+    event_add(timer, &(struct timeval){.tv_sec = 30});
+    while (told->times < times && !late)
+        event_base_loop(p->base, EVLOOP_ONCE);
+    event_free(timer);
+    return ok(!late, "it is told in time");
+}
+
+static char *run_text(const char *module, const char *trainer, const char *root)
+{
+    static char text[2048];
+    const int at = snprintf(text, sizeof text, "{%s", module);
+    snprintf(text + at, sizeof text - (size_t)at, RUN, accelerator, root, trainer);
+    return text;
+}
+
+static void program_begin(program_t *p)
+{
+    *p = (program_t){.base = event_base_new()};
+    p->engine = pl_engine_new(p->base, &p->err);
+}
+
+static const char *root(void)
+{
+    static char path[300];
+    snprintf(path, sizeof path, "%s/runs", tap_folder());
+    return path;
+}
+
+static pl_loop_spec_t usual(void)
+{
+    return (pl_loop_spec_t){.field_count = 2, .field = fields, .targets = 1};
+}
+
+static bool loop_try(program_t *p, const char *module, const char *trainer,
+                     pl_loop_spec_t spec)
+{
+    pl_options_t *options = pl_options_parse(run_text(module, trainer, root()), "run",
+                                             &p->err);
+    p->loop = options ? pl_loop_open(p->engine, options, &spec, on_ready, p, &p->err)
+                      : NULL;
+    pl_options_free(options);
+    return p->loop;
+}
+
+/* A program with a loop that is open. */
+static void program_open(program_t *p, const char *trainer, pl_loop_spec_t spec)
+{
+    program_begin(p);
+    if (!ok(loop_try(p, MLP, trainer, spec), "a loop is opened: %s", p->err.text))
+        return;
+    until(p, &p->ready, 1);
+    is_text(p->ready.error.text, "", "it is ready");
+}
+
+static void program_end(program_t *p)
+{
+    if (p->loop) {
+        pl_loop_close(p->loop, on_closed, p);
+        until(p, &p->closed, 1);
+    }
+    pl_engine_free(p->engine);
+    event_base_free(p->base);
+    told_clear(&p->ready), told_clear(&p->step), told_clear(&p->closed);
+}
+
+/* Samples from `first` on. */
+static pl_arrays_t batch(int first, int count)
+{
+    return (pl_arrays_t){.samples = count,
+                         .field_count = 2,
+                         .field = {fields[0], fields[1]},
+                         .data = {x[first], &y[first]}};
+}
+
+static bool train(program_t *p, int first, int count)
+{
+    const pl_arrays_t samples = batch(first, count);
+    return ok(pl_loop_train(p->loop, &samples, on_step, p, &p->err) == PL_OK,
+              "a batch is sent: %s", p->err.text);
+}
+
+static void train_all(program_t *p)
+{
+    const int before = p->step.times;
+    for (int k = 0; k < STEPS; k++)
+        train(p, k * BATCH, BATCH);
+    until(p, &p->step, before + STEPS);
+}
+
+/* The same as a fit over the same samples in the same order. */
+static rig_result_t *fit_of(const char *trainer, const char *from)
+{
+    static const pl_arrays_t all = {.samples = SAMPLES,
+                                    .field_count = 2,
+                                    .field = {{"x", PL_F32, {1, {RIG_FEATURES}}},
+                                              {"y", PL_I64, {0, {0}}}},
+                                    .data = {x, y}};
+    char data[200];
+    pl_memory_arrays("own", &all, NULL);
+    snprintf(data, sizeof data,
+             "{\"name\": \"memory\", \"source\": \"own\", \"batch_size\": %d, "
+             "\"shuffle\": false}",
+             BATCH);
+    rig_t *rig = rig_new(.accelerator = accelerator, .dataset = data, .trainer = trainer,
+                         .module = "{\"name\": \"mlp\", \"hidden\": [8], "
+                                   "\"classes\": 3}",
+                         .optimizer = "{\"name\": \"adamw\", \"lr\": 0.02}");
+    rig_result_t *result = rig ? rig_keep(from ? rig_resume(rig, from) : rig_fit(rig))
+                               : NULL;
+    if (result)
+        is_text(result->status, "ok", "a fit: %s", result->error.text);
+    else
+        ok(false, "a fit: %s", rig_error.text);
+    rig_free(&rig);
+    return result;
+}
+
+/* ---- what holds ---- */
+
+static void the_same_batches_give_the_bits_of_a_fit(void)
+{
+    program_t p;
+    program_open(&p, "", usual());
+    train_all(&p);
+    is_int(p.step.step, STEPS, "so many steps");
+    ok(isfinite(p.step.loss) && p.step.norm > 0, "with a loss and a norm: %s",
+       p.step.metrics);
+    ok(strstr(p.step.metrics, "\"lr-adamw\":0.02") != NULL, "and other figures: %s",
+       p.step.metrics);
+    for (int k = 0; k < STEPS; k++)
+        is_int(p.order[k], k + 1, "told in order");
+    pl_loop_close(p.loop, on_closed, &p);
+    until(&p, &p.closed, 1);
+    rig_result_t *fit = fit_of("\"max_epochs\": 1", NULL);
+    ok(fit && rig_same_bits(&p.closed.tensors, fit), "the weights are those of the fit");
+    rig_result_free(fit);
+    p.loop = NULL;
+    program_end(&p);
+}
+
+static void batches_of_any_size_and_sort_are_taken(void)
+{
+    program_t p;
+    program_open(&p, "", usual());
+    const pl_arrays_t some = batch(0, 5);
+    pl_arrays_t unlabelled = batch(0, 3);
+    unlabelled.field_count = 1;
+    ok(pl_loop_evaluate(p.loop, &some, on_step, &p, NULL) == PL_OK,
+       "first one is measured");
+    until(&p, &p.step, 1);
+    is_text(p.step.error.text, "", "that goes well");
+    ok(isfinite(p.step.loss) && strstr(p.step.metrics, "val_acc"), "it has figures: %s",
+       p.step.metrics);
+    const double before = p.step.loss;
+    is_int(p.step.step, 0, "and is no step");
+    for (int k = 1; k <= BATCH; k++)
+        train(&p, 0, k), until(&p, &p.step, 1 + k);
+    is_text(p.step.error.text, "", "batches of all sizes are trained on");
+    is_int(p.step.step, BATCH, "each is a step");
+    pl_loop_evaluate(p.loop, &some, on_step, &p, NULL);
+    pl_loop_predict(p.loop, &unlabelled, on_step, &p, NULL);
+    until(&p, &p.step, BATCH + 3);
+    is_text(p.step.error.text, "", "without labels it is predicted");
+    is_int(p.step.tensors.weight_count, 1, "one output");
+    is_int(p.step.tensors.weight[0].shape.dim[0], 3, "of three samples");
+    pl_loop_evaluate(p.loop, &some, on_step, &p, NULL);
+    until(&p, &p.step, BATCH + 4);
+    ok(p.step.loss < before, "what was trained on is better known: %g, %g", before,
+       p.step.loss);
+    program_end(&p);
+}
+
+static void what_is_wrong_with_a_batch_is_said_at_once(void)
+{
+    program_t p;
+    program_open(&p, "", usual());
+    pl_arrays_t wrong = batch(0, BATCH + 1);
+    is_int(pl_loop_train(p.loop, &wrong, on_step, &p, &p.err), PL_EINVAL, "too many");
+    like(p.err.text, "9 samples.*data.batch_size", "why");
+    wrong = batch(0, 4), wrong.field_count = 1;
+    is_int(pl_loop_train(p.loop, &wrong, on_step, &p, &p.err), PL_EINVAL, "no labels");
+    like(p.err.text, "no field \"y\"", "why");
+    wrong = batch(0, 4), wrong.field[0].shape.dim[0] = 5;
+    is_int(pl_loop_train(p.loop, &wrong, on_step, &p, &p.err), PL_EINVAL,
+           "another shape");
+    like(p.err.text, "\"x\".*another shape.*5 elements.*6", "why");
+    wrong = batch(0, 4), wrong.field[0].dtype = PL_F64;
+    is_int(pl_loop_train(p.loop, &wrong, on_step, &p, &p.err), PL_EINVAL, "another type");
+    is_int(pl_loop_save(p.loop, "now", on_step, &p, &p.err), PL_ESTATE, "no folder");
+    is_int(pl_loop_scale_lr(p.loop, NAN, &p.err), PL_EINVAL, "no rate");
+    is_int(p.step.times, 0, "nobody is told");
+    train_all(&p);
+    is_int(p.step.step, STEPS, "and it can be used");
+    program_end(&p);
+}
+
+static void no_more_is_under_way_than_was_said(void)
+{
+    program_t p;
+    pl_loop_spec_t spec = usual();
+    spec.depth = 2;
+    program_open(&p, "", spec);
+    const pl_arrays_t samples = batch(0, BATCH);
+    train(&p, 0, BATCH), train(&p, 0, BATCH);
+    is_int(pl_loop_train(p.loop, &samples, on_step, &p, &p.err), PL_EBUSY, "not a third");
+    until(&p, &p.step, 1);
+    train(&p, 0, BATCH);
+    until(&p, &p.step, 3);
+    program_end(&p);
+}
+
+static void a_step_that_is_not_finite_fails_alone(void)
+{
+    program_t p, clean;
+    static float torn[BATCH][RIG_FEATURES];
+    program_open(&p, "", usual());
+    program_open(&clean, "", usual());
+    pl_arrays_t bad = batch(0, BATCH);
+    bad.data[0] = torn;
+    torn[3][1] = NAN;
+    train(&p, 0, BATCH);
+    ok(pl_loop_train(p.loop, &bad, on_ready, &p, NULL) == PL_OK,
+       "one with a NaN is sent");
+    for (int k = 1; k < STEPS; k++)
+        train(&p, k * BATCH, BATCH);
+    until(&p, &p.step, STEPS);
+    is_int(p.ready.times, 2, "it is told of");
+    is_int(p.ready.error.code, PL_ENAN, "as what it is: %s", p.ready.error.text);
+    is_text(p.step.error.text, "", "those behind it are done");
+    is_int(p.step.step, STEPS, "and counted");
+    train_all(&clean);
+    pl_loop_close(p.loop, on_closed, &p), pl_loop_close(clean.loop, on_closed, &clean);
+    until(&p, &p.closed, 1), until(&clean, &clean.closed, 1);
+    ok(rig_same_bits(&p.closed.tensors, &clean.closed.tensors),
+       "the weights are as if it had not been there");
+    p.loop = clean.loop = NULL;
+    program_end(&p), program_end(&clean);
+}
+
+static void such_a_step_can_be_passed_over(void)
+{
+    program_t p;
+    static float torn[BATCH][RIG_FEATURES];
+    program_open(&p, ", \"nan_policy\": \"skip\"", usual());
+    pl_arrays_t bad = batch(0, BATCH);
+    bad.data[0] = torn;
+    torn[0][0] = INFINITY;
+    pl_loop_train(p.loop, &bad, on_step, &p, NULL);
+    until(&p, &p.step, 1);
+    is_text(p.step.error.text, "", "it is no error");
+    ok(p.step.skipped, "it is told as skipped");
+    is_int(p.step.step, 1, "and counts");
+    program_end(&p);
+}
+
+static void a_fit_goes_on_from_its_checkpoint(void)
+{
+    program_t p;
+    pl_loop_spec_t spec = usual();
+    pl_error_t err = {0};
+    char path[400];
+    spec.keeps = true;
+    program_open(&p, "", spec);
+    for (int k = 0; k < STEPS; k++) {
+        train(&p, k * BATCH, BATCH);
+        if (k == 1)
+            ok(pl_loop_save(p.loop, "second", on_ready, &p, &err) == PL_OK,
+               "it is saved");
+    }
+    until(&p, &p.step, STEPS);
+    until(&p, &p.ready, 2);
+    is_text(p.ready.error.text, "", "that goes well");
+    is_int(p.ready.step, 2, "after the steps that were sent before");
+    snprintf(path, sizeof path, "%s/checkpoints/second", p.ready.run_dir);
+    pl_loaded_model_t *model = pl_model_load(path, 1, &err);
+    ok(model != NULL, "it can answer: %s", err.text);
+    pl_model_unload(model);
+    pl_loop_close(p.loop, on_closed, &p);
+    until(&p, &p.closed, 1);
+    rig_result_t closed = {.run_dir = p.closed.run_dir};
+    ok(rig_has_file(&closed, "model.safetensors"), "its weights are kept");
+
+    spec.resume = path;
+    told_clear(&p.ready);
+    if (ok(loop_try(&p, MLP, "", spec), "another goes on from there: %s", p.err.text)) {
+        until(&p, &p.ready, 1);
+        is_int(p.ready.step, 2, "where it was saved");
+        told_t first = p.closed;
+        p.closed = (told_t){0};
+        const int before = p.step.times;
+        for (int k = 2; k < STEPS; k++)
+            train(&p, k * BATCH, BATCH);
+        until(&p, &p.step, before + STEPS - 2);
+        pl_loop_close(p.loop, on_closed, &p);
+        until(&p, &p.closed, 1);
+        ok(rig_same_bits(&p.closed.tensors, &first.tensors), "to the same bits");
+        told_clear(&first);
+    }
+    p.loop = NULL;
+    rig_result_t *fit = fit_of("\"max_epochs\": 1", path);
+    is_int(fit ? fit->global_step : 0, 2 + STEPS, "and so does a fit");
+    rig_result_free(fit);
+    program_end(&p);
+}
+
+static void what_cannot_be_is_refused_with_the_reason(void)
+{
+    static const struct {
+        const char *trainer, *text;
+    } wrong[] = {
+        {", \"launcher\": \"spawn\"", "\"spawn\".*other processes"},
+        {", \"launcher\": \"script\"", "\"script\".*other processes"},
+        {", \"devices\": 2", "2 ranks.*trainer.devices"},
+        {", \"nan_policy\": \"rollback\"", "rollback|go back"},
+        {"}, \"callbacks\": [\"timer\"], \"averaging\": {\"name\": \"ema\"", "callbacks"},
+    };
+    program_t p;
+    program_begin(&p);
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        ok(!loop_try(&p, MLP, wrong[k].trainer, usual()), "%s", wrong[k].trainer);
+        like(p.err.text, wrong[k].text, "it is said why");
+    }
+    pl_loop_spec_t none = usual();
+    none.field_count = 0;
+    ok(!loop_try(&p, MLP, "", none), "without fields");
+    ok(loop_try(&p, "\"module\": {\"name\": \"mlp\", \"hidden\": [8]}, ", "", usual()),
+       "what only the module can tell is found later");
+    until(&p, &p.ready, 1);
+    like(p.ready.error.text, "classes", "and told");
+    const pl_arrays_t samples = batch(0, BATCH);
+    is_int(pl_loop_train(p.loop, &samples, on_step, &p, &p.err), PL_ESTATE, "it is over");
+    program_end(&p);
+}
+
+static void an_engine_ends_its_loops(void)
+{
+    program_t p;
+    program_open(&p, "", usual());
+    train(&p, 0, BATCH), train(&p, 0, BATCH);
+    p.loop = NULL;
+    program_end(&p);
+    ok(true, "while batches are under way");
+    program_begin(&p);
+    ok(loop_try(&p, MLP, "", usual()), "and while it is opened");
+    p.loop = NULL;
+    program_end(&p);
+}
+
+static void gradients_of_several_batches_make_a_step(void)
+{
+    program_t p;
+    program_open(&p, ", \"accumulate_grad_batches\": 2", usual());
+    train_all(&p);
+    is_int(p.step.step, STEPS / 2, "two batches each");
+    ok(isnan(p.step.norm), "the last has no step yet");
+    train(&p, 0, BATCH);
+    until(&p, &p.step, STEPS + 1);
+    is_int(p.step.step, STEPS / 2 + 1, "it comes with the next");
+    ok(p.step.norm > 0, "and its norm");
+    program_end(&p);
+}
+
+static void the_rate_follows_the_program(void)
+{
+    program_t p;
+    program_open(&p, "", usual());
+    ok(pl_loop_scale_lr(p.loop, 0.5, NULL) == PL_OK, "half of it");
+    train(&p, 0, BATCH);
+    until(&p, &p.step, 1);
+    ok(strstr(p.step.metrics, "\"lr-adamw\":0.01") != NULL, "%s", p.step.metrics);
+    program_end(&p);
+}
+
+int main(void)
+{
+    rig_init(NULL);
+    for (int k = 0; k < SAMPLES; k++)
+        rig_sample(k, x[k], &y[k]);
+    if (!rig_has(accelerator))
+        return tap_done();
+    run(the_same_batches_give_the_bits_of_a_fit);
+    run(batches_of_any_size_and_sort_are_taken);
+    run(what_is_wrong_with_a_batch_is_said_at_once);
+    run(no_more_is_under_way_than_was_said);
+    run(a_step_that_is_not_finite_fails_alone);
+    run(such_a_step_can_be_passed_over);
+    run(a_fit_goes_on_from_its_checkpoint);
+    run(what_cannot_be_is_refused_with_the_reason);
+    run(an_engine_ends_its_loops);
+    run(gradients_of_several_batches_make_a_step);
+    run(the_rate_follows_the_program);
+    return tap_done();
+}
