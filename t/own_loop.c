@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "rig.h"
+#include "scarce.h"
 #include "tap.h"
 
 enum { BATCH = 8, SAMPLES = 40, STEPS = SAMPLES / BATCH };
@@ -437,6 +438,12 @@ static void what_cannot_be_is_refused_with_the_reason(void)
     };
     program_t p;
     program_begin(&p);
+    setenv("PACELINE_RANK", "0", 1), setenv("PACELINE_WORLD_SIZE", "2", 1);
+    setenv("PACELINE_ENDPOINT", "127.0.0.1:9", 1);
+    ok(!loop_try(&p, MLP, "", usual()), "two processes");
+    like(p.err.text, "2 ranks were started.*one process", "it is said why");
+    unsetenv("PACELINE_RANK"), unsetenv("PACELINE_WORLD_SIZE");
+    unsetenv("PACELINE_ENDPOINT");
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         ok(!loop_try(&p, MLP, wrong[k].trainer, usual()), "%s", wrong[k].trainer);
         like(p.err.text, wrong[k].text, "it is said why");
@@ -492,8 +499,58 @@ static void the_rate_follows_the_program(void)
     program_end(&p);
 }
 
+/* Batches, a measurement and a save; whether the program is told of all that was sent. */
+static bool work(program_t *p)
+{
+    const pl_arrays_t samples = batch(0, BATCH), some = batch(3, 5);
+    int sent = 0;
+    sent += pl_loop_train(p->loop, &samples, on_step, p, NULL) == PL_OK;
+    sent += pl_loop_train(p->loop, &some, on_step, p, NULL) == PL_OK;
+    sent += pl_loop_evaluate(p->loop, &samples, on_step, p, NULL) == PL_OK;
+    sent += pl_loop_save(p->loop, "kept", on_step, p, NULL) == PL_OK;
+    sent += pl_loop_train(p->loop, &samples, on_step, p, NULL) == PL_OK;
+    return until(p, &p->step, sent);
+}
+
+/* With the n-th request for memory failing; false: there are fewer. */
+static bool scarce_once(int n)
+{
+    const long before = scarce_live();
+    program_t p;
+    pl_loop_spec_t spec = usual();
+    spec.keeps = true;
+    program_begin(&p);
+    scarce_fail(n);
+    if (loop_try(&p, MLP, "", spec)) {
+        until(&p, &p.ready, 1);
+        if (p.ready.error.code == PL_OK)
+            work(&p);
+        else
+            is_int(p.ready.error.code, PL_ENOMEM, "request %d: %s", n,
+                   p.ready.error.text);
+    } else {
+        is_int(p.err.code, PL_ENOMEM, "request %d: %s", n, p.err.text);
+    }
+    const bool failed = scarce_failed();
+    scarce_stop();
+    program_end(&p);
+    is_int(scarce_live(), before, "request %d: nothing is left", n);
+    return failed;
+}
+
+static void lack_of_memory_harms_nothing(void)
+{
+    const bool all = getenv("PACELINE_TEST_LONG") != NULL;
+    int n = 1000000;
+    scarce_once(n);                                         /* what stays for ever */
+    for (n = 1; scarce_once(n); n += all || n < 10 ? 1 : 1 + n / 12)
+        continue;
+    ok(n > 100, "there are many requests: %d", n);
+}
+
 int main(void)
 {
+    scarce_init_own();
     rig_init(NULL);
     for (int k = 0; k < SAMPLES; k++)
         rig_sample(k, x[k], &y[k]);
@@ -510,5 +567,6 @@ int main(void)
     run(an_engine_ends_its_loops);
     run(gradients_of_several_batches_make_a_step);
     run(the_rate_follows_the_program);
+    run(lack_of_memory_harms_nothing);
     return tap_done();
 }
