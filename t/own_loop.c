@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "actors/host.h"
 #include "rig.h"
+#include "runtime/runtime.h"
 #include "scarce.h"
 #include "tap.h"
 
@@ -14,7 +16,7 @@ enum { BATCH = 8, SAMPLES = 40, STEPS = SAMPLES / BATCH };
 
 #define RUN \
     "\"optimizer\": {\"name\": \"adamw\", \"lr\": 0.02}, \"trainer\": {" \
-    "\"accelerator\": {\"name\": \"%s\", \"threads\": 1}, \"max_epochs\": 1, " \
+    "\"accelerator\": %s, \"max_epochs\": 1, " \
     "\"default_root_dir\": \"%s\"%s}, " \
     "\"data\": {\"name\": \"memory\", \"source\": \"own\", \"batch_size\": 8, " \
     "\"shuffle\": false}}"
@@ -24,7 +26,9 @@ static float x[SAMPLES][RIG_FEATURES];
 static int64_t y[SAMPLES];
 static const pl_field_t fields[] = {{"x", PL_F32, {1, {RIG_FEATURES}}},
                                     {"y", PL_I64, {0, {0}}}};
-static const char *accelerator = "cpu";
+#define CPU "{\"name\": \"cpu\", \"threads\": 1}"
+#define FAKE(script) "{\"name\": \"fake\", \"script\": \"" script "\"}"
+static const char *device = CPU;
 
 /* ---- a program ---- */
 
@@ -131,7 +135,7 @@ static char *run_text(const char *module, const char *trainer, const char *root)
 {
     static char text[2048];
     const int at = snprintf(text, sizeof text, "{%s", module);
-    snprintf(text + at, sizeof text - (size_t)at, RUN, accelerator, root, trainer);
+    snprintf(text + at, sizeof text - (size_t)at, RUN, device, root, trainer);
     return text;
 }
 
@@ -139,6 +143,8 @@ static void program_begin(program_t *p)
 {
     *p = (program_t){.base = event_base_new()};
     p->engine = pl_engine_new(p->base, &p->err);
+    if (p->engine)
+        pl_engine_runtime(p->engine)->grace_ms = 500;
 }
 
 static const char *root(void)
@@ -223,7 +229,7 @@ static rig_result_t *fit_of(const char *trainer, const char *from)
              "{\"name\": \"memory\", \"source\": \"own\", \"batch_size\": %d, "
              "\"shuffle\": false}",
              BATCH);
-    rig_t *rig = rig_new(.accelerator = accelerator, .dataset = data, .trainer = trainer,
+    rig_t *rig = rig_new(.accelerator = "cpu", .dataset = data, .trainer = trainer,
                          .module = "{\"name\": \"mlp\", \"hidden\": [8], "
                                    "\"classes\": 3}",
                          .optimizer = "{\"name\": \"adamw\", \"lr\": 0.02}");
@@ -357,6 +363,43 @@ static void a_step_that_is_not_finite_fails_alone(void)
        "the weights are as if it had not been there");
     p.loop = clean.loop = NULL;
     program_end(&p), program_end(&clean);
+}
+
+static void a_step_that_the_device_fails_at_fails_alone(void)
+{
+    program_t p;
+    const pl_arrays_t samples = batch(0, BATCH);
+    device = FAKE("replay 2 of forward_backward fails");
+    program_open(&p, "", usual());
+    train(&p, 0, BATCH);
+    pl_loop_train(p.loop, &samples, on_ready, &p, NULL);
+    train(&p, 0, BATCH), train(&p, 0, BATCH);
+    until(&p, &p.step, 3);
+    ok(p.ready.error.code != PL_OK, "the second: %s", p.ready.error.text);
+    is_text(p.step.error.text, "", "the others are done");
+    is_int(p.step.step, 3, "and counted");
+    program_end(&p);
+    device = CPU;
+}
+
+static void a_device_that_hangs_ends_the_loop(void)
+{
+    program_t p;
+    const pl_arrays_t samples = batch(0, BATCH);
+    device = FAKE("replay 2 of forward_backward hangs");
+    program_open(&p, ", \"step_timeout\": 0.3", usual());
+    train(&p, 0, BATCH), train(&p, 0, BATCH), train(&p, 0, BATCH);
+    until(&p, &p.step, 3);
+    is_int(p.step.error.code, PL_ESTUCK, "all under way are told: %s", p.step.error.text);
+    while (pl_loop_train(p.loop, &samples, on_ready, &p, &p.err) != PL_ESTATE)
+        event_base_loop(p.base, EVLOOP_ONCE);
+    like(p.err.text, "ended: .*step_timeout", "no more can be sent");
+    pl_loop_close(p.loop, on_closed, &p);
+    until(&p, &p.closed, 1);
+    is_int(p.closed.error.code, PL_ESTUCK, "and it can be closed");
+    p.loop = NULL;
+    program_end(&p);
+    device = CPU;
 }
 
 static void such_a_step_can_be_passed_over(void)
@@ -554,7 +597,7 @@ int main(void)
     rig_init(NULL);
     for (int k = 0; k < SAMPLES; k++)
         rig_sample(k, x[k], &y[k]);
-    if (!rig_has(accelerator))
+    if (!rig_has("cpu"))
         return tap_done();
     run(the_same_batches_give_the_bits_of_a_fit);
     run(batches_of_any_size_and_sort_are_taken);
@@ -562,6 +605,8 @@ int main(void)
     run(no_more_is_under_way_than_was_said);
     run(a_step_that_is_not_finite_fails_alone);
     run(such_a_step_can_be_passed_over);
+    run(a_step_that_the_device_fails_at_fails_alone);
+    run(a_device_that_hangs_ends_the_loop);
     run(a_fit_goes_on_from_its_checkpoint);
     run(what_cannot_be_is_refused_with_the_reason);
     run(an_engine_ends_its_loops);
