@@ -190,6 +190,11 @@ static int own_check(const pl_job_t *job, const pl_actor_ops_t *launcher, pl_err
                                "batches that the program sends itself do not get: leave "
                                "\"trainer.launcher\" out, for \"inline\"",
                                launcher->name);
+    if (pl_request_ranks(job) > 1 && launcher->joins)
+        return pl_fail(err, PL_EINVAL,
+                       "%d ranks were started, and batches that the program sends itself "
+                       "are for one: start one process, such as by the program alone",
+                       pl_request_ranks(job));
     if (pl_request_ranks(job) > 1)
         return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
                                "there would be %d ranks, and batches that the program "

@@ -6,14 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "actors/host.h"
 #include "rig.h"
+#include "runtime/runtime.h"
+#include "scarce.h"
 #include "tap.h"
 
 enum { BATCH = 8, SAMPLES = 40, STEPS = SAMPLES / BATCH };
 
 #define RUN \
     "\"optimizer\": {\"name\": \"adamw\", \"lr\": 0.02}, \"trainer\": {" \
-    "\"accelerator\": {\"name\": \"%s\", \"threads\": 1}, \"max_epochs\": 1, " \
+    "\"accelerator\": %s, \"max_epochs\": 1, " \
     "\"default_root_dir\": \"%s\"%s}, " \
     "\"data\": {\"name\": \"memory\", \"source\": \"own\", \"batch_size\": 8, " \
     "\"shuffle\": false}}"
@@ -23,7 +26,9 @@ static float x[SAMPLES][RIG_FEATURES];
 static int64_t y[SAMPLES];
 static const pl_field_t fields[] = {{"x", PL_F32, {1, {RIG_FEATURES}}},
                                     {"y", PL_I64, {0, {0}}}};
-static const char *accelerator = "cpu";
+#define CPU "{\"name\": \"cpu\", \"threads\": 1}"
+#define FAKE(script) "{\"name\": \"fake\", \"script\": \"" script "\"}"
+static const char *device = CPU;
 
 /* ---- a program ---- */
 
@@ -130,7 +135,7 @@ static char *run_text(const char *module, const char *trainer, const char *root)
 {
     static char text[2048];
     const int at = snprintf(text, sizeof text, "{%s", module);
-    snprintf(text + at, sizeof text - (size_t)at, RUN, accelerator, root, trainer);
+    snprintf(text + at, sizeof text - (size_t)at, RUN, device, root, trainer);
     return text;
 }
 
@@ -138,6 +143,8 @@ static void program_begin(program_t *p)
 {
     *p = (program_t){.base = event_base_new()};
     p->engine = pl_engine_new(p->base, &p->err);
+    if (p->engine)
+        pl_engine_runtime(p->engine)->grace_ms = 500;
 }
 
 static const char *root(void)
@@ -222,7 +229,7 @@ static rig_result_t *fit_of(const char *trainer, const char *from)
              "{\"name\": \"memory\", \"source\": \"own\", \"batch_size\": %d, "
              "\"shuffle\": false}",
              BATCH);
-    rig_t *rig = rig_new(.accelerator = accelerator, .dataset = data, .trainer = trainer,
+    rig_t *rig = rig_new(.accelerator = "cpu", .dataset = data, .trainer = trainer,
                          .module = "{\"name\": \"mlp\", \"hidden\": [8], "
                                    "\"classes\": 3}",
                          .optimizer = "{\"name\": \"adamw\", \"lr\": 0.02}");
@@ -358,6 +365,43 @@ static void a_step_that_is_not_finite_fails_alone(void)
     program_end(&p), program_end(&clean);
 }
 
+static void a_step_that_the_device_fails_at_fails_alone(void)
+{
+    program_t p;
+    const pl_arrays_t samples = batch(0, BATCH);
+    device = FAKE("replay 2 of forward_backward fails");
+    program_open(&p, "", usual());
+    train(&p, 0, BATCH);
+    pl_loop_train(p.loop, &samples, on_ready, &p, NULL);
+    train(&p, 0, BATCH), train(&p, 0, BATCH);
+    until(&p, &p.step, 3);
+    ok(p.ready.error.code != PL_OK, "the second: %s", p.ready.error.text);
+    is_text(p.step.error.text, "", "the others are done");
+    is_int(p.step.step, 3, "and counted");
+    program_end(&p);
+    device = CPU;
+}
+
+static void a_device_that_hangs_ends_the_loop(void)
+{
+    program_t p;
+    const pl_arrays_t samples = batch(0, BATCH);
+    device = FAKE("replay 2 of forward_backward hangs");
+    program_open(&p, ", \"step_timeout\": 0.3", usual());
+    train(&p, 0, BATCH), train(&p, 0, BATCH), train(&p, 0, BATCH);
+    until(&p, &p.step, 3);
+    is_int(p.step.error.code, PL_ESTUCK, "all under way are told: %s", p.step.error.text);
+    while (pl_loop_train(p.loop, &samples, on_ready, &p, &p.err) != PL_ESTATE)
+        event_base_loop(p.base, EVLOOP_ONCE);
+    like(p.err.text, "ended: .*step_timeout", "no more can be sent");
+    pl_loop_close(p.loop, on_closed, &p);
+    until(&p, &p.closed, 1);
+    is_int(p.closed.error.code, PL_ESTUCK, "and it can be closed");
+    p.loop = NULL;
+    program_end(&p);
+    device = CPU;
+}
+
 static void such_a_step_can_be_passed_over(void)
 {
     program_t p;
@@ -437,6 +481,12 @@ static void what_cannot_be_is_refused_with_the_reason(void)
     };
     program_t p;
     program_begin(&p);
+    setenv("PACELINE_RANK", "0", 1), setenv("PACELINE_WORLD_SIZE", "2", 1);
+    setenv("PACELINE_ENDPOINT", "127.0.0.1:9", 1);
+    ok(!loop_try(&p, MLP, "", usual()), "two processes");
+    like(p.err.text, "2 ranks were started.*one process", "it is said why");
+    unsetenv("PACELINE_RANK"), unsetenv("PACELINE_WORLD_SIZE");
+    unsetenv("PACELINE_ENDPOINT");
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         ok(!loop_try(&p, MLP, wrong[k].trainer, usual()), "%s", wrong[k].trainer);
         like(p.err.text, wrong[k].text, "it is said why");
@@ -492,12 +542,62 @@ static void the_rate_follows_the_program(void)
     program_end(&p);
 }
 
+/* Batches, a measurement and a save; whether the program is told of all that was sent. */
+static bool work(program_t *p)
+{
+    const pl_arrays_t samples = batch(0, BATCH), some = batch(3, 5);
+    int sent = 0;
+    sent += pl_loop_train(p->loop, &samples, on_step, p, NULL) == PL_OK;
+    sent += pl_loop_train(p->loop, &some, on_step, p, NULL) == PL_OK;
+    sent += pl_loop_evaluate(p->loop, &samples, on_step, p, NULL) == PL_OK;
+    sent += pl_loop_save(p->loop, "kept", on_step, p, NULL) == PL_OK;
+    sent += pl_loop_train(p->loop, &samples, on_step, p, NULL) == PL_OK;
+    return until(p, &p->step, sent);
+}
+
+/* With the n-th request for memory failing; false: there are fewer. */
+static bool scarce_once(int n)
+{
+    const long before = scarce_live();
+    program_t p;
+    pl_loop_spec_t spec = usual();
+    spec.keeps = true;
+    program_begin(&p);
+    scarce_fail(n);
+    if (loop_try(&p, MLP, "", spec)) {
+        until(&p, &p.ready, 1);
+        if (p.ready.error.code == PL_OK)
+            work(&p);
+        else
+            is_int(p.ready.error.code, PL_ENOMEM, "request %d: %s", n,
+                   p.ready.error.text);
+    } else {
+        is_int(p.err.code, PL_ENOMEM, "request %d: %s", n, p.err.text);
+    }
+    const bool failed = scarce_failed();
+    scarce_stop();
+    program_end(&p);
+    is_int(scarce_live(), before, "request %d: nothing is left", n);
+    return failed;
+}
+
+static void lack_of_memory_harms_nothing(void)
+{
+    const bool all = getenv("PACELINE_TEST_LONG") != NULL;
+    int n = 1000000;
+    scarce_once(n);                                         /* what stays for ever */
+    for (n = 1; scarce_once(n); n += all || n < 10 ? 1 : 1 + n / 12)
+        continue;
+    ok(n > 100, "there are many requests: %d", n);
+}
+
 int main(void)
 {
+    scarce_init_own();
     rig_init(NULL);
     for (int k = 0; k < SAMPLES; k++)
         rig_sample(k, x[k], &y[k]);
-    if (!rig_has(accelerator))
+    if (!rig_has("cpu"))
         return tap_done();
     run(the_same_batches_give_the_bits_of_a_fit);
     run(batches_of_any_size_and_sort_are_taken);
@@ -505,10 +605,13 @@ int main(void)
     run(no_more_is_under_way_than_was_said);
     run(a_step_that_is_not_finite_fails_alone);
     run(such_a_step_can_be_passed_over);
+    run(a_step_that_the_device_fails_at_fails_alone);
+    run(a_device_that_hangs_ends_the_loop);
     run(a_fit_goes_on_from_its_checkpoint);
     run(what_cannot_be_is_refused_with_the_reason);
     run(an_engine_ends_its_loops);
     run(gradients_of_several_batches_make_a_step);
     run(the_rate_follows_the_program);
+    run(lack_of_memory_harms_nothing);
     return tap_done();
 }

@@ -76,6 +76,11 @@ void pl_own_fail(pl_own_t *o, const pl_error_t *error)
         item_fail(item, error);
     for (pl_own_item_t *item; (item = list_take(&o->again));)
         item_fail(item, error);
+    for (pl_own_item_t *item = o->out.first; item; item = item->next) {
+        if (item->call)
+            pl_call_fail(item->call, error);               /* its answer may still come */
+        item->call = NULL;
+    }
     if (run)
         pl_call_fail(run, error);
 }
@@ -208,15 +213,26 @@ static void step_failed(pl_own_t *o, pl_own_item_t *item, const pl_error_t *erro
 
 static void own_go_on(pl_own_t *o);
 
+/* A batch has come back; false: nobody waits for it any more. */
+static bool batch_back(pl_own_t *o, pl_own_item_t *item)
+{
+    o->pending--;
+    out_take(o, item);
+    pl_patience_renew(&o->patience);
+    if (item->call)
+        return true;
+    item_free(item);
+    return false;
+}
+
 static void batch_trained(void *self, const pl_answer_t *answer)
 {
     pl_own_t *o = self;
     pl_own_item_t *item = answer->context;
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
-    o->pending--;
-    out_take(o, item);
-    pl_patience_renew(&o->patience);
+    if (!batch_back(o, item))
+        return;
     if (answer->kind == PL_ANSWER_ERROR) {
         step_failed(o, item, answer->error);
     } else {
@@ -234,9 +250,8 @@ static void batch_forwarded(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
     const pl_evaluate_batch_reply_t *reply = &answer->body->evaluate_batch_reply;
-    o->pending--;
-    out_take(o, answer->context);
-    pl_patience_renew(&o->patience);
+    if (!batch_back(o, answer->context))
+        return;
     if (answer->kind == PL_ANSWER_ERROR)
         item_fail(answer->context, answer->error);
     else
@@ -356,9 +371,9 @@ void pl_own_kept(pl_own_t *o, pl_own_item_t *item, const pl_error_t *error)
 {
     o->saving--;
     out_take(o, item);
-    if (error)
+    if (error && item->call)
         pl_call_fail(item->call, error);
-    else
+    else if (item->call)
         pl_reply_keep(item->call, &(pl_keep_reply_t){.global_step = item->step});
     item_free(item);
     own_go_on(o);

@@ -13,10 +13,10 @@
 /* What the program asked for: a batch, or a save. */
 typedef struct pl_own_item {
     struct pl_own_item *next;
-    pl_call_t *call;
-    char *name;                                      /* of the save  [NULL: a batch] */
-    uint64_t step;                                   /* of the save */
-    pl_weights_t *weights;                           /* of it, counted, until handed on */
+    pl_call_t *call;                               /* NULL: it has failed with the loop */
+    char *name;                                    /* of the save  [NULL: a batch] */
+    uint64_t step;                                 /* of the save */
+    pl_weights_t *weights;                         /* of it, counted, until handed on */
     pl_stage_t stage;
     pl_batch_t *batch;                                      /* kept by the call */
     double lr_factor;
