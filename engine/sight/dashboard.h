@@ -1,7 +1,8 @@
 /* dashboard.h - a page that shows the runs of an engine, and what machines ask: metrics,
  * health
  *
- * Served over HTTP at a loopback address, on a thread of its own, to who has the token. */
+ * Served over HTTP at a loopback address, on a thread of its own, to who has the
+ * token. */
 #ifndef PL_SIGHT_DASHBOARD_H
 #define PL_SIGHT_DASHBOARD_H
 
