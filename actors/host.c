@@ -21,6 +21,7 @@
 #include "runtime/cargo.h"
 #include "runtime/monitor.h"
 #include "runtime/reactor.h"
+#include "sight/dashboard.h"
 
 enum { TOKENS_MOST = 100000000 };
 
@@ -216,9 +217,11 @@ static void engine_release(pl_engine_t *engine)
 {
     if (engine->readable)
         event_free(engine->readable);
+    pl_dashboard_stop(engine->dashboard);
     pl_reactor_free(engine->reactor);
     pl_notes_release(&engine->notes);
     pl_monitor_stop(&engine->runtime);
+    pl_dashboard_free(engine->dashboard);
     if (__atomic_load_n(&engine->runtime.stuck, __ATOMIC_ACQUIRE))
         return;                          /* a thread that cannot be ended still uses it */
     pl_runtime_release(&engine->runtime);
@@ -271,6 +274,22 @@ const char *pl_engine_monitor_endpoint(const pl_engine_t *engine)
     return pl_monitor_endpoint(&engine->runtime);
 }
 
+int pl_engine_dashboard(pl_engine_t *engine, const char *address, pl_error_t *err)
+{
+    if (engine->dashboard)
+        return pl_fail(err, PL_ESTATE, "the engine has a dashboard already");
+    const pl_commander_t commander = pl_engine_commander(engine);
+    pl_error_t why = {0};
+    engine->dashboard = pl_dashboard_start(&engine->runtime, engine->reactor, &commander,
+                                           address, &why);
+    return engine->dashboard ? PL_OK : pl_fail(err, why.code, "%s", why.text);
+}
+
+const char *pl_engine_dashboard_url(const pl_engine_t *engine)
+{
+    return engine->dashboard ? pl_dashboard_url(engine->dashboard) : "";
+}
+
 /* For what must not fail: memory may be out for a moment. */
 static void post_surely(pl_engine_t *engine, void (*command)(void *), void *argument)
 {
@@ -284,6 +303,7 @@ void pl_engine_close(pl_engine_t *engine, void (*on_closed)(pl_engine_t *, void 
     if (engine->closing)
         return;
     engine->closing = true;
+    pl_dashboard_closing(engine->dashboard);
     engine->on_closed = on_closed;
     engine->closed_user = user;
     post_surely(engine, command_close, engine);

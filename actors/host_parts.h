@@ -5,6 +5,7 @@
 
 #include "actors/host.h"
 #include "actors/notes.h"
+#include "sight/dashboard.h"
 
 struct event;
 
@@ -76,6 +77,7 @@ struct pl_engine {
     pl_note_t closed_note;
     pl_notes_t notes;
     struct event *readable;
+    pl_dashboard_t *dashboard;                              /* [none] */
     uint32_t trainers_made;                                 /* host's thread */
     pl_requests_t requests;
 };

@@ -391,6 +391,17 @@ PL_API int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error
 /* Where that is, after "*" was replaced; "" without one. */
 PL_API const char *pl_engine_monitor_endpoint(const pl_engine_t *engine);
 
+/* Serves a page that shows the engine's runs live, figures for Prometheus at /metrics,
+ * and /healthz and /readyz, over HTTP on a thread of its own (doc/monitoring.md).
+ * address: "[HOST:]PORT", of this machine alone: HOST is 127.0.0.1 [the default],
+ * localhost or [::1]; port 0: any.  PL_EINVAL: another address; PL_EBUSY: somebody
+ * listens there; PL_ESTATE: there is one already.  PACELINE_DASHBOARD_TOKEN_FILE names a
+ * file with a token that stays the same. */
+PL_API int pl_engine_dashboard(pl_engine_t *engine, const char *address, pl_error_t *err);
+/* "http://127.0.0.1:8080/?token=…": whoever has it may look and command.  "" without
+ * one. */
+PL_API const char *pl_engine_dashboard_url(const pl_engine_t *engine);
+
 /* Ends all runs (their on_done comes first, with PL_ECANCELLED) and then the engine;
  * on_closed [nobody asks] comes last. Returns at once.  May be called from a
  * notification. */

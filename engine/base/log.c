@@ -1,24 +1,53 @@
-/* log.c - log lines to the host's hook
+/* log.c - log lines to the host's hook, and to who else shows them
  *
- * The lock is held while the hook is called, so that nobody is in one that was taken
- * away; for reading, so that threads do not wait for each other. */
+ * The lock is held while they are called, so that nobody is in one that was taken away;
+ * for reading, so that threads do not wait for each other. */
 #include "base/log.h"
 
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 
-static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;  /* of hook and user */
-static pl_log_hook_t log_hook;
-static void *log_user;
-static int log_limit = -1;                                  /* atomic; -1: no hook */
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;  /* of these two */
+static pl_log_ear_t host;
+static pl_log_ear_t *ears;
+static int log_limit = -1;                                /* atomic; -1: nobody listens */
+
+/* With the lock held for writing. */
+static void limit_settle(void)
+{
+    int limit = host.hook ? (int)host.level : -1;
+    for (const pl_log_ear_t *ear = ears; ear; ear = ear->next)
+        limit = (int)ear->level > limit ? (int)ear->level : limit;
+    __atomic_store_n(&log_limit, limit, __ATOMIC_RELAXED);
+}
 
 void pl_log_hook(pl_log_hook_t hook, pl_log_level_t level, void *user)
 {
     pthread_rwlock_wrlock(&lock);
-    log_hook = hook;
-    log_user = user;
-    __atomic_store_n(&log_limit, hook ? (int)level : -1, __ATOMIC_RELAXED);
+    host = (pl_log_ear_t){.hook = hook, .level = level, .user = user};
+    limit_settle();
+    pthread_rwlock_unlock(&lock);
+}
+
+void pl_log_listen(pl_log_ear_t *ear)
+{
+    pthread_rwlock_wrlock(&lock);
+    ear->next = ears;
+    ears = ear;
+    limit_settle();
+    pthread_rwlock_unlock(&lock);
+}
+
+void pl_log_listen_no_more(pl_log_ear_t *ear)
+{
+    pthread_rwlock_wrlock(&lock);
+    for (pl_log_ear_t **at = &ears; *at; at = &(*at)->next)
+        if (*at == ear) {
+            *at = ear->next;
+            break;
+        }
+    limit_settle();
     pthread_rwlock_unlock(&lock);
 }
 
@@ -33,8 +62,11 @@ void pl_log_line(pl_log_level_t level, int rank, const char *actor, const char *
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     pthread_rwlock_rdlock(&lock);
-    if (log_hook)
-        log_hook(level, rank, actor, text, log_user);
+    if (host.hook && level <= host.level)
+        host.hook(level, rank, actor, text, host.user);
+    for (const pl_log_ear_t *ear = ears; ear; ear = ear->next)
+        if (level <= ear->level)
+            ear->hook(level, rank, actor, text, ear->user);
     pthread_rwlock_unlock(&lock);
 }
 

@@ -21,6 +21,8 @@ typedef enum pl_kind {
     PL_KINDS
 } pl_kind_t;
 
+extern const char *const pl_message_kinds[PL_KINDS];        /* "call", "progress", … */
+
 typedef struct pl_envelope {
     uint8_t version, kind;
     uint16_t message;

@@ -12,6 +12,9 @@
 #include "runtime/message.h"
 #include "runtime/wire.h"
 
+const char *const pl_message_kinds[PL_KINDS] = {"call", "progress", "reply", "error",
+                                                "cancel"};
+
 typedef struct line {
     char *text;
     size_t length, room;
@@ -246,8 +249,6 @@ static void add_actor(line_t *l, const char *role, const char *level, uint32_t k
 
 size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, char *text, size_t room)
 {
-    static const char *const kinds[PL_KINDS] = {"call", "progress", "reply", "error",
-                                                "cancel"};
     pl_envelope_t e;
     if (room < PL_LINE_LEAST || pl_envelope_read(frame, &e, NULL) != PL_OK)
         return 0;
@@ -271,7 +272,7 @@ size_t pl_message_json(pl_bytes_t frame, const pl_stamp_t *stamp, char *text, si
     add_actor(&l, ", \"from\": ", ", \"from_level\": ", e.from_kind);
     add_actor(&l, ", \"to\": ", ", \"to_level\": ", e.to_kind);
     add_plain(&l, ", \"kind\": \"");
-    add_plain(&l, kinds[e.kind]);
+    add_plain(&l, pl_message_kinds[e.kind]);
     add_plain(&l, "\", \"name\": ");
     add_text(&l, pl_message_info(e.message)->name);
     add_plain(&l, ", \"call\": ");

@@ -1,0 +1,381 @@
+/* board.c - what the stream has said by now, in bounded memory: what the page and the
+ * metrics are made of
+ *
+ * The hub's thread brings every message, so little is done for each: it is counted, and
+ * the few that tell something of a run are decoded.  Which run a message is of is known
+ * by its cause: a call belongs to the run of the call that caused it, up to the program's
+ * own.  In a stream with gaps, or of another process, that chain may have no end here;
+ * then it is taken for the newest run's. */
+#include "sight/board_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/random.h"
+
+const char *const board_ended[3] = {"ok", "stopped", "failed"};
+const char *const board_own_columns[COLUMNS_OWN] = {
+    [COLUMN_SAMPLES_RATE] = "samples_per_second",
+    [COLUMN_STEP_RATE] = "steps_per_second",
+    [COLUMN_STEP_P50] = "step_seconds_p50",
+    [COLUMN_STEP_P95] = "step_seconds_p95"};
+
+static const int64_t LANE_PERIOD = PL_SECOND / 4;
+
+/* What is remembered of an open call, as the value of a map. */
+typedef struct opened {
+    unsigned run;                                           /* NO_RUN: of none */
+    uint32_t to;                                            /* kind of the callee */
+    bool ends_step;
+} opened_t;
+
+static void *opened_pack(opened_t o)
+{
+    return (void *)((uintptr_t)1 | (uintptr_t)o.ends_step << 1 | (uintptr_t)o.run << 2
+                    | (uintptr_t)o.to << 12);
+}
+
+static opened_t opened_unpack(const void *value)
+{
+    const uintptr_t v = (uintptr_t)value;
+    return (opened_t){.run = v ? v >> 2 & 0x3ff : NO_RUN,
+                      .to = (uint32_t)(v >> 12),
+                      .ends_step = v >> 1 & 1};
+}
+
+/* Calls of different processes may have the same number. */
+static uint64_t key_of(const pl_tap_record_t *r, uint64_t call)
+{
+    const uint64_t key = r->origin ? pl_mix(call, r->origin) : call;
+    return key ? key : 1;
+}
+
+static bool is_lasting(unsigned message)
+{
+    return message == PL_MESSAGE_start || message == PL_MESSAGE_run
+           || message == PL_MESSAGE_watch || message == PL_MESSAGE_train_epoch;
+}
+
+double board_now(const pl_board_t *board)
+{
+    return (double)(pl_now() - board->began) * 1e-9;
+}
+
+const char *board_run_name(const run_t *run)
+{
+    const char *slash = strrchr(run->dir, '/');
+    return slash ? slash + 1 : run->dir;
+}
+
+/* ---- which run ---- */
+
+static unsigned newest_living(const pl_board_t *b)
+{
+    unsigned newest = NO_RUN;
+    for (unsigned k = 0; k < RUNS_MOST; k++)
+        if (b->run[k].call && !b->run[k].ended
+            && (newest == NO_RUN || b->run[k].number > b->run[newest].number))
+            newest = k;
+    return newest;
+}
+
+/* A free place, or that of the run that ended first; those that go on keep theirs. */
+static unsigned place_for_run(const pl_board_t *b)
+{
+    unsigned place = NO_RUN;
+    for (unsigned k = 0; k < RUNS_MOST; k++) {
+        if (!b->run[k].call)
+            return k;
+        if (b->run[k].ended
+            && (place == NO_RUN || b->run[k].number < b->run[place].number))
+            place = k;
+    }
+    return place;
+}
+
+static unsigned run_of_call(pl_board_t *b, const pl_tap_record_t *r)
+{
+    const pl_envelope_t *e = &r->envelope;
+    if (e->message == PL_MESSAGE_run && pl_kind_level(e->from_kind) == PL_LEVEL_HOST) {
+        const unsigned place = place_for_run(b);
+        b->runs++;
+        if (place != NO_RUN)
+            run_begin(&b->run[place], e->call, b->runs, (double)r->stamp.time * 1e-9);
+        return place;
+    }
+    const uint64_t cause = key_of(r, e->cause);
+    const void *by = pl_map_get(&b->lasting, cause);
+    if (!by)
+        by = pl_map_get(&b->open, cause);
+    return by ? opened_unpack(by).run : newest_living(b);
+}
+
+/* ---- open calls ---- */
+
+static void calls_forget(pl_board_t *b, pl_map_t *calls)
+{
+    pl_map_release(calls);
+    if (calls == &b->open)
+        for (int k = 0; k < KINDS_MOST; k++)
+            b->lane[k].open = 0;
+}
+
+/* Without memory a call is not remembered. */
+static void call_opens(pl_board_t *b, const pl_tap_record_t *r, opened_t opened)
+{
+    pl_map_t *calls = is_lasting(r->envelope.message) ? &b->lasting : &b->open;
+    if (calls->count >= CALLS_MOST)
+        calls_forget(b, calls);
+    if (pl_map_put(calls, key_of(r, r->envelope.call), opened_pack(opened)) == PL_OK
+        && calls == &b->open && opened.to < KINDS_MOST)
+        b->lane[opened.to].open++;
+}
+
+static opened_t call_ends(pl_board_t *b, const pl_tap_record_t *r)
+{
+    const uint64_t key = key_of(r, r->envelope.call);
+    void *value = pl_map_take(is_lasting(r->envelope.message) ? &b->lasting : &b->open,
+                              key);
+    const opened_t opened = opened_unpack(value);
+    if (value && !is_lasting(r->envelope.message) && opened.to < KINDS_MOST)
+        b->lane[opened.to].open--;
+    return opened;
+}
+
+static opened_t call_goes_on(const pl_board_t *b, const pl_tap_record_t *r)
+{
+    return opened_unpack(
+        pl_map_get(is_lasting(r->envelope.message) ? &b->lasting : &b->open,
+                   key_of(r, r->envelope.call)));
+}
+
+/* ---- what a message says ---- */
+
+static void run_has_ended(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
+                          const pl_error_t *error)
+{
+    run->ended = true;
+    run->ended_at = (double)r->stamp.time * 1e-9;
+    if (error) {
+        snprintf(run->doing, sizeof run->doing, "failed");
+        snprintf(run->error, sizeof run->error, "%s%s%s", error->where,
+                 *error->where ? ": " : "", error->text);
+    } else if (strcmp(run->doing, "stopped") && strcmp(run->doing, "failed")) {
+        snprintf(run->doing, sizeof run->doing, "ok");
+    }
+    for (int k = 0; k < 3; k++)
+        b->ended[k] += !strcmp(run->doing, board_ended[k]);
+}
+
+static void take_call(run_t *run, const pl_tap_record_t *r, const pl_body_t *body)
+{
+    switch (r->envelope.message) {
+    case PL_MESSAGE_make_run_dir: run_describe(run, body->make_run_dir.run); break;
+    case PL_MESSAGE_end_log:
+        snprintf(run->doing, sizeof run->doing, "%s", body->end_log.status);
+        break;
+    case PL_MESSAGE_evaluate:
+    case PL_MESSAGE_train_epoch: run->step_ended = 0; break;
+    default: break;
+    }
+}
+
+static void take_progress(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
+                          const pl_body_t *body)
+{
+    if (r->envelope.message == PL_MESSAGE_run
+        && pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
+        run_report(b, run, &body->run_progress, (double)r->stamp.time * 1e-9);
+    else if (r->envelope.message == PL_MESSAGE_write_checkpoint)
+        run_save(b, run, body->write_checkpoint_progress.path, false);
+}
+
+static void take_reply(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
+                       const pl_body_t *body, const opened_t *opened)
+{
+    switch (r->envelope.message) {
+    case PL_MESSAGE_train_batch:
+        if (r->stamp.rank == 0)
+            run_spent(b, run, body->train_batch_reply.spent, r->stamp.time);
+        if (r->stamp.rank == 0 && opened->ends_step)
+            run_step(run, r->stamp.time);
+        break;
+    case PL_MESSAGE_fetch_batch:
+        if (pl_kind_level(r->envelope.to_kind) == PL_LEVEL_EPOCH_LOOP)
+            run->samples += body->fetch_batch_reply.samples;
+        break;
+    case PL_MESSAGE_run:
+        if (pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
+            run_has_ended(b, run, r, NULL);
+        break;
+    default: break;
+    }
+}
+
+static void take_error(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
+                       const pl_error_t *error)
+{
+    if (r->envelope.message == PL_MESSAGE_write_checkpoint)
+        run_save(b, run, error->text, true);
+    else if (r->envelope.message == PL_MESSAGE_run
+             && pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
+        run_has_ended(b, run, r, error);
+}
+
+/* Whether some of its kinds has to be looked into: most need not. */
+static bool tells_something(unsigned message)
+{
+    switch (message) {
+    case PL_MESSAGE_run:
+    case PL_MESSAGE_make_run_dir:
+    case PL_MESSAGE_end_log:
+    case PL_MESSAGE_evaluate:
+    case PL_MESSAGE_train_epoch:
+    case PL_MESSAGE_train_batch:
+    case PL_MESSAGE_fetch_batch:
+    case PL_MESSAGE_write_checkpoint: return true;
+    default: return false;
+    }
+}
+
+static void take(pl_board_t *b, const pl_tap_record_t *r)
+{
+    const pl_envelope_t *e = &r->envelope;
+    pl_body_t body;
+    pl_error_t error = {0};
+    opened_t opened;
+    const bool is_decoded = tells_something(e->message)
+                            && pl_frame_decode_record(r->frame, &body, &error, NULL)
+                                   == PL_OK;
+    if (e->kind == PL_KIND_CALL)
+        opened = (opened_t){.run = run_of_call(b, r),
+                            .to = e->to_kind,
+                            .ends_step = is_decoded
+                                         && e->message == PL_MESSAGE_train_batch
+                                         && body.train_batch.step_due};
+    else if (e->kind == PL_KIND_REPLY || e->kind == PL_KIND_ERROR)
+        opened = call_ends(b, r);
+    else
+        opened = call_goes_on(b, r);
+    if (e->kind == PL_KIND_CALL)
+        call_opens(b, r, opened);
+    run_t *run = opened.run < NO_RUN ? &b->run[opened.run] : NULL;
+    if (!is_decoded || !run || run->ended)
+        return;
+    switch (e->kind) {
+    case PL_KIND_CALL: take_call(run, r, &body); break;
+    case PL_KIND_PROGRESS: take_progress(b, run, r, &body); break;
+    case PL_KIND_REPLY: take_reply(b, run, r, &body, &opened); break;
+    case PL_KIND_ERROR: take_error(b, run, r, &error); break;
+    default: break;
+    }
+}
+
+/* ---- who gets how many ---- */
+
+/* Slots between the newest that has been counted in and this one were silent. */
+static void lanes_turn(pl_board_t *b, int64_t slot)
+{
+    if (slot - b->lane_slot > LANE_SLOTS)
+        b->lane_slot = slot - LANE_SLOTS;
+    while (b->lane_slot < slot) {
+        b->lane_slot++;
+        for (int k = 0; k < KINDS_MOST; k++)
+            b->lane[k].slot[b->lane_slot % LANE_SLOTS] = 0;
+    }
+}
+
+static void count(pl_board_t *b, const pl_tap_record_t *r)
+{
+    const pl_envelope_t *e = &r->envelope;
+    const int64_t slot = r->stamp.time / LANE_PERIOD;
+    b->messages[e->kind]++;
+    b->newest[b->newest_count++ % NEWEST_MOST] = (newest_t){.time = r->stamp.time,
+                                                            .rank = r->stamp.rank,
+                                                            .message = e->message,
+                                                            .kind = e->kind,
+                                                            .from = e->from_kind,
+                                                            .to = e->to_kind};
+    if (slot > b->lane_slot)
+        lanes_turn(b, slot);
+    if (e->to_kind >= KINDS_MOST)
+        return;
+    b->lane[e->to_kind].messages++;
+    if (slot >= 0 && slot > b->lane_slot - LANE_SLOTS)
+        b->lane[e->to_kind].slot[slot % LANE_SLOTS]++;
+}
+
+void pl_board_record(pl_board_t *board, const pl_tap_record_t *record)
+{
+    pthread_mutex_lock(&board->lock);
+    count(board, record);
+    take(board, record);
+    pthread_mutex_unlock(&board->lock);
+}
+
+/* Answers may have been among what is missing: calls that seem open may not be. */
+void pl_board_gap(pl_board_t *board, uint64_t missing)
+{
+    pthread_mutex_lock(&board->lock);
+    board->missing += missing;
+    calls_forget(board, &board->open);
+    for (int k = 0; k < RUNS_MOST; k++)
+        board->run[k].step_ended = 0;
+    pthread_mutex_unlock(&board->lock);
+}
+
+void pl_board_log(pl_board_t *board, pl_log_level_t level, int rank, const char *actor,
+                  const char *text)
+{
+    pthread_mutex_lock(&board->lock);
+    log_entry_t *entry = &board->log[board->logs++ % LOG_MOST];
+    board->log_levels[level]++;
+    *entry = (log_entry_t){.item = ++board->item,
+                           .time = board_now(board),
+                           .level = (int)level,
+                           .rank = rank};
+    snprintf(entry->actor, sizeof entry->actor, "%s", actor);
+    snprintf(entry->text, sizeof entry->text, "%s", text);
+    pthread_mutex_unlock(&board->lock);
+}
+
+/* ---- life ---- */
+
+int pl_board_living(pl_board_t *board)
+{
+    int living = 0;
+    pthread_mutex_lock(&board->lock);
+    for (int k = 0; k < RUNS_MOST; k++)
+        living += board->run[k].call && !board->run[k].ended;
+    pthread_mutex_unlock(&board->lock);
+    return living;
+}
+
+pl_board_t *pl_board_new(int64_t began, pl_error_t *err)
+{
+    pl_board_t *board = pl_alloc(sizeof *board);
+    if (!board) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    pthread_mutex_init(&board->lock, NULL);
+    board->began = began;
+    board->wall = pl_wall_clock() - board_now(board);
+    return board;
+}
+
+void pl_board_free(pl_board_t *board)
+{
+    if (!board)
+        return;
+    for (int k = 0; k < RUNS_MOST; k++)
+        run_release(&board->run[k]);
+    pl_map_release(&board->open);
+    pl_map_release(&board->lasting);
+    pthread_mutex_destroy(&board->lock);
+    pl_free(board);
+}

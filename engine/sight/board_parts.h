@@ -1,0 +1,150 @@
+/* board_parts.h - what board.c (taking from the stream), board_json.c and metrics.c
+ * (telling) share */
+#ifndef PL_SIGHT_BOARD_PARTS_H
+#define PL_SIGHT_BOARD_PARTS_H
+
+#include <pthread.h>
+
+#include "base/map.h"
+#include "sight/board.h"
+#include "sight/durations.h"
+
+enum {
+    RUNS_MOST = 8,                                        /* that are shown: the newest */
+    COLUMNS_MOST = 20,
+    POINTS_MOST = 1000,                    /* of a run; then every other one is dropped */
+    RANKS_MOST = 64,                       /* told apart; of more, neighbours share a
+                                              place, which shows the slowest */
+    STRIP_SLOTS = 120,
+    KINDS_MOST = 96,                                        /* of actors */
+    LANE_SLOTS = 40,
+    NEWEST_MOST = 48,
+    LOG_MOST = 200,
+    SAVES_MOST = 24,
+    CALLS_MOST = 1 << 16,                              /* open ones that are remembered */
+    NO_RUN = RUNS_MOST,
+};
+
+/* What a run measures beside the figures that it tells itself. */
+enum {
+    COLUMN_SAMPLES_RATE,
+    COLUMN_STEP_RATE,
+    COLUMN_STEP_P50,
+    COLUMN_STEP_P95,
+    COLUMNS_OWN
+};
+
+/* Items have numbers of one sequence, so that who has seen some asks for those behind. */
+typedef struct point {
+    uint64_t item;
+    double time;                                            /* s of the stream */
+    uint64_t step;
+    double value[COLUMNS_MOST];                             /* NaN: not told there */
+} point_t;
+
+/* What the steps of each rank took without waiting for the others. */
+typedef struct strip_slot {
+    uint64_t item;
+    double time;
+    float own[RANKS_MOST];                                  /* s a step */
+} strip_slot_t;
+
+typedef struct save {
+    uint64_t item;
+    double time;
+    bool failed;
+    char text[256];                                         /* path, or why not */
+} save_t;
+
+typedef struct run {
+    uint64_t call;                        /* by which the program asked for it; 0: free */
+    uint64_t number;                      /* of the engine's runs, from 1 */
+    bool ended;
+    char doing[16];                      /* "train", "validate", …; ended: its status */
+    char dir[256], module[48], error[640];
+    double began, ended_at;                                 /* s of the stream */
+    double clip;                                            /* of gradients; 0: none */
+    uint64_t step, total_steps, steps_seen, samples, saves_done, saves_failed;
+    uint32_t epoch, batch, batches;
+
+    char name[COLUMNS_MOST][48];
+    int columns;
+    double newest[COLUMNS_MOST];
+    point_t *point;                      /* [POINTS_MOST] */
+    int points, stride, passed;          /* of so many reports one is kept; passed over */
+    uint64_t rewritten;                  /* item at which older points were thinned out */
+    double point_time;                   /* when rates were taken last */
+    uint64_t point_step, point_samples;
+
+    int64_t step_ended;                          /* ns; 0: what comes is no step's time */
+    pl_durations_t recent, all;                  /* of steps */
+
+    int ranks;
+    double own[RANKS_MOST];                                 /* s, in the slot to come */
+    uint64_t own_steps;
+    int64_t slot_began;
+    strip_slot_t strip[STRIP_SLOTS];
+    uint64_t slots;                                         /* there have been */
+    save_t save[SAVES_MOST];
+    uint64_t saves;
+} run_t;
+
+/* One sort of actor. */
+typedef struct lane {
+    uint64_t messages;                      /* that it got */
+    int64_t open;                           /* calls to it that it has not answered yet */
+    uint32_t slot[LANE_SLOTS];              /* messages that it got in each */
+} lane_t;
+
+typedef struct newest {
+    int64_t time;
+    int rank;
+    uint16_t message;
+    uint8_t kind;
+    uint32_t from, to;
+} newest_t;
+
+typedef struct log_entry {
+    uint64_t item;
+    double time;
+    int level, rank;
+    char actor[48], text[400];
+} log_entry_t;
+
+struct pl_board {
+    pthread_mutex_t lock;
+    int64_t began;
+    double wall;                                            /* s, at the stream's zero */
+    uint64_t item;                                          /* the newest */
+    run_t run[RUNS_MOST];
+    uint64_t runs;                  /* there have been */
+    uint64_t ended[3];              /* ok, stopped, failed */
+    pl_map_t open, lasting;         /* by call: see opened_t; those that go on for long
+                                       apart, as what belongs to a run is known by them */
+    uint64_t messages[PL_KINDS], missing;
+    lane_t lane[KINDS_MOST];
+    int64_t lane_slot;                                      /* newest, since the zero */
+    newest_t newest[NEWEST_MOST];
+    uint64_t newest_count;
+    log_entry_t log[LOG_MOST];
+    uint64_t logs, log_levels[PL_LOG_DEBUG + 1];
+};
+
+extern const char *const board_ended[3];
+extern const char *const board_own_columns[COLUMNS_OWN];
+
+/* With the lock held: */
+double board_now(const pl_board_t *board);                  /* s of the stream */
+const char *board_run_name(const run_t *run);               /* of its folder, or "" */
+
+/* Of a run, what the stream has said: */
+void run_begin(run_t *run, uint64_t call, uint64_t number, double now);
+void run_release(run_t *run);
+void run_report(pl_board_t *board, run_t *run, const pl_run_progress_t *report,
+                double now);
+void run_describe(run_t *run, const char *effective);       /* JSON: the run file */
+void run_step(run_t *run, int64_t time);
+void run_spent(pl_board_t *board, run_t *run, pl_bytes_t spent, int64_t time);
+void run_save(pl_board_t *board, run_t *run, const char *text, bool failed);
+
+#endif

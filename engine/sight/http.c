@@ -1,0 +1,255 @@
+/* http.c - what the page's server answers
+ *
+ * One table says which path takes which method, with the token or without.  Every answer
+ * has the same headers: nothing is kept by caches, guessed by browsers, framed, or loaded
+ * from elsewhere. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "config.h"
+#include "sight/dashboard_parts.h"
+
+static const char TEXT[] = "text/plain; charset=utf-8";
+
+static const struct {
+    int status;
+    const char *reason;
+} reasons[] = {{200, "OK"},
+               {303, "See Other"},
+               {400, "Bad Request"},
+               {401, "Unauthorized"},
+               {403, "Forbidden"},
+               {404, "Not Found"},
+               {405, "Method Not Allowed"},
+               {421, "Misdirected Request"},
+               {500, "Internal Server Error"},
+               {503, "Service Unavailable"}};
+
+static const char *reason_of(int status)
+{
+    for (size_t k = 0; k < sizeof reasons / sizeof *reasons; k++)
+        if (reasons[k].status == status)
+            return reasons[k].reason;
+    return "";
+}
+
+/* ---- answers ---- */
+
+void http_head(struct evhttp_request *request, const char *type)
+{
+    static const char *const all[][2] = {
+        {"Cache-Control", "no-store"},
+        {"Connection", "close"},
+        {"Content-Security-Policy",
+         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+         "connect-src 'self'; base-uri 'none'; form-action 'none'; "
+         "frame-ancestors 'none'"},
+        {"Cross-Origin-Opener-Policy", "same-origin"},
+        {"Cross-Origin-Resource-Policy", "same-origin"},
+        {"Referrer-Policy", "no-referrer"},
+        {"X-Content-Type-Options", "nosniff"},
+        {"X-Frame-Options", "DENY"}};
+    struct evkeyvalq *out = evhttp_request_get_output_headers(request);
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+        evhttp_add_header(out, all[k][0], all[k][1]);
+    evhttp_add_header(out, "Content-Type", type);
+}
+
+void http_answer(pl_dashboard_t *d, struct evhttp_request *request, int status,
+                 const char *type, struct evbuffer *body)
+{
+    d->answered[status / 100]++;
+    connection_extend(d, request, ANSWER_SECONDS);
+    http_head(request, type);
+    evhttp_send_reply(request, status, reason_of(status), body);
+    if (body)
+        evbuffer_free(body);
+}
+
+static void answer_text(pl_dashboard_t *d, struct evhttp_request *request, int status,
+                        const char *type, const char *text)
+{
+    struct evbuffer *body = evbuffer_new();
+    if (body)
+        evbuffer_add(body, text, strlen(text));
+    http_answer(d, request, status, type, body);
+}
+
+void http_refuse(pl_dashboard_t *d, struct evhttp_request *request, int status,
+                 const char *why)
+{
+    struct evbuffer *body = evbuffer_new();
+    if (body)
+        evbuffer_add_printf(body, "%s\n", why);
+    http_answer(d, request, status, TEXT, body);
+}
+
+/* ---- health ---- */
+
+static bool beats(const int64_t *pulse)
+{
+    return pl_now() - __atomic_load_n(pulse, __ATOMIC_RELAXED)
+           < PULSE_SECONDS * PL_SECOND;
+}
+
+static void serve_healthz(pl_dashboard_t *d, struct evhttp_request *request)
+{
+    const bool control = beats(&d->control_pulse), hub = beats(&d->hub_pulse);
+    const bool stuck = __atomic_load_n(&d->runtime->stuck, __ATOMIC_RELAXED) > 0;
+    char text[160];
+    snprintf(text, sizeof text, "%s\ncontrol thread: %s\nhub: %s\nranks: %s\n",
+             control && hub && !stuck ? "ok" : "failed", control ? "ok" : "silent",
+             hub ? "ok" : "silent", stuck ? "a thread is stuck" : "ok");
+    answer_text(d, request, control && hub && !stuck ? 200 : 503, TEXT, text);
+}
+
+static void serve_readyz(pl_dashboard_t *d, struct evhttp_request *request)
+{
+    const bool closing = __atomic_load_n(&d->is_closing, __ATOMIC_ACQUIRE);
+    const bool ready = !closing && beats(&d->control_pulse);
+    char text[80];
+    snprintf(text, sizeof text, "%s\n%s: %d\n", ready ? "ok" : "not ready",
+             closing ? "closing, runs" : "runs", pl_board_living(d->board));
+    answer_text(d, request, ready ? 200 : 503, TEXT, text);
+}
+
+/* ---- figures ---- */
+
+static void serve_metrics(pl_dashboard_t *d, struct evhttp_request *request)
+{
+    char *text = pl_board_metrics(d->board);
+    struct evbuffer *body = text ? evbuffer_new() : NULL;
+    if (!body) {
+        pl_text_free(text);
+        http_refuse(d, request, 503, "out of memory");
+        return;
+    }
+    evbuffer_add(body, text, strlen(text));
+    evbuffer_add_printf(body,
+                        "# HELP paceline_http_connections Connections to this server.\n"
+                        "# TYPE paceline_http_connections gauge\n"
+                        "paceline_http_connections %d\n"
+                        "# HELP paceline_http_answers_total Answers of this server.\n"
+                        "# TYPE paceline_http_answers_total counter\n",
+                        d->connection_count);
+    for (int k = 2; k <= 5; k++)
+        evbuffer_add_printf(body, "paceline_http_answers_total{code=\"%dxx\"} %llu\n", k,
+                            (unsigned long long)d->answered[k]);
+    evbuffer_add_printf(body,
+                        "# HELP paceline_build_info Always 1; says which version.\n"
+                        "# TYPE paceline_build_info gauge\n"
+                        "paceline_build_info{version=\"%s\"} 1\n",
+                        PACKAGE_VERSION);
+    pl_text_free(text);
+    http_answer(d, request, 200, "text/plain; version=0.0.4; charset=utf-8", body);
+}
+
+static void serve_state(pl_dashboard_t *d, struct evhttp_request *request)
+{
+    uint64_t until;
+    char *text = pl_board_json(d->board, 0, &until);
+    if (text)
+        answer_text(d, request, 200, "application/json", text);
+    else
+        http_refuse(d, request, 503, "out of memory");
+    pl_text_free(text);
+}
+
+/* ---- the page ---- */
+
+static void serve_file(pl_dashboard_t *d, struct evhttp_request *request)
+{
+    const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
+    const page_file_t *file = page_file(path);
+    struct evbuffer *body = evbuffer_new();
+    if (body)
+        evbuffer_add_reference(body, file->bytes, file->size, NULL, NULL);
+    http_answer(d, request, 200, file->type, body);
+}
+
+static void serve_page(pl_dashboard_t *d, struct evhttp_request *request)
+{
+    const char *query = evhttp_uri_get_query(evhttp_request_get_evhttp_uri(request));
+    if (!guard_login(d, request, query) && guard_token(d, request))
+        serve_file(d, request);
+}
+
+/* Where it is installed, which may be later than Paceline. */
+static struct evbuffer *chart_read(void)
+{
+    struct stat file;
+    const int fd = open(PL_CHART_JS, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct evbuffer *body = fd >= 0 ? evbuffer_new() : NULL;
+    if (body && fstat(fd, &file) == 0 && S_ISREG(file.st_mode)
+        && evbuffer_add_file(body, fd, 0, file.st_size) == 0)
+        return body;                                       /* the descriptor is its own */
+    if (body)
+        evbuffer_free(body);
+    if (fd >= 0)
+        close(fd);
+    return NULL;
+}
+
+static void serve_chart(pl_dashboard_t *d, struct evhttp_request *request)
+{
+    struct evbuffer *body = chart_read();
+    if (body)
+        http_answer(d, request, 200, "text/javascript; charset=utf-8", body);
+    else
+        http_refuse(d, request, 404,
+                    "Chart.js is not at " PL_CHART_JS
+                    ": apt-get install libjs-chart.js, or configure --with-chartjs=FILE");
+}
+
+/* ---- which is which ---- */
+
+typedef struct route {
+    const char *path;
+    enum evhttp_cmd_type method;
+    bool is_open;                         /* to who has no token, or asks for it itself */
+    void (*serve)(pl_dashboard_t *d, struct evhttp_request *request);
+} route_t;
+
+static const route_t routes[] = {
+    {"/", EVHTTP_REQ_GET, true, serve_page},
+    {"/chart.js", EVHTTP_REQ_GET, false, serve_chart},
+    {"/command", EVHTTP_REQ_POST, false, command_begin},
+    {"/events", EVHTTP_REQ_GET, false, live_begin},
+    {"/healthz", EVHTTP_REQ_GET, true, serve_healthz},
+    {"/icon.svg", EVHTTP_REQ_GET, true, serve_file},
+    {"/metrics", EVHTTP_REQ_GET, false, serve_metrics},
+    {"/page.css", EVHTTP_REQ_GET, false, serve_file},
+    {"/page.js", EVHTTP_REQ_GET, false, serve_file},
+    {"/readyz", EVHTTP_REQ_GET, true, serve_readyz},
+    {"/state", EVHTTP_REQ_GET, false, serve_state},
+};
+
+static const route_t *route_of(struct evhttp_request *request)
+{
+    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
+    const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
+    for (size_t k = 0; path && k < sizeof routes / sizeof *routes; k++)
+        if (!strcmp(path, routes[k].path))
+            return &routes[k];
+    return NULL;
+}
+
+void http_request(struct evhttp_request *request, void *dashboard)
+{
+    pl_dashboard_t *d = dashboard;
+    const route_t *route = route_of(request);
+    const enum evhttp_cmd_type method = evhttp_request_get_command(request);
+    if (!guard_host(d, request))
+        return;
+    if (!route)
+        http_refuse(d, request, 404, "There is no such page.");
+    else if (method != route->method
+             && !(method == EVHTTP_REQ_HEAD && route->method == EVHTTP_REQ_GET))
+        http_refuse(d, request, 405, "This page does not take that method.");
+    else if (route->is_open || guard_token(d, request))
+        route->serve(d, request);
+}

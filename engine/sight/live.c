@@ -1,0 +1,133 @@
+/* live.c - server-sent events: the page while it is open
+ *
+ * Twice a second each viewer gets what has come since the item that it has; one that was
+ * cut off says by Last-Event-ID which that was.  Who has not taken what it was sent gets
+ * nothing until it has, and then all that it missed at once, up to the newest. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "sight/dashboard_parts.h"
+
+/* What leads from `since` to now, made once for all that have the same. */
+static const char *update_for(pl_dashboard_t *d, uint64_t since, bool is_new_tick)
+{
+    if (d->update.text && d->update.since == since && !is_new_tick)
+        return d->update.text;
+    pl_text_free(d->update.text);
+    d->update.since = since;
+    d->update.text = pl_board_json(d->board, since, &d->update.until);
+    return d->update.text;
+}
+
+static void viewer_send(viewer_t *v, bool is_new_tick)
+{
+    pl_dashboard_t *d = v->dashboard;
+    const char *text = update_for(d, v->since, is_new_tick);
+    struct evbuffer *event = text ? evbuffer_new() : NULL;
+    if (!event)
+        return;
+    evbuffer_add_printf(event, "id: %08" PRIx32 "-%" PRIu64 "\ndata: ", d->boot,
+                        d->update.until);
+    evbuffer_add(event, text, strlen(text));
+    evbuffer_add(event, "\n\n", 2);
+    v->since = d->update.until;
+    v->heard = pl_now();
+    evhttp_send_reply_chunk(v->request, event);
+    evbuffer_free(event);
+}
+
+static void viewer_gone(struct evhttp_connection *connection, void *user)
+{
+    (void)connection;
+    viewer_t *v = user;
+    *v->link = v->next;
+    if (v->next)
+        v->next->link = v->link;
+    v->dashboard->viewer_count--;
+    pl_free(v);
+}
+
+/* The item that it has already; 0: none. */
+static uint64_t item_it_has(const pl_dashboard_t *d, struct evhttp_request *request)
+{
+    const char *last = evhttp_find_header(evhttp_request_get_input_headers(request),
+                                          "Last-Event-ID");
+    uint32_t boot;
+    uint64_t item;
+    return last && sscanf(last, "%8" SCNx32 "-%" SCNu64, &boot, &item) == 2
+                   && boot == d->boot
+               ? item
+               : 0;
+}
+
+void live_begin(pl_dashboard_t *d, struct evhttp_request *request)
+{
+    viewer_t *v = d->viewer_count < VIEWERS_MOST ? pl_alloc(sizeof *v) : NULL;
+    struct evhttp_connection *connection = evhttp_request_get_connection(request);
+    struct bufferevent *bev = evhttp_connection_get_bufferevent(connection);
+    if (!v) {
+        evhttp_add_header(evhttp_request_get_output_headers(request), "Retry-After",
+                          "10");
+        http_refuse(d, request, 503, "As many pages are open as are served.");
+        return;
+    }
+    *v = (viewer_t){.dashboard = d,
+                    .request = request,
+                    .since = item_it_has(d, request),
+                    .next = d->viewers,
+                    .link = &d->viewers};
+    if (v->next)
+        v->next->link = &v->next;
+    d->viewers = v;
+    d->viewer_count++;
+    d->answered[2]++;
+    connection_extend(d, request, 0);
+    evhttp_connection_set_closecb(connection, viewer_gone, v);
+    http_head(request, "text/event-stream; charset=utf-8");
+    evhttp_add_header(evhttp_request_get_output_headers(request), "X-Accel-Buffering",
+                      "no");
+    evhttp_send_reply_start(request, 200, "OK");
+    /* evhttp does not look any more whether it is still there. */
+    bufferevent_set_timeouts(bev, NULL, NULL);
+    bufferevent_enable(bev, EV_READ);
+    viewer_send(v, true);
+}
+
+static bool has_taken_all(const viewer_t *v)
+{
+    struct bufferevent *bev =
+        evhttp_connection_get_bufferevent(evhttp_request_get_connection(v->request));
+    return !evbuffer_get_length(bufferevent_get_output(bev));
+}
+
+/* Its end is seen by evhttp, which then lets go of it. */
+static void viewer_drop(const viewer_t *v)
+{
+    shutdown(bufferevent_getfd(evhttp_connection_get_bufferevent(
+                 evhttp_request_get_connection(v->request))),
+             SHUT_RDWR);
+}
+
+void live_tick(pl_dashboard_t *d)
+{
+    bool is_new_tick = true;
+    for (viewer_t *v = d->viewers, *next; v; v = next) {
+        next = v->next;
+        if (has_taken_all(v)) {
+            viewer_send(v, is_new_tick);
+            is_new_tick = false;
+        } else if (pl_now() - v->heard > ANSWER_SECONDS * PL_SECOND) {
+            viewer_drop(v);
+        }
+    }
+}
+
+void live_end(pl_dashboard_t *d)
+{
+    pl_text_free(d->update.text);
+    d->update.text = NULL;
+}

@@ -1,0 +1,267 @@
+/* metrics.c - the board in Prometheus' text format
+ *
+ * Names, units and types as prometheus.io/docs/practices/naming has them: base units,
+ * counters end in _total, one family in one piece. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/utf8.h"
+#include "sight/board_parts.h"
+
+typedef struct sheet {
+    char *text;
+    size_t length, room;
+    bool failed;
+} sheet_t;
+
+static void write_bytes(sheet_t *s, const char *text, size_t length)
+{
+    if (s->room - s->length <= length && !s->failed) {
+        const size_t room = s->room * 2 + length + 1024;
+        char *grown = pl_resize(s->text, room);
+        s->failed = !grown;
+        s->text = grown ? grown : s->text;
+        s->room = grown ? room : s->room;
+    }
+    if (s->failed)
+        return;
+    memcpy(s->text + s->length, text, length);
+    s->length += length;
+    s->text[s->length] = '\0';
+}
+
+static void PL_PRINTF(2, 3) write_line(sheet_t *s, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    const int length = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (length > 0 && (size_t)length < sizeof line)
+        write_bytes(s, line, (size_t)length);
+}
+
+/* The host's locale may write a decimal comma. */
+static const char *number(double value, char shown[static 40])
+{
+    if (!isfinite(value))
+        return isnan(value) ? "NaN" : value > 0 ? "+Inf" : "-Inf";
+    snprintf(shown, 40, "%.12g", value);
+    for (char *c = shown; *c; c++)
+        if (!strchr("0123456789+-e", *c))
+            *c = '.';
+    return shown;
+}
+
+/* A label's value. */
+static const char *quoted(const char *value, char shown[static 600])
+{
+    char plain[300];
+    size_t length = 0;
+    pl_utf8_show(value, plain, sizeof plain);
+    for (const char *c = plain; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            shown[length++] = '\\';
+        shown[length++] = *c;
+    }
+    shown[length] = '\0';
+    return shown;
+}
+
+static void family(sheet_t *s, const char *name, const char *type, const char *help)
+{
+    write_line(s, "# HELP paceline_%s %s\n# TYPE paceline_%s %s\n", name, help, name,
+               type);
+}
+
+/* ---- of each run ---- */
+
+typedef struct run_value {
+    const char *name, *type, *help;
+    double (*value)(const run_t *run);
+} run_value_t;
+
+static double step_of(const run_t *run)
+{
+    return (double)run->step;
+}
+
+static double total_steps_of(const run_t *run)
+{
+    return run->total_steps ? (double)run->total_steps : NAN;
+}
+
+static double epoch_of(const run_t *run)
+{
+    return (double)run->epoch;
+}
+
+static double samples_of(const run_t *run)
+{
+    return (double)run->samples;
+}
+
+static double saves_of(const run_t *run)
+{
+    return (double)run->saves_done;
+}
+
+static double failed_saves_of(const run_t *run)
+{
+    return (double)run->saves_failed;
+}
+
+static double living_of(const run_t *run)
+{
+    return run->ended ? 0 : 1;
+}
+
+static const run_value_t run_values[] = {
+    {"run_active", "gauge", "Whether the run goes on: 1, or 0 when it has ended.",
+     living_of},
+    {"global_step", "gauge", "Optimizer steps done, those before a resume included.",
+     step_of},
+    {"planned_steps", "gauge", "Optimizer steps that the run will have done at its end.",
+     total_steps_of},
+    {"epoch", "gauge", "Epoch of training that is under way, from 0.", epoch_of},
+    {"samples_total", "counter", "Samples that ranks were given to train on.",
+     samples_of},
+    {"checkpoints_total", "counter", "Checkpoints that are durable.", saves_of},
+    {"checkpoint_failures_total", "counter", "Checkpoints that could not be written.",
+     failed_saves_of},
+};
+
+static void write_run_values(sheet_t *s, const pl_board_t *b)
+{
+    char shown[40];
+    for (size_t v = 0; v < sizeof run_values / sizeof *run_values; v++) {
+        const run_value_t *what = &run_values[v];
+        family(s, what->name, what->type, what->help);
+        for (int k = 0; k < RUNS_MOST; k++)
+            if (b->run[k].call && !isnan(what->value(&b->run[k])))
+                write_line(s, "paceline_%s{run=\"%" PRIu64 "\"} %s\n", what->name,
+                           b->run[k].number, number(what->value(&b->run[k]), shown));
+    }
+}
+
+static void write_run_info(sheet_t *s, const pl_board_t *b)
+{
+    char dir[600], module[600];
+    family(s, "run_info", "gauge", "Always 1; says what a run is.");
+    for (int k = 0; k < RUNS_MOST; k++)
+        if (b->run[k].call)
+            write_line(s,
+                       "paceline_run_info{run=\"%" PRIu64
+                       "\",run_dir=\"%s\",module=\"%s\",status=\"%s\"} 1\n",
+                       b->run[k].number, quoted(b->run[k].dir, dir),
+                       quoted(b->run[k].module, module), b->run[k].doing);
+}
+
+static void write_figures(sheet_t *s, const pl_board_t *b)
+{
+    char name[600], shown[40];
+    family(s, "figure", "gauge",
+           "Newest figure of each name: train_loss, lr-adamw, grad_norm, val_acc.");
+    for (int k = 0; k < RUNS_MOST; k++)
+        for (int c = COLUMNS_OWN; b->run[k].call && c < b->run[k].columns; c++)
+            write_line(s, "paceline_figure{run=\"%" PRIu64 "\",name=\"%s\"} %s\n",
+                       b->run[k].number, quoted(b->run[k].name[c], name),
+                       number(b->run[k].newest[c], shown));
+}
+
+static void write_steps_of(sheet_t *s, const run_t *run)
+{
+    static const double bounds[] = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,
+                                    0.01,   0.025,   0.05,   0.1,   0.25,   0.5,
+                                    1,      2.5,     5,      10,    30,     60};
+    char shown[40];
+    for (size_t k = 0; k < sizeof bounds / sizeof *bounds; k++)
+        write_line(s,
+                   "paceline_step_seconds_bucket{run=\"%" PRIu64 "\",le=\"%s\"} %" PRIu64
+                   "\n",
+                   run->number, number(bounds[k], shown),
+                   pl_durations_within(&run->all, bounds[k]));
+    write_line(s,
+               "paceline_step_seconds_bucket{run=\"%" PRIu64 "\",le=\"+Inf\"} %" PRIu64
+               "\n",
+               run->number, run->all.count);
+    write_line(s, "paceline_step_seconds_sum{run=\"%" PRIu64 "\"} %s\n", run->number,
+               number(run->all.sum, shown));
+    write_line(s, "paceline_step_seconds_count{run=\"%" PRIu64 "\"} %" PRIu64 "\n",
+               run->number, run->all.count);
+}
+
+static void write_steps(sheet_t *s, const pl_board_t *b)
+{
+    family(s, "step_seconds", "histogram", "Time between the ends of two steps.");
+    for (int k = 0; k < RUNS_MOST; k++)
+        if (b->run[k].call)
+            write_steps_of(s, &b->run[k]);
+}
+
+static void write_ranks(sheet_t *s, const pl_board_t *b)
+{
+    char shown[40];
+    family(s, "rank_own_seconds", "gauge",
+           "What a step of a rank takes without waiting for others, newest second.");
+    for (int k = 0; k < RUNS_MOST; k++) {
+        const run_t *run = &b->run[k];
+        if (!run->call || !run->slots)
+            continue;
+        const strip_slot_t *slot = &run->strip[(run->slots - 1) % STRIP_SLOTS];
+        for (int rank = 0; rank < run->ranks; rank++)
+            write_line(s,
+                       "paceline_rank_own_seconds{run=\"%" PRIu64 "\",rank=\"%d\"} %s\n",
+                       run->number, rank, number((double)slot->own[rank], shown));
+    }
+}
+
+/* ---- of the engine ---- */
+
+static void write_engine(sheet_t *s, const pl_board_t *b)
+{
+    static const char *const levels[] = {"error", "warning", "info"};
+    family(s, "runs_started_total", "counter", "Runs that the program has asked for.");
+    write_line(s, "paceline_runs_started_total %" PRIu64 "\n", b->runs);
+    family(s, "runs_ended_total", "counter", "Runs that have ended, by how.");
+    for (int k = 0; k < 3; k++)
+        write_line(s, "paceline_runs_ended_total{status=\"%s\"} %" PRIu64 "\n",
+                   board_ended[k], b->ended[k]);
+    family(s, "messages_total", "counter", "Messages between actors that were seen.");
+    for (int k = 0; k < PL_KINDS; k++)
+        write_line(s, "paceline_messages_total{kind=\"%s\"} %" PRIu64 "\n",
+                   pl_message_kinds[k], b->messages[k]);
+    family(s, "messages_missed_total", "counter",
+           "Messages that were dropped because too many came.");
+    write_line(s, "paceline_messages_missed_total %" PRIu64 "\n", b->missing);
+    family(s, "open_calls", "gauge", "Calls that actors have not answered yet.");
+    for (int k = 1; k < KINDS_MOST; k++)
+        if (b->lane[k].messages)
+            write_line(s, "paceline_open_calls{actor=\"%s\"} %" PRId64 "\n",
+                       pl_kind_name((uint32_t)k), b->lane[k].open);
+    family(s, "log_lines_total", "counter", "Lines of the log, by level.");
+    for (int k = 0; k <= PL_LOG_INFO; k++)
+        write_line(s, "paceline_log_lines_total{level=\"%s\"} %" PRIu64 "\n", levels[k],
+                   b->log_levels[k]);
+}
+
+char *pl_board_metrics(pl_board_t *board)
+{
+    sheet_t sheet = {0};
+    pthread_mutex_lock(&board->lock);
+    write_engine(&sheet, board);
+    write_run_info(&sheet, board);
+    write_run_values(&sheet, board);
+    write_figures(&sheet, board);
+    write_steps(&sheet, board);
+    write_ranks(&sheet, board);
+    pthread_mutex_unlock(&board->lock);
+    if (!sheet.failed)
+        return sheet.text;
+    pl_free(sheet.text);
+    return NULL;
+}

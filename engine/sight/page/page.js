@@ -1,0 +1,424 @@
+// page.js - the dashboard: takes what the server sends and shows it
+//
+// The server sends what is new since the last event, and all there is to who has nothing
+// yet.  The browser reconnects by itself and says which event it had last, so a page that
+// was away goes on where it was.  Nothing from the stream is ever used as HTML.
+'use strict';
+
+const $ = id => document.getElementById(id);
+const POINTS_MOST = 1000, SLOTS_MOST = 120, LOG_MOST = 200, SAVES_MOST = 24;
+const seen = {runs: new Map(), log: [], last: null};
+let chosen = null;          // number of the run that is shown; null: the newest
+let charts = null;          // by canvas; null: there is no Chart.js
+let logScale = false, commands = null;
+
+// ---- words ----
+
+function short(value, digits = 4) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return '–';
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(2).replace('e+', 'e');
+  if (size >= 1000) return Math.round(value).toLocaleString('en');
+  return String(Number(value.toPrecision(digits)));
+}
+
+// For the ends of an axis.
+function brief(value) {
+  return Math.abs(value) >= 1e4 ? value.toLocaleString('en', {notation: 'compact'}) : short(value, 3);
+}
+
+function duration(seconds) {
+  if (seconds === null || seconds === undefined) return '–';
+  if (seconds < 1e-3) return short(seconds * 1e6, 3) + ' µs';
+  if (seconds < 1) return short(seconds * 1e3, 3) + ' ms';
+  if (seconds < 60) return short(seconds, 3) + ' s';
+  const s = Math.round(seconds), h = Math.floor(s / 3600), m = Math.floor(s / 60) % 60;
+  return (h ? h + ' h ' : '') + m + ' min ' + (h ? '' : (s % 60) + ' s');
+}
+
+function clock(time) {
+  return new Date((seen.last.wall + time) * 1000).toTimeString().slice(0, 8);
+}
+
+const doings = {start: ['starting', 'on'], train: ['training', 'on'], validate: ['validating', 'on'],
+  test: ['testing', 'on'], predict: ['predicting', 'on'], paused: ['paused', 'warn'], rollback: ['going back', 'warn'],
+  ok: ['done', 'ok'], stopped: ['stopped', 'warn'], failed: ['failed', 'failed']};
+
+function doing(run) {
+  return doings[run.doing] || [run.doing, 'on'];
+}
+
+// ---- making what is shown ----
+
+function element(tag, text, className) {
+  const e = document.createElement(tag);
+  if (text !== undefined) e.textContent = text;
+  if (className) e.className = className;
+  return e;
+}
+
+// Changes a text only when it differs, so that what is selected or read aloud stays.
+function say(e, text) {
+  if (e.textContent !== text) e.textContent = text;
+}
+
+function row(cells) {
+  const tr = element('tr');
+  for (const [text, className] of cells) tr.append(element('td', text, className));
+  return tr;
+}
+
+function css(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+// ---- what comes ----
+
+function keep(list, more, most) {
+  list.push(...more);
+  if (list.length > most) list.splice(0, list.length - most);
+}
+
+function take(state) {
+  if (state.since === 0) {
+    seen.runs.clear();
+    seen.log = [];
+  }
+  seen.last = state;
+  keep(seen.log, state.log, LOG_MOST);
+  for (const run of state.runs) {
+    const old = seen.runs.get(run.number) || {points: [], strip: [], saves: []};
+    const points = run.whole ? [] : old.points, strip = old.strip, saves = old.saves;
+    keep(points, run.points, POINTS_MOST);
+    keep(strip, run.strip, SLOTS_MOST);
+    keep(saves, run.saves, SAVES_MOST);
+    seen.runs.set(run.number, Object.assign(run, {points, strip, saves}));
+  }
+  for (const number of seen.runs.keys())
+    if (!state.runs.some(run => run.number === number)) seen.runs.delete(number);
+  show();
+}
+
+function current() {
+  if (seen.runs.has(chosen)) return seen.runs.get(chosen);
+  const all = [...seen.runs.values()], living = all.filter(run => !run.ended);
+  const among = living.length ? living : all;
+  return among.reduce((newest, run) => (!newest || run.number > newest.number ? run : newest), null);
+}
+
+function newest(run, name) {
+  const column = run.columns.find(c => c.name === name || (name.endsWith('*') && c.name.startsWith(name.slice(0, -1))));
+  return column ? column.newest : null;
+}
+
+// ---- the summary ----
+
+function title(run) {
+  return 'Run ' + (run.name || run.number);
+}
+
+function showRuns(run) {
+  const nav = $('runs'), all = [...seen.runs.values()].sort((a, b) => b.number - a.number);
+  const wanted = all.length > 1 ? all : [];
+  const key = wanted.map(r => r.number + r.name + r.doing).join() + (run && run.number);
+  if (nav.dataset.key === key) return;
+  const focused = document.activeElement && document.activeElement.dataset.run;
+  nav.dataset.key = key;
+  nav.replaceChildren(...wanted.map(r => {
+    const button = element('button', title(r) + ' · ' + doing(r)[0]);
+    button.type = 'button';
+    button.dataset.run = r.number;
+    if (r === run) button.setAttribute('aria-current', 'true');
+    button.addEventListener('click', () => { chosen = r.number; show(); });
+    return button;
+  }));
+  if (focused) for (const button of nav.children) if (button.dataset.run === focused) button.focus();
+}
+
+function showSummary(run) {
+  const [word, state] = run ? doing(run) : ['idle', 'idle'];
+  say($('run-name'), run ? title(run) : 'No run yet');
+  say($('doing'), word);
+  $('doing').dataset.state = state;
+  say($('module'), run ? [run.module, run.dir].filter(Boolean).join(' · ') : '');
+  $('error').hidden = !run || !run.error;
+  say($('error'), run ? run.error : '');
+  document.title = run ? word + ' · ' + title(run) + ' · Paceline' : 'Paceline';
+  const share = run && run.total_steps ? Math.min(1, run.step / run.total_steps) : 0;
+  $('bar').style.width = share * 100 + '%';
+  $('progress').setAttribute('aria-valuenow', Math.round(share * 100));
+  const cards = !run ? [] : [
+    ['Step', short(run.step) + (run.total_steps ? ' / ' + brief(run.total_steps) : '')],
+    ['Epoch', String(run.epoch) + (run.batches ? ' · ' + Math.floor(100 * run.batch / run.batches) + ' %' : '')],
+    ['Loss', short(newest(run, 'train_loss*'))],
+    ['Validation loss', short(newest(run, 'val_loss'))],
+    ['Learning rate', short(newest(run, 'lr*'))],
+    ['Samples/s', short(newest(run, 'samples_per_second'), 3)],
+    ['Step p50', duration(run.p50)],
+    ['Step p95', duration(run.p95)],
+    ['Time', duration(run.seconds)],
+    ['Left', run.ended || !share || run.step < 2 ? '–' : duration(run.seconds * (1 - share) / share)]];
+  const list = $('cards');
+  if (list.children.length !== cards.length)
+    list.replaceChildren(...cards.map(([name]) => {
+      const card = element('div');
+      card.append(element('dt', name), element('dd'));
+      return card;
+    }));
+  cards.forEach(([, value], k) => say(list.children[k].lastChild, value));
+}
+
+// ---- charts ----
+
+// Which figures of a run a chart shows, and what their numbers are multiplied with.
+const plots = {
+  loss: {pick: n => /loss/.test(n), label: n => n},
+  rate: {pick: n => n === 'samples_per_second', label: () => 'samples/s'},
+  time: {pick: n => /^step_seconds_/.test(n), label: n => n.slice(13), scale: 1e3},
+  norm: {pick: n => /^grad_norm/.test(n), label: n => n, clip: true},
+  lr: {pick: n => /^lr/.test(n), label: n => n},
+  other: {pick: n => !/loss|^lr|^grad_norm|_per_second$|^step_seconds_/.test(n), label: n => n},
+};
+
+function series(run, plot) {
+  const sets = [];
+  run.columns.forEach((column, k) => {
+    if (!plot.pick(column.name)) return;
+    const data = [];
+    for (const point of run.points) {
+      const y = point[k + 2];
+      if (y !== null && y !== undefined) data.push({x: point[1], y: y * (plot.scale || 1)});
+    }
+    sets.push({label: plot.label(column.name), data, few: /^val_|_epoch$/.test(column.name) || data.length < 3, many: data.length > 40});
+  });
+  const data = sets.length ? sets[0].data : [];
+  if (plot.clip && run.clip > 0 && data.length)
+    sets.push({label: 'clip', data: [{x: data[0].x, y: run.clip}, {x: data[data.length - 1].x, y: run.clip}], dash: true});
+  return sets;
+}
+
+function chartMake(id) {
+  return new Chart($(id), {type: 'line', data: {datasets: []}, options: {
+    animation: false, parsing: false, normalized: true, responsive: true, maintainAspectRatio: false,
+    interaction: {mode: 'nearest', axis: 'x', intersect: false},
+    elements: {point: {radius: 0, hitRadius: 6}, line: {borderWidth: 1.6}},
+    plugins: {legend: {position: 'bottom', align: 'start', labels: {boxWidth: 14, boxHeight: 2, padding: 8}},
+      tooltip: {callbacks: {title: items => 'step ' + items[0].parsed.x,
+        label: item => ' ' + item.dataset.label + ' ' + short(item.parsed.y, 5)}}},
+    scales: {x: {type: 'linear', ticks: {maxTicksLimit: 6, maxRotation: 0, callback: brief}},
+      y: {ticks: {maxTicksLimit: 6, callback: brief}, afterFit: axis => { axis.width = 56; }}}}});
+}
+
+function chartColours(chart) {
+  for (const axis of Object.values(chart.options.scales)) {
+    axis.grid = {color: css('--line'), drawBorder: false};
+    axis.ticks.color = css('--quiet');
+  }
+  chart.options.plugins.legend.labels.color = css('--text');
+}
+
+function showCharts(run) {
+  if (!charts) return;
+  for (const [id, chart] of Object.entries(charts)) {
+    const sets = run ? series(run, plots[id]) : [];
+    chart.data.datasets = sets.map((set, k) => {
+      const colour = set.dash ? css('--bad') : css('--s' + k % 6);
+      return {label: set.label, data: set.data, borderColor: colour, backgroundColor: colour,
+        borderDash: set.dash ? [5, 4] : [], pointRadius: set.few ? (set.many ? 1.5 : 3) : 0, spanGaps: true, tension: 0};
+    });
+    chart.options.scales.y.type = id === 'loss' && logScale ? 'logarithmic' : 'linear';
+    chart.update('none');
+    const told = sets.filter(s => s.data.length).map(s => s.label + ' ' + short(s.data[s.data.length - 1].y));
+    $(id).setAttribute('aria-label', $(id).closest('figure').querySelector('figcaption').firstChild.textContent.trim() + ': '
+      + (told.length ? 'newest ' + told.join(', ') : 'nothing yet'));
+  }
+}
+
+// ---- ranks ----
+
+function canvasReady(canvas) {
+  const scale = window.devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
+  if (canvas.width !== Math.round(width * scale)) canvas.width = Math.round(width * scale);
+  if (canvas.height !== Math.round(height * scale)) canvas.height = Math.round(height * scale);
+  const context = canvas.getContext('2d');
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  context.clearRect(0, 0, width, height);
+  return [context, width, height];
+}
+
+function median(values) {
+  const sorted = [...values].sort((a, b) => a - b), half = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+function showStrip(run) {
+  const canvas = $('strip'), slots = run ? run.strip : [];
+  const ranks = slots.length ? slots[slots.length - 1][1].length : 0;
+  const [context, width, height] = canvasReady(canvas);
+  const left = 34, cell = (width - left) / SLOTS_MOST, line = Math.min(64, height / Math.max(1, ranks));
+  let text = 'With one rank there is nothing to compare.';
+  context.fillStyle = css('--even');
+  if (!ranks) context.fillRect(left, 0, width - left, height);
+  slots.forEach(([, own], k) => {
+    const middle = median(own);
+    own.forEach((seconds, rank) => {
+      const off = middle > 0 ? seconds / middle - 1 : 0, x = left + (SLOTS_MOST - slots.length + k) * cell;
+      context.globalAlpha = 1;
+      context.fillStyle = css('--even');
+      context.fillRect(x, rank * line, cell + 0.5, line - 1);
+      context.globalAlpha = Math.min(1, Math.abs(off) * 2);
+      context.fillStyle = css(off > 0 ? '--slow' : '--quick');
+      context.fillRect(x, rank * line, cell + 0.5, line - 1);
+    });
+  });
+  context.globalAlpha = 1;
+  context.fillStyle = css('--quiet');
+  context.font = '12px system-ui, sans-serif';
+  context.textBaseline = 'middle';
+  for (let rank = 0; rank < ranks; rank += Math.ceil(14 / line))
+    context.fillText(String(rank), 6, rank * line + line / 2);
+  if (ranks > 1) {
+    const own = slots[slots.length - 1][1], middle = median(own), slowest = own.indexOf(Math.max(...own));
+    text = 'Rank ' + slowest + ' is slowest now: ' + duration(own[slowest]) + ' a step by itself, '
+      + short(100 * (own[slowest] / middle - 1), 2) + ' % above the median of ' + duration(middle) + '.';
+  }
+  say($('ranks-text'), text);
+  canvas.setAttribute('aria-label', text);
+}
+
+// ---- actors ----
+
+function laneRow(lane) {
+  const tr = element('tr'), strip = element('td'), canvas = element('canvas');
+  canvas.setAttribute('aria-hidden', 'true');
+  strip.append(canvas);
+  const name = element('th', lane.name);
+  name.scope = 'row';
+  tr.append(name, strip, element('td', '', 'n'), element('td', '', 'n'));
+  return tr;
+}
+
+function showLanes() {
+  const lanes = [...seen.last.lanes].sort((a, b) => b.level - a.level || (a.name < b.name ? -1 : 1));
+  const body = $('lanes').tBodies[0], key = lanes.map(lane => lane.name).join();
+  if (body.dataset.key !== key) body.replaceChildren(...lanes.map(laneRow));
+  body.dataset.key = key;
+  const most = Math.log1p(Math.max(1, ...lanes.flatMap(lane => lane.slots)));
+  const all = lanes.map((lane, k) => [lane, body.rows[k], canvasReady(body.rows[k].cells[1].firstChild)]);
+  for (const [lane, tr, [context, width, height]] of all) {
+    const cell = width / lane.slots.length;
+    context.fillStyle = css('--accent');
+    lane.slots.forEach((count, k) => {
+      context.globalAlpha = count ? 0.15 + 0.85 * Math.log1p(count) / most : 0;
+      context.fillRect(k * cell, 1, cell - 0.5, height - 2);
+    });
+    say(tr.cells[2], short(lane.slots.slice(0, -1).reduce((a, b) => a + b, 0) / (0.25 * (lane.slots.length - 1)), 3));
+    say(tr.cells[3], String(Math.max(0, lane.open)));
+  }
+  say($('messages-text'), short(seen.last.messages) + ' messages'
+    + (seen.last.missing ? ', and ' + short(seen.last.missing) + ' that were dropped because too many came' : '') + '.');
+}
+
+function showNewest() {
+  if (!$('newest-box').open) return;
+  const all = [...seen.last.newest].reverse();
+  $('newest').tBodies[0].replaceChildren(...all.map(([time, rank, from, to, kind, name]) => row([
+    [short((all[0][0] - time) * 1e6), 'n'], [rank < 0 ? '' : String(rank), 'n'], [from], [to], [name + ' ' + kind]])));
+}
+
+// ---- lists ----
+
+function showSaves(run) {
+  const body = $('saves').tBodies[0], saves = run ? run.saves : [];
+  const key = run ? run.number + ':' + saves.length + ':' + (saves.length && saves[saves.length - 1].time) : '';
+  if (body.dataset.key === key) return;
+  body.dataset.key = key;
+  body.replaceChildren(...(saves.length ? [...saves].reverse().map(save => row([[clock(save.time)],
+    [save.failed ? 'failed: ' + save.text : save.text.split('/').pop(), save.failed ? 'text level-error' : 'text']]))
+    : [row([['None yet.', 'quiet']])]));
+}
+
+function showFigures(run) {
+  const columns = run ? run.columns.filter(c => c.newest !== null) : [];
+  const body = $('figures').tBodies[0], key = columns.map(c => c.name).join();
+  if (body.dataset.key !== key)
+    body.replaceChildren(...columns.map(c => row([[c.name, 'text'], ['', 'n']])));
+  body.dataset.key = key;
+  columns.forEach((c, k) => say(body.rows[k].cells[1], short(c.newest, 6)));
+}
+
+function showLog() {
+  const body = $('log').tBodies[0], box = $('log-box'), last = seen.log[seen.log.length - 1];
+  const key = last ? seen.log.length + ':' + last[0] + last[4] : 'none';
+  if (body.dataset.key === key) return;
+  const follows = box.scrollTop + box.clientHeight >= box.scrollHeight - 8;
+  body.dataset.key = key;
+  body.replaceChildren(...(seen.log.length ? seen.log.map(([time, level, rank, actor, text]) => row([[clock(time), 'quiet'],
+    [level, 'level-' + level], [(rank < 0 ? '' : 'rank ' + rank + ' ') + actor, 'quiet'], [text, 'text']]))
+    : [row([['Nothing yet.', 'quiet']])]));
+  if (follows) box.scrollTop = box.scrollHeight;
+}
+
+function show() {
+  if (!seen.last) return;
+  const run = current();
+  showRuns(run);
+  showSummary(run);
+  showCharts(run);
+  showStrip(run);
+  showLanes();
+  showNewest();
+  showSaves(run);
+  showFigures(run);
+  showLog();
+}
+
+// ---- the connection ----
+
+function linkSay(state, text) {
+  $('link').dataset.state = state;
+  say($('link'), text);
+}
+
+function notice(text) {
+  $('notice').hidden = !text;
+  say($('notice'), text);
+}
+
+function connect() {
+  const source = new EventSource('events');
+  source.addEventListener('message', event => {
+    take(JSON.parse(event.data));
+    linkSay('live', 'live');
+  });
+  source.addEventListener('error', () => {
+    const since = seen.last ? ', as of ' + clock(seen.last.now) : '';
+    linkSay(source.readyState === EventSource.CLOSED ? 'lost' : 'wait', 'not connected' + since);
+    // The browser tries again after a cut, but not after a refusal.
+    if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000);
+  });
+}
+
+function begin() {
+  if (window.Chart) {
+    charts = Object.fromEntries(Object.keys(plots).map(id => [id, chartMake(id)]));
+    Object.values(charts).forEach(chartColours);
+  } else {
+    notice('The charts need Chart.js, which is not installed where the run is: apt-get install libjs-chart.js. '
+      + 'Everything else on this page works without it.');
+  }
+  $('log-scale').addEventListener('click', event => {
+    logScale = !logScale;
+    event.currentTarget.setAttribute('aria-pressed', String(logScale));
+    show();
+  });
+  $('newest-box').addEventListener('toggle', show);
+  window.addEventListener('resize', show);
+  window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+    Object.values(charts || {}).forEach(chartColours);
+    show();
+  });
+  connect();
+}
+
+begin();

@@ -1,0 +1,280 @@
+#!/usr/bin/env bash
+# dashboard.t - tests of the dashboard: who may ask for what, while a run trains, and what becomes of who misbehaves
+. "$(dirname "$0")/tap.sh"
+
+# ask WORDS... - curl with a limit; the body in out, the status in code
+ask() {
+    code=$(curl -s --max-time 30 -o "$folder/.body" -w '%{http_code}' "$@")
+    out=$(tr -d '\0' <"$folder/.body" 2>/dev/null)
+    rm -f "$folder/.body"
+}
+
+# answers STATUS SENTENCE WORDS... - a request has that status
+answers() {
+    local want=$1 sentence=$2
+    shift 2
+    ask "$@"
+    is "$code" "$want" "$sentence: $want"
+}
+
+# raw TEXT - sends bytes as they are; what comes back until the connection ends, or a limit
+raw() {
+    out=$(exec 3<>"/dev/tcp/127.0.0.1/$port" && printf "$1" >&3 && timeout "${2:-20}" cat <&3 | tr -d '\0')
+}
+
+# until_true WORDS... - turns until they hold, for half a minute
+until_true() {
+    for ((k = 0; k < 1500; k++)); do
+        "$@" && return 0
+        sleep 0.02
+    done
+    return 1
+}
+
+told() {
+    grep -qs '^dashboard: http' fit.err
+}
+
+# train WORDS... - a run that does not end by itself, with a dashboard
+train() {
+    points
+    rm -f fit.err
+    "$paceline" fit run.json --set trainer.max_epochs=-1 --dashboard 0 "$@" >fit.out 2>fit.err </dev/null &
+    fit=$!
+    until_true told || return
+    url=$(sed -n 's/^dashboard: //p' fit.err)
+    base=${url%/\?token=*}
+    token=${url#*token=}
+    port=${base##*:}
+    bearer="Authorization: Bearer $token"
+}
+
+stop() {
+    kill -TERM "$fit"
+    wait "$fit"
+    is "$?" 0 "the run has ended well"
+}
+
+metric() {
+    curl -s --max-time 30 -H "$bearer" "$base/metrics" | awk -v name="$1" '$1 == name { print $2 }'
+}
+
+has_steps() {
+    [ "$(metric 'paceline_global_step{run="1"}')" -gt "${1:-0}" ] 2>/dev/null
+}
+
+goes_on() {
+    local before
+    before=$(metric 'paceline_global_step{run="1"}')
+    ok "the run goes on" until_true has_steps "$before"
+}
+
+the_token_opens_the_page_and_nothing_else_does() {
+    train
+    matches "$url" '^http://127\.0\.0\.1:[0-9]+/\?token=[0-9a-f]{32}$'
+    is "$?" 0 "standard error tells an address of this machine with a token"
+    answers 401 "the page without" "$base/"
+    answers 401 "with a wrong one" "$base/?token=${token%?}x"
+    answers 401 "with a part of it" "$base/?token=${token%?}"
+    answers 401 "with more than it" "$base/?token=${token}0"
+    for path in events state metrics page.js page.css chart.js; do
+        answers 401 "/$path" "$base/$path"
+    done
+    answers 401 "with a wrong bearer" -H "Authorization: Bearer ${token%?}x" "$base/metrics"
+    answers 401 "with a wrong cookie" -H "Cookie: paceline_$port=${token%?}x" "$base/state"
+    answers 303 "the page with it" -c jar -D head "$url"
+    like "$(cat head)" "^Set-Cookie: paceline_$port=$token; Path=/; HttpOnly; SameSite=Strict" "it becomes a cookie"
+    answers 200 "which opens the page" -b jar "$base/"
+    like "$out" '<title>Paceline</title>' "namely this one"
+    answers 200 "and its script" -b jar "$base/page.js"
+    answers 200 "a bearer opens the metrics" -H "$bearer" "$base/metrics"
+    ok "the token stands in no answer" test "$(curl -s -b jar "$base/state" "$base/metrics" "$base/" | grep -c "$token")" = 0
+    answers 200 "health needs none" "$base/healthz"
+    answers 200 "nor does readiness" "$base/readyz"
+    stop
+}
+
+every_answer_has_the_headers_that_keep_it_here() {
+    train
+    for path in / state healthz nowhere; do
+        curl -s --max-time 30 -D head -o .body -H "$bearer" "$base/$path"
+        for header in 'Cache-Control: no-store' 'X-Content-Type-Options: nosniff' 'Referrer-Policy: no-referrer' \
+            "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'"; do
+            like "$(cat head)" "^$header" "/$path: $header"
+        done
+    done
+    answers 200 "the page" -H "$bearer" "$base/"
+    ok "it loads nothing from elsewhere" test "$(grep -cE '(src|href)="(https?:)?//' <<<"$out")" = 0
+    ok "and has nothing inline" test "$(grep -cE '<style|style=|<script>|onclick=' <<<"$out")" = 0
+    stop
+}
+
+a_name_that_was_made_to_point_here_is_refused() {
+    train
+    for host in evil.example "evil.example:$port" 127.0.0.1.evil.example 128.0.0.1 '[::2]' localhost.evil; do
+        answers 421 "Host: $host" -H "Host: $host" -H "$bearer" "$base/state"
+    done
+    for host in localhost "localhost:$port" 127.0.0.1:9 '[::1]:8080'; do
+        answers 200 "Host: $host" -H "Host: $host" -H "$bearer" "$base/state"
+    done
+    raw "GET /state HTTP/1.0\r\nAuthorization: Bearer $token\r\n\r\n"
+    like "$out" '^HTTP/1.. 421' "none at all is refused as well"
+    stop
+}
+
+what_commands_comes_from_the_page_itself() {
+    train
+    answers 405 "GET of what takes POST" -H "$bearer" "$base/command"
+    answers 405 "POST to what takes GET" -H "$bearer" -d x "$base/state"
+    answers 401 "no token" -H 'X-Paceline: 1' -d '{}' "$base/command"
+    answers 403 "no header of its own" -H "$bearer" -d '{}' "$base/command"
+    answers 403 "another page's" -H "$bearer" -H 'X-Paceline: 1' -H 'Origin: http://evil.example' -d '{}' "$base/command"
+    answers 403 "which the browser says" -H "$bearer" -H 'X-Paceline: 1' -H 'Sec-Fetch-Site: cross-site' -d '{}' \
+        "$base/command"
+    stop
+}
+
+# no_frame N - an event stream has that many events, each with a number
+events_in() {
+    [ "$(grep -c '^data: ' "$1")" -ge "$2" ]
+}
+
+a_page_that_was_cut_off_goes_on_where_it_was() {
+    train
+    until_true has_steps 0
+    curl -sN --max-time 20 -H "$bearer" "$base/events" >first 2>.err &
+    local viewer=$!
+    ok "events come by themselves" until_true events_in first 3
+    kill "$viewer"
+    wait "$viewer" 2>.err
+    like "$(head -2 first)" '^id: [0-9a-f]{8}-[0-9]+$' "each has a number"
+    like "$(sed -n 2p first)" '^data: \{"since":0,' "the first one has all there is"
+    like "$(grep '^data: ' first | sed -n 2p)" '^data: \{"since":[1-9]' "the next what is new"
+    local last
+    last=$(sed -n 's/^id: //p' first | tail -1)
+    curl -sN --max-time 20 -H "$bearer" -H "Last-Event-ID: $last" "$base/events" >second 2>.err &
+    viewer=$!
+    until_true events_in second 1
+    kill "$viewer"
+    wait "$viewer" 2>.err
+    like "$(sed -n 2p second)" "^data: \\{\"since\":${last#*-}," "who comes again says what it had"
+    curl -sN --max-time 20 -H "$bearer" -H 'Last-Event-ID: 00000000-7' "$base/events" >third 2>.err &
+    viewer=$!
+    until_true events_in third 1
+    kill "$viewer"
+    wait "$viewer" 2>.err
+    like "$(sed -n 2p third)" '^data: \{"since":0,' "a number of another server means nothing"
+    stop
+}
+
+figures_of_a_run_are_metrics() {
+    train --set trainer.gradient_clip_val=1
+    ok "steps are counted" until_true has_steps 20
+    ask -H "$bearer" "$base/metrics"
+    echo "$out" >metrics
+    for name in 'run_active{run="1"} 1' 'figure{run="1",name="train_loss"} [0-9.e-]+' \
+        'step_seconds_count{run="1"} [1-9][0-9]*' 'messages_total{kind="call"} [1-9][0-9]*' 'samples_total{run="1"} [1-9]' \
+        'build_info{version="[0-9.]+"} 1'; do
+        like "$out" "^paceline_${name//[\{\}]/.}" "paceline_$name"
+    done
+    if command -v promtool >/dev/null; then
+        try promtool check metrics <metrics
+        ok "promtool finds nothing to say" promtool check metrics <metrics
+    else
+        skip "promtool is not installed (package prometheus)"
+    fi
+    stop
+}
+
+whoever_misbehaves_is_dropped_and_the_run_goes_on() {
+    train
+    until_true has_steps 0
+    raw 'nonsense\r\n\r\n'
+    like "$out" '^HTTP/1.. 400' "what is no HTTP is refused"
+    raw "GET / HTTP/1.1\r\nHost: localhost\r\nX: $(printf '%09000d' 0)\r\n\r\n"
+    like "$out" '^HTTP/1.. 4' "so are long headers"
+    raw "POST /command HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n"
+    like "$out" '^HTTP/1.. 413' "and long bodies"
+    raw 'PUT / HTTP/1.1\r\nHost: localhost\r\n\r\n'
+    like "$out" '^HTTP/1.. (405|501)' "and other methods"
+    local k fds=()
+    for ((k = 0; k < 200; k++)); do
+        exec {fd}<>"/dev/tcp/127.0.0.1/$port" && printf 'GET / HT' >&"$fd"
+        fds+=("$fd")
+    done 2>.err
+    kill -0 "$fit"
+    ok "half of a request, 200 times, ends nothing" kill -0 "$fit"
+    answers 200 "who comes then is served when those have had their time" --max-time 60 "$base/healthz"
+    for fd in "${fds[@]}"; do exec {fd}>&-; done
+    exec {fd}<>"/dev/tcp/127.0.0.1/$port"
+    printf 'GET /events HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n' "$bearer" >&"$fd"
+    goes_on
+    exec {fd}>&-
+    stop
+}
+
+malformed_bytes_end_nothing() {
+    train
+    until_true has_steps 0
+    local k
+    for ((k = 1; k <= 40; k++)); do
+        head -c $((k * 37)) /dev/urandom >noise
+        (exec 3<>"/dev/tcp/127.0.0.1/$port"
+            case $((k % 4)) in
+            1) printf 'GET /events HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n' "$bearer" >&3 ;;
+            2) printf 'POST /command HTTP/1.1\r\nHost: localhost\r\nX-Paceline: 1\r\n%s\r\nContent-Length: %d\r\n\r\n' \
+                "$bearer" $((k * 37)) >&3 ;;
+            3) printf 'GET /%%' >&3 ;;
+            esac
+            cat noise >&3) 2>.err
+    done
+    answers 200 "it still answers" "$base/healthz"
+    goes_on
+    stop
+}
+
+an_address_beyond_this_machine_is_refused() {
+    points
+    for address in 0.0.0.0:0 192.0.2.1:80 example.com:1 '[::]:1' 70000 x '127.0.0.1:' '127.0.0.1:1x'; do
+        refused 2 'dashboard .*\[HOST:\]PORT' fit run.json --dashboard "$address"
+    done
+    train
+    try "$paceline" fit run.json --dashboard "$port"
+    is "$status" 2 "a port that is taken is refused"
+    like "$err" "$port: Address already in use" "and named"
+    stop
+}
+
+a_token_that_stays_lies_in_a_file_of_ones_own() {
+    export PACELINE_DASHBOARD_TOKEN_FILE=$folder/token
+    train
+    is "$(stat -c %a token)" 600 "it is made for its owner alone"
+    is "$(cat token)" "$token" "and is the one in the address"
+    stop
+    local first=$token
+    train
+    is "$token" "$first" "the next run has the same"
+    stop
+    chmod 644 token
+    refused 2 'others may read' fit run.json --dashboard 0
+    chmod 600 token
+    echo 'short' >token
+    refused 2 'one line of 16 to 128' fit run.json --dashboard 0
+    unset PACELINE_DASHBOARD_TOKEN_FILE
+}
+
+if ! command -v curl >/dev/null; then
+    skip "curl is not installed"
+    done_testing
+fi
+run the_token_opens_the_page_and_nothing_else_does trains
+run every_answer_has_the_headers_that_keep_it_here trains
+run a_name_that_was_made_to_point_here_is_refused trains
+run what_commands_comes_from_the_page_itself trains
+run a_page_that_was_cut_off_goes_on_where_it_was trains
+run figures_of_a_run_are_metrics trains
+run whoever_misbehaves_is_dropped_and_the_run_goes_on trains
+run malformed_bytes_end_nothing trains
+run an_address_beyond_this_machine_is_refused trains
+run a_token_that_stays_lies_in_a_file_of_ones_own trains
+done_testing
