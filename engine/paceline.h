@@ -390,6 +390,12 @@ PL_API int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error
 /* Where that is, after "*" was replaced; "" without one. */
 PL_API const char *pl_engine_monitor_endpoint(const pl_engine_t *engine);
 
+/* Writes every message to a file, from now on until the engine is freed: a journal, for
+ * pl_journal_open().  What lies at path is called path.old from then on.  The run never
+ * waits for the disk: what it cannot take is missing, and the file says so.  PL_EINVAL,
+ * PL_EIO. */
+PL_API int pl_engine_journal(pl_engine_t *engine, const char *path, pl_error_t *err);
+
 /* Ends all runs (their on_done comes first, with PL_ECANCELLED) and then the engine;
  * on_closed [nobody asks] comes last. Returns at once.  May be called from a
  * notification. */
@@ -595,6 +601,24 @@ PL_API char *pl_run_describe(const char *run_dir, pl_error_t *err);
  * weights are loaded: an error names file and byte.  pl_text_free() frees it.  Any
  * thread. */
 PL_API char *pl_weights_describe(const char *path, pl_error_t *err);
+
+/* ---- Journals --------------------------------------------------------------------- */
+
+/* What pl_engine_journal() has written; doc/formats.md has the format.  One thread. */
+typedef struct pl_journal pl_journal_t;
+
+/* PL_ENOTFOUND, PL_EIO; PL_EFORMAT: it is no journal, or of another version. */
+PL_API pl_journal_t *pl_journal_open(const char *path, pl_error_t *err);
+PL_API void pl_journal_close(pl_journal_t *journal);
+
+/* The next line of the stream, as doc/messages.md has it, or {"gap": messages, "rank":
+ * whose} where some are missing; gone with the next call.  NULL: the end, with err->code
+ * PL_OK, or PL_EFORMAT where the file is cut off or damaged. */
+PL_API const char *pl_journal_next(pl_journal_t *journal, pl_error_t *err);
+/* When that was: seconds of the stream. */
+PL_API double pl_journal_seconds(const pl_journal_t *journal);
+/* Shows it in an engine's stream, to whoever watches there. */
+PL_API int pl_journal_show(pl_journal_t *journal, pl_engine_t *engine, pl_error_t *err);
 
 /* ---- Answers without a trainer ---------------------------------------------------- */
 

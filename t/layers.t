@@ -75,7 +75,7 @@ lines 'engine/runtime/deliver\.c' 'calls only go down' | holds 'nor are texts'
 
 # ---- floors ----
 
-includes 'engine/(base|formats|runtime|tensor)/|engine/paceline.h' '(accelerators|strategies|actors|cli|t)/' |
+includes 'engine/(base|formats|runtime|sight|tensor)/|engine/paceline.h' '(accelerators|strategies|actors|cli|t)/' |
     holds 'engine/ includes nothing of accelerators/, strategies/, actors/ or the command'
 lines 'engine/cli/' '#[[:space:]]*include[[:space:]]*"' | grep -Ev '"(paceline\.h|config\.h|cli/[a-z_]+\.(h|def))"' |
     holds 'the command includes paceline.h and nothing else of the engine'
@@ -83,9 +83,11 @@ includes 'accelerators/' '(strategies|actors|cli)/' |
     holds 'accelerators/ includes nothing of strategies/ or actors/'
 includes 'strategies/' '(actors|cli)/' |
     holds 'strategies/ includes nothing of actors/'
-includes 'engine/base/' '(runtime|tensor|formats)/' |
+includes 'engine/base/' '(runtime|tensor|formats|sight)/' |
     holds 'engine/base/ includes nothing of the rest of the engine'
-includes 'engine/(runtime|tensor|formats)/' 'event2/|zmq' | not_in 'engine/runtime/' |
+includes 'engine/(runtime|tensor|formats)/' 'sight/' |
+    holds 'runtime/, tensor/ and formats/ include nothing of sight/'
+includes 'engine/(runtime|sight|tensor|formats)/' 'event2/|zmq' | not_in 'engine/runtime/' |
     holds 'of the engine only runtime/ knows libevent and ZeroMQ'
 
 # ---- actors ----
@@ -144,7 +146,7 @@ includes '' '(dnnl|oneapi/)' | not_in 'accelerators/cpu/library_onednn\.c:' |
 
 # ---- a library's manners ----
 
-library='engine/(base|formats|runtime|tensor)/|accelerators/|strategies/|actors/'
+library='engine/(base|formats|runtime|sight|tensor)/|accelerators/|strategies/|actors/'
 
 lines "$library" '\<(printf|vprintf|puts|putchar|perror)[[:space:]]*\(|\<(stdout|stderr)\>' |
     not_in 'actors/launchers/(backtrace|entry)\.c:' | holds 'the library prints nothing (to the process of a rank it is the program)'

@@ -275,7 +275,7 @@ int cli_fit(const cli_fit_t *arguments)
         return fit_refuse(&fit, &err);
     int status = arguments->print_config
                      ? print_config(fit.session.options, arguments->json)
-                     : cli_session_run(&fit.session, arguments->monitor);
+                     : cli_session_run(&fit.session, CLI_SIGHT(arguments));
     cli_sweep_close(&fit.sweep);
     return status;
 }

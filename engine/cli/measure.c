@@ -70,17 +70,17 @@ static int measure(const cli_run_t *run, const char *command, measure_start_t st
         return CLI_WRONG;
     }
     cli_progress_begin(&m.progress, m.session.options);
-    return cli_session_run(&m.session, run->monitor);
+    return cli_session_run(&m.session, run->sight);
 }
 
 int cli_validate(const cli_validate_t *a)
 {
-    const cli_run_t run = {a->run, a->monitor, a->set, a->plugin};
+    const cli_run_t run = {a->run, CLI_SIGHT(a), a->set, a->plugin};
     return measure(&run, "validate", validate_start, a->checkpoint, a->json);
 }
 
 int cli_test(const cli_test_t *a)
 {
-    const cli_run_t run = {a->run, a->monitor, a->set, a->plugin};
+    const cli_run_t run = {a->run, CLI_SIGHT(a), a->set, a->plugin};
     return measure(&run, "test", test_start, a->checkpoint, a->json);
 }

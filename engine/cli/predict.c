@@ -205,5 +205,6 @@ int cli_predict(const cli_predict_t *arguments)
         return CLI_WRONG;
     }
     cli_progress_begin(&predict.progress, predict.session.options);
-    return output_close(&predict, cli_session_run(&predict.session, arguments->monitor));
+    return output_close(&predict,
+                        cli_session_run(&predict.session, CLI_SIGHT(arguments)));
 }

@@ -327,7 +327,20 @@ static bool begin_next(cli_session_t *session, const pl_result_t *result)
     return false;
 }
 
-static int session_open(cli_session_t *session, const char *monitor, pl_error_t *err)
+/* One stream of all ranks: it is in the first one's process. */
+static int show(cli_session_t *session, const cli_sight_t *sight, pl_error_t *err)
+{
+    int code = PL_OK;
+    if (pl_rank() > 0)
+        return PL_OK;
+    if (sight->journal)
+        code = pl_engine_journal(session->engine, sight->journal, err);
+    if (code == PL_OK && sight->monitor)
+        code = pl_engine_monitor(session->engine, sight->monitor, err);
+    return code;
+}
+
+static int session_open(cli_session_t *session, const cli_sight_t *sight, pl_error_t *err)
 {
     if (raise_descriptors(err) != PL_OK)
         return PL_EBUSY;
@@ -337,9 +350,7 @@ static int session_open(cli_session_t *session, const char *monitor, pl_error_t 
     session->engine = pl_engine_new(session->base, err);
     if (!session->engine)
         return PL_ENOMEM;
-    int code = PL_OK;
-    if (monitor && pl_rank() == 0)                          /* one stream of all ranks */
-        code = pl_engine_monitor(session->engine, monitor, err);
+    const int code = show(session, sight, err);
     if (code != PL_OK)
         return code;
     if (!catch_signals(session))
@@ -369,15 +380,13 @@ static void tell_monitor(const cli_session_t *session)
         cli_note("monitor: %s monitor %s", cli_program(), endpoint);
 }
 
-int cli_session_run(cli_session_t *session, const char *monitor)
+int cli_session_run(cli_session_t *session, cli_sight_t sight)
 {
     pl_error_t err = {0};
-    if (pl_rank() > 0)
-        monitor = NULL;                                     /* another process has it */
     session->status = CLI_WRONG;
     if (session->work->trains && !session->json)
         cli_show_information();
-    if (session_open(session, monitor, &err) != PL_OK) {
+    if (session_open(session, &sight, &err) != PL_OK) {
         cli_failure(&err, session->json);
     } else {
         tell_monitor(session);

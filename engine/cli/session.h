@@ -44,9 +44,19 @@ struct cli_session {
     int status;
 };
 
+/* Where a run can be seen, in every command that reads a run file  [NULL: not there]. */
+typedef struct cli_sight {
+    const char *monitor, *journal;
+} cli_sight_t;
+
+/* Of the arguments of a command. */
+#define CLI_SIGHT(arguments) \
+    ((cli_sight_t){.monitor = (arguments)->monitor, .journal = (arguments)->journal})
+
 /* What stands in every command that reads a run file. */
 typedef struct cli_run {
-    const char *file, *monitor;
+    const char *file;
+    cli_sight_t sight;
     cli_texts_t set, plugins;
 } cli_run_t;
 
@@ -54,7 +64,7 @@ typedef struct cli_run {
 pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err);
 
 /* Runs session->work with session->options, which it consumes; the exit status. */
-int cli_session_run(cli_session_t *session, const char *monitor);
+int cli_session_run(cli_session_t *session, cli_sight_t sight);
 
 /* {"event": …, "global_step": …} for --json. */
 json_t *cli_progress_json(const pl_progress_t *progress);

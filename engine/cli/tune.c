@@ -166,5 +166,5 @@ int cli_tune(const cli_tune_t *arguments)
         return CLI_WRONG;
     }
     cli_progress_begin(&tune.progress, tune.session.options);
-    return cli_session_run(&tune.session, arguments->monitor);
+    return cli_session_run(&tune.session, CLI_SIGHT(arguments));
 }

@@ -1,0 +1,13 @@
+/* sight.c - what an engine shows beside the stream that it publishes */
+#include "actors/host.h"
+#include "sight/journal.h"
+
+int pl_engine_journal(pl_engine_t *engine, const char *path, pl_error_t *err)
+{
+    return pl_journal_tap(pl_engine_runtime(engine), path, err);
+}
+
+int pl_journal_show(pl_journal_t *journal, pl_engine_t *engine, pl_error_t *err)
+{
+    return pl_journal_show_at(journal, pl_engine_runtime(engine), err);
+}

@@ -1,0 +1,50 @@
+/* fuzz_journal.c - any bytes as a journal: it is read up to the damage, and each line is
+ * JSON */
+#include <jansson.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "sight/journal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Checksums would hide all that is behind them: they are set right, of every other
+ * input. */
+static void sums_set(uint8_t *bytes, size_t size)
+{
+    pl_journal_record_t r;
+    for (size_t at = 8; at + sizeof r <= size;) {
+        memcpy(&r, bytes + at, sizeof r);
+        const size_t whole = sizeof r + r.size + -(size_t)r.size % 8;
+        if (whole > size - at)
+            r.size = (uint32_t)(size - at - sizeof r) & ~7u;
+        r.sum = pl_crc32c(0, bytes + at + sizeof r, r.size);
+        r.head_sum = pl_crc32c(0, &r, offsetof(pl_journal_record_t, head_sum));
+        memcpy(bytes + at, &r, sizeof r);
+        at += sizeof r + r.size + -(size_t)r.size % 8;
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    pl_error_t err = {0};
+    uint8_t *own = malloc(size + 1);
+    const char *line;
+    memcpy(own, data, size);
+    if (size && data[size - 1] % 2 == 0)
+        sums_set(own, size);
+    pl_journal_t *journal = pl_journal_of(own, size, &err);
+    while (journal && (line = pl_journal_next(journal, &err))) {
+        json_t *json = json_loads(line, 0, NULL);
+        if (!json)
+            abort();
+        json_decref(json);
+    }
+    if (!journal && err.code == PL_OK)
+        abort();
+    pl_journal_close(journal);
+    free(own);
+    return 0;
+}
