@@ -101,6 +101,8 @@ static bool take_message(pl_journal_t *j, const pl_journal_record_t *r)
     if (r->size < sizeof head + sizeof record->envelope)
         return damaged(j, "a message that is too short");
     memcpy(&head, j->room, sizeof head);
+    if (head.seq > INT64_MAX || head.time < 0)
+        return damaged(j, "a message of a number or time that cannot be");
     *record = (pl_tap_record_t){.stamp = {head.seq, head.time, head.rank},
                                 .origin = head.origin,
                                 .frame = {j->room + sizeof head, r->size - sizeof head}};
@@ -123,6 +125,8 @@ static bool take_gap(pl_journal_t *j, const pl_journal_record_t *r)
     if (r->size != sizeof gap)
         return damaged(j, "a gap of another size");
     memcpy(&gap, j->room, sizeof gap);
+    if (gap.count > INT64_MAX)
+        return damaged(j, "a gap that cannot be");
     j->item.is_gap = true;
     j->item.gap_rank = gap.rank;
     j->item.gap_count = gap.count;
