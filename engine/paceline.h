@@ -396,6 +396,10 @@ PL_API const char *pl_engine_monitor_endpoint(const pl_engine_t *engine);
  * PL_EIO. */
 PL_API int pl_engine_journal(pl_engine_t *engine, const char *path, pl_error_t *err);
 
+/* The same as a trace, which Perfetto and chrome://tracing open: a track for each actor,
+ * arrows along calls, what the steps of each rank take their time. */
+PL_API int pl_engine_trace(pl_engine_t *engine, const char *path, pl_error_t *err);
+
 /* Ends all runs (their on_done comes first, with PL_ECANCELLED) and then the engine;
  * on_closed [nobody asks] comes last. Returns at once.  May be called from a
  * notification. */
@@ -617,8 +621,13 @@ PL_API void pl_journal_close(pl_journal_t *journal);
 PL_API const char *pl_journal_next(pl_journal_t *journal, pl_error_t *err);
 /* When that was: seconds of the stream. */
 PL_API double pl_journal_seconds(const pl_journal_t *journal);
-/* Shows it in an engine's stream, to whoever watches there. */
+/* Shows it in an engine's stream.  PL_EBUSY: nobody watches there. */
 PL_API int pl_journal_show(pl_journal_t *journal, pl_engine_t *engine, pl_error_t *err);
+
+/* What a journal says of its run, JSON, as doc/tracing.md has it: how and why it ended,
+ * what each rank was doing then, who waited for whom, where the time went.
+ * pl_text_free() frees it.  It may take a while. */
+PL_API char *pl_journal_explain(const char *path, pl_error_t *err);
 
 /* ---- Answers without a trainer ---------------------------------------------------- */
 

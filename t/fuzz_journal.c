@@ -1,9 +1,12 @@
-/* fuzz_journal.c - any bytes as a journal: it is read up to the damage, and each line is
- * JSON */
+/* fuzz_journal.c - any bytes as a journal: read up to the damage, as lines of JSON, and
+ * explained as JSON */
 #include <jansson.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/crc32c.h"
 #include "sight/journal.h"
@@ -27,6 +30,23 @@ static void sums_set(uint8_t *bytes, size_t size)
     }
 }
 
+static void explain(const uint8_t *bytes, size_t size)
+{
+    char path[40];
+    const int fd = memfd_create("journal", MFD_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (write(fd, bytes, size) != (ssize_t)size)
+        abort();
+    pl_error_t err = {0};
+    char *text = pl_journal_explain(path, &err);
+    json_t *json = text ? json_loads(text, 0, NULL) : NULL;
+    if (!json && (text || err.code == PL_OK))
+        abort();
+    json_decref(json);
+    pl_text_free(text);
+    close(fd);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     pl_error_t err = {0};
@@ -45,6 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!journal && err.code == PL_OK)
         abort();
     pl_journal_close(journal);
+    explain(own, size);
     free(own);
     return 0;
 }

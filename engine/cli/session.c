@@ -335,6 +335,8 @@ static int show(cli_session_t *session, const cli_sight_t *sight, pl_error_t *er
         return PL_OK;
     if (sight->journal)
         code = pl_engine_journal(session->engine, sight->journal, err);
+    if (code == PL_OK && sight->trace)
+        code = pl_engine_trace(session->engine, sight->trace, err);
     if (code == PL_OK && sight->monitor)
         code = pl_engine_monitor(session->engine, sight->monitor, err);
     return code;

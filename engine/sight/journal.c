@@ -131,6 +131,7 @@ static void journal_tick(void *self)
 static void journal_close(void *self)
 {
     journal_t *j = self;
+    pl_sink_last(j->sink);
     if (!j->lost || put_gap(j, PL_JOURNAL_ANY_RANK, j->lost))
         put(j, PL_JOURNAL_END, "", 0, (pl_bytes_t){0});
     pl_sink_close(j->sink);

@@ -295,5 +295,7 @@ double pl_journal_seconds(const pl_journal_t *j)
 int pl_journal_show_at(const pl_journal_t *j, pl_runtime_t *runtime, pl_error_t *err)
 {
     const pl_tap_record_t *record = &j->item.record;
+    if (!pl_monitor_watchers(runtime))
+        return pl_fail(err, PL_EBUSY, "nobody watches");
     return record->frame.size ? pl_monitor_show(runtime, record, err) : PL_OK;
 }

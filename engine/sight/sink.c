@@ -28,6 +28,7 @@ struct pl_sink {
     pl_reactor_t *writer;
     int fd;
     bool has_failed;                                        /* atomic */
+    bool is_last;                                           /* the writer has left */
     buffer_t *buffers;                                      /* [BUFFERS] */
     buffer_t *filling;                                      /* [all are leaving] */
 };
@@ -73,6 +74,10 @@ void pl_sink_push(pl_sink_t *sink)
     buffer_t *buffer = sink->filling;
     if (!buffer || !buffer->length)
         return;
+    if (sink->is_last) {
+        buffer_write(buffer);
+        return;
+    }
     __atomic_store_n(&buffer->is_leaving, true, __ATOMIC_RELAXED);
     if (pl_reactor_post(sink->writer, buffer_write, buffer, NULL) == PL_OK)
         sink->filling = NULL;
@@ -157,14 +162,18 @@ pl_sink_t *pl_sink_new(pl_runtime_t *runtime, const char *path, const char *what
 }
 
 /* What is posted is run before the thread leaves. */
+void pl_sink_last(pl_sink_t *sink)
+{
+    if (sink->writer)
+        pl_reactor_join(sink->writer);
+    sink->is_last = true;
+}
+
 void pl_sink_close(pl_sink_t *sink)
 {
-    if (sink->writer) {
-        pl_reactor_join(sink->writer);
-        if (sink->filling && sink->filling->length)
-            buffer_write(sink->filling);
-        pl_reactor_free(sink->writer);
-    }
+    pl_sink_last(sink);
+    pl_sink_push(sink);
+    pl_reactor_free(sink->writer);
     if (sink->fd >= 0 && close(sink->fd) != 0 && !sink->has_failed)
         tell_failure(sink, strerror(errno));
     pl_free(sink->buffers);

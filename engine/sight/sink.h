@@ -18,6 +18,8 @@ pl_sink_t *pl_sink_new(pl_runtime_t *runtime, const char *path, const char *what
 bool pl_sink_put(pl_sink_t *sink, const void *data, size_t size);
 /* What was put goes to the file soon. */
 void pl_sink_push(pl_sink_t *sink);
+/* Nothing more comes but an ending: what is put from now on waits for the disk. */
+void pl_sink_last(pl_sink_t *sink);
 /* Writes what is left, and frees it. */
 void pl_sink_close(pl_sink_t *sink);
 
