@@ -372,14 +372,14 @@ static int hub_ask(pl_monitor_t *m, monitor_ask_t ask, const void *argument,
     asked_t asked = {.monitor = m, .ask = ask, .argument = argument, .err = err};
     pthread_mutex_init(&asked.lock, NULL);
     pthread_cond_init(&asked.done, NULL);
-    asked.code = pl_reactor_post(m->reactor, asked_run, &asked, err);
+    const int posted = pl_reactor_post(m->reactor, asked_run, &asked, err);
     pthread_mutex_lock(&asked.lock);
-    while (asked.code == PL_OK && !asked.is_done)
+    while (posted == PL_OK && !asked.is_done)
         pthread_cond_wait(&asked.done, &asked.lock);
     pthread_mutex_unlock(&asked.lock);
     pthread_cond_destroy(&asked.done);
     pthread_mutex_destroy(&asked.lock);
-    return asked.code;
+    return posted == PL_OK ? asked.code : posted;
 }
 
 /* Ranks find a new hub only when it does what it was made for: one that failed goes
