@@ -402,6 +402,16 @@ PL_API int pl_engine_dashboard(pl_engine_t *engine, const char *address, pl_erro
  * one. */
 PL_API const char *pl_engine_dashboard_url(const pl_engine_t *engine);
 
+/* Writes every message to a file, from now on until the engine is freed: a journal, for
+ * pl_journal_open().  What lies at path is called path.old from then on.  The run never
+ * waits for the disk: what it cannot take is missing, and the file says so.  PL_EINVAL,
+ * PL_EIO. */
+PL_API int pl_engine_journal(pl_engine_t *engine, const char *path, pl_error_t *err);
+
+/* The same as a trace, which Perfetto and chrome://tracing open: a track for each actor,
+ * arrows along calls, what the steps of each rank take their time. */
+PL_API int pl_engine_trace(pl_engine_t *engine, const char *path, pl_error_t *err);
+
 /* Ends all runs (their on_done comes first, with PL_ECANCELLED) and then the engine;
  * on_closed [nobody asks] comes last. Returns at once.  May be called from a
  * notification. */
@@ -748,6 +758,29 @@ PL_API int pl_loop_scale_lr(pl_loop_t *loop, double factor, pl_error_t *err);
  * notification.  An engine that is closed or freed ends its loops, which are then not to
  * be closed. */
 PL_API void pl_loop_close(pl_loop_t *loop, pl_on_loop_t on_closed, void *user);
+
+/* ---- Journals --------------------------------------------------------------------- */
+
+/* What pl_engine_journal() has written; doc/formats.md has the format.  One thread. */
+typedef struct pl_journal pl_journal_t;
+
+/* PL_ENOTFOUND, PL_EIO; PL_EFORMAT: it is no journal, or of another version. */
+PL_API pl_journal_t *pl_journal_open(const char *path, pl_error_t *err);
+PL_API void pl_journal_close(pl_journal_t *journal);
+
+/* The next line of the stream, as doc/messages.md has it, or {"gap": messages, "rank":
+ * whose} where some are missing; gone with the next call.  NULL: the end, with err->code
+ * PL_OK, or PL_EFORMAT where the file is cut off or damaged. */
+PL_API const char *pl_journal_next(pl_journal_t *journal, pl_error_t *err);
+/* When that was: seconds of the stream. */
+PL_API double pl_journal_seconds(const pl_journal_t *journal);
+/* Shows it in an engine's stream.  PL_EBUSY: nobody watches there. */
+PL_API int pl_journal_show(pl_journal_t *journal, pl_engine_t *engine, pl_error_t *err);
+
+/* What a journal says of its run, JSON, as doc/tracing.md has it: how and why it ended,
+ * what each rank was doing then, who waited for whom, where the time went.
+ * pl_text_free() frees it.  It may take a while. */
+PL_API char *pl_journal_explain(const char *path, pl_error_t *err);
 
 /* ---- Answers without a trainer ---------------------------------------------------- */
 

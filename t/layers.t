@@ -83,7 +83,7 @@ includes 'accelerators/' '(strategies|actors|cli)/' |
     holds 'accelerators/ includes nothing of strategies/ or actors/'
 includes 'strategies/' '(actors|cli)/' |
     holds 'strategies/ includes nothing of actors/'
-includes 'engine/base/' '(runtime|tensor|formats)/' |
+includes 'engine/base/' '(runtime|tensor|formats|sight)/' |
     holds 'engine/base/ includes nothing of the rest of the engine'
 includes 'engine/(base|formats|runtime|tensor)/' 'sight/' |
     holds 'the rest of the engine knows nothing of who looks on'

@@ -333,7 +333,11 @@ static int show(cli_session_t *session, const cli_sight_t *sight, pl_error_t *er
     int code = PL_OK;
     if (pl_rank() > 0)
         return PL_OK;
-    if (sight->monitor)
+    if (sight->journal)
+        code = pl_engine_journal(session->engine, sight->journal, err);
+    if (code == PL_OK && sight->trace)
+        code = pl_engine_trace(session->engine, sight->trace, err);
+    if (code == PL_OK && sight->monitor)
         code = pl_engine_monitor(session->engine, sight->monitor, err);
     if (code == PL_OK && sight->dashboard)
         code = pl_engine_dashboard(session->engine, sight->dashboard, err);

@@ -46,12 +46,15 @@ struct cli_session {
 
 /* Where a run can be seen, in every command that reads a run file  [NULL: not there]. */
 typedef struct cli_sight {
-    const char *monitor, *dashboard;
+    const char *monitor, *dashboard, *journal, *trace;
 } cli_sight_t;
 
 /* Of the arguments of a command. */
 #define CLI_SIGHT(arguments) \
-    ((cli_sight_t){.monitor = (arguments)->monitor, .dashboard = (arguments)->dashboard})
+    ((cli_sight_t){.monitor = (arguments)->monitor, \
+                   .dashboard = (arguments)->dashboard, \
+                   .journal = (arguments)->journal, \
+                   .trace = (arguments)->trace})
 
 /* What stands in every command that reads a run file. */
 typedef struct cli_run {

@@ -447,6 +447,18 @@ int pl_monitor_start(pl_runtime_t *runtime, const char *endpoint, bool lossless,
                          : code;
 }
 
+static int hub_show(pl_monitor_t *m, const void *argument, pl_error_t *err)
+{
+    (void)err;
+    monitor_show(m, argument);
+    return PL_OK;
+}
+
+int pl_monitor_show(pl_runtime_t *runtime, const pl_tap_record_t *record, pl_error_t *err)
+{
+    return monitor_ask(runtime, false, hub_show, record, err);
+}
+
 bool pl_monitor_publishes(const pl_runtime_t *runtime)
 {
     const pl_monitor_t *m = monitor_of(runtime);

@@ -44,6 +44,12 @@ bool pl_monitor_publishes(const pl_runtime_t *runtime);
 bool pl_monitor_gathers(const pl_runtime_t *runtime);
 bool pl_monitor_is_lossless(const pl_runtime_t *runtime);
 
+/* Shows a message that was kept to whoever watches; it may come from any process, at any
+ * time. */
+struct pl_tap_record;
+int pl_monitor_show(pl_runtime_t *runtime, const struct pl_tap_record *record,
+                    pl_error_t *err);
+
 /* Where it publishes, after "*" was replaced. */
 const char *pl_monitor_endpoint(const pl_runtime_t *runtime);
 /* How many topics are subscribed to; each tap counts as one. */

@@ -170,7 +170,8 @@ static bool head_read(pl_bytes_t bytes, brought_head_t *head, size_t *size)
     for (uint32_t k = 0; k < head->brought.kinds; k++)
         if (!memchr(head->kind[k].name, 0, sizeof head->kind[k].name))
             return false;
-    return head->brought.rank >= 0;
+    return head->brought.rank >= 0 && head->brought.seq <= INT64_MAX
+           && head->brought.time >= 0;
 }
 
 static bool brought_read(pl_bytes_t bytes, unsigned char *room, pl_tap_record_t *record)

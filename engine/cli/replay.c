@@ -1,0 +1,157 @@
+/* replay.c - paceline replay: a journal, shown as the run went */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "cli/stream_line.h"
+
+enum { FLUSH_MS = 20, WAIT_MS = 50 };
+
+typedef struct replay {
+    const cli_replay_t *arguments;
+    pl_journal_t *journal;
+    pl_engine_t *engine;                           /* that publishes  [lines are shown] */
+    double speed;                                  /* 0: without pauses */
+    double began;                                  /* s: when its first message was due */
+    bool has_begun;
+} replay_t;
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    interrupted = number;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void nap(double seconds)
+{
+    const time_t whole = (time_t)seconds;
+    const struct timespec t = {whole, (long)((seconds - (double)whole) * 1e9)};
+    nanosleep(&t, NULL);                                    /* a signal ends it */
+}
+
+static int speed_read(const char *text, double *speed, pl_error_t *err)
+{
+    char *end;
+    *speed = !text ? 1 : !strcmp(text, "max") ? 0 : strtod(text, &end);
+    if (!text || !strcmp(text, "max"))
+        return PL_OK;
+    if (end != text && !*end && *speed > 0 && *speed <= 1e9)
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL, "--speed %s: a number above 0, or max", text);
+}
+
+static int replay_open(replay_t *r, pl_error_t *err)
+{
+    const char *monitor = r->arguments->monitor;
+    if (speed_read(r->arguments->speed, &r->speed, err) != PL_OK)
+        return PL_EINVAL;
+    r->journal = pl_journal_open(r->arguments->journal, err);
+    if (!r->journal)
+        return PL_EINVAL;
+    if (!monitor)
+        return PL_OK;
+    r->engine = pl_engine_new(NULL, err);
+    if (!r->engine || pl_engine_monitor(r->engine, monitor, err) != PL_OK)
+        return PL_EINVAL;
+    cli_note("monitor: %s monitor %s", cli_program(),
+             pl_engine_monitor_endpoint(r->engine));
+    return PL_OK;
+}
+
+static void show_line(const char *line)
+{
+    static char text[1 << 16];
+    json_t *message = json_loads(line, 0, NULL);
+    const json_t *gap = json_object_get(message, "gap"),
+                 *rank = json_object_get(message, "rank");
+    if (gap && rank)
+        cli_print("%9s %lld messages of rank %lld lost\n", "",
+                  (long long)json_integer_value(gap),
+                  (long long)json_integer_value(rank));
+    else if (gap)
+        cli_print("%9s %lld messages lost\n", "", (long long)json_integer_value(gap));
+    else {
+        cli_stream_line(message, cli_columns(stdout), text, sizeof text);
+        cli_print("%s\n", text);
+    }
+    json_decref(message);
+}
+
+/* Waits for somebody to watch before the first message. */
+static int publish(replay_t *r, pl_error_t *err)
+{
+    int code = pl_journal_show(r->journal, r->engine, err);
+    while (code == PL_EBUSY && !r->has_begun && !interrupted) {
+        nap(WAIT_MS * 1e-3);
+        code = pl_journal_show(r->journal, r->engine, err);
+    }
+    return code == PL_EBUSY ? PL_OK : code;
+}
+
+static void wait_for_its_time(replay_t *r)
+{
+    const double at = pl_journal_seconds(r->journal);
+    if (!r->has_begun)
+        r->began = now() - (r->speed > 0 ? at / r->speed : 0);
+    if (!(r->speed > 0))
+        return;
+    const double left = r->began + at / r->speed - now();
+    if (left > FLUSH_MS * 1e-3)
+        cli_flush();
+    if (left > 0)
+        nap(left);
+}
+
+static int show(replay_t *r, pl_error_t *err)
+{
+    const char *line;
+    int code = PL_OK;
+    while (code == PL_OK && !interrupted && !cli_output_gone()
+           && (line = pl_journal_next(r->journal, err))) {
+        wait_for_its_time(r);
+        if (r->engine)
+            code = publish(r, err);
+        else if (r->arguments->json)
+            cli_print("%s\n", line);
+        else
+            show_line(line);
+        r->has_begun = true;
+    }
+    cli_flush();
+    return code != PL_OK || interrupted || cli_output_gone() ? code : err->code;
+}
+
+int cli_replay(const cli_replay_t *arguments)
+{
+    const struct sigaction action = {.sa_handler = on_signal};
+    replay_t r = {.arguments = arguments};
+    pl_error_t err = {0};
+    int status = CLI_DONE;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    if (replay_open(&r, &err) != PL_OK) {
+        cli_failure(&err, arguments->json);
+        status = CLI_WRONG;
+    } else if (show(&r, &err) != PL_OK) {
+        cli_failure(&err, arguments->json);
+        status = CLI_FAILED;
+    }
+    if (status == CLI_DONE && interrupted == SIGINT)
+        status = CLI_INTERRUPTED;
+    pl_journal_close(r.journal);
+    pl_engine_free(r.engine);
+    return status;
+}

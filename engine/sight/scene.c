@@ -1,0 +1,226 @@
+/* scene.c - who is there and which calls are open, as the messages of a stream tell it */
+#include "sight/scene.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/random.h"
+
+enum { OPEN_MOST = 100000, PLAYERS_MOST = 100000 };
+
+const char *const pl_step_part_names[PL_PARTS] = {"data", "forward", "backward",
+                                                  "collective", "optimizer"};
+
+/* ---- players ---- */
+
+static uint64_t key_of(uint32_t origin, uint64_t number)
+{
+    const uint64_t key = pl_mix(number, origin);
+    return key ? key : 1;
+}
+
+/* Ranks are kept with 3 added, so that there is no 0. */
+static int rank_of_thread(const pl_scene_t *scene, uint32_t origin, uint32_t thread)
+{
+    const uintptr_t rank = (uintptr_t)pl_map_get(&scene->threads, key_of(origin, thread));
+    return rank ? (int)rank - 3 : PL_RANK_UNKNOWN;
+}
+
+static pl_player_t *player(pl_scene_t *scene, uint32_t origin, uint32_t thread,
+                           uint32_t actor, uint32_t kind)
+{
+    const uint64_t key = key_of(origin, (uint64_t)thread << 32 | actor);
+    pl_player_t *p = pl_map_get(&scene->players, key);
+    if (!p && scene->player_count < PLAYERS_MOST && (p = pl_alloc(sizeof *p))) {
+        *p = (pl_player_t){.origin = origin,
+                           .thread = thread,
+                           .kind = kind,
+                           .number = ++scene->player_count,
+                           .rank = PL_RANK_UNKNOWN};
+        if (pl_map_put(&scene->players, key, p) != PL_OK) {
+            pl_free(p);
+            return NULL;
+        }
+    }
+    if (p && p->rank == PL_RANK_UNKNOWN)
+        p->rank = rank_of_thread(scene, origin, thread);
+    return p;
+}
+
+/* ---- calls ---- */
+
+static int what_of(const pl_tap_record_t *record)
+{
+    pl_body_t body;
+    pl_error_t error;
+    if (record->envelope.message != PL_MESSAGE_replay_plan
+        || pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK)
+        return PL_REPLAY_FORWARD;
+    const char *what = body.replay_plan.what;
+    return strstr(what, "backward")    ? PL_REPLAY_BOTH
+           : strstr(what, "optimizer") ? PL_REPLAY_OPTIMIZER
+                                       : PL_REPLAY_FORWARD;
+}
+
+pl_open_t *pl_scene_find(const pl_scene_t *scene, uint32_t origin, uint64_t call)
+{
+    return call ? pl_map_get(&scene->calls, key_of(origin, call)) : NULL;
+}
+
+void pl_scene_drop(pl_scene_t *scene, pl_open_t *open)
+{
+    pl_map_take(&scene->calls, key_of(open->origin, open->call));
+    *open->link = open->next;
+    if (open->next)
+        open->next->link = open->link;
+    pl_free(open);
+}
+
+static void lose(pl_scene_t *scene, pl_open_t *open)
+{
+    if (scene->lost)
+        scene->lost(scene->user, open);
+    pl_scene_drop(scene, open);
+}
+
+static pl_open_t *call_begin(pl_scene_t *scene, const pl_tap_record_t *record)
+{
+    const pl_envelope_t *e = &record->envelope;
+    pl_open_t *before = pl_scene_find(scene, record->origin, e->call), *open = NULL;
+    if (before)
+        lose(scene, before);
+    if (e->call && scene->calls.count < OPEN_MOST)
+        open = pl_alloc(sizeof *open);
+    if (!open)
+        return NULL;
+    *open = (pl_open_t){.call = e->call,
+                        .cause = e->cause,
+                        .origin = record->origin,
+                        .epoch = e->epoch,
+                        .message = e->message,
+                        .began = record->stamp.time,
+                        .from = player(scene, record->origin, e->from_thread,
+                                       e->from_actor, e->from_kind),
+                        .to = player(scene, record->origin, e->to_thread, e->to_actor,
+                                     e->to_kind),
+                        .what = what_of(record),
+                        .lane = -1,
+                        .next = scene->open,
+                        .link = &scene->open};
+    if (!open->from || !open->to
+        || pl_map_put(&scene->calls, key_of(record->origin, e->call), open) != PL_OK) {
+        pl_free(open);
+        return NULL;
+    }
+    if (open->next)
+        open->next->link = &open->next;
+    scene->open = open;
+    return open;
+}
+
+/* The process of a rank was replaced: nothing of the one before is answered any more. */
+static void look_at_epoch(pl_scene_t *scene, uint32_t origin, uint32_t epoch)
+{
+    const uintptr_t known = (uintptr_t)pl_map_get(&scene->epochs, (uint64_t)origin + 1);
+    if (known > epoch)
+        return;
+    pl_map_put(&scene->epochs, (uint64_t)origin + 1, (void *)(uintptr_t)(epoch + 1));
+    for (pl_open_t *open = scene->open, *next; known && open; open = next) {
+        next = open->next;
+        if (open->origin == origin && open->epoch < epoch)
+            lose(scene, open);
+    }
+}
+
+pl_open_t *pl_scene_take(pl_scene_t *scene, const pl_tap_record_t *record)
+{
+    const pl_envelope_t *e = &record->envelope;
+    pl_map_put(&scene->threads, key_of(record->origin, e->from_thread),
+               (void *)(uintptr_t)(record->stamp.rank + 3));
+    if (record->origin)
+        look_at_epoch(scene, record->origin, e->epoch);
+    if (e->kind == PL_KIND_CALL)
+        return call_begin(scene, record);
+    pl_open_t *open = pl_scene_find(scene, record->origin, e->call);
+    if (open && e->kind != PL_KIND_CANCEL && open->to->rank == PL_RANK_UNKNOWN)
+        open->to->rank = record->stamp.rank;
+    pl_open_t *parent = open && pl_ends_call(record)
+                            ? pl_scene_find(scene, open->origin, open->cause)
+                            : NULL;
+    if (parent)
+        parent->children += record->stamp.time - open->began;
+    return open;
+}
+
+void pl_scene_release(pl_scene_t *scene)
+{
+    uint64_t key;
+    while (scene->open)
+        pl_scene_drop(scene, scene->open);
+    while (pl_map_any(&scene->players, &key)) {
+        pl_player_t *p = pl_map_take(&scene->players, key);
+        pl_free(p->own);
+        pl_free(p);
+    }
+    pl_map_release(&scene->players);
+    pl_map_release(&scene->calls);
+    pl_map_release(&scene->threads);
+    pl_map_release(&scene->epochs);
+}
+
+/* ---- what a rank's steps take their time ---- */
+
+/* An accelerator and a collective do one thing after the other: what waits there has not
+ * begun. */
+static pl_time_span_t span(const pl_open_t *open, int64_t end, pl_stage_track_t track,
+                           pl_step_part_t part, int64_t busy_until[PL_TRACKS])
+{
+    pl_time_span_t s = {track, part, open->began, end};
+    if (s.begin < busy_until[track])
+        s.begin = busy_until[track];
+    if (s.end < s.begin)
+        s.end = s.begin;
+    busy_until[track] = s.end;
+    return s;
+}
+
+static int replay_spans(const pl_open_t *open, const pl_tap_record_t *end,
+                        int64_t busy_until[PL_TRACKS], pl_time_span_t spans[2])
+{
+    static const pl_step_part_t parts[] = {PL_PART_FORWARD, PL_PART_BACKWARD,
+                                           PL_PART_OPTIMIZER};
+    pl_body_t body;
+    pl_error_t error;
+    spans[0] = span(open, end->stamp.time, PL_TRACK_COMPUTE, parts[open->what],
+                    busy_until);
+    if (open->what != PL_REPLAY_BOTH || end->envelope.kind != PL_KIND_REPLY
+        || pl_frame_decode_record(end->frame, &body, &error, NULL) != PL_OK
+        || !(body.replay_plan_reply.forward > 0))
+        return 1;
+    const double whole = (double)(spans[0].end - spans[0].begin),
+                 forward = body.replay_plan_reply.forward * 1e9;
+    spans[1] = spans[0];
+    spans[0].part = PL_PART_FORWARD;
+    spans[0].end = spans[1].begin += (int64_t)(forward < whole ? forward : whole);
+    return 2;
+}
+
+int pl_step_spans(const pl_open_t *open, const pl_tap_record_t *end,
+                  int64_t busy_until[PL_TRACKS], pl_time_span_t spans[2])
+{
+    switch (open->message) {
+    case PL_MESSAGE_fetch_batch:
+        spans[0] = span(open, end->stamp.time, PL_TRACK_DATA, PL_PART_DATA, busy_until);
+        return 1;
+    case PL_MESSAGE_all_reduce:
+    case PL_MESSAGE_reduce_scatter:
+    case PL_MESSAGE_all_gather:
+    case PL_MESSAGE_broadcast:
+    case PL_MESSAGE_barrier:
+        spans[0] = span(open, end->stamp.time, PL_TRACK_COLLECTIVE, PL_PART_COLLECTIVE,
+                        busy_until);
+        return 1;
+    case PL_MESSAGE_replay_plan: return replay_spans(open, end, busy_until, spans);
+    default: return 0;
+    }
+}

@@ -1,0 +1,91 @@
+/* scene.h - who is there and which calls are open, as the messages of a stream tell it
+ *
+ * What a trace draws and an explanation looks at.  Messages may be missing: a call whose
+ * answer is lost stays open until its process is replaced. */
+#ifndef PL_SIGHT_SCENE_H
+#define PL_SIGHT_SCENE_H
+
+#include "base/map.h"
+#include "runtime/tap.h"
+
+enum { PL_LANES = 8, PL_RANK_UNKNOWN = -2 };
+
+/* An actor. */
+typedef struct pl_player {
+    uint32_t origin, thread, kind;
+    uint32_t number;                         /* here, from 1 */
+    int rank;                                /* -1: none; PL_RANK_UNKNOWN: not told yet */
+    struct pl_open *lane[PL_LANES];          /* for who draws: what is in it */
+    void *own;
+} pl_player_t;
+
+/* A call under way. */
+typedef struct pl_open {
+    uint64_t call, cause;
+    uint32_t origin, epoch, message;
+    int64_t began, children;                      /* ns; children: of calls made for it */
+    pl_player_t *from, *to;
+    int what;                                       /* of replay_plan: pl_replay_what_t */
+    int lane;                                       /* of `to`; -1: none */
+    struct pl_open *next, **link;                   /* list of all, newest first */
+} pl_open_t;
+
+typedef enum pl_replay_what {
+    PL_REPLAY_FORWARD,
+    PL_REPLAY_BOTH,                                         /* forward and backward */
+    PL_REPLAY_OPTIMIZER,
+} pl_replay_what_t;
+
+typedef struct pl_scene {
+    pl_map_t players, calls, threads, epochs;
+    uint32_t player_count;
+    pl_open_t *open;
+    void (*lost)(void *user, pl_open_t *open);  /* its process is gone, before it is freed
+                                                   [nobody asks] */
+    void *user;
+} pl_scene_t;
+
+/* What a message means: the call that it begins, tells of or ends; NULL: unknown.  One
+ * that it ends is to be given back by pl_scene_drop(). */
+pl_open_t *pl_scene_take(pl_scene_t *scene, const pl_tap_record_t *record);
+static inline bool pl_ends_call(const pl_tap_record_t *record)
+{
+    return record->envelope.kind == PL_KIND_REPLY
+           || record->envelope.kind == PL_KIND_ERROR;
+}
+pl_open_t *pl_scene_find(const pl_scene_t *scene, uint32_t origin, uint64_t call);
+void pl_scene_drop(pl_scene_t *scene, pl_open_t *open);
+void pl_scene_release(pl_scene_t *scene);
+
+/* ---- What a rank's steps take their time ---- */
+
+typedef enum pl_stage_track {
+    PL_TRACK_DATA,
+    PL_TRACK_COMPUTE,
+    PL_TRACK_COLLECTIVE,
+    PL_TRACKS
+} pl_stage_track_t;
+
+typedef enum pl_step_part {
+    PL_PART_DATA,
+    PL_PART_FORWARD,
+    PL_PART_BACKWARD,
+    PL_PART_COLLECTIVE,
+    PL_PART_OPTIMIZER,
+    PL_PARTS
+} pl_step_part_t;
+
+extern const char *const pl_step_part_names[PL_PARTS];
+
+typedef struct pl_time_span {
+    pl_stage_track_t track;
+    pl_step_part_t part;
+    int64_t begin, end;
+} pl_time_span_t;
+
+/* What the end of a call tells of them: 0 to 2 spans, none before what a track had at
+ * `busy_until`, which they move on. */
+int pl_step_spans(const pl_open_t *open, const pl_tap_record_t *end,
+                  int64_t busy_until[PL_TRACKS], pl_time_span_t spans[2]);
+
+#endif

@@ -1,0 +1,441 @@
+/* trace.c - a trace of actors, calls and steps, as Perfetto opens it
+ *
+ * The JSON array of "Trace Event Format" (Google, 2016): it may lack its end, so the file
+ * of a run that was killed opens as well.  A process is a rank, a thread an actor.  An
+ * actor may have several calls open, which end in any order, but slices of a thread have
+ * to nest: so each open call has a lane of its actor for itself.  `start` is open as long
+ * as the actor lives: it is drawn apart, as an asynchronous event. */
+#include "sight/trace.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "sight/scene.h"
+#include "sight/sink.h"
+
+enum {
+    EVENT_MOST = 512,
+    STAGE_TIDS = 1,                                  /* of a rank's tracks of its steps */
+    FIRST_TID = 8,                                   /* of actors */
+};
+static const int64_t COUNTERS_EVERY = 50000000;             /* ns */
+
+/* How far an actor's tracks are drawn. */
+typedef struct drawn {
+    int pid;
+    bool is_named[PL_LANES];
+    bool owes_end[PL_LANES];                                /* there was no room for it */
+    int64_t last[PL_LANES];
+} drawn_t;
+
+typedef struct rank {
+    bool has_tracks[PL_TRACKS];
+    int64_t busy_until[PL_TRACKS];
+    int64_t counted;
+} rank_t;
+
+typedef struct trace {
+    pl_sink_t *sink;
+    pl_scene_t scene;
+    pl_map_t ranks;                                         /* by pid */
+    uint64_t arrows, lost;
+    int64_t now;
+} trace_t;
+
+/* ---- one event ---- */
+
+typedef struct text {
+    char at[EVENT_MOST];
+    size_t length;
+} text_t;
+
+static void add(text_t *t, const char *text)
+{
+    while (*text && t->length < EVENT_MOST - 1)
+        t->at[t->length++] = *text++;
+    t->at[t->length] = '\0';
+}
+
+static void add_number(text_t *t, uint64_t number)
+{
+    char digits[24], *first = digits + sizeof digits - 1;
+    *first = '\0';
+    do
+        *--first = (char)('0' + number % 10);
+    while (number /= 10);
+    add(t, first);
+}
+
+/* Microseconds with the nanoseconds behind the point. */
+static void add_time(text_t *t, int64_t time)
+{
+    const uint64_t ns = time > 0 ? (uint64_t)time : 0;
+    const char rest[] = {'.', (char)('0' + ns % 1000 / 100), (char)('0' + ns % 100 / 10),
+                         (char)('0' + ns % 10), '\0'};
+    add_number(t, ns / 1000);
+    add(t, rest);
+}
+
+/* Names of actors may be a user's. */
+static void add_name(text_t *t, const char *name)
+{
+    for (; *name && t->length < EVENT_MOST - 1; name++)
+        t->at[t->length++] = *name == '"' || *name == '\\' || (*name & 0xe0) == 0 ? '?'
+                                                                                  : *name;
+}
+
+static text_t event(const char *phase, int pid, uint64_t tid, int64_t time)
+{
+    text_t t;
+    t.length = 0;
+    add(&t, "{\"ph\":\"");
+    add(&t, phase);
+    add(&t, "\",\"pid\":");
+    add_number(&t, (uint64_t)pid);
+    add(&t, ",\"tid\":");
+    add_number(&t, tid);
+    add(&t, ",\"ts\":");
+    add_time(&t, time);
+    return t;
+}
+
+static void add_label(text_t *t, const char *name)
+{
+    add(t, ",\"name\":\"");
+    add_name(t, name);
+    add(t, "\"");
+}
+
+static bool put(trace_t *trace, text_t *t)
+{
+    add(t, "},\n");
+    if (pl_sink_put(trace->sink, t->at, t->length))
+        return true;
+    trace->lost++;
+    return false;
+}
+
+static void put_meta(trace_t *trace, const char *what, int pid, uint64_t tid,
+                     const char *name, uint64_t number)
+{
+    text_t t = event("M", pid, tid, 0);
+    add_label(&t, what);
+    add(&t, ",\"args\":{\"");
+    add(&t, name ? "name\":\"" : "sort_index\":");
+    if (name)
+        add_name(&t, name);
+    else
+        add_number(&t, number);
+    add(&t, name ? "\"}" : "}");
+    put(trace, &t);
+}
+
+/* ---- tracks ---- */
+
+/* A process for each rank, one for what is none's. */
+static rank_t *rank_of(trace_t *trace, int pid)
+{
+    char name[32];
+    rank_t *rank = pl_map_get(&trace->ranks, (uint64_t)pid);
+    if (rank || !(rank = pl_alloc(sizeof *rank)))
+        return rank;
+    if (pl_map_put(&trace->ranks, (uint64_t)pid, rank) != PL_OK) {
+        pl_free(rank);
+        return NULL;
+    }
+    snprintf(name, sizeof name, pid == 1 ? "engine" : "rank %d", pid - 2);
+    put_meta(trace, "process_name", pid, 0, name, 0);
+    put_meta(trace, "process_sort_index", pid, 0, NULL, (uint64_t)pid);
+    return rank;
+}
+
+static uint64_t tid_of(const pl_player_t *player, int lane)
+{
+    return FIRST_TID + (uint64_t)(player->number - 1) * PL_LANES + (uint64_t)lane;
+}
+
+/* Where an actor is drawn stays, once that has begun. */
+static drawn_t *drawn_of(trace_t *trace, pl_player_t *player, const pl_player_t *caller)
+{
+    drawn_t *drawn = player->own;
+    if (drawn)
+        return drawn;
+    const int rank = player->rank != PL_RANK_UNKNOWN   ? player->rank
+                     : caller->rank != PL_RANK_UNKNOWN ? caller->rank
+                                                       : -1;
+    drawn = pl_alloc(sizeof *drawn);
+    if (!drawn)
+        return NULL;
+    drawn->pid = rank + 2;
+    player->own = drawn;
+    rank_of(trace, drawn->pid);
+    return drawn;
+}
+
+static void name_lane(trace_t *trace, const pl_player_t *player, drawn_t *drawn, int lane)
+{
+    char name[64];
+    if (drawn->is_named[lane])
+        return;
+    drawn->is_named[lane] = true;
+    snprintf(name, sizeof name, lane ? "%s (%d)" : "%s", pl_kind_name(player->kind),
+             lane + 1);
+    put_meta(trace, "thread_name", drawn->pid, tid_of(player, lane), name, 0);
+    put_meta(trace, "thread_sort_index", drawn->pid, tid_of(player, lane), NULL,
+             tid_of(player, lane));
+}
+
+/* Messages of several threads come nearly in the order of their times. */
+static int64_t on_lane(drawn_t *drawn, int lane, int64_t time)
+{
+    if (drawn->last[lane] < time)
+        drawn->last[lane] = time;
+    return drawn->last[lane];
+}
+
+/* ---- calls ---- */
+
+static void lane_end(trace_t *trace, const pl_player_t *player, int lane, int64_t time)
+{
+    drawn_t *drawn = player->own;
+    text_t t = event("E", drawn->pid, tid_of(player, lane), on_lane(drawn, lane, time));
+    drawn->owes_end[lane] = !put(trace, &t);
+}
+
+static void slice_end(trace_t *trace, pl_open_t *open, int64_t time)
+{
+    if (open->lane < 0)
+        return;
+    lane_end(trace, open->to, open->lane, time);
+    open->to->lane[open->lane] = NULL;
+    open->lane = -1;
+}
+
+/* When all lanes are taken, the call that began last makes room. */
+static int lane_for(trace_t *trace, pl_open_t *open)
+{
+    int lane = 0;
+    while (lane < PL_LANES && open->to->lane[lane])
+        lane++;
+    if (lane == PL_LANES)
+        slice_end(trace, open->to->lane[--lane], open->began);
+    return lane;
+}
+
+/* An arrow begins in what the caller was doing, and ends in the slice of the call. */
+static void arrow(trace_t *trace, pl_open_t *open, drawn_t *to)
+{
+    const pl_open_t *parent = pl_scene_find(&trace->scene, open->origin, open->cause);
+    const pl_player_t *from = open->from;
+    drawn_t *drawn = parent && parent->to == from && parent->lane >= 0 ? from->own : NULL;
+    if (!drawn)
+        return;
+    text_t t = event("s", drawn->pid, tid_of(from, parent->lane),
+                     on_lane(drawn, parent->lane, open->began));
+    add(&t, ",\"name\":\"call\",\"cat\":\"call\",\"id\":");
+    add_number(&t, ++trace->arrows);
+    if (!put(trace, &t))
+        return;
+    t = event("f", to->pid, tid_of(open->to, open->lane),
+              on_lane(to, open->lane, open->began));
+    add(&t, ",\"bp\":\"e\",\"name\":\"call\",\"cat\":\"call\",\"id\":");
+    add_number(&t, trace->arrows);
+    put(trace, &t);
+}
+
+static void slice_begin(trace_t *trace, pl_open_t *open)
+{
+    drawn_t *drawn = drawn_of(trace, open->to, open->from);
+    if (!drawn)
+        return;
+    const int lane = lane_for(trace, open);
+    if (drawn->owes_end[lane])
+        lane_end(trace, open->to, lane, open->began);
+    name_lane(trace, open->to, drawn, lane);
+    text_t t = event("B", drawn->pid, tid_of(open->to, lane),
+                     on_lane(drawn, lane, open->began));
+    add_label(&t, pl_message_info(open->message)->name);
+    add(&t, ",\"args\":{\"call\":");
+    add_number(&t, open->call);
+    add(&t, ",\"cause\":");
+    add_number(&t, open->cause);
+    add(&t, "}");
+    if (drawn->owes_end[lane] || !put(trace, &t))
+        return;
+    open->lane = lane;
+    open->to->lane[lane] = open;
+    arrow(trace, open, drawn);
+}
+
+/* Lives have tracks of their own below the process of who started the actor. */
+static void life(trace_t *trace, pl_open_t *open, const char *phase, int64_t time)
+{
+    const int pid = (open->from->rank == PL_RANK_UNKNOWN ? -1 : open->from->rank) + 2;
+    text_t t = event(phase, pid, 0, time);
+    rank_of(trace, pid);
+    add(&t, ",\"cat\":\"life\",\"id\":");
+    add_number(&t, open->to->number);
+    add_label(&t, pl_kind_name(open->to->kind));
+    put(trace, &t);
+}
+
+/* ---- steps and figures ---- */
+
+static void draw_spans(trace_t *trace, const pl_open_t *open,
+                       const pl_tap_record_t *record)
+{
+    static const char *const names[PL_TRACKS] = {"step: data", "step: compute",
+                                                 "step: collective"};
+    pl_time_span_t spans[2];
+    const int pid = record->stamp.rank + 2;
+    rank_t *rank = rank_of(trace, pid);
+    const int count = rank ? pl_step_spans(open, record, rank->busy_until, spans) : 0;
+    for (int k = 0; k < count; k++) {
+        const uint64_t tid = STAGE_TIDS + (uint64_t)spans[k].track;
+        if (!rank->has_tracks[spans[k].track])
+            put_meta(trace, "thread_name", pid, tid, names[spans[k].track], 0);
+        rank->has_tracks[spans[k].track] = true;
+        text_t t = event("B", pid, tid, spans[k].begin);
+        add_label(&t, pl_step_part_names[spans[k].part]);
+        add(&t, "},\n");
+        add(&t, event("E", pid, tid, spans[k].end).at);
+        put(trace, &t);
+    }
+}
+
+static void draw_figures(trace_t *trace, int pid, int64_t time, const char *metrics)
+{
+    json_t *figures = json_loads(metrics, 0, NULL), *value;
+    const char *name;
+    char number[40];
+    json_object_foreach(figures, name, value) {
+        if (!json_is_number(value))
+            continue;
+        const size_t length = json_dumpb(value, number, sizeof number - 1,
+                                         JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+        if (length >= sizeof number)
+            continue;
+        number[length] = '\0';
+        text_t t = event("C", pid, 0, time);
+        add_label(&t, name);
+        add(&t, ",\"args\":{\"value\":");
+        add(&t, number);
+        add(&t, "}");
+        put(trace, &t);
+    }
+    json_decref(figures);
+}
+
+static void look_at_figures(trace_t *trace, const pl_tap_record_t *record)
+{
+    pl_body_t body;
+    pl_error_t error;
+    const int pid = record->stamp.rank + 2;
+    rank_t *rank = rank_of(trace, pid);
+    if (!rank || record->stamp.time < rank->counted
+        || pl_frame_decode_record(record->frame, &body, &error, NULL) != PL_OK)
+        return;
+    rank->counted = record->stamp.time + COUNTERS_EVERY;
+    draw_figures(trace, pid, record->stamp.time, body.train_epoch_progress.metrics);
+}
+
+/* ---- the tap ---- */
+
+static void trace_lost(void *user, pl_open_t *open)
+{
+    trace_t *trace = user;
+    if (open->message == PL_MESSAGE_start)
+        life(trace, open, "e", trace->now);
+    else
+        slice_end(trace, open, trace->now);
+}
+
+static void trace_record(void *self, const pl_tap_record_t *record)
+{
+    trace_t *trace = self;
+    trace->now = record->stamp.time;
+    pl_open_t *open = pl_scene_take(&trace->scene, record);
+    if (!open)
+        return;
+    if (record->envelope.kind == PL_KIND_CALL) {
+        if (open->message == PL_MESSAGE_start)
+            life(trace, open, "b", open->began);
+        else
+            slice_begin(trace, open);
+    } else if (pl_ends_call(record)) {
+        draw_spans(trace, open, record);
+        trace_lost(trace, open);
+        pl_scene_drop(&trace->scene, open);
+    } else if (record->envelope.kind == PL_KIND_PROGRESS
+               && record->envelope.message == PL_MESSAGE_train_epoch) {
+        look_at_figures(trace, record);
+    }
+}
+
+static void trace_gap(void *self, int rank, uint64_t count)
+{
+    trace_t *trace = self;
+    text_t t = event("i", rank + 2, 0, trace->now);
+    add(&t, ",\"s\":\"p\",\"name\":\"");
+    add_number(&t, count);
+    add(&t, " messages are missing\"");
+    put(trace, &t);
+}
+
+static void trace_tick(void *self)
+{
+    pl_sink_push(((trace_t *)self)->sink);
+}
+
+static void trace_free(trace_t *trace)
+{
+    uint64_t key;
+    pl_scene_release(&trace->scene);
+    while (pl_map_any(&trace->ranks, &key))
+        pl_free(pl_map_take(&trace->ranks, key));
+    pl_map_release(&trace->ranks);
+    if (trace->sink)
+        pl_sink_close(trace->sink);
+    pl_free(trace);
+}
+
+/* JSON has no comma before the end. */
+static void trace_close(void *self)
+{
+    trace_t *trace = self;
+    pl_sink_last(trace->sink);
+    for (pl_open_t *open = trace->scene.open; open; open = open->next)
+        trace_lost(trace, open);
+    text_t t = event("M", 1, 0, 0);
+    add(&t, ",\"name\":\"trace_end\",\"args\":{\"lost\":");
+    add_number(&t, trace->lost);
+    add(&t, "}}]\n");
+    pl_sink_put(trace->sink, t.at, t.length);
+    trace_free(trace);
+}
+
+static const pl_tap_ops_t trace_ops = {.record = trace_record,
+                                       .gap = trace_gap,
+                                       .tick = trace_tick,
+                                       .close = trace_close};
+
+int pl_trace_tap(pl_runtime_t *runtime, const char *path, pl_error_t *err)
+{
+    pl_error_t own;
+    trace_t *trace = pl_alloc(sizeof *trace);
+    if (!trace)
+        return pl_no_memory(err);
+    if (!err)
+        err = &own;
+    trace->scene.lost = trace_lost;
+    trace->scene.user = trace;
+    trace->sink = pl_sink_new(runtime, path, "trace", err);
+    if (trace->sink && pl_sink_put(trace->sink, "[\n", 2)
+        && pl_tap_add(runtime, &trace_ops, trace, err) == PL_OK)
+        return PL_OK;
+    trace_free(trace);
+    return err->code;
+}

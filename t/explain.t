@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# explain.t - tests of --journal, paceline replay and paceline explain: runs that end in every way, looked at afterwards
+. "$(dirname "$0")/tap.sh"
+
+points
+cat >run.json <<'J'
+{
+  "module": {"name": "mlp", "hidden": [16]},
+  "data": {"name": "csv", "path": "points.csv", "val_split": 0.2, "batch_size": 20},
+  "optimizer": {"name": "adamw", "lr": 1e-2},
+  "trainer": {"max_epochs": 3, "accelerator": {"name": "cpu", "threads": 1}}
+}
+J
+
+# fit NAME OPTIONS...: a run with a journal; said: what is explained of it
+fit() {
+    try timeout 60 "$paceline" fit run.json --journal "$1.journal" --set trainer.run_name="$1" "${@:2}"
+    said=$("$paceline" explain "$1.journal" 2>&1)
+}
+
+# Starts a run of two processes that would take for ever; waits until both have trained; children: their numbers.
+start_two() {
+    "$paceline" fit run.json --journal "$1.journal" --set trainer.run_name="$1" --set trainer.max_epochs=-1 \
+        --set trainer.devices=2 --set 'trainer.launcher={"name": "spawn", "max_restarts": 0}' \
+        "${@:2}" >out.txt 2>err.txt </dev/null &
+    pid=$!
+    until grep -aqs train_batch "$1.journal" || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
+    until [ "$("$paceline" replay "$1.journal" --speed max --json 2>/dev/null |
+        grep -c '"rank": 1.*"name": "train_batch"')" -gt 20 ] || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done
+    mapfile -t children < <(pgrep -P $pid)
+}
+
+end_of_two() {
+    wait $pid
+    status=$?
+    err=$(cat err.txt)
+    said=$("$paceline" explain "$1.journal" 2>&1)
+}
+
+a_run_that_ended_well() {
+    fit well
+    is "$status" 0 "a run"
+    like "$said" '^  It ended well at [0-9.]+ s, after [0-9]+ steps' "ended well"
+    like "$said" 'nothing$' "with nothing under way"
+    like "$said" 'trainer for launcher.inline: run, 1 times' "who waited for whom"
+    like "$said" 'rank 0 .*% .* s$' "and where the time went"
+    try "$paceline" explain well.journal --json
+    like "$out" '"whole":true' "JSON has it too"
+    like "$out" '"status":"ok"' "for programs"
+}
+
+one_that_a_callback_stopped() {
+    fit stopped --set 'callbacks=[{"name": "early_stopping", "monitor": "val_loss", "patience": 1, "min_delta": 1000}]' \
+        --set trainer.max_epochs=50
+    is "$status" 0 "a run with a callback"
+    like "$said" 'It was stopped at .* steps: .*early_stopping' "was stopped, by whom is told"
+}
+
+one_that_met_a_nan() {
+    fit nan --set optimizer.lr=1e30 --set optimizer.name=sgd
+    is "$status" 1 "a run whose steps overflow"
+    like "$said" '^  It failed at .* step ' "failed"
+    like "$said" 'PL_ENAN' "for that reason"
+    like "$said" '    because rank 0 strategy.single, asked by loop.epoch to train_batch' "which is followed to its call"
+    like "$said" 'What was under way at' "what was under way then is told"
+    like "$said" 'rank 0 strategy.single: train_batch, for loop.epoch' "among it the step"
+}
+
+one_whose_rank_was_killed() {
+    start_two killed
+    kill -9 "${children[1]}"
+    end_of_two killed
+    ok "the run fails" test "$status" -ne 0
+    like "$said" 'It failed at' "which is told"
+    like "$said" "rank [01] died \(.*process ${children[1]}" "and which rank died"
+    like "$said" 'rank [01] loop.fit: run, for worker' "what the ranks were doing"
+    like "$said" 'rank 0 ' "where the time of one went"
+    like "$said" 'rank 1 ' "and of the other"
+}
+
+one_whose_rank_was_stuck() {
+    start_two stuck --set trainer.step_timeout=1
+    kill -STOP "${children[1]}"
+    end_of_two stuck
+    kill -CONT "${children[1]}" 2>/dev/null
+    ok "the run fails" test "$status" -ne 0
+    like "$said" 'rank [01] (silent|mute|died)' "the silent rank is told"
+    like "$said" 'What was under way at' "and what was under way"
+}
+
+one_that_was_killed_itself() {
+    "$paceline" fit run.json --journal cut.journal --trace cut.trace --set trainer.run_name=cut \
+        --set trainer.max_epochs=-1 >/dev/null 2>&1 </dev/null &
+    pid=$!
+    until [ "$(stat -c %s cut.journal 2>/dev/null || echo 0)" -gt 100000 ] &&
+        [ "$(stat -c %s cut.trace 2>/dev/null || echo 0)" -gt 100000 ]; do sleep 0.02; done
+    kill -9 $pid
+    wait $pid 2>/dev/null
+    try "$paceline" explain cut.journal
+    is "$status" 0 "a journal that is cut off can be explained"
+    like "$out" 'ends while it was under way' "which is told"
+    like "$out" 'it has no end behind byte [0-9]+' "with its place"
+    like "$out" 'rank 0 loop.epoch: train_epoch' "what was under way is known"
+    try "$paceline" replay cut.journal --speed max --json
+    is "$status" 1 "what is there is shown again"
+    like "$(tail -n 2 <<<"$out" | head -n 1)" '^\{"version": 1, .*\}\}$' "line by line"
+}
+
+a_run_is_shown_again() {
+    try "$paceline" replay well.journal --speed max
+    is "$status" 0 "a journal is shown"
+    like "$out" 'host +> trainer +run' "as a monitor shows a run"
+    lines=$(wc -l <<<"$out")
+    "$paceline" replay well.journal --speed max --monitor 'ipc://stream' 2>notes.txt &
+    pid=$!
+    until [ -S stream ]; do sleep 0.02; done
+    try timeout 20 "$paceline" monitor ipc://stream
+    wait $pid
+    is "$?" 0 "it is published again"
+    like "$out" 'host +< trainer +run' "to its end"
+    ok "for a monitor that is attached" test "$(wc -l <<<"$out")" -gt $((lines / 2))
+    try "$paceline" replay well.journal --speed 0
+    is "$status" 2 "a speed of 0"
+    like "$err" 'a number above 0, or max' "is refused"
+    try "$paceline" explain run.json
+    is "$status" 2 "another file"
+    like "$err" 'is no journal' "is none"
+}
+
+run a_run_that_ended_well trains
+run one_that_a_callback_stopped trains
+run one_that_met_a_nan trains
+run one_whose_rank_was_killed trains
+run one_whose_rank_was_stuck trains
+run one_that_was_killed_itself trains
+run a_run_is_shown_again trains
+done_testing

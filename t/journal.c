@@ -1,0 +1,241 @@
+/* journal.c - tests of engine/sight/journal.c: what is written can be read, and damage is
+ * told */
+#include "sight/journal.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "actor_rig.h"
+#include "runtime/monitor.h"
+#include "tap.h"
+
+static pl_error_t err;
+static char path[256];
+
+/* Lines of a tap, beside the journal. */
+typedef struct lines {
+    json_t *list;
+    bool is_closed;
+} lines_t;
+
+static void lines_record(void *self, const pl_tap_record_t *record)
+{
+    char text[PL_TAP_LINE_MOST];
+    const size_t length = pl_tap_line(record, text, sizeof text);
+    json_array_append_new(((lines_t *)self)->list, json_loadb(text, length, 0, NULL));
+}
+
+static void lines_close(void *self)
+{
+    ((lines_t *)self)->is_closed = true;
+}
+
+static const pl_tap_ops_t lines_ops = {.record = lines_record, .close = lines_close};
+
+/* A run of actors, with a journal at path; what a tap had of it. */
+static json_t *act(void)
+{
+    lines_t lines = {.list = json_array()};
+    pl_address_t bee, boss;
+    snprintf(path, sizeof path, "%s/run.journal", tap_folder());
+    rig_open();
+    pl_tap_add(rig.runtime, &lines_ops, &lines, &err);
+    is_int(pl_journal_tap(rig.runtime, path, &err), PL_OK, "a journal %s", err.text);
+    const uint64_t life = rig_spawn(&bee_ops, PL_OWN_THREAD, "", &bee);
+    rig_spawn(&boss_ops, PL_AS_RANK_0, "own", &boss);
+    rig_ask(bee, DO_PROGRESS);
+    rig_ask(bee, DO_FAIL);
+    rig_wait(2);
+    pl_cancel(rig.queen, life);
+    rig_wait(1);
+    rig_close();
+    ok(lines.is_closed && json_array_size(lines.list) > 10, "a run of %zu messages",
+       json_array_size(lines.list));
+    return lines.list;
+}
+
+/* All lines of a file; err says how it ended. */
+static json_t *read_all(const char *from)
+{
+    json_t *list = json_array();
+    const char *line;
+    err = (pl_error_t){0};
+    pl_journal_t *journal = pl_journal_open(from, &err);
+    while (journal && (line = pl_journal_next(journal, &err)))
+        json_array_append_new(list, json_loads(line, 0, NULL));
+    pl_journal_close(journal);
+    return list;
+}
+
+static void a_journal_has_what_the_stream_had(void)
+{
+    json_t *had = act(), *kept = read_all(path);
+    is_int(err.code, PL_OK, "it is whole: %s", err.text);
+    ok(json_equal(had, kept), "and line for line the stream");
+    struct stat status;
+    ok(stat(path, &status) == 0 && (status.st_mode & 0777) == 0600,
+       "for its owner alone");
+    json_decref(had);
+    json_decref(kept);
+}
+
+static void what_lies_there_is_kept(void)
+{
+    char old[300];
+    snprintf(old, sizeof old, "%s.old", path);
+    json_t *had = act(), *kept = read_all(old);
+    is_int(err.code, PL_OK, "the journal of before is beside it: %s", err.text);
+    json_decref(had);
+    json_decref(kept);
+    rig_open();
+    is_int(pl_journal_tap(rig.runtime, tap_folder(), &err), PL_EINVAL,
+           "a folder is no place for one");
+    like(err.text, "something else than a file", "and that is said");
+    rig_close();
+}
+
+static size_t load(unsigned char **bytes)
+{
+    FILE *file = fopen(path, "rb");
+    *bytes = malloc(1 << 20);
+    const size_t size = fread(*bytes, 1, 1 << 20, file);
+    fclose(file);
+    return size;
+}
+
+static json_t *read_bytes(const unsigned char *bytes, size_t size)
+{
+    json_t *list = json_array();
+    const char *line;
+    err = (pl_error_t){0};
+    pl_journal_t *journal = pl_journal_of(bytes, size, &err);
+    while (journal && (line = pl_journal_next(journal, &err)))
+        json_array_append_new(list, json_loads(line, 0, NULL));
+    pl_journal_close(journal);
+    return list;
+}
+
+/* Whether list begins as all does. */
+static bool is_start(const json_t *list, const json_t *all)
+{
+    bool same = json_array_size(list) < json_array_size(all);
+    for (size_t k = 0; k < json_array_size(list); k++)
+        same &= json_equal(json_array_get(list, k), json_array_get(all, k));
+    return same;
+}
+
+static void a_file_that_is_cut_off_is_read_up_to_there(void)
+{
+    unsigned char *bytes;
+    json_t *all = act(), *list;
+    const size_t size = load(&bytes);
+    int wrong = 0, told = 0;
+    for (size_t cut = 8; cut < size - 16; cut += 7) {
+        list = read_bytes(bytes, cut);
+        wrong += !is_start(list, all) && json_array_size(list) != json_array_size(all);
+        told += err.code == PL_EFORMAT && strstr(err.text, "it has no end behind byte");
+        json_decref(list);
+    }
+    is_int(wrong, 0, "what is there is read");
+    is_int(told, (int)((size - 16 - 8 + 6) / 7), "and the place is told: %s", err.text);
+    json_decref(all);
+    free(bytes);
+}
+
+static void damage_is_told_with_its_place(void)
+{
+    unsigned char *bytes;
+    json_t *all = act(), *list;
+    const size_t size = load(&bytes);
+    int wrong = 0, told = 0, places = 0;
+    for (size_t at = 8; at < size; at += 5) {
+        bytes[at] ^= 0x10;
+        list = read_bytes(bytes, size);
+        const char *place = strstr(err.text, "at byte ");
+        if (err.code == PL_OK) {                            /* zeros between records */
+            wrong += !json_equal(list, all);
+        } else {
+            told += err.code == PL_EFORMAT && place;
+            wrong += !is_start(list, all)
+                     && json_array_size(list) != json_array_size(all);
+            wrong += place && strtoull(place + 8, NULL, 10) > at;
+            places++;
+        }
+        json_decref(list);
+        bytes[at] ^= 0x10;
+    }
+    is_int(wrong, 0, "all before it is read");
+    is_int(told, places, "and all %d damages are told: %s", places, err.text);
+    memcpy(bytes, "something", 8);
+    json_decref(read_bytes(bytes, size));
+    like(err.text, "is no journal", "another file is none: %s", err.text);
+    memcpy(bytes, "PLJOURN\2", 8);
+    json_decref(read_bytes(bytes, size));
+    like(err.text, "of version 2; this Paceline reads version 1", "nor is a later one");
+    json_decref(all);
+    free(bytes);
+}
+
+static void say(const char *reason, int times)
+{
+    pl_frame_t frame;
+    const pl_stop_t stop = {.reason = reason};
+    const pl_envelope_t e = {.version = PL_PROTOCOL_VERSION,
+                             .message = PL_MESSAGE_stop,
+                             .remaining = -1};
+    pl_frame_make(&frame, &e, &stop, NULL);
+    for (int k = 0; k < times; k++)
+        pl_monitor_offer(rig.reactor, pl_frame_bytes(&frame));
+    pl_frame_release(&frame);
+}
+
+static char said[512];
+
+static void keep_log(pl_log_level_t level, int rank, const char *actor, const char *text,
+                     void *user)
+{
+    (void)level, (void)rank, (void)actor, (void)user;
+    if (strstr(text, "journal"))
+        snprintf(said, sizeof said, "%s", text);
+}
+
+/* Files of this process may not grow beyond a limit. */
+static void a_full_disk_ends_the_journal_and_nothing_else(void)
+{
+    struct rlimit limit, before;
+    getrlimit(RLIMIT_FSIZE, &before);
+    limit = (struct rlimit){100000, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    rig_open();
+    is_int(pl_journal_tap(rig.runtime, path, &err), PL_OK, "a journal");
+    setrlimit(RLIMIT_FSIZE, &limit);
+    for (int k = 0; k < 100; k++) {
+        say("much", 100);
+        usleep(1);
+    }
+    rig_close();
+    setrlimit(RLIMIT_FSIZE, &before);
+    like(said, "the journal .* ends here: File too large; the run goes on", "is told");
+    json_t *list = read_all(path);
+    ok(json_array_size(list) > 100, "what was written can be read: %zu",
+       json_array_size(list));
+    like(err.text, "no end", "and shows that it ends early");
+    json_decref(list);
+}
+
+int main(void)
+{
+    pl_log_hook(keep_log, PL_LOG_INFO, NULL);
+    run(a_journal_has_what_the_stream_had);
+    run(what_lies_there_is_kept);
+    run(a_file_that_is_cut_off_is_read_up_to_there);
+    run(damage_is_told_with_its_place);
+    run(a_full_disk_ends_the_journal_and_nothing_else);
+    return tap_done();
+}
