@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "actors/launchers/wires.h"
+#include "actors/launchers/place.h"
 
 typedef char *(*get_t)(const char *name);
 

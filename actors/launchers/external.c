@@ -74,15 +74,9 @@ static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                            pl_error_t *err)
 {
     const external_t *x = (const external_t *)ranks;
-    char options[64];
     if (rank->number == 0)
         return thread_start(ranks, rank, life, err);
-    snprintf(options, sizeof options, "{\"rank\": %d, \"is_foreign\": true}",
-             rank->number);
-    const pl_start_t start = {.options = options, .context = (pl_object_t *)x->wires};
-    rank->stuck = "; it is cut off";
-    rank->can_end = true;
-    return pl_spawn(ranks, &pl_remote, PL_SAME_THREAD, &start, life, &rank->worker, err);
+    return pl_remote_start(ranks, rank, x->wires, true, life, err);
 }
 
 static void settle_begin(pl_ranks_t *ranks)

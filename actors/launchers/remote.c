@@ -358,3 +358,15 @@ const pl_actor_ops_t pl_remote = {
     .on_cancel = remote_cancel,
     .release = remote_release,
 };
+
+uint64_t pl_remote_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_wires_t *wires,
+                         bool is_foreign, pl_how_t life, pl_error_t *err)
+{
+    char options[64];
+    snprintf(options, sizeof options, "{\"rank\": %d, \"is_foreign\": %s}", rank->number,
+             is_foreign ? "true" : "false");
+    rank->stuck = is_foreign ? "; it is cut off" : "; its process is ended";
+    rank->can_end = true;
+    const pl_start_t start = {.options = options, .context = (pl_object_t *)wires};
+    return pl_spawn(ranks, &pl_remote, PL_SAME_THREAD, &start, life, &rank->worker, err);
+}

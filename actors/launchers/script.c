@@ -41,13 +41,7 @@ static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                            pl_error_t *err)
 {
     const script_t *script = (const script_t *)ranks;
-    char options[32];
-    snprintf(options, sizeof options, "{\"rank\": %d}", rank->number);
-    rank->stuck = "; its process is ended";
-    rank->can_end = true;
-    const pl_start_t start = {.options = options,
-                              .context = (pl_object_t *)script->wires};
-    return pl_spawn(ranks, &pl_remote, PL_SAME_THREAD, &start, life, &rank->worker, err);
+    return pl_remote_start(ranks, rank, script->wires, false, life, err);
 }
 
 /* No process of before may be left when others begin. */

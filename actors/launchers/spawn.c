@@ -2,8 +2,6 @@
  *
  * It enters at pl_init() and gets its work by message, so it knows parts by name alone
  * and sees nothing of the host's memory.  Who is stuck can be killed. */
-#include <stdio.h>
-
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/remote.h"
 #include "actors/launchers/restarts.h"
@@ -22,12 +20,7 @@ static uint64_t process_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                               pl_error_t *err)
 {
     const spawn_t *spawn = (const spawn_t *)ranks;
-    char options[32];
-    snprintf(options, sizeof options, "{\"rank\": %d}", rank->number);
-    rank->stuck = "; its process is ended";
-    rank->can_end = true;
-    const pl_start_t start = {.options = options, .context = (pl_object_t *)spawn->wires};
-    return pl_spawn(ranks, &pl_remote, PL_SAME_THREAD, &start, life, &rank->worker, err);
+    return pl_remote_start(ranks, rank, spawn->wires, false, life, err);
 }
 
 static void spawn_begin_again(void *self)

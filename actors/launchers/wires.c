@@ -1,9 +1,7 @@
 /* wires.c - the links of a launcher with the processes of its ranks */
 #include "actors/launchers/wires.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "actors/launchers/crew.h"
@@ -237,44 +235,12 @@ bool pl_wires_stream(pl_wires_t *wires, bool has_clock, pl_bring_stream_t *msg)
     return true;
 }
 
-/* ---- the place of a rank ---- */
-
 void pl_wires_place(const pl_wires_t *wires, int rank, char text[PL_PLACE_TEXT])
 {
-    const pl_place_t *p = &wires->place;
-    snprintf(text, PL_PLACE_TEXT,
-             "%s=%d %d %" PRIu64 " %" PRIu32 " %" PRId64 " %d %d %d %s",
-             wires->crew ? PL_PLACE_IN_SCRIPT : PL_PLACE, rank, p->world_size, p->run,
-             p->epoch, p->began, p->log_level, p->grace_ms, p->past, wires->folder);
-}
-
-bool pl_place_read(const char *text, pl_place_t *p)
-{
-    *p = (pl_place_t){0};
-    return text
-           && sscanf(text, "%d %d %" SCNu64 " %" SCNu32 " %" SCNd64 " %d %d %d %63[^\n]",
-                     &p->rank, &p->world_size, &p->run, &p->epoch, &p->began,
-                     &p->log_level, &p->grace_ms, &p->past, p->folder)
-                  == 9;
-}
-
-void pl_place_enter(const pl_place_t *place, pl_runtime_t *runtime)
-{
-    runtime->run = place->run;
-    runtime->epoch = place->epoch;
-    runtime->began = place->began;
-    runtime->grace_ms = place->grace_ms;
-    runtime->is_child = true;
-}
-
-/* A program may ask before it calls pl_init(), which takes it from the environment. */
-const pl_place_t *pl_place_in_script(void)
-{
-    static pl_place_t place;
-    static int is_there = -1;                               /* not looked */
-    if (is_there < 0)
-        is_there = pl_place_read(getenv(PL_PLACE_IN_SCRIPT), &place);
-    return is_there ? &place : NULL;
+    pl_place_t place = wires->place;
+    place.rank = rank;
+    snprintf(place.folder, sizeof place.folder, "%s", wires->folder);
+    pl_place_write(&place, wires->crew ? PL_PLACE_IN_SCRIPT : PL_PLACE, text);
 }
 
 /* Who hears nothing for the lease ends itself, before anybody takes its place. */

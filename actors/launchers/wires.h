@@ -8,6 +8,7 @@
 
 #include "actors/launchers/folder.h"
 #include "actors/launchers/outbox.h"
+#include "actors/launchers/place.h"
 #include "runtime/bulk.h"
 #include "runtime/runtime.h"
 
@@ -75,31 +76,8 @@ pl_address_t pl_wires_scribe(const pl_wires_t *wires);
  * its own or this process's; false: nobody publishes here. */
 bool pl_wires_stream(pl_wires_t *wires, bool has_clock, pl_bring_stream_t *msg);
 
-/* Where a rank finds its launcher: what one process tells another in its environment. */
-typedef struct pl_place {
-    int rank, world_size;
-    uint64_t run;
-    uint32_t epoch;
-    int64_t began;                         /* zero of the stream's time, ns of pl_now() */
-    int log_level;                         /* lines above it are not wanted */
-    int grace_ms;                          /* of pl_runtime_t */
-    int past;                              /* runs of the program that were over when its
-                                              process was started */
-    char folder[PL_LINK_FOLDER];
-} pl_place_t;
-
-#define PL_PLACE "PACELINE_PLACE"                  /* of a process that is a rank alone */
-#define PL_PLACE_IN_SCRIPT "PACELINE_SCRIPT"       /* of one that runs the program */
-#define PL_PLACE_TEXT 256
-
-/* As a variable of the environment. */
+/* Where that rank finds its launcher, as a variable of the environment. */
 void pl_wires_place(const pl_wires_t *wires, int rank, char text[PL_PLACE_TEXT]);
-/* False: there is none. */
-bool pl_place_read(const char *text, pl_place_t *place);
-/* For what runs in the process of that rank. */
-void pl_place_enter(const pl_place_t *place, pl_runtime_t *runtime);
-/* Of this process when it runs the program for a rank; NULL: it does not. */
-const pl_place_t *pl_place_in_script(void);
 
 /* Limits of links with ranks that somebody else has started. */
 pl_link_times_t pl_wires_lease(int join_ms);
