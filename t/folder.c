@@ -1,11 +1,13 @@
-/* folder.c - tests of actors/launchers/folder.c: folders that are cleared away when
- * nobody has them any more, and not before */
+/* folder.c - tests of actors/launchers/folder.c: where folders are, and that they are
+ * cleared away when nobody has them any more, and not before */
 #include "actors/launchers/folder.h"
 
 #include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tap.h"
@@ -64,10 +66,68 @@ static void one_whose_owner_is_dead_is_cleared_away(void)
     is_int(folders_there(), 0, "and none is left");
 }
 
+/* A folder of so long a path. */
+static void deep(char path[256], size_t length)
+{
+    size_t at = (size_t)snprintf(path, 256, "%s/", tap_folder());
+    memset(path + at, 'd', length - at);
+    path[length] = '\0';
+    mkdir(path, 0700);
+}
+
+static void made_in(const char *where, const char *what)
+{
+    char root[256];
+    made_t made;
+    pl_error_t err = {0};
+    is_int(pl_folder_make(made.path, &made.lock, &err), PL_OK, "%s %s", what, err.text);
+    snprintf(root, sizeof root, "%.*s", (int)(strrchr(made.path, '/') - made.path),
+             made.path);
+    is_text(root, where, "there");
+    pl_folder_remove(made.path, made.lock);
+}
+
+static void made_nowhere(const char *where, int code, const char *why)
+{
+    made_t made;
+    pl_error_t err = {0};
+    setenv("TMPDIR", where, 1);
+    is_int(pl_folder_make(made.path, &made.lock, &err), code, "%s", err.text);
+    like(err.text, why, "is refused with what to do");
+    pl_folder_remove(made.path, made.lock);
+}
+
+static void one_is_made_where_the_user_says(void)
+{
+    enum { MOST = PL_LINK_FOLDER - 11, SOCKET = 108, BESIDE = 5 };
+    char longest[256], too_long[256], text[PL_DOOR_TEXT];
+    deep(longest, MOST);
+    deep(too_long, MOST + 1);
+    setenv("TMPDIR", longest, 1);
+    setenv("XDG_RUNTIME_DIR", tap_folder(), 1);
+    made_in(longest, "in TMPDIR");
+    char made[PL_LINK_FOLDER];
+    memcpy(made, longest, MOST + 1);
+    strcat(made, "/pl-123456");
+    for (pl_door_t door = 0; door < PL_DOORS; door++)
+        if (strlen(pl_place_door(made, door, text)) - 6 + BESIDE >= SOCKET
+            || strlen(text) + 1 >= sizeof text)
+            ok(false, "%s is no path of a socket", text);
+    unsetenv("TMPDIR");
+    made_in(tap_folder(), "else in XDG_RUNTIME_DIR");
+    setenv("XDG_RUNTIME_DIR", too_long, 1);
+    made_in("/tmp", "where that will not do in /tmp");
+    made_nowhere(too_long, PL_EINVAL, "TMPDIR is /.*dd, which has 78 bytes.*a shorter");
+    made_nowhere("folder", PL_EINVAL, "TMPDIR is \"folder\": .* whole path");
+    made_nowhere("/no/such", PL_EIO, "in /no/such: No such file.*set TMPDIR");
+    setenv("TMPDIR", tap_folder(), 1);
+}
+
 int main(void)
 {
-    setenv("XDG_RUNTIME_DIR", tap_folder(), 1);
+    setenv("TMPDIR", tap_folder(), 1);
     run(two_that_are_made_at_once_both_stay);
     run(one_whose_owner_is_dead_is_cleared_away);
+    run(one_is_made_where_the_user_says);
     return tap_done();
 }

@@ -131,6 +131,28 @@ who_ends_before_it_joins_is_missed_at_once() {
     is "$status" 0 "programs that do not meet end when they like"
 }
 
+# as_node K WORDS...: that node of two; err.K and status.K
+as_node() {
+    timeout 40 "$paceline" launch --nnodes 2 --node-rank "$1" --rdzv-endpoint 127.0.0.1:$port --max-restarts 0 -- \
+        "${@:2}" >"out.$1" 2>"err.$1" </dev/null
+    echo $? >"status.$1"
+}
+
+who_ends_on_another_node_before_it_joins_is_missed_at_once() {
+    local rank other
+    for rank in 0 1; do
+        other=$((1 - rank))
+        free_port
+        as_node $rank sh -c 'echo "what for" >&2' &
+        local pid=$!
+        as_node $other "$paceline" fit run.json
+        wait $pid
+        is "$(text status.$other)" 1 "rank $rank leaves with status 0: status 1"
+        like "$(text err.$other)" "rank $rank \(process [0-9]+\) exited with status 0 before it had joined; its last words: what for" \
+            "the other says whom it misses"
+    done
+}
+
 a_signal_is_passed_on() {
     "$paceline" launch --devices 2 -- "$paceline" fit run.json --json --set trainer.max_epochs=-1 \
         --set trainer.run_name=stopped >events 2>err.txt </dev/null &
@@ -369,6 +391,7 @@ run what_all_ranks_find_is_told_once trains
 run one_that_fails_ends_all
 run a_cause_counts_though_what_comes_of_it_is_heard_first
 run who_ends_before_it_joins_is_missed_at_once trains
+run who_ends_on_another_node_before_it_joins_is_missed_at_once trains
 run a_signal_is_passed_on trains
 run a_stop_while_ranks_are_missing_ends_at_once trains
 run a_rank_that_is_killed_ends_the_run trains

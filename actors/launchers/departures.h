@@ -2,7 +2,7 @@
  *
  * paceline launch cannot know whether its programs have anything to do with each other:
  * one that ends with status 0 fails nobody.  Ranks that wait for it to join can, and find
- * out by this file, which PACELINE_DEPARTURES names. */
+ * out by this file, which PACELINE_DEPARTURES names and each node has. */
 #ifndef PL_LAUNCHERS_DEPARTURES_H
 #define PL_LAUNCHERS_DEPARTURES_H
 

@@ -22,7 +22,7 @@ typedef enum pl_door {
     PL_DOOR_PAST,
     PL_DOORS
 } pl_door_t;
-#define PL_DOOR_TEXT (PL_LINK_FOLDER + 16)
+#define PL_DOOR_TEXT (PL_LINK_FOLDER + 24)
 const char *pl_place_door(const char *folder, pl_door_t door, char text[PL_DOOR_TEXT]);
 
 #endif

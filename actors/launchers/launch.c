@@ -48,26 +48,34 @@ static void children_ended(void *user)
         node_ended(launch->node);
 }
 
-/* On rank zero's node: it keeps a journal, so that it knows where it was when it is
- * started again, and finds there who has left. */
 static const char *file_of(const pl_launch_t *launch, pl_door_t door,
                            char text[PL_DOOR_TEXT])
 {
-    return launch->host ? pl_place_door(launch->folder, door, text) + strlen("ipc://")
-                        : "";
+    return pl_place_door(launch->folder, door, text) + strlen("ipc://");
 }
 
-static void child_left(void *user, int rank, const char *text)
+void launch_departed(const pl_launch_t *launch, int rank, const char *text)
 {
     char name[PL_DOOR_TEXT];
-    const char *file = file_of(user, PL_DOOR_DEPARTURES, name);
-    if (*file)
-        pl_departures_note(file, rank, text);
+    pl_departures_note(file_of(launch, PL_DOOR_DEPARTURES, name), rank, text);
+}
+
+/* All nodes hear of it: who waits for that rank may be anywhere. */
+static void child_left(void *user, int rank, const char *text)
+{
+    const pl_launch_t *launch = user;
+    launch_departed(launch, rank, text);
+    if (launch->host)
+        host_departed(launch->host, 0, rank, text);
+    else
+        node_departed(launch->node, rank, text);
 }
 
 int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_t *err)
 {
     char journal[PL_DOOR_TEXT], departures[PL_DOOR_TEXT];
+    const bool has_first = launch->host;    /* rank zero keeps a journal, so that it knows
+                                               where it was when it is started again */
     const pl_children_spec_t spec = {.argv = launch->spec.argv,
                                      .count = launch->spec.devices,
                                      .nodes = attempt->nodes,
@@ -76,7 +84,10 @@ int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_
                                      .endpoint = attempt->endpoint,
                                      .job = attempt->job,
                                      .job_key = launch->job_key,
-                                     .journal = file_of(launch, PL_DOOR_JOURNAL, journal),
+                                     .journal =
+                                         has_first
+                                             ? file_of(launch, PL_DOOR_JOURNAL, journal)
+                                             : "",
                                      .departures = file_of(launch, PL_DOOR_DEPARTURES,
                                                            departures),
                                      .on_line = child_said,
@@ -85,8 +96,7 @@ int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_
                                      .on_end = children_ended,
                                      .user = launch};
     pl_children_free(launch->children);
-    if (*spec.departures)
-        unlink(spec.departures);                            /* of the attempt before */
+    unlink(spec.departures);                                /* of the attempt before */
     launch->children = pl_children_start(&spec, launch->loop.base, err);
     return launch->children ? PL_OK : err->code;
 }
@@ -169,14 +179,12 @@ static int place_find(pl_launch_t *launch, pl_error_t *err)
 {
     const char *told = launch->spec.endpoint, *port = told ? strrchr(told, ':') : NULL;
     const bool is_any = !told || (port && !strcmp(port, ":0"));
-    int code = PL_OK;
     if (is_any && launch->spec.nodes > 1)
         return pl_fail(err, PL_EINVAL,
                        "%d nodes must be told one place to meet at: the HOST:PORT of "
                        "node 0 (--rdzv-endpoint)",
                        launch->spec.nodes);
-    if (launch->spec.node_rank == 0)
-        code = pl_folder_make(launch->folder, &launch->lock, err);
+    int code = pl_folder_make(launch->folder, &launch->lock, err);
     if (code == PL_OK && is_any)
         snprintf(launch->endpoint, sizeof launch->endpoint, "ipc://%s/calls",
                  launch->folder);

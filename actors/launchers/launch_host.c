@@ -96,6 +96,14 @@ static void host_signal(launch_host_t *h, int number)
                       &(pl_signal_ranks_t){.signal = (uint32_t)number});
 }
 
+void host_departed(launch_host_t *h, int number, int rank, const char *text)
+{
+    const pl_note_departure_t left = {.rank = (uint32_t)rank, .text = text};
+    for (int k = 1; k < h->count; k++)
+        if (h->seat[k].runs && k != number)
+            seat_tell(&h->seat[k], PL_MESSAGE_note_departure, &left);
+}
+
 /* ---- the end of the job ---- */
 
 static void host_finish(launch_host_t *h)
@@ -381,8 +389,14 @@ static void message_came(void *user, int number, pl_frame_t *message)
     const pl_bytes_t bytes = pl_frame_bytes(message);
     if (pl_envelope_read(bytes, &e, NULL) != PL_OK
         || pl_frame_decode_foreign(bytes, &body, &error, NULL) != PL_OK
-        || e.message != PL_MESSAGE_begin_ranks || e.call != h->attempt
-        || !h->seat[number].runs)
+        || e.call != h->attempt || !h->seat[number].runs)
+        return;
+    if (e.message == PL_MESSAGE_note_departure && e.kind == PL_KIND_CALL) {
+        launch_departed(h->launch, (int)body.note_departure.rank,
+                        body.note_departure.text);
+        host_departed(h, number, (int)body.note_departure.rank, body.note_departure.text);
+    }
+    if (e.message != PL_MESSAGE_begin_ranks)
         return;
     if (e.kind == PL_KIND_PROGRESS) {
         const pl_begin_ranks_progress_t *told = &body.begin_ranks_progress;

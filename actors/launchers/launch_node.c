@@ -48,11 +48,11 @@ static void node_leave(launch_node_t *n, int status, const pl_error_t *error)
 
 /* ---- its ranks ---- */
 
-static void node_tell(launch_node_t *n, pl_kind_t kind, const void *fields)
+static void node_tell(launch_node_t *n, pl_kind_t kind, pl_message_t message,
+                      const void *fields)
 {
     if (!n->is_lost && !n->leaves)
-        pl_outbox_post(&n->outbox, kind, PL_MESSAGE_begin_ranks, n->attempt, fields,
-                       NULL);
+        pl_outbox_post(&n->outbox, kind, message, n->attempt, fields, NULL);
 }
 
 void node_failed(launch_node_t *n, const pl_failure_t *failure)
@@ -60,13 +60,19 @@ void node_failed(launch_node_t *n, const pl_failure_t *failure)
     const pl_begin_ranks_progress_t told = {.status = (uint32_t)failure->status,
                                             .may_pass = failure->may_pass,
                                             .text = failure->error.text};
-    node_tell(n, PL_KIND_PROGRESS, &told);
+    node_tell(n, PL_KIND_PROGRESS, PL_MESSAGE_begin_ranks, &told);
+}
+
+void node_departed(launch_node_t *n, int rank, const char *text)
+{
+    const pl_note_departure_t left = {.rank = (uint32_t)rank, .text = text};
+    node_tell(n, PL_KIND_CALL, PL_MESSAGE_note_departure, &left);
 }
 
 void node_ended(launch_node_t *n)
 {
     n->runs = false;
-    node_tell(n, PL_KIND_REPLY, &(pl_begin_ranks_reply_t){0});
+    node_tell(n, PL_KIND_REPLY, PL_MESSAGE_begin_ranks, &(pl_begin_ranks_reply_t){0});
     if (n->is_lost)
         node_soon(n, 0);
 }
@@ -107,6 +113,9 @@ static void message_came(void *user, int peer, pl_frame_t *message)
         ranks_begin(n, e.call, &body.begin_ranks);
     else if (e.message == PL_MESSAGE_signal_ranks)
         launch_signal(n->launch, (int)body.signal_ranks.signal);
+    else if (e.message == PL_MESSAGE_note_departure && e.call == n->attempt)
+        launch_departed(n->launch, (int)body.note_departure.rank,
+                        body.note_departure.text);
     if (e.message != PL_MESSAGE_end_node)
         return;
     if (*body.end_node.text)

@@ -25,7 +25,7 @@ static const uint64_t LAUNCH_RUN = 0x6c61756e6368;          /* of the nodes' lin
 struct pl_launch {
     pl_launch_spec_t spec;                                  /* settled: no 0 is left */
     pl_sockets_t loop;
-    char folder[PL_LINK_FOLDER];                            /* [""] */
+    char folder[PL_LINK_FOLDER];
     int lock;
     char endpoint[LAUNCH_ENDPOINT];             /* where nodes meet; ranks, of one node */
     char job_key[PATH_MAX];                     /* [""] */
@@ -47,6 +47,8 @@ typedef struct launch_attempt {
 /* launch.c */
 int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_t *err);
 void launch_signal(pl_launch_t *launch, int number);
+/* Those of its ranks that wait for that one to join fail. */
+void launch_departed(const pl_launch_t *launch, int rank, const char *text);
 void launch_note(const pl_launch_t *launch, const char *format, ...) PL_PRINTF(2, 3);
 /* What all nodes must have in common; from pl_text(). */
 char *launch_traits(const pl_launch_t *launch);
@@ -57,6 +59,8 @@ void launch_end(pl_launch_t *launch, const pl_failure_t *failure);
 launch_host_t *host_open(pl_launch_t *launch, pl_error_t *err);
 void host_failed(launch_host_t *host, int number, const pl_failure_t *failure);
 void host_ended(launch_host_t *host, int number);
+/* A rank, of this node or another, has ended with status 0. */
+void host_departed(launch_host_t *host, int number, int rank, const char *text);
 /* This process was sent a signal. */
 void host_signalled(launch_host_t *host, int number);
 void host_free(launch_host_t *host);
@@ -65,6 +69,7 @@ void host_free(launch_host_t *host);
 launch_node_t *node_open(pl_launch_t *launch, pl_error_t *err);
 void node_failed(launch_node_t *node, const pl_failure_t *failure);
 void node_ended(launch_node_t *node);
+void node_departed(launch_node_t *node, int rank, const char *text);
 void node_signalled(launch_node_t *node, int number);
 void node_free(launch_node_t *node);
 

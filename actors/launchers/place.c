@@ -17,7 +17,7 @@ bool pl_place_read(const char *text, pl_place_t *p)
 {
     *p = (pl_place_t){0};
     return text
-           && sscanf(text, "%d %d %" SCNu64 " %" SCNu32 " %" SCNd64 " %d %d %d %63[^\n]",
+           && sscanf(text, "%d %d %" SCNu64 " %" SCNu32 " %" SCNd64 " %d %d %d %87[^\n]",
                      &p->rank, &p->world_size, &p->run, &p->epoch, &p->began,
                      &p->log_level, &p->grace_ms, &p->past, p->folder)
                   == 9;

@@ -4,22 +4,17 @@
  * called one looks afterwards whether there is anything left to go on with. */
 #include "runtime/link.h"
 
-#include <errno.h>
 #include <event2/event.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "runtime/deaths.h"
-#include "runtime/endpoint.h"
 #include "runtime/link_parts.h"
 
 enum {
@@ -463,29 +458,6 @@ static int spec_copy(pl_link_t *link, const pl_link_spec_t *spec, pl_error_t *er
     return PL_OK;
 }
 
-/* A socket's file must lie where nobody else can put another in its place. */
-static int folder_check(const char *endpoint, pl_error_t *err)
-{
-    const char *file = pl_endpoint_file(endpoint);
-    const char *slash = file ? strrchr(file, '/') : NULL;
-    char folder[PL_DOOR_PATH];
-    struct stat there;
-    if (!file)
-        return !strncmp(endpoint, "tcp://", 6)
-                   ? PL_OK
-                   : pl_fail(err, PL_EINVAL, "\"%s\": ipc://FILE or tcp://HOST:PORT",
-                             endpoint);
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - file) + 1 : 1,
-             slash ? file : ".");
-    if (stat(folder, &there) != 0)
-        return pl_fail(err, PL_ENOTFOUND, "%s: %s", folder, strerror(errno));
-    if (there.st_uid == geteuid() && !(there.st_mode & 077))
-        return PL_OK;
-    return pl_fail(err, PL_EINVAL,
-                   "%s must belong to this user and be closed to others (chmod 700)",
-                   folder);
-}
-
 static int timers_new(pl_link_t *link, pl_error_t *err)
 {
     link->tick = event_new(link->loop->base, -1, 0, ticked, link);
@@ -512,7 +484,7 @@ pl_link_t *link_make(const pl_link_spec_t *spec, pl_sockets_t *loop, bool is_hos
         link->who = (uint64_t)link->opened;
     link->who |= 1;                                         /* never 0 */
     if (spec_copy(link, spec, err) == PL_OK
-        && folder_check(spec->endpoint, err) == PL_OK) {
+        && link_folder_check(spec->endpoint, err) == PL_OK) {
         link->peers = pl_alloc_array((size_t)link->peer_count, sizeof *link->peers);
         if (link->peers && timers_new(link, err) == PL_OK)
             return link;
@@ -574,16 +546,4 @@ const pl_link_counts_t *pl_link_counts(const pl_link_t *link)
 int pl_link_endpoint(pl_link_t *link, char *text, size_t room, pl_error_t *err)
 {
     return pl_socket_endpoint(link->socket, text, room, err);
-}
-
-int pl_link_folder(char folder[PL_LINK_FOLDER], pl_error_t *err)
-{
-    const char *own = getenv("XDG_RUNTIME_DIR");
-    const char *root = own && *own == '/' && strlen(own) < 40 && access(own, W_OK) == 0
-                           ? own
-                           : "/tmp";
-    snprintf(folder, PL_LINK_FOLDER, "%.40s/pl-XXXXXX", root);
-    if (mkdtemp(folder))
-        return PL_OK;
-    return pl_fail(err, PL_EIO, "cannot make a folder in %s: %s", root, strerror(errno));
 }

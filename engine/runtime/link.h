@@ -159,8 +159,9 @@ typedef struct pl_link_counts {
 const pl_link_counts_t *pl_link_counts(const pl_link_t *link);
 
 /* A new folder that only this user can enter, with a path so short that a socket's file
- * fits; to be removed by rmdir(). */
-#define PL_LINK_FOLDER 64
+ * fits, in TMPDIR; else, where it will do, in XDG_RUNTIME_DIR; else in /tmp; to be
+ * removed by rmdir().  PL_EINVAL: TMPDIR is no whole path, or too long; PL_EIO. */
+#define PL_LINK_FOLDER 88
 int pl_link_folder(char folder[PL_LINK_FOLDER], pl_error_t *err);
 
 #endif

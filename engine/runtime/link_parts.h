@@ -136,6 +136,9 @@ bool link_end(pl_link_t *link, link_peer_t *peer, pl_link_event_t event,
 /* Nothing is left of it. */
 void link_peer_release(link_peer_t *peer);
 
+/* link_folder.c: PL_OK: the folder of an endpoint that is a file is closed to others. */
+int link_folder_check(const char *endpoint, pl_error_t *err);
+
 /* link_near.c: where this process is, for one that may watch it; "" when that cannot be
  * told. */
 const char *link_place(char text[LINK_PLACE]);
