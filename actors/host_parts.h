@@ -77,6 +77,7 @@ struct pl_engine {
     struct event *readable;
     uint32_t trainers_made;                                 /* host's thread */
     pl_requests_t requests;
+    struct pl_control_desk *desk;                           /* [nobody asked for one] */
 };
 
 /* ---- host.c ---- */

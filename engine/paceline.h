@@ -390,6 +390,14 @@ PL_API int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error
 /* Where that is, after "*" was replaced; "" without one. */
 PL_API const char *pl_engine_monitor_endpoint(const pl_engine_t *engine);
 
+/* Takes commands to the engine's runs at ipc://FILE, which only this user can open, or
+ * tcp://127.0.0.1:PORT, which anybody on this machine can: JSON requests, each answered,
+ * of ZeroMQ clients of any language, as doc/embedding.md has them.  Until the engine is
+ * closed.  Errors as of pl_engine_monitor(). */
+PL_API int pl_engine_control(pl_engine_t *engine, const char *endpoint, pl_error_t *err);
+/* Where that is, after "*" was replaced; "" without one. */
+PL_API const char *pl_engine_control_endpoint(const pl_engine_t *engine);
+
 /* Ends all runs (their on_done comes first, with PL_ECANCELLED) and then the engine;
  * on_closed [nobody asks] comes last. Returns at once.  May be called from a
  * notification. */
