@@ -21,6 +21,7 @@
 #include "runtime/cargo.h"
 #include "runtime/monitor.h"
 #include "runtime/reactor.h"
+#include "sight/control.h"
 #include "sight/dashboard.h"
 
 enum { TOKENS_MOST = 100000000 };
@@ -78,6 +79,8 @@ static void engine_end(void *argument)
         || pl_crew_ends(&engine->runtime, engine_end, engine))
         return;
     pl_requests_close(&engine->requests);
+    pl_control_close(engine->desk);
+    engine->desk = NULL;
     pl_reactor_leave(engine->reactor);
     pl_notes_push(&engine->notes, &engine->closed_note);
 }

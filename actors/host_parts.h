@@ -80,6 +80,7 @@ struct pl_engine {
     pl_dashboard_t *dashboard;                              /* [none] */
     uint32_t trainers_made;                                 /* host's thread */
     pl_requests_t requests;
+    struct pl_control_desk *desk;                           /* [nobody asked for one] */
 };
 
 /* ---- host.c ---- */

@@ -10,7 +10,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/log.h"
 #include "base/nearest.h"
+#include "sight/control.h"
 
 struct pl_request {
     pl_request_t *next;
@@ -321,6 +323,40 @@ static int request_post(void *self, const char *text, size_t size, pl_on_reply_t
 pl_commander_t pl_engine_commander(pl_engine_t *engine)
 {
     return (pl_commander_t){.post = request_post, .self = engine};
+}
+
+/* ---- a socket of the engine's ---- */
+
+static void desk_serve(void *argument)
+{
+    pl_engine_t *engine = argument;
+    pl_error_t err = {0};
+    if (pl_control_serve(engine->desk, &engine->reactor->loop, &err) != PL_OK)
+        pl_log_line(PL_LOG_ERROR, -1, "", "no commands are taken: %s", err.text);
+}
+
+int pl_engine_control(pl_engine_t *engine, const char *endpoint, pl_error_t *err)
+{
+    const pl_commander_t commander = pl_engine_commander(engine);
+    if (engine->closing)
+        return pl_fail(err, PL_ESTATE, "the engine is closing");
+    if (engine->desk)
+        return pl_fail(err, PL_ESTATE, "commands are taken already, at %s",
+                       pl_control_endpoint(engine->desk));
+    pl_error_t own = {0};
+    engine->desk = pl_control_open(endpoint, &commander, &own);
+    int code = engine->desk ? pl_reactor_post(engine->reactor, desk_serve, engine, &own)
+                            : own.code;
+    if (code == PL_OK)
+        return PL_OK;
+    pl_control_close(engine->desk);
+    engine->desk = NULL;
+    return pl_fail(err, code, "%s", own.text);
+}
+
+const char *pl_engine_control_endpoint(const pl_engine_t *engine)
+{
+    return engine->desk ? pl_control_endpoint(engine->desk) : "";
 }
 
 /* ---- life ---- */

@@ -391,6 +391,14 @@ PL_API int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error
 /* Where that is, after "*" was replaced; "" without one. */
 PL_API const char *pl_engine_monitor_endpoint(const pl_engine_t *engine);
 
+/* Takes commands to the engine's runs at ipc://FILE, which only this user can open, or
+ * tcp://127.0.0.1:PORT, which anybody on this machine can: JSON requests, each answered,
+ * of ZeroMQ clients of any language, as doc/embedding.md has them.  Until the engine is
+ * closed.  Errors as of pl_engine_monitor(). */
+PL_API int pl_engine_control(pl_engine_t *engine, const char *endpoint, pl_error_t *err);
+/* Where that is, after "*" was replaced; "" without one. */
+PL_API const char *pl_engine_control_endpoint(const pl_engine_t *engine);
+
 /* Serves a page that shows the engine's runs live, figures for Prometheus at /metrics,
  * and /healthz and /readyz, over HTTP on a thread of its own (doc/monitoring.md).
  * address: "[HOST:]PORT", of this machine alone: HOST is 127.0.0.1 [the default],

@@ -25,6 +25,9 @@ typedef enum pl_socket_type {
     PL_SOCKET_PAIR,                               /* each part that comes is a message */
     PL_SOCKET_REP,                                /* here too; identity: 1 when more parts
                                                      of the same request follow */
+    PL_SOCKET_DESK,                               /* a ROUTER for clients of any kind:
+                                                     parts as of a REP, the first who it
+                                                     is; pl_socket_send_parts() answers */
 } pl_socket_type_t;
 
 /* How a connection was greeted. */

@@ -88,7 +88,7 @@ static uint32_t identity_of(zmq_msg_t *part)
 
 /* One message with all its parts, of which the last is kept; how many there were, 0 for
  * none.  From an XPUB each part is a message: it strings what subscribers sent of their
- * own together with what it tells itself.  From a PAIR and a REP, too. */
+ * own together with what it tells itself.  From a PAIR, a REP and a DESK, too. */
 static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
 {
     int parts = 0;
@@ -101,7 +101,7 @@ static int receive_all(pl_socket_t *socket, zmq_msg_t *last, uint32_t *identity)
     } while (zmq_msg_more(last)
              && (socket->type == PL_SOCKET_ROUTER || socket->type == PL_SOCKET_DEALER
                  || socket->type == PL_SOCKET_SUB));
-    if (socket->type == PL_SOCKET_REP)
+    if (socket->type == PL_SOCKET_REP || socket->type == PL_SOCKET_DESK)
         *identity = (uint32_t)zmq_msg_more(last);
     PL_MARK_ACQUIRE();
     return parts;

@@ -1,0 +1,246 @@
+/* control.c - commands to runs over a socket, from any client, and from hostile ones */
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "base/random.h"
+#include "rig.h"
+#include "tap.h"
+
+#define LONG "\"max_epochs\": 100000"
+#define SLOW "replay of forward_backward takes 1 ms"
+
+/* ---- a client ---- */
+
+typedef struct client {
+    void *context, *socket;
+    char reply[4096];
+} client_t;
+
+static const char *endpoint(void)
+{
+    static char text[300];
+    snprintf(text, sizeof text, "ipc://%s/control", tap_folder());
+    return text;
+}
+
+static client_t client_open(int type, const char *at)
+{
+    client_t client = {.context = zmq_ctx_new()};
+    const int none = 0;
+    client.socket = zmq_socket(client.context, type);
+    zmq_setsockopt(client.socket, ZMQ_LINGER, &none, sizeof none);
+    ok(zmq_connect(client.socket, at) == 0, "a client connects");
+    return client;
+}
+
+static void client_close(client_t *client)
+{
+    zmq_close(client->socket);
+    zmq_ctx_term(client->context);
+}
+
+static bool has_reply(client_t *client, int milliseconds)
+{
+    zmq_pollitem_t item = {.socket = client->socket, .events = ZMQ_POLLIN};
+    return zmq_poll(&item, 1, milliseconds) > 0;
+}
+
+/* The program's loop need not turn for it. */
+static const char *heard(client_t *client)
+{
+    int size = has_reply(client, 30000)
+                   ? zmq_recv(client->socket, client->reply, sizeof client->reply - 1, 0)
+                   : 0;
+    client->reply[size > 0 ? size : 0] = '\0';
+    return client->reply;
+}
+
+static const char *said(client_t *client, const char *request)
+{
+    zmq_send(client->socket, request, strlen(request), 0);
+    return heard(client);
+}
+
+static rig_t *rig_listening(const char *at)
+{
+    rig_t *rig = rig_new(.script = SLOW, .trainer = LONG);
+    ok(pl_engine_control(rig_engine(rig), at, &rig_error) == PL_OK,
+       "an engine listens %s", rig_error.text);
+    return rig;
+}
+
+/* ---- commands ---- */
+
+static void a_client_commands_a_run(void)
+{
+    rig_t *rig = rig_listening(endpoint());
+    client_t client = client_open(ZMQ_REQ, endpoint());
+    like(said(&client, "{\"command\": \"list\"}"), "\"runs\": ?\\[\\]", "no run yet");
+    like(said(&client, "{\"command\": \"pause\"}"), "PL_ESTATE.*nothing runs",
+         "nor one to be paused");
+    rig_begin(rig);
+    like(said(&client, "{\"command\": \"pause\", \"id\": 7}"),
+         "\"ok\": ?true.*\"global_step\".*\"id\": ?7", "a pause is carried out");
+    like(said(&client, "{\"command\": \"list\"}"), "\"run\": ?1, ?\"state\": ?\"paused\"",
+         "the list says so");
+    like(said(&client, "{\"command\": \"save\", \"run\": 1}"),
+         "checkpoints/asked-step=", "a save says where");
+    like(said(&client, "{\"command\": \"set_lr\", \"lr\": 0.01}"), "\"ok\": ?true",
+         "a rate");
+    like(said(&client, "{\"command\": \"set_lr\", \"factor\": 2}"), "\"ok\": ?true",
+         "or a factor is set");
+    like(said(&client, "{\"command\": \"go_on\"}"), "\"ok\": ?true", "it goes on");
+    like(said(&client, "{\"command\": \"stop\", \"reason\": \"enough\"}"),
+         "\"ok\": ?true", "a stop is taken");
+    const rig_result_t *result = rig_wait(rig);
+    is_text(result->status, "stopped", "and obeyed");
+    is_text(result->reason, "enough", "with its reason");
+    client_close(&client);
+    rig_free(&rig);
+}
+
+static void the_file_is_its_users_alone(void)
+{
+    struct stat status;
+    rig_t *rig = rig_listening(endpoint());
+    ok(stat(endpoint() + 6, &status) == 0 && (status.st_mode & 0777) == 0600,
+       "its mode is 0600");
+    is_text(pl_engine_control_endpoint(rig_engine(rig)), endpoint(),
+            "it says where it is");
+    rig_free(&rig);
+    ok(access(endpoint() + 6, F_OK) != 0, "it goes with the engine");
+}
+
+static void nobody_beyond_this_machine_is_let_in(void)
+{
+    static const char *const wrong[] = {
+        "tcp://0.0.0.0:*", "tcp://*:5000", "inproc://x", "tcp://192.0.2.1:5000", "",
+        "nonsense"};
+    rig_t *rig = rig_new(.trainer = LONG);
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++)
+        is_int(pl_engine_control(rig_engine(rig), wrong[k], &rig_error), PL_EINVAL,
+               "\"%s\" is refused", wrong[k]);
+    is_int(pl_engine_control(rig_engine(rig), "tcp://127.0.0.1:*", &rig_error), PL_OK,
+           "loopback is fine");
+    like(pl_engine_control_endpoint(rig_engine(rig)), "^tcp://127.0.0.1:[0-9]+$",
+         "at a port of its own");
+    is_int(pl_engine_control(rig_engine(rig), endpoint(), &rig_error), PL_ESTATE,
+           "once for an engine");
+    rig_free(&rig);
+}
+
+/* ---- what is none ---- */
+
+static void wrong_requests_get_an_error(void)
+{
+    static const char *const wrong[][2] = {
+        {"", "error"},
+        {"{", "error"},
+        {"[]", "error"},
+        {"{}", "has a .\"command"},
+        {"{\"command\": 7}", "has a .\"command"},
+        {"{\"command\": \"fly\"}", "unknown command"},
+        {"{\"command\": \"paus\"}", "did you mean .\"pause"},
+        {"{\"command\": \"pause\", \"lr\": 1}", "unknown key"},
+        {"{\"command\": \"pause\", \"run\": \"x\"}", "another type"},
+        {"{\"command\": \"pause\", \"run\": 9}", "PL_ENOTFOUND"},
+        {"{\"command\": \"set_lr\"}", "takes"},
+        {"{\"command\": \"set_lr\", \"lr\": -1}", "0 or more"},
+        {"{\"command\": \"set_lr\", \"lr\": 1, \"factor\": 1}", "takes"},
+        {"{\"command\": \"list\", \"command\": \"stop\"}", "error"},
+    };
+    rig_t *rig = rig_listening(endpoint());
+    client_t client = client_open(ZMQ_REQ, endpoint());
+    rig_begin(rig);
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++)
+        like(said(&client, wrong[k][0]), wrong[k][1], "%s", wrong[k][0]);
+    like(said(&client, "{\"command\": \"list\"}"), "\"run\": ?1", "the run goes on");
+    client_close(&client);
+    rig_free(&rig);
+}
+
+/* Parts of any number and bytes; then the socket still answers. */
+static void noise_is_dropped_or_refused(void)
+{
+    rig_t *rig = rig_listening(endpoint());
+    client_t noise = client_open(ZMQ_DEALER, endpoint());
+    uint64_t seed = 5;
+    rig_begin(rig);
+    for (int k = 0; k < 3000; k++) {
+        char bytes[64];
+        const int parts = 1 + (int)(pl_hash_bytes(&seed, sizeof seed) % 4);
+        for (int part = 0; part < parts; part++) {
+            seed++;
+            const uint64_t drawn = pl_hash_bytes(&seed, sizeof seed);
+            for (size_t b = 0; b < sizeof bytes; b++)
+                bytes[b] = "{}[]\":,command 0\\\n\xff"[(drawn >> b % 32) % 19];
+            zmq_send(noise.socket, bytes, drawn % sizeof bytes,
+                     (part + 1 < parts ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT);
+        }
+    }
+    client_t client = client_open(ZMQ_REQ, endpoint());
+    like(said(&client, "{\"command\": \"list\"}"), "\"run\": ?1", "who asks is answered");
+    client_close(&client);
+    client_close(&noise);
+    rig_free(&rig);
+}
+
+static void a_large_request_costs_its_client_the_connection(void)
+{
+    rig_t *rig = rig_listening(endpoint());
+    client_t large = client_open(ZMQ_DEALER, endpoint()),
+             client = client_open(ZMQ_REQ, endpoint());
+    char *bytes = calloc(1, 1 << 20);
+    zmq_send(large.socket, bytes, 1 << 20, 0);
+    like(said(&client, "{\"command\": \"list\"}"), "\"runs\"", "others are answered");
+    ok(!has_reply(&large, 5), "it is not");
+    free(bytes);
+    client_close(&client);
+    client_close(&large);
+    rig_free(&rig);
+}
+
+static void who_asks_for_much_at_once_is_answered_all(void)
+{
+    rig_t *rig = rig_listening(endpoint());
+    client_t client = client_open(ZMQ_DEALER, endpoint());
+    rig_begin(rig);
+    for (int k = 0; k < 40; k++)
+        zmq_send(client.socket, "{\"command\": \"set_lr\", \"lr\": 0.1}", 32, 0);
+    int answers = 0;
+    while (answers < 40 && *heard(&client))
+        answers++;
+    is_int(answers, 40, "each has a reply, of success or that too many wait");
+    client_close(&client);
+    rig_free(&rig);
+}
+
+static void closing_answers_who_waits(void)
+{
+    rig_t *rig = rig_listening(endpoint());
+    client_t client = client_open(ZMQ_REQ, endpoint());
+    rig_begin(rig);
+    said(&client, "{\"command\": \"pause\"}");
+    rig_free(&rig);
+    ok(true, "an engine with a client and a paused run is freed");
+    client_close(&client);
+}
+
+int main(void)
+{
+    rig_init(NULL);
+    run(a_client_commands_a_run);
+    run(the_file_is_its_users_alone);
+    run(nobody_beyond_this_machine_is_let_in);
+    run(wrong_requests_get_an_error);
+    run(noise_is_dropped_or_refused);
+    run(a_large_request_costs_its_client_the_connection);
+    run(who_asks_for_much_at_once_is_answered_all);
+    run(closing_answers_who_waits);
+    return tap_done();
+}
