@@ -92,8 +92,8 @@ one_that_was_killed_itself() {
     "$paceline" fit run.json --journal cut.journal --trace cut.trace --set trainer.run_name=cut \
         --set trainer.max_epochs=-1 >/dev/null 2>&1 </dev/null &
     pid=$!
-    until [ "$(stat -c %s cut.journal 2>/dev/null || echo 0)" -gt 100000 ] &&
-        [ "$(stat -c %s cut.trace 2>/dev/null || echo 0)" -gt 100000 ]; do sleep 0.02; done
+    until { [ "$(stat -c %s cut.journal 2>/dev/null || echo 0)" -gt 100000 ] &&
+        [ "$(stat -c %s cut.trace 2>/dev/null || echo 0)" -gt 100000 ]; } || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
     kill -9 $pid
     wait $pid 2>/dev/null
     try "$paceline" explain cut.journal
@@ -113,7 +113,7 @@ a_run_is_shown_again() {
     lines=$(wc -l <<<"$out")
     "$paceline" replay well.journal --speed max --monitor 'ipc://stream' 2>notes.txt &
     pid=$!
-    until [ -S stream ]; do sleep 0.02; done
+    until [ -S stream ] || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
     try timeout 20 "$paceline" monitor ipc://stream
     wait $pid
     is "$?" 0 "it is published again"

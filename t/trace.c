@@ -23,12 +23,13 @@ static void act(void)
     is_int(pl_trace_tap(rig.runtime, path, &err), PL_OK, "a trace %s", err.text);
     const uint64_t life = rig_spawn(&bee_ops, PL_OWN_THREAD, "", &bee);
     rig_spawn(&boss_ops, PL_AS_RANK_0, "own", &boss);
+    rig_order(boss, DO_PROGRESS);
+    rig_wait(1);
     for (int k = 0; k < 12; k++)                           /* more than there are lanes */
         rig_ask(bee, DO_KEEP);
     rig_ask(bee, DO_PROGRESS);
     rig_ask(bee, DO_FAIL);
-    rig_order(boss, DO_PROGRESS);
-    rig_wait(3);
+    rig_wait(2);
     pl_cancel(rig.queen, life);
     rig_wait(1);
     rig_close();
