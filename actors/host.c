@@ -3,7 +3,7 @@
  * The program's side posts commands to the control thread and gets notifications by one
  * eventfd; nothing else crosses. On the control thread the program is an actor like
  * others, the highest: its calls are what the program asked for. */
-#include "actors/host.h"
+#include "actors/host_parts.h"
 
 #include <event2/event.h>
 #include <poll.h>
@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "actors/launchers/crew.h"
-#include "actors/notes.h"
 #include "actors/request.h"
 #include "actors/result.h"
 #include "actors/trainer.h"
@@ -22,46 +21,8 @@
 #include "runtime/cargo.h"
 #include "runtime/monitor.h"
 #include "runtime/reactor.h"
-#include "sight/dashboard.h"
 
 enum { TOKENS_MOST = 100000000 };
-
-struct pl_trainer {
-    pl_engine_t *engine;
-    pl_options_t *options;
-    pl_trainer_t *next, **link;        /* list of the engine's; host's thread */
-    bool running, freed;               /* host's thread */
-    pl_note_t *done;                   /* made with the run, so that its end can always be
-                                          told */
-    pl_note_t gone;                    /* the actor has ended after a free */
-    pl_reports_t reports;
-    pl_on_done_t on_done;
-    void *done_user;
-    pl_on_progress_t on_progress;
-    void *progress_user;
-    pl_address_t actor;                           /* control thread; nobody before the
-                                                     first run */
-    uint64_t life, run;                           /* control thread: open calls, 0 none */
-    bool leaving;                                 /* control thread: freed by the host */
-    pl_trainer_t *next_living, **living_link;     /* control thread: list of those with an
-                                                     actor */
-};
-
-struct pl_engine {
-    pl_runtime_t runtime;
-    pl_reactor_t *reactor;
-    void *host;                                       /* the host actor; control thread */
-    pl_trainer_t *trainers;                           /* host's thread */
-    bool closing, closed;                             /* host's thread */
-    pl_trainer_t *living;                             /* control thread */
-    bool ending;                                      /* control thread */
-    void (*on_closed)(pl_engine_t *engine, void *user);
-    void *closed_user;
-    pl_note_t closed_note;
-    pl_notes_t notes;
-    struct event *readable;
-    pl_dashboard_t *dashboard;                              /* [none] */
-};
 
 typedef struct host {
     pl_engine_t *engine;
@@ -80,12 +41,14 @@ static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome,
 {
     pl_note_t *note = trainer->done;
     trainer->run = 0;
+    pl_orders_end(trainer);
     pl_ending_end(&note->ending, outcome, error);
     pl_notes_push(&trainer->engine->notes, note);
 }
 
 static void run_reported(pl_trainer_t *trainer, const pl_run_progress_t *report)
 {
+    trainer->standing.has_begun |= report->global_step > 0;
     pl_ending_note(&trainer->done->ending, report);
     if (strcmp(report->event, "alive"))
         pl_notes_report(&trainer->engine->notes, &trainer->reports, trainer, report);
@@ -109,6 +72,7 @@ static void engine_end(void *argument)
     if (!engine->ending || engine->living
         || pl_crew_ends(&engine->runtime, engine_end, engine))
         return;
+    pl_requests_close(&engine->requests);
     pl_reactor_leave(engine->reactor);
     pl_notes_push(&engine->notes, &engine->closed_note);
 }
@@ -120,6 +84,7 @@ static void trainer_ended(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR)
         return;
     trainer->life = 0;
+    pl_orders_end(trainer);
     *trainer->living_link = trainer->next_living;
     if (trainer->next_living)
         trainer->next_living->living_link = trainer->living_link;
@@ -167,6 +132,7 @@ static void command_run(void *argument)
     pl_trainer_t *trainer = command->trainer;
     pl_error_t err = {0};
     pl_how_t how = {.on_answer = run_answered, .context = trainer};
+    trainer->standing = (pl_standing_t){.is_fit = pl_job_goes_on(command->job)};
     if (trainer->engine->ending)
         pl_fail(&err, PL_ECANCELLED, "the engine is closing");
     else if (trainer_spawn(trainer, &err))
@@ -177,13 +143,21 @@ static void command_run(void *argument)
     command_free(command);
 }
 
+int pl_trainer_tell_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
+{
+    trainer->standing.is_stopping = true;
+    return pl_call_stop(trainer->engine->host, trainer->actor,
+                        &(pl_stop_t){.reason = reason}, (pl_how_t){0}, err)
+               ? PL_OK
+               : err->code;
+}
+
 static void command_stop(void *argument)
 {
     command_t *command = argument;
-    pl_trainer_t *trainer = command->trainer;
-    if (trainer->run)
-        pl_call_stop(trainer->engine->host, trainer->actor,
-                     &(pl_stop_t){.reason = command->reason}, (pl_how_t){0}, NULL);
+    pl_error_t err;
+    if (command->trainer->run)
+        pl_trainer_tell_stop(command->trainer, command->reason, &err);
     command_free(command);
 }
 
@@ -246,6 +220,7 @@ static void engine_release(pl_engine_t *engine)
     if (__atomic_load_n(&engine->runtime.stuck, __ATOMIC_ACQUIRE))
         return;                          /* a thread that cannot be ended still uses it */
     pl_runtime_release(&engine->runtime);
+    pl_requests_release(&engine->requests);
     pl_free(engine);
 }
 
@@ -259,6 +234,7 @@ pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err)
         return NULL;
     }
     pl_crew_enter(&engine->runtime);
+    pl_requests_init(&engine->requests);
     engine->closed_note.kind = PL_NOTE_CLOSED;
     if (engine_open(engine, base, err) == PL_OK)
         return engine;
@@ -291,7 +267,8 @@ int pl_engine_dashboard(pl_engine_t *engine, const char *address, pl_error_t *er
     if (engine->dashboard)
         return pl_fail(err, PL_ESTATE, "the engine has a dashboard already");
     pl_error_t why = {0};
-    engine->dashboard = pl_dashboard_start(&engine->runtime, engine->reactor, NULL,
+    const pl_commander_t commander = pl_engine_commander(engine);
+    engine->dashboard = pl_dashboard_start(&engine->runtime, engine->reactor, &commander,
                                            address, &why);
     return engine->dashboard ? PL_OK : pl_fail(err, why.code, "%s", why.text);
 }
@@ -352,6 +329,7 @@ pl_trainer_t *pl_trainer_new(pl_engine_t *engine, const pl_options_t *options,
     }
     *trainer = (pl_trainer_t){.gone = {.kind = PL_NOTE_GONE, .trainer = trainer},
                               .engine = engine,
+                              .number = ++engine->trainers_made,
                               .options = copy,
                               .next = engine->trainers,
                               .link = &engine->trainers};
@@ -389,6 +367,7 @@ static int trainer_begin(pl_trainer_t *trainer, pl_job_t *job, pl_on_done_t on_d
         *command = (command_t){.trainer = trainer, .job = job};
         *done = (pl_note_t){.kind = PL_NOTE_DONE, .trainer = trainer};
         trainer->done = done;
+        trainer->trains = pl_job_goes_on(job);
         code = pl_reactor_post(trainer->engine->reactor, command_run, command, err);
     }
     if (code != PL_OK) {
@@ -537,6 +516,14 @@ int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
 
 /* ---- dispatch ---- */
 
+static void command_told(const pl_note_t *note)
+{
+    pl_command_result_t told = note->told;
+    if (!told.checkpoint)
+        told.checkpoint = "";
+    note->on_command(note->trainer, &told, note->user);
+}
+
 static void note_deliver(pl_engine_t *engine, pl_note_t *note)
 {
     pl_trainer_t *trainer = note->trainer;
@@ -551,6 +538,11 @@ static void note_deliver(pl_engine_t *engine, pl_note_t *note)
         trainer->done = NULL;
         if (!trainer->freed && trainer->on_done)
             pl_result_tell(&note->ending, trainer, trainer->on_done, trainer->done_user);
+        pl_note_free(note);
+        return;
+    case PL_NOTE_COMMAND:
+        if (!trainer->freed && note->on_command)
+            command_told(note);
         pl_note_free(note);
         return;
     case PL_NOTE_GONE: trainer_release(trainer); return;

@@ -41,6 +41,7 @@ void pl_note_free(pl_note_t *note)
     pl_ending_release(&note->ending);
     pl_free((char *)note->progress.event);
     pl_free((char *)note->progress.metrics);
+    pl_free((char *)note->told.checkpoint);
     pl_free(note);
 }
 

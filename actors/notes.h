@@ -9,6 +9,7 @@
 typedef enum pl_note_kind {
     PL_NOTE_PROGRESS,
     PL_NOTE_DONE,
+    PL_NOTE_COMMAND,
     PL_NOTE_GONE,
     PL_NOTE_CLOSED
 } pl_note_kind_t;
@@ -19,6 +20,10 @@ typedef struct pl_note {
     struct pl_reports *reports;             /* of PROGRESS */
     pl_progress_t progress;                 /* its texts are the note's own */
     pl_ending_t ending;                     /* of DONE; filled in while the run goes on */
+    pl_command_result_t told;               /* of COMMAND; the checkpoint is the note's
+                                               own  [NULL: ""] */
+    pl_on_command_t on_command;
+    void *user;
     struct pl_note *next;
 } pl_note_t;
 

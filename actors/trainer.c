@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "actors/commands.h"
 #include "actors/request.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -210,6 +211,17 @@ static int trainer_stop(void *self, pl_call_t *call, const pl_body_t *body,
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
 
+static int trainer_control(void *self, pl_call_t *call, const pl_body_t *body,
+                           pl_error_t *err)
+{
+    const trainer_t *trainer = self;
+    if (trainer->state != TRAINER_RUNNING)
+        return pl_fail(err, PL_ESTATE,
+                       trainer->state == TRAINER_STOPPING ? "the run is stopping"
+                                                          : "the run has ended");
+    return pl_command_pass(self, call, trainer->launcher, &body->control, err);
+}
+
 static void trainer_release(void *self)
 {
     pl_object_unref(((trainer_t *)self)->outcome);
@@ -217,10 +229,8 @@ static void trainer_release(void *self)
 }
 
 static const pl_handler_t trainer_handlers[] = {
-    PL_ON(start, trainer_start),
-    PL_ON(run, trainer_run),
-    PL_ON(stop, trainer_stop),
-    PL_HANDLERS_END,
+    PL_ON(start, trainer_start),     PL_ON(run, trainer_run), PL_ON(stop, trainer_stop),
+    PL_ON(control, trainer_control), PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_trainer_actor = {

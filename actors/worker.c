@@ -54,6 +54,7 @@ void pl_worker_fail(pl_worker_t *w, const pl_error_t *error)
 {
     pl_call_t *call = w->run;
     w->run = NULL;
+    pl_held_fail(&w->held, "the run has failed before it began");
     if (call)
         pl_worker_tell_loggers(w, "failed");
     if (error->code == PL_ESTUCK)    /* somebody has waited for step_timeout, or nearly */
@@ -545,8 +546,9 @@ static void worker_release(void *self)
 }
 
 static const pl_handler_t worker_handlers[] = {
-    PL_ON(start, worker_start), PL_ON(run, worker_run), PL_ON(join, worker_join),
-    PL_ON(stop, worker_stop),   PL_HANDLERS_END,
+    PL_ON(start, worker_start),        PL_ON(run, worker_run),
+    PL_ON(join, worker_join),          PL_ON(stop, worker_stop),
+    PL_ON(control, pl_worker_control), PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_worker = {

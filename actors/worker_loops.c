@@ -116,6 +116,8 @@ static void worker_run_loop(pl_worker_t *w)
     pl_run_t msg = {.job = &w->job->object};
     pl_how_t how = {.on_answer = worker_ran};
     pl_worker_sent(w, pl_call_run(w, w->loop, &msg, how, &err), &err);
+    if (w->run)
+        pl_worker_commands_begin(w);
     if (w->run && w->stop_reason[0])
         pl_call_stop(w, w->loop, &(pl_stop_t){.reason = w->stop_reason}, (pl_how_t){0},
                      NULL);

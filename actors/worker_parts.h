@@ -2,6 +2,7 @@
 #ifndef PL_WORKER_PARTS_H
 #define PL_WORKER_PARTS_H
 
+#include "actors/commands.h"
 #include "actors/loops/ask.h"
 #include "actors/resume.h"
 #include "actors/worker.h"
@@ -24,7 +25,9 @@ typedef struct pl_worker {
                                              are, until all ranks have the same  [NULL] */
     char *facts, *found;
     pl_resume_t resume;
-    int given;                               /* parts that have their state again */
+    int given;                                     /* parts that have their state again */
+    bool loops;                                    /* the loop has been told to run */
+    pl_held_t held;
     char stop_reason[128];                   /* asked for before there was a loop  [""] */
 } pl_worker_t;
 
@@ -39,6 +42,13 @@ void pl_worker_sent(pl_worker_t *w, uint64_t call, const pl_error_t *err);
 bool pl_worker_spawn(pl_worker_t *w, const pl_actor_ops_t *ops, pl_where_t where,
                      const pl_start_t *start, pl_address_t *at, pl_error_t *err);
 void pl_worker_tell_loggers(pl_worker_t *w, const char *status);
+
+/* ---- worker_commands.c ---- */
+
+int pl_worker_control(void *self, pl_call_t *call, const pl_body_t *body,
+                      pl_error_t *err);
+/* The loop takes commands from now on. */
+void pl_worker_commands_begin(pl_worker_t *w);
 
 /* ---- worker_loops.c ---- */
 

@@ -588,6 +588,48 @@ PL_API int pl_trainer_tune(pl_trainer_t *trainer, const pl_tuning_t *what,
  * nothing runs. */
 PL_API int pl_trainer_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
 
+/* What came of a command to a fit.  What it points to lives until the notification
+ * returns. */
+typedef struct pl_command_result {
+    const char *command;                  /* "pause", "go_on", "save", "set_lr" */
+    pl_error_t error;                     /* PL_OK: it was carried out; PL_ESTATE: the run
+                                             had ended, or was ending, or keeps no
+                                             checkpoints; PL_EIO: not saved; PL_EINVAL: no
+                                             such optimizer */
+    uint64_t global_step;                 /* optimizer steps done when it took effect */
+    const char *checkpoint;               /* of "save": its directory; else "" */
+} pl_command_result_t;
+
+typedef void (*pl_on_command_t)(pl_trainer_t *trainer, const pl_command_result_t *result,
+                                void *user);
+
+/* Commands to a fit under way.  Each takes effect between two optimizer steps, on all
+ * ranks behind the same one, is answered once by on_command [nobody asks], also when the
+ * run ends first, and stands in the run's commands.jsonl.  One that comes before the
+ * first step waits for it.  PL_ESTATE: nothing trains.
+ *
+ * A paused run computes nothing until pl_trainer_go_on() or pl_trainer_stop(); the time
+ * is not of trainer.max_time or of the result's seconds.  Asked for twice either is
+ * answered as if it were the first time. */
+PL_API int pl_trainer_pause(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
+                            pl_error_t *err);
+PL_API int pl_trainer_go_on(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
+                            pl_error_t *err);
+/* Makes a checkpoint, "asked-step=N", to go on from like any other; it stays.  Answered
+ * when it is durable; the run goes on before. */
+PL_API int pl_trainer_save(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
+                           pl_error_t *err);
+/* The next step is made at that learning rate, 0.., of what no group matches; groups, and
+ * the schedule from there on, keep their proportion to it.  While the schedule says 0 it
+ * waits.  optimizer: the named step whose it is [all].  Kept in checkpoints. */
+PL_API int pl_trainer_set_lr(pl_trainer_t *trainer, double lr, const char *optimizer,
+                             pl_on_command_t on_command, void *user, pl_error_t *err);
+/* The same as a factor, 0.., on what the schedule says, in place of any before; 1: as if
+ * no rate had ever been set. */
+PL_API int pl_trainer_scale_lr(pl_trainer_t *trainer, double factor,
+                               const char *optimizer, pl_on_command_t on_command,
+                               void *user, pl_error_t *err);
+
 /* What a checkpoint directory says of itself: its manifest, JSON, as doc/checkpoints.md
  * has it; with `verify` every block of its files is read and held against it.  An error
  * names file and bytes.  pl_text_free() frees it.  Any thread; it may take a while. */

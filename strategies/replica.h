@@ -57,11 +57,19 @@ typedef struct pl_replica_exchange {
 } pl_replica_exchange_t;
 
 /* One of the ways in which the module is trained. */
+/* What somebody has set the learning rate to: a factor on it, and a rate that the factor
+ * will follow from. */
+typedef struct pl_replica_rate {
+    double factor, aim;
+    bool aims;
+} pl_replica_rate_t;
+
 typedef struct pl_replica_step {
     const pl_module_step_t *table;                          /* [the module's only one] */
     int64_t every;                                          /* optimizer steps */
     struct pl_optimizer *optimizer;
     pl_instance_t scheduler;
+    pl_replica_rate_t rate;
     pl_replica_exchange_t *exchange;             /* [exchanges], in the order in which all
                                                     ranks come to them */
     int exchanges;

@@ -72,6 +72,12 @@ static int replica_freeze(void *self, pl_call_t *call, const pl_body_t *body,
     return pl_replica_freeze(self, call, &body->freeze, err);
 }
 
+static int replica_set_rate(void *self, pl_call_t *call, const pl_body_t *body,
+                            pl_error_t *err)
+{
+    return pl_replica_set_rate(self, call, &body->set_rate, err);
+}
+
 static int replica_settle(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
 {
@@ -95,6 +101,7 @@ static const pl_handler_t replica_handlers[] = {
     PL_ON(import_weights, replica_import_weights),
     PL_ON(take_layout, replica_take_layout),
     PL_ON(freeze, replica_freeze),
+    PL_ON(set_rate, replica_set_rate),
     PL_ON(settle, replica_settle),
     PL_HANDLERS_END,
 };

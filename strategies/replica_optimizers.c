@@ -48,6 +48,7 @@ static int step_bind(pl_replica_t *r, const pl_module_step_t *table, pl_error_t 
     if (!step->optimizer)
         return err->code;
     step->optimizer->step = r->steps - 1;
+    step->rate.factor = 1;
     const pl_part_request_t scheduler = {.role = "scheduler",
                                          .path = part_path(r, table, "scheduler", path),
                                          .automatic = "constant"};

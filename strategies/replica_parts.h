@@ -18,6 +18,9 @@ int pl_replica_take_layout(pl_replica_t *r, pl_call_t *call, pl_layout_t *layout
 /* Freezes parameters and trains others again, from the next step on. */
 int pl_replica_freeze(pl_replica_t *r, pl_call_t *call, const pl_freeze_t *msg,
                       pl_error_t *err);
+/* Sets the learning rate, from the next step on: replica_rate.c. */
+int pl_replica_set_rate(pl_replica_t *r, pl_call_t *call, const pl_set_rate_t *msg,
+                        pl_error_t *err);
 /* What the schedule goes by. */
 int pl_replica_observe_figures(pl_replica_t *r, pl_call_t *call,
                                const pl_observe_figures_t *msg, pl_error_t *err);
@@ -58,6 +61,11 @@ int pl_replica_restore_scaling(pl_replica_t *r, const json_t *from,
 /* What the learning rate of one of the module's steps is, as a share of the
  * optimizer's. */
 double pl_replica_lr_factor(const pl_replica_t *r, int step, const pl_train_batch_t *msg);
+
+/* The same with what somebody has set it to, which that is kept as. */
+double pl_replica_rate(pl_replica_t *r, int step, const pl_train_batch_t *msg);
+int pl_replica_keep_rates(const pl_replica_t *r, json_t *into, pl_error_t *err);
+int pl_replica_restore_rates(pl_replica_t *r, const json_t *from, pl_error_t *err);
 
 /* The momentum that its schedule gives; NaN: the optimizer's option holds. */
 double pl_replica_momentum(const pl_replica_t *r, int step, const pl_train_batch_t *msg);

@@ -400,11 +400,10 @@ int pl_replica_train(pl_replica_t *r, pl_call_t *call, const pl_train_batch_t *m
                           .may_skip = msg->may_skip,
                           .average_share = pl_replica_average_share(r, msg)};
     for (int k = 0; k < r->steps; k++)
-        round->part[k] =
-            (pl_part_of_round_t){.round = round,
-                                 .step = k,
-                                 .lr_factor = pl_replica_lr_factor(r, k, msg),
-                                 .momentum = pl_replica_momentum(r, k, msg)};
+        round->part[k] = (pl_part_of_round_t){.round = round,
+                                              .step = k,
+                                              .lr_factor = pl_replica_rate(r, k, msg),
+                                              .momentum = pl_replica_momentum(r, k, msg)};
     if (r->steps > 1)                                       /* not all are due */
         memset(round->figures, 0, pl_figures_count(r) * sizeof *round->figures);
     *rounds->last = round;

@@ -72,6 +72,8 @@ static int state_keep(const pl_replica_t *r, char **text_p, pl_error_t *err)
     if (code == PL_OK)
         code = pl_replica_keep_frozen(r, state, err);
     if (code == PL_OK)
+        code = pl_replica_keep_rates(r, state, err);
+    if (code == PL_OK)
         code = pl_replica_keep_plans(r, state, err);
     if (code == PL_OK && r->read[PL_REGION_SCALING])
         code = pl_replica_keep_scaling(r->read[PL_REGION_SCALING], state, err);
@@ -403,6 +405,8 @@ static int state_restore(pl_replica_t *r, const char *text, pl_error_t *err)
     int code = state ? pl_replica_restore_schedule(r, state, err) : PL_EFORMAT;
     if (code == PL_OK)
         code = pl_replica_restore_frozen(r, state, err);
+    if (code == PL_OK)
+        code = pl_replica_restore_rates(r, state, err);
     if (code == PL_OK)
         code = pl_replica_restore_scaling(r, state, import_answered, err);
     if (code == PL_OK)

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "formats/append.h"
 #include "runtime/cargo.h"
 
 typedef struct writer {
@@ -76,15 +77,35 @@ static int writer_on_begun(void *self, pl_call_t *call, const pl_body_t *body,
     return code == PL_OK ? pl_reply_run_begun(call, &(pl_run_begun_reply_t){0}) : code;
 }
 
+/* Lines go on behind what is there. */
+static int writer_on_text(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
+{
+    (void)self;
+    const pl_bytes_t text = body->keep_text.text;
+    pl_append_t file = {0};
+    int code = pl_append_open(&file, body->keep_text.path, -1, err);
+    if (code == PL_OK)
+        code = pl_append_add(&file, text.data, text.size, err);
+    if (code == PL_OK)
+        code = pl_append_flush(&file, err);
+    pl_append_release(&file);
+    return code == PL_OK ? pl_reply_keep_text(call, &(pl_keep_text_reply_t){0}) : code;
+}
+
 static void writer_release(void *self)
 {
     pl_run_dir_let(((writer_t *)self)->held);
 }
 
 static const pl_handler_t writer_handlers[] = {
-    PL_ON(start, writer_on_start),       PL_ON(write_weights, writer_on_write),
-    PL_ON(read_weights, writer_on_read), PL_ON(make_run_dir, writer_on_run_dir),
-    PL_ON(run_begun, writer_on_begun),   PL_HANDLERS_END,
+    PL_ON(start, writer_on_start),
+    PL_ON(write_weights, writer_on_write),
+    PL_ON(read_weights, writer_on_read),
+    PL_ON(make_run_dir, writer_on_run_dir),
+    PL_ON(run_begun, writer_on_begun),
+    PL_ON(keep_text, writer_on_text),
+    PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_io_writer = {

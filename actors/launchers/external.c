@@ -378,6 +378,14 @@ static int external_stop(void *self, pl_call_t *call, const pl_body_t *body,
     return pl_guest_stop(&x->guest, call, body->stop.reason);
 }
 
+static int external_control(void *self, pl_call_t *call, const pl_body_t *body,
+                            pl_error_t *err)
+{
+    const external_t *x = self;
+    return x->environment.rank == 0 ? pl_ranks_control(self, call, body, err)
+                                    : pl_guest_control(&x->guest, err);
+}
+
 /* Rank zero's process sees them all. */
 static int external_watch(void *self, pl_call_t *call, const pl_body_t *body,
                           pl_error_t *err)
@@ -410,7 +418,8 @@ static const pl_option_t external_options[] = {
 };
 
 static const pl_handler_t external_handlers[] = {
-    PL_ON(start, external_start), PL_ON(run, external_run), PL_ON(stop, external_stop),
+    PL_ON(start, external_start), PL_ON(run, external_run),
+    PL_ON(stop, external_stop),   PL_ON(control, external_control),
     PL_ON(watch, external_watch), PL_HANDLERS_END,
 };
 

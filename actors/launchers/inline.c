@@ -32,11 +32,9 @@ static void inline_release(void *self)
 }
 
 static const pl_handler_t inline_handlers[] = {
-    PL_ON(start, inline_start),
-    PL_ON(run, pl_ranks_run),
-    PL_ON(stop, pl_ranks_stop),
-    PL_ON(watch, pl_ranks_watch),
-    PL_HANDLERS_END,
+    PL_ON(start, inline_start),   PL_ON(run, pl_ranks_run),
+    PL_ON(stop, pl_ranks_stop),   PL_ON(control, pl_ranks_control),
+    PL_ON(watch, pl_ranks_watch), PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_inline_launcher = {

@@ -189,6 +189,7 @@ static int call_came(pl_member_t *m, const pl_envelope_t *envelope, const pl_bod
     case PL_MESSAGE_serve: return job_begin(m, body->serve.job, err);
     case PL_MESSAGE_bring_stream: stream_begin(m, &body->bring_stream); return PL_OK;
     case PL_MESSAGE_join:
+    case PL_MESSAGE_control:
     case PL_MESSAGE_stop: return pass_on(m, envelope, body, err);
     default: return pl_fail(err, PL_EPROTOCOL, "a rank does not take this call");
     }

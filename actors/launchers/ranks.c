@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "actors/commands.h"
 #include "actors/request.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -448,6 +449,20 @@ int pl_ranks_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t
 {
     int code = ranks_stop(self, body->stop.reason, err);
     return code == PL_OK ? pl_reply_stop(call, &(pl_stop_reply_t){0}) : code;
+}
+
+/* ---- commands ---- */
+
+/* They are for rank zero, which tells the others. */
+int pl_ranks_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    pl_ranks_t *ranks = self;
+    if (!ranks->run || !ranks->started || ranks->rank[0].ended || ranks->answered
+        || ranks->settles)
+        return pl_fail(err, PL_ESTATE,
+                       "no rank is there to take it: the run is at its end, or begins "
+                       "again");
+    return pl_command_pass(self, call, ranks->rank[0].worker, &body->control, err);
 }
 
 void pl_ranks_release(pl_ranks_t *ranks)

@@ -70,9 +70,10 @@ void pl_ranks_init(pl_ranks_t *ranks, const pl_ranks_ops_t *ops, const pl_body_t
 /* Starts all ranks, for the first time or after all have ended; a job takes the place of
  * the one before  [the same]. */
 int pl_ranks_begin(pl_ranks_t *ranks, pl_job_t *job, pl_error_t *err);
-/* Handlers of `run`, `stop` and `watch`. */
+/* Handlers of `run`, `stop`, `control` and `watch`. */
 int pl_ranks_run(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 int pl_ranks_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
+int pl_ranks_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 int pl_ranks_watch(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 /* Has the run saved and stopped at its next step, to begin again; it has paused when it
  * ended so, and not because it was over, or failed, before. */

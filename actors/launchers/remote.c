@@ -137,6 +137,7 @@ static bool is_answer(const pl_envelope_t *e)
                || e->kind == PL_KIND_ERROR;
     case PL_MESSAGE_start:
     case PL_MESSAGE_join:
+    case PL_MESSAGE_control:
     case PL_MESSAGE_stop: return e->kind == PL_KIND_REPLY || e->kind == PL_KIND_ERROR;
     default: return false;
     }
@@ -199,6 +200,22 @@ static void remote_event(void *self, pl_link_event_t event, const char *text)
 
 /* ---- the run ---- */
 
+static int control_pass(void *self, pl_call_t *call, const pl_control_t *what,
+                        pl_error_t *err)
+{
+    remote_t *r = self;
+    const pl_body_t body = {.control = *what};
+    return pl_passed_on(&r->passed, &r->outbox, call, PL_MESSAGE_control, &body, err);
+}
+
+static int remote_control(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
+{
+    remote_t *r = self;
+    return r->is_served ? control_pass(r, call, &body->control, err)
+                        : pl_held_add(&r->held, call, &body->control, err);
+}
+
 /* The rank has the job: it may be told to begin. */
 static void job_sent(void *self, const pl_error_t *error)
 {
@@ -215,6 +232,7 @@ static void job_sent(void *self, const pl_error_t *error)
             && pl_outbox_post(&r->outbox, PL_KIND_CALL, PL_MESSAGE_stop, 0, &stop, &err)
                    != PL_OK))
         run_fail(r, &err);
+    pl_held_pass(&r->held, r, control_pass);
 }
 
 /* The rank says later itself that it is alive; it has a bound of its own to join. */
@@ -318,8 +336,13 @@ static const pl_option_t remote_options[] = {
 };
 
 static const pl_handler_t remote_handlers[] = {
-    PL_ON(start, remote_start), PL_ON(run, remote_run),     PL_ON(join, remote_join),
-    PL_ON(stop, remote_stop),   PL_ON(watch, remote_watch), PL_HANDLERS_END,
+    PL_ON(start, remote_start),
+    PL_ON(run, remote_run),
+    PL_ON(join, remote_join),
+    PL_ON(stop, remote_stop),
+    PL_ON(control, remote_control),
+    PL_ON(watch, remote_watch),
+    PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_remote = {

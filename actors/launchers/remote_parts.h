@@ -3,6 +3,7 @@
 #ifndef PL_LAUNCHERS_REMOTE_PARTS_H
 #define PL_LAUNCHERS_REMOTE_PARTS_H
 
+#include "actors/commands.h"
 #include "actors/launchers/crew.h"
 #include "actors/launchers/outbox.h"
 #include "actors/launchers/passed.h"
@@ -20,6 +21,7 @@ typedef struct remote {
     pl_outbox_t outbox;
     pl_call_t *run;                             /* NULL: not asked, or answered */
     bool was_asked, is_served;                  /* the job is on its way; has been sent */
+    pl_held_t held;                             /* commands, before that */
     char stop_reason[128];                      /* asked for before that  [""] */
     pl_passed_t passed;
     pl_call_t *watch;                                  /* [nobody asks] */

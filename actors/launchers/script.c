@@ -198,6 +198,13 @@ static int script_stop(void *self, pl_call_t *call, const pl_body_t *body,
                                 : pl_ranks_stop(self, call, body, err);
 }
 
+static int script_control(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
+{
+    return pl_place_in_script() ? pl_guest_control(self, err)
+                                : pl_ranks_control(self, call, body, err);
+}
+
 /* The program sees all ranks. */
 static int script_watch(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
@@ -225,8 +232,8 @@ static const pl_option_t script_options[] = {
 };
 
 static const pl_handler_t script_handlers[] = {
-    PL_ON(start, script_start), PL_ON(run, script_run), PL_ON(stop, script_stop),
-    PL_ON(watch, script_watch), PL_HANDLERS_END,
+    PL_ON(start, script_start),     PL_ON(run, script_run),     PL_ON(stop, script_stop),
+    PL_ON(control, script_control), PL_ON(watch, script_watch), PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_script_launcher = {

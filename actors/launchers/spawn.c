@@ -95,7 +95,8 @@ static const pl_option_t spawn_options[] = {
 };
 
 static const pl_handler_t spawn_handlers[] = {
-    PL_ON(start, spawn_start),    PL_ON(run, pl_ranks_run), PL_ON(stop, pl_ranks_stop),
+    PL_ON(start, spawn_start),    PL_ON(run, pl_ranks_run),
+    PL_ON(stop, pl_ranks_stop),   PL_ON(control, pl_ranks_control),
     PL_ON(watch, pl_ranks_watch), PL_HANDLERS_END,
 };
 

@@ -269,7 +269,8 @@ static bool epoch_may_fetch(const pl_pass_t *pass)
     const bool alone = is_passed_over(e, next) || (next && is_passed_over(e, next - 1));
     if (alone && pass->pending)                             /* answers come in order */
         return false;
-    return !is_at_decision(e) && !((e->stopping || *e->wanted.save) && is_at_step(e));
+    return !is_at_decision(e)
+           && !((e->stopping || *e->wanted.save || e->halts) && is_at_step(e));
 }
 
 static void epoch_what(const pl_pass_t *pass, char text[160])
@@ -319,8 +320,11 @@ static void epoch_finish(pl_epoch_t *e)
 static void epoch_halt(pl_epoch_t *e)
 {
     const pl_wanted_t wanted = e->wanted;
+    const bool commanded = e->halts;
     char *text = pl_metrics_text(e->newest, &e->pass.failure);
     e->wanted = (pl_wanted_t){0};
+    e->halts = false;
+    e->halted_at = pl_now();
     pl_call_t *call = pl_pass_call(&e->pass);
     if (text)
         pl_reply_train_epoch(call,
@@ -328,6 +332,7 @@ static void epoch_halt(pl_epoch_t *e)
                                                        .samples = e->samples,
                                                        .fruitless = e->in_row > 0,
                                                        .halted = true,
+                                                       .commanded = commanded,
                                                        .wish = pl_epoch_wish_kept(e),
                                                        .save = wanted.save,
                                                        .drop = wanted.drop,
@@ -358,7 +363,7 @@ static void epoch_rest(pl_pass_t *pass)
         pass->pending++;
     else if (pass->failure.code != PL_OK)
         epoch_fail(pass);
-    else if (*e->wanted.save)
+    else if (*e->wanted.save || e->halts)
         epoch_halt(e);
     else
         epoch_finish(e);
@@ -443,6 +448,22 @@ static void due_halt_to_look(pl_due_t *due)
     due->looks.count = 0;
 }
 
+static void deadline_set(pl_epoch_t *e, double seconds)
+{
+    e->deadline = seconds > 0 ? pl_now() + (int64_t)(seconds * 1e9) : 0;
+}
+
+/* How long the halt has taken is of no account. */
+static void epoch_go_on(pl_epoch_t *e, const pl_train_epoch_t *msg, pl_call_t *call)
+{
+    deadline_set(e, msg->seconds);
+    e->validated_at += pl_now() - e->halted_at;
+    if (*msg->stop)
+        pl_epoch_told(e, msg->stop);
+    pl_pass_resume(&e->pass, call);
+    pl_epoch_hear_halt(e);
+}
+
 static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
@@ -457,7 +478,7 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
     if (!pl_is_nobody(e->pass.agreement))                 /* ranks agree on all answers */
         due_halt_to_look(&e->due);
     if (msg->goes_on) {
-        pl_pass_resume(&e->pass, call);
+        epoch_go_on(e, msg, call);
         return PL_OK;
     }
     e->due.accumulate = msg->accumulate
@@ -471,7 +492,7 @@ static int epoch_train(void *self, pl_call_t *call, const pl_body_t *body,
                     || msg->epoch + INT64_C(1) < e->pass.options->max_epochs;
     e->lr_factor *= msg->lr_factor;
     e->global_step = msg->global_step;
-    e->deadline = msg->seconds > 0 ? pl_now() + (int64_t)(msg->seconds * 1e9) : 0;
+    deadline_set(e, msg->seconds);
     if (!e->validated_at)
         e->validated_at = pl_now();
     json_decref(e->pass_over);
@@ -503,6 +524,17 @@ static int epoch_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     if (pl_epoch_puts_off(e))
         pl_cancel(e, e->evaluating);
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
+}
+
+/* What the command is, the fit loop knows. */
+static int epoch_control(void *self, pl_call_t *call, const pl_body_t *body,
+                         pl_error_t *err)
+{
+    (void)body, (void)err;
+    pl_epoch_t *e = self;
+    e->heard.halt = true;
+    pl_epoch_hear_halt(e);
+    return pl_reply_control(call, &(pl_control_reply_t){.checkpoint = ""});
 }
 
 static int epoch_start(void *self, pl_call_t *call, const pl_body_t *body,
@@ -548,6 +580,7 @@ static const pl_handler_t epoch_handlers[] = {
     PL_ON(start, epoch_start),
     PL_ON(train_epoch, epoch_train),
     PL_ON(stop, epoch_stop),
+    PL_ON(control, epoch_control),
     PL_ON(get_state, pl_epoch_get_state),
     PL_ON(set_state, pl_epoch_set_state),
     PL_HANDLERS_END,

@@ -10,18 +10,23 @@
 #include "base/alloc.h"
 #include "base/json_text.h"
 
+void pl_epoch_told(pl_epoch_t *e, const char *reason)
+{
+    if (!e->stopping)
+        snprintf(e->reason, sizeof e->reason, "%s", reason);
+    e->stopping = e->told = true;
+}
+
 static void obey(pl_epoch_t *e, const pl_heard_t *heard)
 {
+    e->halts |= heard->halt;
     e->validates_now |= heard->validate && pl_due_validates_now(&e->due);
     if (heard->over) {
         e->out_of_time |= !*e->wish;
         pl_epoch_wish_stop(e, "trainer.max_time is over");
     }
-    if (!heard->told)
-        return;
-    if (!e->stopping)
-        snprintf(e->reason, sizeof e->reason, "%s", heard->reason);
-    e->stopping = e->told = true;
+    if (heard->told)
+        pl_epoch_told(e, heard->reason);
 }
 
 void pl_epoch_hear(pl_epoch_t *e)
@@ -32,11 +37,23 @@ void pl_epoch_hear(pl_epoch_t *e)
         pl_pass_announce(&e->pass);
 }
 
+void pl_epoch_hear_halt(pl_epoch_t *e)
+{
+    if (!e->heard.halt)
+        return;
+    if (pl_is_nobody(e->pass.agreement)) {
+        e->halts = true;
+        e->heard.halt = false;
+    } else if (e->pass.call && !e->pass.halted) {
+        pl_pass_announce(&e->pass);
+    }
+}
+
 static char *heard_text(const pl_heard_t *heard, pl_error_t *err)
 {
-    json_t *object = json_pack("{s:b, s:b, s:b, s:s}", "told", (int)heard->told, "over",
-                               (int)heard->over, "validate", (int)heard->validate,
-                               "reason", heard->reason);
+    json_t *object = json_pack("{s:b, s:b, s:b, s:b, s:s}", "told", (int)heard->told,
+                               "over", (int)heard->over, "validate", (int)heard->validate,
+                               "halt", (int)heard->halt, "reason", heard->reason);
     char *text = object ? pl_metrics_text(object, err) : NULL;
     if (!object)
         pl_fail(err, PL_ENOMEM, "out of memory");
@@ -51,7 +68,7 @@ bool pl_epoch_agree(pl_epoch_t *e, pl_on_answer_t then, pl_error_t *err)
     bool sent = text
                 && pl_call_decide(e, e->pass.agreement, &msg,
                                   (pl_how_t){.on_answer = then}, err);
-    e->heard.validate = false;
+    e->heard.validate = e->heard.halt = false;
     pl_free(text);
     return sent;
 }
@@ -64,6 +81,7 @@ void pl_epoch_agreed(pl_epoch_t *e, const char *text)
     heard.told = json_is_true(json_object_get(object, "told"));
     heard.over = json_is_true(json_object_get(object, "over"));
     heard.validate = json_is_true(json_object_get(object, "validate"));
+    heard.halt = json_is_true(json_object_get(object, "halt"));
     snprintf(heard.reason, sizeof heard.reason, "%s", reason ? reason : "");
     obey(e, &heard);
     json_decref(object);

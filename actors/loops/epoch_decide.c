@@ -30,6 +30,7 @@ static void decision_end(pl_epoch_t *e)
     e->ended = most > 0 && e->global_step >= (uint64_t)most;
     pl_pace_paused(&e->pass.pace);
     pl_patience_renew(&e->pass.patience);
+    pl_epoch_hear_halt(e);
     pl_pass_go_on(&e->pass);
 }
 

@@ -13,8 +13,9 @@
 
 /* What follows from no step: it comes from outside, or from the clock. */
 typedef struct pl_heard {
-    bool told, over, validate;             /* to stop, with the reason; that time is; that
-                                              val_check_interval's has passed */
+    bool told, over, validate, halt;       /* to stop, with the reason; that time is; that
+                                              val_check_interval's has passed; that a
+                                              command has come */
     char reason[128];
 } pl_heard_t;
 
@@ -37,6 +38,8 @@ typedef struct pl_epoch {
                                                for; callbacks have heard that it begins */
     double lr_factor;
     bool stopping, ended;
+    bool halts;                            /* for a command, between two steps */
+    int64_t halted_at;                     /* pl_now(), last */
     bool cut;                              /* a callback passed over the epoch's rest */
     pl_heard_t heard;                      /* by this rank, and perhaps by no other */
     pl_call_t *agreeing;                   /* to begin once ranks agree  [NULL] */
@@ -76,6 +79,11 @@ bool pl_epoch_log(pl_epoch_t *e, pl_on_answer_t then);
 
 /* Something new in e->heard: done at once, or once the ranks agree. */
 void pl_epoch_hear(pl_epoch_t *e);
+/* The same of e->heard.halt, for which no validation is broken off: it waits until
+ * batches go on. */
+void pl_epoch_hear_halt(pl_epoch_t *e);
+/* All ranks are told to stop. */
+void pl_epoch_told(pl_epoch_t *e, const char *reason);
 /* All ranks do what rank zero has heard; false with an error. */
 bool pl_epoch_agree(pl_epoch_t *e, pl_on_answer_t then, pl_error_t *err);
 void pl_epoch_agreed(pl_epoch_t *e, const char *text);

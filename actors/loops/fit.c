@@ -67,6 +67,7 @@ void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error)
     }
     pl_call_t *call = fit->call;
     fit->call = NULL;
+    pl_fit_commands_end(fit);
     pl_call_fail(call, &fit->failure);
 }
 
@@ -97,6 +98,7 @@ static void fit_reply(pl_fit_t *fit)
 {
     pl_call_t *call = fit->call;
     fit->call = NULL;
+    pl_fit_commands_end(fit);
     pl_reply_run(call, &(pl_run_reply_t){.outcome = &fit->outcome->object});
 }
 
@@ -242,6 +244,7 @@ static bool fit_tell_failure(pl_fit_t *fit)
 
 static void fit_end(pl_fit_t *fit)
 {
+    pl_fit_commands_over(fit);
     fit_hook(fit, PL_HOOK_FIT_END, fit_end_hooked);
 }
 
@@ -389,7 +392,7 @@ static void fit_epoch_done(void *self, const pl_answer_t *answer)
         return;
     }
     if (reply->halted) {
-        pl_fit_keep(fit, fit_epoch_go_on);
+        (reply->commanded ? pl_fit_obey : pl_fit_keep)(fit, fit_epoch_go_on);
         return;
     }
     fit->ended = reply->ended;
@@ -434,6 +437,7 @@ static void fit_train(pl_fit_t *fit, bool goes_on)
                             .halts = pl_intervals_bytes(&fit->halts),
                             .looks = pl_intervals_bytes(&fit->looks),
                             .pass_over = pass_over,
+                            .stop = fit->commands.stop,
                             .goes_on = goes_on};
     if (!goes_on)
         fit->lr_factor = 1;
@@ -537,8 +541,8 @@ static int fit_stop(void *self, pl_call_t *call, const pl_body_t *body, pl_error
     pl_fit_t *fit = self;
     fit->told_to_stop |= pl_is_nobody(fit->asking.agreement);  /* else the epoch tells */
     pl_cancel(fit, fit->trying);
-    if (!pl_call_stop(fit, fit->epoch, &(pl_stop_t){.reason = body->stop.reason},
-                      (pl_how_t){0}, err))
+    if (!pl_fit_commands_stop(fit, body->stop.reason)
+        && !pl_call_stop(fit, fit->epoch, &body->stop, (pl_how_t){0}, err))
         return err->code;
     return pl_reply_stop(call, &(pl_stop_reply_t){0});
 }
@@ -554,8 +558,11 @@ static void fit_release(void *self)
 }
 
 static const pl_handler_t fit_handlers[] = {
-    PL_ON(start, fit_start), PL_ON(run, fit_run),
-    PL_ON(stop, fit_stop),   PL_ON(set_state, pl_fit_set_state),
+    PL_ON(start, fit_start),
+    PL_ON(run, fit_run),
+    PL_ON(stop, fit_stop),
+    PL_ON(control, pl_fit_control),
+    PL_ON(set_state, pl_fit_set_state),
     PL_HANDLERS_END,
 };
 

@@ -106,6 +106,7 @@ static void saved(void *self, const pl_answer_t *answer)
         fit->saved_step = answer->body->save_checkpoint_reply.global_step;
     fit->unsaved += !safe;
     fit->keeping.writing--;
+    pl_fit_commands_saved(fit, (uint64_t)(uintptr_t)answer->context, safe);
     keep_look(fit);
 }
 
@@ -124,7 +125,7 @@ static void hand_on(pl_fit_t *fit)
                                       .progress = k->progress,
                                       .callbacks = k->callbacks,
                                       .loggers = k->loggers ? k->loggers : ""};
-    const pl_how_t how = {.on_answer = saved};
+    const pl_how_t how = {.on_answer = saved, .context = (void *)(uintptr_t)fit->serial};
     uint64_t call = pl_call_save_checkpoint(fit, fit->checkpoint, &msg, how, &err);
     keeping_clear(k);
     k->making = false;

@@ -35,6 +35,32 @@ typedef struct pl_keeping {
     int most;                              /* .. are on their way  [nobody] */
 } pl_keeping_t;
 
+enum { PL_COMMANDS_MOST = 16 };
+
+/* A command that was not carried out yet. */
+typedef struct pl_waiting {
+    pl_call_t *call;
+    pl_control_t what;                            /* its texts stay as long as the call */
+} pl_waiting_t;
+
+typedef struct pl_save_asked {
+    pl_call_t *call;
+    uint64_t global_step, serial;                           /* of the checkpoint */
+} pl_save_asked_t;
+
+/* Commands to the run: those that wait for the next halt, and for a checkpoint to be
+ * durable. */
+typedef struct pl_commands {
+    pl_waiting_t waiting[PL_COMMANDS_MOST];
+    pl_save_asked_t save[PL_COMMANDS_MOST];
+    int count, saves;
+    bool paused, waits;                        /* waits: for the next command */
+    int64_t paused_at;                         /* pl_now()  [0: it is not] */
+    bool over;                                 /* the last step is made */
+    char heard_stop[128], stop[128];           /* by this rank; by all, in a halt  [""] */
+    void (*then)(pl_fit_t *fit);
+} pl_commands_t;
+
 struct pl_fit {
     const pl_trainer_options_t *options;         /* of the job that it was started with */
     bool saves;                                  /* this rank writes files */
@@ -66,22 +92,23 @@ struct pl_fit {
     json_t *metrics;
     pl_outcome_t *outcome;
 
+    pl_commands_t commands;
     pl_wanted_t wanted;                                     /* a checkpoint */
     pl_keeping_t keeping;
     uint64_t serial;                      /* checkpoints begun in this run */
     uint64_t unsaved, saved_step;         /* those that failed; the newest that did not */
     uint64_t reloaded;                    /* after so many epochs the data were, last */
     void (*reloaded_then)(pl_fit_t *fit);
-    char passing[32];                     /* those made for the while, one a line: they
-                                             go with the next that is due  [""] */
-    bool aside;                           /* wanted only because the run ends: none goes
-                                             back to it, as an unbroken one could not */
-    uint64_t shown_step;                  /* whose tensors the loggers have, last;
-                                             UINT64_MAX: none's */
-    bool fruitless;                       /* the newest step was passed over */
-    uint64_t rollbacks, in_row;           /* of the run; since the newest checkpoint */
-    json_t *pass_over;                    /* [[from, to, rollback], …]: steps that are
-                                             counted and not made */
+    char passing[32];                       /* those made for the while, one a line: they
+                                               go with the next that is due  [""] */
+    bool aside;                             /* wanted only because the run ends: none goes
+                                               back to it, as an unbroken one could not */
+    uint64_t shown_step;                    /* whose tensors the loggers have, last;
+                                               UINT64_MAX: none's */
+    bool fruitless;                         /* the newest step was passed over */
+    uint64_t rollbacks, in_row;             /* of the run; since the newest checkpoint */
+    json_t *pass_over;                      /* [[from, to, rollback], …]: steps that are
+                                               counted and not made */
 };
 
 void pl_fit_fail(pl_fit_t *fit, const pl_error_t *error);
@@ -102,6 +129,20 @@ void pl_fit_kept(pl_fit_t *fit, void (*done)(pl_fit_t *fit));
 /* At the end. */
 void pl_fit_say_unsaved(pl_fit_t *fit);
 void pl_fit_keep_release(pl_fit_t *fit);
+
+/* ---- fit_commands.c: what it is told on the way ---- */
+
+int pl_fit_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
+/* All ranks have halted for commands: carries out those that wait; then() comes after
+ * that, when the run is not paused any more. */
+void pl_fit_obey(pl_fit_t *fit, void (*then)(pl_fit_t *fit));
+/* A stop has come; true: that ends a pause, and nobody else need be told. */
+bool pl_fit_commands_stop(pl_fit_t *fit, const char *reason);
+/* The checkpoint of that number has been made. */
+void pl_fit_commands_saved(pl_fit_t *fit, uint64_t serial, bool safe);
+/* Nobody halts any more; the run is answered. */
+void pl_fit_commands_over(pl_fit_t *fit);
+void pl_fit_commands_end(pl_fit_t *fit);
 
 /* ---- fit_back.c: nan_policy "rollback" ---- */
 

@@ -1,0 +1,57 @@
+/* commands.c - commands to a run on their way down */
+#include "actors/commands.h"
+
+#include "base/error.h"
+
+void pl_command_fail(pl_call_t *call, pl_code_t code, const char *why)
+{
+    pl_error_t err;
+    pl_fail(&err, code, "%s", why);
+    pl_call_fail(call, &err);
+}
+
+static void passed(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    if (answer->kind == PL_ANSWER_REPLY)
+        pl_reply_control(answer->context, &answer->body->control_reply);
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_call_fail(answer->context, answer->error);
+}
+
+int pl_command_pass(void *self, pl_call_t *call, pl_address_t to,
+                    const pl_control_t *what, pl_error_t *err)
+{
+    const pl_how_t how = {.on_answer = passed, .context = call};
+    return pl_call_control(self, to, what, how, err) ? PL_OK : err->code;
+}
+
+int pl_held_add(pl_held_t *held, pl_call_t *call, const pl_control_t *what,
+                pl_error_t *err)
+{
+    if (held->count == PL_HELD_MOST)
+        return pl_fail(err, PL_EBUSY, "%d commands wait for the run to begin",
+                       PL_HELD_MOST);
+    held->command[held->count].call = call;
+    held->command[held->count++].what = *what;
+    return PL_OK;
+}
+
+void pl_held_pass(pl_held_t *held, void *self,
+                  int (*pass)(void *, pl_call_t *, const pl_control_t *, pl_error_t *))
+{
+    for (int k = 0; k < held->count; k++) {
+        pl_error_t err = {0};
+        pl_call_t *call = held->command[k].call;
+        if (pass(self, call, &held->command[k].what, &err) != PL_OK)
+            pl_call_fail(call, &err);
+    }
+    held->count = 0;
+}
+
+void pl_held_fail(pl_held_t *held, const char *why)
+{
+    for (int k = 0; k < held->count; k++)
+        pl_command_fail(held->command[k].call, PL_ESTATE, why);
+    held->count = 0;
+}

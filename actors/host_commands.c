@@ -1,0 +1,192 @@
+/* host_commands.c - commands to the runs of an engine, on its control thread
+ *
+ * Each becomes a call of the trainer; its answer is a notification when the program
+ * asked, and a text when somebody else did, through the engine's commander
+ * (host_requests.c). */
+#include <math.h>
+#include <string.h>
+
+#include "actors/connectors/checkpoint_io.h"
+#include "actors/host_parts.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+/* ---- answers ---- */
+
+/* Consumes the order. */
+static void order_tell(pl_order_t *order, const pl_error_t *error, uint64_t global_step,
+                       const char *checkpoint)
+{
+    const char *run_dir = order->call ? order->trainer->done->ending.run_dir : NULL;
+    pl_command_result_t result = {.command = order->what.command,
+                                  .error = error ? *error : (pl_error_t){0},
+                                  .global_step = global_step};
+    if (order->link) {
+        *order->link = order->next;
+        if (order->next)
+            order->next->link = order->link;
+    }
+    if (*checkpoint && run_dir)                  /* without memory it is not told where */
+        result.checkpoint = pl_text("%s/" PL_CHECKPOINTS_FOLDER "/%s", run_dir,
+                                    checkpoint);
+    order->answer(order, &result);
+    pl_free(order);
+}
+
+static void order_refuse(pl_order_t *order, pl_code_t code, const char *why)
+{
+    pl_error_t err = {0};
+    pl_fail(&err, code, "%s", why);
+    order_tell(order, &err, 0, "");
+}
+
+static void order_answered(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    pl_order_t *order = answer->context;
+    const char *command = order->what.command;
+    if (answer->kind == PL_ANSWER_ERROR)
+        order_tell(order, answer->error, 0, "");
+    if (answer->kind != PL_ANSWER_REPLY)
+        return;
+    const pl_control_reply_t *reply = &answer->body->control_reply;
+    if (!strcmp(command, "pause") || !strcmp(command, "go_on"))
+        order->trainer->standing.is_paused = !strcmp(command, "pause");
+    order_tell(order, NULL, reply->global_step, reply->checkpoint);
+}
+
+/* ---- the control thread ---- */
+
+static void order_link(pl_order_t *order)
+{
+    pl_trainer_t *trainer = order->trainer;
+    order->next = trainer->orders;
+    order->link = &trainer->orders;
+    if (trainer->orders)
+        trainer->orders->link = &order->next;
+    trainer->orders = order;
+}
+
+void pl_order_give(void *argument)
+{
+    pl_order_t *order = argument;
+    pl_trainer_t *trainer = order->trainer;
+    const pl_how_t how = {.on_answer = order_answered, .context = order};
+    pl_error_t err = {0};
+    order->what.optimizer = order->optimizer;
+    if (!trainer->run || !trainer->standing.is_fit) {
+        order_refuse(order, PL_ESTATE, "no fit is under way");
+        return;
+    }
+    order->call = pl_call_control(trainer->engine->host, trainer->actor, &order->what,
+                                  how, &err);
+    if (order->call)
+        order_link(order);
+    else
+        order_tell(order, &err, 0, "");
+}
+
+void pl_orders_end(pl_trainer_t *trainer)
+{
+    while (trainer->orders) {
+        pl_abandon(trainer->engine->host, trainer->orders->call);
+        order_refuse(trainer->orders, PL_ESTATE, "the run has ended");
+    }
+}
+
+int pl_order_check(const pl_order_t *order, pl_error_t *err)
+{
+    if (!isfinite(order->what.value) || order->what.value < 0)
+        return pl_fail(err, PL_EINVAL, "a %s of %g: 0 or more",
+                       order->what.is_factor ? "factor on the learning rate"
+                                             : "learning rate",
+                       order->what.value);
+    return PL_OK;
+}
+
+/* ---- the program's thread ---- */
+
+/* The note was made with the order, so that the answer can always be told. */
+static void note_answer(pl_order_t *order, const pl_command_result_t *result)
+{
+    pl_note_t *note = order->note;
+    note->told = *result;
+    pl_notes_push(&order->trainer->engine->notes, note);
+}
+
+static int order_post(pl_trainer_t *trainer, const pl_control_t *what,
+                      pl_on_command_t on_command, void *user, pl_error_t *err)
+{
+    if (!trainer->running || !trainer->trains || trainer->freed
+        || trainer->engine->closing)
+        return pl_fail(err, PL_ESTATE, "this trainer trains nothing that could be told");
+    pl_order_t *order = pl_alloc(sizeof *order);
+    pl_note_t *note = pl_alloc(sizeof *note);
+    int code = order && note ? PL_OK : pl_no_memory(err);
+    if (code == PL_OK) {
+        *note = (pl_note_t){.kind = PL_NOTE_COMMAND,
+                            .trainer = trainer,
+                            .on_command = on_command,
+                            .user = user};
+        *order = (pl_order_t){.trainer = trainer,
+                              .what = *what,
+                              .answer = note_answer,
+                              .note = note};
+        code = pl_order_check(order, err);
+    }
+    if (code == PL_OK)
+        code = pl_order_name(order, what->optimizer, err);
+    if (code == PL_OK)
+        code = pl_reactor_post(trainer->engine->reactor, pl_order_give, order, err);
+    if (code == PL_OK)
+        return PL_OK;
+    pl_free(note);
+    pl_free(order);
+    return code;
+}
+
+int pl_order_name(pl_order_t *order, const char *optimizer, pl_error_t *err)
+{
+    const size_t length = optimizer ? strlen(optimizer) : 0;
+    if (length >= sizeof order->optimizer)
+        return pl_fail(err, PL_EINVAL, "no optimizer has a name of %zu bytes", length);
+    memcpy(order->optimizer, optimizer ? optimizer : "", length + 1);
+    return PL_OK;
+}
+
+int pl_trainer_pause(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
+                     pl_error_t *err)
+{
+    return order_post(trainer, &(pl_control_t){.command = "pause"}, on_command, user,
+                      err);
+}
+
+int pl_trainer_go_on(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
+                     pl_error_t *err)
+{
+    return order_post(trainer, &(pl_control_t){.command = "go_on"}, on_command, user,
+                      err);
+}
+
+int pl_trainer_save(pl_trainer_t *trainer, pl_on_command_t on_command, void *user,
+                    pl_error_t *err)
+{
+    return order_post(trainer, &(pl_control_t){.command = "save"}, on_command, user, err);
+}
+
+int pl_trainer_set_lr(pl_trainer_t *trainer, double lr, const char *optimizer,
+                      pl_on_command_t on_command, void *user, pl_error_t *err)
+{
+    const pl_control_t what = {.command = "set_lr", .value = lr, .optimizer = optimizer};
+    return order_post(trainer, &what, on_command, user, err);
+}
+
+int pl_trainer_scale_lr(pl_trainer_t *trainer, double factor, const char *optimizer,
+                        pl_on_command_t on_command, void *user, pl_error_t *err)
+{
+    const pl_control_t what = {.command = "set_lr",
+                               .value = factor,
+                               .is_factor = true,
+                               .optimizer = optimizer};
+    return order_post(trainer, &what, on_command, user, err);
+}

@@ -1,0 +1,107 @@
+/* host_parts.h - what the files of the engine's host share: host.c (engines, trainers,
+ * runs), host_commands.c and host_requests.c (commands to runs) */
+#ifndef PL_ACTORS_HOST_PARTS_H
+#define PL_ACTORS_HOST_PARTS_H
+
+#include "actors/host.h"
+#include "actors/notes.h"
+#include "sight/dashboard.h"
+
+struct event;
+
+/* JSON that somebody has handed in; those not yet looked at. */
+typedef struct pl_request pl_request_t;
+
+typedef struct pl_requests {
+    pthread_mutex_t lock;
+    pl_request_t *first, **last;
+    bool closed;
+} pl_requests_t;
+
+/* A command to a run, until it is answered. */
+typedef struct pl_order pl_order_t;
+
+struct pl_order {
+    pl_order_t *next, **link;                      /* list of the trainer's [not in it] */
+    pl_trainer_t *trainer;
+    pl_control_t what;
+    char optimizer[128];
+    uint64_t call;                                          /* [not made] */
+    /* With what came of it, whose checkpoint is the callee's to free. */
+    void (*answer)(pl_order_t *order, const pl_command_result_t *result);
+    pl_note_t *note;                                 /* of the program's  [a request's] */
+    pl_request_t *request;
+};
+
+/* How a run is, for whoever asks. */
+typedef struct pl_standing {
+    bool is_fit, has_begun, is_paused, is_stopping;
+} pl_standing_t;
+
+struct pl_trainer {
+    pl_engine_t *engine;
+    uint32_t number;                                        /* in the engine, from 1 */
+    pl_options_t *options;
+    pl_trainer_t *next, **link;        /* list of the engine's; host's thread */
+    bool running, freed;               /* host's thread */
+    pl_note_t *done;                   /* made with the run, so that its end can always be
+                                          told */
+    pl_note_t gone;                    /* the actor has ended after a free */
+    pl_reports_t reports;
+    pl_on_done_t on_done;
+    void *done_user;
+    pl_on_progress_t on_progress;
+    void *progress_user;
+    pl_address_t actor;                         /* control thread; nobody before the
+                                                   first run */
+    uint64_t life, run;                         /* control thread: open calls, 0 none */
+    bool leaving;                               /* control thread: freed by the host */
+    pl_trainer_t *next_living, **living_link;   /* control thread: list of those with an
+                                                   actor */
+    bool trains;                                /* host's thread: it is a fit that runs */
+    pl_order_t *orders;                         /* control thread: commands under way */
+    pl_standing_t standing;                     /* control thread */
+};
+
+struct pl_engine {
+    pl_runtime_t runtime;
+    pl_reactor_t *reactor;
+    void *host;                                       /* the host actor; control thread */
+    pl_trainer_t *trainers;                           /* host's thread */
+    bool closing, closed;                             /* host's thread */
+    pl_trainer_t *living;                             /* control thread */
+    bool ending;                                      /* control thread */
+    void (*on_closed)(pl_engine_t *engine, void *user);
+    void *closed_user;
+    pl_note_t closed_note;
+    pl_notes_t notes;
+    struct event *readable;
+    pl_dashboard_t *dashboard;                              /* [none] */
+    uint32_t trainers_made;                                 /* host's thread */
+    pl_requests_t requests;
+};
+
+/* ---- host.c ---- */
+
+/* Control thread: of a run that is under way. */
+int pl_trainer_tell_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err);
+
+/* ---- host_commands.c ---- */
+
+/* Any thread: whether its value is one; the name of a step's optimizer [NULL: all]. */
+int pl_order_check(const pl_order_t *order, pl_error_t *err);
+int pl_order_name(pl_order_t *order, const char *optimizer, pl_error_t *err);
+/* Control thread: consumes the order. */
+void pl_order_give(void *order);
+/* Control thread: the run has ended, and what was not answered is, with that. */
+void pl_orders_end(pl_trainer_t *trainer);
+
+/* ---- host_requests.c ---- */
+
+void pl_requests_init(pl_requests_t *requests);
+/* Control thread: none is taken any more. */
+void pl_requests_close(pl_requests_t *requests);
+/* Of a zeroed one, too. */
+void pl_requests_release(pl_requests_t *requests);
+
+#endif

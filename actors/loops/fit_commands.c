@@ -1,0 +1,336 @@
+/* fit_commands.c - commands to a fit under way: pause, go on, save, another learning rate
+ *
+ * They wait until the epoch loop halts between two steps; then all ranks do what rank
+ * zero was told, and it answers.  A paused fit waits here, where nothing is under way:
+ * the other ranks for what rank zero says next, and rank zero for the next command. */
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/loops/fit_parts.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/log.h"
+
+static const char last_step_made[] = "the run has made its last step";
+
+static void commands_agree(pl_fit_t *fit);
+
+/* ---- answers ---- */
+
+static void command_answer(pl_fit_t *fit, pl_call_t *call, const char *checkpoint)
+{
+    if (call)
+        pl_reply_control(call, &(pl_control_reply_t){.global_step = fit->global_step,
+                                                     .checkpoint = checkpoint});
+}
+
+static void command_refuse(pl_call_t *call, pl_code_t code, const char *why)
+{
+    pl_error_t err;
+    if (!call)
+        return;
+    pl_fail(&err, code, "%s", why);
+    pl_call_fail(call, &err);
+}
+
+static void save_name(uint64_t global_step, char name[48])
+{
+    snprintf(name, 48, "asked-step=%llu", (unsigned long long)global_step);
+}
+
+void pl_fit_commands_saved(pl_fit_t *fit, uint64_t serial, bool safe)
+{
+    pl_commands_t *c = &fit->commands;
+    int left = 0;
+    for (int k = 0; k < c->saves; k++) {
+        const pl_save_asked_t *save = &c->save[k];
+        char name[48];
+        save_name(save->global_step, name);
+        if (save->serial != serial)
+            c->save[left++] = *save;
+        else if (safe)
+            pl_reply_control(save->call,
+                             &(pl_control_reply_t){.global_step = save->global_step,
+                                                   .checkpoint = name});
+        else
+            command_refuse(save->call, PL_EIO,
+                           "the checkpoint could not be saved: the log says why");
+    }
+    c->saves = left;
+}
+
+void pl_fit_commands_over(pl_fit_t *fit)
+{
+    pl_commands_t *c = &fit->commands;
+    const int count = c->count;
+    c->over = true;
+    c->count = 0;
+    for (int k = 0; k < count; k++)
+        command_refuse(c->waiting[k].call, PL_ESTATE, last_step_made);
+}
+
+void pl_fit_commands_end(pl_fit_t *fit)
+{
+    pl_commands_t *c = &fit->commands;
+    const int saves = c->saves;
+    c->saves = 0;
+    pl_fit_commands_over(fit);
+    for (int k = 0; k < saves; k++)
+        command_refuse(c->save[k].call, PL_ESTATE,
+                       "the run has ended before the checkpoint was safe");
+}
+
+/* ---- one after the other ---- */
+
+static void rate_set(void *self, const pl_answer_t *answer)
+{
+    if (answer->kind == PL_ANSWER_REPLY)
+        command_answer(self, answer->context, "");
+    if (answer->kind == PL_ANSWER_ERROR && answer->context)
+        pl_call_fail(answer->context, answer->error);
+}
+
+static void rate_log(const pl_fit_t *fit, const pl_control_t *what)
+{
+    pl_log_line(PL_LOG_INFO, pl_actor_rank((void *)fit), pl_actor_name((void *)fit),
+                "after step %llu: the learning rate%s%s is set to %g%s",
+                (unsigned long long)fit->global_step, *what->optimizer ? " of " : "",
+                what->optimizer, what->value,
+                what->is_factor ? " times what its schedule says" : "");
+}
+
+static void rate_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t *call)
+{
+    const pl_set_rate_t msg = {.value = what->value,
+                               .is_factor = what->is_factor,
+                               .optimizer = what->optimizer};
+    const pl_how_t how = {.on_answer = rate_set, .context = call};
+    pl_error_t err = {0};
+    const bool sent = pl_call_set_rate(fit, fit->strategy, &msg, how, &err);
+    if (call && sent)
+        rate_log(fit, what);
+    else if (call)
+        pl_call_fail(call, &err);
+}
+
+/* It is answered when it is durable: the next that is made. */
+static void save_carry_out(pl_fit_t *fit, pl_call_t *call)
+{
+    pl_commands_t *c = &fit->commands;
+    pl_error_t err = {0};
+    char name[48];
+    save_name(fit->global_step, name);
+    int code = c->saves == PL_COMMANDS_MOST
+                   ? pl_fail(&err, PL_EBUSY, "too many checkpoints are being saved")
+                   : pl_wanted_add(&fit->wanted, name, "", &err);
+    if (code == PL_OK && call)
+        c->save[c->saves++] = (pl_save_asked_t){.call = call,
+                                                .global_step = fit->global_step,
+                                                .serial = fit->serial + 1};
+    else if (call)
+        pl_call_fail(call, &err);
+}
+
+static void pause_carry_out(pl_fit_t *fit, bool pauses, pl_call_t *call)
+{
+    pl_commands_t *c = &fit->commands;
+    if (pauses && *c->stop) {
+        command_refuse(call, PL_ESTATE, "the run is stopping");
+        return;
+    }
+    if (call && pauses != c->paused)
+        pl_log_line(PL_LOG_INFO, pl_actor_rank(fit), pl_actor_name(fit), "%s step %llu",
+                    pauses ? "paused after" : "goes on after",
+                    (unsigned long long)fit->global_step);
+    c->paused = pauses;
+    command_answer(fit, call, "");
+}
+
+static void command_carry_out(pl_fit_t *fit, const pl_control_t *what, pl_call_t *call)
+{
+    if (!strcmp(what->command, "set_lr"))
+        rate_carry_out(fit, what, call);
+    else if (!strcmp(what->command, "save"))
+        save_carry_out(fit, call);
+    else
+        pause_carry_out(fit, !strcmp(what->command, "pause"), call);
+}
+
+/* ---- what rank zero was told, as a text for all ---- */
+
+static json_t *command_write(const pl_control_t *what)
+{
+    return json_pack("{s:s, s:f, s:b, s:s}", "command", what->command, "value",
+                     what->value, "is_factor", (int)what->is_factor, "optimizer",
+                     what->optimizer);
+}
+
+static char *commands_write(const pl_fit_t *fit, pl_error_t *err)
+{
+    const pl_commands_t *c = &fit->commands;
+    json_t *list = json_array();
+    bool whole = list != NULL;
+    for (int k = 0; k < c->count && whole; k++)
+        whole = json_array_append_new(list, command_write(&c->waiting[k].what)) == 0;
+    json_t *all = whole ? json_pack("{s:s, s:O}", "stop", c->heard_stop, "commands", list)
+                        : NULL;
+    char *text = all ? pl_json_write(all, PL_JSON_COMPACT) : NULL;
+    json_decref(all);
+    json_decref(list);
+    if (!text)
+        pl_no_memory(err);
+    return text;
+}
+
+static void command_read(pl_fit_t *fit, const json_t *one, pl_call_t *call)
+{
+    const char *command = json_string_value(json_object_get(one, "command")),
+               *optimizer = json_string_value(json_object_get(one, "optimizer"));
+    const pl_control_t what = {.command = command ? command : "",
+                               .value = json_number_value(json_object_get(one, "value")),
+                               .is_factor =
+                                   json_is_true(json_object_get(one, "is_factor")),
+                               .optimizer = optimizer ? optimizer : ""};
+    command_carry_out(fit, &what, call);
+}
+
+/* ---- the halt ---- */
+
+static void pause_begin(pl_fit_t *fit)
+{
+    pl_commands_t *c = &fit->commands;
+    if (!c->paused_at)
+        c->paused_at = pl_now();
+    c->waits = true;
+    if (!pl_is_nobody(fit->asking.agreement) && pl_actor_rank(fit) > 0)
+        commands_agree(fit);
+    else if (c->count || *c->heard_stop)
+        commands_agree(fit);
+}
+
+/* A pause is no time of the run's. */
+static void commands_done(pl_fit_t *fit)
+{
+    pl_commands_t *c = &fit->commands;
+    if (c->paused && !*c->stop) {
+        pause_begin(fit);
+        return;
+    }
+    if (c->paused_at)
+        fit->began += pl_now() - c->paused_at;
+    c->paused_at = 0;
+    c->paused = false;
+    c->then(fit);
+}
+
+/* Those that have come since then wait for the next time. */
+static void commands_carry_out(pl_fit_t *fit, const json_t *all, int own)
+{
+    pl_commands_t *c = &fit->commands;
+    pl_waiting_t waiting[PL_COMMANDS_MOST];
+    const char *stop = json_string_value(json_object_get(all, "stop"));
+    size_t k;
+    json_t *one;
+    memcpy(waiting, c->waiting, sizeof waiting);
+    c->count -= own;
+    memmove(c->waiting, c->waiting + own, (size_t)c->count * sizeof *c->waiting);
+    snprintf(c->stop, sizeof c->stop, "%s", stop ? stop : "");
+    json_array_foreach(json_object_get(all, "commands"), k, one)
+        command_read(fit, one, (int)k < own ? waiting[k].call : NULL);
+    pl_fit_keep(fit, commands_done);
+}
+
+static void commands_read(pl_fit_t *fit, const char *text, int own)
+{
+    pl_error_t err = {0};
+    json_t *all = pl_json_read(text, strlen(text), "what rank 0 was told", &err);
+    if (all)
+        commands_carry_out(fit, all, own);
+    else
+        pl_fit_fail(fit, &err);
+    json_decref(all);
+}
+
+static void commands_agreed(void *self, const pl_answer_t *answer)
+{
+    pl_fit_t *fit = self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_fit_fail(fit, answer->error);
+    if (answer->kind == PL_ANSWER_REPLY && fit->call)
+        commands_read(fit, answer->body->decide_reply.text,
+                      (int)(intptr_t)answer->context);
+}
+
+static void commands_agree(pl_fit_t *fit)
+{
+    pl_commands_t *c = &fit->commands;
+    pl_error_t err = {0};
+    const int own = c->count;
+    const pl_how_t how = {.on_answer = commands_agreed, .context = (void *)(intptr_t)own};
+    char *text = commands_write(fit, &err);
+    c->waits = false;
+    if (text && pl_is_nobody(fit->asking.agreement))
+        commands_read(fit, text, own);
+    else if (!text
+             || !pl_call_decide(fit, fit->asking.agreement, &(pl_decide_t){.text = text},
+                                how, &err))
+        pl_fit_fail(fit, &err);
+    pl_text_free(text);
+}
+
+void pl_fit_obey(pl_fit_t *fit, void (*then)(pl_fit_t *fit))
+{
+    fit->commands.then = then;
+    commands_agree(fit);
+}
+
+/* ---- from above ---- */
+
+static int command_check(const pl_fit_t *fit, const pl_control_t *what, pl_error_t *err)
+{
+    if (!fit->call)
+        return pl_fail(err, PL_ESTATE, "the run has ended");
+    if (fit->commands.over)
+        return pl_fail(err, PL_ESTATE, last_step_made);
+    if (*fit->commands.heard_stop)
+        return pl_fail(err, PL_ESTATE, "the run is stopping");
+    if (fit->commands.count == PL_COMMANDS_MOST)
+        return pl_fail(err, PL_EBUSY, "%d commands wait already", PL_COMMANDS_MOST);
+    if (!strcmp(what->command, "save")
+        && (!fit->saves || !fit->options->enable_checkpointing))
+        return pl_fail(err, PL_ESTATE,
+                       "this run keeps no checkpoints: trainer.enable_checkpointing is "
+                       "false");
+    return PL_OK;
+}
+
+int pl_fit_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    pl_fit_t *fit = self;
+    pl_commands_t *c = &fit->commands;
+    int code = command_check(fit, &body->control, err);
+    if (code != PL_OK)
+        return code;
+    c->waiting[c->count++] = (pl_waiting_t){call, body->control};
+    if (c->waits) {
+        commands_agree(fit);
+        return PL_OK;
+    }
+    if (pl_call_control(fit, fit->epoch, &body->control, (pl_how_t){0}, err))
+        return PL_OK;
+    c->count--;
+    return err->code;
+}
+
+bool pl_fit_commands_stop(pl_fit_t *fit, const char *reason)
+{
+    pl_commands_t *c = &fit->commands;
+    snprintf(c->heard_stop, sizeof c->heard_stop, "%s",
+             *reason ? reason : "it was told to");
+    if (!c->waits)
+        return false;
+    commands_agree(fit);
+    return true;
+}

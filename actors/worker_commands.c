@@ -1,0 +1,106 @@
+/* worker_commands.c - commands to the fit of a worker: kept until its loop is there, and
+ * written down when they are carried out */
+#include <jansson.h>
+#include <string.h>
+
+#include "actors/worker_parts.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json_text.h"
+
+#define COMMANDS_FILE "commands.jsonl"
+
+/* A command that the loop has. */
+typedef struct command {
+    pl_worker_t *worker;
+    pl_call_t *call;
+    pl_control_t what;
+} command_t;
+
+/* ---- the file ---- */
+
+static json_t *line_of(const command_t *command, const pl_control_reply_t *reply)
+{
+    const pl_control_t *what = &command->what;
+    json_t *line = json_pack("{s:f, s:I, s:s}", "time", pl_wall_clock(), "global_step",
+                             (json_int_t)reply->global_step, "command", what->command);
+    int failed = line ? 0 : -1;
+    if (!failed && *reply->checkpoint)
+        failed = json_object_set_new(line, "checkpoint", json_string(reply->checkpoint));
+    if (!failed && !strcmp(what->command, "set_lr"))
+        failed = json_object_set_new(line, what->is_factor ? "factor" : "lr",
+                                     json_real(what->value));
+    if (!failed && *what->optimizer)
+        failed = json_object_set_new(line, "optimizer", json_string(what->optimizer));
+    if (!failed)
+        return line;
+    json_decref(line);
+    return NULL;
+}
+
+/* A line that is missed costs nothing but itself: the command was carried out. */
+static void command_note(const command_t *command, const pl_control_reply_t *reply)
+{
+    pl_worker_t *w = command->worker;
+    json_t *line = w->run_dir ? line_of(command, reply) : NULL;
+    char *text = line ? pl_json_write(line, PL_JSON_COMPACT) : NULL,
+         *whole = text ? pl_text("%s\n", text) : NULL,
+         *path = whole ? pl_text("%s/" COMMANDS_FILE, w->run_dir) : NULL;
+    if (path)
+        pl_call_keep_text(w, w->writer,
+                          &(pl_keep_text_t){.path = path, .text = {whole, strlen(whole)}},
+                          (pl_how_t){0}, NULL);
+    pl_text_free(path);
+    pl_text_free(whole);
+    pl_text_free(text);
+    json_decref(line);
+}
+
+/* ---- to the loop ---- */
+
+static void command_answered(void *self, const pl_answer_t *answer)
+{
+    (void)self;
+    command_t *command = answer->context;
+    if (answer->kind == PL_ANSWER_REPLY) {
+        command_note(command, &answer->body->control_reply);
+        pl_reply_control(command->call, &answer->body->control_reply);
+    } else if (answer->kind == PL_ANSWER_ERROR) {
+        pl_call_fail(command->call, answer->error);
+    } else {
+        return;
+    }
+    pl_free(command);
+}
+
+static int command_pass(void *self, pl_call_t *call, const pl_control_t *what,
+                        pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    command_t *command = pl_alloc(sizeof *command);
+    const pl_how_t how = {.on_answer = command_answered, .context = command};
+    if (!command)
+        return pl_no_memory(err);
+    *command = (command_t){w, call, *what};
+    if (pl_call_control(w, w->loop, what, how, err))
+        return PL_OK;
+    pl_free(command);
+    return err->code;
+}
+
+int pl_worker_control(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
+{
+    pl_worker_t *w = self;
+    if (!w->run)
+        return pl_fail(err, PL_ESTATE, "the run has ended");
+    if (!w->loops)
+        return pl_held_add(&w->held, call, &body->control, err);
+    return command_pass(w, call, &body->control, err);
+}
+
+void pl_worker_commands_begin(pl_worker_t *w)
+{
+    w->loops = true;
+    pl_held_pass(&w->held, w, command_pass);
+}

@@ -1,0 +1,531 @@
+/* commands.c - commands to a fit under way, at any moment, of threads and of processes */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "far.h"
+#include "files.h"
+#include "tap.h"
+
+#define SLOW "replay of forward_backward takes 1 ms"
+#define LONG "\"max_epochs\": 100000"
+
+/* What a test's run is told, at which step, and what was answered. */
+typedef struct told {
+    char command[16];
+    pl_error_t error;
+    uint64_t global_step;
+    char checkpoint[512];
+} told_t;
+
+typedef struct scene {
+    bool computes;                                /* on the cpu */
+    uint64_t at;                                  /* step at which act() is called once */
+    void (*act)(rig_t *rig);
+    bool acted;
+    int answers;
+    told_t told[8];
+    int wanted;
+    uint64_t seen;                                     /* the newest step that was told */
+} scene_t;
+
+static void on_command(pl_trainer_t *trainer, const pl_command_result_t *result,
+                       void *user)
+{
+    scene_t *scene = user;
+    (void)trainer;
+    if (scene->answers == 8)
+        return;
+    told_t *told = &scene->told[scene->answers++];
+    snprintf(told->command, sizeof told->command, "%s", result->command);
+    snprintf(told->checkpoint, sizeof told->checkpoint, "%s", result->checkpoint);
+    told->error = result->error;
+    told->global_step = result->global_step;
+}
+
+static void on_progress(rig_t *rig, const pl_progress_t *progress)
+{
+    scene_t *scene = rig_user(rig);
+    scene->seen = progress->global_step;
+    if (scene->acted || !scene->act || progress->global_step < scene->at)
+        return;
+    scene->acted = true;
+    scene->act(rig);
+}
+
+static bool all_answered(rig_t *rig)
+{
+    const scene_t *scene = rig_user(rig);
+    return scene->answers >= scene->wanted;
+}
+
+static bool answered(rig_t *rig, int wanted)
+{
+    ((scene_t *)rig_user(rig))->wanted = wanted;
+    return rig_until(rig, all_answered);
+}
+
+static int told_to_pause(rig_t *rig)
+{
+    return pl_trainer_pause(rig_trainer(rig), on_command, rig_user(rig), &rig_error);
+}
+
+static int told_to_go_on(rig_t *rig)
+{
+    return pl_trainer_go_on(rig_trainer(rig), on_command, rig_user(rig), &rig_error);
+}
+
+static int told_to_save(rig_t *rig)
+{
+    return pl_trainer_save(rig_trainer(rig), on_command, rig_user(rig), &rig_error);
+}
+
+static int told_lr(rig_t *rig, double lr)
+{
+    return pl_trainer_set_lr(rig_trainer(rig), lr, NULL, on_command, rig_user(rig),
+                             &rig_error);
+}
+
+/* ---- where ranks are ---- */
+
+typedef struct where {
+    const char *what;
+    int ranks;
+    bool far;                                               /* processes */
+} where_t;
+
+static const where_t everywhere[] = {{"one thread", 1, false},
+                                     {"two threads", 2, false},
+                                     {"one process", 1, true},
+                                     {"two processes", 2, true}};
+enum { EVERYWHERE = sizeof everywhere / sizeof *everywhere };
+
+static rig_t *run_of(const where_t *where, scene_t *scene, const char *more)
+{
+    char trainer[256];
+    snprintf(trainer, sizeof trainer, "%s", more);
+    if (!where->far && where->ranks > 1)
+        snprintf(trainer, sizeof trainer, "\"devices\": %d, %s", where->ranks, more);
+    rig_spec_t spec = {.accelerator = scene->computes ? "cpu" : NULL,
+                       .script = SLOW,
+                       .trainer = trainer,
+                       .user = scene,
+                       .on_progress = on_progress};
+    if (where->far)
+        return far_new(.ranks = where->ranks,
+                       .strategy = where->ranks > 1 ? NULL : "\"auto\"", .rig = spec);
+    spec.data = "\"batch_size\": 4";
+    return rig_make(&spec);
+}
+
+static void is_answered_well(const scene_t *scene, int k, const char *command)
+{
+    const told_t *told = &scene->told[k];
+    is_text(told->command, command, "the answer is that to %s", command);
+    is_int(told->error.code, PL_OK, "which was carried out %s", told->error.text);
+}
+
+static double processor_time(void)
+{
+    struct rusage own;
+    getrusage(RUSAGE_SELF, &own);
+    return (double)own.ru_utime.tv_sec + (double)own.ru_stime.tv_sec
+           + (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec) * 1e-6;
+}
+
+static bool half_a_second_over(rig_t *rig)
+{
+    static int64_t since;
+    (void)rig;
+    since = since ? since : pl_now();
+    const bool over = pl_now() - since > PL_SECOND / 2;
+    if (over)
+        since = 0;
+    return over;
+}
+
+/* ---- pause ---- */
+
+static void pause_it(rig_t *rig)
+{
+    ok(told_to_pause(rig) == PL_OK, "a pause is taken, from inside a notification");
+}
+
+static void a_pause_holds_the_run_between_two_steps(void)
+{
+    for (int k = 0; k < EVERYWHERE; k++) {
+        scene_t scene = {.at = 3, .act = pause_it};
+        rig_t *rig = run_of(&everywhere[k], &scene, "\"max_steps\": 60");
+        rig_begin(rig);
+        ok(answered(rig, 1), "it pauses: %s", everywhere[k].what);
+        is_answered_well(&scene, 0, "pause");
+        const uint64_t step = scene.told[0].global_step;
+        const double before = processor_time();
+        rig_until(rig, half_a_second_over);
+        ok(processor_time() - before < 0.25, "nothing computes meanwhile (%.3f s of 0.5)",
+           processor_time() - before);
+        ok(scene.seen <= step && rig_done(rig) == 0, "no step is made after step %d",
+           (int)step);
+        ok(told_to_go_on(rig) == PL_OK, "it is to go on");
+        const rig_result_t *result = rig_wait(rig);
+        is_text(result->status, "ok", "it ends: %s", result->error.text);
+        is_int(result->global_step, 60, "with all its steps");
+        is_int(scene.answers, 2, "both are answered");
+        is_answered_well(&scene, 1, "go_on");
+        is_int(scene.told[1].global_step, step, "at the same step");
+        ok(result->seconds < 20, "the pause is no time of the run's");
+        rig_free(&rig);
+    }
+}
+
+static void a_pause_changes_no_bit(void)
+{
+    for (int k = 0; k < EVERYWHERE; k++) {
+        scene_t scene = {.at = 3, .act = pause_it}, none = {0};
+        rig_t *rig = run_of(&everywhere[k], &scene, "\"max_steps\": 40"),
+              *other = run_of(&everywhere[k], &none, "\"max_steps\": 40");
+        rig_begin(rig);
+        answered(rig, 1);
+        told_to_go_on(rig);
+        rig_result_t *paused = rig_keep(rig_wait(rig));
+        ok(rig_same_bits(paused, rig_fit(other)),
+           "the bits are those of a run without: %s", everywhere[k].what);
+        rig_result_free(paused);
+        rig_free(&rig);
+        rig_free(&other);
+    }
+}
+
+static void either_may_be_asked_for_twice(void)
+{
+    scene_t scene = {.at = 3, .act = pause_it};
+    rig_t *rig = run_of(&everywhere[0], &scene, "\"max_steps\": 60");
+    rig_begin(rig);
+    answered(rig, 1);
+    told_to_pause(rig);
+    ok(answered(rig, 2), "a second pause is answered");
+    is_answered_well(&scene, 1, "pause");
+    told_to_go_on(rig);
+    told_to_go_on(rig);
+    is_text(rig_wait(rig)->status, "ok", "the run ends");
+    is_int(scene.answers, 4, "all are answered");
+    is_answered_well(&scene, 2, "go_on");
+    rig_free(&rig);
+}
+
+static void a_run_may_be_paused_before_its_first_step(void)
+{
+    for (int k = 0; k < EVERYWHERE; k++) {
+        scene_t scene = {0};
+        rig_t *rig = run_of(&everywhere[k], &scene, "\"max_steps\": 10");
+        rig_begin(rig);
+        is_int(told_to_pause(rig), PL_OK, "a pause is taken while it starts: %s",
+               everywhere[k].what);
+        ok(answered(rig, 1), "and answered");
+        is_answered_well(&scene, 0, "pause");
+        is_int(scene.told[0].global_step, 0, "before the first step");
+        told_to_go_on(rig);
+        is_int(rig_wait(rig)->global_step, 10, "then it is trained");
+        rig_free(&rig);
+    }
+}
+
+static void a_paused_run_can_be_stopped(void)
+{
+    for (int k = 0; k < EVERYWHERE; k++) {
+        scene_t scene = {.at = 3, .act = pause_it};
+        rig_t *rig = run_of(&everywhere[k], &scene, LONG);
+        rig_begin(rig);
+        answered(rig, 1);
+        is_int(pl_trainer_stop(rig_trainer(rig), "enough", NULL), PL_OK, "a stop: %s",
+               everywhere[k].what);
+        const rig_result_t *result = rig_wait(rig);
+        is_text(result->status, "stopped", "ends it: %s", result->error.text);
+        is_text(result->reason, "enough", "with the reason");
+        is_int(result->global_step, scene.told[0].global_step, "where it was");
+        rig_free(&rig);
+    }
+}
+
+/* ---- save ---- */
+
+static void save_it(rig_t *rig)
+{
+    is_int(told_to_save(rig), PL_OK, "a save is taken");
+}
+
+static void a_checkpoint_is_made_on_request(void)
+{
+    for (int k = 0; k < EVERYWHERE; k++) {
+        scene_t scene = {.computes = true, .at = 3, .act = save_it};
+        rig_t *rig = run_of(&everywhere[k], &scene, "\"max_steps\": 3000");
+        rig_result_t *whole = rig_keep(rig_fit(rig));
+        is_text(whole->status, "ok", "the run ends: %s", everywhere[k].what);
+        is_int(scene.answers, 1, "the save is answered");
+        is_answered_well(&scene, 0, "save");
+        like(scene.told[0].checkpoint, "/checkpoints/asked-step=[0-9]+$",
+             "with its place");
+        ok(rig_begin_again(rig, scene.told[0].checkpoint), "from there: %s",
+           rig_error.text);
+        const rig_result_t *rest = rig_wait(rig);
+        is_text(rest->status, "ok", "a run goes on: %s", rest->error.text);
+        ok(rig_same_bits(whole, rest), "and comes to the same bits");
+        rig_result_free(whole);
+        rig_free(&rig);
+    }
+}
+
+static void pause_and_save(rig_t *rig)
+{
+    told_to_pause(rig);
+    told_to_save(rig);
+}
+
+static void a_paused_run_is_saved_where_it_is(void)
+{
+    for (int k = 0; k < EVERYWHERE; k++) {
+        scene_t scene = {.at = 3, .act = pause_and_save};
+        rig_t *rig = run_of(&everywhere[k], &scene, "\"max_steps\": 40");
+        rig_begin(rig);
+        ok(answered(rig, 2), "both are answered: %s", everywhere[k].what);
+        told_to_save(rig);
+        ok(answered(rig, 3), "and another save");
+        is_answered_well(&scene, 2, "save");
+        is_int(scene.told[2].global_step, scene.told[0].global_step, "of the same step");
+        is_text(scene.told[1].checkpoint, scene.told[2].checkpoint, "by the same name");
+        told_to_go_on(rig);
+        is_text(rig_wait(rig)->status, "ok", "it goes on to its end");
+        rig_free(&rig);
+    }
+}
+
+static void what_keeps_no_checkpoints_says_so(void)
+{
+    scene_t scene = {.at = 3, .act = save_it};
+    rig_t *rig = run_of(&everywhere[0], &scene,
+                        "\"max_steps\": 40, \"enable_checkpointing\": false");
+    is_text(rig_fit(rig)->status, "ok", "a run without");
+    is_int(scene.told[0].error.code, PL_ESTATE, "refuses to save");
+    like(scene.told[0].error.text, "enable_checkpointing", "and says why");
+    rig_free(&rig);
+}
+
+/* ---- the learning rate ---- */
+
+#define LOGGED "\"max_steps\": 30, \"log_every_n_steps\": 1"
+#define HALVES "{\"name\": \"exponential\", \"gamma\": 0.5}"
+
+static void rate_it(rig_t *rig)
+{
+    is_int(told_lr(rig, 0.25), PL_OK, "a rate is taken");
+}
+
+/* The rate of the step behind a step. */
+static double rate_after(const rig_result_t *result, uint64_t step)
+{
+    const rig_series_t rates = rig_series(result, "lr-sgd");
+    for (int k = 0; k < rates.count; k++)
+        if (rates.step[k] == (double)step + 1)
+            return rates.value[k];
+    return NAN;
+}
+
+static void the_next_step_is_made_at_the_rate_that_is_set(void)
+{
+    for (int k = 0; k < EVERYWHERE; k++) {
+        scene_t scene = {.at = 3, .act = rate_it};
+        rig_t *rig = run_of(&everywhere[k], &scene, LOGGED);
+        const rig_result_t *result = rig_fit(rig);
+        is_answered_well(&scene, 0, "set_lr");
+        const uint64_t step = scene.told[0].global_step;
+        is_near(rate_after(result, step - 1), 0.1, 1e-12, "as it was up to step %d: %s",
+                (int)step, everywhere[k].what);
+        is_near(rate_after(result, step), 0.25, 1e-12, "then as it was set");
+        rig_free(&rig);
+    }
+}
+
+static void scale_twice(rig_t *rig)
+{
+    pl_trainer_scale_lr(rig_trainer(rig), 3, NULL, on_command, rig_user(rig), NULL);
+    pl_trainer_scale_lr(rig_trainer(rig), 0.5, NULL, on_command, rig_user(rig), NULL);
+}
+
+static void a_factor_takes_the_place_of_the_one_before(void)
+{
+    scene_t scene = {.at = 3, .act = scale_twice};
+    rig_t *rig = run_of(&everywhere[0], &scene, LOGGED);
+    const rig_result_t *result = rig_fit(rig);
+    is_int(scene.answers, 2, "both are carried out");
+    is_near(rate_after(result, scene.told[1].global_step), 0.05, 1e-12,
+            "the last counts");
+    rig_free(&rig);
+}
+
+static void a_schedule_goes_on_in_proportion(void)
+{
+    scene_t scene = {.at = 3, .act = rate_it};
+    rig_t *rig = rig_new(.script = SLOW, .trainer = LOGGED, .user = &scene,
+                         .scheduler = HALVES, .on_progress = on_progress);
+    const rig_result_t *result = rig_fit(rig);
+    const uint64_t step = scene.told[0].global_step;
+    is_near(rate_after(result, step), 0.25, 1e-12, "the rate is as it was set");
+    const double last = rig_series(result, "lr-sgd").value[29];
+    ok(last < 0.25 && last > 0, "and falls on: %g", last);
+    is_near(fmod(log2(0.25 / last), 1), 0, 1e-9, "by halves");
+    rig_free(&rig);
+}
+
+static void rate_and_save(rig_t *rig)
+{
+    told_lr(rig, 0.25);
+    told_to_save(rig);
+}
+
+static void a_rate_that_was_set_is_in_the_checkpoint(void)
+{
+    for (int k = 0; k < EVERYWHERE; k++) {
+        scene_t scene = {.computes = true, .at = 3, .act = rate_and_save};
+        rig_t *rig = run_of(&everywhere[k], &scene, "\"max_steps\": 3000");
+        rig_result_t *whole = rig_keep(rig_fit(rig));
+        is_answered_well(&scene, 1, "save");
+        ok(rig_begin_again(rig, scene.told[1].checkpoint), "from there: %s",
+           everywhere[k].what);
+        const rig_result_t *rest = rig_wait(rig);
+        is_text(rest->status, "ok", "a run goes on: %s", rest->error.text);
+        ok(rig_same_bits(whole, rest), "and comes to the same bits");
+        rig_result_free(whole);
+        rig_free(&rig);
+    }
+}
+
+static void rate_nobody(rig_t *rig)
+{
+    pl_trainer_set_lr(rig_trainer(rig), 0.25, "nobody", on_command, rig_user(rig), NULL);
+}
+
+static void rates_that_are_none_are_refused(void)
+{
+    scene_t scene = {.at = 3, .act = rate_nobody};
+    rig_t *rig = run_of(&everywhere[0], &scene, "\"max_steps\": 40");
+    rig_begin(rig);
+    is_int(told_lr(rig, -1), PL_EINVAL, "a negative one");
+    is_int(told_lr(rig, NAN), PL_EINVAL, "no number");
+    is_int(told_lr(rig, INFINITY), PL_EINVAL, "no finite one");
+    is_text(rig_wait(rig)->status, "ok", "the run ends");
+    is_int(scene.told[0].error.code, PL_EINVAL, "an optimizer that is not there");
+    like(scene.told[0].error.text, "nobody", "is named");
+    rig_free(&rig);
+}
+
+/* ---- at the wrong time ---- */
+
+static void where_nothing_trains_commands_are_refused(void)
+{
+    scene_t scene = {0};
+    rig_t *rig = run_of(&everywhere[0], &scene, "\"max_steps\": 4");
+    is_int(told_to_pause(rig), PL_ESTATE, "before a run");
+    rig_fit(rig);
+    is_int(told_to_pause(rig), PL_ESTATE, "and after it");
+    is_int(told_to_save(rig), PL_ESTATE, "a save, too");
+    is_int(told_lr(rig, 0.1), PL_ESTATE, "and a rate");
+    is_int(scene.answers, 0, "nobody is notified of that");
+    rig_free(&rig);
+}
+
+/* Whenever it comes. */
+static void each_command_is_answered_once(void)
+{
+    for (int k = 0; k < 12; k++) {
+        scene_t scene = {0};
+        rig_t *rig = run_of(&everywhere[k % EVERYWHERE], &scene, "\"max_steps\": 6");
+        rig_begin(rig);
+        for (int turns = 0; turns < 3 * k; turns++)
+            pl_engine_dispatch(rig_engine(rig));
+        int taken = (told_to_save(rig) == PL_OK) + (told_lr(rig, 0.2) == PL_OK);
+        is_text(rig_wait(rig)->status, "ok", "the run ends");
+        ok(answered(rig, taken), "%d taken", taken);
+        is_int(scene.answers, taken, "as many answers");
+        rig_free(&rig);
+    }
+}
+
+static void close_it(rig_t *rig)
+{
+    told_to_pause(rig);
+    told_to_save(rig);
+    pl_engine_close(rig_engine(rig), NULL, NULL);
+}
+
+static void closing_answers_them_too(void)
+{
+    for (int k = 0; k < EVERYWHERE; k++) {
+        scene_t scene = {.at = 3, .act = close_it};
+        rig_t *rig = run_of(&everywhere[k], &scene, LONG);
+        const rig_result_t *result = rig_fit(rig);
+        is_int(result->error.code, PL_ECANCELLED, "the run is cancelled: %s %s",
+               everywhere[k].what, result->error.text);
+        is_int(scene.answers, 2, "both are answered");
+        rig_free(&rig);
+    }
+}
+
+static void a_free_ends_a_paused_run(void)
+{
+    scene_t scene = {.at = 3, .act = pause_it};
+    rig_t *rig = run_of(&everywhere[1], &scene, LONG);
+    rig_begin(rig);
+    ok(answered(rig, 1), "it is paused");
+    rig_free(&rig);
+    ok(true, "and can be freed");
+}
+
+/* ---- the record ---- */
+
+static void all_is_written_down(void)
+{
+    scene_t scene = {.at = 3, .act = rate_and_save};
+    rig_t *rig = run_of(&everywhere[0], &scene, "\"max_steps\": 40");
+    const rig_result_t *result = rig_fit(rig);
+    char path[600];
+    size_t size;
+    snprintf(path, sizeof path, "%s/commands.jsonl", result->run_dir);
+    char *text = (char *)file_get(path, &size);
+    ok(text != NULL, "the run has a commands.jsonl");
+    like(text ? text : "",
+         "^\\{\"time\": ?[0-9.]+, ?\"global_step\": ?[0-9]+, "
+         "?\"command\": ?\"set_lr\", ?\"lr\": ?0.25\\}\n",
+         "with the rate");
+    like(text ? text : "",
+         "\"command\": ?\"save\", ?\"checkpoint\": ?\"asked-step=", "and the save");
+    free(text);
+    rig_free(&rig);
+}
+
+int main(void)
+{
+    far_init(NULL);
+    run(a_pause_holds_the_run_between_two_steps);
+    run(a_pause_changes_no_bit);
+    run(either_may_be_asked_for_twice);
+    run(a_run_may_be_paused_before_its_first_step);
+    run(a_paused_run_can_be_stopped);
+    run(a_checkpoint_is_made_on_request);
+    run(a_paused_run_is_saved_where_it_is);
+    run(what_keeps_no_checkpoints_says_so);
+    run(the_next_step_is_made_at_the_rate_that_is_set);
+    run(a_factor_takes_the_place_of_the_one_before);
+    run(a_schedule_goes_on_in_proportion);
+    run(a_rate_that_was_set_is_in_the_checkpoint);
+    run(rates_that_are_none_are_refused);
+    run(where_nothing_trains_commands_are_refused);
+    run(each_command_is_answered_once);
+    run(closing_answers_them_too);
+    run(a_free_ends_a_paused_run);
+    run(all_is_written_down);
+    return tap_done();
+}
