@@ -35,9 +35,9 @@ typedef struct opened {
 
 static void *opened_pack(opened_t o)
 {
-    return (void *)((uintptr_t)1 | (uintptr_t)o.ends_step << 1
-                    | (uintptr_t)o.pauses << 2 | (uintptr_t)o.goes_on << 3
-                    | (uintptr_t)o.run << 4 | (uintptr_t)o.to << 16);
+    return (void *)((uintptr_t)1 | (uintptr_t)o.ends_step << 1 | (uintptr_t)o.pauses << 2
+                    | (uintptr_t)o.goes_on << 3 | (uintptr_t)o.run << 4
+                    | (uintptr_t)o.to << 16);
 }
 
 static opened_t opened_unpack(const void *value)
@@ -272,11 +272,7 @@ static void take(pl_board_t *b, const pl_tap_record_t *r)
                             && pl_frame_decode_record(r->frame, &body, &error, NULL)
                                    == PL_OK;
     if (e->kind == PL_KIND_CALL)
-        opened = (opened_t){.run = run_of_call(b, r),
-                            .to = e->to_kind,
-                            .ends_step = is_decoded
-                                         && e->message == PL_MESSAGE_train_batch
-                                         && body.train_batch.step_due};
+        opened = opened_by(b, r, is_decoded ? &body : NULL);
     else if (e->kind == PL_KIND_REPLY || e->kind == PL_KIND_ERROR)
         opened = call_ends(b, r);
     else
