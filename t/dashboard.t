@@ -134,7 +134,38 @@ what_commands_comes_from_the_page_itself() {
     stop
 }
 
-# no_frame N - an event stream has that many events, each with a number
+# command JSON - posts it as the page does
+command() {
+    ask -H "$bearer" -H 'X-Paceline: 1' -d "$1" "$base/command"
+}
+
+state_is() {
+    curl -s --max-time 30 -H "$bearer" "$base/state" | grep -q "\"doing\":\"$1\""
+}
+
+its_buttons_reach_the_run() {
+    train
+    until_true has_steps 0
+    command '{"command": "pause"}'
+    is "$code" 200 "pause is taken"
+    like "$out" '"ok": ?true' "and has come about"
+    ok "which the page hears" until_true state_is paused
+    command '{"command": "go_on"}'
+    like "$out" '"ok": ?true' "it goes on"
+    ok "as the page hears" until_true state_is train
+    command '{"command": "save"}'
+    like "$out" '"checkpoint": ?"' "a checkpoint is told by its name"
+    command '{"command": "dance"}'
+    like "$out" '"error": ?\{"code": ?"PL_EINVAL"' "what is no command is refused"
+    command 'nonsense'
+    like "$out" '"error"' "so is what is no JSON"
+    command '{"command": "stop"}'
+    like "$out" '"ok": ?true' "it stops"
+    wait "$fit"
+    is "$?" 0 "and ends well"
+}
+
+# events_in FILE N - an event stream has that many events
 events_in() {
     [ "$(grep -c '^data: ' "$1")" -ge "$2" ]
 }
@@ -271,6 +302,7 @@ run the_token_opens_the_page_and_nothing_else_does trains
 run every_answer_has_the_headers_that_keep_it_here trains
 run a_name_that_was_made_to_point_here_is_refused trains
 run what_commands_comes_from_the_page_itself trains
+run its_buttons_reach_the_run trains
 run a_page_that_was_cut_off_goes_on_where_it_was trains
 run figures_of_a_run_are_metrics trains
 run whoever_misbehaves_is_dropped_and_the_run_goes_on trains

@@ -30,21 +30,24 @@ static const int64_t LANE_PERIOD = PL_SECOND / 4;
 typedef struct opened {
     unsigned run;                                           /* NO_RUN: of none */
     uint32_t to;                                            /* kind of the callee */
-    bool ends_step;
+    bool ends_step, pauses, goes_on;
 } opened_t;
 
 static void *opened_pack(opened_t o)
 {
-    return (void *)((uintptr_t)1 | (uintptr_t)o.ends_step << 1 | (uintptr_t)o.run << 2
-                    | (uintptr_t)o.to << 12);
+    return (void *)((uintptr_t)1 | (uintptr_t)o.ends_step << 1 | (uintptr_t)o.pauses << 2
+                    | (uintptr_t)o.goes_on << 3 | (uintptr_t)o.run << 4
+                    | (uintptr_t)o.to << 16);
 }
 
 static opened_t opened_unpack(const void *value)
 {
     const uintptr_t v = (uintptr_t)value;
-    return (opened_t){.run = v ? v >> 2 & 0x3ff : NO_RUN,
-                      .to = (uint32_t)(v >> 12),
-                      .ends_step = v >> 1 & 1};
+    return (opened_t){.run = v ? v >> 4 & 0xfff : NO_RUN,
+                      .to = (uint32_t)(v >> 16),
+                      .ends_step = v >> 1 & 1,
+                      .pauses = v >> 2 & 1,
+                      .goes_on = v >> 3 & 1};
 }
 
 /* Calls of different processes may have the same number. */
@@ -208,6 +211,10 @@ static void take_reply(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
         if (pl_kind_level(r->envelope.to_kind) == PL_LEVEL_EPOCH_LOOP)
             run->samples += body->fetch_batch_reply.samples;
         break;
+    case PL_MESSAGE_control:
+        if (pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
+            run->is_paused = opened->pauses || (run->is_paused && !opened->goes_on);
+        break;
     case PL_MESSAGE_run:
         if (pl_kind_level(r->envelope.to_kind) == PL_LEVEL_HOST)
             run_has_ended(b, run, r, NULL);
@@ -230,6 +237,7 @@ static void take_error(pl_board_t *b, run_t *run, const pl_tap_record_t *r,
 static bool tells_something(unsigned message)
 {
     switch (message) {
+    case PL_MESSAGE_control:
     case PL_MESSAGE_run:
     case PL_MESSAGE_make_run_dir:
     case PL_MESSAGE_end_log:
@@ -242,6 +250,18 @@ static bool tells_something(unsigned message)
     }
 }
 
+static opened_t opened_by(pl_board_t *b, const pl_tap_record_t *r, const pl_body_t *body)
+{
+    opened_t opened = {.run = run_of_call(b, r), .to = r->envelope.to_kind};
+    if (body && r->envelope.message == PL_MESSAGE_train_batch)
+        opened.ends_step = body->train_batch.step_due;
+    if (body && r->envelope.message == PL_MESSAGE_control) {
+        opened.pauses = !strcmp(body->control.command, "pause");
+        opened.goes_on = !strcmp(body->control.command, "go_on");
+    }
+    return opened;
+}
+
 static void take(pl_board_t *b, const pl_tap_record_t *r)
 {
     const pl_envelope_t *e = &r->envelope;
@@ -252,11 +272,7 @@ static void take(pl_board_t *b, const pl_tap_record_t *r)
                             && pl_frame_decode_record(r->frame, &body, &error, NULL)
                                    == PL_OK;
     if (e->kind == PL_KIND_CALL)
-        opened = (opened_t){.run = run_of_call(b, r),
-                            .to = e->to_kind,
-                            .ends_step = is_decoded
-                                         && e->message == PL_MESSAGE_train_batch
-                                         && body.train_batch.step_due};
+        opened = opened_by(b, r, is_decoded ? &body : NULL);
     else if (e->kind == PL_KIND_REPLY || e->kind == PL_KIND_ERROR)
         opened = call_ends(b, r);
     else

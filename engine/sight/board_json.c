@@ -94,9 +94,9 @@ static json_t *run_json(const pl_board_t *b, const run_t *run, uint64_t since)
                             "number", (json_int_t)run->number, "call",
                             (json_int_t)run->call, "name", text(board_run_name(run)),
                             "dir", text(run->dir), "module", text(run->module), "doing",
-                            text(run->doing), "error", text(run->error), "ended",
-                            run->ended, "began", run->began, "seconds",
-                            until - run->began, "clip", run->clip);
+                            text(run->is_paused && !run->ended ? "paused" : run->doing),
+                            "error", text(run->error), "ended", run->ended, "began",
+                            run->began, "seconds", until - run->began, "clip", run->clip);
     json_t *more =
         json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:b, s:o, s:o, s:o, s:o}",
                   "step", (json_int_t)run->step, "total_steps",

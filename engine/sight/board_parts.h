@@ -59,7 +59,7 @@ typedef struct save {
 typedef struct run {
     uint64_t call;                        /* by which the program asked for it; 0: free */
     uint64_t number;                      /* of the engine's runs, from 1 */
-    bool ended;
+    bool ended, is_paused;
     char doing[16];                      /* "train", "validate", …; ended: its status */
     char dir[256], module[48], error[640];
     double began, ended_at;                                 /* s of the stream */

@@ -84,10 +84,6 @@ void command_begin(pl_dashboard_t *d, struct evhttp_request *request)
     const size_t size = evbuffer_get_length(in);
     if (!guard_post(d, request))
         return;
-    if (!d->commander.post) {
-        http_refuse(d, request, 404, "Nothing here takes commands.");
-        return;
-    }
     pl_error_t err = {0};
     pending_t *p = pending_new(d, request);
     if (!p) {

@@ -131,7 +131,7 @@ pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
     }
     d->runtime = runtime;
     d->control = control;
-    d->commander = commander ? *commander : (pl_commander_t){0};
+    d->commander = *commander;
     d->ear = (pl_log_ear_t){.hook = hear_log, .level = PL_LOG_INFO, .user = d};
     pthread_mutex_init(&d->lock, NULL);
     if (dashboard_open(d, address, &own) == PL_OK

@@ -13,7 +13,7 @@ typedef struct pl_dashboard pl_dashboard_t;
 
 /* address: "[HOST:]PORT", HOST a loopback address [127.0.0.1], port 0: any.  control: the
  * engine's thread, whose pulse is health; it must be there until the stop.  commander:
- * carries out what the page's buttons say  [there are none]; copied.  PL_EINVAL: another
+ * carries out what the page's buttons say; copied.  PL_EINVAL: another
  * address; PL_EBUSY: somebody listens there. */
 pl_dashboard_t *pl_dashboard_start(pl_runtime_t *runtime, pl_reactor_t *control,
                                    const pl_commander_t *commander, const char *address,

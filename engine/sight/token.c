@@ -64,7 +64,7 @@ static int token_load(int fd, const char *path, char token[static PL_TOKEN_TEXT]
                        "dashboard token %s: it is to hold one line of %d to %d letters, "
                        "digits and -._~",
                        path, LEAST, PL_TOKEN_TEXT - 1);
-    snprintf(token, PL_TOKEN_TEXT, "%s", text);
+    memcpy(token, text, PL_TOKEN_TEXT);
     return PL_OK;
 }
 

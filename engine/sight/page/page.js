@@ -10,7 +10,7 @@ const POINTS_MOST = 1000, SLOTS_MOST = 120, LOG_MOST = 200, SAVES_MOST = 24;
 const seen = {runs: new Map(), log: [], last: null};
 let chosen = null;          // number of the run that is shown; null: the newest
 let charts = null;          // by canvas; null: there is no Chart.js
-let logScale = false, commands = null;
+let logScale = false;
 
 // ---- words ----
 
@@ -166,6 +166,55 @@ function showSummary(run) {
       return card;
     }));
   cards.forEach(([, value], k) => say(list.children[k].lastChild, value));
+}
+
+// ---- commands ----
+
+async function send(request) {
+  const response = await fetch('command', {method: 'POST', headers: {'Content-Type': 'application/json', 'X-Paceline': '1'},
+    body: JSON.stringify(request)});
+  const text = await response.text();
+  if (!response.ok) throw new Error(text);
+  const reply = JSON.parse(text);
+  if (reply.error) throw new Error(reply.error.text);
+  return reply;
+}
+
+// The engine has numbers of its own for what goes on: of several runs it is the one in the same folder.
+async function command(word, run) {
+  const {runs} = await send({command: 'list'});
+  const meant = runs.length === 1 ? runs[0] : runs.find(r => r.run_dir && r.run_dir === run.dir);
+  if (!meant) throw new Error(title(run) + ' does not go on.');
+  return send(word === 'stop' ? {command: word, run: meant.run, reason: 'the dashboard'} : {command: word, run: meant.run});
+}
+
+const buttons = [
+  {word: 'pause', text: 'Pause', shown: run => run.doing !== 'paused'},
+  {word: 'go_on', text: 'Go on', shown: run => run.doing === 'paused'},
+  {word: 'save', text: 'Save', shown: () => true},
+  {word: 'stop', text: 'Stop', shown: () => true, danger: true, ask: 'End this run after its next step?'}];
+
+function buttonMake(spec) {
+  const button = element('button', spec.text, spec.danger ? 'danger' : '');
+  button.type = 'button';
+  button.id = 'do-' + spec.word;
+  button.addEventListener('click', async () => {
+    const run = current();
+    if (!run || (spec.ask && !window.confirm(spec.ask))) return;
+    button.disabled = true;
+    try {
+      await command(spec.word, run);
+      notice('');
+    } catch (error) {
+      notice(spec.text + ': ' + error.message);
+    }
+    button.disabled = false;
+  });
+  return button;
+}
+
+function showButtons(run) {
+  for (const spec of buttons) $('do-' + spec.word).hidden = !run || run.ended || !spec.shown(run);
 }
 
 // ---- charts ----
@@ -364,6 +413,7 @@ function show() {
   const run = current();
   showRuns(run);
   showSummary(run);
+  showButtons(run);
   showCharts(run);
   showStrip(run);
   showLanes();
@@ -412,6 +462,8 @@ function begin() {
     event.currentTarget.setAttribute('aria-pressed', String(logScale));
     show();
   });
+  $('buttons').append(...buttons.map(buttonMake));
+  showButtons(null);
   $('newest-box').addEventListener('toggle', show);
   window.addEventListener('resize', show);
   window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
