@@ -267,32 +267,6 @@ int pl_engine_fd(const pl_engine_t *engine)
     return engine->notes.fd;
 }
 
-int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error_t *err)
-{
-    return pl_monitor_start(&engine->runtime, endpoint, false, err);
-}
-
-const char *pl_engine_monitor_endpoint(const pl_engine_t *engine)
-{
-    return pl_monitor_endpoint(&engine->runtime);
-}
-
-int pl_engine_dashboard(pl_engine_t *engine, const char *address, pl_error_t *err)
-{
-    if (engine->dashboard)
-        return pl_fail(err, PL_ESTATE, "the engine has a dashboard already");
-    const pl_commander_t commander = pl_engine_commander(engine);
-    pl_error_t why = {0};
-    engine->dashboard = pl_dashboard_start(&engine->runtime, engine->reactor, &commander,
-                                           address, &why);
-    return engine->dashboard ? PL_OK : pl_fail(err, why.code, "%s", why.text);
-}
-
-const char *pl_engine_dashboard_url(const pl_engine_t *engine)
-{
-    return engine->dashboard ? pl_dashboard_url(engine->dashboard) : "";
-}
-
 /* For what must not fail: memory may be out for a moment. */
 static void post_surely(pl_engine_t *engine, void (*command)(void *), void *argument)
 {

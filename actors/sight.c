@@ -1,7 +1,35 @@
-/* sight.c - what an engine shows beside the stream that it publishes */
-#include "actors/host.h"
+/* sight.c - how an engine can be seen: its stream, a page, a journal, a trace */
+#include "actors/host_parts.h"
+#include "base/error.h"
+#include "runtime/monitor.h"
 #include "sight/journal.h"
 #include "sight/trace.h"
+
+int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error_t *err)
+{
+    return pl_monitor_start(&engine->runtime, endpoint, false, err);
+}
+
+const char *pl_engine_monitor_endpoint(const pl_engine_t *engine)
+{
+    return pl_monitor_endpoint(&engine->runtime);
+}
+
+int pl_engine_dashboard(pl_engine_t *engine, const char *address, pl_error_t *err)
+{
+    if (engine->dashboard)
+        return pl_fail(err, PL_ESTATE, "the engine has a dashboard already");
+    const pl_commander_t commander = pl_engine_commander(engine);
+    pl_error_t why = {0};
+    engine->dashboard = pl_dashboard_start(&engine->runtime, engine->reactor, &commander,
+                                           address, &why);
+    return engine->dashboard ? PL_OK : pl_fail(err, why.code, "%s", why.text);
+}
+
+const char *pl_engine_dashboard_url(const pl_engine_t *engine)
+{
+    return engine->dashboard ? pl_dashboard_url(engine->dashboard) : "";
+}
 
 int pl_engine_journal(pl_engine_t *engine, const char *path, pl_error_t *err)
 {
