@@ -152,7 +152,7 @@ its_buttons_reach_the_run() {
     ok "which the page hears" until_true state_is paused
     command '{"command": "go_on"}'
     like "$out" '"ok": ?true' "it goes on"
-    ok "as the page hears" until_true state_is train
+    ok "as the page hears" until_true state_is '\(train\|validate\)'
     command '{"command": "save"}'
     like "$out" '"checkpoint": ?"' "a checkpoint is told by its name"
     command '{"command": "dance"}'
