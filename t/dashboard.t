@@ -195,7 +195,11 @@ a_page_that_was_cut_off_goes_on_where_it_was() {
     kill "$viewer"
     wait "$viewer" 2>.err
     like "$(sed -n 2p third)" '^data: \{"since":0,' "a number of another server means nothing"
+    curl -sN --max-time 20 -H "$bearer" "$base/events" >fourth 2>.err &
+    viewer=$!
+    ok "a page is open when the run ends" until_true events_in fourth 1
     stop
+    wait "$viewer" 2>.err
 }
 
 figures_of_a_run_are_metrics() {

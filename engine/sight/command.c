@@ -47,7 +47,7 @@ static void pending_gone(struct evhttp_connection *connection, void *user)
 {
     (void)connection;
     pending_t *p = user;
-    evhttp_request_free(p->request);
+    http_forget(p->request);
     p->request = NULL;
 }
 

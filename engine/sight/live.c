@@ -48,7 +48,7 @@ static void viewer_gone(struct evhttp_connection *connection, void *user)
     if (v->next)
         v->next->link = v->link;
     v->dashboard->viewer_count--;
-    evhttp_request_free(v->request);
+    http_forget(v->request);
     pl_free(v);
 }
 
@@ -87,8 +87,6 @@ void live_begin(pl_dashboard_t *d, struct evhttp_request *request)
     d->viewer_count++;
     d->answered[2]++;
     connection_extend(d, request, 0);
-    /* evhttp frees it with some ends of the connection and forgets it with others. */
-    evhttp_request_own(request);
     evhttp_connection_set_closecb(connection, viewer_gone, v);
     http_head(request, "text/event-stream; charset=utf-8");
     evhttp_add_header(evhttp_request_get_output_headers(request), "X-Accel-Buffering",
