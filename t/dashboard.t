@@ -152,7 +152,7 @@ its_buttons_reach_the_run() {
     ok "which the page hears" until_true state_is paused
     command '{"command": "go_on"}'
     like "$out" '"ok": ?true' "it goes on"
-    ok "as the page hears" until_true state_is train
+    ok "as the page hears" until_true state_is '\(train\|validate\)'
     command '{"command": "save"}'
     like "$out" '"checkpoint": ?"' "a checkpoint is told by its name"
     command '{"command": "dance"}'
@@ -195,7 +195,11 @@ a_page_that_was_cut_off_goes_on_where_it_was() {
     kill "$viewer"
     wait "$viewer" 2>.err
     like "$(sed -n 2p third)" '^data: \{"since":0,' "a number of another server means nothing"
+    curl -sN --max-time 20 -H "$bearer" "$base/events" >fourth 2>.err &
+    viewer=$!
+    ok "a page is open when the run ends" until_true events_in fourth 1
     stop
+    wait "$viewer" 2>.err
 }
 
 figures_of_a_run_are_metrics() {

@@ -46,7 +46,9 @@ static pending_t *pending_new(pl_dashboard_t *d, struct evhttp_request *request)
 static void pending_gone(struct evhttp_connection *connection, void *user)
 {
     (void)connection;
-    ((pending_t *)user)->request = NULL;
+    pending_t *p = user;
+    http_forget(p->request);
+    p->request = NULL;
 }
 
 static void pending_answer(void *argument)

@@ -95,6 +95,8 @@ void http_answer(pl_dashboard_t *d, struct evhttp_request *request, int status,
                  const char *type, struct evbuffer *body);
 void http_refuse(pl_dashboard_t *d, struct evhttp_request *request, int status,
                  const char *why);
+/* In the callback that says that the connection of an unanswered one is gone. */
+void http_forget(struct evhttp_request *request);
 void http_head(struct evhttp_request *request, const char *type);
 
 /* ---- http_guard.c ---- */

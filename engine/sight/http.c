@@ -88,6 +88,14 @@ void http_refuse(pl_dashboard_t *d, struct evhttp_request *request, int status,
     http_answer(d, request, status, TEXT, body);
 }
 
+/* Of a connection that its other side has closed, evhttp has taken the request off and
+ * thinks no more of it; with one that it closes itself it frees it. */
+void http_forget(struct evhttp_request *request)
+{
+    if (!evhttp_request_get_connection(request))
+        evhttp_request_free(request);
+}
+
 /* ---- health ---- */
 
 static bool beats(const int64_t *pulse)

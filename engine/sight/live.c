@@ -48,6 +48,7 @@ static void viewer_gone(struct evhttp_connection *connection, void *user)
     if (v->next)
         v->next->link = v->link;
     v->dashboard->viewer_count--;
+    http_forget(v->request);
     pl_free(v);
 }
 
