@@ -24,7 +24,6 @@ static void act(void)
     const uint64_t life = rig_spawn(&bee_ops, PL_OWN_THREAD, "", &bee);
     rig_spawn(&boss_ops, PL_AS_RANK_0, "own", &boss);
     rig_order(boss, DO_PROGRESS);
-    rig_wait(1);
     for (int k = 0; k < 12; k++)                           /* more than there are lanes */
         rig_ask(bee, DO_KEEP);
     rig_ask(bee, DO_PROGRESS);
