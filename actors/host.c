@@ -53,6 +53,8 @@ static void run_ended(pl_trainer_t *trainer, pl_outcome_t *outcome,
 static void run_reported(pl_trainer_t *trainer, const pl_run_progress_t *report)
 {
     trainer->standing.has_begun |= report->global_step > 0;
+    if (!strcmp(report->event, "train"))          /* one that began anew does not pause */
+        trainer->standing.is_paused = false;
     pl_ending_note(&trainer->done->ending, report);
     if (trainer->attached)
         trainer->attached->reported(trainer->attached, report);

@@ -50,6 +50,9 @@ static void order_answered(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY)
         return;
     const pl_control_reply_t *reply = &answer->body->control_reply;
+    pl_ending_t *now = &order->trainer->done->ending;
+    if (now->global_step < reply->global_step)
+        now->global_step = reply->global_step;
     if (!strcmp(command, "pause") || !strcmp(command, "go_on"))
         order->trainer->standing.is_paused = !strcmp(command, "pause");
     order_tell(order, NULL, reply->global_step, reply->checkpoint);

@@ -143,8 +143,10 @@ static void *predictor_run(void *user)
 
 static void client_left(struct evhttp_connection *connection, void *user)
 {
+    question_t *q = user;
     (void)connection;
-    ((question_t *)user)->request = NULL;
+    service_forget(q->request);
+    q->request = NULL;
 }
 
 static void answer(question_t *q)

@@ -88,6 +88,13 @@ void service_error(struct evhttp_request *request, int status, const char *text)
     service_reply(request, status, json_pack("{s:{s:s}}", "error", "text", text));
 }
 
+/* One whose connection evhttp closes by itself is freed with it. */
+void service_forget(struct evhttp_request *request)
+{
+    if (!evhttp_request_get_connection(request))
+        evhttp_request_free(request);
+}
+
 static json_t *run_show(const run_t *run)
 {
     return json_pack("{s:i, s:s, s:I, s:s, s:O, s:s}", "id", run->id, "state", run->state,
@@ -122,8 +129,10 @@ static void stream_drop(stream_t *stream)
 
 static void stream_closed(struct evhttp_connection *connection, void *user)
 {
+    stream_t *stream = user;
     (void)connection;
-    stream_drop(user);
+    service_forget(stream->request);
+    stream_drop(stream);
 }
 
 static void streams_end(run_t *run)
@@ -325,8 +334,10 @@ typedef struct waiting {
 
 static void waiting_closed(struct evhttp_connection *connection, void *user)
 {
+    waiting_t *waiting = user;
     (void)connection;
-    ((waiting_t *)user)->request = NULL;
+    service_forget(waiting->request);
+    waiting->request = NULL;
 }
 
 static void on_command(pl_trainer_t *trainer, const pl_command_result_t *result,

@@ -9,6 +9,8 @@
 /* Answers a request with JSON, which is taken over, or {"error": {"text": …}}. */
 void service_reply(struct evhttp_request *request, int status, json_t *body);
 void service_error(struct evhttp_request *request, int status, const char *text);
+/* Where the connection of an unanswered one is gone: evhttp thinks no more of it. */
+void service_forget(struct evhttp_request *request);
 
 /* "READY=1", "STOPPING=1"; nothing when systemd did not start this. */
 void tell_systemd(const char *state);

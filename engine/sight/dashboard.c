@@ -168,8 +168,6 @@ void pl_dashboard_stop(pl_dashboard_t *d)
         pl_reactor_join(d->reactor);
     if (d->http)
         evhttp_free(d->http);
-    else if (d->listener)
-        evconnlistener_free(d->listener);
     connections_close(d);
     live_end(d);
     if (d->tick)
