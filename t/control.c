@@ -95,8 +95,8 @@ static void a_client_commands_a_run(void)
     const long paused_at = step_in(client.reply);
     like(said(&client, "{\"command\": \"list\"}"), "\"run\": ?1, ?\"state\": ?\"paused\"",
          "the list says so");
-    ok(paused_at >= 0 && step_in(client.reply) == paused_at, "at the step of the pause, %ld",
-       paused_at);
+    ok(paused_at >= 0 && step_in(client.reply) == paused_at,
+       "at the step of the pause, %ld", paused_at);
     like(said(&client, "{\"command\": \"save\", \"run\": 1}"),
          "checkpoints/asked-step=", "a save says where");
     like(said(&client, "{\"command\": \"set_lr\", \"lr\": 0.01}"), "\"ok\": ?true",
