@@ -1,8 +1,9 @@
 /* replica_spent.c - what a rank's step takes, where ranks tell each other
  *
  * While a rank waits for others it may be stopped itself, and they soon wait for it.  No
- * clock tells who waited for whom, but a rank that runs can say so every few milliseconds:
- * what lies between two such signs, and is too long, is no time that it waited. */
+ * clock tells who waited for whom, but a rank that runs can say so every few
+ * milliseconds: what lies between two such signs, and is too long, is no time that it
+ * waited. */
 #include "base/clock.h"
 #include "strategies/replica_rounds.h"
 

@@ -103,8 +103,8 @@ static void a_rank_that_is_stopped_while_it_waits_is_named(void)
                                  .on_progress = look_at_ranks});
     rig_begin(rig);
     wait_for(rig, AWAKE_MS);
-    ok(rig_until(rig, has_seen_enough), "it is named, in %d of %d", scene.named,
-       scene.told);
+    const bool is_seen = rig_until(rig, has_seen_enough);
+    ok(is_seen, "it is named, in %d of %d", scene.named, scene.told);
     ok(scene.absent > 1, "as absent");
     scene.pulses = false;
     if (scene.process)
