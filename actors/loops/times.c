@@ -19,7 +19,8 @@ static const int64_t TELL_EVERY = PL_SECOND;
 static const char *const names[ROWS] = {
     [PL_SPENT_DATA] = "data",           [PL_SPENT_FORWARD] = "forward",
     [PL_SPENT_BACKWARD] = "backward",   [PL_SPENT_COLLECTIVE] = "collective",
-    [PL_SPENT_OPTIMIZER] = "optimizer", [OWN] = "own"};
+    [PL_SPENT_OPTIMIZER] = "optimizer", [PL_SPENT_ABSENT] = "absent",
+    [OWN] = "own"};
 
 void pl_times_add(pl_times_t *times, pl_bytes_t spent, int64_t now)
 {
