@@ -133,8 +133,9 @@ bool cli_send(cli_connection_t *c, const char *text)
 static void event_take(cli_connection_t *c, uint16_t event)
 {
     const bool ends = event == ZMQ_EVENT_DISCONNECTED;
-    c->connected = c->connected || event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
-    c->parted = c->parted || (ends && c->connected);
+    const bool begins = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+    c->connected = c->connected || begins;
+    c->parted = !begins && (c->parted || (ends && c->connected));
     c->refused = c->refused || (ends && !c->connected && !c->was_silent);
     c->was_silent = event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL;
 }
@@ -154,11 +155,12 @@ static void take_events(cli_connection_t *c)
     zmq_msg_close(&frame);
 }
 
-void cli_wait(cli_connection_t *c, double seconds)
+void cli_wait(cli_connection_t *c, int other, double seconds)
 {
     zmq_pollitem_t items[] = {{c->socket, 0, ZMQ_POLLIN, 0},
-                              {c->events, 0, ZMQ_POLLIN, 0}};
-    zmq_poll(items, 2, seconds > 0 ? (long)(seconds * 1e3) + 1 : 0);
+                              {c->events, 0, ZMQ_POLLIN, 0},
+                              {NULL, other, ZMQ_POLLIN, 0}};
+    zmq_poll(items, other < 0 ? 2 : 3, seconds > 0 ? (long)(seconds * 1e3) + 1 : 0);
     take_events(c);
 }
 

@@ -13,7 +13,7 @@ typedef enum cli_connection_kind { CLI_STREAM, CLI_COMMANDS } cli_connection_kin
 typedef struct cli_connection {
     void *context, *socket, *events;                       /* events: of the connection */
     void *frame;                                           /* zmq_msg_t; the newest */
-    bool connected, parted;                                /* it was; it is no more */
+    bool connected, parted;                         /* it was once; it is not any more */
     bool refused;                            /* somebody is there who speaks otherwise */
     bool was_silent;                         /* whoever was there last */
 } cli_connection_t;
@@ -29,8 +29,9 @@ int cli_subscribe(cli_connection_t *c, const char *topic, pl_error_t *err);
 /* Of commands: a request; false: it cannot be sent now. */
 bool cli_send(cli_connection_t *c, const char *text);
 
-/* For so long, or until something has come or a signal has. */
-void cli_wait(cli_connection_t *c, double seconds);
+/* For so long, or until something has come, there or to be read from a descriptor [-1],
+ * or a signal has. */
+void cli_wait(cli_connection_t *c, int other, double seconds);
 /* The last frame of the next message that is there, with its length, until this is called
  * again; NULL: there is none. */
 const char *cli_receive(cli_connection_t *c, size_t *length);

@@ -113,7 +113,7 @@ static json_t *reply_wait(cli_connection_t *c, const cli_control_t *a, pl_error_
             hinted = true;
             cli_note("the run has not got to it yet; waiting");
         }
-        cli_wait(c, TURN);
+        cli_wait(c, -1, TURN);
         text = cli_receive(c, &length);
     }
     json_t *reply = text ? json_loadb(text, length, 0, NULL) : NULL;

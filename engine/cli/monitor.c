@@ -90,7 +90,9 @@ static void keep_message(monitor_t *m, const char *text, size_t length)
                                 (int)json_integer_value(json_object_get(message, "rank")),
                             .message = message,
                             .text = is_shown ? strndup(text, length) : NULL};
-    if (json_is_object(message) && (one.text || !is_shown)
+    const bool is_wanted = json_object_get(message, "kind")
+                           || (is_shown && m->arguments->topic.count);
+    if (is_wanted && (one.text || !is_shown)
         && cli_in_time_add(&m->queue, &one))
         return;
     json_decref(message);
@@ -154,7 +156,7 @@ static void follow(monitor_t *m)
         const double duration = m->arguments->duration,
                      left = duration > 0 ? m->began + duration - cli_now() : TURN,
                      turn = m->queue.count ? CLI_IN_TIME_MS / 5e3 : TURN;
-        cli_wait(&m->connection, left < turn ? left : turn);
+        cli_wait(&m->connection, -1, left < turn ? left : turn);
         take_messages(m);
         show_due(m, false);
         hint(m);

@@ -133,34 +133,22 @@ static int64_t working(const pl_rank_times_t *t)
 
 /* Ranks take their steps together, so the slowest is the one that the others wait for: it
  * works most.  -1: there is no other. */
-static json_t *ranks_json(const explain_t *x, int *slowest)
+static int slowest_of(const pl_map_t *ranks)
 {
-    json_t *list = json_array();
-    int64_t most = -1, least = INT64_MAX;
-    int count = 0;
-    for (int rank = 0, left = (int)x->ranks.count; left > 0 && rank < 1 << 20; rank++) {
-        const pl_rank_times_t *t = pl_rank_times_of(&x->ranks, rank);
-        if (!t)
-            continue;
-        left--;
-        count++;
-        json_array_append_new(list, pl_rank_times_json(rank, t));
-        if (working(t) > most) {
-            most = working(t);
-            *slowest = rank;
+    int slowest = -1;
+    int64_t most = 0;
+    for (size_t k = 0; ranks->count > 1 && k < ranks->room; k++)
+        if (ranks->key[k] && working(ranks->value[k]) > most) {
+            most = working(ranks->value[k]);
+            slowest = pl_rank_times_rank(ranks->key[k]);
         }
-        least = working(t) < least ? working(t) : least;
-    }
-    if (count < 2 || most <= 0)
-        *slowest = -1;
-    return list;
+    return slowest;
 }
 
 json_t *explain_times_json(explain_t *x)
 {
-    int slowest = -1;
-    json_t *ranks = ranks_json(x, &slowest);
-    return json_pack("{s:o, s:i, s:o, s:o}", "ranks", ranks, "slowest", slowest, "actors",
+    return json_pack("{s:o, s:i, s:o, s:o}", "ranks", pl_rank_times_json(&x->ranks),
+                     "slowest", slowest_of(&x->ranks), "actors",
                      sums_json(&x->actors, actor_json), "waits",
                      sums_json(&x->waits, wait_json));
 }

@@ -7,19 +7,21 @@
 
 #include "base/alloc.h"
 
+enum { RANK_MOST = 1 << 20 };
+
 static uint64_t key_of(int rank)
 {
     return (uint64_t)rank + 2;
 }
 
-pl_rank_times_t *pl_rank_times_of(const pl_map_t *ranks, int rank)
+int pl_rank_times_rank(uint64_t key)
 {
-    return pl_map_get(ranks, key_of(rank));
+    return (int)(key - 2);
 }
 
 static pl_rank_times_t *times_for(pl_map_t *ranks, int rank)
 {
-    pl_rank_times_t *times = pl_rank_times_of(ranks, rank);
+    pl_rank_times_t *times = pl_map_get(ranks, key_of(rank));
     if (times || !(times = pl_alloc(sizeof *times)))
         return times;
     if (pl_map_put(ranks, key_of(rank), times) == PL_OK)
@@ -86,7 +88,7 @@ static json_t *seconds(int64_t time)
     return json_real((double)time * 1e-9);
 }
 
-json_t *pl_rank_times_json(int rank, const pl_rank_times_t *t)
+static json_t *rank_json(int rank, const pl_rank_times_t *t)
 {
     json_t *json = json_pack("{s:i}", "rank", rank);
     for (int part = 0; part < PL_PARTS; part++)
@@ -94,6 +96,20 @@ json_t *pl_rank_times_json(int rank, const pl_rank_times_t *t)
     json_object_set_new(json, "engine", seconds(t->engine));
     json_object_set_new(json, "in_collectives", seconds(t->all_reduce));
     return json;
+}
+
+json_t *pl_rank_times_json(const pl_map_t *ranks)
+{
+    json_t *list = json_array();
+    int left = (int)ranks->count;
+    for (int rank = 0; left > 0 && rank < RANK_MOST; rank++) {
+        const pl_rank_times_t *t = pl_map_get(ranks, key_of(rank));
+        if (!t)
+            continue;
+        left--;
+        json_array_append_new(list, rank_json(rank, t));
+    }
+    return list;
 }
 
 void pl_rank_times_forget(pl_map_t *ranks)

@@ -19,10 +19,10 @@ typedef struct pl_rank_times {
 /* A call has ended: to the times of its rank in a map of them, which starts empty. */
 void pl_rank_times_take(pl_map_t *ranks, const pl_open_t *open,
                         const pl_tap_record_t *end);
-/* NULL: nothing is known of it. */
-pl_rank_times_t *pl_rank_times_of(const pl_map_t *ranks, int rank);
-/* Seconds of each part. */
-json_t *pl_rank_times_json(int rank, const pl_rank_times_t *times);
+/* Whose times those of a key of the map are. */
+int pl_rank_times_rank(uint64_t key);
+/* Seconds of each part, of each rank in their order. */
+json_t *pl_rank_times_json(const pl_map_t *ranks);
 void pl_rank_times_forget(pl_map_t *ranks);
 
 #endif
