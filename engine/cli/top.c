@@ -21,7 +21,7 @@
 #include "cli/top_view.h"
 #include "cli/watch.h"
 
-enum { STATES = 8 };                         /* that rates are of: what two seconds have */
+enum { STATES = 8 };                 /* that rates are of: those of two seconds */
 static const double DRAW = 0.25, SILENCE = 3, LOOK = 1, NOTED = 8;  /* s */
 
 typedef struct top {
@@ -29,7 +29,7 @@ typedef struct top {
     cli_connection_t stream, desk;
     json_t *state[STATES];                                  /* newest first  [none] */
     double came, asked, drawn;               /* s: the newest; "list"; the screen */
-    bool is_paused, is_sure;                 /* sure: asked whether to stop, and wants to */
+    bool is_paused, is_sure;                 /* sure: it was asked whether to stop */
     char note[CLI_VIEW_WIDTH];               /* on what was asked for */
     double noted;                            /* s: since when; 0: none */
     bool wants_end, is_dirty;

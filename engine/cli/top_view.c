@@ -112,7 +112,7 @@ static void flow_add(flow_t *flow, const char *format, ...)
 /* ---- tables ---- */
 
 typedef struct column {
-    const char *title, *brief;                              /* brief: where it is narrow */
+    const char *title, *brief;                     /* brief: where it is narrow */
     int width, narrow;                                      /* with a blank before it */
     int rank;                                               /* the highest goes first */
 } column_t;

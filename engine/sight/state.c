@@ -1,4 +1,5 @@
-/* state.c - the state of an engine's runs, told in its stream to those who want that alone
+/* state.c - the state of an engine's runs, told in its stream to those who want that
+ * alone
  *
  * A viewer of every message has to be as quick as the run is.  One who wants to know how
  * it goes is told so by what the page is made of, and where the time of ranks goes; the
@@ -15,7 +16,7 @@
 #include "sight/rank_times.h"
 
 enum {
-    CALLS_MOST = 1 << 16,                    /* open ones; of that many some were missed */
+    CALLS_MOST = 1 << 16,                    /* open ones; of so many some were missed */
     MEMORY_TICKS = 4,                                       /* between looks at it */
 };
 
@@ -100,8 +101,9 @@ static char *state_tell(void *self)
     json_t *more = json_pack("{s:O, s:o}", "memory", s->memory, "ranks",
                              pl_rank_times_json(&s->ranks));
     char *rest = more ? pl_json_write(more, PL_JSON_COMPACT) : NULL;
-    char *text = board && rest ? pl_text("{\"version\":1,\"state\":%s,%s", board, rest + 1)
-                               : NULL;
+    char *text = NULL;
+    if (board && rest)
+        text = pl_text("{\"version\":1,\"state\":%s,%s", board, rest + 1);
     pl_text_free(board);
     pl_text_free(rest);
     json_decref(more);
