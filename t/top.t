@@ -126,11 +126,13 @@ a_run_that_fails_or_vanishes_is_told_apart() {
     top 80 24 "$stream"
     shows '^1 +[0-9.]+ MiB'
     kill -KILL "$(rank 1)"
-    shows 'has failed after [0-9]+ steps: .*rank 1' "a run that fails says why"
+    shows '^run .*has failed after [0-9]+ steps: .*rank 1' "a run that fails says so"
+    shows 'SIGKILL|signal 9|killed' "and why, in as many lines as it takes"
     wait "$pid"
     train
     shows '^run .*epoch' "another at the same place is shown"
-    shows '^0 +[0-9.]+ MiB +[0-9.]+ [mu]?s +([0-9]+ % +){5}[0-9]+ %$' "by figures of its own"
+    shows '^strategy\.single' "with its actors"
+    shows '^0 +[0-9.]+ MiB +[0-9.]+ [mu]?s +([0-9]+ % +){5}[0-9]+ %$' "and figures of its own"
     kill -KILL "$pid"
     shows 'its process has gone without a word; waiting for another' "a process that vanishes"
     wait "$pid" 2>/dev/null

@@ -179,7 +179,7 @@ static void take_keys(top_t *top)
 /* Why nothing new is shown; "": it is new. */
 static const char *standing_of(const top_t *top, char text[CLI_VIEW_WIDTH])
 {
-    char end[CLI_VIEW_WIDTH];
+    char end[CLI_VIEW_TEXT];
     const char *at = top->arguments->endpoint;
     const json_t *run = cli_view_run(top->state[0]);
     strcpy(text, "");
@@ -302,7 +302,7 @@ static int top_open(top_t *top, pl_error_t *err)
 
 int cli_top(const cli_top_t *arguments)
 {
-    char end[CLI_VIEW_WIDTH] = "";
+    char end[CLI_VIEW_TEXT] = "";
     top_t top = {.arguments = arguments};
     pl_error_t err = {0};
     int status = CLI_WRONG;

@@ -78,6 +78,21 @@ void cli_view_line(cli_view_t *view, cli_style_t style, const char *format, ...)
     va_end(args);
 }
 
+/* In as many lines as it needs, each up to a blank where there is one. */
+static void view_text(cli_view_t *view, cli_style_t style, const char *text)
+{
+    const int width = view->columns < CLI_VIEW_WIDTH ? view->columns : CLI_VIEW_WIDTH - 1;
+    while (*text && width > 0) {
+        int length = (int)strlen(text), end = width;
+        while (length > width && end > 0 && text[end] != ' ')
+            end--;
+        length = length <= width ? length : end > 0 ? end : width;
+        cli_view_line(view, style, "%.*s", length, text);
+        text += length;
+        text += *text == ' ';
+    }
+}
+
 /* Pieces one behind the other, in as many lines as they need. */
 typedef struct flow {
     cli_view_t *view;
@@ -199,13 +214,13 @@ static const char *run_name(const json_t *run, char text[CELL])
     return text;
 }
 
-const char *cli_view_end(const json_t *run, char text[CLI_VIEW_WIDTH])
+const char *cli_view_end(const json_t *run, char text[CLI_VIEW_TEXT])
 {
     char name[CELL];
     const char *how = text_of(run, "doing"), *error = text_of(run, "error");
     strcpy(text, "");
     if (json_is_true(json_object_get(run, "ended")))
-        snprintf(text, CLI_VIEW_WIDTH, "%s %s after %.0f steps%s%s", run_name(run, name),
+        snprintf(text, CLI_VIEW_TEXT, "%s %s after %.0f steps%s%s", run_name(run, name),
                  !strcmp(how, "ok")        ? "has ended well"
                  : !strcmp(how, "stopped") ? "was stopped"
                                            : "has failed",
@@ -425,7 +440,7 @@ static void show_actors(cli_view_t *view, const json_t *before, const json_t *no
 
 void cli_view_make(cli_view_t *view, const json_t *before, const json_t *now)
 {
-    char text[CLI_VIEW_WIDTH], a[CELL];
+    char text[CLI_VIEW_TEXT], a[CELL];
     const json_t *state = json_object_get(now, "state"), *run = cli_view_run(now),
                  *was = json_object_get(before, "state"),
                  *memory = json_object_get(now, "memory");
@@ -450,7 +465,7 @@ void cli_view_make(cli_view_t *view, const json_t *before, const json_t *now)
     flow_end(&flow);
     add_figures(&flow, run);
     if (*cli_view_end(run, text))
-        cli_view_line(view, *text_of(run, "error") ? CLI_BAD : CLI_STRONG, "%s", text);
+        view_text(view, *text_of(run, "error") ? CLI_BAD : CLI_STRONG, text);
     show_ranks(view, before, now, steps);
     show_actors(view, before, now, seconds);
 }

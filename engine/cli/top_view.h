@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-enum { CLI_VIEW_LINES = 128, CLI_VIEW_WIDTH = 256 };
+enum { CLI_VIEW_LINES = 128, CLI_VIEW_WIDTH = 256, CLI_VIEW_TEXT = 1024 };
 
 typedef enum cli_style { CLI_PLAIN, CLI_STRONG, CLI_HEAD, CLI_BAD } cli_style_t;
 
@@ -27,6 +27,6 @@ void cli_view_line(cli_view_t *view, cli_style_t style, const char *format, ...)
 /* The run that is looked at: the newest of those that go on, else of all; NULL: none. */
 const json_t *cli_view_run(const json_t *state);
 /* "run 0001 ended well after 40 steps"; how it ended, or "" while it goes on. */
-const char *cli_view_end(const json_t *run, char text[CLI_VIEW_WIDTH]);
+const char *cli_view_end(const json_t *run, char text[CLI_VIEW_TEXT]);
 
 #endif
