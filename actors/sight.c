@@ -3,11 +3,13 @@
 #include "base/error.h"
 #include "runtime/monitor.h"
 #include "sight/journal.h"
+#include "sight/state.h"
 #include "sight/trace.h"
 
 int pl_engine_monitor(pl_engine_t *engine, const char *endpoint, pl_error_t *err)
 {
-    return pl_monitor_start(&engine->runtime, endpoint, false, err);
+    const int code = pl_monitor_start(&engine->runtime, endpoint, false, err);
+    return code == PL_OK ? pl_state_tap(&engine->runtime, err) : code;
 }
 
 const char *pl_engine_monitor_endpoint(const pl_engine_t *engine)

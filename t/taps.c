@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zmq.h>
 
 #include "actor_rig.h"
 #include "base/clock.h"
@@ -17,7 +18,7 @@ typedef struct seen {
     long long last;                                         /* atomic: "last" was said */
     uint32_t origin;
     char kind[48], text[64], line[PL_TAP_LINE_MOST];
-    bool is_closed;
+    bool is_closed, watched;                                /* watched: atomic */
     int64_t wait;                                         /* atomic: ns, of each record */
 } seen_t;
 
@@ -163,6 +164,65 @@ static void what_a_tap_misses_it_is_told(void)
     ok(seen.missing > 0 && seen.gaps > 0, "%lld were missing", seen.missing);
 }
 
+/* ---- what a tap tells ---- */
+
+static void seen_watched(void *self, bool is_watched)
+{
+    __atomic_store_n(&((seen_t *)self)->watched, is_watched, __ATOMIC_RELEASE);
+}
+
+static char *seen_tell(void *self)
+{
+    return pl_text("{\"records\": %lld}", ((seen_t *)self)->records);
+}
+
+/* The topic and the text of what comes next to a viewer; "": nothing does. */
+static const char *viewed(void *viewer, char text[256])
+{
+    const int topic = zmq_recv(viewer, text, 64, 0);
+    const int at = topic > 0 && topic < 64 ? topic : 0;
+    const int size = at ? zmq_recv(viewer, text + at + 1, 128, 0) : -1;
+    text[at] = at ? ' ' : '\0';
+    text[size < 0 ? at : at + 1 + size] = '\0';
+    return text;
+}
+
+static void a_tap_that_tells_is_there_for_who_asks_for_that(void)
+{
+    static const pl_tap_ops_t ops = {.record = seen_record,
+                                     .close = seen_close,
+                                     .topic = "told",
+                                     .watched = seen_watched,
+                                     .tell = seen_tell};
+    seen_t seen = {0};
+    pl_error_t err = {0};
+    char text[256];
+    const int limit = 30000;
+    rig_open();
+    pl_monitor_start(rig.runtime, "tcp://127.0.0.1:*", false, &err);
+    is_int(pl_tap_add(rig.runtime, &ops, &seen, &err), PL_OK, "it is added %s", err.text);
+    is_int(pl_monitor_watchers(rig.runtime), 0, "nobody watches for it");
+    void *context = zmq_ctx_new(), *viewer = zmq_socket(context, ZMQ_SUB);
+    zmq_setsockopt(viewer, ZMQ_RCVTIMEO, &limit, sizeof limit);
+    zmq_setsockopt(viewer, ZMQ_SUBSCRIBE, "told", 4);
+    zmq_connect(viewer, pl_monitor_endpoint(rig.runtime));
+    ok(eventually(__atomic_load_n(&seen.watched, __ATOMIC_ACQUIRE)),
+       "until somebody does");
+    like(viewed(viewer, text), "^told \\{\"records\": 0\\}$", "who is told");
+    say(rig.reactor, "last", 1);
+    ok(eventually(__atomic_load_n(&seen.last, __ATOMIC_ACQUIRE)), "it gets what is said");
+    viewed(viewer, text);                                   /* perhaps of before */
+    like(viewed(viewer, text), "^told \\{\"records\": 1\\}$", "and nobody else does");
+    zmq_setsockopt(viewer, ZMQ_UNSUBSCRIBE, "told", 4);
+    ok(eventually(!__atomic_load_n(&seen.watched, __ATOMIC_ACQUIRE)),
+       "it ends with who asked");
+    is_int(pl_monitor_watchers(rig.runtime), 0, "and nobody watches again");
+    zmq_close(viewer);
+    zmq_ctx_term(context);
+    rig_close();
+    ok(seen.is_closed, "it ends with the stream");
+}
+
 static void ranks_elsewhere_bring_theirs(void)
 {
     static pl_runtime_t there;
@@ -200,6 +260,7 @@ int main(void)
     run(a_tap_and_a_published_stream_come_in_any_order);
     run(an_endpoint_that_fails_leaves_the_taps);
     run(what_a_tap_misses_it_is_told);
+    run(a_tap_that_tells_is_there_for_who_asks_for_that);
     run(ranks_elsewhere_bring_theirs);
     return tap_done();
 }

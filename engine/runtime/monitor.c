@@ -92,8 +92,21 @@ void pl_monitor_offer(pl_reactor_t *reactor, pl_bytes_t frame)
 
 /* ---- the hub's side ---- */
 
+/* 0 is no key. */
+static uint64_t topic_key(const char *topic, size_t length)
+{
+    const uint64_t key = pl_hash_bytes(topic, length);
+    return key ? key : 1;
+}
+
+bool monitor_has_topic(const pl_monitor_t *m, const char *topic, size_t length)
+{
+    return pl_map_get(&m->own.topics, topic_key(topic, length)) != NULL;
+}
+
 void monitor_count_watchers(pl_monitor_t *m)
 {
+    m->told = monitor_taps_wanted(m);
     const int here = (int)m->own.topics.count + m->tap_count;
     const int count = here + (int)m->other.topics.count + (m->held_until != 0);
     __atomic_store_n(&m->watchers, count, __ATOMIC_RELEASE);
@@ -116,10 +129,10 @@ static void hub_subscription(void *user, uint32_t identity, pl_frame_t *frame)
         pl_count(&m->runtime->malformed);
         return;
     }
-    uint64_t topic = pl_hash_bytes(first + 1, bytes.size - 1);
+    const uint64_t topic = topic_key(first + 1, bytes.size - 1);
     if (*first == 0)
-        pl_map_take(&outlet->topics, topic ? topic : 1);
-    else if (pl_map_put(&outlet->topics, topic ? topic : 1, m) != PL_OK)
+        pl_map_take(&outlet->topics, topic);
+    else if (pl_map_put(&outlet->topics, topic, m) != PL_OK)
         pl_log_line(PL_LOG_WARNING, -1, "", "no memory for a viewer's topic");
     if (outlet == &m->other)
         m->held_until = 0;
@@ -168,7 +181,7 @@ static pl_bytes_t topic_make(char topic[TOPIC_MOST], const pl_tap_record_t *reco
 void monitor_show(pl_monitor_t *m, const pl_tap_record_t *record)
 {
     monitor_taps_show(m, record);
-    if (!m->own.topics.count || m->is_crowded)
+    if ((int)m->own.topics.count <= m->told || m->is_crowded)
         return;
     char topic[TOPIC_MOST];
     const size_t length = pl_tap_line(record, m->line, sizeof m->line);

@@ -40,7 +40,8 @@ struct pl_monitor {
     uint64_t run;                     /* whose lines these are there  [0: as they say] */
 
     int watchers;                   /* atomic: topics, of both, and taps */
-    int tap_count;                  /* atomic */
+    int tap_count;                  /* atomic: without those that tell something */
+    int told;                       /* topics of `own` that taps tell */
     struct record *top;             /* atomic: newest first */
     size_t waiting;                 /* atomic: bytes in records */
     bool looks;                     /* atomic: the hub will look at the stack by itself */
@@ -77,7 +78,12 @@ void monitor_feeds_watch(pl_monitor_t *m, bool is_watched);
 void monitor_feeds_close(pl_monitor_t *m);
 void monitor_bring(pl_monitor_t *m, const pl_tap_record_t *record);
 
+/* Whether somebody subscribes to just that, of what is published here. */
+bool monitor_has_topic(const pl_monitor_t *m, const char *topic, size_t length);
+
 /* tap.c */
+/* How many taps are to tell something; these, and no others, are told so. */
+int monitor_taps_wanted(pl_monitor_t *m);
 void monitor_taps_show(pl_monitor_t *m, const pl_tap_record_t *record);
 void monitor_taps_close(pl_monitor_t *m);
 

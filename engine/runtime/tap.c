@@ -2,6 +2,7 @@
 #include "runtime/tap.h"
 
 #include <event2/event.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -13,6 +14,7 @@ typedef struct tap {
     const pl_tap_ops_t *ops;
     void *self;
     pl_map_t expected;                      /* by rank: number of its next message, + 1 */
+    bool is_idle;                           /* it tells something that nobody wants */
 } tap_t;
 
 static uint64_t key_of(int rank)
@@ -33,18 +35,56 @@ static void look_for_gap(tap_t *tap, const pl_stamp_t *stamp)
 void monitor_taps_show(pl_monitor_t *m, const pl_tap_record_t *record)
 {
     for (tap_t *tap = m->taps; tap; tap = tap->next) {
+        if (tap->is_idle)
+            continue;
         look_for_gap(tap, &record->stamp);
         tap->ops->record(tap->self, record);
     }
+}
+
+static void tap_tell(pl_monitor_t *m, const tap_t *tap)
+{
+    const char *topic = tap->ops->topic;
+    char *text = topic && !tap->is_idle && !m->is_crowded ? tap->ops->tell(tap->self)
+                                                          : NULL;
+    if (text)
+        pl_socket_publish(m->own.socket, (pl_bytes_t){topic, strlen(topic)},
+                          (pl_bytes_t){text, strlen(text)}, NULL);
+    pl_text_free(text);
+}
+
+/* What it missed meanwhile is no gap. */
+static void tap_watched(tap_t *tap, bool is_watched)
+{
+    if (tap->is_idle != is_watched)
+        return;
+    tap->is_idle = !is_watched;
+    pl_map_release(&tap->expected);
+    tap->ops->watched(tap->self, is_watched);
+}
+
+int monitor_taps_wanted(pl_monitor_t *m)
+{
+    int wanted = 0;
+    for (tap_t *tap = m->taps; tap; tap = tap->next) {
+        const char *topic = tap->ops->topic;
+        const bool is_wanted = topic && monitor_has_topic(m, topic, strlen(topic));
+        if (topic)
+            tap_watched(tap, is_wanted);
+        wanted += is_wanted;
+    }
+    return wanted;
 }
 
 static void taps_tick(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
     pl_monitor_t *m = user;
-    for (tap_t *tap = m->taps; tap; tap = tap->next)
+    for (tap_t *tap = m->taps; tap; tap = tap->next) {
         if (tap->ops->tick)
             tap->ops->tick(tap->self);
+        tap_tell(m, tap);
+    }
 }
 
 /* What was dropped behind the last message that came shows in no number. */
@@ -65,6 +105,7 @@ void monitor_taps_close(pl_monitor_t *m)
     for (tap_t *tap; (tap = m->taps);) {
         m->taps = tap->next;
         tell_last_gaps(m, tap);
+        tap_tell(m, tap);
         tap->ops->close(tap->self);
         pl_map_release(&tap->expected);
         pl_free(tap);
@@ -99,7 +140,9 @@ static int tap_begin(pl_monitor_t *m, const void *argument, pl_error_t *err)
     while (*last)
         last = &(*last)->next;
     *last = tap;
-    __atomic_add_fetch(&m->tap_count, 1, __ATOMIC_RELEASE);
+    tap->is_idle = tap->ops->topic != NULL;
+    if (!tap->is_idle)
+        __atomic_add_fetch(&m->tap_count, 1, __ATOMIC_RELEASE);
     monitor_count_watchers(m);
     return PL_OK;
 }

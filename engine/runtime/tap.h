@@ -35,6 +35,14 @@ typedef struct pl_tap_ops {
     void (*tick)(void *self);                    /* every PL_TAP_TICK_MS  [nobody asks] */
     /* The last; frees self.  On the thread that ends the stream. */
     void (*close)(void *self);
+
+    /* Of one that tells something itself, to those who subscribe to this topic: it gets
+     * messages only while somebody does  [it listens] */
+    const char *topic;
+    void (*watched)(void *self, bool is_watched);
+    /* JSON, every PL_TAP_TICK_MS and last when the stream ends, while it is watched;
+     * pl_text_free() frees it  [nothing this time] */
+    char *(*tell)(void *self);
 } pl_tap_ops_t;
 
 /* From now on, until the stream ends.  With an error self is still the caller's. */

@@ -100,16 +100,21 @@ static unsigned place_for_run(const pl_board_t *b)
     return place;
 }
 
+static unsigned run_enter(pl_board_t *b, const pl_tap_record_t *r)
+{
+    const unsigned place = place_for_run(b);
+    b->runs++;
+    if (place != NO_RUN)
+        run_begin(&b->run[place], r->envelope.call, b->runs,
+                  (double)r->stamp.time * 1e-9);
+    return place;
+}
+
 static unsigned run_of_call(pl_board_t *b, const pl_tap_record_t *r)
 {
     const pl_envelope_t *e = &r->envelope;
-    if (e->message == PL_MESSAGE_run && pl_kind_level(e->from_kind) == PL_LEVEL_HOST) {
-        const unsigned place = place_for_run(b);
-        b->runs++;
-        if (place != NO_RUN)
-            run_begin(&b->run[place], e->call, b->runs, (double)r->stamp.time * 1e-9);
-        return place;
-    }
+    if (e->message == PL_MESSAGE_run && pl_kind_level(e->from_kind) == PL_LEVEL_HOST)
+        return run_enter(b, r);
     const uint64_t cause = key_of(r, e->cause);
     const void *by = pl_map_get(&b->lasting, cause);
     if (!by)
@@ -149,11 +154,20 @@ static opened_t call_ends(pl_board_t *b, const pl_tap_record_t *r)
     return opened;
 }
 
-static opened_t call_goes_on(const pl_board_t *b, const pl_tap_record_t *r)
+/* A run that was begun before the board was there is told by what it reports. */
+static opened_t call_goes_on(pl_board_t *b, const pl_tap_record_t *r)
 {
-    return opened_unpack(
-        pl_map_get(is_lasting(r->envelope.message) ? &b->lasting : &b->open,
-                   key_of(r, r->envelope.call)));
+    const pl_envelope_t *e = &r->envelope;
+    const void *value = pl_map_get(is_lasting(e->message) ? &b->lasting : &b->open,
+                                   key_of(r, e->call));
+    const bool is_new = !value && e->message == PL_MESSAGE_run
+                        && e->kind == PL_KIND_PROGRESS
+                        && pl_kind_level(e->to_kind) == PL_LEVEL_HOST;
+    if (!is_new)
+        return opened_unpack(value);
+    const opened_t opened = {.run = run_enter(b, r), .to = e->from_kind};
+    call_opens(b, r, opened);
+    return opened;
 }
 
 /* ---- what a message says ---- */
