@@ -7,8 +7,8 @@
  * cannot take, or nobody watches, is dropped and counted, and `seq` shows the gap.
  *
  * To wake the hub costs a rank more than to copy a frame.  So while messages come it
- * looks by itself every few milliseconds, and only the first one after a pause wakes
- * it. */
+ * looks by itself every few milliseconds, less often when nobody watches live, and only
+ * the first one after a pause wakes it. */
 #include "runtime/monitor.h"
 
 #include <event2/event.h>
@@ -24,6 +24,7 @@
 enum {
     BACKLOG_BYTES = 16 << 20,                        /* of frames that wait for the hub */
     LOOK_EVERY_US = 3000,
+    LOOK_SELDOM_US = 15000,                          /* where only files and pages wait */
 };
 
 typedef struct record {
@@ -150,7 +151,7 @@ bool monitor_flush(pl_monitor_t *m)
 static void hub_look(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
-    static const struct timeval soon = {0, LOOK_EVERY_US};
+    static const struct timeval soon = {0, LOOK_EVERY_US}, later = {0, LOOK_SELDOM_US};
     pl_monitor_t *m = user;
     bool any = is_held(m) || monitor_flush(m);
     __atomic_store_n(&m->looks, any, __ATOMIC_SEQ_CST);
@@ -158,8 +159,9 @@ static void hub_look(evutil_socket_t fd, short what, void *user)
         any = true;
         __atomic_store_n(&m->looks, true, __ATOMIC_SEQ_CST);
     }
+    const bool is_awaited = m->own.topics.count || m->other.topics.count || m->held_until;
     if (any)
-        event_add(m->look, &soon);
+        event_add(m->look, is_awaited ? &soon : &later);
 }
 
 static void hub_woken(evutil_socket_t fd, short what, void *user)
