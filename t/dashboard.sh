@@ -66,3 +66,31 @@ post() {
 state_is() {
     curl -s --max-time 30 -H "$bearer" "$base/state" | grep -q "\"doing\":\"$1\""
 }
+
+# start_nginx - as doc/monitoring.md has it; the page is then at the address in behind
+start_nginx() {
+    local own=$port
+    free_port
+    behind=http://127.0.0.1:$port/training
+    {
+        echo "daemon off; master_process off; pid nginx.pid; error_log nginx.log;"
+        echo "events {}"
+        echo "http { access_log off; client_body_temp_path .; proxy_temp_path .; fastcgi_temp_path .;"
+        echo "uwsgi_temp_path .; scgi_temp_path .; server { listen 127.0.0.1:$port;"
+        sed -n '/^    location \/training/,/^    }/p' "$srcdir/doc/monitoring.md" | sed "s/8080/$own/"
+        echo "} }"
+    } >nginx.conf
+    port=$own
+    nginx_again
+}
+
+nginx_again() {
+    nginx -p "$folder" -e nginx.log -c nginx.conf >nginx.out 2>&1 </dev/null &
+    nginx=$!
+    holds 30 curl -s --max-time 5 -o .body "$behind/healthz"
+}
+
+stop_nginx() {
+    kill "$nginx"
+    wait "$nginx"
+}

@@ -234,6 +234,125 @@ malformed_bytes_end_nothing() {
     stop
 }
 
+# open_events N - N pages are open at once, from descriptors in pages
+open_events() {
+    local k fd
+    pages=()
+    for ((k = 0; k < $1; k++)); do
+        exec {fd}<>"/dev/tcp/127.0.0.1/$port" &&
+            printf 'GET /events HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n' "$bearer" >&"$fd"
+        pages+=("$fd")
+    done
+}
+
+close_events() {
+    local fd
+    for fd in "${pages[@]}"; do exec {fd}>&-; done
+}
+
+events_answer() {
+    ask -N --max-time 3 -H "$bearer" "$base/events"
+    [ "$code" = "$1" ]
+}
+
+one_page_more_than_are_served_is_told_so() {
+    train
+    open_events 64
+    ok "the 65th gets 503" holds 30 events_answer 503
+    like "$out" 'As many pages are open as are served' "with the reason"
+    answers 200 "all else is still answered" -H "$bearer" "$base/state"
+    goes_on
+    close_events
+    ok "when others are closed it gets in" holds 30 events_answer 200
+    stop
+}
+
+rss() {
+    awk '$1 == "VmRSS:" { print $2 }' "/proc/$fit/status"
+}
+
+who_is_slow_or_endless_costs_no_memory() {
+    train
+    holds 30 has_steps 0
+    local before k fds=() fd junk
+    junk=$(printf '%04000d' 0)
+    open_events 20
+    holds 30 has_steps 100
+    before=$(rss)
+    for ((k = 0; k < 60; k++)); do
+        exec {fd}<>"/dev/tcp/127.0.0.1/$port" || continue
+        case $((k % 6)) in
+        0) printf 'POST /command HTTP/1.1\r\nHost: localhost\r\nX-Paceline: 1\r\n%s\r\n\r\n%s' "$bearer" "$junk" ;;
+        1) printf 'POST /command HTTP/1.1\r\nHost: localhost\r\n%s\r\nTransfer-Encoding: chunked\r\n\r\nfa0\r\n%s\r\n' \
+            "$bearer" "$junk" ;;
+        2) printf 'GET /%s?%s HTTP/1.1\r\nHost: localhost\r\n' "$junk" "$junk" ;;
+        3) printf 'GET /state HTTP/1.1\r\nHost: localhost\r\nCookie: %s\r\nCookie: %s\r\n' "$junk" "$junk" ;;
+        4) printf 'POST /command HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n%s\r\n\r\n' "$bearer" ;;
+        5) printf 'GET /?token=%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000\r\n\r\n' "$junk" ;;
+        esac >&"$fd" 2>.err
+        fds+=("$fd")
+    done
+    answers 200 "it still answers" "$base/healthz"
+    goes_on
+    for fd in "${fds[@]}"; do exec {fd}>&-; done
+    close_events
+    ok "memory is bounded: $before kB before, $(rss) after" test "$(rss)" -lt $((before + 40000))
+    stop
+}
+
+behind_nginx_it_is_as_it_was() {
+    if ! command -v nginx >/dev/null; then
+        skip "nginx is not installed (package nginx-light)"
+        return
+    fi
+    train
+    start_nginx
+    local direct=$base
+    base=$behind
+    answers 303 "the token opens the page below a path" -c jar "$behind/?token=$token"
+    answers 200 "which is there" -b jar "$behind/"
+    answers 401 "and not without it" "$behind/state"
+    curl -sN --max-time 60 -b jar "$behind/events" >passed 2>.err &
+    local viewer=$!
+    ok "events come one by one while the answer goes on" holds 30 events_in passed 4
+    ok "which has not ended" kill -0 "$viewer"
+    kill "$viewer"
+    wait "$viewer" 2>.err
+    post '{"command": "pause"}'
+    like "$out" '"ok": ?true' "a button works"
+    ok "as the page hears" holds 30 state_is paused
+    post '{"command": "go_on"}'
+    goes_on
+    stop_nginx
+    base=$direct
+    stop
+}
+
+# has_secret FILE... - some of them has the token, the job key or a password
+has_secret() {
+    grep -qaF -e "$token" -e "$key" "$@"
+}
+
+no_secret_is_told() {
+    export PACELINE_DASHBOARD_TOKEN_FILE=$folder/token PACELINE_JOB_KEY_FILE=$folder/job.key
+    "$paceline" launch --job-key job.key -- true >launch.out 2>launch.err
+    key=$(grep -oE '[^ "]{32,}' job.key | head -n 1)
+    ok "there is a key to look for" test "${#key}" -ge 32
+    train --journal run.journal --trace run.trace --set trainer.devices=2 --set trainer.strategy=ddp \
+        --set trainer.launcher=spawn
+    holds 30 has_steps 20
+    curl -sN --max-time 3 -H "$bearer" "$base/events" >told.events
+    for path in state metrics healthz readyz '' page.js; do
+        curl -s --max-time 30 -H "$bearer" "$base/$path" >"told.$path"
+    done
+    ok "the token is where one looks for it" has_secret fit.err
+    stop
+    ok "page, events and metrics have none" test ! "$(has_secret told.* && echo has)"
+    ok "nor have journal and trace" test ! "$(has_secret run.journal run.trace && echo has)"
+    ok "nor has the run's folder" test ! "$(grep -rqaF -e "$token" -e "$key" runs && echo has)"
+    unset PACELINE_DASHBOARD_TOKEN_FILE PACELINE_JOB_KEY_FILE
+}
+
 an_address_beyond_this_machine_is_refused() {
     points
     for address in 0.0.0.0:0 192.0.2.1:80 example.com:1 '[::]:1' 70000 x '127.0.0.1:' '127.0.0.1:1x'; do
@@ -278,6 +397,10 @@ run figures_of_a_run_are_metrics trains
 run grafana_shows_the_metrics_there_are trains
 run whoever_misbehaves_is_dropped_and_the_run_goes_on trains
 run malformed_bytes_end_nothing trains
+run one_page_more_than_are_served_is_told_so trains
+run who_is_slow_or_endless_costs_no_memory trains
+run behind_nginx_it_is_as_it_was trains
+run no_secret_is_told trains
 run an_address_beyond_this_machine_is_refused trains
 run a_token_that_stays_lies_in_a_file_of_ones_own trains
 done_testing

@@ -279,11 +279,31 @@ it_finds_the_next_server_at_the_same_place() {
     unset PACELINE_DASHBOARD_TOKEN_FILE
 }
 
+it_goes_on_after_the_connection_broke() {
+    train
+    start_nginx
+    open_page "$behind/?token=$token"
+    shows "behind a proxy it has points" "current() && current().points.length > 2"
+    stop_nginx
+    shows "when the proxy is gone it says so" "$says_lost"
+    js "window.had = current().points.length"
+    goes_on
+    nginx_again
+    shows "it is live again" "document.getElementById('link').dataset.state === 'live'"
+    shows "and has what came meanwhile" "current().points.length > window.had"
+    shows "all of it, once" "$as_the_server"
+    click do-pause
+    shows "buttons work there" "document.getElementById('doing').textContent === 'paused'"
+    stop_nginx
+    stop
+}
+
 start_browser
 run every_panel_is_filled_while_a_run_trains trains
 run buttons_take_the_mouse trains
 run buttons_take_the_keyboard_alone trains
 run it_is_readable_on_a_phone_and_in_the_dark trains
 run it_finds_the_next_server_at_the_same_place trains
+run it_goes_on_after_the_connection_broke trains
 stop_browser
 done_testing
